@@ -1,0 +1,128 @@
+"""Orbax checkpoints: the latest whole state, and the best parameters, each whole or not at all."""
+
+import logging
+import shutil
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from etils import epath
+from orbax.checkpoint.checkpoint_managers import preservation_policy
+
+from as2jax.errors import InputError
+
+log = logging.getLogger(__name__)
+HEADROOM = 1.1  # of the size of a checkpoint: what must be free before one is begun
+
+
+class Checkpoints:
+  """The checkpoints of one group of seeds, below `folder`.
+
+  `latest/` holds the last whole state with the position of the loop, for continuing; `best/` the
+  parameters and running statistics of the best evaluation, for ranking. Two bests are kept: a run
+  that is killed between the two saves goes back to a state whose best is the one before.
+  """
+
+  def __init__(self, folder: epath.PathLike):
+    self.folder = epath.Path(folder)
+    self._latest = self._manager("latest", keep=1)
+    self._best = self._manager("best", keep=2)
+
+  def _manager(self, name: str, keep: int) -> ocp.CheckpointManager:
+    options = ocp.CheckpointManagerOptions(
+        preservation_policy=preservation_policy.LatestN(keep), create=True,
+        enable_async_checkpointing=True, cleanup_tmp_directories=True)
+    return ocp.CheckpointManager(self.folder / name, options=options)
+
+  def save(self, step: int, state: Any, progress: dict) -> None:
+    """Begins to save the state and the loop's position; a step that is there already stays."""
+    self._put(self._latest, step, state=ocp.args.StandardSave(state),
+              progress=ocp.args.JsonSave(progress))
+
+  def save_best(self, step: int, variables: Any) -> None:
+    """Begins to save the parameters and statistics of the best evaluation so far."""
+    self._put(self._best, step, variables=ocp.args.StandardSave(variables))
+
+  def _put(self, manager: ocp.CheckpointManager, step: int, **items) -> None:
+    self._finish(manager)
+    if step in manager.all_steps():
+      return
+    self._check_space(step, next(iter(items.values())).item)
+    try:
+      manager.save(step, args=ocp.args.Composite(**items), force=True)
+    except (OSError, ValueError) as error:
+      raise self._failure(step, error) from error
+
+  def _check_space(self, step: int, tree: Any) -> None:
+    folder = epath.Path(self.folder)
+    if "://" in str(folder):
+      return  # object stores have no end of the disk
+    need = sum(x.nbytes for x in jax.tree.leaves(tree)) * HEADROOM
+    free = shutil.disk_usage(folder).free
+    if free < need:
+      raise InputError(
+          f"{folder}: no room for the checkpoint of step {step}: it needs {need / 2**20:.0f} MiB, "
+          f"{free / 2**20:.0f} MiB are free. {self._last_good()} Free some space and run the same "
+          "command again: it continues from there.")
+
+  def _last_good(self) -> str:
+    steps = self._latest.all_steps()
+    if not steps:
+      return "No checkpoint was written yet."
+    return f"The last whole checkpoint is of step {max(steps)}."
+
+  def _failure(self, step: int, error: Exception) -> InputError:
+    return InputError(f"{self.folder}: the checkpoint of step {step} could not be written: "
+                      f"{error}. {self._last_good()} Free some space, or check the folder's "
+                      "permissions, and run the same command again: it continues from there.")
+
+  def _finish(self, manager: ocp.CheckpointManager) -> None:
+    try:
+      manager.wait_until_finished()
+    except (OSError, ValueError, RuntimeError) as error:
+      raise self._failure(manager.latest_step() or 0, error) from error
+
+  def wait(self) -> None:
+    """Returns when everything begun is on disk; raises InputError where it could not be written."""
+    self._finish(self._latest)
+    self._finish(self._best)
+
+  @property
+  def latest_step(self) -> int | None:
+    return self._latest.latest_step()
+
+  def progress(self) -> dict:
+    """The position of the loop in the latest checkpoint."""
+    args = ocp.args.Composite(progress=ocp.args.JsonRestore())
+    return self._latest.restore(self.latest_step, args=args)["progress"]
+
+  def restore(self, abstract: Any) -> tuple[Any, dict]:
+    """The latest state, with the shardings of `abstract`, and the position of the loop.
+
+    Works on another number of devices than the one that saved.
+
+    Raises:
+      InputError: the checkpoint does not fit the model that the config describes.
+    """
+    step = self.latest_step
+    args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract),
+                              progress=ocp.args.JsonRestore())
+    try:
+      found = self._latest.restore(step, args=args)
+    except (ValueError, KeyError, FileNotFoundError) as error:
+      raise InputError(f"{self.folder}/latest/{step} cannot be restored: {error}. Was it written by "
+                       "another model? Start in another --workdir, or delete this one.") from error
+    return found["state"], found["progress"]
+
+  def restore_best(self, step: int, abstract: Any) -> Any:
+    """The variables that `save_best` saved at `step`."""
+    self._finish(self._best)
+    if step not in self._best.all_steps():
+      raise InputError(f"{self.folder}/best has no checkpoint of step {step}, only "
+                       f"{sorted(self._best.all_steps())}: was the folder changed by hand?")
+    args = ocp.args.Composite(variables=ocp.args.StandardRestore(abstract))
+    return self._best.restore(step, args=args)["variables"]
+
+  def close(self) -> None:
+    self._latest.close()
+    self._best.close()

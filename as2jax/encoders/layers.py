@@ -1,0 +1,214 @@
+"""Layers that the transformer encoders share: dropout, norm, activation, attention, feed-forward.
+
+Parameters are float32 and `dtype` is the type of the arithmetic. Whatever it is, layer-norm
+statistics, attention scores and their softmax are float32.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+INITIALIZER = nn.initializers.normal(0.02)  # BERT's initializer_range
+MASKED = -1e30  # finite, so that no row of scores can become NaN
+
+
+def hash_bits(key: Array, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
+  """32 random bits an element: a hash of the element's number, seeded with two words of `key`.
+
+  Two rounds of multiply-xorshift (the constants are C. Wellons' `triple32` search results), the
+  first seeded with one word and the second with the other. It is a function of the element's
+  global number alone, so it fuses into what consumes it and does not depend on how an array is
+  sharded; the default generator, drawn for each attention probability, costs a quarter of a step
+  on CPU. It is meant for dropout masks and nothing that needs more than that.
+  """
+  words = jax.random.bits(key, (2,), jnp.uint32)
+  number = jnp.zeros(shape, jnp.uint32)
+  stride = 1
+  for axis in reversed(range(len(shape))):
+    number += lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride % 2**32)
+    stride *= shape[axis]
+  bits = number ^ words[0]
+  bits = (bits ^ (bits >> 17)) * jnp.uint32(0xED5AD4BB)
+  bits = (bits ^ (bits >> 11)) * jnp.uint32(0xAC4C1B51)
+  bits ^= words[1]
+  bits = (bits ^ (bits >> 15)) * jnp.uint32(0x31848BAB)
+  return bits ^ (bits >> 14)
+
+
+def dropout(key: Array, x: Float[Array, "..."], rate: float) -> Float[Array, "..."]:
+  """`x` with each element zeroed with probability `rate`, the rest divided by 1 - rate.
+
+  A function of `key` and of the element's index: the same on any number of devices.
+  """
+  if not 0 <= rate < 1:
+    raise ValueError(f"a dropout rate lies in [0, 1), got {rate}")
+  threshold = round((1 - rate) * 2**32)
+  if threshold >= 2**32:
+    return x
+  keep = hash_bits(key, x.shape) < jnp.uint32(threshold)
+  return jnp.where(keep, x * jnp.asarray(2**32 / threshold, x.dtype), jnp.zeros((), x.dtype))
+
+
+class Dropout(nn.Module):
+  """`dropout` with the key of the module's `dropout` stream; nothing when `train` is false."""
+
+  rate: float
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "..."], *, train: bool) -> Float[Array, "..."]:
+    if not train or self.rate == 0:
+      return x
+    return dropout(self.make_rng("dropout"), x, self.rate)
+
+
+def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
+  """x Φ(x) with the exact error function (Hendrycks and Gimpel 2016), as BERT has it."""
+  return 0.5 * x * (1 + lax.erf(x * math.sqrt(0.5)))
+
+
+ACTIVATIONS = {
+  "gelu": gelu,
+  "gelu_new": lambda x: jax.nn.gelu(x, approximate=True),
+  "relu": jax.nn.relu,
+}
+
+
+class LayerNorm(nn.Module):
+  """Layer normalisation over the last axis with float32 statistics; the result is in `dtype`."""
+
+  epsilon: float
+  dtype: Any = jnp.float32
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    scale = self.param("scale", nn.initializers.ones, x.shape[-1:], jnp.float32)
+    bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], jnp.float32)
+    x = x.astype(jnp.float32)
+    centred = x - x.mean(axis=-1, keepdims=True)
+    variance = jnp.square(centred).mean(axis=-1, keepdims=True)
+    return (centred * lax.rsqrt(variance + self.epsilon) * scale + bias).astype(self.dtype)
+
+
+def segment_mask(segment: Int[Array, "b l"]) -> Bool[Array, "b 1 l l"]:
+  """Which tokens see which: those of their own unit. Padding (0) sees padding: no empty softmax."""
+  return (segment[:, :, None] == segment[:, None, :])[:, None]
+
+
+class SelfAttention(nn.Module):
+  """Multi-head self-attention (Vaswani et al. 2017, section 3.2) without residual or norm."""
+
+  num_heads: int
+  dropout: float
+  dtype: Any = jnp.float32
+  precision: Any = None
+
+  @nn.compact
+  def __call__(
+    self, x: Float[Array, "b l d"], mask: Bool[Array, "b 1 l l"], *, train: bool
+  ) -> Float[Array, "b l d"]:
+    b, l, d = x.shape
+    dense = lambda name: nn.Dense(
+      d, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
+    )
+    heads = lambda name: dense(name)(x).reshape(b, l, self.num_heads, d // self.num_heads)
+    query, key, value = heads("query"), heads("key"), heads("value")
+    scores = jnp.einsum(
+      "bqhk,bthk->bhqt",
+      query,
+      key,
+      precision=self.precision,
+      preferred_element_type=jnp.float32,
+    )
+    scores = scores * (d // self.num_heads) ** -0.5
+    weights = jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1)
+    weights = Dropout(self.dropout)(weights, train=train).astype(self.dtype)
+    context = jnp.einsum("bhqt,bthk->bqhk", weights, value, precision=self.precision)
+    return dense("output")(context.reshape(b, l, d))
+
+
+class FeedForward(nn.Module):
+  """Two dense layers with an activation between, applied to each token."""
+
+  width: int
+  activation: str
+  dtype: Any = jnp.float32
+  precision: Any = None
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "b l d"]) -> Float[Array, "b l d"]:
+    dense = lambda width, name: nn.Dense(
+      width, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
+    )
+    hidden = ACTIVATIONS[self.activation](dense(self.width, "intermediate")(x))
+    return dense(x.shape[-1], "output")(hidden)
+
+
+class TransformerLayer(nn.Module):
+  """Self-attention and feed-forward, each with dropout, residual and a norm after it (post-norm)."""
+
+  num_heads: int
+  intermediate_size: int
+  activation: str
+  layer_norm_eps: float
+  hidden_dropout: float
+  attention_dropout: float
+  dtype: Any = jnp.float32
+  precision: Any = None
+
+  @nn.compact
+  def __call__(
+    self, x: Float[Array, "b l d"], mask: Bool[Array, "b 1 l l"], *, train: bool
+  ) -> Float[Array, "b l d"]:
+    attended = SelfAttention(
+      self.num_heads, self.attention_dropout, self.dtype, self.precision, name="attention"
+    )(x, mask, train=train)
+    attended = Dropout(self.hidden_dropout)(attended, train=train)
+    x = LayerNorm(self.layer_norm_eps, self.dtype, name="attention_norm")(x + attended)
+    fed = FeedForward(
+      self.intermediate_size, self.activation, self.dtype, self.precision, name="feed_forward"
+    )(x)
+    fed = Dropout(self.hidden_dropout)(fed, train=train)
+    return LayerNorm(self.layer_norm_eps, self.dtype, name="output_norm")(x + fed)
+
+
+class Embeddings(nn.Module):
+  """Sum of word, position and type embeddings (and `offset`), then norm and dropout.
+
+  `position_offset` is added to positions (RoBERTa's begin at 2). An id outside its table gives NaN.
+  """
+
+  vocab_size: int
+  hidden_size: int
+  max_positions: int
+  type_vocab_size: int
+  layer_norm_eps: float
+  dropout: float
+  position_offset: int = 0
+  dtype: Any = jnp.float32
+
+  @nn.compact
+  def __call__(
+    self,
+    ids: Int[Array, "b l"],
+    position: Int[Array, "b l"],
+    type: Int[Array, "b l"],
+    offset: Float[Array, "b l d"] | None,
+    *,
+    train: bool,
+  ) -> Float[Array, "b l d"]:
+    def embed(name, size, index):
+      table = self.param(name, INITIALIZER, (size, self.hidden_size), jnp.float32)
+      return jnp.take(table, index, axis=0)
+
+    x = embed("word", self.vocab_size, ids)
+    x += embed("position", self.max_positions, position + self.position_offset)
+    x += embed("type", self.type_vocab_size, type)
+    if offset is not None:
+      x += offset.astype(jnp.float32)
+    x = LayerNorm(self.layer_norm_eps, self.dtype, name="norm")(x)
+    return Dropout(self.dropout)(x, train=train)

@@ -1,0 +1,83 @@
+"""ASBERT: siamese and triplet networks on a pretrained language model (Shonibare 2021)."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+from jaxtyping import Array, Float
+
+from as2jax.data.batch import Batch
+from as2jax.errors import InputError
+from as2jax.models.biencoder import DISTANCES, BiEncoder, take
+
+COMBINATIONS = ("concat_diff", "abs_diff", "product", "concat")
+
+
+@struct.dataclass
+class TripletOutput:
+  """Of (question, positive) and (question, negative): scores and squared Euclidean distances."""
+
+  scores: Float[Array, "s e 2"]
+  squared_distances: Float[Array, "s e 2"]
+
+
+class Triplet(BiEncoder):
+  """ASBERT's triplet network (section 3.2): three copies of LM-P1 with shared weights.
+
+  Expects the layout `triplets`: (question, positive, negative).
+  """
+
+  layout: ClassVar[str] = "triplets"
+
+  def __call__(self, batch: Batch, *, train: bool) -> TripletOutput:
+    units = self.encode(batch, train=train).units
+    anchor, positive, negative = (take(units, batch.examples.members[..., k]) for k in range(3))
+    squared = jnp.stack([jnp.sum(jnp.square(anchor - other), -1) for other in (positive, negative)],
+                        axis=-1)
+    scores = jnp.stack([self.distances(anchor, other)[self.score]
+                        for other in (positive, negative)], axis=-1)
+    return TripletOutput(scores, squared)
+
+
+@struct.dataclass
+class SiameseOutput:
+  """Of (question, candidate): the ranking score and the logit of ŷ."""
+
+  scores: Float[Array, "s e"]
+  logits: Float[Array, "s e"]
+
+
+class Siamese(BiEncoder):
+  """ASBERT's siamese network (section 3.1): P2 combines u and v, one linear layer gives ŷ.
+
+  Expects the layout `pairs`: (question, candidate).
+
+  Attributes:
+    combine: P2: `concat_diff` [u; v; |u−v|], `abs_diff` |u−v|, `product` u⊙v or `concat` [u; v].
+    score: `euclidean` (the paper keeps only the encoder), `cosine`, or `head` (the logit of ŷ).
+  """
+
+  combine: str
+
+  score_names: ClassVar[tuple[str, ...]] = DISTANCES + ("head",)
+
+  def setup(self):
+    super().setup()
+    if self.combine not in COMBINATIONS:
+      raise InputError(f"model.combine = {self.combine!r}: use one of {COMBINATIONS}")
+    self.head = nn.Dense(1)
+
+  def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
+    del train
+    u, v = pair
+    parts = {"concat_diff": (u, v, jnp.abs(u - v)), "abs_diff": (jnp.abs(u - v),),
+             "product": (u * v,), "concat": (u, v)}[self.combine]
+    logits = self.head(jnp.concatenate(parts, axis=-1))[..., 0]
+    return {**self.distances(u, v), "head": logits}
+
+  def __call__(self, batch: Batch, *, train: bool) -> SiameseOutput:
+    units = self.encode(batch, train=train).units
+    pair = tuple(take(units, batch.examples.members[..., k]) for k in range(2))
+    scores = self.compare(pair, train=train)
+    return SiameseOutput(scores[self.score], scores["head"])

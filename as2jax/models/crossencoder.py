@@ -1,0 +1,57 @@
+"""The cross-encoder: question and candidate in one sequence (CETE section 3.2, TANDA)."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+from jaxtyping import Array, Float
+
+from as2jax.data.batch import Batch
+from as2jax.encoders.pooling import pool
+from as2jax.models.biencoder import take
+
+
+@struct.dataclass
+class CrossEncoderOutput:
+  """Two-way logits, and the score log P(1) − log P(0) that ranks by P(1) without saturating."""
+
+  scores: Float[Array, "s e"]
+  logits: Float[Array, "s e 2"]
+
+
+class CrossEncoder(nn.Module):
+  """[CLS] question [SEP] candidate [SEP] → P(1) by a two-way softmax.
+
+  Expects the layout `single` (one joined sequence an example).
+
+  Attributes:
+    encoder: LM, behind the encoder contract.
+    token: whose vector classifies: `cls` (first token) or `cls_last` (XLNet).
+    pooler: a square tanh layer before the head, pretrained where the weights have one.
+    dropout: on the head's input.
+  """
+
+  encoder: nn.Module
+  token: str
+  pooler: bool
+  dropout: float
+
+  template: ClassVar[str] = "pair"
+  layout: ClassVar[str] = "single"
+  encodes: ClassVar[bool] = False
+  score_names: ClassVar[tuple[str, ...]] = ("logit",)
+
+  @nn.compact
+  def __call__(self, batch: Batch, *, train: bool) -> CrossEncoderOutput:
+    hidden = self.encoder(batch.tokens, train=train)
+    units = pool(hidden, batch.tokens, batch.units, self.token)
+    x = take(units, batch.examples.members[..., 0])
+    if self.pooler:
+      x = jnp.tanh(nn.Dense(x.shape[-1], name="pooler")(x))
+    x = nn.Dropout(self.dropout, deterministic=not train)(x)
+    logits = nn.Dense(2, name="head", kernel_init=nn.initializers.normal(0.02))(x)
+    logits = logits.astype(jnp.float32)
+    scores = jax.lax.stop_gradient(logits[..., 1] - logits[..., 0])
+    return CrossEncoderOutput(scores, logits)

@@ -1,0 +1,187 @@
+"""The train step and the predict step: forward, loss, gradient, update; jitted with shardings."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from flax import linen as nn
+from jax.sharding import Mesh
+
+from as2jax import optimizers, sharding
+from as2jax.losses import Loss, Term
+from as2jax.state import TrainState
+
+
+def _sums(terms: dict[str, Term]) -> dict[str, tuple[jax.Array, jax.Array]]:
+  """Numerator and denominator of each term over all shards of a micro-batch, in float32.
+
+  A `sum` has denominator 0, which `_divide` reads as 1: so denominators may simply be added.
+  """
+  sums = {}
+  for name, term in terms.items():
+    if term.reduction not in ("sum", "mean"):
+      raise ValueError(f"loss term {name!r}: reduction {term.reduction!r} is neither sum nor mean")
+    weights = jnp.broadcast_to(term.weights, term.values.shape).astype(jnp.float32)
+    # `where`: a masked value may be anything, and 0·nan is nan.
+    values = jnp.where(weights != 0, term.values.astype(jnp.float32), 0.0)
+    sums[name] = (jnp.sum(values * weights),
+                  jnp.sum(weights) if term.reduction == "mean" else jnp.zeros(()))
+  return sums
+
+
+def _divide(numerator, denominator):
+  return numerator / jnp.where(denominator == 0, 1.0, denominator)
+
+
+def gradient_sums(model: nn.Module, loss: Loss, state: TrainState, batch: Any, key: jax.Array,
+                  progress: jax.Array):
+  """Loss terms and their gradient over the micro-batches `[accumulate, shard, …]` of a step.
+
+  The result is that of one large batch (running statistics aside, which each micro-batch updates
+  in turn): denominators are added over all micro-batches before anything is divided.
+
+  Returns:
+    (value of each term, scale of each term, gradient by path, mutables)
+  """
+  scales: dict[str, float] = {}
+
+  def sums(trainable, micro, mutables, i):
+    variables = {"params": optimizers.merge(trainable, state.frozen), **mutables}
+    output, new = model.apply(variables, micro, train=True, mutable=list(mutables),
+                              rngs={"dropout": jax.random.fold_in(key, i)})
+    terms = loss(output, micro, progress)
+    scales.update({name: term.scale for name, term in terms.items()})
+    return _sums(terms), new
+
+  def scaled(trainable, micro, mutables, i, denominators):
+    parts, new = sums(trainable, micro, mutables, i)
+    if denominators is None:
+      denominators = {name: d for name, (_, d) in parts.items()}
+    values = {name: _divide(n, jax.lax.stop_gradient(denominators[name]))
+              for name, (n, _) in parts.items()}
+    return sum(scales[name] * v for name, v in values.items() if scales[name]), (values, new)
+
+  gradient_of = jax.grad(scaled, has_aux=True)
+  steps = jax.tree.leaves(batch)[0].shape[0]
+  if steps == 1:
+    micro = jax.tree.map(lambda x: x[0], batch)
+    gradient, (values, mutables) = gradient_of(state.trainable, micro, state.mutables, 0, None)
+    return values, scales, gradient, mutables
+
+  def denominators_of(item):
+    # XLA drops the forward pass here wherever the weights depend on the batch alone.
+    parts, _ = sums(state.trainable, item[1], state.mutables, item[0])
+    return {name: d for name, (_, d) in parts.items()}
+
+  items = (jnp.arange(steps), batch)
+  denominators = jax.tree.map(lambda d: d.sum(0), jax.lax.map(denominators_of, items))
+
+  def accumulate(carry, item):
+    total, mutables = carry
+    gradient, (values, mutables) = gradient_of(
+        state.trainable, item[1], mutables, item[0], denominators)
+    return (jax.tree.map(jnp.add, total, gradient), mutables), values
+
+  zeros = jax.tree.map(jnp.zeros_like, state.trainable)
+  (gradient, mutables), values = jax.lax.scan(accumulate, (zeros, state.mutables), items)
+  return jax.tree.map(lambda v: v.sum(0), values), scales, gradient, mutables
+
+
+def train_step(model: nn.Module, loss: Loss, optimizer: optax.GradientTransformation,
+               rate: Callable, state: TrainState, batch: Any, seed: jax.Array,
+               progress: jax.Array) -> tuple[TrainState, dict[str, jax.Array]]:
+  """One update of one seed.
+
+  Args:
+    state: without the seed axis; batch: `[accumulate, shard, …]`.
+    progress: examples seen / examples of an epoch, before this step.
+
+  Returns:
+    The new state and scalars: `loss`, each term, each penalty, `gradient_norm`, `learning_rate`.
+  """
+  key = jax.random.fold_in(jax.random.key(seed), state.step)
+  values, scales, gradient, mutables = gradient_sums(model, loss, state, batch, key, progress)
+
+  def penalty(trainable):
+    terms = loss.penalty(optimizers.merge(trainable, state.frozen))
+    return sum(terms.values(), jnp.zeros(())), terms
+
+  extra, penalties = jax.grad(penalty, has_aux=True)(state.trainable)
+  gradient = jax.tree.map(jnp.add, gradient, extra)
+  updates, opt_state = optimizer.update(gradient, state.opt_state, state.trainable)
+  learning_rate = rate(progress)
+  trainable = jax.tree.map(lambda p, u: p - learning_rate * u, state.trainable, updates)
+  total = sum(scales[name] * v for name, v in values.items()) + sum(penalties.values())
+  scalars = {"loss": total, **values, **penalties, "learning_rate": learning_rate,
+             "gradient_norm": optax.global_norm(gradient)}
+  new = state.replace(step=state.step + 1, trainable=trainable, opt_state=opt_state,
+                      mutables=mutables)
+  return new, scalars
+
+
+def _over_seeds(function: Callable, seeds: int) -> Callable:
+  """Lifts a function of one seed to arguments with a leading seed axis."""
+  if seeds > 1:
+    return jax.vmap(function)
+
+  def alone(*args):
+    result = function(*jax.tree.map(lambda x: x[0], args))
+    return jax.tree.map(lambda x: x[None], result)
+
+  return alone
+
+
+def make_train_step(model: nn.Module, loss: Loss, optimizer: optax.GradientTransformation,
+                    rate: Callable, *, mesh: Mesh, state: TrainState, seeds: int):
+  """The jitted `(state, batch, seed, progress, active) → (state, scalars)`, with a seed axis.
+
+  `batch` is `[seed, accumulate, shard, …]`, the others `[seed]`: a seed that is not active (it
+  stopped early) keeps its state. `state` gives the shardings; its buffers are donated.
+  """
+  def one(state, batch, seed, progress, active):
+    new, scalars = train_step(model, loss, optimizer, rate, state, batch, seed, progress)
+    if seeds > 1:
+      new = jax.tree.map(lambda a, b: jnp.where(active, a, b), new, state)
+    return new, scalars
+
+  shardings = jax.tree.map(lambda x: x.sharding, state)
+  every = sharding.replicated(mesh)
+  return jax.jit(
+      _over_seeds(one, seeds), donate_argnums=0, out_shardings=(shardings, every),
+      in_shardings=(shardings, sharding.batch_sharding(mesh), every, every, every))
+
+
+def make_predict_step(model: nn.Module, method: str, *, mesh: Mesh, seeds: int):
+  """The jitted `(state, batch) → output` of a model's method, with a seed axis, without dropout.
+
+  `batch` is `[1, shard, …]` (the same sentences for every seed); the output is replicated, so that
+  the host can read it whichever device computed it.
+  """
+  def one(params, mutables, batch):
+    return _apply(model, method, params, mutables, batch)
+
+  def predict(state, batch):
+    batch = jax.tree.map(lambda x: x[0], batch)
+    over = _over_seeds(lambda p, m: one(p, m, batch), seeds)
+    return over(state.params, state.mutables)
+
+  return jax.jit(predict, out_shardings=sharding.replicated(mesh))
+
+
+def make_compare_step(model: nn.Module, *, mesh: Mesh, seeds: int):
+  """The jitted `(state, (questions, candidates)) → {score name: [seed, pairs]}` of an encoder.
+
+  Both are vectors `[seed, pairs, d]`.
+  """
+  def compare(state, pair):
+    one = lambda p, m, x: _apply(model, "compare", p, m, x)
+    return _over_seeds(one, seeds)(state.params, state.mutables, pair)
+
+  return jax.jit(compare, out_shardings=sharding.replicated(mesh))
+
+
+def _apply(model, method, params, mutables, argument):
+  return model.apply({"params": params, **mutables}, argument, train=False,
+                     method=getattr(type(model), method))

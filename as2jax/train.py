@@ -1,0 +1,231 @@
+"""train_and_evaluate(config, workdir): the order of things, and only that.
+
+Evaluate on dev, save; then, for each epoch: next batch, step, write; evaluate, save. At the end the
+best checkpoint is read back from disk and evaluated on the splits that are reported.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from as2jax import evaluate, lexical_run, optimizers, registry, results, sharding
+from as2jax import state as states
+from as2jax.checkpoints import Checkpoints
+from as2jax.data.batching import Plan, stack
+from as2jax.data.prefetch import prefetch
+from as2jax.errors import InputError
+from as2jax.experiment import Experiment, build
+from as2jax.progress import Display
+from as2jax.step import make_train_step
+from as2jax.tracker import Tracker
+from as2jax.window import Window
+from as2jax.workdir import MetricsLog, claim, lock
+
+log = logging.getLogger(__name__)
+
+
+def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
+  """Trains every seed of a config, evaluates each one's best checkpoint, writes `results.json`.
+
+  Run again, it continues from the last checkpoint; a finished run returns its results.
+
+  Raises:
+    InputError: anything wrong with config, data, weights or folder, before any work is lost.
+  """
+  started = time.monotonic()
+  workdir = epath.Path(workdir)
+  groups = seed_groups(config)
+  with lock(workdir):
+    claim(workdir, config)
+    finished = results.read(workdir)
+    if finished is not None:
+      log.info("%s is finished: these are its results. To run again, give another --workdir.",
+               workdir)
+      return finished
+    if config.model.name in registry.LEXICAL:
+      return lexical_run.run(config, workdir)
+    experiment = build(config)
+    trainer = Trainer(experiment, workdir, len(groups[0]), started)
+    try:
+      outcomes = [outcome for seeds in groups for outcome in trainer.run(seeds)]
+    finally:
+      trainer.log.close()
+    return results.write(workdir, config, results.data_facts(experiment.dataset), experiment.facts,
+                         outcomes, trainer.facts())
+
+
+def seed_groups(config: Any) -> list[tuple[int, ...]]:
+  """The seeds that train together: all of them under `vmap`, one by one `in_turn`.
+
+  Raises:
+    InputError: no seeds, a repeated one, one that is no whole number, or another execution.
+  """
+  seeds = tuple(config.seeds)
+  whole = all(isinstance(s, int) and 0 <= s < 2**31 for s in seeds)
+  if not seeds or not whole or len(set(seeds)) < len(seeds):
+    raise InputError(f"seeds = {seeds}: give different whole numbers from 0, such as (0, 1, 2)")
+  if config.execution not in ("in_turn", "vmap"):
+    raise InputError(f"execution = {config.execution!r}: use `in_turn` or `vmap`")
+  return [seeds] if config.execution == "vmap" else [(s,) for s in seeds]
+
+
+class Trainer:
+  """Runs groups of seeds, one after another, through the same compiled steps."""
+
+  def __init__(self, experiment: Experiment, workdir: epath.Path, group: int, started: float):
+    config = self.config = experiment.config
+    self.experiment, self.workdir, self.started = experiment, workdir, started
+    self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
+    sharding.check_shards(self.mesh, config.batch.shards)
+    self.batcher = experiment.train_batcher()
+    self.blocks = self.batcher.sampler.blocks()
+    o = config.optimizer
+    self.rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
+    self.optimizer = optimizers.direction(o.name, b1=o.b1, b2=o.b2, eps=o.eps,
+                                          clip_norm=o.clip_norm, weight_decay=o.weight_decay)
+    self.predictor = evaluate.Predictor(experiment, self.mesh, group)
+    self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard)
+    self.step_function = None
+    self.padding = self.batcher.padding(self.batcher.plan(self.blocks, config.seeds[0], 0))
+    self.execution: dict[str, Any] = {}
+
+  def run(self, seeds: Sequence[int]) -> list[results.Outcome]:
+    """Trains a group of seeds to the end and evaluates the best checkpoint of each."""
+    self._open(seeds)
+    with Display(self.config.log, self.workdir, seeds) as self.display:
+      if self.step == 0 and self.checkpoints.latest_step is None:
+        self._evaluate()
+      while self.epoch < self.config.epochs and any(self.tracker.active):
+        self._train_epoch()
+        self.epoch, self.begin = self.epoch + 1, 0
+        self._evaluate()
+      self.checkpoints.wait()
+      outcomes = self._finish()
+    self.checkpoints.close()
+    return outcomes
+
+  def _open(self, seeds: Sequence[int]) -> None:
+    """State, tracker and position of a group: fresh, or those of its last checkpoint."""
+    alone = len(self.config.seeds) == 1
+    self.seeds = seeds
+    name = "" if alone else "seed-" + "-".join(map(str, seeds))
+    self.checkpoints = Checkpoints(self.workdir / "checkpoints" / name)
+    plan = self.batcher.plan(self.blocks, seeds[0], 0)
+    example = jax.tree.map(lambda x: x[0], self.batcher.batch(plan, 0))
+    self.state = self.experiment.fresh_state(example, seeds, self.optimizer, self.mesh)
+    self.tracker = Tracker.start(len(seeds), self.config.patience)
+    self.epoch = self.begin = self.step = 0
+    if self.checkpoints.latest_step is not None:
+      self.state, saved = self.checkpoints.restore(states.abstract(self.state))
+      self.tracker = Tracker(**saved["tracker"])
+      self.epoch, self.begin, self.step = saved["epoch"], saved["begin"], saved["step"]
+      log.info("continuing from step %d (epoch %d)", self.step, self.epoch)
+    self.log.roll_back(seeds, self.step)
+    if self.step_function is None:
+      self.step_function = make_train_step(
+          self.experiment.model, self.experiment.loss, self.optimizer, self.rate, mesh=self.mesh,
+          state=self.state, seeds=len(seeds))
+
+  def _train_epoch(self) -> None:
+    plans = [self.batcher.plan(self.blocks, seed, self.epoch) for seed in self.seeds]
+    count = max(map(len, plans))
+    seeds = np.asarray(self.seeds, np.uint32)
+    window = Window(self.experiment, self.checkpoints, self.seeds, self.log)
+    self.display.epoch(self.epoch, self.begin, count)
+    for i, batch in enumerate(prefetch(lambda i: self._batch(plans, i), range(self.begin, count)),
+                              self.begin):
+      progress = np.asarray([self.epoch + p.seen[min(i, len(p))] / p.seen[-1] for p in plans],
+                            np.float32)
+      active = np.asarray([a and i < len(p) for a, p in zip(self.tracker.active, plans)])
+      self.state, scalars = self.step_function(self.state, batch, seeds, progress, active)
+      self.step += 1
+      window.add(self.step, scalars, [self._questions(p, i) for p in plans])
+      self.execution.setdefault("seconds_to_first_step", self._since_start(scalars))
+      saves = self.step % self.config.checkpoint.steps == 0
+      if saves or self.step % self.config.log.steps == 0 or i + 1 == count:
+        self.display.step(i + 1, window.write(self.step))
+      if saves and i + 1 < count:
+        self._save(self.epoch, i + 1)
+    self.execution.setdefault("compilations_in_first_epoch", self.step_function._cache_size())
+
+  def _since_start(self, scalars: Any) -> float:
+    if "seconds_to_first_step" not in self.execution:
+      jax.block_until_ready(scalars)
+    return round(time.monotonic() - self.started, 2)
+
+  def _batch(self, plans: Sequence[Plan], i: int) -> Any:
+    """Batch `i` of each seed, padded to one shape, on the devices."""
+    live = [p for p in plans if i < len(p)]
+    shape = (max(int(p.rows[i]) for p in live), max(int(p.row_length[i]) for p in live))
+    return sharding.place(stack([self.batcher.batch(p, i, shape) for p in plans]), self.mesh)
+
+  def _questions(self, plan: Plan, i: int) -> set[int]:
+    """Numbers of the questions in step `i` of a plan."""
+    shards = [s for micro in plan.steps[i] for s in micro if s is not None] if i < len(plan) else []
+    return {int(q) for s in shards for q in self.batcher.examples.question[s.examples]}
+
+  def _save(self, epoch: int, begin: int) -> None:
+    self.log.flush()
+    position = {"epoch": epoch, "begin": begin, "step": self.step}
+    self.checkpoints.save(self.step, self.state, {**position, "tracker": vars(self.tracker)})
+
+  def _evaluate(self) -> None:
+    """Dev metrics of every seed, best parameters, whole state: in this order, all or replayed."""
+    data, values = self.experiment.dataset, []
+    for seed, scores in zip(self.seeds, self.predictor(self.state, data.splits["dev"])):
+      found = evaluate.evaluate(next(iter(scores.values())), data, "dev",
+                                ties=self.config.evaluation.ties)
+      self.log.write(seed, self.step, {"epoch": self.epoch, **{
+          name: entry["value"] for name, entry in found.metrics.items()}})
+      values.append(found.metrics[self._selector()]["value"])
+    improved = self.tracker.update(values, self.step, self.epoch)
+    self.display.evaluated(self.epoch, self._selector(), values, improved)
+    if any(improved):
+      self._save_best(improved)
+    self._save(self.epoch, 0)
+
+  def _selector(self) -> str:
+    return f"{self.config.select}[{self.experiment.dataset.name}-clean/dev]"
+
+  def _save_best(self, improved: Sequence[bool]) -> None:
+    variables = states.variables(self.state)
+    if not all(improved) and self.tracker.saved_step >= 0:
+      before = self.checkpoints.restore_best(self.tracker.saved_step, states.abstract(variables))
+      variables = states.choose(np.asarray(improved), variables, before)
+    self.checkpoints.save_best(self.step, variables)
+    self.tracker.saved_step = self.step
+
+  def _finish(self) -> list[results.Outcome]:
+    """Evaluates the best checkpoint, read back from disk, on the splits that are reported."""
+    variables = self.checkpoints.restore_best(
+        self.tracker.saved_step, states.abstract(states.variables(self.state)))
+    best = states.with_variables(self.state, variables)
+    outcomes = [results.Outcome(seed, self.tracker.best_step[i], self.tracker.best_epoch[i],
+                                self.tracker.best[i], self.step)
+                for i, seed in enumerate(self.seeds)]
+    for split in self.config.evaluation.splits:
+      data = self.experiment.dataset
+      for outcome, scores in zip(outcomes, self.predictor(best, data.splits[split])):
+        results.record(self.workdir, outcome, scores, data, split, self.config)
+    return outcomes
+
+  def facts(self) -> dict:
+    """What the run was, and (under `execution`) how it went on this machine."""
+    units = self.batcher.units
+    count = states.count(self.state.trainable) + states.count(self.state.frozen)
+    return {
+        "parameters": {"all": count, "trainable": states.count(self.state.trainable)},
+        "examples": len(self.batcher.examples), "sampler": self.config.batch.sampler,
+        "units": len(units.lengths), "truncated_units": int(units.truncated_units),
+        "tokens_lost": int(units.tokens_lost), "padding": round(self.padding, 4),
+        "execution": {
+            **self.execution, "devices": jax.device_count(), "backend": jax.default_backend(),
+            "compilations_of_step": self.step_function._cache_size(),
+            "compilations_of_prediction": self.predictor.compilations,
+            "seconds": round(time.monotonic() - self.started, 1)}}
+

@@ -1,0 +1,77 @@
+"""Every key there is, with its default. A config file starts from here and changes a handful.
+
+`None` means: as the pretrained weights say, or not a field of the class that is named.
+"""
+
+from ml_collections import ConfigDict
+from ml_collections.config_dict import placeholder
+
+
+def get_config() -> ConfigDict:
+  """The base of all configs."""
+  config = ConfigDict()
+  config.mode = "train"  # train | evaluate | predict
+  config.seeds = (0,)  # one run each; results give mean and s.d.
+  config.execution = "in_turn"  # seeds in_turn | vmap
+  config.epochs = 3
+  config.patience = 20  # evaluations (one an epoch) without a better dev value
+  config.select = "map"  # the dev metric that chooses the best checkpoint
+  config.compilation_cache = ""  # folder of compiled programs; "" is <data.cache>/xla, "off" none
+
+  config.data = ConfigDict({
+      "name": "wikiqa",
+      "root": "",  # "" is $AS2JAX_DATA, then ~/.cache/as2jax/data
+      "cache": "",  # "" is $AS2JAX_CACHE, then ~/.cache/as2jax
+      "download": True,  # may the public archive be fetched?
+      "train_protocol": "all",  # all | answerable | both: which training questions
+      "train_fraction": 1.0,  # of them: a fixed part, the same for every seed
+      "max_length": 128,  # tokens of a unit, special tokens included
+  })
+  config.encoder = ConfigDict({
+      "name": "bert",
+      "pretrained": "bert-base-uncased",  # a folder, package:NAME/FOLDER, or a hub name
+      "dtype": "float32",  # of the computation: float32 | bfloat16; parameters are float32
+      "precision": placeholder(str),
+      "hidden_dropout": placeholder(float),
+      "attention_dropout": placeholder(float),
+      "unroll": 1,  # layers a step of the scan over layers
+      "remat": False,  # gradient checkpointing
+  })
+  config.model = ConfigDict({"name": "biencoder"}, type_safe=True)
+  config.loss = ConfigDict({"name": "none"}, type_safe=True)
+  config.batch = ConfigDict({
+      "sampler": "paper",  # paper | grouped
+      "examples": 32,  # a batch: exactly (paper), at most (grouped)
+      "rows": 24,  # of `grouped` batches
+      "row_lengths": (128,),
+      "packed": True,  # several units a row
+      "shards": 1,  # parts of a batch; a device holds one or more
+      "accumulate": 1,  # batches a step
+      "buckets": 2,  # numbers of rows that `paper` batches may have
+      "tile": 32,  # triplets of a huge question come in tiles of tile × tile
+      "predict_rows": 32,
+  })
+  config.optimizer = ConfigDict({
+      "name": "adam",
+      "rate": 2e-5,
+      "schedule": "constant",  # constant | linear
+      "warmup": 0.0,  # part of the first epoch's examples
+      "b1": 0.9,
+      "b2": 0.999,
+      "eps": 1e-8,
+      "clip_norm": 1.0,  # 0: off
+      "weight_decay": 0.0,
+      "freeze": (),  # regular expressions of parameter paths
+  })
+  config.evaluation = ConfigDict({
+      "ties": "expected",  # expected | trec | pessimistic
+      "splits": ("dev", "test"),  # reported at the end, from the best checkpoint
+  })
+  config.predict = ConfigDict({
+      "input": "",  # TSV or JSON-lines of questions with candidates
+      "output": "",  # "" is <workdir>/predictions.tsv
+  })
+  config.sharding = ConfigDict({"fsdp": 1, "tensor": 1})
+  config.checkpoint = ConfigDict({"steps": 200})  # besides the end of each epoch
+  config.log = ConfigDict({"steps": 20, "seconds": 15.0, "tensorboard": True})
+  return config

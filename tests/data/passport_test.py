@@ -1,0 +1,100 @@
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from as2jax.data.__main__ import main
+from as2jax.data.dataset import SPECS, Dataset
+from as2jax.data.passport import passport, table
+from as2jax.data.record import Candidate, Question
+from as2jax.data.source import Counts
+
+OFFICIAL = os.environ.get("AS2JAX_DATA", "")
+
+
+def question(text: str, *labels: int, words: str = "a b c") -> Question:
+  candidates = tuple(Candidate(str(i), words, label) for i, label in enumerate(labels))
+  return Question(text, text, candidates)
+
+
+TRAIN = (question("who is it ?", 1, 0, 0), question("what ?", 0), question("when ?", 1))
+TEST = (question("what ?", -1, -1, words="one"), question("none"))
+
+
+def made(name="made", clean="both", train=TRAIN) -> Dataset:
+  return Dataset(name, {"train": train, "test": TEST}, clean, "here", {"train": "aa", "test": "bb"})
+
+
+def publish(monkeypatch, **counts):
+  spec = dataclasses.replace(SPECS["sample"], name="made", published={"train": counts})
+  monkeypatch.setitem(SPECS, "made", spec)
+
+
+def test_counts_by_protocol():
+  train = passport(made())["splits"]["train"]
+  found = {protocol: tuple(numbers.values()) for protocol, numbers in train["protocols"].items()}
+  assert found == {"all": (3, 5, 2), "answerable": (2, 4, 2), "both": (1, 3, 1), "clean": (1, 3, 1)}
+  clean = passport(made(clean="answerable"))["splits"]["train"]["protocols"]["clean"]
+  assert tuple(clean.values()) == (2, 4, 2)
+
+
+def test_lengths_duplicates_balance_overlap():
+  facts = passport(made())
+  train, test = facts["splits"]["train"], facts["splits"]["test"]
+  assert train["positive_share"] == 0.4
+  assert test["positive_share"] is None  # nobody judged them
+  assert (train["duplicate_pairs"], test["duplicate_pairs"]) == (2, 1)
+  assert train["question_words"] | {"0.99": 0} == {
+    "0": 2, "0.25": 2, "0.5": 2, "0.75": 3, "0.99": 0, "1": 4
+  }  # fmt: skip
+  assert set(train["candidate_words"].values()) == {3}
+  assert (test["candidates"]["0"], test["candidates"]["1"]) == (0, 2)
+  assert facts["overlap"] == {"train+test": 1}
+  assert train["fingerprint"] == "aa"
+  assert json.loads(json.dumps(facts)) == facts
+
+
+def test_published_counts_are_compared(monkeypatch):
+  assert passport(made())["matches"] is None
+  publish(monkeypatch, all=Counts(3, 5, 2), both=Counts(1, 3))
+  assert passport(made())["matches"] is True
+  publish(monkeypatch, all=Counts(3, 5, 2), both=Counts(1, 4))
+  facts = passport(made())
+  assert facts["matches"] is False
+  assert "1/4/–" in table(facts) and table(facts).count("DIFFERS") == 1
+  assert table(facts).splitlines()[-1] == "COUNTS DIFFER from the published ones"
+
+
+def test_a_split_without_questions():
+  facts = passport(made(train=()))
+  assert facts["splits"]["train"]["protocols"]["all"]["questions"] == 0
+  assert "train" in table(facts)
+
+
+def test_command(tmp_path, monkeypatch, capsys):
+  cache = ["--cache", str(tmp_path)]
+  assert main(["--check", "sample", *cache]) == 0
+  assert "clean (= answerable)" in capsys.readouterr().out
+  assert main(["--check", "sample", "--json", *cache]) == 0
+  assert json.loads(capsys.readouterr().out)["name"] == "sample"
+  published = {"dev": {"all": Counts(1, 2, 3)}}
+  monkeypatch.setitem(SPECS, "sample", dataclasses.replace(SPECS["sample"], published=published))
+  assert main(["--check", "sample", *cache]) == 1
+  assert "DIFFERS" in capsys.readouterr().out
+  arguments = ["--check", "wikiqa", "--root", str(tmp_path), "--no-download", *cache]
+  assert main(arguments) == 2
+  output = capsys.readouterr()
+  assert not output.out and "downloading is switched off" in output.err
+
+
+def test_wikiqa(tmp_path, capsys):
+  if not OFFICIAL or not Path(OFFICIAL, "wikiqa").exists():
+    pytest.skip("needs WikiQA: set AS2JAX_DATA to the folder that holds wikiqa/")
+  status = main(["--check", "wikiqa", "--root", OFFICIAL, "--cache", str(tmp_path), "--json"])
+  facts = json.loads(capsys.readouterr().out)
+  assert status == 0 and facts["matches"] is True
+  splits = facts["splits"].values()
+  assert sum(split["duplicate_pairs"] for split in splits) == 8
+  assert [len(split["published"]) for split in splits] == [3, 3, 3]

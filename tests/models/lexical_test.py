@@ -1,0 +1,115 @@
+import math
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+from as2jax import metrics
+from as2jax.data.record import Candidate, Question
+from as2jax.data.wikiqa import read_wikiqa
+from as2jax.models import lexical
+
+
+def question(text, *candidates, name="q"):
+  return Question(name, text, tuple(Candidate(f"c{i}", c) for i, c in enumerate(candidates)))
+
+
+TRAIN = [
+  question("?", "The cat sat.", "A dog ran."),
+  question("?", "The cat sat.", "The end"),
+]
+
+
+def by_hand_bm25(query, document, corpus, k1, b):
+  """Lucene's BM25 in full."""
+  average = sum(map(len, corpus)) / len(corpus)
+  score = 0.0
+  for word in query:
+    frequency = sum(word in text for text in corpus)
+    count = document.count(word)
+    if not count:
+      continue
+    idf = math.log(1 + (len(corpus) - frequency + 0.5) / (frequency + 0.5))
+    score += idf * count / (count + k1 * (1 - b + b * len(document) / average))
+  return score
+
+
+def test_words():
+  assert lexical.words("What's  the U.S. GDP (2010)?") == [
+    "what", "s", "the", "u", "s", "gdp", "2010",
+  ]
+  assert lexical.words("Zürich 北京") == ["zürich", "北京"]
+
+
+def test_word_overlap_counts_types():
+  scorer = lexical.LEXICAL["word_overlap"](TRAIN)
+  [scores] = scorer([question("the cat and The dog?", "The CAT, the cat!", "a dog", "x", "...")])
+  assert scores.dtype == np.float32
+  np.testing.assert_array_equal(scores, [2, 1, 0, 0])
+
+
+def test_idf_overlap_by_hand():
+  # Three distinct training sentences: `the` is in two, `cat` in one; `zebra` is unseen.
+  scorer = lexical.LEXICAL["idf_overlap"](TRAIN)
+  [scores] = scorer([question("The cat, the zebra", "the cat", "zebra the", "the the", "dog")])
+  the, one = math.log(3 / 2), math.log(3)
+  np.testing.assert_allclose(scores, [the + one, the + one, the, 0], rtol=1e-6)
+  assert scores[0] == scores[1]  # equal in exact arithmetic: tied
+
+
+def test_idf_overlap_ties_do_not_hang_on_word_order():
+  words = [f"w{i}" for i in range(40)]
+  train = [question("?", *(" ".join(words[i:]) for i in range(40)))]
+  random = np.random.default_rng(0)
+  candidates = [" ".join(random.permutation(words)) for _ in range(20)]
+  [scores] = lexical.idf_overlap(train)([question(" ".join(words), *candidates)])
+  assert len(set(scores.tolist())) == 1
+
+
+@pytest.mark.parametrize("k1, b", [(1.5, 0.75), (0.9, 0.4)])
+def test_bm25_by_hand(k1, b):
+  # "the cat sat on the mat" occurs twice, and counts once in the corpus.
+  questions = [
+    question("the cat the unicorn", "the cat sat on the mat", "a dog", "cat cat the ..."),
+    question("A dog?", "the cat sat on the mat", "dog dog dog a long story of a dog", "!"),
+  ]
+  corpus = list(dict.fromkeys(c.text for q in questions for c in q.candidates))
+  corpus = {text: lexical.words(text) for text in corpus}
+  assert len(corpus) == 5
+  scores = lexical.LEXICAL["bm25"](TRAIN, k1=k1, b=b)(questions)
+  for q, found in zip(questions, scores, strict=True):
+    expected = [
+      by_hand_bm25(lexical.words(q.text), corpus[c.text], corpus.values(), k1, b)
+      for c in q.candidates
+    ]
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", lexical.LEXICAL)
+def test_nothing_to_compare_scores_zero(name):
+  scorer = lexical.LEXICAL[name](TRAIN)
+  scores = scorer([question("???", "...", "a cat"), question("cat")])
+  np.testing.assert_array_equal(scores[0], [0, 0])
+  assert scores[1].shape == (0,) and scores[1].dtype == np.float32
+  np.testing.assert_array_equal(scorer([question("a cat", "...", "!")])[0], [0, 0])
+  assert scorer([]) == []
+
+
+def test_real_wikiqa():
+  folder = os.environ.get("AS2JAX_DATA")
+  path = pathlib.Path(folder or "", "wikiqa", "WikiQA-test.tsv")
+  if not folder or not path.exists():
+    pytest.skip("AS2JAX_DATA names no folder with wikiqa/WikiQA-test.tsv")
+  questions = read_wikiqa(path)
+  labels = [np.array([c.label for c in q.candidates]) for q in questions]
+  mask = metrics.protocol_mask("answerable", labels)
+  assert mask.sum() == 243
+  values = {
+    name: metrics.per_question(build(questions)(questions), labels)["map"][mask].mean()
+    for name, build in lexical.LEXICAL.items()
+  }
+  random = metrics.per_question([np.zeros(len(x)) for x in labels], labels)["map"][mask].mean()
+  assert values["word_overlap"] == pytest.approx(0.6166, abs=5e-4)
+  assert min(values.values()) > random + 0.15
