@@ -11,6 +11,7 @@ MODELS = {
     "triplet": "as2jax.models.asbert:Triplet",
     "siamese": "as2jax.models.asbert:Siamese",
     "crossencoder": "as2jax.models.crossencoder:CrossEncoder",
+    "probe": "as2jax.models.testing:Probe",  # proves the loop
 }
 ENCODERS = {
     "bert": "as2jax.encoders.bert:BertEncoder",
@@ -20,6 +21,7 @@ LOSSES = {
     "triplet": "as2jax.losses:TripletLoss",
     "bce": "as2jax.losses:BinaryCrossEntropy",
     "cross_entropy": "as2jax.losses:SoftmaxCrossEntropy",
+    "probe": "as2jax.models.testing:ProbeLoss",
 }
 # Rankers without parameters, from as2jax.models.lexical.
 LEXICAL = ("word_overlap", "idf_overlap", "bm25")

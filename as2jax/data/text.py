@@ -37,7 +37,8 @@ def distinct_units(units: Iterable[T]) -> tuple[list[T], Int64[np.ndarray, "n"]]
 
 def build_units(
     units: Sequence[tuple[str, ...]], tokenizer: Tokenizer, *, template: str, max_length: int,
-    words: bool = False, roles: Sequence[int] | None = None, cache: str = "") -> UnitTable:
+    words: bool = False, roles: Sequence[int] | np.ndarray | None = None,
+    cache: str = "") -> UnitTable:
   """Tokenises each distinct text once and assembles the units from them.
 
   What exceeds `max_length` (special tokens counted) is cut at the right: question and candidate
@@ -63,7 +64,7 @@ def build_units(
                             (len(units), len(TEMPLATES[template]))).astype(np.int8)
   elif template != "single" or len(roles) != len(units):
     raise ValueError("`roles` goes with the template 'single', one a unit")
-  roles = np.asarray(roles, np.int8).reshape(len(units), -1)
+  roles = np.asarray(roles, np.int8).reshape(len(units), len(TEMPLATES[template]))
   around = tokenizer.special.around(roles.shape[1])
   specials, required = sum(map(len, around)), len(split_parts(template)[0])
   if max_length < specials + required:

@@ -9,8 +9,8 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, SupportsInt
 
 import numpy as np
 from etils import epath
@@ -94,7 +94,7 @@ class Tokenizer:
     """SHA-256 (hex) of the serialised tokeniser: equal fingerprints tokenise equally."""
     return hashlib.sha256(self.backend.to_str().encode()).hexdigest()
 
-  def tokens(self, ids: Sequence[int]) -> list[str]:
+  def tokens(self, ids: Iterable[SupportsInt]) -> list[str]:
     """The vocabulary entries of `ids`."""
     return [self.backend.id_to_token(int(i)) for i in ids]
 

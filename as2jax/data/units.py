@@ -9,7 +9,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int8, Int32, Int64
@@ -158,7 +158,7 @@ class TableWriter:
       os.fsync(file.fileno())
     return None
 
-  def __enter__(self) -> Self:
+  def __enter__(self) -> "TableWriter":
     return self
 
   def __exit__(self, *error: object) -> None:

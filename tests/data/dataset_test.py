@@ -1,21 +1,15 @@
 import dataclasses
-import functools
-import http.server
-import io
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
 from etils import epath
 
-from as2jax.data import dataset, source
+from as2jax.data import dataset
 from as2jax.data.dataset import SPECS, load
 from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.data.source import Counts, Source
@@ -29,7 +23,7 @@ SPLITS = ("train", "dev", "test")
 
 def split_text(split: str, questions: int = 4, word: str = "red") -> str:
   rows = [
-    f"{split}{i}\twho is {split} {i}?\tD{i}\tTitle “{i}”\tD{i}-{j}\tnumber {j} is {word} .\t{j % 2}"
+    f"{split}{i}\twho is {i}?\tD{i}\tTitle “{i}”\tD{i}-{j}\tnumber {j} is {word} .\t{j % 2}"
     for i in range(questions)
     for j in range(i + 1)
   ]
@@ -41,14 +35,6 @@ def write_source(folder: Path, **options) -> Path:
   for split in SPLITS:
     (folder / f"WikiQA-{split}.tsv").write_bytes(split_text(split, **options).encode())
   return folder
-
-
-def archive(names=SPLITS) -> bytes:
-  buffer = io.BytesIO()
-  with zipfile.ZipFile(buffer, "w") as packed:
-    for split in names:
-      packed.writestr(f"WikiQACorpus/WikiQA-{split}.tsv", split_text(split))
-  return buffer.getvalue()
 
 
 @pytest.fixture(autouse=True)
@@ -114,9 +100,10 @@ def test_a_changed_source_is_read_anew(tmp_path, monkeypatch):
 def test_questions_without_candidates_survive_in_order(tmp_path):
   from as2jax.data.builder import prepared
 
+  candidates = (Candidate("1", "é", 1, "p", "n", 0, -1, "t"), Candidate("0", "b"))
   questions = (
     Question("z", "no candidates", ()),
-    Question("a", "ünï \n code", (Candidate("1", "é", 1, "p", "n", 0, -1, "t"), Candidate("0", "b"))),
+    Question("a", "ünï \n code", candidates),
     Question("m", "again none", ()),
   )
   (tmp_path / "file").write_text("content")
@@ -168,62 +155,6 @@ def test_absent_data_is_one_message_and_no_other_data(tmp_path, download):
   assert "--config=configs/wikiqa_triplet.py:sample" in message
   reason = "the download failed" if download else "downloading is switched off"
   assert reason in message and "\n" not in message
-
-
-def test_a_silent_server_or_resolver_does_not_hang(tmp_path, monkeypatch):
-  monkeypatch.setattr(source, "SECONDS", 0.3)
-  with socket.create_server(("127.0.0.1", 0)) as server:  # accepts, never answers
-    change(monkeypatch, url=f"http://127.0.0.1:{server.getsockname()[1]}/WikiQACorpus.zip")
-    with pytest.raises(InputError, match="the download failed"):
-      load("wikiqa", root=str(tmp_path))
-  monkeypatch.setattr(source.urllib.request, "urlopen", lambda *_, **__: time.sleep(20))
-  start = time.monotonic()
-  with pytest.raises(InputError, match="no answer within 0.3 seconds"):
-    load("wikiqa", root=str(tmp_path))
-  assert time.monotonic() - start < 5
-
-
-@pytest.fixture
-def serve(tmp_path, monkeypatch):
-  """Serves bytes as the public archive."""
-  folder = tmp_path / "served"
-  folder.mkdir()
-
-  class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-      pass
-
-  handler = functools.partial(Quiet, directory=str(folder))
-  server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-  threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-  change(monkeypatch, url=f"http://127.0.0.1:{server.server_port}/WikiQACorpus.zip")
-  yield lambda data: (folder / "WikiQACorpus.zip").write_bytes(data)
-  server.shutdown()
-  server.server_close()
-
-
-def test_downloads_once(tmp_path, serve):
-  serve(archive())
-  first = load("wikiqa", root=str(tmp_path / "root"))
-  assert first.source == str(tmp_path / "cache/downloads/wikiqa")
-  assert sorted(path.name for path in Path(first.source).iterdir()) == sorted(
-    f"WikiQA-{split}.tsv" for split in SPLITS
-  )
-  serve(b"gone")
-  assert load("wikiqa", root=str(tmp_path / "root")) == first
-
-
-@pytest.mark.parametrize(
-  "data, words",
-  [(b"<html>moved</html>", "failed"), (archive(("dev",)), "holds no WikiQA-train"),
-   (archive()[:300], "failed"), (b"", "failed")],
-  ids=["a page", "another archive", "cut off", "empty"],
-)  # fmt: skip
-def test_a_wrong_archive_leaves_nothing(tmp_path, serve, data, words):
-  serve(data)
-  with pytest.raises(InputError, match=words):
-    load("wikiqa", root=str(tmp_path / "root"))
-  assert not list((tmp_path / "cache/downloads/wikiqa").iterdir())
 
 
 def process(code: str, root: Path) -> subprocess.Popen:

