@@ -115,7 +115,7 @@ def train_step(model: nn.Module, loss: Loss, optimizer: optax.GradientTransforma
   trainable = jax.tree.map(lambda p, u: p - learning_rate * u, state.trainable, updates)
   total = sum(scales[name] * v for name, v in values.items()) + sum(penalties.values())
   scalars = {"loss": total, **values, **penalties, "learning_rate": learning_rate,
-             "gradient_norm": optax.global_norm(gradient)}
+             "gradient_norm": optax.tree.norm(gradient)}
   new = state.replace(step=state.step + 1, trainable=trainable, opt_state=opt_state,
                       mutables=mutables)
   return new, scalars

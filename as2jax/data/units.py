@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import fcntl
 import json
 import os
 import pathlib
@@ -23,7 +24,7 @@ _DTYPES = {
     "word_start": np.int32, "word_length": np.int32, "word_role": np.int8, "word_form": np.int32,
     "word_offsets": np.int64,
 }
-_STALE = 24 * 3600  # seconds after which an unfinished folder is nobody's
+_FRESH = 60  # seconds in which a new folder may not be locked yet
 
 
 class Unit(NamedTuple):
@@ -201,19 +202,16 @@ def new_folder(folder: pathlib.Path) -> Iterator[pathlib.Path]:
   Raises:
     InputError: the folder cannot be written, or the disk is full.
   """
-  temporary = None
-  try:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(folder)
-    temporary = _unfinished(folder)
-    yield temporary
-    _replace(temporary, folder)
-  except OSError as error:
-    raise InputError(f"{folder}: the cache cannot be written ({error}); free or allow space there, "
-                     "or give another cache folder") from error
-  finally:
-    if temporary is not None:
-      shutil.rmtree(temporary, ignore_errors=True)
+  with contextlib.ExitStack() as stack:
+    try:
+      folder.parent.mkdir(parents=True, exist_ok=True)
+      _sweep(folder)
+      temporary = stack.enter_context(_unfinished(folder))
+      yield temporary
+      _replace(temporary, folder)
+    except OSError as error:
+      raise InputError(f"{folder}: the cache cannot be written ({error}); free or allow space "
+                       "there, or give another cache folder") from error
 
 
 def _replace(temporary: pathlib.Path, folder: pathlib.Path) -> None:
@@ -226,23 +224,35 @@ def _replace(temporary: pathlib.Path, folder: pathlib.Path) -> None:
       return
     if not folder.exists():
       raise
-  aside = _unfinished(folder)
-  with contextlib.suppress(FileNotFoundError):
-    os.replace(folder, aside / "broken")
-  shutil.rmtree(aside, ignore_errors=True)
-  os.replace(temporary, folder)
+  with _unfinished(folder) as aside:
+    with contextlib.suppress(FileNotFoundError):
+      os.replace(folder, aside / "broken")
+    os.replace(temporary, folder)
 
 
-def _unfinished(folder: pathlib.Path) -> pathlib.Path:
-  """A new empty folder beside `folder`, with a name of its own."""
+@contextlib.contextmanager
+def _unfinished(folder: pathlib.Path) -> Iterator[pathlib.Path]:
+  """A new folder beside `folder`, locked as long as this process lives, removed after the block."""
   path = folder.with_name(f"{folder.name}.unfinished-{uuid.uuid4().hex}")
   path.mkdir()
-  return path
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    yield path
+  finally:
+    shutil.rmtree(path, ignore_errors=True)
+    os.close(descriptor)
 
 
 def _sweep(folder: pathlib.Path) -> None:
-  """Removes what killed processes left of this table."""
+  """Removes what killed processes left of this table: the folders that nobody locks."""
   for path in folder.parent.glob(f"{folder.name}.unfinished-*"):
-    with contextlib.suppress(FileNotFoundError):
-      if time.time() - path.stat().st_mtime > _STALE:
+    with contextlib.suppress(OSError):  # gone, or locked
+      if time.time() - path.stat().st_mtime < _FRESH:
+        continue
+      descriptor = os.open(path, os.O_RDONLY)
+      try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(path, ignore_errors=True)
+      finally:
+        os.close(descriptor)

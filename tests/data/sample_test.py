@@ -9,7 +9,8 @@ import pytest
 
 SPLITS = ("train", "dev", "test")
 HEADER = "QuestionID Question DocumentID DocumentTitle SentenceID Sentence Label".split()
-Row = collections.namedtuple("Row", "question_id question document title sentence_id sentence label")
+FIELDS = "question_id question document title sentence_id sentence label"
+Row = collections.namedtuple("Row", FIELDS)
 FOLDER = importlib.resources.files("as2jax.data.sample")
 
 
@@ -101,7 +102,8 @@ def test_unusual_characters_occur(data):
   questions = "".join(rows[0].question for split in SPLITS for rows in data[split].values())
   sentences = "".join(row.sentence for split in SPLITS for row in rows_of(data[split]))
   for text in (questions, sentences):
-    assert '"' in text and "'" in text and re.search(r"\d", text) and re.search(r"[^\x00-\x7f]", text)
+    for pattern in ('"', "'", "-", r"\d", r"[^\x00-\x7f]"):
+      assert re.search(pattern, text), pattern
 
 
 def test_the_counts_in_the_readme_are_true(data):

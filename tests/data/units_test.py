@@ -1,5 +1,6 @@
 import dataclasses
 import errno
+import fcntl
 import os
 import pathlib
 import time
@@ -124,8 +125,13 @@ def cut_in_half(path: pathlib.Path):
   path.write_bytes(path.read_bytes()[:path.stat().st_size // 2])
 
 
+def put_another(path: pathlib.Path):
+  with path.open("wb") as file:
+    np.save(file, np.zeros(3, np.int32))
+
+
 @pytest.mark.parametrize("name", ["ids.npy", "word_offsets.npy", "table.json"])
-@pytest.mark.parametrize("damage", [cut_in_half, pathlib.Path.unlink])
+@pytest.mark.parametrize("damage", [cut_in_half, put_another, pathlib.Path.unlink])
 def test_damaged_table_is_made_again(tmp_path, tokenizer, encoded, name, damage):
   plain = build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
   ids = np.array(plain.ids)
@@ -140,31 +146,40 @@ def test_damaged_table_is_made_again(tmp_path, tokenizer, encoded, name, damage)
 
 
 def test_two_writers_at_once_leave_one_table(tmp_path, tokenizer, monkeypatch):
-  tables, truncate = [], text.truncate
+  tables, first, truncate = [], [], text.truncate
 
   def meanwhile(*arguments):
     monkeypatch.setattr(text, "truncate", truncate)
     tables.append(build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path)))
+    first.extend(folder.stat().st_ino for folder in folders(tmp_path)
+                 if "unfinished" not in folder.name)
     return truncate(*arguments)
 
   monkeypatch.setattr(text, "truncate", meanwhile)
   late = build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
   assert_equal(tables[0], late)
-  assert len(folders(tmp_path)) == 1
+  assert [folder.stat().st_ino for folder in folders(tmp_path)] == first
 
 
 def test_folders_of_killed_writers_are_swept(tmp_path, tokenizer):
   build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
   (folder,) = folders(tmp_path)
-  old, new = (folder.with_name(f"{folder.name}.unfinished-{age}") for age in ("old", "new"))
-  for path in (old, new):
+  dead, fresh, live = (folder.with_name(f"{folder.name}.unfinished-{state}")
+                       for state in ("dead", "fresh", "live"))
+  for path in (dead, fresh, live):
     path.mkdir()
     (path / "ids.npy").write_bytes(b"half")
-  yesterday = time.time() - 2 * 24 * 3600
-  os.utime(old, (yesterday, yesterday))
+  hour = time.time() - 3600
+  for path in (dead, live):
+    os.utime(path, (hour, hour))
   cut_in_half(folder / "ids.npy")
-  build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
-  assert folders(tmp_path) == [folder, new]
+  descriptor = os.open(live, os.O_RDONLY)
+  fcntl.flock(descriptor, fcntl.LOCK_EX)  # as another process does
+  try:
+    build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
+  finally:
+    os.close(descriptor)
+  assert folders(tmp_path) == [folder, fresh, live]
 
 
 def test_full_disk_is_one_message_and_leaves_nothing(tmp_path, tokenizer, monkeypatch):
