@@ -15,7 +15,8 @@ def main(argv) -> None:
   """Sets up the process and dispatches on `config.mode`."""
   logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
   absl_logging.set_verbosity(absl_logging.WARNING)  # orbax logs every save in ten lines
-  logging.getLogger("tensorboardX").setLevel(logging.WARNING)
+  for chatty in ("jax", "tensorboardX"):  # jax names each backend that is not there
+    logging.getLogger(chatty).setLevel(logging.WARNING)
   if len(argv) > 1:
     raise InputError(f"unexpected arguments {argv[1:]}: every option is --name=value")
   from as2jax import modes
@@ -26,6 +27,7 @@ def entry() -> None:
   """Parses flags, runs, and turns a user's mistake into one message and status 2."""
   from as2jax import flags_config
   flags_config.define(_CONFIG_HELP)
+  flags.adopt_module_key_flags(flags_config)  # so that --help lists them
   try:
     app.run(main, flags_parser=flags_config.parse)
   except InputError as error:

@@ -2,20 +2,26 @@
 
 from typing import Any
 
-from as2jax import compilation, rank, results
 from as2jax.errors import InputError
-from as2jax.train import train_and_evaluate
+
+MODES = ("train", "evaluate", "predict")
 
 
 def run(config: Any, workdir: str) -> str:
-  """Runs the mode that the config names; returns what to print."""
+  """Runs the mode that the config names; returns what to print.
+
+  Raises:
+    InputError: anything that the user gave and that cannot be.
+  """
   if not workdir:
     raise InputError("--workdir is missing: name the run's folder, --workdir=runs/x")
+  if config.mode not in MODES:
+    raise InputError(f"mode = {config.mode!r}: use {', '.join(MODES[:-1])} or {MODES[-1]}")
+  # Only now: they take a second and more, which a mistake above should not cost.
+  from as2jax import compilation, rank, results, train
   compilation.use_cache(config)
   if config.mode == "train":
-    return results.table(train_and_evaluate(config, workdir))
+    return results.table(train.train_and_evaluate(config, workdir))
   if config.mode == "evaluate":
     return results.table(rank.evaluate_run(config, workdir))
-  if config.mode == "predict":
-    return f"ranked candidates: {rank.predict(config, workdir)}"
-  raise InputError(f"mode = {config.mode!r}: use train, evaluate or predict")
+  return f"ranked candidates: {rank.predict(config, workdir)}"

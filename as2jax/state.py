@@ -80,7 +80,7 @@ def create(model: nn.Module, batch: Any, *, seeds: Sequence[int], pretrained: Ma
     freeze: patterns of parameters that no step moves.
   """
   check_pretrained(model, batch, pretrained)
-  example = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), batch)
+  example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), batch)
 
   def init(seed_values, arrays):
     one = lambda seed: _initialise(model, example, arrays, freeze, optimizer, seed)

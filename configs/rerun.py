@@ -3,22 +3,40 @@
 import json
 
 from configs import base
+from etils import epath
 from ml_collections import ConfigDict
+
+from as2jax.errors import InputError
 
 
 def get_config(argument=None):
   if not argument:
-    raise ValueError("name the run's config: --config=configs/rerun.py:runs/x/config.json")
-  with open(argument, encoding="utf-8") as file:
-    found = json.load(file)
+    raise InputError("name the run's config: --config=configs/rerun.py:runs/x/config.json")
+  path = epath.Path(argument)
+  if not path.is_file():
+    raise InputError(f"there is no file {argument}; a run writes its config.json into its --workdir")
+  try:
+    found = json.loads(path.read_text())
+  except ValueError as error:
+    raise InputError(f"{argument} is not JSON ({error}); it was changed by hand") from error
+  if not isinstance(found, dict) or not all(isinstance(found.get(key), dict)
+                                            for key in ("model", "loss")):
+    raise InputError(f"{argument} is no config of a run: it has no sections `model` and `loss`")
   config = base.get_config()
-  for section in ("model", "loss"):
-    config[section] = ConfigDict(found.pop(section))
+  config.model, config.loss = (ConfigDict(_tuples(found.pop(key))) for key in ("model", "loss"))
+  config.lock()
   for key, value in found.items():
-    for name, inner in (value.items() if isinstance(value, dict) else [(None, value)]):
-      inner = tuple(inner) if isinstance(inner, list) else inner
-      if name is None:
-        config[key] = inner
-      else:
-        config[key][name] = inner
+    try:
+      config.update({key: _tuples(value)})
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+      text = " ".join(str(error).replace("\\n", " ").split())
+      raise InputError(f"{argument}: {key} = {json.dumps(value)} does not fit the keys of this "
+                       f"version (configs/base.py): {text}") from error
   return config
+
+
+def _tuples(value):
+  """JSON's lists as the tuples that they were."""
+  if isinstance(value, dict):
+    return {key: _tuples(inner) for key, inner in value.items()}
+  return tuple(map(_tuples, value)) if isinstance(value, list) else value

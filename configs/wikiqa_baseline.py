@@ -7,6 +7,8 @@ Arguments, joined by commas: one of `word_overlap`, `idf_overlap`, `bm25`, `mean
 from configs import base, presets
 from ml_collections import ConfigDict
 
+from as2jax.errors import InputError
+
 LEXICAL = ("word_overlap", "idf_overlap", "bm25")
 
 
@@ -16,7 +18,7 @@ def get_config(argument="mean"):
   words = argument.split(",")
   kinds = [w for w in words if w in LEXICAL + ("mean", "cls")]
   if len(kinds) != 1:
-    raise ValueError(f"name one of {', '.join(LEXICAL)}, mean, cls: …/wikiqa_baseline.py:bm25")
+    raise InputError(f"name one of {', '.join(LEXICAL)}, mean, cls: …/wikiqa_baseline.py:bm25")
   if kinds[0] in LEXICAL:
     config.model = ConfigDict({"name": kinds[0]})
   else:

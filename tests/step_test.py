@@ -125,13 +125,13 @@ def test_accumulation_and_shards_give_the_gradient_of_one_batch(loss):
             solo, jax.tree.map(lambda x: x[0], made))
     found.append((sorted(made.examples.question[made.examples.mask > 0].tolist()),
                   host(values), host(gradient)))
+  largest = max(np.abs(g).max() for g in found[0][2].values())
   for questions_, values, gradient in found[1:]:
     assert questions_ == found[0][0]
     for name, value in values.items():
       np.testing.assert_allclose(value, found[0][1][name], rtol=2e-5)
     for path, g in gradient.items():
-      want = found[0][2][path]
-      np.testing.assert_allclose(g, want, rtol=1e-5, atol=1e-5 * np.abs(want).max(), err_msg=path)
+      np.testing.assert_allclose(g, found[0][2][path], rtol=1e-4, atol=1e-6 * largest, err_msg=path)
 
 
 class NoNorm(Probe):
@@ -176,12 +176,12 @@ def test_seeds_together_equal_each_alone():
   alone = []
   for seed in seeds:
     made = batch((seed,))
-    mesh, state, step = make(probe(0.1), LOSS, made, seeds=(seed,))
+    mesh, state, step = make(probe(0.1), LOSS, made, seeds=(seed,), name="sgd", rate=0.1)
     for _ in range(3):
       state, scalars = run(step, mesh, state, made, seeds=(seed,))
     alone.append((host(state.trainable), host(scalars)))
   made = batch(seeds)
-  mesh, state, step = make(probe(0.1), LOSS, made, seeds=seeds)
+  mesh, state, step = make(probe(0.1), LOSS, made, seeds=seeds, name="sgd", rate=0.1)
   for _ in range(3):
     state, scalars = run(step, mesh, state, made, seeds=seeds)
   for i, (trainable, values) in enumerate(alone):
@@ -211,18 +211,19 @@ def test_steps_of_one_shape_compile_once():
   assert len(plan) == 3 and step._cache_size() == 1
 
 
-def test_a_batch_without_content_changes_nothing_but_moments():
-  made = batch()
-  b = batcher("pairs")
+def test_an_empty_micro_batch_changes_nothing():
+  """48 examples in batches of 16, two a step: the last step's second micro-batch is empty."""
+  b = batcher(accumulate=2)
   plan = b.plan(b.sampler.blocks(), 0, 0)
-  empty = stack([b.batch(plan, 99, (int(plan.rows[0]), 32))])
-  for loss, model in ((ProbeLoss(gamma=0.1, weight=0.0), probe()),):
-    mesh, state, step = make(model, loss, made, clip=0.0, name="sgd")
-    before = host(state.trainable)
-    state, scalars = run(step, mesh, state, empty)
-    assert float(scalars["loss"][0]) == 0 and float(scalars["gradient_norm"][0]) == 0
-    for path, p in before.items():
-      np.testing.assert_array_equal(p, np.asarray(state.trainable[path]), path)
+  assert plan.steps[-1][1] == (None,)
+  pair = stack([b.batch(plan, len(plan) - 1)])
+  found = []
+  for made in (pair, jax.tree.map(lambda x: x[:, :1], pair)):
+    mesh, state, step = make(probe(), LOSS, made, name="sgd")
+    state, scalars = run(step, mesh, state, made)
+    found.append(host((states.variables(state), scalars)))
+  for one, other in zip(*map(jax.tree.leaves, found), strict=True):
+    np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
 
 
 def test_a_cross_encoder_trains_through_the_same_step():

@@ -57,7 +57,8 @@ def tokens(shards: int = 1, rows: int = 2, length: int = 8):
   shape = (shards, rows, length)
   ones = np.ones(shape, np.int32)
   position = np.broadcast_to(np.arange(length, dtype=np.int32), shape)
-  return Tokens(ids=6 * ones, segment=ones, position=position, type=0 * ones, role=0 * ones)
+  arrays = dict(ids=6 * ones, segment=ones, position=position, type=0 * ones, role=0 * ones)
+  return Tokens(**{k: jax.numpy.asarray(v) for k, v in arrays.items()})
 
 
 def config(model: str = "triplet", *words: str, **overrides):
@@ -73,9 +74,21 @@ def config(model: str = "triplet", *words: str, **overrides):
   made.epochs, made.data.max_length = 1, 64
   made.batch.row_lengths, made.batch.rows, made.batch.predict_rows = (64,), 16, 64
   made.batch.examples = 256 if "grouped" in words else 16
-  made.batch.buckets = 1
+  made.batch.buckets, made.batch.shards = 1, 2  # the tests have two devices
   made.log.tensorboard = False
   made.compilation_cache = "off"  # conftest sets one for all
   for key, value in overrides.items():
     made.update_from_flattened_dict({key.replace("__", "."): value})
   return made.lock()
+
+
+def best_parameters(folder) -> dict[str, np.ndarray]:
+  """The trainable parameters of a run's last best checkpoint, on one device, by path."""
+  import orbax.checkpoint as ocp
+  kept = pathlib.Path(folder).absolute() / "checkpoints" / "best"
+  step = max(int(p.name) for p in kept.iterdir() if p.name.isdigit())
+  reader, path = ocp.StandardCheckpointer(), kept / str(step) / "variables"
+  alone = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+  target = jax.tree.map(lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype, sharding=alone),
+                        reader.metadata(path).item_metadata.tree)
+  return {k: np.asarray(v) for k, v in reader.restore(path, target)["trainable"].items()}

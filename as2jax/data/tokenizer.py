@@ -103,7 +103,7 @@ class Tokenizer:
 
     Args:
       texts: any strings, the empty one too.
-      spans: whether to fill the character spans (twice as slow).
+      spans: whether to fill the character spans (takes a third longer).
 
     Raises:
       InputError: a text is not valid Unicode (it holds half of a surrogate pair).

@@ -5,6 +5,8 @@ statistics, attention scores and their softmax are float32.
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -99,6 +101,27 @@ def segment_mask(segment: Int[Array, "b l"]) -> Bool[Array, "b 1 l l"]:
   return (segment[:, :, None] == segment[:, None, :])[:, None]
 
 
+def attend(
+  query: Float[Array, "b l h k"],
+  key: Float[Array, "b l h k"],
+  value: Float[Array, "b l h k"],
+  mask: Bool[Array, "b 1 l l"],
+  *,
+  drop: Callable[[Array], Array] = lambda weights: weights,
+  precision: Any = None,
+) -> Float[Array, "b l h k"]:
+  """softmax(QKᵀ/√k)V within `mask` (Vaswani et al. 2017, equation 1); `drop` acts on the softmax.
+
+  Scores and softmax are float32; the products take their operands in the type they come in.
+  """
+  scores = jnp.einsum(
+    "bqhk,bthk->bhqt", query, key, precision=precision, preferred_element_type=jnp.float32
+  )
+  scores = jnp.where(mask, scores * query.shape[-1] ** -0.5, MASKED)
+  weights = drop(jax.nn.softmax(scores, axis=-1)).astype(value.dtype)
+  return jnp.einsum("bhqt,bthk->bqhk", weights, value, precision=precision)
+
+
 class SelfAttention(nn.Module):
   """Multi-head self-attention (Vaswani et al. 2017, section 3.2) without residual or norm."""
 
@@ -117,17 +140,8 @@ class SelfAttention(nn.Module):
     )
     heads = lambda name: dense(name)(x).reshape(b, l, self.num_heads, d // self.num_heads)
     query, key, value = heads("query"), heads("key"), heads("value")
-    scores = jnp.einsum(
-      "bqhk,bthk->bhqt",
-      query,
-      key,
-      precision=self.precision,
-      preferred_element_type=jnp.float32,
-    )
-    scores = scores * (d // self.num_heads) ** -0.5
-    weights = jax.nn.softmax(jnp.where(mask, scores, MASKED), axis=-1)
-    weights = Dropout(self.dropout)(weights, train=train).astype(self.dtype)
-    context = jnp.einsum("bhqt,bthk->bqhk", weights, value, precision=self.precision)
+    drop = partial(Dropout(self.dropout), train=train)
+    context = attend(query, key, value, mask, drop=drop, precision=self.precision)
     return dense("output")(context.reshape(b, l, d))
 
 

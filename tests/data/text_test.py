@@ -59,10 +59,6 @@ def real_tokenizers():
       yield str(folder)
 
 
-def spelled(tokenizer: Tokenizer, ids) -> str:
-  return "".join(tokenizer.tokens(ids)).replace("##", "")
-
-
 @pytest.mark.parametrize("kind", PAIRS)
 @settings(max_examples=60, deadline=None)
 @given(pairs=st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=8), room=st.integers(2, 60))
@@ -122,7 +118,6 @@ def test_context_by_hand():
 
 def test_local_context_puts_the_previous_sentence_first():
   candidate = Candidate(id="c", text="cc", previous="b", next="d")
-  assert unit_parts("context", "a", candidate) == ("a", "cc", "b", "d")
   units = [unit_parts("local_context", "a", candidate)]
   unit = build_units(units, letters("xlnet"), template="local_context", max_length=20).unit(0)
   assert letters().tokens(unit.ids) == ["a", "<close>", "b", "<close>", "c", "##c", "<close>", "d",
@@ -169,10 +164,8 @@ def test_truncation_is_counted_by_role():
   table = build_units(units, letters(), template="context", max_length=5 + 5)
   assert table.lengths.tolist() == [10, 10, 7]
   assert table.truncated_units == 2
-  assert table.lost_by_role == (1, 1, 4, 2)
-  assert table.tokens_lost == 8
-  lost = "2 truncated, 8 tokens lost (question 1, candidate 1, previous 4, next 2)"
-  assert lost in table.report()
+  assert (table.lost_by_role, table.tokens_lost) == ((1, 1, 4, 2), 8)
+  assert "8 tokens lost (question 1, candidate 1, previous 4, next 2)" in table.report()
 
 
 def test_text_without_tokens_is_specials_only_and_counted():
@@ -210,7 +203,7 @@ def test_word_spans_spell_the_words(units, max_length, kind):
       assert (unit.role[start:start + length] == role).all()
       expected = rest[role].pop(0)
       assert table.forms[form] == expected
-      spelling = spelled(tokenizer, unit.ids[start:start + length])
+      spelling = "".join(tokenizer.tokens(unit.ids[start:start + length])).replace("##", "")
       # Only the last word kept of a part can have lost tokens.
       cut = start + length == len(unit.ids) or unit.ids[start + length] <= 4
       assert spelling == expected or cut and expected.startswith(spelling)
@@ -276,8 +269,7 @@ def test_chunks_change_nothing(monkeypatch, find_words):
 
 def test_distinct_units_keeps_first_appearance():
   units, index = distinct_units([("b",), ("a",), ("b",)])
-  assert units == [("b",), ("a",)]
-  assert index.tolist() == [0, 1, 0]
+  assert (units, index.tolist()) == ([("b",), ("a",)], [0, 1, 0])
 
 
 def test_no_units_make_an_empty_table():
@@ -300,8 +292,7 @@ def test_bad_input_is_named(units, options, pattern):
     build_units(units, letters(), **{"template": "pair", "max_length": 9, **options})
 
 
-@pytest.mark.parametrize("unit", ["ab", ("a",), ("a", "b", "c")])
+@pytest.mark.parametrize("unit", [("a",), ("a", "b", "c")])
 def test_units_that_do_not_fit_the_template_are_an_error(unit):
-  # A string of two letters is a TypeError already where annotations are checked.
-  with pytest.raises((ValueError, TypeError), match="not a tuple of question, candidate|Type-check"):
+  with pytest.raises(ValueError, match="not a tuple of question, candidate"):
     build_units([unit], letters(), template="pair", max_length=9)
