@@ -17,7 +17,7 @@ from as2jax.data import examples as layouts
 from as2jax.data.batching import Batcher, fit_batcher
 from as2jax.data.examples import ExampleTable
 from as2jax.data.record import Question
-from as2jax.data.text import build_units, load_tokenizer
+from as2jax.data.text import ROLES, build_units, load_tokenizer
 from as2jax.data.units import UnitTable
 from as2jax.errors import InputError
 
@@ -67,7 +67,11 @@ class Experiment:
     units, table = function(questions, **{k: v for k, v in options.items() if k in known})
     data = self.config.data
     cache = str(datasets.cache_folder(data.cache))
-    built = build_units(units, self.tokenizer, template=self.model.template,
+    roles = None
+    if self.model.template == "single":
+      asked = {q.text for q in questions}
+      roles = [ROLES["question" if text in asked else "candidate"] for text, in units]
+    built = build_units(units, self.tokenizer, template=self.model.template, roles=roles,
                         max_length=data.max_length, cache=cache)
     log.info("%s: %s", layout, built.report())
     return built, table

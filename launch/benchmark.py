@@ -17,6 +17,7 @@ import importlib.util
 import json
 import os
 import sys
+import time
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -94,10 +95,13 @@ def measure(sides: Sequence[Any], *, blocks: int, seconds: float, dtype: str) ->
   for number in range(blocks):
     peak = matmul_peak(dtype)
     for side in sides:
+      before = time.process_time()
       load, spent = side.block(seconds)
+      processor = time.process_time() - before
       epoch = spent * side.whole.positions / load.positions
       records.append({
-          "side": side.name, "block": number, "seconds": spent, **dataclasses.asdict(load),
+          "side": side.name, "block": number, "seconds": spent, "cpu_seconds": processor,
+          **dataclasses.asdict(load), "epoch_cpu_seconds": epoch * processor / spent,
           "epoch_seconds": epoch, "examples_per_second": side.whole.examples / epoch,
           "units_per_second": side.whole.units / epoch, "peak_flops": peak,
           "share_of_peak": load.flops / spent / peak,
@@ -111,14 +115,14 @@ def summary(sides: Sequence[Any], records: Sequence[dict]) -> dict:
   for side in sides:
     own = [r for r in records if r["side"] == side.name]
     median = {key: float(np.median([r[key] for r in own])) for key in (
-        "epoch_seconds", "examples_per_second", "units_per_second", "share_of_peak",
+        "epoch_seconds", "epoch_cpu_seconds", "examples_per_second", "units_per_second", "share_of_peak",
         "share_of_peak_padded", "peak_flops")}
     found[side.name] = {**median, "padding": side.whole.padding, "facts": side.facts(),
                         "epoch": dataclasses.asdict(side.whole)}
   if len(sides) == 2:
-    ours, theirs = (found[side.name]["epoch_seconds"] for side in sides)
+    ratio = lambda key: found[sides[1].name][key] / found[sides[0].name][key]
     each = [[r["epoch_seconds"] for r in records if r["side"] == side.name] for side in sides]
-    found["ratio"] = theirs / ours
+    found["ratio"], found["ratio_of_cpu"] = ratio("epoch_seconds"), ratio("epoch_cpu_seconds")
     found["ratio_of_each_block"] = [b / a for a, b in zip(*each)]
   return found
 

@@ -1,4 +1,4 @@
-"""Our side of `launch/benchmark.py`: the project's own train step and predict step."""
+"""Our side of `launch/benchmark.py`: the project's own train step and predict step, on one device."""
 
 import itertools
 import time
@@ -47,7 +47,7 @@ class Training:
     settings = work.settings
     encoder = registry.build(registry.ENCODERS, settings["encoder"], "encoder")
     self.model = registry.build(registry.MODELS, settings["model"], "model", encoder=encoder)
-    self.mesh = sharding.make_mesh()
+    self.mesh = sharding.make_mesh(devices=jax.devices()[:1])
     self.batches = work.shapes()
     self._build(settings)
     self._stream: Iterator | None = None

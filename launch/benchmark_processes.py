@@ -73,8 +73,6 @@ def peak_memory(side: str, file: str) -> float:
   else:
     from launch import benchmark_jax
     runner = benchmark_jax.side(work)
-    while runner.block(0)[0].positions < 0:
-      pass
     for _ in range(STEPS):
       runner.block(0)
   return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -19,7 +19,7 @@ def text(result: Mapping[str, Any]) -> str:
   if "ratio" in result:
     each = ", ".join(f"{r:.2f}" for r in result["ratio_of_each_block"])
     lines.append(f"an epoch is {result['ratio']:.2f}x faster than PyTorch's (medians; block by "
-                 f"block {each})")
+                 f"block {each}); in processor time {result['ratio_of_cpu']:.2f}x")
   lines += [f"{side}: {_facts(result[side]['facts'])}" for side in result["sides"]]
   lines += [f"{name}: {value}" for name, value in result.get("processes", {}).items()]
   return "\n".join(lines)
@@ -45,10 +45,11 @@ def _medians(result: Mapping[str, Any]) -> list[str]:
 def _blocks(result: Mapping[str, Any]) -> list[str]:
   examples, _ = NOUNS[result["system"]]
   lines = [f"{'block':8}{'side':10}{'seconds':>10}{examples + '/s':>14}{'epoch, s':>12}"
-           f"{'peak share':>12}{'GFLOP/s peak':>14}"]
+           f"{'cores used':>12}{'peak share':>12}{'GFLOP/s peak':>14}"]
   for r in result["blocks"]:
     lines.append(f"{r['block'] + 1:<8}{r['side']:10}{r['seconds']:>10.1f}"
                  f"{r['examples_per_second']:>14.1f}{r['epoch_seconds']:>12.1f}"
+                 f"{r['cpu_seconds'] / r['seconds']:>12.2f}"
                  f"{r['share_of_peak']:>12.1%}{r['peak_flops'] / 1e9:>14.0f}")
   return lines
 

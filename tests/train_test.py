@@ -167,8 +167,10 @@ def test_several_seeds_have_results_of_their_own(tmp_path, execution, undisturbe
   entry = content["metrics"]["map[sample-clean/test]"]
   assert entry["mean"] == pytest.approx(np.mean(values))
   assert entry["sd"] == pytest.approx(np.std(values, ddof=1))
-  first = (folder / "eval/test/seed-0/run.trec").read_text()
-  assert first != (folder / "eval/test/seed-5/run.trec").read_text()
+  assert {p.name for p in (folder / "eval/test").iterdir()} == {"seed-0", "seed-5"}
+  rows = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
+  last = {seed: [r["loss"] for r in rows if r["seed"] == seed and "loss" in r] for seed in (0, 5)}
+  assert len(last[0]) >= 3 and last[0] != last[5]
 
 
 @pytest.mark.parametrize("model,words,changes", [
