@@ -1,5 +1,6 @@
 """The modes of `main`: train, evaluate, predict."""
 
+import os
 from typing import Any
 
 from as2jax.errors import InputError
@@ -20,6 +21,7 @@ def run(config: Any, workdir: str) -> str:
   # Only now: they take a second and more, which a mistake above should not cost.
   from as2jax import compilation, rank, results, train
   compilation.use_cache(config)
+  workdir = workdir if "://" in workdir else os.path.abspath(workdir)  # as Orbax wants it
   if config.mode == "train":
     return results.table(train.train_and_evaluate(config, workdir))
   if config.mode == "evaluate":

@@ -1,4 +1,4 @@
-"""python -m launch.benchmark: our train and predict steps beside a plain PyTorch loop, in one process.
+"""python -m launch.benchmark: our steps beside a plain PyTorch loop, in one process.
 
 Both sides have the same sentences, weights, dropout, loss and cores, and run in turn, `--blocks`
 times `--seconds` each. A block is a part of an epoch: its time is scaled by token positions
@@ -29,7 +29,9 @@ SYSTEMS = ("triplet", "crossencoder", "encode")
 
 def allow_absent_jaxtyping() -> None:
   """Lets the package be imported where jaxtyping is not installed: its names only annotate."""
-  if importlib.util.find_spec("jaxtyping") is None and "jaxtyping" not in sys.modules:
+  try:
+    import jaxtyping  # noqa: F401
+  except ImportError:
     annotation = type("Annotation", (), {"__class_getitem__": classmethod(lambda cls, key: cls)})
     module = types.ModuleType("jaxtyping")
     module.__getattr__ = lambda name: annotation
@@ -38,7 +40,8 @@ def allow_absent_jaxtyping() -> None:
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   """The flags."""
-  parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0], prog="launch.benchmark")
+  parser = argparse.ArgumentParser(prog="launch.benchmark",
+                                   description=__doc__.partition("\n\n")[0])
   add = parser.add_argument
   add("--system", choices=SYSTEMS, default="triplet")
   add("--sampler", choices=("grouped", "paper"),
@@ -115,8 +118,8 @@ def summary(sides: Sequence[Any], records: Sequence[dict]) -> dict:
   for side in sides:
     own = [r for r in records if r["side"] == side.name]
     median = {key: float(np.median([r[key] for r in own])) for key in (
-        "epoch_seconds", "epoch_cpu_seconds", "examples_per_second", "units_per_second", "share_of_peak",
-        "share_of_peak_padded", "peak_flops")}
+        "epoch_seconds", "epoch_cpu_seconds", "examples_per_second", "units_per_second",
+        "share_of_peak", "share_of_peak_padded", "peak_flops")}
     found[side.name] = {**median, "padding": side.whole.padding, "facts": side.facts(),
                         "epoch": dataclasses.asdict(side.whole)}
   if len(sides) == 2:

@@ -1,4 +1,4 @@
-"""Our side of `launch/benchmark.py`: the project's own train step and predict step, on one device."""
+"""Our side of `launch/benchmark.py`: the project's own train and predict step, on one device."""
 
 import itertools
 import time

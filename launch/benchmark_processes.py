@@ -1,4 +1,4 @@
-"""What `launch/benchmark.py` measures in processes of their own: peak memory, start to first step."""
+"""What `launch/benchmark.py` measures in other processes: peak memory, start to first step."""
 
 import argparse
 import json
@@ -19,7 +19,7 @@ PATIENCE = 1800  # seconds until a start counts as failed
 
 
 def measure(flags: argparse.Namespace, work: Workload, sides: Sequence[str]) -> dict[str, Any]:
-  """Peak resident memory of each side alone; start to first step, cold and with compiled programs."""
+  """Peak resident memory of each side alone; start to first step, compiling and compiled."""
   found: dict[str, Any] = {}
   with tempfile.TemporaryDirectory(prefix="as2jax-benchmark-") as folder:
     file = str(pathlib.Path(folder) / "work.npz")

@@ -51,18 +51,20 @@ class Training:
     self.trials: dict[Choice, float] = {}
     self.choice = self.choices()[0]
     self._stream: Iterator | None = None
-    self._reset(self.choice)
+    self.reset(self.choice)
 
   def choices(self) -> list[Choice]:
     sides = {1, self.work.members.shape[1]}
-    return [Choice(attention, passes) for attention in ("sdpa", "eager") for passes in sorted(sides)]
+    return [Choice(attention, passes) for attention in ("sdpa", "eager")
+            for passes in sorted(sides)]
 
-  def _reset(self, choice: Choice) -> None:
+  def reset(self, choice: Choice) -> None:
     """A fresh model and optimiser."""
     torch, settings = self.torch, self.work.settings
     self.model = _model(settings, choice.attention)
     if self.tensors is not None:
-      self.model.load_state_dict({k: torch.from_numpy(np.array(v)) for k, v in self.tensors.items()})
+      self.model.load_state_dict({name: torch.from_numpy(np.array(tensor))
+                                  for name, tensor in self.tensors.items()})
     self.choice = choice
     if settings["system"] != "encode":
       o = settings["optimizer"]
@@ -128,14 +130,14 @@ class Training:
     trial = self.plan(0)[:batches + 1]
     for _ in range(2):
       for choice in self.choices():
-        self._reset(choice)
+        self.reset(choice)
         self.step(trial[0])
         began = time.perf_counter()
         for examples in trial[1:]:
           self.step(examples)
         spent = (time.perf_counter() - began) / max(sum(map(len, trial[1:])), 1)
         self.trials[choice] = min(spent, self.trials.get(choice, spent))
-    self._reset(min(self.trials, key=self.trials.get))
+    self.reset(min(self.trials, key=self.trials.get))
     self.step(trial[0])
     self.whole = sum((self.load(examples) for examples in self.plan(1)), Load())
 

@@ -1,4 +1,4 @@
-"""What `launch/benchmark.py` measures: the batches, sentences and weights of one system, and its FLOPs.
+"""What `launch/benchmark.py` measures: batches, sentences and weights of a system, and its FLOPs.
 
 A workload is built from a config (`from_config`) or read from a file (`load`), which needs no data,
 no tokeniser and no config library.
@@ -183,11 +183,11 @@ def load(path: str) -> Workload:
     InputError: no such file, or not one that this version of `save` wrote.
   """
   try:
-    with np.load(path, allow_pickle=False) as file:
+    with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
       arrays = {name: file[name] for name in file.files}
     settings = json.loads(str(arrays.pop("settings")))
     version = settings.get("version")
-  except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+  except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
     raise InputError(f"--prepared={path}: not a file that --prepare wrote ({error}); write it "
                      "again") from error
   if version != VERSION:

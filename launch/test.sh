@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# All tests, on two processes; what follows goes to pytest:
+#   bash launch/test.sh [-k NAME] [-m 'not slow'] [tests/losses_test.py]
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+# shellcheck source=launch/environment.sh
+source launch/environment.sh
+make_venv
+install requirements.txt
+install requirements-test.txt
+install_alone "$ENCODER"
+# The version with +cpu is the one build without gigabytes of CUDA; where the index has none, the
+# tests that compare with torch skip.
+if ! installed torch==2.13.0; then
+  .venv/bin/python -m pip install -qq --disable-pip-version-check 'torch==2.13.0+cpu' \
+    2>/dev/null || echo "no CPU build of torch 2.13.0 in the index: tests against it skip"
+fi
+exec .venv/bin/python -m pytest -n 2 --dist=worksteal "$@"
