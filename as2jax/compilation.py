@@ -3,14 +3,25 @@
 from typing import Any
 
 import jax
+from etils import epath
 
 from as2jax.data.dataset import cache_folder
+from as2jax.errors import InputError
 
 
 def use_cache(config: Any) -> None:
-  """Points jax's persistent compilation cache at `config.compilation_cache`."""
+  """Points jax's persistent compilation cache at `config.compilation_cache`.
+
+  Raises:
+    InputError: the folder cannot be made.
+  """
   if config.compilation_cache == "off":
     return
-  folder = config.compilation_cache or str(cache_folder(config.data.cache) / "xla")
-  jax.config.update("jax_compilation_cache_dir", folder)
+  folder = epath.Path(config.compilation_cache or cache_folder(config.data.cache) / "xla")
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise InputError(f"the folder of compiled programs, {folder}, cannot be made ({error}); name "
+                     "another in AS2JAX_CACHE or --config.compilation_cache, or say off") from error
+  jax.config.update("jax_compilation_cache_dir", str(folder))
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -3,9 +3,8 @@
 import os
 from typing import Any
 
+from as2jax import config_check
 from as2jax.errors import InputError
-
-MODES = ("train", "evaluate", "predict")
 
 
 def run(config: Any, workdir: str) -> str:
@@ -16,8 +15,7 @@ def run(config: Any, workdir: str) -> str:
   """
   if not workdir:
     raise InputError("--workdir is missing: name the run's folder, --workdir=runs/x")
-  if config.mode not in MODES:
-    raise InputError(f"mode = {config.mode!r}: use {', '.join(MODES[:-1])} or {MODES[-1]}")
+  config_check.check(config)
   # Only now: they take a second and more, which a mistake above should not cost.
   from as2jax import compilation, rank, results, train
   compilation.use_cache(config)

@@ -38,7 +38,7 @@ def measure(flags: argparse.Namespace, work: Workload, sides: Sequence[str]) -> 
 
 
 def _first_step(flags: argparse.Namespace, folder: str, name: str) -> float:
-  """Seconds from the start of `as2jax.main` to its first row with a loss (after it evaluated dev)."""
+  """Seconds from the start of `as2jax.main`, past dev's evaluation, to its first row with a loss."""
   workdir = pathlib.Path(folder) / name.split()[0]
   words = ["minilm"] + ["grouped"] * (flags.sampler == "grouped") + ["sample"] * (
       flags.data == "sample")

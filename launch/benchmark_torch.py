@@ -1,7 +1,7 @@
 """The other side of `launch/benchmark.py`: a plain PyTorch loop with dynamic padding.
 
-Sentences are tokenised beforehand, as ours are; each batch is padded to its longest sentence. Of the
-ways in which such a loop is commonly written, the fastest on this machine is taken (`Choice`).
+Sentences are tokenised beforehand, as ours are; each batch is padded to its longest sentence. Of
+the common ways to write such a loop, the fastest on this machine is taken (`Choice`).
 """
 
 import dataclasses

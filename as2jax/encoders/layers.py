@@ -22,11 +22,11 @@ MASKED = -1e30  # finite, so that no row of scores can become NaN
 def hash_bits(key: Array, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
   """32 random bits an element: a hash of the element's number, seeded with two words of `key`.
 
-  Two rounds of multiply-xorshift (the constants are C. Wellons' `triple32` search results), the
-  first seeded with one word and the second with the other. It is a function of the element's
-  global number alone, so it fuses into what consumes it and does not depend on how an array is
-  sharded; the default generator, drawn for each attention probability, costs a quarter of a step
-  on CPU. It is meant for dropout masks and nothing that needs more than that.
+  Three rounds of multiply and xor-shift (the constants of C. Wellons' `triple32`), the first seeded
+  with one word and the last with the other. It depends on the element's number in the whole array
+  alone, so it fuses into what consumes it and is the same however the array is sharded; jax's
+  generator, drawn for every attention probability, costs a quarter of a step on CPU. Meant for
+  dropout masks and nothing that asks for more; an array of over 2³² elements repeats its bits.
   """
   words = jax.random.bits(key, (2,), jnp.uint32)
   number = jnp.zeros(shape, jnp.uint32)
@@ -37,7 +37,7 @@ def hash_bits(key: Array, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
   bits = number ^ words[0]
   bits = (bits ^ (bits >> 17)) * jnp.uint32(0xED5AD4BB)
   bits = (bits ^ (bits >> 11)) * jnp.uint32(0xAC4C1B51)
-  bits ^= words[1]
+  bits = bits ^ words[1]
   bits = (bits ^ (bits >> 15)) * jnp.uint32(0x31848BAB)
   return bits ^ (bits >> 14)
 
@@ -91,6 +91,7 @@ class LayerNorm(nn.Module):
     scale = self.param("scale", nn.initializers.ones, x.shape[-1:], jnp.float32)
     bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], jnp.float32)
     x = x.astype(jnp.float32)
+    scale, bias = jnp.broadcast_to(scale, x.shape), jnp.broadcast_to(bias, x.shape)
     centred = x - x.mean(axis=-1, keepdims=True)
     variance = jnp.square(centred).mean(axis=-1, keepdims=True)
     return (centred * lax.rsqrt(variance + self.epsilon) * scale + bias).astype(self.dtype)
@@ -163,7 +164,7 @@ class FeedForward(nn.Module):
 
 
 class TransformerLayer(nn.Module):
-  """Self-attention and feed-forward, each with dropout, residual and a norm after it (post-norm)."""
+  """Self-attention and feed-forward, each followed by dropout, residual and norm (post-norm)."""
 
   num_heads: int
   intermediate_size: int
