@@ -24,7 +24,7 @@ CHOICES = {
     "loss.reduction": ("sum", "mean"),
 }
 AT_LEAST = {
-    "epochs": 0, "patience": 1, "data.max_length": 4, "encoder.unroll": 1, "batch.examples": 1,
+    "epochs": 0, "patience": 1, "data.max_length": 4, "encoder.unroll": 0, "batch.examples": 1,
     "batch.rows": 1, "batch.shards": 1, "batch.accumulate": 1, "batch.buckets": 1, "batch.tile": 1,
     "batch.predict_rows": 1, "optimizer.rate": 0, "optimizer.warmup": 0, "optimizer.eps": 0,
     "optimizer.clip_norm": 0, "optimizer.weight_decay": 0, "sharding.fsdp": 1,

@@ -17,26 +17,27 @@ from as2jax.errors import InputError
 EXAMPLE = "--config=configs/wikiqa_triplet.py:sample (which needs no data and no network)"
 
 
-def define(help_text: str) -> None:
-  """Defines --config and --workdir."""
-  config_flags.DEFINE_config_file("config", None, help_text, lock_config=True)
-  flags.DEFINE_string("workdir", "", "folder of the run: checkpoints, logs, results")
+def define(help_text: str, flag_values: flags.FlagValues = flags.FLAGS,
+           argv: list[str] | None = None) -> None:
+  """Defines --config and --workdir; `argv` is what will be parsed, where not `sys.argv`."""
+  config_flags.DEFINE_config_file("config", None, help_text, flag_values, sys_argv=argv)
+  flags.DEFINE_string("workdir", "", "folder of the run: checkpoints, logs, results", flag_values)
 
 
-def parse(argv: Sequence[str]) -> list[str]:
+def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> list[str]:
   """Parses the command line; returns what is no flag.
 
   Raises:
     InputError: a missing file, an unknown key, a value of the wrong type.
   """
   if {"--help", "-help", "--helpshort", "--helpfull"} & set(argv):
-    _parse(argv)
+    _parse(argv, flag_values)
   # Loaded once before absl does, which wraps what goes wrong in a config file into tracebacks.
   config = load(_config_path(argv))
   for argument in argv[1:]:
     if found := re.match(r"--?(?:no)?config\.([^=]+)", argument):
       _check_key(config, found[1])
-  return _parse(argv, config)
+  return _parse(argv, flag_values, config)
 
 
 def load(path: str) -> ConfigDict:
@@ -69,9 +70,10 @@ def load(path: str) -> ConfigDict:
   return config.lock()
 
 
-def _parse(argv: Sequence[str], config: ConfigDict | None = None) -> list[str]:
+def _parse(argv: Sequence[str], flag_values: flags.FlagValues,
+           config: ConfigDict | None = None) -> list[str]:
   try:
-    return flags.FLAGS(argv)
+    return flag_values(argv)
   except (flags.Error, TypeError, ValueError) as error:
     raise InputError(_advice(" ".join(str(error).split()), config)) from error
   except SystemExit:  # after --help, which absl ends with status 1

@@ -125,21 +125,28 @@ class Training:
     rows = np.concatenate([np.full(len(g), self.lengths[g].max()) for g in groups])
     return load_of(self.work.settings, len(examples), self.lengths[members.ravel()], rows)
 
-  def warm_up(self, batches: int = 3) -> None:
-    """Tries each choice on the same batches, one after the other, twice; keeps the fastest."""
-    trial = self.plan(0)[:batches + 1]
-    for _ in range(2):
+  def warm_up(self, rounds: int = 4, batches: int = 2) -> None:
+    """Tries each choice on the same batches in several rounds; keeps the fastest.
+
+    A batch counts with its best time, so that another process's load decides nothing.
+    """
+    trial = self.plan(0)[:batches]
+    best: dict[Choice, np.ndarray] = {}
+    for _ in range(rounds):
       for choice in self.choices():
         self.reset(choice)
         self.step(trial[0])
-        began = time.perf_counter()
-        for examples in trial[1:]:
-          self.step(examples)
-        spent = (time.perf_counter() - began) / max(sum(map(len, trial[1:])), 1)
-        self.trials[choice] = min(spent, self.trials.get(choice, spent))
+        seconds = np.asarray([self._seconds(examples) for examples in trial])
+        best[choice] = np.minimum(seconds, best.get(choice, seconds))
+    self.trials = {c: seconds.sum() / sum(map(len, trial)) for c, seconds in best.items()}
     self.reset(min(self.trials, key=self.trials.get))
     self.step(trial[0])
     self.whole = sum((self.load(examples) for examples in self.plan(1)), Load())
+
+  def _seconds(self, examples: np.ndarray) -> float:
+    began = time.perf_counter()
+    self.step(examples)
+    return time.perf_counter() - began
 
   def block(self, seconds: float) -> tuple[Load, float]:
     """Runs for about `seconds`, at least one step: the work done and the time it took."""
@@ -153,7 +160,7 @@ class Training:
 
   def facts(self) -> dict:
     """How it ran."""
-    name = lambda choice: f"{choice.attention}, {choice.passes} forward a batch"
+    name = lambda choice: f"{choice.attention}, {choice.passes} forward a step"
     import transformers
     return {"torch": self.torch.__version__, "transformers": transformers.__version__,
             "threads": self.torch.get_num_threads(), "batch_size": self.size,

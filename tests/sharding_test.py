@@ -37,7 +37,7 @@ train_and_evaluate(config, folder)
 
 def run(devices, model, folder, *, epochs=1, fsdp=1):
   env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
-         "TMPDIR": str(folder.parent)}
+         "AS2JAX_TINY_ENCODER": tiny.encoder_folder()}
   cache = jax.config.jax_compilation_cache_dir or ""
   done = subprocess.run(
       [sys.executable, "-c", PROGRAM, str(devices), model, str(folder), str(epochs), str(fsdp), cache],

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import pathlib
 import string
 import tempfile
@@ -25,7 +26,12 @@ def vocabulary() -> list[str]:
 
 @functools.cache
 def encoder_folder() -> str:
-  """A folder with config.json, vocab.txt and random weights, made once a process."""
+  """A folder with config.json, vocab.txt and random weights, made once a process.
+
+  A child process takes its parent's, where $AS2JAX_TINY_ENCODER names it.
+  """
+  if os.environ.get("AS2JAX_TINY_ENCODER"):
+    return os.environ["AS2JAX_TINY_ENCODER"]
   from safetensors.numpy import save_file
 
   from as2jax.encoders import pretrained

@@ -52,7 +52,7 @@ class BertEncoder(nn.Module):
   hidden_dropout: float = 0.1
   attention_dropout: float = 0.1
   activation: str = "gelu"
-  dtype: Any = "float32"
+  dtype: str = "float32"
   precision: Any = None
   unroll: int = 0
   remat: bool = False
@@ -143,5 +143,7 @@ class BertEncoder(nn.Module):
     if self.activation not in layers.ACTIVATIONS:
       known = ", ".join(layers.ACTIVATIONS)
       raise InputError(f"encoder.activation: {self.activation!r} is none of {known}")
-    if jnp.dtype(self.dtype).name not in DTYPES:
+    if str(self.dtype) not in DTYPES:
       raise InputError(f"encoder.dtype: {self.dtype!r} is none of {', '.join(DTYPES)}")
+    if self.unroll < 0:
+      raise InputError(f"encoder.unroll: {self.unroll} is negative; 0 leaves the choice open")

@@ -1,4 +1,4 @@
-"""Published BERT weights: find the folder, read its config, map its tensors to parameters and back."""
+"""Published BERT weights: find the folder, read its config, map tensors to parameters and back."""
 
 import importlib.util
 import json
@@ -14,6 +14,7 @@ from flax import traverse_util
 from as2jax.data.batch import Tokens
 from as2jax.encoders.bert import BertEncoder
 from as2jax.encoders.layers import ACTIVATIONS
+from as2jax.encoders.weights import INDEX, WEIGHTS, read_tensors
 from as2jax.errors import InputError
 
 # Parameter path -> Hugging Face tensor; `{}` is the layer, stacked on a first axis. A `kernel` is
@@ -46,9 +47,6 @@ IGNORED = re.compile(
   r"embeddings\.(position_ids|token_type_ids)|pooler\.dense\.(weight|bias)"
   r"|(cls|classifier|qa_outputs)\..+"
 )
-OLD_NORM = {"gamma": "weight", "beta": "bias"}  # LayerNorm's names in checkpoints of 2018-2019
-
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 DOWNLOADED = (
   "config.json",
   WEIGHTS,
@@ -60,11 +58,8 @@ DOWNLOADED = (
   "added_tokens.json",
   "vocab.txt",
 )
-SAMPLE = (
-  "with `:sample` after the config file's name the same command runs with the small packaged encoder"
-)
+SAMPLE = "`:sample` after the config file's name runs the same with the small packaged encoder"
 HUB_TIMEOUT = 5.0  # seconds
-LFS_POINTER = b"version https://git-lfs"
 
 
 def resolve(spec: str) -> epath.Path:
@@ -141,11 +136,17 @@ def read_config(folder: epath.PathLike) -> dict[str, Any]:
     raise InputError(f"{file}: cannot be read ({error})") from None
   except ValueError as error:
     raise InputError(f"{file}: not valid JSON ({error})") from None
+  if not isinstance(config, dict):
+    raise InputError(f"{file}: holds no JSON object")
   if config.get("model_type") != "bert":
-    raise InputError(f"{file}: model_type is {config.get('model_type')!r}, this encoder reads 'bert'")
+    raise InputError(
+      f"{file}: model_type is {config.get('model_type')!r}, this encoder reads 'bert'"
+    )
   positions = config.get("position_embedding_type", "absolute")
   if positions != "absolute":
-    raise InputError(f"{file}: position_embedding_type {positions!r}; only 'absolute' is implemented")
+    raise InputError(
+      f"{file}: position_embedding_type {positions!r}; only 'absolute' is implemented"
+    )
   activation = config.get("hidden_act", "gelu")
   if activation not in ACTIVATIONS:
     raise InputError(f"{file}: hidden_act {activation!r} is none of {', '.join(ACTIVATIONS)}")
@@ -175,13 +176,13 @@ def load_params(folder: epath.PathLike, encoder: BertEncoder) -> dict[str, Any]:
   Tensors of `IGNORED` are left out and logged. Errors: `InputError` for a missing, unknown or
   misshapen tensor (with both shapes) and for a file that is not whole.
   """
-  tensors, source = _read_tensors(epath.Path(folder))
+  tensors, source = read_tensors(folder, _today)
   return from_tensors(tensors, encoder, source)
 
 
 def load_pooler(folder: epath.PathLike) -> dict[str, np.ndarray] | None:
   """The pooler's dense layer {kernel [d, d], bias [d]}, or None where the folder has none."""
-  tensors, source = _read_tensors(epath.Path(folder), keep=POOLER_NAMES.values())
+  tensors, source = read_tensors(folder, _today, keep=POOLER_NAMES.values())
   if not tensors:
     return None
   for name in POOLER_NAMES.values():
@@ -228,7 +229,9 @@ def from_tensors(
   return _nested(params)
 
 
-def to_tensors(params: dict[str, Any], pooler: dict[str, Any] | None = None) -> dict[str, np.ndarray]:
+def to_tensors(
+  params: dict[str, Any], pooler: dict[str, Any] | None = None
+) -> dict[str, np.ndarray]:
   """The inverse of `from_tensors`: parameters as Hugging Face's `BertModel` tensors, float32."""
   tensors = {}
   for path, value in _flat(params).items():
@@ -241,6 +244,14 @@ def to_tensors(params: dict[str, Any], pooler: dict[str, Any] | None = None) -> 
   for leaf, value in (pooler or {}).items():
     tensors[POOLER_NAMES[leaf]] = _turned(leaf, np.asarray(value, np.float32))
   return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+
+
+def _today(name: str) -> str:
+  """A tensor's name as `BertModel` has it now: no `bert.` in front, LayerNorm's weight and bias."""
+  stem, dot, leaf = name.removeprefix("bert.").rpartition(".")
+  if stem.endswith("LayerNorm"):  # gamma and beta in checkpoints of 2018 and 2019
+    leaf = {"gamma": "weight", "beta": "bias"}.get(leaf, leaf)
+  return stem + dot + leaf
 
 
 def _turned(leaf: str, tensor: np.ndarray) -> np.ndarray:
@@ -266,53 +277,3 @@ def _flat(tree: dict[str, Any]) -> dict[str, Any]:
 
 def _nested(flat: dict[str, Any]) -> dict[str, Any]:
   return traverse_util.unflatten_dict(flat, sep="/")
-
-
-def _read_tensors(folder: epath.Path, keep=None) -> tuple[dict[str, np.ndarray], str]:
-  """All tensors of a folder (or those named in `keep`) under today's names, and what was read."""
-  index, whole = folder / INDEX, folder / WEIGHTS
-  if whole.exists():
-    files = [whole]
-  elif index.exists():
-    try:
-      files = [folder / name for name in sorted(set(json.loads(index.read_text())["weight_map"].values()))]
-    except (ValueError, KeyError, AttributeError) as error:
-      raise InputError(f"{index}: not an index of safetensors files ({error!r})") from None
-  else:
-    raise InputError(
-      f"{folder}: neither {WEIGHTS} nor {INDEX} is there; other formats (pytorch_model.bin) must "
-      f"be converted first"
-    )
-  tensors = {}
-  for file in files:
-    for name, tensor in _read_file(file, keep).items():
-      tensors[name] = tensor
-  return tensors, str(files[0] if len(files) == 1 else index)
-
-
-def _read_file(file: epath.Path, keep) -> dict[str, np.ndarray]:
-  import safetensors
-
-  try:
-    with file.open("rb") as stream:
-      if stream.read(len(LFS_POINTER)) == LFS_POINTER:
-        raise InputError(f"{file}: a git-LFS pointer, not the weights; run `git lfs pull` there")
-    tensors = {}
-    with safetensors.safe_open(os.fspath(file), framework="np") as reader:
-      for name in reader.keys():
-        today = _today(name)
-        if keep is None or today in keep:
-          tensors[today] = reader.get_tensor(name)
-    return tensors
-  except (OSError, safetensors.SafetensorError) as error:
-    raise InputError(
-      f"{file}: not a whole safetensors file ({error}); fetch it again"
-    ) from None
-
-
-def _today(name: str) -> str:
-  """A tensor's name as `BertModel` has it now: no `bert.` in front, LayerNorm's weight and bias."""
-  stem, _, leaf = name.removeprefix("bert.").rpartition(".")
-  if stem.endswith("LayerNorm"):
-    leaf = OLD_NORM.get(leaf, leaf)
-  return f"{stem}.{leaf}"

@@ -1,0 +1,177 @@
+"""The config files: all resolve and fit the code, and no key is there for nothing."""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+import tiny
+from as2jax import config_check, experiment, flags_config, modes, optimizers, registry, sharding
+from as2jax import step
+from as2jax.errors import InputError
+from as2jax.workdir import flatten
+from configs import base, presets, rerun, wikiqa_baseline
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LIBRARIES = ("__init__", "base", "presets", "rerun")
+
+
+def every_config():
+  """FILE and FILE:ARGUMENT of all config files, each word alone and all together."""
+  for path in sorted((ROOT / "configs").rglob("*.py")):
+    if path.stem in LIBRARIES:
+      continue
+    name = str(path.relative_to(ROOT))
+    kinds = [""]
+    if path.stem == "wikiqa_baseline":
+      kinds = [*wikiqa_baseline.LEXICAL, "mean", "cls"]
+    words = ["", *presets.ARGUMENTS, ",".join(presets.ARGUMENTS)]
+    for argument in (",".join(filter(None, pair)) for pair in itertools.product(kinds, words)):
+      yield f"{name}:{argument}" if argument else name
+
+
+ALL = tuple(every_config())
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch):
+  monkeypatch.chdir(ROOT)
+
+
+def test_there_are_configs():
+  assert {"configs/wikiqa_triplet.py", "configs/wikiqa_siamese.py:sample",
+          "configs/wikiqa_crossencoder.py:grouped", "configs/wikiqa_baseline.py:bm25,sample"
+          } <= set(ALL)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_config_resolves(name):
+  config = flags_config.load(name)
+  config_check.check(config)
+  assert set(base.get_config()) == set(config)
+  if config.model.name in registry.LEXICAL:
+    return
+  registry.find(registry.MODELS, config.model.name, "model.name")
+  registry.build(registry.LOSSES, config.loss, "loss")
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_run_is_repeated_from_its_config(name, tmp_path):
+  config = flags_config.load(name)
+  with config.unlocked():
+    config.seeds, config.optimizer.freeze = (3, 1), ("encoder/", "head")
+    config.encoder.hidden_dropout = 0.25
+  path = tmp_path / "config.json"
+  path.write_text(config.to_json(indent=2) + "\n")
+  again = flags_config.load(f"configs/rerun.py:{path}")
+  assert again.to_json() == config.to_json() and again.is_locked
+  old, new = (c.to_dict() for c in (config, again))
+  assert new == old
+  assert rerun.get_config(str(path)).to_dict() == old
+
+
+def test_a_config_refuses_what_it_does_not_know():
+  config = flags_config.load("configs/wikiqa_triplet.py:sample")
+  for section in (config, config.model, config.optimizer):
+    with pytest.raises(AttributeError, match="zebra"):
+      section.zebra = 1
+  for section, key in ((config, "epochs"), (config.optimizer, "rate"), (config, "seeds"),
+                       (config.loss, "margin"), (config.encoder, "hidden_dropout")):
+    with pytest.raises(TypeError):
+      section[key] = "many"
+
+
+def test_an_unknown_field_or_a_missing_one_is_named():
+  with pytest.raises(InputError, match="loss.zebra is not a field of TripletLoss.*margin"):
+    registry.build(registry.LOSSES, {"name": "triplet", "zebra": 1}, "loss")
+  with pytest.raises(InputError, match=r"TripletLoss wants values for \['margin'"):
+    registry.build(registry.LOSSES, {"name": "triplet"}, "loss")
+
+
+@pytest.mark.parametrize("table", ["MODELS", "LOSSES"])
+def test_defaults_live_in_configs_alone(table):
+  table = getattr(registry, table)
+  for name in table:
+    for field in dataclasses.fields(registry.find(table, name, "name")):
+      if field.name in ("parent", "name"):
+        continue
+      assert field.default is field.default_factory is dataclasses.MISSING, (name, field.name)
+
+
+class Recorder:
+  """A config that notes which of its keys are read."""
+
+  def __init__(self, config, read, prefix=""):
+    self.__dict__.update(_config=config, _read=read, _prefix=prefix)
+
+  def __getitem__(self, key):
+    value, path = self._config[key], self._prefix + key
+    if isinstance(value, ConfigDict):
+      return Recorder(value, self._read, path + ".")
+    self._read.add(path)
+    return value
+
+  def __getattr__(self, key):
+    try:
+      return self[key]
+    except KeyError as error:
+      raise AttributeError(key) from error
+
+  def keys(self):
+    return list(self._config)
+
+  def items(self):
+    return [(key, self[key]) for key in self._config]
+
+  def to_json(self, **options):
+    return self._config.to_json(**options)  # writes all down, which is no use of any
+
+
+def test_every_key_is_read(tmp_path, monkeypatch):
+  """A run and a ranking read every key of the base; one that nothing reads is found."""
+  monkeypatch.setattr(config_check, "check", lambda config: None)
+  read, questions = set(), tmp_path / "questions.tsv"
+  questions.write_text("what is it\tIt is this.\nwhat is it\tThat.\n")
+  settings = {"data__train_fraction": 0.1, "predict__input": str(questions)}
+  for mode in ("train", "predict"):
+    config = tiny.config("triplet", "grouped", mode=mode, **settings)
+    with config.unlocked():
+      config.batch.zebra = 1
+    modes.run(Recorder(config, read), str(tmp_path / "x"))
+  assert set(flatten(config)) - read == {"batch.zebra"}
+  assert set(flatten(base.get_config())) - read == set()
+
+
+STRUCTURES = sorted({json.dumps([c.model.to_dict(), c.loss.to_dict(), c.batch.to_dict()]): name
+                     for name in ALL for c in [flags_config.load(str(ROOT / name))]
+                     if c.model.name not in registry.LEXICAL and c.loss.name != "none"}.values())
+
+
+@pytest.mark.parametrize("name", STRUCTURES)
+def test_every_structure_passes_the_shapes_of_its_step(name):
+  config = flags_config.load(name)
+  with config.unlocked():
+    config.data.name, config.encoder.pretrained = "sample", tiny.encoder_folder()
+    config.data.train_fraction = 0.2
+    config.batch.shards = 2
+  parts = experiment.build(config)
+  batcher = parts.train_batcher()
+  batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
+  o = config.optimizer
+  optimizer = optimizers.direction(o.name, b1=o.b1, b2=o.b2, eps=o.eps, clip_norm=o.clip_norm,
+                                   weight_decay=o.weight_decay)
+  rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
+  state = parts.fresh_state(jax.tree.map(lambda x: x[0], batch), (0,), optimizer,
+                            sharding.make_mesh())
+  alone = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), state)
+  new, scalars = jax.eval_shape(
+      lambda s, b: step.train_step(parts.model, parts.loss, optimizer, rate, s, b, np.uint32(0),
+                                   np.float32(0.5)), alone, batch)
+  shapes = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)
+  assert shapes(new) == shapes(alone)
+  assert scalars["loss"].shape == () and scalars["loss"].dtype == np.float32

