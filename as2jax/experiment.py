@@ -99,9 +99,10 @@ class Experiment:
     units, table = self.tables(questions, layout, judged=False)
     batch = self.config.batch
     rows = batch.predict_rows
-    slots = rows if not batch.packed else rows * batch.row_lengths[-1] // 8
+    # Not fitted to the split: every split is predicted in the same shapes.
+    slots = rows // batch.shards * (batch.row_lengths[-1] // 8 if batch.packed else 1)
     return fit_batcher(units, table, sampler="ordered" if batch.packed else "by_length",
-                       examples_per_batch=-(-slots // batch.shards) * batch.shards, rows=rows,
+                       examples_per_batch=slots * batch.shards, rows=rows, unit_slots=slots,
                        row_lengths=batch.row_lengths, packed=batch.packed, shards=batch.shards,
                        accumulate=1, buckets=1)
 

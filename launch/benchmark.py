@@ -93,6 +93,7 @@ def measure(sides: Sequence[Any], *, blocks: int, seconds: float, dtype: str) ->
   """Warms up, then runs the sides in turn: one record a block."""
   from launch.benchmark_jax import matmul_peak
   for side in sides:
+    print(f"warming up {side.name}", file=sys.stderr, flush=True)
     side.warm_up()
   records = []
   for number in range(blocks):
@@ -109,6 +110,8 @@ def measure(sides: Sequence[Any], *, blocks: int, seconds: float, dtype: str) ->
           "units_per_second": side.whole.units / epoch, "peak_flops": peak,
           "share_of_peak": load.flops / spent / peak,
           "share_of_peak_padded": load.padded_flops / spent / peak})
+      print(f"block {number + 1} of {blocks}, {side.name}: an epoch in {epoch:.1f} s",
+            file=sys.stderr, flush=True)
   return records
 
 

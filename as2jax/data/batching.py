@@ -190,7 +190,7 @@ def stack(batches: Sequence[Batch]) -> Batch:
 
 def fit_batcher(units: UnitTable, examples: ExampleTable, *, sampler: str, examples_per_batch: int,
                 rows: int, row_lengths: Sequence[int], packed: bool, shards: int, accumulate: int,
-                buckets: int, words: bool = False, **extra) -> Batcher:
+                buckets: int, unit_slots: int = 0, words: bool = False, **extra) -> Batcher:
   """Chooses the shapes for a split: everything that `Batcher` needs and a config leaves open.
 
   Args:
@@ -200,6 +200,7 @@ def fit_batcher(units: UnitTable, examples: ExampleTable, *, sampler: str, examp
     rows: rows a batch, over all shards; 0 lets `paper` measure what its batches need.
     row_lengths: allowed row lengths; units are at most as long as the last.
     buckets: how many numbers of rows `paper` may choose from.
+    unit_slots: units a shard; 0 fits them to the lengths, so that another split may differ.
 
   Raises:
     InputError: sizes that do not divide by `shards`, or units longer than a row.
@@ -216,7 +217,7 @@ def fit_batcher(units: UnitTable, examples: ExampleTable, *, sampler: str, examp
   if rows:
     mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
     most = rows // shards if not packed else int(1.4 * rows // shards * row_lengths[-1] / mean) + 8
-    unit_slots = max(min(most, per_shard * width), 1)
+    unit_slots = unit_slots or max(min(most, per_shard * width), 1)
     limits = Limits(per_shard, unit_slots, rows // shards, row_lengths[-1], packed)
     ladder: tuple[int, ...] = (rows // shards,)
   else:

@@ -32,10 +32,10 @@ class BertEncoder(nn.Module):
     dtype: type of the arithmetic and of the result, `float32` or `bfloat16`. Scores, softmax and
       norm statistics are float32 always.
     precision: of the matrix products. None is jax's default, which is full float32 on CPU but TF32
-      or bfloat16 passes on GPU and TPU: the right choice for training, where "highest" costs 3-6
-      times as much. Set "highest" to compare with a float32 reference there.
+      or a bfloat16 pass on GPU and TPU: right for training, where "highest" takes several passes
+      for each product. Set "highest" to compare with a float32 reference there.
     unroll: how many layers one turn of the loop over layers holds; 0 is all of up to 12 layers
-      (and 1 with `remat` or for deeper models). Unrolled steps are 7-12 % faster on CPU; the loop
+      (and 1 with `remat` or for deeper models). Unrolled steps are about 10 % faster on CPU; a loop
       compiles in the time of one layer (12 layers: 3 s against 8; 24 layers: 3 s against 16).
     remat: recompute each layer in the backward pass in place of keeping its activations: a fifth
       of the memory for a fifth more time.
@@ -131,8 +131,8 @@ class BertEncoder(nn.Module):
     )(layer, x)
 
   @staticmethod
-  def embedding_table(params) -> Float[Array, "vocab d"]:
-    """The word-embedding table in this encoder's parameters (`embeddings/word`)."""
+  def embedding_table(params: Any) -> Any:
+    """The word-embedding table [vocab_size, d] of this encoder's parameters (`embeddings/word`)."""
     return params["embeddings"]["word"]
 
   def _check(self):

@@ -47,7 +47,7 @@ def pool(
   return jnp.where(used, vectors, 0)
 
 
-def unit_of_token(tokens: Tokens, units: Units) -> Int[Array, "s r*l"]:
+def unit_of_token(tokens: Tokens, units: Units) -> Int[Array, "s n"]:
   """The slot of the unit that each token of its shard belongs to; the number of slots for none."""
   _, r, l = tokens.position.shape
   slots = units.length.shape[1]
@@ -85,7 +85,7 @@ class AttentionPooling(nn.Module):
     return _sum(flat * jax.vmap(softmax)(scores, slot)[..., None], slot, slots)
 
 
-def _flat(hidden: Float[Array, "s r l d"]) -> Float[Array, "s r*l d"]:
+def _flat(hidden: Float[Array, "s r l d"]) -> Float[Array, "s n d"]:
   return hidden.astype(jnp.float32).reshape(hidden.shape[0], -1, hidden.shape[-1])
 
 

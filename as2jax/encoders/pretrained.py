@@ -71,7 +71,7 @@ def resolve(spec: str) -> epath.Path:
   if spec.startswith("package:"):
     return _with_config(_package_folder(spec), spec)
   folder = epath.Path(spec)
-  if folder.is_dir():
+  if spec and folder.is_dir():
     return _with_config(folder, spec)
   if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", spec):
     raise InputError(

@@ -1,5 +1,6 @@
 """BERT: parity with the reference on real and random weights, packing, and its execution choices."""
 
+import functools
 import pathlib
 
 import jax
@@ -16,7 +17,7 @@ from as2jax.errors import InputError
 TINY = dict(
   vocab_size=61,
   hidden_size=16,
-  num_layers=3,
+  num_layers=2,
   num_heads=4,
   intermediate_size=24,
   max_positions=20,
@@ -44,9 +45,16 @@ def initialised(encoder, tokens):
   return jax.tree_util.tree_map_with_path(draw, shapes)
 
 
-def apply(encoder, params, tokens, **arguments):
-  call = lambda params: encoder.apply({"params": params}, tokens, **{"train": False, **arguments})
-  return jax.jit(call)(params)
+@functools.partial(jax.jit, static_argnums=0, static_argnames=("all_layers", "train"))
+def apply(encoder, params, tokens, key=None, train=False, **arguments):
+  rngs = {} if key is None else {"dropout": key}
+  return encoder.apply({"params": params}, tokens, train=train, rngs=rngs, **arguments)
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames="train")
+def loss_and_gradient(encoder, params, tokens, weights, train=True):
+  loss = lambda p: (apply(encoder, p, tokens, jax.random.key(9), train=train) * weights).sum()
+  return jax.value_and_grad(loss)(params)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +137,7 @@ def test_random_weights_equal_torch_with_types_and_all_layers(activation):
   config = transformers.BertConfig(
     vocab_size=61,
     hidden_size=16,
-    num_hidden_layers=3,
+    num_hidden_layers=2,
     num_attention_heads=4,
     intermediate_size=24,
     max_position_embeddings=20,
@@ -138,7 +146,7 @@ def test_random_weights_equal_torch_with_types_and_all_layers(activation):
   )
   torch, model = torch_bert(config, params)
   found = [vectors(h, units) for h in apply(encoder, params, tokens, all_layers=True)]
-  assert len(found) == 4
+  assert len(found) == 3
   for n, ids in enumerate(SEQUENCES):
     with torch.no_grad():
       expected = model(
@@ -146,7 +154,7 @@ def test_random_weights_equal_torch_with_types_and_all_layers(activation):
         token_type_ids=torch.tensor(types[n][None]),
         output_hidden_states=True,
       ).hidden_states
-    for layer in range(4):
+    for layer in range(3):
       np.testing.assert_allclose(found[layer][n], expected[layer][0].numpy(), atol=1e-5, rtol=0)
 
 
@@ -164,30 +172,20 @@ def test_packing_padding_and_shards_change_no_vector():
       np.testing.assert_allclose(found[n], expected[n], atol=2e-6)
 
 
-def loss_and_gradient(encoder, params, tokens, weights, train=True):
-  def loss(params):
-    rngs = {"dropout": jax.random.key(9)}
-    return (encoder.apply({"params": params}, tokens, train=train, rngs=rngs) * weights).sum()
-
-  return jax.jit(jax.value_and_grad(loss))(params)
-
-
-@pytest.mark.parametrize("fields", [{"unroll": 1}, {"unroll": 2}, {"remat": True},
-                                    {"remat": True, "unroll": 3}])
+@pytest.mark.parametrize("fields", [{"unroll": 1}, {"remat": True}, {"remat": True, "unroll": 2}])
 def test_execution_choices_change_no_parameter_output_or_gradient(fields):
   tokens, _ = lay(SEQUENCES, PACKED, 16)
   weights = jnp.asarray(np.random.default_rng(0).normal(size=(1, 2, 16, 16)), jnp.float32)
   plain, chosen = tiny(), tiny(**fields)
-  for a, b in zip(
-    jax.tree.leaves(plain.init(jax.random.key(0), tokens, train=False)),
-    jax.tree.leaves(chosen.init(jax.random.key(0), tokens, train=False)),
-    strict=True,
-  ):
+  assert plain.unroll == 0  # which is all layers here
+  init = lambda module: jax.jit(lambda: module.init(jax.random.key(0), tokens, train=False))()
+  for a, b in zip(jax.tree.leaves(init(plain)), jax.tree.leaves(init(chosen)), strict=True):
     np.testing.assert_array_equal(a, b)
   params = initialised(plain, tokens)
   expected = loss_and_gradient(plain, params, tokens, weights)
   found = loss_and_gradient(chosen, params, tokens, weights)
-  assert abs(expected[0] - loss_and_gradient(plain, params, tokens, weights, train=False)[0]) > 0.1
+  undropped = (apply(plain, params, tokens) * weights).sum()
+  assert abs(expected[0] - undropped) > 0.1  # dropout is on, and the same in both
   for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5 * np.abs(a).max())
 
@@ -202,7 +200,9 @@ def test_each_site_of_each_layer_has_its_own_key(monkeypatch):
   monkeypatch.setattr(layers, "dropout", recorded)
   tokens, _ = lay(SEQUENCES, ALONE, 9)
   params = initialised(tiny(), tokens)
-  run = lambda key: apply(tiny(), params, tokens, train=True, rngs={"dropout": key})
+  # A step of its own, so that no compiled program of another test is found in its place.
+  run = jax.jit(lambda key: tiny().apply({"params": params}, tokens, train=True,
+                                         rngs={"dropout": key}))
   run(jax.random.key(0)), run(jax.random.key(1)), jax.effects_barrier()
   sites = 1 + 3 * TINY["num_layers"]  # embeddings; softmax and two residuals of a layer
   assert len(seen) == len(set(seen)) == 2 * sites
@@ -231,9 +231,7 @@ def test_input_offset_is_added_before_the_norm():
   table = params["embeddings"]["type"] + jnp.broadcast_to(role, (2, 16))
   moved = {**params, "embeddings": {**params["embeddings"], "type": table}}
   np.testing.assert_allclose(found, apply(encoder, moved, tokens), atol=1e-5)
-  assert np.abs(found - apply(encoder, params, tokens)).max() > 0.1
-  gradient = jax.grad(lambda o: apply(encoder, params, tokens, input_offset=o)[..., 0].sum())(offset)
-  assert (gradient[0, 0, 0] != 0).all()
+  assert np.abs(found[0, 0, 0] - apply(encoder, params, tokens)[0, 0, 0]).min() > 0
 
 
 def test_every_parameter_and_no_other_unit_gets_gradient():
@@ -247,7 +245,7 @@ def test_every_parameter_and_no_other_unit_gets_gradient():
   rows = np.flatnonzero(np.abs(BertEncoder.embedding_table(gradients)).sum(-1))
   assert set(rows) == set(SEQUENCES[1])  # the first unit's ids alone
   for path, leaf in jax.tree_util.tree_leaves_with_path(gradients["layers"]):
-    moved = np.abs(leaf).reshape(3, -1).sum(-1)
+    moved = np.abs(leaf).reshape(2, -1).sum(-1)
     if "key" in str(path) and "bias" in str(path):
       continue  # softmax does not see a key bias
     assert (moved > 0).all(), path

@@ -45,8 +45,8 @@ def test_masks_of_neighbours_heads_rows_and_keys_are_independent():
 
 def test_number_of_kept_elements_varies_as_the_binomial_does():
   keys = jax.random.split(jax.random.key(7), 400)
-  draw = jax.vmap(lambda key: (layers.hash_bits(key, (1000,)) < round(0.9 * 2**32)).sum())
-  z = (np.asarray(draw(keys)) - 900) / math.sqrt(90)
+  words = np.asarray(jax.vmap(lambda key: layers.hash_bits(key, (1000,)))(keys))
+  z = ((words < round(0.9 * 2**32)).sum(-1) - 900) / math.sqrt(90)
   assert abs(z.mean()) < 5 / math.sqrt(400)
   assert 0.8 < z.std() < 1.2
 
@@ -139,7 +139,8 @@ def test_attention_stays_within_a_segment():
   together = layers.attend(query, key, value, mask)
   for span in (slice(0, 2), slice(2, 5)):
     part = [x[:, span] for x in (query, key, value)]
-    alone = layers.attend(*part, jnp.ones((1, 1, span.stop - span.start, 1), bool))
+    size = span.stop - span.start
+    alone = layers.attend(*part, jnp.ones((1, 1, size, size), bool))
     np.testing.assert_allclose(together[:, span], alone, atol=1e-6)
   np.testing.assert_allclose(together[:, 5], value[:, 5], atol=1e-6)  # padding sees itself
 
