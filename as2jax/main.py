@@ -6,6 +6,7 @@ import sys
 from absl import app, flags
 from absl import logging as absl_logging
 
+from as2jax import allocator
 from as2jax.errors import InputError
 
 _CONFIG_HELP = "file of the run's config, with its argument: configs/wikiqa_triplet.py:sample"
@@ -36,4 +37,5 @@ def entry() -> None:
 
 
 if __name__ == "__main__":
+  allocator.start_with_huge_pages("as2jax.main", sys.argv[1:])
   entry()

@@ -34,7 +34,7 @@ def get_config() -> ConfigDict:
       "precision": placeholder(str),
       "hidden_dropout": placeholder(float),
       "attention_dropout": placeholder(float),
-      "unroll": 1,  # layers a step of the scan over layers
+      "unroll": 0,  # layers a turn of the loop over layers; 0: all of up to 12
       "remat": False,  # gradient checkpointing
   })
   config.model = ConfigDict({"name": "biencoder"}, type_safe=True)

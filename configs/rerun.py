@@ -14,7 +14,8 @@ def get_config(argument=None):
     raise InputError("name the run's config: --config=configs/rerun.py:runs/x/config.json")
   path = epath.Path(argument)
   if not path.is_file():
-    raise InputError(f"there is no file {argument}; a run writes its config.json into its --workdir")
+    raise InputError(f"there is no file {argument}; a run writes its config.json into its "
+                     "--workdir")
   try:
     found = json.loads(path.read_text())
   except ValueError as error:

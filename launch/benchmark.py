@@ -24,6 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from as2jax import allocator
+
 SYSTEMS = ("triplet", "crossencoder", "encode")
 
 
@@ -193,4 +195,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+  allocator.start_with_huge_pages("launch.benchmark", sys.argv[1:])  # for both sides alike
   sys.exit(main())

@@ -1,4 +1,4 @@
-"""python -m launch.compare runs/baseline runs/x …: finished runs side by side, each against the first.
+"""python -m launch.compare runs/base runs/x …: finished runs side by side, against the first.
 
 Differences of MAP with the p-value of the paired randomization test over questions.
 """

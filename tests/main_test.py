@@ -238,8 +238,8 @@ def test_a_mistake_costs_no_start_of_jax():
   process = command(f"--config={TRIPLET}:sample", "--config.optimizer.rat=1", "--workdir=x")
   output, errors = process.communicate(timeout=60)
   assert process.returncode == 2 and output == ""
-  assert errors == ("as2jax: --config.optimizer.rat: the config section optimizer has no key 'rat'; "
-                    "did you mean 'rate'?\n")
+  assert errors == ("as2jax: --config.optimizer.rat: the config section optimizer has no key "
+                    "'rat'; did you mean 'rate'?\n")
   assert time.monotonic() - started < 5
 
 

@@ -23,7 +23,7 @@ def hash_bits(key: Array, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
   """32 random bits an element: a hash of the element's number, seeded with two words of `key`.
 
   Three rounds of multiply and xor-shift (the constants of C. Wellons' `triple32`), the first seeded
-  with one word and the last with the other. It depends on the element's number in the whole array
+  with one word and the second with the other. It depends on the element's number in the whole array
   alone, so it fuses into what consumes it and is the same however the array is sharded; jax's
   generator, drawn for every attention probability, costs a quarter of a step on CPU. Meant for
   dropout masks and nothing that asks for more; an array of over 2³² elements repeats its bits.
@@ -36,8 +36,8 @@ def hash_bits(key: Array, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
     stride *= shape[axis]
   bits = number ^ words[0]
   bits = (bits ^ (bits >> 17)) * jnp.uint32(0xED5AD4BB)
-  bits = (bits ^ (bits >> 11)) * jnp.uint32(0xAC4C1B51)
   bits = bits ^ words[1]
+  bits = (bits ^ (bits >> 11)) * jnp.uint32(0xAC4C1B51)
   bits = (bits ^ (bits >> 15)) * jnp.uint32(0x31848BAB)
   return bits ^ (bits >> 14)
 

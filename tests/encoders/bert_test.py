@@ -1,4 +1,4 @@
-"""BERT: parity with the reference on real and random weights, packing, and its execution choices."""
+"""BERT: parity on real and random weights, packing, and its execution choices."""
 
 import functools
 import pathlib
