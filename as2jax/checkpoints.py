@@ -24,7 +24,9 @@ class Checkpoints:
   """
 
   def __init__(self, folder: epath.PathLike):
-    self.folder = epath.Path(folder)
+    folder = epath.Path(folder)
+    # Orbax wants absolute paths; those of object stores are.
+    self.folder = folder if "://" in str(folder) else epath.Path(folder.absolute())
     self._latest = self._manager("latest", keep=1)
     self._best = self._manager("best", keep=2)
 

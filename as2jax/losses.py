@@ -67,7 +67,7 @@ class TripletLoss(Loss):
 
   margin: float
   selection: str
-  reduction: str = "sum"
+  reduction: str
 
   def __post_init__(self):
     if self.selection not in SELECTIONS:

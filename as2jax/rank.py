@@ -71,9 +71,13 @@ def check_used(config: Any, workdir: epath.PathLike) -> None:
   path = epath.Path(workdir) / "config.json"
   if not path.exists():
     raise InputError(f"--workdir={workdir} holds no run (no config.json): train first")
+  try:
+    there = json.loads(path.read_text())
+  except json.JSONDecodeError as error:
+    raise InputError(f"{path} is not JSON ({error}): it was changed by hand; put it back as it "
+                     "was") from error
   used = lambda flat: {k: v for k, v in flat.items() if k.startswith(USED)}
-  changed = differences(used(flatten(json.loads(path.read_text()))),
-                        used(flatten(json.loads(config.to_json()))))
+  changed = differences(used(flatten(there)), used(flatten(json.loads(config.to_json()))))
   if changed:
     raise InputError(f"{workdir} holds a run of another model:\n" + "\n".join(changed)
                      + f"\nUse --config=configs/rerun.py:{path}")

@@ -125,7 +125,8 @@ class Trainer:
       self.tracker = Tracker(**saved["tracker"])
       self.epoch, self.begin, self.step = saved["epoch"], saved["begin"], saved["step"]
       log.info("continuing from step %d (epoch %d)", self.step, self.epoch)
-    self.log.roll_back(seeds, self.step)
+    # With no checkpoint not even the row of step 0 counts: it will be written again.
+    self.log.roll_back(seeds, self.step if self.checkpoints.latest_step is not None else -1)
     if self.step_function is None:
       self.step_function = make_train_step(
           self.experiment.model, self.experiment.loss, self.optimizer, self.rate, mesh=self.mesh,

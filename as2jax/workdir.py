@@ -43,7 +43,11 @@ def lock(workdir: epath.PathLike) -> Iterator[None]:
     yield
     return
   import fcntl
-  with open(workdir / ".lock", "a+") as file:
+  try:
+    file = open(workdir / ".lock", "a+")
+  except OSError as error:
+    raise InputError(f"--workdir={workdir} cannot be written: {error}") from error
+  with file:
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -80,15 +84,26 @@ def differences(old: dict, new: dict, free: Sequence[str] = FREE_KEYS) -> list[s
   return lines
 
 
+def begun(workdir: epath.PathLike) -> bool:
+  """Whether a run left anything in its folder that another config would contradict."""
+  workdir = epath.Path(workdir)
+  saved = (path for pattern in ("latest/*", "best/*", "*/latest/*", "*/best/*")
+           for path in (workdir / "checkpoints").glob(pattern))
+  return (workdir / "results.json").exists() or any(path.name.isdigit() for path in saved)
+
+
 def claim(workdir: epath.PathLike, config: Any) -> None:
   """Writes the resolved config into a new run's folder, or checks that it is the same run's.
+
+  A folder counts as new until its run has saved something: whoever corrects a mistake in a config
+  may use it again.
 
   Raises:
     InputError: the folder holds a run of another config; the message lists what differs.
   """
   path = epath.Path(workdir) / "config.json"
   text = config.to_json(indent=2)
-  if path.exists():
+  if path.exists() and begun(workdir):
     try:
       old = flatten(json.loads(path.read_text()))
     except json.JSONDecodeError as error:

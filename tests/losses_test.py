@@ -49,7 +49,7 @@ def test_every_triplet_is_of_one_class_and_counted():
   counts = {name: value(terms[f"triplets_{name}"]) for name in ("easy", "semihard", "hard")}
   assert counts == {"easy": 2, "semihard": 2, "hard": 1}
   assert all(terms[f"triplets_{name}"].scale == 0 for name in counts)
-  classes = losses.triplet_classes(*np.moveaxis(np.asarray([t for t, _ in TRIPLETS]), -1, 0), 5.0)
+  classes = losses.triplet_classes(*jnp.asarray([t for t, _ in TRIPLETS]).T, 5.0)
   for i, (_, kind) in enumerate(TRIPLETS):
     assert [name for name in classes if classes[name][i]] == [kind]
 
@@ -62,7 +62,7 @@ def test_masked_triplets_weigh_nothing_and_the_mean_divides_by_the_chosen():
 
 def test_unknown_selection():
   with pytest.raises(InputError, match="loss.selection = 'easy'"):
-    losses.TripletLoss(5.0, "easy")
+    losses.TripletLoss(5.0, "easy", "sum")
 
 
 def test_binary_cross_entropy_by_hand():

@@ -16,7 +16,9 @@ def config(**changes):
 
 
 def test_claim_writes_once_and_then_compares(tmp_path):
+  claim(tmp_path, config(optimizer={"rate": 0.5}))  # nothing came of it: the folder is still new
   claim(tmp_path, config())
+  (tmp_path / "checkpoints" / "latest" / "0").mkdir(parents=True)
   first = (tmp_path / "config.json").read_text()
   assert json.loads(first)["seeds"] == [0, 1]
   claim(tmp_path, config(mode="predict", log={"steps": 9}))  # these change no number

@@ -6,6 +6,7 @@ import http.client
 import shutil
 import tarfile
 import threading
+import urllib.error
 import urllib.request
 import uuid
 import zipfile
@@ -200,6 +201,8 @@ def _answer(url: str):
     try:
       box.append(urllib.request.urlopen(url, timeout=SECONDS))
     except (OSError, ValueError, http.client.HTTPException) as error:
+      if isinstance(error, urllib.error.HTTPError):
+        error.close()  # it is an open response, too
       box.append(error)
 
   thread = threading.Thread(target=ask, daemon=True)
