@@ -126,5 +126,17 @@ class Checkpoints:
     return self._best.restore(step, args=args)["variables"]
 
   def close(self) -> None:
+    """Finishes what was begun and ends orbax's threads."""
     self._latest.close()
     self._best.close()
+
+  def abandon(self) -> None:
+    """`close` for a run that ends with an error of its own: what was begun is still finished.
+
+    Left alone, a save that is under way fails when the interpreter shuts down, or hangs it.
+    """
+    for manager in (self._latest, self._best):
+      try:
+        manager.close()
+      except Exception as error:  # the run's own error is the one to show
+        log.warning("%s: a checkpoint under way was not finished: %s", self.folder, error)

@@ -97,17 +97,25 @@ class Trainer:
   def run(self, seeds: Sequence[int]) -> list[results.Outcome]:
     """Trains a group of seeds to the end and evaluates the best checkpoint of each."""
     self._open(seeds)
-    with Display(self.config.log, self.workdir, seeds) as self.display:
-      if self.step == 0 and self.checkpoints.latest_step is None:
-        self._evaluate()
-      while self.epoch < self.config.epochs and any(self.tracker.active):
-        self._train_epoch()
-        self.epoch, self.begin = self.epoch + 1, 0
-        self._evaluate()
-      self.checkpoints.wait()
-      outcomes = self._finish()
+    try:
+      with Display(self.config.log, self.workdir, seeds) as self.display:
+        self._train()
+        outcomes = self._finish()
+    except BaseException:
+      self.checkpoints.abandon()
+      raise
     self.checkpoints.close()
     return outcomes
+
+  def _train(self) -> None:
+    """Epoch by epoch from the position of the last checkpoint to the end."""
+    if self.step == 0 and self.checkpoints.latest_step is None:
+      self._evaluate()
+    while self.epoch < self.config.epochs and any(self.tracker.active):
+      self._train_epoch()
+      self.epoch, self.begin = self.epoch + 1, 0
+      self._evaluate()
+    self.checkpoints.wait()
 
   def _open(self, seeds: Sequence[int]) -> None:
     """State, tracker and position of a group: fresh, or those of its last checkpoint."""

@@ -117,6 +117,11 @@ def measure(sides: Sequence[Any], *, blocks: int, seconds: float, dtype: str) ->
   return records
 
 
+def busy(records: Sequence[dict]) -> bool:
+  """Whether other processes took so much of the cores that the ratio means nothing."""
+  return any(r["cpu_seconds"] < 0.8 * cores() * r["seconds"] for r in records)
+
+
 def summary(sides: Sequence[Any], records: Sequence[dict]) -> dict:
   """Medians over the blocks, by side, and the ratio of the epochs."""
   found: dict[str, Any] = {}
@@ -165,6 +170,9 @@ def run(flags: argparse.Namespace) -> dict:
     sides.append(benchmark_torch.side(work, benchmark_torch.to_state(ours.params()), cores(),
                                       flags.fused_adam))
   records = measure(sides, blocks=flags.blocks, seconds=flags.seconds, dtype=flags.dtype)
+  if jax.default_backend() == "cpu" and busy(records):
+    notes.append("the machine was BUSY: a block got less than 0.8 of its cores. PyTorch's threads "
+                 "suffer more from that than ours: take no ratio from this run")
   result = {
       **{key: work.settings[key] for key in ("system", "data", "sampler", "pretrained")},
       "dtype": flags.dtype, "dropout": work.settings["encoder"]["hidden_dropout"],

@@ -125,7 +125,7 @@ class Training:
     rows = np.concatenate([np.full(len(g), self.lengths[g].max()) for g in groups])
     return load_of(self.work.settings, len(examples), self.lengths[members.ravel()], rows)
 
-  def warm_up(self, rounds: int = 4, batches: int = 2) -> None:
+  def warm_up(self, rounds: int = 3, batches: int = 2) -> None:
     """Tries each choice on the same batches in several rounds; keeps the fastest.
 
     A batch counts with its best time, so that another process's load decides nothing.
@@ -165,7 +165,7 @@ class Training:
     return {"torch": self.torch.__version__, "transformers": transformers.__version__,
             "threads": self.torch.get_num_threads(), "batch_size": self.size,
             "fused_adam": self.fused, "chosen": name(self.choice), "trials_ms_per_example": {
-                name(choice): round(1e3 * spent, 3) for choice, spent in self.trials.items()}}
+                name(choice): round(1e3 * float(spent), 2) for choice, spent in self.trials.items()}}
 
 
 class Encoding(Training):

@@ -212,6 +212,8 @@ def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path, monkeypatch):
   with pytest.raises(InputError, match=r"no room for the checkpoint .* last whole checkpoint is of"):
     train_and_evaluate(config, folder)
   monkeypatch.undo()
+  unfinished = [p.name for p in (folder / "checkpoints").glob("*/*") if not p.name.isdigit()]
+  assert unfinished == []  # the save that was under way when the error came is whole
   assert train_and_evaluate(config, folder)["seeds"][0]["steps"] > 0
 
 

@@ -168,6 +168,13 @@ def test_absent_data_is_one_message(tmp_path, capsys, monkeypatch):
   assert "wikiqa" in message.lower() and "AS2JAX_DATA" in message
 
 
+def test_a_busy_machine_is_noticed(monkeypatch):
+  monkeypatch.setattr(benchmark, "cores", lambda: 2)
+  record = lambda cpu: {"cpu_seconds": cpu, "seconds": 10.0}
+  assert not benchmark.busy([record(18.0), record(19.5)])
+  assert benchmark.busy([record(18.0), record(10.0)])
+
+
 def test_ratio_of_blocks():
   """The ratio is that of the medians; a block's rate is scaled by positions to the epoch's."""
   class Side:
