@@ -39,18 +39,7 @@ def get_config() -> ConfigDict:
   })
   config.model = ConfigDict({"name": "biencoder"}, type_safe=True)
   config.loss = ConfigDict({"name": "none"}, type_safe=True)
-  config.batch = ConfigDict({
-      "sampler": "paper",  # paper | grouped
-      "examples": 32,  # a batch: exactly (paper), at most (grouped)
-      "rows": 24,  # of `grouped` batches
-      "row_lengths": (128,),
-      "packed": True,  # several units a row
-      "shards": 1,  # parts of a batch; a device holds one or more
-      "accumulate": 1,  # batches a step
-      "buckets": 2,  # numbers of rows that `paper` batches may have
-      "tile": 32,  # triplets of a huge question come in tiles of tile × tile
-      "predict_rows": 32,
-  })
+  config.batch = _batch()
   config.optimizer = ConfigDict({
       "name": "adam",
       "rate": 2e-5,
@@ -75,3 +64,19 @@ def get_config() -> ConfigDict:
   config.checkpoint = ConfigDict({"steps": 200})  # besides the end of each epoch
   config.log = ConfigDict({"steps": 20, "seconds": 15.0, "tensorboard": True})
   return config
+
+
+def _batch() -> ConfigDict:
+  """Which examples meet, and in what shapes."""
+  return ConfigDict({
+      "sampler": "paper",  # paper | grouped
+      "examples": 32,  # a batch: exactly (paper), at most (grouped)
+      "rows": 24,  # of `grouped` batches
+      "row_lengths": (128,),
+      "packed": True,  # several units a row
+      "shards": 1,  # parts of a batch; a device holds one or more
+      "accumulate": 1,  # batches a step
+      "buckets": 2,  # numbers of rows that `paper` batches may have
+      "tile": 32,  # triplets of a huge question come in tiles of tile × tile
+      "predict_rows": 32,
+  })
