@@ -4,6 +4,7 @@ Evaluate on dev, save; then, for each epoch: next batch, step, write; evaluate, 
 best checkpoint is read back from disk and evaluated on the splits that are reported.
 """
 
+import dataclasses
 import logging
 import time
 from collections.abc import Sequence
@@ -181,7 +182,9 @@ class Trainer:
   def _save(self, epoch: int, begin: int) -> None:
     self.log.flush()
     position = {"epoch": epoch, "begin": begin, "step": self.step}
-    self.checkpoints.save(self.step, self.state, {**position, "tracker": vars(self.tracker)})
+    # `asdict` copies the lists: the next evaluation may change them while this save is under way.
+    progress = {**position, "tracker": dataclasses.asdict(self.tracker)}
+    self.checkpoints.save(self.step, self.state, progress)
 
   def _evaluate(self) -> None:
     """Dev metrics of every seed, best parameters, whole state: in this order, all or replayed."""

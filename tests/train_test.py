@@ -4,12 +4,11 @@ import json
 import os
 import shutil
 
-import jax
 import numpy as np
 import pytest
 
 import tiny
-from as2jax import checkpoints, metrics, rank, results, runs, train
+from as2jax import checkpoints, rank, runs, train
 from as2jax.data import dataset as datasets
 from as2jax.errors import InputError
 from as2jax.train import train_and_evaluate
