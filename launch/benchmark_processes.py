@@ -38,7 +38,7 @@ def measure(flags: argparse.Namespace, work: Workload, sides: Sequence[str]) -> 
 
 
 def _first_step(flags: argparse.Namespace, folder: str, name: str) -> float:
-  """Seconds from the start of `as2jax.main`, past dev's evaluation, to its first row with a loss."""
+  """Seconds from the start of `as2jax.main`, past evaluating dev, to its first row with a loss."""
   workdir = pathlib.Path(folder) / name.split()[0]
   words = ["minilm"] + ["grouped"] * (flags.sampler == "grouped") + ["sample"] * (
       flags.data == "sample")
@@ -63,7 +63,6 @@ def _first_step(flags: argparse.Namespace, folder: str, name: str) -> float:
 
 def peak_memory(side: str, file: str) -> float:
   """Peak resident memory (MiB) of this process after a few steps of one side."""
-  import resource
   work = benchmark_workload.load(file)
   if side == "torch":
     from launch import benchmark, benchmark_torch
@@ -75,7 +74,12 @@ def peak_memory(side: str, file: str) -> float:
     runner = benchmark_jax.side(work)
     for _ in range(STEPS):
       runner.block(0)
-  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+  # Not getrusage: its peak outlives exec, so that a child would report its parent's.
+  status = pathlib.Path("/proc/self/status")
+  if not status.exists():
+    raise InputError("--processes reads the peak memory from /proc/self/status, which is absent here")
+  line = next(l for l in status.read_text().splitlines() if l.startswith("VmHWM:"))
+  return int(line.split()[1]) / 1024
 
 
 if __name__ == "__main__":

@@ -165,7 +165,7 @@ class Training:
     return {"torch": self.torch.__version__, "transformers": transformers.__version__,
             "threads": self.torch.get_num_threads(), "batch_size": self.size,
             "fused_adam": self.fused, "chosen": name(self.choice), "trials_ms_per_example": {
-                name(choice): round(1e3 * float(spent), 2) for choice, spent in self.trials.items()}}
+                name(tried): round(1e3 * float(spent), 2) for tried, spent in self.trials.items()}}
 
 
 class Encoding(Training):
