@@ -1,0 +1,206 @@
+"""XLNet: packing, mems, gradients, execution choices, sizes; parity is in xlnet_parity_test."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import lay, vectors
+from tiny_xlnet import (
+  ALONE,
+  CHUNKS,
+  PACKED,
+  SEQUENCES,
+  TYPES,
+  apply,
+  full_rows,
+  hf_weights,
+  tiny,
+  with_mems,
+)
+
+from as2jax.encoders import layers, xlnet_weights
+from as2jax.encoders.xlnet import XLNetEncoder
+from as2jax.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def params():
+  return xlnet_weights.from_hf(hf_weights())
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames="train")
+def loss_and_gradient(encoder, params, tokens, weights, train=True):
+  loss = lambda p: (apply(encoder, p, tokens, jax.random.key(9), train=train) * weights).sum()
+  return jax.value_and_grad(loss)(params)
+
+
+def test_packing_padding_and_shards_change_no_vector(params):
+  tokens, units = lay(SEQUENCES, ALONE, 9, types=TYPES)
+  last = apply(tiny(), params, tokens)
+  np.testing.assert_array_equal(last, apply(tiny(), params, tokens, all_layers=True)[-1])
+  expected = vectors(last, units)
+  spread = np.std(np.concatenate(list(expected.values())), axis=0)
+  assert spread.min() > 0.05  # the comparison below is not one of constants
+  for rows, length, shards in ((PACKED, 16, 1), (PACKED, 19, 2), ([(4, 3, 2), (0, 1)], 16, 2)):
+    tokens, units = lay(SEQUENCES, rows, length, shards=shards, types=TYPES)
+    found = vectors(apply(tiny(), params, tokens), units)
+    for n in expected:
+      np.testing.assert_allclose(found[n], expected[n], atol=3e-6)
+
+
+def test_types_count_only_as_same_or_other(params):
+  output = lambda types: apply(tiny(), params, lay(SEQUENCES, PACKED, 16, types=types)[0])
+  as_typed = output(TYPES)
+  np.testing.assert_array_equal(as_typed, output([2 - x for x in TYPES]))
+  assert np.abs(as_typed - output(None)).max() > 0.1
+
+
+def test_bfloat16_is_close(params):
+  tokens, units = lay(SEQUENCES, PACKED, 16, types=TYPES)
+  exact = vectors(apply(tiny(), params, tokens), units)
+  hidden = apply(tiny(dtype="bfloat16"), params, tokens)
+  assert hidden.dtype == jnp.bfloat16
+  for n, x in vectors(hidden.astype(jnp.float32), units).items():
+    assert 1e-5 < np.abs(x - exact[n]).max() < 0.1  # it did run in bfloat16
+
+
+@pytest.mark.parametrize("fields", [{"unroll": 1}, {"remat": True, "unroll": 2}])
+def test_execution_choices_change_no_parameter_output_or_gradient(params, fields):
+  tokens, _ = lay(SEQUENCES, PACKED, 16, types=TYPES)
+  weights = jnp.asarray(np.random.default_rng(0).normal(size=(1, 2, 16, 16)), jnp.float32)
+  plain, chosen = tiny(), tiny(**fields)
+  init = lambda module: jax.jit(lambda: module.init(jax.random.key(0), tokens, train=False))()
+  for a, b in zip(jax.tree.leaves(init(plain)), jax.tree.leaves(init(chosen)), strict=True):
+    np.testing.assert_array_equal(a, b)
+  expected = loss_and_gradient(plain, params, tokens, weights)
+  found = loss_and_gradient(chosen, params, tokens, weights)
+  undropped = (apply(plain, params, tokens) * weights).sum()
+  assert abs(expected[0] - undropped) > 0.1  # dropout is on, and the same in both
+  for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5 * np.abs(a).max())
+
+
+def test_each_site_of_each_layer_has_its_own_key(params, monkeypatch):
+  seen = []
+
+  def recorded(key, x, rate):
+    jax.debug.callback(lambda data: seen.append(tuple(data.tolist())), jax.random.key_data(key))
+    return x
+
+  monkeypatch.setattr(layers, "dropout", recorded)
+  tokens, _ = lay(SEQUENCES, ALONE, 9)
+  # A step of its own, so that no compiled program of another test is found in its place.
+  run = jax.jit(lambda key: tiny().apply({"params": params}, tokens, train=True,
+                                         rngs={"dropout": key}))
+  run(jax.random.key(0)), run(jax.random.key(1)), jax.effects_barrier()
+  sites = 3 + 4 * 2  # embeddings, sinusoids, output; softmax, inner layer, residuals of each layer
+  assert len(seen) == len(set(seen)) == 2 * sites
+
+
+def test_padding_gives_finite_values_and_gradients(params):
+  tokens, _ = lay(SEQUENCES[:2], [(0,), (1,), ()], 12)  # the last row is empty
+  assert np.isfinite(apply(tiny(), params, tokens)).all()
+  for weights in (jnp.ones((1, 3, 12, 16)), (tokens.segment > 0)[..., None].astype(jnp.float32)):
+    gradients = loss_and_gradient(tiny(), params, tokens, weights)[1]
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradients))
+
+
+def test_input_offset_is_added_to_the_embeddings(params):
+  tokens, _ = lay(SEQUENCES, PACKED, 16)
+  role = np.random.default_rng(0).normal(size=16).astype(np.float32)
+  found = apply(tiny(), params, tokens, input_offset=jnp.broadcast_to(role, (1, 2, 16, 16)))
+  moved = {**params, "embeddings": {"word": params["embeddings"]["word"] + role[None]}}
+  np.testing.assert_allclose(found, apply(tiny(), moved, tokens), atol=1e-5)
+  assert np.abs(found - apply(tiny(), params, tokens)).max() > 0.1
+
+
+def test_every_parameter_and_no_other_unit_gets_gradient(params):
+  tokens, units = lay(SEQUENCES, PACKED, 16, types=TYPES)
+  weights = np.zeros((1, 2, 16, 16), np.float32)
+  start, size = int(units.start[0, 0]), int(units.length[0, 0])
+  weights[0, 0, start : start + size] = np.random.default_rng(0).normal(size=(size, 16))
+  gradients = loss_and_gradient(tiny(), params, tokens, jnp.asarray(weights))[1]
+  rows = np.flatnonzero(np.abs(XLNetEncoder.embedding_table(gradients)).sum(-1))
+  assert set(rows) == set(SEQUENCES[1])  # the first unit's ids alone
+  for path, leaf in jax.tree_util.tree_leaves_with_path(gradients["layers"]):
+    assert (np.abs(leaf).reshape(2, -1).max(-1) > 1e-6).all(), path
+
+
+BASE = dict(
+  vocab_size=32000, hidden_size=768, num_layers=12, num_heads=12, intermediate_size=3072
+)
+LARGE = {**BASE, "hidden_size": 1024, "num_layers": 24, "num_heads": 16, "intermediate_size": 4096}
+SIZES = pytest.mark.parametrize(
+  "fields, published", [(BASE, 116_718_336), (LARGE, 360_268_800)], ids=["base", "large"]
+)
+
+
+@SIZES
+def test_published_sizes(fields, published):
+  encoder = tiny(**fields)
+  tokens, _ = lay([np.arange(4)], [(0,)], 8)
+  shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), tokens, train=False))["params"]
+  mask_embedding = fields["hidden_size"]  # of the query stream, which pre-training alone has
+  assert sum(x.size for x in jax.tree.leaves(shapes)) + mask_embedding == published
+  assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(shapes))
+  assert all(x.shape[0] == fields["num_layers"] for x in jax.tree.leaves(shapes["layers"]))
+  assert XLNetEncoder.embedding_table(shapes).shape == (32000, fields["hidden_size"])
+  assert encoder.max_length is None
+
+
+@SIZES
+def test_published_sizes_are_those_of_transformers(fields, published):
+  torch = pytest.importorskip("torch", reason="torch is not installed")
+  transformers = pytest.importorskip("transformers")
+  config = transformers.XLNetConfig(
+    d_model=fields["hidden_size"],
+    n_layer=fields["num_layers"],
+    n_head=fields["num_heads"],
+    d_inner=fields["intermediate_size"],
+  )
+  with torch.device("meta"):
+    model = transformers.XLNetModel(config)
+  assert sum(x.numel() for x in model.parameters()) == published
+
+
+@pytest.mark.parametrize(
+  "fields, message",
+  [
+    ({"num_heads": 3}, "num_heads.*3.*16"),
+    ({"hidden_size": 15, "num_heads": 3}, "hidden_size.*15 is odd"),
+    ({"activation": "swish"}, "activation.*swish.*gelu"),
+    ({"attention_type": "both"}, "attention_type.*both.*bi, uni"),
+    ({"dtype": "float16"}, "dtype.*float16.*bfloat16"),
+    ({"unroll": -1}, "unroll.*-1"),
+  ],
+)
+def test_impossible_fields_are_named(fields, message):
+  tokens, _ = lay(SEQUENCES, ALONE, 9)
+  with pytest.raises(InputError, match=message):
+    tiny(**fields).init(jax.random.key(0), tokens, train=False)
+
+
+@pytest.mark.parametrize("mem_len, reuse_len", [(0, None), (5, 0)])
+def test_mems_of_no_length_are_refused(params, mem_len, reuse_len):
+  with pytest.raises(InputError, match="_len = 0; remember at least 1"):
+    with_mems(tiny(), params, full_rows(CHUNKS[0]), None, mem_len, reuse_len)
+
+
+def test_causal_chunks_with_mems_are_the_whole_sequence(params):
+  encoder, mems, found = tiny(attention_type="uni"), None, []
+  for chunk in CHUNKS:
+    hidden, mems = with_mems(encoder, params, full_rows(chunk), mems, 15)
+    found.append(hidden)
+  tokens = full_rows(np.concatenate(CHUNKS, axis=1))
+  whole = apply(encoder, params, tokens)
+  np.testing.assert_allclose(np.concatenate(found, axis=2), whole, atol=1e-5, rtol=0)
+  assert np.abs(whole - apply(tiny(), params, tokens)).max() > 0.1
+
+
+def test_no_gradient_flows_into_new_mems(params):
+  def remembered(params):
+    return with_mems(tiny(), params, full_rows(CHUNKS[0]), None, 5)[1].sum()
+
+  assert all(not np.any(x) for x in jax.tree.leaves(jax.grad(remembered)(params)))
