@@ -21,6 +21,9 @@ from as2jax.errors import InputError
 
 Special = tuple[int, int]  # vocabulary id, token type
 
+# What a word-level tokeniser calls its unknown word where unknown words are left out of the text.
+SKIPPED = "[SKIP]"
+
 
 @dataclasses.dataclass(frozen=True)
 class SpecialTokens:
@@ -45,9 +48,16 @@ class SpecialTokens:
     """The special tokens of a sequence of `parts` parts: before it, between its parts, after it.
 
     From the second on, a separator that had the type of the part before it has the later type.
+
+    Raises:
+      InputError: several parts, and a tokeniser of words, which has no separator.
     """
     if parts == 1:
       return [self.single_before, self.single_after]
+    if not self.middle:
+      raise InputError("a word-level tokeniser puts no separator between two texts, so it cannot "
+                       "join a question and a sentence; use a model that encodes them one by one "
+                       "(a bi-encoder), or the encoder BERT, RoBERTa or XLNet")
     first, later = self.types
     middle = tuple((id_, later if type_ == first else type_) for id_, type_ in self.middle)
     return [self.before, self.middle, *[middle] * (parts - 2), self.after]
@@ -72,6 +82,9 @@ class Encoded:
 class Tokenizer:
   """A fast tokeniser without truncation and padding, and what its pair template says.
 
+  A word-level one whose unknown word is `SKIPPED` leaves unknown words out; of a text that has no
+  other words one is kept, so that a text that holds something gives a token.
+
   Args:
     backend: a `tokenizers.Tokenizer`; its truncation and padding are switched off.
     source: where it came from, for messages.
@@ -83,6 +96,8 @@ class Tokenizer:
     self.backend = backend
     self.source = source
     self.special = _probe(backend, source)
+    skips = _word_level(backend) and backend.model.unk_token == SKIPPED
+    self._skipped = backend.token_to_id(SKIPPED) if skips else None
 
   @property
   def vocab_size(self) -> int:
@@ -125,7 +140,8 @@ class Tokenizer:
     if spans:
       pairs = np.fromiter(flat(flat(e.offsets for e in encodings)), np.int32, 2 * total)
       pairs = pairs.reshape(total, 2)
-    return Encoded(ids, lengths, pairs[:, 0], pairs[:, 1])
+    encoded = Encoded(ids, lengths, pairs[:, 0], pairs[:, 1])
+    return encoded if self._skipped is None else _without(encoded, self._skipped)
 
 
 def load_tokenizer(folder: str) -> Tokenizer:
@@ -151,12 +167,33 @@ def _has_surrogate(text: str) -> bool:
   return any(0xD800 <= ord(char) <= 0xDFFF for char in text)
 
 
+def _word_level(backend: Any) -> bool:
+  from tokenizers import models
+
+  return isinstance(backend.model, models.WordLevel)
+
+
+def _without(encoded: Encoded, skipped: int) -> Encoded:
+  """`encoded` without the tokens `skipped`, save the first of a text that has no others."""
+  text = np.repeat(np.arange(len(encoded.lengths)), encoded.lengths)
+  kept = encoded.ids != skipped
+  bare = (np.bincount(text[kept], minlength=len(encoded.lengths)) == 0) & (encoded.lengths > 0)
+  kept[(np.cumsum(encoded.lengths) - encoded.lengths)[bare]] = True
+  spans = kept if len(encoded.starts) else slice(0)
+  return Encoded(encoded.ids[kept], np.bincount(text[kept], minlength=len(encoded.lengths)),
+                 encoded.starts[spans], encoded.ends[spans])
+
+
 def _probe(backend: Any, source: str) -> SpecialTokens:
-  """Finds the special tokens in what the tokeniser makes of one text and of two."""
+  """Finds the special tokens in what the tokeniser makes of one text and of two.
+
+  That a tokeniser of words has no separator is its nature; that one of pieces has none is a file
+  without its template.
+  """
   single, pair = backend.encode("a"), backend.encode("a", "b")
   single_gaps, single_types = _gaps(single, 1, source)
   gaps, types = _gaps(pair, 2, source)
-  if not gaps[1]:
+  if not gaps[1] and not _word_level(backend):
     raise InputError(f"{source}: the tokeniser puts no separator between two texts, so it cannot "
                      "join a question and a sentence; give that of BERT, RoBERTa or XLNet")
   if single_types[0] != types[0]:

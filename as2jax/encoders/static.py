@@ -1,0 +1,200 @@
+"""Word vectors as an encoder: each token its row of a table, whatever stands beside it."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+from flax import linen as nn
+from jaxtyping import Array, Float, Float32, Int
+
+from as2jax.data import word_tokenizer
+from as2jax.data.batch import Tokens
+from as2jax.data.tokenizer import Tokenizer, load_tokenizer
+from as2jax.encoders import word_vectors
+from as2jax.encoders.layers import INITIALIZER, Dropout
+from as2jax.errors import InputError
+
+VOCABULARIES = ("data", "file")
+_TABLE, _FACTS = "vectors.safetensors", "vectors.json"  # the second is written last
+_NAME = "embeddings/word"
+
+
+class WordTable(nn.Module):
+  """The rows of a table: `word` [rows, d]."""
+
+  rows: int
+  width: int
+
+  @nn.compact
+  def __call__(self, ids: Int[Array, "s r l"]) -> Float[Array, "s r l d"]:
+    table = self.param("word", INITIALIZER, (self.rows, self.width), jnp.float32)
+    return jnp.take(table, ids, axis=0)
+
+
+class StaticEncoder(nn.Module):
+  """Word vectors behind the encoder contract: mean pooling of it is the mean of GloVe or fastText.
+
+  Its one parameter, `embeddings/word` [vocab_size, hidden_size], comes from `prepare`; frozen or
+  trained as `optimizer.freeze` says. Vectors are float32.
+
+  Attributes:
+    hidden_dropout: rate of dropout on the vectors.
+  """
+
+  vocab_size: int
+  hidden_size: int
+  hidden_dropout: float
+
+  max_length: ClassVar[None] = None  # units may have any length
+
+  @nn.compact
+  def __call__(
+    self,
+    tokens: Tokens,
+    *,
+    input_offset: Float[Array, "s r l d"] | None = None,
+    all_layers: bool = False,
+    train: bool,
+  ) -> Float[Array, "s r l d"] | Float[Array, "1 s r l d"]:
+    """The vectors of the tokens, `input_offset` added; there is one layer (`all_layers`)."""
+    x = WordTable(self.vocab_size, self.hidden_size, name="embeddings")(tokens.ids)
+    x = x if input_offset is None else x + input_offset
+    x = Dropout(self.hidden_dropout)(x, train=train)
+    return x[None] if all_layers else x
+
+  @staticmethod
+  def embedding_table(params: Any) -> Any:
+    """The table [vocab_size, d] of this encoder's parameters (`embeddings/word`)."""
+    return params["embeddings"]["word"]
+
+
+@dataclasses.dataclass(frozen=True)
+class WordEncoding:
+  """A vocabulary with its vectors: what a run of a static encoder must remember.
+
+  Attributes:
+    tokenizer: texts to ids.
+    table: vectors of the ids.
+    facts: what results say of them: the file, the settings, the words without a vector.
+  """
+
+  tokenizer: Tokenizer
+  table: Float32[np.ndarray, "v d"]
+  facts: dict[str, Any]
+
+
+def prepare(
+  texts: Iterable[str],
+  path: epath.PathLike,
+  *,
+  vocabulary: str,
+  lower: bool,
+  treebank: bool,
+  oov: str,
+  markers: Sequence[str],
+  progress: float,
+) -> WordEncoding:
+  """The vocabulary of `texts` and the vectors of its words from the file `path`.
+
+  A word takes its own row, else that of its lower-cased form, else what `oov` says
+  (`word_vectors.lookup`).
+
+  Args:
+    vocabulary: `data`, the words of `texts`, or `file`, all rows of the file, with those words of
+      `texts` that have a row by their lower-cased form alone. Texts seen later hold more unknown
+      words under `data`, unless `texts` were all there will be.
+    lower, treebank, markers: see `word_tokenizer.build`.
+    progress: seconds between two lines on stderr while the file is read; 0 for none.
+
+  Raises:
+    InputError: a setting that is not known, or see `word_vectors.read` and `word_tokenizer.build`.
+  """
+  if vocabulary not in VOCABULARIES:
+    raise InputError(f"encoder.vocabulary = {vocabulary!r}: use one of {', '.join(VOCABULARIES)}")
+  if oov not in word_vectors.OOV:  # before minutes of reading
+    raise InputError(f"encoder.oov = {oov!r}: use one of {', '.join(word_vectors.OOV)}")
+  counts = word_tokenizer.count(texts, lower=lower, treebank=treebank)
+  wanted = None if vocabulary == "file" else {*counts, *markers}
+  vectors = word_vectors.read(path, wanted, lower=True, progress=progress)
+  there = set(vectors.words)
+  known = [word for word in word_tokenizer.by_frequency(counts)
+           if word in there or word.lower() in there]
+  words = known if oov == "skip" else word_tokenizer.by_frequency(counts)
+  if vocabulary == "file":
+    words = [*vectors.words, *known]
+  tokenizer = word_tokenizer.build(
+    [*(marker for marker in markers if marker in there), *words],
+    lower=lower, treebank=treebank, skip_unknown=oov == "skip", markers=markers,
+  )
+  entries = word_tokenizer.entries(tokenizer)
+  table, _ = word_vectors.lookup(vectors, entries, oov=oov)
+  table[0] = 0  # padding
+  unknown = counts.keys() - set(known)
+  facts = {
+    "vectors": vectors.facts,
+    "vocabulary": vocabulary, "lower": lower, "treebank": treebank, "oov": oov,
+    "markers": list(markers),
+    "size": len(entries),
+    "types": len(counts), "oov_types": len(unknown),
+    "tokens": counts.total(), "oov_tokens": sum(counts[word] for word in unknown),
+    "frequent_oov": sorted(unknown, key=lambda word: (-counts[word], word))[:20],
+  }  # fmt: skip
+  return WordEncoding(tokenizer, table, {**facts, "sha256": _digest(tokenizer, table)})
+
+
+def save(encoding: WordEncoding, folder: epath.PathLike) -> None:
+  """Writes `tokenizer.json`, `vectors.safetensors` and, last, `vectors.json`, for `load`.
+
+  Raises:
+    InputError: the folder holds an encoding already, or cannot be written.
+  """
+  from safetensors import numpy as safetensors
+
+  folder = epath.Path(folder)
+  if (folder / _FACTS).exists():
+    raise InputError(f"{folder} holds a vocabulary with its vectors already; give another folder")
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+    word_tokenizer.save(encoding.tokenizer, folder)
+    (folder / _TABLE).write_bytes(safetensors.save({_NAME: np.ascontiguousarray(encoding.table)}))
+    (folder / _FACTS).write_text(json.dumps(encoding.facts, indent=2))
+  except OSError as error:
+    raise InputError(f"{folder} cannot be written: {error.strerror or error}") from error
+
+
+def load(folder: epath.PathLike) -> WordEncoding:
+  """What `save` wrote.
+
+  Raises:
+    InputError: the folder holds none, not all of one, or a changed one.
+  """
+  from safetensors import SafetensorError
+  from safetensors import numpy as safetensors
+
+  folder = epath.Path(folder)
+  again = "make it again, from the data and the file of vectors"
+  if not (folder / _FACTS).exists():
+    raise InputError(f"{folder} holds no vocabulary with vectors (no {_FACTS}); {again}")
+  tokenizer = load_tokenizer(str(folder))
+  try:
+    facts = json.loads((folder / _FACTS).read_text())
+    table = safetensors.load((folder / _TABLE).read_bytes())[_NAME]
+    whole = facts["sha256"] == _digest(tokenizer, table)
+  except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+    problem = f"{_FACTS} or {_TABLE} cannot be read ({error!r})"
+    raise InputError(f"{folder}: {problem}; {again}") from None
+  if not whole:
+    raise InputError(f"{folder}: its files do not belong together (their hash is not that in "
+                     f"{_FACTS}); {again}")
+  return WordEncoding(tokenizer, table, facts)
+
+
+def _digest(tokenizer: Tokenizer, table: Float32[np.ndarray, "v d"]) -> str:
+  digest = hashlib.sha256(tokenizer.fingerprint.encode())
+  digest.update(memoryview(np.ascontiguousarray(table)).cast("B"))
+  return digest.hexdigest()

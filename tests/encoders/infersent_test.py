@@ -1,0 +1,102 @@
+"""InferSent's sentence encoder: parity with PyTorch, and its published form of weights."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import lay, vectors
+
+from as2jax.encoders import infersent
+from as2jax.encoders.infersent import RecurrentEncoder
+from as2jax.encoders.pooling import pool
+from as2jax.errors import InputError
+
+WORDS, WIDTH, HIDDEN = 30, 5, 7
+SEQUENCES = [np.random.default_rng(n).integers(1, WORDS, n).astype(np.int32)
+             for n in (4, 9, 6, 2, 7)]
+TABLE = np.random.default_rng(0).normal(0, 1, (WORDS, WIDTH)).astype(np.float32)
+
+
+def encoder(**fields):
+  defaults = dict(vocab_size=WORDS, word_size=WIDTH, hidden_size=HIDDEN, cell="lstm",
+                  bidirectional=True, hidden_dropout=0.0, unroll=1, precision="highest")
+  return RecurrentEncoder(**{**defaults, **fields})
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames=("all_layers", "train"))
+def apply(encoder, params, tokens, train=False, **arguments):
+  return encoder.apply({"params": params}, tokens, train=train, **arguments)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+  """A torch LSTM, and a file as InferSent's weights are published."""
+  torch = pytest.importorskip("torch", reason="torch is not installed")
+  torch.manual_seed(0)
+  lstm = torch.nn.LSTM(WIDTH, HIDDEN, 1, bidirectional=True)
+  path = tmp_path_factory.mktemp("infersent") / "infersent1.pkl"
+  state = {f"enc_lstm.{name}": value for name, value in lstm.state_dict().items()}
+  torch.save(state, path, _use_new_zipfile_serialization=False)  # as in 2017
+  return torch, lstm, path
+
+
+def test_equals_a_torch_lstm_with_maximum(published):
+  torch, lstm, path = published
+  params = {"embeddings": {"word": jnp.asarray(TABLE)},
+            "recurrent": jax.tree.map(jnp.asarray, infersent.load(path))}
+  tokens, units = lay(SEQUENCES, [(1, 0), (2, 3, 4)], 16, unused=1)
+  made = jax.eval_shape(lambda: encoder().init(jax.random.key(0), tokens, train=False))["params"]
+  assert jax.tree.map(jnp.shape, made) == jax.tree.map(jnp.shape, params)
+  hidden = apply(encoder(), params, tokens)
+  sentences = np.asarray(pool(hidden, tokens, units, "max"))[0]
+  np.testing.assert_array_equal(apply(encoder(), params, tokens, all_layers=True)[0], hidden)
+  for place, member in enumerate((1, 0, 2, 3, 4)):
+    with torch.no_grad():
+      expected = lstm(torch.tensor(TABLE[SEQUENCES[member]])[:, None])[0][:, 0].numpy()
+    np.testing.assert_allclose(vectors(hidden, units)[member], expected, atol=1e-6)
+    np.testing.assert_allclose(sentences[place], expected.max(axis=0), atol=1e-6)
+  assert not sentences[5].any()
+
+
+def test_offset_and_packing():
+  one, units_one = lay(SEQUENCES, [(n,) for n in range(5)], 9)
+  packed, units_packed = lay(SEQUENCES, [(1, 0), (2, 3, 4)], 16)
+  gru = encoder(cell="gru")
+  params = gru.init(jax.random.key(0), one, train=False)["params"]
+  alone, together = (vectors(apply(gru, params, tokens), units)
+                     for tokens, units in ((one, units_one), (packed, units_packed)))
+  for member in range(5):
+    np.testing.assert_allclose(alone[member], together[member], atol=1e-6)
+  shifted = {**params, "embeddings": {"word": params["embeddings"]["word"] + 0.5}}
+  offset = jnp.full((1, 2, 16, WIDTH), 0.5)
+  np.testing.assert_allclose(apply(gru, params, packed, input_offset=offset),
+                             apply(gru, shifted, packed), atol=1e-6)
+  assert gru.embedding_table(params).shape == (WORDS, WIDTH)
+
+
+def test_published_size():
+  tokens, _ = lay(SEQUENCES, [(1, 0)], 16)
+  real = encoder(vocab_size=10, word_size=300, hidden_size=2048)
+  params = jax.eval_shape(lambda: real.init(jax.random.key(0), tokens, train=False))["params"]
+  count = sum(x.size for x in jax.tree.leaves(params["recurrent"]))
+  assert count == 2 * 4 * 2048 * (300 + 2048 + 2)  # 38,502,400
+  assert jax.eval_shape(lambda p: real.apply({"params": p}, tokens, train=False),
+                        params).shape == (1, 1, 16, 4096)
+
+
+@pytest.mark.parametrize(("change", "pattern"), [
+  (lambda s: {k: v for k, v in s.items() if "reverse" not in k}, "reads forward only"),
+  (lambda s: {k: v for k, v in s.items() if k != "enc_lstm.bias_hh_l0"}, "bias_hh_l0' is missing"),
+  (lambda s: {**s, "enc_lstm.weight_ih_l1": s["enc_lstm.weight_ih_l0"]}, "weight_ih_l1 too"),
+  (lambda s: {k.removeprefix("enc_"): v for k, v in s.items()}, "file has lstm.weight_ih_l0"),
+  (lambda s: {k: v[:21] for k, v in s.items()}, "3 gates of 7 are no LSTM's"),
+])
+def test_other_weights_are_refused(published, tmp_path, change, pattern):
+  torch, lstm, _ = published
+  state = {f"enc_lstm.{name}": value for name, value in lstm.state_dict().items()}
+  torch.save({k: v.clone() for k, v in change(state).items()}, tmp_path / "other.pkl")
+  with pytest.raises(InputError, match=pattern) as caught:
+    infersent.load(tmp_path / "other.pkl")
+  assert "other.pkl" in str(caught.value)

@@ -1,0 +1,182 @@
+"""Static vectors behind the encoder contract, and what a run keeps of them."""
+
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rows import lay, vectors
+
+from as2jax.data import word_tokenizer
+from as2jax.data.tokenizer import SKIPPED
+from as2jax.encoders import static
+from as2jax.encoders.pooling import pool
+from as2jax.encoders.static import StaticEncoder
+from as2jax.errors import InputError
+
+TEXTS = ["Ice caves form", "the Caves of ICE", "the glacier's ice"]
+ROWS = {"the": [1, 1], "ice": [2, 4], "caves": [3, 3], "Caves": [5, 5], "'s": [7, 7],
+        "<s>": [8, 8], "</s>": [9, 9], "rest": [0, 6]}
+SEQUENCES = [np.random.default_rng(n).integers(1, 30, n).astype(np.int32) for n in (4, 9, 6, 2, 7)]
+
+
+@pytest.fixture
+def path(tmp_path):
+  rows = "".join(f"{word} {a} {b}\n" for word, (a, b) in ROWS.items())
+  (tmp_path / "vectors.txt").write_text(rows)
+  return tmp_path / "vectors.txt"
+
+
+def prepare(path, texts=TEXTS, **settings):
+  defaults = dict(vocabulary="data", lower=False, treebank=False, oov="zero", markers=(),
+                  progress=0.0)
+  return static.prepare(texts, path, **{**defaults, **settings})
+
+
+def encoded(encoding, text):
+  """(token, vector) of each token of a text."""
+  ids = encoding.tokenizer.encode([text]).ids
+  return list(zip(encoding.tokenizer.tokens(ids), encoding.table[ids].tolist(), strict=True))
+
+
+def test_each_word_has_its_vector(path):
+  encoding = prepare(path)
+  assert encoded(encoding, "the Caves of ICE new") == [
+    ("the", [1, 1]), ("Caves", [5, 5]), ("of", [0, 0]), ("ICE", [2, 4]), ("[UNK]", [0, 0])]
+  facts = encoding.facts
+  assert (facts["types"], facts["oov_types"]) == (9, 3)
+  assert (facts["tokens"], facts["oov_tokens"]) == (10, 3)
+  assert facts["frequent_oov"] == ["form", "glacier's", "of"]
+  assert facts["vectors"]["rows"] == 8 and facts["vectors"]["kept"] == 4
+  assert facts["size"] == len(encoding.table) == encoding.tokenizer.vocab_size == 11
+
+
+def test_policies_for_unknown_words(path):
+  assert encoded(prepare(path, oov="skip"), "of ice form") == [("ice", [2, 4])]
+  assert encoded(prepare(path, oov="skip"), "of form") == [(SKIPPED, [0, 0])]
+  mean = np.mean([ROWS[word] for word in ("the", "ice", "caves", "Caves")], axis=0).tolist()
+  assert encoded(prepare(path, oov="mean"), "of ice") == [("of", mean), ("ice", [2, 4])]
+  drawn = prepare(path, oov="uniform")
+  (_, of), (_, form), (_, new) = encoded(drawn, "of form new")
+  assert len({tuple(of), tuple(form), tuple(new)}) == 3
+  assert max(map(abs, [*of, *form, *new])) <= 0.25
+  assert not drawn.table[0].any()  # padding
+  fewer = prepare(path, TEXTS[1:], oov="uniform")
+  assert encoded(fewer, "of") == [("of", of)]
+
+
+def test_the_whole_file_may_be_the_vocabulary(path):
+  encoding = prepare(path, vocabulary="file", oov="skip")
+  assert encoded(encoding, "rest ICE The caves") == [
+    ("rest", [0, 6]), ("ICE", [2, 4]), ("caves", [3, 3])]
+  assert word_tokenizer.entries(encoding.tokenizer)[2:] == [*ROWS, "ICE", "Ice"]
+  assert encoding.facts["oov_types"] == 3
+
+
+def test_lower_case_treebank_and_markers(path):
+  lower = prepare(path, lower=True, treebank=True, oov="skip", markers=("<s>", "</s>"))
+  assert encoded(lower, "Glacier's CAVES") == [("'s", [7, 7]), ("caves", [3, 3])]
+  special = lower.tokenizer.special
+  (before, _), (after, _) = *special.single_before, *special.single_after
+  assert lower.table[[before, after]].tolist() == [[8, 8], [9, 9]]
+  with pytest.raises(InputError, match="the marker '<end>' is no word"):
+    prepare(path, markers=("<s>", "<end>"))
+
+
+def test_unknown_settings_are_named(path):
+  with pytest.raises(InputError, match="encoder.vocabulary = 'all': use one of data, file"):
+    prepare(path, vocabulary="all")
+  with pytest.raises(InputError, match="encoder.oov = 'none': use one of zero"):
+    prepare(path, oov="none")
+
+
+def test_saved_and_loaded_it_is_the_same(path, tmp_path):
+  encoding = prepare(path, oov="skip", treebank=True)
+  static.save(encoding, tmp_path / "run" / "vocabulary")
+  loaded = static.load(tmp_path / "run" / "vocabulary")
+  np.testing.assert_array_equal(loaded.table, encoding.table)
+  assert loaded.facts == encoding.facts
+  assert encoded(loaded, TEXTS[2]) == encoded(encoding, TEXTS[2])
+  with pytest.raises(InputError, match="already; give another folder"):
+    static.save(encoding, tmp_path / "run" / "vocabulary")
+
+
+@pytest.mark.parametrize(("name", "damage", "pattern"), [
+  ("vectors.json", None, "holds no vocabulary"),
+  ("vectors.json", b"{", "cannot be read"),
+  ("vectors.json", b"{}", "cannot be read .KeyError"),
+  ("vectors.safetensors", None, "cannot be read"),
+  ("vectors.safetensors", b"\x00" * 20, "cannot be read"),
+  ("tokenizer.json", None, "no tokeniser here"),
+])
+def test_a_damaged_folder_is_refused(path, tmp_path, name, damage, pattern):
+  static.save(prepare(path), tmp_path / "kept")
+  if damage is None:
+    (tmp_path / "kept" / name).unlink()
+  else:
+    (tmp_path / "kept" / name).write_bytes(damage)
+  with pytest.raises(InputError, match=pattern) as caught:
+    static.load(tmp_path / "kept")
+  assert "kept" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["vectors.json", "vectors.safetensors", "tokenizer.json"])
+def test_files_of_two_vocabularies_are_refused(path, tmp_path, name):
+  for folder, oov in (("one", "mean"), ("two", "skip")):
+    static.save(prepare(path, oov=oov), tmp_path / folder)
+  (tmp_path / "one" / name).write_bytes((tmp_path / "two" / name).read_bytes())
+  with pytest.raises(InputError, match="do not belong together"):
+    static.load(tmp_path / "one")
+
+
+ENCODER = StaticEncoder(vocab_size=30, hidden_size=6, hidden_dropout=0.5)
+PARAMS = {"embeddings": {"word": jnp.asarray(np.random.default_rng(0).normal(0, 1, (30, 6)),
+                                             jnp.float32)}}
+
+
+@functools.partial(jax.jit, static_argnames=("all_layers", "train"))
+def apply(tokens, key=None, train=False, **arguments):
+  rngs = {} if key is None else {"dropout": key}
+  return ENCODER.apply({"params": PARAMS}, tokens, train=train, rngs=rngs, **arguments)
+
+
+def test_rows_of_the_table_behind_the_contract():
+  tokens, units = lay(SEQUENCES, [(1, 0), (2, 3, 4)], 16, unused=1)
+  shapes = jax.eval_shape(lambda: ENCODER.init(jax.random.key(0), tokens, train=False))["params"]
+  assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, PARAMS)
+  table = np.asarray(ENCODER.embedding_table(PARAMS))
+  hidden = apply(tokens)
+  assert hidden.shape == (1, 2, 16, 6) and hidden.dtype == jnp.float32
+  pooled = np.asarray(pool(hidden, tokens, units, "mean"))[0]
+  for place, member in enumerate((1, 0, 2, 3, 4)):
+    expected = table[SEQUENCES[member]]
+    np.testing.assert_array_equal(vectors(hidden, units)[member], expected)
+    np.testing.assert_allclose(pooled[place], expected.mean(axis=0), atol=1e-6)
+  offset = jnp.ones((1, 2, 16, 6))
+  np.testing.assert_array_equal(apply(tokens, input_offset=offset), hidden + 1)
+  np.testing.assert_array_equal(apply(tokens, all_layers=True), hidden[None])
+
+
+def test_dropout_in_training_only():
+  tokens, _ = lay(SEQUENCES, [(1, 0), (2, 3, 4)], 16)
+  plain, dropped = apply(tokens), apply(tokens, jax.random.key(0), train=True)
+  kept = np.asarray(dropped != 0)
+  assert 0.3 < kept.mean() < 0.7
+  np.testing.assert_allclose(dropped[kept], 2 * plain[kept], rtol=1e-6)
+
+
+def test_the_gradient_goes_to_the_rows_read():
+  tokens, units = lay(SEQUENCES[:1], [(0,)], 6)
+  loss = lambda table: pool(
+    ENCODER.apply({"params": {"embeddings": {"word": table}}}, tokens, train=False),
+    tokens, units, "mean").sum()
+  gradient = np.asarray(jax.grad(loss)(PARAMS["embeddings"]["word"]))
+  expected = np.bincount(SEQUENCES[0], minlength=30) / 4
+  np.testing.assert_allclose(gradient, np.tile(expected[:, None], 6), atol=1e-6)
+
+
+def test_facts_are_json(path):
+  facts = prepare(path).facts
+  assert json.loads(json.dumps(facts)) == facts
