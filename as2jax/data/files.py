@@ -1,23 +1,22 @@
 """A user's own questions and candidates: tab-separated columns or JSON-lines."""
 
 import dataclasses
-import difflib
 import itertools
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from etils import epath
 
+from as2jax.data.fields import IDS, json_objects, known, label_field, renamed, text_field
 from as2jax.data.lines import Lines, check_id, quoted
 from as2jax.data.record import UNKNOWN, Candidate, Question
+from as2jax.data.tanda_json import read_tanda_json
 from as2jax.data.wikiqa import HEADER, read_wikiqa
+from as2jax.errors import InputError
 
 REQUIRED = ("question", "candidate")
-IDS = ("question_id", "candidate_id")
 FIELDS = (*REQUIRED, "label", "previous", "next", "title", *IDS)
 ALIASES = {"sentence": "candidate"}
-KNOWN = f"known are {', '.join(FIELDS)} (and `sentence` for `candidate`)"
 JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
 
 
@@ -36,12 +35,28 @@ class Row:
   candidate_id: str = ""
 
 
+def load(paths: Mapping[str, str]) -> dict[str, tuple[Question, ...]]:
+  """Reads a user's own data set: split (train, dev, test) -> path, each as `read_labelled` does.
+
+  A split with the path "" is left out.
+
+  Raises:
+    InputError: no path at all, or a file is wrong.
+  """
+  given = {split: path for split, path in paths.items() if path}
+  if not given:
+    raise InputError("data.name = 'files' needs the paths of your files: give --config.data."
+                     + ", --config.data.".join(paths))
+  return {split: read_labelled(epath.Path(path).expanduser()) for split, path in given.items()}
+
+
 def read_labelled(path: epath.PathLike) -> tuple[Question, ...]:
   """Reads questions with judged candidates from a user's file.
 
   One candidate a line, as JSON objects or as columns separated by tabs under a header, with the
   fields question, candidate (or sentence), label (0 or 1) and optionally previous, next, title,
-  question_id and candidate_id; or WikiQA's own format. Lines with one question_id, or without ids
+  question_id and candidate_id; or TANDA's JSON-lines, one question a line with its `candidates`; or
+  WikiQA's own format. gzip files are unpacked. Lines with one question_id, or without ids
   one question text, are one question, wherever they stand; questions come in the order of first
   sight. Without ids, questions are q1, q2 … and their candidates q1-0, q1-1 ….
 
@@ -61,14 +76,19 @@ def read_unlabelled(path: epath.PathLike) -> tuple[Question, ...]:
 
 def _read(path: epath.PathLike, *, labelled: bool) -> tuple[Question, ...]:
   lines = Lines(path)
-  content = _content(lines)
+  content = lines.filled("candidate")
   start = next(content)
   first = start[1]
   if tuple(first.split("\t")) == HEADER:
     return read_wikiqa(path, labelled=labelled)
   suffix = lines.path.suffix.lower()
   if suffix in JSON_SUFFIXES or (suffix != ".tsv" and first.lstrip().startswith("{")):
-    records = _json_records(itertools.chain([start], content), lines)
+    objects = json_objects(itertools.chain([start], content), lines)
+    record = next(objects)
+    if "candidates" in record:
+      return read_tanda_json(path, labelled=labelled)
+    objects = itertools.chain([record], objects)
+    records = (renamed(record, FIELDS, ALIASES, lines) for record in objects)
   else:
     records = _column_records(start, content, lines, labelled)
   groups: dict[str, list[Row]] = defaultdict(list)
@@ -89,40 +109,6 @@ def _read(path: epath.PathLike, *, labelled: bool) -> tuple[Question, ...]:
   return tuple(_question(rows, i, lines) for i, rows in enumerate(groups.values(), 1))
 
 
-def _content(lines: Lines) -> Iterator[tuple[int, str]]:
-  """The lines, less empty ones at the end of the file; an empty one elsewhere is an error."""
-  blank = None
-  for number, line in lines:
-    if not line.strip():
-      blank = blank or number
-      continue
-    if blank:
-      raise lines.error("the line is empty; remove it", blank)
-    yield number, line
-  if blank == 1:
-    raise lines.error("the file holds only empty lines; add one candidate a line", 1)
-
-
-def _json_records(content: Iterable[tuple[int, str]], lines: Lines) -> Iterator[dict]:
-  for _, line in content:
-    try:
-      record = json.loads(line, object_pairs_hook=_object)
-    except (ValueError, RecursionError) as error:
-      raise lines.error(
-        f"not a JSON object: {error}: {quoted(line)}; write one object a line"
-      ) from error
-    if not isinstance(record, dict):
-      raise lines.error(f"{quoted(line)} is not a JSON object; write one object a line")
-    yield _renamed(record, lines)
-
-
-def _object(pairs: Sequence[tuple[str, object]]) -> dict:
-  record = dict(pairs)
-  if len(record) != len(pairs):
-    raise ValueError("a field occurs twice")
-  return record
-
-
 def _column_records(
   start: tuple[int, str], rest: Iterable[tuple[int, str]], lines: Lines, labelled: bool
 ) -> Iterator[dict]:
@@ -138,10 +124,12 @@ def _column_records(
     rest = itertools.chain([start], rest)
   elif len(set(names)) != len(names):
     raise lines.error(f"the header {quoted(first, 120)} names a column twice; rename one")
-  names = list(_renamed({name: "" for name in names}, lines))
+  names = list(renamed({name: "" for name in names}, FIELDS, ALIASES, lines))
   for name in (*REQUIRED, *["label"] * labelled):
     if name not in names:
-      raise lines.error(f"the header {quoted(first, 120)} has no column {name}; {KNOWN}")
+      raise lines.error(
+        f"the header {quoted(first, 120)} has no column {name}; {known(FIELDS, ALIASES)}"
+      )
   for _, line in rest:
     cells = line.split("\t")
     if len(cells) != len(names):
@@ -151,23 +139,8 @@ def _column_records(
     yield dict(zip(names, cells))
 
 
-def _renamed(record: Mapping[str, object], lines: Lines) -> dict:
-  """`record` with aliases resolved; every field known and named once."""
-  renamed = {}
-  for given, value in record.items():
-    name = ALIASES.get(given, given)
-    if name not in FIELDS:
-      near = difflib.get_close_matches(name, FIELDS, 1)
-      hint = f"did you mean {near[0]!r}? " if near else ""
-      raise lines.error(f"{quoted(given)} is not a known field; {hint}{KNOWN}")
-    if name in renamed:
-      raise lines.error("both `sentence` and `candidate` are given; keep one")
-    renamed[name] = value
-  return renamed
-
-
 def _row(record: Mapping[str, object], lines: Lines, labelled: bool) -> Row:
-  fields = {name: _text(name, record, lines) for name in FIELDS if name != "label"}
+  fields = {name: text_field(name, record, lines) for name in FIELDS if name != "label"}
   for name in REQUIRED:
     if not fields[name].strip():
       what = "is empty" if name in record else "is missing"
@@ -175,32 +148,8 @@ def _row(record: Mapping[str, object], lines: Lines, labelled: bool) -> Row:
   for name in IDS:
     if fields[name]:
       check_id(fields[name], name, lines)
-  label = UNKNOWN
-  if labelled:
-    value = record.get("label")
-    if value is None or value == "":
-      raise lines.error("the field label is missing; every line needs a label, 0 or 1")
-    if isinstance(value, bool) or value not in (0, 1, "0", "1") or isinstance(value, float):
-      raise lines.error(f"label is {quoted(str(value))}; expected 0 or 1")
-    label = int(value)
+  label = label_field(record, lines) if labelled else UNKNOWN
   return Row(lines.number, label, **fields)
-
-
-def _text(name: str, record: Mapping[str, object], lines: Lines) -> str:
-  value = record.get(name)
-  if value is None:
-    return ""
-  if name in IDS and isinstance(value, int) and not isinstance(value, bool):
-    return str(value)
-  if not isinstance(value, str):
-    raise lines.error(f"the field {name} is {quoted(json.dumps(value))}; expected a text in quotes")
-  try:
-    value.encode("utf-8")
-  except UnicodeEncodeError as error:
-    raise lines.error(
-      f"the field {name} holds half a surrogate pair at position {error.start + 1}; remove it"
-    ) from error
-  return value
 
 
 def _check_alike(row: Row, earlier: Row, lines: Lines) -> None:

@@ -1,3 +1,4 @@
+import gzip
 import json
 from pathlib import Path
 
@@ -5,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from as2jax.data.files import read_labelled, read_unlabelled
+from as2jax.data.files import load, read_labelled, read_unlabelled
 from as2jax.data.record import UNKNOWN
 from as2jax.data.wikiqa import read_wikiqa
 from as2jax.errors import InputError
@@ -77,6 +78,31 @@ def test_ids_are_kept_and_group(tmp_path):
   seven, eight = read_labelled(json_lines(tmp_path, records))
   assert (seven.id, eight.id) == ("7", "8")
   assert [(c.id, c.text) for c in seven.candidates] == [("b", "x"), ("a", "z")]
+
+
+def test_gzip_changes_nothing(tmp_path):
+  plain = json_lines(tmp_path)
+  packed = tmp_path / "mine.jsonl.gz"
+  packed.write_bytes(gzip.compress(plain.read_bytes()))
+  assert read_labelled(packed) == read_labelled(plain)
+
+
+def test_load_reads_each_split_in_its_own_form(tmp_path):
+  nested = {"question": "q", "candidates": [{"sentence": "c", "label": 0}]}
+  paths = {
+    "train": str(json_lines(tmp_path)),
+    "dev": str(json_lines(tmp_path, [nested, nested], "dev.jsonl")),
+    "test": str(written(tmp_path, "test.tsv", *WIKIQA.splitlines())),
+  }
+  splits = load(paths)
+  assert {split: len(questions) for split, questions in splits.items()} == {
+    "train": 2, "dev": 2, "test": 1}
+  assert splits["test"][0].candidates[0].id == "D1-0"
+  assert load(paths | {"test": ""}) == {split: splits[split] for split in ("train", "dev")}
+  with pytest.raises(InputError, match="give --config.data.train, --config.data.dev"):
+    load({"train": "", "dev": ""})
+  with pytest.raises(InputError, match="absent.tsv does not exist"):
+    load(paths | {"dev": str(tmp_path / "absent.tsv")})
 
 
 def test_wikiqa_files_are_read_as_such(tmp_path):

@@ -1,0 +1,27 @@
+"""Damage that a format is prone to, and what its reader may answer."""
+
+from collections.abc import Sequence
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from tests.data import damage
+
+FEW = settings(
+  max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+def damaged(draw, data: bytes, junk: Sequence[bytes]) -> bytes:
+  """`data`, perhaps with one of `junk` in it, after the damage that befalls any file."""
+  if draw(st.booleans()):
+    at = draw(st.integers(0, len(data)))
+    data = data[:at] + draw(st.sampled_from(junk)) + data[at:]
+  return damage.damaged(draw, data)
+
+
+def has_place(error: Exception, path) -> bool:
+  """Whether the message begins with the file and the line, or says that the file is empty."""
+  place = str(error).removeprefix(str(path))
+  number = place[1:].split(":")[0]
+  return place.startswith(":") and number.isdecimal() or place.startswith(" is empty")
