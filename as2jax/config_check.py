@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from as2jax import metrics
+from as2jax import metrics, registry
 from as2jax.errors import InputError
 from as2jax.workdir import flatten
 
@@ -20,14 +20,19 @@ CHOICES = {
     "data.train_protocol": tuple(metrics.RULES),
     "evaluation.ties": metrics.TIES,
     "encoder.dtype": ("float32", "bfloat16"),
+    "encoder.name": ("auto", *registry.ENCODERS),
     "encoder.precision": ("default", "high", "highest"),
+    "encoder.attention": ("auto", "plain", "xla", "cudnn"),
+    "encoder.vocabulary": ("data", "file"),
+    "encoder.oov": ("skip", "zero", "mean", "uniform"),
     "loss.reduction": ("sum", "mean"),
 }
 AT_LEAST = {
     "epochs": 0, "patience": 1, "data.max_length": 4, "encoder.unroll": 0, "batch.examples": 1,
     "batch.rows": 1, "batch.shards": 1, "batch.accumulate": 1, "batch.buckets": 1, "batch.tile": 1,
     "batch.predict_rows": 1, "optimizer.rate": 0, "optimizer.warmup": 0, "optimizer.eps": 0,
-    "optimizer.clip_norm": 0, "optimizer.weight_decay": 0, "sharding.fsdp": 1,
+    "optimizer.clip_norm": 0, "optimizer.weight_decay": 0,
+    "optimizer.frozen_layers": 0, "optimizer.layer_decay": 0, "sharding.fsdp": 1,
     "sharding.tensor": 1, "checkpoint.steps": 1, "log.steps": 1, "log.seconds": 0,
 }
 # Of an average's memory, or of dropout: 1 would keep nothing, or everything for ever.
@@ -57,7 +62,8 @@ def _problem(key: str, value: Any) -> str | None:
   if key in FRACTIONS and not 0 <= value < 1:
     return "give a number from 0 to below 1"
   special = {"seeds": _seeds, "batch.row_lengths": _row_lengths, "optimizer.freeze": _freeze,
-             "evaluation.splits": _splits, "data.train_fraction": _part}.get(key)
+             "optimizer.rates": _rates, "evaluation.splits": _splits,
+             "data.train_fraction": _part}.get(key)
   return special(value) if special else None
 
 
@@ -81,6 +87,15 @@ def _freeze(patterns: Sequence) -> str | None:
     except (re.error, TypeError) as error:
       return f"{pattern!r} is no regular expression ({error}); give such as ('encoder/',)"
   return None
+
+
+def _rates(pairs: Sequence) -> str | None:
+  """The problem with (pattern, factor) pairs, None where there is none."""
+  for pair in pairs:
+    if not (isinstance(pair, Sequence) and len(pair) == 2 and isinstance(pair[0], str)
+            and isinstance(pair[1], (int, float)) and math.isfinite(pair[1]) and pair[1] >= 0):
+      return f"{pair!r} is no (regular expression, factor) pair; give such as (('^head', 10.0),)"
+  return _freeze([pattern for pattern, _ in pairs])
 
 
 def _splits(splits: Sequence) -> str | None:

@@ -4,24 +4,36 @@ import dataclasses
 import hashlib
 import inspect
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from flax import traverse_util
+from etils import epath
 
 from as2jax import metrics, registry
 from as2jax import state as states
+from as2jax.data import configured
 from as2jax.data import dataset as datasets
 from as2jax.data import examples as layouts
 from as2jax.data.batching import Batcher, fit_batcher
 from as2jax.data.examples import ExampleTable
 from as2jax.data.record import Question
-from as2jax.data.text import ROLES, build_units, load_tokenizer
+from as2jax.data.text import ROLES, build_units
 from as2jax.data.units import UnitTable
 from as2jax.errors import InputError
 
+if TYPE_CHECKING:
+  from as2jax.encoders.sources import Source
+
 log = logging.getLogger(__name__)
+
+
+class Tables(NamedTuple):
+  """What batches are cut from; `characters` `[word, c]` by the words' ids, for ELMo."""
+
+  units: UnitTable
+  examples: ExampleTable
+  characters: np.ndarray | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +42,7 @@ class Experiment:
 
   Attributes:
     dataset: the splits (None in mode `predict`).
-    tokenizer: behind `build_units`.
+    source: the encoder, with its tokeniser.
     model: Linen module; loss: its loss.
     pretrained: host arrays by parameter path.
     facts: what results say of the weights.
@@ -38,7 +50,7 @@ class Experiment:
 
   config: Any
   dataset: datasets.Dataset | None
-  tokenizer: Any
+  source: "Source"
   model: Any
   loss: Any
   pretrained: Mapping[str, np.ndarray]
@@ -58,8 +70,7 @@ class Experiment:
       kept = np.sort(np.random.default_rng(0).permutation(kept)[:size])
     return tuple(questions[i] for i in kept)
 
-  def tables(self, questions: Sequence[Question], layout: str, **options
-             ) -> tuple[UnitTable, ExampleTable]:
+  def tables(self, questions: Sequence[Question], layout: str, **options) -> "Tables":
     """Tokenised units and examples of `questions` in a layout (`sentences` is one, too)."""
     function = layouts.sentences if layout == "sentences" else layouts.LAYOUTS[layout]
     known = inspect.signature(function).parameters
@@ -71,10 +82,13 @@ class Experiment:
     if self.model.template == "single":
       asked = {q.text for q in questions}
       roles = [ROLES["question" if text in asked else "candidate"] for text, in units]
-    built = build_units(units, self.tokenizer, template=self.model.template, roles=roles,
+    tokenizer, characters = self.source.tokenizer, None
+    if self.source.open_vocabulary:
+      tokenizer, characters = self.source.open_vocabulary(text for unit in units for text in unit)
+    built = build_units(units, tokenizer, template=self.model.template, roles=roles,
                         max_length=data.max_length, cache=cache)
     log.info("%s: %s", layout, built.report())
-    return built, table
+    return Tables(built, table, characters)
 
   def fresh_state(self, batch: Any, seeds: Sequence[int], optimizer: Any, mesh: Any
                   ) -> states.TrainState:
@@ -84,62 +98,78 @@ class Experiment:
 
   def train_batcher(self) -> Batcher:
     """Batches of the training split, as `config.batch` says."""
-    units, table = self.tables(self.train_questions(), self.model.layout)
-    if not len(table):
+    made = self.tables(self.train_questions(), self.model.layout)
+    if not len(made.examples):
       raise InputError(f"data.train_protocol = {self.config.data.train_protocol!r} leaves no "
                        f"example for the layout {self.model.layout!r}")
     batch = self.config.batch
-    return fit_batcher(units, table, sampler=batch.sampler, examples_per_batch=batch.examples,
+    return fit_batcher(made.units, made.examples, sampler=batch.sampler,
+                       examples_per_batch=batch.examples, characters=made.characters,
                        rows=batch.rows if batch.sampler == "grouped" else 0,
                        row_lengths=batch.row_lengths, packed=batch.packed, shards=batch.shards,
                        accumulate=batch.accumulate, buckets=batch.buckets)
 
   def predict_batcher(self, questions: Sequence[Question], layout: str) -> Batcher:
     """Batches that hold every unit (`sentences`) or every candidate of `questions` once."""
-    units, table = self.tables(questions, layout, judged=False)
+    made = self.tables(questions, layout, judged=False)
     batch = self.config.batch
     rows = batch.predict_rows
     # Not fitted to the split: every split is predicted in the same shapes.
     slots = rows // batch.shards * (batch.row_lengths[-1] // 8 if batch.packed else 1)
-    return fit_batcher(units, table, sampler="ordered" if batch.packed else "by_length",
+    return fit_batcher(made.units, made.examples, characters=made.characters,
+                       sampler="ordered" if batch.packed else "by_length",
                        examples_per_batch=slots * batch.shards, rows=rows, unit_slots=slots,
                        row_lengths=batch.row_lengths, packed=batch.packed, shards=batch.shards,
                        accumulate=1, buckets=1)
 
 
-def build(config: Any, *, data: bool = True) -> Experiment:
+def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Experiment:
   """Builds the parts; everything that can be wrong with a config or its files is found here.
+
+  Args:
+    data: whether the data set is loaded.
+    workdir: the run's folder, where what a run must remember lies (`sources.MEMORY`).
 
   Raises:
     InputError: see the parts.
   """
-  from as2jax.encoders import pretrained
-  dataset = datasets.load(config.data.name, root=config.data.root, cache=config.data.cache,
-                          download=config.data.download) if data else None
-  folder = pretrained.resolve(config.encoder.pretrained)
-  section = {k: v for k, v in config.encoder.items() if k != "pretrained"}
-  sizes = {k: v for k, v in pretrained.read_config(folder).items() if section.get(k) is None}
-  section = {k: v for k, v in section.items() if v is not None}
-  encoder = registry.build(registry.ENCODERS, section, "encoder", **sizes)
-  model = registry.build(registry.MODELS, config.model, "model", encoder=encoder)
+  from as2jax.encoders.sources import open_source
+  dataset = configured.load(config.data) if data else None
+  if dataset:
+    training = ("train", "dev") if config.mode == "train" else ()
+    configured.require(dataset, (*training, *config.evaluation.splits))
+  source = open_source(config.encoder, texts=lambda: _texts(dataset), workdir=workdir,
+                       root=config.data.root)
+  offered = {k: v for k, v in source.model_fields.items() if _open_field(config.model, k)}
+  model = registry.build(registry.MODELS, config.model, "model", encoder=source.module, **offered)
   loss = registry.build(registry.LOSSES, config.loss, "loss")
-  if config.data.max_length > encoder.max_positions:
-    raise InputError(f"data.max_length = {config.data.max_length} exceeds the {encoder.max_positions}"
-                     f" positions of {config.encoder.pretrained}")
-  return Experiment(config, dataset, load_tokenizer(folder), model, loss,
-                    *_weights(folder, model, config))
+  if source.max_length is not None and config.data.max_length > source.max_length:
+    raise InputError(f"data.max_length = {config.data.max_length} exceeds the {source.max_length} "
+                     f"positions of {config.encoder.pretrained}")
+  return Experiment(config, dataset, source, model, loss, *_weights(source, model))
 
 
-def _weights(folder: Any, model: Any, config: Any) -> tuple[dict[str, np.ndarray], dict]:
+def _texts(dataset: datasets.Dataset | None) -> Iterator[str]:
+  """Every question and candidate of a data set: what a new vocabulary is made of."""
+  for questions in (dataset.splits if dataset else {}).values():
+    for question in questions:
+      yield question.text
+      yield from (candidate.text for candidate in question.candidates)
+
+
+def _open_field(section: Any, key: str) -> bool:
+  """Whether the model has the field `key` and its config leaves it open."""
+  cls = registry.find(registry.MODELS, section["name"], "model.name")
+  return key in {f.name for f in dataclasses.fields(cls)} and section.get(key) is None
+
+
+def _weights(source: "Source", model: Any) -> tuple[dict[str, np.ndarray], dict]:
   """Pretrained arrays by the model's parameter paths, and what results say of them."""
-  from as2jax.encoders import pretrained
-  encoder = traverse_util.flatten_dict(pretrained.load_params(folder, model.encoder), sep="/")
-  arrays = {f"encoder/{path}": value for path, value in encoder.items()}
-  facts = {"pretrained": config.encoder.pretrained, "pooler": "none"}
+  arrays = {f"encoder/{path}": value for path, value in source.params.items()}
+  facts = {**source.facts, "pooler": "none"}
   if getattr(model, "pooler", False):
-    pooler = pretrained.load_pooler(folder)
-    facts["pooler"] = "random" if pooler is None else "pretrained"
-    arrays.update({f"pooler/{name}": value for name, value in (pooler or {}).items()})
+    facts["pooler"] = "random" if source.pooler is None else "pretrained"
+    arrays.update({f"pooler/{name}": value for name, value in (source.pooler or {}).items()})
   digest = hashlib.sha256()
   for path in sorted(arrays):
     digest.update(path.encode() + np.ascontiguousarray(arrays[path]).tobytes())

@@ -5,14 +5,14 @@ from typing import Any
 from etils import epath
 
 from as2jax import results
-from as2jax.data import dataset as datasets
+from as2jax.data import configured
 from as2jax.models import lexical
 
 
 def run(config: Any, workdir: epath.PathLike) -> dict:
   """Ranks dev and the reported splits, writes the same files as a trained run."""
-  data = datasets.load(config.data.name, root=config.data.root, cache=config.data.cache,
-                       download=config.data.download)
+  data = configured.load(config.data)
+  configured.require(data, ("train", "dev", *config.evaluation.splits))
   scorer = lexical.LEXICAL[config.model.name](data.splits["train"])
   outcome = results.Outcome(0, 0, 0, 0.0, 0)
   for split in dict.fromkeys(("dev", *config.evaluation.splits)):

@@ -13,6 +13,7 @@ from etils import epath
 from as2jax import evaluate, optimizers, results, sharding
 from as2jax import state as states
 from as2jax.checkpoints import Checkpoints
+from as2jax.data import rules
 from as2jax.data.files import read_unlabelled
 from as2jax.data.record import Question
 from as2jax.errors import InputError
@@ -21,7 +22,8 @@ from as2jax.tracker import Tracker
 from as2jax.workdir import differences, flatten, write_whole
 
 # What a checkpoint's numbers depend on: the rest of a config may differ when it is used.
-USED = ("model.", "encoder.name", "encoder.pretrained", "data.max_length", "seeds", "execution")
+USED = ("model.", "encoder.name", "encoder.pretrained", "encoder.vectors", "encoder.weights",
+        "encoder.mix", "data.max_length", "seeds", "execution")
 
 
 class TrainedRun:
@@ -89,7 +91,7 @@ def evaluate_run(config: Any, workdir: epath.PathLike) -> dict:
   Writes below `eval/` as training does, and `evaluation.json`; `results.json` stays.
   """
   check_used(config, workdir)
-  experiment = build(config)
+  experiment = build(config, workdir=workdir)
   run = TrainedRun(config, workdir, experiment)
   data = experiment.dataset
   outcomes = {seed: results.Outcome(seed, -1, -1, float("nan"), -1) for seed in config.seeds}
@@ -110,14 +112,15 @@ def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
   if not config.predict.input:
     raise InputError("predict.input is missing: --config.predict.input=FILE names a TSV or "
                      "JSON-lines file of questions with candidates")
-  questions = read_unlabelled(config.predict.input)
-  run = TrainedRun(config, workdir, build(config, data=False))
+  given = read_unlabelled(config.predict.input)
+  questions = rules.apply(given, config.data.rules)
+  run = TrainedRun(config, workdir, build(config, data=False, workdir=workdir))
   by_seed = [next(iter(scores.values())) for _, scores in run.scores(questions)]
   text = io.StringIO()
   writer = csv.writer(text, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE,
                       quotechar=None, escapechar=None)
   writer.writerow(("question_id", "question", "rank", "score", "candidate_id", "candidate"))
-  for i, question in enumerate(questions):
+  for i, question in enumerate(given):
     scores = np.mean([s[i] for s in by_seed], axis=0)
     for rank, at in enumerate(np.argsort(-scores, kind="stable"), 1):
       candidate = question.candidates[at]

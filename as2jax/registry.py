@@ -15,6 +15,11 @@ MODELS = {
 }
 ENCODERS = {
     "bert": "as2jax.encoders.bert:BertEncoder",
+    "roberta": "as2jax.encoders.bert:BertEncoder",
+    "xlnet": "as2jax.encoders.xlnet:XLNetEncoder",
+    "elmo": "as2jax.encoders.elmo:ElmoEncoder",
+    "static": "as2jax.encoders.static:StaticEncoder",
+    "recurrent": "as2jax.encoders.infersent:RecurrentEncoder",
 }
 LOSSES = {
     "none": "as2jax.losses:Loss",

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 P = PartitionSpec
 RULES: tuple[tuple[str, tuple[PartitionSpec, ...]], ...] = (
     (r"embeddings/word$", (P("tensor", "fsdp"), P("fsdp", None), P(None, "fsdp"))),
-    (r"(query|key|value|intermediate)/kernel$", (P("fsdp", "tensor"), P("fsdp", None))),
+    (r"(query|key|value|relative|intermediate)/kernel$", (P("fsdp", "tensor"), P("fsdp", None))),
     (r"output/kernel$", (P("tensor", "fsdp"), P(None, "fsdp"))),
     (r"kernel$", (P("fsdp", None),)),
     (r".*", ()),

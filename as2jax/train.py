@@ -19,13 +19,14 @@ from as2jax import state as states
 from as2jax.checkpoints import Checkpoints
 from as2jax.data.batching import Plan, stack
 from as2jax.data.prefetch import prefetch
+from as2jax.encoders import sources
 from as2jax.errors import InputError
 from as2jax.experiment import Experiment, build
 from as2jax.progress import Display
 from as2jax.step import make_train_step
 from as2jax.tracker import Tracker
 from as2jax.window import Window
-from as2jax.workdir import MetricsLog, claim, lock
+from as2jax.workdir import MetricsLog, begun, claim, lock
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,9 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
       return finished
     if config.model.name in registry.LEXICAL:
       return lexical_run.run(config, workdir)
-    experiment = build(config)
+    if not begun(workdir):
+      sources.forget(workdir)
+    experiment = build(config, workdir=workdir)
     trainer = Trainer(experiment, workdir, len(groups[0]), started)
     try:
       outcomes = [outcome for seeds in groups for outcome in trainer.run(seeds)]
@@ -87,8 +90,7 @@ class Trainer:
     self.blocks = self.batcher.sampler.blocks()
     o = config.optimizer
     self.rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
-    self.optimizer = optimizers.direction(o.name, b1=o.b1, b2=o.b2, eps=o.eps,
-                                          clip_norm=o.clip_norm, weight_decay=o.weight_decay)
+    self.optimizer = optimizers.from_config(o)
     self.predictor = evaluate.Predictor(experiment, self.mesh, group)
     self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard)
     self.step_function = None

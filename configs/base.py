@@ -19,7 +19,11 @@ def get_config() -> ConfigDict:
   config.compilation_cache = ""  # folder of compiled programs; "" is <data.cache>/xla, "off" none
 
   config.data = ConfigDict({
-      "name": "wikiqa",
+      "name": "wikiqa",  # see `python -m as2jax.data`; `files`: your own, by path:
+      "train": "",
+      "dev": "",
+      "test": "",
+      "rules": (),  # text rules in order: ptb, html, lowercase, alphanumeric, mask_numbers
       "root": "",  # "" is $AS2JAX_DATA, then ~/.cache/as2jax/data
       "cache": "",  # "" is $AS2JAX_CACHE, then ~/.cache/as2jax
       "download": True,  # may the public archive be fetched?
@@ -28,12 +32,13 @@ def get_config() -> ConfigDict:
       "max_length": 128,  # tokens of a unit, special tokens included
   })
   config.encoder = ConfigDict({
-      "name": "bert",
+      "name": "auto",  # bert | roberta | xlnet, or auto: as the weights say
       "pretrained": "bert-base-uncased",  # a folder, package:NAME/FOLDER, or a hub name
       "dtype": "float32",  # of the computation: float32 | bfloat16; parameters are float32
       "precision": placeholder(str),
       "hidden_dropout": placeholder(float),
       "attention_dropout": placeholder(float),
+      "attention": placeholder(str),  # auto | plain | xla | cudnn (not XLNet's)
       "unroll": 0,  # layers a turn of the loop over layers; 0: all of up to 12
       "remat": False,  # gradient checkpointing
   })
@@ -51,6 +56,9 @@ def get_config() -> ConfigDict:
       "clip_norm": 1.0,  # 0: off
       "weight_decay": 0.0,
       "freeze": (),  # regular expressions of parameter paths
+      "frozen_layers": 0,  # the embeddings and so many first layers of the encoder stay as they are
+      "layer_decay": 1.0,  # factor of the rate from a layer to the one below it
+      "rates": (),  # (regular expression, factor) pairs: factors of the rate by parameter path
   })
   config.evaluation = ConfigDict({
       "ties": "expected",  # expected | trec | pessimistic

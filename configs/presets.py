@@ -1,6 +1,7 @@
 """What config files share: models, data sets, and the words an argument may hold."""
 
 from ml_collections import ConfigDict
+from ml_collections.config_dict import placeholder
 
 from as2jax.errors import InputError
 
@@ -37,8 +38,8 @@ def _asbert(config: ConfigDict) -> None:
 
 def crossencoder(config: ConfigDict) -> None:
   """A fine-tuned cross-encoder (CETE section 3.2)."""
-  config.model = ConfigDict({"name": "crossencoder", "token": "cls", "pooler": True,
-                             "dropout": 0.1})
+  config.model = ConfigDict({"name": "crossencoder", "token": placeholder(str),  # None: the encoder's own
+                             "pooler": True, "dropout": 0.1})
   config.loss = ConfigDict({"name": "cross_entropy"})
   config.epochs = 3
   config.data.max_length = 128  # paper: 128
@@ -46,6 +47,45 @@ def crossencoder(config: ConfigDict) -> None:
   config.optimizer.rate = 2e-5  # paper: 1e-5 or 2e-5
   config.optimizer.schedule = "linear"
   config.optimizer.warmup = 0.1
+
+
+def static(config: ConfigDict, vectors: str, *, lower: bool) -> None:
+  """Word vectors in place of a transformer; the mean of a sentence's is a baseline of ASBERT."""
+  config.encoder = ConfigDict({
+      "name": "static",
+      "vectors": vectors,  # a file, also under the folder of the data; `x.zip:member` for a zip's
+      "vocabulary": "data",  # the words of the data set; `file`: every row (to rank other texts)
+      "lower": lower,
+      "treebank": True,  # do n't, John 's, 1,000.5: as the vectors' own text was split
+      "oov": "skip",  # words without a vector: skip | zero | mean | uniform
+      "markers": (),  # two words put around each sentence
+      "hidden_dropout": 0.0,
+  })
+
+
+def infersent(config: ConfigDict) -> None:
+  """InferSent (Conneau et al. 2017): BiLSTM-max over GloVe."""
+  static(config, "glove/glove.840B.300d.txt", lower=False)
+  config.encoder.update({
+      "name": "recurrent",
+      "weights": "infersent/infersent1.pkl",  # "": random
+      "cell": "lstm", "hidden_size": 2048, "bidirectional": True,
+      "markers": ("<s>", "</s>"),
+      "unroll": 1,
+      "precision": placeholder(str),
+  })
+
+
+def elmo(config: ConfigDict) -> None:
+  """ELMo (Peters et al. 2018), the mean of its three layers."""
+  config.encoder = ConfigDict({
+      "name": "elmo",
+      "pretrained": "elmo",  # the folder of options.json and *.hdf5, also under that of the data
+      "mix": "uniform",  # uniform | learned | top, or the number of a layer
+      "treebank": True,  # do n't, John 's, 1,000.5: as its training text was split
+      "unroll": 1,
+      "precision": placeholder(str),
+  })
 
 
 def grouped(config: ConfigDict) -> None:
@@ -59,6 +99,16 @@ def minilm(config: ConfigDict) -> None:
   config.encoder.pretrained = MINILM
 
 
+def roberta(config: ConfigDict) -> None:
+  """RoBERTa-base in place of BERT-base."""
+  config.encoder.pretrained = "roberta-base"
+
+
+def xlnet(config: ConfigDict) -> None:
+  """XLNet-base in place of BERT-base."""
+  config.encoder.pretrained = "xlnet-base-cased"
+
+
 def sample(config: ConfigDict) -> None:
   """The embedded data with the small encoder: needs no network and a minute."""
   minilm(config)
@@ -67,7 +117,8 @@ def sample(config: ConfigDict) -> None:
   config.checkpoint.steps = 20
 
 
-ARGUMENTS = {"sample": sample, "minilm": minilm, "grouped": grouped}
+ARGUMENTS = {"sample": sample, "minilm": minilm, "roberta": roberta, "xlnet": xlnet,
+             "grouped": grouped}
 
 
 def apply(config: ConfigDict, argument: str | None) -> ConfigDict:

@@ -24,7 +24,11 @@ def get_config(argument=None):
                                             for key in ("model", "loss")):
     raise InputError(f"{argument} is no config of a run: it has no sections `model` and `loss`")
   config = base.get_config()
-  config.model, config.loss = (ConfigDict(_tuples(found.pop(key))) for key in ("model", "loss"))
+  whole = ["model", "loss"]
+  if set(found.get("encoder", {})) - set(config.encoder):
+    whole.append("encoder")  # of another kind than base's: `presets.static` and others
+  for key in whole:
+    config[key] = ConfigDict(_tuples(found.pop(key)))
   config.lock()
   for key, value in found.items():
     try:

@@ -56,8 +56,7 @@ class Training:
     o = settings["optimizer"]
     loss = registry.build(registry.LOSSES, settings["loss"], "loss")
     rate = optimizers.schedule(o["schedule"], rate=o["rate"], warmup=o["warmup"], epochs=1.0)
-    optimizer = optimizers.direction(o["name"], b1=o["b1"], b2=o["b2"], eps=o["eps"],
-                                     clip_norm=o["clip_norm"], weight_decay=o["weight_decay"])
+    optimizer = optimizers.from_config(o)
     self.state = states.create(self.model, _shape(self.batches[0]), seeds=(0,),
                                pretrained=self.work.weights, freeze=o["freeze"],
                                optimizer=optimizer, mesh=self.mesh)

@@ -130,7 +130,7 @@ def from_config(config: Any, system: str) -> Workload:
       "version": VERSION, "system": system, "data": config.data.name,
       "sampler": batcher.sampler.name, "pretrained": config.encoder.pretrained,
       "batch_size": config.batch.examples if batcher.sampler.name == "paper" else None,
-      "encoder": {"name": config.encoder.name, **_fields(model.encoder)},
+      "encoder": {"name": experiment.facts["family"], **_fields(model.encoder)},
       "model": {"name": config.model.name, **_fields(model)},
       "loss": {"name": config.loss.name, **_fields(experiment.loss)},
       "optimizer": {**config.optimizer.to_dict(), "freeze": list(config.optimizer.freeze)},

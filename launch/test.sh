@@ -15,4 +15,7 @@ if ! installed torch==2.13.0; then
   .venv/bin/python -m pip install -qq --disable-pip-version-check 'torch==2.13.0+cpu' \
     2>/dev/null || echo "no CPU build of torch 2.13.0 in the index: tests against it skip"
 fi
+if installed torch==2.13.0; then
+  install_alone sentence-transformers==6.2.0
+fi
 exec .venv/bin/python -m pytest -n 2 --dist=worksteal "$@"

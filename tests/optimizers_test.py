@@ -9,7 +9,8 @@ from as2jax.errors import InputError
 
 
 def rule(name="adam", **changes):
-  settings = dict(b1=0.9, b2=0.999, eps=1e-8, clip_norm=0.0, weight_decay=0.0)
+  settings = dict(b1=0.9, b2=0.999, eps=1e-8, clip_norm=0.0, weight_decay=0.0, frozen_layers=0,
+                  layer_decay=1.0, rates=())
   return optimizers.direction(name, **{**settings, **changes})
 
 
@@ -52,6 +53,50 @@ def test_decay_moves_matrices_alone():
   updates, _ = decayed.update(grads, decayed.init(params), params)
   np.testing.assert_allclose(updates["matrix"], 0.1)
   np.testing.assert_allclose(updates["bias"], 0)
+
+
+STACK = {"encoder/embeddings/word": jnp.ones((5, 2)), "encoder/layers/kernel": jnp.ones((3, 2, 2)),
+         "encoder/layers/bias": jnp.ones((3, 2)), "head/kernel": jnp.ones((2, 1))}
+
+
+def moved(**changes):
+  """What a plain gradient step of all ones moves each parameter by."""
+  stepped = rule("sgd", **changes)
+  updates, _ = stepped.update(STACK, stepped.init(STACK), STACK)
+  return updates
+
+
+def test_the_rate_decays_from_the_top_layer_down():
+  updates = moved(layer_decay=0.5)
+  np.testing.assert_allclose(updates["encoder/layers/bias"][:, 0], [0.125, 0.25, 0.5])
+  np.testing.assert_allclose(updates["encoder/layers/kernel"][:, 1, 1], [0.125, 0.25, 0.5])
+  np.testing.assert_allclose(updates["encoder/embeddings/word"], 0.0625)
+  np.testing.assert_allclose(updates["head/kernel"], 1)
+
+
+def test_frozen_layers_stay_and_have_no_part_in_the_clipped_norm():
+  updates = moved(frozen_layers=2, weight_decay=0.1)
+  assert not updates["encoder/embeddings/word"].any()
+  np.testing.assert_allclose(updates["encoder/layers/kernel"][:, 0, 0], [0, 0, 1.1])
+  clipped = moved(frozen_layers=2, clip_norm=1.0)  # the norm of 4 + 2 + 2 ones
+  np.testing.assert_allclose(clipped["head/kernel"], 8**-0.5, rtol=1e-6)
+
+
+def test_rates_are_factors_by_path():
+  updates = moved(rates=(("^head", 10.0), ("bias$", 0.5)), layer_decay=0.5)
+  np.testing.assert_allclose(updates["head/kernel"], 10)
+  np.testing.assert_allclose(updates["encoder/layers/bias"][:, 0], [0.0625, 0.125, 0.25])
+
+
+def test_impossible_rate_factors_are_named():
+  alone = {"head/kernel": jnp.ones((2, 1))}
+  for params, changes, message in (
+      (STACK, {"frozen_layers": 4}, "has 3 layers"),
+      (alone, {"layer_decay": 0.9}, "no encoder with a stack"),
+      (STACK, {"rates": (("zebra", 2.0),)}, "'zebra' matches no trainable parameter")):
+    stepped = rule("sgd", **changes)
+    with pytest.raises(InputError, match=message):
+      stepped.update(params, stepped.init(params), params)
 
 
 def test_split_and_merge():

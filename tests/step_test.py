@@ -59,7 +59,7 @@ def make(model, loss, first, *, seeds=(0,), freeze=(), devices=1, clip=1.0, rate
          name="adam"):
   mesh = sharding.make_mesh(devices=jax.devices()[:devices])
   optimizer = optimizers.direction(name, b1=0.9, b2=0.999, eps=1e-8, clip_norm=clip,
-                                   weight_decay=0.0)
+                                   weight_decay=0.0, frozen_layers=0, layer_decay=1.0, rates=())
   micro = jax.tree.map(lambda x: x[0, 0], first)
   state = states.create(model, micro, seeds=seeds, pretrained={}, freeze=freeze,
                         optimizer=optimizer, mesh=mesh)

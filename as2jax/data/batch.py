@@ -20,6 +20,7 @@ class Tokens:
     role: part of the template: see `as2jax.data.text.ROLES`; special tokens carry the role of the
       part that they close, or open where they close none.
     features: frozen token vectors in place of `ids` (CETE), or None.
+    characters: character ids of each token's word (ELMo), or None.
   """
 
   ids: Int[Array, "s r l"]
@@ -28,6 +29,7 @@ class Tokens:
   type: Int[Array, "s r l"]
   role: Int[Array, "s r l"]
   features: Float[Array, "s r l d"] | None = None
+  characters: Int[Array, "s r l c"] | None = None
 
 
 @struct.dataclass

@@ -45,6 +45,7 @@ class Batcher:
     words: slots for word spans a shard; 0 leaves spans out.
     word_frequency, word_keep: one value a word of `units`, for `Words`.
     features: one vector a token of `units`, `[tokens, d]`, for `Tokens.features`.
+    characters: those of each vocabulary id of `units`, `[ids, c]`, for `Tokens.characters`.
   """
 
   units: UnitTable
@@ -58,6 +59,7 @@ class Batcher:
   word_frequency: np.ndarray | None = None
   word_keep: np.ndarray | None = None
   features: np.ndarray | None = None
+  characters: np.ndarray | None = None
 
   def plan(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> Plan:
     """The epoch's steps: a pure function of (seed, epoch, token lengths)."""
@@ -125,9 +127,12 @@ class Batcher:
     features = None
     if self.features is not None:
       features = place(np.asarray(self.features[source]), self.features.dtype)
+    characters = None
+    if self.characters is not None:
+      characters = place(self.characters[table.ids[source]])
     return Tokens(ids=place(table.ids[source]), segment=place(number[unit_of]),
                   position=place(within), type=place(table.type[source]),
-                  role=place(table.role[source]), features=features)
+                  role=place(table.role[source]), features=features, characters=characters)
 
   def _examples(self, shard: Shard) -> Examples:
     table, slots = self.examples, self.sampler.limits.examples

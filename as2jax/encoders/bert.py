@@ -1,4 +1,4 @@
-"""BERT (Devlin et al. 2019) in Flax Linen, over packed rows."""
+"""BERT (Devlin et al. 2019) and RoBERTa (Liu et al. 2019) in Flax Linen, over packed rows."""
 
 from typing import Any
 
@@ -17,9 +17,10 @@ DTYPES = ("float32", "bfloat16")
 class BertEncoder(nn.Module):
   """BERT without its pooler: token ids to token vectors, units of a row blind to one another.
 
-  The fields are the whole configuration; `as2jax.encoders.pretrained.read_config` fills those that
-  describe the architecture. Parameters are float32 and do not depend on how the encoder runs
-  (`dtype`, `precision`, `unroll`, `remat`):
+  RoBERTa is the same network: its positions begin at `position_offset` 2. The fields are the whole
+  configuration; `as2jax.encoders.pretrained.read_config` fills those that describe the
+  architecture. Parameters are float32 and do not depend on how the encoder runs (`dtype`,
+  `precision`, `attention`, `unroll`, `remat`):
 
     embeddings/{word, position, type} [rows, d], embeddings/norm/{scale, bias} [d]
     layers/attention/{query, key, value, output}/{kernel, bias}
@@ -34,6 +35,7 @@ class BertEncoder(nn.Module):
     precision: of the matrix products. None is jax's default, which is full float32 on CPU but TF32
       or a bfloat16 pass on GPU and TPU: right for training, where "highest" takes several passes
       for each product. Set "highest" to compare with a float32 reference there.
+    attention: how attention is computed; see `layers.ATTENTION`.
     unroll: how many layers one turn of the loop over layers holds; 0 is all of up to 12 layers
       (and 1 with `remat` or for deeper models). Unrolled steps are about 10 % faster on CPU; a loop
       compiles in the time of one layer (12 layers: 3 s against 8; 24 layers: 3 s against 16).
@@ -48,12 +50,14 @@ class BertEncoder(nn.Module):
   intermediate_size: int
   max_positions: int
   type_vocab_size: int = 2
+  position_offset: int = 0
   layer_norm_eps: float = 1e-12
   hidden_dropout: float = 0.1
   attention_dropout: float = 0.1
   activation: str = "gelu"
   dtype: str = "float32"
   precision: Any = None
+  attention: str = "auto"
   unroll: int = 0
   remat: bool = False
 
@@ -82,6 +86,7 @@ class BertEncoder(nn.Module):
       self.type_vocab_size,
       self.layer_norm_eps,
       self.hidden_dropout,
+      self.position_offset,
       dtype=jnp.dtype(self.dtype),
       name="embeddings",
     )(
@@ -120,6 +125,7 @@ class BertEncoder(nn.Module):
       self.attention_dropout,
       jnp.dtype(self.dtype),
       self.precision,
+      self.attention,
       name="layers",
     )
     return nn.scan(
@@ -129,6 +135,11 @@ class BertEncoder(nn.Module):
       length=self.num_layers,
       unroll=unroll,
     )(layer, x)
+
+  @property
+  def max_length(self) -> int:
+    """The longest unit in tokens: rows of the position table."""
+    return self.max_positions - self.position_offset
 
   @staticmethod
   def embedding_table(params: Any) -> Any:
@@ -145,5 +156,9 @@ class BertEncoder(nn.Module):
       raise InputError(f"encoder.activation: {self.activation!r} is none of {known}")
     if str(self.dtype) not in DTYPES:
       raise InputError(f"encoder.dtype: {self.dtype!r} is none of {', '.join(DTYPES)}")
+    if self.attention not in layers.ATTENTION:
+      raise InputError(
+        f"encoder.attention: {self.attention!r} is none of {', '.join(layers.ATTENTION)}"
+      )
     if self.unroll < 0:
       raise InputError(f"encoder.unroll: {self.unroll} is negative; 0 leaves the choice open")

@@ -15,6 +15,8 @@ from flax import linen as nn
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
+from as2jax.errors import InputError
+
 INITIALIZER = nn.initializers.normal(0.02)  # BERT's initializer_range
 MASKED = -1e30  # finite, so that no row of scores can become NaN
 
@@ -123,13 +125,44 @@ def attend(
   return jnp.einsum("bhqt,bthk->bqhk", weights, value, precision=precision)
 
 
+ATTENTION = ("auto", "plain", "xla", "cudnn")
+
+
+def choose_attention(wanted: str, dtype: Any, dropping: bool) -> str:
+  """Which of `plain`, `xla` and `cudnn` computes the attention that `wanted` of `ATTENTION` names.
+
+  `plain` is `attend`. `xla` and `cudnn` are `jax.nn.dot_product_attention`, which knows no dropout;
+  cuDNN's never holds the scores in memory, and wants half precision and a GPU. `auto` is `cudnn`
+  where it can be and `plain` elsewhere: XLA fuses both alike.
+
+  Errors: `InputError` for `xla` or `cudnn` with dropout on the attention (`dropping`), and for
+  `cudnn` without a GPU or in float32.
+  """
+  half = jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16)
+  gpu = jax.default_backend() == "gpu"
+  if wanted == "auto":
+    return "cudnn" if gpu and half and not dropping else "plain"
+  if wanted != "plain" and dropping:
+    raise InputError(
+      f"encoder.attention = {wanted!r} has no dropout on the attention: set "
+      "encoder.attention_dropout to 0, or leave encoder.attention at 'auto'"
+    )
+  if wanted == "cudnn" and not (gpu and half):
+    raise InputError(
+      f"encoder.attention = 'cudnn' wants a GPU and encoder.dtype 'bfloat16'; here are "
+      f"{jax.default_backend()} and {jnp.dtype(dtype).name}; leave it at 'auto'"
+    )
+  return wanted
+
+
 class SelfAttention(nn.Module):
   """Multi-head self-attention (Vaswani et al. 2017, section 3.2) without residual or norm."""
 
   num_heads: int
   dropout: float
-  dtype: Any = jnp.float32
-  precision: Any = None
+  dtype: Any
+  precision: Any
+  attention: str
 
   @nn.compact
   def __call__(
@@ -141,8 +174,13 @@ class SelfAttention(nn.Module):
     )
     heads = lambda name: dense(name)(x).reshape(b, l, self.num_heads, d // self.num_heads)
     query, key, value = heads("query"), heads("key"), heads("value")
-    drop = partial(Dropout(self.dropout), train=train)
-    context = attend(query, key, value, mask, drop=drop, precision=self.precision)
+    how = choose_attention(self.attention, self.dtype, train and self.dropout > 0)
+    if how == "plain":
+      drop = partial(Dropout(self.dropout), train=train)
+      context = attend(query, key, value, mask, drop=drop, precision=self.precision)
+    else:
+      with jax.default_matmul_precision(self.precision or jax.config.jax_default_matmul_precision):
+        context = jax.nn.dot_product_attention(query, key, value, mask=mask, implementation=how)
     return dense("output")(context.reshape(b, l, d))
 
 
@@ -172,15 +210,21 @@ class TransformerLayer(nn.Module):
   layer_norm_eps: float
   hidden_dropout: float
   attention_dropout: float
-  dtype: Any = jnp.float32
-  precision: Any = None
+  dtype: Any
+  precision: Any
+  attention: str
 
   @nn.compact
   def __call__(
     self, x: Float[Array, "b l d"], mask: Bool[Array, "b 1 l l"], *, train: bool
   ) -> Float[Array, "b l d"]:
     attended = SelfAttention(
-      self.num_heads, self.attention_dropout, self.dtype, self.precision, name="attention"
+      self.num_heads,
+      self.attention_dropout,
+      self.dtype,
+      self.precision,
+      self.attention,
+      name="attention",
     )(x, mask, train=train)
     attended = Dropout(self.hidden_dropout)(attended, train=train)
     x = LayerNorm(self.layer_norm_eps, self.dtype, name="attention_norm")(x + attended)

@@ -172,7 +172,9 @@ def test_packing_padding_and_shards_change_no_vector():
       np.testing.assert_allclose(found[n], expected[n], atol=2e-6)
 
 
-@pytest.mark.parametrize("fields", [{"unroll": 1}, {"remat": True}, {"remat": True, "unroll": 2}])
+@pytest.mark.parametrize(
+  "fields", [{"unroll": 1}, {"remat": True}, {"remat": True, "unroll": 2}, {"attention": "plain"}]
+)
 def test_execution_choices_change_no_parameter_output_or_gradient(fields):
   tokens, _ = lay(SEQUENCES, PACKED, 16)
   weights = jnp.asarray(np.random.default_rng(0).normal(size=(1, 2, 16, 16)), jnp.float32)
@@ -208,6 +210,38 @@ def test_each_site_of_each_layer_has_its_own_key(monkeypatch):
   assert len(seen) == len(set(seen)) == 2 * sites
   run(jax.random.key(0)), jax.effects_barrier()
   assert len(seen) == 3 * sites and len(set(seen)) == 2 * sites
+
+
+@pytest.mark.parametrize("dtype, near", [("float32", 2e-6), ("bfloat16", 0.04)])
+def test_the_fused_attention_is_the_plain_one_within_its_precision(dtype, near):
+  tokens, _ = lay(SEQUENCES, PACKED, 16)
+  real = np.asarray(tokens.segment > 0)[..., None]
+  weights = jnp.asarray(np.random.default_rng(0).normal(size=(1, 2, 16, 16)) * real, jnp.float32)
+  plain = tiny(attention="plain", attention_dropout=0.0, hidden_dropout=0.0)
+  fused = plain.clone(attention="xla", dtype=dtype)
+  params = initialised(plain, tokens)
+  hidden = apply(plain, params, tokens) * real
+  difference = np.abs(apply(fused, params, tokens).astype(jnp.float32) * real - hidden).max()
+  assert difference < near * np.abs(hidden).max()
+  expected = loss_and_gradient(plain, params, tokens, weights)[1]
+  found = loss_and_gradient(fused, params, tokens, weights)[1]
+  norm = lambda tree: np.sqrt(sum(float((x**2).sum()) for x in jax.tree.leaves(tree)))
+  assert norm(jax.tree.map(jnp.subtract, expected, found)) < 3 * near * norm(expected)
+
+
+def test_an_attention_that_cannot_be_is_named():
+  tokens, _ = lay(SEQUENCES, PACKED, 16)
+  params = initialised(tiny(), tokens)
+  run = lambda encoder, train: encoder.apply(
+    {"params": params}, tokens, train=train, rngs={"dropout": jax.random.key(0)}
+  )
+  run(tiny(attention="xla"), False)  # without dropout it may be
+  with pytest.raises(InputError, match="'xla' has no dropout.*attention_dropout to 0"):
+    run(tiny(attention="xla"), True)
+  with pytest.raises(InputError, match="'cudnn' wants a GPU.*cpu and float32"):
+    run(tiny(attention="cudnn"), False)
+  with pytest.raises(InputError, match="encoder.attention: 'flash' is none of auto, plain"):
+    run(tiny(attention="flash"), False)
 
 
 def test_padding_gives_finite_values_and_gradients():

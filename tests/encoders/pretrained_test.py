@@ -87,6 +87,7 @@ def test_config_becomes_fields(folder):
     intermediate_size=12,
     max_positions=6,
     type_vocab_size=2,
+    position_offset=0,
     layer_norm_eps=1e-7,
     hidden_dropout=0.2,
     attention_dropout=0.3,
@@ -216,8 +217,8 @@ def test_an_lfs_pointer_and_missing_weights_are_named(folder):
 @pytest.mark.parametrize(
   "config, message",
   [
-    ({"model_type": "roberta"}, "'roberta'.*'bert'"),
-    ({"model_type": None}, "None.*'bert'"),
+    ({"model_type": "gpt2"}, "'gpt2'.*bert, roberta, xlnet"),
+    ({"model_type": None}, "None.*bert"),
     ({"position_embedding_type": "relative_key"}, "relative_key.*absolute"),
     ({"hidden_act": "silu"}, "hidden_act 'silu'.*gelu"),
   ],

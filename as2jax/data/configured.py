@@ -1,0 +1,49 @@
+"""The data set that a config's section `data` describes: a known one or a user's files, and rules.
+"""
+
+import dataclasses
+from typing import Any
+
+from as2jax.data import dataset as datasets
+from as2jax.data import files, rules
+from as2jax.data.dataset import Dataset, Splits
+from as2jax.data.record import fingerprint
+from as2jax.errors import InputError
+
+FILES = "files"  # the name of what a user gives by path
+SPLITS = ("train", "dev", "test")
+
+
+def load(section: Any) -> Dataset:
+  """The data set `name`, or for `files` the paths `train`, `dev` and `test`, under its text rules.
+
+  Fingerprints and counts are those of the source: the rules are stated beside them.
+
+  Raises:
+    InputError: see `dataset.load`, `files.load` and `rules.check`; or paths beside another name.
+  """
+  rules.check(tuple(section.rules))
+  paths = {split: section[split] for split in SPLITS}
+  if section.name == FILES:
+    splits = files.load(paths)
+    found = Dataset(FILES, splits, "answerable", ", ".join(filter(None, paths.values())),
+                    {split: fingerprint(questions) for split, questions in splits.items()})
+  else:
+    given = [f"data.{split}" for split, path in paths.items() if path]
+    if given:
+      raise InputError(f"{', '.join(given)} is for your own files: set --config.data.name={FILES}")
+    found = datasets.load(section.name, root=section.root, cache=section.cache,
+                          download=section.download)
+  if not section.rules:
+    return found
+  ruled = lambda split: tuple(rules.apply(found.splits[split], section.rules))
+  return dataclasses.replace(found, splits=Splits(tuple(found.splits), ruled))
+
+
+def require(dataset: Dataset, splits: Any) -> None:
+  """Raises InputError where the data set lacks one of the splits that a run needs."""
+  missing = [split for split in splits if split not in dataset.splits]
+  if missing:
+    raise InputError(f"{dataset.name} has no split {missing[0]!r} (it has "
+                     f"{', '.join(dataset.splits)}); leave it out of evaluation.splits, or give "
+                     "another data.name")

@@ -1,0 +1,124 @@
+"""Tiny folders of BERT, RoBERTa and XLNet with random weights, and sentence vectors of a folder."""
+
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import tiny
+from as2jax import registry
+from as2jax.data import examples as layouts
+from as2jax.data.batching import fit_batcher
+from as2jax.data.record import Candidate, Question
+from as2jax.data.text import build_units
+from as2jax.encoders import pretrained, sentence_folder
+from as2jax.models.sentence_bert import SentenceBert
+
+TEXTS = (
+  "how are glacier caves formed",
+  "A partly submerged glacier cave on Perito Moreno Glacier .",
+  "The ice facade is about 60 m high, isn't it?",
+  "Na\u00efve caf\u00e9",
+  "ice",
+  "very long " + "glaciers move slowly , " * 6,
+)
+SIZES = {"vocab_size": 0, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+         "intermediate_size": 24, "layer_norm_eps": 1e-5, "hidden_act": "gelu"}
+
+
+def encoder(folder):
+  """The Linen module of a folder."""
+  family, sizes = pretrained.read_family(folder)
+  run = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
+  return registry.build(registry.ENCODERS, run, "encoder", precision=None, **sizes)
+
+
+def folder(kind: str, path: pathlib.Path) -> pathlib.Path:
+  """Writes config, tokeniser and weights of a tiny `bert`, `roberta` or `xlnet` into `path`."""
+  from safetensors.numpy import save_file
+
+  path.mkdir(parents=True)
+  config = {"bert": _bert, "roberta": _roberta, "xlnet": _xlnet}[kind](path)
+  (path / "config.json").write_text(json.dumps({"model_type": kind, **config}))
+  module = encoder(path)
+  shapes = jax.eval_shape(
+    lambda: module.init(jax.random.key(0), tiny.tokens(), train=False))["params"]
+  rng = np.random.default_rng(0)
+  params = jax.tree.map(lambda x: rng.normal(0, 0.2, x.shape).astype(np.float32), shapes)
+  family = pretrained.read_family(path)[0]
+  tensors = pretrained.to_tensors(params, family=family, num_heads=module.num_heads)
+  save_file(tensors, str(path / "model.safetensors"), metadata={"format": "pt"})
+  return path
+
+
+def _bert(path):
+  words = tiny.vocabulary()
+  (path / "vocab.txt").write_text("\n".join(words) + "\n")
+  return {**SIZES, "vocab_size": len(words), "max_position_embeddings": 128, "type_vocab_size": 2}
+
+
+def _roberta(path):
+  from tokenizers import ByteLevelBPETokenizer
+
+  trained = ByteLevelBPETokenizer()
+  trained.train_from_iterator(TEXTS, vocab_size=300, show_progress=False,
+                              special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+  trained.save_model(str(path))
+  return {**SIZES, "vocab_size": trained.get_vocab_size(), "max_position_embeddings": 130,
+          "type_vocab_size": 1, "pad_token_id": 1}
+
+
+def _xlnet(path):
+  from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
+
+  specials = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
+  letters = "\u2581abcdefghijklmnopqrstuvwxyz0123456789.,?!'-()\""
+  pieces = [(token, 0.0) for token in specials]
+  pieces += [(letter, -8.0 - i / 16) for i, letter in enumerate(letters)]
+  pieces += [("\u2581glacier", -4.0), ("\u2581ice", -5.0), ("ing", -5.0)]
+  tokenizer = Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=False))
+  tokenizer.normalizer = normalizers.Sequence(
+    [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()])
+  tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+    [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")])
+  tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True)
+                                for token in specials])
+  tokenizer.post_processor = processors.TemplateProcessing(
+    single="$A:0 <sep>:0 <cls>:2", pair="$A:0 <sep>:0 $B:1 <sep>:1 <cls>:2",
+    special_tokens=[("<sep>", 4), ("<cls>", 3)])
+  tokenizer.save(str(path / "tokenizer.json"))
+  return {"vocab_size": len(pieces), "d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24,
+          "ff_activation": "gelu", "layer_norm_eps": 1e-5}
+
+
+def sentence_vectors(path, texts=TEXTS, *, packed=True) -> np.ndarray:
+  """The vectors `[n, d]` that as2jax computes with a sentence-transformers folder."""
+  found = sentence_folder.read(path)
+  module = encoder(found.transformer)
+  section = {"name": "sentence_bert", "score": "cosine"}
+  table = {"sentence_bert": "as2jax.models.sentence_bert:SentenceBert"}
+  model = registry.build(table, section, "model", encoder=module, **found.fields)
+  limits = [n for n in (found.max_length, module.max_length) if n is not None]
+  question = Question("Q", texts[0], tuple(Candidate(f"C{i}", t, 0) for i, t in enumerate(texts)))
+  units, examples = layouts.sentences((question,))
+  length = min(limits)
+  built = build_units(units, sentence_folder.load_tokenizer(found), template="single",
+                      max_length=length)
+  batcher = fit_batcher(built, examples, sampler="ordered", examples_per_batch=len(examples),
+                        rows=len(texts), row_lengths=(max(2 * length, 64) if packed else length,),
+                        packed=packed, shards=1, accumulate=1, buckets=1)
+  batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
+  batch = jax.tree.map(lambda x: jnp.asarray(x[0]), batch)
+  params = {"encoder": pretrained.load_params(found.transformer, module)}
+  for name, value in found.params.items():
+    layer, leaf = name.split("/")
+    params.setdefault(layer, {})[leaf] = value
+  encode = jax.jit(lambda p, b: model.apply({"params": p}, b, train=False,
+                                            method=SentenceBert.encode).units)
+  vectors, ids = np.asarray(encode(params, batch))[0], np.asarray(batch.units.id)[0]
+  assert (vectors[ids < 0] == 0).all()
+  ordered = np.empty((len(texts), vectors.shape[-1]), np.float32)
+  ordered[ids[ids >= 0]] = vectors[ids >= 0]
+  return ordered
