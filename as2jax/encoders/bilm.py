@@ -1,0 +1,211 @@
+"""The parts of ELMo's language model: words from characters, and clipped, projected LSTMs."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float, Int
+
+from as2jax.modules.recurrent import DIRECTIONS
+from as2jax.modules.unit_scan import Direction, Product, Products, affine, scan_units, single
+
+ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
+INITIALIZER = nn.initializers.lecun_normal()
+LstmState = tuple[Array, Array]  # the cell's memory [b, c] and the (projected) output [b, p]
+
+
+class Highway(nn.Module):
+  """g relu(Wx + b) + (1 - g) x with g = σ(Vx + a) (Srivastava et al. 2015)."""
+
+  precision: Any
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    dense = partial(nn.Dense, x.shape[-1], precision=self.precision)
+    gate = jax.nn.sigmoid(dense(name="carry")(x))
+    return gate * jax.nn.relu(dense(name="transform")(x)) + (1 - gate) * x
+
+
+class CharacterCnn(nn.Module):
+  """Word vectors from character ids alone (Kim et al. 2016): the token layer of the biLM.
+
+    embedding [num_characters - 1, character_dim] (the id 0 has the zero vector)
+    convolution_{i}/{kernel [width, character_dim, number], bias}
+    highway_{i}/{carry, transform}/{kernel, bias}
+    projection/{kernel, bias}, unless the filters add up to `projection_dim`
+  """
+
+  num_characters: int
+  character_dim: int
+  filters: Sequence[tuple[int, int]]
+  activation: str
+  num_highways: int
+  projection_dim: int
+  precision: Any
+
+  @nn.compact
+  def __call__(self, characters: Int[Array, "n c"]) -> Float[Array, "n p"]:
+    shape = (self.num_characters - 1, self.character_dim)
+    table = self.param("embedding", nn.initializers.uniform(1.0), shape, jnp.float32)
+    x = jnp.take(jnp.pad(table, ((1, 0), (0, 0))), characters, axis=0)
+    # The maximum is over every place that a filter fits in, padding of the word included.
+    found = [
+      ACTIVATIONS[self.activation](
+        nn.Conv(
+          number, (width,), padding="VALID", precision=self.precision, name=f"convolution_{i}"
+        )(x).max(axis=1)
+      )
+      for i, (width, number) in enumerate(self.filters)
+    ]
+    x = jnp.concatenate(found, axis=-1)
+    for i in range(self.num_highways):
+      x = Highway(self.precision, name=f"highway_{i}")(x)
+    if x.shape[-1] != self.projection_dim:
+      x = nn.Dense(self.projection_dim, precision=self.precision, name="projection")(x)
+    return x
+
+
+def lstm_step(
+  product: Product,
+  state: LstmState,
+  gates: Float[Array, "b g"],
+  *,
+  projects: bool,
+  cell_clip: float | None,
+  projection_clip: float | None,
+) -> tuple[LstmState, Array]:
+  """One step of an LSTM with a projected output (Sak et al. 2014, without peepholes), clipped.
+
+  The gates are i, j, f, o in this order: c' = clip(σ(f + 1) c + σ(i) tanh j), and the output is
+  clip(P σ(o) tanh c'), or where nothing `projects` just σ(o) tanh c', unclipped.
+  """
+  cell, hidden = state
+  enter, new, forget, leave = jnp.split(gates + product("recurrent", hidden), 4, axis=-1)
+  cell = jax.nn.sigmoid(forget + 1) * cell + jax.nn.sigmoid(enter) * jnp.tanh(new)
+  if cell_clip is not None:
+    cell = jnp.clip(cell, -cell_clip, cell_clip)
+  hidden = jax.nn.sigmoid(leave) * jnp.tanh(cell)
+  if projects:
+    hidden = product("projection", hidden)
+    if projection_clip is not None:
+      hidden = jnp.clip(hidden, -projection_clip, projection_clip)
+  return (cell, hidden), hidden
+
+
+class ProjectedLstm(nn.Module):
+  """Parameters of one direction of one layer, and what `scan_units` needs of them.
+
+    input_kernel and recurrent_kernel [p, 4c], bias [4c], projection_kernel [c, p] unless c = p
+  """
+
+  cell_size: int
+  projection_dim: int
+  cell_clip: float | None
+  projection_clip: float | None
+  precision: Any
+
+  def setup(self):
+    p, c = self.projection_dim, self.cell_size
+    kernel = lambda name, shape: self.param(name, INITIALIZER, shape, jnp.float32)
+    self.input_kernel = kernel("input_kernel", (p, 4 * c))
+    self.recurrent_kernel = kernel("recurrent_kernel", (p, 4 * c))
+    self.bias = self.param("bias", nn.initializers.zeros, (4 * c,), jnp.float32)
+    if p < c:
+      self.projection_kernel = kernel("projection_kernel", (c, p))
+
+  def project(self, x: Float[Array, "... p"]) -> Float[Array, "... g"]:
+    """The gates' share of the inputs, with the bias."""
+    return affine(x, self.input_kernel, self.bias, self.precision)
+
+  def products(self) -> Products:
+    found = {"recurrent": (self.recurrent_kernel, None)}
+    if self.projection_dim < self.cell_size:
+      found["projection"] = (self.projection_kernel, None)
+    return found
+
+  def step(self) -> Callable[[Product, LstmState, Array], tuple[LstmState, Array]]:
+    """The step function, free of this module."""
+    return partial(
+      lstm_step,
+      projects=self.projection_dim < self.cell_size,
+      cell_clip=self.cell_clip,
+      projection_clip=self.projection_clip,
+    )
+
+  def __call__(self, state: LstmState, x: Float[Array, "b p"]) -> tuple[LstmState, Array]:
+    """A single step: the new state and the output."""
+    return self.step()(single(self.products(), self.precision), state, self.project(x))
+
+
+class BidirectionalLayer(nn.Module):
+  """One layer of the biLM: `forward` and `backward`, each a `ProjectedLstm` of its own.
+
+  `skip` adds the inputs of each direction to its outputs; states stay those of the LSTM.
+  """
+
+  cell_size: int
+  projection_dim: int
+  cell_clip: float | None
+  projection_clip: float | None
+  skip: bool
+  unroll: int
+  precision: Any
+
+  def setup(self):
+    for name in DIRECTIONS:
+      cell = ProjectedLstm(
+        self.cell_size, self.projection_dim, self.cell_clip, self.projection_clip, self.precision
+      )
+      setattr(self, name, cell)
+
+  def __call__(
+    self,
+    words: Sequence[Float[Array, "b l p"]],
+    opening: Sequence[Float[Array, "n p"]],
+    closing: Sequence[Float[Array, "n p"]] | None,
+    before: Sequence[LstmState],
+    position: Int[Array, "b l"],
+    segment: Int[Array, "b l"],
+  ):
+    """Outputs at `words`, `opening` and `closing`, and the states after `closing`.
+
+    Each argument has one entry a direction. From the state `before`, a direction reads its opening
+    mark and then a unit's words, for every unit alike. n is b, or 1 where all rows begin alike.
+    With a closing mark (one unit a row) it is read after the words, and a row without words keeps
+    the state `before`; without one, there are no states after.
+    """
+    b = segment.shape[0]
+    cells = [getattr(self, name) for name in DIRECTIONS]
+    opened = [cell(*given) for cell, given in zip(cells, zip(before, opening), strict=True)]
+    directions = [
+      Direction(
+        cell.step(),
+        cell.products(),
+        cell.project(x),
+        jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (b, leaf.shape[-1])), state),
+        backward,
+      )
+      for cell, x, (state, _), backward in zip(cells, words, opened, (False, True), strict=True)
+    ]
+    found = scan_units(
+      directions, position, segment, unroll=self.unroll, precision=self.precision
+    )
+    inputs = [words, opening]
+    outputs = [[out for out, _ in found], [out for _, out in opened]]
+    after = None
+    if closing is not None:
+      closed = [cell(state, x) for cell, (_, state), x in zip(cells, found, closing, strict=True)]
+      read = jnp.any(segment > 0, axis=1)[:, None]
+      after = [
+        jax.tree.map(partial(jnp.where, read), state, old)
+        for (state, _), old in zip(closed, before, strict=True)
+      ]
+      inputs.append(closing)
+      outputs.append([out for _, out in closed])
+    if self.skip:
+      add = lambda xs, outs: [x + out for x, out in zip(xs, outs, strict=True)]
+      outputs = [add(*pair) for pair in zip(inputs, outputs, strict=True)]
+    return *outputs, *([None] * (3 - len(outputs))), after

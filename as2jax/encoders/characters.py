@@ -1,0 +1,35 @@
+"""Words as ELMo's character ids: the bytes of their UTF-8 form between two marks.
+
+Ids are one more than in the biLM's vocabulary of characters, so that 0 can mean no word at all:
+byte v is v + 1, then come the marks below.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int32
+
+SENTENCE_BEGIN, SENTENCE_END, WORD_BEGIN, WORD_END, PADDING = range(257, 262)
+NUM_CHARACTERS = 262  # with 0, the id of no word
+
+
+def word_characters(words: Sequence[str], max_characters: int = 50) -> Int32[np.ndarray, "n c"]:
+  """Character ids [n, max_characters] of words: begin of word, bytes, end of word, padding.
+
+  Of a longer word the first `max_characters` - 2 bytes count, even where that cuts a character.
+  A lone surrogate, which UTF-8 has no bytes for, is left out.
+  """
+  found = np.full((len(words), max_characters), PADDING, np.int32)
+  found[:, 0] = WORD_BEGIN
+  for row, word in zip(found, words, strict=True):
+    text = word.encode("utf-8", "ignore")[: max_characters - 2]
+    row[1 : len(text) + 1] = np.frombuffer(text, np.uint8).astype(np.int32) + 1
+    row[len(text) + 1] = WORD_END
+  return found
+
+
+def sentence_boundaries(max_characters: int = 50) -> Int32[np.ndarray, "2 c"]:
+  """The character ids of `<S>` and `</S>`: words of one character that no byte has."""
+  found = np.full((2, max_characters), PADDING, np.int32)
+  found[:, :3] = [[WORD_BEGIN, mark, WORD_END] for mark in (SENTENCE_BEGIN, SENTENCE_END)]
+  return found

@@ -1,0 +1,265 @@
+"""ELMo: the original code's recordings, plain numpy, packing, carried state, mixes."""
+
+import functools
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny_elmo
+from rows import lay, vectors
+
+from as2jax.encoders import elmo_weights
+from as2jax.encoders.elmo import ElmoEncoder, LayerMix, State
+from as2jax.errors import InputError
+
+DATA = Path(os.environ.get("AS2JAX_DATA", "absent")) / "elmo"
+needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is not there (AS2JAX_DATA)")
+SENTENCES = [
+  ["Who", "sells", "ice", "?"], ["Merchants", "did", ",", "says", "the", "café", "€100"],
+  ["Ice"], ["internationalisation", "of", "trade"], ["a", "b", "a", "b", "a"],
+]
+ALONE = [(n,) for n in range(5)]
+PACKED = [(1, 0), (2, 3, 4)]
+RUNS = {"mix": "uniform", "unroll": 1, "precision": "highest"}
+
+
+@functools.cache
+def tiny(lstm=(), characters=(), **fields):
+  """(encoder, params, options, tensors) of a random biLM; `lstm` and `characters` as items."""
+  options = tiny_elmo.options(dict(lstm), dict(characters))
+  tensors = tiny_elmo.datasets(options)
+  with tempfile.TemporaryDirectory() as folder:
+    found, params = elmo_weights.load(tiny_elmo.write(Path(folder), options, tensors))
+  return ElmoEncoder(**{**found, **RUNS, **fields}), params, options, tensors
+
+
+def laid(rows, length, sentences=SENTENCES, max_characters=8, **arguments):
+  tokens, units = lay(tiny_elmo.numbered(sentences), rows, length, **arguments)
+  tokens = tiny_elmo.with_characters(tokens, sentences, max_characters)
+  return tokens.replace(characters=jnp.asarray(tokens.characters)), units
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames=("all_layers", "train"))
+def apply(encoder, params, tokens, train=False, **arguments):
+  return encoder.apply({"params": params}, tokens, train=train, **arguments)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def continued(encoder, params, tokens, state):
+  return encoder.apply({"params": params}, tokens, state, method="with_state")
+
+
+@needs_data
+def test_top_layer_equals_the_recordings_with_carried_state():
+  fields, params = elmo_weights.load(DATA)
+  encoder = ElmoEncoder(**{**fields, **RUNS})
+  lists = json.loads((DATA / "lm_embeddings_sentences.json").read_text())
+  batches = [[text.split() for text in batch] for batch in zip(*lists, strict=True)]
+  length = max(len(words) for batch in batches for words in batch)
+  state, checked = encoder.zero_state(1, 3), 0
+  for number, batch in enumerate(batches):
+    tokens, units = laid([(0,), (1,), (2,)], length, batch, fields["max_characters"])
+    layers, state = continued(encoder, params, tokens, state)
+    found = vectors(layers[-1], units)
+    for k in range(3):
+      with h5py.File(DATA / f"lm_embeddings_{k}.hdf5") as file:
+        expected = np.concatenate(list(file[str(number)][...]), axis=-1)
+      np.testing.assert_allclose(found[k], expected, atol=1e-5, rtol=0)
+      checked += len(expected)
+  assert len(batches) == 10 and checked > 700
+  plain = vectors(apply(encoder, params, tokens, all_layers=True)[-1], units)
+  assert np.abs(plain[0] - found[0]).max() > 1e-2  # what the state carries does matter
+
+
+@needs_data
+def test_every_layer_of_the_real_weights_equals_numpy():
+  fields, params = elmo_weights.load(DATA)
+  encoder = ElmoEncoder(**{**fields, **RUNS})
+  options, tensors = json.loads((DATA / "options.json").read_text()), {}
+  with h5py.File(DATA / "lm_weights.hdf5") as file:
+    keep = lambda name, item: tensors.update({name: item[...]} if hasattr(item, "shape") else {})
+    file.visititems(keep)
+  tokens, units = laid(PACKED, 12, max_characters=fields["max_characters"])
+  found = [vectors(layer, units) for layer in apply(encoder, params, tokens, all_layers=True)]
+  for n, words in enumerate(SENTENCES):
+    expected, _ = tiny_elmo.reference(tensors, options, words)
+    for layer in range(3):
+      np.testing.assert_allclose(found[layer][n], expected[layer], atol=1e-5, rtol=0)
+
+
+VARIANTS = [
+  ((), ()),
+  ((("use_skip_connections", False), ("cell_clip", None), ("proj_clip", None)), ()),
+  ((("dim", 4), ("n_layers", 3)), (("activation", "relu"), ("n_highway", 0))),
+  ((("dim", 9), ("projection_dim", 7)), (("n_highway", 2),)),  # the filters add up to 7
+]
+
+
+@pytest.mark.parametrize("lstm, characters", VARIANTS)
+def test_every_layer_equals_numpy_packed_and_carried(lstm, characters):
+  encoder, params, options, tensors = tiny(lstm, characters)
+  tokens, units = laid(PACKED, 12, unused=1)
+  found = [vectors(layer, units) for layer in apply(encoder, params, tokens, all_layers=True)]
+  assert len(found) == 1 + encoder.num_layers
+  for n, words in enumerate(SENTENCES):
+    expected, _ = tiny_elmo.reference(tensors, options, words)
+    for layer, vectors_ in enumerate(found):
+      np.testing.assert_allclose(vectors_[n], expected[layer], atol=2e-6, rtol=0)
+  rng = np.random.default_rng(1)
+  c, p = encoder.cell_size, encoder.projection_dim
+  state = State(*(jnp.asarray(rng.normal(0, 0.3, (1, 5, encoder.num_layers, 2, width)), jnp.float32)
+                  for width in (c, p)))
+  tokens, units = laid(ALONE, 9)
+  layers, after = continued(encoder, params, tokens, state)
+  for n, words in enumerate(SENTENCES):
+    pairs = lambda s: {(i, k): (np.asarray(s.cell[0, n, k, i]), np.asarray(s.hidden[0, n, k, i]))
+                       for i in range(2) for k in range(encoder.num_layers)}
+    expected, carried = tiny_elmo.reference(tensors, options, words, pairs(state))
+    np.testing.assert_allclose(layers[:, 0, n, : len(words)], expected, atol=2e-6, rtol=0)
+    for place, pair in pairs(after).items():
+      for ours, theirs in zip(pair, carried[place], strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-6, rtol=0)
+
+
+def test_the_clips_of_the_numpy_comparison_bite():
+  _, _, options, tensors = tiny()
+  bounded, _ = tiny_elmo.reference(tensors, options, SENTENCES[1])
+  for key in ("cell_clip", "proj_clip"):
+    free, _ = tiny_elmo.reference(tensors, tiny_elmo.options({key: None}), SENTENCES[1])
+    assert np.abs(free - bounded).max() > 1e-2
+
+
+def test_packing_padding_and_shards_change_no_vector():
+  encoder, params, _, _ = tiny()
+  tokens, units = laid(ALONE, 7)
+  expected = vectors(apply(encoder, params, tokens), units)
+  assert np.std(np.concatenate(list(expected.values())), axis=0).min() > 0.02
+  for rows, length, shards in ((PACKED, 12, 1), ([(4, 3, 2, 0, 1), ()], 20, 2)):
+    tokens, units = laid(rows, length, shards=shards)
+    found = vectors(apply(encoder, params, tokens), units)
+    for n in expected:
+      np.testing.assert_allclose(found[n], expected[n], atol=1e-6, rtol=0)
+
+
+def test_a_zero_state_is_none_and_a_row_without_words_hands_its_state_on():
+  encoder, params, _, _ = tiny()
+  tokens, units = laid([(0,), (), (1,)], 7)
+  layers, after = continued(encoder, params, tokens, encoder.zero_state(1, 3))
+  plain = apply(encoder, params, tokens, all_layers=True)
+  for a, b in zip(layers, plain, strict=True):
+    for n, vector in vectors(a, units).items():
+      np.testing.assert_allclose(vector, vectors(b, units)[n], atol=1e-6, rtol=0)
+  assert (np.asarray(after.cell[0, 1]) == 0).all() and (np.asarray(after.hidden[0, 1]) == 0).all()
+  assert np.abs(after.hidden[0, 0]).min() > 0
+  _, later = continued(encoder, params, laid([(), (0,), ()], 7)[0], after)
+  for leaf, before in zip(jax.tree.leaves(later), jax.tree.leaves(after), strict=True):
+    np.testing.assert_array_equal(leaf[0, ::2], before[0, ::2])
+    assert np.abs(leaf[0, 1]).min() > 0
+
+
+def test_mixes():
+  encoder, params, _, _ = tiny()
+  tokens, _ = laid(PACKED, 12)
+  layers = np.asarray(apply(encoder, params, tokens, all_layers=True))
+  assert layers.shape == (3, 1, 2, 12, 8)
+  np.testing.assert_array_equal(layers[0, ..., :4], layers[0, ..., 4:])
+  run = lambda mix, params=params: apply(encoder.clone(mix=mix), params, tokens)
+  np.testing.assert_allclose(run("uniform"), layers.mean(0), atol=1e-6)
+  for mix, layer in (("top", 2), (1, 1)):
+    np.testing.assert_array_equal(run(mix), layers[layer])
+  learned = encoder.clone(mix="learned")
+  shapes = jax.eval_shape(lambda: learned.init(jax.random.key(0), tokens, train=False))["params"]
+  assert shapes.keys() - params.keys() == {"layer_mix"}
+  fresh = {"layer_mix": LayerMix().init(jax.random.key(0), jnp.zeros((3, 1)))["params"], **params}
+  np.testing.assert_allclose(run("learned", fresh), layers.mean(0), atol=1e-6)
+  weights, gamma = np.array([0.5, -1, 2], np.float32), np.float32(1.5)
+  expected = 1.5 * np.einsum("k,k...->...", np.exp(weights) / np.exp(weights).sum(), layers)
+  mixed = {**params, "layer_mix": {"weights": weights, "gamma": gamma}}
+  np.testing.assert_allclose(run("learned", mixed), expected, atol=1e-6)
+
+
+def test_every_parameter_gets_gradient_and_padding_none():
+  encoder, params, _, _ = tiny(mix="learned")
+  params = {**params, "layer_mix": {"weights": np.zeros(3, np.float32), "gamma": np.float32(1)}}
+  tokens, _ = laid([(1, 0), (2, 3, 4), ()], 14)
+  real = tokens.segment > 0
+  weights = np.random.default_rng(0).normal(size=(1, 3, 14, 8)).astype(np.float32)
+
+  @jax.jit
+  def gradient(tokens):
+    mask = real[..., None]
+    return jax.grad(lambda p: (apply(encoder, p, tokens) * weights * mask).sum())(params)
+
+  found = gradient(tokens)
+  for path, leaf in jax.tree_util.tree_leaves_with_path(found):
+    assert np.isfinite(leaf).all() and np.abs(leaf).max() > 1e-6, path
+  other = jnp.where(real[..., None], tokens.characters, 7)  # letters where there is no word
+  for a, b in zip(*map(jax.tree.leaves, (found, gradient(tokens.replace(characters=other)))),
+                  strict=True):
+    np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def test_input_offset_is_added_to_what_each_direction_reads():
+  encoder, params, _, _ = tiny()
+  tokens, units = laid(PACKED, 12)
+  offset = np.random.default_rng(0).normal(size=(1, 2, 12, 8)).astype(np.float32)
+  plain = apply(encoder, params, tokens, all_layers=True)
+  found = apply(encoder, params, tokens, input_offset=jnp.asarray(offset), all_layers=True)
+  np.testing.assert_allclose(found[0], plain[0] + offset, atol=1e-6)
+  # The two directions never meet: an offset in the first half leaves the backward one alone.
+  offset[..., 4:] = 0
+  half = apply(encoder, params, tokens, input_offset=jnp.asarray(offset), all_layers=True)
+  np.testing.assert_array_equal(half[..., 4:], plain[..., 4:])
+  for n, vector in vectors(half[2, ..., :4], units).items():
+    assert np.abs(vector - vectors(plain[2, ..., :4], units)[n]).max() > 1e-3
+
+
+def test_published_sizes():
+  encoder = ElmoEncoder(
+    num_characters=262, character_dim=16, max_characters=50, activation="relu", num_highways=2,
+    filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)), num_layers=2,
+    cell_size=4096, projection_dim=512, cell_clip=3.0, projection_clip=3.0, skip_connections=True,
+    **{**RUNS, "mix": "learned"},
+  )
+  tokens, _ = laid(PACKED, 12, max_characters=50)
+  init = lambda: encoder.init(jax.random.key(0), tokens, train=False)["params"]
+  shapes = jax.eval_shape(init)
+  # The published 93.6 million, with the four parameters of the mix.
+  assert sum(x.size for x in jax.tree.leaves(shapes)) == 93_600_848 + 4
+  assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(shapes))
+  assert ElmoEncoder.embedding_table(shapes).shape == (261, 16)
+  out = jax.eval_shape(lambda p: apply(encoder, p, tokens, all_layers=True), shapes)
+  assert out.shape == (3, 1, 2, 12, 1024)
+
+
+@pytest.mark.parametrize(
+  "fields, message",
+  [
+    ({"mix": "mean"}, "mix.*'mean'.*uniform.*from 0 to 2"),
+    ({"mix": 3}, "mix.*3.*from 0 to 2"),
+    ({"mix": True}, "mix.*True"),
+    ({"activation": "gelu"}, "activation.*gelu.*relu, tanh"),
+    ({"projection_dim": 9}, "projection_dim.*9.*cell_size 6"),
+    ({"filters": ((9, 2),)}, "filters.*9.*8"),
+    ({"unroll": 0}, "unroll.*0"),
+    ({"max_characters": 50}, "8 characters.*50"),
+  ],
+)
+def test_impossible_fields_are_named(fields, message):
+  encoder, _, _, _ = tiny(**fields)
+  tokens, _ = laid(ALONE, 7)
+  with pytest.raises(InputError, match=message):
+    encoder.init(jax.random.key(0), tokens, train=False)
+
+
+def test_tokens_without_characters_are_refused():
+  encoder, params, _, _ = tiny()
+  tokens, _ = laid(ALONE, 7)
+  with pytest.raises(InputError, match="characters.*none"):
+    apply(encoder, params, tokens.replace(characters=None))
