@@ -19,4 +19,4 @@ def run(config: Any, workdir: epath.PathLike) -> dict:
     scores = {config.model.name: scorer(data.splits[split])}
     results.record(workdir, outcome, scores, data, split, config)
   outcome.best_value = outcome.metrics[f"{config.select}[{data.name}-clean/dev]"]["value"]
-  return results.write(workdir, config, results.data_facts(data), {}, [outcome], {})
+  return results.write(workdir, config, results.data_facts(data, config.data), {}, [outcome], {})

@@ -98,7 +98,7 @@ def evaluate_run(config: Any, workdir: epath.PathLike) -> dict:
   for split in config.evaluation.splits:
     for seed, scores in run.scores(data.splits[split]):
       results.record(workdir, outcomes[seed], scores, data, split, config)
-  return results.write(workdir, config, results.data_facts(data), experiment.facts,
+  return results.write(workdir, config, results.data_facts(data, config.data), experiment.facts,
                        list(outcomes.values()), {}, name="evaluation.json")
 
 

@@ -12,6 +12,7 @@ from etils import epath
 
 import as2jax
 from as2jax.data.dataset import Dataset
+from as2jax.data.passport import passport
 from as2jax.errors import InputError
 from as2jax.evaluate import Evaluation, Scores, evaluate
 from as2jax.evaluate import write as write_files
@@ -75,13 +76,12 @@ def versions() -> dict[str, str]:
   return found
 
 
-def data_facts(dataset: Dataset) -> dict:
-  """What results say of the data: where from, fingerprint and counts of each split."""
-  return {"name": dataset.name, "clean": dataset.clean, "splits": {
-      name: {"fingerprint": dataset.fingerprints[name], "questions": len(questions),
-             "pairs": sum(len(q.candidates) for q in questions),
-             "positives": sum(len(q.positives) for q in questions)}
-      for name, questions in dataset.splits.items()}}
+def data_facts(dataset: Dataset, section: Any) -> dict:
+  """What results say of the data: its passport, the text rules, the part that was trained on."""
+  facts = passport(dataset)
+  splits = {name: {**its["protocols"]["all"], **its} for name, its in facts["splits"].items()}
+  return {**facts, "splits": splits, "rules": list(section.rules),
+          "train_protocol": section.train_protocol, "train_fraction": section.train_fraction}
 
 
 def over_seeds(outcomes: Sequence[Outcome]) -> dict[str, dict]:

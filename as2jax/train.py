@@ -59,8 +59,8 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
       outcomes = [outcome for seeds in groups for outcome in trainer.run(seeds)]
     finally:
       trainer.log.close()
-    return results.write(workdir, config, results.data_facts(experiment.dataset), experiment.facts,
-                         outcomes, trainer.facts())
+    data = results.data_facts(experiment.dataset, config.data)
+    return results.write(workdir, config, data, experiment.facts, outcomes, trainer.facts())
 
 
 def seed_groups(config: Any) -> list[tuple[int, ...]]:

@@ -2,73 +2,67 @@
 
 import dataclasses
 import difflib
+import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
 from etils import epath
 
+from as2jax.data.pool import Pool, PoolCounts, PoolSpec
 from as2jax.data.record import Question
 from as2jax.data.source import Counts, Spec, find
-from as2jax.data.wikiqa import iterate_wikiqa
 from as2jax.errors import InputError
 
-WIKIQA = Spec(
-  name="wikiqa",
-  reader=iterate_wikiqa,
-  version="1.0.0",
-  files={split: (f"WikiQA-{split}.tsv",) for split in ("train", "dev", "test")},
-  folders=("wikiqa", "", "WikiQACorpus", "wikiqa/WikiQACorpus"),
-  clean="answerable",
-  published={
-    "train": {
-      "all": Counts(2118, 20360, 1040),
-      "answerable": Counts(873, 8672),
-      "both": Counts(857, 8651),
-    },
-    "dev": {
-      "all": Counts(296, 2733, 140),
-      "answerable": Counts(126, 1130),
-      "both": Counts(122, 1126),
-    },
-    "test": {
-      "all": Counts(633, 6165, 293),
-      "answerable": Counts(243, 2351),
-      "both": Counts(237, 2341),
-    },
-  },
-  url=(
-    "https://download.microsoft.com/download/E/5/F/E5FCFCEE-7005-4814-853D-DAA7C66507E0/"
-    "WikiQACorpus.zip"
-  ),
-  citation="Yang, Yih and Meek: WikiQA: A Challenge Dataset for Open-Domain Question Answering "
-  "(EMNLP 2015)",
-)
+# Modules with SPECS, in the order in which the datasets are listed.
+READERS = ("wikiqa", "trecqa", "semeval", "yahoo", "squad", "squad_rerank", "asnq", "wdrass")
 
-SAMPLE = Spec(
-  name="sample",
-  reader=iterate_wikiqa,
-  version="1.0.0",
-  files={split: (f"sample-{split}.tsv",) for split in ("train", "dev", "test")},
-  folders=("data/sample",),
-  clean="answerable",
-  published={},
-  embedded=True,
-  citation="written by this project",
-)
 
-SPECS: dict[str, Spec] = {spec.name: spec for spec in (WIKIQA, SAMPLE)}
+def _gathered() -> dict[str, Spec]:
+  specs: dict[str, Spec] = {}
+  for name in READERS:
+    for spec in importlib.import_module(f"as2jax.data.{name}").SPECS:
+      specs[spec.name] = spec
+  return specs
+
+
+SPECS: dict[str, Spec] = _gathered()
+Split = TypeVar("Split")
+
+
+class Splits(Mapping[str, Split], Generic[Split]):
+  """Split -> what it holds, decoded when it is first asked for and kept from then on."""
+
+  def __init__(self, names: tuple[str, ...], read: Callable[[str], Split]):
+    self._names, self._read = names, read
+    self._held: dict[str, Split] = {}
+
+  def __getitem__(self, name: str) -> Split:
+    if name not in self._names:
+      raise KeyError(name)
+    if name not in self._held:
+      self._held[name] = self._read(name)
+    return self._held[name]
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._names)
+
+  def __len__(self) -> int:
+    return len(self._names)
 
 
 @dataclasses.dataclass(frozen=True)
 class Dataset:
-  """The questions of a dataset, in memory.
+  """The questions of a dataset.
 
   Attributes:
     name: of the dataset.
-    splits: split -> questions, in the order of the source.
+    splits: split -> questions, in the order of the source; from `load`, read when first asked for.
     clean: what the protocol `clean` keeps: `answerable` (a positive) or `both` (a negative too).
     source: the folder that it was read from.
     fingerprints: split -> SHA-256 of its content (`record.fingerprint`).
+    facts: split -> what a passport says of it, None where it was not prepared.
+    overlap: pair of splits -> question texts in both, None likewise.
   """
 
   name: str
@@ -76,6 +70,21 @@ class Dataset:
   clean: str
   source: str
   fingerprints: Mapping[str, str]
+  facts: Mapping[str, Mapping[str, Any]] | None = None
+  overlap: Mapping[str, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolDataset:
+  """As `Dataset` for retrieval: split -> its pool and queries; the protocol is `pool`."""
+
+  name: str
+  splits: Mapping[str, Pool]
+  source: str
+  fingerprints: Mapping[str, str]
+  facts: Mapping[str, Mapping[str, Any]]
+  overlap: Mapping[str, int]
+  clean: str = "pool"
 
 
 def load(
@@ -88,37 +97,78 @@ def load(
     root: the folder of the data; default $AS2JAX_DATA, then ~/.cache/as2jax/data.
     cache: the folder of prepared copies and downloads; default $AS2JAX_CACHE, then ~/.cache/as2jax.
     download: whether the public archive may be fetched where the files are absent.
-    check: whether counts other than the published ones are an error.
+    check: whether counts other than the published (or documented) ones are an error.
 
   Raises:
     InputError: an unknown name, absent or broken source files, or other counts than published.
   """
-  if name not in SPECS:
-    near = difflib.get_close_matches(name, SPECS, 1)
-    hint = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(SPECS)}"
-    raise InputError(f"data.name = {name!r} is no dataset; {hint}")
-  spec = SPECS[name]
-  home = epath.Path("~/.cache/as2jax").expanduser()
+  spec = spec_of(name)
+  if isinstance(spec, PoolSpec):
+    raise InputError(f"data.name = {name!r} is a retrieval dataset (a pool and queries), which "
+                     "this config cannot rank; choose one whose questions have candidates")
+  copy, source = _prepared(spec, root, cache, download, check)
+  splits = Splits(tuple(spec.files), lambda split: tuple(copy.read(split)))
+  return Dataset(name, splits, spec.clean, source, copy.fingerprints, copy.facts, copy.overlap)
+
+
+def load_pool(
+  name: str, *, root: str = "", cache: str = "", download: bool = True, check: bool = True
+) -> PoolDataset:
+  """As `load`, for a retrieval dataset.
+
+  Raises:
+    InputError: as `load`; and a dataset that is none.
+  """
+  spec = spec_of(name)
+  if not isinstance(spec, PoolSpec):
+    pools = ", ".join(other.name for other in SPECS.values() if isinstance(other, PoolSpec))
+    raise InputError(f"data.name = {name!r} has no pool to retrieve from; use one of {pools}")
+  copy, source = _prepared(spec, root, cache, download, check)
+  splits = Splits(tuple(spec.files), lambda split: Pool(
+    tuple(copy.read(split, "pool")), tuple(copy.read(split, "queries"))))
+  return PoolDataset(name, splits, source, copy.fingerprints, copy.facts, copy.overlap)
+
+
+def load_any(name: str, **options: Any) -> Dataset | PoolDataset:
+  """`load` or `load_pool`, whichever the dataset is for."""
+  return (load_pool if isinstance(spec_of(name), PoolSpec) else load)(name, **options)
+
+
+def spec_of(name: str) -> Spec:
+  """The spec of a dataset.
+
+  Raises:
+    InputError: an unknown name.
+  """
+  if name in SPECS:
+    return SPECS[name]
+  near = difflib.get_close_matches(name, SPECS, 1)
+  hint = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(SPECS)}"
+  raise InputError(f"data.name = {name!r} is no dataset; {hint}")
+
+
+def _prepared(spec: Spec, root: str, cache: str, download: bool, check: bool) -> tuple[Any, str]:
+  """The prepared copy (`builder.Prepared`) and the folder of the source."""
   stored = cache_folder(cache)
-  source = find(
-    spec,
-    _folder(root, "AS2JAX_DATA", home / "data"),
-    stored / "downloads" / name,
-    download=download,
-  )
+  source = find(spec, data_folder(root), stored / "downloads" / spec.name, download=download)
   from as2jax.data.builder import prepared  # imports tensorflow_datasets
 
   try:
     copy = prepared(spec, source, stored)
   except OSError as error:
     raise InputError(
-      f"{stored} cannot hold a prepared copy of {name} ({error}); name another folder in "
+      f"{stored} cannot hold a prepared copy of {spec.name} ({error}); name another folder in "
       "AS2JAX_CACHE or --config.data.cache"
     ) from error
   if check:
     _check_counts(spec, source.folder, copy.counts)
-  splits = {split: tuple(copy.read(split)) for split in spec.files}
-  return Dataset(name, splits, spec.clean, str(source.folder), copy.fingerprints)
+  return copy, str(source.folder)
+
+
+def data_folder(given: str = "") -> epath.Path:
+  """The folder of the source files: `given`, $AS2JAX_DATA or ~/.cache/as2jax/data."""
+  home = epath.Path("~/.cache/as2jax").expanduser()
+  return _folder(given, "AS2JAX_DATA", home / "data")
 
 
 def cache_folder(given: str = "") -> epath.Path:
@@ -130,11 +180,16 @@ def _folder(given: str, variable: str, default: epath.Path) -> epath.Path:
   return epath.Path(given or os.environ.get(variable) or default).expanduser()
 
 
-def _check_counts(spec: Spec, folder: epath.Path, counts: Mapping[str, Counts]) -> None:
-  for split, published in spec.published.items():
-    if "all" in published and not published["all"].agrees(counts[split]):
+def _check_counts(
+  spec: Spec, folder: epath.Path, counts: Mapping[str, Counts | PoolCounts]
+) -> None:
+  protocol = "pool" if isinstance(spec, PoolSpec) else "all"
+  for split, found in counts.items():
+    if spec.verdict(split, protocol, found) == "differs":
       files = ", ".join(str(folder / name) for name in spec.files[split])
+      names = "/".join(field.name for field in dataclasses.fields(found))
       raise InputError(
-        f"{files}: {counts[split]} questions/pairs/positives; the official {spec.name} {split} "
-        f"split has {published['all']}. The file is damaged or another edition; get it again"
+        f"{files}: {found} {names}; the official {spec.name} {split} "
+        f"split has {spec.published[split][protocol]}. The file is damaged or another edition; "
+        "get it again"
       )

@@ -1,45 +1,48 @@
 """The passport of a dataset: what it holds, and whether that is what was published."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
-import numpy as np
+from as2jax.data.dataset import SPECS, Dataset, PoolDataset
+from as2jax.data.facts import KEEPS, QUANTILES, Facts
+from as2jax.data.pool import PoolCounts
+from as2jax.data.record import Question
+from as2jax.data.source import Counts, Spec, Tally
 
-from as2jax.data.dataset import SPECS, Dataset
-from as2jax.data.record import UNKNOWN, Question
-from as2jax.data.source import Counts, Tally
-
-KEEPS: dict[str, Callable[[Question], bool]] = {
-  "all": lambda question: True,
-  "answerable": lambda question: bool(question.positives),
-  "both": lambda question: bool(question.positives and question.negatives),
-}
-QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.99, 1.0)
+VERDICTS = ("differs", "documented", "match")  # the worst first
+LENGTHS = ("candidates", "answers", "question_words", "candidate_words")
 
 
-def passport(dataset: Dataset) -> dict:
+def passport(dataset: Dataset | PoolDataset) -> dict:
   """The facts about `dataset`, ready for JSON.
 
-  Per split: questions, pairs and positives under each protocol (`clean` = the dataset's own),
-  fingerprint, share of positives among judged pairs, quantiles of the lengths in words (between
-  white space), (question, sentence) pairs that repeat an earlier one, and the published counts.
-  Over splits: question texts that two of them share. `matches` is None where nothing is published.
+  Per split: questions, pairs and positives under each protocol (`clean` = the dataset's own), or
+  what a pool comes to; fingerprint, share of positives among judged pairs, quantiles of the lengths
+  in words (between white space), (question, sentence) pairs that repeat an earlier one, and the
+  published counts. Over splits: question texts that two of them share. Of a prepared dataset
+  nothing is read again: its facts were gathered when it was prepared.
+
+  `verdict` is `match`, `documented` (other counts than published, known and explained in `why`) or
+  `differs`, "" where nothing is published; `matches` is whether it is `match`, None likewise.
   """
   spec = SPECS.get(dataset.name)
-  published = spec.published if spec else {}
+  facts, overlap = dataset.facts, dataset.overlap
+  if facts is None or overlap is None:
+    facts, overlap = _gathered(dataset.splits)
   splits = {
-    name: _split(questions, dataset, name, published.get(name, {}))
-    for name, questions in dataset.splits.items()
+    name: _split(its, dataset, name, spec) for name, its in facts.items()
   }
-  verdicts = [facts["matches"] for facts in splits.values() if facts["matches"] is not None]
+  verdict = _worst(its["verdict"] for its in splits.values())
   return {
     "name": dataset.name,
     "source": dataset.source,
     "clean": dataset.clean,
     "splits": splits,
-    "overlap": _overlap(dataset.splits),
-    "matches": all(verdicts) if verdicts else None,
+    "overlap": dict(overlap),
+    "verdict": verdict,
+    "matches": verdict == "match" if verdict else None,
+    "why": spec.why if spec and verdict == "documented" else "",
   }
 
 
@@ -51,71 +54,86 @@ def count(questions: Iterable[Question], protocol: str) -> Counts:
   return tally.counts
 
 
+def _gathered(splits: Mapping[str, Sequence[Question]]) -> tuple[dict, dict]:
+  gathered = {}
+  for name, questions in splits.items():
+    gathered[name] = Facts()
+    for question in questions:
+      gathered[name].take(question)
+  overlap = {f"{a}+{b}": gathered[a].questions.shared(gathered[b].questions)
+             for a, b in combinations(gathered, 2)}
+  return {name: its.asdict() for name, its in gathered.items()}, overlap
+
+
 def _split(
-  questions: Sequence[Question], dataset: Dataset, name: str, published: Mapping[str, Counts]
+  its: Mapping[str, Any], dataset: Dataset | PoolDataset, name: str, spec: Spec | None
 ) -> dict:
-  counts = {protocol: count(questions, protocol) for protocol in KEEPS}
-  labels = [c.label for question in questions for c in question.candidates if c.label != UNKNOWN]
-  pairs = Counter((question.text, c.text) for question in questions for c in question.candidates)
-  agree = [stated.agrees(counts[protocol]) for protocol, stated in published.items()]
-  found = {protocol: numbers.asdict() for protocol, numbers in counts.items()}
+  found = {protocol: _counts(numbers) for protocol, numbers in its["protocols"].items()}
+  published = spec.published.get(name, {}) if spec else {}
+  verdicts = {protocol: spec.verdict(name, protocol, found[protocol]) for protocol in published}
+  verdict = _worst(verdicts.values())
+  protocols = {protocol: numbers.asdict() for protocol, numbers in found.items()}
   return {
-    "protocols": found | {"clean": found[dataset.clean]},
+    **its,
+    "protocols": protocols | ({} if "pool" in found else {"clean": protocols[dataset.clean]}),
     "published": {protocol: numbers.asdict() for protocol, numbers in published.items()},
-    "matches": all(agree) if agree else None,
+    "verdicts": verdicts,
+    "verdict": verdict,
+    "matches": verdict == "match" if verdict else None,
     "fingerprint": dataset.fingerprints[name],
-    "positive_share": sum(labels) / len(labels) if labels else None,
-    "duplicate_pairs": sum(pairs.values()) - len(pairs),
-    "candidates": _quantiles(len(question.candidates) for question in questions),
-    "question_words": _quantiles(len(question.text.split()) for question in questions),
-    "candidate_words": _quantiles(
-      len(c.text.split()) for question in questions for c in question.candidates
-    ),
   }
 
 
-def _quantiles(values: Iterable[int]) -> dict[str, float]:
-  values = np.fromiter(values, dtype=np.int64)
-  if not values.size:
-    return {}
-  numbers = np.quantile(values, QUANTILES)
-  return {f"{quantile:g}": float(number) for quantile, number in zip(QUANTILES, numbers)}
+def _counts(numbers: Mapping[str, int | None]) -> Counts | PoolCounts:
+  return PoolCounts(**numbers) if "entries" in numbers else Counts(**numbers)
 
 
-def _overlap(splits: Mapping[str, Sequence[Question]]) -> dict[str, int]:
-  texts = {name: {question.text for question in questions} for name, questions in splits.items()}
-  return {f"{a}+{b}": len(texts[a] & texts[b]) for a, b in combinations(texts, 2)}
+def _worst(verdicts: Iterable[str]) -> str:
+  found = set(verdicts)
+  return next((verdict for verdict in VERDICTS if verdict in found), "")
 
 
 def table(facts: Mapping) -> str:
   """`facts` of `passport` as text for a terminal."""
-  rows = [("split", "protocol", "questions", "pairs", "positives", "published", "")]
-  for split, its in facts["splits"].items():
-    for protocol, numbers in its["protocols"].items():
-      found, official = Counts(**numbers), its["published"].get(protocol)
-      stated = Counts(**official) if official else None
-      verdict = "" if stated is None else "ok" if stated.agrees(found) else "DIFFERS"
-      if protocol == "clean":
-        protocol += f" (= {facts['clean']})"
-      numbers = [str(number) for number in numbers.values()]
-      rows.append((split, protocol, *numbers, str(stated or ""), verdict))
-  text = [f"{facts['name']} from {facts['source']}", "", *_aligned(rows, "<<>>><<"), ""]
+  text = [f"{facts['name']} from {facts['source']}", "", *count_table(facts), ""]
   rows = [("split", "positive", "duplicates", "quantiles", *(f"{q:g}" for q in QUANTILES))]
   for split, its in facts["splits"].items():
     share = its["positive_share"]
     first = (split, "" if share is None else f"{share:.2%}", str(its["duplicate_pairs"]))
-    for name in ("candidates", "question_words", "candidate_words"):
-      values = [f"{value:g}" for value in its[name].values()] or [""] * len(QUANTILES)
-      rows.append((*first, name.replace("_", " "), *values))
-      first = ("", "", "")
+    for name in LENGTHS:
+      if name in its:
+        values = [f"{value:g}" for value in its[name].values()] or [""] * len(QUANTILES)
+        rows.append((*first, name.replace("_", " "), *values))
+        first = ("", "", "")
   text += _aligned(rows, "<>><" + ">" * len(QUANTILES))
   text += ["", "questions in two splits: " + ", ".join(
     f"{pair} {number}" for pair, number in facts["overlap"].items()
   )]
   text += [f"fingerprint {split} {its['fingerprint']}" for split, its in facts["splits"].items()]
-  verdicts = {True: "counts agree with the published ones", None: "no counts are published"}
-  text.append(verdicts.get(facts["matches"], "COUNTS DIFFER from the published ones"))
+  text.append({
+    "match": "counts agree with the published ones",
+    "documented": f"counts are not the published ones, as documented: {facts['why']}",
+    "differs": "COUNTS DIFFER from the published ones",
+    "": "no counts are published",
+  }[facts["verdict"]])
   return "\n".join(text)
+
+
+def count_table(facts: Mapping) -> list[str]:
+  """The counts of every split and protocol against the published ones."""
+  first = next(iter(facts["splits"].values()))["protocols"]
+  names = tuple(next(iter(first.values())))
+  rows = [("split", "protocol", *names, "published", "")]
+  shown = {"": "", "match": "ok", "documented": "documented", "differs": "DIFFERS"}
+  for split, its in facts["splits"].items():
+    for protocol, numbers in its["protocols"].items():
+      official = its["published"].get(protocol)
+      stated = str(_counts(official)) if official else ""
+      verdict = shown[its["verdicts"].get(protocol, "")]
+      if protocol == "clean":
+        protocol += f" (= {facts['clean']})"
+      rows.append((split, protocol, *map(str, numbers.values()), stated, verdict))
+  return _aligned(rows, "<<" + ">" * len(names) + "<<")
 
 
 def _aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The one data record of answer sentence selection: a question with its candidates."""
+"""The data records: a question with its candidates; for retrieval, a passage and a query."""
 
 import dataclasses
 import hashlib
@@ -50,11 +50,56 @@ class Question:
     return tuple(i for i, c in enumerate(self.candidates) if c.label == 0)
 
 
-def fingerprint(questions: Iterable[Question]) -> str:
-  """SHA-256 (hex) of the content of `questions`, every field, in order."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Passage:
+  """One sentence of a retrieval pool, in its paragraph.
+
+  Attributes:
+    id: unique within its pool.
+    text: the sentence; never empty.
+    title: of its document, "" where unknown.
+    previous, next: the neighbouring sentences of its paragraph, "" at an edge.
+    paragraph: the whole paragraph.
+  """
+
+  id: str
+  text: str
+  title: str = ""
+  previous: str = ""
+  next: str = ""
+  paragraph: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Query:
+  """A question to a pool.
+
+  Attributes:
+    id: unique within its split.
+    text: the question.
+    answers: ids of the right passages: most annotators first, ties by first named.
+    votes: how many annotators named each of them.
+  """
+
+  id: str
+  text: str
+  answers: tuple[str, ...]
+  votes: tuple[int, ...]
+
+
+def fingerprint(records: Iterable[Question | Passage | Query]) -> str:
+  """SHA-256 (hex) of the content of `records`, every field, in order."""
   digest = hashlib.sha256()
-  for question in questions:
-    row = [question.id, question.text]
-    row += [dataclasses.astuple(candidate) for candidate in question.candidates]
+  for record in records:
+    if isinstance(record, Question):
+      row = [record.id, record.text]
+      row += [_fields(candidate) for candidate in record.candidates]
+    else:
+      row = _fields(record)
     digest.update(json.dumps(row, ensure_ascii=True).encode() + b"\n")
   return digest.hexdigest()
+
+
+def _fields(record: Candidate | Passage | Query) -> list:
+  # As dataclasses.astuple, which copies deeply and takes most of the time of a large file.
+  return [getattr(record, name) for name in record.__slots__]

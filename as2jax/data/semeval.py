@@ -1,6 +1,7 @@
 """SemEval-2015, 2016 and 2017 Task 3, subtask A: rank the comments on a forum question."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Mapping
 
 from absl import logging
@@ -214,6 +215,14 @@ SEMEVAL2016_PART2 = dataclasses.replace(
   published={"dev": SEMEVAL2016.published["dev"]},
 )
 
+# The files as they are, repeated related questions kept: what the organisers count.
+SEMEVAL2016_THREADS = dataclasses.replace(
+  SEMEVAL2016_PART2,
+  name="semeval2016_threads",
+  reader=functools.partial(iterate_semeval, repeated=True),
+  published={"train": {"all": Counts(670, 6700)}, "dev": {"all": Counts(500, 5000)}},
+)
+
 SEMEVAL2017 = dataclasses.replace(
   SEMEVAL2016,
   name="semeval2017",
@@ -222,4 +231,5 @@ SEMEVAL2017 = dataclasses.replace(
   citation="Nakov et al.: SemEval-2017 Task 3: Community Question Answering",
 )
 
-SPECS = (SEMEVAL2015, SEMEVAL2015_DEVEL, SEMEVAL2016, SEMEVAL2016_PART2, SEMEVAL2017)
+SPECS = (SEMEVAL2015, SEMEVAL2015_DEVEL, SEMEVAL2016, SEMEVAL2016_PART2, SEMEVAL2016_THREADS,
+         SEMEVAL2017)

@@ -12,6 +12,7 @@ import uuid
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from absl import logging
 from etils import epath
@@ -79,6 +80,9 @@ class Spec:
     url: of the public archive, "" where there is none.
     embedded: the files are part of this package (then `folders` are its own).
     citation: where the data comes from.
+    addresses: name -> public address of the very file, where it is not in an archive.
+    documented: split -> protocol -> counts that are found instead of the published ones, known and
+      explained in `why`; other counts than these or the published ones are an error.
   """
 
   name: str
@@ -91,11 +95,35 @@ class Spec:
   url: str = ""
   embedded: bool = False
   citation: str = ""
+  addresses: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  documented: Mapping[str, Mapping[str, Counts]] = dataclasses.field(default_factory=dict)
+  why: str = ""
 
   @property
   def names(self) -> tuple[str, ...]:
     """The names of all files."""
-    return tuple(name for names in self.files.values() for name in names)
+    return tuple(dict.fromkeys(name for names in self.files.values() for name in names))
+
+  @property
+  def tables(self) -> tuple[str, ...]:
+    """The kinds of records: `questions`, or `pool` and `queries` (see `pool.PoolSpec`)."""
+    return ("questions",)
+
+  def records(self, table: str, split: str, paths: Iterable[epath.Path]) -> Iterator[Any]:
+    """The records of one table of a split, read from its files."""
+    del table, split
+    for path in paths:
+      yield from self.reader(path)
+
+  def verdict(self, split: str, protocol: str, found: Counts) -> str:
+    """`match`, `documented` or `differs`; "" where nothing is published."""
+    published = self.published.get(split, {}).get(protocol)
+    documented = self.documented.get(split, {}).get(protocol)
+    if published is None:
+      return ""
+    if published.agrees(found):
+      return "match"
+    return "documented" if documented is not None and documented.agrees(found) else "differs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +172,14 @@ def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool)
   raise InputError(_absent(spec, (*places, downloads), reason))
 
 
+def lacking(spec: Spec, root: epath.Path, downloads: epath.Path) -> list[str]:
+  """The files that the best of the places where `find` looks lacks; [] if it lacks none."""
+  if spec.embedded:
+    return []
+  places = [*(root / folder for folder in spec.folders), downloads]
+  return min((_missing(spec, place) for place in places), key=len)
+
+
 def _missing(spec: Spec, folder: epath.Path) -> list[str]:
   try:
     return [name for name in spec.names if not (folder / name).exists()]
@@ -160,6 +196,8 @@ def _source(spec: Spec, folder: epath.Path) -> Source:
 
 def _absent(spec: Spec, places: Iterable[epath.Path], reason: str) -> str:
   how = f"get {spec.url}, unpack it" if spec.url else f"get the files ({spec.citation})"
+  if spec.addresses:
+    how = f"get {', '.join(spec.addresses.values())}"
   return (
     f"{spec.name}: no {', '.join(spec.names)}. Looked in {', '.join(map(str, places))}; {reason}. "
     f"To get the data: {how}, and name the folder in AS2JAX_DATA or --config.data.root. To run "
@@ -170,6 +208,8 @@ def _absent(spec: Spec, places: Iterable[epath.Path], reason: str) -> str:
 
 def _download(spec: Spec, folder: epath.Path) -> str:
   """Puts the files of the public archive into `folder`; returns why not, or "" if it did."""
+  if spec.addresses:
+    return _download_files(spec, folder)
   if not spec.url:
     return "there is no public address to download it from"
   response = _answer(spec.url)
@@ -187,6 +227,28 @@ def _download(spec: Spec, folder: epath.Path) -> str:
     for name in spec.names:
       (scratch / name).replace(folder / name)
   except (OSError, EOFError, *BROKEN_ARCHIVE, http.client.HTTPException, InputError) as error:
+    return f"the download failed ({error})"
+  finally:
+    scratch.rmtree()
+  return ""
+
+
+def _download_files(spec: Spec, folder: epath.Path) -> str:
+  """As `_download` for files that are published one by one."""
+  folder.mkdir(parents=True, exist_ok=True)
+  scratch = folder / f"{uuid.uuid4().hex}.partial"
+  scratch.mkdir()
+  try:
+    for name, url in spec.addresses.items():
+      response = _answer(url)
+      if isinstance(response, Exception):
+        return f"the download of {url} failed ({response})"
+      logging.info("downloading %s to %s", url, folder)
+      with response, (scratch / name).open("wb") as file:
+        shutil.copyfileobj(response, file)
+    for name in spec.addresses:
+      (scratch / name).replace(folder / name)
+  except (OSError, EOFError, http.client.HTTPException) as error:
     return f"the download failed ({error})"
   finally:
     scratch.rmtree()

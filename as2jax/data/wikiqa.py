@@ -8,6 +8,7 @@ from etils import epath
 
 from as2jax.data.lines import Lines, check_id, quoted
 from as2jax.data.record import UNKNOWN, Candidate, Question
+from as2jax.data.source import Counts, Spec
 
 HEADER = (
   "QuestionID",
@@ -140,3 +141,50 @@ def _question(rows: Sequence[Row]) -> Question:
         candidates[i + 1], previous=row.text, previous_label=row.label
       )
   return Question(rows[0].question_id, rows[0].question, tuple(candidates))
+
+
+WIKIQA = Spec(
+  name="wikiqa",
+  reader=iterate_wikiqa,
+  version="1.0.0",
+  files={split: (f"WikiQA-{split}.tsv",) for split in ("train", "dev", "test")},
+  folders=("wikiqa", "", "WikiQACorpus", "wikiqa/WikiQACorpus"),
+  clean="answerable",
+  published={
+    "train": {
+      "all": Counts(2118, 20360, 1040),
+      "answerable": Counts(873, 8672),
+      "both": Counts(857, 8651),
+    },
+    "dev": {
+      "all": Counts(296, 2733, 140),
+      "answerable": Counts(126, 1130),
+      "both": Counts(122, 1126),
+    },
+    "test": {
+      "all": Counts(633, 6165, 293),
+      "answerable": Counts(243, 2351),
+      "both": Counts(237, 2341),
+    },
+  },
+  url=(
+    "https://download.microsoft.com/download/E/5/F/E5FCFCEE-7005-4814-853D-DAA7C66507E0/"
+    "WikiQACorpus.zip"
+  ),
+  citation="Yang, Yih and Meek: WikiQA: A Challenge Dataset for Open-Domain Question Answering "
+  "(EMNLP 2015)",
+)
+
+SAMPLE = Spec(
+  name="sample",
+  reader=iterate_wikiqa,
+  version="1.0.0",
+  files={split: (f"sample-{split}.tsv",) for split in ("train", "dev", "test")},
+  folders=("data/sample",),
+  clean="answerable",
+  published={},
+  embedded=True,
+  citation="written by this project",
+)
+
+SPECS = (WIKIQA, SAMPLE)

@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from as2jax.data import dataset
 from as2jax.data.dataset import SPECS, load
 from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.data.source import Counts, Source
-from as2jax.data.wikiqa import read_wikiqa
+from as2jax.data.wikiqa import WIKIQA, read_wikiqa
 from as2jax.errors import InputError
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\r\n"
@@ -224,6 +225,7 @@ def test_two_processes_prepare_at_once(tmp_path):
 def test_a_damaged_copy_is_prepared_anew(tmp_path, damage):
   root = write_source(tmp_path / "root")
   first = load("wikiqa", root=str(root))
+  assert set(first.splits.values())  # read before the copy is damaged
   (record,) = (tmp_path / "cache").rglob("*dev.array_record*")
   (pointer,) = (tmp_path / "cache").rglob("prepared.json")
   if damage == "cut":
@@ -252,9 +254,89 @@ def test_unknown_name():
 def test_the_official_data_load_with_their_counts(monkeypatch):
   if not OFFICIAL or not Path(OFFICIAL, "wikiqa").exists():
     pytest.skip("needs WikiQA: set AS2JAX_DATA to the folder that holds wikiqa/")
-  monkeypatch.setitem(SPECS, "wikiqa", dataset.WIKIQA)
+  monkeypatch.setitem(SPECS, "wikiqa", WIKIQA)
   data = load("wikiqa", root=OFFICIAL)
   assert [len(data.splits[split]) for split in SPLITS] == [2118, 296, 633]
   start = time.monotonic()
   load("wikiqa", root=OFFICIAL)
   assert time.monotonic() - start < 5  # 0.6 s on an idle machine
+
+
+def test_splits_are_read_when_they_are_asked_for(tmp_path):
+  from as2jax.data.builder import Prepared
+
+  write_source(tmp_path)
+  read = []
+  original = Prepared.read
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(Prepared, "read", lambda self, *a: read.append(a) or original(self, *a))
+    data = load("wikiqa", root=str(tmp_path))
+    assert list(data.splits) == list(SPLITS) and read == []
+    assert data.splits["dev"] is data.splits["dev"] and read == [("dev",)]
+    with pytest.raises(KeyError):
+      data.splits["validation"]
+
+
+def test_many_shards_keep_the_order(tmp_path, monkeypatch):
+  from as2jax.data import shards
+
+  monkeypatch.setattr(shards, "SHARD_BYTES", 1000)
+  root = write_source(tmp_path / "root", questions=30)
+  data = load("wikiqa", root=str(root))
+  files = sorted(path.name for path in (tmp_path / "cache").rglob("*train.array_record*"))
+  assert len(files) > 5 and files[0].endswith(f"-00000-of-{len(files):05d}")
+  assert data.splits["train"] == read_wikiqa(root / "WikiQA-train.tsv")
+
+
+def test_documented_counts_are_no_error(tmp_path, monkeypatch):
+  root = write_source(tmp_path / "root")
+  published = {"dev": {"all": Counts(4, 11, 4)}}
+  change(monkeypatch, published=published, documented={"dev": {"all": Counts(4, 10, 4)}})
+  load("wikiqa", root=str(root))
+  change(monkeypatch, published=published, documented={"dev": {"all": Counts(4, 9, 4)}})
+  with pytest.raises(InputError, match="split has 4/11/4"):
+    load("wikiqa", root=str(root))
+
+
+def test_a_long_preparation_says_how_it_goes(tmp_path, monkeypatch, capsys):
+  from as2jax.data import shards
+
+  monkeypatch.setattr(shards, "SECONDS", 0.0)
+  root = write_source(tmp_path / "root", questions=70)
+  load("wikiqa", root=str(root))
+  lines = capsys.readouterr().err.splitlines()
+  # 64 questions with 1, 2 … 64 candidates
+  assert any(line.startswith("preparing wikiqa train: 2,080 candidates in") for line in lines)
+  assert any(line.startswith("reading back wikiqa test: 2,080 candidates in") for line in lines)
+
+
+def test_reading_a_copy_that_was_damaged_meanwhile(tmp_path):
+  root = write_source(tmp_path / "root")
+  data = load("wikiqa", root=str(root))
+  (record,) = (tmp_path / "cache").rglob("*dev.array_record*")
+  os.truncate(record, record.stat().st_size // 2)
+  with pytest.raises(InputError, match="changed while it was in use .* run again"):
+    data.splits["dev"]
+
+
+def test_preparing_holds_one_question_at_a_time(tmp_path):
+  from as2jax.data.builder import prepared
+
+  def questions(path):
+    for i in range(150):
+      text = f"{i} " * 2000
+      yield Question(f"q{i}", text, tuple(Candidate(f"{i}-{j}", text, 0) for j in range(8)))
+
+  (tmp_path / "file").write_text("content")
+  spec = dataclasses.replace(SPECS["wikiqa"], name="large", files={"train": ("file",)},
+                             reader=questions)
+  source = Source(epath.Path(tmp_path), {"train": (epath.Path(tmp_path / "file"),)})
+  tracemalloc.start()
+  try:
+    copy = prepared(spec, source, epath.Path(tmp_path / "cache"))
+    peak = tracemalloc.get_traced_memory()[1]
+  finally:
+    tracemalloc.stop()
+  texts = 9 * sum(len(f"{i} " * 2000) for i in range(150))
+  assert copy.counts["train"] == Counts(150, 1200, 0)
+  assert texts > 8e6 and peak < texts / 4, f"{peak / 1e6:.1f} MB for {texts / 1e6:.1f} MB of text"

@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from as2jax.data import __main__ as command
+from as2jax.data import dataset
+from as2jax.data import passport as passports
 from as2jax.data.__main__ import main
 from as2jax.data.dataset import SPECS, Dataset
 from as2jax.data.passport import passport, table
@@ -98,3 +101,53 @@ def test_wikiqa(tmp_path, capsys):
   splits = facts["splits"].values()
   assert sum(split["duplicate_pairs"] for split in splits) == 8
   assert [len(split["published"]) for split in splits] == [3, 3, 3]
+
+
+def test_documented_counts_are_neither_a_match_nor_an_error(monkeypatch):
+  publish(monkeypatch, all=Counts(3, 5, 3))
+  spec = dataclasses.replace(
+    SPECS["made"], documented={"train": {"all": Counts(3, 5, 2)}}, why="one lost its label")
+  monkeypatch.setitem(SPECS, "made", spec)
+  facts = passport(made())
+  assert (facts["verdict"], facts["matches"]) == ("documented", False)
+  assert "3/5/3" in table(facts) and "DIFFERS" not in table(facts)
+  assert table(facts).endswith("not the published ones, as documented: one lost its label")
+  assert passport(made(train=TRAIN[:2]))["verdict"] == "differs"
+
+
+def test_check_all(tmp_path, monkeypatch, capsys):
+  few = {name: SPECS[name] for name in ("sample", "wikiqa", "asnq")}
+  for module in (dataset, command, passports):
+    monkeypatch.setattr(module, "SPECS", few)
+  root, cache = tmp_path / "root", str(tmp_path / "cache")
+  arguments = ["--check", "all", "--root", str(root), "--cache", cache]
+  assert main(arguments) == 0
+  output = capsys.readouterr().out
+  assert "sample: none published" in output and "1 checked" in output
+  assert "absent: asnq (no train.tsv, dev.tsv)" in output
+  (root / "asnq").mkdir(parents=True)
+  (root / "asnq/train.tsv").write_text("q ?\ts .\t4\n")
+  assert main(arguments) == 0
+  assert "absent: asnq (no dev.tsv)" in capsys.readouterr().out
+  (root / "asnq/dev.tsv").write_text("q ?\ts .\t4\n")
+  assert main(arguments) == 1
+  output = capsys.readouterr().out
+  assert "asnq: DIFFERS" in output and "57242/20377568/61186" in output
+  (root / "asnq/dev.tsv").write_text("q ?\ts .\t5\n")
+  assert main([*arguments, "--json"]) == 2
+  output = capsys.readouterr()
+  assert "dev.tsv:1: the label is '5'" in output.err
+  assert list(json.loads(output.out)["absent"]) == ["wikiqa"]
+
+
+def test_the_whole_table_of_the_real_data(tmp_path, monkeypatch, capsys):
+  if not OFFICIAL or not Path(OFFICIAL, "squad").exists():
+    pytest.skip("needs the data sets: set AS2JAX_DATA to the folder that holds them")
+  stated = {name: spec for name, spec in SPECS.items() if spec.published}
+  for module in (dataset, command, passports):
+    monkeypatch.setattr(module, "SPECS", stated)
+  assert main(["--check", "all", "--root", OFFICIAL, "--cache", str(tmp_path)]) == 0
+  output = capsys.readouterr().out
+  assert "DIFFERS" not in output
+  assert "53417" in output and "20360" in output
+  assert "10250/10246/11426/10570/10539  documented" in output

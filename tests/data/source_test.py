@@ -144,6 +144,44 @@ def test_a_silent_server_or_resolver_does_not_hang(tmp_path, monkeypatch):
   assert time.monotonic() - start < 5
 
 
+def test_files_that_are_published_one_by_one(tmp_path, serve):
+  addresses = dict.fromkeys(SPEC.names, serve(b"content"))
+  with pytest.raises(InputError, match="404"):
+    found(tmp_path, addresses=addresses | {"c.tsv": addresses["c.tsv"] + "-elsewhere"})
+  assert not list((tmp_path / "downloads").iterdir())
+  here = found(tmp_path, addresses=addresses)
+  assert sorted(path.name for path in here.folder.iterdir()) == sorted(SPEC.names)
+  assert here.files["train"][1].read_bytes() == b"content"
+  assert found(tmp_path, addresses=addresses, download=False) == here
+
+
+def test_what_is_lacking(tmp_path):
+  root, downloads = epath.Path(tmp_path / "root"), epath.Path(tmp_path / "downloads")
+  assert source.lacking(SPEC, root, downloads) == list(SPEC.names)
+  (root / "made").mkdir(parents=True)
+  (root / "made/b.tsv").write_text("b")
+  assert source.lacking(SPEC, root, downloads) == ["a.tsv", "c.tsv"]
+  assert source.lacking(dataclasses.replace(SPEC, embedded=True), root, downloads) == []
+  downloads.mkdir()
+  for name in SPEC.names:
+    (downloads / name).write_text(name)
+  assert source.lacking(SPEC, root, downloads) == []
+
+
+def test_one_file_for_two_splits():
+  spec = dataclasses.replace(SPEC, files={"train": ("a.tsv",), "dev": ("a.tsv",)})
+  assert spec.names == ("a.tsv",)
+
+
+def test_verdicts():
+  spec = dataclasses.replace(
+    SPEC, published={"train": {"all": Counts(3, 5)}}, documented={"train": {"all": Counts(3, 4)}})
+  found = [spec.verdict("train", "all", Counts(3, pairs, 1)) for pairs in (5, 4, 3)]
+  assert found == ["match", "documented", "differs"]
+  assert spec.verdict("train", "both", Counts(3, 5, 1)) == ""
+  assert spec.verdict("test", "all", Counts(3, 5, 1)) == ""
+
+
 def test_counts_compare_what_is_published():
   assert Counts(3, 5).agrees(Counts(3, 5, 2))
   assert not Counts(3, 5, 1).agrees(Counts(3, 5, 2))
