@@ -88,6 +88,17 @@ def elmo(config: ConfigDict) -> None:
   })
 
 
+def trecqa(config: ConfigDict) -> None:
+  """TrecQA's small TRAIN, with the Penn Treebank's spelling undone for subword tokenisers."""
+  config.data.name = "trecqa"
+  config.data.rules = ("ptb",)
+
+
+def semeval(config: ConfigDict) -> None:
+  """SemEval-2015 CQA, subtask A."""
+  config.data.name = "semeval2015"
+
+
 def grouped(config: ConfigDict) -> None:
   """Whole questions a batch: every sentence encoded once (labelled in the results)."""
   config.batch.sampler = "grouped"
@@ -112,7 +123,7 @@ def xlnet(config: ConfigDict) -> None:
 def sample(config: ConfigDict) -> None:
   """The embedded data with the small encoder: needs no network and a minute."""
   minilm(config)
-  config.data.name = "sample"
+  config.data.name, config.data.rules = "sample", ()
   config.epochs = min(config.epochs, 3)
   config.checkpoint.steps = 20
 

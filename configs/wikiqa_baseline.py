@@ -1,47 +1,9 @@
-"""Untrained baselines on WikiQA through the same evaluation (ASBERT, tables 3 and 4).
+"""Untrained baselines on WikiQA (ASBERT, table 3); for the arguments see configs/baselines.py."""
 
-Arguments, joined by commas: one of `word_overlap`, `idf_overlap`, `bm25`, `mean` (MEAN-BERT), `cls`
-(CLS-BERT), `glove`, `fasttext`, `elmo` (means of their vectors), `infersent` and `sbert`
-(Sentence-BERT); and `sample`, `minilm` … as everywhere. Vectors and weights that no package has are
-named by --config.encoder.vectors, .weights and .pretrained.
-"""
-
-from configs import base, presets
-from ml_collections import ConfigDict
-
-from as2jax.errors import InputError
-
-LEXICAL = ("word_overlap", "idf_overlap", "bm25")
-ENCODERS = ("mean", "cls", "glove", "fasttext", "elmo", "infersent", "sbert")
+from configs import base, baselines
 
 
 def get_config(argument="mean"):
   config = base.get_config()
-  config.epochs = 0
-  words = argument.split(",")
-  kinds = [w for w in words if w in LEXICAL + ENCODERS]
-  if len(kinds) != 1:
-    raise InputError(f"name one of {', '.join(LEXICAL + ENCODERS)}: …/wikiqa_baseline.py:bm25")
-  kind = kinds[0]
-  presets.apply(config, ",".join(w for w in words if w not in kinds))
-  if kind in LEXICAL:
-    config.model = ConfigDict({"name": kind})
-  elif kind == "sbert":
-    config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
-    if config.encoder.pretrained == "bert-base-uncased":
-      config.encoder.pretrained = "sentence-transformers/bert-base-nli-mean-tokens"
-  else:
-    pooling = {"cls": "cls", "infersent": "max"}.get(kind, "mean")
-    config.model = ConfigDict({"name": "biencoder", "pooling": pooling, "score": "cosine"})
-  if kind in VECTORS:
-    presets.static(config, VECTORS[kind][0], lower=VECTORS[kind][1])
-  elif kind in ("elmo", "infersent"):
-    getattr(presets, kind)(config)
-  return config
-
-
-# The files as they are published, and whether their words are in lower case.
-VECTORS = {
-    "glove": ("glove/glove.6B.300d.txt", True),
-    "fasttext": ("fasttext/crawl-300d-2M.vec", False),
-}
+  config.data.name = "wikiqa"
+  return baselines.apply(config, argument)

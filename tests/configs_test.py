@@ -15,10 +15,10 @@ from as2jax import config_check, experiment, flags_config, modes, optimizers, re
 from as2jax import step
 from as2jax.errors import InputError
 from as2jax.workdir import flatten
-from configs import base, presets, rerun, wikiqa_baseline
+from configs import base, baselines, presets, rerun
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LIBRARIES = ("__init__", "base", "presets", "rerun")
+LIBRARIES = ("__init__", "base", "baselines", "presets", "rerun")
 
 
 def every_config():
@@ -28,8 +28,8 @@ def every_config():
       continue
     name = str(path.relative_to(ROOT))
     kinds = [""]
-    if path.stem == "wikiqa_baseline":
-      kinds = [*wikiqa_baseline.LEXICAL, *wikiqa_baseline.ENCODERS]
+    if path.stem.endswith("_baseline"):
+      kinds = [*baselines.LEXICAL, *baselines.ENCODERS]
     words = ["", *presets.ARGUMENTS, ",".join(presets.ARGUMENTS)]
     for argument in (",".join(filter(None, pair)) for pair in itertools.product(kinds, words)):
       yield f"{name}:{argument}" if argument else name

@@ -1,0 +1,14 @@
+"""A fine-tuned cross-encoder on SemEval CQA, subtask A (CETE section 4).
+
+Arguments as everywhere. The year is the data set's name: --config.data.name=semeval2016.
+"""
+
+from configs import base, presets
+
+
+def get_config(argument=None):
+  config = base.get_config()
+  presets.crossencoder(config)
+  presets.semeval(config)
+  config.data.rules = ("alphanumeric",)  # CETE's code
+  return presets.apply(config, argument)

@@ -1,0 +1,13 @@
+"""ASBERT's siamese network on TrecQA, the small TRAIN (Shonibare 2021, tables 2 and 4).
+
+Arguments, joined by commas: those of configs/presets.py (`minilm`, `roberta`, `grouped` …).
+"""
+
+from configs import base, presets
+
+
+def get_config(argument=None):
+  config = base.get_config()
+  presets.siamese(config)
+  presets.trecqa(config)
+  return presets.apply(config, argument)
