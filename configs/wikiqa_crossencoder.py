@@ -11,4 +11,5 @@ def get_config(argument=None):
   config = base.get_config()
   config.data.name = "wikiqa"
   presets.crossencoder(config)
+  config.data.rules = ("alphanumeric",)  # CETE's code
   return presets.apply(config, argument)

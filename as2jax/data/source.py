@@ -182,7 +182,7 @@ def lacking(spec: Spec, root: epath.Path, downloads: epath.Path) -> list[str]:
 
 def _missing(spec: Spec, folder: epath.Path) -> list[str]:
   try:
-    return [name for name in spec.names if not (folder / name).exists()]
+    return [name for name in spec.names if _present(folder, name) is None]
   except OSError as error:
     raise InputError(
       f"{spec.name}: {folder} cannot be read: {error.strerror or error}; check its permissions"
@@ -190,8 +190,15 @@ def _missing(spec: Spec, folder: epath.Path) -> list[str]:
 
 
 def _source(spec: Spec, folder: epath.Path) -> Source:
-  files = {split: tuple(folder / name for name in names) for split, names in spec.files.items()}
+  present = lambda name: _present(folder, name) or folder / name
+  files = {split: tuple(map(present, names)) for split, names in spec.files.items()}
   return Source(folder, files)
+
+
+def _present(folder: epath.Path, name: str) -> epath.Path | None:
+  """The file `name` of a folder, or the same compressed (`name.gz`); None where there is neither."""
+  found = (folder / name, folder / f"{name}.gz")
+  return next((file for file in found if file.exists()), None)
 
 
 def _absent(spec: Spec, places: Iterable[epath.Path], reason: str) -> str:

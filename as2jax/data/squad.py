@@ -12,7 +12,7 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data.lines import opened, quoted
+from as2jax.data.lines import quoted, unpacked
 from as2jax.data.pool import PoolCounts, PoolSpec, make_query
 from as2jax.data.record import Passage, Query
 from as2jax.data.sentences import sentence_spans
@@ -88,7 +88,7 @@ def read_paragraphs(path: epath.PathLike) -> Iterator[Paragraph]:
 
 
 def _json(path: epath.PathLike) -> Any:
-  with opened(path) as file:
+  with unpacked(path) as file:
     content = file.read()
   try:
     return json.loads(content.decode("utf-8-sig"))

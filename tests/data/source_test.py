@@ -186,3 +186,17 @@ def test_counts_compare_what_is_published():
   assert Counts(3, 5).agrees(Counts(3, 5, 2))
   assert not Counts(3, 5, 1).agrees(Counts(3, 5, 2))
   assert str(Counts(3, None, 1)) == "3/–/1"
+
+
+def test_compressed_files_are_found_as_the_files_themselves(tmp_path):
+  folder = tmp_path / "root" / "made"
+  folder.mkdir(parents=True)
+  for name in ("a.tsv", "b.tsv.gz", "c.tsv.gz"):
+    (folder / name).write_text("x")
+  source_ = found(tmp_path, download=False)
+  assert [path.name for path in source_.files["train"]] == ["a.tsv", "b.tsv.gz"]
+  (folder / "b.tsv").write_text("x")  # the plain file comes first
+  assert found(tmp_path, download=False).files["train"][1].name == "b.tsv"
+  (folder / "c.tsv.gz").unlink()
+  with pytest.raises(InputError, match="lacks c.tsv"):
+    found(tmp_path, download=False)
