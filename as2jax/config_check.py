@@ -20,7 +20,7 @@ CHOICES = {
     "data.train_protocol": tuple(metrics.RULES),
     "evaluation.ties": metrics.TIES,
     "encoder.dtype": ("float32", "bfloat16"),
-    "encoder.name": ("auto", *registry.ENCODERS),
+    "encoder.name": ("auto", "sentence_bert", *registry.ENCODERS),
     "encoder.precision": ("default", "high", "highest"),
     "encoder.attention": ("auto", "plain", "xla", "cudnn"),
     "encoder.vocabulary": ("data", "file"),

@@ -166,6 +166,7 @@ def _open_field(section: Any, key: str) -> bool:
 def _weights(source: "Source", model: Any) -> tuple[dict[str, np.ndarray], dict]:
   """Pretrained arrays by the model's parameter paths, and what results say of them."""
   arrays = {f"encoder/{path}": value for path, value in source.params.items()}
+  arrays |= source.model_params
   facts = {**source.facts, "pooler": "none"}
   if getattr(model, "pooler", False):
     facts["pooler"] = "random" if source.pooler is None else "pretrained"

@@ -10,6 +10,7 @@ MODELS = {
     "biencoder": "as2jax.models.biencoder:BiEncoder",
     "triplet": "as2jax.models.asbert:Triplet",
     "siamese": "as2jax.models.asbert:Siamese",
+    "sentence_bert": "as2jax.models.sentence_bert:SentenceBert",
     "crossencoder": "as2jax.models.crossencoder:CrossEncoder",
     "probe": "as2jax.models.testing:Probe",  # proves the loop
 }

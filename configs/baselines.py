@@ -37,6 +37,7 @@ def apply(config: ConfigDict, argument: str) -> ConfigDict:
     config.model = ConfigDict({"name": kind})
   elif kind == "sbert":
     config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
+    config.encoder.name = "sentence_bert"  # with the pooling and layers that its folder names
     if config.encoder.pretrained == "bert-base-uncased":
       config.encoder.pretrained = "sentence-transformers/bert-base-nli-mean-tokens"
   else:

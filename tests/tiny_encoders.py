@@ -46,7 +46,12 @@ def folder(kind: str, path: pathlib.Path) -> pathlib.Path:
   shapes = jax.eval_shape(
     lambda: module.init(jax.random.key(0), tiny.tokens(), train=False))["params"]
   rng = np.random.default_rng(0)
-  params = jax.tree.map(lambda x: rng.normal(0, 0.2, x.shape).astype(np.float32), shapes)
+
+  def draw(path, x):
+    centre, spread = (1, 0.1) if path[-1].key == "scale" else (0, 0.3)
+    return rng.normal(centre, spread, x.shape).astype(np.float32)
+
+  params = jax.tree_util.tree_map_with_path(draw, shapes)
   family = pretrained.read_family(path)[0]
   tensors = pretrained.to_tensors(params, family=family, num_heads=module.num_heads)
   save_file(tensors, str(path / "model.safetensors"), metadata={"format": "pt"})

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
 from as2jax.data.batch import Tokens
 from as2jax.encoders import layers
+from as2jax.encoders.stack import scan_layers
 from as2jax.errors import InputError
 
 DTYPES = ("float32", "bfloat16")
@@ -109,13 +109,6 @@ class BertEncoder(nn.Module):
       x = layer(x, mask, train=train)
       return x, x if all_layers else None
 
-    unroll = self.unroll or (self.num_layers if self.num_layers <= 12 and not self.remat else 1)
-    if self.remat:
-      apply = nn.remat(apply, prevent_cse=unroll > 1)  # a loop's body needs no barrier against CSE
-    elif unroll < self.num_layers:
-      # A loop stores what its backward pass needs, layer by layer; products alone are half of that
-      # and the elementwise rest costs less to compute again than to store and load.
-      apply = nn.remat(apply, prevent_cse=False, policy=jax.checkpoint_policies.dots_saveable)
     layer = layers.TransformerLayer(
       self.num_heads,
       self.intermediate_size,
@@ -128,13 +121,14 @@ class BertEncoder(nn.Module):
       self.attention,
       name="layers",
     )
-    return nn.scan(
+    return scan_layers(
       apply,
-      variable_axes={"params": 0},
-      split_rngs={"params": True, "dropout": True},
+      layer,
+      x,
       length=self.num_layers,
-      unroll=unroll,
-    )(layer, x)
+      unroll=self.unroll,
+      remat=self.remat,
+    )
 
   @property
   def max_length(self) -> int:

@@ -1,6 +1,7 @@
 """Where an encoder's files lie: a folder, a Python package, or the Hugging Face hub."""
 
 import importlib.util
+import os
 import re
 
 from etils import epath
@@ -20,6 +21,7 @@ DOWNLOADED = (
   "vocab.json",
   "merges.txt",
   "spiece.model",
+  "0_Transformer/*",
   "*_Dense/*",
   "*_Pooling/*",
 )
@@ -89,16 +91,19 @@ def _package_folder(spec: str) -> epath.Path:
   return epath.Path(found.submodule_search_locations[0]) / inner
 
 
+def _has_weights(folder: epath.Path) -> bool:
+  places = [place for place in (folder, folder / "0_Transformer") if place.is_dir()]
+  return any(any(place.glob(pattern)) for place in places for pattern in (*SAFETENSORS, *TORCH))
+
+
 def _hub_folder(name: str) -> str:
   import huggingface_hub
   from huggingface_hub import constants
 
-  cached = huggingface_hub.try_to_load_from_cache(name, "config.json")
-  if isinstance(cached, str):
-    folder = epath.Path(cached).parent
-    if any(matches for form in (SAFETENSORS, TORCH) for matches in map(folder.glob, form)
-           if any(True for _ in matches)):
-      return str(folder)
+  for file in ("config.json", "modules.json"):
+    cached = huggingface_hub.try_to_load_from_cache(name, file)
+    if isinstance(cached, str) and _has_weights(epath.Path(cached).parent):
+      return os.path.dirname(cached)
   try:
     # One cheap question first: snapshot_download alone retries for minutes without a network.
     info = huggingface_hub.HfApi().model_info(name, timeout=HUB_TIMEOUT)

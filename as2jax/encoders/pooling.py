@@ -1,4 +1,4 @@
-"""Unit vectors from token vectors: mean, max, first or last token, attention.
+"""Unit vectors from token vectors: means, max, first or last token, attention.
 
 A unit is a span (row, start, length) of its shard that begins where a `position` of 0 is; spans do
 not overlap. The result has one vector a slot, the zero vector in an unused one (length 0), float32
@@ -17,7 +17,7 @@ from as2jax.data.batch import Tokens, Units
 from as2jax.encoders.layers import INITIALIZER
 from as2jax.errors import InputError
 
-MODES = ("mean", "max", "cls", "cls_last")
+MODES = ("mean", "max", "cls", "cls_last", "mean_sqrt_len", "weighted_mean")
 
 
 def pool(
@@ -25,8 +25,9 @@ def pool(
 ) -> Float[Array, "s u d"]:
   """One vector a unit: `mean` or `max` of its tokens, its first (`cls`) or last (`cls_last`) one.
 
-  Special tokens count, padding does not. `max` is per dimension, and its gradient goes to the first
-  token that attains it.
+  `mean_sqrt_len` is the sum of the n tokens divided by √n; `weighted_mean` weighs the i-th token,
+  from 1, by i: Σ i·h_i / (n (n+1) / 2). Special tokens count, padding does not. `max` is per
+  dimension, and its gradient goes to the first token that attains it.
 
   Errors: `InputError` for another mode.
   """
@@ -35,9 +36,13 @@ def pool(
   flat = _flat(hidden)
   slots = units.length.shape[1]
   used = (units.length > 0)[..., None]
-  if mode == "mean":
-    sums = _sum(flat, unit_of_token(tokens, units), slots)
-    return sums / jnp.maximum(units.length, 1)[..., None].astype(jnp.float32)
+  if mode in ("mean", "mean_sqrt_len", "weighted_mean"):
+    length = jnp.maximum(units.length, 1)[..., None].astype(jnp.float32)
+    weight = {"mean": length, "mean_sqrt_len": jnp.sqrt(length),
+              "weighted_mean": length * (length + 1) / 2}[mode]
+    if mode == "weighted_mean":
+      flat = flat * (tokens.position.reshape(flat.shape[0], -1, 1) + 1).astype(jnp.float32)
+    return _sum(flat, unit_of_token(tokens, units), slots) / weight
   if mode == "max":
     index = _first_maximum(lax.stop_gradient(flat), unit_of_token(tokens, units), slots)
   else:

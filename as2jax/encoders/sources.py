@@ -10,7 +10,7 @@ from flax import traverse_util
 
 from as2jax import registry
 from as2jax.data.text import load_tokenizer
-from as2jax.encoders import folders, pretrained
+from as2jax.encoders import folders, pretrained, sentence_folder
 from as2jax.errors import InputError
 
 
@@ -41,6 +41,7 @@ class Source:
   facts: Mapping[str, Any]
   pooler: Mapping[str, np.ndarray] | None = None
   open_vocabulary: Callable[[Iterable[str]], tuple[Any, np.ndarray]] | None = None
+  model_params: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   model_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -62,6 +63,8 @@ def open_source(section: Mapping[str, Any], *, texts: Callable[[], Iterable[str]
     return _elmo(section, root)
   if kind in ("static", "recurrent"):
     return _words(section, texts, workdir, root)
+  if kind == "sentence_bert":
+    return _sentence_bert(section)
   return _transformer(section)
 
 
@@ -91,6 +94,20 @@ def _transformer(section: Mapping[str, Any]) -> Source:
     facts={"pretrained": section["pretrained"], "family": family.name},
     pooler=pretrained.load_pooler(folder, family),
     model_fields={"token": family.tokens},
+  )
+
+
+def _sentence_bert(section: Mapping[str, Any]) -> Source:
+  """A sentence-transformers folder: it says the fields and parameters of the model over it, too."""
+  folder = pretrained.resolve(section["pretrained"])
+  found = sentence_folder.read(folder)
+  source = _transformer({**section, "name": "auto", "pretrained": str(found.transformer)})
+  limits = [n for n in (found.max_length, source.max_length) if n is not None]
+  tokenizer = sentence_folder.load_tokenizer(found)
+  return dataclasses.replace(
+    source, tokenizer=fitting(tokenizer, source.module.vocab_size, found.transformer),
+    max_length=min(limits, default=None), model_fields=found.fields, model_params=found.params,
+    facts={**source.facts, "pretrained": section["pretrained"]},
   )
 
 

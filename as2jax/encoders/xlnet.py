@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
@@ -11,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from as2jax.data.batch import Tokens
 from as2jax.encoders import layers
 from as2jax.encoders.relative_attention import RelativeLayer, sinusoids
+from as2jax.encoders.stack import scan_layers
 from as2jax.errors import InputError
 
 DTYPES = ("float32", "bfloat16")
@@ -160,12 +160,6 @@ class XLNetEncoder(nn.Module):
       x = layer(x, context, *shared, train=train)
       return x, x if all_layers else None
 
-    unroll = self.unroll or (self.num_layers if self.num_layers <= 12 and not self.remat else 1)
-    if self.remat:
-      apply = nn.remat(apply, prevent_cse=unroll > 1)  # a loop's body needs no barrier against CSE
-    elif unroll < self.num_layers:
-      # As in BertEncoder: keep the products, compute the elementwise rest again.
-      apply = nn.remat(apply, prevent_cse=False, policy=jax.checkpoint_policies.dots_saveable)
     layer = RelativeLayer(
       self.num_heads,
       self.intermediate_size,
@@ -177,13 +171,15 @@ class XLNetEncoder(nn.Module):
       self.precision,
       name="layers",
     )
-    return nn.scan(
+    return scan_layers(
       apply,
-      variable_axes={"params": 0},
-      split_rngs={"params": True, "dropout": True},
+      layer,
+      x,
+      mems,
       length=self.num_layers,
-      unroll=unroll,
-    )(layer, x, mems)
+      unroll=self.unroll,
+      remat=self.remat,
+    )
 
   def _check(self):
     if self.hidden_size % self.num_heads:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from flax import traverse_util
 
 from as2jax.encoders.layers import ACTIVATIONS
 from as2jax.encoders.xlnet import ATTENTION_TYPES
@@ -130,39 +129,6 @@ def theirs(path: str, value: np.ndarray, num_heads: int) -> np.ndarray:
   """The inverse of `ours`."""
   value = value.T if path in TRANSPOSED else value
   return value.reshape(value.shape[0], num_heads, -1) if path in HEADED else value
-
-
-def from_hf(tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-  """`XLNetModel` tensors (or those of a model with a head) as `params`, float32.
-
-  Errors: `ValueError` for a missing tensor, or one that has no place in the encoder.
-  """
-  left = {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()}
-  layers = {int(found[1]) for name in left if (found := re.match(r"layer\.(\d+)\.", name))}
-  params = {}
-  for path, template in NAMES.items():
-    names = [template.format(n) for n in range(len(layers))] if "{}" in template else [template]
-    missing = [name for name in names if name not in left]
-    if missing or not names:
-      raise ValueError(f"the tensor {(missing or [template.format(0)])[0]!r} is missing")
-    parts = [np.asarray(ours(path, left.pop(name)), np.float32) for name in names]
-    params[path] = np.stack(parts) if "{}" in template else parts[0]
-  unknown = sorted(name for name in left if not IGNORED.fullmatch(name))
-  if unknown:
-    raise ValueError(f"the tensor {unknown[0]!r} has no place in an XLNet encoder")
-  return traverse_util.unflatten_dict(params, sep="/")
-
-
-def to_hf(params: Mapping[str, Any]) -> dict[str, np.ndarray]:
-  """`params` as `XLNetModel` tensors, float32: all but `mask_emb`, which no encoder reads."""
-  flat = traverse_util.flatten_dict(params, sep="/")
-  num_heads = flat["layers/attention/r_w_bias"].shape[-2]
-  tensors = {}
-  for path, value in flat.items():
-    value = np.asarray(value, np.float32)
-    for n, part in enumerate(value if "{}" in NAMES[path] else value[None]):
-      tensors[NAMES[path].format(n)] = np.ascontiguousarray(theirs(path, part, num_heads))
-  return tensors
 
 
 def tf_name(name: str) -> str | None:

@@ -26,6 +26,8 @@ REFERENCE = {
   "max": lambda x: x.max(0),
   "cls": lambda x: x[0],
   "cls_last": lambda x: x[-1],
+  "mean_sqrt_len": lambda x: x.sum(0) / len(x) ** 0.5,
+  "weighted_mean": lambda x: sum((i + 1) * v for i, v in enumerate(x)) / sum(range(len(x) + 1)),
 }
 
 
@@ -74,11 +76,25 @@ def test_max_of_ties_has_one_gradient():
   np.testing.assert_array_equal(gradient[0, 0, :, 0], [1, 0, 0, 0, 0, 0])
 
 
-def test_a_unit_may_end_before_its_segment():
+@pytest.mark.parametrize("mode", MODES)
+def test_a_unit_may_end_before_its_segment(mode):
   hidden, tokens, units = batch(1)
   shorter = units.replace(length=jnp.where(units.length > 2, 2, units.length))
-  pooled = pool(hidden, tokens, shorter, "mean")
-  np.testing.assert_allclose(pooled[0, 2], np.asarray(hidden[0, 1, :2]).mean(0), atol=1e-6)
+  pooled = pool(hidden, tokens, shorter, mode)
+  expected = REFERENCE[mode](np.asarray(hidden[0, 1, :2]))
+  np.testing.assert_allclose(pooled[0, 2], expected, atol=1e-6)
+
+
+def test_every_mode_has_a_reference():
+  assert set(REFERENCE) == set(MODES)
+
+
+def test_weighted_means_of_two_tokens_by_hand():
+  tokens, units = lay([np.ones(1, np.int32), np.ones(2, np.int32)], [(0, 1)], 4)
+  hidden = jnp.asarray([5.0, 2.0, 8.0, 1e6]).reshape(1, 1, 4, 1)
+  found = {mode: np.asarray(pool(hidden, tokens, units, mode)).ravel() for mode in MODES}
+  np.testing.assert_allclose(found["weighted_mean"], [5.0, (2 + 2 * 8) / 3], rtol=1e-6)
+  np.testing.assert_allclose(found["mean_sqrt_len"], [5.0, 10 / 2**0.5], rtol=1e-6)
 
 
 def test_bfloat16_is_summed_in_float32():

@@ -23,7 +23,7 @@ from tiny_xlnet import (
   with_mems,
 )
 
-from as2jax.encoders import tensorflow_checkpoint, xlnet_weights
+from as2jax.encoders import pretrained, tensorflow_checkpoint, xlnet_weights
 from as2jax.encoders.relative_attention import RelativeLayer, sinusoids
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "xlnet.npz"
@@ -31,7 +31,7 @@ GOLDEN = pathlib.Path(__file__).parent / "golden" / "xlnet.npz"
 
 @pytest.fixture(scope="module")
 def params():
-  return xlnet_weights.from_hf(hf_weights())
+  return pretrained.from_tensors(hf_weights(), tiny(), "here")
 
 
 def torch_xlnet(**config):
@@ -143,7 +143,8 @@ def recording(folder):
   variables = tensorflow_checkpoint.read(path / "xlnet_model.ckpt")
   tensors = xlnet_weights.from_tensorflow(variables, encoder.num_layers)
   tokens = full_rows(np.load(path / "input_ids.npy"), np.load(path / "seg_ids.npy"))
-  return path, encoder, xlnet_weights.from_hf(tensors), variables, tokens
+  params = pretrained.from_tensors(tensors, encoder, str(path))
+  return path, encoder, params, variables, tokens
 
 
 def recorded_mems(path):

@@ -20,14 +20,14 @@ from tiny_xlnet import (
   with_mems,
 )
 
-from as2jax.encoders import layers, xlnet_weights
+from as2jax.encoders import layers, pretrained
 from as2jax.encoders.xlnet import XLNetEncoder
 from as2jax.errors import InputError
 
 
 @pytest.fixture(scope="module")
 def params():
-  return xlnet_weights.from_hf(hf_weights())
+  return pretrained.from_tensors(hf_weights(), tiny(), "here")
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="train")

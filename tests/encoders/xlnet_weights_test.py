@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
-from as2jax.encoders import xlnet_weights
+from tiny_xlnet import RUN
+
+from as2jax.encoders import families, pretrained, xlnet_weights
 from as2jax.encoders.xlnet import XLNetEncoder
+from as2jax.errors import InputError
 
 CONFIG = dict(
   model_type="xlnet",
@@ -48,9 +51,19 @@ def variables(tied=False):
   return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
 
 
+def from_hf(tensors):
+  encoder = XLNetEncoder(**xlnet_weights.fields(CONFIG), **RUN)
+  today = {families.XLNET.today(name): tensor for name, tensor in tensors.items()}
+  return pretrained.from_tensors(today, encoder, "here")
+
+
+def to_hf(params):
+  return pretrained.to_tensors(params, family=families.XLNET, num_heads=2)
+
+
 def test_original_variables_reach_their_places():
   source = variables()
-  params = xlnet_weights.from_hf(xlnet_weights.from_tensorflow(source, 2))
+  params = from_hf(xlnet_weights.from_tensorflow(source, 2))
   of = lambda name: source["model/transformer/" + name]
   attention = params["layers"]["attention"]
   x = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
@@ -85,13 +98,13 @@ def test_tied_biases_are_repeated_for_each_layer():
 
 def test_tensors_in_and_out_are_the_same():
   tensors = xlnet_weights.from_tensorflow(variables(), 2)
-  again = xlnet_weights.to_hf(xlnet_weights.from_hf(tensors))
+  again = to_hf(from_hf(tensors))
   assert set(tensors) - set(again) == {"mask_emb"} and set(again) <= set(tensors)
   for name, tensor in again.items():
     np.testing.assert_array_equal(tensor, tensors[name])
   headed = {"transformer." + name: x for name, x in tensors.items()}
   headed |= {"lm_loss.weight": tensors["word_embedding.weight"], "lm_loss.bias": np.zeros(11)}
-  found = xlnet_weights.to_hf(xlnet_weights.from_hf(headed))
+  found = to_hf(from_hf(headed))
   for name, tensor in again.items():
     np.testing.assert_array_equal(found[name], tensor)
 
@@ -116,12 +129,12 @@ def test_names_of_original_variables(name, expected):
 def test_faulty_tensors_are_named():
   tensors = xlnet_weights.from_tensorflow(variables(), 2)
   lacking = {name: x for name, x in tensors.items() if name != "layer.1.rel_attn.r"}
-  with pytest.raises(ValueError, match=r"'layer\.1\.rel_attn\.r' is missing"):
-    xlnet_weights.from_hf(lacking)
-  with pytest.raises(ValueError, match=r"'layer\.0\.rel_attn\.q' is missing"):
-    xlnet_weights.from_hf({"word_embedding.weight": tensors["word_embedding.weight"]})
-  with pytest.raises(ValueError, match="'pooler' has no place"):
-    xlnet_weights.from_hf({**tensors, "pooler": np.zeros(2)})
+  with pytest.raises(InputError, match=r"'layer\.1\.rel_attn\.r' \[6, 2, 3\] is missing"):
+    from_hf(lacking)
+  with pytest.raises(InputError, match=r"'layer\.0\.\S+' \[.*\] is missing"):
+    from_hf({"word_embedding.weight": tensors["word_embedding.weight"]})
+  with pytest.raises(InputError, match=r"'pooler' \[2\] has no place"):
+    from_hf({**tensors, "pooler": np.zeros(2)})
   with pytest.raises(ValueError, match="'model/transformer/r_._bias' has 2 layers.* 3"):
     xlnet_weights.from_tensorflow(variables(), 3)
 

@@ -1,0 +1,58 @@
+"""Sentence-BERT (Reimers & Gurevych 2019, section 3): a published encoder as a bi-encoder."""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from as2jax.data.batch import Batch
+from as2jax.encoders.pooling import MODES, pool
+from as2jax.errors import InputError
+from as2jax.models.biencoder import BiEncoder, Embeddings, norm
+
+ACTIVATIONS = {
+    "tanh": jnp.tanh,
+    "identity": lambda x: x,
+    "relu": jax.nn.relu,
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+}
+SMALLEST_NORM = 1e-12  # below it a vector is not brought to length 1, as in torch's `normalize`
+
+
+class SentenceBert(BiEncoder):
+  """A language model, poolings, dense layers and a normalisation: sentence → vector.
+
+  `as2jax.encoders.sentence_folder.read` gives all fields but `encoder` and `score`. Vectors are
+  float32, and products with the dense layers have the highest precision.
+
+  Attributes:
+    pooling: modes of `as2jax.encoders.pooling.pool`, whose vectors are joined in this order.
+    dense: (size, activation, whether it has a bias) of each layer.
+    normalize: whether vectors are brought to length 1.
+  """
+
+  pooling: tuple[str, ...]
+  dense: tuple[tuple[int, str, bool], ...]
+  normalize: bool
+
+  def setup(self):
+    unknown = [mode for mode in self.pooling if mode not in MODES]
+    if unknown or not self.pooling:
+      raise InputError(f"model.pooling = {self.pooling!r}: use one or more of {MODES}")
+    if self.score not in self.score_names:
+      raise InputError(f"model.score = {self.score!r}: use one of {self.score_names}")
+    for _, activation, _ in self.dense:
+      if activation not in ACTIVATIONS:
+        raise InputError(f"model.dense: {activation!r} is none of {', '.join(ACTIVATIONS)}")
+    self.layers = [nn.Dense(size, use_bias=bias, precision=jax.lax.Precision.HIGHEST,
+                            name=f"dense_{i}") for i, (size, _, bias) in enumerate(self.dense)]
+
+  def encode(self, batch: Batch, *, train: bool) -> Embeddings:
+    """The vector of each unit, float32, zero for unused slots."""
+    hidden = self.encoder(batch.tokens, train=train)
+    x = jnp.concatenate([pool(hidden, batch.tokens, batch.units, mode) for mode in self.pooling],
+                        axis=-1)
+    for layer, (_, activation, _) in zip(self.layers, self.dense):
+      x = ACTIVATIONS[activation](layer(x))
+    if self.normalize:
+      x = x / jnp.maximum(norm(x), SMALLEST_NORM)[..., None]
+    return Embeddings(jnp.where((batch.units.length > 0)[..., None], x, 0.0))

@@ -1,0 +1,120 @@
+"""Sentence-BERT as a model: poolings, dense layers and normalisation by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import erf
+
+import tiny
+from as2jax import registry
+from as2jax.data import examples as layouts
+from as2jax.data.batching import fit_batcher
+from as2jax.data.record import Candidate, Question
+from as2jax.data.text import build_units, load_tokenizer
+from as2jax.encoders.pooling import pool
+from as2jax.errors import InputError
+from as2jax.models.sentence_bert import SentenceBert
+
+TABLE = {"sentence_bert": "as2jax.models.sentence_bert:SentenceBert"}
+FIELDS = {"pooling": ("mean", "cls"), "normalize": True,
+          "dense": ((7, "tanh", True), (6, "gelu", False), (5, "relu", True),
+                    (4, "identity", True))}
+QUESTION = Question("Q", "what did the cat eat", tuple(
+  Candidate(f"D{i}", "the cat ate fish " * (i + 1), int(i == 1)) for i in range(4)))
+
+
+def make(score="cosine", **changes):
+  section = {"name": "sentence_bert", "score": score}
+  return registry.build(TABLE, section, "model", encoder=tiny.encoder_module(),
+                        **{**FIELDS, **changes})
+
+
+def batch():
+  """The sentences of QUESTION, packed, with unused slots."""
+  units, table = layouts.sentences((QUESTION,))
+  built = build_units(units, load_tokenizer(tiny.encoder_folder()), max_length=64,
+                      template="single")
+  b = fit_batcher(built, table, sampler="ordered", examples_per_batch=len(table) + 3, rows=8,
+                  row_lengths=(64,), packed=True, shards=1, accumulate=1, buckets=1)
+  return jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(b.plan(b.sampler.blocks(), 0, 0), 0))
+
+
+def random_variables(model, made):
+  shapes = jax.eval_shape(lambda b: model.init(jax.random.key(0), b, train=False), made)
+  rng = np.random.default_rng(0)
+  return jax.tree.map(lambda x: jnp.asarray(rng.normal(0, 0.3, x.shape), jnp.float32), shapes)
+
+
+def embed(model, variables, made):
+  return np.asarray(model.apply(variables, made, train=False, method=SentenceBert.encode).units)
+
+
+def test_vectors_by_hand():
+  model, made = make(), batch()
+  variables = random_variables(model, made)
+  params = jax.tree.map(np.asarray, variables["params"])
+  hidden = tiny.encoder_module().apply({"params": params["encoder"]}, made.tokens, train=False)
+  x = np.concatenate([pool(hidden, made.tokens, made.units, mode) for mode in ("mean", "cls")], -1)
+  x = np.tanh(x @ params["dense_0"]["kernel"] + params["dense_0"]["bias"])
+  x = x @ params["dense_1"]["kernel"]
+  x = x * (1 + erf(x / 2**0.5)) / 2
+  x = np.maximum(x @ params["dense_2"]["kernel"] + params["dense_2"]["bias"], 0)
+  x = x @ params["dense_3"]["kernel"] + params["dense_3"]["bias"]
+  x = x / np.linalg.norm(x, axis=-1, keepdims=True)
+  found, used = embed(model, variables, made), np.asarray(made.units.id) >= 0
+  assert used.sum() == 5 and (~used).sum() >= 1
+  np.testing.assert_allclose(found[used], x[used], atol=1e-5)
+  assert (found[~used] == 0).all()  # in spite of the biases
+
+
+def test_dense_parameters_have_the_names_that_folders_give():
+  model, made = make(), batch()
+  shapes = jax.eval_shape(lambda b: model.init(jax.random.key(0), b, train=False), made)["params"]
+  found = {f"{name}/{leaf}": x.shape for name, layer in shapes.items() if name != "encoder"
+           for leaf, x in layer.items()}
+  assert found == {"dense_0/kernel": (32, 7), "dense_0/bias": (7,), "dense_1/kernel": (7, 6),
+                   "dense_2/kernel": (6, 5), "dense_2/bias": (5,), "dense_3/kernel": (5, 4),
+                   "dense_3/bias": (4,)}
+
+
+def test_without_dense_layers_it_is_the_bi_encoder():
+  made = batch()
+  bare = make(pooling=("max",), dense=(), normalize=False)
+  section = {"name": "biencoder", "pooling": "max", "score": "cosine"}
+  other = registry.build(registry.MODELS, section, "model", encoder=tiny.encoder_module())
+  variables = random_variables(bare, made)
+  np.testing.assert_array_equal(embed(bare, variables, made),
+                                other.apply(variables, made, train=False).units)
+
+
+@pytest.mark.parametrize("score", ["cosine", "euclidean"])
+def test_vectors_of_length_one_rank_alike_by_both_scores(score):
+  model, made = make(score), batch()
+  variables = random_variables(model, made)
+  found, used = embed(model, variables, made), np.asarray(made.units.id) >= 0
+  np.testing.assert_allclose(np.linalg.norm(found[used], axis=-1), 1, atol=1e-5)
+  u, v = (jnp.asarray(found[used][k]) for k in ([0, 0, 1], [1, 2, 3]))
+  scores = model.apply(variables, (u, v), train=False, method=SentenceBert.compare)
+  assert set(scores) == {"cosine", "euclidean"}
+  np.testing.assert_allclose(scores["euclidean"]**2, 2 - 2 * scores["cosine"], atol=1e-5)
+
+
+def test_gradients_are_finite_at_a_zero_vector():
+  model, made = make(dense=((3, "relu", True),)), batch()
+  variables = random_variables(model, made)
+  variables["params"]["dense_0"] = {"kernel": jnp.zeros((32, 3)), "bias": -jnp.ones(3)}
+  assert (embed(model, variables, made) == 0).all()
+  total = lambda p: model.apply({"params": p}, made, train=False).units.sum()
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(jax.grad(total)(variables["params"])))
+
+
+@pytest.mark.parametrize("changes, message", [
+  ({"pooling": ("mean", "sum")}, r"model.pooling = \('mean', 'sum'\)"),
+  ({"pooling": ()}, r"model.pooling = \(\)"),
+  ({"dense": ((3, "silu", True),)}, "'silu' is none of tanh"),
+  ({"score": "dot"}, "model.score = 'dot'"),
+])
+def test_unknown_choices(changes, message):
+  with pytest.raises(InputError, match=message):
+    make(**changes).init(jax.random.key(0), batch(), train=False)
