@@ -3,9 +3,10 @@
 Values are one metric's per-question scores, [questions] or [seeds, questions]; seeds are averaged
 per question first, so that the unit of every test is the question.
 
-  python -m as2jax.significance BASE OTHER ... [--metric map] [--rule answerable]
+  python -m as2jax.significance runs/base runs/x runs/y
+  python -m as2jax.significance runs/a-wikiqa runs/a-trecqa vs runs/b-wikiqa runs/b-trecqa
 
-compares systems on their tables of per-question scores (`runs.write_per_question`).
+compare each system with the first on one dataset, or on several and on their average.
 """
 
 import argparse
@@ -14,7 +15,6 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import stdtr, stdtrit
 
 from as2jax.errors import InputError
 
@@ -56,7 +56,7 @@ def half_width(values: np.ndarray) -> float | None:
   count = len(values)
   if count < 2:
     return None
-  return float(stdtrit(count - 1, 0.975) * values.std(ddof=1) / np.sqrt(count))
+  return _quantile(count - 1) * float(values.std(ddof=1) / np.sqrt(count))
 
 
 def mean_sd(values: np.ndarray) -> tuple[float, float | None]:
@@ -75,12 +75,7 @@ def paired_t_test(a: np.ndarray, b: np.ndarray) -> Comparison:
   difference = _differences(a, b)
   count, mean = len(difference), difference.mean()
   error = difference.std(ddof=1) / np.sqrt(count)
-  # Rounding alone leaves a constant difference with a spread of about one unit in the last place.
-  if error <= 1e-14 * np.abs(difference).max():
-    p = 1.0 if mean == 0 else 0.0
-  else:
-    p = 2 * stdtr(count - 1, -abs(mean) / error)
-  return _comparison(difference, p)
+  return _comparison(difference, _two_sided(mean, error, count - 1, np.abs(difference).max()))
 
 
 def randomization_test(
@@ -118,6 +113,48 @@ def randomization_test(
   return _comparison(difference, (1 + count) / (1 + samples))
 
 
+def macro_t_test(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Comparison:
+  """Compares two systems' averages over datasets, each dataset weighing the same, two-sided.
+
+  The difference is Σ_k mean_k(a - b) / K. Its error is that of questions drawn anew from the same
+  K datasets, √(Σ_k s_k² / n_k) / K, with Welch and Satterthwaite's degrees of freedom.
+
+  Args:
+    a, b: one array a dataset, [questions] or [seeds, questions].
+  """
+  parts = _datasets(a, b)
+  mean = float(np.mean([x.mean() for x in parts]))
+  variances = np.array([x.var(ddof=1) / len(x) for x in parts])
+  error = np.sqrt(variances.sum()) / len(parts)
+  largest = max(np.abs(x).max() for x in parts)
+  width, freedom = 0.0, 1.0
+  if error > 1e-14 * largest:
+    freedoms = np.array([len(x) - 1 for x in parts])
+    freedom = variances.sum() ** 2 / (variances**2 / freedoms).sum()
+    width = _quantile(freedom) * float(error)
+  return Comparison(mean, width, _two_sided(mean, error, freedom, largest), sum(map(len, parts)))
+
+
+def macro_randomization_test(
+  a: Sequence[np.ndarray], b: Sequence[np.ndarray], *, samples: int = 100_000, seed: int = 0
+) -> Comparison:
+  """The randomization test of the same difference: each question's may have either sign.
+
+  The half-width is that of `macro_t_test`.
+  """
+  parts = _datasets(a, b)
+  questions = sum(map(len, parts))
+  weighted = np.concatenate([x * (questions / len(parts) / len(x)) for x in parts])
+  found = randomization_test(weighted, np.zeros(questions), samples=samples, seed=seed)
+  return dataclasses.replace(macro_t_test(a, b), p=found.p)
+
+
+def _datasets(a, b) -> list[np.ndarray]:
+  if len(a) != len(b) or not len(a):
+    raise InputError(f"{len(a)} datasets against {len(b)}: give both systems on each of them")
+  return [_differences(x, y) for x, y in zip(a, b, strict=True)]
+
+
 def holm(p_values: Sequence[float]) -> np.ndarray:
   """Returns p-values adjusted for several comparisons (Holm 1979), in the order given."""
   p = np.asarray(p_values, np.float64)
@@ -140,80 +177,45 @@ def _comparison(difference, p) -> Comparison:
   return Comparison(float(difference.mean()), half_width(difference), float(p), len(difference))
 
 
-def load(files: str, metric: str, rule: str) -> tuple[list[str], np.ndarray]:
-  """Reads one system: ids of the questions that `rule` counts, and `metric` [seeds, questions].
-
-  `files` are the tables of the system's seeds, joined by commas. `InputError` where a table lacks
-  the metric or the tables differ in their questions.
-  """
-  from as2jax import metrics, runs
-
-  if rule not in metrics.RULES:
-    raise InputError(f"{rule!r} is not a protocol rule: use one of {', '.join(metrics.RULES)}")
-  ids, seeds = None, []
-  for path in files.split(","):
-    names, table = runs.read_per_question(path)
-    if metric not in table:
-      raise InputError(f"{path}: no metric {metric!r}: it has {', '.join(list(table)[2:])}")
-    counted = metrics.RULES[rule](table["candidates"], table["positives"])
-    values = {name: table[metric][i] for i, name in enumerate(names) if counted[i]}
-    ids = sorted(values) if ids is None else ids
-    seeds.append(_values(path, values, ids))
-  return ids, np.stack(seeds)
+def _two_sided(mean, error, freedom, largest) -> float:
+  """Returns the p-value of a mean whose standard error has `freedom` degrees of freedom."""
+  # Rounding alone leaves a constant difference with a spread of about one unit in the last place.
+  if error <= 1e-14 * largest:
+    return 1.0 if mean == 0 else 0.0
+  from scipy.special import stdtr  # here and below: it takes a third of a second
+  return float(2 * stdtr(freedom, -abs(mean) / error))
 
 
-def compare(systems: Sequence[str], metric: str, rule: str, samples: int, seed: int) -> str:
-  """Returns a text table of the systems, each beside the first and tested against it.
-
-  `systems` are names as `load` takes them; p-values are also adjusted over the comparisons (Holm,
-  of the randomization tests). Errors are those of `load` and of the tests.
-  """
-  loaded = [load(files, metric, rule) for files in systems]
-  ids, base = loaded[0]
-  tests = []
-  for files, (names, values) in zip(systems[1:], loaded[1:], strict=True):
-    _values(files, dict.fromkeys(names), ids)
-    tests.append((paired_t_test(values, base),
-                  randomization_test(values, base, samples=samples, seed=seed)))
-  adjusted = holm([randomized.p for _, randomized in tests])
-  lines = [f"{metric}, {len(ids)} questions ({rule}), differences to {systems[0]}"]
-  for i, (files, (_, values)) in enumerate(zip(systems, loaded, strict=True)):
-    mean, spread = mean_sd(values.mean(1))
-    width = half_width(values)
-    line = f"{files}: {mean:.4f}"
-    line += "" if spread is None else f" s.d. {spread:.4f} over {len(values)} seeds"
-    line += "" if width is None else f" (half-width {width:.4f})"
-    if i:
-      t, randomized = tests[i - 1]
-      line += f"; {t.difference:+.4f} +- {t.half_width:.4f}, p(t) {t.p:.2g}, p(randomization) "
-      line += f"{randomized.p:.2g}, adjusted {adjusted[i - 1]:.2g}"
-    lines.append(line)
-  return "\n".join(lines)
-
-
-def _values(path, values, ids) -> list:
-  """Returns the values in the order of `ids`, which must be the same questions."""
-  if not ids:
-    raise InputError(f"{path}: no question is counted: take another rule")
-  for name in sorted(values.keys() ^ set(ids))[:1]:
-    raise InputError(f"{path}: question {name!r} is not in both tables: compare the same split")
-  return [values[name] for name in ids]
+def _quantile(freedom) -> float:
+  from scipy.special import stdtrit
+  return float(stdtrit(freedom, 0.975))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-  """Prints `compare` of the systems on the command line; returns the exit status."""
-  parser = argparse.ArgumentParser(prog="python -m as2jax.significance", description=main.__doc__)
+  """Prints the comparison that the command line asks for; returns the exit status."""
+  from as2jax import comparison  # the tests above need nothing that it imports
+  parser = argparse.ArgumentParser(
+    prog="python -m as2jax.significance", formatter_class=argparse.RawDescriptionHelpFormatter,
+    description=comparison.__doc__)
   parser.add_argument("systems", nargs="+", metavar="SYSTEM",
-                      help="tables of per-question scores, those of one system's seeds joined by "
-                      "commas; the first system is the base")
-  parser.add_argument("--metric", default="map")
-  parser.add_argument("--rule", default="answerable", help="the questions to count")
-  parser.add_argument("--samples", type=int, default=100_000)
-  parser.add_argument("--seed", type=int, default=0)
+                      help="folder of a finished run, or a table of per-question scores (those of "
+                      "one system's seeds joined by commas); the first is the base. `vs` between "
+                      "systems makes groups, each with one run a dataset")
+  parser.add_argument("--metrics", default="map,mrr", help="joined by commas")
+  parser.add_argument("--split", default="test", help="of run folders")
+  parser.add_argument("--protocol", choices=comparison.PROTOCOLS,
+                      help="the questions to count: the dataset's clean ones, or of tables alone "
+                      "the answerable ones, where not given")
+  parser.add_argument("--samples", type=int, default=100_000, help="of the randomization test")
+  parser.add_argument("--seed", type=int, default=0, help="of the randomization test")
+  form = parser.add_mutually_exclusive_group()
+  form.add_argument("--json", dest="form", action="store_const", const="json", default="text")
+  form.add_argument("--csv", dest="form", action="store_const", const="csv")
+  given = vars(parser.parse_args(arguments))
   try:
-    print(compare(**vars(parser.parse_args(arguments))))
+    print(comparison.run(given.pop("systems"), **given))
   except InputError as e:
-    print(e, file=sys.stderr)
+    print(f"as2jax: {e}", file=sys.stderr)
     return 2
   return 0
 

@@ -1,16 +1,16 @@
 """python -m launch.compare runs/base runs/x …: finished runs side by side, against the first.
 
-Differences of MAP with the p-value of the paired randomization test over questions.
+Differences of MAP with the p-value of the paired randomization test over questions; for more, see
+`python -m as2jax.significance`.
 """
 
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from etils import epath
 
-from as2jax import results, significance
+from as2jax import significance, systems
 from as2jax.errors import InputError
 
 SHOWN = ("map", "mrr", "p@1")
@@ -22,48 +22,26 @@ def table(folders: Sequence[str], split: str = "test") -> str:
   Raises:
     InputError: a folder without results, other data than the first's, no such split.
   """
-  runs = [(folder, *_read(folder, split)) for folder in folders]
-  _, first, content = runs[0]
-  data = content["data"]["splits"][split]["fingerprint"]
-  rule = content["data"]["clean"]
-  name = _metric("map", content, split)
+  for folder in folders:
+    if not epath.Path(folder).is_dir():
+      raise InputError(f"{folder} holds no results.json: give the --workdir of a finished run")
+  runs = systems.load(folders, split=split, protocol="clean")
+  first = runs[0].metric("map")
   rows = [("", *(m.upper() for m in SHOWN), f"MAP − {epath.Path(folders[0]).name}")]
-  for folder, files, found in runs:
-    if found["data"]["splits"].get(split, {}).get("fingerprint") != data:
-      raise InputError(f"{folder} was evaluated on other data than {folders[0]}: compare runs of "
-                       "one dataset and split")
-    means = [f"{found['metrics'][_metric(m, found, split)]['mean']:.3f}" for m in SHOWN]
+  for n, run in enumerate(runs):
+    means = [f"{run.metric(m).mean():.3f}" for m in SHOWN]
     against = ""
-    if files != first:
-      mine, base = (significance.load(x, "map", rule)[1] for x in (files, first))
-      tested = significance.randomization_test(mine, base)
+    if n:
+      tested = significance.randomization_test(run.metric("map"), first)
       against = (f"{tested.difference:+.3f} ± {tested.half_width:.3f}  "
                  f"(p {'<' if tested.p < 0.001 else '='} {max(tested.p, 0.001):.3f})")
-    rows.append((epath.Path(folder).name, *means, against))
-  entry = content["metrics"][name]
+    rows.append((epath.Path(run.name).name, *means, against))
   width = max(len(row[0]) for row in rows)
-  lines = [f"{name}: {entry['questions']} questions; ± is the 95 % half-width over them"]
+  lines = [f"{runs[0].title('map')}: {first.shape[1]} questions; ± is the 95 % half-width over "
+           "them"]
   for title, *cells, last in rows:
     lines.append(f"  {title:{width}s}" + "".join(f"{cell:>8s}" for cell in cells) + f"   {last}")
   return "\n".join(line.rstrip() for line in lines)
-
-
-def _metric(metric: str, content: dict, split: str) -> str:
-  return f"{metric}[{content['data']['name']}-clean/{split}]"
-
-
-def _read(folder: str, split: str) -> tuple[str, dict[str, Any]]:
-  """The per-question tables of a run's seeds, joined by commas, and its results."""
-  content = results.read(folder)
-  if content is None:
-    raise InputError(f"{folder} holds no results.json: give the --workdir of a finished run")
-  if _metric("map", content, split) not in content["metrics"]:
-    splits = [name for name in content["data"]["splits"]
-              if _metric("map", content, name) in content["metrics"]]
-    raise InputError(f"{folder} was not evaluated on {split}, only on {', '.join(splits)}")
-  seeds = [outcome["seed"] for outcome in content["seeds"]]
-  files = [str(results.folder(folder, split, seed, seeds) / "per_question.tsv") for seed in seeds]
-  return ",".join(files), content
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

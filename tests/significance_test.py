@@ -1,10 +1,12 @@
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from as2jax import runs, significance
+from as2jax import significance
 from as2jax.errors import InputError
 
 
@@ -120,42 +122,69 @@ def test_bad_input(a, b, message):
       test(a, b)
 
 
-def write_system(folder, name, values, positives=1):
-  labels = [[positives, 0]] * len(values)
-  ids = [f"Q{i}" for i in range(len(values))]
-  runs.write_per_question(folder / name, ids, labels, {"map": values})
-  return str(folder / name)
+def three_datasets():
+  """Two systems on datasets of very different sizes and spreads."""
+  random = np.random.default_rng(4)
+  base = [random.random(n) for n in (7, 40, 300)]
+  shifts = [random.normal(0.05, spread, len(x)) for x, spread in zip(base, (0.4, 0.1, 0.2))]
+  return [x + y for x, y in zip(base, shifts)], base
 
 
-def test_command_line(tmp_path, capsys):
-  a, b = two_systems(30)
-  base = write_system(tmp_path, "base", a)
-  other = [write_system(tmp_path, f"other{i}", b + shift) for i, shift in enumerate((-0.1, 0.1))]
-  assert significance.main([base, ",".join(other), other[1], "--samples", "999"]) == 0
-  title, first, second, third = capsys.readouterr().out.splitlines()
-  assert title.startswith("map, 30 questions (answerable)")
-  assert first == f"{base}: {a.mean():.4f} (half-width {significance.half_width(a):.4f})"
-  assert f": {b.mean():.4f} s.d. 0.1414 over 2 seeds" in second
-  test = significance.paired_t_test(b, a)
-  assert f"{test.difference:+.4f} +- {test.half_width:.4f}, p(t) {test.p:.2g}" in second
-  p = [significance.randomization_test(x, a, samples=999).p for x in (b, b + 0.1)]
-  for line, value, adjusted in zip((second, third), p, significance.holm(p), strict=True):
-    assert line.endswith(f"p(randomization) {value:.2g}, adjusted {adjusted:.2g}")
+def test_macro_t_test_of_two_datasets_is_welchs():
+  """With two datasets the sum of the means of d and -(-d) is what Welch's test compares."""
+  a, b = three_datasets()
+  found = significance.macro_t_test(a[:2], b[:2])
+  d = [x - y for x, y in zip(a, b)]
+  reference = stats.ttest_ind(d[0], -d[1], equal_var=False)
+  interval = reference.confidence_interval(0.95)
+  assert found.p == pytest.approx(reference.pvalue, rel=1e-9)
+  assert found.difference == pytest.approx((d[0].mean() + d[1].mean()) / 2)
+  assert found.half_width == pytest.approx((interval.high - interval.low) / 4)
+  assert found.questions == 47
 
 
-def test_command_line_refuses(tmp_path, capsys):
-  base = write_system(tmp_path, "base", np.ones(3))
-  longer = write_system(tmp_path, "longer", np.ones(4))
-  unanswerable = write_system(tmp_path, "unanswerable", np.zeros(3), positives=0)
-  for arguments, message in [
-    ([base, longer], "longer: question 'Q3' is not in both tables"),
-    ([f"{base},{longer}"], "longer: question 'Q3' is not in both tables"),
-    ([unanswerable], "unanswerable: no question is counted"),
-    ([base, "--metric", "mrr"], "base: no metric 'mrr': it has map"),
-    ([base, "--rule", "clean"], "'clean' is not a protocol rule"),
-    ([base, str(tmp_path / "none")], "none: there is no such file"),
-    ([base, base, "--samples", "0"], "samples=0"),
-  ]:
-    assert significance.main(arguments) == 2
-    captured = capsys.readouterr()
-    assert message in captured.err and not captured.out
+def test_macro_tests_of_one_dataset_are_the_paired_ones():
+  a, b = three_datasets()
+  found, paired = (significance.macro_t_test(a[:1], b[:1]), significance.paired_t_test(a[0], b[0]))
+  for field in ("difference", "half_width", "p", "questions"):
+    assert getattr(found, field) == pytest.approx(getattr(paired, field))
+  assert significance.macro_randomization_test(a[:1], b[:1]).p == pytest.approx(
+      significance.randomization_test(a[0], b[0]).p)
+
+
+def test_macro_randomization_test_by_enumeration():
+  a, b = [np.array([0.5, 0.9]), np.array([0.3, 0.6, 0.2])], [np.array([0.1, 1.0]), np.zeros(3)]
+  d = [x - y for x, y in zip(a, b)]
+  observed = abs(d[0].mean() + d[1].mean())
+  sums = [abs((d[0] * signs[:2]).mean() + (d[1] * signs[2:]).mean())
+          for signs in itertools.product((1, -1), repeat=5)]
+  found = significance.macro_randomization_test(a, b)
+  assert found.p == np.mean(np.array(sums) >= observed - 1e-12)
+  assert found.difference == pytest.approx((d[0].mean() + d[1].mean()) / 2)
+
+
+def test_macro_tests_agree_and_weigh_datasets_alike():
+  a, b = three_datasets()
+  t, randomized = significance.macro_t_test(a, b), significance.macro_randomization_test(a, b)
+  assert abs(t.p - randomized.p) < 0.03 and t.difference == randomized.difference
+  means = [(x - y).mean() for x, y in zip(a, b)]
+  assert t.difference == pytest.approx(np.mean(means))
+  assert t.difference != pytest.approx(np.concatenate(a).mean() - np.concatenate(b).mean(), rel=.01)
+  assert significance.macro_t_test(b, b).p == 1
+  assert significance.macro_t_test([x + 1 for x in b], b).p == 0
+
+
+def test_macro_tests_refuse_datasets_without_a_partner():
+  a, b = three_datasets()
+  for test in (significance.macro_t_test, significance.macro_randomization_test):
+    with pytest.raises(InputError, match="3 datasets against 2"):
+      test(a, b[:2])
+    with pytest.raises(InputError, match="0 datasets"):
+      test([], [])
+
+
+def test_scipy_is_imported_only_where_a_test_is_made():
+  """Most of what imports this module tests nothing; scipy.special alone takes 0.3 s."""
+  code = "import sys, as2jax.significance, as2jax.systems as s; print('scipy' in sys.modules)"
+  found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+  assert found.stdout == "False\n", found.stderr

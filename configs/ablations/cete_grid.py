@@ -1,0 +1,17 @@
+"""CETE's search for the fine-tuning's batch size and rate (section 4.3), chosen by MAP on dev.
+
+python -m launch.sweep configs/ablations/cete_grid.py --output=runs/cete-grid
+"""
+
+import itertools
+
+from configs.wikiqa_crossencoder import get_config  # named as a config, this file is its own base
+
+__all__ = ["BASE", "get_config", "points"]
+
+BASE = "configs/wikiqa_crossencoder.py"  # any other with --base, such as …_crossencoder.py:minilm
+
+
+def points():
+  for examples, rate in itertools.product((8, 16, 24), (1e-5, 2e-5)):
+    yield {"batch.examples": examples, "optimizer.rate": rate}

@@ -1,0 +1,284 @@
+"""Sweeps: the plan, the executor with processes of our own, and whole sweeps on the sample."""
+
+import csv
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import tiny
+from as2jax import config_check, flags_config, significance, systems
+from as2jax.errors import InputError
+from as2jax.workdir import lock
+from launch import local_executor, sweep, sweep_table
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+LEXICAL = "configs/wikiqa_baseline.py:bm25,sample"
+RANKERS = ("word_overlap", "idf_overlap")
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch):
+  monkeypatch.chdir(ROOT)
+
+
+def sweep_file(folder, base, points):
+  path = folder / "points.py"
+  path.write_text(f"BASE = {base!r}\n\ndef points():\n  yield from {points!r}\n")
+  return str(path)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "ablations").glob("*.py")),
+                         ids=lambda path: path.stem)
+def test_every_point_of_every_sweep_resolves(path):
+  base, points = sweep.load(str(path))
+  jobs = sweep.plan(base, points)
+  assert len({job.id for job in jobs}) == len(jobs) >= len(points)
+  start = flags_config.load(base)
+  for job in jobs:
+    config = sweep.override(start, job.overrides, "")
+    config_check.check(config)
+
+
+def test_cetes_grid():
+  base, points = sweep.load("configs/ablations/cete_grid.py")
+  jobs = sweep.plan(base, points, seeds=(0, 3), settings={"encoder.pretrained": "x"})
+  assert len(jobs) == 12  # the base is one of the points
+  assert {(tuple(j.overrides.values()), j.seed) for j in jobs} == {
+      ((b, r), s) for b in (8, 16, 24) for r in (1e-5, 2e-5) for s in (0, 3)}
+  config = json.loads(jobs[-1].text)
+  assert (config["batch"]["examples"], config["optimizer"]["rate"], config["seeds"]) == (
+      24, 2e-5, [3])
+  assert config["encoder"]["pretrained"] == "x" and config["model"]["name"] == "crossencoder"
+  assert [j.title for j in jobs if "base" in j.title] == [
+      f"batch.examples=16 optimizer.rate=2e-05 (base), seed {s}" for s in (0, 3)]
+
+
+def test_the_id_is_that_of_the_resolved_config():
+  points = [{"optimizer.rate": 1e-3}]
+  base = "configs/wikiqa_triplet.py:sample"
+  first, second = sweep.plan(base, points)
+  assert first.title == "base, seed 0" and first.overrides == {}
+  assert sweep.plan(base, points)[1].id == second.id != first.id
+  # The same config by another way is the same run.
+  assert sweep.plan(base, points, settings={"optimizer.rate": 1e-3})[0].id == second.id
+  assert sweep.plan(base, points, seeds=(1,))[1].id != second.id
+
+
+@pytest.mark.parametrize("points, message", [
+  ([{"optimizer.rat": 1.0}], "optimizer.rat=1.0: optimizer.rat = 1.0 does not fit.*no key"),
+  ([{"optimizer": 1.0}], "no key 'optimizer'"),
+  ([{"zebra.x": 1.0}], "zebra.x = 1.0 does not fit"),
+  ([{"optimizer.rate": "fast"}], "optimizer.rate = 'fast' does not fit"),
+  ([{"epochs": -1}], "epochs = -1: give 0 or more"),
+  ([{"epochs": 1}, {"epochs": 1}], "the points epochs=1 and epochs=1 are the same"),
+  ([{"seeds": (1,)}], "seeds must be the same"), ([{"data.name": "x"}], "data.name must be the"),
+  ([], r"points\(\) must yield dicts"), ([1], r"points\(\) must yield dicts"),
+])
+def test_a_wrong_sweep_is_refused(tmp_path, points, message, capsys):
+  path = sweep_file(tmp_path, "configs/wikiqa_triplet.py:sample", points)
+  with pytest.raises(InputError, match=message):
+    sweep.plan(*sweep.load(path))
+  assert sweep.main([path, f"--output={tmp_path / 'x'}"]) == 2
+  assert capsys.readouterr().err.startswith("as2jax: ") and not (tmp_path / "x").exists()
+
+
+def test_a_wrong_sweep_file_or_option_is_refused(tmp_path, capsys):
+  broken = tmp_path / "broken.py"
+  broken.write_text("BASE = 1 / 0\n")
+  good = sweep_file(tmp_path, LEXICAL, [{"model.name": "word_overlap"}])
+  output = f"--output={tmp_path / 'x'}"
+  for arguments, message in [
+    ([str(tmp_path / "zebra.py"), output], "there is no sweep file"),
+    ([str(broken), output], "broken.py: ZeroDivisionError"),
+    ([good, output, "--base=configs/zebra.py"], "there is no file configs/zebra.py"),
+    ([good, output, "--seeds=a"], "--seeds=a: give whole numbers"),
+    ([good, output, "--set=epochs"], "--set epochs: give KEY=VALUE"),
+    ([good, output, "--set=zebra=1"], "--set: zebra = 1 does not fit"),
+    ([good, output, "--set=evaluation.splits=('test',)"], "lacks dev"),
+    ([good, output, "--parallel=-1"], "--parallel=-1"),
+    ([good, "--output=gs://x/y"], "local folder"),
+  ]:
+    assert sweep.main(arguments) == 2, arguments
+    assert message in capsys.readouterr().err
+  assert not (tmp_path / "x").exists()
+
+
+def jobs_of(count):
+  return [sweep.Job(f"id{i}", i, f"job {i}", {}, 0, "{}") for i in range(count)]
+
+
+def script(code):
+  """A command that runs `code` in place of a run, in its folder."""
+  return lambda folder: [sys.executable, "-c", code.replace("FOLDER", repr(str(folder)))]
+
+
+FINISH = "import pathlib; (pathlib.Path(FOLDER) / 'results.json').write_text('{}')"
+
+
+def test_a_failed_run_stops_no_other_and_is_tried_again(tmp_path):
+  code = ("import pathlib, sys\nif FOLDER.endswith('id1'):\n"
+          "  print('first'); sys.exit('as2jax: no room ')\n" + FINISH)
+  said = []
+  failed = local_executor.execute(jobs_of(3), tmp_path, parallel=1, say=said.append,
+                                  make_command=script(code))
+  assert failed == {"id1": "as2jax: no room"}
+  assert [local_executor.finished(tmp_path / f"id{i}") for i in range(3)] == [True, False, True]
+  assert said[0] == "3 runs, 0 of them finished before"
+  assert any("id1 job 1: FAILED with status 1: as2jax: no room" in line for line in said)
+  times = {i: (tmp_path / f"id{i}" / "results.json").stat().st_mtime_ns for i in (0, 2)}
+  assert local_executor.execute(jobs_of(3), tmp_path, parallel=1, say=said.append,
+                                make_command=script(FINISH)) == {}
+  assert "3 runs, 2 of them finished before" in said
+  assert times == {i: (tmp_path / f"id{i}" / "results.json").stat().st_mtime_ns for i in (0, 2)}
+  assert "first" in (tmp_path / "id1" / "log.txt").read_text()
+
+
+def test_a_run_without_results_has_failed(tmp_path):
+  failed = local_executor.execute(jobs_of(1), tmp_path, parallel=1, say=lambda line: None,
+                                  make_command=script("print('gone')"))
+  assert failed == {"id0": "gone"}
+
+
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_so_many_run_at_a_time(tmp_path, parallel):
+  code = ("import pathlib, time\nplace = pathlib.Path(FOLDER)\n"
+          "(place / 'begin').write_text(repr(time.time()))\ntime.sleep(0.5)\n"
+          "(place / 'end').write_text(repr(time.time()))\n" + FINISH)
+  local_executor.execute(jobs_of(4), tmp_path, parallel=parallel, say=lambda line: None,
+                         make_command=script(code))
+  read = lambda name: [float((tmp_path / f"id{i}" / name).read_text()) for i in range(4)]
+  begins, ends = read("begin"), read("end")
+  most = max(sum(b <= t < e for b, e in zip(begins, ends)) for t in begins)
+  assert most == parallel
+
+
+def test_a_run_of_another_process_is_waited_for(tmp_path):
+  """What a killed sweep left running: it is neither run twice nor taken for a failure."""
+  (tmp_path / "id0").mkdir()
+  holder = subprocess.Popen([sys.executable, "-c", f"""
+import pathlib, time
+from as2jax.workdir import lock
+with lock({str(tmp_path / "id0")!r}):
+  pathlib.Path({str(tmp_path)!r}, "held").touch()
+  time.sleep(1)
+  pathlib.Path({str(tmp_path / "id0")!r}, "results.json").write_text("theirs")
+"""])
+  while not (tmp_path / "held").exists():
+    assert holder.poll() is None
+    time.sleep(0.05)
+  said = []
+  assert local_executor.execute(jobs_of(2), tmp_path, parallel=1, say=said.append,
+                                make_command=script(FINISH)) == {}
+  assert holder.wait(10) == 0
+  assert (tmp_path / "id0" / "results.json").read_text() == "theirs"
+  assert "id0 job 0: another process finished it" in said
+
+
+@pytest.fixture(scope="module")
+def lexical(tmp_path_factory):
+  """A sweep over rankers without parameters, as the command runs it, two at a time."""
+  folder = tmp_path_factory.mktemp("sweep")
+  path = sweep_file(folder, LEXICAL, [{"model.name": name} for name in RANKERS])
+  process = subprocess.run(
+      [sys.executable, "-m", "launch.sweep", path, f"--output={folder / 'out'}", "--parallel=2"],
+      cwd=ROOT, env={**os.environ, "JAX_PLATFORMS": "cpu"}, capture_output=True, text=True,
+      timeout=120)
+  assert process.returncode == 0, process.stderr + process.stdout
+  return path, folder / "out", process.stdout
+
+
+def test_the_table_of_a_sweep(lexical):
+  path, output, printed = lexical
+  manifest = [json.loads(line) for line in (output / "manifest.jsonl").read_text().splitlines()]
+  assert [m["point"] for m in manifest] == [
+      {}, {"model.name": "word_overlap"}, {"model.name": "idf_overlap"}]
+  titles = ["base", "model.name=word_overlap", "model.name=idf_overlap"]
+  figures = {}
+  for split in ("dev", "test"):
+    loaded = systems.load([str(output / m["id"]) for m in manifest], split=split)
+    figures[split] = {t: s.metric("map")[0] for t, s in zip(titles, loaded)}
+  best = max(titles, key=lambda t: figures["dev"][t].mean())
+  assert f"result: {best}, chosen by MAP on dev" in printed
+  assert f"map[sample-clean/test] {figures['test'][best].mean():.4f} ±" in printed
+  for title in titles:
+    line, = (x for x in printed.splitlines() if x.lstrip("* ").startswith(title + " "))
+    assert line.startswith("*") == (title == best) and " 1/1 " in line
+    assert f"{figures['dev'][title].mean():.4f}" in line
+    if title != "base":
+      t = significance.paired_t_test(figures["dev"][title], figures["dev"]["base"])
+      assert f"{t.difference:+.4f} ± {t.half_width:.4f}" in line
+    if title != best:  # no other point's test figures are shown as a result
+      assert f"{figures['test'][title].mean():.4f}" not in printed.split("result:")[1].replace(
+          f"{figures['test'][best].mean():.4f}", "")
+  rows = list(csv.DictReader((output / "table.csv").read_text().splitlines()))
+  assert {(r["split"], r["system"], r["chosen"]) for r in rows} == {
+      (s, t, str(int(t == best))) for s in figures for t in titles}
+  for row in rows:
+    if row["metric"].startswith("map"):
+      assert float(row["mean"]) == pytest.approx(figures[row["split"]][row["system"]].mean())
+
+
+def test_a_sweep_run_again_runs_nothing(lexical, capsys):
+  path, output, printed = lexical
+  when = {p: p.stat().st_mtime_ns for p in output.glob("*/results.json")}
+  assert sweep.main([path, f"--output={output}"]) == 0
+  again = capsys.readouterr().out
+  assert again.startswith("3 runs, 3 of them finished before") and len(when) == 3
+  assert when == {p: p.stat().st_mtime_ns for p in output.glob("*/results.json")}
+  assert again.split("\n", 1)[1].strip() in printed
+  assert sweep.main([path, f"--output={output}", "--parallel=0", "--table=test"]) == 0
+  assert "sample-clean/test" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_an_unfinished_point_is_no_result(lexical, tmp_path, capsys):
+  path, output, _ = lexical
+  jobs = sweep.plan(*sweep.load(path), seeds=(0, 1))
+  for job in jobs:
+    if job.seed == 0 or job.point:
+      (tmp_path / job.id).symlink_to(output / next(
+          j.id for j in jobs if j.point == job.point and j.seed == 0))
+  text = sweep_table.collect(tmp_path, jobs, "dev")
+  assert "best so far" in text and "result:" not in text and "1/2" in text
+  assert "(0.0000)" in text and " ± " not in text.split("\n", 1)[1]  # no base, no difference
+  assert sweep_table.collect(tmp_path / "none", jobs, "dev") == "no point is finished"
+
+
+@pytest.mark.slow
+def test_a_sweep_over_a_trained_model_killed_and_run_again(tmp_path, capsys):
+  config = tiny.config("crossencoder", "grouped", optimizer__rate=1e-4,
+                       data__train_fraction=0.2, compilation_cache=str(tmp_path / "xla"))
+  (tmp_path / "config.json").write_text(config.to_json())
+  path = sweep_file(tmp_path, f"configs/rerun.py:{tmp_path / 'config.json'}",
+                    [{"optimizer.rate": 1e-3}])
+  output = tmp_path / "out"
+  arguments = [path, f"--output={output}"]
+  first, second = sweep.plan(*sweep.load(path))
+  process = subprocess.Popen([sys.executable, "-m", "launch.sweep", *arguments], cwd=ROOT,
+                             env={**os.environ, "JAX_PLATFORMS": "cpu"}, stdout=subprocess.PIPE)
+  deadline = time.monotonic() + 100
+  while not (output / second.id / "log.txt").exists():
+    assert process.poll() is None and time.monotonic() < deadline
+    time.sleep(0.1)
+  time.sleep(1)
+  process.send_signal(signal.SIGTERM)
+  process.communicate(timeout=30)
+  assert process.returncode == 130
+  with lock(output / second.id):  # its run ended with it
+    pass
+  when = (output / first.id / "results.json").stat().st_mtime_ns
+  assert not local_executor.finished(output / second.id)
+  assert sweep.main(arguments) == 0
+  printed = capsys.readouterr().out
+  assert "2 runs, 1 of them finished before" in printed and "result: " in printed
+  assert (output / first.id / "results.json").stat().st_mtime_ns == when
+  found = [json.loads((output / job.id / "results.json").read_text()) for job in (first, second)]
+  values = [f["metrics"]["map[sample-clean/dev]"]["mean"] for f in found]
+  chosen = ("base", "optimizer.rate=0.001")[int(np.argmax(values))]
+  assert f"result: {chosen}, chosen by MAP on dev" in printed
