@@ -26,14 +26,17 @@ CHOICES = {
     "encoder.vocabulary": ("data", "file"),
     "encoder.oov": ("skip", "zero", "mean", "uniform"),
     "loss.reduction": ("sum", "mean"),
+    "model.norm": ("pre", "post"),
+    "model.storage": ("float32", "float16"),
 }
 AT_LEAST = {
     "epochs": 0, "patience": 1, "data.max_length": 4, "encoder.unroll": 0, "batch.examples": 1,
     "batch.rows": 1, "batch.shards": 1, "batch.accumulate": 1, "batch.buckets": 1, "batch.tile": 1,
     "batch.predict_rows": 1, "optimizer.rate": 0, "optimizer.warmup": 0, "optimizer.eps": 0,
     "optimizer.clip_norm": 0, "optimizer.weight_decay": 0,
-    "optimizer.frozen_layers": 0, "optimizer.layer_decay": 0, "sharding.fsdp": 1,
-    "sharding.tensor": 1, "checkpoint.steps": 1, "log.steps": 1, "log.seconds": 0,
+    "optimizer.frozen_layers": 0, "optimizer.layer_decay": 0, "model.encoder_layers": 0,
+    "model.num_heads": 1, "sharding.fsdp": 1, "sharding.tensor": 1, "checkpoint.steps": 1,
+    "log.steps": 1, "log.seconds": 0,
 }
 # Of an average's memory, or of dropout: 1 would keep nothing, or everything for ever.
 FRACTIONS = ("encoder.hidden_dropout", "encoder.attention_dropout", "model.dropout",

@@ -23,17 +23,23 @@ from as2jax.data.units import UnitTable
 from as2jax.errors import InputError
 
 if TYPE_CHECKING:
+  from as2jax.encoders.frozen import FrozenEncoder
   from as2jax.encoders.sources import Source
 
 log = logging.getLogger(__name__)
 
 
 class Tables(NamedTuple):
-  """What batches are cut from; `characters` `[word, c]` by the words' ids, for ELMo."""
+  """What batches are cut from.
+
+  `characters` `[word, c]` are those of the words' ids, for ELMo; `features` `[token, …]` frozen
+  vectors in place of an encoder.
+  """
 
   units: UnitTable
   examples: ExampleTable
-  characters: np.ndarray | None
+  characters: np.ndarray | None = None
+  features: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +52,7 @@ class Experiment:
     model: Linen module; loss: its loss.
     pretrained: host arrays by parameter path.
     facts: what results say of the weights.
+    frozen: computes the vectors that a model reads in place of the encoder's, or None.
   """
 
   config: Any
@@ -55,6 +62,7 @@ class Experiment:
   loss: Any
   pretrained: Mapping[str, np.ndarray]
   facts: dict
+  frozen: "FrozenEncoder | None"
 
   def train_questions(self) -> tuple[Question, ...]:
     """The training questions that the config's protocol and fraction leave."""
@@ -85,10 +93,15 @@ class Experiment:
     tokenizer, characters = self.source.tokenizer, None
     if self.source.open_vocabulary:
       tokenizer, characters = self.source.open_vocabulary(text for unit in units for text in unit)
+    frozen = self.frozen
     built = build_units(units, tokenizer, template=self.model.template, roles=roles,
-                        max_length=data.max_length, cache=cache)
+                        max_length=data.max_length, cache=cache,
+                        words=frozen is not None and not frozen.of_words)
     log.info("%s: %s", layout, built.report())
-    return Tables(built, table, characters)
+    if frozen is None:
+      return Tables(built, table, characters)
+    words, features = frozen(built, characters)
+    return Tables(words, table, features=features)
 
   def fresh_state(self, batch: Any, seeds: Sequence[int], optimizer: Any, mesh: Any
                   ) -> states.TrainState:
@@ -105,6 +118,7 @@ class Experiment:
     batch = self.config.batch
     return fit_batcher(made.units, made.examples, sampler=batch.sampler,
                        examples_per_batch=batch.examples, characters=made.characters,
+                       features=made.features,
                        rows=batch.rows if batch.sampler == "grouped" else 0,
                        row_lengths=batch.row_lengths, packed=batch.packed, shards=batch.shards,
                        accumulate=batch.accumulate, buckets=batch.buckets)
@@ -117,6 +131,7 @@ class Experiment:
     # Not fitted to the split: every split is predicted in the same shapes.
     slots = rows // batch.shards * (batch.row_lengths[-1] // 8 if batch.packed else 1)
     return fit_batcher(made.units, made.examples, characters=made.characters,
+                       features=made.features,
                        sampler="ordered" if batch.packed else "by_length",
                        examples_per_batch=slots * batch.shards, rows=rows, unit_slots=slots,
                        row_lengths=batch.row_lengths, packed=batch.packed, shards=batch.shards,
@@ -141,12 +156,23 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
   source = open_source(config.encoder, texts=lambda: _texts(dataset), workdir=workdir,
                        root=config.data.root)
   offered = {k: v for k, v in source.model_fields.items() if _open_field(config.model, k)}
-  model = registry.build(registry.MODELS, config.model, "model", encoder=source.module, **offered)
+  reads_features = _reads_features(config.model)
+  if not reads_features:
+    offered["encoder"] = source.module
+  model = registry.build(registry.MODELS, config.model, "model", **offered)
   loss = registry.build(registry.LOSSES, config.loss, "loss")
   if source.max_length is not None and config.data.max_length > source.max_length:
     raise InputError(f"data.max_length = {config.data.max_length} exceeds the {source.max_length} "
                      f"positions of {config.encoder.pretrained}")
-  return Experiment(config, dataset, source, model, loss, *_weights(source, model))
+  pretrained, facts = _weights(source, model)
+  if not reads_features:
+    return Experiment(config, dataset, source, model, loss, pretrained, facts, None)
+  from as2jax.encoders.frozen import FrozenEncoder
+  frozen = FrozenEncoder(source, digest=facts["sha256"], storage=model.storage,
+                         cache=str(datasets.cache_folder(config.data.cache)),
+                         rows=config.batch.predict_rows, row_length=config.batch.row_lengths[-1])
+  return Experiment(config, dataset, source, model, loss, {}, {**facts, "features": frozen.facts},
+                    frozen)
 
 
 def _texts(dataset: datasets.Dataset | None) -> Iterator[str]:
@@ -155,6 +181,12 @@ def _texts(dataset: datasets.Dataset | None) -> Iterator[str]:
     for question in questions:
       yield question.text
       yield from (candidate.text for candidate in question.candidates)
+
+
+def _reads_features(section: Any) -> bool:
+  """Whether the model reads frozen vectors in place of an encoder (`Tokens.features`)."""
+  cls = registry.find(registry.MODELS, section["name"], "model.name")
+  return getattr(cls, "features", False)
 
 
 def _open_field(section: Any, key: str) -> bool:

@@ -110,3 +110,14 @@ class SoftmaxCrossEntropy(Loss):
     log_p = jax.nn.log_softmax(output.logits)
     values = -jnp.where(labels == 1, log_p[..., 1], log_p[..., 0])
     return {"cross_entropy": Term(values, judged)}
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanSquaredError(Loss):
+  """Mean of (score − label)² over judged pairs; CETE's score is a cosine (section 4.3)."""
+
+  def __call__(self, output, batch, progress) -> dict[str, Term]:
+    del progress
+    labels = batch.examples.labels[..., 0]
+    judged = batch.examples.mask * (labels >= 0)
+    return {"squared_error": Term(jnp.square(output.scores - labels), judged)}

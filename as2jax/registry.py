@@ -12,6 +12,7 @@ MODELS = {
     "siamese": "as2jax.models.asbert:Siamese",
     "sentence_bert": "as2jax.models.sentence_bert:SentenceBert",
     "crossencoder": "as2jax.models.crossencoder:CrossEncoder",
+    "feature_based": "as2jax.models.cete:FeatureBased",
     "probe": "as2jax.models.testing:Probe",  # proves the loop
 }
 ENCODERS = {
@@ -27,6 +28,7 @@ LOSSES = {
     "triplet": "as2jax.losses:TripletLoss",
     "bce": "as2jax.losses:BinaryCrossEntropy",
     "cross_entropy": "as2jax.losses:SoftmaxCrossEntropy",
+    "squared_error": "as2jax.losses:MeanSquaredError",
     "probe": "as2jax.models.testing:ProbeLoss",
 }
 # Rankers without parameters, from as2jax.models.lexical.

@@ -57,7 +57,7 @@ def _initialise(model: nn.Module, batch: Any, pretrained: Mapping[str, Any], fre
 
 def check_pretrained(model: nn.Module, batch: Any, pretrained: Mapping[str, Any]) -> None:
   """Raises InputError where a pretrained array has no place in the model, or another shape."""
-  init = lambda b: model.init(jax.random.key(0), b, train=False)["params"]
+  init = lambda b: dict(model.init(jax.random.key(0), b, train=False)).get("params", {})
   wanted = traverse_util.flatten_dict(jax.eval_shape(init, batch), sep="/")
   for path, value in pretrained.items():
     if path not in wanted:

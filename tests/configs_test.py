@@ -15,10 +15,10 @@ from as2jax import config_check, experiment, flags_config, modes, optimizers, re
 from as2jax import step
 from as2jax.errors import InputError
 from as2jax.workdir import flatten
-from configs import base, baselines, presets, rerun
+from configs import base, baselines, cete, presets, rerun
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LIBRARIES = ("__init__", "base", "baselines", "presets", "rerun")
+LIBRARIES = ("__init__", "base", "baselines", "cete", "presets", "rerun")
 
 
 def every_config():
@@ -30,8 +30,13 @@ def every_config():
     kinds = [""]
     if path.stem.endswith("_baseline"):
       kinds = [*baselines.LEXICAL, *baselines.ENCODERS]
+    elif path.stem.endswith("_cete"):
+      kinds = ["", *cete.VECTORS, "no_encoder", "no_encoder,elmo"]
     words = ["", *presets.ARGUMENTS, ",".join(presets.ARGUMENTS)]
     for argument in (",".join(filter(None, pair)) for pair in itertools.product(kinds, words)):
+      named = set(argument.split(","))
+      if named & set(cete.VECTORS) and named & set(cete.OTHERS):
+        continue  # two encoders' vectors: an error of its own
       yield f"{name}:{argument}" if argument else name
 
 
@@ -85,6 +90,17 @@ def test_a_config_refuses_what_it_does_not_know():
                        (config.loss, "margin"), (config.encoder, "hidden_dropout")):
     with pytest.raises(TypeError):
       section[key] = "many"
+
+
+def test_feature_based_rankers_read_one_kind_of_vectors():
+  made = flags_config.load("configs/trecqa_cete.py:no_encoder,glove")
+  assert made.encoder.name == "static" and made.model.num_heads == 6
+  assert made.model.encoder_layers == made.epochs == 0
+  assert tuple(made.data.rules) == ("lowercase", "alphanumeric")
+  made = flags_config.load("configs/wikiqa_cete.py:elmo,sample")
+  assert made.encoder.name == "elmo" and made.data.name == "sample"
+  with pytest.raises(InputError, match="elmo and minilm: name one of"):
+    flags_config.load("configs/wikiqa_cete.py:elmo,minilm")
 
 
 def test_an_unknown_field_or_a_missing_one_is_named():
@@ -157,6 +173,8 @@ STRUCTURES = sorted({json.dumps([c.model.to_dict(), c.loss.to_dict(), c.batch.to
 def test_every_structure_passes_the_shapes_of_its_step(name):
   config = flags_config.load(name)
   with config.unlocked():
+    if config.model.name == "feature_based":  # which knows the vectors' width, not the encoder
+      config.encoder, config.model.num_heads = base.get_config().encoder, 2
     config.data.name, config.encoder.pretrained = "sample", tiny.encoder_folder()
     config.data.train_fraction = 0.2
     config.batch.shards = 2

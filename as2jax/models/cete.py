@@ -1,0 +1,145 @@
+"""CETE's feature-based ranker: a new transformer encoder over frozen word vectors (section 3.1)."""
+
+from typing import ClassVar
+
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+from as2jax.data.batch import Batch
+from as2jax.encoders import layers
+from as2jax.encoders.elmo import LayerMix
+from as2jax.encoders.pooling import pool
+from as2jax.errors import InputError
+from as2jax.models.biencoder import Embeddings, cosine, take
+
+NORMS = ("pre", "post")
+EPSILON = 1e-6  # of the layer norms
+
+
+@struct.dataclass
+class FeatureOutput:
+  """Cosine of (question, candidate), which is score and prediction of the label at once."""
+
+  scores: Float[Array, "s e"]
+
+
+def sinusoids(position: Int[Array, "*n"], width: int) -> Float[Array, "*n d"]:
+  """Positional encodings (Vaswani et al. 2017, section 3.5), float32.
+
+  PE(t, 2i) = sin(t / 10000^(2i/d)), PE(t, 2i+1) = cos(t / 10000^(2i/d)), d = `width`.
+  """
+  pairs = jnp.arange(0, width, 2, dtype=jnp.float32)
+  rate = 10000.0 ** (-pairs / width)
+  angle = position[..., None].astype(jnp.float32) * rate.reshape((1,) * position.ndim + (-1,))
+  both = jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1)
+  return both.reshape(*position.shape, -1)[..., :width]
+
+
+class PreNormLayer(nn.Module):
+  """x + attention(norm(x)), then x + feed_forward(norm(x)), dropout on what is added."""
+
+  num_heads: int
+  dropout: float
+
+  @nn.compact
+  def __call__(
+    self, x: Float[Array, "b l d"], mask: Array, *, train: bool
+  ) -> Float[Array, "b l d"]:
+    attention = layers.SelfAttention(
+      self.num_heads, self.dropout, jnp.float32, None, "plain", name="attention"
+    )
+    attended = attention(layers.LayerNorm(EPSILON, name="attention_norm")(x), mask, train=train)
+    x = x + layers.Dropout(self.dropout)(attended, train=train)
+    fed = layers.FeedForward(x.shape[-1], "relu", name="feed_forward")(
+      layers.LayerNorm(EPSILON, name="feed_forward_norm")(x)
+    )
+    return x + layers.Dropout(self.dropout)(fed, train=train)
+
+
+class FeatureBased(nn.Module):
+  """Word vectors + positions → transformer encoder → mean → cosine (CETE section 3.1, 4.3).
+
+  One encoder for both sentences; its width and that of its inner layer are the features'. Reads
+  `Tokens.features`, `[s r l d]`, of `as2jax.encoders.frozen`: the encoder that made them is no part
+  of this model. Features of several layers, `[s r l layers d]`, are mixed by learned weights first
+  (ELMo). The paper does not say where the norms stand.
+
+  Attributes:
+    encoder_layers: 1; 0 is the ablation of figure 4: the mean of the vectors, without positions.
+    num_heads: 8, of the new encoder; must divide the width (GloVe's 300: 6).
+    dropout: on the sum of vectors and positions, on what each sublayer adds, on the attention.
+    feature_scale: what the vectors are multiplied by before the positions (of mean square 1/2) are
+      added; 1 is the paper's sum (Vaswani et al. 2017, section 3.4, have √d).
+    norm: `pre` (each sublayer's input and the last output are normalised) or `post`.
+    storage: the type in which features are kept on disk, `float32` or `float16`.
+  """
+
+  encoder_layers: int
+  num_heads: int
+  dropout: float
+  feature_scale: float
+  norm: str
+  storage: str
+
+  template: ClassVar[str] = "single"
+  layout: ClassVar[str] = "pairs"
+  encodes: ClassVar[bool] = True
+  features: ClassVar[bool] = True
+  score: ClassVar[str] = "cosine"
+  score_names: ClassVar[tuple[str, ...]] = ("cosine",)
+
+  @nn.compact
+  def token_vectors(self, batch: Batch, *, train: bool = False) -> Float[Array, "s r l d"]:
+    """The vector of each word in its sentence, as the new encoder leaves it, float32."""
+    tokens = batch.tokens
+    if tokens.features is None:
+      raise InputError("CETE's feature-based model reads frozen vectors, and these tokens have "
+                       "none: see as2jax.encoders.frozen")
+    x = tokens.features.astype(jnp.float32)
+    if x.ndim == 5:
+      x = LayerMix(name="layer_mix")(jnp.moveaxis(x, 3, 0))
+    if not self.encoder_layers:
+      return x
+    s, r, l, width = x.shape
+    self._check(width)
+    rows = lambda array: array.reshape(s * r, *array.shape[2:])
+    x = self.feature_scale * rows(x) + sinusoids(rows(tokens.position), width)
+    x = layers.Dropout(self.dropout)(x, train=train)
+    mask = layers.segment_mask(rows(tokens.segment))
+    for n in range(self.encoder_layers):
+      x = self._layer(width, f"layer_{n}")(x, mask, train=train)
+    if self.norm == "pre":
+      x = layers.LayerNorm(EPSILON, name="output_norm")(x)
+    return x.reshape(s, r, l, width)
+
+  def encode(self, batch: Batch, *, train: bool) -> Embeddings:
+    """The mean of each unit's word vectors."""
+    return Embeddings(pool(self.token_vectors(batch, train=train), batch.tokens, batch.units,
+                           "mean"))
+
+  def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
+    """Cosine (higher is better) of questions `[p, d]` with candidates `[p, d]`."""
+    del train
+    return {"cosine": cosine(*pair)}
+
+  def __call__(self, batch: Batch, *, train: bool) -> FeatureOutput:
+    units = self.encode(batch, train=train).units
+    question, candidate = (take(units, batch.examples.members[..., k]) for k in range(2))
+    return FeatureOutput(cosine(question, candidate))
+
+  def _layer(self, width: int, name: str) -> nn.Module:
+    if self.norm == "pre":
+      return PreNormLayer(self.num_heads, self.dropout, name=name)
+    return layers.TransformerLayer(
+      self.num_heads, width, "relu", EPSILON, self.dropout, self.dropout, jnp.float32, None,
+      "plain", name=name,
+    )
+
+  def _check(self, width: int) -> None:
+    if self.norm not in NORMS:
+      raise InputError(f"model.norm = {self.norm!r}: use one of {', '.join(NORMS)}")
+    if width % self.num_heads:
+      raise InputError(f"model.num_heads = {self.num_heads} does not divide the width of the "
+                       f"vectors, {width}; give a number that does")

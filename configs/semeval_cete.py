@@ -1,0 +1,13 @@
+"""CETE's feature-based ranker on SemEval CQA, subtask A; for the arguments see configs/cete.py.
+
+The year is the data set's name: --config.data.name=semeval2016.
+"""
+
+from configs import base, cete, presets
+
+
+def get_config(argument=None):
+  config = base.get_config()
+  presets.semeval(config)
+  config.data.rules = ("alphanumeric",)  # CETE's code
+  return cete.apply(config, argument)

@@ -1,0 +1,215 @@
+"""CETE's feature-based ranker: its layers against torch's, frozen vectors, whole runs."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from as2jax import experiment, losses, modes
+from as2jax.data.batching import fit_batcher
+from as2jax.errors import InputError
+from as2jax.models.cete import FeatureBased, sinusoids
+from tiny_features import QUESTION, config
+
+def batch(parts, *, packed=True, rows=6, spare=0, layout="pairs"):
+  """All of QUESTION in one micro-batch."""
+  tables = parts.tables((QUESTION,), layout)
+  b = fit_batcher(tables.units, tables.examples, sampler="ordered",
+                  examples_per_batch=len(tables.examples) + spare, rows=rows, row_lengths=(64,),
+                  packed=packed, shards=1, accumulate=1, buckets=1, features=tables.features)
+  plan = b.plan(b.sampler.blocks(), 0, 0)
+  assert len(plan) == 1
+  return jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, 0))
+
+
+def random_batch(width=12, rows=3, seed=0):
+  """Two units in each of `rows` rows with random features, and the features of each unit."""
+  from as2jax.data.batch import Batch, Examples, Tokens, Units
+  rng = np.random.default_rng(seed)
+  lengths = rng.integers(2, 6, (rows, 2))
+  shape = (1, rows, 12)
+  segment, position = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+  features = rng.normal(size=(*shape, width)).astype(np.float32)
+  alone, start = [], []
+  for r, (a, b) in enumerate(lengths):
+    segment[0, r, :a], segment[0, r, a:a + b] = 1, 2
+    position[0, r, :a], position[0, r, a:a + b] = np.arange(a), np.arange(b)
+    alone += [features[0, r, :a], features[0, r, a:a + b]]
+    start += [0, a]
+  none = np.zeros(shape, np.int32)
+  units = Units(row=np.repeat(np.arange(rows), 2)[None].astype(np.int32),
+                start=np.asarray(start, np.int32)[None],
+                length=lengths.reshape(1, -1).astype(np.int32),
+                id=np.arange(2 * rows, dtype=np.int32)[None])
+  members = np.arange(2 * rows, dtype=np.int32).reshape(1, rows, 2)
+  ones = np.ones((1, rows), np.float32)
+  examples = Examples(members=members, member_mask=np.ones((1, rows, 2), np.float32),
+                      labels=np.asarray([[[1], [0], [-1]]], np.int32)[:, :rows], mask=ones,
+                      question=np.zeros((1, rows), np.int32), answer=np.zeros((1, rows), np.int32))
+  tokens = Tokens(none, segment, position, none, none, features=features)
+  return jax.tree.map(jnp.asarray, Batch(tokens, units, examples)), alone
+
+
+def drawn(model, example, seed=0):
+  """Random parameters, norms and biases too."""
+  shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), example, train=False))["params"]
+  rng = np.random.default_rng(seed)
+  return jax.tree.map(lambda x: rng.normal(0.1, 0.4, x.shape).astype(np.float32), shapes)
+
+
+def torch_layer(torch, params, width, heads, pre):
+  """torch's own layer with the parameters of one of ours."""
+  layer = torch.nn.TransformerEncoderLayer(width, heads, width, dropout=0.2, activation="relu",
+                                           batch_first=True, norm_first=pre, layer_norm_eps=1e-6)
+  tensor = lambda x: torch.tensor(np.array(x))
+  attention, feed = params["attention"], params["feed_forward"]
+  norms = ("attention_norm", "feed_forward_norm" if pre else "output_norm")
+  in_ = [attention[name] for name in ("query", "key", "value")]
+  layer.load_state_dict({
+    "self_attn.in_proj_weight": tensor(np.concatenate([x["kernel"].T for x in in_])),
+    "self_attn.in_proj_bias": tensor(np.concatenate([x["bias"] for x in in_])),
+    "self_attn.out_proj.weight": tensor(attention["output"]["kernel"].T),
+    "self_attn.out_proj.bias": tensor(attention["output"]["bias"]),
+    "linear1.weight": tensor(feed["intermediate"]["kernel"].T),
+    "linear1.bias": tensor(feed["intermediate"]["bias"]),
+    "linear2.weight": tensor(feed["output"]["kernel"].T),
+    "linear2.bias": tensor(feed["output"]["bias"]),
+    **{f"norm{n + 1}.{a}": tensor(params[name][b]) for n, name in enumerate(norms)
+       for a, b in (("weight", "scale"), ("bias", "bias"))}})
+  return layer.eval()
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_vectors_are_those_of_torchs_layers(norm):
+  torch = pytest.importorskip("torch")
+  width, heads = 12, 3
+  example, alone = random_batch(width)
+  model = FeatureBased(2, heads, 0.2, 3.0, norm, "float32")
+  params = drawn(model, example)
+  found = jax.jit(lambda p: model.apply({"params": p}, example, train=False,
+                                        method="encode"))(params).units[0]
+  for unit, vectors in enumerate(alone):
+    t, i = np.arange(len(vectors))[:, None], np.arange(width // 2)
+    angle = t / 10000 ** (2 * i / width)
+    positions = np.stack([np.sin(angle), np.cos(angle)], -1).reshape(len(vectors), width)
+    x = torch.tensor((3 * vectors + positions).astype(np.float32))[None]
+    with torch.no_grad():
+      for n in range(2):
+        x = torch_layer(torch, params[f"layer_{n}"], width, heads, norm == "pre")(x)
+      if norm == "pre":
+        weight, bias = (torch.tensor(params["output_norm"][k]) for k in ("scale", "bias"))
+        x = torch.nn.functional.layer_norm(x, (width,), weight, bias, 1e-6)
+    np.testing.assert_allclose(found[unit], x[0].mean(0).numpy(), atol=1e-5)
+
+
+def test_without_an_encoder_it_is_the_mean():
+  example, alone = random_batch()
+  model = FeatureBased(0, 8, 0.2, 1.0, "pre", "float32")
+  assert model.init(jax.random.key(0), example, train=False) == {"params": {}}
+  means = np.stack([vectors.mean(0) for vectors in alone])
+  found = model.apply({}, example, train=True).scores[0]
+  for pair in range(3):
+    a, b = means[2 * pair], means[2 * pair + 1]
+    np.testing.assert_allclose(found[pair], a @ b / np.linalg.norm(a) / np.linalg.norm(b),
+                               atol=1e-6)
+
+
+def test_the_loss_is_the_squared_error_of_judged_pairs():
+  example, _ = random_batch()
+  model = FeatureBased(1, 2, 0.2, 1.0, "pre", "float32")
+  output = model.apply({"params": drawn(model, example)}, example, train=False)
+  (term,) = losses.MeanSquaredError()(output, example, 0.0).values()
+  scores = np.asarray(output.scores[0])
+  np.testing.assert_allclose(term.values[0, :2], [(1 - scores[0]) ** 2, scores[1] ** 2], rtol=1e-6)
+  assert term.weights.tolist() == [[1, 1, 0]] and term.reduction == "mean"
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_gradient_moves_every_parameter_and_dropout_acts(norm):
+  example, _ = random_batch()
+  model = FeatureBased(2, 2, 0.2, 1.0, norm, "float32")
+  params = drawn(model, example)
+
+  @jax.jit
+  def loss(params, key):
+    output = model.apply({"params": params}, example, train=True, rngs={"dropout": key})
+    (term,) = losses.MeanSquaredError()(output, example, 0.0).values()
+    return jnp.sum(term.values * term.weights)
+
+  gradient = jax.jit(jax.grad(loss))(params, jax.random.key(0))
+  for path, value in jax.tree_util.tree_flatten_with_path(gradient)[0]:
+    names = [k.key for k in path]
+    # Softmax does not see what all keys share.
+    if names[-2:] != ["key", "bias"]:
+      assert np.isfinite(value).all() and np.abs(value).max() > 1e-8, names
+  assert loss(params, jax.random.key(0)) != loss(params, jax.random.key(1))
+
+
+def test_sinusoids_have_the_papers_form():
+  found = sinusoids(jnp.asarray([[0, 3]]), 5)
+  assert found.shape == (1, 2, 5)
+  np.testing.assert_allclose(found[0, 0], [0, 1, 0, 1, 0], atol=1e-7)
+  rate = 10000 ** (-2 / 5)
+  np.testing.assert_allclose(found[0, 1, :4], [np.sin(3), np.cos(3), np.sin(3 * rate),
+                                               np.cos(3 * rate)], rtol=1e-5)
+
+
+def test_bad_fields_and_missing_features_are_named():
+  example, _ = random_batch()
+  init = lambda *fields: FeatureBased(*fields).init(jax.random.key(0), example, train=False)
+  with pytest.raises(InputError, match="num_heads = 5 does not divide .* 12"):
+    init(1, 5, 0.2, 1.0, "pre", "float32")
+  with pytest.raises(InputError, match="model.norm = 'none'"):
+    init(1, 2, 0.2, 1.0, "none", "float32")
+  bare = example.replace(tokens=example.tokens.replace(features=None))
+  with pytest.raises(InputError, match="frozen vectors"):
+    FeatureBased(1, 2, 0.2, 1.0, "pre", "float32").init(jax.random.key(0), bare, train=False)
+
+
+def test_padding_and_packing_change_no_score(tmp_path):
+  parts = experiment.build(config(None, tmp_path))
+  model = FeatureBased(1, 2, 0.2, 1.0, "pre", "float32")
+  packed, loose = batch(parts), batch(parts, packed=False, rows=9, spare=4)
+  assert packed.tokens.features.shape != loose.tokens.features.shape
+  params = drawn(model, packed)
+  scores = jax.jit(lambda x: model.apply({"params": params}, x, train=False).scores[0])
+  a, b = (np.asarray(scores(x)) for x in (packed, loose))
+  assert np.ptp(a) > 1e-4
+  np.testing.assert_allclose(a, b[:len(a)], atol=2e-6)
+  noisy = packed.tokens.features + 1e3 * (packed.tokens.segment == 0)[..., None]
+  disturbed = packed.replace(tokens=packed.tokens.replace(features=noisy))
+  np.testing.assert_allclose(a, scores(disturbed), atol=2e-6)
+
+
+def test_several_layers_are_mixed_by_learned_weights():
+  example, _ = random_batch()
+  layered = jnp.stack([example.tokens.features * k for k in (1.0, 2.0, -5.0)], axis=3)
+  example = example.replace(tokens=example.tokens.replace(features=layered))
+  model = FeatureBased(0, 2, 0.2, 1.0, "pre", "float32")
+  params = model.init(jax.random.key(0), example, train=False)["params"]
+  vectors = lambda params: model.apply({"params": params}, example, method="token_vectors")
+  np.testing.assert_allclose(vectors(params), layered.mean(3), atol=1e-5)
+  params = {"layer_mix": {"weights": jnp.log(jnp.asarray([0.5, 0.25, 0.25])),
+                          "gamma": jnp.float32(4.0)}}
+  np.testing.assert_allclose(vectors(params), -1.0 * layered[..., 0, :], atol=1e-5)
+
+
+def test_the_ablation_trains_nothing(tmp_path):
+  run = tmp_path / "run"
+  modes.run(config(None, tmp_path / "cache", "no_encoder"), str(run))
+  found = json.loads((run / "results.json").read_text())
+  assert found["parameters"] == {"all": 0, "trainable": 0} and found["seeds"][0]["steps"] == 0
+  assert 0 < found["metrics"]["map[sample-clean/test]"]["mean"] < 1
+
+
+def test_paper_sizes():
+  """d_model = d_ff = 768: 4 d² + 2 d² weights, 6 d biases, 3 norms of 2 d."""
+  d = 768
+  example, _ = random_batch(8)
+  wide = jnp.zeros((*example.tokens.features.shape[:3], d))
+  example = example.replace(tokens=example.tokens.replace(features=wide))
+  shapes = jax.eval_shape(lambda: FeatureBased(1, 8, 0.2, 1.0, "pre", "float32").init(
+    jax.random.key(0), example, train=False))
+  assert sum(int(np.prod(x.shape)) for x in jax.tree.leaves(shapes)) == 6 * d * d + 6 * d + 6 * d
