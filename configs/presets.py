@@ -49,6 +49,18 @@ def crossencoder(config: ConfigDict) -> None:
   config.optimizer.warmup = 0.1
 
 
+LARGER = {"bert-base-uncased": "bert-large-uncased", "roberta-base": "roberta-large",
+          "xlnet-base-cased": "xlnet-large-cased"}
+
+
+def large(config: ConfigDict) -> None:
+  """The large model of the encoder named before (`roberta,large`), BERT's by default."""
+  base = config.encoder.pretrained
+  if base not in LARGER:
+    raise InputError(f"`large`: {base} has no larger one; name it behind {', '.join(LARGER)}")
+  config.encoder.pretrained = LARGER[base]
+
+
 def static(config: ConfigDict, vectors: str, *, lower: bool) -> None:
   """Word vectors in place of a transformer; the mean of a sentence's is a baseline of ASBERT."""
   config.encoder = ConfigDict({
@@ -129,7 +141,7 @@ def sample(config: ConfigDict) -> None:
 
 
 ARGUMENTS = {"sample": sample, "minilm": minilm, "roberta": roberta, "xlnet": xlnet,
-             "grouped": grouped}
+             "large": large, "grouped": grouped}
 
 
 def apply(config: ConfigDict, argument: str | None) -> ConfigDict:

@@ -22,7 +22,8 @@ LIBRARIES = ("__init__", "base", "baselines", "cete", "presets", "rerun")
 
 
 def every_config():
-  """FILE and FILE:ARGUMENT of all config files, each word alone and all together."""
+  """FILE and FILE:ARGUMENT of all config files: each word alone and all together with the first
+  kind of a file, the other kinds bare and on the sample."""
   for path in sorted((ROOT / "configs").rglob("*.py")):
     if path.stem in LIBRARIES:
       continue
@@ -33,10 +34,8 @@ def every_config():
     elif path.stem.endswith("_cete"):
       kinds = ["", *cete.VECTORS, "no_encoder", "no_encoder,elmo"]
     words = ["", *presets.ARGUMENTS, ",".join(presets.ARGUMENTS)]
-    for argument in (",".join(filter(None, pair)) for pair in itertools.product(kinds, words)):
-      named = set(argument.split(","))
-      if named & set(cete.VECTORS) and named & set(cete.OTHERS):
-        continue  # two encoders' vectors: an error of its own
+    pairs = [*itertools.product(kinds[:1], words), *itertools.product(kinds[1:], ("", "sample"))]
+    for argument in (",".join(filter(None, pair)) for pair in pairs):
       yield f"{name}:{argument}" if argument else name
 
 
