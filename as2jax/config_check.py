@@ -26,6 +26,7 @@ CHOICES = {
     "encoder.vocabulary": ("data", "file"),
     "encoder.oov": ("skip", "zero", "mean", "uniform"),
     "loss.reduction": ("sum", "mean"),
+    "model.precision": ("default", "high", "highest"),
     "model.norm": ("pre", "post"),
     "model.storage": ("float32", "float16"),
 }
@@ -39,7 +40,7 @@ AT_LEAST = {
     "log.steps": 1, "log.seconds": 0,
 }
 # Of an average's memory, or of dropout: 1 would keep nothing, or everything for ever.
-FRACTIONS = ("encoder.hidden_dropout", "encoder.attention_dropout", "model.dropout",
+FRACTIONS = ("encoder.hidden_dropout", "encoder.attention_dropout", "model.dropout", "model.momentum",
              "optimizer.b1", "optimizer.b2")
 SPLITS = ("train", "dev", "test")
 

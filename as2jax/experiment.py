@@ -12,7 +12,7 @@ from etils import epath
 
 from as2jax import metrics, registry
 from as2jax import state as states
-from as2jax.data import configured
+from as2jax.data import configured, overlap
 from as2jax.data import dataset as datasets
 from as2jax.data import examples as layouts
 from as2jax.data.batching import Batcher, fit_batcher
@@ -53,6 +53,7 @@ class Experiment:
     pretrained: host arrays by parameter path.
     facts: what results say of the weights.
     frozen: computes the vectors that a model reads in place of the encoder's, or None.
+    rarity: of words in the training split, where the model reads overlaps of words, or None.
   """
 
   config: Any
@@ -63,6 +64,7 @@ class Experiment:
   pretrained: Mapping[str, np.ndarray]
   facts: dict
   frozen: "FrozenEncoder | None"
+  rarity: overlap.WordRarity | None
 
   def train_questions(self) -> tuple[Question, ...]:
     """The training questions that the config's protocol and fraction leave."""
@@ -84,6 +86,8 @@ class Experiment:
     known = inspect.signature(function).parameters
     options = {"template": self.model.template, "tile": self.config.batch.tile, **options}
     units, table = function(questions, **{k: v for k, v in options.items() if k in known})
+    if self.rarity is not None:
+      table = overlap.with_features(questions, table, self.rarity)
     data = self.config.data
     cache = str(datasets.cache_folder(data.cache))
     roles = None
@@ -161,18 +165,21 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
     offered["encoder"] = source.module
   model = registry.build(registry.MODELS, config.model, "model", **offered)
   loss = registry.build(registry.LOSSES, config.loss, "loss")
+  rarity = None
+  if getattr(model, "pair_features", False):
+    rarity = overlap.remembered(workdir, lambda: dataset.splits["train"] if dataset else None)
   if source.max_length is not None and config.data.max_length > source.max_length:
     raise InputError(f"data.max_length = {config.data.max_length} exceeds the {source.max_length} "
                      f"positions of {config.encoder.pretrained}")
   pretrained, facts = _weights(source, model)
   if not reads_features:
-    return Experiment(config, dataset, source, model, loss, pretrained, facts, None)
+    return Experiment(config, dataset, source, model, loss, pretrained, facts, None, rarity)
   from as2jax.encoders.frozen import FrozenEncoder
   frozen = FrozenEncoder(source, digest=facts["sha256"], storage=model.storage,
                          cache=str(datasets.cache_folder(config.data.cache)),
                          rows=config.batch.predict_rows, row_length=config.batch.row_lengths[-1])
   return Experiment(config, dataset, source, model, loss, {}, {**facts, "features": frozen.facts},
-                    frozen)
+                    frozen, rarity)
 
 
 def _texts(dataset: datasets.Dataset | None) -> Iterator[str]:

@@ -12,6 +12,7 @@ MODELS = {
     "siamese": "as2jax.models.asbert:Siamese",
     "sentence_bert": "as2jax.models.sentence_bert:SentenceBert",
     "crossencoder": "as2jax.models.crossencoder:CrossEncoder",
+    "m2snet": "as2jax.models.m2snet:M2SNet",
     "feature_based": "as2jax.models.cete:FeatureBased",
     "probe": "as2jax.models.testing:Probe",  # proves the loop
 }
@@ -28,6 +29,7 @@ LOSSES = {
     "triplet": "as2jax.losses:TripletLoss",
     "bce": "as2jax.losses:BinaryCrossEntropy",
     "cross_entropy": "as2jax.losses:SoftmaxCrossEntropy",
+    "m2snet": "as2jax.models.m2snet:M2SNetLoss",
     "squared_error": "as2jax.losses:MeanSquaredError",
     "probe": "as2jax.models.testing:ProbeLoss",
 }

@@ -169,12 +169,17 @@ STRUCTURES = sorted({json.dumps([c.model.to_dict(), c.loss.to_dict(), c.batch.to
 
 
 @pytest.mark.parametrize("name", STRUCTURES)
-def test_every_structure_passes_the_shapes_of_its_step(name):
+def test_every_structure_passes_the_shapes_of_its_step(name, tmp_path):
   config = flags_config.load(name)
   with config.unlocked():
     if config.model.name == "feature_based":  # which knows the vectors' width, not the encoder
       config.encoder, config.model.num_heads = base.get_config().encoder, 2
-    config.data.name, config.encoder.pretrained = "sample", tiny.encoder_folder()
+    config.data.name = "sample"
+    if "vectors" in config.encoder:
+      config.encoder.vectors = str(tmp_path / "vectors.txt")
+      (tmp_path / "vectors.txt").write_text("the 1 2 3 4\nof 4 3 2 2\n")
+    else:
+      config.encoder.pretrained = tiny.encoder_folder()
     config.data.train_fraction = 0.2
     config.batch.shards = 2
   parts = experiment.build(config)

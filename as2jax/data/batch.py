@@ -77,6 +77,7 @@ class Examples:
     mask: 1 for a real example, 0 for padding.
     question: number of the question in its split, -1 for padding.
     answer: number of the answer text, for masking in-batch negatives, -1 for padding.
+    features: numbers that the host knows of an example (word overlap), 0 for padding, or None.
   """
 
   members: Int[Array, "s e k"]
@@ -85,6 +86,7 @@ class Examples:
   mask: Float[Array, "s e"]
   question: Int[Array, "s e"]
   answer: Int[Array, "s e"]
+  features: Float[Array, "s e f"] | None = None
 
 
 @struct.dataclass

@@ -142,7 +142,11 @@ class Batcher:
       order = np.argsort(shard.units)  # numbers in the table -> slots in the shard
       at = np.searchsorted(shard.units, np.where(real, members, shard.units[0]), sorter=order)
       members = order[at]
+    features = None
+    if table.features is not None:
+      features = _pad(table.features[shard.examples].astype(np.float32), slots)
     return Examples(
+        features=features,
         members=_pad(np.where(real, members, 0).astype(np.int32), slots),
         member_mask=_pad(real.astype(np.float32), slots),
         labels=_pad(table.labels[shard.examples].astype(np.int32), slots, UNKNOWN),

@@ -19,6 +19,7 @@ class ExampleTable:
     question: number of the question, `[e]`; the examples of a question are contiguous.
     answer: number of the answer's distinct text, `[e]`, -1 where there is none.
     candidate: position among the question's candidates of the (last) candidate, `[e]`.
+    features: numbers beside the texts (`as2jax.data.overlap`), `[e, f]`, or None.
   """
 
   members: np.ndarray
@@ -26,6 +27,7 @@ class ExampleTable:
   question: np.ndarray
   answer: np.ndarray
   candidate: np.ndarray
+  features: np.ndarray | None = None
 
   def __len__(self) -> int:
     return len(self.members)

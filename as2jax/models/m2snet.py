@@ -1,0 +1,144 @@
+"""M²S-Net: convolutions over the similarity of each pair of tokens (Meng and Li 2016)."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+from jaxtyping import Array, Float
+
+from as2jax.data.batch import Batch
+from as2jax.encoders.layers import Dropout
+from as2jax.errors import InputError
+from as2jax.losses import BinaryCrossEntropy
+from as2jax.modules import similarity
+from as2jax.modules.masked_norm import MaskedBatchNorm
+
+
+@struct.dataclass
+class M2SNetOutput:
+  """Logits of P(candidate answers question), and scores, which rank by them without saturating."""
+
+  scores: Float[Array, "s e"]
+  logits: Float[Array, "s e"]
+
+
+class M2SNet(nn.Module):
+  """Grid of similarities → (convolution → batch norm → tanh → average pool)* → hidden → logistic.
+
+  Section 2 and table 2 of the paper. A position of a grid is *valid* where its window holds at
+  least one pair of real tokens (question and candidate lie in the grid's upper left corner): only
+  those are in the statistics of batch norm, and all others are 0 after each layer, as pairs with
+  padding are in the similarities. So padding reaches neither a score nor a statistic. Convolutions
+  have no bias of their own: batch norm would take it out again, and its β stands there.
+
+  Attributes:
+    encoder: word vectors, behind the encoder contract.
+    similarity, modes, noise: see `SimilarityGrid`.
+    question_length, candidate_length: the size of the grid; tokens beyond are cut off.
+    filters: of each convolution; one entry is the paper's `shallow`.
+    filter_size, pool_size: sides of the squares.
+    hidden_size: units of the hidden layer (tanh).
+    dropout: on the hidden layer's output.
+    hidden_norm: whether the hidden layer has a batch norm, too.
+    momentum, eps: see `MaskedBatchNorm`.
+    precision: of the products over patches and in the hidden layer.
+  """
+
+  encoder: nn.Module
+  similarity: str
+  modes: int
+  noise: float
+  question_length: int
+  candidate_length: int
+  filters: Sequence[int]
+  filter_size: int
+  pool_size: int
+  hidden_size: int
+  dropout: float
+  hidden_norm: bool
+  momentum: float
+  eps: float
+  precision: str
+
+  template: ClassVar[str] = "single"
+  layout: ClassVar[str] = "pairs"
+  encodes: ClassVar[bool] = False
+  pair_features: ClassVar[bool] = True  # wants `Examples.features` (as2jax.data.overlap)
+  score_names: ClassVar[tuple[str, ...]] = ("logit",)
+
+  @nn.compact
+  def __call__(self, batch: Batch, *, train: bool) -> M2SNetOutput:
+    examples, norm = batch.examples, self._norm
+    if examples.features is None:
+      raise InputError("M2SNet wants overlap features: see as2jax.data.overlap.with_features")
+    x, rows, columns = self._grid(batch, train)
+    for n, filters in enumerate(self.filters):
+      shape = (self.filter_size, self.filter_size, x.shape[0], filters)
+      x = similarity.narrow_convolution(x, _Kernel(shape, name=f"convolution_{n}")(),
+                                        self.precision)
+      x = jnp.tanh(norm(f"norm_{n}")(x, similarity.rectangle(rows, columns, x.shape[2:]),
+                                     train=train))
+      rows, columns = (-(-jnp.minimum(count, size) // self.pool_size)
+                       for count, size in zip((rows, columns), x.shape[2:]))
+      x = similarity.average_pool(x, self.pool_size)
+    x = x.swapaxes(0, 1).reshape(x.shape[1], -1)
+    x = nn.Dense(self.hidden_size, name="hidden", precision=self.precision)(x)
+    if self.hidden_norm:
+      x = norm("norm_hidden")(x.T, examples.mask.reshape(-1), train=train).T
+    x = Dropout(self.dropout)(jnp.tanh(x), train=train)
+    features = examples.features.reshape(len(x), -1)
+    x = jnp.concatenate([x, features], axis=-1)
+    logits = nn.Dense(1, name="head", precision=jax.lax.Precision.HIGHEST)(x)
+    logits = logits.reshape(examples.mask.shape)
+    return M2SNetOutput(jax.lax.stop_gradient(logits), logits)
+
+  def _grid(self, batch: Batch, train: bool) -> tuple[Array, Array, Array]:
+    """Similarities `[k, n, i, j]` of all examples, and how many rows and columns of each are real.
+
+    The shards' examples lie one after the other: batch norm goes over all of them.
+    """
+    hidden = self.encoder(batch.tokens, train=train).astype(jnp.float32)
+    examples, sides = batch.examples, []
+    for k, size in enumerate((self.question_length, self.candidate_length)):
+      vectors, length = similarity.gather_units(
+        hidden, batch.units, examples.members[..., k], examples.mask, size)
+      sides.append((vectors.reshape(-1, *vectors.shape[2:]), length.reshape(-1)))
+    (x, rows), (y, columns) = sides
+    mask = similarity.rectangle(rows, columns, (self.question_length, self.candidate_length))
+    grid = similarity.SimilarityGrid(self.similarity, self.modes, self.noise, name="grid")
+    return grid(x, y, mask), rows, columns
+
+  def _norm(self, name: str) -> MaskedBatchNorm:
+    return MaskedBatchNorm(self.momentum, self.eps, name=name)
+
+
+class _Kernel(nn.Module):
+  """The filters of a convolution, `kernel` [h, w, c, f]."""
+
+  shape: tuple[int, int, int, int]
+
+  @nn.compact
+  def __call__(self) -> Float[Array, "h w c f"]:
+    return self.param("kernel", nn.initializers.lecun_normal(), self.shape, jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class M2SNetLoss(BinaryCrossEntropy):
+  """Cross entropy plus λ(‖U‖² + ‖B‖²) of the learnt metric (M²S-Net eq. 5).
+
+  Attributes:
+    weight: λ; without effect on similarities that have no parameters.
+  """
+
+  weight: float
+
+  def penalty(self, params) -> dict[str, Array]:
+    metric = params.get("grid")
+    if metric is None:
+      return {}
+    squares = sum(jnp.sum(jnp.square(metric[name])) for name in ("U", "B"))
+    return {"metric_penalty": self.weight * squares}

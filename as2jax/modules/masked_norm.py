@@ -1,0 +1,64 @@
+"""Batch normalisation over what is real: padding is in no mean, no variance and no output."""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Float
+
+
+class MaskedBatchNorm(nn.Module):
+  """γ·(x − E[x]) / √(Var[x] + ε) + β per channel (Ioffe and Szegedy 2015; M²S-Net eq. 3 and 4).
+
+  At training mean and variance are those of the masked positions of the whole batch, over all
+  shards; at ranking they are running ones, in the collection `batch_stats`. As PyTorch and Caffe
+  have it, a batch is normalised with its biased variance, and the unbiased one is remembered. A
+  batch without a real position leaves them as they are.
+
+  Attributes:
+    momentum: what is kept of the running statistics at each step.
+    eps: added to the variance.
+  """
+
+  momentum: float
+  eps: float
+
+  @nn.compact
+  def __call__(
+    self, x: Float[Array, "c *n"], mask: Float[Array, "*n"], *, train: bool
+  ) -> Float[Array, "c *n"]:
+    """Normalised `x`, 0 where `mask` is 0; the channels come first."""
+    channels = x.shape[:1]
+    mean = self.variable("batch_stats", "mean", jnp.zeros, channels, jnp.float32)
+    var = self.variable("batch_stats", "var", jnp.ones, channels, jnp.float32)
+    scale = self.param("scale", nn.initializers.ones, channels, jnp.float32)
+    bias = self.param("bias", nn.initializers.zeros, channels, jnp.float32)
+    center, spread = mean.value, var.value
+    if train:
+      center, spread, count = masked_moments(x, mask)
+      if not self.is_initializing():
+        self._remember(mean, center, count > 0)
+        self._remember(var, spread * count / jnp.maximum(count - 1, 1), count > 0)
+    wide = lambda value: value.reshape(-1, *(1,) * (x.ndim - 1))
+    factor = scale * jax.lax.rsqrt(spread + self.eps)
+    normalised = (x - wide(center)) * wide(factor) + wide(bias)
+    return jnp.where(mask[None] > 0, normalised, 0.0)
+
+  def _remember(self, running: nn.Variable, value: Array, real: Array) -> None:
+    value = jax.lax.stop_gradient(value)
+    mixed = self.momentum * running.value + (1 - self.momentum) * value
+    running.value = jnp.where(real, mixed, running.value)
+
+
+def masked_moments(
+  x: Float[Array, "c *n"], mask: Float[Array, "*n"]
+) -> tuple[Float[Array, "c"], Float[Array, "c"], Float[Array, ""]]:
+  """Mean and biased variance of each channel where `mask` is not 0, and how many positions that is.
+
+  In two passes: E[x²] − E[x]² loses digits where the mean is large.
+  """
+  real, axes = mask[None] > 0, tuple(range(1, x.ndim))
+  count = jnp.sum(mask > 0).astype(jnp.float32)
+  total = jnp.maximum(count, 1.0)
+  mean = jnp.sum(jnp.where(real, x, 0.0), axes, keepdims=True) / total
+  var = jnp.sum(jnp.where(real, jnp.square(x - mean), 0.0), axes) / total
+  return mean.reshape(-1), var, count

@@ -1,0 +1,50 @@
+"""M²S-Net on TrecQA, TRAIN-ALL (Meng and Li 2016, tables 2 and 3).
+
+Arguments, joined by commas: a row of table 3, `euc`, `cos`, `2` or `4` (default: 4); `shallow`, one
+convolution, of mode 4, or 2 in `shallow,2`; and those of configs/presets.py (`sample` …). Vectors
+of one's own, where GloVe is not at hand: python -m as2jax.encoders.train_vectors --data=trecqa_all
+--dimension=50 --treebank --output=FILE, then --config.encoder.vectors=FILE.
+"""
+
+from configs import base, presets
+from ml_collections import ConfigDict
+
+from as2jax.errors import InputError
+
+MODES = {"euc": ("euclidean", 1), "cos": ("cosine", 1), "2": ("metric", 2), "4": ("metric", 4)}
+
+
+def get_config(argument="4"):
+  words = (argument or "").split(",")
+  kinds = [w for w in words if w in MODES]
+  if len(kinds) > 1:
+    raise InputError(f"{' and '.join(kinds)} exclude each other: name one of {', '.join(MODES)}")
+  config = base.get_config()
+  config.data.name = "trecqa_all"
+  config.data.rules = ("ptb",)
+  config.epochs = 40  # the paper gives none; patience ends the run
+  presets.apply(config, ",".join(w for w in words if w not in (*MODES, "shallow")))
+  similarity, modes = MODES[kinds[0] if kinds else "4"]
+  config.model = ConfigDict({
+      "name": "m2snet", "similarity": similarity, "modes": modes,
+      "noise": 0.01,
+      "question_length": 33, "candidate_length": 60,
+      "filters": (32,) if "shallow" in words else (32, 64),  # paper: 32, then 64
+      "filter_size": 5,  # paper: width 5
+      "pool_size": 2,
+      "hidden_size": 32,  # paper: 32
+      "dropout": 0.5,  # paper: 0.5
+      "hidden_norm": False,
+      "momentum": 0.9, "eps": 1e-5,
+      "precision": "highest",  # default | high | highest
+  })
+  config.loss = ConfigDict({"name": "m2snet", "weight": 5e-4})  # paper: 5e-4
+  presets.static(config, "glove/glove.6B.50d.txt", lower=True)  # paper: GloVe 6B, 50 dimensions
+  config.encoder.oov = "uniform"  # paper: unknown words uniform in ±0.25, trained along
+  config.patience = 5  # paper: 5 epochs
+  config.data.max_length = config.model.candidate_length
+  config.batch.update({"examples": 64, "packed": False, "buckets": 1, "predict_rows": 128,
+                       "rows": 128, "row_lengths": (config.data.max_length,)})
+  config.optimizer.update({"name": "adadelta", "rate": 1.0, "b2": 0.95, "eps": 1e-6,
+                           "clip_norm": 0.0})  # paper: AdaDelta (Zeiler's constants)
+  return config

@@ -1,0 +1,188 @@
+"""M²S-Net: PyTorch's numbers where nothing is padded, no influence of padding, sizes, config."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from as2jax import optimizers
+from as2jax.config_check import check
+from as2jax.errors import InputError
+from configs import trecqa_m2snet
+from tiny_m2snet import LOSS, ROWS, WIDTH, WORDS, batch, batcher, model, variables
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames="train")
+def outcome(net, values, made, *, train):
+  """Logits, loss with penalty, gradient of the parameters, new statistics."""
+  def total(params):
+    output, new = net.apply({**values, "params": params}, made, train=train,
+                            mutable=["batch_stats"])
+    term = LOSS(output, made, jnp.float32(0))["bce"]
+    loss = jnp.sum(term.values * term.weights) / jnp.sum(term.weights)
+    return loss + sum(LOSS.penalty(params).values()), (output.logits, new)
+
+  (loss, (logits, new)), gradient = jax.value_and_grad(total, has_aux=True)(values["params"])
+  return {"logits": logits, "loss": loss, "gradient": gradient, "statistics": new["batch_stats"]}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_without_padding_it_is_pytorchs(row):
+  """At the paper's sizes: scores, loss, gradients, statistics; then a step of AdaDelta."""
+  torch = pytest.importorskip("torch")
+  from launch import m2snet_torch
+  net = model(row, small=False)
+  made = batch(lengths=(33, 60), n=3, examples=6)
+  assert made.examples.mask.all() and (made.tokens.ids.shape[-1] == 60)
+  values = variables(net, made)
+  settings = {f: getattr(net, f) for f in net.__dataclass_fields__ if f not in ("parent", "name")}
+  table = values["params"]["encoder"]["embeddings"]["word"]
+  theirs = m2snet_torch.M2SNet(settings, np.array(table))
+  state = lambda: m2snet_torch.to_state(values["params"], values["batch_stats"])
+  theirs.load_state_dict(state())
+  assert set(theirs.state_dict()) == set(state())
+  inputs, labels = m2snet_torch.inputs(made, (33, 60)), m2snet_torch.labels(made)
+  ours = net.apply(values, made, train=False).scores[0]
+  np.testing.assert_allclose(ours, theirs.eval()(*inputs).detach().numpy(), atol=1e-5)
+
+  found = outcome(net, values, made, train=True)
+  theirs.train()
+  optimizer = torch.optim.Adadelta(theirs.parameters(), lr=1.0, rho=0.95, eps=1e-6)
+  loss = theirs.loss(labels, LOSS.weight, *inputs)
+  loss.backward()
+  np.testing.assert_allclose(found["loss"], loss.item(), atol=1e-5)
+  gradients = m2snet_torch.to_state(found["gradient"], found["statistics"])
+  for name, p in theirs.named_parameters():
+    np.testing.assert_allclose(gradients[name].numpy(), p.grad.numpy(), rtol=1e-4, atol=1e-5,
+                               err_msg=name)
+  for name, value in theirs.state_dict().items():
+    if "running" in name:
+      np.testing.assert_allclose(gradients[name].numpy(), value.numpy(), rtol=1e-5, atol=1e-6,
+                                 err_msg=name)
+  optimizer.step()
+  rule = optimizers.from_config(trecqa_m2snet.get_config(row).optimizer)
+  updates, _ = rule.update(jax.tree.map(jnp.asarray, {
+      k: p.grad.numpy() for k, p in theirs.named_parameters()}), rule.init(
+          {k: jnp.asarray(state()[k].numpy()) for k, _ in theirs.named_parameters()}))
+  for name, p in theirs.named_parameters():
+    np.testing.assert_allclose(state()[name].numpy() - np.asarray(updates[name]),
+                               p.detach().numpy(), atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("row,hidden_norm", [(row, row == "shallow") for row in ROWS])
+def test_words_under_the_mask_reach_nothing(row, hidden_norm):
+  net = model(row, hidden_norm=hidden_norm)
+  made = batch(examples=12, step=1)  # 16 pairs: the second batch holds 4
+  tokens, units = made.tokens, made.units
+  assert 0 < made.examples.mask.sum() < 12
+  anchors = {int(m) for m, e in zip(made.examples.members[0, :, 0], made.examples.mask[0]) if e}
+  real = np.zeros(tokens.ids.shape[1:], bool)
+  cut = 0
+  for u in np.flatnonzero(np.asarray(units.length[0])):
+    size = net.question_length if u in anchors else net.candidate_length
+    begin, length = int(units.start[0, u]), int(units.length[0, u])
+    real[int(units.row[0, u]), begin:begin + min(length, size)] = True
+    cut += max(length - size, 0)
+  assert cut > 0
+  noise = np.random.default_rng(5).integers(2, WORDS, tokens.ids.shape)
+  other = made.replace(
+      tokens=tokens.replace(ids=jnp.where(real[None], tokens.ids, noise)),
+      examples=made.examples.replace(members=jnp.where(
+          made.examples.mask[..., None] > 0, made.examples.members, 3)))
+  values = variables(net, made)
+  for train in (True, False):
+    one, two = (outcome(net, values, x, train=train) for x in (made, other))
+    keep = np.asarray(made.examples.mask) > 0
+    one["logits"], two["logits"] = one["logits"][keep], two["logits"][keep]
+    for path, a in jax.tree_util.tree_leaves_with_path(one):
+      b = functools.reduce(lambda tree, key: tree[key.key], path, two)
+      np.testing.assert_array_equal(a, b, jax.tree_util.keystr(path))
+  changed = made.replace(tokens=tokens.replace(ids=jnp.where(real[None], noise, tokens.ids)))
+  assert np.abs(outcome(net, values, changed, train=True)["loss"] - one["loss"]) > 1e-4
+
+
+def test_packing_and_spare_slots_change_nothing():
+  net, found = model("2"), []
+  for settings in ({"examples": 16, "sampler": "ordered"},
+                   {"examples": 24, "sampler": "ordered", "packed": True}):
+    made = batch(**settings)
+    b = batcher(**settings)
+    shard = b.plan(b.sampler.blocks(), 0, 0).steps[0][0][0]
+    values = variables(net, made)
+    one = outcome(net, values, made, train=True)
+    one["logits"] = one["logits"][0, :len(shard.examples)][np.argsort(shard.examples)]
+    found.append(one)
+  assert len(found[0]["logits"]) == 16 and np.ptp(found[0]["logits"]) > 0.1
+  for a, b in zip(*map(jax.tree.leaves, found), strict=True):
+    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_short_sentences_have_valid_positions_too():
+  """One word each: less than a window; the score still depends on both."""
+  net = model("cos")
+  made = batch(lengths=(1, 1))
+  values = variables(net, made)
+  found = outcome(net, values, made, train=True)
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(found))
+  assert np.any(found["gradient"]["encoder"]["embeddings"]["word"] != 0)
+
+
+def test_prediction_is_deterministic_and_training_is_not():
+  net = model("2", dropout=0.5)
+  made = batch()
+  values = variables(net, made)
+  run = lambda train, key: np.asarray(net.apply(values, made, train=train, mutable=["batch_stats"],
+                                                rngs={"dropout": jax.random.key(key)})[0].logits)
+  np.testing.assert_array_equal(run(False, 0), run(False, 1))
+  assert np.abs(run(True, 0) - run(True, 1)).max() > 1e-3
+
+
+def test_the_penalty_is_that_of_the_metric_alone():
+  params = {"grid": {"U": jnp.full((1, 2, 2), 2.0), "B": jnp.full((1, 3, 1), 1.0)},
+            "hidden": {"kernel": jnp.ones((9, 9))}}
+  assert float(LOSS.penalty(params)["metric_penalty"]) == pytest.approx(5e-4 * (16 + 3))
+  assert LOSS.penalty({"hidden": params["hidden"]}) == {}
+
+
+def test_without_features_it_says_what_it_wants():
+  made = batch()
+  made = made.replace(examples=made.examples.replace(features=None))
+  with pytest.raises(InputError, match="as2jax.data.overlap"):
+    model("2").init(jax.random.key(0), made, train=False)
+
+
+def test_paper_sizes():
+  """Parameters of each row beside the word vectors, counted by hand."""
+  made = batch(lengths=(33, 60), n=3, examples=6)
+  maps = 64 * 5 * 12  # 33×60 → 29×56 → 14×28 → 10×24 → 5×12
+  deep = 25 * 32 * 64 + 2 * 32 + 2 * 64 + 32 * (maps + 1) + 34 + 1
+  shallow = 2 * 32 + 32 * (32 * 14 * 28 + 1) + 34 + 1
+  metric = lambda k: k * (50 * 50 + 33 * 60)
+  wanted = {"euc": deep + 25 * 32, "cos": deep + 25 * 32, "2": deep + 50 * 32 + metric(2),
+            "4": deep + 100 * 32 + metric(4), "shallow": shallow + 100 * 32 + metric(4)}
+  for row in ROWS:
+    shapes = jax.eval_shape(lambda row=row: model(row, small=False).init(
+        jax.random.key(0), made, train=False))["params"]
+    assert sum(x.size for x in jax.tree.leaves(shapes)) == wanted[row] + WORDS * WIDTH, row
+
+
+@pytest.mark.parametrize("argument,modes,similarity,filters", [
+    (None, 4, "metric", (32, 64)), ("2", 2, "metric", (32, 64)), ("cos", 1, "cosine", (32, 64)),
+    ("shallow", 4, "metric", (32,)), ("shallow,2", 2, "metric", (32,)),
+    ("euc,sample", 1, "euclidean", (32, 64)), ("grouped", 4, "metric", (32, 64))])
+def test_the_arguments_of_the_config(argument, modes, similarity, filters):
+  config = trecqa_m2snet.get_config(argument)
+  check(config)
+  section = config.model
+  assert (section.modes, section.similarity, section.filters) == (modes, similarity, filters)
+  assert config.batch.examples == 64 and not config.batch.packed
+  assert config.encoder.name == "static" and config.patience == 5
+  assert config.data.name == ("sample" if "sample" in (argument or "") else "trecqa_all")
+
+
+@pytest.mark.parametrize("argument", ["2,4", "zebra"])
+def test_a_config_refuses_other_arguments(argument):
+  with pytest.raises(InputError):
+    trecqa_m2snet.get_config(argument)

@@ -1,0 +1,88 @@
+"""M²S-Net through the train step: AdaDelta, batch norm, several seeds, shards on two devices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from as2jax import optimizers, sharding
+from as2jax import state as states
+from as2jax.data.batching import stack
+from as2jax.step import make_train_step
+from configs import trecqa_m2snet
+from tiny_m2snet import LOSS, WORDS, batcher, model
+
+
+def trainer(net, first, *, seeds=(0,), devices=1):
+  mesh = sharding.make_mesh(devices=jax.devices()[:devices])
+  optimizer = optimizers.from_config(trecqa_m2snet.get_config("2").optimizer)
+  table = np.random.default_rng(1).normal(size=(WORDS, 6)).astype(np.float32)
+  state = states.create(net, jax.tree.map(lambda x: x[0, 0], first), seeds=seeds,
+                        pretrained={"encoder/embeddings/word": table}, freeze=(),
+                        optimizer=optimizer, mesh=mesh)
+  step = make_train_step(net, LOSS, optimizer, lambda progress: jnp.float32(1), mesh=mesh,
+                         state=state, seeds=len(seeds))
+  return mesh, state, step
+
+
+def train(net, steps, *, seeds=(0,), devices=1, stopped=(), **settings):
+  """The state after `steps` steps, as `Trainer` makes them, and the losses `[steps, seed]`."""
+  b = batcher(**settings)
+
+  def made(i):
+    each = [b.plan(b.sampler.blocks(), seed, i // 2) for seed in seeds]
+    return stack([b.batch(plan, i % len(plan)) for plan in each])
+
+  mesh, state, step = trainer(net, made(0), seeds=seeds, devices=devices)
+  before, losses = jax.tree.map(np.asarray, states.variables(state)), []
+  for i in range(steps):
+    active = np.asarray([seed not in stopped for seed in seeds])
+    state, scalars = step(state, sharding.place(made(i), mesh), np.asarray(seeds, np.uint32),
+                          np.zeros(len(seeds), np.float32), active)
+    losses.append(np.asarray(scalars["loss"]))
+  return before, jax.tree.map(np.asarray, states.variables(state)), np.asarray(losses)
+
+
+@pytest.mark.parametrize("row", ["euc", "2"])
+def test_one_step_moves_every_parameter_and_statistic(row):
+  before, after, _ = train(model(row, dropout=0.1), 1)
+  paths = set(before["trainable"])
+  assert ("grid/U" in paths) == ("grid/B" in paths) == (row == "2")
+  for path in paths:
+    assert np.any(before["trainable"][path] != after["trainable"][path]), path
+  moved = jax.tree.map(lambda a, b: np.any(a != b), before["mutables"], after["mutables"])
+  assert set(moved) == {"batch_stats"} and len(jax.tree.leaves(moved)) == 4
+  assert all(jax.tree.leaves(moved))
+
+
+def test_a_handful_is_overfitted():
+  _, _, losses = train(model("2"), 60, examples=16)
+  assert losses[-1, 0] < 0.1 < 0.5 < losses[0, 0]
+
+
+def test_seeds_together_are_each_alone_after_ten_steps():
+  net, seeds = model("4", dropout=0.5), (3, 8)
+  _, together, losses = train(net, 10, seeds=seeds)
+  for i, seed in enumerate(seeds):
+    _, alone, own = train(net, 10, seeds=(seed,))
+    np.testing.assert_allclose(losses[:, i], own[:, 0], atol=1e-5)
+    for a, b in zip(*map(jax.tree.leaves, (together, alone)), strict=True):
+      np.testing.assert_allclose(a[i], b[0], rtol=1e-5, atol=1e-5)
+  assert np.abs(losses[:, 0] - losses[:, 1]).max() > 1e-3
+
+
+def test_a_stopped_seed_keeps_its_statistics():
+  before, after, _ = train(model("2"), 1, seeds=(0, 1), stopped=(1,))
+  for old, new in zip(*map(jax.tree.leaves, (before, after))):
+    np.testing.assert_array_equal(old[1], new[1])
+  assert np.any(before["mutables"]["batch_stats"]["norm_0"]["mean"][0]
+                != after["mutables"]["batch_stats"]["norm_0"]["mean"][0])
+
+
+def test_shards_on_two_devices_share_their_statistics():
+  """One batch of 16 pairs as one shard, as two, and as two on two devices."""
+  results = [train(model("2"), 2, examples=16, **settings)[1:]
+             for settings in ({}, {"shards": 2}, {"shards": 2, "devices": 2})]
+  for other in results[1:]:
+    for a, b in zip(*map(jax.tree.leaves, (results[0], other)), strict=True):
+      np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
