@@ -29,6 +29,7 @@ from as2jax.models.biencoder import DISTANCES, BiEncoder
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.sentence_bert import SentenceBert
 from as2jax.tracker import Tracker
+from as2jax.workdir import config_of
 
 LABELS = {0: "no answer", 1: "answer"}
 CLASSIFIERS = {"bert": "BertForSequenceClassification",
@@ -198,14 +199,7 @@ def best_parameters(experiment: Experiment, run: epath.PathLike, seed: int
 
 def _read_run(run: epath.PathLike) -> tuple[Any, dict]:
   """The config and the results of a finished run."""
-  try:
-    from configs import rerun
-  except ImportError as error:
-    raise InputError(f"the folder `configs` cannot be imported ({error}): run this in the root of "
-                     "the repository, as python -m as2jax.export") from error
-  if not (epath.Path(run) / "config.json").exists():
-    raise InputError(f"--run={run} holds no run (no config.json): train first")
-  config = rerun.get_config(str(epath.Path(run) / "config.json"))
+  config = config_of(run)
   content = results.read(run)
   if content is None:
     raise InputError(f"{run} is not finished (no results.json), so its best checkpoint is not "

@@ -17,7 +17,7 @@ from etils import epath
 
 from as2jax.errors import InputError
 from as2jax.token_similarity import Similarity, Words
-from as2jax.workdir import write_whole
+from as2jax.workdir import config_of, write_whole
 
 CELL = 0.3  # inches
 MARGIN = 2.3  # around the cells: labels, title, colour bar
@@ -77,7 +77,7 @@ def make(run: epath.PathLike, output: epath.PathLike, *, question: str | None = 
   output = epath.Path(output)
   if output.suffix != ".png":
     raise InputError(f"--output={output}: name a file that ends in .png")
-  config = _config(run)
+  config = config_of(run)
   if seed is None:
     seed = config.seeds[0]
   if seed not in config.seeds:
@@ -101,18 +101,6 @@ def make(run: epath.PathLike, output: epath.PathLike, *, question: str | None = 
   except OSError as error:
     raise InputError(f"--output={output} cannot be written: {error}") from error
   return list(panels.values())
-
-
-def _config(run: epath.PathLike) -> Any:
-  try:
-    from configs import rerun
-  except ImportError as error:
-    raise InputError(f"the folder `configs` cannot be imported ({error}): run this in the root of "
-                     "the repository") from error
-  path = epath.Path(run) / "config.json"
-  if not path.exists():
-    raise InputError(f"--run={run} holds no run (no config.json): train first")
-  return rerun.get_config(str(path))
 
 
 def _question(config: Any, question: str | None, candidate: str | None, question_id: str | None,

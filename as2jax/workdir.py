@@ -118,6 +118,23 @@ def claim(workdir: epath.PathLike, config: Any) -> None:
   write_whole(path, text + "\n")
 
 
+def config_of(run: epath.PathLike) -> Any:
+  """The config of the run in a folder, for commands that take a run.
+
+  Raises:
+    InputError: the folder holds no run, or the command was not started where `configs` lies.
+  """
+  try:
+    from configs import rerun
+  except ImportError as error:
+    raise InputError(f"the folder `configs` cannot be imported ({error}): start this in the root "
+                     "of the repository") from error
+  path = epath.Path(run) / "config.json"
+  if not path.exists():
+    raise InputError(f"--run={run} holds no run (no config.json): train first")
+  return rerun.get_config(str(path))
+
+
 class MetricsLog:
   """`metrics.jsonl` and TensorBoard: one row a point, by seed and step.
 
