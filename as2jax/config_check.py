@@ -40,8 +40,8 @@ AT_LEAST = {
     "log.steps": 1, "log.seconds": 0,
 }
 # Of an average's memory, or of dropout: 1 would keep nothing, or everything for ever.
-FRACTIONS = ("encoder.hidden_dropout", "encoder.attention_dropout", "model.dropout", "model.momentum",
-             "optimizer.b1", "optimizer.b2")
+FRACTIONS = ("encoder.hidden_dropout", "encoder.attention_dropout", "model.dropout",
+             "model.momentum", "optimizer.b1", "optimizer.b2")
 SPLITS = ("train", "dev", "test")
 
 

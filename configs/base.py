@@ -31,17 +31,7 @@ def get_config() -> ConfigDict:
       "train_fraction": 1.0,  # of them: a fixed part, the same for every seed
       "max_length": 128,  # tokens of a unit, special tokens included
   })
-  config.encoder = ConfigDict({
-      "name": "auto",  # bert | roberta | xlnet, or auto: as the weights say
-      "pretrained": "bert-base-uncased",  # a folder, package:NAME/FOLDER, or a hub name
-      "dtype": "float32",  # of the computation: float32 | bfloat16; parameters are float32
-      "precision": placeholder(str),
-      "hidden_dropout": placeholder(float),
-      "attention_dropout": placeholder(float),
-      "attention": placeholder(str),  # auto | plain | xla | cudnn (not XLNet's)
-      "unroll": 0,  # layers a turn of the loop over layers; 0: all of up to 12
-      "remat": False,  # gradient checkpointing
-  })
+  config.encoder = _encoder()
   config.model = ConfigDict({"name": "biencoder"}, type_safe=True)
   config.loss = ConfigDict({"name": "none"}, type_safe=True)
   config.batch = _batch()
@@ -72,6 +62,21 @@ def get_config() -> ConfigDict:
   config.checkpoint = ConfigDict({"steps": 200})  # besides the end of each epoch
   config.log = ConfigDict({"steps": 20, "seconds": 15.0, "tensorboard": True})
   return config
+
+
+def _encoder() -> ConfigDict:
+  """A published transformer; other encoders have keys of their own (`presets.static` and others)."""
+  return ConfigDict({
+      "name": "auto",  # bert | roberta | xlnet, or auto: as the weights say
+      "pretrained": "bert-base-uncased",  # a folder, package:NAME/FOLDER, or a hub name
+      "dtype": "float32",  # of the computation: float32 | bfloat16; parameters are float32
+      "precision": placeholder(str),
+      "hidden_dropout": placeholder(float),
+      "attention_dropout": placeholder(float),
+      "attention": placeholder(str),  # auto | plain | xla | cudnn (not XLNet's)
+      "unroll": 0,  # layers a turn of the loop over layers; 0: all of up to 12
+      "remat": False,  # gradient checkpointing
+  })
 
 
 def _batch() -> ConfigDict:

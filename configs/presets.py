@@ -38,8 +38,12 @@ def _asbert(config: ConfigDict) -> None:
 
 def crossencoder(config: ConfigDict) -> None:
   """A fine-tuned cross-encoder (CETE section 3.2)."""
-  config.model = ConfigDict({"name": "crossencoder", "token": placeholder(str),  # None: the encoder's own
-                             "pooler": True, "dropout": 0.1})
+  config.model = ConfigDict({
+      "name": "crossencoder",
+      "token": placeholder(str),  # None: the encoder's own
+      "pooler": True,
+      "dropout": 0.1,
+  })
   config.loss = ConfigDict({"name": "cross_entropy"})
   config.epochs = 3
   config.data.max_length = 128  # paper: 128

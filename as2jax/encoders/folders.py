@@ -52,7 +52,9 @@ def resolve(spec: str) -> epath.Path:
 
 
 def given_folder(spec: str, root: str, wanted: str) -> epath.Path:
-  """The folder `spec`, as it is named or under the folder of the data, `root`; `wanted` should lie there.
+  """The folder `spec`, as it is named or under the folder of the data, `root`.
+
+  `wanted` says in the error what should lie there.
 
   Raises:
     InputError: there is none.
