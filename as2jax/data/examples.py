@@ -98,10 +98,15 @@ def single(questions: Sequence[Question], *, template: str = "pair",
 
 
 def groups(questions: Sequence[Question], *, size: int) -> tuple[list, ExampleTable]:
-  """Each question with its first `size` candidates, in the order given (a ranker's top K)."""
+  """Each question with its first `size` candidates, in the order given (a ranker's top K).
+
+  A question without candidates is no example.
+  """
   number, rows, labels = Interner(), [], []
   for i, question in enumerate(questions):
     chosen = question.candidates[:size]
+    if not chosen:
+      continue
     units = [number((question.text,))] + [number((c.text,)) for c in chosen]
     missing = size - len(chosen)
     rows.append(tuple(units) + (-1,) * missing + (i, -1, len(chosen) - 1))

@@ -245,3 +245,15 @@ def test_shapes_that_cannot_be(change, message):
   with pytest.raises(InputError, match=message):
     b = batcher("pairs", **change)
     b.sampler.blocks()
+
+
+@pytest.mark.parametrize("layout", sorted(MAKE))
+def test_a_question_without_candidates_is_no_example(layout):
+  some = questions(4)
+  lonely = [some[0], Question("lonely", "Is anybody there?", ()), *some[1:]]
+  units, table = MAKE[layout](lonely)
+  _, expected = MAKE[layout](some)
+  assert len(table) == len(expected) + (layout == "sentences")  # its text is encoded all the same
+  if layout != "sentences":
+    assert 1 not in table.question
+    np.testing.assert_array_equal(table.labels, expected.labels)
