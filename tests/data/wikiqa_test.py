@@ -2,6 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
+from damage import damaged
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -122,33 +123,6 @@ def test_no_file_to_read(tmp_path):
     read_wikiqa(tmp_path)
   with pytest.raises(InputError, match=r"questions.tsv is empty"):
     read_wikiqa(written(tmp_path, b""))
-
-
-def damaged(draw, data: bytes) -> bytes:
-  for _ in range(draw(st.integers(1, 3))):
-    kind = draw(st.sampled_from(("cut", "delete", "insert", "overwrite", "drop", "repeat", "swap")))
-    at = draw(st.integers(0, len(data)))
-    if kind == "cut":
-      data = data[:at]
-    elif kind == "delete":
-      data = data[:at] + data[at + draw(st.integers(1, 40)) :]
-    elif kind == "insert":
-      junk = st.one_of(st.binary(max_size=4), st.sampled_from((b"\n", b"\t", b"\r\n", b'"', b"\0")))
-      data = data[:at] + draw(junk) + data[at:]
-    elif kind == "overwrite":
-      junk = draw(st.binary(min_size=1, max_size=3))
-      data = data[:at] + junk + data[at + len(junk) :]
-    else:
-      lines = data.splitlines(keepends=True) or [b""]
-      i, j = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))
-      if kind == "drop":
-        del lines[i]
-      elif kind == "repeat":
-        lines.insert(j, lines[i])
-      else:
-        lines[i], lines[j] = lines[j], lines[i]
-      data = b"".join(lines)
-  return data
 
 
 @settings(
