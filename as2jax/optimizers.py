@@ -61,7 +61,7 @@ def direction(name: str, *, b1: float, b2: float, eps: float, clip_norm: float,
            "sgd": optax.identity}
   if name not in rules:
     raise InputError(f"optimizer.name = {name!r}: use one of {tuple(rules)}")
-  chain = [optax.clip_by_global_norm(clip_norm)] if clip_norm else []
+  chain = [_clip(clip_norm)] if clip_norm else []
   chain.append(rules[name]())
   factors = None
   if frozen_layers or layer_decay != 1 or rates:
@@ -73,6 +73,22 @@ def direction(name: str, *, b1: float, b2: float, eps: float, clip_norm: float,
   if factors:
     chain.append(_scale_by(factors))
   return optax.chain(*chain)
+
+
+def _clip(largest: float) -> optax.GradientTransformation:
+  """Scales a gradient whose global norm exceeds `largest` down to it.
+
+  One factor for all elements, where optax's `clip_by_global_norm` selects between two arrays: XLA
+  then copies parameters and moments before it overwrites them, and an update takes four times as
+  long on CPU.
+  """
+  def update(updates, params):
+    del params
+    norm = optax.tree.norm(updates)
+    factor = largest / jnp.maximum(norm, largest)
+    return jax.tree.map(lambda u: u * factor, updates)
+
+  return optax.stateless(update)
 
 
 def rate_factors(params: Mapping[str, Any], frozen_layers: int, layer_decay: float,

@@ -93,17 +93,16 @@ def gradient_sums(model: nn.Module, loss: Loss, state: TrainState, batch: Any, k
   return jax.tree.map(lambda v: v.sum(0), values), scales, gradient, mutables
 
 
-def train_step(model: nn.Module, loss: Loss, optimizer: optax.GradientTransformation,
-               rate: Callable, state: TrainState, batch: Any, seed: jax.Array,
-               progress: jax.Array) -> tuple[TrainState, dict[str, jax.Array]]:
-  """One update of one seed.
+def differentiate(model: nn.Module, loss: Loss, state: TrainState, batch: Any, seed: jax.Array,
+                  progress: jax.Array):
+  """The gradient of one seed's step, penalties included.
 
   Args:
     state: without the seed axis; batch: `[accumulate, shard, …]`.
     progress: examples seen / examples of an epoch, before this step.
 
   Returns:
-    The new state and scalars: `loss`, each term, each penalty, `gradient_norm`, `learning_rate`.
+    The gradient by path, the new mutables, and scalars: `loss`, each term, each penalty.
   """
   key = jax.random.fold_in(jax.random.key(seed), state.step)
   values, scales, gradient, mutables = gradient_sums(model, loss, state, batch, key, progress)
@@ -114,15 +113,20 @@ def train_step(model: nn.Module, loss: Loss, optimizer: optax.GradientTransforma
 
   extra, penalties = jax.grad(penalty, has_aux=True)(state.trainable)
   gradient = jax.tree.map(jnp.add, gradient, extra)
-  updates, opt_state = optimizer.update(gradient, state.opt_state, state.trainable)
-  learning_rate = rate(progress)
-  trainable = jax.tree.map(lambda p, u: p - learning_rate * u, state.trainable, updates)
   total = sum(scales[name] * v for name, v in values.items()) + sum(penalties.values())
-  scalars = {"loss": total, **values, **penalties, "learning_rate": learning_rate,
-             "gradient_norm": optax.tree.norm(gradient)}
+  return gradient, mutables, {"loss": total, **values, **penalties}
+
+
+def update(optimizer: optax.GradientTransformation, rate: Callable, state: TrainState,
+           gradient: dict[str, jax.Array], mutables: Any, progress: jax.Array
+           ) -> tuple[TrainState, dict[str, jax.Array]]:
+  """The state of one seed after its step, and scalars: `gradient_norm`, `learning_rate`."""
+  direction, opt_state = optimizer.update(gradient, state.opt_state, state.trainable)
+  learning_rate = rate(progress)
+  trainable = jax.tree.map(lambda p, u: p - learning_rate * u, state.trainable, direction)
   new = state.replace(step=state.step + 1, trainable=trainable, opt_state=opt_state,
                       mutables=mutables)
-  return new, scalars
+  return new, {"learning_rate": learning_rate, "gradient_norm": optax.tree.norm(gradient)}
 
 
 def _over_seeds(function: Callable, seeds: int) -> Callable:
@@ -144,16 +148,23 @@ def make_train_step(model: nn.Module, loss: Loss, optimizer: optax.GradientTrans
   `batch` is `[seed, accumulate, shard, …]`, the others `[seed]`: a seed that is not active (it
   stopped early) keeps its state. `state` gives the shardings; its buffers are donated.
   """
-  def one(state, batch, seed, progress, active):
-    new, scalars = train_step(model, loss, optimizer, rate, state, batch, seed, progress)
+  compute = _over_seeds(lambda *args: differentiate(model, loss, *args), seeds)
+  # Mapped over the seed axis even where that has length one: with arrays of the state's own shape
+  # XLA updates in place; through a reshape it copies the state first (a sixth of a step on CPU).
+  move = jax.vmap(lambda *args: update(optimizer, rate, *args))
+
+  def step(state, batch, seed, progress, active):
+    gradient, mutables, scalars = compute(state, batch, seed, progress)
+    new, more = move(state, gradient, mutables, progress)
     if seeds > 1:
-      new = jax.tree.map(lambda a, b: jnp.where(active, a, b), new, state)
-    return new, scalars
+      keep = lambda a, b: jnp.where(active.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
+      new = jax.tree.map(keep, new, state)
+    return new, {**scalars, **more}
 
   shardings = jax.tree.map(lambda x: x.sharding, state)
   every = sharding.replicated(mesh)
   return jax.jit(
-      _over_seeds(one, seeds), donate_argnums=0, out_shardings=(shardings, every),
+      step, donate_argnums=0, out_shardings=(shardings, every),
       in_shardings=(shardings, sharding.batch_sharding(mesh), every, every, every))
 
 

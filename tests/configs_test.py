@@ -190,10 +190,11 @@ def test_every_structure_passes_the_shapes_of_its_step(name, tmp_path):
   rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
   state = parts.fresh_state(jax.tree.map(lambda x: x[0], batch), (0,), optimizer,
                             sharding.make_mesh())
-  alone = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), state)
-  new, scalars = jax.eval_shape(
-      lambda s, b: step.train_step(parts.model, parts.loss, optimizer, rate, s, b, np.uint32(0),
-                                   np.float32(0.5)), alone, batch)
+  function = step.make_train_step(parts.model, parts.loss, optimizer, rate,
+                                  mesh=sharding.make_mesh(), state=state, seeds=1)
+  new, scalars = jax.eval_shape(function, state, jax.tree.map(lambda x: x[None], batch),
+                                np.zeros(1, np.uint32), np.full(1, 0.5, np.float32),
+                                np.ones(1, bool))
   shapes = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)
-  assert shapes(new) == shapes(alone)
-  assert scalars["loss"].shape == () and scalars["loss"].dtype == np.float32
+  assert shapes(new) == shapes(state)
+  assert scalars["loss"].shape == (1,) and scalars["loss"].dtype == np.float32
