@@ -2,9 +2,11 @@
 
 import logging
 import shutil
+from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint.checkpoint_managers import preservation_policy
@@ -13,6 +15,33 @@ from as2jax.errors import InputError
 
 log = logging.getLogger(__name__)
 HEADROOM = 1.1  # of the size of a checkpoint: what must be free before one is begun
+
+
+def group_folder(workdir: epath.PathLike, seeds: Sequence[int], group: Sequence[int]) -> epath.Path:
+  """Where a run of `seeds` keeps the checkpoints of a group of them that trains together."""
+  name = "" if len(seeds) == 1 else "seed-" + "-".join(map(str, group))
+  return epath.Path(workdir) / "checkpoints" / name
+
+
+def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
+  """What `Checkpoints.save_best` saved in `folder` at `step`, as arrays of the host; reads only.
+
+  Raises:
+    InputError: it is not there, or cannot be read.
+  """
+  path = epath.Path(folder) / "best" / str(step) / "variables"
+  path = path if "://" in str(path) else epath.Path(path.absolute())
+  if not path.exists():
+    raise InputError(f"{folder}/best has no checkpoint of step {step}: was it deleted? Train again")
+  handler = ocp.PyTreeCheckpointHandler()
+  try:
+    tree = handler.metadata(path).tree
+    host = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
+    return handler.restore(path, args=ocp.args.PyTreeRestore(restore_args=host))
+  except (OSError, ValueError, KeyError) as error:
+    raise InputError(f"{path} cannot be read ({error}): it was damaged; train again") from error
+  finally:
+    handler.close()
 
 
 class Checkpoints:

@@ -12,7 +12,7 @@ from etils import epath
 
 from as2jax import metrics, registry
 from as2jax import state as states
-from as2jax.data import configured, overlap
+from as2jax.data import configured, holdout, overlap
 from as2jax.data import dataset as datasets
 from as2jax.data import examples as layouts
 from as2jax.data.batching import Batcher, fit_batcher
@@ -67,7 +67,7 @@ class Experiment:
   rarity: overlap.WordRarity | None
 
   def train_questions(self) -> tuple[Question, ...]:
-    """The training questions that the config's protocol and fraction leave."""
+    """The training questions that holding out, then the protocol, then the fraction leave."""
     data = self.config.data
     questions = self.dataset.splits["train"]
     labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
@@ -155,7 +155,8 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
   from as2jax.encoders.sources import open_source
   dataset = configured.load(config.data) if data else None
   if dataset:
-    training = ("train", "dev") if config.mode == "train" else ()
+    selection = holdout.selection_split(config.data)
+    training = ("train", selection) if config.mode == "train" else ()
     configured.require(dataset, (*training, *config.evaluation.splits))
   source = open_source(config.encoder, texts=lambda: _texts(dataset), workdir=workdir,
                        root=config.data.root)
@@ -206,7 +207,9 @@ def _weights(source: "Source", model: Any) -> tuple[dict[str, np.ndarray], dict]
   """Pretrained arrays by the model's parameter paths, and what results say of them."""
   arrays = {f"encoder/{path}": value for path, value in source.params.items()}
   arrays |= source.model_params
-  facts = {**source.facts, "pooler": "none"}
+  tokenizer = source.tokenizer.fingerprint if source.tokenizer is not None else None
+  facts = {**source.facts, "architecture": source.architecture, "tokenizer": tokenizer,
+           "pooler": "none"}
   if getattr(model, "pooler", False):
     facts["pooler"] = "random" if source.pooler is None else "pretrained"
     arrays.update({f"pooler/{name}": value for name, value in (source.pooler or {}).items()})

@@ -20,7 +20,7 @@ from flax import traverse_util
 
 import as2jax
 from as2jax import model_card, optimizers, registry, results, train
-from as2jax.checkpoints import Checkpoints
+from as2jax.checkpoints import Checkpoints, group_folder
 from as2jax.data.record import Candidate, Question
 from as2jax.encoders import families, folders, pretrained, published_folder, sentence_folder
 from as2jax.errors import InputError
@@ -166,8 +166,7 @@ def best_parameters(experiment: Experiment, run: epath.PathLike, seed: int
   """
   config, model = experiment.config, experiment.model
   group = next(group for group in train.seed_groups(config) if seed in group)
-  alone = len(config.seeds) == 1
-  folder = epath.Path(run) / "checkpoints" / ("" if alone else "seed-" + "-".join(map(str, group)))
+  folder = group_folder(run, config.seeds, group)
   for part in ("best", "latest"):
     if not any(path.name.isdigit() for path in (folder / part).glob("*")):
       raise InputError(f"{folder / part} holds no checkpoint: was it deleted? Train again")

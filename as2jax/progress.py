@@ -57,6 +57,6 @@ class Display:
       self._say(f"epoch {self.number}  {done}/{self.steps}  {state}")
 
   def evaluated(self, epoch: int, name: str, values: Sequence[float], best: Sequence[bool]) -> None:
-    """The dev metric of every seed after `epoch` epochs."""
+    """The selection metric of every seed after `epoch` epochs."""
     shown = "  ".join(f"{v:.4f}{' (best)' if b else ''}" for v, b in zip(values, best))
     self._say(f"after {epoch} epoch{'' if epoch == 1 else 's'}  {name} {shown}")

@@ -12,7 +12,7 @@ from etils import epath
 
 from as2jax import evaluate, optimizers, results, sharding
 from as2jax import state as states
-from as2jax.checkpoints import Checkpoints
+from as2jax.checkpoints import Checkpoints, group_folder
 from as2jax.data import rules
 from as2jax.data.files import read_unlabelled
 from as2jax.data.record import Question
@@ -39,7 +39,6 @@ class TrainedRun:
     sharding.check_shards(self.mesh, config.batch.shards)
     seeds = tuple(config.seeds)
     self.groups = [seeds] if config.execution == "vmap" else [(s,) for s in seeds]
-    self.alone = len(seeds) == 1
     self.predictor = evaluate.Predictor(experiment, self.mesh, len(self.groups[0]))
 
   def scores(self, questions: Sequence[Question]) -> list[tuple[int, evaluate.Scores]]:
@@ -50,8 +49,7 @@ class TrainedRun:
     return found
 
   def _state(self, seeds: Sequence[int], questions: Sequence[Question]) -> states.TrainState:
-    name = "" if self.alone else "seed-" + "-".join(map(str, seeds))
-    folder = self.workdir / "checkpoints" / name
+    folder = group_folder(self.workdir, self.experiment.config.seeds, seeds)
     if not (folder / "best").exists():
       raise InputError(f"{folder} holds no checkpoint: train first, with --config.mode=train and "
                        f"--workdir={self.workdir}")

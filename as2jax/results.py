@@ -11,6 +11,7 @@ from typing import Any
 from etils import epath
 
 import as2jax
+from as2jax.data import holdout
 from as2jax.data.dataset import Dataset
 from as2jax.data.passport import passport
 from as2jax.errors import InputError
@@ -28,7 +29,7 @@ class Outcome:
   """What one seed came to.
 
   Attributes:
-    best_step, best_epoch, best_value: of the selection metric on dev.
+    best_step, best_epoch, best_value: of the selection metric.
     steps: taken in all.
     metrics: under protocol names, of the score that ranks; `other_scores` by score name.
   """
@@ -81,7 +82,8 @@ def data_facts(dataset: Dataset, section: Any) -> dict:
   facts = passport(dataset)
   splits = {name: {**its["protocols"]["all"], **its} for name, its in facts["splits"].items()}
   return {**facts, "splits": splits, "rules": list(section.rules),
-          "train_protocol": section.train_protocol, "train_fraction": section.train_fraction}
+          "train_protocol": section.train_protocol, "holdout": section.holdout,
+          "train_fraction": section.train_fraction}
 
 
 def over_seeds(outcomes: Sequence[Outcome]) -> dict[str, dict]:
@@ -104,7 +106,8 @@ def write(workdir: epath.PathLike, config: Any, data: dict, weights: dict,
   content = {
       "metrics": over_seeds(outcomes),
       "seeds": [dataclasses.asdict(o) for o in outcomes],
-      "ties": config.evaluation.ties, "selected_on": f"{config.select}, dev, clean",
+      "ties": config.evaluation.ties,
+      "selected_on": f"{config.select}, {holdout.selection_split(config.data)}, clean",
       "data": data, "weights": weights, "versions": versions(),
       "execution": facts.pop("execution", {}), **facts}
   write_whole(epath.Path(workdir) / name, json.dumps(content, indent=2) + "\n")

@@ -1,7 +1,8 @@
 """train_and_evaluate(config, workdir): the order of things, and only that.
 
-Evaluate on dev, save; then, for each epoch: next batch, step, write; evaluate, save. At the end the
-best checkpoint is read back from disk and evaluated on the splits that are reported.
+Evaluate on dev (or the questions held out), save; then, for each epoch: next batch, step, write;
+evaluate, save. At the end the best checkpoint is read back from disk and evaluated on the splits
+that are reported.
 """
 
 import dataclasses
@@ -14,9 +15,10 @@ import jax
 import numpy as np
 from etils import epath
 
-from as2jax import evaluate, lexical_run, optimizers, registry, results, sharding
+from as2jax import evaluate, lexical_run, optimizers, registry, results, sharding, stages
 from as2jax import state as states
-from as2jax.checkpoints import Checkpoints
+from as2jax.checkpoints import Checkpoints, group_folder
+from as2jax.data import holdout
 from as2jax.data.batching import Plan, stack
 from as2jax.data.prefetch import prefetch
 from as2jax.encoders import sources
@@ -53,14 +55,18 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
       return lexical_run.run(config, workdir)
     if not begun(workdir):
       sources.forget(workdir)
+    start = stages.begin(config, workdir)
     experiment = build(config, workdir=workdir)
-    trainer = Trainer(experiment, workdir, len(groups[0]), started)
+    if start:
+      start.check_encoder(experiment.facts)
+    trainer = Trainer(experiment, workdir, len(groups[0]), started, start)
     try:
       outcomes = [outcome for seeds in groups for outcome in trainer.run(seeds)]
     finally:
       trainer.log.close()
     data = results.data_facts(experiment.dataset, config.data)
-    return results.write(workdir, config, data, experiment.facts, outcomes, trainer.facts())
+    facts = trainer.facts() | ({"init_from": start.record} if start else {})
+    return results.write(workdir, config, data, experiment.facts, outcomes, facts)
 
 
 def seed_groups(config: Any) -> list[tuple[int, ...]]:
@@ -81,9 +87,10 @@ def seed_groups(config: Any) -> list[tuple[int, ...]]:
 class Trainer:
   """Runs groups of seeds, one after another, through the same compiled steps."""
 
-  def __init__(self, experiment: Experiment, workdir: epath.Path, group: int, started: float):
+  def __init__(self, experiment: Experiment, workdir: epath.Path, group: int, started: float,
+               start: stages.Start | None = None):
     config = self.config = experiment.config
-    self.experiment, self.workdir, self.started = experiment, workdir, started
+    self.experiment, self.workdir, self.started, self.start = experiment, workdir, started, start
     self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
     sharding.check_shards(self.mesh, config.batch.shards)
     self.batcher = experiment.train_batcher()
@@ -122,10 +129,8 @@ class Trainer:
 
   def _open(self, seeds: Sequence[int]) -> None:
     """State, tracker and position of a group: fresh, or those of its last checkpoint."""
-    alone = len(self.config.seeds) == 1
     self.seeds = seeds
-    name = "" if alone else "seed-" + "-".join(map(str, seeds))
-    self.checkpoints = Checkpoints(self.workdir / "checkpoints" / name)
+    self.checkpoints = Checkpoints(group_folder(self.workdir, self.config.seeds, seeds))
     plan = self.batcher.plan(self.blocks, seeds[0], 0)
     example = jax.tree.map(lambda x: x[0], self.batcher.batch(plan, 0))
     self.state = self.experiment.fresh_state(example, seeds, self.optimizer, self.mesh)
@@ -136,6 +141,8 @@ class Trainer:
       self.tracker = Tracker(**saved["tracker"])
       self.epoch, self.begin, self.step = saved["epoch"], saved["begin"], saved["step"]
       log.info("continuing from step %d (epoch %d)", self.step, self.epoch)
+    elif self.start:
+      self.state = self.start.place(self.state, seeds)
     # With no checkpoint not even the row of step 0 counts: it will be written again.
     self.log.roll_back(seeds, self.step if self.checkpoints.latest_step is not None else -1)
     if self.step_function is None:
@@ -189,10 +196,14 @@ class Trainer:
     self.checkpoints.save(self.step, self.state, progress)
 
   def _evaluate(self) -> None:
-    """Dev metrics of every seed, best parameters, whole state: in this order, all or replayed."""
+    """Metrics on the split that selects, best parameters, whole state: in this order.
+
+    All of it is written, or replayed.
+    """
     data, values = self.experiment.dataset, []
-    for seed, scores in zip(self.seeds, self.predictor(self.state, data.splits["dev"])):
-      found = evaluate.evaluate(next(iter(scores.values())), data, "dev",
+    split = holdout.selection_split(self.config.data)
+    for seed, scores in zip(self.seeds, self.predictor(self.state, data.splits[split])):
+      found = evaluate.evaluate(next(iter(scores.values())), data, split,
                                 ties=self.config.evaluation.ties)
       self.log.write(seed, self.step, {"epoch": self.epoch, **{
           name: entry["value"] for name, entry in found.metrics.items()}})
@@ -204,7 +215,8 @@ class Trainer:
     self._save(self.epoch, 0)
 
   def _selector(self) -> str:
-    return f"{self.config.select}[{self.experiment.dataset.name}-clean/dev]"
+    split = holdout.selection_split(self.config.data)
+    return f"{self.config.select}[{self.experiment.dataset.name}-clean/{split}]"
 
   def _save_best(self, improved: Sequence[bool]) -> None:
     variables = states.variables(self.state)

@@ -15,11 +15,17 @@ def get_config() -> ConfigDict:
   config.execution = "in_turn"  # seeds in_turn | vmap
   config.epochs = 3
   config.patience = 20  # evaluations (one an epoch) without a better dev value
-  config.select = "map"  # the dev metric that chooses the best checkpoint
+  config.select = "map"  # the metric (of dev, or the held-out questions) that chooses the best
+  config.init_from = ConfigDict({
+      "run": "",  # folder of a finished run whose best parameters this one begins with; "": none
+      "heads": "",  # same: all its parameters | new: its encoder's alone
+      "seed": placeholder(int),  # which of its seeds; None: each takes its own
+  })
   config.compilation_cache = ""  # folder of compiled programs; "" is <data.cache>/xla, "off" none
 
   config.data = ConfigDict({
-      "name": "wikiqa",  # see `python -m as2jax.data`; `files`: your own, by path:
+      # See `python -m as2jax.data`; your own, by path: `files`, or in ASNQ's form `asnq_files`.
+      "name": "wikiqa",
       "train": "",
       "dev": "",
       "test": "",
@@ -28,7 +34,10 @@ def get_config() -> ConfigDict:
       "cache": "",  # "" is $AS2JAX_CACHE, then ~/.cache/as2jax
       "download": True,  # may the public archive be fetched?
       "train_protocol": "all",  # all | answerable | both: which training questions
-      "train_fraction": 1.0,  # of them: a fixed part, the same for every seed
+      # A fixed part of the training questions, the same for every run, which none trains on and
+      # which selects in place of dev: the split `heldout`.
+      "holdout": 0.0,
+      "train_fraction": 1.0,  # of the rest: a fixed part, the same for every seed
       "max_length": 128,  # tokens of a unit, special tokens included
   })
   config.encoder = _encoder()

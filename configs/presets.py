@@ -53,6 +53,22 @@ def crossencoder(config: ConfigDict) -> None:
   config.optimizer.warmup = 0.1
 
 
+def transfer(config: ConfigDict) -> None:
+  """TANDA's first stage: a general ranker from a large data set."""
+  config.epochs = 2
+  config.optimizer.rate = 2e-5
+
+
+def adapt(config: ConfigDict) -> None:
+  """TANDA's second stage: all of a transferred ranker, trained on with a small rate.
+
+  The command names it: --config.init_from.run=FOLDER.
+  """
+  config.init_from.heads = "same"
+  config.epochs = 2
+  config.optimizer.rate = 1e-6
+
+
 LARGER = {"bert-base-uncased": "bert-large-uncased", "roberta-base": "roberta-large",
           "xlnet-base-cased": "xlnet-large-cased"}
 
@@ -145,7 +161,7 @@ def sample(config: ConfigDict) -> None:
 
 
 ARGUMENTS = {"sample": sample, "minilm": minilm, "roberta": roberta, "xlnet": xlnet,
-             "large": large, "grouped": grouped}
+             "large": large, "grouped": grouped, "transfer": transfer, "adapt": adapt}
 
 
 def apply(config: ConfigDict, argument: str | None) -> ConfigDict:

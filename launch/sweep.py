@@ -3,8 +3,8 @@
 A sweep file has `BASE`, a config file with its argument, and `points()`, which yields flat
 overrides of it ({"optimizer.rate": 1e-5}). Each point and seed is a run of its own in a folder of
 --output whose name is the hash of its resolved config, so that what is finished is never run again.
-Points are compared, and the best is chosen, by MAP on dev; only the test figures of that one are a
-result of the sweep.
+Points are compared, and the best is chosen, by MAP on dev (with data.holdout, on the questions
+held out); only the test figures of that one are a result of the sweep.
 """
 
 import argparse
@@ -21,12 +21,13 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from as2jax import config_check, flags_config
+from as2jax.data import holdout
 from as2jax.errors import InputError
 from as2jax.workdir import write_whole
 from launch import local_executor
 
 OWN = ("seeds", "mode", "execution")  # what a sweep sets itself
-DATA = ("data.name", "data.train", "data.dev", "data.test", "evaluation.splits", "evaluation.ties")
+DATA = ("data.name", "data.train", "data.dev", "data.test", "data.holdout", "evaluation.splits", "evaluation.ties")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +78,9 @@ def plan(base: str, points: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]
     InputError: an override that does not fit the base, two equal points, points on other data.
   """
   start = override(flags_config.load(base), settings or {}, "--set")
-  if "dev" not in start.evaluation.splits:
-    raise InputError("evaluation.splits lacks dev, by which a sweep chooses: leave it there")
+  selection = holdout.selection_split(start.data)
+  if selection not in start.evaluation.splits:
+    raise InputError(f"evaluation.splits lacks {selection}, by which a sweep chooses: put it there")
   seeds = tuple(seeds) or tuple(start.seeds)
   resolved: dict[str, Mapping[str, Any]] = {}
   jobs: list[Job] = []
@@ -149,8 +151,12 @@ def _settings(given: Sequence[str]) -> dict[str, Any]:
 
 
 def sweep(path: str, output: str, *, base: str = "", seeds: Sequence[int] = (),
-          settings: Sequence[str] = (), parallel: int = 1, split: str = "dev") -> int:
-  """Plans, runs and collects; prints the table. Returns 0, or 1 where a run failed."""
+          settings: Sequence[str] = (), parallel: int = 1, split: str = "") -> int:
+  """Plans, runs and collects; prints the table. Returns 0, or 1 where a run failed.
+
+  Args:
+    split: of the table; "" for that by which the best is chosen.
+  """
   if "://" in output:
     raise InputError(f"--output={output}: runs on this machine want a local folder")
   if parallel < 0:
@@ -183,8 +189,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                       help="an override of the base, for every point")
   parser.add_argument("--parallel", type=int, default=1,
                       help="runs at a time; 0 only collects what is finished")
-  parser.add_argument("--table", choices=("dev", "test"), default="dev",
-                      help="the split of the table of all points")
+  parser.add_argument("--table", choices=("dev", "test", "heldout"), default="",
+                      help="the split of the table of all points (default: that which chooses)")
   given = parser.parse_args(arguments)
   try:
     try:

@@ -1,8 +1,9 @@
-"""What a sweep came to: its points beside the base, the best by MAP on dev, that one on test."""
+"""What a sweep came to: its points beside the base, the best by MAP, that one on test."""
 
 import csv
 import dataclasses
 import io
+import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -10,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from as2jax import comparison, systems
+from as2jax.data import holdout
 from as2jax.systems import System
 from as2jax.workdir import write_whole
 from launch.local_executor import finished
 from launch.sweep import Job
 
 METRICS = ("map", "mrr", "p@1")
+SPLITS = ("heldout", "dev", "test")
 SAMPLES = 100_000  # of the randomization tests
 
 
@@ -39,8 +42,9 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   to the base is tested over questions. The best is called final when every point counts.
 
   Args:
-    split: of the table; the choice is always made on dev.
+    split: of the table; "" is that on which the choice is made: dev, or the held-out questions.
   """
+  selection = holdout.selection_split(json.loads(jobs[0].text)["data"])
   points = _points(output, jobs)
   whole = [point for point in points if point.whole]
   base = next(p for p in points if p.title == "base" or p.title.endswith("(base)"))
@@ -49,12 +53,15 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
     return "no point is finished"
   rows = {name: comparison.compare(_systems(output, ordered, name), METRICS, samples=SAMPLES,
                                    seed=0) for name in _splits(output, ordered)}
-  dev = {row["system"]: row for row in rows["dev"] if row["metric"].startswith("map[")}
-  best = max(whole, key=lambda point: dev[point.title]["mean"]).title  # the first of equals
+  split = split or selection
+  if split not in rows:
+    return f"the runs were not evaluated on {split}, only on {', '.join(rows)}"
+  found = {row["system"]: row for row in rows[selection] if row["metric"].startswith("map[")}
+  best = max(whole, key=lambda point: found[point.title]["mean"]).title  # the first of equals
   if not base.whole:
     rows = {name: [_alone(row) for row in its] for name, its in rows.items()}
-  text = "\n".join([*_table(points, rows[split], best, base), "",
-                    *_result(rows, best, len(whole) == len(points))])
+  text = "\n".join([*_table(points, rows[split], best, base, selection), "",
+                    *_result(rows, best, selection, len(whole) == len(points))])
   write_whole(output / "table.txt", text + "\n")
   write_whole(output / "table.csv", _csv(rows, best))
   return text
@@ -70,9 +77,9 @@ def _points(output: pathlib.Path, jobs: Sequence[Job]) -> list[Point]:
 
 
 def _splits(output: pathlib.Path, points: Sequence[Point]) -> list[str]:
-  """dev, and test where the runs have it."""
-  there = (output / points[0].jobs[0].id / "eval" / "test").is_dir()
-  return ["dev", "test"] if there else ["dev"]
+  """Those on which the runs were evaluated."""
+  folder = output / points[0].jobs[0].id / "eval"
+  return [split for split in SPLITS if (folder / split).is_dir()]
 
 
 def _systems(output: pathlib.Path, points: Sequence[Point], split: str) -> list[System]:
@@ -93,7 +100,8 @@ def _alone(row: dict[str, Any]) -> dict[str, Any]:
   return {key: row[key] for key in shown}
 
 
-def _table(points: Sequence[Point], rows: Sequence[dict], best: str, base: Point) -> list[str]:
+def _table(points: Sequence[Point], rows: Sequence[dict], best: str, base: Point,
+           selection: str) -> list[str]:
   metrics = list(dict.fromkeys(row["metric"] for row in rows))
   found = {(row["system"], row["metric"]): row for row in rows}
   first = metrics[0]
@@ -115,7 +123,7 @@ def _table(points: Sequence[Point], rows: Sequence[dict], best: str, base: Point
   where = first.partition("[")[2].rstrip("]")
   questions = rows[0]["questions"]
   return [f"{where}, {questions} questions; mean (s.d. over seeds); ± is the 95 % half-width of a "
-          "difference over questions; * is the best by MAP on dev",
+          f"difference over questions; * is the best by MAP on {selection}",
           *comparison.aligned(cells, left=2)]
 
 
@@ -123,11 +131,12 @@ def _mean(row: dict[str, Any]) -> str:
   return f"{row['mean']:.4f}" + ("" if row["sd"] is None else f" ({row['sd']:.4f})")
 
 
-def _result(rows: dict[str, list[dict]], best: str, final: bool) -> list[str]:
+def _result(rows: dict[str, list[dict]], best: str, selection: str, final: bool
+            ) -> list[str]:
   """The figures of the chosen point on test, which played no part in the choice."""
   if not final:
     return [f"best so far: {best}; not every point is finished, so there is no result yet"]
-  lines = [f"result: {best}, chosen by MAP on dev"]
+  lines = [f"result: {best}, chosen by MAP on {selection}"]
   for row in rows.get("test", ()):
     if row["system"] == best:
       line = (f"  {row['metric']} {_mean(row)} ± {row['half_width']:.4f} ({row['questions']} "

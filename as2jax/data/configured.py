@@ -5,28 +5,32 @@ import dataclasses
 from typing import Any
 
 from as2jax.data import dataset as datasets
-from as2jax.data import files, rules
+from as2jax.data import asnq, files, holdout, rules
 from as2jax.data.dataset import Dataset, Splits
 from as2jax.data.record import fingerprint
 from as2jax.errors import InputError
 
-FILES = "files"  # the name of what a user gives by path
+# Names of what a user gives by path: in any of our forms, or in ASNQ's, whose labels are classes.
+FILES, ASNQ_FILES = "files", "asnq_files"
 SPLITS = ("train", "dev", "test")
 
 
 def load(section: Any) -> Dataset:
   """The data set `name`, or for `files` the paths `train`, `dev` and `test`, under its text rules.
 
-  Fingerprints and counts are those of the source: the rules are stated beside them.
+  With `holdout` it has the split `heldout`, taken from `train`. Fingerprints and counts are those
+  of the source: the rules are stated beside them.
 
   Raises:
-    InputError: see `dataset.load`, `files.load` and `rules.check`; or paths beside another name.
+    InputError: see `dataset.load`, `files.load`, `holdout.hold_out` and `rules.check`; or paths
+      beside another name.
   """
   rules.check(tuple(section.rules))
   paths = {split: section[split] for split in SPLITS}
-  if section.name == FILES:
-    splits = files.load(paths)
-    found = Dataset(FILES, splits, "answerable", ", ".join(filter(None, paths.values())),
+  if section.name in (FILES, ASNQ_FILES):
+    read = files.read_labelled if section.name == FILES else asnq.read_asnq
+    splits = files.load(paths, read, name=section.name)
+    found = Dataset(section.name, splits, "answerable", ", ".join(filter(None, paths.values())),
                     {split: fingerprint(questions) for split, questions in splits.items()})
   else:
     given = [f"data.{split}" for split, path in paths.items() if path]
@@ -34,6 +38,8 @@ def load(section: Any) -> Dataset:
       raise InputError(f"{', '.join(given)} is for your own files: set --config.data.name={FILES}")
     found = datasets.load(section.name, root=section.root, cache=section.cache,
                           download=section.download)
+  if section.holdout:
+    found = holdout.hold_out(found, section.holdout)
   if not section.rules:
     return found
   ruled = lambda split: tuple(rules.apply(found.splits[split], section.rules))
@@ -43,6 +49,9 @@ def load(section: Any) -> Dataset:
 def require(dataset: Dataset, splits: Any) -> None:
   """Raises InputError where the data set lacks one of the splits that a run needs."""
   missing = [split for split in splits if split not in dataset.splits]
+  if missing == [holdout.NAME]:
+    raise InputError(f"evaluation.splits names {holdout.NAME!r}, but nothing is held out: set "
+                     "data.holdout, such as --config.data.holdout=0.1")
   if missing:
     raise InputError(f"{dataset.name} has no split {missing[0]!r} (it has "
                      f"{', '.join(dataset.splits)}); leave it out of evaluation.splits, or give "

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from etils import epath
 
@@ -35,8 +35,9 @@ class Row:
   candidate_id: str = ""
 
 
-def load(paths: Mapping[str, str]) -> dict[str, tuple[Question, ...]]:
-  """Reads a user's own data set: split (train, dev, test) -> path, each as `read_labelled` does.
+def load(paths: Mapping[str, str], read: Callable[[epath.Path], tuple[Question, ...]], *, name: str
+         ) -> dict[str, tuple[Question, ...]]:
+  """Reads a user's own data set: split (train, dev, test) -> path; `name` is its data.name.
 
   A split with the path "" is left out.
 
@@ -45,9 +46,9 @@ def load(paths: Mapping[str, str]) -> dict[str, tuple[Question, ...]]:
   """
   given = {split: path for split, path in paths.items() if path}
   if not given:
-    raise InputError("data.name = 'files' needs the paths of your files: give --config.data."
+    raise InputError(f"data.name = {name!r} needs the paths of your files: give --config.data."
                      + ", --config.data.".join(paths))
-  return {split: read_labelled(epath.Path(path).expanduser()) for split, path in given.items()}
+  return {split: read(epath.Path(path).expanduser()) for split, path in given.items()}
 
 
 def read_labelled(path: epath.PathLike) -> tuple[Question, ...]:

@@ -29,7 +29,7 @@ def passport(dataset: Dataset | PoolDataset) -> dict:
   spec = SPECS.get(dataset.name)
   facts, overlap = dataset.facts, dataset.overlap
   if facts is None or overlap is None:
-    facts, overlap = _gathered(dataset.splits)
+    facts, overlap = gathered(dataset.splits)
   splits = {
     name: _split(its, dataset, name, spec) for name, its in facts.items()
   }
@@ -54,15 +54,16 @@ def count(questions: Iterable[Question], protocol: str) -> Counts:
   return tally.counts
 
 
-def _gathered(splits: Mapping[str, Sequence[Question]]) -> tuple[dict, dict]:
-  gathered = {}
+def gathered(splits: Mapping[str, Sequence[Question]]) -> tuple[dict, dict]:
+  """The facts of each split, and how many question texts each two share."""
+  found = {}
   for name, questions in splits.items():
-    gathered[name] = Facts()
+    found[name] = Facts()
     for question in questions:
-      gathered[name].take(question)
-  overlap = {f"{a}+{b}": gathered[a].questions.shared(gathered[b].questions)
-             for a, b in combinations(gathered, 2)}
-  return {name: its.asdict() for name, its in gathered.items()}, overlap
+      found[name].take(question)
+  overlap = {f"{a}+{b}": found[a].questions.shared(found[b].questions)
+             for a, b in combinations(found, 2)}
+  return {name: its.asdict() for name, its in found.items()}, overlap
 
 
 def _split(

@@ -15,6 +15,9 @@ from as2jax.errors import InputError
 
 
 MEMORY = "encoder"  # where in a run's folder its vocabulary lies
+# Fields of a module that change neither its parameters nor, but for rounding and dropout, its values.
+EXECUTION = ("hidden_dropout", "attention_dropout", "attention", "dtype", "precision", "unroll",
+             "remat", "parent", "name")
 PROGRESS = 5.0  # seconds between two lines while a file of vectors is read
 
 
@@ -43,6 +46,13 @@ class Source:
   open_vocabulary: Callable[[Iterable[str]], tuple[Any, np.ndarray]] | None = None
   model_params: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   model_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  @property
+  def architecture(self) -> dict[str, str]:
+    """What the module computes: its class and its fields, less those that only say how."""
+    fields = (f.name for f in dataclasses.fields(self.module) if f.name not in EXECUTION)
+    return {"class": type(self.module).__name__,
+            **{name: repr(getattr(self.module, name)) for name in sorted(fields)}}
 
 
 def open_source(section: Mapping[str, Any], *, texts: Callable[[], Iterable[str]],

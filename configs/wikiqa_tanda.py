@@ -1,0 +1,16 @@
+"""The second stage of TANDA (Garg et al. 2020; CASSIE, section 4.1): adapts a ranker to WikiQA.
+
+Name the finished first stage (configs/asnq_tanda.py): --config.init_from.run=FOLDER. Arguments,
+joined by commas: `sample`, `minilm` … as everywhere, and those of the first stage's encoder.
+"""
+
+from configs import base, presets
+
+
+def get_config(argument=None):
+  config = base.get_config()
+  config.data.name = "wikiqa"
+  presets.crossencoder(config)
+  presets.roberta(config)
+  presets.adapt(config)
+  return presets.apply(config, argument)
