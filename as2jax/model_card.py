@@ -48,7 +48,7 @@ def render(content: Mapping[str, Any], config: Any, seed: int, *, score: str, mo
            + (CROSSENCODER_CODE if isinstance(model, CrossEncoder) else BIENCODER_CODE)
            + "\n```\n\nHigher scores are better. Inputs of more than "
            f"{config.data.max_length} tokens are cut, as they were in training.",
-           _results(content, outcome, metrics, score), _data(content), _base(content),
+           _results(content, outcome, metrics, score), _data(content), _base(content, seed),
            _training(content, config, outcome), _left_out(content, config, model)]
   return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -104,10 +104,18 @@ def _data(content: Mapping[str, Any]) -> str:
   return "\n".join(lines)
 
 
-def _base(content: Mapping[str, Any]) -> str:
+def _base(content: Mapping[str, Any], seed: int) -> str:
   weights = content["weights"]
-  return (f"## Base weights\n\n`{weights['pretrained']}`; SHA-256 of the pretrained parameters "
+  text = (f"## Base weights\n\n`{weights['pretrained']}`; SHA-256 of the pretrained parameters "
           f"`{weights['sha256']}`; pooler before the head: {weights['pooler']}.")
+  if "init_from" not in content:
+    return text
+  first = content["init_from"]
+  taken = next(entry for entry in first["seeds"] if entry["seed"] == seed)
+  what = "all parameters" if first["heads"] == "same" else "the encoder"
+  return (f"{text}\n\nFrom them another run made the start of this one: {what} of "
+          f"`{first['model']}` trained on `{first['data']}` (step {taken['step']}; SHA-256 of what "
+          f"was taken `{taken['sha256']}`).")
 
 
 def _training(content: Mapping[str, Any], config: Any, outcome: Mapping[str, Any]) -> str:

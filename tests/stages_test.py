@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import tiny
-from as2jax import checkpoints, experiment, stages, train
+from as2jax import checkpoints, experiment, model_card, stages, train
 from as2jax.data import dataset, word_tokenizer
 from as2jax.encoders.sources import MEMORY
 from as2jax.errors import InputError
+from as2jax.models.crossencoder import CrossEncoder
 from as2jax.train import train_and_evaluate
 from as2jax.workdir import begun
 from configs import trecqa_m2snet
@@ -45,8 +46,9 @@ def parameters(folder, seed=None):
 
 def test_all_parameters_are_taken(first, tmp_path):
   folder, before = first
-  content = train_and_evaluate(small(run=folder, heads="same", seeds=(5,), epochs=0,
-                                     optimizer__freeze=("encoder/embeddings",)), tmp_path / "x")
+  config = small(run=folder, heads="same", seeds=(5,), epochs=0,
+                 optimizer__freeze=("encoder/embeddings",))
+  content = train_and_evaluate(config, tmp_path / "x")
   was = before["seeds"][1]
   for name, entry in was["metrics"].items():
     assert content["metrics"][name]["mean"] == entry["value"], name
@@ -61,6 +63,9 @@ def test_all_parameters_are_taken(first, tmp_path):
   assert {**began, "sha256": ""} == {"seed": 5, "from_seed": 5, "step": was["best_step"],
                                      "value": was["best_value"], "sha256": ""}
   assert json.loads((tmp_path / "x" / stages.NAME).read_text()) == content["init_from"]
+  card = model_card.render(content, config, 5, score="logit",
+                           model=CrossEncoder(tiny.encoder_module(), "cls", True, 0.0))
+  assert f"all parameters of `crossencoder` trained on `sample` (step {was['best_step']};" in card
   third = train_and_evaluate(small(run=tmp_path / "x", heads="same", epochs=0, init_from__seed=5),
                              tmp_path / "y")
   assert third["init_from"]["init_from"] == content["init_from"]  # the whole chain
