@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tiny
-from as2jax import config_check, flags_config, significance, systems
+from as2jax import config_check, flags_config, lexical_run, significance, systems
 from as2jax.errors import InputError
 from as2jax.workdir import lock
 from launch import local_executor, sweep, sweep_table
@@ -248,6 +248,27 @@ def test_an_unfinished_point_is_no_result(lexical, tmp_path, capsys):
   assert "best so far" in text and "result:" not in text and "1/2" in text
   assert "(0.0000)" in text and " ± " not in text.split("\n", 1)[1]  # no base, no difference
   assert sweep_table.collect(tmp_path / "none", jobs, "dev") == "no point is finished"
+
+
+def test_a_sweep_chooses_on_the_questions_held_out(tmp_path):
+  base, points = LEXICAL, [{"model.name": "word_overlap"}]
+  held = {"data.holdout": 0.2}
+  with pytest.raises(InputError, match="evaluation.splits lacks heldout, by which a sweep chooses"):
+    sweep.plan(base, points, settings=held)
+  with pytest.raises(InputError, match="data.holdout must be the same for all points"):
+    sweep.plan(base, [held])
+  jobs = sweep.plan(base, points, settings={
+      **held, "evaluation.splits": ("heldout", "dev", "test")})
+  for job in jobs:
+    (tmp_path / "config.json").write_text(job.text)
+    config = flags_config.load(f"configs/rerun.py:{tmp_path / 'config.json'}")
+    lexical_run.run(config, tmp_path / job.id)
+  text = sweep_table.collect(tmp_path, jobs, "")
+  assert text.startswith("sample-clean/heldout") and "best by MAP on heldout" in text
+  found = {job.title.partition(",")[0]: system.metric("map").mean() for job, system in zip(
+      jobs, systems.load([str(tmp_path / job.id) for job in jobs], split="heldout"))}
+  assert f"result: {max(found, key=found.get)}, chosen by MAP on heldout" in text
+  assert "/dev" in sweep_table.collect(tmp_path, jobs, "dev").splitlines()[0]
 
 
 @pytest.mark.slow
