@@ -32,7 +32,8 @@ CHOICES = {
     "model.storage": ("float32", "float16"),
 }
 AT_LEAST = {
-    "epochs": 0, "patience": 1, "init_from.seed": 0, "data.max_length": 4, "encoder.unroll": 0, "batch.examples": 1,
+    "epochs": 0, "patience": 1, "init_from.seed": 0, "data.max_length": 4, "encoder.unroll": 0,
+    "batch.examples": 1,
     "batch.rows": 1, "batch.shards": 1, "batch.accumulate": 1, "batch.buckets": 1, "batch.tile": 1,
     "batch.predict_rows": 1, "optimizer.rate": 0, "optimizer.warmup": 0, "optimizer.eps": 0,
     "optimizer.clip_norm": 0, "optimizer.weight_decay": 0,
@@ -40,7 +41,8 @@ AT_LEAST = {
     "model.num_heads": 1, "sharding.fsdp": 1, "sharding.tensor": 1, "checkpoint.steps": 1,
     "log.steps": 1, "log.seconds": 0,
 }
-# Of an average's memory, of dropout, of questions held out: 1 would keep nothing, or everything for ever.
+# Of an average's memory, of dropout, of questions held out: 1 would keep nothing, or everything
+# for ever.
 FRACTIONS = ("encoder.hidden_dropout", "encoder.attention_dropout", "model.dropout",
              "model.momentum", "optimizer.b1", "optimizer.b2", "data.holdout")
 SPLITS = ("train", "dev", "test", "heldout")

@@ -13,8 +13,8 @@ from as2jax.models import lexical
 def run(config: Any, workdir: epath.PathLike) -> dict:
   """Ranks the split that selects and the reported ones, writes the same files as a trained run."""
   if config.init_from.run:
-    raise InputError(f"init_from.run = {config.init_from.run}: {config.model.name} has no parameters "
-                     "to begin with; set it to ''")
+    raise InputError(f"init_from.run = {config.init_from.run}: {config.model.name} has no "
+                     "parameters to begin with; set it to ''")
   data = configured.load(config.data)
   selection = holdout.selection_split(config.data)
   configured.require(data, ("train", selection, *config.evaluation.splits))

@@ -12,9 +12,10 @@ from as2jax.models.crossencoder import CrossEncoder
 from as2jax.workdir import flatten
 
 # What of a config made the model; the rest says where and how fast it was made.
-SETTINGS = ("data.train_protocol", "data.holdout", "data.train_fraction", "data.max_length", "encoder.dtype",
-            "encoder.hidden_dropout", "encoder.attention_dropout", "model.", "loss.", "optimizer.",
-            "batch.sampler", "batch.examples", "batch.accumulate", "epochs", "patience", "select", "init_from.")
+SETTINGS = ("data.train_protocol", "data.holdout", "data.train_fraction", "data.max_length",
+            "encoder.dtype", "encoder.hidden_dropout", "encoder.attention_dropout", "model.",
+            "loss.", "optimizer.", "batch.sampler", "batch.examples", "batch.accumulate", "epochs",
+            "patience", "select", "init_from.")
 KINDS = {
     "biencoder": "A bi-encoder: a published encoder, evaluated as it is",
     "sentence_bert": "A bi-encoder: a published Sentence-BERT",

@@ -27,7 +27,8 @@ from as2jax.workdir import write_whole
 from launch import local_executor
 
 OWN = ("seeds", "mode", "execution")  # what a sweep sets itself
-DATA = ("data.name", "data.train", "data.dev", "data.test", "data.holdout", "evaluation.splits", "evaluation.ties")
+DATA = ("data.name", "data.train", "data.dev", "data.test", "data.holdout",
+        "evaluation.splits", "evaluation.ties")
 
 
 @dataclasses.dataclass(frozen=True)

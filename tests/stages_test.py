@@ -1,4 +1,4 @@
-"""A run that begins with another's parameters: what it takes, that it continues, what it refuses."""
+"""A run that begins with another's parameters: what it takes and refuses, that it continues."""
 
 import json
 import shutil
@@ -111,7 +111,7 @@ def interrupted(monkeypatch, config, folder, after):
       train_and_evaluate(config, folder)
 
 
-def test_a_stopped_second_stage_continues_unless_the_first_has_changed(first, tmp_path, monkeypatch):
+def test_a_stopped_second_stage_continues_unless_the_first_changed(first, tmp_path, monkeypatch):
   whole, stopped, moved = tmp_path / "whole", tmp_path / "stopped", tmp_path / "first"
   shutil.copytree(first[0], moved)
   config = small(run=moved, heads="new", optimizer__schedule="linear", patience=1)

@@ -15,7 +15,7 @@ from as2jax.errors import InputError
 
 
 MEMORY = "encoder"  # where in a run's folder its vocabulary lies
-# Fields of a module that change neither its parameters nor, but for rounding and dropout, its values.
+# Fields of a module that change neither its parameters nor (but for rounding, dropout) its values.
 EXECUTION = ("hidden_dropout", "attention_dropout", "attention", "dtype", "precision", "unroll",
              "remat", "parent", "name")
 PROGRESS = 5.0  # seconds between two lines while a file of vectors is read
