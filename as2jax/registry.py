@@ -13,6 +13,7 @@ MODELS = {
     "sentence_bert": "as2jax.models.sentence_bert:SentenceBert",
     "crossencoder": "as2jax.models.crossencoder:CrossEncoder",
     "m2snet": "as2jax.models.m2snet:M2SNet",
+    "cassie": "as2jax.models.cassie:Cassie",
     "feature_based": "as2jax.models.cete:FeatureBased",
     "probe": "as2jax.models.testing:Probe",  # proves the loop
 }
@@ -30,6 +31,7 @@ LOSSES = {
     "bce": "as2jax.losses:BinaryCrossEntropy",
     "cross_entropy": "as2jax.losses:SoftmaxCrossEntropy",
     "m2snet": "as2jax.models.m2snet:M2SNetLoss",
+    "cassie": "as2jax.models.cassie:CassieLoss",
     "squared_error": "as2jax.losses:MeanSquaredError",
     "probe": "as2jax.models.testing:ProbeLoss",
 }

@@ -1,0 +1,256 @@
+"""CASSIE: question-context alignment, sentence graph, mutual information (paper section 3)."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+from as2jax.data.batch import Batch, Tokens
+from as2jax.errors import InputError
+from as2jax.losses import Loss, Term
+from as2jax.modules.alignment import Aligner, Alignment
+from as2jax.modules.graph_conv import (
+  EdgeWeights,
+  FeedForward,
+  GraphConvolution,
+  edge_features,
+  sentence_graphs,
+  ungroup,
+)
+
+TEMPLATES = ("context", "pair", "joint")
+# Rows of the table of segment embeddings, by role; later roles have the last row.
+SEGMENTS = {"four": (0, 1, 2, 3), "three": (0, 1, 2, 2), "none": ()}
+
+
+@struct.dataclass
+class CassieOutput:
+  """Logits of p by scored node (the candidate, or in `joint` all K) and scores that rank by p.
+
+  Attributes:
+    scores: `[s e]`, in `joint` `[s e k]`; an absent node's has no meaning.
+    logits: `[s e n]`, n = 1 or K.
+    pair_logits: of U([h_i; h_j]), in the order (i, j).
+    nodes: whether a node takes part: it has words, or stands for a missing sentence.
+    sentences: whether a node has words.
+  """
+
+  scores: Array
+  logits: Float[Array, "s e n"]
+  pair_logits: Float[Array, "s e k k"]
+  nodes: Bool[Array, "s e k"]
+  sentences: Bool[Array, "s e k"]
+
+
+@struct.dataclass
+class CassieAlignment:
+  """What a picture of the model's view needs: see `Cassie.align`.
+
+  `units` belongs to the batch's units; an example's unit is `examples.members[..., 0]`.
+  """
+
+  units: Alignment
+  edges: Float[Array, "s e k k"]
+  scores: Array
+
+
+class Cassie(nn.Module):
+  """[q; c; previous; next] → LM → transport to each sentence → graph → p (CASSIE section 3).
+
+  Words of the question and of each sentence are aligned by transport; the mean of a sentence's
+  relevant context is its node, the transport cost enters the weights of edges, and after the graph
+  convolutions the candidate's node gives p. The template `pair` is the ablation without context (a
+  graph of one node); `joint` reads the top K candidates in one sequence [q; c₁ … c_K] and gives
+  each a p (paper section 4.2). Reads `Batch.words`. The paper's text once calls the edges' weight a
+  sigmoid; its equation, a softmax, is followed. A node that is absent (no words) sends nothing; its
+  own h is ReLU(b), so that its score is a constant.
+
+  Attributes:
+    encoder: LM, behind the encoder contract.
+    template: `context`, `pair` or `joint`.
+    segments: embeddings by role, N(0, 0.02), added to the LM's input embeddings before their norm:
+      `four` (question, candidate, previous, next), `three` (one for both context sentences) or
+      `none`. `pair` and `joint` have two, question and candidate, with either.
+    alignment, marginals, stop_words, epsilon, epsilon_relative, iterations, transport_gradient,
+      question_words, sentence_words: see `as2jax.modules.alignment.Aligner`.
+    graph_layers: L; 0 is the ablation without GCN (p from r_1).
+    hidden: width of the hidden layer of every FFN.
+    padding_node: whether a missing context sentence is a node, with r = 0 and d = 0 (the paper's
+      padding sentence), or none.
+  """
+
+  encoder: nn.Module
+  template: str
+  segments: str
+  alignment: str
+  marginals: str
+  stop_words: bool
+  epsilon: float
+  epsilon_relative: bool
+  iterations: int
+  transport_gradient: str
+  question_words: int
+  sentence_words: int
+  graph_layers: int
+  hidden: int
+  padding_node: bool
+
+  encodes: ClassVar[bool] = False
+  reads_words: ClassVar[bool] = True
+  score_names: ClassVar[tuple[str, ...]] = ("logit",)
+
+  @property
+  def layout(self) -> str:
+    return "joint" if self.template == "joint" else "single"
+
+  def setup(self):
+    for name, known in (("template", TEMPLATES), ("segments", tuple(SEGMENTS))):
+      if getattr(self, name) not in known:
+        raise InputError(f"model.{name} = {getattr(self, name)!r}: use one of {known}")
+    fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(Aligner)}
+    self.aligner = Aligner(**fields)
+    if self.segments != "none":
+      self.segment_embeddings = SegmentEmbeddings(self._segment_rows(), _width(self.encoder))
+    if self.graph_layers:
+      self.edge_weights = EdgeWeights(self.hidden)
+      self.convolutions = [GraphConvolution() for _ in range(self.graph_layers)]
+    self.head = FeedForward(self.hidden, output_bias=True)
+    self.discriminator = FeedForward(self.hidden, output_bias=True)
+
+  def __call__(self, batch: Batch, *, train: bool) -> CassieOutput:
+    aligned = self._align(batch, train=train)
+    return self._score(batch, aligned)[0]
+
+  def align(self, batch: Batch) -> CassieAlignment:
+    """Plans, costs, relevant context and edge weights of a batch, without dropout."""
+    aligned = self._align(batch, train=False)
+    output, edges = self._score(batch, aligned)
+    return CassieAlignment(aligned, edges, output.scores)
+
+  def _align(self, batch: Batch, *, train: bool) -> Alignment:
+    if batch.words is None:
+      raise InputError("CASSIE aligns words, and this batch has none: cut it with word spans "
+                       "(`Batcher.words`)")
+    offset = None
+    if self.segments != "none":
+      offset = self.segment_embeddings(batch.tokens)
+    hidden = self.encoder(batch.tokens, input_offset=offset, train=train)
+    sentences = batch.examples.labels.shape[-1]
+    return self.aligner(hidden, batch.units, batch.words, sentences)
+
+  def _score(self, batch: Batch, aligned: Alignment) -> tuple[CassieOutput, Array]:
+    """The output, and α `[s e k k]`."""
+    examples, k = batch.examples, batch.examples.labels.shape[-1]
+    real = (examples.mask > 0)[..., None]
+    of = lambda x: jax.vmap(lambda v, i: v[i])(x, examples.members[..., 0])
+    sentences = of(aligned.present) & real
+    nodes = sentences
+    if self.padding_node and self.template == "context":
+      asked = (of(aligned.question) >= 0).any(-1, keepdims=True) & real
+      nodes = nodes | (asked & (jnp.arange(k) > 0)[None, None])
+    graph = sentence_graphs(of(aligned.representation), nodes)
+    if self.graph_layers:
+      distance = of(aligned.distance)
+      graph = self.edge_weights(graph, distance.reshape(distance.shape[0], -1))
+      for convolution in self.convolutions:
+        graph = convolution(graph)
+    s, e = examples.mask.shape
+    pairs = self.discriminator(jnp.concatenate(edge_features(graph, graph.nodes), axis=-1))
+    logits = self.head(ungroup(graph.nodes, k)[:, :, :k if self.template == "joint" else 1])
+    scores = lax.stop_gradient(logits if self.template == "joint" else logits[..., 0])
+    output = CassieOutput(scores, logits, pairs.reshape(s, e, k, k), nodes, sentences)
+    return output, graph.edges.reshape(s, e, k, k)
+
+  def _segment_rows(self) -> tuple[int, ...]:
+    """The row of each role."""
+    return SEGMENTS[self.segments] if self.template == "context" else (0, 1)
+
+
+class SegmentEmbeddings(nn.Module):
+  """Learned vectors by role, `embedding` [rows, width], N(0, 0.02): an `input_offset`."""
+
+  rows: tuple[int, ...]
+  width: int
+
+  @nn.compact
+  def __call__(self, tokens: Tokens) -> Float[Array, "s r l d"]:
+    shape = (max(self.rows) + 1, self.width)
+    table = self.param("embedding", nn.initializers.normal(0.02), shape, jnp.float32)
+    row = jnp.asarray(self.rows)[jnp.minimum(tokens.role, len(self.rows) - 1)]
+    # A product: its gradient adds up over all tokens, where that of a lookup scatters into few rows.
+    return jnp.einsum("srln,nd->srld", jax.nn.one_hot(row, shape[0]), table,
+                      precision=lax.Precision.HIGHEST)
+
+
+def _width(encoder: Any) -> int:
+  width = getattr(encoder, "hidden_size", None)
+  if width is None:
+    raise InputError(f"CASSIE adds segment embeddings to the input of a transformer; "
+                     f"{type(encoder).__name__} has none: use bert, roberta or xlnet")
+  return width
+
+
+def judged_pairs(
+  labels: Array, sentences: Array, *, self_pairs: bool
+) -> tuple[Float[Array, "s e k k"], Float[Array, "s e k k"]]:
+  """I₊ and I₋ of CASSIE eq. 3 as masks over (i, j).
+
+  I₊: both are answers; I₋: i is an answer and j is not (ordered, as printed). Sentences that are
+  not judged or not there are in neither.
+
+  Args:
+    labels: `[s e k]`, −1 where not judged; sentences: `[s e k]`, whether a node has words.
+    self_pairs: whether I₊ holds (i, i), as printed.
+  """
+  answer = sentences & (labels == 1)
+  other = sentences & (labels == 0)
+  both = answer[..., :, None] & answer[..., None, :]
+  if not self_pairs:
+    both &= ~jnp.eye(labels.shape[-1], dtype=bool)[None, None]
+  apart = answer[..., :, None] & other[..., None, :]
+  return both.astype(jnp.float32), apart.astype(jnp.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class CassieLoss(Loss):
+  """L_AS2 + γ L_MI (CASSIE eq. 3 and 4).
+
+  L_AS2 is the cross entropy of p, summed over the scored nodes that are judged; L_MI =
+  −Σ_{I₊} log U(h_i, h_j) − Σ_{I₋} log(1 − U(h_i, h_j)) (`judged_pairs`). Both are means over the
+  examples of a batch. Logged beside them: pairs of either kind, sentences without a label, and
+  nodes that are masked.
+
+  Attributes:
+    gamma: γ; 0 is the ablation without MI (the term is logged still).
+    mi_self_pairs: whether I₊ holds (i, i), as printed.
+  """
+
+  gamma: float
+  mi_self_pairs: bool
+
+  def __call__(self, output: CassieOutput, batch: Batch, progress: Array) -> dict[str, Term]:
+    del progress
+    examples = batch.examples
+    labels, mask = examples.labels, examples.mask
+    scored = labels[..., :output.logits.shape[-1]]
+    there = output.sentences[..., :output.logits.shape[-1]]
+    judged = (there & (scored >= 0)).astype(jnp.float32)
+    entropy = jax.nn.softplus(output.logits) - output.logits * jnp.where(scored == 1, 1.0, 0.0)
+    both, apart = judged_pairs(labels, output.sentences, self_pairs=self.mi_self_pairs)
+    u = output.pair_logits
+    mutual = both * jax.nn.softplus(-u) + apart * jax.nn.softplus(u)
+    count = lambda found: Term(found.reshape(*mask.shape, -1).sum(-1, dtype=jnp.float32), mask,
+                               "sum", 0.0)
+    return {
+      "bce": Term((judged * entropy).sum(-1), mask * judged.any(-1)),
+      "mutual_information": Term(mutual.sum((2, 3)), mask, "mean", self.gamma),
+      "answer_pairs": count(both),
+      "contrast_pairs": count(apart),
+      "unjudged_sentences": count(output.sentences & (labels < 0)),
+      "masked_nodes": count(~output.nodes),
+    }

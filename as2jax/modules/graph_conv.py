@@ -1,0 +1,105 @@
+"""A fully connected graph of sentences with learned edge weights, and convolutions over it.
+
+CASSIE section 3.3. Graphs are `jraph.GraphsTuple` batches, one batch a shard; K nodes a graph, edge
+(i, j) carries what node j sends to node i, self loops included.
+"""
+
+import jax
+import jax.numpy as jnp
+import jraph
+from flax import linen as nn
+from jax import lax
+from jaxtyping import Array, Bool, Float
+
+MASKED = -1e30  # finite, so that no softmax can become NaN
+
+
+class FeedForward(nn.Module):
+  """FFN of CASSIE: one hidden layer, ReLU, one output.
+
+  Attributes:
+    hidden: width of the hidden layer.
+    output_bias: whether the output has a bias, which a softmax over outputs would cancel.
+  """
+
+  hidden: int
+  output_bias: bool
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
+    highest = lax.Precision.HIGHEST
+    x = nn.Dense(self.hidden, precision=highest, name="hidden")(x.astype(jnp.float32))
+    output = nn.Dense(1, use_bias=self.output_bias, precision=highest, name="output")
+    return output(nn.relu(x))[..., 0]
+
+
+def sentence_graphs(
+  nodes: Float[Array, "s e k d"], present: Bool[Array, "s e k"]
+) -> jraph.GraphsTuple:
+  """Fully connected graphs with self loops; `[s, e·k, …]` nodes and `[s, e·k·k, …]` edges.
+
+  An edge holds 1 where both its ends are present, else 0; edges stand in the order (example, i, j),
+  i being the receiver.
+  """
+  s, e, k, d = nodes.shape
+
+  def shard(nodes, present):
+    node = jnp.arange(e * k, dtype=jnp.int32).reshape(e, k)
+    receivers = jnp.broadcast_to(node[:, :, None], (e, k, k)).reshape(-1)
+    senders = jnp.broadcast_to(node[:, None, :], (e, k, k)).reshape(-1)
+    present = present.reshape(-1)
+    edges = (present[receivers] & present[senders]).astype(jnp.float32)
+    return jraph.GraphsTuple(
+      nodes=nodes.reshape(e * k, d), edges=edges, senders=senders, receivers=receivers,
+      n_node=jnp.full(e, k, jnp.int32), n_edge=jnp.full(e, k * k, jnp.int32), globals=None)
+
+  return jax.vmap(shard)(nodes, present)
+
+
+def edge_features(graph: jraph.GraphsTuple, values: Float[Array, "s n d"]) -> tuple[Array, Array]:
+  """The values of the receiver i and of the sender j of each edge, `[s, edges, d]`."""
+  take = jax.vmap(lambda v, i: v[i])
+  return take(values, graph.receivers), take(values, graph.senders)
+
+
+class EdgeWeights(nn.Module):
+  """α_ij = softmax_j FFN([r_i ⊙ r_j; d_i; d_j]) over the present j (CASSIE section 3.3)."""
+
+  hidden: int
+
+  @nn.compact
+  def __call__(
+    self, graph: jraph.GraphsTuple, distance: Float[Array, "s n"]
+  ) -> jraph.GraphsTuple:
+    """`graph` (edges 1 or 0) with α as its edges; 0 where either end is absent."""
+    left, right = edge_features(graph, graph.nodes)
+    d = jnp.concatenate(edge_features(graph, distance[..., None]), axis=-1)
+    score = FeedForward(self.hidden, output_bias=False, name="score")
+    scores = score(jnp.concatenate([left * right, d], axis=-1))
+
+    def shard(scores, edges, receivers):
+      scores = jnp.where(edges > 0, scores, MASKED)
+      return edges * jraph.segment_softmax(scores, receivers, distance.shape[1])
+
+    return graph._replace(edges=jax.vmap(shard)(scores, graph.edges, graph.receivers))
+
+
+class GraphConvolution(nn.Module):
+  """h_i = ReLU(Σ_j α_ij W h_j + b) (CASSIE eq. 2); W is square."""
+
+  @nn.compact
+  def __call__(self, graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
+    n, width = graph.nodes.shape[1:]
+    sent = nn.Dense(width, use_bias=False, precision=lax.Precision.HIGHEST, name="map")(graph.nodes)
+    bias = self.param("bias", nn.initializers.zeros, (width,), jnp.float32)
+
+    def shard(sent, edges, senders, receivers):
+      return jraph.segment_sum(edges[:, None] * sent[senders], receivers, n)
+
+    got = jax.vmap(shard)(sent, graph.edges, graph.senders, graph.receivers)
+    return graph._replace(nodes=nn.relu(got + bias[None, None]))
+
+
+def ungroup(values: Float[Array, "s n *d"], k: int) -> Float[Array, "s e k *d"]:
+  """Values of nodes by example."""
+  return values.reshape(values.shape[0], -1, k, *values.shape[2:])

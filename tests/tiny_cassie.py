@@ -1,0 +1,143 @@
+"""A small CASSIE, and batches of random units with words: what its tests share."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from as2jax.data.batch import Batch, Examples, Tokens, Units, Words
+from as2jax.encoders.bert import BertEncoder
+from as2jax.models.cassie import Cassie, CassieLoss
+
+FIELDS = dict(
+  template="context", segments="four", alignment="transport", marginals="frequency",
+  stop_words=True, epsilon=0.1, epsilon_relative=True, iterations=20,
+  transport_gradient="envelope", question_words=5, sentence_words=6, graph_layers=2, hidden=7,
+  padding_node=False)
+LOSS = CassieLoss(gamma=0.3, mi_self_pairs=True)
+VOCABULARY = 40
+
+
+def encoder(**fields):
+  return BertEncoder(**{**dict(
+    vocab_size=VOCABULARY, hidden_size=8, num_layers=1, num_heads=2, intermediate_size=12,
+    max_positions=64, hidden_dropout=0.0, attention_dropout=0.0), **fields})
+
+
+@functools.cache
+def model(**changes):
+  return Cassie(**{"encoder": encoder(), **FIELDS, **changes})
+
+
+class Case(NamedTuple):
+  """One unit: [CLS] question [SEP] sentence [SEP] …, its words and the labels of its sentences."""
+
+  ids: np.ndarray
+  type: np.ndarray
+  role: np.ndarray
+  word_start: np.ndarray
+  word_length: np.ndarray
+  word_role: np.ndarray
+  frequency: np.ndarray
+  keep: np.ndarray
+  labels: tuple[int, ...]
+
+
+def case(seed, counts=(3, 4, 2, 3), labels=(1, 0, -1)) -> Case:
+  """Random words of one to three pieces, `counts[role]` of each role; a third is not kept."""
+  rng = np.random.default_rng(seed)
+  roles, start, length, word_role = [0], [], [], []
+  for role, count in enumerate(counts):
+    for _ in range(count):
+      pieces = int(rng.integers(1, 4))
+      start.append(len(roles))
+      length.append(pieces)
+      word_role.append(role)
+      roles += [role] * pieces
+    roles.append(role)
+  keep = np.ones(len(start))
+  for role in set(word_role):
+    mine = np.flatnonzero(np.asarray(word_role) == role)
+    keep[mine[1:]] = rng.random(len(mine) - 1) > 0.3
+  n = len(roles)
+  return Case(rng.integers(1, VOCABULARY, n), np.minimum(roles, 1), np.asarray(roles),
+              np.asarray(start, int), np.asarray(length, int), np.asarray(word_role, int),
+              rng.integers(1, 30, len(start)), keep, labels)
+
+
+def batch(*shards, length=64, spare=0) -> Batch:
+  """`shards`: of each the rows, of each the cases; an example a case, `spare` slots of each kind."""
+  flat = [[c for row in rows for c in row] for rows in shards]
+  rows = max(len(s) for s in shards) + spare
+  slots = max(len(s) for s in flat) + spare
+  words = max(sum(len(c.keep) for c in s) for s in flat) + spare
+  k = len(flat[0][0].labels)
+  many = lambda shape, names, fill=0: {n: np.full((len(shards), *shape), fill) for n in names}
+  tokens = many((rows, length), ("ids", "segment", "position", "type", "role"))
+  units = many((slots,), ("row", "start", "length")) | many((slots,), ("id",), -1)
+  spans = many((words,), ("unit", "start", "length", "role", "form"))
+  spans |= many((words,), ("frequency", "keep"), 0.0)
+  examples = many((slots, 1), ("members",)) | many((slots, 1), ("member_mask",), 0.0)
+  examples |= many((slots, k), ("labels",), -1) | many((slots,), ("mask",), 0.0)
+  examples |= many((slots,), ("question", "answer"), -1)
+  for s, contents in enumerate(shards):
+    unit = word = 0
+    for r, cases in enumerate(contents):
+      at = 0
+      for n, c in enumerate(cases):
+        end = at + len(c.ids)
+        for name, value in (("ids", c.ids), ("segment", n + 1), ("role", c.role), ("type", c.type),
+                            ("position", np.arange(len(c.ids)))):
+          tokens[name][s, r, at:end] = value
+        for name, value in (("row", r), ("start", at), ("length", len(c.ids)), ("id", unit)):
+          units[name][s, unit] = value
+        where = slice(word, word + len(c.keep))
+        for name, value in (("unit", unit), ("start", c.word_start), ("length", c.word_length),
+                            ("role", c.word_role), ("frequency", c.frequency), ("keep", c.keep)):
+          spans[name][s, where] = value
+        examples["members"][s, unit], examples["member_mask"][s, unit] = unit, 1
+        examples["labels"][s, unit], examples["mask"][s, unit] = c.labels, 1
+        examples["question"][s, unit] = examples["answer"][s, unit] = unit
+        at, unit, word = end, unit + 1, word + len(c.keep)
+
+  def arrays(fields):
+    return {k: jnp.asarray(v, jnp.float32 if v.dtype == float else jnp.int32)
+            for k, v in fields.items()}
+
+  return Batch(Tokens(**arrays(tokens)), Units(**arrays(units)), Examples(**arrays(examples)),
+               Words(**arrays(spans)))
+
+
+@functools.cache
+def variables(net, k=3):
+  """Random values for everything, so that no term vanishes."""
+  made = batch([[case(0, (2,) * (k + 1), (1,) * k)]])
+  shapes = jax.eval_shape(lambda: net.init(jax.random.key(0), made, train=False))
+  rng = np.random.default_rng(1)
+
+  def value(path, leaf):
+    found = rng.normal(size=leaf.shape) * (0.5 if path[-1].key in ("kernel", "word") else 0.2)
+    return jnp.asarray(found + (path[-1].key == "scale"), jnp.float32)
+
+  return jax.tree_util.tree_map_with_path(value, shapes)
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames=("train", "method"))
+def apply(net, values, made, *, train=False, method=None, key=None):
+  arguments = {} if method else {"train": train}
+  rngs = {} if key is None else {"dropout": key}
+  return net.apply(values, made, method=method, rngs=rngs, **arguments)
+
+
+def total(net, values, made, loss=LOSS):
+  """The loss as the step adds it up."""
+  terms = loss(net.apply(values, made, train=True), made, jnp.float32(0))
+  return sum(t.scale * jnp.sum(jnp.where(t.weights > 0, t.values, 0) * t.weights)
+             / jnp.maximum(t.weights.sum(), 1) for t in terms.values() if t.scale)
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames="loss")
+def gradient(net, values, made, loss=LOSS):
+  return jax.value_and_grad(lambda v: total(net, v, made, loss))(values)
