@@ -54,7 +54,7 @@ def test_empty_sentences_mask_nodes_and_leave_gradients_finite(unrolled):
   assert output.nodes[1, :2].tolist() == [[False] * 3, [False, True, True]]
   assert not output.nodes[:, 4:].any() and jnp.isfinite(output.scores).all()
   assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(gradient(net, values, made)))
-  nothing = batch([[case(0, (0, 0, 0, 0), (1, 1, 1))]])
+  nothing = batch([[case(0, (0, 0, 0, 0), (1, 1, 1))]], spare=1)
   assert all(bool(jnp.isfinite(x).all()) for x in jax.tree.leaves(gradient(net, values, nothing)))
 
 

@@ -91,7 +91,7 @@ def test_an_alignment_is_that_of_each_sentence_alone(marginals):
     left, right = vectors[s, u, i], vectors[s, u, first + j]
     cost = np.linalg.norm(left[:, None] - right[None], axis=-1)
     plan = ot.sinkhorn(a / a.sum(), b / b.sum(), cost, 0.1 * cost.mean(), method="sinkhorn_log",
-                       numItermax=5000, stopThr=1e-12)
+                       numItermax=200, stopThr=0, warn=False)  # from the same start
     np.testing.assert_allclose(found.plan[s, u, k][np.ix_(i, j)], plan, atol=1e-5)
     np.testing.assert_allclose(found.cost[s, u, k][np.ix_(i, j)], cost, atol=1e-5)
     chosen = sorted(set(np.argmax(plan, axis=1)))
