@@ -12,7 +12,7 @@ from etils import epath
 
 from as2jax import metrics, registry
 from as2jax import state as states
-from as2jax.data import configured, holdout, overlap
+from as2jax.data import configured, holdout, overlap, word_weights
 from as2jax.data import dataset as datasets
 from as2jax.data import examples as layouts
 from as2jax.data.batching import Batcher, fit_batcher
@@ -33,13 +33,15 @@ class Tables(NamedTuple):
   """What batches are cut from.
 
   `characters` `[word, c]` are those of the words' ids, for ELMo; `features` `[token, …]` frozen
-  vectors in place of an encoder.
+  vectors in place of an encoder; `word_frequency`, `word_keep` `[word]` what a model reads of words.
   """
 
   units: UnitTable
   examples: ExampleTable
   characters: np.ndarray | None = None
   features: np.ndarray | None = None
+  word_frequency: np.ndarray | None = None
+  word_keep: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Experiment:
     facts: what results say of the weights.
     frozen: computes the vectors that a model reads in place of the encoder's, or None.
     rarity: of words in the training split, where the model reads overlaps of words, or None.
+    frequencies: of words in the questions trained on, where the model reads words, or None.
   """
 
   config: Any
@@ -65,6 +68,7 @@ class Experiment:
   facts: dict
   frozen: "FrozenEncoder | None"
   rarity: overlap.WordRarity | None
+  frequencies: word_weights.WordFrequencies | None = None
 
   def train_questions(self) -> tuple[Question, ...]:
     """The training questions that holding out, then the protocol, then the fraction leave."""
@@ -100,8 +104,12 @@ class Experiment:
     frozen = self.frozen
     built = build_units(units, tokenizer, template=self.model.template, roles=roles,
                         max_length=data.max_length, cache=cache,
-                        words=frozen is not None and not frozen.of_words)
+                        words=self.frequencies is not None
+                        or frozen is not None and not frozen.of_words)
     log.info("%s: %s", layout, built.report())
+    if self.frequencies is not None:
+      frequency, keep = word_weights.weigh(built, self.frequencies)
+      return Tables(built, table, characters, word_frequency=frequency, word_keep=keep)
     if frozen is None:
       return Tables(built, table, characters)
     words, features = frozen(built, characters)
@@ -122,7 +130,7 @@ class Experiment:
     batch = self.config.batch
     return fit_batcher(made.units, made.examples, sampler=batch.sampler,
                        examples_per_batch=batch.examples, characters=made.characters,
-                       features=made.features,
+                       features=made.features, **_of_words(made),
                        rows=batch.rows if batch.sampler == "grouped" else 0,
                        row_lengths=batch.row_lengths, packed=batch.packed, shards=batch.shards,
                        accumulate=batch.accumulate, buckets=batch.buckets)
@@ -135,7 +143,7 @@ class Experiment:
     # Not fitted to the split: every split is predicted in the same shapes.
     slots = rows // batch.shards * (batch.row_lengths[-1] // 8 if batch.packed else 1)
     return fit_batcher(made.units, made.examples, characters=made.characters,
-                       features=made.features,
+                       features=made.features, **_of_words(made),
                        sampler="ordered" if batch.packed else "by_length",
                        examples_per_batch=slots * batch.shards, rows=rows, unit_slots=slots,
                        row_lengths=batch.row_lengths, packed=batch.packed, shards=batch.shards,
@@ -174,13 +182,23 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
                      f"positions of {config.encoder.pretrained}")
   pretrained, facts = _weights(source, model)
   if not reads_features:
-    return Experiment(config, dataset, source, model, loss, pretrained, facts, None, rarity)
+    made = Experiment(config, dataset, source, model, loss, pretrained, facts, None, rarity)
+    if not getattr(model, "reads_words", False):
+      return made
+    train = lambda: made.train_questions() if dataset else None
+    return dataclasses.replace(made, frequencies=word_weights.known(workdir, train))
   from as2jax.encoders.frozen import FrozenEncoder
   frozen = FrozenEncoder(source, digest=facts["sha256"], storage=model.storage,
                          cache=str(datasets.cache_folder(config.data.cache)),
                          rows=config.batch.predict_rows, row_length=config.batch.row_lengths[-1])
   return Experiment(config, dataset, source, model, loss, {}, {**facts, "features": frozen.facts},
                     frozen, rarity)
+
+
+def _of_words(made: Tables) -> dict[str, Any]:
+  """What `fit_batcher` wants of words."""
+  return {"words": made.word_keep is not None, "word_frequency": made.word_frequency,
+          "word_keep": made.word_keep}
 
 
 def _texts(dataset: datasets.Dataset | None) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from as2jax.data.record import UNKNOWN, Question
-from as2jax.data.text import unit_parts
+from as2jax.data.templates import split_parts, unit_parts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +85,12 @@ def pairs(questions: Sequence[Question], *, judged: bool = True) -> tuple[list, 
 
 def single(questions: Sequence[Question], *, template: str = "pair",
            judged: bool = True) -> tuple[list, ExampleTable]:
-  """Every (question, candidate) as one joined sequence: what a cross-encoder reads."""
+  """Every (question, candidate) as one joined sequence: what a cross-encoder reads.
+
+  Under a template with context, labels are `[e, 3]`: of the candidate, the previous and the next
+  sentence.
+  """
+  context = len(split_parts(template)[1]) > 0
   number, answers, rows, labels = Interner(), Interner(), [], []
   for i, question in enumerate(questions):
     for at, candidate in enumerate(question.candidates):
@@ -93,8 +98,9 @@ def single(questions: Sequence[Question], *, template: str = "pair",
         continue
       unit = number(unit_parts(template, question.text, candidate))
       rows.append((unit, i, answers(candidate.text), at))
-      labels.append(candidate.label)
-  return number.keys(), _table(rows, 1, labels)
+      around = (candidate.previous_label, candidate.next_label) if context else ()
+      labels.append((candidate.label, *around))
+  return number.keys(), _table(rows, 1, labels, columns=3 if context else 1)
 
 
 def groups(questions: Sequence[Question], *, size: int) -> tuple[list, ExampleTable]:
@@ -111,13 +117,12 @@ def groups(questions: Sequence[Question], *, size: int) -> tuple[list, ExampleTa
     missing = size - len(chosen)
     rows.append(tuple(units) + (-1,) * missing + (i, -1, len(chosen) - 1))
     labels.append([c.label for c in chosen] + [UNKNOWN] * missing)
-  return number.keys(), _table(rows, 1 + size, labels)
+  return number.keys(), _table(rows, 1 + size, labels, columns=size)
 
 
-def _table(rows: list, k: int, labels: list) -> ExampleTable:
+def _table(rows: list, k: int, labels: list, columns: int = 1) -> ExampleTable:
   rows = np.asarray(rows, np.int32).reshape(-1, k + 3)
-  labels = np.asarray(labels, np.int8).reshape(len(rows), -1) if len(rows) else np.zeros(
-      (0, 1), np.int8)
+  labels = np.asarray(labels, np.int8).reshape(len(rows), columns)
   return ExampleTable(rows[:, :k], labels, rows[:, k], rows[:, k + 1], rows[:, k + 2])
 
 

@@ -6,8 +6,6 @@ word is, is learnt from the candidates of the training split; a run remembers it
 
 import dataclasses
 import functools
-import hashlib
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -16,14 +14,12 @@ import numpy as np
 from etils import epath
 
 from as2jax.data import record
+from as2jax.data import remembered as memory
 from as2jax.data.examples import ExampleTable
 from as2jax.data.record import Question
-from as2jax.errors import InputError
 from as2jax.models.lexical import words
-from as2jax.workdir import write_whole
 
-FOLDER, NAME = "encoder", "overlap.json"  # in a run's folder, beside its vocabulary
-VERSION = 1  # of the file
+NAME = "overlap.json"  # in a run's folder: see as2jax.data.remembered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,45 +57,13 @@ def remembered(workdir: epath.PathLike, questions: Callable[[], Sequence[Questio
     questions: gives the training split, or None where the data are not loaded.
 
   Raises:
-    InputError: the file is broken, or there is neither a file nor a training split.
+    InputError: see `remembered.remembered`.
   """
-  folder = epath.Path(workdir) / FOLDER if workdir else None
-  if folder is not None and (folder / NAME).exists():
-    return load(folder)
-  train = questions()
-  if train is None:
-    raise InputError(f"--workdir={workdir} does not hold the word frequencies of its training data "
-                     f"({FOLDER}/{NAME}): train first")
-  found = fit(train)
-  if folder is not None:
-    save(found, folder)
-  return found
+  def count() -> WordRarity | None:
+    train = questions()
+    return None if train is None else fit(train)
 
-
-def save(rarity: WordRarity, folder: epath.PathLike) -> None:
-  """Writes `overlap.json` for `load`, whole or not at all."""
-  content = {"version": VERSION, "sha256": _digest(rarity), **dataclasses.asdict(rarity)}
-  write_whole(epath.Path(folder) / NAME, json.dumps(content, ensure_ascii=True))
-
-
-def load(folder: epath.PathLike) -> WordRarity:
-  """What `save` wrote.
-
-  Raises:
-    InputError: it is absent, cannot be read, or was changed.
-  """
-  path = epath.Path(folder) / NAME
-  again = "train again, into another --workdir"
-  try:
-    content = json.loads(path.read_text())
-    version, digest = content.pop("version"), content.pop("sha256")
-    rarity = WordRarity(**content)
-    whole = version == VERSION and digest == _digest(rarity)
-  except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-    raise InputError(f"{path} cannot be read ({error!r}); {again}") from None
-  if not whole:
-    raise InputError(f"{path} is of another version or was changed by hand; {again}")
-  return rarity
+  return memory.remembered(WordRarity, NAME, workdir, count)
 
 
 def features(question: str, candidate: str, rarity: WordRarity) -> tuple[float, float]:
@@ -133,7 +97,3 @@ def _features(question, candidate, rarity):
   length = max(m + n, 1)
   return len(shared) / length, sum(map(rarity.idf, shared)) / length
 
-
-def _digest(rarity: WordRarity) -> str:
-  rows = [rarity.sentences, rarity.source, sorted(rarity.frequency.items())]
-  return hashlib.sha256(json.dumps(rows).encode()).hexdigest()

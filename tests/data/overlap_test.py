@@ -1,6 +1,5 @@
 """Overlap features: numbers by hand, what a run remembers, and their way into batches."""
 
-import json
 import math
 
 import numpy as np
@@ -69,25 +68,6 @@ def test_a_run_remembers_its_training_split(tmp_path):
   assert overlap.remembered("", lambda: TRAIN) == first
   with pytest.raises(InputError, match="train first"):
     overlap.remembered(tmp_path / "empty", lambda: None)
-
-
-@pytest.mark.parametrize("change", [
-    lambda c: {**c, "sentences": 5}, lambda c: {**c, "version": 0},
-    lambda c: {k: v for k, v in c.items() if k != "source"}, lambda c: [], lambda c: {**c, "x": 1}])
-def test_a_changed_file_is_refused(tmp_path, change):
-  overlap.save(overlap.fit(TRAIN), tmp_path)
-  path = tmp_path / overlap.NAME
-  path.write_text(json.dumps(change(json.loads(path.read_text()))))
-  with pytest.raises(InputError, match="overlap.json.*train again"):
-    overlap.load(tmp_path)
-
-
-def test_a_broken_or_absent_file_is_refused(tmp_path):
-  with pytest.raises(InputError, match="overlap.json cannot be read"):
-    overlap.load(tmp_path)
-  (tmp_path / overlap.NAME).write_text('{"version": 1')
-  with pytest.raises(InputError, match="overlap.json cannot be read"):
-    overlap.load(tmp_path)
 
 
 def units(texts):
