@@ -33,7 +33,7 @@ class Tables(NamedTuple):
   """What batches are cut from.
 
   `characters` `[word, c]` are those of the words' ids, for ELMo; `features` `[token, …]` frozen
-  vectors in place of an encoder; `word_frequency`, `word_keep` `[word]` what a model reads of words.
+  vectors in place of an encoder; `word_frequency` and `word_keep` `[word]` are for `Words`.
   """
 
   units: UnitTable

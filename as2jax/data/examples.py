@@ -20,6 +20,8 @@ class ExampleTable:
     answer: number of the answer's distinct text, `[e]`, -1 where there is none.
     candidate: position among the question's candidates of the (last) candidate, `[e]`.
     features: numbers beside the texts (`as2jax.data.overlap`), `[e, f]`, or None.
+    candidates: where an example scores several candidates, their positions among the question's,
+      `[e, K]`, -1 where it has fewer; else None.
   """
 
   members: np.ndarray
@@ -28,6 +30,7 @@ class ExampleTable:
   answer: np.ndarray
   candidate: np.ndarray
   features: np.ndarray | None = None
+  candidates: np.ndarray | None = None
 
   def __len__(self) -> int:
     return len(self.members)
@@ -120,6 +123,35 @@ def groups(questions: Sequence[Question], *, size: int) -> tuple[list, ExampleTa
   return number.keys(), _table(rows, 1 + size, labels, columns=size)
 
 
+def joint(questions: Sequence[Question], *, size: int, orders: Sequence[np.ndarray],
+          judged: bool = True) -> tuple[list, ExampleTable]:
+  """Each question with the best `size` candidates of another ranker as one joined sequence.
+
+  A question without candidates is no example; `judged` leaves out those without any judged
+  candidate among them, too.
+
+  Args:
+    orders: the positions of each question's candidates, best first (`as2jax.data.ranking`).
+
+  Returns:
+    The units of the template `joint`, and the table with labels and candidates `[e, size]`.
+  """
+  number, rows, labels, chosen = Interner(), [], [], []
+  for i, (question, order) in enumerate(zip(questions, orders, strict=True)):
+    best = [int(at) for at in order[:size]]
+    found = [question.candidates[at] for at in best]
+    if not found or judged and all(c.label == UNKNOWN for c in found):
+      continue
+    unit = number((question.text, *(c.text for c in found)))
+    missing = size - len(found)
+    rows.append((unit, i, -1, best[-1]))
+    labels.append([c.label for c in found] + [UNKNOWN] * missing)
+    chosen.append(best + [-1] * missing)
+  table = _table(rows, 1, labels, columns=size)
+  candidates = np.asarray(chosen, np.int32).reshape(len(rows), size)
+  return number.keys(), dataclasses.replace(table, candidates=candidates)
+
+
 def _table(rows: list, k: int, labels: list, columns: int = 1) -> ExampleTable:
   rows = np.asarray(rows, np.int32).reshape(-1, k + 3)
   labels = np.asarray(labels, np.int8).reshape(len(rows), columns)
@@ -138,4 +170,5 @@ def sentences(questions: Sequence[Question]) -> tuple[list, ExampleTable]:
   return number.keys(), _table(rows, 1, np.full((n, 1), UNKNOWN))
 
 
-LAYOUTS = {"triplets": triplets, "pairs": pairs, "single": single, "groups": groups}
+LAYOUTS = {"triplets": triplets, "pairs": pairs, "single": single, "groups": groups,
+           "joint": joint}

@@ -13,6 +13,7 @@ TEMPLATES = {
     "pair": ("question", "candidate"),
     "context": ("question", "candidate", "previous", "next"),
     "local_context": ("question", "previous", "candidate", "next"),
+    "joint": ("question", "candidate"),  # and up to K − 1 further candidates, of roles 2, 3 … K
 }
 
 
@@ -31,14 +32,20 @@ def split_parts(template: str) -> tuple[list[int], list[int]]:
 
 
 def truncate(lengths: Int64[np.ndarray, "u p"], template: str,
-             room: int) -> Int64[np.ndarray, "u p"]:
-  """Tokens kept of each part so that a unit has at most `room`: context goes first."""
+             room: int | Int64[np.ndarray, "u"]) -> Int64[np.ndarray, "u p"]:
+  """Tokens kept of each part so that a unit has at most `room`: context goes first.
+
+  `joint` keeps something of every part: the longest are cut, all of them to one length.
+  """
+  room = np.broadcast_to(room, len(lengths))
+  if template == "joint":
+    return _to_one_level(lengths, room)
   required, context = split_parts(template)
   kept = lengths.copy()
   if len(required) == 1:
-    kept[:, required] = np.minimum(lengths[:, required], room)
+    kept[:, required] = np.minimum(lengths[:, required], room[:, None])
   else:
-    kept[:, required] = _longest_first(lengths[:, required], np.full(len(lengths), room))
+    kept[:, required] = _longest_first(lengths[:, required], room)
   if context:
     kept[:, context] = _longest_first(lengths[:, context], room - kept[:, required].sum(axis=1))
   return kept
@@ -59,6 +66,23 @@ def _longest_first(lengths: Int64[np.ndarray, "u 2"],
                    np.where(first_longer, new_short, new_long)], axis=1)
 
 
+def _to_one_level(lengths: Int64[np.ndarray, "u p"],
+                  room: Int64[np.ndarray, "u"]) -> Int64[np.ndarray, "u p"]:
+  """Cuts the longest parts of each unit to the same length; a rest goes to the first of them."""
+  ascending = np.sort(lengths, axis=1)
+  left = np.arange(lengths.shape[1], 0, -1)  # parts as long as the one at this place, or longer
+  below = np.cumsum(ascending, axis=1) - ascending
+  levels = (room[:, None] - below) // left  # if those before stay whole and the others are equal
+  whole = ascending <= levels
+  cut = np.argmin(whole, axis=1)  # the first that does not stay whole
+  level = np.where(whole.all(axis=1), lengths.max(axis=1, initial=0),
+                   np.take_along_axis(levels, cut[:, None], axis=1)[:, 0])
+  kept = np.minimum(lengths, level[:, None])
+  longer = lengths > kept
+  rest = np.where(longer.any(axis=1), room - kept.sum(axis=1), 0)
+  return kept + (longer & (np.cumsum(longer, axis=1) <= rest[:, None]))
+
+
 def count_words(texts: TextTable, index: Int64[np.ndarray, "u p"],
                 kept: Int64[np.ndarray, "u p"]) -> Int64[np.ndarray, "u p"]:
   """Words of each part that keep a token; a word cut in half keeps its first tokens."""
@@ -71,7 +95,8 @@ def count_words(texts: TextTable, index: Int64[np.ndarray, "u p"],
 def assemble(
     texts: TextTable, index: Int64[np.ndarray, "u p"], kept: Int64[np.ndarray, "u p"],
     word_counts: Int64[np.ndarray, "u p"], role: Int8[np.ndarray, "u p"],
-    around: list[tuple[Special, ...]], types: tuple[int, int]) -> dict[str, np.ndarray]:
+    parts: Int64[np.ndarray, "u"], around: list[tuple[Special, ...]], types: tuple[int, int]
+) -> dict[str, np.ndarray]:
   """Joins parts and special tokens to units.
 
   Args:
@@ -80,29 +105,34 @@ def assemble(
     kept: how many of its tokens stay, from its first.
     word_counts: how many of its words stay.
     role: its role.
+    parts: how many parts a unit has; those beyond are empty and have no special tokens.
     around: the special tokens before, between and after the parts.
     types: token type of the first part and of the later ones.
 
   Returns:
     The token and word arrays of `UnitTable` for these units, one after the other.
   """
-  units, parts = index.shape
+  units, most = index.shape
   # A unit is a row of segments: one a special token, one a part (whose `fixed` id is -1).
   fixed, kinds, owners, places = [], [], [], []
-  for part in range(parts + 1):
+  for part in range(most + 1):
     for id_, type_ in around[part]:
       fixed.append(id_)
       kinds.append(type_)
       owners.append(max(part - 1, 0))
-    if part < parts:
+    if part < most:
       places.append(len(fixed))
       fixed.append(-1)
       kinds.append(types[min(part, 1)])
       owners.append(part)
-  size = np.ones((units, len(fixed)), np.int64)
+  # Of a missing part, the special tokens before it go, too; those at the end close the last one.
+  last = np.arange(len(fixed)) >= len(fixed) - len(around[most])
+  opens = np.minimum(np.searchsorted(places, np.arange(len(fixed))), most - 1)
+  size = (last | (opens < parts[:, None])).astype(np.int64)
   size[:, places] = kept
   start = np.zeros_like(size)
   start[:, places] = texts.offsets[index]
+  owner = np.minimum(owners, parts[:, None] - 1)
 
   sizes = size.ravel()
   ids = np.repeat(np.tile(np.array(fixed, np.int32), units), sizes)
@@ -116,7 +146,7 @@ def assemble(
   return {
       "ids": ids,
       "type": np.repeat(np.tile(np.array(kinds, np.int8), units), sizes),
-      "role": np.repeat(role[:, owners].ravel(), sizes),
+      "role": np.repeat(np.take_along_axis(role, owner, axis=1).ravel(), sizes),
       "word_start": word_start + np.repeat(before.ravel(), counts),
       "word_length": np.minimum(texts.word_length[word],
                                 np.repeat(kept.ravel(), counts) - word_start),

@@ -43,7 +43,7 @@ def build_units(
 
   What exceeds `max_length` (special tokens counted) is cut at the right: question and candidate
   longest first (transformers' `longest_first`), and only where nothing of the context is left. A
-  context part that is empty still has its separator.
+  context part that is empty still has its separator. The units of `joint` have 1 … K candidates.
 
   Args:
     units: the texts of each unit, in the order of `TEMPLATES[template]`.
@@ -59,20 +59,20 @@ def build_units(
   """
   if template not in TEMPLATES:
     raise InputError(f"template {template!r} is unknown; known are {', '.join(TEMPLATES)}")
-  if roles is None:
-    roles = np.broadcast_to([ROLES[part] for part in TEMPLATES[template]],
-                            (len(units), len(TEMPLATES[template]))).astype(np.int8)
-  elif template != "single" or len(roles) != len(units):
+  parts = len(TEMPLATES[template])
+  if template == "joint":
+    parts = max([parts, *map(len, units)])
+  if roles is not None and (template != "single" or len(roles) != len(units)):
     raise ValueError("`roles` goes with the template 'single', one a unit")
-  roles = np.asarray(roles, np.int8).reshape(len(units), len(TEMPLATES[template]))
-  around = tokenizer.special.around(roles.shape[1])
-  specials, required = sum(map(len, around)), len(split_parts(template)[0])
+  roles = _roles(template, len(units), parts) if roles is None else np.asarray(roles, np.int8)
+  roles = roles.reshape(len(units), parts)
+  specials = sum(map(len, tokenizer.special.around(parts)))
+  required = parts - len(split_parts(template)[1])
   if max_length < specials + required:
     raise InputError(f"max_length {max_length} is too short for the template {template!r}, which "
                      f"has {specials} special tokens; give at least {specials + required}")
-  room = max_length - specials
   if not cache:
-    return _build(units, tokenizer, template, room, words, roles)
+    return _build(units, tokenizer, template, max_length, words, roles)
   if "://" in cache:
     raise InputError(f"cache {cache!r} is not a local folder; give one, or '' for none")
   key = _key(units, tokenizer, roles, [template, max_length, words])
@@ -80,11 +80,23 @@ def build_units(
   table = open_table(folder)
   if table is None:
     with new_folder(folder) as unfinished:
-      _build(units, tokenizer, template, room, words, roles, unfinished)
+      _build(units, tokenizer, template, max_length, words, roles, unfinished)
     table = open_table(folder)
     if table is None:
       raise InputError(f"{folder}: something else changed this cache just now; run again")
   return table
+
+
+def _roles(template: str, units: int, parts: int) -> np.ndarray:
+  """The roles of all parts; the candidates of `joint` are numbered from 1."""
+  if template == "joint":
+    if parts > np.iinfo(np.int8).max:
+      raise InputError(f"{parts - 1} candidates in one unit are too many; give at most "
+                       f"{np.iinfo(np.int8).max - 1}")
+    row = range(parts)
+  else:
+    row = [ROLES[part] for part in TEMPLATES[template]]
+  return np.broadcast_to(np.asarray(row, np.int8), (units, parts))
 
 
 def _key(units: Sequence[tuple[str, ...]], tokenizer: Tokenizer, roles: np.ndarray,
@@ -101,16 +113,18 @@ def _key(units: Sequence[tuple[str, ...]], tokenizer: Tokenizer, roles: np.ndarr
 
 
 def _build(
-    units: Sequence[tuple[str, ...]], tokenizer: Tokenizer, template: str, room: int,
+    units: Sequence[tuple[str, ...]], tokenizer: Tokenizer, template: str, max_length: int,
     find_words: bool, roles: np.ndarray, folder: pathlib.Path | None = None) -> UnitTable | None:
   """The table of `units`, in memory, or in `folder` (then None)."""
-  names, index = _distinct_texts(units, template)
+  names, index, parts = _distinct_texts(units, template, roles.shape[1])
   texts = tokenize(names, tokenizer, find_words=find_words)
   lengths = np.diff(texts.offsets)[index]
-  kept = truncate(lengths, template, room)
-  word_counts = count_words(texts, index, kept)
   around, types = tokenizer.special.around(index.shape[1]), tokenizer.special.types
-  offsets = cumulative(kept.sum(axis=1) + sum(map(len, around)))
+  between = len(around[1]) if len(around) > 2 else 0
+  specials = sum(map(len, around)) - between * (index.shape[1] - parts)
+  kept = truncate(lengths, template, max_length - specials)
+  word_counts = count_words(texts, index, kept)
+  offsets = cumulative(kept.sum(axis=1) + specials)
   word_offsets = cumulative(word_counts.sum(axis=1))
 
   totals = {"offsets": len(offsets), "word_offsets": len(word_offsets)}
@@ -122,31 +136,40 @@ def _build(
     for start in range(0, len(index), _CHUNK):
       chunk = slice(start, start + _CHUNK)
       writer.add(**assemble(texts, index[chunk], kept[chunk], word_counts[chunk], roles[chunk],
-                            around, types))
+                            parts[chunk], around, types))
     lost = lengths - kept
-    required = split_parts(template)[0]
+    there = np.arange(index.shape[1]) < parts[:, None]
+    if template != "joint":
+      there[:, split_parts(template)[1]] = False
+    named = np.minimum(roles, ROLES["candidate"]) if template == "joint" else roles
     return writer.finish(
         forms=texts.forms,
         truncated_units=int(lost.any(axis=1).sum()),
-        lost_by_role=tuple(int(lost[roles == role].sum()) for role in ROLES.values()),
-        blank_units=int((lengths[:, required] == 0).any(axis=1).sum()))
+        lost_by_role=tuple(int(lost[named == role].sum()) for role in ROLES.values()),
+        blank_units=int(((lengths == 0) & there).any(axis=1).sum()))
 
 
-def _distinct_texts(units: Sequence[tuple[str, ...]],
-                    template: str) -> tuple[list[str], Int64[np.ndarray, "u p"]]:
-  """The distinct texts, and which of them each part of each unit is."""
-  parts, required = TEMPLATES[template], split_parts(template)[0]
+def _distinct_texts(units: Sequence[tuple[str, ...]], template: str, most: int
+                    ) -> tuple[list[str], Int64[np.ndarray, "u p"], Int64[np.ndarray, "u"]]:
+  """The distinct texts, which of them each part of each unit is, and how many parts each unit has.
+
+  Parts beyond a unit's last (`joint` alone) are the empty text.
+  """
+  names, context = TEMPLATES[template], split_parts(template)[1]
   numbers: dict[str, int] = {}
-  index = array.array("q")
+  index, parts = array.array("q"), array.array("q")
   for row, unit in enumerate(units):
-    if isinstance(unit, str) or len(unit) != len(parts):
-      raise ValueError(f"unit {row} is {unit!r:.200}, not a tuple of {', '.join(parts)}")
-    for i in required:
-      if not unit[i] or unit[i].isspace():
-        part = "text" if template == "single" else parts[i]
+    if isinstance(unit, str) or len(unit) != len(names) and not (
+        template == "joint" and len(unit) > len(names)):
+      raise ValueError(f"unit {row} is {unit!r:.200}, not a tuple of {', '.join(names)}")
+    for i, text in enumerate(unit):
+      if i not in context and (not text or text.isspace()):
+        part = "text" if template == "single" else names[min(i, len(names) - 1)]
         beside = [text for text in unit if text and not text.isspace()]
         where = f", beside {beside!r:.300}" if beside else ""
         raise InputError(f"unit {row} of {len(units)}: the {part} is empty{where}; give it a text "
                          "or leave it out")
-    index.extend(numbers.setdefault(text, len(numbers)) for text in unit)
-  return list(numbers), np.array(index, np.int64).reshape(len(units), len(parts))
+    missing = ("",) * (most - len(unit))
+    index.extend(numbers.setdefault(text, len(numbers)) for text in (*unit, *missing))
+    parts.append(len(unit))
+  return list(numbers), np.array(index, np.int64).reshape(-1, most), np.array(parts, np.int64)

@@ -1,7 +1,8 @@
 """How often a word occurs and whether it counts: what `Words.frequency` and `Words.keep` hold.
 
-CASSIE section 3.2: freq(w) of a question's word is the number of training questions that hold it; of
-a sentence's word, by SPEC.md, that of training sentences. Stop words and punctuation are left out.
+CASSIE section 3.2: freq(w) of a question's word is the number of training questions that hold it.
+The paper does not say what a sentence's is: here that of training sentences that hold it. Stop words
+and punctuation are left out.
 """
 
 import dataclasses

@@ -76,8 +76,10 @@ def test_the_most_words_of_a_text():
       "question": 5, "sentence": 5, "question_kept": 2, "sentence_kept": 4}
 
 
-@pytest.mark.skipif(not (pathlib.Path(os.environ.get("AS2JAX_DATA", "/nowhere")) / "wikiqa").is_dir(),
-                    reason="WikiQA is not in $AS2JAX_DATA")
+WIKIQA = pathlib.Path(os.environ.get("AS2JAX_DATA", "/nowhere")) / "wikiqa"
+
+
+@pytest.mark.skipif(not WIKIQA.is_dir(), reason="WikiQA is not in $AS2JAX_DATA")
 def test_real_questions_hold_their_words():
   train = dataset.load("wikiqa").splits["train"]
   found = word_weights.count(train)
