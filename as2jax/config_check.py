@@ -32,8 +32,8 @@ CHOICES = {
     "model.storage": ("float32", "float16"),
 }
 AT_LEAST = {
-    "epochs": 0, "patience": 1, "init_from.seed": 0, "data.max_length": 4, "encoder.unroll": 0,
-    "batch.examples": 1,
+    "epochs": 0, "patience": 1, "init_from.seed": 0, "data.max_length": 4, "data.ranking_size": 1,
+    "encoder.unroll": 0, "batch.examples": 1,
     "batch.rows": 1, "batch.shards": 1, "batch.accumulate": 1, "batch.buckets": 1, "batch.tile": 1,
     "batch.predict_rows": 1, "optimizer.rate": 0, "optimizer.warmup": 0, "optimizer.eps": 0,
     "optimizer.clip_norm": 0, "optimizer.weight_decay": 0,
@@ -106,8 +106,11 @@ def _rates(pairs: Sequence) -> str | None:
 
 
 def _splits(splits: Sequence) -> str | None:
-  if not splits or not set(splits) <= set(SPLITS) or len(set(splits)) < len(splits):
-    return f"give some of {', '.join(SPLITS)}, such as ('dev', 'test')"
+  parts = [split.split("+") for split in splits]
+  known = all(set(part) <= set(SPLITS) and len(set(part)) == len(part) for part in parts)
+  if not splits or not known or len(set(splits)) < len(splits):
+    return (f"give some of {', '.join(SPLITS)}, such as ('dev', 'test'); dev+test stands for the "
+            "questions of both")
   return None
 
 

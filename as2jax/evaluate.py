@@ -15,6 +15,7 @@ from etils import epath
 from as2jax import metrics, runs, sharding
 from as2jax.data.batching import Batcher
 from as2jax.data.dataset import Dataset
+from as2jax.data.examples import ExampleTable
 from as2jax.data.record import Question
 from as2jax.experiment import Experiment
 from as2jax.step import make_compare_step, make_predict_step
@@ -93,13 +94,44 @@ class Predictor:
 
   def _by_examples(self, state, questions) -> dict[str, np.ndarray]:
     batcher = self.batcher(questions, self.experiment.model.layout)
-    scores = np.zeros((self.seeds, len(batcher.examples)), np.float32)
+    table = batcher.examples
+    several = () if table.candidates is None else table.candidates.shape[1:]
+    scores = np.zeros((self.seeds, len(table), *several), np.float32)
     for shards, _, output in self._run(state, batcher):
       found = np.asarray(output.scores, np.float32)
       for s, shard in enumerate(shards):
         if shard is not None:
           scores[:, shard.examples] = found[:, s, :len(shard.examples)]
+    if several:
+      scores = above_the_rest(scores, table, self.experiment.orders(questions))
     return {self.experiment.model.score_names[0]: scores}
+
+
+def above_the_rest(scores: np.ndarray, table: ExampleTable, orders: Sequence[np.ndarray]
+                   ) -> np.ndarray:
+  """Scores of all candidates: those that a joint model scored first, the rest below them.
+
+  The rest keeps the order of the ranker that chose the first: a step of 1 below the lowest score
+  and below one another.
+
+  Args:
+    scores: `[seed, e, K]` of the examples of `table` (the layout `joint`).
+    orders: positions of every question's candidates, best first.
+
+  Returns:
+    `[seed, candidates of all questions]`.
+  """
+  sizes = [len(order) for order in orders]
+  starts = np.cumsum([0, *sizes])
+  found = np.zeros((len(scores), starts[-1]), np.float32)
+  for e, question in enumerate(table.question.tolist()):
+    top = table.candidates[e][table.candidates[e] >= 0]
+    values = scores[:, e, :len(top)]
+    rest = orders[question][len(top):]
+    found[:, starts[question] + top] = values
+    below = values.min(axis=1, keepdims=True) - np.arange(1, len(rest) + 1, dtype=np.float32)
+    found[:, starts[question] + rest] = below
+  return found
 
 
 def sentence_pairs(questions: Sequence[Question]) -> np.ndarray:

@@ -15,6 +15,7 @@ from as2jax import state as states
 from as2jax.data import configured, holdout, overlap, word_weights
 from as2jax.data import dataset as datasets
 from as2jax.data import examples as layouts
+from as2jax.data import ranking as rankings
 from as2jax.data.batching import Batcher, fit_batcher
 from as2jax.data.examples import ExampleTable
 from as2jax.data.record import Question
@@ -57,6 +58,7 @@ class Experiment:
     frozen: computes the vectors that a model reads in place of the encoder's, or None.
     rarity: of words in the training split, where the model reads overlaps of words, or None.
     frequencies: of words in the questions trained on, where the model reads words, or None.
+    ranking: of the candidates, where the model ranks the best of another ranker, or None.
   """
 
   config: Any
@@ -69,6 +71,7 @@ class Experiment:
   frozen: "FrozenEncoder | None"
   rarity: overlap.WordRarity | None
   frequencies: word_weights.WordFrequencies | None = None
+  ranking: rankings.Ranking | None = None
 
   def train_questions(self) -> tuple[Question, ...]:
     """The training questions that holding out, then the protocol, then the fraction leave."""
@@ -89,6 +92,8 @@ class Experiment:
     function = layouts.sentences if layout == "sentences" else layouts.LAYOUTS[layout]
     known = inspect.signature(function).parameters
     options = {"template": self.model.template, "tile": self.config.batch.tile, **options}
+    if layout == "joint":
+      options |= {"size": self.config.data.ranking_size, "orders": self.orders(questions)}
     units, table = function(questions, **{k: v for k, v in options.items() if k in known})
     if self.rarity is not None:
       table = overlap.with_features(questions, table, self.rarity)
@@ -109,11 +114,19 @@ class Experiment:
     log.info("%s: %s", layout, built.report())
     if self.frequencies is not None:
       frequency, keep = word_weights.weigh(built, self.frequencies)
+      log.info("the most words of a text: %s", word_weights.most_words(built, keep))
       return Tables(built, table, characters, word_frequency=frequency, word_keep=keep)
     if frozen is None:
       return Tables(built, table, characters)
     words, features = frozen(built, characters)
     return Tables(words, table, features=features)
+
+  def orders(self, questions: Sequence[Question]) -> list[np.ndarray]:
+    """The candidates of each question, best first, as the other ranker has them."""
+    if self.ranking is None:
+      raise InputError("this model ranks the best candidates of another ranker again, and there is "
+                       "no ranking of these questions: name its run file in predict.ranking")
+    return [self.ranking.order(question) for question in questions]
 
   def fresh_state(self, batch: Any, seeds: Sequence[int], optimizer: Any, mesh: Any
                   ) -> states.TrainState:
@@ -140,8 +153,10 @@ class Experiment:
     made = self.tables(questions, layout, judged=False)
     batch = self.config.batch
     rows = batch.predict_rows
-    # Not fitted to the split: every split is predicted in the same shapes.
-    slots = rows // batch.shards * (batch.row_lengths[-1] // 8 if batch.packed else 1)
+    # Not fitted to the split: every split is predicted in the same shapes. Models of words work on
+    # each slot, used or not, and their units are long.
+    shortest = 64 if self.frequencies is not None else 8
+    slots = rows // batch.shards * (max(batch.row_lengths[-1] // shortest, 1) if batch.packed else 1)
     return fit_batcher(made.units, made.examples, characters=made.characters,
                        features=made.features, **_of_words(made),
                        sampler="ordered" if batch.packed else "by_length",
@@ -180,9 +195,11 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
   if source.max_length is not None and config.data.max_length > source.max_length:
     raise InputError(f"data.max_length = {config.data.max_length} exceeds the {source.max_length} "
                      f"positions of {config.encoder.pretrained}")
+  first = _ranking(config, model, dataset)
   pretrained, facts = _weights(source, model)
   if not reads_features:
-    made = Experiment(config, dataset, source, model, loss, pretrained, facts, None, rarity)
+    made = Experiment(config, dataset, source, model, loss, pretrained, facts, None, rarity,
+                      ranking=first)
     if not getattr(model, "reads_words", False):
       return made
     train = lambda: made.train_questions() if dataset else None
@@ -193,6 +210,23 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
                          rows=config.batch.predict_rows, row_length=config.batch.row_lengths[-1])
   return Experiment(config, dataset, source, model, loss, {}, {**facts, "features": frozen.facts},
                     frozen, rarity)
+
+
+def _ranking(config: Any, model: Any, dataset: datasets.Dataset | None
+             ) -> rankings.Ranking | None:
+  """The ranking that a joint model starts from, of all splits that the mode needs."""
+  given = config.data.ranking
+  if model.layout != "joint":
+    if given:
+      raise InputError(f"data.ranking = {given!r} is for models that rank the best candidates of "
+                       "another ranker again (model.template = 'joint'); leave it empty")
+    return None
+  if dataset is None:
+    return None
+  names = [part for split in config.evaluation.splits for part in split.split("+")]
+  if config.mode == "train":
+    names += ["train", holdout.selection_split(config.data)]
+  return rankings.load(given, dataset.splits, names)
 
 
 def _of_words(made: Tables) -> dict[str, Any]:

@@ -75,7 +75,8 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
 def check_expressible(model: Any) -> None:
   """Raises InputError where no architecture of the original libraries gives the model's scores."""
   name = type(model).__name__
-  if not isinstance(model, (BiEncoder, CrossEncoder)):
+  plain = isinstance(model, BiEncoder) or type(model) is CrossEncoder
+  if not plain:
     raise InputError(f"{name} has no counterpart in sentence-transformers; exported are "
                      "bi-encoders (biencoder, triplet, siamese, sentence_bert) and cross-encoders")
   try:

@@ -1,6 +1,7 @@
 """A trained run as a tool: evaluate its best checkpoint again, or rank unlabelled candidates."""
 
 import csv
+import dataclasses
 import io
 import json
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from as2jax import state as states
 from as2jax.checkpoints import Checkpoints, group_folder
 from as2jax.data import rules
 from as2jax.data.files import read_unlabelled
+from as2jax.data.ranking import Ranking
 from as2jax.data.record import Question
 from as2jax.errors import InputError
 from as2jax.experiment import Experiment, build
@@ -112,7 +114,15 @@ def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
                      "JSON-lines file of questions with candidates")
   given = read_unlabelled(config.predict.input)
   questions = rules.apply(given, config.data.rules)
-  run = TrainedRun(config, workdir, build(config, data=False, workdir=workdir))
+  experiment = build(config, data=False, workdir=workdir)
+  if config.predict.ranking:
+    if experiment.model.layout != "joint":
+      raise InputError("predict.ranking is for models that rank the best candidates of another "
+                       "ranker again (model.template = 'joint'); leave it empty")
+    found = Ranking()
+    found.add(config.predict.ranking, questions)
+    experiment = dataclasses.replace(experiment, ranking=found)
+  run = TrainedRun(config, workdir, experiment)
   by_seed = [next(iter(scores.values())) for _, scores in run.scores(questions)]
   text = io.StringIO()
   writer = csv.writer(text, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE,

@@ -12,6 +12,7 @@ MODELS = {
     "siamese": "as2jax.models.asbert:Siamese",
     "sentence_bert": "as2jax.models.sentence_bert:SentenceBert",
     "crossencoder": "as2jax.models.crossencoder:CrossEncoder",
+    "loct": "as2jax.models.loct:LocalContextCrossEncoder",
     "m2snet": "as2jax.models.m2snet:M2SNet",
     "cassie": "as2jax.models.cassie:Cassie",
     "feature_based": "as2jax.models.cete:FeatureBased",

@@ -160,7 +160,9 @@ def _read(path: epath.Path) -> dict[str, Any] | None:
 
 
 def _check_same_data(first: _Place, other: _Place, split: str) -> None:
-  a, b = (place.content["data"]["splits"][split]["fingerprint"] for place in (first, other))
+  of = lambda place: "+".join(place.content["data"]["splits"][part]["fingerprint"]
+                              for part in split.split("+"))
+  a, b = of(first), of(other)
   if a != b:
     name = lambda place: place.content["data"]["name"]
     raise InputError(f"{other.name} was evaluated on other data than {first.name}: {split} of "

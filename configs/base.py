@@ -39,6 +39,8 @@ def get_config() -> ConfigDict:
       "holdout": 0.0,
       "train_fraction": 1.0,  # of the rest: a fixed part, the same for every seed
       "max_length": 128,  # tokens of a unit, special tokens included
+      "ranking": "",  # of joint models: the run whose best candidates they rank again, or its files
+      "ranking_size": 5,  # of joint models: K, how many of them
   })
   config.encoder = _encoder()
   config.model = ConfigDict({"name": "biencoder"}, type_safe=True)
@@ -61,11 +63,12 @@ def get_config() -> ConfigDict:
   })
   config.evaluation = ConfigDict({
       "ties": "expected",  # expected | trec | pessimistic
-      "splits": ("dev", "test"),  # reported at the end, from the best checkpoint
+      "splits": ("dev", "test"),  # reported at the end, from the best checkpoint; also "dev+test"
   })
   config.predict = ConfigDict({
       "input": "",  # TSV or JSON-lines of questions with candidates
       "output": "",  # "" is <workdir>/predictions.tsv
+      "ranking": "",  # of joint models: another ranker's run file over `input`
   })
   config.sharding = ConfigDict({"fsdp": 1, "tensor": 1})
   config.checkpoint = ConfigDict({"steps": 200})  # besides the end of each epoch

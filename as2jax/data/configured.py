@@ -6,7 +6,7 @@ from typing import Any
 
 from as2jax.data import dataset as datasets
 from as2jax.data import asnq, files, holdout, rules
-from as2jax.data.dataset import Dataset, Splits
+from as2jax.data.dataset import Dataset, Splits, Unions
 from as2jax.data.record import fingerprint
 from as2jax.errors import InputError
 
@@ -40,10 +40,11 @@ def load(section: Any) -> Dataset:
                           download=section.download)
   if section.holdout:
     found = holdout.hold_out(found, section.holdout)
-  if not section.rules:
-    return found
-  ruled = lambda split: tuple(rules.apply(found.splits[split], section.rules))
-  return dataclasses.replace(found, splits=Splits(tuple(found.splits), ruled))
+  splits = found.splits
+  if section.rules:
+    ruled = lambda split: tuple(rules.apply(found.splits[split], section.rules))
+    splits = Splits(tuple(found.splits), ruled)
+  return dataclasses.replace(found, splits=Unions(splits))
 
 
 def require(dataset: Dataset, splits: Any) -> None:

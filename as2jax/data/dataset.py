@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import importlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from etils import epath
@@ -49,6 +49,45 @@ class Splits(Mapping[str, Split], Generic[Split]):
 
   def __len__(self) -> int:
     return len(self._names)
+
+
+class Unions(Mapping[str, tuple[Question, ...]]):
+  """The splits of a data set, and under `a+b` the questions of both (CASSIE reports `dev+test`).
+
+  Iterating gives the single splits alone.
+  """
+
+  def __init__(self, splits: Mapping[str, tuple[Question, ...]]):
+    self._splits = splits
+    self._held: dict[str, tuple[Question, ...]] = {}
+
+  def __contains__(self, name: object) -> bool:
+    return isinstance(name, str) and all(part in self._splits for part in name.split("+"))
+
+  def __getitem__(self, name: str) -> tuple[Question, ...]:
+    if name not in self:
+      raise KeyError(name)
+    if "+" not in name:
+      return self._splits[name]
+    if name not in self._held:
+      self._held[name] = _union(name, [self._splits[part] for part in name.split("+")])
+    return self._held[name]
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._splits)
+
+  def __len__(self) -> int:
+    return len(self._splits)
+
+
+def _union(name: str, parts: Sequence[Sequence[Question]]) -> tuple[Question, ...]:
+  seen: set[str] = set()
+  for question in (question for part in parts for question in part):
+    if question.id in seen:
+      raise InputError(f"evaluation.splits: {name!r} cannot be one list of questions, as two of "
+                       f"them have the id {question.id!r}; report the splits one by one")
+    seen.add(question.id)
+  return tuple(question for part in parts for question in part)
 
 
 @dataclasses.dataclass(frozen=True)

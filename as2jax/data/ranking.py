@@ -77,13 +77,18 @@ def load(given: str, splits: Mapping[str, Sequence[Question]], names: Iterable[s
 
 
 def run_file(given: str, split: str) -> epath.Path:
-  """The run file of a split; InputError where there is none, or one a seed."""
+  """The run file of a split; InputError where there is none, or one a seed.
+
+  Questions held out of train are in that of train, unless the ranker held out the same.
+  """
   if not given:
     raise InputError("data.ranking is missing: this model ranks the best candidates of another "
                      "ranker again; name the --workdir of its run, or its run file (with {split} "
                      "in place of the split's name)")
   if not epath.Path(given).is_dir():
     path = epath.Path(given.replace("{split}", split))
+    if split == "heldout" and not path.exists():
+      return run_file(given, "train")
     if not path.exists():
       raise InputError(f"data.ranking = {given!r}: there is no {path}; name a run's folder, or a "
                        "run file with {split} in place of the split's name")
@@ -95,6 +100,8 @@ def run_file(given: str, split: str) -> epath.Path:
   if seeds:
     raise InputError(f"data.ranking = {given!r} holds a ranking for each of {', '.join(seeds)}; "
                      f"name one: {given}/eval/{{split}}/{seeds[0]}/{FILE}")
+  if split == "heldout":
+    return run_file(given, "train")
   raise InputError(f"data.ranking = {given!r} has not ranked {split}: there is no {folder / FILE}; "
                    f"make it with --config=configs/rerun.py:{given}/config.json --workdir={given} "
                    f"--config.mode=evaluate --config.evaluation.splits={split},")

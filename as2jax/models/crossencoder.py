@@ -8,7 +8,7 @@ from flax import linen as nn
 from flax import struct
 from jaxtyping import Array, Float
 
-from as2jax.data.batch import Batch
+from as2jax.data.batch import Batch, Tokens
 from as2jax.encoders.pooling import pool
 from as2jax.models.biencoder import take
 
@@ -45,7 +45,8 @@ class CrossEncoder(nn.Module):
 
   @nn.compact
   def __call__(self, batch: Batch, *, train: bool) -> CrossEncoderOutput:
-    hidden = self.encoder(batch.tokens, train=train)
+    offset = self.input_offset(batch.tokens)
+    hidden = self.encoder(batch.tokens, input_offset=offset, train=train)
     units = pool(hidden, batch.tokens, batch.units, self.token)
     x = take(units, batch.examples.members[..., 0])
     if self.pooler:
@@ -55,3 +56,8 @@ class CrossEncoder(nn.Module):
     logits = logits.astype(jnp.float32)
     scores = jax.lax.stop_gradient(logits[..., 1] - logits[..., 0])
     return CrossEncoderOutput(scores, logits)
+
+  def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
+    """What is added to the encoder's input embeddings; nothing here."""
+    del tokens
+    return None

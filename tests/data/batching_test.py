@@ -15,6 +15,8 @@ MAKE = {
     "pairs": layouts.pairs,
     "single": lambda q: layouts.single(q, template="context"),
     "groups": lambda q: layouts.groups(q, size=5),
+    "joint": lambda q: layouts.joint(
+        q, size=3, orders=[np.arange(len(x.candidates))[::-1] for x in q]),
     "sentences": layouts.sentences,
 }
 
