@@ -91,9 +91,10 @@ class Experiment:
     """Tokenised units and examples of `questions` in a layout (`sentences` is one, too)."""
     function = layouts.sentences if layout == "sentences" else layouts.LAYOUTS[layout]
     known = inspect.signature(function).parameters
-    options = {"template": self.model.template, "tile": self.config.batch.tile, **options}
+    options = {"template": self.model.template, "tile": self.config.batch.tile,
+               "size": self.config.data.ranking_size, **options}
     if layout == "joint":
-      options |= {"size": self.config.data.ranking_size, "orders": self.orders(questions)}
+      options["orders"] = self.orders(questions)
     units, table = function(questions, **{k: v for k, v in options.items() if k in known})
     if self.rarity is not None:
       table = overlap.with_features(questions, table, self.rarity)

@@ -75,8 +75,7 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
 def check_expressible(model: Any) -> None:
   """Raises InputError where no architecture of the original libraries gives the model's scores."""
   name = type(model).__name__
-  plain = isinstance(model, BiEncoder) or type(model) is CrossEncoder
-  if not plain:
+  if not isinstance(model, (BiEncoder, CrossEncoder)):
     raise InputError(f"{name} has no counterpart in sentence-transformers; exported are "
                      "bi-encoders (biencoder, triplet, siamese, sentence_bert) and cross-encoders")
   try:

@@ -12,7 +12,8 @@ from ml_collections import ConfigDict
 
 import tiny
 from as2jax import config_check, experiment, flags_config, modes, optimizers, registry, sharding
-from as2jax import step
+from as2jax import runs, step
+from as2jax.data import configured
 from as2jax.errors import InputError
 from as2jax.workdir import flatten
 from configs import base, baselines, cete, presets, rerun
@@ -33,6 +34,8 @@ def every_config():
       kinds = [*baselines.LEXICAL, *baselines.ENCODERS]
     elif path.stem.endswith("_cete"):
       kinds = ["", *cete.VECTORS, "no_encoder", "no_encoder,elmo"]
+    elif path.stem == "wikiqa_cassie":
+      kinds = ["", "joint"]
     words = ["", *presets.ARGUMENTS, ",".join(presets.ARGUMENTS)]
     pairs = [*itertools.product(kinds[:1], words), *itertools.product(kinds[1:], ("", "sample"))]
     for argument in (",".join(filter(None, pair)) for pair in pairs):
@@ -168,6 +171,16 @@ STRUCTURES = sorted({json.dumps([c.model.to_dict(), c.loss.to_dict(), c.batch.to
                      if c.model.name not in registry.LEXICAL and c.loss.name != "none"}.values())
 
 
+def ranking_files(folder, config) -> str:
+  """Run files that rank the candidates of the config's data at random, for every split."""
+  data, rng = configured.load(config.data), np.random.default_rng(0)
+  for split, questions in data.splits.items():
+    ids = [[c.id for c in q.candidates] for q in questions]
+    runs.write_run(folder / f"{split}.trec", [q.id for q in questions], ids,
+                   [rng.random(len(i)) for i in ids], "random")
+  return f"{folder}/{{split}}.trec"
+
+
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_every_structure_passes_the_shapes_of_its_step(name, tmp_path):
   config = flags_config.load(name)
@@ -181,6 +194,10 @@ def test_every_structure_passes_the_shapes_of_its_step(name, tmp_path):
     else:
       config.encoder.pretrained = tiny.encoder_folder()
     config.data.train_fraction = 0.2
+    config.data.max_length = min(config.data.max_length, 128)  # positions of the tiny encoder
+    if config.model.get("template") == "joint":
+      sample = flags_config.load("configs/wikiqa_cassie.py:sample")
+      config.data.ranking = ranking_files(tmp_path, sample)
     config.batch.shards = 2
   parts = experiment.build(config)
   batcher = parts.train_batcher()

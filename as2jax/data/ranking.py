@@ -6,6 +6,7 @@ import numpy as np
 from etils import epath
 
 from as2jax import runs
+from as2jax.data.holdout import NAME as HELD_OUT
 from as2jax.data.record import Question
 from as2jax.errors import InputError
 
@@ -87,7 +88,7 @@ def run_file(given: str, split: str) -> epath.Path:
                      "in place of the split's name)")
   if not epath.Path(given).is_dir():
     path = epath.Path(given.replace("{split}", split))
-    if split == "heldout" and not path.exists():
+    if split == HELD_OUT and not path.exists():
       return run_file(given, "train")
     if not path.exists():
       raise InputError(f"data.ranking = {given!r}: there is no {path}; name a run's folder, or a "
@@ -100,7 +101,7 @@ def run_file(given: str, split: str) -> epath.Path:
   if seeds:
     raise InputError(f"data.ranking = {given!r} holds a ranking for each of {', '.join(seeds)}; "
                      f"name one: {given}/eval/{{split}}/{seeds[0]}/{FILE}")
-  if split == "heldout":
+  if split == HELD_OUT:
     return run_file(given, "train")
   raise InputError(f"data.ranking = {given!r} has not ranked {split}: there is no {folder / FILE}; "
                    f"make it with --config=configs/rerun.py:{given}/config.json --workdir={given} "

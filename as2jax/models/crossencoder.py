@@ -21,8 +21,8 @@ class CrossEncoderOutput:
   logits: Float[Array, "s e 2"]
 
 
-class CrossEncoder(nn.Module):
-  """[CLS] question [SEP] candidate [SEP] → P(1) by a two-way softmax.
+class SequenceClassifier(nn.Module):
+  """One joined sequence → P(1) by a two-way softmax over one token's vector.
 
   Expects the layout `single` (one joined sequence an example).
 
@@ -38,7 +38,6 @@ class CrossEncoder(nn.Module):
   pooler: bool
   dropout: float
 
-  template: ClassVar[str] = "pair"
   layout: ClassVar[str] = "single"
   encodes: ClassVar[bool] = False
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
@@ -58,6 +57,12 @@ class CrossEncoder(nn.Module):
     return CrossEncoderOutput(scores, logits)
 
   def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
-    """What is added to the encoder's input embeddings; nothing here."""
+    """What is added to the encoder's input embeddings; nothing, unless a subclass says so."""
     del tokens
     return None
+
+
+class CrossEncoder(SequenceClassifier):
+  """[CLS] question [SEP] candidate [SEP] → P(1) by a two-way softmax (CETE section 3.2)."""
+
+  template: ClassVar[str] = "pair"

@@ -8,12 +8,12 @@ from jaxtyping import Array, Float
 from as2jax.data.batch import Tokens
 from as2jax.errors import InputError
 from as2jax.models.cassie import SEGMENTS, SegmentEmbeddings
-from as2jax.models.crossencoder import CrossEncoder
+from as2jax.models.crossencoder import SequenceClassifier
 
 TEMPLATES = ("local_context", "context", "pair")
 
 
-class LocalContextCrossEncoder(CrossEncoder):
+class LocalContextCrossEncoder(SequenceClassifier):
   """[CLS] question [SEP] previous [SEP] candidate [SEP] next → P(1) by a two-way softmax.
 
   Attributes:

@@ -1,0 +1,21 @@
+"""CASSIE without each of its parts, one at a time; the base is all of it.
+
+python -m launch.sweep configs/ablations/cassie.py --output=runs/cassie-ablations
+"""
+
+from configs.wikiqa_cassie import get_config  # named as a config, this file is its own base
+
+__all__ = ["BASE", "get_config", "points"]
+
+BASE = "configs/wikiqa_cassie.py"  # any other with --base, such as …_cassie.py:minilm
+
+
+def points():
+  yield {"model.alignment": "mean"}  # no optimal transport
+  yield {"model.graph_layers": 0}  # no graph convolutions
+  yield {"loss.gamma": 0.0}  # no mutual information
+  yield {"model.marginals": "uniform"}
+  # Stop words and punctuation stay, so that texts have more words.
+  yield {"model.stop_words": False, "model.question_words": 32, "model.sentence_words": 128}
+  yield {"model.segments": "none"}
+  yield {"model.template": "pair"}  # no context
