@@ -1,0 +1,117 @@
+"""CASSIE, its joint form and LOCT through the loop, on the sample: trained, reported, ranking."""
+
+import numpy as np
+import pytest
+
+import tiny
+from as2jax import rank, runs, systems
+from as2jax.data import dataset
+from as2jax.data.files import read_unlabelled
+from as2jax.errors import InputError
+from as2jax.train import train_and_evaluate
+from configs import wikiqa_baseline
+
+UNION = "dev+test"
+
+
+def config(*names, **changes):
+  """A small form of a preset (and of what follows it) on a part of the sample."""
+  made = tiny.config(names[0])
+  with made.unlocked():
+    made.seeds, made.data.train_fraction, made.data.max_length = (0,), 0.1, 128
+    made.batch.row_lengths, made.batch.predict_rows = (128,), 32
+    made.batch.examples, made.optimizer.rate = 8, 1e-3
+    if names[0] == "cassie":
+      made.model.update({"iterations": 10, "hidden": 8})
+    if "joint" in names:
+      made.model.template, made.data.ranking_size = "joint", 3
+    for key, value in changes.items():
+      made.update_from_flattened_dict({key.replace("__", "."): value})
+  return made
+
+
+@pytest.fixture(scope="module")
+def ranker(tmp_path_factory):
+  """A finished run of BM25 that has ranked every split."""
+  made = wikiqa_baseline.get_config("bm25,sample")
+  made.evaluation.splits, made.log.tensorboard = ("train", "dev", "test", UNION), False
+  folder = tmp_path_factory.mktemp("bm25")
+  train_and_evaluate(made.lock(), folder)
+  return folder
+
+
+def test_every_split_of_a_ranker_has_a_run_file(ranker):
+  data = dataset.load("sample")
+  for split in data.splits:
+    found = runs.read_run(ranker / "eval" / split / "run.trec")
+    assert {q: set(c) for q, c in found.items()} == {
+        q.id: {c.id for c in q.candidates} for q in data.splits[split]}
+
+
+@pytest.mark.parametrize("name", ["cassie", "loct"])
+def test_a_run_is_reported_on_dev_and_test_together(name, ranker, tmp_path):
+  content = train_and_evaluate(config(name), tmp_path / "run")
+  found = content["metrics"][f"map[sample-clean/{UNION}]"]
+  data = dataset.load("sample")
+  both = data.splits["dev"] + data.splits["test"]
+  clean = sum(bool(q.positives) for q in both)
+  assert found["questions"] == clean and "map[sample-clean/heldout]" in content["metrics"]
+  folder = tmp_path / "run" / "eval" / UNION
+  assert list(runs.read_run(folder / "run.trec")) == [q.id for q in both]
+  ours, bm25 = systems.load([str(tmp_path / "run"), str(ranker)], split=UNION)
+  assert ours.ids == bm25.ids and len(ours.ids) == clean
+  assert ours.metric("map").mean() == pytest.approx(found["mean"])
+  assert (tmp_path / "run" / "encoder" / "words.json").exists() == (name == "cassie")
+
+
+@pytest.fixture(scope="module")
+def joint(ranker, tmp_path_factory):
+  """(config, folder, results) of a finished joint run."""
+  given = config("cassie", "joint", data__ranking=str(ranker), evaluation__splits=("test",))
+  folder = tmp_path_factory.mktemp("joint")
+  return given, folder, train_and_evaluate(given, folder)
+
+
+def test_joint_ranks_the_best_of_a_ranker_and_leaves_the_rest(ranker, joint):
+  given, folder, content = joint
+  ours = runs.read_run(folder / "eval" / "test" / "run.trec")
+  first = runs.read_run(ranker / "eval" / "test" / "run.trec")
+  order = lambda run: sorted(run, key=lambda c: (np.float32(run[c]), c), reverse=True)
+  moved = 0
+  for question, scores in ours.items():
+    before, after = order(first[question]), order(scores)
+    assert set(after[:3]) == set(before[:3]) and after[3:] == before[3:]
+    rest = [scores[c] for c in after[3:]]
+    assert len(set(rest)) == len(rest) and all(x < scores[after[2]] for x in rest)
+    moved += after != before
+  assert moved
+  given = given.copy_and_resolve_references()
+  given.mode = "evaluate"
+  assert rank.evaluate_run(given, folder)["metrics"] == content["metrics"]
+
+
+def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_path):
+  given, folder, _ = joint
+  given, questions = given.copy_and_resolve_references(), tmp_path / "questions.tsv"
+  names = [f"candidate number {i}" for i in range(5)]
+  questions.write_text("".join(f"what is it\t{name}\n" for name in names))
+  with given.unlocked():
+    given.mode, given.predict.input, given.data.ranking = "predict", str(questions), ""
+    given.predict.output = str(tmp_path / "predictions.tsv")
+  with pytest.raises(InputError, match="name its run file in predict.ranking"):
+    rank.predict(given, folder)
+  question, = read_unlabelled(questions)
+  runs.write_run(tmp_path / "first.trec", [question.id], [[c.id for c in question.candidates]],
+                 [np.arange(5.0)], "first")
+  with given.unlocked():
+    given.predict.ranking = str(tmp_path / "first.trec")
+  rows = rank.predict(given, folder).read_text().splitlines()[1:]
+  ranked = [row.split("\t")[-1] for row in rows]
+  assert set(ranked[:3]) == set(names[2:]) and ranked[3:] == [names[1], names[0]]
+
+
+def test_a_ranking_is_for_joint_models(ranker, tmp_path):
+  with pytest.raises(InputError, match="data.ranking = .* is for models .*model.template = 'joint'"):
+    train_and_evaluate(config("cassie", data__ranking=str(ranker)), tmp_path / "a")
+  with pytest.raises(InputError, match="data.ranking is missing"):
+    train_and_evaluate(config("cassie", "joint"), tmp_path / "b")
