@@ -17,8 +17,9 @@ class Tokens:
     segment: 0 for padding, else 1 + the unit's number within its row; attention stays within it.
     position: position within the unit, from 0.
     type: token type of the encoder (0 or 1; XLNet's 2 for `<cls>`).
-    role: part of the template: see `as2jax.data.text.ROLES`; special tokens carry the role of the
-      part that they close, or open where they close none.
+    role: part of the template: see `as2jax.data.text.ROLES` (in `joint` 0 is the question, k the
+      k-th candidate); special tokens carry the role of the part that they close, or open where they
+      close none.
     features: frozen token vectors in place of `ids` (CETE), or None.
     characters: character ids of each token's word (ELMo), or None.
   """
@@ -68,7 +69,8 @@ class Examples:
   """What the loss sees: tuples of unit indices, local to the shard.
 
   `members` holds, by layout: `triplets` (anchor, positive, negative); `pairs` (question, answer);
-  `groups` (question, candidate 1 … K); `single` (one joined sequence).
+  `groups` (question, candidate 1 … K); `single` and `joint` (one joined sequence). Labels are those
+  of the candidates; under a template with context, of (candidate, previous, next) sentence.
 
   Attributes:
     members: unit indices; 0 where masked.
