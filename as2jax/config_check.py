@@ -20,6 +20,8 @@ CHOICES = {
     "init_from.heads": ("", "same", "new"),
     "data.train_protocol": tuple(metrics.RULES),
     "evaluation.ties": metrics.TIES,
+    "evaluation.kind": ("rerank", "pool"),
+    "data.negatives": ("none", "paragraph"),
     "encoder.dtype": ("float32", "bfloat16"),
     "encoder.name": ("auto", "sentence_bert", *registry.ENCODERS),
     "encoder.precision": ("default", "high", "highest"),
@@ -39,7 +41,7 @@ AT_LEAST = {
     "optimizer.clip_norm": 0, "optimizer.weight_decay": 0,
     "optimizer.frozen_layers": 0, "optimizer.layer_decay": 0, "model.encoder_layers": 0,
     "model.num_heads": 1, "sharding.fsdp": 1, "sharding.tensor": 1, "checkpoint.steps": 1,
-    "log.steps": 1, "log.seconds": 0,
+    "evaluation.depth": 5, "evaluation.often": 1, "log.steps": 1, "log.seconds": 0,
 }
 # Of an average's memory, of dropout, of questions held out: 1 would keep nothing, or everything
 # for ever.

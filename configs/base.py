@@ -38,6 +38,8 @@ def get_config() -> ConfigDict:
       # which selects in place of dev: the split `heldout`.
       "holdout": 0.0,
       "train_fraction": 1.0,  # of the rest: a fixed part, the same for every seed
+      "negatives": "none",  # of training questions to a pool: none | paragraph (its other sentences)
+      "ranking": "",  # a run whose ranking is taken up: its best are re-ranked
       "max_length": 128,  # tokens of a unit, special tokens included
       "ranking": "",  # of joint models: the run whose best candidates they rank again, or its files
       "ranking_size": 5,  # of joint models: K, how many of them
@@ -62,6 +64,9 @@ def get_config() -> ConfigDict:
       "rates": (),  # (regular expression, factor) pairs: factors of the rate by parameter path
   })
   config.evaluation = ConfigDict({
+      "kind": "rerank",  # rerank: a question's own candidates | pool: one pool for all questions
+      "depth": 100,  # of a pool: how many are written to run.trec, and re-ranked
+      "often": 8,  # of a pool: queries whose answer has so many are measured apart, too
       "ties": "expected",  # expected | trec | pessimistic
       "splits": ("dev", "test"),  # reported at the end, from the best checkpoint; also "dev+test"
   })

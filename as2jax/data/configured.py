@@ -7,7 +7,9 @@ from typing import Any
 from as2jax.data import dataset as datasets
 from as2jax.data import asnq, files, holdout, rules
 from as2jax.data.dataset import Dataset, Splits, Unions
+from as2jax.data.pool import PoolSpec
 from as2jax.data.record import fingerprint
+from as2jax.data.retrieval import pooled, retrieval
 from as2jax.errors import InputError
 
 # Names of what a user gives by path: in any of our forms, or in ASNQ's, whose labels are classes.
@@ -15,17 +17,36 @@ FILES, ASNQ_FILES = "files", "asnq_files"
 SPLITS = ("train", "dev", "test")
 
 
-def load(section: Any) -> Dataset:
+def load(section: Any, kind: str = "rerank") -> Dataset:
   """The data set `name`, or for `files` the paths `train`, `dev` and `test`, under its text rules.
 
-  With `holdout` it has the split `heldout`, taken from `train`. Fingerprints and counts are those
-  of the source: the rules are stated beside them.
+  With `holdout` it has the split `heldout`, taken from `train`. Of kind `pool` (`evaluation.kind`)
+  it is a `Retrieval`, with a pool a split; a re-ranking data set's pool is all of its candidates
+  (`retrieval.pooled`). Fingerprints and counts are those of the source: the rules are stated beside
+  them.
 
   Raises:
     InputError: see `dataset.load`, `files.load`, `holdout.hold_out` and `rules.check`; or paths
       beside another name.
   """
   rules.check(tuple(section.rules))
+  if kind == "pool" and section.name in pools():
+    if section.holdout:
+      raise InputError(f"data.holdout = {section.holdout}: {section.name} is parted by article, "
+                       "whose split dev selects; set it to 0")
+    found = datasets.load_pool(section.name, root=section.root, cache=section.cache,
+                               download=section.download)
+    return retrieval(found, negatives=section.negatives, text_rules=section.rules)
+  found = _rerank(section)
+  return pooled(found, negatives=section.negatives) if kind == "pool" else found
+
+
+def pools() -> tuple[str, ...]:
+  """The names of the retrieval data sets."""
+  return tuple(spec.name for spec in datasets.SPECS.values() if isinstance(spec, PoolSpec))
+
+
+def _rerank(section: Any) -> Dataset:
   paths = {split: section[split] for split in SPLITS}
   if section.name in (FILES, ASNQ_FILES):
     read = files.read_labelled if section.name == FILES else asnq.read_asnq

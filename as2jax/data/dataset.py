@@ -15,7 +15,8 @@ from as2jax.data.source import Counts, Spec, find
 from as2jax.errors import InputError
 
 # Modules with SPECS, in the order in which the datasets are listed.
-READERS = ("wikiqa", "trecqa", "semeval", "yahoo", "squad", "squad_rerank", "asnq", "wdrass")
+READERS = ("wikiqa", "trecqa", "semeval", "yahoo", "squad", "squad_parts",
+           "squad_rerank", "asnq", "wdrass")
 
 
 def _gathered() -> dict[str, Spec]:

@@ -170,14 +170,19 @@ def read_squad(path: epath.PathLike, table: str, split: str) -> Iterator[Passage
     InputError: see `read_paragraphs`.
   """
   for paragraph in of_split(read_paragraphs(path), split):
-    passages = paragraph.passages()
-    if table == "pool":
-      yield from passages
-      continue
-    ids = {passage.text: passage.id for passage in passages}
-    for asked in paragraph.questions:
-      votes = {ids[text]: count for text, count in paragraph.right(asked).items()}
-      yield make_query(asked.id, asked.text, votes)
+    yield from records(paragraph, table)
+
+
+def records(paragraph: Paragraph, table: str) -> Iterator[Passage | Query]:
+  """A paragraph's passages (table `pool`) or its questions (`queries`)."""
+  passages = paragraph.passages()
+  if table == "pool":
+    yield from passages
+    return
+  ids = {passage.text: passage.id for passage in passages}
+  for asked in paragraph.questions:
+    votes = {ids[text]: count for text, count in paragraph.right(asked).items()}
+    yield make_query(asked.id, asked.text, votes)
 
 
 REQA = PoolCounts(entries=10250, sentences=10246, queries=11426, questions=10570, texts=10539)
