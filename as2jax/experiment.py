@@ -177,7 +177,7 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
     InputError: see the parts.
   """
   from as2jax.encoders.sources import open_source
-  dataset = configured.load(config.data) if data else None
+  dataset = configured.load(config.data, config.evaluation.kind) if data else None
   if dataset:
     selection = holdout.selection_split(config.data)
     training = ("train", selection) if config.mode == "train" else ()
@@ -242,6 +242,8 @@ def _texts(dataset: datasets.Dataset | None) -> Iterator[str]:
     for question in questions:
       yield question.text
       yield from (candidate.text for candidate in question.candidates)
+  for pool in getattr(dataset, "pools", {}).values():
+    yield from (passage.text for passage in pool.passages)
 
 
 def _reads_features(section: Any) -> bool:

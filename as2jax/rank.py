@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import io
 import json
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from as2jax import evaluate, optimizers, results, sharding
+from as2jax import evaluate, optimizers, protocols, results, sharding
 from as2jax import state as states
 from as2jax.checkpoints import Checkpoints, group_folder
 from as2jax.data import rules
@@ -47,10 +48,24 @@ class TrainedRun:
     """(seed, scores by name) of every seed."""
     found = []
     for seeds in self.groups:
-      found += list(zip(seeds, self.predictor(self._state(seeds, questions), questions)))
+      found += list(zip(seeds, self.predictor(self.state(seeds, questions), questions)))
     return found
 
-  def _state(self, seeds: Sequence[int], questions: Sequence[Question]) -> states.TrainState:
+  @functools.cached_property
+  def protocol(self) -> protocols.Rerank | protocols.PoolSearch:
+    """How the config's data set is evaluated."""
+    return protocols.make(self.experiment.config, self.experiment.dataset, self.predictor)
+
+  def record(self, workdir: epath.PathLike, split: str,
+             outcomes: Sequence[results.Outcome]) -> None:
+    """Evaluates a split with every seed and writes its files; one outcome a seed."""
+    by_seed = {outcome.seed: outcome for outcome in outcomes}
+    for seeds in self.groups:
+      state = self.state(seeds, self.protocol.questions(split))
+      self.protocol.record(workdir, state, split, [by_seed[seed] for seed in seeds])
+
+  def state(self, seeds: Sequence[int], questions: Sequence[Question]) -> states.TrainState:
+    """The best checkpoint of a group of seeds; `questions` are what will be predicted first."""
     folder = group_folder(self.workdir, self.experiment.config.seeds, seeds)
     if not (folder / "best").exists():
       raise InputError(f"{folder} holds no checkpoint: train first, with --config.mode=train and "
@@ -94,12 +109,11 @@ def evaluate_run(config: Any, workdir: epath.PathLike) -> dict:
   experiment = build(config, workdir=workdir)
   run = TrainedRun(config, workdir, experiment)
   data = experiment.dataset
-  outcomes = {seed: results.Outcome(seed, -1, -1, float("nan"), -1) for seed in config.seeds}
+  outcomes = [results.Outcome(seed, -1, -1, float("nan"), -1) for seed in config.seeds]
   for split in config.evaluation.splits:
-    for seed, scores in run.scores(data.splits[split]):
-      results.record(workdir, outcomes[seed], scores, data, split, config)
+    run.record(workdir, split, outcomes)
   return results.write(workdir, config, results.data_facts(data, config.data), experiment.facts,
-                       list(outcomes.values()), {}, name="evaluation.json")
+                       outcomes, {}, name="evaluation.json")
 
 
 def predict(config: Any, workdir: epath.PathLike) -> epath.Path:

@@ -20,6 +20,7 @@ from as2jax.evaluate import write as write_files
 from as2jax.significance import mean_sd
 from as2jax.workdir import write_whole
 
+PROTOCOLS = {"rerank": "clean", "pool": "gold"}  # that selects, of a kind of evaluation
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "transformers", "tokenizers",
             "numpy")
 
@@ -80,7 +81,8 @@ def versions() -> dict[str, str]:
 def data_facts(dataset: Dataset, section: Any) -> dict:
   """What results say of the data: its passport, the text rules, the part that was trained on."""
   facts = passport(dataset)
-  splits = {name: {**its["protocols"]["all"], **its} for name, its in facts["splits"].items()}
+  splits = {name: {**its["protocols"].get("all", its["protocols"].get("pool")), **its}
+            for name, its in facts["splits"].items()}
   return {**facts, "splits": splits, "rules": list(section.rules),
           "train_protocol": section.train_protocol, "holdout": section.holdout,
           "train_fraction": section.train_fraction}
@@ -106,8 +108,9 @@ def write(workdir: epath.PathLike, config: Any, data: dict, weights: dict,
   content = {
       "metrics": over_seeds(outcomes),
       "seeds": [dataclasses.asdict(o) for o in outcomes],
-      "ties": config.evaluation.ties,
-      "selected_on": f"{config.select}, {holdout.selection_split(config.data)}, clean",
+      "kind": config.evaluation.kind, "ties": config.evaluation.ties,
+      "selected_on": f"{config.select}, {holdout.selection_split(config.data)}, "
+                     f"{PROTOCOLS[config.evaluation.kind]}",
       "data": data, "weights": weights, "versions": versions(),
       "execution": facts.pop("execution", {}), **facts}
   write_whole(epath.Path(workdir) / name, json.dumps(content, indent=2) + "\n")
@@ -129,8 +132,11 @@ def read(workdir: epath.PathLike) -> dict | None:
 def table(content: dict) -> str:
   """The main figures as text."""
   lines = []
+  shown = ("map[", "mrr[", "p@1[")
+  if content["kind"] == "pool":
+    shown = ("mrr[", "r@1[", "r@5[", "sse[", "sse_relative[")
   for name, entry in content["metrics"].items():
-    if name.startswith(("map[", "mrr[", "p@1[")):
+    if name.startswith(shown):
       width = entry["half_width"]
       spread = f" ± {entry['sd']:.4f} (sd of {entry['seeds']} seeds)" if entry["sd"] else ""
       lines.append(f"{name:34s} {entry['mean']:.4f}{spread}"

@@ -104,15 +104,27 @@ def write_per_question(
   Tab-separated with a header line; `metrics` is {metric: [questions]}, as from
   `metrics.per_question`. `InputError` for ids that cannot be written or lengths that differ.
   """
-  _check_ids(path, question_ids, [()] * len(labels), [0] * len(labels))
+  write_table(path, question_ids, list(map(len, labels)),
+              [np.count_nonzero(np.asarray(label) == 1) for label in labels], metrics)
+
+
+def write_table(
+  path: epath.PathLike,
+  question_ids: Sequence[str],
+  candidates: Sequence[int],
+  positives: Sequence[int],
+  metrics: Mapping[str, np.ndarray],
+) -> None:
+  """As `write_per_question`, from numbers of candidates and positives."""
+  _check_ids(path, question_ids, [()] * len(candidates), [0] * len(candidates))
   for metric, values in metrics.items():
     if len(values) != len(question_ids):
       raise InputError(f"{path}: {len(question_ids)} questions, but {len(values)} of {metric}")
   lines = ["\t".join(["question", "candidates", "positives", *metrics])]
   columns = [np.asarray(values, np.float64).tolist() for values in metrics.values()]
-  for question, label, *values in zip(question_ids, labels, *columns, strict=True):
-    positives = np.count_nonzero(np.asarray(label) == 1)
-    lines.append("\t".join([question, str(len(label)), str(positives), *map(repr, values)]))
+  for question, *numbers in zip(question_ids, map(int, candidates), map(int, positives), *columns,
+                                strict=True):
+    lines.append("\t".join([question, *map(repr, numbers)]))
   _write(path, lines)
 
 

@@ -15,10 +15,10 @@ import jax
 import numpy as np
 from etils import epath
 
-from as2jax import evaluate, lexical_run, optimizers, registry, results, sharding, stages
+from as2jax import (evaluate, lexical_run, optimizers, protocols, registry, results, sharding,
+                    stages)
 from as2jax import state as states
 from as2jax.checkpoints import Checkpoints, group_folder
-from as2jax.data import holdout
 from as2jax.data.batching import Plan, stack
 from as2jax.data.prefetch import prefetch
 from as2jax.encoders import sources
@@ -99,6 +99,7 @@ class Trainer:
     self.rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
     self.optimizer = optimizers.from_config(o)
     self.predictor = evaluate.Predictor(experiment, self.mesh, group)
+    self.protocol = protocols.make(config, experiment.dataset, self.predictor)
     self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard)
     self.step_function = None
     self.padding = self.batcher.padding(self.batcher.plan(self.blocks, config.seeds[0], 0))
@@ -200,23 +201,17 @@ class Trainer:
 
     All of it is written, or replayed.
     """
-    data, values = self.experiment.dataset, []
-    split = holdout.selection_split(self.config.data)
-    for seed, scores in zip(self.seeds, self.predictor(self.state, data.splits[split])):
-      found = evaluate.evaluate(next(iter(scores.values())), data, split,
-                                ties=self.config.evaluation.ties)
+    values, selector = [], self.protocol.selector
+    measured = self.protocol.measure(self.state, self.protocol.selection)
+    for seed, found in zip(self.seeds, measured, strict=True):
       self.log.write(seed, self.step, {"epoch": self.epoch, **{
           name: entry["value"] for name, entry in found.metrics.items()}})
-      values.append(found.metrics[self._selector()]["value"])
+      values.append(found.metrics[selector]["value"])
     improved = self.tracker.update(values, self.step, self.epoch)
-    self.display.evaluated(self.epoch, self._selector(), values, improved)
+    self.display.evaluated(self.epoch, selector, values, improved)
     if any(improved):
       self._save_best(improved)
     self._save(self.epoch, 0)
-
-  def _selector(self) -> str:
-    split = holdout.selection_split(self.config.data)
-    return f"{self.config.select}[{self.experiment.dataset.name}-clean/{split}]"
 
   def _save_best(self, improved: Sequence[bool]) -> None:
     variables = states.variables(self.state)
@@ -235,9 +230,7 @@ class Trainer:
                                 self.tracker.best[i], self.step)
                 for i, seed in enumerate(self.seeds)]
     for split in self.config.evaluation.splits:
-      data = self.experiment.dataset
-      for outcome, scores in zip(outcomes, self.predictor(best, data.splits[split])):
-        results.record(self.workdir, outcome, scores, data, split, self.config)
+      self.protocol.record(self.workdir, best, split, outcomes)
     return outcomes
 
   def facts(self) -> dict:

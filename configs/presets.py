@@ -191,6 +191,23 @@ def semeval(config: ConfigDict) -> None:
   config.data.name = "semeval2015"
 
 
+def squad(config: ConfigDict) -> None:
+  """SQuAD 1.1 as sentence retrieval from one pool (Cross-VAE, table 2)."""
+  config.data.name = "squad"
+  config.evaluation.kind = "pool"
+  config.select = "mrr"
+
+
+def squad_44(config: ConfigDict) -> None:
+  """44 articles of SQuAD's training file, for who has no more; all of dev-v1.1 is for testing."""
+  config.data.name = "squad_44"
+
+
+def squad_parts(config: ConfigDict) -> None:
+  """The 44 articles and dev-v1.1's, parted by article (as2jax/data/squad_parts.py)."""
+  config.data.name = "squad_parts"
+
+
 def grouped(config: ConfigDict) -> None:
   """Whole questions a batch: every sentence encoded once (labelled in the results)."""
   config.batch.sampler = "grouped"
@@ -222,6 +239,16 @@ def sample(config: ConfigDict) -> None:
 
 ARGUMENTS = {"sample": sample, "minilm": minilm, "roberta": roberta, "xlnet": xlnet,
              "large": large, "grouped": grouped, "transfer": transfer, "adapt": adapt}
+POOLS = {"squad_44": squad_44, "squad_parts": squad_parts}
+
+
+def apply_to_pool(config: ConfigDict, argument: str | None) -> ConfigDict:
+  """Applies the words of an argument, those of `POOLS` among them; errors as in `apply`."""
+  words = (argument or "").split(",")
+  for word in words:
+    if word in POOLS:
+      POOLS[word](config)
+  return apply(config, ",".join(word for word in words if word not in POOLS))
 
 
 def apply(config: ConfigDict, argument: str | None) -> ConfigDict:

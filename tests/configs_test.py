@@ -156,13 +156,17 @@ def test_every_key_is_read(tmp_path, monkeypatch):
   monkeypatch.setattr(config_check, "check", lambda config: None)
   read, questions = set(), tmp_path / "questions.tsv"
   questions.write_text("what is it\tIt is this.\nwhat is it\tThat.\n")
-  settings = {"data__train_fraction": 0.1, "predict__input": str(questions)}
+  settings = {"data__train_fraction": 0.1, "predict__input": str(questions),
+              "evaluation__kind": "pool", "select": "mrr", "data__negatives": "paragraph"}
   for mode in ("train", "predict"):
     config = tiny.config("triplet", "grouped", mode=mode, **settings)
     with config.unlocked():
       config.batch.zebra = 1
     modes.run(Recorder(config, read), str(tmp_path / "x"))
-  assert set(flatten(config)) - read == {"batch.zebra"}
+  assert set(flatten(config)) - read == {"batch.zebra", "data.ranking"}
+  config = tiny.config("crossencoder", **settings)
+  with pytest.raises(InputError, match="data.ranking is missing"):
+    modes.run(Recorder(config, read), str(tmp_path / "y"))
   assert set(flatten(base.get_config())) - read == set()
 
 

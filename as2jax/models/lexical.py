@@ -15,6 +15,7 @@ from as2jax.data.record import Question
 
 Scorer = Callable[[Sequence[Question]], list[np.ndarray]]
 
+K1, B = 1.5, 0.75  # of BM25, where nothing else is said
 _WORD = re.compile(r"\w+")
 
 
@@ -38,15 +39,19 @@ def idf_overlap(train: Iterable[Question]) -> Scorer:
   IDF(w) = ln(N / n_w) over the N distinct candidate sentences of `train`, n_w of which hold w (1
   where none does); 0 for every word where `train` is empty.
   """
+  weight = inverse_frequency(train)
+  return lambda questions: _shared(questions, weight)
+
+
+def inverse_frequency(train: Iterable[Question]) -> Callable[[str], float]:
+  """The IDF of a word over the distinct candidate sentences of `train`; see `idf_overlap`."""
   sentences = _sentences(train)
   frequency = Counter(word for text in sentences for word in set(words(text)))
   total = np.log(max(len(sentences), 1))
-  return lambda questions: _shared(
-    questions, lambda word: float(total - np.log(frequency.get(word, 1)))
-  )
+  return lambda word: float(total - np.log(frequency.get(word, 1)))
 
 
-def bm25(train: Iterable[Question] = (), *, k1: float = 1.5, b: float = 0.75) -> Scorer:
+def bm25(train: Iterable[Question] = (), *, k1: float = K1, b: float = B) -> Scorer:
   """Scores a candidate by BM25 (Lucene's variant: IDF is never negative); `train` is not used.
 
   The corpus is all distinct candidate sentences of the questions that are ranked, so that a score
@@ -63,16 +68,11 @@ def bm25(train: Iterable[Question] = (), *, k1: float = 1.5, b: float = 0.75) ->
 
 
 def _bm25(questions, k1, b):
-  import bm25s
-
   place = _sentences(questions)
   tokens = [words(text) for text in place]
   if not any(tokens):  # the library cannot index a corpus without a word
     return [np.zeros(len(question.candidates), np.float32) for question in questions]
-  vocabulary = {word: i for i, word in enumerate(dict.fromkeys(w for text in tokens for w in text))}
-  ids = [[vocabulary[word] for word in text] for text in tokens]
-  index = bm25s.BM25(k1=k1, b=b, method="lucene")
-  index.index((ids, vocabulary), create_empty_token=False, show_progress=False)
+  index, vocabulary = bm25_index(tokens, k1=k1, b=b)
   scores = []
   for question in questions:
     query = [vocabulary[word] for word in words(question.text) if word in vocabulary]
@@ -80,6 +80,17 @@ def _bm25(questions, k1, b):
     rows = np.array([place[c.text] for c in question.candidates], np.int64)
     scores.append(every[rows].astype(np.float32))
   return scores
+
+
+def bm25_index(tokens: Sequence[Sequence[str]], *, k1: float = K1, b: float = B):
+  """The index of the library over a corpus of words, some text of it not empty; word -> its id."""
+  import bm25s
+
+  vocabulary = {word: i for i, word in enumerate(dict.fromkeys(w for text in tokens for w in text))}
+  ids = [[vocabulary[word] for word in text] for text in tokens]
+  index = bm25s.BM25(k1=k1, b=b, method="lucene")
+  index.index((ids, vocabulary), create_empty_token=False, show_progress=False)
+  return index, vocabulary
 
 
 def _shared(questions, weight):
