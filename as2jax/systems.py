@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,10 @@ from etils import epath
 from as2jax import metrics, runs
 from as2jax.errors import InputError
 
-PROTOCOLS = ("clean", *metrics.RULES)
+POOL = ("gold", "any", "often")  # of runs over a pool; `often`: the answer is asked for often
+PROTOCOLS = ("clean", *metrics.RULES, *POOL)
+ANY = "any:"  # before the columns of the protocol `any`, see pool_evaluation
+KEYS = {"rerank": ("map", "clean"), "pool": ("mrr", "gold")}  # metric, protocol that results have
 CONTENTS = ("evaluation.json", "results.json")  # the one that was written last first
 
 
@@ -81,18 +85,47 @@ def load(names: Sequence[str], *, split: str = "test", protocol: str | None = No
 
 def _rule(protocol: str | None, known: Sequence[_Place], split: str) -> tuple[str, str]:
   """The rule of `metrics.RULES`, and how results name it."""
+  pool = bool(known) and _kind(known[0].content) == "pool"
   if protocol is None:
-    protocol = "clean" if known else "answerable"
-  if protocol not in PROTOCOLS:
-    raise InputError(f"{protocol!r} is no protocol: use one of {', '.join(PROTOCOLS)}")
+    protocol = ("gold" if pool else "clean") if known else "answerable"
+  of_kind = POOL if pool else tuple(x for x in PROTOCOLS if x not in POOL)
+  if protocol not in of_kind:
+    raise InputError(f"{protocol!r} is no protocol of these: use one of {', '.join(of_kind)}")
   if not known:
     if protocol == "clean":
       raise InputError("a table of per-question scores does not say which questions of its dataset "
                        f"are clean: use one of {', '.join(metrics.RULES)}")
     return protocol, protocol
   data = known[0].content["data"]
+  if _kind(known[0].content) == "pool":
+    if protocol == "often":
+      protocol = _often(known[0], split)
+    return protocol, f"{data['name']}-{protocol}/{split}"
   rule = data["clean"] if protocol == "clean" else protocol
   return rule, f"{data['name']}-{protocol}/{split}"
+
+
+def _kind(content: dict[str, Any]) -> str:
+  return content.get("kind", "rerank")  # older results do not say it
+
+
+def _often(place: _Place, split: str) -> str:
+  """`often8`, as the run's results have it."""
+  found = [m.group(1) for name in place.content["metrics"]
+           if (m := re.fullmatch(rf"mrr\[.*-(often\d+)/{re.escape(split)}\]", name))]
+  if not found:
+    raise InputError(f"{place.name}: no answer of {split} is asked for so often that the protocol "
+                     "`often` has a question (evaluation.often)")
+  return found[0]
+
+
+def _counted(table: dict[str, np.ndarray], rule: str) -> np.ndarray:
+  """Which rows of a table a rule counts, bool."""
+  if rule.startswith("often"):
+    return table["asked"] >= int(rule.removeprefix("often"))
+  if rule in POOL:
+    return np.ones(len(table["candidates"]), bool)
+  return metrics.RULES[rule](table["candidates"], table["positives"])
 
 
 def _place(name: str, split: str) -> _Place:
@@ -118,10 +151,11 @@ def _run(name: str, split: str) -> _Place:
     raise InputError(f"{name} holds no results.json: give the --workdir of a finished run")
   evaluated: dict[str, None] = {}
   for content in contents.values():
-    mine = [key for key in content["metrics"] if key.startswith("map[")
-            and "-clean/" in key]
+    metric, protocol = KEYS[_kind(content)]
+    mine = [key for key in content["metrics"] if key.startswith(f"{metric}[")
+            and f"-{protocol}/" in key]
     evaluated |= dict.fromkeys(key.rpartition("/")[2].rstrip("]") for key in mine)
-    title = f"map[{content['data']['name']}-clean/{split}]"
+    title = f"{metric}[{content['data']['name']}-{protocol}/{split}]"
     if title not in content["metrics"]:
       continue
     seeds = [outcome["seed"] for outcome in content["seeds"]]
@@ -132,19 +166,21 @@ def _run(name: str, split: str) -> _Place:
       return place
   if split not in evaluated:
     raise InputError(f"{name} was not evaluated on {split}, only on {', '.join(evaluated)}")
-  raise InputError(f"{name}: its tables under eval/{split} do not give the MAP of its "
+  raise InputError(f"{name}: its tables under eval/{split} do not give the {metric.upper()} of its "
                    "results.json: they were changed, or are those of another evaluation; evaluate "
                    "it again")
 
 
 def _agrees(place: _Place, title: str) -> bool:
   """Whether the tables give the figures that the results state."""
-  rule = metrics.RULES[place.content["data"]["clean"]]
+  metric, rule = KEYS[_kind(place.content)]
+  if rule == "clean":
+    rule = place.content["data"]["clean"]
   for outcome, (_, table) in zip(place.content["seeds"], place.tables, strict=True):
-    counted = rule(table["candidates"], table["positives"])
-    if "map" not in table or not counted.any():
+    counted = _counted(table, rule)
+    if metric not in table or not counted.any():
       return False
-    if abs(table["map"][counted].mean() - outcome["metrics"][title]["value"]) > 1e-9:
+    if abs(table[metric][counted].mean() - outcome["metrics"][title]["value"]) > 1e-9:
       return False
   return True
 
@@ -168,6 +204,10 @@ def _check_same_data(first: _Place, other: _Place, split: str) -> None:
     raise InputError(f"{other.name} was evaluated on other data than {first.name}: {split} of "
                      f"{name(other)} ({b[:8]}), not of {name(first)} ({a[:8]}); compare runs of "
                      "one dataset and split, or groups of runs with `vs` between them")
+  a, b = (_kind(place.content) for place in (first, other))
+  if a != b:
+    raise InputError(f"{other.name} was evaluated with evaluation.kind={b}, {first.name} with {a}: "
+                     "compare runs of one kind")
   a, b = (place.content["ties"] for place in (first, other))
   if a != b:
     raise InputError(f"{other.name} was evaluated with evaluation.ties={b}, {first.name} with {a}: "
@@ -183,7 +223,7 @@ def _counts(place: _Place, rule: str) -> dict[str, tuple[float, float]]:
 
 def _counts_of(ids, table, rule) -> dict[str, tuple[float, float]]:
   """Numbers of candidates and positives of the questions that the rule counts."""
-  counted = metrics.RULES[rule](table["candidates"], table["positives"])
+  counted = _counted(table, rule)
   pairs = zip(table["candidates"].tolist(), table["positives"].tolist(), strict=True)
   return {name: pair for name, pair, keep in zip(ids, pairs, counted, strict=True) if keep}
 
@@ -206,8 +246,15 @@ def _system(place: _Place, rule: str, data: str) -> System:
     for name in sorted(set(ids) - set(at))[:1]:
       raise InputError(f"{path}: question {name!r} is not in both tables: compare the same split")
     rows = np.array([at[name] for name in ids])
-    seeds.append({metric: values[rows] for metric, values in table.items()
-                  if metric not in ("candidates", "positives")})
+    columns = {metric: values for metric, values in table.items()
+               if metric not in ("candidates", "positives", "asked")}
+    if rule == "any":
+      columns = {metric.removeprefix(ANY): values for metric, values in columns.items()
+                 if metric.startswith(ANY)}
+    elif rule == "gold" or rule.startswith("often"):
+      columns = {metric: values for metric, values in columns.items()
+                 if not metric.startswith(ANY)}
+    seeds.append({metric: values[rows] for metric, values in columns.items()})
   shared = [metric for metric in seeds[0] if all(metric in seed for seed in seeds)]
   return System(place.name, data, ids,
                 {metric: np.stack([seed[metric] for seed in seeds]) for metric in shared})
