@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-import tiny
+import tiny_pool
 from as2jax import evaluate, metrics, modes, pool_evaluation, pool_metrics, reranking, runs
-from as2jax import search, sharding
+from as2jax import search, sharding, systems
 from as2jax.data.pool import Pool
 from as2jax.data.record import Passage, Query
 from as2jax.data.retrieval import with_candidates
@@ -95,22 +95,14 @@ def test_an_encoder_sees_each_text_in_its_role():
     pool_evaluation.Texts.of(Pool(pool.passages, (asked,)))
 
 
-def config(preset, **overrides):
-  return tiny.config(preset, **{
-      "evaluation__kind": "pool", "select": "mrr", "data__negatives": "paragraph",
-      "data__train_fraction": 0.2, "evaluation__depth": 20, "evaluation__often": 2, **overrides})
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-  """A bi-encoder and BM25 over the sample's pool, and a cross-encoder that re-ranks the latter."""
+  """A bi-encoder and BM25 over one pool, and a cross-encoder that re-ranks the latter."""
   folder = tmp_path_factory.mktemp("runs")
-  modes.run(config("triplet"), str(folder / "triplet"))
-  words = config("triplet")
-  with words.unlocked():
-    words.model = {"name": "bm25"}
-  modes.run(words, str(folder / "bm25"))
-  modes.run(config("crossencoder", epochs=0, data__ranking=str(folder / "bm25")),
+  tiny_pool.write(folder)
+  modes.run(tiny_pool.config(folder, "triplet"), str(folder / "triplet"))
+  modes.run(tiny_pool.words(folder), str(folder / "bm25"))
+  modes.run(tiny_pool.config(folder, "crossencoder", epochs=0, data__ranking=str(folder / "bm25")),
             str(folder / "cross"))
   return folder
 
@@ -124,13 +116,13 @@ def test_runs_over_a_pool_write_all_files(folder):
     content = results_of(folder, name)
     assert content["kind"] == "pool" and content["selected_on"] == "mrr, dev, gold"
     for protocol in ("gold", "any"):
-      assert 0 < content["metrics"][f"mrr[sample-{protocol}/test]"]["mean"] <= 1
+      assert 0 < content["metrics"][f"mrr[files-{protocol}/test]"]["mean"] <= 1
     place = folder / name / "eval" / "test"
     run, gold = (runs.read_run(place / "run.trec"), runs.read_qrels(place / "qrels.trec"))
     assert set(run) == set(gold) and all(len(x) == 20 for x in run.values())
     ids, table = runs.read_per_question(place / "per_question.tsv")
     assert set(ids) == set(run) and len(set(table["candidates"])) == 1
-    mean = content["metrics"]["mrr[sample-gold/test]"]["mean"]
+    mean = content["metrics"]["mrr[files-gold/test]"]["mean"]
     assert table["mrr"].mean() == pytest.approx(mean, abs=1e-12)
     # What stands in the first twenty gives the reciprocal rank (no ties: scores differ).
     for i, id in enumerate(ids):
@@ -143,7 +135,7 @@ def test_runs_over_a_pool_write_all_files(folder):
 
 def test_trained_vectors_give_the_spread_of_questions(folder):
   content = results_of(folder, "triplet")["metrics"]
-  sse, random, relative = (content[f"{name}[sample-gold/test]"]["mean"]
+  sse, random, relative = (content[f"{name}[files-gold/test]"]["mean"]
                            for name in ("sse", "sse_random", "sse_relative"))
   assert 0 < sse < 4 and relative == pytest.approx(sse / random)
   assert not any(name.startswith("sse") for name in results_of(folder, "bm25")["metrics"])
@@ -185,18 +177,31 @@ def test_a_ranking_of_something_else_is_refused(folder, tmp_path):
     reranking.retrieved(tmp_path, pool, "test", depth=20)
 
 
-def test_a_pool_has_metrics_of_its_own(tmp_path):
+def test_a_pool_has_metrics_of_its_own(folder, tmp_path):
   with pytest.raises(InputError, match="select = 'map': over a pool use one of mrr"):
-    modes.run(config("triplet", select="map"), str(tmp_path / "x"))
+    modes.run(tiny_pool.config(folder, "triplet", select="map"), str(tmp_path / "x"))
   with pytest.raises(InputError, match="'trec': over a pool use one of expected"):
-    modes.run(config("triplet", evaluation__ties="trec"), str(tmp_path / "x"))
+    modes.run(tiny_pool.config(folder, "triplet", evaluation__ties="trec"), str(tmp_path / "x"))
 
 
 def test_a_finished_run_is_evaluated_again(folder):
   before = results_of(folder, "triplet")["metrics"]
-  modes.run(config("triplet", mode="evaluate"), str(folder / "triplet"))
+  modes.run(tiny_pool.config(folder, "triplet", mode="evaluate"), str(folder / "triplet"))
   content = json.loads((folder / "triplet" / "evaluation.json").read_text())
   assert content["metrics"] == before
+
+
+def test_runs_over_a_pool_are_compared(folder):
+  names = [str(folder / name) for name in ("bm25", "triplet")]
+  for protocol, metric in ((None, "gold"), ("any", "any"), ("often", "often2")):
+    base, other = systems.load(names, protocol=protocol)
+    title = f"mrr[files-{metric}/test]"
+    assert base.title("mrr") == title and set(base.values) == {"mrr", "r@1", "r@5"}
+    for system, name in ((base, "bm25"), (other, "triplet")):
+      assert system.metric("mrr").mean() == pytest.approx(
+          results_of(folder, name)["metrics"][title]["mean"])
+  with pytest.raises(InputError, match="'clean' is no protocol of these: use one of gold, any"):
+    systems.load(names, protocol="clean")
 
 
 def test_evaluation_names_its_protocols():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import tiny
+import tiny_pool
 from as2jax import modes, retrieve
 from as2jax.data.pool import Pool
 from as2jax.data.record import Passage, Query
@@ -28,9 +28,9 @@ def test_two_runs_stand_side_by_side():
                                pool(), top=2)
   assert text.splitlines() == [
       "question: which one ? (1 right)", "",
-      "first                           second", "",
-      "+ 1. 1.000 sentence number 1      1. 1.000 sentence number 3",
-      "  2. 0.000 sentence number 0    + 2. 0.000 sentence number 1"]
+      "first                         second", "",
+      "+ 1. 1.000 sentence number 1    1. 1.000 sentence number 3",
+      "  2. 0.000 sentence number 0  + 2. 0.000 sentence number 1"]
 
 
 def test_the_questions_of_one_answer():
@@ -70,13 +70,9 @@ def test_a_picture_and_its_numbers(tmp_path):
 
 
 def test_the_command_on_runs(tmp_path, capsys):
-  settings = {"evaluation__kind": "pool", "select": "mrr", "data__negatives": "paragraph",
-              "data__train_fraction": 0.1, "epochs": 0}
-  modes.run(tiny.config("triplet", **settings), str(tmp_path / "vectors"))
-  words = tiny.config("triplet", **settings)
-  with words.unlocked():
-    words.model = {"name": "bm25"}
-  modes.run(words, str(tmp_path / "words"))
+  tiny_pool.write(tmp_path)
+  modes.run(tiny_pool.config(tmp_path, "triplet", epochs=0), str(tmp_path / "vectors"))
+  modes.run(tiny_pool.words(tmp_path), str(tmp_path / "words"))
   held = retrieve.open_pool(tmp_path / "vectors", "test")
   query = held.queries[0]
   both = [f"--run={tmp_path / name}" for name in ("vectors", "words")]

@@ -81,7 +81,7 @@ def test_the_sample_as_a_pool():
 
 def article(title, *contexts):
   return {"title": title, "paragraphs": [{"context": context, "qas": [
-      {"id": f"{title}{i}", "question": f"{title} {i} ?",
+      {"id": f"{title}{i}".replace(" ", "_"), "question": f"{title} {i} ?",
        "answers": [{"answer_start": 0, "text": context.split()[0]}]}]}
       for i, context in enumerate(contexts)]}
 
