@@ -141,6 +141,9 @@ class Recorder:
     except KeyError as error:
       raise AttributeError(key) from error
 
+  def get(self, key, default=None):
+    return self[key] if key in self._config else default
+
   def keys(self):
     return list(self._config)
 
