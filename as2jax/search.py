@@ -172,6 +172,7 @@ class Searcher:
     states = [jax.device_put(_empty(devices, self.queries, self.k, ids.shape[1:]), over)
               for _, ids in parts]
     for start, block, weight in self._blocks(pool, weights):
+      jax.block_until_ready(states)  # else blocks would queue up on the devices
       placed = jax.device_put((block, weight), over)
       for i, (vectors, ids) in enumerate(parts):
         states[i] = self._step(states[i], vectors, ids, thresholds[i], *placed, np.int32(start))
