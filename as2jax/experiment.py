@@ -216,12 +216,16 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
 def _ranking(config: Any, model: Any, dataset: datasets.Dataset | None
              ) -> rankings.Ranking | None:
   """The ranking that a joint model starts from, of all splits that the mode needs."""
-  given = config.data.ranking
+  given, pool = config.data.ranking, config.evaluation.kind == "pool"
   if model.layout != "joint":
-    if given:
+    if given and (model.encodes or not pool):
       raise InputError(f"data.ranking = {given!r} is for models that rank the best candidates of "
-                       "another ranker again (model.template = 'joint'); leave it empty")
+                       "another ranker again (model.template = 'joint', or a cross-encoder with "
+                       "evaluation.kind = 'pool'); leave it empty")
     return None
+  if pool:
+    raise InputError("model.template = 'joint' ranks a question's own candidates: set "
+                     "evaluation.kind to 'rerank'")
   if dataset is None:
     return None
   names = [part for split in config.evaluation.splits for part in split.split("+")]

@@ -39,9 +39,10 @@ def get_config() -> ConfigDict:
       "holdout": 0.0,
       "train_fraction": 1.0,  # of the rest: a fixed part, the same for every seed
       "negatives": "none",  # of training questions to a pool: none | paragraph (its other sentences)
-      "ranking": "",  # a run whose ranking is taken up: its best are re-ranked
       "max_length": 128,  # tokens of a unit, special tokens included
-      "ranking": "",  # of joint models: the run whose best candidates they rank again, or its files
+      # The run whose best candidates a joint model, or best passages a cross-encoder of a pool, ranks
+      # again; of a joint model also its files, by `{split}`.
+      "ranking": "",
       "ranking_size": 5,  # of joint models: K, how many of them
   })
   config.encoder = _encoder()
