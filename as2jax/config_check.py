@@ -26,7 +26,7 @@ CHOICES = {
     "encoder.name": ("auto", "sentence_bert", *registry.ENCODERS),
     "encoder.precision": ("default", "high", "highest"),
     "encoder.attention": ("auto", "plain", "xla", "cudnn"),
-    "encoder.vocabulary": ("data", "file"),
+    "encoder.vocabulary": ("train", "data", "file"),
     "encoder.oov": ("skip", "zero", "mean", "uniform"),
     "loss.reduction": ("sum", "mean"),
     "model.precision": ("default", "high", "highest"),
@@ -37,7 +37,8 @@ AT_LEAST = {
     "epochs": 0, "patience": 1, "init_from.seed": 0, "data.max_length": 4, "data.ranking_size": 1,
     "encoder.unroll": 0, "batch.examples": 1,
     "batch.rows": 1, "batch.shards": 1, "batch.accumulate": 1, "batch.buckets": 1, "batch.tile": 1,
-    "batch.predict_rows": 1, "optimizer.rate": 0, "optimizer.warmup": 0, "optimizer.eps": 0,
+    "batch.predict_rows": 1, "encoder.size": 0, "model.softmax_chunk": 0, "loss.redundancy": 0,
+    "optimizer.rate": 0, "optimizer.warmup": 0, "optimizer.eps": 0,
     "optimizer.clip_norm": 0, "optimizer.weight_decay": 0,
     "optimizer.frozen_layers": 0, "optimizer.layer_decay": 0, "model.encoder_layers": 0,
     "model.num_heads": 1, "sharding.fsdp": 1, "sharding.tensor": 1, "checkpoint.steps": 1,
@@ -46,7 +47,8 @@ AT_LEAST = {
 # Of an average's memory, of dropout, of questions held out: 1 would keep nothing, or everything
 # for ever.
 FRACTIONS = ("encoder.hidden_dropout", "encoder.attention_dropout", "model.dropout",
-             "model.momentum", "optimizer.b1", "optimizer.b2", "data.holdout")
+             "model.momentum", "model.word_dropout", "optimizer.b1", "optimizer.b2",
+             "data.holdout")
 SPLITS = ("train", "dev", "test", "heldout")
 
 

@@ -182,8 +182,8 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
     selection = holdout.selection_split(config.data)
     training = ("train", selection) if config.mode == "train" else ()
     configured.require(dataset, (*training, *config.evaluation.splits))
-  source = open_source(config.encoder, texts=lambda: _texts(dataset), workdir=workdir,
-                       root=config.data.root)
+  source = open_source(config.encoder, texts=lambda *splits: _texts(dataset, splits),
+                       workdir=workdir, root=config.data.root)
   offered = {k: v for k, v in source.model_fields.items() if _open_field(config.model, k)}
   reads_features = _reads_features(config.model)
   if not reads_features:
@@ -240,14 +240,18 @@ def _of_words(made: Tables) -> dict[str, Any]:
           "word_keep": made.word_keep}
 
 
-def _texts(dataset: datasets.Dataset | None) -> Iterator[str]:
-  """Every question and candidate of a data set: what a new vocabulary is made of."""
-  for questions in (dataset.splits if dataset else {}).values():
-    for question in questions:
+def _texts(dataset: datasets.Dataset | None, splits: Sequence[str]) -> Iterator[str]:
+  """Every question and candidate of some splits, all if none is named: a new vocabulary's texts.
+
+  A pool's passages are among them.
+  """
+  found = dataset.splits if dataset else {}
+  for name in splits or found:
+    for question in found.get(name, ()):
       yield question.text
       yield from (candidate.text for candidate in question.candidates)
-  for pool in getattr(dataset, "pools", {}).values():
-    yield from (passage.text for passage in pool.passages)
+    if pool := getattr(dataset, "pools", {}).get(name):
+      yield from (passage.text for passage in pool.passages)
 
 
 def _reads_features(section: Any) -> bool:

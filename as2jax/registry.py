@@ -16,6 +16,7 @@ MODELS = {
     "m2snet": "as2jax.models.m2snet:M2SNet",
     "cassie": "as2jax.models.cassie:Cassie",
     "feature_based": "as2jax.models.cete:FeatureBased",
+    "cross_vae": "as2jax.models.cross_vae:CrossVAE",
     "probe": "as2jax.models.testing:Probe",  # proves the loop
 }
 ENCODERS = {
@@ -25,6 +26,7 @@ ENCODERS = {
     "elmo": "as2jax.encoders.elmo:ElmoEncoder",
     "static": "as2jax.encoders.static:StaticEncoder",
     "recurrent": "as2jax.encoders.infersent:RecurrentEncoder",
+    "words": "as2jax.encoders.static:StaticEncoder",
 }
 LOSSES = {
     "none": "as2jax.losses:Loss",
@@ -33,6 +35,7 @@ LOSSES = {
     "cross_entropy": "as2jax.losses:SoftmaxCrossEntropy",
     "m2snet": "as2jax.models.m2snet:M2SNetLoss",
     "cassie": "as2jax.models.cassie:CassieLoss",
+    "cross_vae": "as2jax.models.cross_vae_loss:CrossVAELoss",
     "squared_error": "as2jax.losses:MeanSquaredError",
     "probe": "as2jax.models.testing:ProbeLoss",
 }

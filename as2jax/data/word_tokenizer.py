@@ -15,6 +15,7 @@ from as2jax.errors import InputError
 
 PAD, UNKNOWN = "[PAD]", "[UNK]"
 RESERVED = 2  # the ids before those of words: padding, the unknown word
+PAD_ID, UNKNOWN_ID = range(RESERVED)
 
 # `as2jax.data.words.WORD` in Oniguruma's terms. Its \w has marks and other connectors, and lacks
 # numbers that are no digits; its \s lacks four control characters. What is left are characters that

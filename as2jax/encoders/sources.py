@@ -55,12 +55,13 @@ class Source:
             **{name: repr(getattr(self.module, name)) for name in sorted(fields)}}
 
 
-def open_source(section: Mapping[str, Any], *, texts: Callable[[], Iterable[str]],
+def open_source(section: Mapping[str, Any], *, texts: Callable[..., Iterable[str]],
                 workdir: epath.PathLike, root: str) -> Source:
   """The encoder that `section` (`name` and the fields of its class) describes.
 
   Args:
-    texts: gives the texts whose words a new vocabulary is made of; called only where one is.
+    texts: gives the texts whose words a new vocabulary is made of, of all splits or of those named;
+      called only where one is.
     workdir: the run's folder: a vocabulary that is there is used unchanged, a new one is kept
       there. "" for none.
     root: the folder of the data, in which files of vectors are looked for, too.
@@ -73,6 +74,8 @@ def open_source(section: Mapping[str, Any], *, texts: Callable[[], Iterable[str]
     return _elmo(section, root)
   if kind in ("static", "recurrent"):
     return _words(section, texts, workdir, root)
+  if kind == "words":
+    return _bert_words(section, texts, workdir)
   if kind == "sentence_bert":
     return _sentence_bert(section)
   return _transformer(section)
@@ -153,16 +156,12 @@ def _words(section: Mapping[str, Any], texts: Callable[[], Iterable[str]],
   """Word vectors, and a recurrent layer over them: the vocabulary is the run's for ever."""
   from as2jax.encoders import infersent, static
 
-  memory = epath.Path(workdir) / MEMORY if workdir else None
-  if memory is not None and (memory / "vectors.json").exists():
-    encoding = static.load(memory)
-  else:
-    path = found_file(section["vectors"], root)
+  def prepare() -> static.WordEncoding:
     settings = {key: section[key] for key in ("vocabulary", "lower", "treebank", "oov", "markers")}
-    encoding = static.prepare(texts(), path, **settings, progress=PROGRESS)
-    if memory is not None:
-      memory.rmtree(missing_ok=True)  # a part that a killed process left
-      static.save(encoding, memory)
+    path = found_file(section["vectors"], root)
+    return static.prepare(texts(), path, **settings, progress=PROGRESS)
+
+  encoding = _remembered(workdir, prepare)
   own = _without(section, "vectors", "weights", "vocabulary", "lower", "treebank", "oov", "markers")
   rows, width = encoding.table.shape
   params = {"embeddings/word": encoding.table}
@@ -179,6 +178,43 @@ def _words(section: Mapping[str, Any], texts: Callable[[], Iterable[str]],
                           **{k: v for k, v in sizes.items() if own.get(k) is None})
   return Source(module=module, params=params, tokenizer=encoding.tokenizer, max_length=None,
                 facts=facts)
+
+
+def _bert_words(section: Mapping[str, Any], texts: Callable[..., Iterable[str]],
+                workdir: epath.PathLike) -> Source:
+  """Whole words with vectors from a BERT's input table (Cross-VAEs)."""
+  from as2jax.encoders import piece_vectors, static
+
+  def prepare() -> static.WordEncoding:
+    splits = ("train",) if section["vocabulary"] == "train" else ()
+    return piece_vectors.prepare(texts(*splits), pretrained.resolve(section["pretrained"]),
+                                 size=section["size"], marks=section["marks"])
+
+  encoding = _remembered(workdir, prepare)
+  rows, width = encoding.table.shape
+  own = _without(section, "pretrained", "vocabulary", "size", "marks")
+  module = registry.build(registry.ENCODERS, own, "encoder", vocab_size=rows, hidden_size=width)
+  ids = tuple(encoding.tokenizer.backend.token_to_id(mark) for mark in encoding.facts["marks"])
+  return Source(
+    module=module, params={"embeddings/word": encoding.table}, tokenizer=encoding.tokenizer,
+    max_length=None, model_fields={"marks": ids},
+    facts={"pretrained": section["pretrained"], "family": "words", "words": encoding.facts},
+  )
+
+
+def _remembered(workdir: epath.PathLike, prepare: Callable[[], Any]) -> Any:
+  """The vocabulary with its vectors that the run in `workdir` has, or a new one, kept there."""
+  from as2jax.encoders import static
+
+  if not workdir:
+    return prepare()
+  memory = epath.Path(workdir) / MEMORY
+  if (memory / "vectors.json").exists():
+    return static.load(memory)
+  encoding = prepare()
+  memory.rmtree(missing_ok=True)  # a part that a killed process left
+  static.save(encoding, memory)
+  return encoding
 
 
 def found_file(name: str, root: str) -> epath.Path:

@@ -144,7 +144,7 @@ def prepare(
     "tokens": counts.total(), "oov_tokens": sum(counts[word] for word in unknown),
     "frequent_oov": sorted(unknown, key=lambda word: (-counts[word], word))[:20],
   }  # fmt: skip
-  return WordEncoding(tokenizer, table, {**facts, "sha256": _digest(tokenizer, table)})
+  return WordEncoding(tokenizer, table, {**facts, "sha256": digest(tokenizer, table)})
 
 
 def save(encoding: WordEncoding, folder: epath.PathLike) -> None:
@@ -184,7 +184,7 @@ def load(folder: epath.PathLike) -> WordEncoding:
   try:
     facts = json.loads((folder / _FACTS).read_text())
     table = safetensors.load((folder / _TABLE).read_bytes())[_NAME]
-    whole = facts["sha256"] == _digest(tokenizer, table)
+    whole = facts["sha256"] == digest(tokenizer, table)
   except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
     problem = f"{_FACTS} or {_TABLE} cannot be read ({error!r})"
     raise InputError(f"{folder}: {problem}; {again}") from None
@@ -194,7 +194,8 @@ def load(folder: epath.PathLike) -> WordEncoding:
   return WordEncoding(tokenizer, table, facts)
 
 
-def _digest(tokenizer: Tokenizer, table: Float32[np.ndarray, "v d"]) -> str:
-  digest = hashlib.sha256(tokenizer.fingerprint.encode())
-  digest.update(memoryview(np.ascontiguousarray(table)).cast("B"))
-  return digest.hexdigest()
+def digest(tokenizer: Tokenizer, table: Float32[np.ndarray, "v d"]) -> str:
+  """SHA-256 (hex) of a vocabulary and its vectors."""
+  found = hashlib.sha256(tokenizer.fingerprint.encode())
+  found.update(memoryview(np.ascontiguousarray(table)).cast("B"))
+  return found.hexdigest()

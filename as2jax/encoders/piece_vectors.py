@@ -1,0 +1,99 @@
+"""Vectors of whole words from the input table of a BERT (Cross-VAEs, section 4.3)."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+from jaxtyping import Float32
+
+from as2jax.data import word_tokenizer
+from as2jax.data.tokenizer import Tokenizer, load_tokenizer
+from as2jax.encoders import pretrained
+from as2jax.encoders.static import WordEncoding, digest
+from as2jax.encoders.weights import format_of, read_tensors
+from as2jax.errors import InputError
+
+_NAME = "embeddings/word"
+
+
+def prepare(texts: Iterable[str], folder: epath.PathLike, *, size: int,
+            marks: Sequence[str]) -> WordEncoding:
+  """The vocabulary of `texts`, with vectors from the BERT in `folder`.
+
+  Texts are cleaned, lower-cased (where the BERT is) and split at spaces and punctuation as its own
+  tokeniser does it before it looks for pieces. A word that the BERT has takes its row, any other
+  the mean of its pieces' rows. Ids: `[PAD]` (a zero row), `[UNK]` (the BERT's), the marks, words.
+
+  Args:
+    size: the most frequent so many words are kept, the others unknown; 0 keeps all.
+    marks: two pieces of the BERT that are put before and after each text.
+
+  Raises:
+    InputError: a folder without a BERT, marks that it lacks, texts without words.
+  """
+  tokenizer = load_tokenizer(str(folder))
+  backend, table = tokenizer.backend, _table(folder)
+  known = backend.get_vocab()
+  if type(backend.model).__name__ != "WordPiece":
+    raise InputError(f"{folder}: its tokeniser is no BERT's (WordPiece), so it does not say where "
+                     "words begin; name a BERT in encoder.pretrained")
+  missing = [mark for mark in (word_tokenizer.UNKNOWN, *marks) if mark not in known]
+  if missing or len(marks) != 2:
+    raise InputError(f"encoder.marks = {tuple(marks)}: give two entries of the vocabulary in "
+                     f"{folder}, such as ('[CLS]', '[SEP]')"
+                     + (f"; {missing[0]!r} is none" if missing else ""))
+  counts: Counter[str] = Counter()
+  for text in texts:
+    pieces = backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text))
+    counts.update(word for word, _ in pieces)
+  if not counts:
+    raise InputError("encoder.vocabulary: the texts hold no word, so there is no vocabulary")
+  words = word_tokenizer.by_frequency(counts)
+  kept = words[:size] if size else words
+  made = _tokenizer(backend, kept, marks)
+  rows, whole = np.zeros((made.vocab_size, table.shape[1]), np.float32), 0
+  for i, word in enumerate(word_tokenizer.entries(made)):
+    if word == word_tokenizer.PAD:
+      continue
+    whole += word in known
+    ids = [known[word]] if word in known else [p.id for p in backend.model.tokenize(word)]
+    rows[i] = table[ids].mean(axis=0, dtype=np.float64)
+  facts = {
+    "size": len(rows), "types": len(counts), "left_out_types": len(words) - len(kept),
+    "tokens": counts.total(), "left_out_tokens": sum(counts[w] for w in words[len(kept):]),
+    "words_of_the_bert": whole, "marks": list(marks),
+  }  # fmt: skip
+  return WordEncoding(made, rows, {**facts, "sha256": digest(made, rows)})
+
+
+def _tokenizer(backend: Any, words: Sequence[str], marks: Sequence[str]) -> Tokenizer:
+  from tokenizers import Tokenizer as Backend
+  from tokenizers import models, processors
+
+  entries = dict.fromkeys((word_tokenizer.PAD, word_tokenizer.UNKNOWN, *marks, *words))
+  vocabulary = {word: i for i, word in enumerate(entries)}
+  made = Backend(models.WordLevel(vocabulary, unk_token=word_tokenizer.UNKNOWN))
+  made.normalizer, made.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
+  before, after = marks
+  made.post_processor = processors.TemplateProcessing(
+    single=f"{before} $A {after}",
+    pair=f"{before} $A {after} $B:1",  # only read, never used: words are not joined
+    special_tokens=[(mark, vocabulary[mark]) for mark in marks],
+  )
+  return Tokenizer(made, f"a vocabulary of {len(vocabulary):,} words")
+
+
+def _table(folder: epath.PathLike) -> Float32[np.ndarray, "v d"]:
+  """The rows of the input table alone."""
+  family, fields = pretrained.read_family(folder)
+  name = family.names[_NAME]
+  if format_of(folder) == "tensorflow":
+    variables, source = read_tensors(folder)
+    tensors = family.from_tensorflow(variables, fields["num_layers"])
+  else:
+    tensors, source = read_tensors(folder, family.today, keep=(name,))
+  if name not in tensors:
+    raise InputError(f"{source}: the tensor {name!r}, the table of word vectors, is missing")
+  return np.asarray(family.ours(_NAME, tensors[name]), np.float32)

@@ -1,0 +1,312 @@
+"""Cross-VAEs: question and answer encoders whose latents generate each other's text (Yu et al. 2020).
+
+Dual-VAEs and Dual-GRUs, the paper's competitors, are the same model with another `crossing`.
+"""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from flax import struct
+from jaxtyping import Array, Bool, Float, Int
+
+from as2jax.data.batch import Batch, Tokens, Units
+from as2jax.data.text import ROLES
+from as2jax.data.word_tokenizer import PAD_ID, UNKNOWN_ID
+from as2jax.encoders.layers import hash_bits
+from as2jax.errors import InputError
+from as2jax.models.biencoder import Embeddings, cosine
+from as2jax.modules.decoder import DECODERS, BagDecoder, GRUDecoder
+from as2jax.modules.recurrent import Recurrent
+from as2jax.modules.self_attention import StructuredSelfAttention, redundancy
+
+SIDES = ("question", "answer")
+ROLE = {"question": ROLES["question"], "answer": ROLES["candidate"]}
+# crossing -> the side whose latent generates the text of each side
+SOURCES = {"cross": {"question": "answer", "answer": "question"},
+           "dual": {"question": "question", "answer": "answer"}, "none": {}}
+MATCHED = ("sample", "mean")
+
+
+@struct.dataclass
+class Text:
+  """The words of one side of each example, cut to a fixed length: `ids` [s, e, l], `length` [s, e].
+  """
+
+  ids: Int[Array, "s e l"]
+  length: Int[Array, "s e"]
+
+  @property
+  def real(self) -> Bool[Array, "s e l"]:
+    place = jnp.arange(self.ids.shape[-1], dtype=jnp.int32)[None, None]
+    return place < self.length[..., None]
+
+
+@struct.dataclass
+class Side:
+  """What the loss sees of one side (question or answer) of each example.
+
+  Attributes:
+    latent: z, a sample in training, else μ. mean, log_variance: of q(z | text); the latter None
+      in Dual-GRUs.
+    matched: the vector that is compared with the other side's.
+    redundancy: ‖AAᵀ − I‖² of the attention.
+    log_likelihood: of the side's own text under its decoder, summed over words; None without one.
+    words: how many words that sum has (the mark of the end is one, for the GRU).
+  """
+
+  latent: Float[Array, "s e z"]
+  mean: Float[Array, "s e z"]
+  log_variance: Float[Array, "s e z"] | None
+  matched: Float[Array, "s e z"]
+  redundancy: Float[Array, "s e"]
+  log_likelihood: Float[Array, "s e"] | None
+  words: Float[Array, "s e"]
+
+
+@struct.dataclass
+class CrossVAEOutput:
+  """Both sides, and the matching function σ(scale·cos + bias).
+
+  `draw` has a random number for each question with each answer of the batch, from which a loss
+  draws negatives; `scores` are the cosines of μ.
+  """
+
+  question: Side
+  answer: Side
+  scale: Float[Array, ""]
+  bias: Float[Array, ""]
+  draw: Float[Array, "s e n"]
+  scores: Float[Array, "s e"]
+
+
+class LatentEncoder(nn.Module):
+  """q(z | text): GRU in both directions → structured self-attention → μ, log σ² (section 3.2).
+
+  Attributes: see `CrossVAE`; `variational` is whether there is a variance.
+  """
+
+  hidden_size: int
+  hops: int
+  attention_size: int
+  latent_size: int
+  variational: bool
+  unroll: int
+  precision: Any
+
+  @nn.compact
+  def __call__(self, words: Float[Array, "n l d"], length: Int[Array, "n"]
+               ) -> tuple[Array, Array | None, Array]:
+    """(μ [n, z], log σ² [n, z] or None, redundancy [n]); those of no text are no use."""
+    n, size, _ = words.shape
+    position = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (n, size))
+    real = position < length[:, None]
+    hidden = Recurrent("gru", self.hidden_size, True, self.unroll, self.precision, name="gru")(
+      words, position, real.astype(jnp.int32))
+    attention = StructuredSelfAttention(self.hops, self.attention_size, self.precision,
+                                        name="attention")
+    pooled, weights = attention(hidden, real)
+    dense = lambda name: nn.Dense(self.latent_size, precision=self.precision, name=name)(pooled)
+    log_variance = dense("log_variance") if self.variational else None
+    return dense("mean"), log_variance, redundancy(weights)
+
+
+class CrossVAE(nn.Module):
+  """E_q, E_a, and decoders D_q, D_a that generate a text from a latent (section 3.1, figure 1).
+
+  In training both texts of each example are gathered from the rows of the batch, so each encoder
+  reads its own side alone. `encode` takes a unit's side from its role (`Tokens.role`: a text that
+  is question and candidate counts as question); a batch of one role alone runs one encoder, a
+  mixed one runs both on all units.
+
+  Attributes:
+    encoder: word vectors, behind the encoder contract; trained along.
+    crossing: who generates what: `cross` (q from z_a, a from z_q), `dual` (each side itself), or
+      `none` (no decoder, no variance: z = μ).
+    decoder: `gru`, or `mlp`, a bag of words.
+    hidden_size: of the encoders' GRUs, a direction; decoder_size: of the decoders.
+    hops, attention_size: r and d_a of the self-attention.
+    latent_size: of z.
+    question_length, answer_length: words (marks included) that a side is cut to.
+    word_dropout: part of the words read by a decoder that become the unknown word.
+    tied: whether the decoders' softmax has the word vectors as its kernel.
+    match_on: what is compared in training: the `sample` (eq. 3) or the `mean`.
+    match_scale, match_bias: s and b of σ(s·cos + b), as they start.
+    softmax_chunk: words of a shard whose logits are in memory at once; 0 for all.
+    unroll: time steps that one turn of a compiled loop holds.
+    precision: of the matrix products.
+    marks: ids of the marks put before and after each text; as the encoder's vocabulary says.
+  """
+
+  encoder: nn.Module
+  crossing: str
+  decoder: str
+  hidden_size: int
+  decoder_size: int
+  hops: int
+  attention_size: int
+  latent_size: int
+  question_length: int
+  answer_length: int
+  word_dropout: float
+  tied: bool
+  match_on: str
+  match_scale: float
+  match_bias: float
+  softmax_chunk: int
+  unroll: int
+  precision: str
+  marks: tuple[int, int]
+
+  template: ClassVar[str] = "single"
+  layout: ClassVar[str] = "pairs"
+  encodes: ClassVar[bool] = True
+  score: ClassVar[str] = "cosine"
+  score_names: ClassVar[tuple[str, ...]] = ("cosine",)
+
+  def setup(self):
+    for key, allowed in (("crossing", tuple(SOURCES)), ("decoder", DECODERS),
+                         ("match_on", MATCHED)):
+      if getattr(self, key) not in allowed:
+        raise InputError(f"model.{key} = {getattr(self, key)!r}: use one of {', '.join(allowed)}")
+    for side in SIDES:
+      setattr(self, f"{side}_encoder", LatentEncoder(
+        self.hidden_size, self.hops, self.attention_size, self.latent_size, bool(self._sources),
+        self.unroll, self.precision))
+    for side in self._sources:
+      made = BagDecoder(self.decoder_size, self.tied, self.precision)
+      if self.decoder == "gru":
+        made = GRUDecoder(self.decoder_size, self.tied, self.softmax_chunk, self.unroll,
+                          self.precision)
+      setattr(self, f"{side}_decoder", made)
+    self.scale = self.param("match_scale", nn.initializers.constant(self.match_scale), ())
+    self.bias = self.param("match_bias", nn.initializers.constant(self.match_bias), ())
+
+  @property
+  def _sources(self) -> dict[str, str]:
+    return SOURCES[self.crossing]
+
+  def __call__(self, batch: Batch, *, train: bool) -> CrossVAEOutput:
+    """Both sides of each example (`pairs`)."""
+    examples = batch.examples
+    texts, found, latents = {}, {}, {}
+    for k, side in enumerate(SIDES):
+      texts[side] = gather_text(batch.tokens, batch.units, examples.members[..., k],
+                                examples.mask, getattr(self, f"{side}_length"))
+      found[side] = self._encode(side, texts[side], train)
+      latents[side] = self._latent(*found[side][:2], train)
+    sides = {}
+    for side in SIDES:
+      mean, log_variance, doubling = found[side]
+      source = self._sources.get(side)
+      likelihood = self._likelihood(side, latents[source], texts[side], train) if source else None
+      sides[side] = Side(latents[side], mean, log_variance,
+                         latents[side] if self.match_on == "sample" else mean, doubling, likelihood,
+                         self._targets(texts[side])[1].sum(-1).astype(jnp.float32))
+    s, e = examples.mask.shape
+    draw = jnp.zeros((s, e, s * e))
+    if train:
+      draw = jax.random.uniform(self.make_rng("dropout"), draw.shape)
+    scores = jax.lax.stop_gradient(cosine(found["question"][0], found["answer"][0]))
+    return CrossVAEOutput(**sides, scale=self.scale, bias=self.bias, draw=draw, scores=scores)
+
+  def encode(self, batch: Batch, *, train: bool) -> Embeddings:
+    """μ of each unit by the encoder of its role, float32."""
+    units = batch.units
+    members = jnp.broadcast_to(jnp.arange(units.length.shape[1], dtype=jnp.int32),
+                               units.length.shape)
+    first = jnp.where(units.length > 0, units.row * batch.tokens.role.shape[2] + units.start, 0)
+    role = jnp.take_along_axis(batch.tokens.role.reshape(len(first), -1), first, axis=1)
+    vectors = jnp.zeros((*units.length.shape, self.latent_size))
+    for side in SIDES:
+      mine = (units.length > 0) & (role == ROLE[side])
+      text = gather_text(batch.tokens, units, members, mine, getattr(self, f"{side}_length"))
+      run = lambda module, text, side=side: module._encode(side, text, train)[0]
+      # A batch of candidates alone, as a pool is made of, costs one encoder.
+      skip = lambda module, text: jnp.zeros((*text.length.shape, module.latent_size))
+      found = run(self, text) if self.is_initializing() else nn.cond(
+        mine.any(), run, skip, self, text)
+      vectors = jnp.where(mine[..., None], found, vectors)
+    return Embeddings(vectors)
+
+  def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
+    """Cosine of questions `[p, z]` with candidates `[p, z]`."""
+    del train
+    return {"cosine": cosine(*pair)}
+
+  def generate(self, z: Float[Array, "n z"], source: str, length: int
+               ) -> tuple[str, Int[Array, "n l"]]:
+    """What the latent of a side (`source`) generates: the side of that text, and its words' ids.
+
+    The most probable word at each step (`gru`), 0 from the end on, or the most probable words
+    (`mlp`); never padding or the unknown word.
+
+    Errors: `InputError` for a model without decoders.
+    """
+    for side, latent in self._sources.items():
+      if latent == source:
+        decoder = getattr(self, f"{side}_decoder")
+        return side, decoder.generate(z, self._table(), length, *self.marks)
+    raise InputError(f"model.crossing = {self.crossing!r} has no decoder, so it generates nothing")
+
+  def _encode(self, side: str, text: Text, train: bool) -> tuple[Array, Array | None, Array]:
+    """μ, log σ² `[s, e, z]` and the attention's redundancy `[s, e]` of texts of a side."""
+    words = self.encoder(_tokens(text.ids), train=train)
+    s, e, length, width = words.shape
+    encoder = getattr(self, f"{side}_encoder")
+    found = encoder(words.reshape(s * e, length, width), text.length.reshape(-1))
+    return tuple(None if x is None else x.reshape(s, e, *x.shape[1:]) for x in found)
+
+  def _latent(self, mean: Array, log_variance: Array | None, train: bool) -> Array:
+    """z = μ + σ ε (Kingma and Welling 2013), or μ."""
+    if not train or log_variance is None:
+      return mean
+    noise = jax.random.normal(self.make_rng("dropout"), mean.shape)
+    return mean + jnp.exp(log_variance / 2) * noise
+
+  def _targets(self, text: Text) -> tuple[Array, Array]:
+    """The words that a decoder predicts and which of them are real, both `[s, e, l − 1]`."""
+    target, real = text.ids[..., 1:], text.real[..., 1:]
+    if self.decoder == "mlp":  # that a text ends says nothing of its words
+      real = real & (target != self.marks[1])
+    return target, real
+
+  def _likelihood(self, side: str, z: Array, text: Text, train: bool) -> Float[Array, "s e"]:
+    """log p(text | z), summed over words."""
+    target, real = self._targets(text)
+    read = text.ids[..., :-1]
+    if train and self.word_dropout and self.decoder == "gru":
+      threshold = jnp.uint32(min(round(self.word_dropout * 2**32), 2**32 - 1))
+      drop = hash_bits(self.make_rng("dropout"), read.shape) < threshold
+      read = jnp.where(drop & (read != self.marks[0]), UNKNOWN_ID, read)
+    vectors = self.encoder(_tokens(read), train=train)
+    decoder = getattr(self, f"{side}_decoder")
+    return decoder(z, vectors, target, real, self._table()).sum(-1)
+
+  def _table(self) -> Float[Array, "v d"]:
+    return self.encoder.embedding_table(self.encoder.variables["params"])
+
+
+def gather_text(tokens: Tokens, units: Units, members: Int[Array, "s e"], mask: Array,
+                size: int) -> Text:
+  """The words of the units that examples point to, from wherever in a row each lies.
+
+  Args:
+    members: units, local to their shard; mask: 0 for an example that is padding.
+    size: words beyond so many are cut off.
+  """
+  of = lambda values: jnp.take_along_axis(values, members, axis=1)
+  length = jnp.where(mask > 0, jnp.minimum(of(units.length), size), 0)
+  text = Text(jnp.zeros((*members.shape, size), jnp.int32), length)
+  place = (of(units.row) * tokens.ids.shape[2] + of(units.start))[..., None]
+  index = jnp.where(text.real, place + jnp.arange(size, dtype=jnp.int32)[None, None], 0)
+  flat = tokens.ids.reshape(len(members), -1)
+  ids = jax.vmap(lambda x, i: jnp.take(x, i, axis=0))(flat, index)
+  return Text(jnp.where(text.real, ids, PAD_ID), length)
+
+
+def _tokens(ids: Int[Array, "s e l"]) -> Tokens:
+  """Words as the encoder wants them; word vectors depend on nothing else."""
+  none = jnp.zeros_like(ids)
+  return Tokens(ids=ids, segment=none + 1, position=none, type=none, role=none)

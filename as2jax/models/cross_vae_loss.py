@@ -1,0 +1,157 @@
+"""The loss of Cross-VAEs and its siblings: α·L_cross + β·L_KL + γ·L_matching (Yu et al. 2020)."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from as2jax.errors import InputError
+from as2jax.losses import Loss, Term
+from as2jax.models.biencoder import norm
+
+ACTIVE = 0.01  # of a latent's variance over texts (Burda et al. 2016), and of its KL in nats
+
+
+def kl_of_dimensions(
+  mean: Float[Array, "*n z"], log_variance: Float[Array, "*n z"]
+) -> Float[Array, "*n z"]:
+  """KL(N(μ, σ²) ‖ N(0, 1)) = ½ (μ² + σ² − 1 − log σ²) of each dimension, in nats."""
+  return 0.5 * (jnp.square(mean) + jnp.exp(log_variance) - 1 - log_variance)
+
+
+def annealed(progress: Array, epochs: int) -> Array:
+  """β's share: from 0 by 2/epochs per epoch up to 1 (Bowman et al. 2016's annealing, section 4.3).
+  """
+  return jnp.minimum(2 * progress / max(epochs, 1), 1.0)
+
+
+def across_shards(x: Float[Array, "s e *d"]) -> Float[Array, "n *d"]:
+  """The values of all shards' examples: what every device needs for in-batch negatives."""
+  return x.reshape(-1, *x.shape[2:])
+
+
+def all_cosines(question: Float[Array, "s e z"], answer: Float[Array, "s e z"]
+                ) -> Float[Array, "s e n"]:
+  """Cosine of each question with the answer of every example of the batch."""
+
+  def unit(x):
+    length = norm(x)[..., None]
+    return x / jnp.where(length > 0, length, 1.0)
+
+  answers = across_shards(unit(answer))
+  return jnp.einsum("sez,nz->sen", unit(question), answers, precision=jax.lax.Precision.HIGHEST)
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossVAELoss(Loss):
+  """Reconstruction, KL and matching (eqs. 4 to 7, with the signs of a loss).
+
+  L_cross (sum over words, mean over examples) and L_KL are over aligned pairs, those with label 1.
+  L_matching is the binary cross entropy of σ(s·cos + b), the mean over positives and the mean over
+  negatives with equal weight. A negative is a pair with label 0, or a question with another
+  example's answer, unless that answer has the same text as its own or that example the same
+  question: then it may be right, and nothing is said of it.
+
+  Attributes:
+    alpha, beta, gamma: the weights; that of the KL after annealing.
+    epochs: of the whole run, for annealing.
+    negatives: `in_batch`, all of them over all shards, or `sampled:k`, k at random a question.
+    redundancy: weight of ‖AAᵀ − I‖², the penalty of Lin et al. 2017; 0 only logs it.
+  """
+
+  alpha: float
+  beta: float
+  gamma: float
+  epochs: int
+  negatives: str
+  redundancy: float
+
+  def __post_init__(self):
+    kind, _, count = self.negatives.partition(":")
+    if self.negatives != "in_batch" and not (kind == "sampled" and count.isdigit() and int(count)):
+      raise InputError(f"loss.negatives = {self.negatives!r}: use `in_batch` or `sampled:k` with "
+                       "k of 1 or more")
+
+  def __call__(self, output, batch, progress) -> dict[str, Term]:
+    examples = batch.examples
+    aligned = examples.mask * (examples.labels[..., 0] == 1)
+    terms = self._matching(output, batch, aligned)
+    for side in ("question", "answer"):
+      found = getattr(output, side)
+      terms[f"redundancy_{side}"] = Term(found.redundancy, aligned, "mean", self.redundancy)
+      if found.log_likelihood is not None:
+        terms |= self._reconstruction(side, found, aligned)
+      if found.log_variance is not None:
+        terms |= self._kl(side, found, aligned, annealed(progress, self.epochs))
+    if output.question.log_variance is not None:
+      terms["beta"] = Term(self.beta * annealed(progress, self.epochs), jnp.ones(()), "mean", 0.0)
+    return terms
+
+  def _reconstruction(self, side, found, aligned) -> dict[str, Term]:
+    """−log p of the side's text; its perplexity is that of the batch's words."""
+    surprise, words = -found.log_likelihood, jnp.maximum(found.words, 1.0)
+    total, count = jnp.sum(aligned * surprise), jnp.sum(aligned * found.words)
+    perplexity = jnp.exp(total / jnp.maximum(count, 1.0))
+    return {
+      f"reconstruction_{side}": Term(surprise, aligned, "mean", self.alpha),
+      f"nats_per_word_{side}": Term(surprise / words, aligned * found.words, "mean", 0.0),
+      f"perplexity_{side}": Term(perplexity, (count > 0).astype(jnp.float32), "mean", 0.0),
+    }
+
+  def _kl(self, side, found, aligned, share) -> dict[str, Term]:
+    """The KL, and whether the posterior has collapsed onto the prior."""
+    each = kl_of_dimensions(found.mean, found.log_variance)
+    kl = each.sum(-1)
+    there = aligned.sum() > 0
+    weight = (aligned / jnp.maximum(aligned.sum(), 1.0))[..., None]
+    center = jnp.sum(weight * found.mean, (0, 1), keepdims=True)
+    variance = jnp.sum(weight * jnp.square(found.mean - center), (0, 1))
+    of_dimension = jnp.sum(weight * each, (0, 1))
+    log = lambda values: Term(values.astype(jnp.float32), there.astype(jnp.float32), "mean", 0.0)
+    return {
+      f"annealed_kl_{side}": Term(share * kl, aligned, "mean", self.beta),
+      f"kl_{side}": Term(kl, aligned, "mean", 0.0),
+      f"kl_largest_dimension_{side}": log(of_dimension.max()),
+      f"kl_active_dimensions_{side}": log((of_dimension > ACTIVE).sum()),
+      f"active_units_{side}": log((variance > ACTIVE).sum()),
+    }
+
+  def _matching(self, output, batch, aligned) -> dict[str, Term]:
+    cosines = all_cosines(output.question.matched, output.answer.matched)
+    logits = output.scale * cosines + output.bias
+    positive, negative = pairs_of(batch, aligned)
+    if self.negatives != "in_batch":
+      negative = drawn(negative, output.draw, int(self.negatives.partition(":")[2]))
+    half = self.gamma / 2
+    right = jnp.where(positive, logits > 0, logits < 0)
+    return {
+      "matching_positive": Term(jax.nn.softplus(-logits), positive, "mean", half),
+      "matching_negative": Term(jax.nn.softplus(logits), negative, "mean", half),
+      "cosine_positive": Term(cosines, positive, "mean", 0.0),
+      "cosine_negative": Term(cosines, negative, "mean", 0.0),
+      "matching_right": Term(right.astype(jnp.float32), positive + negative, "mean", 0.0),
+    }
+
+
+def pairs_of(batch, aligned: Float[Array, "s e"]
+             ) -> tuple[Float[Array, "s e n"], Float[Array, "s e n"]]:
+  """Masks of the positives and of the negatives among (question of e, answer of n)."""
+  examples = batch.examples
+  s, e = examples.mask.shape
+  own = jnp.eye(s * e).reshape(s, e, s * e)
+  wrong = examples.mask * (examples.labels[..., 0] == 0)
+  text = jnp.take_along_axis(batch.units.id, examples.members[..., 0], axis=1)
+  differs = lambda x: x[..., None] != across_shards(x)[None, None]
+  there = examples.mask[..., None] * across_shards(examples.mask)[None, None]
+  other = there * (differs(examples.answer) & differs(text))
+  return own * aligned[..., None], own * wrong[..., None] + other
+
+
+def drawn(mask: Float[Array, "s e n"], draw: Float[Array, "s e n"], k: int
+          ) -> Float[Array, "s e n"]:
+  """`mask` with at most k entries a question left: those with the largest random numbers."""
+  order = jnp.where(mask > 0, draw, -1.0)
+  k = min(k, order.shape[-1])
+  lowest = jax.lax.top_k(order, k)[0][..., -1:]
+  return mask * (order >= lowest)

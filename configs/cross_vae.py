@@ -1,0 +1,55 @@
+"""Cross-VAEs, Dual-VAEs and Dual-GRUs (Yu et al. 2020): what their files share.
+
+Arguments, joined by commas: `mlp`, decoders as in the paper's section 4.3 in place of section 3.2's
+GRU; and those of configs/presets.py (`sample` …), of which the encoder named is the BERT whose
+input table words begin with.
+"""
+
+from configs import presets
+from ml_collections import ConfigDict
+
+MARKS = ("[CLS]", "[SEP]")
+
+
+def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict:
+  """Makes `config` that of a model with this `crossing`, as the words of `argument` say."""
+  words = (argument or "").split(",")
+  config.encoder = ConfigDict({
+      "name": "words",
+      "pretrained": "bert-base-uncased",  # paper: BERT token embeddings, 768
+      "vocabulary": "train",  # the words of the training split; `data`: of all splits
+      "size": 0,  # the most frequent so many words; 0: all
+      "marks": MARKS,  # entries of the BERT before and after each text
+      "hidden_dropout": 0.0,
+  })
+  config.model = ConfigDict({
+      "name": "cross_vae",
+      "crossing": crossing,  # cross | dual | none
+      "decoder": "mlp" if "mlp" in words else "gru",
+      "hidden_size": 768,  # paper: 768
+      "decoder_size": 768,  # paper: 768
+      "hops": 4, "attention_size": 350,  # Lin et al.: 350 units
+      "latent_size": 512,  # paper: 512
+      "question_length": 32, "answer_length": 64,
+      "word_dropout": 0.0,
+      "tied": True,
+      "match_on": "sample",  # sample | mean
+      "match_scale": 10.0, "match_bias": -5.0,
+      "softmax_chunk": 1024,
+      "unroll": 1,
+      "precision": "highest",  # default | high | highest
+  })
+  config.loss = ConfigDict({
+      "name": "cross_vae", "alpha": 1.0, "beta": 1.0, "gamma": 1.0,
+      "epochs": config.get_ref("epochs"),  # paper: β rises by 2/epochs an epoch up to 1
+      "negatives": "in_batch",  # in_batch | sampled:k
+      "redundancy": 0.0,
+  })
+  config.epochs = 100  # paper: 100
+  config.patience = 100
+  config.select = "mrr"
+  config.optimizer.update({"rate": 1e-5, "clip_norm": 0.0})  # paper: Adam, 1e-5
+  config.data.max_length = 64
+  config.batch.update({"examples": 128, "packed": False, "buckets": 1, "row_lengths": (64,),
+                       "predict_rows": 128, "rows": 256})
+  return presets.apply(config, ",".join(w for w in words if w != "mlp"))
