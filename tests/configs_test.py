@@ -19,7 +19,7 @@ from as2jax.workdir import flatten
 from configs import base, baselines, cete, presets, rerun
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-LIBRARIES = ("__init__", "base", "baselines", "cete", "presets", "rerun")
+LIBRARIES = ("__init__", "base", "baselines", "cete", "cross_vae", "presets", "rerun")
 
 
 def every_config():
