@@ -35,7 +35,7 @@ def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict
       "tied": True,
       "match_on": "sample",  # sample | mean
       "match_scale": 10.0, "match_bias": -5.0,
-      "softmax_chunk": 1024,
+      "softmax_chunk": 512,
       "unroll": 1,
       "precision": "highest",  # default | high | highest
   })

@@ -68,11 +68,10 @@ def log_likelihood(
     ordered = jnp.pad(jnp.take_along_axis(x, index, axis=1), (*spare, *((0, 0),) * (x.ndim - 2)))
     return jnp.moveaxis(ordered.reshape(s, parts, chunk, *x.shape[2:]), 1, 0)
 
-  again = jax.checkpoint(of)
-
+  @jax.checkpoint  # around the condition: inside, each chunk would keep a copy of the kernel
   def part(now):
     hidden, target, real = now
-    found = lax.cond(real.any(), again, lambda *_: jnp.zeros((s, chunk), jnp.float32),
+    found = lax.cond(real.any(), of, lambda *_: jnp.zeros((s, chunk), jnp.float32),
                      hidden, target, kernel, bias)
     return jnp.where(real, found, 0.0)
 

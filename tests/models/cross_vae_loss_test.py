@@ -1,0 +1,164 @@
+"""The loss of Cross-VAEs: closed forms, annealing and negatives by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from as2jax.errors import InputError
+from as2jax.models import cross_vae_loss
+from as2jax.models.cross_vae_loss import all_cosines, annealed, drawn, kl_of_dimensions, pairs_of
+from tiny_cross_vae import batch, content, loss, model, params, run
+
+
+def mean(term):
+  values, weights = np.broadcast_arrays(np.asarray(term.values), np.asarray(term.weights))
+  assert term.reduction == "mean"
+  return float((values * weights).sum() / weights.sum())
+
+
+def test_the_kl_is_the_closed_form():
+  rng = np.random.default_rng(0)
+  mu, log_variance = rng.normal(size=(2, 5)), rng.normal(size=(2, 5))
+  found = kl_of_dimensions(jnp.asarray(mu, jnp.float32), jnp.asarray(log_variance, jnp.float32))
+  # The integral itself, on a fine grid.
+  x = np.linspace(-30, 30, 60_001)[:, None]
+  for m, lv, kl in zip(mu, log_variance, np.asarray(found)):
+    log_q = -0.5 * ((x - m)**2 / np.exp(lv) + lv + np.log(2 * np.pi))
+    log_p = -0.5 * (x**2 + np.log(2 * np.pi))
+    integral = (np.exp(log_q) * (log_q - log_p)).sum(0) * (x[1] - x[0])
+    np.testing.assert_allclose(kl, integral, rtol=1e-5, atol=1e-6)
+  assert not np.any(kl_of_dimensions(jnp.zeros(3), jnp.zeros(3)))
+
+
+def test_annealing_by_hand():
+  """100 epochs: 0.02 an epoch, 1 from epoch 50 on."""
+  for progress, share in ((0, 0), (1, 0.02), (12.5, 0.25), (50, 1), (99, 1)):
+    assert float(annealed(jnp.float32(progress), 100)) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("negatives, shards", [(0, 1), (1, 1), (0, 2), (2, 2)])
+def test_positives_and_negatives_by_brute_force(negatives, shards):
+  made = batch(negatives=negatives, examples=26, shards=shards)
+  examples = made.examples
+  aligned = examples.mask * (examples.labels[..., 0] == 1)
+  positive, negative = map(np.asarray, pairs_of(made, aligned))
+  ids = [np.take_along_axis(np.asarray(made.units.id), np.asarray(examples.members[..., k]), 1)
+         .ravel() for k in (0, 1)]
+  real, label = np.asarray(examples.mask).ravel() > 0, np.asarray(examples.labels).ravel()
+  assert real.sum() == 8 * (1 + negatives) and not real.all()
+  n, shared = len(real), 0
+  for i in range(n):
+    for j in range(n):
+      plus, minus = (x.reshape(n, n)[i, j] for x in (positive, negative))
+      if not (real[i] and real[j]):
+        assert plus == minus == 0
+      elif i == j:
+        assert (plus, minus) == (label[i], 1 - label[i])
+      else:
+        same = ids[0][i] == ids[0][j] or ids[1][i] == ids[1][j]
+        shared += ids[1][i] == ids[1][j]
+        assert (plus, minus) == (0, 0 if same else 1)
+  assert shared == 4  # two answers of two questions each, either way
+
+
+def test_same_answer_columns_never_push():
+  """The gradient of the matching loss on the cosine of a question with its answer's twin is 0."""
+  made, net = batch(), model()
+  output = run(net, params(net, made), made, train=True)
+  twins = np.asarray(made.examples.answer[0])
+  i, j = next((i, j) for i in range(8) for j in range(8) if i != j and twins[i] == twins[j])
+
+  def total(cosines):
+    positive, negative = pairs_of(made, made.examples.mask)
+    return (positive * jax.nn.softplus(-cosines) + negative * jax.nn.softplus(cosines)).sum()
+
+  slope = jax.grad(total)(all_cosines(output.question.matched, output.answer.matched))
+  assert float(slope[0, i, j]) == 0 and float(slope[0, i, i]) < 0
+  assert sum(float(x) > 0 for x in slope[0, i]) == 6
+
+
+def test_drawn_negatives_are_k_of_the_allowed():
+  mask = jnp.asarray([[[1.0, 1, 0, 1], [0, 0, 0, 1]]])
+  draw = jnp.asarray([[[0.2, 0.9, 0.99, 0.5], [0.9, 0.8, 0.7, 0.1]]])
+  np.testing.assert_array_equal(drawn(mask, draw, 2), [[[0, 1, 0, 1], [0, 0, 0, 1]]])
+  np.testing.assert_array_equal(drawn(mask, draw, 9), mask)
+
+
+def test_sampled_negatives_differ_from_step_to_step():
+  made, net = batch(), model()
+  values = params(net, made)
+  chosen = []
+  for key in range(2):
+    output = run(net, values, made, train=True, key=key)
+    term = loss(negatives="sampled:2")(output, made, jnp.float32(1))["matching_negative"]
+    chosen.append(np.asarray(term.weights))
+    np.testing.assert_array_equal(chosen[-1].sum(-1), 2)
+  assert np.any(chosen[0] != chosen[1])
+
+
+def test_the_terms_add_up_to_the_papers_loss():
+  made, net = batch(negatives=1, examples=16), model()
+  values = params(net, made)
+  output = run(net, values, made, train=True)
+  terms = loss(alpha=2.0, beta=3.0, gamma=5.0, epochs=10, redundancy=0.5)(
+      output, made, jnp.float32(1))
+  total = sum(term.scale * mean(term) for term in terms.values() if term.scale)
+  right = np.asarray(made.examples.labels[..., 0] == 1) & (np.asarray(made.examples.mask) > 0)
+  assert right.sum() == 8 and not right.all()
+  wanted = 0.0
+  for side in (output.question, output.answer):
+    of = lambda x: np.asarray(x, np.float64)[right]
+    mu, lv = of(side.mean), of(side.log_variance)
+    kl = 0.5 * (mu**2 + np.exp(lv) - 1 - lv).sum(-1)
+    wanted += 2 * -of(side.log_likelihood).mean() + 3 * 0.2 * kl.mean() + 0.5 * of(
+        side.redundancy).mean()
+  q, a = (np.asarray(x.latent[0], np.float64) for x in (output.question, output.answer))
+  unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
+  p = 1 / (1 + np.exp(-(float(output.scale) * unit(q) @ unit(a).T + float(output.bias))))
+  positive, negative = (np.asarray(x[0]) for x in pairs_of(made, jnp.asarray(right, jnp.float32)))
+  wanted += 5 / 2 * ((positive * -np.log(p)).sum() / positive.sum()
+                     + (negative * -np.log(1 - p)).sum() / negative.sum())
+  assert total == pytest.approx(wanted, rel=1e-5)
+  assert mean(terms["beta"]) == pytest.approx(0.6)
+
+
+def test_what_is_watched():
+  """Perplexity, KL by dimension and active units, in numpy."""
+  made, net = batch(), model()
+  output = run(net, params(net, made), made, train=True)
+  terms = loss()(output, made, jnp.float32(1))
+  for name in ("question", "answer"):
+    side = getattr(output, name)
+    nats = -np.asarray(side.log_likelihood).sum() / np.asarray(side.words).sum()
+    assert mean(terms[f"nats_per_word_{name}"]) == pytest.approx(nats, rel=1e-5)
+    assert mean(terms[f"perplexity_{name}"]) == pytest.approx(np.exp(nats), rel=1e-5)
+    each = np.asarray(kl_of_dimensions(side.mean, side.log_variance))[0].mean(0)
+    assert mean(terms[f"kl_{name}"]) == pytest.approx(each.sum(), rel=1e-5)
+    assert mean(terms[f"kl_largest_dimension_{name}"]) == pytest.approx(each.max(), rel=1e-5)
+    assert mean(terms[f"kl_active_dimensions_{name}"]) == (each > 0.01).sum()
+    assert mean(terms[f"active_units_{name}"]) == (
+        np.asarray(side.mean)[0].var(0) > cross_vae_loss.ACTIVE).sum() > 0
+  dead = output.question.replace(mean=0 * output.question.mean,
+                                 log_variance=0 * output.question.log_variance)
+  terms = loss()(output.replace(question=dead), made, jnp.float32(1))
+  assert mean(terms["active_units_question"]) == mean(terms["kl_active_dimensions_question"]) == 0
+
+
+def test_shards_share_their_negatives():
+  net, made = model(), batch()
+  values = params(net, made)
+  found = [{name: term.scale and mean(term) for name, term in loss()(
+      run(net, values, x), x, jnp.float32(30)).items()} for x in (made, batch(shards=2))]
+  assert found[0].keys() == found[1].keys()
+  for name in found[0]:
+    assert found[0][name] == pytest.approx(found[1][name], rel=1e-5, abs=1e-6), name
+
+
+@pytest.mark.parametrize("negatives", ["hard", "sampled", "sampled:0", "sampled:many"])
+def test_other_negatives_are_refused(negatives):
+  with pytest.raises(InputError, match="loss.negatives = .*`in_batch` or `sampled:k`"):
+    loss(negatives=negatives)
+
+
+assert len(content()[1]) == 8
