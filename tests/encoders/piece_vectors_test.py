@@ -1,0 +1,81 @@
+"""Whole words with vectors from a BERT's input table, and the run's memory of them."""
+
+import numpy as np
+import pytest
+
+import tiny
+import tiny_encoders
+from as2jax.data import word_tokenizer
+from as2jax.data.tokenizer import load_tokenizer
+from as2jax.encoders import piece_vectors, pretrained, sources, static
+from as2jax.errors import InputError
+
+MARKS = ("[CLS]", "[SEP]")
+TEXTS = ("The cat, the dog!", "a DOG's café", "the a")
+SECTION = {"name": "words", "pretrained": "", "vocabulary": "train", "size": 0, "marks": MARKS,
+           "hidden_dropout": 0.0}
+
+
+@pytest.fixture(scope="module")
+def bert():
+  folder = tiny.encoder_folder()
+  table = pretrained.load_params(folder, tiny.encoder_module())["embeddings"]["word"]
+  return folder, load_tokenizer(folder), np.asarray(table)
+
+
+def test_words_take_their_row_or_the_mean_of_their_pieces(bert):
+  folder, pieces, table = bert
+  found = piece_vectors.prepare(TEXTS, folder, size=0, marks=MARKS)
+  entries = word_tokenizer.entries(found.tokenizer)
+  # By frequency, then by the alphabet; split and cleaned as BERT does it.
+  assert entries == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "a", "dog", "!", "'", ",", "cafe",
+                     "cat", "s"]
+  assert not found.table[0].any()
+  assert len(pieces.encode(["cafe"]).ids) > 1
+  for word, row in zip(entries[1:], found.table[1:]):
+    ids = pieces.encode([word]).ids
+    np.testing.assert_allclose(row, table[ids].mean(0), rtol=1e-6, atol=1e-7, err_msg=word)
+  encoded = found.tokenizer.encode(["THE zebra, Cat"])
+  assert found.tokenizer.tokens(encoded.ids) == ["the", "[UNK]", ",", "cat"]
+  special = found.tokenizer.special
+  assert [i for i, _ in special.single_before + special.single_after] == [2, 3]
+  assert (found.facts["types"], found.facts["tokens"]) == (9, 13)
+
+
+def test_the_most_frequent_words_alone(bert):
+  found = piece_vectors.prepare(TEXTS, bert[0], size=2, marks=MARKS)
+  assert word_tokenizer.entries(found.tokenizer)[4:] == ["the", "a"]
+  assert (found.facts["left_out_types"], found.facts["left_out_tokens"]) == (7, 8)
+
+
+def test_a_run_remembers_its_words_and_a_train_vocabulary_asks_for_train_alone(bert, tmp_path):
+  asked = []
+
+  def texts(*splits):
+    asked.append(splits)
+    return iter(TEXTS)
+
+  section = {**SECTION, "pretrained": bert[0]}
+  opened = lambda **given: sources.open_source({**section, **given}, texts=texts,
+                                               workdir=tmp_path / "run", root="")
+  first = opened()
+  assert asked == [("train",)] and first.model_fields == {"marks": (2, 3)}
+  assert (first.module.vocab_size, first.module.hidden_size) == (13, 16)
+  again = opened(pretrained="gone")
+  assert len(asked) == 1 and again.facts["words"] == first.facts["words"]
+  np.testing.assert_array_equal(again.params["embeddings/word"], first.params["embeddings/word"])
+  assert static.load(tmp_path / "run" / sources.MEMORY).facts["marks"] == list(MARKS)
+  sources.open_source({**section, "vocabulary": "data"}, texts=texts, workdir="", root="")
+  assert asked[1:] == [()]
+
+
+def test_bad_input_is_named(bert, tmp_path):
+  with pytest.raises(InputError, match=r"encoder.marks = .*'<s>' is none"):
+    piece_vectors.prepare(TEXTS, bert[0], size=0, marks=("<s>", "[SEP]"))
+  with pytest.raises(InputError, match="give two entries"):
+    piece_vectors.prepare(TEXTS, bert[0], size=0, marks=())
+  with pytest.raises(InputError, match="hold no word"):
+    piece_vectors.prepare((), bert[0], size=0, marks=MARKS)
+  roberta = tiny_encoders.folder("roberta", tmp_path / "roberta")
+  with pytest.raises(InputError, match="no BERT's"):
+    piece_vectors.prepare(TEXTS, roberta, size=0, marks=MARKS)
