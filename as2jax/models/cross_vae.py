@@ -9,14 +9,15 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
-from as2jax.data.batch import Batch, Tokens, Units
+from as2jax.data.batch import Batch
 from as2jax.data.text import ROLES
-from as2jax.data.word_tokenizer import PAD_ID, UNKNOWN_ID
+from as2jax.data.word_tokenizer import UNKNOWN_ID
 from as2jax.encoders.layers import hash_bits
 from as2jax.errors import InputError
 from as2jax.models.biencoder import Embeddings, cosine
+from as2jax.models.texts import Text, as_tokens, gather_text
 from as2jax.modules.decoder import DECODERS, BagDecoder, GRUDecoder
 from as2jax.modules.recurrent import Recurrent
 from as2jax.modules.self_attention import StructuredSelfAttention, redundancy
@@ -27,20 +28,6 @@ ROLE = {"question": ROLES["question"], "answer": ROLES["candidate"]}
 SOURCES = {"cross": {"question": "answer", "answer": "question"},
            "dual": {"question": "question", "answer": "answer"}, "none": {}}
 MATCHED = ("sample", "mean")
-
-
-@struct.dataclass
-class Text:
-  """The words of one side of each example, cut to a fixed length: `ids` [s, e, l], `length` [s, e].
-  """
-
-  ids: Int[Array, "s e l"]
-  length: Int[Array, "s e"]
-
-  @property
-  def real(self) -> Bool[Array, "s e l"]:
-    place = jnp.arange(self.ids.shape[-1], dtype=jnp.int32)[None, None]
-    return place < self.length[..., None]
 
 
 @struct.dataclass
@@ -252,7 +239,7 @@ class CrossVAE(nn.Module):
 
   def _encode(self, side: str, text: Text, train: bool) -> tuple[Array, Array | None, Array]:
     """μ, log σ² `[s, e, z]` and the attention's redundancy `[s, e]` of texts of a side."""
-    words = self.encoder(_tokens(text.ids), train=train)
+    words = self.encoder(as_tokens(text.ids), train=train)
     s, e, length, width = words.shape
     encoder = getattr(self, f"{side}_encoder")
     found = encoder(words.reshape(s * e, length, width), text.length.reshape(-1))
@@ -280,33 +267,9 @@ class CrossVAE(nn.Module):
       threshold = jnp.uint32(min(round(self.word_dropout * 2**32), 2**32 - 1))
       drop = hash_bits(self.make_rng("dropout"), read.shape) < threshold
       read = jnp.where(drop & (read != self.marks[0]), UNKNOWN_ID, read)
-    vectors = self.encoder(_tokens(read), train=train)
+    vectors = self.encoder(as_tokens(read), train=train)
     decoder = getattr(self, f"{side}_decoder")
     return decoder(z, vectors, target, real, self._table()).sum(-1)
 
   def _table(self) -> Float[Array, "v d"]:
     return self.encoder.embedding_table(self.encoder.variables["params"])
-
-
-def gather_text(tokens: Tokens, units: Units, members: Int[Array, "s e"], mask: Array,
-                size: int) -> Text:
-  """The words of the units that examples point to, from wherever in a row each lies.
-
-  Args:
-    members: units, local to their shard; mask: 0 for an example that is padding.
-    size: words beyond so many are cut off.
-  """
-  of = lambda values: jnp.take_along_axis(values, members, axis=1)
-  length = jnp.where(mask > 0, jnp.minimum(of(units.length), size), 0)
-  text = Text(jnp.zeros((*members.shape, size), jnp.int32), length)
-  place = (of(units.row) * tokens.ids.shape[2] + of(units.start))[..., None]
-  index = jnp.where(text.real, place + jnp.arange(size, dtype=jnp.int32)[None, None], 0)
-  flat = tokens.ids.reshape(len(members), -1)
-  ids = jax.vmap(lambda x, i: jnp.take(x, i, axis=0))(flat, index)
-  return Text(jnp.where(text.real, ids, PAD_ID), length)
-
-
-def _tokens(ids: Int[Array, "s e l"]) -> Tokens:
-  """Words as the encoder wants them; word vectors depend on nothing else."""
-  none = jnp.zeros_like(ids)
-  return Tokens(ids=ids, segment=none + 1, position=none, type=none, role=none)
