@@ -33,7 +33,7 @@ def trained(net, steps, *, rate=1e-2, devices=1, progress=10.0, **settings):
     losses.append(float(scalars["loss"][0]))
   assert step._cache_size() == 1
   after = jax.tree.map(np.asarray, states.variables(state))["trainable"]
-  return before, after, losses, jax.tree.map(lambda x: np.asarray(x[0]), state.params)
+  return before, after, losses, jax.tree.map(lambda x: jnp.asarray(x[0]), state.params)
 
 
 @pytest.mark.parametrize("crossing, decoder, tied", [
