@@ -1,8 +1,8 @@
 """Cross-VAEs, Dual-VAEs and Dual-GRUs (Yu et al. 2020): what their files share.
 
 Arguments, joined by commas: `mlp`, decoders as in the paper's section 4.3 in place of section 3.2's
-GRU; and those of configs/presets.py (`sample` …), of which the encoder named is the BERT whose
-input table words begin with.
+GRU; `squad_44` or `squad_parts`, other parts of SQuAD; and those of configs/presets.py (`sample` …),
+of which the encoder named is the BERT whose input table words begin with.
 """
 
 from configs import presets
@@ -47,9 +47,8 @@ def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict
   })
   config.epochs = 100  # paper: 100
   config.patience = 100
-  config.select = "mrr"
   config.optimizer.update({"rate": 1e-5, "clip_norm": 0.0})  # paper: Adam, 1e-5
   config.data.max_length = 64
   config.batch.update({"examples": 128, "packed": False, "buckets": 1, "row_lengths": (64,),
                        "predict_rows": 128, "rows": 256})
-  return presets.apply(config, ",".join(w for w in words if w != "mlp"))
+  return presets.apply_to_pool(config, ",".join(w for w in words if w != "mlp"))

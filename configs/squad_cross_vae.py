@@ -1,9 +1,9 @@
-"""Cross-VAEs on SQuAD 1.1 sentence retrieval (Yu et al. 2020, table 2); arguments: configs/cross_vae.py."""
+"""Cross-VAEs on SQuAD 1.1 (Yu et al. 2020, table 2); for the arguments see configs/cross_vae.py."""
 
-from configs import base, cross_vae
+from configs import base, cross_vae, presets
 
 
 def get_config(argument=None):
   config = base.get_config()
-  config.data.name = "squad_44"
+  presets.squad(config)
   return cross_vae.apply(config, "cross", argument)
