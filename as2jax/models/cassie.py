@@ -10,7 +10,7 @@ from flax import struct
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from as2jax.data.batch import Batch, Tokens
+from as2jax.data.batch import Batch
 from as2jax.errors import InputError
 from as2jax.losses import Loss, Term
 from as2jax.modules.alignment import Aligner, Alignment
@@ -22,10 +22,9 @@ from as2jax.modules.graph_conv import (
   sentence_graphs,
   ungroup,
 )
+from as2jax.modules.segment_embeddings import SegmentEmbeddings, check_fields, segment_rows
 
 TEMPLATES = ("context", "pair", "joint")
-# Rows of the table of segment embeddings, by role; later roles have the last row.
-SEGMENTS = {"four": (0, 1, 2, 3), "three": (0, 1, 2, 2), "none": ()}
 
 
 @struct.dataclass
@@ -109,13 +108,11 @@ class Cassie(nn.Module):
     return "joint" if self.template == "joint" else "single"
 
   def setup(self):
-    for name, known in (("template", TEMPLATES), ("segments", tuple(SEGMENTS))):
-      if getattr(self, name) not in known:
-        raise InputError(f"model.{name} = {getattr(self, name)!r}: use one of {known}")
+    check_fields(self, TEMPLATES)
     fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(Aligner)}
     self.aligner = Aligner(**fields)
     if self.segments != "none":
-      self.segment_embeddings = SegmentEmbeddings(self._segment_rows(), _width(self.encoder))
+      self.segment_embeddings = SegmentEmbeddings(segment_rows(self), _width(self.encoder))
     if self.graph_layers:
       self.edge_weights = EdgeWeights(self.hidden)
       self.convolutions = [GraphConvolution() for _ in range(self.graph_layers)]
@@ -165,26 +162,6 @@ class Cassie(nn.Module):
     scores = lax.stop_gradient(logits if self.template == "joint" else logits[..., 0])
     output = CassieOutput(scores, logits, pairs.reshape(s, e, k, k), nodes, sentences)
     return output, graph.edges.reshape(s, e, k, k)
-
-  def _segment_rows(self) -> tuple[int, ...]:
-    """The row of each role."""
-    return SEGMENTS[self.segments] if self.template == "context" else (0, 1)
-
-
-class SegmentEmbeddings(nn.Module):
-  """Learned vectors by role, `embedding` [rows, width], N(0, 0.02): an `input_offset`."""
-
-  rows: tuple[int, ...]
-  width: int
-
-  @nn.compact
-  def __call__(self, tokens: Tokens) -> Float[Array, "s r l d"]:
-    shape = (max(self.rows) + 1, self.width)
-    table = self.param("embedding", nn.initializers.normal(0.02), shape, jnp.float32)
-    row = jnp.asarray(self.rows)[jnp.minimum(tokens.role, len(self.rows) - 1)]
-    # A product: its gradient adds up over all tokens, where that of a lookup scatters into few rows.
-    return jnp.einsum("srln,nd->srld", jax.nn.one_hot(row, shape[0]), table,
-                      precision=lax.Precision.HIGHEST)
 
 
 def _width(encoder: Any) -> int:

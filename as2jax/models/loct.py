@@ -6,9 +6,8 @@ CASSIE's closest peer: the context is joined as text, and roles are told apart b
 from jaxtyping import Array, Float
 
 from as2jax.data.batch import Tokens
-from as2jax.errors import InputError
-from as2jax.models.cassie import SEGMENTS, SegmentEmbeddings
 from as2jax.models.crossencoder import SequenceClassifier
+from as2jax.modules.segment_embeddings import SegmentEmbeddings, check_fields, segment_rows
 
 TEMPLATES = ("local_context", "context", "pair")
 
@@ -28,10 +27,9 @@ class LocalContextCrossEncoder(SequenceClassifier):
 
   def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
     """The role embeddings."""
-    for name, known in (("template", TEMPLATES), ("segments", tuple(SEGMENTS))):
-      if getattr(self, name) not in known:
-        raise InputError(f"model.{name} = {getattr(self, name)!r}: use one of {known}")
+    check_fields(self, TEMPLATES)
     if self.segments == "none":
       return None
-    rows = SEGMENTS[self.segments] if self.template != "pair" else (0, 1)
-    return SegmentEmbeddings(rows, self.encoder.hidden_size, name="segment_embeddings")(tokens)
+    table = SegmentEmbeddings(segment_rows(self), self.encoder.hidden_size,
+                              name="segment_embeddings")
+    return table(tokens)
