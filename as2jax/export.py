@@ -157,9 +157,15 @@ def _classifier_settings(model: CrossEncoder, family: families.Family) -> dict[s
                      "summary_last_dropout": model.dropout}
 
 
-def best_parameters(experiment: Experiment, run: epath.PathLike, seed: int
-                    ) -> dict[str, np.ndarray]:
+ANY = (Question("Q", "question", (Candidate("C", "candidate", 0),)),)
+
+
+def best_parameters(experiment: Experiment, run: epath.PathLike, seed: int,
+                    questions: Sequence[Question] = ANY) -> dict[str, np.ndarray]:
   """The parameters, by path, of the best checkpoint of one seed, as `optimizer.freeze` leaves them.
+
+  Args:
+    questions: any that the model can read (of a joint model, ranked ones); they tell the shapes.
 
   Raises:
     InputError: there is no best checkpoint, or it does not fit the model of the run's config.
@@ -170,7 +176,6 @@ def best_parameters(experiment: Experiment, run: epath.PathLike, seed: int
   for part in ("best", "latest"):
     if not any(path.name.isdigit() for path in (folder / part).glob("*")):
       raise InputError(f"{folder / part} holds no checkpoint: was it deleted? Train again")
-  questions = (Question("Q", "question", (Candidate("C", "candidate", 0),)),)
   batcher = experiment.predict_batcher(questions, "sentences" if model.encodes else model.layout)
   batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
   example = jax.tree.map(lambda x: x[0], batch)

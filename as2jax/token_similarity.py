@@ -16,6 +16,7 @@ from etils import epath
 from as2jax import evaluate, optimizers, registry, sharding
 from as2jax import state as states
 from as2jax.data.batching import Batcher
+from as2jax.data.ranking import Ranking
 from as2jax.data.record import Question
 from as2jax.data.text import ROLES, UnitTable, build_units, unit_parts, words
 from as2jax.errors import InputError
@@ -44,17 +45,19 @@ class Words:
 
   Args:
     config: of the run, which is changed: one question needs few rows.
+    ranking: of the question's candidates, where the run is of a joint model.
 
   Raises:
     InputError: a model without tokens, a text without words.
   """
 
-  def __init__(self, config: Any, run: epath.PathLike, question: Question):
+  def __init__(self, config: Any, run: epath.PathLike, question: Question,
+               ranking: Ranking | None = None):
     if config.model.name in registry.LEXICAL:
       raise InputError(f"{run} is a run of {config.model.name}, which has no token vectors")
     config.batch.predict_rows = 2 * config.batch.shards
     self.run, self.question = run, question
-    self.experiment = build(config, data=False, workdir=run)
+    self.experiment = dataclasses.replace(build(config, data=False, workdir=run), ranking=ranking)
     model = self.experiment.model
     self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
     sharding.check_shards(self.mesh, config.batch.shards)
@@ -66,13 +69,13 @@ class Words:
 
   def untrained(self, seed: int) -> states.TrainState:
     """The weights that training began with."""
-    example = jax.tree.map(lambda x: x[0], next(self._batches()))
+    example = jax.tree.map(lambda x: x[0], next(self.batches()))
     return self.experiment.fresh_state(example, (seed,), optimizers.no_optimizer(), self.mesh)
 
   def trained(self, seed: int) -> states.TrainState:
     """The best checkpoint's; InputError where there is none."""
     from as2jax.export import best_parameters
-    found = best_parameters(self.experiment, self.run, seed)
+    found = best_parameters(self.experiment, self.run, seed, self.questions)
     fresh = self.untrained(seed)
     seat = lambda old: {path: jax.device_put(found[path][None], x.sharding)
                         for path, x in old.items()}
@@ -101,7 +104,8 @@ class Words:
     forms = [self.table.forms[f] for f in part.word_form[chosen]]
     return as_written(text, forms), np.stack([vectors[unit][span].mean(0) for span in spans])
 
-  def _batches(self):
+  def batches(self):
+    """The batches that hold the question, `[accumulate, shard, …]`."""
     plan = self.batcher.plan(self.batcher.sampler.blocks(), 0, 0)
     return (self.batcher.batch(plan, i) for i in range(len(plan)))
 
@@ -113,7 +117,7 @@ class Words:
                      lambda module, batch: module.encoder(batch.tokens, train=False))
     apply = jax.jit(lambda p, m, b: model.apply({"params": p, **m}, b, method=method))
     found = {}
-    for batch in map(first, self._batches()):
+    for batch in map(first, self.batches()):
       hidden = np.asarray(apply(first(state.params), first(state.mutables), batch), np.float64)
       units = batch.units
       for s, slot in zip(*np.nonzero(units.length)):

@@ -6,7 +6,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as nn
 
+import tiny
 from as2jax.data.batch import Batch, Examples, Tokens, Units, Words
 from as2jax.encoders.bert import BertEncoder
 from as2jax.models.cassie import Cassie, CassieLoss
@@ -26,9 +28,26 @@ def encoder(**fields):
     max_positions=64, hidden_dropout=0.0, attention_dropout=0.0), **fields})
 
 
+class Lookup(nn.Module):
+  """A table of tokens behind the encoder contract: compiles in a moment, and sees no other token."""
+
+  hidden_size: int
+
+  @nn.compact
+  def __call__(self, tokens, *, input_offset=None, train):
+    table = self.param("word", nn.initializers.normal(1.0), (VOCABULARY, self.hidden_size))
+    return table[tokens.ids] if input_offset is None else table[tokens.ids] + input_offset
+
+
 @functools.cache
 def model(**changes):
+  """Over the small BERT."""
   return Cassie(**{"encoder": encoder(), **FIELDS, **changes})
+
+
+def quick(**changes):
+  """Over `Lookup`, for what does not depend on the encoder."""
+  return model(encoder=Lookup(8), **changes)
 
 
 class Case(NamedTuple):
@@ -67,12 +86,15 @@ def case(seed, counts=(3, 4, 2, 3), labels=(1, 0, -1)) -> Case:
               rng.integers(1, 30, len(start)), keep, labels)
 
 
-def batch(*shards, length=64, spare=0) -> Batch:
-  """`shards`: of each the rows, of each the cases; an example a case, `spare` slots of each kind."""
+def batch(*shards, length=64, spare=0, least=(0, 0, 0)) -> Batch:
+  """`shards`: of each the rows, of each the cases; an example a case, `spare` slots of each kind.
+
+  `least`: rows, slots of units and slots of words at least, so that batches have one shape.
+  """
   flat = [[c for row in rows for c in row] for rows in shards]
-  rows = max(len(s) for s in shards) + spare
-  slots = max(len(s) for s in flat) + spare
-  words = max(sum(len(c.keep) for c in s) for s in flat) + spare
+  rows = max(least[0], max(len(s) for s in shards) + spare)
+  slots = max(least[1], max(len(s) for s in flat) + spare)
+  words = max(least[2], max(sum(len(c.keep) for c in s) for s in flat) + spare)
   k = len(flat[0][0].labels)
   many = lambda shape, names, fill=0: {n: np.full((len(shards), *shape), fill) for n in names}
   tokens = many((rows, length), ("ids", "segment", "position", "type", "role"))
@@ -141,3 +163,19 @@ def total(net, values, made, loss=LOSS):
 @functools.partial(jax.jit, static_argnums=0, static_argnames="loss")
 def gradient(net, values, made, loss=LOSS):
   return jax.value_and_grad(lambda v: total(net, v, made, loss))(values)
+
+
+def run_config(*names, **changes):
+  """A small form of a preset (and of what follows it) on a part of the sample."""
+  made = tiny.config(names[0])
+  with made.unlocked():
+    made.seeds, made.data.train_fraction, made.data.max_length = (0,), 0.1, 128
+    made.batch.row_lengths, made.batch.predict_rows = (128,), 32
+    made.batch.examples, made.optimizer.rate = 8, 1e-3
+    if names[0] == "cassie":
+      made.model.update({"iterations": 10, "hidden": 8})
+    if "joint" in names:
+      made.model.template, made.data.ranking_size = "joint", 3
+    for key, value in changes.items():
+      made.update_from_flattened_dict({key.replace("__", "."): value})
+  return made

@@ -31,7 +31,11 @@ class Ranking:
     run = runs.read_run(path)
     for question in questions:
       if question.candidates:
-        self._orders[question] = _order(path, question, run.get(question.id))
+        self.put(question, _order(path, question, run.get(question.id)))
+
+  def put(self, question: Question, order: np.ndarray) -> None:
+    """Takes in the positions of a question's candidates, best first."""
+    self._orders[question] = order
 
   def order(self, question: Question) -> np.ndarray:
     """Positions of the question's candidates, best first."""

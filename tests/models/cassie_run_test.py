@@ -3,31 +3,15 @@
 import numpy as np
 import pytest
 
-import tiny
 from as2jax import rank, runs, systems
 from as2jax.data import dataset
 from as2jax.data.files import read_unlabelled
 from as2jax.errors import InputError
 from as2jax.train import train_and_evaluate
 from configs import wikiqa_baseline
+from tiny_cassie import run_config
 
 UNION = "dev+test"
-
-
-def config(*names, **changes):
-  """A small form of a preset (and of what follows it) on a part of the sample."""
-  made = tiny.config(names[0])
-  with made.unlocked():
-    made.seeds, made.data.train_fraction, made.data.max_length = (0,), 0.1, 128
-    made.batch.row_lengths, made.batch.predict_rows = (128,), 32
-    made.batch.examples, made.optimizer.rate = 8, 1e-3
-    if names[0] == "cassie":
-      made.model.update({"iterations": 10, "hidden": 8})
-    if "joint" in names:
-      made.model.template, made.data.ranking_size = "joint", 3
-    for key, value in changes.items():
-      made.update_from_flattened_dict({key.replace("__", "."): value})
-  return made
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +34,7 @@ def test_every_split_of_a_ranker_has_a_run_file(ranker):
 
 @pytest.mark.parametrize("name", ["cassie", "loct"])
 def test_a_run_is_reported_on_dev_and_test_together(name, ranker, tmp_path):
-  content = train_and_evaluate(config(name), tmp_path / "run")
+  content = train_and_evaluate(run_config(name), tmp_path / "run")
   found = content["metrics"][f"map[sample-clean/{UNION}]"]
   data = dataset.load("sample")
   both = data.splits["dev"] + data.splits["test"]
@@ -67,7 +51,7 @@ def test_a_run_is_reported_on_dev_and_test_together(name, ranker, tmp_path):
 @pytest.fixture(scope="module")
 def joint(ranker, tmp_path_factory):
   """(config, folder, results) of a finished joint run."""
-  given = config("cassie", "joint", data__ranking=str(ranker), evaluation__splits=("test",))
+  given = run_config("cassie", "joint", data__ranking=str(ranker), evaluation__splits=("test",))
   folder = tmp_path_factory.mktemp("joint")
   return given, folder, train_and_evaluate(given, folder)
 
@@ -112,6 +96,6 @@ def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_pa
 
 def test_a_ranking_is_for_joint_models(ranker, tmp_path):
   with pytest.raises(InputError, match="data.ranking = .* is for models .*model.template = 'joint'"):
-    train_and_evaluate(config("cassie", data__ranking=str(ranker)), tmp_path / "a")
+    train_and_evaluate(run_config("cassie", data__ranking=str(ranker)), tmp_path / "a")
   with pytest.raises(InputError, match="data.ranking is missing"):
-    train_and_evaluate(config("cassie", "joint"), tmp_path / "b")
+    train_and_evaluate(run_config("cassie", "joint"), tmp_path / "b")
