@@ -115,12 +115,20 @@ class Experiment:
     log.info("%s: %s", layout, built.report())
     if self.frequencies is not None:
       frequency, keep = word_weights.weigh(built, self.frequencies)
-      log.info("the most words of a text: %s", word_weights.most_words(built, keep))
+      log.info("the most words of a text: %s; left out: %s",
+               word_weights.most_words(built, keep), self.words_left_out(built, keep))
       return Tables(built, table, characters, word_frequency=frequency, word_keep=keep)
     if frozen is None:
       return Tables(built, table, characters)
     words, features = frozen(built, characters)
     return Tables(words, table, features=features)
+
+  def words_left_out(self, units: UnitTable, keep: np.ndarray) -> dict[str, int]:
+    """What the model's limits cost (`word_weights.words_beyond`), where it reads words."""
+    model = self.model
+    taken = keep if model.stop_words else np.ones_like(keep)
+    return word_weights.words_beyond(units, taken, question_words=model.question_words,
+                                     sentence_words=model.sentence_words)
 
   def orders(self, questions: Sequence[Question]) -> list[np.ndarray]:
     """The candidates of each question, best first, as the other ranker has them."""

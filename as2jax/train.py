@@ -235,13 +235,15 @@ class Trainer:
 
   def facts(self) -> dict:
     """What the run was, and (under `execution`) how it went on this machine."""
-    units = self.batcher.units
+    units, keep = self.batcher.units, self.batcher.word_keep
+    left_out = {} if keep is None else {
+        "words_left_out": self.experiment.words_left_out(units, keep)}
     count = states.count(self.state.trainable) + states.count(self.state.frozen)
     return {
         "parameters": {"all": count, "trainable": states.count(self.state.trainable)},
         "examples": len(self.batcher.examples), "sampler": self.config.batch.sampler,
         "units": len(units.lengths), "truncated_units": int(units.truncated_units),
-        "tokens_lost": int(units.tokens_lost), "padding": round(self.padding, 4),
+        "tokens_lost": int(units.tokens_lost), **left_out, "padding": round(self.padding, 4),
         "execution": {
             **self.execution, "devices": jax.device_count(), "backend": jax.default_backend(),
             "compilations_of_step": self.step_function._cache_size(),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 from etils import epath
-from jaxtyping import Bool, Float32
+from jaxtyping import Bool, Float32, Int64
 
 from as2jax.data import record, remembered
 from as2jax.data.record import Question
@@ -95,12 +95,38 @@ def most_words(units: UnitTable, keep: Bool[np.ndarray, "w"]) -> dict[str, int]:
   Returns:
     {`question`, `sentence`, `question_kept`, `sentence_kept`: words}.
   """
-  found = dict.fromkeys(("question", "sentence", "question_kept", "sentence_kept"), 0)
+  found = {}
+  for name, weights in (("", None), ("_kept", keep)):
+    counts = _counts(units, weights)
+    found["question" + name] = int(counts[:, :1].max(initial=0))
+    found["sentence" + name] = int(counts[:, 1:].max(initial=0))
+  return found
+
+
+def words_beyond(units: UnitTable, keep: Bool[np.ndarray, "w"], *, question_words: int,
+                 sentence_words: int) -> dict[str, int]:
+  """What a model that takes only so many words of a text leaves out.
+
+  Args:
+    keep: the words that the model would take.
+    question_words, sentence_words: the most of a question and of a sentence.
+
+  Returns:
+    {`questions`, `sentences`: texts with more; `question_words`, `sentence_words`: words left out}.
+    A text counts once in each unit that it is a part of.
+  """
+  counts = _counts(units, keep)
+  beyond = {"question": np.maximum(counts[:, :1] - question_words, 0),
+            "sentence": np.maximum(counts[:, 1:] - sentence_words, 0)}
+  return {f"{name}s": int((found > 0).sum()) for name, found in beyond.items()} | {
+      f"{name}_words": int(found.sum()) for name, found in beyond.items()}
+
+
+def _counts(units: UnitTable, keep: Bool[np.ndarray, "w"] | None = None
+            ) -> Int64[np.ndarray, "u roles"]:
+  """The words, or kept words, of each role of each unit."""
   unit = np.repeat(np.arange(len(units)), np.diff(units.word_offsets))
   roles = int(units.word_role.max(initial=0)) + 1
   text = unit * roles + units.word_role
-  for name, weights in (("", None), ("_kept", keep)):
-    counts = np.bincount(text, weights, minlength=len(units) * roles).reshape(-1, roles)
-    found["question" + name] = int(counts[:, 0].max(initial=0))
-    found["sentence" + name] = int(counts[:, 1:].max(initial=0))
-  return found
+  counts = np.bincount(text, keep, minlength=len(units) * roles)
+  return counts.astype(np.int64).reshape(-1, roles)

@@ -64,6 +64,8 @@ def test_a_table_without_words_or_units():
     assert frequency.shape == keep.shape == (0,)
     assert word_weights.most_words(table, keep) == dict.fromkeys(
         ("question", "sentence", "question_kept", "sentence_kept"), 0)
+    assert not any(word_weights.words_beyond(table, keep, question_words=1,
+                                             sentence_words=1).values())
 
 
 def test_the_most_words_of_a_text():
@@ -74,6 +76,13 @@ def test_the_most_words_of_a_text():
   _, keep = word_weights.weigh(table, word_weights.count(TRAIN))
   assert word_weights.most_words(table, keep) == {
       "question": 5, "sentence": 5, "question_kept": 2, "sentence_kept": 5}
+  beyond = lambda keep, q, s: word_weights.words_beyond(table, keep, question_words=q,
+                                                        sentence_words=s)
+  assert beyond(keep, 1, 3) == {  # one `zebra`; `four five`
+      "questions": 1, "sentences": 1, "question_words": 1, "sentence_words": 2}
+  assert beyond(np.ones_like(keep), 3, 3) == {  # `cat ?`; `!`, `four five`
+      "questions": 1, "sentences": 2, "question_words": 2, "sentence_words": 3}
+  assert not any(beyond(keep, 2, 5).values())
 
 
 WIKIQA = pathlib.Path(os.environ.get("AS2JAX_DATA", "/nowhere")) / "wikiqa"
