@@ -130,7 +130,7 @@ class Cassie(nn.Module):
     return CassieAlignment(aligned, edges, output.scores)
 
   def _align(self, batch: Batch, *, train: bool) -> Alignment:
-    if batch.words is None:
+    if batch.words is None or not batch.words.unit.shape[-1]:
       raise InputError("CASSIE aligns words, and this batch has none: cut it with word spans "
                        "(`Batcher.words`)")
     offset = None
