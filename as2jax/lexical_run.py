@@ -17,29 +17,45 @@ def run(config: Any, workdir: epath.PathLike) -> dict:
     raise InputError(f"init_from.run = {config.init_from.run}: {config.model.name} has no "
                      "parameters to begin with; set it to ''")
   data = configured.load(config.data, config.evaluation.kind)
-  configured.require(data, ("train", *_splits(config)))
+  splits = dict.fromkeys((holdout.selection_split(config.data), *config.evaluation.splits))
+  outcome, selector = _rank(config, workdir, data, tuple(splits))
+  outcome.best_value = outcome.metrics[selector]["value"]
+  return _write(config, workdir, data, outcome, "results.json")
+
+
+def evaluate(config: Any, workdir: epath.PathLike) -> dict:
+  """Ranks the reported splits alone and writes `evaluation.json`, as `rank.evaluate_run` does.
+
+  What a ranker counts it counts in the training questions of the config's data, which are the
+  run's where the config is.
+  """
+  data = configured.load(config.data, config.evaluation.kind)
+  outcome, _ = _rank(config, workdir, data, tuple(config.evaluation.splits))
+  return _write(config, workdir, data, outcome, "evaluation.json")
+
+
+def _rank(config: Any, workdir: epath.PathLike, data: Any, splits: tuple[str, ...]
+          ) -> tuple[results.Outcome, str]:
+  """Ranks the splits and writes their files; the outcome, and the metric that selects."""
+  configured.require(data, ("train", *splits))
   rank = _pool if config.evaluation.kind == "pool" else _rerank
   outcome = results.Outcome(0, 0, 0, 0.0, 0)
-  selector = rank(config, workdir, data, outcome)
-  outcome.best_value = outcome.metrics[selector]["value"]
-  return results.write(workdir, config, results.data_facts(data, config.data), {}, [outcome], {})
+  return outcome, rank(config, workdir, data, outcome, splits)
 
 
-def _splits(config: Any) -> list[str]:
-  return list(dict.fromkeys((holdout.selection_split(config.data), *config.evaluation.splits)))
-
-
-def _rerank(config: Any, workdir: epath.PathLike, data: Any, outcome: results.Outcome) -> str:
+def _rerank(config: Any, workdir: epath.PathLike, data: Any, outcome: results.Outcome,
+            splits: tuple[str, ...]) -> str:
   scorer = lexical.LEXICAL[config.model.name](data.splits["train"])
-  for split in _splits(config):
+  for split in splits:
     scores = {config.model.name: scorer(data.splits[split])}
     results.record(workdir, outcome, scores, data, split, config)
   return f"{config.select}[{data.name}-clean/{holdout.selection_split(config.data)}]"
 
 
-def _pool(config: Any, workdir: epath.PathLike, data: Retrieval, outcome: results.Outcome) -> str:
+def _pool(config: Any, workdir: epath.PathLike, data: Retrieval, outcome: results.Outcome,
+          splits: tuple[str, ...]) -> str:
   selector = protocols.selector(config, data)
-  for split in _splits(config):
+  for split in splits:
     pool = data.pools[split]
     score = lexical_pool.scorer(config.model.name, data.splits["train"],
                                 [passage.text for passage in pool.passages])
@@ -47,3 +63,9 @@ def _pool(config: Any, workdir: epath.PathLike, data: Retrieval, outcome: result
                                        ties=config.evaluation.ties)
     protocols.record(workdir, outcome, {config.model.name: ranked}, data, split, config)
   return selector
+
+
+def _write(config: Any, workdir: epath.PathLike, data: Any, outcome: results.Outcome,
+           name: str) -> dict:
+  facts = results.data_facts(data, config.data)
+  return results.write(workdir, config, facts, {}, [outcome], {}, name=name)

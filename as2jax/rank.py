@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from as2jax import evaluate, optimizers, protocols, results, sharding
+from as2jax import evaluate, lexical_run, optimizers, protocols, registry, results, sharding
 from as2jax import state as states
 from as2jax.checkpoints import Checkpoints, group_folder
 from as2jax.data import rules
@@ -106,6 +106,8 @@ def evaluate_run(config: Any, workdir: epath.PathLike) -> dict:
   Writes below `eval/` as training does, and `evaluation.json`; `results.json` stays.
   """
   check_used(config, workdir)
+  if config.model.name in registry.LEXICAL:
+    return lexical_run.evaluate(config, workdir)
   experiment = build(config, workdir=workdir)
   run = TrainedRun(config, workdir, experiment)
   data = experiment.dataset
