@@ -11,6 +11,7 @@ from flax import linen as nn
 import tiny
 from as2jax.data.batch import Batch, Examples, Tokens, Units, Words
 from as2jax.encoders.bert import BertEncoder
+from as2jax.encoders.xlnet import XLNetEncoder
 from as2jax.models.cassie import Cassie, CassieLoss
 
 FIELDS = dict(
@@ -26,6 +27,14 @@ def encoder(**fields):
   return BertEncoder(**{**dict(
     vocab_size=VOCABULARY, hidden_size=8, num_layers=1, num_heads=2, intermediate_size=12,
     max_positions=64, hidden_dropout=0.0, attention_dropout=0.0), **fields})
+
+
+def xlnet():
+  return XLNetEncoder(
+    vocab_size=VOCABULARY, hidden_size=8, num_layers=1, num_heads=2, intermediate_size=12,
+    attention_type="bi", clamp_len=-1, layer_norm_eps=1e-12, hidden_dropout=0.0,
+    attention_dropout=0.0, activation="gelu", dtype="float32", precision=None, unroll=0,
+    remat=False)
 
 
 class Lookup(nn.Module):

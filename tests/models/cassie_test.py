@@ -10,7 +10,6 @@ import pytest
 
 from as2jax.encoders.bert import BertEncoder
 from as2jax.encoders.static import StaticEncoder
-from as2jax.encoders.xlnet import XLNetEncoder
 from as2jax.errors import InputError
 from tiny_cassie import (
   FIELDS,
@@ -23,6 +22,7 @@ from tiny_cassie import (
   model,
   quick,
   variables,
+  xlnet,
 )
 
 # Judged and unjudged context, a missing sentence, no question, no candidate.
@@ -117,14 +117,6 @@ def test_the_loss_is_a_mean_over_real_examples():
   assert found["mutual_information"].weights.sum() == 6
   assert found["bce"].weights.sum() == 5  # a candidate without words, and a question, are left out
   assert found["masked_nodes"].values[0, :4].tolist() == [0, 0, 1, 2]
-
-
-def xlnet():
-  return XLNetEncoder(
-    vocab_size=40, hidden_size=8, num_layers=1, num_heads=2, intermediate_size=12,
-    attention_type="bi", clamp_len=-1, layer_norm_eps=1e-12, hidden_dropout=0.0,
-    attention_dropout=0.0, activation="gelu", dtype="float32", precision=None, unroll=0,
-    remat=False)
 
 
 @pytest.mark.parametrize("kind, segments", [

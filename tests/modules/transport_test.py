@@ -11,6 +11,7 @@ import pytest
 from as2jax.errors import InputError
 from as2jax.modules import transport
 from as2jax.modules.transport import distances, marginal, relevant_context, transport_cost
+from programs import primitives
 
 
 def problem(p=(), n=5, m=12, d=8, dtype=jnp.float32):
@@ -209,19 +210,6 @@ def test_relevant_context_is_a_set_of_positions():
   assert relevant_context(found, a, b).tolist() == [False, True, False, True, False]
   assert relevant_context(jnp.zeros((1, 2)), jnp.ones(1), jnp.asarray([0, 1.0])).tolist() == [
       False, True]  # a row that underflowed never chooses padding
-
-
-def primitives(jaxpr, found=None):
-  """The names of all primitives in a program and in its parts."""
-  found = set() if found is None else found
-  for equation in jaxpr.eqns:
-    found.add(equation.primitive.name)
-    for value in jax.tree.leaves(list(equation.params.values()),
-                                 is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")):
-      inner = getattr(value, "jaxpr", value)
-      if hasattr(inner, "eqns"):
-        primitives(inner, found)
-  return found
 
 
 @pytest.mark.parametrize("gradient", transport.GRADIENTS)

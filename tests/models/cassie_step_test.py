@@ -1,0 +1,60 @@
+"""CASSIE's train step, traced and lowered for TPU: no callback, no loop whose length data decide."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import traverse_util
+
+from as2jax import sharding
+from as2jax.state import TrainState
+from as2jax.step import make_train_step
+from as2jax.train import seed_groups
+from programs import primitives
+from tiny_cassie import LOSS, batch, case, encoder, model, run_config, xlnet
+
+
+def lowered(net, made, seeds):
+  """The real step for so many seeds at once: (primitives, StableHLO for TPU)."""
+  optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam())
+
+  def state(key):
+    params = traverse_util.flatten_dict(net.init(key, made, train=False)["params"], sep="/")
+    return TrainState(jnp.zeros((), jnp.int32), params, {}, optimizer.init(params), {})
+
+  mesh = sharding.make_mesh()
+  keys = jax.vmap(jax.random.key)(np.arange(seeds))
+  shapes = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding.replicated(mesh)),
+    jax.eval_shape(jax.vmap(state), keys))
+  step = make_train_step(net, LOSS, optimizer, lambda progress: 1e-3, mesh=mesh, state=shapes,
+                         seeds=seeds)
+  many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((seeds, 1, *x.shape), x.dtype), made)
+  each = lambda dtype: jax.ShapeDtypeStruct((seeds,), dtype)
+  traced = step.trace(shapes, many, each(jnp.uint32), each(jnp.float32), each(bool))
+  new, scalars = traced.out_info
+  same = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)
+  assert same(new) == same(shapes) and scalars["loss"].shape == (seeds,)
+  return primitives(traced.jaxpr.jaxpr), traced.lower(lowering_platforms=("tpu",)).as_text()
+
+
+CONTEXT = [[case(0), case(1)]], [[case(2)]]
+JOINT = [[case(0, (2, 3, 1, 2, 2, 2), (1, 0, 0, 0, 1))]], [[case(1, (2,) * 6, (0,) * 5)]]
+
+
+@pytest.mark.parametrize("net, content, seeds", [
+  (model(encoder=encoder(type_vocab_size=1, position_offset=2)), CONTEXT, 1),
+  (model(encoder=xlnet()), CONTEXT, 1),
+  (model(template="joint"), JOINT, 1),
+  (model(template="joint"), JOINT, 2),
+], ids=["roberta", "xlnet", "bert, joint", "bert, joint, two seeds at once"])
+def test_the_step_is_one_program_for_tpu(net, content, seeds):
+  found, text = lowered(net, batch(*content), seeds)
+  assert {"scan", "dot_general", "exp"} <= found
+  assert "while" not in found and not any("callback" in name for name in found)
+  assert "callback" not in text and "stablehlo.dot_general" in text
+
+
+def test_seeds_in_turn_share_the_step_of_one():
+  assert seed_groups(run_config("cassie", "joint", seeds=(0, 5))) == [(0,), (5,)]
