@@ -130,8 +130,7 @@ def _short(name: str) -> str:
 
 
 def table(view: View) -> str:
-  """A line for each pair of words: sentence, both words, plan, cost, whether the second is relevant.
-  """
+  """A line for each pair of words: sentence, both words, plan, cost, whether it is relevant."""
   lines = ["sentence\tquestion_word\tword\tplan\tcost\trelevant"]
   for sentence in view.sentences:
     for (i, j), mass in np.ndenumerate(sentence.plan):

@@ -1,4 +1,4 @@
-"""Pictures of alignments: the words, POT's plan on them, the run's score, files, what is refused."""
+"""Pictures of alignments: the words, POT's plan on them, the run's score, files, refusals."""
 
 import json
 import shutil

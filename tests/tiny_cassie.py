@@ -38,7 +38,7 @@ def xlnet():
 
 
 class Lookup(nn.Module):
-  """A table of tokens behind the encoder contract: compiles in a moment, and sees no other token."""
+  """A table of tokens behind the encoder contract: compiles in a moment, sees no other token."""
 
   hidden_size: int
 

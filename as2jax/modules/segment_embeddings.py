@@ -29,7 +29,7 @@ class SegmentEmbeddings(nn.Module):
     shape = (max(self.rows) + 1, self.width)
     table = self.param("embedding", nn.initializers.normal(0.02), shape, jnp.float32)
     row = jnp.asarray(self.rows)[jnp.minimum(tokens.role, len(self.rows) - 1)]
-    # A product: its gradient adds up over all tokens, where that of a lookup scatters into few rows.
+    # A product: its gradient adds up over tokens, where that of a lookup scatters into few rows.
     return jnp.einsum("srln,nd->srld", jax.nn.one_hot(row, shape[0]), table,
                       precision=lax.Precision.HIGHEST)
 

@@ -16,8 +16,7 @@ UNION = "dev+test"
 
 @pytest.fixture(scope="module")
 def ranker(tmp_path_factory):
-  """A finished run of BM25 that was then evaluated on every split, as configs/wikiqa_cassie.py says.
-  """
+  """A run of BM25, evaluated on every split as configs/wikiqa_cassie.py says."""
   made = wikiqa_baseline.get_config("bm25,sample")
   made.evaluation.splits, made.log.tensorboard = ("dev", "test"), False
   folder = tmp_path_factory.mktemp("bm25")

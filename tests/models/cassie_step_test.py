@@ -1,4 +1,4 @@
-"""CASSIE's train step, traced and lowered for TPU: no callback, no loop whose length data decide."""
+"""CASSIE's train step, traced and lowered for TPU: no callback, no loop of unknown length."""
 
 import jax
 import jax.numpy as jnp
