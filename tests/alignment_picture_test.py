@@ -153,7 +153,7 @@ def test_what_is_refused(folder, tmp_path, capsys, request):
     ([run, *texts, "--candidate=twice", png], "given 2 times; the run reads 1"),
     ([joint, *texts, "--next=b", png], "reads no context"),
     ([joint, *texts, *["--candidate=more"] * 3, png], "given 4 times; the run reads 3"),
-    ([joint, "--question-id=Q1", "--candidate-id=C", png], "no such question"),
+    ([joint, "--question-id=zebra", "--candidate-id=C", png], "no such question"),
     ([run, "--question-id=zebra", png], "no such question in its split 'test'"),
     ([run, "--question-id=zebra", "--split=none", png], "has no split 'none'"),
   ]:

@@ -3,11 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from flax import traverse_util
 
-from as2jax import sharding
+from as2jax import optimizers, sharding
 from as2jax.state import TrainState
 from as2jax.step import make_train_step
 from as2jax.train import seed_groups
@@ -17,7 +16,8 @@ from tiny_cassie import LOSS, batch, case, encoder, model, run_config, xlnet
 
 def lowered(net, made, seeds):
   """The real step for so many seeds at once: (primitives, StableHLO for TPU)."""
-  optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.scale_by_adam())
+  optimizer = optimizers.from_config(run_config("cassie").optimizer)
+  rate = optimizers.schedule("constant", rate=1e-3, warmup=0.0, epochs=1.0)
 
   def state(key):
     params = traverse_util.flatten_dict(net.init(key, made, train=False)["params"], sep="/")
@@ -28,8 +28,7 @@ def lowered(net, made, seeds):
   shapes = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding.replicated(mesh)),
     jax.eval_shape(jax.vmap(state), keys))
-  step = make_train_step(net, LOSS, optimizer, lambda progress: 1e-3, mesh=mesh, state=shapes,
-                         seeds=seeds)
+  step = make_train_step(net, LOSS, optimizer, rate, mesh=mesh, state=shapes, seeds=seeds)
   many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((seeds, 1, *x.shape), x.dtype), made)
   each = lambda dtype: jax.ShapeDtypeStruct((seeds,), dtype)
   traced = step.trace(shapes, many, each(jnp.uint32), each(jnp.float32), each(bool))
