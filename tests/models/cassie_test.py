@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import linen as nn
 
 from as2jax.encoders.bert import BertEncoder
-from as2jax.encoders.static import StaticEncoder
 from as2jax.errors import InputError
 from tiny_cassie import (
   FIELDS,
@@ -115,7 +115,7 @@ def test_the_loss_is_a_mean_over_real_examples():
   output = apply(net, values, packed())
   found = LOSS(output, packed(), jnp.float32(0))
   assert found["mutual_information"].weights.sum() == 6
-  assert found["bce"].weights.sum() == 5  # a candidate without words, and a question, are left out
+  assert found["bce"].weights.sum() == 4  # one has no question, one no candidate
   assert found["masked_nodes"].values[0, :4].tolist() == [0, 0, 1, 2]
 
 
@@ -149,7 +149,7 @@ def test_one_step_moves_every_parameter(net):
 def test_a_handful_of_examples_is_overfitted():
   net = model()
   values = jax.jit(net.init, static_argnames="train")(jax.random.key(0), packed(), train=False)
-  rule = optax.adam(1e-2)
+  rule = optax.adam(3e-3)
   state = rule.init(values)
 
   @jax.jit
@@ -158,7 +158,7 @@ def test_a_handful_of_examples_is_overfitted():
     return optax.apply_updates(values, updates), state
 
   losses = []
-  for _ in range(150):
+  for _ in range(300):
     loss, slopes = gradient(net, values, packed())
     values, state = move(slopes, values, state)
     losses.append(float(loss))
@@ -241,7 +241,7 @@ def test_wrong_use_is_named():
   for changes, message in (({"template": "single"}, "model.template = 'single'"),
                            ({"segments": "two"}, "model.segments = 'two'"),
                            ({"marginals": "idf"}, "model.marginals"),
-                           ({"encoder": StaticEncoder(40, 8, 0.0)}, "use bert, roberta or xlnet")):
+                           ({"encoder": nn.Dense(8)}, "use bert, roberta or xlnet")):
     with pytest.raises(InputError, match=message):
       shape(model(**changes))
   for words in (None, jax.tree.map(lambda x: x[:, :0], made.words)):
