@@ -31,6 +31,18 @@ class Running(NamedTuple):
   started: float
 
 
+WAITING, RUNNING, FINISHED, FAILED = "waiting", "running", "finished", "failed"
+
+
+class Status(NamedTuple):
+  """Where one run is; `seconds` of the time that this process has run it."""
+
+  id: str
+  title: str
+  state: str
+  seconds: float
+
+
 def finished(folder: pathlib.Path) -> bool:
   """Whether a run has come to its results, which are the last that it writes."""
   return (folder / "results.json").exists()
@@ -45,8 +57,11 @@ def command(folder: pathlib.Path) -> list[str]:
 
 def execute(jobs: Sequence[Job], output: pathlib.Path, *, parallel: int,
             say: Callable[[str], None] = print,
+            watch: Callable[[Sequence[Status]], None] | None = None,
             make_command: Callable[[pathlib.Path], list[str]] = command) -> dict[str, str]:
   """Runs what is not finished; returns {id: last line of its log} of the runs that failed.
+
+  `say` is told what happens, `watch` where all runs are, several times a second.
 
   A run that another process holds is waited for, and taken over if that ends without results.
   Where this process is interrupted (also by SIGTERM) its runs end; called again, they go on.
@@ -55,6 +70,7 @@ def execute(jobs: Sequence[Job], output: pathlib.Path, *, parallel: int,
   say(f"{len(jobs)} runs, {len(jobs) - len(waiting)} of them finished before")
   failed: dict[str, str] = {}
   running: list[Running] = []
+  seconds: dict[str, float] = {}
   with _terminated_as_interrupted():
     try:
       while waiting or running:
@@ -71,11 +87,24 @@ def execute(jobs: Sequence[Job], output: pathlib.Path, *, parallel: int,
             waiting.append(one.job)  # another process was first
             continue
           done = len(jobs) - len(waiting) - len(running)
+          seconds[one.job.id] = time.monotonic() - one.started
           say(f"[{done}/{len(jobs)}] {one.job.id} {one.job.title}: {_ended(one, output, failed)}")
+        if watch:
+          watch(_statuses(jobs, waiting, running, failed, seconds))
         time.sleep(POLL if waiting or running else 0)
     finally:
       _stop([one.process for one in running])
   return failed
+
+
+def _statuses(jobs: Sequence[Job], waiting: Sequence[Job], running: Sequence[Running],
+              failed: dict[str, str], seconds: dict[str, float]) -> list[Status]:
+  now = time.monotonic()
+  known = {job.id: (WAITING, 0.0) for job in waiting}
+  known |= {one.job.id: (RUNNING, now - one.started) for one in running}
+  known |= {name: (FAILED, seconds[name]) for name in failed}
+  return [Status(job.id, job.title, *known.get(job.id, (FINISHED, seconds.get(job.id, 0.0))))
+          for job in jobs]
 
 
 def _start(job: Job, folder: pathlib.Path, make_command) -> Running:
