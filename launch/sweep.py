@@ -10,12 +10,13 @@ held out); only the test figures of that one are a result of the sweep.
 import argparse
 import ast
 import dataclasses
+import functools
 import hashlib
 import importlib.util
 import json
 import pathlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -152,11 +153,14 @@ def _settings(given: Sequence[str]) -> dict[str, Any]:
 
 
 def sweep(path: str, output: str, *, base: str = "", seeds: Sequence[int] = (),
-          settings: Sequence[str] = (), parallel: int = 1, split: str = "") -> int:
+          settings: Sequence[str] = (), parallel: int = 1, split: str = "",
+          elsewhere: Callable[[Sequence[Job], pathlib.Path], str] | None = None) -> int:
   """Plans, runs and collects; prints the table. Returns 0, or 1 where a run failed.
 
   Args:
     split: of the table; "" for that by which the best is chosen.
+    elsewhere: writes what runs the jobs on other machines and says what to do with it; None to run
+      them here.
   """
   if "://" in output:
     raise InputError(f"--output={output}: runs on this machine want a local folder")
@@ -166,16 +170,36 @@ def sweep(path: str, output: str, *, base: str = "", seeds: Sequence[int] = (),
   jobs = plan(base or named, points, seeds=seeds, settings=_settings(settings))
   folder = pathlib.Path(output).absolute()
   write_manifest(folder, jobs)
-  failed = {}
-  if parallel:
-    failed = local_executor.execute(jobs, folder, parallel=parallel,
-                                    say=lambda line: print(line, flush=True))
+  if elsewhere:
+    print(elsewhere(jobs, folder))
+    return 0
+  failed = run_here(jobs, folder, parallel) if parallel else {}
   from launch import sweep_table  # with numpy and all that reads results
   print(sweep_table.collect(folder, jobs, split))
   for job in jobs:
     if job.id in failed:
       print(f"failed: {job.id} {job.title}: {failed[job.id]}")
   return 1 if failed else 0
+
+
+def run_here(jobs: Sequence[Job], folder: pathlib.Path, parallel: int) -> dict[str, str]:
+  """Runs jobs on this machine, with a live table on a terminal; returns what failed, as `execute`.
+  """
+  if not sys.stdout.isatty():
+    return local_executor.execute(jobs, folder, parallel=parallel,
+                                  say=lambda line: print(line, flush=True))
+  from launch.live_table import LiveTable
+  with LiveTable(folder) as live:
+    return local_executor.execute(jobs, folder, parallel=parallel, say=live.say, watch=live.watch)
+
+
+def _elsewhere(given: argparse.Namespace) -> Callable[[Sequence[Job], pathlib.Path], str] | None:
+  if not given.emit:
+    return None
+  from launch import cloud
+  where = cloud.machine(given.tpu, zone=given.zone, spot=given.spot, queued=given.queued)
+  return functools.partial(cloud.emit, given.emit, where=where, store=given.store.rstrip("/"),
+                           data=given.data.rstrip("/"), nodes=given.nodes)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -192,6 +216,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
                       help="runs at a time; 0 only collects what is finished")
   parser.add_argument("--table", choices=("dev", "test", "heldout"), default="",
                       help="the split of the table of all points (default: that which chooses)")
+  clouds = parser.add_argument_group("on Cloud TPUs (launch/tpu_vm.md): files are written, nothing "
+                                     "is started")
+  clouds.add_argument("--emit", choices=("skypilot", "gcloud"), default="")
+  clouds.add_argument("--tpu", default="v5e-1", help="generation and size, such as v5e-8, v6e-4")
+  clouds.add_argument("--zone", default="us-west4-a")
+  clouds.add_argument("--store", default="", help="gs:// folder of the runs")
+  clouds.add_argument("--data", default="", help="gs:// folder that becomes AS2JAX_DATA")
+  clouds.add_argument("--spot", action=argparse.BooleanOptionalAction, default=True)
+  clouds.add_argument("--queued", action=argparse.BooleanOptionalAction, default=True,
+                      help="as queued resources")
+  clouds.add_argument("--nodes", type=int, default=1, help="machines at a time, of gcloud")
   given = parser.parse_args(arguments)
   try:
     try:
@@ -199,7 +234,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError:
       raise InputError(f"--seeds={given.seeds}: give whole numbers, such as 0,1,2") from None
     return sweep(given.sweep, given.output, base=given.base, seeds=seeds, settings=given.set,
-                 parallel=given.parallel, split=given.table)
+                 parallel=given.parallel, split=given.table, elsewhere=_elsewhere(given))
   except InputError as error:
     print(f"as2jax: {error}", file=sys.stderr)
     return 2
