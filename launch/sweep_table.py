@@ -36,7 +36,8 @@ class Point:
 
 
 def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
-  """Returns the table of a sweep; writes it as `table.txt`, and all figures as `table.csv`.
+  """Returns the table of a sweep; writes it as `table.txt` and `table.md`, all figures as
+  `table.csv`.
 
   A point counts where all its seeds are finished; its mean and s.d. are over seeds, its difference
   to the base is tested over questions. The best is called final when every point counts.
@@ -60,9 +61,13 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   best = max(whole, key=lambda point: found[point.title]["mean"]).title  # the first of equals
   if not base.whole:
     rows = {name: [_alone(row) for row in its] for name, its in rows.items()}
-  text = "\n".join([*_table(points, rows[split], best, base, selection), "",
-                    *_result(rows, best, selection, len(whole) == len(points))])
+  heading = _heading(rows[split], selection)
+  cells = _cells(points, rows[split], best, base)
+  result = _result(rows, best, selection, len(whole) == len(points))
+  text = "\n".join([heading, *comparison.aligned(cells, left=2), "", *result])
   write_whole(output / "table.txt", text + "\n")
+  write_whole(output / "table.md", "\n".join([heading, "", *markdown(cells, left=2), "",
+                                              "\\\n".join(result)]) + "\n")
   write_whole(output / "table.csv", _csv(rows, best))
   return text
 
@@ -100,8 +105,22 @@ def _alone(row: dict[str, Any]) -> dict[str, Any]:
   return {key: row[key] for key in shown}
 
 
-def _table(points: Sequence[Point], rows: Sequence[dict], best: str, base: Point,
-           selection: str) -> list[str]:
+def markdown(cells: Sequence[Sequence[str]], left: int) -> list[str]:
+  """Rows of text as a table of Markdown, the first `left` columns set to the left."""
+  written = lambda row: "| " + " | ".join(
+      "\\*" if cell == "*" else cell.replace("|", "\\|") for cell in row) + " |"
+  rule = ["---"] * left + ["---:"] * (len(cells[0]) - left)
+  return [written(row) for row in (cells[0], rule, *cells[1:])]
+
+
+def _heading(rows: Sequence[dict], selection: str) -> str:
+  where = rows[0]["metric"].partition("[")[2].rstrip("]")
+  return (f"{where}, {rows[0]['questions']} questions; mean (s.d. over seeds); ± is the 95 % "
+          f"half-width of a difference over questions; * is the best by MAP on {selection}")
+
+
+def _cells(points: Sequence[Point], rows: Sequence[dict], best: str, base: Point
+           ) -> list[list[str]]:
   metrics = list(dict.fromkeys(row["metric"] for row in rows))
   found = {(row["system"], row["metric"]): row for row in rows}
   first = metrics[0]
@@ -120,11 +139,7 @@ def _table(points: Sequence[Point], rows: Sequence[dict], best: str, base: Point
                comparison.p_text(row["p_randomization"]),
                comparison.p_text(row["p_randomization_holm"])]
     cells.append(["*" if point.title == best else "", point.title, counted, *means, *tests])
-  where = first.partition("[")[2].rstrip("]")
-  questions = rows[0]["questions"]
-  return [f"{where}, {questions} questions; mean (s.d. over seeds); ± is the 95 % half-width of a "
-          f"difference over questions; * is the best by MAP on {selection}",
-          *comparison.aligned(cells, left=2)]
+  return cells
 
 
 def _mean(row: dict[str, Any]) -> str:

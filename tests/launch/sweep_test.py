@@ -217,6 +217,11 @@ def test_the_table_of_a_sweep(lexical):
     if title != best:  # no other point's test figures are shown as a result
       assert f"{figures['test'][title].mean():.4f}" not in printed.split("result:")[1].replace(
           f"{figures['test'][best].mean():.4f}", "")
+  marked = [line[2:-2].split(" | ") for line in
+            (output / "table.md").read_text().splitlines() if line.startswith("|")]
+  assert marked[1][:3] == ["---", "---", "---:"] and [row[1] for row in marked[2:]] == titles
+  assert [row[0] for row in marked[2:]] == ["\\*" if t == best else "" for t in titles]
+  assert f"result: {best}, chosen by MAP on dev" in (output / "table.md").read_text()
   rows = list(csv.DictReader((output / "table.csv").read_text().splitlines()))
   assert {(r["split"], r["system"], r["chosen"]) for r in rows} == {
       (s, t, str(int(t == best))) for s in figures for t in titles}
