@@ -1,0 +1,16 @@
+"""What CASSIE's tables share (Nguyen et al. 2023): the transferred encoder and its peers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from configs.papers import Run
+
+# One general ranker, from which every row "ASNQ-finetuned" begins.
+TRANSFER = Run("configs/asnq_tanda.py", {"seeds": (0,)})
+HELD = {"seeds": (0, 1, 2), "data.holdout": 0.1, "evaluation.splits": ("heldout", "dev+test")}
+
+
+def transferred(config: str, settings: Mapping[str, Any], heads: str) -> Run:
+  """A run that begins with the ranker made on ASNQ: all of it (`same`), or its encoder (`new`)."""
+  begin = {"init_from.heads": heads, "init_from.seed": 0}
+  return Run(config, {**settings, **begin}, {"init_from.run": TRANSFER})

@@ -1,0 +1,17 @@
+"""The rows of the Cross-VAEs' tables 2 and 3 (Yu et al. 2020), each once: over SQuAD's whole pool."""
+
+from configs.papers import Run
+
+BM25 = Run("configs/squad_baseline.py:bm25")
+RUNS = {
+    "InferSent": Run("configs/squad_baseline.py:infersent"),
+    "SenBERT": Run("configs/squad_baseline.py:sbert"),
+    # A cross-encoder cannot read the whole pool for each question: it ranks BM25's best 100 again.
+    "BERT_QA": Run("configs/squad_crossencoder.py", after={"data.ranking": BM25}),
+    "Dual-GRUs": Run("configs/squad_dual_gru.py"),
+    "Dual-VAEs": Run("configs/squad_dual_vae.py"),
+    "Cross-VAEs": Run("configs/squad_cross_vae.py"),
+    "BM25": BM25,  # not in the paper
+}
+LACKS = {"QA-Lite": "its weights are in no format that is read; rank by its vectors elsewhere",
+         "USE-QA": "its weights are in no format that is read; rank by its vectors elsewhere"}
