@@ -103,10 +103,15 @@ def plan(base: str, points: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]
     for seed in seeds:
       config = override(start, {**point, "seeds": (seed,)}, _title(point))
       config_check.check(config)
-      content = json.dumps(json.loads(config.to_json()), sort_keys=True)
-      jobs.append(Job(hashlib.sha256(content.encode()).hexdigest()[:12], number,
-                      f"{title}, seed {seed}", point, seed, config.to_json(indent=2)))
+      jobs.append(job(config, number, f"{title}, seed {seed}", point))
   return jobs
+
+
+def job(config: ConfigDict, point: int, title: str, overrides: Mapping[str, Any]) -> Job:
+  """The run of a config with one seed, under the hash of the whole of it."""
+  content = json.dumps(json.loads(config.to_json()), sort_keys=True)
+  return Job(hashlib.sha256(content.encode()).hexdigest()[:12], point, title, overrides,
+             config.seeds[0], config.to_json(indent=2))
 
 
 def override(config: ConfigDict, values: Mapping[str, Any], where: str) -> ConfigDict:
@@ -138,7 +143,7 @@ def _title(point: Mapping[str, Any]) -> str:
   return " ".join(f"{key}={value}" for key, value in point.items()) or "base"
 
 
-def _settings(given: Sequence[str]) -> dict[str, Any]:
+def settings_of(given: Sequence[str]) -> dict[str, Any]:
   """KEY=VALUE as overrides; what is no Python literal is text."""
   settings = {}
   for item in given:
@@ -150,6 +155,14 @@ def _settings(given: Sequence[str]) -> dict[str, Any]:
     except (ValueError, SyntaxError):
       settings[key] = value
   return settings
+
+
+def seeds_of(given: str) -> tuple[int, ...]:
+  """The seeds of `0,1,2`."""
+  try:
+    return tuple(int(seed) for seed in given.split(",") if seed)
+  except ValueError:
+    raise InputError(f"--seeds={given}: give whole numbers, such as 0,1,2") from None
 
 
 def sweep(path: str, output: str, *, base: str = "", seeds: Sequence[int] = (),
@@ -167,7 +180,7 @@ def sweep(path: str, output: str, *, base: str = "", seeds: Sequence[int] = (),
   if parallel < 0:
     raise InputError(f"--parallel={parallel}: give 1 or more, or 0 to collect alone")
   named, points = load(path)
-  jobs = plan(base or named, points, seeds=seeds, settings=_settings(settings))
+  jobs = plan(base or named, points, seeds=seeds, settings=settings_of(settings))
   folder = pathlib.Path(output).absolute()
   write_manifest(folder, jobs)
   if elsewhere:
@@ -229,11 +242,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
   clouds.add_argument("--nodes", type=int, default=1, help="machines at a time, of gcloud")
   given = parser.parse_args(arguments)
   try:
-    try:
-      seeds = tuple(int(seed) for seed in given.seeds.split(",") if seed)
-    except ValueError:
-      raise InputError(f"--seeds={given.seeds}: give whole numbers, such as 0,1,2") from None
-    return sweep(given.sweep, given.output, base=given.base, seeds=seeds, settings=given.set,
+    return sweep(given.sweep, given.output, base=given.base, seeds=seeds_of(given.seeds),
+                 settings=given.set,
                  parallel=given.parallel, split=given.table, elsewhere=_elsewhere(given))
   except InputError as error:
     print(f"as2jax: {error}", file=sys.stderr)

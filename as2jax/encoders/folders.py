@@ -29,6 +29,7 @@ SAFETENSORS = (WEIGHTS, INDEX, "model-*-of-*.safetensors")
 TORCH = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin")
 SAMPLE = "`:sample` after the config file's name runs the same with the small packaged encoder"
 HUB_TIMEOUT = 5.0  # seconds
+HUB_NAME = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 
 def resolve(spec: str) -> epath.Path:
@@ -43,12 +44,31 @@ def resolve(spec: str) -> epath.Path:
   folder = epath.Path(spec)
   if spec and folder.is_dir():
     return _with_config(folder, spec)
-  if not re.fullmatch(r"[\w-][\w.-]*(/[\w-][\w.-]*)?", spec):
+  if not HUB_NAME.fullmatch(spec):
     raise InputError(
       f"encoder {spec!r}: no such folder. Give a folder with config.json and {WEIGHTS}, or a "
       f"Hugging Face name such as bert-base-uncased; {SAMPLE}"
     )
   return epath.Path(_hub_folder(spec))
+
+
+def absent(spec: str) -> str:
+  """Why `resolve` would fail, "" where it would not; of a hub name nothing is downloaded."""
+  if spec.startswith("package:") or epath.Path(spec).is_dir() or not HUB_NAME.fullmatch(spec):
+    try:
+      resolve(spec)
+    except InputError as error:
+      return str(error)
+    return ""
+  if _cached(spec):
+    return ""
+  import huggingface_hub
+
+  try:
+    huggingface_hub.HfApi().model_info(spec, timeout=HUB_TIMEOUT)
+  except Exception as error:  # the client raises its own, httpx's and the socket's errors
+    return f"not in the Hugging Face cache, and the hub did not answer ({type(error).__name__})"
+  return ""
 
 
 def given_folder(spec: str, root: str, wanted: str) -> epath.Path:
@@ -98,14 +118,23 @@ def _has_weights(folder: epath.Path) -> bool:
   return any(any(place.glob(pattern)) for place in places for pattern in (*SAFETENSORS, *TORCH))
 
 
-def _hub_folder(name: str) -> str:
+def _cached(name: str) -> str:
+  """The folder of a hub name in the local cache, "" where it is not there with its weights."""
   import huggingface_hub
-  from huggingface_hub import constants
 
   for file in ("config.json", "modules.json"):
     cached = huggingface_hub.try_to_load_from_cache(name, file)
     if isinstance(cached, str) and _has_weights(epath.Path(cached).parent):
       return os.path.dirname(cached)
+  return ""
+
+
+def _hub_folder(name: str) -> str:
+  import huggingface_hub
+  from huggingface_hub import constants
+
+  if cached := _cached(name):
+    return cached
   try:
     # One cheap question first: snapshot_download alone retries for minutes without a network.
     info = huggingface_hub.HfApi().model_info(name, timeout=HUB_TIMEOUT)

@@ -1,6 +1,8 @@
-"""The rows of the Cross-VAEs' tables 2 and 3 (Yu et al. 2020), each once: over SQuAD's whole pool."""
+"""The rows of the Cross-VAEs' tables 2 and 3 (Yu et al. 2020), each over SQuAD's whole pool."""
 
-from configs.papers import Run
+from collections.abc import Mapping, Sequence
+
+from configs.papers import Row, Run
 
 BM25 = Run("configs/squad_baseline.py:bm25")
 RUNS = {
@@ -15,3 +17,9 @@ RUNS = {
 }
 LACKS = {"QA-Lite": "its weights are in no format that is read; rank by its vectors elsewhere",
          "USE-QA": "its weights are in no format that is read; rank by its vectors elsewhere"}
+
+
+def rows(published: Mapping[str, Sequence[float | None]]) -> tuple[Row, ...]:
+  """The rows in the order of `published`, name -> figures."""
+  return tuple(Row(name, tuple(figures), {"squad": RUNS[name]} if name in RUNS else {},
+                   LACKS.get(name, "")) for name, figures in published.items())
