@@ -7,13 +7,13 @@ from as2jax import registry
 from as2jax.data import configured
 from as2jax.data.dataset import SPECS, cache_folder, data_folder
 from as2jax.data.source import lacking as lacking_files
-from as2jax.encoders import folders, sources
+from as2jax.encoders import folders
 from as2jax.errors import InputError
 
 
 def lacking(config: Any) -> str:
   """Why the job that `config` describes cannot run here, "" where it can."""
-  return _data(config.data) or _encoder(config)
+  return "; ".join(filter(None, (_data(config.data), _encoder(config))))
 
 
 def _data(section: Any) -> str:
@@ -33,6 +33,7 @@ def _encoder(config: Any) -> str:
   try:
     for key in ("vectors", "weights"):
       if section.get(key):
+        from as2jax.encoders import sources  # with all that reads weights
         sources.found_file(section[key], config.data.root)
     if section.name == "elmo":
       folders.given_folder(section.pretrained, config.data.root, "options.json and *.hdf5")

@@ -133,18 +133,20 @@ def _jobs(run: Run, title: str, output: pathlib.Path, choice: Choice, lacking, m
     config_check.check(config)
   except InputError as error:
     raise Lacking(str(error).replace(f"{sweep.local_executor.ROOT}/", "")) from error
-  if reason := lacking(config):
-    raise Lacking(reason)
+  reasons = [lacking(config)]
   folders, before, wave = {}, [], 0
   for key, stage in run.after.items():
     try:
       stages, its, stage_name = _jobs(stage, f"{title}: {key}", output, choice, lacking, made, True)
     except Lacking as reason:
-      raise Lacking(f"it begins with {stage.config}, which lacks {reason}") from reason
+      reasons.append(f"it begins with {stage.config}: {reason}")
+      continue
     _put(made, its, stages)
     folders[key] = str(output / stages[0].id)
     before.append(stages[0].id)
     wave = max(wave, its + 1)
+  if any(reasons):
+    raise Lacking("; ".join(filter(None, reasons)))
   seeds = choice.seeds or tuple(config.seeds)
   jobs = []
   for seed in seeds[:1] if first_seed else seeds:
