@@ -1,4 +1,4 @@
-"""From a table of a paper (configs/papers) to the jobs that fill it, and what cannot be run here."""
+"""From a table of a paper (configs/papers) to the jobs that fill it and what cannot be run here."""
 
 import dataclasses
 import importlib

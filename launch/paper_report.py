@@ -153,7 +153,7 @@ def _partial(table: Table, figures: Mapping[tuple[str, str], Figure]) -> list[st
 
 def _left_out(table: Table, plan: Plan, output: pathlib.Path, failed: Mapping[str, str]
               ) -> list[str]:
-  """Rows without figures: what was skipped and why (one line a reason), what failed, what is to do."""
+  """Rows without figures: skipped and why (one line a reason), failed, or not run yet."""
   reasons: dict[str, list[str]] = {}
   title = lambda cell: " · ".join(filter(None, cell))
   for cell, reason in plan.skipped.items():
