@@ -38,8 +38,8 @@ def write(table: Table, plan: Plan, output: pathlib.Path, choice: Choice,
   figures = {(row.name, column.heading): found for row in table.rows for column in table.columns
              if (found := _figure(row, column, table, plan, output))}
   cells = _cells(table, figures)
-  heading = (f"{table.title}\nours: mean (s.d. over seeds) ± 95 % half-width over questions; paper: "
-             "as published")
+  heading = (f"{table.title}\nours: mean (s.d. over seeds) ± 95 % half-width over questions; "
+             "paper: as published")
   notes = [*_changed(choice), *_partial(table, figures), *_left_out(table, plan, output, failed)]
   text = "\n".join([heading, *comparison.aligned(cells), "", *notes]).rstrip()
   write_whole(output / f"{table.name}.txt", text + "\n")
@@ -133,8 +133,8 @@ def _changed(choice: Choice) -> list[str]:
   """What is not as in the paper by the command's own wish."""
   notes = []
   if choice.words:
-    notes.append(f"not the paper's: every config that takes it was run with {','.join(choice.words)}"
-                 ", so rows of different encoders may be one run")
+    notes.append(f"not the paper's: every config that takes it was run with "
+                 f"{','.join(choice.words)}, so rows of different encoders may be one run")
   if choice.settings:
     given = ", ".join(f"{key}={value}" for key, value in choice.settings.items())
     notes.append(f"not the paper's: {given}")

@@ -109,7 +109,8 @@ def test_figures_stand_beside_the_published_ones(tmp_path):
   lines = {line.split()[0]: " ".join(line.split()) for line in text.splitlines() if line.strip()}
   assert lines["base"] == "base 0.5000 (0.1414) ± 0.0100 0.500 0.5000"
   assert lines["other"] == "other 0.6000 (0.0000) ± 0.0100 0.625 0.6000 0.7777"
-  assert lines["gain"] == "gain 20.00 12.50 20.00" and lines["foreign"].startswith("foreign – 0.250")
+  assert lines["gain"] == "gain 20.00 12.50 20.00"
+  assert lines["foreign"].startswith("foreign – 0.250")
   assert "skipped: foreign: its weights are elsewhere" in text
   assert f"failed: base · b, seed 0 ({failing}): no room" in text
   assert "not run yet: base · b, seed 1" in text and "not the paper's: epochs=1" in text
