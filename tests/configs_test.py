@@ -166,7 +166,7 @@ def test_every_key_is_read(tmp_path, monkeypatch):
     with config.unlocked():
       config.batch.zebra = 1
     modes.run(Recorder(config, read), str(tmp_path / "x"))
-  assert set(flatten(config)) - read == {"batch.zebra", "data.ranking"}
+  assert set(flatten(config)) - read == {"batch.zebra"}
   config = tiny.config("crossencoder", **settings)
   with pytest.raises(InputError, match="data.ranking is missing"):
     modes.run(Recorder(config, read), str(tmp_path / "y"))

@@ -28,6 +28,9 @@ class Reader(nn.Module):
   """Reads words and sentences in context; the least of such models."""
 
   encoder: nn.Module
+  stop_words: bool
+  question_words: int
+  sentence_words: int
 
   template: ClassVar[str] = "context"
   layout: ClassVar[str] = "single"
@@ -41,7 +44,7 @@ def config(monkeypatch):
   monkeypatch.setitem(registry.MODELS, "reader", f"{__name__}:Reader")
   made = tiny.config("crossencoder", "grouped", data__max_length=96, batch__row_lengths=(96,))
   with made.unlocked():
-    made.model = {"name": "reader"}
+    made.model = {"name": "reader", "stop_words": True, "question_words": 4, "sentence_words": 8}
     made.batch.predict_rows = 16
   return made.lock()
 

@@ -1,3 +1,4 @@
+import functools
 import gzip
 import json
 from pathlib import Path
@@ -94,15 +95,16 @@ def test_load_reads_each_split_in_its_own_form(tmp_path):
     "dev": str(json_lines(tmp_path, [nested, nested], "dev.jsonl")),
     "test": str(written(tmp_path, "test.tsv", *WIKIQA.splitlines())),
   }
-  splits = load(paths)
+  read = functools.partial(load, read=read_labelled, name="files")
+  splits = read(paths)
   assert {split: len(questions) for split, questions in splits.items()} == {
     "train": 2, "dev": 2, "test": 1}
   assert splits["test"][0].candidates[0].id == "D1-0"
-  assert load(paths | {"test": ""}) == {split: splits[split] for split in ("train", "dev")}
+  assert read(paths | {"test": ""}) == {split: splits[split] for split in ("train", "dev")}
   with pytest.raises(InputError, match="give --config.data.train, --config.data.dev"):
-    load({"train": "", "dev": ""})
+    read({"train": "", "dev": ""})
   with pytest.raises(InputError, match="absent.tsv does not exist"):
-    load(paths | {"dev": str(tmp_path / "absent.tsv")})
+    read(paths | {"dev": str(tmp_path / "absent.tsv")})
 
 
 def test_wikiqa_files_are_read_as_such(tmp_path):
