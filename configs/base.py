@@ -23,28 +23,7 @@ def get_config() -> ConfigDict:
   })
   config.compilation_cache = ""  # folder of compiled programs; "" is <data.cache>/xla, "off" none
 
-  config.data = ConfigDict({
-      # See `python -m as2jax.data`; your own, by path: `files`, or in ASNQ's form `asnq_files`.
-      "name": "wikiqa",
-      "train": "",
-      "dev": "",
-      "test": "",
-      "rules": (),  # text rules in order: ptb, html, lowercase, alphanumeric, mask_numbers
-      "root": "",  # "" is $AS2JAX_DATA, then ~/.cache/as2jax/data
-      "cache": "",  # "" is $AS2JAX_CACHE, then ~/.cache/as2jax
-      "download": True,  # may the public archive be fetched?
-      "train_protocol": "all",  # all | answerable | both: which training questions
-      # A fixed part of the training questions, the same for every run, which none trains on and
-      # which selects in place of dev: the split `heldout`.
-      "holdout": 0.0,
-      "train_fraction": 1.0,  # of the rest: a fixed part, the same for every seed
-      "negatives": "none",  # of training questions to a pool: none | paragraph (its other sentences)
-      "max_length": 128,  # tokens of a unit, special tokens included
-      # The run whose best candidates a joint model, or best passages a cross-encoder of a pool, ranks
-      # again; of a joint model also its files, by `{split}`.
-      "ranking": "",
-      "ranking_size": 5,  # of joint models: K, how many of them
-  })
+  config.data = _data()
   config.encoder = _encoder()
   config.model = ConfigDict({"name": "biencoder"}, type_safe=True)
   config.loss = ConfigDict({"name": "none"}, type_safe=True)
@@ -80,6 +59,32 @@ def get_config() -> ConfigDict:
   config.checkpoint = ConfigDict({"steps": 200})  # besides the end of each epoch
   config.log = ConfigDict({"steps": 20, "seconds": 15.0, "tensorboard": True})
   return config
+
+
+def _data() -> ConfigDict:
+  """Which data, and which part of it."""
+  return ConfigDict({
+      # See `python -m as2jax.data`; your own, by path: `files`, or in ASNQ's form `asnq_files`.
+      "name": "wikiqa",
+      "train": "",
+      "dev": "",
+      "test": "",
+      "rules": (),  # text rules in order: ptb, html, lowercase, alphanumeric, mask_numbers
+      "root": "",  # "" is $AS2JAX_DATA, then ~/.cache/as2jax/data
+      "cache": "",  # "" is $AS2JAX_CACHE, then ~/.cache/as2jax
+      "download": True,  # may the public archive be fetched?
+      "train_protocol": "all",  # all | answerable | both: which training questions
+      # A fixed part of the training questions, the same for every run, which none trains on and
+      # which selects in place of dev: the split `heldout`.
+      "holdout": 0.0,
+      "train_fraction": 1.0,  # of the rest: a fixed part, the same for every seed
+      "negatives": "none",  # of training questions to a pool: none | paragraph (its other sentences)
+      "max_length": 128,  # tokens of a unit, special tokens included
+      # The run whose best candidates a joint model, or best passages a cross-encoder of a pool, ranks
+      # again; of a joint model also its files, by `{split}`.
+      "ranking": "",
+      "ranking_size": 5,  # of joint models: K, how many of them
+  })
 
 
 def _encoder() -> ConfigDict:
