@@ -58,7 +58,8 @@ def generate(run: epath.PathLike, *, split: str, count: int, length: int, seed: 
   flat = best_parameters(experiment, run, tuple(config.seeds)[0] if seed is None else seed)
   params = traverse_util.unflatten_dict({k: jnp.asarray(v) for k, v in flat.items()}, sep="/")
   vectors = latents(experiment, params, questions)
-  texts = {source: spoken(experiment, params, source, np.stack([vectors[t] for t in side]), length)
+  speaker = Speaker(experiment, length)
+  texts = {source: speaker(params, source, np.stack([vectors[t] for t in side]))
            for source, side in (("question", [q.text for q in questions]),
                                 ("answer", [q.candidates[0].text for q in questions]))}
   return [Generated(q.text, q.candidates[0].text, *both)
@@ -88,19 +89,24 @@ def latents(experiment: Experiment, params: Any, questions: Sequence[Question]
   return {text: found[number] for number, text in enumerate(texts)}
 
 
-def spoken(experiment: Experiment, params: Any, source: str, z: np.ndarray, length: int
-           ) -> list[tuple[str, str]]:
-  """(side, text) that each latent `[n, z]` of a side generates."""
-  model, side = experiment.model, []
+class Speaker:
+  """What latents generate as text, `length` words at most; compiled once a side and count of them.
+  """
 
-  def words(params, z):
-    name, ids = model.apply({"params": params}, z, source, length, method="generate")
-    side.append(name)
-    return ids
+  def __init__(self, experiment: Experiment, length: int):
+    self.tokenizer, self.side = experiment.source.tokenizer, {}
+    model = experiment.model
 
-  found = np.asarray(jax.jit(words)(params, z))
-  tokens = experiment.source.tokenizer.tokens
-  return [(side[0], " ".join(tokens(row[row > 0]))) for row in found]
+    def words(params, z, source):
+      self.side[source], ids = model.apply({"params": params}, z, source, length, method="generate")
+      return ids
+
+    self._words = jax.jit(words, static_argnames="source")
+
+  def __call__(self, params: Any, source: str, z: np.ndarray) -> list[tuple[str, str]]:
+    """(side, text) that each latent `[n, z]` of the side `source` generates."""
+    found = np.asarray(self._words(params, z, source=source))
+    return [(self.side[source], " ".join(self.tokenizer.tokens(row[row > 0]))) for row in found]
 
 
 def report(found: Sequence[Generated]) -> str:

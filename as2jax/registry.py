@@ -39,6 +39,10 @@ LOSSES = {
     "squared_error": "as2jax.losses:MeanSquaredError",
     "probe": "as2jax.models.testing:ProbeLoss",
 }
+# What is watched of a model at each evaluation (as2jax.watch); of the others nothing.
+WATCHERS = {
+    "cross_vae": "as2jax.models.cross_vae_watch:LatentWatch",
+}
 # Rankers without parameters, from as2jax.models.lexical.
 LEXICAL = ("word_overlap", "idf_overlap", "bm25")
 

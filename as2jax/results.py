@@ -33,6 +33,7 @@ class Outcome:
     best_step, best_epoch, best_value: of the selection metric.
     steps: taken in all.
     metrics: under protocol names, of the score that ranks; `other_scores` by score name.
+    watched: of the best checkpoint, on the split that selects (`as2jax.watch`).
   """
 
   seed: int
@@ -43,6 +44,7 @@ class Outcome:
   metrics: dict[str, dict] = dataclasses.field(default_factory=dict)
   other_scores: dict[str, dict] = dataclasses.field(default_factory=dict)
   notes: list[str] = dataclasses.field(default_factory=list)
+  watched: dict[str, Any] = dataclasses.field(default_factory=dict)
 
   def add(self, score: str, evaluation: Evaluation, *, primary: bool) -> None:
     """Takes in the evaluation of one split by one score."""

@@ -16,7 +16,7 @@ import numpy as np
 from etils import epath
 
 from as2jax import (evaluate, lexical_run, optimizers, protocols, registry, results, sharding,
-                    stages)
+                    stages, watch)
 from as2jax import state as states
 from as2jax.checkpoints import Checkpoints, group_folder
 from as2jax.data.batching import Plan, stack
@@ -100,6 +100,7 @@ class Trainer:
     self.optimizer = optimizers.from_config(o)
     self.predictor = evaluate.Predictor(experiment, self.mesh, group)
     self.protocol = protocols.make(config, experiment.dataset, self.predictor)
+    self.watcher = watch.make(experiment, self.mesh, group)
     self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard)
     self.step_function = None
     self.padding = self.batcher.padding(self.batcher.plan(self.blocks, config.seeds[0], 0))
@@ -197,15 +198,17 @@ class Trainer:
     self.checkpoints.save(self.step, self.state, progress)
 
   def _evaluate(self) -> None:
-    """Metrics on the split that selects, best parameters, whole state: in this order.
+    """Metrics on the split that selects, what is watched, best parameters, whole state, in order.
 
     All of it is written, or replayed.
     """
     values, selector = [], self.protocol.selector
     measured = self.protocol.measure(self.state, self.protocol.selection)
-    for seed, found in zip(self.seeds, measured, strict=True):
+    watched = self.watcher(self.state, self.protocol.selection)
+    for seed, found, seen in zip(self.seeds, measured, watched, strict=True):
       self.log.write(seed, self.step, {"epoch": self.epoch, **{
-          name: entry["value"] for name, entry in found.metrics.items()}})
+          name: entry["value"] for name, entry in found.metrics.items()}, **seen.scalars})
+      watch.write(self.workdir, seen, epoch=self.epoch, seed=seed, seeds=self.config.seeds)
       values.append(found.metrics[selector]["value"])
     improved = self.tracker.update(values, self.step, self.epoch)
     self.display.evaluated(self.epoch, selector, values, improved)
@@ -229,6 +232,8 @@ class Trainer:
     outcomes = [results.Outcome(seed, self.tracker.best_step[i], self.tracker.best_epoch[i],
                                 self.tracker.best[i], self.step)
                 for i, seed in enumerate(self.seeds)]
+    for outcome, seen in zip(outcomes, self.watcher(best, self.protocol.selection), strict=True):
+      outcome.watched = {**seen.scalars, **seen.facts}
     for split in self.config.evaluation.splits:
       self.protocol.record(self.workdir, best, split, outcomes)
     return outcomes

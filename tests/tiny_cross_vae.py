@@ -18,7 +18,8 @@ from configs import squad_cross_vae
 
 WORDS, WIDTH, MARKS = 30, 6, (2, 3)
 SMALL = {"hidden_size": 5, "decoder_size": 7, "hops": 2, "attention_size": 4, "latent_size": 3,
-         "question_length": 9, "answer_length": 12, "softmax_chunk": 16, "marks": MARKS}
+         "question_length": 9, "answer_length": 12, "softmax_chunk": 16, "marks": MARKS,
+         "output_size": WORDS}
 
 
 @functools.cache

@@ -18,16 +18,22 @@ from as2jax.errors import InputError
 _NAME = "embeddings/word"
 
 
-def prepare(texts: Iterable[str], folder: epath.PathLike, *, size: int,
-            marks: Sequence[str]) -> WordEncoding:
+def prepare(texts: Iterable[str], folder: epath.PathLike, *, size: int, marks: Sequence[str],
+            scale: float = 1.0, others: Iterable[str] = ()) -> WordEncoding:
   """The vocabulary of `texts`, with vectors from the BERT in `folder`.
 
   Texts are cleaned, lower-cased (where the BERT is) and split at spaces and punctuation as its own
   tokeniser does it before it looks for pieces. A word that the BERT has takes its row, any other
-  the mean of its pieces' rows. Ids: `[PAD]` (a zero row), `[UNK]` (the BERT's), the marks, words.
+  the mean of its pieces' rows. Ids: `[PAD]` (a zero row), `[UNK]` (the BERT's), the marks, the
+  words of `texts` by frequency, then those words of `others` that are not among them. `output_size`
+  in the facts is the number of rows before these last ones: what a decoder may generate.
 
   Args:
-    size: the most frequent so many words are kept, the others unknown; 0 keeps all.
+    size: the most frequent so many words of `texts` come first; 0: all. The rest is unknown, unless
+      `others` hold it.
+    scale: factor of all vectors. As a BERT has them (s.d. 0.05) its texts differ by little at the
+      output of a GRU, and matching takes long to begin.
+    others: further texts, whose words are read but never generated.
     marks: two pieces of the BERT that are put before and after each text.
 
   Raises:
@@ -44,28 +50,41 @@ def prepare(texts: Iterable[str], folder: epath.PathLike, *, size: int,
     raise InputError(f"encoder.marks = {tuple(marks)}: give two entries of the vocabulary in "
                      f"{folder}, such as ('[CLS]', '[SEP]')"
                      + (f"; {missing[0]!r} is none" if missing else ""))
-  counts: Counter[str] = Counter()
-  for text in texts:
-    pieces = backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text))
-    counts.update(word for word, _ in pieces)
+  counts = _count(backend, texts)
   if not counts:
     raise InputError("encoder.vocabulary: the texts hold no word, so there is no vocabulary")
   words = word_tokenizer.by_frequency(counts)
   kept = words[:size] if size else words
-  made = _tokenizer(backend, kept, marks)
+  left_out = set(words[len(kept):])
+  more = _count(backend, others)
+  # Not generated: words of the other texts and, where they are read, those that `size` leaves out.
+  read = word_tokenizer.by_frequency(Counter({word: n for word, n in more.items()
+                                              if word in left_out or word not in counts}))
+  made = _tokenizer(backend, [*kept, *read], marks)
   rows, whole = np.zeros((made.vocab_size, table.shape[1]), np.float32), 0
   for i, word in enumerate(word_tokenizer.entries(made)):
     if word == word_tokenizer.PAD:
       continue
     whole += word in known
     ids = [known[word]] if word in known else [p.id for p in backend.model.tokenize(word)]
-    rows[i] = table[ids].mean(axis=0, dtype=np.float64)
+    rows[i] = scale * table[ids].mean(axis=0, dtype=np.float64)
   facts = {
-    "size": len(rows), "types": len(counts), "left_out_types": len(words) - len(kept),
-    "tokens": counts.total(), "left_out_tokens": sum(counts[w] for w in words[len(kept):]),
+    "size": len(rows), "output_size": len(rows) - len(read), "types": len(counts),
+    "left_out_types": len(left_out), "tokens": counts.total(),
+    "left_out_tokens": sum(counts[word] for word in left_out), "read_types": len(read),
     "words_of_the_bert": whole, "marks": list(marks),
+    "scale": scale,
   }  # fmt: skip
   return WordEncoding(made, rows, {**facts, "sha256": digest(made, rows)})
+
+
+def _count(backend: Any, texts: Iterable[str]) -> Counter[str]:
+  """How often each word occurs, split as the BERT's tokeniser splits before it looks for pieces."""
+  counts: Counter[str] = Counter()
+  for text in texts:
+    pieces = backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text))
+    counts.update(word for word, _ in pieces)
+  return counts
 
 
 def _tokenizer(backend: Any, words: Sequence[str], marks: Sequence[str]) -> Tokenizer:

@@ -19,6 +19,7 @@ MEMORY = "encoder"  # where in a run's folder its vocabulary lies
 EXECUTION = ("hidden_dropout", "attention_dropout", "attention", "dtype", "precision", "unroll",
              "remat", "parent", "name")
 PROGRESS = 5.0  # seconds between two lines while a file of vectors is read
+VOCABULARIES = ("data", "train")  # of `words`: whether other splits' words are read
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,18 +187,23 @@ def _bert_words(section: Mapping[str, Any], texts: Callable[..., Iterable[str]],
   from as2jax.encoders import piece_vectors, static
 
   def prepare() -> static.WordEncoding:
-    splits = ("train",) if section["vocabulary"] == "train" else ()
-    return piece_vectors.prepare(texts(*splits), pretrained.resolve(section["pretrained"]),
-                                 size=section["size"], marks=section["marks"])
+    if section["vocabulary"] not in VOCABULARIES:
+      raise InputError(f"encoder.vocabulary = {section['vocabulary']!r}: use one of "
+                       f"{', '.join(VOCABULARIES)}")
+    others = texts() if section["vocabulary"] == "data" else ()
+    return piece_vectors.prepare(texts("train"), pretrained.resolve(section["pretrained"]),
+                                 size=section["size"], marks=section["marks"],
+                                 scale=section["scale"], others=others)
 
   encoding = _remembered(workdir, prepare)
   rows, width = encoding.table.shape
-  own = _without(section, "pretrained", "vocabulary", "size", "marks")
+  own = _without(section, "pretrained", "vocabulary", "size", "scale", "marks")
   module = registry.build(registry.ENCODERS, own, "encoder", vocab_size=rows, hidden_size=width)
   ids = tuple(encoding.tokenizer.backend.token_to_id(mark) for mark in encoding.facts["marks"])
   return Source(
     module=module, params={"embeddings/word": encoding.table}, tokenizer=encoding.tokenizer,
-    max_length=None, model_fields={"marks": ids},
+    max_length=None,
+    model_fields={"marks": ids, "output_size": encoding.facts["output_size"]},
     facts={"pretrained": section["pretrained"], "family": "words", "words": encoding.facts},
   )
 

@@ -124,6 +124,8 @@ class CrossVAE(nn.Module):
     unroll: time steps that one turn of a compiled loop holds.
     precision: of the matrix products.
     marks: ids of the marks put before and after each text; as the encoder's vocabulary says.
+    output_size: rows of the table, from the first, that decoders generate: words of the training
+      text. A word behind them, or unknown, is read, but its likelihood does not count.
   """
 
   encoder: nn.Module
@@ -145,6 +147,7 @@ class CrossVAE(nn.Module):
   unroll: int
   precision: str
   marks: tuple[int, int]
+  output_size: int
 
   template: ClassVar[str] = "single"
   layout: ClassVar[str] = "pairs"
@@ -179,8 +182,7 @@ class CrossVAE(nn.Module):
     examples = batch.examples
     texts, found, latents = {}, {}, {}
     for k, side in enumerate(SIDES):
-      texts[side] = gather_text(batch.tokens, batch.units, examples.members[..., k],
-                                examples.mask, getattr(self, f"{side}_length"))
+      texts[side] = self._text(batch, k)
       found[side] = self._encode(side, texts[side], train)
       latents[side] = self._latent(*found[side][:2], train)
     sides = {}
@@ -217,6 +219,17 @@ class CrossVAE(nn.Module):
       vectors = jnp.where(mine[..., None], found, vectors)
     return Embeddings(vectors)
 
+  def reconstruct(self, batch: Batch, *, train: bool) -> dict[str, dict[str, Array]]:
+    """By side, of each example: `mean`, `log_variance` `[s, e, z]`, `log_likelihood`, `words`, and
+    `all_words`, those that no decoder generates included; without what the model lacks."""
+    output, found = self(batch, train=train), {}
+    for k, side in enumerate(SIDES):
+      names = ("mean", "log_variance", "log_likelihood", "words")
+      its = {name: getattr(getattr(output, side), name) for name in names}
+      its["all_words"] = self._targets(self._text(batch, k), every=True)[1].sum(-1)
+      found[side] = {name: value for name, value in its.items() if value is not None}
+    return found
+
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
     """Cosine of questions `[p, z]` with candidates `[p, z]`."""
     del train
@@ -237,6 +250,11 @@ class CrossVAE(nn.Module):
         return side, decoder.generate(z, self._table(), length, *self.marks)
     raise InputError(f"model.crossing = {self.crossing!r} has no decoder, so it generates nothing")
 
+  def _text(self, batch: Batch, k: int) -> Text:
+    """The texts of side k of each example."""
+    return gather_text(batch.tokens, batch.units, batch.examples.members[..., k],
+                       batch.examples.mask, getattr(self, f"{SIDES[k]}_length"))
+
   def _encode(self, side: str, text: Text, train: bool) -> tuple[Array, Array | None, Array]:
     """μ, log σ² `[s, e, z]` and the attention's redundancy `[s, e]` of texts of a side."""
     words = self.encoder(as_tokens(text.ids), train=train)
@@ -252,24 +270,31 @@ class CrossVAE(nn.Module):
     noise = jax.random.normal(self.make_rng("dropout"), mean.shape)
     return mean + jnp.exp(log_variance / 2) * noise
 
-  def _targets(self, text: Text) -> tuple[Array, Array]:
-    """The words that a decoder predicts and which of them are real, both `[s, e, l − 1]`."""
+  def _targets(self, text: Text, every: bool = False) -> tuple[Array, Array]:
+    """The words that follow each word, and which of them a decoder predicts, both `[s, e, l − 1]`.
+
+    It predicts words that it can generate; `every`: all that are real.
+    """
     target, real = text.ids[..., 1:], text.real[..., 1:]
+    known = (target < self.output_size) & (target != UNKNOWN_ID)
+    target, real = jnp.where(known, target, UNKNOWN_ID), real & (known | every)
     if self.decoder == "mlp":  # that a text ends says nothing of its words
       real = real & (target != self.marks[1])
     return target, real
 
   def _likelihood(self, side: str, z: Array, text: Text, train: bool) -> Float[Array, "s e"]:
     """log p(text | z), summed over words."""
-    target, real = self._targets(text)
-    read = text.ids[..., :-1]
+    target, real = self._targets(text, every=True)
+    predicted, read = self._targets(text)[1], text.ids[..., :-1]
     if train and self.word_dropout and self.decoder == "gru":
       threshold = jnp.uint32(min(round(self.word_dropout * 2**32), 2**32 - 1))
       drop = hash_bits(self.make_rng("dropout"), read.shape) < threshold
       read = jnp.where(drop & (read != self.marks[0]), UNKNOWN_ID, read)
     vectors = self.encoder(as_tokens(read), train=train)
     decoder = getattr(self, f"{side}_decoder")
-    return decoder(z, vectors, target, real, self._table()).sum(-1)
+    found = decoder(z, vectors, target, real, self._table())
+    return jnp.where(predicted, found, 0.0).sum(-1)
 
   def _table(self) -> Float[Array, "v d"]:
-    return self.encoder.embedding_table(self.encoder.variables["params"])
+    """The vectors of the words that decoders generate."""
+    return self.encoder.embedding_table(self.encoder.variables["params"])[:self.output_size]

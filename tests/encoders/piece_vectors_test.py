@@ -12,8 +12,8 @@ from as2jax.errors import InputError
 
 MARKS = ("[CLS]", "[SEP]")
 TEXTS = ("The cat, the dog!", "a DOG's café", "the a")
-SECTION = {"name": "words", "pretrained": "", "vocabulary": "train", "size": 0, "marks": MARKS,
-           "hidden_dropout": 0.0}
+SECTION = {"name": "words", "pretrained": "", "vocabulary": "train", "size": 0, "scale": 1.0,
+           "marks": MARKS, "hidden_dropout": 0.0}
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,18 @@ def test_the_most_frequent_words_alone(bert):
   assert (found.facts["left_out_types"], found.facts["left_out_tokens"]) == (7, 8)
 
 
+def test_words_of_other_texts_are_read_but_not_generated(bert):
+  folder, pieces, table = bert
+  found = piece_vectors.prepare(TEXTS, folder, size=2, marks=MARKS, others=(*TEXTS, "the zebra"),
+                                scale=2.0)
+  entries = word_tokenizer.entries(found.tokenizer)
+  assert entries[4:6] == ["the", "a"] and found.facts["output_size"] == 6
+  assert entries[6:] == ["dog", "!", "'", ",", "cafe", "cat", "s", "zebra"]
+  assert (found.facts["size"], found.facts["read_types"]) == (14, 8)
+  np.testing.assert_allclose(found.table[-1], 2 * table[pieces.encode(["zebra"]).ids].mean(0),
+                             rtol=1e-6, atol=1e-7)
+
+
 def test_a_run_remembers_its_words_and_a_train_vocabulary_asks_for_train_alone(bert, tmp_path):
   asked = []
 
@@ -59,14 +71,16 @@ def test_a_run_remembers_its_words_and_a_train_vocabulary_asks_for_train_alone(b
   opened = lambda **given: sources.open_source({**section, **given}, texts=texts,
                                                workdir=tmp_path / "run", root="")
   first = opened()
-  assert asked == [("train",)] and first.model_fields == {"marks": (2, 3)}
+  assert asked == [("train",)] and first.model_fields == {"marks": (2, 3), "output_size": 13}
   assert (first.module.vocab_size, first.module.hidden_size) == (13, 16)
   again = opened(pretrained="gone")
   assert len(asked) == 1 and again.facts["words"] == first.facts["words"]
   np.testing.assert_array_equal(again.params["embeddings/word"], first.params["embeddings/word"])
   assert static.load(tmp_path / "run" / sources.MEMORY).facts["marks"] == list(MARKS)
   sources.open_source({**section, "vocabulary": "data"}, texts=texts, workdir="", root="")
-  assert asked[1:] == [()]
+  assert sorted(asked[1:]) == [(), ("train",)]
+  with pytest.raises(InputError, match="encoder.vocabulary = 'file': use one of data, train"):
+    sources.open_source({**section, "vocabulary": "file"}, texts=texts, workdir="", root="")
 
 
 def test_bad_input_is_named(bert, tmp_path):

@@ -37,8 +37,7 @@ def trained(net, steps, *, rate=1e-2, devices=1, progress=10.0, **settings):
 
 
 @pytest.mark.parametrize("crossing, decoder, tied", [
-    ("cross", "gru", True), ("cross", "gru", False), ("cross", "mlp", True),
-    ("dual", "gru", True), ("none", "gru", True)])
+    ("cross", "gru", False), ("dual", "mlp", True), ("none", "gru", True)])
 def test_one_step_moves_every_parameter(crossing, decoder, tied):
   before, after, _, _ = trained(model(crossing, decoder=decoder, tied=tied), 1)
   assert "encoder/embeddings/word" in before
@@ -46,16 +45,16 @@ def test_one_step_moves_every_parameter(crossing, decoder, tied):
     assert np.any(value != after[path]), path
 
 
-@pytest.mark.parametrize("crossing, source", [("cross", "question"), ("dual", "answer")])
-def test_a_pair_learnt_by_heart_is_generated(crossing, source):
-  """Answers from questions, or from themselves; the twins of one answer alike."""
-  net = model(crossing, latent_size=8, decoder_size=16, hidden_size=8)
-  _, _, losses, params = trained(net, 250, rate=2e-2)
+def test_a_pair_learnt_by_heart_is_generated():
+  """Answers from questions, the twins of one answer alike; and all parameters have moved."""
+  net = model("cross", latent_size=8, decoder_size=16, hidden_size=8)
+  before, after, losses, params = trained(net, 250, rate=2e-2)
   assert losses[-1] < 0.2 * losses[0]
+  assert all(np.any(value != after[path]) for path, value in before.items())
   made = batch()
   output = net.apply({"params": params}, made, train=False)
-  z = getattr(output, source).mean[0]
-  side, words = net.apply({"params": params}, z, source, 12, method="generate")
+  z = output.question.mean[0]
+  side, words = net.apply({"params": params}, z, "question", 12, method="generate")
   assert side == "answer"
   place = made.units.row * made.tokens.ids.shape[2] + made.units.start
   flat = np.asarray(made.tokens.ids[0]).ravel()
@@ -67,13 +66,12 @@ def test_a_pair_learnt_by_heart_is_generated(crossing, source):
 
 
 def test_shards_and_devices_change_nothing():
-  """8 pairs as one shard, two, and two on two devices; without samples, which differ by shard."""
+  """8 pairs as one shard, and as two on two devices; without samples, which differ by shard."""
   net = model("none")
   results = [trained(net, 2, **settings)[1] for settings in (
-      {}, {"shards": 2}, {"shards": 2, "devices": 2})]
-  for other in results[1:]:
-    for path, value in results[0].items():
-      np.testing.assert_allclose(value, other[path], rtol=1e-4, atol=1e-5, err_msg=path)
+      {}, {"shards": 2, "devices": 2})]
+  for path, value in results[0].items():
+    np.testing.assert_allclose(value, results[1][path], rtol=1e-4, atol=1e-5, err_msg=path)
   samples = [trained(model(), 2, shards=2, devices=n)[1] for n in (1, 2)]
   for path, value in samples[0].items():
     np.testing.assert_allclose(value, samples[1][path], rtol=1e-4, atol=1e-5, err_msg=path)
