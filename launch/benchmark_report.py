@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 NOUNS = {"triplet": ("triplets", "sentences"), "crossencoder": ("pairs", "sequences"),
-         "encode": ("sentences", "sentences")}
+         "encode": ("sentences", "sentences"), "crossvae": ("pairs", "texts")}
 
 
 def text(result: Mapping[str, Any]) -> str:

@@ -31,6 +31,19 @@ def forward_flops(encoder: Mapping[str, Any], lengths: Any) -> float:
   return encoder["num_layers"] * float(np.sum(n * (8 * d * d + 4 * d * f) + 4 * d * n * n))
 
 
+def word_flops(settings: Mapping[str, Any]) -> float:
+  """Floating-point operations of a Cross-VAE's matrix products for each word, forward.
+
+  The encoder's GRU in both directions and its attention, the decoder's GRU and its softmax, which
+  is counted at padding, too, though neither side computes it there.
+  """
+  model, d = settings["model"], settings["encoder"]["hidden_size"]
+  h, k, z = (model[key] for key in ("hidden_size", "decoder_size", "latent_size"))
+  kernel, mapped = (d, k * d if k != d else 0) if model["tied"] else (k, 0)
+  return 2.0 * (2 * 3 * h * (d + h) + 2 * h * model["attention_size"] + 3 * k * (d + z + k) + mapped
+                + kernel * model["output_size"])
+
+
 @dataclasses.dataclass(frozen=True)
 class Load:
   """An amount of work; loads add up.
@@ -62,6 +75,8 @@ def load_of(settings: Mapping[str, Any], examples: int, lengths: np.ndarray,
   """The load of `examples` whose units have `lengths`, computed in rows of the lengths `rows`."""
   passes = 1 if settings["system"] == "encode" else 3
   flops = lambda of: passes * forward_flops(settings["encoder"], of)
+  if settings["system"] == "crossvae":
+    flops = lambda of: passes * word_flops(settings) * float(np.sum(of))
   return Load(int(examples), len(lengths), int(lengths.sum()), int(rows.sum()), flops(lengths),
               flops(rows))
 
