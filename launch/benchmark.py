@@ -159,13 +159,17 @@ def run(flags: argparse.Namespace) -> dict:
   """
   import jax
 
+  from as2jax.errors import InputError
   from launch import benchmark_jax, benchmark_workload
   jax.config.update("jax_enable_compilation_cache", False)  # compile times are measured
   if flags.prepared:
     work = benchmark_workload.load(flags.prepared)
   else:
     work = benchmark_workload.from_config(config_of(flags), flags.system)
-  work.settings["encoder"]["dtype"] = flags.dtype
+  if work.settings["system"] != "crossvae":  # whose word vectors are float32
+    work.settings["encoder"]["dtype"] = flags.dtype
+  elif flags.dtype != "float32":
+    raise InputError(f"--dtype={flags.dtype}: --system=crossvae computes in float32")
   if flags.prepare:
     benchmark_workload.save(flags.prepare, work, batches=flags.batches, weights=flags.weights)
     return {"prepared": flags.prepare, "bytes": os.path.getsize(flags.prepare)}

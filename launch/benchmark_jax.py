@@ -90,7 +90,7 @@ class Training:
     """How it ran."""
     return {"compile_seconds": round(self.compile_seconds, 2),
             "programs": self.function._cache_size(), "backend": jax.default_backend(),
-            "dtype": self.work.settings["encoder"]["dtype"], "jax": jax.__version__,
+            "dtype": self.work.settings["encoder"].get("dtype", "float32"), "jax": jax.__version__,
             "shapes": sorted(str(b.tokens.ids.shape[1:]) for b in self.batches)}
 
   def _items(self) -> Iterator[tuple[Any, Load]]:

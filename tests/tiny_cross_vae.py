@@ -74,12 +74,17 @@ def batch(seed=0, step=0, **settings):
   return jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, step))
 
 
-def params(net, made, seed=0):
+def params(net, seed=0):
   """Random values for everything, so that no term vanishes."""
-  shapes = jax.eval_shape(lambda: net.init(jax.random.key(0), made, train=False))["params"]
   rng = np.random.default_rng(seed)
   return jax.tree.map(
-      lambda x: jnp.asarray(rng.normal(0, 0.4, x.shape), jnp.float32), shapes)
+      lambda x: jnp.asarray(rng.normal(0, 0.4, x.shape), jnp.float32), _shapes(net))
+
+
+@functools.cache
+def _shapes(net):
+  """They do not depend on the batch; tracing takes a second."""
+  return jax.eval_shape(lambda: net.init(jax.random.key(0), batch(), train=False))["params"]
 
 
 def run(net, values, made, *, train=False, key=0):

@@ -65,7 +65,7 @@ def test_positives_and_negatives_by_brute_force(negatives, shards):
 def test_same_answer_columns_never_push():
   """The gradient of the matching loss on the cosine of a question with its answer's twin is 0."""
   made, net = batch(), model()
-  output = run(net, params(net, made), made, train=True)
+  output = run(net, params(net), made, train=True)
   twins = np.asarray(made.examples.answer[0])
   i, j = next((i, j) for i in range(8) for j in range(8) if i != j and twins[i] == twins[j])
 
@@ -87,7 +87,7 @@ def test_drawn_negatives_are_k_of_the_allowed():
 
 def test_sampled_negatives_differ_from_step_to_step():
   made, net = batch(), model()
-  values = params(net, made)
+  values = params(net)
   chosen = []
   for key in range(2):
     output = run(net, values, made, train=True, key=key)
@@ -99,7 +99,7 @@ def test_sampled_negatives_differ_from_step_to_step():
 
 def test_the_terms_add_up_to_the_papers_loss():
   made, net = batch(negatives=1, examples=16), model()
-  values = params(net, made)
+  values = params(net)
   output = run(net, values, made, train=True)
   terms = loss(alpha=2.0, beta=3.0, gamma=5.0, epochs=10, redundancy=0.5)(
       output, made, jnp.float32(1))
@@ -126,7 +126,7 @@ def test_the_terms_add_up_to_the_papers_loss():
 def test_what_is_watched():
   """Perplexity, KL by dimension and active units, in numpy."""
   made, net = batch(), model()
-  output = run(net, params(net, made), made, train=True)
+  output = run(net, params(net), made, train=True)
   terms = loss()(output, made, jnp.float32(1))
   for name in ("question", "answer"):
     side = getattr(output, name)
@@ -147,7 +147,7 @@ def test_what_is_watched():
 
 def test_shards_share_their_negatives():
   net, made = model(), batch()
-  values = params(net, made)
+  values = params(net)
   found = [{name: term.scale and mean(term) for name, term in loss()(
       run(net, values, x), x, jnp.float32(30)).items()} for x in (made, batch(shards=2))]
   assert found[0].keys() == found[1].keys()
