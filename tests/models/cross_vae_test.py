@@ -225,4 +225,15 @@ def test_the_epochs_of_annealing_follow_those_of_the_run():
   assert made.loss.epochs == 7
 
 
+@pytest.mark.parametrize("config", [squad_cross_vae, squad_dual_vae, squad_dual_gru])
+def test_the_small_size_is_the_same_for_all_three(config):
+  made, other = config.get_config("squad_parts,small,mlp"), squad_cross_vae.get_config("small")
+  check(made)
+  assert (made.model.decoder, made.data.name) == ("mlp", "squad_parts")
+  assert made.loss.epochs == made.epochs == 12 and made.loss == other.loss
+  assert made.model.answer_length == made.data.max_length == made.batch.row_lengths[0]
+  assert {k: v for k, v in made.model.items() if k not in ("crossing", "decoder")} == {
+      k: v for k, v in other.model.items() if k not in ("crossing", "decoder")}
+
+
 assert WORDS > WIDTH  # so that a table's axes are not taken for each other
