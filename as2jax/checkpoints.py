@@ -1,5 +1,6 @@
 """Orbax checkpoints: the latest whole state, and the best parameters, each whole or not at all."""
 
+import json
 import logging
 import shutil
 from collections.abc import Sequence
@@ -11,9 +12,12 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
+from as2jax import hosts
 from as2jax.errors import InputError
+from as2jax.workdir import write_whole
 
 log = logging.getLogger(__name__)
+MOVED = "position.json"  # beside the latest checkpoint
 HEADROOM = 1.1  # of the size of a checkpoint: what must be free before one is begun
 
 
@@ -66,7 +70,16 @@ class Checkpoints:
     return ocp.CheckpointManager(self.folder / name, options=options)
 
   def save(self, step: int, state: Any, progress: dict) -> None:
-    """Begins to save the state and the loop's position; a step that is there already stays."""
+    """Begins to save the state and the loop's position.
+
+    Where the step is there already its state stays, which is the same; the position may be another
+    one (a run that was stopped in an evaluation has saved before it) and is written beside it.
+    """
+    self._finish(self._latest)
+    if step in self._latest.all_steps():
+      if self.progress() != progress:
+        write_whole(self.folder / MOVED, json.dumps({"saved": step, "progress": progress}))
+      return
     self._put(self._latest, step, state=ocp.args.StandardSave(state),
               progress=ocp.args.JsonSave(progress))
 
@@ -89,7 +102,7 @@ class Checkpoints:
     if "://" in str(folder):
       return  # object stores have no end of the disk
     need = sum(x.nbytes for x in jax.tree.leaves(tree)) * HEADROOM
-    free = shutil.disk_usage(folder).free
+    free = hosts.by_first(lambda: shutil.disk_usage(folder).free)
     if free < need:
       raise InputError(
           f"{folder}: no room for the checkpoint of step {step}: it needs {need / 2**20:.0f} MiB, "
@@ -125,7 +138,13 @@ class Checkpoints:
   def progress(self) -> dict:
     """The position of the loop in the latest checkpoint."""
     args = ocp.args.Composite(progress=ocp.args.JsonRestore())
-    return self._latest.restore(self.latest_step, args=args)["progress"]
+    return self._moved(self._latest.restore(self.latest_step, args=args)["progress"])
+
+  def _moved(self, progress: dict) -> dict:
+    """The position of the loop beside the latest checkpoint, if there is one, else `progress`."""
+    path = self.folder / MOVED
+    found = json.loads(path.read_text()) if path.exists() else {}
+    return found["progress"] if found.get("saved") == self.latest_step else progress
 
   def restore(self, abstract: Any) -> tuple[Any, dict]:
     """The latest state, with the shardings of `abstract`, and the position of the loop.
@@ -143,7 +162,7 @@ class Checkpoints:
     except (ValueError, KeyError, FileNotFoundError) as error:
       raise InputError(f"{self.folder}/latest/{step} cannot be restored: {error}. Was it written by "
                        "another model? Start in another --workdir, or delete this one.") from error
-    return found["state"], found["progress"]
+    return found["state"], self._moved(found["progress"])
 
   def restore_best(self, step: int, abstract: Any) -> Any:
     """The variables that `save_best` saved at `step`."""

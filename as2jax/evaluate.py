@@ -1,7 +1,8 @@
 """Predict a split, regroup by question, measure, write run files.
 
 A model that encodes sentences (`encodes`) encodes each distinct sentence once and compares vectors;
-any other scores each candidate's example.
+any other scores each candidate's example. Each host makes its part of a batch; every host gets the
+output of all of it, and measures the same.
 """
 
 import dataclasses
@@ -12,7 +13,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from as2jax import metrics, runs, sharding
+from as2jax import hosts, metrics, preemption, runs, sharding
 from as2jax.data.batching import Batcher
 from as2jax.data.dataset import Dataset
 from as2jax.data.examples import ExampleTable
@@ -60,22 +61,26 @@ class Predictor:
     return self._batchers[key]
 
   def _run(self, state: Any, batcher: Batcher):
+    """Yields (shards, output) of each batch."""
     plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
+    mine = sharding.local_shards(self.mesh, batcher.shards)
     for i in range(len(plan)):
-      batch = batcher.batch(plan, i)
-      placed = jax.device_put(batch, sharding.predict_sharding(self.mesh))
-      yield plan.steps[i][0], batch, self.step(state, placed)
+      preemption.check()
+      batch = batcher.batch(plan, i, only=mine)
+      placed = sharding.place_predict(batch, self.mesh, shards=batcher.shards)
+      yield plan.steps[i][0], self.step(state, placed)
 
   def embed(self, state: Any, questions: Sequence[Question]) -> tuple[np.ndarray, Batcher]:
     """The vector of each distinct sentence, `[seed, sentence, d]`, by its number in the table."""
     batcher = self.batcher(questions, "sentences")
     vectors = None
-    for _, batch, output in self._run(state, batcher):
-      ids, found = batch.units.id[0], np.asarray(output.units)
+    for shards, output in self._run(state, batcher):
+      found = np.asarray(output.units)
       if vectors is None:
         vectors = np.zeros((self.seeds, len(batcher.units.lengths), found.shape[-1]), np.float32)
-      used = ids >= 0
-      vectors[:, ids[used]] = found[:, used]
+      for s, shard in enumerate(shards):
+        if shard is not None:
+          vectors[:, shard.units] = found[:, s, :len(shard.units)]
     return vectors, batcher
 
   def _by_vectors(self, state, questions) -> dict[str, np.ndarray]:
@@ -97,7 +102,7 @@ class Predictor:
     table = batcher.examples
     several = () if table.candidates is None else table.candidates.shape[1:]
     scores = np.zeros((self.seeds, len(table), *several), np.float32)
-    for shards, _, output in self._run(state, batcher):
+    for shards, output in self._run(state, batcher):
       found = np.asarray(output.scores, np.float32)
       for s, shard in enumerate(shards):
         if shard is not None:
@@ -188,7 +193,8 @@ def write(folder: epath.PathLike, evaluation: Evaluation, scores: Sequence[np.nd
           questions: Sequence[Question], *, tag: str) -> None:
   """Writes `run.trec`, `qrels.trec` and `per_question.tsv` into `folder`."""
   folder = epath.Path(folder)
-  folder.mkdir(parents=True, exist_ok=True)
+  if hosts.first():
+    folder.mkdir(parents=True, exist_ok=True)
   full = [i for i, q in enumerate(questions) if q.candidates]
   ids = [questions[i].id for i in full]
   candidates = [[c.id for c in questions[i].candidates] for i in full]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from etils import epath
 
-from as2jax import metrics, registry
+from as2jax import hosts, metrics, registry
 from as2jax import state as states
 from as2jax.data import configured, holdout, overlap, word_weights
 from as2jax.data import dataset as datasets
@@ -88,7 +88,13 @@ class Experiment:
     return tuple(questions[i] for i in kept)
 
   def tables(self, questions: Sequence[Question], layout: str, **options) -> "Tables":
-    """Tokenised units and examples of `questions` in a layout (`sentences` is one, too)."""
+    """Tokenised units and examples of `questions` in a layout (`sentences` is one, too).
+
+    On several hosts all must ask for it; they find what the first has put into a cache they share.
+    """
+    return hosts.in_order(lambda: self._tables(questions, layout, **options))
+
+  def _tables(self, questions: Sequence[Question], layout: str, **options) -> "Tables":
     function = layouts.sentences if layout == "sentences" else layouts.LAYOUTS[layout]
     known = inspect.signature(function).parameters
     options = {"template": self.model.template, "tile": self.config.batch.tile,

@@ -19,9 +19,15 @@ EXAMPLE = "--config=configs/wikiqa_triplet.py:sample (which needs no data and no
 
 def define(help_text: str, flag_values: flags.FlagValues = flags.FLAGS,
            argv: list[str] | None = None) -> None:
-  """Defines --config and --workdir; `argv` is what will be parsed, where not `sys.argv`."""
+  """Defines --config, --workdir and who takes part; `argv` is what will be parsed, or None."""
   config_flags.DEFINE_config_file("config", None, help_text, flag_values, sys_argv=argv)
   flags.DEFINE_string("workdir", "", "folder of the run: checkpoints, logs, results", flag_values)
+  flags.DEFINE_string("coordinator", "", "several processes: HOST:PORT of process 0; `auto`: as "
+                      "Slurm, Open MPI or Kubernetes say; TPU VMs need nothing", flag_values)
+  flags.DEFINE_integer("processes", 0, "several processes: how many; 1: this host alone",
+                       flag_values)
+  flags.DEFINE_integer("process_id", -1, "several processes: which one this is, from 0",
+                       flag_values)
 
 
 def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> list[str]:
@@ -95,7 +101,8 @@ def _advice(text: str, config: ConfigDict | None) -> str:
   if "before a value" in text:
     return f"{text}; put --config first"
   if text.startswith("Unknown command line flag"):
-    return f"{text}; there are --config, --workdir and --config.KEY=VALUE"
+    return f"{text}; there are --config, --workdir, --config.KEY=VALUE and, for "
+            "several processes, --coordinator, --processes, --process_id"
   return text
 
 

@@ -2,11 +2,12 @@
 
 import logging
 import sys
+import traceback
 
 from absl import app, flags
 from absl import logging as absl_logging
 
-from as2jax import allocator
+from as2jax import allocator, hosts, preemption
 from as2jax.errors import InputError
 
 _CONFIG_HELP = "file of the run's config, with its argument: configs/wikiqa_triplet.py:sample"
@@ -20,8 +21,16 @@ def main(argv) -> None:
     logging.getLogger(chatty).setLevel(logging.WARNING)
   if len(argv) > 1:
     raise InputError(f"unexpected arguments {argv[1:]}: every option is --name=value")
+  given = flags.FLAGS
+  hosts.start(given.coordinator, given.processes, given.process_id)
+  preemption.listen()
+  if not hosts.first():
+    logging.getLogger().setLevel(logging.WARNING)  # the first process says it
   from as2jax import modes
-  print(modes.run(flags.FLAGS.config, flags.FLAGS.workdir))
+  text = modes.run(given.config, given.workdir)
+  hosts.stop()
+  if hosts.first():
+    print(text)
 
 
 def entry() -> None:
@@ -29,11 +38,29 @@ def entry() -> None:
   from as2jax import flags_config
   flags_config.define(_CONFIG_HELP)
   flags.adopt_module_key_flags(flags_config)  # so that --help lists them
+  name = lambda: "as2jax" if hosts.count() == 1 else f"as2jax (process {hosts.index()})"
   try:
     app.run(main, flags_parser=flags_config.parse)
   except InputError as error:
-    print(f"as2jax: {error}", file=sys.stderr)
-    sys.exit(2)
+    print(f"{name()}: {error}", file=sys.stderr)
+    _end(2, str(error))
+  except preemption.Preempted:
+    print(f"{name()}: stopped by SIGTERM; the same command goes on from where it is saved",
+          file=sys.stderr)
+    hosts.stop()
+    sys.exit(preemption.AGAIN)
+  except Exception as error:
+    if hosts.count() == 1:
+      raise
+    traceback.print_exc()
+    _end(1, f"{type(error).__name__}: {error}")
+
+
+def _end(status: int, text: str) -> None:
+  """Ends this process after an error, and the others with it."""
+  if hosts.count() > 1:
+    hosts.leave(status, text)
+  sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from as2jax import metrics, pool_metrics, runs, search
+from as2jax import hosts, metrics, pool_metrics, runs, search
 from as2jax.data.pool import Pool
 from as2jax.data.record import Question
 from as2jax.data.retrieval import Retrieval, with_candidates
@@ -193,7 +193,8 @@ def write(folder: epath.PathLike, found: Evaluation, ranked: Ranked, pool: Pool,
   """Writes `run.trec` (the best of each query), `qrels.trec` (gold), `qrels-any.trec` and
   `per_question.tsv`, where `asked` is the number of queries with the same gold passage."""
   folder = epath.Path(folder)
-  folder.mkdir(parents=True, exist_ok=True)
+  if hosts.first():
+    folder.mkdir(parents=True, exist_ok=True)
   ids = [query.id for query in pool.queries]
   name = lambda places: [pool.passages[i].id for i in places]
   runs.write_run(folder / "run.trec", ids, [name(x) for x in ranked.entries], ranked.scores, tag)

@@ -7,6 +7,8 @@ from typing import Any
 
 from etils import epath
 
+from as2jax import hosts
+
 
 class Display:
   """A bar per epoch (rich, on a terminal) or a line every `log.seconds` (a log file)."""
@@ -19,7 +21,7 @@ class Display:
   def __enter__(self) -> "Display":
     names = ", ".join(map(str, self.seeds))
     self._say(f"{self.workdir}: seed{'s' if len(self.seeds) > 1 else ''} {names}")
-    if sys.stderr.isatty():
+    if hosts.first() and sys.stderr.isatty():
       from rich.console import Console
       from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
       from rich.progress import TimeRemainingColumn
@@ -36,7 +38,7 @@ class Display:
   def _say(self, text: str) -> None:
     if self.bar is not None:
       self.bar.console.print(text, highlight=False)
-    else:
+    elif hosts.first():
       print(text, file=sys.stderr, flush=True)
 
   def epoch(self, epoch: int, begin: int, steps: int) -> None:

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from as2jax import evaluate, lexical_run, optimizers, protocols, registry, results, sharding
+from as2jax import evaluate, hosts, lexical_run, optimizers, protocols, registry, results, sharding
 from as2jax import state as states
 from as2jax.checkpoints import Checkpoints, group_folder
 from as2jax.data import rules
@@ -108,7 +108,7 @@ def evaluate_run(config: Any, workdir: epath.PathLike) -> dict:
   check_used(config, workdir)
   if config.model.name in registry.LEXICAL:
     return lexical_run.evaluate(config, workdir)
-  experiment = build(config, workdir=workdir)
+  experiment = hosts.in_order(lambda: build(config, workdir=workdir))
   run = TrainedRun(config, workdir, experiment)
   data = experiment.dataset
   outcomes = [results.Outcome(seed, -1, -1, float("nan"), -1) for seed in config.seeds]
@@ -130,7 +130,7 @@ def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
                      "JSON-lines file of questions with candidates")
   given = read_unlabelled(config.predict.input)
   questions = rules.apply(given, config.data.rules)
-  experiment = build(config, data=False, workdir=workdir)
+  experiment = hosts.in_order(lambda: build(config, data=False, workdir=workdir))
   if config.predict.ranking:
     if experiment.model.layout != "joint":
       raise InputError("predict.ranking is for models that rank the best candidates of another "

@@ -1,6 +1,7 @@
 """Run files, judgements and per-question scores as text that trec_eval and people can read.
 
-Each file is composed in memory and written by one call; where that fails nothing is left behind.
+Each file is composed in memory and written by one call; where that fails nothing is left behind. Of
+several processes the first one writes.
 """
 
 import math
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from etils import epath
 
+from as2jax import hosts
 from as2jax.data.record import UNKNOWN
 from as2jax.errors import InputError
 
@@ -227,6 +229,8 @@ def _lines(path) -> list[bytes]:
 
 
 def _write(path, lines: list[str]):
+  if not hosts.first():
+    return
   path = epath.Path(path)
   try:
     path.write_bytes("".join(f"{line}\n" for line in lines).encode())

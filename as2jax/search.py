@@ -19,7 +19,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from as2jax.errors import InputError
-from as2jax.sharding import AXES
+from as2jax.sharding import AXES, put
 
 SIMILARITIES = ("dot", "cosine", "euclidean")
 ROWS = 4096  # of the pool in a block, a device
@@ -160,7 +160,7 @@ class Searcher:
     ids = np.full((self.queries, *right.shape[1:]), NONE, np.int32)
     part = slice(at, at + self.queries)
     vectors[:len(queries[part])], ids[:len(right[part])] = queries[part], right[part]
-    return jax.device_put(vectors, whole), jax.device_put(ids, whole)
+    return put(vectors, whole), put(ids, whole)
 
   def _sweep(self, parts: Sequence, pool: Rows, weights: np.ndarray | None,
              thresholds: Sequence[np.ndarray]) -> list:
@@ -168,12 +168,12 @@ class Searcher:
     devices = self.mesh.size
     over = NamedSharding(self.mesh, P(AXES))
     whole = NamedSharding(self.mesh, P())
-    thresholds = [jax.device_put(t, whole) for t in thresholds]
-    states = [jax.device_put(_empty(devices, self.queries, self.k, ids.shape[1:]), over)
+    thresholds = [put(t, whole) for t in thresholds]
+    states = [put(_empty(devices, self.queries, self.k, ids.shape[1:]), over)
               for _, ids in parts]
     for start, block, weight in self._blocks(pool, weights):
       jax.block_until_ready(states)  # else blocks would queue up on the devices
-      placed = jax.device_put((block, weight), over)
+      placed = put((block, weight), over)
       for i, (vectors, ids) in enumerate(parts):
         states[i] = self._step(states[i], vectors, ids, thresholds[i], *placed, np.int32(start))
     return [self._merge(state) for state in states]

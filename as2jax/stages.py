@@ -22,7 +22,7 @@ import numpy as np
 from etils import epath
 from flax import traverse_util
 
-from as2jax import registry, results
+from as2jax import hosts, registry, results
 from as2jax.checkpoints import group_folder, read_best
 from as2jax.encoders.sources import MEMORY
 from as2jax.errors import InputError
@@ -216,13 +216,18 @@ def begin(config: Any, workdir: epath.PathLike) -> Start | None:
   if _absolute(run) == _absolute(workdir):
     raise InputError(f"init_from.run = {run} is the --workdir itself: give another --workdir")
   start = Start(section, tuple(config.seeds))
+  hosts.by_first(lambda: _settle(start, config, workdir))
+  return start
+
+
+def _settle(start: Start, config: Any, workdir: epath.Path) -> None:
+  """Writes down what a run begins with, or compares it with what was written."""
   if begun(workdir):
     _check_unchanged(workdir / NAME, start.record)
-    return start
+    return
   start.check_encoder_config(config)
   start.carry_memory(workdir)
   write_whole(workdir / NAME, json.dumps(start.record, indent=2) + "\n")
-  return start
 
 
 def _check_unchanged(path: epath.Path, record: dict) -> None:

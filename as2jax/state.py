@@ -117,7 +117,7 @@ def with_variables(state: TrainState, found: dict) -> TrainState:
 
 def choose(seeds: np.ndarray, new: Any, old: Any) -> Any:
   """Of two trees `[seed, …]`: `new` where `seeds` is true, else `old`."""
-  def one(a, b):
-    mask = seeds.reshape(-1, *(1,) * (a.ndim - 1))
-    return jax.device_put(jnp.where(mask, a, b), a.sharding)
-  return jax.tree.map(one, new, old)
+  def choice(seeds, new, old):
+    return jax.tree.map(
+        lambda a, b: jnp.where(seeds.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
+  return jax.jit(choice, out_shardings=jax.tree.map(lambda x: x.sharding, new))(seeds, new, old)

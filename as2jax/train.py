@@ -2,7 +2,7 @@
 
 Evaluate on dev (or the questions held out), save; then, for each epoch: next batch, step, write;
 evaluate, save. At the end the best checkpoint is read back from disk and evaluated on the splits
-that are reported.
+that are reported. Each step and each predicted batch is a point at which SIGTERM is obeyed.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ import jax
 import numpy as np
 from etils import epath
 
-from as2jax import (evaluate, lexical_run, optimizers, protocols, registry, results, sharding,
-                    stages, watch)
+from as2jax import (evaluate, hosts, lexical_run, optimizers, preemption, protocols, registry,
+                    results, sharding, stages, watch)
 from as2jax import state as states
 from as2jax.checkpoints import Checkpoints, group_folder
 from as2jax.data.batching import Plan, stack
@@ -36,27 +36,26 @@ log = logging.getLogger(__name__)
 def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
   """Trains every seed of a config, evaluates each one's best checkpoint, writes `results.json`.
 
-  Run again, it continues from the last checkpoint; a finished run returns its results.
+  Run again, it continues from the last checkpoint; a finished run returns its results. On several
+  hosts all call it; see `hosts`.
 
   Raises:
     InputError: anything wrong with config, data, weights or folder, before any work is lost.
+    Preempted: SIGTERM came, and what there was to save is saved.
   """
   started = time.monotonic()
   workdir = epath.Path(workdir)
   groups = seed_groups(config)
   with lock(workdir):
-    claim(workdir, config)
-    finished = results.read(workdir)
+    finished = hosts.by_first(lambda: _enter(workdir, config))
     if finished is not None:
       log.info("%s is finished: these are its results. To run again, give another --workdir.",
                workdir)
       return finished
     if config.model.name in registry.LEXICAL:
       return lexical_run.run(config, workdir)
-    if not begun(workdir):
-      sources.forget(workdir)
     start = stages.begin(config, workdir)
-    experiment = build(config, workdir=workdir)
+    experiment = hosts.in_order(lambda: build(config, workdir=workdir))
     if start:
       start.check_encoder(experiment.facts)
     trainer = Trainer(experiment, workdir, len(groups[0]), started, start)
@@ -67,6 +66,15 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
     data = results.data_facts(experiment.dataset, config.data)
     facts = trainer.facts() | ({"init_from": start.record} if start else {})
     return results.write(workdir, config, data, experiment.facts, outcomes, facts)
+
+
+def _enter(workdir: epath.Path, config: Any) -> dict | None:
+  """Makes the folder this run's; the results if it has finished."""
+  claim(workdir, config)
+  finished = results.read(workdir)
+  if finished is None and not begun(workdir):
+    sources.forget(workdir)
+  return finished
 
 
 def seed_groups(config: Any) -> list[tuple[int, ...]]:
@@ -93,6 +101,7 @@ class Trainer:
     self.experiment, self.workdir, self.started, self.start = experiment, workdir, started, start
     self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
     sharding.check_shards(self.mesh, config.batch.shards)
+    self.shards = sharding.local_shards(self.mesh, config.batch.shards)
     self.batcher = experiment.train_batcher()
     self.blocks = self.batcher.sampler.blocks()
     o = config.optimizer
@@ -110,9 +119,17 @@ class Trainer:
     """Trains a group of seeds to the end and evaluates the best checkpoint of each."""
     self._open(seeds)
     try:
-      with Display(self.config.log, self.workdir, seeds) as self.display:
+      with (preemption.deferred(),
+            Display(self.config.log, self.workdir, seeds) as self.display):
         self._train()
         outcomes = self._finish()
+    except preemption.Preempted:
+      if self.step:  # before the first step there is nothing that would be missed
+        self._save()
+        self.checkpoints.wait()
+      self.checkpoints.close()
+      log.info("%s: SIGTERM; saved at step %d", self.workdir, self.step)
+      raise
     except BaseException:
       self.checkpoints.abandon()
       raise
@@ -122,11 +139,10 @@ class Trainer:
   def _train(self) -> None:
     """Epoch by epoch from the position of the last checkpoint to the end."""
     if self.step == 0 and self.checkpoints.latest_step is None:
-      self._evaluate()
+      self._evaluate(0)
     while self.epoch < self.config.epochs and any(self.tracker.active):
       self._train_epoch()
-      self.epoch, self.begin = self.epoch + 1, 0
-      self._evaluate()
+      self._evaluate(self.epoch + 1)
     self.checkpoints.wait()
 
   def _open(self, seeds: Sequence[int]) -> None:
@@ -167,11 +183,14 @@ class Trainer:
       self.step += 1
       window.add(self.step, scalars, [self._questions(p, i) for p in plans])
       self.execution.setdefault("seconds_to_first_step", self._since_start(scalars))
-      saves = self.step % self.config.checkpoint.steps == 0
-      if saves or self.step % self.config.log.steps == 0 or i + 1 == count:
+      self.begin = i + 1
+      saves, ends = self.step % self.config.checkpoint.steps == 0, preemption.due()
+      if saves or ends or self.step % self.config.log.steps == 0 or i + 1 == count:
         self.display.step(i + 1, window.write(self.step))
       if saves and i + 1 < count:
-        self._save(self.epoch, i + 1)
+        self._save()
+      if ends:
+        raise preemption.Preempted
     self.execution.setdefault("compilations_in_first_epoch", self.step_function._cache_size())
 
   def _since_start(self, scalars: Any) -> float:
@@ -180,41 +199,43 @@ class Trainer:
     return round(time.monotonic() - self.started, 2)
 
   def _batch(self, plans: Sequence[Plan], i: int) -> Any:
-    """Batch `i` of each seed, padded to one shape, on the devices."""
+    """Batch `i` of each seed, padded to one shape, on the devices; this host makes its shards."""
     live = [p for p in plans if i < len(p)]
     shape = (max(int(p.rows[i]) for p in live), max(int(p.row_length[i]) for p in live))
-    return sharding.place(stack([self.batcher.batch(p, i, shape) for p in plans]), self.mesh)
+    made = stack([self.batcher.batch(p, i, shape, only=self.shards) for p in plans])
+    return sharding.place(made, self.mesh, shards=self.config.batch.shards)
 
   def _questions(self, plan: Plan, i: int) -> set[int]:
     """Numbers of the questions in step `i` of a plan."""
     shards = [s for micro in plan.steps[i] for s in micro if s is not None] if i < len(plan) else []
     return {int(q) for s in shards for q in self.batcher.examples.question[s.examples]}
 
-  def _save(self, epoch: int, begin: int) -> None:
+  def _save(self) -> None:
     self.log.flush()
-    position = {"epoch": epoch, "begin": begin, "step": self.step}
+    position = {"epoch": self.epoch, "begin": self.begin, "step": self.step}
     # `asdict` copies the lists: the next evaluation may change them while this save is under way.
     progress = {**position, "tracker": dataclasses.asdict(self.tracker)}
     self.checkpoints.save(self.step, self.state, progress)
 
-  def _evaluate(self) -> None:
-    """Metrics on the split that selects, what is watched, best parameters, whole state, in order.
+  def _evaluate(self, epoch: int) -> None:
+    """Metrics after `epoch` epochs on the split that selects, what is watched, the best, the state.
 
-    All of it is written, or replayed.
+    In this order; all of it is written, or replayed.
     """
     values, selector = [], self.protocol.selector
     measured = self.protocol.measure(self.state, self.protocol.selection)
     watched = self.watcher(self.state, self.protocol.selection)
     for seed, found, seen in zip(self.seeds, measured, watched, strict=True):
-      self.log.write(seed, self.step, {"epoch": self.epoch, **{
+      self.log.write(seed, self.step, {"epoch": epoch, **{
           name: entry["value"] for name, entry in found.metrics.items()}, **seen.scalars})
-      watch.write(self.workdir, seen, epoch=self.epoch, seed=seed, seeds=self.config.seeds)
+      watch.write(self.workdir, seen, epoch=epoch, seed=seed, seeds=self.config.seeds)
       values.append(found.metrics[selector]["value"])
-    improved = self.tracker.update(values, self.step, self.epoch)
-    self.display.evaluated(self.epoch, selector, values, improved)
+    improved = self.tracker.update(values, self.step, epoch)
+    self.display.evaluated(epoch, selector, values, improved)
     if any(improved):
       self._save_best(improved)
-    self._save(self.epoch, 0)
+    self.epoch, self.begin = epoch, 0
+    self._save()
 
   def _save_best(self, improved: Sequence[bool]) -> None:
     variables = states.variables(self.state)
@@ -250,8 +271,8 @@ class Trainer:
         "units": len(units.lengths), "truncated_units": int(units.truncated_units),
         "tokens_lost": int(units.tokens_lost), **left_out, "padding": round(self.padding, 4),
         "execution": {
-            **self.execution, "devices": jax.device_count(), "backend": jax.default_backend(),
-            "compilations_of_step": self.step_function._cache_size(),
+            **self.execution, "devices": jax.device_count(), "processes": hosts.count(),
+            "backend": jax.default_backend(), "compilations_of_step": self.step_function._cache_size(),
             "compilations_of_prediction": self.predictor.compilations,
             "seconds": round(time.monotonic() - self.started, 1)}}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from etils import epath
 
+from as2jax import hosts
 from as2jax.errors import InputError
 
 # Of these a run may be continued with other values: they change no number that it reports.
@@ -16,7 +17,12 @@ FREE_KEYS = ("mode", "predict.", "log.", "compilation_cache", "checkpoint.", "da
 
 
 def write_whole(path: epath.PathLike, text: str) -> None:
-  """Writes a text file so that a reader finds the old content or the new, never a part."""
+  """Writes a text file so that a reader finds the old content or the new, never a part.
+
+  Of several processes the first one writes.
+  """
+  if not hosts.first():
+    return
   path = epath.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   if "://" in str(path):
@@ -29,12 +35,20 @@ def write_whole(path: epath.PathLike, text: str) -> None:
 
 @contextlib.contextmanager
 def lock(workdir: epath.PathLike) -> Iterator[None]:
-  """Holds the run's folder for this process; the system releases it however the process ends.
+  """Holds the run's folder for this run; the system releases it however the process ends.
+
+  Of several processes of one run the first holds it.
 
   Raises:
-    InputError: another process holds it. Object stores cannot lock: there nothing is checked.
+    InputError: another run holds it. Object stores cannot lock: there nothing is checked.
   """
-  workdir = epath.Path(workdir)
+  with contextlib.ExitStack() as held:
+    hosts.by_first(lambda: held.enter_context(_locked(epath.Path(workdir))))
+    yield
+
+
+@contextlib.contextmanager
+def _locked(workdir: epath.Path) -> Iterator[None]:
   try:
     workdir.mkdir(parents=True, exist_ok=True)
   except OSError as error:
@@ -145,8 +159,8 @@ class MetricsLog:
   def __init__(self, workdir: epath.PathLike, *, tensorboard: bool):
     self.path = epath.Path(workdir) / "metrics.jsonl"
     self.folder = epath.Path(workdir) / "tensorboard"
-    self.tensorboard = tensorboard
-    self.rows: list[dict] = self._read()
+    self.tensorboard = tensorboard and hosts.first()
+    self.rows: list[dict] = self._read() if hosts.first() else []  # nobody else writes them
     self.writers: dict[int, Any] = {}
 
   def _read(self) -> list[dict]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from as2jax.errors import InputError
+from as2jax.preemption import AGAIN
 from as2jax.workdir import lock, write_whole
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -85,6 +86,10 @@ def execute(jobs: Sequence[Job], output: pathlib.Path, *, parallel: int,
           running.remove(one)
           if one.process.returncode and _held(output / one.job.id):
             waiting.append(one.job)  # another process was first
+            continue
+          if one.process.returncode == AGAIN:
+            waiting.append(one.job)
+            say(f"{one.job.id} {one.job.title}: told to end (SIGTERM); it goes on later")
             continue
           done = len(jobs) - len(waiting) - len(running)
           seconds[one.job.id] = time.monotonic() - one.started

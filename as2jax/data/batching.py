@@ -86,17 +86,20 @@ class Batcher:
     total = int((plan.rows * plan.row_length).sum()) * self.shards * self.accumulate
     return 1 - real / max(total, 1)
 
-  def batch(self, plan: Plan, step: int, shape: tuple[int, int] | None = None) -> Batch:
+  def batch(self, plan: Plan, step: int, shape: tuple[int, int] | None = None,
+            only: Sequence[int] | None = None) -> Batch:
     """Batch `step` of the epoch as numpy arrays `[accumulate, shard, …]`.
 
     A step beyond the plan's end is a batch without content. `shape` (rows, row length) overrides
-    the plan's bucket, for seeds that step together.
+    the plan's bucket, for seeds that step together. `only` names the shards that are made, one or
+    more: those of this host.
     """
     if shape is None:
       shape = int(plan.rows[step]), int(plan.row_length[step])
     none = ((None,) * self.shards,) * self.accumulate
     content = plan.steps[step] if step < len(plan) else none
-    return stack([stack([self._shard(s, *shape) for s in shards]) for shards in content])
+    chosen = range(self.shards) if only is None else only
+    return stack([stack([self._shard(shards[s], *shape) for s in chosen]) for shards in content])
 
   def _shard(self, shard: Shard | None, rows: int, row_length: int) -> Batch:
     if shard is None:
