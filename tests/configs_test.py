@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
+import sharding_rules
 import tiny
 from as2jax import config_check, experiment, flags_config, modes, optimizers, registry, sharding
 from as2jax import runs, step
@@ -214,6 +215,9 @@ def test_every_structure_passes_the_shapes_of_its_step(name, tmp_path):
   rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
   state = parts.fresh_state(jax.tree.map(lambda x: x[0], batch), (0,), optimizer,
                             sharding.make_mesh())
+  transformer = config.encoder.name in ("auto", "sentence_bert") and (
+      config.model.name != "feature_based")
+  assert bool(sharding_rules.assert_rules(state, transformer=transformer)) == transformer
   function = step.make_train_step(parts.model, parts.loss, optimizer, rate,
                                   mesh=sharding.make_mesh(), state=state, seeds=1)
   new, scalars = jax.eval_shape(function, state, jax.tree.map(lambda x: x[None], batch),

@@ -1,66 +1,19 @@
-"""One device and eight give the same numbers; checkpoints move between them; rules by hand."""
+"""Rules by hand and for every leaf of a state; which host makes which shards.
 
-import json
-import os
-import pathlib
-import subprocess
-import sys
+That the number of devices and processes changes no number is in hosts_test.py.
+"""
 
 import jax
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
-import tiny
-from as2jax import sharding
+import sharding_rules
+import tiny_cassie
+from as2jax import optimizers, sharding
+from as2jax import state as states
 from as2jax.errors import InputError
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-# Three steps and an evaluation of the config named, on the number of devices given; again, if told.
-PROGRAM = """
-import sys, json, jax
-devices, model, folder, epochs, sharding = sys.argv[1:6]
-jax.config.update("jax_platforms", "cpu")
-jax.config.update("jax_num_cpu_devices", int(devices))
-jax.config.update("jax_compilation_cache_dir", sys.argv[6])
-import tiny
-from as2jax.train import train_and_evaluate
-words = ("grouped",) if model == "triplet" else ()
-config = tiny.config(model, *words, epochs=int(epochs), batch__shards=8, batch__rows=64,
-                     batch__examples=4096 if words else 64, batch__predict_rows=64,
-                     data__train_fraction=0.35, checkpoint__steps=1, log__steps=1,
-                     sharding__fsdp=int(sharding))
-assert jax.device_count() == int(devices)
-train_and_evaluate(config, folder)
-"""
-
-
-def run(devices, model, folder, *, epochs=1, fsdp=1):
-  env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
-         "AS2JAX_TINY_ENCODER": tiny.encoder_folder()}
-  cache = jax.config.jax_compilation_cache_dir or ""
-  done = subprocess.run(
-      [sys.executable, "-c", PROGRAM, str(devices), model, str(folder), str(epochs), str(fsdp), cache],
-      env=env, capture_output=True, text=True, timeout=600)
-  assert done.returncode == 0, done.stderr[-3000:]
-  rows = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
-  return rows, json.loads((folder / "results.json").read_text())
-
-
-@pytest.mark.parametrize("model,fsdp", [("triplet", 1), ("crossencoder", 1), ("triplet", 2)])
-def test_eight_devices_give_the_numbers_of_one(tmp_path, model, fsdp):
-  one, results_one = run(1, model, tmp_path / "one")
-  eight, results_eight = run(8, model, tmp_path / "eight", fsdp=fsdp)
-  assert len(one) == len(eight) >= 4
-  losses = [(a["loss"], b["loss"]) for a, b in zip(one, eight) if "loss" in a]
-  np.testing.assert_allclose(*zip(*losses[:3]), rtol=1e-5)
-  for name, entry in results_one["metrics"].items():
-    assert results_eight["metrics"][name]["mean"] == pytest.approx(entry["mean"], abs=1e-9), name
-  assert results_eight["execution"]["devices"] == 8
-  parameters = [tiny.best_parameters(tmp_path / name) for name in ("one", "eight")]
-  for path, a in parameters[0].items():
-    np.testing.assert_allclose(a, parameters[1][path], atol=1e-5, err_msg=path)
-
+from configs import base
 
 MESH = AbstractMesh((2, 4, 2), sharding.AXES, axis_types=(AxisType.Auto,) * 3)
 P = PartitionSpec
@@ -77,6 +30,36 @@ P = PartitionSpec
 ])
 def test_the_first_spec_that_divides_wins(path, shape, want):
   assert sharding.spec_for(path, shape, MESH) == want
+
+
+def test_an_unknown_part_of_a_model_is_an_error():
+  with pytest.raises(InputError, match="'zebra/kernel': give its part of the model a line in RULES"):
+    sharding.spec_for("zebra/kernel", (8, 8), MESH)
+
+
+@pytest.mark.parametrize("encoder", [tiny_cassie.encoder(), tiny_cassie.xlnet()])
+def test_every_leaf_of_a_state_has_its_rule(encoder):
+  """BERT and XLNet under CASSIE; tests/configs_test.py walks the states of all configs."""
+  made = tiny_cassie.batch([[tiny_cassie.case(0, (2,) * 4, (1,) * 3)]])
+  optimizer = optimizers.from_config(base.get_config().optimizer)
+  state = jax.eval_shape(lambda: states._initialise(
+      tiny_cassie.model(encoder=encoder), made, {}, (), optimizer, 0))
+  assert sharding_rules.assert_rules(state, transformer=True) >= 3 * 7
+
+
+def test_each_host_makes_the_shards_that_its_devices_hold(monkeypatch):
+  mesh = sharding.make_mesh(devices=jax.devices()[:2])
+  assert sharding.local_shards(mesh, 6) == (0, 1, 2, 3, 4, 5)
+  second = {jax.devices()[1]}
+  whole = NamedSharding.addressable_devices_indices_map
+  monkeypatch.setattr(NamedSharding, "addressable_devices_indices_map", lambda self, shape: {
+      device: index for device, index in whole(self, shape).items() if device in second})
+  assert sharding.local_shards(mesh, 6) == (3, 4, 5)
+  monkeypatch.undo()
+  batch = np.arange(2 * 6 * 3).reshape(1, 2, 6, 3)
+  for placed in (sharding.place(batch, mesh), sharding.place(batch, mesh, shards=6)):
+    np.testing.assert_array_equal(placed, batch)
+    assert placed.sharding == sharding.batch_sharding(mesh)
 
 
 def test_moments_follow_their_parameters():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tiny
-from as2jax import config_check, flags_config, lexical_run, significance, systems
+from as2jax import config_check, flags_config, lexical_run, preemption, significance, systems
 from as2jax.errors import InputError
 from as2jax.workdir import lock
 from launch import local_executor, sweep, sweep_table
@@ -138,6 +138,16 @@ def test_a_failed_run_stops_no_other_and_is_tried_again(tmp_path):
   assert "3 runs, 2 of them finished before" in said
   assert times == {i: (tmp_path / f"id{i}" / "results.json").stat().st_mtime_ns for i in (0, 2)}
   assert "first" in (tmp_path / "id1" / "log.txt").read_text()
+
+
+def test_a_run_that_was_told_to_end_goes_on(tmp_path):
+  code = ("import pathlib, sys\nmark = pathlib.Path(FOLDER) / 'mark'\n"
+          f"if not mark.exists():\n  mark.touch(); sys.exit({preemption.AGAIN})\n" + FINISH)
+  said = []
+  assert local_executor.execute(jobs_of(2), tmp_path, parallel=1, say=said.append,
+                                make_command=script(code)) == {}
+  assert all(local_executor.finished(tmp_path / f"id{i}") for i in range(2))
+  assert sum("it goes on later" in line for line in said) == 2
 
 
 def test_a_run_without_results_has_failed(tmp_path):

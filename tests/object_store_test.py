@@ -1,0 +1,97 @@
+"""A run in a folder of an object store, by a store in memory that can neither append nor rename."""
+
+import fsspec
+import numpy as np
+import pytest
+from etils import epath
+from fsspec.implementations.memory import MemoryFileSystem
+
+from as2jax import modes, rank, results, runs
+from as2jax.data import word_tokenizer
+from as2jax.encoders import sources, static
+from as2jax.errors import InputError
+from as2jax.workdir import MetricsLog, begun, claim
+from configs import wikiqa_baseline
+
+
+class ObjectStore(MemoryFileSystem):
+  """What `gs://` promises: whole objects under names."""
+
+  protocol = ("gcs", "gs")
+  store: dict = {}
+  pseudo_dirs = [""]
+
+  def __init__(self, **options):
+    options.pop("finalize_on_close", None)  # of Google's store alone
+    super().__init__(**options)
+
+  @classmethod
+  def _strip_protocol(cls, path):
+    return "/" + path.removeprefix("gcs://").removeprefix("gs://").strip("/")
+
+  def _open(self, path, mode="rb", **options):
+    assert mode in ("rb", "wb"), f"{path} is opened with mode {mode}"
+    return super()._open(path, mode, **options)
+
+  def mv(self, *names, **options):
+    raise AssertionError(f"{names} are renamed")
+
+  mv_file = move = rename = mv
+
+
+@pytest.fixture
+def bucket(monkeypatch):
+  """The address of an empty bucket."""
+  monkeypatch.setenv("EPATH_USE_TF", "false")
+  for name in ObjectStore.protocol:
+    fsspec.register_implementation(name, ObjectStore, clobber=True)
+  monkeypatch.setattr(ObjectStore, "store", {})
+  monkeypatch.setattr(ObjectStore, "pseudo_dirs", [""])
+  return "gs://bucket/runs"
+
+
+def config(name="bm25"):
+  made = wikiqa_baseline.get_config(f"{name},sample")
+  made.evaluation.splits, made.log.tensorboard = ("test",), False
+  made.compilation_cache = "off"
+  return made.lock()
+
+
+def test_a_whole_run_is_written_read_and_evaluated_again(bucket, tmp_path):
+  workdir = f"{bucket}/bm25"
+  modes.run(config(), workdir)
+  modes.run(config(), str(tmp_path))
+  local = results.read(tmp_path)
+  assert results.read(workdir)["metrics"] == local["metrics"]
+  for name in ("eval/test/run.trec", "eval/test/qrels.trec", "eval/test/per_question.tsv"):
+    assert (epath.Path(workdir) / name).read_bytes() == (tmp_path / name).read_bytes()
+  again = config().copy_and_resolve_references()
+  again.mode = "evaluate"
+  assert rank.evaluate_run(again, workdir)["metrics"] == {
+      name: entry for name, entry in local["metrics"].items() if "/test]" in name}
+  assert runs.read_run(f"{workdir}/eval/test/run.trec")
+  with pytest.raises(InputError, match="holds a run of another config"):
+    modes.run(config("word_overlap"), workdir)
+
+
+def test_logs_and_memory_are_kept(bucket):
+  folder = epath.Path(bucket) / "x"
+  claim(folder, config())
+  assert not begun(folder)
+  (folder / "checkpoints" / "latest" / "3" / "state").write_text("")
+  assert begun(folder)
+  log = MetricsLog(folder, tensorboard=False)
+  for step in (1, 2, 3):
+    log.write(0, step, {"loss": 1.0 / step})
+  log.close()
+  again = MetricsLog(folder, tensorboard=False)
+  again.roll_back((0,), 2)
+  assert [row["step"] for row in MetricsLog(folder, tensorboard=False).rows] == [1, 2]
+  words = word_tokenizer.build(["ice", "snow"], lower=True, treebank=False, skip_unknown=False,
+                               markers=())
+  table = np.ones((words.vocab_size, 3), np.float32)
+  encoding = static.WordEncoding(words, table, {"sha256": static.digest(words, table)})
+  static.save(encoding, folder / sources.MEMORY)
+  np.testing.assert_array_equal(static.load(folder / sources.MEMORY).table, table)
+  sources.forget(folder)
+  assert not (folder / sources.MEMORY).exists()

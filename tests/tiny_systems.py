@@ -1,0 +1,83 @@
+"""A tiny config of every system, of a few steps on a part of the sample, in eight shards."""
+
+import os
+
+import numpy as np
+
+import tiny
+import tiny_cassie
+import tiny_features
+
+SYSTEMS = ("triplet", "siamese", "crossencoder", "loct", "cassie", "cete", "cross_vae", "m2snet")
+FRACTION = {"crossencoder": 0.15, "cross_vae": 0.6}  # of the sample: four steps, or eight
+VECTORS = 8  # numbers a word of the vectors that M²S-Net reads
+
+
+def config(system: str, **overrides):
+  """`overrides` have dots as double underscores; the encoder is $AS2JAX_TINY_ENCODER's."""
+  made = {"cassie": _cassie, "loct": _loct, "cete": _cete, "cross_vae": _cross_vae,
+          "m2snet": _m2snet}.get(system, _plain)(system)
+  with made.unlocked():
+    made.epochs, made.seeds, made.evaluation.splits = 1, (0,), ("test",)
+    made.optimizer.rate = 1e-3
+    made.batch.update({"shards": 8, "examples": 32, "predict_rows": 64, "buckets": 1})
+    made.log.update({"steps": 1, "tensorboard": False})
+    made.data.train_fraction = FRACTION.get(system, 0.08)
+    made.compilation_cache = "off"
+    for key, value in overrides.items():
+      made.update_from_flattened_dict({key.replace("__", "."): value})
+  return made.lock()
+
+
+def _plain(system):
+  return tiny.config(system)
+
+
+def _cassie(system):
+  return tiny_cassie.run_config("cassie")
+
+
+def _loct(system):
+  return tiny_cassie.run_config("loct")
+
+
+def _cete(system):
+  return tiny_features.config(None, os.environ["AS2JAX_CACHE"])
+
+
+def _cross_vae(system):
+  from configs import squad_cross_vae
+  made = squad_cross_vae.get_config("sample")
+  made.encoder.pretrained = tiny.encoder_folder()
+  made.model.update({"hidden_size": 5, "decoder_size": 7, "hops": 2, "attention_size": 4,
+                     "latent_size": 3, "question_length": 16, "answer_length": 16,
+                     "softmax_chunk": 64})
+  made.data.max_length = 16
+  made.batch.update({"row_lengths": (16,), "rows": 64})
+  return made
+
+
+def _m2snet(system):
+  from configs import trecqa_m2snet
+  made = trecqa_m2snet.get_config("2,sample")
+  made.encoder.vectors = _vectors()
+  made.model.update({"question_length": 12, "candidate_length": 14, "filter_size": 3,
+                     "filters": (4, 6)})
+  made.data.max_length = 14
+  made.batch.row_lengths = (14,)
+  return made
+
+
+def _vectors() -> str:
+  """A file of random vectors of common words, the same for every process."""
+  path = os.path.join(os.environ["AS2JAX_CACHE"], "tiny-vectors.txt")
+  if not os.path.exists(path):
+    rng = np.random.default_rng(0)
+    words = "the a of in to and is was what how who when where are on it for by with".split()
+    text = "".join(f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=VECTORS))}\n"
+                   for word in words)
+    scratch = f"{path}.{os.getpid()}"
+    with open(scratch, "w") as file:
+      file.write(text)
+    os.replace(scratch, path)
+  return path
