@@ -101,8 +101,8 @@ def _advice(text: str, config: ConfigDict | None) -> str:
   if "before a value" in text:
     return f"{text}; put --config first"
   if text.startswith("Unknown command line flag"):
-    return (f"{text}; there are --config, --workdir, --config.KEY=VALUE and, for several processes, "
-            "--coordinator, --processes, --process_id")
+    return (f"{text}; there are --config, --workdir, --config.KEY=VALUE and, for several "
+            "processes, --coordinator, --processes, --process_id")
   return text
 
 

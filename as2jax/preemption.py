@@ -2,7 +2,7 @@
 
 Alone, a process hears the signal itself. Of several, one may hear it alone: then the coordination
 service of jax lets all agree on the greatest point that any of them has reached, plus one
-(`reached_preemption_sync_point`). That costs nothing while nobody is told (0.1 µs a point), where an
+(`reached_preemption_sync_point`). That costs nothing while nobody is told (0.1 µs a point); an
 all-gather of a flag would be a collective a step. A point is a step of training or a batch that is
 predicted: every process passes the same ones in the same order.
 """

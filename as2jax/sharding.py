@@ -14,11 +14,11 @@ from as2jax.errors import InputError
 AXES = ("data", "fsdp", "tensor")
 log = logging.getLogger(__name__)
 
-# Of models over a transformer. Ordered: the first pattern that matches a path names specs in order of
-# preference; the first spec whose axes divide the shape wins; replication is last. Specs count from
-# the last dimension, so that the leading seed and layer axes need no mention. What reads a
-# transformer's width is split by `tensor` along its outputs, what gives it along its inputs: between
-# the two nothing is exchanged. Vectors and the parts above the encoder are small: every device holds
+# Of models over a transformer. Ordered: the first pattern that matches a path names specs in order
+# of preference; the first spec whose axes divide the shape wins; replication is last. Specs count
+# from the last dimension, so that the leading seed and layer axes need no mention. What reads the
+# hidden vectors is split by `tensor` along its outputs, what writes them along its inputs: between
+# the two nothing is exchanged. Biases and the parts above the encoder are small: every device holds
 # them whole.
 P = PartitionSpec
 RULES: tuple[tuple[str, tuple[PartitionSpec, ...]], ...] = (
@@ -46,7 +46,8 @@ def make_mesh(*, fsdp: int = 1, tensor: int = 1, devices: Sequence | None = None
   Raises:
     InputError: sizes that do not divide the number of devices.
   """
-  devices = sorted(jax.devices() if devices is None else devices, key=lambda d: d.process_index)
+  devices = jax.devices() if devices is None else devices
+  devices = sorted(devices, key=lambda device: getattr(device, "process_index", 0))
   if len(devices) % (fsdp * tensor):
     raise InputError(f"sharding.fsdp × sharding.tensor = {fsdp * tensor} does not divide "
                      f"{len(devices)} devices")

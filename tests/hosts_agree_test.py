@@ -91,8 +91,8 @@ def test_a_single_process_starts_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize("platforms, device, library, want", [
-    ("", "/dev/accel0", True, True), ("tpu", "/dev/vfio/0", True, True),
-    ("cpu", "/dev/accel0", True, False), ("", None, True, False), ("", "/dev/accel0", False, False)])
+    ("", "/dev/accel0", True, True), ("tpu", "/dev/vfio/0", True, True), ("", None, True, False),
+    ("cpu", "/dev/accel0", True, False), ("", "/dev/accel0", False, False)])
 def test_a_tpu_vm_has_chips_and_their_library(monkeypatch, platforms, device, library, want):
   monkeypatch.setenv("JAX_PLATFORMS", platforms)
   monkeypatch.setattr(glob, "glob", lambda pattern: [

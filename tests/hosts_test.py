@@ -63,7 +63,7 @@ def every_job(folder, split):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-  """Folders of the runs of all systems by topology; those of two processes end with a stopped one."""
+  """Folders of the runs of all systems by topology; the last of two processes is stopped."""
   root = tmp_path_factory.mktemp("hosts")
   alone = [start(root / "logs", every_job(root / "one", False), 1)]
   finish(alone)  # prepares the data for the others
@@ -114,7 +114,8 @@ def final_parameters(folder):
   latest = folder / "checkpoints" / "latest"
   step = max(int(p.name) for p in latest.iterdir() if p.name.isdigit())
   reader, path = ocp.PyTreeCheckpointHandler(), latest / str(step) / "state"
-  host = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), reader.metadata(path).tree)
+  tree = reader.metadata(path).tree
+  host = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
   return reader.restore(path, args=ocp.args.PyTreeRestore(restore_args=host))["trainable"]
 
 

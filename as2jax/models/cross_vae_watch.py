@@ -71,8 +71,10 @@ class LatentWatch:
     questions, batcher = self._split(split)
     plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
     found: list[Measured] = [{side: {} for side in SIDES} for _ in range(self.seeds)]
+    mine = sharding.local_shards(self.mesh, batcher.shards)
     for i in range(len(plan)):
-      placed = jax.device_put(batcher.batch(plan, i), sharding.predict_sharding(self.mesh))
+      placed = sharding.place_predict(batcher.batch(plan, i, only=mine), self.mesh,
+                                      shards=batcher.shards)
       output = jax.tree.map(np.asarray, self.step(state, placed))
       for s, shard in enumerate(plan.steps[i][0]):
         if shard is None:
