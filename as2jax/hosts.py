@@ -25,7 +25,7 @@ from as2jax.errors import InputError
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-HEARTBEAT = 60  # seconds without a sign of life after which a process counts as dead
+HEARTBEAT = 100  # seconds without a sign of life after which a process counts as dead
 PATIENCE = 7 * 24 * 3600.0  # seconds; whether the first process still lives the service watches
 LOOK = 1.0  # seconds between two looks for a failure
 GRACE = 5.0  # seconds in which a process may find the same error by itself

@@ -272,7 +272,8 @@ class Trainer:
         "tokens_lost": int(units.tokens_lost), **left_out, "padding": round(self.padding, 4),
         "execution": {
             **self.execution, "devices": jax.device_count(), "processes": hosts.count(),
-            "backend": jax.default_backend(), "compilations_of_step": self.step_function._cache_size(),
+            "backend": jax.default_backend(),
+            "compilations_of_step": self.step_function._cache_size(),
             "compilations_of_prediction": self.predictor.compilations,
             "seconds": round(time.monotonic() - self.started, 1)}}
 

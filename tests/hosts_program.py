@@ -24,6 +24,7 @@ def main(jobs: str, devices: str, port: str = "", process: str = "") -> int:
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
   from as2jax import hosts, preemption
   if port:
+    hosts.HEARTBEAT = 600  # a busy machine may stop both processes for minutes
     hosts.start(f"127.0.0.1:{port}", 2, int(process))
     assert jax.device_count() == 2 * int(devices) and hosts.index() == int(process)
   preemption.listen()
