@@ -135,4 +135,5 @@ def test_sigterm_to_one_of_two_processes_and_a_restart_on_half_the_devices(runs,
   for path, value in one.items():
     # The gradient of a key's bias is 0 but for rounding, which Adam makes as large as any other.
     if not path.endswith("key/bias"):
-      np.testing.assert_allclose(value, other[path], atol=2e-5, err_msg=path)
+      # The steps after the stop were computed on other devices: 3e-8 was seen, rounding alone.
+      np.testing.assert_allclose(value, other[path], atol=1e-6, err_msg=path)
