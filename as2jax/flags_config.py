@@ -25,9 +25,9 @@ def define(help_text: str, flag_values: flags.FlagValues = flags.FLAGS,
   flags.DEFINE_string("coordinator", "", "several processes: HOST:PORT of process 0; `auto`: as "
                       "Slurm, Open MPI or Kubernetes say; TPU VMs need nothing", flag_values)
   flags.DEFINE_integer("processes", 0, "several processes: how many; 1: this host alone",
-                       flag_values)
+                       flag_values=flag_values)
   flags.DEFINE_integer("process_id", -1, "several processes: which one this is, from 0",
-                       flag_values)
+                       flag_values=flag_values)
 
 
 def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> list[str]:
