@@ -94,7 +94,9 @@ class Experiment:
     """
     return hosts.in_order(lambda: self._tables(questions, layout, **options))
 
-  def _tables(self, questions: Sequence[Question], layout: str, **options) -> "Tables":
+  def examples(self, questions: Sequence[Question], layout: str, **options
+               ) -> tuple[list[tuple[str, ...]], ExampleTable]:
+    """The texts of the units and the examples of `questions` in a layout."""
     function = layouts.sentences if layout == "sentences" else layouts.LAYOUTS[layout]
     known = inspect.signature(function).parameters
     options = {"template": self.model.template, "tile": self.config.batch.tile,
@@ -104,6 +106,10 @@ class Experiment:
     units, table = function(questions, **{k: v for k, v in options.items() if k in known})
     if self.rarity is not None:
       table = overlap.with_features(questions, table, self.rarity)
+    return units, table
+
+  def _tables(self, questions: Sequence[Question], layout: str, **options) -> "Tables":
+    units, table = self.examples(questions, layout, **options)
     data = self.config.data
     cache = str(datasets.cache_folder(data.cache))
     roles = None
@@ -198,12 +204,7 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
     configured.require(dataset, (*training, *config.evaluation.splits))
   source = open_source(config.encoder, texts=lambda *splits: _texts(dataset, splits),
                        workdir=workdir, root=config.data.root)
-  offered = {k: v for k, v in source.model_fields.items() if _open_field(config.model, k)}
-  reads_features = _reads_features(config.model)
-  if not reads_features:
-    offered["encoder"] = source.module
-  model = registry.build(registry.MODELS, config.model, "model", **offered)
-  loss = registry.build(registry.LOSSES, config.loss, "loss")
+  model, loss = model_and_loss(config, source)
   rarity = None
   if getattr(model, "pair_features", False):
     rarity = overlap.remembered(workdir, lambda: dataset.splits["train"] if dataset else None)
@@ -212,7 +213,7 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
                      f"positions of {config.encoder.pretrained}")
   first = _ranking(config, model, dataset)
   pretrained, facts = _weights(source, model)
-  if not reads_features:
+  if not reads_features(config.model):
     made = Experiment(config, dataset, source, model, loss, pretrained, facts, None, rarity,
                       ranking=first)
     if not getattr(model, "reads_words", False):
@@ -225,6 +226,15 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
                          rows=config.batch.predict_rows, row_length=config.batch.row_lengths[-1])
   return Experiment(config, dataset, source, model, loss, {}, {**facts, "features": frozen.facts},
                     frozen, rarity)
+
+
+def model_and_loss(config: Any, source: "Source") -> tuple[Any, Any]:
+  """The model over the encoder of `source`, and its loss."""
+  offered = {k: v for k, v in source.model_fields.items() if _open_field(config.model, k)}
+  if not reads_features(config.model):
+    offered["encoder"] = source.module
+  model = registry.build(registry.MODELS, config.model, "model", **offered)
+  return model, registry.build(registry.LOSSES, config.loss, "loss")
 
 
 def _ranking(config: Any, model: Any, dataset: datasets.Dataset | None
@@ -268,7 +278,7 @@ def _texts(dataset: datasets.Dataset | None, splits: Sequence[str]) -> Iterator[
       yield from (passage.text for passage in pool.passages)
 
 
-def _reads_features(section: Any) -> bool:
+def reads_features(section: Any) -> bool:
   """Whether the model reads frozen vectors in place of an encoder (`Tokens.features`)."""
   cls = registry.find(registry.MODELS, section["name"], "model.name")
   return getattr(cls, "features", False)

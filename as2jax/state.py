@@ -80,18 +80,34 @@ def create(model: nn.Module, batch: Any, *, seeds: Sequence[int], pretrained: Ma
     freeze: patterns of parameters that no step moves.
   """
   check_pretrained(model, batch, pretrained)
+  init = _initialiser(model, batch, freeze, optimizer)
+  seed_values = np.asarray(seeds, np.uint32)
+  made = jax.eval_shape(init, seed_values, dict(pretrained))
+  shardings = sharding.tree_shardings(made, mesh)
+  return jax.jit(init, out_shardings=shardings)(seed_values, dict(pretrained))
+
+
+def shapes(model: nn.Module, batch: Any, *, seeds: Sequence[int], freeze: Sequence[str],
+           optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
+  """`abstract` of what `create` would make, without making it; the mesh may have no devices."""
+  init = _initialiser(model, batch, freeze, optimizer)
+  made = jax.eval_shape(init, np.asarray(seeds, np.uint32), {})
+  return jax.tree.map(lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+                      made, sharding.tree_shardings(made, mesh))
+
+
+def _initialiser(model: nn.Module, batch: Any, freeze: Sequence[str],
+                 optimizer: optax.GradientTransformation):
+  """The function `(seeds [n], pretrained arrays) → state`."""
   example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), batch)
 
   def init(seed_values, arrays):
     one = lambda seed: _initialise(model, example, arrays, freeze, optimizer, seed)
-    if len(seeds) > 1:
+    if len(seed_values) > 1:
       return jax.vmap(one)(seed_values)
     return jax.tree.map(lambda x: x[None], one(seed_values[0]))
 
-  seed_values = np.asarray(seeds, np.uint32)
-  abstract = jax.eval_shape(init, seed_values, dict(pretrained))
-  shardings = sharding.tree_shardings(abstract, mesh)
-  return jax.jit(init, out_shardings=shardings)(seed_values, dict(pretrained))
+  return init
 
 
 def abstract(state: TrainState) -> TrainState:
