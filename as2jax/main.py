@@ -26,7 +26,8 @@ def main(argv) -> None:
   preemption.listen()
   if not hosts.first():
     logging.getLogger().setLevel(logging.WARNING)  # the first process says it
-  from as2jax import modes
+  from as2jax import modes, profiling
+  profiling.want(given.profile)
   text = modes.run(given.config, given.workdir)
   hosts.stop()
   if hosts.first():
@@ -37,6 +38,8 @@ def entry() -> None:
   """Parses flags, runs, and turns a user's mistake into one message and status 2."""
   from as2jax import flags_config
   flags_config.define(_CONFIG_HELP)
+  flags.DEFINE_integer("profile", 0, "trace so many steps of training into WORKDIR/profile",
+                       lower_bound=0)
   flags.adopt_module_key_flags(flags_config)  # so that --help lists them
   name = lambda: "as2jax" if hosts.count() == 1 else f"as2jax (process {hosts.index()})"
   try:

@@ -15,8 +15,8 @@ import jax
 import numpy as np
 from etils import epath
 
-from as2jax import (evaluate, hosts, lexical_run, optimizers, preemption, protocols, registry,
-                    results, sharding, stages, watch)
+from as2jax import (evaluate, hosts, lexical_run, optimizers, preemption, profiling, protocols,
+                    registry, results, sharding, stages, watch)
 from as2jax import state as states
 from as2jax.checkpoints import Checkpoints, group_folder
 from as2jax.data.batching import Plan, stack
@@ -114,6 +114,7 @@ class Trainer:
     self.step_function = None
     self.padding = self.batcher.padding(self.batcher.plan(self.blocks, config.seeds[0], 0))
     self.execution: dict[str, Any] = {}
+    self.trace = profiling.Trace(workdir)
 
   def run(self, seeds: Sequence[int]) -> list[results.Outcome]:
     """Trains a group of seeds to the end and evaluates the best checkpoint of each."""
@@ -143,6 +144,7 @@ class Trainer:
     while self.epoch < self.config.epochs and any(self.tracker.active):
       self._train_epoch()
       self._evaluate(self.epoch + 1)
+    self.trace.close(self.step, self.state)
     self.checkpoints.wait()
 
   def _open(self, seeds: Sequence[int]) -> None:
@@ -181,6 +183,7 @@ class Trainer:
       active = np.asarray([a and i < len(p) for a, p in zip(self.tracker.active, plans)])
       self.state, scalars = self.step_function(self.state, batch, seeds, progress, active)
       self.step += 1
+      self.trace.after_step(self.step, scalars)
       window.add(self.step, scalars, [self._questions(p, i) for p in plans])
       self.execution.setdefault("seconds_to_first_step", self._since_start(scalars))
       self.begin = i + 1

@@ -95,3 +95,8 @@ def devices(topology: str) -> tuple[Chip, list[Any]]:
     chip = Chip(f"{chip.name} core", chip.hbm / cores, chip.peak / cores, chip.bandwidth / cores,
                 chip.links / cores)
   return chip, list(found)
+
+
+def count(topology: str) -> int:
+  """Chips of a topology."""
+  return math.prod(parse(topology)[1])

@@ -1,0 +1,77 @@
+"""A trace of a few steps of training, for `--profile`: what each of them spent its time on."""
+
+import logging
+import pathlib
+import shutil
+import tempfile
+from typing import Any
+
+from etils import epath
+
+WARM_UP = 5  # steps of this process before the first that is traced: they compile
+log = logging.getLogger(__name__)
+_wanted = 0
+
+
+def want(steps: int) -> None:
+  """Has the next run trace so many steps; 0 for none."""
+  global _wanted
+  _wanted = steps
+
+
+class Trace:
+  """Traces the steps that `want` asked for, once a process; told after each step.
+
+  Args:
+    workdir: the run's folder; the trace goes to `profile/` in it.
+  """
+
+  def __init__(self, workdir: epath.PathLike):
+    global _wanted
+    self.folder = epath.Path(workdir) / "profile"
+    self._left, self._before, _wanted = _wanted, WARM_UP, 0
+    self._local: str | None = None
+
+  def after_step(self, step: int, result: Any) -> None:
+    """Begins or ends the trace; `result` is what the step gave, and is waited for only then."""
+    if not self._left:
+      return
+    if self._before:
+      self._before -= 1
+      if not self._before:
+        self._begin(step, result)
+      return
+    self._left -= 1
+    if not self._left:
+      self._end(step, result)
+
+  def close(self, step: int, result: Any) -> None:
+    """Ends a trace that the training left unfinished."""
+    if self._local:
+      self._end(step, result)
+    elif self._left:
+      log.warning("--profile: the training ended before its step %d: nothing was traced",
+                  WARM_UP + 1)
+    self._left = 0
+
+  def _begin(self, step: int, result: Any) -> None:
+    import jax  # here, so that `main` may look at its flags first
+    jax.block_until_ready(result)
+    self._local = tempfile.mkdtemp(prefix="as2jax-profile-")
+    log.info("tracing %d steps from step %d on", self._left, step + 1)
+    jax.profiler.start_trace(self._local)
+
+  def _end(self, step: int, result: Any) -> None:
+    import jax
+    jax.block_until_ready(result)
+    jax.profiler.stop_trace()
+    # The profiler writes to local folders; the run's may be gs://.
+    for path in pathlib.Path(self._local).rglob("*"):
+      if path.is_file():
+        target = self.folder / path.relative_to(self._local)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    shutil.rmtree(self._local)
+    self._local = None
+    log.info("traced to step %d: %s. To look: pip install xprof; xprof --logdir=%s; or open its "
+             "trace.json.gz at ui.perfetto.dev", step, self.folder, self.folder)
