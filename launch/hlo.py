@@ -72,23 +72,37 @@ class Computation:
       found = self.instructions[found.operands[0]]
     return found
 
-  def constant(self, name: str) -> int | None:
-    """The whole number that a value is, None where it is none."""
-    found = self.origin(name)
-    number = re.fullmatch(r"-?\d+", found.inside.strip())
-    return int(number[0]) if found.opcode == "constant" and number else None
 
-  def carried(self, name: str) -> int | None:
-    """The place in the computation's one parameter, a tuple, that a value is."""
-    found = self.origin(name)
-    if found.opcode != "get-tuple-element":
-      return None
-    return found.index if self.origin(found.operands[0]).opcode == "parameter" else None
+@dataclasses.dataclass(frozen=True)
+class Frame:
+  """A computation as it is called: what its parameters are, where the caller tells.
 
-  def item(self, name: str, place: int) -> str | None:
-    """The name of one part of a tuple."""
-    found = self.origin(name)
-    return found.operands[place] if found.opcode == "tuple" else None
+  Attributes:
+    outer, given: the caller, and the names there of what it passes; None: a loop's own tuple.
+  """
+
+  computation: Computation
+  outer: "Frame | None" = None
+  given: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+  """Where a value comes from: an instruction that is no copy, call, fusion or tuple's part."""
+
+  frame: Frame
+  instruction: Instruction
+
+  @property
+  def number(self) -> int | None:
+    """The whole number that it always is, None where it is none."""
+    found = re.fullmatch(r"-?\d+", self.instruction.inside.strip())
+    return int(found[0]) if found and self.instruction.opcode == "constant" else None
+
+  @property
+  def place(self) -> int | None:
+    """The place in the tuple that a loop carries, None where it is none of that."""
+    return self.instruction.index if self.instruction.opcode == "get-tuple-element" else None
 
 
 def parse(text: str) -> tuple[dict[str, Computation], str]:
@@ -139,70 +153,68 @@ def _shapes(text: str) -> tuple[Shape, ...]:
   return tuple(found)
 
 
-def turns(computations: Mapping[str, Computation], where: Computation,
-          loop: Instruction) -> int | None:
-  """How often the `while` instruction `loop` of `where` turns, None where data decide about it."""
+def origin(computations: Mapping[str, Computation], frame: Frame, name: str) -> Value:
+  """Follows a value back through copies, calls, fusions and tuples."""
+  while True:
+    made = frame.computation.instructions[name]
+    if made.opcode in _SAME:
+      name = made.operands[0]
+    elif made.opcode == "parameter" and frame.outer is not None:
+      frame, name = frame.outer, frame.given[made.index]
+    elif made.opcode in ("fusion", "call"):
+      inner = computations[made.called.get("calls") or made.called["to_apply"]]
+      frame, name = Frame(inner, frame, made.operands), inner.root
+    elif made.opcode == "get-tuple-element":
+      source = origin(computations, frame, made.operands[0])
+      if source.instruction.opcode != "tuple":
+        whole = source.instruction.opcode == "parameter"  # else a part of a part
+        return Value(source.frame, made if whole else source.instruction)
+      frame, name = source.frame, source.instruction.operands[made.index]
+    else:
+      return Value(frame, made)
+
+
+def turns(computations: Mapping[str, Computation], frame: Frame, loop: Instruction) -> int | None:
+  """How often the `while` instruction `loop` turns, None where data decide about it."""
   if found := re.search(r'known_trip_count":\{"n":"(\d+)"', loop.attributes):
     return int(found[1])
-  condition, body = (computations[loop.called[role]] for role in ("condition", "body"))
-  compared = _comparison(computations, condition)
-  if compared is None:
-    return None
-  (left, right), direction = compared
+  condition, body = (Frame(computations[loop.called[role]]) for role in ("condition", "body"))
+  find = lambda frame, name: origin(computations, frame, name)
 
   def at_start(place: int) -> int | None:
-    name = where.item(loop.operands[0], place)
-    return None if name is None else where.constant(name)
-
-  def fixed(name: str) -> int | None:
-    """The constant that a side of the comparison is; it may be carried along unchanged."""
-    place = condition.carried(name)
-    if place is None:
-      return condition.constant(name)
-    kept = body.item(body.root, place)
-    return at_start(place) if kept is not None and body.carried(kept) == place else None
-
-  counter, end = condition.carried(left), fixed(right)
-  if counter is None or end is None or direction not in ("LT", "LE", "GT", "GE"):
-    return None
-  start, step = at_start(counter), _step(computations, body, counter)
-  if start is None or not step or (step > 0) != direction.startswith("L"):
-    return None
-  span = end - start + {"LE": 1, "GE": -1}.get(direction, 0)
-  return max(math.ceil(span / step), 0)
-
-
-def _comparison(computations, condition: Computation):
-  """The two sides, as names in `condition`, and the direction of what decides about a next turn."""
-  root = condition.origin(condition.root)
-  names: tuple = root.operands
-  if root.opcode == "fusion":
-    inner = computations[root.called["calls"]]
-    root = inner.origin(inner.root)
-    sides = [inner.origin(operand).index for operand in root.operands]
-    if root.opcode != "compare" or None in sides:
+    first = find(frame, loop.operands[0])
+    if first.instruction.opcode != "tuple":
       return None
-    names = tuple(names[side] for side in sides)
-  direction = re.search(r"direction=(\w+)", root.attributes)
-  return (names, direction[1]) if root.opcode == "compare" and direction else None
+    return find(first.frame, first.instruction.operands[place]).number
 
+  def after(place: int) -> Value | None:
+    """What a turn makes of one part of the tuple."""
+    last = find(body, body.computation.root)
+    if last.instruction.opcode != "tuple":
+      return None
+    return find(last.frame, last.instruction.operands[place])
 
-def _step(computations, body: Computation, counter: int) -> int | None:
-  """By how much a turn moves the counter, None where that is no constant."""
-  name = body.item(body.root, counter)
-  if name is None:
+  def fixed(value: Value) -> int | None:
+    """The number that a side of the comparison is; it may be carried along unchanged."""
+    if value.place is None:
+      return value.number
+    kept = after(value.place)
+    return at_start(value.place) if kept and kept.place == value.place else None
+
+  compared = find(condition, condition.computation.root)
+  direction = re.search(r"direction=(L|G)(T|E)", compared.instruction.attributes)
+  if compared.instruction.opcode != "compare" or not direction:
     return None
-  made, inner, operand = body.origin(name), body, lambda n: body.carried(n)
-  if made.opcode == "fusion" and "calls" in made.called:
-    outer, inner = made, computations[made.called["calls"]]
-    made = inner.origin(inner.root)
-
-    def operand(n):
-      given = inner.origin(n)
-      return body.carried(outer.operands[given.index]) if given.opcode == "parameter" else None
-
-  sign = {"add": 1, "subtract": -1}.get(made.opcode)
-  if sign is None or operand(made.operands[0]) != counter:
+  left, right = (find(compared.frame, side) for side in compared.instruction.operands)
+  end, moved = fixed(right), None if left.place is None else after(left.place)
+  if end is None or moved is None or moved.instruction.opcode not in ("add", "subtract"):
     return None
-  size = inner.constant(made.operands[1])
-  return None if size is None else sign * size
+  before, by = (find(moved.frame, operand) for operand in moved.instruction.operands)
+  start, step = at_start(left.place), fixed(by)
+  if before.place != left.place or start is None or not step:
+    return None
+  step = -step if moved.instruction.opcode == "subtract" else step
+  if (step > 0) != (direction[1] == "L"):
+    return None
+  more = {"LE": 1, "GE": -1}.get("".join(direction.groups()), 0)
+  return max(math.ceil((end - start + more) / step), 0)

@@ -58,7 +58,8 @@ class Program:
     self.collectives: list[Collective] = []
     self.host_calls: list[str] = []
     self.hbm_bytes = 0.0
-    for times, fused, computation, instruction in self._walk(entry, 1, False):
+    for times, fused, computation, instruction in self._walk(
+        hlo.Frame(self._computations[entry]), 1, False):
       if not fused:
         self.hbm_bytes += times * self._moved(computation, instruction)
       kind = instruction.opcode.removesuffix("-start")
@@ -68,20 +69,21 @@ class Program:
       if call := _host_call(instruction):
         self.host_calls.append(call)
 
-  def _walk(self, name: str, times: int, fused: bool
+  def _walk(self, frame: hlo.Frame, times: int, fused: bool
             ) -> Iterator[tuple[int, bool, hlo.Computation, hlo.Instruction]]:
     """Every instruction with how often it runs, and whether it is part of a fusion."""
-    computation = self._computations[name]
-    for instruction in computation.instructions.values():
-      yield times, fused, computation, instruction
-      inner = times
-      if instruction.opcode == "while":
-        turns = hlo.turns(self._computations, computation, instruction)
+    for instruction in frame.computation.instructions.values():
+      yield times, fused, frame.computation, instruction
+      inner, loop = times, instruction.opcode == "while"
+      if loop:
+        turns = hlo.turns(self._computations, frame, instruction)
         self.loops[instruction.name] = turns
         inner *= 1 if turns is None else turns
       for callee in instruction.called.values():
         if callee in self._computations:
-          yield from self._walk(callee, inner, fused or instruction.opcode not in _CONTROL)
+          made = self._computations[callee]
+          called = hlo.Frame(made) if loop else hlo.Frame(made, frame, instruction.operands)
+          yield from self._walk(called, inner, fused or instruction.opcode not in _CONTROL)
 
   def _moved(self, computation: hlo.Computation, instruction: hlo.Instruction) -> float:
     """Bytes between the HBM and the core."""
