@@ -9,7 +9,7 @@ What wants libtpu, a package: see `launch.chips`.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from absl import flags
@@ -24,8 +24,9 @@ from launch.hlo_program import summary
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def measure(config: Any, topology: str, names: Sequence[str] = ()) -> tuple[Chip, Any, list[Measured]]:
-  """Compiles the steps of a config, or those that are named: (chip, the config as scaled, steps).
+def measure(config: Any, topology: str, names: Sequence[str] = ()
+            ) -> tuple[Chip, Any, Iterator[Measured]]:
+  """The chip, the config as scaled, and its steps (or those named), compiled as they are taken.
 
   Raises:
     InputError: see `chips.devices`, `abstract.build`, `compiled.scaled`.
@@ -36,9 +37,9 @@ def measure(config: Any, topology: str, names: Sequence[str] = ()) -> tuple[Chip
   mesh = compiled.mesh_of(config, devices)
   config = compiled.scaled(config, mesh.shape["data"] * mesh.shape["fsdp"])
   parts = abstract.build(config)
-  return chip, config, [compiled.measure(name, trace, len(devices))
+  return chip, config, (compiled.measure(name, trace, len(devices))
                         for name, trace in compiled.steps(parts, mesh)
-                        if not names or name in names]
+                        if not names or name in names)
 
 
 def report(chip: Chip, step: Measured) -> str:
@@ -115,14 +116,16 @@ def run(argv: Sequence[str]) -> int:
   chip, config, steps = measure(values.config, values.topology)
   batch = config.batch
   print(f"{values.topology}: batch.shards={batch.shards}, batch.examples={batch.examples}, "
-        f"batch.rows={batch.rows}, batch.predict_rows={batch.predict_rows} (fixed work a chip)")
-  devices = chips.count(values.topology)
+        f"batch.rows={batch.rows}, batch.predict_rows={batch.predict_rows} (fixed work a chip)",
+        flush=True)
+  fine = True
   for step in steps:
-    print(report(chip, step))
+    print(report(chip, step), flush=True)
     if not fits(chip, step):
+      fine = False
       print("  try       " + "\n            ".join(
-          advice(config, step.name, devices) or ["a chip with more memory, or a smaller model"]))
-  return int(not all(fits(chip, step) for step in steps))
+          advice(config, step.name, chips.count(values.topology)) or ["a chip with more memory, or a smaller model"]))
+  return int(not fine)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

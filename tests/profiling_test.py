@@ -6,7 +6,8 @@ import json
 import jax.numpy as jnp
 import pytest
 
-from as2jax import profiling
+import tiny
+from as2jax import modes, profiling
 
 
 @pytest.fixture
@@ -29,6 +30,13 @@ def test_so_many_steps_after_the_first_are_traced(steps, tmp_path):
   for step in range(20):
     again.after_step(step, None)
   assert len(steps) == 2
+
+
+def test_the_loop_traces_steps_of_training(steps, tmp_path, monkeypatch):
+  monkeypatch.setattr(profiling, "WARM_UP", 1)
+  profiling.want(1)
+  modes.run(tiny.config("triplet", "grouped"), str(tmp_path))
+  assert steps == [("_begin", 1), ("_end", 2)]
 
 
 def test_a_training_that_ends_before_says_so(steps, tmp_path, caplog):
