@@ -39,10 +39,12 @@ CHIPS = {chip.name: chip for chip in (
     Chip("v5p", 95 * GIB, 459e12, 2765e9, 600e9),
     Chip("v6e", 32 * GIB, 918e12, 1640e9, 448e9),
 )}
-# Without these libtpu asks a metadata server, for minutes, and warns of what it did not hear.
+# Without these libtpu asks a metadata server, for minutes, warns of what it did not hear, and keeps
+# other processes out by a lock file, which only those with a device need.
 _ENVIRONMENT = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost",
                 "TPU_ACCELERATOR_TYPE": "v5litepod-1", "TPU_STDERR_LOG_LEVEL": "3",
-                "TPU_MIN_LOG_LEVEL": "3", "TF_CPP_MIN_LOG_LEVEL": "3"}
+                "TPU_MIN_LOG_LEVEL": "3", "TF_CPP_MIN_LOG_LEVEL": "3",
+                "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 
 
 def absent() -> str:

@@ -65,13 +65,6 @@ class Computation:
   instructions: Mapping[str, Instruction]
   root: str
 
-  def origin(self, name: str) -> Instruction:
-    """What a value is a copy of."""
-    found = self.instructions[name]
-    while found.opcode in _SAME:
-      found = self.instructions[found.operands[0]]
-    return found
-
 
 @dataclasses.dataclass(frozen=True)
 class Frame:

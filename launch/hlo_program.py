@@ -99,8 +99,9 @@ class Program:
       return 2 * _total(known[instruction.operands[1]].shapes) * (written > 0)
     if opcode == "fusion":
       inner = self._computations[instruction.called["calls"]]
-      read = [min(bytes_, _part_read(inner, i)) for i, bytes_ in enumerate(read)]
-      written = min(written, _part_written(inner))
+      read = [size and min(size, _part_read(self._computations, inner, i))
+              for i, size in enumerate(read)]
+      written = min(written, _part_written(self._computations, inner))
     return sum(read) + written
 
 
@@ -127,28 +128,43 @@ def _bytes(computation: hlo.Computation, instruction: hlo.Instruction) -> float:
   return sum(_total(known[operand].shapes) for operand in instruction.operands)
 
 
-def _part_read(fused: hlo.Computation, number: int) -> float:
+def _part_read(computations, fused: hlo.Computation, number: int) -> float:
   """Bytes of a fusion's operand that it reads: slices of it, where it takes nothing else."""
   name = next((i.name for i in fused.instructions.values()
                if i.opcode == "parameter" and i.index == number), None)
-  uses = [i for i in fused.instructions.values() if name in i.operands]
+  return 0.0 if name is None else _read(computations, fused, name)
+
+
+def _read(computations, fused: hlo.Computation, name: str) -> float:
   total = 0.0
-  for use in uses:
-    if use.opcode in _SLICES and use.operands[0] == name:
-      total += _total(use.shapes)
-    elif use.opcode != "dynamic-update-slice" or use.operands[0] != name:
-      return math.inf
+  for use in fused.instructions.values():
+    for place, operand in enumerate(use.operands):
+      if operand != name:
+        continue
+      if use.opcode in _SLICES and place == 0:
+        total += _total(use.shapes)
+      elif use.opcode == "bitcast":
+        total += _read(computations, fused, use.name)
+      elif use.opcode == "fusion":
+        total += _part_read(computations, computations[use.called["calls"]], place)
+      elif use.opcode != "dynamic-update-slice" or place:
+        return math.inf
   return total
 
 
-def _part_written(fused: hlo.Computation) -> float:
+def _part_written(computations, fused: hlo.Computation) -> float:
   """Bytes that a fusion writes: where its results are operands with a part replaced, that part."""
-  root = fused.origin(fused.root)
-  made = [fused.origin(o) for o in root.operands] if root.opcode == "tuple" else [root]
+  frame = hlo.Frame(fused)
+  root = hlo.origin(computations, frame, fused.root)
+  made = [root]
+  if root.instruction.opcode == "tuple":
+    made = [hlo.origin(computations, root.frame, o) for o in root.instruction.operands]
   total = 0.0
   for one in made:
-    in_place = one.opcode == "dynamic-update-slice"
-    total += _total(fused.instructions[one.operands[1]].shapes if in_place else one.shapes)
+    shapes = one.instruction.shapes
+    if one.instruction.opcode == "dynamic-update-slice":
+      shapes = one.frame.computation.instructions[one.instruction.operands[1]].shapes
+    total += _total(shapes)
   return total
 
 
