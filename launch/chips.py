@@ -9,6 +9,7 @@ import dataclasses
 import importlib.util
 import math
 import os
+import pathlib
 import re
 from typing import Any
 
@@ -16,6 +17,8 @@ from as2jax.errors import InputError
 
 GIB = 2**30
 LIBTPU = "0.0.42.1"  # the one that jax 0.10.2 asks for
+# Apart from the other packages: with libtpu among them jax looks for a TPU at each start.
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / ".libtpu"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +50,20 @@ _ENVIRONMENT = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost",
                 "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 
 
+def library() -> pathlib.Path | None:
+  """The compiler's library: of the package libtpu if that is installed, or in `FOLDER`."""
+  found = importlib.util.find_spec("libtpu")
+  folders = [pathlib.Path(found.origin).parent] if found and found.origin else []
+  places = [folder / "libtpu.so" for folder in (*folders, FOLDER / "libtpu")]
+  return next((place for place in places if place.exists()), None)
+
+
 def absent() -> str:
   """Why nothing can be compiled for TPUs here, "" where it can."""
-  if importlib.util.find_spec("libtpu"):
+  if library():
     return ""
-  return (f"the package libtpu, which holds the compiler for TPUs, is not installed: pip install "
-          f"libtpu=={LIBTPU} (200 MB; no TPU is needed)")
+  return (f"the package libtpu, which holds the compiler for TPUs, is not here: pip install "
+          f"--no-deps --target {FOLDER.name} libtpu=={LIBTPU} (213 MB; no TPU is needed)")
 
 
 def parse(topology: str) -> tuple[Chip, tuple[int, ...]]:
@@ -82,6 +93,7 @@ def devices(topology: str) -> tuple[Chip, list[Any]]:
     raise InputError(reason)
   for name, value in _ENVIRONMENT.items():
     os.environ.setdefault(name, value)
+  os.environ.setdefault("TPU_LIBRARY_PATH", str(library()))
   from jax.experimental import topologies
 
   # A host holds up to 2 × 2 chips; of a smaller slice it holds all.

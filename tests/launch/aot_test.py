@@ -1,5 +1,8 @@
 """The report of a compiled step, what is advised where it does not fit, and real compiles for v5e."""
 
+import fnmatch
+import importlib.metadata
+
 import pytest
 
 import tiny
@@ -62,9 +65,9 @@ def test_topologies_are_parsed():
 
 
 def test_without_libtpu_it_says_what_to_install(monkeypatch, capsys):
-  monkeypatch.setattr(chips.importlib.util, "find_spec", lambda name: None)
+  monkeypatch.setattr(chips, "library", lambda: None)
   status = aot.main(["aot", "--config=configs/wikiqa_triplet.py", "--topology=v5e:2x2"])
-  assert status == 2 and f"pip install libtpu=={chips.LIBTPU}" in capsys.readouterr().err
+  assert status == 2 and f"libtpu=={chips.LIBTPU}" in capsys.readouterr().err
 
 
 def test_a_row_of_the_table():
@@ -97,3 +100,10 @@ def test_the_gradient_alone_is_exchanged_between_chips():
   assert scaled.batch.shards == 4
   found = next(steps).program.collectives
   assert {c.kind for c in found} == {"all-reduce"} and {c.group for c in found} == {4}
+
+
+def test_the_script_of_the_tests_installs_the_compiler_that_jax_asks_for():
+  script = (chips.FOLDER.parent / "launch" / "test.sh").read_text()
+  wanted = next(line for line in importlib.metadata.requires("jax") if line.startswith("libtpu=="))
+  version = wanted.split(";")[0].strip().removeprefix("libtpu==")
+  assert fnmatch.fnmatch(chips.LIBTPU, version) and f"libtpu=={chips.LIBTPU}" in script
