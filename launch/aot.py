@@ -1,8 +1,8 @@
 """python -m launch.aot --config=configs/wikiqa_triplet.py:roberta --topology=v5e:16x16
 
-Compiles a config's real steps (training, prediction) for TPUs that are not there, and says what they
-take of a chip: memory, arithmetic, traffic, collectives, and an estimate of the time. No weights and
-no data are read. Any key may be overridden, as everywhere (--config.encoder.remat=true). The exit
+Compiles a config's real steps (training, prediction) for TPUs that are not there, and says what
+they take of a chip: memory, arithmetic, traffic, collectives, and an estimate of the time. No weights
+and no data are read. Any key may be overridden, as everywhere (--config.encoder.remat=true). The exit
 status is 1 where a step does not fit. `--table` prints the README's table over sizes of a slice.
 
 What wants libtpu, a package: see `launch.chips`.
@@ -123,8 +123,9 @@ def run(argv: Sequence[str]) -> int:
     print(report(chip, step), flush=True)
     if not fits(chip, step):
       fine = False
+      found = advice(config, step.name, chips.count(values.topology))
       print("  try       " + "\n            ".join(
-          advice(config, step.name, chips.count(values.topology)) or ["a chip with more memory, or a smaller model"]))
+          found or ["a chip with more memory, or a smaller model"]))
   return int(not fine)
 
 

@@ -82,8 +82,8 @@ def parse(topology: str) -> tuple[Chip, tuple[int, ...]]:
 def devices(topology: str) -> tuple[Chip, list[Any]]:
   """What a device of a topology is, and compile-only devices in the topology's order.
 
-  A device is a chip. Of v4, whose two cores libtpu gives as devices of their own, it is a core: half
-  a chip, and is called so.
+  A device is a chip. Of v4, whose two cores libtpu gives as devices of their own, it is a core:
+  half a chip, and is called so.
 
   Raises:
     InputError: libtpu is missing, or it does not know the topology.

@@ -1,4 +1,4 @@
-"""Compiles the steps of an abstract experiment for devices that need not exist, and measures them."""
+"""Compiles the steps of an abstract experiment for devices that need not exist; measures them."""
 
 import dataclasses
 import re

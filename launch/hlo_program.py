@@ -65,7 +65,8 @@ class Program:
       kind = instruction.opcode.removesuffix("-start")
       if kind in COLLECTIVES:
         size = max(_bytes(computation, instruction), *(s.bytes for s in instruction.shapes))
-        self.collectives.append(Collective(kind, size, _group(instruction.attributes, chips), times))
+        group = _group(instruction.attributes, chips)
+        self.collectives.append(Collective(kind, size, group, times))
       if call := _host_call(instruction):
         self.host_calls.append(call)
 
@@ -174,8 +175,8 @@ def _host_call(instruction: hlo.Instruction) -> str | None:
     return target[1]
   if instruction.opcode in ("infeed", "outfeed"):
     return instruction.opcode
-  transfer = instruction.opcode in ("send", "recv")
-  return instruction.opcode if transfer and "is_host_transfer=true" in instruction.attributes else None
+  transfer = "is_host_transfer=true" in instruction.attributes
+  return instruction.opcode if transfer and instruction.opcode in ("send", "recv") else None
 
 
 def _group(attributes: str, chips: int) -> int:

@@ -1,4 +1,4 @@
-"""Experiments without weights and data: their shapes are a run's, their sizes the published ones."""
+"""Experiments without weights and data: their shapes are a run's, their sizes as published."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""The report of a compiled step, what is advised where it does not fit, and real compiles for v5e."""
+"""The report of a compiled step, what is advised where it does not fit, compiles for v5e."""
 
 import fnmatch
 import importlib.metadata
@@ -36,8 +36,8 @@ def test_the_longest_part_of_a_step_is_its_estimate():
 
 
 def test_what_does_not_fit_is_told():
-  message = ("RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space "
-             "hbm. Used 20.5G of 15.75G hbm. Exceeded hbm capacity by 4.75G.")
+  message = ("RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory "
+             "space hbm. Used 20.5G of 15.75G hbm. Exceeded hbm capacity by 4.75G.")
   assert compiled.refused(message) == 20.5 * GIB
   assert compiled.refused("INTERNAL: a fault") is None
   gone = Measured("train", None, 20.5 * GIB, 1e12, None)

@@ -75,7 +75,8 @@ TPU = """HloModule jit_f, is_scheduled=true
   %p.0 = f32[8,128]{1,0:T(8,128)} parameter(0)
   %p.1 = s32[]{:T(128)} parameter(1)
   %zero = s32[]{:T(128)} constant(0)
-  ROOT %part = f32[1,128]{1,0:T(8,128)} dynamic-slice(%p.0, %p.1, %zero), dynamic_slice_sizes={1,128}
+  ROOT %part = f32[1,128]{1,0:T(8,128)} dynamic-slice(%p.0, %p.1, %zero), \
+dynamic_slice_sizes={1,128}
 }
 
 ENTRY %main (a: f32[8,128], i: s32[], b: bf16[16]) -> f32[1,128] {
@@ -85,9 +86,12 @@ ENTRY %main (a: f32[8,128], i: s32[], b: bf16[16]) -> f32[1,128] {
   %copy-start = (bf16[16]{0:T(256)S(1)}, bf16[16]{0:T(256)}, u32[]{:S(2)}) copy-start(%b)
   %copy-done = bf16[16]{0:T(256)S(1)} copy-done(%copy-start)
   %fusion = f32[1,128]{1,0:T(8,128)S(1)} fusion(%a, %i), kind=kLoop, calls=%sliced
-  %all-gather-start = (bf16[16]{0:S(1)}, bf16[64]{0:S(1)}) all-gather-start(%copy-done), replica_groups=[2,4]<=[8], dimensions={0}
+  %all-gather-start = (bf16[16]{0:S(1)}, bf16[64]{0:S(1)}) all-gather-start(%copy-done), \
+replica_groups=[2,4]<=[8], dimensions={0}
   %all-gather-done = bf16[64]{0:S(1)} all-gather-done(%all-gather-start)
-  ROOT %all-reduce = f32[1,128]{1,0:T(8,128)S(1)} all-reduce(%fusion), replica_groups=mesh['x'=4,'y'=2] {'x','y'}, to_apply=%add, backend_config={"debug":"(ring) {"}
+  ROOT %all-reduce = f32[1,128]{1,0:T(8,128)S(1)} all-reduce(%fusion), \
+replica_groups=mesh['x'=4,'y'=2] {'x','y'}, to_apply=%add, \
+backend_config={"debug":"(ring) {"}
 }
 """
 
