@@ -15,6 +15,7 @@ from as2jax.encoders.layers import Dropout
 from as2jax.errors import InputError
 from as2jax.losses import BinaryCrossEntropy
 from as2jax.modules import similarity
+from as2jax.modules.cropped_convolution import cropped_convolution
 from as2jax.modules.masked_norm import MaskedBatchNorm
 
 
@@ -75,11 +76,14 @@ class M2SNet(nn.Module):
     examples, norm = batch.examples, self._norm
     if examples.features is None:
       raise InputError("M2SNet wants overlap features: see as2jax.data.overlap.with_features")
-    x, rows, columns = self._grid(batch, train)
+    # By the candidate's length: neighbours of one size are convolved together.
+    length = jnp.take_along_axis(batch.units.length, examples.members[..., 1], axis=1)
+    order = jnp.argsort(jnp.where(examples.mask > 0, length, 0), axis=1)
+    x, rows, columns = self._grid(batch, order, train)
     for n, filters in enumerate(self.filters):
       shape = (self.filter_size, self.filter_size, x.shape[0], filters)
-      x = similarity.narrow_convolution(x, _Kernel(shape, name=f"convolution_{n}")(),
-                                        self.precision)
+      x = cropped_convolution(x, _Kernel(shape, name=f"convolution_{n}")(), rows, columns,
+                              self.precision)
       x = jnp.tanh(norm(f"norm_{n}")(x, similarity.rectangle(rows, columns, x.shape[2:]),
                                      train=train))
       rows, columns = (-(-jnp.minimum(count, size) // self.pool_size)
@@ -88,24 +92,25 @@ class M2SNet(nn.Module):
     x = x.swapaxes(0, 1).reshape(x.shape[1], -1)
     x = nn.Dense(self.hidden_size, name="hidden", precision=self.precision)(x)
     if self.hidden_norm:
-      x = norm("norm_hidden")(x.T, examples.mask.reshape(-1), train=train).T
+      x = norm("norm_hidden")(x.T, _ordered(examples.mask, order).reshape(-1), train=train).T
     x = Dropout(self.dropout)(jnp.tanh(x), train=train)
-    features = examples.features.reshape(len(x), -1)
-    x = jnp.concatenate([x, features], axis=-1)
+    features = _ordered(examples.features, order)
+    x = jnp.concatenate([x, features.reshape(len(x), -1)], axis=-1)
     logits = nn.Dense(1, name="head", precision=jax.lax.Precision.HIGHEST)(x)
-    logits = logits.reshape(examples.mask.shape)
+    logits = _ordered(logits.reshape(order.shape), jnp.argsort(order, axis=1))
     return M2SNetOutput(jax.lax.stop_gradient(logits), logits)
 
-  def _grid(self, batch: Batch, train: bool) -> tuple[Array, Array, Array]:
+  def _grid(self, batch: Batch, order: Array, train: bool) -> tuple[Array, Array, Array]:
     """Similarities `[k, n, i, j]` of all examples, and how many rows and columns of each are real.
 
-    The shards' examples lie one after the other: batch norm goes over all of them.
+    The examples of a shard are put into `order` and the shards lie one after the other: batch norm
+    goes over all of them.
     """
     hidden = self.encoder(batch.tokens, train=train).astype(jnp.float32)
-    examples, sides = batch.examples, []
+    members, sides = _ordered(batch.examples.members, order), []
+    mask = _ordered(batch.examples.mask, order)
     for k, size in enumerate((self.question_length, self.candidate_length)):
-      vectors, length = similarity.gather_units(
-        hidden, batch.units, examples.members[..., k], examples.mask, size)
+      vectors, length = similarity.gather_units(hidden, batch.units, members[..., k], mask, size)
       sides.append((vectors.reshape(-1, *vectors.shape[2:]), length.reshape(-1)))
     (x, rows), (y, columns) = sides
     mask = similarity.rectangle(rows, columns, (self.question_length, self.candidate_length))
@@ -114,6 +119,12 @@ class M2SNet(nn.Module):
 
   def _norm(self, name: str) -> MaskedBatchNorm:
     return MaskedBatchNorm(self.momentum, self.eps, name=name)
+
+
+def _ordered(values: Float[Array, "s e ..."], order: Array) -> Float[Array, "s e ..."]:
+  """The examples of each shard in `order`, `[s, e]`."""
+  wide = order.reshape(*order.shape, *(1,) * (values.ndim - 2))
+  return jnp.take_along_axis(values, wide, axis=1)
 
 
 class _Kernel(nn.Module):
