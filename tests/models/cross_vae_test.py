@@ -205,7 +205,8 @@ def test_paper_sizes(config, crossing, decoder):
   assert made.model.crossing == crossing and made.epochs == made.loss.epochs == 100
   assert made.optimizer.rate == 1e-5 and made.batch.examples == 128
   fields = {k: v for k, v in made.model.to_dict().items() if k != "name"}
-  net = type(model())(type(model().encoder)(50_000, 768, 0.0), **fields, marks=MARKS)
+  net = type(model())(type(model().encoder)(50_000, 768, 0.0), **fields, marks=MARKS,
+                      output_size=50_000)
   shapes = jax.eval_shape(lambda: net.init(
       jax.random.key(0), batch(examples=8, length=64), train=False))["params"]
   gru = lambda d: 3 * 768 * (d + 768 + 2)
