@@ -66,7 +66,9 @@ class Checkpoints:
   def _manager(self, name: str, keep: int) -> ocp.CheckpointManager:
     options = ocp.CheckpointManagerOptions(
         preservation_policy=preservation_policy.LatestN(keep), create=True,
-        enable_async_checkpointing=True, cleanup_tmp_directories=True)
+        enable_async_checkpointing=True, cleanup_tmp_directories=True,
+        # Both save at a time, and hosts would take the one's barrier for the other's.
+        multiprocessing_options=ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name))
     return ocp.CheckpointManager(self.folder / name, options=options)
 
   def save(self, step: int, state: Any, progress: dict) -> None:
