@@ -1,5 +1,6 @@
 """What all tests share: two CPU devices, strict numerics, checked shapes, one compilation cache."""
 
+import gc
 import os
 import pathlib
 
@@ -32,3 +33,17 @@ def _cache(tmp_path_factory):
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("AS2JAX_CACHE", str(tmp_path_factory.mktemp("cache")))
     yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _few_mappings():
+  """Drops compiled programs before they are too many.
+
+  Each takes a few of the 65,530 memory mappings that Linux gives a process, and one that has none
+  left dies in the middle of some test.
+  """
+  yield
+  maps = pathlib.Path("/proc/self/maps")
+  if maps.exists() and maps.read_bytes().count(b"\n") > 20_000:
+    jax.clear_caches()
+    gc.collect()
