@@ -144,7 +144,7 @@ def _source(section: Mapping[str, Any]) -> Source:
     own = {"name": kind, "hidden_dropout": section["hidden_dropout"]}
     fields = {"vocab_size": section["size"] or WORDS,
               "hidden_size": _family(section["pretrained"])[1]["hidden_size"]}
-    model_fields = {"marks": (2, 3)}
+    model_fields = {"marks": (2, 3), "output_size": WORDS}
   elif kind in ("static", "recurrent"):
     drop = ("vectors", "weights", "vocabulary", "lower", "treebank", "oov", "markers")
     own = {k: v for k, v in given.items() if k not in drop}

@@ -37,13 +37,13 @@ def start(folder, jobs, devices, port="", process=""):
 
 
 def finish(started, status=0, seconds=900):
-  for process, log in started:
-    try:
-      found = process.wait(seconds)
-    except subprocess.TimeoutExpired:
+  try:
+    for process, log in started:
+      assert process.wait(seconds) == status, log.read_text()[-3000:]
+  finally:
+    for process, _ in started:
       process.kill()
-      raise
-    assert found == status, log.read_text()[-3000:]
+      process.wait()
 
 
 def pair(folder, jobs):
