@@ -142,9 +142,10 @@ def _source(section: Mapping[str, Any]) -> Source:
     model_fields = {"token": family.tokens}
   elif kind == "words":
     own = {"name": kind, "hidden_dropout": section["hidden_dropout"]}
-    fields = {"vocab_size": section["size"] or WORDS,
+    generated = section["size"] or WORDS
+    fields = {"vocab_size": WORDS if section["vocabulary"] == "data" else generated,
               "hidden_size": _family(section["pretrained"])[1]["hidden_size"]}
-    model_fields = {"marks": (2, 3), "output_size": WORDS}
+    model_fields = {"marks": (2, 3), "output_size": generated}
   elif kind in ("static", "recurrent"):
     drop = ("vectors", "weights", "vocabulary", "lower", "treebank", "oov", "markers")
     own = {k: v for k, v in given.items() if k not in drop}
