@@ -211,7 +211,7 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
   if source.max_length is not None and config.data.max_length > source.max_length:
     raise InputError(f"data.max_length = {config.data.max_length} exceeds the {source.max_length} "
                      f"positions of {config.encoder.pretrained}")
-  first = _ranking(config, model, dataset)
+  first = configured.ranking(config, model.layout, model.encodes, dataset)
   pretrained, facts = _weights(source, model)
   if not reads_features(config.model):
     made = Experiment(config, dataset, source, model, loss, pretrained, facts, None, rarity,
@@ -235,27 +235,6 @@ def model_and_loss(config: Any, source: "Source") -> tuple[Any, Any]:
     offered["encoder"] = source.module
   model = registry.build(registry.MODELS, config.model, "model", **offered)
   return model, registry.build(registry.LOSSES, config.loss, "loss")
-
-
-def _ranking(config: Any, model: Any, dataset: datasets.Dataset | None
-             ) -> rankings.Ranking | None:
-  """The ranking that a joint model starts from, of all splits that the mode needs."""
-  given, pool = config.data.ranking, config.evaluation.kind == "pool"
-  if model.layout != "joint":
-    if given and (model.encodes or not pool):
-      raise InputError(f"data.ranking = {given!r} is for models that rank the best candidates of "
-                       "another ranker again (model.template = 'joint', or a cross-encoder with "
-                       "evaluation.kind = 'pool'); leave it empty")
-    return None
-  if pool:
-    raise InputError("model.template = 'joint' ranks a question's own candidates: set "
-                     "evaluation.kind to 'rerank'")
-  if dataset is None:
-    return None
-  names = [part for split in config.evaluation.splits for part in split.split("+")]
-  if config.mode == "train":
-    names += ["train", holdout.selection_split(config.data)]
-  return rankings.load(given, dataset.splits, names)
 
 
 def _of_words(made: Tables) -> dict[str, Any]:

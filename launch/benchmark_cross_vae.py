@@ -5,9 +5,8 @@ predicted, so padding costs the GRUs alone. The backward direction of an encoder
 padding before the text: packed sequences, or each text turned round, whichever is faster here.
 """
 
-import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from as2jax.errors import InputError
 from as2jax.models.cross_vae import SIDES, SOURCES
 from as2jax.modules.recurrent import to_torch
 from launch.benchmark_workload import Load, Workload, load_of
+from launch.torch_loop import TorchLoop
 
 WAYS = ("packed", "turned")  # of reading a padded text backward
 UNKNOWN = 1
@@ -158,22 +158,16 @@ def to_state(params: Mapping[str, Any]) -> dict[str, torch.Tensor]:
   return {name: torch.tensor(np.array(value)) for name, value in found.items()}
 
 
-class Training:
+class Training(TorchLoop):
   """A training loop: dynamic padding, forward, loss, backward, Adam."""
-
-  name = "torch"
 
   def __init__(self, work: Workload, state: Mapping[str, torch.Tensor] | None, threads: int,
                fused: bool = False):
-    torch.set_num_threads(threads)
-    torch.manual_seed(0)
-    self.work, self.state, self.fused = work, state, fused
-    self.size = work.settings["batch_size"] or 128
+    super().__init__(work, work.settings["batch_size"] or 128, threads)
+    self.state, self.fused = state, fused
     self.units = [torch.tensor(unit.astype(np.int64))
                   for unit in np.split(work.ids, work.offsets[1:-1])]
-    self.lengths = np.diff(work.offsets)
     self.trials: dict[str, float] = {}
-    self._stream: Iterator | None = None
     self.reset(WAYS[0])
 
   def reset(self, way: str) -> None:
@@ -212,11 +206,6 @@ class Training:
     loss.backward()
     self.optimizer.step()
 
-  def plan(self, epoch: int) -> list[np.ndarray]:
-    """The examples of each batch of an epoch, in random order."""
-    order = np.random.default_rng((7, epoch)).permutation(len(self.work.members))
-    return [order[at:at + self.size] for at in range(0, len(order), self.size)]
-
   def load(self, examples: np.ndarray) -> Load:
     """What a batch costs."""
     lengths = self.cut(examples)
@@ -236,17 +225,7 @@ class Training:
         self.trials[way] = min(spent, self.trials.get(way, spent))
     self.reset(min(self.trials, key=self.trials.get))
     self.step(trial)
-    self.whole = sum((self.load(examples) for examples in self.plan(1)), Load())
-
-  def block(self, seconds: float) -> tuple[Load, float]:
-    """Runs for about `seconds`, at least one step: the work done and the time it took."""
-    self._stream = self._stream or (b for e in itertools.count(1) for b in self.plan(e))
-    done, began = Load(), time.perf_counter()
-    while not done.examples or time.perf_counter() - began < seconds:
-      examples = next(self._stream)
-      self.step(examples)
-      done += self.load(examples)
-    return done, time.perf_counter() - began
+    self.measure_epoch()
 
   def facts(self) -> dict:
     """How it ran."""

@@ -5,15 +5,15 @@ the common ways to write such a loop, the fastest on this machine is taken (`Cho
 """
 
 import dataclasses
-import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from as2jax.errors import InputError
 from launch.benchmark_workload import Load, Workload, load_of
+from launch.torch_loop import TorchLoop
 
 ENCODE_BATCH = 32  # sentence-transformers' default
 
@@ -31,26 +31,20 @@ class Choice:
   passes: int
 
 
-class Training:
+class Training(TorchLoop):
   """A training loop: forward, loss, backward, clip, Adam."""
-
-  name = "torch"
 
   def __init__(self, work: Workload, tensors: Mapping[str, np.ndarray] | None, threads: int,
                fused: bool = False):
     """`tensors`: the model's state by name (`to_state`), None for random values."""
     import torch
-    torch.set_num_threads(threads)
-    torch.manual_seed(0)
+    super().__init__(work, work.settings["batch_size"] or 32, threads)  # 32: the paper's
     if work.settings["encoder"]["name"] != "bert":
       raise InputError("the PyTorch side has BERT alone; add --no-torch for other encoders")
-    self.torch, self.work, self.tensors, self.fused = torch, work, tensors, fused
-    self.lengths = np.diff(work.offsets)
+    self.torch, self.tensors, self.fused = torch, tensors, fused
     self.units = np.split(np.stack([work.ids, work.type]), work.offsets[1:-1], axis=1)
-    self.size = work.settings["batch_size"] or 32  # the paper's, whatever ours holds
     self.trials: dict[Choice, float] = {}
     self.choice = self.choices()[0]
-    self._stream: Iterator | None = None
     self.reset(self.choice)
 
   def choices(self) -> list[Choice]:
@@ -113,11 +107,6 @@ class Training:
     self.torch.nn.utils.clip_grad_norm_(self.model.parameters(), norm)
     self.optimizer.step()
 
-  def plan(self, epoch: int) -> list[np.ndarray]:
-    """The examples of each batch of an epoch, in random order."""
-    order = np.random.default_rng((7, epoch)).permutation(len(self.work.members))
-    return [order[at:at + self.size] for at in range(0, len(order), self.size)]
-
   def load(self, examples: np.ndarray) -> Load:
     """What a batch costs, as the choice pads it."""
     members = self.work.members[examples]
@@ -141,22 +130,12 @@ class Training:
     self.trials = {c: seconds.sum() / sum(map(len, trial)) for c, seconds in best.items()}
     self.reset(min(self.trials, key=self.trials.get))
     self.step(trial[0])
-    self.whole = sum((self.load(examples) for examples in self.plan(1)), Load())
+    self.measure_epoch()
 
   def _seconds(self, examples: np.ndarray) -> float:
     began = time.perf_counter()
     self.step(examples)
     return time.perf_counter() - began
-
-  def block(self, seconds: float) -> tuple[Load, float]:
-    """Runs for about `seconds`, at least one step: the work done and the time it took."""
-    self._stream = self._stream or (b for e in itertools.count(1) for b in self.plan(e))
-    done, began = Load(), time.perf_counter()
-    while not done.examples or time.perf_counter() - began < seconds:
-      examples = next(self._stream)
-      self.step(examples)
-      done += self.load(examples)
-    return done, time.perf_counter() - began
 
   def facts(self) -> dict:
     """How it ran."""

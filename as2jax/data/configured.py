@@ -6,6 +6,7 @@ from typing import Any
 
 from as2jax.data import dataset as datasets
 from as2jax.data import asnq, files, holdout, rules
+from as2jax.data import ranking as rankings
 from as2jax.data.dataset import Dataset, Splits, Unions
 from as2jax.data.pool import PoolSpec
 from as2jax.data.record import fingerprint
@@ -78,3 +79,31 @@ def require(dataset: Dataset, splits: Any) -> None:
     raise InputError(f"{dataset.name} has no split {missing[0]!r} (it has "
                      f"{', '.join(dataset.splits)}); leave it out of evaluation.splits, or give "
                      "another data.name")
+
+
+def ranking(config: Any, layout: str, encodes: bool, dataset: Dataset | None
+            ) -> rankings.Ranking | None:
+  """The ranking that a joint model starts from, of all splits that the mode needs.
+
+  None where the model's `layout` wants none, or no data set is loaded. `encodes`: whether the model
+  embeds sentences alone, so that no ranking could limit what it reads.
+
+  Raises:
+    InputError: a ranking that nothing reads, or the reasons of `rankings.load`.
+  """
+  given, pool = config.data.ranking, config.evaluation.kind == "pool"
+  if layout != "joint":
+    if given and (encodes or not pool):
+      raise InputError(f"data.ranking = {given!r} is for models that rank the best candidates of "
+                       "another ranker again (model.template = 'joint', or a cross-encoder with "
+                       "evaluation.kind = 'pool'); leave it empty")
+    return None
+  if pool:
+    raise InputError("model.template = 'joint' ranks a question's own candidates: set "
+                     "evaluation.kind to 'rerank'")
+  if dataset is None:
+    return None
+  names = [part for split in config.evaluation.splits for part in split.split("+")]
+  if config.mode == "train":
+    names += ["train", holdout.selection_split(config.data)]
+  return rankings.load(given, dataset.splits, names)

@@ -9,13 +9,12 @@ import math
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float
 
-from as2jax.encoders.layers import ACTIVATIONS, INITIALIZER, MASKED, Dropout, LayerNorm
+from as2jax.encoders.layers import ACTIVATIONS, INITIALIZER, MASKED, Dropout, LayerNorm, mix
 
 WAVELENGTH = 10_000.0  # the ratio of the slowest sinusoid, just out of reach, to the fastest
 
@@ -101,10 +100,8 @@ class RelativeAttention(nn.Module):
     scores += jnp.where(same_type, kind[..., :1], kind[..., 1:])
 
     scores = jnp.where(mask, scores * (1 / math.sqrt(width)), MASKED)
-    weights = Dropout(self.dropout)(jax.nn.softmax(scores, axis=-1), train=train)
-    mixed = jnp.einsum(
-      "bhqt,bthk->bqhk", weights.astype(value.dtype), value, precision=self.precision
-    )
+    drop = partial(Dropout(self.dropout), train=train)
+    mixed = mix(scores, value, drop=drop, precision=self.precision)
     return dense("output")(mixed.reshape(b, l, d))
 
 

@@ -151,3 +151,23 @@ def test_attention_scores_are_float32_in_bfloat16():
   program = str(jax.make_jaxpr(layers.attend)(shapes, shapes, shapes, mask))
   exponentials = [line for line in program.splitlines() if "= exp" in line]
   assert exponentials and all("f32[2,2,8,8]" in line for line in exponentials)
+
+
+def test_attention_is_dropped_after_its_softmax():
+  """The kept weights of a row do not sum to one, and are what the equation says times the mask."""
+  rng = np.random.default_rng(1)
+  query, key, value = jnp.asarray(3 * rng.normal(size=(3, 2, 7, 3, 4)), jnp.float32)
+  mask = layers.segment_mask(jnp.asarray([[1, 1, 1, 2, 2, 2, 0], [1, 2, 2, 2, 2, 3, 3]]))
+  kept = jnp.asarray(rng.integers(0, 2, (2, 3, 7, 7)) / 0.5, jnp.float32)
+
+  def plain(query, key, value):
+    scores = jnp.einsum("bqhk,bthk->bhqt", query, key) / 2  # √k = 2
+    weights = jax.nn.softmax(jnp.where(mask, scores, -jnp.inf)) * kept
+    return jnp.einsum("bhqt,bthk->bqhk", weights, value)
+
+  ours = lambda *qkv: layers.attend(*qkv, mask, drop=lambda weights: weights * kept)
+  outputs = [jax.vjp(f, query, key, value) for f in (ours, plain)]
+  np.testing.assert_allclose(outputs[0][0], outputs[1][0], atol=2e-6)
+  direction = jnp.asarray(rng.normal(size=value.shape), jnp.float32)
+  for a, b in zip(outputs[0][1](direction), outputs[1][1](direction)):
+    np.testing.assert_allclose(a, b, atol=5e-6)
