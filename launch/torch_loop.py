@@ -1,5 +1,6 @@
 """What the PyTorch sides of `launch/benchmark.py` have in common: batches without end, timed."""
 
+import abc
 import itertools
 import time
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ import numpy as np
 from launch.benchmark_workload import Load, Workload
 
 
-class TorchLoop:
+class TorchLoop(abc.ABC):
   """Batches of a workload's examples in random order; a subclass says what a step and its load are.
 
   Attributes:
@@ -28,13 +29,13 @@ class TorchLoop:
     self.lengths = np.diff(work.offsets)
     self._stream: Iterator[np.ndarray] | None = None
 
+  @abc.abstractmethod
   def step(self, examples: np.ndarray) -> object:
     """One step on the examples of these numbers."""
-    raise NotImplementedError
 
+  @abc.abstractmethod
   def load(self, examples: np.ndarray) -> Load:
     """What a batch costs."""
-    raise NotImplementedError
 
   def plan(self, epoch: int) -> list[np.ndarray]:
     """The examples of each batch of an epoch, in random order."""
