@@ -55,11 +55,24 @@ def run(name: str, system: str, folder: str, overrides: dict, signal_at: dict | 
       add(window, step, *rest)
       if step == signal_at["step"]:
         os.kill(os.getpid(), signal.SIGTERM)
+        wait_for_agreement()
     train.Window.add = with_signal
   try:
     train.train_and_evaluate(config, folder)
   finally:
     train.Window.add = add
+
+
+def wait_for_agreement():
+  """Until both processes have said which point they are at.
+
+  jax looks for a signal once a second: steps this short could all be over before it does.
+  """
+  from as2jax import hosts
+  end = time.monotonic() + 120
+  while len(hosts._service().key_value_dir_get("PREEMPTION_CURRENT_COUNTER")) < hosts.count():
+    assert time.monotonic() < end, "nobody has heard the signal"
+    time.sleep(0.1)
 
 
 if __name__ == "__main__":
