@@ -45,7 +45,9 @@ def test_the_state_is_that_of_a_run():
 
 @pytest.mark.parametrize("name, millions", [
     ("configs/wikiqa_siamese.py", 108.9), ("configs/wikiqa_triplet.py:roberta,large", 354.3),
-    ("configs/wikiqa_loct.py:xlnet", 116.7), ("configs/squad_cross_vae.py", None),
+    ("configs/wikiqa_loct.py:xlnet", 116.7), ("configs/wikiqa_crossencoder.py:roberta", 124.1),
+    ("configs/squad_cross_vae.py", None), ("configs/squad_dual_vae.py", None),
+    ("configs/squad_dual_gru.py:mlp", None),
     ("configs/trecqa_cete.py:bert_large", None), ("configs/trecqa_m2snet.py", None),
     ("configs/wikiqa_cassie.py:joint", None),
     ("configs/wikiqa_cete.py:elmo", None), ("configs/wikiqa_baseline.py:infersent", None)])
