@@ -1,3 +1,3 @@
 """as2jax: answer sentence selection in JAX and Flax."""
 
-__version__ = "0.1.0"
+from as2jax.runtime.version import __version__ as __version__

@@ -7,8 +7,8 @@ import traceback
 from absl import app, flags
 from absl import logging as absl_logging
 
-from as2jax import allocator, hosts, preemption
-from as2jax.errors import InputError
+from as2jax.runtime import huge_pages, preemption, processes
+from as2jax.runtime.errors import InputError
 
 _CONFIG_HELP = "file of the run's config, with its argument: configs/wikiqa_triplet.py:sample"
 
@@ -22,26 +22,27 @@ def main(argv) -> None:
   if len(argv) > 1:
     raise InputError(f"unexpected arguments {argv[1:]}: every option is --name=value")
   given = flags.FLAGS
-  hosts.start(given.coordinator, given.processes, given.process_id)
+  processes.start(given.coordinator, given.processes, given.process_id)
   preemption.listen()
-  if not hosts.first():
+  if not processes.first():
     logging.getLogger().setLevel(logging.WARNING)  # the first process says it
-  from as2jax import modes, profiling
+  from as2jax.inference import modes
+  from as2jax.runtime import profiling
   profiling.want(given.profile)
   text = modes.run(given.config, given.workdir)
-  hosts.stop()
-  if hosts.first():
+  processes.stop()
+  if processes.first():
     print(text)
 
 
 def entry() -> None:
   """Parses flags, runs, and turns a user's mistake into one message and status 2."""
-  from as2jax import flags_config
+  from as2jax.config import flags as flags_config
   flags_config.define(_CONFIG_HELP)
   flags.DEFINE_integer("profile", 0, "trace so many steps of training into WORKDIR/profile",
                        lower_bound=0)
   flags.adopt_module_key_flags(flags_config)  # so that --help lists them
-  name = lambda: "as2jax" if hosts.count() == 1 else f"as2jax (process {hosts.index()})"
+  name = lambda: "as2jax" if processes.count() == 1 else f"as2jax (process {processes.index()})"
   try:
     app.run(main, flags_parser=flags_config.parse)
   except InputError as error:
@@ -50,10 +51,10 @@ def entry() -> None:
   except preemption.Preempted:
     print(f"{name()}: stopped by SIGTERM; the same command goes on from where it is saved",
           file=sys.stderr)
-    hosts.stop()
+    processes.stop()
     sys.exit(preemption.AGAIN)
   except Exception as error:
-    if hosts.count() == 1:
+    if processes.count() == 1:
       raise
     traceback.print_exc()
     _end(1, f"{type(error).__name__}: {error}")
@@ -61,11 +62,11 @@ def entry() -> None:
 
 def _end(status: int, text: str) -> None:
   """Ends this process after an error, and the others with it."""
-  if hosts.count() > 1:
-    hosts.leave(status, text)
+  if processes.count() > 1:
+    processes.leave(status, text)
   sys.exit(status)
 
 
 if __name__ == "__main__":
-  allocator.start_with_huge_pages("as2jax.main", sys.argv[1:])
+  huge_pages.start_with_huge_pages("as2jax.main", sys.argv[1:])
   entry()

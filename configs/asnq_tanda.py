@@ -4,7 +4,7 @@ Arguments, joined by commas: `sample`, `minilm` … as everywhere. Who has no AS
 form: --config.data.name=asnq_files --config.data.train=train.tsv --config.data.dev=dev.tsv.
 """
 
-from configs import base, presets
+from as2jax.config import base, presets
 
 
 def get_config(argument=None):

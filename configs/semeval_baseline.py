@@ -1,9 +1,9 @@
-"""Untrained baselines on SemEval CQA, subtask A; for the arguments see configs/baselines.py.
+"""Untrained baselines on SemEval CQA, subtask A; for the arguments see as2jax/config/baselines.py.
 
 The year is the data set's name: --config.data.name=semeval2016.
 """
 
-from configs import base, baselines, presets
+from as2jax.config import base, baselines, presets
 
 
 def get_config(argument="mean"):

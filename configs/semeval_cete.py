@@ -1,9 +1,9 @@
-"""CETE's feature-based ranker on SemEval CQA, subtask A; for the arguments see configs/cete.py.
+"""CETE's feature-based ranker on SemEval CQA, subtask A; for the arguments see as2jax/config/cete.py.
 
 The year is the data set's name: --config.data.name=semeval2016.
 """
 
-from configs import base, cete, presets
+from as2jax.config import base, cete, presets
 
 
 def get_config(argument=None):

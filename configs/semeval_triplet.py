@@ -3,7 +3,7 @@
 Arguments as everywhere. The year is the data set's name: --config.data.name=semeval2016.
 """
 
-from configs import base, presets
+from as2jax.config import base, presets
 
 
 def get_config(argument=None):

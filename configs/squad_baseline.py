@@ -1,9 +1,9 @@
-"""Untrained baselines on SQuAD's pool (Cross-VAE, table 2); arguments as in configs/baselines.py.
+"""Untrained baselines on SQuAD's pool (Cross-VAE, table 2); arguments as in as2jax/config/baselines.py.
 
 Also `squad_44` and `squad_parts`: other parts of SQuAD, for who lacks its training file.
 """
 
-from configs import base, baselines, presets
+from as2jax.config import base, baselines, presets
 
 
 def get_config(argument="mean"):

@@ -4,7 +4,7 @@ The retriever is a finished run over the same pool: --config.data.ranking=runs/b
 Arguments as in configs/wikiqa_crossencoder.py, and `squad_44` or `squad_parts`.
 """
 
-from configs import base, presets
+from as2jax.config import base, presets
 
 
 def get_config(argument=None):

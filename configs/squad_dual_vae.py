@@ -1,6 +1,6 @@
-"""Dual-VAEs on SQuAD 1.1 (Yu et al. 2020, table 2); for the arguments see configs/cross_vae.py."""
+"""Dual-VAEs on SQuAD 1.1 (Yu et al. 2020, table 2); for the arguments see as2jax/config/cross_vae.py."""
 
-from configs import base, cross_vae, presets
+from as2jax.config import base, cross_vae, presets
 
 
 def get_config(argument=None):

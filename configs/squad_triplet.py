@@ -3,7 +3,7 @@
 Arguments as in configs/wikiqa_triplet.py, and `squad_44` or `squad_parts` (other parts of SQuAD).
 """
 
-from configs import base, presets
+from as2jax.config import base, presets
 
 
 def get_config(argument=None):

@@ -1,6 +1,6 @@
-"""Untrained baselines on TrecQA (ASBERT, table 4); for the arguments see configs/baselines.py."""
+"""Untrained baselines on TrecQA (ASBERT, table 4); for the arguments see as2jax/config/baselines.py."""
 
-from configs import base, baselines, presets
+from as2jax.config import base, baselines, presets
 
 
 def get_config(argument="mean"):

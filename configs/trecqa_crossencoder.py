@@ -1,9 +1,9 @@
 """A fine-tuned cross-encoder on TrecQA, TRAIN-ALL (CETE section 4).
 
-Arguments, joined by commas: those of configs/presets.py (`minilm`, `roberta`, `xlnet` …).
+Arguments, joined by commas: those of as2jax/config/presets.py (`minilm`, `roberta`, `xlnet` …).
 """
 
-from configs import base, presets
+from as2jax.config import base, presets
 
 
 def get_config(argument=None):

@@ -1,15 +1,15 @@
 """M²S-Net on TrecQA, TRAIN-ALL (Meng and Li 2016, tables 2 and 3).
 
 Arguments, joined by commas: a row of table 3, `euc`, `cos`, `2` or `4` (default: 4); `shallow`, one
-convolution, of mode 4, or 2 in `shallow,2`; and those of configs/presets.py (`sample` …). Vectors
-of one's own, where GloVe is not at hand: python -m as2jax.encoders.train_vectors --data=trecqa_all
+convolution, of mode 4, or 2 in `shallow,2`; and those of as2jax/config/presets.py (`sample` …). Vectors
+of one's own, where GloVe is not at hand: python -m as2jax.experiments.train_vectors --data=trecqa_all
 --dimension=50 --treebank --output=FILE, then --config.encoder.vectors=FILE.
 """
 
-from configs import base, presets
 from ml_collections import ConfigDict
 
-from as2jax.errors import InputError
+from as2jax.config import base, presets
+from as2jax.runtime.errors import InputError
 
 MODES = {"euc": ("euclidean", 1), "cos": ("cosine", 1), "2": ("metric", 2), "4": ("metric", 4)}
 

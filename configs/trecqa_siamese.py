@@ -1,9 +1,9 @@
 """ASBERT's siamese network on TrecQA, the small TRAIN (Shonibare 2021, tables 2 and 4).
 
-Arguments, joined by commas: those of configs/presets.py (`minilm`, `roberta`, `grouped` …).
+Arguments, joined by commas: those of as2jax/config/presets.py (`minilm`, `roberta`, `grouped` …).
 """
 
-from configs import base, presets
+from as2jax.config import base, presets
 
 
 def get_config(argument=None):

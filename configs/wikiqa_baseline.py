@@ -1,6 +1,6 @@
-"""Untrained baselines on WikiQA (ASBERT, table 3); for the arguments see configs/baselines.py."""
+"""Untrained baselines on WikiQA (ASBERT, table 3); for the arguments see as2jax/config/baselines.py."""
 
-from configs import base, baselines
+from as2jax.config import base, baselines
 
 
 def get_config(argument="mean"):

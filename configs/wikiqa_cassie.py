@@ -1,7 +1,7 @@
 """CASSIE on WikiQA (Nguyen et al. 2023, table 3), reported on clean dev and test together.
 
 Arguments, joined by commas: `joint` (ranks the top K of another ranker together), and those of
-configs/presets.py (`sample`, `minilm` …). `joint` wants a finished run that has also ranked the
+as2jax/config/presets.py (`sample`, `minilm` …). `joint` wants a finished run that has also ranked the
 questions that are trained on:
 
 python -m as2jax.main --config=configs/rerun.py:RUN/config.json --config.mode=evaluate --workdir=RUN \
@@ -9,7 +9,7 @@ python -m as2jax.main --config=configs/rerun.py:RUN/config.json --config.mode=ev
 python -m as2jax.main --config=configs/wikiqa_cassie.py:joint --config.data.ranking=RUN --workdir=…
 """
 
-from configs import base, presets
+from as2jax.config import base, presets
 
 
 def get_config(argument=None):

@@ -4,7 +4,7 @@ Arguments, joined by commas: `sample` (embedded data, small encoder), `minilm` (
 `grouped` (whole questions a batch).
 """
 
-from configs import base, presets
+from as2jax.config import base, presets
 
 
 def get_config(argument=None):

@@ -1,9 +1,9 @@
 """LOCT on WikiQA (Lauriola and Moschitti 2021; CASSIE, table 3), on clean dev and test together.
 
-Arguments, joined by commas: those of configs/presets.py (`sample`, `minilm` …).
+Arguments, joined by commas: those of as2jax/config/presets.py (`sample`, `minilm` …).
 """
 
-from configs import base, presets
+from as2jax.config import base, presets
 
 
 def get_config(argument=None):

@@ -4,7 +4,7 @@ Name the finished first stage (configs/asnq_tanda.py): --config.init_from.run=FO
 joined by commas: `sample`, `minilm` … as everywhere, and those of the first stage's encoder.
 """
 
-from configs import base, presets
+from as2jax.config import base, presets
 
 
 def get_config(argument=None):

@@ -1,6 +1,6 @@
-"""CETE's feature-based ranker on YahooCQA; for the arguments see configs/cete.py."""
+"""CETE's feature-based ranker on YahooCQA; for the arguments see as2jax/config/cete.py."""
 
-from configs import base, cete
+from as2jax.config import base, cete
 
 
 def get_config(argument=None):

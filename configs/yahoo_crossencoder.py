@@ -1,6 +1,6 @@
 """A fine-tuned cross-encoder on YahooCQA (CETE section 4)."""
 
-from configs import base, presets
+from as2jax.config import base, presets
 
 
 def get_config(argument=None):

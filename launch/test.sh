@@ -18,7 +18,7 @@ fi
 if installed torch==2.13.0; then
   install_alone sentence-transformers==6.2.0
 fi
-# The compiler for TPUs, in a folder of its own (launch/chips.py says why).
+# The compiler for TPUs, in a folder of its own (as2jax/experiments/compile/chips.py says why).
 if [ ! -e .libtpu/libtpu/libtpu.so ]; then
   .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --target .libtpu \
     libtpu==0.0.42.1 2>/dev/null || echo "no libtpu 0.0.42.1 in the index: compiles for TPUs skip"

@@ -8,16 +8,18 @@ import pathlib
 import jax
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
-
 import sharding_rules
 import tiny
-from as2jax import config_check, experiment, flags_config, modes, optimizers, registry, sharding
-from as2jax import runs, step
-from as2jax.data import configured
-from as2jax.errors import InputError
-from as2jax.workdir import flatten
-from configs import base, baselines, cete, presets, rerun
+from ml_collections import ConfigDict
+
+from as2jax.config import base, baselines, cete, check, flags, presets
+from as2jax.config.flat import flatten
+from as2jax.data.datasets import load, trec_files
+from as2jax.inference import modes
+from as2jax.runtime import registry, sharding
+from as2jax.runtime.errors import InputError
+from as2jax.training import build, optimizers, step
+from configs import rerun
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LIBRARIES = ("__init__", "base", "baselines", "cete", "cross_vae", "presets", "rerun")
@@ -59,8 +61,8 @@ def test_there_are_configs():
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_config_resolves(name):
-  config = flags_config.load(name)
-  config_check.check(config)
+  config = flags.load(name)
+  check.check(config)
   assert set(base.get_config()) == set(config)
   if config.model.name in registry.LEXICAL:
     return
@@ -70,14 +72,14 @@ def test_every_config_resolves(name):
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_run_is_repeated_from_its_config(name, tmp_path):
-  config = flags_config.load(name)
+  config = flags.load(name)
   with config.unlocked():
     config.seeds, config.optimizer.freeze = (3, 1), ("encoder/", "head")
     if "hidden_dropout" in config.encoder:
       config.encoder.hidden_dropout = 0.25
   path = tmp_path / "config.json"
   path.write_text(config.to_json(indent=2) + "\n")
-  again = flags_config.load(f"configs/rerun.py:{path}")
+  again = flags.load(f"configs/rerun.py:{path}")
   assert again.to_json() == config.to_json() and again.is_locked
   old, new = (c.to_dict() for c in (config, again))
   assert new == old
@@ -85,7 +87,7 @@ def test_a_run_is_repeated_from_its_config(name, tmp_path):
 
 
 def test_a_config_refuses_what_it_does_not_know():
-  config = flags_config.load("configs/wikiqa_triplet.py:sample")
+  config = flags.load("configs/wikiqa_triplet.py:sample")
   for section in (config, config.model, config.optimizer):
     with pytest.raises(AttributeError, match="zebra"):
       section.zebra = 1
@@ -96,14 +98,14 @@ def test_a_config_refuses_what_it_does_not_know():
 
 
 def test_feature_based_rankers_read_one_kind_of_vectors():
-  made = flags_config.load("configs/trecqa_cete.py:no_encoder,glove")
+  made = flags.load("configs/trecqa_cete.py:no_encoder,glove")
   assert made.encoder.name == "static" and made.model.num_heads == 6
   assert made.model.encoder_layers == made.epochs == 0
   assert tuple(made.data.rules) == ("lowercase", "alphanumeric")
-  made = flags_config.load("configs/wikiqa_cete.py:elmo,sample")
+  made = flags.load("configs/wikiqa_cete.py:elmo,sample")
   assert made.encoder.name == "elmo" and made.data.name == "sample"
   with pytest.raises(InputError, match="elmo and minilm: name one of"):
-    flags_config.load("configs/wikiqa_cete.py:elmo,minilm")
+    flags.load("configs/wikiqa_cete.py:elmo,minilm")
 
 
 def test_an_unknown_field_or_a_missing_one_is_named():
@@ -157,7 +159,7 @@ class Recorder:
 
 def test_every_key_is_read(tmp_path, monkeypatch):
   """A run and a ranking read every key of the base; one that nothing reads is found."""
-  monkeypatch.setattr(config_check, "check", lambda config: None)
+  monkeypatch.setattr(check, "check", lambda config: None)
   read, questions = set(), tmp_path / "questions.tsv"
   questions.write_text("what is it\tIt is this.\nwhat is it\tThat.\n")
   settings = {"data__train_fraction": 0.1, "predict__input": str(questions),
@@ -175,23 +177,23 @@ def test_every_key_is_read(tmp_path, monkeypatch):
 
 
 STRUCTURES = sorted({json.dumps([c.model.to_dict(), c.loss.to_dict(), c.batch.to_dict()]): name
-                     for name in ALL for c in [flags_config.load(str(ROOT / name))]
+                     for name in ALL for c in [flags.load(str(ROOT / name))]
                      if c.model.name not in registry.LEXICAL and c.loss.name != "none"}.values())
 
 
 def ranking_files(folder, config) -> str:
   """Run files that rank the candidates of the config's data at random, for every split."""
-  data, rng = configured.load(config.data), np.random.default_rng(0)
+  data, rng = load.load(config.data), np.random.default_rng(0)
   for split, questions in data.splits.items():
     ids = [[c.id for c in q.candidates] for q in questions]
-    runs.write_run(folder / f"{split}.trec", [q.id for q in questions], ids,
+    trec_files.write_run(folder / f"{split}.trec", [q.id for q in questions], ids,
                    [rng.random(len(i)) for i in ids], "random")
   return f"{folder}/{{split}}.trec"
 
 
 @pytest.mark.parametrize("name", STRUCTURES)
 def test_every_structure_passes_the_shapes_of_its_step(name, tmp_path):
-  config = flags_config.load(name)
+  config = flags.load(name)
   with config.unlocked():
     if config.model.name == "feature_based":  # which knows the vectors' width, not the encoder
       config.encoder, config.model.num_heads = base.get_config().encoder, 2
@@ -204,10 +206,10 @@ def test_every_structure_passes_the_shapes_of_its_step(name, tmp_path):
     config.data.train_fraction = 0.2
     config.data.max_length = min(config.data.max_length, 128)  # positions of the tiny encoder
     if config.model.get("template") == "joint":
-      sample = flags_config.load("configs/wikiqa_cassie.py:sample")
+      sample = flags.load("configs/wikiqa_cassie.py:sample")
       config.data.ranking = ranking_files(tmp_path, sample)
     config.batch.shards = 2
-  parts = experiment.build(config)
+  parts = build.build(config)
   batcher = parts.train_batcher()
   batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
   o = config.optimizer

@@ -12,9 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # Modules of functions and layers, whose annotated shapes are checked at every call. Not those that
 # define pytrees: jax rebuilds them with other leaves than arrays, or with a seed axis in front.
-CHECKED = ("as2jax.losses", "as2jax.encoders.layers", "as2jax.encoders.bert",
-           "as2jax.encoders.xlnet", "as2jax.encoders.relative_attention",
-           "as2jax.encoders.pooling", "as2jax.modules")
+CHECKED = ("as2jax.layers", "as2jax.models.losses", "as2jax.encoders.bert",
+           "as2jax.encoders.xlnet")
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 2)

@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-from as2jax import hosts
-from as2jax.errors import InputError
+from as2jax.runtime import processes as hosts
+from as2jax.runtime.errors import InputError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Both: the same calls. Then process 1 fails, while process 0 is busy with what has no end.

@@ -22,13 +22,13 @@ def main(jobs: str, devices: str, port: str = "", process: str = "") -> int:
   jax.config.update("jax_disable_most_optimizations", True)
   jax.config.update("jax_compilation_cache_dir", os.environ.get("AS2JAX_TEST_CACHE") or None)
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
-  from as2jax import hosts, preemption
+  from as2jax.runtime import preemption, processes
   if port:
-    hosts.HEARTBEAT = 600  # a busy machine may stop both processes for minutes
-    hosts.start(f"127.0.0.1:{port}", 2, int(process))
-    assert jax.device_count() == 2 * int(devices) and hosts.index() == int(process)
+    processes.HEARTBEAT = 600  # a busy machine may stop both processes for minutes
+    processes.start(f"127.0.0.1:{port}", 2, int(process))
+    assert jax.device_count() == 2 * int(devices) and processes.index() == int(process)
   preemption.listen()
-  if hosts.first():
+  if processes.first():
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     logging.getLogger("absl").setLevel(logging.WARNING)
   status = 0
@@ -41,26 +41,28 @@ def main(jobs: str, devices: str, port: str = "", process: str = "") -> int:
       except preemption.Preempted:
         status = preemption.AGAIN
       print(f"{job['name']}: status {status}, {time.monotonic() - began:.1f} s", flush=True)
-  hosts.stop()
+  processes.stop()
   return status
 
 
 def run(name: str, system: str, folder: str, overrides: dict, signal_at: dict | None = None):
   import tiny_systems
-  from as2jax import hosts, train
+
+  from as2jax.runtime import processes
+  from as2jax.training import loop
   config = tiny_systems.config(system, **overrides)
-  add = train.Window.add
-  if signal_at and signal_at["process"] == hosts.index():
+  add = loop.Window.add
+  if signal_at and signal_at["process"] == processes.index():
     def with_signal(window, step, *rest):
       add(window, step, *rest)
       if step == signal_at["step"]:
         os.kill(os.getpid(), signal.SIGTERM)
         wait_for_agreement()
-    train.Window.add = with_signal
+    loop.Window.add = with_signal
   try:
-    train.train_and_evaluate(config, folder)
+    loop.train_and_evaluate(config, folder)
   finally:
-    train.Window.add = add
+    loop.Window.add = add
 
 
 def wait_for_agreement():
@@ -68,9 +70,9 @@ def wait_for_agreement():
 
   jax looks for a signal once a second: steps this short could all be over before it does.
   """
-  from as2jax import hosts
+  from as2jax.runtime import processes
   end = time.monotonic() + 120
-  while len(hosts._service().key_value_dir_get("PREEMPTION_CURRENT_COUNTER")) < hosts.count():
+  while len(processes._service().key_value_dir_get("PREEMPTION_CURRENT_COUNTER")) < processes.count():
     assert time.monotonic() < end, "nobody has heard the signal"
     time.sleep(0.1)
 

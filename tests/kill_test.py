@@ -11,7 +11,6 @@ import time
 import jax
 import numpy as np
 import pytest
-
 import tiny
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

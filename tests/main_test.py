@@ -9,11 +9,12 @@ import sys
 import time
 
 import pytest
+import tiny
 from absl import flags
 
-import tiny
-from as2jax import flags_config, modes
-from as2jax.errors import InputError
+from as2jax.config import flags as flags_config
+from as2jax.inference import modes
+from as2jax.runtime.errors import InputError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TRIPLET = "configs/wikiqa_triplet.py"

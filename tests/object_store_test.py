@@ -6,11 +6,13 @@ import pytest
 from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
 
-from as2jax import modes, rank, results, runs
-from as2jax.data import word_tokenizer
-from as2jax.encoders import sources, static
-from as2jax.errors import InputError
-from as2jax.workdir import MetricsLog, begun, claim
+from as2jax.data.datasets import trec_files
+from as2jax.data.text import word_tokenizer
+from as2jax.encoders import open, static
+from as2jax.evaluation import results
+from as2jax.inference import modes, run
+from as2jax.runtime.errors import InputError
+from as2jax.training.run_folder import MetricsLog, begun, claim
 from configs import wikiqa_baseline
 
 
@@ -67,9 +69,9 @@ def test_a_whole_run_is_written_read_and_evaluated_again(bucket, tmp_path):
     assert (epath.Path(workdir) / name).read_bytes() == (tmp_path / name).read_bytes()
   again = config().copy_and_resolve_references()
   again.mode = "evaluate"
-  assert rank.evaluate_run(again, workdir)["metrics"] == {
+  assert run.evaluate_run(again, workdir)["metrics"] == {
       name: entry for name, entry in local["metrics"].items() if "/test]" in name}
-  assert runs.read_run(f"{workdir}/eval/test/run.trec")
+  assert trec_files.read_run(f"{workdir}/eval/test/run.trec")
   with pytest.raises(InputError, match="holds a run of another config"):
     modes.run(config("word_overlap"), workdir)
 
@@ -91,7 +93,7 @@ def test_logs_and_memory_are_kept(bucket):
                                markers=())
   table = np.ones((words.vocab_size, 3), np.float32)
   encoding = static.WordEncoding(words, table, {"sha256": static.digest(words, table)})
-  static.save(encoding, folder / sources.MEMORY)
-  np.testing.assert_array_equal(static.load(folder / sources.MEMORY).table, table)
-  sources.forget(folder)
-  assert not (folder / sources.MEMORY).exists()
+  static.save(encoding, folder / open.MEMORY)
+  np.testing.assert_array_equal(static.load(folder / open.MEMORY).table, table)
+  open.forget(folder)
+  assert not (folder / open.MEMORY).exists()

@@ -3,7 +3,7 @@
 import jax
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
-from as2jax import sharding
+from as2jax.runtime import sharding
 
 P = PartitionSpec
 MESH = AbstractMesh((2, 2, 2), sharding.AXES, axis_types=(AxisType.Auto,) * 3)

@@ -34,7 +34,7 @@ def encoder_folder() -> str:
     return os.environ["AS2JAX_TINY_ENCODER"]
   from safetensors.numpy import save_file
 
-  from as2jax.encoders import pretrained
+  from as2jax.encoders.checkpoints import pretrained
   folder = pathlib.Path(tempfile.mkdtemp(prefix="as2jax-tiny-"))
   words = vocabulary()
   (folder / "config.json").write_text(json.dumps({**SIZES, "vocab_size": len(words)}))
@@ -52,14 +52,14 @@ def encoder_folder() -> str:
 
 def encoder_module(folder=None, **fields):
   """The Linen module of `encoder_folder`."""
-  from as2jax.encoders import pretrained
   from as2jax.encoders.bert import BertEncoder
+  from as2jax.encoders.checkpoints import pretrained
   return BertEncoder(**{**pretrained.read_config(folder or encoder_folder()), **fields})
 
 
 def tokens(shards: int = 1, rows: int = 2, length: int = 8):
   """Tokens of one full row each."""
-  from as2jax.data.batch import Tokens
+  from as2jax.data.batches.batch import Tokens
   shape = (shards, rows, length)
   ones = np.ones(shape, np.int32)
   position = np.broadcast_to(np.arange(length, dtype=np.int32), shape)
@@ -72,7 +72,7 @@ def config(model: str = "triplet", *words: str, **overrides):
 
   `overrides` have dots as double underscores: `optimizer__rate=1e-3`.
   """
-  from configs import base, presets
+  from as2jax.config import base, presets
   made = base.get_config()
   getattr(presets, model)(made)
   presets.apply(made, ",".join(("sample", *words)))

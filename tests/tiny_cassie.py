@@ -6,10 +6,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tiny
 from flax import linen as nn
 
-import tiny
-from as2jax.data.batch import Batch, Examples, Tokens, Units, Words
+from as2jax.data.batches.batch import Batch, Examples, Tokens, Units, Words
 from as2jax.encoders.bert import BertEncoder
 from as2jax.encoders.xlnet import XLNetEncoder
 from as2jax.models.cassie import Cassie, CassieLoss

@@ -6,15 +6,15 @@ import pathlib
 import jax
 import jax.numpy as jnp
 import numpy as np
-
 import tiny
-from as2jax import registry
-from as2jax.data import examples as layouts
-from as2jax.data.batching import fit_batcher
+
+from as2jax.data.batches import examples as layouts
+from as2jax.data.batches.batcher import fit_batcher
 from as2jax.data.record import Candidate, Question
-from as2jax.data.text import build_units
-from as2jax.encoders import pretrained, sentence_folder
+from as2jax.data.text.tokenise import build_units
+from as2jax.encoders.checkpoints import pretrained, sentence_folder
 from as2jax.models.sentence_bert import SentenceBert
+from as2jax.runtime import registry
 
 TEXTS = (
   "how are glacier caves formed",

@@ -1,8 +1,9 @@
 """A tiny config of CETE's feature-based ranker: what the tests of it and of its features share."""
 
 import tiny
+
+from as2jax.config import cete
 from as2jax.data.record import Candidate, Question
-from configs import cete
 
 QUESTION = Question("Q", "how are glacier caves formed", tuple(
   Candidate(f"C{i}", text, i % 2) for i, text in enumerate((

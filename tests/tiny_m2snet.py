@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from as2jax.data import examples as layouts
-from as2jax.data import overlap
-from as2jax.data.batching import fit_batcher
+from as2jax.data.batches import examples as layouts
+from as2jax.data.batches.batcher import fit_batcher
+from as2jax.data.inputs import word_overlap
 from as2jax.data.record import Candidate, Question
-from as2jax.data.units import UnitTable
+from as2jax.data.text.token_table import UnitTable
 from as2jax.encoders.static import StaticEncoder
 from as2jax.models.m2snet import M2SNet, M2SNetLoss
 from configs import trecqa_m2snet
@@ -53,7 +53,7 @@ def content(lengths=None, n=8):
       ids=ids, type=byte(0 * ids), role=byte(0 * ids), offsets=offsets, word_start=none,
       word_length=none, word_role=byte(none), word_form=none, word_offsets=0 * offsets, forms=(),
       truncated_units=0, lost_by_role=(0, 0, 0, 0), blank_units=0)
-  return units, overlap.with_features(questions, table, overlap.fit(questions))
+  return units, word_overlap.with_features(questions, table, word_overlap.fit(questions))
 
 
 @functools.cache

@@ -3,7 +3,6 @@
 import pathlib
 
 import numpy as np
-
 import tiny
 
 WORDS = "ice snow fire water cold hot melts burns floats why what stone river cloud".split()

@@ -4,7 +4,6 @@ import os
 import shutil
 
 import numpy as np
-
 import tiny
 import tiny_cassie
 import tiny_features

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from as2jax.data.dataset import SPECS, cache_folder, data_folder, load_any
-from as2jax.data.passport import count_table, passport, table
-from as2jax.data.source import lacking
-from as2jax.errors import InputError
+from as2jax.data.datasets.dataset import SPECS, load_any
+from as2jax.data.datasets.dataset_card import count_table, passport, table
+from as2jax.data.datasets.files_on_disk import lacking
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.folders import cache_folder, data_folder
 
 SHOWN = {"match": "ok", "documented": "as documented", "differs": "DIFFERS", "": "none published"}
 

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from as2jax.data.batch import Tokens
-from as2jax.encoders import layers
-from as2jax.encoders.stack import scan_layers
-from as2jax.errors import InputError
+from as2jax.data.batches.batch import Tokens
+from as2jax.layers import transformer
+from as2jax.layers.layer_scan import scan_layers
+from as2jax.runtime.errors import InputError
 
 DTYPES = ("float32", "bfloat16")
 
@@ -18,7 +18,7 @@ class BertEncoder(nn.Module):
   """BERT without its pooler: token ids to token vectors, units of a row blind to one another.
 
   RoBERTa is the same network: its positions begin at `position_offset` 2. The fields are the whole
-  configuration; `as2jax.encoders.pretrained.read_config` fills those that describe the
+  configuration; `as2jax.encoders.checkpoints.pretrained.read_config` fills those that describe the
   architecture. Parameters are float32 and do not depend on how the encoder runs (`dtype`,
   `precision`, `attention`, `unroll`, `remat`):
 
@@ -79,7 +79,7 @@ class BertEncoder(nn.Module):
     s, r, l = tokens.ids.shape
     # [s, r] merged into one axis: a sharding of s stays on the major dimension.
     rows = lambda x: jnp.reshape(x, (s * r, *x.shape[2:]))
-    x = layers.Embeddings(
+    x = transformer.Embeddings(
       self.vocab_size,
       self.hidden_size,
       self.max_positions,
@@ -96,7 +96,7 @@ class BertEncoder(nn.Module):
       None if input_offset is None else rows(input_offset),
       train=train,
     )
-    mask = layers.segment_mask(rows(tokens.segment))
+    mask = transformer.segment_mask(rows(tokens.segment))
     last, every = self._scan(x, mask, all_layers=all_layers, train=train)
     if all_layers:
       return jnp.concatenate([x[None], every]).reshape(-1, s, r, l, self.hidden_size)
@@ -109,7 +109,7 @@ class BertEncoder(nn.Module):
       x = layer(x, mask, train=train)
       return x, x if all_layers else None
 
-    layer = layers.TransformerLayer(
+    layer = transformer.TransformerLayer(
       self.num_heads,
       self.intermediate_size,
       self.activation,
@@ -145,14 +145,14 @@ class BertEncoder(nn.Module):
       raise InputError(
         f"encoder.num_heads: {self.num_heads} heads do not divide hidden_size {self.hidden_size}"
       )
-    if self.activation not in layers.ACTIVATIONS:
-      known = ", ".join(layers.ACTIVATIONS)
+    if self.activation not in transformer.ACTIVATIONS:
+      known = ", ".join(transformer.ACTIVATIONS)
       raise InputError(f"encoder.activation: {self.activation!r} is none of {known}")
     if str(self.dtype) not in DTYPES:
       raise InputError(f"encoder.dtype: {self.dtype!r} is none of {', '.join(DTYPES)}")
-    if self.attention not in layers.ATTENTION:
+    if self.attention not in transformer.ATTENTION:
       raise InputError(
-        f"encoder.attention: {self.attention!r} is none of {', '.join(layers.ATTENTION)}"
+        f"encoder.attention: {self.attention!r} is none of {', '.join(transformer.ATTENTION)}"
       )
     if self.unroll < 0:
       raise InputError(f"encoder.unroll: {self.unroll} is negative; 0 leaves the choice open")

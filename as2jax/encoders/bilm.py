@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float, Int
 
-from as2jax.modules.recurrent import DIRECTIONS
-from as2jax.modules.unit_scan import Direction, Product, Products, affine, scan_units, single
+from as2jax.layers.recurrent import DIRECTIONS
+from as2jax.layers.unit_scan import Direction, Product, Products, affine, scan_units, single
 
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh}
 INITIALIZER = nn.initializers.lecun_normal()

@@ -9,10 +9,10 @@ from flax import linen as nn
 from flax import struct
 from jaxtyping import Array, Float
 
-from as2jax.data.batch import Tokens
+from as2jax.data.batches.batch import Tokens
 from as2jax.encoders.bilm import ACTIVATIONS, BidirectionalLayer, CharacterCnn
 from as2jax.encoders.characters import sentence_boundaries
-from as2jax.errors import InputError
+from as2jax.runtime.errors import InputError
 
 MIXES = ("uniform", "learned", "top")
 

@@ -8,12 +8,12 @@ from etils import epath
 from flax import linen as nn
 from jaxtyping import Array, Float
 
-from as2jax.data.batch import Tokens
-from as2jax.encoders import torch_pickle
-from as2jax.encoders.layers import Dropout
+from as2jax.data.batches.batch import Tokens
+from as2jax.encoders.checkpoints import torch_pickle
 from as2jax.encoders.static import StaticEncoder, WordTable
-from as2jax.errors import InputError
-from as2jax.modules.recurrent import Recurrent, from_torch
+from as2jax.layers.recurrent import Recurrent, from_torch
+from as2jax.layers.transformer import Dropout
+from as2jax.runtime.errors import InputError
 
 MARKERS = ("<s>", "</s>")  # around each sentence, words with vectors of their own
 _PREFIX = "enc_lstm."

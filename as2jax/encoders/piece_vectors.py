@@ -8,12 +8,12 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float32
 
-from as2jax.data import word_tokenizer
-from as2jax.data.tokenizer import Tokenizer, load_tokenizer
-from as2jax.encoders import pretrained
+from as2jax.data.text import word_tokenizer
+from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
+from as2jax.encoders.checkpoints import pretrained
+from as2jax.encoders.checkpoints.weights import format_of, read_tensors
 from as2jax.encoders.static import WordEncoding, digest
-from as2jax.encoders.weights import format_of, read_tensors
-from as2jax.errors import InputError
+from as2jax.runtime.errors import InputError
 
 _NAME = "embeddings/word"
 

@@ -12,12 +12,12 @@ from etils import epath
 from flax import linen as nn
 from jaxtyping import Array, Float, Float32, Int
 
-from as2jax.data import word_tokenizer
-from as2jax.data.batch import Tokens
-from as2jax.data.tokenizer import Tokenizer, load_tokenizer
-from as2jax.encoders import word_vectors
-from as2jax.encoders.layers import INITIALIZER, Dropout
-from as2jax.errors import InputError
+from as2jax.data.batches.batch import Tokens
+from as2jax.data.text import word_tokenizer
+from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
+from as2jax.encoders.checkpoints import word_vectors
+from as2jax.layers.transformer import INITIALIZER, Dropout
+from as2jax.runtime.errors import InputError
 
 VOCABULARIES = ("data", "file")
 _TABLE, _FACTS = "vectors.safetensors", "vectors.json"  # the second is written last

@@ -7,11 +7,11 @@ from flax import linen as nn
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from as2jax.data.batch import Tokens
-from as2jax.encoders import layers
-from as2jax.encoders.relative_attention import RelativeLayer, sinusoids
-from as2jax.encoders.stack import scan_layers
-from as2jax.errors import InputError
+from as2jax.data.batches.batch import Tokens
+from as2jax.layers import transformer
+from as2jax.layers.layer_scan import scan_layers
+from as2jax.layers.relative_attention import RelativeLayer, sinusoids
+from as2jax.runtime.errors import InputError
 
 DTYPES = ("float32", "bfloat16")
 ATTENTION_TYPES = ("bi", "uni")
@@ -129,12 +129,12 @@ class XLNetEncoder(nn.Module):
       mems = mems.reshape(mems.shape[0], s * r, *mems.shape[3:]).astype(x.dtype)
     m = 0 if mems is None else mems.shape[2]
     positions = sinusoids(l, m + l, self.hidden_size, self.clamp_len)
-    positions = layers.Dropout(self.hidden_dropout)(positions, train=train).astype(x.dtype)
+    positions = transformer.Dropout(self.hidden_dropout)(positions, train=train).astype(x.dtype)
     mask, same_type = self._seen(rows(tokens.segment), rows(tokens.type), m)
     last, every = self._scan(
       x, mems, (mask, same_type, positions), all_layers=all_layers, train=train
     )
-    last = layers.Dropout(self.hidden_dropout)(last, train=train)
+    last = transformer.Dropout(self.hidden_dropout)(last, train=train)
     if all_layers:
       states = jnp.concatenate([x[None], every[:-1], last[None]])
       return states.reshape(-1, s, r, l, self.hidden_size)
@@ -145,7 +145,7 @@ class XLNetEncoder(nn.Module):
   ) -> tuple[Bool[Array, "b 1 l t"], Bool[Array, "b 1 l t"]]:
     """Which keys (`memory` of type 0, then the row) a token sees, and which are of its type."""
     b, l = segment.shape
-    mask = layers.segment_mask(segment)
+    mask = transformer.segment_mask(segment)
     if self.attention_type == "uni":
       mask &= jnp.tril(jnp.ones((l, l), bool))[None, None]
     mask = jnp.concatenate([jnp.ones((b, 1, l, memory), bool), mask], axis=-1)
@@ -190,7 +190,7 @@ class XLNetEncoder(nn.Module):
       raise InputError(f"encoder.hidden_size: {self.hidden_size} is odd; sinusoids come in pairs")
     for name, known in (
       ("attention_type", ATTENTION_TYPES),
-      ("activation", tuple(layers.ACTIVATIONS)),
+      ("activation", tuple(transformer.ACTIVATIONS)),
       ("dtype", DTYPES),
     ):
       if str(getattr(self, name)) not in known:
@@ -212,7 +212,7 @@ class WordEmbeddings(nn.Module):
     self, ids: Int[Array, "b l"], offset: Float[Array, "b l d"] | None, *, train: bool
   ) -> Float[Array, "b l d"]:
     shape = (self.vocab_size, self.hidden_size)
-    x = jnp.take(self.param("word", layers.INITIALIZER, shape, jnp.float32), ids, axis=0)
+    x = jnp.take(self.param("word", transformer.INITIALIZER, shape, jnp.float32), ids, axis=0)
     if offset is not None:
       x += offset.astype(jnp.float32)
-    return layers.Dropout(self.dropout)(x.astype(self.dtype), train=train)
+    return transformer.Dropout(self.dropout)(x.astype(self.dtype), train=train)

@@ -7,9 +7,10 @@ from flax import linen as nn
 from flax import struct
 from jaxtyping import Array, Float
 
-from as2jax.data.batch import Batch
-from as2jax.errors import InputError
-from as2jax.models.biencoder import DISTANCES, BiEncoder, take
+from as2jax.data.batches.batch import Batch
+from as2jax.layers.vectors import take
+from as2jax.models.biencoder import DISTANCES, BiEncoder
+from as2jax.runtime.errors import InputError
 
 COMBINATIONS = ("concat_diff", "abs_diff", "product", "concat")
 

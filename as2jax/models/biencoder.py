@@ -2,14 +2,14 @@
 
 from typing import ClassVar
 
-import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from as2jax.data.batch import Batch
-from as2jax.encoders.pooling import MODES, AttentionPooling, pool
-from as2jax.errors import InputError
+from as2jax.data.batches.batch import Batch
+from as2jax.layers.pooling import MODES, AttentionPooling, pool
+from as2jax.layers.vectors import cosine, norm
+from as2jax.runtime.errors import InputError
 
 DISTANCES = ("euclidean", "cosine")
 
@@ -21,22 +21,10 @@ class Embeddings:
   units: Float[Array, "s u d"]
 
 
-def take(units: Float[Array, "s u d"], members: Int[Array, "s e"]) -> Float[Array, "s e d"]:
-  """The vectors that examples point to; indices are local to their shard."""
-  return jnp.take_along_axis(units, members[..., None], axis=1)
 
 
-def norm(x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
-  """Euclidean norm over the last axis with gradient 0 (not nan) at the zero vector."""
-  squared = jnp.sum(jnp.square(x), axis=-1)
-  positive = squared > 0
-  return jnp.where(positive, jnp.sqrt(jnp.where(positive, squared, 1.0)), 0.0)
 
 
-def cosine(u: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n"]:
-  """Cosine similarity; 0 where either vector is zero."""
-  length = norm(u) * norm(v)
-  return jnp.sum(u * v, axis=-1) / jnp.where(length > 0, length, 1.0)
 
 
 class BiEncoder(nn.Module):

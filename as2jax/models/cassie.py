@@ -10,11 +10,9 @@ from flax import struct
 from jax import lax
 from jaxtyping import Array, Bool, Float
 
-from as2jax.data.batch import Batch
-from as2jax.errors import InputError
-from as2jax.losses import Loss, Term
-from as2jax.modules.alignment import Aligner, Alignment
-from as2jax.modules.graph_conv import (
+from as2jax.data.batches.batch import Batch
+from as2jax.layers.alignment import Aligner, Alignment
+from as2jax.layers.graph_conv import (
   EdgeWeights,
   FeedForward,
   GraphConvolution,
@@ -22,7 +20,9 @@ from as2jax.modules.graph_conv import (
   sentence_graphs,
   ungroup,
 )
-from as2jax.modules.segment_embeddings import SegmentEmbeddings, check_fields, segment_rows
+from as2jax.layers.segment_embeddings import SegmentEmbeddings, check_fields, segment_rows
+from as2jax.models.losses import Loss, Term
+from as2jax.runtime.errors import InputError
 
 TEMPLATES = ("context", "pair", "joint")
 
@@ -76,7 +76,7 @@ class Cassie(nn.Module):
       `four` (question, candidate, previous, next), `three` (one for both context sentences) or
       `none`. `pair` and `joint` have two, question and candidate, with either.
     alignment, marginals, stop_words, epsilon, epsilon_relative, iterations, transport_gradient,
-      question_words, sentence_words: see `as2jax.modules.alignment.Aligner`.
+      question_words, sentence_words: see `as2jax.layers.alignment.Aligner`.
     graph_layers: L; 0 is the ablation without GCN (p from r_1).
     hidden: width of the hidden layer of every FFN.
     padding_node: whether a missing context sentence is a node, with r = 0 and d = 0 (the paper's

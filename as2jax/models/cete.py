@@ -7,12 +7,13 @@ from flax import linen as nn
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from as2jax.data.batch import Batch
-from as2jax.encoders import layers
+from as2jax.data.batches.batch import Batch
 from as2jax.encoders.elmo import LayerMix
-from as2jax.encoders.pooling import pool
-from as2jax.errors import InputError
-from as2jax.models.biencoder import Embeddings, cosine, take
+from as2jax.layers import transformer
+from as2jax.layers.pooling import pool
+from as2jax.layers.vectors import cosine, take
+from as2jax.models.biencoder import Embeddings
+from as2jax.runtime.errors import InputError
 
 NORMS = ("pre", "post")
 EPSILON = 1e-6  # of the layer norms
@@ -47,22 +48,22 @@ class PreNormLayer(nn.Module):
   def __call__(
     self, x: Float[Array, "b l d"], mask: Array, *, train: bool
   ) -> Float[Array, "b l d"]:
-    attention = layers.SelfAttention(
+    attention = transformer.SelfAttention(
       self.num_heads, self.dropout, jnp.float32, None, "plain", name="attention"
     )
-    attended = attention(layers.LayerNorm(EPSILON, name="attention_norm")(x), mask, train=train)
-    x = x + layers.Dropout(self.dropout)(attended, train=train)
-    fed = layers.FeedForward(x.shape[-1], "relu", name="feed_forward")(
-      layers.LayerNorm(EPSILON, name="feed_forward_norm")(x)
+    attended = attention(transformer.LayerNorm(EPSILON, name="attention_norm")(x), mask, train=train)
+    x = x + transformer.Dropout(self.dropout)(attended, train=train)
+    fed = transformer.FeedForward(x.shape[-1], "relu", name="feed_forward")(
+      transformer.LayerNorm(EPSILON, name="feed_forward_norm")(x)
     )
-    return x + layers.Dropout(self.dropout)(fed, train=train)
+    return x + transformer.Dropout(self.dropout)(fed, train=train)
 
 
 class FeatureBased(nn.Module):
   """Word vectors + positions → transformer encoder → mean → cosine (CETE section 3.1, 4.3).
 
   One encoder for both sentences; its width and that of its inner layer are the features'. Reads
-  `Tokens.features`, `[s r l d]`, of `as2jax.encoders.frozen`: the encoder that made them is no part
+  `Tokens.features`, `[s r l d]`, of `as2jax.encoders.frozen_vectors`: the encoder that made them is no part
   of this model. Features of several layers, `[s r l layers d]`, are mixed by learned weights first
   (ELMo). The paper does not say where the norms stand.
 
@@ -96,7 +97,7 @@ class FeatureBased(nn.Module):
     tokens = batch.tokens
     if tokens.features is None:
       raise InputError("CETE's feature-based model reads frozen vectors, and these tokens have "
-                       "none: see as2jax.encoders.frozen")
+                       "none: see as2jax.encoders.frozen_vectors")
     x = tokens.features.astype(jnp.float32)
     if x.ndim == 5:
       x = LayerMix(name="layer_mix")(jnp.moveaxis(x, 3, 0))
@@ -106,12 +107,12 @@ class FeatureBased(nn.Module):
     self._check(width)
     rows = lambda array: array.reshape(s * r, *array.shape[2:])
     x = self.feature_scale * rows(x) + sinusoids(rows(tokens.position), width)
-    x = layers.Dropout(self.dropout)(x, train=train)
-    mask = layers.segment_mask(rows(tokens.segment))
+    x = transformer.Dropout(self.dropout)(x, train=train)
+    mask = transformer.segment_mask(rows(tokens.segment))
     for n in range(self.encoder_layers):
       x = self._layer(width, f"layer_{n}")(x, mask, train=train)
     if self.norm == "pre":
-      x = layers.LayerNorm(EPSILON, name="output_norm")(x)
+      x = transformer.LayerNorm(EPSILON, name="output_norm")(x)
     return x.reshape(s, r, l, width)
 
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:
@@ -132,7 +133,7 @@ class FeatureBased(nn.Module):
   def _layer(self, width: int, name: str) -> nn.Module:
     if self.norm == "pre":
       return PreNormLayer(self.num_heads, self.dropout, name=name)
-    return layers.TransformerLayer(
+    return transformer.TransformerLayer(
       self.num_heads, width, "relu", EPSILON, self.dropout, self.dropout, jnp.float32, None,
       "plain", name=name,
     )

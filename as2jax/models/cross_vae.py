@@ -11,16 +11,17 @@ from flax import linen as nn
 from flax import struct
 from jaxtyping import Array, Float, Int
 
-from as2jax.data.batch import Batch
-from as2jax.data.text import ROLES
-from as2jax.data.word_tokenizer import UNKNOWN_ID
-from as2jax.encoders.layers import hash_bits
-from as2jax.errors import InputError
-from as2jax.models.biencoder import Embeddings, cosine
+from as2jax.data.batches.batch import Batch
+from as2jax.data.text.tokenise import ROLES
+from as2jax.data.text.word_tokenizer import UNKNOWN_ID
+from as2jax.layers.decoder import DECODERS, BagDecoder, GRUDecoder
+from as2jax.layers.recurrent import Recurrent
+from as2jax.layers.self_attention import StructuredSelfAttention, redundancy
+from as2jax.layers.transformer import hash_bits
+from as2jax.layers.vectors import cosine
+from as2jax.models.biencoder import Embeddings
 from as2jax.models.texts import Text, as_tokens, gather_text
-from as2jax.modules.decoder import DECODERS, BagDecoder, GRUDecoder
-from as2jax.modules.recurrent import Recurrent
-from as2jax.modules.self_attention import StructuredSelfAttention, redundancy
+from as2jax.runtime.errors import InputError
 
 SIDES = ("question", "answer")
 ROLE = {"question": ROLES["question"], "answer": ROLES["candidate"]}

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from as2jax.errors import InputError
-from as2jax.losses import Loss, Term
-from as2jax.models.biencoder import norm
+from as2jax.layers.vectors import norm
+from as2jax.models.losses import Loss, Term
+from as2jax.runtime.errors import InputError
 
 ACTIVE = 0.01  # of a latent's variance over texts (Burda et al. 2016), and of its KL in nats
 

@@ -8,9 +8,9 @@ from flax import linen as nn
 from flax import struct
 from jaxtyping import Array, Float
 
-from as2jax.data.batch import Batch, Tokens
-from as2jax.encoders.pooling import pool
-from as2jax.models.biencoder import take
+from as2jax.data.batches.batch import Batch, Tokens
+from as2jax.layers.pooling import pool
+from as2jax.layers.vectors import take
 
 
 @struct.dataclass

@@ -5,23 +5,19 @@ questions to one float32 array [candidates] of scores a question, higher is bett
 Words are `\\w+` of the lower-cased text, a *type* is a distinct word; stop words stay in.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from as2jax.data.record import Question
+from as2jax.data.text.words import plain_words
 
 Scorer = Callable[[Sequence[Question]], list[np.ndarray]]
 
 K1, B = 1.5, 0.75  # of BM25, where nothing else is said
-_WORD = re.compile(r"\w+")
 
 
-def words(text: str) -> list[str]:
-  """Returns the words of the lower-cased text, in order."""
-  return _WORD.findall(text.lower())
 
 
 def word_overlap(train: Iterable[Question] = ()) -> Scorer:
@@ -46,7 +42,7 @@ def idf_overlap(train: Iterable[Question]) -> Scorer:
 def inverse_frequency(train: Iterable[Question]) -> Callable[[str], float]:
   """The IDF of a word over the distinct candidate sentences of `train`; see `idf_overlap`."""
   sentences = _sentences(train)
-  frequency = Counter(word for text in sentences for word in set(words(text)))
+  frequency = Counter(word for text in sentences for word in set(plain_words(text)))
   total = np.log(max(len(sentences), 1))
   return lambda word: float(total - np.log(frequency.get(word, 1)))
 
@@ -69,13 +65,13 @@ def bm25(train: Iterable[Question] = (), *, k1: float = K1, b: float = B) -> Sco
 
 def _bm25(questions, k1, b):
   place = _sentences(questions)
-  tokens = [words(text) for text in place]
+  tokens = [plain_words(text) for text in place]
   if not any(tokens):  # the library cannot index a corpus without a word
     return [np.zeros(len(question.candidates), np.float32) for question in questions]
   index, vocabulary = bm25_index(tokens, k1=k1, b=b)
   scores = []
   for question in questions:
-    query = [vocabulary[word] for word in words(question.text) if word in vocabulary]
+    query = [vocabulary[word] for word in plain_words(question.text) if word in vocabulary]
     every = index.get_scores_from_ids(query)
     rows = np.array([place[c.text] for c in question.candidates], np.int64)
     scores.append(every[rows].astype(np.float32))
@@ -98,10 +94,10 @@ def _shared(questions, weight):
   scores = []
   for question in questions:
     # In the order of the question, so that equal sets give equal sums.
-    types = {word: weight(word) for word in words(question.text)}
+    types = {word: weight(word) for word in plain_words(question.text)}
     rows = []
     for candidate in question.candidates:
-      present = set(words(candidate.text))
+      present = set(plain_words(candidate.text))
       rows.append(sum(value for word, value in types.items() if word in present))
     scores.append(np.array(rows, np.float32))
   return scores

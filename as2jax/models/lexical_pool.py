@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from as2jax.data.record import Question
+from as2jax.data.text import words
 from as2jax.models import lexical
 
 PoolScorer = Callable[[str], np.ndarray]
@@ -29,13 +30,13 @@ def _weight(name: str, train: Iterable[Question]) -> Callable[[str], float]:
 
 
 def _bm25(texts: Sequence[str]) -> PoolScorer:
-  tokens = [lexical.words(text) for text in texts]
+  tokens = [words.plain_words(text) for text in texts]
   if not any(tokens):
     return lambda question: np.zeros(len(texts), np.float32)
   index, vocabulary = lexical.bm25_index(tokens)
 
   def score(question: str) -> np.ndarray:
-    query = [vocabulary[word] for word in lexical.words(question) if word in vocabulary]
+    query = [vocabulary[word] for word in words.plain_words(question) if word in vocabulary]
     return index.get_scores_from_ids(query).astype(np.float32)
 
   return score
@@ -44,13 +45,13 @@ def _bm25(texts: Sequence[str]) -> PoolScorer:
 def _shared(texts: Sequence[str], weight: Callable[[str], float]) -> PoolScorer:
   holders: dict[str, list[int]] = defaultdict(list)
   for i, text in enumerate(texts):
-    for word in set(lexical.words(text)):
+    for word in set(words.plain_words(text)):
       holders[word].append(i)
   places = {word: np.asarray(its, np.int64) for word, its in holders.items()}
 
   def score(question: str) -> np.ndarray:
     total = np.zeros(len(texts), np.float64)
-    for word in dict.fromkeys(lexical.words(question)):
+    for word in dict.fromkeys(words.plain_words(question)):
       if word in places:
         total[places[word]] += weight(word)
     return total.astype(np.float32)

@@ -5,9 +5,9 @@ CASSIE's closest peer: the context is joined as text, and roles are told apart b
 
 from jaxtyping import Array, Float
 
-from as2jax.data.batch import Tokens
+from as2jax.data.batches.batch import Tokens
+from as2jax.layers.segment_embeddings import SegmentEmbeddings, check_fields, segment_rows
 from as2jax.models.crossencoder import SequenceClassifier
-from as2jax.modules.segment_embeddings import SegmentEmbeddings, check_fields, segment_rows
 
 TEMPLATES = ("local_context", "context", "pair")
 

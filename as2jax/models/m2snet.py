@@ -10,13 +10,13 @@ from flax import linen as nn
 from flax import struct
 from jaxtyping import Array, Float
 
-from as2jax.data.batch import Batch
-from as2jax.encoders.layers import Dropout
-from as2jax.errors import InputError
-from as2jax.losses import BinaryCrossEntropy
-from as2jax.modules import similarity
-from as2jax.modules.cropped_convolution import cropped_convolution
-from as2jax.modules.masked_norm import MaskedBatchNorm
+from as2jax.data.batches.batch import Batch
+from as2jax.layers import similarity
+from as2jax.layers.cropped_convolution import cropped_convolution
+from as2jax.layers.masked_norm import MaskedBatchNorm
+from as2jax.layers.transformer import Dropout
+from as2jax.models.losses import BinaryCrossEntropy
+from as2jax.runtime.errors import InputError
 
 
 @struct.dataclass
@@ -68,14 +68,14 @@ class M2SNet(nn.Module):
   template: ClassVar[str] = "single"
   layout: ClassVar[str] = "pairs"
   encodes: ClassVar[bool] = False
-  pair_features: ClassVar[bool] = True  # wants `Examples.features` (as2jax.data.overlap)
+  pair_features: ClassVar[bool] = True  # wants `Examples.features` (as2jax.data.inputs.word_overlap)
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
 
   @nn.compact
   def __call__(self, batch: Batch, *, train: bool) -> M2SNetOutput:
     examples, norm = batch.examples, self._norm
     if examples.features is None:
-      raise InputError("M2SNet wants overlap features: see as2jax.data.overlap.with_features")
+      raise InputError("M2SNet wants overlap features: see as2jax.data.inputs.word_overlap.with_features")
     # By the candidate's length: neighbours of one size are convolved together.
     length = jnp.take_along_axis(batch.units.length, examples.members[..., 1], axis=1)
     order = jnp.argsort(jnp.where(examples.mask > 0, length, 0), axis=1)

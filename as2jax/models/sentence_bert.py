@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from as2jax.data.batch import Batch
-from as2jax.encoders.pooling import MODES, pool
-from as2jax.errors import InputError
-from as2jax.models.biencoder import BiEncoder, Embeddings, norm
+from as2jax.data.batches.batch import Batch
+from as2jax.layers.pooling import MODES, pool
+from as2jax.layers.vectors import norm
+from as2jax.models.biencoder import BiEncoder, Embeddings
+from as2jax.runtime.errors import InputError
 
 ACTIVATIONS = {
     "tanh": jnp.tanh,
@@ -21,11 +22,11 @@ SMALLEST_NORM = 1e-12  # below it a vector is not brought to length 1, as in tor
 class SentenceBert(BiEncoder):
   """A language model, poolings, dense layers and a normalisation: sentence → vector.
 
-  `as2jax.encoders.sentence_folder.read` gives all fields but `encoder` and `score`. Vectors are
+  `as2jax.encoders.checkpoints.sentence_folder.read` gives all fields but `encoder` and `score`. Vectors are
   float32, and products with the dense layers have the highest precision.
 
   Attributes:
-    pooling: modes of `as2jax.encoders.pooling.pool`, whose vectors are joined in this order.
+    pooling: modes of `as2jax.layers.pooling.pool`, whose vectors are joined in this order.
     dense: (size, activation, whether it has a bias) of each layer.
     normalize: whether vectors are brought to length 1.
   """

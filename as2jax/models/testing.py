@@ -12,10 +12,10 @@ from flax import linen as nn
 from flax import struct
 from jaxtyping import Array, Float
 
-from as2jax.data.batch import Batch
-from as2jax.encoders.pooling import pool
-from as2jax.losses import Loss, Term
-from as2jax.models.biencoder import take
+from as2jax.data.batches.batch import Batch
+from as2jax.layers.pooling import pool
+from as2jax.layers.vectors import take
+from as2jax.models.losses import Loss, Term
 
 
 @struct.dataclass

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Bool, Int
 
-from as2jax.data.batch import Tokens, Units
-from as2jax.data.word_tokenizer import PAD_ID
+from as2jax.data.batches.batch import Tokens, Units
+from as2jax.data.text.word_tokenizer import PAD_ID
 
 
 @struct.dataclass

@@ -1,6 +1,6 @@
 """CASSIE without each of its parts, one at a time; the base is all of it.
 
-python -m launch.sweep configs/ablations/cassie.py --output=runs/cassie-ablations
+python -m as2jax.experiments.sweeps.sweep configs/ablations/cassie.py --output=runs/cassie-ablations
 """
 
 from configs.wikiqa_cassie import get_config  # named as a config, this file is its own base

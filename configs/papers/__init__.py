@@ -1,7 +1,7 @@
 """The result tables of the five papers: one file a table, its rows as configs of this repository.
 
 A file has TITLE (the paper and its table), SCALE (100 where the paper prints per cent), COLUMNS and
-ROWS. `python -m launch.paper_tables NAME` runs them and prints them beside the published figures.
+ROWS. `python -m as2jax.experiments.papers.tables NAME` runs them and prints them beside the published figures.
 """
 
 from collections.abc import Mapping

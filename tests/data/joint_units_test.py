@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from text_test import letters
+from tokenise_test import letters
 
-from as2jax.data.templates import truncate
-from as2jax.data.text import build_units
-from as2jax.errors import InputError
+from as2jax.data.text.input_templates import truncate
+from as2jax.data.text.tokenise import build_units
+from as2jax.runtime.errors import InputError
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlnet"])

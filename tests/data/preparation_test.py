@@ -12,12 +12,12 @@ import pytest
 from etils import epath
 from made_wikiqa import SPLITS, alone, change, write_source  # noqa: F401
 
-from as2jax.data import dataset
-from as2jax.data.dataset import SPECS, load
+from as2jax.data.datasets import dataset
+from as2jax.data.datasets.dataset import SPECS, load
+from as2jax.data.datasets.files_on_disk import Counts, Source
+from as2jax.data.datasets.wikiqa import read_wikiqa
 from as2jax.data.record import Candidate, Question, fingerprint
-from as2jax.data.source import Counts, Source
-from as2jax.data.wikiqa import read_wikiqa
-from as2jax.errors import InputError
+from as2jax.runtime.errors import InputError
 
 
 def process(code: str, root: Path) -> subprocess.Popen:
@@ -27,7 +27,7 @@ def process(code: str, root: Path) -> subprocess.Popen:
     "  dataset.SPECS['wikiqa'] = dataclasses.replace(dataset.SPECS['wikiqa'], **f)\n"
     f"change(published={{}})\nroot = {str(root)!r}\n"
   )
-  repository = str(Path(dataset.__file__).parents[2])
+  repository = str(Path(dataset.__file__).parents[3])
   return subprocess.Popen(
     [sys.executable, "-c", start + code], cwd=repository, stdout=subprocess.PIPE, text=True
   )
@@ -107,7 +107,7 @@ def test_a_cache_that_cannot_be_written(tmp_path):
 
 
 def test_many_shards_keep_the_order(tmp_path, monkeypatch):
-  from as2jax.data import shards
+  from as2jax.data.datasets import shards
 
   monkeypatch.setattr(shards, "SHARD_BYTES", 1000)
   root = write_source(tmp_path / "root", questions=30)
@@ -118,7 +118,7 @@ def test_many_shards_keep_the_order(tmp_path, monkeypatch):
 
 
 def test_a_long_preparation_says_how_it_goes(tmp_path, monkeypatch, capsys):
-  from as2jax.data import shards
+  from as2jax.data.datasets import shards
 
   monkeypatch.setattr(shards, "SECONDS", 0.0)
   root = write_source(tmp_path / "root", questions=70)
@@ -139,7 +139,7 @@ def test_reading_a_copy_that_was_damaged_meanwhile(tmp_path):
 
 
 def test_preparing_holds_one_question_at_a_time(tmp_path):
-  from as2jax.data.builder import prepared
+  from as2jax.data.datasets.builder import prepared
 
   def questions(path):
     for i in range(150):

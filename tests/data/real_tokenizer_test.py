@@ -9,8 +9,8 @@ import unicodedata
 import numpy as np
 import pytest
 
-from as2jax.data.tokenizer import load_tokenizer
-from as2jax.encoders.folders import resolve
+from as2jax.data.text.tokenizer import load_tokenizer
+from as2jax.encoders.checkpoints.folders import resolve
 
 ROOT = pathlib.Path(os.environ.get("AS2JAX_DATA", "absent"))
 pytestmark = pytest.mark.skipif(

@@ -8,9 +8,9 @@ import pytest
 from rows import lay, vectors
 from tiny_bert import PACKED, SEQUENCES, apply, initialised, tiny
 
-from as2jax.encoders import pretrained
 from as2jax.encoders.bert import BertEncoder
-from as2jax.encoders.pooling import pool
+from as2jax.encoders.checkpoints import pretrained
+from as2jax.layers.pooling import pool
 
 GOLDEN = pathlib.Path(__file__).with_name("golden_minilm.npz")
 

@@ -7,9 +7,9 @@ import pytest
 from rows import lay, vectors
 from tiny_bert import ALONE, PACKED, SEQUENCES, TINY, apply, initialised, loss_and_gradient, tiny
 
-from as2jax.encoders import layers
 from as2jax.encoders.bert import BertEncoder
-from as2jax.errors import InputError
+from as2jax.layers import transformer
+from as2jax.runtime.errors import InputError
 
 
 def test_packing_padding_and_shards_change_no_vector():
@@ -53,7 +53,7 @@ def test_each_site_of_each_layer_has_its_own_key(monkeypatch):
     jax.debug.callback(lambda data: seen.append(tuple(data.tolist())), jax.random.key_data(key))
     return x
 
-  monkeypatch.setattr(layers, "dropout", recorded)
+  monkeypatch.setattr(transformer, "dropout", recorded)
   tokens, _ = lay(SEQUENCES, ALONE, 9)
   params = initialised(tiny(), tokens)
   # A step of its own, so that no compiled program of another test is found in its place.

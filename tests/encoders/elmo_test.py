@@ -14,9 +14,9 @@ import pytest
 import tiny_elmo
 from rows import lay, vectors
 
-from as2jax.encoders import elmo_weights
+from as2jax.encoders.checkpoints import elmo_weights
 from as2jax.encoders.elmo import ElmoEncoder, LayerMix, State
-from as2jax.errors import InputError
+from as2jax.runtime.errors import InputError
 
 DATA = Path(os.environ.get("AS2JAX_DATA", "absent")) / "elmo"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is not there (AS2JAX_DATA)")

@@ -10,8 +10,8 @@ from rows import lay, vectors
 
 from as2jax.encoders import infersent
 from as2jax.encoders.infersent import RecurrentEncoder
-from as2jax.encoders.pooling import pool
-from as2jax.errors import InputError
+from as2jax.layers.pooling import pool
+from as2jax.runtime.errors import InputError
 
 WORDS, WIDTH, HIDDEN = 30, 5, 7
 SEQUENCES = [np.random.default_rng(n).integers(1, WORDS, n).astype(np.int32)

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-
 import tiny
 import tiny_encoders
-from as2jax.data import word_tokenizer
-from as2jax.data.tokenizer import load_tokenizer
-from as2jax.encoders import piece_vectors, pretrained, sources, static
-from as2jax.errors import InputError
+
+from as2jax.data.text import word_tokenizer
+from as2jax.data.text.tokenizer import load_tokenizer
+from as2jax.encoders import open, piece_vectors, static
+from as2jax.encoders.checkpoints import pretrained
+from as2jax.runtime.errors import InputError
 
 MARKS = ("[CLS]", "[SEP]")
 TEXTS = ("The cat, the dog!", "a DOG's café", "the a")
@@ -68,7 +69,7 @@ def test_a_run_remembers_its_words_and_a_train_vocabulary_asks_for_train_alone(b
     return iter(TEXTS)
 
   section = {**SECTION, "pretrained": bert[0]}
-  opened = lambda **given: sources.open_source({**section, **given}, texts=texts,
+  opened = lambda **given: open.open_source({**section, **given}, texts=texts,
                                                workdir=tmp_path / "run", root="")
   first = opened()
   assert asked == [("train",)] and first.model_fields == {"marks": (2, 3), "output_size": 13}
@@ -76,11 +77,11 @@ def test_a_run_remembers_its_words_and_a_train_vocabulary_asks_for_train_alone(b
   again = opened(pretrained="gone")
   assert len(asked) == 1 and again.facts["words"] == first.facts["words"]
   np.testing.assert_array_equal(again.params["embeddings/word"], first.params["embeddings/word"])
-  assert static.load(tmp_path / "run" / sources.MEMORY).facts["marks"] == list(MARKS)
-  sources.open_source({**section, "vocabulary": "data"}, texts=texts, workdir="", root="")
+  assert static.load(tmp_path / "run" / open.MEMORY).facts["marks"] == list(MARKS)
+  open.open_source({**section, "vocabulary": "data"}, texts=texts, workdir="", root="")
   assert sorted(asked[1:]) == [(), ("train",)]
   with pytest.raises(InputError, match="encoder.vocabulary = 'file': use one of data, train"):
-    sources.open_source({**section, "vocabulary": "file"}, texts=texts, workdir="", root="")
+    open.open_source({**section, "vocabulary": "file"}, texts=texts, workdir="", root="")
 
 
 def test_bad_input_is_named(bert, tmp_path):

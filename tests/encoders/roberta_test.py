@@ -10,9 +10,9 @@ import pytest
 from rows import lay, vectors
 from safetensors.numpy import save_file
 
-from as2jax.encoders import families, pretrained
 from as2jax.encoders.bert import BertEncoder
-from as2jax.errors import InputError
+from as2jax.encoders.checkpoints import families, pretrained
+from as2jax.runtime.errors import InputError
 
 CONFIG = dict(
   model_type="roberta",
@@ -129,7 +129,7 @@ def test_published_sizes(hidden, layers, heads, published):
 
 
 def test_a_bert_vocabulary_beside_roberta_weights_is_an_error(tmp_path):
-  from as2jax.encoders.sources import fitting
+  from as2jax.encoders.open import fitting
   class Vocabulary:
     vocab_size = 62
   with pytest.raises(InputError, match="has 62 entries.*only 61 word embeddings"):

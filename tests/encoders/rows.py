@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from as2jax.data.batch import Tokens, Units
+from as2jax.data.batches.batch import Tokens, Units
 
 
 def lay(sequences, rows, length, *, shards=1, unused=0, types=None):

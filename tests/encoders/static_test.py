@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from rows import lay, vectors
 
-from as2jax.data import word_tokenizer
-from as2jax.data.tokenizer import SKIPPED
+from as2jax.data.text import word_tokenizer
+from as2jax.data.text.tokenizer import SKIPPED
 from as2jax.encoders import static
-from as2jax.encoders.pooling import pool
 from as2jax.encoders.static import StaticEncoder
-from as2jax.errors import InputError
+from as2jax.layers.pooling import pool
+from as2jax.runtime.errors import InputError
 
 TEXTS = ["Ice caves form", "the Caves of ICE", "the glacier's ice"]
 ROWS = {"the": [1, 1], "ice": [2, 4], "caves": [3, 3], "Caves": [5, 5], "'s": [7, 7],

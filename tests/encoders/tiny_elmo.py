@@ -5,7 +5,7 @@ import json
 import h5py
 import numpy as np
 
-from as2jax.data.batch import Tokens
+from as2jax.data.batches.batch import Tokens
 from as2jax.encoders.characters import sentence_boundaries, word_characters
 
 LSTM = {

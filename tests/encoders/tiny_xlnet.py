@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from as2jax.data.batch import Tokens
+from as2jax.data.batches.batch import Tokens
 from as2jax.encoders.xlnet import XLNetEncoder
 
 RUN = dict(dtype="float32", precision=None, unroll=0, remat=False)

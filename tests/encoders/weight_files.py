@@ -6,7 +6,7 @@ import zipfile
 
 import numpy as np
 
-from as2jax.encoders import crc32c
+from as2jax.encoders.checkpoints import crc32c
 
 TORCH_NAMES = {"f4": "Float", "f2": "Half", "f8": "Double", "i8": "Long", "b1": "Bool"}
 TF_TYPES = {"f4": 1, "f8": 2, "i4": 3, "i8": 9, "bfloat16": 14, "f2": 19}

@@ -23,8 +23,8 @@ from tiny_xlnet import (
   with_mems,
 )
 
-from as2jax.encoders import pretrained, tensorflow_checkpoint, xlnet_weights
-from as2jax.encoders.relative_attention import RelativeLayer, sinusoids
+from as2jax.encoders.checkpoints import pretrained, tensorflow_checkpoint, xlnet_weights
+from as2jax.layers.relative_attention import RelativeLayer, sinusoids
 
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "xlnet.npz"
 

@@ -20,9 +20,10 @@ from tiny_xlnet import (
   with_mems,
 )
 
-from as2jax.encoders import layers, pretrained
+from as2jax.encoders.checkpoints import pretrained
 from as2jax.encoders.xlnet import XLNetEncoder
-from as2jax.errors import InputError
+from as2jax.layers import transformer
+from as2jax.runtime.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def test_each_site_of_each_layer_has_its_own_key(params, monkeypatch):
     jax.debug.callback(lambda data: seen.append(tuple(data.tolist())), jax.random.key_data(key))
     return x
 
-  monkeypatch.setattr(layers, "dropout", recorded)
+  monkeypatch.setattr(transformer, "dropout", recorded)
   tokens, _ = lay(SEQUENCES, ALONE, 9)
   # A step of its own, so that no compiled program of another test is found in its place.
   run = jax.jit(lambda key: tiny().apply({"params": params}, tokens, train=True,

@@ -4,17 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 import tiny
-from as2jax.data import examples as layouts
-from as2jax.data.batching import fit_batcher
+
+from as2jax.data.batches import examples as layouts
+from as2jax.data.batches.batcher import fit_batcher
 from as2jax.data.record import Candidate, Question
-from as2jax.data.text import build_units, load_tokenizer
+from as2jax.data.text.tokenise import build_units, load_tokenizer
 from as2jax.encoders.bert import BertEncoder
-from as2jax.errors import InputError
-from as2jax.models import biencoder
+from as2jax.layers import vectors
 from as2jax.models.asbert import COMBINATIONS, Siamese, Triplet
 from as2jax.models.crossencoder import CrossEncoder
+from as2jax.runtime.errors import InputError
 
 QUESTIONS = tuple(
     Question(f"Q{i}", f"what did the cat number {i} eat", tuple(
@@ -120,11 +120,11 @@ def test_every_pooling_trains(pooling):
 
 def test_distances_are_safe_at_zero():
   zero = jnp.zeros((1, 4))
-  for f in (lambda x: biencoder.norm(x).sum(), lambda x: biencoder.cosine(x, zero).sum()):
+  for f in (lambda x: vectors.norm(x).sum(), lambda x: vectors.cosine(x, zero).sum()):
     assert f(zero) == 0
     np.testing.assert_array_equal(jax.grad(f)(zero), 0)
   u, v = jnp.asarray([[3.0, 4.0]]), jnp.asarray([[4.0, 3.0]])
-  np.testing.assert_allclose(biencoder.cosine(u, v), [24 / 25], rtol=1e-6)
+  np.testing.assert_allclose(vectors.cosine(u, v), [24 / 25], rtol=1e-6)
 
 
 @pytest.mark.parametrize("model,message", [

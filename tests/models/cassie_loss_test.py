@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_cassie import batch, case
 
 from as2jax.models.cassie import CassieLoss, CassieOutput, judged_pairs
-from tiny_cassie import batch, case
 
 
 def terms(labels, sentences, logits, pairs, **fields):

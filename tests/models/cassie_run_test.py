@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
-
-from as2jax import rank, runs, systems
-from as2jax.data import dataset
-from as2jax.data.files import read_unlabelled
-from as2jax.errors import InputError
-from as2jax.train import train_and_evaluate
-from configs import rerun, wikiqa_baseline
 from tiny_cassie import run_config
+
+from as2jax.data.datasets import dataset, trec_files
+from as2jax.data.datasets.user_files import read_unlabelled
+from as2jax.evaluation import run_scores
+from as2jax.inference import run as rank
+from as2jax.runtime.errors import InputError
+from as2jax.training.loop import train_and_evaluate
+from configs import rerun, wikiqa_baseline
 
 UNION = "dev+test"
 
@@ -31,7 +32,7 @@ def ranker(tmp_path_factory):
 def test_every_split_of_a_ranker_has_a_run_file(ranker):
   data = dataset.load("sample")
   for split in data.splits:
-    found = runs.read_run(ranker / "eval" / split / "run.trec")
+    found = trec_files.read_run(ranker / "eval" / split / "run.trec")
     assert {q: set(c) for q, c in found.items()} == {
         q.id: {c.id for c in q.candidates} for q in data.splits[split]}
 
@@ -45,8 +46,8 @@ def test_a_run_is_reported_on_dev_and_test_together(name, ranker, tmp_path):
   clean = sum(bool(q.positives) for q in both)
   assert found["questions"] == clean and "map[sample-clean/heldout]" in content["metrics"]
   folder = tmp_path / "run" / "eval" / UNION
-  assert list(runs.read_run(folder / "run.trec")) == [q.id for q in both]
-  ours, bm25 = systems.load([str(tmp_path / "run"), str(ranker)], split=UNION)
+  assert list(trec_files.read_run(folder / "run.trec")) == [q.id for q in both]
+  ours, bm25 = run_scores.load([str(tmp_path / "run"), str(ranker)], split=UNION)
   assert ours.ids == bm25.ids and len(ours.ids) == clean
   assert ours.metric("map").mean() == pytest.approx(found["mean"])
   assert (tmp_path / "run" / "encoder" / "words.json").exists() == (name == "cassie")
@@ -62,8 +63,8 @@ def joint(ranker, tmp_path_factory):
 
 def test_joint_ranks_the_best_of_a_ranker_and_leaves_the_rest(ranker, joint):
   given, folder, content = joint
-  ours = runs.read_run(folder / "eval" / "test" / "run.trec")
-  first = runs.read_run(ranker / "eval" / "test" / "run.trec")
+  ours = trec_files.read_run(folder / "eval" / "test" / "run.trec")
+  first = trec_files.read_run(ranker / "eval" / "test" / "run.trec")
   order = lambda run: sorted(run, key=lambda c: (np.float32(run[c]), c), reverse=True)
   moved = 0
   for question, scores in ours.items():
@@ -89,7 +90,7 @@ def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_pa
   with pytest.raises(InputError, match="name its run file in predict.ranking"):
     rank.predict(given, folder)
   question, = read_unlabelled(questions)
-  runs.write_run(tmp_path / "first.trec", [question.id], [[c.id for c in question.candidates]],
+  trec_files.write_run(tmp_path / "first.trec", [question.id], [[c.id for c in question.candidates]],
                  [np.arange(5.0)], "first")
   with given.unlocked():
     given.predict.ranking = str(tmp_path / "first.trec")

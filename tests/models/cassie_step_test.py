@@ -5,13 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import traverse_util
-
-from as2jax import optimizers, sharding
-from as2jax.state import TrainState
-from as2jax.step import make_train_step
-from as2jax.train import seed_groups
 from programs import primitives
 from tiny_cassie import LOSS, batch, case, encoder, model, run_config, xlnet
+
+from as2jax.runtime import sharding
+from as2jax.training import optimizers
+from as2jax.training.loop import seed_groups
+from as2jax.training.state import TrainState
+from as2jax.training.step import make_train_step
 
 
 def lowered(net, made, seeds):

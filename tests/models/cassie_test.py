@@ -8,9 +8,6 @@ import numpy as np
 import optax
 import pytest
 from flax import linen as nn
-
-from as2jax.encoders.bert import BertEncoder
-from as2jax.errors import InputError
 from tiny_cassie import (
   FIELDS,
   LOSS,
@@ -24,6 +21,9 @@ from tiny_cassie import (
   variables,
   xlnet,
 )
+
+from as2jax.encoders.bert import BertEncoder
+from as2jax.runtime.errors import InputError
 
 # Judged and unjudged context, a missing sentence, no question, no candidate.
 CASES = (case(0), case(1, labels=(0, 1, 1)), case(2, (3, 4, 0, 2), (1, -1, 0)),

@@ -6,12 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from as2jax import experiment, losses, modes
-from as2jax.data.batching import fit_batcher
-from as2jax.errors import InputError
-from as2jax.models.cete import FeatureBased, sinusoids
 from tiny_features import QUESTION, config
+
+from as2jax.data.batches.batcher import fit_batcher
+from as2jax.inference import modes
+from as2jax.models import losses
+from as2jax.models.cete import FeatureBased, sinusoids
+from as2jax.runtime.errors import InputError
+from as2jax.training import build
+
 
 def batch(parts, *, packed=True, rows=6, spare=0, layout="pairs"):
   """All of QUESTION in one micro-batch."""
@@ -26,7 +29,7 @@ def batch(parts, *, packed=True, rows=6, spare=0, layout="pairs"):
 
 def random_batch(width=12, rows=3, seed=0):
   """Two units in each of `rows` rows with random features, and the features of each unit."""
-  from as2jax.data.batch import Batch, Examples, Tokens, Units
+  from as2jax.data.batches.batch import Batch, Examples, Tokens, Units
   rng = np.random.default_rng(seed)
   lengths = rng.integers(2, 6, (rows, 2))
   shape = (1, rows, 12)
@@ -169,7 +172,7 @@ def test_bad_fields_and_missing_features_are_named():
 
 
 def test_padding_and_packing_change_no_score(tmp_path):
-  parts = experiment.build(config(None, tmp_path))
+  parts = build.build(config(None, tmp_path))
   model = FeatureBased(1, 2, 0.2, 1.0, "pre", "float32")
   packed, loose = batch(parts), batch(parts, packed=False, rows=9, spare=4)
   assert packed.tokens.features.shape != loose.tokens.features.shape

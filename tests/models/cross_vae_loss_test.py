@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_cross_vae import batch, content, loss, model, params, run
 
-from as2jax.errors import InputError
 from as2jax.models import cross_vae_loss
 from as2jax.models.cross_vae_loss import all_cosines, annealed, drawn, kl_of_dimensions, pairs_of
-from tiny_cross_vae import batch, content, loss, model, params, run
+from as2jax.runtime.errors import InputError
 
 
 def mean(term):

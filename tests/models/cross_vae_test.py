@@ -6,13 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from as2jax.config_check import check
-from as2jax.data.text import ROLES
-from as2jax.errors import InputError
-from as2jax.models.texts import gather_text
-from configs import squad_cross_vae, squad_dual_gru, squad_dual_vae
 from tiny_cross_vae import MARKS, WIDTH, WORDS, batch, batcher, model, params, run
+
+from as2jax.config.check import check
+from as2jax.data.text.tokenise import ROLES
+from as2jax.models.texts import gather_text
+from as2jax.runtime.errors import InputError
+from configs import squad_cross_vae, squad_dual_gru, squad_dual_vae
 
 SIDES = ("question", "answer")
 

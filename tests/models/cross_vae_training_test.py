@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from as2jax import optimizers, sharding
-from as2jax import state as states
-from as2jax.step import make_train_step
-from configs import squad_cross_vae
 from tiny_cross_vae import MARKS, batch, batcher, loss, model
+
+from as2jax.runtime import sharding
+from as2jax.training import optimizers
+from as2jax.training import state as states
+from as2jax.training.step import make_train_step
+from configs import squad_cross_vae
 
 
 @functools.cache

@@ -4,11 +4,13 @@ import json
 
 import numpy as np
 import pytest
-
 import tiny
-from as2jax import rank, train
-from as2jax.data import dataset, word_tokenizer
-from as2jax.train import train_and_evaluate
+
+from as2jax.data.datasets import dataset
+from as2jax.data.text import word_tokenizer
+from as2jax.inference import run
+from as2jax.training import loop
+from as2jax.training.loop import train_and_evaluate
 from configs import trecqa_m2snet
 
 
@@ -45,7 +47,7 @@ def test_a_run_and_a_stopped_one_end_alike_and_rank_from_disk(config, tmp_path, 
   assert all({"bce", "metric_penalty"} <= set(r) for r in rows if "loss" in r)
   assert content["execution"]["compilations_of_step"] == 1
 
-  add, count = train.Window.add, [0]
+  add, count = loop.Window.add, [0]
 
   def stop(self, step, *rest):
     count[0] += 1
@@ -54,7 +56,7 @@ def test_a_run_and_a_stopped_one_end_alike_and_rank_from_disk(config, tmp_path, 
     add(self, step, *rest)
 
   with monkeypatch.context() as patch:
-    patch.setattr(train.Window, "add", stop)
+    patch.setattr(loop.Window, "add", stop)
     with pytest.raises(Killed):
       train_and_evaluate(config, stopped)
   again = train_and_evaluate(config, stopped)
@@ -66,4 +68,4 @@ def test_a_run_and_a_stopped_one_end_alike_and_rank_from_disk(config, tmp_path, 
   # The running statistics come from the checkpoint, too: else no number would be the same.
   with config.unlocked():
     config.mode = "evaluate"
-  assert rank.evaluate_run(config, whole)["metrics"] == content["metrics"]
+  assert run.evaluate_run(config, whole)["metrics"] == content["metrics"]

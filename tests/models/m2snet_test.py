@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from as2jax import optimizers
-from as2jax.config_check import check
-from as2jax.errors import InputError
-from configs import trecqa_m2snet
 from tiny_m2snet import LOSS, ROWS, WIDTH, WORDS, batch, batcher, model, variables
+
+from as2jax.config.check import check
+from as2jax.runtime.errors import InputError
+from as2jax.training import optimizers
+from configs import trecqa_m2snet
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="train")
@@ -32,7 +32,7 @@ def outcome(net, values, made, *, train):
 def test_without_padding_it_is_pytorchs(row):
   """At the paper's sizes: scores, loss, gradients, statistics; then a step of AdaDelta."""
   torch = pytest.importorskip("torch")
-  from launch import m2snet_torch
+  from launch.benchmarks import m2snet_torch
   net = model(row, small=False)
   made = batch(lengths=(33, 60), n=3, examples=6)
   assert made.examples.mask.all() and (made.tokens.ids.shape[-1] == 60)
@@ -149,7 +149,7 @@ def test_the_penalty_is_that_of_the_metric_alone():
 def test_without_features_it_says_what_it_wants():
   made = batch()
   made = made.replace(examples=made.examples.replace(features=None))
-  with pytest.raises(InputError, match="as2jax.data.overlap"):
+  with pytest.raises(InputError, match="as2jax.data.inputs.word_overlap"):
     model("2").init(jax.random.key(0), made, train=False)
 
 

@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from as2jax import optimizers, sharding
-from as2jax import state as states
-from as2jax.data.batching import stack
-from as2jax.step import make_train_step
-from configs import trecqa_m2snet
 from tiny_m2snet import LOSS, WORDS, batcher, model
+
+from as2jax.data.batches.batcher import stack
+from as2jax.runtime import sharding
+from as2jax.training import optimizers
+from as2jax.training import state as states
+from as2jax.training.step import make_train_step
+from configs import trecqa_m2snet
 
 
 def trainer(net, first, *, seeds=(0,), devices=1):

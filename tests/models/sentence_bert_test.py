@@ -4,17 +4,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tiny
 from scipy.special import erf
 
-import tiny
-from as2jax import registry
-from as2jax.data import examples as layouts
-from as2jax.data.batching import fit_batcher
+from as2jax.data.batches import examples as layouts
+from as2jax.data.batches.batcher import fit_batcher
 from as2jax.data.record import Candidate, Question
-from as2jax.data.text import build_units, load_tokenizer
-from as2jax.encoders.pooling import pool
-from as2jax.errors import InputError
+from as2jax.data.text.tokenise import build_units, load_tokenizer
+from as2jax.layers.pooling import pool
 from as2jax.models.sentence_bert import SentenceBert
+from as2jax.runtime import registry
+from as2jax.runtime.errors import InputError
 
 TABLE = {"sentence_bert": "as2jax.models.sentence_bert:SentenceBert"}
 FIELDS = {"pooling": ("mean", "cls"), "normalize": True,

@@ -1,0 +1,50 @@
+"""Untrained baselines through the same evaluation (ASBERT, tables 3 and 4): what their files share.
+
+Arguments, joined by commas: one of `word_overlap`, `idf_overlap`, `bm25`, `mean` (MEAN-BERT), `cls`
+(CLS-BERT), `glove`, `fasttext`, `elmo` (means of their vectors), `infersent` and `sbert`
+(Sentence-BERT); and `sample`, `minilm` … as everywhere. Vectors and weights that no package has are
+named by --config.encoder.vectors, .weights and .pretrained.
+"""
+
+from ml_collections import ConfigDict
+
+from as2jax.config import presets
+from as2jax.runtime.errors import InputError
+
+LEXICAL = ("word_overlap", "idf_overlap", "bm25")
+ENCODERS = ("mean", "cls", "glove", "fasttext", "elmo", "infersent", "sbert")
+# The files as they are published, and whether their words are in lower case.
+VECTORS = {
+    "glove": ("glove/glove.6B.300d.txt", True),
+    "fasttext": ("fasttext/crawl-300d-2M.vec", False),
+}
+
+
+def apply(config: ConfigDict, argument: str) -> ConfigDict:
+  """Makes `config` that of a baseline, as the words of `argument` say.
+
+  Raises:
+    InputError: none or several baselines, or a word that is not known.
+  """
+  config.epochs = 0
+  words = argument.split(",")
+  kinds = [w for w in words if w in LEXICAL + ENCODERS]
+  if len(kinds) != 1:
+    raise InputError(f"name one of {', '.join(LEXICAL + ENCODERS)}: …_baseline.py:bm25")
+  kind = kinds[0]
+  presets.apply(config, ",".join(w for w in words if w not in kinds))
+  if kind in LEXICAL:
+    config.model = ConfigDict({"name": kind})
+  elif kind == "sbert":
+    config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
+    config.encoder.name = "sentence_bert"  # with the pooling and layers that its folder names
+    if config.encoder.pretrained == "bert-base-uncased":
+      config.encoder.pretrained = "sentence-transformers/bert-base-nli-mean-tokens"
+  else:
+    pooling = {"cls": "cls", "infersent": "max"}.get(kind, "mean")
+    config.model = ConfigDict({"name": "biencoder", "pooling": pooling, "score": "cosine"})
+  if kind in VECTORS:
+    presets.static(config, VECTORS[kind][0], lower=VECTORS[kind][1])
+  elif kind in ("elmo", "infersent"):
+    getattr(presets, kind)(config)
+  return config

@@ -1,0 +1,133 @@
+"""What values config keys may have: checked before anything is read, compiled or written.
+
+Names of models, encoders, losses and data sets are checked where they are looked up; this is for
+the rest, whose nonsense would show late or as an error of a library.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from as2jax.config.flat import flatten
+from as2jax.runtime import registry
+from as2jax.runtime.errors import InputError
+
+# A string names where the values are defined, above this folder (`registry.resolve`).
+CHOICES = {
+    "mode": ("train", "evaluate", "predict"),
+    "execution": ("in_turn", "vmap"),
+    "select": "as2jax.evaluation.metrics:METRICS",
+    "init_from.heads": ("", "same", "new"),
+    "data.train_protocol": "as2jax.evaluation.metrics:RULES",
+    "evaluation.ties": "as2jax.evaluation.metrics:TIES",
+    "evaluation.kind": ("rerank", "pool"),
+    "data.negatives": ("none", "paragraph"),
+    "encoder.dtype": ("float32", "bfloat16"),
+    "encoder.name": ("auto", "sentence_bert", *registry.ENCODERS),
+    "encoder.precision": ("default", "high", "highest"),
+    "encoder.attention": ("auto", "plain", "xla", "cudnn"),
+    "encoder.vocabulary": ("train", "data", "file"),
+    "encoder.oov": ("skip", "zero", "mean", "uniform"),
+    "loss.reduction": ("sum", "mean"),
+    "model.precision": ("default", "high", "highest"),
+    "model.norm": ("pre", "post"),
+    "model.storage": ("float32", "float16"),
+}
+AT_LEAST = {
+    "epochs": 0, "patience": 1, "init_from.seed": 0, "data.max_length": 4, "data.ranking_size": 1,
+    "encoder.unroll": 0, "batch.examples": 1,
+    "batch.rows": 1, "batch.shards": 1, "batch.accumulate": 1, "batch.buckets": 1, "batch.tile": 1,
+    "batch.predict_rows": 1, "encoder.size": 0, "model.softmax_chunk": 0, "loss.redundancy": 0,
+    "optimizer.rate": 0, "optimizer.warmup": 0, "optimizer.eps": 0,
+    "optimizer.clip_norm": 0, "optimizer.weight_decay": 0,
+    "optimizer.frozen_layers": 0, "optimizer.layer_decay": 0, "model.encoder_layers": 0,
+    "model.num_heads": 1, "sharding.fsdp": 1, "sharding.tensor": 1, "checkpoint.steps": 1,
+    "evaluation.depth": 5, "evaluation.often": 1, "log.steps": 1, "log.seconds": 0,
+}
+# Of an average's memory, of dropout, of questions held out: 1 would keep nothing, or everything
+# for ever.
+FRACTIONS = ("encoder.hidden_dropout", "encoder.attention_dropout", "model.dropout",
+             "model.momentum", "model.word_dropout", "optimizer.b1", "optimizer.b2",
+             "data.holdout")
+SPLITS = ("train", "dev", "test", "heldout")
+
+
+def check(config: Any) -> None:
+  """Raises InputError for the first key whose value cannot be, with what it may be."""
+  for key, value in flatten(config).items():
+    if value is None:
+      continue  # as the weights or the class say
+    problem = _problem(key, value)
+    if problem:
+      shown = tuple(value) if isinstance(value, list) else value
+      raise InputError(f"{key} = {shown!r}: {problem}")
+
+
+def _problem(key: str, value: Any) -> str | None:
+  if key in CHOICES and value not in (choices := _choices(key)):
+    return f"use one of {', '.join(choices)}"
+  if isinstance(value, float) and not math.isfinite(value):
+    return "give a finite number"
+  if key in AT_LEAST and value < AT_LEAST[key]:
+    return f"give {AT_LEAST[key]} or more"
+  if key in FRACTIONS and not 0 <= value < 1:
+    return "give a number from 0 to below 1"
+  special = {"seeds": _seeds, "batch.row_lengths": _row_lengths, "optimizer.freeze": _freeze,
+             "optimizer.rates": _rates, "evaluation.splits": _splits,
+             "data.train_fraction": _part}.get(key)
+  return special(value) if special else None
+
+
+def _choices(key: str) -> tuple[str, ...]:
+  """The values that a key may have, from where they are defined."""
+  choices = CHOICES[key]
+  return tuple(registry.resolve(choices) if isinstance(choices, str) else choices)
+
+
+def _seeds(seeds: Sequence) -> str | None:
+  whole = all(_whole(seed) and 0 <= seed < 2**31 for seed in seeds)
+  if not seeds or not whole or len(set(seeds)) < len(seeds):
+    return "give different whole numbers from 0, such as (0, 1, 2)"
+  return None
+
+
+def _row_lengths(lengths: Sequence) -> str | None:
+  if not lengths or not all(_whole(n) and n > 0 for n in lengths) or sorted(lengths) != lengths:
+    return "give whole numbers of tokens, the shortest first, such as (64, 128)"
+  return None
+
+
+def _freeze(patterns: Sequence) -> str | None:
+  for pattern in patterns:
+    try:
+      re.compile(pattern)
+    except (re.error, TypeError) as error:
+      return f"{pattern!r} is no regular expression ({error}); give such as ('encoder/',)"
+  return None
+
+
+def _rates(pairs: Sequence) -> str | None:
+  """The problem with (pattern, factor) pairs, None where there is none."""
+  for pair in pairs:
+    if not (isinstance(pair, Sequence) and len(pair) == 2 and isinstance(pair[0], str)
+            and isinstance(pair[1], (int, float)) and math.isfinite(pair[1]) and pair[1] >= 0):
+      return f"{pair!r} is no (regular expression, factor) pair; give such as (('^head', 10.0),)"
+  return _freeze([pattern for pattern, _ in pairs])
+
+
+def _splits(splits: Sequence) -> str | None:
+  parts = [split.split("+") for split in splits]
+  known = all(set(part) <= set(SPLITS) and len(set(part)) == len(part) for part in parts)
+  if not splits or not known or len(set(splits)) < len(splits):
+    return (f"give some of {', '.join(SPLITS)}, such as ('dev', 'test'); dev+test stands for the "
+            "questions of both")
+  return None
+
+
+def _part(part: float) -> str | None:
+  return None if 0 < part <= 1 else "give a number above 0, up to 1"
+
+
+def _whole(value: Any) -> bool:
+  return isinstance(value, int) and not isinstance(value, bool)

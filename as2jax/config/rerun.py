@@ -1,0 +1,47 @@
+"""The config that a run resolved to: --config=configs/rerun.py:runs/x/config.json."""
+
+import json
+
+from etils import epath
+from ml_collections import ConfigDict
+
+from as2jax.config import base
+from as2jax.runtime.errors import InputError
+
+
+def get_config(argument=None):
+  if not argument:
+    raise InputError("name the run's config: --config=configs/rerun.py:runs/x/config.json")
+  path = epath.Path(argument)
+  if not path.is_file():
+    raise InputError(f"there is no file {argument}; a run writes its config.json into its "
+                     "--workdir")
+  try:
+    found = json.loads(path.read_text())
+  except ValueError as error:
+    raise InputError(f"{argument} is not JSON ({error}); it was changed by hand") from error
+  if not isinstance(found, dict) or not all(isinstance(found.get(key), dict)
+                                            for key in ("model", "loss")):
+    raise InputError(f"{argument} is no config of a run: it has no sections `model` and `loss`")
+  config = base.get_config()
+  whole = ["model", "loss"]
+  if set(found.get("encoder", {})) - set(config.encoder):
+    whole.append("encoder")  # of another kind than base's: `presets.static` and others
+  for key in whole:
+    config[key] = ConfigDict(_tuples(found.pop(key)))
+  config.lock()
+  for key, value in found.items():
+    try:
+      config.update({key: _tuples(value)})
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+      text = " ".join(str(error).replace("\\n", " ").split())
+      raise InputError(f"{argument}: {key} = {json.dumps(value)} does not fit the keys of this "
+                       f"version (as2jax/config/base.py): {text}") from error
+  return config
+
+
+def _tuples(value):
+  """JSON's lists as the tuples that they were."""
+  if isinstance(value, dict):
+    return {key: _tuples(inner) for key, inner in value.items()}
+  return tuple(map(_tuples, value)) if isinstance(value, list) else value

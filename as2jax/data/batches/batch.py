@@ -1,0 +1,101 @@
+"""The one batch layout: encode once, index many.
+
+Every array is `[shard, ...]`. The number of shards is configuration, never the number of devices:
+a device holds one or more. All indices are local to their shard.
+"""
+
+from flax import struct
+from jaxtyping import Array, Float, Int
+
+
+@struct.dataclass
+class Tokens:
+  """Rows of fixed length into which units (sentences or joined sequences) are packed.
+
+  Attributes:
+    ids: vocabulary ids; 0 where `segment` is 0.
+    segment: 0 for padding, else 1 + the unit's number within its row; attention stays within it.
+    position: position within the unit, from 0.
+    type: token type of the encoder (0 or 1; XLNet's 2 for `<cls>`).
+    role: part of the template: see `as2jax.data.text.tokenise.ROLES` (in `joint` 0 is the question, k the
+      k-th candidate); special tokens carry the role of the part that they close, or open where they
+      close none.
+    features: frozen token vectors in place of `ids` (CETE), or None.
+    characters: character ids of each token's word (ELMo), or None.
+  """
+
+  ids: Int[Array, "s r l"]
+  segment: Int[Array, "s r l"]
+  position: Int[Array, "s r l"]
+  type: Int[Array, "s r l"]
+  role: Int[Array, "s r l"]
+  features: Float[Array, "s r l d"] | None = None
+  characters: Int[Array, "s r l c"] | None = None
+
+
+@struct.dataclass
+class Units:
+  """Where each unit lies in the rows; `length` 0 marks an unused slot.
+
+  `id` is the unit's number in the table that the batch was cut from (-1 in an unused slot): units
+  with equal ids, in one shard or in two, are the same text.
+  """
+
+  row: Int[Array, "s u"]
+  start: Int[Array, "s u"]
+  length: Int[Array, "s u"]
+  id: Int[Array, "s u"]
+
+
+@struct.dataclass
+class Words:
+  """Word spans within units (start in tokens from the unit's first); `length` 0 is an unused slot.
+
+  `frequency` and `keep` are set by models that weight or filter words (CASSIE); `form` is the
+  number of the lower-cased form in the table's list.
+  """
+
+  unit: Int[Array, "s w"]
+  start: Int[Array, "s w"]
+  length: Int[Array, "s w"]
+  role: Int[Array, "s w"]
+  form: Int[Array, "s w"]
+  frequency: Float[Array, "s w"]
+  keep: Float[Array, "s w"]
+
+
+@struct.dataclass
+class Examples:
+  """What the loss sees: tuples of unit indices, local to the shard.
+
+  `members` holds, by layout: `triplets` (anchor, positive, negative); `pairs` (question, answer);
+  `groups` (question, candidate 1 … K); `single` and `joint` (one joined sequence). Labels are those
+  of the candidates; under a template with context, of (candidate, previous, next) sentence.
+
+  Attributes:
+    members: unit indices; 0 where masked.
+    member_mask: 1 for a real member, 0 for padding within an example.
+    labels: one a judged member (see each layout), `UNKNOWN` (-1) where unjudged or padded.
+    mask: 1 for a real example, 0 for padding.
+    question: number of the question in its split, -1 for padding.
+    answer: number of the answer text, for masking in-batch negatives, -1 for padding.
+    features: numbers that the host knows of an example (word overlap), 0 for padding, or None.
+  """
+
+  members: Int[Array, "s e k"]
+  member_mask: Float[Array, "s e k"]
+  labels: Int[Array, "s e j"]
+  mask: Float[Array, "s e"]
+  question: Int[Array, "s e"]
+  answer: Int[Array, "s e"]
+  features: Float[Array, "s e f"] | None = None
+
+
+@struct.dataclass
+class Batch:
+  """One (micro-)batch: tokens, spans, examples."""
+
+  tokens: Tokens
+  units: Units
+  examples: Examples
+  words: Words | None = None

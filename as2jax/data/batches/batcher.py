@@ -1,0 +1,253 @@
+"""Batches of fixed shapes, cut from tables by number."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from as2jax.data.batches.batch import Batch, Examples, Tokens, Units, Words
+from as2jax.data.batches.examples import ExampleTable
+from as2jax.data.batches.samplers import Limits, Sampler, Shard
+from as2jax.data.record import UNKNOWN
+from as2jax.data.text.token_table import UnitTable
+from as2jax.runtime.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """One epoch: `steps[i][micro][shard]`, with the shape that each step is padded to.
+
+  Attributes:
+    steps: the shards of each step; None where an epoch's end leaves a shard without content.
+    rows, row_length: the bucket of each step, `[steps]`.
+    seen: examples before each step, `[steps + 1]`; the last is the epoch's total.
+  """
+
+  steps: tuple[tuple[tuple[Shard | None, ...], ...], ...]
+  rows: np.ndarray
+  row_length: np.ndarray
+  seen: np.ndarray
+
+  def __len__(self) -> int:
+    return len(self.steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class Batcher:
+  """Plans epochs over one split and cuts their batches.
+
+  Attributes:
+    units, examples: the tables.
+    sampler: which examples meet.
+    rows: the allowed numbers of rows, ascending; the last is the sampler's limit.
+    row_lengths: the allowed lengths of a row, ascending; packed batches use the last alone.
+    shards: shards a batch; accumulate: batches a step.
+    words: slots for word spans a shard; 0 leaves spans out.
+    word_frequency, word_keep: one value a word of `units`, for `Words`.
+    features: one vector a token of `units`, `[tokens, d]`, for `Tokens.features`.
+    characters: those of each vocabulary id of `units`, `[ids, c]`, for `Tokens.characters`.
+  """
+
+  units: UnitTable
+  examples: ExampleTable
+  sampler: Sampler
+  rows: tuple[int, ...]
+  row_lengths: tuple[int, ...]
+  shards: int = 1
+  accumulate: int = 1
+  words: int = 0
+  word_frequency: np.ndarray | None = None
+  word_keep: np.ndarray | None = None
+  features: np.ndarray | None = None
+  characters: np.ndarray | None = None
+
+  def plan(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> Plan:
+    """The epoch's steps: a pure function of (seed, epoch, token lengths)."""
+    shards: list[Shard | None] = list(self.sampler.epoch(blocks, seed, epoch))
+    per_step = self.shards * self.accumulate
+    shards += [None] * (-len(shards) % per_step)
+    steps, rows, lengths, seen = [], [], [], [0]
+    for at in range(0, len(shards), per_step):
+      flat = shards[at:at + per_step]
+      steps.append(tuple(
+          tuple(flat[m:m + self.shards]) for m in range(0, per_step, self.shards)))
+      full = [s for s in flat if s is not None]
+      rows.append(_bucket(self.rows, max(s.rows for s in full)))
+      longest = max(int(self.sampler.lengths[s.units].max()) for s in full)
+      lengths.append(self.row_lengths[-1] if self.sampler.limits.packed else _bucket(
+          self.row_lengths, longest))
+      seen.append(seen[-1] + sum(len(s.examples) for s in full))
+    return Plan(tuple(steps), np.asarray(rows), np.asarray(lengths), np.asarray(seen))
+
+  def padding(self, plan: Plan) -> float:
+    """Share of the epoch's token positions that hold padding."""
+    real = sum(int(self.sampler.lengths[s.units].sum())
+               for step in plan.steps for micro in step for s in micro if s is not None)
+    total = int((plan.rows * plan.row_length).sum()) * self.shards * self.accumulate
+    return 1 - real / max(total, 1)
+
+  def batch(self, plan: Plan, step: int, shape: tuple[int, int] | None = None,
+            only: Sequence[int] | None = None) -> Batch:
+    """Batch `step` of the epoch as numpy arrays `[accumulate, shard, …]`.
+
+    A step beyond the plan's end is a batch without content. `shape` (rows, row length) overrides
+    the plan's bucket, for seeds that step together. `only` names the shards that are made, one or
+    more: those of this host.
+    """
+    if shape is None:
+      shape = int(plan.rows[step]), int(plan.row_length[step])
+    none = ((None,) * self.shards,) * self.accumulate
+    content = plan.steps[step] if step < len(plan) else none
+    chosen = range(self.shards) if only is None else only
+    return stack([stack([self._shard(shards[s], *shape) for s in chosen]) for shards in content])
+
+  def _shard(self, shard: Shard | None, rows: int, row_length: int) -> Batch:
+    if shard is None:
+      empty = np.zeros(0, np.int32)
+      shard = Shard(empty, empty, empty, empty, 0)
+    lengths = self.sampler.lengths[shard.units].astype(np.int32)
+    unit_of, within = _spread(lengths)
+    source = self.units.offsets[shard.units][unit_of] + within
+    target = shard.row[unit_of] * row_length + shard.start[unit_of] + within
+    tokens = self._tokens(shard, rows, row_length, unit_of, within, source, target)
+    slots = self.sampler.limits.units
+    units = Units(row=_pad(shard.row, slots), start=_pad(shard.start, slots),
+                  length=_pad(lengths, slots), id=_pad(shard.units, slots, -1))
+    words = self._words(shard) if self.words else None
+    return Batch(tokens, units, self._examples(shard), words)
+
+  def _tokens(self, shard, rows, row_length, unit_of, within, source, target) -> Tokens:
+    def place(values, dtype=np.int32):
+      flat = np.zeros((rows * row_length, *np.shape(values)[1:]), dtype)
+      flat[target] = values
+      return flat.reshape(rows, row_length, *np.shape(values)[1:])
+
+    order = np.lexsort((shard.start, shard.row))  # units of a row, left to right
+    first = np.searchsorted(shard.row[order], shard.row[order])  # where the row begins
+    number = np.zeros(len(order), np.int32)
+    number[order] = np.arange(len(order)) - first + 1
+    table = self.units
+    features = None
+    if self.features is not None:
+      features = place(np.asarray(self.features[source]), self.features.dtype)
+    characters = None
+    if self.characters is not None:
+      characters = place(self.characters[table.ids[source]])
+    return Tokens(ids=place(table.ids[source]), segment=place(number[unit_of]),
+                  position=place(within), type=place(table.type[source]),
+                  role=place(table.role[source]), features=features, characters=characters)
+
+  def _examples(self, shard: Shard) -> Examples:
+    table, slots = self.examples, self.sampler.limits.examples
+    members = table.members[shard.examples]
+    real = members >= 0
+    if len(shard.examples):
+      order = np.argsort(shard.units)  # numbers in the table -> slots in the shard
+      at = np.searchsorted(shard.units, np.where(real, members, shard.units[0]), sorter=order)
+      members = order[at]
+    features = None
+    if table.features is not None:
+      features = _pad(table.features[shard.examples].astype(np.float32), slots)
+    return Examples(
+        features=features,
+        members=_pad(np.where(real, members, 0).astype(np.int32), slots),
+        member_mask=_pad(real.astype(np.float32), slots),
+        labels=_pad(table.labels[shard.examples].astype(np.int32), slots, UNKNOWN),
+        mask=_pad(np.ones(len(shard.examples), np.float32), slots),
+        question=_pad(table.question[shard.examples], slots, -1),
+        answer=_pad(table.answer[shard.examples], slots, -1))
+
+  def _words(self, shard: Shard) -> Words:
+    table = self.units
+    counts = np.diff(table.word_offsets)[shard.units].astype(np.int32)
+    unit_of, within = _spread(counts)
+    source = table.word_offsets[shard.units][unit_of] + within
+    if len(source) > self.words:
+      raise ValueError(f"a shard holds {len(source)} words; batch.words allows {self.words}")
+    ones = np.ones(len(source), np.float32)
+    value = lambda array: ones if array is None else np.asarray(array[source], np.float32)
+    put = lambda values: _pad(np.asarray(values), self.words)
+    return Words(unit=put(unit_of.astype(np.int32)), start=put(table.word_start[source]),
+                 length=put(table.word_length[source]),
+                 role=put(table.word_role[source].astype(np.int32)),
+                 form=put(table.word_form[source]), frequency=put(value(self.word_frequency)),
+                 keep=put(value(self.word_keep)))
+
+
+def _spread(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """For spans of the given lengths laid end to end: the span, and the place in it, of each item."""
+  span = np.repeat(np.arange(len(lengths)), lengths)
+  begin = np.cumsum(lengths) - lengths
+  return span, (np.arange(len(span)) - begin[span]).astype(np.int32)
+
+
+def _pad(values: np.ndarray, slots: int, fill=0) -> np.ndarray:
+  padded = np.full((slots, *values.shape[1:]), fill, values.dtype)
+  padded[:len(values)] = values
+  return padded
+
+
+def _bucket(ladder: Sequence[int], need: int) -> int:
+  for size in ladder:
+    if size >= need:
+      return size
+  raise ValueError(f"{need} exceeds the largest bucket of {tuple(ladder)}")
+
+
+def stack(batches: Sequence[Batch]) -> Batch:
+  """Stacks batches of one shape along a new first axis."""
+  import jax  # here, so that planning alone needs no accelerator
+  return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
+
+
+def fit_batcher(units: UnitTable, examples: ExampleTable, *, sampler: str, examples_per_batch: int,
+                rows: int, row_lengths: Sequence[int], packed: bool, shards: int, accumulate: int,
+                buckets: int, unit_slots: int = 0, words: bool = False, **extra) -> Batcher:
+  """Chooses the shapes for a split: everything that `Batcher` needs and a config leaves open.
+
+  Args:
+    sampler: `paper`, `grouped`, `ordered` or `by_length`.
+    examples_per_batch: examples a batch, over all shards (the exact number for `paper`, the most
+      for the others).
+    rows: rows a batch, over all shards; 0 lets `paper` measure what its batches need.
+    row_lengths: allowed row lengths; units are at most as long as the last.
+    buckets: how many numbers of rows `paper` may choose from.
+    unit_slots: units a shard; 0 fits them to the lengths, so that another split may differ.
+
+  Raises:
+    InputError: sizes that do not divide by `shards`, or units longer than a row.
+  """
+  for name, value in (("batch.examples", examples_per_batch), ("batch.rows", rows)):
+    if value % shards:
+      raise InputError(f"{name} = {value} does not divide into batch.shards = {shards}")
+  lengths = np.asarray(units.lengths, np.int64)
+  row_lengths = tuple(sorted(row_lengths))
+  if len(lengths) and int(lengths.max()) > row_lengths[-1]:
+    raise InputError(f"a unit has {int(lengths.max())} tokens, but batch.row_lengths end at "
+                     f"{row_lengths[-1]}: raise it or lower data.max_length")
+  per_shard, width = examples_per_batch // shards, examples.members.shape[1]
+  if rows:
+    mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
+    most = rows // shards if not packed else int(1.4 * rows // shards * row_lengths[-1] / mean) + 8
+    unit_slots = unit_slots or max(min(most, per_shard * width), 1)
+    limits = Limits(per_shard, unit_slots, rows // shards, row_lengths[-1], packed)
+    ladder: tuple[int, ...] = (rows // shards,)
+  else:
+    ladder = _row_ladder(examples, lengths, sampler, per_shard, row_lengths[-1], packed, buckets)
+    limits = Limits(per_shard, per_shard * width, ladder[-1], row_lengths[-1], packed)
+  word_slots = limits.rows * limits.row_length if words else 0  # a word has at least one token
+  return Batcher(units, examples, Sampler(sampler, examples, lengths, limits), ladder, row_lengths,
+                 shards, accumulate, word_slots, **extra)
+
+
+def _row_ladder(examples, lengths, sampler, per_shard, row_length, packed, buckets):
+  """Numbers of rows that random batches of `per_shard` examples need: quantiles, then the most.
+
+  Measured on one shuffle that no seed of a run shares, so that every seed has the same shapes.
+  """
+  free = per_shard * examples.members.shape[1]
+  limits = Limits(per_shard, free, free, row_length, packed)
+  trial = Sampler(sampler, examples, lengths, limits)
+  needed = np.asarray([s.rows for s in trial.epoch(trial.blocks(), 2**31, 0)] or [1])
+  quantiles = np.quantile(needed, np.linspace(0, 1, buckets + 1)[1:], method="higher")
+  return tuple(sorted({int(q) for q in quantiles}))

@@ -1,0 +1,174 @@
+"""From questions with candidates to the tuples of sentences that a loss sees."""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from as2jax.data.record import UNKNOWN, Question
+from as2jax.data.text.input_templates import split_parts, unit_parts
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleTable:
+  """All examples of a split; a sampler chooses among their numbers.
+
+  Attributes:
+    members: numbers of units in the split's `UnitTable`, `[e, k]`, -1 where an example has fewer.
+    labels: `[e, j]`, `UNKNOWN` where not judged.
+    question: number of the question, `[e]`; the examples of a question are contiguous.
+    answer: number of the answer's distinct text, `[e]`, -1 where there is none.
+    candidate: position among the question's candidates of the (last) candidate, `[e]`.
+    features: numbers beside the texts (`as2jax.data.inputs.word_overlap`), `[e, f]`, or None.
+    candidates: where an example scores several candidates, their positions among the question's,
+      `[e, K]`, -1 where it has fewer; else None.
+  """
+
+  members: np.ndarray
+  labels: np.ndarray
+  question: np.ndarray
+  answer: np.ndarray
+  candidate: np.ndarray
+  features: np.ndarray | None = None
+  candidates: np.ndarray | None = None
+
+  def __len__(self) -> int:
+    return len(self.members)
+
+
+class Interner:
+  """Gives each distinct key a number, in the order of first sight."""
+
+  def __init__(self):
+    self.number: dict = {}
+
+  def __call__(self, key) -> int:
+    return self.number.setdefault(key, len(self.number))
+
+  def keys(self) -> list:
+    return list(self.number)
+
+
+def triplets(questions: Sequence[Question], *, tile: int = 32) -> tuple[list, ExampleTable]:
+  """Every (question, positive, negative) of every question (ASBERT section 3.2).
+
+  They come in blocks of `tile` positives × `tile` negatives, so that a run of them that must be cut
+  (a question too large for a shard) needs few sentences: 2·tile + 1 for tile² triplets.
+
+  Returns:
+    The distinct units, and the table with labels `[e, 2]` = (1, 0).
+  """
+  number, rows = Interner(), []
+  for i, question in enumerate(questions):
+    anchor = number((question.text,))
+    side = lambda positions, q=question: [(p, number((q.candidates[p].text,))) for p in positions]
+    positives, negatives = side(question.positives), side(question.negatives)
+    for a in range(0, len(positives), tile):
+      for b in range(0, len(negatives), tile):
+        rows += [(anchor, p, n, i, at) for at, p in positives[a:a + tile]
+                 for _, n in negatives[b:b + tile]]
+  rows = np.asarray(rows, np.int32).reshape(-1, 5)
+  labels = np.tile(np.asarray([[1, 0]], np.int8), (len(rows), 1))
+  return number.keys(), ExampleTable(rows[:, :3], labels, rows[:, 3], rows[:, 1], rows[:, 4])
+
+
+def pairs(questions: Sequence[Question], *, judged: bool = True) -> tuple[list, ExampleTable]:
+  """Every (question, candidate), as two units; `judged` leaves out the unlabelled."""
+  number, rows, labels = Interner(), [], []
+  for i, question in enumerate(questions):
+    anchor = number((question.text,))
+    for at, candidate in enumerate(question.candidates):
+      if judged and candidate.label == UNKNOWN:
+        continue
+      answer = number((candidate.text,))
+      rows.append((anchor, answer, i, answer, at))
+      labels.append(candidate.label)
+  return number.keys(), _table(rows, 2, labels)
+
+
+def single(questions: Sequence[Question], *, template: str = "pair",
+           judged: bool = True) -> tuple[list, ExampleTable]:
+  """Every (question, candidate) as one joined sequence: what a cross-encoder reads.
+
+  Under a template with context, labels are `[e, 3]`: of the candidate, the previous and the next
+  sentence.
+  """
+  context = len(split_parts(template)[1]) > 0
+  number, answers, rows, labels = Interner(), Interner(), [], []
+  for i, question in enumerate(questions):
+    for at, candidate in enumerate(question.candidates):
+      if judged and candidate.label == UNKNOWN:
+        continue
+      unit = number(unit_parts(template, question.text, candidate))
+      rows.append((unit, i, answers(candidate.text), at))
+      around = (candidate.previous_label, candidate.next_label) if context else ()
+      labels.append((candidate.label, *around))
+  return number.keys(), _table(rows, 1, labels, columns=3 if context else 1)
+
+
+def groups(questions: Sequence[Question], *, size: int) -> tuple[list, ExampleTable]:
+  """Each question with its first `size` candidates, in the order given (a ranker's top K).
+
+  A question without candidates is no example.
+  """
+  number, rows, labels = Interner(), [], []
+  for i, question in enumerate(questions):
+    chosen = question.candidates[:size]
+    if not chosen:
+      continue
+    units = [number((question.text,))] + [number((c.text,)) for c in chosen]
+    missing = size - len(chosen)
+    rows.append(tuple(units) + (-1,) * missing + (i, -1, len(chosen) - 1))
+    labels.append([c.label for c in chosen] + [UNKNOWN] * missing)
+  return number.keys(), _table(rows, 1 + size, labels, columns=size)
+
+
+def joint(questions: Sequence[Question], *, size: int, orders: Sequence[np.ndarray],
+          judged: bool = True) -> tuple[list, ExampleTable]:
+  """Each question with the best `size` candidates of another ranker as one joined sequence.
+
+  A question without candidates is no example; `judged` leaves out those without any judged
+  candidate among them, too.
+
+  Args:
+    orders: the positions of each question's candidates, best first (`as2jax.data.inputs.first_stage_ranking`).
+
+  Returns:
+    The units of the template `joint`, and the table with labels and candidates `[e, size]`.
+  """
+  number, rows, labels, chosen = Interner(), [], [], []
+  for i, (question, order) in enumerate(zip(questions, orders, strict=True)):
+    best = [int(at) for at in order[:size]]
+    found = [question.candidates[at] for at in best]
+    if not found or judged and all(c.label == UNKNOWN for c in found):
+      continue
+    unit = number((question.text, *(c.text for c in found)))
+    missing = size - len(found)
+    rows.append((unit, i, -1, best[-1]))
+    labels.append([c.label for c in found] + [UNKNOWN] * missing)
+    chosen.append(best + [-1] * missing)
+  table = _table(rows, 1, labels, columns=size)
+  candidates = np.asarray(chosen, np.int32).reshape(len(rows), size)
+  return number.keys(), dataclasses.replace(table, candidates=candidates)
+
+
+def _table(rows: list, k: int, labels: list, columns: int = 1) -> ExampleTable:
+  rows = np.asarray(rows, np.int32).reshape(-1, k + 3)
+  labels = np.asarray(labels, np.int8).reshape(len(rows), columns)
+  return ExampleTable(rows[:, :k], labels, rows[:, k], rows[:, k + 1], rows[:, k + 2])
+
+
+def sentences(questions: Sequence[Question]) -> tuple[list, ExampleTable]:
+  """Every distinct sentence (questions and candidates) once: what an embedding model encodes."""
+  number = Interner()
+  for question in questions:
+    number((question.text,))
+    for candidate in question.candidates:
+      number((candidate.text,))
+  n = len(number.keys())
+  rows = np.stack([np.arange(n), np.zeros(n), np.full(n, -1), np.zeros(n)], 1).astype(np.int32)
+  return number.keys(), _table(rows, 1, np.full((n, 1), UNKNOWN))
+
+
+LAYOUTS = {"triplets": triplets, "pairs": pairs, "single": single, "groups": groups,
+           "joint": joint}

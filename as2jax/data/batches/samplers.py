@@ -1,0 +1,191 @@
+"""Which examples meet in a step: a pure function of (seed, epoch, token lengths)."""
+
+import collections
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from as2jax.data.batches.examples import ExampleTable
+from as2jax.data.batches.packing import one_a_row, pack
+from as2jax.runtime.errors import InputError
+
+WINDOW = 24  # blocks looked at ahead to fill a shard's last tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+  """What one shard of a batch may hold."""
+
+  examples: int
+  units: int
+  rows: int
+  row_length: int
+  packed: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+  """The content of one shard: examples by number, and its distinct units placed in rows."""
+
+  examples: np.ndarray
+  units: np.ndarray
+  row: np.ndarray
+  start: np.ndarray
+  rows: int
+
+
+def question_blocks(table: ExampleTable, lengths: np.ndarray, limits: Limits) -> list[np.ndarray]:
+  """The examples of each question; a question too large for a shard is cut into several blocks.
+
+  Every example lies in exactly one block. Blocks are made once: they do not depend on the epoch.
+  """
+  if not len(table):
+    return []
+  edges = np.flatnonzero(np.diff(table.question)) + 1
+  blocks = []
+  for examples in np.split(np.arange(len(table)), edges):
+    units = np.unique(table.members[examples])
+    units = units[units >= 0]
+    if len(examples) <= limits.examples and _fits(lengths[units], limits):
+      blocks.append(examples)
+    else:
+      blocks += _cut(examples, table, lengths, limits)
+  return blocks
+
+
+def _cut(examples, table, lengths, limits) -> list[np.ndarray]:
+  """Cuts a run of examples greedily wherever the next one would not fit any more."""
+  blocks, current, units = [], [], {}
+  # Half of the tokens of a shard: two tiles of large questions then share one.
+  budget = max(limits.rows * limits.row_length // 2, limits.row_length)
+  tokens = 0
+  for e in examples.tolist():
+    new = {int(u) for u in table.members[e] if u >= 0 and int(u) not in units}
+    cost = sum(int(lengths[u]) for u in new)
+    if current and (len(current) >= limits.examples or tokens + cost > budget
+                    or len(units) + len(new) > limits.units):
+      blocks.append(np.asarray(current))
+      current, units, tokens = [], {}, 0
+      new = {int(u) for u in table.members[e] if u >= 0}
+      cost = sum(int(lengths[u]) for u in new)
+    current.append(e)
+    units.update(dict.fromkeys(new))
+    tokens += cost
+  blocks.append(np.asarray(current))
+  return blocks
+
+
+def _place(lengths: np.ndarray, limits: Limits):
+  return (pack if limits.packed else one_a_row)(lengths, limits.row_length)
+
+
+def _fits(lengths: np.ndarray, limits: Limits) -> bool:
+  if len(lengths) > limits.units or int(lengths.sum()) > limits.rows * limits.row_length:
+    return False
+  return _place(lengths, limits)[2] <= limits.rows
+
+
+class _OpenShard:
+  """A shard that is being filled."""
+
+  def __init__(self, lengths: np.ndarray, limits: Limits):
+    self.lengths, self.limits = lengths, limits
+    self.blocks: list[tuple[np.ndarray, list[int]]] = []
+    self.units: dict[int, None] = {}
+    self.tokens = self.examples = 0
+
+  def try_add(self, examples: np.ndarray, units: Sequence[int]) -> bool:
+    new = [u for u in units if u not in self.units]
+    cost = sum(int(self.lengths[u]) for u in new)
+    limits = self.limits
+    if self.examples + len(examples) > limits.examples or len(self.units) + len(new) > limits.units:
+      return False
+    capacity = limits.rows if not limits.packed else limits.rows * limits.row_length
+    if (len(self.units) + len(new) if not limits.packed else self.tokens + cost) > capacity:
+      return False
+    self.blocks.append((examples, new))
+    self.units.update(dict.fromkeys(new))
+    self.tokens += cost
+    self.examples += len(examples)
+    return True
+
+  def drop_last(self) -> np.ndarray:
+    examples, new = self.blocks.pop()
+    for u in new:
+      del self.units[u]
+    self.tokens -= sum(int(self.lengths[u]) for u in new)
+    self.examples -= len(examples)
+    return examples
+
+  def close(self) -> Shard | None:
+    """The finished shard, or None where its units do not pack into its rows."""
+    units = np.fromiter(self.units, np.int32, len(self.units))
+    row, start, rows = _place(self.lengths[units], self.limits)
+    if rows > self.limits.rows:
+      return None
+    return Shard(np.concatenate([e for e, _ in self.blocks]), units, row, start, rows)
+
+
+def fill(blocks: Sequence[np.ndarray], order: np.ndarray, table: ExampleTable,
+         lengths: np.ndarray, limits: Limits) -> Iterator[Shard]:
+  """Fills shards with whole blocks in (nearly) the given order, each block exactly once.
+
+  A block that does not fit waits, at most `WINDOW` of them at a time, for the next shard: so a
+  shard never exceeds its limits, and no shape beyond the planned ones is ever needed.
+  """
+  members = table.members
+  pending = collections.deque(order.tolist())
+  while pending:
+    shard, waiting = _OpenShard(lengths, limits), []
+    taken: list[int] = []
+    while pending and len(waiting) < WINDOW and shard.examples < limits.examples:
+      b = pending.popleft()
+      units = [u for u in dict.fromkeys(members[blocks[b]].ravel().tolist()) if u >= 0]
+      if shard.try_add(blocks[b], units):
+        taken.append(b)
+      else:
+        waiting.append(b)
+    done = shard.close() if taken else None
+    while done is None:
+      if len(taken) <= 1:
+        at = taken[0] if taken else waiting[0]
+        raise ValueError(f"block {at} ({len(blocks[at])} examples) exceeds a shard: {limits}")
+      shard.drop_last()
+      waiting.insert(0, taken.pop())
+      done = shard.close()
+    pending.extendleft(reversed(waiting))
+    yield done
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampler:
+  """Plans epochs.
+
+  `paper`: examples shuffled one by one, `limits.examples` of them a shard: the papers' batches.
+  `grouped`: whole questions shuffled, as many a shard as its rows hold: each sentence is encoded
+  once for all the examples in which it occurs.
+  `ordered`: examples in the order given, for packed prediction.
+  `by_length`: examples by their longest unit, for prediction with one unit a row.
+  """
+
+  name: str
+  table: ExampleTable
+  lengths: np.ndarray
+  limits: Limits
+
+  def blocks(self) -> Sequence[np.ndarray]:
+    if self.name == "grouped":
+      return question_blocks(self.table, self.lengths, self.limits)
+    if self.name in ("paper", "ordered", "by_length"):
+      return np.arange(len(self.table))[:, None]
+    raise InputError(f"batch.sampler = {self.name!r} is not known; use `paper` or `grouped`")
+
+  def epoch(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> list[Shard]:
+    """The shards of one epoch, in order: every example exactly once."""
+    order = np.arange(len(blocks))
+    if self.name == "by_length":
+      order = np.argsort(self.lengths[self.table.members].max(axis=1), kind="stable")
+    elif self.name != "ordered":
+      order = np.random.default_rng((seed, epoch)).permutation(order)
+    return list(fill(blocks, order, self.table, self.lengths, self.limits))

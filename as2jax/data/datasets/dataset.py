@@ -1,0 +1,226 @@
+"""The datasets by name, and `load`: from a name to the questions of its splits."""
+
+import dataclasses
+import difflib
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+from etils import epath
+
+from as2jax.data.datasets.files_on_disk import Counts, Spec, find
+from as2jax.data.datasets.pool import Pool, PoolCounts, PoolSpec
+from as2jax.data.record import Question
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.folders import cache_folder, data_folder
+
+# Modules with SPECS, in the order in which the datasets are listed.
+READERS = ("wikiqa", "trecqa", "semeval", "yahoo", "squad", "squad_parts",
+           "squad_rerank", "asnq", "wdrass")
+
+
+def _gathered() -> dict[str, Spec]:
+  specs: dict[str, Spec] = {}
+  for name in READERS:
+    for spec in importlib.import_module(f"as2jax.data.datasets.{name}").SPECS:
+      specs[spec.name] = spec
+  return specs
+
+
+SPECS: dict[str, Spec] = _gathered()
+Split = TypeVar("Split")
+
+
+class Splits(Mapping[str, Split], Generic[Split]):
+  """Split -> what it holds, decoded when it is first asked for and kept from then on."""
+
+  def __init__(self, names: tuple[str, ...], read: Callable[[str], Split]):
+    self._names, self._read = names, read
+    self._held: dict[str, Split] = {}
+
+  def __getitem__(self, name: str) -> Split:
+    if name not in self._names:
+      raise KeyError(name)
+    if name not in self._held:
+      self._held[name] = self._read(name)
+    return self._held[name]
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._names)
+
+  def __len__(self) -> int:
+    return len(self._names)
+
+
+class Unions(Mapping[str, tuple[Question, ...]]):
+  """The splits of a data set, and under `a+b` the questions of both (CASSIE reports `dev+test`).
+
+  Iterating gives the single splits alone.
+  """
+
+  def __init__(self, splits: Mapping[str, tuple[Question, ...]]):
+    self._splits = splits
+    self._held: dict[str, tuple[Question, ...]] = {}
+
+  def __contains__(self, name: object) -> bool:
+    return isinstance(name, str) and all(part in self._splits for part in name.split("+"))
+
+  def __getitem__(self, name: str) -> tuple[Question, ...]:
+    if name not in self:
+      raise KeyError(name)
+    if "+" not in name:
+      return self._splits[name]
+    if name not in self._held:
+      self._held[name] = _union(name, [self._splits[part] for part in name.split("+")])
+    return self._held[name]
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._splits)
+
+  def __len__(self) -> int:
+    return len(self._splits)
+
+
+def _union(name: str, parts: Sequence[Sequence[Question]]) -> tuple[Question, ...]:
+  seen: set[str] = set()
+  for question in (question for part in parts for question in part):
+    if question.id in seen:
+      raise InputError(f"evaluation.splits: {name!r} cannot be one list of questions, as two of "
+                       f"them have the id {question.id!r}; report the splits one by one")
+    seen.add(question.id)
+  return tuple(question for part in parts for question in part)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+  """The questions of a dataset.
+
+  Attributes:
+    name: of the dataset.
+    splits: split -> questions, in the order of the source; from `load`, read when first asked for.
+    clean: what the protocol `clean` keeps: `answerable` (a positive) or `both` (a negative too).
+    source: the folder that it was read from.
+    fingerprints: split -> SHA-256 of its content (`record.fingerprint`).
+    facts: split -> what a passport says of it, None where it was not prepared.
+    overlap: pair of splits -> question texts in both, None likewise.
+  """
+
+  name: str
+  splits: Mapping[str, tuple[Question, ...]]
+  clean: str
+  source: str
+  fingerprints: Mapping[str, str]
+  facts: Mapping[str, Mapping[str, Any]] | None = None
+  overlap: Mapping[str, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolDataset:
+  """As `Dataset` for retrieval: split -> its pool and queries; the protocol is `pool`."""
+
+  name: str
+  splits: Mapping[str, Pool]
+  source: str
+  fingerprints: Mapping[str, str]
+  facts: Mapping[str, Mapping[str, Any]]
+  overlap: Mapping[str, int]
+  clean: str = "pool"
+
+
+def load(
+  name: str, *, root: str = "", cache: str = "", download: bool = True, check: bool = True
+) -> Dataset:
+  """Loads a dataset from its source files, through a prepared copy in the cache.
+
+  Args:
+    name: one of `SPECS`.
+    root: the folder of the data; default $AS2JAX_DATA, then ~/.cache/as2jax/data.
+    cache: the folder of prepared copies and downloads; default $AS2JAX_CACHE, then ~/.cache/as2jax.
+    download: whether the public archive may be fetched where the files are absent.
+    check: whether counts other than the published (or documented) ones are an error.
+
+  Raises:
+    InputError: an unknown name, absent or broken source files, or other counts than published.
+  """
+  spec = spec_of(name)
+  if isinstance(spec, PoolSpec):
+    raise InputError(f"data.name = {name!r} is a retrieval dataset (a pool and queries), which "
+                     "this config cannot rank; choose one whose questions have candidates")
+  copy, source = _prepared(spec, root, cache, download, check)
+  splits = Splits(tuple(spec.files), lambda split: tuple(copy.read(split)))
+  return Dataset(name, splits, spec.clean, source, copy.fingerprints, copy.facts, copy.overlap)
+
+
+def load_pool(
+  name: str, *, root: str = "", cache: str = "", download: bool = True, check: bool = True
+) -> PoolDataset:
+  """As `load`, for a retrieval dataset.
+
+  Raises:
+    InputError: as `load`; and a dataset that is none.
+  """
+  spec = spec_of(name)
+  if not isinstance(spec, PoolSpec):
+    pools = ", ".join(other.name for other in SPECS.values() if isinstance(other, PoolSpec))
+    raise InputError(f"data.name = {name!r} has no pool to retrieve from; use one of {pools}")
+  copy, source = _prepared(spec, root, cache, download, check)
+  splits = Splits(tuple(spec.files), lambda split: Pool(
+    tuple(copy.read(split, "pool")), tuple(copy.read(split, "queries"))))
+  return PoolDataset(name, splits, source, copy.fingerprints, copy.facts, copy.overlap)
+
+
+def load_any(name: str, **options: Any) -> Dataset | PoolDataset:
+  """`load` or `load_pool`, whichever the dataset is for."""
+  return (load_pool if isinstance(spec_of(name), PoolSpec) else load)(name, **options)
+
+
+def spec_of(name: str) -> Spec:
+  """The spec of a dataset.
+
+  Raises:
+    InputError: an unknown name.
+  """
+  if name in SPECS:
+    return SPECS[name]
+  near = difflib.get_close_matches(name, SPECS, 1)
+  hint = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(SPECS)}"
+  raise InputError(f"data.name = {name!r} is no dataset; {hint}")
+
+
+def _prepared(spec: Spec, root: str, cache: str, download: bool, check: bool) -> tuple[Any, str]:
+  """The prepared copy (`builder.Prepared`) and the folder of the source."""
+  stored = cache_folder(cache)
+  source = find(spec, data_folder(root), stored / "downloads" / spec.name, download=download)
+  from as2jax.data.datasets.builder import prepared  # imports tensorflow_datasets
+
+  try:
+    copy = prepared(spec, source, stored)
+  except OSError as error:
+    raise InputError(
+      f"{stored} cannot hold a prepared copy of {spec.name} ({error}); name another folder in "
+      "AS2JAX_CACHE or --config.data.cache"
+    ) from error
+  if check:
+    _check_counts(spec, source.folder, copy.counts)
+  return copy, str(source.folder)
+
+
+
+
+
+
+
+
+def _check_counts(
+  spec: Spec, folder: epath.Path, counts: Mapping[str, Counts | PoolCounts]
+) -> None:
+  protocol = "pool" if isinstance(spec, PoolSpec) else "all"
+  for split, found in counts.items():
+    if spec.verdict(split, protocol, found) == "differs":
+      files = ", ".join(str(folder / name) for name in spec.files[split])
+      names = "/".join(field.name for field in dataclasses.fields(found))
+      raise InputError(
+        f"{files}: {found} {names}; the official {spec.name} {split} "
+        f"split has {spec.published[split][protocol]}. The file is damaged or another edition; "
+        "get it again"
+      )

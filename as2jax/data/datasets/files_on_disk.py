@@ -1,0 +1,299 @@
+"""Where the source files of a dataset lie: a folder, the package, or a download."""
+
+import dataclasses
+import hashlib
+import http.client
+import shutil
+import tarfile
+import threading
+import urllib.error
+import urllib.request
+import uuid
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from absl import logging
+from etils import epath
+
+from as2jax.data.datasets.lines import opened
+from as2jax.data.record import Question
+from as2jax.runtime.errors import InputError
+
+BROKEN_ARCHIVE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, NotImplementedError)
+SECONDS = 8  # a server that is silent for longer is taken for absent
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+  """Questions, (question, candidate) pairs and positives; None where nothing is published."""
+
+  questions: int | None = None
+  pairs: int | None = None
+  positives: int | None = None
+
+  def __str__(self) -> str:
+    numbers = dataclasses.astuple(self)
+    return "/".join("–" if number is None else str(number) for number in numbers)
+
+  def asdict(self) -> dict[str, int | None]:
+    """The three numbers by name."""
+    return dataclasses.asdict(self)
+
+  def agrees(self, found: "Counts") -> bool:
+    """Whether each published number is the one found."""
+    pairs = zip(dataclasses.astuple(self), dataclasses.astuple(found))
+    return all(number in (None, other) for number, other in pairs)
+
+
+class Tally:
+  """Passes questions on, once, and counts them."""
+
+  def __init__(self, questions: Iterable[Question]):
+    self.counts = Counts(0, 0, 0)
+    self._questions = questions
+
+  def __iter__(self) -> Iterator[Question]:
+    questions = pairs = positives = 0
+    for question in self._questions:
+      questions += 1
+      pairs += len(question.candidates)
+      positives += len(question.positives)
+      yield question
+    self.counts = Counts(questions, pairs, positives)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+  """All that a dataset adds to the shared TFDS builder.
+
+  Attributes:
+    name: of the dataset.
+    reader: the questions of one source file; an iterator where the file is large.
+    version: of the reader: raise it when the reader's result changes.
+    files: split -> the names of its files.
+    folders: where, under the root, the files may lie together.
+    clean: the benchmark's own protocol (SPEC.md 1): `answerable`, or `both` for questions with a
+      positive and a negative.
+    published: split -> protocol (`all`, `answerable`, `both`) -> published counts.
+    url: of the public archive, "" where there is none.
+    embedded: the files are part of this package (then `folders` are its own).
+    citation: where the data comes from.
+    addresses: name -> public address of the very file, where it is not in an archive.
+    documented: split -> protocol -> counts that are found instead of the published ones, known and
+      explained in `why`; other counts than these or the published ones are an error.
+  """
+
+  name: str
+  reader: Callable[[epath.PathLike], Iterable[Question]]
+  version: str
+  files: Mapping[str, tuple[str, ...]]
+  folders: tuple[str, ...]
+  clean: str
+  published: Mapping[str, Mapping[str, Counts]]
+  url: str = ""
+  embedded: bool = False
+  citation: str = ""
+  addresses: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  documented: Mapping[str, Mapping[str, Counts]] = dataclasses.field(default_factory=dict)
+  why: str = ""
+
+  @property
+  def names(self) -> tuple[str, ...]:
+    """The names of all files."""
+    return tuple(dict.fromkeys(name for names in self.files.values() for name in names))
+
+  @property
+  def tables(self) -> tuple[str, ...]:
+    """The kinds of records: `questions`, or `pool` and `queries` (see `pool.PoolSpec`)."""
+    return ("questions",)
+
+  def records(self, table: str, split: str, paths: Iterable[epath.Path]) -> Iterator[Any]:
+    """The records of one table of a split, read from its files."""
+    del table, split
+    for path in paths:
+      yield from self.reader(path)
+
+  def verdict(self, split: str, protocol: str, found: Counts) -> str:
+    """`match`, `documented` or `differs`; "" where nothing is published."""
+    published = self.published.get(split, {}).get(protocol)
+    documented = self.documented.get(split, {}).get(protocol)
+    if published is None:
+      return ""
+    if published.agrees(found):
+      return "match"
+    return "documented" if documented is not None and documented.agrees(found) else "differs"
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+  """The files of a dataset, found: split -> paths; `folder` holds them all."""
+
+  folder: epath.Path
+  files: Mapping[str, tuple[epath.Path, ...]]
+
+  def digest(self) -> str:
+    """SHA-256 (hex) of the bytes of all files, by split."""
+    total = hashlib.sha256()
+    for split, paths in self.files.items():
+      for path in paths:
+        with opened(path) as file:
+          total.update(f"{split} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool) -> Source:
+  """The source files of `spec` under `root`, else as downloaded before or (if allowed) now.
+
+  Raises:
+    InputError: they are nowhere (says where it looked and what to do), or a folder holds only some.
+  """
+  if spec.embedded:
+    root = epath.resource_path("as2jax")
+  places = list(dict.fromkeys(root / folder for folder in spec.folders))
+  for place in places:
+    missing = _missing(spec, place)
+    if not missing:
+      return _source(spec, place)
+    if len(missing) < len(spec.names):
+      raise InputError(
+        f"{spec.name}: {place} lacks {', '.join(missing)}; put all of {', '.join(spec.names)} there"
+      )
+  if spec.embedded:
+    raise InputError(f"{spec.name}: {places[0]} lacks its files; install the package again")
+  if not _missing(spec, downloads):
+    return _source(spec, downloads)
+  reason = "downloading is switched off"
+  if download:
+    reason = _download(spec, downloads)
+    if not reason:
+      return _source(spec, downloads)
+  raise InputError(_absent(spec, (*places, downloads), reason))
+
+
+def lacking(spec: Spec, root: epath.Path, downloads: epath.Path) -> list[str]:
+  """The files that the best of the places where `find` looks lacks; [] if it lacks none."""
+  if spec.embedded:
+    return []
+  places = [*(root / folder for folder in spec.folders), downloads]
+  return min((_missing(spec, place) for place in places), key=len)
+
+
+def _missing(spec: Spec, folder: epath.Path) -> list[str]:
+  try:
+    return [name for name in spec.names if _present(folder, name) is None]
+  except OSError as error:
+    raise InputError(
+      f"{spec.name}: {folder} cannot be read: {error.strerror or error}; check its permissions"
+    ) from error
+
+
+def _source(spec: Spec, folder: epath.Path) -> Source:
+  present = lambda name: _present(folder, name) or folder / name
+  files = {split: tuple(map(present, names)) for split, names in spec.files.items()}
+  return Source(folder, files)
+
+
+def _present(folder: epath.Path, name: str) -> epath.Path | None:
+  """The file `name` of a folder, or the same compressed (`name.gz`); None where there is neither."""
+  found = (folder / name, folder / f"{name}.gz")
+  return next((file for file in found if file.exists()), None)
+
+
+def _absent(spec: Spec, places: Iterable[epath.Path], reason: str) -> str:
+  how = f"get {spec.url}, unpack it" if spec.url else f"get the files ({spec.citation})"
+  if spec.addresses:
+    how = f"get {', '.join(spec.addresses.values())}"
+  return (
+    f"{spec.name}: no {', '.join(spec.names)}. Looked in {', '.join(map(str, places))}; {reason}. "
+    f"To get the data: {how}, and name the folder in AS2JAX_DATA or --config.data.root. To run "
+    "the same command on the embedded sample instead, add `:sample` after the config file's name, "
+    "e.g. --config=configs/wikiqa_triplet.py:sample"
+  )
+
+
+def _download(spec: Spec, folder: epath.Path) -> str:
+  """Puts the files of the public archive into `folder`; returns why not, or "" if it did."""
+  if spec.addresses:
+    return _download_files(spec, folder)
+  if not spec.url:
+    return "there is no public address to download it from"
+  response = _answer(spec.url)
+  if isinstance(response, Exception):
+    return f"the download failed ({response})"
+  logging.info("downloading %s to %s", spec.url, folder)
+  folder.mkdir(parents=True, exist_ok=True)
+  # Unique names: two processes may download at once, and whoever comes last changes nothing.
+  scratch = folder / f"{uuid.uuid4().hex}.partial"
+  scratch.mkdir()
+  try:
+    with response, (scratch / "archive").open("wb") as archive:
+      shutil.copyfileobj(response, archive)
+    _unpack(scratch / "archive", spec.names, scratch)
+    for name in spec.names:
+      (scratch / name).replace(folder / name)
+  except (OSError, EOFError, *BROKEN_ARCHIVE, http.client.HTTPException, InputError) as error:
+    return f"the download failed ({error})"
+  finally:
+    scratch.rmtree()
+  return ""
+
+
+def _download_files(spec: Spec, folder: epath.Path) -> str:
+  """As `_download` for files that are published one by one."""
+  folder.mkdir(parents=True, exist_ok=True)
+  scratch = folder / f"{uuid.uuid4().hex}.partial"
+  scratch.mkdir()
+  try:
+    for name, url in spec.addresses.items():
+      response = _answer(url)
+      if isinstance(response, Exception):
+        return f"the download of {url} failed ({response})"
+      logging.info("downloading %s to %s", url, folder)
+      with response, (scratch / name).open("wb") as file:
+        shutil.copyfileobj(response, file)
+    for name in spec.addresses:
+      (scratch / name).replace(folder / name)
+  except (OSError, EOFError, http.client.HTTPException) as error:
+    return f"the download failed ({error})"
+  finally:
+    scratch.rmtree()
+  return ""
+
+
+def _answer(url: str):
+  """The open response, or the exception; in a thread, as resolving a name knows no time limit."""
+  box = []
+
+  def ask():
+    try:
+      box.append(urllib.request.urlopen(url, timeout=SECONDS))
+    except (OSError, ValueError, http.client.HTTPException) as error:
+      if isinstance(error, urllib.error.HTTPError):
+        error.close()  # it is an open response, too
+      box.append(error)
+
+  thread = threading.Thread(target=ask, daemon=True)
+  thread.start()
+  thread.join(SECONDS)
+  return box[0] if box else TimeoutError(f"no answer within {SECONDS} seconds")
+
+
+def _unpack(archive: epath.Path, names: Iterable[str], folder: epath.Path) -> None:
+  """Unpacks the members called `names`, in whatever folder of the zip or tar they lie."""
+  with opened(archive) as file:
+    if zipfile.is_zipfile(file):
+      packed = zipfile.ZipFile(file)
+      members = {epath.Path(name).name: name for name in packed.namelist()}
+      extract = packed.open
+    else:
+      file.seek(0)
+      packed = tarfile.open(fileobj=file, mode="r:*")
+      members = {epath.Path(name).name: name for name in packed.getnames()}
+      extract = packed.extractfile
+    for name in names:
+      if name not in members:
+        raise InputError(f"the archive holds no {name}")
+      with extract(members[name]) as member, (folder / name).open("wb") as output:
+        shutil.copyfileobj(member, output)

@@ -1,0 +1,77 @@
+"""Training questions that are held out: a split of their own, by which runs are selected.
+
+Where dev is part of what is reported (CASSIE, section 4.2), selection needs other questions.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from as2jax.data.datasets import dataset_card
+from as2jax.data.datasets.dataset import Dataset, Splits
+from as2jax.data.datasets.statistics import Facts
+from as2jax.data.record import Question, fingerprint
+from as2jax.runtime.errors import InputError
+
+NAME = "heldout"  # of the split
+
+
+def selection_split(section: Mapping[str, Any]) -> str:
+  """The split by which a run of the config's section `data` is selected."""
+  return NAME if section["holdout"] else "dev"
+
+
+def hold_out(dataset: Dataset, fraction: float) -> Dataset:
+  """`dataset` with the split `heldout`, whose questions are in `train` no more.
+
+  What is fitted to `train` afterwards (frequencies, rarity) therefore never sees them. Counts,
+  fingerprint and facts of `train` stay those of the source.
+
+  Raises:
+    InputError: no training split, or too few questions in it.
+  """
+  if "train" not in dataset.splits:
+    raise InputError(f"data.holdout = {fraction}: {dataset.name} has no split 'train'; set it to 0")
+  rest, held = divided(dataset.splits["train"], fraction)
+  if not rest or not any(question.positives for question in held):
+    raise InputError(f"data.holdout = {fraction}: of the {len(dataset.splits['train'])} training "
+                     f"questions of {dataset.name}, {len(held)} would be held out, "
+                     f"{sum(bool(q.positives) for q in held)} of them with an answer, and "
+                     f"{len(rest)} left; give another part")
+  facts, overlap = dataset.facts, dataset.overlap
+  if facts is None or overlap is None:
+    facts, overlap = dataset_card.gathered(dataset.splits)
+  of_held = Facts()
+  for question in held:
+    of_held.take(question)
+  parts = {"train": rest, NAME: held}
+  splits = Splits((*dataset.splits, NAME), lambda name: (
+      parts[name] if name in parts else dataset.splits[name]))
+  return dataclasses.replace(
+      dataset, splits=splits, fingerprints={**dataset.fingerprints, NAME: fingerprint(held)},
+      facts={**facts, NAME: of_held.asdict()}, overlap=overlap)
+
+
+def divided(questions: Sequence[Question], fraction: float
+            ) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
+  """(the rest, those held out), each in the order of `questions`.
+
+  The part is taken of the questions with an answer and of the others alike, so that it is that
+  part under `train_protocol` all and answerable, and the same questions under both. The order in
+  which they are taken is that of a hash of their text: no seed, machine or order of a file changes
+  it. Questions of one text stay together.
+  """
+  answerable: dict[str, bool] = {}
+  for question in questions:
+    answerable[question.text] = answerable.get(question.text, False) or bool(question.positives)
+  held: set[str] = set()
+  for kind in (True, False):
+    texts = sorted((text for text, its in answerable.items() if its is kind), key=_order)
+    held.update(texts[:round(len(texts) * fraction)])
+  return (tuple(q for q in questions if q.text not in held),
+          tuple(q for q in questions if q.text in held))
+
+
+def _order(text: str) -> bytes:
+  return hashlib.sha256(b"holdout\0" + text.encode()).digest()

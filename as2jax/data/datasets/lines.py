@@ -1,0 +1,149 @@
+"""The lines of a user's text file, and errors that name the file and the line."""
+
+import contextlib
+import gzip
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from etils import epath
+
+from as2jax.runtime.errors import InputError
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+GZIP = b"\x1f\x8b"
+ARCHIVES = (  # place in the file, mark, name
+  (0, b"PK\x03\x04", "zip"),
+  (4, b"1AY&SY", "bzip2"),
+  (0, b"\xfd7zXZ\x00", "xz"),
+  (0, b"7z\xbc\xaf\x27\x1c", "7z"),
+  (257, b"ustar", "tar"),
+)
+UNPACKING = (EOFError, gzip.BadGzipFile, zlib.error)  # what a damaged gzip file raises
+
+
+@contextlib.contextmanager
+def opened(path: epath.PathLike) -> Iterator[BinaryIO]:
+  """Opens `path` for reading bytes.
+
+  Raises:
+    InputError: the path is absent, a directory, or cannot be read.
+  """
+  path = epath.Path(path)
+  if path.is_dir():
+    raise InputError(f"{path} is a directory; give the path of a file")
+  try:
+    with path.open("rb") as file:
+      yield file
+  except FileNotFoundError as error:
+    raise InputError(f"{path} does not exist; check the path") from error
+  except OSError as error:
+    raise InputError(f"{path} cannot be read: {error.strerror or error}; check the file") from error
+
+
+@contextlib.contextmanager
+def unpacked(path: epath.PathLike) -> Iterator[BinaryIO]:
+  """As `opened`; what gzip compressed is unpacked on the way, whatever the file is called.
+
+  Reading raises one of `UNPACKING` where the compressed file is cut off or damaged.
+
+  Raises:
+    InputError: as `opened`, or the file is an archive of files.
+  """
+  with opened(path) as file:
+    packed = file.read(len(GZIP)) == GZIP
+    file.seek(0)
+    stream = gzip.GzipFile(fileobj=file) if packed else file
+    try:
+      start = stream.read(512)
+    except UNPACKING as error:
+      raise InputError(f"{path}:1: {_damaged(error)}") from error
+    for place, mark, name in ARCHIVES:
+      if start[place:].startswith(mark):
+        raise InputError(f"{path}:1: this is a {name} archive; unpack it and give a file of it")
+    stream.seek(0)
+    yield stream
+
+
+def _damaged(error: Exception) -> str:
+  return f"the gzip file is cut off or damaged ({error}); get it again"
+
+
+class Lines:
+  """The decoded lines of a UTF-8 file: iterating gives (number from 1, text without its end).
+
+  Lines end in LF or CR LF; a byte order mark before the first is dropped; a gzip file is unpacked.
+  One line is held at a time, so a file may be larger than memory.
+
+  Raises (while iterating):
+    InputError: the file is empty, unreadable or an archive, or a line is not UTF-8 or holds NUL or
+      a lone CR.
+  """
+
+  def __init__(self, path: epath.PathLike):
+    self.path = epath.Path(path)
+    self.number = 0
+    self.unterminated = False
+
+  def __iter__(self) -> Iterator[tuple[int, str]]:
+    with unpacked(self.path) as file:
+      for line in self._raw(file):
+        self.number += 1
+        if self.number == 1:
+          line = line.removeprefix(BYTE_ORDER_MARK)
+        self.unterminated = not line.endswith(b"\n")
+        yield self.number, self._decoded(line)
+    if not self.number:
+      raise InputError(f"{self.path} is empty; get the file again")
+
+  def filled(self, record: str) -> Iterator[tuple[int, str]]:
+    """The lines, less empty ones at the end of the file; an empty one elsewhere is an error."""
+    blank = None
+    for number, line in self:
+      if not line.strip():
+        blank = blank or number
+        continue
+      if blank:
+        raise self.error("the line is empty; remove it", blank)
+      yield number, line
+    if blank == 1:
+      raise self.error(f"the file holds only empty lines; add one {record} a line", 1)
+
+  def _raw(self, file: BinaryIO) -> Iterator[bytes]:
+    try:
+      yield from file
+    except UNPACKING as error:
+      raise self.error(_damaged(error), self.number + 1) from error
+
+  def _decoded(self, line: bytes) -> str:
+    line = line.removesuffix(b"\n").removesuffix(b"\r")
+    try:
+      text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+      raise self.error(
+        f"byte 0x{line[error.start]:02x} at position {error.start + 1} of the line is not UTF-8; "
+        "convert the file to UTF-8"
+      ) from error
+    for character, name in (("\0", "a NUL byte"), ("\r", "a carriage return inside the line")):
+      if character in text:
+        raise self.error(f"there is {name} at position {text.index(character) + 1}; remove it")
+    return text
+
+  def error(self, problem: str, number: int | None = None) -> InputError:
+    """The error for `problem` on line `number` (default: the line given last)."""
+    number = number or self.number
+    hint = ""
+    if self.unterminated and number == self.number:
+      hint = " (the file ends on this line without a line break: it may be cut off; get it again)"
+    return InputError(f"{self.path}:{number}: {problem}{hint}")
+
+
+def quoted(text: str, limit: int = 60) -> str:
+  """`text` in quotes for a message, shortened to `limit` characters."""
+  return repr(text if len(text) <= limit else text[: limit - 1] + "…")
+
+
+def check_id(value: str, name: str, lines: Lines) -> None:
+  """Refuses an id that a run file (columns separated by white space) could not hold."""
+  if len(value.split()) != 1 or value.strip() != value:
+    raise lines.error(f"{name} is {quoted(value)}; an id has no white space and is not empty")

@@ -1,0 +1,83 @@
+"""The data set that a config's section `data` describes: a known one or a user's files, and rules.
+"""
+
+import dataclasses
+from typing import Any
+
+from as2jax.data.datasets import asnq, holdout, user_files
+from as2jax.data.datasets import dataset as datasets
+from as2jax.data.datasets.dataset import Dataset, Splits, Unions
+from as2jax.data.datasets.pool import PoolSpec
+from as2jax.data.datasets.retrieval import pooled, retrieval
+from as2jax.data.record import fingerprint
+from as2jax.data.text import normalise
+from as2jax.runtime.errors import InputError
+
+# Names of what a user gives by path: in any of our forms, or in ASNQ's, whose labels are classes.
+FILES, ASNQ_FILES = "files", "asnq_files"
+SPLITS = ("train", "dev", "test")
+
+
+def load(section: Any, kind: str = "rerank") -> Dataset:
+  """The data set `name`, or for `files` the paths `train`, `dev` and `test`, under its text rules.
+
+  With `holdout` it has the split `heldout`, taken from `train`. Of kind `pool` (`evaluation.kind`)
+  it is a `Retrieval`, with a pool a split; a re-ranking data set's pool is all of its candidates
+  (`retrieval.pooled`). Fingerprints and counts are those of the source: the rules are stated beside
+  them.
+
+  Raises:
+    InputError: see `dataset.load`, `files.load`, `holdout.hold_out` and `rules.check`; or paths
+      beside another name.
+  """
+  normalise.check(tuple(section.rules))
+  if kind == "pool" and section.name in pools():
+    if section.holdout:
+      raise InputError(f"data.holdout = {section.holdout}: {section.name} is parted by article, "
+                       "whose split dev selects; set it to 0")
+    found = datasets.load_pool(section.name, root=section.root, cache=section.cache,
+                               download=section.download)
+    return retrieval(found, negatives=section.negatives, text_rules=section.rules)
+  found = _rerank(section)
+  return pooled(found, negatives=section.negatives) if kind == "pool" else found
+
+
+def pools() -> tuple[str, ...]:
+  """The names of the retrieval data sets."""
+  return tuple(spec.name for spec in datasets.SPECS.values() if isinstance(spec, PoolSpec))
+
+
+def _rerank(section: Any) -> Dataset:
+  paths = {split: section[split] for split in SPLITS}
+  if section.name in (FILES, ASNQ_FILES):
+    read = user_files.read_labelled if section.name == FILES else asnq.read_asnq
+    splits = user_files.load(paths, read, name=section.name)
+    found = Dataset(section.name, splits, "answerable", ", ".join(filter(None, paths.values())),
+                    {split: fingerprint(questions) for split, questions in splits.items()})
+  else:
+    given = [f"data.{split}" for split, path in paths.items() if path]
+    if given:
+      raise InputError(f"{', '.join(given)} is for your own files: set --config.data.name={FILES}")
+    found = datasets.load(section.name, root=section.root, cache=section.cache,
+                          download=section.download)
+  if section.holdout:
+    found = holdout.hold_out(found, section.holdout)
+  splits = found.splits
+  if section.rules:
+    ruled = lambda split: tuple(normalise.apply(found.splits[split], section.rules))
+    splits = Splits(tuple(found.splits), ruled)
+  return dataclasses.replace(found, splits=Unions(splits))
+
+
+def require(dataset: Dataset, splits: Any) -> None:
+  """Raises InputError where the data set lacks one of the splits that a run needs."""
+  missing = [split for split in splits if split not in dataset.splits]
+  if missing == [holdout.NAME]:
+    raise InputError(f"evaluation.splits names {holdout.NAME!r}, but nothing is held out: set "
+                     "data.holdout, such as --config.data.holdout=0.1")
+  if missing:
+    raise InputError(f"{dataset.name} has no split {missing[0]!r} (it has "
+                     f"{', '.join(dataset.splits)}); leave it out of evaluation.splits, or give "
+                     "another data.name")
+
+

@@ -1,0 +1,146 @@
+"""A retrieval dataset as a run sees it: questions to train on, pools to be searched."""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from as2jax.data.datasets.dataset import Dataset, PoolDataset, Splits
+from as2jax.data.datasets.pool import Pool, aligned, make_query, one_per_text
+from as2jax.data.record import Candidate, Passage, Question
+from as2jax.data.text import normalise
+from as2jax.runtime.errors import InputError
+
+NEGATIVES = ("none", "paragraph")
+
+
+@dataclasses.dataclass(frozen=True)
+class Retrieval(Dataset):
+  """As `Dataset`; a question's candidates are its gold passage and what `data.negatives` adds.
+
+  Attributes:
+    pools: split -> its passages and one query a question text (`pool.one_per_text`).
+  """
+
+  pools: Mapping[str, Pool] = dataclasses.field(kw_only=True)
+
+
+def retrieval(found: PoolDataset, *, negatives: str, text_rules: Sequence[str]) -> Retrieval:
+  """The dataset with every split's questions and pool, under text rules.
+
+  The split `train` keeps questions of one text apart, as each has annotators of its own; the others
+  have one query a text.
+
+  Args:
+    negatives: one of `NEGATIVES`; see `with_paragraph`.
+
+  Raises:
+    InputError: other negatives.
+  """
+  _check(negatives)
+  make = with_paragraph if negatives == "paragraph" else aligned
+
+  def pool(split: str) -> Pool:
+    whole = found.splits[split]
+    queries = whole.queries if split == "train" else one_per_text(whole.queries)
+    return ruled(Pool(whole.passages, queries), text_rules)
+
+  pools = Splits(tuple(found.splits), pool)
+  splits = Splits(tuple(found.splits), lambda split: make(pools[split]))
+  return Retrieval(found.name, splits, found.clean, found.source, found.fingerprints, found.facts,
+                   found.overlap, pools=pools)
+
+
+def pooled(found: Dataset, *, negatives: str) -> Retrieval:
+  """A re-ranking dataset as a retrieval dataset: one pool of all candidates of a split.
+
+  Passages are the distinct sentences, queries the questions that have a positive one. The training
+  questions keep their own candidates where `negatives` are of the `paragraph`.
+  """
+  _check(negatives)
+  pools = Splits(tuple(found.splits), lambda split: pool_of(
+      found.splits[split], merge=split != "train"))
+
+  def questions(split: str) -> tuple[Question, ...]:
+    if negatives == "paragraph" and split == "train":
+      return found.splits[split]
+    return aligned(pools[split])
+
+  splits = Splits(tuple(found.splits), questions)
+  return Retrieval(found.name, splits, found.clean, found.source, found.fingerprints, found.facts,
+                   found.overlap, pools=pools)
+
+
+def pool_of(questions: Sequence[Question], *, merge: bool) -> Pool:
+  """All candidates as a pool; `merge`: one query a question text.
+
+  A passage's id is those of its first question and candidate, joined by a colon.
+  """
+  passages: dict[str, Passage] = {}
+  queries = []
+  for question in questions:
+    votes = {}
+    for candidate in question.candidates:
+      passage = passages.setdefault(candidate.text, Passage(
+          f"{question.id}:{candidate.id}", candidate.text, candidate.title, candidate.previous,
+          candidate.next))
+      if candidate.label == 1:
+        votes[passage.id] = 1
+    if votes:
+      queries.append(make_query(question.id, question.text, votes))
+  return Pool(tuple(passages.values()), one_per_text(queries) if merge else tuple(queries))
+
+
+def _check(negatives: str) -> None:
+  if negatives not in NEGATIVES:
+    raise InputError(f"data.negatives = {negatives!r}: use one of {', '.join(NEGATIVES)}")
+
+
+def with_paragraph(pool: Pool) -> tuple[Question, ...]:
+  """Each query with its gold passage (label 1) and, as negatives, the rest of its paragraph.
+
+  Passages that another annotator chose, or of a right one's text, are left out. In the order of the
+  paragraph.
+  """
+  together: dict[tuple[str, str], list[Passage]] = defaultdict(list)
+  for passage in pool.passages:
+    together[passage.title, passage.paragraph].append(passage)
+  place = pool.place()
+  questions = []
+  for query in pool.queries:
+    right = [pool.passages[place[answer]] for answer in query.answers]
+    texts = {passage.text for passage in right}
+    gold = right[0]
+    candidates = [_candidate(p, int(p.id == gold.id))
+                  for p in together[gold.title, gold.paragraph]
+                  if p.id == gold.id or p.text not in texts]
+    questions.append(Question(query.id, query.text, tuple(candidates)))
+  return tuple(questions)
+
+
+def with_candidates(pool: Pool, candidates: Sequence[Sequence[int]]) -> tuple[Question, ...]:
+  """Each query with the passages at given positions of the pool; right ones (any) are positive."""
+  questions = []
+  for query, chosen in zip(pool.queries, candidates, strict=True):
+    right = set(query.answers)
+    questions.append(Question(query.id, query.text, tuple(
+        _candidate(pool.passages[i], int(pool.passages[i].id in right)) for i in chosen)))
+  return tuple(questions)
+
+
+def ruled(pool: Pool, names: Sequence[str]) -> Pool:
+  """The pool with text rules applied to passages and queries (`rules.apply`)."""
+  if not names:
+    return pool
+  asked = normalise.apply([Question(query.id, query.text, ()) for query in pool.queries], names)
+  (whole,) = normalise.apply([Question("pool", "pool", tuple(
+      _candidate(passage, 0) for passage in pool.passages))], names)
+  passages = [dataclasses.replace(p, text=c.text, previous=c.previous, next=c.next, title=c.title)
+              for p, c in zip(pool.passages, whole.candidates, strict=True)]
+  queries = [dataclasses.replace(query, text=question.text)
+             for query, question in zip(pool.queries, asked, strict=True)]
+  return Pool(tuple(passages), tuple(queries))
+
+
+def _candidate(passage: Passage, label: int) -> Candidate:
+  return Candidate(passage.id, passage.text, label, passage.previous, passage.next,
+                   title=passage.title)

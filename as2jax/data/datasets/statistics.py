@@ -1,0 +1,209 @@
+"""The facts of a passport, gathered in one pass over records of which one is held at a time."""
+
+import hashlib
+import tempfile
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from as2jax.data.datasets.files_on_disk import Counts
+from as2jax.data.record import UNKNOWN, Passage, Query, Question
+
+KEEPS: dict[str, Callable[[Question], bool]] = {
+  "all": lambda question: True,
+  "answerable": lambda question: bool(question.positives),
+  "both": lambda question: bool(question.positives and question.negatives),
+}
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 0.99, 1.0)
+_HELD = 1 << 20  # hashes held before they go to a file
+_PARTS = 64  # of a file of hashes, looked at one after the other
+
+
+class Facts:
+  """What a passport says of one split of questions; `take` them one by one, then `asdict`.
+
+  Memory: 8 bytes a question, and hashes of the (question, sentence) pairs in a temporary file.
+  """
+
+  def __init__(self) -> None:
+    self._counts = {protocol: [0, 0, 0] for protocol in KEEPS}
+    self._pairs = Distinct()
+    self._judged = self._positive = 0
+    self._lengths: dict[str, Counter[int]] = {
+      name: Counter() for name in ("candidates", "question_words", "candidate_words")
+    }
+    self.questions = Texts()
+
+  def take(self, question: Question) -> None:
+    """Counts one more question."""
+    positives, pairs = len(question.positives), len(question.candidates)
+    for protocol, keeps in KEEPS.items():
+      if keeps(question):
+        counts = self._counts[protocol]
+        counts[0] += 1
+        counts[1] += pairs
+        counts[2] += positives
+    self._judged += sum(c.label != UNKNOWN for c in question.candidates)
+    self._positive += positives
+    self._lengths["candidates"][pairs] += 1
+    self._lengths["question_words"][len(question.text.split())] += 1
+    self._lengths["candidate_words"].update(len(c.text.split()) for c in question.candidates)
+    self._pairs.update(f"{question.text}\0{c.text}" for c in question.candidates)
+    self.questions.add(question.text)
+
+  def passing(self, questions: Iterable[Question]) -> Iterator[Question]:
+    """Passes questions on and takes each."""
+    for question in questions:
+      self.take(question)
+      yield question
+
+  @property
+  def counts(self) -> dict[str, Counts]:
+    """protocol -> counts so far."""
+    return {protocol: Counts(*numbers) for protocol, numbers in self._counts.items()}
+
+  def asdict(self) -> dict[str, Any]:
+    """The facts, ready for JSON."""
+    return {
+      "protocols": {protocol: counts.asdict() for protocol, counts in self.counts.items()},
+      "positive_share": self._positive / self._judged if self._judged else None,
+      "duplicate_pairs": self._pairs.repeated(),
+      **{name: quantiles(lengths) for name, lengths in self._lengths.items()},
+    }
+
+
+class PoolFacts:
+  """As `Facts` for a split of retrieval data: its passages first, then its queries."""
+
+  def __init__(self) -> None:
+    self._entries, self._queries = 0, [0, 0]  # questions, (question, right passage) pairs
+    self._passages = Texts()
+    self._pairs = Distinct()
+    self._lengths: dict[str, Counter[int]] = {
+      name: Counter() for name in ("answers", "question_words", "candidate_words")
+    }
+    self.questions = Texts()
+
+  def take(self, record: Passage | Query) -> None:
+    """Counts one more record."""
+    words = len(record.text.split())
+    if isinstance(record, Passage):
+      self._entries += 1
+      self._passages.add(record.text)
+      self._pairs.update([f"{record.paragraph}\0{record.text}"])
+      self._lengths["candidate_words"][words] += 1
+    else:
+      self._queries[0] += 1
+      self._queries[1] += len(record.answers)
+      self.questions.add(record.text)
+      self._lengths["question_words"][words] += 1
+      self._lengths["answers"][len(record.answers)] += 1
+
+  def passing(self, records: Iterable[Passage | Query]) -> Iterator[Passage | Query]:
+    """Passes records on and takes each."""
+    for record in records:
+      self.take(record)
+      yield record
+
+  @property
+  def counts(self) -> dict[str, Any]:
+    """`pool` -> counts so far."""
+    from as2jax.data.datasets.pool import PoolCounts
+    numbers = (self._entries, len(self._passages), self._queries[1], self._queries[0],
+               len(self.questions))
+    return {"pool": PoolCounts(*numbers)}
+
+  def asdict(self) -> dict[str, Any]:
+    """The facts, ready for JSON."""
+    return {
+      "protocols": {name: counts.asdict() for name, counts in self.counts.items()},
+      "positive_share": None,
+      "duplicate_pairs": self._pairs.repeated(),
+      **{name: quantiles(lengths) for name, lengths in self._lengths.items()},
+    }
+
+
+def quantiles(lengths: Mapping[int, int]) -> dict[str, float]:
+  """Quantiles of values given as value -> how often (numpy's linear interpolation)."""
+  if not lengths:
+    return {}
+  values = np.asarray(sorted(lengths))
+  ends = np.cumsum([lengths[int(value)] for value in values])
+  found = {}
+  for quantile in QUANTILES:
+    place = quantile * (ends[-1] - 1)
+    low, high = (values[np.searchsorted(ends, at, side="right")]
+                 for at in (np.floor(place), np.ceil(place)))
+    found[f"{quantile:g}"] = float(low + (high - low) * (place - np.floor(place)))
+  return found
+
+
+def short_hash(text: str) -> int:
+  """64 bits of `text`: two of ten million texts meet with a chance of 3 in a million."""
+  return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+class Texts:
+  """A set of texts of which 8 bytes are held."""
+
+  def __init__(self) -> None:
+    self._hashes = array("Q")
+    self._kept = np.zeros(0, np.uint64)
+
+  def add(self, text: str) -> None:
+    """Adds a text."""
+    self._hashes.append(short_hash(text))
+    if len(self._hashes) >= _HELD:
+      self._fold()
+
+  def _fold(self) -> np.ndarray:
+    self._kept = np.union1d(self._kept, np.frombuffer(self._hashes, np.uint64))
+    self._hashes = array("Q")
+    return self._kept
+
+  def __len__(self) -> int:
+    return len(self._fold())
+
+  def shared(self, other: "Texts") -> int:
+    """How many texts are in both sets."""
+    return len(np.intersect1d(self._fold(), other._fold(), assume_unique=True))
+
+
+class Distinct:
+  """Counts texts that repeat an earlier one; what is too many for memory lies in a file."""
+
+  def __init__(self) -> None:
+    self._hashes, self._file, self._total = array("Q"), None, 0
+
+  def update(self, texts: Iterable[str]) -> None:
+    """Takes more texts."""
+    self._hashes.extend(map(short_hash, texts))
+    if len(self._hashes) >= _HELD:
+      self._spill()
+
+  def _spill(self) -> None:
+    if self._file is None:
+      self._file = tempfile.TemporaryFile()
+    self._total += len(self._hashes)
+    self._hashes.tofile(self._file)
+    self._hashes = array("Q")
+
+  def repeated(self) -> int:
+    """How many of the texts repeat an earlier one; to be asked once, at the end."""
+    if self._file is None:
+      hashes = np.frombuffer(self._hashes, np.uint64)
+      return len(hashes) - len(np.unique(hashes))
+    self._spill()
+    with self._file:
+      distinct = sum(
+        len(np.unique(np.concatenate(list(self._part(part))))) for part in range(_PARTS))
+    return self._total - distinct
+
+  def _part(self, part: int) -> Iterator[np.ndarray]:
+    self._file.seek(0)
+    while piece := self._file.read(8 * _HELD):
+      hashes = np.frombuffer(piece, np.uint64)
+      yield hashes[hashes >> np.uint64(58) == part]

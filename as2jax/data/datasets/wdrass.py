@@ -1,0 +1,22 @@
+"""WDRASS (Zhang et al. 2022): answer sentence selection over Web documents.
+
+Its files could not be had when this was written, so the format is an assumption: one judged
+sentence a line, as `judged.py` describes it, in JSON-lines. No counts are claimed.
+"""
+
+from as2jax.data.datasets.files_on_disk import Spec
+from as2jax.data.datasets.labelled_lines import iterate_judged
+
+WDRASS = Spec(
+  name="wdrass",
+  reader=iterate_judged,
+  version="1.0.0",
+  files={split: (f"{split}.jsonl",) for split in ("train", "dev", "test")},
+  folders=("wdrass", "WDRASS"),
+  clean="answerable",
+  published={},
+  citation="Zhang, Vu, Gandhi, Chadha and Moschitti: WDRASS: A Web-scale Dataset for Document "
+  "Retrieval and Answer Sentence Selection (CIKM 2022)",
+)
+
+SPECS = (WDRASS,)

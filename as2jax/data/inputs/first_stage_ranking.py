@@ -1,0 +1,142 @@
+"""Another ranker's order of the candidates, from its run files: what a joint model starts from."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from as2jax.data.datasets import holdout, trec_files
+from as2jax.data.datasets.dataset import Dataset
+from as2jax.data.datasets.holdout import NAME as HELD_OUT
+from as2jax.data.record import Question
+from as2jax.runtime.errors import InputError
+
+FILE = "run.trec"
+
+
+class Ranking:
+  """The candidates of each question, best first, as another ranker has them.
+
+  Questions are known by their whole content: files of several splits may repeat an id.
+  """
+
+  def __init__(self):
+    self._orders: dict[Question, np.ndarray] = {}
+
+  def add(self, path: epath.PathLike, questions: Iterable[Question]) -> None:
+    """Takes in the order of `questions` from a TREC run: by score, ties by id descending.
+
+    Raises:
+      InputError: not such a file, or one that lacks a question or a candidate.
+    """
+    run = trec_files.read_run(path)
+    for question in questions:
+      if question.candidates:
+        self.put(question, _order(path, question, run.get(question.id)))
+
+  def put(self, question: Question, order: np.ndarray) -> None:
+    """Takes in the positions of a question's candidates, best first."""
+    self._orders[question] = order
+
+  def order(self, question: Question) -> np.ndarray:
+    """Positions of the question's candidates, best first."""
+    if not question.candidates:
+      return np.empty(0, np.int64)
+    if question not in self._orders:
+      raise InputError(f"question {question.id!r} ({question.text!r:.100}) is in none of the run "
+                       "files that were read; name those of its split in data.ranking")
+    return self._orders[question]
+
+
+def _order(path: epath.PathLike, question: Question, scores: Mapping[str, float] | None
+           ) -> np.ndarray:
+  if scores is None:
+    raise InputError(f"{path}: question {question.id!r} has no line; rank all questions of the "
+                     "split, as --config.mode=evaluate does")
+  missing = [c.id for c in question.candidates if c.id not in scores]
+  if missing:
+    raise InputError(f"{path}: question {question.id!r} has no line of candidate {missing[0]!r} "
+                     f"({len(missing)} of {len(question.candidates)} are missing); rank the same "
+                     "candidates")
+  with np.errstate(over="ignore"):  # beyond float32 means infinite, as to trec_eval
+    values = np.asarray([scores[c.id] for c in question.candidates]).astype(np.float32)
+  keys = [(value, c.id) for value, c in zip(values.tolist(), question.candidates)]
+  return np.asarray(sorted(range(len(keys)), key=keys.__getitem__, reverse=True), np.int64)
+
+
+def load(given: str, splits: Mapping[str, Sequence[Question]], names: Iterable[str]) -> Ranking:
+  """The ranking of some splits.
+
+  Args:
+    given: a run's folder, whose `eval/<split>/run.trec` is read, or the path of such a file, with
+      {split} in place of the split's name.
+    splits: of the data set.
+    names: those that are wanted.
+
+  Raises:
+    InputError: a split without a file, or see `Ranking.add`.
+  """
+  found = Ranking()
+  for name in dict.fromkeys(names):
+    found.add(run_file(given, name), splits[name])
+  return found
+
+
+def run_file(given: str, split: str) -> epath.Path:
+  """The run file of a split; InputError where there is none, or one a seed.
+
+  Questions held out of train are in that of train, unless the ranker held out the same.
+  """
+  if not given:
+    raise InputError("data.ranking is missing: this model ranks the best candidates of another "
+                     "ranker again; name the --workdir of its run, or its run file (with {split} "
+                     "in place of the split's name)")
+  if not epath.Path(given).is_dir():
+    path = epath.Path(given.replace("{split}", split))
+    if split == HELD_OUT and not path.exists():
+      return run_file(given, "train")
+    if not path.exists():
+      raise InputError(f"data.ranking = {given!r}: there is no {path}; name a run's folder, or a "
+                       "run file with {split} in place of the split's name")
+    return path
+  folder = epath.Path(given) / "eval" / split
+  if (folder / FILE).exists():
+    return folder / FILE
+  seeds = sorted(path.parent.name for path in folder.glob(f"seed-*/{FILE}"))
+  if seeds:
+    raise InputError(f"data.ranking = {given!r} holds a ranking for each of {', '.join(seeds)}; "
+                     f"name one: {given}/eval/{{split}}/{seeds[0]}/{FILE}")
+  if split == HELD_OUT:
+    return run_file(given, "train")
+  raise InputError(f"data.ranking = {given!r} has not ranked {split}: there is no {folder / FILE}; "
+                   f"make it with --config=configs/rerun.py:{given}/config.json --workdir={given} "
+                   f"--config.mode=evaluate --config.evaluation.splits={split},")
+
+
+def of_config(config: Any, layout: str, encodes: bool, dataset: Dataset | None
+            ) -> Ranking | None:
+  """The ranking that a joint model starts from, of all splits that the mode needs.
+
+  None where the model's `layout` wants none, or no data set is loaded. `encodes`: whether the model
+  embeds sentences alone, so that no ranking could limit what it reads.
+
+  Raises:
+    InputError: a ranking that nothing reads, or the reasons of `load`.
+  """
+  given, pool = config.data.ranking, config.evaluation.kind == "pool"
+  if layout != "joint":
+    if given and (encodes or not pool):
+      raise InputError(f"data.ranking = {given!r} is for models that rank the best candidates of "
+                       "another ranker again (model.template = 'joint', or a cross-encoder with "
+                       "evaluation.kind = 'pool'); leave it empty")
+    return None
+  if pool:
+    raise InputError("model.template = 'joint' ranks a question's own candidates: set "
+                     "evaluation.kind to 'rerank'")
+  if dataset is None:
+    return None
+  names = [part for split in config.evaluation.splits for part in split.split("+")]
+  if config.mode == "train":
+    names += ["train", holdout.selection_split(config.data)]
+  return load(given, dataset.splits, names)

@@ -1,0 +1,216 @@
+"""Fast tokenisers from a folder: text to vocabulary ids, and the special tokens around parts.
+
+Only `tokenizers` is used, the library that transformers' fast tokenisers wrap: it starts in 0.03 s,
+where importing transformers takes seconds (and imports torch, where installed). That both give the
+same is tested.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any, SupportsInt
+
+import numpy as np
+from etils import epath
+from jaxtyping import Int32, Int64
+
+from as2jax.data.text import vocabulary
+from as2jax.runtime.errors import InputError
+
+Special = tuple[int, int]  # vocabulary id, token type
+
+# What a word-level tokeniser calls its unknown word where unknown words are left out of the text.
+SKIPPED = "[SKIP]"
+
+
+@dataclasses.dataclass(frozen=True)
+class SpecialTokens:
+  """The special tokens before, between and after the parts of a sequence, as (id, type).
+
+  BERT: `[CLS] a [SEP] b [SEP]`; RoBERTa: `<s> a </s></s> b </s>`; XLNet: `a <sep> b <sep> <cls>`.
+
+  Attributes:
+    before, middle, after: of a sequence of two parts.
+    single_before, single_after: of a sequence of one part.
+    types: token type of the text of the first part and of the later ones.
+  """
+
+  before: tuple[Special, ...]
+  middle: tuple[Special, ...]
+  after: tuple[Special, ...]
+  single_before: tuple[Special, ...]
+  single_after: tuple[Special, ...]
+  types: tuple[int, int]
+
+  def around(self, parts: int) -> list[tuple[Special, ...]]:
+    """The special tokens of a sequence of `parts` parts: before it, between its parts, after it.
+
+    From the second on, a separator that had the type of the part before it has the later type.
+
+    Raises:
+      InputError: several parts, and a tokeniser of words, which has no separator.
+    """
+    if parts == 1:
+      return [self.single_before, self.single_after]
+    if not self.middle:
+      raise InputError("a word-level tokeniser puts no separator between two texts, so it cannot "
+                       "join a question and a sentence; use a model that encodes them one by one "
+                       "(a bi-encoder), or the encoder BERT, RoBERTa or XLNet")
+    first, later = self.types
+    middle = tuple((id_, later if type_ == first else type_) for id_, type_ in self.middle)
+    return [self.before, self.middle, *[middle] * (parts - 2), self.after]
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+  """Tokens of several texts, one after the other, without special tokens.
+
+  Attributes:
+    ids: vocabulary ids.
+    lengths: tokens of each text.
+    starts, ends: span of each token in the characters of its text; empty unless asked for.
+  """
+
+  ids: Int32[np.ndarray, "t"]
+  lengths: Int64[np.ndarray, "n"]
+  starts: Int32[np.ndarray, "s"]
+  ends: Int32[np.ndarray, "s"]
+
+
+class Tokenizer:
+  """A fast tokeniser without truncation and padding, and what its pair template says.
+
+  A word-level one whose unknown word is `SKIPPED` leaves unknown words out; of a text that has no
+  other words one is kept, so that a text that holds something gives a token.
+
+  Args:
+    backend: a `tokenizers.Tokenizer`; its truncation and padding are switched off.
+    source: where it came from, for messages.
+  """
+
+  def __init__(self, backend: Any, source: str):
+    backend.no_truncation()
+    backend.no_padding()
+    self.backend = backend
+    self.source = source
+    self.special = _probe(backend, source)
+    skips = _word_level(backend) and backend.model.unk_token == SKIPPED
+    self._skipped = backend.token_to_id(SKIPPED) if skips else None
+
+  @property
+  def vocab_size(self) -> int:
+    """Number of vocabulary ids, added tokens included."""
+    return self.backend.get_vocab_size(with_added_tokens=True)
+
+  @functools.cached_property
+  def fingerprint(self) -> str:
+    """SHA-256 (hex) of the serialised tokeniser: equal fingerprints tokenise equally."""
+    return hashlib.sha256(self.backend.to_str().encode()).hexdigest()
+
+  def tokens(self, ids: Iterable[SupportsInt]) -> list[str]:
+    """The vocabulary entries of `ids`."""
+    return [self.backend.id_to_token(int(i)) for i in ids]
+
+  def encode(self, texts: Sequence[str], *, spans: bool = False) -> Encoded:
+    """Tokenises each text, in parallel, without special tokens.
+
+    Args:
+      texts: any strings, the empty one too.
+      spans: whether to fill the character spans (takes a third longer).
+
+    Raises:
+      InputError: a text is not valid Unicode (it holds half of a surrogate pair).
+    """
+    encode = self.backend.encode_batch if spans else self.backend.encode_batch_fast
+    try:
+      encodings = encode(list(texts), add_special_tokens=False)
+    except (TypeError, UnicodeEncodeError) as error:
+      broken = [text for text in texts if _has_surrogate(text)]
+      if not broken:
+        raise
+      raise InputError(f"the text {ascii(broken[0]):.200} is not valid Unicode: it holds half of a "
+                       "surrogate pair; correct it or leave it out") from error
+    lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
+    total = int(lengths.sum())
+    flat = itertools.chain.from_iterable
+    ids = np.fromiter(flat(e.ids for e in encodings), np.int32, total)
+    pairs = np.zeros((0, 2), np.int32)
+    if spans:
+      pairs = np.fromiter(flat(flat(e.offsets for e in encodings)), np.int32, 2 * total)
+      pairs = pairs.reshape(total, 2)
+    encoded = Encoded(ids, lengths, pairs[:, 0], pairs[:, 1])
+    return encoded if self._skipped is None else _without(encoded, self._skipped)
+
+
+def load_tokenizer(folder: str) -> Tokenizer:
+  """Loads a tokeniser from the folder of a pretrained encoder.
+
+  Read is, in this order: `tokenizer.json`; `vocab.txt` (BERT); `vocab.json` with `merges.txt`
+  (RoBERTa); `spiece.model` (XLNet).
+
+  Args:
+    folder: a folder, local or remote; a hub name must have been resolved to one.
+
+  Raises:
+    InputError: the folder or its files are missing, or cannot be read as a tokeniser.
+  """
+  path = epath.Path(folder)
+  if not path.is_dir():
+    raise InputError(f"{folder}: no such folder; give that of a pretrained encoder, which holds "
+                     f"{vocabulary.FILES}")
+  return Tokenizer(vocabulary.load_backend(path), str(path))
+
+
+def _has_surrogate(text: str) -> bool:
+  return any(0xD800 <= ord(char) <= 0xDFFF for char in text)
+
+
+def _word_level(backend: Any) -> bool:
+  from tokenizers import models
+
+  return isinstance(backend.model, models.WordLevel)
+
+
+def _without(encoded: Encoded, skipped: int) -> Encoded:
+  """`encoded` without the tokens `skipped`, save the first of a text that has no others."""
+  text = np.repeat(np.arange(len(encoded.lengths)), encoded.lengths)
+  kept = encoded.ids != skipped
+  bare = (np.bincount(text[kept], minlength=len(encoded.lengths)) == 0) & (encoded.lengths > 0)
+  kept[(np.cumsum(encoded.lengths) - encoded.lengths)[bare]] = True
+  spans = kept if len(encoded.starts) else slice(0)
+  return Encoded(encoded.ids[kept], np.bincount(text[kept], minlength=len(encoded.lengths)),
+                 encoded.starts[spans], encoded.ends[spans])
+
+
+def _probe(backend: Any, source: str) -> SpecialTokens:
+  """Finds the special tokens in what the tokeniser makes of one text and of two.
+
+  That a tokeniser of words has no separator is its nature; that one of pieces has none is a file
+  without its template.
+  """
+  single, pair = backend.encode("a"), backend.encode("a", "b")
+  single_gaps, single_types = _gaps(single, 1, source)
+  gaps, types = _gaps(pair, 2, source)
+  if not gaps[1] and not _word_level(backend):
+    raise InputError(f"{source}: the tokeniser puts no separator between two texts, so it cannot "
+                     "join a question and a sentence; give that of BERT, RoBERTa or XLNet")
+  if single_types[0] != types[0]:
+    raise InputError(f"{source}: the first text has token type {single_types[0]} alone, but "
+                     f"{types[0]} in a pair; such a tokeniser is not supported")
+  return SpecialTokens(*gaps, *single_gaps, types=types)
+
+
+def _gaps(encoding: Any, parts: int,
+          source: str) -> tuple[list[tuple[Special, ...]], tuple[int, ...]]:
+  """The special tokens before, between and after the texts of `encoding`, and the texts' types."""
+  sequence = encoding.sequence_ids
+  places = [[i for i, s in enumerate(sequence) if s == part] for part in range(parts)]
+  if not all(places):
+    raise InputError(f"{source}: the tokeniser makes no token of 'a' or 'b'; its vocabulary is not "
+                     "whole; get the file again")
+  specials = list(zip(encoding.ids, encoding.type_ids, strict=True))
+  edges = [-1, *itertools.chain.from_iterable((p[0], p[-1]) for p in places), len(sequence)]
+  gaps = [tuple(specials[a + 1:b]) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+  return gaps, tuple(encoding.type_ids[p[0]] for p in places)

@@ -1,0 +1,129 @@
+"""Tokenisers of whole words, for word vectors: text to rows of a table of vectors.
+
+They are files of the `tokenizers` library (`tokenizer.json`) like those of pretrained encoders, so
+that a run keeps its vocabulary and everything behind `as2jax.data.text.tokenizer` serves them too.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from etils import epath
+
+from as2jax.data.text.tokenizer import SKIPPED, Tokenizer
+from as2jax.runtime.errors import InputError
+
+PAD, UNKNOWN = "[PAD]", "[UNK]"
+RESERVED = 2  # the ids before those of words: padding, the unknown word
+PAD_ID, UNKNOWN_ID = range(RESERVED)
+
+# `as2jax.data.text.words.WORD` in Oniguruma's terms. Its \w has marks and other connectors, and lacks
+# numbers that are no digits; its \s lacks four control characters. What is left are characters that
+# one of the two Unicode versions does not know (a test goes through all of them).
+_LETTER = r"\p{L}\p{N}_\x{300}-\x{36f}"
+_WORD = rf"[{_LETTER}]+(?:['\x{{2019}}][{_LETTER}]+)*|[^\s\x{{1c}}-\x{{1f}}]"
+# What the Penn Treebank has as one word beside these, and what it cuts off.
+_ENDING = "'(?:s|re|ve|ll|d|m)"
+_WHOLE = rf"\d+(?:[.,:]\d+)+|(?:\p{{L}}\.){{2,}}|(?<!\S)(?i:{_ENDING})(?!\S)"
+
+
+def splitter(*, lower: bool, treebank: bool) -> Any:
+  """A `tokenizers.Tokenizer` that only splits: its normaliser and pre-tokeniser, no vocabulary."""
+  from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+  backend = Tokenizer(models.WordLevel({PAD: 0, UNKNOWN: 1}, unk_token=UNKNOWN))
+  steps = [normalizers.Replace("\u2019", "'")] + [normalizers.Lowercase()] * lower
+  backend.normalizer = normalizers.Sequence(steps)
+  split = lambda pattern: pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+  if treebank:
+    backend.pre_tokenizer = pre_tokenizers.Sequence([
+      split(f"{_WHOLE}|{_WORD}"),
+      pre_tokenizers.Split(Regex(rf"(?i:n't|{_ENDING})$"), "isolated"),
+    ])
+  else:
+    backend.pre_tokenizer = split(_WORD)
+  return backend
+
+
+def count(texts: Iterable[str], *, lower: bool, treebank: bool) -> Counter[str]:
+  """How often each word occurs in `texts`, split as `build`'s tokeniser splits them."""
+  backend = splitter(lower=lower, treebank=treebank)
+  counts: Counter[str] = Counter()
+  for text in texts:
+    counts.update(_words(backend, text))
+  return counts
+
+
+def split(texts: Iterable[str], *, lower: bool, treebank: bool) -> Iterable[list[str]]:
+  """The words of each text, split as `build`'s tokeniser splits them."""
+  backend = splitter(lower=lower, treebank=treebank)
+  return (_words(backend, text) for text in texts)
+
+
+def build(
+  words: Iterable[str],
+  *,
+  lower: bool,
+  treebank: bool,
+  skip_unknown: bool,
+  markers: Sequence[str],
+) -> Tokenizer:
+  """A tokeniser with `[PAD]` (id 0), the unknown word (id 1), the markers, then `words`, in order.
+
+  Args:
+    words: the vocabulary; from a `Counter`, by frequency (`by_frequency`).
+    lower: whether texts are lower-cased first, character by character (so that a Greek final
+      sigma becomes an inner one). A typographic apostrophe becomes a plain one always.
+    treebank: False splits exactly as `as2jax.data.text.words.WORD`; True has English endings, numbers
+      and abbreviations as the Penn Treebank, and so GloVe's vocabulary, has them: do n't, John 's,
+      1,000.5, 10:30, u.s. (but divides at hyphens, as False does).
+    skip_unknown: whether unknown words are left out of a text (the unknown word is `[SKIP]` then);
+      otherwise they are `[UNK]`.
+    markers: () or two words to be put before and after each text, such as `<s>`, `</s>`
+      (InferSent); they are words with vectors of their own.
+
+  Raises:
+    InputError: neither no nor two markers, or a marker that is not in `words`.
+  """
+  from tokenizers import models, processors
+
+  unknown = SKIPPED if skip_unknown else UNKNOWN
+  vocabulary = {PAD: 0, unknown: 1}
+  for word in words:
+    vocabulary.setdefault(word, len(vocabulary))
+  backend = splitter(lower=lower, treebank=treebank)
+  backend.model = models.WordLevel(vocabulary, unk_token=unknown)
+  if markers:
+    if len(markers) != 2:
+      raise InputError(f"markers {tuple(markers)!r}: give none, or one before and one after a text")
+    missing = [marker for marker in markers if marker not in vocabulary]
+    if missing:
+      raise InputError(f"the marker {missing[0]!r} is no word of the vocabulary, so it has no "
+                       "vector; use vectors that have it, or no markers")
+    before, after = markers
+    backend.post_processor = processors.TemplateProcessing(
+      single=f"{before} $A {after}",
+      pair=f"{before} $A {after} $B:1",  # only read, never used: words are not joined
+      special_tokens=[(marker, vocabulary[marker]) for marker in dict.fromkeys(markers)],
+    )
+  return Tokenizer(backend, f"a vocabulary of {len(vocabulary):,} words")
+
+
+def by_frequency(counts: Counter[str]) -> list[str]:
+  """The words of `counts`, frequent ones first, equally frequent ones in alphabetical order."""
+  return sorted(counts, key=lambda word: (-counts[word], word))
+
+
+def entries(tokenizer: Tokenizer) -> list[str]:
+  """The vocabulary of `tokenizer` in the order of its ids."""
+  return tokenizer.tokens(range(tokenizer.vocab_size))
+
+
+def save(tokenizer: Tokenizer, folder: epath.PathLike) -> None:
+  """Writes `tokenizer.json`, from which `load_tokenizer` makes an equal tokeniser."""
+  (epath.Path(folder) / "tokenizer.json").write_text(tokenizer.backend.to_str(), encoding="utf-8")
+
+
+def _words(backend: Any, text: str) -> list[str]:
+  pieces = backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text))
+  return [word for word, _ in pieces]

@@ -1,0 +1,114 @@
+"""Words of a text, and the table of distinct texts: their tokens and the words that own them."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int32, Int64
+
+from as2jax.data.text.tokenizer import Encoded, Tokenizer
+
+# Runs of letters, digits and accents, inner apostrophes included ("don't" is in every stop list);
+# any other character is a word of its own, so that each character but space is in a word.
+WORD = re.compile("[\\w\u0300-\u036f]+(?:['\u2019][\\w\u0300-\u036f]+)*|\\S")
+_CHUNK = 4096  # texts tokenised at once: what the library returns is far larger than the ids
+
+
+def words(text: str) -> list[tuple[str, int, int]]:
+  """The words and punctuation marks of `text`: lower-cased form, first character, end."""
+  return [(m.group().lower().replace("\u2019", "'"), *m.span()) for m in WORD.finditer(text)]
+
+
+PLAIN_WORD = re.compile(r"\w+")
+
+
+def plain_words(text: str) -> list[str]:
+  """The runs of letters, digits and underscores of the lower-cased text, in order.
+
+  What the lexical rankers and the overlap features count: no punctuation, no inner apostrophes.
+  """
+  return PLAIN_WORD.findall(text.lower())
+
+
+@dataclasses.dataclass(frozen=True)
+class TextTable:
+  """Tokens (and words) of distinct texts, one after the other, without special tokens.
+
+  Attributes:
+    ids: vocabulary ids.
+    offsets: tokens of text n are `offsets[n]:offsets[n + 1]`.
+    word_start, word_length: span of each word in tokens, from its text's first.
+    word_form: the number of its form in `forms`.
+    word_offsets: words of text n are `word_offsets[n]:word_offsets[n + 1]`; all 0 without words.
+    forms: the distinct forms, in order of first appearance.
+  """
+
+  ids: Int32[np.ndarray, "t"]
+  offsets: Int64[np.ndarray, "offsets"]
+  word_start: Int32[np.ndarray, "w"]
+  word_length: Int32[np.ndarray, "w"]
+  word_form: Int32[np.ndarray, "w"]
+  word_offsets: Int64[np.ndarray, "offsets"]
+  forms: tuple[str, ...]
+
+
+def tokenize(texts: Sequence[str], tokenizer: Tokenizer, *, find_words: bool) -> TextTable:
+  """Tokenises `texts` chunk by chunk, and finds their words if `find_words`.
+
+  A token belongs to the word that holds its first character other than space; a word that owns no
+  token is left out.
+  """
+  ids, lengths = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+  spans, counts = [np.empty((3, 0), np.int32)], [np.empty(0, np.int64)]
+  forms: dict[str, int] = {}
+  for start in range(0, len(texts), _CHUNK):
+    chunk = texts[start:start + _CHUNK]
+    encoded = tokenizer.encode(chunk, spans=find_words)
+    ids.append(encoded.ids)
+    lengths.append(encoded.lengths)
+    if find_words:
+      chunk_spans, chunk_counts = _word_spans(chunk, encoded, forms)
+      spans.append(chunk_spans)
+      counts.append(chunk_counts)
+    else:
+      counts.append(np.zeros(len(chunk), np.int64))
+  return TextTable(np.concatenate(ids), cumulative(np.concatenate(lengths)),
+                   *np.concatenate(spans, axis=1), cumulative(np.concatenate(counts)), tuple(forms))
+
+
+def _word_spans(texts: Sequence[str], encoded: Encoded,
+                forms: dict[str, int]) -> tuple[Int32[np.ndarray, "3 w"], Int64[np.ndarray, "n"]]:
+  """Gives tokens to words; new forms are added to `forms`.
+
+  Returns:
+    Start, length and form of each word that owns a token; the number of such words a text.
+  """
+  found = [words(text) for text in texts]
+  flat = [word for text in found for word in text]
+  text_of_word = np.repeat(np.arange(len(texts)), [len(text) for text in found])
+  # Characters are numbered through all texts, with a gap between two that keeps them apart.
+  base = cumulative(np.array([len(text) + 1 for text in texts]))[:-1]
+  starts = np.array([word[1] for word in flat], np.int64) + base[text_of_word]
+  ends = np.array([word[2] for word in flat], np.int64) + base[text_of_word]
+  token_base = np.repeat(base, encoded.lengths)
+  token_starts, token_ends = encoded.starts + token_base, encoded.ends + token_base
+
+  owner = np.searchsorted(ends, token_starts, side="right")  # the first word that ends behind it
+  token = np.flatnonzero(owner < len(flat))
+  token = token[starts[owner[token]] < token_ends[token]]  # else nothing but space
+  owner = np.maximum.accumulate(owner[token])  # spans never step back; if one did, words stay whole
+  first = np.flatnonzero(np.diff(owner, prepend=-1))
+  last = np.append(first, len(owner))[1:] - 1
+  kept = owner[first]
+  text = text_of_word[kept]
+  form = [forms.setdefault(flat[word][0], len(forms)) for word in kept.tolist()]
+  span = np.stack([token[first] - cumulative(encoded.lengths)[text],
+                   token[last] - token[first] + 1,
+                   np.array(form, np.int64)])
+  return span.astype(np.int32), np.bincount(text, minlength=len(texts))
+
+
+def cumulative(counts: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "n+1"]:
+  """The offsets of runs of `counts` elements, 0 first."""
+  return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])

@@ -1,0 +1,93 @@
+"""The families of published transformers: by `model_type`, what reads and writes their weights."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from as2jax.encoders.checkpoints import bert_weights, xlnet_weights
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+  """One architecture as it is published.
+
+  Attributes:
+    name: Hugging Face's `model_type`, and its name in `registry.ENCODERS`.
+    tokens: whose vector stands for a unit: `cls` (first) or `cls_last`.
+    fields: a parsed config -> the encoder's fields (ValueError where it does not fit).
+    names: parameter path -> Hugging Face tensor, `{}` the layer.
+    ours, theirs: turn one tensor (see `bert_weights`).
+    today: a name in a file -> the name in `names`.
+    from_tensorflow: variables of an original checkpoint -> tensors.
+    ignored: names (as of `today`) of what files hold beside the encoder.
+    prefix: of the encoder's names in a file of a model with a head.
+    pooler: parameter -> tensor of a pretrained layer on the unit's token; {} where there is none.
+    head: of a sequence classifier, "pooler" and "head" -> the stem of their tensors.
+  """
+
+  name: str
+  tokens: str
+  fields: Callable[[Mapping[str, Any]], dict[str, Any]]
+  names: Mapping[str, str]
+  ours: Callable[[str, np.ndarray], np.ndarray]
+  theirs: Callable[[str, np.ndarray, int], np.ndarray]
+  today: Callable[[str], str]
+  from_tensorflow: Callable[[Mapping[str, np.ndarray], int], dict[str, np.ndarray]]
+  ignored: re.Pattern
+  prefix: str
+  pooler: Mapping[str, str]
+  head: Mapping[str, str]
+
+
+BERT = Family(
+  name="bert",
+  tokens="cls",
+  fields=bert_weights.fields,
+  names=bert_weights.NAMES,
+  ours=bert_weights.ours,
+  theirs=bert_weights.theirs,
+  today=bert_weights.today,
+  from_tensorflow=bert_weights.from_tensorflow,
+  ignored=bert_weights.IGNORED,
+  prefix="bert.",
+  pooler=bert_weights.POOLER_NAMES,
+  head={"pooler": "bert.pooler.dense", "head": "classifier"},
+)
+
+ROBERTA = dataclasses.replace(
+  BERT,
+  name="roberta",
+  prefix="roberta.",
+  pooler={},  # RoBERTa has none; the one in some files was never trained
+  head={"pooler": "classifier.dense", "head": "classifier.out_proj"},
+)
+
+XLNET = Family(
+  name="xlnet",
+  tokens="cls_last",
+  fields=xlnet_weights.fields,
+  names=xlnet_weights.NAMES,
+  ours=xlnet_weights.ours,
+  theirs=xlnet_weights.theirs,
+  today=lambda name: name.removeprefix(xlnet_weights.PREFIX),
+  from_tensorflow=xlnet_weights.from_tensorflow,
+  ignored=xlnet_weights.IGNORED,
+  prefix=xlnet_weights.PREFIX,
+  pooler={},
+  head={"pooler": "sequence_summary.summary", "head": "logits_proj"},
+)
+
+FAMILIES = {family.name: family for family in (BERT, ROBERTA, XLNET)}
+
+
+def of(encoder: Any) -> Family:
+  """The family whose weights `encoder` (a module) takes; RoBERTa is known by its positions."""
+  kind = type(encoder).__name__
+  if kind == "BertEncoder":
+    return ROBERTA if encoder.position_offset else BERT
+  if kind == "XLNetEncoder":
+    return XLNET
+  raise TypeError(f"{kind} is no transformer with published weights")

@@ -1,0 +1,161 @@
+"""Published transformer weights: read a folder's config, map tensors to parameters and back."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from absl import logging
+from etils import epath
+from flax import traverse_util
+
+from as2jax.data.batches.batch import Tokens
+from as2jax.encoders.checkpoints import families
+from as2jax.encoders.checkpoints.families import FAMILIES, Family
+from as2jax.encoders.checkpoints.folders import CONFIGS, config_file, resolve
+from as2jax.encoders.checkpoints.weights import format_of, read_tensors
+from as2jax.runtime.errors import InputError
+
+__all__ = ["from_tensors", "load_params", "load_pooler", "read_config", "read_family", "resolve",
+           "to_tensors"]
+
+
+def read_family(folder: epath.PathLike) -> tuple[Family, dict[str, Any]]:
+  """The family of the encoder in `folder` and the encoder's fields, as its config states them.
+
+  Errors: `InputError` for another model type, a missing key, or a variant that is not implemented.
+  """
+  file = config_file(folder)
+  if file is None:
+    raise InputError(f"{folder}: none of {', '.join(CONFIGS)} is there")
+  try:
+    config = json.loads(file.read_text())
+  except OSError as error:
+    raise InputError(f"{file}: cannot be read ({error})") from None
+  except ValueError as error:
+    raise InputError(f"{file}: not valid JSON ({error})") from None
+  if not isinstance(config, dict):
+    raise InputError(f"{file}: holds no JSON object")
+  # Google's configs say by their name what they are of.
+  kind = config.get("model_type", {CONFIGS[1]: "bert", CONFIGS[2]: "xlnet"}.get(file.name))
+  if kind not in FAMILIES:
+    raise InputError(f"{file}: model_type is {kind!r}; known are {', '.join(FAMILIES)}")
+  try:
+    return FAMILIES[kind], FAMILIES[kind].fields(config)
+  except ValueError as error:
+    raise InputError(f"{file}: {error}") from None
+
+
+def read_config(folder: epath.PathLike) -> dict[str, Any]:
+  """The encoder's fields of `read_family`."""
+  return read_family(folder)[1]
+
+
+def load_params(folder: epath.PathLike, encoder: Any) -> dict[str, Any]:
+  """The `params` collection of `encoder` from a folder's weights, as float32 numpy arrays.
+
+  Tensors of the family's `ignored` are left out and logged. Errors: `InputError` for a missing,
+  unknown or misshapen tensor (with both shapes) and for a file that is not whole.
+  """
+  family = families.of(encoder)
+  if format_of(folder) == "tensorflow":
+    variables, source = read_tensors(folder)
+    try:
+      tensors = family.from_tensorflow(variables, encoder.num_layers)
+    except ValueError as error:
+      raise InputError(f"{source}: {error}") from None
+  else:
+    tensors, source = read_tensors(folder, family.today)
+  return from_tensors(tensors, encoder, source)
+
+
+def load_pooler(folder: epath.PathLike, family: Family = families.BERT
+                ) -> dict[str, np.ndarray] | None:
+  """The pooler's dense layer {kernel [d, d], bias [d]}, or None where the folder has none."""
+  if not family.pooler:
+    return None
+  if format_of(folder) == "tensorflow":
+    variables, source = read_tensors(folder)
+    tensors = family.from_tensorflow(variables, 0)
+    tensors = {name: tensors[name] for name in family.pooler.values() if name in tensors}
+  else:
+    tensors, source = read_tensors(folder, family.today, keep=family.pooler.values())
+  if not tensors:
+    return None
+  for name in family.pooler.values():
+    if name not in tensors:
+      raise InputError(f"{source}: half of the pooler is there, the tensor {name!r} is missing")
+  return {leaf: np.asarray(tensors[name].T if leaf == "kernel" else tensors[name], np.float32)
+          for leaf, name in family.pooler.items()}
+
+
+def from_tensors(
+  tensors: Mapping[str, np.ndarray], encoder: Any, source: str
+) -> dict[str, Any]:
+  """Hugging Face tensors as the `params` of `encoder`; `source` names their file in errors."""
+  import jax
+
+  family = families.of(encoder)
+  left = dict(tensors)
+  params = {}
+  for path, spec in _flat(jax.eval_shape(_initialise(encoder), 0)).items():
+    stacked = "{}" in family.names[path]
+    shape = spec.shape[1:] if stacked else spec.shape
+    wanted = family.theirs(path, np.broadcast_to(np.float32(0), shape), encoder.num_heads).shape
+    value = np.empty(spec.shape, np.float32)
+    for layer in range(encoder.num_layers if stacked else 1):
+      name = family.names[path].format(layer)
+      if name not in left:
+        raise InputError(f"{source}: the tensor {name!r} {list(wanted)} is missing")
+      tensor = left.pop(name)
+      if tensor.shape != wanted:
+        raise InputError(
+          f"{source}: the tensor {name!r} has shape {list(tensor.shape)}, the config asks "
+          f"for {list(wanted)}"
+        )
+      value[layer if stacked else ...] = family.ours(path, tensor)
+    params[path] = value
+  ignored = sorted(name for name in left if family.ignored.fullmatch(name))
+  unknown = sorted(set(left) - set(ignored))
+  if unknown:
+    more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+    raise InputError(
+      f"{source}: the tensor {unknown[0]!r} {list(left[unknown[0]].shape)}{more} has no place in "
+      f"a {family.name} encoder of {encoder.num_layers} layers"
+    )
+  if ignored:
+    logging.info("%s: not part of the encoder, ignored: %s", source, ", ".join(ignored))
+  return traverse_util.unflatten_dict(params, sep="/")
+
+
+def to_tensors(
+  params: Mapping[str, Any], pooler: Mapping[str, Any] | None = None, *,
+  family: Family = families.BERT, num_heads: int = 1
+) -> dict[str, np.ndarray]:
+  """The inverse of `from_tensors`: parameters as the tensors of Hugging Face's model, float32.
+
+  `num_heads` is read where tensors are written head by head (XLNet's).
+  """
+  tensors = {}
+  for path, value in _flat(params).items():
+    value = np.asarray(value, np.float32)
+    parts = enumerate(value) if "{}" in family.names[path] else [(0, value)]
+    for layer, part in parts:
+      tensors[family.names[path].format(layer)] = family.theirs(path, part, num_heads)
+  for leaf, value in (pooler or {}).items():
+    value = np.asarray(value, np.float32)
+    tensors[family.pooler[leaf]] = value.T if leaf == "kernel" else value
+  return {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+
+
+def _initialise(encoder: Any):
+  import jax
+  import jax.numpy as jnp
+
+  none = jnp.zeros((1, 1, 1), jnp.int32)
+  tokens = Tokens(none, none, none, none, none)
+  return lambda seed: encoder.init(jax.random.key(seed), tokens, train=False)["params"]
+
+
+def _flat(tree: Mapping[str, Any]) -> dict[str, Any]:
+  return traverse_util.flatten_dict(tree, sep="/")

@@ -1,0 +1,239 @@
+"""Folders as the original libraries write them: transformer, tokeniser, Sentence-BERT's modules.
+
+The inverse of `as2jax.encoders.checkpoints.pretrained`, `as2jax.data.text.vocabulary` and
+`as2jax.encoders.checkpoints.sentence_folder`. What is written loads in transformers and sentence-transformers
+without any code of as2jax.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from as2jax.data.text.tokenizer import Tokenizer
+from as2jax.encoders.checkpoints.families import Family
+from as2jax.encoders.checkpoints.folders import config_file
+from as2jax.encoders.checkpoints.sentence_folder import (
+  ACTIVATIONS,
+  FLAGS,
+  MODULES,
+  POOLINGS,
+  TRANSFORMER_CONFIGS,
+)
+from as2jax.encoders.checkpoints.weights import WEIGHTS
+
+# transformers' configuration key -> the encoder's field.
+_BERT_KEYS = {
+  "vocab_size": "vocab_size",
+  "hidden_size": "hidden_size",
+  "num_hidden_layers": "num_layers",
+  "num_attention_heads": "num_heads",
+  "intermediate_size": "intermediate_size",
+  "max_position_embeddings": "max_positions",
+  "type_vocab_size": "type_vocab_size",
+  "layer_norm_eps": "layer_norm_eps",
+  "hidden_dropout_prob": "hidden_dropout",
+  "attention_probs_dropout_prob": "attention_dropout",
+  "hidden_act": "activation",
+}
+_XLNET_KEYS = {
+  "vocab_size": "vocab_size",
+  "d_model": "hidden_size",
+  "n_layer": "num_layers",
+  "n_head": "num_heads",
+  "d_inner": "intermediate_size",
+  "attn_type": "attention_type",
+  "clamp_len": "clamp_len",
+  "layer_norm_eps": "layer_norm_eps",
+  "dropout": "hidden_dropout",
+  "dropatt": "attention_dropout",
+  "ff_activation": "activation",
+}
+# Of the base's config, what was true of another model or of whoever wrote it.
+_NOT_KEPT = ("_name_or_path", "name_or_path", "special_tokens_map_file", "tokenizer_file",
+             "architectures", "torch_dtype", "dtype", "transformers_version", "id2label",
+             "label2id", "num_labels", "problem_type", "finetuning_task",
+             "task_specific_params", "sentence_transformers", "auto_map")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+                    "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt", "spiece.model")
+_SPECIALS = {
+  "bert": {"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"},
+  "roberta": {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"},
+  "xlnet": {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"},
+}
+
+
+def write_transformer(
+  folder: epath.PathLike,
+  tensors: Mapping[str, np.ndarray],
+  *,
+  base: epath.PathLike,
+  encoder: Any,
+  family: Family,
+  architecture: str,
+  settings: Mapping[str, Any],
+) -> None:
+  """Writes `config.json` and `model.safetensors` (float32).
+
+  Args:
+    base: the folder whose config is kept where `encoder` and `settings` say nothing.
+    encoder: the module, whose fields are the architecture.
+    architecture: transformers' class that `tensors` are the whole of.
+    settings: further keys of the config.
+  """
+  file = config_file(base)
+  kept = json.loads(file.read_text()) if file.name == "config.json" else {}
+  config = {key: value for key, value in kept.items() if key not in _NOT_KEPT}
+  config |= {"model_type": family.name, "architectures": [architecture], "dtype": "float32"}
+  keys = _XLNET_KEYS if family.name == "xlnet" else _BERT_KEYS
+  config |= {key: getattr(encoder, field) for key, field in keys.items()}
+  if family.name == "roberta":
+    config["pad_token_id"] = encoder.position_offset - 1
+  folder = epath.Path(folder)
+  write_json(folder / "config.json", config | dict(settings))
+  _save(tensors, folder)
+
+
+def write_tokenizer(
+  folder: epath.PathLike,
+  *,
+  base: epath.PathLike,
+  tokenizer: Tokenizer,
+  family: Family,
+  max_length: int,
+) -> None:
+  """Copies the tokeniser's files from `base`, and writes what is not among them from `tokenizer`.
+
+  Args:
+    max_length: tokens at which the library cuts, special tokens included.
+  """
+  folder, base = epath.Path(folder), epath.Path(base)
+  for name in _TOKENIZER_FILES:
+    if (base / name).exists():
+      (folder / name).write_bytes((base / name).read_bytes())
+  if not (folder / "tokenizer.json").exists():
+    (folder / "tokenizer.json").write_text(tokenizer.backend.to_str(), encoding="utf-8")
+  file = folder / "tokenizer_config.json"
+  stated = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+  derived = _tokenizer_settings(tokenizer, family)
+  # Of today's classes, that for XLNet gives the model no types, and drops spiece.model's map of
+  # characters: whatever the base states, `tokenizer.json` is to be taken as it is, with types.
+  fixed = ["model_input_names"] + ["tokenizer_class", "padding_side"] * (family.name == "xlnet")
+  settings = derived | stated | {key: derived[key] for key in fixed}
+  kept = {key: value for key, value in settings.items() if key not in _NOT_KEPT}
+  write_json(file, kept | {"model_max_length": max_length})
+
+
+def _tokenizer_settings(tokenizer: Tokenizer, family: Family) -> dict[str, Any]:
+  """`tokenizer_config.json` of a tokeniser that came without one.
+
+  transformers' classes for BERT and RoBERTa build their parts anew from such settings; the general
+  class, which takes `tokenizer.json` as it is, stands in for all that is not as these have it.
+  """
+  backend = tokenizer.backend
+  state = json.loads(backend.to_str())
+  special, settings = tokenizer.special, {"clean_up_tokenization_spaces": False}
+  ends = (special.single_before, special.single_after)
+  cls_, sep = ends if family.tokens == "cls" else (ends[1][-1:], ends[1])
+  named = {"cls": cls_[0][0], "sep": sep[0][0]}
+  settings |= {f"{name}_token": tokenizer.tokens([id_])[0] for name, id_ in named.items()}
+  settings |= {f"{name}_token": token for name, token in _SPECIALS[family.name].items()
+               if backend.token_to_id(token) is not None}
+  names = ["input_ids", "token_type_ids", "attention_mask"]
+  settings["model_input_names"] = names[::2] if family.name == "roberta" else names
+  normalizer = _part(state["normalizer"], "BertNormalizer")
+  bytes_ = _part(state["pre_tokenizer"], "ByteLevel")
+  if family.name == "bert" and state["model"]["type"] == "WordPiece" and normalizer:
+    return settings | {
+      "tokenizer_class": "BertTokenizer",
+      "do_lower_case": normalizer["lowercase"],
+      "strip_accents": normalizer["strip_accents"],
+      "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
+    }
+  if family.name == "roberta" and state["model"]["type"] == "BPE" and bytes_:
+    return settings | {"tokenizer_class": "RobertaTokenizer",
+                       "add_prefix_space": bytes_["add_prefix_space"]}
+  return settings | {"tokenizer_class": "PreTrainedTokenizerFast",
+                     "padding_side": "left" if family.tokens == "cls_last" else "right"}
+
+
+def _part(state: Any, kind: str) -> dict[str, Any] | None:
+  """The part of that type in a serialised normaliser or pre-tokeniser, alone or in a sequence."""
+  parts = [state, *(state or {}).get("normalizers", ()), *(state or {}).get("pretokenizers", ())]
+  return next((part for part in parts if part and part["type"] == kind), None)
+
+
+def write_sentence_modules(
+  folder: epath.PathLike,
+  *,
+  width: int,
+  fields: Mapping[str, Any],
+  params: Mapping[str, np.ndarray],
+  max_length: int,
+  lower_case: bool,
+  similarity: str,
+  version: str,
+) -> None:
+  """Writes all of a sentence-transformers folder but the transformer, which lies at its root.
+
+  Args:
+    width: of the transformer's token vectors.
+    fields, params, lower_case: as in `sentence_folder.SentenceFolder`.
+    max_length: tokens of a text, special tokens included.
+    similarity: the library's name of the function that compares two vectors: cosine or euclidean.
+    version: of as2jax.
+  """
+  folder = epath.Path(folder)
+  names = {ours: theirs for theirs, ours in POOLINGS.items()}
+  modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+  pooling = _pooling_config(width, [names[mode] for mode in fields["pooling"]])
+  write_json(folder / "1_Pooling" / "config.json", pooling)
+  width *= len(fields["pooling"])
+  activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+  for number, (size, activation, bias) in enumerate(fields["dense"]):
+    modules.append((f"{len(modules)}_Dense", "Dense"))
+    path = folder / modules[-1][0]
+    write_json(path / "config.json", {"in_features": width, "out_features": size, "bias": bias,
+                                      "activation_function": activations[activation]})
+    tensors = {"linear.weight": params[f"dense_{number}/kernel"].T}
+    if bias:
+      tensors["linear.bias"] = params[f"dense_{number}/bias"]
+    _save(tensors, path)
+    width = size
+  if fields["normalize"]:
+    modules.append((f"{len(modules)}_Normalize", "Normalize"))
+    (folder / modules[-1][0]).mkdir()
+  write_json(folder / MODULES, [
+    {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+    for i, (path, kind) in enumerate(modules)])
+  write_json(folder / TRANSFORMER_CONFIGS[0],
+             {"max_seq_length": max_length, "do_lower_case": lower_case})
+  write_json(folder / "config_sentence_transformers.json", {
+    "__version__": {"as2jax": version}, "prompts": {}, "default_prompt_name": None,
+    "similarity_fn_name": similarity})
+
+
+def _pooling_config(width: int, modes: Sequence[str]) -> dict[str, Any]:
+  """Flags, which every release reads; a list, which new ones do, where flags lose the order."""
+  if list(modes) == [mode for mode in POOLINGS if mode in modes]:
+    flags = {flag: mode in modes for flag, mode in FLAGS.items()}
+    return {"word_embedding_dimension": width, **flags, "include_prompt": True}
+  return {"embedding_dimension": width, "pooling_mode": list(modes), "include_prompt": True}
+
+
+def _save(tensors: Mapping[str, np.ndarray], folder: epath.Path) -> None:
+  """Writes float32 tensors beside the folder's `config.json`, readable by whoever may read that."""
+  from safetensors.numpy import save_file
+
+  arrays = {name: np.ascontiguousarray(tensor, np.float32) for name, tensor in tensors.items()}
+  save_file(arrays, str(folder / WEIGHTS), metadata={"format": "pt"})
+  shutil.copymode(folder / "config.json", folder / WEIGHTS)
+
+
+def write_json(file: epath.PathLike, content: Any) -> None:
+  file = epath.Path(file)
+  file.parent.mkdir(parents=True, exist_ok=True)
+  file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,268 @@
+"""From the config's section `encoder` to an encoder that is ready: module, weights, tokeniser."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from etils import epath
+from flax import traverse_util
+
+from as2jax.data.text.tokenise import load_tokenizer
+from as2jax.encoders.checkpoints import folders, pretrained, sentence_folder
+from as2jax.runtime import registry
+from as2jax.runtime.errors import InputError
+
+MEMORY = "encoder"  # where in a run's folder its vocabulary lies
+# Fields of a module that change neither its parameters nor (but for rounding, dropout) its values.
+EXECUTION = ("hidden_dropout", "attention_dropout", "attention", "dtype", "precision", "unroll",
+             "remat", "parent", "name")
+PROGRESS = 5.0  # seconds between two lines while a file of vectors is read
+VOCABULARIES = ("data", "train")  # of `words`: whether other splits' words are read
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+  """An encoder as a config names it.
+
+  Attributes:
+    module: behind the encoder contract.
+    params: its pretrained parameters by path, host arrays.
+    tokenizer: text to its ids.
+    pooler: a pretrained layer on the unit's token {kernel, bias}, or None.
+    max_length: the longest unit in tokens, None where nothing limits it.
+    facts: what results say of it.
+    open_vocabulary: makes a tokeniser of the words of some texts and their characters
+      `[words, c]`; None where the vocabulary is closed (all but ELMo).
+    model_fields: what the encoder knows of the model over it (`token`: whose vector classifies).
+  """
+
+  module: Any
+  params: Mapping[str, np.ndarray]
+  tokenizer: Any
+  max_length: int | None
+  facts: Mapping[str, Any]
+  pooler: Mapping[str, np.ndarray] | None = None
+  open_vocabulary: Callable[[Iterable[str]], tuple[Any, np.ndarray]] | None = None
+  model_params: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+  model_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  @property
+  def architecture(self) -> dict[str, str]:
+    """What the module computes: its class and its fields, less those that only say how."""
+    fields = (f.name for f in dataclasses.fields(self.module) if f.name not in EXECUTION)
+    return {"class": type(self.module).__name__,
+            **{name: repr(getattr(self.module, name)) for name in sorted(fields)}}
+
+
+def open_source(section: Mapping[str, Any], *, texts: Callable[..., Iterable[str]],
+                workdir: epath.PathLike, root: str) -> Source:
+  """The encoder that `section` (`name` and the fields of its class) describes.
+
+  Args:
+    texts: gives the texts whose words a new vocabulary is made of, of all splits or of those named;
+      called only where one is.
+    workdir: the run's folder: a vocabulary that is there is used unchanged, a new one is kept
+      there. "" for none.
+    root: the folder of the data, in which files of vectors are looked for, too.
+
+  Raises:
+    InputError: no such encoder, folder or file, weights that do not fit, or a wrong field.
+  """
+  kind = section["name"]
+  if kind == "elmo":
+    return _elmo(section, root)
+  if kind in ("static", "recurrent"):
+    return _words(section, texts, workdir, root)
+  if kind == "words":
+    return _bert_words(section, texts, workdir)
+  if kind == "sentence_bert":
+    return _sentence_bert(section)
+  return _transformer(section)
+
+
+def forget(workdir: epath.PathLike) -> None:
+  """Removes what a run that never began has left to remember."""
+  (epath.Path(workdir) / MEMORY).rmtree(missing_ok=True)
+
+
+def _transformer(section: Mapping[str, Any]) -> Source:
+  folder = pretrained.resolve(section["pretrained"])
+  family, sizes = pretrained.read_family(folder)
+  if section["name"] not in ("auto", family.name):
+    raise InputError(
+      f"encoder.name = {section['name']!r}, but {section['pretrained']} is of the family "
+      f"{family.name!r}; set encoder.name to that or to 'auto'"
+    )
+  given = {k: v for k, v in section.items() if k not in ("name", "pretrained") and v is not None}
+  sizes = {k: v for k, v in {"precision": None, **sizes}.items() if k not in given}
+  module = registry.build(
+    registry.ENCODERS, {**given, "name": family.name}, "encoder", **sizes
+  )
+  return Source(
+    module=module,
+    params=flat(pretrained.load_params(folder, module)),
+    tokenizer=fitting(load_tokenizer(folder), module.vocab_size, folder),
+    max_length=module.max_length,
+    facts={"pretrained": section["pretrained"], "family": family.name},
+    pooler=pretrained.load_pooler(folder, family),
+    model_fields={"token": family.tokens},
+  )
+
+
+def _sentence_bert(section: Mapping[str, Any]) -> Source:
+  """A sentence-transformers folder: it says the fields and parameters of the model over it, too."""
+  folder = pretrained.resolve(section["pretrained"])
+  found = sentence_folder.read(folder)
+  source = _transformer({**section, "name": "auto", "pretrained": str(found.transformer)})
+  limits = [n for n in (found.max_length, source.max_length) if n is not None]
+  tokenizer = sentence_folder.load_tokenizer(found)
+  return dataclasses.replace(
+    source, tokenizer=fitting(tokenizer, source.module.vocab_size, found.transformer),
+    max_length=min(limits, default=None), model_fields=found.fields, model_params=found.params,
+    facts={**source.facts, "pretrained": section["pretrained"]},
+  )
+
+
+def _elmo(section: Mapping[str, Any], root: str) -> Source:
+  """ELMo reads any word by its characters: each table of texts has a vocabulary of its own."""
+  from as2jax.data.text import word_tokenizer
+  from as2jax.encoders.characters import word_characters
+  from as2jax.encoders.checkpoints import elmo_weights
+
+  folder = folders.given_folder(section["pretrained"], root, "options.json and *.hdf5")
+  fields, params = elmo_weights.load(folder)
+  module = registry.build(
+    registry.ENCODERS, _without(section, "pretrained", "treebank"), "encoder",
+    **{"precision": section.get("precision")} if section.get("precision") is None else {}, **fields,
+  )
+
+  def open_vocabulary(texts: Iterable[str]) -> tuple[Any, np.ndarray]:
+    counts = word_tokenizer.count(texts, lower=False, treebank=section["treebank"])
+    tokenizer = word_tokenizer.build(
+      sorted(counts), lower=False, treebank=section["treebank"], skip_unknown=False, markers=(),
+    )
+    entries = word_tokenizer.entries(tokenizer)
+    return tokenizer, word_characters(entries, module.max_characters)
+
+  return Source(
+    module=module, params=flat(params), tokenizer=None, max_length=None,
+    facts={"pretrained": section["pretrained"], "family": "elmo"}, open_vocabulary=open_vocabulary,
+  )
+
+
+def _words(section: Mapping[str, Any], texts: Callable[[], Iterable[str]],
+           workdir: epath.PathLike, root: str) -> Source:
+  """Word vectors, and a recurrent layer over them: the vocabulary is the run's for ever."""
+  from as2jax.encoders import infersent, static
+
+  def prepare() -> static.WordEncoding:
+    settings = {key: section[key] for key in ("vocabulary", "lower", "treebank", "oov", "markers")}
+    path = found_file(section["vectors"], root)
+    return static.prepare(texts(), path, **settings, progress=PROGRESS)
+
+  encoding = _remembered(workdir, prepare)
+  own = _without(section, "vectors", "weights", "vocabulary", "lower", "treebank", "oov", "markers")
+  rows, width = encoding.table.shape
+  params = {"embeddings/word": encoding.table}
+  facts = {"pretrained": section["vectors"], "family": section["name"], "words": encoding.facts}
+  sizes = {"vocab_size": rows}
+  if section["name"] == "static":
+    sizes["hidden_size"] = width
+  else:
+    sizes |= {"word_size": width, "precision": None}
+    if section["weights"]:
+      params |= flat({"recurrent": infersent.load(found_file(section["weights"], root))})
+      facts["weights"] = section["weights"]
+  module = registry.build(registry.ENCODERS, own, "encoder",
+                          **{k: v for k, v in sizes.items() if own.get(k) is None})
+  return Source(module=module, params=params, tokenizer=encoding.tokenizer, max_length=None,
+                facts=facts)
+
+
+def _bert_words(section: Mapping[str, Any], texts: Callable[..., Iterable[str]],
+                workdir: epath.PathLike) -> Source:
+  """Whole words with vectors from a BERT's input table (Cross-VAEs)."""
+  from as2jax.encoders import piece_vectors, static
+
+  def prepare() -> static.WordEncoding:
+    if section["vocabulary"] not in VOCABULARIES:
+      raise InputError(f"encoder.vocabulary = {section['vocabulary']!r}: use one of "
+                       f"{', '.join(VOCABULARIES)}")
+    others = texts() if section["vocabulary"] == "data" else ()
+    return piece_vectors.prepare(texts("train"), pretrained.resolve(section["pretrained"]),
+                                 size=section["size"], marks=section["marks"],
+                                 scale=section["scale"], others=others)
+
+  encoding = _remembered(workdir, prepare)
+  rows, width = encoding.table.shape
+  own = _without(section, "pretrained", "vocabulary", "size", "scale", "marks")
+  module = registry.build(registry.ENCODERS, own, "encoder", vocab_size=rows, hidden_size=width)
+  ids = tuple(encoding.tokenizer.backend.token_to_id(mark) for mark in encoding.facts["marks"])
+  return Source(
+    module=module, params={"embeddings/word": encoding.table}, tokenizer=encoding.tokenizer,
+    max_length=None,
+    model_fields={"marks": ids, "output_size": encoding.facts["output_size"]},
+    facts={"pretrained": section["pretrained"], "family": "words", "words": encoding.facts},
+  )
+
+
+def _remembered(workdir: epath.PathLike, prepare: Callable[[], Any]) -> Any:
+  """The vocabulary with its vectors that the run in `workdir` has, or a new one, kept there."""
+  from as2jax.encoders import static
+
+  if not workdir:
+    return prepare()
+  memory = epath.Path(workdir) / MEMORY
+  if (memory / "vectors.json").exists():
+    return static.load(memory)
+  encoding = prepare()
+  memory.rmtree(missing_ok=True)  # a part that a killed process left
+  static.save(encoding, memory)
+  return encoding
+
+
+def found_file(name: str, root: str) -> epath.Path:
+  """A file as it is named, or under the folder of the data ($AS2JAX_DATA).
+
+  A member of an archive is named behind a colon: `glove.6B.zip:glove.6B.300d.txt`.
+
+  Raises:
+    InputError: it is in neither place.
+  """
+  from as2jax.runtime.folders import data_folder
+
+  archive, colon, member = str(name).partition(".zip:")
+  stem = archive + ".zip" if colon else str(name)
+  places = [epath.Path(stem).expanduser(), data_folder(root) / stem]
+  for place in places:
+    if name and place.exists():
+      return epath.Path(f"{place}:{member}") if colon else place
+  raise InputError(
+    f"{name!r} is neither {places[0]} nor {places[1]}: name the file in the config (such as "
+    "--config.encoder.vectors=/data/glove.6B.300d.txt), or have vectors trained on the text at "
+    "hand: python -m as2jax.experiments.train_vectors"
+  )
+
+
+def _without(section: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+  return {k: v for k, v in section.items() if k not in keys and v is not None}
+
+
+def fitting(tokenizer: Any, rows: int, folder: Any) -> Any:
+  """`tokenizer`, if every id that it can give has a row in an embedding table of `rows`.
+
+  Raises:
+    InputError: it has more entries: the vocabulary of another encoder lies beside the weights.
+  """
+  if tokenizer.vocab_size > rows:
+    raise InputError(
+      f"{folder}: the vocabulary has {tokenizer.vocab_size} entries, but the weights have only "
+      f"{rows} word embeddings; put the tokeniser's files of this very encoder there"
+    )
+  return tokenizer
+
+
+def flat(params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+  """A parameter tree by path."""
+  return traverse_util.flatten_dict(params, sep="/")

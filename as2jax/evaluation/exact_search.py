@@ -1,0 +1,264 @@
+"""Exact search of a pool: the entries of greatest inner product, and the ranks of the right ones.
+
+Every similarity is an inner product of vectors that are prepared first (`prepared`), so that there
+is one search. The pool passes through the devices block by block, each device holding its rows of a
+block; the full matrix of scores never exists. One compiled program reads the scores of the right
+entries in a first sweep and counts what lies above them in a second: the same program on the same
+blocks gives the same float32 scores, so that ties are exact.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.sharding import AXES, put
+
+SIMILARITIES = ("dot", "cosine", "euclidean")
+ROWS = 4096  # of the pool in a block, a device
+QUERIES = 512  # in a block
+NONE = -1  # the number of an entry that is not there
+
+
+class Rows(Protocol):
+  """A pool `[n, d]` of float32: an array, a memory-mapped file, or anything that can be sliced."""
+
+  @property
+  def shape(self) -> tuple[int, ...]: ...
+
+  def __getitem__(self, rows: slice) -> np.ndarray: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+  """What a search found for each query.
+
+  Attributes:
+    scores: `[q, k]` float32, best first; −inf where the pool has fewer entries.
+    entries: `[q, k]` int32, their numbers, equal scores in ascending order; `NONE` likewise.
+    right: `[q, t, r]` float32, scores of the right entries of each of t judgements, −inf where a
+      query has fewer.
+    above, level: `[q, t]` int64, the weight of the entries with a score greater than, and equal to,
+      that of the best right entry, which is itself among the level ones.
+  """
+
+  scores: np.ndarray
+  entries: np.ndarray
+  right: np.ndarray
+  above: np.ndarray
+  level: np.ndarray
+
+
+def prepared(vectors: np.ndarray, similarity: str, *, side: str) -> np.ndarray:
+  """Vectors `[n, d]` whose inner products rank as the similarity does, float32.
+
+  `cosine`: of length 1 (a zero vector stays zero). `euclidean`: `[n, d + 1]`, 2q with 1 and p with
+  −‖p‖²; the product is −‖q − p‖² + ‖q‖², which is restored by `reported`.
+
+  Args:
+    side: `query` or `pool`.
+  """
+  if similarity not in SIMILARITIES:
+    raise InputError(f"similarity {similarity!r}: a pool can be searched by one of "
+                     f"{', '.join(SIMILARITIES)}")
+  vectors = np.asarray(vectors, np.float32)
+  if not np.isfinite(vectors).all():
+    bad = int(np.flatnonzero(~np.isfinite(vectors).all(1))[0])
+    raise InputError(f"{side} vector {bad + 1} is not finite, so that nothing can be ranked by it: "
+                     "the model has diverged; take another checkpoint")
+  if similarity == "dot":
+    return vectors
+  squared = np.square(vectors, dtype=np.float64).sum(1, keepdims=True)
+  if similarity == "cosine":
+    return (vectors / np.sqrt(np.where(squared > 0, squared, 1.0))).astype(np.float32)
+  if side == "query":
+    return np.concatenate([2 * vectors, np.ones_like(squared, np.float32)], 1)
+  return np.concatenate([vectors, -squared.astype(np.float32)], 1)
+
+
+def reported(scores: np.ndarray, queries: np.ndarray, similarity: str) -> np.ndarray:
+  """Scores `[q, k]` as they are written: for `euclidean` −‖q − p‖², `queries` being the vectors."""
+  if similarity != "euclidean":
+    return scores
+  return scores - np.square(queries).sum(1, keepdims=True, dtype=np.float32)
+
+
+class Searcher:
+  """Searches of any pool and queries with one compiled program a width d, k and r.
+
+  Memory a device: a block of the pool (`rows · d`, twice while the next one is on its way), one of
+  queries (`queries · d`) with its scores (`queries · rows`), and k + r numbers a query; the host
+  holds two blocks of the pool. All in 4 bytes.
+
+  Attributes:
+    mesh: over whose devices the rows of a block are spread, on all its axes.
+    k: how many entries are returned.
+    rows: of the pool a device and block, at least k; queries: in a block.
+  """
+
+  def __init__(self, mesh: Mesh, *, k: int, rows: int = ROWS, queries: int = QUERIES):
+    if k < 1 or rows < 1 or queries < 1:
+      raise InputError(f"a search for {k} entries in blocks of {queries} × {rows}: each is 1 or "
+                       "more")
+    self.mesh, self.k, self.rows, self.queries = mesh, k, max(rows, k), queries
+    self._step, self._merge = _programs(mesh, k)
+
+  @property
+  def compilations(self) -> int:
+    """Programs compiled so far, by all searchers of this mesh and k."""
+    return self._step._cache_size()
+
+  def __call__(self, queries: np.ndarray, pool: Rows, *, weights: np.ndarray | None = None,
+               right: Sequence[Sequence[Sequence[int]]] | None = None) -> Found:
+    """Searches `pool` `[n, d]` for `queries` `[q, d]` by inner product, at the highest precision.
+
+    Args:
+      weights: whole numbers `[n]`: how often an entry counts where entries are counted.
+      right: for each of t judgements, the numbers of the right entries of each query, one or more;
+        None: nothing is counted, and one sweep is enough.
+
+    Raises:
+      InputError: widths that differ, no entries, right entries outside the pool.
+    """
+    count, width = pool.shape
+    if queries.ndim != 2 or queries.shape[1] != width or not count or not len(queries):
+      raise InputError(f"queries {queries.shape} cannot be put to a pool {tuple(pool.shape)}: both "
+                       "are vectors of one width, and neither is empty")
+    right_ids = _tables(right, len(queries), count)
+    parts = [self._part(queries, right_ids, at) for at in range(0, len(queries), self.queries)]
+    first = self._sweep(parts, pool, weights,
+                        [np.full((self.queries, right_ids.shape[1]), np.inf, np.float32)] *
+                        len(parts))
+    found = [self._joined(first, i, len(queries)) for i in range(5)]
+    if right is None:
+      return Found(*found)
+    best = [np.asarray(part[2]).max(2) for part in first]
+    second = self._sweep(parts, pool, weights, best)
+    for one, other in zip(first, second, strict=True):
+      if not np.array_equal(np.asarray(one[2]), np.asarray(other[2])):
+        raise RuntimeError("two sweeps over one pool gave different scores: its rows changed in "
+                           "between, or the device does not repeat its products")
+    return Found(*found[:3], *(self._joined(second, i, len(queries)) for i in (3, 4)))
+
+  @staticmethod
+  def _joined(parts: Sequence, i: int, queries: int) -> np.ndarray:
+    """Result `i` of all blocks of queries; the last two, which are counts, as int64."""
+    whole = np.concatenate([np.asarray(part[i]) for part in parts])[:queries]
+    return whole.astype(np.int64) if i >= 3 else whole
+
+  def _part(self, queries: np.ndarray, right: np.ndarray, at: int) -> tuple[Any, Any]:
+    """A block of queries and of their right entries on the devices, filled up."""
+    whole = NamedSharding(self.mesh, P())
+    vectors = np.zeros((self.queries, queries.shape[1]), np.float32)
+    ids = np.full((self.queries, *right.shape[1:]), NONE, np.int32)
+    part = slice(at, at + self.queries)
+    vectors[:len(queries[part])], ids[:len(right[part])] = queries[part], right[part]
+    return put(vectors, whole), put(ids, whole)
+
+  def _sweep(self, parts: Sequence, pool: Rows, weights: np.ndarray | None,
+             thresholds: Sequence[np.ndarray]) -> list:
+    """One pass over the pool; for each block of queries the merged (scores, …, level)."""
+    devices = self.mesh.size
+    over = NamedSharding(self.mesh, P(AXES))
+    whole = NamedSharding(self.mesh, P())
+    thresholds = [put(t, whole) for t in thresholds]
+    states = [put(_empty(devices, self.queries, self.k, ids.shape[1:]), over)
+              for _, ids in parts]
+    for start, block, weight in self._blocks(pool, weights):
+      jax.block_until_ready(states)  # else blocks would queue up on the devices
+      placed = put((block, weight), over)
+      for i, (vectors, ids) in enumerate(parts):
+        states[i] = self._step(states[i], vectors, ids, thresholds[i], *placed, np.int32(start))
+    return [self._merge(state) for state in states]
+
+  def _blocks(self, pool: Rows, weights: np.ndarray | None
+              ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """(number of the first entry, vectors, weights) of each block, filled up with weight 0."""
+    size = self.rows * self.mesh.size
+    count, width = pool.shape
+    for start in range(0, count, size):
+      part = np.asarray(pool[start:start + size], np.float32)
+      weight = np.zeros(size, np.int32)
+      weight[:len(part)] = 1 if weights is None else weights[start:start + size]
+      if len(part) < size:
+        part = np.concatenate([part, np.zeros((size - len(part), width), np.float32)])
+      yield start, part, weight
+
+
+def _tables(right: Sequence[Sequence[Sequence[int]]] | None, queries: int, count: int
+            ) -> np.ndarray:
+  """Right entries `[q, t, r]`, r a power of two, so that few widths are compiled."""
+  if right is None:
+    return np.full((queries, 1, 1), NONE, np.int32)
+  most = max((len(entries) for one in right for entries in one), default=1)
+  table = np.full((queries, len(right), 1 << max(most - 1, 0).bit_length()), NONE, np.int32)
+  for t, one in enumerate(right):
+    if len(one) != queries or not all(len(entries) for entries in one):
+      raise InputError(f"{queries} queries, {len(one)} lists of right entries: give each query one "
+                       "or more")
+    for i, entries in enumerate(one):
+      if min(entries) < 0 or max(entries) >= count:
+        raise InputError(f"query {i + 1}: right entries {list(entries)[:5]} in a pool of {count}: "
+                         f"numbers go from 0 to {count - 1}")
+      table[i, t, :len(entries)] = entries
+  return table
+
+
+def _empty(devices: int, queries: int, k: int, right: tuple[int, int]) -> tuple[np.ndarray, ...]:
+  shape = (devices, queries)
+  return (np.full((*shape, k), -np.inf, np.float32), np.full((*shape, k), NONE, np.int32),
+          np.full((*shape, *right), -np.inf, np.float32),
+          np.zeros((*shape, right[0]), np.int32), np.zeros((*shape, right[0]), np.int32))
+
+
+@functools.cache
+def _programs(mesh: Mesh, k: int):
+  """The jitted step and merge; kept, so that each search compiles nothing anew."""
+  over, whole = P(AXES), P()
+  step = jax.shard_map(functools.partial(_step, k), mesh=mesh, out_specs=(over,) * 5,
+                       in_specs=((over,) * 5, whole, whole, whole, over, over, whole))
+  merge = jax.jit(functools.partial(_merged, k), out_shardings=NamedSharding(mesh, whole))
+  return jax.jit(step, donate_argnums=0, out_shardings=NamedSharding(mesh, over)), merge
+
+
+def _step(k: int, state, queries, right, threshold, block, weight, start):
+  """One block of the pool on one device: `state` leads with an axis of 1."""
+  best, entries, scores_of_right, above, level = (x[0] for x in state)
+  rows = block.shape[0]
+  start = start + rows * jax.lax.axis_index(AXES)
+  scores = jnp.matmul(queries, block.T, precision=jax.lax.Precision.HIGHEST)
+  scores = jnp.where(scores == 0, 0.0, scores)  # −0 and 0 tie, which top_k would put in order
+  scores = jnp.where(weight[None] > 0, scores, -jnp.inf)
+  values, at = jax.lax.top_k(scores, k)
+  # Earlier entries stand first, and top_k keeps the first of equal ones.
+  values = jnp.concatenate([best, values], 1)
+  numbers = jnp.concatenate([entries, at.astype(jnp.int32) + start], 1)
+  best, chosen = jax.lax.top_k(values, k)
+  entries = jnp.where(best > -jnp.inf, jnp.take_along_axis(numbers, chosen, 1), NONE)
+  local = right - start
+  here = (right != NONE) & (local >= 0) & (local < rows)
+  place = jnp.clip(local, 0, rows - 1).reshape(len(queries), -1)
+  gathered = jnp.take_along_axis(scores, place, 1).reshape(right.shape)
+  scores_of_right = jnp.where(here, gathered, scores_of_right)
+  total = lambda chosen: jnp.sum(jnp.where(chosen, weight[None], 0), 1, dtype=jnp.int32)
+  limits = [threshold[:, t, None] for t in range(threshold.shape[1])]
+  above = above + jnp.stack([total(scores > limit) for limit in limits], 1)
+  level = level + jnp.stack([total(scores == limit) for limit in limits], 1)
+  return tuple(x[None] for x in (best, entries, scores_of_right, above, level))
+
+
+def _merged(k: int, state):
+  """One result of all devices' `[device, q, …]`; equal scores by number of the entry."""
+  best, entries, right, above, level = state
+  flat = lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1)  # [q, device · k]
+  order = jnp.where(flat(entries) == NONE, jnp.iinfo(jnp.int32).max, flat(entries))
+  values, _, numbers = jax.lax.sort((-flat(best), order, flat(entries)), num_keys=2)
+  return (-values[:, :k], numbers[:, :k], right.max(0), above.sum(0, dtype=jnp.int32),
+          level.sum(0, dtype=jnp.int32))

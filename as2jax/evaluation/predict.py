@@ -1,0 +1,221 @@
+"""Predict a split, regroup by question, measure, write run files.
+
+A model that encodes sentences (`encodes`) encodes each distinct sentence once and compares vectors;
+any other scores each candidate's example. Each host makes its part of a batch; every host gets the
+output of all of it, and measures the same.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import jax
+import numpy as np
+from etils import epath
+
+from as2jax.data.batches.batcher import Batcher
+from as2jax.data.batches.examples import ExampleTable
+from as2jax.data.datasets import trec_files
+from as2jax.data.datasets.dataset import Dataset
+from as2jax.data.record import Question
+from as2jax.evaluation import metrics
+from as2jax.evaluation.predict_steps import make_compare_step, make_predict_step
+from as2jax.runtime import preemption, processes, sharding
+
+PAIRS = 4096  # pairs of vectors compared at once
+Scores = dict[str, list[np.ndarray]]  # by score name, one array a question
+
+
+class Components(Protocol):
+  """What prediction needs of a run's parts (`as2jax.training.build` makes them)."""
+
+  model: Any
+
+  def predict_batcher(self, questions: Sequence[Question], layout: str) -> Batcher:
+    """Batches that hold every unit (`sentences`) or every candidate of `questions` once."""
+    ...
+
+  def orders(self, questions: Sequence[Question]) -> list[np.ndarray]:
+    """The candidates of each question, best first, as another ranker has them."""
+    ...
+
+
+class Predictor:
+  """Scores questions with the model of an experiment, for each seed of a state.
+
+  The compiled steps are kept: a second split, or a later epoch, compiles nothing.
+  """
+
+  def __init__(self, experiment: Components, mesh: jax.sharding.Mesh, seeds: int):
+    self.experiment, self.mesh, self.seeds = experiment, mesh, seeds
+    model = experiment.model
+    self.step = make_predict_step(model, "encode" if model.encodes else "__call__", mesh=mesh,
+                                  seeds=seeds)
+    self.compare = make_compare_step(model, mesh=mesh, seeds=seeds) if model.encodes else None
+    self._batchers: dict[Any, Batcher] = {}
+
+  @property
+  def compilations(self) -> int:
+    """Programs compiled so far."""
+    return self.step._cache_size() + (self.compare._cache_size() if self.compare else 0)
+
+  def __call__(self, state: Any, questions: Sequence[Question]) -> list[Scores]:
+    """Scores of every candidate, one entry a seed; the first name is the one that ranks."""
+    if self.experiment.model.encodes:
+      found = self._by_vectors(state, questions)
+    else:
+      found = self._by_examples(state, questions)
+    sizes = np.cumsum([len(q.candidates) for q in questions])[:-1]
+    return [{name: np.split(values[seed], sizes) for name, values in found.items()}
+            for seed in range(self.seeds)]
+
+  def batcher(self, questions: Sequence[Question], layout: str) -> Batcher:
+    key = (id(questions), layout)
+    if key not in self._batchers:
+      self._batchers[key] = self.experiment.predict_batcher(questions, layout)
+    return self._batchers[key]
+
+  def _run(self, state: Any, batcher: Batcher):
+    """Yields (shards, output) of each batch."""
+    plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
+    mine = sharding.local_shards(self.mesh, batcher.shards)
+    for i in range(len(plan)):
+      preemption.check()
+      batch = batcher.batch(plan, i, only=mine)
+      placed = sharding.place_predict(batch, self.mesh, shards=batcher.shards)
+      yield plan.steps[i][0], self.step(state, placed)
+
+  def embed(self, state: Any, questions: Sequence[Question]) -> tuple[np.ndarray, Batcher]:
+    """The vector of each distinct sentence, `[seed, sentence, d]`, by its number in the table."""
+    batcher = self.batcher(questions, "sentences")
+    vectors = None
+    for shards, output in self._run(state, batcher):
+      found = np.asarray(output.units)
+      if vectors is None:
+        vectors = np.zeros((self.seeds, len(batcher.units.lengths), found.shape[-1]), np.float32)
+      for s, shard in enumerate(shards):
+        if shard is not None:
+          vectors[:, shard.units] = found[:, s, :len(shard.units)]
+    return vectors, batcher
+
+  def _by_vectors(self, state, questions) -> dict[str, np.ndarray]:
+    vectors, _ = self.embed(state, questions)
+    pairs = sentence_pairs(questions)
+    found: dict[str, list[np.ndarray]] = {}
+    for at in range(0, len(pairs), PAIRS):
+      part = pairs[at:at + PAIRS]
+      padded = np.concatenate([part, np.zeros((PAIRS - len(part), 2), part.dtype)])
+      scores = self.compare(state, (vectors[:, padded[:, 0]], vectors[:, padded[:, 1]]))
+      for name, values in scores.items():
+        found.setdefault(name, []).append(np.asarray(values, np.float32)[:, :len(part)])
+    first = self.experiment.model.score
+    order = [first] + [name for name in found if name != first]
+    return {name: np.concatenate(found[name], axis=1) for name in order}
+
+  def _by_examples(self, state, questions) -> dict[str, np.ndarray]:
+    batcher = self.batcher(questions, self.experiment.model.layout)
+    table = batcher.examples
+    several = () if table.candidates is None else table.candidates.shape[1:]
+    scores = np.zeros((self.seeds, len(table), *several), np.float32)
+    for shards, output in self._run(state, batcher):
+      found = np.asarray(output.scores, np.float32)
+      for s, shard in enumerate(shards):
+        if shard is not None:
+          scores[:, shard.examples] = found[:, s, :len(shard.examples)]
+    if several:
+      scores = above_the_rest(scores, table, self.experiment.orders(questions))
+    return {self.experiment.model.score_names[0]: scores}
+
+
+def above_the_rest(scores: np.ndarray, table: ExampleTable, orders: Sequence[np.ndarray]
+                   ) -> np.ndarray:
+  """Scores of all candidates: those that a joint model scored first, the rest below them.
+
+  The rest keeps the order of the ranker that chose the first: a step of 1 below the lowest score
+  and below one another.
+
+  Args:
+    scores: `[seed, e, K]` of the examples of `table` (the layout `joint`).
+    orders: positions of every question's candidates, best first.
+
+  Returns:
+    `[seed, candidates of all questions]`.
+  """
+  sizes = [len(order) for order in orders]
+  starts = np.cumsum([0, *sizes])
+  found = np.zeros((len(scores), starts[-1]), np.float32)
+  for e, question in enumerate(table.question.tolist()):
+    top = table.candidates[e][table.candidates[e] >= 0]
+    values = scores[:, e, :len(top)]
+    rest = orders[question][len(top):]
+    found[:, starts[question] + top] = values
+    below = values.min(axis=1, keepdims=True) - np.arange(1, len(rest) + 1, dtype=np.float32)
+    found[:, starts[question] + rest] = below
+  return found
+
+
+def sentence_pairs(questions: Sequence[Question]) -> np.ndarray:
+  """(question, candidate) of every candidate as numbers of `examples.sentences`, `[pairs, 2]`."""
+  number: dict[str, int] = {}
+  rows = []
+  for question in questions:
+    anchor = number.setdefault(question.text, len(number))
+    rows += [(anchor, number.setdefault(c.text, len(number))) for c in question.candidates]
+  return np.asarray(rows, np.int64).reshape(-1, 2)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+  """Metrics of one ranking of one split.
+
+  Attributes:
+    metrics: {`map[wikiqa-clean/test]`: {value, half_width, questions}}.
+    per_question: {metric: [questions]}.
+    notes: what a reader must know (ties that move a metric).
+  """
+
+  metrics: dict[str, dict]
+  per_question: dict[str, np.ndarray]
+  notes: list[str]
+
+
+def evaluate(scores: Sequence[np.ndarray], data: Dataset, split: str, *, ties: str) -> Evaluation:
+  """Measures one ranking of a split under every protocol that leaves a question.
+
+  Args:
+    scores: one array a question, higher is better.
+    ties: policy of `metrics.per_question`.
+  """
+  questions = data.splits[split]
+  labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
+  ids = [[c.id for c in q.candidates] for q in questions]
+  values = metrics.per_question(scores, labels, ids, ties=ties, names=[q.id for q in questions])
+  summary: dict[str, dict] = {}
+  for protocol, rule in (("clean", data.clean), ("answerable", "answerable"), ("all", "all")):
+    mask = metrics.protocol_mask(rule, labels)
+    if mask.any():
+      summary.update(metrics.summarize(values, mask, dataset=data.name, protocol=protocol,
+                                       split=split))
+  mask = metrics.protocol_mask(data.clean, labels)
+  shifts = {name: shift for name, shift in metrics.tie_shift(scores, labels, ids, mask=mask).items()
+            if shift > metrics.TIE_TOLERANCE}
+  moved = ", ".join(f"{name} by up to {shift:.4f}" for name, shift in shifts.items())
+  notes = [f"{data.name}-clean/{split}: ties move {moved}"] if shifts else []
+  return Evaluation(summary, values, notes)
+
+
+def write(folder: epath.PathLike, evaluation: Evaluation, scores: Sequence[np.ndarray],
+          questions: Sequence[Question], *, tag: str) -> None:
+  """Writes `run.trec`, `qrels.trec` and `per_question.tsv` into `folder`."""
+  folder = epath.Path(folder)
+  if processes.first():
+    folder.mkdir(parents=True, exist_ok=True)
+  full = [i for i, q in enumerate(questions) if q.candidates]
+  ids = [questions[i].id for i in full]
+  candidates = [[c.id for c in questions[i].candidates] for i in full]
+  labels = [np.asarray([c.label for c in questions[i].candidates]) for i in full]
+  trec_files.write_run(folder / "run.trec", ids, candidates, [scores[i] for i in full], tag)
+  trec_files.write_qrels(folder / "qrels.trec", ids, candidates, labels)
+  trec_files.write_per_question(
+      folder / "per_question.tsv", [q.id for q in questions],
+      [np.asarray([c.label for c in q.candidates]) for q in questions], evaluation.per_question)

@@ -1,0 +1,148 @@
+"""`results.json`: what a run found, what it was, and how it went."""
+
+import dataclasses
+import importlib.metadata
+import json
+import math
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+from etils import epath
+
+from as2jax.data.datasets import holdout
+from as2jax.data.datasets.dataset import Dataset
+from as2jax.data.datasets.dataset_card import passport
+from as2jax.evaluation.predict import Evaluation, Scores, evaluate
+from as2jax.evaluation.predict import write as write_files
+from as2jax.evaluation.significance import mean_sd
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
+from as2jax.runtime.version import __version__
+
+PROTOCOLS = {"rerank": "clean", "pool": "gold"}  # that selects, of a kind of evaluation
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "transformers", "tokenizers",
+            "numpy")
+
+
+@dataclasses.dataclass
+class Outcome:
+  """What one seed came to.
+
+  Attributes:
+    best_step, best_epoch, best_value: of the selection metric.
+    steps: taken in all.
+    metrics: under protocol names, of the score that ranks; `other_scores` by score name.
+    watched: of the best checkpoint, on the split that selects (`as2jax.evaluation.diagnostics`).
+  """
+
+  seed: int
+  best_step: int
+  best_epoch: int
+  best_value: float
+  steps: int
+  metrics: dict[str, dict] = dataclasses.field(default_factory=dict)
+  other_scores: dict[str, dict] = dataclasses.field(default_factory=dict)
+  notes: list[str] = dataclasses.field(default_factory=list)
+  watched: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+  def add(self, score: str, evaluation: Evaluation, *, primary: bool) -> None:
+    """Takes in the evaluation of one split by one score."""
+    target = self.metrics if primary else self.other_scores.setdefault(score, {})
+    target.update(evaluation.metrics)
+    self.notes += [f"score {score}: {note}" for note in evaluation.notes]
+
+
+def folder(workdir: epath.PathLike, split: str, seed: int, seeds: Sequence[int],
+           score: str = "") -> epath.Path:
+  """Where the run files of a split lie: `eval/<split>[/seed-<k>][/<score>]`."""
+  path = epath.Path(workdir) / "eval" / split
+  if len(seeds) > 1:
+    path = path / f"seed-{seed}"
+  return path / score if score else path
+
+
+def record(workdir: epath.PathLike, outcome: Outcome, scores: Scores, data: Dataset, split: str,
+           config: Any) -> None:
+  """Measures every score of a split (the first ranks), writes its files, adds it to `outcome`."""
+  for k, (name, values) in enumerate(scores.items()):
+    found = evaluate(values, data, split, ties=config.evaluation.ties)
+    outcome.add(name, found, primary=k == 0)
+    write_files(folder(workdir, split, outcome.seed, config.seeds, "" if k == 0 else name), found,
+                values, data.splits[split], tag=f"as2jax-{name}")
+
+
+def versions() -> dict[str, str]:
+  """Versions of as2jax, Python and the packages that numbers depend on."""
+  found = {"as2jax": __version__, "python": platform.python_version()}
+  for package in PACKAGES:
+    found[package] = importlib.metadata.version(package)
+  return found
+
+
+def data_facts(dataset: Dataset, section: Any) -> dict:
+  """What results say of the data: its passport, the text rules, the part that was trained on."""
+  facts = passport(dataset)
+  splits = {name: {**its["protocols"].get("all", its["protocols"].get("pool")), **its}
+            for name, its in facts["splits"].items()}
+  return {**facts, "splits": splits, "rules": list(section.rules),
+          "train_protocol": section.train_protocol, "holdout": section.holdout,
+          "train_fraction": section.train_fraction}
+
+
+def over_seeds(outcomes: Sequence[Outcome]) -> dict[str, dict]:
+  """Mean and s.d. over seeds of every metric, with the half-width over questions of the mean."""
+  summary = {}
+  for name in outcomes[0].metrics:
+    entries = [o.metrics[name] for o in outcomes]
+    mean, sd = mean_sd([e["value"] for e in entries])
+    widths = [e["half_width"] for e in entries if e["half_width"] is not None]
+    summary[name] = {"mean": mean, "sd": None if sd is None or math.isnan(sd) else sd,
+                     "seeds": len(entries), "questions": entries[0]["questions"],
+                     "half_width": max(widths) if widths else None}
+  return summary
+
+
+def write(workdir: epath.PathLike, config: Any, data: dict, weights: dict,
+          outcomes: Sequence[Outcome], facts: dict, name: str = "results.json") -> dict:
+  """Writes `results.json` into a finished run's folder and returns its content."""
+  facts = dict(facts)
+  content = {
+      "metrics": over_seeds(outcomes),
+      "seeds": [dataclasses.asdict(o) for o in outcomes],
+      "kind": config.evaluation.kind, "ties": config.evaluation.ties,
+      "selected_on": f"{config.select}, {holdout.selection_split(config.data)}, "
+                     f"{PROTOCOLS[config.evaluation.kind]}",
+      "data": data, "weights": weights, "versions": versions(),
+      "execution": facts.pop("execution", {}), **facts}
+  write_whole(epath.Path(workdir) / name, json.dumps(content, indent=2) + "\n")
+  return content
+
+
+def read(workdir: epath.PathLike) -> dict | None:
+  """The results of a finished run, None where it has not finished."""
+  path = epath.Path(workdir) / "results.json"
+  if not path.exists():
+    return None
+  try:
+    return json.loads(path.read_text())
+  except json.JSONDecodeError as error:
+    raise InputError(f"{path} is not JSON ({error}): it was changed by hand; delete it and run "
+                     "again to have it made anew") from error
+
+
+def table(content: dict) -> str:
+  """The main figures as text."""
+  lines = []
+  shown = ("map[", "mrr[", "p@1[")
+  if content["kind"] == "pool":
+    shown = ("mrr[", "r@1[", "r@5[", "sse[", "sse_relative[")
+  for name, entry in content["metrics"].items():
+    if name.startswith(shown):
+      width = entry["half_width"]
+      spread = f" ± {entry['sd']:.4f} (sd of {entry['seeds']} seeds)" if entry["sd"] else ""
+      lines.append(f"{name:34s} {entry['mean']:.4f}{spread}"
+                   + (f"   ± {width:.4f} (95 %, {entry['questions']} questions)" if width else ""))
+  for outcome in content["seeds"]:
+    lines += [f"note, seed {outcome['seed']}: {note}" for note in outcome["notes"]]
+  return "\n".join(lines)

@@ -1,0 +1,161 @@
+"""Metrics of retrieval from one pool, exact under ties: MRR and R@k over all of its entries.
+
+Where the best right entry of a query stands is three numbers (`Standing`); every metric follows
+from them in closed form, so that the ranking itself is never needed. What is right is set by the
+protocol, which is part of a metric's name:
+  `gold`: the sentence that most annotators chose (`Query.answers[0]`);
+  `any`: a sentence that any annotator chose;
+  `often8`: `gold` over the queries whose gold sentence is that of at least 8 of them.
+A sentence with the same text as a right one counts as right.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from as2jax.data.datasets.pool import Pool
+from as2jax.evaluation.metrics import TIE_TOLERANCE
+from as2jax.runtime.errors import InputError
+
+METRICS = ("mrr", "r@1", "r@5")
+CUTS = {"r@1": 1, "r@5": 5}
+TIES = ("expected", "pessimistic")  # `trec` needs the order of all ids, beyond what is counted
+PROTOCOLS = ("gold", "any")
+
+
+@dataclasses.dataclass(frozen=True)
+class Standing:
+  """Where the best right entries of each query stand, `[q]` each.
+
+  Attributes:
+    above: entries with a score greater than the best right one's.
+    wrong: wrong entries with that very score; right: right entries with it, 1 or more.
+  """
+
+  above: np.ndarray
+  wrong: np.ndarray
+  right: np.ndarray
+
+
+def standing(scores: np.ndarray, right: Sequence[int]) -> tuple[int, int, int]:
+  """(above, wrong, right) of one query from the scores `[n]` of the whole pool, in float32."""
+  scores = np.asarray(scores).astype(np.float32)
+  chosen = scores[np.asarray(right)]
+  best = chosen.max()
+  level = int(np.count_nonzero(chosen == best))
+  return (int(np.count_nonzero(scores > best)), int(np.count_nonzero(scores == best)) - level,
+          level)
+
+
+def per_query(found: Standing, *, ties: str = "expected") -> dict[str, np.ndarray]:
+  """{metric: float64 [queries]} for each of `METRICS`.
+
+  `mrr`: 1 / (rank of the first right entry). `r@k`: whether a right entry is among the first k.
+  Under `expected` ties both are the exact expectation over uniformly random orders of the entries
+  with one score; `pessimistic` puts the wrong ones first.
+
+  Raises:
+    InputError: another policy.
+  """
+  if ties not in TIES:
+    raise InputError(f"evaluation.ties = {ties!r}: over a pool use one of {', '.join(TIES)}")
+  above, wrong, right = (np.asarray(x, np.int64) for x in dataclasses.astuple(found))
+  if ties == "pessimistic":
+    above, wrong = above + wrong, np.zeros_like(wrong)
+  values = {"mrr": _reciprocal_rank(above, wrong, right)}
+  for name, cut in CUTS.items():
+    values[name] = 1 - _missed(wrong, right, np.maximum(cut - above, 0))
+  return values
+
+
+def tie_note(found: Standing, where: str) -> list[str]:
+  """What a reader must know of ties: that they move a metric by more than `TIE_TOLERANCE`."""
+  expected, worst = (per_query(found, ties=ties) for ties in TIES)
+  shifts = {name: float((expected[name] - worst[name]).mean()) for name in METRICS}
+  moved = [f"{name} by up to {shift:.4f}" for name, shift in shifts.items()
+           if shift > TIE_TOLERANCE]
+  return [f"{where}: ties move {', '.join(moved)}"] if moved else []
+
+
+def right_entries(pool: Pool, protocol: str) -> list[list[int]]:
+  """Positions in the pool of the right passages of each query, those of one text with them."""
+  if protocol not in PROTOCOLS:
+    raise InputError(f"{protocol!r} is no protocol of a pool: use one of {', '.join(PROTOCOLS)}")
+  place = pool.place()
+  same: dict[str, list[int]] = {}
+  for i, passage in enumerate(pool.passages):
+    same.setdefault(passage.text, []).append(i)
+  found = []
+  for query in pool.queries:
+    answers = query.answers if protocol == "any" else query.answers[:1]
+    texts = dict.fromkeys(pool.passages[place[answer]].text for answer in answers)
+    found.append([i for text in texts for i in same[text]])
+  return found
+
+
+def asked(pool: Pool) -> np.ndarray:
+  """How many queries have the gold passage that each query has, `[queries]`."""
+  count = Counter(query.answers[0] for query in pool.queries)
+  return np.asarray([count[query.answers[0]] for query in pool.queries], np.int64)
+
+
+def spread(vectors: np.ndarray, pool: Pool, *, seed: int = 0) -> Mapping[str, float]:
+  """How close the queries of one answer lie to one another (Cross-VAE's SSE, table 3).
+
+  Vectors are brought to length 1. `sse` is the mean of the squared distance over the pairs of
+  different queries with one gold passage, each passage weighing the same; `sse_random` that over
+  as many pairs drawn at random; `sse_relative` their quotient, which a model that maps everything
+  to one point does not lower.
+
+  Args:
+    vectors: `[queries, d]`.
+
+  Returns:
+    The three, and `sse_answers`, the number of passages with two or more queries; {} where none has.
+  """
+  squared = np.square(vectors, dtype=np.float64).sum(1, keepdims=True)
+  unit = vectors / np.sqrt(np.where(squared > 0, squared, 1.0))
+  groups: dict[str, list[int]] = {}
+  for i, query in enumerate(pool.queries):
+    groups.setdefault(query.answers[0], []).append(i)
+  several = [unit[group] for group in groups.values() if len(group) > 1]
+  if not several:
+    return {}
+  # Σ_{i<j} ‖x_i − x_j‖² = n Σ ‖x_i‖² − ‖Σ x_i‖²
+  means = [(len(x) * np.square(x).sum() - np.square(x.sum(0)).sum()) * 2 / (len(x) * (len(x) - 1))
+           for x in several]
+  pairs = max(sum(len(x) * (len(x) - 1) // 2 for x in several), 1000)
+  random = np.random.default_rng(seed)
+  first = random.integers(len(unit), size=pairs)
+  second = (first + random.integers(1, len(unit), size=pairs)) % len(unit)
+  apart = float(np.square(unit[first] - unit[second]).sum(1).mean())
+  together = float(np.mean(means))
+  return {"sse": together, "sse_random": apart, "sse_relative": together / apart if apart else 1.0,
+          "sse_answers": len(several)}
+
+
+def _reciprocal_rank(above: np.ndarray, wrong: np.ndarray, right: np.ndarray) -> np.ndarray:
+  """E[1 / rank of the first right entry] where `wrong` + `right` entries are in random order."""
+  expected = np.zeros(len(above))
+  live, missed, place = np.arange(len(above)), np.ones(len(above)), 0
+  while len(live):  # one place of the tied entries a turn
+    left = wrong[live] + right[live] - place
+    expected[live] += missed * right[live] / left / (above[live] + place + 1)
+    missed = missed * (left - right[live]) / left
+    place += 1
+    more = wrong[live] >= place
+    live, missed = live[more], missed[more]
+  return expected
+
+
+def _missed(wrong: np.ndarray, right: np.ndarray, places: np.ndarray) -> np.ndarray:
+  """The probability that none of the first `places` of the tied entries is right."""
+  missed = np.ones(len(wrong))
+  for place in range(int(places.max(initial=0))):
+    left = wrong + right - place
+    # No wrong entry is left for this place: a right one stands here or before it.
+    factor = np.where(left > right, (left - right) / np.maximum(left, 1), 0.0)
+    missed = np.where(place < places, missed * factor, missed)
+  return missed

@@ -1,0 +1,261 @@
+"""What is compared: the per-question scores of finished runs, or of tables of such scores."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from as2jax.data.datasets import trec_files
+from as2jax.evaluation import metrics
+from as2jax.runtime.errors import InputError
+
+POOL = ("gold", "any", "often")  # of runs over a pool; `often`: the answer is asked for often
+PROTOCOLS = ("clean", *metrics.RULES, *POOL)
+ANY = "any:"  # before the columns of the protocol `any`, see pool_evaluation
+KEYS = {"rerank": ("map", "clean"), "pool": ("mrr", "gold")}  # metric, protocol that results have
+CONTENTS = ("evaluation.json", "results.json")  # the one that was written last first
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+  """One system on the questions that a protocol counts.
+
+  Attributes:
+    name: the run folder, or the table(s), as given.
+    data: `wikiqa-clean/test`; of a table, which names no dataset, the protocol alone.
+    ids: of the questions, sorted.
+    values: {metric: [seeds, questions]}.
+  """
+
+  name: str
+  data: str
+  ids: tuple[str, ...]
+  values: dict[str, np.ndarray]
+
+  def metric(self, name: str) -> np.ndarray:
+    """The values [seeds, questions] of a metric; InputError where there are none."""
+    if name not in self.values:
+      raise InputError(f"{self.name}: no metric {name!r}: it has {', '.join(self.values)}")
+    return self.values[name]
+
+  def title(self, metric: str) -> str:
+    """`map[wikiqa-clean/test]`: the metric under its protocol."""
+    return f"{metric}[{self.data}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+  """Where a system's tables lie, with the `results.json` of a run (None for tables alone)."""
+
+  name: str
+  files: tuple[str, ...]
+  tables: tuple[tuple[list[str], dict[str, np.ndarray]], ...]
+  content: dict[str, Any] | None
+
+
+def load(names: Sequence[str], *, split: str = "test", protocol: str | None = None) -> list[System]:
+  """Reads systems that answered the same questions, in the order given.
+
+  Args:
+    names: folders of finished runs, or tables of per-question scores; the tables of one system's
+      seeds are joined by commas (a name that exists is never taken apart).
+    split: of run folders.
+    protocol: one of `PROTOCOLS`; None is `clean`, and `answerable` where no run folder says what
+      is clean.
+
+  Raises:
+    InputError: no such run, split or table; other data, other questions or another policy for ties
+      than the first system's; a protocol that leaves no question.
+  """
+  places = [_place(name, split) for name in names]
+  known = [place for place in places if place.content is not None]
+  for place in known[1:]:
+    _check_same_data(known[0], place, split)
+  rule, data = _rule(protocol, known, split)
+  systems = [_system(place, rule, data) for place in places]
+  first = _counts(places[0], rule)
+  for place in places:
+    for path, (ids, table) in zip(place.files, place.tables, strict=True):
+      _check_same_questions(path, _counts_of(ids, table, rule), first)
+  return systems
+
+
+def _rule(protocol: str | None, known: Sequence[_Place], split: str) -> tuple[str, str]:
+  """The rule of `metrics.RULES`, and how results name it."""
+  pool = bool(known) and _kind(known[0].content) == "pool"
+  if protocol is None:
+    protocol = ("gold" if pool else "clean") if known else "answerable"
+  of_kind = POOL if pool else tuple(x for x in PROTOCOLS if x not in POOL)
+  if protocol not in of_kind:
+    raise InputError(f"{protocol!r} is no protocol of these: use one of {', '.join(of_kind)}")
+  if not known:
+    if protocol == "clean":
+      raise InputError("a table of per-question scores does not say which questions of its dataset "
+                       f"are clean: use one of {', '.join(metrics.RULES)}")
+    return protocol, protocol
+  data = known[0].content["data"]
+  if _kind(known[0].content) == "pool":
+    if protocol == "often":
+      protocol = _often(known[0], split)
+    return protocol, f"{data['name']}-{protocol}/{split}"
+  rule = data["clean"] if protocol == "clean" else protocol
+  return rule, f"{data['name']}-{protocol}/{split}"
+
+
+def _kind(content: dict[str, Any]) -> str:
+  return content.get("kind", "rerank")  # older results do not say it
+
+
+def _often(place: _Place, split: str) -> str:
+  """`often8`, as the run's results have it."""
+  found = [m.group(1) for name in place.content["metrics"]
+           if (m := re.fullmatch(rf"mrr\[.*-(often\d+)/{re.escape(split)}\]", name))]
+  if not found:
+    raise InputError(f"{place.name}: no answer of {split} is asked for so often that the protocol "
+                     "`often` has a question (evaluation.often)")
+  return found[0]
+
+
+def _counted(table: dict[str, np.ndarray], rule: str) -> np.ndarray:
+  """Which rows of a table a rule counts, bool."""
+  if rule.startswith("often"):
+    return table["asked"] >= int(rule.removeprefix("often"))
+  if rule in POOL:
+    return np.ones(len(table["candidates"]), bool)
+  return metrics.RULES[rule](table["candidates"], table["positives"])
+
+
+def _place(name: str, split: str) -> _Place:
+  path = epath.Path(name)
+  if path.is_dir():
+    return _run(name, split)
+  files = (name,) if path.exists() else tuple(name.split(","))
+  for file in files:
+    if len(files) > 1 and epath.Path(file).is_dir():
+      raise InputError(f"{name}: {file} is a folder, which holds all seeds of its run: give each "
+                       "run as an argument of its own")
+    if not epath.Path(file).exists():
+      raise InputError(f"{file}: there is no such file or folder: give folders of finished runs, "
+                       "or tables of per-question scores")
+  return _Place(name, files, tuple(trec_files.read_per_question(file) for file in files), None)
+
+
+def _run(name: str, split: str) -> _Place:
+  """A run's tables, beside the results that they belong to."""
+  from as2jax.evaluation import results  # it takes a second, which tables alone need not wait for
+  contents = {file: found for file in CONTENTS if (found := _read(epath.Path(name) / file))}
+  if "results.json" not in contents:
+    raise InputError(f"{name} holds no results.json: give the --workdir of a finished run")
+  evaluated: dict[str, None] = {}
+  for content in contents.values():
+    metric, protocol = KEYS[_kind(content)]
+    mine = [key for key in content["metrics"] if key.startswith(f"{metric}[")
+            and f"-{protocol}/" in key]
+    evaluated |= dict.fromkeys(key.rpartition("/")[2].rstrip("]") for key in mine)
+    title = f"{metric}[{content['data']['name']}-{protocol}/{split}]"
+    if title not in content["metrics"]:
+      continue
+    seeds = [outcome["seed"] for outcome in content["seeds"]]
+    files = tuple(str(results.folder(name, split, seed, seeds) / "per_question.tsv")
+                  for seed in seeds)
+    place = _Place(name, files, tuple(map(trec_files.read_per_question, files)), content)
+    if _agrees(place, title):
+      return place
+  if split not in evaluated:
+    raise InputError(f"{name} was not evaluated on {split}, only on {', '.join(evaluated)}")
+  raise InputError(f"{name}: its tables under eval/{split} do not give the {metric.upper()} of its "
+                   "results.json: they were changed, or are those of another evaluation; evaluate "
+                   "it again")
+
+
+def _agrees(place: _Place, title: str) -> bool:
+  """Whether the tables give the figures that the results state."""
+  metric, rule = KEYS[_kind(place.content)]
+  if rule == "clean":
+    rule = place.content["data"]["clean"]
+  for outcome, (_, table) in zip(place.content["seeds"], place.tables, strict=True):
+    counted = _counted(table, rule)
+    if metric not in table or not counted.any():
+      return False
+    if abs(table[metric][counted].mean() - outcome["metrics"][title]["value"]) > 1e-9:
+      return False
+  return True
+
+
+def _read(path: epath.Path) -> dict[str, Any] | None:
+  if not path.exists():
+    return None
+  try:
+    return json.loads(path.read_text())
+  except ValueError as error:
+    raise InputError(f"{path} is not JSON ({error}): it was changed by hand; have it made "
+                     "anew") from error
+
+
+def _check_same_data(first: _Place, other: _Place, split: str) -> None:
+  of = lambda place: "+".join(place.content["data"]["splits"][part]["fingerprint"]
+                              for part in split.split("+"))
+  a, b = of(first), of(other)
+  if a != b:
+    name = lambda place: place.content["data"]["name"]
+    raise InputError(f"{other.name} was evaluated on other data than {first.name}: {split} of "
+                     f"{name(other)} ({b[:8]}), not of {name(first)} ({a[:8]}); compare runs of "
+                     "one dataset and split, or groups of runs with `vs` between them")
+  a, b = (_kind(place.content) for place in (first, other))
+  if a != b:
+    raise InputError(f"{other.name} was evaluated with evaluation.kind={b}, {first.name} with {a}: "
+                     "compare runs of one kind")
+  a, b = (place.content["ties"] for place in (first, other))
+  if a != b:
+    raise InputError(f"{other.name} was evaluated with evaluation.ties={b}, {first.name} with {a}: "
+                     "evaluate one of them again (--config.mode=evaluate)")
+
+
+def _counts(place: _Place, rule: str) -> dict[str, tuple[float, float]]:
+  counts = _counts_of(*place.tables[0], rule)
+  if not counts:
+    raise InputError(f"{place.name}: no question is counted ({rule}): take another protocol")
+  return counts
+
+
+def _counts_of(ids, table, rule) -> dict[str, tuple[float, float]]:
+  """Numbers of candidates and positives of the questions that the rule counts."""
+  counted = _counted(table, rule)
+  pairs = zip(table["candidates"].tolist(), table["positives"].tolist(), strict=True)
+  return {name: pair for name, pair, keep in zip(ids, pairs, counted, strict=True) if keep}
+
+
+def _check_same_questions(path: str, counts: dict, first: dict) -> None:
+  for name in sorted(counts.keys() ^ first.keys())[:1]:
+    raise InputError(f"{path}: question {name!r} is not in both tables: compare the same split")
+  for name, (candidates, positives) in counts.items():
+    if (candidates, positives) != first[name]:
+      raise InputError(f"{path}: question {name!r} has {candidates:.0f} candidates, "
+                       f"{positives:.0f} of them positive, but {first[name][0]:.0f} and "
+                       f"{first[name][1]:.0f} in the first table: compare systems on the same data")
+
+
+def _system(place: _Place, rule: str, data: str) -> System:
+  ids = tuple(sorted(_counts(place, rule)))
+  seeds = []
+  for path, (names, table) in zip(place.files, place.tables, strict=True):
+    at = {name: i for i, name in enumerate(names)}
+    for name in sorted(set(ids) - set(at))[:1]:
+      raise InputError(f"{path}: question {name!r} is not in both tables: compare the same split")
+    rows = np.array([at[name] for name in ids])
+    columns = {metric: values for metric, values in table.items()
+               if metric not in ("candidates", "positives", "asked")}
+    if rule == "any":
+      columns = {metric.removeprefix(ANY): values for metric, values in columns.items()
+                 if metric.startswith(ANY)}
+    elif rule == "gold" or rule.startswith("often"):
+      columns = {metric: values for metric, values in columns.items()
+                 if not metric.startswith(ANY)}
+    seeds.append({metric: values[rows] for metric, values in columns.items()})
+  shared = [metric for metric in seeds[0] if all(metric in seed for seed in seeds)]
+  return System(place.name, data, ids,
+                {metric: np.stack([seed[metric] for seed in seeds]) for metric in shared})

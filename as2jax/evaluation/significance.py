@@ -1,0 +1,189 @@
+"""Is one system better than another? Paired tests over questions, half-widths, means over seeds.
+
+Values are one metric's per-question scores, [questions] or [seeds, questions]; seeds are averaged
+per question first, so that the unit of every test is the question.
+
+  python -m as2jax.evaluation.compare runs/base runs/x runs/y
+  python -m as2jax.evaluation.compare runs/a-wikiqa runs/a-trecqa vs runs/b-wikiqa runs/b-trecqa
+
+compare each system with the first on one dataset, or on several and on their average.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from as2jax.runtime.errors import InputError
+
+_EXACT = 16  # up to so many non-zero differences all 2^n signs are enumerated
+_BLOCK = 1 << 22  # signs drawn at a time
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+  """Two systems on the same questions.
+
+  Attributes:
+    difference: mean of a - b over questions, in units of the metric.
+    half_width: 95 % half-width of that mean.
+    p: two-sided p-value.
+    questions: how many.
+  """
+
+  difference: float
+  half_width: float
+  p: float
+  questions: int
+
+
+def question_means(values: np.ndarray) -> np.ndarray:
+  """Returns [questions] float64: the mean over seeds of [seeds, questions] (or [questions])."""
+  values = np.asarray(values, np.float64)
+  if values.ndim not in (1, 2) or not values.size:
+    raise InputError(f"per-question values of shape {values.shape}: give [questions] or [seeds, "
+                     "questions], not empty")
+  if not np.isfinite(values).all():
+    raise InputError("a per-question value is not finite: it cannot be tested")
+  return values if values.ndim == 1 else values.mean(0)
+
+
+def half_width(values: np.ndarray) -> float | None:
+  """Returns the 95 % half-width of the mean over questions (Student's t); None for one question."""
+  values = question_means(values)
+  count = len(values)
+  if count < 2:
+    return None
+  return _quantile(count - 1) * float(values.std(ddof=1) / np.sqrt(count))
+
+
+def mean_sd(values: np.ndarray) -> tuple[float, float | None]:
+  """Returns mean and sample standard deviation of [seeds] values; the s.d. of one seed is None."""
+  values = np.asarray(values, np.float64)
+  if values.ndim != 1 or not values.size:
+    raise InputError(f"values of shape {values.shape}: give one value a seed")
+  return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else None
+
+
+def paired_t_test(a: np.ndarray, b: np.ndarray) -> Comparison:
+  """Compares two systems by Student's paired t-test over questions (CETE's test), two-sided.
+
+  A difference that is the same for every question has no variance: p is 1 where it is zero, else 0.
+  """
+  difference = _differences(a, b)
+  count, mean = len(difference), difference.mean()
+  error = difference.std(ddof=1) / np.sqrt(count)
+  return _comparison(difference, _two_sided(mean, error, count - 1, np.abs(difference).max()))
+
+
+def randomization_test(
+  a: np.ndarray, b: np.ndarray, *, samples: int = 100_000, seed: int = 0
+) -> Comparison:
+  """Compares two systems by the paired randomization (sign-flip) test over questions, two-sided.
+
+  Under the null hypothesis each question's difference has either sign with equal probability; p is
+  the share of sign vectors whose |sum| reaches the observed one. Exact where at most 16 differences
+  are not zero; otherwise estimated as (1 + hits) / (1 + samples), which is never 0.
+  """
+  difference = _differences(a, b)
+  if samples < 1:
+    raise InputError(f"samples={samples}: give at least 1")
+  # Sorted magnitudes: p depends on neither the order of the questions nor that of the systems.
+  moved = np.sort(np.abs(difference[difference != 0]))
+  total = moved.sum()
+  # Equal sums in exact arithmetic must count as equal after rounding.
+  reached = abs(difference.sum()) - 1e-12 * total
+
+  def hits(flips):  # [samples, n] of 0 and 1: the negative differences
+    return int(np.count_nonzero(np.abs(total - 2 * (flips @ moved)) >= reached))
+
+  if len(moved) <= _EXACT:
+    flips = np.arange(2 ** len(moved))[:, None] >> np.arange(len(moved)) & 1
+    return _comparison(difference, hits(flips) / len(flips))
+  random = np.random.default_rng(seed)
+  block = max(_BLOCK // len(moved), 1)
+  count = 0
+  for start in range(0, samples, block):
+    rows = min(block, samples - start)
+    bits = np.frombuffer(random.bytes((rows * len(moved) + 7) // 8), np.uint8)
+    flips = np.unpackbits(bits, count=rows * len(moved)).reshape(rows, len(moved))
+    count += hits(flips.astype(np.float64))
+  return _comparison(difference, (1 + count) / (1 + samples))
+
+
+def macro_t_test(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Comparison:
+  """Compares two systems' averages over datasets, each dataset weighing the same, two-sided.
+
+  The difference is Σ_k mean_k(a - b) / K. Its error is that of questions drawn anew from the same
+  K datasets, √(Σ_k s_k² / n_k) / K, with Welch and Satterthwaite's degrees of freedom.
+
+  Args:
+    a, b: one array a dataset, [questions] or [seeds, questions].
+  """
+  parts = _datasets(a, b)
+  mean = float(np.mean([x.mean() for x in parts]))
+  variances = np.array([x.var(ddof=1) / len(x) for x in parts])
+  error = np.sqrt(variances.sum()) / len(parts)
+  largest = max(np.abs(x).max() for x in parts)
+  width, freedom = 0.0, 1.0
+  if error > 1e-14 * largest:
+    freedoms = np.array([len(x) - 1 for x in parts])
+    freedom = variances.sum() ** 2 / (variances**2 / freedoms).sum()
+    width = _quantile(freedom) * float(error)
+  return Comparison(mean, width, _two_sided(mean, error, freedom, largest), sum(map(len, parts)))
+
+
+def macro_randomization_test(
+  a: Sequence[np.ndarray], b: Sequence[np.ndarray], *, samples: int = 100_000, seed: int = 0
+) -> Comparison:
+  """The randomization test of the same difference: each question's may have either sign.
+
+  The half-width is that of `macro_t_test`.
+  """
+  parts = _datasets(a, b)
+  questions = sum(map(len, parts))
+  weighted = np.concatenate([x * (questions / len(parts) / len(x)) for x in parts])
+  found = randomization_test(weighted, np.zeros(questions), samples=samples, seed=seed)
+  return dataclasses.replace(macro_t_test(a, b), p=found.p)
+
+
+def _datasets(a, b) -> list[np.ndarray]:
+  if len(a) != len(b) or not len(a):
+    raise InputError(f"{len(a)} datasets against {len(b)}: give both systems on each of them")
+  return [_differences(x, y) for x, y in zip(a, b, strict=True)]
+
+
+def holm(p_values: Sequence[float]) -> np.ndarray:
+  """Returns p-values adjusted for several comparisons (Holm 1979), in the order given."""
+  p = np.asarray(p_values, np.float64)
+  order = np.argsort(p, kind="stable")
+  adjusted = np.empty_like(p)
+  adjusted[order] = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)).clip(max=1.0)
+  return adjusted
+
+
+def _differences(a, b) -> np.ndarray:
+  a, b = question_means(a), question_means(b)
+  if a.shape != b.shape:
+    raise InputError(f"{len(a)} questions against {len(b)}: both systems must answer the same ones")
+  if len(a) < 2:
+    raise InputError("a paired test needs at least 2 questions, got 1")
+  return a - b
+
+
+def _comparison(difference, p) -> Comparison:
+  return Comparison(float(difference.mean()), half_width(difference), float(p), len(difference))
+
+
+def _two_sided(mean, error, freedom, largest) -> float:
+  """Returns the p-value of a mean whose standard error has `freedom` degrees of freedom."""
+  # Rounding alone leaves a constant difference with a spread of about one unit in the last place.
+  if error <= 1e-14 * largest:
+    return 1.0 if mean == 0 else 0.0
+  from scipy.special import stdtr  # here and below: it takes a third of a second
+  return float(2 * stdtr(freedom, -abs(mean) / error))
+
+
+def _quantile(freedom) -> float:
+  from scipy.special import stdtrit
+  return float(stdtrit(freedom, 0.975))

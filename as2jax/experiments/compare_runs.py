@@ -1,0 +1,63 @@
+"""python -m as2jax.experiments.compare_runs runs/base runs/x …: finished runs side by side, against the first.
+
+Differences of MAP with the p-value of the paired randomization test over questions; for more, see
+`python -m as2jax.evaluation.compare`.
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from etils import epath
+
+from as2jax.evaluation import run_scores, significance
+from as2jax.runtime.errors import InputError
+
+SHOWN = ("map", "mrr", "p@1")
+
+
+def table(folders: Sequence[str], split: str = "test") -> str:
+  """Runs as the rows of a text table, on the clean questions of `split`.
+
+  Raises:
+    InputError: a folder without results, other data than the first's, no such split.
+  """
+  for folder in folders:
+    if not epath.Path(folder).is_dir():
+      raise InputError(f"{folder} holds no results.json: give the --workdir of a finished run")
+  runs = run_scores.load(folders, split=split, protocol="clean")
+  first = runs[0].metric("map")
+  rows = [("", *(m.upper() for m in SHOWN), f"MAP − {epath.Path(folders[0]).name}")]
+  for n, run in enumerate(runs):
+    means = [f"{run.metric(m).mean():.3f}" for m in SHOWN]
+    against = ""
+    if n:
+      tested = significance.randomization_test(run.metric("map"), first)
+      against = (f"{tested.difference:+.3f} ± {tested.half_width:.3f}  "
+                 f"(p {'<' if tested.p < 0.001 else '='} {max(tested.p, 0.001):.3f})")
+    rows.append((epath.Path(run.name).name, *means, against))
+  width = max(len(row[0]) for row in rows)
+  lines = [f"{runs[0].title('map')}: {first.shape[1]} questions; ± is the 95 % half-width over "
+           "them"]
+  for title, *cells, last in rows:
+    lines.append(f"  {title:{width}s}" + "".join(f"{cell:>8s}" for cell in cells) + f"   {last}")
+  return "\n".join(line.rstrip() for line in lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """Prints `table`; returns the exit status."""
+  parser = argparse.ArgumentParser(prog="python -m as2jax.experiments.compare_runs",
+                                   description=__doc__.partition(": ")[2])
+  parser.add_argument("folders", nargs="+", metavar="WORKDIR", help="the first is the base")
+  parser.add_argument("--split", default="test")
+  given = parser.parse_args(arguments)
+  try:
+    print(table(given.folders, given.split))
+  except InputError as error:
+    print(f"as2jax: {error}", file=sys.stderr)
+    return 2
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,180 @@
+"""A config's experiment without weights and without its data: what shapes need, and no more.
+
+Models and encoders have their published sizes. Batches have the examples of the embedded sample in
+the config's layout, with texts as long as WikiQA's, cut by `as2jax.data.batches.batcher` as in a run: so
+their shapes are a run's, near enough, though a data set of longer texts fills more rows of `paper`
+batches (`batch.rows` states those of the others).
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from as2jax.data.batches.batcher import Batcher, Plan
+from as2jax.data.datasets import load
+from as2jax.data.inputs import document_frequency, word_overlap
+from as2jax.data.text.token_table import UnitTable
+from as2jax.encoders.checkpoints import pretrained
+from as2jax.encoders.checkpoints.families import FAMILIES
+from as2jax.encoders.open import Source
+from as2jax.runtime import registry
+from as2jax.runtime.errors import InputError
+from as2jax.training import build as experiment
+from as2jax.training import state as states
+from as2jax.training.build import Experiment, Tables
+
+_BERT = {"model_type": "bert", "vocab_size": 30522, "max_position_embeddings": 512}
+_ROBERTA = {"model_type": "roberta", "vocab_size": 50265, "max_position_embeddings": 514,
+            "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
+_BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+         "intermediate_size": 3072}
+_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
+          "intermediate_size": 4096}
+_XLNET = {"model_type": "xlnet", "vocab_size": 32000}
+# What the config.json of these states, for who does not have it here.
+PUBLISHED = {
+    "bert-base-uncased": {**_BERT, **_BASE}, "bert-large-uncased": {**_BERT, **_LARGE},
+    "roberta-base": {**_ROBERTA, **_BASE}, "roberta-large": {**_ROBERTA, **_LARGE},
+    "xlnet-base-cased": {**_XLNET, "d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072},
+    "xlnet-large-cased": {**_XLNET, "d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096},
+}
+WORDS = 50_000  # rows of a vocabulary of words that only the data would tell
+ELMO = (3, 1024)  # layers and width of ELMo's vectors, as published
+# Tokens a word of the sample's texts, which makes them as long as WikiQA's (8 and 28 word pieces).
+QUESTION, SENTENCE = 1.15, 1.8
+_NONE = np.zeros(0, np.int32)
+
+
+def build(config: Any) -> "Abstract":
+  """The parts of a config's experiment; reads no weights, and no data but the embedded sample.
+
+  Raises:
+    InputError: a ranker without parameters, or an encoder whose sizes only its files tell.
+  """
+  if config.model.name in registry.LEXICAL:
+    raise InputError(f"model.name = {config.model.name!r} has no step to compile")
+  section, reads = config.encoder, experiment.reads_features(config.model)
+  width = _vectors(section) if reads else ()
+  nothing = Source(module=None, params={}, tokenizer=None, max_length=None, facts={})
+  source = nothing if reads else _source(section)
+  model, loss = experiment.model_and_loss(config, source)
+  sample = config.data.copy_and_resolve_references()
+  with sample.unlocked():
+    sample.name, sample.rules, sample.holdout = "sample", (), 0.1
+  dataset = load.load(sample)
+  questions = dataset.splits["train"]
+  rarity = word_overlap.fit(questions) if getattr(model, "pair_features", False) else None
+  frequencies = document_frequency.count(questions) if getattr(model, "reads_words", False) else None
+  return Abstract(config, dataset, source, model, loss, {}, {}, None, rarity,
+                  frequencies=frequencies, vectors=width)
+
+
+@dataclasses.dataclass(frozen=True)
+class Abstract(Experiment):
+  """An experiment whose texts are only so and so long.
+
+  Attributes:
+    vectors: shape of a word's frozen vectors, () where the model reads none.
+  """
+
+  vectors: tuple[int, ...] = ()
+
+  def orders(self, questions: Sequence[Any]) -> list[np.ndarray]:
+    return [np.arange(len(question.candidates)) for question in questions]
+
+  def tables(self, questions: Sequence[Any], layout: str, **options) -> Tables:
+    units, table = self.examples(questions, layout, **options)
+    made = _units(units, {q.text for q in questions}, self.config.data.max_length)
+    features = keep = None
+    if self.vectors:
+      number = np.zeros((), self.model.storage)
+      features = np.broadcast_to(number, (len(made.ids), *self.vectors))
+    if self.frequencies is not None:
+      keep = np.zeros(0, bool)
+    return Tables(made, table, features=features, word_keep=keep)
+
+  def batch(self, batcher: Batcher) -> Any:
+    """Shapes of one shard of the largest batch, `[1, …]`."""
+    alone = dataclasses.replace(batcher, shards=1, accumulate=1)
+    empty = Plan((), _NONE, _NONE, _NONE)
+    made = alone.batch(empty, 0, (batcher.rows[-1], batcher.row_lengths[-1]))
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), made)
+
+  def state(self, batch: Any, seeds: Sequence[int], optimizer: Any, mesh: Any) -> states.TrainState:
+    """Shapes and shardings of the train state; `batch` is of one shard."""
+    return states.shapes(self.model, batch, seeds=seeds, freeze=self.config.optimizer.freeze,
+                         optimizer=optimizer, mesh=mesh)
+
+
+def _units(units: Sequence[tuple[str, ...]], questions: set[str], most: int) -> UnitTable:
+  """A table of nothing but lengths: of each text, and a token before, between and after texts."""
+  def tokens(text: str) -> int:
+    return round(len(text.split()) * (QUESTION if text in questions else SENTENCE))
+
+  lengths = [min(sum(map(tokens, parts)) + len(parts) + 1, most) for parts in units]
+  offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+  ids, small = np.zeros(offsets[-1], np.int32), np.zeros(offsets[-1], np.int8)
+  return UnitTable(ids=ids, type=small, role=small, offsets=offsets, word_start=_NONE,
+                   word_length=_NONE, word_role=small[:0], word_form=_NONE,
+                   word_offsets=np.zeros(len(offsets), np.int64), forms=(), truncated_units=0,
+                   lost_by_role=(0, 0, 0, 0), blank_units=0)
+
+
+def _family(name: str) -> tuple[Any, dict[str, Any]]:
+  """The family and the fields of a transformer, published or in a folder."""
+  if name in PUBLISHED:
+    family = FAMILIES[PUBLISHED[name]["model_type"]]
+    return family, family.fields(PUBLISHED[name])
+  return pretrained.read_family(pretrained.resolve(name))
+
+
+def _source(section: Mapping[str, Any]) -> Source:
+  """The encoder that a section describes, without parameters and without a tokeniser."""
+  kind = section["name"]
+  given = {k: v for k, v in section.items() if v is not None}
+  fields, model_fields = {}, {}
+  if kind in ("auto", *FAMILIES):
+    family, sizes = _family(section["pretrained"])
+    own = {k: v for k, v in given.items() if k != "pretrained"} | {"name": family.name}
+    fields = {k: v for k, v in {"precision": None, **sizes}.items() if k not in own}
+    model_fields = {"token": family.tokens}
+  elif kind == "words":
+    own = {"name": kind, "hidden_dropout": section["hidden_dropout"]}
+    generated = section["size"] or WORDS
+    fields = {"vocab_size": WORDS if section["vocabulary"] == "data" else generated,
+              "hidden_size": _family(section["pretrained"])[1]["hidden_size"]}
+    model_fields = {"marks": (2, 3), "output_size": generated}
+  elif kind in ("static", "recurrent"):
+    drop = ("vectors", "weights", "vocabulary", "lower", "treebank", "oov", "markers")
+    own = {k: v for k, v in given.items() if k not in drop}
+    size = "hidden_size" if kind == "static" else "word_size"
+    fields = {"vocab_size": WORDS, size: _width(section["vectors"])}
+    fields |= {"precision": None} if kind == "recurrent" and "precision" not in own else {}
+  else:
+    raise InputError(f"encoder.name = {kind!r}: only the files of such an encoder tell its sizes, "
+                     "and nothing is read here; compile the step of another one")
+  module = registry.build(registry.ENCODERS, own, "encoder", **fields)
+  return Source(module=module, params={}, tokenizer=None, max_length=None, facts={},
+                model_fields=model_fields)
+
+
+def _vectors(section: Mapping[str, Any]) -> tuple[int, ...]:
+  """Shape of the frozen vectors of a word."""
+  if section["name"] == "elmo":
+    return ELMO if section["mix"] == "learned" else ELMO[1:]
+  if section["name"] == "static":
+    return (_width(section["vectors"]),)
+  return (_family(section["pretrained"])[1]["hidden_size"],)
+
+
+def _width(file: str) -> int:
+  """Of word vectors, as the published files have it in their names (`glove.6B.300d.txt`)."""
+  found = re.search(r"\.(\d+)d\b", file)
+  if not found:
+    raise InputError(f"encoder.vectors = {file!r}: the name does not say how wide the vectors are; "
+                     "give such as glove.6B.300d.txt (the file is not read)")
+  return int(found[1])

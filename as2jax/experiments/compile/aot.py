@@ -1,0 +1,144 @@
+"""python -m as2jax.experiments.compile.aot --config=configs/wikiqa_triplet.py:roberta --topology=v5e:16x16
+
+Compiles a config's real steps (training, prediction) for TPUs that are not there, and says what
+they take of a chip: memory, arithmetic, traffic, collectives, and an estimate of the time. No weights
+and no data are read. Any key may be overridden, as everywhere (--config.encoder.remat=true). The exit
+status is 1 where a step does not fit. `as2jax.experiments.compile.table` makes the table over
+sizes of a slice.
+
+What wants libtpu, a package: see `as2jax.experiments.compile.chips`.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from absl import flags
+
+from as2jax.config import check
+from as2jax.config import flags as flags_config
+from as2jax.experiments.compile import abstract, chips, compiled
+from as2jax.experiments.compile.chips import GIB, Chip
+from as2jax.experiments.compile.compiled import Measured
+from as2jax.experiments.compile.hlo_program import summary
+from as2jax.runtime.errors import InputError
+
+UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def measure(config: Any, topology: str, names: Sequence[str] = ()
+            ) -> tuple[Chip, Any, Iterator[Measured]]:
+  """The chip, the config as scaled, and its steps (or those named), compiled as they are taken.
+
+  Raises:
+    InputError: see `chips.devices`, `abstract.build`, `compiled.scaled`.
+  """
+  import jax
+  jax.config.update("jax_platforms", "cpu")  # no device of this machine is needed, or taken
+  chip, devices = chips.devices(topology)
+  mesh = compiled.mesh_of(config, devices)
+  config = compiled.scaled(config, mesh.shape["data"] * mesh.shape["fsdp"])
+  parts = abstract.build(config)
+  return chip, config, (compiled.measure(name, trace, len(devices))
+                        for name, trace in compiled.steps(parts, mesh)
+                        if not names or name in names)
+
+
+def report(chip: Chip, step: Measured) -> str:
+  """What one step takes of a chip, in lines."""
+  lines = [f"{step.name}: {step.needs / GIB:.2f} of {chip.hbm / GIB:.0f} GiB a {chip.name}"]
+  if step.program is None:
+    return f"{lines[0]}: DOES NOT FIT"
+  memory = step.memory
+  lines.append("  memory    " + ", ".join(f"{name} {getattr(memory, name) / GIB:.2f}" for name in (
+      "arguments", "outputs", "aliased", "temporaries", "code")) + " GiB")
+  lines.append(f"  work      {_short(step.flops)}FLOP in matrix products, "
+               f"{_short(step.program.hbm_bytes)}B to and from the HBM (XLA, which counts a loop's "
+               f"body once: {_short(step.xla_flops)}FLOP, {_short(step.xla_bytes)}B)")
+  found = summary(step.program.collectives)
+  lines.append("  between   " + (", ".join(f"{calls} × {kind}, {_short(size)}B in all" for kind,
+                                           (calls, size) in found.items()) or "no collectives"))
+  parts = step.seconds(chip)
+  longest = max(parts, key=parts.get)
+  lines.append(f"  time      at least {1000 * parts[longest]:.2f} ms, an estimate from the chip's "
+               "peaks: " + ", ".join(f"{k} {1000 * v:.2f}" for k, v in parts.items()) + " ms")
+  if step.program.host_calls:
+    lines.append(f"  host      takes part: {', '.join(sorted(set(step.program.host_calls)))}")
+  if unknown := [name for name, turns in step.program.loops.items() if turns is None]:
+    lines.append(f"  loops     {len(unknown)} whose end depends on data (counted as one turn)")
+  return "\n".join(lines)
+
+
+def fits(chip: Chip, step: Measured) -> bool:
+  return step.program is not None and step.needs <= chip.hbm
+
+
+def advice(config: Any, step: str, devices: int) -> list[str]:
+  """Overrides that make a step need less of a chip, those that change least first."""
+  batch, encoder, found = config.batch, config.encoder, []
+  if step != "train":
+    least = batch.shards
+    if batch.predict_rows > least:
+      found.append(f"--config.batch.predict_rows={max(batch.predict_rows // 2, least)} (the same "
+                   "scores)")
+  else:
+    if "remat" in encoder and not encoder.remat:
+      found.append("--config.encoder.remat=true (the same numbers; activations are computed again)")
+    rows = "rows" if batch.sampler == "grouped" else "examples"
+    if batch[rows] >= 2 * batch.shards:
+      half = batch[rows] // batch.shards // 2 * batch.shards
+      found.append(f"--config.batch.{rows}={half} --config.batch.accumulate={2 * batch.accumulate} "
+                   "(the same step in parts)")
+  if "dtype" in encoder and encoder.dtype == "float32":
+    found.append("--config.encoder.dtype=bfloat16 (rounds; parameters stay float32)")
+  if config.sharding.fsdp == 1 and devices > 1 and "remat" in encoder:
+    found.append(f"--config.sharding.fsdp={min(devices, 4)} (parameters and optimiser in parts)")
+  return found
+
+
+def _short(number: float) -> str:
+  for size, letter in UNITS:
+    if number >= size:
+      return f"{number / size:.3g} {letter}"
+  return f"{number:.3g} "
+
+
+def _parse(argv: Sequence[str]) -> flags.FlagValues:
+  values = flags.FlagValues()
+  flags_config.define("the config, as for as2jax.main", values, list(argv))
+  flags.DEFINE_string("topology", "v5e:1x1", "chip and shape of the slice", flag_values=values)
+  flags_config.parse(list(argv), values)
+  return values
+
+
+def run(argv: Sequence[str]) -> int:
+  """Prints the report; returns the exit status."""
+  values = _parse(argv)
+  check.check(values.config)
+  chip, config, steps = measure(values.config, values.topology)
+  batch = config.batch
+  print(f"{values.topology}: batch.shards={batch.shards}, batch.examples={batch.examples}, "
+        f"batch.rows={batch.rows}, batch.predict_rows={batch.predict_rows} (fixed work a chip)",
+        flush=True)
+  fine = True
+  for step in steps:
+    print(report(chip, step), flush=True)
+    if not fits(chip, step):
+      fine = False
+      found = advice(config, step.name, chips.count(values.topology))
+      print("  try       " + "\n            ".join(
+          found or ["a chip with more memory, or a smaller model"]))
+  return int(not fine)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  argv = list(sys.argv if argv is None else argv)
+  try:
+    return run(argv)
+  except InputError as error:
+    print(f"aot: {error}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,116 @@
+"""TPU chips as their maker states them, and compile-only devices of a topology without any chip.
+
+Figures are those of Google's system architecture pages for one chip: HBM, peak of bfloat16 matrix
+products (which XLA also uses for float32 ones at default precision), bandwidth of the HBM, and of
+all links between chips together.
+"""
+
+import dataclasses
+import importlib.util
+import math
+import os
+import pathlib
+import re
+from typing import Any
+
+from as2jax.runtime.errors import InputError
+
+GIB = 2**30
+LIBTPU = "0.0.42.1"  # the one that jax 0.10.2 asks for
+# Apart from the other packages: with libtpu among them jax looks for a TPU at each start.
+FOLDER = pathlib.Path(__file__).resolve().parents[3] / ".libtpu"
+
+
+@dataclasses.dataclass(frozen=True)
+class Chip:
+  """One chip.
+
+  Attributes:
+    hbm: bytes; peak: FLOP/s; bandwidth, links: bytes/s, of the HBM and between chips.
+  """
+
+  name: str
+  hbm: float
+  peak: float
+  bandwidth: float
+  links: float
+
+
+CHIPS = {chip.name: chip for chip in (
+    Chip("v4", 32 * GIB, 275e12, 1228e9, 300e9),
+    Chip("v5e", 16 * GIB, 197e12, 819e9, 200e9),
+    Chip("v5p", 95 * GIB, 459e12, 2765e9, 600e9),
+    Chip("v6e", 32 * GIB, 918e12, 1640e9, 448e9),
+)}
+# Without these libtpu asks a metadata server, for minutes, warns of what it did not hear, and keeps
+# other processes out by a lock file, which only those with a device need.
+_ENVIRONMENT = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost",
+                "TPU_ACCELERATOR_TYPE": "v5litepod-1", "TPU_STDERR_LOG_LEVEL": "3",
+                "TPU_MIN_LOG_LEVEL": "3", "TF_CPP_MIN_LOG_LEVEL": "3",
+                "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+
+
+def library() -> pathlib.Path | None:
+  """The compiler's library: of the package libtpu if that is installed, or in `FOLDER`."""
+  found = importlib.util.find_spec("libtpu")
+  folders = [pathlib.Path(found.origin).parent] if found and found.origin else []
+  places = [folder / "libtpu.so" for folder in (*folders, FOLDER / "libtpu")]
+  return next((place for place in places if place.exists()), None)
+
+
+def absent() -> str:
+  """Why nothing can be compiled for TPUs here, "" where it can."""
+  if library():
+    return ""
+  return (f"the package libtpu, which holds the compiler for TPUs, is not here: pip install "
+          f"--no-deps --target {FOLDER.name} libtpu=={LIBTPU} (213 MB; no TPU is needed)")
+
+
+def parse(topology: str) -> tuple[Chip, tuple[int, ...]]:
+  """The chip and the shape of a topology such as `v5e:16x16`.
+
+  Raises:
+    InputError: another form, or another chip.
+  """
+  found = re.fullmatch(r"(\w+):(\d+(?:x\d+){1,2})", topology)
+  if not found or found[1] not in CHIPS:
+    raise InputError(f"--topology={topology}: give a chip ({', '.join(CHIPS)}) and its slice's "
+                     "shape, such as v5e:16x16 or v4:2x2x4")
+  return CHIPS[found[1]], tuple(map(int, found[2].split("x")))
+
+
+def devices(topology: str) -> tuple[Chip, list[Any]]:
+  """What a device of a topology is, and compile-only devices in the topology's order.
+
+  A device is a chip. Of v4, whose two cores libtpu gives as devices of their own, it is a core:
+  half a chip, and is called so.
+
+  Raises:
+    InputError: libtpu is missing, or it does not know the topology.
+  """
+  chip, shape = parse(topology)
+  if reason := absent():
+    raise InputError(reason)
+  for name, value in _ENVIRONMENT.items():
+    os.environ.setdefault(name, value)
+  os.environ.setdefault("TPU_LIBRARY_PATH", str(library()))
+  from jax.experimental import topologies
+
+  # A host holds up to 2 × 2 chips; of a smaller slice it holds all.
+  bounds = (*(min(size, 2) for size in shape[:2]), 1)
+  try:
+    found = topologies.get_topology_desc(platform="tpu", topology_name=topology,
+                                         chips_per_host_bounds=bounds).devices
+  except Exception as error:  # libtpu's own, of several kinds
+    raise InputError(f"--topology={topology}: libtpu does not give it "
+                     f"({str(error).splitlines()[0]})") from error
+  cores = len(found) // math.prod(shape)
+  if cores > 1:
+    chip = Chip(f"{chip.name} core", chip.hbm / cores, chip.peak / cores, chip.bandwidth / cores,
+                chip.links / cores)
+  return chip, list(found)
+
+
+def count(topology: str) -> int:
+  """Chips of a topology."""
+  return math.prod(parse(topology)[1])

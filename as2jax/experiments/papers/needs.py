@@ -1,0 +1,52 @@
+"""What a config needs that is not here: its data, its weights. Nothing large is downloaded."""
+
+import functools
+from typing import Any
+
+from as2jax.data.datasets import load
+from as2jax.data.datasets.dataset import SPECS
+from as2jax.data.datasets.files_on_disk import lacking as lacking_files
+from as2jax.encoders.checkpoints import folders
+from as2jax.runtime import registry
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.folders import cache_folder, data_folder
+
+
+def lacking(config: Any) -> str:
+  """Why the job that `config` describes cannot run here, "" where it can."""
+  return "; ".join(filter(None, (_data(config.data), _encoder(config))))
+
+
+def _data(section: Any) -> str:
+  if section.name in (load.FILES, load.ASNQ_FILES):
+    return ""  # by path, which the run checks first
+  if section.name not in SPECS:
+    return f"there is no data set {section.name}"
+  downloads = cache_folder(section.cache) / "downloads" / section.name
+  missing = lacking_files(SPECS[section.name], data_folder(section.root), downloads)
+  return f"data {section.name}: no {', '.join(missing)}" if missing else ""
+
+
+def _encoder(config: Any) -> str:
+  section = config.encoder
+  if config.model.name in registry.LEXICAL:
+    return ""
+  try:
+    for key in ("vectors", "weights"):
+      if section.get(key):
+        from as2jax.encoders import open  # with all that reads weights
+        open.found_file(section[key], config.data.root)
+    if section.name == "elmo":
+      folders.given_folder(section.pretrained, config.data.root, "options.json and *.hdf5")
+    elif section.get("pretrained"):
+      return _transformer(section.pretrained)
+  except InputError as error:
+    return f"weights: {str(error).partition(':')[0].partition(';')[0]}"
+  return ""
+
+
+@functools.cache
+def _transformer(spec: str) -> str:
+  """A folder, a package, or a hub name that is cached or that the hub would give."""
+  reason = folders.absent(spec)
+  return f"weights {spec}: {reason}" if reason else ""

@@ -1,0 +1,165 @@
+"""From a table of a paper (configs/papers) to the jobs that fill it and what cannot be run here."""
+
+import dataclasses
+import importlib
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from as2jax.config import check, flags
+from as2jax.experiments.papers import needs
+from as2jax.experiments.sweeps import points, sweep
+from as2jax.runtime.errors import InputError
+from configs.papers import Column, Row, Run
+
+FOLDER = sweep.local_executor.ROOT / "configs" / "papers"
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+  """A table of a paper: see configs/papers/__init__.py."""
+
+  name: str
+  title: str
+  scale: int
+  columns: tuple[Column, ...]
+  rows: tuple[Row, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+  """What the command changes in every row.
+
+  Attributes:
+    words: arguments of the config files, such as `minilm`; settings: overrides.
+    seeds: in place of the configs' own.
+  """
+
+  words: tuple[str, ...] = ()
+  settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  seeds: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass
+class Plan:
+  """The jobs of a table.
+
+  Attributes:
+    cells: (row, key of its runs) -> one job a seed; skipped: likewise -> why there is none.
+    configs: likewise -> the config file that is run, with its argument.
+    waves: jobs in the order in which they depend on each other.
+    after: job -> the jobs that it depends on, by id.
+  """
+
+  cells: dict[tuple[str, str], list[points.Job]] = dataclasses.field(default_factory=dict)
+  skipped: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+  configs: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+  waves: list[list[points.Job]] = dataclasses.field(default_factory=list)
+  after: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+
+class Lacking(Exception):
+  """A job that cannot be run here; the message says why."""
+
+
+def names() -> list[str]:
+  """The tables that there are."""
+  return sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.endswith("_rows")
+                and path.stem != "__init__")
+
+
+def load(name: str) -> Table:
+  """The table of that name.
+
+  Raises:
+    InputError: there is none.
+  """
+  if name not in names():
+    raise InputError(f"there is no table {name}: name one of {', '.join(names())}")
+  module = importlib.import_module(f"configs.papers.{name}")
+  return Table(name, module.TITLE, module.SCALE, module.COLUMNS, module.ROWS)
+
+
+def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
+  """The config of a run before what it depends on, and FILE.py:ARGUMENT.
+
+  A config that does not take the words of `choice` (vectors of GloVe beside a transformer, say)
+  stays the paper's, which the second result shows.
+  """
+  file, _, argument = run.config.partition(":")
+  path = f"{sweep.local_executor.ROOT / file}"
+  for words in ((argument, *choice.words), (argument,)):
+    text = ",".join(filter(None, words))
+    try:
+      start = flags.load(f"{path}:{text}" if text else path)
+      break
+    except InputError:
+      if not choice.words or words == (argument,):
+        raise
+  config = points.override(start, {**run.settings, **choice.settings}, run.config)
+  return config, f"{file}:{text}" if text else file
+
+
+def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=needs.lacking
+         ) -> Plan:
+  """Resolves every run of a table.
+
+  Args:
+    output: folder of the runs, absolute: a second stage names its first by it.
+    lacking: says why a config cannot be run here, "" where it can.
+  """
+  made = Plan()
+  for row in table.rows:
+    for key, run in row.runs.items():
+      cell = row.name, key
+      try:
+        jobs, wave, made.configs[cell] = _jobs(run, f"{row.name}, {key}", output, choice, lacking,
+                                               made)
+      except Lacking as reason:
+        made.skipped[cell] = str(reason)
+        made.configs[cell] = run.config
+        continue
+      made.cells[cell] = jobs
+      _put(made, wave, jobs)
+    if not row.runs and row.lacks:
+      made.skipped[row.name, ""] = row.lacks
+  return made
+
+
+def _jobs(run: Run, title: str, output: pathlib.Path, choice: Choice, lacking, made: Plan,
+          first_seed: bool = False) -> tuple[list[points.Job], int, str]:
+  """A run's jobs, one a seed; their wave; the config that they are of."""
+  try:
+    config, name = resolve(run, choice)
+    check.check(config)
+  except InputError as error:
+    raise Lacking(str(error).replace(f"{sweep.local_executor.ROOT}/", "")) from error
+  reasons = [lacking(config)]
+  folders, before, wave = {}, [], 0
+  for key, stage in run.after.items():
+    try:
+      stages, its, stage_name = _jobs(stage, f"{title}: {key}", output, choice, lacking, made, True)
+    except Lacking as reason:
+      reasons.append(f"it begins with {stage.config}: {reason}")
+      continue
+    _put(made, its, stages)
+    folders[key] = str(output / stages[0].id)
+    before.append(stages[0].id)
+    wave = max(wave, its + 1)
+  if any(reasons):
+    raise Lacking("; ".join(filter(None, reasons)))
+  seeds = choice.seeds or tuple(config.seeds)
+  jobs = []
+  for seed in seeds[:1] if first_seed else seeds:
+    whole = points.override(config, {**folders, "seeds": (seed,)}, name)
+    jobs.append(points.job(whole, 0, f"{title}, seed {seed}", {}))
+    made.after[jobs[-1].id] = tuple(before)
+  return jobs, wave, name
+
+
+def _put(made: Plan, wave: int, jobs: Sequence[points.Job]) -> None:
+  """Adds jobs to a wave; what another row runs, too, is run once."""
+  known = {job.id for jobs_ in made.waves for job in jobs_}
+  while len(made.waves) <= wave:
+    made.waves.append([])
+  made.waves[wave] += [job for job in jobs if job.id not in known]

@@ -1,0 +1,172 @@
+"""Runs the jobs of a sweep on this machine, so many at a time, each a process of `as2jax.main`."""
+
+import contextlib
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
+from as2jax.runtime.preemption import AGAIN
+from as2jax.training.run_folder import lock
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+POLL = 0.2  # seconds
+PATIENCE = 10.0  # seconds in which a process may end by itself
+
+
+class Job(Protocol):
+  """One run: its folder's name, what a reader calls it, its config as JSON."""
+
+  id: str
+  title: str
+  text: str
+
+
+class Running(NamedTuple):
+  job: Job
+  process: subprocess.Popen
+  started: float
+
+
+WAITING, RUNNING, FINISHED, FAILED = "waiting", "running", "finished", "failed"
+
+
+class Status(NamedTuple):
+  """Where one run is; `seconds` of the time that this process has run it."""
+
+  id: str
+  title: str
+  state: str
+  seconds: float
+
+
+def finished(folder: pathlib.Path) -> bool:
+  """Whether a run has come to its results, which are the last that it writes."""
+  return (folder / "results.json").exists()
+
+
+def command(folder: pathlib.Path) -> list[str]:
+  """What runs, or continues, the run in `folder`."""
+  return [sys.executable, "-m", "as2jax.main",
+          f"--config={ROOT / 'configs' / 'rerun.py'}:{folder / 'config.json'}",
+          f"--workdir={folder}"]
+
+
+def execute(jobs: Sequence[Job], output: pathlib.Path, *, parallel: int,
+            say: Callable[[str], None] = print,
+            watch: Callable[[Sequence[Status]], None] | None = None,
+            make_command: Callable[[pathlib.Path], list[str]] = command) -> dict[str, str]:
+  """Runs what is not finished; returns {id: last line of its log} of the runs that failed.
+
+  `say` is told what happens, `watch` where all runs are, several times a second.
+
+  A run that another process holds is waited for, and taken over if that ends without results.
+  Where this process is interrupted (also by SIGTERM) its runs end; called again, they go on.
+  """
+  waiting = [job for job in jobs if not finished(output / job.id)]
+  say(f"{len(jobs)} runs, {len(jobs) - len(waiting)} of them finished before")
+  failed: dict[str, str] = {}
+  running: list[Running] = []
+  seconds: dict[str, float] = {}
+  with _terminated_as_interrupted():
+    try:
+      while waiting or running:
+        for job in list(waiting):
+          if len(running) < parallel and not _held(output / job.id):
+            waiting.remove(job)
+            if finished(output / job.id):
+              say(f"{job.id} {job.title}: another process finished it")
+            else:
+              running.append(_start(job, output / job.id, make_command))
+        for one in [one for one in running if one.process.poll() is not None]:
+          running.remove(one)
+          if one.process.returncode and _held(output / one.job.id):
+            waiting.append(one.job)  # another process was first
+            continue
+          if one.process.returncode == AGAIN:
+            waiting.append(one.job)
+            say(f"{one.job.id} {one.job.title}: told to end (SIGTERM); it goes on later")
+            continue
+          done = len(jobs) - len(waiting) - len(running)
+          seconds[one.job.id] = time.monotonic() - one.started
+          say(f"[{done}/{len(jobs)}] {one.job.id} {one.job.title}: {_ended(one, output, failed)}")
+        if watch:
+          watch(_statuses(jobs, waiting, running, failed, seconds))
+        time.sleep(POLL if waiting or running else 0)
+    finally:
+      _stop([one.process for one in running])
+  return failed
+
+
+def _statuses(jobs: Sequence[Job], waiting: Sequence[Job], running: Sequence[Running],
+              failed: dict[str, str], seconds: dict[str, float]) -> list[Status]:
+  now = time.monotonic()
+  known = {job.id: (WAITING, 0.0) for job in waiting}
+  known |= {one.job.id: (RUNNING, now - one.started) for one in running}
+  known |= {name: (FAILED, seconds[name]) for name in failed}
+  return [Status(job.id, job.title, *known.get(job.id, (FINISHED, seconds.get(job.id, 0.0))))
+          for job in jobs]
+
+
+def _start(job: Job, folder: pathlib.Path, make_command) -> Running:
+  if not (folder / "config.json").exists():
+    write_whole(folder / "config.json", job.text + "\n")
+  with open(folder / "log.txt", "ab") as log:
+    process = subprocess.Popen(make_command(folder), stdout=log, stderr=subprocess.STDOUT,
+                               stdin=subprocess.DEVNULL)
+  return Running(job, process, time.monotonic())
+
+
+def _ended(one: Running, output: pathlib.Path, failed: dict[str, str]) -> str:
+  """What to say of a run that ended; a failure is noted."""
+  seconds = time.monotonic() - one.started
+  if one.process.returncode == 0 and finished(output / one.job.id):
+    return f"finished in {seconds:.0f} s"
+  lines = (output / one.job.id / "log.txt").read_text(errors="replace").split("\n")
+  last = next((line for line in reversed(lines) if line.strip()), "it wrote nothing")
+  failed[one.job.id] = last.strip()
+  return (f"FAILED with status {one.process.returncode}: {last.strip()} "
+          f"({output / one.job.id / 'log.txt'})")
+
+
+def _held(folder: pathlib.Path) -> bool:
+  """Whether another process works in the folder."""
+  try:
+    with lock(folder):
+      return False
+  except InputError as error:
+    if "in use by another process" in str(error):
+      return True
+    raise
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+  """SIGTERM ends the block as ^C does, so that what it started is ended, too."""
+  def interrupt(*_):
+    raise KeyboardInterrupt
+  try:
+    before = signal.signal(signal.SIGTERM, interrupt)
+  except ValueError:  # not the main thread, which alone is told
+    yield
+    return
+  try:
+    yield
+  finally:
+    signal.signal(signal.SIGTERM, before)
+
+
+def _stop(processes: Sequence[subprocess.Popen]) -> None:
+  for process in processes:
+    process.terminate()
+  for process in processes:
+    try:
+      process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+      process.kill()
+      process.wait()

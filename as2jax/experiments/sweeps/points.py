@@ -1,0 +1,156 @@
+"""The points of a sweep: from a base config and overrides to the runs that they want."""
+
+import ast
+import dataclasses
+import hashlib
+import importlib.util
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from as2jax.config import check, flags
+from as2jax.data.datasets import holdout
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
+
+OWN = ("seeds", "mode", "execution")  # what a sweep sets itself
+
+
+DATA = ("data.name", "data.train", "data.dev", "data.test", "data.holdout",
+        "evaluation.splits", "evaluation.ties")
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+  """One point with one seed.
+
+  Attributes:
+    id: hash of the resolved config.
+    point: number of the point; title: its overrides and the seed.
+    text: the resolved config as JSON.
+  """
+
+  id: str
+  point: int
+  title: str
+  overrides: Mapping[str, Any]
+  seed: int
+  text: str
+
+
+def load(path: str) -> tuple[str, list[dict[str, Any]]]:
+  """`BASE` and the points of a sweep file; InputError where it is wrong."""
+  if not pathlib.Path(path).is_file():
+    raise InputError(f"there is no sweep file {path}; see configs/ablations/")
+  spec = importlib.util.spec_from_file_location("sweep_file", path)
+  try:
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    base, points = module.BASE, list(module.points())
+  except Exception as error:  # whatever a sweep file may do wrong
+    raise InputError(f"{path}: {type(error).__name__}: {error}; a sweep file has BASE, a config "
+                     "file, and points(), which yields overrides") from error
+  if not points or not all(isinstance(point, dict) for point in points):
+    raise InputError(f"{path}: points() must yield dicts of overrides, such as "
+                     "{'optimizer.rate': 1e-5}")
+  return base, points
+
+
+def plan(base: str, points: Sequence[Mapping[str, Any]], *, seeds: Sequence[int] = (),
+         settings: Mapping[str, Any] | None = None) -> list[Job]:
+  """The runs of a sweep, those of the base first where it is none of the points.
+
+  Args:
+    seeds: of every point; the base config's where empty.
+    settings: overrides of the base itself.
+
+  Raises:
+    InputError: an override that does not fit the base, two equal points, points on other data.
+  """
+  start = override(flags.load(base), settings or {}, "--set")
+  selection = holdout.selection_split(start.data)
+  if selection not in start.evaluation.splits:
+    raise InputError(f"evaluation.splits lacks {selection}, by which a sweep chooses: put it there")
+  seeds = tuple(seeds) or tuple(start.seeds)
+  resolved: dict[str, Mapping[str, Any]] = {}
+  jobs: list[Job] = []
+  for point in points:
+    for key in point:
+      if key in OWN + DATA:
+        raise InputError(f"point {_title(point)}: {key} must be the same for all points, which are "
+                         "compared question by question; set it in the base, or with --set")
+    text = override(start, point, _title(point)).to_json()
+    if text in resolved:
+      raise InputError(f"the points {_title(resolved[text])} and {_title(point)} are the same")
+    resolved[text] = point
+  if start.to_json() not in resolved:
+    points = [{}, *points]
+  for number, point in enumerate(points):
+    is_base = override(start, point, "").to_json() == start.to_json()
+    title = " ".join(filter(None, (_title(point), "(base)" if is_base and point else "")))
+    for seed in seeds:
+      config = override(start, {**point, "seeds": (seed,)}, _title(point))
+      check.check(config)
+      jobs.append(job(config, number, f"{title}, seed {seed}", point))
+  return jobs
+
+
+def job(config: ConfigDict, point: int, title: str, overrides: Mapping[str, Any]) -> Job:
+  """The run of a config with one seed, under the hash of the whole of it."""
+  content = json.dumps(json.loads(config.to_json()), sort_keys=True)
+  return Job(hashlib.sha256(content.encode()).hexdigest()[:12], point, title, overrides,
+             config.seeds[0], config.to_json(indent=2))
+
+
+def override(config: ConfigDict, values: Mapping[str, Any], where: str) -> ConfigDict:
+  """A copy of a config with flat overrides; InputError where they do not fit it."""
+  config = config.copy_and_resolve_references().lock()
+  for key, value in values.items():
+    *sections, name = key.split(".")
+    here = config
+    try:
+      for section in sections:
+        here = here[section]
+      if name not in here or isinstance(here[name], ConfigDict):
+        raise KeyError(f"the config has no key {key!r}")
+      here[name] = value
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+      text = " ".join(str(error.args[0] if error.args else error).split())
+      raise InputError(f"{where}: {key} = {value!r} does not fit the base: {text}") from error
+  return config
+
+
+def write_manifest(output: pathlib.Path, jobs: Sequence[Job]) -> None:
+  """`manifest.jsonl`: one run a line, with its resolved config."""
+  lines = [json.dumps({"id": job.id, "point": dict(job.overrides), "seed": job.seed,
+                       "config": json.loads(job.text)}) for job in jobs]
+  write_whole(output / "manifest.jsonl", "\n".join(lines) + "\n")
+
+
+def _title(point: Mapping[str, Any]) -> str:
+  return " ".join(f"{key}={value}" for key, value in point.items()) or "base"
+
+
+def settings_of(given: Sequence[str]) -> dict[str, Any]:
+  """KEY=VALUE as overrides; what is no Python literal is text."""
+  settings = {}
+  for item in given:
+    key, equals, value = item.partition("=")
+    if not equals:
+      raise InputError(f"--set {item}: give KEY=VALUE")
+    try:
+      settings[key] = ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+      settings[key] = value
+  return settings
+
+
+def seeds_of(given: str) -> tuple[int, ...]:
+  """The seeds of `0,1,2`."""
+  try:
+    return tuple(int(seed) for seed in given.split(",") if seed)
+  except ValueError:
+    raise InputError(f"--seeds={given}: give whole numbers, such as 0,1,2") from None

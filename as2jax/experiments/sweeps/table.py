@@ -1,0 +1,176 @@
+"""What a sweep came to: its points beside the base, the best by MAP, that one on test."""
+
+import csv
+import dataclasses
+import io
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from as2jax.data.datasets import holdout
+from as2jax.evaluation import compare, run_scores
+from as2jax.evaluation.run_scores import System
+from as2jax.experiments.sweeps.local_executor import finished
+from as2jax.experiments.sweeps.points import Job
+from as2jax.runtime.files import write_whole
+
+METRICS = ("map", "mrr", "p@1")
+SPLITS = ("heldout", "dev", "test")
+SAMPLES = 100_000  # of the randomization tests
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+  """One point: its runs that are finished, of so many."""
+
+  title: str
+  jobs: tuple[Job, ...]
+  done: tuple[Job, ...]
+
+  @property
+  def whole(self) -> bool:
+    return len(self.done) == len(self.jobs)
+
+
+def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
+  """Returns the table of a sweep; writes it as `table.txt` and `table.md`, all figures as
+  `table.csv`.
+
+  A point counts where all its seeds are finished; its mean and s.d. are over seeds, its difference
+  to the base is tested over questions. The best is called final when every point counts.
+
+  Args:
+    split: of the table; "" is that on which the choice is made: dev, or the held-out questions.
+  """
+  selection = holdout.selection_split(json.loads(jobs[0].text)["data"])
+  points = _points(output, jobs)
+  whole = [point for point in points if point.whole]
+  base = next(p for p in points if p.title == "base" or p.title.endswith("(base)"))
+  ordered = [base] * base.whole + [p for p in whole if p is not base]
+  if not ordered:
+    return "no point is finished"
+  rows = {name: compare.compare(_systems(output, ordered, name), METRICS, samples=SAMPLES,
+                                   seed=0) for name in _splits(output, ordered)}
+  split = split or selection
+  if split not in rows:
+    return f"the runs were not evaluated on {split}, only on {', '.join(rows)}"
+  found = {row["system"]: row for row in rows[selection] if row["metric"].startswith("map[")}
+  best = max(whole, key=lambda point: found[point.title]["mean"]).title  # the first of equals
+  if not base.whole:
+    rows = {name: [_alone(row) for row in its] for name, its in rows.items()}
+  heading = _heading(rows[split], selection)
+  cells = _cells(points, rows[split], best, base)
+  result = _result(rows, best, selection, len(whole) == len(points))
+  text = "\n".join([heading, *compare.aligned(cells, left=2), "", *result])
+  write_whole(output / "table.txt", text + "\n")
+  write_whole(output / "table.md", "\n".join([heading, "", *markdown(cells, left=2), "",
+                                              "\\\n".join(result)]) + "\n")
+  write_whole(output / "table.csv", _csv(rows, best))
+  return text
+
+
+def _points(output: pathlib.Path, jobs: Sequence[Job]) -> list[Point]:
+  grouped: dict[int, list[Job]] = {}
+  for job in jobs:
+    grouped.setdefault(job.point, []).append(job)
+  return [Point(mine[0].title.rpartition(", seed ")[0], tuple(mine),
+                tuple(job for job in mine if finished(output / job.id)))
+          for mine in grouped.values()]
+
+
+def _splits(output: pathlib.Path, points: Sequence[Point]) -> list[str]:
+  """Those on which the runs were evaluated."""
+  folder = output / points[0].jobs[0].id / "eval"
+  return [split for split in SPLITS if (folder / split).is_dir()]
+
+
+def _systems(output: pathlib.Path, points: Sequence[Point], split: str) -> list[System]:
+  """Each point as one system whose seeds are its runs."""
+  ids = [job.id for point in points for job in point.jobs]
+  loaded = dict(zip(ids, run_scores.load([str(output / i) for i in ids], split=split), strict=True))
+  joined = []
+  for point in points:
+    runs = [loaded[job.id] for job in point.jobs]
+    values = {metric: np.concatenate([run.metric(metric) for run in runs]) for metric in METRICS}
+    joined.append(System(point.title, runs[0].data, runs[0].ids, values))
+  return joined
+
+
+def _alone(row: dict[str, Any]) -> dict[str, Any]:
+  """A row without its difference, which is to another point than the base."""
+  shown = ("metric", "system", "seeds", "questions", "mean", "sd", "half_width")
+  return {key: row[key] for key in shown}
+
+
+def markdown(cells: Sequence[Sequence[str]], left: int) -> list[str]:
+  """Rows of text as a table of Markdown, the first `left` columns set to the left."""
+  written = lambda row: "| " + " | ".join(
+      "\\*" if cell == "*" else cell.replace("|", "\\|") for cell in row) + " |"
+  rule = ["---"] * left + ["---:"] * (len(cells[0]) - left)
+  return [written(row) for row in (cells[0], rule, *cells[1:])]
+
+
+def _heading(rows: Sequence[dict], selection: str) -> str:
+  where = rows[0]["metric"].partition("[")[2].rstrip("]")
+  return (f"{where}, {rows[0]['questions']} questions; mean (s.d. over seeds); ± is the 95 % "
+          f"half-width of a difference over questions; * is the best by MAP on {selection}")
+
+
+def _cells(points: Sequence[Point], rows: Sequence[dict], best: str, base: Point
+           ) -> list[list[str]]:
+  metrics = list(dict.fromkeys(row["metric"] for row in rows))
+  found = {(row["system"], row["metric"]): row for row in rows}
+  first = metrics[0]
+  cells = [["", "", "seeds", *(m.partition("[")[0].upper() for m in metrics), "MAP − base",
+            "p (rand.)", "Holm"]]
+  for point in points:
+    counted = f"{len(point.done)}/{len(point.jobs)}"
+    if not point.whole:
+      cells.append(["", point.title, counted, *["–"] * len(metrics), "", "", ""])
+      continue
+    row = found[point.title, first]
+    means = [_mean(found[point.title, metric]) for metric in metrics]
+    tests = ["", "", ""]
+    if point is not base and "p_t" in row:
+      tests = [f"{row['difference']:+.4f} ± {row['difference_half_width']:.4f}",
+               compare.p_text(row["p_randomization"]),
+               compare.p_text(row["p_randomization_holm"])]
+    cells.append(["*" if point.title == best else "", point.title, counted, *means, *tests])
+  return cells
+
+
+def _mean(row: dict[str, Any]) -> str:
+  return f"{row['mean']:.4f}" + ("" if row["sd"] is None else f" ({row['sd']:.4f})")
+
+
+def _result(rows: dict[str, list[dict]], best: str, selection: str, final: bool
+            ) -> list[str]:
+  """The figures of the chosen point on test, which played no part in the choice."""
+  if not final:
+    return [f"best so far: {best}; not every point is finished, so there is no result yet"]
+  lines = [f"result: {best}, chosen by MAP on {selection}"]
+  for row in rows.get("test", ()):
+    if row["system"] == best:
+      line = (f"  {row['metric']} {_mean(row)} ± {row['half_width']:.4f} ({row['questions']} "
+              "questions)")
+      if "p_t" in row:
+        line += (f"; to the base {row['difference']:+.4f} ± {row['difference_half_width']:.4f}, p "
+                 f"{compare.p_text(row['p_t'])} (t), "
+                 f"{compare.p_text(row['p_randomization'])} (randomization)")
+      lines.append(line)
+  return lines
+
+
+def _csv(rows: dict[str, list[dict]], best: str) -> str:
+  """Every figure; `chosen` marks the point whose test figures are the result."""
+  flat = [{"split": split, "chosen": int(row["system"] == best), **row}
+          for split, its in rows.items() for row in its]
+  text = io.StringIO()
+  columns = list(dict.fromkeys(key for row in flat for key in row))
+  writer = csv.DictWriter(text, columns, lineterminator="\n")
+  writer.writeheader()
+  writer.writerows(flat)
+  return text.getvalue()

@@ -1,0 +1,174 @@
+"""Word-by-word cosine of a question and a candidate by a trained run's token vectors (CETE, 5.1).
+
+A model's token vectors are what its method `token_vectors(batch)` gives, where it has one, else the
+output of its encoder, `[shard, row, token, d]`. A bi-encoder reads the two texts alone, a
+cross-encoder in one sequence. A word's vector is the mean of its tokens'.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from as2jax.data.batches.batcher import Batcher
+from as2jax.data.inputs.first_stage_ranking import Ranking
+from as2jax.data.record import Question
+from as2jax.data.text.tokenise import ROLES, UnitTable, build_units, unit_parts, words
+from as2jax.evaluation import predict
+from as2jax.runtime import registry, sharding
+from as2jax.runtime.errors import InputError
+from as2jax.training import optimizers
+from as2jax.training import state as states
+from as2jax.training.build import Experiment, build
+
+
+@dataclasses.dataclass(frozen=True)
+class Similarity:
+  """Cosine of each word of a question with each word of a candidate.
+
+  Attributes:
+    question, candidate: the words as they are written, those that own no token left out.
+    cosine: `[question words, candidate words]`, float64; 0 where a vector is zero.
+    score: what the model ranks the candidate by; score_name: its name.
+  """
+
+  question: tuple[str, ...]
+  candidate: tuple[str, ...]
+  cosine: np.ndarray
+  score: float
+  score_name: str
+
+
+class Words:
+  """The words of one question and its one candidate, for the weights that a run has had.
+
+  Args:
+    config: of the run, which is changed: one question needs few rows.
+    ranking: of the question's candidates, where the run is of a joint model.
+
+  Raises:
+    InputError: a model without tokens, a text without words.
+  """
+
+  def __init__(self, config: Any, run: epath.PathLike, question: Question,
+               ranking: Ranking | None = None):
+    if config.model.name in registry.LEXICAL:
+      raise InputError(f"{run} is a run of {config.model.name}, which has no token vectors")
+    config.batch.predict_rows = 2 * config.batch.shards
+    self.run, self.question = run, question
+    self.experiment = dataclasses.replace(build(config, data=False, workdir=run), ranking=ranking)
+    model = self.experiment.model
+    self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
+    sharding.check_shards(self.mesh, config.batch.shards)
+    self.predictor = predict.Predictor(self.experiment, self.mesh, 1)
+    self.questions = (question,)
+    self.batcher = self.predictor.batcher(
+        self.questions, "sentences" if model.encodes else model.layout)
+    self.table = word_table(self.experiment, question, self.batcher)
+
+  def untrained(self, seed: int) -> states.TrainState:
+    """The weights that training began with."""
+    example = jax.tree.map(lambda x: x[0], next(self.batches()))
+    return self.experiment.fresh_state(example, (seed,), optimizers.no_optimizer(), self.mesh)
+
+  def trained(self, seed: int) -> states.TrainState:
+    """The best checkpoint's; InputError where there is none."""
+    from as2jax.inference.export import best_parameters
+    found = best_parameters(self.experiment, self.run, seed, self.questions)
+    fresh = self.untrained(seed)
+    seat = lambda old: {path: jax.device_put(found[path][None], x.sharding)
+                        for path, x in old.items()}
+    return fresh.replace(trainable=seat(fresh.trainable), frozen=seat(fresh.frozen))
+
+  def similarity(self, state: states.TrainState) -> Similarity:
+    """What these weights make of the two texts."""
+    vectors = self._vectors(state)
+    sides = {role: self._side(role, vectors) for role in ("question", "candidate")}
+    scores = self.predictor(state, self.questions)[0]
+    name, values = next(iter(scores.items()))
+    (question, q), (candidate, c) = sides["question"], sides["candidate"]
+    return Similarity(question, candidate, cosine(q, c), float(values[0][0]), name)
+
+  def _side(self, role: str, vectors: dict[int, np.ndarray]
+            ) -> tuple[tuple[str, ...], np.ndarray]:
+    """The words of the question or the candidate, and their vectors `[words, d]`."""
+    unit, text = place(self.experiment.model.template, self.question, role)
+    part = self.table.unit(unit)
+    chosen = np.arange(len(part.word_start))
+    if self.experiment.model.template != "single":
+      chosen = np.flatnonzero(part.word_role == ROLES[role])
+    if not len(chosen):
+      raise InputError(f"the {role} {text!r} has no word that the encoder knows: give another text")
+    spans = [slice(s, s + n) for s, n in zip(part.word_start[chosen], part.word_length[chosen])]
+    forms = [self.table.forms[f] for f in part.word_form[chosen]]
+    return as_written(text, forms), np.stack([vectors[unit][span].mean(0) for span in spans])
+
+  def batches(self):
+    """The batches that hold the question, `[accumulate, shard, …]`."""
+    plan = self.batcher.plan(self.batcher.sampler.blocks(), 0, 0)
+    return (self.batcher.batch(plan, i) for i in range(len(plan)))
+
+  def _vectors(self, state: states.TrainState) -> dict[int, np.ndarray]:
+    """Token vectors `[tokens, d]` float64 of each unit."""
+    model = self.experiment.model
+    first = lambda tree: jax.tree.map(lambda x: x[0], tree)
+    method = getattr(type(model), "token_vectors",
+                     lambda module, batch: module.encoder(batch.tokens, train=False))
+    apply = jax.jit(lambda p, m, b: model.apply({"params": p, **m}, b, method=method))
+    found = {}
+    for batch in map(first, self.batches()):
+      hidden = np.asarray(apply(first(state.params), first(state.mutables), batch), np.float64)
+      units = batch.units
+      for s, slot in zip(*np.nonzero(units.length)):
+        at = units.start[s, slot]
+        found[int(units.id[s, slot])] = hidden[s, units.row[s, slot],
+                                               at:at + units.length[s, slot]]
+    return found
+
+
+def place(template: str, question: Question, role: str) -> tuple[int, str]:
+  """The number of the unit in which a text stands, and the text."""
+  texts = {"question": question.text, "candidate": question.candidates[0].text}
+  alone = template == "single" and texts["question"] != texts["candidate"]
+  return int(alone and role == "candidate"), texts[role]
+
+
+def word_table(experiment: Experiment, question: Question, batcher: Batcher) -> UnitTable:
+  """The batcher's units with their words; InputError where a text is cut into other tokens there.
+  """
+  made = batcher.units
+  if made.word_offsets[-1]:
+    return made
+  template, roles, candidate = experiment.model.template, None, question.candidates[0]
+  texts = [unit_parts(template, question.text, candidate)]
+  if template == "single":
+    texts = list(dict.fromkeys([(question.text,), (candidate.text,)]))
+    roles = [ROLES["question"], ROLES["candidate"]][:len(texts)]
+  tokenizer = experiment.source.tokenizer
+  if experiment.source.open_vocabulary:
+    tokenizer, _ = experiment.source.open_vocabulary(text for unit in texts for text in unit)
+  found = build_units(texts, tokenizer, template=template, roles=roles, words=True,
+                      max_length=experiment.config.data.max_length)
+  if not (np.array_equal(found.ids, made.ids) and np.array_equal(found.offsets, made.offsets)):
+    raise InputError(f"model.name = {experiment.config.model.name!r}: its tokens are not those of "
+                     "the tokeniser, so that no word can be given its own")
+  return found
+
+
+def as_written(text: str, forms: Sequence[str]) -> tuple[str, ...]:
+  """The words of `text` whose lower-cased forms are `forms`, in that order; other words may lie
+  between."""
+  found, spelled = [], iter(words(text))
+  for form in forms:
+    start, end = next((start, end) for other, start, end in spelled if other == form)
+    found.append(text[start:end])
+  return tuple(found)
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+  """Cosine of each row of `a` `[n, d]` with each of `b` `[m, d]`; 0 with a zero vector."""
+  unit = lambda x: x / np.where((norm := np.linalg.norm(x, axis=1, keepdims=True)) > 0, norm, 1.0)
+  return unit(a) @ unit(b).T

@@ -1,0 +1,30 @@
+"""The modes of `main`: train, evaluate, predict."""
+
+import os
+from typing import Any
+
+from as2jax.config import check
+from as2jax.runtime.errors import InputError
+
+
+def run(config: Any, workdir: str) -> str:
+  """Runs the mode that the config names; returns what to print.
+
+  Raises:
+    InputError: anything that the user gave and that cannot be.
+  """
+  if not workdir:
+    raise InputError("--workdir is missing: name the run's folder, --workdir=runs/x")
+  check.check(config)
+  # Only now: they take a second and more, which a mistake above should not cost.
+  from as2jax.evaluation import results
+  from as2jax.inference import run as rank
+  from as2jax.runtime import compile_cache
+  from as2jax.training import loop
+  compile_cache.use_cache(config)
+  workdir = workdir if "://" in workdir else os.path.abspath(workdir)  # as Orbax wants it
+  if config.mode == "train":
+    return results.table(loop.train_and_evaluate(config, workdir))
+  if config.mode == "evaluate":
+    return results.table(rank.evaluate_run(config, workdir))
+  return f"ranked candidates: {rank.predict(config, workdir)}"

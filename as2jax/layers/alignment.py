@@ -1,0 +1,179 @@
+"""Words of question and sentences as weighted points, and their alignment (CASSIE section 3.2).
+
+A unit holds the question (role 0) and sentences 1 … K (its candidate and context, or K candidates);
+all arrays are `[shard, unit, …]`. An alignment belongs to a unit, so that examples which share one
+share its alignment, too.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from as2jax.data.batches.batch import Units, Words
+from as2jax.layers import transport
+from as2jax.runtime.errors import InputError
+
+ALIGNMENTS = ("transport", "mean")
+MARGINALS = ("frequency", "uniform")
+
+
+class Alignment(NamedTuple):
+  """Of the question of each unit with each of its K sentences.
+
+  Attributes:
+    representation: r, `[s u k d]`, the mean of the relevant context; 0 where there is none.
+    distance: d = Σ D·π, `[s u k]`.
+    present: whether question and sentence both have a word, `[s u k]`.
+    plan, cost: π and D, `[s u k n m]`; points of question × points of sentence, 0 at padding.
+    selected: the relevant context, `[s u k m]`.
+    question, sentence: the number in `Batch.words` of each point, `[s u n]`, `[s u k m]`; −1 for
+      none.
+  """
+
+  representation: Array
+  distance: Array
+  present: Array
+  plan: Array
+  cost: Array
+  selected: Array
+  question: Array
+  sentence: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Aligner:
+  """How words are aligned; the fields are those of `as2jax.models.cassie.Cassie`.
+
+  Attributes:
+    alignment: `transport`, or `mean`, which aligns nothing: the relevant context is every word, and
+      d the cost of the independent plan p_X p_Yᵀ (that of ε → ∞).
+    marginals: `frequency` (freq(w) / Σ freq) or `uniform`.
+    stop_words: whether words with `Words.keep` 0 are left out.
+    epsilon, epsilon_relative, iterations: see `transport.transport_plan`.
+    transport_gradient: see `transport.transport_cost`.
+    question_words, sentence_words: points of a question and of a sentence at most; words beyond are
+      left out.
+  """
+
+  alignment: str
+  marginals: str
+  stop_words: bool
+  epsilon: float
+  epsilon_relative: bool
+  iterations: int
+  transport_gradient: str
+  question_words: int
+  sentence_words: int
+
+  def __post_init__(self):
+    for name, known in (("alignment", ALIGNMENTS), ("marginals", MARGINALS),
+                        ("transport_gradient", transport.GRADIENTS)):
+      if getattr(self, name) not in known:
+        raise InputError(f"model.{name} = {getattr(self, name)!r}: use one of {known}")
+    for name in ("question_words", "sentence_words", "iterations"):
+      if getattr(self, name) < 1:
+        raise InputError(f"model.{name} = {getattr(self, name)}: give 1 or more")
+    if not self.epsilon > 0:
+      raise InputError(f"model.epsilon = {self.epsilon}: give a number above 0")
+
+  def __call__(
+    self, hidden: Float[Array, "s r l d"], units: Units, words: Words, sentences: int
+  ) -> Alignment:
+    """Aligns the question of each unit with its `sentences` sentences."""
+    sizes = (self.question_words,) + (self.sentence_words,) * sentences
+    vectors, number = points(hidden, units, words, sizes, filtered=self.stop_words)
+    weight = jnp.ones_like(words.frequency) if self.marginals == "uniform" else words.frequency
+    weight = jnp.where(number >= 0, _take(weight, number), 0.0)
+
+    def sides(x):
+      sentence = x[:, :, self.question_words:]
+      return (x[:, :, :self.question_words],
+              sentence.reshape(*x.shape[:2], sentences, self.sentence_words, *x.shape[3:]))
+
+    (x, y), (a, b), (question, sentence) = sides(vectors), sides(weight), sides(number)
+    over = lambda z: jnp.broadcast_to(z[:, :, None], (*z.shape[:2], sentences, *z.shape[2:]))
+    x, a, b = over(x), transport.marginal(over(a)), transport.marginal(b)
+    cost = transport.distances(x, y)
+    plan, selected = self._plan(cost, a, b)
+    distance = transport.transport_cost(cost, plan, self.transport_gradient)
+    count = jnp.maximum(selected.sum(-1), 1)[..., None].astype(jnp.float32)
+    total = jnp.einsum("sukm,sukmd->sukd", selected.astype(jnp.float32), y,
+                       precision=lax.Precision.HIGHEST)
+    real = (a[..., :, None] > 0) & (b[..., None, :] > 0)
+    return Alignment(total / count, distance, real.any((-2, -1)), plan, jnp.where(real, cost, 0.0),
+                     selected, question, sentence)
+
+  def _plan(self, cost, a, b):
+    """The plan and the relevant context; no word of a sentence is relevant to no question."""
+    if self.alignment == "mean":
+      return a[..., :, None] * b[..., None, :], (b > 0) & (a > 0).any(-1)[..., None]
+    if self.transport_gradient == "envelope":
+      cost = lax.stop_gradient(cost)
+    plan = transport.transport_plan(cost, a, b, epsilon=self.epsilon,
+                                    relative=self.epsilon_relative, iterations=self.iterations)
+    return plan, transport.relevant_context(lax.stop_gradient(plan), a, b)
+
+
+def points(
+  hidden: Float[Array, "s r l d"], units: Units, words: Words, sizes: tuple[int, ...], *,
+  filtered: bool,
+) -> tuple[Float[Array, "s u p d"], Int[Array, "s u p"]]:
+  """The words of each unit, `sizes[role]` of each role at most, one role after the other.
+
+  Words of one role and unit must follow one another in `words`. One segment sum over tokens: no
+  table of words stands between tokens and points.
+
+  Args:
+    filtered: whether words with `keep` 0 are left out.
+
+  Returns:
+    Of each point the mean of its pieces' vectors, float32 (0 where there is no word), and the
+    number of its word (−1).
+  """
+  _, r, l, width = hidden.shape
+  slots = units.length.shape[1]
+  place = _places(words, slots, sizes, filtered)
+
+  def shard(hidden, row, start, words, place):
+    nowhere = slots * sum(sizes)
+    count = jnp.arange(len(place), dtype=jnp.int32)
+    first = row[words.unit] * l + start[words.unit] + words.start
+    first = jnp.where(place < nowhere, first, r * l)
+    begins = jnp.full(r * l, -1, jnp.int32).at[first].set(count, mode="drop")
+    token = jnp.arange(r * l, dtype=jnp.int32)
+    last = lax.cummax(jnp.where(begins >= 0, token, -1))
+    word = begins[jnp.maximum(last, 0)]
+    inside = (last >= 0) & (token - last < words.length[word])
+    share = 1 / jnp.maximum(words.length[word], 1).astype(jnp.float32)
+    target = jnp.where(inside, place[word], nowhere)
+    flat = hidden.astype(jnp.float32).reshape(r * l, width) * share[:, None]
+    vectors = jax.ops.segment_sum(flat, target, nowhere + 1)[:-1]
+    number = jnp.full(nowhere, -1, jnp.int32).at[place].set(count, mode="drop")
+    return vectors.reshape(slots, -1, width), number.reshape(slots, -1)
+
+  return jax.vmap(shard)(hidden, units.row, units.start, words, place)
+
+
+def _places(words: Words, slots: int, sizes: tuple[int, ...], filtered: bool):
+  """The number of each word's point in its shard, slots · Σ sizes for those that are none."""
+  offset = jnp.asarray([sum(sizes[:i]) for i in range(len(sizes))], jnp.int32)
+  limit = jnp.asarray(sizes, jnp.int32)
+  used = (words.length > 0) & (words.role < len(sizes))
+  if filtered:
+    used &= words.keep > 0
+  before = jnp.cumsum(used, axis=1, dtype=jnp.int32) - used.astype(jnp.int32)
+  changed = lambda x: x[:, 1:] != x[:, :-1]
+  starts = jnp.pad(changed(words.unit) | changed(words.role), ((0, 0), (1, 0)),
+                   constant_values=True)
+  rank = before - lax.cummax(jnp.where(starts, before, 0), axis=1)
+  role = jnp.minimum(words.role, len(sizes) - 1)
+  place = words.unit * sum(sizes) + offset[role] + rank
+  return jnp.where(used & (rank < limit[role]), place, slots * sum(sizes))
+
+
+def _take(values: Float[Array, "s w"], index: Int[Array, "s u p"]) -> Float[Array, "s u p"]:
+  return jax.vmap(lambda v, i: v[jnp.maximum(i, 0)])(values, index)

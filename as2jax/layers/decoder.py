@@ -1,0 +1,149 @@
+"""Decoders from a latent vector to the words of a text: a GRU, and a bag of words.
+
+Both have `__call__`, which gives the log-likelihood of each word, and `generate`, which gives the
+words that are most probable. `table` [v, d] holds the word vectors that a decoder reads and, where
+it is `tied`, whose products with its output are its scores.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from as2jax.layers.recurrent import Recurrent
+from as2jax.layers.transformer import INITIALIZER
+from as2jax.layers.vocabulary_softmax import log_likelihood, logits
+
+NEVER = 3  # padding, the unknown word and the mark of a text's beginning are never generated
+
+
+class WordScores(nn.Module):
+  """From a decoder's output to a kernel and a bias over the vocabulary.
+
+  Untied it has a `kernel` [v, hidden] of its own. Tied, the table is the kernel, and an output that
+  is not as wide as the table is mapped to its width first.
+  """
+
+  tied: bool
+  precision: Any
+
+  @nn.compact
+  def __call__(
+    self, hidden: Float[Array, "*n h"], table: Float[Array, "v d"]
+  ) -> tuple[Float[Array, "*n k"], Float[Array, "v k"], Float[Array, " v"]]:
+    """(output, kernel, bias): `logits` of the three are the scores."""
+    rows, width = table.shape
+    bias = self.param("bias", nn.initializers.zeros, (rows,), jnp.float32)
+    if not self.tied:
+      shape = (rows, hidden.shape[-1])
+      return hidden, self.param("words", INITIALIZER, shape, jnp.float32), bias
+    if hidden.shape[-1] != width:
+      hidden = nn.Dense(width, precision=self.precision, name="width")(hidden)
+    return hidden, table, bias
+
+
+class GRUDecoder(nn.Module):
+  """p(w₁ … w_n | z) = Π p(w_t | w_<t, z): z in the initial state, and beside each word read.
+
+  Attributes:
+    hidden_size: of the GRU.
+    tied: whether word vectors are the kernel of the softmax.
+    chunk: see `log_likelihood`.
+    unroll: time steps that one turn of the compiled loop holds.
+    precision: of the products.
+  """
+
+  hidden_size: int
+  tied: bool
+  chunk: int
+  unroll: int
+  precision: Any
+
+  def setup(self):
+    self.start = nn.Dense(self.hidden_size, precision=self.precision)
+    self.layer = Recurrent("gru", self.hidden_size, False, self.unroll, self.precision)
+    self.words = WordScores(self.tied, self.precision)
+
+  def __call__(
+    self, z: Float[Array, "s e z"], read: Float[Array, "s e l d"], target: Int[Array, "s e l"],
+    real: Bool[Array, "s e l"], table: Float[Array, "v d"],
+  ) -> Float[Array, "s e l"]:
+    """log p of each target, the word that follows the one `read`; 0 where not `real`."""
+    s, e, length = target.shape
+    beside = jnp.broadcast_to(z[:, :, None], (s, e, length, z.shape[-1]))
+    x = jnp.concatenate([read, beside], axis=-1).reshape(s * e, length, -1)
+    position = jnp.broadcast_to(jnp.arange(length, dtype=jnp.int32), (s * e, length))
+    segment = real.reshape(s * e, length).astype(jnp.int32)
+    initial = self._initial(z.reshape(s * e, -1))
+    hidden = self.layer(x, position, segment, initial).reshape(s, e * length, -1)
+    hidden, kernel, bias = self.words(hidden, table)
+    flat = lambda x: x.reshape(s, e * length)
+    found = log_likelihood(hidden, flat(target), flat(real), kernel, bias, chunk=self.chunk,
+                           precision=self.precision)
+    return found.reshape(s, e, length)
+
+  def generate(
+    self, z: Float[Array, "n z"], table: Float[Array, "v d"], length: int, begin: int, end: int
+  ) -> Int[Array, "n {length}"]:
+    """The most probable word at each step, from the mark `begin` on; 0 from the mark `end` on."""
+
+    def step(module, carry, _):
+      state, word, over = carry
+      x = jnp.concatenate([jnp.take(table, word, axis=0), z], axis=-1)
+      state = module.layer.forward(state, x)
+      scores = logits(*module.words(state, table), module.precision)
+      word = NEVER + jnp.argmax(scores[:, NEVER:], axis=-1).astype(jnp.int32)
+      over = over | (word == end)
+      return (state, word, over), jnp.where(over, 0, word)
+
+    carry = (self._initial(z), jnp.full(len(z), begin, jnp.int32), jnp.zeros(len(z), bool))
+    scan = nn.scan(step, variable_broadcast="params", split_rngs={"params": False}, length=length)
+    return scan(self, carry, None)[1].swapaxes(0, 1)
+
+  def _initial(self, z: Float[Array, "n z"]) -> Float[Array, "n h"]:
+    return jnp.tanh(self.start(z))
+
+
+class BagDecoder(nn.Module):
+  """p(w₁ … w_n | z) = Π p(w_t | z): one hidden layer (ReLU), the words in no order.
+
+  Attributes:
+    hidden_size: of the layer.
+    tied, precision: see `GRUDecoder`.
+  """
+
+  hidden_size: int
+  tied: bool
+  precision: Any
+
+  def setup(self):
+    self.hidden = nn.Dense(self.hidden_size, precision=self.precision)
+    self.words = WordScores(self.tied, self.precision)
+
+  def __call__(
+    self, z: Float[Array, "s e z"], read: Float[Array, "s e l d"], target: Int[Array, "s e l"],
+    real: Bool[Array, "s e l"], table: Float[Array, "v d"],
+  ) -> Float[Array, "s e l"]:
+    """log p of each target; 0 where not `real`. Nothing is read."""
+    del read
+    scores = self._scores(z, table)
+    found = jnp.take_along_axis(scores, target, axis=-1)
+    found = found - jax.nn.logsumexp(scores, axis=-1)[..., None]
+    return jnp.where(real, found, 0.0)
+
+  def generate(
+    self, z: Float[Array, "n z"], table: Float[Array, "v d"], length: int, begin: int, end: int
+  ) -> Int[Array, "n {length}"]:
+    """The most probable words, the first most so; without the marks."""
+    scores = self._scores(z, table)
+    scores = jnp.where(jnp.arange(scores.shape[-1])[None] == end, -jnp.inf, scores)
+    return NEVER + lax.top_k(scores[:, NEVER:], length)[1].astype(jnp.int32)
+
+  def _scores(self, z, table):
+    return logits(*self.words(jax.nn.relu(self.hidden(z)), table), self.precision)
+
+
+DECODERS = ("gru", "mlp")

@@ -1,0 +1,222 @@
+"""GRU and LSTM layers over packed rows, in PyTorch's equations and parameters.
+
+A row holds several units; the state starts anew at each unit's first token (the backward
+direction's at its last), and padding changes nothing. Everything is float32 whatever comes in, and
+vectors at padding must be finite. The directions of a layer advance together in one loop over time
+(`unit_scan`), which holds the recurrent products alone: inputs are projected before it, all tokens
+at once.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Float, Int
+
+from as2jax.layers.unit_scan import Direction, Product, Products, Weight, affine, scan_units, single
+from as2jax.runtime.errors import InputError
+
+DIRECTIONS = ("forward", "backward")
+# Parameter -> PyTorch's name; a kernel is the transpose of its weight.
+NAMES = {
+  "input_kernel": "weight_ih",
+  "recurrent_kernel": "weight_hh",
+  "input_bias": "bias_ih",
+  "recurrent_bias": "bias_hh",
+}
+
+
+def gru_step(
+  product: Product, hidden: Float[Array, "b h"], projected: Float[Array, "b g"]
+) -> tuple[Float[Array, "b h"], Float[Array, "b h"]]:
+  """h' = (1 - z) n + z h with n = tanh(Wx + b + r (Uh + c)) (Cho et al. 2014 in PyTorch's form).
+
+  The gates are reset r, update z and new n, in this order along g = 3h. The reset gate multiplies
+  the recurrent product with its bias; the paper has it multiply h. Returns (state, output).
+  """
+  reset, update, new = jnp.split(projected, 3, axis=-1)
+  to_reset, to_update, to_new = jnp.split(product("recurrent", hidden), 3, axis=-1)
+  reset, update = jax.nn.sigmoid(reset + to_reset), jax.nn.sigmoid(update + to_update)
+  hidden = (1 - update) * jnp.tanh(new + reset * to_new) + update * hidden
+  return hidden, hidden
+
+
+def lstm_step(
+  product: Product,
+  state: tuple[Float[Array, "b h"], Float[Array, "b h"]],
+  projected: Float[Array, "b g"],
+) -> tuple[tuple[Float[Array, "b h"], Float[Array, "b h"]], Float[Array, "b h"]]:
+  """c' = f c + i g, h' = o tanh c', gates i, f, g, o in this order; returns ((h', c'), h')."""
+  hidden, cell = state
+  gates = projected + product("recurrent", hidden)
+  enter, forget, new, leave = jnp.split(gates, 4, axis=-1)
+  cell = jax.nn.sigmoid(forget) * cell + jax.nn.sigmoid(enter) * jnp.tanh(new)
+  hidden = jax.nn.sigmoid(leave) * jnp.tanh(cell)
+  return (hidden, cell), hidden
+
+
+class Cell(nn.Module):
+  """A single step with the parameters of one direction of `Recurrent`, k gates of h each.
+
+    input_kernel [d, k h], recurrent_kernel [h, k h], input_bias and recurrent_bias [k h]
+  """
+
+  hidden_size: int
+  precision: Any
+
+  @nn.compact
+  def weights(self, input_size: int) -> dict[str, Weight]:
+    """The parameters as arrays."""
+    width, bound = self.gates * self.hidden_size, self.hidden_size**-0.5
+
+    def uniform(key, shape):  # as PyTorch draws them
+      return jax.random.uniform(key, shape, jnp.float32, -bound, bound)
+
+    shapes = {
+      "input_kernel": (input_size, width),
+      "recurrent_kernel": (self.hidden_size, width),
+      "input_bias": (width,),
+      "recurrent_bias": (width,),
+    }
+    return {name: self.param(name, uniform, shape) for name, shape in shapes.items()}
+
+  def project(self, x: Float[Array, "*n d"]) -> Float[Array, "*n g"]:
+    """The gates' share of the inputs: all that a step needs of them."""
+    weights = self.weights(x.shape[-1])
+    return affine(x, weights["input_kernel"], weights["input_bias"], self.precision)
+
+  def products(self, input_size: int) -> Products:
+    """What `scan_units` and `single` need beside `step`."""
+    weights = self.weights(input_size)
+    return {"recurrent": (weights["recurrent_kernel"], weights["recurrent_bias"])}
+
+  def __call__(self, state: Any, x: Float[Array, "b d"]) -> Any:
+    """The state after `x`."""
+    product = single(self.products(x.shape[-1]), self.precision)
+    return self.step(product, state, self.project(x))[0]
+
+
+class GRUCell(Cell):
+  """`Cell` of a GRU; its state is its output [b, h]."""
+
+  gates = 3
+  step = staticmethod(gru_step)
+
+  def zero(self, b: int) -> Float[Array, "{b} h"]:
+    return jnp.zeros((b, self.hidden_size), jnp.float32)
+
+
+class LSTMCell(Cell):
+  """`Cell` of an LSTM; its state is (hidden, cell), both [b, h]."""
+
+  gates = 4
+  step = staticmethod(lstm_step)
+
+  def zero(self, b: int) -> tuple[Float[Array, "{b} h"], Float[Array, "{b} h"]]:
+    return (jnp.zeros((b, self.hidden_size), jnp.float32),) * 2
+
+
+CELLS = {"gru": GRUCell, "lstm": LSTMCell}
+
+
+class Recurrent(nn.Module):
+  """A GRU or LSTM layer over packed rows, equal to `torch.nn.GRU` and `torch.nn.LSTM` of one layer.
+
+  Parameters are those of its cells, `forward` and `backward`: a decoder takes a single step with
+  `layer.forward(state, x)`. With `max` pooling of an LSTM's two directions this is InferSent's
+  sentence encoder (Conneau et al. 2017).
+
+  Attributes:
+    cell: `gru` or `lstm`.
+    hidden_size: h, of each direction.
+    bidirectional: append the vectors of a second direction, which reads from the last token.
+    unroll: time steps that one turn of the compiled loop holds.
+    precision: of the matrix products, as `jax.lax.Precision` or its names; None is jax's default.
+  """
+
+  cell: str
+  hidden_size: int
+  bidirectional: bool
+  unroll: int
+  precision: Any
+
+  def setup(self):
+    if self.cell not in CELLS:
+      raise InputError(f"cell: {self.cell!r} is none of {', '.join(CELLS)}")
+    for name in DIRECTIONS[: 1 + self.bidirectional]:
+      setattr(self, name, CELLS[self.cell](self.hidden_size, self.precision))
+
+  def __call__(
+    self,
+    x: Float[Array, "b l d"],
+    position: Int[Array, "b l"],
+    segment: Int[Array, "b l"],
+    initial: Any = None,
+  ) -> Float[Array, "b l {(1+self.bidirectional)*self.hidden_size}"]:
+    """Vectors [b, l, h] or, of both directions, [b, l, 2h]; zero at padding.
+
+    `initial` is the state that each unit of a row starts from, zero where None: [b, h], of an LSTM
+    the pair (hidden, cell) of these, and with `bidirectional` a pair (forward, backward) of states.
+    """
+    cells = [getattr(self, name) for name in DIRECTIONS[: 1 + self.bidirectional]]
+    if initial is None:
+      states = [cell.zero(x.shape[0]) for cell in cells]
+    else:
+      states = list(initial) if self.bidirectional else [initial]
+    directions = [
+      Direction(cell.step, cell.products(x.shape[-1]), cell.project(x), state, backward)
+      for cell, state, backward in zip(cells, states, (False, True)[: len(cells)], strict=True)
+    ]
+    found = scan_units(
+      directions, position, segment, unroll=self.unroll, precision=self.precision
+    )
+    return jnp.concatenate([outputs for outputs, _ in found], axis=-1)
+
+
+def from_torch(
+  tensors: Mapping[str, np.ndarray], prefix: str, layer: int = 0
+) -> dict[str, dict[str, np.ndarray]]:
+  """The parameters of `Recurrent` from those of one layer of a `torch.nn.GRU` or `torch.nn.LSTM`.
+
+  Tensors are found as `{prefix}weight_ih_l{layer}` and so on; both directions are read where the
+  second is there. Errors: `InputError` for a missing tensor and for shapes that do not fit.
+  """
+  backward = any(_torch_name(prefix, name, layer, "backward") in tensors for name in NAMES)
+  params = {}
+  for direction in DIRECTIONS[: 1 + backward]:
+    params[direction] = {}
+    for leaf in NAMES:
+      name = _torch_name(prefix, leaf, layer, direction)
+      if name not in tensors:
+        raise InputError(f"recurrent weights: the tensor {name!r} is missing")
+      params[direction][leaf] = np.asarray(tensors[name], np.float32).T
+    width, size = params[direction]["input_kernel"].shape[::-1]
+    hidden = params[direction]["recurrent_kernel"].shape[0]
+    expected = (size, width), (hidden, width), (width,), (width,)
+    for leaf, shape in zip(NAMES, expected, strict=True):
+      if params[direction][leaf].shape != shape or width not in (3 * hidden, 4 * hidden):
+        name = _torch_name(prefix, leaf, layer, direction)
+        raise InputError(
+          f"recurrent weights: the tensor {name!r} has shape "
+          f"{list(params[direction][leaf].shape[::-1])}, which fits neither a GRU nor an LSTM with "
+          f"{width} rows of input weights and a state of {hidden}"
+        )
+  return params
+
+
+def to_torch(
+  params: Mapping[str, Mapping[str, Any]], prefix: str, layer: int = 0
+) -> dict[str, np.ndarray]:
+  """The inverse of `from_torch`: float32 arrays under PyTorch's names."""
+  return {
+    _torch_name(prefix, leaf, layer, direction): np.asarray(value, np.float32).T.copy()
+    for direction, weights in params.items()
+    for leaf, value in weights.items()
+  }
+
+
+def _torch_name(prefix: str, leaf: str, layer: int, direction: str) -> str:
+  return f"{prefix}{NAMES[leaf]}_l{layer}{'_reverse' if direction == 'backward' else ''}"

@@ -1,0 +1,163 @@
+"""Layers of XLNet: attention by relative position and by same or other token type.
+
+The position and type terms follow Transformer-XL (Dai et al. 2019, section 3.3) and XLNet (Yang et
+al. 2019, section 2.5), content stream. Parameters are float32 and `dtype` is the type of the
+arithmetic; scores, softmax and norm statistics are float32 always.
+"""
+
+import math
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float
+
+from as2jax.layers.transformer import ACTIVATIONS, INITIALIZER, MASKED, Dropout, LayerNorm, mix
+
+WAVELENGTH = 10_000.0  # the ratio of the slowest sinusoid, just out of reach, to the fastest
+
+
+def sinusoids(
+  queries: int, keys: int, width: int, clamp_len: int
+) -> Float[Array, "distances {width}"]:
+  """[sin; cos] of the distances keys, keys - 1, … 1 - queries, one row each.
+
+  A clamp_len above 0 cuts distances to ±clamp_len. Frequencies are rounded to float32 where the
+  reference rounds them: an angle of hundreds of radians shows the last bit of its frequency.
+  """
+  powers = np.arange(0, width, 2, dtype=np.float32) / np.float32(width)
+  frequencies = np.float32(1) / np.power(np.float32(WAVELENGTH), powers)
+  distance = keys - jnp.arange(queries + keys, dtype=jnp.float32)
+  if clamp_len > 0:
+    distance = jnp.clip(distance, -clamp_len, clamp_len)
+  angle = distance[:, None] * jnp.asarray(frequencies)[None]
+  return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=-1)
+
+
+def relative_shift(scores: Float[Array, "b h q p"], keys: int) -> Float[Array, "b h q {keys}"]:
+  """Scores by distance as scores by key: entry (i, j) is entry (i, q - i + j) of `scores`.
+
+  `scores` has the columns of `sinusoids`, p = q + keys. Written as one row after the other, the
+  wanted entries of each row begin one place earlier than those of the row before, so that cutting
+  the first q numbers and folding at p - 1 aligns them: no gather, and no [q, keys, d] array.
+  """
+  b, h, q, p = scores.shape
+  flat = scores.reshape(b, h, q * p)[..., q:]
+  return flat.reshape(b, h, q, p - 1)[..., :keys]
+
+
+class RelativeAttention(nn.Module):
+  """Multi-head attention of XLNet's content stream, without residual or norm.
+
+  The score of query i and key j (Yang et al. 2019, appendix A.2) is
+  ((q_i + r_w)·k_j + (q_i + r_r)·W_r R_{i-j} + (q_i + r_s)·s_ij) / √k
+  with s_ij the first vector of `seg_embed` where both tokens are of one type, else the second.
+  """
+
+  num_heads: int
+  dropout: float
+  dtype: Any
+  precision: Any
+
+  @nn.compact
+  def __call__(
+    self,
+    x: Float[Array, "b l d"],
+    context: Float[Array, "b t d"],
+    mask: Bool[Array, "b 1 l t"],
+    same_type: Bool[Array, "b 1 l t"],
+    positions: Float[Array, "p d"],
+    *,
+    train: bool,
+  ) -> Float[Array, "b l d"]:
+    """`x` asks and `context` (memory, then the row) answers; `positions` are their sinusoids."""
+    b, l, d = x.shape
+    width = d // self.num_heads
+    dense = lambda name: nn.Dense(
+      d,
+      use_bias=False,
+      dtype=self.dtype,
+      precision=self.precision,
+      kernel_init=INITIALIZER,
+      name=name,
+    )
+    heads = lambda name, y: dense(name)(y).reshape(*y.shape[:-1], self.num_heads, width)
+    vectors = lambda name, *shape: self.param(
+      name, INITIALIZER, (*shape, self.num_heads, width), jnp.float32
+    ).astype(self.dtype)
+    product = partial(
+      jnp.einsum, precision=self.precision, preferred_element_type=jnp.float32
+    )
+    query, key, value = heads("query", x), heads("key", context), heads("value", context)
+    asked = lambda name: query + vectors(name)[None, None]
+
+    scores = product("bqhk,bthk->bhqt", asked("r_w_bias"), key)
+    far = product("bqhk,phk->bhqp", asked("r_r_bias"), heads("relative", positions))
+    scores += relative_shift(far, context.shape[1])
+    kind = product("bqhk,shk->bhqs", asked("r_s_bias"), vectors("seg_embed", 2))
+    scores += jnp.where(same_type, kind[..., :1], kind[..., 1:])
+
+    scores = jnp.where(mask, scores * (1 / math.sqrt(width)), MASKED)
+    drop = partial(Dropout(self.dropout), train=train)
+    mixed = mix(scores, value, drop=drop, precision=self.precision)
+    return dense("output")(mixed.reshape(b, l, d))
+
+
+class DroppedFeedForward(nn.Module):
+  """Two dense layers with an activation and dropout between, applied to each token."""
+
+  width: int
+  activation: str
+  dropout: float
+  dtype: Any
+  precision: Any
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "b l d"], *, train: bool) -> Float[Array, "b l d"]:
+    dense = lambda width, name: nn.Dense(
+      width, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
+    )
+    hidden = ACTIVATIONS[self.activation](dense(self.width, "intermediate")(x))
+    return dense(x.shape[-1], "output")(Dropout(self.dropout)(hidden, train=train))
+
+
+class RelativeLayer(nn.Module):
+  """Relative attention and feed-forward, each followed by dropout, residual and norm."""
+
+  num_heads: int
+  intermediate_size: int
+  activation: str
+  layer_norm_eps: float
+  hidden_dropout: float
+  attention_dropout: float
+  dtype: Any
+  precision: Any
+
+  @nn.compact
+  def __call__(
+    self,
+    x: Float[Array, "b l d"],
+    context: Float[Array, "b t d"],
+    mask: Bool[Array, "b 1 l t"],
+    same_type: Bool[Array, "b 1 l t"],
+    positions: Float[Array, "p d"],
+    *,
+    train: bool,
+  ) -> Float[Array, "b l d"]:
+    attended = RelativeAttention(
+      self.num_heads, self.attention_dropout, self.dtype, self.precision, name="attention"
+    )(x, context, mask, same_type, positions, train=train)
+    attended = Dropout(self.hidden_dropout)(attended, train=train)
+    x = LayerNorm(self.layer_norm_eps, self.dtype, name="attention_norm")(x + attended)
+    fed = DroppedFeedForward(
+      self.intermediate_size,
+      self.activation,
+      self.hidden_dropout,
+      self.dtype,
+      self.precision,
+      name="feed_forward",
+    )(x, train=train)
+    fed = Dropout(self.hidden_dropout)(fed, train=train)
+    return LayerNorm(self.layer_norm_eps, self.dtype, name="output_norm")(x + fed)

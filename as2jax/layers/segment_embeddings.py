@@ -1,0 +1,46 @@
+"""Embeddings by role of a token, beside the encoder's own (CASSIE section 3.1, LOCT)."""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax import lax
+from jaxtyping import Array, Float
+
+from as2jax.data.batches.batch import Tokens
+from as2jax.runtime.errors import InputError
+
+# Rows of the table, by role; later roles have the last row.
+SEGMENTS = {"four": (0, 1, 2, 3), "three": (0, 1, 2, 2), "none": ()}
+
+
+class SegmentEmbeddings(nn.Module):
+  """Learned vectors by role, `embedding` [rows, width], N(0, 0.02): an `input_offset`.
+
+  Attributes:
+    rows: the row of each role.
+    width: of the encoder's hidden vectors.
+  """
+
+  rows: tuple[int, ...]
+  width: int
+
+  @nn.compact
+  def __call__(self, tokens: Tokens) -> Float[Array, "s r l d"]:
+    shape = (max(self.rows) + 1, self.width)
+    table = self.param("embedding", nn.initializers.normal(0.02), shape, jnp.float32)
+    row = jnp.asarray(self.rows)[jnp.minimum(tokens.role, len(self.rows) - 1)]
+    # A product: its gradient adds up over tokens, where that of a lookup scatters into few rows.
+    return jnp.einsum("srln,nd->srld", jax.nn.one_hot(row, shape[0]), table,
+                      precision=lax.Precision.HIGHEST)
+
+
+def check_fields(model: nn.Module, templates: tuple[str, ...]) -> None:
+  """Raises InputError where `model.template` or `model.segments` is none that there is."""
+  for name, known in (("template", templates), ("segments", tuple(SEGMENTS))):
+    if getattr(model, name) not in known:
+      raise InputError(f"model.{name} = {getattr(model, name)!r}: use one of {known}")
+
+
+def segment_rows(model: nn.Module) -> tuple[int, ...]:
+  """The row of each role: that of `model.segments`, or two (question, rest) without context."""
+  return SEGMENTS[model.segments] if "context" in model.template else (0, 1)

@@ -1,0 +1,295 @@
+"""Layers that the transformer encoders share: dropout, norm, activation, attention, feed-forward.
+
+Parameters are float32 and `dtype` is the type of the arithmetic. Whatever it is, layer-norm
+statistics, attention scores and their softmax are float32.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, UInt32
+
+from as2jax.runtime.errors import InputError
+
+INITIALIZER = nn.initializers.normal(0.02)  # BERT's initializer_range
+MASKED = -1e30  # finite, so that no row of scores can become NaN
+
+
+def hash_bits(key: Array, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
+  """32 random bits an element: a hash of the element's number, seeded with two words of `key`.
+
+  Three rounds of multiply and xor-shift (the constants of C. Wellons' `triple32`), the first seeded
+  with one word and the second with the other. It depends on the element's number in the whole array
+  alone, so it fuses into what consumes it and is the same however the array is sharded; jax's
+  generator, drawn for every attention probability, costs a quarter of a step on CPU. Meant for
+  dropout masks and nothing that asks for more; an array of over 2³² elements repeats its bits.
+  """
+  words = jax.random.bits(key, (2,), jnp.uint32)
+  number = jnp.zeros(shape, jnp.uint32)
+  stride = 1
+  for axis in reversed(range(len(shape))):
+    number += lax.broadcasted_iota(jnp.uint32, shape, axis) * jnp.uint32(stride % 2**32)
+    stride *= shape[axis]
+  bits = number ^ words[0]
+  bits = (bits ^ (bits >> 17)) * jnp.uint32(0xED5AD4BB)
+  bits = bits ^ words[1]
+  bits = (bits ^ (bits >> 11)) * jnp.uint32(0xAC4C1B51)
+  bits = (bits ^ (bits >> 15)) * jnp.uint32(0x31848BAB)
+  return bits ^ (bits >> 14)
+
+
+def dropout(key: Array, x: Float[Array, "..."], rate: float) -> Float[Array, "..."]:
+  """`x` with each element zeroed with probability `rate`, the rest divided by 1 - rate.
+
+  A function of `key` and of the element's index: the same on any number of devices.
+  """
+  if not 0 <= rate < 1:
+    raise ValueError(f"a dropout rate lies in [0, 1), got {rate}")
+  threshold = round((1 - rate) * 2**32)
+  if threshold >= 2**32:
+    return x
+  keep = hash_bits(key, x.shape) < jnp.uint32(threshold)
+  return jnp.where(keep, x * jnp.asarray(2**32 / threshold, x.dtype), jnp.zeros((), x.dtype))
+
+
+class Dropout(nn.Module):
+  """`dropout` with the key of the module's `dropout` stream; nothing when `train` is false."""
+
+  rate: float
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "..."], *, train: bool) -> Float[Array, "..."]:
+    if not train or self.rate == 0:
+      return x
+    return dropout(self.make_rng("dropout"), x, self.rate)
+
+
+def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
+  """x Φ(x) with the exact error function (Hendrycks and Gimpel 2016), as BERT has it."""
+  return 0.5 * x * (1 + lax.erf(x * math.sqrt(0.5)))
+
+
+ACTIVATIONS = {
+  "gelu": gelu,
+  "gelu_new": lambda x: jax.nn.gelu(x, approximate=True),
+  "relu": jax.nn.relu,
+}
+
+
+class LayerNorm(nn.Module):
+  """Layer normalisation over the last axis with float32 statistics; the result is in `dtype`."""
+
+  epsilon: float
+  dtype: Any = jnp.float32
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    scale = self.param("scale", nn.initializers.ones, x.shape[-1:], jnp.float32)
+    bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], jnp.float32)
+    x = x.astype(jnp.float32)
+    scale, bias = jnp.broadcast_to(scale, x.shape), jnp.broadcast_to(bias, x.shape)
+    centred = x - x.mean(axis=-1, keepdims=True)
+    variance = jnp.square(centred).mean(axis=-1, keepdims=True)
+    return (centred * lax.rsqrt(variance + self.epsilon) * scale + bias).astype(self.dtype)
+
+
+def segment_mask(segment: Int[Array, "b l"]) -> Bool[Array, "b 1 l l"]:
+  """Which tokens see which: those of their own unit. Padding (0) sees padding: no empty softmax."""
+  return (segment[:, :, None] == segment[:, None, :])[:, None]
+
+
+def attend(
+  query: Float[Array, "b l h k"],
+  key: Float[Array, "b l h k"],
+  value: Float[Array, "b l h k"],
+  mask: Bool[Array, "b 1 l l"],
+  *,
+  drop: Callable[[Array], Array] = lambda weights: weights,
+  precision: Any = None,
+) -> Float[Array, "b l h k"]:
+  """softmax(QKᵀ/√k)V within `mask` (Vaswani et al. 2017, equation 1); `drop` acts on the softmax.
+
+  Scores and softmax are float32; the products take their operands in the type they come in.
+  """
+  # Heads outside of tokens: what is strided XLA:CPU multiplies at a third of the speed.
+  query, key = jnp.swapaxes(query, 1, 2), jnp.swapaxes(key, 1, 2)
+  scores = jnp.einsum(
+    "bhqk,bhtk->bhqt", query, key, precision=precision, preferred_element_type=jnp.float32
+  )
+  scores = jnp.where(mask, scores * query.shape[-1] ** -0.5, MASKED)
+  return mix(scores, value, drop=drop, precision=precision)
+
+
+def mix(
+  scores: Float[Array, "b h q t"],
+  value: Float[Array, "b t h k"],
+  *,
+  drop: Callable[[Array], Array],
+  precision: Any,
+) -> Float[Array, "b q h k"]:
+  """The mean of `value` with the softmax of `scores` over t as weights; `drop` acts on these.
+
+  The product with `value` is linear in the weights, so it is what is divided by their sum: a pass
+  over all of the scores less.
+  """
+  weights = jnp.exp(scores - lax.stop_gradient(scores.max(axis=-1, keepdims=True)))
+  mixed = jnp.einsum(
+    "bhqt,bhtk->bhqk", drop(weights).astype(value.dtype), jnp.swapaxes(value, 1, 2),
+    precision=precision, preferred_element_type=jnp.float32,
+  )
+  mixed = mixed / weights.sum(axis=-1, keepdims=True)
+  return jnp.swapaxes(mixed, 1, 2).astype(value.dtype)
+
+
+ATTENTION = ("auto", "plain", "xla", "cudnn")
+
+
+def choose_attention(wanted: str, dtype: Any, dropping: bool) -> str:
+  """Which of `plain`, `xla` and `cudnn` computes the attention that `wanted` of `ATTENTION` names.
+
+  `plain` is `attend`. `xla` and `cudnn` are `jax.nn.dot_product_attention`, which knows no dropout;
+  cuDNN's never holds the scores in memory, and wants half precision and a GPU. `auto` is `cudnn`
+  where it can be and `plain` elsewhere: XLA fuses both alike.
+
+  Errors: `InputError` for `xla` or `cudnn` with dropout on the attention (`dropping`), and for
+  `cudnn` without a GPU or in float32.
+  """
+  half = jnp.dtype(dtype) in (jnp.bfloat16, jnp.float16)
+  gpu = jax.default_backend() == "gpu"
+  if wanted == "auto":
+    return "cudnn" if gpu and half and not dropping else "plain"
+  if wanted != "plain" and dropping:
+    raise InputError(
+      f"encoder.attention = {wanted!r} has no dropout on the attention: set "
+      "encoder.attention_dropout to 0, or leave encoder.attention at 'auto'"
+    )
+  if wanted == "cudnn" and not (gpu and half):
+    raise InputError(
+      f"encoder.attention = 'cudnn' wants a GPU and encoder.dtype 'bfloat16'; here are "
+      f"{jax.default_backend()} and {jnp.dtype(dtype).name}; leave it at 'auto'"
+    )
+  return wanted
+
+
+class SelfAttention(nn.Module):
+  """Multi-head self-attention (Vaswani et al. 2017, section 3.2) without residual or norm."""
+
+  num_heads: int
+  dropout: float
+  dtype: Any
+  precision: Any
+  attention: str
+
+  @nn.compact
+  def __call__(
+    self, x: Float[Array, "b l d"], mask: Bool[Array, "b 1 l l"], *, train: bool
+  ) -> Float[Array, "b l d"]:
+    b, l, d = x.shape
+    dense = lambda name: nn.Dense(
+      d, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
+    )
+    heads = lambda name: dense(name)(x).reshape(b, l, self.num_heads, d // self.num_heads)
+    query, key, value = heads("query"), heads("key"), heads("value")
+    how = choose_attention(self.attention, self.dtype, train and self.dropout > 0)
+    if how == "plain":
+      drop = partial(Dropout(self.dropout), train=train)
+      context = attend(query, key, value, mask, drop=drop, precision=self.precision)
+    else:
+      with jax.default_matmul_precision(self.precision or jax.config.jax_default_matmul_precision):
+        context = jax.nn.dot_product_attention(query, key, value, mask=mask, implementation=how)
+    return dense("output")(context.reshape(b, l, d))
+
+
+class FeedForward(nn.Module):
+  """Two dense layers with an activation between, applied to each token."""
+
+  width: int
+  activation: str
+  dtype: Any = jnp.float32
+  precision: Any = None
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "b l d"]) -> Float[Array, "b l d"]:
+    dense = lambda width, name: nn.Dense(
+      width, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
+    )
+    hidden = ACTIVATIONS[self.activation](dense(self.width, "intermediate")(x))
+    return dense(x.shape[-1], "output")(hidden)
+
+
+class TransformerLayer(nn.Module):
+  """Self-attention and feed-forward, each followed by dropout, residual and norm (post-norm)."""
+
+  num_heads: int
+  intermediate_size: int
+  activation: str
+  layer_norm_eps: float
+  hidden_dropout: float
+  attention_dropout: float
+  dtype: Any
+  precision: Any
+  attention: str
+
+  @nn.compact
+  def __call__(
+    self, x: Float[Array, "b l d"], mask: Bool[Array, "b 1 l l"], *, train: bool
+  ) -> Float[Array, "b l d"]:
+    attended = SelfAttention(
+      self.num_heads,
+      self.attention_dropout,
+      self.dtype,
+      self.precision,
+      self.attention,
+      name="attention",
+    )(x, mask, train=train)
+    attended = Dropout(self.hidden_dropout)(attended, train=train)
+    x = LayerNorm(self.layer_norm_eps, self.dtype, name="attention_norm")(x + attended)
+    fed = FeedForward(
+      self.intermediate_size, self.activation, self.dtype, self.precision, name="feed_forward"
+    )(x)
+    fed = Dropout(self.hidden_dropout)(fed, train=train)
+    return LayerNorm(self.layer_norm_eps, self.dtype, name="output_norm")(x + fed)
+
+
+class Embeddings(nn.Module):
+  """Sum of word, position and type embeddings (and `offset`), then norm and dropout.
+
+  `position_offset` is added to positions (RoBERTa's begin at 2). An id outside its table gives NaN.
+  """
+
+  vocab_size: int
+  hidden_size: int
+  max_positions: int
+  type_vocab_size: int
+  layer_norm_eps: float
+  dropout: float
+  position_offset: int = 0
+  dtype: Any = jnp.float32
+
+  @nn.compact
+  def __call__(
+    self,
+    ids: Int[Array, "b l"],
+    position: Int[Array, "b l"],
+    type: Int[Array, "b l"],
+    offset: Float[Array, "b l d"] | None,
+    *,
+    train: bool,
+  ) -> Float[Array, "b l d"]:
+    def embed(name, size, index):
+      table = self.param(name, INITIALIZER, (size, self.hidden_size), jnp.float32)
+      return jnp.take(table, index, axis=0)
+
+    x = embed("word", self.vocab_size, ids)
+    x += embed("position", self.max_positions, position + self.position_offset)
+    x += embed("type", self.type_vocab_size, type)
+    if offset is not None:
+      x += offset.astype(jnp.float32)
+    x = LayerNorm(self.layer_norm_eps, self.dtype, name="norm")(x)
+    return Dropout(self.dropout)(x, train=train)

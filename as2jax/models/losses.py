@@ -1,0 +1,123 @@
+"""Pure losses: per-example values and weights; `step.py` alone sums and divides them.
+
+A loss is called as `loss(output, batch, progress)` and returns named `Term`s. `progress` is examples
+seen over the examples of an epoch (annealing). `penalty(params)` adds terms of the parameters, once
+a step.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from as2jax.runtime.errors import InputError
+
+
+class Term(NamedTuple):
+  """A weighted sum or mean of per-example values.
+
+  `reduction` is `sum` or `mean` (Σ value·weight / Σ weight over shards, devices and accumulation).
+  `scale` multiplies the term in the loss; 0 means that it is only logged.
+  """
+
+  values: Array
+  weights: Array
+  reduction: str = "mean"
+  scale: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+  """A loss without a penalty on parameters; losses that have one override `penalty`."""
+
+  def __call__(self, output: Any, batch: Any, progress: Array) -> dict[str, Term]:
+    raise TypeError(f"{type(self).__name__} defines no terms")
+
+  def penalty(self, params: Any) -> dict[str, Array]:
+    """Scalars added to the loss once a step; none by default."""
+    del params
+    return {}
+
+
+SELECTIONS = ("all", "hard", "semihard", "violating")
+
+
+def triplet_classes(positive: Float[Array, "*n"], negative: Float[Array, "*n"],
+                    margin: float) -> dict[str, Array]:
+  """Easy, semi-hard and hard triplets (ASBERT section 3.2), on squared distances.
+
+  Easy has zero loss; a tie of the two distances is hard; every triplet is of exactly one class.
+  """
+  easy = positive - negative + margin <= 0
+  hard = ~easy & (negative <= positive)
+  return {"easy": easy, "hard": hard, "semihard": ~easy & ~hard}
+
+
+@dataclasses.dataclass(frozen=True)
+class TripletLoss(Loss):
+  """Σ max(‖g(a)−g(p)‖² − ‖g(a)−g(n)‖² + m, 0) over the selected triplets (ASBERT eq. 1 ff.).
+
+  Attributes:
+    margin: m, on squared distances.
+    selection: `all`, `hard`, `semihard` or `violating` (hard and semi-hard): a mask on the loss.
+    reduction: `sum` (the paper's) or `mean`.
+  """
+
+  margin: float
+  selection: str
+  reduction: str
+
+  def __post_init__(self):
+    if self.selection not in SELECTIONS:
+      raise InputError(f"loss.selection = {self.selection!r}: use one of {SELECTIONS}")
+
+  def __call__(self, output, batch, progress) -> dict[str, Term]:
+    del progress
+    positive, negative = output.squared_distances[..., 0], output.squared_distances[..., 1]
+    mask = batch.examples.mask
+    classes = triplet_classes(positive, negative, self.margin)
+    chosen = {"all": jnp.ones_like(mask, bool), "violating": ~classes["easy"],
+              **classes}[self.selection]
+    values = jax.nn.relu(positive - negative + self.margin)
+    weights = jax.lax.stop_gradient(mask * chosen)
+    counts = {f"triplets_{name}": Term(member.astype(jnp.float32), mask, "sum", 0.0)
+              for name, member in classes.items()}
+    return {"triplet": Term(values, weights, self.reduction), **counts}
+
+
+@dataclasses.dataclass(frozen=True)
+class BinaryCrossEntropy(Loss):
+  """Mean of −y log ŷ − (1−y) log(1−ŷ) over judged pairs, from logits (ASBERT section 3.1)."""
+
+  def __call__(self, output, batch, progress) -> dict[str, Term]:
+    del progress
+    labels = batch.examples.labels[..., 0]
+    judged = batch.examples.mask * (labels >= 0)
+    values = jax.nn.softplus(output.logits) - output.logits * labels
+    return {"bce": Term(values, judged)}
+
+
+@dataclasses.dataclass(frozen=True)
+class SoftmaxCrossEntropy(Loss):
+  """Mean cross entropy of a two-way softmax over judged examples (CETE section 3.2)."""
+
+  def __call__(self, output, batch, progress) -> dict[str, Term]:
+    del progress
+    labels = batch.examples.labels[..., 0]
+    judged = batch.examples.mask * (labels >= 0)
+    log_p = jax.nn.log_softmax(output.logits)
+    values = -jnp.where(labels == 1, log_p[..., 1], log_p[..., 0])
+    return {"cross_entropy": Term(values, judged)}
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanSquaredError(Loss):
+  """Mean of (score − label)² over judged pairs; CETE's score is a cosine (section 4.3)."""
+
+  def __call__(self, output, batch, progress) -> dict[str, Term]:
+    del progress
+    labels = batch.examples.labels[..., 0]
+    judged = batch.examples.mask * (labels >= 0)
+    return {"squared_error": Term(jnp.square(output.scores - labels), judged)}

@@ -1,0 +1,48 @@
+"""Early stopping and the best evaluation, for each seed of a group."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from as2jax.runtime.errors import InputError
+
+
+@dataclasses.dataclass
+class Tracker:
+  """What the loop remembers between evaluations; saved with every checkpoint.
+
+  Attributes:
+    best: best selection value of each seed, None before the first evaluation.
+    best_step, best_epoch: where it was reached.
+    waited: evaluations since then.
+    active: seeds that still train.
+    saved_step: name of the last checkpoint of best parameters.
+  """
+
+  patience: int
+  best: list[float | None]
+  best_step: list[int]
+  best_epoch: list[int]
+  waited: list[int]
+  active: list[bool]
+  saved_step: int = -1
+
+  @classmethod
+  def start(cls, seeds: int, patience: int) -> "Tracker":
+    """Before the first evaluation."""
+    if patience < 1:
+      raise InputError(f"patience = {patience}: give at least 1 evaluation")
+    return cls(patience, [None] * seeds, [0] * seeds, [0] * seeds, [0] * seeds, [True] * seeds)
+
+  def update(self, values: Sequence[float], step: int, epoch: int) -> list[bool]:
+    """Takes in one evaluation; returns which active seeds improved (a tie does not)."""
+    improved = []
+    for i, value in enumerate(values):
+      better = self.active[i] and (self.best[i] is None or value > self.best[i])
+      improved.append(better)
+      if better:
+        self.best[i], self.best_step[i], self.best_epoch[i] = float(value), step, epoch
+        self.waited[i] = 0
+      elif self.active[i]:
+        self.waited[i] += 1
+        self.active[i] = self.waited[i] < self.patience
+    return improved

@@ -1,0 +1,283 @@
+"""train_and_evaluate(config, workdir): the order of things, and only that.
+
+Evaluate on dev (or the questions held out), save; then, for each epoch: next batch, step, write;
+evaluate, save. At the end the best checkpoint is read back from disk and evaluated on the splits
+that are reported. Each step and each predicted batch is a point at which SIGTERM is obeyed.
+"""
+
+import dataclasses
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from as2jax.data.batches.batcher import Plan, stack
+from as2jax.data.batches.prefetch import prefetch
+from as2jax.encoders import open
+from as2jax.evaluation import diagnostics, predict, results, tasks
+from as2jax.runtime import preemption, processes, profiling, registry, sharding
+from as2jax.runtime.errors import InputError
+from as2jax.training import lexical_run, optimizers, warm_start
+from as2jax.training import state as states
+from as2jax.training.build import Experiment, build
+from as2jax.training.checkpoints import Checkpoints, group_folder
+from as2jax.training.early_stopping import Tracker
+from as2jax.training.progress_bar import Display
+from as2jax.training.run_folder import MetricsLog, begun, claim, lock
+from as2jax.training.step import make_train_step
+from as2jax.training.step_log import Window
+
+log = logging.getLogger(__name__)
+
+
+def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
+  """Trains every seed of a config, evaluates each one's best checkpoint, writes `results.json`.
+
+  Run again, it continues from the last checkpoint; a finished run returns its results. On several
+  hosts all call it; see `hosts`.
+
+  Raises:
+    InputError: anything wrong with config, data, weights or folder, before any work is lost.
+    Preempted: SIGTERM came, and what there was to save is saved.
+  """
+  started = time.monotonic()
+  workdir = epath.Path(workdir)
+  groups = seed_groups(config)
+  with lock(workdir):
+    finished = processes.by_first(lambda: _enter(workdir, config))
+    if finished is not None:
+      log.info("%s is finished: these are its results. To run again, give another --workdir.",
+               workdir)
+      return finished
+    if config.model.name in registry.LEXICAL:
+      return lexical_run.run(config, workdir)
+    start = warm_start.begin(config, workdir)
+    experiment = processes.in_order(lambda: build(config, workdir=workdir))
+    if start:
+      start.check_encoder(experiment.facts)
+    trainer = Trainer(experiment, workdir, len(groups[0]), started, start)
+    try:
+      outcomes = [outcome for seeds in groups for outcome in trainer.run(seeds)]
+    finally:
+      trainer.log.close()
+    data = results.data_facts(experiment.dataset, config.data)
+    facts = trainer.facts() | ({"init_from": start.record} if start else {})
+    return results.write(workdir, config, data, experiment.facts, outcomes, facts)
+
+
+def _enter(workdir: epath.Path, config: Any) -> dict | None:
+  """Makes the folder this run's; the results if it has finished."""
+  claim(workdir, config)
+  finished = results.read(workdir)
+  if finished is None and not begun(workdir):
+    open.forget(workdir)
+  return finished
+
+
+def seed_groups(config: Any) -> list[tuple[int, ...]]:
+  """The seeds that train together: all of them under `vmap`, one by one `in_turn`.
+
+  Raises:
+    InputError: no seeds, a repeated one, one that is no whole number, or another execution.
+  """
+  seeds = tuple(config.seeds)
+  whole = all(isinstance(s, int) and 0 <= s < 2**31 for s in seeds)
+  if not seeds or not whole or len(set(seeds)) < len(seeds):
+    raise InputError(f"seeds = {seeds}: give different whole numbers from 0, such as (0, 1, 2)")
+  if config.execution not in ("in_turn", "vmap"):
+    raise InputError(f"execution = {config.execution!r}: use `in_turn` or `vmap`")
+  return [seeds] if config.execution == "vmap" else [(s,) for s in seeds]
+
+
+class Trainer:
+  """Runs groups of seeds, one after another, through the same compiled steps."""
+
+  def __init__(self, experiment: Experiment, workdir: epath.Path, group: int, started: float,
+               start: warm_start.Start | None = None):
+    config = self.config = experiment.config
+    self.experiment, self.workdir, self.started, self.start = experiment, workdir, started, start
+    self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
+    sharding.check_shards(self.mesh, config.batch.shards)
+    self.shards = sharding.local_shards(self.mesh, config.batch.shards)
+    self.batcher = experiment.train_batcher()
+    self.blocks = self.batcher.sampler.blocks()
+    o = config.optimizer
+    self.rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
+    self.optimizer = optimizers.from_config(o)
+    self.predictor = predict.Predictor(experiment, self.mesh, group)
+    self.protocol = tasks.make(config, experiment.dataset, self.predictor)
+    self.watcher = diagnostics.make(experiment, self.mesh, group)
+    self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard)
+    self.step_function = None
+    self.padding = self.batcher.padding(self.batcher.plan(self.blocks, config.seeds[0], 0))
+    self.execution: dict[str, Any] = {}
+    self.trace = profiling.Trace(workdir)
+
+  def run(self, seeds: Sequence[int]) -> list[results.Outcome]:
+    """Trains a group of seeds to the end and evaluates the best checkpoint of each."""
+    self._open(seeds)
+    try:
+      with (preemption.deferred(),
+            Display(self.config.log, self.workdir, seeds) as self.display):
+        self._train()
+        outcomes = self._finish()
+    except preemption.Preempted:
+      if self.step:  # before the first step there is nothing that would be missed
+        self._save()
+        self.checkpoints.wait()
+      self.checkpoints.close()
+      log.info("%s: SIGTERM; saved at step %d", self.workdir, self.step)
+      raise
+    except BaseException:
+      self.checkpoints.abandon()
+      raise
+    self.checkpoints.close()
+    return outcomes
+
+  def _train(self) -> None:
+    """Epoch by epoch from the position of the last checkpoint to the end."""
+    if self.step == 0 and self.checkpoints.latest_step is None:
+      self._evaluate(0)
+    while self.epoch < self.config.epochs and any(self.tracker.active):
+      self._train_epoch()
+      self._evaluate(self.epoch + 1)
+    self.trace.close(self.step, self.state)
+    self.checkpoints.wait()
+
+  def _open(self, seeds: Sequence[int]) -> None:
+    """State, tracker and position of a group: fresh, or those of its last checkpoint."""
+    self.seeds = seeds
+    self.checkpoints = Checkpoints(group_folder(self.workdir, self.config.seeds, seeds))
+    plan = self.batcher.plan(self.blocks, seeds[0], 0)
+    example = jax.tree.map(lambda x: x[0], self.batcher.batch(plan, 0))
+    self.state = self.experiment.fresh_state(example, seeds, self.optimizer, self.mesh)
+    self.tracker = Tracker.start(len(seeds), self.config.patience)
+    self.epoch = self.begin = self.step = 0
+    if self.checkpoints.latest_step is not None:
+      self.state, saved = self.checkpoints.restore(states.abstract(self.state))
+      self.tracker = Tracker(**saved["tracker"])
+      self.epoch, self.begin, self.step = saved["epoch"], saved["begin"], saved["step"]
+      log.info("continuing from step %d (epoch %d)", self.step, self.epoch)
+    elif self.start:
+      self.state = self.start.place(self.state, seeds)
+    # With no checkpoint not even the row of step 0 counts: it will be written again.
+    self.log.roll_back(seeds, self.step if self.checkpoints.latest_step is not None else -1)
+    if self.step_function is None:
+      self.step_function = make_train_step(
+          self.experiment.model, self.experiment.loss, self.optimizer, self.rate, mesh=self.mesh,
+          state=self.state, seeds=len(seeds))
+
+  def _train_epoch(self) -> None:
+    plans = [self.batcher.plan(self.blocks, seed, self.epoch) for seed in self.seeds]
+    count = max(map(len, plans))
+    seeds = np.asarray(self.seeds, np.uint32)
+    window = Window(self.experiment, self.checkpoints, self.seeds, self.log)
+    self.display.epoch(self.epoch, self.begin, count)
+    for i, batch in enumerate(prefetch(lambda i: self._batch(plans, i), range(self.begin, count)),
+                              self.begin):
+      progress = np.asarray([self.epoch + p.seen[min(i, len(p))] / p.seen[-1] for p in plans],
+                            np.float32)
+      active = np.asarray([a and i < len(p) for a, p in zip(self.tracker.active, plans)])
+      self.state, scalars = self.step_function(self.state, batch, seeds, progress, active)
+      self.step += 1
+      self.trace.after_step(self.step, scalars)
+      window.add(self.step, scalars, [self._questions(p, i) for p in plans])
+      self.execution.setdefault("seconds_to_first_step", self._since_start(scalars))
+      self.begin = i + 1
+      saves, ends = self.step % self.config.checkpoint.steps == 0, preemption.due()
+      if saves or ends or self.step % self.config.log.steps == 0 or i + 1 == count:
+        self.display.step(i + 1, window.write(self.step))
+      if saves and i + 1 < count:
+        self._save()
+      if ends:
+        raise preemption.Preempted
+    self.execution.setdefault("compilations_in_first_epoch", self.step_function._cache_size())
+
+  def _since_start(self, scalars: Any) -> float:
+    if "seconds_to_first_step" not in self.execution:
+      jax.block_until_ready(scalars)
+    return round(time.monotonic() - self.started, 2)
+
+  def _batch(self, plans: Sequence[Plan], i: int) -> Any:
+    """Batch `i` of each seed, padded to one shape, on the devices; this host makes its shards."""
+    live = [p for p in plans if i < len(p)]
+    shape = (max(int(p.rows[i]) for p in live), max(int(p.row_length[i]) for p in live))
+    made = stack([self.batcher.batch(p, i, shape, only=self.shards) for p in plans])
+    return sharding.place(made, self.mesh, shards=self.config.batch.shards)
+
+  def _questions(self, plan: Plan, i: int) -> set[int]:
+    """Numbers of the questions in step `i` of a plan."""
+    shards = [s for micro in plan.steps[i] for s in micro if s is not None] if i < len(plan) else []
+    return {int(q) for s in shards for q in self.batcher.examples.question[s.examples]}
+
+  def _save(self) -> None:
+    self.log.flush()
+    position = {"epoch": self.epoch, "begin": self.begin, "step": self.step}
+    # `asdict` copies the lists: the next evaluation may change them while this save is under way.
+    progress = {**position, "tracker": dataclasses.asdict(self.tracker)}
+    self.checkpoints.save(self.step, self.state, progress)
+
+  def _evaluate(self, epoch: int) -> None:
+    """Metrics after `epoch` epochs on the split that selects, what is watched, the best, the state.
+
+    In this order; all of it is written, or replayed.
+    """
+    values, selector = [], self.protocol.selector
+    measured = self.protocol.measure(self.state, self.protocol.selection)
+    watched = self.watcher(self.state, self.protocol.selection)
+    for seed, found, seen in zip(self.seeds, measured, watched, strict=True):
+      self.log.write(seed, self.step, {"epoch": epoch, **{
+          name: entry["value"] for name, entry in found.metrics.items()}, **seen.scalars})
+      diagnostics.write(self.workdir, seen, epoch=epoch, seed=seed, seeds=self.config.seeds)
+      values.append(found.metrics[selector]["value"])
+    improved = self.tracker.update(values, self.step, epoch)
+    self.display.evaluated(epoch, selector, values, improved)
+    if any(improved):
+      self._save_best(improved)
+    self.epoch, self.begin = epoch, 0
+    self._save()
+
+  def _save_best(self, improved: Sequence[bool]) -> None:
+    variables = states.variables(self.state)
+    if not all(improved) and self.tracker.saved_step >= 0:
+      before = self.checkpoints.restore_best(self.tracker.saved_step, states.abstract(variables))
+      variables = states.choose(np.asarray(improved), variables, before)
+    self.checkpoints.save_best(self.step, variables)
+    self.tracker.saved_step = self.step
+
+  def _finish(self) -> list[results.Outcome]:
+    """Evaluates the best checkpoint, read back from disk, on the splits that are reported."""
+    variables = self.checkpoints.restore_best(
+        self.tracker.saved_step, states.abstract(states.variables(self.state)))
+    best = states.with_variables(self.state, variables)
+    outcomes = [results.Outcome(seed, self.tracker.best_step[i], self.tracker.best_epoch[i],
+                                self.tracker.best[i], self.step)
+                for i, seed in enumerate(self.seeds)]
+    for outcome, seen in zip(outcomes, self.watcher(best, self.protocol.selection), strict=True):
+      outcome.watched = {**seen.scalars, **seen.facts}
+    for split in self.config.evaluation.splits:
+      self.protocol.record(self.workdir, best, split, outcomes)
+    return outcomes
+
+  def facts(self) -> dict:
+    """What the run was, and (under `execution`) how it went on this machine."""
+    units, keep = self.batcher.units, self.batcher.word_keep
+    left_out = {} if keep is None else {
+        "words_left_out": self.experiment.words_left_out(units, keep)}
+    count = states.count(self.state.trainable) + states.count(self.state.frozen)
+    return {
+        "parameters": {"all": count, "trainable": states.count(self.state.trainable)},
+        "examples": len(self.batcher.examples), "sampler": self.config.batch.sampler,
+        "units": len(units.lengths), "truncated_units": int(units.truncated_units),
+        "tokens_lost": int(units.tokens_lost), **left_out, "padding": round(self.padding, 4),
+        "execution": {
+            **self.execution, "devices": jax.device_count(), "processes": processes.count(),
+            "backend": jax.default_backend(),
+            "compilations_of_step": self.step_function._cache_size(),
+            "compilations_of_prediction": self.predictor.compilations,
+            "seconds": round(time.monotonic() - self.started, 1)}}
+

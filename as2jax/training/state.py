@@ -1,0 +1,140 @@
+"""The train state: abstract, then sharded, then initialised with pretrained weights in place.
+
+Every leaf has a leading seed axis: a run of one seed is the case of length one.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from flax import linen as nn
+from flax import struct, traverse_util
+from jax.sharding import Mesh
+from jaxtyping import Array, Int
+
+from as2jax.runtime import sharding
+from as2jax.runtime.errors import InputError
+from as2jax.training import optimizers
+
+
+@struct.dataclass
+class TrainState:
+  """Everything that a step reads and writes.
+
+  Attributes:
+    step: steps taken, `[seed]`.
+    trainable, frozen: parameters by path (`encoder/…`), `[seed, …]` each.
+    opt_state: the optimiser's, over `trainable` alone.
+    mutables: other collections of the model (running statistics).
+  """
+
+  step: Int[Array, "n"]
+  trainable: dict[str, Array]
+  frozen: dict[str, Array]
+  opt_state: Any
+  mutables: Any
+
+  @property
+  def params(self) -> dict:
+    """The model's parameter tree."""
+    return optimizers.merge(self.trainable, self.frozen)
+
+
+def _initialise(model: nn.Module, batch: Any, pretrained: Mapping[str, Any], freeze: Sequence[str],
+                optimizer: optax.GradientTransformation, seed: Array) -> TrainState:
+  variables = dict(model.init(jax.random.key(seed), batch, train=False))
+  params = traverse_util.flatten_dict(variables.pop("params", {}), sep="/")
+  # Replaced inside the jitted function: the random values that they replace are never computed.
+  params.update({path: jnp.asarray(value, params[path].dtype)
+                 for path, value in pretrained.items()})
+  trainable, frozen = optimizers.split_frozen(
+      traverse_util.unflatten_dict(params, sep="/"), freeze)
+  return TrainState(step=jnp.zeros((), jnp.int32), trainable=trainable, frozen=frozen,
+                    opt_state=optimizer.init(trainable), mutables=variables)
+
+
+def check_pretrained(model: nn.Module, batch: Any, pretrained: Mapping[str, Any]) -> None:
+  """Raises InputError where a pretrained array has no place in the model, or another shape."""
+  init = lambda b: dict(model.init(jax.random.key(0), b, train=False)).get("params", {})
+  wanted = traverse_util.flatten_dict(jax.eval_shape(init, batch), sep="/")
+  for path, value in pretrained.items():
+    if path not in wanted:
+      near = sorted(p for p in wanted if p.split("/")[0] == path.split("/")[0])[:3]
+      raise InputError(f"pretrained parameter {path!r} has no place in the model (it has {near} …)")
+    if tuple(wanted[path].shape) != tuple(np.shape(value)):
+      raise InputError(f"pretrained parameter {path!r} has shape {tuple(np.shape(value))}, the "
+                       f"model wants {tuple(wanted[path].shape)}")
+
+
+def create(model: nn.Module, batch: Any, *, seeds: Sequence[int], pretrained: Mapping[str, Any],
+           freeze: Sequence[str], optimizer: optax.GradientTransformation,
+           mesh: Mesh) -> TrainState:
+  """A sharded state with one entry a seed.
+
+  Args:
+    model: called as `model(batch, train=…)`.
+    batch: arrays or `ShapeDtypeStruct`s of one micro-batch, `[shard, …]`.
+    pretrained: host arrays by parameter path; they replace the random values, for every seed.
+    freeze: patterns of parameters that no step moves.
+  """
+  check_pretrained(model, batch, pretrained)
+  init = _initialiser(model, batch, freeze, optimizer)
+  seed_values = np.asarray(seeds, np.uint32)
+  made = jax.eval_shape(init, seed_values, dict(pretrained))
+  shardings = sharding.tree_shardings(made, mesh)
+  return jax.jit(init, out_shardings=shardings)(seed_values, dict(pretrained))
+
+
+def shapes(model: nn.Module, batch: Any, *, seeds: Sequence[int], freeze: Sequence[str],
+           optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
+  """`abstract` of what `create` would make, without making it; the mesh may have no devices."""
+  init = _initialiser(model, batch, freeze, optimizer)
+  made = jax.eval_shape(init, np.asarray(seeds, np.uint32), {})
+  return jax.tree.map(lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+                      made, sharding.tree_shardings(made, mesh))
+
+
+def _initialiser(model: nn.Module, batch: Any, freeze: Sequence[str],
+                 optimizer: optax.GradientTransformation):
+  """The function `(seeds [n], pretrained arrays) → state`."""
+  example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), batch)
+
+  def init(seed_values, arrays):
+    one = lambda seed: _initialise(model, example, arrays, freeze, optimizer, seed)
+    if len(seed_values) > 1:
+      return jax.vmap(one)(seed_values)
+    return jax.tree.map(lambda x: x[None], one(seed_values[0]))
+
+  return init
+
+
+def abstract(state: TrainState) -> TrainState:
+  """Shapes, types and shardings of a state, to restore a checkpoint into."""
+  return jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
+
+
+def count(params: Mapping[str, Any]) -> int:
+  """Number of parameters of one seed, from flat `[seed, …]` arrays."""
+  return int(sum(np.prod(p.shape[1:]) for p in params.values()))
+
+
+def variables(state: TrainState) -> dict:
+  """What ranking needs: parameters and running statistics, `[seed, …]`."""
+  return {"trainable": state.trainable, "frozen": state.frozen, "mutables": state.mutables}
+
+
+def with_variables(state: TrainState, found: dict) -> TrainState:
+  """A state that ranks with `found` (from `variables`)."""
+  return state.replace(**found)
+
+
+def choose(seeds: np.ndarray, new: Any, old: Any) -> Any:
+  """Of two trees `[seed, …]`: `new` where `seeds` is true, else `old`."""
+  def choice(seeds, new, old):
+    return jax.tree.map(
+        lambda a, b: jnp.where(seeds.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
+  return jax.jit(choice, out_shardings=jax.tree.map(lambda x: x.sharding, new))(seeds, new, old)

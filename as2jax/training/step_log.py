@@ -1,0 +1,61 @@
+"""What happened in the steps since the last row of the log."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from as2jax.runtime.errors import InputError
+from as2jax.training.build import Experiment
+from as2jax.training.checkpoints import Checkpoints
+from as2jax.training.run_folder import MetricsLog
+
+
+class Window:
+  """Scalars of the steps since the last row of the log; stops the run at a non-finite loss.
+
+  A step's scalars are read when the next one has been dispatched, so that reading costs no time.
+  """
+
+  def __init__(self, experiment: Experiment, checkpoints: Checkpoints, seeds: Sequence[int],
+               metrics_log: MetricsLog):
+    self.experiment, self.checkpoints = experiment, checkpoints
+    self.seeds, self.log = seeds, metrics_log
+    self.pending: tuple | None = None
+    self.values: list[dict[str, np.ndarray]] = []
+    self.began = time.monotonic()
+
+  def add(self, step: int, scalars: Any, questions: Sequence[set[int]]) -> None:
+    self._read()
+    self.pending = (step, scalars, questions)
+
+  def _read(self) -> None:
+    if self.pending is None:
+      return
+    step, scalars, questions = self.pending
+    values = {name: np.asarray(v) for name, v in scalars.items()}
+    for i, seed in enumerate(self.seeds):
+      finite = np.isfinite(values["loss"][i]) and np.isfinite(values["gradient_norm"][i])
+      if questions[i] and not finite:
+        ids = [self.experiment.train_questions()[q].id for q in sorted(questions[i])]
+        raise InputError(
+            f"step {step}, seed {seed}: the loss is {values['loss'][i]} (gradient norm "
+            f"{values['gradient_norm'][i]}) on questions {ids}. The last good checkpoint is of step "
+            f"{self.checkpoints.latest_step}. Lower optimizer.rate or look at these questions.")
+    self.values.append(values)
+    self.pending = None
+
+  def write(self, step: int) -> dict[str, float]:
+    """Writes one row a seed: means over the window; returns those of the first seed."""
+    self._read()
+    seconds = time.monotonic() - self.began
+    rows = []
+    for i, seed in enumerate(self.seeds):
+      row = {name: float(np.mean([v[name][i] for v in self.values])) for name in self.values[0]}
+      row["seconds_per_step"] = seconds / len(self.values)
+      self.log.write(seed, step, row)
+      rows.append(row)
+    self.values, self.began = [], time.monotonic()
+    self.log.flush()
+    return rows[0]

@@ -1,0 +1,293 @@
+"""A run that begins with the best parameters of another: transfer, then adapt (TANDA).
+
+With `init_from.heads` = `same` all parameters and running statistics are taken, and they must be
+those of the model; with `new` those of the encoder alone, and the rest (a pooler under the head,
+role embeddings) is that of a fresh run. An encoder's own vocabulary comes with its parameters; what
+else the first run remembers (how rare words are) comes with `same` alone. Optimiser, schedule,
+epochs and early stopping begin anew.
+
+What was taken is recorded when the run begins, with its digest, in `init_from.json` and then in
+`results.json`; a run that continues refuses where the first one has changed.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+from flax import traverse_util
+
+from as2jax.config.flat import differences, flatten
+from as2jax.encoders.open import MEMORY
+from as2jax.evaluation import results
+from as2jax.runtime import processes, registry
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
+from as2jax.training.checkpoints import group_folder, read_best
+from as2jax.training.run_folder import begun
+from as2jax.training.state import TrainState
+
+NAME = "init_from.json"  # in a run's folder
+ENCODER = "encoder/"  # before the paths of an encoder's parameters
+# Of the section `encoder`: how and from where, not what. `Start.check_encoder` compares that.
+FREE = ("name", "pretrained", "weights", "dtype", "precision", "hidden_dropout",
+        "attention_dropout", "attention", "unroll", "remat")
+SHOWN = 5  # differences that a message lists
+
+Arrays = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+  """Where one seed begins: the best checkpoint of a seed of the first run.
+
+  Attributes:
+    folder: that holds `best/`; step: of the checkpoint; index: of the seed in it.
+    value: what the first run was selected by.
+  """
+
+  folder: epath.Path
+  step: int
+  index: int
+  seed: int
+  value: float
+
+
+class Start:
+  """The first stage of a run, found finished and whole.
+
+  Args:
+    section: the config's `init_from`.
+    seeds: of this run.
+
+  Raises:
+    InputError: there is no such run, it is not finished, or lacks a seed or a checkpoint.
+  """
+
+  def __init__(self, section: Mapping[str, Any], seeds: Sequence[int]):
+    self.run, self.heads = epath.Path(section["run"]), section["heads"]
+    self.config, self.content = _finished(self.run)
+    there = [outcome["seed"] for outcome in self.content["seeds"]]
+    self.origins = {}
+    for seed in seeds:
+      taken = seed if section["seed"] is None else section["seed"]
+      if taken not in there:
+        raise InputError(f"init_from.run = {self.run} has no seed {taken} (it has "
+                         f"{', '.join(map(str, there))}): say which one every seed takes, such as "
+                         f"--config.init_from.seed={there[0]}")
+      self.origins[seed] = self._origin(taken, tuple(there))
+
+  def _origin(self, seed: int, there: tuple[int, ...]) -> Origin:
+    group = there if self.config["execution"] == "vmap" else (seed,)
+    outcomes = {outcome["seed"]: outcome for outcome in self.content["seeds"]}
+    # Each save of a group holds the best so far of all its seeds.
+    step = max(outcomes[member]["best_step"] for member in group)
+    return Origin(group_folder(self.run, there, group), step, group.index(seed), seed,
+                  outcomes[seed]["best_value"])
+
+  def arrays(self, seed: int) -> tuple[Arrays, Arrays]:
+    """The parameters and the running statistics, by path, with which `seed` begins."""
+    origin = self.origins[seed]
+    found = read_best(origin.folder, origin.step)
+    params = {**found["trainable"], **found["frozen"]}
+    trees = params, traverse_util.flatten_dict(found["mutables"], sep="/")
+    return tuple({path: value[origin.index] for path, value in self._concerned(trees[i], i).items()}
+                 for i in range(2))
+
+  def _concerned(self, tree: Mapping[str, Any], collections: bool) -> dict[str, Any]:
+    """The part of a tree, of parameters or of `collections` of statistics, that is taken."""
+    below = lambda path: path.partition("/")[2] if collections else path
+    return {path: value for path, value in tree.items()
+            if self.heads == "same" or below(path).startswith(ENCODER)}
+
+  @functools.cached_property
+  def record(self) -> dict:
+    """What is taken, ready for JSON."""
+    digests: dict[Origin, str] = {}
+    for seed, origin in self.origins.items():
+      if origin not in digests:
+        digests[origin] = _digest(*self.arrays(seed))
+    return {
+        "run": str(self.run), "heads": self.heads, "model": self.config["model"]["name"],
+        "data": self.content["data"]["name"], "selected_on": self.content["selected_on"],
+        "seeds": [{"seed": seed, "from_seed": origin.seed, "step": origin.step,
+                   "value": origin.value, "sha256": digests[origin]}
+                  for seed, origin in self.origins.items()],
+        **({"init_from": self.content["init_from"]} if "init_from" in self.content else {})}
+
+  def check_encoder_config(self, config: Any) -> None:
+    """Raises InputError where the sections `encoder` describe other encoders."""
+    both = ({f"encoder.{key}": value for key, value in flatten(section).items() if key not in FREE}
+            for section in (self.config["encoder"], json.loads(config.to_json())["encoder"]))
+    changed = differences(*both, free=())
+    if changed:
+      raise InputError(f"init_from.run = {self.run} has another encoder:\n" + "\n".join(changed)
+                       + "\nDescribe the encoder as that run does")
+
+  def carry_memory(self, workdir: epath.Path) -> None:
+    """Copies what the first run remembers and this one must: see the module's docstring."""
+    from as2jax.encoders import static
+
+    source, target = self.run / MEMORY, workdir / MEMORY
+    if self.config["encoder"]["name"] in ("static", "recurrent"):
+      static.save(static.load(source), target)
+    if self.heads == "same" and source.exists():
+      for path in source.iterdir():
+        if not (target / path.name).exists():
+          write_whole(target / path.name, path.read_text())
+
+  def check_encoder(self, weights: Mapping[str, Any]) -> None:
+    """Raises InputError where the encoder or its tokeniser is not the first run's.
+
+    Args:
+      weights: `Experiment.facts`.
+    """
+    there = self.content["weights"]
+    for key in ("family", "architecture", "tokenizer"):
+      if key not in there:
+        raise InputError(f"{self.run}/results.json does not say the encoder's {key}: it is of an "
+                         "older version; train that run again")
+    facts = ({key: its[key] for key in ("family", "architecture", "tokenizer")}
+             for its in (there, weights))
+    changed = differences(*map(flatten, facts), free=())
+    if changed:
+      raise InputError(f"the encoder of init_from.run = {self.run} ({there['pretrained']}) is not "
+                       f"that of this config ({weights['pretrained']}):\n" + "\n".join(changed)
+                       + "\nName the same published encoder in encoder.pretrained")
+
+  def place(self, state: TrainState, seeds: Sequence[int]) -> TrainState:
+    """A fresh state `[seed, …]` with the first run's values in place.
+
+    Raises:
+      InputError: they are not those that the model has; all differences are counted.
+    """
+    taken = [self.arrays(seed) for seed in seeds]
+    params = {**state.trainable, **state.frozen}
+    mutables = traverse_util.flatten_dict(state.mutables, sep="/")
+    self._check_paths({**self._concerned(params, False), **self._concerned(mutables, True)},
+                      {**taken[0][0], **taken[0][1]})
+
+    def placed(tree, which):
+      return {path: _put([arrays[which][path] for arrays in taken], leaf)
+              if path in taken[0][which] else leaf for path, leaf in tree.items()}
+
+    return state.replace(
+        trainable=placed(state.trainable, 0), frozen=placed(state.frozen, 0),
+        mutables=traverse_util.unflatten_dict(placed(mutables, 1), sep="/"))
+
+  def _check_paths(self, here: Mapping[str, Any], taken: Arrays) -> None:
+    mine = {path: leaf.shape[1:] for path, leaf in here.items()}
+    found = {path: value.shape for path, value in taken.items()}
+    if not mine or not found:
+      raise InputError(f"init_from: {'this model' if found else self.run} has no parameters "
+                       f"{'of an encoder ' if self.heads == 'new' else ''}to "
+                       f"{'replace' if found else 'take'}")
+    wrong = [f"  {path}: {found.get(path, 'absent')} there, {mine.get(path, 'absent')} here"
+             for path in sorted(mine.keys() | found.keys()) if found.get(path) != mine.get(path)]
+    if wrong:
+      more = [f"  … and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
+      hint = ("; set init_from.heads=new to take its encoder alone" if self.heads == "same" else "")
+      raise InputError(f"init_from.run = {self.run} has other parameters than this model "
+                       f"(init_from.heads = {self.heads!r}):\n"
+                       + "\n".join(wrong[:SHOWN] + more) + f"\nName a run of this model{hint}")
+
+
+def begin(config: Any, workdir: epath.PathLike) -> Start | None:
+  """The first stage that a config names, None where it names none.
+
+  A new run's folder gets `init_from.json` and what the run must remember; that of a run which has
+  begun is compared with what is there now.
+
+  Raises:
+    InputError: a wrong section `init_from`, a first run that is not usable or has changed.
+  """
+  workdir, section = epath.Path(workdir), config.init_from
+  run, heads, seed = (section[key] for key in ("run", "heads", "seed"))
+  if not run:
+    if heads or seed is not None:
+      raise InputError("init_from.run is missing: name the folder of the finished first stage, "
+                       "such as --config.init_from.run=runs/transfer")
+    return None
+  if heads not in ("same", "new"):
+    raise InputError(f"init_from.heads = {heads!r}: set it to same (all parameters of {run}) or "
+                     "new (its encoder's alone)")
+  if _absolute(run) == _absolute(workdir):
+    raise InputError(f"init_from.run = {run} is the --workdir itself: give another --workdir")
+  start = Start(section, tuple(config.seeds))
+  processes.by_first(lambda: _settle(start, config, workdir))
+  return start
+
+
+def _settle(start: Start, config: Any, workdir: epath.Path) -> None:
+  """Writes down what a run begins with, or compares it with what was written."""
+  if begun(workdir):
+    _check_unchanged(workdir / NAME, start.record)
+    return
+  start.check_encoder_config(config)
+  start.carry_memory(workdir)
+  write_whole(workdir / NAME, json.dumps(start.record, indent=2) + "\n")
+
+
+def _check_unchanged(path: epath.Path, record: dict) -> None:
+  try:
+    before = json.loads(path.read_text())["seeds"]
+  except (OSError, ValueError, KeyError, TypeError) as error:
+    raise InputError(f"{path} cannot be read ({error!r}): it says what this run began with; put it "
+                     "back, or start in another --workdir") from None
+  changed = [f"  seed {now['seed']}: {_shown(old)} then, {_shown(now)} now"
+             for old, now in zip(before, record["seeds"]) if old != now]
+  if changed or len(before) != len(record["seeds"]):
+    raise InputError(f"init_from.run = {record['run']} has changed since this run began from it:\n"
+                     + "\n".join(changed) + "\nPut it back as it was, or start in another "
+                     "--workdir")
+
+
+def _shown(entry: Mapping[str, Any]) -> str:
+  return f"seed {entry['from_seed']}, step {entry['step']}, {entry['sha256'][:12]}"
+
+
+def _finished(run: epath.Path) -> tuple[dict, dict]:
+  """The config and the results of a finished run that has parameters."""
+  path = run / "config.json"
+  if not path.exists():
+    raise InputError(f"init_from.run = {run} holds no run (no config.json): name the --workdir of "
+                     "a finished one")
+  try:
+    config = json.loads(path.read_text())
+  except ValueError as error:
+    raise InputError(f"{path} is not JSON ({error}): it was changed by hand; put it back as it "
+                     "was") from None
+  content = results.read(run)
+  if content is None:
+    raise InputError(f"init_from.run = {run} is not finished (no results.json): run it to its end "
+                     f"first, with --config=configs/rerun.py:{path} --workdir={run}")
+  if config["model"]["name"] in registry.LEXICAL:
+    raise InputError(f"init_from.run = {run} is a run of {config['model']['name']}, which has no "
+                     "parameters to begin with")
+  return config, content
+
+
+def _absolute(path: epath.PathLike) -> str:
+  text = str(path)
+  return text.rstrip("/") if "://" in text else str(epath.Path(text).resolve())
+
+
+def _digest(*trees: Arrays) -> str:
+  digest = hashlib.sha256()
+  for tree in trees:
+    for path in sorted(tree):
+      value = np.ascontiguousarray(tree[path])
+      digest.update(f"{path} {value.dtype} {value.shape}\n".encode() + value.tobytes())
+    digest.update(b"\n")
+  return digest.hexdigest()
+
+
+def _put(values: Sequence[np.ndarray], leaf: jax.Array) -> jax.Array:
+  """Values of each seed in the place of `leaf`, on whichever hosts hold it."""
+  stacked = np.stack(values).astype(leaf.dtype)
+  return jax.make_array_from_callback(leaf.shape, leaf.sharding, lambda index: stacked[index])

@@ -1,0 +1,148 @@
+"""Our side of `launch/benchmarks/benchmark.py`: the project's own train and predict step, on one device."""
+
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from as2jax.data.batches.prefetch import prefetch
+from as2jax.evaluation.predict_steps import make_predict_step
+from as2jax.runtime import registry, sharding
+from as2jax.training import optimizers
+from as2jax.training import state as states
+from as2jax.training.step import make_train_step
+from launch.benchmarks.workload import Load, Workload, batch_load
+
+PROGRESS = np.full(1, 0.5, np.float32)  # beyond the warm-up: the rate is not 0
+
+
+def matmul_peak(dtype: str) -> float:
+  """FLOP/s of a large square matrix product, jitted: the best of some repetitions."""
+  size = 2048 if jax.default_backend() == "cpu" else 8192
+  a = jnp.full((size, size), 0.5, dtype)
+  product = jax.jit(lambda x, y: x @ y)
+  product(a, a).block_until_ready()
+  seconds = []
+  for _ in range(12):
+    began = time.perf_counter()
+    product(a, a).block_until_ready()
+    seconds.append(time.perf_counter() - began)
+  return 2 * size**3 / min(seconds)
+
+
+def _shape(batch: Any) -> Any:
+  """One micro-batch of a batch, as the model sees it."""
+  return jax.tree.map(lambda x: x[0], batch)
+
+
+class Training:
+  """Steps through epochs as `train.Trainer` does, with its prefetching."""
+
+  name = "as2jax"
+
+  def __init__(self, work: Workload):
+    self.work, self.whole, self.compile_seconds = work, work.whole, 0.0
+    settings = work.settings
+    encoder = registry.build(registry.ENCODERS, settings["encoder"], "encoder")
+    self.model = registry.build(registry.MODELS, settings["model"], "model", encoder=encoder)
+    self.mesh = sharding.make_mesh(devices=jax.devices()[:1])
+    self.batches = work.shapes()
+    self._build(settings)
+    self._stream: Iterator | None = None
+
+  def _build(self, settings: Any) -> None:
+    o = settings["optimizer"]
+    loss = registry.build(registry.LOSSES, settings["loss"], "loss")
+    rate = optimizers.schedule(o["schedule"], rate=o["rate"], warmup=o["warmup"], epochs=1.0)
+    optimizer = optimizers.from_config(o)
+    self.state = states.create(self.model, _shape(self.batches[0]), seeds=(0,),
+                               pretrained=self.work.weights, freeze=o["freeze"],
+                               optimizer=optimizer, mesh=self.mesh)
+    self.function = make_train_step(self.model, loss, optimizer, rate, mesh=self.mesh,
+                                    state=self.state, seeds=1)
+
+  def place(self, batch: Any) -> Any:
+    return sharding.place(jax.tree.map(lambda x: x[None], batch), self.mesh)
+
+  def step(self, placed: Any) -> Any:
+    """One step; gives what the step gives beside the state (`loss` and other scalars)."""
+    self.state, scalars = self.function(self.state, placed, np.zeros(1, np.uint32), PROGRESS,
+                                        np.ones(1, bool))
+    return scalars
+
+  def params(self) -> dict:
+    """The parameters now, on the host, without the seed axis."""
+    return jax.tree.map(lambda x: np.asarray(x[0]), self.state.params)
+
+  def warm_up(self) -> None:
+    """Compiles every shape; `compile_seconds` is what the first calls took beyond later ones."""
+    for batch in self.batches:
+      placed, seconds = self.place(batch), []
+      for _ in range(3):
+        began = time.perf_counter()
+        jax.block_until_ready(self.step(placed))
+        seconds.append(time.perf_counter() - began)
+      self.compile_seconds += seconds[0] - min(seconds[1:])
+
+  def facts(self) -> dict:
+    """How it ran."""
+    return {"compile_seconds": round(self.compile_seconds, 2),
+            "programs": self.function._cache_size(), "backend": jax.default_backend(),
+            "dtype": self.work.settings["encoder"].get("dtype", "float32"), "jax": jax.__version__,
+            "shapes": sorted(str(b.tokens.ids.shape[1:]) for b in self.batches)}
+
+  def _items(self) -> Iterator[tuple[Any, Load]]:
+    for number in itertools.count(1):
+      count, make = self.work.epoch(number)
+
+      def item(i, make=make):
+        batch = make(i)
+        return self.place(batch), batch_load(self.work.settings, batch)
+
+      yield from prefetch(item, range(count))
+
+  def block(self, seconds: float) -> tuple[Load, float]:
+    """Runs for about `seconds`, at least one step: the work done and the time it took."""
+    self._stream = self._stream or self._items()
+    done, before = Load(), None
+    began = time.perf_counter()
+    while before is None or time.perf_counter() - began < seconds:
+      placed, load = next(self._stream)
+      after = self.step(placed)
+      jax.block_until_ready(before)  # one step ahead of the device, no more
+      done, before = done + load, after
+    jax.block_until_ready(before)
+    return done, time.perf_counter() - began
+
+
+class Encoding(Training):
+  """Encodes sentences as `evaluate.Predictor` does."""
+
+  def _build(self, settings: Any) -> None:
+    self.state = states.create(self.model, _shape(self.batches[0]), seeds=(0,),
+                               pretrained=self.work.weights, freeze=(),
+                               optimizer=optimizers.no_optimizer(), mesh=self.mesh)
+    self.function = make_predict_step(self.model, "encode", mesh=self.mesh, seeds=1)
+
+  def place(self, batch: Any) -> Any:
+    return jax.device_put(batch, sharding.predict_sharding(self.mesh))
+
+  def step(self, placed: Any) -> Any:
+    """The vectors of a batch's units, on the host, `[seed, shard, unit, d]`."""
+    return np.asarray(self.function(self.state, placed).units)
+
+  def _items(self) -> Iterator[tuple[Any, Load]]:
+    for number in itertools.count(1):
+      count, make = self.work.epoch(number)
+      for i in range(count):
+        batch = make(i)
+        yield self.place(batch), batch_load(self.work.settings, batch)
+
+
+def side(work: Workload) -> Training:
+  """Our side of a workload."""
+  return (Encoding if work.settings["system"] == "encode" else Training)(work)

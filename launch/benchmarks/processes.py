@@ -1,0 +1,86 @@
+"""What `launch/benchmarks/benchmark.py` measures in other processes: peak memory, start to first step."""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from as2jax.runtime.errors import InputError
+from launch.benchmarks import workload
+from launch.benchmarks.workload import Workload
+
+STEPS = 4
+PATIENCE = 1800  # seconds until a start counts as failed
+
+
+def measure(flags: argparse.Namespace, work: Workload, sides: Sequence[str]) -> dict[str, Any]:
+  """Peak resident memory of each side alone; start to first step, compiling and compiled."""
+  found: dict[str, Any] = {}
+  with tempfile.TemporaryDirectory(prefix="as2jax-benchmark-") as folder:
+    file = str(pathlib.Path(folder) / "work.npz")
+    workload.save(file, work, batches=STEPS, weights="float32")
+    for side in sides:
+      command = [sys.executable, "-m", "launch.benchmarks.processes", side, file]
+      child = subprocess.run(command, capture_output=True, text=True, check=False)
+      if child.returncode:
+        raise InputError(f"{' '.join(command)} failed: {child.stderr[-500:]}")
+      mib = json.loads(child.stdout.splitlines()[-1])["peak_mib"]
+      found[f"peak memory of {side} alone, MiB"] = round(mib)
+    if work.settings["system"] != "encode" and not flags.prepared:
+      for name in ("cold", "compiled before"):
+        found[f"start to first step ({name}), s"] = round(_first_step(flags, folder, name), 1)
+  return found
+
+
+def _first_step(flags: argparse.Namespace, folder: str, name: str) -> float:
+  """Seconds from the start of `as2jax.main`, past evaluating dev, to its first row with a loss."""
+  workdir = pathlib.Path(folder) / name.split()[0]
+  words = ["minilm"] + ["grouped"] * (flags.sampler == "grouped") + ["sample"] * (
+      flags.data == "sample")
+  command = [sys.executable, "-m", "as2jax.main", f"--workdir={workdir}",
+             f"--config=configs/wikiqa_{flags.system}.py:{','.join(words)}", "--config.log.steps=1",
+             f"--config.encoder.pretrained={flags.encoder}", "--config.log.tensorboard=False",
+             f"--config.compilation_cache={folder}/xla"]
+  began = time.monotonic()
+  with open(f"{workdir}.log", "w+", encoding="utf-8") as log:
+    with subprocess.Popen(command, stdout=log, stderr=log) as child:
+      try:
+        while time.monotonic() - began < PATIENCE and child.poll() is None:
+          time.sleep(0.05)
+          rows = workdir / "metrics.jsonl"
+          if rows.exists() and any("loss" in json.loads(r) for r in rows.read_text().splitlines()):
+            return time.monotonic() - began
+      finally:
+        child.kill()
+    log.seek(0)
+    raise InputError(f"{' '.join(command)} wrote no step: {log.read()[-500:]}")
+
+
+def peak_memory(side: str, file: str) -> float:
+  """Peak resident memory (MiB) of this process after a few steps of one side."""
+  work = workload.load(file)
+  if side == "torch":
+    from launch.benchmarks import benchmark, torch_side
+    runner = torch_side.side(work, None, benchmark.cores())
+    for examples in runner.plan(1)[:STEPS]:
+      runner.step(examples)
+  else:
+    from launch.benchmarks import jax_side
+    runner = jax_side.side(work)
+    for _ in range(STEPS):
+      runner.block(0)
+  # Not getrusage: its peak outlives exec, so that a child would report its parent's.
+  status = pathlib.Path("/proc/self/status")
+  if not status.exists():
+    raise InputError("--processes reads the peak memory from /proc/self/status, which is absent here")
+  line = next(l for l in status.read_text().splitlines() if l.startswith("VmHWM:"))
+  return int(line.split()[1]) / 1024
+
+
+if __name__ == "__main__":
+  print(json.dumps({"peak_mib": peak_memory(*sys.argv[1:])}))

@@ -1,0 +1,234 @@
+"""What `launch/benchmarks/benchmark.py` measures: batches, sentences and weights of a system, and its FLOPs.
+
+A workload is built from a config (`from_config`) or read from a file (`load`), which needs no data,
+no tokeniser and no config library.
+"""
+
+import dataclasses
+import itertools
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from as2jax.runtime.errors import InputError
+
+VERSION = 1  # of the file
+WEIGHTS = ("float32", "float16", "none")
+
+
+def forward_flops(encoder: Mapping[str, Any], lengths: Any) -> float:
+  """Floating-point operations of an encoder's matrix products over sequences of given lengths.
+
+  n tokens cost, a layer, n·(8d² + 4·d·f) for the dense products and 4·n²·d for the two of attention
+  (d wide, f the feed-forward's width); a multiply-add counts two. Embeddings, norms, pooling and
+  heads are left out (below 1 % at these sizes). A training step costs three times as much.
+  """
+  n = np.asarray(lengths, np.float64)
+  d, f = encoder["hidden_size"], encoder["intermediate_size"]
+  return encoder["num_layers"] * float(np.sum(n * (8 * d * d + 4 * d * f) + 4 * d * n * n))
+
+
+def word_flops(settings: Mapping[str, Any]) -> float:
+  """Floating-point operations of a Cross-VAE's matrix products for each word, forward.
+
+  The encoder's GRU in both directions and its attention, the decoder's GRU and its softmax, which
+  is counted at padding, too, though neither side computes it there.
+  """
+  model, d = settings["model"], settings["encoder"]["hidden_size"]
+  h, k, z = (model[key] for key in ("hidden_size", "decoder_size", "latent_size"))
+  kernel, mapped = (d, k * d if k != d else 0) if model["tied"] else (k, 0)
+  return 2.0 * (2 * 3 * h * (d + h) + 2 * h * model["attention_size"] + 3 * k * (d + z + k) + mapped
+                + kernel * model["output_size"])
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+  """An amount of work; loads add up.
+
+  Attributes:
+    examples: triplets or pairs; units: sequences encoded for them.
+    tokens: real tokens of the units; positions: those computed, padding included.
+    flops, padded_flops: of tokens and of positions, backward pass included where there is one.
+  """
+
+  examples: int = 0
+  units: int = 0
+  tokens: int = 0
+  positions: int = 0
+  flops: float = 0.0
+  padded_flops: float = 0.0
+
+  def __add__(self, other: "Load") -> "Load":
+    return Load(*(a + b for a, b in zip(dataclasses.astuple(self), dataclasses.astuple(other))))
+
+  @property
+  def padding(self) -> float:
+    """Share of the positions that hold padding."""
+    return 1 - self.tokens / max(self.positions, 1)
+
+
+def load_of(settings: Mapping[str, Any], examples: int, lengths: np.ndarray,
+            rows: np.ndarray) -> Load:
+  """The load of `examples` whose units have `lengths`, computed in rows of the lengths `rows`."""
+  passes = 1 if settings["system"] == "encode" else 3
+  flops = lambda of: passes * forward_flops(settings["encoder"], of)
+  if settings["system"] == "crossvae":
+    flops = lambda of: passes * word_flops(settings) * float(np.sum(of))
+  return Load(int(examples), len(lengths), int(lengths.sum()), int(rows.sum()), flops(lengths),
+              flops(rows))
+
+
+def batch_load(settings: Mapping[str, Any], batch: Any) -> Load:
+  """The load of one of our batches, from its own masks."""
+  lengths = batch.units.length[batch.units.length > 0]
+  *rows, row_length = batch.tokens.ids.shape
+  return load_of(settings, batch.examples.mask.sum(), lengths,
+                 np.full(int(np.prod(rows)), row_length))
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+  """One system's data, sizes and weights.
+
+  Attributes:
+    settings: JSON-able: system, data, sampler, and the sections that build model, loss, optimiser.
+    weights: pretrained arrays by parameter path; empty for random ones.
+    ids, type, offsets: tokens of all units, as in `UnitTable`.
+    members: units of each example, `[examples, k]`; labels: `[examples]`.
+    epoch: number of an epoch -> (batches in it, batch by number as numpy arrays).
+    whole: our load of a whole epoch.
+  """
+
+  settings: dict[str, Any]
+  weights: Mapping[str, np.ndarray]
+  ids: np.ndarray
+  type: np.ndarray
+  offsets: np.ndarray
+  members: np.ndarray
+  labels: np.ndarray
+  epoch: Callable[[int], tuple[int, Callable[[int], Any]]]
+  whole: Load
+
+  def shapes(self) -> list[Any]:
+    """The first batch of each shape that the first epoch has."""
+    count, make = self.epoch(0)
+    found: dict[tuple, Any] = {}
+    for i in range(count):
+      batch = make(i)
+      found.setdefault(batch.tokens.ids.shape, batch)
+    return list(found.values())
+
+
+def from_config(config: Any, system: str) -> Workload:
+  """The workload of a resolved config: `encode` takes the test split's sentences, others train.
+
+  Raises:
+    InputError: data, weights or config are absent or wrong (see `as2jax.training.build.build`).
+  """
+  from as2jax.training.build import build
+  experiment = build(config)
+  if system == "encode":
+    batcher = experiment.predict_batcher(experiment.dataset.splits["test"], "sentences")
+  else:
+    batcher = experiment.train_batcher()
+  blocks = batcher.sampler.blocks()
+
+  def epoch(number: int):
+    plan = batcher.plan(blocks, 0, number)
+    return len(plan), lambda i: batcher.batch(plan, i)
+
+  model = experiment.model
+  settings = {
+      "version": VERSION, "system": system, "data": config.data.name,
+      "sampler": batcher.sampler.name, "pretrained": config.encoder.pretrained,
+      "batch_size": config.batch.examples if batcher.sampler.name == "paper" else None,
+      "encoder": {"name": experiment.facts["family"], **_fields(model.encoder)},
+      "model": {"name": config.model.name, **_fields(model)},
+      "loss": {"name": config.loss.name, **_fields(experiment.loss)},
+      "optimizer": {**config.optimizer.to_dict(), "freeze": list(config.optimizer.freeze)},
+  }
+  count, make = epoch(0)
+  whole = sum((batch_load(settings, make(i)) for i in range(count)), Load())
+  table, examples = batcher.units, batcher.examples
+  return Workload(settings, experiment.pretrained, np.asarray(table.ids), np.asarray(table.type),
+                  np.asarray(table.offsets), examples.members, examples.labels[:, 0], epoch, whole)
+
+
+def _fields(part: Any) -> dict[str, Any]:
+  """The plain fields of a module or a loss: what `registry.build` takes."""
+  return {f.name: getattr(part, f.name) for f in dataclasses.fields(part)
+          if f.init and f.name not in ("parent", "name", "encoder")}
+
+
+def save(path: str, work: Workload, *, batches: int, weights: str) -> None:
+  """Writes one .npz with `batches` real batches (at least one of each shape), table and weights.
+
+  Args:
+    weights: `float32`, `float16` (half the size, rounded) or `none` (drawn where it runs).
+
+  Raises:
+    InputError: the file cannot be written, or another word for the weights.
+  """
+  if weights not in WEIGHTS:
+    raise InputError(f"--weights={weights}: use one of {', '.join(WEIGHTS)}")
+  count, make = work.epoch(0)
+  chosen = work.shapes()
+  chosen += [make(i) for i in range(min(count, max(batches - len(chosen), 0)))]
+  arrays = {name: getattr(work, name) for name in ("ids", "type", "offsets", "members", "labels")}
+  arrays["settings"] = np.asarray(json.dumps(
+      {**work.settings, "batches": len(chosen), "whole": dataclasses.asdict(work.whole)}))
+  for i, batch in enumerate(chosen):
+    arrays |= {f"batch/{i}/{name}": leaf for name, leaf in _leaves(batch).items()}
+  if weights != "none":
+    arrays |= {f"weights/{name}": np.asarray(leaf, weights) for name, leaf in work.weights.items()}
+  try:
+    with open(path, "wb") as file:
+      np.savez_compressed(file, **arrays)
+  except OSError as error:
+    raise InputError(f"--prepare={path} cannot be written: {error}") from error
+
+
+def load(path: str) -> Workload:
+  """Reads a workload that `save` wrote; its batches repeat without end.
+
+  Raises:
+    InputError: no such file, or not one that this version of `save` wrote.
+  """
+  try:
+    with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+      arrays = {name: file[name] for name in file.files}
+    settings = json.loads(str(arrays.pop("settings")))
+    version = settings.get("version")
+  except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+    raise InputError(f"--prepared={path}: not a file that --prepare wrote ({error}); write it "
+                     "again") from error
+  if version != VERSION:
+    raise InputError(f"--prepared={path} is of version {version}, this program reads {VERSION}; "
+                     "write it again with --prepare")
+  count, whole = settings.pop("batches"), Load(**settings.pop("whole"))
+  part = lambda prefix: {name.removeprefix(prefix): leaf for name, leaf in arrays.items()
+                         if name.startswith(prefix)}
+  weights = {name: leaf.astype(np.float32) for name, leaf in part("weights/").items()}
+  batches = [part(f"batch/{i}/") for i in range(count)]
+  table = {name: arrays[name] for name in ("ids", "type", "offsets", "members", "labels")}
+  return Workload(settings, weights, epoch=lambda number: (count, lambda i: _batch(batches[i])),
+                  whole=whole, **table)
+
+
+def _leaves(batch: Any) -> dict[str, np.ndarray]:
+  """The arrays of a batch by `part/field`."""
+  return {f"{part}/{f.name}": getattr(group, f.name)
+          for part in ("tokens", "units", "examples") for group in [getattr(batch, part)]
+          for f in dataclasses.fields(group) if getattr(group, f.name) is not None}
+
+
+def _batch(leaves: Mapping[str, np.ndarray]) -> Any:
+  """Undoes `_leaves`."""
+  from as2jax.data.batches.batch import Batch, Examples, Tokens, Units
+  names = sorted(leaves)
+  parts = {part: {name.partition("/")[2]: leaves[name] for name in group}
+           for part, group in itertools.groupby(names, lambda name: name.partition("/")[0])}
+  return Batch(Tokens(**parts["tokens"]), Units(**parts["units"]), Examples(**parts["examples"]))

@@ -1,0 +1,261 @@
+"""The batch layout, without any model: every layout, packed or not, sharded, tiled, accumulated."""
+
+import jax
+import numpy as np
+import pytest
+
+from as2jax.data.batches import examples as layouts
+from as2jax.data.batches.batcher import fit_batcher
+from as2jax.data.record import Candidate, Question
+from as2jax.data.text.token_table import UnitTable
+from as2jax.runtime.errors import InputError
+
+MAKE = {
+    "triplets": lambda q: layouts.triplets(q, tile=4),
+    "pairs": layouts.pairs,
+    "single": lambda q: layouts.single(q, template="context"),
+    "groups": lambda q: layouts.groups(q, size=5),
+    "joint": lambda q: layouts.joint(
+        q, size=3, orders=[np.arange(len(x.candidates))[::-1] for x in q]),
+    "sentences": layouts.sentences,
+}
+
+
+def questions(n=30, seed=0, candidates=(2, 9)):
+  rng = np.random.default_rng(seed)
+  made = []
+  for i in range(n):
+    count = int(rng.integers(*candidates))
+    labels = rng.random(count) < 0.3
+    sentences = tuple(
+        Candidate(f"D{i}-{j}", f"sentence {i} {j}" if rng.random() < 0.9 else "shared sentence",
+                  int(labels[j]), previous="before" if j else "", next="after")
+        for j in range(count))
+    made.append(Question(f"Q{i}", f"question {i}", sentences))
+  return tuple(made)
+
+
+def unit_table(units, seed=0, longest=20):
+  """A table of random tokens: token t of unit u is `100·u + t + 1`, so that each can be traced."""
+  rng = np.random.default_rng(seed)
+  lengths = rng.integers(2, longest + 1, len(units))
+  offsets = np.concatenate([[0], np.cumsum(lengths)])
+  within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], lengths)
+  number = np.repeat(np.arange(len(units)), lengths)
+  words = lengths // 2  # two tokens a word; an odd last token belongs to none
+  word_offsets = np.concatenate([[0], np.cumsum(words)])
+  word_at = np.arange(word_offsets[-1]) - np.repeat(word_offsets[:-1], words)
+  ones = np.ones(len(word_at), np.int32)
+  return UnitTable(
+      ids=(100 * number + within + 1).astype(np.int32), type=(within % 2).astype(np.int8),
+      role=(within % 4).astype(np.int8), offsets=offsets.astype(np.int64),
+      word_start=(2 * word_at).astype(np.int32), word_length=2 * ones,
+      word_role=(word_at % 4).astype(np.int8), word_form=np.arange(len(word_at), dtype=np.int32),
+      word_offsets=word_offsets.astype(np.int64), forms=("word",) * len(word_at),
+      truncated_units=0, lost_by_role=(0, 0, 0, 0), blank_units=0)
+
+
+def batcher(layout="triplets", *, data=None, **changes):
+  units, table = MAKE[layout](questions() if data is None else data)
+  settings = dict(sampler="paper", examples_per_batch=8, rows=0, row_lengths=(32,), packed=True,
+                  shards=1, accumulate=1, buckets=2)
+  if changes.get("sampler") in ("grouped", "ordered", "by_length"):
+    settings.update(rows=16, examples_per_batch=48)
+  return fit_batcher(unit_table(units), table, **{**settings, **changes})
+
+
+def batches(b, seed=0, epoch=0):
+  plan = b.plan(b.sampler.blocks(), seed, epoch)
+  return plan, [b.batch(plan, i) for i in range(len(plan))]
+
+
+def content(batch, shard):
+  """(ids, type, role, position) of each used unit slot of a shard, by following the spans."""
+  tokens, units = batch.tokens, batch.units
+  found = {}
+  for u in np.flatnonzero(units.length[shard]):
+    span = (shard, units.row[shard, u],
+            slice(units.start[shard, u], units.start[shard, u] + units.length[shard, u]))
+    segment = np.unique(tokens.segment[span])
+    assert len(segment) == 1 and segment[0] > 0
+    row = tokens.segment[shard, units.row[shard, u]]
+    assert (row == segment[0]).sum() == units.length[shard, u]  # nobody else has this number
+    found[u] = [np.asarray(x[span]) for x in (tokens.ids, tokens.type, tokens.role,
+                                              tokens.position)]
+  return found
+
+
+SAMPLERS = ["paper", "grouped", "ordered"]
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("layout", list(MAKE))
+@pytest.mark.parametrize("shards,accumulate", [(1, 1), (4, 1), (2, 2)])
+def test_every_example_once_with_its_own_tokens(layout, sampler, shards, accumulate):
+  b = batcher(layout, sampler=sampler, shards=shards, accumulate=accumulate)
+  plan, made = batches(b)
+  seen = []
+  for step, batch in zip(plan.steps, made):
+    assert jax.tree.leaves(batch)[0].shape[:2] == (accumulate, shards)
+    for m, micro in enumerate(step):
+      part = jax.tree.map(lambda x: x[m], batch)
+      for s, shard in enumerate(micro):
+        if shard is None:
+          assert not part.examples.mask[s].any() and not part.tokens.segment[s].any()
+          assert (part.units.id[s] == -1).all() and not part.units.length[s].any()
+          continue
+        check_shard(b, part, s, shard)
+        seen += shard.examples.tolist()
+  assert sorted(seen) == list(range(len(b.examples)))
+  assert plan.seen[-1] == len(b.examples)
+
+
+def check_shard(b, part, s, shard):
+  units = content(part, s)
+  table = b.units
+  for u, (ids, kind, role, position) in units.items():
+    unit = table.unit(int(part.units.id[s, u]))
+    for got, want in ((ids, unit.ids), (kind, unit.type), (role, unit.role)):
+      np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(position, np.arange(len(ids)))
+  assert len({int(part.units.id[s, u]) for u in units}) == len(units)  # encoded once
+  assert (part.tokens.segment[s] > 0).sum() == sum(len(x[0]) for x in units.values())
+  examples = part.examples
+  assert examples.mask[s].sum() == len(shard.examples)
+  for e, number in enumerate(shard.examples):
+    want = b.examples.members[number]
+    got = np.where(examples.member_mask[s, e] > 0, part.units.id[s][examples.members[s, e]], -1)
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(examples.labels[s, e], b.examples.labels[number])
+    assert examples.question[s, e] == b.examples.question[number]
+    assert examples.answer[s, e] == b.examples.answer[number]
+  rest = slice(len(shard.examples), None)
+  assert not examples.mask[s, rest].any() and not examples.member_mask[s, rest].any()
+  assert (examples.labels[s, rest] == -1).all() and (examples.question[s, rest] == -1).all()
+
+
+def test_shapes_are_few_and_do_not_depend_on_the_epoch():
+  b = batcher("triplets", buckets=2)
+  shapes = [set(jax.tree.leaves(x)[0].shape for x in batches(b, seed, epoch)[1])
+            for seed in (0, 1) for epoch in range(4)]
+  assert len(set().union(*shapes)) <= 2
+  assert max(x[2] for x in set().union(*shapes)) == b.rows[-1]
+
+
+def test_a_plan_is_a_function_of_seed_and_epoch():
+  b = batcher("pairs", sampler="grouped")
+  blocks = b.sampler.blocks()
+  order = lambda seed, epoch: [s.examples.tolist() for step in b.plan(blocks, seed, epoch).steps
+                               for micro in step for s in micro if s is not None]
+  assert order(3, 1) == order(3, 1)
+  assert order(3, 1) != order(3, 2) and order(3, 1) != order(4, 1)
+
+
+def test_paper_batches_hold_the_papers_number_of_examples():
+  plan, made = batches(batcher("triplets"))
+  sizes = [int(x.examples.mask.sum()) for x in made]
+  assert set(sizes[:-1]) == {8} and 0 < sizes[-1] <= 8
+
+
+def test_grouped_keeps_questions_whole_and_rows_full():
+  b = batcher("triplets", sampler="grouped", data=questions(200))
+  plan, made = batches(b)
+  where: dict[int, set[int]] = {}
+  for i, batch in enumerate(made):
+    for q in np.unique(batch.examples.question[batch.examples.mask > 0]):
+      where.setdefault(int(q), set()).add(i)
+  assert all(len(steps) == 1 for steps in where.values())
+  # 1 + P + N encodings a question, not 3·P·N.
+  distinct = {int(u) for u in b.examples.members.ravel()}
+  assert sum(int((x.units.length > 0).sum()) for x in made) < 1.1 * len(distinct)
+  assert b.padding(plan) < 0.12
+
+
+def test_a_huge_question_is_tiled():
+  labels = [1] * 40 + [0] * 60
+  huge = Question("Q", "huge", tuple(
+      Candidate(f"c{i}", f"text {i}", label) for i, label in enumerate(labels)))
+  data = questions(6) + (huge,)
+  units, table = layouts.triplets(data, tile=8)
+  b = fit_batcher(unit_table(units), table, sampler="grouped", examples_per_batch=64, rows=16,
+                  row_lengths=(32,), packed=True, shards=1, accumulate=1, buckets=1)
+  plan, made = batches(b)
+  seen = np.concatenate([s.examples for step in plan.steps for m in step for s in m])
+  assert sorted(seen.tolist()) == list(range(len(table))) and len(table) >= 2400
+  encoded = sum(len(s.units) for step in plan.steps for m in step for s in m)
+  assert encoded < 0.5 * 3 * len(table)  # tiles share their sentences
+
+
+def test_unpacked_units_have_their_own_rows_and_short_rows():
+  b = batcher("sentences", sampler="by_length", packed=False, row_lengths=(8, 16, 32),
+              examples_per_batch=16)
+  plan, made = batches(b)
+  assert set(plan.row_length) == {8, 16, 32}
+  for batch in made:
+    assert batch.tokens.segment.max() == 1 and not batch.units.start.any()
+    used = batch.units.length[0, 0] > 0
+    assert len(set(batch.units.row[0, 0][used])) == used.sum()
+
+
+def test_words_follow_their_units():
+  units, table = layouts.pairs(questions())
+  source = unit_table(units)
+  frequency = np.arange(len(source.word_form)) + 0.5
+  b = fit_batcher(source, table, sampler="grouped", examples_per_batch=24, rows=8,
+                  row_lengths=(32,), packed=True, shards=2, accumulate=1, buckets=1, words=True,
+                  word_frequency=frequency)
+  plan, made = batches(b)
+  for batch in made:
+    for s in range(2):
+      words, ids = batch.words, batch.units.id[0, s]
+      used = np.flatnonzero(words.length[0, s])
+      assert len(used) == sum(len(source.unit(int(u)).word_start) for u in ids if u >= 0)
+      for w in used:
+        unit = int(ids[words.unit[0, s, w]])
+        at = int(words.form[0, s, w])  # here the form is the number of the word
+        assert source.word_offsets[unit] <= at < source.word_offsets[unit + 1]
+        assert words.start[0, s, w] == source.word_start[at]
+        assert words.role[0, s, w] == source.word_role[at]
+        assert words.frequency[0, s, w] == frequency[at] and words.keep[0, s, w] == 1
+      assert not words.keep[0, s, len(used):].any()
+
+
+def test_frozen_features_take_the_place_of_tokens():
+  units, table = layouts.sentences(questions(5))
+  source = unit_table(units)
+  features = np.stack([source.ids, -source.ids], 1).astype(np.float32)
+  b = fit_batcher(source, table, sampler="ordered", examples_per_batch=16, rows=8,
+                  row_lengths=(32,), packed=True, shards=1, accumulate=1, buckets=1,
+                  features=features)
+  for batch in batches(b)[1]:
+    np.testing.assert_array_equal(batch.tokens.features[..., 0], batch.tokens.ids)
+    np.testing.assert_array_equal(batch.tokens.features[..., 1], -batch.tokens.ids)
+
+
+def test_unjudged_candidates_train_nothing_and_are_ranked():
+  data = (Question("Q", "q", (Candidate("a", "x", 1), Candidate("b", "y"))),)
+  assert len(layouts.pairs(data)[1]) == 1 and len(layouts.pairs(data, judged=False)[1]) == 2
+  assert len(layouts.single(data)[1]) == 1 and len(layouts.single(data, judged=False)[1]) == 2
+
+
+@pytest.mark.parametrize("change,message", [
+    (dict(examples_per_batch=9, shards=2), "batch.examples = 9 does not divide"),
+    (dict(row_lengths=(8,)), "a unit has .* tokens"),
+    (dict(sampler="random"), "batch.sampler = 'random'"),
+])
+def test_shapes_that_cannot_be(change, message):
+  with pytest.raises(InputError, match=message):
+    b = batcher("pairs", **change)
+    b.sampler.blocks()
+
+
+@pytest.mark.parametrize("layout", sorted(MAKE))
+def test_a_question_without_candidates_is_no_example(layout):
+  some = questions(4)
+  lonely = [some[0], Question("lonely", "Is anybody there?", ()), *some[1:]]
+  units, table = MAKE[layout](lonely)
+  _, expected = MAKE[layout](some)
+  assert len(table) == len(expected) + (layout == "sentences")  # its text is encoded all the same
+  if layout != "sentences":
+    assert 1 not in table.question
+    np.testing.assert_array_equal(table.labels, expected.labels)

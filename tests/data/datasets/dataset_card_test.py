@@ -1,0 +1,153 @@
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from as2jax.data import __main__ as command
+from as2jax.data.__main__ import main
+from as2jax.data.datasets import dataset
+from as2jax.data.datasets import dataset_card as passports
+from as2jax.data.datasets.dataset import SPECS, Dataset
+from as2jax.data.datasets.dataset_card import passport, table
+from as2jax.data.datasets.files_on_disk import Counts
+from as2jax.data.record import Candidate, Question
+
+OFFICIAL = os.environ.get("AS2JAX_DATA", "")
+
+
+def question(text: str, *labels: int, words: str = "a b c") -> Question:
+  candidates = tuple(Candidate(str(i), words, label) for i, label in enumerate(labels))
+  return Question(text, text, candidates)
+
+
+TRAIN = (question("who is it ?", 1, 0, 0), question("what ?", 0), question("when ?", 1))
+TEST = (question("what ?", -1, -1, words="one"), question("none"))
+
+
+def made(name="made", clean="both", train=TRAIN) -> Dataset:
+  return Dataset(name, {"train": train, "test": TEST}, clean, "here", {"train": "aa", "test": "bb"})
+
+
+def publish(monkeypatch, **counts):
+  spec = dataclasses.replace(SPECS["sample"], name="made", published={"train": counts})
+  monkeypatch.setitem(SPECS, "made", spec)
+
+
+def test_counts_by_protocol():
+  train = passport(made())["splits"]["train"]
+  found = {protocol: tuple(numbers.values()) for protocol, numbers in train["protocols"].items()}
+  assert found == {"all": (3, 5, 2), "answerable": (2, 4, 2), "both": (1, 3, 1), "clean": (1, 3, 1)}
+  clean = passport(made(clean="answerable"))["splits"]["train"]["protocols"]["clean"]
+  assert tuple(clean.values()) == (2, 4, 2)
+
+
+def test_lengths_duplicates_balance_overlap():
+  facts = passport(made())
+  train, test = facts["splits"]["train"], facts["splits"]["test"]
+  assert train["positive_share"] == 0.4
+  assert test["positive_share"] is None  # nobody judged them
+  assert (train["duplicate_pairs"], test["duplicate_pairs"]) == (2, 1)
+  assert train["question_words"] | {"0.99": 0} == {
+    "0": 2, "0.25": 2, "0.5": 2, "0.75": 3, "0.99": 0, "1": 4
+  }  # fmt: skip
+  assert set(train["candidate_words"].values()) == {3}
+  assert (test["candidates"]["0"], test["candidates"]["1"]) == (0, 2)
+  assert facts["overlap"] == {"train+test": 1}
+  assert train["fingerprint"] == "aa"
+  assert json.loads(json.dumps(facts)) == facts
+
+
+def test_published_counts_are_compared(monkeypatch):
+  assert passport(made())["matches"] is None
+  publish(monkeypatch, all=Counts(3, 5, 2), both=Counts(1, 3))
+  assert passport(made())["matches"] is True
+  publish(monkeypatch, all=Counts(3, 5, 2), both=Counts(1, 4))
+  facts = passport(made())
+  assert facts["matches"] is False
+  assert "1/4/–" in table(facts) and table(facts).count("DIFFERS") == 1
+  assert table(facts).splitlines()[-1] == "COUNTS DIFFER from the published ones"
+
+
+def test_a_split_without_questions():
+  facts = passport(made(train=()))
+  assert facts["splits"]["train"]["protocols"]["all"]["questions"] == 0
+  assert "train" in table(facts)
+
+
+def test_command(tmp_path, monkeypatch, capsys):
+  cache = ["--cache", str(tmp_path)]
+  assert main(["--check", "sample", *cache]) == 0
+  assert "clean (= answerable)" in capsys.readouterr().out
+  assert main(["--check", "sample", "--json", *cache]) == 0
+  assert json.loads(capsys.readouterr().out)["name"] == "sample"
+  published = {"dev": {"all": Counts(1, 2, 3)}}
+  monkeypatch.setitem(SPECS, "sample", dataclasses.replace(SPECS["sample"], published=published))
+  assert main(["--check", "sample", *cache]) == 1
+  assert "DIFFERS" in capsys.readouterr().out
+  arguments = ["--check", "wikiqa", "--root", str(tmp_path), "--no-download", *cache]
+  assert main(arguments) == 2
+  output = capsys.readouterr()
+  assert not output.out and "downloading is switched off" in output.err
+
+
+def test_wikiqa(tmp_path, capsys):
+  if not OFFICIAL or not Path(OFFICIAL, "wikiqa").exists():
+    pytest.skip("needs WikiQA: set AS2JAX_DATA to the folder that holds wikiqa/")
+  status = main(["--check", "wikiqa", "--root", OFFICIAL, "--cache", str(tmp_path), "--json"])
+  facts = json.loads(capsys.readouterr().out)
+  assert status == 0 and facts["matches"] is True
+  splits = facts["splits"].values()
+  assert sum(split["duplicate_pairs"] for split in splits) == 8
+  assert [len(split["published"]) for split in splits] == [3, 3, 3]
+
+
+def test_documented_counts_are_neither_a_match_nor_an_error(monkeypatch):
+  publish(monkeypatch, all=Counts(3, 5, 3))
+  spec = dataclasses.replace(
+    SPECS["made"], documented={"train": {"all": Counts(3, 5, 2)}}, why="one lost its label")
+  monkeypatch.setitem(SPECS, "made", spec)
+  facts = passport(made())
+  assert (facts["verdict"], facts["matches"]) == ("documented", False)
+  assert "3/5/3" in table(facts) and "DIFFERS" not in table(facts)
+  assert table(facts).endswith("not the published ones, as documented: one lost its label")
+  assert passport(made(train=TRAIN[:2]))["verdict"] == "differs"
+
+
+def test_check_all(tmp_path, monkeypatch, capsys):
+  few = {name: SPECS[name] for name in ("sample", "wikiqa", "asnq")}
+  for module in (dataset, command, passports):
+    monkeypatch.setattr(module, "SPECS", few)
+  root, cache = tmp_path / "root", str(tmp_path / "cache")
+  arguments = ["--check", "all", "--root", str(root), "--cache", cache]
+  assert main(arguments) == 0
+  output = capsys.readouterr().out
+  assert "sample: none published" in output and "1 checked" in output
+  assert "absent: asnq (no train.tsv, dev.tsv)" in output
+  (root / "asnq").mkdir(parents=True)
+  (root / "asnq/train.tsv").write_text("q ?\ts .\t4\n")
+  assert main(arguments) == 0
+  assert "absent: asnq (no dev.tsv)" in capsys.readouterr().out
+  (root / "asnq/dev.tsv").write_text("q ?\ts .\t4\n")
+  assert main(arguments) == 1
+  output = capsys.readouterr().out
+  assert "asnq: DIFFERS" in output and "57242/20377568/61186" in output
+  (root / "asnq/dev.tsv").write_text("q ?\ts .\t5\n")
+  assert main([*arguments, "--json"]) == 2
+  output = capsys.readouterr()
+  assert "dev.tsv:1: the label is '5'" in output.err
+  assert list(json.loads(output.out)["absent"]) == ["wikiqa"]
+
+
+def test_the_whole_table_of_the_real_data(tmp_path, monkeypatch, capsys):
+  if not OFFICIAL or not Path(OFFICIAL, "squad").exists():
+    pytest.skip("needs the data sets: set AS2JAX_DATA to the folder that holds them")
+  stated = {name: spec for name, spec in SPECS.items() if spec.published}
+  for module in (dataset, command, passports):
+    monkeypatch.setattr(module, "SPECS", stated)
+  assert main(["--check", "all", "--root", OFFICIAL, "--cache", str(tmp_path)]) == 0
+  output = capsys.readouterr().out
+  assert "DIFFERS" not in output
+  assert "53417" in output and "20360" in output
+  assert "10250/10246/11426/10570/10539  documented" in output

@@ -1,0 +1,180 @@
+"""Loading a data set: where it is found, its counts, its splits."""
+
+import dataclasses
+import time
+from pathlib import Path
+
+import pytest
+from etils import epath
+from made_wikiqa import OFFICIAL, SPLITS, alone, change, write_source  # noqa: F401
+
+from as2jax.data.datasets import dataset
+from as2jax.data.datasets.dataset import SPECS, load
+from as2jax.data.datasets.files_on_disk import Counts, Source
+from as2jax.data.datasets.wikiqa import WIKIQA, read_wikiqa
+from as2jax.data.record import Candidate, Question, fingerprint
+from as2jax.runtime.errors import InputError
+
+
+@pytest.mark.parametrize("folder", ["wikiqa", "", "WikiQACorpus", "wikiqa/WikiQACorpus"])
+def test_loads_what_the_reader_reads(tmp_path, folder):
+  files = write_source(tmp_path / "root" / folder)
+  data = load("wikiqa", root=str(tmp_path / "root"))
+  assert (data.name, data.clean, data.source) == ("wikiqa", "answerable", str(files))
+  assert tuple(data.splits) == SPLITS
+  for split, questions in data.splits.items():
+    assert questions == read_wikiqa(files / f"WikiQA-{split}.tsv")
+    assert data.fingerprints[split] == fingerprint(questions)
+
+
+def test_root_and_cache_by_environment(tmp_path, monkeypatch):
+  write_source(tmp_path / "root")
+  monkeypatch.setenv("AS2JAX_DATA", str(tmp_path / "root"))
+  monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path / "elsewhere"))
+  assert load("wikiqa").source == str(tmp_path / "root")
+  assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == {"wikiqa"}
+
+
+def test_sample_is_embedded():
+  data = load("sample", root="/nowhere", download=False)
+  folder = Path(dataset.__file__).parent / "sample"
+  assert sum(map(len, data.splits.values())) >= 150
+  for split, questions in data.splits.items():
+    assert questions == read_wikiqa(folder / f"sample-{split}.tsv")
+
+
+def test_a_second_load_reads_the_prepared_copy(tmp_path, monkeypatch):
+  write_source(tmp_path)
+  first = load("wikiqa", root=str(tmp_path))
+  change(monkeypatch, reader=None)  # reading the source again would fail
+  assert load("wikiqa", root=str(tmp_path)) == first
+
+
+def test_a_changed_source_is_read_anew(tmp_path, monkeypatch):
+  write_source(tmp_path)
+  first = load("wikiqa", root=str(tmp_path))
+  write_source(tmp_path, word="tan")  # as long as before
+  second = load("wikiqa", root=str(tmp_path))
+  assert second.splits["dev"][0].candidates[0].text == "number 0 is tan ."
+  assert second.fingerprints != first.fingerprints
+  copies = list((tmp_path / "cache/wikiqa").iterdir())
+  change(monkeypatch, version="1.0.1")  # and so is a changed reader
+  load("wikiqa", root=str(tmp_path))
+  assert len(list((tmp_path / "cache/wikiqa").iterdir())) == len(copies) + 1
+
+
+def test_questions_without_candidates_survive_in_order(tmp_path):
+  from as2jax.data.datasets.builder import prepared
+
+  candidates = (Candidate("1", "é", 1, "p", "n", 0, -1, "t"), Candidate("0", "b"))
+  questions = (
+    Question("z", "no candidates", ()),
+    Question("a", "ünï \n code", candidates),
+    Question("m", "again none", ()),
+  )
+  (tmp_path / "file").write_text("content")
+  spec = dataclasses.replace(
+    SPECS["wikiqa"], name="made", files={"only": ("file",)}, reader=lambda path: iter(questions)
+  )
+  files = Source(epath.Path(tmp_path), {"only": (epath.Path(tmp_path / "file"),)})
+  copy = prepared(spec, files, epath.Path(tmp_path / "cache"))
+  assert tuple(copy.read("only")) == questions
+  assert copy.counts == {"only": Counts(3, 2, 1)}
+
+
+def test_other_counts_than_published_are_an_error(tmp_path, monkeypatch):
+  root = write_source(tmp_path / "root")
+  change(monkeypatch, published={"dev": {"all": Counts(4, 11, 4)}})
+  for _ in range(2):  # a prepared copy does not hide it
+    with pytest.raises(InputError, match=r"WikiQA-dev.tsv: 4/10/4 .* split has 4/11/4") as error:
+      load("wikiqa", root=str(root))
+    assert "get it again" in str(error.value)
+  assert len(load("wikiqa", root=str(root), check=False).splits["dev"]) == 4
+
+
+def test_a_broken_source_names_its_line_and_leaves_nothing(tmp_path):
+  root = write_source(tmp_path / "root")
+  file = root / "WikiQA-test.tsv"
+  file.write_bytes(file.read_bytes()[:-4])
+  with pytest.raises(InputError, match=r"WikiQA-test.tsv:11: .*may be cut off"):
+    load("wikiqa", root=str(root))
+  assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+  (root / "WikiQA-dev.tsv").unlink()
+  with pytest.raises(InputError, match=r"root lacks WikiQA-dev.tsv; put all of"):
+    load("wikiqa", root=str(root))
+  (root / "WikiQA-dev.tsv").mkdir()
+  with pytest.raises(InputError, match=r"WikiQA-dev.tsv is a directory"):
+    load("wikiqa", root=str(root))
+
+
+@pytest.mark.parametrize("download", [True, False])
+def test_absent_data_is_one_message_and_no_other_data(tmp_path, download):
+  start = time.monotonic()
+  with pytest.raises(InputError) as error:
+    load("wikiqa", root=str(tmp_path / "root"), download=download)
+  assert time.monotonic() - start < 5
+  message = str(error.value)
+  for place in ("root/wikiqa", "root", "root/WikiQACorpus", "cache/downloads/wikiqa"):
+    assert f"{tmp_path / place}" in message
+  for words in ("WikiQA-train.tsv", SPECS["wikiqa"].url, "AS2JAX_DATA", "--config.data.root"):
+    assert words in message
+  assert "--config=configs/wikiqa_triplet.py:sample" in message
+  reason = "the download failed" if download else "downloading is switched off"
+  assert reason in message and "\n" not in message
+
+
+def test_unknown_name():
+  with pytest.raises(InputError, match="data.name = 'wikqa' is no dataset; did you mean 'wikiqa'"):
+    load("wikqa")
+  with pytest.raises(InputError, match="use one of wikiqa, sample"):
+    load("imagenet")
+
+
+def test_the_official_data_load_with_their_counts(monkeypatch):
+  if not OFFICIAL or not Path(OFFICIAL, "wikiqa").exists():
+    pytest.skip("needs WikiQA: set AS2JAX_DATA to the folder that holds wikiqa/")
+  monkeypatch.setitem(SPECS, "wikiqa", WIKIQA)
+  data = load("wikiqa", root=OFFICIAL)
+  assert [len(data.splits[split]) for split in SPLITS] == [2118, 296, 633]
+  start = time.monotonic()
+  load("wikiqa", root=OFFICIAL)
+  assert time.monotonic() - start < 5  # 0.6 s on an idle machine
+
+
+def test_splits_are_read_when_they_are_asked_for(tmp_path):
+  from as2jax.data.datasets.builder import Prepared
+
+  write_source(tmp_path)
+  read = []
+  original = Prepared.read
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(Prepared, "read", lambda self, *a: read.append(a) or original(self, *a))
+    data = load("wikiqa", root=str(tmp_path))
+    assert list(data.splits) == list(SPLITS) and read == []
+    assert data.splits["dev"] is data.splits["dev"] and read == [("dev",)]
+    with pytest.raises(KeyError):
+      data.splits["validation"]
+
+
+def test_documented_counts_are_no_error(tmp_path, monkeypatch):
+  root = write_source(tmp_path / "root")
+  published = {"dev": {"all": Counts(4, 11, 4)}}
+  change(monkeypatch, published=published, documented={"dev": {"all": Counts(4, 10, 4)}})
+  load("wikiqa", root=str(root))
+  change(monkeypatch, published=published, documented={"dev": {"all": Counts(4, 9, 4)}})
+  with pytest.raises(InputError, match="split has 4/11/4"):
+    load("wikiqa", root=str(root))
+
+
+def test_splits_are_joined_under_a_name_of_both():
+  made = lambda *names: tuple(Question(n, "what", (Candidate("a", "x", 1),)) for n in names)
+  parts = {"dev": made("Q1", "Q2"), "test": made("Q3"), "train": made("Q3")}
+  splits = dataset.Unions(parts)
+  assert splits["dev+test"] == parts["dev"] + parts["test"] and splits["dev+test"] is splits[
+      "dev+test"]
+  assert list(splits) == list(parts) and len(splits) == 3 and splits["dev"] is parts["dev"]
+  assert "dev+test" in splits and "dev+other" not in splits and 3 not in splits
+  with pytest.raises(KeyError):
+    splits["dev+other"]
+  with pytest.raises(InputError, match="'train.test'.*two of them have the id 'Q3'"):
+    splits["train+test"]

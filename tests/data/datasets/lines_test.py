@@ -1,0 +1,62 @@
+import gzip
+import io
+import tarfile
+import zipfile
+
+import pytest
+
+from as2jax.data.datasets.lines import Lines
+from as2jax.runtime.errors import InputError
+
+TEXT = "first\r\nsecond \u00e9\nlast"
+LINES = [(1, "first"), (2, "second \u00e9"), (3, "last")]
+
+
+def written(folder, data: bytes):
+  path = folder / "file.txt"
+  path.write_bytes(data)
+  return path
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])
+def test_gzip_is_unpacked_by_content(tmp_path, mark):
+  data = mark + TEXT.encode()
+  assert list(Lines(written(tmp_path, data))) == LINES
+  assert list(Lines(written(tmp_path, gzip.compress(data)))) == LINES
+
+
+def test_damaged_gzip(tmp_path):
+  packed = gzip.compress(b"".join(b"%d line\n" % (i * i) for i in range(5000)))
+  with pytest.raises(InputError, match=r"file.txt:[1-9]\d*: the gzip file is cut off or damaged"):
+    list(Lines(written(tmp_path, packed[: len(packed) // 2])))
+  with pytest.raises(InputError, match=r"file.txt:5001: the gzip file is cut off"):
+    list(Lines(written(tmp_path, packed[:-4])))  # all lines are there, the check sum is not
+  with pytest.raises(InputError, match=r"file.txt:1: the gzip file is cut off"):
+    list(Lines(written(tmp_path, packed[:5])))
+  with pytest.raises(InputError, match=r"file.txt is empty"):
+    list(Lines(written(tmp_path, gzip.compress(b""))))
+
+
+def zipped() -> bytes:
+  buffer = io.BytesIO()
+  with zipfile.ZipFile(buffer, "w") as archive:
+    archive.writestr("a.txt", TEXT)
+  return buffer.getvalue()
+
+
+def tarred(mode: str) -> bytes:
+  buffer = io.BytesIO()
+  with tarfile.open(fileobj=buffer, mode=mode) as archive:
+    info = tarfile.TarInfo("a.txt")
+    info.size = len(TEXT.encode())
+    archive.addfile(info, io.BytesIO(TEXT.encode()))
+  return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+  "data, kind",
+  [(zipped(), "zip"), (tarred("w"), "tar"), (tarred("w:gz"), "tar"), (tarred("w:bz2"), "bzip2")],
+)
+def test_an_archive_is_refused_by_name(tmp_path, data, kind):
+  with pytest.raises(InputError, match=rf"file.txt:1: this is a {kind} archive; unpack it"):
+    list(Lines(written(tmp_path, data)))

@@ -1,0 +1,117 @@
+"""Retrieval datasets as runs see them: questions with candidates, pools, articles kept apart."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from as2jax.config import base
+from as2jax.data.datasets import load
+from as2jax.data.datasets.dataset import load_pool
+from as2jax.data.datasets.pool import Pool, PoolCounts, tally
+from as2jax.data.datasets.retrieval import pool_of, ruled, with_candidates, with_paragraph
+from as2jax.data.datasets.squad_parts import part, read_parts
+from as2jax.data.record import Candidate, Passage, Query, Question
+from as2jax.runtime.errors import InputError
+
+FOLDER = Path(os.environ.get("AS2JAX_DATA", ""), "squad")
+PASSAGES = (
+    Passage("p0", "One.", "T", "", "Two.", "One. Two. Three."),
+    Passage("p1", "Two.", "T", "One.", "Three.", "One. Two. Three."),
+    Passage("p2", "Three.", "T", "Two.", "", "One. Two. Three."),
+    Passage("p3", "Four.", "U", "", "", "Four."),
+)
+
+
+def test_negatives_are_the_rest_of_the_paragraph():
+  pool = Pool(PASSAGES, (Query("a", "A ?", ("p1", "p2"), (2, 1)), Query("b", "B ?", ("p3",), (1,))))
+  first, second = with_paragraph(pool)
+  assert [(c.id, c.label) for c in first.candidates] == [("p0", 0), ("p1", 1)]
+  assert first.candidates[1].previous == "One." and first.candidates[1].title == "T"
+  assert [(c.id, c.label) for c in second.candidates] == [("p3", 1)]
+
+
+def test_retrieved_candidates():
+  pool = Pool(PASSAGES, (Query("a", "A ?", ("p1", "p2"), (2, 1)),))
+  (question,) = with_candidates(pool, [[3, 2, 1]])
+  assert [(c.id, c.label) for c in question.candidates] == [("p3", 0), ("p2", 1), ("p1", 1)]
+
+
+def test_text_rules_reach_the_pool():
+  pool = Pool(PASSAGES, (Query("a", "Which ONE ?", ("p1",), (2,)),))
+  found = ruled(pool, ("lowercase",))
+  assert [p.text for p in found.passages] == ["one.", "two.", "three.", "four."]
+  assert found.passages[1].previous == "one." and found.queries[0].text == "which one ?"
+  assert found.passages[1].id == "p1" and ruled(pool, ()) is pool
+
+
+def test_a_reranking_data_set_as_a_pool():
+  asked = (Question("a", "A ?", (Candidate("1", "One.", 1), Candidate("2", "Two.", 0))),
+           Question("b", "B ?", (Candidate("1", "Two.", 1), Candidate("2", "Three.", 1))),
+           Question("c", "C ?", (Candidate("1", "One.", 0),)),
+           Question("d", "A ?", (Candidate("1", "Two.", 1),)))
+  pool = pool_of(asked, merge=False)
+  assert [(p.id, p.text) for p in pool.passages] == [
+      ("a:1", "One."), ("a:2", "Two."), ("b:2", "Three.")]
+  assert [(q.id, q.answers) for q in pool.queries] == [
+      ("a", ("a:1",)), ("b", ("a:2", "b:2")), ("d", ("a:2",))]
+  merged = pool_of(asked, merge=True)
+  assert [(q.id, q.answers) for q in merged.queries] == [
+      ("a", ("a:1", "a:2")), ("b", ("a:2", "b:2"))]
+
+
+def section(**values):
+  data = base.get_config().data
+  data.update(values)
+  return data
+
+
+def test_the_sample_as_a_pool():
+  found = load.load(section(name="sample"), "pool")
+  test = found.pools["test"]
+  texts = {q.text for q in found.splits["test"]}
+  assert len(texts) == len(test.queries) == len(found.splits["test"]) > 0
+  assert all(len(q.positives) == len(q.candidates) == 1 for q in found.splits["train"])
+  whole = load.load(section(name="sample", negatives="paragraph"), "pool")
+  assert any(q.negatives for q in whole.splits["train"])
+  with pytest.raises(InputError, match="data.negatives = 'many'"):
+    load.load(section(name="sample", negatives="many"), "pool")
+
+
+def article(title, *contexts):
+  return {"title": title, "paragraphs": [{"context": context, "qas": [
+      {"id": f"{title}{i}".replace(" ", "_"), "question": f"{title} {i} ?",
+       "answers": [{"answer_start": 0, "text": context.split()[0]}]}]}
+      for i, context in enumerate(contexts)]}
+
+
+def test_articles_are_parted(tmp_path):
+  titles = [f"article {i}" for i in range(600)]
+  parts = {split: [t for t in titles if part(t) == split] for split in ("train", "dev", "test")}
+  assert [len(x) for x in parts.values()] == pytest.approx([200, 100, 300], abs=40)
+  chosen = [parts[split][0] for split in parts]
+  for name in ("dev-v1.1.json", "train-44-articles.json"):
+    content = {"data": [article(title, "Ice melts. It is wet.") for title in chosen]}
+    (tmp_path / name).write_text(json.dumps(content))
+  read = lambda name, table, split: list(read_parts(tmp_path / name, table, split))
+  for n, split in enumerate(parts):
+    queries = read("dev-v1.1.json", "queries", split)
+    assert [(q.text, q.answers) for q in queries] == [(f"{chosen[n]} 0 ?", (f"dev-{n}-0-0",))]
+    assert [p.id for p in read("dev-v1.1.json", "pool", split)] == [
+        f"dev-{n}-0-0", f"dev-{n}-0-1"]
+  assert [q.answers[0] for q in read("train-44-articles.json", "queries", "train")] == [
+      "train-0-0-0", "train-1-0-0", "train-2-0-0"]
+
+
+@pytest.mark.skipif(not (FOLDER / "train-44-articles.json").exists(),
+                    reason="train-44-articles.json is not in $AS2JAX_DATA")
+def test_the_parts_of_squad():
+  found = load_pool("squad_parts")
+  counts = {split: tally(pool.passages, pool.queries) for split, pool in found.splits.items()}
+  assert {split: (n.entries, n.questions) for split, n in counts.items()} == {
+      "train": (13602, 14625), "dev": (942, 785), "test": (6119, 7037)}
+  assert isinstance(counts["test"], PoolCounts)
+  titles = {split: {p.title for p in pool.passages} for split, pool in found.splits.items()}
+  assert not titles["train"] & titles["test"] and not titles["dev"] & titles["test"]
+  assert {split: len(x) for split, x in titles.items()} == {"train": 58, "dev": 5, "test": 29}

@@ -1,0 +1,41 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from as2jax.data.datasets import statistics
+from as2jax.data.datasets.statistics import QUANTILES, Distinct, Texts, quantiles
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=60))
+def test_quantiles_are_numpys(values):
+  expected = np.quantile(values, QUANTILES)
+  np.testing.assert_allclose(list(quantiles(Counter(values)).values()), expected, rtol=1e-12)
+
+
+def test_no_values_no_quantiles():
+  assert quantiles({}) == {}
+
+
+@pytest.mark.parametrize("held", [1, 7, 1000])
+def test_repeated_texts_in_memory_or_in_a_file(monkeypatch, held):
+  monkeypatch.setattr(statistics, "_HELD", held)
+  texts = [f"text {i % 40}" for i in range(100)]
+  distinct = Distinct()
+  for at in range(0, 100, 5):
+    distinct.update(texts[at:at + 5])
+  assert distinct.repeated() == 60
+  assert Distinct().repeated() == 0
+
+
+@pytest.mark.parametrize("held", [1, 7, 1000])
+def test_shared_texts(monkeypatch, held):
+  monkeypatch.setattr(statistics, "_HELD", held)
+  a, b = Texts(), Texts()
+  for i in range(30):
+    a.add(f"{i % 20}")
+    b.add(f"{i}")
+  assert (len(a), len(b), a.shared(b)) == (20, 30, 20)

@@ -1,0 +1,166 @@
+import gzip
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+from file_damage import FEW, damaged, has_place
+from hypothesis import given
+from hypothesis import strategies as st
+
+from as2jax.data.datasets.dataset_card import count
+from as2jax.data.datasets.trecqa import TRECQA, TRECQA_ALL, iterate_trecqa, read_trecqa
+from as2jax.runtime.errors import InputError
+
+
+def block(kind: str, *lines: str) -> tuple[str, ...]:
+  return (f"<{kind}>", *("\t".join(line.split(" ")) for line in lines), f"</{kind}>")
+
+
+BARE = (
+  "<QApairs id='1'>",
+  *block("question", "Who sold `` ice '' ?"),
+  *block("positive", "Tudor -LRB- a merchant -RRB- did & it < paid ."),
+  *block("negative", "It is cold ."),
+  *block("negative", "Ice does n't burn ."),
+  "</QApairs>",
+  "<QApairs id='32.1'>",
+  *block("question", "Where is ice ?"),
+  "</QApairs>",
+  "<QApairs id='7'>",
+  *block("question", "What is ice ?"),
+  *block("negative", "It is cold ."),
+  "</QApairs>",
+)
+FULL = (
+  "<QApairs id='1'>",
+  *block("question", "Who sold ice", "WP VBD NN", "SUB ROOT OBJ", "2 0 2", "- - -"),
+  *block("positive", "Tudor did", "NNP VBD", "SUB ROOT", "2 0", "P -", "Tudor", "1"),
+  *block("negative", "It melts", "PRP VBZ", "SUB ROOT", "2 0", "- -"),
+  "</QApairs>",
+)
+
+
+def content(lines=BARE, end="\n") -> bytes:
+  return "".join(line + end for line in lines).encode()
+
+
+def written(folder: Path, data: bytes) -> Path:
+  path = folder / "train.xml"
+  path.write_bytes(data)
+  return path
+
+
+def test_reads_questions_in_treebank_spelling(tmp_path):
+  first, empty, last = read_trecqa(written(tmp_path, content()))
+  assert (first.id, first.text) == ("1", "Who sold `` ice '' ?")
+  assert [c.id for c in first.candidates] == ["1-0", "1-1", "1-2"]
+  assert [c.label for c in first.candidates] == [1, 0, 0]
+  assert first.candidates[0].text == "Tudor -LRB- a merchant -RRB- did & it < paid ."
+  assert (empty.id, empty.text, empty.candidates) == ("32.1", "Where is ice ?", ())
+  assert [c.id for c in last.candidates] == ["7-0"]
+
+
+def test_annotation_is_not_text(tmp_path):
+  (question,) = read_trecqa(written(tmp_path, content(FULL)))
+  assert question.text == "Who sold ice"
+  assert [c.text for c in question.candidates] == ["Tudor did", "It melts"]
+
+
+@pytest.mark.parametrize(
+  "data",
+  [
+    content(end="\r\n"),
+    b"\xef\xbb\xbf" + content(),
+    content()[:-1],
+    gzip.compress(content()),
+    content(("", *BARE, "")),
+  ],
+  ids=["CR LF", "byte order mark", "no last end", "gzip", "blank lines between questions"],
+)
+def test_the_wrapping_changes_nothing(tmp_path, data):
+  expected = read_trecqa(written(tmp_path, content()))
+  assert read_trecqa(written(tmp_path, data)) == expected
+
+
+def test_a_candidate_without_text_is_skipped_and_reported(tmp_path, caplog):
+  lines = content((*BARE[:8], "", *BARE[9:]))  # of 1-1
+  skipped = []
+  (first, _, _) = read_trecqa(written(tmp_path, lines), skipped=skipped)
+  assert [c.id for c in first.candidates] == ["1-0", "1-2"]  # the others keep their ids
+  assert skipped == [8]
+  assert "skipped 1 candidates without text" in caplog.text
+
+
+def changed(old: str, *new: str, lines=BARE) -> bytes:
+  at = lines.index(old)
+  return content((*lines[:at], *new, *lines[at + 1 :]))
+
+
+TOKENS = "It\tis\tcold\t."
+BROKEN = {
+  "not UTF-8": (content().replace(b"merchant", b"m\xe9rchant"), 6, "not UTF-8"),
+  "UTF-16": (content().decode().encode("utf-16"), 1, "not UTF-8"),
+  "NUL": (content().replace(b"merchant", b"mer\0chant"), 6, "NUL"),
+  "another file": (b"question\tcandidate\tlabel\n", 1, "where a question should begin"),
+  "real XML": (b"<?xml version='1.0'?>\n<root/>\n", 1, "where a question should begin"),
+  "no question": (content((*BARE[:1], *BARE[4:])), 2, "does not begin with <question>"),
+  "nothing in a question": (content((BARE[0], "</QApairs>")), 2, "does not begin with <question>"),
+  "empty question": (changed("Where\tis\tice\t?", " "), 16, "has no text"),
+  "two questions": (content((*BARE[:4], *BARE[1:])), 5, "a second <question>"),
+  "id twice": (changed("<QApairs id='7'>", "<QApairs id='1'>"), 20, "already on line 1"),
+  "white space in an id": (changed("<QApairs id='7'>", "<QApairs id='7 8'>"), 20, "is '7 8'"),
+  "unknown label": (changed("<positive>", "<neutral>"), 5, "stands outside any block"),
+  "another end": (changed("</positive>", "</negative>"), 7, "</negative> inside the <positive>"),
+  "no end": (changed("</positive>"), 7, "<negative> inside the <positive>"),
+  "question without end": (changed("</question>"), 4, "<positive> inside the <question>"),
+  "text between blocks": (changed("</positive>", "</positive>", "more"), 8, "outside any block"),
+  "two texts in a block": (changed(TOKENS, TOKENS, TOKENS), 8, "has 2 lines, but 1 were expected"),
+  "an annotation too few": (changed("SUB\tROOT\tOBJ", lines=FULL), 8, "7 lines, but 6 were"),
+  "an annotation too short": (changed("SUB\tROOT\tOBJ", "SUB\tOBJ", lines=FULL), 5, "2 columns"),
+  "cut in a text": (content()[:-19], 26, "cut off"),
+  "cut between blocks": (content(BARE[:-1]), 26, "the file ends inside the <QApairs> of line 20"),
+  "only blank lines": (b"\n\n", 2, "holds no <QApairs>"),
+}
+
+
+@pytest.mark.parametrize("data, line, words", BROKEN.values(), ids=BROKEN)
+def test_broken_file(tmp_path, data, line, words):
+  path = written(tmp_path, data)
+  with pytest.raises(InputError) as error:
+    read_trecqa(path)
+  assert words in str(error.value)
+  assert str(error.value).startswith(f"{path}:{line}: ")
+
+
+@FEW
+@given(drawn=st.data(), lines=st.sampled_from((BARE, FULL)))
+def test_damage_is_an_error_with_its_place_or_a_reported_skip(tmp_path, drawn, lines):
+  data = damaged(drawn.draw, content(lines), (b"<negative>\n", b"</positive>\n", b"\t"))
+  path, skipped = written(tmp_path, data), []
+  try:
+    questions = read_trecqa(path, skipped=skipped)
+  except InputError as error:
+    assert has_place(error, path)
+    return
+  marks = [line.strip() for line in data.decode("utf-8-sig").split("\n")]
+  assert len(questions) == sum(bool(re.match("<QApairs ", mark)) for mark in marks)
+  pairs = sum(mark in ("<positive>", "<negative>") for mark in marks)
+  assert sum(len(question.candidates) for question in questions) + len(skipped) == pairs
+
+
+@pytest.mark.parametrize("spec", [TRECQA, TRECQA_ALL], ids=lambda spec: spec.name)
+def test_official_counts(spec):
+  folder = Path(os.environ.get("AS2JAX_DATA", ""), spec.folders[0])
+  if "AS2JAX_DATA" not in os.environ or not folder.exists():
+    pytest.skip("needs TrecQA: set AS2JAX_DATA to the folder that holds trecqa/jacana/")
+  start = time.monotonic()
+  for split, (name,) in spec.files.items():
+    skipped = []
+    questions = tuple(iterate_trecqa(folder / name, skipped=skipped))
+    for protocol, published in spec.published[split].items():
+      assert published.agrees(count(questions, protocol)), (split, protocol)
+    assert not skipped
+    assert all(c.text for question in questions for c in question.candidates)
+  assert time.monotonic() - start < 30  # TRAIN-ALL takes half a second

@@ -1,0 +1,91 @@
+"""Another ranker's order: read from its run files, or one clear error."""
+
+import numpy as np
+import pytest
+
+from as2jax.data.batches import examples as layouts
+from as2jax.data.datasets import trec_files
+from as2jax.data.inputs import first_stage_ranking
+from as2jax.data.record import UNKNOWN, Candidate, Question
+from as2jax.runtime.errors import InputError
+
+
+def question(name, count, text="what"):
+  return Question(name, text, tuple(Candidate(f"D{i}", f"sentence {name} {i}", i % 2)
+                                    for i in range(count)))
+
+
+def write(path, questions, scores):
+  path.parent.mkdir(parents=True, exist_ok=True)
+  trec_files.write_run(path, [q.id for q in questions], [[c.id for c in q.candidates] for q in questions],
+                 [np.asarray(s) for s in scores], "test")
+
+
+SPLITS = {"train": (question("Q1", 3), question("empty", 0)), "test": (question("Q1", 2, "other"),)}
+
+
+@pytest.fixture
+def run(tmp_path):
+  folder = tmp_path / "run"
+  write(folder / "eval" / "train" / "run.trec", SPLITS["train"][:1], [[0.5, 2.0, 1.0]])
+  write(folder / "eval" / "test" / "run.trec", SPLITS["test"], [[1.0, 1.0]])
+  return folder
+
+
+@pytest.mark.parametrize("form", ["{run}", "{run}/eval/{{split}}/run.trec"])
+def test_orders_are_those_of_the_files(run, form):
+  found = first_stage_ranking.load(form.format(run=run), SPLITS, ("train", "test", "test"))
+  assert found.order(SPLITS["train"][0]).tolist() == [1, 2, 0]
+  assert found.order(SPLITS["test"][0]).tolist() == [1, 0]  # a tie: by id, descending
+  assert found.order(SPLITS["train"][1]).tolist() == []
+
+
+def test_held_out_questions_are_in_the_file_of_train(run):
+  splits = {"heldout": SPLITS["train"]}
+  assert first_stage_ranking.load(str(run), splits, ("heldout",)).order(splits["heldout"][0])[0] == 1
+  form = f"{run}/eval/{{split}}/run.trec"
+  assert first_stage_ranking.load(form, splits, ("heldout",)).order(splits["heldout"][0])[0] == 1
+  write(run / "eval" / "heldout" / "run.trec", SPLITS["train"][:1], [[9.0, 2.0, 1.0]])
+  for given in (str(run), form):
+    assert first_stage_ranking.load(given, splits, ("heldout",)).order(splits["heldout"][0])[0] == 0
+
+
+def test_what_is_missing_is_named(run, tmp_path):
+  with pytest.raises(InputError, match=r"has not ranked dev.*mode=evaluate.*splits=dev,"):
+    first_stage_ranking.load(str(run), {"dev": ()}, ("dev",))
+  with pytest.raises(InputError, match=r"there is no .*none.trec"):
+    first_stage_ranking.load(str(tmp_path / "none.trec"), SPLITS, ("train",))
+  with pytest.raises(InputError, match="data.ranking is missing"):
+    first_stage_ranking.load("", SPLITS, ("train",))
+  file = run / "eval" / "test" / "run.trec"
+  with pytest.raises(InputError, match=rf"{file}: question 'Q9' has no line"):
+    first_stage_ranking.load(str(file), {"test": (question("Q9", 1),)}, ("test",))
+  with pytest.raises(InputError, match="no line of candidate 'D2' .2 of 4 are missing"):
+    first_stage_ranking.load(str(file), {"test": (question("Q1", 4),)}, ("test",))
+  with pytest.raises(InputError, match="'Q2'.*in none of the run files"):
+    first_stage_ranking.load(str(run), SPLITS, ("train",)).order(question("Q2", 1))
+
+
+def test_a_ranker_of_several_seeds_must_be_narrowed_down(run):
+  for seed in (1, 0):
+    write(run / "eval" / "dev" / f"seed-{seed}" / "run.trec", SPLITS["test"], [[1.0, 2.0]])
+  with pytest.raises(InputError, match=r"each of seed-0, seed-1; name one: .*\{split\}/seed-0"):
+    first_stage_ranking.load(str(run), {"dev": SPLITS["test"]}, ("dev",))
+  given = f"{run}/eval/{{split}}/seed-1/run.trec"
+  found = first_stage_ranking.load(given, {"dev": SPLITS["test"]}, ("dev",))
+  assert found.order(SPLITS["test"][0]).tolist() == [1, 0]
+
+
+def test_the_joint_layout_takes_the_best_in_their_order():
+  questions = (question("Q1", 3), question("empty", 0), question("Q2", 1))
+  orders = [np.array([1, 2, 0]), np.empty(0, int), np.array([0])]
+  units, table = layouts.joint(questions, size=2, orders=orders)
+  assert units == [("what", "sentence Q1 1", "sentence Q1 2"), ("what", "sentence Q2 0")]
+  assert table.members.tolist() == [[0], [1]] and table.question.tolist() == [0, 2]
+  assert table.candidates.tolist() == [[1, 2], [0, -1]]
+  assert table.labels.tolist() == [[1, 0], [0, UNKNOWN]]
+  nothing = Question("Q", "what", (Candidate("a", "x"),))
+  for judged in (True, False):
+    units, table = layouts.joint([nothing], size=3, orders=[np.array([0])], judged=judged)
+    assert len(table) == len(units) == (not judged)
+    assert table.labels.shape == table.candidates.shape == (len(table), 3)

@@ -1,0 +1,99 @@
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from as2jax.data.record import Candidate, Question
+from as2jax.data.text import normalise
+from as2jax.runtime.errors import InputError
+
+
+@pytest.mark.parametrize(
+  "name, text, result",
+  [
+    ("lowercase", "Who Sold ICE?", "who sold ice?"),
+    ("alphanumeric", " U.S. ice-trade: caf\u00e9 (1806)!", "U S ice trade caf 1806"),
+    ("mask_numbers", "1,200.50 tons on 12/7, 9:30, 4th", "<num> tons on <num>, <num>, <num>th"),
+    ("html", "AT&amp;T &#39;s&nbsp;&lt;b&gt; & co", "AT&T 's <b> & co"),
+    ("ptb", "-LRB- a -RRB- -LSB- b -RSB- -LCB- c -RCB- -lrb-", "( a ) [ b ] { c } ("),
+    ("ptb", "`` Ice '' , he said , ` cold '", '" Ice " , he said , \' cold \''),
+    ("ptb", "I do n't and wo n't , DO N'T", "I don't and won't , DON'T"),
+    ("ptb", "Thatcher 's , U.S. 's , the 1980 's , we 're , I 'll", "Thatcher's , U.S.'s , the 1980's"
+     " , we're , I'll"),
+    ("ptb", "'s first , '' 's , the workers ' rights", "'s first , \" 's , the workers ' rights"),
+    ("ptb", "rock 'n roll , the 'mad dog", "rock 'n roll , the 'mad dog"),
+    ("ptb", "1\\/2 \\* and\\or", "1/2 * and\\or"),
+  ],
+)
+def test_a_rule(name, text, result):
+  assert normalise.RULES[name](text) == result
+
+
+def question(*texts, **context) -> Question:
+  candidates = tuple(Candidate(f"q-{i}", text, i % 2, **context) for i, text in enumerate(texts))
+  return Question("q", "Who sold 'ice' in 1806?", candidates)
+
+
+def test_rules_apply_in_the_order_given_to_every_text():
+  given = question("Tudor -LRB- 1806 -RRB-", previous="A B", next="C", title="Ice &amp; Trade",
+                   previous_label=1)
+  (found,) = normalise.apply((given,), ("ptb", "html", "mask_numbers", "lowercase", "alphanumeric"))
+  assert found.text == "who sold ice in num"
+  (candidate,) = found.candidates
+  assert candidate.text == "tudor num"
+  assert (candidate.previous, candidate.next, candidate.title) == ("a b", "c", "ice trade")
+  assert (candidate.id, candidate.label, candidate.previous_label) == ("q-0", 0, 1)
+  (other,) = normalise.apply((given,), ("alphanumeric", "mask_numbers"))
+  assert other.candidates[0].text == "Tudor LRB <num> RRB"
+
+
+def test_cetes_two_normalisations():
+  text = "Caf\u00e9 No. 5: 'A-b'"
+  (lower,) = normalise.apply((question(text),), ("lowercase", "alphanumeric"))
+  assert lower.candidates[0].text == re.sub("[^a-z0-9]+", " ", text.lower()).strip()
+  (same,) = normalise.apply((question(text),), ("alphanumeric",))
+  assert same.candidates[0].text == re.sub("[^A-Za-z0-9]+", " ", text).strip()
+
+
+def test_a_text_is_never_lost_and_what_stays_is_reported(caplog):
+  kept = []
+  given = (question("YES", "\u00c4 :-)", previous="***", title="!"), question("\u00c4 :-)"))
+  first, second = normalise.apply(given, ("lowercase", "alphanumeric"), kept=kept)
+  assert [c.text for c in first.candidates] == ["yes", "\u00e4 :-)"]  # the rule before it counts
+  assert second.candidates[0].text == "\u00e4 :-)"
+  assert (first.candidates[0].previous, first.candidates[0].title) == ("", "")
+  assert kept == ["q-1", "q-0"]
+  assert "2 questions and candidates without text (first q-1)" in caplog.text
+
+
+def test_no_rules_change_nothing():
+  given = (question("a  b"), question())
+  assert normalise.apply(iter(given), ()) == given
+
+
+@pytest.mark.parametrize(
+  "names, words",
+  [
+    (("lowercase", "alphanumerics"), "'alphanumerics', which is no rule; did you mean 'alphanum"),
+    (("xyz",), "'xyz', which is no rule; use some of lowercase, alphanumeric"),
+    ((3,), "holds 3, which is no rule"),
+    (("ptb", "ptb"), "'ptb' twice"),
+    ("ptb", "is a text; give a tuple such as ('ptb',)"),
+  ],
+)
+def test_names_that_are_no_rules(names, words):
+  with pytest.raises(InputError) as error:
+    normalise.apply((question("a"),), names)
+  assert words in str(error.value)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+  texts=st.lists(st.text(min_size=1, max_size=8).filter(str.strip), max_size=2),
+  names=st.lists(st.sampled_from(sorted(normalise.RULES)), unique=True),
+)
+def test_no_rule_empties_or_drops_a_candidate(texts, names):
+  (found,) = normalise.apply((question(*texts),), names)
+  assert len(found.candidates) == len(texts) and found.text.strip()
+  assert all(candidate.text.strip() for candidate in found.candidates)

@@ -1,0 +1,39 @@
+"""Stop words: the forms that the word splitter makes, no word that carries content."""
+
+import pytest
+
+from as2jax.data.text.stop_words import STOP_WORDS, is_kept
+from as2jax.data.text.words import words
+
+# A sample of each kind that NLTK's list has, and of what splitting leaves of contractions.
+EXPECTED = """i me my myself we you're you've you'll you'd yourselves she's it's its themselves what
+  whom that'll those am been having doing the because as until while of with against between through
+  below off under again further then once why how few most such nor only own same so than too very s
+  t can will just don don't should should've now d ll m o re ve y ain aren aren't couldn't didn
+  doesn't hadn't hasn't haven isn't ma mightn't mustn needn't shan't shan shouldn wasn't weren won't
+  won wouldn't who's there's i'm they'd n't can't cannot""".split()
+
+
+def test_the_closed_classes_are_there():
+  assert set(EXPECTED) <= STOP_WORDS and 300 < len(STOP_WORDS) < 450
+
+
+def test_they_are_forms_of_the_word_splitter():
+  """A form with an apostrophe is one word of a text, whichever apostrophe that has."""
+  for word in STOP_WORDS:
+    for text in (word, word.upper(), word.replace("'", "\u2019")):
+      assert [form for form, _, _ in words(text)] == [word]
+
+
+@pytest.mark.parametrize("text, kept", [
+    ("Don\u2019t they know who won the 1998 cup?", ["know", "1998", "cup"]),
+    ("did n't the dog 's owner -- `` Ms. O'Hara '' -- call ?", ["dog", "owner", "ms", "o'hara",
+                                                                "call"]),
+    ("caf\u00e9 \u2014 \u65e5\u672c, it's $5", ["caf\u00e9", "\u65e5\u672c", "5"])])
+def test_what_is_kept(text, kept):
+  assert [form for form, _, _ in words(text) if is_kept(form)] == kept
+
+
+def test_marks_and_underscores_are_no_words_to_keep():
+  assert not any(map(is_kept, ("?", "__", "\u00b0", "-", "\u0301")))
+  assert all(map(is_kept, ("_x_", "2", "second", "world", "first", "may", "us", "one")))

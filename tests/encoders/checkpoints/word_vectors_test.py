@@ -1,0 +1,274 @@
+"""Reading and writing files of word vectors: formats, damage, policies."""
+
+import gzip
+import json
+import os
+import pathlib
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from as2jax.encoders.checkpoints import word_vectors
+from as2jax.encoders.checkpoints.word_vectors import Vectors, lookup, write
+from as2jax.runtime.errors import InputError
+
+ROWS = ["the 0.5 -1 2e-3", "ice 1 2 3", "Caves 4 5 6", "caf\u00e9 7 8 9", ". . . 10 11 12"]
+VALUES = {"the": [0.5, -1, 2e-3], "ice": [1, 2, 3], "Caves": [4, 5, 6], "caf\u00e9": [7, 8, 9],
+          ". . .": [10, 11, 12]}
+
+
+def content(rows=ROWS, end="\n"):
+  return "".join(row + end for row in rows).encode()
+
+
+def many(n=200):
+  """Rows among which a single malformed one is tolerated."""
+  return [f"w{i} {i} 0 0.5" for i in range(n)]
+
+
+def file(folder: pathlib.Path, data: bytes, name="vectors.txt"):
+  (folder / name).write_bytes(data)
+  return folder / name
+
+
+def read(path, vocabulary=None, lower=False, progress=0.0):
+  return word_vectors.read(path, vocabulary, lower=lower, progress=progress)
+
+
+def as_dict(vectors):
+  return dict(zip(vectors.words, vectors.table.tolist(), strict=True))
+
+
+def assert_whole(vectors):
+  assert vectors.table.dtype == np.float32
+  assert list(vectors.words) == list(VALUES)
+  np.testing.assert_array_equal(vectors.table, np.array(list(VALUES.values()), np.float32))
+
+
+@pytest.mark.parametrize("data", [
+  content(), content()[:-1], content(end="\r\n"), content(end=" \n"), b"\xef\xbb\xbf" + content(),
+  content() + b"\n\n", b"5 3\n" + content(), b"5 3\r\n" + content(end=" \r\n"),
+], ids=["GloVe", "no last end", "CR LF", "fastText's last space", "byte order mark",
+        "empty lines at the end", "header", "header, CR LF"])
+def test_formats(tmp_path, data):
+  vectors = read(file(tmp_path, data))
+  assert_whole(vectors)
+  assert vectors.facts["rows"] == vectors.facts["kept"] == 5
+  assert vectors.facts["dimension"] == 3 and not vectors.facts["malformed"]
+
+
+def test_packed(tmp_path):
+  assert_whole(read(file(tmp_path, gzip.compress(content()), "vectors.txt.gz")))
+  archive = tmp_path / "glove.zip"
+  with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as out:
+    out.writestr("folder/a.txt", content())
+  assert_whole(read(archive))
+  with zipfile.ZipFile(archive, "a") as out:
+    out.writestr("b.txt", "x 1 2\n")
+  assert_whole(read(f"{archive}:folder/a.txt"))
+  assert read(f"{archive}:b.txt").words == ("x",)
+  with pytest.raises(InputError, match=r"several members; give one, as .*glove.zip:folder/a.txt"):
+    read(archive)
+  with pytest.raises(InputError, match="has no member 'c.txt'"):
+    read(f"{archive}:c.txt")
+
+
+def test_only_the_vocabulary_is_kept(tmp_path):
+  path = file(tmp_path, content())
+  assert as_dict(read(path, {"ice", "Caves", "absent"})) == {
+    "ice": VALUES["ice"], "Caves": VALUES["Caves"]}
+  lower = read(path, ["ICE", "caves", "THE"], lower=True)
+  assert lower.words == ("the", "ice")
+  with pytest.raises(InputError, match="none of the 1 words asked for"):
+    read(path, {"ICE"})
+  assert read(path, {"ice"}).facts | {"first_malformed": None} == {
+    "file": "vectors.txt", "dimension": 3, "rows": 5, "kept": 1, "duplicates": 0, "malformed": 0,
+    "missing": 0, "first_malformed": None}
+
+
+def test_the_first_of_equal_words_counts(tmp_path):
+  vectors = read(file(tmp_path, content(["a 1 2", "b 3 4", "a 5 6", "a 7 8"])))
+  assert as_dict(vectors) == {"a": [1, 2], "b": [3, 4]} and vectors.facts["duplicates"] == 2
+
+
+@pytest.mark.parametrize(("row", "problem"), [
+  (b"w 1 2", "too few numbers"), (b"w", "too few numbers"), (b"w 0.1 2 0.3 4", "too many numbers"),
+  (b"w 1 2 3 v 1 2 3", "too many numbers"),
+  (b"w 1 2 x", "not a number"), (b"w 1 2 1_0", "not a number"), (b"w 1  2", "not a number"),
+  (b"w 1 nan 2", "not a finite number"), (b"w 1 -inf 2", "not a finite number"),
+  (b"w 1 1e39 2", "not a finite number"), (b" 1 2 3", "no word"), (b"", "the line is empty"),
+  (b"w\xff 1 2 3", "not UTF-8"), (b"w\t1\t2\t3", "too few numbers"),
+])
+def test_malformed_rows_are_counted_and_named(tmp_path, row, problem):
+  rows = [line.encode() for line in many()]
+  path = file(tmp_path, b"\n".join([*rows[:7], row, *rows[7:]]) + b"\n")
+  vectors = read(path)
+  assert vectors.words == tuple(f"w{i}" for i in range(200))
+  assert vectors.table[:, 0].tolist() == list(range(200))
+  assert vectors.facts["malformed"] == 1
+  (named,) = vectors.facts["first_malformed"]
+  assert named.startswith("line 8: ") and problem in named
+  first = file(tmp_path, row + b"\n" + b"\n".join(rows), "first.txt")
+  if problem != "too few numbers":  # else it is the layout that the other rows contradict
+    with pytest.raises(InputError, match=r"first.txt:1: |first.txt: \d+ of"):
+      read(first)
+
+
+def test_too_many_malformed_rows(tmp_path):
+  rows = many()
+  rows[10:13] = ["a", "b 1", "c 1 2"]
+  pattern = "3 of 200 rows are malformed, which is more than 1% .*line 11: too"
+  with pytest.raises(InputError, match=pattern):
+    read(file(tmp_path, content(rows)))
+  header = f"{len(rows)} 3"
+  with pytest.raises(InputError, match="0 of 197 rows are malformed, and its header says 200"):
+    read(file(tmp_path, content([header, *many(197)])))
+  assert read(file(tmp_path, content([header, *many(199)]))).facts["missing"] == 1
+
+
+def test_other_files_are_refused_early(tmp_path):
+  lines = ["a b c d", *["some words of a text"] * 5000]
+  with pytest.raises(InputError, match="vectors.txt:1: not a number"):
+    read(file(tmp_path, content(lines)), {"some"})
+  long = ["a 1 2 3", *["some words of text that is long"] * 50_000]
+  with pytest.raises(InputError, match="1001 of 1002 rows"):
+    read(file(tmp_path, content(["a 1 2 3 4 5 6", *["some words"] * 50_000])))
+  with pytest.raises(InputError, match="rows are malformed"):
+    read(file(tmp_path, content(long)))
+
+
+@pytest.mark.parametrize(("data", "pattern"), [
+  (b"", "is empty"), (b"\n", ":1: .* is no row of word vectors"), (b"word\n", "is no row"),
+  (b"3 4\n" + bytes(range(1, 200)) * 9, ":2: too"), (b"\x00\x01" * 99, "a .bin must be saved"),
+  (b"0 5\n", "the header says 0 rows of 5"),
+  (b"5 3\n", "0 of 0 rows are malformed, and its header says 5"),
+  (b"version https://git-lfs.github.com/spec/v1\n", "a git-LFS pointer"),
+  (gzip.compress(content(many()))[:-20], "cut off or damaged"),
+  (b"PK\x03\x04" + b"x" * 50, "cut off or damaged"),
+])
+def test_unfit_files(tmp_path, data, pattern):
+  with pytest.raises(InputError, match=pattern) as caught:
+    read(file(tmp_path, data))
+  assert "vectors.txt" in str(caught.value)
+
+
+def test_absent_files(tmp_path):
+  for name in ("absent.txt", "absent.zip:member.txt"):
+    with pytest.raises(InputError, match="does not exist"):
+      read(f"{tmp_path}/{name}")
+  with pytest.raises(InputError, match="directory"):
+    read(tmp_path)
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=150,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damage_never_changes_a_vector_silently(tmp_path, data):
+  lines = [f"{line}\n".encode() for line in ("100 3", *many(100))]
+  at = data.draw(st.integers(0, 100))
+  kind = data.draw(st.sampled_from(["cut off", "line end lost", "line lost", "bytes added"]))
+  line = lines[at]
+  if kind == "line end lost":
+    lines[at] = line[:-1]
+  elif kind == "line lost":
+    del lines[at]
+  else:
+    inside = data.draw(st.integers(0, len(line) - 1))
+    added = data.draw(st.binary(min_size=1, max_size=4)) + line[inside:]
+    lines[at:] = [line[:inside]] if kind == "cut off" else [line[:inside] + added, *lines[at + 1:]]
+  path = file(tmp_path, b"".join(lines))
+  try:
+    vectors = read(path)
+  except InputError as error:
+    assert str(path) in str(error)
+    return
+  facts, found = vectors.facts, as_dict(vectors)
+  assert kind != "cut off" or at >= 98
+  hurt = {f"w{at - 1}", f"w{at}"} if kind == "line end lost" else {f"w{at - 1}"}
+  for word in many(100):
+    word, *numbers = word.split()
+    if word not in hurt:
+      assert found.get(word) == [float(x) for x in numbers] or facts["duplicates"]
+  assert len(found) == 100 or facts["malformed"] or facts["missing"] or facts["duplicates"]
+
+
+def test_write_and_read_are_inverse(tmp_path):
+  table = np.random.default_rng(0).normal(0, 1, (50, 7)).astype(np.float32)
+  table[0, :3] = 1e-38, 3.4e38, np.float32(1) / 3
+  words = tuple(f"w\u00e9{i}" for i in range(50))
+  write(tmp_path / "new" / "v.txt", words, table)
+  found = read(tmp_path / "new" / "v.txt")
+  assert found.words == words
+  np.testing.assert_array_equal(found.table, table)
+  with pytest.raises(InputError, match="'a b' has white space"):
+    write(tmp_path / "v.txt", ["a b"], table[:1])
+  with pytest.raises(ValueError):
+    write(tmp_path / "v.txt", ["a"], table)  # fails halfway
+  assert [path.name for path in tmp_path.iterdir()] == ["new"]
+  (tmp_path / "taken").write_text("")
+  with pytest.raises(InputError, match="cannot be written"):
+    write(tmp_path / "taken" / "v.txt", ["a"], table[:1])
+
+
+def test_lookup_policies():
+  vectors = Vectors(("Ice", "ice", "caves"), np.array([[1, 2], [3, 4], [8, 9]], np.float32), {})
+  words = ["[PAD]", "Ice", "ICE", "Caves", "unknown"]
+  for oov, expected in (("zero", [0, 0]), ("skip", [0, 0]), ("mean", [4, 5])):
+    table, missing = lookup(vectors, words, oov=oov)
+    assert table.tolist() == [expected, [1, 2], [3, 4], [8, 9], expected]
+    assert missing == ["[PAD]", "unknown"] and table.dtype == np.float32
+  table, _ = lookup(vectors, words, oov="uniform")
+  again, _ = lookup(vectors, ["unknown", "other"], oov="uniform")
+  assert table[4].tolist() == again[0].tolist() != again[1].tolist()
+  wide = Vectors(("x",), np.zeros((1, 4000), np.float32), {})
+  drawn = lookup(wide, ["unknown"], oov="uniform")[0]
+  assert 0.24 < abs(drawn).max() <= 0.25 and abs(drawn.mean()) < 0.01
+  with pytest.raises(InputError, match="encoder.oov = 'drop'"):
+    lookup(vectors, words, oov="drop")
+
+
+def test_a_large_file_is_streamed_with_progress(tmp_path, capsys):
+  numbers = " ".join(["0.123456"] * 100)
+  path = file(tmp_path, b"".join(f"w{i} {numbers}\n".encode() for i in range(20_000)))
+  assert path.stat().st_size > 18e6
+  tracemalloc.start()
+  vectors = read(path, {"w3", "w19999"}, progress=1e-9)
+  peak = tracemalloc.get_traced_memory()[1]
+  tracemalloc.stop()
+  assert vectors.words == ("w3", "w19999") and peak < 1e6
+  lines = capsys.readouterr().err.splitlines()
+  assert len(lines) == 4 and "20% , " not in lines[0]
+  assert lines[0].endswith("4,095 rows, 1 of 2 words found") and "20%" in lines[0]
+
+
+def test_what_vectors_were_trained_on_is_read_with_them(tmp_path):
+  path = file(tmp_path, content())
+  told = {"dataset": "sample", "bytes": path.stat().st_size}
+  (tmp_path / "vectors.txt.json").write_text(json.dumps(told))
+  assert read(path).facts["trained_on"] == {"dataset": "sample"}
+  for other in (json.dumps(told | {"bytes": 1}), "{", "[]"):
+    (tmp_path / "vectors.txt.json").write_text(other)
+    with pytest.raises(InputError, match="vectors.txt.json does not describe"):
+      read(path)
+
+
+def real(name):
+  root = os.environ.get("AS2JAX_DATA")
+  if not root or not (pathlib.Path(root) / "glove" / name).exists():
+    pytest.skip("AS2JAX_DATA is unset or has no glove")
+  return pathlib.Path(root) / "glove" / name
+
+
+def test_real_glove():
+  vectors = read(real("glove.6B.50d.first2446.txt"))
+  assert vectors.table.shape == (2446, 50) and vectors.words[0] == "the"
+  np.testing.assert_allclose(vectors.table[0, :3], [0.418, 0.24968, -0.41242], rtol=1e-6)
+  assert vectors.facts["malformed"] == vectors.facts["duplicates"] == 0
+  some = read(real("glove.6B.50d.first2446.txt"), {"handed", "the"})
+  np.testing.assert_array_equal(some.table, vectors.table[[0, -1]])
+  packed = read(real("glove.6B.300d.sample.txt.gz"))
+  assert packed.table.shape == (100, 300) and packed.words[:3] == ("the", ",", ".")

@@ -1,0 +1,167 @@
+"""Frozen encoders: their word vectors are those of each sentence alone, and are computed once."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+import tiny
+import tiny_elmo
+import tiny_encoders
+from flax import traverse_util
+from tiny_features import QUESTION, config
+
+from as2jax.config import presets
+from as2jax.data.batches.batch import Tokens
+from as2jax.data.text.tokenise import build_units
+from as2jax.encoders.frozen_vectors import FrozenEncoder
+from as2jax.inference import modes
+from as2jax.runtime.errors import InputError
+from as2jax.training import build
+
+
+def elmo(folder, **fields):
+  folder.mkdir()
+  options = tiny_elmo.options()
+  tiny_elmo.write(folder, options, tiny_elmo.datasets(options))
+
+  def apply(config):
+    presets.elmo(config)
+    config.encoder.update({"pretrained": str(folder), **fields})
+
+  return apply
+
+
+def glove(path):
+  words = "how are glacier caves formed a ice is it high very long move slowly the of in".split()
+  rows = np.random.default_rng(0).normal(size=(len(words), 8))
+  path.write_text("".join(f"{w} {' '.join(f'{x:.4f}' for x in row)}\n"
+                          for w, row in zip(words, rows, strict=True)))
+  return lambda config: presets.static(config, str(path), lower=True)
+
+
+def results(run):
+  return json.loads((run / "results.json").read_text())
+
+
+def words_alone(parts, texts):
+  """The word vectors of each text, by the encoder on a row of that text alone."""
+  source, frozen, length = parts.source, parts.frozen, 64
+  params = traverse_util.unflatten_dict(dict(source.params), sep="/")
+  run = jax.jit(lambda tokens: source.module.apply(
+    {"params": params}, tokens, all_layers=frozen.all_layers, train=False))
+  found = []
+  for text in texts:
+    tokenizer, characters = source.tokenizer, None
+    if source.open_vocabulary:
+      tokenizer, characters = source.open_vocabulary([text])
+    units = build_units([(text,)], tokenizer, template="single", max_length=length, words=True)
+    n = len(units.ids)
+    row = lambda values, n=n: np.pad(np.asarray(values, np.int32), [
+      (0, length - n), *[(0, 0)] * (np.ndim(values) - 1)])[None, None]
+    hidden = np.asarray(run(Tokens(
+      ids=row(units.ids), segment=row(np.ones(n)), position=row(np.arange(n)), type=row(units.type),
+      role=row(units.role),
+      characters=None if characters is None else row(characters[units.ids]))), np.float64)
+    hidden = hidden[..., 0, 0, :n, :]
+    if frozen.all_layers:
+      hidden = np.moveaxis(hidden, 0, 1)
+    spans = zip(units.word_start, units.word_length, strict=True)
+    means = [hidden[a:a + k].mean(0) for a, k in spans] or [np.zeros(hidden.shape[-1])]
+    found.append(hidden if parts.facts["family"] in ("elmo", "static") else np.stack(means))
+  return found
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlnet", "elmo", "learned", "glove"])
+def test_features_of_a_packed_table_are_those_of_each_sentence_alone(kind, tmp_path):
+  encoder = {"elmo": lambda: elmo(tmp_path / "x"), "glove": lambda: glove(tmp_path / "x"),
+             "learned": lambda: elmo(tmp_path / "x", mix="learned")}.get(
+               kind, lambda: tiny_encoders.folder(kind, tmp_path / "x"))()
+  made = config(encoder, tmp_path)
+  parts = build.build(made)
+  assert not parts.pretrained  # no part of the state
+  tables = parts.tables((QUESTION,), "sentences")
+  texts = [QUESTION.text, *(c.text for c in QUESTION.candidates)]
+  assert len(tables.units) == len(texts) and tables.characters is None
+  for u, alone in enumerate(words_alone(parts, texts)):
+    found = tables.features[slice(*tables.units.offsets[u:u + 2])]
+    np.testing.assert_allclose(found, alone, atol=1e-5)
+  assert len(tables.features) == len(tables.units.ids) > 20
+  if kind == "learned":
+    assert tables.features.shape[1:] == (3, 8)
+  if kind == "bert":
+    assert np.abs(tables.features).max(1).min() == 0  # of the text without a word
+  calls = parts.frozen.calls
+  assert calls == parts.facts["features"]["encoder_calls"] == 1
+  parts.tables((QUESTION,), "sentences")
+  assert parts.frozen.calls == calls
+
+
+def test_other_weights_or_fields_never_share_a_cache(tmp_path):
+  from safetensors.numpy import load_file, save_file
+  first = tiny_encoders.folder("bert", tmp_path / "a")
+  second = tiny_encoders.folder("bert", tmp_path / "b")
+  tensors = load_file(second / "model.safetensors")
+  name = next(n for n in tensors if n.endswith("output.dense.weight"))
+  tensors[name][0] += 0.1
+  save_file(tensors, str(second / "model.safetensors"), metadata={"format": "pt"})
+  found = {}
+  for key, folder, fields in (("a", first, {}), ("b", second, {}),
+                              ("half", first, {"model.storage": "float16"}),
+                              ("wide", first, {"encoder.dtype": "bfloat16"}),
+                              ("dropout", first, {"encoder.hidden_dropout": 0.3})):
+    made = config(folder, tmp_path / "cache")
+    with made.unlocked():
+      made.update_from_flattened_dict(fields)
+    parts = build.build(made)
+    found[key] = parts.tables((QUESTION,), "sentences").features, parts.frozen.calls
+  assert {key: calls for key, (_, calls) in found.items()} == {
+    "a": 1, "b": 1, "half": 1, "wide": 1, "dropout": 0}  # dropout is not used
+  assert np.abs(found["a"][0] - found["b"][0]).max() > 1e-5
+  assert found["half"][0].dtype == np.float16
+  np.testing.assert_allclose(found["a"][0], found["half"][0], atol=5e-3)
+
+
+def test_a_run_calls_the_encoder_for_its_first_epoch_alone(tmp_path):
+  """Epochs, seeds and a second run read what the first epoch of the first seed has computed."""
+  folder = tiny_encoders.folder("bert", tmp_path / "bert")
+  calls = {}
+  for name, epochs, seeds in (("one", 1, (0,)), ("two", 2, (0, 1))):
+    cache = tmp_path / f"cache-{name}"
+    made = config(folder, cache, epochs=epochs, seeds=seeds)
+    modes.run(made, str(tmp_path / name))
+    found = results(tmp_path / name)
+    calls[name] = found["weights"]["features"]["encoder_calls"]
+    assert found["seeds"][0]["steps"] > 0
+  assert calls["one"] == calls["two"] > 0
+  before = {p: p.stat().st_mtime_ns for p in cache.glob("features/*/*")}
+  modes.run(made, str(tmp_path / "again"))
+  again = results(tmp_path / "again")
+  assert again["weights"]["features"] == {"storage": "float32", "encoder_calls": 0}
+  assert again["metrics"] == found["metrics"]
+  assert {p: p.stat().st_mtime_ns for p in cache.glob("features/*/*")} == before
+  moved = tiny.best_parameters(tmp_path / "one")
+  assert moved and not any(path.startswith("encoder") for path in moved)
+
+
+@pytest.mark.parametrize("kind", ["elmo", "glove"])
+def test_runs_over_words_and_ranking_of_new_texts(kind, tmp_path):
+  encoder = elmo(tmp_path / "x", mix="learned") if kind == "elmo" else glove(tmp_path / "x")
+  made = config(encoder, tmp_path / "cache", execution="vmap", seeds=(0, 1))
+  with made.unlocked():
+    made.model.storage = "float16"
+  run = tmp_path / "run"
+  modes.run(made, str(run))
+  assert results(run)["weights"]["family"] == {"glove": "static"}.get(kind, kind)
+  questions = tmp_path / "questions.tsv"
+  questions.write_text("what is a glacier\tA glacier is ice.\nwhat is a glacier\tZzz yyy.\n")
+  with made.unlocked():
+    made.mode, made.predict.input = "predict", str(questions)
+  modes.run(made, str(run))
+  ranked = (run / "predictions.tsv").read_text().splitlines()
+  assert len(ranked) == 3 and "A glacier is ice." in "".join(ranked)
+
+
+def test_an_unknown_storage_is_named():
+  with pytest.raises(InputError, match="model.storage = 'int8'"):
+    FrozenEncoder(None, digest="", storage="int8", cache="", rows=2, row_length=8)

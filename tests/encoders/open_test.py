@@ -1,0 +1,182 @@
+"""Encoders as configs name them: whole runs of each kind, and what a run remembers."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny
+import tiny_elmo
+import tiny_encoders
+
+from as2jax.config import presets
+from as2jax.data.datasets import dataset
+from as2jax.data.text import word_tokenizer
+from as2jax.encoders import open
+from as2jax.inference import modes
+from as2jax.runtime.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def vectors(tmp_path_factory):
+  """A file of random vectors, of all but the rarest words of the sample."""
+  texts = (t for questions in dataset.load("sample").splits.values() for q in questions
+           for t in (q.text, *(c.text for c in q.candidates)))
+  counts = word_tokenizer.count(texts, lower=True, treebank=True)
+  words = [word for word in word_tokenizer.by_frequency(counts) if counts[word] > 1]
+  path = tmp_path_factory.mktemp("vectors") / "vectors.txt"
+  table = np.random.default_rng(0).normal(size=(len(words), 8))
+  path.write_text("".join(f"{w} {' '.join(f'{x:.4f}' for x in row)}\n"
+                          for w, row in zip(words, table, strict=True)))
+  return path
+
+
+def config(model, encoder=None, **overrides):
+  made = tiny.config(model, "grouped", epochs=1, data__train_fraction=0.1, **overrides).unlock()
+  if encoder:
+    encoder(made)
+  return made.lock()
+
+
+def untrained(made):
+  """The config as that of a baseline: the mean of the encoder's vectors, no step."""
+  with made.unlocked():
+    made.epochs = 0
+    made.model.score = "cosine"
+  return made
+
+
+def results(workdir):
+  return json.loads((workdir / "results.json").read_text())
+
+
+def clean_map(found):
+  return found["metrics"]["map[sample-clean/test]"]["mean"]
+
+
+@pytest.mark.parametrize("kind, model", [
+    ("roberta", "triplet"), ("xlnet", "triplet"), ("xlnet", "siamese"), ("roberta", "crossencoder"),
+    ("xlnet", "crossencoder")])
+def test_systems_train_on_other_transformers(kind, model, tmp_path):
+  folder = tiny_encoders.folder(kind, tmp_path / kind)
+  made = config(model, encoder__pretrained=str(folder), model__pooler=True) if (
+      model == "crossencoder") else config(model, encoder__pretrained=str(folder))
+  modes.run(made, str(tmp_path / "run"))
+  found = results(tmp_path / "run")
+  assert found["weights"]["family"] == kind and found["seeds"][0]["steps"] > 0
+  if model == "crossencoder":
+    assert found["weights"]["pooler"] == "random"  # neither has a trained one
+    moved = tiny.best_parameters(tmp_path / "run")
+    assert {"pooler/kernel", "head/kernel"} <= set(moved)
+
+
+def test_the_encoder_says_whose_vector_classifies(tmp_path):
+  from as2jax.training.build import build
+  for kind, token in (("bert", "cls"), ("roberta", "cls"), ("xlnet", "cls_last")):
+    made = config("crossencoder", encoder__pretrained=str(
+        tiny_encoders.folder(kind, tmp_path / kind)))
+    assert build(made).model.token == token
+  with made.unlocked():
+    made.model.token = "cls"
+  assert build(made).model.token == "cls"  # as the config says
+
+
+def test_a_name_that_the_weights_contradict_is_an_error(tmp_path):
+  folder = tiny_encoders.folder("xlnet", tmp_path / "xlnet")
+  made = config("triplet", encoder__pretrained=str(folder), encoder__name="bert")
+  with pytest.raises(InputError, match="'bert', but .* family 'xlnet'"):
+    modes.run(made, str(tmp_path / "run"))
+
+
+def static(path, **fields):
+  def apply(made):
+    presets.static(made, str(path), lower=True)
+    made.encoder.update(fields)
+  return apply
+
+
+def test_word_vectors_rank_and_the_run_keeps_its_vocabulary(vectors, tmp_path):
+  path = tmp_path / "own.txt"
+  path.write_text(vectors.read_text())
+  made = untrained(config("triplet", static(path)))
+  run = tmp_path / "run"
+  modes.run(made, str(run))
+  found = results(run)
+  facts = found["weights"]["words"]
+  assert found["weights"]["family"] == "static" and facts["oov_tokens"] > 0
+  assert found["seeds"][0]["steps"] == 0
+  # Ranking other texts takes the vocabulary of the run: the file may be gone.
+  path.unlink()
+  questions = tmp_path / "questions.tsv"
+  questions.write_text("what is a glacier\tA glacier is ice.\nwhat is a glacier\tZzz yyy.\n")
+  with made.unlocked():
+    made.mode, made.predict.input = "predict", str(questions)
+  modes.run(made, str(run))
+  ranked = (run / "predictions.tsv").read_text().splitlines()
+  assert len(ranked) == 3 and ranked[1].endswith("A glacier is ice.")
+  (run / open.MEMORY / "vectors.safetensors").write_bytes(b"cut off")
+  with pytest.raises(InputError, match="vectors.safetensors cannot be read"):
+    modes.run(made, str(run))
+
+
+def test_a_run_that_never_began_takes_the_vectors_anew(vectors, tmp_path):
+  broken = static(vectors, markers=("<s>", "</s>"))
+  run = tmp_path / "run"
+  with pytest.raises(InputError, match="marker '<s>' is no word"):
+    modes.run(untrained(config("triplet", broken)), str(run))
+  (run / open.MEMORY).mkdir(exist_ok=True)
+  (run / open.MEMORY / "vectors.json").write_text("{}")  # of another config
+  modes.run(untrained(config("triplet", static(vectors))), str(run))
+  assert results(run)["weights"]["words"]["markers"] == []
+
+
+def test_vectors_train_along_or_stay(vectors, tmp_path):
+  for freeze in ((), ("encoder/",)):
+    made = config("siamese", static(vectors))
+    with made.unlocked():
+      made.optimizer.freeze = freeze
+    run = tmp_path / f"run{len(freeze)}"
+    modes.run(made, str(run))
+    assert ("encoder/embeddings/word" in tiny.best_parameters(run)) == (not freeze)
+
+
+def test_a_recurrent_encoder_trains(vectors, tmp_path):
+  def recurrent(made):
+    presets.infersent(made)
+    made.encoder.update({"vectors": str(vectors), "weights": "", "hidden_size": 6, "markers": ()})
+
+  made = config("siamese", recurrent)
+  with made.unlocked():
+    made.model.pooling = "max"
+  modes.run(made, str(tmp_path / "run"))
+  moved = tiny.best_parameters(tmp_path / "run")
+  assert moved["encoder/recurrent/backward/input_kernel"].shape[-2:] == (8, 24)
+
+
+def test_elmo_reads_every_word_by_its_characters(tmp_path):
+  folder = tmp_path / "elmo"
+  folder.mkdir()
+  options = tiny_elmo.options()
+  tiny_elmo.write(folder, options, tiny_elmo.datasets(options))
+
+  def elmo(packed):
+    def apply(made):
+      presets.elmo(made)
+      made.encoder.pretrained = str(folder)
+      made.batch.packed = packed
+    return apply
+
+  found = {}
+  for packed in (True, False):
+    run = tmp_path / f"packed-{packed}"
+    modes.run(untrained(config("triplet", elmo(packed))), str(run))
+    found[packed] = clean_map(results(run))
+    assert not (run / open.MEMORY).exists()  # any word will do
+  assert abs(found[True] - found[False]) < 1e-6
+
+
+def test_what_is_not_there_is_named(tmp_path, monkeypatch):
+  monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
+  with pytest.raises(InputError, match="glove.6B.300d.txt.*--config.encoder.vectors.*train_vectors"):
+    modes.run(untrained(config("triplet", static("glove/glove.6B.300d.txt"))), str(tmp_path / "a"))
+  with pytest.raises(InputError, match="'elmo': no such folder.*options.json"):
+    modes.run(untrained(config("triplet", presets.elmo)), str(tmp_path / "b"))

@@ -1,0 +1,234 @@
+"""The comparison of runs and of tables: what is read, what is refused, what is printed."""
+
+import csv
+import io
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from as2jax.config import flags
+from as2jax.data.datasets import trec_files
+from as2jax.evaluation import compare, run_scores, significance
+from as2jax.inference import modes
+from as2jax.runtime.errors import InputError
+
+FEW = ["--samples", "999"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, request):
+  """Runs of three lexical rankers on the embedded data, and a made-up second dataset of theirs."""
+  root = tmp_path_factory.mktemp("runs")
+  for name in ("word_overlap", "idf_overlap", "bm25"):
+    path = f"{request.config.rootpath}/configs/wikiqa_baseline.py:{name},sample"
+    modes.run(flags.load(path), str(root / name))
+  return root
+
+
+def two_seeds(source, target, shift=0.1):
+  """A run of two seeds around a run of one: each question's MAP one up, one down by `shift`."""
+  shutil.copytree(source, target)
+  content = json.loads((target / "results.json").read_text())
+  split = target / "eval" / "test"
+  ids, table = trec_files.read_per_question(split / "per_question.tsv")
+  outcomes = []
+  for seed, sign in ((3, 1), (5, -1)):
+    (split / f"seed-{seed}").mkdir()
+    values = {k: v for k, v in table.items() if k not in ("candidates", "positives")}
+    labels = [np.arange(int(c)) < int(p) for c, p in zip(table["candidates"], table["positives"])]
+    values["map"] = values["map"] + sign * shift
+    trec_files.write_per_question(split / f"seed-{seed}" / "per_question.tsv", ids,
+                            [x.astype(int) for x in labels], values)
+    outcome = json.loads(json.dumps(content["seeds"][0])) | {"seed": seed}
+    counted = table["positives"] > 0
+    outcome["metrics"]["map[sample-clean/test]"]["value"] = values["map"][counted].mean()
+    outcomes.append(outcome)
+  (target / "results.json").write_text(json.dumps(content | {"seeds": outcomes}))
+  (split / "per_question.tsv").unlink()
+  return target
+
+
+def changed(source, target, change):
+  """A copy of a run whose results.json is changed."""
+  shutil.copytree(source, target)
+  content = json.loads((target / "results.json").read_text())
+  change(content)
+  (target / "results.json").write_text(json.dumps(content))
+  return str(target)
+
+
+def per_question(folder, metric):
+  """The answerable questions' values of a run, by question id."""
+  ids, table = trec_files.read_per_question(folder / "eval" / "test" / "per_question.tsv")
+  return {i: v for i, v, p in zip(ids, table[metric], table["positives"]) if p > 0}
+
+
+def rows_of(capsys, *arguments):
+  assert compare.main([*map(str, arguments), *FEW, "--json"]) == 0
+  return json.loads(capsys.readouterr().out)["rows"]
+
+
+def test_runs_against_the_first(folders, capsys):
+  names = [folders / n for n in ("word_overlap", "idf_overlap", "bm25")]
+  rows = rows_of(capsys, *names)
+  assert [r["metric"] for r in rows] == [f"{m}[sample-clean/test]" for m in ("map", "mrr")
+                                         for _ in names]
+  assert [r["system"] for r in rows] == [str(n) for n in names] * 2
+  for metric, mine in (("map", rows[:3]), ("mrr", rows[3:])):
+    base = per_question(names[0], metric)
+    p_values = []
+    for name, row in zip(names, mine):
+      found = per_question(name, metric)
+      a, b = np.array([found[i] for i in base]), np.array(list(base.values()))
+      results = json.loads((name / "results.json").read_text())["metrics"][row["metric"]]
+      assert row["mean"] == pytest.approx(results["mean"], abs=1e-12) and row["sd"] is None
+      assert row["half_width"] == pytest.approx(results["half_width"], abs=1e-12)
+      assert row["questions"] == results["questions"]
+      if name == names[0]:
+        assert "p_t" not in row
+        continue
+      t = significance.paired_t_test(a, b)
+      assert row["p_t"] == pytest.approx(t.p)
+      assert row["difference_half_width"] == pytest.approx(t.half_width)
+      assert row["relative_gain"] == pytest.approx(a.mean() / b.mean() - 1)
+      assert row["p_randomization"] == significance.randomization_test(a, b, samples=999).p
+      p_values.append(row["p_t"])
+    np.testing.assert_allclose([r["p_t_holm"] for r in mine[1:]], significance.holm(p_values))
+
+
+def test_the_text_and_the_csv_say_the_same(folders, capsys):
+  names = [str(folders / n) for n in ("word_overlap", "bm25")]
+  rows = rows_of(capsys, *names)
+  assert compare.main([*names, *FEW, "--csv"]) == 0
+  table = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+  assert [r["system"] for r in table] == names * 2 and table[0]["p_t"] == ""
+  assert float(table[1]["p_randomization"]) == rows[1]["p_randomization"]
+  assert compare.main([*names, *FEW]) == 0
+  title, head, first, second, *_ = capsys.readouterr().out.splitlines()
+  assert title.startswith(f"map[sample-clean/test], {rows[0]['questions']} questions")
+  assert head.split()[:2] == ["mean", "difference"] and "Holm" not in head
+  assert first.split() == [names[0], f"{rows[0]['mean']:.4f}", "±", f"{rows[0]['half_width']:.4f}"]
+  for value in (f"{rows[1]['difference']:+.4f}", f"{100 * rows[1]['relative_gain']:+.1f}",
+                compare.p_text(rows[1]["p_t"])):
+    assert value in second.split()
+  assert compare.main([*names, names[0], *FEW]) == 0
+  assert "Holm (t)" in capsys.readouterr().out
+
+
+def test_seeds_of_a_run_are_averaged_per_question(folders, tmp_path, capsys):
+  twin = two_seeds(folders / "bm25", tmp_path / "a,b")  # a comma in a folder's name is no joint
+  alone = rows_of(capsys, folders / "word_overlap", folders / "bm25", "--metrics=map")
+  pair = rows_of(capsys, folders / "word_overlap", twin, "--metrics=map")
+  assert pair[1]["seeds"] == 2 and pair[1]["sd"] == pytest.approx(0.2 / np.sqrt(2))
+  for key in ("mean", "difference", "p_t", "p_randomization", "half_width"):
+    assert pair[1][key] == pytest.approx(alone[1][key]), key
+  assert compare.main([str(folders / "bm25"), str(twin), *FEW]) == 0
+  assert "0.1414 (2)" in capsys.readouterr().out
+
+
+def test_tables_and_their_seeds_by_commas(folders, tmp_path, capsys):
+  twin = two_seeds(folders / "bm25", tmp_path / "twin")
+  files = [str(twin / "eval" / "test" / f"seed-{seed}" / "per_question.tsv") for seed in (3, 5)]
+  run = rows_of(capsys, folders / "word_overlap", twin, "--metrics=map")
+  mixed = rows_of(capsys, folders / "word_overlap", ",".join(files), "--metrics=map")
+  assert [r | {"system": ""} for r in run] == [r | {"system": ""} for r in mixed]
+  alone = rows_of(capsys, files[0], files[1], "--metrics=map")
+  assert alone[0]["metric"] == "map[answerable]" and alone[1]["difference"] == pytest.approx(-0.2)
+  every = rows_of(capsys, files[0], files[1], "--metrics=map", "--protocol=all")
+  assert every[0]["questions"] > alone[0]["questions"]
+
+
+def test_a_later_evaluation_is_what_its_tables_say(folders, tmp_path, capsys):
+  """`--config.mode=evaluate` writes the tables anew: results.json no longer describes them."""
+  twin = tmp_path / "again"
+  shutil.copytree(folders / "bm25", twin)
+  content = json.loads((twin / "results.json").read_text())
+  (twin / "evaluation.json").write_text(json.dumps(content))
+  for outcome in content["seeds"]:
+    outcome["metrics"]["map[sample-clean/test]"]["value"] = 0.5
+  (twin / "results.json").write_text(json.dumps(content))
+  rows = rows_of(capsys, folders / "bm25", twin)
+  assert rows[1]["difference"] == 0 and rows[1]["p_t"] == 1
+  (twin / "evaluation.json").unlink()
+  with pytest.raises(InputError, match="again: its tables under eval/test do not give the MAP"):
+    run_scores.load([str(twin)])
+
+
+def test_groups_are_compared_per_dataset_and_on_average(folders, tmp_path, capsys):
+  other = {}
+  for name in ("word_overlap", "bm25"):
+    other[name] = changed(folders / name, tmp_path / name, lambda c: None)
+  arguments = [folders / "word_overlap", other["word_overlap"], "vs", folders / "bm25",
+               other["bm25"]]
+  rows = rows_of(capsys, *arguments, "--metrics=map")
+  assert [r["scope"] for r in rows] == ["sample-clean/test"] * 2 + [
+      "macro average", "all questions", "datasets"]
+  single, twice, macro, micro, datasets = rows
+  assert twice["questions"] * 2 == macro["questions"] == micro["questions"]
+  for row in (macro, micro, datasets):
+    assert row["difference"] == pytest.approx(single["difference"])
+    assert row["relative_gain"] == pytest.approx(single["mean"] / single["base_mean"] - 1)
+  assert datasets["questions"] is None  # its unit is another
+  # Two equal differences of means have no spread, which is what a test over datasets looks at.
+  assert datasets["p_t"] == 0 and datasets["p_randomization"] == 0.5
+  assert macro["p_t"] == pytest.approx(micro["p_t"], abs=0.01)
+  assert compare.main([*map(str, arguments), *FEW]) == 0
+  text = capsys.readouterr().out
+  assert f"{folders / 'bm25'} against {folders / 'word_overlap'}" in text
+  assert "macro average" in text and f"{100 * macro['relative_gain']:+.1f} %" in text
+
+
+def test_what_cannot_be_compared(folders, tmp_path, capsys):
+  base, bm25 = str(folders / "word_overlap"), str(folders / "bm25")
+
+  def other_data(content):
+    content["data"]["splits"]["test"]["fingerprint"] = "0123456789"
+
+  foreign = changed(folders / "bm25", tmp_path / "foreign", other_data)
+  tied = changed(folders / "bm25", tmp_path / "tied", lambda c: c.update(ties="trec"))
+  table = str(folders / "bm25" / "eval" / "test" / "per_question.tsv")
+  ids, columns = trec_files.read_per_question(table)
+  labels = [(np.arange(int(c)) < p).astype(int)
+            for c, p in zip(columns["candidates"], columns["positives"])]
+  values = {"map": columns["map"]}
+  few, unlike, none = (str(tmp_path / name) for name in ("few", "unlike", "none"))
+  trec_files.write_per_question(few, ids[1:], labels[1:], {"map": values["map"][1:]})
+  trec_files.write_per_question(unlike, ids, [np.append(x, 0) for x in labels], values)
+  trec_files.write_per_question(none, ids, [0 * x for x in labels], values)
+  (tmp_path / "empty").mkdir()
+  for arguments, message in [
+    ([base, foreign], "foreign was evaluated on other data than .*word_overlap: test of sample "
+     r"\(01234567\).*`vs`"),
+    ([base, tied], "tied was evaluated with evaluation.ties=trec, .*word_overlap with expected"),
+    ([base, str(tmp_path / "zebra")], "zebra: there is no such file or folder"),
+    ([base, str(tmp_path / "empty")], "empty holds no results.json"),
+    ([base, bm25, "--split=train"], "was not evaluated on train, only on dev, test"),
+    ([base, f"{base},{bm25}"], "is a folder, which holds all seeds"),
+    ([base, few], "few: question .* is not in both tables"),
+    ([few, table], "question .* is not in both tables"),
+    ([f"{table},{few}"], "few: question .* is not in both tables"),
+    ([base, unlike, "--protocol=answerable"], "unlike: question .* candidates.*same data"),
+    ([none], "none: no question is counted"),
+    ([base, table, "--metrics=recall"], "no metric 'recall': it has map, mrr"),
+    ([few, few], "no metric 'mrr': it has map"),
+    ([table, "--protocol=clean"], "does not say which questions of its dataset are clean"),
+    ([base, bm25, "--samples", "0"], "samples=0"),
+    ([base, "vs", bm25, bm25], "groups of 1, 2 systems"),
+    ([base, "vs"], "groups of 1, 0 systems"),
+    ([base, base, "vs", bm25, foreign], "foreign was evaluated on other data"),
+  ]:
+    assert compare.main(arguments) == 2, arguments
+    captured = capsys.readouterr()
+    assert not captured.out and captured.err.startswith("as2jax: "), arguments
+    assert re.search(message, captured.err), captured.err
+
+
+def test_results_changed_by_hand(folders, tmp_path):
+  twin = tmp_path / "x"
+  shutil.copytree(folders / "bm25", twin)
+  (twin / "results.json").write_text("{")
+  with pytest.raises(InputError, match="results.json is not JSON"):
+    run_scores.load([str(twin)])

@@ -1,0 +1,232 @@
+import itertools
+import math
+
+import numpy as np
+import pytest
+import pytrec_eval
+
+from as2jax.evaluation import metrics
+from as2jax.runtime.errors import InputError
+
+TREC_NAMES = {
+  "map": "map",
+  "mrr": "recip_rank",
+  "p@1": "P_1",
+  "r@1": "recall_1",
+  "r@5": "recall_5",
+  "ndcg@10": "ndcg_cut_10",
+}
+
+
+def trec_eval(scores, labels, ids):
+  """The same metrics by trec_eval's own code, {metric: [questions]}."""
+  qrels, run = {}, {}
+  for q, (score, label, names) in enumerate(zip(scores, labels, ids, strict=True)):
+    qrels[f"q{q}"] = {c: int(x == 1) for c, x in zip(names, label, strict=True)}
+    run[f"q{q}"] = {c: float(x) for c, x in zip(names, score, strict=True)}
+  measures = {"map", "recip_rank", "P.1", "recall.1,5", "ndcg_cut.10"}
+  result = pytrec_eval.RelevanceEvaluator(qrels, measures).evaluate(run)
+  return {
+    metric: np.array([result[f"q{q}"][name] for q in range(len(scores))])
+    for metric, name in TREC_NAMES.items()
+  }
+
+
+def random_questions(count, *, levels, seed, longest=25):
+  """Questions whose scores take `levels` values (None: all distinct)."""
+  random = np.random.default_rng(seed)
+  alphabet = ["a", "B", "_", "-", "9", "10", "é", "ß", "\uffee", "\U0001f600", "z"]
+  scores, labels, ids = [], [], []
+  for _ in range(count):
+    size = int(random.integers(1, longest + 1))
+    if levels is None:
+      scores.append(random.permutation(size) / 7 - 1)
+    else:
+      scores.append(random.integers(0, levels, size) / 3 - 0.5)
+    labels.append(random.choice([-1, 0, 1], size, p=[0.1, 0.6, 0.3]))
+    names = set()
+    while len(names) < size:
+      names.add("".join(random.choice(alphabet, random.integers(1, 5))))
+    ids.append(list(random.permutation(sorted(names))))
+  return scores, labels, ids
+
+
+def assert_same(found, expected, tolerance=1e-12):
+  assert set(found) == set(expected) == set(metrics.METRICS)
+  for metric in metrics.METRICS:
+    np.testing.assert_allclose(found[metric], expected[metric], rtol=0, atol=tolerance,
+                               err_msg=metric)
+
+
+def over_all_orders(score, label):
+  """The mean of each metric over every order of tied candidates, each order scored untied."""
+  orders = [
+    order for order in itertools.permutations(range(len(score)))
+    if all(score[a] >= score[b] for a, b in itertools.pairwise(order))
+  ]
+  descending = [np.arange(len(score), 0, -1)] * len(orders)
+  values = metrics.per_question(descending, [label[list(order)] for order in orders])
+  return {metric: [value.mean()] for metric, value in values.items()}
+
+
+def test_numbers_by_hand():
+  values = metrics.per_question([np.array([0.9, 0.8, 0.7, 0.6])], [np.array([0, 1, 0, 1])])
+  ideal = 1 + 1 / math.log2(3)
+  assert_same(values, {
+    "map": [(1 / 2 + 2 / 4) / 2], "mrr": [1 / 2], "p@1": [0], "r@1": [0], "r@5": [1],
+    "ndcg@10": [(1 / math.log2(3) + 1 / math.log2(5)) / ideal],
+  }, 1e-15)
+
+
+def test_two_tied_candidates_by_hand():
+  scores, labels, ids = [np.zeros(2)], [np.array([1, 0])], [["a", "b"]]
+  expected = metrics.per_question(scores, labels)
+  assert expected["map"] == expected["mrr"] == pytest.approx(0.75)
+  assert expected["p@1"] == 0.5
+  assert metrics.per_question(scores, labels, ids, ties="trec")["map"] == 0.5  # b before a
+  assert metrics.per_question(scores, labels, [["b", "a"]], ties="trec")["map"] == 1
+  assert metrics.per_question(scores, labels, ties="pessimistic")["map"] == 0.5
+
+
+@pytest.mark.parametrize("levels", [1, 2, 4, 50])
+def test_trec_policy_is_trec_eval_with_ties(levels):
+  scores, labels, ids = random_questions(1000, levels=levels, seed=levels)
+  found = metrics.per_question(scores, labels, ids, ties="trec")
+  assert_same(found, trec_eval(scores, labels, ids))
+
+
+@pytest.mark.parametrize("ties", metrics.TIES)
+def test_every_policy_is_trec_eval_without_ties(ties):
+  scores, labels, ids = random_questions(1000, levels=None, seed=7)
+  found = metrics.per_question(scores, labels, ids, ties=ties)
+  assert_same(found, trec_eval(scores, labels, ids))
+
+
+def test_scores_are_compared_in_float32():
+  scores, labels, ids = [np.array([1 + 1e-9, 1.0])], [np.array([1, 0])], [["a", "b"]]
+  assert metrics.per_question(scores, labels)["mrr"] == pytest.approx(0.75)
+  found = metrics.per_question(scores, labels, ids, ties="trec")
+  assert found["mrr"] == 0.5
+  assert_same(found, trec_eval(scores, labels, ids))
+
+
+@pytest.mark.parametrize("levels", [1, 2, 3])
+def test_expected_is_the_mean_over_all_orders_of_ties(levels):
+  random = np.random.default_rng(levels)
+  for _ in range(12):
+    size = int(random.integers(1, 8))
+    score, label = random.integers(0, levels, size), random.choice([-1, 0, 1], size)
+    assert_same(metrics.per_question([score], [label]), over_all_orders(score, label))
+
+
+def test_expected_of_long_ties_by_the_mean_of_sampled_orders():
+  # Longer than the cut-offs of 5 and 10: too many orders to enumerate.
+  random = np.random.default_rng(0)
+  score, label = np.repeat([2, 1, 0], [3, 14, 6]), (np.arange(23) % 4 == 3).astype(int)
+  found = metrics.per_question([score], [label])
+  draws = 20_000
+  sampled = metrics.per_question([score + random.random(23) for _ in range(draws)], [label] * draws)
+  for metric, value in sampled.items():
+    error = value.std() / math.sqrt(draws)
+    assert abs(found[metric][0] - value.mean()) <= 5 * error + 1e-12, metric
+
+
+def test_expected_depends_on_neither_order_nor_ids():
+  scores, labels, ids = random_questions(300, levels=3, seed=1)
+  random = np.random.default_rng(2)
+  orders = [random.permutation(len(x)) for x in scores]
+  shuffled = metrics.per_question(
+    [x[o] for x, o in zip(scores, orders, strict=True)],
+    [x[o] for x, o in zip(labels, orders, strict=True)],
+  )
+  for metric, value in metrics.per_question(scores, labels, ids).items():
+    np.testing.assert_array_equal(value, shuffled[metric])  # to the bit
+
+
+def test_pessimistic_is_the_worst_order():
+  scores, labels, ids = random_questions(500, levels=3, seed=3)
+  worst = metrics.per_question(scores, labels, ties="pessimistic")
+  # The worst order is one that trec_eval reaches once the positives have the lowest ids.
+  low = [
+    [f"{'a' if y == 1 else 'b'}{i}" for i, y in enumerate(label)] for label in labels
+  ]
+  assert_same(worst, trec_eval(scores, labels, low))
+  for ties in ("expected", "trec"):
+    for metric, value in metrics.per_question(scores, labels, ids, ties=ties).items():
+      assert (worst[metric] <= value + 1e-12).all()
+
+
+def test_questions_without_positives_or_candidates_score_zero():
+  scores = [np.zeros(2), np.zeros(0), np.array([1.0, 0.0]), np.zeros(0)]
+  labels = [np.array([0, -1]), np.zeros(0, int), np.array([1, 0]), np.zeros(0, int)]
+  for ties in metrics.TIES:
+    ids = [["a", "b"], [], ["a", "b"], []]
+    for value in metrics.per_question(scores, labels, ids, ties=ties).values():
+      np.testing.assert_array_equal(value, [0, 0, 1, 0])
+  assert all(v.shape == (0,) for v in metrics.per_question([], []).values())
+
+
+def test_infinite_scores_rank_first_and_last_and_tie():
+  inf = np.inf
+  scores, labels = [np.array([-inf, inf, 0, inf])], [np.array([0, 1, 0, 0])]
+  assert metrics.per_question(scores, labels)["mrr"] == pytest.approx(0.75)
+  assert metrics.per_question([np.array([1e300, 1.0])], [np.array([0, 1])])["mrr"] == 0.5
+
+
+@pytest.mark.parametrize("change, message", [
+  ({"scores": [[1.0], [0.5, np.nan]]}, r"'q2'.*candidate 2 is not a number"),
+  ({"scores": [[1.0], [0.5]]}, r"'q2': 1 scores but 2 labels"),
+  ({"scores": [[1.0]]}, r"scores of 1 questions, but labels of 2"),
+  ({"labels": [[1], [0, 3]]}, r"'q2': label 3"),
+  ({"ties": "random"}, r"ties='random'.*expected, trec, pessimistic"),
+  ({"ties": "trec"}, r"give ids"),
+  ({"ties": "trec", "ids": [["a"], ["b"]]}, r"ids and scores differ"),
+  ({"ties": "trec", "ids": [["a"], ["b", "b"]]}, r"'q2': candidate id 'b' occurs twice"),
+])
+def test_bad_input(change, message):
+  arguments = {"scores": [[1.0], [0.5, 0.5]], "labels": [[1], [0, 1]], "names": ["q1", "q2"]}
+  with pytest.raises(InputError, match=message):
+    metrics.per_question(**(arguments | change))
+
+
+def test_protocol_masks():
+  labels = [np.array([1, 0]), np.array([1, 1]), np.array([0]), np.zeros(0, int), np.array([1, -1])]
+  masks = {name: metrics.protocol_mask(name, labels).tolist() for name in metrics.RULES}
+  assert masks == {
+    "all": [True, True, True, False, True],
+    "answerable": [True, True, False, False, True],
+    "both": [True, False, False, False, True],
+  }
+  with pytest.raises(InputError, match="'clean' is not a protocol rule"):
+    metrics.protocol_mask("clean", labels)
+
+
+def test_summary_has_protocol_names_and_counts():
+  values = {"map": np.array([0.5, 1.0, 0.0, 0.75])}
+  mask = np.array([True, True, False, True])
+  where = {"dataset": "wikiqa", "protocol": "clean", "split": "test"}
+  summary = metrics.summarize(values, mask, **where)
+  # Three values: t(0.975, 2) = 4.302653, standard deviation 0.25.
+  assert summary == {"map[wikiqa-clean/test]": {
+    "value": 0.75, "half_width": pytest.approx(4.302653 * 0.25 / math.sqrt(3), rel=1e-6),
+    "questions": 3,
+  }}
+  one = metrics.summarize(values, np.arange(4) == 1, **where)["map[wikiqa-clean/test]"]
+  assert one == {"value": 1.0, "half_width": None, "questions": 1}
+  with pytest.raises(InputError, match="wikiqa-clean/test: none of the 4 questions"):
+    metrics.summarize(values, np.zeros(4, bool), **where)
+
+
+def test_tie_shift():
+  scores, labels = [np.zeros(2), np.array([1.0, 0.0])], [np.array([1, 0])] * 2
+  # Positive first or last by id: 1 or 1/2, expected 3/4; the worst order gives 1/2 either way.
+  for ids in ([["a", "b"]] * 2, [["b", "a"]] * 2):
+    shift = metrics.tie_shift(scores, labels, ids)
+    assert shift["map"] == pytest.approx(0.125) and shift["p@1"] == pytest.approx(0.25)
+    tied = metrics.tie_shift(scores, labels, ids, mask=np.array([True, False]))
+    assert tied["map"] == pytest.approx(0.25)
+    untied = metrics.tie_shift(scores, labels, ids, mask=np.array([False, True]))
+    assert untied == dict.fromkeys(metrics.METRICS, 0)
+  # With few positives the order of ids can do more than the worst order takes away.
+  lucky = metrics.tie_shift([np.zeros(4)], [np.array([0, 0, 0, 1])], [["a", "b", "c", "d"]])
+  assert lucky["p@1"] == pytest.approx(0.75)

@@ -1,0 +1,229 @@
+"""A pool ranked by vectors, by words and by re-ranking: equal to a brute-force ranking in numpy."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny_pool
+
+from as2jax.data.datasets import trec_files
+from as2jax.data.datasets.pool import Pool
+from as2jax.data.datasets.retrieval import with_candidates
+from as2jax.data.record import Passage, Query
+from as2jax.evaluation import (
+  exact_search,
+  metrics,
+  predict,
+  retrieval,
+  retrieval_metrics,
+  retrieve_rerank,
+  run_scores,
+)
+from as2jax.inference import modes
+from as2jax.models import lexical, lexical_pool
+from as2jax.runtime import sharding
+from as2jax.runtime.errors import InputError
+
+WORDS = "ice snow fire water cold hot melts burns floats why what".split()
+
+
+def made(seed=0, passages=60, queries=25):
+  """A pool with sentences of the same text, and queries with one to three right passages."""
+  random = np.random.default_rng(seed)
+  text = lambda: " ".join(random.choice(WORDS, size=random.integers(1, 5)))
+  held = [Passage(f"p{i}", text(), "T", "before", "after", "whole") for i in range(passages)]
+  held[7] = Passage("p7", held[3].text)
+  asked = []
+  for i in range(queries):
+    right = random.choice(passages, size=random.integers(1, 4), replace=False)
+    asked.append(Query(f"q{i}", f"{text()} {i} ?", tuple(f"p{p}" for p in right),
+                       (1,) * len(right)))
+  asked[0] = Query("q0", "what is ice ?", ("p7",), (2,))
+  return Pool(tuple(held), tuple(asked))
+
+
+def brute(scores, pool, protocol):
+  """Metrics by `metrics.per_question` on the whole ranking of every query."""
+  right = retrieval_metrics.right_entries(pool, protocol)
+  labels = [np.isin(np.arange(len(pool.passages)), x).astype(int) for x in right]
+  return metrics.per_question(list(scores), labels)
+
+
+def check(ranked, scores, pool, k):
+  for protocol in retrieval_metrics.PROTOCOLS:
+    expected = brute(scores, pool, protocol)
+    np.testing.assert_allclose(ranked.values[protocol]["mrr"], expected["mrr"], atol=1e-12)
+    np.testing.assert_allclose(ranked.values[protocol]["r@1"], expected["p@1"], atol=1e-12)
+  for its, entries, kept in zip(scores, ranked.entries, ranked.scores, strict=True):
+    assert len(set(entries.tolist())) == len(entries) == k
+    np.testing.assert_array_equal(kept, its[entries])
+    np.testing.assert_array_equal(np.sort(kept)[::-1], np.sort(its)[::-1][:k])
+
+
+@pytest.mark.parametrize("ties", retrieval_metrics.TIES)
+def test_vectors_rank_as_numpy_does(ties):
+  pool = made()
+  random = np.random.default_rng(1)
+  queries = random.integers(-2, 3, (25, 4)).astype(np.float32)
+  passages = random.integers(-2, 3, (60, 4)).astype(np.float32)
+  passages[7], passages[20:25] = passages[3], passages[10]  # one text, and equal vectors
+  searcher = exact_search.Searcher(sharding.make_mesh(), k=10, rows=8, queries=8)
+  ranked = retrieval.by_vectors(searcher, queries, passages, pool, "dot", ties=ties)
+  scores = queries @ passages.T
+  if ties == "expected":
+    check(ranked, scores, pool, 10)
+    assert any("ties move" in note for note in ranked.notes)
+  else:
+    right = retrieval_metrics.right_entries(pool, "gold")
+    ranks = [1 + (s > s[r].max()).sum() + (np.delete(s, r) == s[r].max()).sum()
+             for s, r in zip(scores, right)]
+    np.testing.assert_allclose(ranked.values["gold"]["mrr"], 1 / np.asarray(ranks))
+
+
+@pytest.mark.parametrize("name", lexical.LEXICAL)
+def test_words_rank_as_the_reranker_does(name):
+  pool = made()
+  whole = with_candidates(pool, [np.arange(60)] * 25)
+  train = whole[:5]
+  expected = lexical.LEXICAL[name](train)(whole)
+  score = lexical_pool.scorer(name, train, [p.text for p in pool.passages])
+  ranked = retrieval.by_scores(score, pool, depth=10, ties="expected")
+  np.testing.assert_allclose([score(q.text) for q in pool.queries], expected, rtol=1e-6)
+  check(ranked, [score(q.text) for q in pool.queries], pool, 10)
+
+
+def test_an_encoder_sees_each_text_in_its_role():
+  pool = made()
+  texts = retrieval.Texts.of(pool)
+  assert [q.text for q in texts.queries] == [q.text for q in pool.queries]
+  (anchor,) = texts.passages
+  assert [c.text for c in anchor.candidates] == [p.text for p in pool.passages]
+  asked = Query("x", pool.passages[0].text, ("p0",), (1,))
+  (anchor,) = retrieval.Texts.of(Pool(pool.passages, (asked, *pool.queries))).passages
+  assert anchor.text == "what is ice ?"
+  with pytest.raises(InputError, match="is one of its passages"):
+    retrieval.Texts.of(Pool(pool.passages, (asked,)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  """A bi-encoder and BM25 over one pool, and a cross-encoder that re-ranks the latter."""
+  folder = tmp_path_factory.mktemp("runs")
+  tiny_pool.write(folder)
+  modes.run(tiny_pool.config(folder, "triplet"), str(folder / "triplet"))
+  modes.run(tiny_pool.words(folder), str(folder / "bm25"))
+  modes.run(tiny_pool.config(folder, "crossencoder", epochs=0, data__ranking=str(folder / "bm25")),
+            str(folder / "cross"))
+  return folder
+
+
+def results_of(folder, name):
+  return json.loads((folder / name / "results.json").read_text())
+
+
+def test_runs_over_a_pool_write_all_files(folder):
+  for name in ("triplet", "bm25", "cross"):
+    content = results_of(folder, name)
+    assert content["kind"] == "pool" and content["selected_on"] == "mrr, dev, gold"
+    for protocol in ("gold", "any"):
+      assert 0 < content["metrics"][f"mrr[files-{protocol}/test]"]["mean"] <= 1
+    place = folder / name / "eval" / "test"
+    run, gold = (trec_files.read_run(place / "run.trec"), trec_files.read_qrels(place / "qrels.trec"))
+    assert set(run) == set(gold) and all(len(x) == 20 for x in run.values())
+    ids, table = trec_files.read_per_question(place / "per_question.tsv")
+    assert set(ids) == set(run) and len(set(table["candidates"])) == 1
+    mean = content["metrics"]["mrr[files-gold/test]"]["mean"]
+    assert table["mrr"].mean() == pytest.approx(mean, abs=1e-12)
+    # What stands in the first twenty gives the reciprocal rank (no ties: scores differ).
+    for i, id in enumerate(ids):
+      order = sorted(((s, d) for d, s in run[id].items()), reverse=True)
+      ranks = [r for r, (_, d) in enumerate(order, 1) if d in gold[id]]
+      scores = [s for s, _ in order]
+      if ranks and len(set(scores)) == len(scores):
+        assert table["mrr"][i] == pytest.approx(1 / ranks[0])
+
+
+def test_trained_vectors_give_the_spread_of_questions(folder):
+  content = results_of(folder, "triplet")["metrics"]
+  sse, random, relative = (content[f"{name}[files-gold/test]"]["mean"]
+                           for name in ("sse", "sse_random", "sse_relative"))
+  assert 0 < sse < 4 and relative == pytest.approx(sse / random)
+  assert not any(name.startswith("sse") for name in results_of(folder, "bm25")["metrics"])
+
+
+def test_what_is_not_reranked_keeps_its_rank(folder):
+  tables = {}
+  for name in ("bm25", "cross"):
+    ids, table = trec_files.read_per_question(folder / name / "eval" / "test" / "per_question.tsv")
+    tables[name] = dict(zip(ids, table["mrr"]))
+  gold = trec_files.read_qrels(folder / "bm25" / "eval" / "test" / "qrels.trec")
+  run = trec_files.read_run(folder / "bm25" / "eval" / "test" / "run.trec")
+  missed = [id for id in gold if not set(gold[id]) & set(run[id])]
+  assert 0 < len(missed) < len(gold)
+  assert all(tables["cross"][id] == tables["bm25"][id] <= 1 / 20 for id in missed)
+
+
+def test_reranking_by_hand():
+  passages = tuple(Passage(f"p{i}", f"text {i}") for i in range(6))
+  queries = tuple(Query(f"q{i}", f"{i} ?", (f"p{i}",), (1,)) for i in range(3))
+  pool = Pool(passages, queries)
+  entries = tuple(np.asarray(x) for x in ([5, 0, 4], [1, 2, 3], [0, 1, 3]))
+  found = retrieve_rerank.Retrieved(entries, with_candidates(pool, entries), {
+      "gold": np.asarray([0.5, 1.0, 0.2]), "any": np.asarray([0.5, 1.0, 0.2])})
+  scores = [np.float32([0, 9, 1]), np.float32([1, 1, 2]), np.float32([1, 2, 3])]
+  ranked = retrieve_rerank.reranked(scores, found, pool, ties="expected")
+  np.testing.assert_allclose(ranked.values["gold"]["mrr"], [1, (1 / 2 + 1 / 3) / 2, 0.2])
+  assert ranked.values["gold"]["r@1"].tolist() == [1, 0, 0]
+  assert ranked.values["any"]["r@5"].tolist() == [1, 1, 0]
+  assert [x.tolist() for x in ranked.entries] == [[0, 4, 5], [3, 1, 2], [3, 1, 0]]
+  assert "gold: 2 of 3 queries have a right passage" in ranked.notes[0]
+
+
+def test_a_ranking_of_something_else_is_refused(folder, tmp_path):
+  pool = made()
+  with pytest.raises(InputError, match="query 'q0' is missing"):
+    retrieve_rerank.retrieved(folder / "bm25", pool, "test", depth=20)
+  with pytest.raises(InputError, match="there is no .*run.trec"):
+    retrieve_rerank.retrieved(tmp_path, pool, "test", depth=20)
+
+
+def test_a_pool_has_metrics_of_its_own(folder, tmp_path):
+  with pytest.raises(InputError, match="select = 'map': over a pool use one of mrr"):
+    modes.run(tiny_pool.config(folder, "triplet", select="map"), str(tmp_path / "x"))
+  with pytest.raises(InputError, match="'trec': over a pool use one of expected"):
+    modes.run(tiny_pool.config(folder, "triplet", evaluation__ties="trec"), str(tmp_path / "x"))
+
+
+def test_a_finished_run_is_evaluated_again(folder):
+  before = results_of(folder, "triplet")["metrics"]
+  modes.run(tiny_pool.config(folder, "triplet", mode="evaluate"), str(folder / "triplet"))
+  content = json.loads((folder / "triplet" / "evaluation.json").read_text())
+  assert content["metrics"] == before
+
+
+def test_runs_over_a_pool_are_compared(folder):
+  names = [str(folder / name) for name in ("bm25", "triplet")]
+  for protocol, metric in ((None, "gold"), ("any", "any"), ("often", "often2")):
+    base, other = run_scores.load(names, protocol=protocol)
+    title = f"mrr[files-{metric}/test]"
+    assert base.title("mrr") == title and set(base.values) == {"mrr", "r@1", "r@5"}
+    for system, name in ((base, "bm25"), (other, "triplet")):
+      assert system.metric("mrr").mean() == pytest.approx(
+          results_of(folder, name)["metrics"][title]["mean"])
+  with pytest.raises(InputError, match="'clean' is no protocol of these: use one of gold, any"):
+    run_scores.load(names, protocol="clean")
+
+
+def test_evaluation_names_its_protocols():
+  pool = made()
+  data = type("Data", (), {"name": "x", "pools": {"test": pool}})
+  score = lexical_pool.scorer("bm25", (), [p.text for p in pool.passages])
+  ranked = retrieval.by_scores(score, pool, depth=5, ties="expected")
+  found = retrieval.evaluation(ranked, data, "test", often=2)
+  assert isinstance(found, predict.Evaluation)
+  often = retrieval_metrics.asked(pool) >= 2
+  assert 0 < often.sum() < 25
+  entry = found.metrics["mrr[x-often2/test]"]
+  assert entry["questions"] == often.sum()
+  assert entry["value"] == pytest.approx(found.per_question["mrr"][often].mean())
+  assert found.metrics["r@5[x-any/test]"]["value"] == found.per_question["any:r@5"].mean()

@@ -1,0 +1,86 @@
+"""Evaluation: every distinct sentence encoded once, scores back at their candidates, notes on ties."""
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from as2jax.data.datasets.dataset import Dataset
+from as2jax.data.record import Candidate, Question, fingerprint
+from as2jax.evaluation import predict
+from as2jax.runtime import sharding
+from as2jax.training import optimizers
+from as2jax.training.build import build
+
+
+def questions():
+  """Twelve questions whose candidates repeat one another's sentences; one has no candidates."""
+  shared = Candidate("shared", "the cat sat on the mat", 0)
+  made = [Question(f"Q{i}", f"who sat on mat {i % 5}", (
+      shared, Candidate("a", f"dog number {i % 3} sat", 1), Candidate("b", f"nobody {i} came", 0)))
+          for i in range(11)]
+  return (*made, Question("Q11", "who is alone", ()))
+
+
+@pytest.fixture(scope="module", params=["triplet", "crossencoder"])
+def predictor(request):
+  config = tiny.config(request.param)
+  experiment = build(config)
+  mesh = sharding.make_mesh()
+  found = predict.Predictor(experiment, mesh, 1)
+  layout = "sentences" if experiment.model.encodes else experiment.model.layout
+  batcher = found.batcher(questions(), layout)
+  example = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
+  state = experiment.fresh_state(jax.tree.map(lambda x: x[0], example), (0,),
+                                 optimizers.no_optimizer(), mesh)
+  return found, state
+
+
+def test_each_distinct_text_is_encoded_once(predictor, monkeypatch):
+  found, state = predictor
+  asked, seen, step = questions(), [], found.step
+  monkeypatch.setattr(found, "step", lambda state, batch: (
+      seen.append(np.asarray(batch.units.id)), step(state, batch))[1])
+  found(state, asked)
+  ids = np.concatenate([x.ravel() for x in seen])
+  encoded = sorted(ids[ids >= 0].tolist())
+  if found.experiment.model.encodes:
+    texts = {q.text for q in asked} | {c.text for q in asked for c in q.candidates}
+  else:
+    texts = {(q.text, c.text) for q in asked for c in q.candidates}
+  assert encoded == list(range(len(texts)))
+
+
+def test_scores_belong_to_their_candidates(predictor):
+  """Scores do not depend on what else is in the split, nor on its order."""
+  found, state = predictor
+  asked = questions()
+  scores = next(iter(found(state, asked)[0].values()))
+  assert [len(s) for s in scores] == [3] * 11 + [0]
+  turned = tuple(Question(q.id, q.text, q.candidates[::-1]) for q in asked[::-1])
+  again = next(iter(found(state, turned)[0].values()))[::-1]
+  for one, other in zip(scores, again):
+    np.testing.assert_allclose(one, other[::-1], atol=2e-6)
+
+
+def test_a_second_split_compiles_nothing(predictor):
+  found, state = predictor
+  found(state, questions())
+  before = found.compilations
+  found(state, questions()[:4])
+  assert found.compilations == before
+
+
+def data(asked):
+  return Dataset("demo", {"test": asked}, "answerable", "memory", {"test": fingerprint(asked)})
+
+
+def test_protocols_and_ties():
+  asked = questions()
+  scores = [np.asarray([0.5, 0.5, 0.1], np.float32)] * 11 + [np.zeros(0, np.float32)]
+  found = predict.evaluate(scores, data(asked), "test", ties="expected")
+  assert found.metrics["map[demo-clean/test]"]["value"] == pytest.approx(0.75)
+  assert found.metrics["map[demo-all/test]"]["questions"] == 11  # one has no candidates
+  assert "ties move map" in found.notes[0]
+  untied = [s + np.asarray([0, 0.1, 0]) for s in scores[:-1]] + scores[-1:]
+  assert predict.evaluate(untied, data(asked), "test", ties="expected").notes == []

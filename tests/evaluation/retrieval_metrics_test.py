@@ -1,0 +1,86 @@
+"""Metrics over a pool: equal to those of every order of the tied entries, and to `metrics`."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from as2jax.data.datasets.pool import Pool
+from as2jax.data.record import Passage, Query
+from as2jax.evaluation import metrics, retrieval_metrics
+from as2jax.evaluation.retrieval_metrics import Standing
+from as2jax.runtime.errors import InputError
+
+
+def by_enumeration(above, wrong, right):
+  """The mean over all orders of the tied entries."""
+  values = []
+  for places in itertools.combinations(range(wrong + right), right):
+    rank = above + places[0] + 1
+    values.append((1 / rank, float(rank <= 1), float(rank <= 5)))
+  return np.mean(values, axis=0)
+
+
+def test_ties_are_exact_expectations():
+  cases = list(itertools.product(range(7), range(6), range(1, 4)))
+  found = retrieval_metrics.per_query(Standing(*map(np.asarray, zip(*cases))))
+  expected = np.asarray([by_enumeration(*case) for case in cases])
+  for i, name in enumerate(retrieval_metrics.METRICS):
+    np.testing.assert_allclose(found[name], expected[:, i], atol=1e-12)
+
+
+@pytest.mark.parametrize("ties", retrieval_metrics.TIES)
+def test_equal_to_the_metrics_of_whole_rankings(ties):
+  random = np.random.default_rng(0)
+  scores = random.integers(0, 9, (300, 40)).astype(np.float32)
+  right = [random.choice(40, size=random.integers(1, 3), replace=False) for _ in scores]
+  made = Standing(*np.asarray([retrieval_metrics.standing(s, r) for s, r in zip(scores, right)]).T)
+  found = retrieval_metrics.per_query(made, ties=ties)
+  labels = [np.isin(np.arange(40), r).astype(int) for r in right]
+  expected = metrics.per_question(list(scores), labels, ties=ties)
+  np.testing.assert_allclose(found["mrr"], expected["mrr"], atol=1e-12)
+  np.testing.assert_allclose(found["r@1"], expected["p@1"], atol=1e-12)
+  alone = np.asarray([len(r) == 1 for r in right])
+  np.testing.assert_allclose(found["r@5"][alone], expected["r@5"][alone], atol=1e-12)
+
+
+def test_other_policies_are_refused():
+  with pytest.raises(InputError, match="expected, pessimistic"):
+    retrieval_metrics.per_query(Standing(*np.ones((3, 1), int)), ties="trec")
+
+
+def pool():
+  passages = [Passage(f"p{i}", text) for i, text in enumerate(("one", "two", "one", "three"))]
+  queries = [Query("a", "A?", ("p0", "p3"), (2, 1)), Query("b", "B?", ("p0",), (1,)),
+             Query("c", "C?", ("p1",), (1,))]
+  return Pool(tuple(passages), tuple(queries))
+
+
+def test_a_sentence_of_the_same_text_is_right():
+  assert retrieval_metrics.right_entries(pool(), "gold") == [[0, 2], [0, 2], [1]]
+  assert retrieval_metrics.right_entries(pool(), "any") == [[0, 2, 3], [0, 2], [1]]
+  assert retrieval_metrics.asked(pool()).tolist() == [2, 2, 1]
+  with pytest.raises(InputError, match="no protocol"):
+    retrieval_metrics.right_entries(pool(), "all")
+
+
+def test_spread_of_the_queries_of_one_answer():
+  # a and b lie at a right angle: ‖a − b‖² = 2, whatever their lengths.
+  found = retrieval_metrics.spread(np.asarray([[3.0, 0], [0, 2], [5, 0]]), pool())
+  assert found["sse"] == pytest.approx(2) and found["sse_answers"] == 1
+  # Of the pairs a-b, b-c, a-c two are at a right angle, one is at distance 0.
+  assert found["sse_random"] == pytest.approx(4 / 3, abs=0.1)
+  assert found["sse_relative"] == pytest.approx(found["sse"] / found["sse_random"])
+  random = np.random.default_rng(0).normal(size=(3, 4))
+  unit = random / np.linalg.norm(random, axis=1, keepdims=True)
+  found = retrieval_metrics.spread(random, pool())
+  assert found["sse"] == pytest.approx(((unit[0] - unit[1]) ** 2).sum())
+  alone = Pool(pool().passages, pool().queries[1:])
+  assert retrieval_metrics.spread(random[1:], alone) == {}
+
+
+def test_a_note_where_ties_move_a_metric():
+  tied = Standing(np.asarray([0]), np.asarray([1]), np.asarray([1]))
+  assert retrieval_metrics.tie_note(tied, "x-gold/test") == [
+      "x-gold/test: ties move mrr by up to 0.2500, r@1 by up to 0.5000"]
+  assert retrieval_metrics.tie_note(Standing(*np.asarray([[3], [0], [1]])), "x") == []

@@ -1,0 +1,190 @@
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from as2jax.evaluation import significance
+from as2jax.runtime.errors import InputError
+
+
+def two_systems(count, seed=0):
+  random = np.random.default_rng(seed)
+  a = random.random(count)
+  return a, np.clip(a + random.normal(0.03, 0.2, count), 0, 1)
+
+
+@pytest.mark.parametrize("count", [2, 3, 20, 633])
+def test_t_test_is_scipys(count):
+  a, b = two_systems(count)
+  found, reference = significance.paired_t_test(a, b), stats.ttest_rel(a, b)
+  assert found.p == pytest.approx(reference.pvalue, rel=1e-9)
+  interval = reference.confidence_interval(0.95)
+  assert found.difference == pytest.approx((interval.low + interval.high) / 2)
+  assert found.half_width == pytest.approx((interval.high - interval.low) / 2)
+  assert found.questions == count
+
+
+def test_t_test_without_spread():
+  a = np.array([0.1, 0.2, 0.7])
+  assert significance.paired_t_test(a, a).p == 1
+  assert significance.paired_t_test(a + 0.1, a).p == 0
+
+
+def test_exact_randomization_test_is_scipys():
+  for seed in range(5):
+    a, b = two_systems(9, seed)
+    reference = stats.permutation_test(
+      (a, b), lambda x, y, axis: np.mean(x - y, axis=axis), permutation_type="samples",
+      vectorized=True, n_resamples=np.inf,
+    )
+    assert significance.randomization_test(a, b).p == pytest.approx(reference.pvalue, rel=1e-12)
+
+
+def test_exact_randomization_test_by_enumeration_with_equal_sums():
+  # Tenths are not exact in binary: equal sums must still count as equal.
+  difference = np.array([0.1, 0.2, 0.3, -0.1, 0.4, 0.0, 0.0])
+  whole = np.array([1, 2, 3, -1, 4])
+  sums = [abs(np.dot(signs, whole)) for signs in itertools.product((1, -1), repeat=5)]
+  found = significance.randomization_test(difference, np.zeros(7))
+  assert found.p == np.mean(np.array(sums) >= abs(whole.sum()))
+  assert found.questions == 7
+
+
+def test_sampled_randomization_test():
+  a, b = two_systems(200)
+  found = significance.randomization_test(a, b, samples=20_000)
+  assert found == significance.randomization_test(a, b, samples=20_000)  # of the same seed
+  assert found.p != significance.randomization_test(a, b, samples=20_000, seed=1).p
+  exact = stats.ttest_rel(a, b).pvalue  # close to it for so many questions
+  assert abs(found.p - exact) < 5 * np.sqrt(exact / 20_000) + 0.002
+  swapped = significance.randomization_test(b, a, samples=20_000)
+  assert swapped.difference == -found.difference and swapped.p == found.p
+  order = np.random.default_rng(1).permutation(200)
+  assert significance.randomization_test(a[order], b[order], samples=20_000).p == found.p
+  assert significance.randomization_test(a + 1, a, samples=999).p == 1 / 1000  # never zero
+
+
+def test_sampled_agrees_with_exact(monkeypatch):
+  a, b = two_systems(14, seed=3)
+  exact = significance.randomization_test(a, b).p
+  monkeypatch.setattr(significance, "_EXACT", 0)
+  monkeypatch.setattr(significance, "_BLOCK", 1000)  # several blocks, the last one smaller
+  sampled = significance.randomization_test(a, b, samples=50_001).p
+  assert abs(sampled - exact) < 5 * np.sqrt(exact * (1 - exact) / 50_000)
+
+
+def test_equal_systems_have_p_one():
+  a, _ = two_systems(30)
+  assert significance.randomization_test(a, a).p == 1
+
+
+def test_seeds_are_averaged_per_question_first():
+  a, b = two_systems(40)
+  noise = np.random.default_rng(5).normal(0, 0.1, 40)
+  seeds = np.stack([b + noise, b - noise])
+  for test in (significance.paired_t_test, significance.randomization_test):
+    assert test(a, seeds).p == pytest.approx(test(a, b).p)
+    assert test(a, seeds).questions == 40
+  assert significance.half_width(seeds) == pytest.approx(significance.half_width(b))
+
+
+def test_half_width_is_scipys():
+  values, _ = two_systems(30)
+  interval = stats.t.interval(0.95, 29, values.mean(), stats.sem(values))
+  assert significance.half_width(values) == pytest.approx((interval[1] - interval[0]) / 2)
+  assert significance.half_width(np.array([0.5])) is None
+
+
+def test_mean_and_standard_deviation_over_seeds():
+  assert significance.mean_sd(np.array([0.1, 0.2, 0.3])) == pytest.approx((0.2, 0.1))
+  assert significance.mean_sd(np.array([0.7])) == (0.7, None)
+
+
+def test_holm_by_hand():
+  np.testing.assert_allclose(significance.holm([0.01, 0.04, 0.03]), [0.03, 0.06, 0.06])
+  np.testing.assert_allclose(significance.holm([0.5, 0.9]), [1, 1])
+  assert significance.holm([]).shape == (0,)
+
+
+@pytest.mark.parametrize("a, b, message", [
+  (np.zeros(3), np.zeros(4), "3 questions against 4"),
+  (np.zeros(1), np.zeros(1), "at least 2 questions"),
+  (np.zeros((2, 3, 4)), np.zeros(4), "shape"),
+  (np.zeros(0), np.zeros(0), "not empty"),
+  (np.array([0.0, np.nan]), np.zeros(2), "not finite"),
+])
+def test_bad_input(a, b, message):
+  for test in (significance.paired_t_test, significance.randomization_test):
+    with pytest.raises(InputError, match=message):
+      test(a, b)
+
+
+def three_datasets():
+  """Two systems on datasets of very different sizes and spreads."""
+  random = np.random.default_rng(4)
+  base = [random.random(n) for n in (7, 40, 300)]
+  shifts = [random.normal(0.05, spread, len(x)) for x, spread in zip(base, (0.4, 0.1, 0.2))]
+  return [x + y for x, y in zip(base, shifts)], base
+
+
+def test_macro_t_test_of_two_datasets_is_welchs():
+  """With two datasets the sum of the means of d and -(-d) is what Welch's test compares."""
+  a, b = three_datasets()
+  found = significance.macro_t_test(a[:2], b[:2])
+  d = [x - y for x, y in zip(a, b)]
+  reference = stats.ttest_ind(d[0], -d[1], equal_var=False)
+  interval = reference.confidence_interval(0.95)
+  assert found.p == pytest.approx(reference.pvalue, rel=1e-9)
+  assert found.difference == pytest.approx((d[0].mean() + d[1].mean()) / 2)
+  assert found.half_width == pytest.approx((interval.high - interval.low) / 4)
+  assert found.questions == 47
+
+
+def test_macro_tests_of_one_dataset_are_the_paired_ones():
+  a, b = three_datasets()
+  found, paired = (significance.macro_t_test(a[:1], b[:1]), significance.paired_t_test(a[0], b[0]))
+  for field in ("difference", "half_width", "p", "questions"):
+    assert getattr(found, field) == pytest.approx(getattr(paired, field))
+  assert significance.macro_randomization_test(a[:1], b[:1]).p == pytest.approx(
+      significance.randomization_test(a[0], b[0]).p)
+
+
+def test_macro_randomization_test_by_enumeration():
+  a, b = [np.array([0.5, 0.9]), np.array([0.3, 0.6, 0.2])], [np.array([0.1, 1.0]), np.zeros(3)]
+  d = [x - y for x, y in zip(a, b)]
+  observed = abs(d[0].mean() + d[1].mean())
+  sums = [abs((d[0] * signs[:2]).mean() + (d[1] * signs[2:]).mean())
+          for signs in itertools.product((1, -1), repeat=5)]
+  found = significance.macro_randomization_test(a, b)
+  assert found.p == np.mean(np.array(sums) >= observed - 1e-12)
+  assert found.difference == pytest.approx((d[0].mean() + d[1].mean()) / 2)
+
+
+def test_macro_tests_agree_and_weigh_datasets_alike():
+  a, b = three_datasets()
+  t, randomized = significance.macro_t_test(a, b), significance.macro_randomization_test(a, b)
+  assert abs(t.p - randomized.p) < 0.03 and t.difference == randomized.difference
+  means = [(x - y).mean() for x, y in zip(a, b)]
+  assert t.difference == pytest.approx(np.mean(means))
+  assert t.difference != pytest.approx(np.concatenate(a).mean() - np.concatenate(b).mean(), rel=.01)
+  assert significance.macro_t_test(b, b).p == 1
+  assert significance.macro_t_test([x + 1 for x in b], b).p == 0
+
+
+def test_macro_tests_refuse_datasets_without_a_partner():
+  a, b = three_datasets()
+  for test in (significance.macro_t_test, significance.macro_randomization_test):
+    with pytest.raises(InputError, match="3 datasets against 2"):
+      test(a, b[:2])
+    with pytest.raises(InputError, match="0 datasets"):
+      test([], [])
+
+
+def test_scipy_is_imported_only_where_a_test_is_made():
+  """Most of what imports this module tests nothing; scipy.special alone takes 0.3 s."""
+  code = "import sys, as2jax.evaluation.significance, as2jax.evaluation.run_scores as s; print('scipy' in sys.modules)"
+  found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+  assert found.stdout == "False\n", found.stderr

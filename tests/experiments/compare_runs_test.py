@@ -1,0 +1,38 @@
+"""Finished runs side by side."""
+
+import pytest
+
+from as2jax.config import flags
+from as2jax.experiments import compare_runs
+from as2jax.inference import modes
+from as2jax.runtime.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, request):
+  folder = tmp_path_factory.mktemp("runs")
+  for name in ("word_overlap", "bm25"):
+    config = flags.load(f"{request.config.rootpath}/configs/wikiqa_baseline.py:{name},sample")
+    modes.run(config, str(folder / name))
+  return folder
+
+
+def test_the_second_is_tested_against_the_first(runs):
+  title, _, base, other = compare_runs.table([str(runs / n) for n in ("word_overlap", "bm25")]
+                                        ).splitlines()
+  assert title.startswith("map[sample-clean/test]: ") and "questions" in title
+  name, *values = base.split()
+  assert name == "word_overlap" and len(values) == 3
+  name, *values = other.split()
+  assert name == "bm25" and "±" in values and "(p" in values
+  difference = float(values[0]) - float(base.split()[1])
+  assert float(values[3]) == pytest.approx(difference, abs=0.0011)
+
+
+def test_what_cannot_be_compared(runs, capsys):
+  with pytest.raises(InputError, match="zebra holds no results.json"):
+    compare_runs.table([str(runs / "bm25"), str(runs / "zebra")])
+  with pytest.raises(InputError, match="was not evaluated on train, only on dev, test"):
+    compare_runs.table([str(runs / "bm25")], split="train")
+  assert compare_runs.main([str(runs / "zebra")]) == 2
+  assert capsys.readouterr().err.startswith("as2jax: ")

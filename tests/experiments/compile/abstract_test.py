@@ -1,0 +1,85 @@
+"""Experiments without weights and data: their shapes are a run's, their sizes as published."""
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from programs import primitives
+
+from as2jax.config import flags
+from as2jax.experiments.compile import abstract, compiled
+from as2jax.runtime import sharding
+from as2jax.runtime.errors import InputError
+from as2jax.training import build, optimizers
+from as2jax.training import state as states
+
+
+def traced(config):
+  mesh = sharding.make_mesh()
+  config = compiled.scaled(config, 2)
+  return {name: trace() for name, trace in compiled.steps(abstract.build(config), mesh)}
+
+
+@pytest.mark.parametrize("words", [("triplet",), ("triplet", "grouped"), ("cassie",),
+                                   ("crossencoder",)], ids="-".join)
+def test_shapes_are_those_of_a_run(words):
+  """All but the numbers of rows and slots, which the lengths of the texts decide."""
+  config = tiny.config(*words, data__max_length=64, encoder__hidden_dropout=0.2)
+  real, made = build.build(config), abstract.build(config)
+  batchers = [parts.train_batcher() for parts in (real, made)]
+  batch = batchers[0].batch(batchers[0].plan(batchers[0].sampler.blocks(), 0, 0), 0)
+  shard = made.batch(batchers[1])
+  kinds = lambda tree: jax.tree.map(lambda x: (x.ndim, x.dtype), tree)
+  assert kinds(jax.tree.map(lambda x: x[0], batch)) == kinds(shard)
+  assert batch.tokens.ids.shape[-1] == shard.tokens.ids.shape[-1]
+  assert batch.examples.members.shape[2:] == shard.examples.members.shape[1:]
+
+
+def test_the_state_is_that_of_a_run():
+  config = tiny.config("triplet", "grouped")
+  real, made = build.build(config), abstract.build(config)
+  shard = made.batch(made.train_batcher())
+  mesh, optimizer = sharding.make_mesh(), optimizers.from_config(config.optimizer)
+  state = states.abstract(real.fresh_state(shard, (0,), optimizer, mesh))
+  spec = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype, x.sharding.spec), tree)
+  assert spec(state) == spec(made.state(shard, (0,), optimizer, mesh))
+
+
+@pytest.mark.parametrize("name, millions", [
+    ("configs/wikiqa_siamese.py", 108.9), ("configs/wikiqa_triplet.py:roberta,large", 354.3),
+    ("configs/wikiqa_loct.py:xlnet", 116.7), ("configs/wikiqa_crossencoder.py:roberta", 124.1),
+    ("configs/squad_cross_vae.py", None), ("configs/squad_dual_vae.py", None),
+    ("configs/squad_dual_gru.py:mlp", None),
+    ("configs/trecqa_cete.py:bert_large", None), ("configs/trecqa_m2snet.py", None),
+    ("configs/wikiqa_cassie.py:joint", None),
+    ("configs/wikiqa_cete.py:elmo", None), ("configs/wikiqa_baseline.py:infersent", None)])
+def test_paper_sizes_pass_the_shapes_of_their_steps(name, millions):
+  config = flags.load(name)
+  steps = traced(config)
+  assert ("train" in steps) == (config.loss.name != "none")
+  for step in steps.values():  # one program: every loop has a length, no host takes part
+    found = primitives(step.jaxpr.jaxpr)
+    assert "while" not in found and not any("callback" in name for name in found)
+  state = steps["predict"].in_avals[0][0]
+  sizes = {path: np.prod(x.shape) for path, x in {**state.trainable, **state.frozen}.items()}
+  encoder = sum(n for path, n in sizes.items() if path.startswith("encoder/"))
+  if millions:
+    assert encoder / 1e6 == pytest.approx(millions, abs=0.1)
+
+
+def test_work_a_chip_is_fixed():
+  config = tiny.config("triplet", "grouped", batch__shards=1)
+  many = compiled.scaled(config, 8).batch
+  assert (many.shards, many.rows, many.examples, many.predict_rows) == (8, 128, 2048, 512)
+  assert config.batch.shards == 1
+  assert compiled.scaled(tiny.config("triplet", batch__shards=4), 2).batch.shards == 4
+  with pytest.raises(InputError, match="batch.shards = 3 does not divide the 8 parts"):
+    compiled.scaled(tiny.config("triplet", batch__shards=3), 8)
+
+
+@pytest.mark.parametrize("name, message", [
+    ("configs/wikiqa_baseline.py:bm25", "has no step to compile"),
+    ("configs/wikiqa_baseline.py:elmo", "only the files of such an encoder tell its sizes")])
+def test_what_cannot_be_compiled_is_said(name, message):
+  with pytest.raises(InputError, match=message):
+    abstract.build(flags.load(name))

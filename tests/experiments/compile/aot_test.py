@@ -1,0 +1,109 @@
+"""The report of a compiled step, what is advised where it does not fit, compiles for v5e."""
+
+import fnmatch
+import importlib.metadata
+
+import pytest
+import tiny
+
+from as2jax.config import flags
+from as2jax.experiments.compile import aot, chips, compiled, table
+from as2jax.experiments.compile.chips import GIB
+from as2jax.experiments.compile.compiled import Measured, Memory
+from as2jax.experiments.compile.hlo_program import Collective, Program
+from as2jax.runtime.errors import InputError
+
+V5E = chips.CHIPS["v5e"]
+EMPTY = "ENTRY %main (x: f32[]) -> f32[] {\n  ROOT %x = f32[] parameter(0)\n}\n"
+needs_libtpu = pytest.mark.skipif(bool(chips.absent()), reason=chips.absent())
+
+
+def step(gib=3.0, collectives=(), hbm_bytes=0.0, flops=197e12):
+  program = Program(EMPTY)
+  program.collectives, program.hbm_bytes = list(collectives), hbm_bytes
+  memory = Memory(2 * GIB, 2 * GIB, 2 * GIB, (gib - 2) * GIB, 0)
+  return Measured("train", memory, memory.total, flops, program)
+
+
+def test_the_longest_part_of_a_step_is_its_estimate():
+  exchanged = Collective("all-reduce", 4e9, 4, 2)
+  parts = step(collectives=[exchanged], hbm_bytes=819e9 / 2).seconds(V5E)
+  assert parts == pytest.approx({"arithmetic": 1.0, "memory": 0.5,
+                                 "links": 2 * 2 * 4e9 * 3 / 4 / 200e9})
+  text = aot.report(V5E, step(collectives=[exchanged], hbm_bytes=819e9 / 2))
+  assert "3.00 of 16 GiB a v5e" in text and "at least 1000.00 ms, an estimate" in text
+  assert "2 × all-reduce, 8 GB in all" in text and "temporaries 1.00" in text
+
+
+def test_what_does_not_fit_is_told():
+  message = ("RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory "
+             "space hbm. Used 20.5G of 15.75G hbm. Exceeded hbm capacity by 4.75G.")
+  assert compiled.refused(message) == 20.5 * GIB
+  assert compiled.refused("INTERNAL: a fault") is None
+  gone = Measured("train", None, 20.5 * GIB, 1e12, None)
+  assert not aot.fits(V5E, gone) and "20.50 of 16 GiB" in aot.report(V5E, gone)
+  assert aot.fits(V5E, step()) and not aot.fits(V5E, step(gib=17.0))
+
+
+@pytest.mark.parametrize("path", ["configs/wikiqa_triplet.py:roberta", "configs/wikiqa_cassie.py",
+                                  "configs/wikiqa_siamese.py:grouped", "configs/trecqa_m2snet.py"])
+@pytest.mark.parametrize("name", ["train", "predict"])
+def test_every_advice_is_an_override_that_the_config_takes(path, name):
+  found = aot.advice(flags.load(path), name, 4)
+  assert found
+  for text in found:
+    overrides = [word for word in text.split() if word.startswith("--config.")]
+    values = aot._parse(["aot", f"--config={path}", *overrides])
+    assert values.config.to_json() != flags.load(path).to_json()
+
+
+def test_topologies_are_parsed():
+  assert chips.parse("v5e:16x16") == (V5E, (16, 16)) and chips.count("v5p:2x2x4") == 16
+  for wrong in ("v5e", "v9:2x2", "v5e:2", "v5e-16"):
+    with pytest.raises(InputError, match="give a chip"):
+      chips.parse(wrong)
+
+
+def test_without_libtpu_it_says_what_to_install(monkeypatch, capsys):
+  monkeypatch.setattr(chips, "library", lambda: None)
+  status = aot.main(["aot", "--config=configs/wikiqa_triplet.py", "--topology=v5e:2x2"])
+  assert status == 2 and f"libtpu=={chips.LIBTPU}" in capsys.readouterr().err
+
+
+def test_a_row_of_the_table():
+  large, small = table.split([Collective("all-reduce", 2**20, 4, 3),
+                                  Collective("all-reduce", 4, 4, 2)])
+  assert large == {"all-reduce": [3, 3 * 2**20]} and small == {"all-reduce": [2, 8]}
+  train = {"bytes": 4 * GIB, "fits": True, "flops": 2e12, "large": large, "small": small,
+           "seconds": {"arithmetic": 0.01, "memory": 0.02, "links": 0.003}}
+  found = {"name": "x", "topology": "v5e:2x2", "train": train, "predict": {"bytes": GIB}}
+  assert table.line(found) == ("| x | 4 | 4.00 | 1.00 | 2.00 | 3 × all-reduce: 3 MiB; "
+                                   "2 small: 0.0 KiB | 10.0 / 20.0 / 3.0 |")
+
+
+@needs_libtpu
+def test_cassie_compiles_for_v5e_without_the_host():
+  config = tiny.config("cassie", model__hidden=8, model__iterations=5, batch__shards=1,
+                       batch__examples=4, batch__predict_rows=4)
+  chip, _, steps = aot.measure(config, "v5e:1x1")
+  found = list(steps)
+  assert [s.name for s in found] == ["train", "predict"]
+  for one in found:
+    assert aot.fits(chip, one) and not one.program.host_calls and not one.program.collectives
+    assert one.program.loops and None not in one.program.loops.values()
+
+
+@needs_libtpu
+def test_the_gradient_alone_is_exchanged_between_chips():
+  config = tiny.config("triplet", batch__shards=1, batch__examples=4, batch__predict_rows=4)
+  _, scaled, steps = aot.measure(config, "v5e:2x2", ("train",))
+  assert scaled.batch.shards == 4
+  found = next(steps).program.collectives
+  assert {c.kind for c in found} == {"all-reduce"} and {c.group for c in found} == {4}
+
+
+def test_the_script_of_the_tests_installs_the_compiler_that_jax_asks_for():
+  script = (chips.FOLDER.parent / "launch" / "test.sh").read_text()
+  wanted = next(line for line in importlib.metadata.requires("jax") if line.startswith("libtpu=="))
+  version = wanted.split(";")[0].strip().removeprefix("libtpu==")
+  assert fnmatch.fnmatch(chips.LIBTPU, version) and f"libtpu=={chips.LIBTPU}" in script

@@ -1,0 +1,124 @@
+"""Reading compiled programs: collectives with their sizes, turns of loops, calls to the host."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec
+
+from as2jax.experiments.compile import hlo
+from as2jax.experiments.compile.flops import matrix_flops
+from as2jax.experiments.compile.hlo_program import Collective, Program, summary
+from as2jax.runtime import sharding
+
+LAYERS, WIDTH, ROWS = 5, 8, 4
+WEIGHTS = np.zeros((LAYERS, WIDTH, WIDTH), np.float32)
+X = np.zeros((ROWS, WIDTH), np.float32)
+
+
+def stacked(w, x):
+  return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, w)[0].sum()
+
+
+def text_of(function, *arguments, **options) -> str:
+  """The program, without the turns of loops that XLA for CPU states and XLA for TPU does not."""
+  text = jax.jit(function, **options).lower(*arguments).compile().as_text()
+  return re.sub(r'"known_trip_count":\{[^}]*\},?', "", text)
+
+
+def test_a_gradient_is_exchanged_once_and_counted_with_its_loop():
+  mesh = sharding.make_mesh()
+  place = [NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))]
+  program = Program(text_of(jax.grad(stacked), WEIGHTS, X, in_shardings=place,
+                            out_shardings=place[0]), chips=2)
+  assert set(program.loops.values()) == {LAYERS}
+  (kind, (calls, size)), = summary(program.collectives).items()
+  assert kind == "all-reduce" and size == WEIGHTS.nbytes and calls in (1, LAYERS)
+  assert {c.group for c in program.collectives} == {2}
+  assert program.host_calls == []
+
+
+@pytest.mark.parametrize("begin, end, step", [(0, 7, 1), (2, 9, 3), (9, 0, -2)])
+def test_a_counter_tells_the_turns(begin, end, step):
+  go = (lambda s: s[0] < end) if step > 0 else (lambda s: s[0] > end)
+  body = lambda s: (s[0] + step, jnp.sin(s[1]))
+  text = text_of(lambda x: jax.lax.while_loop(go, body, (begin, x))[1], X)
+  assert list(Program(text).loops.values()) == [len(range(begin, end, step))]
+
+
+def test_a_loop_whose_end_depends_on_data_is_told_apart():
+  function = lambda x: jax.lax.while_loop(lambda x: x.sum() < 10, lambda x: x * 2 + 1, x)
+  counted = lambda n: jax.lax.fori_loop(0, n, lambda i, x: x + i, 0)  # to a number that is given
+  assert [*Program(text_of(function, X)).loops.values()] == [None]
+  assert [*Program(text_of(counted, np.int32(3))).loops.values()] == [None]
+
+
+def test_calls_to_the_host_are_found():
+  shape = jax.ShapeDtypeStruct(X.shape, X.dtype)
+  called = lambda x: jax.pure_callback(np.sin, shape, x) + 1
+  assert Program(text_of(called, X)).host_calls
+  assert not Program(text_of(lambda x: jnp.sin(x) + 1, X)).host_calls
+
+
+# As XLA for TPU writes it: memory spaces, asynchronous copies and collectives, meshes as groups.
+TPU = """HloModule jit_f, is_scheduled=true
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[]{:T(128)} parameter(0)
+  %y = f32[]{:T(128)} parameter(1)
+  ROOT %z = f32[]{:T(128)} add(%x, %y)
+}
+
+%sliced (p.0: f32[8,128], p.1: s32[]) -> f32[1,128] {
+  %p.0 = f32[8,128]{1,0:T(8,128)} parameter(0)
+  %p.1 = s32[]{:T(128)} parameter(1)
+  %zero = s32[]{:T(128)} constant(0)
+  ROOT %part = f32[1,128]{1,0:T(8,128)} dynamic-slice(%p.0, %p.1, %zero), \
+dynamic_slice_sizes={1,128}
+}
+
+ENTRY %main (a: f32[8,128], i: s32[], b: bf16[16]) -> f32[1,128] {
+  %a = f32[8,128]{1,0:T(8,128)} parameter(0)
+  %i = s32[]{:T(128)} parameter(1)
+  %b = bf16[16]{0:T(256)(128)(2,1)} parameter(2)
+  %copy-start = (bf16[16]{0:T(256)S(1)}, bf16[16]{0:T(256)}, u32[]{:S(2)}) copy-start(%b)
+  %copy-done = bf16[16]{0:T(256)S(1)} copy-done(%copy-start)
+  %fusion = f32[1,128]{1,0:T(8,128)S(1)} fusion(%a, %i), kind=kLoop, calls=%sliced
+  %all-gather-start = (bf16[16]{0:S(1)}, bf16[64]{0:S(1)}) all-gather-start(%copy-done), \
+replica_groups=[2,4]<=[8], dimensions={0}
+  %all-gather-done = bf16[64]{0:S(1)} all-gather-done(%all-gather-start)
+  ROOT %all-reduce = f32[1,128]{1,0:T(8,128)S(1)} all-reduce(%fusion), \
+replica_groups=mesh['x'=4,'y'=2] {'x','y'}, to_apply=%add, \
+backend_config={"debug":"(ring) {"}
+}
+"""
+
+
+def test_what_xla_writes_for_tpus_is_read():
+  program = Program(TPU, chips=8)
+  assert program.collectives == [Collective("all-gather", 128, 4, 1),
+                                 Collective("all-reduce", 512, 8, 1)]
+  assert [c.traffic for c in program.collectives] == [128 * 3 / 4, 2 * 512 * 7 / 8]
+  # A slice of `a` and `i`, and `b` on its way into the core's memory.
+  assert program.hbm_bytes == 512 + 4 + 32
+  computations, entry = hlo.parse(TPU)
+  assert entry == "main" and computations["main"].root == "all-reduce"
+
+
+def test_flops_count_matrix_products_in_loops_as_often_as_they_turn():
+  products = 2 * ROWS * WIDTH * WIDTH * LAYERS
+  jaxpr = lambda f: jax.make_jaxpr(f)(WEIGHTS, X).jaxpr
+  assert matrix_flops(jaxpr(stacked)) == products
+  assert matrix_flops(jaxpr(jax.jit(jax.grad(stacked, (0, 1))))) == 3 * products
+  again = jax.checkpoint(stacked, policy=jax.checkpoint_policies.nothing_saveable)
+  assert matrix_flops(jaxpr(jax.grad(again, (0, 1)))) == 4 * products
+
+
+def test_flops_of_a_convolution():
+  image, kernel = np.zeros((2, 9, 9, 3), np.float32), np.zeros((5, 5, 3, 7), np.float32)
+  convolve = lambda x, k: jax.lax.conv_general_dilated(
+      x, k, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+  jaxpr = jax.make_jaxpr(convolve)(image, kernel).jaxpr
+  assert matrix_flops(jaxpr) == 2 * (2 * 5 * 5 * 7) * (5 * 5 * 3)

@@ -1,0 +1,240 @@
+"""Sweeps: the plan, and whole sweeps on the sample."""
+
+import csv
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tiny
+
+from as2jax.config import check, flags
+from as2jax.evaluation import run_scores, significance
+from as2jax.experiments.sweeps import local_executor, points, sweep, table
+from as2jax.runtime.errors import InputError
+from as2jax.training import lexical_run
+from as2jax.training.run_folder import lock
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+LEXICAL = "configs/wikiqa_baseline.py:bm25,sample"
+RANKERS = ("word_overlap", "idf_overlap")
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch):
+  monkeypatch.chdir(ROOT)
+
+
+def sweep_file(folder, base, points):
+  path = folder / "points.py"
+  path.write_text(f"BASE = {base!r}\n\ndef points():\n  yield from {points!r}\n")
+  return str(path)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "ablations").glob("*.py")),
+                         ids=lambda path: path.stem)
+def test_every_point_of_every_sweep_resolves(path):
+  base, given = points.load(str(path))
+  jobs = points.plan(base, given)
+  assert len({job.id for job in jobs}) == len(jobs) >= len(given)
+  start = flags.load(base)
+  for job in jobs:
+    config = points.override(start, job.overrides, "")
+    check.check(config)
+
+
+def test_cetes_grid():
+  base, given = points.load("configs/ablations/cete_grid.py")
+  jobs = points.plan(base, given, seeds=(0, 3), settings={"encoder.pretrained": "x"})
+  assert len(jobs) == 12  # the base is one of the points
+  assert {(tuple(j.overrides.values()), j.seed) for j in jobs} == {
+      ((b, r), s) for b in (8, 16, 24) for r in (1e-5, 2e-5) for s in (0, 3)}
+  config = json.loads(jobs[-1].text)
+  assert (config["batch"]["examples"], config["optimizer"]["rate"], config["seeds"]) == (
+      24, 2e-5, [3])
+  assert config["encoder"]["pretrained"] == "x" and config["model"]["name"] == "crossencoder"
+  assert [j.title for j in jobs if "base" in j.title] == [
+      f"batch.examples=16 optimizer.rate=2e-05 (base), seed {s}" for s in (0, 3)]
+
+
+def test_the_id_is_that_of_the_resolved_config():
+  given = [{"optimizer.rate": 1e-3}]
+  base = "configs/wikiqa_triplet.py:sample"
+  first, second = points.plan(base, given)
+  assert first.title == "base, seed 0" and first.overrides == {}
+  assert points.plan(base, given)[1].id == second.id != first.id
+  # The same config by another way is the same run.
+  assert points.plan(base, given, settings={"optimizer.rate": 1e-3})[0].id == second.id
+  assert points.plan(base, given, seeds=(1,))[1].id != second.id
+
+
+@pytest.mark.parametrize("points, message", [
+  ([{"optimizer.rat": 1.0}], "optimizer.rat=1.0: optimizer.rat = 1.0 does not fit.*no key"),
+  ([{"optimizer": 1.0}], "no key 'optimizer'"),
+  ([{"zebra.x": 1.0}], "zebra.x = 1.0 does not fit"),
+  ([{"optimizer.rate": "fast"}], "optimizer.rate = 'fast' does not fit"),
+  ([{"epochs": -1}], "epochs = -1: give 0 or more"),
+  ([{"epochs": 1}, {"epochs": 1}], "the points epochs=1 and epochs=1 are the same"),
+  ([{"seeds": (1,)}], "seeds must be the same"), ([{"data.name": "x"}], "data.name must be the"),
+  ([], r"points\(\) must yield dicts"), ([1], r"points\(\) must yield dicts"),
+])
+def test_a_wrong_sweep_is_refused(tmp_path, points, message, capsys):
+  path = sweep_file(tmp_path, "configs/wikiqa_triplet.py:sample", points)
+  with pytest.raises(InputError, match=message):
+    points.plan(*points.load(path))
+  assert sweep.main([path, f"--output={tmp_path / 'x'}"]) == 2
+  assert capsys.readouterr().err.startswith("as2jax: ") and not (tmp_path / "x").exists()
+
+
+def test_a_wrong_sweep_file_or_option_is_refused(tmp_path, capsys):
+  broken = tmp_path / "broken.py"
+  broken.write_text("BASE = 1 / 0\n")
+  good = sweep_file(tmp_path, LEXICAL, [{"model.name": "word_overlap"}])
+  output = f"--output={tmp_path / 'x'}"
+  for arguments, message in [
+    ([str(tmp_path / "zebra.py"), output], "there is no sweep file"),
+    ([str(broken), output], "broken.py: ZeroDivisionError"),
+    ([good, output, "--base=configs/zebra.py"], "there is no file configs/zebra.py"),
+    ([good, output, "--seeds=a"], "--seeds=a: give whole numbers"),
+    ([good, output, "--set=epochs"], "--set epochs: give KEY=VALUE"),
+    ([good, output, "--set=zebra=1"], "--set: zebra = 1 does not fit"),
+    ([good, output, "--set=evaluation.splits=('test',)"], "lacks dev"),
+    ([good, output, "--parallel=-1"], "--parallel=-1"),
+    ([good, "--output=gs://x/y"], "local folder"),
+  ]:
+    assert sweep.main(arguments) == 2, arguments
+    assert message in capsys.readouterr().err
+  assert not (tmp_path / "x").exists()
+
+@pytest.fixture(scope="module")
+def lexical(tmp_path_factory):
+  """A sweep over rankers without parameters, as the command runs it, two at a time."""
+  folder = tmp_path_factory.mktemp("sweep")
+  path = sweep_file(folder, LEXICAL, [{"model.name": name} for name in RANKERS])
+  process = subprocess.run(
+      [sys.executable, "-m", "as2jax.experiments.sweeps.sweep", path, f"--output={folder / 'out'}", "--parallel=2"],
+      cwd=ROOT, env={**os.environ, "JAX_PLATFORMS": "cpu"}, capture_output=True, text=True,
+      timeout=120)
+  assert process.returncode == 0, process.stderr + process.stdout
+  return path, folder / "out", process.stdout
+
+
+def test_the_table_of_a_sweep(lexical):
+  path, output, printed = lexical
+  manifest = [json.loads(line) for line in (output / "manifest.jsonl").read_text().splitlines()]
+  assert [m["point"] for m in manifest] == [
+      {}, {"model.name": "word_overlap"}, {"model.name": "idf_overlap"}]
+  titles = ["base", "model.name=word_overlap", "model.name=idf_overlap"]
+  figures = {}
+  for split in ("dev", "test"):
+    loaded = run_scores.load([str(output / m["id"]) for m in manifest], split=split)
+    figures[split] = {t: s.metric("map")[0] for t, s in zip(titles, loaded)}
+  best = max(titles, key=lambda t: figures["dev"][t].mean())
+  assert f"result: {best}, chosen by MAP on dev" in printed
+  assert f"map[sample-clean/test] {figures['test'][best].mean():.4f} ±" in printed
+  for title in titles:
+    line, = (x for x in printed.splitlines() if x.lstrip("* ").startswith(title + " "))
+    assert line.startswith("*") == (title == best) and " 1/1 " in line
+    assert f"{figures['dev'][title].mean():.4f}" in line
+    if title != "base":
+      t = significance.paired_t_test(figures["dev"][title], figures["dev"]["base"])
+      assert f"{t.difference:+.4f} ± {t.half_width:.4f}" in line
+    if title != best:  # no other point's test figures are shown as a result
+      assert f"{figures['test'][title].mean():.4f}" not in printed.split("result:")[1].replace(
+          f"{figures['test'][best].mean():.4f}", "")
+  marked = [line[2:-2].split(" | ") for line in
+            (output / "table.md").read_text().splitlines() if line.startswith("|")]
+  assert marked[1][:3] == ["---", "---", "---:"] and [row[1] for row in marked[2:]] == titles
+  assert [row[0] for row in marked[2:]] == ["\\*" if t == best else "" for t in titles]
+  assert f"result: {best}, chosen by MAP on dev" in (output / "table.md").read_text()
+  rows = list(csv.DictReader((output / "table.csv").read_text().splitlines()))
+  assert {(r["split"], r["system"], r["chosen"]) for r in rows} == {
+      (s, t, str(int(t == best))) for s in figures for t in titles}
+  for row in rows:
+    if row["metric"].startswith("map"):
+      assert float(row["mean"]) == pytest.approx(figures[row["split"]][row["system"]].mean())
+
+
+def test_a_sweep_run_again_runs_nothing(lexical, capsys):
+  path, output, printed = lexical
+  when = {p: p.stat().st_mtime_ns for p in output.glob("*/results.json")}
+  assert sweep.main([path, f"--output={output}"]) == 0
+  again = capsys.readouterr().out
+  assert again.startswith("3 runs, 3 of them finished before") and len(when) == 3
+  assert when == {p: p.stat().st_mtime_ns for p in output.glob("*/results.json")}
+  assert again.split("\n", 1)[1].strip() in printed
+  assert sweep.main([path, f"--output={output}", "--parallel=0", "--table=test"]) == 0
+  assert "sample-clean/test" in capsys.readouterr().out.splitlines()[0]
+
+
+def test_an_unfinished_point_is_no_result(lexical, tmp_path, capsys):
+  path, output, _ = lexical
+  jobs = points.plan(*points.load(path), seeds=(0, 1))
+  for job in jobs:
+    if job.seed == 0 or job.point:
+      (tmp_path / job.id).symlink_to(output / next(
+          j.id for j in jobs if j.point == job.point and j.seed == 0))
+  text = table.collect(tmp_path, jobs, "dev")
+  assert "best so far" in text and "result:" not in text and "1/2" in text
+  assert "(0.0000)" in text and " ± " not in text.split("\n", 1)[1]  # no base, no difference
+  assert table.collect(tmp_path / "none", jobs, "dev") == "no point is finished"
+
+
+def test_a_sweep_chooses_on_the_questions_held_out(tmp_path):
+  base, given = LEXICAL, [{"model.name": "word_overlap"}]
+  held = {"data.holdout": 0.2}
+  with pytest.raises(InputError, match="evaluation.splits lacks heldout, by which a sweep chooses"):
+    points.plan(base, given, settings=held)
+  with pytest.raises(InputError, match="data.holdout must be the same for all points"):
+    points.plan(base, [held])
+  jobs = points.plan(base, given, settings={
+      **held, "evaluation.splits": ("heldout", "dev", "test")})
+  for job in jobs:
+    (tmp_path / "config.json").write_text(job.text)
+    config = flags.load(f"configs/rerun.py:{tmp_path / 'config.json'}")
+    lexical_run.run(config, tmp_path / job.id)
+  text = table.collect(tmp_path, jobs, "")
+  assert text.startswith("sample-clean/heldout") and "best by MAP on heldout" in text
+  found = {job.title.partition(",")[0]: system.metric("map").mean() for job, system in zip(
+      jobs, run_scores.load([str(tmp_path / job.id) for job in jobs], split="heldout"))}
+  assert f"result: {max(found, key=found.get)}, chosen by MAP on heldout" in text
+  assert "/dev" in table.collect(tmp_path, jobs, "dev").splitlines()[0]
+
+
+@pytest.mark.slow
+def test_a_sweep_over_a_trained_model_killed_and_run_again(tmp_path, capsys):
+  config = tiny.config("crossencoder", "grouped", optimizer__rate=1e-4,
+                       data__train_fraction=0.2, compilation_cache=str(tmp_path / "xla"))
+  (tmp_path / "config.json").write_text(config.to_json())
+  path = sweep_file(tmp_path, f"configs/rerun.py:{tmp_path / 'config.json'}",
+                    [{"optimizer.rate": 1e-3}])
+  output = tmp_path / "out"
+  arguments = [path, f"--output={output}"]
+  first, second = points.plan(*points.load(path))
+  process = subprocess.Popen([sys.executable, "-m", "as2jax.experiments.sweeps.sweep", *arguments], cwd=ROOT,
+                             env={**os.environ, "JAX_PLATFORMS": "cpu"}, stdout=subprocess.PIPE)
+  deadline = time.monotonic() + 100
+  while not (output / second.id / "log.txt").exists():
+    assert process.poll() is None and time.monotonic() < deadline
+    time.sleep(0.1)
+  time.sleep(1)
+  process.send_signal(signal.SIGTERM)
+  process.communicate(timeout=30)
+  assert process.returncode == 130
+  with lock(output / second.id):  # its run ended with it
+    pass
+  when = (output / first.id / "results.json").stat().st_mtime_ns
+  assert not local_executor.finished(output / second.id)
+  assert sweep.main(arguments) == 0
+  printed = capsys.readouterr().out
+  assert "2 runs, 1 of them finished before" in printed and "result: " in printed
+  assert (output / first.id / "results.json").stat().st_mtime_ns == when
+  found = [json.loads((output / job.id / "results.json").read_text()) for job in (first, second)]
+  values = [f["metrics"]["map[sample-clean/dev]"]["mean"] for f in found]
+  chosen = ("base", "optimizer.rate=0.001")[int(np.argmax(values))]
+  assert f"result: {chosen}, chosen by MAP on dev" in printed

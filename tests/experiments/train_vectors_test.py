@@ -1,0 +1,137 @@
+"""Vectors trained on the text at hand: written whole, described, the same again."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from as2jax.data.datasets.dataset import load
+from as2jax.encoders import static
+from as2jax.encoders.checkpoints import word_vectors
+from as2jax.experiments import train_vectors
+from as2jax.experiments.train_vectors import Settings, main, train, training_texts
+from as2jax.runtime.errors import InputError
+
+pytest.importorskip("gensim", reason="gensim is not installed")
+
+SMALL = Settings(dimension=8, window=3, epochs=2, min_count=2, negative=3, seed=0, lower=True,
+                 treebank=True)
+FLAGS = ["--dimension=8", "--epochs=2", "--seed=3"]
+
+
+def vectors(path, vocabulary=None):
+  return word_vectors.read(path, vocabulary, lower=False, progress=0.0)
+
+
+def pairs(topics=2, each=400):
+  """Texts of two topics whose words never meet."""
+  words = [[f"{topic}{i}" for i in "abcdefgh"] for topic in ("ice", "tax")[:topics]]
+  draw = np.random.default_rng(0)
+  return [" ".join(draw.permutation(words[n % topics])[:5]) for n in range(each)]
+
+
+def test_words_that_meet_are_near(tmp_path):
+  settings = Settings(dimension=12, window=5, epochs=20, min_count=2, negative=5, seed=1,
+                      lower=True, treebank=False)
+  train(pairs(each=4000), tmp_path / "v.txt", settings, {})
+  found = vectors(tmp_path / "v.txt")
+  assert len(found.words) == 16
+  unit = found.table / np.linalg.norm(found.table, axis=1, keepdims=True)
+  same = np.equal.outer(*[np.array([word[:3] for word in found.words])] * 2)
+  cosine = unit @ unit.T
+  assert cosine[same].min() > cosine[~same].max()
+
+
+def test_a_dataset_by_the_command(tmp_path, capsys):
+  assert main(["--data=sample", f"--output={tmp_path}/v.txt", *FLAGS]) == 0
+  told = json.loads(capsys.readouterr().out)
+  sample = load("sample")
+  texts = training_texts(sample.splits["train"])
+  assert told["fingerprint"] == sample.fingerprints["train"] and told["dataset"] == "sample"
+  assert told["sentences"] == len(texts) == len(set(texts))
+  assert (told["dimension"], told["epochs"], told["seed"], told["lower"]) == (8, 2, 3, True)
+  found = vectors(tmp_path / "v.txt")
+  assert found.table.shape == (told["vocabulary"], 8) and np.isfinite(found.table).all()
+  told.pop("bytes")
+  assert found.facts["trained_on"] == told
+  encoding = static.prepare(texts, tmp_path / "v.txt", vocabulary="data", lower=True,
+                            treebank=False, oov="skip", markers=(), progress=0.0)
+  assert encoding.facts["tokens"] == told["words"]
+  assert encoding.facts["oov_types"] == encoding.facts["types"] - told["vocabulary"]
+  assert sorted(path.name for path in tmp_path.iterdir()) == ["v.txt", "v.txt.json"]
+
+
+def test_a_config_names_the_dataset(tmp_path, capsys):
+  for source in ("--config=configs/wikiqa_triplet.py:sample", "--data=sample"):
+    assert main([source, f"--output={tmp_path}/{source[2:6]}.txt", *FLAGS]) == 0
+  capsys.readouterr()
+  assert (tmp_path / "conf.txt").read_bytes() == (tmp_path / "data.txt").read_bytes()
+  assert json.loads((tmp_path / "conf.txt.json").read_text())["dataset"] == "sample"
+
+
+def test_the_same_again_in_another_process(tmp_path):
+  texts = tmp_path / "texts.txt"
+  texts.write_text("\n".join([*pairs(), "", "The ICEa don\u2019t thaw"]) + "\n", encoding="utf-8")
+  for n in range(2):
+    subprocess.run(
+      [sys.executable, "-m", "as2jax.experiments.train_vectors", f"--text={texts}",
+       f"--output={tmp_path}/{n}.txt", *FLAGS],
+      check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": str(n)},
+    )  # fmt: skip
+  first, second = ((tmp_path / f"{n}.txt").read_bytes() for n in range(2))
+  assert first == second
+  told = json.loads((tmp_path / "0.txt.json").read_text())
+  assert told["text"] == "texts.txt" and (told["sentences"], told["words"]) == (401, 2004)
+
+
+def test_a_place_that_cannot_be_written_is_named_before_training(tmp_path):
+  (tmp_path / "file").write_text("")
+  for place, pattern in (("file/v.txt", "cannot be written"), ("", "is a directory")):
+    with pytest.raises(InputError, match=pattern):
+      train(iter(()), tmp_path / place, SMALL, {})
+
+
+def test_a_long_text_is_no_shorter_for_gensim():
+  corpus = train_vectors.Corpus(["word " * 25_000], SMALL)
+  assert [len(part) for part in corpus] == [10_000, 10_000, 5_000]
+  assert (corpus.sentences, corpus.words) == (1, 25_000)
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+  train(pairs(), tmp_path / "v.txt", SMALL, {})
+  before = (tmp_path / "v.txt").read_bytes()
+
+  def full(*arguments):
+    raise OSError(28, "No space left on device")
+
+  monkeypatch.setattr(word_vectors.os, "replace", full)
+  with pytest.raises(InputError, match="v.txt cannot be written: No space left"):
+    train(pairs(1), tmp_path / "v.txt", SMALL, {})
+  assert [path.name for path in tmp_path.iterdir()] == ["v.txt"]
+  assert (tmp_path / "v.txt").read_bytes() == before
+
+
+@pytest.mark.parametrize(("flags", "pattern"), [
+  (["--data=nothing"], "data.name = 'nothing' is no dataset"),
+  (["--text=absent.txt"], "absent.txt does not exist"),
+  (["--config=absent.py"], "there is no file absent.py"),
+  (["--text={folder}/few.txt"], "of 4 words in 2 texts none occurs 2 times"),
+])
+def test_bad_input(tmp_path, capsys, flags, pattern):
+  (tmp_path / "few.txt").write_text("one two\nthree four\n")
+  flags = [flag.format(folder=tmp_path) for flag in flags]
+  assert main([*flags, f"--output={tmp_path}/v.txt"]) == 2
+  assert pattern in capsys.readouterr().err
+  assert not (tmp_path / "v.txt").exists()
+
+
+@pytest.mark.parametrize("flags", [[], ["--data=sample", "--text=x"],
+                                   ["--data=sample", "--dimension=0"]])
+def test_unfit_flags(tmp_path, capsys, flags):
+  with pytest.raises(SystemExit) as caught:
+    main([*flags, f"--output={tmp_path}/v.txt"])
+  assert caught.value.code == 2
+  assert "error:" in capsys.readouterr().err

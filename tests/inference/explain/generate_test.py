@@ -1,0 +1,85 @@
+"""A whole run of a Cross-VAE on the sample, and the texts that its latents generate."""
+
+import json
+
+import pytest
+import tiny
+
+from as2jax.inference import modes
+from as2jax.inference.explain import generate
+from configs import squad_cross_vae, squad_dual_gru
+
+
+def config(module):
+  made = module.get_config("sample")
+  made.encoder.update({"pretrained": tiny.encoder_folder(), "size": 60})
+  made.model.update({"hidden_size": 6, "decoder_size": 7, "hops": 2, "attention_size": 5,
+                     "latent_size": 4, "question_length": 12, "answer_length": 16,
+                     "softmax_chunk": 64})
+  made.data.update({"train_fraction": 0.6, "max_length": 16})
+  made.batch.update({"examples": 16, "predict_rows": 64, "row_lengths": (16,), "shards": 2})
+  made.epochs, made.optimizer.rate = 2, 1e-2
+  made.log.tensorboard, made.compilation_cache = False, "off"
+  return made.lock()
+
+
+def test_a_run_is_watched_and_speaks(tmp_path, capsys):
+  run = tmp_path / "run"
+  modes.run(config(squad_cross_vae), str(run))
+  found = json.loads((run / "results.json").read_text())
+  assert found["execution"]["compilations_of_step"] == 1
+  words = found["weights"]["words"]
+  assert words["output_size"] == 64 and words["size"] == 64 + words["read_types"] > 64
+  rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+  logged = [row for row in rows if "loss" in row]
+  wanted = {"kl_question", "kl_answer", "active_units_question", "kl_active_dimensions_answer",
+            "perplexity_question", "perplexity_answer", "beta", "matching_positive"}
+  assert logged and all(wanted <= set(row) for row in logged)
+  assert logged[-1]["beta"] == pytest.approx(1, abs=0.35) and logged[0]["beta"] < 0.5
+  assert logged[-1]["perplexity_answer"] < logged[0]["perplexity_answer"]
+  _check_watched(run, found, [row for row in rows if "epoch" in row])
+  assert generate.main([f"--run={run}", "--count=5", "--length=20"]) == 0  # compiled before
+  text = (run / "generated" / "dev.txt").read_text()
+  assert text == capsys.readouterr().out and text.count("question   ") == 5
+  assert text.count("answer generated from the question: ") == 5
+  assert text.count("question generated from the answer: ") == 5
+  made = generate.generate(run, split="test", count=5, length=20, seed=0)
+  assert all(1 <= len(one.from_question[1].split()) <= 20 for one in made)
+  best = found["seeds"][0]["best_epoch"]
+  assert text == (run / "watched" / f"epoch-{best:03d}" / "generated.txt").read_text()
+  assert generate.main([f"--run={run}", "--seed=8"]) == 2
+  assert "has the seeds (0,)" in capsys.readouterr().err
+
+
+def _check_watched(run, found, rows):
+  """Each evaluation has its numbers, its dimensions and its examples; the best one is kept."""
+  assert [row["epoch"] for row in rows] == [0, 1, 2]
+  for row in rows:
+    folder = run / "watched" / f"epoch-{row['epoch']:03d}"
+    head, *lines = (folder / "latents.tsv").read_text().splitlines()
+    table = dict(zip(head.split("\t"), zip(*([float(x) for x in line.split("\t")]
+                                             for line in lines))))
+    assert len(lines) == 4  # dimensions
+    for side in ("question", "answer"):
+      assert row[f"kl_{side}[dev]"] == pytest.approx(sum(table[f"kl_{side}"]), rel=1e-3)
+      assert row[f"active_units_{side}[dev]"] == sum(
+          x > 0.01 for x in table[f"variance_of_mean_{side}"])
+    assert (folder / "generated.txt").read_text().count("answer generated from the question") == 5
+  first, *_, last = rows
+  assert last["perplexity_answer[dev]"] < first["perplexity_answer[dev]"] < 100
+  watched, best = found["seeds"][0]["watched"], rows[found["seeds"][0]["best_epoch"]]
+  names = [name for name in watched if name != "generated"]
+  assert "words_not_generated_question[dev]" in names and len(watched["generated"]) == 5
+  for name in names:
+    assert watched[name] == pytest.approx(best[name], rel=1e-5)
+
+
+def test_what_cannot_speak_says_so(tmp_path, capsys):
+  run = tmp_path / "run"
+  made = config(squad_dual_gru)
+  with made.unlocked():
+    made.epochs = 0
+  modes.run(made, str(run))
+  assert [path.name for path in (run / "watched" / "epoch-000").iterdir()] == ["latents.tsv"]
+  assert generate.main([f"--run={run}"]) == 2
+  assert "'none' has no decoder" in capsys.readouterr().err

@@ -1,0 +1,316 @@
+"""Exported runs in the original libraries: the same scores; what cannot be exported is refused."""
+
+import dataclasses
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import tiny
+import tiny_encoders
+from ml_collections import ConfigDict
+
+from as2jax.data.datasets import dataset as datasets
+from as2jax.data.datasets import trec_files
+from as2jax.encoders import open
+from as2jax.encoders.checkpoints import pretrained, sentence_folder
+from as2jax.evaluation import results
+from as2jax.inference import export
+from as2jax.models.asbert import Triplet
+from as2jax.models.crossencoder import CrossEncoder
+from as2jax.models.sentence_bert import SentenceBert
+from as2jax.runtime.errors import InputError
+from as2jax.training.build import build
+from as2jax.training.loop import train_and_evaluate
+
+TOLERANCE = 1e-4
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  """run(family, model, **overrides) -> (folder of a finished run, its config), each made once."""
+  made, folder = {}, tmp_path_factory.mktemp("runs")
+
+  def run(family, model, **overrides):
+    key = (family, model, tuple(sorted(overrides.items())))
+    if key not in made:
+      base = folder / family
+      if not base.exists():
+        tiny_encoders.folder(family, base)
+      settings = {"encoder__pretrained": str(base), "data__train_fraction": 0.2,
+                  "optimizer__rate": 3e-3, "optimizer__warmup": 0.0, "data__max_length": 48,
+                  "evaluation__splits": ("dev",), **overrides}
+      config = tiny.config(model, "grouped", **settings)
+      path = folder / f"run-{len(made)}"
+      train_and_evaluate(config, path)
+      made[key] = path, config
+    return made[key]
+
+  return run
+
+
+def questions():
+  return [q for q in datasets.load("sample").splits["dev"] if q.candidates][:12]
+
+
+def own_scores(path, folder="."):
+  """The scores that the run itself wrote of each question's candidates."""
+  scores = trec_files.read_run(path / "eval" / "dev" / folder / "run.trec")
+  return [np.asarray([scores[q.id][c.id] for c in q.candidates]) for q in questions()]
+
+
+def library():
+  return pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
+
+
+def similarity_scores(folder):
+  model = library().SentenceTransformer(str(folder), device="cpu")
+  return [model.similarity(model.encode([q.text]), model.encode([c.text for c in q.candidates]))
+          .numpy()[0] for q in questions()]
+
+
+def cross_scores(folder):
+  model = library().CrossEncoder(str(folder), device="cpu")
+  found = [model.predict([(q.text, c.text) for c in q.candidates]) for q in questions()]
+  return [logits[:, 1] - logits[:, 0] for logits in found]
+
+
+def classifier_scores(folder):
+  """The same through transformers alone."""
+  torch = pytest.importorskip("torch", reason="torch is not installed")
+  from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+  tokenizer = AutoTokenizer.from_pretrained(folder)
+  model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
+  assert model.config.id2label == export.LABELS
+  found = []
+  for q in questions():
+    texts = [c.text for c in q.candidates]
+    batch = tokenizer([q.text] * len(texts), texts, padding=True, truncation=True,
+                      return_tensors="pt")
+    with torch.no_grad():
+      logits = model(**batch).logits.numpy()
+    found.append(logits[:, 1] - logits[:, 0])
+  return found
+
+
+def assert_same(found, expected):
+  found, expected = np.concatenate(found), np.concatenate(expected)
+  difference, spread = np.abs(found - expected).max(), np.ptp(expected)
+  print(f"max abs difference {difference:.1e} of {len(found)} scores over a range of {spread:.1e}")
+  # Also far smaller than what tells the candidates apart, little though a tiny run teaches.
+  assert difference <= min(TOLERANCE, 1e-3 * spread)
+
+
+@pytest.mark.parametrize("family, model, overrides, similarity, ranks_below", [
+  ("bert", "triplet", {}, "euclidean", "."),
+  ("bert", "triplet", {"model__score": "cosine", "model__pooling": "weighted_mean", "epochs": 0},
+   "cosine", "."),
+  ("roberta", "triplet", {"model__pooling": "max"}, "euclidean", "."),
+  ("xlnet", "triplet", {"model__pooling": "cls_last", "epochs": 0}, "euclidean", "."),
+  ("roberta", "siamese", {"model__score": "head", "epochs": 0}, "euclidean", "euclidean"),
+])
+def test_a_biencoder_scores_the_same(family, model, overrides, similarity, ranks_below, trained,
+                                     tmp_path):
+  path, _ = trained(family, model, **overrides)
+  folder = export.export(path, tmp_path / "out")
+  assert_same(similarity_scores(folder), own_scores(path, ranks_below))
+  assert json.loads((folder / "config_sentence_transformers.json").read_text())[
+    "similarity_fn_name"] == similarity
+
+
+def test_an_exported_folder_is_a_baseline_that_exports_again(trained, tmp_path):
+  path, config = trained("bert", "triplet", model__score="cosine",
+                         model__pooling="weighted_mean", epochs=0)
+  first = export.export(path, tmp_path / "first")
+  with config.unlocked():
+    config.encoder.name, config.encoder.pretrained = "sentence_bert", str(first)
+    config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
+    config.loss = ConfigDict({"name": "none"})
+  train_and_evaluate(config, tmp_path / "again")
+  assert_same(own_scores(tmp_path / "again"), own_scores(path))
+  second = export.export(tmp_path / "again", tmp_path / "second")
+  assert_same(similarity_scores(second), own_scores(path))
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "xlnet"])
+def test_a_crossencoder_scores_the_same(family, trained, tmp_path):
+  path, _ = trained(family, "crossencoder", epochs=int(family == "bert"))
+  folder = export.export(path, tmp_path / "out")
+  expected = own_scores(path)
+  assert_same(cross_scores(folder), expected)
+  assert_same(classifier_scores(folder), expected)
+
+
+def test_xlnet_without_the_layer_before_its_head(trained, tmp_path):
+  path, _ = trained("xlnet", "crossencoder", model__pooler=False, epochs=0,
+                    optimizer__freeze=("encoder/embeddings",))
+  folder = export.export(path, tmp_path / "out")
+  assert_same(cross_scores(folder), own_scores(path))
+
+
+def test_an_exported_biencoder_is_an_encoder_to_begin_with(trained, tmp_path):
+  path, config = trained("bert", "triplet")
+  folder = export.export(path, tmp_path / "out")
+  best = tiny.best_parameters(path)
+  loaded = open.flat(pretrained.load_params(folder, tiny_encoders.encoder(folder)))
+  for name, value in loaded.items():
+    np.testing.assert_array_equal(value, best[f"encoder/{name}"][0])
+  read = sentence_folder.read(folder)
+  assert read.fields == {"pooling": ("mean",), "dense": (), "normalize": False}
+  assert read.max_length == config.data.max_length
+
+
+def test_sentence_bert_with_dense_layers(trained, tmp_path):
+  """All that a folder may hold beside the transformer, written and read by both sides."""
+  library()
+  path, config = trained("bert", "triplet")
+  experiment = build(config, data=False, workdir=path)
+  source = experiment.source
+  model = SentenceBert(source.module, ("max", "mean"), "cosine",
+                       ((6, "gelu", False), (5, "tanh", True)), True)
+  rng = np.random.default_rng(0)
+  draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
+  params = {f"encoder/{name}": value for name, value in source.params.items()}
+  params |= {"dense_0/kernel": draw(32, 6), "dense_1/kernel": draw(6, 5), "dense_1/bias": draw(5)}
+  folder = tmp_path / "out"
+  folder.mkdir()
+  export.write(folder, dataclasses.replace(experiment, model=model), params,
+               base=config.encoder.pretrained, lower_case=False)
+  ours = tiny_encoders.sentence_vectors(folder)
+  theirs = library().SentenceTransformer(str(folder), device="cpu").encode(
+    list(tiny_encoders.TEXTS))
+  np.testing.assert_allclose(ours, theirs, atol=1e-5)
+  found = sentence_folder.read(folder)
+  assert found.fields == {"pooling": model.pooling, "dense": model.dense, "normalize": True}
+
+
+@pytest.mark.parametrize("execution", ["in_turn", "vmap"])
+def test_one_of_several_seeds(execution, trained, tmp_path):
+  path, _ = trained("bert", "crossencoder", seeds=(3, 5), execution=execution, epochs=0)
+  with pytest.raises(InputError, match=r"seeds \(3, 5\): choose one with --seed"):
+    export.export(path, tmp_path / "out")
+  with pytest.raises(InputError, match="--seed=4: the run has 3, 5"):
+    export.export(path, tmp_path / "out", 4)
+  assert not (tmp_path / "out").exists()
+  folder = export.export(path, tmp_path / "out", 5)
+  found = cross_scores(folder)
+  assert_same(found, own_scores(path, "seed-5"))
+  other = np.concatenate(own_scores(path, "seed-3"))  # another random head
+  assert np.abs(np.concatenate(found) - other).max() > TOLERANCE
+  card = (folder / "README.md").read_text()
+  assert "seed 5" in card and "other seeds: it has 3, 5" in card
+
+
+def test_the_card_states_what_results_json_does(trained, tmp_path):
+  path, config = trained("bert", "triplet")
+  content = results.read(path)
+  card = (export.export(path, tmp_path / "out") / "README.md").read_text()
+  for name, entry in content["seeds"][0]["metrics"].items():
+    assert re.search(rf"\| {re.escape(name)} \| {entry['value']:.4f} \| {entry['half_width']:.4f} "
+                     rf"\| {entry['questions']} \|", card), name
+  for split in content["data"]["splits"].values():
+    assert split["fingerprint"] in card
+  for part in (content["weights"]["sha256"], config.encoder.pretrained, '`model.pooling`: "mean"',
+               "`loss.margin`: 5.0", "seed 0", "SentenceTransformer(", "optimiser's state"):
+    assert part in card, part
+  assert "base_model" not in card  # a folder of this disk is no name on the hub
+  code = re.search(r"```python\n(.*?)```", card, re.S)[1]
+  assert code.count("\n") == 3
+
+
+def test_a_siamese_head_stays_behind_and_the_card_says_so(trained, tmp_path):
+  path, _ = trained("roberta", "siamese", model__score="head", epochs=0)
+  outcome = results.read(path)["seeds"][0]
+  card = (export.export(path, tmp_path / "out") / "README.md").read_text()
+  name = "map[sample-clean/dev]"
+  value = outcome["other_scores"]["euclidean"][name]["value"]
+  assert f"| {name} | {value:.4f} |" in card and "ranked by `euclidean`" in card
+  assert "the run's own figures, which are the head's, are not those above" in card
+
+
+@pytest.mark.parametrize("model, message", [
+  (lambda e: Triplet(e, "attention", "cosine"), "'attention'.*learned query"),
+  (lambda e: CrossEncoder(e, "cls", False, 0.1), "model.pooler = False.*tanh layer"),
+  (lambda e: CrossEncoder(e, "cls_last", True, 0.1), "'cls_last'.*the first token"),
+  (lambda e: CrossEncoder(e, "mean", True, 0.1), "'mean'.*the first token"),
+  (lambda e: Triplet(object(), "mean", "cosine"), "the encoder object is no transformer"),
+  (lambda e: object(), "object has no counterpart"),
+])
+def test_what_the_original_cannot_express_is_refused(model, message):
+  with pytest.raises(InputError, match=message):
+    export.check_expressible(model(tiny.encoder_module()))
+
+
+def test_an_attention_run_is_refused_and_leaves_nothing(trained, tmp_path):
+  path, _ = trained("bert", "triplet", model__pooling="attention", epochs=0)
+  with pytest.raises(InputError, match="attention"):
+    export.export(path, tmp_path / "out")
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_is_not_there_or_not_finished(tmp_path, capsys):
+  out = str(tmp_path / "out")
+  assert export.main([f"--run={tmp_path / 'x'}", f"--output={out}"]) == 2
+  assert "holds no run (no config.json): train first" in capsys.readouterr().err
+  path = tmp_path / "run"
+  path.mkdir()
+  (path / "config.json").write_text(tiny.config().to_json())
+  assert export.main([f"--run={path}", f"--output={out}"]) == 2
+  message = capsys.readouterr().err
+  assert "is not finished (no results.json)" in message and message.count("\n") == 1
+  assert not (tmp_path / "out").exists()
+
+
+def test_a_lexical_run(tmp_path):
+  config = tiny.config().unlock()
+  config.model, config.loss = ConfigDict({"name": "bm25"}), ConfigDict({"name": "none"})
+  path = tmp_path / "run"
+  path.mkdir()
+  (path / "config.json").write_text(config.to_json())
+  (path / "results.json").write_text("{}")
+  with pytest.raises(InputError, match="bm25, which has no parameters"):
+    export.export(path, tmp_path / "out")
+
+
+def test_outputs_that_cannot_be(trained, tmp_path):
+  path, _ = trained("bert", "triplet")
+  (tmp_path / "full").mkdir()
+  (tmp_path / "full" / "x").write_text("mine")
+  (tmp_path / "file").write_text("")
+  for output, message in ((tmp_path / "full", "not empty"), (tmp_path / "file", "is a file"),
+                          (tmp_path / "file" / "below", "cannot be written"),
+                          ("gs://bucket/x", "no local folder")):
+    with pytest.raises(InputError, match=message):
+      export.export(path, output)
+  (tmp_path / "empty").mkdir()
+  assert export.main([f"--run={path}", f"--output={tmp_path / 'empty'}"]) == 0
+  assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "file", "full"]
+
+
+def test_whole_or_not_at_all(trained, tmp_path, monkeypatch):
+  path, _ = trained("bert", "triplet")
+
+  def breaks(*_, **__):
+    raise OSError("no space left")
+
+  monkeypatch.setattr(export.published_folder, "write_tokenizer", breaks)
+  with pytest.raises(InputError, match="cannot be written: no space left"):
+    export.export(path, tmp_path / "out")
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_deleted_checkpoint_and_changed_weights(trained, tmp_path):
+  path, config = trained("bert", "triplet")
+  copy = tmp_path / "run"
+  shutil.copytree(path, copy)
+  shutil.rmtree(copy / "checkpoints" / "best")
+  with pytest.raises(InputError, match="best holds no checkpoint"):
+    export.export(copy, tmp_path / "out")
+  content = json.loads((copy / "results.json").read_text())
+  content["weights"]["sha256"] = "0" * 64
+  (copy / "results.json").write_text(json.dumps(content))
+  with pytest.raises(InputError, match="no longer holds the weights.*0000"):
+    export.export(copy, tmp_path / "out")
+  assert not (tmp_path / "out").exists()

@@ -1,0 +1,201 @@
+"""The benchmark's arithmetic: FLOPs, both sides' loss, a prepared file. Nothing here is timed."""
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+from as2jax.runtime.errors import InputError
+from launch.benchmarks import benchmark, jax_side, workload
+
+ROOT = pathlib.Path(benchmark.__file__).parents[2]
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None,
+                                 reason="torch is not installed")
+FLAGS = {"triplet": ["--sampler=grouped"], "crossencoder": [], "encode": []}
+
+
+@pytest.fixture(autouse=True)
+def _untimed(monkeypatch):
+  """No peak is measured; the tests' compilation cache, which a benchmark turns off, comes back."""
+  monkeypatch.setattr(jax_side, "matmul_peak", lambda dtype: 1e9)
+  yield
+  jax.config.update("jax_enable_compilation_cache", True)
+
+
+@pytest.fixture(scope="module")
+def work():
+  """Workloads over `sample` and the tiny encoder without dropout, made once each."""
+  made = {}
+
+  def get(system):
+    if system not in made:
+      flags = benchmark.parse([f"--system={system}", "--data=sample", "--dropout=0",
+                               f"--encoder={tiny.encoder_folder()}", *FLAGS[system]])
+      made[system] = workload.from_config(benchmark.config_of(flags), system)
+    return made[system]
+
+  return get
+
+
+def test_flops_are_those_of_xla():
+  sizes = {"hidden_size": 128, "num_layers": 2, "num_heads": 4, "intermediate_size": 512}
+  encoder = tiny.encoder_module(**sizes, hidden_dropout=0.0, attention_dropout=0.0, unroll=2)
+  tokens = tiny.tokens(shards=2, rows=3, length=64)
+  params = encoder.init(jax.random.key(0), tokens, train=False)
+  forward = lambda p: encoder.apply(p, tokens, train=False).sum()
+  counted = workload.forward_flops(sizes, np.full(6, 64))
+  for function, passes in ((forward, 1), (jax.grad(forward), 3)):
+    xla = jax.jit(function).lower(params).cost_analysis()["flops"]
+    assert passes * counted == pytest.approx(xla, rel=0.1)
+
+
+def test_flops_by_hand():
+  # One layer, d = 2, f = 3, two sequences of 1 and 2 tokens: n(8·4 + 4·2·3) + 4·n²·2.
+  sizes = {"hidden_size": 2, "num_layers": 1, "intermediate_size": 3}
+  assert workload.forward_flops(sizes, [1, 2]) == (56 + 8) + (2 * 56 + 32)
+
+
+@pytest.mark.parametrize("system", ["triplet", "crossencoder", "encode"])
+def test_an_epoch_holds_every_example_once(work, system):
+  whole = work(system).whole
+  assert whole.examples == len(work(system).members)
+  assert whole.tokens <= whole.positions and whole.flops < whole.padded_flops
+  if system != "triplet":  # one unit an example, so all tokens once
+    assert whole.tokens == work(system).offsets[-1]
+
+
+def _examples(batch):
+  """Units (numbers in the table) and labels of a batch's examples."""
+  e, units = batch.examples, batch.units.id.ravel()
+  assert e.mask.shape[:2] == (1, 1)
+  real = e.mask[0, 0] > 0
+  return units[e.members[0, 0][real]], e.labels[0, 0, real, 0]
+
+
+@needs_torch
+@pytest.mark.parametrize("system", ["triplet", "crossencoder"])
+def test_both_sides_have_one_loss(work, system):
+  from launch.benchmarks import torch_side
+  ours = jax_side.side(work(system))
+  theirs = torch_side.side(work(system), torch_side.to_state(ours.params()), 1)
+  batch = ours.batches[0]
+  members, labels = _examples(batch)
+  assert len(members) == batch.examples.mask.sum() > 0
+  loss = float(ours.step(ours.place(batch))["loss"][0])  # dropout is 0
+  for choice in theirs.choices():
+    theirs.reset(choice)
+    expected = float(theirs.loss(members, labels).detach())
+    assert loss == pytest.approx(expected, rel=1e-3)
+
+
+@needs_torch
+def test_both_sides_have_one_encoding(work):
+  from launch.benchmarks import torch_side
+  ours = jax_side.side(work("encode"))
+  theirs = torch_side.side(work("encode"), torch_side.to_state(ours.params()), 1)
+  batch = ours.batches[0]
+  vectors = ours.step(ours.place(batch))[0, 0]
+  slots = np.flatnonzero(batch.units.id.ravel() >= 0)[:20]
+  members = work("encode").members[:, 0].tolist()
+  examples = np.asarray([members.index(u) for u in batch.units.id.ravel()[slots]])
+  np.testing.assert_allclose(vectors[slots], theirs.step(examples), atol=1e-4)
+
+
+@needs_torch
+def test_torch_pads_to_the_longest_and_counts_it(work):
+  from launch.benchmarks import torch_side
+  theirs = torch_side.side(work("triplet"), None, 1)
+  examples = theirs.plan(0)[0]
+  together, apart = (theirs.load(examples) for theirs.choice in
+                     (torch_side.Choice("sdpa", 1), torch_side.Choice("sdpa", 3)))
+  padded = theirs.pad(work("triplet").members[examples].T.ravel())
+  assert together.positions == padded["input_ids"].numel() >= apart.positions
+  assert together.tokens == apart.tokens == int(padded["attention_mask"].sum())
+  every = np.arange(len(work("triplet").members))
+  np.testing.assert_array_equal(np.sort(np.concatenate(theirs.plan(0))), every)
+
+
+@pytest.mark.parametrize("system,dtype", [("triplet", "bfloat16"), ("crossencoder", "float32"),
+                                          ("encode", "float32")])
+def test_prepare_then_prepared(tmp_path, capsys, system, dtype):
+  file, out = tmp_path / "work.npz", tmp_path / "out.json"
+  shared = [f"--system={system}", "--data=sample", f"--encoder={tiny.encoder_folder()}"]
+  assert benchmark.main([*shared, f"--prepare={file}", "--batches=2"]) == 0
+  assert benchmark.main([f"--prepared={file}", f"--dtype={dtype}", "--seconds=0", "--blocks=1",
+                         f"--json={out}"]) == 0
+  result = json.loads(out.read_text())
+  assert result["system"] == system and result["dtype"] == dtype and result["sides"] == ["as2jax"]
+  assert result["blocks"][0]["examples"] > 0 and len(result["blocks"]) == 1
+  assert "as2jax" in capsys.readouterr().out
+
+
+def test_prepared_needs_jax_flax_optax_alone(tmp_path):
+  file = tmp_path / "work.npz"
+  assert benchmark.main(["--data=sample", f"--encoder={tiny.encoder_folder()}", "--weights=none",
+                         f"--prepare={file}", "--batches=1"]) == 0
+  absent = ("ml_collections", "tensorflow_datasets", "transformers", "tokenizers", "safetensors",
+            "jaxtyping", "etils", "orbax", "torch", "grain", "tensorboardX")
+  program = (f"import sys; sys.modules.update(dict.fromkeys({absent!r}))\n"
+             "from launch import benchmark\n"
+             f"sys.exit(benchmark.main(['--prepared={file}', '--seconds=0', '--blocks=1']))")
+  child = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True,
+                         env={**os.environ, "JAX_PLATFORMS": "cpu"}, check=False)
+  assert child.returncode == 0, child.stderr
+  assert "triplets/s" in child.stdout
+
+
+def test_a_broken_file_is_one_message(tmp_path, capsys):
+  file = tmp_path / "work.npz"
+  file.write_bytes(b"PK\x03\x04 cut short")
+  assert benchmark.main([f"--prepared={file}"]) == 2
+  assert f"--prepared={file}" in capsys.readouterr().err
+  with pytest.raises(InputError, match="absent.npz"):
+    workload.load(str(tmp_path / "absent.npz"))
+
+
+def test_absent_data_is_one_message(tmp_path, capsys, monkeypatch):
+  monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
+  monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path / "cache"))
+  assert benchmark.main([f"--encoder={tiny.encoder_folder()}"]) == 2
+  message = capsys.readouterr().err
+  assert "wikiqa" in message.lower() and "AS2JAX_DATA" in message
+
+
+def test_a_busy_machine_is_noticed(monkeypatch):
+  monkeypatch.setattr(benchmark, "cores", lambda: 2)
+  record = lambda cpu: {"cpu_seconds": cpu, "seconds": 10.0}
+  assert not benchmark.busy([record(18.0), record(19.5)])
+  assert benchmark.busy([record(18.0), record(10.0)])
+
+
+def test_ratio_of_blocks():
+  """The ratio is that of the medians; a block's rate is scaled by positions to the epoch's."""
+  class Side:
+    def __init__(self, name, seconds):
+      self.name, self.whole = name, workload.Load(10, 20, 30, 40, 50.0, 60.0)
+      self.seconds = iter(seconds)
+
+    def warm_up(self):
+      pass
+
+    def facts(self):
+      return {}
+
+    def block(self, seconds):
+      return workload.Load(5, 10, 15, 20, 25.0, 30.0), next(self.seconds)
+
+  sides = [Side("as2jax", [1.0, 2.0, 9.0]), Side("torch", [4.0, 5.0, 6.0])]
+  records = benchmark.measure(sides, blocks=3, seconds=1, dtype="float32")
+  assert [r["side"] for r in records] == ["as2jax", "torch"] * 3
+  found = benchmark.summary(sides, records)
+  assert found["ratio"] == pytest.approx(5 / 2)
+  assert found["ratio_of_each_block"] == pytest.approx([4, 2.5, 6 / 9])
+  assert found["as2jax"]["epoch_seconds"] == pytest.approx(4.0)
+  assert found["torch"]["examples_per_second"] == pytest.approx(1.0)

@@ -1,0 +1,128 @@
+"""Points of units against a loop over words; marginals, filter, limits; the alignment that is none."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import ot
+import pytest
+from tiny_cassie import FIELDS, batch, case
+
+from as2jax.layers.alignment import Aligner, points
+from as2jax.runtime.errors import InputError
+
+SIZES = (3, 4, 4, 4)
+# A sentence over the limit, none at all, no question, a second row and shard, spare slots.
+CASES = (case(0, (3, 6, 2, 3)), case(1, (5, 4, 0, 2)), case(2, (0, 4, 1, 1)), case(3))
+
+
+def made():
+  return batch([[CASES[0], CASES[1]], [CASES[2]]], [[CASES[3]]], spare=2)
+
+
+def hidden(content, width=6):
+  shape = (*content.tokens.ids.shape, width)
+  return jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32)
+
+
+def aligner(**changes):
+  names = Aligner.__dataclass_fields__
+  return Aligner(**{**{k: v for k, v in FIELDS.items() if k in names}, "question_words": SIZES[0],
+                    "sentence_words": SIZES[1], **changes})
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def align(how, hidden, content, sentences=3):
+  return how(hidden, content.units, content.words, sentences)
+
+
+def by_hand(hidden, content, filtered):
+  """Vectors and word numbers of the points, word by word."""
+  words = jax.tree.map(np.asarray, content.words)
+  units = jax.tree.map(np.asarray, content.units)
+  s, u = units.length.shape
+  vectors, number = np.zeros((s, u, sum(SIZES), hidden.shape[-1])), np.full((s, u, sum(SIZES)), -1)
+  taken = {}
+  for at, w in np.ndindex(*words.length.shape):
+    if not words.length[at, w] or (filtered and not words.keep[at, w]):
+      continue
+    unit, role = words.unit[at, w], words.role[at, w]
+    rank = taken[at, unit, role] = taken.get((at, unit, role), -1) + 1
+    if rank < SIZES[role]:
+      point = sum(SIZES[:role]) + rank
+      start = units.start[at, unit] + words.start[at, w]
+      pieces = np.asarray(hidden)[at, units.row[at, unit], start:start + words.length[at, w]]
+      vectors[at, unit, point], number[at, unit, point] = pieces.mean(0), w
+  return vectors, number
+
+
+@pytest.mark.parametrize("filtered", [True, False])
+def test_points_are_means_of_pieces(filtered):
+  content = made()
+  x = hidden(content)
+  found, number = jax.jit(points, static_argnums=3, static_argnames="filtered")(
+      x, content.units, content.words, SIZES, filtered=filtered)
+  vectors, expected = by_hand(x, content, filtered)
+  np.testing.assert_array_equal(number, expected)
+  np.testing.assert_allclose(found, vectors, atol=1e-6)
+  counts = (expected >= 0).sum((0, 1))
+  assert counts.min() < counts.max() and (expected[0, 1, 7:11] < 0).all()
+
+
+@pytest.mark.parametrize("marginals", ["frequency", "uniform"])
+def test_an_alignment_is_that_of_each_sentence_alone(marginals):
+  content = made()
+  x = hidden(content)
+  found = align(aligner(marginals=marginals, iterations=200), x, content)
+  vectors, number = by_hand(x, content, filtered=True)
+  frequency = np.asarray(content.words.frequency)
+  found = jax.tree.map(np.asarray, found)
+  for s, u, k in np.ndindex(*found.distance.shape):
+    question, first = number[s, u, :3], 3 + 4 * k
+    sentence = number[s, u, first:first + 4]
+    i, j = np.flatnonzero(question >= 0), np.flatnonzero(sentence >= 0)
+    assert bool(found.present[s, u, k]) == bool(len(i) and len(j))
+    if not (len(i) and len(j)):
+      assert not np.any(found.representation[s, u, k]) and not found.distance[s, u, k]
+      continue
+    weigh = lambda n, s=s: np.ones(len(n)) if marginals == "uniform" else frequency[s, n]
+    a, b = weigh(question[i]), weigh(sentence[j])
+    left, right = vectors[s, u, i], vectors[s, u, first + j]
+    cost = np.linalg.norm(left[:, None] - right[None], axis=-1)
+    plan = ot.sinkhorn(a / a.sum(), b / b.sum(), cost, 0.1 * cost.mean(), method="sinkhorn_log",
+                       numItermax=200, stopThr=0, warn=False)  # from the same start
+    np.testing.assert_allclose(found.plan[s, u, k][np.ix_(i, j)], plan, atol=1e-5)
+    np.testing.assert_allclose(found.cost[s, u, k][np.ix_(i, j)], cost, atol=1e-5)
+    chosen = sorted(set(np.argmax(plan, axis=1)))
+    assert np.flatnonzero(found.selected[s, u, k]).tolist() == j[chosen].tolist()
+    np.testing.assert_allclose(found.representation[s, u, k], right[chosen].mean(0), atol=1e-5)
+    np.testing.assert_allclose(found.distance[s, u, k], (cost * plan).sum(), atol=1e-5)
+
+
+def test_no_alignment_is_the_mean_of_all_words():
+  content = made()
+  x = hidden(content)
+  found = align(aligner(alignment="mean", marginals="uniform"), x, content)
+  vectors, number = by_hand(x, content, filtered=True)
+  real = number[0, 0, 3:7] >= 0
+  np.testing.assert_allclose(found.representation[0, 0, 0], vectors[0, 0, 3:7][real].mean(0),
+                             atol=1e-6)
+  question = number[0, 0, :3] >= 0
+  cost = np.linalg.norm(vectors[0, 0, :3][question][:, None] - vectors[0, 0, 3:7][real][None],
+                        axis=-1)
+  np.testing.assert_allclose(found.distance[0, 0, 0], cost.mean(), rtol=1e-5)
+  assert not jnp.any(found.selected[0, 1, 1]) and not jnp.any(found.selected[0, 2])
+
+
+@pytest.mark.parametrize("field,value,message", [
+  ("alignment", "sinkhorn", "model.alignment = 'sinkhorn'"),
+  ("marginals", "idf", "model.marginals"),
+  ("transport_gradient", "implicit", "model.transport_gradient"),
+  ("question_words", 0, "model.question_words = 0"),
+  ("iterations", 0, "model.iterations = 0"),
+  ("epsilon", 0.0, "model.epsilon = 0.0"),
+])
+def test_wrong_fields_are_named(field, value, message):
+  with pytest.raises(InputError, match=message):
+    aligner(**{field: value})

@@ -1,0 +1,109 @@
+"""The sentence graph against dense matrices; absent nodes; order of nodes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from as2jax.layers.graph_conv import (
+  EdgeWeights,
+  FeedForward,
+  GraphConvolution,
+  edge_features,
+  sentence_graphs,
+  ungroup,
+)
+
+S, E, K, D, HIDDEN = 2, 3, 4, 6, 5
+WEIGHTS, CONVOLUTION = EdgeWeights(HIDDEN), GraphConvolution()
+
+
+def content():
+  rng = np.random.default_rng(0)
+  nodes = jnp.asarray(rng.normal(size=(S, E, K, D)), jnp.float32)
+  distance = jnp.asarray(rng.uniform(1, 5, (S, E, K)), jnp.float32)
+  present = np.ones((S, E, K), bool)
+  present[0, 0, 2] = present[1, 1, :2] = present[1, 2] = False  # the last graph has no node
+  return nodes, distance, jnp.asarray(present)
+
+
+def parameters():
+  graph = sentence_graphs(*content()[::2])
+  draw = lambda shapes, seed: jax.tree.map(
+      lambda x: jnp.asarray(np.random.default_rng(seed).normal(size=x.shape), jnp.float32), shapes)
+  distance = content()[1].reshape(S, -1)
+  return (draw(WEIGHTS.init(jax.random.key(0), graph, distance), 1),
+          draw(CONVOLUTION.init(jax.random.key(0), graph), 2))
+
+
+@jax.jit
+def ours(nodes, distance, present, weights, convolution):
+  graph = WEIGHTS.apply(weights, sentence_graphs(nodes, present), distance.reshape(S, -1))
+  hidden = ungroup(CONVOLUTION.apply(convolution, graph).nodes, K)
+  return graph.edges.reshape(S, E, K, K), hidden
+
+
+def dense(nodes, distance, present, weights, convolution):
+  """The equations, graph by graph, in float64."""
+  score, last = weights["params"]["score"], convolution["params"]
+  kernel, bias, out = (np.asarray(z, np.float64) for z in (
+      score["hidden"]["kernel"], score["hidden"]["bias"], score["output"]["kernel"]))
+  w, b = (np.asarray(z, np.float64) for z in (last["map"]["kernel"], last["bias"]))
+  r, d = np.asarray(nodes, np.float64), np.asarray(distance, np.float64)
+  alpha, hidden = np.zeros((S, E, K, K)), np.zeros((S, E, K, D))
+  for at in np.ndindex(S, E):
+    here = np.flatnonzero(present[at])
+    for i in here:
+      u = [np.maximum(np.concatenate([r[at][i] * r[at][j], d[at][[i, j]]]) @ kernel + bias, 0) @ out
+           for j in here]
+      u = np.exp(np.concatenate(u) - np.max(u))
+      alpha[at][i, here] = u / u.sum()
+    hidden[at] = np.maximum(alpha[at] @ r[at] @ w + b, 0)
+  return alpha, hidden
+
+
+def test_the_graph_is_the_dense_reference():
+  args = content() + parameters()
+  for found, expected in zip(ours(*args), dense(*args), strict=True):
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(np.asarray(found) / scale, expected / scale, atol=1e-6)
+  rows = np.asarray(ours(*args)[0]).sum(-1)
+  np.testing.assert_allclose(rows, np.asarray(args[2], float), atol=1e-6)
+
+
+def test_the_order_of_nodes_permutes_the_result():
+  args = content() + parameters()
+  order = np.array([2, 0, 3, 1])
+  alpha, hidden = ours(*args)
+  moved, turned = ours(*(z[:, :, order] for z in args[:3]), *args[3:])
+  np.testing.assert_allclose(moved, alpha[:, :, order][..., order], atol=1e-6)
+  np.testing.assert_allclose(turned, hidden[:, :, order], atol=1e-5)
+
+
+def test_absent_nodes_send_nothing():
+  nodes, distance, present = content()
+  args = parameters()
+  hidden = ours(nodes, distance, present, *args)[1]
+  other = jnp.where(present[..., None], nodes, 1e6)
+  np.testing.assert_array_equal(ours(other, distance, present, *args)[1], hidden)
+  finite = jax.grad(lambda z: ours(z, distance, present, *args)[1].sum())(nodes)
+  assert jnp.isfinite(finite).all() and not jnp.any(finite[1, 2]) and jnp.any(finite[0, 0, 0])
+
+
+def test_graphs_are_jraphs_batches():
+  nodes, _, present = content()
+  graph = sentence_graphs(nodes, present)
+  assert graph.nodes.shape == (S, E * K, D) and graph.edges.shape == (S, E * K * K)
+  assert graph.n_node.tolist() == [[K] * E] * S and graph.n_edge.tolist() == [[K * K] * E] * S
+  left, right = edge_features(graph, graph.nodes)
+  pairs = left.reshape(S, E, K, K, D), right.reshape(S, E, K, K, D)
+  for i, j in np.ndindex(K, K):
+    np.testing.assert_array_equal(pairs[0][:, :, i, j], nodes[:, :, i])
+    np.testing.assert_array_equal(pairs[1][:, :, i, j], nodes[:, :, j])
+
+
+def test_a_feed_forward_has_a_bias_where_it_counts():
+  x = jnp.ones((2, 3))
+  with_bias = FeedForward(4, output_bias=True).init(jax.random.key(0), x)["params"]
+  assert {"kernel", "bias"} == set(with_bias["output"])
+  without = FeedForward(4, output_bias=False).init(jax.random.key(0), x)["params"]
+  assert {"kernel"} == set(without["output"])

@@ -1,0 +1,100 @@
+"""Masked batch norm: PyTorch's numbers where all is real; padding reaches nothing."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from as2jax.layers.masked_norm import MaskedBatchNorm, masked_moments
+
+NORM = MaskedBatchNorm(momentum=0.9, eps=1e-5)
+
+
+def data(channels=3, shape=(4, 5, 6), seed=0):
+  rng = np.random.default_rng(seed)
+  x = (rng.normal(size=(channels, *shape)) * 3 + 10).astype(np.float32)
+  return x, (rng.random(shape) < 0.6).astype(np.float32)
+
+
+def start(x, mask):
+  return NORM.init(jax.random.key(0), jnp.asarray(x), jnp.asarray(mask), train=False)
+
+
+def run(x, mask, variables, *, train=True):
+  return NORM.apply(variables, jnp.asarray(x), jnp.asarray(mask), train=train,
+                    mutable=["batch_stats"])
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_without_padding_it_is_pytorchs(train):
+  torch = pytest.importorskip("torch")
+  x, mask = data()
+  rng = np.random.default_rng(1)
+  values = {name: rng.random(3).astype(np.float32) + 0.5
+            for name in ("scale", "bias", "mean", "var")}
+  variables = {"params": {k: values[k] for k in ("scale", "bias")},
+               "batch_stats": {k: values[k] for k in ("mean", "var")}}
+  out, new = run(x, np.ones_like(mask), variables, train=train)
+  theirs = torch.nn.BatchNorm2d(3, eps=1e-5, momentum=0.1).train(train)
+  theirs.load_state_dict({
+      "weight": torch.tensor(values["scale"]), "bias": torch.tensor(values["bias"]),
+      "running_mean": torch.tensor(values["mean"]), "running_var": torch.tensor(values["var"]),
+      "num_batches_tracked": torch.tensor(0)})
+  expected = theirs(torch.tensor(x).transpose(0, 1)).transpose(0, 1)
+  np.testing.assert_allclose(out, expected.detach(), atol=1e-5)
+  for ours, name in (("mean", "running_mean"), ("var", "running_var")):
+    np.testing.assert_allclose(new["batch_stats"][ours], getattr(theirs, name), rtol=1e-6)
+
+
+def test_moments_are_those_of_the_real_positions():
+  x, mask = data()
+  mean, var, count = masked_moments(jnp.asarray(x), jnp.asarray(mask))
+  real = x[:, mask > 0].astype(np.float64)
+  assert count == real.shape[1]
+  np.testing.assert_allclose(mean, real.mean(1), rtol=1e-6)
+  np.testing.assert_allclose(var, real.var(1), rtol=1e-5)
+
+
+def test_what_lies_under_the_mask_reaches_nothing():
+  x, mask = data()
+  other = np.where(mask[None] > 0, x, 1e6 * np.random.default_rng(2).normal(size=x.shape)).astype(
+      np.float32)
+  variables = start(x, mask)
+
+  def loss(x):
+    out, new = run(x, mask, variables)
+    return jnp.sum(jnp.sin(out)), (out, new)
+
+  (gradient, found), (gradient_, found_) = (jax.grad(loss, has_aux=True)(jnp.asarray(v))
+                                            for v in (x, other))
+  for a, b in zip(jax.tree.leaves((gradient, found)), jax.tree.leaves((gradient_, found_))):
+    np.testing.assert_array_equal(a, b)
+  assert np.all(np.asarray(found[0])[:, mask == 0] == 0)
+  assert np.all(np.asarray(gradient)[:, mask == 0] == 0) and np.any(np.asarray(gradient) != 0)
+
+
+def test_a_batch_without_a_real_position_changes_no_statistic():
+  x, mask = data()
+  variables = start(x, mask)
+  out, new = run(x, np.zeros_like(mask), variables)
+  assert np.all(np.asarray(out) == 0)
+  for a, b in zip(jax.tree.leaves(new), jax.tree.leaves({"batch_stats": variables["batch_stats"]})):
+    np.testing.assert_array_equal(a, b)
+
+
+def test_ranking_uses_the_running_statistics_and_leaves_them():
+  x, mask = data()
+  variables = start(x, mask)
+  out, new = run(x, mask, variables, train=False)
+  np.testing.assert_allclose(out, np.where(mask[None] > 0, x / np.sqrt(1 + 1e-5), 0), rtol=1e-6)
+  np.testing.assert_array_equal(new["batch_stats"]["mean"], np.zeros(3))
+
+
+def test_one_real_position_keeps_everything_finite():
+  x, mask = data()
+  mask = np.zeros_like(mask)
+  mask[0, 0, 0] = 1
+  variables = start(x, mask)
+  out, new = run(x, mask, variables)
+  gradient = jax.grad(lambda x: jnp.sum(run(x, mask, variables)[0] ** 2))(jnp.asarray(x))
+  assert all(np.isfinite(v).all() for v in jax.tree.leaves((out, new, gradient)))

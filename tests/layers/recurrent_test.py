@@ -1,0 +1,220 @@
+"""GRU and LSTM: PyTorch's numbers on the same weights, packing, initial states, decoder steps."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from as2jax.layers.recurrent import GRUCell, LSTMCell, Recurrent, from_torch, to_torch
+from as2jax.runtime.errors import InputError
+
+D, H = 5, 7
+RNG = np.random.default_rng(0)
+SEQUENCES = [RNG.normal(size=(n, D)).astype(np.float32) for n in (4, 9, 1, 6, 2)]
+ALONE = [(n,) for n in range(5)]
+CASES = [("gru", False), ("gru", True), ("lstm", False), ("lstm", True)]
+
+
+def recurrent(cell, bidirectional, **fields):
+  return Recurrent(
+    **{
+      "cell": cell,
+      "hidden_size": H,
+      "bidirectional": bidirectional,
+      "unroll": 1,
+      "precision": "highest",
+      **fields,
+    }
+  )
+
+
+def lay(rows, length):
+  """(x, position, segment), padding filled with large numbers."""
+  x = np.full((len(rows), length, D), 1e3, np.float32)
+  position, segment = np.zeros((2, len(rows), length), np.int32)
+  for row, members in enumerate(rows):
+    start = 0
+    for number, member in enumerate(members):
+      span = row, slice(start, start + len(SEQUENCES[member]))
+      x[span], segment[span] = SEQUENCES[member], number + 1
+      position[span] = np.arange(len(SEQUENCES[member]))
+      start += len(SEQUENCES[member])
+  return jnp.asarray(x), jnp.asarray(position), jnp.asarray(segment)
+
+
+def spans(outputs, rows):
+  found = {}
+  for row, members in enumerate(rows):
+    start = 0
+    for member in members:
+      end = start + len(SEQUENCES[member])
+      found[member], start = np.asarray(outputs[row, start:end]), end
+  return found
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def apply(layer, params, x, position, segment, initial=None):
+  return layer.apply({"params": params}, x, position, segment, initial)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def outputs_and_gradient(layer, params, data, weight):
+  def loss(params):
+    outputs = layer.apply({"params": params}, *data)
+    return (outputs * weight).sum(), outputs
+
+  gradient, outputs = jax.grad(loss, has_aux=True)(params)
+  return outputs, gradient
+
+
+def torch_pair(cell, bidirectional):
+  """A torch module with random weights, and the same weights as parameters."""
+  torch = pytest.importorskip("torch", reason="torch is not installed")
+  torch.manual_seed(0)
+  module = {"gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[cell](
+    D, H, batch_first=True, bidirectional=bidirectional
+  )
+  with torch.no_grad():
+    for parameter in module.parameters():
+      parameter.mul_(2)
+  tensors = {f"rnn.{k}": v.detach().numpy() for k, v in module.state_dict().items()}
+  return torch, module, from_torch(tensors, "rnn."), tensors
+
+
+def initialised(layer):
+  params = layer.init(jax.random.key(0), *lay(ALONE, 9))["params"]
+  return jax.tree.map(lambda p: 2 * p, params)
+
+
+@pytest.mark.parametrize("cell, bidirectional", CASES)
+def test_equals_torch_on_packed_sequences_with_its_gradients(cell, bidirectional):
+  torch, module, params, tensors = torch_pair(cell, bidirectional)
+  weight = np.random.default_rng(1).normal(size=(5, 11, H * (1 + bidirectional)))
+  outputs, gradient = outputs_and_gradient(
+    recurrent(cell, bidirectional), params, lay(ALONE, 11), jnp.asarray(weight, jnp.float32)
+  )
+  found = spans(outputs, ALONE)
+  packed = torch.nn.utils.rnn.pack_sequence(
+    [torch.tensor(x) for x in SEQUENCES], enforce_sorted=False
+  )
+  expected, lengths = torch.nn.utils.rnn.pad_packed_sequence(module(packed)[0], batch_first=True)
+  assert lengths.tolist() == [len(x) for x in SEQUENCES]
+  for n, length in enumerate(lengths):
+    np.testing.assert_allclose(found[n], expected.detach()[n, :length], atol=1e-6, rtol=0)
+  (expected * torch.tensor(weight[:, :9], dtype=torch.float32)).sum().backward()
+  theirs = {f"rnn.{name}": p.grad.numpy() for name, p in module.named_parameters()}
+  for name, leaf in to_torch(gradient, "rnn.").items():
+    assert np.abs(leaf).max() > 0.1
+    np.testing.assert_allclose(leaf, theirs[name], atol=1e-5 * np.abs(leaf).max(), rtol=0)
+  back = to_torch(params, "rnn.")
+  assert back.keys() == tensors.keys()
+  for name in tensors:
+    np.testing.assert_array_equal(back[name], tensors[name])
+
+
+@pytest.mark.parametrize("cell, bidirectional", CASES)
+def test_initial_states_equal_torch(cell, bidirectional):
+  torch, module, params, _ = torch_pair(cell, bidirectional)
+  k = 1 + bidirectional
+  draw = lambda: np.random.default_rng(3).normal(size=(k, 2, H)).astype(np.float32)
+  hidden, inner = draw(), draw()[::-1].copy() * 2
+  x = np.stack([SEQUENCES[1], SEQUENCES[1][::-1]])
+  position = jnp.broadcast_to(jnp.arange(9), (2, 9))
+  if cell == "gru":
+    theirs, states = torch.tensor(hidden), list(hidden)
+  else:
+    theirs = torch.tensor(hidden), torch.tensor(inner)
+    states = list(zip(hidden, inner, strict=True))
+  initial = jax.tree.map(jnp.asarray, tuple(states) if bidirectional else states[0])
+  layer = recurrent(cell, bidirectional)
+  found = apply(layer, params, jnp.asarray(x), position, jnp.ones_like(position), initial)
+  with torch.no_grad():
+    expected = module(torch.tensor(x), theirs)[0].numpy()
+  np.testing.assert_allclose(found, expected, atol=1e-6, rtol=0)
+  plain = apply(layer, params, jnp.asarray(x), position, jnp.ones_like(position))
+  assert np.abs(plain[:, 0] - found[:, 0]).max() > 0.1
+
+
+@pytest.mark.parametrize("cell, bidirectional", CASES)
+def test_packing_and_padding_change_no_vector_and_no_gradient(cell, bidirectional):
+  layer = recurrent(cell, bidirectional)
+  params = initialised(layer)
+  weights = {n: np.random.default_rng(n).normal(size=(len(x), H * (1 + bidirectional)))
+             for n, x in enumerate(SEQUENCES)}
+
+  def run(rows, length, layer=layer):
+    data = lay(rows, length)
+    weight = np.zeros((len(rows), length, H * (1 + bidirectional)), np.float32)
+    for row, members in enumerate(rows):
+      start = 0
+      for n in members:
+        weight[row, start : start + len(SEQUENCES[n])] = weights[n]
+        start += len(SEQUENCES[n])
+    outputs, gradient = outputs_and_gradient(layer, params, data, jnp.asarray(weight))
+    assert not np.asarray(outputs)[np.asarray(data[2]) == 0].any()
+    return spans(outputs, rows), gradient
+
+  expected, gradient = run(ALONE, 9)
+  for rows, length, fields in (
+    ([(4, 1, 3, 2, 0)], 22, {}),
+    ([(4, 3, 2), (), (0, 1)], 14, {"unroll": 4}),
+  ):
+    found, other = run(rows, length, recurrent(cell, bidirectional, **fields))
+    for n in expected:
+      np.testing.assert_allclose(found[n], expected[n], atol=1e-6, rtol=0)
+    for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(other), strict=True):
+      assert np.abs(a).max() > 1e-2
+      np.testing.assert_allclose(a, b, atol=1e-5 * max(1, np.abs(a).max()), rtol=0)
+
+
+@pytest.mark.parametrize("cell, module", [("gru", GRUCell), ("lstm", LSTMCell)])
+def test_single_steps_with_the_layers_parameters_equal_the_layer(cell, module):
+  layer = recurrent(cell, False)
+  params = jax.tree.map(np.asarray, initialised(layer))  # as a file gives them
+  x = SEQUENCES[1]
+  expected = spans(apply(layer, params, *lay([(1,)], 9)), [(1,)])[1]
+  step = module(hidden_size=H, precision="highest")
+  state = step.zero(1)
+  for t in range(len(x)):
+    state = step.apply({"params": params["forward"]}, state, jnp.asarray(x[t : t + 1]))
+    output = state if cell == "gru" else state[0]
+    np.testing.assert_allclose(output[0], expected[t], atol=1e-6, rtol=0)
+  # The same from within a module that owns the layer.
+  bound = layer.bind({"params": params})
+  once = bound.forward(step.zero(1), jnp.asarray(x[:1]))
+  np.testing.assert_allclose((once if cell == "gru" else once[0])[0], expected[0], atol=1e-6)
+
+
+def test_one_loop_whatever_the_length():
+  layer = recurrent("lstm", True)
+  params = initialised(layer)
+  count = lambda length: str(
+    jax.make_jaxpr(lambda p: apply(layer, p, *lay(ALONE, length)))(params)
+  ).count(" = ")
+  assert count(9) == count(30)
+
+
+def test_bfloat16_inputs_give_float32_states():
+  layer = recurrent("gru", True)
+  params = initialised(layer)
+  x, position, segment = lay(ALONE, 9)
+  found = apply(layer, params, x.astype(jnp.bfloat16), position, segment)
+  assert found.dtype == jnp.float32
+  exact = apply(layer, params, x.astype(jnp.bfloat16).astype(jnp.float32), position, segment)
+  np.testing.assert_array_equal(found, exact)
+
+
+def test_what_does_not_fit_is_named():
+  with pytest.raises(InputError, match="cell: 'rnn'.*gru, lstm"):
+    recurrent("rnn", False).init(jax.random.key(0), *lay(ALONE, 9))
+  params = initialised(recurrent("gru", True))
+  tensors = to_torch(params, "enc.")
+  with pytest.raises(InputError, match=r"'enc\.bias_hh_l0_reverse' is missing"):
+    from_torch({k: v for k, v in tensors.items() if k != "enc.bias_hh_l0_reverse"}, "enc.")
+  with pytest.raises(InputError, match=r"'weight_ih_l0' is missing"):
+    from_torch(tensors, "")
+  for name, shape in (("weight_hh_l0", (21, 6)), ("bias_ih_l0", (20,)), ("weight_ih_l0", (20, 5))):
+    with pytest.raises(InputError, match="shape.*neither a GRU nor an LSTM"):
+      from_torch(tensors | {f"enc.{name}": np.zeros(shape)}, "enc.")

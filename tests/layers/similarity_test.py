@@ -1,0 +1,113 @@
+"""Similarity grids: numbers by hand, safe gradients, masks; convolution as jax has it, pooling."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from as2jax.data.batches.batch import Units
+from as2jax.layers import similarity
+from as2jax.layers.similarity import SimilarityGrid, average_pool, gather_units, narrow_convolution
+from as2jax.runtime.errors import InputError
+
+X = jnp.asarray([[[3.0, 4.0], [0.0, 0.0], [1.0, 0.0]]])
+Y = jnp.asarray([[[3.0, 4.0], [0.0, 0.0]]])
+
+
+def test_numbers_by_hand():
+  np.testing.assert_allclose(similarity.euclidean(X, Y)[0], [
+      [1, 1 / 6], [1 / 6, 1], [1 / (1 + np.sqrt(20)), 1 / 2]], rtol=1e-6)
+  np.testing.assert_allclose(similarity.cosine(X, Y)[0], [[1, 0], [0, 0], [0.6, 0]], rtol=1e-6)
+  grid = SimilarityGrid("metric", 2, 0.0)
+  u = jnp.asarray([[[1.0, 2.0], [0.0, 1.0]], [[0.0, 0.0], [1.0, 0.0]]])
+  b = jnp.arange(12.0).reshape(2, 3, 2)
+  found = grid.apply({"params": {"U": u, "B": b}}, X, Y, jnp.ones((1, 3, 2)))
+  # x·U_k y: of (3, 4) with itself 3·3 + 2·3·4 + 4·4 = 49, and 4·3 = 12
+  np.testing.assert_allclose(found[:, 0], [[[49, 1], [2, 3], [4 + 11, 5]],
+                                           [[6 + 12, 7], [8, 9], [10, 11]]], rtol=1e-6)
+
+
+def test_the_metric_starts_near_the_scaled_dot_product():
+  x, y = (jax.random.normal(jax.random.key(i), (2, 3 + i, 50)) for i in range(2))
+  mask = jnp.ones((2, 3, 4))
+  plain = jnp.einsum("nid,njd->nij", x, y) / jnp.sqrt(50.0)
+  for noise, close in ((0.0, 1e-5), (0.01, 2.5)):
+    grid = SimilarityGrid("metric", 2, noise)
+    variables = grid.init(jax.random.key(2), x, y, mask)
+    found = grid.apply(variables, x, y, mask)
+    np.testing.assert_allclose(found, jnp.stack([plain] * 2), atol=close)
+    assert bool(jnp.any(found[0] != found[1])) == (noise > 0)
+    assert not np.any(variables["params"]["B"])
+    shapes = jax.tree.map(jnp.shape, variables["params"])
+    assert shapes == {"U": (2, 50, 50), "B": (2, 3, 4)}
+
+
+@pytest.mark.parametrize("kind,modes", [("euclidean", 1), ("cosine", 1), ("metric", 3)])
+def test_gradients_are_finite_at_equal_and_zero_vectors_and_stop_at_the_mask(kind, modes):
+  grid = SimilarityGrid(kind, modes, 0.1)
+  mask = jnp.asarray([[[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]])
+  variables = grid.init(jax.random.key(0), X, Y, mask)
+  loss = lambda v, x, y: jnp.sum(jnp.sin(3 * grid.apply(v, x, y, mask)))
+  gradients = jax.grad(loss, (0, 1, 2))(variables, X, Y)
+  assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradients))
+  assert not np.any(gradients[1][0, 2])
+  found = grid.apply(variables, X, Y, mask)
+  assert found.shape == (modes, 1, 3, 2) and not np.any(found[:, 0, 2])
+
+
+@pytest.mark.parametrize("kind,modes,message", [
+    ("dot", 1, "model.similarity = 'dot'"), ("cosine", 2, "model.modes = 2"),
+    ("metric", 0, "model.modes = 0")])
+def test_unknown_choices(kind, modes, message):
+  with pytest.raises(InputError, match=message):
+    SimilarityGrid(kind, modes, 0.1).init(jax.random.key(0), X, Y, jnp.ones((1, 3, 2)))
+
+
+def test_units_are_gathered_from_wherever_they_lie():
+  """Two shards of two rows of five tokens; token t of row r of shard s is 100 s + 10 r + t."""
+  s, r, t = np.meshgrid(range(2), range(2), range(5), indexing="ij")
+  hidden = jnp.asarray((100 * s + 10 * r + t)[..., None] + np.asarray([0.0, 0.5]), jnp.float32)
+  array = lambda *rows: jnp.asarray(rows, jnp.int32)
+  units = Units(row=array([0, 0, 1], [1, 0, 0]), start=array([0, 2, 1], [0, 0, 0]),
+                length=array([2, 3, 4], [5, 1, 0]), id=array([0, 1, 2], [3, 4, -1]))
+  members, mask = array([2, 1, 0, 0], [0, 1, 0, 0]), jnp.asarray([[1.0, 1, 1, 0], [1, 1, 0, 0]])
+  vectors, length = gather_units(hidden, units, members, mask, 3)
+  np.testing.assert_array_equal(length, [[3, 3, 2, 0], [3, 1, 0, 0]])
+  np.testing.assert_array_equal(vectors[..., 0], [
+      [[11, 12, 13], [2, 3, 4], [0, 1, 0], [0, 0, 0]],
+      [[110, 111, 112], [100, 0, 0], [0, 0, 0], [0, 0, 0]]])
+  gradient = jax.grad(lambda h: jnp.sum(gather_units(h, units, members, mask, 3)[0]))(hidden)
+  used = np.zeros((2, 2, 5))
+  used[0, 0] = 1
+  used[0, 1, 1:4] = used[1, 1, :3] = used[1, 0, 0] = 1
+  np.testing.assert_array_equal(gradient[..., 0], used)
+
+
+@pytest.mark.parametrize("shape,size", [((2, 3, 7, 9), 5), ((1, 2, 5, 5), 5), ((3, 1, 4, 6), 1)])
+def test_the_convolution_is_jaxs(shape, size):
+  x = jax.random.normal(jax.random.key(0), shape)
+  kernel = jax.random.normal(jax.random.key(1), (size, size, shape[0], 4))
+
+  def theirs(x, kernel):
+    return jax.lax.conv_general_dilated(
+        x, kernel, (1, 1), "VALID", dimension_numbers=("CNHW", "HWIO", "CNHW"),
+        precision="highest")
+
+  ours = lambda x, kernel: narrow_convolution(x, kernel, "highest")
+  np.testing.assert_allclose(ours(x, kernel), theirs(x, kernel), atol=1e-5)
+  loss = lambda f: jax.grad(lambda x, k: jnp.sum(jnp.sin(f(x, k))), (0, 1))(x, kernel)
+  for a, b in zip(loss(ours), loss(theirs)):
+    np.testing.assert_allclose(a, b, atol=2e-5)
+
+
+def test_a_filter_that_does_not_fit_is_named():
+  with pytest.raises(InputError, match=r"5×5 filter does not fit into a grid of \(4, 9\)"):
+    narrow_convolution(jnp.zeros((1, 1, 4, 9)), jnp.zeros((5, 5, 1, 2)), "highest")
+
+
+def test_pooling_averages_tiles_and_drops_what_is_left_over():
+  x = jnp.arange(15.0).reshape(1, 1, 3, 5)
+  np.testing.assert_array_equal(average_pool(x, 2)[0, 0], [[3, 5]])
+  np.testing.assert_array_equal(average_pool(x, 1), x)
+  with pytest.raises(InputError, match=r"2×2 tiles do not fit into a grid of \(1, 5\)"):
+    average_pool(x[:, :, :1], 2)

@@ -1,0 +1,173 @@
+"""Shared layers: dropout's statistics and placement, norm, activation, attention."""
+
+import json
+import math
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from as2jax.layers import transformer
+
+
+def bits(seed, count=1 << 18):
+  return np.asarray(transformer.hash_bits(jax.random.key(seed), (count,)))
+
+
+def test_each_byte_of_the_hash_is_uniform():
+  for seed in range(4):
+    words = bits(seed)
+    for shift in (0, 8, 16, 24):
+      counts = np.bincount((words >> shift) & 255, minlength=256)
+      expected = len(words) / 256
+      chi_square = ((counts - expected) ** 2 / expected).sum()
+      assert 160 < chi_square < 370  # 255 degrees of freedom: s.d. 22.6, so five of them
+
+
+def test_masks_of_neighbours_heads_rows_and_keys_are_independent():
+  def kept(words):
+    return (words < round(0.9 * 2**32)) - 0.9
+
+  first = kept(bits(0))
+  scale = 0.09 * math.sqrt(len(first))
+  for lag in (1, 2, 3, 8, 32, 128, 384, 128 * 128, 12 * 128 * 128):
+    assert abs((first[:-lag] * first[lag:]).sum()) / scale < 5
+  for seed in range(1, 20):  # neighbouring keys
+    assert abs((first * kept(bits(seed))).sum()) / scale < 5
+  keys = jax.random.split(jax.random.key(0), 20)
+  masks = [kept(np.asarray(transformer.hash_bits(key, first.shape))) for key in keys]
+  for a, b in zip(masks, masks[1:], strict=False):
+    assert abs((a * b).sum()) / scale < 5
+
+
+def test_number_of_kept_elements_varies_as_the_binomial_does():
+  keys = jax.random.split(jax.random.key(7), 400)
+  words = np.asarray(jax.vmap(lambda key: transformer.hash_bits(key, (1000,)))(keys))
+  z = ((words < round(0.9 * 2**32)).sum(-1) - 900) / math.sqrt(90)
+  assert abs(z.mean()) < 5 / math.sqrt(400)
+  assert 0.8 < z.std() < 1.2
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5])
+def test_dropout_keeps_the_mean_and_drops_at_its_rate(rate):
+  dropped = np.asarray(transformer.dropout(jax.random.key(3), jnp.ones((512, 512)), rate))
+  assert set(np.unique(dropped)) == {np.float32(0), np.float32(1 / (1 - rate))}
+  deviation = math.sqrt(rate * (1 - rate) / dropped.size)
+  assert abs((dropped == 0).mean() - rate) < 5 * deviation
+
+
+def test_dropout_depends_on_its_key_alone():
+  x = jnp.ones((64, 64))
+  once, again, other = (transformer.dropout(jax.random.key(k), x, 0.5) for k in (0, 0, 1))
+  assert (once == again).all() and (once != other).any()
+  assert (transformer.dropout(jax.random.key(0), x, 0.0) == x).all()
+  bfloat = transformer.dropout(jax.random.key(0), x.astype(jnp.bfloat16), 0.5)
+  assert bfloat.dtype == jnp.bfloat16
+  assert (bfloat.astype(jnp.float32) == once).all()
+  with pytest.raises(ValueError, match="1.5"):
+    transformer.dropout(jax.random.key(0), x, 1.5)
+
+
+def test_dropout_passes_gradients_where_it_keeps():
+  x = jnp.ones((32, 32))
+  gradient = jax.grad(lambda x: transformer.dropout(jax.random.key(0), x, 0.25).sum())(x)
+  np.testing.assert_array_equal(gradient, transformer.dropout(jax.random.key(0), x, 0.25))
+
+
+DEVICES = """
+import json, sys
+import jax
+import jax.numpy as jnp
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 8)
+from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
+from as2jax.encoders import layers
+x = jnp.arange(16 * 3 * 8 * 8, dtype=jnp.float32).reshape(16, 3, 8, 8) + 1
+f = jax.jit(lambda key, x: layers.dropout(key, x, 0.3))
+alone = f(jax.random.key(5), x)
+mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+split = jax.device_put(x, NamedSharding(mesh, P("data")))
+program = f.lower(jax.random.key(5), split).compile()
+spread = program(jax.random.key(5), split)
+json.dump({
+  "devices": len(spread.sharding.device_set),
+  "equal": bool((alone == spread).all()),
+  "dropped": int((alone == 0).sum()),
+  "communication": sum(program.as_text().count(op) for op in
+                       ("all-gather(", "all-reduce(", "all-to-all(", "collective-permute(")),
+}, sys.stdout)
+"""
+
+
+def test_dropout_is_the_same_on_eight_devices_without_communication():
+  done = subprocess.run(
+    [sys.executable, "-c", DEVICES], capture_output=True, text=True, check=True, timeout=120
+  )
+  found = json.loads(done.stdout)
+  assert found["devices"] == 8 and found["equal"] and found["communication"] == 0
+  assert 0.25 < found["dropped"] / (16 * 3 * 8 * 8) < 0.35
+
+
+def test_layer_norm_has_float32_statistics_in_bfloat16():
+  x = 100 + np.random.default_rng(0).normal(size=(4, 64))
+  norm = transformer.LayerNorm(1e-12, jnp.bfloat16)
+  x16 = jnp.asarray(x, jnp.bfloat16)
+  variables = norm.init(jax.random.key(0), x16)
+  exact = np.asarray(x16, np.float64)
+  exact = (exact - exact.mean(-1, keepdims=True)) / exact.std(-1, keepdims=True)
+  found = norm.apply(variables, x16)
+  assert found.dtype == jnp.bfloat16
+  assert variables["params"]["scale"].dtype == jnp.float32
+  np.testing.assert_allclose(np.asarray(found, np.float64), exact, rtol=2**-8, atol=1e-3)
+
+
+def test_gelu_is_the_exact_one():
+  x = np.linspace(-6, 6, 101)
+  exact = [v * 0.5 * (1 + math.erf(v / math.sqrt(2))) for v in x]
+  np.testing.assert_allclose(transformer.gelu(jnp.asarray(x, jnp.float32)), exact, atol=1e-6)
+  tanh = transformer.ACTIVATIONS["gelu_new"](jnp.asarray(x, jnp.float32))
+  assert 1e-4 < np.abs(tanh - np.asarray(exact)).max() < 1e-3
+
+
+def test_attention_stays_within_a_segment():
+  rng = np.random.default_rng(0)
+  query, key, value = jnp.asarray(rng.normal(size=(3, 1, 6, 2, 4)), jnp.float32)
+  mask = transformer.segment_mask(jnp.asarray([[1, 1, 2, 2, 2, 0]]))
+  together = transformer.attend(query, key, value, mask)
+  for span in (slice(0, 2), slice(2, 5)):
+    part = [x[:, span] for x in (query, key, value)]
+    size = span.stop - span.start
+    alone = transformer.attend(*part, jnp.ones((1, 1, size, size), bool))
+    np.testing.assert_allclose(together[:, span], alone, atol=1e-6)
+  np.testing.assert_allclose(together[:, 5], value[:, 5], atol=1e-6)  # padding sees itself
+
+
+def test_attention_scores_are_float32_in_bfloat16():
+  shapes = jax.ShapeDtypeStruct((2, 8, 2, 4), jnp.bfloat16)
+  mask = jax.ShapeDtypeStruct((2, 1, 8, 8), bool)
+  program = str(jax.make_jaxpr(transformer.attend)(shapes, shapes, shapes, mask))
+  exponentials = [line for line in program.splitlines() if "= exp" in line]
+  assert exponentials and all("f32[2,2,8,8]" in line for line in exponentials)
+
+
+def test_attention_is_dropped_after_its_softmax():
+  """The kept weights of a row do not sum to one, and are what the equation says times the mask."""
+  rng = np.random.default_rng(1)
+  query, key, value = jnp.asarray(3 * rng.normal(size=(3, 2, 7, 3, 4)), jnp.float32)
+  mask = transformer.segment_mask(jnp.asarray([[1, 1, 1, 2, 2, 2, 0], [1, 2, 2, 2, 2, 3, 3]]))
+  kept = jnp.asarray(rng.integers(0, 2, (2, 3, 7, 7)) / 0.5, jnp.float32)
+
+  def plain(query, key, value):
+    scores = jnp.einsum("bqhk,bthk->bhqt", query, key) / 2  # √k = 2
+    weights = jax.nn.softmax(jnp.where(mask, scores, -jnp.inf)) * kept
+    return jnp.einsum("bhqt,bthk->bqhk", weights, value)
+
+  ours = lambda *qkv: transformer.attend(*qkv, mask, drop=lambda weights: weights * kept)
+  outputs = [jax.vjp(f, query, key, value) for f in (ours, plain)]
+  np.testing.assert_allclose(outputs[0][0], outputs[1][0], atol=2e-6)
+  direction = jnp.asarray(rng.normal(size=value.shape), jnp.float32)
+  for a, b in zip(outputs[0][1](direction), outputs[1][1](direction)):
+    np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-5)

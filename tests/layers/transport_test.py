@@ -1,0 +1,232 @@
+"""Transport: POT's plans and costs, marginals, gradients, padding, no callback in the program."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import ot
+import pytest
+from programs import primitives
+
+from as2jax.layers import transport
+from as2jax.layers.transport import distances, marginal, relevant_context, transport_cost
+from as2jax.runtime.errors import InputError
+
+
+def problem(p=(), n=5, m=12, d=8, dtype=jnp.float32):
+  """Points, and frequencies of words as marginals: a few large, many small, some zero."""
+  rng = np.random.default_rng(0)
+  x, y = (jnp.asarray(rng.normal(size=(*p, k, d)), dtype) for k in (n, m))
+
+  def weights(k):
+    w = np.ceil(np.exp(rng.normal(0, 1.5, (*p, k))))
+    w[..., 1] = 0
+    return marginal(jnp.asarray(w, dtype))
+
+  return x, y, weights(n), weights(m)
+
+
+@functools.partial(jax.jit, static_argnames=("epsilon", "relative", "iterations"))
+def plan(cost, a, b, *, epsilon=0.1, relative=True, iterations=50):
+  return transport.transport_plan(cost, a, b, epsilon=epsilon, relative=relative,
+                                  iterations=iterations)
+
+
+@functools.partial(jax.jit, static_argnames=("gradient", "iterations", "epsilon", "relative"))
+def gradient_of_distance(cost, a, b, gradient, epsilon=0.1, relative=True, iterations=50):
+  def total(cost):
+    found = plan(cost, a, b, epsilon=epsilon, relative=relative, iterations=iterations)
+    return transport_cost(cost, found, gradient).sum()
+  return jax.grad(total)(cost)
+
+
+def support(cost, a, b):
+  """The problem without its points of weight 0, float64, marginals that add up to 1 exactly."""
+  cost, a, b = (np.asarray(z, np.float64) for z in (cost, a, b))
+  i, j = a > 0, b > 0
+  return cost[np.ix_(i, j)], a[i] / a.sum(), b[j] / b.sum(), np.ix_(i, j)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.1, 0.5])
+def test_plans_are_pots(epsilon):
+  x, y, a, b = problem((2, 3))
+  cost = distances(x, y)
+  found = np.asarray(plan(cost, a, b, epsilon=epsilon, iterations=200))
+  np.testing.assert_allclose(found.sum(-1), a, atol=2e-6)
+  np.testing.assert_allclose(found.sum(-2), b, atol=1e-5)
+  for k in np.ndindex(2, 3):
+    c, left, right, where = support(cost[k], a[k], b[k])
+    theirs = ot.sinkhorn(left, right, c, epsilon * c.mean(), method="sinkhorn_log",
+                         numItermax=5000, stopThr=1e-12)
+    np.testing.assert_allclose(found[k][where], theirs, atol=1e-5)
+    assert found[k].sum() == pytest.approx(theirs.sum(), abs=1e-5)  # nothing outside
+
+
+def test_the_default_number_of_iterations_converges():
+  """ε = 0.1 of the mean cost: 4e-4 of the mass is misplaced after 20 iterations, 1e-6 after 50."""
+  x, y, a, b = problem((20,), 12, 40, 32)
+  for iterations, bound in ((20, 4e-4), (50, 2e-6)):
+    found = plan(distances(x, y), a, b, iterations=iterations)
+    assert float(jnp.abs(found.sum(-2) - b).sum(-1).max()) < bound
+
+
+def test_a_small_epsilon_reaches_the_exact_cost():
+  x, y, a, b = problem((4,))
+  cost = distances(x, y)
+  ours = transport_cost(cost, plan(cost, a, b, epsilon=0.004, iterations=2000), "envelope")
+  for k in range(4):
+    c, left, right, _ = support(cost[k], a[k], b[k])
+    assert float(ours[k]) == pytest.approx(ot.emd2(left, right, c), rel=0.01)
+
+
+@pytest.mark.parametrize("relative", [True, False])
+def test_unrolled_gradients_are_those_of_finite_differences(relative):
+  with jax.enable_x64(True):
+    x, y, a, b = problem(dtype=jnp.float64)
+    cost = distances(x, y)
+    distance = jax.jit(lambda c: transport_cost(
+        c, plan(c, a, b, relative=relative, iterations=10), "unrolled"))
+    found = gradient_of_distance(cost, a, b, "unrolled", relative=relative, iterations=10)
+    step = 1e-5
+    for at in ((0, 0), (2, 5), (4, 11), (1, 1), (0, 1)):  # the last two have a weight of 0
+      moved = lambda by, at=at: distance(cost.at[at].add(by))
+      expected = (moved(step) - moved(-step)) / (2 * step)
+      np.testing.assert_allclose(found[at], expected, rtol=1e-6, atol=1e-9)
+    assert float(jnp.abs(found).max()) > 0.05
+    single = [z.astype(jnp.float32) for z in (cost, a, b)]
+  np.testing.assert_allclose(
+      gradient_of_distance(*single, "unrolled", relative=relative, iterations=10), found, atol=2e-5)
+
+
+def test_the_envelope_is_exact_for_the_entropic_objective():
+  """With π held constant: the gradient of ⟨D, π⟩ + ε KL(π | a bᵀ), at a fixed ε."""
+  with jax.enable_x64(True):
+    x, y, a, b = problem(dtype=jnp.float64)
+    cost = distances(x, y)
+    settings = {"epsilon": 0.4, "relative": False, "iterations": 300}
+
+    @jax.jit
+    def objective(cost):
+      found = plan(cost, a, b, **settings)
+      ratio = jnp.where(found > 0, found, 1) / jnp.where(found > 0, a[:, None] * b[None], 1)
+      return transport_cost(cost, found, "unrolled") + 0.4 * jnp.sum(found * jnp.log(ratio))
+
+    envelope = gradient_of_distance(cost, a, b, "envelope", **settings)
+    step = 1e-5
+    for at in ((0, 0), (2, 5), (4, 11)):
+      moved = lambda by, at=at: objective(cost.at[at].add(by))
+      np.testing.assert_allclose(envelope[at], (moved(step) - moved(-step)) / (2 * step), rtol=1e-5)
+
+
+def test_the_envelopes_error_for_the_distance():
+  """Against the exact gradient of d, over 50 random problems of 5 × 12 at ε = 0.1 of the mean."""
+  x, y, a, b = problem((50,))
+  cost = distances(x, y)
+  flat = lambda which: np.asarray(gradient_of_distance(cost, a, b, which)).reshape(50, -1)
+  envelope, exact = flat("envelope"), flat("unrolled")
+  error = np.linalg.norm(envelope - exact, axis=1) / np.linalg.norm(exact, axis=1)
+  cosine = (envelope * exact).sum(1) / (np.linalg.norm(envelope, axis=1)
+                                        * np.linalg.norm(exact, axis=1))
+  print(f"relative error {error.min():.2f} to {error.max():.2f}, mean {error.mean():.2f}; "
+        f"cosine from {cosine.min():.3f}")
+  assert 0.03 < error.mean() < 0.3 and error.max() < 0.5 and cosine.min() > 0.9
+
+
+@pytest.mark.parametrize("gradient", transport.GRADIENTS)
+def test_points_of_weight_zero_change_nothing(gradient):
+  x, y, a, b = problem((3,))
+  far = lambda z, by: jnp.concatenate([z, by * jnp.ones_like(z[:, :4])], axis=1)
+  none = lambda z: jnp.pad(z, ((0, 0), (0, 4)))
+  args = (distances(x, y), a, b)
+  wide = (distances(far(x, 1e6), far(y, -1e6)), none(a), none(b))
+  np.testing.assert_allclose(plan(*wide)[:, :5, :12], plan(*args), atol=1e-6)
+  found = gradient_of_distance(*wide, gradient)
+  np.testing.assert_allclose(found[:, :5, :12], gradient_of_distance(*args, gradient), atol=1e-5)
+  assert not jnp.any(found[:, 5:]) and not jnp.any(found[:, :, 12:])
+  assert not jnp.any(plan(*wide)[:, 5:]) and not jnp.any(plan(*wide)[..., 12:])
+
+
+@pytest.mark.parametrize("gradient", transport.GRADIENTS)
+@pytest.mark.parametrize("side", ["question", "sentence", "both"])
+def test_an_empty_side_gives_no_plan_and_finite_gradients(gradient, side):
+  x, y, a, b = problem((2,))
+  if side in ("question", "both"):
+    a = a.at[0].set(0)
+  if side in ("sentence", "both"):
+    b = b.at[0].set(0)
+  cost = distances(x, y)
+  found = plan(cost, a, b)
+  assert not jnp.any(found[0]) and float(found[1].sum()) == pytest.approx(1, abs=1e-5)
+  assert float(transport_cost(cost, found, gradient)[0]) == 0
+  assert not jnp.any(relevant_context(found, a, b)[0])
+  gradient = gradient_of_distance(cost, a, b, gradient)
+  assert jnp.isfinite(gradient).all() and not jnp.any(gradient[0]) and jnp.any(gradient[1])
+
+
+def test_all_costs_zero_give_the_independent_plan():
+  x, _, a, _ = problem(n=5)
+  same = jnp.broadcast_to(x[:1], x.shape)
+  cost = distances(same, same)
+  np.testing.assert_allclose(plan(cost, a, a), a[:, None] * a[None], atol=1e-6)
+  assert jnp.isfinite(gradient_of_distance(cost, a, a, "unrolled")).all()
+
+
+def test_a_relative_epsilon_does_not_depend_on_the_scale():
+  x, y, a, b = problem((3,))
+  for factor in (0.01, 25.0):
+    scaled = distances(factor * x, factor * y)
+    np.testing.assert_allclose(plan(scaled, a, b), plan(distances(x, y), a, b), atol=2e-6)
+  absolute = functools.partial(plan, epsilon=0.4, relative=False)
+  moved = absolute(distances(3 * x, 3 * y), a, b) - absolute(distances(x, y), a, b)
+  assert float(jnp.abs(moved).max()) > 1e-3
+
+
+def test_distances_keep_their_digits_and_their_gradient():
+  """Points 1e-3 apart at a distance of 20 from the origin, and a point that coincides."""
+  rng = np.random.default_rng(0)
+  x = 7 + rng.normal(size=(2, 3, 8))
+  y = np.concatenate([x[:, :1] + 1e-3 * rng.normal(size=(2, 1, 8)), x[:, 1:2],
+                      rng.normal(size=(2, 2, 8))], axis=1)
+  x, y = (jnp.asarray(z, jnp.float32) for z in (x, y))
+  difference = np.asarray(x, np.float64)[:, :, None] - np.asarray(y, np.float64)[:, None]
+  expected = np.linalg.norm(difference, axis=-1)
+  np.testing.assert_allclose(distances(x, y), expected, rtol=1e-6)
+  assert not np.asarray(distances(x, y))[:, 1, 1].any()
+  weights = rng.normal(size=expected.shape).astype(np.float32)
+  found = jax.grad(lambda x, y: (distances(x, y) * weights).sum(), (0, 1))(x, y)
+  unit = difference / np.where(expected > 0, expected, 1)[..., None] * weights[..., None]
+  np.testing.assert_allclose(found[0], unit.sum(2), atol=2e-2)  # x is rounded: 1e-6 / 1e-3
+  np.testing.assert_allclose(found[1], -unit.sum(1), atol=2e-2)
+  np.testing.assert_allclose(found[0][:, 2], unit.sum(2)[:, 2], atol=1e-5)
+
+
+def test_relevant_context_is_a_set_of_positions():
+  found = jnp.asarray([[0.1, 0.3, 0.3, 0.0, 0.0],   # tie: the first
+                       [0.0, 0.2, 0.1, 0.0, 0.0],   # the same word again
+                       [0.0, 0.0, 0.0, 0.4, 0.0],
+                       [0.0, 0.0, 0.0, 0.0, 0.0]])  # padding: chooses nothing
+  a, b = jnp.asarray([0.4, 0.3, 0.3, 0]), jnp.asarray([0.2, 0.3, 0.2, 0.3, 0])
+  assert relevant_context(found, a, b).tolist() == [False, True, False, True, False]
+  assert relevant_context(jnp.zeros((1, 2)), jnp.ones(1), jnp.asarray([0, 1.0])).tolist() == [
+      False, True]  # a row that underflowed never chooses padding
+
+
+@pytest.mark.parametrize("gradient", transport.GRADIENTS)
+def test_no_callback_and_no_loop_of_unknown_length(gradient):
+  x, y, a, b = problem((2,))
+
+  def run(cost):
+    return transport_cost(cost, plan(cost, a, b), gradient).sum(), gradient_of_distance(
+      cost, a, b, gradient)
+
+  cost = distances(x, y)
+  found = primitives(jax.make_jaxpr(run)(cost).jaxpr)
+  assert "exp" in found and "scan" in found
+  assert "while" not in found and not any("callback" in name for name in found)
+  assert "callback" not in jax.jit(run).lower(cost).as_text()
+
+
+def test_unknown_gradient():
+  with pytest.raises(InputError, match="transport_gradient = 'implicit'"):
+    transport_cost(jnp.ones((1, 1)), jnp.ones((1, 1)), "implicit")

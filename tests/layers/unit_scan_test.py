@@ -1,0 +1,110 @@
+"""The loop over packed rows: its gradient against a plain loop, seeds, devices."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from as2jax.layers.unit_scan import Direction, scan_units, single
+
+D, C, P = 3, 5, 4
+SPANS = [(0, 0, 4), (0, 4, 2), (1, 1, 5)]  # row, start, length; padding before and behind
+RNG = np.random.default_rng(0)
+draw = lambda *shape: jnp.asarray(RNG.normal(0, 0.7, shape), jnp.float32)
+X, WEIGHT = draw(2, 7, D), draw(2, 7, P)
+
+
+def parameters():
+  return {
+    name: {"wide": (draw(P, C), draw(C)), "narrow": (draw(C, P), None), "input": draw(D, C)}
+    for name in ("forward", "backward")
+  } | {"initial": draw(2, P)}
+
+
+def step(product, state, x):
+  """A recurrence through two products, of which one has a bias; state and output differ."""
+  hidden = product("narrow", jnp.tanh(x + product("wide", state)))
+  return jnp.sin(hidden), hidden
+
+
+def layout():
+  position, segment = np.zeros((2, 2, 7), np.int32)
+  for number, (row, start, length) in enumerate(SPANS):
+    position[row, start : start + length] = np.arange(length)
+    segment[row, start : start + length] = number + 1
+  return jnp.asarray(position), jnp.asarray(segment)
+
+
+def packed(params, x=X, weight=WEIGHT, unroll=1):
+  directions = [
+    Direction(
+      step,
+      {k: params[name][k] for k in ("wide", "narrow")},
+      x @ params[name]["input"],
+      params["initial"],
+      name == "backward",
+    )
+    for name in ("forward", "backward")
+  ]
+  found = scan_units(directions, *layout(), unroll=unroll, precision="highest")
+  return sum((output * weight).sum() + jnp.square(state).sum() for output, state in found)
+
+
+def plain(params):
+  """`packed` unit by unit, token by token."""
+  total = 0
+  for name in ("forward", "backward"):
+    products = {k: params[name][k] for k in ("wide", "narrow")}
+    product, final = single(products, "highest"), list(params["initial"])
+    units = SPANS if name == "forward" else SPANS[::-1]
+    for row, start, length in units:
+      state = params["initial"][row][None]
+      places = range(start, start + length)
+      for t in places if name == "forward" else reversed(places):
+        state, output = step(product, state, X[row, t][None] @ params[name]["input"])
+        total += (output[0] * WEIGHT[row, t]).sum()
+      final[row] = state[0]
+    total += sum(jnp.square(state).sum() for state in final)
+  return total
+
+
+def assert_close(found, expected):
+  for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    assert np.abs(b).max() > 1e-2
+    np.testing.assert_allclose(a, b, atol=1e-5 * max(1, np.abs(b).max()), rtol=0)
+
+
+def test_value_final_states_and_gradient_equal_those_of_a_plain_loop():
+  params = parameters()
+  expected = jax.jit(jax.value_and_grad(plain))(params)
+  assert_close(jax.jit(jax.value_and_grad(packed))(params), expected)
+  unrolled = lambda params: packed(params, unroll=3)
+  assert_close(jax.jit(jax.value_and_grad(jax.checkpoint(unrolled)))(params), expected)
+
+
+def test_a_seed_axis_changes_nothing():
+  several = [parameters() for _ in range(3)]
+  together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
+  found = jax.jit(jax.vmap(jax.grad(packed)))(together)
+  alone = jax.jit(jax.grad(packed))
+  for n, params in enumerate(several):
+    assert_close(jax.tree.map(lambda leaf, n=n: leaf[n], found), alone(params))
+
+
+def test_devices_meet_outside_the_loop_alone():
+  mesh = Mesh(np.array(jax.devices()[:2]), ("data",))
+  rows, whole = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (["data"], []))
+  params = {k: v for k, v in parameters().items() if k != "initial"}
+
+  def loss(params, x, weight):
+    return packed({**params, "initial": jnp.zeros((2, P))}, x, weight)
+
+  compiled = jax.jit(jax.grad(loss), in_shardings=(whole, rows, rows)).lower(params, X, WEIGHT)
+  text = compiled.compile().as_text()
+  assert " while(" in text
+  meeting = r" (all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter)(-start)?\("
+  entry = text[text.index("\nENTRY ") :]
+  assert re.search(meeting, entry)
+  assert not re.search(meeting, text[: text.index("\nENTRY ")])

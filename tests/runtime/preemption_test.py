@@ -1,0 +1,104 @@
+"""SIGTERM to a single process: it saves where it is, and the same command goes on."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import tiny
+
+from as2jax.evaluation import predict, results
+from as2jax.runtime import preemption
+from as2jax.training import loop
+from as2jax.training.loop import train_and_evaluate
+
+
+@pytest.fixture
+def listening(monkeypatch):
+  """SIGTERM is heard as in `main`, and forgotten afterwards."""
+  before = signal.getsignal(signal.SIGTERM)
+  monkeypatch.setattr(preemption._Heard, "signal", False)
+  preemption.listen()
+  yield
+  signal.signal(signal.SIGTERM, before)
+
+
+def terminate():
+  os.kill(os.getpid(), signal.SIGTERM)
+
+
+def config():
+  return tiny.config("crossencoder", epochs=2, data__train_fraction=0.1, log__steps=1,
+                     checkpoint__steps=100, optimizer__rate=1e-3)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+  """The folder of a run that nobody disturbed."""
+  folder = tmp_path_factory.mktemp("whole")
+  train_and_evaluate(config(), folder)
+  return folder
+
+
+def assert_same(folder, whole):
+  assert results.read(folder)["metrics"] == results.read(whole)["metrics"]
+  assert results.read(folder)["seeds"] == results.read(whole)["seeds"]
+  one, other = map(tiny.best_parameters, (folder, whole))
+  for path, value in one.items():
+    np.testing.assert_array_equal(value, other[path], path)
+  rows = [[{k: v for k, v in row.items() if k != "seconds_per_step"}
+           for row in loop.MetricsLog(x, tensorboard=False).rows] for x in (folder, whole)]
+  assert rows[0] == rows[1]
+
+
+def test_in_a_step(tmp_path, whole, listening, monkeypatch):
+  add = loop.Window.add
+
+  def add_and_terminate(window, step, *rest):
+    add(window, step, *rest)
+    if step == 3:
+      terminate()
+
+  with monkeypatch.context() as patch:
+    patch.setattr(loop.Window, "add", add_and_terminate)
+    with pytest.raises(preemption.Preempted):
+      train_and_evaluate(config(), tmp_path)
+  (saved,) = (tmp_path / "checkpoints" / "latest").iterdir()
+  assert saved.name == "3" and results.read(tmp_path) is None
+  monkeypatch.setattr(preemption._Heard, "signal", False)
+  train_and_evaluate(config(), tmp_path)
+  assert_same(tmp_path, whole)
+
+
+@pytest.mark.parametrize("batch", [1, 8, 20])
+def test_in_an_evaluation(tmp_path, whole, listening, monkeypatch, batch):
+  """Before the first step, between epochs, at the end: the evaluation is made again, once."""
+  run, count = predict.Predictor._run, [0]
+
+  def run_and_terminate(*args):
+    for item in run(*args):
+      count[0] += 1
+      if count[0] == batch:
+        terminate()
+      yield item
+
+  with monkeypatch.context() as patch:
+    patch.setattr(predict.Predictor, "_run", run_and_terminate)
+    with pytest.raises(preemption.Preempted):
+      train_and_evaluate(config(), tmp_path)
+  monkeypatch.setattr(preemption._Heard, "signal", False)
+  train_and_evaluate(config(), tmp_path)
+  assert_same(tmp_path, whole)
+
+
+def test_without_anything_to_save_it_ends_at_once(listening):
+  with pytest.raises(preemption.Preempted):
+    terminate()
+  monkeypatch = pytest.MonkeyPatch()
+  monkeypatch.setattr(preemption._Heard, "signal", False)
+  with preemption.deferred():
+    terminate()
+    assert preemption.due()
+    with pytest.raises(preemption.Preempted):
+      preemption.check()
+  monkeypatch.undo()

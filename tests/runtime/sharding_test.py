@@ -1,0 +1,82 @@
+"""Rules by hand and for every leaf of a state; which host makes which shards.
+
+That the number of devices and processes changes no number is in hosts_test.py.
+"""
+
+import jax
+import numpy as np
+import pytest
+import sharding_rules
+import tiny_cassie
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+
+from as2jax.config import base
+from as2jax.runtime import sharding
+from as2jax.runtime.errors import InputError
+from as2jax.training import optimizers
+from as2jax.training import state as states
+
+MESH = AbstractMesh((2, 4, 2), sharding.AXES, axis_types=(AxisType.Auto,) * 3)
+P = PartitionSpec
+
+
+@pytest.mark.parametrize("path,shape,want", [
+    ("encoder/layers/attention/query/kernel", (1, 6, 384, 384), P(None, None, "fsdp", "tensor")),
+    ("encoder/layers/attention/output/kernel", (1, 6, 384, 384), P(None, None, "tensor", "fsdp")),
+    # 30,521 rows divide by nothing: the next spec shards the width instead.
+    ("encoder/embeddings/word", (1, 30521, 384), P(None, None, "fsdp")),
+    ("encoder/embeddings/word", (1, 30522, 384), P(None, "tensor", "fsdp")),
+    ("encoder/layers/attention/query/bias", (1, 6, 384), P()),
+    ("head/kernel", (1, 382, 2), P()),
+])
+def test_the_first_spec_that_divides_wins(path, shape, want):
+  assert sharding.spec_for(path, shape, MESH) == want
+
+
+def test_an_unknown_part_of_a_model_is_an_error():
+  with pytest.raises(InputError, match="'zebra/kernel': give its part of the model a line"):
+    sharding.spec_for("zebra/kernel", (8, 8), MESH)
+
+
+@pytest.mark.parametrize("encoder", [tiny_cassie.encoder(), tiny_cassie.xlnet()])
+def test_every_leaf_of_a_state_has_its_rule(encoder):
+  """BERT and XLNet under CASSIE; tests/configs_test.py walks the states of all configs."""
+  made = tiny_cassie.batch([[tiny_cassie.case(0, (2,) * 4, (1,) * 3)]])
+  optimizer = optimizers.from_config(base.get_config().optimizer)
+  state = jax.eval_shape(lambda: states._initialise(
+      tiny_cassie.model(encoder=encoder), made, {}, (), optimizer, 0))
+  assert sharding_rules.assert_rules(state, transformer=True) >= 3 * 7
+
+
+def test_each_host_makes_the_shards_that_its_devices_hold(monkeypatch):
+  mesh = sharding.make_mesh(devices=jax.devices()[:2])
+  assert sharding.local_shards(mesh, 6) == (0, 1, 2, 3, 4, 5)
+  second = {jax.devices()[1]}
+  whole = NamedSharding.addressable_devices_indices_map
+  monkeypatch.setattr(NamedSharding, "addressable_devices_indices_map", lambda self, shape: {
+      device: index for device, index in whole(self, shape).items() if device in second})
+  assert sharding.local_shards(mesh, 6) == (3, 4, 5)
+  monkeypatch.undo()
+  batch = np.arange(2 * 6 * 3).reshape(1, 2, 6, 3)
+  for placed in (sharding.place(batch, mesh), sharding.place(batch, mesh, shards=6)):
+    np.testing.assert_array_equal(placed, batch)
+    assert placed.sharding == sharding.batch_sharding(mesh)
+
+
+def test_moments_follow_their_parameters():
+  tree = {"mu": {"encoder/layers/attention/query/kernel": np.zeros((1, 6, 8, 8))},
+          "count": np.zeros((1,))}
+  mesh = sharding.make_mesh(fsdp=2, devices=jax.devices()[:2])
+  found = sharding.tree_shardings(tree, mesh)
+  moment = found["mu"]["encoder/layers/attention/query/kernel"]
+  assert moment.spec == P(None, None, "fsdp", "tensor")
+  assert found["count"].spec == P()
+
+
+def test_shards_that_do_not_spread_are_refused():
+  mesh = sharding.make_mesh(devices=jax.devices()[:2])
+  sharding.check_shards(mesh, 4)
+  with pytest.raises(InputError, match="batch.shards = 3 is not a multiple of the 2 devices"):
+    sharding.check_shards(mesh, 3)
+  with pytest.raises(InputError, match="does not divide 2 devices"):
+    sharding.make_mesh(tensor=3, devices=jax.devices()[:2])

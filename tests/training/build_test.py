@@ -1,0 +1,122 @@
+"""From a config to batches: what a model that reads words gets, in training and in ranking."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import tiny
+from flax import linen as nn
+from flax import struct
+from jaxtyping import Array
+
+from as2jax.data.inputs import document_frequency
+from as2jax.data.record import UNKNOWN
+from as2jax.data.text.stop_words import is_kept
+from as2jax.data.text.tokenise import ROLES
+from as2jax.runtime import registry
+from as2jax.runtime.errors import InputError
+from as2jax.training.build import build
+
+
+@struct.dataclass
+class Output:
+  scores: Array
+  logits: Array
+
+
+class Reader(nn.Module):
+  """Reads words and sentences in context; the least of such models."""
+
+  encoder: nn.Module
+  stop_words: bool
+  question_words: int
+  sentence_words: int
+
+  template: ClassVar[str] = "context"
+  layout: ClassVar[str] = "single"
+  encodes: ClassVar[bool] = False
+  reads_words: ClassVar[bool] = True
+  score_names: ClassVar[tuple[str, ...]] = ("logit",)
+
+
+@pytest.fixture
+def config(monkeypatch):
+  monkeypatch.setitem(registry.MODELS, "reader", f"{__name__}:Reader")
+  made = tiny.config("crossencoder", "grouped", data__max_length=96, batch__row_lengths=(96,))
+  with made.unlocked():
+    made.model = {"name": "reader", "stop_words": True, "question_words": 4, "sentence_words": 8}
+    made.batch.predict_rows = 16
+  return made.lock()
+
+
+def batches(batcher):
+  plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
+  return [(plan.steps[i][0], batcher.batch(plan, i)) for i in range(len(plan))]
+
+
+def check(experiment, questions, batcher):
+  """Every word of every batch: its place, role, frequency and filter, from the texts anew."""
+  frequencies, units = experiment.frequencies, batcher.units
+  seen = set()
+  for shards, batch in batches(batcher):
+    words, examples = batch.words, batch.examples
+    assert words.unit.shape[-1] == batch.tokens.ids.shape[-1] * batcher.sampler.limits.rows
+    for s, shard in enumerate(shards):
+      if shard is None:
+        assert not words.length[0, s].any()
+        continue
+      used = np.flatnonzero(words.length[0, s])
+      unit = batch.units.id[0, s][words.unit[0, s, used]]
+      form = np.asarray(units.forms)[words.form[0, s, used]]
+      role = words.role[0, s, used]
+      table = [frequencies.questions if r == 0 else frequencies.sentences for r in role]
+      np.testing.assert_array_equal(words.frequency[0, s, used],
+                                    [t.get(str(f), 1) for t, f in zip(table, form)])
+      plain = np.asarray([is_kept(f) for f in form])
+      for u, r in set(zip(unit.tolist(), role.tolist())):
+        mine = (unit == u) & (role == r)
+        wanted = plain[mine] if plain[mine].any() else np.ones(mine.sum())
+        np.testing.assert_array_equal(words.keep[0, s, used][mine], wanted)
+      assert not words.keep[0, s][len(used):].any()
+      for e, number in enumerate(shard.examples):
+        q, c = batcher.examples.question[number], batcher.examples.candidate[number]
+        candidate = questions[q].candidates[c]
+        assert examples.labels[0, s, e].tolist() == [
+            candidate.label, candidate.previous_label, candidate.next_label]
+        seen.add((int(q), int(c)))
+      assert (examples.labels[0, s, len(shard.examples):] == UNKNOWN).all()
+  return seen
+
+
+def test_words_and_labels_of_the_context_reach_the_batches(config, tmp_path):
+  experiment = build(config, workdir=tmp_path)
+  train = experiment.train_questions()
+  assert experiment.frequencies == document_frequency.count(train)
+  judged = {(i, j) for i, q in enumerate(train) for j in range(len(q.candidates))}
+  assert check(experiment, train, experiment.train_batcher()) == judged
+  test = experiment.dataset.splits["test"][:9]
+  batcher = experiment.predict_batcher(test, "single")
+  assert len(check(experiment, test, batcher)) == sum(len(q.candidates) for q in test)
+  assert set(np.unique(batcher.units.word_role)) == set(ROLES.values())
+
+
+def test_frequencies_are_the_run_s_for_ever(config, tmp_path):
+  with config.unlocked():
+    config.data.train_fraction = 0.5
+  first = build(config, workdir=tmp_path)
+  assert first.frequencies == document_frequency.count(first.train_questions())
+  with config.unlocked():
+    config.data.train_fraction = 1.0
+  assert build(config, workdir=tmp_path).frequencies == first.frequencies
+  assert build(config, data=False, workdir=tmp_path).frequencies == first.frequencies
+  assert build(config, workdir=tmp_path / "other").frequencies != first.frequencies
+  with pytest.raises(InputError, match="words.json.*train first"):
+    build(config, data=False, workdir=tmp_path / "none")
+
+
+def test_models_that_read_no_words_get_none():
+  experiment = build(tiny.config("crossencoder"))
+  assert experiment.frequencies is None
+  batcher = experiment.train_batcher()
+  _, batch = batches(batcher)[0]
+  assert batch.words is None and batch.examples.labels.shape[-1] == 1

@@ -1,0 +1,230 @@
+"""The loop: files, resume to the bit, early stopping, seeds, rollback, refusals."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tiny
+
+from as2jax.data.datasets import dataset as datasets
+from as2jax.data.datasets import trec_files
+from as2jax.inference import run as rank
+from as2jax.runtime.errors import InputError
+from as2jax.training import checkpoints, loop
+from as2jax.training.loop import train_and_evaluate
+
+RATE = dict(optimizer__rate=3e-3, optimizer__warmup=0.0)
+
+
+def small(model="triplet", *words, **changes):
+  words = words or ("grouped",)
+  settings = {**RATE, "checkpoint__steps": 3, "log__steps": 3, "data__train_fraction": 0.4}
+  return tiny.config(model, *words, **{**settings, **changes})
+
+
+def comparable(content):
+  """results.json without what may differ between two equal runs."""
+  return {k: v for k, v in content.items() if k != "execution"}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("run") / "x"
+  config = small(epochs=2)
+  return folder, config, train_and_evaluate(config, folder)
+
+
+def test_what_a_run_leaves(undisturbed):
+  folder, config, content = undisturbed
+  names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+  for name in ("config.json", "results.json", "metrics.jsonl", "eval/test/run.trec",
+               "eval/test/qrels.trec", "eval/test/per_question.tsv", "eval/dev/run.trec",
+               "eval/test/cosine/run.trec"):
+    assert name in names, name
+  assert content["metrics"]["map[sample-clean/test]"]["questions"] > 30
+  assert content["seeds"][0]["best_value"] > 0 and content["sampler"] == "grouped"
+  data = datasets.load("sample")
+  assert content["data"]["splits"]["train"]["fingerprint"] == data.fingerprints["train"]
+  assert json.loads((folder / "results.json").read_text()) == content
+  rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+  assert [r["epoch"] for r in rows if "epoch" in r] == [0, 1, 2]
+  losses = {r["step"]: r["loss"] for r in rows if "loss" in r}
+  assert np.isfinite(list(losses.values())).all() and max(losses) == content["seeds"][0]["steps"]
+  best = max(r["map[sample-clean/dev]"] for r in rows if "epoch" in r)
+  assert content["seeds"][0]["best_value"] == best
+  assert content["metrics"]["map[sample-clean/dev]"]["mean"] == pytest.approx(best, abs=1e-6)
+
+
+def test_metrics_are_those_of_trec_eval_on_the_files(undisturbed):
+  pytrec_eval = pytest.importorskip("pytrec_eval")
+  folder, config, content = undisturbed
+  run = trec_files.read_run(folder / "eval/test/run.trec")
+  qrels = trec_files.read_qrels(folder / "eval/test/qrels.trec")
+  found = pytrec_eval.RelevanceEvaluator(qrels, {"map", "recip_rank", "P_1"}).evaluate(run)
+  answerable = [q for q in qrels if any(qrels[q].values())]
+  for ours, theirs in (("map", "map"), ("mrr", "recip_rank"), ("p@1", "P_1")):
+    mean = np.mean([found[q][theirs] for q in answerable])
+    assert content["metrics"][f"{ours}[sample-clean/test]"]["mean"] == pytest.approx(mean, abs=1e-9)
+    mean = np.mean([found[q][theirs] for q in qrels])
+    assert content["metrics"][f"{ours}[sample-all/test]"]["mean"] == pytest.approx(mean, abs=1e-9)
+
+
+class Killed(Exception):
+  pass
+
+
+def interrupted(monkeypatch, config, folder, after):
+  """Runs until `after` steps were taken, then dies as a killed process would: nothing is tidied."""
+  count = 0
+  add = loop.Window.add
+
+  def stop(self, step, *rest):
+    nonlocal count
+    count += 1
+    if count > after:
+      raise Killed
+    add(self, step, *rest)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(loop.Window, "add", stop)
+    with pytest.raises(Killed):
+      train_and_evaluate(config, folder)
+
+
+def test_a_stopped_run_ends_like_an_undisturbed_one(undisturbed, tmp_path, monkeypatch):
+  done, config, content = undisturbed
+  folder = tmp_path / "x"
+  total = content["seeds"][0]["steps"]
+  interrupted(monkeypatch, config, folder, 4)  # within the first epoch, after a checkpoint
+  interrupted(monkeypatch, config, folder, total // 2)
+  again = train_and_evaluate(config, folder)
+  assert comparable(again) == comparable(content)
+  one, other = tiny.best_parameters(done), tiny.best_parameters(folder)
+  for path, a in one.items():
+    np.testing.assert_array_equal(a, other[path], path)
+  steps = lambda f: [(r["step"], r.get("loss"), r.get("map[sample-clean/dev]")) for r in map(
+      json.loads, (f / "metrics.jsonl").read_text().splitlines())]
+  assert steps(folder) == steps(done)
+  for name in ("eval/test/run.trec", "eval/test/per_question.tsv"):
+    assert (folder / name).read_bytes() == (done / name).read_bytes()
+
+
+def test_a_finished_run_gives_its_results_without_training(undisturbed, monkeypatch):
+  folder, config, content = undisturbed
+  monkeypatch.setattr(loop, "Trainer", None)
+  assert train_and_evaluate(config, folder) == content
+
+
+def test_another_config_is_refused_with_what_differs(undisturbed):
+  folder, config, _ = undisturbed
+  with pytest.raises(InputError, match="optimizer.rate: 0.003 there, 0.001 now"):
+    train_and_evaluate(small(epochs=2, optimizer__rate=1e-3), folder)
+
+
+def test_evaluate_gives_the_same_numbers_from_disk(undisturbed):
+  folder, config, content = undisturbed
+  again = rank.evaluate_run(small(epochs=2, mode="evaluate"), folder)
+  assert again["metrics"] == content["metrics"]
+  assert json.loads((folder / "results.json").read_text()) == content
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl"])
+def test_predict_ranks_unlabelled_candidates(undisturbed, tmp_path, kind):
+  folder, config, _ = undisturbed
+  questions = datasets.load("sample").splits["test"][:3]
+  path = tmp_path / f"in.{kind}"
+  pairs = [(q.text, c.text) for q in questions for c in q.candidates]
+  if kind == "tsv":
+    path.write_text("question\tcandidate\n" + "".join(f"{q}\t{c}\n" for q, c in pairs))
+  else:
+    path.write_text("".join(json.dumps({"question": q, "candidate": c}) + "\n" for q, c in pairs))
+  output = rank.predict(small(epochs=2, mode="predict", predict__input=str(path)), folder)
+  rows = [line.split("\t") for line in output.read_text().splitlines()]
+  assert rows[0] == ["question_id", "question", "rank", "score", "candidate_id", "candidate"]
+  run = trec_files.read_run(folder / "eval/test/run.trec")
+  for question in questions:
+    got = [(r[5], float(r[3])) for r in rows[1:] if r[1] == question.text]
+    assert [s for _, s in got] == sorted((s for _, s in got), reverse=True)
+    scores = {c.text: run[question.id][c.id] for c in question.candidates}
+    for text, score in got:
+      assert score == pytest.approx(scores[text], abs=1e-5)
+
+
+def test_early_stopping_counts_evaluations(tmp_path):
+  content = train_and_evaluate(small(epochs=9, patience=2, optimizer__rate=0.0), tmp_path / "x")
+  rows = [json.loads(x) for x in (tmp_path / "x/metrics.jsonl").read_text().splitlines()]
+  assert [r["epoch"] for r in rows if "epoch" in r] == [0, 1, 2]
+  assert content["seeds"][0]["best_epoch"] == 0
+
+
+@pytest.mark.parametrize("execution", ["in_turn", "vmap"])
+def test_several_seeds_have_results_of_their_own(tmp_path, execution, undisturbed):
+  folder = tmp_path / "x"
+  content = train_and_evaluate(small(epochs=1, seeds=(0, 5), execution=execution), folder)
+  assert [o["seed"] for o in content["seeds"]] == [0, 5]
+  values = [o["metrics"]["map[sample-clean/test]"]["value"] for o in content["seeds"]]
+  entry = content["metrics"]["map[sample-clean/test]"]
+  assert entry["mean"] == pytest.approx(np.mean(values))
+  assert entry["sd"] == pytest.approx(np.std(values, ddof=1))
+  assert {p.name for p in (folder / "eval/test").iterdir()} == {"seed-0", "seed-5"}
+  rows = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
+  last = {seed: [r["loss"] for r in rows if r["seed"] == seed and "loss" in r] for seed in (0, 5)}
+  assert len(last[0]) >= 3 and last[0] != last[5]
+
+
+@pytest.mark.parametrize("model,words,changes", [
+    ("triplet", ("sample",), {}), ("siamese", ("grouped",), {"model__score": "head"}),
+    ("crossencoder", ("sample",), {"batch__accumulate": 2}),
+    ("crossencoder", ("grouped",), {"batch__packed": False, "batch__row_lengths": (32, 64),
+                                    "batch__rows": 64, "batch__predict_rows": 128}),
+])
+def test_other_models_and_samplers_through_the_same_loop(tmp_path, model, words, changes):
+  content = train_and_evaluate(small(model, *words, **changes, data__train_fraction=0.2),
+                               tmp_path / "x")
+  assert content["metrics"]["map[sample-clean/test]"]["mean"] > 0.2
+  execution = content["execution"]
+  assert execution["compilations_of_step"] == execution["compilations_in_first_epoch"]
+  if model == "siamese":
+    assert {"euclidean", "cosine"} == set(content["seeds"][0]["other_scores"])
+
+
+def test_a_loss_that_is_not_finite_stops_with_step_and_questions(tmp_path):
+  config = small(optimizer__rate=1e30)
+  with pytest.raises(InputError, match=r"(?s)step \d+, seed 0: the loss is .* on questions \['S"):
+    train_and_evaluate(config, tmp_path / "x")
+  assert not (tmp_path / "x/results.json").exists()
+
+
+def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path, monkeypatch):
+  folder, config = tmp_path / "x", small()
+  usage = shutil.disk_usage(tmp_path)
+  real = checkpoints.Checkpoints._check_space
+  calls = []
+
+  def full(self, step, tree):
+    calls.append(step)
+    if len(calls) > 3:
+      monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    real(self, step, tree)
+
+  monkeypatch.setattr(checkpoints.Checkpoints, "_check_space", full)
+  with pytest.raises(InputError, match=r"no room for the checkpoint .* last whole checkpoint is of"):
+    train_and_evaluate(config, folder)
+  monkeypatch.undo()
+  unfinished = [p.name for p in (folder / "checkpoints").glob("*/*") if not p.name.isdigit()]
+  assert unfinished == []  # the save that was under way when the error came is whole
+  assert train_and_evaluate(config, folder)["seeds"][0]["steps"] > 0
+
+
+def test_a_second_process_is_refused(tmp_path):
+  import subprocess
+  import sys
+
+  from as2jax.training.run_folder import lock
+  with lock(tmp_path / "x"):
+    code = f"from as2jax.training.run_folder import lock\nwith lock({str(tmp_path / 'x')!r}): pass"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": os.getcwd()})
+  assert done.returncode != 0 and f"in use by another process (pid {os.getpid()})" in done.stderr

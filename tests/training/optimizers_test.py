@@ -1,0 +1,117 @@
+"""Schedules over progress, update rules by hand, frozen parts."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from as2jax.runtime.errors import InputError
+from as2jax.training import optimizers
+
+
+def rule(name="adam", **changes):
+  settings = dict(b1=0.9, b2=0.999, eps=1e-8, clip_norm=0.0, weight_decay=0.0, frozen_layers=0,
+                  layer_decay=1.0, rates=())
+  return optimizers.direction(name, **{**settings, **changes})
+
+
+def test_warmup_rises_over_a_part_of_the_first_epoch_and_stays():
+  rate = optimizers.schedule("constant", rate=2e-5, warmup=0.1, epochs=20)
+  got = [float(rate(p)) for p in (0.0, 0.05, 0.1, 0.5, 19.0)]
+  np.testing.assert_allclose(got, [0, 1e-5, 2e-5, 2e-5, 2e-5], rtol=1e-6)
+
+
+def test_linear_decay_ends_at_zero():
+  rate = optimizers.schedule("linear", rate=1.0, warmup=0.5, epochs=2.5)
+  np.testing.assert_allclose([float(rate(p)) for p in (0.25, 0.5, 1.5, 2.5, 3.0)],
+                             [0.5, 1, 0.5, 0, 0], atol=1e-6)
+
+
+def test_the_first_adam_update_is_the_sign():
+  grads = {"w": jnp.asarray([3.0, -0.5])}
+  updates, _ = rule().update(grads, rule().init(grads), grads)
+  np.testing.assert_allclose(updates["w"], [1, -1], rtol=1e-4)
+
+
+def test_adadelta_by_hand():
+  grads = {"w": jnp.asarray([2.0])}
+  updates, _ = rule("adadelta", b2=0.95, eps=1e-6).update(
+      grads, rule("adadelta", b2=0.95, eps=1e-6).init(grads), grads)
+  np.testing.assert_allclose(updates["w"], 2 * np.sqrt(1e-6) / np.sqrt(0.05 * 4 + 1e-6), rtol=1e-4)
+
+
+def test_clipping_is_of_the_global_norm():
+  grads = {"a": jnp.asarray([3.0]), "b": jnp.asarray([4.0])}
+  clipped = rule("sgd", clip_norm=1.0)
+  updates, _ = clipped.update(grads, clipped.init(grads), grads)
+  np.testing.assert_allclose([updates["a"][0], updates["b"][0]], [0.6, 0.8], rtol=1e-6)
+
+
+def test_decay_moves_matrices_alone():
+  params = {"matrix": jnp.ones((2, 2)), "bias": jnp.ones(2)}
+  grads = {"matrix": jnp.zeros((2, 2)), "bias": jnp.zeros(2)}
+  decayed = rule("sgd", weight_decay=0.1)
+  updates, _ = decayed.update(grads, decayed.init(params), params)
+  np.testing.assert_allclose(updates["matrix"], 0.1)
+  np.testing.assert_allclose(updates["bias"], 0)
+
+
+STACK = {"encoder/embeddings/word": jnp.ones((5, 2)), "encoder/layers/kernel": jnp.ones((3, 2, 2)),
+         "encoder/layers/bias": jnp.ones((3, 2)), "head/kernel": jnp.ones((2, 1))}
+
+
+def moved(**changes):
+  """What a plain gradient step of all ones moves each parameter by."""
+  stepped = rule("sgd", **changes)
+  updates, _ = stepped.update(STACK, stepped.init(STACK), STACK)
+  return updates
+
+
+def test_the_rate_decays_from_the_top_layer_down():
+  updates = moved(layer_decay=0.5)
+  np.testing.assert_allclose(updates["encoder/layers/bias"][:, 0], [0.125, 0.25, 0.5])
+  np.testing.assert_allclose(updates["encoder/layers/kernel"][:, 1, 1], [0.125, 0.25, 0.5])
+  np.testing.assert_allclose(updates["encoder/embeddings/word"], 0.0625)
+  np.testing.assert_allclose(updates["head/kernel"], 1)
+
+
+def test_frozen_layers_stay_and_have_no_part_in_the_clipped_norm():
+  updates = moved(frozen_layers=2, weight_decay=0.1)
+  assert not updates["encoder/embeddings/word"].any()
+  np.testing.assert_allclose(updates["encoder/layers/kernel"][:, 0, 0], [0, 0, 1.1])
+  clipped = moved(frozen_layers=2, clip_norm=1.0)  # the norm of 4 + 2 + 2 ones
+  np.testing.assert_allclose(clipped["head/kernel"], 8**-0.5, rtol=1e-6)
+
+
+def test_rates_are_factors_by_path():
+  updates = moved(rates=(("^head", 10.0), ("bias$", 0.5)), layer_decay=0.5)
+  np.testing.assert_allclose(updates["head/kernel"], 10)
+  np.testing.assert_allclose(updates["encoder/layers/bias"][:, 0], [0.0625, 0.125, 0.25])
+
+
+def test_impossible_rate_factors_are_named():
+  alone = {"head/kernel": jnp.ones((2, 1))}
+  for params, changes, message in (
+      (STACK, {"frozen_layers": 4}, "has 3 layers"),
+      (alone, {"layer_decay": 0.9}, "no encoder with a stack"),
+      (STACK, {"rates": (("zebra", 2.0),)}, "'zebra' matches no trainable parameter")):
+    stepped = rule("sgd", **changes)
+    with pytest.raises(InputError, match=message):
+      stepped.update(params, stepped.init(params), params)
+
+
+def test_split_and_merge():
+  params = {"encoder": {"layers": {"kernel": 1}, "norm": 2}, "head": {"kernel": 3}}
+  trainable, frozen = optimizers.split_frozen(params, ("^encoder/layers",))
+  assert frozen == {"encoder/layers/kernel": 1}
+  assert trainable == {"encoder/norm": 2, "head/kernel": 3}
+  assert optimizers.merge(trainable, frozen) == params
+
+
+@pytest.mark.parametrize("make,message", [
+    (lambda: rule("rmsprop"), "optimizer.name = 'rmsprop'"),
+    (lambda: optimizers.schedule("cosine", rate=1, warmup=0, epochs=1), "optimizer.schedule"),
+    (lambda: optimizers.split_frozen({"a": 1}, ("b/",)), "'b/' matches no parameter"),
+])
+def test_mistakes(make, message):
+  with pytest.raises(InputError, match=message):
+    make()

@@ -1,0 +1,255 @@
+"""A run that begins with another's parameters: what it takes and refuses, that it continues."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tiny
+
+from as2jax.data.datasets import dataset
+from as2jax.data.text import word_tokenizer
+from as2jax.encoders.open import MEMORY
+from as2jax.inference import model_card
+from as2jax.models.crossencoder import CrossEncoder
+from as2jax.runtime.errors import InputError
+from as2jax.training import build, checkpoints, loop, warm_start
+from as2jax.training.loop import train_and_evaluate
+from as2jax.training.run_folder import begun
+from configs import trecqa_m2snet
+
+
+def small(model="crossencoder", run="", heads="", **changes):
+  settings = {"data__train_fraction": 0.1, "optimizer__rate": 3e-3, "optimizer__warmup": 0.0,
+              "optimizer__schedule": "constant", "checkpoint__steps": 2, "log__steps": 2,
+              "init_from__run": str(run), "init_from__heads": heads}
+  return tiny.config(model, "grouped", **{**settings, **changes})
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+  """A finished cross-encoder of two seeds, whose best parameters are not those it began with."""
+  folder = tmp_path_factory.mktemp("first") / "x"
+  content = train_and_evaluate(
+      small(seeds=(0, 5), data__holdout=0.2, optimizer__rate=1e-2, optimizer__schedule="linear",
+            optimizer__warmup=0.1), folder)
+  assert all(outcome["best_step"] > 0 for outcome in content["seeds"])
+  return folder, content
+
+
+def parameters(folder, seed=None):
+  """All parameters of a run's best checkpoint, by path."""
+  folder = folder / "checkpoints" / ("" if seed is None else f"seed-{seed}")
+  step = max(int(p.name) for p in (folder / "best").iterdir() if p.name.isdigit())
+  found = checkpoints.read_best(folder, step)
+  return {k: v[0] for part in ("trainable", "frozen") for k, v in found[part].items()}
+
+
+def test_all_parameters_are_taken(first, tmp_path):
+  folder, before = first
+  config = small(run=folder, heads="same", seeds=(5,), epochs=0,
+                 optimizer__freeze=("encoder/embeddings",))
+  content = train_and_evaluate(config, tmp_path / "x")
+  was = before["seeds"][1]
+  for name, entry in was["metrics"].items():
+    assert content["metrics"][name]["mean"] == entry["value"], name
+  there, here = parameters(folder, 5), parameters(tmp_path / "x")
+  assert there.keys() == here.keys()
+  for path, value in there.items():
+    np.testing.assert_array_equal(value, here[path], path)
+  (began,) = content["init_from"]["seeds"]
+  assert content["init_from"] == {
+      **content["init_from"], "run": str(folder), "heads": "same", "model": "crossencoder",
+      "data": "sample", "selected_on": "map, heldout, clean"}
+  assert {**began, "sha256": ""} == {"seed": 5, "from_seed": 5, "step": was["best_step"],
+                                     "value": was["best_value"], "sha256": ""}
+  assert json.loads((tmp_path / "x" / warm_start.NAME).read_text()) == content["init_from"]
+  card = model_card.render(content, config, 5, score="logit",
+                           model=CrossEncoder(tiny.encoder_module(), "cls", True, 0.0))
+  assert f"all parameters of `crossencoder` trained on `sample` (step {was['best_step']};" in card
+  third = train_and_evaluate(small(run=tmp_path / "x", heads="same", epochs=0, init_from__seed=5),
+                             tmp_path / "y")
+  assert third["init_from"]["init_from"] == content["init_from"]  # the whole chain
+  assert third["init_from"]["seeds"][0]["sha256"] == began["sha256"]
+
+
+@pytest.mark.parametrize("model, execution", [("crossencoder", "in_turn"), ("triplet", "vmap")])
+def test_new_heads_are_those_of_a_fresh_run(first, tmp_path, model, execution):
+  folder, _ = first
+  same = dict(epochs=0, seeds=(0, 5), execution=execution)
+  train_and_evaluate(small(model, folder, "new", **same), tmp_path / "x")
+  fresh = small(model, **same)
+  train_and_evaluate(fresh, tmp_path / "y")
+  for i, seed in enumerate((0, 5)):
+    name = seed if execution == "in_turn" else "0-5"
+    there = parameters(folder, seed)
+    here, alone = (checkpoints.read_best(tmp_path / run / "checkpoints" / f"seed-{name}", 0)
+                   ["trainable"] for run in "xy")
+    assert any(path.startswith("encoder/") for path in here)
+    for path, value in here.items():
+      encoder = path.startswith("encoder/")
+      wanted = there[path] if encoder else alone[path][i if execution == "vmap" else 0]
+      np.testing.assert_array_equal(value[i if execution == "vmap" else 0], wanted, path)
+
+
+class Killed(Exception):
+  pass
+
+
+def interrupted(monkeypatch, config, folder, after):
+  """Runs until `after` steps were taken, then dies as a killed process would."""
+  add, count = loop.Window.add, [0]
+
+  def stop(self, step, *rest):
+    count[0] += 1
+    if count[0] > after:
+      raise Killed
+    add(self, step, *rest)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(loop.Window, "add", stop)
+    with pytest.raises(Killed):
+      train_and_evaluate(config, folder)
+
+
+def test_a_stopped_second_stage_continues_unless_the_first_changed(first, tmp_path, monkeypatch):
+  whole, stopped, moved = tmp_path / "whole", tmp_path / "stopped", tmp_path / "first"
+  shutil.copytree(first[0], moved)
+  config = small(run=moved, heads="new", optimizer__schedule="linear", patience=1)
+  content = train_and_evaluate(config, whole)
+  interrupted(monkeypatch, config, stopped, 1)  # before any checkpoint but that of step 0
+  interrupted(monkeypatch, config, stopped, 4)
+
+  shutil.rmtree(moved)
+  with pytest.raises(InputError, match=r"first holds no run \(no config.json\)"):
+    train_and_evaluate(config, stopped)
+  train_and_evaluate(small(optimizer__rate=1e-3), moved)
+  with pytest.raises(InputError, match=r"first has changed .*\n  seed 0: seed 0, step \d+, \w{12} "
+                                       r"then, .* now\nPut it back"):
+    train_and_evaluate(config, stopped)
+  shutil.rmtree(moved)
+  shutil.copytree(first[0], moved)
+  (stopped / warm_start.NAME).rename(tmp_path / "kept")
+  with pytest.raises(InputError, match="it says what this run began with; put it back"):
+    train_and_evaluate(config, stopped)
+  (tmp_path / "kept").rename(stopped / warm_start.NAME)
+
+  again = train_and_evaluate(config, stopped)
+  drop = lambda found: {k: v for k, v in found.items() if k != "execution"}
+  assert drop(again) == drop(content) and content["seeds"][0]["steps"] > 5
+  one, other = parameters(whole), parameters(stopped)
+  for path, value in one.items():
+    np.testing.assert_array_equal(value, other[path], path)
+
+
+def test_a_first_stage_that_cannot_be_used_is_one_message(first, tmp_path):
+  folder, _ = first
+  refused = lambda config, message: pytest.raises(InputError, match=message)
+  unfinished, lexical = tmp_path / "unfinished", tmp_path / "lexical"
+  for made in (unfinished, lexical):
+    made.mkdir()
+    shutil.copy(folder / "config.json", made)
+  shutil.copy(folder / "results.json", lexical)
+  text = json.loads((lexical / "config.json").read_text()) | {"model": {"name": "bm25"}}
+  (lexical / "config.json").write_text(json.dumps(text))
+  empty = shutil.copytree(folder, tmp_path / "empty")
+  shutil.rmtree(empty / "checkpoints")
+  for config, message in [
+      (small(heads="same"), "init_from.run is missing"),
+      (small(init_from__seed=1), "init_from.run is missing"),
+      (small(run=folder), "init_from.heads = '': set it to same .* or new"),
+      (small(run=tmp_path / "none", heads="new"), "none holds no run"),
+      (small(run=unfinished, heads="new"), r"is not finished \(no results.json\)"),
+      (small(run=lexical, heads="new"), "is a run of bm25, which has no parameters"),
+      (small(run=empty, heads="new"), "best has no checkpoint of step"),
+      (small(run=folder, heads="new", seeds=(0, 3)), r"has no seed 3 \(it has 0, 5\).*seed=0"),
+      (small(run=folder, heads="new", init_from__seed=7), "has no seed 7"),
+      (small(run=tmp_path / "x", heads="new"), "is the --workdir itself"),
+  ]:
+    with refused(config, message):
+      train_and_evaluate(config, tmp_path / "x")
+    assert not (tmp_path / "x" / warm_start.NAME).exists()
+
+
+def test_another_encoder_or_other_parameters_are_one_message(first, tmp_path):
+  folder, content = first
+  other = shutil.copytree(folder, tmp_path / "other")
+  weights = {**content["weights"], "tokenizer": "another"}
+  weights["architecture"] = {**weights["architecture"], "num_heads": "4"}
+  (other / "results.json").write_text(json.dumps({**content, "weights": weights}))
+  with pytest.raises(InputError, match=r"(?s)is not that of this config .*architecture.num_heads: "
+                                       r"'4' there, '2' now\n  tokenizer: 'another' there"):
+    train_and_evaluate(small(run=other, heads="new"), tmp_path / "x")
+  del weights["tokenizer"]
+  (other / "results.json").write_text(json.dumps({**content, "weights": weights}))
+  with pytest.raises(InputError, match="does not say the encoder's tokenizer"):
+    train_and_evaluate(small(run=other, heads="new"), tmp_path / "x")
+  with pytest.raises(InputError, match=r"(?s)other parameters than this model .*'same'.*"
+                                       r"head/bias: \(2,\) there, absent here.*heads=new"):
+    train_and_evaluate(small("triplet", folder, "same"), tmp_path / "x")
+  with pytest.raises(InputError, match=r"head/kernel: \(16, 2\) there, \(48, 1\) here"):
+    train_and_evaluate(small("siamese", folder, "same"), tmp_path / "x")
+  assert not begun(tmp_path / "x")  # so that a right config may use the folder
+
+
+def m2snet(folder, run="", heads="", **changes):
+  """A small M²S-Net on the sample, over random vectors of the more frequent words."""
+  counts = word_tokenizer.count((q.text for q in dataset.load("sample").splits["train"]),
+                                lower=True, treebank=True)
+  rng = np.random.default_rng(0)
+  vectors = folder / "vectors.txt"
+  vectors.write_text("".join(
+      f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=6))}\n"
+      for word in word_tokenizer.by_frequency(counts) if counts[word] > 1))
+  made = trecqa_m2snet.get_config("2,sample")
+  made.encoder.vectors = str(vectors)
+  made.model.update({"question_length": 12, "candidate_length": 14, "filter_size": 3,
+                     "filters": (4, 6)})
+  made.batch.update({"row_lengths": (14,), "examples": 16, "predict_rows": 64, "shards": 2})
+  made.data.update({"max_length": 14, "train_fraction": 0.15})
+  made.epochs, made.log.tensorboard, made.compilation_cache = 1, False, "off"
+  made.init_from.update({"run": str(run), "heads": heads})
+  made.update_from_flattened_dict({k.replace("__", "."): v for k, v in changes.items()})
+  return made.lock()
+
+
+def test_a_vocabulary_statistics_and_memory_come_along(tmp_path):
+  first = tmp_path / "first"
+  before = train_and_evaluate(m2snet(tmp_path, data__holdout=0.3), first)
+  # Another train split: other words' frequencies, were they counted anew.
+  same, new = tmp_path / "same", tmp_path / "new"
+  content = train_and_evaluate(m2snet(tmp_path, first, "same", epochs=0), same)
+  read = lambda run, name: (run / MEMORY / name).read_bytes()
+  for name in ("tokenizer.json", "vectors.safetensors", "vectors.json", "overlap.json"):
+    assert read(same, name) == read(first, name)
+  entry = before["metrics"]["map[sample-clean/test]"]
+  assert content["metrics"]["map[sample-clean/test]"]["mean"] == entry["mean"]
+  train_and_evaluate(m2snet(tmp_path, first, "new", epochs=0), new)
+  assert read(new, "tokenizer.json") == read(first, "tokenizer.json")
+  assert read(new, "overlap.json") != read(first, "overlap.json")
+  there, here = parameters(first), parameters(new)
+  changed = {path for path in there if not np.array_equal(there[path], here[path])}
+  assert "encoder/embeddings/word" not in changed and "grid/U" in changed
+  with pytest.raises(InputError, match="(?s)has another encoder:\n  encoder.lower: .*as that run"):
+    train_and_evaluate(m2snet(tmp_path, first, "new", encoder__lower=False), tmp_path / "x")
+  with pytest.raises(InputError, match="(?s)has another encoder:.*encoder.vectors"):
+    train_and_evaluate(small(run=first, heads="new"), tmp_path / "x")
+
+
+def test_selection_on_held_out_questions(tmp_path):
+  config = small(data__holdout=0.2, evaluation__splits=("heldout", "dev", "test"))
+  content = train_and_evaluate(config, tmp_path / "x")
+  assert content["selected_on"] == "map, heldout, clean" and content["data"]["holdout"] == 0.2
+  rows = [json.loads(x) for x in (tmp_path / "x/metrics.jsonl").read_text().splitlines()]
+  values = [r["map[sample-clean/heldout]"] for r in rows if "epoch" in r]
+  assert len(values) == 2 and content["seeds"][0]["best_value"] == max(values)
+  assert content["metrics"]["map[sample-clean/heldout]"]["mean"] == pytest.approx(max(values))
+  for protocol in ("clean", "answerable", "all"):
+    for split in ("heldout", "dev", "test"):
+      assert f"map[sample-{protocol}/{split}]" in content["metrics"]
+  assert (tmp_path / "x/eval/heldout/run.trec").exists()
+  parts = build.build(config, workdir=tmp_path / "x")
+  held = {q.text for q in parts.dataset.splits["heldout"]}
+  assert held and not held & {q.text for q in parts.train_questions()}
+  size = int(len(parts.dataset.splits["train"]) * config.data.train_fraction)
+  assert len(parts.train_questions()) == size  # the fraction is that of the rest
