@@ -40,7 +40,7 @@ def get_config(argument="4"):
   })
   config.loss = ConfigDict({"name": "m2snet", "weight": 5e-4})  # paper: 5e-4
   presets.static(config, "glove/glove.6B.50d.txt", lower=True)  # paper: GloVe 6B, 50 dimensions
-  config.encoder.oov = "uniform"  # paper: unknown words uniform in ±0.25, trained along
+  config.encoder.unknown_words = "uniform"  # paper: unknown words uniform in ±0.25, trained along
   config.patience = 5  # paper: 5 epochs
   config.data.max_length = config.model.candidate_length
   config.batch.update({"examples": 64, "packed": False, "buckets": 1, "predict_rows": 128,

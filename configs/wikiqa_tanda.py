@@ -1,6 +1,6 @@
 """The second stage of TANDA (Garg et al. 2020; CASSIE, section 4.1): adapts a ranker to WikiQA.
 
-Name the finished first stage (configs/asnq_tanda.py): --config.init_from.run=FOLDER. Arguments,
+Name the finished first stage (configs/asnq_tanda.py): --config.warm_start.run=FOLDER. Arguments,
 joined by commas: `sample`, `minilm` … as everywhere, and those of the first stage's encoder.
 """
 

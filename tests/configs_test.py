@@ -74,7 +74,8 @@ def test_every_config_resolves(name):
 def test_a_run_is_repeated_from_its_config(name, tmp_path):
   config = flags.load(name)
   with config.unlocked():
-    config.seeds, config.optimizer.freeze = (3, 1), ("encoder/", "head")
+    config.seeds = (3, 1)
+    config.optimizer.lr_multipliers = (("encoder/", 0.0), ("head", 10.0))
     if "hidden_dropout" in config.encoder:
       config.encoder.hidden_dropout = 0.25
   path = tmp_path / "config.json"
@@ -163,7 +164,7 @@ def test_every_key_is_read(tmp_path, monkeypatch):
   read, questions = set(), tmp_path / "questions.tsv"
   questions.write_text("what is it\tIt is this.\nwhat is it\tThat.\n")
   settings = {"data__train_fraction": 0.1, "predict__input": str(questions),
-              "evaluation__kind": "pool", "select": "mrr", "data__negatives": "paragraph"}
+              "evaluation__task": "retrieve", "select": "mrr", "data__negatives": "paragraph"}
   for mode in ("train", "predict"):
     config = tiny.config("triplet", "grouped", mode=mode, **settings)
     with config.unlocked():

@@ -51,18 +51,18 @@ def run(name: str, system: str, folder: str, overrides: dict, signal_at: dict | 
   from as2jax.runtime import processes
   from as2jax.training import loop
   config = tiny_systems.config(system, **overrides)
-  add = loop.Window.add
+  add = loop.StepLog.add
   if signal_at and signal_at["process"] == processes.index():
     def with_signal(window, step, *rest):
       add(window, step, *rest)
       if step == signal_at["step"]:
         os.kill(os.getpid(), signal.SIGTERM)
         wait_for_agreement()
-    loop.Window.add = with_signal
+    loop.StepLog.add = with_signal
   try:
     loop.train_and_evaluate(config, folder)
   finally:
-    loop.Window.add = add
+    loop.StepLog.add = add
 
 
 def wait_for_agreement():

@@ -22,8 +22,8 @@ jax.config.update("jax_compilation_cache_dir", sys.argv[2] or None)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 import time, tiny
 from as2jax import train
-add = train.Window.add
-train.Window.add = lambda *args: (time.sleep(0.05), add(*args))  # slow enough to be killed between
+add = loop.StepLog.add
+loop.StepLog.add = lambda *args: (time.sleep(0.05), add(*args))  # slow enough to be killed between
 config = tiny.config("crossencoder", epochs=3, checkpoint__steps=2, log__steps=2,
                      data__train_fraction=0.15, optimizer__rate=1e-3)
 train.train_and_evaluate(config, sys.argv[1])

@@ -12,13 +12,13 @@ def get_config() -> ConfigDict:
   config = ConfigDict()
   config.mode = "train"  # train | evaluate | predict
   config.seeds = (0,)  # one run each; results give mean and s.d.
-  config.execution = "in_turn"  # seeds in_turn | vmap
+  config.seeds_parallel = False  # True: all seeds step together, under vmap
   config.epochs = 3
   config.patience = 20  # evaluations (one an epoch) without a better dev value
   config.select = "map"  # the metric (of dev, or the held-out questions) that chooses the best
-  config.init_from = ConfigDict({
+  config.warm_start = ConfigDict({
       "run": "",  # folder of a finished run whose best parameters this one begins with; "": none
-      "heads": "",  # same: all its parameters | new: its encoder's alone
+      "scope": "",  # all: all its parameters | encoder: its encoder's alone
       "seed": placeholder(int),  # which of its seeds; None: each takes its own
   })
   config.compilation_cache = ""  # folder of compiled programs; "" is <data.cache>/xla, "off" none
@@ -38,15 +38,15 @@ def get_config() -> ConfigDict:
       "eps": 1e-8,
       "clip_norm": 1.0,  # 0: off
       "weight_decay": 0.0,
-      "freeze": (),  # regular expressions of parameter paths
-      "frozen_layers": 0,  # the embeddings and so many first layers of the encoder stay as they are
       "layer_decay": 1.0,  # factor of the rate from a layer to the one below it
-      "rates": (),  # (regular expression, factor) pairs: factors of the rate by parameter path
+      # (regular expression, factor) pairs: factors of the rate by parameter path; 0 freezes, as in
+      # (("^encoder/embeddings", 0.0), ("^encoder/layers/[0-5]/", 0.0), ("^head", 10.0)).
+      "lr_multipliers": (),
   })
   config.evaluation = ConfigDict({
-      "kind": "rerank",  # rerank: a question's own candidates | pool: one pool for all questions
+      "task": "rerank",  # rerank: a question's own candidates | retrieve: one pool for all questions
       "depth": 100,  # of a pool: how many are written to run.trec, and re-ranked
-      "often": 8,  # of a pool: queries whose answer has so many are measured apart, too
+      "min_questions_per_answer": 8,  # of a pool: queries whose answer has so many are measured apart, too
       "ties": "expected",  # expected | trec | pessimistic
       "splits": ("dev", "test"),  # reported at the end, from the best checkpoint; also "dev+test"
   })
@@ -73,7 +73,7 @@ def _data() -> ConfigDict:
       "root": "",  # "" is $AS2JAX_DATA, then ~/.cache/as2jax/data
       "cache": "",  # "" is $AS2JAX_CACHE, then ~/.cache/as2jax
       "download": True,  # may the public archive be fetched?
-      "train_protocol": "all",  # all | answerable | both: which training questions
+      "train_filter": "all",  # all | answerable | both: which training questions
       # A fixed part of the training questions, the same for every run, which none trains on and
       # which selects in place of dev: the split `heldout`.
       "holdout": 0.0,
@@ -112,7 +112,7 @@ def _batch() -> ConfigDict:
       "packed": True,  # several units a row
       "shards": 1,  # parts of a batch; a device holds one or more
       "accumulate": 1,  # batches a step
-      "buckets": 2,  # numbers of rows that `paper` batches may have
-      "tile": 32,  # triplets of a huge question come in tiles of tile × tile
+      "num_row_buckets": 2,  # numbers of rows that `paper` batches may have
+      "triplet_tile": 32,  # triplets of a huge question come in tiles of tile × tile
       "predict_rows": 32,
   })

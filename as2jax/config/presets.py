@@ -27,7 +27,7 @@ def siamese(config: ConfigDict) -> None:
 def _asbert(config: ConfigDict) -> None:
   config.epochs = 40  # the paper gives none; patience ends the run
   config.patience = 20  # paper: 20 epochs
-  config.data.train_protocol = "answerable"
+  config.data.train_filter = "answerable"
   config.data.max_length = 128  # paper: 128
   config.batch.examples = 32  # paper: 32
   config.optimizer.rate = 2e-5  # paper: 2e-5
@@ -62,9 +62,9 @@ def transfer(config: ConfigDict) -> None:
 def adapt(config: ConfigDict) -> None:
   """TANDA's second stage: all of a transferred ranker, trained on with a small rate.
 
-  The command names it: --config.init_from.run=FOLDER.
+  The command names it: --config.warm_start.run=FOLDER.
   """
-  config.init_from.heads = "same"
+  config.warm_start.scope = "all"
   config.epochs = 2
   config.optimizer.rate = 1e-6
 
@@ -119,7 +119,7 @@ def _in_context(config: ConfigDict) -> None:
   roberta(config)  # paper: RoBERTa-base
   config.seeds = (0, 1, 2)  # paper: three
   config.epochs = 10
-  config.data.train_protocol = "all"  # paper: all 2,118 questions
+  config.data.train_filter = "all"  # paper: all 2,118 questions
   config.data.holdout = 0.1  # paper: a small part of the training data, as dev is reported
   config.data.max_length = 256
   config.batch.examples = 64  # paper: 64
@@ -149,7 +149,7 @@ def static(config: ConfigDict, vectors: str, *, lower: bool) -> None:
       "vocabulary": "data",  # the words of the data set; `file`: every row (to rank other texts)
       "lower": lower,
       "treebank": True,  # do n't, John 's, 1,000.5: as the vectors' own text was split
-      "oov": "skip",  # words without a vector: skip | zero | mean | uniform
+      "unknown_words": "skip",  # words without a vector: skip | zero | mean | uniform
       "markers": (),  # two words put around each sentence
       "hidden_dropout": 0.0,
   })
@@ -194,7 +194,7 @@ def semeval(config: ConfigDict) -> None:
 def squad(config: ConfigDict) -> None:
   """SQuAD 1.1 as sentence retrieval from one pool (Cross-VAE, table 2)."""
   config.data.name = "squad"
-  config.evaluation.kind = "pool"
+  config.evaluation.task = "retrieve"
   config.select = "mrr"
 
 

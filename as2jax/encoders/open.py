@@ -157,12 +157,12 @@ def _words(section: Mapping[str, Any], texts: Callable[[], Iterable[str]],
   from as2jax.encoders import infersent, static
 
   def prepare() -> static.WordEncoding:
-    settings = {key: section[key] for key in ("vocabulary", "lower", "treebank", "oov", "markers")}
+    settings = {key: section[key] for key in ("vocabulary", "lower", "treebank", "unknown_words", "markers")}
     path = found_file(section["vectors"], root)
     return static.prepare(texts(), path, **settings, progress=PROGRESS)
 
   encoding = _remembered(workdir, prepare)
-  own = _without(section, "vectors", "weights", "vocabulary", "lower", "treebank", "oov", "markers")
+  own = _without(section, "vectors", "weights", "vocabulary", "lower", "treebank", "unknown_words", "markers")
   rows, width = encoding.table.shape
   params = {"embeddings/word": encoding.table}
   facts = {"pretrained": section["vectors"], "family": section["name"], "words": encoding.facts}

@@ -40,7 +40,7 @@ class StaticEncoder(nn.Module):
   """Word vectors behind the encoder contract: mean pooling of it is the mean of GloVe or fastText.
 
   Its one parameter, `embeddings/word` [vocab_size, hidden_size], comes from `prepare`; frozen or
-  trained as `optimizer.freeze` says. Vectors are float32.
+  trained as `optimizer.lr_multipliers` says. Vectors are float32.
 
   Attributes:
     hidden_dropout: rate of dropout on the vectors.
@@ -95,13 +95,13 @@ def prepare(
   vocabulary: str,
   lower: bool,
   treebank: bool,
-  oov: str,
+  unknown_words: str,
   markers: Sequence[str],
   progress: float,
 ) -> WordEncoding:
   """The vocabulary of `texts` and the vectors of its words from the file `path`.
 
-  A word takes its own row, else that of its lower-cased form, else what `oov` says
+  A word takes its own row, else that of its lower-cased form, else what `unknown_words` says
   (`word_vectors.lookup`).
 
   Args:
@@ -116,28 +116,28 @@ def prepare(
   """
   if vocabulary not in VOCABULARIES:
     raise InputError(f"encoder.vocabulary = {vocabulary!r}: use one of {', '.join(VOCABULARIES)}")
-  if oov not in word_vectors.OOV:  # before minutes of reading
-    raise InputError(f"encoder.oov = {oov!r}: use one of {', '.join(word_vectors.OOV)}")
+  if unknown_words not in word_vectors.UNKNOWN_WORDS:  # before minutes of reading
+    raise InputError(f"encoder.unknown_words = {unknown_words!r}: use one of {', '.join(word_vectors.UNKNOWN_WORDS)}")
   counts = word_tokenizer.count(texts, lower=lower, treebank=treebank)
   wanted = None if vocabulary == "file" else {*counts, *markers}
   vectors = word_vectors.read(path, wanted, lower=True, progress=progress)
   there = set(vectors.words)
   known = [word for word in word_tokenizer.by_frequency(counts)
            if word in there or word.lower() in there]
-  words = known if oov == "skip" else word_tokenizer.by_frequency(counts)
+  words = known if unknown_words == "skip" else word_tokenizer.by_frequency(counts)
   if vocabulary == "file":
     words = [*vectors.words, *known]
   tokenizer = word_tokenizer.build(
     [*(marker for marker in markers if marker in there), *words],
-    lower=lower, treebank=treebank, skip_unknown=oov == "skip", markers=markers,
+    lower=lower, treebank=treebank, skip_unknown=unknown_words == "skip", markers=markers,
   )
   entries = word_tokenizer.entries(tokenizer)
-  table, _ = word_vectors.lookup(vectors, entries, oov=oov)
+  table, _ = word_vectors.lookup(vectors, entries, unknown_words=unknown_words)
   table[0] = 0  # padding
   unknown = counts.keys() - set(known)
   facts = {
     "vectors": vectors.facts,
-    "vocabulary": vocabulary, "lower": lower, "treebank": treebank, "oov": oov,
+    "vocabulary": vocabulary, "lower": lower, "treebank": treebank, "unknown_words": unknown_words,
     "markers": list(markers),
     "size": len(entries),
     "types": len(counts), "oov_types": len(unknown),

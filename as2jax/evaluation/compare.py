@@ -24,16 +24,16 @@ from typing import Any
 import numpy as np
 
 from as2jax.evaluation import run_scores, significance
-from as2jax.evaluation.run_scores import PROTOCOLS, System
+from as2jax.evaluation.run_scores import QUESTION_FILTERS, RunScores
 from as2jax.runtime.errors import InputError
 
-__all__ = ["PROTOCOLS", "compare", "compare_groups", "run"]
+__all__ = ["QUESTION_FILTERS", "compare", "compare_groups", "run"]
 
 VERSUS = "vs"
 Row = dict[str, Any]
 
 
-def run(names: Sequence[str], *, metrics: str, split: str, protocol: str | None, samples: int,
+def run(names: Sequence[str], *, metrics: str, split: str, question_filter: str | None, samples: int,
         seed: int, form: str) -> str:
   """The comparison of a command line as `text`, `json` or `csv`.
 
@@ -42,7 +42,7 @@ def run(names: Sequence[str], *, metrics: str, split: str, protocol: str | None,
       groups of different sizes.
   """
   wanted = [name.strip() for name in metrics.split(",")]
-  given = {"split": split, "protocol": protocol}
+  given = {"split": split, "question_filter": question_filter}
   tests = {"samples": samples, "seed": seed}
   if VERSUS in names:
     groups = _groups(names)
@@ -51,11 +51,11 @@ def run(names: Sequence[str], *, metrics: str, split: str, protocol: str | None,
   else:
     rows, text = compare(run_scores.load(names, **given), wanted, **tests), _text
   if form == "json":
-    return json.dumps({"split": split, "protocol": protocol, **tests, "rows": rows}, indent=2)
+    return json.dumps({"split": split, "question_filter": question_filter, **tests, "rows": rows}, indent=2)
   return _csv(rows) if form == "csv" else text(rows)
 
 
-def compare(loaded: Sequence[System], metrics: Sequence[str], *, samples: int, seed: int
+def compare(loaded: Sequence[RunScores], metrics: Sequence[str], *, samples: int, seed: int
             ) -> list[Row]:
   """One row a metric and system: its mean, and (but for the first) its tests against the first.
 
@@ -74,7 +74,7 @@ def compare(loaded: Sequence[System], metrics: Sequence[str], *, samples: int, s
   return _adjusted(rows, ("metric",))
 
 
-def compare_groups(datasets: Sequence[Sequence[System]], metrics: Sequence[str], *, samples: int,
+def compare_groups(datasets: Sequence[Sequence[RunScores]], metrics: Sequence[str], *, samples: int,
                    seed: int) -> list[Row]:
   """One row a metric, later group and scope: each dataset, then what is said of the average.
 
@@ -238,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                       "systems makes groups, each with one run a dataset")
   parser.add_argument("--metrics", default="map,mrr", help="joined by commas")
   parser.add_argument("--split", default="test", help="of run folders")
-  parser.add_argument("--protocol", choices=PROTOCOLS,
+  parser.add_argument("--filter", choices=QUESTION_FILTERS,
                       help="the questions to count: the dataset's clean ones, or of tables alone "
                       "the answerable ones, where not given")
   parser.add_argument("--samples", type=int, default=100_000, help="of the randomization test")

@@ -16,7 +16,7 @@ METRICS = ("map", "mrr", "p@1", "r@1", "r@5", "ndcg@10")
 TIES = ("expected", "trec", "pessimistic")
 TIE_TOLERANCE = 0.0005  # a run whose ties move the mean of a metric by more says so
 
-# Which questions a protocol counts, from their numbers of candidates and of positives. The `clean`
+# Which questions a question filter counts, from their numbers of candidates and of positives. The `clean`
 # of a dataset is one of these: `answerable` for WikiQA, `both` for TrecQA.
 RULES = {
   "all": lambda candidates, positives: candidates > 0,
@@ -102,42 +102,42 @@ def per_question(
   }
 
 
-def protocol_mask(name: str, labels: Sequence[np.ndarray]) -> np.ndarray:
+def filter_mask(name: str, labels: Sequence[np.ndarray]) -> np.ndarray:
   """Returns bool [questions]: which of them the rule `name` counts.
 
   `all`: at least one candidate; `answerable`: at least one positive; `both`: at least one positive
   and one candidate that is not. `InputError` for another name.
   """
   if name not in RULES:
-    raise InputError(f"{name!r} is not a protocol rule: use one of {', '.join(RULES)}")
+    raise InputError(f"{name!r} is not a question filter rule: use one of {', '.join(RULES)}")
   candidates = np.array([len(x) for x in labels], np.int64)
   positives = np.array([np.count_nonzero(np.asarray(x) == 1) for x in labels], np.int64)
   return RULES[name](candidates, positives)
 
 
 def summarize(
-  values: Mapping[str, np.ndarray], mask: np.ndarray, *, dataset: str, protocol: str, split: str
+  values: Mapping[str, np.ndarray], mask: np.ndarray, *, dataset: str, question_filter: str, split: str
 ) -> dict[str, dict[str, float | int | None]]:
-  """Returns mean, 95 % half-width over questions and their number, under protocol names.
+  """Returns mean, 95 % half-width over questions and their number, under question_filter names.
 
   Args:
     values: {metric: [questions]}, as from `per_question`.
-    mask: bool [questions], as from `protocol_mask`.
-    dataset, protocol, split: the parts of the name, `map[wikiqa-clean/test]`.
+    mask: bool [questions], as from `filter_mask`.
+    dataset, question_filter, split: the parts of the name, `map[wikiqa-clean/test]`.
 
   Returns:
     {name: {"value", "half_width", "questions"}}; the half-width of one question is None.
 
   Raises:
-    InputError: the protocol leaves no question.
+    InputError: the question filter leaves no question.
   """
   mask = np.asarray(mask, bool)
   count = int(mask.sum())
-  where = f"{dataset}-{protocol}/{split}"
+  where = f"{dataset}-{question_filter}/{split}"
   if not count:
     raise InputError(
-      f"{where}: none of the {len(mask)} questions is counted by this protocol, so there is no "
-      "mean to report: check the labels, or take another protocol"
+      f"{where}: none of the {len(mask)} questions is counted by this question filter, so there is no "
+      "mean to report: check the labels, or take another question filter"
     )
   summary = {}
   for metric, value in values.items():

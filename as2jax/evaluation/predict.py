@@ -180,7 +180,7 @@ class Evaluation:
 
 
 def evaluate(scores: Sequence[np.ndarray], data: Dataset, split: str, *, ties: str) -> Evaluation:
-  """Measures one ranking of a split under every protocol that leaves a question.
+  """Measures one ranking of a split under every question filter that leaves a question.
 
   Args:
     scores: one array a question, higher is better.
@@ -191,12 +191,12 @@ def evaluate(scores: Sequence[np.ndarray], data: Dataset, split: str, *, ties: s
   ids = [[c.id for c in q.candidates] for q in questions]
   values = metrics.per_question(scores, labels, ids, ties=ties, names=[q.id for q in questions])
   summary: dict[str, dict] = {}
-  for protocol, rule in (("clean", data.clean), ("answerable", "answerable"), ("all", "all")):
-    mask = metrics.protocol_mask(rule, labels)
+  for question_filter, rule in (("clean", data.clean), ("answerable", "answerable"), ("all", "all")):
+    mask = metrics.filter_mask(rule, labels)
     if mask.any():
-      summary.update(metrics.summarize(values, mask, dataset=data.name, protocol=protocol,
+      summary.update(metrics.summarize(values, mask, dataset=data.name, question_filter=question_filter,
                                        split=split))
-  mask = metrics.protocol_mask(data.clean, labels)
+  mask = metrics.filter_mask(data.clean, labels)
   shifts = {name: shift for name, shift in metrics.tie_shift(scores, labels, ids, mask=mask).items()
             if shift > metrics.TIE_TOLERANCE}
   moved = ", ".join(f"{name} by up to {shift:.4f}" for name, shift in shifts.items())

@@ -20,7 +20,7 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 from as2jax.runtime.version import __version__
 
-PROTOCOLS = {"rerank": "clean", "pool": "gold"}  # that selects, of a kind of evaluation
+QUESTION_FILTERS = {"rerank": "clean", "retrieve": "gold"}  # that selects, of a kind of evaluation
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "transformers", "tokenizers",
             "numpy")
 
@@ -32,7 +32,7 @@ class Outcome:
   Attributes:
     best_step, best_epoch, best_value: of the selection metric.
     steps: taken in all.
-    metrics: under protocol names, of the score that ranks; `other_scores` by score name.
+    metrics: under question_filter names, of the score that ranks; `other_scores` by score name.
     watched: of the best checkpoint, on the split that selects (`as2jax.evaluation.diagnostics`).
   """
 
@@ -83,10 +83,10 @@ def versions() -> dict[str, str]:
 def data_facts(dataset: Dataset, section: Any) -> dict:
   """What results say of the data: its passport, the text rules, the part that was trained on."""
   facts = passport(dataset)
-  splits = {name: {**its["protocols"].get("all", its["protocols"].get("pool")), **its}
+  splits = {name: {**its["question_filters"].get("all", its["question_filters"].get("pool")), **its}
             for name, its in facts["splits"].items()}
   return {**facts, "splits": splits, "rules": list(section.rules),
-          "train_protocol": section.train_protocol, "holdout": section.holdout,
+          "train_filter": section.train_filter, "holdout": section.holdout,
           "train_fraction": section.train_fraction}
 
 
@@ -110,9 +110,9 @@ def write(workdir: epath.PathLike, config: Any, data: dict, weights: dict,
   content = {
       "metrics": over_seeds(outcomes),
       "seeds": [dataclasses.asdict(o) for o in outcomes],
-      "kind": config.evaluation.kind, "ties": config.evaluation.ties,
+      "task": config.evaluation.task, "ties": config.evaluation.ties,
       "selected_on": f"{config.select}, {holdout.selection_split(config.data)}, "
-                     f"{PROTOCOLS[config.evaluation.kind]}",
+                     f"{QUESTION_FILTERS[config.evaluation.task]}",
       "data": data, "weights": weights, "versions": versions(),
       "execution": facts.pop("execution", {}), **facts}
   write_whole(epath.Path(workdir) / name, json.dumps(content, indent=2) + "\n")
@@ -135,7 +135,7 @@ def table(content: dict) -> str:
   """The main figures as text."""
   lines = []
   shown = ("map[", "mrr[", "p@1[")
-  if content["kind"] == "pool":
+  if content["task"] == "retrieve":
     shown = ("mrr[", "r@1[", "r@5[", "sse[", "sse_relative[")
   for name, entry in content["metrics"].items():
     if name.startswith(shown):

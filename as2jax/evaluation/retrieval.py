@@ -1,4 +1,4 @@
-"""Rank a pool for each of its queries, measure every protocol, write run files.
+"""Rank a pool for each of its queries, measure every question filter, write run files.
 
 A model that encodes sentences is ranked by `search`, a cross-encoder re-ranks what a named run
 retrieved, and rankers without parameters give the scores of the whole pool (`lexical_run`).
@@ -17,11 +17,11 @@ from as2jax.data.datasets.retrieval import Retrieval, with_candidates
 from as2jax.data.record import Question
 from as2jax.evaluation import exact_search, metrics, retrieval_metrics
 from as2jax.evaluation.predict import Evaluation, Predictor
-from as2jax.evaluation.retrieval_metrics import PROTOCOLS, Standing
+from as2jax.evaluation.retrieval_metrics import QUESTION_FILTERS, Standing
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 
-ANY = "any:"  # before a metric's name: that of the protocol `any`, in tables of `gold`
+ANY = "any:"  # before a metric's name: that of the question filter `any`, in tables of `gold`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Ranked:
   """What one ranker made of a pool.
 
   Attributes:
-    values: {protocol: {metric: [queries]}} for `PROTOCOLS`.
+    values: {question_filter: {metric: [queries]}} for `QUESTION_FILTERS`.
     entries: positions in the pool of each query's best passages, best first.
     scores: their float32 scores.
     notes: what a reader must know (ties that move a metric).
@@ -111,18 +111,18 @@ def by_vectors(searcher: exact_search.Searcher, queries: np.ndarray, passages: n
   """Ranks by a similarity of vectors `[q, d]` and `[n, d]`."""
   first, of = distinct(passages)
   weights = np.bincount(of, minlength=len(first))
-  judged = [retrieval_metrics.right_entries(pool, protocol) for protocol in PROTOCOLS]
+  judged = [retrieval_metrics.right_entries(pool, question_filter) for question_filter in QUESTION_FILTERS]
   right = [[list(dict.fromkeys(of[entries].tolist())) for entries in one] for one in judged]
   prepared = [exact_search.prepared(x, similarity, side=side)
               for x, side in ((queries, "query"), (passages[first], "pool"))]
   found = searcher(*prepared, weights=weights, right=right)
   values, notes = {}, []
-  for t, protocol in enumerate(PROTOCOLS):
+  for t, question_filter in enumerate(QUESTION_FILTERS):
     level = np.asarray([_level(of[entries], rows, found.right[q, t]) for q, (entries, rows)
                         in enumerate(zip(judged[t], right[t], strict=True))])
     standing = Standing(found.above[:, t], found.level[:, t] - level, level)
-    values[protocol] = retrieval_metrics.per_query(standing, ties=ties)
-    notes += retrieval_metrics.tie_note(standing, protocol)
+    values[question_filter] = retrieval_metrics.per_query(standing, ties=ties)
+    notes += retrieval_metrics.tie_note(standing, question_filter)
   members = np.split(np.argsort(of, kind="stable"), np.cumsum(weights)[:-1])
   scores = exact_search.reported(found.scores, queries, similarity)
   entries, kept = [], []
@@ -141,8 +141,8 @@ def _level(vectors: np.ndarray, rows: Sequence[int], scores: np.ndarray) -> int:
 
 def by_scores(score: Callable[[str], np.ndarray], pool: Pool, *, depth: int, ties: str) -> Ranked:
   """Ranks by a function from a question to the float32 scores `[n]` of all passages."""
-  judged = [retrieval_metrics.right_entries(pool, protocol) for protocol in PROTOCOLS]
-  standings = np.zeros((len(PROTOCOLS), len(pool.queries), 3), np.int64)
+  judged = [retrieval_metrics.right_entries(pool, question_filter) for question_filter in QUESTION_FILTERS]
+  standings = np.zeros((len(QUESTION_FILTERS), len(pool.queries), 3), np.int64)
   entries, kept = [], []
   for q, query in enumerate(pool.queries):
     scores = score(query.text)
@@ -151,10 +151,10 @@ def by_scores(score: Callable[[str], np.ndarray], pool: Pool, *, depth: int, tie
     entries.append(best(scores, depth))
     kept.append(scores[entries[-1]])
   values, notes = {}, []
-  for protocol, numbers_of in zip(PROTOCOLS, standings, strict=True):
+  for question_filter, numbers_of in zip(QUESTION_FILTERS, standings, strict=True):
     standing = Standing(*numbers_of.T)
-    values[protocol] = retrieval_metrics.per_query(standing, ties=ties)
-    notes += retrieval_metrics.tie_note(standing, protocol)
+    values[question_filter] = retrieval_metrics.per_query(standing, ties=ties)
+    notes += retrieval_metrics.tie_note(standing, question_filter)
   return Ranked(values, entries, kept, notes, {})
 
 
@@ -174,10 +174,10 @@ def evaluation(ranked: Ranked, data: Retrieval, split: str, *, often: int) -> Ev
   every = np.ones(len(pool.queries), bool)
   asked = retrieval_metrics.asked(pool)
   summary: dict[str, dict] = {}
-  for name, protocol, mask in (("gold", "gold", every), ("any", "any", every),
+  for name, question_filter, mask in (("gold", "gold", every), ("any", "any", every),
                                (f"often{often}", "gold", asked >= often)):
     if mask.any():
-      summary |= metrics.summarize(ranked.values[protocol], mask, dataset=data.name, protocol=name,
+      summary |= metrics.summarize(ranked.values[question_filter], mask, dataset=data.name, question_filter=name,
                                    split=split)
   if ranked.spread:
     count = ranked.spread["sse_answers"]
@@ -200,9 +200,9 @@ def write(folder: epath.PathLike, found: Evaluation, ranked: Ranked, pool: Pool,
   ids = [query.id for query in pool.queries]
   name = lambda places: [pool.passages[i].id for i in places]
   trec_files.write_run(folder / "run.trec", ids, [name(x) for x in ranked.entries], ranked.scores, tag)
-  for file, protocol in (("qrels.trec", "gold"), ("qrels-any.trec", "any")):
-    right = retrieval_metrics.right_entries(pool, protocol)
+  for file, question_filter in (("qrels.trec", "gold"), ("qrels-any.trec", "any")):
+    right = retrieval_metrics.right_entries(pool, question_filter)
     trec_files.write_qrels(folder / file, ids, [name(x) for x in right], [np.ones(len(x)) for x in right])
-    if protocol == "gold":
+    if question_filter == "gold":
       trec_files.write_table(folder / "per_question.tsv", ids, [len(pool.passages)] * len(ids),
                        list(map(len, right)), found.per_question)

@@ -2,7 +2,7 @@
 
 Where the best right entry of a query stands is three numbers (`Standing`); every metric follows
 from them in closed form, so that the ranking itself is never needed. What is right is set by the
-protocol, which is part of a metric's name:
+question_filter, which is part of a metric's name:
   `gold`: the sentence that most annotators chose (`Query.answers[0]`);
   `any`: a sentence that any annotator chose;
   `often8`: `gold` over the queries whose gold sentence is that of at least 8 of them.
@@ -22,7 +22,7 @@ from as2jax.runtime.errors import InputError
 METRICS = ("mrr", "r@1", "r@5")
 CUTS = {"r@1": 1, "r@5": 5}
 TIES = ("expected", "pessimistic")  # `trec` needs the order of all ids, beyond what is counted
-PROTOCOLS = ("gold", "any")
+QUESTION_FILTERS = ("gold", "any")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,17 +79,17 @@ def tie_note(found: Standing, where: str) -> list[str]:
   return [f"{where}: ties move {', '.join(moved)}"] if moved else []
 
 
-def right_entries(pool: Pool, protocol: str) -> list[list[int]]:
+def right_entries(pool: Pool, question_filter: str) -> list[list[int]]:
   """Positions in the pool of the right passages of each query, those of one text with them."""
-  if protocol not in PROTOCOLS:
-    raise InputError(f"{protocol!r} is no protocol of a pool: use one of {', '.join(PROTOCOLS)}")
+  if question_filter not in QUESTION_FILTERS:
+    raise InputError(f"{question_filter!r} is no question filter of a pool: use one of {', '.join(QUESTION_FILTERS)}")
   place = pool.place()
   same: dict[str, list[int]] = {}
   for i, passage in enumerate(pool.passages):
     same.setdefault(passage.text, []).append(i)
   found = []
   for query in pool.queries:
-    answers = query.answers if protocol == "any" else query.answers[:1]
+    answers = query.answers if question_filter == "any" else query.answers[:1]
     texts = dict.fromkeys(pool.passages[place[answer]].text for answer in answers)
     found.append([i for text in texts for i in same[text]])
   return found

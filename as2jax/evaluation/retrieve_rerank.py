@@ -12,7 +12,7 @@ from as2jax.data.datasets.retrieval import with_candidates
 from as2jax.data.record import Question
 from as2jax.evaluation import retrieval_metrics
 from as2jax.evaluation.retrieval import ANY, Ranked
-from as2jax.evaluation.retrieval_metrics import PROTOCOLS, Standing
+from as2jax.evaluation.retrieval_metrics import QUESTION_FILTERS, Standing
 from as2jax.runtime.errors import InputError
 
 
@@ -23,7 +23,7 @@ class Retrieved:
   Attributes:
     entries: their positions in the pool, best first.
     questions: the queries with them as candidates.
-    reciprocal_ranks: {protocol: [queries]}, of the first right passage over the whole pool.
+    reciprocal_ranks: {question_filter: [queries]}, of the first right passage over the whole pool.
   """
 
   entries: tuple[np.ndarray, ...]
@@ -64,7 +64,7 @@ def retrieved(run: epath.PathLike, pool: Pool, split: str, *, depth: int) -> Ret
   if missing or ANY + "mrr" not in table:
     raise InputError(f"{folder / 'per_question.tsv'} lacks "
                      + (f"query {missing[0]!r}" if missing else f"the column {ANY}mrr")
-                     + ": evaluate that run over this pool (evaluation.kind=pool)")
+                     + ": evaluate that run over this pool (evaluation.task=retrieve)")
   rows = [at[query.id] for query in pool.queries]
   return Retrieved(tuple(entries), with_candidates(pool, entries),
                    {"gold": table["mrr"][rows], "any": table[ANY + "mrr"][rows]})
@@ -88,8 +88,8 @@ def reranked(scores: list[np.ndarray], found: Retrieved, pool: Pool, *, ties: st
   """
   values: dict[str, dict[str, Any]] = {}
   notes: list[str] = []
-  for protocol in PROTOCOLS:
-    right = retrieval_metrics.right_entries(pool, protocol)
+  for question_filter in QUESTION_FILTERS:
+    right = retrieval_metrics.right_entries(pool, question_filter)
     hits = [np.flatnonzero(np.isin(entries, its))
             for entries, its in zip(found.entries, right, strict=True)]
     inside = np.flatnonzero([len(x) > 0 for x in hits])
@@ -97,13 +97,13 @@ def reranked(scores: list[np.ndarray], found: Retrieved, pool: Pool, *, ties: st
     standing = Standing(*places.reshape(-1, 3).T)
     measured = retrieval_metrics.per_query(standing, ties=ties)
     whole = {name: np.zeros(len(scores)) for name in measured}
-    whole["mrr"] = found.reciprocal_ranks[protocol].copy()
+    whole["mrr"] = found.reciprocal_ranks[question_filter].copy()
     for name, its in measured.items():
       whole[name][inside] = its
-    values[protocol] = whole
-    notes.append(f"{protocol}: {len(inside)} of {len(scores)} queries have a right passage among "
+    values[question_filter] = whole
+    notes.append(f"{question_filter}: {len(inside)} of {len(scores)} queries have a right passage among "
                  "what is re-ranked")
-    notes += retrieval_metrics.tie_note(standing, protocol) if len(inside) else []
+    notes += retrieval_metrics.tie_note(standing, question_filter) if len(inside) else []
   order = [np.argsort(-x, kind="stable") for x in scores]
   return Ranked(values, [entries[o] for entries, o in zip(found.entries, order, strict=True)],
                 [x[o] for x, o in zip(scores, order, strict=True)], notes, {})

@@ -14,19 +14,19 @@ from as2jax.evaluation import metrics
 from as2jax.runtime.errors import InputError
 
 POOL = ("gold", "any", "often")  # of runs over a pool; `often`: the answer is asked for often
-PROTOCOLS = ("clean", *metrics.RULES, *POOL)
-ANY = "any:"  # before the columns of the protocol `any`, see pool_evaluation
-KEYS = {"rerank": ("map", "clean"), "pool": ("mrr", "gold")}  # metric, protocol that results have
+QUESTION_FILTERS = ("clean", *metrics.RULES, *POOL)
+ANY = "any:"  # before the columns of the question filter `any`, see pool_evaluation
+KEYS = {"rerank": ("map", "clean"), "retrieve": ("mrr", "gold")}  # metric, question_filter that results have
 CONTENTS = ("evaluation.json", "results.json")  # the one that was written last first
 
 
 @dataclasses.dataclass(frozen=True)
-class System:
-  """One system on the questions that a protocol counts.
+class RunScores:
+  """One system on the questions that a question filter counts.
 
   Attributes:
     name: the run folder, or the table(s), as given.
-    data: `wikiqa-clean/test`; of a table, which names no dataset, the protocol alone.
+    data: `wikiqa-clean/test`; of a table, which names no dataset, the question filter alone.
     ids: of the questions, sorted.
     values: {metric: [seeds, questions]}.
   """
@@ -43,7 +43,7 @@ class System:
     return self.values[name]
 
   def title(self, metric: str) -> str:
-    """`map[wikiqa-clean/test]`: the metric under its protocol."""
+    """`map[wikiqa-clean/test]`: the metric under its question filter."""
     return f"{metric}[{self.data}]"
 
 
@@ -57,25 +57,25 @@ class _Place:
   content: dict[str, Any] | None
 
 
-def load(names: Sequence[str], *, split: str = "test", protocol: str | None = None) -> list[System]:
+def load(names: Sequence[str], *, split: str = "test", question_filter: str | None = None) -> list[RunScores]:
   """Reads systems that answered the same questions, in the order given.
 
   Args:
     names: folders of finished runs, or tables of per-question scores; the tables of one system's
       seeds are joined by commas (a name that exists is never taken apart).
     split: of run folders.
-    protocol: one of `PROTOCOLS`; None is `clean`, and `answerable` where no run folder says what
+    question_filter: one of `QUESTION_FILTERS`; None is `clean`, and `answerable` where no run folder says what
       is clean.
 
   Raises:
     InputError: no such run, split or table; other data, other questions or another policy for ties
-      than the first system's; a protocol that leaves no question.
+      than the first system's; a question filter that leaves no question.
   """
   places = [_place(name, split) for name in names]
   known = [place for place in places if place.content is not None]
   for place in known[1:]:
     _check_same_data(known[0], place, split)
-  rule, data = _rule(protocol, known, split)
+  rule, data = _rule(question_filter, known, split)
   systems = [_system(place, rule, data) for place in places]
   first = _counts(places[0], rule)
   for place in places:
@@ -84,30 +84,30 @@ def load(names: Sequence[str], *, split: str = "test", protocol: str | None = No
   return systems
 
 
-def _rule(protocol: str | None, known: Sequence[_Place], split: str) -> tuple[str, str]:
+def _rule(question_filter: str | None, known: Sequence[_Place], split: str) -> tuple[str, str]:
   """The rule of `metrics.RULES`, and how results name it."""
-  pool = bool(known) and _kind(known[0].content) == "pool"
-  if protocol is None:
-    protocol = ("gold" if pool else "clean") if known else "answerable"
-  of_kind = POOL if pool else tuple(x for x in PROTOCOLS if x not in POOL)
-  if protocol not in of_kind:
-    raise InputError(f"{protocol!r} is no protocol of these: use one of {', '.join(of_kind)}")
+  pool = bool(known) and _kind(known[0].content) == "retrieve"
+  if question_filter is None:
+    question_filter = ("gold" if pool else "clean") if known else "answerable"
+  of_kind = POOL if pool else tuple(x for x in QUESTION_FILTERS if x not in POOL)
+  if question_filter not in of_kind:
+    raise InputError(f"{question_filter!r} is no question filter of these: use one of {', '.join(of_kind)}")
   if not known:
-    if protocol == "clean":
+    if question_filter == "clean":
       raise InputError("a table of per-question scores does not say which questions of its dataset "
                        f"are clean: use one of {', '.join(metrics.RULES)}")
-    return protocol, protocol
+    return question_filter, question_filter
   data = known[0].content["data"]
-  if _kind(known[0].content) == "pool":
-    if protocol == "often":
-      protocol = _often(known[0], split)
-    return protocol, f"{data['name']}-{protocol}/{split}"
-  rule = data["clean"] if protocol == "clean" else protocol
-  return rule, f"{data['name']}-{protocol}/{split}"
+  if _kind(known[0].content) == "retrieve":
+    if question_filter == "often":
+      question_filter = _often(known[0], split)
+    return question_filter, f"{data['name']}-{question_filter}/{split}"
+  rule = data["clean"] if question_filter == "clean" else question_filter
+  return rule, f"{data['name']}-{question_filter}/{split}"
 
 
 def _kind(content: dict[str, Any]) -> str:
-  return content.get("kind", "rerank")  # older results do not say it
+  return content["task"]
 
 
 def _often(place: _Place, split: str) -> str:
@@ -115,8 +115,8 @@ def _often(place: _Place, split: str) -> str:
   found = [m.group(1) for name in place.content["metrics"]
            if (m := re.fullmatch(rf"mrr\[.*-(often\d+)/{re.escape(split)}\]", name))]
   if not found:
-    raise InputError(f"{place.name}: no answer of {split} is asked for so often that the protocol "
-                     "`often` has a question (evaluation.often)")
+    raise InputError(f"{place.name}: no answer of {split} is asked for so often that the question filter "
+                     "`often` has a question (evaluation.min_questions_per_answer)")
   return found[0]
 
 
@@ -152,11 +152,11 @@ def _run(name: str, split: str) -> _Place:
     raise InputError(f"{name} holds no results.json: give the --workdir of a finished run")
   evaluated: dict[str, None] = {}
   for content in contents.values():
-    metric, protocol = KEYS[_kind(content)]
+    metric, question_filter = KEYS[_kind(content)]
     mine = [key for key in content["metrics"] if key.startswith(f"{metric}[")
-            and f"-{protocol}/" in key]
+            and f"-{question_filter}/" in key]
     evaluated |= dict.fromkeys(key.rpartition("/")[2].rstrip("]") for key in mine)
-    title = f"{metric}[{content['data']['name']}-{protocol}/{split}]"
+    title = f"{metric}[{content['data']['name']}-{question_filter}/{split}]"
     if title not in content["metrics"]:
       continue
     seeds = [outcome["seed"] for outcome in content["seeds"]]
@@ -207,7 +207,7 @@ def _check_same_data(first: _Place, other: _Place, split: str) -> None:
                      "one dataset and split, or groups of runs with `vs` between them")
   a, b = (_kind(place.content) for place in (first, other))
   if a != b:
-    raise InputError(f"{other.name} was evaluated with evaluation.kind={b}, {first.name} with {a}: "
+    raise InputError(f"{other.name} was evaluated with evaluation.task={b}, {first.name} with {a}: "
                      "compare runs of one kind")
   a, b = (place.content["ties"] for place in (first, other))
   if a != b:
@@ -218,7 +218,7 @@ def _check_same_data(first: _Place, other: _Place, split: str) -> None:
 def _counts(place: _Place, rule: str) -> dict[str, tuple[float, float]]:
   counts = _counts_of(*place.tables[0], rule)
   if not counts:
-    raise InputError(f"{place.name}: no question is counted ({rule}): take another protocol")
+    raise InputError(f"{place.name}: no question is counted ({rule}): take another question filter")
   return counts
 
 
@@ -239,7 +239,7 @@ def _check_same_questions(path: str, counts: dict, first: dict) -> None:
                        f"{first[name][1]:.0f} in the first table: compare systems on the same data")
 
 
-def _system(place: _Place, rule: str, data: str) -> System:
+def _system(place: _Place, rule: str, data: str) -> RunScores:
   ids = tuple(sorted(_counts(place, rule)))
   seeds = []
   for path, (names, table) in zip(place.files, place.tables, strict=True):
@@ -257,5 +257,5 @@ def _system(place: _Place, rule: str, data: str) -> System:
                  if not metric.startswith(ANY)}
     seeds.append({metric: values[rows] for metric, values in columns.items()})
   shared = [metric for metric in seeds[0] if all(metric in seed for seed in seeds)]
-  return System(place.name, data, ids,
+  return RunScores(place.name, data, ids,
                 {metric: np.stack([seed[metric] for seed in seeds]) for metric in shared})

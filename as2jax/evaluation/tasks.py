@@ -49,7 +49,7 @@ class Rerank:
       results.record(workdir, outcome, scores, self.data, split, self.config)
 
 
-class PoolSearch:
+class Retrieve:
   """One pool is ranked for all queries, by vectors or by re-ranking what a run retrieved.
 
   Raises:
@@ -117,13 +117,13 @@ class PoolSearch:
 
   def _evaluation(self, ranked: Ranked, split: str) -> predict.Evaluation:
     return retrieval.evaluation(ranked, self.data, split,
-                                      often=self.config.evaluation.often)
+                                      often=self.config.evaluation.min_questions_per_answer)
 
 
-def make(config: Any, data: Any, predictor: predict.Predictor) -> Rerank | PoolSearch:
-  """The kind that `evaluation.kind` names."""
-  kinds = {"rerank": Rerank, "pool": PoolSearch}
-  return kinds[config.evaluation.kind](config, data, predictor)
+def make(config: Any, data: Any, predictor: predict.Predictor) -> Rerank | Retrieve:
+  """The kind that `evaluation.task` names."""
+  kinds = {"rerank": Rerank, "retrieve": Retrieve}
+  return kinds[config.evaluation.task](config, data, predictor)
 
 
 def selector(config: Any, data: Any) -> str:
@@ -145,7 +145,7 @@ def record(workdir: epath.PathLike, outcome: results.Outcome, ranked: dict[str, 
            data: Retrieval, split: str, config: Any) -> None:
   """Measures every ranking of a pool (the first ranks), writes its files, adds it to `outcome`."""
   for k, (name, its) in enumerate(ranked.items()):
-    found = retrieval.evaluation(its, data, split, often=config.evaluation.often)
+    found = retrieval.evaluation(its, data, split, often=config.evaluation.min_questions_per_answer)
     outcome.add(name, found, primary=k == 0)
     folder = results.folder(workdir, split, outcome.seed, config.seeds, "" if k == 0 else name)
     retrieval.write(folder, found, its, data.pools[split], tag=f"as2jax-{name}")

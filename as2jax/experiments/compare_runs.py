@@ -25,7 +25,7 @@ def table(folders: Sequence[str], split: str = "test") -> str:
   for folder in folders:
     if not epath.Path(folder).is_dir():
       raise InputError(f"{folder} holds no results.json: give the --workdir of a finished run")
-  runs = run_scores.load(folders, split=split, protocol="clean")
+  runs = run_scores.load(folders, split=split, question_filter="clean")
   first = runs[0].metric("map")
   rows = [("", *(m.upper() for m in SHOWN), f"MAP − {epath.Path(folders[0]).name}")]
   for n, run in enumerate(runs):

@@ -171,7 +171,7 @@ ANY = (Question("Q", "question", (Candidate("C", "candidate", 0),)),)
 
 def best_parameters(experiment: Experiment, run: epath.PathLike, seed: int,
                     questions: Sequence[Question] = ANY) -> dict[str, np.ndarray]:
-  """The parameters, by path, of the best checkpoint of one seed, as `optimizer.freeze` leaves them.
+  """The parameters, by path, of the best checkpoint of one seed, in the split of `optimizer.lr_multipliers`.
 
   Args:
     questions: any that the model can read (of a joint model, ranked ones); they tell the shapes.
@@ -192,7 +192,7 @@ def best_parameters(experiment: Experiment, run: epath.PathLike, seed: int,
   shapes = jax.eval_shape(init, example)
   place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
   one = lambda x: jax.ShapeDtypeStruct((len(group), *x.shape), x.dtype, sharding=place)
-  trainable, frozen = jax.tree.map(one, optimizers.split_frozen(shapes, config.optimizer.freeze))
+  trainable, frozen = jax.tree.map(one, optimizers.split_frozen(shapes, config.optimizer.lr_multipliers))
   checkpoints = Checkpoints(folder)
   try:
     step = Tracker(**checkpoints.progress()["tracker"]).saved_step

@@ -51,7 +51,7 @@ def open_pool(run: epath.PathLike, split: str) -> Pool:
   """The pool of a split of a run's data set."""
   from as2jax.data.datasets import load
   config = config_of(run)
-  data = load.load(config.data, "pool")
+  data = load.load(config.data, "retrieve")
   load.require(data, (split,))
   return data.pools[split]
 
@@ -79,7 +79,7 @@ def _lexical(config: Any, name: str, pool: Pool) -> Retriever:
   from as2jax.data.datasets import load
   from as2jax.evaluation import retrieval
   from as2jax.models import lexical_pool
-  train = load.load(config.data, config.evaluation.kind).splits["train"]
+  train = load.load(config.data, config.evaluation.task).splits["train"]
   score = lexical_pool.scorer(config.model.name, train, [p.text for p in pool.passages])
 
   def find(question: str, k: int) -> tuple[np.ndarray, np.ndarray]:

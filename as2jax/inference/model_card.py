@@ -12,10 +12,10 @@ from as2jax.models.biencoder import BiEncoder
 from as2jax.models.crossencoder import CrossEncoder
 
 # What of a config made the model; the rest says where and how fast it was made.
-SETTINGS = ("data.train_protocol", "data.holdout", "data.train_fraction", "data.max_length",
+SETTINGS = ("data.train_filter", "data.holdout", "data.train_fraction", "data.max_length",
             "encoder.dtype", "encoder.hidden_dropout", "encoder.attention_dropout", "model.",
             "loss.", "optimizer.", "batch.sampler", "batch.examples", "batch.accumulate", "epochs",
-            "patience", "select", "init_from.")
+            "patience", "select", "warm_start.")
 KINDS = {
     "biencoder": "A bi-encoder: a published encoder, evaluated as it is",
     "sentence_bert": "A bi-encoder: a published Sentence-BERT",
@@ -109,11 +109,11 @@ def _base(content: Mapping[str, Any], seed: int) -> str:
   weights = content["weights"]
   text = (f"## Base weights\n\n`{weights['pretrained']}`; SHA-256 of the pretrained parameters "
           f"`{weights['sha256']}`; pooler before the head: {weights['pooler']}.")
-  if "init_from" not in content:
+  if "warm_start" not in content:
     return text
-  first = content["init_from"]
+  first = content["warm_start"]
   taken = next(entry for entry in first["seeds"] if entry["seed"] == seed)
-  what = "all parameters" if first["heads"] == "same" else "the encoder"
+  what = "all parameters" if first["scope"] == "all" else "the encoder"
   return (f"{text}\n\nFrom them another run made the start of this one: {what} of "
           f"`{first['model']}` trained on `{first['data']}` (step {taken['step']}; SHA-256 of what "
           f"was taken `{taken['sha256']}`).")

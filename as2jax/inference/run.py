@@ -30,7 +30,7 @@ from as2jax.training.early_stopping import Tracker
 
 # What a checkpoint's numbers depend on: the rest of a config may differ when it is used.
 USED = ("model.", "encoder.name", "encoder.pretrained", "encoder.vectors", "encoder.weights",
-        "encoder.mix", "data.max_length", "seeds", "execution")
+        "encoder.mix", "data.max_length", "seeds", "seeds_parallel")
 
 
 class TrainedRun:
@@ -45,7 +45,7 @@ class TrainedRun:
     self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
     sharding.check_shards(self.mesh, config.batch.shards)
     seeds = tuple(config.seeds)
-    self.groups = [seeds] if config.execution == "vmap" else [(s,) for s in seeds]
+    self.groups = [seeds] if config.seeds_parallel else [(s,) for s in seeds]
     self.predictor = evaluate.Predictor(experiment, self.mesh, len(self.groups[0]))
 
   def scores(self, questions: Sequence[Question]) -> list[tuple[int, evaluate.Scores]]:
@@ -56,7 +56,7 @@ class TrainedRun:
     return found
 
   @functools.cached_property
-  def protocol(self) -> tasks.Rerank | tasks.PoolSearch:
+  def task(self) -> tasks.Rerank | tasks.Retrieve:
     """How the config's data set is evaluated."""
     return tasks.make(self.experiment.config, self.experiment.dataset, self.predictor)
 
@@ -65,8 +65,8 @@ class TrainedRun:
     """Evaluates a split with every seed and writes its files; one outcome a seed."""
     by_seed = {outcome.seed: outcome for outcome in outcomes}
     for seeds in self.groups:
-      state = self.state(seeds, self.protocol.questions(split))
-      self.protocol.record(workdir, state, split, [by_seed[seed] for seed in seeds])
+      state = self.state(seeds, self.task.questions(split))
+      self.task.record(workdir, state, split, [by_seed[seed] for seed in seeds])
 
   def state(self, seeds: Sequence[int], questions: Sequence[Question]) -> states.TrainState:
     """The best checkpoint of a group of seeds; `questions` are what will be predicted first."""

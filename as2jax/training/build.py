@@ -80,7 +80,7 @@ class Experiment:
     data = self.config.data
     questions = self.dataset.splits["train"]
     labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
-    kept = np.flatnonzero(metrics.protocol_mask(data.train_protocol, labels))
+    kept = np.flatnonzero(metrics.filter_mask(data.train_filter, labels))
     if not 0 < data.train_fraction <= 1:
       raise InputError(f"data.train_fraction = {data.train_fraction}: give a number in (0, 1]")
     if data.train_fraction < 1:
@@ -101,7 +101,7 @@ class Experiment:
     """The texts of the units and the examples of `questions` in a layout."""
     function = layouts.sentences if layout == "sentences" else layouts.LAYOUTS[layout]
     known = inspect.signature(function).parameters
-    options = {"template": self.model.template, "tile": self.config.batch.tile,
+    options = {"template": self.model.template, "tile": self.config.batch.triplet_tile,
                "size": self.config.data.ranking_size, **options}
     if layout == "joint":
       options["orders"] = self.orders(questions)
@@ -155,13 +155,13 @@ class Experiment:
                   ) -> states.TrainState:
     """A state with the pretrained weights in place; `batch` is one micro-batch."""
     return states.create(self.model, batch, seeds=seeds, pretrained=self.pretrained,
-                         freeze=self.config.optimizer.freeze, optimizer=optimizer, mesh=mesh)
+                         lr_multipliers=self.config.optimizer.lr_multipliers, optimizer=optimizer, mesh=mesh)
 
   def train_batcher(self) -> Batcher:
     """Batches of the training split, as `config.batch` says."""
     made = self.tables(self.train_questions(), self.model.layout)
     if not len(made.examples):
-      raise InputError(f"data.train_protocol = {self.config.data.train_protocol!r} leaves no "
+      raise InputError(f"data.train_filter = {self.config.data.train_filter!r} leaves no "
                        f"example for the layout {self.model.layout!r}")
     batch = self.config.batch
     return fit_batcher(made.units, made.examples, sampler=batch.sampler,
@@ -169,7 +169,7 @@ class Experiment:
                        features=made.features, **_of_words(made),
                        rows=batch.rows if batch.sampler == "grouped" else 0,
                        row_lengths=batch.row_lengths, packed=batch.packed, shards=batch.shards,
-                       accumulate=batch.accumulate, buckets=batch.buckets)
+                       accumulate=batch.accumulate, buckets=batch.num_row_buckets)
 
   def predict_batcher(self, questions: Sequence[Question], layout: str) -> Batcher:
     """Batches that hold every unit (`sentences`) or every candidate of `questions` once."""
@@ -199,7 +199,7 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
     InputError: see the parts.
   """
   from as2jax.encoders.open import open_source
-  dataset = load.load(config.data, config.evaluation.kind) if data else None
+  dataset = load.load(config.data, config.evaluation.task) if data else None
   if dataset:
     selection = holdout.selection_split(config.data)
     training = ("train", selection) if config.mode == "train" else ()

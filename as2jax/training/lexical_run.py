@@ -13,10 +13,10 @@ from as2jax.runtime.errors import InputError
 
 def run(config: Any, workdir: epath.PathLike) -> dict:
   """Ranks the split that selects and the reported ones, writes the same files as a trained run."""
-  if config.init_from.run:
-    raise InputError(f"init_from.run = {config.init_from.run}: {config.model.name} has no "
+  if config.warm_start.run:
+    raise InputError(f"warm_start.run = {config.warm_start.run}: {config.model.name} has no "
                      "parameters to begin with; set it to ''")
-  data = load.load(config.data, config.evaluation.kind)
+  data = load.load(config.data, config.evaluation.task)
   splits = dict.fromkeys((holdout.selection_split(config.data), *config.evaluation.splits))
   outcome, selector = _rank(config, workdir, data, tuple(splits))
   outcome.best_value = outcome.metrics[selector]["value"]
@@ -29,7 +29,7 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
   What a ranker counts it counts in the training questions of the config's data, which are the
   run's where the config is.
   """
-  data = load.load(config.data, config.evaluation.kind)
+  data = load.load(config.data, config.evaluation.task)
   outcome, _ = _rank(config, workdir, data, tuple(config.evaluation.splits))
   return _write(config, workdir, data, outcome, "evaluation.json")
 
@@ -38,7 +38,7 @@ def _rank(config: Any, workdir: epath.PathLike, data: Any, splits: tuple[str, ..
           ) -> tuple[results.Outcome, str]:
   """Ranks the splits and writes their files; the outcome, and the metric that selects."""
   load.require(data, ("train", *splits))
-  rank = _pool if config.evaluation.kind == "pool" else _rerank
+  rank = _pool if config.evaluation.task == "retrieve" else _rerank
   outcome = results.Outcome(0, 0, 0, 0.0, 0)
   return outcome, rank(config, workdir, data, outcome, splits)
 

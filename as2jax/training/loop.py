@@ -29,7 +29,7 @@ from as2jax.training.early_stopping import Tracker
 from as2jax.training.progress_bar import Display
 from as2jax.training.run_folder import MetricsLog, begun, claim, lock
 from as2jax.training.step import make_train_step
-from as2jax.training.step_log import Window
+from as2jax.training.step_log import StepLog
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
     finally:
       trainer.log.close()
     data = results.data_facts(experiment.dataset, config.data)
-    facts = trainer.facts() | ({"init_from": start.record} if start else {})
+    facts = trainer.facts() | ({"warm_start": start.record} if start else {})
     return results.write(workdir, config, data, experiment.facts, outcomes, facts)
 
 
@@ -82,22 +82,20 @@ def seed_groups(config: Any) -> list[tuple[int, ...]]:
   """The seeds that train together: all of them under `vmap`, one by one `in_turn`.
 
   Raises:
-    InputError: no seeds, a repeated one, one that is no whole number, or another execution.
+    InputError: no seeds, a repeated one, one that is no whole number.
   """
   seeds = tuple(config.seeds)
   whole = all(isinstance(s, int) and 0 <= s < 2**31 for s in seeds)
   if not seeds or not whole or len(set(seeds)) < len(seeds):
     raise InputError(f"seeds = {seeds}: give different whole numbers from 0, such as (0, 1, 2)")
-  if config.execution not in ("in_turn", "vmap"):
-    raise InputError(f"execution = {config.execution!r}: use `in_turn` or `vmap`")
-  return [seeds] if config.execution == "vmap" else [(s,) for s in seeds]
+  return [seeds] if config.seeds_parallel else [(s,) for s in seeds]
 
 
 class Trainer:
   """Runs groups of seeds, one after another, through the same compiled steps."""
 
   def __init__(self, experiment: Experiment, workdir: epath.Path, group: int, started: float,
-               start: warm_start.Start | None = None):
+               start: warm_start.WarmStart | None = None):
     config = self.config = experiment.config
     self.experiment, self.workdir, self.started, self.start = experiment, workdir, started, start
     self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
@@ -109,7 +107,7 @@ class Trainer:
     self.rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
     self.optimizer = optimizers.from_config(o)
     self.predictor = predict.Predictor(experiment, self.mesh, group)
-    self.protocol = tasks.make(config, experiment.dataset, self.predictor)
+    self.task = tasks.make(config, experiment.dataset, self.predictor)
     self.watcher = diagnostics.make(experiment, self.mesh, group)
     self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard)
     self.step_function = None
@@ -175,7 +173,7 @@ class Trainer:
     plans = [self.batcher.plan(self.blocks, seed, self.epoch) for seed in self.seeds]
     count = max(map(len, plans))
     seeds = np.asarray(self.seeds, np.uint32)
-    window = Window(self.experiment, self.checkpoints, self.seeds, self.log)
+    step_log = StepLog(self.experiment, self.checkpoints, self.seeds, self.log)
     self.display.epoch(self.epoch, self.begin, count)
     for i, batch in enumerate(prefetch(lambda i: self._batch(plans, i), range(self.begin, count)),
                               self.begin):
@@ -185,12 +183,12 @@ class Trainer:
       self.state, scalars = self.step_function(self.state, batch, seeds, progress, active)
       self.step += 1
       self.trace.after_step(self.step, scalars)
-      window.add(self.step, scalars, [self._questions(p, i) for p in plans])
+      step_log.add(self.step, scalars, [self._questions(p, i) for p in plans])
       self.execution.setdefault("seconds_to_first_step", self._since_start(scalars))
       self.begin = i + 1
       saves, ends = self.step % self.config.checkpoint.steps == 0, preemption.due()
       if saves or ends or self.step % self.config.log.steps == 0 or i + 1 == count:
-        self.display.step(i + 1, window.write(self.step))
+        self.display.step(i + 1, step_log.write(self.step))
       if saves and i + 1 < count:
         self._save()
       if ends:
@@ -226,9 +224,9 @@ class Trainer:
 
     In this order; all of it is written, or replayed.
     """
-    values, selector = [], self.protocol.selector
-    measured = self.protocol.measure(self.state, self.protocol.selection)
-    watched = self.watcher(self.state, self.protocol.selection)
+    values, selector = [], self.task.selector
+    measured = self.task.measure(self.state, self.task.selection)
+    watched = self.watcher(self.state, self.task.selection)
     for seed, found, seen in zip(self.seeds, measured, watched, strict=True):
       self.log.write(seed, self.step, {"epoch": epoch, **{
           name: entry["value"] for name, entry in found.metrics.items()}, **seen.scalars})
@@ -257,10 +255,10 @@ class Trainer:
     outcomes = [results.Outcome(seed, self.tracker.best_step[i], self.tracker.best_epoch[i],
                                 self.tracker.best[i], self.step)
                 for i, seed in enumerate(self.seeds)]
-    for outcome, seen in zip(outcomes, self.watcher(best, self.protocol.selection), strict=True):
+    for outcome, seen in zip(outcomes, self.watcher(best, self.task.selection), strict=True):
       outcome.watched = {**seen.scalars, **seen.facts}
     for split in self.config.evaluation.splits:
-      self.protocol.record(self.workdir, best, split, outcomes)
+      self.task.record(self.workdir, best, split, outcomes)
     return outcomes
 
   def facts(self) -> dict:

@@ -1,5 +1,6 @@
 """Optimisers, schedules over progress, and which parameters they move."""
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -40,21 +41,21 @@ def schedule(name: str, *, rate: float, warmup: float, epochs: float) -> Callabl
 
 def from_config(section: Mapping[str, Any]) -> optax.GradientTransformation:
   """The `direction` that a config's section `optimizer` describes."""
-  keys = ("b1", "b2", "eps", "clip_norm", "weight_decay", "frozen_layers", "layer_decay", "rates")
+  keys = ("b1", "b2", "eps", "clip_norm", "weight_decay", "layer_decay", "lr_multipliers")
   return direction(section["name"], **{key: section[key] for key in keys})
 
 
 def direction(name: str, *, b1: float, b2: float, eps: float, clip_norm: float,
-              weight_decay: float, frozen_layers: int, layer_decay: float,
-              rates: Sequence[tuple[str, float]]) -> optax.GradientTransformation:
-  """The update's direction, before the rate: clipping to a global norm, the rule, rate factors.
+              weight_decay: float, layer_decay: float,
+              lr_multipliers: Sequence[tuple[str, float]]) -> optax.GradientTransformation:
+  """The update's direction, before the rate: clipping to a global norm, the rule, multipliers.
 
   Args:
     name: `adam` or `adadelta` (b2 is then its ρ).
     clip_norm: largest global norm of the gradient; 0 does not clip.
     weight_decay: decoupled, on matrices only; 0 leaves it out.
-    frozen_layers, layer_decay, rates: see `rate_factors`. What has factor 0 has no part in the
-      norm that is clipped either.
+    layer_decay, lr_multipliers: see `multipliers`. What has multiplier 0 has no part in the norm
+      that is clipped either.
   """
   rules = {"adam": lambda: optax.scale_by_adam(b1=b1, b2=b2, eps=eps),
            "adadelta": lambda: optax.scale_by_adadelta(rho=b2, eps=eps),
@@ -64,8 +65,8 @@ def direction(name: str, *, b1: float, b2: float, eps: float, clip_norm: float,
   chain = [_clip(clip_norm)] if clip_norm else []
   chain.append(rules[name]())
   factors = None
-  if frozen_layers or layer_decay != 1 or rates:
-    factors = lambda params: rate_factors(params, frozen_layers, layer_decay, rates)
+  if layer_decay != 1 or lr_multipliers:
+    factors = lambda params: multipliers(params, layer_decay, lr_multipliers)
     chain.insert(0, _scale_by(lambda p: {k: np.sign(f) for k, f in factors(p).items()}))
   if weight_decay:
     matrices = lambda params: jax.tree.map(lambda p: p.ndim > 1, params)
@@ -91,49 +92,54 @@ def _clip(largest: float) -> optax.GradientTransformation:
   return optax.stateless(update)
 
 
-def rate_factors(params: Mapping[str, Any], frozen_layers: int, layer_decay: float,
-                 rates: Sequence[tuple[str, float]]) -> dict[str, np.ndarray]:
+LAYERS = "encoder/layers/"  # before the paths of a transformer's parameters, stacked over layers
+
+
+def multipliers(params: Mapping[str, Any], layer_decay: float,
+                lr_multipliers: Sequence[tuple[str, float]]) -> dict[str, np.ndarray]:
   """What the learning rate of each parameter (by path) is multiplied with.
 
-  The layers of a transformer are stacked on the first axis of `encoder/layers/…`, so a factor is an
-  array that broadcasts from there.
+  The layers of a transformer are stacked on the first axis of `encoder/layers/…`, so a multiplier
+  is an array that broadcasts from there.
 
   Args:
-    frozen_layers: so many first layers, and the embeddings below them, have factor 0.
     layer_decay: layer l of L (from 0) has layer_decay^(L - l), the embeddings layer_decay^(L + 1),
       everything above the encoder 1 (Clark et al. 2020, ELECTRA).
-    rates: (regular expression, factor): of every path in which it is found, multiplied on.
+    lr_multipliers: (regular expression, factor): of every path in which the expression is found,
+      multiplied on; 0 freezes. A layer's parameters are also found by their layer's number,
+      `encoder/layers/3/attention/query/kernel`.
 
   Raises:
-    InputError: no layers to freeze or decay, more frozen layers than there are, a pattern that
-      matches no parameter.
+    InputError: no layers to decay.
   """
-  sizes = {v.shape[0] for k, v in params.items() if k.startswith("encoder/layers/")}
-  total = max(sizes, default=0)
-  if (frozen_layers or layer_decay != 1) and not total:
-    raise InputError("optimizer.frozen_layers and optimizer.layer_decay: no encoder with a stack of "
-                     "trainable layers is there; set them to 0 and 1")
-  if frozen_layers > total:
-    raise InputError(f"optimizer.frozen_layers = {frozen_layers}: the encoder has {total} layers")
-  depth = np.arange(total)
-  of_layers = np.where(depth < frozen_layers, 0, layer_decay ** (total - depth))
-  below = 0.0 if frozen_layers else layer_decay ** (total + 1)
+  total = max((v.shape[0] for k, v in params.items() if k.startswith(LAYERS)), default=0)
+  if layer_decay != 1 and not total:
+    raise InputError("optimizer.layer_decay: no encoder with a stack of trainable layers is there; "
+                     "set it to 1")
   factors = {}
   for path, value in params.items():
-    factor = np.ones((1,) * value.ndim)
-    if path.startswith("encoder/layers/"):
-      factor = of_layers.reshape(-1, *(1,) * (value.ndim - 1))
+    factor = np.ones((1,) * len(value.shape))
+    if path.startswith(LAYERS):
+      of_layers = [layer_decay ** (total - n) * _product(lr_multipliers, path, n)
+                   for n in range(value.shape[0])]
+      factor = np.reshape(of_layers, (-1, *(1,) * (len(value.shape) - 1)))
     elif path.startswith("encoder/"):
-      factor = factor * below
-    factors[path] = factor
-  for pattern, scale in rates:
-    matched = [path for path in params if re.search(pattern, path)]
-    if not matched:
-      raise InputError(f"optimizer.rates: {pattern!r} matches no trainable parameter; the first "
-                       f"paths are {sorted(params)[:5]}")
-    for path in matched:
-      factors[path] = factors[path] * scale
-  return {path: factor.astype(np.float32) for path, factor in factors.items()}
+      factor = factor * layer_decay ** (total + 1) * _product(lr_multipliers, path)
+    else:
+      factor = factor * _product(lr_multipliers, path)
+    factors[path] = factor.astype(np.float32)
+  return factors
+
+
+def _product(lr_multipliers: Sequence[tuple[str, float]], path: str, layer: int | None = None
+             ) -> float:
+  """The product of the factors whose expression is found in a path, or in it with its layer."""
+  return math.prod(factor for pattern, factor in lr_multipliers if _found(pattern, path, layer))
+
+
+def _found(pattern: str, path: str, layer: int | None) -> bool:
+  numbered = path if layer is None else path.replace(LAYERS, f"{LAYERS}{layer}/", 1)
+  return bool(re.search(pattern, path) or re.search(pattern, numbered))
 
 
 def _scale_by(factors: Callable[[Mapping], Mapping]) -> optax.GradientTransformation:
@@ -150,22 +156,28 @@ def no_optimizer() -> optax.GradientTransformation:
   return optax.identity()
 
 
-def split_frozen(params: dict, freeze: Sequence[str]) -> tuple[dict, dict]:
+def split_frozen(params: dict, lr_multipliers: Sequence[tuple[str, float]]) -> tuple[dict, dict]:
   """Splits parameters into (trainable, frozen) flat dicts by path (`encoder/embeddings/…`).
 
+  Frozen are those all of whose elements have multiplier 0; they have no moments.
+
   Args:
-    freeze: regular expressions, searched in the path; each must match something.
+    params: a tree of arrays, or of shapes.
+    lr_multipliers: see `multipliers`; each expression must match something.
 
   Raises:
-    InputError: a pattern that matches no parameter.
+    InputError: an expression that matches no parameter.
   """
   flat = traverse_util.flatten_dict(params, sep="/")
-  for pattern in freeze:
-    if not any(re.search(pattern, path) for path in flat):
-      raise InputError(f"optimizer.freeze: {pattern!r} matches no parameter; the first paths are "
-                       f"{sorted(flat)[:5]}")
-  frozen = {k: v for k, v in flat.items() if any(re.search(p, k) for p in freeze)}
-  return {k: v for k, v in flat.items() if k not in frozen}, frozen
+  numbers = lambda path: range(flat[path].shape[0]) if path.startswith(LAYERS) else (None,)
+  for pattern, _ in lr_multipliers:
+    if not any(_found(pattern, path, n) for path in flat for n in numbers(path)):
+      raise InputError(f"optimizer.lr_multipliers: {pattern!r} matches no parameter; the first "
+                       f"paths are {sorted(flat)[:5]}")
+  still = {path for path in flat
+           if all(_product(lr_multipliers, path, n) == 0 for n in numbers(path))}
+  frozen = {path: value for path, value in flat.items() if path in still}
+  return {path: value for path, value in flat.items() if path not in still}, frozen
 
 
 def merge(trainable: dict, frozen: dict) -> dict:

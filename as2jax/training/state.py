@@ -43,7 +43,7 @@ class TrainState:
     return optimizers.merge(self.trainable, self.frozen)
 
 
-def _initialise(model: nn.Module, batch: Any, pretrained: Mapping[str, Any], freeze: Sequence[str],
+def _initialise(model: nn.Module, batch: Any, pretrained: Mapping[str, Any], lr_multipliers: Sequence[tuple[str, float]],
                 optimizer: optax.GradientTransformation, seed: Array) -> TrainState:
   variables = dict(model.init(jax.random.key(seed), batch, train=False))
   params = traverse_util.flatten_dict(variables.pop("params", {}), sep="/")
@@ -51,7 +51,7 @@ def _initialise(model: nn.Module, batch: Any, pretrained: Mapping[str, Any], fre
   params.update({path: jnp.asarray(value, params[path].dtype)
                  for path, value in pretrained.items()})
   trainable, frozen = optimizers.split_frozen(
-      traverse_util.unflatten_dict(params, sep="/"), freeze)
+      traverse_util.unflatten_dict(params, sep="/"), lr_multipliers)
   return TrainState(step=jnp.zeros((), jnp.int32), trainable=trainable, frozen=frozen,
                     opt_state=optimizer.init(trainable), mutables=variables)
 
@@ -70,7 +70,7 @@ def check_pretrained(model: nn.Module, batch: Any, pretrained: Mapping[str, Any]
 
 
 def create(model: nn.Module, batch: Any, *, seeds: Sequence[int], pretrained: Mapping[str, Any],
-           freeze: Sequence[str], optimizer: optax.GradientTransformation,
+           lr_multipliers: Sequence[tuple[str, float]], optimizer: optax.GradientTransformation,
            mesh: Mesh) -> TrainState:
   """A sharded state with one entry a seed.
 
@@ -78,32 +78,32 @@ def create(model: nn.Module, batch: Any, *, seeds: Sequence[int], pretrained: Ma
     model: called as `model(batch, train=…)`.
     batch: arrays or `ShapeDtypeStruct`s of one micro-batch, `[shard, …]`.
     pretrained: host arrays by parameter path; they replace the random values, for every seed.
-    freeze: patterns of parameters that no step moves.
+    lr_multipliers: see `optimizers.multipliers`; what has 0 no step moves.
   """
   check_pretrained(model, batch, pretrained)
-  init = _initialiser(model, batch, freeze, optimizer)
+  init = _initialiser(model, batch, lr_multipliers, optimizer)
   seed_values = np.asarray(seeds, np.uint32)
   made = jax.eval_shape(init, seed_values, dict(pretrained))
   shardings = sharding.tree_shardings(made, mesh)
   return jax.jit(init, out_shardings=shardings)(seed_values, dict(pretrained))
 
 
-def shapes(model: nn.Module, batch: Any, *, seeds: Sequence[int], freeze: Sequence[str],
+def shapes(model: nn.Module, batch: Any, *, seeds: Sequence[int], lr_multipliers: Sequence[tuple[str, float]],
            optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
   """`abstract` of what `create` would make, without making it; the mesh may have no devices."""
-  init = _initialiser(model, batch, freeze, optimizer)
+  init = _initialiser(model, batch, lr_multipliers, optimizer)
   made = jax.eval_shape(init, np.asarray(seeds, np.uint32), {})
   return jax.tree.map(lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
                       made, sharding.tree_shardings(made, mesh))
 
 
-def _initialiser(model: nn.Module, batch: Any, freeze: Sequence[str],
+def _initialiser(model: nn.Module, batch: Any, lr_multipliers: Sequence[tuple[str, float]],
                  optimizer: optax.GradientTransformation):
   """The function `(seeds [n], pretrained arrays) → state`."""
   example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), batch)
 
   def init(seed_values, arrays):
-    one = lambda seed: _initialise(model, example, arrays, freeze, optimizer, seed)
+    one = lambda seed: _initialise(model, example, arrays, lr_multipliers, optimizer, seed)
     if len(seed_values) > 1:
       return jax.vmap(one)(seed_values)
     return jax.tree.map(lambda x: x[None], one(seed_values[0]))

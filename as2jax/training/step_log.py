@@ -12,7 +12,7 @@ from as2jax.training.checkpoints import Checkpoints
 from as2jax.training.run_folder import MetricsLog
 
 
-class Window:
+class StepLog:
   """Scalars of the steps since the last row of the log; stops the run at a non-finite loss.
 
   A step's scalars are read when the next one has been dispatched, so that reading costs no time.

@@ -1,12 +1,12 @@
 """A run that begins with the best parameters of another: transfer, then adapt (TANDA).
 
-With `init_from.heads` = `same` all parameters and running statistics are taken, and they must be
-those of the model; with `new` those of the encoder alone, and the rest (a pooler under the head,
+With `warm_start.scope` = `all` all parameters and running statistics are taken, and they must be
+those of the model; with `encoder` those of the encoder alone, and the rest (a pooler under the head,
 role embeddings) is that of a fresh run. An encoder's own vocabulary comes with its parameters; what
-else the first run remembers (how rare words are) comes with `same` alone. Optimiser, schedule,
+else the first run remembers (how rare words are) comes with `all` alone. Optimiser, schedule,
 epochs and early stopping begin anew.
 
-What was taken is recorded when the run begins, with its digest, in `init_from.json` and then in
+What was taken is recorded when the run begins, with its digest, in `warm_start.json` and then in
 `results.json`; a run that continues refuses where the first one has changed.
 """
 
@@ -32,9 +32,9 @@ from as2jax.training.checkpoints import group_folder, read_best
 from as2jax.training.run_folder import begun
 from as2jax.training.state import TrainState
 
-NAME = "init_from.json"  # in a run's folder
+NAME = "warm_start.json"  # in a run's folder
 ENCODER = "encoder/"  # before the paths of an encoder's parameters
-# Of the section `encoder`: how and from where, not what. `Start.check_encoder` compares that.
+# Of the section `encoder`: how and from where, not what. `WarmStart.check_encoder` compares that.
 FREE = ("name", "pretrained", "weights", "dtype", "precision", "hidden_dropout",
         "attention_dropout", "attention", "unroll", "remat")
 SHOWN = 5  # differences that a message lists
@@ -58,11 +58,11 @@ class Origin:
   value: float
 
 
-class Start:
+class WarmStart:
   """The first stage of a run, found finished and whole.
 
   Args:
-    section: the config's `init_from`.
+    section: the config's `warm_start`.
     seeds: of this run.
 
   Raises:
@@ -70,20 +70,20 @@ class Start:
   """
 
   def __init__(self, section: Mapping[str, Any], seeds: Sequence[int]):
-    self.run, self.heads = epath.Path(section["run"]), section["heads"]
+    self.run, self.scope = epath.Path(section["run"]), section["scope"]
     self.config, self.content = _finished(self.run)
     there = [outcome["seed"] for outcome in self.content["seeds"]]
     self.origins = {}
     for seed in seeds:
       taken = seed if section["seed"] is None else section["seed"]
       if taken not in there:
-        raise InputError(f"init_from.run = {self.run} has no seed {taken} (it has "
+        raise InputError(f"warm_start.run = {self.run} has no seed {taken} (it has "
                          f"{', '.join(map(str, there))}): say which one every seed takes, such as "
-                         f"--config.init_from.seed={there[0]}")
+                         f"--config.warm_start.seed={there[0]}")
       self.origins[seed] = self._origin(taken, tuple(there))
 
   def _origin(self, seed: int, there: tuple[int, ...]) -> Origin:
-    group = there if self.config["execution"] == "vmap" else (seed,)
+    group = there if self.config["seeds_parallel"] else (seed,)
     outcomes = {outcome["seed"]: outcome for outcome in self.content["seeds"]}
     # Each save of a group holds the best so far of all its seeds.
     step = max(outcomes[member]["best_step"] for member in group)
@@ -103,7 +103,7 @@ class Start:
     """The part of a tree, of parameters or of `collections` of statistics, that is taken."""
     below = lambda path: path.partition("/")[2] if collections else path
     return {path: value for path, value in tree.items()
-            if self.heads == "same" or below(path).startswith(ENCODER)}
+            if self.scope == "all" or below(path).startswith(ENCODER)}
 
   @functools.cached_property
   def record(self) -> dict:
@@ -113,12 +113,12 @@ class Start:
       if origin not in digests:
         digests[origin] = _digest(*self.arrays(seed))
     return {
-        "run": str(self.run), "heads": self.heads, "model": self.config["model"]["name"],
+        "run": str(self.run), "scope": self.scope, "model": self.config["model"]["name"],
         "data": self.content["data"]["name"], "selected_on": self.content["selected_on"],
         "seeds": [{"seed": seed, "from_seed": origin.seed, "step": origin.step,
                    "value": origin.value, "sha256": digests[origin]}
                   for seed, origin in self.origins.items()],
-        **({"init_from": self.content["init_from"]} if "init_from" in self.content else {})}
+        **({"warm_start": self.content["warm_start"]} if "warm_start" in self.content else {})}
 
   def check_encoder_config(self, config: Any) -> None:
     """Raises InputError where the sections `encoder` describe other encoders."""
@@ -126,7 +126,7 @@ class Start:
             for section in (self.config["encoder"], json.loads(config.to_json())["encoder"]))
     changed = differences(*both, free=())
     if changed:
-      raise InputError(f"init_from.run = {self.run} has another encoder:\n" + "\n".join(changed)
+      raise InputError(f"warm_start.run = {self.run} has another encoder:\n" + "\n".join(changed)
                        + "\nDescribe the encoder as that run does")
 
   def carry_memory(self, workdir: epath.Path) -> None:
@@ -136,7 +136,7 @@ class Start:
     source, target = self.run / MEMORY, workdir / MEMORY
     if self.config["encoder"]["name"] in ("static", "recurrent"):
       static.save(static.load(source), target)
-    if self.heads == "same" and source.exists():
+    if self.scope == "all" and source.exists():
       for path in source.iterdir():
         if not (target / path.name).exists():
           write_whole(target / path.name, path.read_text())
@@ -156,7 +156,7 @@ class Start:
              for its in (there, weights))
     changed = differences(*map(flatten, facts), free=())
     if changed:
-      raise InputError(f"the encoder of init_from.run = {self.run} ({there['pretrained']}) is not "
+      raise InputError(f"the encoder of warm_start.run = {self.run} ({there['pretrained']}) is not "
                        f"that of this config ({weights['pretrained']}):\n" + "\n".join(changed)
                        + "\nName the same published encoder in encoder.pretrained")
 
@@ -184,46 +184,46 @@ class Start:
     mine = {path: leaf.shape[1:] for path, leaf in here.items()}
     found = {path: value.shape for path, value in taken.items()}
     if not mine or not found:
-      raise InputError(f"init_from: {'this model' if found else self.run} has no parameters "
-                       f"{'of an encoder ' if self.heads == 'new' else ''}to "
+      raise InputError(f"warm_start: {'this model' if found else self.run} has no parameters "
+                       f"{'of an encoder ' if self.scope == 'encoder' else ''}to "
                        f"{'replace' if found else 'take'}")
     wrong = [f"  {path}: {found.get(path, 'absent')} there, {mine.get(path, 'absent')} here"
              for path in sorted(mine.keys() | found.keys()) if found.get(path) != mine.get(path)]
     if wrong:
       more = [f"  … and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
-      hint = ("; set init_from.heads=new to take its encoder alone" if self.heads == "same" else "")
-      raise InputError(f"init_from.run = {self.run} has other parameters than this model "
-                       f"(init_from.heads = {self.heads!r}):\n"
+      hint = ("; set warm_start.scope=encoder to take its encoder alone" if self.scope == "all" else "")
+      raise InputError(f"warm_start.run = {self.run} has other parameters than this model "
+                       f"(warm_start.scope = {self.scope!r}):\n"
                        + "\n".join(wrong[:SHOWN] + more) + f"\nName a run of this model{hint}")
 
 
-def begin(config: Any, workdir: epath.PathLike) -> Start | None:
+def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
   """The first stage that a config names, None where it names none.
 
-  A new run's folder gets `init_from.json` and what the run must remember; that of a run which has
+  A new run's folder gets `warm_start.json` and what the run must remember; that of a run which has
   begun is compared with what is there now.
 
   Raises:
-    InputError: a wrong section `init_from`, a first run that is not usable or has changed.
+    InputError: a wrong section `warm_start`, a first run that is not usable or has changed.
   """
-  workdir, section = epath.Path(workdir), config.init_from
-  run, heads, seed = (section[key] for key in ("run", "heads", "seed"))
+  workdir, section = epath.Path(workdir), config.warm_start
+  run, scope, seed = (section[key] for key in ("run", "scope", "seed"))
   if not run:
-    if heads or seed is not None:
-      raise InputError("init_from.run is missing: name the folder of the finished first stage, "
-                       "such as --config.init_from.run=runs/transfer")
+    if scope or seed is not None:
+      raise InputError("warm_start.run is missing: name the folder of the finished first stage, "
+                       "such as --config.warm_start.run=runs/transfer")
     return None
-  if heads not in ("same", "new"):
-    raise InputError(f"init_from.heads = {heads!r}: set it to same (all parameters of {run}) or "
-                     "new (its encoder's alone)")
+  if scope not in ("all", "encoder"):
+    raise InputError(f"warm_start.scope = {scope!r}: set it to all (all parameters of {run}) or "
+                     "encoder (its encoder's alone)")
   if _absolute(run) == _absolute(workdir):
-    raise InputError(f"init_from.run = {run} is the --workdir itself: give another --workdir")
-  start = Start(section, tuple(config.seeds))
+    raise InputError(f"warm_start.run = {run} is the --workdir itself: give another --workdir")
+  start = WarmStart(section, tuple(config.seeds))
   processes.by_first(lambda: _settle(start, config, workdir))
   return start
 
 
-def _settle(start: Start, config: Any, workdir: epath.Path) -> None:
+def _settle(start: WarmStart, config: Any, workdir: epath.Path) -> None:
   """Writes down what a run begins with, or compares it with what was written."""
   if begun(workdir):
     _check_unchanged(workdir / NAME, start.record)
@@ -242,7 +242,7 @@ def _check_unchanged(path: epath.Path, record: dict) -> None:
   changed = [f"  seed {now['seed']}: {_shown(old)} then, {_shown(now)} now"
              for old, now in zip(before, record["seeds"]) if old != now]
   if changed or len(before) != len(record["seeds"]):
-    raise InputError(f"init_from.run = {record['run']} has changed since this run began from it:\n"
+    raise InputError(f"warm_start.run = {record['run']} has changed since this run began from it:\n"
                      + "\n".join(changed) + "\nPut it back as it was, or start in another "
                      "--workdir")
 
@@ -255,7 +255,7 @@ def _finished(run: epath.Path) -> tuple[dict, dict]:
   """The config and the results of a finished run that has parameters."""
   path = run / "config.json"
   if not path.exists():
-    raise InputError(f"init_from.run = {run} holds no run (no config.json): name the --workdir of "
+    raise InputError(f"warm_start.run = {run} holds no run (no config.json): name the --workdir of "
                      "a finished one")
   try:
     config = json.loads(path.read_text())
@@ -264,10 +264,10 @@ def _finished(run: epath.Path) -> tuple[dict, dict]:
                      "was") from None
   content = results.read(run)
   if content is None:
-    raise InputError(f"init_from.run = {run} is not finished (no results.json): run it to its end "
+    raise InputError(f"warm_start.run = {run} is not finished (no results.json): run it to its end "
                      f"first, with --config=configs/rerun.py:{path} --workdir={run}")
   if config["model"]["name"] in registry.LEXICAL:
-    raise InputError(f"init_from.run = {run} is a run of {config['model']['name']}, which has no "
+    raise InputError(f"warm_start.run = {run} is a run of {config['model']['name']}, which has no "
                      "parameters to begin with")
   return config, content
 

@@ -16,13 +16,13 @@ class Column(NamedTuple):
   Attributes:
     heading: as the paper has it.
     runs: the keys of `Row.runs` that it averages over, one where it is no average.
-    metric, protocol, split: parts of the figure's name in results, `map[wikiqa-clean/test]`.
+    metric, question_filter, split: parts of the figure's name in results, `map[wikiqa-clean/test]`.
   """
 
   heading: str
   runs: tuple[str, ...]
   metric: str
-  protocol: str = "clean"
+  question_filter: str = "clean"
   split: str = "test"
 
 

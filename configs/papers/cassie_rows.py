@@ -10,7 +10,7 @@ TRANSFER = Run("configs/asnq_tanda.py", {"seeds": (0,)})
 HELD = {"seeds": (0, 1, 2), "data.holdout": 0.1, "evaluation.splits": ("heldout", "dev+test")}
 
 
-def transferred(config: str, settings: Mapping[str, Any], heads: str) -> Run:
-  """A run that begins with the ranker made on ASNQ: all of it (`same`), or its encoder (`new`)."""
-  begin = {"init_from.heads": heads, "init_from.seed": 0}
-  return Run(config, {**settings, **begin}, {"init_from.run": TRANSFER})
+def transferred(config: str, settings: Mapping[str, Any], scope: str) -> Run:
+  """A run that begins with the ranker made on ASNQ: all of it (`all`), or its encoder (`encoder`)."""
+  begin = {"warm_start.scope": scope, "warm_start.seed": 0}
+  return Run(config, {**settings, **begin}, {"warm_start.run": TRANSFER})

@@ -11,11 +11,11 @@ PLAIN_TANDA = {**cassie_rows.HELD, "data.rules": ()}  # without CETE's text rule
 ROWS = (
     Row("TANDA", (63.24, 75.00, 78.67, 86.74), {
         "plain": Run("configs/wikiqa_crossencoder.py:roberta", PLAIN_TANDA),
-        "ASNQ": cassie_rows.transferred("configs/wikiqa_tanda.py", cassie_rows.HELD, "same")}),
+        "ASNQ": cassie_rows.transferred("configs/wikiqa_tanda.py", cassie_rows.HELD, "all")}),
     Row("LOCT", (68.09, 79.00, 81.31, 88.00), {
         "plain": Run("configs/wikiqa_loct.py"),
-        "ASNQ": cassie_rows.transferred("configs/wikiqa_loct.py", {}, "new")}),
+        "ASNQ": cassie_rows.transferred("configs/wikiqa_loct.py", {}, "encoder")}),
     Row("CASSIE", (74.16, 83.29, 83.77, 89.28), {
         "plain": Run("configs/wikiqa_cassie.py"),
-        "ASNQ": cassie_rows.transferred("configs/wikiqa_cassie.py", {}, "new")}),
+        "ASNQ": cassie_rows.transferred("configs/wikiqa_cassie.py", {}, "encoder")}),
 )

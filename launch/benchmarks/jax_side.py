@@ -60,7 +60,7 @@ class Training:
     rate = optimizers.schedule(o["schedule"], rate=o["rate"], warmup=o["warmup"], epochs=1.0)
     optimizer = optimizers.from_config(o)
     self.state = states.create(self.model, _shape(self.batches[0]), seeds=(0,),
-                               pretrained=self.work.weights, freeze=o["freeze"],
+                               pretrained=self.work.weights, lr_multipliers=[tuple(pair) for pair in o["lr_multipliers"]],
                                optimizer=optimizer, mesh=self.mesh)
     self.function = make_train_step(self.model, loss, optimizer, rate, mesh=self.mesh,
                                     state=self.state, seeds=1)
@@ -124,7 +124,7 @@ class Encoding(Training):
 
   def _build(self, settings: Any) -> None:
     self.state = states.create(self.model, _shape(self.batches[0]), seeds=(0,),
-                               pretrained=self.work.weights, freeze=(),
+                               pretrained=self.work.weights, lr_multipliers=(),
                                optimizer=optimizers.no_optimizer(), mesh=self.mesh)
     self.function = make_predict_step(self.model, "encode", mesh=self.mesh, seeds=1)
 

@@ -59,7 +59,7 @@ def workload(row: str, name: str) -> tuple[Any, Any, np.ndarray]:
   return config, fit_batcher(
       units, table, sampler=batch.sampler, examples_per_batch=batch.examples, rows=0,
       row_lengths=batch.row_lengths, packed=batch.packed, shards=batch.shards,
-      accumulate=batch.accumulate, buckets=batch.buckets), vectors
+      accumulate=batch.accumulate, buckets=batch.num_row_buckets), vectors
 
 
 class Ours:
@@ -82,7 +82,7 @@ class Ours:
     plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
     self.state = states.create(
         model, jax.tree.map(lambda x: x[0], batcher.batch(plan, 0)), seeds=self.seeds,
-        pretrained={"encoder/embeddings/word": vectors}, freeze=(), optimizer=optimizer,
+        pretrained={"encoder/embeddings/word": vectors}, lr_multipliers=(), optimizer=optimizer,
         mesh=self.mesh)
     rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=1.0)
     self.function = make_train_step(model, M2SNetLoss(config.loss.weight), optimizer, rate,

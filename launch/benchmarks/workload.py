@@ -148,7 +148,8 @@ def from_config(config: Any, system: str) -> Workload:
       "encoder": {"name": experiment.facts["family"], **_fields(model.encoder)},
       "model": {"name": config.model.name, **_fields(model)},
       "loss": {"name": config.loss.name, **_fields(experiment.loss)},
-      "optimizer": {**config.optimizer.to_dict(), "freeze": list(config.optimizer.freeze)},
+      "optimizer": {**config.optimizer.to_dict(),
+                    "lr_multipliers": list(config.optimizer.lr_multipliers)},
   }
   count, make = epoch(0)
   whole = sum((batch_load(settings, make(i)) for i in range(count)), Load())

@@ -147,7 +147,7 @@ def test_a_run_calls_the_encoder_for_its_first_epoch_alone(tmp_path):
 @pytest.mark.parametrize("kind", ["elmo", "glove"])
 def test_runs_over_words_and_ranking_of_new_texts(kind, tmp_path):
   encoder = elmo(tmp_path / "x", mix="learned") if kind == "elmo" else glove(tmp_path / "x")
-  made = config(encoder, tmp_path / "cache", execution="vmap", seeds=(0, 1))
+  made = config(encoder, tmp_path / "cache", seeds_parallel=True, seeds=(0, 1))
   with made.unlocked():
     made.model.storage = "float16"
   run = tmp_path / "run"

@@ -30,7 +30,7 @@ def path(tmp_path):
 
 
 def prepare(path, texts=TEXTS, **settings):
-  defaults = dict(vocabulary="data", lower=False, treebank=False, oov="zero", markers=(),
+  defaults = dict(vocabulary="data", lower=False, treebank=False, unknown_words="zero", markers=(),
                   progress=0.0)
   return static.prepare(texts, path, **{**defaults, **settings})
 
@@ -54,21 +54,21 @@ def test_each_word_has_its_vector(path):
 
 
 def test_policies_for_unknown_words(path):
-  assert encoded(prepare(path, oov="skip"), "of ice form") == [("ice", [2, 4])]
-  assert encoded(prepare(path, oov="skip"), "of form") == [(SKIPPED, [0, 0])]
+  assert encoded(prepare(path, unknown_words="skip"), "of ice form") == [("ice", [2, 4])]
+  assert encoded(prepare(path, unknown_words="skip"), "of form") == [(SKIPPED, [0, 0])]
   mean = np.mean([ROWS[word] for word in ("the", "ice", "caves", "Caves")], axis=0).tolist()
-  assert encoded(prepare(path, oov="mean"), "of ice") == [("of", mean), ("ice", [2, 4])]
-  drawn = prepare(path, oov="uniform")
+  assert encoded(prepare(path, unknown_words="mean"), "of ice") == [("of", mean), ("ice", [2, 4])]
+  drawn = prepare(path, unknown_words="uniform")
   (_, of), (_, form), (_, new) = encoded(drawn, "of form new")
   assert len({tuple(of), tuple(form), tuple(new)}) == 3
   assert max(map(abs, [*of, *form, *new])) <= 0.25
   assert not drawn.table[0].any()  # padding
-  fewer = prepare(path, TEXTS[1:], oov="uniform")
+  fewer = prepare(path, TEXTS[1:], unknown_words="uniform")
   assert encoded(fewer, "of") == [("of", of)]
 
 
 def test_the_whole_file_may_be_the_vocabulary(path):
-  encoding = prepare(path, vocabulary="file", oov="skip")
+  encoding = prepare(path, vocabulary="file", unknown_words="skip")
   assert encoded(encoding, "rest ICE The caves") == [
     ("rest", [0, 6]), ("ICE", [2, 4]), ("caves", [3, 3])]
   assert word_tokenizer.entries(encoding.tokenizer)[2:] == [*ROWS, "ICE", "Ice"]
@@ -76,7 +76,7 @@ def test_the_whole_file_may_be_the_vocabulary(path):
 
 
 def test_lower_case_treebank_and_markers(path):
-  lower = prepare(path, lower=True, treebank=True, oov="skip", markers=("<s>", "</s>"))
+  lower = prepare(path, lower=True, treebank=True, unknown_words="skip", markers=("<s>", "</s>"))
   assert encoded(lower, "Glacier's CAVES") == [("'s", [7, 7]), ("caves", [3, 3])]
   special = lower.tokenizer.special
   (before, _), (after, _) = *special.single_before, *special.single_after
@@ -88,12 +88,12 @@ def test_lower_case_treebank_and_markers(path):
 def test_unknown_settings_are_named(path):
   with pytest.raises(InputError, match="encoder.vocabulary = 'all': use one of data, file"):
     prepare(path, vocabulary="all")
-  with pytest.raises(InputError, match="encoder.oov = 'none': use one of zero"):
-    prepare(path, oov="none")
+  with pytest.raises(InputError, match="encoder.unknown_words = 'none': use one of zero"):
+    prepare(path, unknown_words="none")
 
 
 def test_saved_and_loaded_it_is_the_same(path, tmp_path):
-  encoding = prepare(path, oov="skip", treebank=True)
+  encoding = prepare(path, unknown_words="skip", treebank=True)
   static.save(encoding, tmp_path / "run" / "vocabulary")
   loaded = static.load(tmp_path / "run" / "vocabulary")
   np.testing.assert_array_equal(loaded.table, encoding.table)
@@ -124,8 +124,8 @@ def test_a_damaged_folder_is_refused(path, tmp_path, name, damage, pattern):
 
 @pytest.mark.parametrize("name", ["vectors.json", "vectors.safetensors", "tokenizer.json"])
 def test_files_of_two_vocabularies_are_refused(path, tmp_path, name):
-  for folder, oov in (("one", "mean"), ("two", "skip")):
-    static.save(prepare(path, oov=oov), tmp_path / folder)
+  for folder, unknown_words in (("one", "mean"), ("two", "skip")):
+    static.save(prepare(path, unknown_words=unknown_words), tmp_path / folder)
   (tmp_path / "one" / name).write_bytes((tmp_path / "two" / name).read_bytes())
   with pytest.raises(InputError, match="do not belong together"):
     static.load(tmp_path / "one")

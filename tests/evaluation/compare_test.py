@@ -137,7 +137,7 @@ def test_tables_and_their_seeds_by_commas(folders, tmp_path, capsys):
   assert [r | {"system": ""} for r in run] == [r | {"system": ""} for r in mixed]
   alone = rows_of(capsys, files[0], files[1], "--metrics=map")
   assert alone[0]["metric"] == "map[answerable]" and alone[1]["difference"] == pytest.approx(-0.2)
-  every = rows_of(capsys, files[0], files[1], "--metrics=map", "--protocol=all")
+  every = rows_of(capsys, files[0], files[1], "--metrics=map", "--filter=all")
   assert every[0]["questions"] > alone[0]["questions"]
 
 
@@ -210,11 +210,11 @@ def test_what_cannot_be_compared(folders, tmp_path, capsys):
     ([base, few], "few: question .* is not in both tables"),
     ([few, table], "question .* is not in both tables"),
     ([f"{table},{few}"], "few: question .* is not in both tables"),
-    ([base, unlike, "--protocol=answerable"], "unlike: question .* candidates.*same data"),
+    ([base, unlike, "--filter=answerable"], "unlike: question .* candidates.*same data"),
     ([none], "none: no question is counted"),
     ([base, table, "--metrics=recall"], "no metric 'recall': it has map, mrr"),
     ([few, few], "no metric 'mrr': it has map"),
-    ([table, "--protocol=clean"], "does not say which questions of its dataset are clean"),
+    ([table, "--filter=clean"], "does not say which questions of its dataset are clean"),
     ([base, bm25, "--samples", "0"], "samples=0"),
     ([base, "vs", bm25, bm25], "groups of 1, 2 systems"),
     ([base, "vs"], "groups of 1, 0 systems"),

@@ -191,20 +191,20 @@ def test_bad_input(change, message):
 
 def test_protocol_masks():
   labels = [np.array([1, 0]), np.array([1, 1]), np.array([0]), np.zeros(0, int), np.array([1, -1])]
-  masks = {name: metrics.protocol_mask(name, labels).tolist() for name in metrics.RULES}
+  masks = {name: metrics.filter_mask(name, labels).tolist() for name in metrics.RULES}
   assert masks == {
     "all": [True, True, True, False, True],
     "answerable": [True, True, False, False, True],
     "both": [True, False, False, False, True],
   }
-  with pytest.raises(InputError, match="'clean' is not a protocol rule"):
-    metrics.protocol_mask("clean", labels)
+  with pytest.raises(InputError, match="'clean' is not a question filter rule"):
+    metrics.filter_mask("clean", labels)
 
 
 def test_summary_has_protocol_names_and_counts():
   values = {"map": np.array([0.5, 1.0, 0.0, 0.75])}
   mask = np.array([True, True, False, True])
-  where = {"dataset": "wikiqa", "protocol": "clean", "split": "test"}
+  where = {"dataset": "wikiqa", "question_filter": "clean", "split": "test"}
   summary = metrics.summarize(values, mask, **where)
   # Three values: t(0.975, 2) = 4.302653, standard deviation 0.25.
   assert summary == {"map[wikiqa-clean/test]": {

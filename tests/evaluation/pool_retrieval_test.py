@@ -42,18 +42,18 @@ def made(seed=0, passages=60, queries=25):
   return Pool(tuple(held), tuple(asked))
 
 
-def brute(scores, pool, protocol):
+def brute(scores, pool, question_filter):
   """Metrics by `metrics.per_question` on the whole ranking of every query."""
-  right = retrieval_metrics.right_entries(pool, protocol)
+  right = retrieval_metrics.right_entries(pool, question_filter)
   labels = [np.isin(np.arange(len(pool.passages)), x).astype(int) for x in right]
   return metrics.per_question(list(scores), labels)
 
 
 def check(ranked, scores, pool, k):
-  for protocol in retrieval_metrics.PROTOCOLS:
-    expected = brute(scores, pool, protocol)
-    np.testing.assert_allclose(ranked.values[protocol]["mrr"], expected["mrr"], atol=1e-12)
-    np.testing.assert_allclose(ranked.values[protocol]["r@1"], expected["p@1"], atol=1e-12)
+  for question_filter in retrieval_metrics.QUESTION_FILTERS:
+    expected = brute(scores, pool, question_filter)
+    np.testing.assert_allclose(ranked.values[question_filter]["mrr"], expected["mrr"], atol=1e-12)
+    np.testing.assert_allclose(ranked.values[question_filter]["r@1"], expected["p@1"], atol=1e-12)
   for its, entries, kept in zip(scores, ranked.entries, ranked.scores, strict=True):
     assert len(set(entries.tolist())) == len(entries) == k
     np.testing.assert_array_equal(kept, its[entries])
@@ -124,9 +124,9 @@ def results_of(folder, name):
 def test_runs_over_a_pool_write_all_files(folder):
   for name in ("triplet", "bm25", "cross"):
     content = results_of(folder, name)
-    assert content["kind"] == "pool" and content["selected_on"] == "mrr, dev, gold"
-    for protocol in ("gold", "any"):
-      assert 0 < content["metrics"][f"mrr[files-{protocol}/test]"]["mean"] <= 1
+    assert content["task"] == "retrieve" and content["selected_on"] == "mrr, dev, gold"
+    for question_filter in ("gold", "any"):
+      assert 0 < content["metrics"][f"mrr[files-{question_filter}/test]"]["mean"] <= 1
     place = folder / name / "eval" / "test"
     run, gold = (trec_files.read_run(place / "run.trec"), trec_files.read_qrels(place / "qrels.trec"))
     assert set(run) == set(gold) and all(len(x) == 20 for x in run.values())
@@ -203,15 +203,15 @@ def test_a_finished_run_is_evaluated_again(folder):
 
 def test_runs_over_a_pool_are_compared(folder):
   names = [str(folder / name) for name in ("bm25", "triplet")]
-  for protocol, metric in ((None, "gold"), ("any", "any"), ("often", "often2")):
-    base, other = run_scores.load(names, protocol=protocol)
+  for question_filter, metric in ((None, "gold"), ("any", "any"), ("often", "often2")):
+    base, other = run_scores.load(names, question_filter=question_filter)
     title = f"mrr[files-{metric}/test]"
     assert base.title("mrr") == title and set(base.values) == {"mrr", "r@1", "r@5"}
     for system, name in ((base, "bm25"), (other, "triplet")):
       assert system.metric("mrr").mean() == pytest.approx(
           results_of(folder, name)["metrics"][title]["mean"])
-  with pytest.raises(InputError, match="'clean' is no protocol of these: use one of gold, any"):
-    run_scores.load(names, protocol="clean")
+  with pytest.raises(InputError, match="'clean' is no question filter of these: use one of gold, any"):
+    run_scores.load(names, question_filter="clean")
 
 
 def test_evaluation_names_its_protocols():

@@ -60,7 +60,7 @@ def test_a_sentence_of_the_same_text_is_right():
   assert retrieval_metrics.right_entries(pool(), "gold") == [[0, 2], [0, 2], [1]]
   assert retrieval_metrics.right_entries(pool(), "any") == [[0, 2, 3], [0, 2], [1]]
   assert retrieval_metrics.asked(pool()).tolist() == [2, 2, 1]
-  with pytest.raises(InputError, match="no protocol"):
+  with pytest.raises(InputError, match="no question filter"):
     retrieval_metrics.right_entries(pool(), "all")
 
 

@@ -58,7 +58,7 @@ def test_a_dataset_by_the_command(tmp_path, capsys):
   told.pop("bytes")
   assert found.facts["trained_on"] == told
   encoding = static.prepare(texts, tmp_path / "v.txt", vocabulary="data", lower=True,
-                            treebank=False, oov="skip", markers=(), progress=0.0)
+                            treebank=False, unknown_words="skip", markers=(), progress=0.0)
   assert encoding.facts["tokens"] == told["words"]
   assert encoding.facts["oov_types"] == encoding.facts["types"] - told["vocabulary"]
   assert sorted(path.name for path in tmp_path.iterdir()) == ["v.txt", "v.txt.json"]

@@ -145,7 +145,7 @@ def test_a_crossencoder_scores_the_same(family, trained, tmp_path):
 
 def test_xlnet_without_the_layer_before_its_head(trained, tmp_path):
   path, _ = trained("xlnet", "crossencoder", model__pooler=False, epochs=0,
-                    optimizer__freeze=("encoder/embeddings",))
+                    optimizer__lr_multipliers=(("encoder/embeddings", 0.0),))
   folder = export.export(path, tmp_path / "out")
   assert_same(cross_scores(folder), own_scores(path))
 
@@ -186,9 +186,9 @@ def test_sentence_bert_with_dense_layers(trained, tmp_path):
   assert found.fields == {"pooling": model.pooling, "dense": model.dense, "normalize": True}
 
 
-@pytest.mark.parametrize("execution", ["in_turn", "vmap"])
-def test_one_of_several_seeds(execution, trained, tmp_path):
-  path, _ = trained("bert", "crossencoder", seeds=(3, 5), execution=execution, epochs=0)
+@pytest.mark.parametrize("parallel", [False, True])
+def test_one_of_several_seeds(parallel, trained, tmp_path):
+  path, _ = trained("bert", "crossencoder", seeds=(3, 5), seeds_parallel=parallel, epochs=0)
   with pytest.raises(InputError, match=r"seeds \(3, 5\): choose one with --seed"):
     export.export(path, tmp_path / "out")
   with pytest.raises(InputError, match="--seed=4: the run has 3, 5"):

@@ -23,7 +23,7 @@ def trained(net, steps, *, rate=1e-2, devices=1, progress=10.0, **settings):
   mesh = sharding.make_mesh(devices=jax.devices()[:devices])
   optimizer = optimizers.from_config(squad_cross_vae.get_config().optimizer)
   state = states.create(net, jax.tree.map(lambda x: x[0], made), seeds=(0,), pretrained={},
-                        freeze=(), optimizer=optimizer, mesh=mesh)
+                        lr_multipliers=(), optimizer=optimizer, mesh=mesh)
   step = make_train_step(net, loss(beta=0.01), optimizer, lambda _: jnp.float32(rate), mesh=mesh,
                          state=state, seeds=1)
   before = jax.tree.map(np.asarray, states.variables(state))["trainable"]

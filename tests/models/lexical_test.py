@@ -105,7 +105,7 @@ def test_real_wikiqa():
     pytest.skip("AS2JAX_DATA names no folder with wikiqa/WikiQA-test.tsv")
   questions = read_wikiqa(path)
   labels = [np.array([c.label for c in q.candidates]) for q in questions]
-  mask = metrics.protocol_mask("answerable", labels)
+  mask = metrics.filter_mask("answerable", labels)
   assert mask.sum() == 243
   values = {
     name: metrics.per_question(build(questions)(questions), labels)["map"][mask].mean()

@@ -47,7 +47,7 @@ def test_a_run_and_a_stopped_one_end_alike_and_rank_from_disk(config, tmp_path, 
   assert all({"bce", "metric_penalty"} <= set(r) for r in rows if "loss" in r)
   assert content["execution"]["compilations_of_step"] == 1
 
-  add, count = loop.Window.add, [0]
+  add, count = loop.StepLog.add, [0]
 
   def stop(self, step, *rest):
     count[0] += 1
@@ -56,7 +56,7 @@ def test_a_run_and_a_stopped_one_end_alike_and_rank_from_disk(config, tmp_path, 
     add(self, step, *rest)
 
   with monkeypatch.context() as patch:
-    patch.setattr(loop.Window, "add", stop)
+    patch.setattr(loop.StepLog, "add", stop)
     with pytest.raises(Killed):
       train_and_evaluate(config, stopped)
   again = train_and_evaluate(config, stopped)

@@ -19,7 +19,7 @@ def trainer(net, first, *, seeds=(0,), devices=1):
   optimizer = optimizers.from_config(trecqa_m2snet.get_config("2").optimizer)
   table = np.random.default_rng(1).normal(size=(WORDS, 6)).astype(np.float32)
   state = states.create(net, jax.tree.map(lambda x: x[0, 0], first), seeds=seeds,
-                        pretrained={"encoder/embeddings/word": table}, freeze=(),
+                        pretrained={"encoder/embeddings/word": table}, lr_multipliers=(),
                         optimizer=optimizer, mesh=mesh)
   step = make_train_step(net, LOSS, optimizer, lambda progress: jnp.float32(1), mesh=mesh,
                          state=state, seeds=len(seeds))

@@ -52,7 +52,7 @@ def assert_same(folder, whole):
 
 
 def test_in_a_step(tmp_path, whole, listening, monkeypatch):
-  add = loop.Window.add
+  add = loop.StepLog.add
 
   def add_and_terminate(window, step, *rest):
     add(window, step, *rest)
@@ -60,7 +60,7 @@ def test_in_a_step(tmp_path, whole, listening, monkeypatch):
       terminate()
 
   with monkeypatch.context() as patch:
-    patch.setattr(loop.Window, "add", add_and_terminate)
+    patch.setattr(loop.StepLog, "add", add_and_terminate)
     with pytest.raises(preemption.Preempted):
       train_and_evaluate(config(), tmp_path)
   (saved,) = (tmp_path / "checkpoints" / "latest").iterdir()

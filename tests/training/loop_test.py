@@ -78,7 +78,7 @@ class Killed(Exception):
 def interrupted(monkeypatch, config, folder, after):
   """Runs until `after` steps were taken, then dies as a killed process would: nothing is tidied."""
   count = 0
-  add = loop.Window.add
+  add = loop.StepLog.add
 
   def stop(self, step, *rest):
     nonlocal count
@@ -88,7 +88,7 @@ def interrupted(monkeypatch, config, folder, after):
     add(self, step, *rest)
 
   with monkeypatch.context() as patch:
-    patch.setattr(loop.Window, "add", stop)
+    patch.setattr(loop.StepLog, "add", stop)
     with pytest.raises(Killed):
       train_and_evaluate(config, folder)
 
@@ -159,10 +159,10 @@ def test_early_stopping_counts_evaluations(tmp_path):
   assert content["seeds"][0]["best_epoch"] == 0
 
 
-@pytest.mark.parametrize("execution", ["in_turn", "vmap"])
-def test_several_seeds_have_results_of_their_own(tmp_path, execution, undisturbed):
+@pytest.mark.parametrize("parallel", [False, True])
+def test_several_seeds_have_results_of_their_own(tmp_path, parallel, undisturbed):
   folder = tmp_path / "x"
-  content = train_and_evaluate(small(epochs=1, seeds=(0, 5), execution=execution), folder)
+  content = train_and_evaluate(small(epochs=1, seeds=(0, 5), seeds_parallel=parallel), folder)
   assert [o["seed"] for o in content["seeds"]] == [0, 5]
   values = [o["metrics"]["map[sample-clean/test]"]["value"] for o in content["seeds"]]
   entry = content["metrics"]["map[sample-clean/test]"]

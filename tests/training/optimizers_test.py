@@ -9,8 +9,8 @@ from as2jax.training import optimizers
 
 
 def rule(name="adam", **changes):
-  settings = dict(b1=0.9, b2=0.999, eps=1e-8, clip_norm=0.0, weight_decay=0.0, frozen_layers=0,
-                  layer_decay=1.0, rates=())
+  settings = dict(b1=0.9, b2=0.999, eps=1e-8, clip_norm=0.0, weight_decay=0.0,
+                  layer_decay=1.0, lr_multipliers=())
   return optimizers.direction(name, **{**settings, **changes})
 
 
@@ -59,6 +59,9 @@ STACK = {"encoder/embeddings/word": jnp.ones((5, 2)), "encoder/layers/kernel": j
          "encoder/layers/bias": jnp.ones((3, 2)), "head/kernel": jnp.ones((2, 1))}
 
 
+TWO_FROZEN = (("^encoder/embeddings", 0.0), ("^encoder/layers/[01]/", 0.0))
+
+
 def moved(**changes):
   """What a plain gradient step of all ones moves each parameter by."""
   stepped = rule("sgd", **changes)
@@ -75,42 +78,43 @@ def test_the_rate_decays_from_the_top_layer_down():
 
 
 def test_frozen_layers_stay_and_have_no_part_in_the_clipped_norm():
-  updates = moved(frozen_layers=2, weight_decay=0.1)
+  updates = moved(lr_multipliers=TWO_FROZEN, weight_decay=0.1)
   assert not updates["encoder/embeddings/word"].any()
   np.testing.assert_allclose(updates["encoder/layers/kernel"][:, 0, 0], [0, 0, 1.1])
-  clipped = moved(frozen_layers=2, clip_norm=1.0)  # the norm of 4 + 2 + 2 ones
+  clipped = moved(lr_multipliers=TWO_FROZEN, clip_norm=1.0)  # the norm of 4 + 2 + 2 ones
   np.testing.assert_allclose(clipped["head/kernel"], 8**-0.5, rtol=1e-6)
 
 
-def test_rates_are_factors_by_path():
-  updates = moved(rates=(("^head", 10.0), ("bias$", 0.5)), layer_decay=0.5)
+def test_multipliers_are_factors_by_path():
+  updates = moved(lr_multipliers=(("^head", 10.0), ("bias$", 0.5)), layer_decay=0.5)
   np.testing.assert_allclose(updates["head/kernel"], 10)
   np.testing.assert_allclose(updates["encoder/layers/bias"][:, 0], [0.0625, 0.125, 0.25])
 
 
-def test_impossible_rate_factors_are_named():
+def test_impossible_multipliers_are_named():
   alone = {"head/kernel": jnp.ones((2, 1))}
-  for params, changes, message in (
-      (STACK, {"frozen_layers": 4}, "has 3 layers"),
-      (alone, {"layer_decay": 0.9}, "no encoder with a stack"),
-      (STACK, {"rates": (("zebra", 2.0),)}, "'zebra' matches no trainable parameter")):
-    stepped = rule("sgd", **changes)
-    with pytest.raises(InputError, match=message):
-      stepped.update(params, stepped.init(params), params)
+  stepped = rule("sgd", layer_decay=0.9)
+  with pytest.raises(InputError, match="no encoder with a stack"):
+    stepped.update(alone, stepped.init(alone), alone)
+  with pytest.raises(InputError, match="'zebra' matches no parameter"):
+    optimizers.split_frozen(STACK, (("zebra", 2.0),))
 
 
 def test_split_and_merge():
-  params = {"encoder": {"layers": {"kernel": 1}, "norm": 2}, "head": {"kernel": 3}}
-  trainable, frozen = optimizers.split_frozen(params, ("^encoder/layers",))
-  assert frozen == {"encoder/layers/kernel": 1}
-  assert trainable == {"encoder/norm": 2, "head/kernel": 3}
+  params = {"encoder": {"layers": {"kernel": np.ones((2, 3))}, "norm": np.ones(2)},
+            "head": {"kernel": np.ones((2, 1))}}
+  trainable, frozen = optimizers.split_frozen(params, (("^encoder/layers", 0.0),))
+  assert list(frozen) == ["encoder/layers/kernel"]
+  assert sorted(trainable) == ["encoder/norm", "head/kernel"]
   assert optimizers.merge(trainable, frozen) == params
+  # A stack that is frozen in part keeps its moments; one whose every layer is named has none.
+  assert not optimizers.split_frozen(params, (("^encoder/layers/0/", 0.0),))[1]
+  assert optimizers.split_frozen(params, (("^encoder/layers/[01]/", 0.0),))[1] == frozen
 
 
 @pytest.mark.parametrize("make,message", [
     (lambda: rule("rmsprop"), "optimizer.name = 'rmsprop'"),
     (lambda: optimizers.schedule("cosine", rate=1, warmup=0, epochs=1), "optimizer.schedule"),
-    (lambda: optimizers.split_frozen({"a": 1}, ("b/",)), "'b/' matches no parameter"),
 ])
 def test_mistakes(make, message):
   with pytest.raises(InputError, match=message):

@@ -57,13 +57,13 @@ def probe(dropout=0.0):
                dropout=dropout)
 
 
-def make(model, loss, first, *, seeds=(0,), freeze=(), devices=1, clip=1.0, rate=1e-3,
+def make(model, loss, first, *, seeds=(0,), lr_multipliers=(), devices=1, clip=1.0, rate=1e-3,
          name="adam"):
   mesh = sharding.make_mesh(devices=jax.devices()[:devices])
   optimizer = optimizers.direction(name, b1=0.9, b2=0.999, eps=1e-8, clip_norm=clip,
-                                   weight_decay=0.0, frozen_layers=0, layer_decay=1.0, rates=())
+                                   weight_decay=0.0, layer_decay=1.0, lr_multipliers=())
   micro = jax.tree.map(lambda x: x[0, 0], first)
-  state = states.create(model, micro, seeds=seeds, pretrained={}, freeze=freeze,
+  state = states.create(model, micro, seeds=seeds, pretrained={}, lr_multipliers=lr_multipliers,
                         optimizer=optimizer, mesh=mesh)
   schedule = optimizers.schedule("constant", rate=rate, warmup=0.0, epochs=1)
   step = make_train_step(model, loss, optimizer, schedule, mesh=mesh, state=state,
@@ -83,7 +83,7 @@ def host(tree):
 
 def test_one_step_moves_every_trainable_parameter_and_no_frozen_one():
   made = batch()
-  mesh, state, step = make(probe(0.1), LOSS, made, freeze=("encoder/embeddings",))
+  mesh, state, step = make(probe(0.1), LOSS, made, lr_multipliers=(("encoder/embeddings", 0.0),))
   before = host(states.variables(state))
   state, scalars = run(step, mesh, state, made)
   after = host(states.variables(state))

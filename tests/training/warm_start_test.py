@@ -19,10 +19,10 @@ from as2jax.training.run_folder import begun
 from configs import trecqa_m2snet
 
 
-def small(model="crossencoder", run="", heads="", **changes):
+def small(model="crossencoder", run="", scope="", **changes):
   settings = {"data__train_fraction": 0.1, "optimizer__rate": 3e-3, "optimizer__warmup": 0.0,
               "optimizer__schedule": "constant", "checkpoint__steps": 2, "log__steps": 2,
-              "init_from__run": str(run), "init_from__heads": heads}
+              "warm_start__run": str(run), "warm_start__scope": scope}
   return tiny.config(model, "grouped", **{**settings, **changes})
 
 
@@ -47,8 +47,8 @@ def parameters(folder, seed=None):
 
 def test_all_parameters_are_taken(first, tmp_path):
   folder, before = first
-  config = small(run=folder, heads="same", seeds=(5,), epochs=0,
-                 optimizer__freeze=("encoder/embeddings",))
+  config = small(run=folder, scope="all", seeds=(5,), epochs=0,
+                 optimizer__lr_multipliers=(("encoder/embeddings", 0.0),))
   content = train_and_evaluate(config, tmp_path / "x")
   was = before["seeds"][1]
   for name, entry in was["metrics"].items():
@@ -57,39 +57,39 @@ def test_all_parameters_are_taken(first, tmp_path):
   assert there.keys() == here.keys()
   for path, value in there.items():
     np.testing.assert_array_equal(value, here[path], path)
-  (began,) = content["init_from"]["seeds"]
-  assert content["init_from"] == {
-      **content["init_from"], "run": str(folder), "heads": "same", "model": "crossencoder",
+  (began,) = content["warm_start"]["seeds"]
+  assert content["warm_start"] == {
+      **content["warm_start"], "run": str(folder), "scope": "all", "model": "crossencoder",
       "data": "sample", "selected_on": "map, heldout, clean"}
   assert {**began, "sha256": ""} == {"seed": 5, "from_seed": 5, "step": was["best_step"],
                                      "value": was["best_value"], "sha256": ""}
-  assert json.loads((tmp_path / "x" / warm_start.NAME).read_text()) == content["init_from"]
+  assert json.loads((tmp_path / "x" / warm_start.NAME).read_text()) == content["warm_start"]
   card = model_card.render(content, config, 5, score="logit",
                            model=CrossEncoder(tiny.encoder_module(), "cls", True, 0.0))
   assert f"all parameters of `crossencoder` trained on `sample` (step {was['best_step']};" in card
-  third = train_and_evaluate(small(run=tmp_path / "x", heads="same", epochs=0, init_from__seed=5),
+  third = train_and_evaluate(small(run=tmp_path / "x", scope="all", epochs=0, warm_start__seed=5),
                              tmp_path / "y")
-  assert third["init_from"]["init_from"] == content["init_from"]  # the whole chain
-  assert third["init_from"]["seeds"][0]["sha256"] == began["sha256"]
+  assert third["warm_start"]["warm_start"] == content["warm_start"]  # the whole chain
+  assert third["warm_start"]["seeds"][0]["sha256"] == began["sha256"]
 
 
-@pytest.mark.parametrize("model, execution", [("crossencoder", "in_turn"), ("triplet", "vmap")])
-def test_new_heads_are_those_of_a_fresh_run(first, tmp_path, model, execution):
+@pytest.mark.parametrize("model, parallel", [("crossencoder", False), ("triplet", True)])
+def test_new_heads_are_those_of_a_fresh_run(first, tmp_path, model, parallel):
   folder, _ = first
-  same = dict(epochs=0, seeds=(0, 5), execution=execution)
-  train_and_evaluate(small(model, folder, "new", **same), tmp_path / "x")
+  same = dict(epochs=0, seeds=(0, 5), seeds_parallel=parallel)
+  train_and_evaluate(small(model, folder, "encoder", **same), tmp_path / "x")
   fresh = small(model, **same)
   train_and_evaluate(fresh, tmp_path / "y")
   for i, seed in enumerate((0, 5)):
-    name = seed if execution == "in_turn" else "0-5"
+    name = "0-5" if parallel else seed
     there = parameters(folder, seed)
     here, alone = (checkpoints.read_best(tmp_path / run / "checkpoints" / f"seed-{name}", 0)
                    ["trainable"] for run in "xy")
     assert any(path.startswith("encoder/") for path in here)
     for path, value in here.items():
       encoder = path.startswith("encoder/")
-      wanted = there[path] if encoder else alone[path][i if execution == "vmap" else 0]
-      np.testing.assert_array_equal(value[i if execution == "vmap" else 0], wanted, path)
+      wanted = there[path] if encoder else alone[path][i if parallel else 0]
+      np.testing.assert_array_equal(value[i if parallel else 0], wanted, path)
 
 
 class Killed(Exception):
@@ -98,7 +98,7 @@ class Killed(Exception):
 
 def interrupted(monkeypatch, config, folder, after):
   """Runs until `after` steps were taken, then dies as a killed process would."""
-  add, count = loop.Window.add, [0]
+  add, count = loop.StepLog.add, [0]
 
   def stop(self, step, *rest):
     count[0] += 1
@@ -107,7 +107,7 @@ def interrupted(monkeypatch, config, folder, after):
     add(self, step, *rest)
 
   with monkeypatch.context() as patch:
-    patch.setattr(loop.Window, "add", stop)
+    patch.setattr(loop.StepLog, "add", stop)
     with pytest.raises(Killed):
       train_and_evaluate(config, folder)
 
@@ -115,7 +115,7 @@ def interrupted(monkeypatch, config, folder, after):
 def test_a_stopped_second_stage_continues_unless_the_first_changed(first, tmp_path, monkeypatch):
   whole, stopped, moved = tmp_path / "whole", tmp_path / "stopped", tmp_path / "first"
   shutil.copytree(first[0], moved)
-  config = small(run=moved, heads="new", optimizer__schedule="linear", patience=1)
+  config = small(run=moved, scope="encoder", optimizer__schedule="linear", patience=1)
   content = train_and_evaluate(config, whole)
   interrupted(monkeypatch, config, stopped, 1)  # before any checkpoint but that of step 0
   interrupted(monkeypatch, config, stopped, 4)
@@ -155,16 +155,16 @@ def test_a_first_stage_that_cannot_be_used_is_one_message(first, tmp_path):
   empty = shutil.copytree(folder, tmp_path / "empty")
   shutil.rmtree(empty / "checkpoints")
   for config, message in [
-      (small(heads="same"), "init_from.run is missing"),
-      (small(init_from__seed=1), "init_from.run is missing"),
-      (small(run=folder), "init_from.heads = '': set it to same .* or new"),
-      (small(run=tmp_path / "none", heads="new"), "none holds no run"),
-      (small(run=unfinished, heads="new"), r"is not finished \(no results.json\)"),
-      (small(run=lexical, heads="new"), "is a run of bm25, which has no parameters"),
-      (small(run=empty, heads="new"), "best has no checkpoint of step"),
-      (small(run=folder, heads="new", seeds=(0, 3)), r"has no seed 3 \(it has 0, 5\).*seed=0"),
-      (small(run=folder, heads="new", init_from__seed=7), "has no seed 7"),
-      (small(run=tmp_path / "x", heads="new"), "is the --workdir itself"),
+      (small(scope="all"), "warm_start.run is missing"),
+      (small(warm_start__seed=1), "warm_start.run is missing"),
+      (small(run=folder), "warm_start.scope = '': set it to all .* or encoder"),
+      (small(run=tmp_path / "none", scope="encoder"), "none holds no run"),
+      (small(run=unfinished, scope="encoder"), r"is not finished \(no results.json\)"),
+      (small(run=lexical, scope="encoder"), "is a run of bm25, which has no parameters"),
+      (small(run=empty, scope="encoder"), "best has no checkpoint of step"),
+      (small(run=folder, scope="encoder", seeds=(0, 3)), r"has no seed 3 \(it has 0, 5\).*seed=0"),
+      (small(run=folder, scope="encoder", warm_start__seed=7), "has no seed 7"),
+      (small(run=tmp_path / "x", scope="encoder"), "is the --workdir itself"),
   ]:
     with refused(config, message):
       train_and_evaluate(config, tmp_path / "x")
@@ -179,20 +179,20 @@ def test_another_encoder_or_other_parameters_are_one_message(first, tmp_path):
   (other / "results.json").write_text(json.dumps({**content, "weights": weights}))
   with pytest.raises(InputError, match=r"(?s)is not that of this config .*architecture.num_heads: "
                                        r"'4' there, '2' now\n  tokenizer: 'another' there"):
-    train_and_evaluate(small(run=other, heads="new"), tmp_path / "x")
+    train_and_evaluate(small(run=other, scope="encoder"), tmp_path / "x")
   del weights["tokenizer"]
   (other / "results.json").write_text(json.dumps({**content, "weights": weights}))
   with pytest.raises(InputError, match="does not say the encoder's tokenizer"):
-    train_and_evaluate(small(run=other, heads="new"), tmp_path / "x")
+    train_and_evaluate(small(run=other, scope="encoder"), tmp_path / "x")
   with pytest.raises(InputError, match=r"(?s)other parameters than this model .*'same'.*"
-                                       r"head/bias: \(2,\) there, absent here.*heads=new"):
-    train_and_evaluate(small("triplet", folder, "same"), tmp_path / "x")
+                                       r"head/bias: \(2,\) there, absent here.*scope=new"):
+    train_and_evaluate(small("triplet", folder, "all"), tmp_path / "x")
   with pytest.raises(InputError, match=r"head/kernel: \(16, 2\) there, \(48, 1\) here"):
-    train_and_evaluate(small("siamese", folder, "same"), tmp_path / "x")
+    train_and_evaluate(small("siamese", folder, "all"), tmp_path / "x")
   assert not begun(tmp_path / "x")  # so that a right config may use the folder
 
 
-def m2snet(folder, run="", heads="", **changes):
+def m2snet(folder, run="", scope="", **changes):
   """A small M²S-Net on the sample, over random vectors of the more frequent words."""
   counts = word_tokenizer.count((q.text for q in dataset.load("sample").splits["train"]),
                                 lower=True, treebank=True)
@@ -208,7 +208,7 @@ def m2snet(folder, run="", heads="", **changes):
   made.batch.update({"row_lengths": (14,), "examples": 16, "predict_rows": 64, "shards": 2})
   made.data.update({"max_length": 14, "train_fraction": 0.15})
   made.epochs, made.log.tensorboard, made.compilation_cache = 1, False, "off"
-  made.init_from.update({"run": str(run), "heads": heads})
+  made.warm_start.update({"run": str(run), "scope": scope})
   made.update_from_flattened_dict({k.replace("__", "."): v for k, v in changes.items()})
   return made.lock()
 
@@ -217,23 +217,23 @@ def test_a_vocabulary_statistics_and_memory_come_along(tmp_path):
   first = tmp_path / "first"
   before = train_and_evaluate(m2snet(tmp_path, data__holdout=0.3), first)
   # Another train split: other words' frequencies, were they counted anew.
-  same, new = tmp_path / "same", tmp_path / "new"
-  content = train_and_evaluate(m2snet(tmp_path, first, "same", epochs=0), same)
+  same, new = tmp_path / "all", tmp_path / "encoder"
+  content = train_and_evaluate(m2snet(tmp_path, first, "all", epochs=0), same)
   read = lambda run, name: (run / MEMORY / name).read_bytes()
   for name in ("tokenizer.json", "vectors.safetensors", "vectors.json", "overlap.json"):
     assert read(same, name) == read(first, name)
   entry = before["metrics"]["map[sample-clean/test]"]
   assert content["metrics"]["map[sample-clean/test]"]["mean"] == entry["mean"]
-  train_and_evaluate(m2snet(tmp_path, first, "new", epochs=0), new)
+  train_and_evaluate(m2snet(tmp_path, first, "encoder", epochs=0), new)
   assert read(new, "tokenizer.json") == read(first, "tokenizer.json")
   assert read(new, "overlap.json") != read(first, "overlap.json")
   there, here = parameters(first), parameters(new)
   changed = {path for path in there if not np.array_equal(there[path], here[path])}
   assert "encoder/embeddings/word" not in changed and "grid/U" in changed
   with pytest.raises(InputError, match="(?s)has another encoder:\n  encoder.lower: .*as that run"):
-    train_and_evaluate(m2snet(tmp_path, first, "new", encoder__lower=False), tmp_path / "x")
+    train_and_evaluate(m2snet(tmp_path, first, "encoder", encoder__lower=False), tmp_path / "x")
   with pytest.raises(InputError, match="(?s)has another encoder:.*encoder.vectors"):
-    train_and_evaluate(small(run=first, heads="new"), tmp_path / "x")
+    train_and_evaluate(small(run=first, scope="encoder"), tmp_path / "x")
 
 
 def test_selection_on_held_out_questions(tmp_path):
@@ -244,9 +244,9 @@ def test_selection_on_held_out_questions(tmp_path):
   values = [r["map[sample-clean/heldout]"] for r in rows if "epoch" in r]
   assert len(values) == 2 and content["seeds"][0]["best_value"] == max(values)
   assert content["metrics"]["map[sample-clean/heldout]"]["mean"] == pytest.approx(max(values))
-  for protocol in ("clean", "answerable", "all"):
+  for question_filter in ("clean", "answerable", "all"):
     for split in ("heldout", "dev", "test"):
-      assert f"map[sample-{protocol}/{split}]" in content["metrics"]
+      assert f"map[sample-{question_filter}/{split}]" in content["metrics"]
   assert (tmp_path / "x/eval/heldout/run.trec").exists()
   parts = build.build(config, workdir=tmp_path / "x")
   held = {q.text for q in parts.dataset.splits["heldout"]}

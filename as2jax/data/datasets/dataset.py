@@ -98,7 +98,7 @@ class Dataset:
   Attributes:
     name: of the dataset.
     splits: split -> questions, in the order of the source; from `load`, read when first asked for.
-    clean: what the protocol `clean` keeps: `answerable` (a positive) or `both` (a negative too).
+    clean: what the question filter `clean` keeps: `answerable` (a positive) or `both` (a negative too).
     source: the folder that it was read from.
     fingerprints: split -> SHA-256 of its content (`record.fingerprint`).
     facts: split -> what a passport says of it, None where it was not prepared.
@@ -116,7 +116,7 @@ class Dataset:
 
 @dataclasses.dataclass(frozen=True)
 class PoolDataset:
-  """As `Dataset` for retrieval: split -> its pool and queries; the protocol is `pool`."""
+  """As `Dataset` for retrieval: split -> its pool and queries; the question filter is `pool`."""
 
   name: str
   splits: Mapping[str, Pool]
@@ -214,13 +214,13 @@ def _prepared(spec: Spec, root: str, cache: str, download: bool, check: bool) ->
 def _check_counts(
   spec: Spec, folder: epath.Path, counts: Mapping[str, Counts | PoolCounts]
 ) -> None:
-  protocol = "pool" if isinstance(spec, PoolSpec) else "all"
+  question_filter = "pool" if isinstance(spec, PoolSpec) else "all"
   for split, found in counts.items():
-    if spec.verdict(split, protocol, found) == "differs":
+    if spec.verdict(split, question_filter, found) == "differs":
       files = ", ".join(str(folder / name) for name in spec.files[split])
       names = "/".join(field.name for field in dataclasses.fields(found))
       raise InputError(
         f"{files}: {found} {names}; the official {spec.name} {split} "
-        f"split has {spec.published[split][protocol]}. The file is damaged or another edition; "
+        f"split has {spec.published[split][question_filter]}. The file is damaged or another edition; "
         "get it again"
       )

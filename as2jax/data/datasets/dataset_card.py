@@ -17,7 +17,7 @@ LENGTHS = ("candidates", "answers", "question_words", "candidate_words")
 def passport(dataset: Dataset | PoolDataset) -> dict:
   """The facts about `dataset`, ready for JSON.
 
-  Per split: questions, pairs and positives under each protocol (`clean` = the dataset's own), or
+  Per split: questions, pairs and positives under each question filter (`clean` = the dataset's own), or
   what a pool comes to; fingerprint, share of positives among judged pairs, quantiles of the lengths
   in words (between white space), (question, sentence) pairs that repeat an earlier one, and the
   published counts. Over splits: question texts that two of them share. Of a prepared dataset
@@ -46,9 +46,9 @@ def passport(dataset: Dataset | PoolDataset) -> dict:
   }
 
 
-def count(questions: Iterable[Question], protocol: str) -> Counts:
-  """Questions, pairs and positives of those questions that `protocol` keeps (see `KEEPS`)."""
-  tally = Tally(filter(KEEPS[protocol], questions))
+def count(questions: Iterable[Question], question_filter: str) -> Counts:
+  """Questions, pairs and positives of those questions that `question_filter` keeps (see `KEEPS`)."""
+  tally = Tally(filter(KEEPS[question_filter], questions))
   for _ in tally:
     pass
   return tally.counts
@@ -69,15 +69,15 @@ def gathered(splits: Mapping[str, Sequence[Question]]) -> tuple[dict, dict]:
 def _split(
   its: Mapping[str, Any], dataset: Dataset | PoolDataset, name: str, spec: Spec | None
 ) -> dict:
-  found = {protocol: _counts(numbers) for protocol, numbers in its["protocols"].items()}
+  found = {question_filter: _counts(numbers) for question_filter, numbers in its["question_filters"].items()}
   published = spec.published.get(name, {}) if spec else {}
-  verdicts = {protocol: spec.verdict(name, protocol, found[protocol]) for protocol in published}
+  verdicts = {question_filter: spec.verdict(name, question_filter, found[question_filter]) for question_filter in published}
   verdict = _worst(verdicts.values())
-  protocols = {protocol: numbers.asdict() for protocol, numbers in found.items()}
+  question_filters = {question_filter: numbers.asdict() for question_filter, numbers in found.items()}
   return {
     **its,
-    "protocols": protocols | ({} if "pool" in found else {"clean": protocols[dataset.clean]}),
-    "published": {protocol: numbers.asdict() for protocol, numbers in published.items()},
+    "question_filters": question_filters | ({} if "pool" in found else {"clean": question_filters[dataset.clean]}),
+    "published": {question_filter: numbers.asdict() for question_filter, numbers in published.items()},
     "verdicts": verdicts,
     "verdict": verdict,
     "matches": verdict == "match" if verdict else None,
@@ -121,19 +121,19 @@ def table(facts: Mapping) -> str:
 
 
 def count_table(facts: Mapping) -> list[str]:
-  """The counts of every split and protocol against the published ones."""
-  first = next(iter(facts["splits"].values()))["protocols"]
+  """The counts of every split and question_filter against the published ones."""
+  first = next(iter(facts["splits"].values()))["question_filters"]
   names = tuple(next(iter(first.values())))
-  rows = [("split", "protocol", *names, "published", "")]
+  rows = [("split", "question_filter", *names, "published", "")]
   shown = {"": "", "match": "ok", "documented": "documented", "differs": "DIFFERS"}
   for split, its in facts["splits"].items():
-    for protocol, numbers in its["protocols"].items():
-      official = its["published"].get(protocol)
+    for question_filter, numbers in its["question_filters"].items():
+      official = its["published"].get(question_filter)
       stated = str(_counts(official)) if official else ""
-      verdict = shown[its["verdicts"].get(protocol, "")]
-      if protocol == "clean":
-        protocol += f" (= {facts['clean']})"
-      rows.append((split, protocol, *map(str, numbers.values()), stated, verdict))
+      verdict = shown[its["verdicts"].get(question_filter, "")]
+      if question_filter == "clean":
+        question_filter += f" (= {facts['clean']})"
+      rows.append((split, question_filter, *map(str, numbers.values()), stated, verdict))
   return _aligned(rows, "<<" + ">" * len(names) + "<<")
 
 

@@ -74,14 +74,14 @@ class Spec:
     version: of the reader: raise it when the reader's result changes.
     files: split -> the names of its files.
     folders: where, under the root, the files may lie together.
-    clean: the benchmark's own protocol (SPEC.md 1): `answerable`, or `both` for questions with a
+    clean: the benchmark's own question filter (SPEC.md 1): `answerable`, or `both` for questions with a
       positive and a negative.
-    published: split -> protocol (`all`, `answerable`, `both`) -> published counts.
+    published: split -> question_filter (`all`, `answerable`, `both`) -> published counts.
     url: of the public archive, "" where there is none.
     embedded: the files are part of this package (then `folders` are its own).
     citation: where the data comes from.
     addresses: name -> public address of the very file, where it is not in an archive.
-    documented: split -> protocol -> counts that are found instead of the published ones, known and
+    documented: split -> question_filter -> counts that are found instead of the published ones, known and
       explained in `why`; other counts than these or the published ones are an error.
   """
 
@@ -115,10 +115,10 @@ class Spec:
     for path in paths:
       yield from self.reader(path)
 
-  def verdict(self, split: str, protocol: str, found: Counts) -> str:
+  def verdict(self, split: str, question_filter: str, found: Counts) -> str:
     """`match`, `documented` or `differs`; "" where nothing is published."""
-    published = self.published.get(split, {}).get(protocol)
-    documented = self.documented.get(split, {}).get(protocol)
+    published = self.published.get(split, {}).get(question_filter)
+    documented = self.documented.get(split, {}).get(question_filter)
     if published is None:
       return ""
     if published.agrees(found):

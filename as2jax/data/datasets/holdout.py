@@ -58,7 +58,7 @@ def divided(questions: Sequence[Question], fraction: float
   """(the rest, those held out), each in the order of `questions`.
 
   The part is taken of the questions with an answer and of the others alike, so that it is that
-  part under `train_protocol` all and answerable, and the same questions under both. The order in
+  part under `train_filter` all and answerable, and the same questions under both. The order in
   which they are taken is that of a hash of their text: no seed, machine or order of a file changes
   it. Questions of one text stay together.
   """

@@ -18,10 +18,10 @@ FILES, ASNQ_FILES = "files", "asnq_files"
 SPLITS = ("train", "dev", "test")
 
 
-def load(section: Any, kind: str = "rerank") -> Dataset:
+def load(section: Any, task: str = "rerank") -> Dataset:
   """The data set `name`, or for `files` the paths `train`, `dev` and `test`, under its text rules.
 
-  With `holdout` it has the split `heldout`, taken from `train`. Of kind `pool` (`evaluation.kind`)
+  With `holdout` it has the split `heldout`, taken from `train`. Of the task `retrieve` (`evaluation.task`)
   it is a `Retrieval`, with a pool a split; a re-ranking data set's pool is all of its candidates
   (`retrieval.pooled`). Fingerprints and counts are those of the source: the rules are stated beside
   them.
@@ -31,7 +31,7 @@ def load(section: Any, kind: str = "rerank") -> Dataset:
       beside another name.
   """
   normalise.check(tuple(section.rules))
-  if kind == "pool" and section.name in pools():
+  if task == "retrieve" and section.name in pools():
     if section.holdout:
       raise InputError(f"data.holdout = {section.holdout}: {section.name} is parted by article, "
                        "whose split dev selects; set it to 0")
@@ -39,7 +39,7 @@ def load(section: Any, kind: str = "rerank") -> Dataset:
                                download=section.download)
     return retrieval(found, negatives=section.negatives, text_rules=section.rules)
   found = _rerank(section)
-  return pooled(found, negatives=section.negatives) if kind == "pool" else found
+  return pooled(found, negatives=section.negatives) if task == "retrieve" else found
 
 
 def pools() -> tuple[str, ...]:

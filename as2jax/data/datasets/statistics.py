@@ -29,7 +29,7 @@ class Facts:
   """
 
   def __init__(self) -> None:
-    self._counts = {protocol: [0, 0, 0] for protocol in KEEPS}
+    self._counts = {question_filter: [0, 0, 0] for question_filter in KEEPS}
     self._pairs = Distinct()
     self._judged = self._positive = 0
     self._lengths: dict[str, Counter[int]] = {
@@ -40,9 +40,9 @@ class Facts:
   def take(self, question: Question) -> None:
     """Counts one more question."""
     positives, pairs = len(question.positives), len(question.candidates)
-    for protocol, keeps in KEEPS.items():
+    for question_filter, keeps in KEEPS.items():
       if keeps(question):
-        counts = self._counts[protocol]
+        counts = self._counts[question_filter]
         counts[0] += 1
         counts[1] += pairs
         counts[2] += positives
@@ -62,13 +62,13 @@ class Facts:
 
   @property
   def counts(self) -> dict[str, Counts]:
-    """protocol -> counts so far."""
-    return {protocol: Counts(*numbers) for protocol, numbers in self._counts.items()}
+    """question_filter -> counts so far."""
+    return {question_filter: Counts(*numbers) for question_filter, numbers in self._counts.items()}
 
   def asdict(self) -> dict[str, Any]:
     """The facts, ready for JSON."""
     return {
-      "protocols": {protocol: counts.asdict() for protocol, counts in self.counts.items()},
+      "question_filters": {question_filter: counts.asdict() for question_filter, counts in self.counts.items()},
       "positive_share": self._positive / self._judged if self._judged else None,
       "duplicate_pairs": self._pairs.repeated(),
       **{name: quantiles(lengths) for name, lengths in self._lengths.items()},
@@ -119,7 +119,7 @@ class PoolFacts:
   def asdict(self) -> dict[str, Any]:
     """The facts, ready for JSON."""
     return {
-      "protocols": {name: counts.asdict() for name, counts in self.counts.items()},
+      "question_filters": {name: counts.asdict() for name, counts in self.counts.items()},
       "positive_share": None,
       "duplicate_pairs": self._pairs.repeated(),
       **{name: quantiles(lengths) for name, lengths in self._lengths.items()},

@@ -124,16 +124,16 @@ def of_config(config: Any, layout: str, encodes: bool, dataset: Dataset | None
   Raises:
     InputError: a ranking that nothing reads, or the reasons of `load`.
   """
-  given, pool = config.data.ranking, config.evaluation.kind == "pool"
+  given, pool = config.data.ranking, config.evaluation.task == "retrieve"
   if layout != "joint":
     if given and (encodes or not pool):
       raise InputError(f"data.ranking = {given!r} is for models that rank the best candidates of "
                        "another ranker again (model.template = 'joint', or a cross-encoder with "
-                       "evaluation.kind = 'pool'); leave it empty")
+                       "evaluation.task = 'retrieve'); leave it empty")
     return None
   if pool:
     raise InputError("model.template = 'joint' ranks a question's own candidates: set "
-                     "evaluation.kind to 'rerank'")
+                     "evaluation.task to 'rerank'")
   if dataset is None:
     return None
   names = [part for split in config.evaluation.splits for part in split.split("+")]

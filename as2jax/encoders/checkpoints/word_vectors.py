@@ -28,7 +28,7 @@ from as2jax.encoders.checkpoints.vector_rows import BadRow, first_row
 from as2jax.runtime.errors import InputError
 
 TOLERATED = 0.01  # the part of a file's rows that may be malformed: one has to stop somewhere
-OOV = ("zero", "mean", "uniform", "skip")
+UNKNOWN_WORDS = ("zero", "mean", "uniform", "skip")
 UNIFORM = 0.25  # half-width of the vectors drawn for unknown words (SPEC.md 6)
 _LOOK = 4096  # rows between two looks at the clock
 _SHOWN = 5  # malformed rows named in messages and facts
@@ -81,12 +81,12 @@ def read(
 
 
 def lookup(
-  vectors: Vectors, words: Sequence[str], *, oov: str
+  vectors: Vectors, words: Sequence[str], *, unknown_words: str
 ) -> tuple[Float32[np.ndarray, "w d"], list[str]]:
-  """The vector of each word: its own, else that of its lower-cased form, else by the policy `oov`.
+  """The vector of each word: its own, else that of its lower-cased form, else by the policy `unknown_words`.
 
   Args:
-    oov: `zero`; `mean` of the rows of `vectors`; `uniform` in ±0.25, drawn from a hash of the
+    unknown_words: `zero`; `mean` of the rows of `vectors`; `uniform` in ±0.25, drawn from a hash of the
       word, so that neither order nor vocabulary changes it; `skip`, where the tokeniser leaves
       unknown words out (their row is zero, and only read in a text that has no other words).
 
@@ -96,11 +96,11 @@ def lookup(
   Raises:
     InputError: another policy.
   """
-  if oov not in OOV:
-    raise InputError(f"encoder.oov = {oov!r}: use one of {', '.join(OOV)}")
+  if unknown_words not in UNKNOWN_WORDS:
+    raise InputError(f"encoder.unknown_words = {unknown_words!r}: use one of {', '.join(UNKNOWN_WORDS)}")
   row = {word: i for i, word in enumerate(vectors.words)}
   table = np.zeros((len(words), vectors.table.shape[1]), np.float32)
-  mean = vectors.table.mean(axis=0, dtype=np.float64) if oov == "mean" else 0.0
+  mean = vectors.table.mean(axis=0, dtype=np.float64) if unknown_words == "mean" else 0.0
   missing = []
   for i, word in enumerate(words):
     at = row.get(word, row.get(word.lower()))
@@ -108,7 +108,7 @@ def lookup(
       table[i] = vectors.table[at]
       continue
     missing.append(word)
-    table[i] = _drawn(word, table.shape[1]) if oov == "uniform" else mean
+    table[i] = _drawn(word, table.shape[1]) if unknown_words == "uniform" else mean
   return table, missing
 
 

@@ -106,7 +106,7 @@ class Abstract(Experiment):
 
   def state(self, batch: Any, seeds: Sequence[int], optimizer: Any, mesh: Any) -> states.TrainState:
     """Shapes and shardings of the train state; `batch` is of one shard."""
-    return states.shapes(self.model, batch, seeds=seeds, freeze=self.config.optimizer.freeze,
+    return states.shapes(self.model, batch, seeds=seeds, lr_multipliers=self.config.optimizer.lr_multipliers,
                          optimizer=optimizer, mesh=mesh)
 
 
@@ -149,7 +149,7 @@ def _source(section: Mapping[str, Any]) -> Source:
               "hidden_size": _family(section["pretrained"])[1]["hidden_size"]}
     model_fields = {"marks": (2, 3), "output_size": generated}
   elif kind in ("static", "recurrent"):
-    drop = ("vectors", "weights", "vocabulary", "lower", "treebank", "oov", "markers")
+    drop = ("vectors", "weights", "vocabulary", "lower", "treebank", "unknown_words", "markers")
     own = {k: v for k, v in given.items() if k not in drop}
     size = "hidden_size" if kind == "static" else "word_size"
     fields = {"vocab_size": WORDS, size: _width(section["vectors"])}

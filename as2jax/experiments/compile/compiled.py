@@ -93,7 +93,7 @@ def steps(parts: Abstract, mesh: Any) -> Iterator[tuple[str, Callable[[], Any]]]
   """
   config, model = parts.config, parts.model
   sharding.check_shards(mesh, config.batch.shards)
-  seeds = tuple(config.seeds) if config.execution == "vmap" else tuple(config.seeds)[:1]
+  seeds = tuple(config.seeds) if config.seeds_parallel else tuple(config.seeds)[:1]
   n, every = len(seeds), sharding.replicated(mesh)
   o = config.optimizer
   optimizer = optimizers.from_config(o)

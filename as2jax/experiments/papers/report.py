@@ -69,7 +69,7 @@ def _part(row: Row, key: str, column: Column, plan: Plan, output: pathlib.Path) 
   entries = []
   for job in jobs:
     content = json.loads((output / job.id / "results.json").read_text())
-    name = f"{column.metric}[{content['data']['name']}-{column.protocol}/{column.split}]"
+    name = f"{column.metric}[{content['data']['name']}-{column.question_filter}/{column.split}]"
     if name not in content["metrics"]:
       return None
     entries.append(content["metrics"][name])

@@ -16,7 +16,7 @@ from as2jax.data.datasets import holdout
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
-OWN = ("seeds", "mode", "execution")  # what a sweep sets itself
+OWN = ("seeds", "mode", "seeds_parallel")  # what a sweep sets itself
 
 
 DATA = ("data.name", "data.train", "data.dev", "data.test", "data.holdout",

@@ -12,7 +12,7 @@ import numpy as np
 
 from as2jax.data.datasets import holdout
 from as2jax.evaluation import compare, run_scores
-from as2jax.evaluation.run_scores import System
+from as2jax.evaluation.run_scores import RunScores
 from as2jax.experiments.sweeps.local_executor import finished
 from as2jax.experiments.sweeps.points import Job
 from as2jax.runtime.files import write_whole
@@ -87,7 +87,7 @@ def _splits(output: pathlib.Path, points: Sequence[Point]) -> list[str]:
   return [split for split in SPLITS if (folder / split).is_dir()]
 
 
-def _systems(output: pathlib.Path, points: Sequence[Point], split: str) -> list[System]:
+def _systems(output: pathlib.Path, points: Sequence[Point], split: str) -> list[RunScores]:
   """Each point as one system whose seeds are its runs."""
   ids = [job.id for point in points for job in point.jobs]
   loaded = dict(zip(ids, run_scores.load([str(output / i) for i in ids], split=split), strict=True))
@@ -95,7 +95,7 @@ def _systems(output: pathlib.Path, points: Sequence[Point], split: str) -> list[
   for point in points:
     runs = [loaded[job.id] for job in point.jobs]
     values = {metric: np.concatenate([run.metric(metric) for run in runs]) for metric in METRICS}
-    joined.append(System(point.title, runs[0].data, runs[0].ids, values))
+    joined.append(RunScores(point.title, runs[0].data, runs[0].ids, values))
   return joined
 
 

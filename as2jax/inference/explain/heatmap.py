@@ -117,7 +117,7 @@ def _question(config: Any, question: str | None, candidate: str | None, question
   if any(texts) or not all(ids):
     raise InputError("give --question and --candidate (two texts), or --question-id and "
                      "--candidate-id")
-  data = load.load(config.data, config.evaluation.kind)
+  data = load.load(config.data, config.evaluation.task)
   load.require(data, (split,))
   for found in data.splits[split]:
     if found.id == question_id:

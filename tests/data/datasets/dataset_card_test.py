@@ -37,9 +37,9 @@ def publish(monkeypatch, **counts):
 
 def test_counts_by_protocol():
   train = passport(made())["splits"]["train"]
-  found = {protocol: tuple(numbers.values()) for protocol, numbers in train["protocols"].items()}
+  found = {question_filter: tuple(numbers.values()) for question_filter, numbers in train["question_filters"].items()}
   assert found == {"all": (3, 5, 2), "answerable": (2, 4, 2), "both": (1, 3, 1), "clean": (1, 3, 1)}
-  clean = passport(made(clean="answerable"))["splits"]["train"]["protocols"]["clean"]
+  clean = passport(made(clean="answerable"))["splits"]["train"]["question_filters"]["clean"]
   assert tuple(clean.values()) == (2, 4, 2)
 
 
@@ -72,7 +72,7 @@ def test_published_counts_are_compared(monkeypatch):
 
 def test_a_split_without_questions():
   facts = passport(made(train=()))
-  assert facts["splits"]["train"]["protocols"]["all"]["questions"] == 0
+  assert facts["splits"]["train"]["question_filters"]["all"]["questions"] == 0
   assert "train" in table(facts)
 
 

@@ -63,14 +63,14 @@ def test_the_split_of_a_data_set_is_taken_from_train():
                                 "heldout": fingerprint(bare.splits["heldout"])}
   facts = passport(found)
   assert facts["splits"]["train"] == passport(whole)["splits"]["train"]
-  assert facts["splits"]["heldout"]["protocols"]["all"]["questions"] == len(held)
+  assert facts["splits"]["heldout"]["question_filters"]["all"]["questions"] == len(held)
 
 
 def test_files_without_facts_have_them_of_the_source():
   data = Dataset("files", {"train": QUESTIONS, "dev": QUESTIONS[:3]}, "answerable", "here",
                  {"train": "aa", "dev": "bb"})
   facts = passport(holdout.hold_out(data, 0.1))
-  assert {name: its["protocols"]["clean"]["questions"] for name, its in facts["splits"].items()
+  assert {name: its["question_filters"]["clean"]["questions"] for name, its in facts["splits"].items()
           } == {"train": 50, "dev": 1, "heldout": 5}
   assert facts["overlap"] == {"train+dev": 3}
 

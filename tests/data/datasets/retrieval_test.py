@@ -68,15 +68,15 @@ def section(**values):
 
 
 def test_the_sample_as_a_pool():
-  found = load.load(section(name="sample"), "pool")
+  found = load.load(section(name="sample"), "retrieve")
   test = found.pools["test"]
   texts = {q.text for q in found.splits["test"]}
   assert len(texts) == len(test.queries) == len(found.splits["test"]) > 0
   assert all(len(q.positives) == len(q.candidates) == 1 for q in found.splits["train"])
-  whole = load.load(section(name="sample", negatives="paragraph"), "pool")
+  whole = load.load(section(name="sample", negatives="paragraph"), "retrieve")
   assert any(q.negatives for q in whole.splits["train"])
   with pytest.raises(InputError, match="data.negatives = 'many'"):
-    load.load(section(name="sample", negatives="many"), "pool")
+    load.load(section(name="sample", negatives="many"), "retrieve")
 
 
 def article(title, *contexts):

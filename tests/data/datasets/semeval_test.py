@@ -216,8 +216,8 @@ def test_official_counts(spec):
     if "AS2JAX_DATA" not in os.environ or not all(path.exists() for path in paths):
       continue
     questions = [question for path in paths for question in spec.reader(path)]
-    for protocol, published in spec.published.get(split, {}).items():
-      assert published.agrees(count(questions, protocol)), (split, protocol)
+    for question_filter, published in spec.published.get(split, {}).items():
+      assert published.agrees(count(questions, question_filter)), (split, question_filter)
       checked += 1
   if not checked:
     pytest.skip("needs SemEval: set AS2JAX_DATA to the folder that holds semeval/2015 and 2016")

@@ -159,8 +159,8 @@ def test_official_counts(spec):
   for split, (name,) in spec.files.items():
     skipped = []
     questions = tuple(iterate_trecqa(folder / name, skipped=skipped))
-    for protocol, published in spec.published[split].items():
-      assert published.agrees(count(questions, protocol)), (split, protocol)
+    for question_filter, published in spec.published[split].items():
+      assert published.agrees(count(questions, question_filter)), (split, question_filter)
     assert not skipped
     assert all(c.text for question in questions for c in question.candidates)
   assert time.monotonic() - start < 30  # TRAIN-ALL takes half a second

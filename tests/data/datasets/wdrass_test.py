@@ -16,6 +16,6 @@ def test_prepared_from_json_lines(tmp_path):
   who, why = data.splits["dev"]
   assert [(c.text, c.label, c.previous_label, c.next_label) for c in who.candidates] == [
     ("Ann .", 1, UNKNOWN, 0), ("Ben .", 0, 1, UNKNOWN)]
-  assert data.facts["dev"]["protocols"]["answerable"] == {
+  assert data.facts["dev"]["question_filters"]["answerable"] == {
     "questions": 1, "pairs": 2, "positives": 1}
   assert data.overlap == {"train+dev": 2, "train+test": 2, "dev+test": 2} and why.id == "q2"

@@ -217,18 +217,18 @@ def test_write_and_read_are_inverse(tmp_path):
 def test_lookup_policies():
   vectors = Vectors(("Ice", "ice", "caves"), np.array([[1, 2], [3, 4], [8, 9]], np.float32), {})
   words = ["[PAD]", "Ice", "ICE", "Caves", "unknown"]
-  for oov, expected in (("zero", [0, 0]), ("skip", [0, 0]), ("mean", [4, 5])):
-    table, missing = lookup(vectors, words, oov=oov)
+  for unknown_words, expected in (("zero", [0, 0]), ("skip", [0, 0]), ("mean", [4, 5])):
+    table, missing = lookup(vectors, words, unknown_words=unknown_words)
     assert table.tolist() == [expected, [1, 2], [3, 4], [8, 9], expected]
     assert missing == ["[PAD]", "unknown"] and table.dtype == np.float32
-  table, _ = lookup(vectors, words, oov="uniform")
-  again, _ = lookup(vectors, ["unknown", "other"], oov="uniform")
+  table, _ = lookup(vectors, words, unknown_words="uniform")
+  again, _ = lookup(vectors, ["unknown", "other"], unknown_words="uniform")
   assert table[4].tolist() == again[0].tolist() != again[1].tolist()
   wide = Vectors(("x",), np.zeros((1, 4000), np.float32), {})
-  drawn = lookup(wide, ["unknown"], oov="uniform")[0]
+  drawn = lookup(wide, ["unknown"], unknown_words="uniform")[0]
   assert 0.24 < abs(drawn).max() <= 0.25 and abs(drawn.mean()) < 0.01
-  with pytest.raises(InputError, match="encoder.oov = 'drop'"):
-    lookup(vectors, words, oov="drop")
+  with pytest.raises(InputError, match="encoder.unknown_words = 'drop'"):
+    lookup(vectors, words, unknown_words="drop")
 
 
 def test_a_large_file_is_streamed_with_progress(tmp_path, capsys):

@@ -49,9 +49,9 @@ def test_a_second_stage_names_its_first(tmp_path):
   for row in table.rows:
     jobs = plan.cells[row.name, "ASNQ"]
     assert [job.seed for job in jobs] == [0, 1, 2]
-    begin = [json.loads(job.text)["init_from"] for job in jobs]
+    begin = [json.loads(job.text)["warm_start"] for job in jobs]
     assert all(b["run"] == str(tmp_path / transfer.id) and b["seed"] == 0 for b in begin)
-  assert json.loads(plan.cells["TANDA", "ASNQ"][0].text)["init_from"]["heads"] == "same"
+  assert json.loads(plan.cells["TANDA", "ASNQ"][0].text)["warm_start"]["scope"] == "all"
   lacking = lambda config: "no ASNQ here" if config.data.name == "asnq" else ""
   without = paper_plan.plan(table, tmp_path, Choice(), lacking=lacking)
   assert without.skipped["CASSIE", "ASNQ"] == "it begins with configs/asnq_tanda.py: no ASNQ here"
@@ -124,7 +124,7 @@ def test_figures_stand_beside_the_published_ones(tmp_path):
 
 def test_what_begins_with_a_failed_run_is_not_run(tmp_path, monkeypatch):
   first, second = (Run(f"{LEXICAL}:bm25,sample"), Run(f"{LEXICAL}:idf_overlap,sample",
-                                                      after={"init_from.run": SAMPLE}))
+                                                      after={"warm_start.run": SAMPLE}))
   row = Row("r", (0.5,), {"a": second, "b": first})
   plan = paper_plan.plan(Table("x", "X", 1, (Column("MAP", ("a", "b"), "map"),), (row,)), tmp_path,
                          Choice(), lacking=lambda config: "")
