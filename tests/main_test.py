@@ -176,7 +176,8 @@ def test_an_unknown_name(tmp_path, key, value, part):
   with pytest.raises(InputError) as caught:
     modes.run(config.lock(), str(tmp_path / "x"))
   message = str(caught.value)
-  assert str(value[0] if isinstance(value, tuple) else value) in message and part in message
+  named = value[0][0] if isinstance(value, tuple) else value
+  assert str(named) in message and part in message
 
 
 def test_missing_workdir_and_input(tmp_path):

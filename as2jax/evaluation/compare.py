@@ -238,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                       "systems makes groups, each with one run a dataset")
   parser.add_argument("--metrics", default="map,mrr", help="joined by commas")
   parser.add_argument("--split", default="test", help="of run folders")
-  parser.add_argument("--filter", choices=QUESTION_FILTERS,
+  parser.add_argument("--filter", dest="question_filter", choices=QUESTION_FILTERS,
                       help="the questions to count: the dataset's clean ones, or of tables alone "
                       "the answerable ones, where not given")
   parser.add_argument("--samples", type=int, default=100_000, help="of the randomization test")

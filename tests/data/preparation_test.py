@@ -22,7 +22,7 @@ from as2jax.runtime.errors import InputError
 
 def process(code: str, root: Path) -> subprocess.Popen:
   start = (
-    "import dataclasses, os, signal\nfrom as2jax.data import dataset\n"
+    "import dataclasses, os, signal\nfrom as2jax.data.datasets import dataset\n"
     "def change(**f):\n"
     "  dataset.SPECS['wikiqa'] = dataclasses.replace(dataset.SPECS['wikiqa'], **f)\n"
     f"change(published={{}})\nroot = {str(root)!r}\n"
@@ -44,7 +44,7 @@ def killed(path):
 change(reader=killed)
 """,
   "when all but the pointer is written": """
-from as2jax.data import builder
+from as2jax.data.datasets import builder
 builder.fingerprint = lambda _: os.kill(os.getpid(), signal.SIGKILL)
 """,
 }

@@ -160,13 +160,13 @@ def test_an_error_leaves_nothing(tmp_path):
 KILLED = """
 import os, sys
 import numpy as np
-from as2jax.data import features
+from as2jax.encoders import frozen_vector_cache
 
 def fill(writer):
   writer.put(0, np.ones((2, 3), np.float32))
   os._exit(9)
 
-features.cached(sys.argv[1], "key", (5, 3), "float32", fill, {})
+frozen_vector_cache.cached(sys.argv[1], "key", (5, 3), "float32", fill, {})
 """
 
 

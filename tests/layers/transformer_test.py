@@ -84,9 +84,9 @@ import jax.numpy as jnp
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 8)
 from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
-from as2jax.encoders import layers
+from as2jax.layers import transformer
 x = jnp.arange(16 * 3 * 8 * 8, dtype=jnp.float32).reshape(16, 3, 8, 8) + 1
-f = jax.jit(lambda key, x: layers.dropout(key, x, 0.3))
+f = jax.jit(lambda key, x: transformer.dropout(key, x, 0.3))
 alone = f(jax.random.key(5), x)
 mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
 split = jax.device_put(x, NamedSharding(mesh, P("data")))

@@ -82,7 +82,7 @@ def test_a_run_of_another_process_is_waited_for(tmp_path):
   (tmp_path / "id0").mkdir()
   holder = subprocess.Popen([sys.executable, "-c", f"""
 import pathlib, time
-from as2jax.workdir import lock
+from as2jax.training.run_folder import lock
 with lock({str(tmp_path / "id0")!r}):
   pathlib.Path({str(tmp_path)!r}, "held").touch()
   time.sleep(1)

@@ -11,33 +11,35 @@ import time
 
 import pytest
 
-from as2jax.runtime import processes as hosts
+from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Both: the same calls. Then process 1 fails, while process 0 is busy with what has no end.
 PROGRAM = """
 import pathlib, sys, time, jax
 jax.config.update("jax_platforms", "cpu")
-from as2jax import hosts, runs
-from as2jax.errors import InputError
-from as2jax.workdir import lock, write_whole
+from as2jax.data.datasets import trec_files
+from as2jax.runtime import processes
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
+from as2jax.training.run_folder import lock
 port, me, folder = sys.argv[1], int(sys.argv[2]), pathlib.Path(sys.argv[3])
-hosts.start(f"127.0.0.1:{port}", 2, me)
-assert (hosts.index(), hosts.count(), hosts.first()) == (me, 2, me == 0)
-assert hosts.by_first(lambda: {"who": me}) == {"who": 0}
+processes.start(f"127.0.0.1:{port}", 2, me)
+assert (processes.index(), processes.count(), processes.first()) == (me, 2, me == 0)
+assert processes.by_first(lambda: {"who": me}) == {"who": 0}
 
 def make():  # the second finds what the first has made, and a message within it goes its own way
   found = (folder / "made").exists()
-  inner = hosts.by_first(lambda: "inner")
+  inner = processes.by_first(lambda: "inner")
   (folder / "made").touch()
   return found, inner
-assert hosts.in_order(make) == (me == 1, "inner")
+assert processes.in_order(make) == (me == 1, "inner")
 
 def refuse():
   raise InputError(f"said by {me}")
 try:
-  hosts.by_first(refuse)
+  processes.by_first(refuse)
 except InputError as error:
   assert str(error) == "said by 0"
 else:
@@ -45,11 +47,11 @@ else:
 write_whole(folder / "who.txt", str(me))
 with lock(folder):  # one lock for both, which a run of its own would not get
   pass
-runs.write_qrels(folder / f"qrels-{me}.trec", ["Q"], [["D"]], [[1]])
+trec_files.write_qrels(folder / f"qrels-{me}.trec", ["Q"], [["D"]], [[1]])
 print("agreed", flush=True)
 if me == 1:
-  hosts.leave(2, "no room")
-hosts.by_first(lambda: time.sleep(600))
+  processes.leave(2, "no room")
+processes.by_first(lambda: time.sleep(600))
 """
 
 
@@ -77,17 +79,17 @@ def test_two_processes_agree_and_the_failure_of_one_ends_the_other(tmp_path):
                                    ("host:1", 2, 2), ("host", 2, 0), ("auto", 2, 0)])
 def test_half_the_flags_are_refused(given):
   with pytest.raises(InputError, match="several processes need all three"):
-    hosts.start(*given)
-  assert hosts.count() == 1 and not hosts.started()
+    processes.start(*given)
+  assert processes.count() == 1 and not processes.started()
 
 
 def test_a_single_process_starts_nothing(monkeypatch):
-  monkeypatch.setattr(hosts, "on_tpu_vm", lambda: False)
-  hosts.start()
-  monkeypatch.setattr(hosts, "on_tpu_vm", lambda: True)
-  hosts.start(processes=1)
-  assert hosts.first() and not hosts.started()
-  assert hosts.by_first(lambda: 1) == hosts.in_order(lambda: 1) == 1
+  monkeypatch.setattr(processes, "on_tpu_vm", lambda: False)
+  processes.start()
+  monkeypatch.setattr(processes, "on_tpu_vm", lambda: True)
+  processes.start(processes=1)
+  assert processes.first() and not processes.started()
+  assert processes.by_first(lambda: 1) == processes.in_order(lambda: 1) == 1
 
 
 @pytest.mark.parametrize("platforms, device, library, want", [
@@ -98,4 +100,4 @@ def test_a_tpu_vm_has_chips_and_their_library(monkeypatch, platforms, device, li
   monkeypatch.setattr(glob, "glob", lambda pattern: [
       path for path in (device,) if path and path.startswith(pattern.split("*")[0].split("[")[0])])
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if library else None)
-  assert hosts.on_tpu_vm() == want
+  assert processes.on_tpu_vm() == want

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tiny
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys, jax
 jax.config.update("jax_platforms", "cpu")
@@ -21,12 +21,12 @@ jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_compilation_cache_dir", sys.argv[2] or None)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 import time, tiny
-from as2jax import train
+from as2jax.training import loop
 add = loop.StepLog.add
 loop.StepLog.add = lambda *args: (time.sleep(0.05), add(*args))  # slow enough to be killed between
 config = tiny.config("crossencoder", epochs=3, checkpoint__steps=2, log__steps=2,
                      data__train_fraction=0.15, optimizer__rate=1e-3)
-train.train_and_evaluate(config, sys.argv[1])
+loop.train_and_evaluate(config, sys.argv[1])
 """
 
 
