@@ -48,6 +48,19 @@ def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
     handler.close()
 
 
+class _Manager(ocp.CheckpointManager):
+  """Orbax's manager, which leaves the agreement on a point at which to end to `preemption`.
+
+  Orbax asks jax at every save, and from a thread when the save is on disk, whether the processes
+  have agreed on this *step*. With the question jax takes the step for the point that this process
+  has reached, which `preemption.due` counts otherwise: a SIGTERM before the next point then led to
+  an agreement on a point in the past, which nobody passes again, or far in the future.
+  """
+
+  def reached_preemption(self, step: int) -> bool:
+    return False
+
+
 class Checkpoints:
   """The checkpoints of one group of seeds, below `folder`.
 
@@ -69,7 +82,7 @@ class Checkpoints:
         enable_async_checkpointing=True, cleanup_tmp_directories=True,
         # Both save at a time, and hosts would take the one's barrier for the other's.
         multiprocessing_options=ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name))
-    return ocp.CheckpointManager(self.folder / name, options=options)
+    return _Manager(self.folder / name, options=options)
 
   def save(self, step: int, state: Any, progress: dict) -> None:
     """Begins to save the state and the loop's position.

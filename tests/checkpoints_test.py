@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 from as2jax import sharding
@@ -72,3 +73,16 @@ def test_a_save_that_was_cut_off_is_not_taken_for_a_checkpoint(tmp_path):
   # What a kill in the middle of a save leaves: a folder under orbax's name for unfinished ones.
   (tmp_path / "latest" / "2.orbax-checkpoint-tmp").mkdir()
   assert Checkpoints(tmp_path).latest_step == 1
+
+
+def test_a_save_says_nothing_about_the_point_that_this_process_has_reached(tmp_path, monkeypatch):
+  """Orbax would say that it is at point `step`, and what `preemption.due` has said is forgotten."""
+  asked = []
+  monkeypatch.setattr(multihost_utils, "reached_preemption_sync_point", asked.append)
+  saved = Checkpoints(tmp_path)
+  for step in (0, 5):
+    saved.save(step, tree(jax.devices()[:1], PartitionSpec()), {"step": step})
+    saved.save_best(step, tree(jax.devices()[:1], PartitionSpec(), step))
+  saved.wait()
+  saved.close()
+  assert asked == [] and Checkpoints(tmp_path).latest_step == 5
