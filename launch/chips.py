@@ -16,7 +16,7 @@ from typing import Any
 from as2jax.errors import InputError
 
 GIB = 2**30
-LIBTPU = "0.0.42.1"  # the one that jax 0.10.2 asks for
+LIBTPU = "0.0.41"  # the one that jax 0.10.1 asks for
 # Apart from the other packages: with libtpu among them jax looks for a TPU at each start.
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / ".libtpu"
 
