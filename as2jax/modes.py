@@ -17,7 +17,10 @@ def run(config: Any, workdir: str) -> str:
     raise InputError("--workdir is missing: name the run's folder, --workdir=runs/x")
   config_check.check(config)
   # Only now: they take a second and more, which a mistake above should not cost.
-  from as2jax import compilation, rank, results, train
+  import jax
+
+  from as2jax import compilation, cpu_compiler, rank, results, train
+  cpu_compiler.check(jax.default_backend())
   compilation.use_cache(config)
   workdir = workdir if "://" in workdir else os.path.abspath(workdir)  # as Orbax wants it
   if config.mode == "train":
