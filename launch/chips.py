@@ -63,7 +63,7 @@ def absent() -> str:
   if library():
     return ""
   return (f"the package libtpu, which holds the compiler for TPUs, is not here: pip install "
-          f"--no-deps --target {FOLDER.name} libtpu=={LIBTPU} (213 MB; no TPU is needed)")
+          f"--no-deps --target {FOLDER.name} libtpu=={LIBTPU} (212 MB; no TPU is needed)")
 
 
 def parse(topology: str) -> tuple[Chip, tuple[int, ...]]:
