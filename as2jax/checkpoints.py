@@ -10,9 +10,11 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
+from flax import traverse_util
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
 from as2jax import hosts
+from as2jax.encoders.weights import check_finite
 from as2jax.errors import InputError
 from as2jax.workdir import write_whole
 
@@ -31,7 +33,7 @@ def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
   """What `Checkpoints.save_best` saved in `folder` at `step`, as arrays of the host; reads only.
 
   Raises:
-    InputError: it is not there, or cannot be read.
+    InputError: it is not there, cannot be read, or holds a number that is not finite.
   """
   path = epath.Path(folder) / "best" / str(step) / "variables"
   path = path if "://" in str(path) else epath.Path(path.absolute())
@@ -41,11 +43,13 @@ def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
   try:
     tree = handler.metadata(path).tree
     host = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-    return handler.restore(path, args=ocp.args.PyTreeRestore(restore_args=host))
+    found = handler.restore(path, args=ocp.args.PyTreeRestore(restore_args=host))
   except (OSError, ValueError, KeyError) as error:
     raise InputError(f"{path} cannot be read ({error}): it was damaged; train again") from error
   finally:
     handler.close()
+  check_finite(traverse_util.flatten_dict(found, sep="/"), path)
+  return found
 
 
 class _Manager(ocp.CheckpointManager):

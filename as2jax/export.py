@@ -23,6 +23,7 @@ from as2jax import model_card, optimizers, registry, results, train
 from as2jax.checkpoints import Checkpoints, group_folder
 from as2jax.data.record import Candidate, Question
 from as2jax.encoders import families, folders, pretrained, published_folder, sentence_folder
+from as2jax.encoders.weights import check_finite
 from as2jax.errors import InputError
 from as2jax.experiment import Experiment, build
 from as2jax.models.biencoder import DISTANCES, BiEncoder
@@ -168,7 +169,8 @@ def best_parameters(experiment: Experiment, run: epath.PathLike, seed: int,
     questions: any that the model can read (of a joint model, ranked ones); they tell the shapes.
 
   Raises:
-    InputError: there is no best checkpoint, or it does not fit the model of the run's config.
+    InputError: there is no best checkpoint, it does not fit the model of the run's config, or it
+      holds a number that is not finite.
   """
   config, model = experiment.config, experiment.model
   group = next(group for group in train.seed_groups(config) if seed in group)
@@ -197,8 +199,9 @@ def best_parameters(experiment: Experiment, run: epath.PathLike, seed: int,
   finally:
     checkpoints.close()
   at = group.index(seed)
-  return {path: np.asarray(value[at], np.float32)
-          for part in ("trainable", "frozen") for path, value in found[part].items()}
+  params = {path: np.asarray(value[at], np.float32)
+            for part in ("trainable", "frozen") for path, value in found[part].items()}
+  return check_finite(params, folder / "best" / str(step))
 
 
 def _read_run(run: epath.PathLike) -> tuple[Any, dict]:

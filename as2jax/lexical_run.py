@@ -8,6 +8,7 @@ from as2jax import pool_evaluation, protocols, results
 from as2jax.data import configured, holdout
 from as2jax.data.retrieval import Retrieval
 from as2jax.errors import InputError
+from as2jax.evaluate import check_finite
 from as2jax.models import lexical, lexical_pool
 
 
@@ -48,6 +49,7 @@ def _rerank(config: Any, workdir: epath.PathLike, data: Any, outcome: results.Ou
   scorer = lexical.LEXICAL[config.model.name](data.splits["train"])
   for split in splits:
     scores = {config.model.name: scorer(data.splits[split])}
+    check_finite(scores[config.model.name], data.splits[split], config.model.name)
     results.record(workdir, outcome, scores, data, split, config)
   return f"{config.select}[{data.name}-clean/{holdout.selection_split(config.data)}]"
 

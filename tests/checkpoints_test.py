@@ -8,7 +8,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 from as2jax import sharding
-from as2jax.checkpoints import Checkpoints
+from as2jax.checkpoints import Checkpoints, read_best
 from as2jax.errors import InputError
 
 
@@ -75,14 +75,14 @@ def test_a_save_that_was_cut_off_is_not_taken_for_a_checkpoint(tmp_path):
   assert Checkpoints(tmp_path).latest_step == 1
 
 
-def test_a_save_says_nothing_about_the_point_that_this_process_has_reached(tmp_path, monkeypatch):
-  """Orbax would say that it is at point `step`, and what `preemption.due` has said is forgotten."""
-  asked = []
-  monkeypatch.setattr(multihost_utils, "reached_preemption_sync_point", asked.append)
+
+
+def test_weights_that_are_not_finite_are_not_read(tmp_path):
   saved = Checkpoints(tmp_path)
-  for step in (0, 5):
-    saved.save(step, tree(jax.devices()[:1], PartitionSpec()), {"step": step})
-    saved.save_best(step, tree(jax.devices()[:1], PartitionSpec(), step))
+  for step, value in ((1, 1.0), (2, np.inf)):
+    saved.save_best(step, tree(jax.devices()[:1], PartitionSpec(), value))
   saved.wait()
   saved.close()
-  assert asked == [] and Checkpoints(tmp_path).latest_step == 5
+  assert read_best(tmp_path, 1)["kernel"].shape == (1, 8, 4)
+  with pytest.raises(InputError, match="best/2/variables: the tensor 'kernel' holds 32 of 32"):
+    read_best(tmp_path, 2)  # 0 · inf is NaN

@@ -8,6 +8,7 @@ import tiny
 from as2jax import evaluate, optimizers, sharding
 from as2jax.data.dataset import Dataset
 from as2jax.data.record import Candidate, Question, fingerprint
+from as2jax.errors import InputError
 from as2jax.experiment import build
 
 
@@ -67,6 +68,33 @@ def test_a_second_split_compiles_nothing(predictor):
   before = found.compilations
   found(state, questions()[:4])
   assert found.compilations == before
+
+
+def damaged(state, number):
+  """A state with one number of its last weights that is not finite."""
+  path = max(path for path in state.trainable if path.endswith("output_norm/bias"))
+  value = state.trainable[path]
+  at = (0,) * value.ndim
+  return state.replace(trainable={**state.trainable, path: value.at[at].set(number)})
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_what_is_not_finite_is_not_ranked(predictor, number):
+  found, state = predictor
+  encodes = found.experiment.model.encodes
+  match = "vectors of 21 of 21 sentences are not finite, the first that of 'who sat on mat 0'" if (
+      encodes) else "question 'Q0': the score '.*' of candidate 'shared' is nan"
+  with pytest.raises(InputError, match=match):
+    found(damaged(state, number), questions())
+
+
+def test_a_score_that_is_not_finite_is_named():
+  asked = questions()[9:]
+  scores = [np.zeros(len(q.candidates), np.float32) for q in asked]
+  evaluate.check_finite(scores, asked, "cosine")
+  scores[1][2] = -np.inf
+  with pytest.raises(InputError, match="'Q10': the score 'cosine' of candidate 'b' is -inf"):
+    evaluate.check_finite(scores, asked, "cosine")
 
 
 def data(asked):
