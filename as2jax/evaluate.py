@@ -23,6 +23,7 @@ from as2jax.experiment import Experiment
 from as2jax.step import make_compare_step, make_predict_step
 
 PAIRS = 4096  # pairs of vectors compared at once
+KEPT = 8  # batchers; three splits of a pool, queries and passages, take six
 Scores = dict[str, list[np.ndarray]]  # by score name, one array a question
 DIVERGED = ("the weights are damaged, or training has diverged; lower optimizer.rate, or take "
             "another checkpoint")
@@ -40,7 +41,9 @@ class Predictor:
     self.step = make_predict_step(model, "encode" if model.encodes else "__call__", mesh=mesh,
                                   seeds=seeds)
     self.compare = make_compare_step(model, mesh=mesh, seeds=seeds) if model.encodes else None
-    self._batchers: dict[Any, Batcher] = {}
+    # (questions, layout, batcher), least recently used first. They are compared by content: the
+    # `id` of a list is given to another one once it is freed.
+    self._batchers: list[tuple[tuple[Question, ...], str, Batcher]] = []
 
   @property
   def compilations(self) -> int:
@@ -66,10 +69,14 @@ class Predictor:
     return scores
 
   def batcher(self, questions: Sequence[Question], layout: str) -> Batcher:
-    key = (id(questions), layout)
-    if key not in self._batchers:
-      self._batchers[key] = self.experiment.predict_batcher(questions, layout)
-    return self._batchers[key]
+    """The batches of `questions`; the `KEPT` that were used last are not made again."""
+    asked = tuple(questions)
+    found = next((kept for kept in self._batchers if kept[1] == layout and kept[0] == asked), None)
+    if found is None:
+      found = (asked, layout, self.experiment.predict_batcher(asked, layout))
+    others = [kept for kept in self._batchers if kept is not found]
+    self._batchers = [*others, found][-KEPT:]
+    return found[2]
 
   def _run(self, state: Any, batcher: Batcher):
     """Yields (shards, output) of each batch."""

@@ -97,6 +97,33 @@ def test_a_score_that_is_not_finite_is_named():
     evaluate.check_finite(scores, asked, "cosine")
 
 
+def test_questions_of_freshly_made_lists_get_their_own_scores(predictor):
+  """A list that is freed leaves its address, and so its `id`, to the next one."""
+  found, state = predictor
+  expected = next(iter(found(state, questions())[0].values()))
+  for _ in range(2):
+    for i in range(11):
+      scores = next(iter(found(state, [questions()[i]])[0].values()))
+      np.testing.assert_allclose(scores[0], expected[i], atol=2e-6)
+
+
+def test_batches_are_kept_for_equal_questions_and_not_for_ever(predictor):
+  found, _ = predictor
+  layout = "sentences" if found.experiment.model.encodes else found.experiment.model.layout
+  first = found.batcher(questions()[:1], layout)
+  for i in range(1, evaluate.KEPT):
+    found.batcher(questions()[i:i + 1], layout)
+  assert found.batcher(list(questions()[:1]), layout) is first  # and now it is the last used
+  second = found.batcher(questions()[1:2], layout)
+  for i in range(evaluate.KEPT, 11):
+    found.batcher(questions()[i:i + 1], layout)
+  assert len(found._batchers) == evaluate.KEPT
+  assert found.batcher(questions()[1:2], layout) is second
+  assert found.batcher(questions()[2:3], layout) is not first
+  relabelled = Question("Q1", questions()[1].text, questions()[1].candidates[::-1])
+  assert found.batcher((relabelled,), layout) is not second
+
+
 def data(asked):
   return Dataset("demo", {"test": asked}, "answerable", "memory", {"test": fingerprint(asked)})
 
