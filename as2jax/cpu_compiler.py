@@ -3,8 +3,8 @@
 XLA gives small products and reductions on a CPU to YNNPACK as one fusion. With jaxlib 0.10.2 that
 gives wrong numbers (jax-ml/jax#39103) and crashes (#39257, #40412). jaxlib 0.9.2, 0.10.0 and 0.10.1
 pass the programs published there, but a matrix of 3 rows times more than 2**15 vectors, summed (or
-its greatest taken) over the 3, is wrong with them, too. Without these fusions all of these versions
-compute `tests/wheel_program.py` correctly.
+its greatest taken) over the 3, is wrong with them, too. Without these fusions 0.10.1
+computes `tests/wheel_program.py` correctly.
 """
 
 import os
