@@ -21,6 +21,6 @@ fi
 # The compiler for TPUs, in a folder of its own (as2jax/experiments/compile/chips.py says why).
 if [ ! -e .libtpu/libtpu/libtpu.so ]; then
   .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --target .libtpu \
-    libtpu==0.0.42.1 2>/dev/null || echo "no libtpu 0.0.42.1 in the index: compiles for TPUs skip"
+    libtpu==0.0.41 2>/dev/null || echo "no libtpu 0.0.41 in the index: compiles for TPUs skip"
 fi
 exec .venv/bin/python -m pytest -n 2 --dist=worksteal "$@"

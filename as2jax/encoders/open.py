@@ -94,6 +94,7 @@ def _transformer(section: Mapping[str, Any]) -> Source:
       f"encoder.name = {section['name']!r}, but {section['pretrained']} is of the family "
       f"{family.name!r}; set encoder.name to that or to 'auto'"
     )
+  tokenizer = pretrained.check_vocabulary(load_tokenizer(folder), folder)
   given = {k: v for k, v in section.items() if k not in ("name", "pretrained") and v is not None}
   sizes = {k: v for k, v in {"precision": None, **sizes}.items() if k not in given}
   module = registry.build(
@@ -102,7 +103,7 @@ def _transformer(section: Mapping[str, Any]) -> Source:
   return Source(
     module=module,
     params=flat(pretrained.load_params(folder, module)),
-    tokenizer=fitting(load_tokenizer(folder), module.vocab_size, folder),
+    tokenizer=tokenizer,
     max_length=module.max_length,
     facts={"pretrained": section["pretrained"], "family": family.name},
     pooler=pretrained.load_pooler(folder, family),
@@ -116,9 +117,8 @@ def _sentence_bert(section: Mapping[str, Any]) -> Source:
   found = sentence_folder.read(folder)
   source = _transformer({**section, "name": "auto", "pretrained": str(found.transformer)})
   limits = [n for n in (found.max_length, source.max_length) if n is not None]
-  tokenizer = sentence_folder.load_tokenizer(found)
   return dataclasses.replace(
-    source, tokenizer=fitting(tokenizer, source.module.vocab_size, found.transformer),
+    source, tokenizer=sentence_folder.load_tokenizer(found),
     max_length=min(limits, default=None), model_fields=found.fields, model_params=found.params,
     facts={**source.facts, "pretrained": section["pretrained"]},
   )
@@ -247,20 +247,6 @@ def found_file(name: str, root: str) -> epath.Path:
 
 def _without(section: Mapping[str, Any], *keys: str) -> dict[str, Any]:
   return {k: v for k, v in section.items() if k not in keys and v is not None}
-
-
-def fitting(tokenizer: Any, rows: int, folder: Any) -> Any:
-  """`tokenizer`, if every id that it can give has a row in an embedding table of `rows`.
-
-  Raises:
-    InputError: it has more entries: the vocabulary of another encoder lies beside the weights.
-  """
-  if tokenizer.vocab_size > rows:
-    raise InputError(
-      f"{folder}: the vocabulary has {tokenizer.vocab_size} entries, but the weights have only "
-      f"{rows} word embeddings; put the tokeniser's files of this very encoder there"
-    )
-  return tokenizer
 
 
 def flat(params: Mapping[str, Any]) -> dict[str, np.ndarray]:

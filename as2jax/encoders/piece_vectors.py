@@ -11,6 +11,7 @@ from jaxtyping import Float32
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
 from as2jax.encoders.checkpoints import pretrained
+from as2jax.encoders.checkpoints.folders import config_file
 from as2jax.encoders.checkpoints.weights import format_of, read_tensors
 from as2jax.encoders.static import WordEncoding, digest
 from as2jax.runtime.errors import InputError
@@ -39,7 +40,7 @@ def prepare(texts: Iterable[str], folder: epath.PathLike, *, size: int, marks: S
   Raises:
     InputError: a folder without a BERT, marks that it lacks, texts without words.
   """
-  tokenizer = load_tokenizer(str(folder))
+  tokenizer = pretrained.check_vocabulary(load_tokenizer(str(folder)), folder)
   backend, table = tokenizer.backend, _table(folder)
   known = backend.get_vocab()
   if type(backend.model).__name__ != "WordPiece":
@@ -115,4 +116,9 @@ def _table(folder: epath.PathLike) -> Float32[np.ndarray, "v d"]:
     tensors, source = read_tensors(folder, family.today, keep=(name,))
   if name not in tensors:
     raise InputError(f"{source}: the tensor {name!r}, the table of word vectors, is missing")
-  return np.asarray(family.ours(_NAME, tensors[name]), np.float32)
+  table = np.asarray(family.ours(_NAME, tensors[name]), np.float32)
+  wanted = (fields["vocab_size"], fields["hidden_size"])
+  if table.shape != wanted:
+    raise InputError(f"{source}: the tensor {name!r} has shape {list(table.shape)}, but "
+                     f"{config_file(folder)} asks for {list(wanted)}")
+  return table

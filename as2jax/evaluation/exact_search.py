@@ -25,6 +25,7 @@ SIMILARITIES = ("dot", "cosine", "euclidean")
 ROWS = 4096  # of the pool in a block, a device
 QUERIES = 512  # in a block
 NONE = -1  # the number of an entry that is not there
+LONGEST = float(np.finfo(np.float32).max) / 4  # ‖q‖², ‖p‖²: so that ‖q − p‖² is finite in float32
 
 
 class Rows(Protocol):
@@ -64,18 +65,23 @@ def prepared(vectors: np.ndarray, similarity: str, *, side: str) -> np.ndarray:
 
   Args:
     side: `query` or `pool`.
+
+  Raises:
+    InputError: another similarity, or a vector that is not finite, or so long that a score would
+      not be (float32).
   """
   if similarity not in SIMILARITIES:
     raise InputError(f"similarity {similarity!r}: a pool can be searched by one of "
                      f"{', '.join(SIMILARITIES)}")
   vectors = np.asarray(vectors, np.float32)
-  if not np.isfinite(vectors).all():
-    bad = int(np.flatnonzero(~np.isfinite(vectors).all(1))[0])
-    raise InputError(f"{side} vector {bad + 1} is not finite, so that nothing can be ranked by it: "
-                     "the model has diverged; take another checkpoint")
+  squared = np.square(vectors, dtype=np.float64).sum(1, keepdims=True)
+  if not (squared <= LONGEST).all():  # nor is it for NaN
+    bad = int(np.flatnonzero(~(squared[:, 0] <= LONGEST))[0])
+    raise InputError(f"{side} vector {bad + 1} is not finite, or too long for float32 (its squared "
+                     f"length is {squared[bad, 0]:g}), so that nothing can be ranked by it: the "
+                     "model has diverged; take another checkpoint")
   if similarity == "dot":
     return vectors
-  squared = np.square(vectors, dtype=np.float64).sum(1, keepdims=True)
   if similarity == "cosine":
     return (vectors / np.sqrt(np.where(squared > 0, squared, 1.0))).astype(np.float32)
   if side == "query":

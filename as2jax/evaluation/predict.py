@@ -21,9 +21,13 @@ from as2jax.data.record import Question
 from as2jax.evaluation import metrics
 from as2jax.evaluation.predict_steps import make_compare_step, make_predict_step
 from as2jax.runtime import preemption, processes, sharding
+from as2jax.runtime.errors import InputError
 
 PAIRS = 4096  # pairs of vectors compared at once
+KEPT = 8  # batchers; three splits of a pool, queries and passages, take six
 Scores = dict[str, list[np.ndarray]]  # by score name, one array a question
+DIVERGED = ("the weights are damaged, or training has diverged; lower optimizer.rate, or take "
+            "another checkpoint")
 
 
 class Components(Protocol):
@@ -52,7 +56,9 @@ class Predictor:
     self.step = make_predict_step(model, "encode" if model.encodes else "__call__", mesh=mesh,
                                   seeds=seeds)
     self.compare = make_compare_step(model, mesh=mesh, seeds=seeds) if model.encodes else None
-    self._batchers: dict[Any, Batcher] = {}
+    # (questions, layout, batcher), least recently used first. They are compared by content: the
+    # `id` of a list is given to another one once it is freed.
+    self._batchers: list[tuple[tuple[Question, ...], str, Batcher]] = []
 
   @property
   def compilations(self) -> int:
@@ -60,20 +66,32 @@ class Predictor:
     return self.step._cache_size() + (self.compare._cache_size() if self.compare else 0)
 
   def __call__(self, state: Any, questions: Sequence[Question]) -> list[Scores]:
-    """Scores of every candidate, one entry a seed; the first name is the one that ranks."""
+    """Scores of every candidate, one entry a seed; the first name is the one that ranks.
+
+    Raises:
+      InputError: a vector or a score is not finite.
+    """
     if self.experiment.model.encodes:
       found = self._by_vectors(state, questions)
     else:
       found = self._by_examples(state, questions)
     sizes = np.cumsum([len(q.candidates) for q in questions])[:-1]
-    return [{name: np.split(values[seed], sizes) for name, values in found.items()}
-            for seed in range(self.seeds)]
+    scores = [{name: np.split(values[seed], sizes) for name, values in found.items()}
+              for seed in range(self.seeds)]
+    for its in scores:
+      for name, values in its.items():
+        check_finite(values, questions, name)
+    return scores
 
   def batcher(self, questions: Sequence[Question], layout: str) -> Batcher:
-    key = (id(questions), layout)
-    if key not in self._batchers:
-      self._batchers[key] = self.experiment.predict_batcher(questions, layout)
-    return self._batchers[key]
+    """The batches of `questions`; the `KEPT` that were used last are not made again."""
+    asked = tuple(questions)
+    found = next((kept for kept in self._batchers if kept[1] == layout and kept[0] == asked), None)
+    if found is None:
+      found = (asked, layout, self.experiment.predict_batcher(asked, layout))
+    others = [kept for kept in self._batchers if kept is not found]
+    self._batchers = [*others, found][-KEPT:]
+    return found[2]
 
   def _run(self, state: Any, batcher: Batcher):
     """Yields (shards, output) of each batch."""
@@ -86,7 +104,11 @@ class Predictor:
       yield plan.steps[i][0], self.step(state, placed)
 
   def embed(self, state: Any, questions: Sequence[Question]) -> tuple[np.ndarray, Batcher]:
-    """The vector of each distinct sentence, `[seed, sentence, d]`, by its number in the table."""
+    """The vector of each distinct sentence, `[seed, sentence, d]`, by its number in the table.
+
+    Raises:
+      InputError: one is not finite.
+    """
     batcher = self.batcher(questions, "sentences")
     vectors = None
     for shards, output in self._run(state, batcher):
@@ -96,6 +118,14 @@ class Predictor:
       for s, shard in enumerate(shards):
         if shard is not None:
           vectors[:, shard.units] = found[:, s, :len(shard.units)]
+    finite = np.isfinite(vectors).all(axis=(0, 2))
+    if not finite.all():
+      texts = list(dict.fromkeys(
+          text for q in questions for text in (q.text, *(c.text for c in q.candidates))))
+      raise InputError(f"the model's vectors of {np.count_nonzero(~finite)} of {len(texts)} "
+                       "sentences are not finite, the first that of "
+                       f"{texts[np.argmin(finite)]!r:.200}, so that nothing can be ranked by them: "
+                       f"{DIVERGED}")
     return vectors, batcher
 
   def _by_vectors(self, state, questions) -> dict[str, np.ndarray]:
@@ -162,6 +192,20 @@ def sentence_pairs(questions: Sequence[Question]) -> np.ndarray:
     anchor = number.setdefault(question.text, len(number))
     rows += [(anchor, number.setdefault(c.text, len(number))) for c in question.candidates]
   return np.asarray(rows, np.int64).reshape(-1, 2)
+
+
+def check_finite(scores: Sequence[np.ndarray], questions: Sequence[Question], name: str) -> None:
+  """Raises InputError where a score of the `questions`' candidates is not finite.
+
+  Args:
+    scores: one array a question; name: of the score, for the message.
+  """
+  for question, values in zip(questions, scores, strict=True):
+    if not np.isfinite(values).all():
+      at = int(np.argmin(np.isfinite(values)))
+      raise InputError(f"question {question.id!r}: the score {name!r} of candidate "
+                       f"{question.candidates[at].id!r} is {values[at]}, which cannot be ranked: "
+                       f"{DIVERGED}")
 
 
 @dataclasses.dataclass(frozen=True)

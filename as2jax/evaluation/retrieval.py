@@ -159,7 +159,15 @@ def by_scores(score: Callable[[str], np.ndarray], pool: Pool, *, depth: int, tie
 
 
 def best(scores: np.ndarray, k: int) -> np.ndarray:
-  """Positions of the k greatest scores, best first, equal ones in ascending order."""
+  """Positions of the k greatest scores, best first, equal ones in ascending order.
+
+  Raises:
+    InputError: a score is not finite.
+  """
+  if not np.isfinite(scores).all():
+    at = int(np.argmin(np.isfinite(scores)))
+    raise InputError(f"the score of passage {at + 1} of the pool is {scores[at]}, which cannot be "
+                     "ranked; correct the ranker")
   if k < len(scores):
     limit = np.partition(scores, len(scores) - k)[len(scores) - k]
     chosen = np.flatnonzero(scores >= limit)

@@ -26,6 +26,7 @@ from as2jax.encoders.checkpoints import (
   published_folder,
   sentence_folder,
 )
+from as2jax.encoders.checkpoints.weights import check_finite
 from as2jax.evaluation import results
 from as2jax.inference import model_card
 from as2jax.models.biencoder import DISTANCES, BiEncoder
@@ -177,7 +178,8 @@ def best_parameters(experiment: Experiment, run: epath.PathLike, seed: int,
     questions: any that the model can read (of a joint model, ranked ones); they tell the shapes.
 
   Raises:
-    InputError: there is no best checkpoint, or it does not fit the model of the run's config.
+    InputError: there is no best checkpoint, it does not fit the model of the run's config, or it
+      holds a number that is not finite.
   """
   config, model = experiment.config, experiment.model
   group = next(group for group in loop.seed_groups(config) if seed in group)
@@ -206,8 +208,9 @@ def best_parameters(experiment: Experiment, run: epath.PathLike, seed: int,
   finally:
     checkpoints.close()
   at = group.index(seed)
-  return {path: np.asarray(value[at], np.float32)
-          for part in ("trainable", "frozen") for path, value in found[part].items()}
+  params = {path: np.asarray(value[at], np.float32)
+            for part in ("trainable", "frozen") for path, value in found[part].items()}
+  return check_finite(params, folder / "best" / str(step))
 
 
 def _read_run(run: epath.PathLike) -> tuple[Any, dict]:

@@ -110,11 +110,9 @@ def _encoder(config: Any, run: epath.PathLike, name: str, pool: Pool, seed: int)
   held = retrieval.numbers([anchor.text, *(p.text for p in pool.passages)])[1:]
   vectors = trained.predictor.embed(state, texts.passages)[0][group.index(seed)][held]
   entries = exact_search.prepared(vectors, similarity, side="pool")
-  kept: list = []  # the batcher of a text is known by the identity of its questions
 
   def embed(questions: Sequence[str]) -> np.ndarray:
     asked = tuple(Question(str(i), text, ()) for i, text in enumerate(questions))
-    kept.append(asked)
     rows = retrieval.numbers(questions)
     return trained.predictor.embed(state, asked)[0][group.index(seed)][rows]
 

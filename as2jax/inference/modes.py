@@ -17,10 +17,13 @@ def run(config: Any, workdir: str) -> str:
     raise InputError("--workdir is missing: name the run's folder, --workdir=runs/x")
   check.check(config)
   # Only now: they take a second and more, which a mistake above should not cost.
+  import jax
+
   from as2jax.evaluation import results
   from as2jax.inference import run as rank
-  from as2jax.runtime import compile_cache
+  from as2jax.runtime import compile_cache, cpu_compiler
   from as2jax.training import loop
+  cpu_compiler.check(jax.default_backend())
   compile_cache.use_cache(config)
   workdir = workdir if "://" in workdir else os.path.abspath(workdir)  # as Orbax wants it
   if config.mode == "train":

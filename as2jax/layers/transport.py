@@ -31,8 +31,8 @@ def distances(
   products and errs by no more than the rounding of x and y themselves does.
   """
   squared = jnp.sum(jnp.square(x[..., :, None, :] - y[..., None, :, :]), axis=-1)
-  positive = squared > 0
-  return jnp.where(positive, jnp.sqrt(jnp.where(positive, squared, 1.0)), 0.0)
+  zero = squared == 0  # `squared > 0` would make NaN the smallest of distances
+  return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, squared)))
 
 
 def _distances_forward(x, y):

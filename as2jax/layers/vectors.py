@@ -10,10 +10,13 @@ def take(units: Float[Array, "s u d"], members: Int[Array, "s e"]) -> Float[Arra
 
 
 def norm(x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
-  """Euclidean norm over the last axis with gradient 0 (not nan) at the zero vector."""
+  """Euclidean norm over the last axis with gradient 0 (not nan) at the zero vector.
+
+  The norm of a vector with NaN is NaN: as 0 it would be the best of all distances.
+  """
   squared = jnp.sum(jnp.square(x), axis=-1)
-  positive = squared > 0
-  return jnp.where(positive, jnp.sqrt(jnp.where(positive, squared, 1.0)), 0.0)
+  zero = squared == 0  # not its negation `squared > 0`, which is false for NaN, too
+  return jnp.where(zero, 0.0, jnp.sqrt(jnp.where(zero, 1.0, squared)))
 
 
 def cosine(u: Float[Array, "*n d"], v: Float[Array, "*n d"]) -> Float[Array, "*n"]:

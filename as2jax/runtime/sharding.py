@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from as2jax.runtime import cpu_compiler
 from as2jax.runtime.errors import InputError
 
 AXES = ("data", "fsdp", "tensor")
@@ -44,9 +45,10 @@ def make_mesh(*, fsdp: int = 1, tensor: int = 1, devices: Sequence | None = None
   as they can.
 
   Raises:
-    InputError: sizes that do not divide the number of devices.
+    InputError: sizes that do not divide the number of devices, or a jaxlib that computes wrongly.
   """
   devices = jax.devices() if devices is None else devices
+  cpu_compiler.check(devices[0].platform)
   devices = sorted(devices, key=lambda device: getattr(device, "process_index", 0))
   if len(devices) % (fsdp * tensor):
     raise InputError(f"sharding.fsdp × sharding.tensor = {fsdp * tensor} does not divide "

@@ -10,8 +10,10 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
+from flax import traverse_util
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
+from as2jax.encoders.checkpoints.weights import check_finite
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -31,7 +33,7 @@ def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
   """What `Checkpoints.save_best` saved in `folder` at `step`, as arrays of the host; reads only.
 
   Raises:
-    InputError: it is not there, or cannot be read.
+    InputError: it is not there, cannot be read, or holds a number that is not finite.
   """
   path = epath.Path(folder) / "best" / str(step) / "variables"
   path = path if "://" in str(path) else epath.Path(path.absolute())
@@ -41,11 +43,26 @@ def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
   try:
     tree = handler.metadata(path).tree
     host = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-    return handler.restore(path, args=ocp.args.PyTreeRestore(restore_args=host))
+    found = handler.restore(path, args=ocp.args.PyTreeRestore(restore_args=host))
   except (OSError, ValueError, KeyError) as error:
     raise InputError(f"{path} cannot be read ({error}): it was damaged; train again") from error
   finally:
     handler.close()
+  check_finite(traverse_util.flatten_dict(found, sep="/"), path)
+  return found
+
+
+class _Manager(ocp.CheckpointManager):
+  """Orbax's manager, which leaves the agreement on a point at which to end to `preemption`.
+
+  Orbax asks jax at every save, and from a thread when the save is on disk, whether the processes
+  have agreed on this *step*. With the question jax takes the step for the point that this process
+  has reached, which `preemption.due` counts otherwise: a SIGTERM before the next point then led to
+  an agreement on a point in the past, which nobody passes again, or far in the future.
+  """
+
+  def reached_preemption(self, step: int) -> bool:
+    return False
 
 
 class Checkpoints:
@@ -69,7 +86,7 @@ class Checkpoints:
         enable_async_checkpointing=True, cleanup_tmp_directories=True,
         # Both save at a time, and hosts would take the one's barrier for the other's.
         multiprocessing_options=ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name))
-    return ocp.CheckpointManager(self.folder / name, options=options)
+    return _Manager(self.folder / name, options=options)
 
   def save(self, step: int, state: Any, progress: dict) -> None:
     """Begins to save the state and the loop's position.

@@ -1,6 +1,7 @@
 """Early stopping and the best evaluation, for each seed of a group."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from as2jax.runtime.errors import InputError
@@ -34,9 +35,17 @@ class Tracker:
     return cls(patience, [None] * seeds, [0] * seeds, [0] * seeds, [0] * seeds, [True] * seeds)
 
   def update(self, values: Sequence[float], step: int, epoch: int) -> list[bool]:
-    """Takes in one evaluation; returns which active seeds improved (a tie does not)."""
+    """Takes in one evaluation; returns which active seeds improved (a tie does not).
+
+    Raises:
+      InputError: the value of an active seed is not finite, so that it is neither better nor worse.
+    """
     improved = []
     for i, value in enumerate(values):
+      if self.active[i] and not math.isfinite(value):
+        raise InputError(f"step {step}, epoch {epoch}: the metric that selects is {value} for seed "
+                         f"{i + 1} of {len(values)}, which can be compared with nothing: training "
+                         "has diverged; lower optimizer.rate")
       better = self.active[i] and (self.best[i] is None or value > self.best[i])
       improved.append(better)
       if better:

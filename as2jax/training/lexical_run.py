@@ -7,6 +7,7 @@ from etils import epath
 from as2jax.data.datasets import holdout, load
 from as2jax.data.datasets.retrieval import Retrieval
 from as2jax.evaluation import results, retrieval, tasks
+from as2jax.evaluation.predict import check_finite
 from as2jax.models import lexical, lexical_pool
 from as2jax.runtime.errors import InputError
 
@@ -48,6 +49,7 @@ def _rerank(config: Any, workdir: epath.PathLike, data: Any, outcome: results.Ou
   scorer = lexical.LEXICAL[config.model.name](data.splits["train"])
   for split in splits:
     scores = {config.model.name: scorer(data.splits[split])}
+    check_finite(scores[config.model.name], data.splits[split], config.model.name)
     results.record(workdir, outcome, scores, data, split, config)
   return f"{config.select}[{data.name}-clean/{holdout.selection_split(config.data)}]"
 

@@ -16,6 +16,9 @@ class StepLog:
   """Scalars of the steps since the last row of the log; stops the run at a non-finite loss.
 
   A step's scalars are read when the next one has been dispatched, so that reading costs no time.
+  That also bounds how far a host runs ahead: step i is dispatched when step i - 2 has ended on all
+  devices. So no process is more than two steps before another, and they agree on a point at which
+  to end that near (see `preemption`).
   """
 
   def __init__(self, experiment: Experiment, checkpoints: Checkpoints, seeds: Sequence[int],

@@ -92,6 +92,8 @@ def test_published_size():
   (lambda s: {**s, "enc_lstm.weight_ih_l1": s["enc_lstm.weight_ih_l0"]}, "weight_ih_l1 too"),
   (lambda s: {k.removeprefix("enc_"): v for k, v in s.items()}, "file has lstm.weight_ih_l0"),
   (lambda s: {k: v[:21] for k, v in s.items()}, "3 gates of 7 are no LSTM's"),
+  (lambda s: {**s, "enc_lstm.bias_hh_l0": s["enc_lstm.bias_hh_l0"] / 0},
+   "'enc_lstm.bias_hh_l0' holds 28 of 28 numbers that are not finite"),
 ])
 def test_other_weights_are_refused(published, tmp_path, change, pattern):
   torch, lstm, _ = published

@@ -12,7 +12,6 @@ from safetensors.numpy import save_file
 
 from as2jax.encoders.bert import BertEncoder
 from as2jax.encoders.checkpoints import families, pretrained
-from as2jax.runtime.errors import InputError
 
 CONFIG = dict(
   model_type="roberta",
@@ -126,11 +125,3 @@ def test_published_sizes(hidden, layers, heads, published):
   shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), tokens, train=False))["params"]
   assert sum(x.size for x in jax.tree.leaves(shapes)) == published  # without a pooler
   assert encoder.max_length == 512
-
-
-def test_a_bert_vocabulary_beside_roberta_weights_is_an_error(tmp_path):
-  from as2jax.encoders.open import fitting
-  class Vocabulary:
-    vocab_size = 62
-  with pytest.raises(InputError, match="has 62 entries.*only 61 word embeddings"):
-    fitting(Vocabulary(), 61, tmp_path)

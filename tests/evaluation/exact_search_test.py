@@ -111,5 +111,8 @@ def test_bad_input_is_named():
     searcher(ones, ones, right=[[[0], [2]]])
   with pytest.raises(InputError, match="not finite"):
     exact_search.prepared(np.full((1, 2), np.nan), "dot", side="pool")
+  for similarity in exact_search.SIMILARITIES:  # finite itself, but its products are not
+    with pytest.raises(InputError, match="query vector 2 is not finite, or too long"):
+      exact_search.prepared(np.float32([[1, 1], [1, 3e19]]), similarity, side="query")
   with pytest.raises(InputError, match="searched by one of dot, cosine, euclidean"):
     exact_search.prepared(ones, "head", side="pool")

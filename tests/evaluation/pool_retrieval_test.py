@@ -227,3 +227,9 @@ def test_evaluation_names_its_protocols():
   assert entry["questions"] == often.sum()
   assert entry["value"] == pytest.approx(found.per_question["mrr"][often].mean())
   assert found.metrics["r@5[x-any/test]"]["value"] == found.per_question["any:r@5"].mean()
+
+
+def test_a_score_that_is_not_finite_is_not_ranked():
+  for number in (np.nan, np.inf, -np.inf):
+    with pytest.raises(InputError, match=f"score of passage 2 of the pool is {number}"):
+      retrieval.best(np.float32([1, number, 2]), 2)

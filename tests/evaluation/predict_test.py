@@ -9,6 +9,7 @@ from as2jax.data.datasets.dataset import Dataset
 from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.evaluation import predict
 from as2jax.runtime import sharding
+from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
 from as2jax.training.build import build
 
@@ -69,6 +70,60 @@ def test_a_second_split_compiles_nothing(predictor):
   before = found.compilations
   found(state, questions()[:4])
   assert found.compilations == before
+
+
+def damaged(state, number):
+  """A state with one number of its last weights that is not finite."""
+  path = max(path for path in state.trainable if path.endswith("output_norm/bias"))
+  value = state.trainable[path]
+  at = (0,) * value.ndim
+  return state.replace(trainable={**state.trainable, path: value.at[at].set(number)})
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_what_is_not_finite_is_not_ranked(predictor, number):
+  found, state = predictor
+  encodes = found.experiment.model.encodes
+  match = "vectors of 21 of 21 sentences are not finite, the first that of 'who sat on mat 0'" if (
+      encodes) else "question 'Q0': the score '.*' of candidate 'shared' is nan"
+  with pytest.raises(InputError, match=match):
+    found(damaged(state, number), questions())
+
+
+def test_a_score_that_is_not_finite_is_named():
+  asked = questions()[9:]
+  scores = [np.zeros(len(q.candidates), np.float32) for q in asked]
+  predict.check_finite(scores, asked, "cosine")
+  scores[1][2] = -np.inf
+  with pytest.raises(InputError, match="'Q10': the score 'cosine' of candidate 'b' is -inf"):
+    predict.check_finite(scores, asked, "cosine")
+
+
+def test_questions_of_freshly_made_lists_get_their_own_scores(predictor):
+  """A list that is freed leaves its address, and so its `id`, to the next one."""
+  found, state = predictor
+  expected = next(iter(found(state, questions())[0].values()))
+  for _ in range(2):
+    for i in range(11):
+      scores = next(iter(found(state, [questions()[i]])[0].values()))
+      np.testing.assert_allclose(scores[0], expected[i], atol=2e-6)
+
+
+def test_batches_are_kept_for_equal_questions_and_not_for_ever(predictor):
+  found, _ = predictor
+  layout = "sentences" if found.experiment.model.encodes else found.experiment.model.layout
+  first = found.batcher(questions()[:1], layout)
+  for i in range(1, predict.KEPT):
+    found.batcher(questions()[i:i + 1], layout)
+  assert found.batcher(list(questions()[:1]), layout) is first  # and now it is the last used
+  second = found.batcher(questions()[1:2], layout)
+  for i in range(predict.KEPT, 11):
+    found.batcher(questions()[i:i + 1], layout)
+  assert len(found._batchers) == predict.KEPT
+  assert found.batcher(questions()[1:2], layout) is second
+  assert found.batcher(questions()[2:3], layout) is not first
+  relabelled = Question("Q1", questions()[1].text, questions()[1].candidates[::-1])
+  assert found.batcher((relabelled,), layout) is not second
 
 
 def data(asked):

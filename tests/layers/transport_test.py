@@ -230,3 +230,9 @@ def test_no_callback_and_no_loop_of_unknown_length(gradient):
 def test_unknown_gradient():
   with pytest.raises(InputError, match="transport_gradient = 'implicit'"):
     transport_cost(jnp.ones((1, 1)), jnp.ones((1, 1)), "implicit")
+
+
+def test_nan_is_no_distance():
+  x = jnp.asarray([[0.0, 3.0], [jnp.nan, 0.0]])
+  np.testing.assert_array_equal(distances(x, jnp.asarray([[0.0, 3.0], [4.0, 0.0]])),
+                                [[0, 5], [np.nan, np.nan]])

@@ -150,3 +150,12 @@ def test_paper_sizes():
     count[kind] = sum(int(np.prod(x.shape)) for x in jax.tree.leaves(shapes))
   assert count == {"triplet": 108891648, "siamese": 108891648 + 3 * 768 + 1,
                    "cross": 109482240 + 2 * 768 + 2}
+
+
+def test_nan_is_no_distance():
+  """As the norm 0 it would be the smallest distance, and so the best possible answer."""
+  bad, good = jnp.asarray([1.0, jnp.nan]), jnp.ones(2)
+  scores = make("triplet", tiny.encoder_module()).distances(good, bad)
+  assert set(scores) == set(vectors.DISTANCES)
+  assert all(np.isnan(value) for value in scores.values())
+  assert np.isnan(vectors.norm(bad)) and vectors.norm(jnp.asarray([jnp.inf, 0])) == jnp.inf

@@ -8,7 +8,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
-from as2jax.training.checkpoints import Checkpoints
+from as2jax.training.checkpoints import Checkpoints, read_best
 
 
 def tree(devices, spec, value=1.0):
@@ -72,3 +72,16 @@ def test_a_save_that_was_cut_off_is_not_taken_for_a_checkpoint(tmp_path):
   # What a kill in the middle of a save leaves: a folder under orbax's name for unfinished ones.
   (tmp_path / "latest" / "2.orbax-checkpoint-tmp").mkdir()
   assert Checkpoints(tmp_path).latest_step == 1
+
+
+
+
+def test_weights_that_are_not_finite_are_not_read(tmp_path):
+  saved = Checkpoints(tmp_path)
+  for step, value in ((1, 1.0), (2, np.inf)):
+    saved.save_best(step, tree(jax.devices()[:1], PartitionSpec(), value))
+  saved.wait()
+  saved.close()
+  assert read_best(tmp_path, 1)["kernel"].shape == (1, 8, 4)
+  with pytest.raises(InputError, match="best/2/variables: the tensor 'kernel' holds 32 of 32"):
+    read_best(tmp_path, 2)  # 0 · inf is NaN

@@ -152,6 +152,24 @@ def test_predict_ranks_unlabelled_candidates(undisturbed, tmp_path, kind):
       assert score == pytest.approx(scores[text], abs=1e-5)
 
 
+def test_predict_writes_nothing_that_is_not_finite(undisturbed, tmp_path, monkeypatch):
+  folder, output = undisturbed[0], tmp_path / "out.tsv"
+  (tmp_path / "in.tsv").write_text("what is a glacier\tA glacier is ice.\nwhat is ice\tWater.\n")
+  restore = checkpoints.Checkpoints.restore_best
+
+  def damaged(self, *arguments):
+    found = restore(self, *arguments)
+    name = "encoder/embeddings/norm/bias"
+    return {**found, "trainable": {**found["trainable"],
+                                   name: found["trainable"][name].at[0, 0].set(np.nan)}}
+
+  monkeypatch.setattr(checkpoints.Checkpoints, "restore_best", damaged)
+  with pytest.raises(InputError, match="vectors of 4 of 4 sentences are not finite"):
+    rank.predict(small(epochs=2, mode="predict", predict__input=str(tmp_path / "in.tsv"),
+                       predict__output=str(output)), folder)
+  assert not output.exists()
+
+
 def test_early_stopping_counts_evaluations(tmp_path):
   content = train_and_evaluate(small(epochs=9, patience=2, optimizer__rate=0.0), tmp_path / "x")
   rows = [json.loads(x) for x in (tmp_path / "x/metrics.jsonl").read_text().splitlines()]

@@ -104,6 +104,13 @@ class Tokenizer:
     """Number of vocabulary ids, added tokens included."""
     return self.backend.get_vocab_size(with_added_tokens=True)
 
+  def ids(self) -> set[int]:
+    """All ids that a text can give, special tokens around it included."""
+    special = self.special
+    around = (*special.before, *special.middle, *special.after, *special.single_before,
+              *special.single_after)
+    return {*self.backend.get_vocab(with_added_tokens=True).values(), *(id_ for id_, _ in around)}
+
   @functools.cached_property
   def fingerprint(self) -> str:
     """SHA-256 (hex) of the serialised tokeniser: equal fingerprints tokenise equally."""

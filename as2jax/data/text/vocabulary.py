@@ -17,32 +17,57 @@ FILES = "tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model"
 _XLNET_SPECIALS = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<eop>", "<eod>")
 
 
+def file_of(folder: epath.Path) -> str:
+  """The name of the file in `folder` that says which id an entry has.
+
+  Raises:
+    InputError: none of `FILES` is there.
+  """
+  for name in ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model"):
+    if (folder / name).exists() and (name != "vocab.json" or (folder / "merges.txt").exists()):
+      return name
+  raise InputError(f"{folder}: no tokeniser here; put {FILES} into it")
+
+
 def load_backend(folder: epath.Path) -> Any:
   """Builds the `tokenizers.Tokenizer` of the files in `folder`.
 
   Raises:
     InputError: none of `FILES` is there, or one of them cannot be read.
   """
-  from tokenizers import Tokenizer
-
-  if (folder / "tokenizer.json").exists():
-    file, build = "tokenizer.json", lambda: Tokenizer.from_str(
-        (folder / "tokenizer.json").read_text(encoding="utf-8"))
-  elif (folder / "vocab.txt").exists():
-    file, build = "vocab.txt", lambda: _wordpiece(folder)
-  elif (folder / "vocab.json").exists() and (folder / "merges.txt").exists():
-    file, build = "vocab.json and merges.txt", lambda: _byte_pairs(folder)
-  elif (folder / "spiece.model").exists():
-    file, build = "spiece.model", lambda: _unigram(folder)
-  else:
-    raise InputError(f"{folder}: no tokeniser here; put {FILES} into it")
+  build = {"tokenizer.json": _serialised, "vocab.txt": _wordpiece, "vocab.json": _byte_pairs,
+           "spiece.model": _unigram}
+  file = file_of(folder)
   try:
-    return build()
+    return build[file](folder)
   except InputError:
     raise
   except Exception as error:  # the library raises plain `Exception` on what it cannot parse
+    name = "vocab.json and merges.txt" if file == "vocab.json" else file
     raise InputError(
-        f"{folder}: {file} is not a tokeniser ({error}); get the file again") from error
+        f"{folder}: {name} is not a tokeniser ({error}); get the file again") from error
+
+
+def ends_as_declared(folder: epath.Path, backend: Any, largest: int) -> bool:
+  """Whether `tokenizer.json` itself states the id `largest`, and all added tokens have their ids.
+
+  It states the ids of its added tokens, whatever stands before them: where the largest id is such
+  a one, no entry at the end is lost.
+
+  Args:
+    backend: what `load_backend` made of the folder; largest: the largest id in it.
+  """
+  if file_of(folder) != "tokenizer.json":
+    return False
+  added = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["added_tokens"]
+  right = all(backend.token_to_id(token["content"]) == token["id"] for token in added)
+  return right and largest in (token["id"] for token in added)
+
+
+def _serialised(folder: epath.Path) -> Any:
+  from tokenizers import Tokenizer
+
+  return Tokenizer.from_str((folder / "tokenizer.json").read_text(encoding="utf-8"))
 
 
 def _settings(folder: epath.Path) -> dict[str, Any]:

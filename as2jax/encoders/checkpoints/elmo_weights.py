@@ -12,6 +12,7 @@ from flax import traverse_util
 from as2jax.encoders.bilm import ACTIVATIONS
 from as2jax.encoders.characters import NUM_CHARACTERS
 from as2jax.encoders.checkpoints import git_lfs
+from as2jax.encoders.checkpoints.weights import check_finite
 from as2jax.runtime.errors import InputError
 
 GROUPS = ("CNN", "RNN_0", "char_embed")  # what tells weights from other HDF5 files of a folder
@@ -89,10 +90,10 @@ def read_params(folder: epath.PathLike, fields: dict[str, Any]) -> dict[str, Any
   others, such as recorded embeddings, are passed over. A softmax over words is ignored and logged.
 
   Errors: `InputError` for no or several such files, a git-LFS pointer or a file that is not whole,
-  and for a missing, misshapen or unknown dataset.
+  for a missing, misshapen or unknown dataset, and for a number that is not finite.
   """
   file = _weights_file(epath.Path(folder))
-  datasets = _read(file)
+  datasets = check_finite(_read(file), file)
   flat = {}
   for path, name, shape in _places(fields):
     if name not in datasets:

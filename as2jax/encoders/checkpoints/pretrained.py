@@ -10,14 +10,18 @@ from etils import epath
 from flax import traverse_util
 
 from as2jax.data.batches.batch import Tokens
+from as2jax.data.text import vocabulary
+from as2jax.data.text.tokenizer import Tokenizer
 from as2jax.encoders.checkpoints import families
 from as2jax.encoders.checkpoints.families import FAMILIES, Family
 from as2jax.encoders.checkpoints.folders import CONFIGS, config_file, resolve
 from as2jax.encoders.checkpoints.weights import format_of, read_tensors
 from as2jax.runtime.errors import InputError
 
-__all__ = ["from_tensors", "load_params", "load_pooler", "read_config", "read_family", "resolve",
-           "to_tensors"]
+__all__ = ["check_vocabulary", "from_tensors", "load_params", "load_pooler", "read_config",
+           "read_family", "resolve", "to_tensors"]
+
+PADDING = 128  # rows: what tables are padded to is a multiple of 8 to 128
 
 
 def read_family(folder: epath.PathLike) -> tuple[Family, dict[str, Any]]:
@@ -25,6 +29,19 @@ def read_family(folder: epath.PathLike) -> tuple[Family, dict[str, Any]]:
 
   Errors: `InputError` for another model type, a missing key, or a variant that is not implemented.
   """
+  file, config = _config(folder)
+  # Google's configs say by their name what they are of.
+  kind = config.get("model_type", {CONFIGS[1]: "bert", CONFIGS[2]: "xlnet"}.get(file.name))
+  if kind not in FAMILIES:
+    raise InputError(f"{file}: model_type is {kind!r}; known are {', '.join(FAMILIES)}")
+  try:
+    return FAMILIES[kind], FAMILIES[kind].fields(config)
+  except ValueError as error:
+    raise InputError(f"{file}: {error}") from None
+
+
+def _config(folder: epath.PathLike) -> tuple[epath.Path, dict[str, Any]]:
+  """A folder's config, and the file that it is in."""
   file = config_file(folder)
   if file is None:
     raise InputError(f"{folder}: none of {', '.join(CONFIGS)} is there")
@@ -36,14 +53,42 @@ def read_family(folder: epath.PathLike) -> tuple[Family, dict[str, Any]]:
     raise InputError(f"{file}: not valid JSON ({error})") from None
   if not isinstance(config, dict):
     raise InputError(f"{file}: holds no JSON object")
-  # Google's configs say by their name what they are of.
-  kind = config.get("model_type", {CONFIGS[1]: "bert", CONFIGS[2]: "xlnet"}.get(file.name))
-  if kind not in FAMILIES:
-    raise InputError(f"{file}: model_type is {kind!r}; known are {', '.join(FAMILIES)}")
-  try:
-    return FAMILIES[kind], FAMILIES[kind].fields(config)
-  except ValueError as error:
-    raise InputError(f"{file}: {error}") from None
+  return file, config
+
+
+def check_vocabulary(tokenizer: Tokenizer, folder: epath.PathLike) -> Tokenizer:
+  """`tokenizer`, which is that of `folder`, if its ids are 0 … `vocab_size` − 1 of the config.
+
+  In most files an id is a line's number: where a line is lost, each word after it takes another
+  word's vector, and nothing but this number tells. A table may be longer than its vocabulary only
+  where the end of the vocabulary is known: `tokenizer.json` gives ids, and either its largest id is
+  that of an added token and fewer than `PADDING` rows follow (multilingual MiniLM has 35), or the
+  config states `pad_vocab_size_multiple`, and the vocabulary ends within the last multiple.
+
+  Raises:
+    InputError: another number of entries, or an id that is not there; it names both files.
+  """
+  folder = epath.Path(folder)
+  file, config = _config(folder)
+  rows = read_config(folder)["vocab_size"]
+  ids = tokenizer.ids()
+  entries, largest = len(ids), max(ids)
+  if entries == largest + 1 == rows:
+    return tokenizer
+  words = folder / vocabulary.file_of(folder)
+  if entries == largest + 1 < rows and words.name == "tokenizer.json":
+    multiple = config.get("pad_vocab_size_multiple")
+    stated = isinstance(multiple, int) and multiple > 0 and -entries % multiple == rows - entries
+    if stated or rows - entries < PADDING and vocabulary.ends_as_declared(
+        folder, tokenizer.backend, largest):
+      logging.info("%s: the last %d of %d rows of the table are padding",
+                   file, rows - entries, rows)
+      return tokenizer
+  raise InputError(
+    f"{words}: the vocabulary has {entries} ids, the largest {largest}, but {file} says "
+    f"vocab_size = {rows}, so that words would take other words' vectors; has {words.name} lost or "
+    "doubled a line, or is it another encoder's? Get the files of this very encoder again"
+  )
 
 
 def read_config(folder: epath.PathLike) -> dict[str, Any]:

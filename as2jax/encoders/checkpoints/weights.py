@@ -47,19 +47,44 @@ def read_tensors(
 
   Errors: `InputError` where no weights lie there, or more than one TensorFlow checkpoint; for a
   git-LFS pointer in their place, a file that is not whole, a pickle that holds more than tensors,
-  an index that names a file or tensor that is not there, and two tensors of one (new) name.
+  an index that names a file or tensor that is not there, two tensors of one (new) name, and a
+  tensor with a number that is not finite in float32.
   """
   folder = epath.Path(folder)
   found, file = _find(folder)
   wanted = _Wanted(rename, keep, without_optimizer=found == "tensorflow")
   if found == "tensorflow":
     prefix = file.parent / file.name.removesuffix(".index")
-    tensors = tensorflow_checkpoint.read(prefix, wanted)
+    tensors = check_finite(tensorflow_checkpoint.read(prefix, wanted), file)
   else:
-    read = torch_pickle.read if found == "torch" else _read_safetensors
+    format_reader = torch_pickle.read if found == "torch" else _read_safetensors
+    read = lambda file, wanted: check_finite(format_reader(file, wanted), file)
     sharded = file.name in (INDEX, TORCH_INDEX)
     tensors = _read_sharded(file, read, wanted) if sharded else read(file, wanted)
   return _renamed(tensors, rename, file), str(file)
+
+
+def check_finite(
+  tensors: dict[str, np.ndarray], file: epath.PathLike
+) -> dict[str, np.ndarray]:
+  """`tensors`, if all of their numbers are finite in float32, in which they are used.
+
+  Raises:
+    InputError: one is not; it names `file`, the tensor and where in it the first such number is.
+  """
+  for name, tensor in tensors.items():
+    if tensor.dtype.kind in "iub":
+      continue
+    with np.errstate(over="ignore"):
+      finite = np.isfinite(tensor.astype(np.float32, copy=False))
+    if not finite.all():
+      place = np.argwhere(~finite)
+      raise InputError(
+        f"{file}: the tensor {name!r} holds {len(place)} of {tensor.size} numbers that are not "
+        f"finite in float32, the first, {tensor[tuple(place[0])]}, at {place[0].tolist()}: these "
+        "weights are damaged, or their training diverged; take others"
+      )
+  return tensors
 
 
 class _Wanted:

@@ -16,7 +16,7 @@ from typing import Any
 from as2jax.runtime.errors import InputError
 
 GIB = 2**30
-LIBTPU = "0.0.42.1"  # the one that jax 0.10.2 asks for
+LIBTPU = "0.0.41"  # the one that jax 0.10.1 asks for
 # Apart from the other packages: with libtpu among them jax looks for a TPU at each start.
 FOLDER = pathlib.Path(__file__).resolve().parents[3] / ".libtpu"
 
@@ -63,7 +63,7 @@ def absent() -> str:
   if library():
     return ""
   return (f"the package libtpu, which holds the compiler for TPUs, is not here: pip install "
-          f"--no-deps --target {FOLDER.name} libtpu=={LIBTPU} (213 MB; no TPU is needed)")
+          f"--no-deps --target {FOLDER.name} libtpu=={LIBTPU} (212 MB; no TPU is needed)")
 
 
 def parse(topology: str) -> tuple[Chip, tuple[int, ...]]:

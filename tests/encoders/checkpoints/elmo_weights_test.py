@@ -158,3 +158,9 @@ def test_files_that_are_no_hdf5(folder):
     refused(folder, "lm_weights.hdf5", "not a whole HDF5 file", "fetch or copy it again")
   file.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
   refused(folder, "lm_weights.hdf5", "git-LFS pointer", "git lfs pull")
+
+
+def test_a_number_that_is_not_finite_is_named(folder):
+  with h5py.File(folder / "lm_weights.hdf5", "r+") as file:
+    file["CNN/W_cnn_0"][0, 0, 1, 0] = np.nan
+  refused(folder, "lm_weights.hdf5", "'CNN/W_cnn_0' holds 1 of", "at [0, 0, 1, 0]")

@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -202,4 +203,26 @@ def test_damaged_safetensors_give_no_more_than_they_hold_or_an_error(tmp_path, f
     assert "model.safetensors: " in str(error)
   (tmp_path / "model.safetensors").write_bytes(whole[: cut % len(whole)])
   with pytest.raises(InputError, match="not a whole safetensors file|cannot be read"):
+    read_tensors(tmp_path)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+@writers
+def test_a_number_that_is_not_finite_is_named(tmp_path, write, number, monkeypatch):
+  whole = arrays(1)
+  whole["a.weight"][1, 2] = number
+  monkeypatch.setattr(sys.modules[__name__], "arrays", lambda value: whole)
+  write(tmp_path)
+  with pytest.raises(InputError, match=rf"the tensor 'a.weight' holds 1 of 6 .*{number}, at "
+                                       r"\[1, 2\]") as caught:
+    read_tensors(tmp_path)
+  file = {write_sharded: "part-0", write_tensorflow: "model.ckpt-20.index",
+          write_torch: "pytorch_model.bin", write_safetensors: "model.safetensors"}[write]
+  assert str(caught.value).startswith(f"{tmp_path / file}: ")
+  assert list(read_tensors(tmp_path, keep=["b.bias"])[0]) == ["b.bias"]
+
+
+def test_a_double_must_fit_into_a_float(tmp_path):
+  save_file({"w": np.float64([1, 1e300])}, tmp_path / "model.safetensors")
+  with pytest.raises(InputError, match=r"'w' holds 1 of 2 .*finite in float32.*1e\+300, at \[1\]"):
     read_tensors(tmp_path)

@@ -1,0 +1,38 @@
+"""The rows of the log, and how far the host runs ahead of the devices."""
+
+import numpy as np
+
+from as2jax.training.step_log import StepLog
+
+
+class Scalar:
+  """A value that a device is still computing; says when the host waits for it."""
+
+  def __init__(self, step, read):
+    self.step, self.read = step, read
+
+  def __array__(self, dtype=None, copy=None):
+    self.read.append(self.step)
+    return np.asarray([float(self.step)], dtype)
+
+
+class Log:
+  def __init__(self):
+    self.rows = []
+
+  def write(self, seed, step, row):
+    self.rows.append((seed, step, row["loss"]))
+
+  def flush(self):
+    pass
+
+
+def test_step_i_is_dispatched_when_step_i_minus_2_has_ended():
+  read, log = [], Log()
+  window = StepLog(None, None, [0], log)
+  for step in range(1, 8):
+    # Here `step` is dispatched.
+    assert sorted(set(read)) == list(range(1, step - 1))
+    window.add(step, {"loss": Scalar(step, read), "gradient_norm": Scalar(step, read)}, [set()])
+  assert window.write(7)["loss"] == 4.0 and max(read) == 7  # of the steps 1 to 7
+  assert log.rows == [(0, 7, 4.0)]
