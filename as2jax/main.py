@@ -28,6 +28,7 @@ def main(argv) -> None:
     logging.getLogger().setLevel(logging.WARNING)  # the first process says it
   from as2jax.inference import modes
   from as2jax.runtime import profiling
+
   profiling.want(given.profile)
   text = modes.run(given.config, given.workdir)
   processes.stop()
@@ -38,9 +39,11 @@ def main(argv) -> None:
 def entry() -> None:
   """Parses flags, runs, and turns a user's mistake into one message and status 2."""
   from as2jax.config import flags as flags_config
+
   flags_config.define(_CONFIG_HELP)
-  flags.DEFINE_integer("profile", 0, "trace so many steps of training into WORKDIR/profile",
-                       lower_bound=0)
+  flags.DEFINE_integer(
+    "profile", 0, "trace so many steps of training into WORKDIR/profile", lower_bound=0
+  )
   flags.adopt_module_key_flags(flags_config)  # so that --help lists them
   name = lambda: "as2jax" if processes.count() == 1 else f"as2jax (process {processes.index()})"
   try:
@@ -49,8 +52,10 @@ def entry() -> None:
     print(f"{name()}: {error}", file=sys.stderr)
     _end(2, str(error))
   except preemption.Preempted:
-    print(f"{name()}: stopped by SIGTERM; the same command goes on from where it is saved",
-          file=sys.stderr)
+    print(
+      f"{name()}: stopped by SIGTERM; the same command goes on from where it is saved",
+      file=sys.stderr,
+    )
     processes.stop()
     sys.exit(preemption.AGAIN)
   except Exception as error:

@@ -25,26 +25,41 @@ def get_config(argument="4"):
   config.epochs = 40  # the paper gives none; patience ends the run
   presets.apply(config, ",".join(w for w in words if w not in (*MODES, "shallow")))
   similarity, modes = MODES[kinds[0] if kinds else "4"]
-  config.model = ConfigDict({
-      "name": "m2snet", "similarity": similarity, "modes": modes,
+  config.model = ConfigDict(
+    {
+      "name": "m2snet",
+      "similarity": similarity,
+      "modes": modes,
       "noise": 0.01,
-      "question_length": 33, "candidate_length": 60,
+      "question_length": 33,
+      "candidate_length": 60,
       "filters": (32,) if "shallow" in words else (32, 64),  # paper: 32, then 64
       "filter_size": 5,  # paper: width 5
       "pool_size": 2,
       "hidden_size": 32,  # paper: 32
       "dropout": 0.5,  # paper: 0.5
       "hidden_norm": False,
-      "momentum": 0.9, "eps": 1e-5,
+      "momentum": 0.9,
+      "eps": 1e-5,
       "precision": "highest",  # default | high | highest
-  })
+    }
+  )
   config.loss = ConfigDict({"name": "m2snet", "weight": 5e-4})  # paper: 5e-4
   presets.static(config, "glove/glove.6B.50d.txt", lower=True)  # paper: GloVe 6B, 50 dimensions
   config.encoder.unknown_words = "uniform"  # paper: unknown words uniform in ±0.25, trained along
   config.patience = 5  # paper: 5 epochs
   config.data.max_length = config.model.candidate_length
-  config.batch.update({"examples": 64, "packed": False, "buckets": 1, "predict_rows": 128,
-                       "rows": 128, "row_lengths": (config.data.max_length,)})
-  config.optimizer.update({"name": "adadelta", "rate": 1.0, "b2": 0.95, "eps": 1e-6,
-                           "clip_norm": 0.0})  # paper: AdaDelta (Zeiler's constants)
+  config.batch.update(
+    {
+      "examples": 64,
+      "packed": False,
+      "buckets": 1,
+      "predict_rows": 128,
+      "rows": 128,
+      "row_lengths": (config.data.max_length,),
+    }
+  )
+  config.optimizer.update(
+    {"name": "adadelta", "rate": 1.0, "b2": 0.95, "eps": 1e-6, "clip_norm": 0.0}
+  )  # paper: AdaDelta (Zeiler's constants)
   return config

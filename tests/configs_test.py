@@ -54,9 +54,12 @@ def _in_the_repository(monkeypatch):
 
 
 def test_there_are_configs():
-  assert {"configs/wikiqa_triplet.py", "configs/wikiqa_siamese.py:sample",
-          "configs/wikiqa_crossencoder.py:grouped", "configs/wikiqa_baseline.py:bm25,sample"
-          } <= set(ALL)
+  assert {
+    "configs/wikiqa_triplet.py",
+    "configs/wikiqa_siamese.py:sample",
+    "configs/wikiqa_crossencoder.py:grouped",
+    "configs/wikiqa_baseline.py:bm25,sample",
+  } <= set(ALL)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -92,8 +95,13 @@ def test_a_config_refuses_what_it_does_not_know():
   for section in (config, config.model, config.optimizer):
     with pytest.raises(AttributeError, match="zebra"):
       section.zebra = 1
-  for section, key in ((config, "epochs"), (config.optimizer, "rate"), (config, "seeds"),
-                       (config.loss, "margin"), (config.encoder, "hidden_dropout")):
+  for section, key in (
+    (config, "epochs"),
+    (config.optimizer, "rate"),
+    (config, "seeds"),
+    (config.loss, "margin"),
+    (config.encoder, "hidden_dropout"),
+  ):
     with pytest.raises(TypeError):
       section[key] = "many"
 
@@ -163,8 +171,13 @@ def test_every_key_is_read(tmp_path, monkeypatch):
   monkeypatch.setattr(check, "check", lambda config: None)
   read, questions = set(), tmp_path / "questions.tsv"
   questions.write_text("what is it\tIt is this.\nwhat is it\tThat.\n")
-  settings = {"data__train_fraction": 0.1, "predict__input": str(questions),
-              "evaluation__task": "retrieve", "select": "mrr", "data__negatives": "paragraph"}
+  settings = {
+    "data__train_fraction": 0.1,
+    "predict__input": str(questions),
+    "evaluation__task": "retrieve",
+    "select": "mrr",
+    "data__negatives": "paragraph",
+  }
   for mode in ("train", "predict"):
     config = tiny.config("triplet", "grouped", mode=mode, **settings)
     with config.unlocked():
@@ -177,9 +190,14 @@ def test_every_key_is_read(tmp_path, monkeypatch):
   assert set(flatten(base.get_config())) - read == set()
 
 
-STRUCTURES = sorted({json.dumps([c.model.to_dict(), c.loss.to_dict(), c.batch.to_dict()]): name
-                     for name in ALL for c in [flags.load(str(ROOT / name))]
-                     if c.model.name not in registry.LEXICAL and c.loss.name != "none"}.values())
+STRUCTURES = sorted(
+  {
+    json.dumps([c.model.to_dict(), c.loss.to_dict(), c.batch.to_dict()]): name
+    for name in ALL
+    for c in [flags.load(str(ROOT / name))]
+    if c.model.name not in registry.LEXICAL and c.loss.name != "none"
+  }.values()
+)
 
 
 def ranking_files(folder, config) -> str:
@@ -187,8 +205,13 @@ def ranking_files(folder, config) -> str:
   data, rng = load.load(config.data), np.random.default_rng(0)
   for split, questions in data.splits.items():
     ids = [[c.id for c in q.candidates] for q in questions]
-    trec_files.write_run(folder / f"{split}.trec", [q.id for q in questions], ids,
-                   [rng.random(len(i)) for i in ids], "random")
+    trec_files.write_run(
+      folder / f"{split}.trec",
+      [q.id for q in questions],
+      ids,
+      [rng.random(len(i)) for i in ids],
+      "random",
+    )
   return f"{folder}/{{split}}.trec"
 
 
@@ -216,16 +239,24 @@ def test_every_structure_passes_the_shapes_of_its_step(name, tmp_path):
   o = config.optimizer
   optimizer = optimizers.from_config(o)
   rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
-  state = parts.fresh_state(jax.tree.map(lambda x: x[0], batch), (0,), optimizer,
-                            sharding.make_mesh())
+  state = parts.fresh_state(
+    jax.tree.map(lambda x: x[0], batch), (0,), optimizer, sharding.make_mesh()
+  )
   transformer = config.encoder.name in ("auto", "sentence_bert") and (
-      config.model.name != "feature_based")
+    config.model.name != "feature_based"
+  )
   assert bool(sharding_rules.assert_rules(state, transformer=transformer)) == transformer
-  function = step.make_train_step(parts.model, parts.loss, optimizer, rate,
-                                  mesh=sharding.make_mesh(), state=state, seeds=1)
-  new, scalars = jax.eval_shape(function, state, jax.tree.map(lambda x: x[None], batch),
-                                np.zeros(1, np.uint32), np.full(1, 0.5, np.float32),
-                                np.ones(1, bool))
+  function = step.make_train_step(
+    parts.model, parts.loss, optimizer, rate, mesh=sharding.make_mesh(), state=state, seeds=1
+  )
+  new, scalars = jax.eval_shape(
+    function,
+    state,
+    jax.tree.map(lambda x: x[None], batch),
+    np.zeros(1, np.uint32),
+    np.full(1, 0.5, np.float32),
+    np.ones(1, bool),
+  )
   shapes = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)
   assert shapes(new) == shapes(state)
   assert scalars["loss"].shape == (1,) and scalars["loss"].dtype == np.float32

@@ -12,25 +12,27 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # Modules of functions and layers, whose annotated shapes are checked at every call. Not those that
 # define pytrees: jax rebuilds them with other leaves than arrays, or with a seed axis in front.
-CHECKED = ("as2jax.layers", "as2jax.models.losses", "as2jax.encoders.bert",
-           "as2jax.encoders.xlnet")
+CHECKED = ("as2jax.layers", "as2jax.models.losses", "as2jax.encoders.bert", "as2jax.encoders.xlnet")
 
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 2)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # Shared by the workers and kept between sessions: most of the suite's time would be compilation.
-jax.config.update("jax_compilation_cache_dir",
-                  os.environ.get("AS2JAX_TEST_CACHE") or str(ROOT / ".jax_cache"))
+jax.config.update(
+  "jax_compilation_cache_dir", os.environ.get("AS2JAX_TEST_CACHE") or str(ROOT / ".jax_cache")
+)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
 # Nearly all of the suite's time is compilation: less than half of it without LLVM's optimizations and
 # its splitting of every program for threads that a small machine lacks. XLA's own passes, which
 # decide what is fused and exchanged, stay. The programs that tests start are optimized as a user's
 # are; JAX_DISABLE_MOST_OPTIMIZATIONS=0 does so for all.
-jax.config.update("jax_disable_most_optimizations",
-                  os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") != "0")
-os.environ["XLA_FLAGS"] = (f"{os.environ.get('XLA_FLAGS', '')} "
-                           "--xla_cpu_parallel_codegen_split_count=1").strip()
+jax.config.update(
+  "jax_disable_most_optimizations", os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") != "0"
+)
+os.environ["XLA_FLAGS"] = (
+  f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_parallel_codegen_split_count=1"
+).strip()
 
 install_import_hook(CHECKED, "beartype.beartype")
 

@@ -23,6 +23,7 @@ def main(jobs: str, devices: str, port: str = "", process: str = "") -> int:
   jax.config.update("jax_compilation_cache_dir", os.environ.get("AS2JAX_TEST_CACHE") or None)
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
   from as2jax.runtime import preemption, processes
+
   if port:
     processes.HEARTBEAT = 600  # a busy machine may stop both processes for minutes
     processes.start(f"127.0.0.1:{port}", 2, int(process))
@@ -50,14 +51,17 @@ def run(name: str, system: str, folder: str, overrides: dict, signal_at: dict | 
 
   from as2jax.runtime import processes
   from as2jax.training import loop
+
   config = tiny_systems.config(system, **overrides)
   add = loop.StepLog.add
   if signal_at and signal_at["process"] == processes.index():
+
     def with_signal(window, step, *rest):
       add(window, step, *rest)
       if step == signal_at["step"]:
         os.kill(os.getpid(), signal.SIGTERM)
         wait_for_agreement()
+
     loop.StepLog.add = with_signal
   try:
     loop.train_and_evaluate(config, folder)
@@ -71,8 +75,11 @@ def wait_for_agreement():
   jax looks for a signal once a second: steps this short could all be over before it does.
   """
   from as2jax.runtime import processes
+
   end = time.monotonic() + 120
-  while len(processes._service().key_value_dir_get("PREEMPTION_CURRENT_COUNTER")) < processes.count():
+  while (
+    len(processes._service().key_value_dir_get("PREEMPTION_CURRENT_COUNTER")) < processes.count()
+  ):
     assert time.monotonic() < end, "nobody has heard the signal"
     time.sleep(0.1)
 

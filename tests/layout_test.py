@@ -8,8 +8,17 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # A folder may import itself and those before it.
 ORDER = (
-  "runtime", "config", "data", "layers", "encoders", "models", "evaluation", "training",
-  "inference", "report", "experiments",
+  "runtime",
+  "config",
+  "data",
+  "layers",
+  "encoders",
+  "models",
+  "evaluation",
+  "training",
+  "inference",
+  "report",
+  "experiments",
 )
 # Within `data`, likewise.
 DATA = ("text", "datasets", "batches", "inputs")

@@ -43,9 +43,13 @@ def command(*arguments, **environment):
   """A process of the command as a user starts it, on one device."""
   kept = {k: v for k, v in os.environ.items() if not k.startswith(("AS2JAX", "XLA", "JAX", "HF_"))}
   return subprocess.Popen(
-      [sys.executable, "-m", "as2jax.main", *arguments], cwd=ROOT, text=True,
-      env={**kept, "JAX_PLATFORMS": "cpu", **environment}, stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE)
+    [sys.executable, "-m", "as2jax.main", *arguments],
+    cwd=ROOT,
+    text=True,
+    env={**kept, "JAX_PLATFORMS": "cpu", **environment},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+  )
 
 
 @pytest.fixture(autouse=True)
@@ -53,12 +57,17 @@ def _in_the_repository(monkeypatch):
   monkeypatch.chdir(ROOT)
 
 
-@pytest.mark.parametrize("override, key, value", [
+@pytest.mark.parametrize(
+  "override, key, value",
+  [
     ("--config.model.pooling=max", "model.pooling", "max"),
     ("--config.seeds=(0, 1)", "seeds", (0, 1)),
     ("--config.seeds=3", "seeds", (3,)),
-    ("--config.optimizer.lr_multipliers=(('encoder/', 0.0),)", "optimizer.lr_multipliers",
-     (("encoder/", 0.0),)),
+    (
+      "--config.optimizer.lr_multipliers=(('encoder/', 0.0),)",
+      "optimizer.lr_multipliers",
+      (("encoder/", 0.0),),
+    ),
     ("--config.optimizer.lr_multipliers=()", "optimizer.lr_multipliers", ()),
     ("--config.evaluation.splits=dev", "evaluation.splits", ("dev",)),
     ("--config.encoder.hidden_dropout=0.0", "encoder.hidden_dropout", 0.0),  # a placeholder
@@ -69,7 +78,8 @@ def _in_the_repository(monkeypatch):
     ("--config.batch.packed=false", "batch.packed", False),
     ("--noconfig.batch.packed", "batch.packed", False),
     ("--config.batch.row_lengths=(64, 128)", "batch.row_lengths", (64, 128)),
-])
+  ],
+)
 def test_overrides(override, key, value):
   config = parsed(override)
   for name in key.split("."):
@@ -77,7 +87,9 @@ def test_overrides(override, key, value):
   assert config == value and type(config) is type(value)
 
 
-@pytest.mark.parametrize("argv, parts", [
+@pytest.mark.parametrize(
+  "argv, parts",
+  [
     ([], ["--config is missing", ":sample"]),
     (["--workdir=x"], ["--config is missing"]),
     (["--config="], ["--config is missing"]),
@@ -85,10 +97,15 @@ def test_overrides(override, key, value):
     (["--config=configs/zebra.py"], ["no file configs/zebra.py", "wikiqa_siamese.py"]),
     (["--config=nowhere/x.py"], ["no file nowhere/x.py", "not even the folder nowhere"]),
     (["--config=pyproject.toml"], ["pyproject.toml is no Python file"]),
-    ([f"--config={TRIPLET}:sampel"], ["'sampel' is not known", "minilm, roberta, xlnet, large, grouped"]),
+    (
+      [f"--config={TRIPLET}:sampel"],
+      ["'sampel' is not known", "minilm, roberta, xlnet, large, grouped"],
+    ),
     (["--config=configs/wikiqa_baseline.py:sample"], ["name one of word_overlap"]),
-    ([f"--config={TRIPLET}", "--config.optimizer.rat=1"],
-     ["optimizer has no key 'rat'", "did you mean 'rate'?"]),
+    (
+      [f"--config={TRIPLET}", "--config.optimizer.rat=1"],
+      ["optimizer has no key 'rat'", "did you mean 'rate'?"],
+    ),
     ([f"--config={TRIPLET}", "--config.zebra=1"], ["no key 'zebra'", "its keys are batch, "]),
     ([f"--config={TRIPLET}", "--config.epochs.first=1"], ["'first'", "epochs is a value"]),
     ([f"--config={TRIPLET}", "--config.epochs=many"], ["--config.epochs=many", "type int"]),
@@ -99,20 +116,26 @@ def test_overrides(override, key, value):
     (["--config.epochs=1", f"--config={TRIPLET}"], ["put --config first"]),
     (["--config=configs/rerun.py"], ["configs/rerun.py:runs/x/config.json"]),
     (["--config=configs/rerun.py:nowhere.json"], ["no file nowhere.json", "--workdir"]),
-])
+  ],
+)
 def test_a_wrong_command_line_is_one_line(argv, parts):
   message = refused(*argv)
   for part in parts:
     assert part in message, message
 
 
-@pytest.mark.parametrize("content, parts", [
+@pytest.mark.parametrize(
+  "content, parts",
+  [
     ('{"model": ', ["not JSON", "line 1"]),
-    ('[1]', ["no config of a run"]),
-    ('{"model": {"name": "x"}, "loss": {"name": "x"}, "optimizer": {"rat": 1}}',
-     ["optimizer", "rat", "does not fit"]),
+    ("[1]", ["no config of a run"]),
+    (
+      '{"model": {"name": "x"}, "loss": {"name": "x"}, "optimizer": {"rat": 1}}',
+      ["optimizer", "rat", "does not fit"],
+    ),
     ('{"model": {"name": "x"}, "loss": {"name": "x"}, "epochs": "many"}', ["epochs", "many"]),
-])
+  ],
+)
 def test_a_config_json_that_was_changed_by_hand(tmp_path, content, parts):
   path = tmp_path / "config.json"
   path.write_text(content)
@@ -121,12 +144,15 @@ def test_a_config_json_that_was_changed_by_hand(tmp_path, content, parts):
     assert part in message, message
 
 
-@pytest.mark.parametrize("content, parts", [
+@pytest.mark.parametrize(
+  "content, parts",
+  [
     ("def get_config():\n  return 1 / 0\n", [":2: ZeroDivisionError"]),
     ("def get_config(:\n", [":1: SyntaxError"]),
     ("x = 1\n", ["no get_config"]),
     ("def get_config():\n  return {}\n", ["a dict, not a ConfigDict"]),
-])
+  ],
+)
 def test_a_config_file_that_is_wrong_itself(tmp_path, content, parts):
   path = tmp_path / "mine.py"
   path.write_text(content)
@@ -135,21 +161,37 @@ def test_a_config_file_that_is_wrong_itself(tmp_path, content, parts):
     assert part in message, message
 
 
-@pytest.mark.parametrize("key, value, part", [
-    ("mode", "trian", "train, evaluate, predict"), ("select", "mapp", "map, mrr"),
-    ("epochs", -1, "0 or more"), ("patience", 0, "1 or more"),
-    ("seeds", (), "such as"), ("seeds", (0, 0), "different"), ("seeds", ("a",), "whole"),
-    ("evaluation.splits", ("tset",), "train, dev, test"), ("evaluation.ties", "luck", "expected"),
-    ("data.train_fraction", 1.5, "up to 1"), ("data.train_filter", "some", "answerable"),
-    ("data.max_length", 3, "4 or more"), ("encoder.dtype", "float16", "bfloat16"),
-    ("encoder.precision", "exact", "highest"), ("encoder.hidden_dropout", 1.0, "below 1"),
-    ("batch.row_lengths", (128, 64), "shortest first"), ("batch.rows", 0, "1 or more"),
-    ("batch.triplet_tile", 0, "1 or more"), ("batch.accumulate", 0, "1 or more"),
-    ("optimizer.rate", float("nan"), "finite"), ("optimizer.lr_multipliers", (("(", 0.0),), "regular expression"),
-    ("optimizer.clip_norm", -1.0, "0 or more"), ("loss.reduction", "max", "sum, mean"),
-    ("checkpoint.steps", 0, "1 or more"), ("log.steps", 0, "1 or more"),
+@pytest.mark.parametrize(
+  "key, value, part",
+  [
+    ("mode", "trian", "train, evaluate, predict"),
+    ("select", "mapp", "map, mrr"),
+    ("epochs", -1, "0 or more"),
+    ("patience", 0, "1 or more"),
+    ("seeds", (), "such as"),
+    ("seeds", (0, 0), "different"),
+    ("seeds", ("a",), "whole"),
+    ("evaluation.splits", ("tset",), "train, dev, test"),
+    ("evaluation.ties", "luck", "expected"),
+    ("data.train_fraction", 1.5, "up to 1"),
+    ("data.train_filter", "some", "answerable"),
+    ("data.max_length", 3, "4 or more"),
+    ("encoder.dtype", "float16", "bfloat16"),
+    ("encoder.precision", "exact", "highest"),
+    ("encoder.hidden_dropout", 1.0, "below 1"),
+    ("batch.row_lengths", (128, 64), "shortest first"),
+    ("batch.rows", 0, "1 or more"),
+    ("batch.triplet_tile", 0, "1 or more"),
+    ("batch.accumulate", 0, "1 or more"),
+    ("optimizer.rate", float("nan"), "finite"),
+    ("optimizer.lr_multipliers", (("(", 0.0),), "regular expression"),
+    ("optimizer.clip_norm", -1.0, "0 or more"),
+    ("loss.reduction", "max", "sum, mean"),
+    ("checkpoint.steps", 0, "1 or more"),
+    ("log.steps", 0, "1 or more"),
     ("sharding.tensor", 0, "1 or more"),
-])
+  ],
+)
 def test_a_value_that_cannot_be(tmp_path, key, value, part):
   config = parsed()
   config.update_from_flattened_dict({key: value})
@@ -159,17 +201,26 @@ def test_a_value_that_cannot_be(tmp_path, key, value, part):
   assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("key, value, part", [
-    ("model.name", "zebra", "biencoder"), ("loss.name", "zebra", "triplet"),
-    ("encoder.name", "zebra", "bert"), ("data.name", "zebra", "sample"),
-    ("batch.sampler", "zebra", "grouped"), ("optimizer.name", "zebra", "adam"),
-    ("optimizer.schedule", "zebra", "linear"), ("model.pooling", "zebra", "attention"),
-    ("model.score", "zebra", "cosine"), ("loss.selection", "zebra", "hard"),
+@pytest.mark.parametrize(
+  "key, value, part",
+  [
+    ("model.name", "zebra", "biencoder"),
+    ("loss.name", "zebra", "triplet"),
+    ("encoder.name", "zebra", "bert"),
+    ("data.name", "zebra", "sample"),
+    ("batch.sampler", "zebra", "grouped"),
+    ("optimizer.name", "zebra", "adam"),
+    ("optimizer.schedule", "zebra", "linear"),
+    ("model.pooling", "zebra", "attention"),
+    ("model.score", "zebra", "cosine"),
+    ("loss.selection", "zebra", "hard"),
     ("optimizer.lr_multipliers", (("zebra/", 0.0),), "encoder/embeddings"),
-    ("data.max_length", 1000, "128 positions"), ("sharding.tensor", 7, "devices"),
+    ("data.max_length", 1000, "128 positions"),
+    ("sharding.tensor", 7, "devices"),
     ("encoder.pretrained", "./zebra", "no such folder"),
     ("encoder.pretrained", "package:zebra/model", "pip install"),
-])
+  ],
+)
 def test_an_unknown_name(tmp_path, key, value, part):
   config = tiny.config("triplet", "grouped").unlock()
   config.update_from_flattened_dict({key: value})
@@ -241,27 +292,41 @@ def test_a_mistake_costs_no_start_of_jax():
   process = command(f"--config={TRIPLET}:sample", "--config.optimizer.rat=1", "--workdir=x")
   output, errors = process.communicate(timeout=60)
   assert process.returncode == 2 and output == ""
-  assert errors == ("as2jax: --config.optimizer.rat: the config section optimizer has no key "
-                    "'rat'; did you mean 'rate'?\n")
+  assert errors == (
+    "as2jax: --config.optimizer.rat: the config section optimizer has no key "
+    "'rat'; did you mean 'rate'?\n"
+  )
   assert time.monotonic() - started < 5
 
 
 @pytest.mark.parametrize("absent", ["data", "encoder"])
 def test_without_data_or_encoder_and_network_it_says_what_to_do(tmp_path, absent):
   """The download goes to a closed port, as a machine without a network would fail."""
-  closed = {f"{kind}_{case}": "http://127.0.0.1:9" if case == "proxy" else ""
-            for kind in ("http", "https", "all", "no") for case in ("proxy",)}
+  closed = {
+    f"{kind}_{case}": "http://127.0.0.1:9" if case == "proxy" else ""
+    for kind in ("http", "https", "all", "no")
+    for case in ("proxy",)
+  }
   closed["no_proxy"] = ""
   data = ["--config.data.name=sample"] if absent == "encoder" else []
   started = time.monotonic()
-  process = command(f"--config={TRIPLET}", "--workdir", str(tmp_path / "x"), *data,
-                    AS2JAX_DATA=str(tmp_path), AS2JAX_CACHE=str(tmp_path / "cache"),
-                    HF_HOME=str(tmp_path / "hub"), **closed)
+  process = command(
+    f"--config={TRIPLET}",
+    "--workdir",
+    str(tmp_path / "x"),
+    *data,
+    AS2JAX_DATA=str(tmp_path),
+    AS2JAX_CACHE=str(tmp_path / "cache"),
+    HF_HOME=str(tmp_path / "hub"),
+    **closed,
+  )
   output, errors = process.communicate(timeout=120)
   assert process.returncode == 2 and output == ""
   assert errors.startswith("as2jax: ") and errors.count("\n") == 1, errors
-  wanted = {"data": ["WikiQA-train.tsv", str(tmp_path / "wikiqa"), "AS2JAX_DATA", ":sample"],
-            "encoder": ["bert-base-uncased", str(tmp_path / "hub"), "download", ":sample"]}
+  wanted = {
+    "data": ["WikiQA-train.tsv", str(tmp_path / "wikiqa"), "AS2JAX_DATA", ":sample"],
+    "encoder": ["bert-base-uncased", str(tmp_path / "hub"), "download", ":sample"],
+  }
   for part in wanted[absent]:
     assert part in errors, errors
   assert time.monotonic() - started < 60
@@ -271,8 +336,9 @@ def test_a_run_its_repetition_and_its_ranking(tmp_path):
   """Word overlap with a relative workdir; then the same from its config.json."""
   cache = {"AS2JAX_CACHE": os.environ["AS2JAX_CACHE"]}
   folder = pathlib.Path(os.path.relpath(tmp_path / "x", ROOT))
-  first = command("--config=configs/wikiqa_baseline.py:word_overlap,sample", f"--workdir={folder}",
-                  **cache)
+  first = command(
+    "--config=configs/wikiqa_baseline.py:word_overlap,sample", f"--workdir={folder}", **cache
+  )
   table, errors = first.communicate(timeout=120)
   assert first.returncode == 0, errors
   assert "map[sample-clean/test]" in table and (tmp_path / "x" / "results.json").exists()

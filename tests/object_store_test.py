@@ -70,7 +70,8 @@ def test_a_whole_run_is_written_read_and_evaluated_again(bucket, tmp_path):
   again = config().copy_and_resolve_references()
   again.mode = "evaluate"
   assert run.evaluate_run(again, workdir)["metrics"] == {
-      name: entry for name, entry in local["metrics"].items() if "/test]" in name}
+    name: entry for name, entry in local["metrics"].items() if "/test]" in name
+  }
   assert trec_files.read_run(f"{workdir}/eval/test/run.trec")
   with pytest.raises(InputError, match="holds a run of another config"):
     modes.run(config("word_overlap"), workdir)
@@ -89,8 +90,9 @@ def test_logs_and_memory_are_kept(bucket):
   again = MetricsLog(folder, tensorboard=False)
   again.roll_back((0,), 2)
   assert [row["step"] for row in MetricsLog(folder, tensorboard=False).rows] == [1, 2]
-  words = word_tokenizer.build(["ice", "snow"], lower=True, treebank=False, skip_unknown=False,
-                               markers=())
+  words = word_tokenizer.build(
+    ["ice", "snow"], lower=True, treebank=False, skip_unknown=False, markers=()
+  )
   table = np.ones((words.vocab_size, 3), np.float32)
   encoding = static.WordEncoding(words, table, {"sha256": static.digest(words, table)})
   static.save(encoding, folder / open.MEMORY)

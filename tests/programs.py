@@ -8,8 +8,9 @@ def primitives(jaxpr, found=None):
   found = set() if found is None else found
   for equation in jaxpr.eqns:
     found.add(equation.primitive.name)
-    for value in jax.tree.leaves(list(equation.params.values()),
-                                 is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")):
+    for value in jax.tree.leaves(
+      list(equation.params.values()), is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")
+    ):
       inner = getattr(value, "jaxpr", value)
       if hasattr(inner, "eqns"):
         primitives(inner, found)

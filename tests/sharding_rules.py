@@ -33,12 +33,13 @@ def assert_rules(state, *, transformer: bool) -> int:
   for path, leaf in found:
     name = "/".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)
     axes = wanted(name, transformer)
-    assert all(size % 2 == 0 for size in leaves[path].shape[-len(axes):] if axes), name
+    assert all(size % 2 == 0 for size in leaves[path].shape[-len(axes) :] if axes), name
     lead = (None,) * (len(leaves[path].shape) - len(axes)) if axes else ()
     assert leaf.spec == P(*lead, *axes), (name, leaf.spec)
     specs[name] = leaf.spec
-  parameters = {name.partition("/")[2]: spec for name, spec in specs.items()
-                if name.startswith("trainable/")}
+  parameters = {
+    name.partition("/")[2]: spec for name, spec in specs.items() if name.startswith("trainable/")
+  }
   moments = {name: spec for name, spec in specs.items() if "/mu/" in name or "/nu/" in name}
   for name, spec in moments.items():
     assert spec == parameters[name.partition("u/")[2]], name

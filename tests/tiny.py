@@ -10,18 +10,33 @@ import tempfile
 import jax
 import numpy as np
 
-SIZES = {"vocab_size": 0, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
-         "intermediate_size": 32, "max_position_embeddings": 128, "type_vocab_size": 2,
-         "layer_norm_eps": 1e-12, "hidden_act": "gelu", "hidden_dropout_prob": 0.1,
-         "attention_probs_dropout_prob": 0.1, "model_type": "bert"}
+SIZES = {
+  "vocab_size": 0,
+  "hidden_size": 16,
+  "num_hidden_layers": 2,
+  "num_attention_heads": 2,
+  "intermediate_size": 32,
+  "max_position_embeddings": 128,
+  "type_vocab_size": 2,
+  "layer_norm_eps": 1e-12,
+  "hidden_act": "gelu",
+  "hidden_dropout_prob": 0.1,
+  "attention_probs_dropout_prob": 0.1,
+  "model_type": "bert",
+}
 
 
 def vocabulary() -> list[str]:
   """Special tokens, letters, two-letter pieces: enough to tokenise any English text."""
   letters = string.ascii_lowercase + string.digits
   pieces = [a + b for a in string.ascii_lowercase for b in "aeiourstn"]
-  return (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + list(letters + ".,?!'-\"()")
-          + [f"##{x}" for x in letters] + pieces + [f"##{x}" for x in pieces])
+  return (
+    ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    + list(letters + ".,?!'-\"()")
+    + [f"##{x}" for x in letters]
+    + pieces
+    + [f"##{x}" for x in pieces]
+  )
 
 
 @functools.cache
@@ -35,6 +50,7 @@ def encoder_folder() -> str:
   from safetensors.numpy import save_file
 
   from as2jax.encoders.checkpoints import pretrained
+
   folder = pathlib.Path(tempfile.mkdtemp(prefix="as2jax-tiny-"))
   words = vocabulary()
   (folder / "config.json").write_text(json.dumps({**SIZES, "vocab_size": len(words)}))
@@ -43,10 +59,14 @@ def encoder_folder() -> str:
   rng = np.random.default_rng(0)
   shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), tokens(), train=False))["params"]
   params = jax.tree.map(lambda x: rng.normal(0, 0.2, x.shape).astype(np.float32), shapes)
-  pooler = {"kernel": rng.normal(0, 0.2, (16, 16)).astype(np.float32),
-            "bias": np.zeros(16, np.float32)}
-  save_file({k: np.ascontiguousarray(v) for k, v in pretrained.to_tensors(params, pooler).items()},
-            str(folder / "model.safetensors"))
+  pooler = {
+    "kernel": rng.normal(0, 0.2, (16, 16)).astype(np.float32),
+    "bias": np.zeros(16, np.float32),
+  }
+  save_file(
+    {k: np.ascontiguousarray(v) for k, v in pretrained.to_tensors(params, pooler).items()},
+    str(folder / "model.safetensors"),
+  )
   return str(folder)
 
 
@@ -54,12 +74,14 @@ def encoder_module(folder=None, **fields):
   """The Linen module of `encoder_folder`."""
   from as2jax.encoders.bert import BertEncoder
   from as2jax.encoders.checkpoints import pretrained
+
   return BertEncoder(**{**pretrained.read_config(folder or encoder_folder()), **fields})
 
 
 def tokens(shards: int = 1, rows: int = 2, length: int = 8):
   """Tokens of one full row each."""
   from as2jax.data.batches.batch import Tokens
+
   shape = (shards, rows, length)
   ones = np.ones(shape, np.int32)
   position = np.broadcast_to(np.arange(length, dtype=np.int32), shape)
@@ -73,6 +95,7 @@ def config(model: str = "triplet", *words: str, **overrides):
   `overrides` have dots as double underscores: `optimizer__rate=1e-3`.
   """
   from as2jax.config import base, presets
+
   made = base.get_config()
   getattr(presets, model)(made)
   presets.apply(made, ",".join(("sample", *words)))
@@ -91,10 +114,13 @@ def config(model: str = "triplet", *words: str, **overrides):
 def best_parameters(folder) -> dict[str, np.ndarray]:
   """The trainable parameters of a run's last best checkpoint, on one device, by path."""
   import orbax.checkpoint as ocp
+
   kept = pathlib.Path(folder).absolute() / "checkpoints" / "best"
   step = max(int(p.name) for p in kept.iterdir() if p.name.isdigit())
   reader, path = ocp.StandardCheckpointer(), kept / str(step) / "variables"
   alone = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-  target = jax.tree.map(lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype, sharding=alone),
-                        reader.metadata(path).item_metadata.tree)
+  target = jax.tree.map(
+    lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype, sharding=alone),
+    reader.metadata(path).item_metadata.tree,
+  )
   return {k: np.asarray(v) for k, v in reader.restore(path, target)["trainable"].items()}

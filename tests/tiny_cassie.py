@@ -15,26 +15,61 @@ from as2jax.encoders.xlnet import XLNetEncoder
 from as2jax.models.cassie import Cassie, CassieLoss
 
 FIELDS = dict(
-  template="context", segments="four", alignment="transport", marginals="frequency",
-  stop_words=True, epsilon=0.1, epsilon_relative=True, iterations=20,
-  transport_gradient="envelope", question_words=5, sentence_words=6, graph_layers=2, hidden=7,
-  padding_node=False)
+  template="context",
+  segments="four",
+  alignment="transport",
+  marginals="frequency",
+  stop_words=True,
+  epsilon=0.1,
+  epsilon_relative=True,
+  iterations=20,
+  transport_gradient="envelope",
+  question_words=5,
+  sentence_words=6,
+  graph_layers=2,
+  hidden=7,
+  padding_node=False,
+)
 LOSS = CassieLoss(gamma=0.3, mi_self_pairs=True)
 VOCABULARY = 40
 
 
 def encoder(**fields):
-  return BertEncoder(**{**dict(
-    vocab_size=VOCABULARY, hidden_size=8, num_layers=1, num_heads=2, intermediate_size=12,
-    max_positions=64, hidden_dropout=0.0, attention_dropout=0.0), **fields})
+  return BertEncoder(
+    **{
+      **dict(
+        vocab_size=VOCABULARY,
+        hidden_size=8,
+        num_layers=1,
+        num_heads=2,
+        intermediate_size=12,
+        max_positions=64,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+      ),
+      **fields,
+    }
+  )
 
 
 def xlnet():
   return XLNetEncoder(
-    vocab_size=VOCABULARY, hidden_size=8, num_layers=1, num_heads=2, intermediate_size=12,
-    attention_type="bi", clamp_len=-1, layer_norm_eps=1e-12, hidden_dropout=0.0,
-    attention_dropout=0.0, activation="gelu", dtype="float32", precision=None, unroll=0,
-    remat=False)
+    vocab_size=VOCABULARY,
+    hidden_size=8,
+    num_layers=1,
+    num_heads=2,
+    intermediate_size=12,
+    attention_type="bi",
+    clamp_len=-1,
+    layer_norm_eps=1e-12,
+    hidden_dropout=0.0,
+    attention_dropout=0.0,
+    activation="gelu",
+    dtype="float32",
+    precision=None,
+    unroll=0,
+    remat=False,
+  )
 
 
 class Lookup(nn.Module):
@@ -90,9 +125,17 @@ def case(seed, counts=(3, 4, 2, 3), labels=(1, 0, -1)) -> Case:
     mine = np.flatnonzero(np.asarray(word_role) == role)
     keep[mine[1:]] = rng.random(len(mine) - 1) > 0.3
   n = len(roles)
-  return Case(rng.integers(1, VOCABULARY, n), np.minimum(roles, 1), np.asarray(roles),
-              np.asarray(start, int), np.asarray(length, int), np.asarray(word_role, int),
-              rng.integers(1, 30, len(start)), keep, labels)
+  return Case(
+    rng.integers(1, VOCABULARY, n),
+    np.minimum(roles, 1),
+    np.asarray(roles),
+    np.asarray(start, int),
+    np.asarray(length, int),
+    np.asarray(word_role, int),
+    rng.integers(1, 30, len(start)),
+    keep,
+    labels,
+  )
 
 
 def batch(*shards, length=64, spare=0, least=(0, 0, 0)) -> Batch:
@@ -119,14 +162,25 @@ def batch(*shards, length=64, spare=0, least=(0, 0, 0)) -> Batch:
       at = 0
       for n, c in enumerate(cases):
         end = at + len(c.ids)
-        for name, value in (("ids", c.ids), ("segment", n + 1), ("role", c.role), ("type", c.type),
-                            ("position", np.arange(len(c.ids)))):
+        for name, value in (
+          ("ids", c.ids),
+          ("segment", n + 1),
+          ("role", c.role),
+          ("type", c.type),
+          ("position", np.arange(len(c.ids))),
+        ):
           tokens[name][s, r, at:end] = value
         for name, value in (("row", r), ("start", at), ("length", len(c.ids)), ("id", unit)):
           units[name][s, unit] = value
         where = slice(word, word + len(c.keep))
-        for name, value in (("unit", unit), ("start", c.word_start), ("length", c.word_length),
-                            ("role", c.word_role), ("frequency", c.frequency), ("keep", c.keep)):
+        for name, value in (
+          ("unit", unit),
+          ("start", c.word_start),
+          ("length", c.word_length),
+          ("role", c.word_role),
+          ("frequency", c.frequency),
+          ("keep", c.keep),
+        ):
           spans[name][s, where] = value
         examples["members"][s, unit], examples["member_mask"][s, unit] = unit, 1
         examples["labels"][s, unit], examples["mask"][s, unit] = c.labels, 1
@@ -134,11 +188,16 @@ def batch(*shards, length=64, spare=0, least=(0, 0, 0)) -> Batch:
         at, unit, word = end, unit + 1, word + len(c.keep)
 
   def arrays(fields):
-    return {k: jnp.asarray(v, jnp.float32 if v.dtype == float else jnp.int32)
-            for k, v in fields.items()}
+    return {
+      k: jnp.asarray(v, jnp.float32 if v.dtype == float else jnp.int32) for k, v in fields.items()
+    }
 
-  return Batch(Tokens(**arrays(tokens)), Units(**arrays(units)), Examples(**arrays(examples)),
-               Words(**arrays(spans)))
+  return Batch(
+    Tokens(**arrays(tokens)),
+    Units(**arrays(units)),
+    Examples(**arrays(examples)),
+    Words(**arrays(spans)),
+  )
 
 
 @functools.cache
@@ -165,8 +224,13 @@ def apply(net, values, made, *, train=False, method=None, key=None):
 def total(net, values, made, loss=LOSS):
   """The loss as the step adds it up."""
   terms = loss(net.apply(values, made, train=True), made, jnp.float32(0))
-  return sum(t.scale * jnp.sum(jnp.where(t.weights > 0, t.values, 0) * t.weights)
-             / jnp.maximum(t.weights.sum(), 1) for t in terms.values() if t.scale)
+  return sum(
+    t.scale
+    * jnp.sum(jnp.where(t.weights > 0, t.values, 0) * t.weights)
+    / jnp.maximum(t.weights.sum(), 1)
+    for t in terms.values()
+    if t.scale
+  )
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="loss")

@@ -17,9 +17,18 @@ from as2jax.models.cross_vae_loss import CrossVAELoss
 from configs import squad_cross_vae
 
 WORDS, WIDTH, MARKS = 30, 6, (2, 3)
-SMALL = {"hidden_size": 5, "decoder_size": 7, "hops": 2, "attention_size": 4, "latent_size": 3,
-         "question_length": 9, "answer_length": 12, "softmax_chunk": 16, "marks": MARKS,
-         "output_size": WORDS}
+SMALL = {
+  "hidden_size": 5,
+  "decoder_size": 7,
+  "hops": 2,
+  "attention_size": 4,
+  "latent_size": 3,
+  "question_length": 9,
+  "answer_length": 12,
+  "softmax_chunk": 16,
+  "marks": MARKS,
+  "output_size": WORDS,
+}
 
 
 @functools.cache
@@ -41,10 +50,17 @@ def content(n=8, negatives=0):
   Beside it so many wrong candidates a question.
   """
   rng = np.random.default_rng(0)
-  questions = tuple(Question(f"Q{i}", f"question {i}", (
-      Candidate(f"D{i}", f"answer {i // 2 if i < 4 else i}", 1),
-      *(Candidate(f"N{i}-{j}", f"wrong {i} {j}", 0) for j in range(negatives))))
-                    for i in range(n))
+  questions = tuple(
+    Question(
+      f"Q{i}",
+      f"question {i}",
+      (
+        Candidate(f"D{i}", f"answer {i // 2 if i < 4 else i}", 1),
+        *(Candidate(f"N{i}-{j}", f"wrong {i} {j}", 0) for j in range(negatives)),
+      ),
+    )
+    for i in range(n)
+  )
   texts, table = layouts.pairs(questions)
   asked = np.asarray([text.startswith("question") for (text,) in texts])
   counts = [int(rng.integers(3, 9 if q else 12)) for q in asked]
@@ -54,17 +70,38 @@ def content(n=8, negatives=0):
   role = np.where(np.repeat(asked, counts), ROLES["question"], ROLES["candidate"]).astype(np.int8)
   none = np.empty(0, np.int32)
   units = UnitTable(
-      ids=ids, type=0 * role, role=role, offsets=offsets, word_start=none, word_length=none,
-      word_role=none.astype(np.int8), word_form=none, word_offsets=0 * offsets, forms=(),
-      truncated_units=0, lost_by_role=(0, 0, 0, 0), blank_units=0)
+    ids=ids,
+    type=0 * role,
+    role=role,
+    offsets=offsets,
+    word_start=none,
+    word_length=none,
+    word_role=none.astype(np.int8),
+    word_form=none,
+    word_offsets=0 * offsets,
+    forms=(),
+    truncated_units=0,
+    lost_by_role=(0, 0, 0, 0),
+    blank_units=0,
+  )
   return units, table
 
 
 @functools.cache
 def batcher(n=8, negatives=0, *, packed=False, examples=8, shards=1, sampler="ordered", length=12):
   units, table = content(n, negatives)
-  return fit_batcher(units, table, sampler=sampler, examples_per_batch=examples, rows=0,
-                     row_lengths=(length,), packed=packed, shards=shards, accumulate=1, buckets=1)
+  return fit_batcher(
+    units,
+    table,
+    sampler=sampler,
+    examples_per_batch=examples,
+    rows=0,
+    row_lengths=(length,),
+    packed=packed,
+    shards=shards,
+    accumulate=1,
+    buckets=1,
+  )
 
 
 def batch(seed=0, step=0, **settings):
@@ -77,8 +114,7 @@ def batch(seed=0, step=0, **settings):
 def params(net, seed=0):
   """Random values for everything, so that no term vanishes."""
   rng = np.random.default_rng(seed)
-  return jax.tree.map(
-      lambda x: jnp.asarray(rng.normal(0, 0.4, x.shape), jnp.float32), _shapes(net))
+  return jax.tree.map(lambda x: jnp.asarray(rng.normal(0, 0.4, x.shape), jnp.float32), _shapes(net))
 
 
 @functools.cache
@@ -94,5 +130,8 @@ def run(net, values, made, *, train=False, key=0):
 
 @functools.cache
 def _run(net, train):
-  return jax.jit(lambda values, made, key: net.apply(
-      {"params": values}, made, train=train, rngs={"dropout": key} if train else None))
+  return jax.jit(
+    lambda values, made, key: net.apply(
+      {"params": values}, made, train=train, rngs={"dropout": key} if train else None
+    )
+  )

@@ -24,8 +24,15 @@ TEXTS = (
   "ice",
   "very long " + "glaciers move slowly , " * 6,
 )
-SIZES = {"vocab_size": 0, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
-         "intermediate_size": 24, "layer_norm_eps": 1e-5, "hidden_act": "gelu"}
+SIZES = {
+  "vocab_size": 0,
+  "hidden_size": 16,
+  "num_hidden_layers": 2,
+  "num_attention_heads": 2,
+  "intermediate_size": 24,
+  "layer_norm_eps": 1e-5,
+  "hidden_act": "gelu",
+}
 
 
 def encoder(folder):
@@ -43,8 +50,9 @@ def folder(kind: str, path: pathlib.Path) -> pathlib.Path:
   config = {"bert": _bert, "roberta": _roberta, "xlnet": _xlnet}[kind](path)
   (path / "config.json").write_text(json.dumps({"model_type": kind, **config}))
   module = encoder(path)
-  shapes = jax.eval_shape(
-    lambda: module.init(jax.random.key(0), tiny.tokens(), train=False))["params"]
+  shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), tiny.tokens(), train=False))[
+    "params"
+  ]
   rng = np.random.default_rng(0)
 
   def draw(path, x):
@@ -68,11 +76,20 @@ def _roberta(path):
   from tokenizers import ByteLevelBPETokenizer
 
   trained = ByteLevelBPETokenizer()
-  trained.train_from_iterator(TEXTS, vocab_size=300, show_progress=False,
-                              special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+  trained.train_from_iterator(
+    TEXTS,
+    vocab_size=300,
+    show_progress=False,
+    special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+  )
   trained.save_model(str(path))
-  return {**SIZES, "vocab_size": trained.get_vocab_size(), "max_position_embeddings": 130,
-          "type_vocab_size": 1, "pad_token_id": 1}
+  return {
+    **SIZES,
+    "vocab_size": trained.get_vocab_size(),
+    "max_position_embeddings": 130,
+    "type_vocab_size": 1,
+    "pad_token_id": 1,
+  }
 
 
 def _xlnet(path):
@@ -85,17 +102,29 @@ def _xlnet(path):
   pieces += [("\u2581glacier", -4.0), ("\u2581ice", -5.0), ("ing", -5.0)]
   tokenizer = Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=False))
   tokenizer.normalizer = normalizers.Sequence(
-    [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()])
+    [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+  )
   tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-    [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")])
-  tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True)
-                                for token in specials])
+    [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
+  )
+  tokenizer.add_special_tokens(
+    [AddedToken(token, normalized=False, special=True) for token in specials]
+  )
   tokenizer.post_processor = processors.TemplateProcessing(
-    single="$A:0 <sep>:0 <cls>:2", pair="$A:0 <sep>:0 $B:1 <sep>:1 <cls>:2",
-    special_tokens=[("<sep>", 4), ("<cls>", 3)])
+    single="$A:0 <sep>:0 <cls>:2",
+    pair="$A:0 <sep>:0 $B:1 <sep>:1 <cls>:2",
+    special_tokens=[("<sep>", 4), ("<cls>", 3)],
+  )
   tokenizer.save(str(path / "tokenizer.json"))
-  return {"vocab_size": len(pieces), "d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24,
-          "ff_activation": "gelu", "layer_norm_eps": 1e-5}
+  return {
+    "vocab_size": len(pieces),
+    "d_model": 16,
+    "n_layer": 2,
+    "n_head": 2,
+    "d_inner": 24,
+    "ff_activation": "gelu",
+    "layer_norm_eps": 1e-5,
+  }
 
 
 def sentence_vectors(path, texts=TEXTS, *, packed=True) -> np.ndarray:
@@ -109,19 +138,30 @@ def sentence_vectors(path, texts=TEXTS, *, packed=True) -> np.ndarray:
   question = Question("Q", texts[0], tuple(Candidate(f"C{i}", t, 0) for i, t in enumerate(texts)))
   units, examples = layouts.sentences((question,))
   length = min(limits)
-  built = build_units(units, sentence_folder.load_tokenizer(found), template="single",
-                      max_length=length)
-  batcher = fit_batcher(built, examples, sampler="ordered", examples_per_batch=len(examples),
-                        rows=len(texts), row_lengths=(max(2 * length, 64) if packed else length,),
-                        packed=packed, shards=1, accumulate=1, buckets=1)
+  built = build_units(
+    units, sentence_folder.load_tokenizer(found), template="single", max_length=length
+  )
+  batcher = fit_batcher(
+    built,
+    examples,
+    sampler="ordered",
+    examples_per_batch=len(examples),
+    rows=len(texts),
+    row_lengths=(max(2 * length, 64) if packed else length,),
+    packed=packed,
+    shards=1,
+    accumulate=1,
+    buckets=1,
+  )
   batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
   batch = jax.tree.map(lambda x: jnp.asarray(x[0]), batch)
   params = {"encoder": pretrained.load_params(found.transformer, module)}
   for name, value in found.params.items():
     layer, leaf = name.split("/")
     params.setdefault(layer, {})[leaf] = value
-  encode = jax.jit(lambda p, b: model.apply({"params": p}, b, train=False,
-                                            method=SentenceBert.encode).units)
+  encode = jax.jit(
+    lambda p, b: model.apply({"params": p}, b, train=False, method=SentenceBert.encode).units
+  )
   vectors, ids = np.asarray(encode(params, batch))[0], np.asarray(batch.units.id)[0]
   assert (vectors[ids < 0] == 0).all()
   ordered = np.empty((len(texts), vectors.shape[-1]), np.float32)

@@ -5,10 +5,22 @@ import tiny
 from as2jax.config import cete
 from as2jax.data.record import Candidate, Question
 
-QUESTION = Question("Q", "how are glacier caves formed", tuple(
-  Candidate(f"C{i}", text, i % 2) for i, text in enumerate((
-    "A partly submerged glacier cave on Perito Moreno Glacier .", "ice", "Isn't it 60.5 m high?",
-    "\u200b", "very long " + "glaciers move slowly , " * 6))))
+QUESTION = Question(
+  "Q",
+  "how are glacier caves formed",
+  tuple(
+    Candidate(f"C{i}", text, i % 2)
+    for i, text in enumerate(
+      (
+        "A partly submerged glacier cave on Perito Moreno Glacier .",
+        "ice",
+        "Isn't it 60.5 m high?",
+        "\u200b",
+        "very long " + "glaciers move slowly , " * 6,
+      )
+    )
+  ),
+)
 
 
 def config(encoder, cache, *words, **overrides):

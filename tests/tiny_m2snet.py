@@ -39,20 +39,39 @@ def content(lengths=None, n=8):
   `lengths` (question, candidate) for all of them, random ones to beyond the small grid's if None.
   """
   rng = np.random.default_rng(0)
-  questions = tuple(Question(f"Q{i}", f"question {i}", tuple(
-      Candidate(f"D{i}-{j}", f"answer {i} {j}", int(j == i % 2)) for j in range(2)))
-                    for i in range(n))
+  questions = tuple(
+    Question(
+      f"Q{i}",
+      f"question {i}",
+      tuple(Candidate(f"D{i}-{j}", f"answer {i} {j}", int(j == i % 2)) for j in range(2)),
+    )
+    for i in range(n)
+  )
   texts, table = layouts.pairs(questions)
   asked = [text.startswith("question") for (text,) in texts]
-  counts = [lengths[0] if q else lengths[1] for q in asked] if lengths else [
-      int(rng.integers(1, 16 if q else 18)) for q in asked]
+  counts = (
+    [lengths[0] if q else lengths[1] for q in asked]
+    if lengths
+    else [int(rng.integers(1, 16 if q else 18)) for q in asked]
+  )
   offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
   ids = rng.integers(2, WORDS, offsets[-1]).astype(np.int32)
   none, byte = np.empty(0, np.int32), lambda x: x.astype(np.int8)
   units = UnitTable(
-      ids=ids, type=byte(0 * ids), role=byte(0 * ids), offsets=offsets, word_start=none,
-      word_length=none, word_role=byte(none), word_form=none, word_offsets=0 * offsets, forms=(),
-      truncated_units=0, lost_by_role=(0, 0, 0, 0), blank_units=0)
+    ids=ids,
+    type=byte(0 * ids),
+    role=byte(0 * ids),
+    offsets=offsets,
+    word_start=none,
+    word_length=none,
+    word_role=byte(none),
+    word_form=none,
+    word_offsets=0 * offsets,
+    forms=(),
+    truncated_units=0,
+    lost_by_role=(0, 0, 0, 0),
+    blank_units=0,
+  )
   return units, word_overlap.with_features(questions, table, word_overlap.fit(questions))
 
 
@@ -60,8 +79,18 @@ def content(lengths=None, n=8):
 def batcher(lengths=None, n=8, *, packed=False, examples=8, shards=1, sampler="paper"):
   units, table = content(lengths, n)
   length = max(int(units.lengths.max()), 24)
-  return fit_batcher(units, table, sampler=sampler, examples_per_batch=examples, rows=0,
-                     row_lengths=(length,), packed=packed, shards=shards, accumulate=1, buckets=1)
+  return fit_batcher(
+    units,
+    table,
+    sampler=sampler,
+    examples_per_batch=examples,
+    rows=0,
+    row_lengths=(length,),
+    packed=packed,
+    shards=shards,
+    accumulate=1,
+    buckets=1,
+  )
 
 
 def batch(seed=0, step=0, **settings):

@@ -28,9 +28,15 @@ def write(folder: pathlib.Path, questions: int = 24) -> dict[str, str]:
 
 def config(folder: pathlib.Path, preset: str, **overrides):
   """A run of a preset over the pool; `write` must have been called for the folder."""
-  made = {"evaluation__task": "retrieve", "select": "mrr", "data__negatives": "paragraph",
-          "evaluation__depth": 20, "evaluation__min_questions_per_answer": 2, "data__name": "files",
-          **{f"data__{split}": str(folder / f"{split}.tsv") for split in ("train", "dev", "test")}}
+  made = {
+    "evaluation__task": "retrieve",
+    "select": "mrr",
+    "data__negatives": "paragraph",
+    "evaluation__depth": 20,
+    "evaluation__min_questions_per_answer": 2,
+    "data__name": "files",
+    **{f"data__{split}": str(folder / f"{split}.tsv") for split in ("train", "dev", "test")},
+  }
   return tiny.config(preset, **{**made, **overrides})
 
 

@@ -15,8 +15,13 @@ VECTORS = 8  # numbers a word of the vectors that M²S-Net reads
 
 def config(system: str, **overrides):
   """`overrides` have dots as double underscores; the encoder is $AS2JAX_TINY_ENCODER's."""
-  made = {"cassie": _cassie, "loct": _loct, "cete": _cete, "cross_vae": _cross_vae,
-          "m2snet": _m2snet}.get(system, _plain)(system)
+  made = {
+    "cassie": _cassie,
+    "loct": _loct,
+    "cete": _cete,
+    "cross_vae": _cross_vae,
+    "m2snet": _m2snet,
+  }.get(system, _plain)(system)
   with made.unlocked():
     made.epochs, made.seeds, made.evaluation.splits = 1, (0,), ("test",)
     made.optimizer.rate = 1e-3
@@ -50,13 +55,19 @@ def _sharp_encoder() -> str:
   within 3e-5 and their order is a matter of rounding.
   """
   from safetensors.numpy import load_file, save_file
+
   folder = os.path.join(os.environ["AS2JAX_CACHE"], "tiny-sharp")
   if not os.path.exists(folder):
     scratch = f"{folder}.{os.getpid()}"
     shutil.copytree(tiny.encoder_folder(), scratch)
     tensors = load_file(f"{scratch}/model.safetensors")
-    save_file({name: 4 * value if "dense.weight" in name or "self." in name else value
-               for name, value in tensors.items()}, f"{scratch}/model.safetensors")
+    save_file(
+      {
+        name: 4 * value if "dense.weight" in name or "self." in name else value
+        for name, value in tensors.items()
+      },
+      f"{scratch}/model.safetensors",
+    )
     os.replace(scratch, folder)
   return folder
 
@@ -67,11 +78,21 @@ def _cete(system):
 
 def _cross_vae(system):
   from configs import squad_cross_vae
+
   made = squad_cross_vae.get_config("sample")
   made.encoder.pretrained = tiny.encoder_folder()
-  made.model.update({"hidden_size": 5, "decoder_size": 7, "hops": 2, "attention_size": 4,
-                     "latent_size": 3, "question_length": 16, "answer_length": 16,
-                     "softmax_chunk": 64})
+  made.model.update(
+    {
+      "hidden_size": 5,
+      "decoder_size": 7,
+      "hops": 2,
+      "attention_size": 4,
+      "latent_size": 3,
+      "question_length": 16,
+      "answer_length": 16,
+      "softmax_chunk": 64,
+    }
+  )
   made.data.max_length = 16
   made.batch.update({"row_lengths": (16,), "rows": 64})
   return made
@@ -79,10 +100,12 @@ def _cross_vae(system):
 
 def _m2snet(system):
   from configs import trecqa_m2snet
+
   made = trecqa_m2snet.get_config("2,sample")
   made.encoder.vectors = _vectors()
-  made.model.update({"question_length": 12, "candidate_length": 14, "filter_size": 3,
-                     "filters": (4, 6)})
+  made.model.update(
+    {"question_length": 12, "candidate_length": 14, "filter_size": 3, "filters": (4, 6)}
+  )
   made.data.max_length = 14
   made.batch.row_lengths = (14,)
   return made
@@ -94,8 +117,9 @@ def _vectors() -> str:
   if not os.path.exists(path):
     rng = np.random.default_rng(0)
     words = "the a of in to and is was what how who when where are on it for by with".split()
-    text = "".join(f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=VECTORS))}\n"
-                   for word in words)
+    text = "".join(
+      f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=VECTORS))}\n" for word in words
+    )
     scratch = f"{path}.{os.getpid()}"
     with open(scratch, "w") as file:
       file.write(text)

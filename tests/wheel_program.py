@@ -18,21 +18,24 @@ ROWS = (2**15, 2**15 + 1)  # jaxlib 0.10.2 was wrong after 2**15 rows of float32
 SIZES = (2, 3, 4)  # of the square matrix; only 3 was seen to be wrong
 # Each takes a reduction (of an array, along an axis), a matrix [k, k] and rows [n, k].
 PRODUCTS = {
-    "vmap(matrix @ row)": lambda reduce, matrix, rows: (
-        jax.vmap(lambda row: reduce(matrix @ row, -1))(rows)),
-    "vmap(row @ matrix)": lambda reduce, matrix, rows: (
-        jax.vmap(lambda row: reduce(row @ matrix.T, -1))(rows)),
-    "vmap(sum(matrix * row))": lambda reduce, matrix, rows: (
-        jax.vmap(lambda row: reduce((matrix * row).sum(-1), -1))(rows)),
-    "rows @ matrix": lambda reduce, matrix, rows: reduce(rows @ matrix.T, -1),
-    "matrix @ rows": lambda reduce, matrix, rows: reduce(matrix @ rows.T, 0),
+  "vmap(matrix @ row)": lambda reduce, matrix, rows: jax.vmap(lambda row: reduce(matrix @ row, -1))(
+    rows
+  ),
+  "vmap(row @ matrix)": lambda reduce, matrix, rows: jax.vmap(
+    lambda row: reduce(row @ matrix.T, -1)
+  )(rows),
+  "vmap(sum(matrix * row))": lambda reduce, matrix, rows: jax.vmap(
+    lambda row: reduce((matrix * row).sum(-1), -1)
+  )(rows),
+  "rows @ matrix": lambda reduce, matrix, rows: reduce(rows @ matrix.T, -1),
+  "matrix @ rows": lambda reduce, matrix, rows: reduce(matrix @ rows.T, 0),
 }
 # Each takes numpy, or jax.numpy.
 REDUCTIONS = {
-    "sum": lambda xp, x, axis: xp.sum(x, axis),
-    "sum of squares": lambda xp, x, axis: xp.sum(x**2, axis),
-    "mean of absolutes": lambda xp, x, axis: xp.mean(abs(x), axis),
-    "max": lambda xp, x, axis: xp.max(x, axis),
+  "sum": lambda xp, x, axis: xp.sum(x, axis),
+  "sum of squares": lambda xp, x, axis: xp.sum(x**2, axis),
+  "mean of absolutes": lambda xp, x, axis: xp.mean(abs(x), axis),
+  "max": lambda xp, x, axis: xp.max(x, axis),
 }
 
 
@@ -43,7 +46,8 @@ def sweep() -> Iterator[str]:
     rows = rng.normal(size=(count, size)).astype(np.float32)
     matrix = rng.normal(size=(size, size)).astype(np.float32)
     for (product, multiply), (reduction, reduce) in itertools.product(
-        PRODUCTS.items(), REDUCTIONS.items()):
+      PRODUCTS.items(), REDUCTIONS.items()
+    ):
       found = jax.jit(functools.partial(multiply, functools.partial(reduce, jnp)))(matrix, rows)
       right = reduce(np, rows.astype(np.float64) @ matrix.T.astype(np.float64), -1)
       error = np.max(np.abs(found - right)) / np.max(np.abs(right))
@@ -58,13 +62,14 @@ def product_then_reduction() -> Iterator[str]:
     rows[:, 0] = np.arange(count)
     with jax.enable_x64(dtype is np.float64):
       matrix = jnp.eye(3, dtype=dtype)
-      found = jax.jit(jax.vmap(lambda row: jnp.sum((matrix @ row)**2)))(rows)
-    if not np.allclose(found, rows[:, 0]**2):
-      yield f"{dtype.__name__}: the last is {found[-1]}, not {rows[-1, 0]**2}"
+      found = jax.jit(jax.vmap(lambda row: jnp.sum((matrix @ row) ** 2)))(rows)
+    if not np.allclose(found, rows[:, 0] ** 2):
+      yield f"{dtype.__name__}: the last is {found[-1]}, not {rows[-1, 0] ** 2}"
 
 
 def eight_axes() -> Iterator[str]:
   """jax-ml/jax#39257: a crash, or no end."""
+
   def function(x, y):
     total = jnp.sum(x[..., None, None, None, None, None] * y, axis=2)
     return jnp.log(jnp.maximum(total, 2.220446049250313e-16))

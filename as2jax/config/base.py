@@ -16,11 +16,13 @@ def get_config() -> ConfigDict:
   config.epochs = 3
   config.patience = 20  # evaluations (one an epoch) without a better dev value
   config.select = "map"  # the metric (of dev, or the held-out questions) that chooses the best
-  config.warm_start = ConfigDict({
+  config.warm_start = ConfigDict(
+    {
       "run": "",  # folder of a finished run whose best parameters this one begins with; "": none
       "scope": "",  # all: all its parameters | encoder: its encoder's alone
       "seed": placeholder(int),  # which of its seeds; None: each takes its own
-  })
+    }
+  )
   config.compilation_cache = ""  # folder of compiled programs; "" is <data.cache>/xla, "off" none
 
   config.data = _data()
@@ -28,7 +30,8 @@ def get_config() -> ConfigDict:
   config.model = ConfigDict({"name": "biencoder"}, type_safe=True)
   config.loss = ConfigDict({"name": "none"}, type_safe=True)
   config.batch = _batch()
-  config.optimizer = ConfigDict({
+  config.optimizer = ConfigDict(
+    {
       "name": "adam",
       "rate": 2e-5,
       "schedule": "constant",  # constant | linear
@@ -42,19 +45,24 @@ def get_config() -> ConfigDict:
       # (regular expression, factor) pairs: factors of the rate by parameter path; 0 freezes, as in
       # (("^encoder/embeddings", 0.0), ("^encoder/layers/[0-5]/", 0.0), ("^head", 10.0)).
       "lr_multipliers": (),
-  })
-  config.evaluation = ConfigDict({
+    }
+  )
+  config.evaluation = ConfigDict(
+    {
       "task": "rerank",  # rerank: a question's own candidates | retrieve: one pool for all questions
       "depth": 100,  # of a pool: how many are written to run.trec, and re-ranked
       "min_questions_per_answer": 8,  # of a pool: queries whose answer has so many are measured apart, too
       "ties": "expected",  # expected | trec | pessimistic
       "splits": ("dev", "test"),  # reported at the end, from the best checkpoint; also "dev+test"
-  })
-  config.predict = ConfigDict({
+    }
+  )
+  config.predict = ConfigDict(
+    {
       "input": "",  # TSV or JSON-lines of questions with candidates
       "output": "",  # "" is <workdir>/predictions.tsv
       "ranking": "",  # of joint models: another ranker's run file over `input`
-  })
+    }
+  )
   config.sharding = ConfigDict({"fsdp": 1, "tensor": 1})
   config.checkpoint = ConfigDict({"steps": 200})  # besides the end of each epoch
   config.log = ConfigDict({"steps": 20, "seconds": 15.0, "tensorboard": True})
@@ -63,7 +71,8 @@ def get_config() -> ConfigDict:
 
 def _data() -> ConfigDict:
   """Which data, and which part of it."""
-  return ConfigDict({
+  return ConfigDict(
+    {
       # See `python -m as2jax.data`; your own, by path: `files`, or in ASNQ's form `asnq_files`.
       "name": "wikiqa",
       "train": "",
@@ -84,12 +93,14 @@ def _data() -> ConfigDict:
       # again; of a joint model also its files, by `{split}`.
       "ranking": "",
       "ranking_size": 5,  # of joint models: K, how many of them
-  })
+    }
+  )
 
 
 def _encoder() -> ConfigDict:
   """A published transformer; other encoders have keys of their own (`presets.static` and others)."""
-  return ConfigDict({
+  return ConfigDict(
+    {
       "name": "auto",  # bert | roberta | xlnet, or auto: as the weights say
       "pretrained": "bert-base-uncased",  # a folder, package:NAME/FOLDER, or a hub name
       "dtype": "float32",  # of the computation: float32 | bfloat16; parameters are float32
@@ -99,12 +110,14 @@ def _encoder() -> ConfigDict:
       "attention": placeholder(str),  # auto | plain | xla | cudnn (not XLNet's)
       "unroll": 0,  # layers a turn of the loop over layers; 0: all of up to 12
       "remat": False,  # gradient checkpointing
-  })
+    }
+  )
 
 
 def _batch() -> ConfigDict:
   """Which examples meet, and in what shapes."""
-  return ConfigDict({
+  return ConfigDict(
+    {
       "sampler": "paper",  # paper | grouped
       "examples": 32,  # a batch: exactly (paper), at most (grouped)
       "rows": 24,  # of `grouped` batches
@@ -115,4 +128,5 @@ def _batch() -> ConfigDict:
       "num_row_buckets": 2,  # numbers of rows that `paper` batches may have
       "triplet_tile": 32,  # triplets of a huge question come in tiles of tile × tile
       "predict_rows": 32,
-  })
+    }
+  )

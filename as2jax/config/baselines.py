@@ -15,8 +15,8 @@ LEXICAL = ("word_overlap", "idf_overlap", "bm25")
 ENCODERS = ("mean", "cls", "glove", "fasttext", "elmo", "infersent", "sbert")
 # The files as they are published, and whether their words are in lower case.
 VECTORS = {
-    "glove": ("glove/glove.6B.300d.txt", True),
-    "fasttext": ("fasttext/crawl-300d-2M.vec", False),
+  "glove": ("glove/glove.6B.300d.txt", True),
+  "fasttext": ("fasttext/crawl-300d-2M.vec", False),
 }
 
 
@@ -25,6 +25,7 @@ def apply(config: ConfigDict, argument: str) -> ConfigDict:
 
   Raises:
     InputError: none or several baselines, or a word that is not known.
+
   """
   config.epochs = 0
   words = argument.split(",")

@@ -20,6 +20,7 @@ def apply(config: ConfigDict, argument: str | None) -> ConfigDict:
 
   Raises:
     InputError: two encoders whose vectors are read, or a word that is not known.
+
   """
   words = (argument or "").split(",")
   kinds = [w for w in words if w in VECTORS]
@@ -37,7 +38,8 @@ def apply(config: ConfigDict, argument: str | None) -> ConfigDict:
 
 def feature_based(config: ConfigDict) -> None:
   """The new encoder over frozen vectors (sections 3.1 and 4.3)."""
-  config.model = ConfigDict({
+  config.model = ConfigDict(
+    {
       "name": "feature_based",
       "encoder_layers": 1,  # paper: 1
       "num_heads": 8,  # paper: 8
@@ -45,7 +47,8 @@ def feature_based(config: ConfigDict) -> None:
       "feature_scale": 1.0,  # of the vectors, before positions are added
       "norm": "pre",  # pre | post; the paper does not say
       "storage": "float32",  # of the vectors on disk: float32 | float16
-  })
+    }
+  )
   config.loss = ConfigDict({"name": "squared_error"})
   config.epochs = 20  # the paper gives none; patience ends the run
   config.patience = 5

@@ -15,40 +15,69 @@ from as2jax.runtime.errors import InputError
 
 # A string names where the values are defined, above this folder (`registry.resolve`).
 CHOICES = {
-    "mode": ("train", "evaluate", "predict"),
-    "select": "as2jax.evaluation.metrics:METRICS",
-    "warm_start.scope": ("", "all", "encoder"),
-    "data.train_filter": "as2jax.evaluation.metrics:RULES",
-    "evaluation.ties": "as2jax.evaluation.metrics:TIES",
-    "evaluation.task": ("rerank", "retrieve"),
-    "data.negatives": ("none", "paragraph"),
-    "encoder.dtype": ("float32", "bfloat16"),
-    "encoder.name": ("auto", "sentence_bert", *registry.ENCODERS),
-    "encoder.precision": ("default", "high", "highest"),
-    "encoder.attention": ("auto", "plain", "xla", "cudnn"),
-    "encoder.vocabulary": ("train", "data", "file"),
-    "encoder.unknown_words": ("skip", "zero", "mean", "uniform"),
-    "loss.reduction": ("sum", "mean"),
-    "model.precision": ("default", "high", "highest"),
-    "model.norm": ("pre", "post"),
-    "model.storage": ("float32", "float16"),
+  "mode": ("train", "evaluate", "predict"),
+  "select": "as2jax.evaluation.metrics:METRICS",
+  "warm_start.scope": ("", "all", "encoder"),
+  "data.train_filter": "as2jax.evaluation.metrics:RULES",
+  "evaluation.ties": "as2jax.evaluation.metrics:TIES",
+  "evaluation.task": ("rerank", "retrieve"),
+  "data.negatives": ("none", "paragraph"),
+  "encoder.dtype": ("float32", "bfloat16"),
+  "encoder.name": ("auto", "sentence_bert", *registry.ENCODERS),
+  "encoder.precision": ("default", "high", "highest"),
+  "encoder.attention": ("auto", "plain", "xla", "cudnn"),
+  "encoder.vocabulary": ("train", "data", "file"),
+  "encoder.unknown_words": ("skip", "zero", "mean", "uniform"),
+  "loss.reduction": ("sum", "mean"),
+  "model.precision": ("default", "high", "highest"),
+  "model.norm": ("pre", "post"),
+  "model.storage": ("float32", "float16"),
 }
 AT_LEAST = {
-    "epochs": 0, "patience": 1, "warm_start.seed": 0, "data.max_length": 4, "data.ranking_size": 1,
-    "encoder.unroll": 0, "batch.examples": 1,
-    "batch.rows": 1, "batch.shards": 1, "batch.accumulate": 1, "batch.num_row_buckets": 1, "batch.triplet_tile": 1,
-    "batch.predict_rows": 1, "encoder.size": 0, "model.softmax_chunk": 0, "loss.redundancy": 0,
-    "optimizer.rate": 0, "optimizer.warmup": 0, "optimizer.eps": 0,
-    "optimizer.clip_norm": 0, "optimizer.weight_decay": 0,
-    "optimizer.layer_decay": 0, "model.encoder_layers": 0,
-    "model.num_heads": 1, "sharding.fsdp": 1, "sharding.tensor": 1, "checkpoint.steps": 1,
-    "evaluation.depth": 5, "evaluation.min_questions_per_answer": 1, "log.steps": 1, "log.seconds": 0,
+  "epochs": 0,
+  "patience": 1,
+  "warm_start.seed": 0,
+  "data.max_length": 4,
+  "data.ranking_size": 1,
+  "encoder.unroll": 0,
+  "batch.examples": 1,
+  "batch.rows": 1,
+  "batch.shards": 1,
+  "batch.accumulate": 1,
+  "batch.num_row_buckets": 1,
+  "batch.triplet_tile": 1,
+  "batch.predict_rows": 1,
+  "encoder.size": 0,
+  "model.softmax_chunk": 0,
+  "loss.redundancy": 0,
+  "optimizer.rate": 0,
+  "optimizer.warmup": 0,
+  "optimizer.eps": 0,
+  "optimizer.clip_norm": 0,
+  "optimizer.weight_decay": 0,
+  "optimizer.layer_decay": 0,
+  "model.encoder_layers": 0,
+  "model.num_heads": 1,
+  "sharding.fsdp": 1,
+  "sharding.tensor": 1,
+  "checkpoint.steps": 1,
+  "evaluation.depth": 5,
+  "evaluation.min_questions_per_answer": 1,
+  "log.steps": 1,
+  "log.seconds": 0,
 }
 # Of an average's memory, of dropout, of questions held out: 1 would keep nothing, or everything
 # for ever.
-FRACTIONS = ("encoder.hidden_dropout", "encoder.attention_dropout", "model.dropout",
-             "model.momentum", "model.word_dropout", "optimizer.b1", "optimizer.b2",
-             "data.holdout")
+FRACTIONS = (
+  "encoder.hidden_dropout",
+  "encoder.attention_dropout",
+  "model.dropout",
+  "model.momentum",
+  "model.word_dropout",
+  "optimizer.b1",
+  "optimizer.b2",
+  "data.holdout",
+)
 SPLITS = ("train", "dev", "test", "heldout")
 
 
@@ -72,9 +101,13 @@ def _problem(key: str, value: Any) -> str | None:
     return f"give {AT_LEAST[key]} or more"
   if key in FRACTIONS and not 0 <= value < 1:
     return "give a number from 0 to below 1"
-  special = {"seeds": _seeds, "batch.row_lengths": _row_lengths,
-             "optimizer.lr_multipliers": _lr_multipliers, "evaluation.splits": _splits,
-             "data.train_fraction": _part}.get(key)
+  special = {
+    "seeds": _seeds,
+    "batch.row_lengths": _row_lengths,
+    "optimizer.lr_multipliers": _lr_multipliers,
+    "evaluation.splits": _splits,
+    "data.train_fraction": _part,
+  }.get(key)
   return special(value) if special else None
 
 
@@ -100,8 +133,14 @@ def _row_lengths(lengths: Sequence) -> str | None:
 def _lr_multipliers(pairs: Sequence) -> str | None:
   """The problem with (pattern, factor) pairs, None where there is none."""
   for pair in pairs:
-    if not (isinstance(pair, Sequence) and len(pair) == 2 and isinstance(pair[0], str)
-            and isinstance(pair[1], (int, float)) and math.isfinite(pair[1]) and pair[1] >= 0):
+    if not (
+      isinstance(pair, Sequence)
+      and len(pair) == 2
+      and isinstance(pair[0], str)
+      and isinstance(pair[1], (int, float))
+      and math.isfinite(pair[1])
+      and pair[1] >= 0
+    ):
       return f"{pair!r} is no (regular expression, factor) pair; give such as (('^head', 10.0),)"
     try:
       re.compile(pair[0])
@@ -114,8 +153,10 @@ def _splits(splits: Sequence) -> str | None:
   parts = [split.split("+") for split in splits]
   known = all(set(part) <= set(SPLITS) and len(set(part)) == len(part) for part in parts)
   if not splits or not known or len(set(splits)) < len(splits):
-    return (f"give some of {', '.join(SPLITS)}, such as ('dev', 'test'); dev+test stands for the "
-            "questions of both")
+    return (
+      f"give some of {', '.join(SPLITS)}, such as ('dev', 'test'); dev+test stands for the "
+      "questions of both"
+    )
   return None
 
 

@@ -16,7 +16,8 @@ MARKS = ("[CLS]", "[SEP]")
 def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict:
   """Makes `config` that of a model with this `crossing`, as the words of `argument` say."""
   words = (argument or "").split(",")
-  config.encoder = ConfigDict({
+  config.encoder = ConfigDict(
+    {
       "name": "words",
       "pretrained": "bert-base-uncased",  # paper: BERT token embeddings, 768
       # Decoders generate the words of the training text. `data` (paper: each word has its vector,
@@ -26,36 +27,55 @@ def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict
       "scale": 1.0,  # of the BERT's vectors, at the start
       "marks": MARKS,  # entries of the BERT before and after each text
       "hidden_dropout": 0.0,
-  })
-  config.model = ConfigDict({
+    }
+  )
+  config.model = ConfigDict(
+    {
       "name": "cross_vae",
       "crossing": crossing,  # cross | dual | none
       "decoder": "mlp" if "mlp" in words else "gru",
       "hidden_size": 768,  # paper: 768
       "decoder_size": 768,  # paper: 768
-      "hops": 4, "attention_size": 350,  # Lin et al.: 350 units
+      "hops": 4,
+      "attention_size": 350,  # Lin et al.: 350 units
       "latent_size": 512,  # paper: 512
-      "question_length": 32, "answer_length": 64,
+      "question_length": 32,
+      "answer_length": 64,
       "word_dropout": 0.0,
       "tied": True,
       "match_on": "sample",  # sample | mean
-      "match_scale": 10.0, "match_bias": -5.0,
+      "match_scale": 10.0,
+      "match_bias": -5.0,
       "softmax_chunk": 512,
       "unroll": 1,
       "precision": "highest",  # default | high | highest
-  })
-  config.loss = ConfigDict({
-      "name": "cross_vae", "alpha": 1.0, "beta": 1.0, "gamma": 1.0,
+    }
+  )
+  config.loss = ConfigDict(
+    {
+      "name": "cross_vae",
+      "alpha": 1.0,
+      "beta": 1.0,
+      "gamma": 1.0,
       "epochs": config.get_ref("epochs"),  # paper: β rises by 2/epochs an epoch up to 1
       "negatives": "in_batch",  # in_batch | sampled:k
       "redundancy": 0.0,
-  })
+    }
+  )
   config.epochs = 100  # paper: 100
   config.patience = 100
   config.optimizer.update({"rate": 1e-5, "clip_norm": 0.0})  # paper: Adam, 1e-5
   config.data.max_length = 64
-  config.batch.update({"examples": 128, "packed": False, "buckets": 1, "row_lengths": (64,),
-                       "predict_rows": 128, "rows": 256})
+  config.batch.update(
+    {
+      "examples": 128,
+      "packed": False,
+      "buckets": 1,
+      "row_lengths": (64,),
+      "predict_rows": 128,
+      "rows": 256,
+    }
+  )
   if "small" in words:
     _small(config)
   return presets.apply_to_pool(config, ",".join(w for w in words if w not in ("mlp", "small")))
@@ -68,9 +88,18 @@ def _small(config: ConfigDict) -> None:
   """
   config.encoder.scale = 16.0  # to a variance near 1: GRUs tell texts apart from the first step on
   config.encoder.size = 6000  # words generated: 92 % of the training text; all others are read
-  config.model.update({"hidden_size": 128, "decoder_size": 128, "attention_size": 128,
-                       "latent_size": 128, "question_length": 20, "answer_length": 40,
-                       "tied": False, "match_bias": 0.0})
+  config.model.update(
+    {
+      "hidden_size": 128,
+      "decoder_size": 128,
+      "attention_size": 128,
+      "latent_size": 128,
+      "question_length": 20,
+      "answer_length": 40,
+      "tied": False,
+      "match_bias": 0.0,
+    }
+  )
   # The paper gives no weights. A text's reconstruction is 250 nats and its matching 0.7: with equal
   # weights so short a training does not begin to match.
   config.loss.alpha = config.loss.beta = 0.01

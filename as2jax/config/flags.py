@@ -17,17 +17,25 @@ from as2jax.runtime.errors import InputError
 EXAMPLE = "--config=configs/wikiqa_triplet.py:sample (which needs no data and no network)"
 
 
-def define(help_text: str, flag_values: flags.FlagValues = flags.FLAGS,
-           argv: list[str] | None = None) -> None:
+def define(
+  help_text: str, flag_values: flags.FlagValues = flags.FLAGS, argv: list[str] | None = None
+) -> None:
   """Defines --config, --workdir and who takes part; `argv` is what will be parsed, or None."""
   config_flags.DEFINE_config_file("config", None, help_text, flag_values, sys_argv=argv)
   flags.DEFINE_string("workdir", "", "folder of the run: checkpoints, logs, results", flag_values)
-  flags.DEFINE_string("coordinator", "", "several processes: HOST:PORT of process 0; `auto`: as "
-                      "Slurm, Open MPI or Kubernetes say; TPU VMs need nothing", flag_values)
-  flags.DEFINE_integer("processes", 0, "several processes: how many; 1: this host alone",
-                       flag_values=flag_values)
-  flags.DEFINE_integer("process_id", -1, "several processes: which one this is, from 0",
-                       flag_values=flag_values)
+  flags.DEFINE_string(
+    "coordinator",
+    "",
+    "several processes: HOST:PORT of process 0; `auto`: as "
+    "Slurm, Open MPI or Kubernetes say; TPU VMs need nothing",
+    flag_values,
+  )
+  flags.DEFINE_integer(
+    "processes", 0, "several processes: how many; 1: this host alone", flag_values=flag_values
+  )
+  flags.DEFINE_integer(
+    "process_id", -1, "several processes: which one this is, from 0", flag_values=flag_values
+  )
 
 
 def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> list[str]:
@@ -35,6 +43,7 @@ def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> l
 
   Raises:
     InputError: a missing file, an unknown key, a value of the wrong type.
+
   """
   if {"--help", "-help", "--helpshort", "--helpfull"} & set(argv):
     _parse(argv, flag_values)
@@ -51,14 +60,16 @@ def load(path: str) -> ConfigDict:
 
   Raises:
     InputError: the file is absent, refuses its argument, or is wrong itself.
+
   """
   file, *argument = path.split(":", 1)
   if not os.path.isfile(file):
     raise InputError(f"--config={path}: there is no file {file}{_near(file)}")
   spec = importlib.util.spec_from_file_location("config_file", file)
   if spec is None:
-    raise InputError(f"--config={path}: {file} is no Python file; name one of configs/, as "
-                     f"{EXAMPLE}")
+    raise InputError(
+      f"--config={path}: {file} is no Python file; name one of configs/, as {EXAMPLE}"
+    )
   try:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -68,16 +79,19 @@ def load(path: str) -> ConfigDict:
   except InputError as error:
     raise InputError(f"--config={path}: {error}") from error
   except Exception as error:  # whatever a config file may do wrong
-    raise InputError(f"--config={path}: {_line(error, file)}: {type(error).__name__}: "
-                     f"{error}") from error
+    raise InputError(
+      f"--config={path}: {_line(error, file)}: {type(error).__name__}: {error}"
+    ) from error
   if not isinstance(config, ConfigDict):
-    raise InputError(f"--config={path}: get_config() gives a {type(config).__name__}, not a "
-                     "ConfigDict")
+    raise InputError(
+      f"--config={path}: get_config() gives a {type(config).__name__}, not a ConfigDict"
+    )
   return config.lock()
 
 
-def _parse(argv: Sequence[str], flag_values: flags.FlagValues,
-           config: ConfigDict | None = None) -> list[str]:
+def _parse(
+  argv: Sequence[str], flag_values: flags.FlagValues, config: ConfigDict | None = None
+) -> list[str]:
   try:
     return flag_values(argv)
   except (flags.Error, TypeError, ValueError) as error:
@@ -96,13 +110,17 @@ def _advice(text: str, config: ConfigDict | None) -> str:
       here = here[name]
     if isinstance(here, ConfigDict):
       return f"--config.{key}={value}: {key} is a section; set its keys: {', '.join(sorted(here))}"
-    return (f"--config.{key}={value}: {key} is of type {type(here).__name__}, now {here!r}; give "
-            "a value of that type")
+    return (
+      f"--config.{key}={value}: {key} is of type {type(here).__name__}, now {here!r}; give "
+      "a value of that type"
+    )
   if "before a value" in text:
     return f"{text}; put --config first"
   if text.startswith("Unknown command line flag"):
-    return (f"{text}; there are --config, --workdir, --config.KEY=VALUE and, for several "
-            "processes, --coordinator, --processes, --process_id")
+    return (
+      f"{text}; there are --config, --workdir, --config.KEY=VALUE and, for several "
+      "processes, --coordinator, --processes, --process_id"
+    )
   return text
 
 
@@ -110,7 +128,7 @@ def _config_path(argv: Sequence[str]) -> str:
   for i, argument in enumerate(argv):
     name, _, value = argument.partition("=")
     if name in ("--config", "-config"):
-      path = value or " ".join(argv[i + 1:i + 2])
+      path = value or " ".join(argv[i + 1 : i + 2])
       if path and not path.startswith("-"):
         return path
   raise InputError(f"--config is missing: name a config, as {EXAMPLE}")
@@ -124,10 +142,17 @@ def _check_key(config: ConfigDict, path: str) -> None:
       section = ".".join(names[:depth])
       keys = sorted(here) if isinstance(here, ConfigDict) else []
       close = difflib.get_close_matches(name, keys, 1)
-      hint = (f"did you mean {close[0]!r}?" if close else
-              f"its keys are {', '.join(keys)}" if keys else f"{section} is a value, no section")
-      raise InputError(f"--config.{path}: the config{' section ' * bool(section)}{section} has no "
-                       f"key {name!r}; {hint}")
+      hint = (
+        f"did you mean {close[0]!r}?"
+        if close
+        else f"its keys are {', '.join(keys)}"
+        if keys
+        else f"{section} is a value, no section"
+      )
+      raise InputError(
+        f"--config.{path}: the config{' section ' * bool(section)}{section} has no "
+        f"key {name!r}; {hint}"
+      )
     here = here[name]
 
 
@@ -135,8 +160,9 @@ def _near(file: str) -> str:
   folder = os.path.dirname(file) or "."
   if not os.path.isdir(folder):
     return f", not even the folder {folder} (here is {os.getcwd()}); an example is {EXAMPLE}"
-  there = [name for name in sorted(os.listdir(folder))
-           if name.endswith(".py") and not name.startswith("_")]
+  there = [
+    name for name in sorted(os.listdir(folder)) if name.endswith(".py") and not name.startswith("_")
+  ]
   close = difflib.get_close_matches(os.path.basename(file), there, 1, 0.8)
   if close:
     return f"; did you mean {os.path.join(folder, close[0])}?"
@@ -147,6 +173,9 @@ def _line(error: BaseException, file: str) -> str:
   """`FILE:LINE` in a config file that the error came through."""
   if isinstance(error, SyntaxError):
     return f"{error.filename}:{error.lineno}"
-  lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
-           if os.path.realpath(frame.filename) == os.path.realpath(file)]
+  lines = [
+    frame.lineno
+    for frame in traceback.extract_tb(error.__traceback__)
+    if os.path.realpath(frame.filename) == os.path.realpath(file)
+  ]
   return f"{file}:{lines[-1]}" if lines else file

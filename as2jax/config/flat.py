@@ -4,8 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 
 # Of these a run may be continued with other values: they change no number that it reports.
-FREE_KEYS = ("mode", "predict.", "log.", "compilation_cache", "checkpoint.", "data.root",
-             "data.cache", "evaluation.splits")
+FREE_KEYS = (
+  "mode",
+  "predict.",
+  "log.",
+  "compilation_cache",
+  "checkpoint.",
+  "data.root",
+  "data.cache",
+  "evaluation.splits",
+)
 
 
 def flatten(config: Any, prefix: str = "") -> dict[str, Any]:

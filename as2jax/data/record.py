@@ -19,6 +19,7 @@ class Candidate:
     previous, next: the neighbouring sentences of its document, "" at an edge or where unknown.
     previous_label, next_label: their labels for the same question, `UNKNOWN` where not judged.
     title: the title of its document, "" where unknown.
+
   """
 
   id: str
@@ -60,6 +61,7 @@ class Passage:
     title: of its document, "" where unknown.
     previous, next: the neighbouring sentences of its paragraph, "" at an edge.
     paragraph: the whole paragraph.
+
   """
 
   id: str
@@ -79,6 +81,7 @@ class Query:
     text: the question.
     answers: ids of the right passages: most annotators first, ties by first named.
     votes: how many annotators named each of them.
+
   """
 
   id: str

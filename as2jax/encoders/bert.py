@@ -41,6 +41,7 @@ class BertEncoder(nn.Module):
       compiles in the time of one layer (12 layers: 3 s against 8; 24 layers: 3 s against 16).
     remat: recompute each layer in the backward pass in place of keeping its activations: a fifth
       of the memory for a fifth more time.
+
   """
 
   vocab_size: int
@@ -122,12 +123,7 @@ class BertEncoder(nn.Module):
       name="layers",
     )
     return scan_layers(
-      apply,
-      layer,
-      x,
-      length=self.num_layers,
-      unroll=self.unroll,
-      remat=self.remat,
+      apply, layer, x, length=self.num_layers, unroll=self.unroll, remat=self.remat
     )
 
   @property

@@ -32,10 +32,10 @@ class Highway(nn.Module):
 class CharacterCnn(nn.Module):
   """Word vectors from character ids alone (Kim et al. 2016): the token layer of the biLM.
 
-    embedding [num_characters - 1, character_dim] (the id 0 has the zero vector)
-    convolution_{i}/{kernel [width, character_dim, number], bias}
-    highway_{i}/{carry, transform}/{kernel, bias}
-    projection/{kernel, bias}, unless the filters add up to `projection_dim`
+  embedding [num_characters - 1, character_dim] (the id 0 has the zero vector)
+  convolution_{i}/{kernel [width, character_dim, number], bias}
+  highway_{i}/{carry, transform}/{kernel, bias}
+  projection/{kernel, bias}, unless the filters add up to `projection_dim`
   """
 
   num_characters: int
@@ -98,7 +98,7 @@ def lstm_step(
 class ProjectedLstm(nn.Module):
   """Parameters of one direction of one layer, and what `scan_units` needs of them.
 
-    input_kernel and recurrent_kernel [p, 4c], bias [4c], projection_kernel [c, p] unless c = p
+  input_kernel and recurrent_kernel [p, 4c], bias [4c], projection_kernel [c, p] unless c = p
   """
 
   cell_size: int
@@ -190,9 +190,7 @@ class BidirectionalLayer(nn.Module):
       )
       for cell, x, (state, _), backward in zip(cells, words, opened, (False, True), strict=True)
     ]
-    found = scan_units(
-      directions, position, segment, unroll=self.unroll, precision=self.precision
-    )
+    found = scan_units(directions, position, segment, unroll=self.unroll, precision=self.precision)
     inputs = [words, opening]
     outputs = [[out for out, _ in found], [out for _, out in opened]]
     after = None

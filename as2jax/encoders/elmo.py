@@ -65,6 +65,7 @@ class ElmoEncoder(nn.Module):
       token layer.
     unroll: time steps that one turn of the compiled loop holds.
     precision: of the matrix products, as `jax.lax.Precision` or its names; None is jax's default.
+
   """
 
   num_characters: int

@@ -39,6 +39,7 @@ class WordTable(NamedTuple):
     units: a table whose tokens are words.
     first, length: the tokens of each word in the table before, counted from its unit's first;
       length 0 where there are none.
+
   """
 
   units: UnitTable
@@ -55,6 +56,7 @@ def word_table(units: UnitTable, *, of_words: bool) -> WordTable:
   Args:
     units: tokens with word spans.
     of_words: whether the tokens are words as they are (ELMo, word vectors): they stay.
+
   """
   if of_words:
     within = np.arange(len(units.ids)) - np.repeat(units.offsets[:-1], units.lengths)
@@ -65,11 +67,16 @@ def word_table(units: UnitTable, *, of_words: bool) -> WordTable:
   put = lambda values, new: np.insert(np.asarray(values), places, new)
   offsets = np.concatenate([[0], np.cumsum(np.maximum(counts, 1))])
   table = dataclasses.replace(
-      units, ids=put(units.word_form, len(units.forms)), offsets=offsets,
-      type=np.zeros(offsets[-1], np.int8), role=put(units.word_role, _first_roles(units)[bare]),
-      word_start=(np.arange(len(units.word_form)) - np.repeat(units.word_offsets[:-1], counts)
-                  ).astype(np.int32),
-      word_length=np.ones(len(units.word_form), np.int32))
+    units,
+    ids=put(units.word_form, len(units.forms)),
+    offsets=offsets,
+    type=np.zeros(offsets[-1], np.int8),
+    role=put(units.word_role, _first_roles(units)[bare]),
+    word_start=(
+      np.arange(len(units.word_form)) - np.repeat(units.word_offsets[:-1], counts)
+    ).astype(np.int32),
+    word_length=np.ones(len(units.word_form), np.int32),
+  )
   return WordTable(table, put(units.word_start, 0), put(units.word_length, 0))
 
 
@@ -83,6 +90,7 @@ def key(units: UnitTable, words: WordTable, characters: np.ndarray | None, setti
   Args:
     characters: those of each id, for an encoder that reads them.
     settings: JSON data: the weights' hash, the encoder's fields, the type of the file.
+
   """
   digest = hashlib.sha256(json.dumps([VERSION, settings]).encode())
   arrays = (units.ids, units.type, units.offsets, words.units.offsets, words.first, words.length)
@@ -99,8 +107,10 @@ class FeatureWriter:
     self._file, self._shape, self._dtype = file, shape, np.dtype(dtype)
     self._row = int(np.prod(shape[1:])) * self._dtype.itemsize
     self._done, self._told = 0, time.monotonic()
-    np.lib.format.write_array_header_1_0(file, {
-        "descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape})
+    np.lib.format.write_array_header_1_0(
+      file,
+      {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape},
+    )
     self._begin = file.tell()
 
   def put(self, start: int, vectors: Shaped[np.ndarray, "n ..."]) -> None:
@@ -108,22 +118,28 @@ class FeatureWriter:
 
     Raises:
       InputError: a vector that is not finite, or too large for the type of the file.
+
     """
     with np.errstate(over="ignore"):  # named below
       stored = np.ascontiguousarray(vectors, self._dtype)
     if not np.isfinite(stored).all():
       if np.isfinite(vectors).all():
-        raise InputError(f"a word's vector holds {np.abs(vectors).max():.4g}, too large for "
-                         "float16: set model.storage to 'float32'")
-      raise InputError("the encoder gives a vector that is not finite: its weights are damaged, or "
-                       "encoder.dtype is too narrow for them")
+        raise InputError(
+          f"a word's vector holds {np.abs(vectors).max():.4g}, too large for "
+          "float16: set model.storage to 'float32'"
+        )
+      raise InputError(
+        "the encoder gives a vector that is not finite: its weights are damaged, or "
+        "encoder.dtype is too narrow for them"
+      )
     self._file.seek(self._begin + start * self._row)
     self._file.write(memoryview(stored).cast("B") if stored.size else b"")
     self._done += len(stored)
     if time.monotonic() - self._told > SECONDS:
       self._told = time.monotonic()
-      log.info("features: %d %% of %s words", 100 * self._done // self._shape[0],
-               f"{self._shape[0]:,}")
+      log.info(
+        "features: %d %% of %s words", 100 * self._done // self._shape[0], f"{self._shape[0]:,}"
+      )
 
   def finish(self) -> int:
     """Makes the file durable; its size in bytes."""
@@ -134,8 +150,14 @@ class FeatureWriter:
     return os.fstat(self._file.fileno()).st_size
 
 
-def cached(cache: str, name: str, shape: tuple[int, ...], dtype: str,
-           fill: Callable[[FeatureWriter], None], about: Any) -> np.ndarray:
+def cached(
+  cache: str,
+  name: str,
+  shape: tuple[int, ...],
+  dtype: str,
+  fill: Callable[[FeatureWriter], None],
+  about: Any,
+) -> np.ndarray:
   """The vectors `[words, …]` of the folder `<cache>/features/<name>`, memory-mapped.
 
   Where they are not there, or not whole, `fill` computes them; a process that finds another at it
@@ -148,10 +170,12 @@ def cached(cache: str, name: str, shape: tuple[int, ...], dtype: str,
   Raises:
     InputError: a cache that cannot be written or is no local folder, or a disk without room (found
       before anything is computed).
+
   """
   if "://" in str(cache):
-    raise InputError(f"cache {cache!r} is not a local folder; give one in AS2JAX_CACHE or "
-                     "--config.data.cache")
+    raise InputError(
+      f"cache {cache!r} is not a local folder; give one in AS2JAX_CACHE or --config.data.cache"
+    )
   folder = pathlib.Path(cache).expanduser() / "features" / name
   found = _open(folder, shape, dtype)
   if found is not None:
@@ -209,8 +233,10 @@ def _alone(folder: pathlib.Path) -> Iterator[None]:
     folder.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder.with_name(f"{folder.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
   except OSError as error:
-    raise InputError(f"{folder}: the cache cannot be written ({error}); free or allow space there, "
-                     "or give another cache folder") from error
+    raise InputError(
+      f"{folder}: the cache cannot be written ({error}); free or allow space there, "
+      "or give another cache folder"
+    ) from error
   try:
     try:
       fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -230,7 +256,8 @@ def _check_room(folder: pathlib.Path, shape: tuple[int, ...], dtype: str) -> Non
     return
   narrower = ", or halve them with --config.model.storage=float16" if dtype == "float32" else ""
   raise InputError(
-      f"{folder.parent}: no room for features: {shape[0]:,} words × {int(np.prod(shape[1:])):,} "
-      f"numbers in {dtype} need {need / 2**20:,.0f} MiB (and {MARGIN / 2**20:.0f} to spare), "
-      f"{free / 2**20:,.0f} MiB are free. Free some space, name another folder in AS2JAX_CACHE or "
-      f"--config.data.cache{narrower}")
+    f"{folder.parent}: no room for features: {shape[0]:,} words × {int(np.prod(shape[1:])):,} "
+    f"numbers in {dtype} need {need / 2**20:,.0f} MiB (and {MARGIN / 2**20:.0f} to spare), "
+    f"{free / 2**20:,.0f} MiB are free. Free some space, name another folder in AS2JAX_CACHE or "
+    f"--config.data.cache{narrower}"
+  )

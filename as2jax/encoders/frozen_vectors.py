@@ -48,12 +48,16 @@ class FrozenEncoder:
 
   Raises:
     InputError: an unknown type of file.
+
   """
 
-  def __init__(self, source: Source, *, digest: str, storage: str, cache: str, rows: int,
-               row_length: int):
+  def __init__(
+    self, source: Source, *, digest: str, storage: str, cache: str, rows: int, row_length: int
+  ):
     if storage not in frozen_vector_cache.STORAGE:
-      raise InputError(f"model.storage = {storage!r}: use one of {', '.join(frozen_vector_cache.STORAGE)}")
+      raise InputError(
+        f"model.storage = {storage!r}: use one of {', '.join(frozen_vector_cache.STORAGE)}"
+      )
     self.source, self.storage, self.cache = source, storage, cache
     self.all_layers = getattr(source.module, "mix", None) == "learned"
     self.row_length = row_length
@@ -62,11 +66,18 @@ class FrozenEncoder:
     self._shards = len(jax.local_devices())
     self._every, self._parts = sharding.replicated(mesh), NamedSharding(mesh, PartitionSpec("data"))
     self._rows = -(-rows // self._shards) * self._shards
-    fields = {f.name: getattr(source.module, f.name) for f in dataclasses.fields(source.module)
-              if f.name not in _SILENT}
-    self._settings = {"weights": digest, "encoder": type(source.module).__name__,
-                      "fields": {name: repr(value) for name, value in sorted(fields.items())},
-                      "all_layers": self.all_layers, "storage": storage}
+    fields = {
+      f.name: getattr(source.module, f.name)
+      for f in dataclasses.fields(source.module)
+      if f.name not in _SILENT
+    }
+    self._settings = {
+      "weights": digest,
+      "encoder": type(source.module).__name__,
+      "fields": {name: repr(value) for name, value in sorted(fields.items())},
+      "all_layers": self.all_layers,
+      "storage": storage,
+    }
     self._encode = jax.jit(self._hidden, out_shardings=self._every)
     self.calls = 0
     self.facts: dict[str, Any] = {"storage": storage, "encoder_calls": 0}
@@ -76,8 +87,9 @@ class FrozenEncoder:
     """Whether the encoder's tokens are words, so that a table needs no word spans."""
     return self.source.facts["family"] in OF_WORDS
 
-  def __call__(self, units: UnitTable, characters: np.ndarray | None
-               ) -> tuple[UnitTable, np.ndarray]:
+  def __call__(
+    self, units: UnitTable, characters: np.ndarray | None
+  ) -> tuple[UnitTable, np.ndarray]:
     """A table whose tokens are the words of `units`, and the words' vectors.
 
     Args:
@@ -89,6 +101,7 @@ class FrozenEncoder:
 
     Raises:
       InputError: see `features.cached`.
+
     """
     words = frozen_vector_cache.word_table(units, of_words=self.of_words)
     name = frozen_vector_cache.key(units, words, characters, self._settings)
@@ -96,23 +109,45 @@ class FrozenEncoder:
     shape = (len(words.units.ids), *self._width(batcher))
     about = {**self._settings, "pretrained": self.source.facts["pretrained"], "shape": shape}
     before = self.calls
-    found = frozen_vector_cache.cached(self.cache, name, shape, self.storage,
-                            lambda writer: self._fill(writer, words, batcher), about)
+    found = frozen_vector_cache.cached(
+      self.cache,
+      name,
+      shape,
+      self.storage,
+      lambda writer: self._fill(writer, words, batcher),
+      about,
+    )
     self.facts["encoder_calls"] = self.calls
-    log.info("features: %s words × %s in %s, %s", f"{shape[0]:,}", shape[1:], self.storage,
-             f"{self.calls - before} calls of the encoder" if self.calls > before else "cached")
+    log.info(
+      "features: %s words × %s in %s, %s",
+      f"{shape[0]:,}",
+      shape[1:],
+      self.storage,
+      f"{self.calls - before} calls of the encoder" if self.calls > before else "cached",
+    )
     return words.units, found
 
   def _batcher(self, units: UnitTable, characters: np.ndarray | None) -> Batcher:
     n = len(units)
     alone = np.zeros(n, np.int32)
-    every = ExampleTable(np.arange(n, dtype=np.int32)[:, None], np.full((n, 1), -1, np.int8),
-                         alone, alone - 1, alone)
+    every = ExampleTable(
+      np.arange(n, dtype=np.int32)[:, None], np.full((n, 1), -1, np.int8), alone, alone - 1, alone
+    )
     slots = self._rows // self._shards * max(self.row_length // 4, 1)
-    return fit_batcher(units, every, sampler="ordered", examples_per_batch=slots * self._shards,
-                       rows=self._rows, row_lengths=(self.row_length,), packed=True,
-                       shards=self._shards, accumulate=1, buckets=1, unit_slots=slots,
-                       characters=characters)
+    return fit_batcher(
+      units,
+      every,
+      sampler="ordered",
+      examples_per_batch=slots * self._shards,
+      rows=self._rows,
+      row_lengths=(self.row_length,),
+      packed=True,
+      shards=self._shards,
+      accumulate=1,
+      buckets=1,
+      unit_slots=slots,
+      characters=characters,
+    )
 
   def _width(self, batcher: Batcher) -> tuple[int, ...]:
     """`(d,)`, or `(layers, d)`: what `_encode` gives a token."""
@@ -124,13 +159,18 @@ class FrozenEncoder:
     return traverse_util.unflatten_dict(dict(self.source.params), sep="/")
 
   def _hidden(self, params: Any, tokens: Tokens) -> Float[Array, "s r l ..."]:
-    hidden = self.source.module.apply({"params": params}, tokens, all_layers=self.all_layers,
-                                      train=False)
+    hidden = self.source.module.apply(
+      {"params": params}, tokens, all_layers=self.all_layers, train=False
+    )
     hidden = jnp.moveaxis(hidden, 0, 3) if self.all_layers else hidden
     return hidden.astype(jnp.float32)
 
-  def _fill(self, writer: frozen_vector_cache.FeatureWriter, words: frozen_vector_cache.WordTable, batcher: Batcher
-            ) -> None:
+  def _fill(
+    self,
+    writer: frozen_vector_cache.FeatureWriter,
+    words: frozen_vector_cache.WordTable,
+    batcher: Batcher,
+  ) -> None:
     params = jax.device_put(self._tree(), self._every)  # not kept: training wants the memory
     plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
     for i, hidden in enumerate(self._run(params, plan, batcher)):
@@ -139,8 +179,9 @@ class FrozenEncoder:
           for start, vectors in _word_vectors(words, shard, rows):
             writer.put(start, vectors)
 
-  def _run(self, params: Any, plan: Any, batcher: Batcher
-           ) -> Iterator[Float32[np.ndarray, "s r l ..."]]:
+  def _run(
+    self, params: Any, plan: Any, batcher: Batcher
+  ) -> Iterator[Float32[np.ndarray, "s r l ..."]]:
     """The vectors of each batch; the next one is under way while one is read."""
     under_way = None
     for i in range(len(plan)):
@@ -154,13 +195,14 @@ class FrozenEncoder:
       yield np.asarray(under_way)
 
 
-def _word_vectors(words: frozen_vector_cache.WordTable, shard: Shard, hidden: Float32[np.ndarray, "r l ..."]
-                  ) -> Iterable[tuple[int, Float32[np.ndarray, "w ..."]]]:
+def _word_vectors(
+  words: frozen_vector_cache.WordTable, shard: Shard, hidden: Float32[np.ndarray, "r l ..."]
+) -> Iterable[tuple[int, Float32[np.ndarray, "w ..."]]]:
   """(number of the first word, vectors) of each run of units that follow one another."""
   flat = hidden.reshape(-1, *hidden.shape[2:])
   order = np.argsort(shard.units)
   units = shard.units[order]
-  place = (shard.row[order].astype(np.int64) * hidden.shape[1] + shard.start[order])
+  place = shard.row[order].astype(np.int64) * hidden.shape[1] + shard.start[order]
   offsets = words.units.offsets
   for run in np.split(np.arange(len(units)), np.flatnonzero(np.diff(units) != 1) + 1):
     begin, end = offsets[units[run[0]]], offsets[units[run[-1]] + 1]
@@ -168,8 +210,9 @@ def _word_vectors(words: frozen_vector_cache.WordTable, shard: Shard, hidden: Fl
     yield int(begin), _means(flat, base + words.first[begin:end], words.length[begin:end])
 
 
-def _means(flat: Float32[np.ndarray, "t ..."], first: np.ndarray, length: np.ndarray
-           ) -> Float32[np.ndarray, "w ..."]:
+def _means(
+  flat: Float32[np.ndarray, "t ..."], first: np.ndarray, length: np.ndarray
+) -> Float32[np.ndarray, "w ..."]:
   """The mean of each span of rows of `flat`; zero where the span is empty."""
   if (length == 1).all():
     return flat[first]

@@ -34,6 +34,7 @@ class RecurrentEncoder(nn.Module):
     hidden_dropout: rate of dropout on the word vectors (InferSent: 0).
     cell, hidden_size, bidirectional, unroll, precision: see `modules.recurrent.Recurrent`; vectors
       have 2·hidden_size numbers where bidirectional.
+
   """
 
   vocab_size: int
@@ -82,12 +83,15 @@ def load(path: epath.PathLike) -> dict[str, dict[str, np.ndarray]]:
   Raises:
     InputError: the file cannot be read (`torch_pickle.read`), holds a number that is not finite,
       or no bidirectional LSTM of one layer under `enc_lstm`.
+
   """
   tensors = check_finite(torch_pickle.read(path), path)
   other = [name for name in tensors if not name.startswith(_PREFIX) or "_l0" not in name]
   if other:
-    raise InputError(f"{path}: InferSent has one LSTM layer, {_PREFIX}*_l0; the file has "
-                     f"{', '.join(other[:4])} too")
+    raise InputError(
+      f"{path}: InferSent has one LSTM layer, {_PREFIX}*_l0; the file has "
+      f"{', '.join(other[:4])} too"
+    )
   try:
     params = from_torch(tensors, _PREFIX)
   except InputError as error:

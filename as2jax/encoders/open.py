@@ -15,8 +15,17 @@ from as2jax.runtime.errors import InputError
 
 MEMORY = "encoder"  # where in a run's folder its vocabulary lies
 # Fields of a module that change neither its parameters nor (but for rounding, dropout) its values.
-EXECUTION = ("hidden_dropout", "attention_dropout", "attention", "dtype", "precision", "unroll",
-             "remat", "parent", "name")
+EXECUTION = (
+  "hidden_dropout",
+  "attention_dropout",
+  "attention",
+  "dtype",
+  "precision",
+  "unroll",
+  "remat",
+  "parent",
+  "name",
+)
 PROGRESS = 5.0  # seconds between two lines while a file of vectors is read
 VOCABULARIES = ("data", "train")  # of `words`: whether other splits' words are read
 
@@ -35,6 +44,7 @@ class Source:
     open_vocabulary: makes a tokeniser of the words of some texts and their characters
       `[words, c]`; None where the vocabulary is closed (all but ELMo).
     model_fields: what the encoder knows of the model over it (`token`: whose vector classifies).
+
   """
 
   module: Any
@@ -51,12 +61,19 @@ class Source:
   def architecture(self) -> dict[str, str]:
     """What the module computes: its class and its fields, less those that only say how."""
     fields = (f.name for f in dataclasses.fields(self.module) if f.name not in EXECUTION)
-    return {"class": type(self.module).__name__,
-            **{name: repr(getattr(self.module, name)) for name in sorted(fields)}}
+    return {
+      "class": type(self.module).__name__,
+      **{name: repr(getattr(self.module, name)) for name in sorted(fields)},
+    }
 
 
-def open_source(section: Mapping[str, Any], *, texts: Callable[..., Iterable[str]],
-                workdir: epath.PathLike, root: str) -> Source:
+def open_source(
+  section: Mapping[str, Any],
+  *,
+  texts: Callable[..., Iterable[str]],
+  workdir: epath.PathLike,
+  root: str,
+) -> Source:
   """The encoder that `section` (`name` and the fields of its class) describes.
 
   Args:
@@ -68,6 +85,7 @@ def open_source(section: Mapping[str, Any], *, texts: Callable[..., Iterable[str
 
   Raises:
     InputError: no such encoder, folder or file, weights that do not fit, or a wrong field.
+
   """
   kind = section["name"]
   if kind == "elmo":
@@ -97,9 +115,7 @@ def _transformer(section: Mapping[str, Any]) -> Source:
   tokenizer = pretrained.check_vocabulary(load_tokenizer(folder), folder)
   given = {k: v for k, v in section.items() if k not in ("name", "pretrained") and v is not None}
   sizes = {k: v for k, v in {"precision": None, **sizes}.items() if k not in given}
-  module = registry.build(
-    registry.ENCODERS, {**given, "name": family.name}, "encoder", **sizes
-  )
+  module = registry.build(registry.ENCODERS, {**given, "name": family.name}, "encoder", **sizes)
   return Source(
     module=module,
     params=flat(pretrained.load_params(folder, module)),
@@ -118,8 +134,11 @@ def _sentence_bert(section: Mapping[str, Any]) -> Source:
   source = _transformer({**section, "name": "auto", "pretrained": str(found.transformer)})
   limits = [n for n in (found.max_length, source.max_length) if n is not None]
   return dataclasses.replace(
-    source, tokenizer=sentence_folder.load_tokenizer(found),
-    max_length=min(limits, default=None), model_fields=found.fields, model_params=found.params,
+    source,
+    tokenizer=sentence_folder.load_tokenizer(found),
+    max_length=min(limits, default=None),
+    model_fields=found.fields,
+    model_params=found.params,
     facts={**source.facts, "pretrained": section["pretrained"]},
   )
 
@@ -133,36 +152,48 @@ def _elmo(section: Mapping[str, Any], root: str) -> Source:
   folder = folders.given_folder(section["pretrained"], root, "options.json and *.hdf5")
   fields, params = elmo_weights.load(folder)
   module = registry.build(
-    registry.ENCODERS, _without(section, "pretrained", "treebank"), "encoder",
-    **{"precision": section.get("precision")} if section.get("precision") is None else {}, **fields,
+    registry.ENCODERS,
+    _without(section, "pretrained", "treebank"),
+    "encoder",
+    **{"precision": section.get("precision")} if section.get("precision") is None else {},
+    **fields,
   )
 
   def open_vocabulary(texts: Iterable[str]) -> tuple[Any, np.ndarray]:
     counts = word_tokenizer.count(texts, lower=False, treebank=section["treebank"])
     tokenizer = word_tokenizer.build(
-      sorted(counts), lower=False, treebank=section["treebank"], skip_unknown=False, markers=(),
+      sorted(counts), lower=False, treebank=section["treebank"], skip_unknown=False, markers=()
     )
     entries = word_tokenizer.entries(tokenizer)
     return tokenizer, word_characters(entries, module.max_characters)
 
   return Source(
-    module=module, params=flat(params), tokenizer=None, max_length=None,
-    facts={"pretrained": section["pretrained"], "family": "elmo"}, open_vocabulary=open_vocabulary,
+    module=module,
+    params=flat(params),
+    tokenizer=None,
+    max_length=None,
+    facts={"pretrained": section["pretrained"], "family": "elmo"},
+    open_vocabulary=open_vocabulary,
   )
 
 
-def _words(section: Mapping[str, Any], texts: Callable[[], Iterable[str]],
-           workdir: epath.PathLike, root: str) -> Source:
+def _words(
+  section: Mapping[str, Any], texts: Callable[[], Iterable[str]], workdir: epath.PathLike, root: str
+) -> Source:
   """Word vectors, and a recurrent layer over them: the vocabulary is the run's for ever."""
   from as2jax.encoders import infersent, static
 
   def prepare() -> static.WordEncoding:
-    settings = {key: section[key] for key in ("vocabulary", "lower", "treebank", "unknown_words", "markers")}
+    settings = {
+      key: section[key] for key in ("vocabulary", "lower", "treebank", "unknown_words", "markers")
+    }
     path = found_file(section["vectors"], root)
     return static.prepare(texts(), path, **settings, progress=PROGRESS)
 
   encoding = _remembered(workdir, prepare)
-  own = _without(section, "vectors", "weights", "vocabulary", "lower", "treebank", "unknown_words", "markers")
+  own = _without(
+    section, "vectors", "weights", "vocabulary", "lower", "treebank", "unknown_words", "markers"
+  )
   rows, width = encoding.table.shape
   params = {"embeddings/word": encoding.table}
   facts = {"pretrained": section["vectors"], "family": section["name"], "words": encoding.facts}
@@ -174,25 +205,34 @@ def _words(section: Mapping[str, Any], texts: Callable[[], Iterable[str]],
     if section["weights"]:
       params |= flat({"recurrent": infersent.load(found_file(section["weights"], root))})
       facts["weights"] = section["weights"]
-  module = registry.build(registry.ENCODERS, own, "encoder",
-                          **{k: v for k, v in sizes.items() if own.get(k) is None})
-  return Source(module=module, params=params, tokenizer=encoding.tokenizer, max_length=None,
-                facts=facts)
+  module = registry.build(
+    registry.ENCODERS, own, "encoder", **{k: v for k, v in sizes.items() if own.get(k) is None}
+  )
+  return Source(
+    module=module, params=params, tokenizer=encoding.tokenizer, max_length=None, facts=facts
+  )
 
 
-def _bert_words(section: Mapping[str, Any], texts: Callable[..., Iterable[str]],
-                workdir: epath.PathLike) -> Source:
+def _bert_words(
+  section: Mapping[str, Any], texts: Callable[..., Iterable[str]], workdir: epath.PathLike
+) -> Source:
   """Whole words with vectors from a BERT's input table (Cross-VAEs)."""
   from as2jax.encoders import piece_vectors, static
 
   def prepare() -> static.WordEncoding:
     if section["vocabulary"] not in VOCABULARIES:
-      raise InputError(f"encoder.vocabulary = {section['vocabulary']!r}: use one of "
-                       f"{', '.join(VOCABULARIES)}")
+      raise InputError(
+        f"encoder.vocabulary = {section['vocabulary']!r}: use one of {', '.join(VOCABULARIES)}"
+      )
     others = texts() if section["vocabulary"] == "data" else ()
-    return piece_vectors.prepare(texts("train"), pretrained.resolve(section["pretrained"]),
-                                 size=section["size"], marks=section["marks"],
-                                 scale=section["scale"], others=others)
+    return piece_vectors.prepare(
+      texts("train"),
+      pretrained.resolve(section["pretrained"]),
+      size=section["size"],
+      marks=section["marks"],
+      scale=section["scale"],
+      others=others,
+    )
 
   encoding = _remembered(workdir, prepare)
   rows, width = encoding.table.shape
@@ -200,7 +240,9 @@ def _bert_words(section: Mapping[str, Any], texts: Callable[..., Iterable[str]],
   module = registry.build(registry.ENCODERS, own, "encoder", vocab_size=rows, hidden_size=width)
   ids = tuple(encoding.tokenizer.backend.token_to_id(mark) for mark in encoding.facts["marks"])
   return Source(
-    module=module, params={"embeddings/word": encoding.table}, tokenizer=encoding.tokenizer,
+    module=module,
+    params={"embeddings/word": encoding.table},
+    tokenizer=encoding.tokenizer,
     max_length=None,
     model_fields={"marks": ids, "output_size": encoding.facts["output_size"]},
     facts={"pretrained": section["pretrained"], "family": "words", "words": encoding.facts},
@@ -229,6 +271,7 @@ def found_file(name: str, root: str) -> epath.Path:
 
   Raises:
     InputError: it is in neither place.
+
   """
   from as2jax.runtime.folders import data_folder
 

@@ -19,8 +19,15 @@ from as2jax.runtime.errors import InputError
 _NAME = "embeddings/word"
 
 
-def prepare(texts: Iterable[str], folder: epath.PathLike, *, size: int, marks: Sequence[str],
-            scale: float = 1.0, others: Iterable[str] = ()) -> WordEncoding:
+def prepare(
+  texts: Iterable[str],
+  folder: epath.PathLike,
+  *,
+  size: int,
+  marks: Sequence[str],
+  scale: float = 1.0,
+  others: Iterable[str] = (),
+) -> WordEncoding:
   """The vocabulary of `texts`, with vectors from the BERT in `folder`.
 
   Texts are cleaned, lower-cased (where the BERT is) and split at spaces and punctuation as its own
@@ -39,28 +46,33 @@ def prepare(texts: Iterable[str], folder: epath.PathLike, *, size: int, marks: S
 
   Raises:
     InputError: a folder without a BERT, marks that it lacks, texts without words.
+
   """
   tokenizer = pretrained.check_vocabulary(load_tokenizer(str(folder)), folder)
   backend, table = tokenizer.backend, _table(folder)
   known = backend.get_vocab()
   if type(backend.model).__name__ != "WordPiece":
-    raise InputError(f"{folder}: its tokeniser is no BERT's (WordPiece), so it does not say where "
-                     "words begin; name a BERT in encoder.pretrained")
+    raise InputError(
+      f"{folder}: its tokeniser is no BERT's (WordPiece), so it does not say where "
+      "words begin; name a BERT in encoder.pretrained"
+    )
   missing = [mark for mark in (word_tokenizer.UNKNOWN, *marks) if mark not in known]
   if missing or len(marks) != 2:
-    raise InputError(f"encoder.marks = {tuple(marks)}: give two entries of the vocabulary in "
-                     f"{folder}, such as ('[CLS]', '[SEP]')"
-                     + (f"; {missing[0]!r} is none" if missing else ""))
+    raise InputError(
+      f"encoder.marks = {tuple(marks)}: give two entries of the vocabulary in "
+      f"{folder}, such as ('[CLS]', '[SEP]')" + (f"; {missing[0]!r} is none" if missing else "")
+    )
   counts = _count(backend, texts)
   if not counts:
     raise InputError("encoder.vocabulary: the texts hold no word, so there is no vocabulary")
   words = word_tokenizer.by_frequency(counts)
   kept = words[:size] if size else words
-  left_out = set(words[len(kept):])
+  left_out = set(words[len(kept) :])
   more = _count(backend, others)
   # Not generated: words of the other texts and, where they are read, those that `size` leaves out.
-  read = word_tokenizer.by_frequency(Counter({word: n for word, n in more.items()
-                                              if word in left_out or word not in counts}))
+  read = word_tokenizer.by_frequency(
+    Counter({word: n for word, n in more.items() if word in left_out or word not in counts})
+  )
   made = _tokenizer(backend, [*kept, *read], marks)
   rows, whole = np.zeros((made.vocab_size, table.shape[1]), np.float32), 0
   for i, word in enumerate(word_tokenizer.entries(made)):
@@ -119,6 +131,8 @@ def _table(folder: epath.PathLike) -> Float32[np.ndarray, "v d"]:
   table = np.asarray(family.ours(_NAME, tensors[name]), np.float32)
   wanted = (fields["vocab_size"], fields["hidden_size"])
   if table.shape != wanted:
-    raise InputError(f"{source}: the tensor {name!r} has shape {list(table.shape)}, but "
-                     f"{config_file(folder)} asks for {list(wanted)}")
+    raise InputError(
+      f"{source}: the tensor {name!r} has shape {list(table.shape)}, but "
+      f"{config_file(folder)} asks for {list(wanted)}"
+    )
   return table

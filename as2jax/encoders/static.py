@@ -44,6 +44,7 @@ class StaticEncoder(nn.Module):
 
   Attributes:
     hidden_dropout: rate of dropout on the vectors.
+
   """
 
   vocab_size: int
@@ -81,6 +82,7 @@ class WordEncoding:
     tokenizer: texts to ids.
     table: vectors of the ids.
     facts: what results say of them: the file, the settings, the words without a vector.
+
   """
 
   tokenizer: Tokenizer
@@ -113,23 +115,30 @@ def prepare(
 
   Raises:
     InputError: a setting that is not known, or see `word_vectors.read` and `word_tokenizer.build`.
+
   """
   if vocabulary not in VOCABULARIES:
     raise InputError(f"encoder.vocabulary = {vocabulary!r}: use one of {', '.join(VOCABULARIES)}")
   if unknown_words not in word_vectors.UNKNOWN_WORDS:  # before minutes of reading
-    raise InputError(f"encoder.unknown_words = {unknown_words!r}: use one of {', '.join(word_vectors.UNKNOWN_WORDS)}")
+    raise InputError(
+      f"encoder.unknown_words = {unknown_words!r}: use one of {', '.join(word_vectors.UNKNOWN_WORDS)}"
+    )
   counts = word_tokenizer.count(texts, lower=lower, treebank=treebank)
   wanted = None if vocabulary == "file" else {*counts, *markers}
   vectors = word_vectors.read(path, wanted, lower=True, progress=progress)
   there = set(vectors.words)
-  known = [word for word in word_tokenizer.by_frequency(counts)
-           if word in there or word.lower() in there]
+  known = [
+    word for word in word_tokenizer.by_frequency(counts) if word in there or word.lower() in there
+  ]
   words = known if unknown_words == "skip" else word_tokenizer.by_frequency(counts)
   if vocabulary == "file":
     words = [*vectors.words, *known]
   tokenizer = word_tokenizer.build(
     [*(marker for marker in markers if marker in there), *words],
-    lower=lower, treebank=treebank, skip_unknown=unknown_words == "skip", markers=markers,
+    lower=lower,
+    treebank=treebank,
+    skip_unknown=unknown_words == "skip",
+    markers=markers,
   )
   entries = word_tokenizer.entries(tokenizer)
   table, _ = word_vectors.lookup(vectors, entries, unknown_words=unknown_words)
@@ -152,6 +161,7 @@ def save(encoding: WordEncoding, folder: epath.PathLike) -> None:
 
   Raises:
     InputError: the folder holds an encoding already, or cannot be written.
+
   """
   from safetensors import numpy as safetensors
 
@@ -172,6 +182,7 @@ def load(folder: epath.PathLike) -> WordEncoding:
 
   Raises:
     InputError: the folder holds none, not all of one, or a changed one.
+
   """
   from safetensors import SafetensorError
   from safetensors import numpy as safetensors
@@ -189,8 +200,9 @@ def load(folder: epath.PathLike) -> WordEncoding:
     problem = f"{_FACTS} or {_TABLE} cannot be read ({error!r})"
     raise InputError(f"{folder}: {problem}; {again}") from None
   if not whole:
-    raise InputError(f"{folder}: its files do not belong together (their hash is not that in "
-                     f"{_FACTS}); {again}")
+    raise InputError(
+      f"{folder}: its files do not belong together (their hash is not that in {_FACTS}); {again}"
+    )
   return WordEncoding(tokenizer, table, facts)
 
 

@@ -42,6 +42,7 @@ class XLNetEncoder(nn.Module):
     activation: `gelu` (exact: transformers' checkpoints), `gelu_new` (tanh: the original code's
       `gelu`) or `relu`.
     dtype, precision, unroll, remat: how it runs, as in `BertEncoder`.
+
   """
 
   vocab_size: int
@@ -172,13 +173,7 @@ class XLNetEncoder(nn.Module):
       name="layers",
     )
     return scan_layers(
-      apply,
-      layer,
-      x,
-      mems,
-      length=self.num_layers,
-      unroll=self.unroll,
-      remat=self.remat,
+      apply, layer, x, mems, length=self.num_layers, unroll=self.unroll, remat=self.remat
     )
 
   def _check(self):

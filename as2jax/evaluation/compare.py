@@ -33,13 +33,22 @@ VERSUS = "vs"
 Row = dict[str, Any]
 
 
-def run(names: Sequence[str], *, metrics: str, split: str, question_filter: str | None, samples: int,
-        seed: int, form: str) -> str:
+def run(
+  names: Sequence[str],
+  *,
+  metrics: str,
+  split: str,
+  question_filter: str | None,
+  samples: int,
+  seed: int,
+  form: str,
+) -> str:
   """The comparison of a command line as `text`, `json` or `csv`.
 
   Raises:
     InputError: systems that cannot be compared (see `systems.load`), a metric that they lack,
       groups of different sizes.
+
   """
   wanted = [name.strip() for name in metrics.split(",")]
   given = {"split": split, "question_filter": question_filter}
@@ -51,12 +60,15 @@ def run(names: Sequence[str], *, metrics: str, split: str, question_filter: str 
   else:
     rows, text = compare(run_scores.load(names, **given), wanted, **tests), _text
   if form == "json":
-    return json.dumps({"split": split, "question_filter": question_filter, **tests, "rows": rows}, indent=2)
+    return json.dumps(
+      {"split": split, "question_filter": question_filter, **tests, "rows": rows}, indent=2
+    )
   return _csv(rows) if form == "csv" else text(rows)
 
 
-def compare(loaded: Sequence[RunScores], metrics: Sequence[str], *, samples: int, seed: int
-            ) -> list[Row]:
+def compare(
+  loaded: Sequence[RunScores], metrics: Sequence[str], *, samples: int, seed: int
+) -> list[Row]:
   """One row a metric and system: its mean, and (but for the first) its tests against the first.
 
   `sd` is that over seeds, `half_width` that of the mean over questions.
@@ -67,19 +79,27 @@ def compare(loaded: Sequence[RunScores], metrics: Sequence[str], *, samples: int
     for n, system in enumerate(loaded):
       values = system.metric(metric)
       mean, sd = significance.mean_sd(values.mean(1))
-      row = {"metric": system.title(metric), "system": system.name, "seeds": len(values),
-             "questions": values.shape[1], "mean": mean, "sd": sd,
-             "half_width": significance.half_width(values)}
+      row = {
+        "metric": system.title(metric),
+        "system": system.name,
+        "seeds": len(values),
+        "questions": values.shape[1],
+        "mean": mean,
+        "sd": sd,
+        "half_width": significance.half_width(values),
+      }
       rows.append(row | (_tested(values, base, samples, seed) if n else {}))
   return _adjusted(rows, ("metric",))
 
 
-def compare_groups(datasets: Sequence[Sequence[RunScores]], metrics: Sequence[str], *, samples: int,
-                   seed: int) -> list[Row]:
+def compare_groups(
+  datasets: Sequence[Sequence[RunScores]], metrics: Sequence[str], *, samples: int, seed: int
+) -> list[Row]:
   """One row a metric, later group and scope: each dataset, then what is said of the average.
 
   Args:
     datasets: for each dataset, the system of each group.
+
   """
   rows = []
   for metric in metrics:
@@ -88,10 +108,18 @@ def compare_groups(datasets: Sequence[Sequence[RunScores]], metrics: Sequence[st
       values = [systems_[group].metric(metric) for systems_ in datasets]
       head = {"metric": metric, "group": group + 1}
       for systems_, a, b in zip(datasets, values, base, strict=True):
-        rows.append(head | {"scope": systems_[0].data, "base": systems_[0].name,
-                            "system": systems_[group].name, "questions": a.shape[1],
-                            "base_mean": float(b.mean()), "mean": float(a.mean())}
-                    | _tested(a, b, samples, seed))
+        rows.append(
+          head
+          | {
+            "scope": systems_[0].data,
+            "base": systems_[0].name,
+            "system": systems_[group].name,
+            "questions": a.shape[1],
+            "base_mean": float(b.mean()),
+            "mean": float(a.mean()),
+          }
+          | _tested(a, b, samples, seed)
+        )
       rows += [head | row for row in _averages(values, base, samples, seed)]
   return _adjusted(rows, ("metric", "scope"))
 
@@ -101,18 +129,28 @@ def _averages(values, base, samples, seed) -> list[Row]:
   per_question = [[significance.question_means(x) for x in side] for side in (values, base)]
   means = [np.array([x.mean() for x in side]) for side in per_question]
   total = sum(len(x) for x in per_question[0])
-  macro = {"scope": "macro average", "questions": total, "base_mean": float(means[1].mean()),
-           "mean": float(means[0].mean())}
+  macro = {
+    "scope": "macro average",
+    "questions": total,
+    "base_mean": float(means[1].mean()),
+    "mean": float(means[0].mean()),
+  }
   t = significance.macro_t_test(*per_question)
   randomized = significance.macro_randomization_test(*per_question, samples=samples, seed=seed)
   macro |= _gain(t, randomized, macro["base_mean"])
   everything = [np.concatenate(side) for side in per_question]
-  rows = [macro, {"scope": "all questions", "questions": total,
-                  "base_mean": float(everything[1].mean()), "mean": float(everything[0].mean())}
-          | _tested(*everything, samples, seed)]
+  rows = [
+    macro,
+    {
+      "scope": "all questions",
+      "questions": total,
+      "base_mean": float(everything[1].mean()),
+      "mean": float(everything[0].mean()),
+    }
+    | _tested(*everything, samples, seed),
+  ]
   if len(values) > 1:  # one dataset has no spread over datasets
-    rows.append({**macro, "scope": "datasets", "questions": None,
-                 **_tested(*means, samples, seed)})
+    rows.append({**macro, "scope": "datasets", "questions": None, **_tested(*means, samples, seed)})
   return rows
 
 
@@ -123,9 +161,13 @@ def _tested(values, base, samples, seed) -> Row:
 
 
 def _gain(t, randomized, base_mean: float) -> Row:
-  return {"difference": t.difference, "difference_half_width": t.half_width,
-          "relative_gain": t.difference / base_mean if base_mean else None,
-          "p_t": t.p, "p_randomization": randomized.p}
+  return {
+    "difference": t.difference,
+    "difference_half_width": t.half_width,
+    "relative_gain": t.difference / base_mean if base_mean else None,
+    "p_t": t.p,
+    "p_randomization": randomized.p,
+  }
 
 
 def _adjusted(rows: list[Row], family: Sequence[str]) -> list[Row]:
@@ -151,8 +193,10 @@ def _groups(names: Sequence[str]) -> list[list[str]]:
       groups[-1].append(name)
   sizes = sorted({len(group) for group in groups})
   if len(sizes) > 1 or not sizes[0]:
-    raise InputError(f"groups of {', '.join(str(len(group)) for group in groups)} systems: give "
-                     "each group one system a dataset, in the same order: A1 A2 vs B1 B2")
+    raise InputError(
+      f"groups of {', '.join(str(len(group)) for group in groups)} systems: give "
+      "each group one system a dataset, in the same order: A1 A2 vs B1 B2"
+    )
   return groups
 
 
@@ -169,8 +213,12 @@ def aligned(cells: Sequence[Sequence[str]], left: int = 1) -> list[str]:
   """Rows of text in columns, the first `left` of them set to the left."""
   widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
   sides = "<" * left + ">" * (len(widths) - left)
-  return ["  ".join(f"{cell:{side}{width}}" for cell, side, width
-                    in zip(row, sides, widths, strict=True)).rstrip() for row in cells]
+  return [
+    "  ".join(
+      f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
+    ).rstrip()
+    for row in cells
+  ]
 
 
 TESTS = ("difference", "gain", "p (t)", "p (rand.)")
@@ -181,9 +229,12 @@ def _cells(row: Row, holm: bool) -> list[str]:
   if "p_t" not in row:
     return [""] * (len(TESTS) + len(HOLM) * holm)
   gain = row["relative_gain"]
-  cells = [f"{row['difference']:+.4f} ± {row['difference_half_width']:.4f}",
-           "" if gain is None else f"{100 * gain:+.1f} %", p_text(row["p_t"]),
-           p_text(row["p_randomization"])]
+  cells = [
+    f"{row['difference']:+.4f} ± {row['difference_half_width']:.4f}",
+    "" if gain is None else f"{100 * gain:+.1f} %",
+    p_text(row["p_t"]),
+    p_text(row["p_randomization"]),
+  ]
   return cells + [p_text(row[key]) for key in ("p_t_holm", "p_randomization_holm")] * holm
 
 
@@ -203,11 +254,20 @@ def _text(rows: Sequence[Row]) -> str:
     for row in mine:
       width = row["half_width"]
       spread = "" if row["sd"] is None else f"{row['sd']:.4f} ({row['seeds']})"
-      cells.append([row["system"], f"{row['mean']:.4f}"
-                    + ("" if width is None else f" ± {width:.4f}"), *[spread] * several,
-                    *(_cells(row, holm) if len(mine) > 1 else ())])
-    lines += [f"{metric}, {mine[0]['questions']} questions; ± is the 95 % half-width over them; "
-              "differences are to the first", *("  " + line for line in aligned(cells)), ""]
+      cells.append(
+        [
+          row["system"],
+          f"{row['mean']:.4f}" + ("" if width is None else f" ± {width:.4f}"),
+          *[spread] * several,
+          *(_cells(row, holm) if len(mine) > 1 else ()),
+        ]
+      )
+    lines += [
+      f"{metric}, {mine[0]['questions']} questions; ± is the 95 % half-width over them; "
+      "differences are to the first",
+      *("  " + line for line in aligned(cells)),
+      "",
+    ]
   return "\n".join(lines[:-1])
 
 
@@ -217,30 +277,54 @@ def _text_of_groups(rows: Sequence[Row]) -> str:
   for metric, group in dict.fromkeys((row["metric"], row["group"]) for row in rows):
     mine = [row for row in rows if (row["metric"], row["group"]) == (metric, group)]
     cells = [["", "questions", "group 1", f"group {group}", *TESTS, *HOLM * holm]]
-    cells += [[row["scope"], str(row["questions"] or ""), f"{row['base_mean']:.4f}",
-               f"{row['mean']:.4f}", *_cells(row, holm)] for row in mine]
+    cells += [
+      [
+        row["scope"],
+        str(row["questions"] or ""),
+        f"{row['base_mean']:.4f}",
+        f"{row['mean']:.4f}",
+        *_cells(row, holm),
+      ]
+      for row in mine
+    ]
     pairs = [f"{row['system']} against {row['base']}" for row in mine if "system" in row]
-    lines += [f"{metric}: group {group} against group 1", *(f"  {pair}" for pair in pairs),
-              *("  " + line for line in aligned(cells)), ""]
-  lines += ["± is the 95 % half-width. macro average: datasets weigh the same, the unit is the "
-            "question.", "all questions: each weighs the same. datasets: the unit is the dataset."]
+    lines += [
+      f"{metric}: group {group} against group 1",
+      *(f"  {pair}" for pair in pairs),
+      *("  " + line for line in aligned(cells)),
+      "",
+    ]
+  lines += [
+    "± is the 95 % half-width. macro average: datasets weigh the same, the unit is the question.",
+    "all questions: each weighs the same. datasets: the unit is the dataset.",
+  ]
   return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Prints the comparison that the command line asks for; returns the exit status."""
   parser = argparse.ArgumentParser(
-    prog="python -m as2jax.evaluation.compare", formatter_class=argparse.RawDescriptionHelpFormatter,
-    description=__doc__)
-  parser.add_argument("systems", nargs="+", metavar="SYSTEM",
-                      help="folder of a finished run, or a table of per-question scores (those of "
-                      "one system's seeds joined by commas); the first is the base. `vs` between "
-                      "systems makes groups, each with one run a dataset")
+    prog="python -m as2jax.evaluation.compare",
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+    description=__doc__,
+  )
+  parser.add_argument(
+    "systems",
+    nargs="+",
+    metavar="SYSTEM",
+    help="folder of a finished run, or a table of per-question scores (those of "
+    "one system's seeds joined by commas); the first is the base. `vs` between "
+    "systems makes groups, each with one run a dataset",
+  )
   parser.add_argument("--metrics", default="map,mrr", help="joined by commas")
   parser.add_argument("--split", default="test", help="of run folders")
-  parser.add_argument("--filter", dest="question_filter", choices=QUESTION_FILTERS,
-                      help="the questions to count: the dataset's clean ones, or of tables alone "
-                      "the answerable ones, where not given")
+  parser.add_argument(
+    "--filter",
+    dest="question_filter",
+    choices=QUESTION_FILTERS,
+    help="the questions to count: the dataset's clean ones, or of tables alone "
+    "the answerable ones, where not given",
+  )
   parser.add_argument("--samples", type=int, default=100_000, help="of the randomization test")
   parser.add_argument("--seed", type=int, default=0, help="of the randomization test")
   form = parser.add_mutually_exclusive_group()

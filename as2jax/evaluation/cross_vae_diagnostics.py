@@ -36,8 +36,7 @@ class Generated(NamedTuple):
 
 
 class Speaker:
-  """What latents generate as text, `length` words at most; compiled once a side and count of them.
-  """
+  """What latents generate as text, `length` words at most; compiled once a side and count of them."""
 
   def __init__(self, experiment: Any, length: int):
     self.tokenizer, self.side = experiment.source.tokenizer, {}
@@ -103,8 +102,10 @@ class LatentWatch:
     """Its questions, each with its first right answer alone, and their batches."""
     if split not in self._splits:
       questions = tuple(
-          Question(q.id, q.text, (q.candidates[q.positives[0]],))
-          for q in self.experiment.dataset.splits[split] if q.positives)
+        Question(q.id, q.text, (q.candidates[q.positives[0]],))
+        for q in self.experiment.dataset.splits[split]
+        if q.positives
+      )
       self._splits[split] = questions, self.experiment.predict_batcher(questions, "pairs")
     return self._splits[split]
 
@@ -115,8 +116,9 @@ class LatentWatch:
     found: list[Measured] = [{side: {} for side in SIDES} for _ in range(self.seeds)]
     mine = sharding.local_shards(self.mesh, batcher.shards)
     for i in range(len(plan)):
-      placed = sharding.place_predict(batcher.batch(plan, i, only=mine), self.mesh,
-                                      shards=batcher.shards)
+      placed = sharding.place_predict(
+        batcher.batch(plan, i, only=mine), self.mesh, shards=batcher.shards
+      )
       output = jax.tree.map(np.asarray, self.step(state, placed))
       for s, shard in enumerate(plan.steps[i][0]):
         if shard is None:
@@ -125,20 +127,26 @@ class LatentWatch:
           for side, values in output.items():
             for name, value in values.items():
               into = its[side].setdefault(
-                  name, np.zeros((len(questions), *value.shape[3:]), np.float64))
-              into[shard.examples] = value[seed, s, :len(shard.examples)]
+                name, np.zeros((len(questions), *value.shape[3:]), np.float64)
+              )
+              into[shard.examples] = value[seed, s, : len(shard.examples)]
     return found
 
-  def _examples(self, state: Any, seed: int, questions: Sequence[Question], its: Measured
-                ) -> list[Generated]:
+  def _examples(
+    self, state: Any, seed: int, questions: Sequence[Question], its: Measured
+  ) -> list[Generated]:
     if not self.sources or not questions:
       return []
     at = np.unique(np.linspace(0, len(questions) - 1, EXAMPLES).round().astype(int))
     params = jax.tree.map(lambda x: x[seed], state.params)
-    said = {source: self.speaker(params, source, its[source]["mean"][at].astype(np.float32))
-            for source in SIDES}
-    return [Generated(questions[i].text, questions[i].candidates[0].text, *both)
-            for i, *both in zip(at, said["question"], said["answer"], strict=True)]
+    said = {
+      source: self.speaker(params, source, its[source]["mean"][at].astype(np.float32))
+      for source in SIDES
+    }
+    return [
+      Generated(questions[i].text, questions[i].candidates[0].text, *both)
+      for i, *both in zip(at, said["question"], said["answer"], strict=True)
+    ]
 
 
 def summary(measured: Measured) -> dict[str, float]:
@@ -162,8 +170,9 @@ def table(measured: Measured) -> str:
   columns: dict[str, np.ndarray] = {}
   for side, its in measured.items():
     if "log_variance" in its:
-      columns[f"kl_{side}"] = np.asarray(
-          kl_of_dimensions(its["mean"], its["log_variance"])).mean(axis=0)
+      columns[f"kl_{side}"] = np.asarray(kl_of_dimensions(its["mean"], its["log_variance"])).mean(
+        axis=0
+      )
     columns[f"variance_of_mean_{side}"] = its["mean"].var(axis=0)
   lines = ["\t".join(["dimension", *columns])]
   for number, row in enumerate(zip(*columns.values(), strict=True)):

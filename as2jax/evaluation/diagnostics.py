@@ -23,6 +23,7 @@ class Seen:
     scalars: for the log and the results, under names that hold the split.
     files: text by name, for a folder of the evaluation.
     facts: for the results alone.
+
   """
 
   scalars: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -44,8 +45,9 @@ def make(experiment: Any, mesh: jax.sharding.Mesh, seeds: int) -> Watcher:
   return registry.find(registry.WATCHERS, name, "model.name")(experiment, mesh, seeds)
 
 
-def write(workdir: epath.PathLike, seen: Seen, *, epoch: int, seed: int, seeds: Sequence[int]
-          ) -> None:
+def write(
+  workdir: epath.PathLike, seen: Seen, *, epoch: int, seed: int, seeds: Sequence[int]
+) -> None:
   """Writes the files of an evaluation: `watched/[seed-<k>/]epoch-<n>/<name>`."""
   folder = epath.Path(workdir) / "watched"
   if len(seeds) > 1:

@@ -48,6 +48,7 @@ class Found:
       query has fewer.
     above, level: `[q, t]` int64, the weight of the entries with a score greater than, and equal to,
       that of the best right entry, which is itself among the level ones.
+
   """
 
   scores: np.ndarray
@@ -69,17 +70,21 @@ def prepared(vectors: np.ndarray, similarity: str, *, side: str) -> np.ndarray:
   Raises:
     InputError: another similarity, or a vector that is not finite, or so long that a score would
       not be (float32).
+
   """
   if similarity not in SIMILARITIES:
-    raise InputError(f"similarity {similarity!r}: a pool can be searched by one of "
-                     f"{', '.join(SIMILARITIES)}")
+    raise InputError(
+      f"similarity {similarity!r}: a pool can be searched by one of {', '.join(SIMILARITIES)}"
+    )
   vectors = np.asarray(vectors, np.float32)
   squared = np.square(vectors, dtype=np.float64).sum(1, keepdims=True)
   if not (squared <= LONGEST).all():  # nor is it for NaN
     bad = int(np.flatnonzero(~(squared[:, 0] <= LONGEST))[0])
-    raise InputError(f"{side} vector {bad + 1} is not finite, or too long for float32 (its squared "
-                     f"length is {squared[bad, 0]:g}), so that nothing can be ranked by it: the "
-                     "model has diverged; take another checkpoint")
+    raise InputError(
+      f"{side} vector {bad + 1} is not finite, or too long for float32 (its squared "
+      f"length is {squared[bad, 0]:g}), so that nothing can be ranked by it: the "
+      "model has diverged; take another checkpoint"
+    )
   if similarity == "dot":
     return vectors
   if similarity == "cosine":
@@ -107,12 +112,14 @@ class Searcher:
     mesh: over whose devices the rows of a block are spread, on all its axes.
     k: how many entries are returned.
     rows: of the pool a device and block, at least k; queries: in a block.
+
   """
 
   def __init__(self, mesh: Mesh, *, k: int, rows: int = ROWS, queries: int = QUERIES):
     if k < 1 or rows < 1 or queries < 1:
-      raise InputError(f"a search for {k} entries in blocks of {queries} × {rows}: each is 1 or "
-                       "more")
+      raise InputError(
+        f"a search for {k} entries in blocks of {queries} × {rows}: each is 1 or more"
+      )
     self.mesh, self.k, self.rows, self.queries = mesh, k, max(rows, k), queries
     self._step, self._merge = _programs(mesh, k)
 
@@ -121,8 +128,14 @@ class Searcher:
     """Programs compiled so far, by all searchers of this mesh and k."""
     return self._step._cache_size()
 
-  def __call__(self, queries: np.ndarray, pool: Rows, *, weights: np.ndarray | None = None,
-               right: Sequence[Sequence[Sequence[int]]] | None = None) -> Found:
+  def __call__(
+    self,
+    queries: np.ndarray,
+    pool: Rows,
+    *,
+    weights: np.ndarray | None = None,
+    right: Sequence[Sequence[Sequence[int]]] | None = None,
+  ) -> Found:
     """Searches `pool` `[n, d]` for `queries` `[q, d]` by inner product, at the highest precision.
 
     Args:
@@ -132,16 +145,22 @@ class Searcher:
 
     Raises:
       InputError: widths that differ, no entries, right entries outside the pool.
+
     """
     count, width = pool.shape
     if queries.ndim != 2 or queries.shape[1] != width or not count or not len(queries):
-      raise InputError(f"queries {queries.shape} cannot be put to a pool {tuple(pool.shape)}: both "
-                       "are vectors of one width, and neither is empty")
+      raise InputError(
+        f"queries {queries.shape} cannot be put to a pool {tuple(pool.shape)}: both "
+        "are vectors of one width, and neither is empty"
+      )
     right_ids = _tables(right, len(queries), count)
     parts = [self._part(queries, right_ids, at) for at in range(0, len(queries), self.queries)]
-    first = self._sweep(parts, pool, weights,
-                        [np.full((self.queries, right_ids.shape[1]), np.inf, np.float32)] *
-                        len(parts))
+    first = self._sweep(
+      parts,
+      pool,
+      weights,
+      [np.full((self.queries, right_ids.shape[1]), np.inf, np.float32)] * len(parts),
+    )
     found = [self._joined(first, i, len(queries)) for i in range(5)]
     if right is None:
       return Found(*found)
@@ -149,8 +168,10 @@ class Searcher:
     second = self._sweep(parts, pool, weights, best)
     for one, other in zip(first, second, strict=True):
       if not np.array_equal(np.asarray(one[2]), np.asarray(other[2])):
-        raise RuntimeError("two sweeps over one pool gave different scores: its rows changed in "
-                           "between, or the device does not repeat its products")
+        raise RuntimeError(
+          "two sweeps over one pool gave different scores: its rows changed in "
+          "between, or the device does not repeat its products"
+        )
     return Found(*found[:3], *(self._joined(second, i, len(queries)) for i in (3, 4)))
 
   @staticmethod
@@ -165,18 +186,18 @@ class Searcher:
     vectors = np.zeros((self.queries, queries.shape[1]), np.float32)
     ids = np.full((self.queries, *right.shape[1:]), NONE, np.int32)
     part = slice(at, at + self.queries)
-    vectors[:len(queries[part])], ids[:len(right[part])] = queries[part], right[part]
+    vectors[: len(queries[part])], ids[: len(right[part])] = queries[part], right[part]
     return put(vectors, whole), put(ids, whole)
 
-  def _sweep(self, parts: Sequence, pool: Rows, weights: np.ndarray | None,
-             thresholds: Sequence[np.ndarray]) -> list:
+  def _sweep(
+    self, parts: Sequence, pool: Rows, weights: np.ndarray | None, thresholds: Sequence[np.ndarray]
+  ) -> list:
     """One pass over the pool; for each block of queries the merged (scores, …, level)."""
     devices = self.mesh.size
     over = NamedSharding(self.mesh, P(AXES))
     whole = NamedSharding(self.mesh, P())
     thresholds = [put(t, whole) for t in thresholds]
-    states = [put(_empty(devices, self.queries, self.k, ids.shape[1:]), over)
-              for _, ids in parts]
+    states = [put(_empty(devices, self.queries, self.k, ids.shape[1:]), over) for _, ids in parts]
     for start, block, weight in self._blocks(pool, weights):
       jax.block_until_ready(states)  # else blocks would queue up on the devices
       placed = put((block, weight), over)
@@ -184,22 +205,24 @@ class Searcher:
         states[i] = self._step(states[i], vectors, ids, thresholds[i], *placed, np.int32(start))
     return [self._merge(state) for state in states]
 
-  def _blocks(self, pool: Rows, weights: np.ndarray | None
-              ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+  def _blocks(
+    self, pool: Rows, weights: np.ndarray | None
+  ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """(number of the first entry, vectors, weights) of each block, filled up with weight 0."""
     size = self.rows * self.mesh.size
     count, width = pool.shape
     for start in range(0, count, size):
-      part = np.asarray(pool[start:start + size], np.float32)
+      part = np.asarray(pool[start : start + size], np.float32)
       weight = np.zeros(size, np.int32)
-      weight[:len(part)] = 1 if weights is None else weights[start:start + size]
+      weight[: len(part)] = 1 if weights is None else weights[start : start + size]
       if len(part) < size:
         part = np.concatenate([part, np.zeros((size - len(part), width), np.float32)])
       yield start, part, weight
 
 
-def _tables(right: Sequence[Sequence[Sequence[int]]] | None, queries: int, count: int
-            ) -> np.ndarray:
+def _tables(
+  right: Sequence[Sequence[Sequence[int]]] | None, queries: int, count: int
+) -> np.ndarray:
   """Right entries `[q, t, r]`, r a power of two, so that few widths are compiled."""
   if right is None:
     return np.full((queries, 1, 1), NONE, np.int32)
@@ -207,29 +230,40 @@ def _tables(right: Sequence[Sequence[Sequence[int]]] | None, queries: int, count
   table = np.full((queries, len(right), 1 << max(most - 1, 0).bit_length()), NONE, np.int32)
   for t, one in enumerate(right):
     if len(one) != queries or not all(len(entries) for entries in one):
-      raise InputError(f"{queries} queries, {len(one)} lists of right entries: give each query one "
-                       "or more")
+      raise InputError(
+        f"{queries} queries, {len(one)} lists of right entries: give each query one or more"
+      )
     for i, entries in enumerate(one):
       if min(entries) < 0 or max(entries) >= count:
-        raise InputError(f"query {i + 1}: right entries {list(entries)[:5]} in a pool of {count}: "
-                         f"numbers go from 0 to {count - 1}")
-      table[i, t, :len(entries)] = entries
+        raise InputError(
+          f"query {i + 1}: right entries {list(entries)[:5]} in a pool of {count}: "
+          f"numbers go from 0 to {count - 1}"
+        )
+      table[i, t, : len(entries)] = entries
   return table
 
 
 def _empty(devices: int, queries: int, k: int, right: tuple[int, int]) -> tuple[np.ndarray, ...]:
   shape = (devices, queries)
-  return (np.full((*shape, k), -np.inf, np.float32), np.full((*shape, k), NONE, np.int32),
-          np.full((*shape, *right), -np.inf, np.float32),
-          np.zeros((*shape, right[0]), np.int32), np.zeros((*shape, right[0]), np.int32))
+  return (
+    np.full((*shape, k), -np.inf, np.float32),
+    np.full((*shape, k), NONE, np.int32),
+    np.full((*shape, *right), -np.inf, np.float32),
+    np.zeros((*shape, right[0]), np.int32),
+    np.zeros((*shape, right[0]), np.int32),
+  )
 
 
 @functools.cache
 def _programs(mesh: Mesh, k: int):
   """The jitted step and merge; kept, so that each search compiles nothing anew."""
   over, whole = P(AXES), P()
-  step = jax.shard_map(functools.partial(_step, k), mesh=mesh, out_specs=(over,) * 5,
-                       in_specs=((over,) * 5, whole, whole, whole, over, over, whole))
+  step = jax.shard_map(
+    functools.partial(_step, k),
+    mesh=mesh,
+    out_specs=(over,) * 5,
+    in_specs=((over,) * 5, whole, whole, whole, over, over, whole),
+  )
   merge = jax.jit(functools.partial(_merged, k), out_shardings=NamedSharding(mesh, whole))
   return jax.jit(step, donate_argnums=0, out_shardings=NamedSharding(mesh, over)), merge
 
@@ -266,5 +300,10 @@ def _merged(k: int, state):
   flat = lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1)  # [q, device · k]
   order = jnp.where(flat(entries) == NONE, jnp.iinfo(jnp.int32).max, flat(entries))
   values, _, numbers = jax.lax.sort((-flat(best), order, flat(entries)), num_keys=2)
-  return (-values[:, :k], numbers[:, :k], right.max(0), above.sum(0, dtype=jnp.int32),
-          level.sum(0, dtype=jnp.int32))
+  return (
+    -values[:, :k],
+    numbers[:, :k],
+    right.max(0),
+    above.sum(0, dtype=jnp.int32),
+    level.sum(0, dtype=jnp.int32),
+  )

@@ -72,6 +72,7 @@ def per_question(
   Raises:
     InputError: a NaN score, an unknown label or policy, lengths that differ, ids that are missing
       or (under `trec`) occur twice in one question.
+
   """
   if ties not in TIES:
     raise InputError(f"ties={ties!r} is not a tie policy: use one of {', '.join(TIES)}")
@@ -116,7 +117,12 @@ def filter_mask(name: str, labels: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def summarize(
-  values: Mapping[str, np.ndarray], mask: np.ndarray, *, dataset: str, question_filter: str, split: str
+  values: Mapping[str, np.ndarray],
+  mask: np.ndarray,
+  *,
+  dataset: str,
+  question_filter: str,
+  split: str,
 ) -> dict[str, dict[str, float | int | None]]:
   """Returns mean, 95 % half-width over questions and their number, under question_filter names.
 
@@ -130,6 +136,7 @@ def summarize(
 
   Raises:
     InputError: the question filter leaves no question.
+
   """
   mask = np.asarray(mask, bool)
   count = int(mask.sum())
@@ -225,7 +232,7 @@ def _flatten(scores, labels, names):
   label = np.concatenate([empty, *labels])
   for i in np.flatnonzero(np.isnan(score))[:1]:
     raise InputError(
-      f"{_name(names, question[i])}: the score of candidate {i - lengths[:question[i]].sum() + 1} "
+      f"{_name(names, question[i])}: the score of candidate {i - lengths[: question[i]].sum() + 1} "
       "is not a number (NaN): it cannot be ranked; mend the model or the run file it comes from"
     )
   for i in np.flatnonzero(~np.isin(label, (1, 0, UNKNOWN)))[:1]:

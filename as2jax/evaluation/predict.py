@@ -26,8 +26,10 @@ from as2jax.runtime.errors import InputError
 PAIRS = 4096  # pairs of vectors compared at once
 KEPT = 8  # batchers; three splits of a pool, queries and passages, take six
 Scores = dict[str, list[np.ndarray]]  # by score name, one array a question
-DIVERGED = ("the weights are damaged, or training has diverged; lower optimizer.rate, or take "
-            "another checkpoint")
+DIVERGED = (
+  "the weights are damaged, or training has diverged; lower optimizer.rate, or take "
+  "another checkpoint"
+)
 
 
 class Components(Protocol):
@@ -53,8 +55,9 @@ class Predictor:
   def __init__(self, experiment: Components, mesh: jax.sharding.Mesh, seeds: int):
     self.experiment, self.mesh, self.seeds = experiment, mesh, seeds
     model = experiment.model
-    self.step = make_predict_step(model, "encode" if model.encodes else "__call__", mesh=mesh,
-                                  seeds=seeds)
+    self.step = make_predict_step(
+      model, "encode" if model.encodes else "__call__", mesh=mesh, seeds=seeds
+    )
     self.compare = make_compare_step(model, mesh=mesh, seeds=seeds) if model.encodes else None
     # (questions, layout, batcher), least recently used first. They are compared by content: the
     # `id` of a list is given to another one once it is freed.
@@ -70,14 +73,17 @@ class Predictor:
 
     Raises:
       InputError: a vector or a score is not finite.
+
     """
     if self.experiment.model.encodes:
       found = self._by_vectors(state, questions)
     else:
       found = self._by_examples(state, questions)
     sizes = np.cumsum([len(q.candidates) for q in questions])[:-1]
-    scores = [{name: np.split(values[seed], sizes) for name, values in found.items()}
-              for seed in range(self.seeds)]
+    scores = [
+      {name: np.split(values[seed], sizes) for name, values in found.items()}
+      for seed in range(self.seeds)
+    ]
     for its in scores:
       for name, values in its.items():
         check_finite(values, questions, name)
@@ -108,6 +114,7 @@ class Predictor:
 
     Raises:
       InputError: one is not finite.
+
     """
     batcher = self.batcher(questions, "sentences")
     vectors = None
@@ -117,15 +124,18 @@ class Predictor:
         vectors = np.zeros((self.seeds, len(batcher.units.lengths), found.shape[-1]), np.float32)
       for s, shard in enumerate(shards):
         if shard is not None:
-          vectors[:, shard.units] = found[:, s, :len(shard.units)]
+          vectors[:, shard.units] = found[:, s, : len(shard.units)]
     finite = np.isfinite(vectors).all(axis=(0, 2))
     if not finite.all():
-      texts = list(dict.fromkeys(
-          text for q in questions for text in (q.text, *(c.text for c in q.candidates))))
-      raise InputError(f"the model's vectors of {np.count_nonzero(~finite)} of {len(texts)} "
-                       "sentences are not finite, the first that of "
-                       f"{texts[np.argmin(finite)]!r:.200}, so that nothing can be ranked by them: "
-                       f"{DIVERGED}")
+      texts = list(
+        dict.fromkeys(text for q in questions for text in (q.text, *(c.text for c in q.candidates)))
+      )
+      raise InputError(
+        f"the model's vectors of {np.count_nonzero(~finite)} of {len(texts)} "
+        "sentences are not finite, the first that of "
+        f"{texts[np.argmin(finite)]!r:.200}, so that nothing can be ranked by them: "
+        f"{DIVERGED}"
+      )
     return vectors, batcher
 
   def _by_vectors(self, state, questions) -> dict[str, np.ndarray]:
@@ -133,11 +143,11 @@ class Predictor:
     pairs = sentence_pairs(questions)
     found: dict[str, list[np.ndarray]] = {}
     for at in range(0, len(pairs), PAIRS):
-      part = pairs[at:at + PAIRS]
+      part = pairs[at : at + PAIRS]
       padded = np.concatenate([part, np.zeros((PAIRS - len(part), 2), part.dtype)])
       scores = self.compare(state, (vectors[:, padded[:, 0]], vectors[:, padded[:, 1]]))
       for name, values in scores.items():
-        found.setdefault(name, []).append(np.asarray(values, np.float32)[:, :len(part)])
+        found.setdefault(name, []).append(np.asarray(values, np.float32)[:, : len(part)])
     first = self.experiment.model.score
     order = [first] + [name for name in found if name != first]
     return {name: np.concatenate(found[name], axis=1) for name in order}
@@ -151,14 +161,15 @@ class Predictor:
       found = np.asarray(output.scores, np.float32)
       for s, shard in enumerate(shards):
         if shard is not None:
-          scores[:, shard.examples] = found[:, s, :len(shard.examples)]
+          scores[:, shard.examples] = found[:, s, : len(shard.examples)]
     if several:
       scores = above_the_rest(scores, table, self.experiment.orders(questions))
     return {self.experiment.model.score_names[0]: scores}
 
 
-def above_the_rest(scores: np.ndarray, table: ExampleTable, orders: Sequence[np.ndarray]
-                   ) -> np.ndarray:
+def above_the_rest(
+  scores: np.ndarray, table: ExampleTable, orders: Sequence[np.ndarray]
+) -> np.ndarray:
   """Scores of all candidates: those that a joint model scored first, the rest below them.
 
   The rest keeps the order of the ranker that chose the first: a step of 1 below the lowest score
@@ -170,14 +181,15 @@ def above_the_rest(scores: np.ndarray, table: ExampleTable, orders: Sequence[np.
 
   Returns:
     `[seed, candidates of all questions]`.
+
   """
   sizes = [len(order) for order in orders]
   starts = np.cumsum([0, *sizes])
   found = np.zeros((len(scores), starts[-1]), np.float32)
   for e, question in enumerate(table.question.tolist()):
     top = table.candidates[e][table.candidates[e] >= 0]
-    values = scores[:, e, :len(top)]
-    rest = orders[question][len(top):]
+    values = scores[:, e, : len(top)]
+    rest = orders[question][len(top) :]
     found[:, starts[question] + top] = values
     below = values.min(axis=1, keepdims=True) - np.arange(1, len(rest) + 1, dtype=np.float32)
     found[:, starts[question] + rest] = below
@@ -199,13 +211,16 @@ def check_finite(scores: Sequence[np.ndarray], questions: Sequence[Question], na
 
   Args:
     scores: one array a question; name: of the score, for the message.
+
   """
   for question, values in zip(questions, scores, strict=True):
     if not np.isfinite(values).all():
       at = int(np.argmin(np.isfinite(values)))
-      raise InputError(f"question {question.id!r}: the score {name!r} of candidate "
-                       f"{question.candidates[at].id!r} is {values[at]}, which cannot be ranked: "
-                       f"{DIVERGED}")
+      raise InputError(
+        f"question {question.id!r}: the score {name!r} of candidate "
+        f"{question.candidates[at].id!r} is {values[at]}, which cannot be ranked: "
+        f"{DIVERGED}"
+      )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,6 +231,7 @@ class Evaluation:
     metrics: {`map[wikiqa-clean/test]`: {value, half_width, questions}}.
     per_question: {metric: [questions]}.
     notes: what a reader must know (ties that move a metric).
+
   """
 
   metrics: dict[str, dict]
@@ -229,27 +245,44 @@ def evaluate(scores: Sequence[np.ndarray], data: Dataset, split: str, *, ties: s
   Args:
     scores: one array a question, higher is better.
     ties: policy of `metrics.per_question`.
+
   """
   questions = data.splits[split]
   labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
   ids = [[c.id for c in q.candidates] for q in questions]
   values = metrics.per_question(scores, labels, ids, ties=ties, names=[q.id for q in questions])
   summary: dict[str, dict] = {}
-  for question_filter, rule in (("clean", data.clean), ("answerable", "answerable"), ("all", "all")):
+  for question_filter, rule in (
+    ("clean", data.clean),
+    ("answerable", "answerable"),
+    ("all", "all"),
+  ):
     mask = metrics.filter_mask(rule, labels)
     if mask.any():
-      summary.update(metrics.summarize(values, mask, dataset=data.name, question_filter=question_filter,
-                                       split=split))
+      summary.update(
+        metrics.summarize(
+          values, mask, dataset=data.name, question_filter=question_filter, split=split
+        )
+      )
   mask = metrics.filter_mask(data.clean, labels)
-  shifts = {name: shift for name, shift in metrics.tie_shift(scores, labels, ids, mask=mask).items()
-            if shift > metrics.TIE_TOLERANCE}
+  shifts = {
+    name: shift
+    for name, shift in metrics.tie_shift(scores, labels, ids, mask=mask).items()
+    if shift > metrics.TIE_TOLERANCE
+  }
   moved = ", ".join(f"{name} by up to {shift:.4f}" for name, shift in shifts.items())
   notes = [f"{data.name}-clean/{split}: ties move {moved}"] if shifts else []
   return Evaluation(summary, values, notes)
 
 
-def write(folder: epath.PathLike, evaluation: Evaluation, scores: Sequence[np.ndarray],
-          questions: Sequence[Question], *, tag: str) -> None:
+def write(
+  folder: epath.PathLike,
+  evaluation: Evaluation,
+  scores: Sequence[np.ndarray],
+  questions: Sequence[Question],
+  *,
+  tag: str,
+) -> None:
   """Writes `run.trec`, `qrels.trec` and `per_question.tsv` into `folder`."""
   folder = epath.Path(folder)
   if processes.first():
@@ -261,5 +294,8 @@ def write(folder: epath.PathLike, evaluation: Evaluation, scores: Sequence[np.nd
   trec_files.write_run(folder / "run.trec", ids, candidates, [scores[i] for i in full], tag)
   trec_files.write_qrels(folder / "qrels.trec", ids, candidates, labels)
   trec_files.write_per_question(
-      folder / "per_question.tsv", [q.id for q in questions],
-      [np.asarray([c.label for c in q.candidates]) for q in questions], evaluation.per_question)
+    folder / "per_question.tsv",
+    [q.id for q in questions],
+    [np.asarray([c.label for c in q.candidates]) for q in questions],
+    evaluation.per_question,
+  )

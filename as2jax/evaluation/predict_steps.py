@@ -27,6 +27,7 @@ def make_predict_step(model: nn.Module, method: str, *, mesh: Mesh, seeds: int):
   `batch` is `[1, shard, …]` (the same sentences for every seed); the output is replicated, so that
   the host can read it whichever device computed it.
   """
+
   def one(params, mutables, batch):
     return _apply(model, method, params, mutables, batch)
 
@@ -43,6 +44,7 @@ def make_compare_step(model: nn.Module, *, mesh: Mesh, seeds: int):
 
   Both are vectors `[seed, pairs, d]`.
   """
+
   def compare(state, pair):
     one = lambda p, m, x: _apply(model, "compare", p, m, x)
     return over_seeds(one, seeds)(state.params, state.mutables, pair)
@@ -51,5 +53,6 @@ def make_compare_step(model: nn.Module, *, mesh: Mesh, seeds: int):
 
 
 def _apply(model, method, params, mutables, argument):
-  return model.apply({"params": params, **mutables}, argument, train=False,
-                     method=getattr(type(model), method))
+  return model.apply(
+    {"params": params, **mutables}, argument, train=False, method=getattr(type(model), method)
+  )

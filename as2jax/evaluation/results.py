@@ -21,8 +21,16 @@ from as2jax.runtime.files import write_whole
 from as2jax.runtime.version import __version__
 
 QUESTION_FILTERS = {"rerank": "clean", "retrieve": "gold"}  # that selects, of a kind of evaluation
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "transformers", "tokenizers",
-            "numpy")
+PACKAGES = (
+  "jax",
+  "jaxlib",
+  "flax",
+  "optax",
+  "orbax-checkpoint",
+  "transformers",
+  "tokenizers",
+  "numpy",
+)
 
 
 @dataclasses.dataclass
@@ -34,6 +42,7 @@ class Outcome:
     steps: taken in all.
     metrics: under question_filter names, of the score that ranks; `other_scores` by score name.
     watched: of the best checkpoint, on the split that selects (`as2jax.evaluation.diagnostics`).
+
   """
 
   seed: int
@@ -53,8 +62,9 @@ class Outcome:
     self.notes += [f"score {score}: {note}" for note in evaluation.notes]
 
 
-def folder(workdir: epath.PathLike, split: str, seed: int, seeds: Sequence[int],
-           score: str = "") -> epath.Path:
+def folder(
+  workdir: epath.PathLike, split: str, seed: int, seeds: Sequence[int], score: str = ""
+) -> epath.Path:
   """Where the run files of a split lie: `eval/<split>[/seed-<k>][/<score>]`."""
   path = epath.Path(workdir) / "eval" / split
   if len(seeds) > 1:
@@ -62,14 +72,20 @@ def folder(workdir: epath.PathLike, split: str, seed: int, seeds: Sequence[int],
   return path / score if score else path
 
 
-def record(workdir: epath.PathLike, outcome: Outcome, scores: Scores, data: Dataset, split: str,
-           config: Any) -> None:
+def record(
+  workdir: epath.PathLike, outcome: Outcome, scores: Scores, data: Dataset, split: str, config: Any
+) -> None:
   """Measures every score of a split (the first ranks), writes its files, adds it to `outcome`."""
   for k, (name, values) in enumerate(scores.items()):
     found = evaluate(values, data, split, ties=config.evaluation.ties)
     outcome.add(name, found, primary=k == 0)
-    write_files(folder(workdir, split, outcome.seed, config.seeds, "" if k == 0 else name), found,
-                values, data.splits[split], tag=f"as2jax-{name}")
+    write_files(
+      folder(workdir, split, outcome.seed, config.seeds, "" if k == 0 else name),
+      found,
+      values,
+      data.splits[split],
+      tag=f"as2jax-{name}",
+    )
 
 
 def versions() -> dict[str, str]:
@@ -83,11 +99,18 @@ def versions() -> dict[str, str]:
 def data_facts(dataset: Dataset, section: Any) -> dict:
   """What results say of the data: its passport, the text rules, the part that was trained on."""
   facts = passport(dataset)
-  splits = {name: {**its["question_filters"].get("all", its["question_filters"].get("pool")), **its}
-            for name, its in facts["splits"].items()}
-  return {**facts, "splits": splits, "rules": list(section.rules),
-          "train_filter": section.train_filter, "holdout": section.holdout,
-          "train_fraction": section.train_fraction}
+  splits = {
+    name: {**its["question_filters"].get("all", its["question_filters"].get("pool")), **its}
+    for name, its in facts["splits"].items()
+  }
+  return {
+    **facts,
+    "splits": splits,
+    "rules": list(section.rules),
+    "train_filter": section.train_filter,
+    "holdout": section.holdout,
+    "train_fraction": section.train_fraction,
+  }
 
 
 def over_seeds(outcomes: Sequence[Outcome]) -> dict[str, dict]:
@@ -97,24 +120,40 @@ def over_seeds(outcomes: Sequence[Outcome]) -> dict[str, dict]:
     entries = [o.metrics[name] for o in outcomes]
     mean, sd = mean_sd([e["value"] for e in entries])
     widths = [e["half_width"] for e in entries if e["half_width"] is not None]
-    summary[name] = {"mean": mean, "sd": None if sd is None or math.isnan(sd) else sd,
-                     "seeds": len(entries), "questions": entries[0]["questions"],
-                     "half_width": max(widths) if widths else None}
+    summary[name] = {
+      "mean": mean,
+      "sd": None if sd is None or math.isnan(sd) else sd,
+      "seeds": len(entries),
+      "questions": entries[0]["questions"],
+      "half_width": max(widths) if widths else None,
+    }
   return summary
 
 
-def write(workdir: epath.PathLike, config: Any, data: dict, weights: dict,
-          outcomes: Sequence[Outcome], facts: dict, name: str = "results.json") -> dict:
+def write(
+  workdir: epath.PathLike,
+  config: Any,
+  data: dict,
+  weights: dict,
+  outcomes: Sequence[Outcome],
+  facts: dict,
+  name: str = "results.json",
+) -> dict:
   """Writes `results.json` into a finished run's folder and returns its content."""
   facts = dict(facts)
   content = {
-      "metrics": over_seeds(outcomes),
-      "seeds": [dataclasses.asdict(o) for o in outcomes],
-      "task": config.evaluation.task, "ties": config.evaluation.ties,
-      "selected_on": f"{config.select}, {holdout.selection_split(config.data)}, "
-                     f"{QUESTION_FILTERS[config.evaluation.task]}",
-      "data": data, "weights": weights, "versions": versions(),
-      "execution": facts.pop("execution", {}), **facts}
+    "metrics": over_seeds(outcomes),
+    "seeds": [dataclasses.asdict(o) for o in outcomes],
+    "task": config.evaluation.task,
+    "ties": config.evaluation.ties,
+    "selected_on": f"{config.select}, {holdout.selection_split(config.data)}, "
+    f"{QUESTION_FILTERS[config.evaluation.task]}",
+    "data": data,
+    "weights": weights,
+    "versions": versions(),
+    "execution": facts.pop("execution", {}),
+    **facts,
+  }
   write_whole(epath.Path(workdir) / name, json.dumps(content, indent=2) + "\n")
   return content
 
@@ -127,8 +166,10 @@ def read(workdir: epath.PathLike) -> dict | None:
   try:
     return json.loads(path.read_text())
   except json.JSONDecodeError as error:
-    raise InputError(f"{path} is not JSON ({error}): it was changed by hand; delete it and run "
-                     "again to have it made anew") from error
+    raise InputError(
+      f"{path} is not JSON ({error}): it was changed by hand; delete it and run "
+      "again to have it made anew"
+    ) from error
 
 
 def table(content: dict) -> str:
@@ -141,8 +182,10 @@ def table(content: dict) -> str:
     if name.startswith(shown):
       width = entry["half_width"]
       spread = f" ± {entry['sd']:.4f} (sd of {entry['seeds']} seeds)" if entry["sd"] else ""
-      lines.append(f"{name:34s} {entry['mean']:.4f}{spread}"
-                   + (f"   ± {width:.4f} (95 %, {entry['questions']} questions)" if width else ""))
+      lines.append(
+        f"{name:34s} {entry['mean']:.4f}{spread}"
+        + (f"   ± {width:.4f} (95 %, {entry['questions']} questions)" if width else "")
+      )
   for outcome in content["seeds"]:
     lines += [f"note, seed {outcome['seed']}: {note}" for note in outcome["notes"]]
   return "\n".join(lines)

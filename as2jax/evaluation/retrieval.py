@@ -34,6 +34,7 @@ class Ranked:
     scores: their float32 scores.
     notes: what a reader must know (ties that move a metric).
     spread: `pool_metrics.spread`, {} where there are no vectors.
+
   """
 
   values: Mapping[str, Mapping[str, np.ndarray]]
@@ -60,7 +61,7 @@ class Texts:
       raise InputError("every query of the pool is one of its passages: check the data")
     places = np.arange(len(pool.passages))
     asked = tuple(Question(query.id, query.text, ()) for query in pool.queries)
-    alone = Pool(pool.passages, pool.queries[anchor:anchor + 1])
+    alone = Pool(pool.passages, pool.queries[anchor : anchor + 1])
     return cls(asked, with_candidates(alone, [places]))
 
 
@@ -106,20 +107,35 @@ def distinct(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   return first, of
 
 
-def by_vectors(searcher: exact_search.Searcher, queries: np.ndarray, passages: np.ndarray, pool: Pool,
-               similarity: str, *, ties: str) -> Ranked:
+def by_vectors(
+  searcher: exact_search.Searcher,
+  queries: np.ndarray,
+  passages: np.ndarray,
+  pool: Pool,
+  similarity: str,
+  *,
+  ties: str,
+) -> Ranked:
   """Ranks by a similarity of vectors `[q, d]` and `[n, d]`."""
   first, of = distinct(passages)
   weights = np.bincount(of, minlength=len(first))
-  judged = [retrieval_metrics.right_entries(pool, question_filter) for question_filter in QUESTION_FILTERS]
+  judged = [
+    retrieval_metrics.right_entries(pool, question_filter) for question_filter in QUESTION_FILTERS
+  ]
   right = [[list(dict.fromkeys(of[entries].tolist())) for entries in one] for one in judged]
-  prepared = [exact_search.prepared(x, similarity, side=side)
-              for x, side in ((queries, "query"), (passages[first], "pool"))]
+  prepared = [
+    exact_search.prepared(x, similarity, side=side)
+    for x, side in ((queries, "query"), (passages[first], "pool"))
+  ]
   found = searcher(*prepared, weights=weights, right=right)
   values, notes = {}, []
   for t, question_filter in enumerate(QUESTION_FILTERS):
-    level = np.asarray([_level(of[entries], rows, found.right[q, t]) for q, (entries, rows)
-                        in enumerate(zip(judged[t], right[t], strict=True))])
+    level = np.asarray(
+      [
+        _level(of[entries], rows, found.right[q, t])
+        for q, (entries, rows) in enumerate(zip(judged[t], right[t], strict=True))
+      ]
+    )
     standing = Standing(found.above[:, t], found.level[:, t] - level, level)
     values[question_filter] = retrieval_metrics.per_query(standing, ties=ties)
     notes += retrieval_metrics.tie_note(standing, question_filter)
@@ -128,8 +144,8 @@ def by_vectors(searcher: exact_search.Searcher, queries: np.ndarray, passages: n
   entries, kept = [], []
   for chosen, its in zip(found.entries, scores, strict=True):
     chosen = chosen[chosen != exact_search.NONE]
-    entries.append(np.concatenate([members[i] for i in chosen])[:searcher.k])
-    kept.append(np.repeat(its[:len(chosen)], weights[chosen])[:searcher.k])
+    entries.append(np.concatenate([members[i] for i in chosen])[: searcher.k])
+    kept.append(np.repeat(its[: len(chosen)], weights[chosen])[: searcher.k])
   return Ranked(values, entries, kept, notes, retrieval_metrics.spread(queries, pool))
 
 
@@ -141,7 +157,9 @@ def _level(vectors: np.ndarray, rows: Sequence[int], scores: np.ndarray) -> int:
 
 def by_scores(score: Callable[[str], np.ndarray], pool: Pool, *, depth: int, ties: str) -> Ranked:
   """Ranks by a function from a question to the float32 scores `[n]` of all passages."""
-  judged = [retrieval_metrics.right_entries(pool, question_filter) for question_filter in QUESTION_FILTERS]
+  judged = [
+    retrieval_metrics.right_entries(pool, question_filter) for question_filter in QUESTION_FILTERS
+  ]
   standings = np.zeros((len(QUESTION_FILTERS), len(pool.queries), 3), np.int64)
   entries, kept = [], []
   for q, query in enumerate(pool.queries):
@@ -163,11 +181,14 @@ def best(scores: np.ndarray, k: int) -> np.ndarray:
 
   Raises:
     InputError: a score is not finite.
+
   """
   if not np.isfinite(scores).all():
     at = int(np.argmin(np.isfinite(scores)))
-    raise InputError(f"the score of passage {at + 1} of the pool is {scores[at]}, which cannot be "
-                     "ranked; correct the ranker")
+    raise InputError(
+      f"the score of passage {at + 1} of the pool is {scores[at]}, which cannot be "
+      "ranked; correct the ranker"
+    )
   if k < len(scores):
     limit = np.partition(scores, len(scores) - k)[len(scores) - k]
     chosen = np.flatnonzero(scores >= limit)
@@ -182,35 +203,57 @@ def evaluation(ranked: Ranked, data: Retrieval, split: str, *, often: int) -> Ev
   every = np.ones(len(pool.queries), bool)
   asked = retrieval_metrics.asked(pool)
   summary: dict[str, dict] = {}
-  for name, question_filter, mask in (("gold", "gold", every), ("any", "any", every),
-                               (f"often{often}", "gold", asked >= often)):
+  for name, question_filter, mask in (
+    ("gold", "gold", every),
+    ("any", "any", every),
+    (f"often{often}", "gold", asked >= often),
+  ):
     if mask.any():
-      summary |= metrics.summarize(ranked.values[question_filter], mask, dataset=data.name, question_filter=name,
-                                   split=split)
+      summary |= metrics.summarize(
+        ranked.values[question_filter], mask, dataset=data.name, question_filter=name, split=split
+      )
   if ranked.spread:
     count = ranked.spread["sse_answers"]
-    summary |= {f"{name}[{data.name}-gold/{split}]": {
-        "value": ranked.spread[name], "half_width": None, "questions": count}
-        for name in ("sse", "sse_random", "sse_relative")}
-  table = {**ranked.values["gold"],
-           **{ANY + name: values for name, values in ranked.values["any"].items()},
-           "asked": asked.astype(np.float64)}
+    summary |= {
+      f"{name}[{data.name}-gold/{split}]": {
+        "value": ranked.spread[name],
+        "half_width": None,
+        "questions": count,
+      }
+      for name in ("sse", "sse_random", "sse_relative")
+    }
+  table = {
+    **ranked.values["gold"],
+    **{ANY + name: values for name, values in ranked.values["any"].items()},
+    "asked": asked.astype(np.float64),
+  }
   return Evaluation(summary, table, [f"{data.name}-{split}, {note}" for note in ranked.notes])
 
 
-def write(folder: epath.PathLike, found: Evaluation, ranked: Ranked, pool: Pool, *, tag: str
-          ) -> None:
+def write(
+  folder: epath.PathLike, found: Evaluation, ranked: Ranked, pool: Pool, *, tag: str
+) -> None:
   """Writes `run.trec` (the best of each query), `qrels.trec` (gold), `qrels-any.trec` and
-  `per_question.tsv`, where `asked` is the number of queries with the same gold passage."""
+  `per_question.tsv`, where `asked` is the number of queries with the same gold passage.
+  """
   folder = epath.Path(folder)
   if processes.first():
     folder.mkdir(parents=True, exist_ok=True)
   ids = [query.id for query in pool.queries]
   name = lambda places: [pool.passages[i].id for i in places]
-  trec_files.write_run(folder / "run.trec", ids, [name(x) for x in ranked.entries], ranked.scores, tag)
+  trec_files.write_run(
+    folder / "run.trec", ids, [name(x) for x in ranked.entries], ranked.scores, tag
+  )
   for file, question_filter in (("qrels.trec", "gold"), ("qrels-any.trec", "any")):
     right = retrieval_metrics.right_entries(pool, question_filter)
-    trec_files.write_qrels(folder / file, ids, [name(x) for x in right], [np.ones(len(x)) for x in right])
+    trec_files.write_qrels(
+      folder / file, ids, [name(x) for x in right], [np.ones(len(x)) for x in right]
+    )
     if question_filter == "gold":
-      trec_files.write_table(folder / "per_question.tsv", ids, [len(pool.passages)] * len(ids),
-                       list(map(len, right)), found.per_question)
+      trec_files.write_table(
+        folder / "per_question.tsv",
+        ids,
+        [len(pool.passages)] * len(ids),
+        list(map(len, right)),
+        found.per_question,
+      )

@@ -32,6 +32,7 @@ class Standing:
   Attributes:
     above: entries with a score greater than the best right one's.
     wrong: wrong entries with that very score; right: right entries with it, 1 or more.
+
   """
 
   above: np.ndarray
@@ -45,8 +46,11 @@ def standing(scores: np.ndarray, right: Sequence[int]) -> tuple[int, int, int]:
   chosen = scores[np.asarray(right)]
   best = chosen.max()
   level = int(np.count_nonzero(chosen == best))
-  return (int(np.count_nonzero(scores > best)), int(np.count_nonzero(scores == best)) - level,
-          level)
+  return (
+    int(np.count_nonzero(scores > best)),
+    int(np.count_nonzero(scores == best)) - level,
+    level,
+  )
 
 
 def per_query(found: Standing, *, ties: str = "expected") -> dict[str, np.ndarray]:
@@ -58,6 +62,7 @@ def per_query(found: Standing, *, ties: str = "expected") -> dict[str, np.ndarra
 
   Raises:
     InputError: another policy.
+
   """
   if ties not in TIES:
     raise InputError(f"evaluation.ties = {ties!r}: over a pool use one of {', '.join(TIES)}")
@@ -74,15 +79,18 @@ def tie_note(found: Standing, where: str) -> list[str]:
   """What a reader must know of ties: that they move a metric by more than `TIE_TOLERANCE`."""
   expected, worst = (per_query(found, ties=ties) for ties in TIES)
   shifts = {name: float((expected[name] - worst[name]).mean()) for name in METRICS}
-  moved = [f"{name} by up to {shift:.4f}" for name, shift in shifts.items()
-           if shift > TIE_TOLERANCE]
+  moved = [
+    f"{name} by up to {shift:.4f}" for name, shift in shifts.items() if shift > TIE_TOLERANCE
+  ]
   return [f"{where}: ties move {', '.join(moved)}"] if moved else []
 
 
 def right_entries(pool: Pool, question_filter: str) -> list[list[int]]:
   """Positions in the pool of the right passages of each query, those of one text with them."""
   if question_filter not in QUESTION_FILTERS:
-    raise InputError(f"{question_filter!r} is no question filter of a pool: use one of {', '.join(QUESTION_FILTERS)}")
+    raise InputError(
+      f"{question_filter!r} is no question filter of a pool: use one of {', '.join(QUESTION_FILTERS)}"
+    )
   place = pool.place()
   same: dict[str, list[int]] = {}
   for i, passage in enumerate(pool.passages):
@@ -114,6 +122,7 @@ def spread(vectors: np.ndarray, pool: Pool, *, seed: int = 0) -> Mapping[str, fl
 
   Returns:
     The three, and `sse_answers`, the number of passages with two or more queries; {} where none has.
+
   """
   squared = np.square(vectors, dtype=np.float64).sum(1, keepdims=True)
   unit = vectors / np.sqrt(np.where(squared > 0, squared, 1.0))
@@ -124,16 +133,22 @@ def spread(vectors: np.ndarray, pool: Pool, *, seed: int = 0) -> Mapping[str, fl
   if not several:
     return {}
   # Σ_{i<j} ‖x_i − x_j‖² = n Σ ‖x_i‖² − ‖Σ x_i‖²
-  means = [(len(x) * np.square(x).sum() - np.square(x.sum(0)).sum()) * 2 / (len(x) * (len(x) - 1))
-           for x in several]
+  means = [
+    (len(x) * np.square(x).sum() - np.square(x.sum(0)).sum()) * 2 / (len(x) * (len(x) - 1))
+    for x in several
+  ]
   pairs = max(sum(len(x) * (len(x) - 1) // 2 for x in several), 1000)
   random = np.random.default_rng(seed)
   first = random.integers(len(unit), size=pairs)
   second = (first + random.integers(1, len(unit), size=pairs)) % len(unit)
   apart = float(np.square(unit[first] - unit[second]).sum(1).mean())
   together = float(np.mean(means))
-  return {"sse": together, "sse_random": apart, "sse_relative": together / apart if apart else 1.0,
-          "sse_answers": len(several)}
+  return {
+    "sse": together,
+    "sse_random": apart,
+    "sse_relative": together / apart if apart else 1.0,
+    "sse_answers": len(several),
+  }
 
 
 def _reciprocal_rank(above: np.ndarray, wrong: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ class Retrieved:
     entries: their positions in the pool, best first.
     questions: the queries with them as candidates.
     reciprocal_ranks: {question_filter: [queries]}, of the first right passage over the whole pool.
+
   """
 
   entries: tuple[np.ndarray, ...]
@@ -39,35 +40,47 @@ def retrieved(run: epath.PathLike, pool: Pool, split: str, *, depth: int) -> Ret
 
   Raises:
     InputError: no such files, another pool's ids, queries that are missing.
+
   """
   if not run:
-    raise InputError("data.ranking is missing: this model compares each question with each "
-                     "candidate, so that over a pool it re-ranks the best of another run: "
-                     "--config.data.ranking=runs/bm25")
+    raise InputError(
+      "data.ranking is missing: this model compares each question with each "
+      "candidate, so that over a pool it re-ranks the best of another run: "
+      "--config.data.ranking=runs/bm25"
+    )
   folder = _folder(run, split)
   ranking = trec_files.read_run(folder / "run.trec")
   place = pool.place()
   entries = []
   for query in pool.queries:
     if query.id not in ranking:
-      raise InputError(f"{folder / 'run.trec'}: query {query.id!r} is missing: the run was made "
-                       f"for another data set or another split than {split}")
+      raise InputError(
+        f"{folder / 'run.trec'}: query {query.id!r} is missing: the run was made "
+        f"for another data set or another split than {split}"
+      )
     found = sorted(((score, id) for id, score in ranking[query.id].items()), reverse=True)[:depth]
     unknown = [id for _, id in found if id not in place]
     if unknown:
-      raise InputError(f"{folder / 'run.trec'}: query {query.id!r}: passage {unknown[0]!r} is not "
-                       "in the pool: the run was made for another data set")
+      raise InputError(
+        f"{folder / 'run.trec'}: query {query.id!r}: passage {unknown[0]!r} is not "
+        "in the pool: the run was made for another data set"
+      )
     entries.append(np.asarray([place[id] for _, id in found], np.int64))
   ids, table = trec_files.read_per_question(folder / "per_question.tsv")
   at = {id: i for i, id in enumerate(ids)}
   missing = [query.id for query in pool.queries if query.id not in at]
   if missing or ANY + "mrr" not in table:
-    raise InputError(f"{folder / 'per_question.tsv'} lacks "
-                     + (f"query {missing[0]!r}" if missing else f"the column {ANY}mrr")
-                     + ": evaluate that run over this pool (evaluation.task=retrieve)")
+    raise InputError(
+      f"{folder / 'per_question.tsv'} lacks "
+      + (f"query {missing[0]!r}" if missing else f"the column {ANY}mrr")
+      + ": evaluate that run over this pool (evaluation.task=retrieve)"
+    )
   rows = [at[query.id] for query in pool.queries]
-  return Retrieved(tuple(entries), with_candidates(pool, entries),
-                   {"gold": table["mrr"][rows], "any": table[ANY + "mrr"][rows]})
+  return Retrieved(
+    tuple(entries),
+    with_candidates(pool, entries),
+    {"gold": table["mrr"][rows], "any": table[ANY + "mrr"][rows]},
+  )
 
 
 def _folder(run: epath.PathLike, split: str) -> epath.Path:
@@ -75,9 +88,11 @@ def _folder(run: epath.PathLike, split: str) -> epath.Path:
   for place in places:
     if (place / "run.trec").exists():
       return place
-  raise InputError(f"data.ranking = {str(run)!r}: there is no {places[0] / 'run.trec'}: name the "
-                   f"--workdir of a finished run of one seed that was evaluated on {split} "
-                   "(evaluation.splits)")
+  raise InputError(
+    f"data.ranking = {str(run)!r}: there is no {places[0] / 'run.trec'}: name the "
+    f"--workdir of a finished run of one seed that was evaluated on {split} "
+    "(evaluation.splits)"
+  )
 
 
 def reranked(scores: list[np.ndarray], found: Retrieved, pool: Pool, *, ties: str) -> Ranked:
@@ -90,8 +105,10 @@ def reranked(scores: list[np.ndarray], found: Retrieved, pool: Pool, *, ties: st
   notes: list[str] = []
   for question_filter in QUESTION_FILTERS:
     right = retrieval_metrics.right_entries(pool, question_filter)
-    hits = [np.flatnonzero(np.isin(entries, its))
-            for entries, its in zip(found.entries, right, strict=True)]
+    hits = [
+      np.flatnonzero(np.isin(entries, its))
+      for entries, its in zip(found.entries, right, strict=True)
+    ]
     inside = np.flatnonzero([len(x) > 0 for x in hits])
     places = np.asarray([retrieval_metrics.standing(scores[q], hits[q]) for q in inside], np.int64)
     standing = Standing(*places.reshape(-1, 3).T)
@@ -101,9 +118,16 @@ def reranked(scores: list[np.ndarray], found: Retrieved, pool: Pool, *, ties: st
     for name, its in measured.items():
       whole[name][inside] = its
     values[question_filter] = whole
-    notes.append(f"{question_filter}: {len(inside)} of {len(scores)} queries have a right passage among "
-                 "what is re-ranked")
+    notes.append(
+      f"{question_filter}: {len(inside)} of {len(scores)} queries have a right passage among "
+      "what is re-ranked"
+    )
     notes += retrieval_metrics.tie_note(standing, question_filter) if len(inside) else []
   order = [np.argsort(-x, kind="stable") for x in scores]
-  return Ranked(values, [entries[o] for entries, o in zip(found.entries, order, strict=True)],
-                [x[o] for x, o in zip(scores, order, strict=True)], notes, {})
+  return Ranked(
+    values,
+    [entries[o] for entries, o in zip(found.entries, order, strict=True)],
+    [x[o] for x, o in zip(scores, order, strict=True)],
+    notes,
+    {},
+  )

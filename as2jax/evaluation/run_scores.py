@@ -16,7 +16,10 @@ from as2jax.runtime.errors import InputError
 POOL = ("gold", "any", "often")  # of runs over a pool; `often`: the answer is asked for often
 QUESTION_FILTERS = ("clean", *metrics.RULES, *POOL)
 ANY = "any:"  # before the columns of the question filter `any`, see pool_evaluation
-KEYS = {"rerank": ("map", "clean"), "retrieve": ("mrr", "gold")}  # metric, question_filter that results have
+KEYS = {
+  "rerank": ("map", "clean"),
+  "retrieve": ("mrr", "gold"),
+}  # metric, question_filter that results have
 CONTENTS = ("evaluation.json", "results.json")  # the one that was written last first
 
 
@@ -29,6 +32,7 @@ class RunScores:
     data: `wikiqa-clean/test`; of a table, which names no dataset, the question filter alone.
     ids: of the questions, sorted.
     values: {metric: [seeds, questions]}.
+
   """
 
   name: str
@@ -57,7 +61,9 @@ class _Place:
   content: dict[str, Any] | None
 
 
-def load(names: Sequence[str], *, split: str = "test", question_filter: str | None = None) -> list[RunScores]:
+def load(
+  names: Sequence[str], *, split: str = "test", question_filter: str | None = None
+) -> list[RunScores]:
   """Reads systems that answered the same questions, in the order given.
 
   Args:
@@ -70,6 +76,7 @@ def load(names: Sequence[str], *, split: str = "test", question_filter: str | No
   Raises:
     InputError: no such run, split or table; other data, other questions or another policy for ties
       than the first system's; a question filter that leaves no question.
+
   """
   places = [_place(name, split) for name in names]
   known = [place for place in places if place.content is not None]
@@ -91,11 +98,15 @@ def _rule(question_filter: str | None, known: Sequence[_Place], split: str) -> t
     question_filter = ("gold" if pool else "clean") if known else "answerable"
   of_kind = POOL if pool else tuple(x for x in QUESTION_FILTERS if x not in POOL)
   if question_filter not in of_kind:
-    raise InputError(f"{question_filter!r} is no question filter of these: use one of {', '.join(of_kind)}")
+    raise InputError(
+      f"{question_filter!r} is no question filter of these: use one of {', '.join(of_kind)}"
+    )
   if not known:
     if question_filter == "clean":
-      raise InputError("a table of per-question scores does not say which questions of its dataset "
-                       f"are clean: use one of {', '.join(metrics.RULES)}")
+      raise InputError(
+        "a table of per-question scores does not say which questions of its dataset "
+        f"are clean: use one of {', '.join(metrics.RULES)}"
+      )
     return question_filter, question_filter
   data = known[0].content["data"]
   if _kind(known[0].content) == "retrieve":
@@ -112,11 +123,16 @@ def _kind(content: dict[str, Any]) -> str:
 
 def _often(place: _Place, split: str) -> str:
   """`often8`, as the run's results have it."""
-  found = [m.group(1) for name in place.content["metrics"]
-           if (m := re.fullmatch(rf"mrr\[.*-(often\d+)/{re.escape(split)}\]", name))]
+  found = [
+    m.group(1)
+    for name in place.content["metrics"]
+    if (m := re.fullmatch(rf"mrr\[.*-(often\d+)/{re.escape(split)}\]", name))
+  ]
   if not found:
-    raise InputError(f"{place.name}: no answer of {split} is asked for so often that the question filter "
-                     "`often` has a question (evaluation.min_questions_per_answer)")
+    raise InputError(
+      f"{place.name}: no answer of {split} is asked for so often that the question filter "
+      "`often` has a question (evaluation.min_questions_per_answer)"
+    )
   return found[0]
 
 
@@ -136,40 +152,51 @@ def _place(name: str, split: str) -> _Place:
   files = (name,) if path.exists() else tuple(name.split(","))
   for file in files:
     if len(files) > 1 and epath.Path(file).is_dir():
-      raise InputError(f"{name}: {file} is a folder, which holds all seeds of its run: give each "
-                       "run as an argument of its own")
+      raise InputError(
+        f"{name}: {file} is a folder, which holds all seeds of its run: give each "
+        "run as an argument of its own"
+      )
     if not epath.Path(file).exists():
-      raise InputError(f"{file}: there is no such file or folder: give folders of finished runs, "
-                       "or tables of per-question scores")
+      raise InputError(
+        f"{file}: there is no such file or folder: give folders of finished runs, "
+        "or tables of per-question scores"
+      )
   return _Place(name, files, tuple(trec_files.read_per_question(file) for file in files), None)
 
 
 def _run(name: str, split: str) -> _Place:
   """A run's tables, beside the results that they belong to."""
   from as2jax.evaluation import results  # it takes a second, which tables alone need not wait for
+
   contents = {file: found for file in CONTENTS if (found := _read(epath.Path(name) / file))}
   if "results.json" not in contents:
     raise InputError(f"{name} holds no results.json: give the --workdir of a finished run")
   evaluated: dict[str, None] = {}
   for content in contents.values():
     metric, question_filter = KEYS[_kind(content)]
-    mine = [key for key in content["metrics"] if key.startswith(f"{metric}[")
-            and f"-{question_filter}/" in key]
+    mine = [
+      key
+      for key in content["metrics"]
+      if key.startswith(f"{metric}[") and f"-{question_filter}/" in key
+    ]
     evaluated |= dict.fromkeys(key.rpartition("/")[2].rstrip("]") for key in mine)
     title = f"{metric}[{content['data']['name']}-{question_filter}/{split}]"
     if title not in content["metrics"]:
       continue
     seeds = [outcome["seed"] for outcome in content["seeds"]]
-    files = tuple(str(results.folder(name, split, seed, seeds) / "per_question.tsv")
-                  for seed in seeds)
+    files = tuple(
+      str(results.folder(name, split, seed, seeds) / "per_question.tsv") for seed in seeds
+    )
     place = _Place(name, files, tuple(map(trec_files.read_per_question, files)), content)
     if _agrees(place, title):
       return place
   if split not in evaluated:
     raise InputError(f"{name} was not evaluated on {split}, only on {', '.join(evaluated)}")
-  raise InputError(f"{name}: its tables under eval/{split} do not give the {metric.upper()} of its "
-                   "results.json: they were changed, or are those of another evaluation; evaluate "
-                   "it again")
+  raise InputError(
+    f"{name}: its tables under eval/{split} do not give the {metric.upper()} of its "
+    "results.json: they were changed, or are those of another evaluation; evaluate "
+    "it again"
+  )
 
 
 def _agrees(place: _Place, title: str) -> bool:
@@ -192,27 +219,35 @@ def _read(path: epath.Path) -> dict[str, Any] | None:
   try:
     return json.loads(path.read_text())
   except ValueError as error:
-    raise InputError(f"{path} is not JSON ({error}): it was changed by hand; have it made "
-                     "anew") from error
+    raise InputError(
+      f"{path} is not JSON ({error}): it was changed by hand; have it made anew"
+    ) from error
 
 
 def _check_same_data(first: _Place, other: _Place, split: str) -> None:
-  of = lambda place: "+".join(place.content["data"]["splits"][part]["fingerprint"]
-                              for part in split.split("+"))
+  of = lambda place: "+".join(
+    place.content["data"]["splits"][part]["fingerprint"] for part in split.split("+")
+  )
   a, b = of(first), of(other)
   if a != b:
     name = lambda place: place.content["data"]["name"]
-    raise InputError(f"{other.name} was evaluated on other data than {first.name}: {split} of "
-                     f"{name(other)} ({b[:8]}), not of {name(first)} ({a[:8]}); compare runs of "
-                     "one dataset and split, or groups of runs with `vs` between them")
+    raise InputError(
+      f"{other.name} was evaluated on other data than {first.name}: {split} of "
+      f"{name(other)} ({b[:8]}), not of {name(first)} ({a[:8]}); compare runs of "
+      "one dataset and split, or groups of runs with `vs` between them"
+    )
   a, b = (_kind(place.content) for place in (first, other))
   if a != b:
-    raise InputError(f"{other.name} was evaluated with evaluation.task={b}, {first.name} with {a}: "
-                     "compare runs of one kind")
+    raise InputError(
+      f"{other.name} was evaluated with evaluation.task={b}, {first.name} with {a}: "
+      "compare runs of one kind"
+    )
   a, b = (place.content["ties"] for place in (first, other))
   if a != b:
-    raise InputError(f"{other.name} was evaluated with evaluation.ties={b}, {first.name} with {a}: "
-                     "evaluate one of them again (--config.mode=evaluate)")
+    raise InputError(
+      f"{other.name} was evaluated with evaluation.ties={b}, {first.name} with {a}: "
+      "evaluate one of them again (--config.mode=evaluate)"
+    )
 
 
 def _counts(place: _Place, rule: str) -> dict[str, tuple[float, float]]:
@@ -234,9 +269,11 @@ def _check_same_questions(path: str, counts: dict, first: dict) -> None:
     raise InputError(f"{path}: question {name!r} is not in both tables: compare the same split")
   for name, (candidates, positives) in counts.items():
     if (candidates, positives) != first[name]:
-      raise InputError(f"{path}: question {name!r} has {candidates:.0f} candidates, "
-                       f"{positives:.0f} of them positive, but {first[name][0]:.0f} and "
-                       f"{first[name][1]:.0f} in the first table: compare systems on the same data")
+      raise InputError(
+        f"{path}: question {name!r} has {candidates:.0f} candidates, "
+        f"{positives:.0f} of them positive, but {first[name][0]:.0f} and "
+        f"{first[name][1]:.0f} in the first table: compare systems on the same data"
+      )
 
 
 def _system(place: _Place, rule: str, data: str) -> RunScores:
@@ -247,15 +284,21 @@ def _system(place: _Place, rule: str, data: str) -> RunScores:
     for name in sorted(set(ids) - set(at))[:1]:
       raise InputError(f"{path}: question {name!r} is not in both tables: compare the same split")
     rows = np.array([at[name] for name in ids])
-    columns = {metric: values for metric, values in table.items()
-               if metric not in ("candidates", "positives", "asked")}
+    columns = {
+      metric: values
+      for metric, values in table.items()
+      if metric not in ("candidates", "positives", "asked")
+    }
     if rule == "any":
-      columns = {metric.removeprefix(ANY): values for metric, values in columns.items()
-                 if metric.startswith(ANY)}
+      columns = {
+        metric.removeprefix(ANY): values
+        for metric, values in columns.items()
+        if metric.startswith(ANY)
+      }
     elif rule == "gold" or rule.startswith("often"):
-      columns = {metric: values for metric, values in columns.items()
-                 if not metric.startswith(ANY)}
+      columns = {metric: values for metric, values in columns.items() if not metric.startswith(ANY)}
     seeds.append({metric: values[rows] for metric, values in columns.items()})
   shared = [metric for metric in seeds[0] if all(metric in seed for seed in seeds)]
-  return RunScores(place.name, data, ids,
-                {metric: np.stack([seed[metric] for seed in seeds]) for metric in shared})
+  return RunScores(
+    place.name, data, ids, {metric: np.stack([seed[metric] for seed in seeds]) for metric in shared}
+  )

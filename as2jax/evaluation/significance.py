@@ -29,6 +29,7 @@ class Comparison:
     half_width: 95 % half-width of that mean.
     p: two-sided p-value.
     questions: how many.
+
   """
 
   difference: float
@@ -41,8 +42,10 @@ def question_means(values: np.ndarray) -> np.ndarray:
   """Returns [questions] float64: the mean over seeds of [seeds, questions] (or [questions])."""
   values = np.asarray(values, np.float64)
   if values.ndim not in (1, 2) or not values.size:
-    raise InputError(f"per-question values of shape {values.shape}: give [questions] or [seeds, "
-                     "questions], not empty")
+    raise InputError(
+      f"per-question values of shape {values.shape}: give [questions] or [seeds, "
+      "questions], not empty"
+    )
   if not np.isfinite(values).all():
     raise InputError("a per-question value is not finite: it cannot be tested")
   return values if values.ndim == 1 else values.mean(0)
@@ -119,6 +122,7 @@ def macro_t_test(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Comparison
 
   Args:
     a, b: one array a dataset, [questions] or [seeds, questions].
+
   """
   parts = _datasets(a, b)
   mean = float(np.mean([x.mean() for x in parts]))
@@ -181,9 +185,11 @@ def _two_sided(mean, error, freedom, largest) -> float:
   if error <= 1e-14 * largest:
     return 1.0 if mean == 0 else 0.0
   from scipy.special import stdtr  # here and below: it takes a third of a second
+
   return float(2 * stdtr(freedom, -abs(mean) / error))
 
 
 def _quantile(freedom) -> float:
   from scipy.special import stdtrit
+
   return float(stdtrit(freedom, 0.975))

@@ -37,15 +37,20 @@ class Rerank:
 
   def measure(self, state: Any, split: str) -> list[predict.Evaluation]:
     """One evaluation a seed of the state, by the score that ranks."""
-    return [predict.evaluate(next(iter(scores.values())), self.data, split,
-                              ties=self.config.evaluation.ties)
-            for scores in self.predictor(state, self.data.splits[split])]
+    return [
+      predict.evaluate(
+        next(iter(scores.values())), self.data, split, ties=self.config.evaluation.ties
+      )
+      for scores in self.predictor(state, self.data.splits[split])
+    ]
 
-  def record(self, workdir: epath.PathLike, state: Any, split: str,
-             outcomes: Sequence[results.Outcome]) -> None:
+  def record(
+    self, workdir: epath.PathLike, state: Any, split: str, outcomes: Sequence[results.Outcome]
+  ) -> None:
     """Measures every score of a split, writes its files, adds it to the outcome of each seed."""
-    for outcome, scores in zip(outcomes, self.predictor(state, self.data.splits[split]),
-                               strict=True):
+    for outcome, scores in zip(
+      outcomes, self.predictor(state, self.data.splits[split]), strict=True
+    ):
       results.record(workdir, outcome, scores, self.data, split, self.config)
 
 
@@ -55,6 +60,7 @@ class Retrieve:
   Raises:
     InputError: another policy for ties or metric than a pool has, a score that cannot be searched,
       or (of a model that does not encode sentences) no `data.ranking`.
+
   """
 
   def __init__(self, config: Any, data: Retrieval, predictor: predict.Predictor):
@@ -73,10 +79,15 @@ class Retrieve:
         self._found(split)  # what is wrong with the files is found before anything is trained
     else:
       if model.score not in exact_search.SIMILARITIES:
-        raise InputError(f"model.score = {model.score!r}: a pool can be searched by "
-                         f"{', '.join(exact_search.SIMILARITIES)}; set --config.model.score")
-      others = [name for name in model.score_names
-                if name in exact_search.SIMILARITIES and name != model.score]
+        raise InputError(
+          f"model.score = {model.score!r}: a pool can be searched by "
+          f"{', '.join(exact_search.SIMILARITIES)}; set --config.model.score"
+        )
+      others = [
+        name
+        for name in model.score_names
+        if name in exact_search.SIMILARITIES and name != model.score
+      ]
       self.scores = (model.score, *others)
 
   def questions(self, split: str) -> tuple[Question, ...]:
@@ -87,11 +98,14 @@ class Retrieve:
 
   def measure(self, state: Any, split: str) -> list[predict.Evaluation]:
     """One evaluation a seed of the state, by the score that ranks."""
-    return [self._evaluation(next(iter(ranked.values())), split)
-            for ranked in self.rank(state, split, self.scores[:1])]
+    return [
+      self._evaluation(next(iter(ranked.values())), split)
+      for ranked in self.rank(state, split, self.scores[:1])
+    ]
 
-  def record(self, workdir: epath.PathLike, state: Any, split: str,
-             outcomes: Sequence[results.Outcome]) -> None:
+  def record(
+    self, workdir: epath.PathLike, state: Any, split: str, outcomes: Sequence[results.Outcome]
+  ) -> None:
     """Measures every score of a split, writes its files, adds it to the outcome of each seed."""
     for outcome, ranked in zip(outcomes, self.rank(state, split, self.scores), strict=True):
       record(workdir, outcome, ranked, self.data, split, self.config)
@@ -101,23 +115,32 @@ class Retrieve:
     pool, ties = self.data.pools[split], self.config.evaluation.ties
     if not self.encodes:
       found = self._found(split)
-      return [{name: retrieve_rerank.reranked(values, found, pool, ties=ties)
-               for name, values in list(its.items())[:1]}
-              for its in self.predictor(state, found.questions)]
-    return [{name: retrieval.by_vectors(self.searcher, queries, passages, pool, name,
-                                              ties=ties) for name in scores}
-            for queries, passages in zip(*self.vectors(state, split), strict=True)]
+      return [
+        {
+          name: retrieve_rerank.reranked(values, found, pool, ties=ties)
+          for name, values in list(its.items())[:1]
+        }
+        for its in self.predictor(state, found.questions)
+      ]
+    return [
+      {
+        name: retrieval.by_vectors(self.searcher, queries, passages, pool, name, ties=ties)
+        for name in scores
+      }
+      for queries, passages in zip(*self.vectors(state, split), strict=True)
+    ]
 
   def _found(self, split: str) -> retrieve_rerank.Retrieved:
     if split not in self._retrieved:
       self._retrieved[split] = retrieve_rerank.retrieved(
-          self.config.data.ranking, self.data.pools[split], split,
-          depth=self.config.evaluation.depth)
+        self.config.data.ranking, self.data.pools[split], split, depth=self.config.evaluation.depth
+      )
     return self._retrieved[split]
 
   def _evaluation(self, ranked: Ranked, split: str) -> predict.Evaluation:
-    return retrieval.evaluation(ranked, self.data, split,
-                                      often=self.config.evaluation.min_questions_per_answer)
+    return retrieval.evaluation(
+      ranked, self.data, split, often=self.config.evaluation.min_questions_per_answer
+    )
 
 
 def make(config: Any, data: Any, predictor: predict.Predictor) -> Rerank | Retrieve:
@@ -131,18 +154,28 @@ def selector(config: Any, data: Any) -> str:
 
   Raises:
     InputError: a metric or a policy for ties that a pool does not have.
+
   """
   if config.select not in retrieval_metrics.METRICS:
-    raise InputError(f"select = {config.select!r}: over a pool use one of "
-                     f"{', '.join(retrieval_metrics.METRICS)}")
+    raise InputError(
+      f"select = {config.select!r}: over a pool use one of {', '.join(retrieval_metrics.METRICS)}"
+    )
   if config.evaluation.ties not in retrieval_metrics.TIES:
-    raise InputError(f"evaluation.ties = {config.evaluation.ties!r}: over a pool use one of "
-                     f"{', '.join(retrieval_metrics.TIES)}")
+    raise InputError(
+      f"evaluation.ties = {config.evaluation.ties!r}: over a pool use one of "
+      f"{', '.join(retrieval_metrics.TIES)}"
+    )
   return f"{config.select}[{data.name}-gold/{holdout.selection_split(config.data)}]"
 
 
-def record(workdir: epath.PathLike, outcome: results.Outcome, ranked: dict[str, Ranked],
-           data: Retrieval, split: str, config: Any) -> None:
+def record(
+  workdir: epath.PathLike,
+  outcome: results.Outcome,
+  ranked: dict[str, Ranked],
+  data: Retrieval,
+  split: str,
+  config: Any,
+) -> None:
   """Measures every ranking of a pool (the first ranks), writes its files, adds it to `outcome`."""
   for k, (name, its) in enumerate(ranked.items()):
     found = retrieval.evaluation(its, data, split, often=config.evaluation.min_questions_per_answer)

@@ -21,6 +21,7 @@ def table(folders: Sequence[str], split: str = "test") -> str:
 
   Raises:
     InputError: a folder without results, other data than the first's, no such split.
+
   """
   for folder in folders:
     if not epath.Path(folder).is_dir():
@@ -33,12 +34,15 @@ def table(folders: Sequence[str], split: str = "test") -> str:
     against = ""
     if n:
       tested = significance.randomization_test(run.metric("map"), first)
-      against = (f"{tested.difference:+.3f} ± {tested.half_width:.3f}  "
-                 f"(p {'<' if tested.p < 0.001 else '='} {max(tested.p, 0.001):.3f})")
+      against = (
+        f"{tested.difference:+.3f} ± {tested.half_width:.3f}  "
+        f"(p {'<' if tested.p < 0.001 else '='} {max(tested.p, 0.001):.3f})"
+      )
     rows.append((epath.Path(run.name).name, *means, against))
   width = max(len(row[0]) for row in rows)
-  lines = [f"{runs[0].title('map')}: {first.shape[1]} questions; ± is the 95 % half-width over "
-           "them"]
+  lines = [
+    f"{runs[0].title('map')}: {first.shape[1]} questions; ± is the 95 % half-width over them"
+  ]
   for title, *cells, last in rows:
     lines.append(f"  {title:{width}s}" + "".join(f"{cell:>8s}" for cell in cells) + f"   {last}")
   return "\n".join(line.rstrip() for line in lines)
@@ -46,8 +50,9 @@ def table(folders: Sequence[str], split: str = "test") -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Prints `table`; returns the exit status."""
-  parser = argparse.ArgumentParser(prog="python -m as2jax.experiments.compare_runs",
-                                   description=__doc__.partition(": ")[2])
+  parser = argparse.ArgumentParser(
+    prog="python -m as2jax.experiments.compare_runs", description=__doc__.partition(": ")[2]
+  )
   parser.add_argument("folders", nargs="+", metavar="WORKDIR", help="the first is the base")
   parser.add_argument("--split", default="test")
   given = parser.parse_args(arguments)

@@ -40,6 +40,7 @@ class Settings:
     seed: of initial vectors, noise and windows.
     lower, treebank: how text becomes words (`word_tokenizer.build`); the run that uses the vectors
       should say the same.
+
   """
 
   dimension: int
@@ -65,7 +66,7 @@ class Corpus:
     for words in word_tokenizer.split(self.texts, **how):
       self.sentences += 1
       self.words += len(words)
-      yield from (words[i:i + _LONGEST] for i in range(0, len(words), _LONGEST))
+      yield from (words[i : i + _LONGEST] for i in range(0, len(words), _LONGEST))
 
 
 class TextFile:
@@ -101,6 +102,7 @@ def train(
 
   Raises:
     InputError: no word is frequent enough, or `output` cannot be written.
+
   """
   import gensim
   from gensim.models import Word2Vec
@@ -124,11 +126,14 @@ def train(
   )  # fmt: skip
   model.build_vocab(corpus)
   if not len(model.wv):
-    raise InputError(f"of {corpus.words} words in {corpus.sentences} texts none occurs "
-                     f"{settings.min_count} times: give more text, or a smaller --min-count")
+    raise InputError(
+      f"of {corpus.words} words in {corpus.sentences} texts none occurs "
+      f"{settings.min_count} times: give more text, or a smaller --min-count"
+    )
   sentences, words = corpus.sentences, corpus.words
-  model.train(corpus, total_examples=model.corpus_count, epochs=settings.epochs,
-              callbacks=[Progress()])
+  model.train(
+    corpus, total_examples=model.corpus_count, epochs=settings.epochs, callbacks=[Progress()]
+  )
   described = word_vectors.description(output)
   described.unlink(missing_ok=True)  # never beside other vectors than its own
   word_vectors.write(output, model.wv.index_to_key, model.wv.vectors)
@@ -181,7 +186,8 @@ def _positive(value: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
   """Trains as the flags say; returns the exit status: 0 or 2 (bad input)."""
   parser = argparse.ArgumentParser(
-    prog="python -m as2jax.experiments.train_vectors", description=(__doc__ or "").partition("\n\n")[2]
+    prog="python -m as2jax.experiments.train_vectors",
+    description=(__doc__ or "").partition("\n\n")[2],
   )
   source = parser.add_mutually_exclusive_group(required=True)
   source.add_argument("--data", metavar="NAME", help="a dataset, of which the training split")
@@ -197,11 +203,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(flag, type=_positive, metavar="N", default=value, help=told)
   parser.add_argument("--seed", type=int, metavar="N", default=0, help="(default: 0)")
   parser.add_argument("--cased", action="store_true", help="keep case")
-  parser.add_argument("--treebank", action="store_true",
-                      help="words as GloVe has them: do n't, John 's, u.s., 1,000")
+  parser.add_argument(
+    "--treebank", action="store_true", help="words as GloVe has them: do n't, John 's, u.s., 1,000"
+  )
   flags = parser.parse_args(arguments)
-  settings = Settings(**{name: getattr(flags, name) for name in numbers}, seed=flags.seed,
-                      lower=not flags.cased, treebank=flags.treebank)
+  settings = Settings(
+    **{name: getattr(flags, name) for name in numbers},
+    seed=flags.seed,
+    lower=not flags.cased,
+    treebank=flags.treebank,
+  )
   try:
     texts, told = _source(flags)
     facts = train(texts, flags.output, settings, told)

@@ -42,9 +42,11 @@ from as2jax.training.early_stopping import Tracker
 from as2jax.training.run_folder import config_of
 
 LABELS = {0: "no answer", 1: "answer"}
-CLASSIFIERS = {"bert": "BertForSequenceClassification",
-               "roberta": "RobertaForSequenceClassification",
-               "xlnet": "XLNetForSequenceClassification"}
+CLASSIFIERS = {
+  "bert": "BertForSequenceClassification",
+  "roberta": "RobertaForSequenceClassification",
+  "xlnet": "XLNetForSequenceClassification",
+}
 ENCODERS = {"bert": "BertModel", "roberta": "RobertaModel", "xlnet": "XLNetModel"}
 TOKENS = {"cls": "the first", "cls_last": "the last"}
 
@@ -58,6 +60,7 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
   Raises:
     InputError: the run is not finished, cannot be expressed in the original's architecture, or its
       base weights have changed; the output exists.
+
   """
   config, content = _read_run(run)
   if config.model.name in registry.LEXICAL:
@@ -69,15 +72,17 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
   began_with = content["weights"]["sha256"]
   if experiment.facts["sha256"] != began_with:
     raise InputError(
-        f"{config.encoder.pretrained} no longer holds the weights that {run} began with (SHA-256 "
-        f"{experiment.facts['sha256']}, not {began_with}), so its vocabulary may be another, too: "
-        "put them back")
+      f"{config.encoder.pretrained} no longer holds the weights that {run} began with (SHA-256 "
+      f"{experiment.facts['sha256']}, not {began_with}), so its vocabulary may be another, too: "
+      "put them back"
+    )
   params = best_parameters(experiment, run, seed)
   base, lower_case = _base(experiment)
   with _whole(output) as folder:
     write(folder, experiment, params, base=base, lower_case=lower_case)
-    card = model_card.render(content, config, seed, score=exported_score(experiment.model),
-                             model=experiment.model)
+    card = model_card.render(
+      content, config, seed, score=exported_score(experiment.model), model=experiment.model
+    )
     (folder / "README.md").write_text(card, encoding="utf-8")
   return pathlib.Path(output)
 
@@ -86,25 +91,34 @@ def check_expressible(model: Any) -> None:
   """Raises InputError where no architecture of the original libraries gives the model's scores."""
   name = type(model).__name__
   if not isinstance(model, (BiEncoder, CrossEncoder)):
-    raise InputError(f"{name} has no counterpart in sentence-transformers; exported are "
-                     "bi-encoders (biencoder, triplet, siamese, sentence_bert) and cross-encoders")
+    raise InputError(
+      f"{name} has no counterpart in sentence-transformers; exported are "
+      "bi-encoders (biencoder, triplet, siamese, sentence_bert) and cross-encoders"
+    )
   try:
     family = families.of(model.encoder)
   except TypeError as error:
-    raise InputError(f"the encoder {error}: exported are models over BERT, RoBERTa and "
-                     "XLNet") from None
+    raise InputError(
+      f"the encoder {error}: exported are models over BERT, RoBERTa and XLNet"
+    ) from None
   if isinstance(model, BiEncoder):
     if model.pooling == "attention":
-      raise InputError("model.pooling = 'attention': sentence-transformers has no pooling with a "
-                       f"learned query; poolings that it has: {', '.join(_poolings())}")
+      raise InputError(
+        "model.pooling = 'attention': sentence-transformers has no pooling with a "
+        f"learned query; poolings that it has: {', '.join(_poolings())}"
+      )
     return
   if model.token != family.tokens:
-    raise InputError(f"model.token = {model.token!r}: {CLASSIFIERS[family.name]} classifies by "
-                     f"{TOKENS[family.tokens]} token ({family.tokens!r}) alone")
+    raise InputError(
+      f"model.token = {model.token!r}: {CLASSIFIERS[family.name]} classifies by "
+      f"{TOKENS[family.tokens]} token ({family.tokens!r}) alone"
+    )
   if not model.pooler and family.name != "xlnet":
-    raise InputError(f"model.pooler = False: {CLASSIFIERS[family.name]} always has a tanh layer "
-                     "before its head, so nothing would give the same scores; train with "
-                     "--config.model.pooler=True")
+    raise InputError(
+      f"model.pooler = False: {CLASSIFIERS[family.name]} always has a tanh layer "
+      "before its head, so nothing would give the same scores; train with "
+      "--config.model.pooler=True"
+    )
 
 
 def exported_score(model: Any) -> str:
@@ -114,14 +128,21 @@ def exported_score(model: Any) -> str:
   return model.score if model.score in DISTANCES else DISTANCES[0]
 
 
-def write(folder: pathlib.Path, experiment: Experiment, params: Mapping[str, np.ndarray], *,
-          base: epath.PathLike, lower_case: bool) -> None:
+def write(
+  folder: pathlib.Path,
+  experiment: Experiment,
+  params: Mapping[str, np.ndarray],
+  *,
+  base: epath.PathLike,
+  lower_case: bool,
+) -> None:
   """Writes all of the folder but its model card.
 
   Args:
     params: of the model, by path.
     base: the folder of the transformer that the run began with.
     lower_case: whether texts are lower-cased before the tokeniser sees them.
+
   """
   model, max_length = experiment.model, experiment.config.data.max_length
   family = families.of(model.encoder)
@@ -129,49 +150,69 @@ def write(folder: pathlib.Path, experiment: Experiment, params: Mapping[str, np.
   options = {"family": family, "num_heads": model.encoder.num_heads}
   given = {"base": base, "encoder": model.encoder, "family": family}
   if isinstance(model, CrossEncoder):
-    tensors = {family.prefix + name: tensor
-               for name, tensor in pretrained.to_tensors(encoder, **options).items()}
+    tensors = {
+      family.prefix + name: tensor
+      for name, tensor in pretrained.to_tensors(encoder, **options).items()
+    }
     for part, stem in family.head.items():
       if f"{part}/kernel" in params:
         tensors[f"{stem}.weight"] = params[f"{part}/kernel"].T
         tensors[f"{stem}.bias"] = params[f"{part}/bias"]
     published_folder.write_transformer(
-        folder, tensors, architecture=CLASSIFIERS[family.name],
-        settings=_classifier_settings(model, family), **given)
+      folder,
+      tensors,
+      architecture=CLASSIFIERS[family.name],
+      settings=_classifier_settings(model, family),
+      **given,
+    )
   else:
     # The pooler of BERT's pre-training is no part of the encoder; the library expects it there.
     tensors = pretrained.to_tensors(encoder, experiment.source.pooler, **options)
-    published_folder.write_transformer(folder, tensors, architecture=ENCODERS[family.name],
-                                       settings={}, **given)
+    published_folder.write_transformer(
+      folder, tensors, architecture=ENCODERS[family.name], settings={}, **given
+    )
     fields = {"pooling": model.pooling, "dense": (), "normalize": False}
     if isinstance(model, SentenceBert):
       fields |= {"dense": model.dense, "normalize": model.normalize}
     else:
       fields["pooling"] = (model.pooling,)
     published_folder.write_sentence_modules(
-        folder, width=model.encoder.hidden_size, fields=fields, params=params,
-        max_length=max_length, lower_case=lower_case, similarity=exported_score(model),
-        version=__version__)
-  published_folder.write_tokenizer(folder, base=base, tokenizer=experiment.source.tokenizer,
-                                   family=family, max_length=max_length)
+      folder,
+      width=model.encoder.hidden_size,
+      fields=fields,
+      params=params,
+      max_length=max_length,
+      lower_case=lower_case,
+      similarity=exported_score(model),
+      version=__version__,
+    )
+  published_folder.write_tokenizer(
+    folder, base=base, tokenizer=experiment.source.tokenizer, family=family, max_length=max_length
+  )
 
 
 def _classifier_settings(model: CrossEncoder, family: families.Family) -> dict[str, Any]:
-  settings = {"id2label": {str(i): label for i, label in LABELS.items()},
-              "label2id": {label: i for i, label in LABELS.items()},
-              "problem_type": "single_label_classification"}
+  settings = {
+    "id2label": {str(i): label for i, label in LABELS.items()},
+    "label2id": {label: i for i, label in LABELS.items()},
+    "problem_type": "single_label_classification",
+  }
   if family.name != "xlnet":
     return settings | {"classifier_dropout": model.dropout}
-  return settings | {"summary_type": "last", "summary_use_proj": model.pooler,
-                     "summary_activation": "tanh" if model.pooler else "linear",
-                     "summary_last_dropout": model.dropout}
+  return settings | {
+    "summary_type": "last",
+    "summary_use_proj": model.pooler,
+    "summary_activation": "tanh" if model.pooler else "linear",
+    "summary_last_dropout": model.dropout,
+  }
 
 
 ANY = (Question("Q", "question", (Candidate("C", "candidate", 0),)),)
 
 
-def best_parameters(experiment: Experiment, run: epath.PathLike, seed: int,
-                    questions: Sequence[Question] = ANY) -> dict[str, np.ndarray]:
+def best_parameters(
+  experiment: Experiment, run: epath.PathLike, seed: int, questions: Sequence[Question] = ANY
+) -> dict[str, np.ndarray]:
   """The parameters, by path, of the best checkpoint of one seed, in the split of `optimizer.lr_multipliers`.
 
   Args:
@@ -180,6 +221,7 @@ def best_parameters(experiment: Experiment, run: epath.PathLike, seed: int,
   Raises:
     InputError: there is no best checkpoint, it does not fit the model of the run's config, or it
       holds a number that is not finite.
+
   """
   config, model = experiment.config, experiment.model
   group = next(group for group in loop.seed_groups(config) if seed in group)
@@ -194,22 +236,30 @@ def best_parameters(experiment: Experiment, run: epath.PathLike, seed: int,
   shapes = jax.eval_shape(init, example)
   place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
   one = lambda x: jax.ShapeDtypeStruct((len(group), *x.shape), x.dtype, sharding=place)
-  trainable, frozen = jax.tree.map(one, optimizers.split_frozen(shapes, config.optimizer.lr_multipliers))
+  trainable, frozen = jax.tree.map(
+    one, optimizers.split_frozen(shapes, config.optimizer.lr_multipliers)
+  )
   checkpoints = Checkpoints(folder)
   try:
     step = Tracker(**checkpoints.progress()["tracker"]).saved_step
     found = checkpoints.restore_best(
-        step, {"trainable": trainable, "frozen": frozen, "mutables": {}})
+      step, {"trainable": trainable, "frozen": frozen, "mutables": {}}
+    )
   except (ValueError, KeyError) as error:
     if isinstance(error, InputError):
       raise
-    raise InputError(f"{folder / 'best'}: the checkpoint does not fit the model of "
-                     f"{run}/config.json ({str(error).splitlines()[0]})") from error
+    raise InputError(
+      f"{folder / 'best'}: the checkpoint does not fit the model of "
+      f"{run}/config.json ({str(error).splitlines()[0]})"
+    ) from error
   finally:
     checkpoints.close()
   at = group.index(seed)
-  params = {path: np.asarray(value[at], np.float32)
-            for part in ("trainable", "frozen") for path, value in found[part].items()}
+  params = {
+    path: np.asarray(value[at], np.float32)
+    for part in ("trainable", "frozen")
+    for path, value in found[part].items()
+  }
   return check_finite(params, folder / "best" / str(step))
 
 
@@ -218,9 +268,11 @@ def _read_run(run: epath.PathLike) -> tuple[Any, dict]:
   config = config_of(run)
   content = results.read(run)
   if content is None:
-    raise InputError(f"{run} is not finished (no results.json), so its best checkpoint is not "
-                     "known: continue it with as2jax.main "
-                     f"--config=configs/rerun.py:{run}/config.json --workdir={run}")
+    raise InputError(
+      f"{run} is not finished (no results.json), so its best checkpoint is not "
+      "known: continue it with as2jax.main "
+      f"--config=configs/rerun.py:{run}/config.json --workdir={run}"
+    )
   return config, content
 
 
@@ -243,8 +295,9 @@ def _base(experiment: Experiment) -> tuple[epath.Path, bool]:
 
 def _below(params: Mapping[str, np.ndarray], prefix: str) -> dict[str, Any]:
   """The tree of what lies below `prefix`."""
-  flat = {path.removeprefix(prefix): value for path, value in params.items()
-          if path.startswith(prefix)}
+  flat = {
+    path.removeprefix(prefix): value for path, value in params.items() if path.startswith(prefix)
+  }
   return traverse_util.unflatten_dict(flat, sep="/")
 
 

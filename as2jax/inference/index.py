@@ -40,6 +40,7 @@ class Retriever:
     name: of its folder.
     search: question, k → positions of the best passages and their scores.
     embed: questions → vectors `[n, d]`, None where the run has none.
+
   """
 
   name: str
@@ -50,6 +51,7 @@ class Retriever:
 def open_pool(run: epath.PathLike, split: str) -> Pool:
   """The pool of a split of a run's data set."""
   from as2jax.data.datasets import load
+
   config = config_of(run)
   data = load.load(config.data, "retrieve")
   load.require(data, (split,))
@@ -64,8 +66,10 @@ def open_run(run: epath.PathLike, pool: Pool, seed: int | None = None) -> Retrie
 
   Raises:
     InputError: no run, no such seed, a model that does not encode sentences.
+
   """
   from as2jax.runtime import registry
+
   config = config_of(run)
   name = epath.Path(run).name
   if config.model.name in registry.LEXICAL:
@@ -79,6 +83,7 @@ def _lexical(config: Any, name: str, pool: Pool) -> Retriever:
   from as2jax.data.datasets import load
   from as2jax.evaluation import retrieval
   from as2jax.models import lexical_pool
+
   train = load.load(config.data, config.evaluation.task).splits["train"]
   score = lexical_pool.scorer(config.model.name, train, [p.text for p in pool.passages])
 
@@ -96,11 +101,14 @@ def _encoder(config: Any, run: epath.PathLike, name: str, pool: Pool, seed: int)
   from as2jax.inference.run import TrainedRun
   from as2jax.runtime import compile_cache
   from as2jax.training.build import build
+
   compile_cache.use_cache(config)
   experiment = build(config, data=_needs_data(config), workdir=run)
   if not experiment.model.encodes:
-    raise InputError(f"--run={run}: {config.model.name} does not encode sentences, so that it "
-                     "cannot search a pool: give a bi-encoder or a ranker of words")
+    raise InputError(
+      f"--run={run}: {config.model.name} does not encode sentences, so that it "
+      "cannot search a pool: give a bi-encoder or a ranker of words"
+    )
   trained = TrainedRun(config, epath.Path(run).absolute(), experiment)
   group = next(seeds for seeds in trained.groups if seed in seeds)
   similarity = experiment.model.score
@@ -147,13 +155,19 @@ def side_by_side(question: str, retrievers: Sequence[Retriever], pool: Pool, *, 
       text = pool.passages[i].text
       mark = "+" if text in right else " "
       head = f"{mark} {rank}. {score:.3f} "
-      lines += textwrap.wrap(f"{head}{text}", WIDTH // len(retrievers), subsequent_indent=" " * 5,
-                             drop_whitespace=True)
+      lines += textwrap.wrap(
+        f"{head}{text}", WIDTH // len(retrievers), subsequent_indent=" " * 5, drop_whitespace=True
+      )
     columns.append(lines)
   height = max(map(len, columns))
   widths = [max(map(len, lines)) for lines in columns]
-  rows = [GAP.join(f"{lines[i] if i < len(lines) else '':{width}}" for lines, width
-                   in zip(columns, widths, strict=True)).rstrip() for i in range(height)]
+  rows = [
+    GAP.join(
+      f"{lines[i] if i < len(lines) else '':{width}}"
+      for lines, width in zip(columns, widths, strict=True)
+    ).rstrip()
+    for i in range(height)
+  ]
   known = f" ({len(right)} right)" if right else ""
   return "\n".join([f"question: {question}{known}", "", *rows])
 
@@ -163,18 +177,23 @@ def questions_of(pool: Pool, answer: str) -> tuple[str, list[str]]:
 
   Raises:
     InputError: no such passage, or fewer than two questions.
+
   """
   count = Counter(query.answers[0] for query in pool.queries)
   if answer == "most" and count:
     answer = count.most_common(1)[0][0]
   place = pool.place()
   if answer not in place:
-    raise InputError(f"--answer={answer}: the pool has no such passage (the first is "
-                     f"{pool.passages[0].id}); `most` is the one that most questions ask for")
+    raise InputError(
+      f"--answer={answer}: the pool has no such passage (the first is "
+      f"{pool.passages[0].id}); `most` is the one that most questions ask for"
+    )
   asked = [query.text for query in pool.queries if query.answers[0] == answer]
   if len(asked) < 2:
-    raise InputError(f"--answer={answer}: {len(asked)} questions have it as their answer; the "
-                     "distances between them need two")
+    raise InputError(
+      f"--answer={answer}: {len(asked)} questions have it as their answer; the "
+      "distances between them need two"
+    )
   return pool.passages[place[answer]].text, asked
 
 
@@ -225,8 +244,9 @@ def draw(panels: Sequence[tuple[str, np.ndarray]]) -> bytes:
   return picture.getvalue()
 
 
-def picture_of(answer: str, retrievers: Sequence[Retriever], pool: Pool,
-               output: epath.PathLike | None) -> str:
+def picture_of(
+  answer: str, retrievers: Sequence[Retriever], pool: Pool, output: epath.PathLike | None
+) -> str:
   """The questions of one answer by each run's vectors: SSE as text; points as PNG and TSV."""
   without = [retriever.name for retriever in retrievers if retriever.embed is None]
   if without:
@@ -235,8 +255,10 @@ def picture_of(answer: str, retrievers: Sequence[Retriever], pool: Pool,
     raise InputError(f"--output={output}: name a file that ends in .png")
   passage, asked = questions_of(pool, answer)
   vectors = [retriever.embed(asked) for retriever in retrievers]
-  panels = [(f"{retriever.name}: SSE {closeness(x):.4f}", projected(x))
-            for retriever, x in zip(retrievers, vectors, strict=True)]
+  panels = [
+    (f"{retriever.name}: SSE {closeness(x):.4f}", projected(x))
+    for retriever, x in zip(retrievers, vectors, strict=True)
+  ]
   lines = [f"answer: {passage}", *(f"{title} ({len(asked)} questions)" for title, _ in panels)]
   lines += [f"{number:3d}  {text}" for number, text in enumerate(asked, 1)]
   if output is not None:
@@ -258,9 +280,14 @@ def picture_of(answer: str, retrievers: Sequence[Retriever], pool: Pool,
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Prints what was asked for; returns the exit status: 0, or 2 for bad input."""
-  parser = argparse.ArgumentParser(prog="python -m as2jax.inference.index", description=__doc__,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
-  parser.add_argument("--run", action="append", required=True, help="folder of a run; twice for two")
+  parser = argparse.ArgumentParser(
+    prog="python -m as2jax.inference.index",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  parser.add_argument(
+    "--run", action="append", required=True, help="folder of a run; twice for two"
+  )
   parser.add_argument("--question", help="a text")
   parser.add_argument("--answer", help="id of a passage, or `most`")
   parser.add_argument("--output", help="of --answer: a picture, .png")
@@ -275,8 +302,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
       raise InputError(f"--top={given.top}: give 1 or more")
     pool = open_pool(given.run[0], given.split)
     retrievers = [open_run(run, pool, given.seed) for run in given.run]
-    print(side_by_side(given.question, retrievers, pool, top=given.top) if given.question
-          else picture_of(given.answer, retrievers, pool, given.output))
+    print(
+      side_by_side(given.question, retrievers, pool, top=given.top)
+      if given.question
+      else picture_of(given.answer, retrievers, pool, given.output)
+    )
   except InputError as error:
     print(f"as2jax: {error}", file=sys.stderr)
     return 2

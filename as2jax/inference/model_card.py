@@ -12,16 +12,31 @@ from as2jax.models.biencoder import BiEncoder
 from as2jax.models.crossencoder import CrossEncoder
 
 # What of a config made the model; the rest says where and how fast it was made.
-SETTINGS = ("data.train_filter", "data.holdout", "data.train_fraction", "data.max_length",
-            "encoder.dtype", "encoder.hidden_dropout", "encoder.attention_dropout", "model.",
-            "loss.", "optimizer.", "batch.sampler", "batch.examples", "batch.accumulate", "epochs",
-            "patience", "select", "warm_start.")
+SETTINGS = (
+  "data.train_filter",
+  "data.holdout",
+  "data.train_fraction",
+  "data.max_length",
+  "encoder.dtype",
+  "encoder.hidden_dropout",
+  "encoder.attention_dropout",
+  "model.",
+  "loss.",
+  "optimizer.",
+  "batch.sampler",
+  "batch.examples",
+  "batch.accumulate",
+  "epochs",
+  "patience",
+  "select",
+  "warm_start.",
+)
 KINDS = {
-    "biencoder": "A bi-encoder: a published encoder, evaluated as it is",
-    "sentence_bert": "A bi-encoder: a published Sentence-BERT",
-    "triplet": "The bi-encoder of ASBERT's triplet network (Shonibare 2021)",
-    "siamese": "The bi-encoder of ASBERT's siamese network (Shonibare 2021)",
-    "crossencoder": "A cross-encoder: question and sentence in one sequence, two classes",
+  "biencoder": "A bi-encoder: a published encoder, evaluated as it is",
+  "sentence_bert": "A bi-encoder: a published Sentence-BERT",
+  "triplet": "The bi-encoder of ASBERT's triplet network (Shonibare 2021)",
+  "siamese": "The bi-encoder of ASBERT's siamese network (Shonibare 2021)",
+  "crossencoder": "A cross-encoder: question and sentence in one sequence, two classes",
 }
 BIENCODER_CODE = """from sentence_transformers import SentenceTransformer
 model = SentenceTransformer("FOLDER")
@@ -40,25 +55,37 @@ def render(content: Mapping[str, Any], config: Any, seed: int, *, score: str, mo
     seed: the one that is exported.
     score: the name of the score that the exported folder ranks by.
     model: the module.
+
   """
   outcome = next(o for o in content["seeds"] if o["seed"] == seed)
   own = score == getattr(model, "score", score)
   metrics = outcome["metrics"] if own else outcome["other_scores"][score]
-  parts = [_header(content, model), _about(content, config, outcome, model, score),
-           "## Use\n\n```python\n"
-           + (CROSSENCODER_CODE if isinstance(model, CrossEncoder) else BIENCODER_CODE)
-           + "\n```\n\nHigher scores are better. Inputs of more than "
-           f"{config.data.max_length} tokens are cut, as they were in training.",
-           _results(content, outcome, metrics, score), _data(content), _base(content, seed),
-           _training(content, config, outcome), _left_out(content, config, model)]
+  parts = [
+    _header(content, model),
+    _about(content, config, outcome, model, score),
+    "## Use\n\n```python\n"
+    + (CROSSENCODER_CODE if isinstance(model, CrossEncoder) else BIENCODER_CODE)
+    + "\n```\n\nHigher scores are better. Inputs of more than "
+    f"{config.data.max_length} tokens are cut, as they were in training.",
+    _results(content, outcome, metrics, score),
+    _data(content),
+    _base(content, seed),
+    _training(content, config, outcome),
+    _left_out(content, config, model),
+  ]
   return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _header(content: Mapping[str, Any], model: Any) -> str:
   cross = isinstance(model, CrossEncoder)
-  lines = ["---", "library_name: sentence-transformers",
-           f"pipeline_tag: {'text-ranking' if cross else 'sentence-similarity'}",
-           "tags:", "- answer-sentence-selection", "- as2jax"]
+  lines = [
+    "---",
+    "library_name: sentence-transformers",
+    f"pipeline_tag: {'text-ranking' if cross else 'sentence-similarity'}",
+    "tags:",
+    "- answer-sentence-selection",
+    "- as2jax",
+  ]
   pretrained = content["weights"]["pretrained"]
   # A name on the hub: what lies in a folder of somebody's disk means nothing to a reader.
   if not epath.Path(pretrained).is_dir() and re.fullmatch(r"[\w.-]+(/[\w.-]+)?", pretrained):
@@ -66,30 +93,45 @@ def _header(content: Mapping[str, Any], model: Any) -> str:
   return "\n".join([*lines, "---"])
 
 
-def _about(content: Mapping[str, Any], config: Any, outcome: Mapping[str, Any], model: Any,
-           score: str) -> str:
+def _about(
+  content: Mapping[str, Any], config: Any, outcome: Mapping[str, Any], model: Any, score: str
+) -> str:
   kind = KINDS.get(config.model.name, f"The model `{config.model.name}`")
-  lines = [f"# {config.model.name} on {content['data']['name']}", "",
-           f"{kind}, for answer sentence selection: it ranks sentences by how well they answer a "
-           f"question. Made with as2jax {content['versions']['as2jax']}, seed {outcome['seed']}."]
+  lines = [
+    f"# {config.model.name} on {content['data']['name']}",
+    "",
+    f"{kind}, for answer sentence selection: it ranks sentences by how well they answer a "
+    f"question. Made with as2jax {content['versions']['as2jax']}, seed {outcome['seed']}.",
+  ]
   if isinstance(model, BiEncoder):
-    lines.append(f"Vectors are compared by {score} "
-                 f"{'distance, with a minus' if score == 'euclidean' else 'similarity'}.")
+    lines.append(
+      f"Vectors are compared by {score} "
+      f"{'distance, with a minus' if score == 'euclidean' else 'similarity'}."
+    )
   if not outcome["steps"]:
     lines.append("This run took no training step: these are the weights that it began with.")
   return "\n".join(lines)
 
 
-def _results(content: Mapping[str, Any], outcome: Mapping[str, Any], metrics: Mapping[str, Any],
-             score: str) -> str:
-  lines = ["## Results", "", f"Of seed {outcome['seed']}, ranked by `{score}`; ties: "
-           f"{content['ties']}. A half-width is that of the 95 % interval over questions. The "
-           f"checkpoint was selected by {content['selected_on']}.", "",
-           "| metric | value | ± half-width | questions |", "|---|---|---|---|"]
+def _results(
+  content: Mapping[str, Any], outcome: Mapping[str, Any], metrics: Mapping[str, Any], score: str
+) -> str:
+  lines = [
+    "## Results",
+    "",
+    f"Of seed {outcome['seed']}, ranked by `{score}`; ties: "
+    f"{content['ties']}. A half-width is that of the 95 % interval over questions. The "
+    f"checkpoint was selected by {content['selected_on']}.",
+    "",
+    "| metric | value | ± half-width | questions |",
+    "|---|---|---|---|",
+  ]
   for name, entry in metrics.items():
     width = entry["half_width"]
-    lines.append(f"| {name} | {entry['value']:.4f} | {'–' if width is None else f'{width:.4f}'} "
-                 f"| {entry['questions']} |")
+    lines.append(
+      f"| {name} | {entry['value']:.4f} | {'–' if width is None else f'{width:.4f}'} "
+      f"| {entry['questions']} |"
+    )
   lines += [f"\nNote: {note}." for note in outcome["notes"]]
   return "\n".join(lines)
 
@@ -97,36 +139,54 @@ def _results(content: Mapping[str, Any], outcome: Mapping[str, Any], metrics: Ma
 def _data(content: Mapping[str, Any]) -> str:
   data = content["data"]
   counts = ("questions", "pairs", "positives")
-  lines = ["## Data", "", f"`{data['name']}`, its fingerprint (SHA-256 of the records) and counts:",
-           "", f"| split | {' | '.join(counts)} | fingerprint |", "|---|---|---|---|---|"]
+  lines = [
+    "## Data",
+    "",
+    f"`{data['name']}`, its fingerprint (SHA-256 of the records) and counts:",
+    "",
+    f"| split | {' | '.join(counts)} | fingerprint |",
+    "|---|---|---|---|---|",
+  ]
   for split, entry in data["splits"].items():
-    lines.append(f"| {split} | {' | '.join(str(entry[key]) for key in counts)} "
-                 f"| `{entry['fingerprint']}` |")
+    lines.append(
+      f"| {split} | {' | '.join(str(entry[key]) for key in counts)} | `{entry['fingerprint']}` |"
+    )
   return "\n".join(lines)
 
 
 def _base(content: Mapping[str, Any], seed: int) -> str:
   weights = content["weights"]
-  text = (f"## Base weights\n\n`{weights['pretrained']}`; SHA-256 of the pretrained parameters "
-          f"`{weights['sha256']}`; pooler before the head: {weights['pooler']}.")
+  text = (
+    f"## Base weights\n\n`{weights['pretrained']}`; SHA-256 of the pretrained parameters "
+    f"`{weights['sha256']}`; pooler before the head: {weights['pooler']}."
+  )
   if "warm_start" not in content:
     return text
   first = content["warm_start"]
   taken = next(entry for entry in first["seeds"] if entry["seed"] == seed)
   what = "all parameters" if first["scope"] == "all" else "the encoder"
-  return (f"{text}\n\nFrom them another run made the start of this one: {what} of "
-          f"`{first['model']}` trained on `{first['data']}` (step {taken['step']}; SHA-256 of what "
-          f"was taken `{taken['sha256']}`).")
+  return (
+    f"{text}\n\nFrom them another run made the start of this one: {what} of "
+    f"`{first['model']}` trained on `{first['data']}` (step {taken['step']}; SHA-256 of what "
+    f"was taken `{taken['sha256']}`)."
+  )
 
 
 def _training(content: Mapping[str, Any], config: Any, outcome: Mapping[str, Any]) -> str:
   flat = flatten(json.loads(config.to_json()))
-  kept = {key: value for key, value in flat.items()
-          if value is not None and any(
-              key == name or (name.endswith(".") and key.startswith(name)) for name in SETTINGS)}
-  lines = ["## Training", "",
-           f"{outcome['steps']} steps were taken; the best checkpoint is that of step "
-           f"{outcome['best_step']} (epoch {outcome['best_epoch']}).", ""]
+  kept = {
+    key: value
+    for key, value in flat.items()
+    if value is not None
+    and any(key == name or (name.endswith(".") and key.startswith(name)) for name in SETTINGS)
+  }
+  lines = [
+    "## Training",
+    "",
+    f"{outcome['steps']} steps were taken; the best checkpoint is that of step "
+    f"{outcome['best_step']} (epoch {outcome['best_epoch']}).",
+    "",
+  ]
   lines += [f"- `{key}`: {json.dumps(value)}" for key, value in sorted(kept.items())]
   versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
   return "\n".join([*lines, "", f"Versions: {versions}."])
@@ -135,14 +195,21 @@ def _training(content: Mapping[str, Any], config: Any, outcome: Mapping[str, Any
 def _left_out(content: Mapping[str, Any], config: Any, model: Any) -> str:
   lines = []
   if config.model.name == "siamese":
-    lines.append("- The head (P2 and its linear layer): only the encoder ranks here"
-                 + (", so the run's own figures, which are the head's, are not those above."
-                    if model.score == "head" else "."))
+    lines.append(
+      "- The head (P2 and its linear layer): only the encoder ranks here"
+      + (
+        ", so the run's own figures, which are the head's, are not those above."
+        if model.score == "head"
+        else "."
+      )
+    )
   if len(content["seeds"]) > 1:
     others = ", ".join(str(o["seed"]) for o in content["seeds"])
     lines.append(f"- The run's other seeds: it has {others}.")
   if config.encoder.dtype != "float32":
-    lines.append(f"- The arithmetic: the run computed in {config.encoder.dtype}, this folder is "
-                 "float32, so scores differ by rounding.")
+    lines.append(
+      f"- The arithmetic: the run computed in {config.encoder.dtype}, this folder is "
+      "float32, so scores differ by rounding."
+    )
   lines.append("- The optimiser's state.")
   return "\n".join(["## Not exported", "", *lines])

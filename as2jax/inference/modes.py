@@ -12,6 +12,7 @@ def run(config: Any, workdir: str) -> str:
 
   Raises:
     InputError: anything that the user gave and that cannot be.
+
   """
   if not workdir:
     raise InputError("--workdir is missing: name the run's folder, --workdir=runs/x")
@@ -23,6 +24,7 @@ def run(config: Any, workdir: str) -> str:
   from as2jax.inference import run as rank
   from as2jax.runtime import compile_cache, cpu_compiler
   from as2jax.training import loop
+
   cpu_compiler.check(jax.default_backend())
   compile_cache.use_cache(config)
   workdir = workdir if "://" in workdir else os.path.abspath(workdir)  # as Orbax wants it

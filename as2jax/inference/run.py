@@ -29,8 +29,17 @@ from as2jax.training.checkpoints import Checkpoints, group_folder
 from as2jax.training.early_stopping import Tracker
 
 # What a checkpoint's numbers depend on: the rest of a config may differ when it is used.
-USED = ("model.", "encoder.name", "encoder.pretrained", "encoder.vectors", "encoder.weights",
-        "encoder.mix", "data.max_length", "seeds", "seeds_parallel")
+USED = (
+  "model.",
+  "encoder.name",
+  "encoder.pretrained",
+  "encoder.vectors",
+  "encoder.weights",
+  "encoder.mix",
+  "data.max_length",
+  "seeds",
+  "seeds_parallel",
+)
 
 
 class TrainedRun:
@@ -38,6 +47,7 @@ class TrainedRun:
 
   Raises:
     InputError: the folder holds no checkpoint, or one of another model than the config's.
+
   """
 
   def __init__(self, config: Any, workdir: epath.PathLike, experiment: Experiment):
@@ -60,8 +70,9 @@ class TrainedRun:
     """How the config's data set is evaluated."""
     return tasks.make(self.experiment.config, self.experiment.dataset, self.predictor)
 
-  def record(self, workdir: epath.PathLike, split: str,
-             outcomes: Sequence[results.Outcome]) -> None:
+  def record(
+    self, workdir: epath.PathLike, split: str, outcomes: Sequence[results.Outcome]
+  ) -> None:
     """Evaluates a split with every seed and writes its files; one outcome a seed."""
     by_seed = {outcome.seed: outcome for outcome in outcomes}
     for seeds in self.groups:
@@ -72,15 +83,18 @@ class TrainedRun:
     """The best checkpoint of a group of seeds; `questions` are what will be predicted first."""
     folder = group_folder(self.workdir, self.experiment.config.seeds, seeds)
     if not (folder / "best").exists():
-      raise InputError(f"{folder} holds no checkpoint: train first, with --config.mode=train and "
-                       f"--workdir={self.workdir}")
+      raise InputError(
+        f"{folder} holds no checkpoint: train first, with --config.mode=train and "
+        f"--workdir={self.workdir}"
+      )
     checkpoints = Checkpoints(folder)
     tracker = Tracker(**checkpoints.progress()["tracker"])
     layout = "sentences" if self.experiment.model.encodes else self.experiment.model.layout
     batcher = self.predictor.batcher(questions, layout)
     example = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
     state = self.experiment.fresh_state(
-        jax.tree.map(lambda x: x[0], example), seeds, optimizers.no_optimizer(), self.mesh)
+      jax.tree.map(lambda x: x[0], example), seeds, optimizers.no_optimizer(), self.mesh
+    )
     wanted = states.abstract(states.variables(state))
     found = checkpoints.restore_best(tracker.saved_step, wanted)
     checkpoints.close()
@@ -95,13 +109,17 @@ def check_used(config: Any, workdir: epath.PathLike) -> None:
   try:
     there = json.loads(path.read_text())
   except json.JSONDecodeError as error:
-    raise InputError(f"{path} is not JSON ({error}): it was changed by hand; put it back as it "
-                     "was") from error
+    raise InputError(
+      f"{path} is not JSON ({error}): it was changed by hand; put it back as it was"
+    ) from error
   used = lambda flat: {k: v for k, v in flat.items() if k.startswith(USED)}
   changed = differences(used(flatten(there)), used(flatten(json.loads(config.to_json()))))
   if changed:
-    raise InputError(f"{workdir} holds a run of another model:\n" + "\n".join(changed)
-                     + f"\nUse --config=configs/rerun.py:{path}")
+    raise InputError(
+      f"{workdir} holds a run of another model:\n"
+      + "\n".join(changed)
+      + f"\nUse --config=configs/rerun.py:{path}"
+    )
 
 
 def evaluate_run(config: Any, workdir: epath.PathLike) -> dict:
@@ -118,8 +136,15 @@ def evaluate_run(config: Any, workdir: epath.PathLike) -> dict:
   outcomes = [results.Outcome(seed, -1, -1, float("nan"), -1) for seed in config.seeds]
   for split in config.evaluation.splits:
     run.record(workdir, split, outcomes)
-  return results.write(workdir, config, results.data_facts(data, config.data), experiment.facts,
-                       outcomes, {}, name="evaluation.json")
+  return results.write(
+    workdir,
+    config,
+    results.data_facts(data, config.data),
+    experiment.facts,
+    outcomes,
+    {},
+    name="evaluation.json",
+  )
 
 
 def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
@@ -130,30 +155,41 @@ def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
   """
   check_used(config, workdir)
   if not config.predict.input:
-    raise InputError("predict.input is missing: --config.predict.input=FILE names a TSV or "
-                     "JSON-lines file of questions with candidates")
+    raise InputError(
+      "predict.input is missing: --config.predict.input=FILE names a TSV or "
+      "JSON-lines file of questions with candidates"
+    )
   given = read_unlabelled(config.predict.input)
   questions = normalise.apply(given, config.data.rules)
   experiment = processes.in_order(lambda: build(config, data=False, workdir=workdir))
   if config.predict.ranking:
     if experiment.model.layout != "joint":
-      raise InputError("predict.ranking is for models that rank the best candidates of another "
-                       "ranker again (model.template = 'joint'); leave it empty")
+      raise InputError(
+        "predict.ranking is for models that rank the best candidates of another "
+        "ranker again (model.template = 'joint'); leave it empty"
+      )
     found = Ranking()
     found.add(config.predict.ranking, questions)
     experiment = dataclasses.replace(experiment, ranking=found)
   run = TrainedRun(config, workdir, experiment)
   by_seed = [next(iter(scores.values())) for _, scores in run.scores(questions)]
   text = io.StringIO()
-  writer = csv.writer(text, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE,
-                      quotechar=None, escapechar=None)
+  writer = csv.writer(
+    text,
+    delimiter="\t",
+    lineterminator="\n",
+    quoting=csv.QUOTE_NONE,
+    quotechar=None,
+    escapechar=None,
+  )
   writer.writerow(("question_id", "question", "rank", "score", "candidate_id", "candidate"))
   for i, question in enumerate(given):
     scores = np.mean([s[i] for s in by_seed], axis=0)
     for rank, at in enumerate(np.argsort(-scores, kind="stable"), 1):
       candidate = question.candidates[at]
-      writer.writerow((question.id, question.text, rank, f"{scores[at]:.9g}", candidate.id,
-                       candidate.text))
+      writer.writerow(
+        (question.id, question.text, rank, f"{scores[at]:.9g}", candidate.id, candidate.text)
+      )
   output = epath.Path(config.predict.output or epath.Path(workdir) / "predictions.tsv")
   write_whole(output, text.getvalue())
   return output

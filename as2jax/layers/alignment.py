@@ -32,6 +32,7 @@ class Alignment(NamedTuple):
     selected: the relevant context, `[s u k m]`.
     question, sentence: the number in `Batch.words` of each point, `[s u n]`, `[s u k m]`; −1 for
       none.
+
   """
 
   representation: Array
@@ -57,6 +58,7 @@ class Aligner:
     transport_gradient: see `transport.transport_cost`.
     question_words, sentence_words: points of a question and of a sentence at most; words beyond are
       left out.
+
   """
 
   alignment: str
@@ -70,8 +72,11 @@ class Aligner:
   sentence_words: int
 
   def __post_init__(self):
-    for name, known in (("alignment", ALIGNMENTS), ("marginals", MARGINALS),
-                        ("transport_gradient", transport.GRADIENTS)):
+    for name, known in (
+      ("alignment", ALIGNMENTS),
+      ("marginals", MARGINALS),
+      ("transport_gradient", transport.GRADIENTS),
+    ):
       if getattr(self, name) not in known:
         raise InputError(f"model.{name} = {getattr(self, name)!r}: use one of {known}")
     for name in ("question_words", "sentence_words", "iterations"):
@@ -90,9 +95,11 @@ class Aligner:
     weight = jnp.where(number >= 0, _take(weight, number), 0.0)
 
     def sides(x):
-      sentence = x[:, :, self.question_words:]
-      return (x[:, :, :self.question_words],
-              sentence.reshape(*x.shape[:2], sentences, self.sentence_words, *x.shape[3:]))
+      sentence = x[:, :, self.question_words :]
+      return (
+        x[:, :, : self.question_words],
+        sentence.reshape(*x.shape[:2], sentences, self.sentence_words, *x.shape[3:]),
+      )
 
     (x, y), (a, b), (question, sentence) = sides(vectors), sides(weight), sides(number)
     over = lambda z: jnp.broadcast_to(z[:, :, None], (*z.shape[:2], sentences, *z.shape[2:]))
@@ -101,11 +108,20 @@ class Aligner:
     plan, selected = self._plan(cost, a, b)
     distance = transport.transport_cost(cost, plan, self.transport_gradient)
     count = jnp.maximum(selected.sum(-1), 1)[..., None].astype(jnp.float32)
-    total = jnp.einsum("sukm,sukmd->sukd", selected.astype(jnp.float32), y,
-                       precision=lax.Precision.HIGHEST)
+    total = jnp.einsum(
+      "sukm,sukmd->sukd", selected.astype(jnp.float32), y, precision=lax.Precision.HIGHEST
+    )
     real = (a[..., :, None] > 0) & (b[..., None, :] > 0)
-    return Alignment(total / count, distance, real.any((-2, -1)), plan, jnp.where(real, cost, 0.0),
-                     selected, question, sentence)
+    return Alignment(
+      total / count,
+      distance,
+      real.any((-2, -1)),
+      plan,
+      jnp.where(real, cost, 0.0),
+      selected,
+      question,
+      sentence,
+    )
 
   def _plan(self, cost, a, b):
     """The plan and the relevant context; no word of a sentence is relevant to no question."""
@@ -113,13 +129,18 @@ class Aligner:
       return a[..., :, None] * b[..., None, :], (b > 0) & (a > 0).any(-1)[..., None]
     if self.transport_gradient == "envelope":
       cost = lax.stop_gradient(cost)
-    plan = transport.transport_plan(cost, a, b, epsilon=self.epsilon,
-                                    relative=self.epsilon_relative, iterations=self.iterations)
+    plan = transport.transport_plan(
+      cost, a, b, epsilon=self.epsilon, relative=self.epsilon_relative, iterations=self.iterations
+    )
     return plan, transport.relevant_context(lax.stop_gradient(plan), a, b)
 
 
 def points(
-  hidden: Float[Array, "s r l d"], units: Units, words: Words, sizes: tuple[int, ...], *,
+  hidden: Float[Array, "s r l d"],
+  units: Units,
+  words: Words,
+  sizes: tuple[int, ...],
+  *,
   filtered: bool,
 ) -> tuple[Float[Array, "s u p d"], Int[Array, "s u p"]]:
   """The words of each unit, `sizes[role]` of each role at most, one role after the other.
@@ -133,6 +154,7 @@ def points(
   Returns:
     Of each point the mean of its pieces' vectors, float32 (0 where there is no word), and the
     number of its word (−1).
+
   """
   _, r, l, width = hidden.shape
   slots = units.length.shape[1]
@@ -167,8 +189,9 @@ def _places(words: Words, slots: int, sizes: tuple[int, ...], filtered: bool):
     used &= words.keep > 0
   before = jnp.cumsum(used, axis=1, dtype=jnp.int32) - used.astype(jnp.int32)
   changed = lambda x: x[:, 1:] != x[:, :-1]
-  starts = jnp.pad(changed(words.unit) | changed(words.role), ((0, 0), (1, 0)),
-                   constant_values=True)
+  starts = jnp.pad(
+    changed(words.unit) | changed(words.role), ((0, 0), (1, 0)), constant_values=True
+  )
   rank = before - lax.cummax(jnp.where(starts, before, 0), axis=1)
   role = jnp.minimum(words.role, len(sizes) - 1)
   place = words.unit * sum(sizes) + offset[role] + rank

@@ -26,8 +26,11 @@ COLUMNS = (0.5, 0.75, 1.0)
 
 
 def cropped_convolution(
-  x: Float[Array, "c n i j"], kernel: Float[Array, "h w c f"], rows: Int[Array, "n"],
-  columns: Int[Array, "n"], precision: str
+  x: Float[Array, "c n i j"],
+  kernel: Float[Array, "h w c f"],
+  rows: Int[Array, "n"],
+  columns: Int[Array, "n"],
+  precision: str,
 ) -> Float[Array, "f n a b"]:
   """`narrow_convolution` of grids that are 0 beyond the first `rows` × `columns` of each example.
 
@@ -41,8 +44,9 @@ def cropped_convolution(
     return back(gradient)
 
   h, w = kernel.shape[:2]
-  least = jnp.stack([jnp.minimum(rows + h - 1, x.shape[2]),
-                     jnp.minimum(columns + w - 1, x.shape[3])])
+  least = jnp.stack(
+    [jnp.minimum(rows + h - 1, x.shape[2]), jnp.minimum(columns + w - 1, x.shape[3])]
+  )
 
   @jax.custom_vjp
   def product(x, kernel, least):
@@ -79,8 +83,11 @@ def _by_platform(whole: Callable, grouped: Callable, *arguments: Array):
 def _sizes(shape: tuple[int, int], kernel: tuple[int, int]) -> list[tuple[int, int]]:
   """The sizes grids are cropped to; by rows, then columns."""
   cut = lambda size, side, parts: sorted({max(math.ceil(size * p), min(side, size)) for p in parts})
-  return list(itertools.product(*(
-      cut(size, side, parts) for size, side, parts in zip(shape, kernel, (ROWS, COLUMNS)))))
+  return list(
+    itertools.product(
+      *(cut(size, side, parts) for size, side, parts in zip(shape, kernel, (ROWS, COLUMNS)))
+    )
+  )
 
 
 def _in_groups(at: Callable) -> Callable:
@@ -89,6 +96,7 @@ def _in_groups(at: Callable) -> Callable:
   `at(i, j)` is the function of one group cropped to i × j: `(x, kernel, …) → (grids, sum)`, where
   the grids are of full size and the sums of the groups are added; either may be None.
   """
+
   def compute(x, kernel, least, *more):
     n, shape = x.shape[1], x.shape[2:]
     groups = next(g for g in range(min(GROUPS, n), 0, -1) if n % g == 0)
@@ -100,8 +108,10 @@ def _in_groups(at: Callable) -> Callable:
 
     def one(total, group):
       x, least, *more = group
-      tall, wide = (jnp.searchsorted(jnp.asarray(steps), need)
-                    for steps, need in zip((heights, widths), least.max(axis=1)))
+      tall, wide = (
+        jnp.searchsorted(jnp.asarray(steps), need)
+        for steps, need in zip((heights, widths), least.max(axis=1))
+      )
       grids, extra = lax.switch(tall * len(widths) + wide, branches, x, kernel, *more)
       return jax.tree.map(jnp.add, total, extra), grids
 
@@ -123,7 +133,9 @@ def _forward_at(convolve: Callable) -> Callable:
     def compute(x, kernel):
       shape = tuple(size - side + 1 for size, side in zip(x.shape[2:], kernel.shape))
       return _grown(convolve(x[:, :, :i, :j], kernel), shape), None
+
     return compute
+
   return at
 
 
@@ -133,5 +145,7 @@ def _backward_at(gradients: Callable) -> Callable:
       a, b = (size - side + 1 for size, side in zip((i, j), kernel.shape))
       dx, dk = gradients(x[:, :, :i, :j], kernel, gradient[:, :, :a, :b])
       return _grown(dx, x.shape[2:]), dk
+
     return compute
+
   return at

@@ -54,6 +54,7 @@ class GRUDecoder(nn.Module):
     chunk: see `log_likelihood`.
     unroll: time steps that one turn of the compiled loop holds.
     precision: of the products.
+
   """
 
   hidden_size: int
@@ -68,10 +69,14 @@ class GRUDecoder(nn.Module):
     self.words = WordScores(self.tied, self.precision)
 
   def __call__(
-    self, z: Float[Array, "s e z"], read: Float[Array, "s e l d"], target: Int[Array, "s e l"],
-    real: Bool[Array, "s e l"], table: Float[Array, "v d"],
+    self,
+    z: Float[Array, "s e z"],
+    read: Float[Array, "s e l d"],
+    target: Int[Array, "s e l"],
+    real: Bool[Array, "s e l"],
+    table: Float[Array, "v d"],
   ) -> Float[Array, "s e l"]:
-    """log p of each target, the word that follows the one `read`; 0 where not `real`."""
+    """Log p of each target, the word that follows the one `read`; 0 where not `real`."""
     s, e, length = target.shape
     beside = jnp.broadcast_to(z[:, :, None], (s, e, length, z.shape[-1]))
     x = jnp.concatenate([read, beside], axis=-1).reshape(s * e, length, -1)
@@ -81,8 +86,9 @@ class GRUDecoder(nn.Module):
     hidden = self.layer(x, position, segment, initial).reshape(s, e * length, -1)
     hidden, kernel, bias = self.words(hidden, table)
     flat = lambda x: x.reshape(s, e * length)
-    found = log_likelihood(hidden, flat(target), flat(real), kernel, bias, chunk=self.chunk,
-                           precision=self.precision)
+    found = log_likelihood(
+      hidden, flat(target), flat(real), kernel, bias, chunk=self.chunk, precision=self.precision
+    )
     return found.reshape(s, e, length)
 
   def generate(
@@ -113,6 +119,7 @@ class BagDecoder(nn.Module):
   Attributes:
     hidden_size: of the layer.
     tied, precision: see `GRUDecoder`.
+
   """
 
   hidden_size: int
@@ -124,10 +131,14 @@ class BagDecoder(nn.Module):
     self.words = WordScores(self.tied, self.precision)
 
   def __call__(
-    self, z: Float[Array, "s e z"], read: Float[Array, "s e l d"], target: Int[Array, "s e l"],
-    real: Bool[Array, "s e l"], table: Float[Array, "v d"],
+    self,
+    z: Float[Array, "s e z"],
+    read: Float[Array, "s e l d"],
+    target: Int[Array, "s e l"],
+    real: Bool[Array, "s e l"],
+    table: Float[Array, "v d"],
   ) -> Float[Array, "s e l"]:
-    """log p of each target; 0 where not `real`. Nothing is read."""
+    """Log p of each target; 0 where not `real`. Nothing is read."""
     del read
     scores = self._scores(z, table)
     found = jnp.take_along_axis(scores, target, axis=-1)

@@ -20,6 +20,7 @@ class FeedForward(nn.Module):
   Attributes:
     hidden: width of the hidden layer.
     output_bias: whether the output has a bias, which a softmax over outputs would cancel.
+
   """
 
   hidden: int
@@ -50,8 +51,14 @@ def sentence_graphs(
     present = present.reshape(-1)
     edges = (present[receivers] & present[senders]).astype(jnp.float32)
     return jraph.GraphsTuple(
-      nodes=nodes.reshape(e * k, d), edges=edges, senders=senders, receivers=receivers,
-      n_node=jnp.full(e, k, jnp.int32), n_edge=jnp.full(e, k * k, jnp.int32), globals=None)
+      nodes=nodes.reshape(e * k, d),
+      edges=edges,
+      senders=senders,
+      receivers=receivers,
+      n_node=jnp.full(e, k, jnp.int32),
+      n_edge=jnp.full(e, k * k, jnp.int32),
+      globals=None,
+    )
 
   return jax.vmap(shard)(nodes, present)
 
@@ -68,9 +75,7 @@ class EdgeWeights(nn.Module):
   hidden: int
 
   @nn.compact
-  def __call__(
-    self, graph: jraph.GraphsTuple, distance: Float[Array, "s n"]
-  ) -> jraph.GraphsTuple:
+  def __call__(self, graph: jraph.GraphsTuple, distance: Float[Array, "s n"]) -> jraph.GraphsTuple:
     """`graph` (edges 1 or 0) with α as its edges; 0 where either end is absent."""
     left, right = edge_features(graph, graph.nodes)
     d = jnp.concatenate(edge_features(graph, distance[..., None]), axis=-1)

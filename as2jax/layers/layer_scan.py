@@ -19,6 +19,7 @@ def scan_layers(
     unroll: layers that one turn of the loop holds; 0 is all of up to `UNROLLED`, otherwise (and
       with `remat`) one.
     remat: compute each layer again in the backward pass in place of keeping its activations.
+
   """
   unroll = unroll or (length if length <= UNROLLED and not remat else 1)
   if remat:

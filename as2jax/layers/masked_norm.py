@@ -17,6 +17,7 @@ class MaskedBatchNorm(nn.Module):
   Attributes:
     momentum: what is kept of the running statistics at each step.
     eps: added to the variance.
+
   """
 
   momentum: float

@@ -38,8 +38,11 @@ def pool(
   used = (units.length > 0)[..., None]
   if mode in ("mean", "mean_sqrt_len", "weighted_mean"):
     length = jnp.maximum(units.length, 1)[..., None].astype(jnp.float32)
-    weight = {"mean": length, "mean_sqrt_len": jnp.sqrt(length),
-              "weighted_mean": length * (length + 1) / 2}[mode]
+    weight = {
+      "mean": length,
+      "mean_sqrt_len": jnp.sqrt(length),
+      "weighted_mean": length * (length + 1) / 2,
+    }[mode]
     if mode == "weighted_mean":
       flat = flat * (tokens.position.reshape(flat.shape[0], -1, 1) + 1).astype(jnp.float32)
     return _sum(flat, unit_of_token(tokens, units), slots) / weight

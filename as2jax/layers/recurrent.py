@@ -32,7 +32,7 @@ NAMES = {
 def gru_step(
   product: Product, hidden: Float[Array, "b h"], projected: Float[Array, "b g"]
 ) -> tuple[Float[Array, "b h"], Float[Array, "b h"]]:
-  """h' = (1 - z) n + z h with n = tanh(Wx + b + r (Uh + c)) (Cho et al. 2014 in PyTorch's form).
+  """H' = (1 - z) n + z h with n = tanh(Wx + b + r (Uh + c)) (Cho et al. 2014 in PyTorch's form).
 
   The gates are reset r, update z and new n, in this order along g = 3h. The reset gate multiplies
   the recurrent product with its bias; the paper has it multiply h. Returns (state, output).
@@ -49,7 +49,7 @@ def lstm_step(
   state: tuple[Float[Array, "b h"], Float[Array, "b h"]],
   projected: Float[Array, "b g"],
 ) -> tuple[tuple[Float[Array, "b h"], Float[Array, "b h"]], Float[Array, "b h"]]:
-  """c' = f c + i g, h' = o tanh c', gates i, f, g, o in this order; returns ((h', c'), h')."""
+  """C' = f c + i g, h' = o tanh c', gates i, f, g, o in this order; returns ((h', c'), h')."""
   hidden, cell = state
   gates = projected + product("recurrent", hidden)
   enter, forget, new, leave = jnp.split(gates, 4, axis=-1)
@@ -61,7 +61,7 @@ def lstm_step(
 class Cell(nn.Module):
   """A single step with the parameters of one direction of `Recurrent`, k gates of h each.
 
-    input_kernel [d, k h], recurrent_kernel [h, k h], input_bias and recurrent_bias [k h]
+  input_kernel [d, k h], recurrent_kernel [h, k h], input_bias and recurrent_bias [k h]
   """
 
   hidden_size: int
@@ -135,6 +135,7 @@ class Recurrent(nn.Module):
     bidirectional: append the vectors of a second direction, which reads from the last token.
     unroll: time steps that one turn of the compiled loop holds.
     precision: of the matrix products, as `jax.lax.Precision` or its names; None is jax's default.
+
   """
 
   cell: str
@@ -170,9 +171,7 @@ class Recurrent(nn.Module):
       Direction(cell.step, cell.products(x.shape[-1]), cell.project(x), state, backward)
       for cell, state, backward in zip(cells, states, (False, True)[: len(cells)], strict=True)
     ]
-    found = scan_units(
-      directions, position, segment, unroll=self.unroll, precision=self.precision
-    )
+    found = scan_units(directions, position, segment, unroll=self.unroll, precision=self.precision)
     return jnp.concatenate([outputs for outputs, _ in found], axis=-1)
 
 

@@ -87,9 +87,7 @@ class RelativeAttention(nn.Module):
     vectors = lambda name, *shape: self.param(
       name, INITIALIZER, (*shape, self.num_heads, width), jnp.float32
     ).astype(self.dtype)
-    product = partial(
-      jnp.einsum, precision=self.precision, preferred_element_type=jnp.float32
-    )
+    product = partial(jnp.einsum, precision=self.precision, preferred_element_type=jnp.float32)
     query, key, value = heads("query", x), heads("key", context), heads("value", context)
     asked = lambda name: query + vectors(name)[None, None]
 

@@ -19,6 +19,7 @@ class SegmentEmbeddings(nn.Module):
   Attributes:
     rows: the row of each role.
     width: of the encoder's hidden vectors.
+
   """
 
   rows: tuple[int, ...]
@@ -30,8 +31,9 @@ class SegmentEmbeddings(nn.Module):
     table = self.param("embedding", nn.initializers.normal(0.02), shape, jnp.float32)
     row = jnp.asarray(self.rows)[jnp.minimum(tokens.role, len(self.rows) - 1)]
     # A product: its gradient adds up over tokens, where that of a lookup scatters into few rows.
-    return jnp.einsum("srln,nd->srld", jax.nn.one_hot(row, shape[0]), table,
-                      precision=lax.Precision.HIGHEST)
+    return jnp.einsum(
+      "srln,nd->srld", jax.nn.one_hot(row, shape[0]), table, precision=lax.Precision.HIGHEST
+    )
 
 
 def check_fields(model: nn.Module, templates: tuple[str, ...]) -> None:

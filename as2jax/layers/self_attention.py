@@ -17,6 +17,7 @@ class StructuredSelfAttention(nn.Module):
     hops: r.
     size: d_a, units of the hidden layer; neither layer has a bias.
     precision: of the products.
+
   """
 
   hops: int

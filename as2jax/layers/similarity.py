@@ -18,8 +18,11 @@ SIMILARITIES = ("euclidean", "cosine", "metric")
 
 
 def gather_units(
-  hidden: Float[Array, "s r l d"], units: Units, members: Int[Array, "s e"],
-  mask: Float[Array, "s e"], size: int,
+  hidden: Float[Array, "s r l d"],
+  units: Units,
+  members: Int[Array, "s e"],
+  mask: Float[Array, "s e"],
+  size: int,
 ) -> tuple[Float[Array, "s e {size} d"], Int[Array, "s e"]]:
   """The token vectors of the units that examples point to, from wherever in a row each lies.
 
@@ -29,6 +32,7 @@ def gather_units(
 
   Returns:
     The vectors, zero beyond a unit's end, and how many of them are real (0 for padding).
+
   """
   of = lambda values: jnp.take_along_axis(values, members, axis=1)
   length = jnp.where(mask > 0, jnp.minimum(of(units.length), size), 0)
@@ -78,6 +82,7 @@ class SimilarityGrid(nn.Module):
     similarity: one of `SIMILARITIES`.
     modes: k; 1 for those without parameters.
     noise: standard deviation of the noise in U.
+
   """
 
   similarity: str
@@ -91,8 +96,10 @@ class SimilarityGrid(nn.Module):
     if self.similarity not in SIMILARITIES:
       raise InputError(f"model.similarity = {self.similarity!r}: use one of {SIMILARITIES}")
     if self.modes < 1 or (self.similarity != "metric" and self.modes != 1):
-      raise InputError(f"model.modes = {self.modes}: {self.similarity} has "
-                       f"{'1 or more' if self.similarity == 'metric' else 'exactly 1'}")
+      raise InputError(
+        f"model.modes = {self.modes}: {self.similarity} has "
+        f"{'1 or more' if self.similarity == 'metric' else 'exactly 1'}"
+      )
     if self.similarity == "metric":
       grid = self._metric(x, y)
     else:
@@ -128,7 +135,8 @@ def narrow_convolution(
   if i < 1 or j < 1:
     raise _too_small(f"a {height}×{width} filter does", x.shape)
   patches = jnp.concatenate(
-    [x[:, :, a:a + i, b:b + j] for a in range(height) for b in range(width)])
+    [x[:, :, a : a + i, b : b + j] for a in range(height) for b in range(width)]
+  )
   flat = kernel.reshape(height * width * channels, filters)
   product = jnp.einsum("pf,pm->fm", flat, patches.reshape(len(flat), -1), precision=precision)
   return product.reshape(filters, n, i, j)
@@ -144,12 +152,14 @@ def average_pool(x: Float[Array, "c n i j"], size: int) -> Float[Array, "c n a b
   i, j = i // size, j // size
   if i < 1 or j < 1:
     raise _too_small(f"{size}×{size} tiles do", x.shape)
-  tiles = x[:, :, :i * size, :j * size].reshape(channels, n, i, size, j * size)
+  tiles = x[:, :, : i * size, : j * size].reshape(channels, n, i, size, j * size)
   rows = sum(tiles[:, :, :, a] for a in range(size))
   return sum(rows[..., b::size] for b in range(size)) / size**2
 
 
 def _too_small(what: str, shape: tuple[int, ...]) -> InputError:
-  return InputError(f"{what} not fit into a grid of {shape[2:]}: raise model.question_length or "
-                    "model.candidate_length, or lower model.filter_size, model.pool_size or the "
-                    "number of model.filters")
+  return InputError(
+    f"{what} not fit into a grid of {shape[2:]}: raise model.question_length or "
+    "model.candidate_length, or lower model.filter_size, model.pool_size or the "
+    "number of model.filters"
+  )

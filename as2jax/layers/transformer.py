@@ -71,7 +71,7 @@ class Dropout(nn.Module):
 
 
 def gelu(x: Float[Array, "..."]) -> Float[Array, "..."]:
-  """x Φ(x) with the exact error function (Hendrycks and Gimpel 2016), as BERT has it."""
+  """X Φ(x) with the exact error function (Hendrycks and Gimpel 2016), as BERT has it."""
   return 0.5 * x * (1 + lax.erf(x * math.sqrt(0.5)))
 
 
@@ -140,8 +140,11 @@ def mix(
   """
   weights = jnp.exp(scores - lax.stop_gradient(scores.max(axis=-1, keepdims=True)))
   mixed = jnp.einsum(
-    "bhqt,bhtk->bhqk", drop(weights).astype(value.dtype), jnp.swapaxes(value, 1, 2),
-    precision=precision, preferred_element_type=jnp.float32,
+    "bhqt,bhtk->bhqk",
+    drop(weights).astype(value.dtype),
+    jnp.swapaxes(value, 1, 2),
+    precision=precision,
+    preferred_element_type=jnp.float32,
   )
   mixed = mixed / weights.sum(axis=-1, keepdims=True)
   return jnp.swapaxes(mixed, 1, 2).astype(value.dtype)

@@ -21,9 +21,7 @@ GRADIENTS = ("envelope", "unrolled")
 
 
 @jax.custom_vjp
-def distances(
-  x: Float[Array, "*p n d"], y: Float[Array, "*p m d"]
-) -> Float[Array, "*p n m"]:
+def distances(x: Float[Array, "*p n d"], y: Float[Array, "*p m d"]) -> Float[Array, "*p n m"]:
   """D(x_i, y_j) = ‖x_i − y_j‖, with gradient 0 where the two points coincide.
 
   From the differences, which XLA fuses into their sum: |x|² + |y|² − 2xy would lose the digits of
@@ -79,6 +77,7 @@ def transport_plan(
     a, b: marginals that add up to 1, 0 at padding. A problem whose a or b is all 0 has plan 0.
     epsilon: ε, in units of D or (`relative`) of the mean of D over the pairs of real points.
     iterations: how many, always.
+
   """
   real = (a[..., :, None] > 0) & (b[..., None, :] > 0)
   whole = real.any((-2, -1))
@@ -107,9 +106,14 @@ def _solve(cost, a, b, epsilon: float, iterations: int):
 
 
 def _sinkhorn(cost, a, b, epsilon, iterations):
-  solver = Sinkhorn(lse_mode=True, implicit_diff=None, threshold=-1.0,
-                    min_iterations=iterations, max_iterations=iterations,
-                    inner_iterations=iterations)
+  solver = Sinkhorn(
+    lse_mode=True,
+    implicit_diff=None,
+    threshold=-1.0,
+    min_iterations=iterations,
+    max_iterations=iterations,
+    inner_iterations=iterations,
+  )
   with jax.numpy_rank_promotion("allow"):
     return solver(LinearProblem(Geometry(cost_matrix=cost, epsilon=epsilon), a, b)).matrix
 
@@ -131,11 +135,12 @@ _solve.defvjp(_solve_forward, _solve_backward)
 def transport_cost(
   cost: Float[Array, "*p n m"], plan: Float[Array, "*p n m"], gradient: str
 ) -> Float[Array, "*p"]:
-  """d = Σ D·π (CASSIE section 3.2).
+  """D = Σ D·π (CASSIE section 3.2).
 
   Args:
     gradient: `envelope` holds π constant (the exact gradient of ⟨D, π⟩ + ε KL, an approximation of
       that of d); `unrolled` differentiates through the iterations that made it, exactly.
+
   """
   if gradient not in GRADIENTS:
     raise InputError(f"model.transport_gradient = {gradient!r}: use one of {GRADIENTS}")

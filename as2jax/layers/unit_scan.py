@@ -32,6 +32,7 @@ class Direction(NamedTuple):
     initial: the state before a unit's first token in this direction, leaves [b, ...]; units that
       share a row share it.
     backward: whether it reads units from their last token to their first.
+
   """
 
   step: Callable[[Product, Any, Array], tuple[Any, Array]]
@@ -76,6 +77,7 @@ def scan_units(
     segment: 0 for padding.
     unroll: turns that one turn of the compiled loop holds.
     precision: of the products.
+
   """
   real = segment > 0
   first = real & (position == 0)
@@ -139,15 +141,20 @@ def _run(steps, unroll, precision, products, initial, inputs, masks):
 
 def _run_forward(steps, unroll, precision, products, initial, inputs, masks):
   offsets = tuple(
-    {name: jnp.zeros((*x.shape[:2], kernel.shape[1]), jnp.float32)
-     for name, (kernel, _) in kernels.items()}
+    {
+      name: jnp.zeros((*x.shape[:2], kernel.shape[1]), jnp.float32)
+      for name, (kernel, _) in kernels.items()
+    }
     for kernels, x in zip(products, inputs, strict=True)
   )
   result, backward, operands = jax.vjp(
     lambda initial, inputs, offsets: _loop(
       steps, unroll, precision, products, initial, inputs, masks, offsets
     ),
-    initial, inputs, offsets, has_aux=True,
+    initial,
+    inputs,
+    offsets,
+    has_aux=True,
   )
   return result, (backward, operands, products)
 

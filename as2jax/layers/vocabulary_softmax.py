@@ -13,17 +13,18 @@ from jaxtyping import Array, Bool, Float, Int
 
 
 def logits(
-  hidden: Float[Array, "*n d"], kernel: Float[Array, "v d"], bias: Float[Array, " v"], precision: Any
+  hidden: Float[Array, "*n d"],
+  kernel: Float[Array, "v d"],
+  bias: Float[Array, " v"],
+  precision: Any,
 ) -> Float[Array, "*n v"]:
   """hidden·kernelᵀ + bias, float32."""
   product = jnp.einsum("...d,vd->...v", hidden.astype(jnp.float32), kernel, precision=precision)
   return product + jnp.broadcast_to(bias, product.shape)
 
 
-def log_softmax_at(
-  scores: Float[Array, "*n v"], target: Int[Array, "*n"]
-) -> Float[Array, "*n"]:
-  """log softmax(scores)[target].
+def log_softmax_at(scores: Float[Array, "*n v"], target: Int[Array, "*n"]) -> Float[Array, "*n"]:
+  """Log softmax(scores)[target].
 
   The target is picked by comparison: its gradient fuses with the softmax's, where that of a gather
   would scatter into an array of all logits.
@@ -43,7 +44,7 @@ def log_likelihood(
   chunk: int,
   precision: Any,
 ) -> Float[Array, "s n"]:
-  """log p(target | hidden) of each token, 0 where it is not `real`.
+  """Log p(target | hidden) of each token, 0 where it is not `real`.
 
   With chunks, real tokens are moved to the front of their shard, and a chunk in which no shard has
   any is skipped: padding costs nothing. The numbers are those of the plain computation.
@@ -51,6 +52,7 @@ def log_likelihood(
   Args:
     chunk: tokens of a shard whose logits are there at once; 0 for all, kept for the backward pass
       (faster where they fit).
+
   """
 
   def of(hidden, target, kernel, bias):
@@ -71,8 +73,9 @@ def log_likelihood(
   @jax.checkpoint  # around the condition: inside, each chunk would keep a copy of the kernel
   def part(now):
     hidden, target, real = now
-    found = lax.cond(real.any(), of, lambda *_: jnp.zeros((s, chunk), jnp.float32),
-                     hidden, target, kernel, bias)
+    found = lax.cond(
+      real.any(), of, lambda *_: jnp.zeros((s, chunk), jnp.float32), hidden, target, kernel, bias
+    )
     return jnp.where(real, found, 0.0)
 
   found = lax.map(part, (in_parts(hidden), in_parts(target), in_parts(real)))

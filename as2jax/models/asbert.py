@@ -34,10 +34,12 @@ class Triplet(BiEncoder):
   def __call__(self, batch: Batch, *, train: bool) -> TripletOutput:
     units = self.encode(batch, train=train).units
     anchor, positive, negative = (take(units, batch.examples.members[..., k]) for k in range(3))
-    squared = jnp.stack([jnp.sum(jnp.square(anchor - other), -1) for other in (positive, negative)],
-                        axis=-1)
-    scores = jnp.stack([self.distances(anchor, other)[self.score]
-                        for other in (positive, negative)], axis=-1)
+    squared = jnp.stack(
+      [jnp.sum(jnp.square(anchor - other), -1) for other in (positive, negative)], axis=-1
+    )
+    scores = jnp.stack(
+      [self.distances(anchor, other)[self.score] for other in (positive, negative)], axis=-1
+    )
     return TripletOutput(scores, squared)
 
 
@@ -57,6 +59,7 @@ class Siamese(BiEncoder):
   Attributes:
     combine: P2: `concat_diff` [u; v; |u−v|], `abs_diff` |u−v|, `product` u⊙v or `concat` [u; v].
     score: `euclidean` (the paper keeps only the encoder), `cosine`, or `head` (the logit of ŷ).
+
   """
 
   combine: str
@@ -72,8 +75,12 @@ class Siamese(BiEncoder):
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
     del train
     u, v = pair
-    parts = {"concat_diff": (u, v, jnp.abs(u - v)), "abs_diff": (jnp.abs(u - v),),
-             "product": (u * v,), "concat": (u, v)}[self.combine]
+    parts = {
+      "concat_diff": (u, v, jnp.abs(u - v)),
+      "abs_diff": (jnp.abs(u - v),),
+      "product": (u * v,),
+      "concat": (u, v),
+    }[self.combine]
     logits = self.head(jnp.concatenate(parts, axis=-1))[..., 0]
     return {**self.distances(u, v), "head": logits}
 

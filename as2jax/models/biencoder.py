@@ -21,12 +21,6 @@ class Embeddings:
   units: Float[Array, "s u d"]
 
 
-
-
-
-
-
-
 class BiEncoder(nn.Module):
   """A language model and a pooling P1: sentence → vector (ASBERT figure 1).
 
@@ -35,6 +29,7 @@ class BiEncoder(nn.Module):
     pooling: `mean` (special tokens in, padding out), `max`, `cls`, `cls_last` or `attention`.
     score: what ranks at evaluation: `euclidean` (−‖u−v‖) or `cosine`; the others are reported
       beside it.
+
   """
 
   encoder: nn.Module
@@ -66,8 +61,9 @@ class BiEncoder(nn.Module):
     del train
     return self.distances(*pair)
 
-  def distances(self, question: Float[Array, "*n d"],
-                candidate: Float[Array, "*n d"]) -> dict[str, Array]:
+  def distances(
+    self, question: Float[Array, "*n d"], candidate: Float[Array, "*n d"]
+  ) -> dict[str, Array]:
     return {"euclidean": -norm(question - candidate), "cosine": cosine(question, candidate)}
 
   def __call__(self, batch: Batch, *, train: bool) -> Embeddings:

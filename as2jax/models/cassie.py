@@ -37,6 +37,7 @@ class CassieOutput:
     pair_logits: of U([h_i; h_j]), in the order (i, j).
     nodes: whether a node takes part: it has words, or stands for a missing sentence.
     sentences: whether a node has words.
+
   """
 
   scores: Array
@@ -81,6 +82,7 @@ class Cassie(nn.Module):
     hidden: width of the hidden layer of every FFN.
     padding_node: whether a missing context sentence is a node, with r = 0 and d = 0 (the paper's
       padding sentence), or none.
+
   """
 
   encoder: nn.Module
@@ -131,8 +133,9 @@ class Cassie(nn.Module):
 
   def _align(self, batch: Batch, *, train: bool) -> Alignment:
     if batch.words is None or not batch.words.unit.shape[-1]:
-      raise InputError("CASSIE aligns words, and this batch has none: cut it with word spans "
-                       "(`Batcher.words`)")
+      raise InputError(
+        "CASSIE aligns words, and this batch has none: cut it with word spans (`Batcher.words`)"
+      )
     offset = None
     if self.segments != "none":
       offset = self.segment_embeddings(batch.tokens)
@@ -158,7 +161,7 @@ class Cassie(nn.Module):
         graph = convolution(graph)
     s, e = examples.mask.shape
     pairs = self.discriminator(jnp.concatenate(edge_features(graph, graph.nodes), axis=-1))
-    logits = self.head(ungroup(graph.nodes, k)[:, :, :k if self.template == "joint" else 1])
+    logits = self.head(ungroup(graph.nodes, k)[:, :, : k if self.template == "joint" else 1])
     scores = lax.stop_gradient(logits if self.template == "joint" else logits[..., 0])
     output = CassieOutput(scores, logits, pairs.reshape(s, e, k, k), nodes, sentences)
     return output, graph.edges.reshape(s, e, k, k)
@@ -167,8 +170,10 @@ class Cassie(nn.Module):
 def _width(encoder: Any) -> int:
   width = getattr(encoder, "hidden_size", None)
   if width is None:
-    raise InputError(f"CASSIE adds segment embeddings to the input of a transformer; "
-                     f"{type(encoder).__name__} has none: use bert, roberta or xlnet")
+    raise InputError(
+      f"CASSIE adds segment embeddings to the input of a transformer; "
+      f"{type(encoder).__name__} has none: use bert, roberta or xlnet"
+    )
   return width
 
 
@@ -183,6 +188,7 @@ def judged_pairs(
   Args:
     labels: `[s e k]`, −1 where not judged; sentences: `[s e k]`, whether a node has words.
     self_pairs: whether I₊ holds (i, i), as printed.
+
   """
   answer = sentences & (labels == 1)
   other = sentences & (labels == 0)
@@ -205,6 +211,7 @@ class CassieLoss(Loss):
   Attributes:
     gamma: γ; 0 is the ablation without MI (the term is logged still).
     mi_self_pairs: whether I₊ holds (i, i), as printed.
+
   """
 
   gamma: float
@@ -214,15 +221,16 @@ class CassieLoss(Loss):
     del progress
     examples = batch.examples
     labels, mask = examples.labels, examples.mask
-    scored = labels[..., :output.logits.shape[-1]]
-    there = output.sentences[..., :output.logits.shape[-1]]
+    scored = labels[..., : output.logits.shape[-1]]
+    there = output.sentences[..., : output.logits.shape[-1]]
     judged = (there & (scored >= 0)).astype(jnp.float32)
     entropy = jax.nn.softplus(output.logits) - output.logits * jnp.where(scored == 1, 1.0, 0.0)
     both, apart = judged_pairs(labels, output.sentences, self_pairs=self.mi_self_pairs)
     u = output.pair_logits
     mutual = both * jax.nn.softplus(-u) + apart * jax.nn.softplus(u)
-    count = lambda found: Term(found.reshape(*mask.shape, -1).sum(-1, dtype=jnp.float32), mask,
-                               "sum", 0.0)
+    count = lambda found: Term(
+      found.reshape(*mask.shape, -1).sum(-1, dtype=jnp.float32), mask, "sum", 0.0
+    )
     return {
       "bce": Term((judged * entropy).sum(-1), mask * judged.any(-1)),
       "mutual_information": Term(mutual.sum((2, 3)), mask, "mean", self.gamma),

@@ -51,7 +51,9 @@ class PreNormLayer(nn.Module):
     attention = transformer.SelfAttention(
       self.num_heads, self.dropout, jnp.float32, None, "plain", name="attention"
     )
-    attended = attention(transformer.LayerNorm(EPSILON, name="attention_norm")(x), mask, train=train)
+    attended = attention(
+      transformer.LayerNorm(EPSILON, name="attention_norm")(x), mask, train=train
+    )
     x = x + transformer.Dropout(self.dropout)(attended, train=train)
     fed = transformer.FeedForward(x.shape[-1], "relu", name="feed_forward")(
       transformer.LayerNorm(EPSILON, name="feed_forward_norm")(x)
@@ -75,6 +77,7 @@ class FeatureBased(nn.Module):
       added; 1 is the paper's sum (Vaswani et al. 2017, section 3.4, have √d).
     norm: `pre` (each sublayer's input and the last output are normalised) or `post`.
     storage: the type in which features are kept on disk, `float32` or `float16`.
+
   """
 
   encoder_layers: int
@@ -96,8 +99,10 @@ class FeatureBased(nn.Module):
     """The vector of each word in its sentence, as the new encoder leaves it, float32."""
     tokens = batch.tokens
     if tokens.features is None:
-      raise InputError("CETE's feature-based model reads frozen vectors, and these tokens have "
-                       "none: see as2jax.encoders.frozen_vectors")
+      raise InputError(
+        "CETE's feature-based model reads frozen vectors, and these tokens have "
+        "none: see as2jax.encoders.frozen_vectors"
+      )
     x = tokens.features.astype(jnp.float32)
     if x.ndim == 5:
       x = LayerMix(name="layer_mix")(jnp.moveaxis(x, 3, 0))
@@ -117,8 +122,9 @@ class FeatureBased(nn.Module):
 
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:
     """The mean of each unit's word vectors."""
-    return Embeddings(pool(self.token_vectors(batch, train=train), batch.tokens, batch.units,
-                           "mean"))
+    return Embeddings(
+      pool(self.token_vectors(batch, train=train), batch.tokens, batch.units, "mean")
+    )
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
     """Cosine (higher is better) of questions `[p, d]` with candidates `[p, d]`."""
@@ -134,13 +140,23 @@ class FeatureBased(nn.Module):
     if self.norm == "pre":
       return PreNormLayer(self.num_heads, self.dropout, name=name)
     return transformer.TransformerLayer(
-      self.num_heads, width, "relu", EPSILON, self.dropout, self.dropout, jnp.float32, None,
-      "plain", name=name,
+      self.num_heads,
+      width,
+      "relu",
+      EPSILON,
+      self.dropout,
+      self.dropout,
+      jnp.float32,
+      None,
+      "plain",
+      name=name,
     )
 
   def _check(self, width: int) -> None:
     if self.norm not in NORMS:
       raise InputError(f"model.norm = {self.norm!r}: use one of {', '.join(NORMS)}")
     if width % self.num_heads:
-      raise InputError(f"model.num_heads = {self.num_heads} does not divide the width of the "
-                       f"vectors, {width}; give a number that does")
+      raise InputError(
+        f"model.num_heads = {self.num_heads} does not divide the width of the "
+        f"vectors, {width}; give a number that does"
+      )

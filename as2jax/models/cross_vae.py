@@ -26,8 +26,11 @@ from as2jax.runtime.errors import InputError
 SIDES = ("question", "answer")
 ROLE = {"question": ROLES["question"], "answer": ROLES["candidate"]}
 # crossing -> the side whose latent generates the text of each side
-SOURCES = {"cross": {"question": "answer", "answer": "question"},
-           "dual": {"question": "question", "answer": "answer"}, "none": {}}
+SOURCES = {
+  "cross": {"question": "answer", "answer": "question"},
+  "dual": {"question": "question", "answer": "answer"},
+  "none": {},
+}
 MATCHED = ("sample", "mean")
 
 
@@ -42,6 +45,7 @@ class Side:
     redundancy: ‖AAᵀ − I‖² of the attention.
     log_likelihood: of the side's own text under its decoder, summed over words; None without one.
     words: how many words that sum has (the mark of the end is one, for the GRU).
+
   """
 
   latent: Float[Array, "s e z"]
@@ -84,16 +88,19 @@ class LatentEncoder(nn.Module):
   precision: Any
 
   @nn.compact
-  def __call__(self, words: Float[Array, "n l d"], length: Int[Array, "n"]
-               ) -> tuple[Array, Array | None, Array]:
+  def __call__(
+    self, words: Float[Array, "n l d"], length: Int[Array, "n"]
+  ) -> tuple[Array, Array | None, Array]:
     """(μ [n, z], log σ² [n, z] or None, redundancy [n]); those of no text are no use."""
     n, size, _ = words.shape
     position = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32), (n, size))
     real = position < length[:, None]
     hidden = Recurrent("gru", self.hidden_size, True, self.unroll, self.precision, name="gru")(
-      words, position, real.astype(jnp.int32))
-    attention = StructuredSelfAttention(self.hops, self.attention_size, self.precision,
-                                        name="attention")
+      words, position, real.astype(jnp.int32)
+    )
+    attention = StructuredSelfAttention(
+      self.hops, self.attention_size, self.precision, name="attention"
+    )
     pooled, weights = attention(hidden, real)
     dense = lambda name: nn.Dense(self.latent_size, precision=self.precision, name=name)(pooled)
     log_variance = dense("log_variance") if self.variational else None
@@ -127,6 +134,7 @@ class CrossVAE(nn.Module):
     marks: ids of the marks put before and after each text; as the encoder's vocabulary says.
     output_size: rows of the table, from the first, that decoders generate: words of the training
       text. A word behind them, or unknown, is read, but its likelihood does not count.
+
   """
 
   encoder: nn.Module
@@ -157,19 +165,33 @@ class CrossVAE(nn.Module):
   score_names: ClassVar[tuple[str, ...]] = ("cosine",)
 
   def setup(self):
-    for key, allowed in (("crossing", tuple(SOURCES)), ("decoder", DECODERS),
-                         ("match_on", MATCHED)):
+    for key, allowed in (
+      ("crossing", tuple(SOURCES)),
+      ("decoder", DECODERS),
+      ("match_on", MATCHED),
+    ):
       if getattr(self, key) not in allowed:
         raise InputError(f"model.{key} = {getattr(self, key)!r}: use one of {', '.join(allowed)}")
     for side in SIDES:
-      setattr(self, f"{side}_encoder", LatentEncoder(
-        self.hidden_size, self.hops, self.attention_size, self.latent_size, bool(self._sources),
-        self.unroll, self.precision))
+      setattr(
+        self,
+        f"{side}_encoder",
+        LatentEncoder(
+          self.hidden_size,
+          self.hops,
+          self.attention_size,
+          self.latent_size,
+          bool(self._sources),
+          self.unroll,
+          self.precision,
+        ),
+      )
     for side in self._sources:
       made = BagDecoder(self.decoder_size, self.tied, self.precision)
       if self.decoder == "gru":
-        made = GRUDecoder(self.decoder_size, self.tied, self.softmax_chunk, self.unroll,
-                          self.precision)
+        made = GRUDecoder(
+          self.decoder_size, self.tied, self.softmax_chunk, self.unroll, self.precision
+        )
       setattr(self, f"{side}_decoder", made)
     self.scale = self.param("match_scale", nn.initializers.constant(self.match_scale), ())
     self.bias = self.param("match_bias", nn.initializers.constant(self.match_bias), ())
@@ -191,9 +213,15 @@ class CrossVAE(nn.Module):
       mean, log_variance, doubling = found[side]
       source = self._sources.get(side)
       likelihood = self._likelihood(side, latents[source], texts[side], train) if source else None
-      sides[side] = Side(latents[side], mean, log_variance,
-                         latents[side] if self.match_on == "sample" else mean, doubling, likelihood,
-                         self._targets(texts[side])[1].sum(-1).astype(jnp.float32))
+      sides[side] = Side(
+        latents[side],
+        mean,
+        log_variance,
+        latents[side] if self.match_on == "sample" else mean,
+        doubling,
+        likelihood,
+        self._targets(texts[side])[1].sum(-1).astype(jnp.float32),
+      )
     s, e = examples.mask.shape
     draw = jnp.zeros((s, e, s * e))
     if train:
@@ -204,8 +232,9 @@ class CrossVAE(nn.Module):
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:
     """μ of each unit by the encoder of its role, float32."""
     units = batch.units
-    members = jnp.broadcast_to(jnp.arange(units.length.shape[1], dtype=jnp.int32),
-                               units.length.shape)
+    members = jnp.broadcast_to(
+      jnp.arange(units.length.shape[1], dtype=jnp.int32), units.length.shape
+    )
     first = jnp.where(units.length > 0, units.row * batch.tokens.role.shape[2] + units.start, 0)
     role = jnp.take_along_axis(batch.tokens.role.reshape(len(first), -1), first, axis=1)
     vectors = jnp.zeros((*units.length.shape, self.latent_size))
@@ -215,14 +244,16 @@ class CrossVAE(nn.Module):
       run = lambda module, text, side=side: module._encode(side, text, train)[0]
       # A batch of candidates alone, as a pool is made of, costs one encoder.
       skip = lambda module, text: jnp.zeros((*text.length.shape, module.latent_size))
-      found = run(self, text) if self.is_initializing() else nn.cond(
-        mine.any(), run, skip, self, text)
+      found = (
+        run(self, text) if self.is_initializing() else nn.cond(mine.any(), run, skip, self, text)
+      )
       vectors = jnp.where(mine[..., None], found, vectors)
     return Embeddings(vectors)
 
   def reconstruct(self, batch: Batch, *, train: bool) -> dict[str, dict[str, Array]]:
     """By side, of each example: `mean`, `log_variance` `[s, e, z]`, `log_likelihood`, `words`, and
-    `all_words`, those that no decoder generates included; without what the model lacks."""
+    `all_words`, those that no decoder generates included; without what the model lacks.
+    """
     output, found = self(batch, train=train), {}
     for k, side in enumerate(SIDES):
       names = ("mean", "log_variance", "log_likelihood", "words")
@@ -236,8 +267,9 @@ class CrossVAE(nn.Module):
     del train
     return {"cosine": cosine(*pair)}
 
-  def generate(self, z: Float[Array, "n z"], source: str, length: int
-               ) -> tuple[str, Int[Array, "n l"]]:
+  def generate(
+    self, z: Float[Array, "n z"], source: str, length: int
+  ) -> tuple[str, Int[Array, "n l"]]:
     """What the latent of a side (`source`) generates: the side of that text, and its words' ids.
 
     The most probable word at each step (`gru`), 0 from the end on, or the most probable words
@@ -253,8 +285,13 @@ class CrossVAE(nn.Module):
 
   def _text(self, batch: Batch, k: int) -> Text:
     """The texts of side k of each example."""
-    return gather_text(batch.tokens, batch.units, batch.examples.members[..., k],
-                       batch.examples.mask, getattr(self, f"{SIDES[k]}_length"))
+    return gather_text(
+      batch.tokens,
+      batch.units,
+      batch.examples.members[..., k],
+      batch.examples.mask,
+      getattr(self, f"{SIDES[k]}_length"),
+    )
 
   def _encode(self, side: str, text: Text, train: bool) -> tuple[Array, Array | None, Array]:
     """μ, log σ² `[s, e, z]` and the attention's redundancy `[s, e]` of texts of a side."""
@@ -265,7 +302,7 @@ class CrossVAE(nn.Module):
     return tuple(None if x is None else x.reshape(s, e, *x.shape[1:]) for x in found)
 
   def _latent(self, mean: Array, log_variance: Array | None, train: bool) -> Array:
-    """z = μ + σ ε (Kingma and Welling 2013), or μ."""
+    """Z = μ + σ ε (Kingma and Welling 2013), or μ."""
     if not train or log_variance is None:
       return mean
     noise = jax.random.normal(self.make_rng("dropout"), mean.shape)
@@ -284,7 +321,7 @@ class CrossVAE(nn.Module):
     return target, real
 
   def _likelihood(self, side: str, z: Array, text: Text, train: bool) -> Float[Array, "s e"]:
-    """log p(text | z), summed over words."""
+    """Log p(text | z), summed over words."""
     target, real = self._targets(text, every=True)
     predicted, read = self._targets(text)[1], text.ids[..., :-1]
     if train and self.word_dropout and self.decoder == "gru":
@@ -298,4 +335,4 @@ class CrossVAE(nn.Module):
 
   def _table(self) -> Float[Array, "v d"]:
     """The vectors of the words that decoders generate."""
-    return self.encoder.embedding_table(self.encoder.variables["params"])[:self.output_size]
+    return self.encoder.embedding_table(self.encoder.variables["params"])[: self.output_size]

@@ -21,8 +21,7 @@ def kl_of_dimensions(
 
 
 def annealed(progress: Array, epochs: int) -> Array:
-  """β's share: from 0 by 2/epochs per epoch up to 1 (Bowman et al. 2016's annealing, section 4.3).
-  """
+  """β's share: from 0 by 2/epochs per epoch up to 1 (Bowman et al. 2016's annealing, section 4.3)."""
   return jnp.minimum(2 * progress / max(epochs, 1), 1.0)
 
 
@@ -31,8 +30,9 @@ def across_shards(x: Float[Array, "s e *d"]) -> Float[Array, "n *d"]:
   return x.reshape(-1, *x.shape[2:])
 
 
-def all_cosines(question: Float[Array, "s e z"], answer: Float[Array, "s e z"]
-                ) -> Float[Array, "s e n"]:
+def all_cosines(
+  question: Float[Array, "s e z"], answer: Float[Array, "s e z"]
+) -> Float[Array, "s e n"]:
   """Cosine of each question with the answer of every example of the batch."""
 
   def unit(x):
@@ -58,6 +58,7 @@ class CrossVAELoss(Loss):
     epochs: of the whole run, for annealing.
     negatives: `in_batch`, all of them over all shards, or `sampled:k`, k at random a question.
     redundancy: weight of ‖AAᵀ − I‖², the penalty of Lin et al. 2017; 0 only logs it.
+
   """
 
   alpha: float
@@ -70,8 +71,9 @@ class CrossVAELoss(Loss):
   def __post_init__(self):
     kind, _, count = self.negatives.partition(":")
     if self.negatives != "in_batch" and not (kind == "sampled" and count.isdigit() and int(count)):
-      raise InputError(f"loss.negatives = {self.negatives!r}: use `in_batch` or `sampled:k` with "
-                       "k of 1 or more")
+      raise InputError(
+        f"loss.negatives = {self.negatives!r}: use `in_batch` or `sampled:k` with k of 1 or more"
+      )
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     examples = batch.examples
@@ -134,8 +136,9 @@ class CrossVAELoss(Loss):
     }
 
 
-def pairs_of(batch, aligned: Float[Array, "s e"]
-             ) -> tuple[Float[Array, "s e n"], Float[Array, "s e n"]]:
+def pairs_of(
+  batch, aligned: Float[Array, "s e"]
+) -> tuple[Float[Array, "s e n"], Float[Array, "s e n"]]:
   """Masks of the positives and of the negatives among (question of e, answer of n)."""
   examples = batch.examples
   s, e = examples.mask.shape
@@ -148,8 +151,9 @@ def pairs_of(batch, aligned: Float[Array, "s e"]
   return own * aligned[..., None], own * wrong[..., None] + other
 
 
-def drawn(mask: Float[Array, "s e n"], draw: Float[Array, "s e n"], k: int
-          ) -> Float[Array, "s e n"]:
+def drawn(
+  mask: Float[Array, "s e n"], draw: Float[Array, "s e n"], k: int
+) -> Float[Array, "s e n"]:
   """`mask` with at most k entries a question left: those with the largest random numbers."""
   order = jnp.where(mask > 0, draw, -1.0)
   k = min(k, order.shape[-1])

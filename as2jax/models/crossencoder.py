@@ -31,6 +31,7 @@ class SequenceClassifier(nn.Module):
     token: whose vector classifies: `cls` (first token) or `cls_last` (XLNet).
     pooler: a square tanh layer before the head, pretrained where the weights have one.
     dropout: on the head's input.
+
   """
 
   encoder: nn.Module

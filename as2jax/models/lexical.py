@@ -18,8 +18,6 @@ Scorer = Callable[[Sequence[Question]], list[np.ndarray]]
 K1, B = 1.5, 0.75  # of BM25, where nothing else is said
 
 
-
-
 def word_overlap(train: Iterable[Question] = ()) -> Scorer:
   """Scores a candidate by how many word types it shares with its question; `train` is not used.
 
@@ -58,6 +56,7 @@ def bm25(train: Iterable[Question] = (), *, k1: float = K1, b: float = B) -> Sco
     train: not used.
     k1: how slowly repeated words saturate.
     b: how much long sentences are held back, 0 to 1.
+
   """
   del train
   return lambda questions: _bm25(questions, k1, b)

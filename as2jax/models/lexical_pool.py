@@ -20,8 +20,7 @@ def scorer(name: str, train: Iterable[Question], texts: Sequence[str]) -> PoolSc
   """The ranker `name` of `lexical.LEXICAL`, over `texts` `[n]`; equal texts have equal scores."""
   distinct = {text: i for i, text in enumerate(dict.fromkeys(texts))}
   of = np.asarray([distinct[text] for text in texts], np.int64)
-  found = (_bm25(list(distinct)) if name == "bm25"
-           else _shared(list(distinct), _weight(name, train)))
+  found = _bm25(list(distinct)) if name == "bm25" else _shared(list(distinct), _weight(name, train))
   return lambda question: found(question)[of]
 
 

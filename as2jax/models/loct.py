@@ -20,6 +20,7 @@ class LocalContextCrossEncoder(SequenceClassifier):
       question; or `pair`, without context.
     segments: embeddings by role, N(0, 0.02), added to the LM's input embeddings: `four` (question,
       candidate, previous, next), `three` (one for both context sentences) or `none`.
+
   """
 
   template: str
@@ -30,6 +31,7 @@ class LocalContextCrossEncoder(SequenceClassifier):
     check_fields(self, TEMPLATES)
     if self.segments == "none":
       return None
-    table = SegmentEmbeddings(segment_rows(self), self.encoder.hidden_size,
-                              name="segment_embeddings")
+    table = SegmentEmbeddings(
+      segment_rows(self), self.encoder.hidden_size, name="segment_embeddings"
+    )
     return table(tokens)

@@ -44,8 +44,9 @@ class Loss:
 SELECTIONS = ("all", "hard", "semihard", "violating")
 
 
-def triplet_classes(positive: Float[Array, "*n"], negative: Float[Array, "*n"],
-                    margin: float) -> dict[str, Array]:
+def triplet_classes(
+  positive: Float[Array, "*n"], negative: Float[Array, "*n"], margin: float
+) -> dict[str, Array]:
   """Easy, semi-hard and hard triplets (ASBERT section 3.2), on squared distances.
 
   Easy has zero loss; a tie of the two distances is hard; every triplet is of exactly one class.
@@ -63,6 +64,7 @@ class TripletLoss(Loss):
     margin: m, on squared distances.
     selection: `all`, `hard`, `semihard` or `violating` (hard and semi-hard): a mask on the loss.
     reduction: `sum` (the paper's) or `mean`.
+
   """
 
   margin: float
@@ -78,12 +80,15 @@ class TripletLoss(Loss):
     positive, negative = output.squared_distances[..., 0], output.squared_distances[..., 1]
     mask = batch.examples.mask
     classes = triplet_classes(positive, negative, self.margin)
-    chosen = {"all": jnp.ones_like(mask, bool), "violating": ~classes["easy"],
-              **classes}[self.selection]
+    chosen = {"all": jnp.ones_like(mask, bool), "violating": ~classes["easy"], **classes}[
+      self.selection
+    ]
     values = jax.nn.relu(positive - negative + self.margin)
     weights = jax.lax.stop_gradient(mask * chosen)
-    counts = {f"triplets_{name}": Term(member.astype(jnp.float32), mask, "sum", 0.0)
-              for name, member in classes.items()}
+    counts = {
+      f"triplets_{name}": Term(member.astype(jnp.float32), mask, "sum", 0.0)
+      for name, member in classes.items()
+    }
     return {"triplet": Term(values, weights, self.reduction), **counts}
 
 

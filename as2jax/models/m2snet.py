@@ -47,6 +47,7 @@ class M2SNet(nn.Module):
     hidden_norm: whether the hidden layer has a batch norm, too.
     momentum, eps: see `MaskedBatchNorm`.
     precision: of the products over patches and in the hidden layer.
+
   """
 
   encoder: nn.Module
@@ -68,26 +69,34 @@ class M2SNet(nn.Module):
   template: ClassVar[str] = "single"
   layout: ClassVar[str] = "pairs"
   encodes: ClassVar[bool] = False
-  pair_features: ClassVar[bool] = True  # wants `Examples.features` (as2jax.data.inputs.word_overlap)
+  pair_features: ClassVar[bool] = (
+    True  # wants `Examples.features` (as2jax.data.inputs.word_overlap)
+  )
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
 
   @nn.compact
   def __call__(self, batch: Batch, *, train: bool) -> M2SNetOutput:
     examples, norm = batch.examples, self._norm
     if examples.features is None:
-      raise InputError("M2SNet wants overlap features: see as2jax.data.inputs.word_overlap.with_features")
+      raise InputError(
+        "M2SNet wants overlap features: see as2jax.data.inputs.word_overlap.with_features"
+      )
     # By the candidate's length: neighbours of one size are convolved together.
     length = jnp.take_along_axis(batch.units.length, examples.members[..., 1], axis=1)
     order = jnp.argsort(jnp.where(examples.mask > 0, length, 0), axis=1)
     x, rows, columns = self._grid(batch, order, train)
     for n, filters in enumerate(self.filters):
       shape = (self.filter_size, self.filter_size, x.shape[0], filters)
-      x = cropped_convolution(x, _Kernel(shape, name=f"convolution_{n}")(), rows, columns,
-                              self.precision)
-      x = jnp.tanh(norm(f"norm_{n}")(x, similarity.rectangle(rows, columns, x.shape[2:]),
-                                     train=train))
-      rows, columns = (-(-jnp.minimum(count, size) // self.pool_size)
-                       for count, size in zip((rows, columns), x.shape[2:]))
+      x = cropped_convolution(
+        x, _Kernel(shape, name=f"convolution_{n}")(), rows, columns, self.precision
+      )
+      x = jnp.tanh(
+        norm(f"norm_{n}")(x, similarity.rectangle(rows, columns, x.shape[2:]), train=train)
+      )
+      rows, columns = (
+        -(-jnp.minimum(count, size) // self.pool_size)
+        for count, size in zip((rows, columns), x.shape[2:])
+      )
       x = similarity.average_pool(x, self.pool_size)
     x = x.swapaxes(0, 1).reshape(x.shape[1], -1)
     x = nn.Dense(self.hidden_size, name="hidden", precision=self.precision)(x)
@@ -143,6 +152,7 @@ class M2SNetLoss(BinaryCrossEntropy):
 
   Attributes:
     weight: λ; without effect on similarities that have no parameters.
+
   """
 
   weight: float

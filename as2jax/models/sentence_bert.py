@@ -11,10 +11,10 @@ from as2jax.models.biencoder import BiEncoder, Embeddings
 from as2jax.runtime.errors import InputError
 
 ACTIVATIONS = {
-    "tanh": jnp.tanh,
-    "identity": lambda x: x,
-    "relu": jax.nn.relu,
-    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+  "tanh": jnp.tanh,
+  "identity": lambda x: x,
+  "relu": jax.nn.relu,
+  "gelu": lambda x: jax.nn.gelu(x, approximate=False),
 }
 SMALLEST_NORM = 1e-12  # below it a vector is not brought to length 1, as in torch's `normalize`
 
@@ -29,6 +29,7 @@ class SentenceBert(BiEncoder):
     pooling: modes of `as2jax.layers.pooling.pool`, whose vectors are joined in this order.
     dense: (size, activation, whether it has a bias) of each layer.
     normalize: whether vectors are brought to length 1.
+
   """
 
   pooling: tuple[str, ...]
@@ -44,14 +45,17 @@ class SentenceBert(BiEncoder):
     for _, activation, _ in self.dense:
       if activation not in ACTIVATIONS:
         raise InputError(f"model.dense: {activation!r} is none of {', '.join(ACTIVATIONS)}")
-    self.layers = [nn.Dense(size, use_bias=bias, precision=jax.lax.Precision.HIGHEST,
-                            name=f"dense_{i}") for i, (size, _, bias) in enumerate(self.dense)]
+    self.layers = [
+      nn.Dense(size, use_bias=bias, precision=jax.lax.Precision.HIGHEST, name=f"dense_{i}")
+      for i, (size, _, bias) in enumerate(self.dense)
+    ]
 
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:
     """The vector of each unit, float32, zero for unused slots."""
     hidden = self.encoder(batch.tokens, train=train)
-    x = jnp.concatenate([pool(hidden, batch.tokens, batch.units, mode) for mode in self.pooling],
-                        axis=-1)
+    x = jnp.concatenate(
+      [pool(hidden, batch.tokens, batch.units, mode) for mode in self.pooling], axis=-1
+    )
     for layer, (_, activation, _) in zip(self.layers, self.dense):
       x = ACTIVATIONS[activation](layer(x))
     if self.normalize:

@@ -43,7 +43,8 @@ class Probe(nn.Module):
     units = pool(self.encoder(batch.tokens, train=train), batch.tokens, batch.units, "mean")
     real = (batch.units.length > 0)[..., None]
     units = nn.BatchNorm(use_running_average=not train, momentum=0.9, name="norm")(
-        units, mask=jnp.broadcast_to(real, units.shape))
+      units, mask=jnp.broadcast_to(real, units.shape)
+    )
     units = nn.Dropout(self.dropout, deterministic=not train)(jnp.where(real, units, 0.0))
     vectors = nn.Dense(self.width, name="map")(units)
     question, candidate = (take(vectors, batch.examples.members[..., k]) for k in range(2))
@@ -62,8 +63,10 @@ class ProbeLoss(Loss):
     mask = batch.examples.mask
     entropy = nn.softplus(output.scores) - output.scores * labels
     distance = jnp.sum(jnp.square(output.difference), -1) * jnp.minimum(progress, 1.0)
-    return {"entropy": Term(entropy, mask),
-            "distance": Term(distance, mask * labels, "sum", self.gamma)}
+    return {
+      "entropy": Term(entropy, mask),
+      "distance": Term(distance, mask * labels, "sum", self.gamma),
+    }
 
   def penalty(self, params) -> dict[str, Array]:
     return {"penalty": self.weight * jnp.sum(jnp.square(params["map"]["kernel"]))}

@@ -11,8 +11,7 @@ from as2jax.data.text.word_tokenizer import PAD_ID
 
 @struct.dataclass
 class Text:
-  """The words of one side of each example, cut to a fixed length: `ids` [s, e, l], `length` [s, e].
-  """
+  """The words of one side of each example, cut to a fixed length: `ids` [s, e, l], `length` [s, e]."""
 
   ids: Int[Array, "s e l"]
   length: Int[Array, "s e"]
@@ -23,13 +22,15 @@ class Text:
     return place < self.length[..., None]
 
 
-def gather_text(tokens: Tokens, units: Units, members: Int[Array, "s e"], mask: Array,
-                size: int) -> Text:
+def gather_text(
+  tokens: Tokens, units: Units, members: Int[Array, "s e"], mask: Array, size: int
+) -> Text:
   """The words of the units that examples point to, from wherever in a row each lies.
 
   Args:
     members: units, local to their shard; mask: 0 for an example that is padding.
     size: words beyond so many are cut off.
+
   """
   of = lambda values: jnp.take_along_axis(values, members, axis=1)
   length = jnp.where(mask > 0, jnp.minimum(of(units.length), size), 0)

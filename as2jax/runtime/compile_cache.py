@@ -14,6 +14,7 @@ def use_cache(config: Any) -> None:
 
   Raises:
     InputError: the folder cannot be made.
+
   """
   if config.compilation_cache == "off":
     return
@@ -21,7 +22,9 @@ def use_cache(config: Any) -> None:
   try:
     folder.mkdir(parents=True, exist_ok=True)
   except OSError as error:
-    raise InputError(f"the folder of compiled programs, {folder}, cannot be made ({error}); name "
-                     "another in AS2JAX_CACHE or --config.compilation_cache, or say off") from error
+    raise InputError(
+      f"the folder of compiled programs, {folder}, cannot be made ({error}); name "
+      "another in AS2JAX_CACHE or --config.compilation_cache, or say off"
+    ) from error
   jax.config.update("jax_compilation_cache_dir", str(folder))
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

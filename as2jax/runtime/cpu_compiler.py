@@ -29,7 +29,10 @@ def leave_out_wrong_fusions(environment: MutableMapping[str, str] = os.environ) 
 def check(platform: str) -> None:
   """Raises InputError where `platform` is "cpu" and the installed jaxlib is refused there."""
   import jaxlib  # here, so that `as2jax` may be imported without it
+
   if platform == "cpu" and jaxlib.__version__ in REFUSED:
-    raise InputError(f"jaxlib {jaxlib.__version__} computes wrong numbers on CPUs "
-                     "(jax-ml/jax#39103): pip install -r requirements.txt installs the version "
-                     "that was tested")
+    raise InputError(
+      f"jaxlib {jaxlib.__version__} computes wrong numbers on CPUs "
+      "(jax-ml/jax#39103): pip install -r requirements.txt installs the version "
+      "that was tested"
+    )

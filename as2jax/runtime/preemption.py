@@ -54,6 +54,7 @@ def due() -> bool:
   _Heard.point += 1
   if processes.started():
     from jax.experimental import multihost_utils
+
     return multihost_utils.reached_preemption_sync_point(_Heard.point)
   return _Heard.signal
 
@@ -63,6 +64,7 @@ def check() -> None:
 
   Raises:
     Preempted: it is the one at which all processes are to end.
+
   """
   if due():
     raise Preempted

@@ -66,8 +66,11 @@ def on_tpu_vm() -> bool:
   """Whether this machine has TPU chips and the library for them, and jax may use them."""
   wanted = os.environ.get("JAX_PLATFORMS", "")
   devices = glob.glob("/dev/accel*") + glob.glob("/dev/vfio/[0-9]*")
-  return ((not wanted or "tpu" in wanted) and bool(devices)
-          and importlib.util.find_spec("libtpu") is not None)
+  return (
+    (not wanted or "tpu" in wanted)
+    and bool(devices)
+    and importlib.util.find_spec("libtpu") is not None
+  )
 
 
 def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> None:
@@ -81,26 +84,35 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
 
   Raises:
     InputError: flags that say half of it, or processes that do not find each other.
+
   """
   import jax
+
   if processes == 1 and coordinator in ("", "auto"):
     return
   given = {}
   if coordinator not in ("", "auto") or processes or process_id >= 0:
     if ":" not in coordinator or processes < 1 or not 0 <= process_id < processes:
-      raise InputError(f"--coordinator={coordinator} --processes={processes} "
-                       f"--process_id={process_id}: several processes need all three: HOST:PORT of "
-                       "process 0, their number, and the number of this one, from 0")
-    given = {"coordinator_address": coordinator, "num_processes": processes,
-             "process_id": process_id}
+      raise InputError(
+        f"--coordinator={coordinator} --processes={processes} "
+        f"--process_id={process_id}: several processes need all three: HOST:PORT of "
+        "process 0, their number, and the number of this one, from 0"
+      )
+    given = {
+      "coordinator_address": coordinator,
+      "num_processes": processes,
+      "process_id": process_id,
+    }
   elif not coordinator and not on_tpu_vm():
     return
   try:
     jax.distributed.initialize(**given, heartbeat_timeout_seconds=HEARTBEAT)
   except (RuntimeError, ValueError) as error:
-    raise InputError(f"the processes of this run did not find each other ({error}): start the same "
-                     "command on every host within five minutes; --processes=1 uses this host "
-                     "alone") from error
+    raise InputError(
+      f"the processes of this run did not find each other ({error}): start the same "
+      "command on every host within five minutes; --processes=1 uses this host "
+      "alone"
+    ) from error
   _Run.started, _Run.messages = True, 0
   _Run.index, _Run.count = jax.process_index(), jax.process_count()
   if _Run.count > 1:
@@ -110,6 +122,7 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
 def _service() -> Any:
   # Not public, but what Orbax and others lean on; all use of it is in this file.
   from jax._src import distributed
+
   return distributed.global_state.client
 
 
@@ -118,6 +131,7 @@ def by_first(function: Callable[[], T]) -> T:
 
   Raises:
     InputError: that of the first process.
+
   """
   if _Run.count == 1:
     return function()
@@ -183,8 +197,11 @@ class _Watch:
       failures = self._failures()
       if failures and not self._done.wait(GRACE):
         process, (status, text) = min(failures.items())
-        print(f"as2jax (process {_Run.index}): process {process} has failed: {text}",
-              file=sys.stderr, flush=True)
+        print(
+          f"as2jax (process {_Run.index}): process {process} has failed: {text}",
+          file=sys.stderr,
+          flush=True,
+        )
         leave(status, text)
 
   def _failures(self) -> dict[int, tuple[int, str]]:

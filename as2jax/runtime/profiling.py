@@ -24,6 +24,7 @@ class Trace:
 
   Args:
     workdir: the run's folder; the trace goes to `profile/` in it.
+
   """
 
   def __init__(self, workdir: epath.PathLike):
@@ -50,12 +51,14 @@ class Trace:
     if self._local:
       self._end(step, result)
     elif self._left:
-      log.warning("--profile: the training ended before its step %d: nothing was traced",
-                  WARM_UP + 1)
+      log.warning(
+        "--profile: the training ended before its step %d: nothing was traced", WARM_UP + 1
+      )
     self._left = 0
 
   def _begin(self, step: int, result: Any) -> None:
     import jax  # here, so that `main` may look at its flags first
+
     jax.block_until_ready(result)
     self._local = tempfile.mkdtemp(prefix="as2jax-profile-")
     log.info("tracing %d steps from step %d on", self._left, step + 1)
@@ -63,6 +66,7 @@ class Trace:
 
   def _end(self, step: int, result: Any) -> None:
     import jax
+
     jax.block_until_ready(result)
     jax.profiler.stop_trace()
     # The profiler writes to local folders; the run's may be gs://.
@@ -73,5 +77,10 @@ class Trace:
         target.write_bytes(path.read_bytes())
     shutil.rmtree(self._local)
     self._local = None
-    log.info("traced to step %d: %s. To look: pip install xprof; xprof --logdir=%s; or open its "
-             "trace.json.gz at ui.perfetto.dev", step, self.folder, self.folder)
+    log.info(
+      "traced to step %d: %s. To look: pip install xprof; xprof --logdir=%s; or open its "
+      "trace.json.gz at ui.perfetto.dev",
+      step,
+      self.folder,
+      self.folder,
+    )

@@ -23,17 +23,19 @@ log = logging.getLogger(__name__)
 # them whole.
 P = PartitionSpec
 RULES: tuple[tuple[str, tuple[PartitionSpec, ...]], ...] = (
-    (r"encoder/embeddings/word$", (P("tensor", "fsdp"), P("fsdp", None), P(None, "fsdp"))),
-    (r"encoder/layers/.*\b(query|key|value|relative|intermediate)/kernel$",
-     (P("fsdp", "tensor"), P("fsdp", None))),
-    (r"encoder/layers/.*\boutput/kernel$", (P("tensor", "fsdp"), P(None, "fsdp"))),
-    (r"encoder/embeddings/(position|type|norm/(scale|bias))$", ()),
-    (r"encoder/layers/.*\b(scale|bias|r_[rsw]_bias|seg_embed)$", ()),
-    (r"\bpooler/kernel$", (P("fsdp", None),)),
-    (r"\b(pooler|head|attention_pooling|dense_\d+|norm|map)/", ()),
-    # CASSIE and LOCT
-    (r"\b(segment_embeddings|edge_weights|convolutions_\d+|discriminator)/", ()),
-    (r"\b(step|count)$", ()),
+  (r"encoder/embeddings/word$", (P("tensor", "fsdp"), P("fsdp", None), P(None, "fsdp"))),
+  (
+    r"encoder/layers/.*\b(query|key|value|relative|intermediate)/kernel$",
+    (P("fsdp", "tensor"), P("fsdp", None)),
+  ),
+  (r"encoder/layers/.*\boutput/kernel$", (P("tensor", "fsdp"), P(None, "fsdp"))),
+  (r"encoder/embeddings/(position|type|norm/(scale|bias))$", ()),
+  (r"encoder/layers/.*\b(scale|bias|r_[rsw]_bias|seg_embed)$", ()),
+  (r"\bpooler/kernel$", (P("fsdp", None),)),
+  (r"\b(pooler|head|attention_pooling|dense_\d+|norm|map)/", ()),
+  # CASSIE and LOCT
+  (r"\b(segment_embeddings|edge_weights|convolutions_\d+|discriminator)/", ()),
+  (r"\b(step|count)$", ()),
 )
 TRANSFORMER = "encoder/layers/"  # in the paths of such models alone
 
@@ -46,13 +48,15 @@ def make_mesh(*, fsdp: int = 1, tensor: int = 1, devices: Sequence | None = None
 
   Raises:
     InputError: sizes that do not divide the number of devices, or a jaxlib that computes wrongly.
+
   """
   devices = jax.devices() if devices is None else devices
   cpu_compiler.check(devices[0].platform)
   devices = sorted(devices, key=lambda device: getattr(device, "process_index", 0))
   if len(devices) % (fsdp * tensor):
-    raise InputError(f"sharding.fsdp × sharding.tensor = {fsdp * tensor} does not divide "
-                     f"{len(devices)} devices")
+    raise InputError(
+      f"sharding.fsdp × sharding.tensor = {fsdp * tensor} does not divide {len(devices)} devices"
+    )
   shape = (len(devices) // (fsdp * tensor), fsdp, tensor)
   return Mesh(np.asarray(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * 3)
 
@@ -61,8 +65,10 @@ def check_shards(mesh: Mesh, shards: int) -> None:
   """Raises InputError where a batch's shards cannot be spread evenly over the mesh."""
   parts = mesh.shape["data"] * mesh.shape["fsdp"]
   if shards % parts:
-    raise InputError(f"batch.shards = {shards} is not a multiple of the {parts} devices that share "
-                     f"the data; set --config.batch.shards={parts} (a device may hold several)")
+    raise InputError(
+      f"batch.shards = {shards} is not a multiple of the {parts} devices that share "
+      f"the data; set --config.batch.shards={parts} (a device may hold several)"
+    )
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -86,15 +92,18 @@ def spec_for(path: str, shape: Sequence[int], mesh: Mesh) -> PartitionSpec:
 
   Raises:
     InputError: no rule matches: a new part of a model wants a line in `RULES`.
+
   """
   specs = next((specs for pattern, specs in RULES if re.search(pattern, path)), None)
   if specs is None:
-    raise InputError(f"no sharding rule matches the parameter {path!r}: give its part of the model "
-                     "a line in RULES of as2jax/runtime/sharding.py")
+    raise InputError(
+      f"no sharding rule matches the parameter {path!r}: give its part of the model "
+      "a line in RULES of as2jax/runtime/sharding.py"
+    )
   for spec in specs:
     if len(spec) > len(shape):
       continue
-    tail = shape[len(shape) - len(spec):]
+    tail = shape[len(shape) - len(spec) :]
     if all(axis is None or size % mesh.shape[axis] == 0 for axis, size in zip(spec, tail)):
       return P(*(None,) * (len(shape) - len(spec)), *spec)
   if specs and any(mesh.shape[axis] > 1 for axis in ("fsdp", "tensor")):
@@ -108,6 +117,7 @@ def tree_shardings(tree: Any, mesh: Mesh) -> Any:
   A model over a transformer is sharded by `RULES`; any other is small, and runs by `data` alone:
   every device holds all of it.
   """
+
   def name(path):
     return "/".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)
 
@@ -115,14 +125,16 @@ def tree_shardings(tree: Any, mesh: Mesh) -> Any:
   if not any(TRANSFORMER in name(path) for path, _ in leaves):
     return jax.tree.map(lambda _: replicated(mesh), tree)
   return jax.tree_util.tree_map_with_path(
-      lambda path, leaf: NamedSharding(mesh, spec_for(name(path), leaf.shape, mesh)), tree)
+    lambda path, leaf: NamedSharding(mesh, spec_for(name(path), leaf.shape, mesh)), tree
+  )
 
 
 def local_shards(mesh: Mesh, shards: int) -> tuple[int, ...]:
   """Numbers of the shards of a batch that the devices of this process hold, ascending."""
   parts = NamedSharding(mesh, P(("data", "fsdp"))).addressable_devices_indices_map((shards,))
-  return tuple(sorted({number for (part,) in parts.values()
-                       for number in range(*part.indices(shards))}))
+  return tuple(
+    sorted({number for (part,) in parts.values() for number in range(*part.indices(shards))})
+  )
 
 
 def place(batch: Any, mesh: Mesh, *, shards: int | None = None) -> Any:
@@ -130,6 +142,7 @@ def place(batch: Any, mesh: Mesh, *, shards: int | None = None) -> Any:
 
   Args:
     shards: of the whole batch, of which `batch` holds `local_shards`; None: it holds them all.
+
   """
   return _assemble(batch, batch_sharding(mesh), 2, shards)
 
@@ -147,12 +160,12 @@ def _assemble(batch: Any, sharding: NamedSharding, axis: int, shards: int | None
   def one(leaf):
     if mine is None:
       return put(leaf, sharding)
-    shape = (*leaf.shape[:axis], shards, *leaf.shape[axis + 1:])
+    shape = (*leaf.shape[:axis], shards, *leaf.shape[axis + 1 :])
 
     def part(index):
       start, stop, _ = index[axis].indices(shards)
       own = slice(mine.index(start), mine.index(stop - 1) + 1)
-      return leaf[(*index[:axis], own, *index[axis + 1:])]
+      return leaf[(*index[:axis], own, *index[axis + 1 :])]
 
     return jax.make_array_from_callback(shape, sharding, part)
 

@@ -61,6 +61,7 @@ class Experiment:
     rarity: of words in the training split, where the model reads overlaps of words, or None.
     frequencies: of words in the questions trained on, where the model reads words, or None.
     ranking: of the candidates, where the model ranks the best of another ranker, or None.
+
   """
 
   config: Any
@@ -96,13 +97,18 @@ class Experiment:
     """
     return processes.in_order(lambda: self._tables(questions, layout, **options))
 
-  def examples(self, questions: Sequence[Question], layout: str, **options
-               ) -> tuple[list[tuple[str, ...]], ExampleTable]:
+  def examples(
+    self, questions: Sequence[Question], layout: str, **options
+  ) -> tuple[list[tuple[str, ...]], ExampleTable]:
     """The texts of the units and the examples of `questions` in a layout."""
     function = layouts.sentences if layout == "sentences" else layouts.LAYOUTS[layout]
     known = inspect.signature(function).parameters
-    options = {"template": self.model.template, "tile": self.config.batch.triplet_tile,
-               "size": self.config.data.ranking_size, **options}
+    options = {
+      "template": self.model.template,
+      "tile": self.config.batch.triplet_tile,
+      "size": self.config.data.ranking_size,
+      **options,
+    }
     if layout == "joint":
       options["orders"] = self.orders(questions)
     units, table = function(questions, **{k: v for k, v in options.items() if k in known})
@@ -117,20 +123,28 @@ class Experiment:
     roles = None
     if self.model.template == "single":
       asked = {q.text for q in questions}
-      roles = [ROLES["question" if text in asked else "candidate"] for text, in units]
+      roles = [ROLES["question" if text in asked else "candidate"] for (text,) in units]
     tokenizer, characters = self.source.tokenizer, None
     if self.source.open_vocabulary:
       tokenizer, characters = self.source.open_vocabulary(text for unit in units for text in unit)
     frozen = self.frozen
-    built = build_units(units, tokenizer, template=self.model.template, roles=roles,
-                        max_length=data.max_length, cache=cache,
-                        words=self.frequencies is not None
-                        or frozen is not None and not frozen.of_words)
+    built = build_units(
+      units,
+      tokenizer,
+      template=self.model.template,
+      roles=roles,
+      max_length=data.max_length,
+      cache=cache,
+      words=self.frequencies is not None or frozen is not None and not frozen.of_words,
+    )
     log.info("%s: %s", layout, built.report())
     if self.frequencies is not None:
       frequency, keep = document_frequency.weigh(built, self.frequencies)
-      log.info("the most words of a text: %s; left out: %s",
-               document_frequency.most_words(built, keep), self.words_left_out(built, keep))
+      log.info(
+        "the most words of a text: %s; left out: %s",
+        document_frequency.most_words(built, keep),
+        self.words_left_out(built, keep),
+      )
       return Tables(built, table, characters, word_frequency=frequency, word_keep=keep)
     if frozen is None:
       return Tables(built, table, characters)
@@ -141,35 +155,57 @@ class Experiment:
     """What the model's limits cost (`word_weights.words_beyond`), where it reads words."""
     model = self.model
     taken = keep if model.stop_words else np.ones_like(keep)
-    return document_frequency.words_beyond(units, taken, question_words=model.question_words,
-                                     sentence_words=model.sentence_words)
+    return document_frequency.words_beyond(
+      units, taken, question_words=model.question_words, sentence_words=model.sentence_words
+    )
 
   def orders(self, questions: Sequence[Question]) -> list[np.ndarray]:
     """The candidates of each question, best first, as the other ranker has them."""
     if self.ranking is None:
-      raise InputError("this model ranks the best candidates of another ranker again, and there is "
-                       "no ranking of these questions: name its run file in predict.ranking")
+      raise InputError(
+        "this model ranks the best candidates of another ranker again, and there is "
+        "no ranking of these questions: name its run file in predict.ranking"
+      )
     return [self.ranking.order(question) for question in questions]
 
-  def fresh_state(self, batch: Any, seeds: Sequence[int], optimizer: Any, mesh: Any
-                  ) -> states.TrainState:
+  def fresh_state(
+    self, batch: Any, seeds: Sequence[int], optimizer: Any, mesh: Any
+  ) -> states.TrainState:
     """A state with the pretrained weights in place; `batch` is one micro-batch."""
-    return states.create(self.model, batch, seeds=seeds, pretrained=self.pretrained,
-                         lr_multipliers=self.config.optimizer.lr_multipliers, optimizer=optimizer, mesh=mesh)
+    return states.create(
+      self.model,
+      batch,
+      seeds=seeds,
+      pretrained=self.pretrained,
+      lr_multipliers=self.config.optimizer.lr_multipliers,
+      optimizer=optimizer,
+      mesh=mesh,
+    )
 
   def train_batcher(self) -> Batcher:
     """Batches of the training split, as `config.batch` says."""
     made = self.tables(self.train_questions(), self.model.layout)
     if not len(made.examples):
-      raise InputError(f"data.train_filter = {self.config.data.train_filter!r} leaves no "
-                       f"example for the layout {self.model.layout!r}")
+      raise InputError(
+        f"data.train_filter = {self.config.data.train_filter!r} leaves no "
+        f"example for the layout {self.model.layout!r}"
+      )
     batch = self.config.batch
-    return fit_batcher(made.units, made.examples, sampler=batch.sampler,
-                       examples_per_batch=batch.examples, characters=made.characters,
-                       features=made.features, **_of_words(made),
-                       rows=batch.rows if batch.sampler == "grouped" else 0,
-                       row_lengths=batch.row_lengths, packed=batch.packed, shards=batch.shards,
-                       accumulate=batch.accumulate, buckets=batch.num_row_buckets)
+    return fit_batcher(
+      made.units,
+      made.examples,
+      sampler=batch.sampler,
+      examples_per_batch=batch.examples,
+      characters=made.characters,
+      features=made.features,
+      **_of_words(made),
+      rows=batch.rows if batch.sampler == "grouped" else 0,
+      row_lengths=batch.row_lengths,
+      packed=batch.packed,
+      shards=batch.shards,
+      accumulate=batch.accumulate,
+      buckets=batch.num_row_buckets,
+    )
 
   def predict_batcher(self, questions: Sequence[Question], layout: str) -> Batcher:
     """Batches that hold every unit (`sentences`) or every candidate of `questions` once."""
@@ -179,13 +215,25 @@ class Experiment:
     # Not fitted to the split: every split is predicted in the same shapes. Models of words work on
     # each slot, used or not, and their units are long.
     shortest = 64 if self.frequencies is not None else 8
-    slots = rows // batch.shards * (max(batch.row_lengths[-1] // shortest, 1) if batch.packed else 1)
-    return fit_batcher(made.units, made.examples, characters=made.characters,
-                       features=made.features, **_of_words(made),
-                       sampler="ordered" if batch.packed else "by_length",
-                       examples_per_batch=slots * batch.shards, rows=rows, unit_slots=slots,
-                       row_lengths=batch.row_lengths, packed=batch.packed, shards=batch.shards,
-                       accumulate=1, buckets=1)
+    slots = (
+      rows // batch.shards * (max(batch.row_lengths[-1] // shortest, 1) if batch.packed else 1)
+    )
+    return fit_batcher(
+      made.units,
+      made.examples,
+      characters=made.characters,
+      features=made.features,
+      **_of_words(made),
+      sampler="ordered" if batch.packed else "by_length",
+      examples_per_batch=slots * batch.shards,
+      rows=rows,
+      unit_slots=slots,
+      row_lengths=batch.row_lengths,
+      packed=batch.packed,
+      shards=batch.shards,
+      accumulate=1,
+      buckets=1,
+    )
 
 
 def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Experiment:
@@ -197,37 +245,53 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
 
   Raises:
     InputError: see the parts.
+
   """
   from as2jax.encoders.open import open_source
+
   dataset = load.load(config.data, config.evaluation.task) if data else None
   if dataset:
     selection = holdout.selection_split(config.data)
     training = ("train", selection) if config.mode == "train" else ()
     load.require(dataset, (*training, *config.evaluation.splits))
-  source = open_source(config.encoder, texts=lambda *splits: _texts(dataset, splits),
-                       workdir=workdir, root=config.data.root)
+  source = open_source(
+    config.encoder,
+    texts=lambda *splits: _texts(dataset, splits),
+    workdir=workdir,
+    root=config.data.root,
+  )
   model, loss = model_and_loss(config, source)
   rarity = None
   if getattr(model, "pair_features", False):
     rarity = word_overlap.remembered(workdir, lambda: dataset.splits["train"] if dataset else None)
   if source.max_length is not None and config.data.max_length > source.max_length:
-    raise InputError(f"data.max_length = {config.data.max_length} exceeds the {source.max_length} "
-                     f"positions of {config.encoder.pretrained}")
+    raise InputError(
+      f"data.max_length = {config.data.max_length} exceeds the {source.max_length} "
+      f"positions of {config.encoder.pretrained}"
+    )
   first = first_stage_ranking.of_config(config, model.layout, model.encodes, dataset)
   pretrained, facts = _weights(source, model)
   if not reads_features(config.model):
-    made = Experiment(config, dataset, source, model, loss, pretrained, facts, None, rarity,
-                      ranking=first)
+    made = Experiment(
+      config, dataset, source, model, loss, pretrained, facts, None, rarity, ranking=first
+    )
     if not getattr(model, "reads_words", False):
       return made
     train = lambda: made.train_questions() if dataset else None
     return dataclasses.replace(made, frequencies=document_frequency.known(workdir, train))
   from as2jax.encoders.frozen_vectors import FrozenEncoder
-  frozen = FrozenEncoder(source, digest=facts["sha256"], storage=model.storage,
-                         cache=str(folders.cache_folder(config.data.cache)),
-                         rows=config.batch.predict_rows, row_length=config.batch.row_lengths[-1])
-  return Experiment(config, dataset, source, model, loss, {}, {**facts, "features": frozen.facts},
-                    frozen, rarity)
+
+  frozen = FrozenEncoder(
+    source,
+    digest=facts["sha256"],
+    storage=model.storage,
+    cache=str(folders.cache_folder(config.data.cache)),
+    rows=config.batch.predict_rows,
+    row_length=config.batch.row_lengths[-1],
+  )
+  return Experiment(
+    config, dataset, source, model, loss, {}, {**facts, "features": frozen.facts}, frozen, rarity
+  )
 
 
 def model_and_loss(config: Any, source: "Source") -> tuple[Any, Any]:
@@ -241,8 +305,11 @@ def model_and_loss(config: Any, source: "Source") -> tuple[Any, Any]:
 
 def _of_words(made: Tables) -> dict[str, Any]:
   """What `fit_batcher` wants of words."""
-  return {"words": made.word_keep is not None, "word_frequency": made.word_frequency,
-          "word_keep": made.word_keep}
+  return {
+    "words": made.word_keep is not None,
+    "word_frequency": made.word_frequency,
+    "word_keep": made.word_keep,
+  }
 
 
 def _texts(dataset: datasets.Dataset | None, splits: Sequence[str]) -> Iterator[str]:
@@ -276,8 +343,12 @@ def _weights(source: "Source", model: Any) -> tuple[dict[str, np.ndarray], dict]
   arrays = {f"encoder/{path}": value for path, value in source.params.items()}
   arrays |= source.model_params
   tokenizer = source.tokenizer.fingerprint if source.tokenizer is not None else None
-  facts = {**source.facts, "architecture": source.architecture, "tokenizer": tokenizer,
-           "pooler": "none"}
+  facts = {
+    **source.facts,
+    "architecture": source.architecture,
+    "tokenizer": tokenizer,
+    "pooler": "none",
+  }
   if getattr(model, "pooler", False):
     facts["pooler"] = "random" if source.pooler is None else "pretrained"
     arrays.update({f"pooler/{name}": value for name, value in (source.pooler or {}).items()})

@@ -34,6 +34,7 @@ def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
 
   Raises:
     InputError: it is not there, cannot be read, or holds a number that is not finite.
+
   """
   path = epath.Path(folder) / "best" / str(step) / "variables"
   path = path if "://" in str(path) else epath.Path(path.absolute())
@@ -82,10 +83,13 @@ class Checkpoints:
 
   def _manager(self, name: str, keep: int) -> ocp.CheckpointManager:
     options = ocp.CheckpointManagerOptions(
-        preservation_policy=preservation_policy.LatestN(keep), create=True,
-        enable_async_checkpointing=True, cleanup_tmp_directories=True,
-        # Both save at a time, and hosts would take the one's barrier for the other's.
-        multiprocessing_options=ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name))
+      preservation_policy=preservation_policy.LatestN(keep),
+      create=True,
+      enable_async_checkpointing=True,
+      cleanup_tmp_directories=True,
+      # Both save at a time, and hosts would take the one's barrier for the other's.
+      multiprocessing_options=ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name),
+    )
     return _Manager(self.folder / name, options=options)
 
   def save(self, step: int, state: Any, progress: dict) -> None:
@@ -99,8 +103,9 @@ class Checkpoints:
       if self.progress() != progress:
         write_whole(self.folder / MOVED, json.dumps({"saved": step, "progress": progress}))
       return
-    self._put(self._latest, step, state=ocp.args.StandardSave(state),
-              progress=ocp.args.JsonSave(progress))
+    self._put(
+      self._latest, step, state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(progress)
+    )
 
   def save_best(self, step: int, variables: Any) -> None:
     """Begins to save the parameters and statistics of the best evaluation so far."""
@@ -124,9 +129,10 @@ class Checkpoints:
     free = processes.by_first(lambda: shutil.disk_usage(folder).free)
     if free < need:
       raise InputError(
-          f"{folder}: no room for the checkpoint of step {step}: it needs {need / 2**20:.0f} MiB, "
-          f"{free / 2**20:.0f} MiB are free. {self._last_good()} Free some space and run the same "
-          "command again: it continues from there.")
+        f"{folder}: no room for the checkpoint of step {step}: it needs {need / 2**20:.0f} MiB, "
+        f"{free / 2**20:.0f} MiB are free. {self._last_good()} Free some space and run the same "
+        "command again: it continues from there."
+      )
 
   def _last_good(self) -> str:
     steps = self._latest.all_steps()
@@ -135,9 +141,11 @@ class Checkpoints:
     return f"The last whole checkpoint is of step {max(steps)}."
 
   def _failure(self, step: int, error: Exception) -> InputError:
-    return InputError(f"{self.folder}: the checkpoint of step {step} could not be written: "
-                      f"{error}. {self._last_good()} Free some space, or check the folder's "
-                      "permissions, and run the same command again: it continues from there.")
+    return InputError(
+      f"{self.folder}: the checkpoint of step {step} could not be written: "
+      f"{error}. {self._last_good()} Free some space, or check the folder's "
+      "permissions, and run the same command again: it continues from there."
+    )
 
   def _finish(self, manager: ocp.CheckpointManager) -> None:
     try:
@@ -172,23 +180,29 @@ class Checkpoints:
 
     Raises:
       InputError: the checkpoint does not fit the model that the config describes.
+
     """
     step = self.latest_step
-    args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract),
-                              progress=ocp.args.JsonRestore())
+    args = ocp.args.Composite(
+      state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore()
+    )
     try:
       found = self._latest.restore(step, args=args)
     except (ValueError, KeyError, FileNotFoundError) as error:
-      raise InputError(f"{self.folder}/latest/{step} cannot be restored: {error}. Was it written by "
-                       "another model? Start in another --workdir, or delete this one.") from error
+      raise InputError(
+        f"{self.folder}/latest/{step} cannot be restored: {error}. Was it written by "
+        "another model? Start in another --workdir, or delete this one."
+      ) from error
     return found["state"], self._moved(found["progress"])
 
   def restore_best(self, step: int, abstract: Any) -> Any:
     """The variables that `save_best` saved at `step`."""
     self._finish(self._best)
     if step not in self._best.all_steps():
-      raise InputError(f"{self.folder}/best has no checkpoint of step {step}, only "
-                       f"{sorted(self._best.all_steps())}: was the folder changed by hand?")
+      raise InputError(
+        f"{self.folder}/best has no checkpoint of step {step}, only "
+        f"{sorted(self._best.all_steps())}: was the folder changed by hand?"
+      )
     args = ocp.args.Composite(variables=ocp.args.StandardRestore(abstract))
     return self._best.restore(step, args=args)["variables"]
 

@@ -17,6 +17,7 @@ class Tracker:
     waited: evaluations since then.
     active: seeds that still train.
     saved_step: name of the last checkpoint of best parameters.
+
   """
 
   patience: int
@@ -39,13 +40,16 @@ class Tracker:
 
     Raises:
       InputError: the value of an active seed is not finite, so that it is neither better nor worse.
+
     """
     improved = []
     for i, value in enumerate(values):
       if self.active[i] and not math.isfinite(value):
-        raise InputError(f"step {step}, epoch {epoch}: the metric that selects is {value} for seed "
-                         f"{i + 1} of {len(values)}, which can be compared with nothing: training "
-                         "has diverged; lower optimizer.rate")
+        raise InputError(
+          f"step {step}, epoch {epoch}: the metric that selects is {value} for seed "
+          f"{i + 1} of {len(values)}, which can be compared with nothing: training "
+          "has diverged; lower optimizer.rate"
+        )
       better = self.active[i] and (self.best[i] is None or value > self.best[i])
       improved.append(better)
       if better:

@@ -15,8 +15,10 @@ from as2jax.runtime.errors import InputError
 def run(config: Any, workdir: epath.PathLike) -> dict:
   """Ranks the split that selects and the reported ones, writes the same files as a trained run."""
   if config.warm_start.run:
-    raise InputError(f"warm_start.run = {config.warm_start.run}: {config.model.name} has no "
-                     "parameters to begin with; set it to ''")
+    raise InputError(
+      f"warm_start.run = {config.warm_start.run}: {config.model.name} has no "
+      "parameters to begin with; set it to ''"
+    )
   data = load.load(config.data, config.evaluation.task)
   splits = dict.fromkeys((holdout.selection_split(config.data), *config.evaluation.splits))
   outcome, selector = _rank(config, workdir, data, tuple(splits))
@@ -35,8 +37,9 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
   return _write(config, workdir, data, outcome, "evaluation.json")
 
 
-def _rank(config: Any, workdir: epath.PathLike, data: Any, splits: tuple[str, ...]
-          ) -> tuple[results.Outcome, str]:
+def _rank(
+  config: Any, workdir: epath.PathLike, data: Any, splits: tuple[str, ...]
+) -> tuple[results.Outcome, str]:
   """Ranks the splits and writes their files; the outcome, and the metric that selects."""
   load.require(data, ("train", *splits))
   rank = _pool if config.evaluation.task == "retrieve" else _rerank
@@ -44,8 +47,9 @@ def _rank(config: Any, workdir: epath.PathLike, data: Any, splits: tuple[str, ..
   return outcome, rank(config, workdir, data, outcome, splits)
 
 
-def _rerank(config: Any, workdir: epath.PathLike, data: Any, outcome: results.Outcome,
-            splits: tuple[str, ...]) -> str:
+def _rerank(
+  config: Any, workdir: epath.PathLike, data: Any, outcome: results.Outcome, splits: tuple[str, ...]
+) -> str:
   scorer = lexical.LEXICAL[config.model.name](data.splits["train"])
   for split in splits:
     scores = {config.model.name: scorer(data.splits[split])}
@@ -54,20 +58,28 @@ def _rerank(config: Any, workdir: epath.PathLike, data: Any, outcome: results.Ou
   return f"{config.select}[{data.name}-clean/{holdout.selection_split(config.data)}]"
 
 
-def _pool(config: Any, workdir: epath.PathLike, data: Retrieval, outcome: results.Outcome,
-          splits: tuple[str, ...]) -> str:
+def _pool(
+  config: Any,
+  workdir: epath.PathLike,
+  data: Retrieval,
+  outcome: results.Outcome,
+  splits: tuple[str, ...],
+) -> str:
   selector = tasks.selector(config, data)
   for split in splits:
     pool = data.pools[split]
-    score = lexical_pool.scorer(config.model.name, data.splits["train"],
-                                [passage.text for passage in pool.passages])
-    ranked = retrieval.by_scores(score, pool, depth=config.evaluation.depth,
-                                       ties=config.evaluation.ties)
+    score = lexical_pool.scorer(
+      config.model.name, data.splits["train"], [passage.text for passage in pool.passages]
+    )
+    ranked = retrieval.by_scores(
+      score, pool, depth=config.evaluation.depth, ties=config.evaluation.ties
+    )
     tasks.record(workdir, outcome, {config.model.name: ranked}, data, split, config)
   return selector
 
 
-def _write(config: Any, workdir: epath.PathLike, data: Any, outcome: results.Outcome,
-           name: str) -> dict:
+def _write(
+  config: Any, workdir: epath.PathLike, data: Any, outcome: results.Outcome, name: str
+) -> dict:
   facts = results.data_facts(data, config.data)
   return results.write(workdir, config, facts, {}, [outcome], {}, name=name)

@@ -43,6 +43,7 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
   Raises:
     InputError: anything wrong with config, data, weights or folder, before any work is lost.
     Preempted: SIGTERM came, and what there was to save is saved.
+
   """
   started = time.monotonic()
   workdir = epath.Path(workdir)
@@ -50,8 +51,9 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
   with lock(workdir):
     finished = processes.by_first(lambda: _enter(workdir, config))
     if finished is not None:
-      log.info("%s is finished: these are its results. To run again, give another --workdir.",
-               workdir)
+      log.info(
+        "%s is finished: these are its results. To run again, give another --workdir.", workdir
+      )
       return finished
     if config.model.name in registry.LEXICAL:
       return lexical_run.run(config, workdir)
@@ -83,6 +85,7 @@ def seed_groups(config: Any) -> list[tuple[int, ...]]:
 
   Raises:
     InputError: no seeds, a repeated one, one that is no whole number.
+
   """
   seeds = tuple(config.seeds)
   whole = all(isinstance(s, int) and 0 <= s < 2**31 for s in seeds)
@@ -94,8 +97,14 @@ def seed_groups(config: Any) -> list[tuple[int, ...]]:
 class Trainer:
   """Runs groups of seeds, one after another, through the same compiled steps."""
 
-  def __init__(self, experiment: Experiment, workdir: epath.Path, group: int, started: float,
-               start: warm_start.WarmStart | None = None):
+  def __init__(
+    self,
+    experiment: Experiment,
+    workdir: epath.Path,
+    group: int,
+    started: float,
+    start: warm_start.WarmStart | None = None,
+  ):
     config = self.config = experiment.config
     self.experiment, self.workdir, self.started, self.start = experiment, workdir, started, start
     self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
@@ -119,8 +128,7 @@ class Trainer:
     """Trains a group of seeds to the end and evaluates the best checkpoint of each."""
     self._open(seeds)
     try:
-      with (preemption.deferred(),
-            Display(self.config.log, self.workdir, seeds) as self.display):
+      with preemption.deferred(), Display(self.config.log, self.workdir, seeds) as self.display:
         self._train()
         outcomes = self._finish()
     except preemption.Preempted:
@@ -166,8 +174,14 @@ class Trainer:
     self.log.roll_back(seeds, self.step if self.checkpoints.latest_step is not None else -1)
     if self.step_function is None:
       self.step_function = make_train_step(
-          self.experiment.model, self.experiment.loss, self.optimizer, self.rate, mesh=self.mesh,
-          state=self.state, seeds=len(seeds))
+        self.experiment.model,
+        self.experiment.loss,
+        self.optimizer,
+        self.rate,
+        mesh=self.mesh,
+        state=self.state,
+        seeds=len(seeds),
+      )
 
   def _train_epoch(self) -> None:
     plans = [self.batcher.plan(self.blocks, seed, self.epoch) for seed in self.seeds]
@@ -175,10 +189,12 @@ class Trainer:
     seeds = np.asarray(self.seeds, np.uint32)
     step_log = StepLog(self.experiment, self.checkpoints, self.seeds, self.log)
     self.display.epoch(self.epoch, self.begin, count)
-    for i, batch in enumerate(prefetch(lambda i: self._batch(plans, i), range(self.begin, count)),
-                              self.begin):
-      progress = np.asarray([self.epoch + p.seen[min(i, len(p))] / p.seen[-1] for p in plans],
-                            np.float32)
+    for i, batch in enumerate(
+      prefetch(lambda i: self._batch(plans, i), range(self.begin, count)), self.begin
+    ):
+      progress = np.asarray(
+        [self.epoch + p.seen[min(i, len(p))] / p.seen[-1] for p in plans], np.float32
+      )
       active = np.asarray([a and i < len(p) for a, p in zip(self.tracker.active, plans)])
       self.state, scalars = self.step_function(self.state, batch, seeds, progress, active)
       self.step += 1
@@ -228,8 +244,15 @@ class Trainer:
     measured = self.task.measure(self.state, self.task.selection)
     watched = self.watcher(self.state, self.task.selection)
     for seed, found, seen in zip(self.seeds, measured, watched, strict=True):
-      self.log.write(seed, self.step, {"epoch": epoch, **{
-          name: entry["value"] for name, entry in found.metrics.items()}, **seen.scalars})
+      self.log.write(
+        seed,
+        self.step,
+        {
+          "epoch": epoch,
+          **{name: entry["value"] for name, entry in found.metrics.items()},
+          **seen.scalars,
+        },
+      )
       diagnostics.write(self.workdir, seen, epoch=epoch, seed=seed, seeds=self.config.seeds)
       values.append(found.metrics[selector]["value"])
     improved = self.tracker.update(values, self.step, epoch)
@@ -250,11 +273,15 @@ class Trainer:
   def _finish(self) -> list[results.Outcome]:
     """Evaluates the best checkpoint, read back from disk, on the splits that are reported."""
     variables = self.checkpoints.restore_best(
-        self.tracker.saved_step, states.abstract(states.variables(self.state)))
+      self.tracker.saved_step, states.abstract(states.variables(self.state))
+    )
     best = states.with_variables(self.state, variables)
-    outcomes = [results.Outcome(seed, self.tracker.best_step[i], self.tracker.best_epoch[i],
-                                self.tracker.best[i], self.step)
-                for i, seed in enumerate(self.seeds)]
+    outcomes = [
+      results.Outcome(
+        seed, self.tracker.best_step[i], self.tracker.best_epoch[i], self.tracker.best[i], self.step
+      )
+      for i, seed in enumerate(self.seeds)
+    ]
     for outcome, seen in zip(outcomes, self.watcher(best, self.task.selection), strict=True):
       outcome.watched = {**seen.scalars, **seen.facts}
     for split in self.config.evaluation.splits:
@@ -264,18 +291,26 @@ class Trainer:
   def facts(self) -> dict:
     """What the run was, and (under `execution`) how it went on this machine."""
     units, keep = self.batcher.units, self.batcher.word_keep
-    left_out = {} if keep is None else {
-        "words_left_out": self.experiment.words_left_out(units, keep)}
+    left_out = (
+      {} if keep is None else {"words_left_out": self.experiment.words_left_out(units, keep)}
+    )
     count = states.count(self.state.trainable) + states.count(self.state.frozen)
     return {
-        "parameters": {"all": count, "trainable": states.count(self.state.trainable)},
-        "examples": len(self.batcher.examples), "sampler": self.config.batch.sampler,
-        "units": len(units.lengths), "truncated_units": int(units.truncated_units),
-        "tokens_lost": int(units.tokens_lost), **left_out, "padding": round(self.padding, 4),
-        "execution": {
-            **self.execution, "devices": jax.device_count(), "processes": processes.count(),
-            "backend": jax.default_backend(),
-            "compilations_of_step": self.step_function._cache_size(),
-            "compilations_of_prediction": self.predictor.compilations,
-            "seconds": round(time.monotonic() - self.started, 1)}}
-
+      "parameters": {"all": count, "trainable": states.count(self.state.trainable)},
+      "examples": len(self.batcher.examples),
+      "sampler": self.config.batch.sampler,
+      "units": len(units.lengths),
+      "truncated_units": int(units.truncated_units),
+      "tokens_lost": int(units.tokens_lost),
+      **left_out,
+      "padding": round(self.padding, 4),
+      "execution": {
+        **self.execution,
+        "devices": jax.device_count(),
+        "processes": processes.count(),
+        "backend": jax.default_backend(),
+        "compilations_of_step": self.step_function._cache_size(),
+        "compilations_of_prediction": self.predictor.compilations,
+        "seconds": round(time.monotonic() - self.started, 1),
+      },
+    }

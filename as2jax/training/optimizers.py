@@ -24,6 +24,7 @@ def schedule(name: str, *, rate: float, warmup: float, epochs: float) -> Callabl
     rate: the peak.
     warmup: part of one epoch's examples over which the rate rises linearly from 0.
     epochs: length of the run, for `linear`.
+
   """
   if name not in SCHEDULES:
     raise InputError(f"optimizer.schedule = {name!r}: use one of {SCHEDULES}")
@@ -45,9 +46,17 @@ def from_config(section: Mapping[str, Any]) -> optax.GradientTransformation:
   return direction(section["name"], **{key: section[key] for key in keys})
 
 
-def direction(name: str, *, b1: float, b2: float, eps: float, clip_norm: float,
-              weight_decay: float, layer_decay: float,
-              lr_multipliers: Sequence[tuple[str, float]]) -> optax.GradientTransformation:
+def direction(
+  name: str,
+  *,
+  b1: float,
+  b2: float,
+  eps: float,
+  clip_norm: float,
+  weight_decay: float,
+  layer_decay: float,
+  lr_multipliers: Sequence[tuple[str, float]],
+) -> optax.GradientTransformation:
   """The update's direction, before the rate: clipping to a global norm, the rule, multipliers.
 
   Args:
@@ -56,10 +65,13 @@ def direction(name: str, *, b1: float, b2: float, eps: float, clip_norm: float,
     weight_decay: decoupled, on matrices only; 0 leaves it out.
     layer_decay, lr_multipliers: see `multipliers`. What has multiplier 0 has no part in the norm
       that is clipped either.
+
   """
-  rules = {"adam": lambda: optax.scale_by_adam(b1=b1, b2=b2, eps=eps),
-           "adadelta": lambda: optax.scale_by_adadelta(rho=b2, eps=eps),
-           "sgd": optax.identity}
+  rules = {
+    "adam": lambda: optax.scale_by_adam(b1=b1, b2=b2, eps=eps),
+    "adadelta": lambda: optax.scale_by_adadelta(rho=b2, eps=eps),
+    "sgd": optax.identity,
+  }
   if name not in rules:
     raise InputError(f"optimizer.name = {name!r}: use one of {tuple(rules)}")
   chain = [_clip(clip_norm)] if clip_norm else []
@@ -83,6 +95,7 @@ def _clip(largest: float) -> optax.GradientTransformation:
   then copies parameters and moments before it overwrites them, and an update takes four times as
   long on CPU.
   """
+
   def update(updates, params):
     del params
     norm = optax.tree.norm(updates)
@@ -95,8 +108,9 @@ def _clip(largest: float) -> optax.GradientTransformation:
 LAYERS = "encoder/layers/"  # before the paths of a transformer's parameters, stacked over layers
 
 
-def multipliers(params: Mapping[str, Any], layer_decay: float,
-                lr_multipliers: Sequence[tuple[str, float]]) -> dict[str, np.ndarray]:
+def multipliers(
+  params: Mapping[str, Any], layer_decay: float, lr_multipliers: Sequence[tuple[str, float]]
+) -> dict[str, np.ndarray]:
   """What the learning rate of each parameter (by path) is multiplied with.
 
   The layers of a transformer are stacked on the first axis of `encoder/layers/…`, so a multiplier
@@ -111,17 +125,21 @@ def multipliers(params: Mapping[str, Any], layer_decay: float,
 
   Raises:
     InputError: no layers to decay.
+
   """
   total = max((v.shape[0] for k, v in params.items() if k.startswith(LAYERS)), default=0)
   if layer_decay != 1 and not total:
-    raise InputError("optimizer.layer_decay: no encoder with a stack of trainable layers is there; "
-                     "set it to 1")
+    raise InputError(
+      "optimizer.layer_decay: no encoder with a stack of trainable layers is there; set it to 1"
+    )
   factors = {}
   for path, value in params.items():
     factor = np.ones((1,) * len(value.shape))
     if path.startswith(LAYERS):
-      of_layers = [layer_decay ** (total - n) * _product(lr_multipliers, path, n)
-                   for n in range(value.shape[0])]
+      of_layers = [
+        layer_decay ** (total - n) * _product(lr_multipliers, path, n)
+        for n in range(value.shape[0])
+      ]
       factor = np.reshape(of_layers, (-1, *(1,) * (len(value.shape) - 1)))
     elif path.startswith("encoder/"):
       factor = factor * layer_decay ** (total + 1) * _product(lr_multipliers, path)
@@ -131,8 +149,9 @@ def multipliers(params: Mapping[str, Any], layer_decay: float,
   return factors
 
 
-def _product(lr_multipliers: Sequence[tuple[str, float]], path: str, layer: int | None = None
-             ) -> float:
+def _product(
+  lr_multipliers: Sequence[tuple[str, float]], path: str, layer: int | None = None
+) -> float:
   """The product of the factors whose expression is found in a path, or in it with its layer."""
   return math.prod(factor for pattern, factor in lr_multipliers if _found(pattern, path, layer))
 
@@ -144,6 +163,7 @@ def _found(pattern: str, path: str, layer: int | None) -> bool:
 
 def _scale_by(factors: Callable[[Mapping], Mapping]) -> optax.GradientTransformation:
   """Multiplies updates with constants that depend on the parameters' paths and shapes alone."""
+
   def update(updates, params):
     constants = factors(params)
     return {k: u * jnp.broadcast_to(constants[k], u.shape) for k, u in updates.items()}
@@ -167,15 +187,19 @@ def split_frozen(params: dict, lr_multipliers: Sequence[tuple[str, float]]) -> t
 
   Raises:
     InputError: an expression that matches no parameter.
+
   """
   flat = traverse_util.flatten_dict(params, sep="/")
   numbers = lambda path: range(flat[path].shape[0]) if path.startswith(LAYERS) else (None,)
   for pattern, _ in lr_multipliers:
     if not any(_found(pattern, path, n) for path in flat for n in numbers(path)):
-      raise InputError(f"optimizer.lr_multipliers: {pattern!r} matches no parameter; the first "
-                       f"paths are {sorted(flat)[:5]}")
-  still = {path for path in flat
-           if all(_product(lr_multipliers, path, n) == 0 for n in numbers(path))}
+      raise InputError(
+        f"optimizer.lr_multipliers: {pattern!r} matches no parameter; the first "
+        f"paths are {sorted(flat)[:5]}"
+      )
+  still = {
+    path for path in flat if all(_product(lr_multipliers, path, n) == 0 for n in numbers(path))
+  }
   frozen = {path: value for path, value in flat.items() if path in still}
   return {path: value for path, value in flat.items() if path not in still}, frozen
 

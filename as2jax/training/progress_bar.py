@@ -30,9 +30,15 @@ class Display:
         TextColumn,
         TimeRemainingColumn,
       )
-      self.bar = Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-                          TimeRemainingColumn(), TextColumn("{task.fields[state]}"),
-                          console=Console(stderr=True))
+
+      self.bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[state]}"),
+        console=Console(stderr=True),
+      )
       self.bar.start()
     return self
 

@@ -23,6 +23,7 @@ def lock(workdir: epath.PathLike) -> Iterator[None]:
 
   Raises:
     InputError: another run holds it. Object stores cannot lock: there nothing is checked.
+
   """
   with contextlib.ExitStack() as held:
     processes.by_first(lambda: held.enter_context(_locked(epath.Path(workdir))))
@@ -39,6 +40,7 @@ def _locked(workdir: epath.Path) -> Iterator[None]:
     yield
     return
   import fcntl
+
   try:
     file = open(workdir / ".lock", "a+")
   except OSError as error:
@@ -48,8 +50,10 @@ def _locked(workdir: epath.Path) -> Iterator[None]:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
       file.seek(0)
-      raise InputError(f"--workdir={workdir} is in use by another process ({file.read().strip()}); "
-                       "wait for it, or give another --workdir") from error
+      raise InputError(
+        f"--workdir={workdir} is in use by another process ({file.read().strip()}); "
+        "wait for it, or give another --workdir"
+      ) from error
     file.seek(0)
     file.truncate()
     file.write(f"pid {os.getpid()}")
@@ -57,15 +61,14 @@ def _locked(workdir: epath.Path) -> Iterator[None]:
     yield
 
 
-
-
-
-
 def begun(workdir: epath.PathLike) -> bool:
   """Whether a run left anything in its folder that another config would contradict."""
   workdir = epath.Path(workdir)
-  saved = (path for pattern in ("latest/*", "best/*", "*/latest/*", "*/best/*")
-           for path in (workdir / "checkpoints").glob(pattern))
+  saved = (
+    path
+    for pattern in ("latest/*", "best/*", "*/latest/*", "*/best/*")
+    for path in (workdir / "checkpoints").glob(pattern)
+  )
   return (workdir / "results.json").exists() or any(path.name.isdigit() for path in saved)
 
 
@@ -77,6 +80,7 @@ def claim(workdir: epath.PathLike, config: Any) -> None:
 
   Raises:
     InputError: the folder holds a run of another config; the message lists what differs.
+
   """
   path = epath.Path(workdir) / "config.json"
   text = config.to_json(indent=2)
@@ -84,13 +88,17 @@ def claim(workdir: epath.PathLike, config: Any) -> None:
     try:
       old = flatten(json.loads(path.read_text()))
     except json.JSONDecodeError as error:
-      raise InputError(f"{path} is not JSON ({error}): it was changed by hand; give another "
-                       "--workdir") from error
+      raise InputError(
+        f"{path} is not JSON ({error}): it was changed by hand; give another --workdir"
+      ) from error
     changed = differences(old, flatten(json.loads(text)))
     if changed:
-      raise InputError(f"{workdir} holds a run of another config:\n" + "\n".join(changed)
-                       + "\nGive another --workdir, or repeat that run with "
-                       f"--config=configs/rerun.py:{path}")
+      raise InputError(
+        f"{workdir} holds a run of another config:\n"
+        + "\n".join(changed)
+        + "\nGive another --workdir, or repeat that run with "
+        f"--config=configs/rerun.py:{path}"
+      )
     return
   write_whole(path, text + "\n")
 
@@ -100,6 +108,7 @@ def config_of(run: epath.PathLike) -> Any:
 
   Raises:
     InputError: the folder holds no run.
+
   """
   path = epath.Path(run) / "config.json"
   if not path.exists():
@@ -129,8 +138,9 @@ class MetricsLog:
       try:
         rows.append(json.loads(line))
       except json.JSONDecodeError as error:
-        raise InputError(f"{self.path}:{number}: not JSON ({error}); was it changed by hand? Delete "
-                         "the line") from error
+        raise InputError(
+          f"{self.path}:{number}: not JSON ({error}); was it changed by hand? Delete the line"
+        ) from error
     return rows
 
   def roll_back(self, seeds: Sequence[int], step: int) -> None:
@@ -139,6 +149,7 @@ class MetricsLog:
     self.flush()
     if self.tensorboard:
       from tensorboardX import SummaryWriter
+
       for seed in seeds:
         self.writers[seed] = SummaryWriter(str(self.folder / f"seed-{seed}"), purge_step=step + 1)
 

@@ -29,6 +29,7 @@ class TrainState:
     trainable, frozen: parameters by path (`encoder/…`), `[seed, …]` each.
     opt_state: the optimiser's, over `trainable` alone.
     mutables: other collections of the model (running statistics).
+
   """
 
   step: Int[Array, "n"]
@@ -43,17 +44,30 @@ class TrainState:
     return optimizers.merge(self.trainable, self.frozen)
 
 
-def _initialise(model: nn.Module, batch: Any, pretrained: Mapping[str, Any], lr_multipliers: Sequence[tuple[str, float]],
-                optimizer: optax.GradientTransformation, seed: Array) -> TrainState:
+def _initialise(
+  model: nn.Module,
+  batch: Any,
+  pretrained: Mapping[str, Any],
+  lr_multipliers: Sequence[tuple[str, float]],
+  optimizer: optax.GradientTransformation,
+  seed: Array,
+) -> TrainState:
   variables = dict(model.init(jax.random.key(seed), batch, train=False))
   params = traverse_util.flatten_dict(variables.pop("params", {}), sep="/")
   # Replaced inside the jitted function: the random values that they replace are never computed.
-  params.update({path: jnp.asarray(value, params[path].dtype)
-                 for path, value in pretrained.items()})
+  params.update(
+    {path: jnp.asarray(value, params[path].dtype) for path, value in pretrained.items()}
+  )
   trainable, frozen = optimizers.split_frozen(
-      traverse_util.unflatten_dict(params, sep="/"), lr_multipliers)
-  return TrainState(step=jnp.zeros((), jnp.int32), trainable=trainable, frozen=frozen,
-                    opt_state=optimizer.init(trainable), mutables=variables)
+    traverse_util.unflatten_dict(params, sep="/"), lr_multipliers
+  )
+  return TrainState(
+    step=jnp.zeros((), jnp.int32),
+    trainable=trainable,
+    frozen=frozen,
+    opt_state=optimizer.init(trainable),
+    mutables=variables,
+  )
 
 
 def check_pretrained(model: nn.Module, batch: Any, pretrained: Mapping[str, Any]) -> None:
@@ -65,13 +79,22 @@ def check_pretrained(model: nn.Module, batch: Any, pretrained: Mapping[str, Any]
       near = sorted(p for p in wanted if p.split("/")[0] == path.split("/")[0])[:3]
       raise InputError(f"pretrained parameter {path!r} has no place in the model (it has {near} …)")
     if tuple(wanted[path].shape) != tuple(np.shape(value)):
-      raise InputError(f"pretrained parameter {path!r} has shape {tuple(np.shape(value))}, the "
-                       f"model wants {tuple(wanted[path].shape)}")
+      raise InputError(
+        f"pretrained parameter {path!r} has shape {tuple(np.shape(value))}, the "
+        f"model wants {tuple(wanted[path].shape)}"
+      )
 
 
-def create(model: nn.Module, batch: Any, *, seeds: Sequence[int], pretrained: Mapping[str, Any],
-           lr_multipliers: Sequence[tuple[str, float]], optimizer: optax.GradientTransformation,
-           mesh: Mesh) -> TrainState:
+def create(
+  model: nn.Module,
+  batch: Any,
+  *,
+  seeds: Sequence[int],
+  pretrained: Mapping[str, Any],
+  lr_multipliers: Sequence[tuple[str, float]],
+  optimizer: optax.GradientTransformation,
+  mesh: Mesh,
+) -> TrainState:
   """A sharded state with one entry a seed.
 
   Args:
@@ -79,6 +102,7 @@ def create(model: nn.Module, batch: Any, *, seeds: Sequence[int], pretrained: Ma
     batch: arrays or `ShapeDtypeStruct`s of one micro-batch, `[shard, …]`.
     pretrained: host arrays by parameter path; they replace the random values, for every seed.
     lr_multipliers: see `optimizers.multipliers`; what has 0 no step moves.
+
   """
   check_pretrained(model, batch, pretrained)
   init = _initialiser(model, batch, lr_multipliers, optimizer)
@@ -88,17 +112,31 @@ def create(model: nn.Module, batch: Any, *, seeds: Sequence[int], pretrained: Ma
   return jax.jit(init, out_shardings=shardings)(seed_values, dict(pretrained))
 
 
-def shapes(model: nn.Module, batch: Any, *, seeds: Sequence[int], lr_multipliers: Sequence[tuple[str, float]],
-           optimizer: optax.GradientTransformation, mesh: Mesh) -> TrainState:
+def shapes(
+  model: nn.Module,
+  batch: Any,
+  *,
+  seeds: Sequence[int],
+  lr_multipliers: Sequence[tuple[str, float]],
+  optimizer: optax.GradientTransformation,
+  mesh: Mesh,
+) -> TrainState:
   """`abstract` of what `create` would make, without making it; the mesh may have no devices."""
   init = _initialiser(model, batch, lr_multipliers, optimizer)
   made = jax.eval_shape(init, np.asarray(seeds, np.uint32), {})
-  return jax.tree.map(lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
-                      made, sharding.tree_shardings(made, mesh))
+  return jax.tree.map(
+    lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+    made,
+    sharding.tree_shardings(made, mesh),
+  )
 
 
-def _initialiser(model: nn.Module, batch: Any, lr_multipliers: Sequence[tuple[str, float]],
-                 optimizer: optax.GradientTransformation):
+def _initialiser(
+  model: nn.Module,
+  batch: Any,
+  lr_multipliers: Sequence[tuple[str, float]],
+  optimizer: optax.GradientTransformation,
+):
   """The function `(seeds [n], pretrained arrays) → state`."""
   example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), batch)
 
@@ -113,8 +151,7 @@ def _initialiser(model: nn.Module, batch: Any, lr_multipliers: Sequence[tuple[st
 
 def abstract(state: TrainState) -> TrainState:
   """Shapes, types and shardings of a state, to restore a checkpoint into."""
-  return jax.tree.map(
-      lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
+  return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
 
 
 def count(params: Mapping[str, Any]) -> int:
@@ -134,7 +171,10 @@ def with_variables(state: TrainState, found: dict) -> TrainState:
 
 def choose(seeds: np.ndarray, new: Any, old: Any) -> Any:
   """Of two trees `[seed, …]`: `new` where `seeds` is true, else `old`."""
+
   def choice(seeds, new, old):
     return jax.tree.map(
-        lambda a, b: jnp.where(seeds.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
+      lambda a, b: jnp.where(seeds.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old
+    )
+
   return jax.jit(choice, out_shardings=jax.tree.map(lambda x: x.sharding, new))(seeds, new, old)

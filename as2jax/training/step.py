@@ -28,8 +28,10 @@ def _sums(terms: dict[str, Term]) -> dict[str, tuple[jax.Array, jax.Array]]:
     weights = jnp.broadcast_to(term.weights, term.values.shape).astype(jnp.float32)
     # `where`: a masked value may be anything, and 0·nan is nan.
     values = jnp.where(weights != 0, term.values.astype(jnp.float32), 0.0)
-    sums[name] = (jnp.sum(values * weights),
-                  jnp.sum(weights) if term.reduction == "mean" else jnp.zeros(()))
+    sums[name] = (
+      jnp.sum(values * weights),
+      jnp.sum(weights) if term.reduction == "mean" else jnp.zeros(()),
+    )
   return sums
 
 
@@ -37,8 +39,9 @@ def _divide(numerator, denominator):
   return numerator / jnp.where(denominator == 0, 1.0, denominator)
 
 
-def gradient_sums(model: nn.Module, loss: Loss, state: TrainState, batch: Any, key: jax.Array,
-                  progress: jax.Array):
+def gradient_sums(
+  model: nn.Module, loss: Loss, state: TrainState, batch: Any, key: jax.Array, progress: jax.Array
+):
   """Loss terms and their gradient over the micro-batches `[accumulate, shard, …]` of a step.
 
   The result is that of one large batch (running statistics aside, which each micro-batch updates
@@ -46,13 +49,19 @@ def gradient_sums(model: nn.Module, loss: Loss, state: TrainState, batch: Any, k
 
   Returns:
     (value of each term, scale of each term, gradient by path, mutables)
+
   """
   scales: dict[str, float] = {}
 
   def sums(trainable, micro, mutables, i):
     variables = {"params": optimizers.merge(trainable, state.frozen), **mutables}
-    output, new = model.apply(variables, micro, train=True, mutable=list(mutables),
-                              rngs={"dropout": jax.random.fold_in(key, i)})
+    output, new = model.apply(
+      variables,
+      micro,
+      train=True,
+      mutable=list(mutables),
+      rngs={"dropout": jax.random.fold_in(key, i)},
+    )
     terms = loss(output, micro, progress)
     scales.update({name: term.scale for name, term in terms.items()})
     return _sums(terms), new
@@ -61,8 +70,9 @@ def gradient_sums(model: nn.Module, loss: Loss, state: TrainState, batch: Any, k
     parts, new = sums(trainable, micro, mutables, i)
     if denominators is None:
       denominators = {name: d for name, (_, d) in parts.items()}
-    values = {name: _divide(n, jax.lax.stop_gradient(denominators[name]))
-              for name, (n, _) in parts.items()}
+    values = {
+      name: _divide(n, jax.lax.stop_gradient(denominators[name])) for name, (n, _) in parts.items()
+    }
     return sum(scales[name] * v for name, v in values.items() if scales[name]), (values, new)
 
   gradient_of = jax.grad(scaled, has_aux=True)
@@ -82,8 +92,7 @@ def gradient_sums(model: nn.Module, loss: Loss, state: TrainState, batch: Any, k
 
   def accumulate(carry, item):
     total, before = carry
-    gradient, (values, after) = gradient_of(
-        state.trainable, item[1], before, item[0], denominators)
+    gradient, (values, after) = gradient_of(state.trainable, item[1], before, item[0], denominators)
     # The end of an epoch may leave a micro-batch empty: its statistics would be 0/0.
     real = jnp.any(item[1].examples.mask > 0)
     keep = lambda new, old: jax.tree.map(lambda n, o: jnp.where(real, n, o), new, old)
@@ -95,8 +104,9 @@ def gradient_sums(model: nn.Module, loss: Loss, state: TrainState, batch: Any, k
   return jax.tree.map(lambda v: v.sum(0), values), scales, gradient, mutables
 
 
-def differentiate(model: nn.Module, loss: Loss, state: TrainState, batch: Any, seed: jax.Array,
-                  progress: jax.Array):
+def differentiate(
+  model: nn.Module, loss: Loss, state: TrainState, batch: Any, seed: jax.Array, progress: jax.Array
+):
   """The gradient of one seed's step, penalties included.
 
   Args:
@@ -105,6 +115,7 @@ def differentiate(model: nn.Module, loss: Loss, state: TrainState, batch: Any, s
 
   Returns:
     The gradient by path, the new mutables, and scalars: `loss`, each term, each penalty.
+
   """
   key = jax.random.fold_in(jax.random.key(seed), state.step)
   values, scales, gradient, mutables = gradient_sums(model, loss, state, batch, key, progress)
@@ -119,22 +130,34 @@ def differentiate(model: nn.Module, loss: Loss, state: TrainState, batch: Any, s
   return gradient, mutables, {"loss": total, **values, **penalties}
 
 
-def update(optimizer: optax.GradientTransformation, rate: Callable, state: TrainState,
-           gradient: dict[str, jax.Array], mutables: Any, progress: jax.Array
-           ) -> tuple[TrainState, dict[str, jax.Array]]:
+def update(
+  optimizer: optax.GradientTransformation,
+  rate: Callable,
+  state: TrainState,
+  gradient: dict[str, jax.Array],
+  mutables: Any,
+  progress: jax.Array,
+) -> tuple[TrainState, dict[str, jax.Array]]:
   """The state of one seed after its step, and scalars: `gradient_norm`, `learning_rate`."""
   direction, opt_state = optimizer.update(gradient, state.opt_state, state.trainable)
   learning_rate = rate(progress)
   trainable = jax.tree.map(lambda p, u: p - learning_rate * u, state.trainable, direction)
-  new = state.replace(step=state.step + 1, trainable=trainable, opt_state=opt_state,
-                      mutables=mutables)
+  new = state.replace(
+    step=state.step + 1, trainable=trainable, opt_state=opt_state, mutables=mutables
+  )
   return new, {"learning_rate": learning_rate, "gradient_norm": optax.tree.norm(gradient)}
 
 
-
-
-def make_train_step(model: nn.Module, loss: Loss, optimizer: optax.GradientTransformation,
-                    rate: Callable, *, mesh: Mesh, state: TrainState, seeds: int):
+def make_train_step(
+  model: nn.Module,
+  loss: Loss,
+  optimizer: optax.GradientTransformation,
+  rate: Callable,
+  *,
+  mesh: Mesh,
+  state: TrainState,
+  seeds: int,
+):
   """The jitted `(state, batch, seed, progress, active) → (state, scalars)`, with a seed axis.
 
   `batch` is `[seed, accumulate, shard, …]`, the others `[seed]`: a seed that is not active (it
@@ -156,11 +179,8 @@ def make_train_step(model: nn.Module, loss: Loss, optimizer: optax.GradientTrans
   shardings = jax.tree.map(lambda x: x.sharding, state)
   every = sharding.replicated(mesh)
   return jax.jit(
-      step, donate_argnums=0, out_shardings=(shardings, every),
-      in_shardings=(shardings, sharding.batch_sharding(mesh), every, every, every))
-
-
-
-
-
-
+    step,
+    donate_argnums=0,
+    out_shardings=(shardings, every),
+    in_shardings=(shardings, sharding.batch_sharding(mesh), every, every, every),
+  )

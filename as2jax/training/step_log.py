@@ -21,8 +21,13 @@ class StepLog:
   to end that near (see `preemption`).
   """
 
-  def __init__(self, experiment: Experiment, checkpoints: Checkpoints, seeds: Sequence[int],
-               metrics_log: MetricsLog):
+  def __init__(
+    self,
+    experiment: Experiment,
+    checkpoints: Checkpoints,
+    seeds: Sequence[int],
+    metrics_log: MetricsLog,
+  ):
     self.experiment, self.checkpoints = experiment, checkpoints
     self.seeds, self.log = seeds, metrics_log
     self.pending: tuple | None = None
@@ -43,9 +48,10 @@ class StepLog:
       if questions[i] and not finite:
         ids = [self.experiment.train_questions()[q].id for q in sorted(questions[i])]
         raise InputError(
-            f"step {step}, seed {seed}: the loss is {values['loss'][i]} (gradient norm "
-            f"{values['gradient_norm'][i]}) on questions {ids}. The last good checkpoint is of step "
-            f"{self.checkpoints.latest_step}. Lower optimizer.rate or look at these questions.")
+          f"step {step}, seed {seed}: the loss is {values['loss'][i]} (gradient norm "
+          f"{values['gradient_norm'][i]}) on questions {ids}. The last good checkpoint is of step "
+          f"{self.checkpoints.latest_step}. Lower optimizer.rate or look at these questions."
+        )
     self.values.append(values)
     self.pending = None
 

@@ -35,8 +35,18 @@ from as2jax.training.state import TrainState
 NAME = "warm_start.json"  # in a run's folder
 ENCODER = "encoder/"  # before the paths of an encoder's parameters
 # Of the section `encoder`: how and from where, not what. `WarmStart.check_encoder` compares that.
-FREE = ("name", "pretrained", "weights", "dtype", "precision", "hidden_dropout",
-        "attention_dropout", "attention", "unroll", "remat")
+FREE = (
+  "name",
+  "pretrained",
+  "weights",
+  "dtype",
+  "precision",
+  "hidden_dropout",
+  "attention_dropout",
+  "attention",
+  "unroll",
+  "remat",
+)
 SHOWN = 5  # differences that a message lists
 
 Arrays = dict[str, np.ndarray]
@@ -49,6 +59,7 @@ class Origin:
   Attributes:
     folder: that holds `best/`; step: of the checkpoint; index: of the seed in it.
     value: what the first run was selected by.
+
   """
 
   folder: epath.Path
@@ -67,6 +78,7 @@ class WarmStart:
 
   Raises:
     InputError: there is no such run, it is not finished, or lacks a seed or a checkpoint.
+
   """
 
   def __init__(self, section: Mapping[str, Any], seeds: Sequence[int]):
@@ -77,9 +89,11 @@ class WarmStart:
     for seed in seeds:
       taken = seed if section["seed"] is None else section["seed"]
       if taken not in there:
-        raise InputError(f"warm_start.run = {self.run} has no seed {taken} (it has "
-                         f"{', '.join(map(str, there))}): say which one every seed takes, such as "
-                         f"--config.warm_start.seed={there[0]}")
+        raise InputError(
+          f"warm_start.run = {self.run} has no seed {taken} (it has "
+          f"{', '.join(map(str, there))}): say which one every seed takes, such as "
+          f"--config.warm_start.seed={there[0]}"
+        )
       self.origins[seed] = self._origin(taken, tuple(there))
 
   def _origin(self, seed: int, there: tuple[int, ...]) -> Origin:
@@ -87,8 +101,13 @@ class WarmStart:
     outcomes = {outcome["seed"]: outcome for outcome in self.content["seeds"]}
     # Each save of a group holds the best so far of all its seeds.
     step = max(outcomes[member]["best_step"] for member in group)
-    return Origin(group_folder(self.run, there, group), step, group.index(seed), seed,
-                  outcomes[seed]["best_value"])
+    return Origin(
+      group_folder(self.run, there, group),
+      step,
+      group.index(seed),
+      seed,
+      outcomes[seed]["best_value"],
+    )
 
   def arrays(self, seed: int) -> tuple[Arrays, Arrays]:
     """The parameters and the running statistics, by path, with which `seed` begins."""
@@ -96,14 +115,19 @@ class WarmStart:
     found = read_best(origin.folder, origin.step)
     params = {**found["trainable"], **found["frozen"]}
     trees = params, traverse_util.flatten_dict(found["mutables"], sep="/")
-    return tuple({path: value[origin.index] for path, value in self._concerned(trees[i], i).items()}
-                 for i in range(2))
+    return tuple(
+      {path: value[origin.index] for path, value in self._concerned(trees[i], i).items()}
+      for i in range(2)
+    )
 
   def _concerned(self, tree: Mapping[str, Any], collections: bool) -> dict[str, Any]:
     """The part of a tree, of parameters or of `collections` of statistics, that is taken."""
     below = lambda path: path.partition("/")[2] if collections else path
-    return {path: value for path, value in tree.items()
-            if self.scope == "all" or below(path).startswith(ENCODER)}
+    return {
+      path: value
+      for path, value in tree.items()
+      if self.scope == "all" or below(path).startswith(ENCODER)
+    }
 
   @functools.cached_property
   def record(self) -> dict:
@@ -113,21 +137,37 @@ class WarmStart:
       if origin not in digests:
         digests[origin] = _digest(*self.arrays(seed))
     return {
-        "run": str(self.run), "scope": self.scope, "model": self.config["model"]["name"],
-        "data": self.content["data"]["name"], "selected_on": self.content["selected_on"],
-        "seeds": [{"seed": seed, "from_seed": origin.seed, "step": origin.step,
-                   "value": origin.value, "sha256": digests[origin]}
-                  for seed, origin in self.origins.items()],
-        **({"warm_start": self.content["warm_start"]} if "warm_start" in self.content else {})}
+      "run": str(self.run),
+      "scope": self.scope,
+      "model": self.config["model"]["name"],
+      "data": self.content["data"]["name"],
+      "selected_on": self.content["selected_on"],
+      "seeds": [
+        {
+          "seed": seed,
+          "from_seed": origin.seed,
+          "step": origin.step,
+          "value": origin.value,
+          "sha256": digests[origin],
+        }
+        for seed, origin in self.origins.items()
+      ],
+      **({"warm_start": self.content["warm_start"]} if "warm_start" in self.content else {}),
+    }
 
   def check_encoder_config(self, config: Any) -> None:
     """Raises InputError where the sections `encoder` describe other encoders."""
-    both = ({f"encoder.{key}": value for key, value in flatten(section).items() if key not in FREE}
-            for section in (self.config["encoder"], json.loads(config.to_json())["encoder"]))
+    both = (
+      {f"encoder.{key}": value for key, value in flatten(section).items() if key not in FREE}
+      for section in (self.config["encoder"], json.loads(config.to_json())["encoder"])
+    )
     changed = differences(*both, free=())
     if changed:
-      raise InputError(f"warm_start.run = {self.run} has another encoder:\n" + "\n".join(changed)
-                       + "\nDescribe the encoder as that run does")
+      raise InputError(
+        f"warm_start.run = {self.run} has another encoder:\n"
+        + "\n".join(changed)
+        + "\nDescribe the encoder as that run does"
+      )
 
   def carry_memory(self, workdir: epath.Path) -> None:
     """Copies what the first run remembers and this one must: see the module's docstring."""
@@ -146,55 +186,81 @@ class WarmStart:
 
     Args:
       weights: `Experiment.facts`.
+
     """
     there = self.content["weights"]
     for key in ("family", "architecture", "tokenizer"):
       if key not in there:
-        raise InputError(f"{self.run}/results.json does not say the encoder's {key}: it is of an "
-                         "older version; train that run again")
-    facts = ({key: its[key] for key in ("family", "architecture", "tokenizer")}
-             for its in (there, weights))
+        raise InputError(
+          f"{self.run}/results.json does not say the encoder's {key}: it is of an "
+          "older version; train that run again"
+        )
+    facts = (
+      {key: its[key] for key in ("family", "architecture", "tokenizer")} for its in (there, weights)
+    )
     changed = differences(*map(flatten, facts), free=())
     if changed:
-      raise InputError(f"the encoder of warm_start.run = {self.run} ({there['pretrained']}) is not "
-                       f"that of this config ({weights['pretrained']}):\n" + "\n".join(changed)
-                       + "\nName the same published encoder in encoder.pretrained")
+      raise InputError(
+        f"the encoder of warm_start.run = {self.run} ({there['pretrained']}) is not "
+        f"that of this config ({weights['pretrained']}):\n"
+        + "\n".join(changed)
+        + "\nName the same published encoder in encoder.pretrained"
+      )
 
   def place(self, state: TrainState, seeds: Sequence[int]) -> TrainState:
     """A fresh state `[seed, …]` with the first run's values in place.
 
     Raises:
       InputError: they are not those that the model has; all differences are counted.
+
     """
     taken = [self.arrays(seed) for seed in seeds]
     params = {**state.trainable, **state.frozen}
     mutables = traverse_util.flatten_dict(state.mutables, sep="/")
-    self._check_paths({**self._concerned(params, False), **self._concerned(mutables, True)},
-                      {**taken[0][0], **taken[0][1]})
+    self._check_paths(
+      {**self._concerned(params, False), **self._concerned(mutables, True)},
+      {**taken[0][0], **taken[0][1]},
+    )
 
     def placed(tree, which):
-      return {path: _put([arrays[which][path] for arrays in taken], leaf)
-              if path in taken[0][which] else leaf for path, leaf in tree.items()}
+      return {
+        path: _put([arrays[which][path] for arrays in taken], leaf)
+        if path in taken[0][which]
+        else leaf
+        for path, leaf in tree.items()
+      }
 
     return state.replace(
-        trainable=placed(state.trainable, 0), frozen=placed(state.frozen, 0),
-        mutables=traverse_util.unflatten_dict(placed(mutables, 1), sep="/"))
+      trainable=placed(state.trainable, 0),
+      frozen=placed(state.frozen, 0),
+      mutables=traverse_util.unflatten_dict(placed(mutables, 1), sep="/"),
+    )
 
   def _check_paths(self, here: Mapping[str, Any], taken: Arrays) -> None:
     mine = {path: leaf.shape[1:] for path, leaf in here.items()}
     found = {path: value.shape for path, value in taken.items()}
     if not mine or not found:
-      raise InputError(f"warm_start: {'this model' if found else self.run} has no parameters "
-                       f"{'of an encoder ' if self.scope == 'encoder' else ''}to "
-                       f"{'replace' if found else 'take'}")
-    wrong = [f"  {path}: {found.get(path, 'absent')} there, {mine.get(path, 'absent')} here"
-             for path in sorted(mine.keys() | found.keys()) if found.get(path) != mine.get(path)]
+      raise InputError(
+        f"warm_start: {'this model' if found else self.run} has no parameters "
+        f"{'of an encoder ' if self.scope == 'encoder' else ''}to "
+        f"{'replace' if found else 'take'}"
+      )
+    wrong = [
+      f"  {path}: {found.get(path, 'absent')} there, {mine.get(path, 'absent')} here"
+      for path in sorted(mine.keys() | found.keys())
+      if found.get(path) != mine.get(path)
+    ]
     if wrong:
       more = [f"  … and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
-      hint = ("; set warm_start.scope=encoder to take its encoder alone" if self.scope == "all" else "")
-      raise InputError(f"warm_start.run = {self.run} has other parameters than this model "
-                       f"(warm_start.scope = {self.scope!r}):\n"
-                       + "\n".join(wrong[:SHOWN] + more) + f"\nName a run of this model{hint}")
+      hint = (
+        "; set warm_start.scope=encoder to take its encoder alone" if self.scope == "all" else ""
+      )
+      raise InputError(
+        f"warm_start.run = {self.run} has other parameters than this model "
+        f"(warm_start.scope = {self.scope!r}):\n"
+        + "\n".join(wrong[:SHOWN] + more)
+        + f"\nName a run of this model{hint}"
+      )
 
 
 def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
@@ -205,17 +271,22 @@ def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
 
   Raises:
     InputError: a wrong section `warm_start`, a first run that is not usable or has changed.
+
   """
   workdir, section = epath.Path(workdir), config.warm_start
   run, scope, seed = (section[key] for key in ("run", "scope", "seed"))
   if not run:
     if scope or seed is not None:
-      raise InputError("warm_start.run is missing: name the folder of the finished first stage, "
-                       "such as --config.warm_start.run=runs/transfer")
+      raise InputError(
+        "warm_start.run is missing: name the folder of the finished first stage, "
+        "such as --config.warm_start.run=runs/transfer"
+      )
     return None
   if scope not in ("all", "encoder"):
-    raise InputError(f"warm_start.scope = {scope!r}: set it to all (all parameters of {run}) or "
-                     "encoder (its encoder's alone)")
+    raise InputError(
+      f"warm_start.scope = {scope!r}: set it to all (all parameters of {run}) or "
+      "encoder (its encoder's alone)"
+    )
   if _absolute(run) == _absolute(workdir):
     raise InputError(f"warm_start.run = {run} is the --workdir itself: give another --workdir")
   start = WarmStart(section, tuple(config.seeds))
@@ -237,14 +308,22 @@ def _check_unchanged(path: epath.Path, record: dict) -> None:
   try:
     before = json.loads(path.read_text())["seeds"]
   except (OSError, ValueError, KeyError, TypeError) as error:
-    raise InputError(f"{path} cannot be read ({error!r}): it says what this run began with; put it "
-                     "back, or start in another --workdir") from None
-  changed = [f"  seed {now['seed']}: {_shown(old)} then, {_shown(now)} now"
-             for old, now in zip(before, record["seeds"]) if old != now]
+    raise InputError(
+      f"{path} cannot be read ({error!r}): it says what this run began with; put it "
+      "back, or start in another --workdir"
+    ) from None
+  changed = [
+    f"  seed {now['seed']}: {_shown(old)} then, {_shown(now)} now"
+    for old, now in zip(before, record["seeds"])
+    if old != now
+  ]
   if changed or len(before) != len(record["seeds"]):
-    raise InputError(f"warm_start.run = {record['run']} has changed since this run began from it:\n"
-                     + "\n".join(changed) + "\nPut it back as it was, or start in another "
-                     "--workdir")
+    raise InputError(
+      f"warm_start.run = {record['run']} has changed since this run began from it:\n"
+      + "\n".join(changed)
+      + "\nPut it back as it was, or start in another "
+      "--workdir"
+    )
 
 
 def _shown(entry: Mapping[str, Any]) -> str:
@@ -255,20 +334,26 @@ def _finished(run: epath.Path) -> tuple[dict, dict]:
   """The config and the results of a finished run that has parameters."""
   path = run / "config.json"
   if not path.exists():
-    raise InputError(f"warm_start.run = {run} holds no run (no config.json): name the --workdir of "
-                     "a finished one")
+    raise InputError(
+      f"warm_start.run = {run} holds no run (no config.json): name the --workdir of a finished one"
+    )
   try:
     config = json.loads(path.read_text())
   except ValueError as error:
-    raise InputError(f"{path} is not JSON ({error}): it was changed by hand; put it back as it "
-                     "was") from None
+    raise InputError(
+      f"{path} is not JSON ({error}): it was changed by hand; put it back as it was"
+    ) from None
   content = results.read(run)
   if content is None:
-    raise InputError(f"warm_start.run = {run} is not finished (no results.json): run it to its end "
-                     f"first, with --config=configs/rerun.py:{path} --workdir={run}")
+    raise InputError(
+      f"warm_start.run = {run} is not finished (no results.json): run it to its end "
+      f"first, with --config=configs/rerun.py:{path} --workdir={run}"
+    )
   if config["model"]["name"] in registry.LEXICAL:
-    raise InputError(f"warm_start.run = {run} is a run of {config['model']['name']}, which has no "
-                     "parameters to begin with")
+    raise InputError(
+      f"warm_start.run = {run} is a run of {config['model']['name']}, which has no "
+      "parameters to begin with"
+    )
   return config, content
 
 

@@ -17,6 +17,7 @@ class Column(NamedTuple):
     heading: as the paper has it.
     runs: the keys of `Row.runs` that it averages over, one where it is no average.
     metric, question_filter, split: parts of the figure's name in results, `map[wikiqa-clean/test]`.
+
   """
 
   heading: str
@@ -32,6 +33,7 @@ class Run(NamedTuple):
   Attributes:
     config: FILE.py:ARGUMENT; settings: overrides of it.
     after: config key -> the run whose folder it names, with one seed, which is finished before.
+
   """
 
   config: str
@@ -47,6 +49,7 @@ class Row(NamedTuple):
     lacks: why nothing is run.
     gain_over: of a row that is no run: two rows by name, the second's relative gain over the first
       in per cent.
+
   """
 
   name: str

@@ -4,16 +4,25 @@ from collections.abc import Mapping, Sequence
 
 from configs.papers import Column, Row, Run
 
-BASELINES = {"GloVe": "glove", "fastText": "fasttext", "InferSent": "infersent",
-             "CLS-BERT": "cls", "MEAN-BERT": "mean", "Sentence-BERT": "sbert"}
+BASELINES = {
+  "GloVe": "glove",
+  "fastText": "fasttext",
+  "InferSent": "infersent",
+  "CLS-BERT": "cls",
+  "MEAN-BERT": "mean",
+  "Sentence-BERT": "sbert",
+}
 LACKS = {"USE": "USE's weights are in no format that is read; rank by its vectors elsewhere"}
 ENCODERS = {"BERT": "", "RoBERTa": ":roberta", "XLNet": ":xlnet"}
 
 
 def columns(data: str) -> tuple[Column, ...]:
   """MAP on dev and test, MRR on test."""
-  return (Column("MAP dev", (data,), "map", split="dev"), Column("MAP test", (data,), "map"),
-          Column("MRR test", (data,), "mrr"))
+  return (
+    Column("MAP dev", (data,), "map", split="dev"),
+    Column("MAP test", (data,), "map"),
+    Column("MRR test", (data,), "mrr"),
+  )
 
 
 def rows(data: str, published: Mapping[str, Sequence[float]]) -> tuple[Row, ...]:
@@ -21,6 +30,7 @@ def rows(data: str, published: Mapping[str, Sequence[float]]) -> tuple[Row, ...]
 
   Args:
     published: name -> figures.
+
   """
   made = []
   for name, figures in published.items():

@@ -5,7 +5,9 @@ from configs.papers import asbert_rows
 TITLE = "ASBERT (Shonibare 2021), table 3: WikiQA"
 SCALE = 1
 COLUMNS = asbert_rows.columns("wikiqa")
-ROWS = asbert_rows.rows("wikiqa", {
+ROWS = asbert_rows.rows(
+  "wikiqa",
+  {
     "GloVe": (0.571, 0.598, 0.611),
     "fastText": (0.612, 0.626, 0.638),
     "InferSent": (0.447, 0.474, 0.479),  # the figures of CLS-BERT: one of them is a misprint
@@ -19,4 +21,5 @@ ROWS = asbert_rows.rows("wikiqa", {
     "Triplet-BERT": (0.830, 0.795, 0.804),
     "Triplet-RoBERTa": (0.817, 0.787, 0.803),
     "Triplet-XLNet": (0.724, 0.665, 0.677),
-})
+  },
+)

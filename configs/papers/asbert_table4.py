@@ -5,7 +5,9 @@ from configs.papers import asbert_rows
 TITLE = "ASBERT (Shonibare 2021), table 4: TrecQA"
 SCALE = 1
 COLUMNS = asbert_rows.columns("trecqa")
-ROWS = asbert_rows.rows("trecqa", {
+ROWS = asbert_rows.rows(
+  "trecqa",
+  {
     "GloVe": (0.579, 0.511, 0.602),
     "fastText": (0.629, 0.559, 0.632),
     "InferSent": (0.534, 0.585, 0.671),  # the figures of CLS-BERT: one of them is a misprint
@@ -19,4 +21,5 @@ ROWS = asbert_rows.rows("trecqa", {
     "Triplet-BERT": (0.674, 0.752, 0.835),
     "Triplet-RoBERTa": (0.687, 0.736, 0.827),
     "Triplet-XLNet": (0.551, 0.567, 0.645),
-})
+  },
+)

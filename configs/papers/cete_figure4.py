@@ -9,8 +9,11 @@ from configs.papers import Column, Row, cete_rows
 TITLE = "CETE (Laskar et al. 2020), figure 4: averages over six data sets"
 SCALE = 1
 COLUMNS = (Column("MAP", cete_rows.SETS, "map"), Column("MRR", cete_rows.SETS, "mrr"))
-GAINS = {"ELMo": ("elmo", 43.73, 41.32), "BERT Base": ("bert", 25.23, 21.27),
-         "BERT Large": ("bert_large", 26.34, 24.08)}
+GAINS = {
+  "ELMo": ("elmo", 43.73, 41.32),
+  "BERT Base": ("bert", 25.23, 21.27),
+  "BERT Large": ("bert_large", 26.34, 24.08),
+}
 
 
 def _rows():
@@ -18,8 +21,11 @@ def _rows():
     runs = lambda more: {data: cete_rows.run(data, "cete", words + more) for data in cete_rows.SETS}
     yield Row(f"{name} Embeddings", (None, None), runs(",no_encoder"))
     yield Row(f"CETE ({name} Embeddings)", (None, None), runs(""))
-    yield Row(f"gain of CETE ({name}), %", tuple(gains),
-              gain_over=(f"{name} Embeddings", f"CETE ({name} Embeddings)"))
+    yield Row(
+      f"gain of CETE ({name}), %",
+      tuple(gains),
+      gain_over=(f"{name} Embeddings", f"CETE ({name} Embeddings)"),
+    )
 
 
 ROWS = tuple(_rows())

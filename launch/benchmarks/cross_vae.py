@@ -70,23 +70,31 @@ class Decoder(nn.Module):
     elif size != width:
       self.width = nn.Linear(size, width)
 
-  def forward(self, z: torch.Tensor, read: torch.Tensor, target: torch.Tensor,
-              predicted: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+  def forward(
+    self,
+    z: torch.Tensor,
+    read: torch.Tensor,
+    target: torch.Tensor,
+    predicted: torch.Tensor,
+    table: torch.Tensor,
+  ) -> torch.Tensor:
     """−log p of the words that are `predicted`, summed over all of them."""
     x = torch.cat([read, z[:, None].expand(-1, read.shape[1], -1)], -1)
     h = self.gru(x, torch.tanh(self.start(z))[None])[0][predicted]
     if hasattr(self, "width"):
       h = self.width(h)
     kernel = self.words if hasattr(self, "words") else table
-    return functional.cross_entropy(functional.linear(h, kernel, self.bias), target[predicted],
-                                    reduction="sum")
+    return functional.cross_entropy(
+      functional.linear(h, kernel, self.bias), target[predicted], reduction="sum"
+    )
 
 
 class CrossVAE(nn.Module):
   """Cross-VAEs or Dual-VAEs with GRU decoders, and their loss."""
 
-  def __init__(self, model: Mapping[str, Any], loss: Mapping[str, Any], rows: int, width: int,
-               way: str):
+  def __init__(
+    self, model: Mapping[str, Any], loss: Mapping[str, Any], rows: int, width: int, way: str
+  ):
     super().__init__()
     if model["crossing"] == "none" or model["decoder"] != "gru" or loss["negatives"] != "in_batch":
       raise InputError("the PyTorch side has GRU decoders and in-batch negatives alone")
@@ -97,8 +105,13 @@ class CrossVAE(nn.Module):
     self.scale = nn.Parameter(torch.tensor(float(model["match_scale"])))
     self.bias = nn.Parameter(torch.tensor(float(model["match_bias"])))
 
-  def loss(self, ids: Mapping[str, torch.Tensor], length: Mapping[str, torch.Tensor],
-           same: torch.Tensor, share: float) -> torch.Tensor:
+  def loss(
+    self,
+    ids: Mapping[str, torch.Tensor],
+    length: Mapping[str, torch.Tensor],
+    same: torch.Tensor,
+    share: float,
+  ) -> torch.Tensor:
     """The loss of a batch of aligned pairs: padded ids [n, l] and lengths [n] of each side.
 
     `same` [n, n]: pairs that are no negatives (its diagonal is the pairs themselves). `share` is
@@ -120,8 +133,8 @@ class CrossVAE(nn.Module):
         drop = (torch.rand(read.shape) < model["word_dropout"]) & (read != model["marks"][0])
         read = read.masked_fill(drop, UNKNOWN)
       total = total + weights["alpha"] / n * self.decoders[side](
-          z[source], self.table(read), target, predicted,
-          self.table.weight[:model["output_size"]])
+        z[source], self.table(read), target, predicted, self.table.weight[: model["output_size"]]
+      )
     unit = lambda x: functional.normalize(x, dim=-1, eps=1e-30)
     logits = self.scale * (unit(z["question"]) @ unit(z["answer"]).T) + self.bias
     negative = functional.softplus(logits)[~same].mean() if not same.all() else 0.0
@@ -129,18 +142,24 @@ class CrossVAE(nn.Module):
     return total + weights["gamma"] / 2 * (positive + negative)
 
 
-def side(work: Workload, state: Mapping[str, torch.Tensor], threads: int, fused: bool = False
-         ) -> "Training":
+def side(
+  work: Workload, state: Mapping[str, torch.Tensor], threads: int, fused: bool = False
+) -> "Training":
   """PyTorch's side of a workload."""
   return Training(work, state, threads, fused)
 
 
 def to_state(params: Mapping[str, Any]) -> dict[str, torch.Tensor]:
   """Our parameters as the state of `CrossVAE`."""
-  linear = lambda prefix, its: {f"{prefix}.weight": np.asarray(its["kernel"]).T} | (
-      {f"{prefix}.bias": its["bias"]} if "bias" in its else {})
-  found = {"table.weight": params["encoder"]["embeddings"]["word"],
-           "scale": params["match_scale"], "bias": params["match_bias"]}
+  linear = lambda prefix, its: (
+    {f"{prefix}.weight": np.asarray(its["kernel"]).T}
+    | ({f"{prefix}.bias": its["bias"]} if "bias" in its else {})
+  )
+  found = {
+    "table.weight": params["encoder"]["embeddings"]["word"],
+    "scale": params["match_scale"],
+    "bias": params["match_bias"],
+  }
   for side in SIDES:
     its, prefix = params[f"{side}_encoder"], f"encoders.{side}"
     found |= to_torch(its["gru"], f"{prefix}.gru.")
@@ -161,12 +180,18 @@ def to_state(params: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 class Training(TorchLoop):
   """A training loop: dynamic padding, forward, loss, backward, Adam."""
 
-  def __init__(self, work: Workload, state: Mapping[str, torch.Tensor] | None, threads: int,
-               fused: bool = False):
+  def __init__(
+    self,
+    work: Workload,
+    state: Mapping[str, torch.Tensor] | None,
+    threads: int,
+    fused: bool = False,
+  ):
     super().__init__(work, work.settings["batch_size"] or 128, threads)
     self.state, self.fused = state, fused
-    self.units = [torch.tensor(unit.astype(np.int64))
-                  for unit in np.split(work.ids, work.offsets[1:-1])]
+    self.units = [
+      torch.tensor(unit.astype(np.int64)) for unit in np.split(work.ids, work.offsets[1:-1])
+    ]
     self.trials: dict[str, float] = {}
     self.reset(WAYS[0])
 
@@ -174,18 +199,25 @@ class Training(TorchLoop):
     """The model and the optimiser from their start."""
     settings, self.way = self.work.settings, way
     encoder, o = settings["encoder"], settings["optimizer"]
-    self.model = CrossVAE(settings["model"], settings["loss"], encoder["vocab_size"],
-                          encoder["hidden_size"], way).train()
+    self.model = CrossVAE(
+      settings["model"], settings["loss"], encoder["vocab_size"], encoder["hidden_size"], way
+    ).train()
     if self.state is not None:
       self.model.load_state_dict(self.state)
-    self.optimizer = torch.optim.Adam(self.model.parameters(), lr=o["rate"], eps=o["eps"],
-                                      betas=(o["b1"], o["b2"]), fused=self.fused)
+    self.optimizer = torch.optim.Adam(
+      self.model.parameters(),
+      lr=o["rate"],
+      eps=o["eps"],
+      betas=(o["b1"], o["b2"]),
+      fused=self.fused,
+    )
 
   def cut(self, examples: np.ndarray) -> np.ndarray:
     """Lengths of the texts of both sides, cut: [n, 2]."""
     model = self.work.settings["model"]
-    return np.minimum(self.lengths[self.work.members[examples]],
-                      [model[f"{side}_length"] for side in SIDES])
+    return np.minimum(
+      self.lengths[self.work.members[examples]], [model[f"{side}_length"] for side in SIDES]
+    )
 
   def batch(self, examples: np.ndarray) -> tuple[dict, dict, torch.Tensor]:
     """The arguments of `CrossVAE.loss` for the examples of these numbers."""
@@ -229,6 +261,11 @@ class Training(TorchLoop):
 
   def facts(self) -> dict:
     """How it ran."""
-    return {"torch": torch.__version__, "threads": torch.get_num_threads(),
-            "batch_size": self.size, "fused_adam": self.fused, "chosen": self.way,
-            "trials_ms_per_step": {w: round(1e3 * s) for w, s in self.trials.items()}}
+    return {
+      "torch": torch.__version__,
+      "threads": torch.get_num_threads(),
+      "batch_size": self.size,
+      "fused_adam": self.fused,
+      "chosen": self.way,
+      "trials_ms_per_step": {w: round(1e3 * s) for w, s in self.trials.items()},
+    }

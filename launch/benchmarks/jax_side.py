@@ -59,19 +59,27 @@ class Training:
     loss = registry.build(registry.LOSSES, settings["loss"], "loss")
     rate = optimizers.schedule(o["schedule"], rate=o["rate"], warmup=o["warmup"], epochs=1.0)
     optimizer = optimizers.from_config(o)
-    self.state = states.create(self.model, _shape(self.batches[0]), seeds=(0,),
-                               pretrained=self.work.weights, lr_multipliers=[tuple(pair) for pair in o["lr_multipliers"]],
-                               optimizer=optimizer, mesh=self.mesh)
-    self.function = make_train_step(self.model, loss, optimizer, rate, mesh=self.mesh,
-                                    state=self.state, seeds=1)
+    self.state = states.create(
+      self.model,
+      _shape(self.batches[0]),
+      seeds=(0,),
+      pretrained=self.work.weights,
+      lr_multipliers=[tuple(pair) for pair in o["lr_multipliers"]],
+      optimizer=optimizer,
+      mesh=self.mesh,
+    )
+    self.function = make_train_step(
+      self.model, loss, optimizer, rate, mesh=self.mesh, state=self.state, seeds=1
+    )
 
   def place(self, batch: Any) -> Any:
     return sharding.place(jax.tree.map(lambda x: x[None], batch), self.mesh)
 
   def step(self, placed: Any) -> Any:
     """One step; gives what the step gives beside the state (`loss` and other scalars)."""
-    self.state, scalars = self.function(self.state, placed, np.zeros(1, np.uint32), PROGRESS,
-                                        np.ones(1, bool))
+    self.state, scalars = self.function(
+      self.state, placed, np.zeros(1, np.uint32), PROGRESS, np.ones(1, bool)
+    )
     return scalars
 
   def params(self) -> dict:
@@ -90,10 +98,14 @@ class Training:
 
   def facts(self) -> dict:
     """How it ran."""
-    return {"compile_seconds": round(self.compile_seconds, 2),
-            "programs": self.function._cache_size(), "backend": jax.default_backend(),
-            "dtype": self.work.settings["encoder"].get("dtype", "float32"), "jax": jax.__version__,
-            "shapes": sorted(str(b.tokens.ids.shape[1:]) for b in self.batches)}
+    return {
+      "compile_seconds": round(self.compile_seconds, 2),
+      "programs": self.function._cache_size(),
+      "backend": jax.default_backend(),
+      "dtype": self.work.settings["encoder"].get("dtype", "float32"),
+      "jax": jax.__version__,
+      "shapes": sorted(str(b.tokens.ids.shape[1:]) for b in self.batches),
+    }
 
   def _items(self) -> Iterator[tuple[Any, Load]]:
     for number in itertools.count(1):
@@ -123,9 +135,15 @@ class Encoding(Training):
   """Encodes sentences as `evaluate.Predictor` does."""
 
   def _build(self, settings: Any) -> None:
-    self.state = states.create(self.model, _shape(self.batches[0]), seeds=(0,),
-                               pretrained=self.work.weights, lr_multipliers=(),
-                               optimizer=optimizers.no_optimizer(), mesh=self.mesh)
+    self.state = states.create(
+      self.model,
+      _shape(self.batches[0]),
+      seeds=(0,),
+      pretrained=self.work.weights,
+      lr_multipliers=(),
+      optimizer=optimizers.no_optimizer(),
+      mesh=self.mesh,
+    )
     self.function = make_predict_step(self.model, "encode", mesh=self.mesh, seeds=1)
 
   def place(self, batch: Any) -> Any:

@@ -25,8 +25,9 @@ ROWS = ("euc", "cos", "shallow", "2", "4")
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   """The flags."""
-  parser = argparse.ArgumentParser(prog="launch.benchmarks.m2snet",
-                                   description=__doc__.partition("\n\n")[0])
+  parser = argparse.ArgumentParser(
+    prog="launch.benchmarks.m2snet", description=__doc__.partition("\n\n")[0]
+  )
   add = parser.add_argument
   add("--row", choices=ROWS, default="4", help="of the paper's table 3")
   add("--data", default="trecqa_all", help="name of a dataset, of which the training split")
@@ -46,20 +47,34 @@ def workload(row: str, name: str) -> tuple[Any, Any, np.ndarray]:
   from as2jax.data.text import normalise, word_tokenizer
   from as2jax.data.text.tokenise import build_units
   from configs import trecqa_m2snet
+
   config = trecqa_m2snet.get_config(row)
   batch, how = config.batch, {"lower": config.encoder.lower, "treebank": config.encoder.treebank}
   questions = normalise.apply(dataset.load(name, download=False).splits["train"], config.data.rules)
   texts, table = layouts.pairs(questions)
   table = word_overlap.with_features(questions, table, word_overlap.fit(questions))
   counts = word_tokenizer.count((text for (text,) in texts), **how)
-  tokenizer = word_tokenizer.build(word_tokenizer.by_frequency(counts), skip_unknown=False,
-                                   markers=(), **how)
+  tokenizer = word_tokenizer.build(
+    word_tokenizer.by_frequency(counts), skip_unknown=False, markers=(), **how
+  )
   units = build_units(texts, tokenizer, template="single", max_length=config.data.max_length)
   vectors = np.random.default_rng(0).normal(0, 0.4, (tokenizer.vocab_size, 50)).astype(np.float32)
-  return config, fit_batcher(
-      units, table, sampler=batch.sampler, examples_per_batch=batch.examples, rows=0,
-      row_lengths=batch.row_lengths, packed=batch.packed, shards=batch.shards,
-      accumulate=batch.accumulate, buckets=batch.num_row_buckets), vectors
+  return (
+    config,
+    fit_batcher(
+      units,
+      table,
+      sampler=batch.sampler,
+      examples_per_batch=batch.examples,
+      rows=0,
+      row_lengths=batch.row_lengths,
+      packed=batch.packed,
+      shards=batch.shards,
+      accumulate=batch.accumulate,
+      buckets=batch.num_row_buckets,
+    ),
+    vectors,
+  )
 
 
 class Ours:
@@ -74,6 +89,7 @@ class Ours:
     from as2jax.training import optimizers
     from as2jax.training import state as states
     from as2jax.training.step import make_train_step
+
     self.name, self.seeds, self.batcher = f"as2jax, {seeds} in a step", tuple(range(seeds)), batcher
     fields = {key: value for key, value in config.model.items() if key != "name"}
     model = M2SNet(StaticEncoder(*vectors.shape, config.encoder.hidden_dropout), **fields)
@@ -81,18 +97,31 @@ class Ours:
     optimizer = optimizers.from_config(o)
     plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
     self.state = states.create(
-        model, jax.tree.map(lambda x: x[0], batcher.batch(plan, 0)), seeds=self.seeds,
-        pretrained={"encoder/embeddings/word": vectors}, lr_multipliers=(), optimizer=optimizer,
-        mesh=self.mesh)
+      model,
+      jax.tree.map(lambda x: x[0], batcher.batch(plan, 0)),
+      seeds=self.seeds,
+      pretrained={"encoder/embeddings/word": vectors},
+      lr_multipliers=(),
+      optimizer=optimizer,
+      mesh=self.mesh,
+    )
     rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=1.0)
-    self.function = make_train_step(model, M2SNetLoss(config.loss.weight), optimizer, rate,
-                                    mesh=self.mesh, state=self.state, seeds=seeds)
+    self.function = make_train_step(
+      model,
+      M2SNetLoss(config.loss.weight),
+      optimizer,
+      rate,
+      mesh=self.mesh,
+      state=self.state,
+      seeds=seeds,
+    )
     self._stream = self._items()
 
   def _items(self) -> Iterator[tuple[Any, int]]:
     from as2jax.data.batches.batcher import stack
     from as2jax.data.batches.prefetch import prefetch
     from as2jax.runtime import sharding
+
     for epoch in itertools.count():
       plans = [self.batcher.plan(self.batcher.sampler.blocks(), s, epoch) for s in self.seeds]
 
@@ -107,13 +136,18 @@ class Ours:
     placed, pairs = next(self._stream)
     n = len(self.seeds)
     self.state, scalars = self.function(
-        self.state, placed, np.asarray(self.seeds, np.uint32), np.zeros(n, np.float32),
-        np.ones(n, bool))
+      self.state,
+      placed,
+      np.asarray(self.seeds, np.uint32),
+      np.zeros(n, np.float32),
+      np.ones(n, bool),
+    )
     return scalars["loss"], pairs
 
   def warm_up(self) -> float:
     """Compiles; gives the seconds of the first step."""
     import jax
+
     began = time.perf_counter()
     jax.block_until_ready(self.step()[0])
     return time.perf_counter() - began
@@ -121,6 +155,7 @@ class Ours:
   def block(self, seconds: float) -> tuple[int, float]:
     """Trains for about `seconds`: pairs of all seeds, and the time they took."""
     import jax
+
     began, done, before = time.perf_counter(), 0, None
     while before is None or time.perf_counter() - began < seconds:
       loss, pairs = self.step()
@@ -139,6 +174,7 @@ class Torch:
     import torch
 
     from launch.benchmarks import m2snet_torch
+
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     self.torch, self.weight, self.size = torch, config.loss.weight, config.batch.examples
@@ -169,8 +205,9 @@ class Torch:
       inside.append(self.torch.arange(size) < self.lengths[member][:, None])
     mask = (inside[0][:, :, None] & inside[1][:, None]).float()
     questions, candidates = (self.ids[m, :size] for m, size in zip(members, self.sides))
-    loss = self.model.loss(self.labels[examples], self.weight, questions, candidates, mask,
-                           self.features[examples])
+    loss = self.model.loss(
+      self.labels[examples], self.weight, questions, candidates, mask, self.features[examples]
+    )
     self.optimizer.zero_grad()
     loss.backward()
     self.optimizer.step()
@@ -193,6 +230,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   """Measures; prints one line of JSON a side, ratios last."""
   flags = parse(argv)
   from launch.benchmarks.benchmark import cores
+
   made = workload(flags.row, flags.data)
   sides: list[Any] = [Ours(*made, 1)]
   sides += [Ours(*made, flags.seeds)] if flags.seeds > 1 else []
@@ -206,20 +244,39 @@ def main(argv: Sequence[str] | None = None) -> int:
       pairs, seconds = side.block(flags.seconds)
       found.append(pairs / seconds)
       cost.append(1e3 * (time.process_time() - before) / pairs)
-      print(f"block {number + 1} of {flags.blocks}, {side.name}: {found[-1]:.0f} pairs/s",
-            file=sys.stderr, flush=True)
+      print(
+        f"block {number + 1} of {flags.blocks}, {side.name}: {found[-1]:.0f} pairs/s",
+        file=sys.stderr,
+        flush=True,
+      )
   pairs = len(made[1].examples)
   for side, seconds, found, cost in zip(sides, first, rates, costs):
-    print(json.dumps({
-        "side": side.name, "row": flags.row, "data": flags.data, "pairs": pairs,
-        "vectors": len(made[2]), "first_step_seconds": round(seconds, 2),
-        "pairs_per_second": [round(rate, 1) for rate in found],
-        "cpu_ms_per_pair": [round(ms, 2) for ms in cost],  # what another process's load leaves be
-        "epoch_seconds": round(pairs / float(np.median(found)), 1)}))
+    print(
+      json.dumps(
+        {
+          "side": side.name,
+          "row": flags.row,
+          "data": flags.data,
+          "pairs": pairs,
+          "vectors": len(made[2]),
+          "first_step_seconds": round(seconds, 2),
+          "pairs_per_second": [round(rate, 1) for rate in found],
+          "cpu_ms_per_pair": [round(ms, 2) for ms in cost],  # what another process's load leaves be
+          "epoch_seconds": round(pairs / float(np.median(found)), 1),
+        }
+      )
+    )
   for side, found in zip(sides[1:], rates[1:]):
     ratio = np.asarray(rates[0]) / np.asarray(found)
-    print(json.dumps({"ratio": f"{sides[0].name} / {side.name}", "median": round(
-        float(np.median(ratio)), 3), "blocks": [round(float(r), 3) for r in ratio]}))
+    print(
+      json.dumps(
+        {
+          "ratio": f"{sides[0].name} / {side.name}",
+          "median": round(float(np.median(ratio)), 3),
+          "blocks": [round(float(r), 3) for r in ratio],
+        }
+      )
+    )
   return 0
 
 

@@ -27,9 +27,12 @@ class M2SNet(nn.Module):
     layers, channels = [], modes
     size, pool = settings["filter_size"], settings["pool_size"]
     for filters in settings["filters"]:
-      layers += [nn.Conv2d(channels, filters, size, bias=False),
-                 nn.BatchNorm2d(filters, eps=settings["eps"], momentum=1 - settings["momentum"]),
-                 nn.Tanh(), nn.AvgPool2d(pool)]
+      layers += [
+        nn.Conv2d(channels, filters, size, bias=False),
+        nn.BatchNorm2d(filters, eps=settings["eps"], momentum=1 - settings["momentum"]),
+        nn.Tanh(),
+        nn.AvgPool2d(pool),
+      ]
       channels = filters
       height, length = ((side - size + 1) // pool for side in (height, length))
     self.layers = nn.Sequential(*layers)
@@ -46,8 +49,13 @@ class M2SNet(nn.Module):
       return (unit(x, dim=-1, eps=1e-30) @ unit(y, dim=-1, eps=1e-30).transpose(1, 2))[:, None]
     return (x[:, None] @ self.U) @ y[:, None].transpose(2, 3) + self.B
 
-  def forward(self, questions: torch.Tensor, candidates: torch.Tensor, mask: torch.Tensor,
-              features: torch.Tensor) -> torch.Tensor:
+  def forward(
+    self,
+    questions: torch.Tensor,
+    candidates: torch.Tensor,
+    mask: torch.Tensor,
+    features: torch.Tensor,
+  ) -> torch.Tensor:
     """Logits [n] of word ids [n, i] and [n, j], pairs that are real [n, i, j], features [n, 2]."""
     grid = self.match(self.embedding(questions), self.embedding(candidates)) * mask[:, None]
     hidden = torch.tanh(self.hidden(self.layers(grid).flatten(1)))
@@ -71,13 +79,16 @@ def to_state(params: Mapping[str, Any], statistics: Mapping[str, Any]) -> dict[s
   found |= {name: params["grid"][name] for name in ("U", "B") if "grid" in params}
   for n in range(sum(name.startswith("convolution_") for name in params)):
     norm, running = params[f"norm_{n}"], statistics[f"norm_{n}"]
-    found[f"layers.{4 * n}.weight"] = np.transpose(params[f"convolution_{n}"]["kernel"],
-                                                   (3, 2, 0, 1))
-    found |= {f"layers.{4 * n + 1}.weight": norm["scale"],
-              f"layers.{4 * n + 1}.bias": norm["bias"],
-              f"layers.{4 * n + 1}.running_mean": running["mean"],
-              f"layers.{4 * n + 1}.running_var": running["var"],
-              f"layers.{4 * n + 1}.num_batches_tracked": 0}
+    found[f"layers.{4 * n}.weight"] = np.transpose(
+      params[f"convolution_{n}"]["kernel"], (3, 2, 0, 1)
+    )
+    found |= {
+      f"layers.{4 * n + 1}.weight": norm["scale"],
+      f"layers.{4 * n + 1}.bias": norm["bias"],
+      f"layers.{4 * n + 1}.running_mean": running["mean"],
+      f"layers.{4 * n + 1}.running_var": running["var"],
+      f"layers.{4 * n + 1}.num_batches_tracked": 0,
+    }
   for name in ("hidden", "head"):
     found[f"{name}.weight"] = np.transpose(params[name]["kernel"])
     found[f"{name}.bias"] = params[name]["bias"]
@@ -96,13 +107,17 @@ def inputs(batch: Any, lengths: tuple[int, int]) -> tuple[torch.Tensor, ...]:
     counts.append(np.minimum(np.asarray(units.length[0])[member], size))
   rows, columns = (np.arange(size) < count[:, None] for size, count in zip(lengths, counts))
   mask = rows[:, :, None] & columns[:, None]
-  arrays = (*(side.astype(np.int64) for side in sides), mask.astype(np.float32),
-            np.asarray(examples.features[0, real]))
+  arrays = (
+    *(side.astype(np.int64) for side in sides),
+    mask.astype(np.float32),
+    np.asarray(examples.features[0, real]),
+  )
   return tuple(map(torch.tensor, arrays))
 
 
 def labels(batch: Any) -> torch.Tensor:
   """The labels of the real examples of `inputs`."""
   examples = batch.examples
-  return torch.tensor(np.asarray(examples.labels[0, np.asarray(examples.mask[0]) > 0, 0]),
-                      dtype=torch.float32)
+  return torch.tensor(
+    np.asarray(examples.labels[0, np.asarray(examples.mask[0]) > 0, 0]), dtype=torch.float32
+  )

@@ -40,12 +40,20 @@ def measure(flags: argparse.Namespace, work: Workload, sides: Sequence[str]) -> 
 def _first_step(flags: argparse.Namespace, folder: str, name: str) -> float:
   """Seconds from the start of `as2jax.main`, past evaluating dev, to its first row with a loss."""
   workdir = pathlib.Path(folder) / name.split()[0]
-  words = ["minilm"] + ["grouped"] * (flags.sampler == "grouped") + ["sample"] * (
-      flags.data == "sample")
-  command = [sys.executable, "-m", "as2jax.main", f"--workdir={workdir}",
-             f"--config=configs/wikiqa_{flags.system}.py:{','.join(words)}", "--config.log.steps=1",
-             f"--config.encoder.pretrained={flags.encoder}", "--config.log.tensorboard=False",
-             f"--config.compilation_cache={folder}/xla"]
+  words = (
+    ["minilm"] + ["grouped"] * (flags.sampler == "grouped") + ["sample"] * (flags.data == "sample")
+  )
+  command = [
+    sys.executable,
+    "-m",
+    "as2jax.main",
+    f"--workdir={workdir}",
+    f"--config=configs/wikiqa_{flags.system}.py:{','.join(words)}",
+    "--config.log.steps=1",
+    f"--config.encoder.pretrained={flags.encoder}",
+    "--config.log.tensorboard=False",
+    f"--config.compilation_cache={folder}/xla",
+  ]
   began = time.monotonic()
   with open(f"{workdir}.log", "w+", encoding="utf-8") as log:
     with subprocess.Popen(command, stdout=log, stderr=log) as child:
@@ -66,18 +74,22 @@ def peak_memory(side: str, file: str) -> float:
   work = workload.load(file)
   if side == "torch":
     from launch.benchmarks import benchmark, torch_side
+
     runner = torch_side.side(work, None, benchmark.cores())
     for examples in runner.plan(1)[:STEPS]:
       runner.step(examples)
   else:
     from launch.benchmarks import jax_side
+
     runner = jax_side.side(work)
     for _ in range(STEPS):
       runner.block(0)
   # Not getrusage: its peak outlives exec, so that a child would report its parent's.
   status = pathlib.Path("/proc/self/status")
   if not status.exists():
-    raise InputError("--processes reads the peak memory from /proc/self/status, which is absent here")
+    raise InputError(
+      "--processes reads the peak memory from /proc/self/status, which is absent here"
+    )
   line = next(l for l in status.read_text().splitlines() if l.startswith("VmHWM:"))
   return int(line.split()[1]) / 1024
 

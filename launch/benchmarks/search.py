@@ -41,7 +41,7 @@ class Made:
     while at < stop:
       turn, first = divmod(at, len(self.table))
       size = min(stop - at, len(self.table) - first)
-      made[at - start:at - start + size] = np.roll(self.table[first:first + size], turn, axis=1)
+      made[at - start : at - start + size] = np.roll(self.table[first : first + size], turn, axis=1)
       at += size
     self.seconds += time.monotonic() - started
     return made
@@ -58,20 +58,31 @@ def measure(pool: exact_search.Rows, *, queries: int, k: int, rows: int, ranks: 
   started = time.monotonic()
   searcher(asked, pool, right=right)
   seconds = time.monotonic() - started
-  return {"queries": queries, "pool": pool.shape[0], "dimension": pool.shape[1], "k": k,
-          "sweeps": 2 if ranks else 1, "seconds": seconds, "queries_per_second": queries / seconds,
-          "seconds_making_the_pool": getattr(pool, "seconds", 0.0) - before,
-          "gflop_per_second": (2 if ranks else 1) * 2e-9 * queries * np.prod(pool.shape) / seconds,
-          "pool_mb": np.prod(pool.shape) * 4 / 1e6,
-          "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
-          "devices": jax.device_count(), "backend": jax.default_backend(),
-          "compilations": searcher.compilations}
+  return {
+    "queries": queries,
+    "pool": pool.shape[0],
+    "dimension": pool.shape[1],
+    "k": k,
+    "sweeps": 2 if ranks else 1,
+    "seconds": seconds,
+    "queries_per_second": queries / seconds,
+    "seconds_making_the_pool": getattr(pool, "seconds", 0.0) - before,
+    "gflop_per_second": (2 if ranks else 1) * 2e-9 * queries * np.prod(pool.shape) / seconds,
+    "pool_mb": np.prod(pool.shape) * 4 / 1e6,
+    "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+    "devices": jax.device_count(),
+    "backend": jax.default_backend(),
+    "compilations": searcher.compilations,
+  }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
   """Prints one line a fact."""
-  parser = argparse.ArgumentParser(prog="python -m launch.benchmarks.search", description=__doc__,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = argparse.ArgumentParser(
+    prog="python -m launch.benchmarks.search",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
   parser.add_argument("--pool", type=int, default=100_000, help="entries")
   parser.add_argument("--dimension", type=int, default=512)
   parser.add_argument("--queries", type=int, default=256)
@@ -80,8 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
   parser.add_argument("--ranks", action="store_true", help="of right answers, too: two sweeps")
   parser.add_argument("--file", help="a pool to read: .npy of float32 [n, d]")
   given = parser.parse_args(arguments)
-  pool = (np.load(given.file, mmap_mode="r") if given.file
-          else Made(given.pool, given.dimension))
+  pool = np.load(given.file, mmap_mode="r") if given.file else Made(given.pool, given.dimension)
   found = measure(pool, queries=given.queries, k=given.k, rows=given.rows, ranks=given.ranks)
   for name, value in found.items():
     print(f"{name:24s} {value:,.1f}" if isinstance(value, float) else f"{name:24s} {value}")

@@ -17,12 +17,14 @@ class TorchLoop(abc.ABC):
     work: the workload; its numbers come before PyTorch's own.
     size: examples a batch.
     whole: what one epoch costs, once `measure_epoch` has counted it.
+
   """
 
   name = "torch"
 
   def __init__(self, work: Workload, size: int, threads: int):
     import torch
+
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     self.work, self.size = work, size
@@ -40,7 +42,7 @@ class TorchLoop(abc.ABC):
   def plan(self, epoch: int) -> list[np.ndarray]:
     """The examples of each batch of an epoch, in random order."""
     order = np.random.default_rng((7, epoch)).permutation(len(self.work.members))
-    return [order[at:at + self.size] for at in range(0, len(order), self.size)]
+    return [order[at : at + self.size] for at in range(0, len(order), self.size)]
 
   def measure_epoch(self) -> None:
     """Counts what an epoch costs (`whole`)."""

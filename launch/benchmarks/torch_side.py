@@ -25,6 +25,7 @@ class Choice:
   Attributes:
     attention: transformers' implementation.
     passes: forward passes a batch: one a side (anchor, positive, negative), or 1 for all together.
+
   """
 
   attention: str
@@ -34,10 +35,16 @@ class Choice:
 class Training(TorchLoop):
   """A training loop: forward, loss, backward, clip, Adam."""
 
-  def __init__(self, work: Workload, tensors: Mapping[str, np.ndarray] | None, threads: int,
-               fused: bool = False):
+  def __init__(
+    self,
+    work: Workload,
+    tensors: Mapping[str, np.ndarray] | None,
+    threads: int,
+    fused: bool = False,
+  ):
     """`tensors`: the model's state by name (`to_state`), None for random values."""
     import torch
+
     super().__init__(work, work.settings["batch_size"] or 32, threads)  # 32: the paper's
     if work.settings["encoder"]["name"] != "bert":
       raise InputError("the PyTorch side has BERT alone; add --no-torch for other encoders")
@@ -49,22 +56,28 @@ class Training(TorchLoop):
 
   def choices(self) -> list[Choice]:
     sides = {1, self.work.members.shape[1]}
-    return [Choice(attention, passes) for attention in ("sdpa", "eager")
-            for passes in sorted(sides)]
+    return [
+      Choice(attention, passes) for attention in ("sdpa", "eager") for passes in sorted(sides)
+    ]
 
   def reset(self, choice: Choice) -> None:
     """A fresh model and optimiser."""
     torch, settings = self.torch, self.work.settings
     self.model = _model(settings, choice.attention)
     if self.tensors is not None:
-      self.model.load_state_dict({name: torch.from_numpy(np.array(tensor))
-                                  for name, tensor in self.tensors.items()})
+      self.model.load_state_dict(
+        {name: torch.from_numpy(np.array(tensor)) for name, tensor in self.tensors.items()}
+      )
     self.choice = choice
     if settings["system"] != "encode":
       o = settings["optimizer"]
-      self.optimizer = torch.optim.Adam(self.model.parameters(), lr=o["rate"],
-                                        betas=(o["b1"], o["b2"]), eps=o["eps"],
-                                        fused=self.fused or None)
+      self.optimizer = torch.optim.Adam(
+        self.model.parameters(),
+        lr=o["rate"],
+        betas=(o["b1"], o["b2"]),
+        eps=o["eps"],
+        fused=self.fused or None,
+      )
     self.model.train(settings["system"] != "encode")
 
   def pad(self, numbers: np.ndarray) -> dict[str, Any]:
@@ -74,8 +87,11 @@ class Training(TorchLoop):
     values = np.zeros((2, *real.shape), np.int64)
     values[:, real] = np.concatenate([self.units[n] for n in numbers], axis=1)
     give = self.torch.from_numpy
-    return {"input_ids": give(values[0]), "token_type_ids": give(values[1]),
-            "attention_mask": give(real.astype(np.int64))}
+    return {
+      "input_ids": give(values[0]),
+      "token_type_ids": give(values[1]),
+      "attention_mask": give(real.astype(np.int64)),
+    }
 
   def encode(self, numbers: np.ndarray) -> Any:
     """Mean-pooled vectors of some units, `[n, d]`."""
@@ -141,10 +157,18 @@ class Training(TorchLoop):
     """How it ran."""
     name = lambda choice: f"{choice.attention}, {choice.passes} forward a step"
     import transformers
-    return {"torch": self.torch.__version__, "transformers": transformers.__version__,
-            "threads": self.torch.get_num_threads(), "batch_size": self.size,
-            "fused_adam": self.fused, "chosen": name(self.choice), "trials_ms_per_example": {
-                name(tried): round(1e3 * float(spent), 2) for tried, spent in self.trials.items()}}
+
+    return {
+      "torch": self.torch.__version__,
+      "transformers": transformers.__version__,
+      "threads": self.torch.get_num_threads(),
+      "batch_size": self.size,
+      "fused_adam": self.fused,
+      "chosen": name(self.choice),
+      "trials_ms_per_example": {
+        name(tried): round(1e3 * float(spent), 2) for tried, spent in self.trials.items()
+      },
+    }
 
 
 class Encoding(Training):
@@ -159,7 +183,7 @@ class Encoding(Training):
     So that a block that is shorter than a pass sees short and long sentences alike.
     """
     order = np.argsort(-self.lengths[self.work.members[:, 0]], kind="stable")
-    batches = [order[at:at + ENCODE_BATCH] for at in range(0, len(order), ENCODE_BATCH)]
+    batches = [order[at : at + ENCODE_BATCH] for at in range(0, len(order), ENCODE_BATCH)]
     return [batches[i] for i in np.random.default_rng((7, epoch)).permutation(len(batches))]
 
   def step(self, examples: np.ndarray) -> Any:
@@ -172,34 +196,50 @@ class Encoding(Training):
 
 
 def _model(settings: Mapping[str, Any], attention: str) -> Any:
-  """transformers' torch model of the same sizes and dropout rates."""
+  """Transformers' torch model of the same sizes and dropout rates."""
   from transformers import BertConfig, BertForSequenceClassification, BertModel
+
   e, classifies = settings["encoder"], settings["system"] == "crossencoder"
   config = BertConfig(
-      vocab_size=e["vocab_size"], hidden_size=e["hidden_size"], num_hidden_layers=e["num_layers"],
-      num_attention_heads=e["num_heads"], intermediate_size=e["intermediate_size"],
-      max_position_embeddings=e["max_positions"], type_vocab_size=e["type_vocab_size"],
-      layer_norm_eps=e["layer_norm_eps"], hidden_act=e["activation"],
-      hidden_dropout_prob=e["hidden_dropout"],
-      attention_probs_dropout_prob=e["attention_dropout"], num_labels=2,
-      classifier_dropout=settings["model"].get("dropout"), attn_implementation=attention)
-  return BertForSequenceClassification(config) if classifies else BertModel(
-      config, add_pooling_layer=False)
+    vocab_size=e["vocab_size"],
+    hidden_size=e["hidden_size"],
+    num_hidden_layers=e["num_layers"],
+    num_attention_heads=e["num_heads"],
+    intermediate_size=e["intermediate_size"],
+    max_position_embeddings=e["max_positions"],
+    type_vocab_size=e["type_vocab_size"],
+    layer_norm_eps=e["layer_norm_eps"],
+    hidden_act=e["activation"],
+    hidden_dropout_prob=e["hidden_dropout"],
+    attention_probs_dropout_prob=e["attention_dropout"],
+    num_labels=2,
+    classifier_dropout=settings["model"].get("dropout"),
+    attn_implementation=attention,
+  )
+  return (
+    BertForSequenceClassification(config)
+    if classifies
+    else BertModel(config, add_pooling_layer=False)
+  )
 
 
 def to_state(params: Mapping[str, Any]) -> dict[str, np.ndarray]:
   """Our parameter tree as the state of the torch model (a cross-encoder where it has a head)."""
   from as2jax.encoders.checkpoints.pretrained import to_tensors
+
   encoder = to_tensors(params["encoder"], params.get("pooler"))
   if "head" not in params:
     return encoder
-  return {**{f"bert.{name}": tensor for name, tensor in encoder.items()},
-          "classifier.weight": np.asarray(params["head"]["kernel"]).T,
-          "classifier.bias": np.asarray(params["head"]["bias"])}
+  return {
+    **{f"bert.{name}": tensor for name, tensor in encoder.items()},
+    "classifier.weight": np.asarray(params["head"]["kernel"]).T,
+    "classifier.bias": np.asarray(params["head"]["bias"]),
+  }
 
 
-def side(work: Workload, tensors: Mapping[str, np.ndarray] | None, threads: int,
-         fused: bool = False) -> Training:
+def side(
+  work: Workload, tensors: Mapping[str, np.ndarray] | None, threads: int, fused: bool = False
+) -> Training:
   """PyTorch's side of a workload."""
   kind = Encoding if work.settings["system"] == "encode" else Training
   return kind(work, tensors, threads, fused)

@@ -40,8 +40,13 @@ def word_flops(settings: Mapping[str, Any]) -> float:
   model, d = settings["model"], settings["encoder"]["hidden_size"]
   h, k, z = (model[key] for key in ("hidden_size", "decoder_size", "latent_size"))
   kernel, mapped = (d, k * d if k != d else 0) if model["tied"] else (k, 0)
-  return 2.0 * (2 * 3 * h * (d + h) + 2 * h * model["attention_size"] + 3 * k * (d + z + k) + mapped
-                + kernel * model["output_size"])
+  return 2.0 * (
+    2 * 3 * h * (d + h)
+    + 2 * h * model["attention_size"]
+    + 3 * k * (d + z + k)
+    + mapped
+    + kernel * model["output_size"]
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +57,7 @@ class Load:
     examples: triplets or pairs; units: sequences encoded for them.
     tokens: real tokens of the units; positions: those computed, padding included.
     flops, padded_flops: of tokens and of positions, backward pass included where there is one.
+
   """
 
   examples: int = 0
@@ -70,23 +76,26 @@ class Load:
     return 1 - self.tokens / max(self.positions, 1)
 
 
-def load_of(settings: Mapping[str, Any], examples: int, lengths: np.ndarray,
-            rows: np.ndarray) -> Load:
+def load_of(
+  settings: Mapping[str, Any], examples: int, lengths: np.ndarray, rows: np.ndarray
+) -> Load:
   """The load of `examples` whose units have `lengths`, computed in rows of the lengths `rows`."""
   passes = 1 if settings["system"] == "encode" else 3
   flops = lambda of: passes * forward_flops(settings["encoder"], of)
   if settings["system"] == "crossvae":
     flops = lambda of: passes * word_flops(settings) * float(np.sum(of))
-  return Load(int(examples), len(lengths), int(lengths.sum()), int(rows.sum()), flops(lengths),
-              flops(rows))
+  return Load(
+    int(examples), len(lengths), int(lengths.sum()), int(rows.sum()), flops(lengths), flops(rows)
+  )
 
 
 def batch_load(settings: Mapping[str, Any], batch: Any) -> Load:
   """The load of one of our batches, from its own masks."""
   lengths = batch.units.length[batch.units.length > 0]
   *rows, row_length = batch.tokens.ids.shape
-  return load_of(settings, batch.examples.mask.sum(), lengths,
-                 np.full(int(np.prod(rows)), row_length))
+  return load_of(
+    settings, batch.examples.mask.sum(), lengths, np.full(int(np.prod(rows)), row_length)
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +109,7 @@ class Workload:
     members: units of each example, `[examples, k]`; labels: `[examples]`.
     epoch: number of an epoch -> (batches in it, batch by number as numpy arrays).
     whole: our load of a whole epoch.
+
   """
 
   settings: dict[str, Any]
@@ -127,8 +137,10 @@ def from_config(config: Any, system: str) -> Workload:
 
   Raises:
     InputError: data, weights or config are absent or wrong (see `as2jax.training.build.build`).
+
   """
   from as2jax.training.build import build
+
   experiment = build(config)
   if system == "encode":
     batcher = experiment.predict_batcher(experiment.dataset.splits["test"], "sentences")
@@ -142,26 +154,43 @@ def from_config(config: Any, system: str) -> Workload:
 
   model = experiment.model
   settings = {
-      "version": VERSION, "system": system, "data": config.data.name,
-      "sampler": batcher.sampler.name, "pretrained": config.encoder.pretrained,
-      "batch_size": config.batch.examples if batcher.sampler.name == "paper" else None,
-      "encoder": {"name": experiment.facts["family"], **_fields(model.encoder)},
-      "model": {"name": config.model.name, **_fields(model)},
-      "loss": {"name": config.loss.name, **_fields(experiment.loss)},
-      "optimizer": {**config.optimizer.to_dict(),
-                    "lr_multipliers": list(config.optimizer.lr_multipliers)},
+    "version": VERSION,
+    "system": system,
+    "data": config.data.name,
+    "sampler": batcher.sampler.name,
+    "pretrained": config.encoder.pretrained,
+    "batch_size": config.batch.examples if batcher.sampler.name == "paper" else None,
+    "encoder": {"name": experiment.facts["family"], **_fields(model.encoder)},
+    "model": {"name": config.model.name, **_fields(model)},
+    "loss": {"name": config.loss.name, **_fields(experiment.loss)},
+    "optimizer": {
+      **config.optimizer.to_dict(),
+      "lr_multipliers": list(config.optimizer.lr_multipliers),
+    },
   }
   count, make = epoch(0)
   whole = sum((batch_load(settings, make(i)) for i in range(count)), Load())
   table, examples = batcher.units, batcher.examples
-  return Workload(settings, experiment.pretrained, np.asarray(table.ids), np.asarray(table.type),
-                  np.asarray(table.offsets), examples.members, examples.labels[:, 0], epoch, whole)
+  return Workload(
+    settings,
+    experiment.pretrained,
+    np.asarray(table.ids),
+    np.asarray(table.type),
+    np.asarray(table.offsets),
+    examples.members,
+    examples.labels[:, 0],
+    epoch,
+    whole,
+  )
 
 
 def _fields(part: Any) -> dict[str, Any]:
   """The plain fields of a module or a loss: what `registry.build` takes."""
-  return {f.name: getattr(part, f.name) for f in dataclasses.fields(part)
-          if f.init and f.name not in ("parent", "name", "encoder")}
+  return {
+    f.name: getattr(part, f.name)
+    for f in dataclasses.fields(part)
+    if f.init and f.name not in ("parent", "name", "encoder")
+  }
 
 
 def save(path: str, work: Workload, *, batches: int, weights: str) -> None:
@@ -172,6 +201,7 @@ def save(path: str, work: Workload, *, batches: int, weights: str) -> None:
 
   Raises:
     InputError: the file cannot be written, or another word for the weights.
+
   """
   if weights not in WEIGHTS:
     raise InputError(f"--weights={weights}: use one of {', '.join(WEIGHTS)}")
@@ -179,8 +209,9 @@ def save(path: str, work: Workload, *, batches: int, weights: str) -> None:
   chosen = work.shapes()
   chosen += [make(i) for i in range(min(count, max(batches - len(chosen), 0)))]
   arrays = {name: getattr(work, name) for name in ("ids", "type", "offsets", "members", "labels")}
-  arrays["settings"] = np.asarray(json.dumps(
-      {**work.settings, "batches": len(chosen), "whole": dataclasses.asdict(work.whole)}))
+  arrays["settings"] = np.asarray(
+    json.dumps({**work.settings, "batches": len(chosen), "whole": dataclasses.asdict(work.whole)})
+  )
   for i, batch in enumerate(chosen):
     arrays |= {f"batch/{i}/{name}": leaf for name, leaf in _leaves(batch).items()}
   if weights != "none":
@@ -197,6 +228,7 @@ def load(path: str) -> Workload:
 
   Raises:
     InputError: no such file, or not one that this version of `save` wrote.
+
   """
   try:
     with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
@@ -204,32 +236,48 @@ def load(path: str) -> Workload:
     settings = json.loads(str(arrays.pop("settings")))
     version = settings.get("version")
   except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
-    raise InputError(f"--prepared={path}: not a file that --prepare wrote ({error}); write it "
-                     "again") from error
+    raise InputError(
+      f"--prepared={path}: not a file that --prepare wrote ({error}); write it again"
+    ) from error
   if version != VERSION:
-    raise InputError(f"--prepared={path} is of version {version}, this program reads {VERSION}; "
-                     "write it again with --prepare")
+    raise InputError(
+      f"--prepared={path} is of version {version}, this program reads {VERSION}; "
+      "write it again with --prepare"
+    )
   count, whole = settings.pop("batches"), Load(**settings.pop("whole"))
-  part = lambda prefix: {name.removeprefix(prefix): leaf for name, leaf in arrays.items()
-                         if name.startswith(prefix)}
+  part = lambda prefix: {
+    name.removeprefix(prefix): leaf for name, leaf in arrays.items() if name.startswith(prefix)
+  }
   weights = {name: leaf.astype(np.float32) for name, leaf in part("weights/").items()}
   batches = [part(f"batch/{i}/") for i in range(count)]
   table = {name: arrays[name] for name in ("ids", "type", "offsets", "members", "labels")}
-  return Workload(settings, weights, epoch=lambda number: (count, lambda i: _batch(batches[i])),
-                  whole=whole, **table)
+  return Workload(
+    settings,
+    weights,
+    epoch=lambda number: (count, lambda i: _batch(batches[i])),
+    whole=whole,
+    **table,
+  )
 
 
 def _leaves(batch: Any) -> dict[str, np.ndarray]:
   """The arrays of a batch by `part/field`."""
-  return {f"{part}/{f.name}": getattr(group, f.name)
-          for part in ("tokens", "units", "examples") for group in [getattr(batch, part)]
-          for f in dataclasses.fields(group) if getattr(group, f.name) is not None}
+  return {
+    f"{part}/{f.name}": getattr(group, f.name)
+    for part in ("tokens", "units", "examples")
+    for group in [getattr(batch, part)]
+    for f in dataclasses.fields(group)
+    if getattr(group, f.name) is not None
+  }
 
 
 def _batch(leaves: Mapping[str, np.ndarray]) -> Any:
   """Undoes `_leaves`."""
   from as2jax.data.batches.batch import Batch, Examples, Tokens, Units
+
   names = sorted(leaves)
-  parts = {part: {name.partition("/")[2]: leaves[name] for name in group}
-           for part, group in itertools.groupby(names, lambda name: name.partition("/")[0])}
+  parts = {
+    part: {name.partition("/")[2]: leaves[name] for name in group}
+    for part, group in itertools.groupby(names, lambda name: name.partition("/")[0])
+  }
   return Batch(Tokens(**parts["tokens"]), Units(**parts["units"]), Examples(**parts["examples"]))

@@ -14,13 +14,13 @@ def damaged(draw, data: bytes) -> bytes:
     if kind == "cut":
       data = data[:at]
     elif kind == "delete":
-      data = data[:at] + data[at + draw(st.integers(1, 40)):]
+      data = data[:at] + data[at + draw(st.integers(1, 40)) :]
     elif kind == "insert":
       junk = draw(st.one_of(st.binary(max_size=4), st.sampled_from(JUNK)))
       data = data[:at] + junk + data[at:]
     elif kind == "overwrite":
       junk = draw(st.binary(min_size=1, max_size=3))
-      data = data[:at] + junk + data[at + len(junk):]
+      data = data[:at] + junk + data[at + len(junk) :]
     else:
       lines = data.splitlines(keepends=True) or [b""]
       i, j = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))

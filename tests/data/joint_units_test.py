@@ -16,8 +16,10 @@ def test_joint_units_are_as_long_as_they_have_candidates(kind):
   """Each unit equals the one that a table of units of its length alone has."""
   units = [("ab", "c", "de", "f"), ("ab", "ef"), ("c", "d", "ab")]
   options = {"template": "joint", "max_length": 40, "words": True}
-  content = lambda table, u: [x.tolist() for x in table.unit(u)[:-1]] + [
-      [table.forms[form] for form in table.unit(u).word_form]]
+  content = lambda table, u: (
+    [x.tolist() for x in table.unit(u)[:-1]]
+    + [[table.forms[form] for form in table.unit(u).word_form]]
+  )
   mixed = build_units(units, letters(kind), **options)
   for number, unit in enumerate(units):
     table = build_units([unit], letters(kind), **options)
@@ -32,15 +34,18 @@ def test_joint_units_are_as_long_as_they_have_candidates(kind):
 
 def test_joint_by_hand():
   """[CLS] a b [SEP] c [SEP] d e [SEP]: special tokens close the part before them."""
-  unit = build_units([("ab", "c", "de"), ("a", "b", "c", "d")], letters(), template="joint",
-                     max_length=20).unit(0)
+  unit = build_units(
+    [("ab", "c", "de"), ("a", "b", "c", "d")], letters(), template="joint", max_length=20
+  ).unit(0)
   assert unit.role.tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 2]
   assert unit.type.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1]
 
 
 @settings(max_examples=200, deadline=None)
-@given(lengths=st.lists(st.tuples(*[st.integers(0, 12)] * 4), min_size=1, max_size=5),
-       room=st.integers(4, 40))
+@given(
+  lengths=st.lists(st.tuples(*[st.integers(0, 12)] * 4), min_size=1, max_size=5),
+  room=st.integers(4, 40),
+)
 def test_joint_parts_are_cut_to_one_level(lengths, room):
   lengths = np.array(lengths)
   kept = truncate(lengths, "joint", room)

@@ -147,8 +147,9 @@ def test_preparing_holds_one_question_at_a_time(tmp_path):
       yield Question(f"q{i}", text, tuple(Candidate(f"{i}-{j}", text, 0) for j in range(8)))
 
   (tmp_path / "file").write_text("content")
-  spec = dataclasses.replace(SPECS["wikiqa"], name="large", files={"train": ("file",)},
-                             reader=questions)
+  spec = dataclasses.replace(
+    SPECS["wikiqa"], name="large", files={"train": ("file",)}, reader=questions
+  )
   source = Source(epath.Path(tmp_path), {"train": (epath.Path(tmp_path / "file"),)})
   tracemalloc.start()
   try:

@@ -14,8 +14,9 @@ from as2jax.encoders.checkpoints.folders import resolve
 
 ROOT = pathlib.Path(os.environ.get("AS2JAX_DATA", "absent"))
 pytestmark = pytest.mark.skipif(
-    not (ROOT / "wikiqa").is_dir() or not (ROOT / "tokenizers").is_dir(),
-    reason="needs wikiqa/ and tokenizers/ in AS2JAX_DATA")
+  not (ROOT / "wikiqa").is_dir() or not (ROOT / "tokenizers").is_dir(),
+  reason="needs wikiqa/ and tokenizers/ in AS2JAX_DATA",
+)
 
 
 @pytest.fixture(scope="module")

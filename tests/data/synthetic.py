@@ -12,8 +12,9 @@ def write_synthetic_asnq(path: Path, rows: int, *, per_question: int = 350, seed
   of class 4; classes 2 and 3 are as rare.
   """
   draw = random.Random(seed)
-  vocabulary = ["".join(draw.choices("abcdefghijklmnoprstuvw", k=draw.randint(2, 9)))
-                for _ in range(20_000)]
+  vocabulary = [
+    "".join(draw.choices("abcdefghijklmnoprstuvw", k=draw.randint(2, 9))) for _ in range(20_000)
+  ]
   written = questions = 0
   with path.open("w", encoding="utf-8", newline="\n") as file:
     while written < rows:

@@ -57,8 +57,9 @@ def test_each_site_of_each_layer_has_its_own_key(monkeypatch):
   tokens, _ = lay(SEQUENCES, ALONE, 9)
   params = initialised(tiny(), tokens)
   # A step of its own, so that no compiled program of another test is found in its place.
-  run = jax.jit(lambda key: tiny().apply({"params": params}, tokens, train=True,
-                                         rngs={"dropout": key}))
+  run = jax.jit(
+    lambda key: tiny().apply({"params": params}, tokens, train=True, rngs={"dropout": key})
+  )
   run(jax.random.key(0)), run(jax.random.key(1)), jax.effects_barrier()
   sites = 1 + 3 * TINY["num_layers"]  # embeddings; softmax and two residuals of a layer
   assert len(seen) == len(set(seen)) == 2 * sites

@@ -21,8 +21,11 @@ from as2jax.runtime.errors import InputError
 DATA = Path(os.environ.get("AS2JAX_DATA", "absent")) / "elmo"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is not there (AS2JAX_DATA)")
 SENTENCES = [
-  ["Who", "sells", "ice", "?"], ["Merchants", "did", ",", "says", "the", "café", "€100"],
-  ["Ice"], ["internationalisation", "of", "trade"], ["a", "b", "a", "b", "a"],
+  ["Who", "sells", "ice", "?"],
+  ["Merchants", "did", ",", "says", "the", "café", "€100"],
+  ["Ice"],
+  ["internationalisation", "of", "trade"],
+  ["a", "b", "a", "b", "a"],
 ]
 ALONE = [(n,) for n in range(5)]
 PACKED = [(1, 0), (2, 3, 4)]
@@ -113,13 +116,20 @@ def test_every_layer_equals_numpy_packed_and_carried(lstm, characters):
       np.testing.assert_allclose(vectors_[n], expected[layer], atol=2e-6, rtol=0)
   rng = np.random.default_rng(1)
   c, p = encoder.cell_size, encoder.projection_dim
-  state = State(*(jnp.asarray(rng.normal(0, 0.3, (1, 5, encoder.num_layers, 2, width)), jnp.float32)
-                  for width in (c, p)))
+  state = State(
+    *(
+      jnp.asarray(rng.normal(0, 0.3, (1, 5, encoder.num_layers, 2, width)), jnp.float32)
+      for width in (c, p)
+    )
+  )
   tokens, units = laid(ALONE, 9)
   layers, after = continued(encoder, params, tokens, state)
   for n, words in enumerate(SENTENCES):
-    pairs = lambda s: {(i, k): (np.asarray(s.cell[0, n, k, i]), np.asarray(s.hidden[0, n, k, i]))
-                       for i in range(2) for k in range(encoder.num_layers)}
+    pairs = lambda s: {
+      (i, k): (np.asarray(s.cell[0, n, k, i]), np.asarray(s.hidden[0, n, k, i]))
+      for i in range(2)
+      for k in range(encoder.num_layers)
+    }
     expected, carried = tiny_elmo.reference(tensors, options, words, pairs(state))
     np.testing.assert_allclose(layers[:, 0, n, : len(words)], expected, atol=2e-6, rtol=0)
     for place, pair in pairs(after).items():
@@ -200,8 +210,9 @@ def test_every_parameter_gets_gradient_and_padding_none():
   for path, leaf in jax.tree_util.tree_leaves_with_path(found):
     assert np.isfinite(leaf).all() and np.abs(leaf).max() > 1e-6, path
   other = jnp.where(real[..., None], tokens.characters, 7)  # letters where there is no word
-  for a, b in zip(*map(jax.tree.leaves, (found, gradient(tokens.replace(characters=other)))),
-                  strict=True):
+  for a, b in zip(
+    *map(jax.tree.leaves, (found, gradient(tokens.replace(characters=other)))), strict=True
+  ):
     np.testing.assert_allclose(a, b, atol=1e-6)
 
 
@@ -222,9 +233,18 @@ def test_input_offset_is_added_to_what_each_direction_reads():
 
 def test_published_sizes():
   encoder = ElmoEncoder(
-    num_characters=262, character_dim=16, max_characters=50, activation="relu", num_highways=2,
-    filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)), num_layers=2,
-    cell_size=4096, projection_dim=512, cell_clip=3.0, projection_clip=3.0, skip_connections=True,
+    num_characters=262,
+    character_dim=16,
+    max_characters=50,
+    activation="relu",
+    num_highways=2,
+    filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024)),
+    num_layers=2,
+    cell_size=4096,
+    projection_dim=512,
+    cell_clip=3.0,
+    projection_clip=3.0,
+    skip_connections=True,
     **{**RUNS, "mix": "learned"},
   )
   tokens, _ = laid(PACKED, 12, max_characters=50)

@@ -57,8 +57,9 @@ def tokenizer():
 
 
 def table(tokenizer, texts, **options):
-  return build_units([(text,) for text in texts], tokenizer, template="single", max_length=9,
-                     words=True, **options)
+  return build_units(
+    [(text,) for text in texts], tokenizer, template="single", max_length=9, words=True, **options
+  )
 
 
 def test_words_take_the_place_of_tokens(tokenizer):
@@ -80,11 +81,20 @@ def test_words_take_the_place_of_tokens(tokenizer):
 def test_the_key_is_of_all_that_the_encoder_reads(tokenizer):
   def key(texts=("a", "b c"), characters=None, settings="w"):
     units = table(tokenizer, texts)
-    return frozen_vector_cache.key(units, frozen_vector_cache.word_table(units, of_words=False), characters, settings)
+    return frozen_vector_cache.key(
+      units, frozen_vector_cache.word_table(units, of_words=False), characters, settings
+    )
 
   letters = np.zeros((9, 4), np.int32)
-  found = {key(), key(("b c", "a")), key(("a", "bc")), key(settings="other"),
-           key(characters=letters), key(characters=letters + 1), key(("a", "b c", "d"))}
+  found = {
+    key(),
+    key(("b c", "a")),
+    key(("a", "bc")),
+    key(settings="other"),
+    key(characters=letters),
+    key(characters=letters + 1),
+    key(("a", "b c", "d")),
+  }
   assert len(found) == 7 and key() == key()
 
 
@@ -222,8 +232,11 @@ def test_the_lock_of_another_process_holds(tmp_path):
 
 def test_no_room_is_found_before_anything_is_computed(tmp_path, monkeypatch):
   usage = shutil.disk_usage(tmp_path)
-  monkeypatch.setattr(frozen_vector_cache.shutil, "disk_usage",
-                      lambda _: usage._replace(free=frozen_vector_cache.MARGIN + 59))
+  monkeypatch.setattr(
+    frozen_vector_cache.shutil,
+    "disk_usage",
+    lambda _: usage._replace(free=frozen_vector_cache.MARGIN + 59),
+  )
   fill = Filler()
   with pytest.raises(InputError, match=r"no room .*5 words × 3 numbers in float32.*float16"):
     take(tmp_path, fill)

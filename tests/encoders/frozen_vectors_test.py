@@ -35,8 +35,11 @@ def elmo(folder, **fields):
 def glove(path):
   words = "how are glacier caves formed a ice is it high very long move slowly the of in".split()
   rows = np.random.default_rng(0).normal(size=(len(words), 8))
-  path.write_text("".join(f"{w} {' '.join(f'{x:.4f}' for x in row)}\n"
-                          for w, row in zip(words, rows, strict=True)))
+  path.write_text(
+    "".join(
+      f"{w} {' '.join(f'{x:.4f}' for x in row)}\n" for w, row in zip(words, rows, strict=True)
+    )
+  )
   return lambda config: presets.static(config, str(path), lower=True)
 
 
@@ -48,8 +51,11 @@ def words_alone(parts, texts):
   """The word vectors of each text, by the encoder on a row of that text alone."""
   source, frozen, length = parts.source, parts.frozen, 64
   params = traverse_util.unflatten_dict(dict(source.params), sep="/")
-  run = jax.jit(lambda tokens: source.module.apply(
-    {"params": params}, tokens, all_layers=frozen.all_layers, train=False))
+  run = jax.jit(
+    lambda tokens: source.module.apply(
+      {"params": params}, tokens, all_layers=frozen.all_layers, train=False
+    )
+  )
   found = []
   for text in texts:
     tokenizer, characters = source.tokenizer, None
@@ -57,26 +63,38 @@ def words_alone(parts, texts):
       tokenizer, characters = source.open_vocabulary([text])
     units = build_units([(text,)], tokenizer, template="single", max_length=length, words=True)
     n = len(units.ids)
-    row = lambda values, n=n: np.pad(np.asarray(values, np.int32), [
-      (0, length - n), *[(0, 0)] * (np.ndim(values) - 1)])[None, None]
-    hidden = np.asarray(run(Tokens(
-      ids=row(units.ids), segment=row(np.ones(n)), position=row(np.arange(n)), type=row(units.type),
-      role=row(units.role),
-      characters=None if characters is None else row(characters[units.ids]))), np.float64)
+    row = lambda values, n=n: np.pad(
+      np.asarray(values, np.int32), [(0, length - n), *[(0, 0)] * (np.ndim(values) - 1)]
+    )[None, None]
+    hidden = np.asarray(
+      run(
+        Tokens(
+          ids=row(units.ids),
+          segment=row(np.ones(n)),
+          position=row(np.arange(n)),
+          type=row(units.type),
+          role=row(units.role),
+          characters=None if characters is None else row(characters[units.ids]),
+        )
+      ),
+      np.float64,
+    )
     hidden = hidden[..., 0, 0, :n, :]
     if frozen.all_layers:
       hidden = np.moveaxis(hidden, 0, 1)
     spans = zip(units.word_start, units.word_length, strict=True)
-    means = [hidden[a:a + k].mean(0) for a, k in spans] or [np.zeros(hidden.shape[-1])]
+    means = [hidden[a : a + k].mean(0) for a, k in spans] or [np.zeros(hidden.shape[-1])]
     found.append(hidden if parts.facts["family"] in ("elmo", "static") else np.stack(means))
   return found
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlnet", "elmo", "learned", "glove"])
 def test_features_of_a_packed_table_are_those_of_each_sentence_alone(kind, tmp_path):
-  encoder = {"elmo": lambda: elmo(tmp_path / "x"), "glove": lambda: glove(tmp_path / "x"),
-             "learned": lambda: elmo(tmp_path / "x", mix="learned")}.get(
-               kind, lambda: tiny_encoders.folder(kind, tmp_path / "x"))()
+  encoder = {
+    "elmo": lambda: elmo(tmp_path / "x"),
+    "glove": lambda: glove(tmp_path / "x"),
+    "learned": lambda: elmo(tmp_path / "x", mix="learned"),
+  }.get(kind, lambda: tiny_encoders.folder(kind, tmp_path / "x"))()
   made = config(encoder, tmp_path)
   parts = build.build(made)
   assert not parts.pretrained  # no part of the state
@@ -84,7 +102,7 @@ def test_features_of_a_packed_table_are_those_of_each_sentence_alone(kind, tmp_p
   texts = [QUESTION.text, *(c.text for c in QUESTION.candidates)]
   assert len(tables.units) == len(texts) and tables.characters is None
   for u, alone in enumerate(words_alone(parts, texts)):
-    found = tables.features[slice(*tables.units.offsets[u:u + 2])]
+    found = tables.features[slice(*tables.units.offsets[u : u + 2])]
     np.testing.assert_allclose(found, alone, atol=1e-5)
   assert len(tables.features) == len(tables.units.ids) > 20
   if kind == "learned":
@@ -99,6 +117,7 @@ def test_features_of_a_packed_table_are_those_of_each_sentence_alone(kind, tmp_p
 
 def test_other_weights_or_fields_never_share_a_cache(tmp_path):
   from safetensors.numpy import load_file, save_file
+
   first = tiny_encoders.folder("bert", tmp_path / "a")
   second = tiny_encoders.folder("bert", tmp_path / "b")
   tensors = load_file(second / "model.safetensors")
@@ -106,17 +125,25 @@ def test_other_weights_or_fields_never_share_a_cache(tmp_path):
   tensors[name][0] += 0.1
   save_file(tensors, str(second / "model.safetensors"), metadata={"format": "pt"})
   found = {}
-  for key, folder, fields in (("a", first, {}), ("b", second, {}),
-                              ("half", first, {"model.storage": "float16"}),
-                              ("wide", first, {"encoder.dtype": "bfloat16"}),
-                              ("dropout", first, {"encoder.hidden_dropout": 0.3})):
+  for key, folder, fields in (
+    ("a", first, {}),
+    ("b", second, {}),
+    ("half", first, {"model.storage": "float16"}),
+    ("wide", first, {"encoder.dtype": "bfloat16"}),
+    ("dropout", first, {"encoder.hidden_dropout": 0.3}),
+  ):
     made = config(folder, tmp_path / "cache")
     with made.unlocked():
       made.update_from_flattened_dict(fields)
     parts = build.build(made)
     found[key] = parts.tables((QUESTION,), "sentences").features, parts.frozen.calls
   assert {key: calls for key, (_, calls) in found.items()} == {
-    "a": 1, "b": 1, "half": 1, "wide": 1, "dropout": 0}  # dropout is not used
+    "a": 1,
+    "b": 1,
+    "half": 1,
+    "wide": 1,
+    "dropout": 0,
+  }  # dropout is not used
   assert np.abs(found["a"][0] - found["b"][0]).max() > 1e-5
   assert found["half"][0].dtype == np.float16
   np.testing.assert_allclose(found["a"][0], found["half"][0], atol=5e-3)

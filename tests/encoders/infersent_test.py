@@ -14,14 +14,23 @@ from as2jax.layers.pooling import pool
 from as2jax.runtime.errors import InputError
 
 WORDS, WIDTH, HIDDEN = 30, 5, 7
-SEQUENCES = [np.random.default_rng(n).integers(1, WORDS, n).astype(np.int32)
-             for n in (4, 9, 6, 2, 7)]
+SEQUENCES = [
+  np.random.default_rng(n).integers(1, WORDS, n).astype(np.int32) for n in (4, 9, 6, 2, 7)
+]
 TABLE = np.random.default_rng(0).normal(0, 1, (WORDS, WIDTH)).astype(np.float32)
 
 
 def encoder(**fields):
-  defaults = dict(vocab_size=WORDS, word_size=WIDTH, hidden_size=HIDDEN, cell="lstm",
-                  bidirectional=True, hidden_dropout=0.0, unroll=1, precision="highest")
+  defaults = dict(
+    vocab_size=WORDS,
+    word_size=WIDTH,
+    hidden_size=HIDDEN,
+    cell="lstm",
+    bidirectional=True,
+    hidden_dropout=0.0,
+    unroll=1,
+    precision="highest",
+  )
   return RecurrentEncoder(**{**defaults, **fields})
 
 
@@ -44,8 +53,10 @@ def published(tmp_path_factory):
 
 def test_equals_a_torch_lstm_with_maximum(published):
   torch, lstm, path = published
-  params = {"embeddings": {"word": jnp.asarray(TABLE)},
-            "recurrent": jax.tree.map(jnp.asarray, infersent.load(path))}
+  params = {
+    "embeddings": {"word": jnp.asarray(TABLE)},
+    "recurrent": jax.tree.map(jnp.asarray, infersent.load(path)),
+  }
   tokens, units = lay(SEQUENCES, [(1, 0), (2, 3, 4)], 16, unused=1)
   made = jax.eval_shape(lambda: encoder().init(jax.random.key(0), tokens, train=False))["params"]
   assert jax.tree.map(jnp.shape, made) == jax.tree.map(jnp.shape, params)
@@ -65,14 +76,17 @@ def test_offset_and_packing():
   packed, units_packed = lay(SEQUENCES, [(1, 0), (2, 3, 4)], 16)
   gru = encoder(cell="gru")
   params = gru.init(jax.random.key(0), one, train=False)["params"]
-  alone, together = (vectors(apply(gru, params, tokens), units)
-                     for tokens, units in ((one, units_one), (packed, units_packed)))
+  alone, together = (
+    vectors(apply(gru, params, tokens), units)
+    for tokens, units in ((one, units_one), (packed, units_packed))
+  )
   for member in range(5):
     np.testing.assert_allclose(alone[member], together[member], atol=1e-6)
   shifted = {**params, "embeddings": {"word": params["embeddings"]["word"] + 0.5}}
   offset = jnp.full((1, 2, 16, WIDTH), 0.5)
-  np.testing.assert_allclose(apply(gru, params, packed, input_offset=offset),
-                             apply(gru, shifted, packed), atol=1e-6)
+  np.testing.assert_allclose(
+    apply(gru, params, packed, input_offset=offset), apply(gru, shifted, packed), atol=1e-6
+  )
   assert gru.embedding_table(params).shape == (WORDS, WIDTH)
 
 
@@ -82,19 +96,31 @@ def test_published_size():
   params = jax.eval_shape(lambda: real.init(jax.random.key(0), tokens, train=False))["params"]
   count = sum(x.size for x in jax.tree.leaves(params["recurrent"]))
   assert count == 2 * 4 * 2048 * (300 + 2048 + 2)  # 38,502,400
-  assert jax.eval_shape(lambda p: real.apply({"params": p}, tokens, train=False),
-                        params).shape == (1, 1, 16, 4096)
+  assert jax.eval_shape(lambda p: real.apply({"params": p}, tokens, train=False), params).shape == (
+    1,
+    1,
+    16,
+    4096,
+  )
 
 
-@pytest.mark.parametrize(("change", "pattern"), [
-  (lambda s: {k: v for k, v in s.items() if "reverse" not in k}, "reads forward only"),
-  (lambda s: {k: v for k, v in s.items() if k != "enc_lstm.bias_hh_l0"}, "bias_hh_l0' is missing"),
-  (lambda s: {**s, "enc_lstm.weight_ih_l1": s["enc_lstm.weight_ih_l0"]}, "weight_ih_l1 too"),
-  (lambda s: {k.removeprefix("enc_"): v for k, v in s.items()}, "file has lstm.weight_ih_l0"),
-  (lambda s: {k: v[:21] for k, v in s.items()}, "3 gates of 7 are no LSTM's"),
-  (lambda s: {**s, "enc_lstm.bias_hh_l0": s["enc_lstm.bias_hh_l0"] / 0},
-   "'enc_lstm.bias_hh_l0' holds 28 of 28 numbers that are not finite"),
-])
+@pytest.mark.parametrize(
+  ("change", "pattern"),
+  [
+    (lambda s: {k: v for k, v in s.items() if "reverse" not in k}, "reads forward only"),
+    (
+      lambda s: {k: v for k, v in s.items() if k != "enc_lstm.bias_hh_l0"},
+      "bias_hh_l0' is missing",
+    ),
+    (lambda s: {**s, "enc_lstm.weight_ih_l1": s["enc_lstm.weight_ih_l0"]}, "weight_ih_l1 too"),
+    (lambda s: {k.removeprefix("enc_"): v for k, v in s.items()}, "file has lstm.weight_ih_l0"),
+    (lambda s: {k: v[:21] for k, v in s.items()}, "3 gates of 7 are no LSTM's"),
+    (
+      lambda s: {**s, "enc_lstm.bias_hh_l0": s["enc_lstm.bias_hh_l0"] / 0},
+      "'enc_lstm.bias_hh_l0' holds 28 of 28 numbers that are not finite",
+    ),
+  ],
+)
 def test_other_weights_are_refused(published, tmp_path, change, pattern):
   torch, lstm, _ = published
   state = {f"enc_lstm.{name}": value for name, value in lstm.state_dict().items()}

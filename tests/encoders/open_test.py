@@ -19,14 +19,21 @@ from as2jax.runtime.errors import InputError
 @pytest.fixture(scope="module")
 def vectors(tmp_path_factory):
   """A file of random vectors, of all but the rarest words of the sample."""
-  texts = (t for questions in dataset.load("sample").splits.values() for q in questions
-           for t in (q.text, *(c.text for c in q.candidates)))
+  texts = (
+    t
+    for questions in dataset.load("sample").splits.values()
+    for q in questions
+    for t in (q.text, *(c.text for c in q.candidates))
+  )
   counts = word_tokenizer.count(texts, lower=True, treebank=True)
   words = [word for word in word_tokenizer.by_frequency(counts) if counts[word] > 1]
   path = tmp_path_factory.mktemp("vectors") / "vectors.txt"
   table = np.random.default_rng(0).normal(size=(len(words), 8))
-  path.write_text("".join(f"{w} {' '.join(f'{x:.4f}' for x in row)}\n"
-                          for w, row in zip(words, table, strict=True)))
+  path.write_text(
+    "".join(
+      f"{w} {' '.join(f'{x:.4f}' for x in row)}\n" for w, row in zip(words, table, strict=True)
+    )
+  )
   return path
 
 
@@ -53,13 +60,23 @@ def clean_map(found):
   return found["metrics"]["map[sample-clean/test]"]["mean"]
 
 
-@pytest.mark.parametrize("kind, model", [
-    ("roberta", "triplet"), ("xlnet", "triplet"), ("xlnet", "siamese"), ("roberta", "crossencoder"),
-    ("xlnet", "crossencoder")])
+@pytest.mark.parametrize(
+  "kind, model",
+  [
+    ("roberta", "triplet"),
+    ("xlnet", "triplet"),
+    ("xlnet", "siamese"),
+    ("roberta", "crossencoder"),
+    ("xlnet", "crossencoder"),
+  ],
+)
 def test_systems_train_on_other_transformers(kind, model, tmp_path):
   folder = tiny_encoders.folder(kind, tmp_path / kind)
-  made = config(model, encoder__pretrained=str(folder), model__pooler=True) if (
-      model == "crossencoder") else config(model, encoder__pretrained=str(folder))
+  made = (
+    config(model, encoder__pretrained=str(folder), model__pooler=True)
+    if (model == "crossencoder")
+    else config(model, encoder__pretrained=str(folder))
+  )
   modes.run(made, str(tmp_path / "run"))
   found = results(tmp_path / "run")
   assert found["weights"]["family"] == kind and found["seeds"][0]["steps"] > 0
@@ -71,9 +88,11 @@ def test_systems_train_on_other_transformers(kind, model, tmp_path):
 
 def test_the_encoder_says_whose_vector_classifies(tmp_path):
   from as2jax.training.build import build
+
   for kind, token in (("bert", "cls"), ("roberta", "cls"), ("xlnet", "cls_last")):
-    made = config("crossencoder", encoder__pretrained=str(
-        tiny_encoders.folder(kind, tmp_path / kind)))
+    made = config(
+      "crossencoder", encoder__pretrained=str(tiny_encoders.folder(kind, tmp_path / kind))
+    )
     assert build(made).model.token == token
   with made.unlocked():
     made.model.token = "cls"
@@ -91,6 +110,7 @@ def static(path, **fields):
   def apply(made):
     presets.static(made, str(path), lower=True)
     made.encoder.update(fields)
+
   return apply
 
 
@@ -163,6 +183,7 @@ def test_elmo_reads_every_word_by_its_characters(tmp_path):
       presets.elmo(made)
       made.encoder.pretrained = str(folder)
       made.batch.packed = packed
+
     return apply
 
   found = {}
@@ -176,7 +197,9 @@ def test_elmo_reads_every_word_by_its_characters(tmp_path):
 
 def test_what_is_not_there_is_named(tmp_path, monkeypatch):
   monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
-  with pytest.raises(InputError, match="glove.6B.300d.txt.*--config.encoder.vectors.*train_vectors"):
+  with pytest.raises(
+    InputError, match="glove.6B.300d.txt.*--config.encoder.vectors.*train_vectors"
+  ):
     modes.run(untrained(config("triplet", static("glove/glove.6B.300d.txt"))), str(tmp_path / "a"))
   with pytest.raises(InputError, match="'elmo': no such folder.*options.json"):
     modes.run(untrained(config("triplet", presets.elmo)), str(tmp_path / "b"))

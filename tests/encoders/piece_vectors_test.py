@@ -13,8 +13,15 @@ from as2jax.runtime.errors import InputError
 
 MARKS = ("[CLS]", "[SEP]")
 TEXTS = ("The cat, the dog!", "a DOG's café", "the a")
-SECTION = {"name": "words", "pretrained": "", "vocabulary": "train", "size": 0, "scale": 1.0,
-           "marks": MARKS, "hidden_dropout": 0.0}
+SECTION = {
+  "name": "words",
+  "pretrained": "",
+  "vocabulary": "train",
+  "size": 0,
+  "scale": 1.0,
+  "marks": MARKS,
+  "hidden_dropout": 0.0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +36,21 @@ def test_words_take_their_row_or_the_mean_of_their_pieces(bert):
   found = piece_vectors.prepare(TEXTS, folder, size=0, marks=MARKS)
   entries = word_tokenizer.entries(found.tokenizer)
   # By frequency, then by the alphabet; split and cleaned as BERT does it.
-  assert entries == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "a", "dog", "!", "'", ",", "cafe",
-                     "cat", "s"]
+  assert entries == [
+    "[PAD]",
+    "[UNK]",
+    "[CLS]",
+    "[SEP]",
+    "the",
+    "a",
+    "dog",
+    "!",
+    "'",
+    ",",
+    "cafe",
+    "cat",
+    "s",
+  ]
   assert not found.table[0].any()
   assert len(pieces.encode(["cafe"]).ids) > 1
   for word, row in zip(entries[1:], found.table[1:]):
@@ -51,14 +71,16 @@ def test_the_most_frequent_words_alone(bert):
 
 def test_words_of_other_texts_are_read_but_not_generated(bert):
   folder, pieces, table = bert
-  found = piece_vectors.prepare(TEXTS, folder, size=2, marks=MARKS, others=(*TEXTS, "the zebra"),
-                                scale=2.0)
+  found = piece_vectors.prepare(
+    TEXTS, folder, size=2, marks=MARKS, others=(*TEXTS, "the zebra"), scale=2.0
+  )
   entries = word_tokenizer.entries(found.tokenizer)
   assert entries[4:6] == ["the", "a"] and found.facts["output_size"] == 6
   assert entries[6:] == ["dog", "!", "'", ",", "cafe", "cat", "s", "zebra"]
   assert (found.facts["size"], found.facts["read_types"]) == (14, 8)
-  np.testing.assert_allclose(found.table[-1], 2 * table[pieces.encode(["zebra"]).ids].mean(0),
-                             rtol=1e-6, atol=1e-7)
+  np.testing.assert_allclose(
+    found.table[-1], 2 * table[pieces.encode(["zebra"]).ids].mean(0), rtol=1e-6, atol=1e-7
+  )
 
 
 def test_a_run_remembers_its_words_and_a_train_vocabulary_asks_for_train_alone(bert, tmp_path):
@@ -69,8 +91,9 @@ def test_a_run_remembers_its_words_and_a_train_vocabulary_asks_for_train_alone(b
     return iter(TEXTS)
 
   section = {**SECTION, "pretrained": bert[0]}
-  opened = lambda **given: open.open_source({**section, **given}, texts=texts,
-                                               workdir=tmp_path / "run", root="")
+  opened = lambda **given: open.open_source(
+    {**section, **given}, texts=texts, workdir=tmp_path / "run", root=""
+  )
   first = opened()
   assert asked == [("train",)] and first.model_fields == {"marks": (2, 3), "output_size": 13}
   assert (first.module.vocab_size, first.module.hidden_size) == (13, 16)

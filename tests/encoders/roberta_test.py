@@ -62,8 +62,10 @@ def reference():
   state = {k.removeprefix("roberta."): torch.tensor(v) for k, v in tensors().items()}
   model.load_state_dict(state, strict=True)
   with torch.no_grad():
-    return [model.eval()(torch.tensor(ids[None].astype(np.int64))).last_hidden_state[0].numpy()
-            for ids in SEQUENCES]
+    return [
+      model.eval()(torch.tensor(ids[None].astype(np.int64))).last_hidden_state[0].numpy()
+      for ids in SEQUENCES
+    ]
 
 
 def record():
@@ -94,9 +96,16 @@ def test_packed_rows_equal_live_torch(tmp_path):
 
 
 def test_what_files_hold_beside_the_encoder_is_left_out(tmp_path):
-  extra = {name: np.zeros((2, 2), np.float32) for name in (
-    "lm_head.dense.weight", "lm_head.bias", "classifier.out_proj.weight",
-    "roberta.pooler.dense.weight", "roberta.embeddings.position_ids")}
+  extra = {
+    name: np.zeros((2, 2), np.float32)
+    for name in (
+      "lm_head.dense.weight",
+      "lm_head.bias",
+      "classifier.out_proj.weight",
+      "roberta.pooler.dense.weight",
+      "roberta.embeddings.position_ids",
+    )
+  }
   folder = write(tmp_path / "roberta", {**tensors(), **extra})
   np.testing.assert_array_equal(found(folder)[0], found(write(tmp_path / "bare", tensors()))[0])
   assert pretrained.load_pooler(folder, families.ROBERTA) is None  # it was never trained
@@ -114,12 +123,19 @@ def test_the_longest_unit_is_two_shorter_than_the_table(tmp_path):
 
 @pytest.mark.parametrize(
   "hidden, layers, heads, published",
-  [(768, 12, 12, 124_055_040), (1024, 24, 16, 354_310_144)], ids=["base", "large"],
+  [(768, 12, 12, 124_055_040), (1024, 24, 16, 354_310_144)],
+  ids=["base", "large"],
 )
 def test_published_sizes(hidden, layers, heads, published):
-  config = {**CONFIG, "vocab_size": 50265, "hidden_size": hidden, "num_hidden_layers": layers,
-            "num_attention_heads": heads, "intermediate_size": 4 * hidden,
-            "max_position_embeddings": 514}
+  config = {
+    **CONFIG,
+    "vocab_size": 50265,
+    "hidden_size": hidden,
+    "num_hidden_layers": layers,
+    "num_attention_heads": heads,
+    "intermediate_size": 4 * hidden,
+    "max_position_embeddings": 514,
+  }
   encoder = BertEncoder(**families.ROBERTA.fields(config))
   tokens, _ = lay([np.arange(4)], [(0,)], 8)
   shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), tokens, train=False))["params"]

@@ -17,8 +17,16 @@ from as2jax.layers.pooling import pool
 from as2jax.runtime.errors import InputError
 
 TEXTS = ["Ice caves form", "the Caves of ICE", "the glacier's ice"]
-ROWS = {"the": [1, 1], "ice": [2, 4], "caves": [3, 3], "Caves": [5, 5], "'s": [7, 7],
-        "<s>": [8, 8], "</s>": [9, 9], "rest": [0, 6]}
+ROWS = {
+  "the": [1, 1],
+  "ice": [2, 4],
+  "caves": [3, 3],
+  "Caves": [5, 5],
+  "'s": [7, 7],
+  "<s>": [8, 8],
+  "</s>": [9, 9],
+  "rest": [0, 6],
+}
 SEQUENCES = [np.random.default_rng(n).integers(1, 30, n).astype(np.int32) for n in (4, 9, 6, 2, 7)]
 
 
@@ -30,8 +38,9 @@ def path(tmp_path):
 
 
 def prepare(path, texts=TEXTS, **settings):
-  defaults = dict(vocabulary="data", lower=False, treebank=False, unknown_words="zero", markers=(),
-                  progress=0.0)
+  defaults = dict(
+    vocabulary="data", lower=False, treebank=False, unknown_words="zero", markers=(), progress=0.0
+  )
   return static.prepare(texts, path, **{**defaults, **settings})
 
 
@@ -44,7 +53,12 @@ def encoded(encoding, text):
 def test_each_word_has_its_vector(path):
   encoding = prepare(path)
   assert encoded(encoding, "the Caves of ICE new") == [
-    ("the", [1, 1]), ("Caves", [5, 5]), ("of", [0, 0]), ("ICE", [2, 4]), ("[UNK]", [0, 0])]
+    ("the", [1, 1]),
+    ("Caves", [5, 5]),
+    ("of", [0, 0]),
+    ("ICE", [2, 4]),
+    ("[UNK]", [0, 0]),
+  ]
   facts = encoding.facts
   assert (facts["types"], facts["oov_types"]) == (9, 3)
   assert (facts["tokens"], facts["oov_tokens"]) == (10, 3)
@@ -70,7 +84,10 @@ def test_policies_for_unknown_words(path):
 def test_the_whole_file_may_be_the_vocabulary(path):
   encoding = prepare(path, vocabulary="file", unknown_words="skip")
   assert encoded(encoding, "rest ICE The caves") == [
-    ("rest", [0, 6]), ("ICE", [2, 4]), ("caves", [3, 3])]
+    ("rest", [0, 6]),
+    ("ICE", [2, 4]),
+    ("caves", [3, 3]),
+  ]
   assert word_tokenizer.entries(encoding.tokenizer)[2:] == [*ROWS, "ICE", "Ice"]
   assert encoding.facts["oov_types"] == 3
 
@@ -103,14 +120,17 @@ def test_saved_and_loaded_it_is_the_same(path, tmp_path):
     static.save(encoding, tmp_path / "run" / "vocabulary")
 
 
-@pytest.mark.parametrize(("name", "damage", "pattern"), [
-  ("vectors.json", None, "holds no vocabulary"),
-  ("vectors.json", b"{", "cannot be read"),
-  ("vectors.json", b"{}", "cannot be read .KeyError"),
-  ("vectors.safetensors", None, "cannot be read"),
-  ("vectors.safetensors", b"\x00" * 20, "cannot be read"),
-  ("tokenizer.json", None, "no tokeniser here"),
-])
+@pytest.mark.parametrize(
+  ("name", "damage", "pattern"),
+  [
+    ("vectors.json", None, "holds no vocabulary"),
+    ("vectors.json", b"{", "cannot be read"),
+    ("vectors.json", b"{}", "cannot be read .KeyError"),
+    ("vectors.safetensors", None, "cannot be read"),
+    ("vectors.safetensors", b"\x00" * 20, "cannot be read"),
+    ("tokenizer.json", None, "no tokeniser here"),
+  ],
+)
 def test_a_damaged_folder_is_refused(path, tmp_path, name, damage, pattern):
   static.save(prepare(path), tmp_path / "kept")
   if damage is None:
@@ -132,8 +152,9 @@ def test_files_of_two_vocabularies_are_refused(path, tmp_path, name):
 
 
 ENCODER = StaticEncoder(vocab_size=30, hidden_size=6, hidden_dropout=0.5)
-PARAMS = {"embeddings": {"word": jnp.asarray(np.random.default_rng(0).normal(0, 1, (30, 6)),
-                                             jnp.float32)}}
+PARAMS = {
+  "embeddings": {"word": jnp.asarray(np.random.default_rng(0).normal(0, 1, (30, 6)), jnp.float32)}
+}
 
 
 @functools.partial(jax.jit, static_argnames=("all_layers", "train"))
@@ -171,7 +192,10 @@ def test_the_gradient_goes_to_the_rows_read():
   tokens, units = lay(SEQUENCES[:1], [(0,)], 6)
   loss = lambda table: pool(
     ENCODER.apply({"params": {"embeddings": {"word": table}}}, tokens, train=False),
-    tokens, units, "mean").sum()
+    tokens,
+    units,
+    "mean",
+  ).sum()
   gradient = np.asarray(jax.grad(loss)(PARAMS["embeddings"]["word"]))
   expected = np.bincount(SEQUENCES[0], minlength=30) / 4
   np.testing.assert_allclose(gradient, np.tile(expected[:, None], 6), atol=1e-6)

@@ -9,12 +9,20 @@ from as2jax.data.batches.batch import Tokens
 from as2jax.encoders.characters import sentence_boundaries, word_characters
 
 LSTM = {
-  "dim": 6, "projection_dim": 4, "n_layers": 2, "cell_clip": 1.0, "proj_clip": 0.7,
+  "dim": 6,
+  "projection_dim": 4,
+  "n_layers": 2,
+  "cell_clip": 1.0,
+  "proj_clip": 0.7,
   "use_skip_connections": True,
 }
 CHARACTERS = {
-  "embedding": {"dim": 3}, "filters": [[1, 2], [3, 5]], "n_highway": 1, "n_characters": 262,
-  "max_characters_per_token": 8, "activation": "tanh",
+  "embedding": {"dim": 3},
+  "filters": [[1, 2], [3, 5]],
+  "n_highway": 1,
+  "n_characters": 262,
+  "max_characters_per_token": 8,
+  "activation": "tanh",
 }
 
 
@@ -133,5 +141,6 @@ def with_characters(tokens, sentences, max_characters):
 def numbered(sentences):
   """Ids of the words of `sentences`, counted on from 1: what `rows.lay` lays out."""
   ends = np.cumsum([len(sentence) for sentence in sentences])
-  return [np.arange(end - len(s), end, dtype=np.int32) + 1
-          for s, end in zip(sentences, ends, strict=True)]
+  return [
+    np.arange(end - len(s), end, dtype=np.int32) + 1 for s, end in zip(sentences, ends, strict=True)
+  ]

@@ -14,8 +14,9 @@ SECTION = {"name": "auto", "dtype": "float32", "unroll": 0, "remat": False}
 
 
 def opened(folder):
-  return open.open_source({**SECTION, "pretrained": str(folder)}, texts=lambda: (), workdir="",
-                             root="")
+  return open.open_source(
+    {**SECTION, "pretrained": str(folder)}, texts=lambda: (), workdir="", root=""
+  )
 
 
 def change(file, **values):
@@ -27,7 +28,8 @@ def refused(folder, file, entries, largest, rows):
     opened(folder)
   assert str(caught.value).startswith(
     f"{folder / file}: the vocabulary has {entries} ids, the largest {largest}, but "
-    f"{folder / 'config.json'} says vocab_size = {rows}, ")
+    f"{folder / 'config.json'} says vocab_size = {rows}, "
+  )
 
 
 @pytest.fixture(params=["bert", "roberta", "xlnet"])
@@ -119,8 +121,13 @@ def test_padding_to_a_multiple_is_stated_by_the_config(bert):
   serialised(bert)
   assert -rows % 64
   assert checked(bert, rows + -rows % 64, pad_vocab_size_multiple=64).ids() == set(range(rows))
-  for wrong, multiple in ((rows + -rows % 64 + 64, 64), (rows + -rows % 64, 128), (rows + 1, None),
-                          (rows + 1, 0), (rows + 1, "64")):
+  for wrong, multiple in (
+    (rows + -rows % 64 + 64, 64),
+    (rows + -rows % 64, 128),
+    (rows + 1, None),
+    (rows + 1, 0),
+    (rows + 1, "64"),
+  ):
     with pytest.raises(InputError, match=f"tokenizer.json: .* vocab_size = {wrong}, "):
       checked(bert, wrong, pad_vocab_size_multiple=multiple)
 

@@ -93,8 +93,9 @@ def test_each_site_of_each_layer_has_its_own_key(params, monkeypatch):
   monkeypatch.setattr(transformer, "dropout", recorded)
   tokens, _ = lay(SEQUENCES, ALONE, 9)
   # A step of its own, so that no compiled program of another test is found in its place.
-  run = jax.jit(lambda key: tiny().apply({"params": params}, tokens, train=True,
-                                         rngs={"dropout": key}))
+  run = jax.jit(
+    lambda key: tiny().apply({"params": params}, tokens, train=True, rngs={"dropout": key})
+  )
   run(jax.random.key(0)), run(jax.random.key(1)), jax.effects_barrier()
   sites = 3 + 4 * 2  # embeddings, sinusoids, output; softmax, inner layer, residuals of each layer
   assert len(seen) == len(set(seen)) == 2 * sites
@@ -129,9 +130,7 @@ def test_every_parameter_and_no_other_unit_gets_gradient(params):
     assert (np.abs(leaf).reshape(2, -1).max(-1) > 1e-6).all(), path
 
 
-BASE = dict(
-  vocab_size=32000, hidden_size=768, num_layers=12, num_heads=12, intermediate_size=3072
-)
+BASE = dict(vocab_size=32000, hidden_size=768, num_layers=12, num_heads=12, intermediate_size=3072)
 LARGE = {**BASE, "hidden_size": 1024, "num_layers": 24, "num_heads": 16, "intermediate_size": 4096}
 SIZES = pytest.mark.parametrize(
   "fields, published", [(BASE, 116_718_336), (LARGE, 360_268_800)], ids=["base", "large"]

@@ -40,8 +40,9 @@ def two_seeds(source, target, shift=0.1):
     values = {k: v for k, v in table.items() if k not in ("candidates", "positives")}
     labels = [np.arange(int(c)) < int(p) for c, p in zip(table["candidates"], table["positives"])]
     values["map"] = values["map"] + sign * shift
-    trec_files.write_per_question(split / f"seed-{seed}" / "per_question.tsv", ids,
-                            [x.astype(int) for x in labels], values)
+    trec_files.write_per_question(
+      split / f"seed-{seed}" / "per_question.tsv", ids, [x.astype(int) for x in labels], values
+    )
     outcome = json.loads(json.dumps(content["seeds"][0])) | {"seed": seed}
     counted = table["positives"] > 0
     outcome["metrics"]["map[sample-clean/test]"]["value"] = values["map"][counted].mean()
@@ -74,8 +75,9 @@ def rows_of(capsys, *arguments):
 def test_runs_against_the_first(folders, capsys):
   names = [folders / n for n in ("word_overlap", "idf_overlap", "bm25")]
   rows = rows_of(capsys, *names)
-  assert [r["metric"] for r in rows] == [f"{m}[sample-clean/test]" for m in ("map", "mrr")
-                                         for _ in names]
+  assert [r["metric"] for r in rows] == [
+    f"{m}[sample-clean/test]" for m in ("map", "mrr") for _ in names
+  ]
   assert [r["system"] for r in rows] == [str(n) for n in names] * 2
   for metric, mine in (("map", rows[:3]), ("mrr", rows[3:])):
     base = per_question(names[0], metric)
@@ -111,8 +113,11 @@ def test_the_text_and_the_csv_say_the_same(folders, capsys):
   assert title.startswith(f"map[sample-clean/test], {rows[0]['questions']} questions")
   assert head.split()[:2] == ["mean", "difference"] and "Holm" not in head
   assert first.split() == [names[0], f"{rows[0]['mean']:.4f}", "±", f"{rows[0]['half_width']:.4f}"]
-  for value in (f"{rows[1]['difference']:+.4f}", f"{100 * rows[1]['relative_gain']:+.1f}",
-                compare.p_text(rows[1]["p_t"])):
+  for value in (
+    f"{rows[1]['difference']:+.4f}",
+    f"{100 * rows[1]['relative_gain']:+.1f}",
+    compare.p_text(rows[1]["p_t"]),
+  ):
     assert value in second.split()
   assert compare.main([*names, names[0], *FEW]) == 0
   assert "Holm (t)" in capsys.readouterr().out
@@ -161,11 +166,19 @@ def test_groups_are_compared_per_dataset_and_on_average(folders, tmp_path, capsy
   other = {}
   for name in ("word_overlap", "bm25"):
     other[name] = changed(folders / name, tmp_path / name, lambda c: None)
-  arguments = [folders / "word_overlap", other["word_overlap"], "vs", folders / "bm25",
-               other["bm25"]]
+  arguments = [
+    folders / "word_overlap",
+    other["word_overlap"],
+    "vs",
+    folders / "bm25",
+    other["bm25"],
+  ]
   rows = rows_of(capsys, *arguments, "--metrics=map")
   assert [r["scope"] for r in rows] == ["sample-clean/test"] * 2 + [
-      "macro average", "all questions", "datasets"]
+    "macro average",
+    "all questions",
+    "datasets",
+  ]
   single, twice, macro, micro, datasets = rows
   assert twice["questions"] * 2 == macro["questions"] == micro["questions"]
   for row in (macro, micro, datasets):
@@ -191,8 +204,9 @@ def test_what_cannot_be_compared(folders, tmp_path, capsys):
   tied = changed(folders / "bm25", tmp_path / "tied", lambda c: c.update(ties="trec"))
   table = str(folders / "bm25" / "eval" / "test" / "per_question.tsv")
   ids, columns = trec_files.read_per_question(table)
-  labels = [(np.arange(int(c)) < p).astype(int)
-            for c, p in zip(columns["candidates"], columns["positives"])]
+  labels = [
+    (np.arange(int(c)) < p).astype(int) for c, p in zip(columns["candidates"], columns["positives"])
+  ]
   values = {"map": columns["map"]}
   few, unlike, none = (str(tmp_path / name) for name in ("few", "unlike", "none"))
   trec_files.write_per_question(few, ids[1:], labels[1:], {"map": values["map"][1:]})
@@ -200,8 +214,11 @@ def test_what_cannot_be_compared(folders, tmp_path, capsys):
   trec_files.write_per_question(none, ids, [0 * x for x in labels], values)
   (tmp_path / "empty").mkdir()
   for arguments, message in [
-    ([base, foreign], "foreign was evaluated on other data than .*word_overlap: test of sample "
-     r"\(01234567\).*`vs`"),
+    (
+      [base, foreign],
+      "foreign was evaluated on other data than .*word_overlap: test of sample "
+      r"\(01234567\).*`vs`",
+    ),
     ([base, tied], "tied was evaluated with evaluation.ties=trec, .*word_overlap with expected"),
     ([base, str(tmp_path / "zebra")], "zebra: there is no such file or folder"),
     ([base, str(tmp_path / "empty")], "empty holds no results.json"),

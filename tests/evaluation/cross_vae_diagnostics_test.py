@@ -15,39 +15,65 @@ def side(mean, log_variance=None, **others):
 
 
 def test_numbers_by_hand():
-  """Two texts, three dimensions: one that tells them apart, one only off the prior, one collapsed.
-  """
+  """Two texts, three dimensions: one that tells them apart, one only off the prior, one collapsed."""
   mean, log_variance = [[1, 2, 0.0], [-1, 2, 0.0]], np.zeros((2, 3))
   measured = {
-      "question": side(mean, log_variance, words=[3, 1], all_words=[4, 4],
-                       log_likelihood=[-6.0, -2.0]),
-      "answer": side(np.zeros((2, 3)), log_variance, words=[2, 2], all_words=[2, 2],
-                     log_likelihood=[0.0, 0.0])}
-  assert cross_vae_diagnostics.summary(measured) == pytest.approx({
-      "active_units_question": 1, "kl_question": 0.5 + 2, "kl_active_dimensions_question": 2,
-      "perplexity_question": np.exp(8 / 4), "words_not_generated_question": 0.5,
-      "active_units_answer": 0, "kl_answer": 0, "kl_active_dimensions_answer": 0,
-      "perplexity_answer": 1, "words_not_generated_answer": 0})
+    "question": side(
+      mean, log_variance, words=[3, 1], all_words=[4, 4], log_likelihood=[-6.0, -2.0]
+    ),
+    "answer": side(
+      np.zeros((2, 3)), log_variance, words=[2, 2], all_words=[2, 2], log_likelihood=[0.0, 0.0]
+    ),
+  }
+  assert cross_vae_diagnostics.summary(measured) == pytest.approx(
+    {
+      "active_units_question": 1,
+      "kl_question": 0.5 + 2,
+      "kl_active_dimensions_question": 2,
+      "perplexity_question": np.exp(8 / 4),
+      "words_not_generated_question": 0.5,
+      "active_units_answer": 0,
+      "kl_answer": 0,
+      "kl_active_dimensions_answer": 0,
+      "perplexity_answer": 1,
+      "words_not_generated_answer": 0,
+    }
+  )
   head, *rows = [line.split("\t") for line in cross_vae_diagnostics.table(measured).splitlines()]
-  assert head == ["dimension", "kl_question", "variance_of_mean_question", "kl_answer",
-                  "variance_of_mean_answer"]
+  assert head == [
+    "dimension",
+    "kl_question",
+    "variance_of_mean_question",
+    "kl_answer",
+    "variance_of_mean_answer",
+  ]
   assert [[float(x) for x in row] for row in rows] == [
-      [0, 0.5, 1, 0, 0], [1, 2, 0, 0, 0], [2, 0, 0, 0, 0]]
+    [0, 0.5, 1, 0, 0],
+    [1, 2, 0, 0, 0],
+    [2, 0, 0, 0, 0],
+  ]
 
 
 def test_dual_grus_have_a_variance_alone():
-  measured = {name: side([[0.0, 1], [1, 1]], all_words=[1, 1], words=[1, 1])
-              for name in ("question", "answer")}
-  assert cross_vae_diagnostics.summary(measured) == {"active_units_question": 1, "active_units_answer": 1}
+  measured = {
+    name: side([[0.0, 1], [1, 1]], all_words=[1, 1], words=[1, 1])
+    for name in ("question", "answer")
+  }
+  assert cross_vae_diagnostics.summary(measured) == {
+    "active_units_question": 1,
+    "active_units_answer": 1,
+  }
   assert cross_vae_diagnostics.table(measured).startswith(
-      "dimension\tvariance_of_mean_question\tvariance_of_mean_answer\n")
+    "dimension\tvariance_of_mean_question\tvariance_of_mean_answer\n"
+  )
 
 
 def test_words_that_are_not_generated_are_read_but_do_not_count():
   few, made = model(output_size=20), batch()
   values, ids = params(few), np.asarray(made.tokens.ids)
-  seen = jax.jit(lambda made: few.apply({"params": values}, made, train=False,
-                                        method="reconstruct")["answer"])
+  seen = jax.jit(
+    lambda made: few.apply({"params": values}, made, train=False, method="reconstruct")["answer"]
+  )
   found = seen(made)
   at = np.take_along_axis(np.asarray(made.units.row), np.asarray(made.examples.members[..., 1]), 1)
   texts = ids[0][at[0]][:, 1:]  # a unit a row

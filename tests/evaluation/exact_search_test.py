@@ -28,8 +28,10 @@ def test_search_is_numpys_ranking(devices, rows):
   random = np.random.default_rng(rows)
   queries, pool = grid(random, 21), grid(random, 61)
   weights = random.integers(1, 4, 61)
-  right = [[list(random.choice(61, size=n, replace=False)) for n in random.integers(1, 4, 21)]
-           for _ in range(2)]
+  right = [
+    [list(random.choice(61, size=n, replace=False)) for n in random.integers(1, 4, 21)]
+    for _ in range(2)
+  ]
   mesh = sharding.make_mesh(devices=jax.devices()[:devices])
   found = Searcher(mesh, k=5, rows=rows, queries=8)(queries, pool, weights=weights, right=right)
   scores, order = brute(queries, pool, 5)
@@ -38,7 +40,7 @@ def test_search_is_numpys_ranking(devices, rows):
   for t, judgement in enumerate(right):
     for q, entries in enumerate(judgement):
       best = scores[q, entries].max()
-      np.testing.assert_array_equal(found.right[q, t, :len(entries)], scores[q, entries])
+      np.testing.assert_array_equal(found.right[q, t, : len(entries)], scores[q, entries])
       assert found.above[q, t] == weights[scores[q] > best].sum()
       assert found.level[q, t] == weights[scores[q] == best].sum()
 
@@ -54,7 +56,8 @@ def test_entries_with_equal_scores_come_in_ascending_order():
 
 def test_a_pool_of_fewer_entries_than_asked_for():
   found = Searcher(sharding.make_mesh(), k=4, rows=4, queries=2)(
-      np.ones((3, 2), np.float32), np.asarray([[1, 1], [2, 2]], np.float32))
+    np.ones((3, 2), np.float32), np.asarray([[1, 1], [2, 2]], np.float32)
+  )
   assert found.entries.tolist() == [[1, 0, NONE, NONE]] * 3
   assert found.scores.tolist() == [[4, 2, -np.inf, -np.inf]] * 3
 
@@ -89,15 +92,23 @@ def test_similarities_rank_as_they_say():
   searcher = Searcher(sharding.make_mesh(), k=40, rows=40, queries=9)
   distance = -((queries[:, None] - pool[None]) ** 2).sum(-1)
   lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(pool, axis=1)[None]
-  expected = {"dot": queries @ pool.T, "euclidean": distance,
-              "cosine": queries @ pool.T / np.where(lengths > 0, lengths, 1)}
+  expected = {
+    "dot": queries @ pool.T,
+    "euclidean": distance,
+    "cosine": queries @ pool.T / np.where(lengths > 0, lengths, 1),
+  }
   for similarity, scores in expected.items():
-    made = [exact_search.prepared(x, similarity, side=side)
-            for x, side in ((queries, "query"), (pool, "pool"))]
+    made = [
+      exact_search.prepared(x, similarity, side=side)
+      for x, side in ((queries, "query"), (pool, "pool"))
+    ]
     found = searcher(*made)
     np.testing.assert_array_equal(found.entries, np.argsort(-scores, axis=1, kind="stable"))
-    np.testing.assert_allclose(exact_search.reported(found.scores, queries, similarity),
-                               np.take_along_axis(scores, found.entries, 1), atol=1e-5)
+    np.testing.assert_allclose(
+      exact_search.reported(found.scores, queries, similarity),
+      np.take_along_axis(scores, found.entries, 1),
+      atol=1e-5,
+    )
 
 
 def test_bad_input_is_named():

@@ -54,14 +54,16 @@ def random_questions(count, *, levels, seed, longest=25):
 def assert_same(found, expected, tolerance=1e-12):
   assert set(found) == set(expected) == set(metrics.METRICS)
   for metric in metrics.METRICS:
-    np.testing.assert_allclose(found[metric], expected[metric], rtol=0, atol=tolerance,
-                               err_msg=metric)
+    np.testing.assert_allclose(
+      found[metric], expected[metric], rtol=0, atol=tolerance, err_msg=metric
+    )
 
 
 def over_all_orders(score, label):
   """The mean of each metric over every order of tied candidates, each order scored untied."""
   orders = [
-    order for order in itertools.permutations(range(len(score)))
+    order
+    for order in itertools.permutations(range(len(score)))
     if all(score[a] >= score[b] for a, b in itertools.pairwise(order))
   ]
   descending = [np.arange(len(score), 0, -1)] * len(orders)
@@ -72,10 +74,18 @@ def over_all_orders(score, label):
 def test_numbers_by_hand():
   values = metrics.per_question([np.array([0.9, 0.8, 0.7, 0.6])], [np.array([0, 1, 0, 1])])
   ideal = 1 + 1 / math.log2(3)
-  assert_same(values, {
-    "map": [(1 / 2 + 2 / 4) / 2], "mrr": [1 / 2], "p@1": [0], "r@1": [0], "r@5": [1],
-    "ndcg@10": [(1 / math.log2(3) + 1 / math.log2(5)) / ideal],
-  }, 1e-15)
+  assert_same(
+    values,
+    {
+      "map": [(1 / 2 + 2 / 4) / 2],
+      "mrr": [1 / 2],
+      "p@1": [0],
+      "r@1": [0],
+      "r@5": [1],
+      "ndcg@10": [(1 / math.log2(3) + 1 / math.log2(5)) / ideal],
+    },
+    1e-15,
+  )
 
 
 def test_two_tied_candidates_by_hand():
@@ -147,9 +157,7 @@ def test_pessimistic_is_the_worst_order():
   scores, labels, ids = random_questions(500, levels=3, seed=3)
   worst = metrics.per_question(scores, labels, ties="pessimistic")
   # The worst order is one that trec_eval reaches once the positives have the lowest ids.
-  low = [
-    [f"{'a' if y == 1 else 'b'}{i}" for i, y in enumerate(label)] for label in labels
-  ]
+  low = [[f"{'a' if y == 1 else 'b'}{i}" for i, y in enumerate(label)] for label in labels]
   assert_same(worst, trec_eval(scores, labels, low))
   for ties in ("expected", "trec"):
     for metric, value in metrics.per_question(scores, labels, ids, ties=ties).items():
@@ -173,16 +181,19 @@ def test_infinite_scores_rank_first_and_last_and_tie():
   assert metrics.per_question([np.array([1e300, 1.0])], [np.array([0, 1])])["mrr"] == 0.5
 
 
-@pytest.mark.parametrize("change, message", [
-  ({"scores": [[1.0], [0.5, np.nan]]}, r"'q2'.*candidate 2 is not a number"),
-  ({"scores": [[1.0], [0.5]]}, r"'q2': 1 scores but 2 labels"),
-  ({"scores": [[1.0]]}, r"scores of 1 questions, but labels of 2"),
-  ({"labels": [[1], [0, 3]]}, r"'q2': label 3"),
-  ({"ties": "random"}, r"ties='random'.*expected, trec, pessimistic"),
-  ({"ties": "trec"}, r"give ids"),
-  ({"ties": "trec", "ids": [["a"], ["b"]]}, r"ids and scores differ"),
-  ({"ties": "trec", "ids": [["a"], ["b", "b"]]}, r"'q2': candidate id 'b' occurs twice"),
-])
+@pytest.mark.parametrize(
+  "change, message",
+  [
+    ({"scores": [[1.0], [0.5, np.nan]]}, r"'q2'.*candidate 2 is not a number"),
+    ({"scores": [[1.0], [0.5]]}, r"'q2': 1 scores but 2 labels"),
+    ({"scores": [[1.0]]}, r"scores of 1 questions, but labels of 2"),
+    ({"labels": [[1], [0, 3]]}, r"'q2': label 3"),
+    ({"ties": "random"}, r"ties='random'.*expected, trec, pessimistic"),
+    ({"ties": "trec"}, r"give ids"),
+    ({"ties": "trec", "ids": [["a"], ["b"]]}, r"ids and scores differ"),
+    ({"ties": "trec", "ids": [["a"], ["b", "b"]]}, r"'q2': candidate id 'b' occurs twice"),
+  ],
+)
 def test_bad_input(change, message):
   arguments = {"scores": [[1.0], [0.5, 0.5]], "labels": [[1], [0, 1]], "names": ["q1", "q2"]}
   with pytest.raises(InputError, match=message):
@@ -207,10 +218,13 @@ def test_summary_has_protocol_names_and_counts():
   where = {"dataset": "wikiqa", "question_filter": "clean", "split": "test"}
   summary = metrics.summarize(values, mask, **where)
   # Three values: t(0.975, 2) = 4.302653, standard deviation 0.25.
-  assert summary == {"map[wikiqa-clean/test]": {
-    "value": 0.75, "half_width": pytest.approx(4.302653 * 0.25 / math.sqrt(3), rel=1e-6),
-    "questions": 3,
-  }}
+  assert summary == {
+    "map[wikiqa-clean/test]": {
+      "value": 0.75,
+      "half_width": pytest.approx(4.302653 * 0.25 / math.sqrt(3), rel=1e-6),
+      "questions": 3,
+    }
+  }
   one = metrics.summarize(values, np.arange(4) == 1, **where)["map[wikiqa-clean/test]"]
   assert one == {"value": 1.0, "half_width": None, "questions": 1}
   with pytest.raises(InputError, match="wikiqa-clean/test: none of the 4 questions"):

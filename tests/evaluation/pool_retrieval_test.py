@@ -36,8 +36,9 @@ def made(seed=0, passages=60, queries=25):
   asked = []
   for i in range(queries):
     right = random.choice(passages, size=random.integers(1, 4), replace=False)
-    asked.append(Query(f"q{i}", f"{text()} {i} ?", tuple(f"p{p}" for p in right),
-                       (1,) * len(right)))
+    asked.append(
+      Query(f"q{i}", f"{text()} {i} ?", tuple(f"p{p}" for p in right), (1,) * len(right))
+    )
   asked[0] = Query("q0", "what is ice ?", ("p7",), (2,))
   return Pool(tuple(held), tuple(asked))
 
@@ -75,8 +76,10 @@ def test_vectors_rank_as_numpy_does(ties):
     assert any("ties move" in note for note in ranked.notes)
   else:
     right = retrieval_metrics.right_entries(pool, "gold")
-    ranks = [1 + (s > s[r].max()).sum() + (np.delete(s, r) == s[r].max()).sum()
-             for s, r in zip(scores, right)]
+    ranks = [
+      1 + (s > s[r].max()).sum() + (np.delete(s, r) == s[r].max()).sum()
+      for s, r in zip(scores, right)
+    ]
     np.testing.assert_allclose(ranked.values["gold"]["mrr"], 1 / np.asarray(ranks))
 
 
@@ -112,8 +115,10 @@ def folder(tmp_path_factory):
   tiny_pool.write(folder)
   modes.run(tiny_pool.config(folder, "triplet"), str(folder / "triplet"))
   modes.run(tiny_pool.words(folder), str(folder / "bm25"))
-  modes.run(tiny_pool.config(folder, "crossencoder", epochs=0, data__ranking=str(folder / "bm25")),
-            str(folder / "cross"))
+  modes.run(
+    tiny_pool.config(folder, "crossencoder", epochs=0, data__ranking=str(folder / "bm25")),
+    str(folder / "cross"),
+  )
   return folder
 
 
@@ -128,7 +133,10 @@ def test_runs_over_a_pool_write_all_files(folder):
     for question_filter in ("gold", "any"):
       assert 0 < content["metrics"][f"mrr[files-{question_filter}/test]"]["mean"] <= 1
     place = folder / name / "eval" / "test"
-    run, gold = (trec_files.read_run(place / "run.trec"), trec_files.read_qrels(place / "qrels.trec"))
+    run, gold = (
+      trec_files.read_run(place / "run.trec"),
+      trec_files.read_qrels(place / "qrels.trec"),
+    )
     assert set(run) == set(gold) and all(len(x) == 20 for x in run.values())
     ids, table = trec_files.read_per_question(place / "per_question.tsv")
     assert set(ids) == set(run) and len(set(table["candidates"])) == 1
@@ -145,8 +153,9 @@ def test_runs_over_a_pool_write_all_files(folder):
 
 def test_trained_vectors_give_the_spread_of_questions(folder):
   content = results_of(folder, "triplet")["metrics"]
-  sse, random, relative = (content[f"{name}[files-gold/test]"]["mean"]
-                           for name in ("sse", "sse_random", "sse_relative"))
+  sse, random, relative = (
+    content[f"{name}[files-gold/test]"]["mean"] for name in ("sse", "sse_random", "sse_relative")
+  )
   assert 0 < sse < 4 and relative == pytest.approx(sse / random)
   assert not any(name.startswith("sse") for name in results_of(folder, "bm25")["metrics"])
 
@@ -168,8 +177,11 @@ def test_reranking_by_hand():
   queries = tuple(Query(f"q{i}", f"{i} ?", (f"p{i}",), (1,)) for i in range(3))
   pool = Pool(passages, queries)
   entries = tuple(np.asarray(x) for x in ([5, 0, 4], [1, 2, 3], [0, 1, 3]))
-  found = retrieve_rerank.Retrieved(entries, with_candidates(pool, entries), {
-      "gold": np.asarray([0.5, 1.0, 0.2]), "any": np.asarray([0.5, 1.0, 0.2])})
+  found = retrieve_rerank.Retrieved(
+    entries,
+    with_candidates(pool, entries),
+    {"gold": np.asarray([0.5, 1.0, 0.2]), "any": np.asarray([0.5, 1.0, 0.2])},
+  )
   scores = [np.float32([0, 9, 1]), np.float32([1, 1, 2]), np.float32([1, 2, 3])]
   ranked = retrieve_rerank.reranked(scores, found, pool, ties="expected")
   np.testing.assert_allclose(ranked.values["gold"]["mrr"], [1, (1 / 2 + 1 / 3) / 2, 0.2])
@@ -209,8 +221,11 @@ def test_runs_over_a_pool_are_compared(folder):
     assert base.title("mrr") == title and set(base.values) == {"mrr", "r@1", "r@5"}
     for system, name in ((base, "bm25"), (other, "triplet")):
       assert system.metric("mrr").mean() == pytest.approx(
-          results_of(folder, name)["metrics"][title]["mean"])
-  with pytest.raises(InputError, match="'clean' is no question filter of these: use one of gold, any"):
+        results_of(folder, name)["metrics"][title]["mean"]
+      )
+  with pytest.raises(
+    InputError, match="'clean' is no question filter of these: use one of gold, any"
+  ):
     run_scores.load(names, question_filter="clean")
 
 

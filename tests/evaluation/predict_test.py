@@ -17,9 +17,14 @@ from as2jax.training.build import build
 def questions():
   """Twelve questions whose candidates repeat one another's sentences; one has no candidates."""
   shared = Candidate("shared", "the cat sat on the mat", 0)
-  made = [Question(f"Q{i}", f"who sat on mat {i % 5}", (
-      shared, Candidate("a", f"dog number {i % 3} sat", 1), Candidate("b", f"nobody {i} came", 0)))
-          for i in range(11)]
+  made = [
+    Question(
+      f"Q{i}",
+      f"who sat on mat {i % 5}",
+      (shared, Candidate("a", f"dog number {i % 3} sat", 1), Candidate("b", f"nobody {i} came", 0)),
+    )
+    for i in range(11)
+  ]
   return (*made, Question("Q11", "who is alone", ()))
 
 
@@ -32,16 +37,20 @@ def predictor(request):
   layout = "sentences" if experiment.model.encodes else experiment.model.layout
   batcher = found.batcher(questions(), layout)
   example = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
-  state = experiment.fresh_state(jax.tree.map(lambda x: x[0], example), (0,),
-                                 optimizers.no_optimizer(), mesh)
+  state = experiment.fresh_state(
+    jax.tree.map(lambda x: x[0], example), (0,), optimizers.no_optimizer(), mesh
+  )
   return found, state
 
 
 def test_each_distinct_text_is_encoded_once(predictor, monkeypatch):
   found, state = predictor
   asked, seen, step = questions(), [], found.step
-  monkeypatch.setattr(found, "step", lambda state, batch: (
-      seen.append(np.asarray(batch.units.id)), step(state, batch))[1])
+  monkeypatch.setattr(
+    found,
+    "step",
+    lambda state, batch: (seen.append(np.asarray(batch.units.id)), step(state, batch))[1],
+  )
   found(state, asked)
   ids = np.concatenate([x.ravel() for x in seen])
   encoded = sorted(ids[ids >= 0].tolist())
@@ -84,8 +93,11 @@ def damaged(state, number):
 def test_what_is_not_finite_is_not_ranked(predictor, number):
   found, state = predictor
   encodes = found.experiment.model.encodes
-  match = "vectors of 21 of 21 sentences are not finite, the first that of 'who sat on mat 0'" if (
-      encodes) else "question 'Q0': the score '.*' of candidate 'shared' is nan"
+  match = (
+    "vectors of 21 of 21 sentences are not finite, the first that of 'who sat on mat 0'"
+    if (encodes)
+    else "question 'Q0': the score '.*' of candidate 'shared' is nan"
+  )
   with pytest.raises(InputError, match=match):
     found(damaged(state, number), questions())
 
@@ -114,11 +126,11 @@ def test_batches_are_kept_for_equal_questions_and_not_for_ever(predictor):
   layout = "sentences" if found.experiment.model.encodes else found.experiment.model.layout
   first = found.batcher(questions()[:1], layout)
   for i in range(1, predict.KEPT):
-    found.batcher(questions()[i:i + 1], layout)
+    found.batcher(questions()[i : i + 1], layout)
   assert found.batcher(list(questions()[:1]), layout) is first  # and now it is the last used
   second = found.batcher(questions()[1:2], layout)
   for i in range(predict.KEPT, 11):
-    found.batcher(questions()[i:i + 1], layout)
+    found.batcher(questions()[i : i + 1], layout)
   assert len(found._batchers) == predict.KEPT
   assert found.batcher(questions()[1:2], layout) is second
   assert found.batcher(questions()[2:3], layout) is not first

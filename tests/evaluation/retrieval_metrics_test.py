@@ -51,8 +51,11 @@ def test_other_policies_are_refused():
 
 def pool():
   passages = [Passage(f"p{i}", text) for i, text in enumerate(("one", "two", "one", "three"))]
-  queries = [Query("a", "A?", ("p0", "p3"), (2, 1)), Query("b", "B?", ("p0",), (1,)),
-             Query("c", "C?", ("p1",), (1,))]
+  queries = [
+    Query("a", "A?", ("p0", "p3"), (2, 1)),
+    Query("b", "B?", ("p0",), (1,)),
+    Query("c", "C?", ("p1",), (1,)),
+  ]
   return Pool(tuple(passages), tuple(queries))
 
 
@@ -82,5 +85,6 @@ def test_spread_of_the_queries_of_one_answer():
 def test_a_note_where_ties_move_a_metric():
   tied = Standing(np.asarray([0]), np.asarray([1]), np.asarray([1]))
   assert retrieval_metrics.tie_note(tied, "x-gold/test") == [
-      "x-gold/test: ties move mrr by up to 0.2500, r@1 by up to 0.5000"]
+    "x-gold/test: ties move mrr by up to 0.2500, r@1 by up to 0.5000"
+  ]
   assert retrieval_metrics.tie_note(Standing(*np.asarray([[3], [0], [1]])), "x") == []

@@ -37,8 +37,11 @@ def test_exact_randomization_test_is_scipys():
   for seed in range(5):
     a, b = two_systems(9, seed)
     reference = stats.permutation_test(
-      (a, b), lambda x, y, axis: np.mean(x - y, axis=axis), permutation_type="samples",
-      vectorized=True, n_resamples=np.inf,
+      (a, b),
+      lambda x, y, axis: np.mean(x - y, axis=axis),
+      permutation_type="samples",
+      vectorized=True,
+      n_resamples=np.inf,
     )
     assert significance.randomization_test(a, b).p == pytest.approx(reference.pvalue, rel=1e-12)
 
@@ -109,13 +112,16 @@ def test_holm_by_hand():
   assert significance.holm([]).shape == (0,)
 
 
-@pytest.mark.parametrize("a, b, message", [
-  (np.zeros(3), np.zeros(4), "3 questions against 4"),
-  (np.zeros(1), np.zeros(1), "at least 2 questions"),
-  (np.zeros((2, 3, 4)), np.zeros(4), "shape"),
-  (np.zeros(0), np.zeros(0), "not empty"),
-  (np.array([0.0, np.nan]), np.zeros(2), "not finite"),
-])
+@pytest.mark.parametrize(
+  "a, b, message",
+  [
+    (np.zeros(3), np.zeros(4), "3 questions against 4"),
+    (np.zeros(1), np.zeros(1), "at least 2 questions"),
+    (np.zeros((2, 3, 4)), np.zeros(4), "shape"),
+    (np.zeros(0), np.zeros(0), "not empty"),
+    (np.array([0.0, np.nan]), np.zeros(2), "not finite"),
+  ],
+)
 def test_bad_input(a, b, message):
   for test in (significance.paired_t_test, significance.randomization_test):
     with pytest.raises(InputError, match=message):
@@ -149,15 +155,18 @@ def test_macro_tests_of_one_dataset_are_the_paired_ones():
   for field in ("difference", "half_width", "p", "questions"):
     assert getattr(found, field) == pytest.approx(getattr(paired, field))
   assert significance.macro_randomization_test(a[:1], b[:1]).p == pytest.approx(
-      significance.randomization_test(a[0], b[0]).p)
+    significance.randomization_test(a[0], b[0]).p
+  )
 
 
 def test_macro_randomization_test_by_enumeration():
   a, b = [np.array([0.5, 0.9]), np.array([0.3, 0.6, 0.2])], [np.array([0.1, 1.0]), np.zeros(3)]
   d = [x - y for x, y in zip(a, b)]
   observed = abs(d[0].mean() + d[1].mean())
-  sums = [abs((d[0] * signs[:2]).mean() + (d[1] * signs[2:]).mean())
-          for signs in itertools.product((1, -1), repeat=5)]
+  sums = [
+    abs((d[0] * signs[:2]).mean() + (d[1] * signs[2:]).mean())
+    for signs in itertools.product((1, -1), repeat=5)
+  ]
   found = significance.macro_randomization_test(a, b)
   assert found.p == np.mean(np.array(sums) >= observed - 1e-12)
   assert found.difference == pytest.approx((d[0].mean() + d[1].mean()) / 2)
@@ -169,7 +178,9 @@ def test_macro_tests_agree_and_weigh_datasets_alike():
   assert abs(t.p - randomized.p) < 0.03 and t.difference == randomized.difference
   means = [(x - y).mean() for x, y in zip(a, b)]
   assert t.difference == pytest.approx(np.mean(means))
-  assert t.difference != pytest.approx(np.concatenate(a).mean() - np.concatenate(b).mean(), rel=.01)
+  assert t.difference != pytest.approx(
+    np.concatenate(a).mean() - np.concatenate(b).mean(), rel=0.01
+  )
   assert significance.macro_t_test(b, b).p == 1
   assert significance.macro_t_test([x + 1 for x in b], b).p == 0
 

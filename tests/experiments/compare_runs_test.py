@@ -18,8 +18,9 @@ def runs(tmp_path_factory, request):
 
 
 def test_the_second_is_tested_against_the_first(runs):
-  title, _, base, other = compare_runs.table([str(runs / n) for n in ("word_overlap", "bm25")]
-                                        ).splitlines()
+  title, _, base, other = compare_runs.table(
+    [str(runs / n) for n in ("word_overlap", "bm25")]
+  ).splitlines()
   assert title.startswith("map[sample-clean/test]: ") and "questions" in title
   name, *values = base.split()
   assert name == "word_overlap" and len(values) == 3

@@ -17,8 +17,9 @@ from as2jax.runtime.errors import InputError
 
 pytest.importorskip("gensim", reason="gensim is not installed")
 
-SMALL = Settings(dimension=8, window=3, epochs=2, min_count=2, negative=3, seed=0, lower=True,
-                 treebank=True)
+SMALL = Settings(
+  dimension=8, window=3, epochs=2, min_count=2, negative=3, seed=0, lower=True, treebank=True
+)
 FLAGS = ["--dimension=8", "--epochs=2", "--seed=3"]
 
 
@@ -34,8 +35,9 @@ def pairs(topics=2, each=400):
 
 
 def test_words_that_meet_are_near(tmp_path):
-  settings = Settings(dimension=12, window=5, epochs=20, min_count=2, negative=5, seed=1,
-                      lower=True, treebank=False)
+  settings = Settings(
+    dimension=12, window=5, epochs=20, min_count=2, negative=5, seed=1, lower=True, treebank=False
+  )
   train(pairs(each=4000), tmp_path / "v.txt", settings, {})
   found = vectors(tmp_path / "v.txt")
   assert len(found.words) == 16
@@ -57,8 +59,16 @@ def test_a_dataset_by_the_command(tmp_path, capsys):
   assert found.table.shape == (told["vocabulary"], 8) and np.isfinite(found.table).all()
   told.pop("bytes")
   assert found.facts["trained_on"] == told
-  encoding = static.prepare(texts, tmp_path / "v.txt", vocabulary="data", lower=True,
-                            treebank=False, unknown_words="skip", markers=(), progress=0.0)
+  encoding = static.prepare(
+    texts,
+    tmp_path / "v.txt",
+    vocabulary="data",
+    lower=True,
+    treebank=False,
+    unknown_words="skip",
+    markers=(),
+    progress=0.0,
+  )
   assert encoding.facts["tokens"] == told["words"]
   assert encoding.facts["oov_types"] == encoding.facts["types"] - told["vocabulary"]
   assert sorted(path.name for path in tmp_path.iterdir()) == ["v.txt", "v.txt.json"]
@@ -114,12 +124,15 @@ def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
   assert (tmp_path / "v.txt").read_bytes() == before
 
 
-@pytest.mark.parametrize(("flags", "pattern"), [
-  (["--data=nothing"], "data.name = 'nothing' is no dataset"),
-  (["--text=absent.txt"], "absent.txt does not exist"),
-  (["--config=absent.py"], "there is no file absent.py"),
-  (["--text={folder}/few.txt"], "of 4 words in 2 texts none occurs 2 times"),
-])
+@pytest.mark.parametrize(
+  ("flags", "pattern"),
+  [
+    (["--data=nothing"], "data.name = 'nothing' is no dataset"),
+    (["--text=absent.txt"], "absent.txt does not exist"),
+    (["--config=absent.py"], "there is no file absent.py"),
+    (["--text={folder}/few.txt"], "of 4 words in 2 texts none occurs 2 times"),
+  ],
+)
 def test_bad_input(tmp_path, capsys, flags, pattern):
   (tmp_path / "few.txt").write_text("one two\nthree four\n")
   flags = [flag.format(folder=tmp_path) for flag in flags]
@@ -128,8 +141,9 @@ def test_bad_input(tmp_path, capsys, flags, pattern):
   assert not (tmp_path / "v.txt").exists()
 
 
-@pytest.mark.parametrize("flags", [[], ["--data=sample", "--text=x"],
-                                   ["--data=sample", "--dimension=0"]])
+@pytest.mark.parametrize(
+  "flags", [[], ["--data=sample", "--text=x"], ["--data=sample", "--dimension=0"]]
+)
 def test_unfit_flags(tmp_path, capsys, flags):
   with pytest.raises(SystemExit) as caught:
     main([*flags, f"--output={tmp_path}/v.txt"])

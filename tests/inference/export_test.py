@@ -38,9 +38,15 @@ def trained(tmp_path_factory):
       base = folder / family
       if not base.exists():
         tiny_encoders.folder(family, base)
-      settings = {"encoder__pretrained": str(base), "data__train_fraction": 0.2,
-                  "optimizer__rate": 3e-3, "optimizer__warmup": 0.0, "data__max_length": 48,
-                  "evaluation__splits": ("dev",), **overrides}
+      settings = {
+        "encoder__pretrained": str(base),
+        "data__train_fraction": 0.2,
+        "optimizer__rate": 3e-3,
+        "optimizer__warmup": 0.0,
+        "data__max_length": 48,
+        "evaluation__splits": ("dev",),
+        **overrides,
+      }
       config = tiny.config(model, "grouped", **settings)
       path = folder / f"run-{len(made)}"
       train_and_evaluate(config, path)
@@ -66,8 +72,12 @@ def library():
 
 def similarity_scores(folder):
   model = library().SentenceTransformer(str(folder), device="cpu")
-  return [model.similarity(model.encode([q.text]), model.encode([c.text for c in q.candidates]))
-          .numpy()[0] for q in questions()]
+  return [
+    model.similarity(model.encode([q.text]), model.encode([c.text for c in q.candidates])).numpy()[
+      0
+    ]
+    for q in questions()
+  ]
 
 
 def cross_scores(folder):
@@ -87,8 +97,9 @@ def classifier_scores(folder):
   found = []
   for q in questions():
     texts = [c.text for c in q.candidates]
-    batch = tokenizer([q.text] * len(texts), texts, padding=True, truncation=True,
-                      return_tensors="pt")
+    batch = tokenizer(
+      [q.text] * len(texts), texts, padding=True, truncation=True, return_tensors="pt"
+    )
     with torch.no_grad():
       logits = model(**batch).logits.numpy()
     found.append(logits[:, 1] - logits[:, 0])
@@ -103,26 +114,38 @@ def assert_same(found, expected):
   assert difference <= min(TOLERANCE, 1e-3 * spread)
 
 
-@pytest.mark.parametrize("family, model, overrides, similarity, ranks_below", [
-  ("bert", "triplet", {}, "euclidean", "."),
-  ("bert", "triplet", {"model__score": "cosine", "model__pooling": "weighted_mean", "epochs": 0},
-   "cosine", "."),
-  ("roberta", "triplet", {"model__pooling": "max"}, "euclidean", "."),
-  ("xlnet", "triplet", {"model__pooling": "cls_last", "epochs": 0}, "euclidean", "."),
-  ("roberta", "siamese", {"model__score": "head", "epochs": 0}, "euclidean", "euclidean"),
-])
-def test_a_biencoder_scores_the_same(family, model, overrides, similarity, ranks_below, trained,
-                                     tmp_path):
+@pytest.mark.parametrize(
+  "family, model, overrides, similarity, ranks_below",
+  [
+    ("bert", "triplet", {}, "euclidean", "."),
+    (
+      "bert",
+      "triplet",
+      {"model__score": "cosine", "model__pooling": "weighted_mean", "epochs": 0},
+      "cosine",
+      ".",
+    ),
+    ("roberta", "triplet", {"model__pooling": "max"}, "euclidean", "."),
+    ("xlnet", "triplet", {"model__pooling": "cls_last", "epochs": 0}, "euclidean", "."),
+    ("roberta", "siamese", {"model__score": "head", "epochs": 0}, "euclidean", "euclidean"),
+  ],
+)
+def test_a_biencoder_scores_the_same(
+  family, model, overrides, similarity, ranks_below, trained, tmp_path
+):
   path, _ = trained(family, model, **overrides)
   folder = export.export(path, tmp_path / "out")
   assert_same(similarity_scores(folder), own_scores(path, ranks_below))
-  assert json.loads((folder / "config_sentence_transformers.json").read_text())[
-    "similarity_fn_name"] == similarity
+  assert (
+    json.loads((folder / "config_sentence_transformers.json").read_text())["similarity_fn_name"]
+    == similarity
+  )
 
 
 def test_an_exported_folder_is_a_baseline_that_exports_again(trained, tmp_path):
-  path, config = trained("bert", "triplet", model__score="cosine",
-                         model__pooling="weighted_mean", epochs=0)
+  path, config = trained(
+    "bert", "triplet", model__score="cosine", model__pooling="weighted_mean", epochs=0
+  )
   first = export.export(path, tmp_path / "first")
   with config.unlocked():
     config.encoder.name, config.encoder.pretrained = "sentence_bert", str(first)
@@ -144,8 +167,13 @@ def test_a_crossencoder_scores_the_same(family, trained, tmp_path):
 
 
 def test_xlnet_without_the_layer_before_its_head(trained, tmp_path):
-  path, _ = trained("xlnet", "crossencoder", model__pooler=False, epochs=0,
-                    optimizer__lr_multipliers=(("encoder/embeddings", 0.0),))
+  path, _ = trained(
+    "xlnet",
+    "crossencoder",
+    model__pooler=False,
+    epochs=0,
+    optimizer__lr_multipliers=(("encoder/embeddings", 0.0),),
+  )
   folder = export.export(path, tmp_path / "out")
   assert_same(cross_scores(folder), own_scores(path))
 
@@ -168,19 +196,26 @@ def test_sentence_bert_with_dense_layers(trained, tmp_path):
   path, config = trained("bert", "triplet")
   experiment = build(config, data=False, workdir=path)
   source = experiment.source
-  model = SentenceBert(source.module, ("max", "mean"), "cosine",
-                       ((6, "gelu", False), (5, "tanh", True)), True)
+  model = SentenceBert(
+    source.module, ("max", "mean"), "cosine", ((6, "gelu", False), (5, "tanh", True)), True
+  )
   rng = np.random.default_rng(0)
   draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
   params = {f"encoder/{name}": value for name, value in source.params.items()}
   params |= {"dense_0/kernel": draw(32, 6), "dense_1/kernel": draw(6, 5), "dense_1/bias": draw(5)}
   folder = tmp_path / "out"
   folder.mkdir()
-  export.write(folder, dataclasses.replace(experiment, model=model), params,
-               base=config.encoder.pretrained, lower_case=False)
+  export.write(
+    folder,
+    dataclasses.replace(experiment, model=model),
+    params,
+    base=config.encoder.pretrained,
+    lower_case=False,
+  )
   ours = tiny_encoders.sentence_vectors(folder)
-  theirs = library().SentenceTransformer(str(folder), device="cpu").encode(
-    list(tiny_encoders.TEXTS))
+  theirs = (
+    library().SentenceTransformer(str(folder), device="cpu").encode(list(tiny_encoders.TEXTS))
+  )
   np.testing.assert_allclose(ours, theirs, atol=1e-5)
   found = sentence_folder.read(folder)
   assert found.fields == {"pooling": model.pooling, "dense": model.dense, "normalize": True}
@@ -208,12 +243,22 @@ def test_the_card_states_what_results_json_does(trained, tmp_path):
   content = results.read(path)
   card = (export.export(path, tmp_path / "out") / "README.md").read_text()
   for name, entry in content["seeds"][0]["metrics"].items():
-    assert re.search(rf"\| {re.escape(name)} \| {entry['value']:.4f} \| {entry['half_width']:.4f} "
-                     rf"\| {entry['questions']} \|", card), name
+    assert re.search(
+      rf"\| {re.escape(name)} \| {entry['value']:.4f} \| {entry['half_width']:.4f} "
+      rf"\| {entry['questions']} \|",
+      card,
+    ), name
   for split in content["data"]["splits"].values():
     assert split["fingerprint"] in card
-  for part in (content["weights"]["sha256"], config.encoder.pretrained, '`model.pooling`: "mean"',
-               "`loss.margin`: 5.0", "seed 0", "SentenceTransformer(", "optimiser's state"):
+  for part in (
+    content["weights"]["sha256"],
+    config.encoder.pretrained,
+    '`model.pooling`: "mean"',
+    "`loss.margin`: 5.0",
+    "seed 0",
+    "SentenceTransformer(",
+    "optimiser's state",
+  ):
     assert part in card, part
   assert "base_model" not in card  # a folder of this disk is no name on the hub
   code = re.search(r"```python\n(.*?)```", card, re.S)[1]
@@ -230,14 +275,17 @@ def test_a_siamese_head_stays_behind_and_the_card_says_so(trained, tmp_path):
   assert "the run's own figures, which are the head's, are not those above" in card
 
 
-@pytest.mark.parametrize("model, message", [
-  (lambda e: Triplet(e, "attention", "cosine"), "'attention'.*learned query"),
-  (lambda e: CrossEncoder(e, "cls", False, 0.1), "model.pooler = False.*tanh layer"),
-  (lambda e: CrossEncoder(e, "cls_last", True, 0.1), "'cls_last'.*the first token"),
-  (lambda e: CrossEncoder(e, "mean", True, 0.1), "'mean'.*the first token"),
-  (lambda e: Triplet(object(), "mean", "cosine"), "the encoder object is no transformer"),
-  (lambda e: object(), "object has no counterpart"),
-])
+@pytest.mark.parametrize(
+  "model, message",
+  [
+    (lambda e: Triplet(e, "attention", "cosine"), "'attention'.*learned query"),
+    (lambda e: CrossEncoder(e, "cls", False, 0.1), "model.pooler = False.*tanh layer"),
+    (lambda e: CrossEncoder(e, "cls_last", True, 0.1), "'cls_last'.*the first token"),
+    (lambda e: CrossEncoder(e, "mean", True, 0.1), "'mean'.*the first token"),
+    (lambda e: Triplet(object(), "mean", "cosine"), "the encoder object is no transformer"),
+    (lambda e: object(), "object has no counterpart"),
+  ],
+)
 def test_what_the_original_cannot_express_is_refused(model, message):
   with pytest.raises(InputError, match=message):
     export.check_expressible(model(tiny.encoder_module()))
@@ -279,9 +327,12 @@ def test_outputs_that_cannot_be(trained, tmp_path):
   (tmp_path / "full").mkdir()
   (tmp_path / "full" / "x").write_text("mine")
   (tmp_path / "file").write_text("")
-  for output, message in ((tmp_path / "full", "not empty"), (tmp_path / "file", "is a file"),
-                          (tmp_path / "file" / "below", "cannot be written"),
-                          ("gs://bucket/x", "no local folder")):
+  for output, message in (
+    (tmp_path / "full", "not empty"),
+    (tmp_path / "file", "is a file"),
+    (tmp_path / "file" / "below", "cannot be written"),
+    ("gs://bucket/x", "no local folder"),
+  ):
     with pytest.raises(InputError, match=message):
       export.export(path, output)
   (tmp_path / "empty").mkdir()

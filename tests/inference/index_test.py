@@ -12,30 +12,41 @@ from as2jax.runtime.errors import InputError
 
 def pool():
   passages = tuple(Passage(f"p{i}", f"sentence number {i}") for i in range(4))
-  queries = [Query("a", "which one ?", ("p1",), (1,)), Query("b", "which other ?", ("p1",), (1,)),
-             Query("c", "what ?", ("p2",), (1,))]
+  queries = [
+    Query("a", "which one ?", ("p1",), (1,)),
+    Query("b", "which other ?", ("p1",), (1,)),
+    Query("c", "what ?", ("p2",), (1,)),
+  ]
   return Pool(passages, tuple(queries))
 
 
 def fixed(name, order, vectors=None):
   return index.Retriever(
-      name, lambda question, k: (np.asarray(order[:k]), np.linspace(1, 0, len(order[:k]))),
-      vectors and (lambda questions: np.asarray(vectors[:len(questions)], np.float32)))
+    name,
+    lambda question, k: (np.asarray(order[:k]), np.linspace(1, 0, len(order[:k]))),
+    vectors and (lambda questions: np.asarray(vectors[: len(questions)], np.float32)),
+  )
 
 
 def test_two_runs_stand_side_by_side():
-  text = index.side_by_side("which one ?", [fixed("first", [1, 0]), fixed("second", [3, 1])],
-                               pool(), top=2)
+  text = index.side_by_side(
+    "which one ?", [fixed("first", [1, 0]), fixed("second", [3, 1])], pool(), top=2
+  )
   assert text.splitlines() == [
-      "question: which one ? (1 right)", "",
-      "first                         second", "",
-      "+ 1. 1.000 sentence number 1    1. 1.000 sentence number 3",
-      "  2. 0.000 sentence number 0  + 2. 0.000 sentence number 1"]
+    "question: which one ? (1 right)",
+    "",
+    "first                         second",
+    "",
+    "+ 1. 1.000 sentence number 1    1. 1.000 sentence number 3",
+    "  2. 0.000 sentence number 0  + 2. 0.000 sentence number 1",
+  ]
 
 
 def test_the_questions_of_one_answer():
   assert index.questions_of(pool(), "most") == (
-      "sentence number 1", ["which one ?", "which other ?"])
+    "sentence number 1",
+    ["which one ?", "which other ?"],
+  )
   with pytest.raises(InputError, match="1 questions have it"):
     index.questions_of(pool(), "p2")
   with pytest.raises(InputError, match="no such passage .the first is p0"):
@@ -50,8 +61,9 @@ def test_projection_keeps_what_two_directions_hold():
   points = index.projected(vectors)
   distances = lambda x: np.square(x[:, None] - x[None]).sum(-1)
   np.testing.assert_allclose(distances(points), distances(unit), atol=1e-9)
-  np.testing.assert_allclose(index.closeness(vectors),
-                             distances(unit)[np.triu_indices(9, 1)].mean())
+  np.testing.assert_allclose(
+    index.closeness(vectors), distances(unit)[np.triu_indices(9, 1)].mean()
+  )
   assert index.projected(np.ones((3, 1))).shape == (3, 2)
 
 
@@ -81,8 +93,10 @@ def test_the_command_on_runs(tmp_path, capsys):
   assert lines[0].startswith(f"question: {query.text}")
   # What the run's own evaluation found for the question is what the tool shows.
   found = index.open_run(tmp_path / "vectors", held).search(query.text, 3)
-  run = [line.split() for line in
-         (tmp_path / "vectors" / "eval" / "test" / "run.trec").read_text().splitlines()]
+  run = [
+    line.split()
+    for line in (tmp_path / "vectors" / "eval" / "test" / "run.trec").read_text().splitlines()
+  ]
   mine = [(d, float(s)) for q, _, d, _, s, _ in run if q == query.id][:3]
   assert [held.passages[i].id for i in found[0]] == [d for d, _ in mine]
   np.testing.assert_allclose(found[1], [s for _, s in mine], rtol=1e-4, atol=1e-4)

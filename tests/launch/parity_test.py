@@ -11,6 +11,7 @@ from launch import parity, parity_cases, parity_published
 @pytest.fixture
 def alone(monkeypatch):
   """As on a machine without torch, transformers and sentence-transformers."""
+
   def libraries(*names):
     raise parity.Absent(f"{names[0]} is not installed")
 

@@ -28,8 +28,14 @@ def hidden(content, width=6):
 
 def aligner(**changes):
   names = Aligner.__dataclass_fields__
-  return Aligner(**{**{k: v for k, v in FIELDS.items() if k in names}, "question_words": SIZES[0],
-                    "sentence_words": SIZES[1], **changes})
+  return Aligner(
+    **{
+      **{k: v for k, v in FIELDS.items() if k in names},
+      "question_words": SIZES[0],
+      "sentence_words": SIZES[1],
+      **changes,
+    }
+  )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
@@ -52,7 +58,7 @@ def by_hand(hidden, content, filtered):
     if rank < SIZES[role]:
       point = sum(SIZES[:role]) + rank
       start = units.start[at, unit] + words.start[at, w]
-      pieces = np.asarray(hidden)[at, units.row[at, unit], start:start + words.length[at, w]]
+      pieces = np.asarray(hidden)[at, units.row[at, unit], start : start + words.length[at, w]]
       vectors[at, unit, point], number[at, unit, point] = pieces.mean(0), w
   return vectors, number
 
@@ -62,7 +68,8 @@ def test_points_are_means_of_pieces(filtered):
   content = made()
   x = hidden(content)
   found, number = jax.jit(points, static_argnums=3, static_argnames="filtered")(
-      x, content.units, content.words, SIZES, filtered=filtered)
+    x, content.units, content.words, SIZES, filtered=filtered
+  )
   vectors, expected = by_hand(x, content, filtered)
   np.testing.assert_array_equal(number, expected)
   np.testing.assert_allclose(found, vectors, atol=1e-6)
@@ -80,7 +87,7 @@ def test_an_alignment_is_that_of_each_sentence_alone(marginals):
   found = jax.tree.map(np.asarray, found)
   for s, u, k in np.ndindex(*found.distance.shape):
     question, first = number[s, u, :3], 3 + 4 * k
-    sentence = number[s, u, first:first + 4]
+    sentence = number[s, u, first : first + 4]
     i, j = np.flatnonzero(question >= 0), np.flatnonzero(sentence >= 0)
     assert bool(found.present[s, u, k]) == bool(len(i) and len(j))
     if not (len(i) and len(j)):
@@ -90,8 +97,16 @@ def test_an_alignment_is_that_of_each_sentence_alone(marginals):
     a, b = weigh(question[i]), weigh(sentence[j])
     left, right = vectors[s, u, i], vectors[s, u, first + j]
     cost = np.linalg.norm(left[:, None] - right[None], axis=-1)
-    plan = ot.sinkhorn(a / a.sum(), b / b.sum(), cost, 0.1 * cost.mean(), method="sinkhorn_log",
-                       numItermax=200, stopThr=0, warn=False)  # from the same start
+    plan = ot.sinkhorn(
+      a / a.sum(),
+      b / b.sum(),
+      cost,
+      0.1 * cost.mean(),
+      method="sinkhorn_log",
+      numItermax=200,
+      stopThr=0,
+      warn=False,
+    )  # from the same start
     np.testing.assert_allclose(found.plan[s, u, k][np.ix_(i, j)], plan, atol=1e-5)
     np.testing.assert_allclose(found.cost[s, u, k][np.ix_(i, j)], cost, atol=1e-5)
     chosen = sorted(set(np.argmax(plan, axis=1)))
@@ -106,23 +121,28 @@ def test_no_alignment_is_the_mean_of_all_words():
   found = align(aligner(alignment="mean", marginals="uniform"), x, content)
   vectors, number = by_hand(x, content, filtered=True)
   real = number[0, 0, 3:7] >= 0
-  np.testing.assert_allclose(found.representation[0, 0, 0], vectors[0, 0, 3:7][real].mean(0),
-                             atol=1e-6)
+  np.testing.assert_allclose(
+    found.representation[0, 0, 0], vectors[0, 0, 3:7][real].mean(0), atol=1e-6
+  )
   question = number[0, 0, :3] >= 0
-  cost = np.linalg.norm(vectors[0, 0, :3][question][:, None] - vectors[0, 0, 3:7][real][None],
-                        axis=-1)
+  cost = np.linalg.norm(
+    vectors[0, 0, :3][question][:, None] - vectors[0, 0, 3:7][real][None], axis=-1
+  )
   np.testing.assert_allclose(found.distance[0, 0, 0], cost.mean(), rtol=1e-5)
   assert not jnp.any(found.selected[0, 1, 1]) and not jnp.any(found.selected[0, 2])
 
 
-@pytest.mark.parametrize("field,value,message", [
-  ("alignment", "sinkhorn", "model.alignment = 'sinkhorn'"),
-  ("marginals", "idf", "model.marginals"),
-  ("transport_gradient", "implicit", "model.transport_gradient"),
-  ("question_words", 0, "model.question_words = 0"),
-  ("iterations", 0, "model.iterations = 0"),
-  ("epsilon", 0.0, "model.epsilon = 0.0"),
-])
+@pytest.mark.parametrize(
+  "field,value,message",
+  [
+    ("alignment", "sinkhorn", "model.alignment = 'sinkhorn'"),
+    ("marginals", "idf", "model.marginals"),
+    ("transport_gradient", "implicit", "model.transport_gradient"),
+    ("question_words", 0, "model.question_words = 0"),
+    ("iterations", 0, "model.iterations = 0"),
+    ("epsilon", 0.0, "model.epsilon = 0.0"),
+  ],
+)
 def test_wrong_fields_are_named(field, value, message):
   with pytest.raises(InputError, match=message):
     aligner(**{field: value})

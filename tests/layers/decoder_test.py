@@ -89,11 +89,19 @@ def test_greedy_words_are_the_most_probable_after_those_before():
   made = decoder()
   values = params(made)
   z = jnp.asarray(LATENT[0])
-  found = np.asarray(made.apply({"params": on_device(values)}, z, jnp.asarray(TABLE), 4, 2, 3,
-                                method="generate"))
-  likelihood = jax.jit(lambda z, read, target: made.apply(
-    {"params": on_device(values)}, z, jnp.asarray(TABLE)[read], target,
-    jnp.ones(target.shape, bool), jnp.asarray(TABLE)))
+  found = np.asarray(
+    made.apply({"params": on_device(values)}, z, jnp.asarray(TABLE), 4, 2, 3, method="generate")
+  )
+  likelihood = jax.jit(
+    lambda z, read, target: made.apply(
+      {"params": on_device(values)},
+      z,
+      jnp.asarray(TABLE)[read],
+      target,
+      jnp.ones(target.shape, bool),
+      jnp.asarray(TABLE),
+    )
+  )
   ended = 0
   for n in range(E):
     words = [2]
@@ -116,8 +124,15 @@ def test_generation_stops_at_the_end_mark():
   made = decoder(tied=False)
   values = params(made)
   values["words"]["bias"][3] = 50
-  found = made.apply({"params": on_device(values)}, jnp.asarray(LATENT[0]), jnp.asarray(TABLE), 4, 2, 3,
-                     method="generate")
+  found = made.apply(
+    {"params": on_device(values)},
+    jnp.asarray(LATENT[0]),
+    jnp.asarray(TABLE),
+    4,
+    2,
+    3,
+    method="generate",
+  )
   np.testing.assert_array_equal(found, 0)
 
 
@@ -125,8 +140,17 @@ def test_a_bag_gives_its_likeliest_words_without_marks():
   made = decoder("mlp")
   values = params(made)
   values["words"]["bias"][[0, 1, 2, 3]] = 50
-  found = np.asarray(made.apply({"params": on_device(values)}, jnp.asarray(LATENT[0]), jnp.asarray(TABLE), 4,
-                                2, 3, method="generate"))
+  found = np.asarray(
+    made.apply(
+      {"params": on_device(values)},
+      jnp.asarray(LATENT[0]),
+      jnp.asarray(TABLE),
+      4,
+      2,
+      3,
+      method="generate",
+    )
+  )
   hidden = np.maximum(LATENT[0] @ values["hidden"]["kernel"] + values["hidden"]["bias"], 0)
   order = 4 + np.argsort(-scores(values, hidden, True)[:, 4:], axis=1)[:, :4]
   np.testing.assert_array_equal(found, order)

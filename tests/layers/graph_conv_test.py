@@ -29,10 +29,13 @@ def content():
 def parameters():
   graph = sentence_graphs(*content()[::2])
   draw = lambda shapes, seed: jax.tree.map(
-      lambda x: jnp.asarray(np.random.default_rng(seed).normal(size=x.shape), jnp.float32), shapes)
+    lambda x: jnp.asarray(np.random.default_rng(seed).normal(size=x.shape), jnp.float32), shapes
+  )
   distance = content()[1].reshape(S, -1)
-  return (draw(WEIGHTS.init(jax.random.key(0), graph, distance), 1),
-          draw(CONVOLUTION.init(jax.random.key(0), graph), 2))
+  return (
+    draw(WEIGHTS.init(jax.random.key(0), graph, distance), 1),
+    draw(CONVOLUTION.init(jax.random.key(0), graph), 2),
+  )
 
 
 @jax.jit
@@ -45,16 +48,20 @@ def ours(nodes, distance, present, weights, convolution):
 def dense(nodes, distance, present, weights, convolution):
   """The equations, graph by graph, in float64."""
   score, last = weights["params"]["score"], convolution["params"]
-  kernel, bias, out = (np.asarray(z, np.float64) for z in (
-      score["hidden"]["kernel"], score["hidden"]["bias"], score["output"]["kernel"]))
+  kernel, bias, out = (
+    np.asarray(z, np.float64)
+    for z in (score["hidden"]["kernel"], score["hidden"]["bias"], score["output"]["kernel"])
+  )
   w, b = (np.asarray(z, np.float64) for z in (last["map"]["kernel"], last["bias"]))
   r, d = np.asarray(nodes, np.float64), np.asarray(distance, np.float64)
   alpha, hidden = np.zeros((S, E, K, K)), np.zeros((S, E, K, D))
   for at in np.ndindex(S, E):
     here = np.flatnonzero(present[at])
     for i in here:
-      u = [np.maximum(np.concatenate([r[at][i] * r[at][j], d[at][[i, j]]]) @ kernel + bias, 0) @ out
-           for j in here]
+      u = [
+        np.maximum(np.concatenate([r[at][i] * r[at][j], d[at][[i, j]]]) @ kernel + bias, 0) @ out
+        for j in here
+      ]
       u = np.exp(np.concatenate(u) - np.max(u))
       alpha[at][i, here] = u / u.sum()
     hidden[at] = np.maximum(alpha[at] @ r[at] @ w + b, 0)

@@ -21,8 +21,9 @@ def start(x, mask):
 
 
 def run(x, mask, variables, *, train=True):
-  return NORM.apply(variables, jnp.asarray(x), jnp.asarray(mask), train=train,
-                    mutable=["batch_stats"])
+  return NORM.apply(
+    variables, jnp.asarray(x), jnp.asarray(mask), train=train, mutable=["batch_stats"]
+  )
 
 
 @pytest.mark.parametrize("train", [True, False])
@@ -30,16 +31,24 @@ def test_without_padding_it_is_pytorchs(train):
   torch = pytest.importorskip("torch")
   x, mask = data()
   rng = np.random.default_rng(1)
-  values = {name: rng.random(3).astype(np.float32) + 0.5
-            for name in ("scale", "bias", "mean", "var")}
-  variables = {"params": {k: values[k] for k in ("scale", "bias")},
-               "batch_stats": {k: values[k] for k in ("mean", "var")}}
+  values = {
+    name: rng.random(3).astype(np.float32) + 0.5 for name in ("scale", "bias", "mean", "var")
+  }
+  variables = {
+    "params": {k: values[k] for k in ("scale", "bias")},
+    "batch_stats": {k: values[k] for k in ("mean", "var")},
+  }
   out, new = run(x, np.ones_like(mask), variables, train=train)
   theirs = torch.nn.BatchNorm2d(3, eps=1e-5, momentum=0.1).train(train)
-  theirs.load_state_dict({
-      "weight": torch.tensor(values["scale"]), "bias": torch.tensor(values["bias"]),
-      "running_mean": torch.tensor(values["mean"]), "running_var": torch.tensor(values["var"]),
-      "num_batches_tracked": torch.tensor(0)})
+  theirs.load_state_dict(
+    {
+      "weight": torch.tensor(values["scale"]),
+      "bias": torch.tensor(values["bias"]),
+      "running_mean": torch.tensor(values["mean"]),
+      "running_var": torch.tensor(values["var"]),
+      "num_batches_tracked": torch.tensor(0),
+    }
+  )
   expected = theirs(torch.tensor(x).transpose(0, 1)).transpose(0, 1)
   np.testing.assert_allclose(out, expected.detach(), atol=1e-5)
   for ours, name in (("mean", "running_mean"), ("var", "running_var")):
@@ -58,15 +67,17 @@ def test_moments_are_those_of_the_real_positions():
 def test_what_lies_under_the_mask_reaches_nothing():
   x, mask = data()
   other = np.where(mask[None] > 0, x, 1e6 * np.random.default_rng(2).normal(size=x.shape)).astype(
-      np.float32)
+    np.float32
+  )
   variables = start(x, mask)
 
   def loss(x):
     out, new = run(x, mask, variables)
     return jnp.sum(jnp.sin(out)), (out, new)
 
-  (gradient, found), (gradient_, found_) = (jax.grad(loss, has_aux=True)(jnp.asarray(v))
-                                            for v in (x, other))
+  (gradient, found), (gradient_, found_) = (
+    jax.grad(loss, has_aux=True)(jnp.asarray(v)) for v in (x, other)
+  )
   for a, b in zip(jax.tree.leaves((gradient, found)), jax.tree.leaves((gradient_, found_))):
     np.testing.assert_array_equal(a, b)
   assert np.all(np.asarray(found[0])[:, mask == 0] == 0)

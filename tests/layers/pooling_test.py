@@ -124,7 +124,7 @@ def test_attention_pooling_is_a_softmax_over_the_unit():
   assert all(np.isfinite(g).all() for g in gradients)
   assert (np.asarray(gradients[1])[np.asarray(tokens.segment) == 0] == 0).all()
   step = 1e-2 * jnp.eye(8)[3]
-  numeric = ((apply(query + step, hidden) ** 2).sum() - (apply(query - step, hidden) ** 2).sum())
+  numeric = (apply(query + step, hidden) ** 2).sum() - (apply(query - step, hidden) ** 2).sum()
   np.testing.assert_allclose(gradients[0][3], numeric / 2e-2, rtol=2e-2)
 
 

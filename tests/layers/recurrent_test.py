@@ -141,8 +141,10 @@ def test_initial_states_equal_torch(cell, bidirectional):
 def test_packing_and_padding_change_no_vector_and_no_gradient(cell, bidirectional):
   layer = recurrent(cell, bidirectional)
   params = initialised(layer)
-  weights = {n: np.random.default_rng(n).normal(size=(len(x), H * (1 + bidirectional)))
-             for n, x in enumerate(SEQUENCES)}
+  weights = {
+    n: np.random.default_rng(n).normal(size=(len(x), H * (1 + bidirectional)))
+    for n, x in enumerate(SEQUENCES)
+  }
 
   def run(rows, length, layer=layer):
     data = lay(rows, length)

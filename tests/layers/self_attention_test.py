@@ -23,10 +23,10 @@ def apply(hidden):
 def test_the_equations():
   params, (pooled, weights) = apply(HIDDEN)
   for n in range(2):
-    h = HIDDEN[n, :LENGTH[n]].astype(np.float64)
+    h = HIDDEN[n, : LENGTH[n]].astype(np.float64)
     scores = np.tanh(h @ params["hidden"]["kernel"]) @ params["hops"]["kernel"]
     a = (np.exp(scores) / np.exp(scores).sum(0)).T
-    np.testing.assert_allclose(weights[n, :, :LENGTH[n]], a, atol=1e-6)
+    np.testing.assert_allclose(weights[n, :, : LENGTH[n]], a, atol=1e-6)
     np.testing.assert_allclose(pooled[n], (a @ h).ravel(), atol=1e-6)
     wanted = np.square(a @ a.T - np.eye(2)).sum()
     assert float(redundancy(weights)[n]) == pytest.approx(wanted, abs=1e-6)

@@ -15,16 +15,20 @@ Y = jnp.asarray([[[3.0, 4.0], [0.0, 0.0]]])
 
 
 def test_numbers_by_hand():
-  np.testing.assert_allclose(similarity.euclidean(X, Y)[0], [
-      [1, 1 / 6], [1 / 6, 1], [1 / (1 + np.sqrt(20)), 1 / 2]], rtol=1e-6)
+  np.testing.assert_allclose(
+    similarity.euclidean(X, Y)[0],
+    [[1, 1 / 6], [1 / 6, 1], [1 / (1 + np.sqrt(20)), 1 / 2]],
+    rtol=1e-6,
+  )
   np.testing.assert_allclose(similarity.cosine(X, Y)[0], [[1, 0], [0, 0], [0.6, 0]], rtol=1e-6)
   grid = SimilarityGrid("metric", 2, 0.0)
   u = jnp.asarray([[[1.0, 2.0], [0.0, 1.0]], [[0.0, 0.0], [1.0, 0.0]]])
   b = jnp.arange(12.0).reshape(2, 3, 2)
   found = grid.apply({"params": {"U": u, "B": b}}, X, Y, jnp.ones((1, 3, 2)))
   # x·U_k y: of (3, 4) with itself 3·3 + 2·3·4 + 4·4 = 49, and 4·3 = 12
-  np.testing.assert_allclose(found[:, 0], [[[49, 1], [2, 3], [4 + 11, 5]],
-                                           [[6 + 12, 7], [8, 9], [10, 11]]], rtol=1e-6)
+  np.testing.assert_allclose(
+    found[:, 0], [[[49, 1], [2, 3], [4 + 11, 5]], [[6 + 12, 7], [8, 9], [10, 11]]], rtol=1e-6
+  )
 
 
 def test_the_metric_starts_near_the_scaled_dot_product():
@@ -55,9 +59,14 @@ def test_gradients_are_finite_at_equal_and_zero_vectors_and_stop_at_the_mask(kin
   assert found.shape == (modes, 1, 3, 2) and not np.any(found[:, 0, 2])
 
 
-@pytest.mark.parametrize("kind,modes,message", [
-    ("dot", 1, "model.similarity = 'dot'"), ("cosine", 2, "model.modes = 2"),
-    ("metric", 0, "model.modes = 0")])
+@pytest.mark.parametrize(
+  "kind,modes,message",
+  [
+    ("dot", 1, "model.similarity = 'dot'"),
+    ("cosine", 2, "model.modes = 2"),
+    ("metric", 0, "model.modes = 0"),
+  ],
+)
 def test_unknown_choices(kind, modes, message):
   with pytest.raises(InputError, match=message):
     SimilarityGrid(kind, modes, 0.1).init(jax.random.key(0), X, Y, jnp.ones((1, 3, 2)))
@@ -68,14 +77,22 @@ def test_units_are_gathered_from_wherever_they_lie():
   s, r, t = np.meshgrid(range(2), range(2), range(5), indexing="ij")
   hidden = jnp.asarray((100 * s + 10 * r + t)[..., None] + np.asarray([0.0, 0.5]), jnp.float32)
   array = lambda *rows: jnp.asarray(rows, jnp.int32)
-  units = Units(row=array([0, 0, 1], [1, 0, 0]), start=array([0, 2, 1], [0, 0, 0]),
-                length=array([2, 3, 4], [5, 1, 0]), id=array([0, 1, 2], [3, 4, -1]))
+  units = Units(
+    row=array([0, 0, 1], [1, 0, 0]),
+    start=array([0, 2, 1], [0, 0, 0]),
+    length=array([2, 3, 4], [5, 1, 0]),
+    id=array([0, 1, 2], [3, 4, -1]),
+  )
   members, mask = array([2, 1, 0, 0], [0, 1, 0, 0]), jnp.asarray([[1.0, 1, 1, 0], [1, 1, 0, 0]])
   vectors, length = gather_units(hidden, units, members, mask, 3)
   np.testing.assert_array_equal(length, [[3, 3, 2, 0], [3, 1, 0, 0]])
-  np.testing.assert_array_equal(vectors[..., 0], [
+  np.testing.assert_array_equal(
+    vectors[..., 0],
+    [
       [[11, 12, 13], [2, 3, 4], [0, 1, 0], [0, 0, 0]],
-      [[110, 111, 112], [100, 0, 0], [0, 0, 0], [0, 0, 0]]])
+      [[110, 111, 112], [100, 0, 0], [0, 0, 0], [0, 0, 0]],
+    ],
+  )
   gradient = jax.grad(lambda h: jnp.sum(gather_units(h, units, members, mask, 3)[0]))(hidden)
   used = np.zeros((2, 2, 5))
   used[0, 0] = 1
@@ -90,8 +107,8 @@ def test_the_convolution_is_jaxs(shape, size):
 
   def theirs(x, kernel):
     return jax.lax.conv_general_dilated(
-        x, kernel, (1, 1), "VALID", dimension_numbers=("CNHW", "HWIO", "CNHW"),
-        precision="highest")
+      x, kernel, (1, 1), "VALID", dimension_numbers=("CNHW", "HWIO", "CNHW"), precision="highest"
+    )
 
   ours = lambda x, kernel: narrow_convolution(x, kernel, "highest")
   np.testing.assert_allclose(ours(x, kernel), theirs(x, kernel), atol=1e-5)

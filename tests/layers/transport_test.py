@@ -29,8 +29,9 @@ def problem(p=(), n=5, m=12, d=8, dtype=jnp.float32):
 
 @functools.partial(jax.jit, static_argnames=("epsilon", "relative", "iterations"))
 def plan(cost, a, b, *, epsilon=0.1, relative=True, iterations=50):
-  return transport.transport_plan(cost, a, b, epsilon=epsilon, relative=relative,
-                                  iterations=iterations)
+  return transport.transport_plan(
+    cost, a, b, epsilon=epsilon, relative=relative, iterations=iterations
+  )
 
 
 @functools.partial(jax.jit, static_argnames=("gradient", "iterations", "epsilon", "relative"))
@@ -38,6 +39,7 @@ def gradient_of_distance(cost, a, b, gradient, epsilon=0.1, relative=True, itera
   def total(cost):
     found = plan(cost, a, b, epsilon=epsilon, relative=relative, iterations=iterations)
     return transport_cost(cost, found, gradient).sum()
+
   return jax.grad(total)(cost)
 
 
@@ -57,8 +59,9 @@ def test_plans_are_pots(epsilon):
   np.testing.assert_allclose(found.sum(-2), b, atol=1e-5)
   for k in np.ndindex(2, 3):
     c, left, right, where = support(cost[k], a[k], b[k])
-    theirs = ot.sinkhorn(left, right, c, epsilon * c.mean(), method="sinkhorn_log",
-                         numItermax=5000, stopThr=1e-12)
+    theirs = ot.sinkhorn(
+      left, right, c, epsilon * c.mean(), method="sinkhorn_log", numItermax=5000, stopThr=1e-12
+    )
     np.testing.assert_allclose(found[k][where], theirs, atol=1e-5)
     assert found[k].sum() == pytest.approx(theirs.sum(), abs=1e-5)  # nothing outside
 
@@ -85,8 +88,9 @@ def test_unrolled_gradients_are_those_of_finite_differences(relative):
   with jax.enable_x64(True):
     x, y, a, b = problem(dtype=jnp.float64)
     cost = distances(x, y)
-    distance = jax.jit(lambda c: transport_cost(
-        c, plan(c, a, b, relative=relative, iterations=10), "unrolled"))
+    distance = jax.jit(
+      lambda c: transport_cost(c, plan(c, a, b, relative=relative, iterations=10), "unrolled")
+    )
     found = gradient_of_distance(cost, a, b, "unrolled", relative=relative, iterations=10)
     step = 1e-5
     for at in ((0, 0), (2, 5), (4, 11), (1, 1), (0, 1)):  # the last two have a weight of 0
@@ -96,7 +100,8 @@ def test_unrolled_gradients_are_those_of_finite_differences(relative):
     assert float(jnp.abs(found).max()) > 0.05
     single = [z.astype(jnp.float32) for z in (cost, a, b)]
   np.testing.assert_allclose(
-      gradient_of_distance(*single, "unrolled", relative=relative, iterations=10), found, atol=2e-5)
+    gradient_of_distance(*single, "unrolled", relative=relative, iterations=10), found, atol=2e-5
+  )
 
 
 def test_the_envelope_is_exact_for_the_entropic_objective():
@@ -126,10 +131,13 @@ def test_the_envelopes_error_for_the_distance():
   flat = lambda which: np.asarray(gradient_of_distance(cost, a, b, which)).reshape(50, -1)
   envelope, exact = flat("envelope"), flat("unrolled")
   error = np.linalg.norm(envelope - exact, axis=1) / np.linalg.norm(exact, axis=1)
-  cosine = (envelope * exact).sum(1) / (np.linalg.norm(envelope, axis=1)
-                                        * np.linalg.norm(exact, axis=1))
-  print(f"relative error {error.min():.2f} to {error.max():.2f}, mean {error.mean():.2f}; "
-        f"cosine from {cosine.min():.3f}")
+  cosine = (envelope * exact).sum(1) / (
+    np.linalg.norm(envelope, axis=1) * np.linalg.norm(exact, axis=1)
+  )
+  print(
+    f"relative error {error.min():.2f} to {error.max():.2f}, mean {error.mean():.2f}; "
+    f"cosine from {cosine.min():.3f}"
+  )
   assert 0.03 < error.mean() < 0.3 and error.max() < 0.5 and cosine.min() > 0.9
 
 
@@ -186,8 +194,9 @@ def test_distances_keep_their_digits_and_their_gradient():
   """Points 1e-3 apart at a distance of 20 from the origin, and a point that coincides."""
   rng = np.random.default_rng(0)
   x = 7 + rng.normal(size=(2, 3, 8))
-  y = np.concatenate([x[:, :1] + 1e-3 * rng.normal(size=(2, 1, 8)), x[:, 1:2],
-                      rng.normal(size=(2, 2, 8))], axis=1)
+  y = np.concatenate(
+    [x[:, :1] + 1e-3 * rng.normal(size=(2, 1, 8)), x[:, 1:2], rng.normal(size=(2, 2, 8))], axis=1
+  )
   x, y = (jnp.asarray(z, jnp.float32) for z in (x, y))
   difference = np.asarray(x, np.float64)[:, :, None] - np.asarray(y, np.float64)[:, None]
   expected = np.linalg.norm(difference, axis=-1)
@@ -202,14 +211,20 @@ def test_distances_keep_their_digits_and_their_gradient():
 
 
 def test_relevant_context_is_a_set_of_positions():
-  found = jnp.asarray([[0.1, 0.3, 0.3, 0.0, 0.0],   # tie: the first
-                       [0.0, 0.2, 0.1, 0.0, 0.0],   # the same word again
-                       [0.0, 0.0, 0.0, 0.4, 0.0],
-                       [0.0, 0.0, 0.0, 0.0, 0.0]])  # padding: chooses nothing
+  found = jnp.asarray(
+    [
+      [0.1, 0.3, 0.3, 0.0, 0.0],  # tie: the first
+      [0.0, 0.2, 0.1, 0.0, 0.0],  # the same word again
+      [0.0, 0.0, 0.0, 0.4, 0.0],
+      [0.0, 0.0, 0.0, 0.0, 0.0],
+    ]
+  )  # padding: chooses nothing
   a, b = jnp.asarray([0.4, 0.3, 0.3, 0]), jnp.asarray([0.2, 0.3, 0.2, 0.3, 0])
   assert relevant_context(found, a, b).tolist() == [False, True, False, True, False]
   assert relevant_context(jnp.zeros((1, 2)), jnp.ones(1), jnp.asarray([0, 1.0])).tolist() == [
-      False, True]  # a row that underflowed never chooses padding
+    False,
+    True,
+  ]  # a row that underflowed never chooses padding
 
 
 @pytest.mark.parametrize("gradient", transport.GRADIENTS)
@@ -218,7 +233,8 @@ def test_no_callback_and_no_loop_of_unknown_length(gradient):
 
   def run(cost):
     return transport_cost(cost, plan(cost, a, b), gradient).sum(), gradient_of_distance(
-      cost, a, b, gradient)
+      cost, a, b, gradient
+    )
 
   cost = distances(x, y)
   found = primitives(jax.make_jaxpr(run)(cost).jaxpr)
@@ -234,5 +250,6 @@ def test_unknown_gradient():
 
 def test_nan_is_no_distance():
   x = jnp.asarray([[0.0, 3.0], [jnp.nan, 0.0]])
-  np.testing.assert_array_equal(distances(x, jnp.asarray([[0.0, 3.0], [4.0, 0.0]])),
-                                [[0, 5], [np.nan, np.nan]])
+  np.testing.assert_array_equal(
+    distances(x, jnp.asarray([[0.0, 3.0], [4.0, 0.0]])), [[0, 5], [np.nan, np.nan]]
+  )

@@ -22,8 +22,9 @@ WEIGHT = RNG.normal(size=(S, N)).astype(np.float32)
 @functools.partial(jax.jit, static_argnums=0)
 def value_and_gradient(chunk, hidden, kernel, bias):
   def total(hidden, kernel, bias):
-    found = log_likelihood(hidden, jnp.asarray(TARGET), jnp.asarray(REAL), kernel, bias,
-                           chunk=chunk, precision="highest")
+    found = log_likelihood(
+      hidden, jnp.asarray(TARGET), jnp.asarray(REAL), kernel, bias, chunk=chunk, precision="highest"
+    )
     return jnp.sum(WEIGHT * found), found
 
   return jax.value_and_grad(total, (0, 1, 2), has_aux=True)(hidden, kernel, bias)
@@ -38,8 +39,9 @@ def test_any_chunk_gives_the_plain_softmax(chunk):
   np.testing.assert_allclose(found, wanted, atol=2e-6)
   onehot = np.eye(V)[TARGET] - np.exp(log_p)
   slope = (WEIGHT * REAL)[..., None] * onehot
-  for got, want in zip(gradient, (slope @ KERNEL, np.einsum("snv,snd->vd", slope, HIDDEN),
-                                  slope.sum((0, 1)))):
+  for got, want in zip(
+    gradient, (slope @ KERNEL, np.einsum("snv,snd->vd", slope, HIDDEN), slope.sum((0, 1)))
+  ):
     np.testing.assert_allclose(got, want, atol=5e-6)
 
 
@@ -56,13 +58,18 @@ def memory(chunk, words, tokens, width):
   shape = lambda *s: jax.ShapeDtypeStruct(s, jnp.float32)
 
   def step(hidden, kernel, bias, target, real):
-    total = lambda *x: log_likelihood(x[0], target, real, x[1], x[2], chunk=chunk,
-                                      precision="highest").sum()
+    total = lambda *x: log_likelihood(
+      x[0], target, real, x[1], x[2], chunk=chunk, precision="highest"
+    ).sum()
     return jax.grad(total, (0, 1, 2))(hidden, kernel, bias)
 
   made = jax.jit(step).lower(
-    shape(1, tokens, width), shape(words, width), shape(words),
-    jax.ShapeDtypeStruct((1, tokens), jnp.int32), jax.ShapeDtypeStruct((1, tokens), jnp.bool_))
+    shape(1, tokens, width),
+    shape(words, width),
+    shape(words),
+    jax.ShapeDtypeStruct((1, tokens), jnp.int32),
+    jax.ShapeDtypeStruct((1, tokens), jnp.bool_),
+  )
   return made.compile().memory_analysis().temp_size_in_bytes
 
 

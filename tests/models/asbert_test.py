@@ -17,9 +17,18 @@ from as2jax.models.crossencoder import CrossEncoder
 from as2jax.runtime.errors import InputError
 
 QUESTIONS = tuple(
-    Question(f"Q{i}", f"what did the cat number {i} eat", tuple(
-        Candidate(f"D{i}-{j}", " ".join(["the cat ate fish"] * (1 + (i + j) % 4)) + f" {i} {j}",
-                  int(j == 1)) for j in range(4))) for i in range(3))
+  Question(
+    f"Q{i}",
+    f"what did the cat number {i} eat",
+    tuple(
+      Candidate(
+        f"D{i}-{j}", " ".join(["the cat ate fish"] * (1 + (i + j) % 4)) + f" {i} {j}", int(j == 1)
+      )
+      for j in range(4)
+    ),
+  )
+  for i in range(3)
+)
 
 
 def make(kind, encoder):
@@ -34,11 +43,24 @@ def batch(kind, *, packed, rows=12, spare=0):
   """All examples of QUESTIONS in one micro-batch; `spare` adds unused rows' worth of slots."""
   layout = {"triplet": "triplets", "siamese": "pairs", "cross": "single"}[kind]
   units, table = layouts.LAYOUTS[layout](QUESTIONS)
-  built = build_units(units, load_tokenizer(tiny.encoder_folder()), max_length=64,
-                      template="pair" if kind == "cross" else "single")
-  b = fit_batcher(built, table, sampler="ordered", examples_per_batch=len(table) + spare,
-                  rows=rows + spare, row_lengths=(64,), packed=packed, shards=1, accumulate=1,
-                  buckets=1)
+  built = build_units(
+    units,
+    load_tokenizer(tiny.encoder_folder()),
+    max_length=64,
+    template="pair" if kind == "cross" else "single",
+  )
+  b = fit_batcher(
+    built,
+    table,
+    sampler="ordered",
+    examples_per_batch=len(table) + spare,
+    rows=rows + spare,
+    row_lengths=(64,),
+    packed=packed,
+    shards=1,
+    accumulate=1,
+    buckets=1,
+  )
   plan = b.plan(b.sampler.blocks(), 0, 0)
   assert len(plan) == 1
   return jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, 0)), plan.steps[0][0][0].examples
@@ -55,7 +77,7 @@ def test_packing_and_padding_change_no_score(kind):
   for made, numbers in ((packed, order), (loose, other)):
     found = np.asarray(model.apply(variables, made, train=False).scores)[0]
     sorted_scores = np.empty((len(numbers), *found.shape[1:]))
-    sorted_scores[numbers] = found[:len(numbers)]
+    sorted_scores[numbers] = found[: len(numbers)]
     scores.append(sorted_scores)
   assert np.ptp(scores[0]) > 1e-4
   np.testing.assert_allclose(scores[0], scores[1], atol=2e-6)
@@ -65,8 +87,9 @@ def test_prediction_is_deterministic_and_training_is_not():
   model = make("cross", tiny.encoder_module())
   made, _ = batch("cross", packed=True)
   variables = model.init(jax.random.key(0), made, train=False)
-  run = lambda train, key: np.asarray(model.apply(
-      variables, made, train=train, rngs={"dropout": jax.random.key(key)}).logits)
+  run = lambda train, key: np.asarray(
+    model.apply(variables, made, train=train, rngs={"dropout": jax.random.key(key)}).logits
+  )
   np.testing.assert_array_equal(run(False, 0), run(False, 1))
   assert np.abs(run(True, 0) - run(True, 1)).max() > 1e-4
 
@@ -79,10 +102,15 @@ def test_triplet_distances_are_those_of_the_embeddings():
   units = np.asarray(model.apply(variables, made, train=False, method=Triplet.encode).units)[0]
   for e in np.flatnonzero(np.asarray(made.examples.mask[0])):
     a, p, n = units[np.asarray(made.examples.members[0, e])]
-    np.testing.assert_allclose(output.squared_distances[0, e],
-                               [((a - p)**2).sum(), ((a - n)**2).sum()], rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(output.scores[0, e],
-                               [-np.linalg.norm(a - p), -np.linalg.norm(a - n)], rtol=1e-4)
+    np.testing.assert_allclose(
+      output.squared_distances[0, e],
+      [((a - p) ** 2).sum(), ((a - n) ** 2).sum()],
+      rtol=1e-4,
+      atol=1e-6,
+    )
+    np.testing.assert_allclose(
+      output.scores[0, e], [-np.linalg.norm(a - p), -np.linalg.norm(a - n)], rtol=1e-4
+    )
 
 
 def test_scores_at_training_are_those_at_ranking():
@@ -98,8 +126,9 @@ def test_scores_at_training_are_those_at_ranking():
     np.testing.assert_allclose(compared[model.score], scores, atol=1e-6)
 
 
-@pytest.mark.parametrize("combine,width", [("concat_diff", 48), ("abs_diff", 16), ("product", 16),
-                                           ("concat", 32)])
+@pytest.mark.parametrize(
+  "combine,width", [("concat_diff", 48), ("abs_diff", 16), ("product", 16), ("concat", 32)]
+)
 def test_combinations_have_their_widths(combine, width):
   model = Siamese(tiny.encoder_module(), "mean", "euclidean", combine)
   made, _ = batch("siamese", packed=True)
@@ -127,11 +156,14 @@ def test_distances_are_safe_at_zero():
   np.testing.assert_allclose(vectors.cosine(u, v), [24 / 25], rtol=1e-6)
 
 
-@pytest.mark.parametrize("model,message", [
+@pytest.mark.parametrize(
+  "model,message",
+  [
     (lambda e: Triplet(e, "median", "cosine"), "model.pooling = 'median'"),
     (lambda e: Triplet(e, "mean", "head"), "model.score = 'head'"),
     (lambda e: Siamese(e, "mean", "cosine", "sum"), "model.combine = 'sum'"),
-])
+  ],
+)
 def test_unknown_choices(model, message):
   made, _ = batch("siamese", packed=True)
   with pytest.raises(InputError, match=message):
@@ -140,16 +172,28 @@ def test_unknown_choices(model, message):
 
 def test_paper_sizes():
   """BERT-base: 108,891,648 parameters without pooler; the heads on top of it."""
-  base = dict(vocab_size=30522, hidden_size=768, num_layers=12, num_heads=12,
-              intermediate_size=3072, max_positions=512)
+  base = dict(
+    vocab_size=30522,
+    hidden_size=768,
+    num_layers=12,
+    num_heads=12,
+    intermediate_size=3072,
+    max_positions=512,
+  )
   count = {}
   for kind in ("triplet", "siamese", "cross"):
     made, _ = batch(kind, packed=True)
-    shapes = jax.eval_shape(lambda kind=kind, made=made: make(kind, BertEncoder(**base)).init(
-        jax.random.key(0), made, train=False))
+    shapes = jax.eval_shape(
+      lambda kind=kind, made=made: make(kind, BertEncoder(**base)).init(
+        jax.random.key(0), made, train=False
+      )
+    )
     count[kind] = sum(int(np.prod(x.shape)) for x in jax.tree.leaves(shapes))
-  assert count == {"triplet": 108891648, "siamese": 108891648 + 3 * 768 + 1,
-                   "cross": 109482240 + 2 * 768 + 2}
+  assert count == {
+    "triplet": 108891648,
+    "siamese": 108891648 + 3 * 768 + 1,
+    "cross": 109482240 + 2 * 768 + 2,
+  }
 
 
 def test_nan_is_no_distance():

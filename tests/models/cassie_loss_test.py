@@ -15,16 +15,19 @@ def terms(labels, sentences, logits, pairs, **fields):
   output = CassieOutput(arrays[0][..., 0], *arrays, there, there)
   made = batch([[case(0, (1,) * (len(labels) + 1), labels)]])
   loss = CassieLoss(**{"gamma": 0.3, "mi_self_pairs": True, **fields})
-  return {k: (float((t.values * t.weights).sum()), t) for k, t in
-          loss(output, made, jnp.float32(0)).items()}
+  return {
+    k: (float((t.values * t.weights).sum()), t)
+    for k, t in loss(output, made, jnp.float32(0)).items()
+  }
 
 
 def test_mutual_information_by_hand():
   u = np.arange(9).reshape(3, 3) / 4 - 1
   log_u, log_not = -np.log1p(np.exp(-u)), -np.log1p(np.exp(u))
   # c and next are answers, previous is not: I+ is (1,1), (1,3), (3,1), (3,3); I− (1,2), (3,2).
-  expected = -(log_u[0, 0] + log_u[0, 2] + log_u[2, 0] + log_u[2, 2]) - (log_not[0, 1]
-                                                                         + log_not[2, 1])
+  expected = -(log_u[0, 0] + log_u[0, 2] + log_u[2, 0] + log_u[2, 2]) - (
+    log_not[0, 1] + log_not[2, 1]
+  )
   found = terms((1, 0, 1), (1, 1, 1), [0.5], u)
   assert found["mutual_information"][0] == pytest.approx(expected, rel=1e-6)
   assert found["mutual_information"][1].scale == 0.3 and found["bce"][1].scale == 1.0
@@ -32,7 +35,8 @@ def test_mutual_information_by_hand():
   assert (found["answer_pairs"][0], found["contrast_pairs"][0]) == (4, 2)
   without = terms((1, 0, 1), (1, 1, 1), [0.5], u, mi_self_pairs=False)
   assert without["mutual_information"][0] == pytest.approx(
-      expected + log_u[0, 0] + log_u[2, 2], rel=1e-6)
+    expected + log_u[0, 0] + log_u[2, 2], rel=1e-6
+  )
   unknown = terms((1, -1, 0), (1, 1, 0), [0.5], u)  # next is not there, previous not judged
   assert unknown["mutual_information"][0] == pytest.approx(-log_u[0, 0], rel=1e-6)
   assert (unknown["unjudged_sentences"][0], unknown["masked_nodes"][0]) == (1, 1)
@@ -44,6 +48,7 @@ def test_cross_entropy_is_summed_over_the_candidates_of_joint():
   logits = [0.5, -1.0, 2.0, 3.0]
   found = terms((1, 0, 0, -1), (1, 1, 0, 1), logits, np.zeros((4, 4)))
   assert found["bce"][0] == pytest.approx(np.log1p(np.exp(-0.5)) + np.log1p(np.exp(-1.0)), rel=1e-6)
-  both, apart = judged_pairs(jnp.asarray([[[1, 0, 0, -1]]]), jnp.ones((1, 1, 4), bool),
-                             self_pairs=True)
+  both, apart = judged_pairs(
+    jnp.asarray([[[1, 0, 0, -1]]]), jnp.ones((1, 1, 4), bool), self_pairs=True
+  )
   assert both[0, 0].nonzero()[0].tolist() == [0] and apart[0, 0].sum() == 2

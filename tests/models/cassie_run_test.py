@@ -34,7 +34,8 @@ def test_every_split_of_a_ranker_has_a_run_file(ranker):
   for split in data.splits:
     found = trec_files.read_run(ranker / "eval" / split / "run.trec")
     assert {q: set(c) for q, c in found.items()} == {
-        q.id: {c.id for c in q.candidates} for q in data.splits[split]}
+      q.id: {c.id for c in q.candidates} for q in data.splits[split]
+    }
 
 
 @pytest.mark.parametrize("name", ["cassie", "loct"])
@@ -89,9 +90,14 @@ def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_pa
     given.predict.output = str(tmp_path / "predictions.tsv")
   with pytest.raises(InputError, match="name its run file in predict.ranking"):
     rank.predict(given, folder)
-  question, = read_unlabelled(questions)
-  trec_files.write_run(tmp_path / "first.trec", [question.id], [[c.id for c in question.candidates]],
-                 [np.arange(5.0)], "first")
+  (question,) = read_unlabelled(questions)
+  trec_files.write_run(
+    tmp_path / "first.trec",
+    [question.id],
+    [[c.id for c in question.candidates]],
+    [np.arange(5.0)],
+    "first",
+  )
   with given.unlocked():
     given.predict.ranking = str(tmp_path / "first.trec")
   rows = rank.predict(given, folder).read_text().splitlines()[1:]
@@ -100,7 +106,9 @@ def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_pa
 
 
 def test_a_ranking_is_for_joint_models(ranker, tmp_path):
-  with pytest.raises(InputError, match="data.ranking = .* is for models .*model.template = 'joint'"):
+  with pytest.raises(
+    InputError, match="data.ranking = .* is for models .*model.template = 'joint'"
+  ):
     train_and_evaluate(run_config("cassie", data__ranking=str(ranker)), tmp_path / "a")
   with pytest.raises(InputError, match="data.ranking is missing"):
     train_and_evaluate(run_config("cassie", "joint"), tmp_path / "b")

@@ -28,7 +28,8 @@ def lowered(net, made, seeds):
   keys = jax.vmap(jax.random.key)(np.arange(seeds))
   shapes = jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding.replicated(mesh)),
-    jax.eval_shape(jax.vmap(state), keys))
+    jax.eval_shape(jax.vmap(state), keys),
+  )
   step = make_train_step(net, LOSS, optimizer, rate, mesh=mesh, state=shapes, seeds=seeds)
   many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((seeds, 1, *x.shape), x.dtype), made)
   each = lambda dtype: jax.ShapeDtypeStruct((seeds,), dtype)
@@ -43,12 +44,16 @@ CONTEXT = [[case(0), case(1)]], [[case(2)]]
 JOINT = [[case(0, (2, 3, 1, 2, 2, 2), (1, 0, 0, 0, 1))]], [[case(1, (2,) * 6, (0,) * 5)]]
 
 
-@pytest.mark.parametrize("net, content, seeds", [
-  (model(encoder=encoder(type_vocab_size=1, position_offset=2)), CONTEXT, 1),
-  (model(encoder=xlnet()), CONTEXT, 1),
-  (model(template="joint"), JOINT, 1),
-  (model(template="joint"), JOINT, 2),
-], ids=["roberta", "xlnet", "bert, joint", "bert, joint, two seeds at once"])
+@pytest.mark.parametrize(
+  "net, content, seeds",
+  [
+    (model(encoder=encoder(type_vocab_size=1, position_offset=2)), CONTEXT, 1),
+    (model(encoder=xlnet()), CONTEXT, 1),
+    (model(template="joint"), JOINT, 1),
+    (model(template="joint"), JOINT, 2),
+  ],
+  ids=["roberta", "xlnet", "bert, joint", "bert, joint, two seeds at once"],
+)
 def test_the_step_is_one_program_for_tpu(net, content, seeds):
   found, text = lowered(net, batch(*content), seeds)
   assert {"scan", "dot_general", "exp"} <= found

@@ -26,8 +26,14 @@ from as2jax.encoders.bert import BertEncoder
 from as2jax.runtime.errors import InputError
 
 # Judged and unjudged context, a missing sentence, no question, no candidate.
-CASES = (case(0), case(1, labels=(0, 1, 1)), case(2, (3, 4, 0, 2), (1, -1, 0)),
-         case(3, (0, 3, 2, 2), (0, 1, 0)), case(4, (3, 0, 2, 2), (1, 1, 0)), case(5, (2, 2, 0, 0)))
+CASES = (
+  case(0),
+  case(1, labels=(0, 1, 1)),
+  case(2, (3, 4, 0, 2), (1, -1, 0)),
+  case(3, (0, 3, 2, 2), (0, 1, 0)),
+  case(4, (3, 0, 2, 2), (1, 1, 0)),
+  case(5, (2, 2, 0, 0)),
+)
 
 
 # One shape for all that is not joint: its programs are compiled once.
@@ -41,8 +47,11 @@ def packed():
 
 def alone():
   """The same examples, one a row."""
-  return batch([[c] for c in (CASES[0], CASES[1], CASES[2], CASES[5])],
-               [[c] for c in (CASES[3], CASES[4])], **SHAPE)
+  return batch(
+    [[c] for c in (CASES[0], CASES[1], CASES[2], CASES[5])],
+    [[c] for c in (CASES[3], CASES[4])],
+    **SHAPE,
+  )
 
 
 def test_a_padded_packed_batch_gives_the_numbers_of_single_examples():
@@ -64,8 +73,9 @@ def finite(tree):
   return all(np.isfinite(x).all() for x in jax.tree.leaves(tree))
 
 
-@pytest.mark.parametrize("net", [model(), quick(transport_gradient="unrolled")],
-                         ids=["envelope", "unrolled"])
+@pytest.mark.parametrize(
+  "net", [model(), quick(transport_gradient="unrolled")], ids=["envelope", "unrolled"]
+)
 def test_empty_sentences_mask_nodes_and_leave_gradients_finite(net):
   values = variables(net)
   assert finite(gradient(net, values, packed()))
@@ -73,8 +83,12 @@ def test_empty_sentences_mask_nodes_and_leave_gradients_finite(net):
   assert finite(gradient(net, values, nothing))
   if net == model():
     output = apply(net, values, packed())
-    assert output.nodes[0, :4].tolist() == [[True] * 3, [True] * 3, [True, False, True],
-                                            [True, False, False]]
+    assert output.nodes[0, :4].tolist() == [
+      [True] * 3,
+      [True] * 3,
+      [True, False, True],
+      [True, False, False],
+    ]
     assert output.nodes[1, :2].tolist() == [[False] * 3, [False, True, True]]
     assert not np.any(output.nodes[:, 4:]) and finite(output.scores)
 
@@ -97,8 +111,10 @@ def test_permuting_the_context_permutes_the_result():
   values, made = variables(net), jax.tree.map(np.asarray, packed())
   order = np.array([0, 2, 1])
   role = np.asarray([0, 1, 3, 2], np.int32)[made.words.role]
-  by_role = np.lexsort((np.arange(role.shape[1])[None].repeat(2, 0), role, made.words.unit,
-                        made.words.length == 0), axis=-1)
+  by_role = np.lexsort(
+    (np.arange(role.shape[1])[None].repeat(2, 0), role, made.words.unit, made.words.length == 0),
+    axis=-1,
+  )
   words = jax.tree.map(lambda x: np.take_along_axis(x, by_role, 1), made.words.replace(role=role))
   labels = made.examples.labels[..., order]
   turned = made.replace(words=words, examples=made.examples.replace(labels=labels))
@@ -106,8 +122,9 @@ def test_permuting_the_context_permutes_the_result():
   np.testing.assert_allclose(a.scores, b.scores, atol=1e-6)
   pairs = np.asarray(a.pair_logits)
   np.testing.assert_allclose(pairs[:, :, order][..., order], b.pair_logits, atol=1e-6)
-  np.testing.assert_allclose(gradient(net, values, made)[0], gradient(net, values, turned)[0],
-                             atol=1e-6)
+  np.testing.assert_allclose(
+    gradient(net, values, made)[0], gradient(net, values, turned)[0], atol=1e-6
+  )
 
 
 def test_the_loss_is_a_mean_over_real_examples():
@@ -119,11 +136,13 @@ def test_the_loss_is_a_mean_over_real_examples():
   assert found["masked_nodes"].values[0, :4].tolist() == [0, 0, 1, 2]
 
 
-@pytest.mark.parametrize("kind, segments", [
-  ("bert", "four"), ("xlnet", "four"), ("lookup", "three"), ("lookup", "none")])
+@pytest.mark.parametrize(
+  "kind, segments", [("bert", "four"), ("xlnet", "four"), ("lookup", "three"), ("lookup", "none")]
+)
 def test_segment_embeddings_enter_every_encoder(kind, segments):
   net = {"bert": model, "lookup": quick, "xlnet": functools.partial(model, encoder=xlnet())}[kind](
-    segments=segments)
+    segments=segments
+  )
   values = variables(net)
   rows = {"four": 4, "three": 3, "none": 0}[segments]
   table = values["params"].get("segment_embeddings", {"embedding": np.zeros((0, 8))})["embedding"]
@@ -135,9 +154,17 @@ def test_segment_embeddings_enter_every_encoder(kind, segments):
   assert change > 1e-5 if segments == "four" else change == 0
 
 
-@pytest.mark.parametrize("net", [
-  model(), quick(transport_gradient="unrolled"), quick(alignment="mean"), quick(graph_layers=0),
-  quick(segments="none")], ids=["all", "unrolled", "mean", "no graph", "no segments"])
+@pytest.mark.parametrize(
+  "net",
+  [
+    model(),
+    quick(transport_gradient="unrolled"),
+    quick(alignment="mean"),
+    quick(graph_layers=0),
+    quick(segments="none"),
+  ],
+  ids=["all", "unrolled", "mean", "no graph", "no segments"],
+)
 def test_one_step_moves_every_parameter(net):
   slopes = gradient(net, variables(net), packed())[1]["params"]
   for path, slope in jax.tree_util.tree_leaves_with_path(slopes):
@@ -165,10 +192,22 @@ def test_a_handful_of_examples_is_overfitted():
   assert losses[-1] < 0.3 * losses[0]
 
 
-@pytest.mark.parametrize("changes", [
-  {"alignment": "mean"}, {"marginals": "uniform"}, {"stop_words": False}, {"graph_layers": 0},
-  {"graph_layers": 1}, {"segments": "none"}, {"epsilon": 0.5}, {"question_words": 2},
-  {"sentence_words": 2}, {"epsilon_relative": False}], ids=str)
+@pytest.mark.parametrize(
+  "changes",
+  [
+    {"alignment": "mean"},
+    {"marginals": "uniform"},
+    {"stop_words": False},
+    {"graph_layers": 0},
+    {"graph_layers": 1},
+    {"segments": "none"},
+    {"epsilon": 0.5},
+    {"question_words": 2},
+    {"sentence_words": 2},
+    {"epsilon_relative": False},
+  ],
+  ids=str,
+)
 def test_every_ablation_changes_the_scores(changes):
   base = variables(quick())["params"]
   net = quick(**changes)
@@ -184,8 +223,9 @@ def test_joint_scores_every_candidate(k):
   assert net.layout == "joint" and model().layout == "single"
   counts = (2, 2, 0) + (2,) * (k - 2)
   labels = (1, -1) + (0,) * (k - 2)
-  made = batch([[case(0, counts, labels)], [case(1, (2,) * (k + 1), (0, 1) + (0,) * (k - 2))]],
-               spare=1)
+  made = batch(
+    [[case(0, counts, labels)], [case(1, (2,) * (k + 1), (0, 1) + (0,) * (k - 2))]], spare=1
+  )
   values = variables(net, k)
   assert values["params"]["segment_embeddings"]["embedding"].shape[0] == 2
   output = apply(net, values, made)
@@ -194,8 +234,9 @@ def test_joint_scores_every_candidate(k):
   if k == 2:
     return
   single = batch([[case(1, (2,) * (k + 1), (0, 1) + (0,) * (k - 2))]])
-  np.testing.assert_allclose(apply(net, values, single).scores[0, 0], output.scores[0, 1],
-                             atol=1e-6)
+  np.testing.assert_allclose(
+    apply(net, values, single).scores[0, 0], output.scores[0, 1], atol=1e-6
+  )
   assert finite(gradient(net, values, made))
 
 
@@ -238,10 +279,12 @@ def test_dropout_is_the_encoders_and_ends_with_training():
 def test_wrong_use_is_named():
   made = packed()
   shape = lambda net, b=made: jax.eval_shape(lambda: net.init(jax.random.key(0), b, train=False))
-  for changes, message in (({"template": "single"}, "model.template = 'single'"),
-                           ({"segments": "two"}, "model.segments = 'two'"),
-                           ({"marginals": "idf"}, "model.marginals"),
-                           ({"encoder": nn.Dense(8)}, "use bert, roberta or xlnet")):
+  for changes, message in (
+    ({"template": "single"}, "model.template = 'single'"),
+    ({"segments": "two"}, "model.segments = 'two'"),
+    ({"marginals": "idf"}, "model.marginals"),
+    ({"encoder": nn.Dense(8)}, "use bert, roberta or xlnet"),
+  ):
     with pytest.raises(InputError, match=message):
       shape(model(**changes))
   for words in (None, jax.tree.map(lambda x: x[:, :0], made.words)):
@@ -251,17 +294,26 @@ def test_wrong_use_is_named():
 
 def test_the_papers_sizes():
   """RoBERTa-base, 64 × 256 tokens, FFNs of 400."""
-  roberta = BertEncoder(vocab_size=50265, hidden_size=768, num_layers=12, num_heads=12,
-                        intermediate_size=3072, max_positions=514, type_vocab_size=1,
-                        position_offset=2)
-  net = model(**{**FIELDS, "encoder": roberta, "hidden": 400, "question_words": 16,
-                 "sentence_words": 128})
+  roberta = BertEncoder(
+    vocab_size=50265,
+    hidden_size=768,
+    num_layers=12,
+    num_heads=12,
+    intermediate_size=3072,
+    max_positions=514,
+    type_vocab_size=1,
+    position_offset=2,
+  )
+  net = model(
+    **{**FIELDS, "encoder": roberta, "hidden": 400, "question_words": 16, "sentence_words": 128}
+  )
   made = batch(*[[[case(0)]] * 8] * 8, length=256)
   values = jax.eval_shape(lambda: net.init(jax.random.key(0), made, train=False))
   output = jax.eval_shape(lambda v: net.apply(v, made, train=False), values)
   assert output.scores.shape == (8, 8) and output.pair_logits.shape == (8, 8, 3, 3)
-  sizes = lambda name: {k: v.shape for k, v in jax.tree_util.tree_leaves_with_path(
-      values["params"][name])}
+  sizes = lambda name: {
+    k: v.shape for k, v in jax.tree_util.tree_leaves_with_path(values["params"][name])
+  }
   assert set(sizes("discriminator").values()) == {(1536, 400), (400,), (400, 1), (1,)}
   assert set(sizes("edge_weights").values()) == {(770, 400), (400,), (400, 1)}
   assert set(sizes("convolutions_1").values()) == {(768, 768), (768,)}

@@ -19,9 +19,19 @@ from as2jax.training import build
 def batch(parts, *, packed=True, rows=6, spare=0, layout="pairs"):
   """All of QUESTION in one micro-batch."""
   tables = parts.tables((QUESTION,), layout)
-  b = fit_batcher(tables.units, tables.examples, sampler="ordered",
-                  examples_per_batch=len(tables.examples) + spare, rows=rows, row_lengths=(64,),
-                  packed=packed, shards=1, accumulate=1, buckets=1, features=tables.features)
+  b = fit_batcher(
+    tables.units,
+    tables.examples,
+    sampler="ordered",
+    examples_per_batch=len(tables.examples) + spare,
+    rows=rows,
+    row_lengths=(64,),
+    packed=packed,
+    shards=1,
+    accumulate=1,
+    buckets=1,
+    features=tables.features,
+  )
   plan = b.plan(b.sampler.blocks(), 0, 0)
   assert len(plan) == 1
   return jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, 0))
@@ -30,6 +40,7 @@ def batch(parts, *, packed=True, rows=6, spare=0, layout="pairs"):
 def random_batch(width=12, rows=3, seed=0):
   """Two units in each of `rows` rows with random features, and the features of each unit."""
   from as2jax.data.batches.batch import Batch, Examples, Tokens, Units
+
   rng = np.random.default_rng(seed)
   lengths = rng.integers(2, 6, (rows, 2))
   shape = (1, rows, 12)
@@ -37,20 +48,27 @@ def random_batch(width=12, rows=3, seed=0):
   features = rng.normal(size=(*shape, width)).astype(np.float32)
   alone, start = [], []
   for r, (a, b) in enumerate(lengths):
-    segment[0, r, :a], segment[0, r, a:a + b] = 1, 2
-    position[0, r, :a], position[0, r, a:a + b] = np.arange(a), np.arange(b)
-    alone += [features[0, r, :a], features[0, r, a:a + b]]
+    segment[0, r, :a], segment[0, r, a : a + b] = 1, 2
+    position[0, r, :a], position[0, r, a : a + b] = np.arange(a), np.arange(b)
+    alone += [features[0, r, :a], features[0, r, a : a + b]]
     start += [0, a]
   none = np.zeros(shape, np.int32)
-  units = Units(row=np.repeat(np.arange(rows), 2)[None].astype(np.int32),
-                start=np.asarray(start, np.int32)[None],
-                length=lengths.reshape(1, -1).astype(np.int32),
-                id=np.arange(2 * rows, dtype=np.int32)[None])
+  units = Units(
+    row=np.repeat(np.arange(rows), 2)[None].astype(np.int32),
+    start=np.asarray(start, np.int32)[None],
+    length=lengths.reshape(1, -1).astype(np.int32),
+    id=np.arange(2 * rows, dtype=np.int32)[None],
+  )
   members = np.arange(2 * rows, dtype=np.int32).reshape(1, rows, 2)
   ones = np.ones((1, rows), np.float32)
-  examples = Examples(members=members, member_mask=np.ones((1, rows, 2), np.float32),
-                      labels=np.asarray([[[1], [0], [-1]]], np.int32)[:, :rows], mask=ones,
-                      question=np.zeros((1, rows), np.int32), answer=np.zeros((1, rows), np.int32))
+  examples = Examples(
+    members=members,
+    member_mask=np.ones((1, rows, 2), np.float32),
+    labels=np.asarray([[[1], [0], [-1]]], np.int32)[:, :rows],
+    mask=ones,
+    question=np.zeros((1, rows), np.int32),
+    answer=np.zeros((1, rows), np.int32),
+  )
   tokens = Tokens(none, segment, position, none, none, features=features)
   return jax.tree.map(jnp.asarray, Batch(tokens, units, examples)), alone
 
@@ -64,23 +82,37 @@ def drawn(model, example, seed=0):
 
 def torch_layer(torch, params, width, heads, pre):
   """torch's own layer with the parameters of one of ours."""
-  layer = torch.nn.TransformerEncoderLayer(width, heads, width, dropout=0.2, activation="relu",
-                                           batch_first=True, norm_first=pre, layer_norm_eps=1e-6)
+  layer = torch.nn.TransformerEncoderLayer(
+    width,
+    heads,
+    width,
+    dropout=0.2,
+    activation="relu",
+    batch_first=True,
+    norm_first=pre,
+    layer_norm_eps=1e-6,
+  )
   tensor = lambda x: torch.tensor(np.array(x))
   attention, feed = params["attention"], params["feed_forward"]
   norms = ("attention_norm", "feed_forward_norm" if pre else "output_norm")
   in_ = [attention[name] for name in ("query", "key", "value")]
-  layer.load_state_dict({
-    "self_attn.in_proj_weight": tensor(np.concatenate([x["kernel"].T for x in in_])),
-    "self_attn.in_proj_bias": tensor(np.concatenate([x["bias"] for x in in_])),
-    "self_attn.out_proj.weight": tensor(attention["output"]["kernel"].T),
-    "self_attn.out_proj.bias": tensor(attention["output"]["bias"]),
-    "linear1.weight": tensor(feed["intermediate"]["kernel"].T),
-    "linear1.bias": tensor(feed["intermediate"]["bias"]),
-    "linear2.weight": tensor(feed["output"]["kernel"].T),
-    "linear2.bias": tensor(feed["output"]["bias"]),
-    **{f"norm{n + 1}.{a}": tensor(params[name][b]) for n, name in enumerate(norms)
-       for a, b in (("weight", "scale"), ("bias", "bias"))}})
+  layer.load_state_dict(
+    {
+      "self_attn.in_proj_weight": tensor(np.concatenate([x["kernel"].T for x in in_])),
+      "self_attn.in_proj_bias": tensor(np.concatenate([x["bias"] for x in in_])),
+      "self_attn.out_proj.weight": tensor(attention["output"]["kernel"].T),
+      "self_attn.out_proj.bias": tensor(attention["output"]["bias"]),
+      "linear1.weight": tensor(feed["intermediate"]["kernel"].T),
+      "linear1.bias": tensor(feed["intermediate"]["bias"]),
+      "linear2.weight": tensor(feed["output"]["kernel"].T),
+      "linear2.bias": tensor(feed["output"]["bias"]),
+      **{
+        f"norm{n + 1}.{a}": tensor(params[name][b])
+        for n, name in enumerate(norms)
+        for a, b in (("weight", "scale"), ("bias", "bias"))
+      },
+    }
+  )
   return layer.eval()
 
 
@@ -91,8 +123,9 @@ def test_vectors_are_those_of_torchs_layers(norm):
   example, alone = random_batch(width)
   model = FeatureBased(2, heads, 0.2, 3.0, norm, "float32")
   params = drawn(model, example)
-  found = jax.jit(lambda p: model.apply({"params": p}, example, train=False,
-                                        method="encode"))(params).units[0]
+  found = jax.jit(lambda p: model.apply({"params": p}, example, train=False, method="encode"))(
+    params
+  ).units[0]
   for unit, vectors in enumerate(alone):
     t, i = np.arange(len(vectors))[:, None], np.arange(width // 2)
     angle = t / 10000 ** (2 * i / width)
@@ -115,8 +148,9 @@ def test_without_an_encoder_it_is_the_mean():
   found = model.apply({}, example, train=True).scores[0]
   for pair in range(3):
     a, b = means[2 * pair], means[2 * pair + 1]
-    np.testing.assert_allclose(found[pair], a @ b / np.linalg.norm(a) / np.linalg.norm(b),
-                               atol=1e-6)
+    np.testing.assert_allclose(
+      found[pair], a @ b / np.linalg.norm(a) / np.linalg.norm(b), atol=1e-6
+    )
 
 
 def test_the_loss_is_the_squared_error_of_judged_pairs():
@@ -155,8 +189,9 @@ def test_sinusoids_have_the_papers_form():
   assert found.shape == (1, 2, 5)
   np.testing.assert_allclose(found[0, 0], [0, 1, 0, 1, 0], atol=1e-7)
   rate = 10000 ** (-2 / 5)
-  np.testing.assert_allclose(found[0, 1, :4], [np.sin(3), np.cos(3), np.sin(3 * rate),
-                                               np.cos(3 * rate)], rtol=1e-5)
+  np.testing.assert_allclose(
+    found[0, 1, :4], [np.sin(3), np.cos(3), np.sin(3 * rate), np.cos(3 * rate)], rtol=1e-5
+  )
 
 
 def test_bad_fields_and_missing_features_are_named():
@@ -180,7 +215,7 @@ def test_padding_and_packing_change_no_score(tmp_path):
   scores = jax.jit(lambda x: model.apply({"params": params}, x, train=False).scores[0])
   a, b = (np.asarray(scores(x)) for x in (packed, loose))
   assert np.ptp(a) > 1e-4
-  np.testing.assert_allclose(a, b[:len(a)], atol=2e-6)
+  np.testing.assert_allclose(a, b[: len(a)], atol=2e-6)
   noisy = packed.tokens.features + 1e3 * (packed.tokens.segment == 0)[..., None]
   disturbed = packed.replace(tokens=packed.tokens.replace(features=noisy))
   np.testing.assert_allclose(a, scores(disturbed), atol=2e-6)
@@ -194,8 +229,9 @@ def test_several_layers_are_mixed_by_learned_weights():
   params = model.init(jax.random.key(0), example, train=False)["params"]
   vectors = lambda params: model.apply({"params": params}, example, method="token_vectors")
   np.testing.assert_allclose(vectors(params), layered.mean(3), atol=1e-5)
-  params = {"layer_mix": {"weights": jnp.log(jnp.asarray([0.5, 0.25, 0.25])),
-                          "gamma": jnp.float32(4.0)}}
+  params = {
+    "layer_mix": {"weights": jnp.log(jnp.asarray([0.5, 0.25, 0.25])), "gamma": jnp.float32(4.0)}
+  }
   np.testing.assert_allclose(vectors(params), -1.0 * layered[..., 0, :], atol=1e-5)
 
 
@@ -213,6 +249,9 @@ def test_paper_sizes():
   example, _ = random_batch(8)
   wide = jnp.zeros((*example.tokens.features.shape[:3], d))
   example = example.replace(tokens=example.tokens.replace(features=wide))
-  shapes = jax.eval_shape(lambda: FeatureBased(1, 8, 0.2, 1.0, "pre", "float32").init(
-    jax.random.key(0), example, train=False))
+  shapes = jax.eval_shape(
+    lambda: FeatureBased(1, 8, 0.2, 1.0, "pre", "float32").init(
+      jax.random.key(0), example, train=False
+    )
+  )
   assert sum(int(np.prod(x.shape)) for x in jax.tree.leaves(shapes)) == 6 * d * d + 6 * d + 6 * d

@@ -24,7 +24,7 @@ def test_the_kl_is_the_closed_form():
   # The integral itself, on a fine grid.
   x = np.linspace(-30, 30, 60_001)[:, None]
   for m, lv, kl in zip(mu, log_variance, np.asarray(found)):
-    log_q = -0.5 * ((x - m)**2 / np.exp(lv) + lv + np.log(2 * np.pi))
+    log_q = -0.5 * ((x - m) ** 2 / np.exp(lv) + lv + np.log(2 * np.pi))
     log_p = -0.5 * (x**2 + np.log(2 * np.pi))
     integral = (np.exp(log_q) * (log_q - log_p)).sum(0) * (x[1] - x[0])
     np.testing.assert_allclose(kl, integral, rtol=1e-5, atol=1e-6)
@@ -43,8 +43,10 @@ def test_positives_and_negatives_by_brute_force(negatives, shards):
   examples = made.examples
   aligned = examples.mask * (examples.labels[..., 0] == 1)
   positive, negative = map(np.asarray, pairs_of(made, aligned))
-  ids = [np.take_along_axis(np.asarray(made.units.id), np.asarray(examples.members[..., k]), 1)
-         .ravel() for k in (0, 1)]
+  ids = [
+    np.take_along_axis(np.asarray(made.units.id), np.asarray(examples.members[..., k]), 1).ravel()
+    for k in (0, 1)
+  ]
   real, label = np.asarray(examples.mask).ravel() > 0, np.asarray(examples.labels).ravel()
   assert real.sum() == 8 * (1 + negatives) and not real.all()
   n, shared = len(real), 0
@@ -102,7 +104,8 @@ def test_the_terms_add_up_to_the_papers_loss():
   values = params(net)
   output = run(net, values, made, train=True)
   terms = loss(alpha=2.0, beta=3.0, gamma=5.0, epochs=10, redundancy=0.5)(
-      output, made, jnp.float32(1))
+    output, made, jnp.float32(1)
+  )
   total = sum(term.scale * mean(term) for term in terms.values() if term.scale)
   right = np.asarray(made.examples.labels[..., 0] == 1) & (np.asarray(made.examples.mask) > 0)
   assert right.sum() == 8 and not right.all()
@@ -111,14 +114,21 @@ def test_the_terms_add_up_to_the_papers_loss():
     of = lambda x: np.asarray(x, np.float64)[right]
     mu, lv = of(side.mean), of(side.log_variance)
     kl = 0.5 * (mu**2 + np.exp(lv) - 1 - lv).sum(-1)
-    wanted += 2 * -of(side.log_likelihood).mean() + 3 * 0.2 * kl.mean() + 0.5 * of(
-        side.redundancy).mean()
+    wanted += (
+      2 * -of(side.log_likelihood).mean() + 3 * 0.2 * kl.mean() + 0.5 * of(side.redundancy).mean()
+    )
   q, a = (np.asarray(x.latent[0], np.float64) for x in (output.question, output.answer))
   unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
   p = 1 / (1 + np.exp(-(float(output.scale) * unit(q) @ unit(a).T + float(output.bias))))
   positive, negative = (np.asarray(x[0]) for x in pairs_of(made, jnp.asarray(right, jnp.float32)))
-  wanted += 5 / 2 * ((positive * -np.log(p)).sum() / positive.sum()
-                     + (negative * -np.log(1 - p)).sum() / negative.sum())
+  wanted += (
+    5
+    / 2
+    * (
+      (positive * -np.log(p)).sum() / positive.sum()
+      + (negative * -np.log(1 - p)).sum() / negative.sum()
+    )
+  )
   assert total == pytest.approx(wanted, rel=1e-5)
   assert mean(terms["beta"]) == pytest.approx(0.6)
 
@@ -137,10 +147,14 @@ def test_what_is_watched():
     assert mean(terms[f"kl_{name}"]) == pytest.approx(each.sum(), rel=1e-5)
     assert mean(terms[f"kl_largest_dimension_{name}"]) == pytest.approx(each.max(), rel=1e-5)
     assert mean(terms[f"kl_active_dimensions_{name}"]) == (each > 0.01).sum()
-    assert mean(terms[f"active_units_{name}"]) == (
-        np.asarray(side.mean)[0].var(0) > cross_vae_loss.ACTIVE).sum() > 0
-  dead = output.question.replace(mean=0 * output.question.mean,
-                                 log_variance=0 * output.question.log_variance)
+    assert (
+      mean(terms[f"active_units_{name}"])
+      == (np.asarray(side.mean)[0].var(0) > cross_vae_loss.ACTIVE).sum()
+      > 0
+    )
+  dead = output.question.replace(
+    mean=0 * output.question.mean, log_variance=0 * output.question.log_variance
+  )
   terms = loss()(output.replace(question=dead), made, jnp.float32(1))
   assert mean(terms["active_units_question"]) == mean(terms["kl_active_dimensions_question"]) == 0
 
@@ -148,8 +162,13 @@ def test_what_is_watched():
 def test_shards_share_their_negatives():
   net, made = model(), batch()
   values = params(net)
-  found = [{name: term.scale and mean(term) for name, term in loss()(
-      run(net, values, x), x, jnp.float32(30)).items()} for x in (made, batch(shards=2))]
+  found = [
+    {
+      name: term.scale and mean(term)
+      for name, term in loss()(run(net, values, x), x, jnp.float32(30)).items()
+    }
+    for x in (made, batch(shards=2))
+  ]
   assert found[0].keys() == found[1].keys()
   for name in found[0]:
     assert found[0][name] == pytest.approx(found[1][name], rel=1e-5, abs=1e-6), name

@@ -40,8 +40,13 @@ def gradients(crossing, decoder):
     return jnp.stack([getattr(output, of).log_likelihood.sum() for of in SIDES])
 
   found = jax.jit(jax.jacrev(value))(params(net))
-  return {of: {name: sum(float(jnp.abs(x[k]).sum()) for x in jax.tree.leaves(tree))
-               for name, tree in found.items()} for k, of in enumerate(SIDES)}
+  return {
+    of: {
+      name: sum(float(jnp.abs(x[k]).sum()) for x in jax.tree.leaves(tree))
+      for name, tree in found.items()
+    }
+    for k, of in enumerate(SIDES)
+  }
 
 
 @pytest.mark.parametrize("crossing, decoder", [("cross", "gru"), ("dual", "mlp")])
@@ -58,8 +63,13 @@ def test_who_generates_what(crossing, decoder, of):
 def test_dual_grus_have_neither_decoder_nor_variance():
   net, made = model("none"), batch()
   values = params(net)
-  assert set(values) == {"encoder", "question_encoder", "answer_encoder", "match_scale",
-                         "match_bias"}
+  assert set(values) == {
+    "encoder",
+    "question_encoder",
+    "answer_encoder",
+    "match_scale",
+    "match_bias",
+  }
   assert "log_variance" not in values["question_encoder"]
   output = run(net, values, made, train=True)
   for side in (output.question, output.answer):
@@ -67,9 +77,13 @@ def test_dual_grus_have_neither_decoder_nor_variance():
     np.testing.assert_array_equal(side.latent, side.mean)
 
 
-@pytest.mark.parametrize("decoder, others", [
+@pytest.mark.parametrize(
+  "decoder, others",
+  [
     ("gru", ({"packed": True, "length": 24, "shards": 2}, {"length": 20, "examples": 11})),
-    ("mlp", ({"packed": True, "length": 24, "shards": 2},))])
+    ("mlp", ({"packed": True, "length": 24, "shards": 2},)),
+  ],
+)
 def test_a_batch_has_the_likelihoods_of_its_parts(decoder, others):
   """All in one batch; packed in two shards; each in a longer row; two batches: the same."""
   net = model("cross", decoder=decoder)
@@ -82,8 +96,12 @@ def test_a_batch_has_the_likelihoods_of_its_parts(decoder, others):
     for k, side in enumerate(SIDES):
       one, two = getattr(wanted, side), getattr(found, side)
       # By the question, whose texts differ: two questions share an answer.
-      for a, b in ((one.log_likelihood, two.log_likelihood), (one.mean, two.mean),
-                   (one.words, two.words), (one.redundancy, two.redundancy)):
+      for a, b in (
+        (one.log_likelihood, two.log_likelihood),
+        (one.mean, two.mean),
+        (one.words, two.words),
+        (one.redundancy, two.redundancy),
+      ):
         np.testing.assert_allclose(by_text(a, whole, 0), by_text(b, made, 0), atol=2e-6)
   if decoder == "mlp":
     return
@@ -93,14 +111,16 @@ def test_a_batch_has_the_likelihoods_of_its_parts(decoder, others):
   for i in range(2):
     made = jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, i))
     parts.append(by_text(run(net, values, made).answer.log_likelihood, made, 0))
-  np.testing.assert_allclose(np.concatenate(parts),
-                             by_text(wanted.answer.log_likelihood, whole, 0), atol=2e-6)
+  np.testing.assert_allclose(
+    np.concatenate(parts), by_text(wanted.answer.log_likelihood, whole, 0), atol=2e-6
+  )
 
 
 def test_the_likelihood_is_of_the_words_after_the_first_mark():
   made = batch()
-  length = np.take_along_axis(np.asarray(made.units.length), np.asarray(
-      made.examples.members[..., 1]), 1)
+  length = np.take_along_axis(
+    np.asarray(made.units.length), np.asarray(made.examples.members[..., 1]), 1
+  )
   for decoder, words in (("gru", length - 1), ("mlp", length - 2)):
     net = model("cross", decoder=decoder)
     np.testing.assert_array_equal(run(net, params(net), made).answer.words, words)
@@ -110,8 +130,11 @@ def test_words_beyond_a_sides_length_do_not_count():
   short, made = model("cross", question_length=4, answer_length=5), batch()
   values = params(short)
   long = run(short, values, made)
-  cut = made.replace(units=made.units.replace(length=jnp.minimum(
-      made.units.length, jnp.where(_role(made) == ROLES["question"], 4, 5))))
+  cut = made.replace(
+    units=made.units.replace(
+      length=jnp.minimum(made.units.length, jnp.where(_role(made) == ROLES["question"], 4, 5))
+    )
+  )
   for a, b in zip(jax.tree.leaves(long), jax.tree.leaves(run(short, values, cut)), strict=True):
     np.testing.assert_array_equal(a, b)
   assert float(long.answer.words.max()) == 4
@@ -135,8 +158,11 @@ def test_units_are_encoded_by_the_encoder_of_their_role(packed):
   unused = np.asarray(made.units.length) == 0
   assert unused.any() and not vectors[unused].any()
   # Of one role alone: the vectors are those of the mixed batch.
-  only = made.replace(units=made.units.replace(length=jnp.where(
-      _role(made) == ROLES["candidate"], made.units.length, 0)))
+  only = made.replace(
+    units=made.units.replace(
+      length=jnp.where(_role(made) == ROLES["candidate"], made.units.length, 0)
+    )
+  )
   mine = (_role(made) == ROLES["candidate"]) & ~unused
   np.testing.assert_allclose(np.asarray(encode(only).units)[mine], vectors[mine], atol=1e-6)
   # The roles of all turned round: the other encoder's.
@@ -146,8 +172,10 @@ def test_units_are_encoded_by_the_encoder_of_their_role(packed):
 
 def test_encoders_are_shared_with_initialisation_by_encode():
   net, made = model(), batch()
-  both = [jax.eval_shape(lambda m=m: net.init(jax.random.key(0), made, train=False, method=m))
-          for m in ("__call__", "encode")]
+  both = [
+    jax.eval_shape(lambda m=m: net.init(jax.random.key(0), made, train=False, method=m))
+    for m in ("__call__", "encode")
+  ]
   one, other = (set(x["params"]) for x in both)
   assert other <= one and {"question_encoder", "answer_encoder", "encoder"} <= other
 
@@ -155,8 +183,10 @@ def test_encoders_are_shared_with_initialisation_by_encode():
 def test_training_samples_and_prediction_does_not():
   net, made = model(word_dropout=0.5), batch()
   values = params(net)
-  one, two, three = (run(net, values, made, train=train, key=key).question
-                     for train, key in ((True, 0), (True, 1), (False, 0)))
+  one, two, three = (
+    run(net, values, made, train=train, key=key).question
+    for train, key in ((True, 0), (True, 1), (False, 0))
+  )
   assert np.abs(one.latent - two.latent).max() > 0.1
   assert np.abs(one.log_likelihood - two.log_likelihood).max() > 1e-3
   np.testing.assert_array_equal(three.latent, three.mean)
@@ -177,8 +207,10 @@ def test_word_dropout_leaves_marks_and_unknown_words_to_read():
   @jax.jit
   @jax.grad
   def slope(table):
-    bound = net.bind({"params": {**values, "encoder": {"embeddings": {"word": table}}}},
-                     rngs={"dropout": jax.random.key(0)})
+    bound = net.bind(
+      {"params": {**values, "encoder": {"embeddings": {"word": table}}}},
+      rngs={"dropout": jax.random.key(0)},
+    )
     return bound._likelihood("answer", jnp.ones((*text.length.shape, 3)), text, True).sum()
 
   rows = np.abs(slope(values["encoder"]["embeddings"]["word"])).sum(1) > 0
@@ -195,9 +227,15 @@ def test_a_wrong_field_is_named():
     net.apply({"params": params(net)}, jnp.ones((1, 3)), "question", 3, method="generate")
 
 
-@pytest.mark.parametrize("config, crossing, decoder", [
-    (squad_cross_vae, "cross", "gru"), (squad_cross_vae, "cross", "mlp"),
-    (squad_dual_vae, "dual", "gru"), (squad_dual_gru, "none", "gru")])
+@pytest.mark.parametrize(
+  "config, crossing, decoder",
+  [
+    (squad_cross_vae, "cross", "gru"),
+    (squad_cross_vae, "cross", "mlp"),
+    (squad_dual_vae, "dual", "gru"),
+    (squad_dual_gru, "none", "gru"),
+  ],
+)
 def test_paper_sizes(config, crossing, decoder):
   """Parameters counted by hand, with 50,000 words of 768."""
   made = config.get_config("mlp" if decoder == "mlp" else None)
@@ -205,18 +243,20 @@ def test_paper_sizes(config, crossing, decoder):
   assert made.model.crossing == crossing and made.epochs == made.loss.epochs == 100
   assert made.optimizer.rate == 1e-5 and made.batch.examples == 128
   fields = {k: v for k, v in made.model.to_dict().items() if k != "name"}
-  net = type(model())(type(model().encoder)(50_000, 768, 0.0), **fields, marks=MARKS,
-                      output_size=50_000)
-  shapes = jax.eval_shape(lambda: net.init(
-      jax.random.key(0), batch(examples=8, length=64), train=False))["params"]
+  net = type(model())(
+    type(model().encoder)(50_000, 768, 0.0), **fields, marks=MARKS, output_size=50_000
+  )
+  shapes = jax.eval_shape(
+    lambda: net.init(jax.random.key(0), batch(examples=8, length=64), train=False)
+  )["params"]
   gru = lambda d: 3 * 768 * (d + 768 + 2)
   pooled = 4 * 2 * 768
-  encoder = 2 * gru(768) + 350 * (2 * 768 + 4) + (1 if crossing == "none" else 2) * 512 * (
-      pooled + 1)
+  encoder = (
+    2 * gru(768) + 350 * (2 * 768 + 4) + (1 if crossing == "none" else 2) * 512 * (pooled + 1)
+  )
   text = 50_000 + (768 * 513 if decoder == "mlp" else 768 * 513 + gru(768 + 512))
   decoders = 0 if crossing == "none" else 2 * text
-  assert sum(x.size for x in jax.tree.leaves(shapes)) == (
-      50_000 * 768 + 2 * encoder + decoders + 2)
+  assert sum(x.size for x in jax.tree.leaves(shapes)) == (50_000 * 768 + 2 * encoder + decoders + 2)
 
 
 def test_the_epochs_of_annealing_follow_those_of_the_run():
@@ -234,7 +274,8 @@ def test_the_small_size_is_the_same_for_all_three(config):
   assert made.loss.epochs == made.epochs == 12 and made.loss == other.loss
   assert made.model.answer_length == made.data.max_length == made.batch.row_lengths[0]
   assert {k: v for k, v in made.model.items() if k not in ("crossing", "decoder")} == {
-      k: v for k, v in other.model.items() if k not in ("crossing", "decoder")}
+    k: v for k, v in other.model.items() if k not in ("crossing", "decoder")
+  }
 
 
 assert WORDS > WIDTH  # so that a table's axes are not taken for each other

@@ -22,23 +22,33 @@ def trained(net, steps, *, rate=1e-2, devices=1, progress=10.0, **settings):
   made = b.batch(b.plan(b.sampler.blocks(), 0, 0), 0)
   mesh = sharding.make_mesh(devices=jax.devices()[:devices])
   optimizer = optimizers.from_config(squad_cross_vae.get_config().optimizer)
-  state = states.create(net, jax.tree.map(lambda x: x[0], made), seeds=(0,), pretrained={},
-                        lr_multipliers=(), optimizer=optimizer, mesh=mesh)
-  step = make_train_step(net, loss(beta=0.01), optimizer, lambda _: jnp.float32(rate), mesh=mesh,
-                         state=state, seeds=1)
+  state = states.create(
+    net,
+    jax.tree.map(lambda x: x[0], made),
+    seeds=(0,),
+    pretrained={},
+    lr_multipliers=(),
+    optimizer=optimizer,
+    mesh=mesh,
+  )
+  step = make_train_step(
+    net, loss(beta=0.01), optimizer, lambda _: jnp.float32(rate), mesh=mesh, state=state, seeds=1
+  )
   before = jax.tree.map(np.asarray, states.variables(state))["trainable"]
   placed, losses = sharding.place(jax.tree.map(lambda x: x[None], made), mesh), []
   for _ in range(steps):
-    state, scalars = step(state, placed, np.zeros(1, np.uint32), np.full(1, progress, np.float32),
-                          np.ones(1, bool))
+    state, scalars = step(
+      state, placed, np.zeros(1, np.uint32), np.full(1, progress, np.float32), np.ones(1, bool)
+    )
     losses.append(float(scalars["loss"][0]))
   assert step._cache_size() == 1
   after = jax.tree.map(np.asarray, states.variables(state))["trainable"]
   return before, after, losses, jax.tree.map(lambda x: jnp.asarray(x[0]), state.params)
 
 
-@pytest.mark.parametrize("crossing, decoder, tied", [
-    ("cross", "gru", False), ("dual", "mlp", True), ("none", "gru", True)])
+@pytest.mark.parametrize(
+  "crossing, decoder, tied", [("cross", "gru", False), ("dual", "mlp", True), ("none", "gru", True)]
+)
 def test_one_step_moves_every_parameter(crossing, decoder, tied):
   before, after, _, _ = trained(model(crossing, decoder=decoder, tied=tied), 1)
   assert "encoder/embeddings/word" in before
@@ -61,7 +71,7 @@ def test_a_pair_learnt_by_heart_is_generated():
   flat = np.asarray(made.tokens.ids[0]).ravel()
   for e, unit in enumerate(np.asarray(made.examples.members[0, :, 1])):
     begin, length = int(place[0, unit]), int(made.units.length[0, unit])
-    text = flat[begin + 1:begin + length - 1]
+    text = flat[begin + 1 : begin + length - 1]
     assert flat[begin] == MARKS[0] and flat[begin + length - 1] == MARKS[1]
     np.testing.assert_array_equal(words[e], np.pad(text, (0, 12 - len(text))))
 
@@ -69,8 +79,7 @@ def test_a_pair_learnt_by_heart_is_generated():
 def test_shards_and_devices_change_nothing():
   """8 pairs as one shard, and as two on two devices; without samples, which differ by shard."""
   net = model("none")
-  results = [trained(net, 2, **settings)[1] for settings in (
-      {}, {"shards": 2, "devices": 2})]
+  results = [trained(net, 2, **settings)[1] for settings in ({}, {"shards": 2, "devices": 2})]
   for path, value in results[0].items():
     np.testing.assert_allclose(value, results[1][path], rtol=1e-4, atol=1e-5, err_msg=path)
   samples = [trained(model(), 2, shards=2, devices=n)[1] for n in (1, 2)]

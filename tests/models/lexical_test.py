@@ -16,10 +16,7 @@ def question(text, *candidates, name="q"):
   return Question(name, text, tuple(Candidate(f"c{i}", c) for i, c in enumerate(candidates)))
 
 
-TRAIN = [
-  question("?", "The cat sat.", "A dog ran."),
-  question("?", "The cat sat.", "The end"),
-]
+TRAIN = [question("?", "The cat sat.", "A dog ran."), question("?", "The cat sat.", "The end")]
 
 
 def by_hand_bm25(query, document, corpus, k1, b):
@@ -38,7 +35,13 @@ def by_hand_bm25(query, document, corpus, k1, b):
 
 def test_words():
   assert words.plain_words("What's  the U.S. GDP (2010)?") == [
-    "what", "s", "the", "u", "s", "gdp", "2010",
+    "what",
+    "s",
+    "the",
+    "u",
+    "s",
+    "gdp",
+    "2010",
   ]
   assert words.plain_words("Zürich 北京") == ["zürich", "北京"]
 

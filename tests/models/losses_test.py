@@ -12,8 +12,10 @@ from as2jax.runtime.errors import InputError
 
 
 def batch(labels=None, mask=None):
-  examples = types.SimpleNamespace(mask=jnp.asarray(mask, jnp.float32),
-                                   labels=None if labels is None else jnp.asarray(labels)[..., None])
+  examples = types.SimpleNamespace(
+    mask=jnp.asarray(mask, jnp.float32),
+    labels=None if labels is None else jnp.asarray(labels)[..., None],
+  )
   return types.SimpleNamespace(examples=examples)
 
 
@@ -24,9 +26,14 @@ def value(term):
 
 
 # Squared distances (positive, negative) and their class at margin 5.
-TRIPLETS = [((1.0, 7.0), "easy"), ((1.0, 6.0), "easy"),  # 1 − 6 + 5 = 0: easy ⇔ zero loss
-            ((1.0, 5.0), "semihard"), ((2.0, 2.0), "hard"),  # a tie is hard
-            ((3.0, 1.0), "hard"), ((0.0, 4.999), "semihard")]
+TRIPLETS = [
+  ((1.0, 7.0), "easy"),
+  ((1.0, 6.0), "easy"),  # 1 − 6 + 5 = 0: easy ⇔ zero loss
+  ((1.0, 5.0), "semihard"),
+  ((2.0, 2.0), "hard"),  # a tie is hard
+  ((3.0, 1.0), "hard"),
+  ((0.0, 4.999), "semihard"),
+]
 LOSSES = {"easy": 0.0, "semihard": 1.0 + 0.001, "hard": 5.0 + 7.0}
 
 
@@ -36,9 +43,15 @@ def triplet_terms(selection, mask=(1,) * 6, reduction="sum"):
   return losses.TripletLoss(5.0, selection, reduction)(output, batch(mask=[mask]), 0.0)
 
 
-@pytest.mark.parametrize("selection,kinds", [
-    ("all", ("easy", "semihard", "hard")), ("hard", ("hard",)), ("semihard", ("semihard",)),
-    ("violating", ("semihard", "hard"))])
+@pytest.mark.parametrize(
+  "selection,kinds",
+  [
+    ("all", ("easy", "semihard", "hard")),
+    ("hard", ("hard",)),
+    ("semihard", ("semihard",)),
+    ("violating", ("semihard", "hard")),
+  ],
+)
 def test_triplet_loss_by_hand(selection, kinds):
   terms = triplet_terms(selection)
   np.testing.assert_allclose(value(terms["triplet"]), sum(LOSSES[k] for k in kinds), rtol=1e-5)
@@ -67,8 +80,9 @@ def test_unknown_selection():
 
 def test_binary_cross_entropy_by_hand():
   logits, labels = jnp.asarray([[2.0, -1.0, 100.0, 3.0]]), jnp.asarray([[1, 0, 0, -1]])
-  term = losses.BinaryCrossEntropy()(types.SimpleNamespace(logits=logits),
-                                     batch(labels, [[1, 1, 1, 1]]), 0.0)["bce"]
+  term = losses.BinaryCrossEntropy()(
+    types.SimpleNamespace(logits=logits), batch(labels, [[1, 1, 1, 1]]), 0.0
+  )["bce"]
   sigmoid = lambda x: 1 / (1 + np.exp(-x))
   want = (-np.log(sigmoid(2.0)) - np.log(1 - sigmoid(-1.0)) + 100.0) / 3  # unjudged is left out
   assert value(term) == pytest.approx(want, rel=1e-6)
@@ -76,15 +90,19 @@ def test_binary_cross_entropy_by_hand():
 
 def test_softmax_cross_entropy_by_hand():
   logits = jnp.asarray([[[1.0, 3.0], [0.5, -0.5], [9.0, 9.0]]])
-  term = losses.SoftmaxCrossEntropy()(types.SimpleNamespace(logits=logits),
-                                      batch([[1, 0, 1]], [[1, 1, 0]]), 0.0)["cross_entropy"]
-  want = (-np.log(np.exp(3) / (np.exp(1) + np.exp(3)))
-          - np.log(np.exp(0.5) / (np.exp(0.5) + np.exp(-0.5)))) / 2
+  term = losses.SoftmaxCrossEntropy()(
+    types.SimpleNamespace(logits=logits), batch([[1, 0, 1]], [[1, 1, 0]]), 0.0
+  )["cross_entropy"]
+  want = (
+    -np.log(np.exp(3) / (np.exp(1) + np.exp(3)))
+    - np.log(np.exp(0.5) / (np.exp(0.5) + np.exp(-0.5)))
+  ) / 2
   assert value(term) == pytest.approx(want, rel=1e-6)
 
 
 def test_gradients_are_finite_far_out():
   loss = losses.BinaryCrossEntropy()
-  total = lambda x: jnp.sum(loss(types.SimpleNamespace(logits=x), batch([[1, 0]], [[1, 1]]),
-                                 0.0)["bce"].values)
+  total = lambda x: jnp.sum(
+    loss(types.SimpleNamespace(logits=x), batch([[1, 0]], [[1, 1]]), 0.0)["bce"].values
+  )
   assert np.isfinite(jax.grad(total)(jnp.asarray([[-1e4, 1e4]]))).all()

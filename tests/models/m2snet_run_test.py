@@ -25,13 +25,18 @@ def config(tmp_path):
   counts = word_tokenizer.count((q.text for q in data.splits["train"]), lower=True, treebank=True)
   rng = np.random.default_rng(0)
   vectors = tmp_path / "vectors.txt"
-  vectors.write_text("".join(
+  vectors.write_text(
+    "".join(
       f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=6))}\n"
-      for word in word_tokenizer.by_frequency(counts) if counts[word] > 1))
+      for word in word_tokenizer.by_frequency(counts)
+      if counts[word] > 1
+    )
+  )
   made = trecqa_m2snet.get_config("2,sample")
   made.encoder.vectors = str(vectors)
-  made.model.update({"question_length": 12, "candidate_length": 14, "filter_size": 3,
-                     "filters": (4, 6)})
+  made.model.update(
+    {"question_length": 12, "candidate_length": 14, "filter_size": 3, "filters": (4, 6)}
+  )
   made.batch.update({"row_lengths": (14,), "examples": 16, "predict_rows": 64, "shards": 2})
   made.data.update({"max_length": 14, "train_fraction": 0.15})
   made.epochs, made.checkpoint.steps, made.log.steps = 2, 3, 3

@@ -17,9 +17,11 @@ from configs import trecqa_m2snet
 @functools.partial(jax.jit, static_argnums=0, static_argnames="train")
 def outcome(net, values, made, *, train):
   """Logits, loss with penalty, gradient of the parameters, new statistics."""
+
   def total(params):
-    output, new = net.apply({**values, "params": params}, made, train=train,
-                            mutable=["batch_stats"])
+    output, new = net.apply(
+      {**values, "params": params}, made, train=train, mutable=["batch_stats"]
+    )
     term = LOSS(output, made, jnp.float32(0))["bce"]
     loss = jnp.sum(term.values * term.weights) / jnp.sum(term.weights)
     return loss + sum(LOSS.penalty(params).values()), (output.logits, new)
@@ -33,6 +35,7 @@ def test_without_padding_it_is_pytorchs(row):
   """At the paper's sizes: scores, loss, gradients, statistics; then a step of AdaDelta."""
   torch = pytest.importorskip("torch")
   from launch.benchmarks import m2snet_torch
+
   net = model(row, small=False)
   made = batch(lengths=(33, 60), n=3, examples=6)
   assert made.examples.mask.all() and (made.tokens.ids.shape[-1] == 60)
@@ -55,20 +58,24 @@ def test_without_padding_it_is_pytorchs(row):
   np.testing.assert_allclose(found["loss"], loss.item(), atol=1e-5)
   gradients = m2snet_torch.to_state(found["gradient"], found["statistics"])
   for name, p in theirs.named_parameters():
-    np.testing.assert_allclose(gradients[name].numpy(), p.grad.numpy(), rtol=1e-4, atol=1e-5,
-                               err_msg=name)
+    np.testing.assert_allclose(
+      gradients[name].numpy(), p.grad.numpy(), rtol=1e-4, atol=1e-5, err_msg=name
+    )
   for name, value in theirs.state_dict().items():
     if "running" in name:
-      np.testing.assert_allclose(gradients[name].numpy(), value.numpy(), rtol=1e-5, atol=1e-6,
-                                 err_msg=name)
+      np.testing.assert_allclose(
+        gradients[name].numpy(), value.numpy(), rtol=1e-5, atol=1e-6, err_msg=name
+      )
   optimizer.step()
   rule = optimizers.from_config(trecqa_m2snet.get_config(row).optimizer)
-  updates, _ = rule.update(jax.tree.map(jnp.asarray, {
-      k: p.grad.numpy() for k, p in theirs.named_parameters()}), rule.init(
-          {k: jnp.asarray(state()[k].numpy()) for k, _ in theirs.named_parameters()}))
+  updates, _ = rule.update(
+    jax.tree.map(jnp.asarray, {k: p.grad.numpy() for k, p in theirs.named_parameters()}),
+    rule.init({k: jnp.asarray(state()[k].numpy()) for k, _ in theirs.named_parameters()}),
+  )
   for name, p in theirs.named_parameters():
-    np.testing.assert_allclose(state()[name].numpy() - np.asarray(updates[name]),
-                               p.detach().numpy(), atol=1e-6, err_msg=name)
+    np.testing.assert_allclose(
+      state()[name].numpy() - np.asarray(updates[name]), p.detach().numpy(), atol=1e-6, err_msg=name
+    )
 
 
 @pytest.mark.parametrize("row,hidden_norm", [(row, row == "shallow") for row in ROWS])
@@ -83,14 +90,16 @@ def test_words_under_the_mask_reach_nothing(row, hidden_norm):
   for u in np.flatnonzero(np.asarray(units.length[0])):
     size = net.question_length if u in anchors else net.candidate_length
     begin, length = int(units.start[0, u]), int(units.length[0, u])
-    real[int(units.row[0, u]), begin:begin + min(length, size)] = True
+    real[int(units.row[0, u]), begin : begin + min(length, size)] = True
     cut += max(length - size, 0)
   assert cut > 0
   noise = np.random.default_rng(5).integers(2, WORDS, tokens.ids.shape)
   other = made.replace(
-      tokens=tokens.replace(ids=jnp.where(real[None], tokens.ids, noise)),
-      examples=made.examples.replace(members=jnp.where(
-          made.examples.mask[..., None] > 0, made.examples.members, 3)))
+    tokens=tokens.replace(ids=jnp.where(real[None], tokens.ids, noise)),
+    examples=made.examples.replace(
+      members=jnp.where(made.examples.mask[..., None] > 0, made.examples.members, 3)
+    ),
+  )
   values = variables(net, made)
   for train in (True, False):
     one, two = (outcome(net, values, x, train=train) for x in (made, other))
@@ -105,14 +114,16 @@ def test_words_under_the_mask_reach_nothing(row, hidden_norm):
 
 def test_packing_and_spare_slots_change_nothing():
   net, found = model("2"), []
-  for settings in ({"examples": 16, "sampler": "ordered"},
-                   {"examples": 24, "sampler": "ordered", "packed": True}):
+  for settings in (
+    {"examples": 16, "sampler": "ordered"},
+    {"examples": 24, "sampler": "ordered", "packed": True},
+  ):
     made = batch(**settings)
     b = batcher(**settings)
     shard = b.plan(b.sampler.blocks(), 0, 0).steps[0][0][0]
     values = variables(net, made)
     one = outcome(net, values, made, train=True)
-    one["logits"] = one["logits"][0, :len(shard.examples)][np.argsort(shard.examples)]
+    one["logits"] = one["logits"][0, : len(shard.examples)][np.argsort(shard.examples)]
     found.append(one)
   assert len(found[0]["logits"]) == 16 and np.ptp(found[0]["logits"]) > 0.1
   for a, b in zip(*map(jax.tree.leaves, found), strict=True):
@@ -133,15 +144,20 @@ def test_prediction_is_deterministic_and_training_is_not():
   net = model("2", dropout=0.5)
   made = batch()
   values = variables(net, made)
-  run = lambda train, key: np.asarray(net.apply(values, made, train=train, mutable=["batch_stats"],
-                                                rngs={"dropout": jax.random.key(key)})[0].logits)
+  run = lambda train, key: np.asarray(
+    net.apply(
+      values, made, train=train, mutable=["batch_stats"], rngs={"dropout": jax.random.key(key)}
+    )[0].logits
+  )
   np.testing.assert_array_equal(run(False, 0), run(False, 1))
   assert np.abs(run(True, 0) - run(True, 1)).max() > 1e-3
 
 
 def test_the_penalty_is_that_of_the_metric_alone():
-  params = {"grid": {"U": jnp.full((1, 2, 2), 2.0), "B": jnp.full((1, 3, 1), 1.0)},
-            "hidden": {"kernel": jnp.ones((9, 9))}}
+  params = {
+    "grid": {"U": jnp.full((1, 2, 2), 2.0), "B": jnp.full((1, 3, 1), 1.0)},
+    "hidden": {"kernel": jnp.ones((9, 9))},
+  }
   assert float(LOSS.penalty(params)["metric_penalty"]) == pytest.approx(5e-4 * (16 + 3))
   assert LOSS.penalty({"hidden": params["hidden"]}) == {}
 
@@ -160,18 +176,32 @@ def test_paper_sizes():
   deep = 25 * 32 * 64 + 2 * 32 + 2 * 64 + 32 * (maps + 1) + 34 + 1
   shallow = 2 * 32 + 32 * (32 * 14 * 28 + 1) + 34 + 1
   metric = lambda k: k * (50 * 50 + 33 * 60)
-  wanted = {"euc": deep + 25 * 32, "cos": deep + 25 * 32, "2": deep + 50 * 32 + metric(2),
-            "4": deep + 100 * 32 + metric(4), "shallow": shallow + 100 * 32 + metric(4)}
+  wanted = {
+    "euc": deep + 25 * 32,
+    "cos": deep + 25 * 32,
+    "2": deep + 50 * 32 + metric(2),
+    "4": deep + 100 * 32 + metric(4),
+    "shallow": shallow + 100 * 32 + metric(4),
+  }
   for row in ROWS:
-    shapes = jax.eval_shape(lambda row=row: model(row, small=False).init(
-        jax.random.key(0), made, train=False))["params"]
+    shapes = jax.eval_shape(
+      lambda row=row: model(row, small=False).init(jax.random.key(0), made, train=False)
+    )["params"]
     assert sum(x.size for x in jax.tree.leaves(shapes)) == wanted[row] + WORDS * WIDTH, row
 
 
-@pytest.mark.parametrize("argument,modes,similarity,filters", [
-    (None, 4, "metric", (32, 64)), ("2", 2, "metric", (32, 64)), ("cos", 1, "cosine", (32, 64)),
-    ("shallow", 4, "metric", (32,)), ("shallow,2", 2, "metric", (32,)),
-    ("euc,sample", 1, "euclidean", (32, 64)), ("grouped", 4, "metric", (32, 64))])
+@pytest.mark.parametrize(
+  "argument,modes,similarity,filters",
+  [
+    (None, 4, "metric", (32, 64)),
+    ("2", 2, "metric", (32, 64)),
+    ("cos", 1, "cosine", (32, 64)),
+    ("shallow", 4, "metric", (32,)),
+    ("shallow,2", 2, "metric", (32,)),
+    ("euc,sample", 1, "euclidean", (32, 64)),
+    ("grouped", 4, "metric", (32, 64)),
+  ],
+)
 def test_the_arguments_of_the_config(argument, modes, similarity, filters):
   config = trecqa_m2snet.get_config(argument)
   check(config)

@@ -18,11 +18,18 @@ def trainer(net, first, *, seeds=(0,), devices=1):
   mesh = sharding.make_mesh(devices=jax.devices()[:devices])
   optimizer = optimizers.from_config(trecqa_m2snet.get_config("2").optimizer)
   table = np.random.default_rng(1).normal(size=(WORDS, 6)).astype(np.float32)
-  state = states.create(net, jax.tree.map(lambda x: x[0, 0], first), seeds=seeds,
-                        pretrained={"encoder/embeddings/word": table}, lr_multipliers=(),
-                        optimizer=optimizer, mesh=mesh)
-  step = make_train_step(net, LOSS, optimizer, lambda progress: jnp.float32(1), mesh=mesh,
-                         state=state, seeds=len(seeds))
+  state = states.create(
+    net,
+    jax.tree.map(lambda x: x[0, 0], first),
+    seeds=seeds,
+    pretrained={"encoder/embeddings/word": table},
+    lr_multipliers=(),
+    optimizer=optimizer,
+    mesh=mesh,
+  )
+  step = make_train_step(
+    net, LOSS, optimizer, lambda progress: jnp.float32(1), mesh=mesh, state=state, seeds=len(seeds)
+  )
   return mesh, state, step
 
 
@@ -38,8 +45,13 @@ def train(net, steps, *, seeds=(0,), devices=1, stopped=(), **settings):
   before, losses = jax.tree.map(np.asarray, states.variables(state)), []
   for i in range(steps):
     active = np.asarray([seed not in stopped for seed in seeds])
-    state, scalars = step(state, sharding.place(made(i), mesh), np.asarray(seeds, np.uint32),
-                          np.zeros(len(seeds), np.float32), active)
+    state, scalars = step(
+      state,
+      sharding.place(made(i), mesh),
+      np.asarray(seeds, np.uint32),
+      np.zeros(len(seeds), np.float32),
+      active,
+    )
     losses.append(np.asarray(scalars["loss"]))
   return before, jax.tree.map(np.asarray, states.variables(state)), np.asarray(losses)
 
@@ -76,14 +88,18 @@ def test_a_stopped_seed_keeps_its_statistics():
   before, after, _ = train(model("2"), 1, seeds=(0, 1), stopped=(1,))
   for old, new in zip(*map(jax.tree.leaves, (before, after))):
     np.testing.assert_array_equal(old[1], new[1])
-  assert np.any(before["mutables"]["batch_stats"]["norm_0"]["mean"][0]
-                != after["mutables"]["batch_stats"]["norm_0"]["mean"][0])
+  assert np.any(
+    before["mutables"]["batch_stats"]["norm_0"]["mean"][0]
+    != after["mutables"]["batch_stats"]["norm_0"]["mean"][0]
+  )
 
 
 def test_shards_on_two_devices_share_their_statistics():
   """One batch of 16 pairs as one shard, as two, and as two on two devices."""
-  results = [train(model("2"), 2, examples=16, **settings)[1:]
-             for settings in ({}, {"shards": 2}, {"shards": 2, "devices": 2})]
+  results = [
+    train(model("2"), 2, examples=16, **settings)[1:]
+    for settings in ({}, {"shards": 2}, {"shards": 2, "devices": 2})
+  ]
   for other in results[1:]:
     for a, b in zip(*map(jax.tree.leaves, (results[0], other)), strict=True):
       np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

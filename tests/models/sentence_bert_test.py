@@ -17,26 +17,43 @@ from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 
 TABLE = {"sentence_bert": "as2jax.models.sentence_bert:SentenceBert"}
-FIELDS = {"pooling": ("mean", "cls"), "normalize": True,
-          "dense": ((7, "tanh", True), (6, "gelu", False), (5, "relu", True),
-                    (4, "identity", True))}
-QUESTION = Question("Q", "what did the cat eat", tuple(
-  Candidate(f"D{i}", "the cat ate fish " * (i + 1), int(i == 1)) for i in range(4)))
+FIELDS = {
+  "pooling": ("mean", "cls"),
+  "normalize": True,
+  "dense": ((7, "tanh", True), (6, "gelu", False), (5, "relu", True), (4, "identity", True)),
+}
+QUESTION = Question(
+  "Q",
+  "what did the cat eat",
+  tuple(Candidate(f"D{i}", "the cat ate fish " * (i + 1), int(i == 1)) for i in range(4)),
+)
 
 
 def make(score="cosine", **changes):
   section = {"name": "sentence_bert", "score": score}
-  return registry.build(TABLE, section, "model", encoder=tiny.encoder_module(),
-                        **{**FIELDS, **changes})
+  return registry.build(
+    TABLE, section, "model", encoder=tiny.encoder_module(), **{**FIELDS, **changes}
+  )
 
 
 def batch():
   """The sentences of QUESTION, packed, with unused slots."""
   units, table = layouts.sentences((QUESTION,))
-  built = build_units(units, load_tokenizer(tiny.encoder_folder()), max_length=64,
-                      template="single")
-  b = fit_batcher(built, table, sampler="ordered", examples_per_batch=len(table) + 3, rows=8,
-                  row_lengths=(64,), packed=True, shards=1, accumulate=1, buckets=1)
+  built = build_units(
+    units, load_tokenizer(tiny.encoder_folder()), max_length=64, template="single"
+  )
+  b = fit_batcher(
+    built,
+    table,
+    sampler="ordered",
+    examples_per_batch=len(table) + 3,
+    rows=8,
+    row_lengths=(64,),
+    packed=True,
+    shards=1,
+    accumulate=1,
+    buckets=1,
+  )
   return jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(b.plan(b.sampler.blocks(), 0, 0), 0))
 
 
@@ -71,11 +88,21 @@ def test_vectors_by_hand():
 def test_dense_parameters_have_the_names_that_folders_give():
   model, made = make(), batch()
   shapes = jax.eval_shape(lambda b: model.init(jax.random.key(0), b, train=False), made)["params"]
-  found = {f"{name}/{leaf}": x.shape for name, layer in shapes.items() if name != "encoder"
-           for leaf, x in layer.items()}
-  assert found == {"dense_0/kernel": (32, 7), "dense_0/bias": (7,), "dense_1/kernel": (7, 6),
-                   "dense_2/kernel": (6, 5), "dense_2/bias": (5,), "dense_3/kernel": (5, 4),
-                   "dense_3/bias": (4,)}
+  found = {
+    f"{name}/{leaf}": x.shape
+    for name, layer in shapes.items()
+    if name != "encoder"
+    for leaf, x in layer.items()
+  }
+  assert found == {
+    "dense_0/kernel": (32, 7),
+    "dense_0/bias": (7,),
+    "dense_1/kernel": (7, 6),
+    "dense_2/kernel": (6, 5),
+    "dense_2/bias": (5,),
+    "dense_3/kernel": (5, 4),
+    "dense_3/bias": (4,),
+  }
 
 
 def test_without_dense_layers_it_is_the_bi_encoder():
@@ -84,8 +111,9 @@ def test_without_dense_layers_it_is_the_bi_encoder():
   section = {"name": "biencoder", "pooling": "max", "score": "cosine"}
   other = registry.build(registry.MODELS, section, "model", encoder=tiny.encoder_module())
   variables = random_variables(bare, made)
-  np.testing.assert_array_equal(embed(bare, variables, made),
-                                other.apply(variables, made, train=False).units)
+  np.testing.assert_array_equal(
+    embed(bare, variables, made), other.apply(variables, made, train=False).units
+  )
 
 
 @pytest.mark.parametrize("score", ["cosine", "euclidean"])
@@ -97,7 +125,7 @@ def test_vectors_of_length_one_rank_alike_by_both_scores(score):
   u, v = (jnp.asarray(found[used][k]) for k in ([0, 0, 1], [1, 2, 3]))
   scores = model.apply(variables, (u, v), train=False, method=SentenceBert.compare)
   assert set(scores) == {"cosine", "euclidean"}
-  np.testing.assert_allclose(scores["euclidean"]**2, 2 - 2 * scores["cosine"], atol=1e-5)
+  np.testing.assert_allclose(scores["euclidean"] ** 2, 2 - 2 * scores["cosine"], atol=1e-5)
 
 
 def test_gradients_are_finite_at_a_zero_vector():
@@ -109,12 +137,15 @@ def test_gradients_are_finite_at_a_zero_vector():
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(jax.grad(total)(variables["params"])))
 
 
-@pytest.mark.parametrize("changes, message", [
-  ({"pooling": ("mean", "sum")}, r"model.pooling = \('mean', 'sum'\)"),
-  ({"pooling": ()}, r"model.pooling = \(\)"),
-  ({"dense": ((3, "silu", True),)}, "'silu' is none of tanh"),
-  ({"score": "dot"}, "model.score = 'dot'"),
-])
+@pytest.mark.parametrize(
+  "changes, message",
+  [
+    ({"pooling": ("mean", "sum")}, r"model.pooling = \('mean', 'sum'\)"),
+    ({"pooling": ()}, r"model.pooling = \(\)"),
+    ({"dense": ((3, "silu", True),)}, "'silu' is none of tanh"),
+    ({"score": "dot"}, "model.score = 'dot'"),
+  ],
+)
 def test_unknown_choices(changes, message):
   with pytest.raises(InputError, match=message):
     make(**changes).init(jax.random.key(0), batch(), train=False)

@@ -19,8 +19,14 @@ PROGRAM = pathlib.Path(__file__).resolve().parent / "wheel_program.py"
 def judge(*cases, flags):
   """Status and output of the program with the optimizations and settings that a user has."""
   kept = {k: v for k, v in os.environ.items() if not k.startswith(("XLA", "JAX"))}
-  found = subprocess.run([sys.executable, str(PROGRAM), *cases], env={**kept, "XLA_FLAGS": flags},
-                         text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+  found = subprocess.run(
+    [sys.executable, str(PROGRAM), *cases],
+    env={**kept, "XLA_FLAGS": flags},
+    text=True,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    timeout=120,
+  )
   return found.returncode, found.stdout
 
 
@@ -30,8 +36,9 @@ def flags_of_a_run():
   return environment["XLA_FLAGS"]
 
 
-@pytest.mark.parametrize("case", ["product_then_reduction", "eight_axes",
-                                  "seven_axes_one_of_size_1"])
+@pytest.mark.parametrize(
+  "case", ["product_then_reduction", "eight_axes", "seven_axes_one_of_size_1"]
+)
 def test_published_programs_are_computed_correctly_whatever_is_fused(case):
   assert judge(case, flags="") == (0, "\n")
 
@@ -46,10 +53,14 @@ def test_the_fusions_are_still_wrong():
   assert status == 1 and text.startswith("sum_of_three: the last is ")
 
 
-@pytest.mark.parametrize("before, after", [
+@pytest.mark.parametrize(
+  "before, after",
+  [
     (None, "--xla_cpu_experimental_ynn_fusion_type="),
     ("--xla_a=1", "--xla_a=1 --xla_cpu_experimental_ynn_fusion_type="),
-    ("--xla_cpu_experimental_ynn_fusion_type=dot", "--xla_cpu_experimental_ynn_fusion_type=dot")])
+    ("--xla_cpu_experimental_ynn_fusion_type=dot", "--xla_cpu_experimental_ynn_fusion_type=dot"),
+  ],
+)
 def test_what_a_user_says_of_fusions_stays(before, after):
   environment = {} if before is None else {"XLA_FLAGS": before}
   cpu_compiler.leave_out_wrong_fusions(environment)
@@ -62,8 +73,11 @@ def test_importing_the_package_leaves_them_out():
 
 def test_a_jaxlib_that_is_known_to_be_wrong_is_refused_on_a_cpu(monkeypatch, tmp_path):
   monkeypatch.setattr(jaxlib, "__version__", "0.10.2")
-  with pytest.raises(InputError, match=r"jaxlib 0\.10\.2 computes wrong numbers on CPUs .*"
-                                       r"pip install -r requirements\.txt"):
+  with pytest.raises(
+    InputError,
+    match=r"jaxlib 0\.10\.2 computes wrong numbers on CPUs .*"
+    r"pip install -r requirements\.txt",
+  ):
     modes.run(tiny.config(), str(tmp_path / "x"))
   assert not (tmp_path / "x").exists()
   with pytest.raises(InputError, match="wrong numbers"):

@@ -18,8 +18,14 @@ def test_a_plain_environment_gets_the_tunable_once(glibc):
   assert huge_pages.environment(chosen) is None  # the process that was started again goes on
 
 
-@pytest.mark.parametrize("name,value", [("GLIBC_TUNABLES", "glibc.malloc.check=1"),
-                                        ("MALLOC_ARENA_MAX", "2"), ("AS2JAX_ALLOCATOR", "off")])
+@pytest.mark.parametrize(
+  "name,value",
+  [
+    ("GLIBC_TUNABLES", "glibc.malloc.check=1"),
+    ("MALLOC_ARENA_MAX", "2"),
+    ("AS2JAX_ALLOCATOR", "off"),
+  ],
+)
 def test_the_users_settings_win(glibc, name, value):
   assert huge_pages.environment({name: value}) is None
 

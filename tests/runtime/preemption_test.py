@@ -28,8 +28,14 @@ def terminate():
 
 
 def config():
-  return tiny.config("crossencoder", epochs=2, data__train_fraction=0.1, log__steps=1,
-                     checkpoint__steps=100, optimizer__rate=1e-3)
+  return tiny.config(
+    "crossencoder",
+    epochs=2,
+    data__train_fraction=0.1,
+    log__steps=1,
+    checkpoint__steps=100,
+    optimizer__rate=1e-3,
+  )
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +52,13 @@ def assert_same(folder, whole):
   one, other = map(tiny.best_parameters, (folder, whole))
   for path, value in one.items():
     np.testing.assert_array_equal(value, other[path], path)
-  rows = [[{k: v for k, v in row.items() if k != "seconds_per_step"}
-           for row in loop.MetricsLog(x, tensorboard=False).rows] for x in (folder, whole)]
+  rows = [
+    [
+      {k: v for k, v in row.items() if k != "seconds_per_step"}
+      for row in loop.MetricsLog(x, tensorboard=False).rows
+    ]
+    for x in (folder, whole)
+  ]
   assert rows[0] == rows[1]
 
 

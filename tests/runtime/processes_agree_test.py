@@ -62,10 +62,16 @@ def test_two_processes_agree_and_the_failure_of_one_ends_the_other(tmp_path):
   folder = tmp_path / "run"
   folder.mkdir()
   began = time.monotonic()
-  processes = [subprocess.Popen(
-      [sys.executable, "-c", PROGRAM, port, str(k), str(folder)], text=True,
-      env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE) for k in range(2)]
+  processes = [
+    subprocess.Popen(
+      [sys.executable, "-c", PROGRAM, port, str(k), str(folder)],
+      text=True,
+      env={**os.environ, "PYTHONPATH": str(ROOT)},
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+    )
+    for k in range(2)
+  ]
   output = [process.communicate(timeout=300) for process in processes]
   for process, (said, errors) in zip(processes, output):
     assert said == "agreed\n" and process.returncode == 2, errors[-3000:]
@@ -75,8 +81,18 @@ def test_two_processes_agree_and_the_failure_of_one_ends_the_other(tmp_path):
   assert [path.name for path in sorted(folder.glob("qrels*"))] == ["qrels-0.trec"]
 
 
-@pytest.mark.parametrize("given", [("", 2, -1), ("", 0, 1), ("host:1", 0, -1), ("host:1", 2, -1),
-                                   ("host:1", 2, 2), ("host", 2, 0), ("auto", 2, 0)])
+@pytest.mark.parametrize(
+  "given",
+  [
+    ("", 2, -1),
+    ("", 0, 1),
+    ("host:1", 0, -1),
+    ("host:1", 2, -1),
+    ("host:1", 2, 2),
+    ("host", 2, 0),
+    ("auto", 2, 0),
+  ],
+)
 def test_half_the_flags_are_refused(given):
   with pytest.raises(InputError, match="several processes need all three"):
     processes.start(*given)
@@ -92,12 +108,24 @@ def test_a_single_process_starts_nothing(monkeypatch):
   assert processes.by_first(lambda: 1) == processes.in_order(lambda: 1) == 1
 
 
-@pytest.mark.parametrize("platforms, device, library, want", [
-    ("", "/dev/accel0", True, True), ("tpu", "/dev/vfio/0", True, True), ("", None, True, False),
-    ("cpu", "/dev/accel0", True, False), ("", "/dev/accel0", False, False)])
+@pytest.mark.parametrize(
+  "platforms, device, library, want",
+  [
+    ("", "/dev/accel0", True, True),
+    ("tpu", "/dev/vfio/0", True, True),
+    ("", None, True, False),
+    ("cpu", "/dev/accel0", True, False),
+    ("", "/dev/accel0", False, False),
+  ],
+)
 def test_a_tpu_vm_has_chips_and_their_library(monkeypatch, platforms, device, library, want):
   monkeypatch.setenv("JAX_PLATFORMS", platforms)
-  monkeypatch.setattr(glob, "glob", lambda pattern: [
-      path for path in (device,) if path and path.startswith(pattern.split("*")[0].split("[")[0])])
+  monkeypatch.setattr(
+    glob,
+    "glob",
+    lambda pattern: [
+      path for path in (device,) if path and path.startswith(pattern.split("*")[0].split("[")[0])
+    ],
+  )
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if library else None)
   assert processes.on_tpu_vm() == want

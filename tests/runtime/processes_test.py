@@ -15,8 +15,10 @@ import tiny_systems
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 # Split by `fsdp` and `tensor` (a rule for each kind of kernel), too; compared with one device.
-SPLIT = {"triplet-split": ("triplet", {"sharding__fsdp": 2, "sharding__tensor": 2}),
-         "cassie-split": ("cassie", {"sharding__fsdp": 2, "sharding__tensor": 2})}
+SPLIT = {
+  "triplet-split": ("triplet", {"sharding__fsdp": 2, "sharding__tensor": 2}),
+  "cassie-split": ("cassie", {"sharding__fsdp": 2, "sharding__tensor": 2}),
+}
 STOPPED = "crossencoder"  # of eight steps
 
 
@@ -25,11 +27,20 @@ def start(folder, jobs, devices, port="", process=""):
   folder.mkdir(parents=True, exist_ok=True)
   name = f"log-{len(list(folder.iterdir()))}.txt"
   (folder / f"{name}.json").write_text(json.dumps(jobs))
-  env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)]),
-         "AS2JAX_TINY_ENCODER": tiny.encoder_folder(),
-         "AS2JAX_TEST_CACHE": jax.config.jax_compilation_cache_dir or ""}
-  command = [sys.executable, str(HERE / "hosts_program.py"), str(folder / f"{name}.json"),
-             str(devices), str(port), str(process)]
+  env = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)]),
+    "AS2JAX_TINY_ENCODER": tiny.encoder_folder(),
+    "AS2JAX_TEST_CACHE": jax.config.jax_compilation_cache_dir or "",
+  }
+  command = [
+    sys.executable,
+    str(HERE / "hosts_program.py"),
+    str(folder / f"{name}.json"),
+    str(devices),
+    str(port),
+    str(process),
+  ]
   with open(folder / name, "w") as log:
     return subprocess.Popen(command, env=env, stdout=log, stderr=log), folder / name
 
@@ -55,8 +66,10 @@ def pair(folder, jobs):
 def every_job(folder, split):
   jobs = [(name, name, {}) for name in tiny_systems.SYSTEMS]
   jobs += [(name, *what) for name, what in SPLIT.items()] if split else []
-  return [{"name": name, "system": system, "folder": str(folder / name), "overrides": changes}
-          for name, system, changes in jobs]
+  return [
+    {"name": name, "system": system, "folder": str(folder / name), "overrides": changes}
+    for name, system, changes in jobs
+  ]
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +80,13 @@ def runs(tmp_path_factory):
   finish(alone)  # prepares the data for the others
   finish([start(root / "logs", every_job(root / "eight", True), 8)])
   # The worst case: between the checkpoint of step 0 and the first point that the process passes.
-  job = {"name": "stopped", "system": STOPPED, "folder": str(root / "two" / "stopped"),
-         "overrides": {}, "signal_at": {"process": 1, "step": 1}}
+  job = {
+    "name": "stopped",
+    "system": STOPPED,
+    "folder": str(root / "two" / "stopped"),
+    "overrides": {},
+    "signal_at": {"process": 1, "step": 1},
+  }
   finish(pair(root / "logs", [*every_job(root / "two", True), job]), status=75)
   return root
 
@@ -92,8 +110,10 @@ def assert_same_run(one, other):
   for before, after in zip(*measured, strict=True):
     # Perplexities, which are logged beside the metrics, are rounded as losses are.
     assert before == pytest.approx(after, rel=1e-6, abs=1e-9)
-  found = [{name: entry["mean"] for name, entry in results(folder)["metrics"].items()}
-           for folder in (one, other)]
+  found = [
+    {name: entry["mean"] for name, entry in results(folder)["metrics"].items()}
+    for folder in (one, other)
+  ]
   assert found[0] == pytest.approx(found[1], abs=1e-9) and found[0]
 
 
@@ -111,6 +131,7 @@ def test_the_number_of_devices_and_processes_changes_no_number(runs, topology, n
 def final_parameters(folder):
   """The parameters of the last whole state, on one device."""
   import orbax.checkpoint as ocp
+
   latest = folder / "checkpoints" / "latest"
   step = max(int(p.name) for p in latest.iterdir() if p.name.isdigit())
   reader, path = ocp.PyTreeCheckpointHandler(), latest / str(step) / "state"

@@ -16,8 +16,9 @@ def steps(monkeypatch):
   """Notes the steps after which a trace begins and ends, in place of tracing."""
   seen = []
   for name in ("_begin", "_end"):
-    monkeypatch.setattr(profiling.Trace, name,
-                        lambda self, step, result, name=name: seen.append((name, step)))
+    monkeypatch.setattr(
+      profiling.Trace, name, lambda self, step, result, name=name: seen.append((name, step))
+    )
   return seen
 
 

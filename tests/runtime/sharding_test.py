@@ -20,7 +20,9 @@ MESH = AbstractMesh((2, 4, 2), sharding.AXES, axis_types=(AxisType.Auto,) * 3)
 P = PartitionSpec
 
 
-@pytest.mark.parametrize("path,shape,want", [
+@pytest.mark.parametrize(
+  "path,shape,want",
+  [
     ("encoder/layers/attention/query/kernel", (1, 6, 384, 384), P(None, None, "fsdp", "tensor")),
     ("encoder/layers/attention/output/kernel", (1, 6, 384, 384), P(None, None, "tensor", "fsdp")),
     # 30,521 rows divide by nothing: the next spec shards the width instead.
@@ -28,7 +30,8 @@ P = PartitionSpec
     ("encoder/embeddings/word", (1, 30522, 384), P(None, "tensor", "fsdp")),
     ("encoder/layers/attention/query/bias", (1, 6, 384), P()),
     ("head/kernel", (1, 382, 2), P()),
-])
+  ],
+)
 def test_the_first_spec_that_divides_wins(path, shape, want):
   assert sharding.spec_for(path, shape, MESH) == want
 
@@ -43,8 +46,9 @@ def test_every_leaf_of_a_state_has_its_rule(encoder):
   """BERT and XLNet under CASSIE; tests/configs_test.py walks the states of all configs."""
   made = tiny_cassie.batch([[tiny_cassie.case(0, (2,) * 4, (1,) * 3)]])
   optimizer = optimizers.from_config(base.get_config().optimizer)
-  state = jax.eval_shape(lambda: states._initialise(
-      tiny_cassie.model(encoder=encoder), made, {}, (), optimizer, 0))
+  state = jax.eval_shape(
+    lambda: states._initialise(tiny_cassie.model(encoder=encoder), made, {}, (), optimizer, 0)
+  )
   assert sharding_rules.assert_rules(state, transformer=True) >= 3 * 7
 
 
@@ -53,8 +57,13 @@ def test_each_host_makes_the_shards_that_its_devices_hold(monkeypatch):
   assert sharding.local_shards(mesh, 6) == (0, 1, 2, 3, 4, 5)
   second = {jax.devices()[1]}
   whole = NamedSharding.addressable_devices_indices_map
-  monkeypatch.setattr(NamedSharding, "addressable_devices_indices_map", lambda self, shape: {
-      device: index for device, index in whole(self, shape).items() if device in second})
+  monkeypatch.setattr(
+    NamedSharding,
+    "addressable_devices_indices_map",
+    lambda self, shape: {
+      device: index for device, index in whole(self, shape).items() if device in second
+    },
+  )
   assert sharding.local_shards(mesh, 6) == (3, 4, 5)
   monkeypatch.undo()
   batch = np.arange(2 * 6 * 3).reshape(1, 2, 6, 3)
@@ -64,8 +73,10 @@ def test_each_host_makes_the_shards_that_its_devices_hold(monkeypatch):
 
 
 def test_moments_follow_their_parameters():
-  tree = {"mu": {"encoder/layers/attention/query/kernel": np.zeros((1, 6, 8, 8))},
-          "count": np.zeros((1,))}
+  tree = {
+    "mu": {"encoder/layers/attention/query/kernel": np.zeros((1, 6, 8, 8))},
+    "count": np.zeros((1,)),
+  }
   mesh = sharding.make_mesh(fsdp=2, devices=jax.devices()[:2])
   found = sharding.tree_shardings(tree, mesh)
   moment = found["mu"]["encoder/layers/attention/query/kernel"]

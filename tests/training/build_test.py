@@ -70,21 +70,25 @@ def check(experiment, questions, batcher):
       form = np.asarray(units.forms)[words.form[0, s, used]]
       role = words.role[0, s, used]
       table = [frequencies.questions if r == 0 else frequencies.sentences for r in role]
-      np.testing.assert_array_equal(words.frequency[0, s, used],
-                                    [t.get(str(f), 1) for t, f in zip(table, form)])
+      np.testing.assert_array_equal(
+        words.frequency[0, s, used], [t.get(str(f), 1) for t, f in zip(table, form)]
+      )
       plain = np.asarray([is_kept(f) for f in form])
       for u, r in set(zip(unit.tolist(), role.tolist())):
         mine = (unit == u) & (role == r)
         wanted = plain[mine] if plain[mine].any() else np.ones(mine.sum())
         np.testing.assert_array_equal(words.keep[0, s, used][mine], wanted)
-      assert not words.keep[0, s][len(used):].any()
+      assert not words.keep[0, s][len(used) :].any()
       for e, number in enumerate(shard.examples):
         q, c = batcher.examples.question[number], batcher.examples.candidate[number]
         candidate = questions[q].candidates[c]
         assert examples.labels[0, s, e].tolist() == [
-            candidate.label, candidate.previous_label, candidate.next_label]
+          candidate.label,
+          candidate.previous_label,
+          candidate.next_label,
+        ]
         seen.add((int(q), int(c)))
-      assert (examples.labels[0, s, len(shard.examples):] == UNKNOWN).all()
+      assert (examples.labels[0, s, len(shard.examples) :] == UNKNOWN).all()
   return seen
 
 

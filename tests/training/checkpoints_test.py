@@ -14,8 +14,10 @@ from as2jax.training.checkpoints import Checkpoints, read_best
 def tree(devices, spec, value=1.0):
   mesh = sharding.make_mesh(fsdp=len(devices), devices=devices)
   kernel = jnp.arange(32.0).reshape(1, 8, 4) * value
-  return {"kernel": jax.device_put(kernel, NamedSharding(mesh, spec)),
-          "step": jax.device_put(jnp.ones((1,), jnp.int32), NamedSharding(mesh, PartitionSpec()))}
+  return {
+    "kernel": jax.device_put(kernel, NamedSharding(mesh, spec)),
+    "step": jax.device_put(jnp.ones((1,), jnp.int32), NamedSharding(mesh, PartitionSpec())),
+  }
 
 
 def abstract(x):
@@ -72,8 +74,6 @@ def test_a_save_that_was_cut_off_is_not_taken_for_a_checkpoint(tmp_path):
   # What a kill in the middle of a save leaves: a folder under orbax's name for unfinished ones.
   (tmp_path / "latest" / "2.orbax-checkpoint-tmp").mkdir()
   assert Checkpoints(tmp_path).latest_step == 1
-
-
 
 
 def test_weights_that_are_not_finite_are_not_read(tmp_path):

@@ -31,11 +31,18 @@ loop.train_and_evaluate(config, sys.argv[1])
 
 
 def start(folder):
-  env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
-         "AS2JAX_TINY_ENCODER": tiny.encoder_folder()}
+  env = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")]),
+    "AS2JAX_TINY_ENCODER": tiny.encoder_folder(),
+  }
   return subprocess.Popen(
-      [sys.executable, "-c", PROGRAM, str(folder), jax.config.jax_compilation_cache_dir or ""],
-      env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    [sys.executable, "-c", PROGRAM, str(folder), jax.config.jax_compilation_cache_dir or ""],
+    env=env,
+    stdout=subprocess.DEVNULL,
+    stderr=subprocess.PIPE,
+    text=True,
+  )
 
 
 def finish(folder):
@@ -67,8 +74,9 @@ def test_kill_nine(tmp_path):
     assert process.returncode in (0, -9), errors[-2000:]
   assert deaths >= 3
   finish(killed)
-  read = lambda folder: {k: v for k, v in json.loads(
-      (folder / "results.json").read_text()).items() if k != "execution"}
+  read = lambda folder: {
+    k: v for k, v in json.loads((folder / "results.json").read_text()).items() if k != "execution"
+  }
   assert read(killed) == read(plain)
   one, other = tiny.best_parameters(plain), tiny.best_parameters(killed)
   for path, a in one.items():

@@ -39,9 +39,16 @@ def undisturbed(tmp_path_factory):
 def test_what_a_run_leaves(undisturbed):
   folder, config, content = undisturbed
   names = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
-  for name in ("config.json", "results.json", "metrics.jsonl", "eval/test/run.trec",
-               "eval/test/qrels.trec", "eval/test/per_question.tsv", "eval/dev/run.trec",
-               "eval/test/cosine/run.trec"):
+  for name in (
+    "config.json",
+    "results.json",
+    "metrics.jsonl",
+    "eval/test/run.trec",
+    "eval/test/qrels.trec",
+    "eval/test/per_question.tsv",
+    "eval/dev/run.trec",
+    "eval/test/cosine/run.trec",
+  ):
     assert name in names, name
   assert content["metrics"]["map[sample-clean/test]"]["questions"] > 30
   assert content["seeds"][0]["best_value"] > 0 and content["sampler"] == "grouped"
@@ -104,8 +111,10 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(undisturbed, tmp_path, monke
   one, other = tiny.best_parameters(done), tiny.best_parameters(folder)
   for path, a in one.items():
     np.testing.assert_array_equal(a, other[path], path)
-  steps = lambda f: [(r["step"], r.get("loss"), r.get("map[sample-clean/dev]")) for r in map(
-      json.loads, (f / "metrics.jsonl").read_text().splitlines())]
+  steps = lambda f: [
+    (r["step"], r.get("loss"), r.get("map[sample-clean/dev]"))
+    for r in map(json.loads, (f / "metrics.jsonl").read_text().splitlines())
+  ]
   assert steps(folder) == steps(done)
   for name in ("eval/test/run.trec", "eval/test/per_question.tsv"):
     assert (folder / name).read_bytes() == (done / name).read_bytes()
@@ -160,13 +169,22 @@ def test_predict_writes_nothing_that_is_not_finite(undisturbed, tmp_path, monkey
   def damaged(self, *arguments):
     found = restore(self, *arguments)
     name = "encoder/embeddings/norm/bias"
-    return {**found, "trainable": {**found["trainable"],
-                                   name: found["trainable"][name].at[0, 0].set(np.nan)}}
+    return {
+      **found,
+      "trainable": {**found["trainable"], name: found["trainable"][name].at[0, 0].set(np.nan)},
+    }
 
   monkeypatch.setattr(checkpoints.Checkpoints, "restore_best", damaged)
   with pytest.raises(InputError, match="vectors of 4 of 4 sentences are not finite"):
-    rank.predict(small(epochs=2, mode="predict", predict__input=str(tmp_path / "in.tsv"),
-                       predict__output=str(output)), folder)
+    rank.predict(
+      small(
+        epochs=2,
+        mode="predict",
+        predict__input=str(tmp_path / "in.tsv"),
+        predict__output=str(output),
+      ),
+      folder,
+    )
   assert not output.exists()
 
 
@@ -192,15 +210,28 @@ def test_several_seeds_have_results_of_their_own(tmp_path, parallel, undisturbed
   assert len(last[0]) >= 3 and last[0] != last[5]
 
 
-@pytest.mark.parametrize("model,words,changes", [
-    ("triplet", ("sample",), {}), ("siamese", ("grouped",), {"model__score": "head"}),
+@pytest.mark.parametrize(
+  "model,words,changes",
+  [
+    ("triplet", ("sample",), {}),
+    ("siamese", ("grouped",), {"model__score": "head"}),
     ("crossencoder", ("sample",), {"batch__accumulate": 2}),
-    ("crossencoder", ("grouped",), {"batch__packed": False, "batch__row_lengths": (32, 64),
-                                    "batch__rows": 64, "batch__predict_rows": 128}),
-])
+    (
+      "crossencoder",
+      ("grouped",),
+      {
+        "batch__packed": False,
+        "batch__row_lengths": (32, 64),
+        "batch__rows": 64,
+        "batch__predict_rows": 128,
+      },
+    ),
+  ],
+)
 def test_other_models_and_samplers_through_the_same_loop(tmp_path, model, words, changes):
-  content = train_and_evaluate(small(model, *words, **changes, data__train_fraction=0.2),
-                               tmp_path / "x")
+  content = train_and_evaluate(
+    small(model, *words, **changes, data__train_fraction=0.2), tmp_path / "x"
+  )
   assert content["metrics"]["map[sample-clean/test]"]["mean"] > 0.2
   execution = content["execution"]
   assert execution["compilations_of_step"] == execution["compilations_in_first_epoch"]
@@ -228,7 +259,9 @@ def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path, monkeypatch):
     real(self, step, tree)
 
   monkeypatch.setattr(checkpoints.Checkpoints, "_check_space", full)
-  with pytest.raises(InputError, match=r"no room for the checkpoint .* last whole checkpoint is of"):
+  with pytest.raises(
+    InputError, match=r"no room for the checkpoint .* last whole checkpoint is of"
+  ):
     train_and_evaluate(config, folder)
   monkeypatch.undo()
   unfinished = [p.name for p in (folder / "checkpoints").glob("*/*") if not p.name.isdigit()]
@@ -241,8 +274,13 @@ def test_a_second_process_is_refused(tmp_path):
   import sys
 
   from as2jax.training.run_folder import lock
+
   with lock(tmp_path / "x"):
     code = f"from as2jax.training.run_folder import lock\nwith lock({str(tmp_path / 'x')!r}): pass"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": os.getcwd()})
+    done = subprocess.run(
+      [sys.executable, "-c", code],
+      capture_output=True,
+      text=True,
+      env={**os.environ, "PYTHONPATH": os.getcwd()},
+    )
   assert done.returncode != 0 and f"in use by another process (pid {os.getpid()})" in done.stderr

@@ -9,8 +9,9 @@ from as2jax.training import optimizers
 
 
 def rule(name="adam", **changes):
-  settings = dict(b1=0.9, b2=0.999, eps=1e-8, clip_norm=0.0, weight_decay=0.0,
-                  layer_decay=1.0, lr_multipliers=())
+  settings = dict(
+    b1=0.9, b2=0.999, eps=1e-8, clip_norm=0.0, weight_decay=0.0, layer_decay=1.0, lr_multipliers=()
+  )
   return optimizers.direction(name, **{**settings, **changes})
 
 
@@ -22,8 +23,9 @@ def test_warmup_rises_over_a_part_of_the_first_epoch_and_stays():
 
 def test_linear_decay_ends_at_zero():
   rate = optimizers.schedule("linear", rate=1.0, warmup=0.5, epochs=2.5)
-  np.testing.assert_allclose([float(rate(p)) for p in (0.25, 0.5, 1.5, 2.5, 3.0)],
-                             [0.5, 1, 0.5, 0, 0], atol=1e-6)
+  np.testing.assert_allclose(
+    [float(rate(p)) for p in (0.25, 0.5, 1.5, 2.5, 3.0)], [0.5, 1, 0.5, 0, 0], atol=1e-6
+  )
 
 
 def test_the_first_adam_update_is_the_sign():
@@ -35,7 +37,8 @@ def test_the_first_adam_update_is_the_sign():
 def test_adadelta_by_hand():
   grads = {"w": jnp.asarray([2.0])}
   updates, _ = rule("adadelta", b2=0.95, eps=1e-6).update(
-      grads, rule("adadelta", b2=0.95, eps=1e-6).init(grads), grads)
+    grads, rule("adadelta", b2=0.95, eps=1e-6).init(grads), grads
+  )
   np.testing.assert_allclose(updates["w"], 2 * np.sqrt(1e-6) / np.sqrt(0.05 * 4 + 1e-6), rtol=1e-4)
 
 
@@ -55,8 +58,12 @@ def test_decay_moves_matrices_alone():
   np.testing.assert_allclose(updates["bias"], 0)
 
 
-STACK = {"encoder/embeddings/word": jnp.ones((5, 2)), "encoder/layers/kernel": jnp.ones((3, 2, 2)),
-         "encoder/layers/bias": jnp.ones((3, 2)), "head/kernel": jnp.ones((2, 1))}
+STACK = {
+  "encoder/embeddings/word": jnp.ones((5, 2)),
+  "encoder/layers/kernel": jnp.ones((3, 2, 2)),
+  "encoder/layers/bias": jnp.ones((3, 2)),
+  "head/kernel": jnp.ones((2, 1)),
+}
 
 
 TWO_FROZEN = (("^encoder/embeddings", 0.0), ("^encoder/layers/[01]/", 0.0))
@@ -101,8 +108,10 @@ def test_impossible_multipliers_are_named():
 
 
 def test_split_and_merge():
-  params = {"encoder": {"layers": {"kernel": np.ones((2, 3))}, "norm": np.ones(2)},
-            "head": {"kernel": np.ones((2, 1))}}
+  params = {
+    "encoder": {"layers": {"kernel": np.ones((2, 3))}, "norm": np.ones(2)},
+    "head": {"kernel": np.ones((2, 1))},
+  }
   trainable, frozen = optimizers.split_frozen(params, (("^encoder/layers", 0.0),))
   assert list(frozen) == ["encoder/layers/kernel"]
   assert sorted(trainable) == ["encoder/norm", "head/kernel"]
@@ -112,10 +121,13 @@ def test_split_and_merge():
   assert optimizers.split_frozen(params, (("^encoder/layers/[01]/", 0.0),))[1] == frozen
 
 
-@pytest.mark.parametrize("make,message", [
+@pytest.mark.parametrize(
+  "make,message",
+  [
     (lambda: rule("rmsprop"), "optimizer.name = 'rmsprop'"),
     (lambda: optimizers.schedule("cosine", rate=1, warmup=0, epochs=1), "optimizer.schedule"),
-])
+  ],
+)
 def test_mistakes(make, message):
   with pytest.raises(InputError, match=message):
     make()

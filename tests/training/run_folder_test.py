@@ -13,8 +13,9 @@ from as2jax.training.run_folder import MetricsLog, claim, lock
 
 
 def config(**changes):
-  return ConfigDict({"mode": "train", "seeds": (0, 1), "optimizer": {"rate": 1e-3},
-                     "log": {"steps": 5}, **changes})
+  return ConfigDict(
+    {"mode": "train", "seeds": (0, 1), "optimizer": {"rate": 1e-3}, "log": {"steps": 5}, **changes}
+  )
 
 
 def test_claim_writes_once_and_then_compares(tmp_path):

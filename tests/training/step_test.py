@@ -30,20 +30,37 @@ def questions(n=12):
   rng = np.random.default_rng(0)
   text = lambda k: " ".join(rng.choice(WORDS, k))
   return tuple(
-      Question(f"Q{i}", text(4) + f" {i}", tuple(
-          Candidate(f"D{i}-{j}", text(int(rng.integers(3, 9))) + f" {i} {j}", int(j % 3 == 0))
-          for j in range(4))) for i in range(n))
+    Question(
+      f"Q{i}",
+      text(4) + f" {i}",
+      tuple(
+        Candidate(f"D{i}-{j}", text(int(rng.integers(3, 9))) + f" {i} {j}", int(j % 3 == 0))
+        for j in range(4)
+      ),
+    )
+    for i in range(n)
+  )
 
 
 @functools.cache
 def batcher(layout="pairs", shards=1, accumulate=1, examples=16):
   units, table = layouts.LAYOUTS[layout](questions())
   template = "pair" if layout == "single" else "single"
-  built = build_units(units, load_tokenizer(tiny.encoder_folder()), template=template,
-                      max_length=32)
-  return fit_batcher(built, table, sampler="paper", examples_per_batch=examples, rows=0,
-                     row_lengths=(32,), packed=True, shards=shards, accumulate=accumulate,
-                     buckets=1)
+  built = build_units(
+    units, load_tokenizer(tiny.encoder_folder()), template=template, max_length=32
+  )
+  return fit_batcher(
+    built,
+    table,
+    sampler="paper",
+    examples_per_batch=examples,
+    rows=0,
+    row_lengths=(32,),
+    packed=True,
+    shards=shards,
+    accumulate=accumulate,
+    buckets=1,
+  )
 
 
 def batch(seeds=(0,), step=0, **settings):
@@ -53,28 +70,49 @@ def batch(seeds=(0,), step=0, **settings):
 
 
 def probe(dropout=0.0):
-  return Probe(tiny.encoder_module(hidden_dropout=dropout, attention_dropout=dropout), width=8,
-               dropout=dropout)
+  return Probe(
+    tiny.encoder_module(hidden_dropout=dropout, attention_dropout=dropout), width=8, dropout=dropout
+  )
 
 
-def make(model, loss, first, *, seeds=(0,), lr_multipliers=(), devices=1, clip=1.0, rate=1e-3,
-         name="adam"):
+def make(
+  model, loss, first, *, seeds=(0,), lr_multipliers=(), devices=1, clip=1.0, rate=1e-3, name="adam"
+):
   mesh = sharding.make_mesh(devices=jax.devices()[:devices])
-  optimizer = optimizers.direction(name, b1=0.9, b2=0.999, eps=1e-8, clip_norm=clip,
-                                   weight_decay=0.0, layer_decay=1.0, lr_multipliers=())
+  optimizer = optimizers.direction(
+    name,
+    b1=0.9,
+    b2=0.999,
+    eps=1e-8,
+    clip_norm=clip,
+    weight_decay=0.0,
+    layer_decay=1.0,
+    lr_multipliers=(),
+  )
   micro = jax.tree.map(lambda x: x[0, 0], first)
-  state = states.create(model, micro, seeds=seeds, pretrained={}, lr_multipliers=lr_multipliers,
-                        optimizer=optimizer, mesh=mesh)
+  state = states.create(
+    model,
+    micro,
+    seeds=seeds,
+    pretrained={},
+    lr_multipliers=lr_multipliers,
+    optimizer=optimizer,
+    mesh=mesh,
+  )
   schedule = optimizers.schedule("constant", rate=rate, warmup=0.0, epochs=1)
-  step = make_train_step(model, loss, optimizer, schedule, mesh=mesh, state=state,
-                         seeds=len(seeds))
+  step = make_train_step(model, loss, optimizer, schedule, mesh=mesh, state=state, seeds=len(seeds))
   return mesh, state, step
 
 
 def run(step, mesh, state, made, seeds=(0,), progress=0.5, active=None):
   n = len(seeds)
-  return step(state, sharding.place(made, mesh), np.asarray(seeds, np.uint32),
-              np.full(n, progress, np.float32), np.ones(n, bool) if active is None else active)
+  return step(
+    state,
+    sharding.place(made, mesh),
+    np.asarray(seeds, np.uint32),
+    np.full(n, progress, np.float32),
+    np.ones(n, bool) if active is None else active,
+  )
 
 
 def host(tree):
@@ -91,14 +129,21 @@ def test_one_step_moves_every_trainable_parameter_and_no_frozen_one():
     if path.endswith("key/bias"):  # softmax ignores a shift of all keys: its gradient is rounding
       continue
     assert np.any(old != after["trainable"][path]), path
-  assert set(before["frozen"]) == {p for p in before["frozen"] if p.startswith("encoder/embeddings")}
-  assert before["frozen"] and not any(p.startswith("encoder/embeddings") for p in before["trainable"])
+  assert set(before["frozen"]) == {
+    p for p in before["frozen"] if p.startswith("encoder/embeddings")
+  }
+  assert before["frozen"] and not any(
+    p.startswith("encoder/embeddings") for p in before["trainable"]
+  )
   for path, old in before["frozen"].items():
     np.testing.assert_array_equal(old, after["frozen"][path], path)
-  statistics = jax.tree.leaves(jax.tree.map(
-      lambda a, b: np.any(a != b), before["mutables"], after["mutables"]))
+  statistics = jax.tree.leaves(
+    jax.tree.map(lambda a, b: np.any(a != b), before["mutables"], after["mutables"])
+  )
   assert len(statistics) == 2 and all(statistics)
-  assert {"loss", "entropy", "distance", "penalty", "gradient_norm", "learning_rate"} <= set(scalars)
+  assert {"loss", "entropy", "distance", "penalty", "gradient_norm", "learning_rate"} <= set(
+    scalars
+  )
   total = scalars["entropy"] + 0.1 * scalars["distance"] + scalars["penalty"]
   np.testing.assert_allclose(scalars["loss"], total, rtol=1e-6)
 
@@ -109,8 +154,10 @@ class Rate(Loss):
   def __call__(self, output, batch, progress):
     del progress
     labels = batch.examples.labels[..., 0].astype(jnp.float32)
-    return {"mean": Term(output.scores * labels, batch.examples.mask * (1 + labels)),
-            "sum": Term(output.scores, batch.examples.mask, "sum", 0.5)}
+    return {
+      "mean": Term(output.scores * labels, batch.examples.mask * (1 + labels)),
+      "sum": Term(output.scores, batch.examples.mask, "sum", 0.5),
+    }
 
 
 @pytest.mark.parametrize("loss", [Rate(), ProbeLoss(gamma=0.3, weight=0.0)], ids=["rate", "probe"])
@@ -122,11 +169,16 @@ def test_accumulation_and_shards_give_the_gradient_of_one_batch(loss):
     plain = NoNorm(tiny.encoder_module(hidden_dropout=0.0, attention_dropout=0.0))
     mesh, state, _ = make(plain, loss, made)
     solo = jax.tree.map(lambda x: x[0], state)
-    values, _, gradient, _ = jax.jit(lambda s, b: gradient_sums(
-        plain, loss, s, b, jax.random.key(0), jnp.float32(0.5)))(
-            solo, jax.tree.map(lambda x: x[0], made))
-    found.append((sorted(made.examples.question[made.examples.mask > 0].tolist()),
-                  host(values), host(gradient)))
+    values, _, gradient, _ = jax.jit(
+      lambda s, b: gradient_sums(plain, loss, s, b, jax.random.key(0), jnp.float32(0.5))
+    )(solo, jax.tree.map(lambda x: x[0], made))
+    found.append(
+      (
+        sorted(made.examples.question[made.examples.mask > 0].tolist()),
+        host(values),
+        host(gradient),
+      )
+    )
   largest = max(np.abs(g).max() for g in found[0][2].values())
   for questions_, values, gradient in found[1:]:
     assert questions_ == found[0][0]
@@ -146,6 +198,7 @@ class NoNorm(Probe):
     from as2jax.layers.pooling import pool
     from as2jax.layers.vectors import take
     from as2jax.models.testing import ProbeOutput
+
     units = pool(self.encoder(batch.tokens, train=train), batch.tokens, batch.units, "mean")
     q, c = (take(units, batch.examples.members[..., k]) for k in range(2))
     return ProbeOutput(jnp.sum(q * c, -1), q - c)
@@ -189,8 +242,9 @@ def test_seeds_together_equal_each_alone():
   for i, (trainable, values) in enumerate(alone):
     np.testing.assert_allclose(scalars["loss"][i], values["loss"][0], rtol=1e-5)
     for path, p in trainable.items():
-      np.testing.assert_allclose(np.asarray(state.trainable[path][i]), p[0], atol=1e-5,
-                                 err_msg=path)
+      np.testing.assert_allclose(
+        np.asarray(state.trainable[path][i]), p[0], atol=1e-5, err_msg=path
+      )
 
 
 def test_a_stopped_seed_keeps_its_state():
@@ -230,9 +284,11 @@ def test_an_empty_micro_batch_changes_nothing():
 
 def test_a_cross_encoder_trains_through_the_same_step():
   from as2jax.models.losses import SoftmaxCrossEntropy
+
   made = batch(layout="single")
-  model = CrossEncoder(tiny.encoder_module(hidden_dropout=0.0, attention_dropout=0.0), "cls", True,
-                       0.0)
+  model = CrossEncoder(
+    tiny.encoder_module(hidden_dropout=0.0, attention_dropout=0.0), "cls", True, 0.0
+  )
   mesh, state, step = make(model, SoftmaxCrossEntropy(), made, rate=1e-2)
   first = last = None
   for _ in range(40):
@@ -249,9 +305,20 @@ def test_a_step_overwrites_its_state_without_copying_it():
   first = batch(layout="single")
   mesh, state, step = make(model, SoftmaxCrossEntropy(), first)
   sizes = {x.size for x in state.trainable.values() if x.size > 64}
-  text = step.lower(state, sharding.place(first, mesh), np.zeros(1, np.uint32),
-                    np.full(1, 0.5, np.float32), np.ones(1, bool)).compile().as_text()
-  entry = text[text.index("ENTRY"):]
-  copied = [int(np.prod([int(d) for d in dims.split(",")]))
-            for dims in re.findall(r"= f32\[([\d,]+)\]\S* copy\(", entry)]
+  text = (
+    step.lower(
+      state,
+      sharding.place(first, mesh),
+      np.zeros(1, np.uint32),
+      np.full(1, 0.5, np.float32),
+      np.ones(1, bool),
+    )
+    .compile()
+    .as_text()
+  )
+  entry = text[text.index("ENTRY") :]
+  copied = [
+    int(np.prod([int(d) for d in dims.split(",")]))
+    for dims in re.findall(r"= f32\[([\d,]+)\]\S* copy\(", entry)
+  ]
   assert sizes and not sizes.intersection(copied)

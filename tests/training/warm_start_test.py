@@ -20,9 +20,16 @@ from configs import trecqa_m2snet
 
 
 def small(model="crossencoder", run="", scope="", **changes):
-  settings = {"data__train_fraction": 0.1, "optimizer__rate": 3e-3, "optimizer__warmup": 0.0,
-              "optimizer__schedule": "constant", "checkpoint__steps": 2, "log__steps": 2,
-              "warm_start__run": str(run), "warm_start__scope": scope}
+  settings = {
+    "data__train_fraction": 0.1,
+    "optimizer__rate": 3e-3,
+    "optimizer__warmup": 0.0,
+    "optimizer__schedule": "constant",
+    "checkpoint__steps": 2,
+    "log__steps": 2,
+    "warm_start__run": str(run),
+    "warm_start__scope": scope,
+  }
   return tiny.config(model, "grouped", **{**settings, **changes})
 
 
@@ -31,8 +38,15 @@ def first(tmp_path_factory):
   """A finished cross-encoder of two seeds, whose best parameters are not those it began with."""
   folder = tmp_path_factory.mktemp("first") / "x"
   content = train_and_evaluate(
-      small(seeds=(0, 5), data__holdout=0.2, optimizer__rate=1e-2, optimizer__schedule="linear",
-            optimizer__warmup=0.1), folder)
+    small(
+      seeds=(0, 5),
+      data__holdout=0.2,
+      optimizer__rate=1e-2,
+      optimizer__schedule="linear",
+      optimizer__warmup=0.1,
+    ),
+    folder,
+  )
   assert all(outcome["best_step"] > 0 for outcome in content["seeds"])
   return folder, content
 
@@ -47,8 +61,13 @@ def parameters(folder, seed=None):
 
 def test_all_parameters_are_taken(first, tmp_path):
   folder, before = first
-  config = small(run=folder, scope="all", seeds=(5,), epochs=0,
-                 optimizer__lr_multipliers=(("encoder/embeddings", 0.0),))
+  config = small(
+    run=folder,
+    scope="all",
+    seeds=(5,),
+    epochs=0,
+    optimizer__lr_multipliers=(("encoder/embeddings", 0.0),),
+  )
   content = train_and_evaluate(config, tmp_path / "x")
   was = before["seeds"][1]
   for name, entry in was["metrics"].items():
@@ -59,16 +78,28 @@ def test_all_parameters_are_taken(first, tmp_path):
     np.testing.assert_array_equal(value, here[path], path)
   (began,) = content["warm_start"]["seeds"]
   assert content["warm_start"] == {
-      **content["warm_start"], "run": str(folder), "scope": "all", "model": "crossencoder",
-      "data": "sample", "selected_on": "map, heldout, clean"}
-  assert {**began, "sha256": ""} == {"seed": 5, "from_seed": 5, "step": was["best_step"],
-                                     "value": was["best_value"], "sha256": ""}
+    **content["warm_start"],
+    "run": str(folder),
+    "scope": "all",
+    "model": "crossencoder",
+    "data": "sample",
+    "selected_on": "map, heldout, clean",
+  }
+  assert {**began, "sha256": ""} == {
+    "seed": 5,
+    "from_seed": 5,
+    "step": was["best_step"],
+    "value": was["best_value"],
+    "sha256": "",
+  }
   assert json.loads((tmp_path / "x" / warm_start.NAME).read_text()) == content["warm_start"]
-  card = model_card.render(content, config, 5, score="logit",
-                           model=CrossEncoder(tiny.encoder_module(), "cls", True, 0.0))
+  card = model_card.render(
+    content, config, 5, score="logit", model=CrossEncoder(tiny.encoder_module(), "cls", True, 0.0)
+  )
   assert f"all parameters of `crossencoder` trained on `sample` (step {was['best_step']};" in card
-  third = train_and_evaluate(small(run=tmp_path / "x", scope="all", epochs=0, warm_start__seed=5),
-                             tmp_path / "y")
+  third = train_and_evaluate(
+    small(run=tmp_path / "x", scope="all", epochs=0, warm_start__seed=5), tmp_path / "y"
+  )
   assert third["warm_start"]["warm_start"] == content["warm_start"]  # the whole chain
   assert third["warm_start"]["seeds"][0]["sha256"] == began["sha256"]
 
@@ -83,8 +114,10 @@ def test_new_heads_are_those_of_a_fresh_run(first, tmp_path, model, parallel):
   for i, seed in enumerate((0, 5)):
     name = "0-5" if parallel else seed
     there = parameters(folder, seed)
-    here, alone = (checkpoints.read_best(tmp_path / run / "checkpoints" / f"seed-{name}", 0)
-                   ["trainable"] for run in "xy")
+    here, alone = (
+      checkpoints.read_best(tmp_path / run / "checkpoints" / f"seed-{name}", 0)["trainable"]
+      for run in "xy"
+    )
     assert any(path.startswith("encoder/") for path in here)
     for path, value in here.items():
       encoder = path.startswith("encoder/")
@@ -124,8 +157,11 @@ def test_a_stopped_second_stage_continues_unless_the_first_changed(first, tmp_pa
   with pytest.raises(InputError, match=r"first holds no run \(no config.json\)"):
     train_and_evaluate(config, stopped)
   train_and_evaluate(small(optimizer__rate=1e-3), moved)
-  with pytest.raises(InputError, match=r"first has changed .*\n  seed 0: seed 0, step \d+, \w{12} "
-                                       r"then, .* now\nPut it back"):
+  with pytest.raises(
+    InputError,
+    match=r"first has changed .*\n  seed 0: seed 0, step \d+, \w{12} "
+    r"then, .* now\nPut it back",
+  ):
     train_and_evaluate(config, stopped)
   shutil.rmtree(moved)
   shutil.copytree(first[0], moved)
@@ -155,16 +191,16 @@ def test_a_first_stage_that_cannot_be_used_is_one_message(first, tmp_path):
   empty = shutil.copytree(folder, tmp_path / "empty")
   shutil.rmtree(empty / "checkpoints")
   for config, message in [
-      (small(scope="all"), "warm_start.run is missing"),
-      (small(warm_start__seed=1), "warm_start.run is missing"),
-      (small(run=folder), "warm_start.scope = '': set it to all .* or encoder"),
-      (small(run=tmp_path / "none", scope="encoder"), "none holds no run"),
-      (small(run=unfinished, scope="encoder"), r"is not finished \(no results.json\)"),
-      (small(run=lexical, scope="encoder"), "is a run of bm25, which has no parameters"),
-      (small(run=empty, scope="encoder"), "best has no checkpoint of step"),
-      (small(run=folder, scope="encoder", seeds=(0, 3)), r"has no seed 3 \(it has 0, 5\).*seed=0"),
-      (small(run=folder, scope="encoder", warm_start__seed=7), "has no seed 7"),
-      (small(run=tmp_path / "x", scope="encoder"), "is the --workdir itself"),
+    (small(scope="all"), "warm_start.run is missing"),
+    (small(warm_start__seed=1), "warm_start.run is missing"),
+    (small(run=folder), "warm_start.scope = '': set it to all .* or encoder"),
+    (small(run=tmp_path / "none", scope="encoder"), "none holds no run"),
+    (small(run=unfinished, scope="encoder"), r"is not finished \(no results.json\)"),
+    (small(run=lexical, scope="encoder"), "is a run of bm25, which has no parameters"),
+    (small(run=empty, scope="encoder"), "best has no checkpoint of step"),
+    (small(run=folder, scope="encoder", seeds=(0, 3)), r"has no seed 3 \(it has 0, 5\).*seed=0"),
+    (small(run=folder, scope="encoder", warm_start__seed=7), "has no seed 7"),
+    (small(run=tmp_path / "x", scope="encoder"), "is the --workdir itself"),
   ]:
     with refused(config, message):
       train_and_evaluate(config, tmp_path / "x")
@@ -177,15 +213,21 @@ def test_another_encoder_or_other_parameters_are_one_message(first, tmp_path):
   weights = {**content["weights"], "tokenizer": "another"}
   weights["architecture"] = {**weights["architecture"], "num_heads": "4"}
   (other / "results.json").write_text(json.dumps({**content, "weights": weights}))
-  with pytest.raises(InputError, match=r"(?s)is not that of this config .*architecture.num_heads: "
-                                       r"'4' there, '2' now\n  tokenizer: 'another' there"):
+  with pytest.raises(
+    InputError,
+    match=r"(?s)is not that of this config .*architecture.num_heads: "
+    r"'4' there, '2' now\n  tokenizer: 'another' there",
+  ):
     train_and_evaluate(small(run=other, scope="encoder"), tmp_path / "x")
   del weights["tokenizer"]
   (other / "results.json").write_text(json.dumps({**content, "weights": weights}))
   with pytest.raises(InputError, match="does not say the encoder's tokenizer"):
     train_and_evaluate(small(run=other, scope="encoder"), tmp_path / "x")
-  with pytest.raises(InputError, match=r"(?s)other parameters than this model .*'same'.*"
-                                       r"head/bias: \(2,\) there, absent here.*scope=new"):
+  with pytest.raises(
+    InputError,
+    match=r"(?s)other parameters than this model .*'same'.*"
+    r"head/bias: \(2,\) there, absent here.*scope=new",
+  ):
     train_and_evaluate(small("triplet", folder, "all"), tmp_path / "x")
   with pytest.raises(InputError, match=r"head/kernel: \(16, 2\) there, \(48, 1\) here"):
     train_and_evaluate(small("siamese", folder, "all"), tmp_path / "x")
@@ -194,17 +236,23 @@ def test_another_encoder_or_other_parameters_are_one_message(first, tmp_path):
 
 def m2snet(folder, run="", scope="", **changes):
   """A small M²S-Net on the sample, over random vectors of the more frequent words."""
-  counts = word_tokenizer.count((q.text for q in dataset.load("sample").splits["train"]),
-                                lower=True, treebank=True)
+  counts = word_tokenizer.count(
+    (q.text for q in dataset.load("sample").splits["train"]), lower=True, treebank=True
+  )
   rng = np.random.default_rng(0)
   vectors = folder / "vectors.txt"
-  vectors.write_text("".join(
+  vectors.write_text(
+    "".join(
       f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=6))}\n"
-      for word in word_tokenizer.by_frequency(counts) if counts[word] > 1))
+      for word in word_tokenizer.by_frequency(counts)
+      if counts[word] > 1
+    )
+  )
   made = trecqa_m2snet.get_config("2,sample")
   made.encoder.vectors = str(vectors)
-  made.model.update({"question_length": 12, "candidate_length": 14, "filter_size": 3,
-                     "filters": (4, 6)})
+  made.model.update(
+    {"question_length": 12, "candidate_length": 14, "filter_size": 3, "filters": (4, 6)}
+  )
   made.batch.update({"row_lengths": (14,), "examples": 16, "predict_rows": 64, "shards": 2})
   made.data.update({"max_length": 14, "train_fraction": 0.15})
   made.epochs, made.log.tensorboard, made.compilation_cache = 1, False, "off"

@@ -22,6 +22,7 @@ class Tokens:
       close none.
     features: frozen token vectors in place of `ids` (CETE), or None.
     characters: character ids of each token's word (ELMo), or None.
+
   """
 
   ids: Int[Array, "s r l"]
@@ -80,6 +81,7 @@ class Examples:
     question: number of the question in its split, -1 for padding.
     answer: number of the answer text, for masking in-batch negatives, -1 for padding.
     features: numbers that the host knows of an example (word overlap), 0 for padding, or None.
+
   """
 
   members: Int[Array, "s e k"]

@@ -21,6 +21,7 @@ class Plan:
     steps: the shards of each step; None where an epoch's end leaves a shard without content.
     rows, row_length: the bucket of each step, `[steps]`.
     seen: examples before each step, `[steps + 1]`; the last is the epoch's total.
+
   """
 
   steps: tuple[tuple[tuple[Shard | None, ...], ...], ...]
@@ -46,6 +47,7 @@ class Batcher:
     word_frequency, word_keep: one value a word of `units`, for `Words`.
     features: one vector a token of `units`, `[tokens, d]`, for `Tokens.features`.
     characters: those of each vocabulary id of `units`, `[ids, c]`, for `Tokens.characters`.
+
   """
 
   units: UnitTable
@@ -68,26 +70,36 @@ class Batcher:
     shards += [None] * (-len(shards) % per_step)
     steps, rows, lengths, seen = [], [], [], [0]
     for at in range(0, len(shards), per_step):
-      flat = shards[at:at + per_step]
-      steps.append(tuple(
-          tuple(flat[m:m + self.shards]) for m in range(0, per_step, self.shards)))
+      flat = shards[at : at + per_step]
+      steps.append(tuple(tuple(flat[m : m + self.shards]) for m in range(0, per_step, self.shards)))
       full = [s for s in flat if s is not None]
       rows.append(_bucket(self.rows, max(s.rows for s in full)))
       longest = max(int(self.sampler.lengths[s.units].max()) for s in full)
-      lengths.append(self.row_lengths[-1] if self.sampler.limits.packed else _bucket(
-          self.row_lengths, longest))
+      lengths.append(
+        self.row_lengths[-1] if self.sampler.limits.packed else _bucket(self.row_lengths, longest)
+      )
       seen.append(seen[-1] + sum(len(s.examples) for s in full))
     return Plan(tuple(steps), np.asarray(rows), np.asarray(lengths), np.asarray(seen))
 
   def padding(self, plan: Plan) -> float:
     """Share of the epoch's token positions that hold padding."""
-    real = sum(int(self.sampler.lengths[s.units].sum())
-               for step in plan.steps for micro in step for s in micro if s is not None)
+    real = sum(
+      int(self.sampler.lengths[s.units].sum())
+      for step in plan.steps
+      for micro in step
+      for s in micro
+      if s is not None
+    )
     total = int((plan.rows * plan.row_length).sum()) * self.shards * self.accumulate
     return 1 - real / max(total, 1)
 
-  def batch(self, plan: Plan, step: int, shape: tuple[int, int] | None = None,
-            only: Sequence[int] | None = None) -> Batch:
+  def batch(
+    self,
+    plan: Plan,
+    step: int,
+    shape: tuple[int, int] | None = None,
+    only: Sequence[int] | None = None,
+  ) -> Batch:
     """Batch `step` of the epoch as numpy arrays `[accumulate, shard, …]`.
 
     A step beyond the plan's end is a batch without content. `shape` (rows, row length) overrides
@@ -111,8 +123,12 @@ class Batcher:
     target = shard.row[unit_of] * row_length + shard.start[unit_of] + within
     tokens = self._tokens(shard, rows, row_length, unit_of, within, source, target)
     slots = self.sampler.limits.units
-    units = Units(row=_pad(shard.row, slots), start=_pad(shard.start, slots),
-                  length=_pad(lengths, slots), id=_pad(shard.units, slots, -1))
+    units = Units(
+      row=_pad(shard.row, slots),
+      start=_pad(shard.start, slots),
+      length=_pad(lengths, slots),
+      id=_pad(shard.units, slots, -1),
+    )
     words = self._words(shard) if self.words else None
     return Batch(tokens, units, self._examples(shard), words)
 
@@ -133,9 +149,15 @@ class Batcher:
     characters = None
     if self.characters is not None:
       characters = place(self.characters[table.ids[source]])
-    return Tokens(ids=place(table.ids[source]), segment=place(number[unit_of]),
-                  position=place(within), type=place(table.type[source]),
-                  role=place(table.role[source]), features=features, characters=characters)
+    return Tokens(
+      ids=place(table.ids[source]),
+      segment=place(number[unit_of]),
+      position=place(within),
+      type=place(table.type[source]),
+      role=place(table.role[source]),
+      features=features,
+      characters=characters,
+    )
 
   def _examples(self, shard: Shard) -> Examples:
     table, slots = self.examples, self.sampler.limits.examples
@@ -149,13 +171,14 @@ class Batcher:
     if table.features is not None:
       features = _pad(table.features[shard.examples].astype(np.float32), slots)
     return Examples(
-        features=features,
-        members=_pad(np.where(real, members, 0).astype(np.int32), slots),
-        member_mask=_pad(real.astype(np.float32), slots),
-        labels=_pad(table.labels[shard.examples].astype(np.int32), slots, UNKNOWN),
-        mask=_pad(np.ones(len(shard.examples), np.float32), slots),
-        question=_pad(table.question[shard.examples], slots, -1),
-        answer=_pad(table.answer[shard.examples], slots, -1))
+      features=features,
+      members=_pad(np.where(real, members, 0).astype(np.int32), slots),
+      member_mask=_pad(real.astype(np.float32), slots),
+      labels=_pad(table.labels[shard.examples].astype(np.int32), slots, UNKNOWN),
+      mask=_pad(np.ones(len(shard.examples), np.float32), slots),
+      question=_pad(table.question[shard.examples], slots, -1),
+      answer=_pad(table.answer[shard.examples], slots, -1),
+    )
 
   def _words(self, shard: Shard) -> Words:
     table = self.units
@@ -167,11 +190,15 @@ class Batcher:
     ones = np.ones(len(source), np.float32)
     value = lambda array: ones if array is None else np.asarray(array[source], np.float32)
     put = lambda values: _pad(np.asarray(values), self.words)
-    return Words(unit=put(unit_of.astype(np.int32)), start=put(table.word_start[source]),
-                 length=put(table.word_length[source]),
-                 role=put(table.word_role[source].astype(np.int32)),
-                 form=put(table.word_form[source]), frequency=put(value(self.word_frequency)),
-                 keep=put(value(self.word_keep)))
+    return Words(
+      unit=put(unit_of.astype(np.int32)),
+      start=put(table.word_start[source]),
+      length=put(table.word_length[source]),
+      role=put(table.word_role[source].astype(np.int32)),
+      form=put(table.word_form[source]),
+      frequency=put(value(self.word_frequency)),
+      keep=put(value(self.word_keep)),
+    )
 
 
 def _spread(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -183,7 +210,7 @@ def _spread(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _pad(values: np.ndarray, slots: int, fill=0) -> np.ndarray:
   padded = np.full((slots, *values.shape[1:]), fill, values.dtype)
-  padded[:len(values)] = values
+  padded[: len(values)] = values
   return padded
 
 
@@ -197,12 +224,26 @@ def _bucket(ladder: Sequence[int], need: int) -> int:
 def stack(batches: Sequence[Batch]) -> Batch:
   """Stacks batches of one shape along a new first axis."""
   import jax  # here, so that planning alone needs no accelerator
+
   return jax.tree.map(lambda *leaves: np.stack(leaves), *batches)
 
 
-def fit_batcher(units: UnitTable, examples: ExampleTable, *, sampler: str, examples_per_batch: int,
-                rows: int, row_lengths: Sequence[int], packed: bool, shards: int, accumulate: int,
-                buckets: int, unit_slots: int = 0, words: bool = False, **extra) -> Batcher:
+def fit_batcher(
+  units: UnitTable,
+  examples: ExampleTable,
+  *,
+  sampler: str,
+  examples_per_batch: int,
+  rows: int,
+  row_lengths: Sequence[int],
+  packed: bool,
+  shards: int,
+  accumulate: int,
+  buckets: int,
+  unit_slots: int = 0,
+  words: bool = False,
+  **extra,
+) -> Batcher:
   """Chooses the shapes for a split: everything that `Batcher` needs and a config leaves open.
 
   Args:
@@ -216,6 +257,7 @@ def fit_batcher(units: UnitTable, examples: ExampleTable, *, sampler: str, examp
 
   Raises:
     InputError: sizes that do not divide by `shards`, or units longer than a row.
+
   """
   for name, value in (("batch.examples", examples_per_batch), ("batch.rows", rows)):
     if value % shards:
@@ -223,8 +265,10 @@ def fit_batcher(units: UnitTable, examples: ExampleTable, *, sampler: str, examp
   lengths = np.asarray(units.lengths, np.int64)
   row_lengths = tuple(sorted(row_lengths))
   if len(lengths) and int(lengths.max()) > row_lengths[-1]:
-    raise InputError(f"a unit has {int(lengths.max())} tokens, but batch.row_lengths end at "
-                     f"{row_lengths[-1]}: raise it or lower data.max_length")
+    raise InputError(
+      f"a unit has {int(lengths.max())} tokens, but batch.row_lengths end at "
+      f"{row_lengths[-1]}: raise it or lower data.max_length"
+    )
   per_shard, width = examples_per_batch // shards, examples.members.shape[1]
   if rows:
     mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
@@ -236,8 +280,17 @@ def fit_batcher(units: UnitTable, examples: ExampleTable, *, sampler: str, examp
     ladder = _row_ladder(examples, lengths, sampler, per_shard, row_lengths[-1], packed, buckets)
     limits = Limits(per_shard, per_shard * width, ladder[-1], row_lengths[-1], packed)
   word_slots = limits.rows * limits.row_length if words else 0  # a word has at least one token
-  return Batcher(units, examples, Sampler(sampler, examples, lengths, limits), ladder, row_lengths,
-                 shards, accumulate, word_slots, **extra)
+  return Batcher(
+    units,
+    examples,
+    Sampler(sampler, examples, lengths, limits),
+    ladder,
+    row_lengths,
+    shards,
+    accumulate,
+    word_slots,
+    **extra,
+  )
 
 
 def _row_ladder(examples, lengths, sampler, per_shard, row_length, packed, buckets):

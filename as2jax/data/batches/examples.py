@@ -22,6 +22,7 @@ class ExampleTable:
     features: numbers beside the texts (`as2jax.data.inputs.word_overlap`), `[e, f]`, or None.
     candidates: where an example scores several candidates, their positions among the question's,
       `[e, K]`, -1 where it has fewer; else None.
+
   """
 
   members: np.ndarray
@@ -57,6 +58,7 @@ def triplets(questions: Sequence[Question], *, tile: int = 32) -> tuple[list, Ex
 
   Returns:
     The distinct units, and the table with labels `[e, 2]` = (1, 0).
+
   """
   number, rows = Interner(), []
   for i, question in enumerate(questions):
@@ -65,8 +67,11 @@ def triplets(questions: Sequence[Question], *, tile: int = 32) -> tuple[list, Ex
     positives, negatives = side(question.positives), side(question.negatives)
     for a in range(0, len(positives), tile):
       for b in range(0, len(negatives), tile):
-        rows += [(anchor, p, n, i, at) for at, p in positives[a:a + tile]
-                 for _, n in negatives[b:b + tile]]
+        rows += [
+          (anchor, p, n, i, at)
+          for at, p in positives[a : a + tile]
+          for _, n in negatives[b : b + tile]
+        ]
   rows = np.asarray(rows, np.int32).reshape(-1, 5)
   labels = np.tile(np.asarray([[1, 0]], np.int8), (len(rows), 1))
   return number.keys(), ExampleTable(rows[:, :3], labels, rows[:, 3], rows[:, 1], rows[:, 4])
@@ -86,8 +91,9 @@ def pairs(questions: Sequence[Question], *, judged: bool = True) -> tuple[list, 
   return number.keys(), _table(rows, 2, labels)
 
 
-def single(questions: Sequence[Question], *, template: str = "pair",
-           judged: bool = True) -> tuple[list, ExampleTable]:
+def single(
+  questions: Sequence[Question], *, template: str = "pair", judged: bool = True
+) -> tuple[list, ExampleTable]:
   """Every (question, candidate) as one joined sequence: what a cross-encoder reads.
 
   Under a template with context, labels are `[e, 3]`: of the candidate, the previous and the next
@@ -123,8 +129,9 @@ def groups(questions: Sequence[Question], *, size: int) -> tuple[list, ExampleTa
   return number.keys(), _table(rows, 1 + size, labels, columns=size)
 
 
-def joint(questions: Sequence[Question], *, size: int, orders: Sequence[np.ndarray],
-          judged: bool = True) -> tuple[list, ExampleTable]:
+def joint(
+  questions: Sequence[Question], *, size: int, orders: Sequence[np.ndarray], judged: bool = True
+) -> tuple[list, ExampleTable]:
   """Each question with the best `size` candidates of another ranker as one joined sequence.
 
   A question without candidates is no example; `judged` leaves out those without any judged
@@ -135,6 +142,7 @@ def joint(questions: Sequence[Question], *, size: int, orders: Sequence[np.ndarr
 
   Returns:
     The units of the template `joint`, and the table with labels and candidates `[e, size]`.
+
   """
   number, rows, labels, chosen = Interner(), [], [], []
   for i, (question, order) in enumerate(zip(questions, orders, strict=True)):
@@ -170,5 +178,4 @@ def sentences(questions: Sequence[Question]) -> tuple[list, ExampleTable]:
   return number.keys(), _table(rows, 1, np.full((n, 1), UNKNOWN))
 
 
-LAYOUTS = {"triplets": triplets, "pairs": pairs, "single": single, "groups": groups,
-           "joint": joint}
+LAYOUTS = {"triplets": triplets, "pairs": pairs, "single": single, "groups": groups, "joint": joint}

@@ -13,6 +13,7 @@ def pack(lengths: np.ndarray, row_length: int) -> tuple[np.ndarray, np.ndarray, 
   Returns:
     The row of each unit `[n]`, its first position there `[n]`, and the number of rows. A pure
     function of its arguments: ties keep the order given.
+
   """
   n = len(lengths)
   row, start = np.zeros(n, np.int32), np.zeros(n, np.int32)

@@ -63,8 +63,11 @@ def _cut(examples, table, lengths, limits) -> list[np.ndarray]:
   for e in examples.tolist():
     new = {int(u) for u in table.members[e] if u >= 0 and int(u) not in units}
     cost = sum(int(lengths[u]) for u in new)
-    if current and (len(current) >= limits.examples or tokens + cost > budget
-                    or len(units) + len(new) > limits.units):
+    if current and (
+      len(current) >= limits.examples
+      or tokens + cost > budget
+      or len(units) + len(new) > limits.units
+    ):
       blocks.append(np.asarray(current))
       current, units, tokens = [], {}, 0
       new = {int(u) for u in table.members[e] if u >= 0}
@@ -127,8 +130,13 @@ class _OpenShard:
     return Shard(np.concatenate([e for e, _ in self.blocks]), units, row, start, rows)
 
 
-def fill(blocks: Sequence[np.ndarray], order: np.ndarray, table: ExampleTable,
-         lengths: np.ndarray, limits: Limits) -> Iterator[Shard]:
+def fill(
+  blocks: Sequence[np.ndarray],
+  order: np.ndarray,
+  table: ExampleTable,
+  lengths: np.ndarray,
+  limits: Limits,
+) -> Iterator[Shard]:
   """Fills shards with whole blocks in (nearly) the given order, each block exactly once.
 
   A block that does not fit waits, at most `WINDOW` of them at a time, for the next shard: so a

@@ -25,16 +25,12 @@ CLASSES = (1, 2, 3, 4)
 POSITIVE = 4
 
 
-def read_asnq(
-  path: epath.PathLike, *, classes: Collection[int] = CLASSES
-) -> tuple[Question, ...]:
+def read_asnq(path: epath.PathLike, *, classes: Collection[int] = CLASSES) -> tuple[Question, ...]:
   """As `iterate_asnq`, all at once: for small files."""
   return tuple(iterate_asnq(path, classes=classes))
 
 
-def iterate_asnq(
-  path: epath.PathLike, *, classes: Collection[int] = CLASSES
-) -> Iterator[Question]:
+def iterate_asnq(path: epath.PathLike, *, classes: Collection[int] = CLASSES) -> Iterator[Question]:
   """The questions of an ASNQ file, of which memory holds one at a time (see `grouping.grouped`).
 
   Questions have no ids: they are `q1`, `q2` … in the order of first sight (by text), their
@@ -46,6 +42,7 @@ def iterate_asnq(
 
   Raises:
     InputError: anything but such a file; names file, line and value.
+
   """
   if not set(classes) <= set(CLASSES):
     raise InputError(f"classes = {tuple(classes)}: ASNQ has the classes 1, 2, 3 and 4")
@@ -103,6 +100,7 @@ def write_asnq(path: epath.PathLike, rows: Iterable[Row], *, context: bool) -> i
   Args:
     rows: tabs and line breaks in their texts become spaces.
     context: writes a header and the columns previous, next and title too.
+
   """
   count = 0
   with epath.Path(path).open("wb") as file:

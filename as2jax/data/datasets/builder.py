@@ -89,10 +89,14 @@ class RecordBuilder(tfds.core.GeneratorBasedBuilder, skip_registration=True):
       if not written.shard_lengths:
         files = ", ".join(map(str, self.source.files[split]))
         raise InputError(f"{files}: nothing to read for the split {split} of {self.name}")
-      splits.append(tfds.core.SplitInfo(
-        name=split, shard_lengths=list(written.shard_lengths), num_bytes=written.bytes,
-        filename_template=template,
-      ))
+      splits.append(
+        tfds.core.SplitInfo(
+          name=split,
+          shard_lengths=list(written.shard_lengths),
+          num_bytes=written.bytes,
+          filename_template=template,
+        )
+      )
     self.info.set_splits(tfds.core.splits.SplitDict(splits))
 
 
@@ -105,6 +109,7 @@ class Prepared:
     counts, fingerprints: split -> what it holds.
     facts: split -> what a passport says of it (`facts.Facts.asdict`); `overlap`: pair of splits ->
       question texts in both.
+
   """
 
   folders: Mapping[str, epath.Path]
@@ -141,6 +146,7 @@ def prepared(spec: Spec, source: Source, cache: epath.Path) -> Prepared:
   Raises:
     InputError: a source file is wrong (from the reader).
     OSError: `cache` cannot be written.
+
   """
   key = hashlib.sha256(f"{LAYOUT} {spec.version} {source.digest()}".encode()).hexdigest()
   home = cache / spec.name / key[:16]
@@ -174,7 +180,8 @@ def _prepare(spec: Spec, source: Source, home: epath.Path) -> Prepared:
     for table in spec.tables:
       with _quiet():
         builder = RecordBuilder.for_spec(spec, source, table)(
-          data_dir=own, file_format="array_record")
+          data_dir=own, file_format="array_record"
+        )
         builder.download_and_prepare()
       folders[table] = epath.Path(builder.data_dir)
     copy = _checked(spec, source, folders)
@@ -187,7 +194,8 @@ def _prepare(spec: Spec, source: Source, home: epath.Path) -> Prepared:
       "folders": relative,
       "sizes": {
         f"{relative[table]}/{path.name}": path.stat().length
-        for table, folder in folders.items() for path in folder.iterdir()
+        for table, folder in folders.items()
+        for path in folder.iterdir()
       },
       "counts": {split: dataclasses.astuple(numbers) for split, numbers in copy.counts.items()},
       "fingerprints": copy.fingerprints,
@@ -212,13 +220,18 @@ def _checked(spec: Spec, source: Source, folders: Mapping[str, epath.Path]) -> P
       progress = Progress(f"reading back {spec.name} {split}", unit=TABLES[table].unit)
       parts.append(fingerprint(its.passing(progress.passing(_read(folder, split, table)))))
     counts[split] = its.counts["all" if "questions" in folders else "pool"]
-    fingerprints[split] = parts[0] if len(parts) == 1 else hashlib.sha256(
-      " ".join(parts).encode()).hexdigest()
+    fingerprints[split] = (
+      parts[0] if len(parts) == 1 else hashlib.sha256(" ".join(parts).encode()).hexdigest()
+    )
   return Prepared(
-    folders, counts, fingerprints,
+    folders,
+    counts,
+    fingerprints,
     facts={split: its.asdict() for split, its in gathered.items()},
-    overlap={f"{a}+{b}": gathered[a].questions.shared(gathered[b].questions)
-             for a, b in combinations(gathered, 2)},
+    overlap={
+      f"{a}+{b}": gathered[a].questions.shared(gathered[b].questions)
+      for a, b in combinations(gathered, 2)
+    },
   )
 
 

@@ -15,8 +15,17 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.folders import cache_folder, data_folder
 
 # Modules with SPECS, in the order in which the datasets are listed.
-READERS = ("wikiqa", "trecqa", "semeval", "yahoo", "squad", "squad_parts",
-           "squad_rerank", "asnq", "wdrass")
+READERS = (
+  "wikiqa",
+  "trecqa",
+  "semeval",
+  "yahoo",
+  "squad",
+  "squad_parts",
+  "squad_rerank",
+  "asnq",
+  "wdrass",
+)
 
 
 def _gathered() -> dict[str, Spec]:
@@ -85,8 +94,10 @@ def _union(name: str, parts: Sequence[Sequence[Question]]) -> tuple[Question, ..
   seen: set[str] = set()
   for question in (question for part in parts for question in part):
     if question.id in seen:
-      raise InputError(f"evaluation.splits: {name!r} cannot be one list of questions, as two of "
-                       f"them have the id {question.id!r}; report the splits one by one")
+      raise InputError(
+        f"evaluation.splits: {name!r} cannot be one list of questions, as two of "
+        f"them have the id {question.id!r}; report the splits one by one"
+      )
     seen.add(question.id)
   return tuple(question for part in parts for question in part)
 
@@ -103,6 +114,7 @@ class Dataset:
     fingerprints: split -> SHA-256 of its content (`record.fingerprint`).
     facts: split -> what a passport says of it, None where it was not prepared.
     overlap: pair of splits -> question texts in both, None likewise.
+
   """
 
   name: str
@@ -141,11 +153,14 @@ def load(
 
   Raises:
     InputError: an unknown name, absent or broken source files, or other counts than published.
+
   """
   spec = spec_of(name)
   if isinstance(spec, PoolSpec):
-    raise InputError(f"data.name = {name!r} is a retrieval dataset (a pool and queries), which "
-                     "this config cannot rank; choose one whose questions have candidates")
+    raise InputError(
+      f"data.name = {name!r} is a retrieval dataset (a pool and queries), which "
+      "this config cannot rank; choose one whose questions have candidates"
+    )
   copy, source = _prepared(spec, root, cache, download, check)
   splits = Splits(tuple(spec.files), lambda split: tuple(copy.read(split)))
   return Dataset(name, splits, spec.clean, source, copy.fingerprints, copy.facts, copy.overlap)
@@ -158,14 +173,17 @@ def load_pool(
 
   Raises:
     InputError: as `load`; and a dataset that is none.
+
   """
   spec = spec_of(name)
   if not isinstance(spec, PoolSpec):
     pools = ", ".join(other.name for other in SPECS.values() if isinstance(other, PoolSpec))
     raise InputError(f"data.name = {name!r} has no pool to retrieve from; use one of {pools}")
   copy, source = _prepared(spec, root, cache, download, check)
-  splits = Splits(tuple(spec.files), lambda split: Pool(
-    tuple(copy.read(split, "pool")), tuple(copy.read(split, "queries"))))
+  splits = Splits(
+    tuple(spec.files),
+    lambda split: Pool(tuple(copy.read(split, "pool")), tuple(copy.read(split, "queries"))),
+  )
   return PoolDataset(name, splits, source, copy.fingerprints, copy.facts, copy.overlap)
 
 
@@ -179,6 +197,7 @@ def spec_of(name: str) -> Spec:
 
   Raises:
     InputError: an unknown name.
+
   """
   if name in SPECS:
     return SPECS[name]
@@ -203,12 +222,6 @@ def _prepared(spec: Spec, root: str, cache: str, download: bool, check: bool) ->
   if check:
     _check_counts(spec, source.folder, copy.counts)
   return copy, str(source.folder)
-
-
-
-
-
-
 
 
 def _check_counts(

@@ -30,9 +30,7 @@ def passport(dataset: Dataset | PoolDataset) -> dict:
   facts, overlap = dataset.facts, dataset.overlap
   if facts is None or overlap is None:
     facts, overlap = gathered(dataset.splits)
-  splits = {
-    name: _split(its, dataset, name, spec) for name, its in facts.items()
-  }
+  splits = {name: _split(its, dataset, name, spec) for name, its in facts.items()}
   verdict = _worst(its["verdict"] for its in splits.values())
   return {
     "name": dataset.name,
@@ -61,23 +59,35 @@ def gathered(splits: Mapping[str, Sequence[Question]]) -> tuple[dict, dict]:
     found[name] = Facts()
     for question in questions:
       found[name].take(question)
-  overlap = {f"{a}+{b}": found[a].questions.shared(found[b].questions)
-             for a, b in combinations(found, 2)}
+  overlap = {
+    f"{a}+{b}": found[a].questions.shared(found[b].questions) for a, b in combinations(found, 2)
+  }
   return {name: its.asdict() for name, its in found.items()}, overlap
 
 
 def _split(
   its: Mapping[str, Any], dataset: Dataset | PoolDataset, name: str, spec: Spec | None
 ) -> dict:
-  found = {question_filter: _counts(numbers) for question_filter, numbers in its["question_filters"].items()}
+  found = {
+    question_filter: _counts(numbers)
+    for question_filter, numbers in its["question_filters"].items()
+  }
   published = spec.published.get(name, {}) if spec else {}
-  verdicts = {question_filter: spec.verdict(name, question_filter, found[question_filter]) for question_filter in published}
+  verdicts = {
+    question_filter: spec.verdict(name, question_filter, found[question_filter])
+    for question_filter in published
+  }
   verdict = _worst(verdicts.values())
-  question_filters = {question_filter: numbers.asdict() for question_filter, numbers in found.items()}
+  question_filters = {
+    question_filter: numbers.asdict() for question_filter, numbers in found.items()
+  }
   return {
     **its,
-    "question_filters": question_filters | ({} if "pool" in found else {"clean": question_filters[dataset.clean]}),
-    "published": {question_filter: numbers.asdict() for question_filter, numbers in published.items()},
+    "question_filters": question_filters
+    | ({} if "pool" in found else {"clean": question_filters[dataset.clean]}),
+    "published": {
+      question_filter: numbers.asdict() for question_filter, numbers in published.items()
+    },
     "verdicts": verdicts,
     "verdict": verdict,
     "matches": verdict == "match" if verdict else None,
@@ -107,16 +117,20 @@ def table(facts: Mapping) -> str:
         rows.append((*first, name.replace("_", " "), *values))
         first = ("", "", "")
   text += _aligned(rows, "<>><" + ">" * len(QUANTILES))
-  text += ["", "questions in two splits: " + ", ".join(
-    f"{pair} {number}" for pair, number in facts["overlap"].items()
-  )]
+  text += [
+    "",
+    "questions in two splits: "
+    + ", ".join(f"{pair} {number}" for pair, number in facts["overlap"].items()),
+  ]
   text += [f"fingerprint {split} {its['fingerprint']}" for split, its in facts["splits"].items()]
-  text.append({
-    "match": "counts agree with the published ones",
-    "documented": f"counts are not the published ones, as documented: {facts['why']}",
-    "differs": "COUNTS DIFFER from the published ones",
-    "": "no counts are published",
-  }[facts["verdict"]])
+  text.append(
+    {
+      "match": "counts agree with the published ones",
+      "documented": f"counts are not the published ones, as documented: {facts['why']}",
+      "differs": "COUNTS DIFFER from the published ones",
+      "": "no counts are published",
+    }[facts["verdict"]]
+  )
   return "\n".join(text)
 
 

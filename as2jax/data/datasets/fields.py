@@ -42,8 +42,9 @@ def renamed(
       hint = f"did you mean {near[0]!r}? " if near else ""
       raise lines.error(f"{quoted(given)} is not a known field; {hint}{known(names, aliases)}")
     if name in result:
-      both = " and ".join(f"`{alias}`" for alias in (*aliases, name)
-                          if aliases.get(alias, alias) == name)
+      both = " and ".join(
+        f"`{alias}`" for alias in (*aliases, name) if aliases.get(alias, alias) == name
+      )
       raise lines.error(f"both {both} are given; keep one")
     result[name] = value
   return result

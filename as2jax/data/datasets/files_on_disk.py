@@ -83,6 +83,7 @@ class Spec:
     addresses: name -> public address of the very file, where it is not in an archive.
     documented: split -> question_filter -> counts that are found instead of the published ones, known and
       explained in `why`; other counts than these or the published ones are an error.
+
   """
 
   name: str
@@ -148,6 +149,7 @@ def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool)
 
   Raises:
     InputError: they are nowhere (says where it looked and what to do), or a folder holds only some.
+
   """
   if spec.embedded:
     root = epath.resource_path("as2jax")

@@ -43,6 +43,7 @@ def grouped(rows: Callable[[], Iterable[Row]], name: str) -> Iterator[list[Row]]
   Args:
     rows: gives the rows anew at each call.
     name: of the file, for the log.
+
   """
   first = _first_seen(Progress(f"looking through {name}", unit="rows").passing(rows()))
   if not first.scattered:
@@ -51,8 +52,10 @@ def grouped(rows: Callable[[], Iterable[Row]], name: str) -> Iterator[list[Row]]
   logging.info("%s: rows of a question stand apart; they are brought together on disk", name)
   count = min(max(first.rows // BUCKET_ROWS, 1), BUCKETS)
   with contextlib.ExitStack() as stack:
-    files = [stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n"))
-             for _ in range(count)]
+    files = [
+      stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n"))
+      for _ in range(count)
+    ]
     for row in rows():
       place = first.rank[np.searchsorted(first.hashes, np.uint64(short_hash(row.question)))]
       files[int(place) * count // len(first.rank)].write(json.dumps(row) + "\n")
@@ -121,11 +124,23 @@ def make_question(id: str, rows: Sequence[Row], *, positive: int) -> Question:
   labels: dict[str, set[int]] = defaultdict(set)
   for row in rows:
     labels[row.text].add(int(row.label == positive))
-  return Question(id, rows[0].question, tuple(
-    Candidate(f"{id}-{i}", row.text, int(row.label == positive), row.previous, row.next,
-              _only(labels, row.previous), _only(labels, row.next), row.title)
-    for i, row in enumerate(rows)
-  ))
+  return Question(
+    id,
+    rows[0].question,
+    tuple(
+      Candidate(
+        f"{id}-{i}",
+        row.text,
+        int(row.label == positive),
+        row.previous,
+        row.next,
+        _only(labels, row.previous),
+        _only(labels, row.next),
+        row.title,
+      )
+      for i, row in enumerate(rows)
+    ),
+  )
 
 
 def _only(labels: Mapping[str, set[int]], text: str) -> int:

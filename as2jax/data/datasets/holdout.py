@@ -30,15 +30,18 @@ def hold_out(dataset: Dataset, fraction: float) -> Dataset:
 
   Raises:
     InputError: no training split, or too few questions in it.
+
   """
   if "train" not in dataset.splits:
     raise InputError(f"data.holdout = {fraction}: {dataset.name} has no split 'train'; set it to 0")
   rest, held = divided(dataset.splits["train"], fraction)
   if not rest or not any(question.positives for question in held):
-    raise InputError(f"data.holdout = {fraction}: of the {len(dataset.splits['train'])} training "
-                     f"questions of {dataset.name}, {len(held)} would be held out, "
-                     f"{sum(bool(q.positives) for q in held)} of them with an answer, and "
-                     f"{len(rest)} left; give another part")
+    raise InputError(
+      f"data.holdout = {fraction}: of the {len(dataset.splits['train'])} training "
+      f"questions of {dataset.name}, {len(held)} would be held out, "
+      f"{sum(bool(q.positives) for q in held)} of them with an answer, and "
+      f"{len(rest)} left; give another part"
+    )
   facts, overlap = dataset.facts, dataset.overlap
   if facts is None or overlap is None:
     facts, overlap = dataset_card.gathered(dataset.splits)
@@ -46,15 +49,21 @@ def hold_out(dataset: Dataset, fraction: float) -> Dataset:
   for question in held:
     of_held.take(question)
   parts = {"train": rest, NAME: held}
-  splits = Splits((*dataset.splits, NAME), lambda name: (
-      parts[name] if name in parts else dataset.splits[name]))
+  splits = Splits(
+    (*dataset.splits, NAME), lambda name: parts[name] if name in parts else dataset.splits[name]
+  )
   return dataclasses.replace(
-      dataset, splits=splits, fingerprints={**dataset.fingerprints, NAME: fingerprint(held)},
-      facts={**facts, NAME: of_held.asdict()}, overlap=overlap)
+    dataset,
+    splits=splits,
+    fingerprints={**dataset.fingerprints, NAME: fingerprint(held)},
+    facts={**facts, NAME: of_held.asdict()},
+    overlap=overlap,
+  )
 
 
-def divided(questions: Sequence[Question], fraction: float
-            ) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
+def divided(
+  questions: Sequence[Question], fraction: float
+) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
   """(the rest, those held out), each in the order of `questions`.
 
   The part is taken of the questions with an answer and of the others alike, so that it is that
@@ -68,9 +77,11 @@ def divided(questions: Sequence[Question], fraction: float
   held: set[str] = set()
   for kind in (True, False):
     texts = sorted((text for text, its in answerable.items() if its is kind), key=_order)
-    held.update(texts[:round(len(texts) * fraction)])
-  return (tuple(q for q in questions if q.text not in held),
-          tuple(q for q in questions if q.text in held))
+    held.update(texts[: round(len(texts) * fraction)])
+  return (
+    tuple(q for q in questions if q.text not in held),
+    tuple(q for q in questions if q.text in held),
+  )
 
 
 def _order(text: str) -> bytes:

@@ -38,6 +38,7 @@ def iterate_judged(path: epath.PathLike) -> Iterator[Question]:
 
   Raises:
     InputError: anything but such a file; names file, line and value.
+
   """
   rows = functools.partial(iterate_rows, path)
   for number, group in enumerate(grouped(rows, str(path)), 1):
@@ -50,8 +51,10 @@ def iterate_rows(path: epath.PathLike) -> Iterator[Row]:
   content = iter(lines)
   first = next(content)
   if first[1].lstrip().startswith("{"):
-    records = (renamed(record, FIELDS, ALIASES, lines)
-               for record in json_objects(itertools.chain([first], content), lines))
+    records = (
+      renamed(record, FIELDS, ALIASES, lines)
+      for record in json_objects(itertools.chain([first], content), lines)
+    )
   else:
     split = _comma_cells if lines.path.name.lower().removesuffix(".gz").endswith(".csv") else _cells
     records = _columns(split(itertools.chain([first], content), lines), lines)
@@ -81,18 +84,25 @@ def _comma_cells(content: Iterable[tuple[int, str]], lines: Lines) -> Iterator[l
     record = "\n".join(open_lines)
     if record.count('"') % 2:
       if len(open_lines) > _LINES:
-        raise lines.error(f"a quotation mark is not closed within {_LINES} lines: "
-                          f"{quoted(open_lines[0])}; close it, or double it inside a cell", first)
+        raise lines.error(
+          f"a quotation mark is not closed within {_LINES} lines: "
+          f"{quoted(open_lines[0])}; close it, or double it inside a cell",
+          first,
+        )
       continue
     open_lines = []
     try:
       yield next(csv.reader([record], strict=True))
     except csv.Error as error:
-      raise lines.error(f"not a line of CSV ({error}): {quoted(record)}; quote cells that hold "
-                        "commas, and double quotation marks inside", first) from error
+      raise lines.error(
+        f"not a line of CSV ({error}): {quoted(record)}; quote cells that hold "
+        "commas, and double quotation marks inside",
+        first,
+      ) from error
   if open_lines:
-    raise lines.error(f"a quotation mark is not closed: {quoted(open_lines[0])}; the file may be "
-                      "cut off", first)
+    raise lines.error(
+      f"a quotation mark is not closed: {quoted(open_lines[0])}; the file may be cut off", first
+    )
 
 
 def _columns(rows: Iterator[list[str]], lines: Lines) -> Iterator[dict]:

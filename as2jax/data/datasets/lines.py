@@ -28,6 +28,7 @@ def opened(path: epath.PathLike) -> Iterator[BinaryIO]:
 
   Raises:
     InputError: the path is absent, a directory, or cannot be read.
+
   """
   path = epath.Path(path)
   if path.is_dir():
@@ -49,6 +50,7 @@ def unpacked(path: epath.PathLike) -> Iterator[BinaryIO]:
 
   Raises:
     InputError: as `opened`, or the file is an archive of files.
+
   """
   with opened(path) as file:
     packed = file.read(len(GZIP)) == GZIP

@@ -1,5 +1,4 @@
-"""The data set that a config's section `data` describes: a known one or a user's files, and rules.
-"""
+"""The data set that a config's section `data` describes: a known one or a user's files, and rules."""
 
 import dataclasses
 from typing import Any
@@ -29,14 +28,18 @@ def load(section: Any, task: str = "rerank") -> Dataset:
   Raises:
     InputError: see `dataset.load`, `files.load`, `holdout.hold_out` and `rules.check`; or paths
       beside another name.
+
   """
   normalise.check(tuple(section.rules))
   if task == "retrieve" and section.name in pools():
     if section.holdout:
-      raise InputError(f"data.holdout = {section.holdout}: {section.name} is parted by article, "
-                       "whose split dev selects; set it to 0")
-    found = datasets.load_pool(section.name, root=section.root, cache=section.cache,
-                               download=section.download)
+      raise InputError(
+        f"data.holdout = {section.holdout}: {section.name} is parted by article, "
+        "whose split dev selects; set it to 0"
+      )
+    found = datasets.load_pool(
+      section.name, root=section.root, cache=section.cache, download=section.download
+    )
     return retrieval(found, negatives=section.negatives, text_rules=section.rules)
   found = _rerank(section)
   return pooled(found, negatives=section.negatives) if task == "retrieve" else found
@@ -52,14 +55,20 @@ def _rerank(section: Any) -> Dataset:
   if section.name in (FILES, ASNQ_FILES):
     read = user_files.read_labelled if section.name == FILES else asnq.read_asnq
     splits = user_files.load(paths, read, name=section.name)
-    found = Dataset(section.name, splits, "answerable", ", ".join(filter(None, paths.values())),
-                    {split: fingerprint(questions) for split, questions in splits.items()})
+    found = Dataset(
+      section.name,
+      splits,
+      "answerable",
+      ", ".join(filter(None, paths.values())),
+      {split: fingerprint(questions) for split, questions in splits.items()},
+    )
   else:
     given = [f"data.{split}" for split, path in paths.items() if path]
     if given:
       raise InputError(f"{', '.join(given)} is for your own files: set --config.data.name={FILES}")
-    found = datasets.load(section.name, root=section.root, cache=section.cache,
-                          download=section.download)
+    found = datasets.load(
+      section.name, root=section.root, cache=section.cache, download=section.download
+    )
   if section.holdout:
     found = holdout.hold_out(found, section.holdout)
   splits = found.splits
@@ -73,11 +82,13 @@ def require(dataset: Dataset, splits: Any) -> None:
   """Raises InputError where the data set lacks one of the splits that a run needs."""
   missing = [split for split in splits if split not in dataset.splits]
   if missing == [holdout.NAME]:
-    raise InputError(f"evaluation.splits names {holdout.NAME!r}, but nothing is held out: set "
-                     "data.holdout, such as --config.data.holdout=0.1")
+    raise InputError(
+      f"evaluation.splits names {holdout.NAME!r}, but nothing is held out: set "
+      "data.holdout, such as --config.data.holdout=0.1"
+    )
   if missing:
-    raise InputError(f"{dataset.name} has no split {missing[0]!r} (it has "
-                     f"{', '.join(dataset.splits)}); leave it out of evaluation.splits, or give "
-                     "another data.name")
-
-
+    raise InputError(
+      f"{dataset.name} has no split {missing[0]!r} (it has "
+      f"{', '.join(dataset.splits)}); leave it out of evaluation.splits, or give "
+      "another data.name"
+    )

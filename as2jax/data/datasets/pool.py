@@ -22,6 +22,7 @@ class PoolCounts:
     entries: passages; sentences: distinct texts among them.
     queries: (question, right sentence) pairs, ReQA's queries.
     questions: questions as annotated; texts: distinct question texts.
+
   """
 
   entries: int | None = None
@@ -65,6 +66,7 @@ class Pool:
   Attributes:
     passages: the pool, in the order of the source.
     queries: put to it; every answer is the id of a passage.
+
   """
 
   passages: tuple[Passage, ...]
@@ -127,15 +129,20 @@ def aligned(pool: Pool, *, any_gold: bool = False) -> tuple[Question, ...]:
 
   Args:
     any_gold: every right passage is a candidate; otherwise the gold one alone.
+
   """
   place = pool.place()
   questions = []
   for query in pool.queries:
     answers = query.answers if any_gold else query.answers[:1]
     passages = [pool.passages[place[answer]] for answer in answers]
-    questions.append(Question(query.id, query.text, tuple(
-      Candidate(p.id, p.text, 1, p.previous, p.next, title=p.title) for p in passages
-    )))
+    questions.append(
+      Question(
+        query.id,
+        query.text,
+        tuple(Candidate(p.id, p.text, 1, p.previous, p.next, title=p.title) for p in passages),
+      )
+    )
   return tuple(questions)
 
 

@@ -19,6 +19,7 @@ class Retrieval(Dataset):
 
   Attributes:
     pools: split -> its passages and one query a question text (`pool.one_per_text`).
+
   """
 
   pools: Mapping[str, Pool] = dataclasses.field(kw_only=True)
@@ -35,6 +36,7 @@ def retrieval(found: PoolDataset, *, negatives: str, text_rules: Sequence[str]) 
 
   Raises:
     InputError: other negatives.
+
   """
   _check(negatives)
   make = with_paragraph if negatives == "paragraph" else aligned
@@ -46,8 +48,16 @@ def retrieval(found: PoolDataset, *, negatives: str, text_rules: Sequence[str]) 
 
   pools = Splits(tuple(found.splits), pool)
   splits = Splits(tuple(found.splits), lambda split: make(pools[split]))
-  return Retrieval(found.name, splits, found.clean, found.source, found.fingerprints, found.facts,
-                   found.overlap, pools=pools)
+  return Retrieval(
+    found.name,
+    splits,
+    found.clean,
+    found.source,
+    found.fingerprints,
+    found.facts,
+    found.overlap,
+    pools=pools,
+  )
 
 
 def pooled(found: Dataset, *, negatives: str) -> Retrieval:
@@ -57,8 +67,9 @@ def pooled(found: Dataset, *, negatives: str) -> Retrieval:
   questions keep their own candidates where `negatives` are of the `paragraph`.
   """
   _check(negatives)
-  pools = Splits(tuple(found.splits), lambda split: pool_of(
-      found.splits[split], merge=split != "train"))
+  pools = Splits(
+    tuple(found.splits), lambda split: pool_of(found.splits[split], merge=split != "train")
+  )
 
   def questions(split: str) -> tuple[Question, ...]:
     if negatives == "paragraph" and split == "train":
@@ -66,8 +77,16 @@ def pooled(found: Dataset, *, negatives: str) -> Retrieval:
     return aligned(pools[split])
 
   splits = Splits(tuple(found.splits), questions)
-  return Retrieval(found.name, splits, found.clean, found.source, found.fingerprints, found.facts,
-                   found.overlap, pools=pools)
+  return Retrieval(
+    found.name,
+    splits,
+    found.clean,
+    found.source,
+    found.fingerprints,
+    found.facts,
+    found.overlap,
+    pools=pools,
+  )
 
 
 def pool_of(questions: Sequence[Question], *, merge: bool) -> Pool:
@@ -80,9 +99,16 @@ def pool_of(questions: Sequence[Question], *, merge: bool) -> Pool:
   for question in questions:
     votes = {}
     for candidate in question.candidates:
-      passage = passages.setdefault(candidate.text, Passage(
-          f"{question.id}:{candidate.id}", candidate.text, candidate.title, candidate.previous,
-          candidate.next))
+      passage = passages.setdefault(
+        candidate.text,
+        Passage(
+          f"{question.id}:{candidate.id}",
+          candidate.text,
+          candidate.title,
+          candidate.previous,
+          candidate.next,
+        ),
+      )
       if candidate.label == 1:
         votes[passage.id] = 1
     if votes:
@@ -110,9 +136,11 @@ def with_paragraph(pool: Pool) -> tuple[Question, ...]:
     right = [pool.passages[place[answer]] for answer in query.answers]
     texts = {passage.text for passage in right}
     gold = right[0]
-    candidates = [_candidate(p, int(p.id == gold.id))
-                  for p in together[gold.title, gold.paragraph]
-                  if p.id == gold.id or p.text not in texts]
+    candidates = [
+      _candidate(p, int(p.id == gold.id))
+      for p in together[gold.title, gold.paragraph]
+      if p.id == gold.id or p.text not in texts
+    ]
     questions.append(Question(query.id, query.text, tuple(candidates)))
   return tuple(questions)
 
@@ -122,8 +150,13 @@ def with_candidates(pool: Pool, candidates: Sequence[Sequence[int]]) -> tuple[Qu
   questions = []
   for query, chosen in zip(pool.queries, candidates, strict=True):
     right = set(query.answers)
-    questions.append(Question(query.id, query.text, tuple(
-        _candidate(pool.passages[i], int(pool.passages[i].id in right)) for i in chosen)))
+    questions.append(
+      Question(
+        query.id,
+        query.text,
+        tuple(_candidate(pool.passages[i], int(pool.passages[i].id in right)) for i in chosen),
+      )
+    )
   return tuple(questions)
 
 
@@ -132,15 +165,21 @@ def ruled(pool: Pool, names: Sequence[str]) -> Pool:
   if not names:
     return pool
   asked = normalise.apply([Question(query.id, query.text, ()) for query in pool.queries], names)
-  (whole,) = normalise.apply([Question("pool", "pool", tuple(
-      _candidate(passage, 0) for passage in pool.passages))], names)
-  passages = [dataclasses.replace(p, text=c.text, previous=c.previous, next=c.next, title=c.title)
-              for p, c in zip(pool.passages, whole.candidates, strict=True)]
-  queries = [dataclasses.replace(query, text=question.text)
-             for query, question in zip(pool.queries, asked, strict=True)]
+  (whole,) = normalise.apply(
+    [Question("pool", "pool", tuple(_candidate(passage, 0) for passage in pool.passages))], names
+  )
+  passages = [
+    dataclasses.replace(p, text=c.text, previous=c.previous, next=c.next, title=c.title)
+    for p, c in zip(pool.passages, whole.candidates, strict=True)
+  ]
+  queries = [
+    dataclasses.replace(query, text=question.text)
+    for query, question in zip(pool.queries, asked, strict=True)
+  ]
   return Pool(tuple(passages), tuple(queries))
 
 
 def _candidate(passage: Passage, label: int) -> Candidate:
-  return Candidate(passage.id, passage.text, label, passage.previous, passage.next,
-                   title=passage.title)
+  return Candidate(
+    passage.id, passage.text, label, passage.previous, passage.next, title=passage.title
+  )

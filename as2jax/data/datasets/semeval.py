@@ -25,6 +25,7 @@ class Form:
     texts: inside a comment, the first that is not empty counts.
     question_id, comment_id, gold: attributes.
     labels: the values of `gold`, 1 for a good answer.
+
   """
 
   question: str
@@ -68,6 +69,7 @@ def read_semeval(
 
   Raises:
     InputError: anything but such a file with its gold labels; names file and line.
+
   """
   return tuple(iterate_semeval(path, repeated=repeated, skipped=skipped))
 
@@ -82,14 +84,18 @@ def iterate_semeval(
   for record in records:
     question = _question(record, FORMS[record.tag], records, skipped)
     if question.id in first_line:
-      raise records.error(f"question {quoted(question.id)} was already on line "
-                          f"{first_line[question.id]}; give each question its own id", record.line)
+      raise records.error(
+        f"question {quoted(question.id)} was already on line "
+        f"{first_line[question.id]}; give each question its own id",
+        record.line,
+      )
     first_line[question.id] = record.line
     if repeated or SKIP not in record.attributes:
       yield question
   if skipped:
-    logging.warning("%s: skipped %d comments without text (the first on line %d)", path,
-                    len(skipped), skipped[0])
+    logging.warning(
+      "%s: skipped %d comments without text (the first on line %d)", path, len(skipped), skipped[0]
+    )
 
 
 def _question(record: Element, form: Form, records: XmlRecords, skipped: list[int]) -> Question:
@@ -98,21 +104,28 @@ def _question(record: Element, form: Form, records: XmlRecords, skipped: list[in
   question_id = _attribute(holder, form.question_id, records)
   text = " ".join(filter(None, texts))
   if not text:
-    raise records.error(f"question {quoted(question_id)} has no text in {form.subject} and "
-                        f"{form.body}", holder.line)
-  known = {form.question, form.comment} if form.question else {
-    form.subject, form.body, form.comment}
+    raise records.error(
+      f"question {quoted(question_id)} has no text in {form.subject} and {form.body}", holder.line
+    )
+  known = (
+    {form.question, form.comment} if form.question else {form.subject, form.body, form.comment}
+  )
   candidates: dict[str, Candidate] = {}
   for child in record.children:
     if child.tag not in known:
-      raise records.error(f"the element {quoted(child.tag)} has no place in {record.tag}; expected "
-                          f"{', '.join(sorted(known))}", child.line)
+      raise records.error(
+        f"the element {quoted(child.tag)} has no place in {record.tag}; expected "
+        f"{', '.join(sorted(known))}",
+        child.line,
+      )
     if child.tag != form.comment:
       continue
     comment = _comment(child, form, records)
     if comment.id in candidates:
-      raise records.error(f"{form.comment_id} {quoted(comment.id)} occurs twice in question "
-                          f"{quoted(question_id)}", child.line)
+      raise records.error(
+        f"{form.comment_id} {quoted(comment.id)} occurs twice in question {quoted(question_id)}",
+        child.line,
+      )
     candidates[comment.id] = comment
     if not comment.text:
       skipped.append(child.line)
@@ -123,8 +136,11 @@ def _question(record: Element, form: Form, records: XmlRecords, skipped: list[in
 def _comment(element: Element, form: Form, records: XmlRecords) -> Candidate:
   gold = _attribute(element, form.gold, records)
   if gold not in form.labels:
-    raise records.error(f"{form.gold} is {quoted(gold)}; expected {', '.join(form.labels)} (a file "
-                        "without gold labels cannot be read)", element.line)
+    raise records.error(
+      f"{form.gold} is {quoted(gold)}; expected {', '.join(form.labels)} (a file "
+      "without gold labels cannot be read)",
+      element.line,
+    )
   found = (_only(element, tag, records).text for tag in form.texts)
   text = next(filter(None, found), "")
   return Candidate(_attribute(element, form.comment_id, records), text, form.labels[gold])
@@ -133,8 +149,7 @@ def _comment(element: Element, form: Form, records: XmlRecords) -> Candidate:
 def _only(element: Element, tag: str, records: XmlRecords) -> Element:
   found = element.all(tag)
   if len(found) != 1:
-    raise records.error(f"{len(found)} elements {tag} in {element.tag}; expected one",
-                        element.line)
+    raise records.error(f"{len(found)} elements {tag} in {element.tag}; expected one", element.line)
   return found[0]
 
 
@@ -143,8 +158,9 @@ def _attribute(element: Element, name: str, records: XmlRecords) -> str:
   if value is None:
     raise records.error(f"{element.tag} lacks the attribute {name}", element.line)
   if name.endswith("ID") and (len(value.split()) != 1 or value.strip() != value):
-    raise records.error(f"{name} is {quoted(value)}; an id has no white space and is not empty",
-                        element.line)
+    raise records.error(
+      f"{name} is {quoted(value)}; an id has no white space and is not empty", element.line
+    )
   return value
 
 
@@ -194,11 +210,7 @@ SEMEVAL2015_DEVEL = dataclasses.replace(
 SEMEVAL2016 = dataclasses.replace(
   SEMEVAL2015,
   name="semeval2016",
-  files={
-    "train": (PART1_2016, PART2_2016, *AGAIN_2015),
-    "dev": (DEV_2016,),
-    "test": (TEST_2016,),
-  },
+  files={"train": (PART1_2016, PART2_2016, *AGAIN_2015), "dev": (DEV_2016,), "test": (TEST_2016,)},
   published={
     "train": {"all": Counts(4879, 36198)},
     "dev": {"all": Counts(244, 2440, 818)},
@@ -231,5 +243,11 @@ SEMEVAL2017 = dataclasses.replace(
   citation="Nakov et al.: SemEval-2017 Task 3: Community Question Answering",
 )
 
-SPECS = (SEMEVAL2015, SEMEVAL2015_DEVEL, SEMEVAL2016, SEMEVAL2016_PART2, SEMEVAL2016_THREADS,
-         SEMEVAL2017)
+SPECS = (
+  SEMEVAL2015,
+  SEMEVAL2015_DEVEL,
+  SEMEVAL2016,
+  SEMEVAL2016_PART2,
+  SEMEVAL2016_THREADS,
+  SEMEVAL2017,
+)

@@ -79,8 +79,14 @@ class Progress:
     self._last = time.monotonic()
     self._said = True
     seconds = self._last - self._start
-    line = (f"{self._task}: {self._units:,} {self._unit} in {seconds:.0f} s "
-            f"({self._units / max(seconds, 1e-9):,.0f} a second)")
+    line = (
+      f"{self._task}: {self._units:,} {self._unit} in {seconds:.0f} s "
+      f"({self._units / max(seconds, 1e-9):,.0f} a second)"
+    )
     terminal = sys.stderr.isatty()
-    print(f"\r{line}\x1b[K" if terminal else line, end=end if terminal else "\n", file=sys.stderr,
-          flush=True)
+    print(
+      f"\r{line}\x1b[K" if terminal else line,
+      end=end if terminal else "\n",
+      file=sys.stderr,
+      flush=True,
+    )

@@ -45,8 +45,12 @@ class Paragraph:
     texts = [self.text[start:end] for start, end in sentence_spans(self.text)]
     padded, found = ["", *texts, ""], {}
     for i, text in enumerate(texts):
-      found.setdefault(text, Passage(f"{self.id}-{i}", text, self.title.replace("_", " "),
-                                     padded[i], padded[i + 2], self.text))
+      found.setdefault(
+        text,
+        Passage(
+          f"{self.id}-{i}", text, self.title.replace("_", " "), padded[i], padded[i + 2], self.text
+        ),
+      )
     return tuple(found.values())
 
   def right(self, asked: Asked) -> dict[str, int]:
@@ -66,6 +70,7 @@ def read_paragraphs(path: epath.PathLike) -> Iterator[Paragraph]:
   Raises:
     InputError: not such a file; names the file and the place (line, or article, paragraph and
       question), the value, and what to do.
+
   """
   content = _json(path)
   data = _field(content, "data", list, f"{path}")
@@ -120,8 +125,9 @@ def _field(record: Any, name: str, kind: type, where: str) -> Any:
     try:
       value.encode()
     except UnicodeEncodeError as error:
-      raise InputError(f"{where}: the field {name} holds half a surrogate pair; remove it"
-                       ) from error
+      raise InputError(
+        f"{where}: the field {name} holds half a surrogate pair; remove it"
+      ) from error
   return value
 
 
@@ -130,8 +136,9 @@ def _asked(qa: Any, where: str, text: str, seen: dict[str, str]) -> Asked:
   if len(id.split()) != 1 or id.strip() != id:
     raise InputError(f"{where}: the id is {quoted(id)}; an id has no white space and is not empty")
   if id in seen:
-    raise InputError(f"{where}: the id {quoted(id)} was already that of {seen[id]}; give each "
-                     "question its own")
+    raise InputError(
+      f"{where}: the id {quoted(id)} was already that of {seen[id]}; give each question its own"
+    )
   seen[id] = where
   if not question.strip():
     raise InputError(f"{where}: the question is empty; give it a text or remove it")
@@ -139,11 +146,15 @@ def _asked(qa: Any, where: str, text: str, seen: dict[str, str]) -> Asked:
   for answer in _field(qa, "answers", list, where):
     start, span = _field(answer, "answer_start", int, where), _field(answer, "text", str, where)
     if not 0 <= start < len(text) or not text[start:].strip() or not span.strip():
-      raise InputError(f"{where}: an answer {quoted(span)} at {start} of a context of {len(text)} "
-                       "characters; expected a place inside it")
-    if text[start:start + len(span)] != span:
-      raise InputError(f"{where}: the answer {quoted(span)} does not stand at {start} of the "
-                       f"context, where {quoted(text[start:start + len(span)])} stands")
+      raise InputError(
+        f"{where}: an answer {quoted(span)} at {start} of a context of {len(text)} "
+        "characters; expected a place inside it"
+      )
+    if text[start : start + len(span)] != span:
+      raise InputError(
+        f"{where}: the answer {quoted(span)} does not stand at {start} of the "
+        f"context, where {quoted(text[start : start + len(span)])} stands"
+      )
     answers.append((start, span))
   if not answers:
     raise InputError(f"{where}: no answers; SQuAD 1.1 has one or more a question (2.0 does not)")
@@ -168,6 +179,7 @@ def read_squad(path: epath.PathLike, table: str, split: str) -> Iterator[Passage
 
   Raises:
     InputError: see `read_paragraphs`.
+
   """
   for paragraph in of_split(read_paragraphs(path), split):
     yield from records(paragraph, table)
@@ -191,9 +203,7 @@ SQUAD = PoolSpec(
   name="squad",
   reader=read_squad,
   version="1.0.0",
-  files={
-    "train": ("train-v1.1.json",), "dev": ("train-v1.1.json",), "test": ("dev-v1.1.json",)
-  },
+  files={"train": ("train-v1.1.json",), "dev": ("train-v1.1.json",), "test": ("dev-v1.1.json",)},
   folders=("squad", ""),
   clean="pool",
   published={"test": {"pool": REQA}},
@@ -213,7 +223,8 @@ SQUAD_44 = dataclasses.replace(
   SQUAD,
   name="squad_44",
   files={
-    "train": ("train-44-articles.json",), "dev": ("train-44-articles.json",),
+    "train": ("train-44-articles.json",),
+    "dev": ("train-44-articles.json",),
     "test": ("dev-v1.1.json",),
   },
   addresses={},

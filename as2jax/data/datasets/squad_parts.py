@@ -36,6 +36,7 @@ def read_parts(path: epath.PathLike, table: str, split: str) -> Iterator[Passage
 
   Raises:
     InputError: see `squad.read_paragraphs`.
+
   """
   parted = epath.Path(path).name.startswith(PARTED)
   for paragraph in read_paragraphs(path):
@@ -45,11 +46,13 @@ def read_parts(path: epath.PathLike, table: str, split: str) -> Iterator[Passage
 
 
 SQUAD_PARTS = dataclasses.replace(
-    SQUAD_44,
-    name="squad_parts",
-    reader=read_parts,
-    files={"train": ("train-44-articles.json", PARTED), "dev": (PARTED,), "test": (PARTED,)},
-    published={}, documented={}, why="",
+  SQUAD_44,
+  name="squad_parts",
+  reader=read_parts,
+  files={"train": ("train-44-articles.json", PARTED), "dev": (PARTED,), "test": (PARTED,)},
+  published={},
+  documented={},
+  why="",
 )
 
 SPECS = (SQUAD_PARTS,)

@@ -38,6 +38,7 @@ def asnq_rows(
 
   Raises:
     InputError: see `squad.read_paragraphs`.
+
   """
   held: list[Paragraph] = []
   known: set[str] = set()
@@ -106,13 +107,23 @@ SPECS = (SQUAD_AS2, SQUAD_44_AS2)
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Writes the file; returns the exit status: 0, or 2 (bad input)."""
-  parser = argparse.ArgumentParser(prog="python -m as2jax.data.datasets.squad_rerank", description=__doc__)
+  parser = argparse.ArgumentParser(
+    prog="python -m as2jax.data.datasets.squad_rerank", description=__doc__
+  )
   parser.add_argument("input", help="a SQuAD 1.1 file")
   parser.add_argument("output", help="a file in ASNQ's format, with a header")
-  parser.add_argument("--split", choices=("train", "dev", "test"), default="test",
-                      help="only the articles of this split (default: all articles)")
-  parser.add_argument("--paragraphs", type=int, default=PARAGRAPHS,
-                      help="that give a question's candidates, its own included")
+  parser.add_argument(
+    "--split",
+    choices=("train", "dev", "test"),
+    default="test",
+    help="only the articles of this split (default: all articles)",
+  )
+  parser.add_argument(
+    "--paragraphs",
+    type=int,
+    default=PARAGRAPHS,
+    help="that give a question's candidates, its own included",
+  )
   parser.add_argument("--no-context", action="store_true", help="ASNQ's three columns, no header")
   flags = parser.parse_args(arguments)
   try:

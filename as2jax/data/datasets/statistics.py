@@ -68,7 +68,9 @@ class Facts:
   def asdict(self) -> dict[str, Any]:
     """The facts, ready for JSON."""
     return {
-      "question_filters": {question_filter: counts.asdict() for question_filter, counts in self.counts.items()},
+      "question_filters": {
+        question_filter: counts.asdict() for question_filter, counts in self.counts.items()
+      },
       "positive_share": self._positive / self._judged if self._judged else None,
       "duplicate_pairs": self._pairs.repeated(),
       **{name: quantiles(lengths) for name, lengths in self._lengths.items()},
@@ -112,8 +114,14 @@ class PoolFacts:
   def counts(self) -> dict[str, Any]:
     """`pool` -> counts so far."""
     from as2jax.data.datasets.pool import PoolCounts
-    numbers = (self._entries, len(self._passages), self._queries[1], self._queries[0],
-               len(self.questions))
+
+    numbers = (
+      self._entries,
+      len(self._passages),
+      self._queries[1],
+      self._queries[0],
+      len(self.questions),
+    )
     return {"pool": PoolCounts(*numbers)}
 
   def asdict(self) -> dict[str, Any]:
@@ -135,8 +143,9 @@ def quantiles(lengths: Mapping[int, int]) -> dict[str, float]:
   found = {}
   for quantile in QUANTILES:
     place = quantile * (ends[-1] - 1)
-    low, high = (values[np.searchsorted(ends, at, side="right")]
-                 for at in (np.floor(place), np.ceil(place)))
+    low, high = (
+      values[np.searchsorted(ends, at, side="right")] for at in (np.floor(place), np.ceil(place))
+    )
     found[f"{quantile:g}"] = float(low + (high - low) * (place - np.floor(place)))
   return found
 
@@ -199,7 +208,8 @@ class Distinct:
     self._spill()
     with self._file:
       distinct = sum(
-        len(np.unique(np.concatenate(list(self._part(part))))) for part in range(_PARTS))
+        len(np.unique(np.concatenate(list(self._part(part))))) for part in range(_PARTS)
+      )
     return self._total - distinct
 
   def _part(self, part: int) -> Iterator[np.ndarray]:

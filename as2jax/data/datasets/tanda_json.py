@@ -28,6 +28,7 @@ def read_tanda_json(path: epath.PathLike, *, labelled: bool = True) -> tuple[Que
 
   Raises:
     InputError: anything else; names file, line and value.
+
   """
   return tuple(iterate_tanda_json(path, labelled=labelled))
 
@@ -45,8 +46,10 @@ def iterate_tanda_json(path: epath.PathLike, *, labelled: bool = True) -> Iterat
     own_ids = bool(given)
     question = _question(record, given or f"q{number}", lines, labelled)
     if question.id in first_line:
-      raise lines.error(f"question_id {quoted(question.id)} was already on line "
-                        f"{first_line[question.id]}; give each question its own")
+      raise lines.error(
+        f"question_id {quoted(question.id)} was already on line "
+        f"{first_line[question.id]}; give each question its own"
+      )
     first_line[question.id] = lines.number
     yield question
 
@@ -56,20 +59,25 @@ def _question(record: Mapping, question_id: str, lines: Lines, labelled: bool) -
   check_id(question_id, "question_id", lines)
   given = record.get("candidates")
   if not isinstance(given, list):
-    raise lines.error(f"candidates is {quoted(json.dumps(given))}; expected a list of objects with "
-                      "label and sentence")
+    raise lines.error(
+      f"candidates is {quoted(json.dumps(given))}; expected a list of objects with "
+      "label and sentence"
+    )
   candidates: dict[str, Candidate] = {}
   for i, entry in enumerate(given):
     if not isinstance(entry, dict):
-      raise lines.error(f"candidate {i + 1} is {quoted(json.dumps(entry))}; expected an object "
-                        "with label and sentence")
+      raise lines.error(
+        f"candidate {i + 1} is {quoted(json.dumps(entry))}; expected an object "
+        "with label and sentence"
+      )
     entry = renamed(entry, CANDIDATE, ALIASES, lines)
     sentence = _filled("sentence", entry, lines, "candidate")
     candidate_id = text_field("candidate_id", entry, lines) or f"{question_id}-{i}"
     check_id(candidate_id, "candidate_id", lines)
     if candidate_id in candidates:
-      raise lines.error(f"candidate_id {quoted(candidate_id)} occurs twice; give each candidate "
-                        "its own")
+      raise lines.error(
+        f"candidate_id {quoted(candidate_id)} occurs twice; give each candidate its own"
+      )
     context = {name: text_field(name, entry, lines) for name in ("previous", "next", "title")}
     label = label_field(entry, lines, "candidate") if labelled else UNKNOWN
     candidates[candidate_id] = Candidate(candidate_id, sentence, label, **context)

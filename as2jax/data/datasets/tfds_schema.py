@@ -26,6 +26,7 @@ class Table:
       since TFDS looks at every value of every candidate and takes most of the time.
     decoded: example -> record.
     unit: what progress counts.
+
   """
 
   features: Mapping[str, Any]
@@ -35,10 +36,13 @@ class Table:
 
 
 def _encoded_question(question: Question) -> dict:
-  columns = {name: _texts([getattr(c, name) for c in question.candidates])
-             for name in CANDIDATE_TEXTS}
-  columns |= {name: np.array([getattr(c, name) for c in question.candidates], np.int32)
-              for name in CANDIDATE_LABELS}
+  columns = {
+    name: _texts([getattr(c, name) for c in question.candidates]) for name in CANDIDATE_TEXTS
+  }
+  columns |= {
+    name: np.array([getattr(c, name) for c in question.candidates], np.int32)
+    for name in CANDIDATE_LABELS
+  }
   return {"id": question.id.encode(), "text": question.text.encode(), "candidates": columns}
 
 
@@ -67,27 +71,48 @@ def _decoded_passage(example: Mapping) -> Passage:
 
 
 def _encoded_query(query: Query) -> dict:
-  return {"id": query.id.encode(), "text": query.text.encode(), "answers": _texts(query.answers),
-          "votes": np.array(query.votes, np.int32)}
+  return {
+    "id": query.id.encode(),
+    "text": query.text.encode(),
+    "answers": _texts(query.answers),
+    "votes": np.array(query.votes, np.int32),
+  }
 
 
 def _decoded_query(example: Mapping) -> Query:
-  return Query(example["id"].decode(), example["text"].decode(),
-               tuple(answer.decode() for answer in example["answers"]),
-               tuple(map(int, example["votes"])))
+  return Query(
+    example["id"].decode(),
+    example["text"].decode(),
+    tuple(answer.decode() for answer in example["answers"]),
+    tuple(map(int, example["votes"])),
+  )
 
 
 TABLES = {
   "questions": Table(
-    {"id": _TEXT, "text": _TEXT, "candidates": tfds.features.Sequence(
-      dict.fromkeys(CANDIDATE_TEXTS, _TEXT) | dict.fromkeys(CANDIDATE_LABELS, np.int32))},
-    _encoded_question, _decoded_question, "candidates",
+    {
+      "id": _TEXT,
+      "text": _TEXT,
+      "candidates": tfds.features.Sequence(
+        dict.fromkeys(CANDIDATE_TEXTS, _TEXT) | dict.fromkeys(CANDIDATE_LABELS, np.int32)
+      ),
+    },
+    _encoded_question,
+    _decoded_question,
+    "candidates",
   ),
-  "pool": Table(dict.fromkeys(PASSAGE_TEXTS, _TEXT), _encoded_passage, _decoded_passage,
-                "sentences"),
+  "pool": Table(
+    dict.fromkeys(PASSAGE_TEXTS, _TEXT), _encoded_passage, _decoded_passage, "sentences"
+  ),
   "queries": Table(
-    {"id": _TEXT, "text": _TEXT, "answers": tfds.features.Sequence(_TEXT),
-     "votes": tfds.features.Sequence(np.int32)},
-    _encoded_query, _decoded_query, "queries",
+    {
+      "id": _TEXT,
+      "text": _TEXT,
+      "answers": tfds.features.Sequence(_TEXT),
+      "votes": tfds.features.Sequence(np.int32),
+    },
+    _encoded_query,
+    _decoded_query,
+    "queries",
   ),
 }

@@ -106,8 +106,13 @@ def write_per_question(
   Tab-separated with a header line; `metrics` is {metric: [questions]}, as from
   `metrics.per_question`. `InputError` for ids that cannot be written or lengths that differ.
   """
-  write_table(path, question_ids, list(map(len, labels)),
-              [np.count_nonzero(np.asarray(label) == 1) for label in labels], metrics)
+  write_table(
+    path,
+    question_ids,
+    list(map(len, labels)),
+    [np.count_nonzero(np.asarray(label) == 1) for label in labels],
+    metrics,
+  )
 
 
 def write_table(
@@ -124,8 +129,9 @@ def write_table(
       raise InputError(f"{path}: {len(question_ids)} questions, but {len(values)} of {metric}")
   lines = ["\t".join(["question", "candidates", "positives", *metrics])]
   columns = [np.asarray(values, np.float64).tolist() for values in metrics.values()]
-  for question, *numbers in zip(question_ids, map(int, candidates), map(int, positives), *columns,
-                                strict=True):
+  for question, *numbers in zip(
+    question_ids, map(int, candidates), map(int, positives), *columns, strict=True
+  ):
     lines.append("\t".join([question, *map(repr, numbers)]))
   _write(path, lines)
 
@@ -139,14 +145,18 @@ def read_per_question(path: epath.PathLike) -> tuple[list[str], dict[str, np.nda
   lines = _lines(path)
   header = lines[0].decode().split("\t") if lines else []
   if header[:3] != ["question", "candidates", "positives"]:
-    raise InputError(f"{path}:1: not a table of per-question scores: its first line must begin "
-                     "with question, candidates, positives, separated by tabs")
+    raise InputError(
+      f"{path}:1: not a table of per-question scores: its first line must begin "
+      "with question, candidates, positives, separated by tabs"
+    )
   rows = {}
   for number, line in enumerate(lines[1:], 2):
     fields = line.decode().split("\t")
     if len(fields) != len(header):
-      raise InputError(f"{path}:{number}: {len(fields)} columns, but the header has {len(header)}: "
-                       "the file may be cut off; write it again")
+      raise InputError(
+        f"{path}:{number}: {len(fields)} columns, but the header has {len(header)}: "
+        "the file may be cut off; write it again"
+      )
     values = [_number(path, number, x, float, "value") for x in fields[1:]]
     if not all(map(math.isfinite, values)):
       raise InputError(f"{path}:{number}: a value is not finite: {line.decode()!r}")
@@ -159,13 +169,17 @@ def read_per_question(path: epath.PathLike) -> tuple[list[str], dict[str, np.nda
 
 def _check_ids(path, question_ids, candidate_ids, lengths):
   if not len(question_ids) == len(candidate_ids) == len(lengths):
-    raise InputError(f"{path}: {len(question_ids)} question ids, {len(candidate_ids)} lists of "
-                     f"candidate ids, {len(lengths)} lists of values: give one each a question")
+    raise InputError(
+      f"{path}: {len(question_ids)} question ids, {len(candidate_ids)} lists of "
+      f"candidate ids, {len(lengths)} lists of values: give one each a question"
+    )
   _check_unique(path, "question", question_ids)
   for question, candidates, length in zip(question_ids, candidate_ids, lengths, strict=True):
     if len(candidates) != length:
-      raise InputError(f"{path}: question {question!r} has {len(candidates)} candidate ids, but "
-                       f"{length} values: give one a candidate")
+      raise InputError(
+        f"{path}: question {question!r} has {len(candidates)} candidate ids, but "
+        f"{length} values: give one a candidate"
+      )
     _check_unique(path, f"question {question!r}: candidate", candidates)
 
 
@@ -180,15 +194,19 @@ def _check_unique(path, what: str, ids: Iterable[str]):
 
 def _check_id(path, what: str, text: str):
   if not text or _UNWRITABLE.search(text):
-    raise InputError(f"{path}: {what} {text!r} is empty or holds whitespace (or no valid text), "
-                     "which the format cannot carry: rename it")
+    raise InputError(
+      f"{path}: {what} {text!r} is empty or holds whitespace (or no valid text), "
+      "which the format cannot carry: rename it"
+    )
 
 
 def _insert(table, path, number, question, candidate, value):
   row = table.setdefault(question, {})
   if candidate in row:
-    raise InputError(f"{path}:{number}: candidate {candidate!r} of question {question!r} occurs "
-                     "twice: keep one line")
+    raise InputError(
+      f"{path}:{number}: candidate {candidate!r} of question {question!r} occurs "
+      "twice: keep one line"
+    )
   row[candidate] = value
 
 
@@ -207,8 +225,10 @@ def _read(path, layout: str):
   for number, line in enumerate(_lines(path), 1):
     fields = line.split()  # of bytes: at ASCII whitespace alone, as trec_eval does
     if len(fields) != expected:
-      raise InputError(f"{path}:{number}: {len(fields)} fields where there must be {expected} "
-                       f"({layout}): {line.decode()[:80]!r}")
+      raise InputError(
+        f"{path}:{number}: {len(fields)} fields where there must be {expected} "
+        f"({layout}): {line.decode()[:80]!r}"
+      )
     yield number, [field.decode() for field in fields]
 
 
@@ -223,8 +243,9 @@ def _lines(path) -> list[bytes]:
     try:
       line.decode()
     except UnicodeDecodeError as e:
-      raise InputError(f"{path}:{number}: not UTF-8 (byte {e.start + 1} of the line): convert the "
-                       "file to UTF-8") from None
+      raise InputError(
+        f"{path}:{number}: not UTF-8 (byte {e.start + 1} of the line): convert the file to UTF-8"
+      ) from None
   return [line.removesuffix(b"\r") for line in lines]
 
 
@@ -237,5 +258,6 @@ def _write(path, lines: list[str]):
   except OSError as e:
     if not isinstance(e, _NOT_OPENED):
       path.unlink(missing_ok=True)  # a full disk leaves the first part behind
-    raise InputError(f"{path}: cannot be written ({e.strerror or e}): make room, or write "
-                     "elsewhere") from e
+    raise InputError(
+      f"{path}: cannot be written ({e.strerror or e}): make room, or write elsewhere"
+    ) from e

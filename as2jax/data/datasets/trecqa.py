@@ -36,9 +36,7 @@ class Block:
     return " ".join(self.lines[0].split()) if self.lines else ""
 
 
-def read_trecqa(
-  path: epath.PathLike, *, skipped: list[int] | None = None
-) -> tuple[Question, ...]:
+def read_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) -> tuple[Question, ...]:
   """Reads a file of the jacana release: TRAIN, TRAIN-ALL, DEV or TEST.
 
   It looks like XML and is none: `&` and `<` stand for themselves. A block holds one line of tokens
@@ -56,13 +54,12 @@ def read_trecqa(
 
   Raises:
     InputError: anything but such a file; names file and line.
+
   """
   return tuple(iterate_trecqa(path, skipped=skipped))
 
 
-def iterate_trecqa(
-  path: epath.PathLike, *, skipped: list[int] | None = None
-) -> Iterator[Question]:
+def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) -> Iterator[Question]:
   """As `read_trecqa`, one question at a time."""
   lines = Lines(path)
   skipped = [] if skipped is None else skipped
@@ -78,16 +75,22 @@ def iterate_trecqa(
     question_id = found[1]
     check_id(question_id, "the id of <QApairs>", lines)
     if question_id in first_line:
-      raise lines.error(f"question {quoted(question_id)} was already on line "
-                        f"{first_line[question_id]}; give each question its own id")
+      raise lines.error(
+        f"question {quoted(question_id)} was already on line "
+        f"{first_line[question_id]}; give each question its own id"
+      )
     first_line[question_id] = number
     yield _question(question_id, _blocks(content, lines, number), shape, lines, skipped)
   if not first_line:
     raise lines.error("the file holds no <QApairs>; get the file again")
   if skipped:
-    logging.warning("%s: skipped %d candidates without text (the first on line %d); in the public "
-                    "TRAIN-ALL, answers longer than 60 tokens lost their text",
-                    path, len(skipped), skipped[0])
+    logging.warning(
+      "%s: skipped %d candidates without text (the first on line %d); in the public "
+      "TRAIN-ALL, answers longer than 60 tokens lost their text",
+      path,
+      len(skipped),
+      skipped[0],
+    )
 
 
 def _blocks(content: Iterator[tuple[int, str]], lines: Lines, start: int) -> Iterator[Block]:
@@ -111,8 +114,10 @@ def _blocks(content: Iterator[tuple[int, str]], lines: Lines, start: int) -> Ite
     elif mark in OPENING:
       block = Block(OPENING[mark], number)
     elif mark:
-      raise lines.error(f"{quoted(line)} stands outside any block; expected <question>, "
-                        "<positive>, <negative> or </QApairs>")
+      raise lines.error(
+        f"{quoted(line)} stands outside any block; expected <question>, "
+        "<positive>, <negative> or </QApairs>"
+      )
   raise lines.error(f"the file ends inside the <QApairs> of line {start}; get it again")
 
 
@@ -150,16 +155,19 @@ def _question(
 ) -> Question:
   first = next(blocks, None)
   if first is None or first.kind != "question":
-    raise lines.error(f"question {quoted(question_id)} does not begin with <question>; add its "
-                      "text", first and first.line)
+    raise lines.error(
+      f"question {quoted(question_id)} does not begin with <question>; add its text",
+      first and first.line,
+    )
   if not first.text:
     raise lines.error(f"question {quoted(question_id)} has no text", first.line)
   shape.check(first)
   candidates = []
   for place, block in enumerate(blocks):
     if block.kind == "question":
-      raise lines.error(f"a second <question> in {quoted(question_id)}; begin a <QApairs>",
-                        block.line)
+      raise lines.error(
+        f"a second <question> in {quoted(question_id)}; begin a <QApairs>", block.line
+      )
     if not block.text:
       skipped.append(block.line)
       continue

@@ -35,19 +35,23 @@ class Row:
   candidate_id: str = ""
 
 
-def load(paths: Mapping[str, str], read: Callable[[epath.Path], tuple[Question, ...]], *, name: str
-         ) -> dict[str, tuple[Question, ...]]:
+def load(
+  paths: Mapping[str, str], read: Callable[[epath.Path], tuple[Question, ...]], *, name: str
+) -> dict[str, tuple[Question, ...]]:
   """Reads a user's own data set: split (train, dev, test) -> path; `name` is its data.name.
 
   A split with the path "" is left out.
 
   Raises:
     InputError: no path at all, or a file is wrong.
+
   """
   given = {split: path for split, path in paths.items() if path}
   if not given:
-    raise InputError(f"data.name = {name!r} needs the paths of your files: give --config.data."
-                     + ", --config.data.".join(paths))
+    raise InputError(
+      f"data.name = {name!r} needs the paths of your files: give --config.data."
+      + ", --config.data.".join(paths)
+    )
   return {split: read(epath.Path(path).expanduser()) for split, path in given.items()}
 
 
@@ -63,6 +67,7 @@ def read_labelled(path: epath.PathLike) -> tuple[Question, ...]:
 
   Raises:
     InputError: anything else; names file, line and value.
+
   """
   return _read(path, labelled=True)
 

@@ -50,6 +50,7 @@ def read_wikiqa(path: epath.PathLike, *, labelled: bool = True) -> tuple[Questio
 
   Raises:
     InputError: anything but such a file; names file, line and value.
+
   """
   return tuple(iterate_wikiqa(path, labelled=labelled))
 
@@ -134,9 +135,7 @@ def _question(rows: Sequence[Row]) -> Question:
   candidates = [Candidate(row.id, row.text, row.label, title=row.title) for row in rows]
   for i, (row, after) in enumerate(pairwise(rows)):
     if row.document == after.document and row.place + 1 == after.place:
-      candidates[i] = dataclasses.replace(
-        candidates[i], next=after.text, next_label=after.label
-      )
+      candidates[i] = dataclasses.replace(candidates[i], next=after.text, next_label=after.label)
       candidates[i + 1] = dataclasses.replace(
         candidates[i + 1], previous=row.text, previous_label=row.label
       )

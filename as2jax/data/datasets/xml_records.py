@@ -75,7 +75,9 @@ class XmlRecords:
     if not found:
       raise self.error(
         f"the file holds no {' or '.join(sorted(self._tags))}, its outermost element is "
-        f"{self._root}: it is another file or another format", parser.CurrentLineNumber)
+        f"{self._root}: it is another file or another format",
+        parser.CurrentLineNumber,
+      )
 
   def _parse(self, file) -> bool:
     """Parses the next bytes; False at the end of the file."""
@@ -102,13 +104,17 @@ class XmlRecords:
       raise self.error(f"more than {DEEPEST} elements inside each other", line)
     if self._open or tag in self._tags:
       if self._open and tag in self._tags:
-        raise self.error(f"a {tag} stands inside the {self._open[0].tag} of line "
-                         f"{self._open[0].line}", line)
+        raise self.error(
+          f"a {tag} stands inside the {self._open[0].tag} of line {self._open[0].line}", line
+        )
       self._open.append(Element(tag, attributes, line))
       return
     if self._others and tag not in self._others:
-      raise self.error(f"the element {quoted(tag)} has no place here; expected "
-                       f"{', '.join(sorted(self._tags | self._others))}", line)
+      raise self.error(
+        f"the element {quoted(tag)} has no place here; expected "
+        f"{', '.join(sorted(self._tags | self._others))}",
+        line,
+      )
     self._depth += 1
 
   def _end(self, tag: str) -> None:
@@ -129,5 +135,8 @@ class XmlRecords:
       self._open[-1].pieces.append(text)
 
   def _entity(self, name, *_) -> None:
-    raise self.error(f"the file declares the entity {quoted(name)}, which is refused; use the "
-                     "file as it was distributed", self._parser.CurrentLineNumber)
+    raise self.error(
+      f"the file declares the entity {quoted(name)}, which is refused; use the "
+      "file as it was distributed",
+      self._parser.CurrentLineNumber,
+    )

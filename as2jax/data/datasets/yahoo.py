@@ -24,6 +24,7 @@ def read_yahoo(path: epath.PathLike) -> tuple[Question, ...]:
 
   Raises:
     InputError: anything else, also a last block of fewer rows; names file, line and value.
+
   """
   return tuple(iterate_yahoo(path))
 
@@ -45,8 +46,9 @@ def iterate_yahoo(path: epath.PathLike) -> Iterator[Question]:
       yield _question(block, f"q{number}", lines)
       block = []
   if block:
-    raise lines.error(f"the last question has {len(block)} rows of {BLOCK}: the file is cut off; "
-                      "get it again")
+    raise lines.error(
+      f"the last question has {len(block)} rows of {BLOCK}: the file is cut off; get it again"
+    )
   if not number:
     raise lines.error("nothing follows the header; get the file again")
 
@@ -57,8 +59,10 @@ def _rows(lines: Lines) -> Iterator[tuple[str, str, int]]:
     if number == 1 and tuple(cell.strip().lower() for cell in cells) == COLUMNS:
       continue
     if len(cells) != len(COLUMNS):
-      raise lines.error(f"{len(cells)} columns in {quoted(line)}; expected {len(COLUMNS)}: "
-                        f"{', '.join(COLUMNS)}, with tabs between them")
+      raise lines.error(
+        f"{len(cells)} columns in {quoted(line)}; expected {len(COLUMNS)}: "
+        f"{', '.join(COLUMNS)}, with tabs between them"
+      )
     for name, cell in zip(COLUMNS, cells):
       if not cell.strip():
         raise lines.error(f"the column {name} is empty; every row needs a {name}")

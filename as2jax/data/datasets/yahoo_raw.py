@@ -48,6 +48,7 @@ def iterate_raw(path: epath.PathLike, *, skipped: list[int] | None = None) -> It
 
   Raises:
     InputError: not such a file; names file and line.
+
   """
   records = XmlRecords(path, ("document",))
   skipped = [] if skipped is None else skipped
@@ -61,8 +62,12 @@ def iterate_raw(path: epath.PathLike, *, skipped: list[int] | None = None) -> It
     else:
       skipped.append(record.line)
   if skipped:
-    logging.warning("%s: skipped %d documents without a question or best answer (the first on line "
-                    "%d)", path, len(skipped), skipped[0])
+    logging.warning(
+      "%s: skipped %d documents without a question or best answer (the first on line %d)",
+      path,
+      len(skipped),
+      skipped[0],
+    )
 
 
 def _text(record: Element, tag: str, records: XmlRecords) -> str | None:
@@ -72,8 +77,10 @@ def _text(record: Element, tag: str, records: XmlRecords) -> str | None:
   if not found:
     return None
   if found[0].children:
-    raise records.error(f"the element {quoted(found[0].children[0].tag)} inside {tag}; escape it",
-                        found[0].children[0].line)
+    raise records.error(
+      f"the element {quoted(found[0].children[0].tag)} inside {tag}; escape it",
+      found[0].children[0].line,
+    )
   return " ".join(html.unescape(_BREAK.sub(" ", found[0].text)).split())
 
 
@@ -97,14 +104,22 @@ def build(
 
   Raises:
     InputError: no pair is left.
+
   """
-  kept = list(dict.fromkeys(
-    pair for pair in pairs
-    if all(shortest <= len(_WORD.findall(text)) <= longest
-           for text in (pair.question, pair.answer))))
+  kept = list(
+    dict.fromkeys(
+      pair
+      for pair in pairs
+      if all(
+        shortest <= len(_WORD.findall(text)) <= longest for text in (pair.question, pair.answer)
+      )
+    )
+  )
   if not kept:
-    raise InputError(f"no question and best answer of {shortest} to {longest} words each; give the "
-                     "raw files of Yahoo! Answers")
+    raise InputError(
+      f"no question and best answer of {shortest} to {longest} words each; give the "
+      "raw files of Yahoo! Answers"
+    )
   split_of = _splits([pair.question for pair in kept], seed)
   found: dict[str, list[Question]] = {split: [] for split in SPLITS}
   few = 0
@@ -117,11 +132,19 @@ def build(
     texts = [(kept[j].answer, 0) for j in drawn]
     texts.insert(int(rng.integers(negatives + 1)), (kept[i].answer, 1))
     name = f"q{len(own) + 1}"
-    own.append(Question(name, kept[i].question, tuple(
-      Candidate(f"{name}-{place}", text, label) for place, (text, label) in enumerate(texts))))
+    own.append(
+      Question(
+        name,
+        kept[i].question,
+        tuple(
+          Candidate(f"{name}-{place}", text, label) for place, (text, label) in enumerate(texts)
+        ),
+      )
+    )
   if few:
-    logging.warning("left out %d questions for which BM25 found fewer than %d answers", few,
-                    negatives)
+    logging.warning(
+      "left out %d questions for which BM25 found fewer than %d answers", few, negatives
+    )
   return {split: tuple(questions) for split, questions in found.items()}
 
 
@@ -131,8 +154,10 @@ def _splits(texts: Sequence[str], seed: int) -> dict[str, str]:
   order = np.random.default_rng((seed, 0)).permutation(len(distinct))
   ends = np.cumsum(list(SPLITS.values())) * len(distinct) // sum(SPLITS.values())
   names = list(SPLITS)
-  return {distinct[j]: names[int(np.searchsorted(ends, place, side="right"))]
-          for place, j in enumerate(order)}
+  return {
+    distinct[j]: names[int(np.searchsorted(ends, place, side="right"))]
+    for place, j in enumerate(order)
+  }
 
 
 def _negatives(
@@ -144,8 +169,11 @@ def _negatives(
   tokens = [_WORD.findall(pair.answer.lower()) for pair in pairs]
   vocabulary = {word: i for i, word in enumerate(dict.fromkeys(w for text in tokens for w in text))}
   index = bm25s.BM25(method="lucene")
-  index.index(([[vocabulary[word] for word in text] for text in tokens], vocabulary),
-              create_empty_token=False, show_progress=False)
+  index.index(
+    ([[vocabulary[word] for word in text] for text in tokens], vocabulary),
+    create_empty_token=False,
+    show_progress=False,
+  )
   askers: dict[str, list[int]] = {}  # question -> pairs
   for i, pair in enumerate(pairs):
     askers.setdefault(pair.question, []).append(i)
@@ -157,8 +185,11 @@ def _negatives(
   for i, pair in enumerate(pairs):
     if i and i % 10_000 == 0:
       logging.info("negatives of %d of %d questions", i, len(pairs))
-    words = [vocabulary[word] for word in dict.fromkeys(_WORD.findall(pair.question.lower()))
-             if word in vocabulary]
+    words = [
+      vocabulary[word]
+      for word in dict.fromkeys(_WORD.findall(pair.question.lower()))
+      if word in vocabulary
+    ]
     scores = index.get_scores_from_ids(words) if words else np.zeros(len(pairs), np.float32)
     for own in askers[pair.question]:
       scores[copies[texts[own]]] = 0  # right answers, in all their copies
@@ -177,13 +208,16 @@ def _best(scores: np.ndarray, top: int) -> np.ndarray:
     return hits
   least = np.partition(scores, -top)[-top]
   above = np.flatnonzero(scores > least)
-  return np.concatenate([above, np.flatnonzero(scores == least)[:top - len(above)]])
+  return np.concatenate([above, np.flatnonzero(scores == least)[: top - len(above)]])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Builds and writes the three files; returns the exit status: 0 or 2 (bad input)."""
-  parser = argparse.ArgumentParser(prog="python -m as2jax.data.datasets.yahoo_raw", description=__doc__,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = argparse.ArgumentParser(
+    prog="python -m as2jax.data.datasets.yahoo_raw",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
   parser.add_argument("raw", nargs="+", help="raw files, XML or XML compressed by gzip")
   parser.add_argument("--output", required=True, help="folder of the three files")
   parser.add_argument("--seed", type=int, required=True, help="of the sample")
@@ -192,12 +226,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--longest", type=int, default=50, help="words of a question or an answer")
   flags = parser.parse_args(arguments)
   if flags.top < BLOCK - 1 or not 0 < flags.shortest <= flags.longest or flags.seed < 0:
-    parser.error(f"--top is at least {BLOCK - 1}, --shortest between 1 and --longest, --seed not "
-                 "below 0")
+    parser.error(
+      f"--top is at least {BLOCK - 1}, --shortest between 1 and --longest, --seed not below 0"
+    )
   try:
-    splits = build((pair for path in flags.raw for pair in iterate_raw(path)), seed=flags.seed,
-                   negatives=BLOCK - 1, top=flags.top, shortest=flags.shortest,
-                   longest=flags.longest)
+    splits = build(
+      (pair for path in flags.raw for pair in iterate_raw(path)),
+      seed=flags.seed,
+      negatives=BLOCK - 1,
+      top=flags.top,
+      shortest=flags.shortest,
+      longest=flags.longest,
+    )
   except InputError as error:
     print(error, file=sys.stderr)
     return 2

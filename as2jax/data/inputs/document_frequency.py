@@ -33,6 +33,7 @@ class WordFrequencies:
     sentences: lower-cased form -> distinct candidate sentences of the training questions; the
       sentences around them count where they are candidates themselves.
     source: fingerprint of the training questions.
+
   """
 
   questions: Mapping[str, int]
@@ -43,8 +44,11 @@ class WordFrequencies:
 def count(questions: Sequence[Question]) -> WordFrequencies:
   """Counts the words of the questions that a run trains on and of their candidates."""
   sentences = dict.fromkeys(c.text for question in questions for c in question.candidates)
-  return WordFrequencies(_texts_with(question.text for question in questions),
-                         _texts_with(sentences), record.fingerprint(questions))
+  return WordFrequencies(
+    _texts_with(question.text for question in questions),
+    _texts_with(sentences),
+    record.fingerprint(questions),
+  )
 
 
 def _texts_with(texts: Iterable[str]) -> dict[str, int]:
@@ -52,8 +56,9 @@ def _texts_with(texts: Iterable[str]) -> dict[str, int]:
   return dict(sorted(found.items()))
 
 
-def known(workdir: epath.PathLike, questions: Callable[[], Sequence[Question] | None]
-          ) -> WordFrequencies:
+def known(
+  workdir: epath.PathLike, questions: Callable[[], Sequence[Question] | None]
+) -> WordFrequencies:
   """Those that the run in `workdir` remembers, or new ones of `questions`, which it then does.
 
   Args:
@@ -62,7 +67,9 @@ def known(workdir: epath.PathLike, questions: Callable[[], Sequence[Question] | 
 
   Raises:
     InputError: see `remembered.remembered`.
+
   """
+
   def fresh() -> WordFrequencies | None:
     train = questions()
     return None if train is None else count(train)
@@ -70,8 +77,9 @@ def known(workdir: epath.PathLike, questions: Callable[[], Sequence[Question] | 
   return fitted.remembered(WordFrequencies, NAME, workdir, fresh)
 
 
-def weigh(units: UnitTable, frequencies: WordFrequencies
-          ) -> tuple[Float32[np.ndarray, "w"], Bool[np.ndarray, "w"]]:
+def weigh(
+  units: UnitTable, frequencies: WordFrequencies
+) -> tuple[Float32[np.ndarray, "w"], Bool[np.ndarray, "w"]]:
   """Frequency and keep of each word of a table.
 
   A word that the training data do not hold has frequency 1. Where a text (one part of one unit, as
@@ -81,8 +89,11 @@ def weigh(units: UnitTable, frequencies: WordFrequencies
     return np.empty(0, np.float32), np.empty(0, bool)
   look_up = lambda table: np.asarray([table.get(form, 1) for form in units.forms], np.float32)
   asked = np.asarray(units.word_role) == ROLES["question"]
-  frequency = np.where(asked, look_up(frequencies.questions)[units.word_form],
-                       look_up(frequencies.sentences)[units.word_form])
+  frequency = np.where(
+    asked,
+    look_up(frequencies.questions)[units.word_form],
+    look_up(frequencies.sentences)[units.word_form],
+  )
   keep = np.asarray([is_kept(form) for form in units.forms])[units.word_form]
   unit = np.repeat(np.arange(len(units)), np.diff(units.word_offsets))
   text = unit * (int(units.word_role.max()) + 1) + units.word_role
@@ -95,6 +106,7 @@ def most_words(units: UnitTable, keep: Bool[np.ndarray, "w"]) -> dict[str, int]:
 
   Returns:
     {`question`, `sentence`, `question_kept`, `sentence_kept`: words}.
+
   """
   found = {}
   for name, weights in (("", None), ("_kept", keep)):
@@ -104,8 +116,9 @@ def most_words(units: UnitTable, keep: Bool[np.ndarray, "w"]) -> dict[str, int]:
   return found
 
 
-def words_beyond(units: UnitTable, keep: Bool[np.ndarray, "w"], *, question_words: int,
-                 sentence_words: int) -> dict[str, int]:
+def words_beyond(
+  units: UnitTable, keep: Bool[np.ndarray, "w"], *, question_words: int, sentence_words: int
+) -> dict[str, int]:
   """What a model that takes only so many words of a text leaves out.
 
   Args:
@@ -115,16 +128,21 @@ def words_beyond(units: UnitTable, keep: Bool[np.ndarray, "w"], *, question_word
   Returns:
     {`questions`, `sentences`: texts with more; `question_words`, `sentence_words`: words left out}.
     A text counts once in each unit that it is a part of.
+
   """
   counts = _counts(units, keep)
-  beyond = {"question": np.maximum(counts[:, :1] - question_words, 0),
-            "sentence": np.maximum(counts[:, 1:] - sentence_words, 0)}
+  beyond = {
+    "question": np.maximum(counts[:, :1] - question_words, 0),
+    "sentence": np.maximum(counts[:, 1:] - sentence_words, 0),
+  }
   return {f"{name}s": int((found > 0).sum()) for name, found in beyond.items()} | {
-      f"{name}_words": int(found.sum()) for name, found in beyond.items()}
+    f"{name}_words": int(found.sum()) for name, found in beyond.items()
+  }
 
 
-def _counts(units: UnitTable, keep: Bool[np.ndarray, "w"] | None = None
-            ) -> Int64[np.ndarray, "u roles"]:
+def _counts(
+  units: UnitTable, keep: Bool[np.ndarray, "w"] | None = None
+) -> Int64[np.ndarray, "u roles"]:
   """The words, or kept words, of each role of each unit."""
   unit = np.repeat(np.arange(len(units)), np.diff(units.word_offsets))
   roles = int(units.word_role.max(initial=0)) + 1

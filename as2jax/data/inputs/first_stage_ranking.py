@@ -29,6 +29,7 @@ class Ranking:
 
     Raises:
       InputError: not such a file, or one that lacks a question or a candidate.
+
     """
     run = trec_files.read_run(path)
     for question in questions:
@@ -44,21 +45,28 @@ class Ranking:
     if not question.candidates:
       return np.empty(0, np.int64)
     if question not in self._orders:
-      raise InputError(f"question {question.id!r} ({question.text!r:.100}) is in none of the run "
-                       "files that were read; name those of its split in data.ranking")
+      raise InputError(
+        f"question {question.id!r} ({question.text!r:.100}) is in none of the run "
+        "files that were read; name those of its split in data.ranking"
+      )
     return self._orders[question]
 
 
-def _order(path: epath.PathLike, question: Question, scores: Mapping[str, float] | None
-           ) -> np.ndarray:
+def _order(
+  path: epath.PathLike, question: Question, scores: Mapping[str, float] | None
+) -> np.ndarray:
   if scores is None:
-    raise InputError(f"{path}: question {question.id!r} has no line; rank all questions of the "
-                     "split, as --config.mode=evaluate does")
+    raise InputError(
+      f"{path}: question {question.id!r} has no line; rank all questions of the "
+      "split, as --config.mode=evaluate does"
+    )
   missing = [c.id for c in question.candidates if c.id not in scores]
   if missing:
-    raise InputError(f"{path}: question {question.id!r} has no line of candidate {missing[0]!r} "
-                     f"({len(missing)} of {len(question.candidates)} are missing); rank the same "
-                     "candidates")
+    raise InputError(
+      f"{path}: question {question.id!r} has no line of candidate {missing[0]!r} "
+      f"({len(missing)} of {len(question.candidates)} are missing); rank the same "
+      "candidates"
+    )
   with np.errstate(over="ignore"):  # beyond float32 means infinite, as to trec_eval
     values = np.asarray([scores[c.id] for c in question.candidates]).astype(np.float32)
   keys = [(value, c.id) for value, c in zip(values.tolist(), question.candidates)]
@@ -76,6 +84,7 @@ def load(given: str, splits: Mapping[str, Sequence[Question]], names: Iterable[s
 
   Raises:
     InputError: a split without a file, or see `Ranking.add`.
+
   """
   found = Ranking()
   for name in dict.fromkeys(names):
@@ -89,33 +98,40 @@ def run_file(given: str, split: str) -> epath.Path:
   Questions held out of train are in that of train, unless the ranker held out the same.
   """
   if not given:
-    raise InputError("data.ranking is missing: this model ranks the best candidates of another "
-                     "ranker again; name the --workdir of its run, or its run file (with {split} "
-                     "in place of the split's name)")
+    raise InputError(
+      "data.ranking is missing: this model ranks the best candidates of another "
+      "ranker again; name the --workdir of its run, or its run file (with {split} "
+      "in place of the split's name)"
+    )
   if not epath.Path(given).is_dir():
     path = epath.Path(given.replace("{split}", split))
     if split == HELD_OUT and not path.exists():
       return run_file(given, "train")
     if not path.exists():
-      raise InputError(f"data.ranking = {given!r}: there is no {path}; name a run's folder, or a "
-                       "run file with {split} in place of the split's name")
+      raise InputError(
+        f"data.ranking = {given!r}: there is no {path}; name a run's folder, or a "
+        "run file with {split} in place of the split's name"
+      )
     return path
   folder = epath.Path(given) / "eval" / split
   if (folder / FILE).exists():
     return folder / FILE
   seeds = sorted(path.parent.name for path in folder.glob(f"seed-*/{FILE}"))
   if seeds:
-    raise InputError(f"data.ranking = {given!r} holds a ranking for each of {', '.join(seeds)}; "
-                     f"name one: {given}/eval/{{split}}/{seeds[0]}/{FILE}")
+    raise InputError(
+      f"data.ranking = {given!r} holds a ranking for each of {', '.join(seeds)}; "
+      f"name one: {given}/eval/{{split}}/{seeds[0]}/{FILE}"
+    )
   if split == HELD_OUT:
     return run_file(given, "train")
-  raise InputError(f"data.ranking = {given!r} has not ranked {split}: there is no {folder / FILE}; "
-                   f"make it with --config=configs/rerun.py:{given}/config.json --workdir={given} "
-                   f"--config.mode=evaluate --config.evaluation.splits={split},")
+  raise InputError(
+    f"data.ranking = {given!r} has not ranked {split}: there is no {folder / FILE}; "
+    f"make it with --config=configs/rerun.py:{given}/config.json --workdir={given} "
+    f"--config.mode=evaluate --config.evaluation.splits={split},"
+  )
 
 
-def of_config(config: Any, layout: str, encodes: bool, dataset: Dataset | None
-            ) -> Ranking | None:
+def of_config(config: Any, layout: str, encodes: bool, dataset: Dataset | None) -> Ranking | None:
   """The ranking that a joint model starts from, of all splits that the mode needs.
 
   None where the model's `layout` wants none, or no data set is loaded. `encodes`: whether the model
@@ -123,17 +139,21 @@ def of_config(config: Any, layout: str, encodes: bool, dataset: Dataset | None
 
   Raises:
     InputError: a ranking that nothing reads, or the reasons of `load`.
+
   """
   given, pool = config.data.ranking, config.evaluation.task == "retrieve"
   if layout != "joint":
     if given and (encodes or not pool):
-      raise InputError(f"data.ranking = {given!r} is for models that rank the best candidates of "
-                       "another ranker again (model.template = 'joint', or a cross-encoder with "
-                       "evaluation.task = 'retrieve'); leave it empty")
+      raise InputError(
+        f"data.ranking = {given!r} is for models that rank the best candidates of "
+        "another ranker again (model.template = 'joint', or a cross-encoder with "
+        "evaluation.task = 'retrieve'); leave it empty"
+      )
     return None
   if pool:
-    raise InputError("model.template = 'joint' ranks a question's own candidates: set "
-                     "evaluation.task to 'rerank'")
+    raise InputError(
+      "model.template = 'joint' ranks a question's own candidates: set evaluation.task to 'rerank'"
+    )
   if dataset is None:
     return None
   names = [part for split in config.evaluation.splits for part in split.split("+")]

@@ -19,8 +19,9 @@ VERSION = 1  # of the files
 T = TypeVar("T")
 
 
-def remembered(kind: type[T], name: str, workdir: epath.PathLike, count: Callable[[], T | None]
-               ) -> T:
+def remembered(
+  kind: type[T], name: str, workdir: epath.PathLike, count: Callable[[], T | None]
+) -> T:
   """What the run in `workdir` remembers; where it is new, what `count` gives, written there.
 
   Args:
@@ -31,14 +32,17 @@ def remembered(kind: type[T], name: str, workdir: epath.PathLike, count: Callabl
 
   Raises:
     InputError: the file is broken, or there is neither a file nor training data.
+
   """
   folder = epath.Path(workdir) / FOLDER if workdir else None
   if folder is not None and (folder / name).exists():
     return load(kind, folder / name)
   found = count()
   if found is None:
-    raise InputError(f"--workdir={workdir} does not hold the word frequencies of its training data "
-                     f"({FOLDER}/{name}): train first")
+    raise InputError(
+      f"--workdir={workdir} does not hold the word frequencies of its training data "
+      f"({FOLDER}/{name}): train first"
+    )
   if folder is not None:
     save(found, folder / name)
   return found
@@ -55,6 +59,7 @@ def load(kind: type[T], path: epath.PathLike) -> T:
 
   Raises:
     InputError: it is absent, cannot be read, or was changed.
+
   """
   again = "train again, into another --workdir"
   try:

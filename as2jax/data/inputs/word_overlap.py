@@ -30,6 +30,7 @@ class WordRarity:
     sentences: N, distinct candidate sentences.
     frequency: n_w, those that hold a word.
     source: fingerprint of the questions that they come from.
+
   """
 
   sentences: int
@@ -48,8 +49,9 @@ def fit(questions: Sequence[Question]) -> WordRarity:
   return WordRarity(len(sentences), dict(sorted(frequency.items())), record.fingerprint(questions))
 
 
-def remembered(workdir: epath.PathLike, questions: Callable[[], Sequence[Question] | None]
-               ) -> WordRarity:
+def remembered(
+  workdir: epath.PathLike, questions: Callable[[], Sequence[Question] | None]
+) -> WordRarity:
   """What the run in `workdir` remembers; where it is new, counted in `questions` and written there.
 
   Args:
@@ -58,7 +60,9 @@ def remembered(workdir: epath.PathLike, questions: Callable[[], Sequence[Questio
 
   Raises:
     InputError: see `remembered.remembered`.
+
   """
+
   def count() -> WordRarity | None:
     train = questions()
     return None if train is None else fit(train)
@@ -74,8 +78,9 @@ def features(question: str, candidate: str, rarity: WordRarity) -> tuple[float, 
   return _features(_words(question), _words(candidate), rarity)
 
 
-def with_features(questions: Sequence[Question], table: ExampleTable, rarity: WordRarity
-                  ) -> ExampleTable:
+def with_features(
+  questions: Sequence[Question], table: ExampleTable, rarity: WordRarity
+) -> ExampleTable:
   """`table`, a layout of `questions` with one candidate an example, with `features` [e, 2]."""
   split = functools.cache(_words)  # of each distinct text once
   values = np.zeros((len(table), 2), np.float32)
@@ -96,4 +101,3 @@ def _features(question, candidate, rarity):
   shared = [word for word in asked if word in there]
   length = max(m + n, 1)
   return len(shared) / length, sum(map(rarity.idf, shared)) / length
-

@@ -9,18 +9,22 @@ from as2jax.data.text.words import TextTable, cumulative
 
 ROLES = {"question": 0, "candidate": 1, "previous": 2, "next": 3}
 TEMPLATES = {
-    "single": ("question",),  # or a candidate: see `as2jax.data.text.tokenise.build_units`
-    "pair": ("question", "candidate"),
-    "context": ("question", "candidate", "previous", "next"),
-    "local_context": ("question", "previous", "candidate", "next"),
-    "joint": ("question", "candidate"),  # and up to K − 1 further candidates, of roles 2, 3 … K
+  "single": ("question",),  # or a candidate: see `as2jax.data.text.tokenise.build_units`
+  "pair": ("question", "candidate"),
+  "context": ("question", "candidate", "previous", "next"),
+  "local_context": ("question", "previous", "candidate", "next"),
+  "joint": ("question", "candidate"),  # and up to K − 1 further candidates, of roles 2, 3 … K
 }
 
 
 def unit_parts(template: str, question: str, candidate: Candidate) -> tuple[str, ...]:
   """The texts of a question's candidate in the order of `template`, for `build_units`."""
-  texts = {"question": question, "candidate": candidate.text, "previous": candidate.previous,
-           "next": candidate.next}
+  texts = {
+    "question": question,
+    "candidate": candidate.text,
+    "previous": candidate.previous,
+    "next": candidate.next,
+  }
   return tuple(texts[role] for role in TEMPLATES[template])
 
 
@@ -31,8 +35,9 @@ def split_parts(template: str) -> tuple[list[int], list[int]]:
   return [i for i, _ in parts if i not in context], context
 
 
-def truncate(lengths: Int64[np.ndarray, "u p"], template: str,
-             room: int | Int64[np.ndarray, "u"]) -> Int64[np.ndarray, "u p"]:
+def truncate(
+  lengths: Int64[np.ndarray, "u p"], template: str, room: int | Int64[np.ndarray, "u"]
+) -> Int64[np.ndarray, "u p"]:
   """Tokens kept of each part so that a unit has at most `room`: context goes first.
 
   `joint` keeps something of every part: the longest are cut, all of them to one length.
@@ -51,8 +56,9 @@ def truncate(lengths: Int64[np.ndarray, "u p"], template: str,
   return kept
 
 
-def _longest_first(lengths: Int64[np.ndarray, "u 2"],
-                   room: Int64[np.ndarray, "u"]) -> Int64[np.ndarray, "u 2"]:
+def _longest_first(
+  lengths: Int64[np.ndarray, "u 2"], room: Int64[np.ndarray, "u"]
+) -> Int64[np.ndarray, "u 2"]:
   """Cuts the longer of two parts to the other's length, then both evenly.
 
   As the library does: an odd token stays with the longer one, with the second of equals.
@@ -62,12 +68,15 @@ def _longest_first(lengths: Int64[np.ndarray, "u 2"],
   even = 2 * short > room
   new_short = np.where(even, room // 2, short)
   new_long = np.where(even, room - room // 2, np.minimum(long, room - short))
-  return np.stack([np.where(first_longer, new_long, new_short),
-                   np.where(first_longer, new_short, new_long)], axis=1)
+  return np.stack(
+    [np.where(first_longer, new_long, new_short), np.where(first_longer, new_short, new_long)],
+    axis=1,
+  )
 
 
-def _to_one_level(lengths: Int64[np.ndarray, "u p"],
-                  room: Int64[np.ndarray, "u"]) -> Int64[np.ndarray, "u p"]:
+def _to_one_level(
+  lengths: Int64[np.ndarray, "u p"], room: Int64[np.ndarray, "u"]
+) -> Int64[np.ndarray, "u p"]:
   """Cuts the longest parts of each unit to the same length; a rest goes to the first of them."""
   ascending = np.sort(lengths, axis=1)
   left = np.arange(lengths.shape[1], 0, -1)  # parts as long as the one at this place, or longer
@@ -75,16 +84,20 @@ def _to_one_level(lengths: Int64[np.ndarray, "u p"],
   levels = (room[:, None] - below) // left  # if those before stay whole and the others are equal
   whole = ascending <= levels
   cut = np.argmin(whole, axis=1)  # the first that does not stay whole
-  level = np.where(whole.all(axis=1), lengths.max(axis=1, initial=0),
-                   np.take_along_axis(levels, cut[:, None], axis=1)[:, 0])
+  level = np.where(
+    whole.all(axis=1),
+    lengths.max(axis=1, initial=0),
+    np.take_along_axis(levels, cut[:, None], axis=1)[:, 0],
+  )
   kept = np.minimum(lengths, level[:, None])
   longer = lengths > kept
   rest = np.where(longer.any(axis=1), room - kept.sum(axis=1), 0)
   return kept + (longer & (np.cumsum(longer, axis=1) <= rest[:, None]))
 
 
-def count_words(texts: TextTable, index: Int64[np.ndarray, "u p"],
-                kept: Int64[np.ndarray, "u p"]) -> Int64[np.ndarray, "u p"]:
+def count_words(
+  texts: TextTable, index: Int64[np.ndarray, "u p"], kept: Int64[np.ndarray, "u p"]
+) -> Int64[np.ndarray, "u p"]:
   """Words of each part that keep a token; a word cut in half keeps its first tokens."""
   text_of_word = np.repeat(np.arange(len(texts.offsets) - 1), np.diff(texts.word_offsets))
   first = texts.word_start + texts.offsets[text_of_word]
@@ -93,9 +106,14 @@ def count_words(texts: TextTable, index: Int64[np.ndarray, "u p"],
 
 
 def assemble(
-    texts: TextTable, index: Int64[np.ndarray, "u p"], kept: Int64[np.ndarray, "u p"],
-    word_counts: Int64[np.ndarray, "u p"], role: Int8[np.ndarray, "u p"],
-    parts: Int64[np.ndarray, "u"], around: list[tuple[Special, ...]], types: tuple[int, int]
+  texts: TextTable,
+  index: Int64[np.ndarray, "u p"],
+  kept: Int64[np.ndarray, "u p"],
+  word_counts: Int64[np.ndarray, "u p"],
+  role: Int8[np.ndarray, "u p"],
+  parts: Int64[np.ndarray, "u"],
+  around: list[tuple[Special, ...]],
+  types: tuple[int, int],
 ) -> dict[str, np.ndarray]:
   """Joins parts and special tokens to units.
 
@@ -111,6 +129,7 @@ def assemble(
 
   Returns:
     The token and word arrays of `UnitTable` for these units, one after the other.
+
   """
   units, most = index.shape
   # A unit is a row of segments: one a special token, one a part (whose `fixed` id is -1).
@@ -144,14 +163,15 @@ def assemble(
   word = _ranges(texts.word_offsets[index].ravel(), counts)
   word_start = texts.word_start[word]
   return {
-      "ids": ids,
-      "type": np.repeat(np.tile(np.array(kinds, np.int8), units), sizes),
-      "role": np.repeat(np.take_along_axis(role, owner, axis=1).ravel(), sizes),
-      "word_start": word_start + np.repeat(before.ravel(), counts),
-      "word_length": np.minimum(texts.word_length[word],
-                                np.repeat(kept.ravel(), counts) - word_start),
-      "word_role": np.repeat(role.ravel(), counts),
-      "word_form": texts.word_form[word],
+    "ids": ids,
+    "type": np.repeat(np.tile(np.array(kinds, np.int8), units), sizes),
+    "role": np.repeat(np.take_along_axis(role, owner, axis=1).ravel(), sizes),
+    "word_start": word_start + np.repeat(before.ravel(), counts),
+    "word_length": np.minimum(
+      texts.word_length[word], np.repeat(kept.ravel(), counts) - word_start
+    ),
+    "word_role": np.repeat(role.ravel(), counts),
+    "word_form": texts.word_form[word],
   }
 
 

@@ -1,6 +1,6 @@
 """Text rules: named steps that change texts, listed in the config and applied in that order.
 
-  config.data.rules = ("ptb", "lowercase", "alphanumeric")
+config.data.rules = ("ptb", "lowercase", "alphanumeric")
 """
 
 import dataclasses
@@ -112,6 +112,7 @@ def apply(
 
   Raises:
     InputError: an unknown name, or one that occurs twice.
+
   """
   check(names)
   if not names:
@@ -129,9 +130,13 @@ def apply(
     text = texts.filled(question.text, question.id, kept)
     changed.append(Question(question.id, text, tuple(candidates)))
   if len(kept) > before:
-    logging.warning("the rules %s would leave %d questions and candidates without text (first %s); "
-                    "these keep the text they had before", ", ".join(names), len(kept) - before,
-                    kept[before])
+    logging.warning(
+      "the rules %s would leave %d questions and candidates without text (first %s); "
+      "these keep the text they had before",
+      ", ".join(names),
+      len(kept) - before,
+      kept[before],
+    )
   return tuple(changed)
 
 

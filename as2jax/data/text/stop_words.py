@@ -35,8 +35,18 @@ _SHORTENED = {
 
 
 def _made() -> frozenset[str]:
-  groups = (_PRONOUNS, _POINTING, _ASKING, _ARTICLES, _QUANTITIES, _AUXILIARIES, _PREPOSITIONS,
-            _CONJUNCTIONS, _ADVERBS, _PIECES)
+  groups = (
+    _PRONOUNS,
+    _POINTING,
+    _ASKING,
+    _ARTICLES,
+    _QUANTITIES,
+    _AUXILIARIES,
+    _PREPOSITIONS,
+    _CONJUNCTIONS,
+    _ADVERBS,
+    _PIECES,
+  )
   found = {word for group in groups for word in group.split()}
   negated = {f"{word}n" for word in _NEGATED.split() if word != "can"} | {"won", "shan"}
   found |= {f"{word}'t" for word in negated | {"can", "ain"}} | negated

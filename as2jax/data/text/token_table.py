@@ -20,9 +20,15 @@ from as2jax.runtime.errors import InputError
 
 VERSION = 1  # of the arrays and their meaning; part of every cache key
 _DTYPES = {
-    "ids": np.int32, "type": np.int8, "role": np.int8, "offsets": np.int64,
-    "word_start": np.int32, "word_length": np.int32, "word_role": np.int8, "word_form": np.int32,
-    "word_offsets": np.int64,
+  "ids": np.int32,
+  "type": np.int8,
+  "role": np.int8,
+  "offsets": np.int64,
+  "word_start": np.int32,
+  "word_length": np.int32,
+  "word_role": np.int8,
+  "word_form": np.int32,
+  "word_offsets": np.int64,
 }
 _FRESH = 60  # seconds in which a new folder may not be locked yet
 
@@ -54,6 +60,7 @@ class UnitTable:
     truncated_units: units that lost tokens to `max_length`.
     lost_by_role: tokens lost, one count a role.
     blank_units: units with a question or candidate that holds text but gives no token.
+
   """
 
   ids: Int32[np.ndarray, "t"]
@@ -87,16 +94,27 @@ class UnitTable:
     """The slices of unit `index`."""
     if not 0 <= index < len(self):
       raise IndexError(f"unit {index} of {len(self)}")
-    tokens = slice(*self.offsets[index:index + 2])
-    words = slice(*self.word_offsets[index:index + 2])
-    return Unit(self.ids[tokens], self.type[tokens], self.role[tokens], self.word_start[words],
-                self.word_length[words], self.word_role[words], self.word_form[words])
+    tokens = slice(*self.offsets[index : index + 2])
+    words = slice(*self.word_offsets[index : index + 2])
+    return Unit(
+      self.ids[tokens],
+      self.type[tokens],
+      self.role[tokens],
+      self.word_start[words],
+      self.word_length[words],
+      self.word_role[words],
+      self.word_form[words],
+    )
 
   def report(self) -> str:
     """One line for the log: units, tokens, mean length, what truncation cost."""
     lengths = self.lengths
-    line = (f"{len(self):,} units, {len(self.ids):,} tokens "
-            f"(mean {lengths.mean():.1f}, longest {lengths.max():,})" if len(self) else "0 units")
+    line = (
+      f"{len(self):,} units, {len(self.ids):,} tokens "
+      f"(mean {lengths.mean():.1f}, longest {lengths.max():,})"
+      if len(self)
+      else "0 units"
+    )
     line += f", {self.truncated_units:,} truncated, {self.tokens_lost:,} tokens lost"
     if self.tokens_lost:
       lost = [(role, self.lost_by_role[i]) for role, i in ROLES.items()]
@@ -112,6 +130,7 @@ class TableWriter:
   Args:
     totals: length of each array, by field name of `UnitTable`.
     folder: where the .npy files go; None keeps them in memory.
+
   """
 
   def __init__(self, totals: dict[str, int], folder: pathlib.Path | None = None):
@@ -124,8 +143,11 @@ class TableWriter:
       return
     for name, n in totals.items():  # files, not maps: a full disk must be an error, not a SIGBUS
       self._files[name] = file = (folder / f"{name}.npy").open("wb")
-      header = {"descr": np.lib.format.dtype_to_descr(np.dtype(_DTYPES[name])),
-                "fortran_order": False, "shape": (n,)}
+      header = {
+        "descr": np.lib.format.dtype_to_descr(np.dtype(_DTYPES[name])),
+        "fortran_order": False,
+        "shape": (n,),
+      }
       np.lib.format.write_array_header_1_0(file, header)
 
   def add(self, **pieces: np.ndarray) -> None:
@@ -135,7 +157,7 @@ class TableWriter:
       start = self._written[name]
       self._written[name] += len(piece)
       if self._folder is None:
-        self._arrays[name][start:start + len(piece)] = piece
+        self._arrays[name][start : start + len(piece)] = piece
       else:
         self._files[name].write(memoryview(piece).cast("B") if len(piece) else b"")
 
@@ -144,6 +166,7 @@ class TableWriter:
 
     Args:
       **fields: the fields of `UnitTable` that are no arrays.
+
     """
     if self._written != self._totals:
       raise AssertionError(f"the table is not full: {self._written} of {self._totals}")
@@ -201,6 +224,7 @@ def new_folder(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
   Raises:
     InputError: the folder cannot be written, or the disk is full.
+
   """
   with contextlib.ExitStack() as stack:
     try:
@@ -210,8 +234,10 @@ def new_folder(folder: pathlib.Path) -> Iterator[pathlib.Path]:
       yield temporary
       _replace(temporary, folder)
     except OSError as error:
-      raise InputError(f"{folder}: the cache cannot be written ({error}); free or allow space "
-                       "there, or give another cache folder") from error
+      raise InputError(
+        f"{folder}: the cache cannot be written ({error}); free or allow space "
+        "there, or give another cache folder"
+      ) from error
 
 
 def _replace(temporary: pathlib.Path, folder: pathlib.Path) -> None:

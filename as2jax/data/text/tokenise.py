@@ -34,8 +34,18 @@ from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
 from as2jax.data.text.words import WORD, cumulative, tokenize, words
 from as2jax.runtime.errors import InputError
 
-__all__ = ["ROLES", "TEMPLATES", "Tokenizer", "Unit", "UnitTable", "build_units", "distinct_units",
-           "load_tokenizer", "unit_parts", "words"]
+__all__ = [
+  "ROLES",
+  "TEMPLATES",
+  "Tokenizer",
+  "Unit",
+  "UnitTable",
+  "build_units",
+  "distinct_units",
+  "load_tokenizer",
+  "unit_parts",
+  "words",
+]
 
 _CHUNK = 65536  # units hashed or assembled at once
 
@@ -50,9 +60,15 @@ def distinct_units(units: Iterable[T]) -> tuple[list[T], Int64[np.ndarray, "n"]]
 
 
 def build_units(
-    units: Sequence[tuple[str, ...]], tokenizer: Tokenizer, *, template: str, max_length: int,
-    words: bool = False, roles: Sequence[int] | np.ndarray | None = None,
-    cache: str = "") -> UnitTable:
+  units: Sequence[tuple[str, ...]],
+  tokenizer: Tokenizer,
+  *,
+  template: str,
+  max_length: int,
+  words: bool = False,
+  roles: Sequence[int] | np.ndarray | None = None,
+  cache: str = "",
+) -> UnitTable:
   """Tokenises each distinct text once and assembles the units from them.
 
   What exceeds `max_length` (special tokens counted) is cut at the right: question and candidate
@@ -70,6 +86,7 @@ def build_units(
   Raises:
     InputError: an empty question or candidate, a `max_length` without room for them, an unknown
       template, a cache that cannot be written.
+
   """
   if template not in TEMPLATES:
     raise InputError(f"template {template!r} is unknown; known are {', '.join(TEMPLATES)}")
@@ -83,8 +100,10 @@ def build_units(
   specials = sum(map(len, tokenizer.special.around(parts)))
   required = parts - len(split_parts(template)[1])
   if max_length < specials + required:
-    raise InputError(f"max_length {max_length} is too short for the template {template!r}, which "
-                     f"has {specials} special tokens; give at least {specials + required}")
+    raise InputError(
+      f"max_length {max_length} is too short for the template {template!r}, which "
+      f"has {specials} special tokens; give at least {specials + required}"
+    )
   if not cache:
     return _build(units, tokenizer, template, max_length, words, roles)
   if "://" in cache:
@@ -105,30 +124,38 @@ def _roles(template: str, units: int, parts: int) -> np.ndarray:
   """The roles of all parts; the candidates of `joint` are numbered from 1."""
   if template == "joint":
     if parts > np.iinfo(np.int8).max:
-      raise InputError(f"{parts - 1} candidates in one unit are too many; give at most "
-                       f"{np.iinfo(np.int8).max - 1}")
+      raise InputError(
+        f"{parts - 1} candidates in one unit are too many; give at most {np.iinfo(np.int8).max - 1}"
+      )
     row = range(parts)
   else:
     row = [ROLES[part] for part in TEMPLATES[template]]
   return np.broadcast_to(np.asarray(row, np.int8), (units, parts))
 
 
-def _key(units: Sequence[tuple[str, ...]], tokenizer: Tokenizer, roles: np.ndarray,
-         settings: list) -> str:
+def _key(
+  units: Sequence[tuple[str, ...]], tokenizer: Tokenizer, roles: np.ndarray, settings: list
+) -> str:
   """SHA-256 (hex) of all that the table depends on."""
   import tokenizers
 
   head = [VERSION, tokenizers.__version__, tokenizer.fingerprint, WORD.pattern, *settings]
   digest = hashlib.sha256(json.dumps(head).encode())
   for start in range(0, len(units), _CHUNK):
-    digest.update(b"\n" + json.dumps(units[start:start + _CHUNK]).encode())
+    digest.update(b"\n" + json.dumps(units[start : start + _CHUNK]).encode())
   digest.update(roles.tobytes())
   return digest.hexdigest()
 
 
 def _build(
-    units: Sequence[tuple[str, ...]], tokenizer: Tokenizer, template: str, max_length: int,
-    find_words: bool, roles: np.ndarray, folder: pathlib.Path | None = None) -> UnitTable | None:
+  units: Sequence[tuple[str, ...]],
+  tokenizer: Tokenizer,
+  template: str,
+  max_length: int,
+  find_words: bool,
+  roles: np.ndarray,
+  folder: pathlib.Path | None = None,
+) -> UnitTable | None:
   """The table of `units`, in memory, or in `folder` (then None)."""
   names, index, parts = _distinct_texts(units, template, roles.shape[1])
   texts = tokenize(names, tokenizer, find_words=find_words)
@@ -143,28 +170,41 @@ def _build(
 
   totals = {"offsets": len(offsets), "word_offsets": len(word_offsets)}
   totals |= dict.fromkeys(("ids", "type", "role"), int(offsets[-1]))
-  totals |= dict.fromkeys(("word_start", "word_length", "word_role", "word_form"),
-                          int(word_offsets[-1]))
+  totals |= dict.fromkeys(
+    ("word_start", "word_length", "word_role", "word_form"), int(word_offsets[-1])
+  )
   with TableWriter(totals, folder) as writer:
     writer.add(offsets=offsets, word_offsets=word_offsets)
     for start in range(0, len(index), _CHUNK):
       chunk = slice(start, start + _CHUNK)
-      writer.add(**assemble(texts, index[chunk], kept[chunk], word_counts[chunk], roles[chunk],
-                            parts[chunk], around, types))
+      writer.add(
+        **assemble(
+          texts,
+          index[chunk],
+          kept[chunk],
+          word_counts[chunk],
+          roles[chunk],
+          parts[chunk],
+          around,
+          types,
+        )
+      )
     lost = lengths - kept
     there = np.arange(index.shape[1]) < parts[:, None]
     if template != "joint":
       there[:, split_parts(template)[1]] = False
     named = np.minimum(roles, ROLES["candidate"]) if template == "joint" else roles
     return writer.finish(
-        forms=texts.forms,
-        truncated_units=int(lost.any(axis=1).sum()),
-        lost_by_role=tuple(int(lost[named == role].sum()) for role in ROLES.values()),
-        blank_units=int(((lengths == 0) & there).any(axis=1).sum()))
+      forms=texts.forms,
+      truncated_units=int(lost.any(axis=1).sum()),
+      lost_by_role=tuple(int(lost[named == role].sum()) for role in ROLES.values()),
+      blank_units=int(((lengths == 0) & there).any(axis=1).sum()),
+    )
 
 
-def _distinct_texts(units: Sequence[tuple[str, ...]], template: str, most: int
-                    ) -> tuple[list[str], Int64[np.ndarray, "u p"], Int64[np.ndarray, "u"]]:
+def _distinct_texts(
+  units: Sequence[tuple[str, ...]], template: str, most: int
+) -> tuple[list[str], Int64[np.ndarray, "u p"], Int64[np.ndarray, "u"]]:
   """The distinct texts, which of them each part of each unit is, and how many parts each unit has.
 
   Parts beyond a unit's last (`joint` alone) are the empty text.
@@ -173,16 +213,20 @@ def _distinct_texts(units: Sequence[tuple[str, ...]], template: str, most: int
   numbers: dict[str, int] = {}
   index, parts = array.array("q"), array.array("q")
   for row, unit in enumerate(units):
-    if isinstance(unit, str) or len(unit) != len(names) and not (
-        template == "joint" and len(unit) > len(names)):
+    if (
+      isinstance(unit, str)
+      or len(unit) != len(names)
+      and not (template == "joint" and len(unit) > len(names))
+    ):
       raise ValueError(f"unit {row} is {unit!r:.200}, not a tuple of {', '.join(names)}")
     for i, text in enumerate(unit):
       if i not in context and (not text or text.isspace()):
         part = "text" if template == "single" else names[min(i, len(names) - 1)]
         beside = [text for text in unit if text and not text.isspace()]
         where = f", beside {beside!r:.300}" if beside else ""
-        raise InputError(f"unit {row} of {len(units)}: the {part} is empty{where}; give it a text "
-                         "or leave it out")
+        raise InputError(
+          f"unit {row} of {len(units)}: the {part} is empty{where}; give it a text or leave it out"
+        )
     missing = ("",) * (most - len(unit))
     index.extend(numbers.setdefault(text, len(numbers)) for text in (*unit, *missing))
     parts.append(len(unit))

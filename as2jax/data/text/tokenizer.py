@@ -35,6 +35,7 @@ class SpecialTokens:
     before, middle, after: of a sequence of two parts.
     single_before, single_after: of a sequence of one part.
     types: token type of the text of the first part and of the later ones.
+
   """
 
   before: tuple[Special, ...]
@@ -51,13 +52,16 @@ class SpecialTokens:
 
     Raises:
       InputError: several parts, and a tokeniser of words, which has no separator.
+
     """
     if parts == 1:
       return [self.single_before, self.single_after]
     if not self.middle:
-      raise InputError("a word-level tokeniser puts no separator between two texts, so it cannot "
-                       "join a question and a sentence; use a model that encodes them one by one "
-                       "(a bi-encoder), or the encoder BERT, RoBERTa or XLNet")
+      raise InputError(
+        "a word-level tokeniser puts no separator between two texts, so it cannot "
+        "join a question and a sentence; use a model that encodes them one by one "
+        "(a bi-encoder), or the encoder BERT, RoBERTa or XLNet"
+      )
     first, later = self.types
     middle = tuple((id_, later if type_ == first else type_) for id_, type_ in self.middle)
     return [self.before, self.middle, *[middle] * (parts - 2), self.after]
@@ -71,6 +75,7 @@ class Encoded:
     ids: vocabulary ids.
     lengths: tokens of each text.
     starts, ends: span of each token in the characters of its text; empty unless asked for.
+
   """
 
   ids: Int32[np.ndarray, "t"]
@@ -88,6 +93,7 @@ class Tokenizer:
   Args:
     backend: a `tokenizers.Tokenizer`; its truncation and padding are switched off.
     source: where it came from, for messages.
+
   """
 
   def __init__(self, backend: Any, source: str):
@@ -107,8 +113,13 @@ class Tokenizer:
   def ids(self) -> set[int]:
     """All ids that a text can give, special tokens around it included."""
     special = self.special
-    around = (*special.before, *special.middle, *special.after, *special.single_before,
-              *special.single_after)
+    around = (
+      *special.before,
+      *special.middle,
+      *special.after,
+      *special.single_before,
+      *special.single_after,
+    )
     return {*self.backend.get_vocab(with_added_tokens=True).values(), *(id_ for id_, _ in around)}
 
   @functools.cached_property
@@ -129,6 +140,7 @@ class Tokenizer:
 
     Raises:
       InputError: a text is not valid Unicode (it holds half of a surrogate pair).
+
     """
     encode = self.backend.encode_batch if spans else self.backend.encode_batch_fast
     try:
@@ -137,8 +149,10 @@ class Tokenizer:
       broken = [text for text in texts if _has_surrogate(text)]
       if not broken:
         raise
-      raise InputError(f"the text {ascii(broken[0]):.200} is not valid Unicode: it holds half of a "
-                       "surrogate pair; correct it or leave it out") from error
+      raise InputError(
+        f"the text {ascii(broken[0]):.200} is not valid Unicode: it holds half of a "
+        "surrogate pair; correct it or leave it out"
+      ) from error
     lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
     total = int(lengths.sum())
     flat = itertools.chain.from_iterable
@@ -162,11 +176,13 @@ def load_tokenizer(folder: str) -> Tokenizer:
 
   Raises:
     InputError: the folder or its files are missing, or cannot be read as a tokeniser.
+
   """
   path = epath.Path(folder)
   if not path.is_dir():
-    raise InputError(f"{folder}: no such folder; give that of a pretrained encoder, which holds "
-                     f"{vocabulary.FILES}")
+    raise InputError(
+      f"{folder}: no such folder; give that of a pretrained encoder, which holds {vocabulary.FILES}"
+    )
   return Tokenizer(vocabulary.load_backend(path), str(path))
 
 
@@ -187,8 +203,12 @@ def _without(encoded: Encoded, skipped: int) -> Encoded:
   bare = (np.bincount(text[kept], minlength=len(encoded.lengths)) == 0) & (encoded.lengths > 0)
   kept[(np.cumsum(encoded.lengths) - encoded.lengths)[bare]] = True
   spans = kept if len(encoded.starts) else slice(0)
-  return Encoded(encoded.ids[kept], np.bincount(text[kept], minlength=len(encoded.lengths)),
-                 encoded.starts[spans], encoded.ends[spans])
+  return Encoded(
+    encoded.ids[kept],
+    np.bincount(text[kept], minlength=len(encoded.lengths)),
+    encoded.starts[spans],
+    encoded.ends[spans],
+  )
 
 
 def _probe(backend: Any, source: str) -> SpecialTokens:
@@ -201,23 +221,30 @@ def _probe(backend: Any, source: str) -> SpecialTokens:
   single_gaps, single_types = _gaps(single, 1, source)
   gaps, types = _gaps(pair, 2, source)
   if not gaps[1] and not _word_level(backend):
-    raise InputError(f"{source}: the tokeniser puts no separator between two texts, so it cannot "
-                     "join a question and a sentence; give that of BERT, RoBERTa or XLNet")
+    raise InputError(
+      f"{source}: the tokeniser puts no separator between two texts, so it cannot "
+      "join a question and a sentence; give that of BERT, RoBERTa or XLNet"
+    )
   if single_types[0] != types[0]:
-    raise InputError(f"{source}: the first text has token type {single_types[0]} alone, but "
-                     f"{types[0]} in a pair; such a tokeniser is not supported")
+    raise InputError(
+      f"{source}: the first text has token type {single_types[0]} alone, but "
+      f"{types[0]} in a pair; such a tokeniser is not supported"
+    )
   return SpecialTokens(*gaps, *single_gaps, types=types)
 
 
-def _gaps(encoding: Any, parts: int,
-          source: str) -> tuple[list[tuple[Special, ...]], tuple[int, ...]]:
+def _gaps(
+  encoding: Any, parts: int, source: str
+) -> tuple[list[tuple[Special, ...]], tuple[int, ...]]:
   """The special tokens before, between and after the texts of `encoding`, and the texts' types."""
   sequence = encoding.sequence_ids
   places = [[i for i, s in enumerate(sequence) if s == part] for part in range(parts)]
   if not all(places):
-    raise InputError(f"{source}: the tokeniser makes no token of 'a' or 'b'; its vocabulary is not "
-                     "whole; get the file again")
+    raise InputError(
+      f"{source}: the tokeniser makes no token of 'a' or 'b'; its vocabulary is not "
+      "whole; get the file again"
+    )
   specials = list(zip(encoding.ids, encoding.type_ids, strict=True))
   edges = [-1, *itertools.chain.from_iterable((p[0], p[-1]) for p in places), len(sequence)]
-  gaps = [tuple(specials[a + 1:b]) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+  gaps = [tuple(specials[a + 1 : b]) for a, b in zip(edges[::2], edges[1::2], strict=True)]
   return gaps, tuple(encoding.type_ids[p[0]] for p in places)

@@ -22,6 +22,7 @@ def file_of(folder: epath.Path) -> str:
 
   Raises:
     InputError: none of `FILES` is there.
+
   """
   for name in ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model"):
     if (folder / name).exists() and (name != "vocab.json" or (folder / "merges.txt").exists()):
@@ -34,9 +35,14 @@ def load_backend(folder: epath.Path) -> Any:
 
   Raises:
     InputError: none of `FILES` is there, or one of them cannot be read.
+
   """
-  build = {"tokenizer.json": _serialised, "vocab.txt": _wordpiece, "vocab.json": _byte_pairs,
-           "spiece.model": _unigram}
+  build = {
+    "tokenizer.json": _serialised,
+    "vocab.txt": _wordpiece,
+    "vocab.json": _byte_pairs,
+    "spiece.model": _unigram,
+  }
   file = file_of(folder)
   try:
     return build[file](folder)
@@ -45,7 +51,8 @@ def load_backend(folder: epath.Path) -> Any:
   except Exception as error:  # the library raises plain `Exception` on what it cannot parse
     name = "vocab.json and merges.txt" if file == "vocab.json" else file
     raise InputError(
-        f"{folder}: {name} is not a tokeniser ({error}); get the file again") from error
+      f"{folder}: {name} is not a tokeniser ({error}); get the file again"
+    ) from error
 
 
 def ends_as_declared(folder: epath.Path, backend: Any, largest: int) -> bool:
@@ -56,6 +63,7 @@ def ends_as_declared(folder: epath.Path, backend: Any, largest: int) -> bool:
 
   Args:
     backend: what `load_backend` made of the folder; largest: the largest id in it.
+
   """
   if file_of(folder) != "tokenizer.json":
     return False
@@ -92,8 +100,10 @@ def _special(settings: dict[str, Any], name: str, default: str) -> str:
 def _require(vocab: dict[str, int], tokens: list[str], where: str) -> None:
   missing = [token for token in tokens if token not in vocab]
   if missing:
-    raise InputError(f"{where}: the vocabulary of {len(vocab)} entries lacks {', '.join(missing)}; "
-                     "is it whole, and that of this kind of encoder?")
+    raise InputError(
+      f"{where}: the vocabulary of {len(vocab)} entries lacks {', '.join(missing)}; "
+      "is it whole, and that of this kind of encoder?"
+    )
 
 
 def _wordpiece(folder: epath.Path) -> Any:
@@ -112,18 +122,20 @@ def _wordpiece(folder: epath.Path) -> Any:
 
   tokenizer = Tokenizer(models.WordPiece(vocab, unk_token=special["unk"]))
   tokenizer.normalizer = normalizers.BertNormalizer(
-      clean_text=True,
-      handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
-      strip_accents=settings.get("strip_accents"),
-      lowercase=settings.get("do_lower_case", not cased))
+    clean_text=True,
+    handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+    strip_accents=settings.get("strip_accents"),
+    lowercase=settings.get("do_lower_case", not cased),
+  )
   tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
   tokenizer.decoder = decoders.WordPiece(prefix="##")
   tokenizer.add_special_tokens([token for token in special.values() if token in vocab])
   cls, sep = special["cls"], special["sep"]
   tokenizer.post_processor = processors.TemplateProcessing(
-      single=f"{cls}:0 $A:0 {sep}:0",
-      pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
-      special_tokens=[(cls, vocab[cls]), (sep, vocab[sep])])
+    single=f"{cls}:0 $A:0 {sep}:0",
+    pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+    special_tokens=[(cls, vocab[cls]), (sep, vocab[sep])],
+  )
   return tokenizer
 
 
@@ -144,11 +156,18 @@ def _byte_pairs(folder: epath.Path) -> Any:
   tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix_space)
   tokenizer.decoder = decoders.ByteLevel()
   tokenizer.add_special_tokens(
-      [AddedToken(token, lstrip=name == "mask", normalized=False, special=True)
-       for name, token in special.items() if token in vocab])
+    [
+      AddedToken(token, lstrip=name == "mask", normalized=False, special=True)
+      for name, token in special.items()
+      if token in vocab
+    ]
+  )
   tokenizer.post_processor = processors.RobertaProcessing(
-      (special["eos"], vocab[special["eos"]]), (special["bos"], vocab[special["bos"]]),
-      add_prefix_space=prefix_space, trim_offsets=True)
+    (special["eos"], vocab[special["eos"]]),
+    (special["bos"], vocab[special["bos"]]),
+    add_prefix_space=prefix_space,
+    trim_offsets=True,
+  )
   return tokenizer
 
 
@@ -178,23 +197,33 @@ def _unigram(folder: epath.Path) -> Any:
     steps.append(normalizers.Precompiled(characters))
   steps.append(normalizers.Replace(Regex(" {2,}"), " "))
 
-  tokenizer = Tokenizer(models.Unigram(
+  tokenizer = Tokenizer(
+    models.Unigram(
       [(piece, score - 100 * _ends_in_number_comma(piece)) for piece, score in pieces],
-      unk_id=vocab["<unk>"], byte_fallback=False))
+      unk_id=vocab["<unk>"],
+      byte_fallback=False,
+    )
+  )
   tokenizer.normalizer = normalizers.Sequence(steps)
   tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-      [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")])
+    [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
+  )
   tokenizer.decoder = decoders.Metaspace(prepend_scheme="always")
   tokenizer.add_special_tokens(
-      [AddedToken(token, normalized=False, special=True) for token in _XLNET_SPECIALS
-       if token in vocab])
+    [
+      AddedToken(token, normalized=False, special=True)
+      for token in _XLNET_SPECIALS
+      if token in vocab
+    ]
+  )
   if "<mask>" in vocab:
     mask = AddedToken("<mask>", lstrip=True, normalized=False, special=True)
     tokenizer.add_special_tokens([mask])
   tokenizer.post_processor = processors.TemplateProcessing(
-      single="$A:0 <sep>:0 <cls>:2",
-      pair="$A:0 <sep>:0 $B:1 <sep>:1 <cls>:2",
-      special_tokens=[("<sep>", vocab["<sep>"]), ("<cls>", vocab["<cls>"])])
+    single="$A:0 <sep>:0 <cls>:2",
+    pair="$A:0 <sep>:0 $B:1 <sep>:1 <cls>:2",
+    special_tokens=[("<sep>", vocab["<sep>"]), ("<cls>", vocab["<cls>"])],
+  )
   return tokenizer
 
 
@@ -242,5 +271,5 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
     size = varint() if wire == 2 else {1: 8, 5: 4}[wire]
     if at + size > len(data):
       raise ValueError(f"cut off at byte {len(data)}")
-    yield number, data[at:at + size]
+    yield number, data[at : at + size]
     at += size

@@ -36,10 +36,9 @@ def splitter(*, lower: bool, treebank: bool) -> Any:
   backend.normalizer = normalizers.Sequence(steps)
   split = lambda pattern: pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
   if treebank:
-    backend.pre_tokenizer = pre_tokenizers.Sequence([
-      split(f"{_WHOLE}|{_WORD}"),
-      pre_tokenizers.Split(Regex(rf"(?i:n't|{_ENDING})$"), "isolated"),
-    ])
+    backend.pre_tokenizer = pre_tokenizers.Sequence(
+      [split(f"{_WHOLE}|{_WORD}"), pre_tokenizers.Split(Regex(rf"(?i:n't|{_ENDING})$"), "isolated")]
+    )
   else:
     backend.pre_tokenizer = split(_WORD)
   return backend
@@ -61,12 +60,7 @@ def split(texts: Iterable[str], *, lower: bool, treebank: bool) -> Iterable[list
 
 
 def build(
-  words: Iterable[str],
-  *,
-  lower: bool,
-  treebank: bool,
-  skip_unknown: bool,
-  markers: Sequence[str],
+  words: Iterable[str], *, lower: bool, treebank: bool, skip_unknown: bool, markers: Sequence[str]
 ) -> Tokenizer:
   """A tokeniser with `[PAD]` (id 0), the unknown word (id 1), the markers, then `words`, in order.
 
@@ -84,6 +78,7 @@ def build(
 
   Raises:
     InputError: neither no nor two markers, or a marker that is not in `words`.
+
   """
   from tokenizers import models, processors
 
@@ -98,8 +93,10 @@ def build(
       raise InputError(f"markers {tuple(markers)!r}: give none, or one before and one after a text")
     missing = [marker for marker in markers if marker not in vocabulary]
     if missing:
-      raise InputError(f"the marker {missing[0]!r} is no word of the vocabulary, so it has no "
-                       "vector; use vectors that have it, or no markers")
+      raise InputError(
+        f"the marker {missing[0]!r} is no word of the vocabulary, so it has no "
+        "vector; use vectors that have it, or no markers"
+      )
     before, after = markers
     backend.post_processor = processors.TemplateProcessing(
       single=f"{before} $A {after}",

@@ -42,6 +42,7 @@ class TextTable:
     word_form: the number of its form in `forms`.
     word_offsets: words of text n are `word_offsets[n]:word_offsets[n + 1]`; all 0 without words.
     forms: the distinct forms, in order of first appearance.
+
   """
 
   ids: Int32[np.ndarray, "t"]
@@ -63,7 +64,7 @@ def tokenize(texts: Sequence[str], tokenizer: Tokenizer, *, find_words: bool) ->
   spans, counts = [np.empty((3, 0), np.int32)], [np.empty(0, np.int64)]
   forms: dict[str, int] = {}
   for start in range(0, len(texts), _CHUNK):
-    chunk = texts[start:start + _CHUNK]
+    chunk = texts[start : start + _CHUNK]
     encoded = tokenizer.encode(chunk, spans=find_words)
     ids.append(encoded.ids)
     lengths.append(encoded.lengths)
@@ -73,16 +74,23 @@ def tokenize(texts: Sequence[str], tokenizer: Tokenizer, *, find_words: bool) ->
       counts.append(chunk_counts)
     else:
       counts.append(np.zeros(len(chunk), np.int64))
-  return TextTable(np.concatenate(ids), cumulative(np.concatenate(lengths)),
-                   *np.concatenate(spans, axis=1), cumulative(np.concatenate(counts)), tuple(forms))
+  return TextTable(
+    np.concatenate(ids),
+    cumulative(np.concatenate(lengths)),
+    *np.concatenate(spans, axis=1),
+    cumulative(np.concatenate(counts)),
+    tuple(forms),
+  )
 
 
-def _word_spans(texts: Sequence[str], encoded: Encoded,
-                forms: dict[str, int]) -> tuple[Int32[np.ndarray, "3 w"], Int64[np.ndarray, "n"]]:
+def _word_spans(
+  texts: Sequence[str], encoded: Encoded, forms: dict[str, int]
+) -> tuple[Int32[np.ndarray, "3 w"], Int64[np.ndarray, "n"]]:
   """Gives tokens to words; new forms are added to `forms`.
 
   Returns:
     Start, length and form of each word that owns a token; the number of such words a text.
+
   """
   found = [words(text) for text in texts]
   flat = [word for text in found for word in text]
@@ -103,9 +111,13 @@ def _word_spans(texts: Sequence[str], encoded: Encoded,
   kept = owner[first]
   text = text_of_word[kept]
   form = [forms.setdefault(flat[word][0], len(forms)) for word in kept.tolist()]
-  span = np.stack([token[first] - cumulative(encoded.lengths)[text],
-                   token[last] - token[first] + 1,
-                   np.array(form, np.int64)])
+  span = np.stack(
+    [
+      token[first] - cumulative(encoded.lengths)[text],
+      token[last] - token[first] + 1,
+      np.array(form, np.int64),
+    ]
+  )
   return span.astype(np.int32), np.bincount(text, minlength=len(texts))
 
 

@@ -104,9 +104,7 @@ def today(name: str) -> str:
   return stem + dot + leaf
 
 
-def from_tensorflow(
-  variables: Mapping[str, np.ndarray], num_layers: int
-) -> dict[str, np.ndarray]:
+def from_tensorflow(variables: Mapping[str, np.ndarray], num_layers: int) -> dict[str, np.ndarray]:
   """Variables of an original checkpoint (`bert/encoder/layer_0/…`) as Hugging Face tensors.
 
   Variables that are no weights (the optimiser's, the step) have no `bert/` or `cls/` in front and

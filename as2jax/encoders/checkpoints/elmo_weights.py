@@ -50,23 +50,45 @@ def read_options(folder: epath.PathLike) -> dict[str, Any]:
   positive = lambda value: _is_int(value) and value > 0
   clip = lambda value: value is None or (_is_number(value) and value > 0)
   fields = {
-    "num_characters": get("char_cnn", "n_characters", lambda v: v == NUM_CHARACTERS,
-                          f"{NUM_CHARACTERS} (261 is what training has)"),
+    "num_characters": get(
+      "char_cnn",
+      "n_characters",
+      lambda v: v == NUM_CHARACTERS,
+      f"{NUM_CHARACTERS} (261 is what training has)",
+    ),
     "character_dim": get("char_cnn", "embedding.dim", positive, "a positive integer"),
     "filters": get("char_cnn", "filters", _are_filters, "pairs of positive integers"),
-    "max_characters": get("char_cnn", "max_characters_per_token", lambda v: positive(v) and v > 2,
-                          "an integer above 2"),
-    "activation": get("char_cnn", "activation", lambda v: v in tuple(ACTIVATIONS),
-                      "one of " + ", ".join(ACTIVATIONS)),
-    "num_highways": get("char_cnn", "n_highway", lambda v: v is None or (_is_int(v) and v >= 0),
-                        "an integer", optional=True) or 0,
+    "max_characters": get(
+      "char_cnn", "max_characters_per_token", lambda v: positive(v) and v > 2, "an integer above 2"
+    ),
+    "activation": get(
+      "char_cnn",
+      "activation",
+      lambda v: v in tuple(ACTIVATIONS),
+      "one of " + ", ".join(ACTIVATIONS),
+    ),
+    "num_highways": get(
+      "char_cnn",
+      "n_highway",
+      lambda v: v is None or (_is_int(v) and v >= 0),
+      "an integer",
+      optional=True,
+    )
+    or 0,
     "num_layers": get("lstm", "n_layers", positive, "a positive integer"),
     "cell_size": get("lstm", "dim", positive, "a positive integer"),
     "projection_dim": get("lstm", "projection_dim", positive, "a positive integer"),
     "cell_clip": get("lstm", "cell_clip", clip, "a positive number", optional=True),
     "projection_clip": get("lstm", "proj_clip", clip, "a positive number", optional=True),
-    "skip_connections": bool(get("lstm", "use_skip_connections", lambda v: v in (None, True, False),
-                                 "true or false", optional=True)),
+    "skip_connections": bool(
+      get(
+        "lstm",
+        "use_skip_connections",
+        lambda v: v in (None, True, False),
+        "true or false",
+        optional=True,
+      )
+    ),
   }
   if fields["projection_dim"] > fields["cell_size"]:
     raise InputError(
@@ -244,7 +266,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _are_filters(value: Any) -> bool:
-  return isinstance(value, list) and bool(value) and all(
-    isinstance(pair, list) and len(pair) == 2 and all(_is_int(n) and n > 0 for n in pair)
-    for pair in value
+  return (
+    isinstance(value, list)
+    and bool(value)
+    and all(
+      isinstance(pair, list) and len(pair) == 2 and all(_is_int(n) and n > 0 for n in pair)
+      for pair in value
+    )
   )

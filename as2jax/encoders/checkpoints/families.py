@@ -26,6 +26,7 @@ class Family:
     prefix: of the encoder's names in a file of a model with a head.
     pooler: parameter -> tensor of a pretrained layer on the unit's token; {} where there is none.
     head: of a sequence classifier, "pooler" and "head" -> the stem of their tensors.
+
   """
 
   name: str

@@ -78,6 +78,7 @@ def given_folder(spec: str, root: str, wanted: str) -> epath.Path:
 
   Raises:
     InputError: there is none.
+
   """
   from as2jax.runtime.folders import data_folder
 

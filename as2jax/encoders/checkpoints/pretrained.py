@@ -18,8 +18,16 @@ from as2jax.encoders.checkpoints.folders import CONFIGS, config_file, resolve
 from as2jax.encoders.checkpoints.weights import format_of, read_tensors
 from as2jax.runtime.errors import InputError
 
-__all__ = ["check_vocabulary", "from_tensors", "load_params", "load_pooler", "read_config",
-           "read_family", "resolve", "to_tensors"]
+__all__ = [
+  "check_vocabulary",
+  "from_tensors",
+  "load_params",
+  "load_pooler",
+  "read_config",
+  "read_family",
+  "resolve",
+  "to_tensors",
+]
 
 PADDING = 128  # rows: what tables are padded to is a multiple of 8 to 128
 
@@ -67,6 +75,7 @@ def check_vocabulary(tokenizer: Tokenizer, folder: epath.PathLike) -> Tokenizer:
 
   Raises:
     InputError: another number of entries, or an id that is not there; it names both files.
+
   """
   folder = epath.Path(folder)
   file, config = _config(folder)
@@ -79,10 +88,14 @@ def check_vocabulary(tokenizer: Tokenizer, folder: epath.PathLike) -> Tokenizer:
   if entries == largest + 1 < rows and words.name == "tokenizer.json":
     multiple = config.get("pad_vocab_size_multiple")
     stated = isinstance(multiple, int) and multiple > 0 and -entries % multiple == rows - entries
-    if stated or rows - entries < PADDING and vocabulary.ends_as_declared(
-        folder, tokenizer.backend, largest):
-      logging.info("%s: the last %d of %d rows of the table are padding",
-                   file, rows - entries, rows)
+    if (
+      stated
+      or rows - entries < PADDING
+      and vocabulary.ends_as_declared(folder, tokenizer.backend, largest)
+    ):
+      logging.info(
+        "%s: the last %d of %d rows of the table are padding", file, rows - entries, rows
+      )
       return tokenizer
   raise InputError(
     f"{words}: the vocabulary has {entries} ids, the largest {largest}, but {file} says "
@@ -114,8 +127,9 @@ def load_params(folder: epath.PathLike, encoder: Any) -> dict[str, Any]:
   return from_tensors(tensors, encoder, source)
 
 
-def load_pooler(folder: epath.PathLike, family: Family = families.BERT
-                ) -> dict[str, np.ndarray] | None:
+def load_pooler(
+  folder: epath.PathLike, family: Family = families.BERT
+) -> dict[str, np.ndarray] | None:
   """The pooler's dense layer {kernel [d, d], bias [d]}, or None where the folder has none."""
   if not family.pooler:
     return None
@@ -130,13 +144,13 @@ def load_pooler(folder: epath.PathLike, family: Family = families.BERT
   for name in family.pooler.values():
     if name not in tensors:
       raise InputError(f"{source}: half of the pooler is there, the tensor {name!r} is missing")
-  return {leaf: np.asarray(tensors[name].T if leaf == "kernel" else tensors[name], np.float32)
-          for leaf, name in family.pooler.items()}
+  return {
+    leaf: np.asarray(tensors[name].T if leaf == "kernel" else tensors[name], np.float32)
+    for leaf, name in family.pooler.items()
+  }
 
 
-def from_tensors(
-  tensors: Mapping[str, np.ndarray], encoder: Any, source: str
-) -> dict[str, Any]:
+def from_tensors(tensors: Mapping[str, np.ndarray], encoder: Any, source: str) -> dict[str, Any]:
   """Hugging Face tensors as the `params` of `encoder`; `source` names their file in errors."""
   import jax
 
@@ -174,8 +188,11 @@ def from_tensors(
 
 
 def to_tensors(
-  params: Mapping[str, Any], pooler: Mapping[str, Any] | None = None, *,
-  family: Family = families.BERT, num_heads: int = 1
+  params: Mapping[str, Any],
+  pooler: Mapping[str, Any] | None = None,
+  *,
+  family: Family = families.BERT,
+  num_heads: int = 1,
 ) -> dict[str, np.ndarray]:
   """The inverse of `from_tensors`: parameters as the tensors of Hugging Face's model, float32.
 

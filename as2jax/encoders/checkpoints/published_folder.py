@@ -53,12 +53,34 @@ _XLNET_KEYS = {
   "ff_activation": "activation",
 }
 # Of the base's config, what was true of another model or of whoever wrote it.
-_NOT_KEPT = ("_name_or_path", "name_or_path", "special_tokens_map_file", "tokenizer_file",
-             "architectures", "torch_dtype", "dtype", "transformers_version", "id2label",
-             "label2id", "num_labels", "problem_type", "finetuning_task",
-             "task_specific_params", "sentence_transformers", "auto_map")
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-                    "added_tokens.json", "vocab.txt", "vocab.json", "merges.txt", "spiece.model")
+_NOT_KEPT = (
+  "_name_or_path",
+  "name_or_path",
+  "special_tokens_map_file",
+  "tokenizer_file",
+  "architectures",
+  "torch_dtype",
+  "dtype",
+  "transformers_version",
+  "id2label",
+  "label2id",
+  "num_labels",
+  "problem_type",
+  "finetuning_task",
+  "task_specific_params",
+  "sentence_transformers",
+  "auto_map",
+)
+_TOKENIZER_FILES = (
+  "tokenizer.json",
+  "tokenizer_config.json",
+  "special_tokens_map.json",
+  "added_tokens.json",
+  "vocab.txt",
+  "vocab.json",
+  "merges.txt",
+  "spiece.model",
+)
 _SPECIALS = {
   "bert": {"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"},
   "roberta": {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"},
@@ -83,6 +105,7 @@ def write_transformer(
     encoder: the module, whose fields are the architecture.
     architecture: transformers' class that `tensors` are the whole of.
     settings: further keys of the config.
+
   """
   file = config_file(base)
   kept = json.loads(file.read_text()) if file.name == "config.json" else {}
@@ -109,6 +132,7 @@ def write_tokenizer(
 
   Args:
     max_length: tokens at which the library cuts, special tokens included.
+
   """
   folder, base = epath.Path(folder), epath.Path(base)
   for name in _TOKENIZER_FILES:
@@ -140,8 +164,11 @@ def _tokenizer_settings(tokenizer: Tokenizer, family: Family) -> dict[str, Any]:
   cls_, sep = ends if family.tokens == "cls" else (ends[1][-1:], ends[1])
   named = {"cls": cls_[0][0], "sep": sep[0][0]}
   settings |= {f"{name}_token": tokenizer.tokens([id_])[0] for name, id_ in named.items()}
-  settings |= {f"{name}_token": token for name, token in _SPECIALS[family.name].items()
-               if backend.token_to_id(token) is not None}
+  settings |= {
+    f"{name}_token": token
+    for name, token in _SPECIALS[family.name].items()
+    if backend.token_to_id(token) is not None
+  }
   names = ["input_ids", "token_type_ids", "attention_mask"]
   settings["model_input_names"] = names[::2] if family.name == "roberta" else names
   normalizer = _part(state["normalizer"], "BertNormalizer")
@@ -154,10 +181,14 @@ def _tokenizer_settings(tokenizer: Tokenizer, family: Family) -> dict[str, Any]:
       "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
     }
   if family.name == "roberta" and state["model"]["type"] == "BPE" and bytes_:
-    return settings | {"tokenizer_class": "RobertaTokenizer",
-                       "add_prefix_space": bytes_["add_prefix_space"]}
-  return settings | {"tokenizer_class": "PreTrainedTokenizerFast",
-                     "padding_side": "left" if family.tokens == "cls_last" else "right"}
+    return settings | {
+      "tokenizer_class": "RobertaTokenizer",
+      "add_prefix_space": bytes_["add_prefix_space"],
+    }
+  return settings | {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "padding_side": "left" if family.tokens == "cls_last" else "right",
+  }
 
 
 def _part(state: Any, kind: str) -> dict[str, Any] | None:
@@ -185,6 +216,7 @@ def write_sentence_modules(
     max_length: tokens of a text, special tokens included.
     similarity: the library's name of the function that compares two vectors: cosine or euclidean.
     version: of as2jax.
+
   """
   folder = epath.Path(folder)
   names = {ours: theirs for theirs, ours in POOLINGS.items()}
@@ -196,8 +228,15 @@ def write_sentence_modules(
   for number, (size, activation, bias) in enumerate(fields["dense"]):
     modules.append((f"{len(modules)}_Dense", "Dense"))
     path = folder / modules[-1][0]
-    write_json(path / "config.json", {"in_features": width, "out_features": size, "bias": bias,
-                                      "activation_function": activations[activation]})
+    write_json(
+      path / "config.json",
+      {
+        "in_features": width,
+        "out_features": size,
+        "bias": bias,
+        "activation_function": activations[activation],
+      },
+    )
     tensors = {"linear.weight": params[f"dense_{number}/kernel"].T}
     if bias:
       tensors["linear.bias"] = params[f"dense_{number}/bias"]
@@ -206,14 +245,25 @@ def write_sentence_modules(
   if fields["normalize"]:
     modules.append((f"{len(modules)}_Normalize", "Normalize"))
     (folder / modules[-1][0]).mkdir()
-  write_json(folder / MODULES, [
-    {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-    for i, (path, kind) in enumerate(modules)])
-  write_json(folder / TRANSFORMER_CONFIGS[0],
-             {"max_seq_length": max_length, "do_lower_case": lower_case})
-  write_json(folder / "config_sentence_transformers.json", {
-    "__version__": {"as2jax": version}, "prompts": {}, "default_prompt_name": None,
-    "similarity_fn_name": similarity})
+  write_json(
+    folder / MODULES,
+    [
+      {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+      for i, (path, kind) in enumerate(modules)
+    ],
+  )
+  write_json(
+    folder / TRANSFORMER_CONFIGS[0], {"max_seq_length": max_length, "do_lower_case": lower_case}
+  )
+  write_json(
+    folder / "config_sentence_transformers.json",
+    {
+      "__version__": {"as2jax": version},
+      "prompts": {},
+      "default_prompt_name": None,
+      "similarity_fn_name": similarity,
+    },
+  )
 
 
 def _pooling_config(width: int, modes: Sequence[str]) -> dict[str, Any]:

@@ -115,9 +115,11 @@ class _Machine:
         raise PickleError(f"tensors only; a key of type {type(key).__name__} is not read")
       entries[key] = value
 
-  def _proto(self): pass
+  def _proto(self):
+    pass
 
-  def _frame(self): pass
+  def _frame(self):
+    pass
 
   def _mark(self):
     self.marked.append(self.stack)

@@ -19,9 +19,7 @@ from as2jax.runtime.errors import InputError
 
 MODULES = "modules.json"
 # Older releases name the file by the architecture.
-TRANSFORMER_CONFIGS = tuple(
-  f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "xlnet")
-)
+TRANSFORMER_CONFIGS = tuple(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "xlnet"))
 # The library's pooling modes -> those of `as2jax.layers.pooling`, in the order in which it joins
 # the vectors of a folder that names its modes by flags.
 POOLINGS = {
@@ -61,6 +59,7 @@ class SentenceFolder:
       the encoder takes.
     lower_case: whether texts are lower-cased before the tokeniser sees them.
     params: float32 arrays by parameter path (`dense_0/kernel` [d, size], `dense_0/bias` [size]).
+
   """
 
   transformer: epath.Path
@@ -155,8 +154,10 @@ def _refuse_prompt(folder: epath.Path) -> None:
   settings = _json(file, dict) if file.exists() else {}
   name = settings.get("default_prompt_name")
   if name and (settings.get("prompts") or {}).get(name):
-    raise InputError(f"{file}: default_prompt_name {name!r} puts a prompt before every text, which "
-                     "is not implemented; make it null and put the prompt into the texts")
+    raise InputError(
+      f"{file}: default_prompt_name {name!r} puts a prompt before every text, which "
+      "is not implemented; make it null and put the prompt into the texts"
+    )
 
 
 def _pooling(folder: epath.Path) -> tuple[int, tuple[str, ...]]:
@@ -168,8 +169,9 @@ def _pooling(folder: epath.Path) -> tuple[int, tuple[str, ...]]:
     modes = [mode for flag, mode in FLAGS.items() if config.get(flag)] or ["mean"]
   modes = [modes] if isinstance(modes, str) else list(modes)
   unknown = [mode for mode in modes if mode not in POOLINGS]
-  unknown += [key for key in config if key.startswith("pooling_mode_") and key not in FLAGS
-              and config[key]]
+  unknown += [
+    key for key in config if key.startswith("pooling_mode_") and key not in FLAGS and config[key]
+  ]
   if unknown:
     raise InputError(f"{file}: pooling mode {unknown[0]!r} is none of {', '.join(POOLINGS)}")
   width = config.get("embedding_dimension", config.get("word_embedding_dimension"))
@@ -178,8 +180,9 @@ def _pooling(folder: epath.Path) -> tuple[int, tuple[str, ...]]:
   return width * len(modes), tuple(POOLINGS[mode] for mode in modes)
 
 
-def _dense(folder: epath.Path, width: int
-           ) -> tuple[tuple[int, str, bool], dict[str, np.ndarray], int]:
+def _dense(
+  folder: epath.Path, width: int
+) -> tuple[tuple[int, str, bool], dict[str, np.ndarray], int]:
   """((size, activation, bias), {kernel, bias}, size) of a dense layer on vectors of `width`."""
   file = folder / "config.json"
   config = _check_vector(file)
@@ -187,12 +190,15 @@ def _dense(folder: epath.Path, width: int
     raise InputError(f"{file}: use_residual is true; a residual dense layer is not implemented")
   activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
   if activation not in ACTIVATIONS:
-    raise InputError(f"{file}: activation_function {activation!r} is none of "
-                     f"{', '.join(ACTIVATIONS)}")
+    raise InputError(
+      f"{file}: activation_function {activation!r} is none of {', '.join(ACTIVATIONS)}"
+    )
   size, bias = config.get("out_features"), bool(config.get("bias", True))
   if config.get("in_features") != width or not isinstance(size, int):
-    raise InputError(f"{file}: a layer of {config.get('in_features')} to {size} features does not "
-                     f"fit the vectors of {width} before it")
+    raise InputError(
+      f"{file}: a layer of {config.get('in_features')} to {size} features does not "
+      f"fit the vectors of {width} before it"
+    )
   tensors, source = weights.read_tensors(folder)
   wanted = {"linear.weight": (size, width)} | ({"linear.bias": (size,)} if bias else {})
   shapes = {name: tensor.shape for name, tensor in tensors.items()}

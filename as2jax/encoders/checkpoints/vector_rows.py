@@ -29,6 +29,7 @@ class Layout:
     dimension: numbers of a row.
     declared: rows by the header; None without one.
     first_line: number of the line with the first row.
+
   """
 
   dimension: int
@@ -40,6 +41,7 @@ class Layout:
 
     Raises:
       BadRow: too few or too many fields, no word, or one that is not UTF-8.
+
     """
     fields = line.count(b" ")
     if fields == self.dimension:
@@ -65,6 +67,7 @@ class Layout:
 
     Raises:
       BadRow: a field that is no number, or not finite in float32.
+
     """
     fields = line.rsplit(b" ", self.dimension)[1:]
     try:
@@ -83,6 +86,7 @@ def first_row(path: str, stream: io.BufferedIOBase) -> tuple[Layout, Iterable[by
 
   Raises:
     InputError: an empty file, or one whose beginning is no row of vectors.
+
   """
   line = stream.readline(_LONGEST)
   if not line:
@@ -90,8 +94,10 @@ def first_row(path: str, stream: io.BufferedIOBase) -> tuple[Layout, Iterable[by
   line = line.removeprefix(BYTE_ORDER_MARK)
   fields = line.split()
   if len(line) == _LONGEST or b"\0" in line or len(fields) < 2:
-    raise InputError(f"{path}:1: {line[:40]!r} is no row of word vectors (a word, then its "
-                     "numbers, with spaces between); a .bin must be saved as text first")
+    raise InputError(
+      f"{path}:1: {line[:40]!r} is no row of word vectors (a word, then its "
+      "numbers, with spaces between); a .bin must be saved as text first"
+    )
   if len(fields) == 2 and all(field.isdigit() for field in fields):
     declared, dimension = map(int, fields)
     if not declared or not dimension:

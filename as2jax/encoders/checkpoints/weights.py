@@ -64,13 +64,12 @@ def read_tensors(
   return _renamed(tensors, rename, file), str(file)
 
 
-def check_finite(
-  tensors: dict[str, np.ndarray], file: epath.PathLike
-) -> dict[str, np.ndarray]:
+def check_finite(tensors: dict[str, np.ndarray], file: epath.PathLike) -> dict[str, np.ndarray]:
   """`tensors`, if all of their numbers are finite in float32, in which they are used.
 
   Raises:
     InputError: one is not; it names `file`, the tensor and where in it the first such number is.
+
   """
   for name, tensor in tensors.items():
     if tensor.dtype.kind in "iub":

@@ -62,6 +62,7 @@ def read(
     InputError: an absent, unreadable or cut-off file; one that is no text of vectors; more than
       `TOLERATED` of the rows malformed or missing (against the header), or the very first one;
       none of the words in it.
+
   """
   wanted = None
   if vocabulary is not None:
@@ -71,8 +72,10 @@ def read(
     reader = _Reader(str(path), stream, wanted)
     reader.run(progress, position)
   if wanted and not reader.words:
-    raise InputError(f"{path}: none of the {len(vocabulary):,} words asked for is among its "
-                     f"{reader.rows:,} rows; is it of another language, or cased differently?")
+    raise InputError(
+      f"{path}: none of the {len(vocabulary):,} words asked for is among its "
+      f"{reader.rows:,} rows; is it of another language, or cased differently?"
+    )
   table = np.frombuffer(reader.values, np.float32).reshape(-1, reader.layout.dimension)
   facts = {"file": os.path.basename(str(path)), **reader.facts()}
   if trained_on := _trained_on(path):
@@ -95,9 +98,12 @@ def lookup(
 
   Raises:
     InputError: another policy.
+
   """
   if unknown_words not in UNKNOWN_WORDS:
-    raise InputError(f"encoder.unknown_words = {unknown_words!r}: use one of {', '.join(UNKNOWN_WORDS)}")
+    raise InputError(
+      f"encoder.unknown_words = {unknown_words!r}: use one of {', '.join(UNKNOWN_WORDS)}"
+    )
   row = {word: i for i, word in enumerate(vectors.words)}
   table = np.zeros((len(words), vectors.table.shape[1]), np.float32)
   mean = vectors.table.mean(axis=0, dtype=np.float64) if unknown_words == "mean" else 0.0
@@ -119,6 +125,7 @@ def write(path: epath.PathLike, words: Sequence[str], table: Float32[np.ndarray,
 
   Raises:
     InputError: a word that is empty or has white space, or a folder that cannot be written.
+
   """
   path = epath.Path(path)
   unfit = [word for word in words if not word or word.split() != [word]]
@@ -191,8 +198,10 @@ class _Reader:
     if len(self.first_bad) < _SHOWN:
       self.first_bad.append(f"line {number}: {problem}")
     if number == self.layout.first_line:
-      raise InputError(f"{self.path}:{number}: {problem}; it is no text file of word vectors "
-                       "(of a .bin, save the text form first)")
+      raise InputError(
+        f"{self.path}:{number}: {problem}; it is no text file of word vectors "
+        "(of a .bin, save the text form first)"
+      )
     if self.bad.total() > 1000:
       self._judge(missing=0)  # as yet
 
@@ -212,8 +221,11 @@ class _Reader:
 
   def _report(self, position: Any) -> None:
     of = f" of {len(self.wanted):,}" if self.wanted is not None else ""
-    print(f"{self.path}: {position():.0%}, {self.rows:,} rows, {len(self.words):,}{of} words found",
-          file=sys.stderr, flush=True)
+    print(
+      f"{self.path}: {position():.0%}, {self.rows:,} rows, {len(self.words):,}{of} words found",
+      file=sys.stderr,
+      flush=True,
+    )
 
   def facts(self) -> dict[str, Any]:
     return {
@@ -265,8 +277,10 @@ def _member(file: epath.Path, names: Iterable[str], member: str) -> str:
   if member in files or (not member and len(files) == 1):
     return member or files[0]
   problem = f"has no member {member!r}" if member else "has several members"
-  raise InputError(f"{file} {problem}; give one, as {file}:{files[0] if files else 'NAME'} "
-                   f"(members: {', '.join(files) or 'none'})")
+  raise InputError(
+    f"{file} {problem}; give one, as {file}:{files[0] if files else 'NAME'} "
+    f"(members: {', '.join(files) or 'none'})"
+  )
 
 
 def _drawn(word: str, dimension: int) -> Float32[np.ndarray, "d"]:
@@ -289,5 +303,7 @@ def _trained_on(path: epath.PathLike) -> dict[str, Any] | None:
       return found
   except (ValueError, KeyError, AttributeError, TypeError):
     pass
-  raise InputError(f"{beside} does not describe {path} as it is; train the vectors again, or "
-                   "delete the description")
+  raise InputError(
+    f"{beside} does not describe {path} as it is; train the vectors again, or "
+    "delete the description"
+  )

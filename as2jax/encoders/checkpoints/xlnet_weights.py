@@ -59,17 +59,19 @@ TENSORFLOW_NAMES = {
   "mask_emb/mask_emb": "mask_emb",
   "seg_embed": "layer.{}.rel_attn.seg_embed",
 } | {name: f"layer.{{}}.rel_attn.{name}" for name in ("r_w_bias", "r_r_bias", "r_s_bias")}
-TENSORFLOW_LAYER_NAMES = {
-  f"rel_attn/{name}/kernel": f"rel_attn.{name}" for name in ("q", "k", "v", "o", "r")
-} | {
-  f"{part}/LayerNorm/{theirs}": f"{part}.layer_norm.{leaf}"
-  for part in ("rel_attn", "ff")
-  for theirs, leaf in (("gamma", "weight"), ("beta", "bias"))
-} | {
-  f"ff/layer_{n}/{theirs}": f"ff.layer_{n}.{leaf}"
-  for n in (1, 2)
-  for theirs, leaf in (("kernel", "weight"), ("bias", "bias"))
-}
+TENSORFLOW_LAYER_NAMES = (
+  {f"rel_attn/{name}/kernel": f"rel_attn.{name}" for name in ("q", "k", "v", "o", "r")}
+  | {
+    f"{part}/LayerNorm/{theirs}": f"{part}.layer_norm.{leaf}"
+    for part in ("rel_attn", "ff")
+    for theirs, leaf in (("gamma", "weight"), ("beta", "bias"))
+  }
+  | {
+    f"ff/layer_{n}/{theirs}": f"ff.layer_{n}.{leaf}"
+    for n in (1, 2)
+    for theirs, leaf in (("kernel", "weight"), ("bias", "bias"))
+  }
+)
 
 
 def fields(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,9 +146,7 @@ def tf_name(name: str) -> str | None:
   return TENSORFLOW_NAMES.get(rest)
 
 
-def from_tensorflow(
-  variables: Mapping[str, np.ndarray], num_layers: int
-) -> dict[str, np.ndarray]:
+def from_tensorflow(variables: Mapping[str, np.ndarray], num_layers: int) -> dict[str, np.ndarray]:
   """Variables of an original checkpoint as Hugging Face tensors.
 
   Biases that all layers share (`untie_r` false: [heads, k] in place of [layers, heads, k]) are

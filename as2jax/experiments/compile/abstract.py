@@ -28,19 +28,35 @@ from as2jax.training import state as states
 from as2jax.training.build import Experiment, Tables
 
 _BERT = {"model_type": "bert", "vocab_size": 30522, "max_position_embeddings": 512}
-_ROBERTA = {"model_type": "roberta", "vocab_size": 50265, "max_position_embeddings": 514,
-            "type_vocab_size": 1, "layer_norm_eps": 1e-5, "pad_token_id": 1}
-_BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
-         "intermediate_size": 3072}
-_LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
-          "intermediate_size": 4096}
+_ROBERTA = {
+  "model_type": "roberta",
+  "vocab_size": 50265,
+  "max_position_embeddings": 514,
+  "type_vocab_size": 1,
+  "layer_norm_eps": 1e-5,
+  "pad_token_id": 1,
+}
+_BASE = {
+  "hidden_size": 768,
+  "num_hidden_layers": 12,
+  "num_attention_heads": 12,
+  "intermediate_size": 3072,
+}
+_LARGE = {
+  "hidden_size": 1024,
+  "num_hidden_layers": 24,
+  "num_attention_heads": 16,
+  "intermediate_size": 4096,
+}
 _XLNET = {"model_type": "xlnet", "vocab_size": 32000}
 # What the config.json of these states, for who does not have it here.
 PUBLISHED = {
-    "bert-base-uncased": {**_BERT, **_BASE}, "bert-large-uncased": {**_BERT, **_LARGE},
-    "roberta-base": {**_ROBERTA, **_BASE}, "roberta-large": {**_ROBERTA, **_LARGE},
-    "xlnet-base-cased": {**_XLNET, "d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072},
-    "xlnet-large-cased": {**_XLNET, "d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096},
+  "bert-base-uncased": {**_BERT, **_BASE},
+  "bert-large-uncased": {**_BERT, **_LARGE},
+  "roberta-base": {**_ROBERTA, **_BASE},
+  "roberta-large": {**_ROBERTA, **_LARGE},
+  "xlnet-base-cased": {**_XLNET, "d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072},
+  "xlnet-large-cased": {**_XLNET, "d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096},
 }
 WORDS = 50_000  # rows of a vocabulary of words that only the data would tell
 ELMO = (3, 1024)  # layers and width of ELMo's vectors, as published
@@ -54,6 +70,7 @@ def build(config: Any) -> "Abstract":
 
   Raises:
     InputError: a ranker without parameters, or an encoder whose sizes only its files tell.
+
   """
   if config.model.name in registry.LEXICAL:
     raise InputError(f"model.name = {config.model.name!r} has no step to compile")
@@ -68,9 +85,22 @@ def build(config: Any) -> "Abstract":
   dataset = load.load(sample)
   questions = dataset.splits["train"]
   rarity = word_overlap.fit(questions) if getattr(model, "pair_features", False) else None
-  frequencies = document_frequency.count(questions) if getattr(model, "reads_words", False) else None
-  return Abstract(config, dataset, source, model, loss, {}, {}, None, rarity,
-                  frequencies=frequencies, vectors=width)
+  frequencies = (
+    document_frequency.count(questions) if getattr(model, "reads_words", False) else None
+  )
+  return Abstract(
+    config,
+    dataset,
+    source,
+    model,
+    loss,
+    {},
+    {},
+    None,
+    rarity,
+    frequencies=frequencies,
+    vectors=width,
+  )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +109,7 @@ class Abstract(Experiment):
 
   Attributes:
     vectors: shape of a word's frozen vectors, () where the model reads none.
+
   """
 
   vectors: tuple[int, ...] = ()
@@ -106,22 +137,40 @@ class Abstract(Experiment):
 
   def state(self, batch: Any, seeds: Sequence[int], optimizer: Any, mesh: Any) -> states.TrainState:
     """Shapes and shardings of the train state; `batch` is of one shard."""
-    return states.shapes(self.model, batch, seeds=seeds, lr_multipliers=self.config.optimizer.lr_multipliers,
-                         optimizer=optimizer, mesh=mesh)
+    return states.shapes(
+      self.model,
+      batch,
+      seeds=seeds,
+      lr_multipliers=self.config.optimizer.lr_multipliers,
+      optimizer=optimizer,
+      mesh=mesh,
+    )
 
 
 def _units(units: Sequence[tuple[str, ...]], questions: set[str], most: int) -> UnitTable:
   """A table of nothing but lengths: of each text, and a token before, between and after texts."""
+
   def tokens(text: str) -> int:
     return round(len(text.split()) * (QUESTION if text in questions else SENTENCE))
 
   lengths = [min(sum(map(tokens, parts)) + len(parts) + 1, most) for parts in units]
   offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
   ids, small = np.zeros(offsets[-1], np.int32), np.zeros(offsets[-1], np.int8)
-  return UnitTable(ids=ids, type=small, role=small, offsets=offsets, word_start=_NONE,
-                   word_length=_NONE, word_role=small[:0], word_form=_NONE,
-                   word_offsets=np.zeros(len(offsets), np.int64), forms=(), truncated_units=0,
-                   lost_by_role=(0, 0, 0, 0), blank_units=0)
+  return UnitTable(
+    ids=ids,
+    type=small,
+    role=small,
+    offsets=offsets,
+    word_start=_NONE,
+    word_length=_NONE,
+    word_role=small[:0],
+    word_form=_NONE,
+    word_offsets=np.zeros(len(offsets), np.int64),
+    forms=(),
+    truncated_units=0,
+    lost_by_role=(0, 0, 0, 0),
+    blank_units=0,
+  )
 
 
 def _family(name: str) -> tuple[Any, dict[str, Any]]:
@@ -145,8 +194,10 @@ def _source(section: Mapping[str, Any]) -> Source:
   elif kind == "words":
     own = {"name": kind, "hidden_dropout": section["hidden_dropout"]}
     generated = section["size"] or WORDS
-    fields = {"vocab_size": WORDS if section["vocabulary"] == "data" else generated,
-              "hidden_size": _family(section["pretrained"])[1]["hidden_size"]}
+    fields = {
+      "vocab_size": WORDS if section["vocabulary"] == "data" else generated,
+      "hidden_size": _family(section["pretrained"])[1]["hidden_size"],
+    }
     model_fields = {"marks": (2, 3), "output_size": generated}
   elif kind in ("static", "recurrent"):
     drop = ("vectors", "weights", "vocabulary", "lower", "treebank", "unknown_words", "markers")
@@ -155,11 +206,14 @@ def _source(section: Mapping[str, Any]) -> Source:
     fields = {"vocab_size": WORDS, size: _width(section["vectors"])}
     fields |= {"precision": None} if kind == "recurrent" and "precision" not in own else {}
   else:
-    raise InputError(f"encoder.name = {kind!r}: only the files of such an encoder tell its sizes, "
-                     "and nothing is read here; compile the step of another one")
+    raise InputError(
+      f"encoder.name = {kind!r}: only the files of such an encoder tell its sizes, "
+      "and nothing is read here; compile the step of another one"
+    )
   module = registry.build(registry.ENCODERS, own, "encoder", **fields)
-  return Source(module=module, params={}, tokenizer=None, max_length=None, facts={},
-                model_fields=model_fields)
+  return Source(
+    module=module, params={}, tokenizer=None, max_length=None, facts={}, model_fields=model_fields
+  )
 
 
 def _vectors(section: Mapping[str, Any]) -> tuple[int, ...]:
@@ -175,6 +229,8 @@ def _width(file: str) -> int:
   """Of word vectors, as the published files have it in their names (`glove.6B.300d.txt`)."""
   found = re.search(r"\.(\d+)d\b", file)
   if not found:
-    raise InputError(f"encoder.vectors = {file!r}: the name does not say how wide the vectors are; "
-                     "give such as glove.6B.300d.txt (the file is not read)")
+    raise InputError(
+      f"encoder.vectors = {file!r}: the name does not say how wide the vectors are; "
+      "give such as glove.6B.300d.txt (the file is not read)"
+    )
   return int(found[1])

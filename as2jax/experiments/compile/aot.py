@@ -26,22 +26,31 @@ from as2jax.runtime.errors import InputError
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def measure(config: Any, topology: str, names: Sequence[str] = ()
-            ) -> tuple[Chip, Any, Iterator[Measured]]:
+def measure(
+  config: Any, topology: str, names: Sequence[str] = ()
+) -> tuple[Chip, Any, Iterator[Measured]]:
   """The chip, the config as scaled, and its steps (or those named), compiled as they are taken.
 
   Raises:
     InputError: see `chips.devices`, `abstract.build`, `compiled.scaled`.
+
   """
   import jax
+
   jax.config.update("jax_platforms", "cpu")  # no device of this machine is needed, or taken
   chip, devices = chips.devices(topology)
   mesh = compiled.mesh_of(config, devices)
   config = compiled.scaled(config, mesh.shape["data"] * mesh.shape["fsdp"])
   parts = abstract.build(config)
-  return chip, config, (compiled.measure(name, trace, len(devices))
-                        for name, trace in compiled.steps(parts, mesh)
-                        if not names or name in names)
+  return (
+    chip,
+    config,
+    (
+      compiled.measure(name, trace, len(devices))
+      for name, trace in compiled.steps(parts, mesh)
+      if not names or name in names
+    ),
+  )
 
 
 def report(chip: Chip, step: Measured) -> str:
@@ -50,18 +59,35 @@ def report(chip: Chip, step: Measured) -> str:
   if step.program is None:
     return f"{lines[0]}: DOES NOT FIT"
   memory = step.memory
-  lines.append("  memory    " + ", ".join(f"{name} {getattr(memory, name) / GIB:.2f}" for name in (
-      "arguments", "outputs", "aliased", "temporaries", "code")) + " GiB")
-  lines.append(f"  work      {_short(step.flops)}FLOP in matrix products, "
-               f"{_short(step.program.hbm_bytes)}B to and from the HBM (XLA, which counts a loop's "
-               f"body once: {_short(step.xla_flops)}FLOP, {_short(step.xla_bytes)}B)")
+  lines.append(
+    "  memory    "
+    + ", ".join(
+      f"{name} {getattr(memory, name) / GIB:.2f}"
+      for name in ("arguments", "outputs", "aliased", "temporaries", "code")
+    )
+    + " GiB"
+  )
+  lines.append(
+    f"  work      {_short(step.flops)}FLOP in matrix products, "
+    f"{_short(step.program.hbm_bytes)}B to and from the HBM (XLA, which counts a loop's "
+    f"body once: {_short(step.xla_flops)}FLOP, {_short(step.xla_bytes)}B)"
+  )
   found = summary(step.program.collectives)
-  lines.append("  between   " + (", ".join(f"{calls} × {kind}, {_short(size)}B in all" for kind,
-                                           (calls, size) in found.items()) or "no collectives"))
+  lines.append(
+    "  between   "
+    + (
+      ", ".join(
+        f"{calls} × {kind}, {_short(size)}B in all" for kind, (calls, size) in found.items()
+      )
+      or "no collectives"
+    )
+  )
   parts = step.seconds(chip)
   longest = max(parts, key=parts.get)
-  lines.append(f"  time      at least {1000 * parts[longest]:.2f} ms, an estimate from the chip's "
-               "peaks: " + ", ".join(f"{k} {1000 * v:.2f}" for k, v in parts.items()) + " ms")
+  lines.append(
+    f"  time      at least {1000 * parts[longest]:.2f} ms, an estimate from the chip's "
+    "peaks: " + ", ".join(f"{k} {1000 * v:.2f}" for k, v in parts.items()) + " ms"
+  )
   if step.program.host_calls:
     lines.append(f"  host      takes part: {', '.join(sorted(set(step.program.host_calls)))}")
   if unknown := [name for name, turns in step.program.loops.items() if turns is None]:
@@ -79,16 +105,19 @@ def advice(config: Any, step: str, devices: int) -> list[str]:
   if step != "train":
     least = batch.shards
     if batch.predict_rows > least:
-      found.append(f"--config.batch.predict_rows={max(batch.predict_rows // 2, least)} (the same "
-                   "scores)")
+      found.append(
+        f"--config.batch.predict_rows={max(batch.predict_rows // 2, least)} (the same scores)"
+      )
   else:
     if "remat" in encoder and not encoder.remat:
       found.append("--config.encoder.remat=true (the same numbers; activations are computed again)")
     rows = "rows" if batch.sampler == "grouped" else "examples"
     if batch[rows] >= 2 * batch.shards:
       half = batch[rows] // batch.shards // 2 * batch.shards
-      found.append(f"--config.batch.{rows}={half} --config.batch.accumulate={2 * batch.accumulate} "
-                   "(the same step in parts)")
+      found.append(
+        f"--config.batch.{rows}={half} --config.batch.accumulate={2 * batch.accumulate} "
+        "(the same step in parts)"
+      )
   if "dtype" in encoder and encoder.dtype == "float32":
     found.append("--config.encoder.dtype=bfloat16 (rounds; parameters stay float32)")
   if config.sharding.fsdp == 1 and devices > 1 and "remat" in encoder:
@@ -117,17 +146,21 @@ def run(argv: Sequence[str]) -> int:
   check.check(values.config)
   chip, config, steps = measure(values.config, values.topology)
   batch = config.batch
-  print(f"{values.topology}: batch.shards={batch.shards}, batch.examples={batch.examples}, "
-        f"batch.rows={batch.rows}, batch.predict_rows={batch.predict_rows} (fixed work a chip)",
-        flush=True)
+  print(
+    f"{values.topology}: batch.shards={batch.shards}, batch.examples={batch.examples}, "
+    f"batch.rows={batch.rows}, batch.predict_rows={batch.predict_rows} (fixed work a chip)",
+    flush=True,
+  )
   fine = True
   for step in steps:
     print(report(chip, step), flush=True)
     if not fits(chip, step):
       fine = False
       found = advice(config, step.name, chips.count(values.topology))
-      print("  try       " + "\n            ".join(
-          found or ["a chip with more memory, or a smaller model"]))
+      print(
+        "  try       "
+        + "\n            ".join(found or ["a chip with more memory, or a smaller model"])
+      )
   return int(not fine)
 
 

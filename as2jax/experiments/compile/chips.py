@@ -27,6 +27,7 @@ class Chip:
 
   Attributes:
     hbm: bytes; peak: FLOP/s; bandwidth, links: bytes/s, of the HBM and between chips.
+
   """
 
   name: str
@@ -36,18 +37,26 @@ class Chip:
   links: float
 
 
-CHIPS = {chip.name: chip for chip in (
+CHIPS = {
+  chip.name: chip
+  for chip in (
     Chip("v4", 32 * GIB, 275e12, 1228e9, 300e9),
     Chip("v5e", 16 * GIB, 197e12, 819e9, 200e9),
     Chip("v5p", 95 * GIB, 459e12, 2765e9, 600e9),
     Chip("v6e", 32 * GIB, 918e12, 1640e9, 448e9),
-)}
+  )
+}
 # Without these libtpu asks a metadata server, for minutes, warns of what it did not hear, and keeps
 # other processes out by a lock file, which only those with a device need.
-_ENVIRONMENT = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost",
-                "TPU_ACCELERATOR_TYPE": "v5litepod-1", "TPU_STDERR_LOG_LEVEL": "3",
-                "TPU_MIN_LOG_LEVEL": "3", "TF_CPP_MIN_LOG_LEVEL": "3",
-                "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
+_ENVIRONMENT = {
+  "TPU_SKIP_MDS_QUERY": "1",
+  "TPU_WORKER_HOSTNAMES": "localhost",
+  "TPU_ACCELERATOR_TYPE": "v5litepod-1",
+  "TPU_STDERR_LOG_LEVEL": "3",
+  "TPU_MIN_LOG_LEVEL": "3",
+  "TF_CPP_MIN_LOG_LEVEL": "3",
+  "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
 
 
 def library() -> pathlib.Path | None:
@@ -62,8 +71,10 @@ def absent() -> str:
   """Why nothing can be compiled for TPUs here, "" where it can."""
   if library():
     return ""
-  return (f"the package libtpu, which holds the compiler for TPUs, is not here: pip install "
-          f"--no-deps --target {FOLDER.name} libtpu=={LIBTPU} (212 MB; no TPU is needed)")
+  return (
+    f"the package libtpu, which holds the compiler for TPUs, is not here: pip install "
+    f"--no-deps --target {FOLDER.name} libtpu=={LIBTPU} (212 MB; no TPU is needed)"
+  )
 
 
 def parse(topology: str) -> tuple[Chip, tuple[int, ...]]:
@@ -71,11 +82,14 @@ def parse(topology: str) -> tuple[Chip, tuple[int, ...]]:
 
   Raises:
     InputError: another form, or another chip.
+
   """
   found = re.fullmatch(r"(\w+):(\d+(?:x\d+){1,2})", topology)
   if not found or found[1] not in CHIPS:
-    raise InputError(f"--topology={topology}: give a chip ({', '.join(CHIPS)}) and its slice's "
-                     "shape, such as v5e:16x16 or v4:2x2x4")
+    raise InputError(
+      f"--topology={topology}: give a chip ({', '.join(CHIPS)}) and its slice's "
+      "shape, such as v5e:16x16 or v4:2x2x4"
+    )
   return CHIPS[found[1]], tuple(map(int, found[2].split("x")))
 
 
@@ -87,6 +101,7 @@ def devices(topology: str) -> tuple[Chip, list[Any]]:
 
   Raises:
     InputError: libtpu is missing, or it does not know the topology.
+
   """
   chip, shape = parse(topology)
   if reason := absent():
@@ -99,15 +114,22 @@ def devices(topology: str) -> tuple[Chip, list[Any]]:
   # A host holds up to 2 × 2 chips; of a smaller slice it holds all.
   bounds = (*(min(size, 2) for size in shape[:2]), 1)
   try:
-    found = topologies.get_topology_desc(platform="tpu", topology_name=topology,
-                                         chips_per_host_bounds=bounds).devices
+    found = topologies.get_topology_desc(
+      platform="tpu", topology_name=topology, chips_per_host_bounds=bounds
+    ).devices
   except Exception as error:  # libtpu's own, of several kinds
-    raise InputError(f"--topology={topology}: libtpu does not give it "
-                     f"({str(error).splitlines()[0]})") from error
+    raise InputError(
+      f"--topology={topology}: libtpu does not give it ({str(error).splitlines()[0]})"
+    ) from error
   cores = len(found) // math.prod(shape)
   if cores > 1:
-    chip = Chip(f"{chip.name} core", chip.hbm / cores, chip.peak / cores, chip.bandwidth / cores,
-                chip.links / cores)
+    chip = Chip(
+      f"{chip.name} core",
+      chip.hbm / cores,
+      chip.peak / cores,
+      chip.bandwidth / cores,
+      chip.links / cores,
+    )
   return chip, list(found)
 
 

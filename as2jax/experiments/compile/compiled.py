@@ -44,6 +44,7 @@ class Measured:
     needs: bytes of the HBM that it needs, by the compiler's own message where it gave up.
     flops: of the matrix products, a chip's share.
     program: None where it does not fit.
+
   """
 
   name: str
@@ -57,8 +58,11 @@ class Measured:
   def seconds(self, chip: Chip) -> dict[str, float]:
     """The least time of each part of a step: arithmetic, memory, links (a roofline)."""
     links = sum(c.traffic for c in self.program.collectives)
-    return {"arithmetic": self.flops / chip.peak, "memory": self.program.hbm_bytes / chip.bandwidth,
-            "links": links / chip.links}
+    return {
+      "arithmetic": self.flops / chip.peak,
+      "memory": self.program.hbm_bytes / chip.bandwidth,
+      "links": links / chip.links,
+    }
 
 
 def scaled(config: Any, parts: int) -> Any:
@@ -66,14 +70,17 @@ def scaled(config: Any, parts: int) -> Any:
 
   Raises:
     InputError: more shards than parts, which they cannot be dealt to evenly.
+
   """
   shards = config.batch.shards
   made = config.copy_and_resolve_references()
   if shards >= parts:
     return made
   if parts % shards:
-    raise InputError(f"batch.shards = {shards} does not divide the {parts} parts of the mesh: set "
-                     "--config.batch.shards=1")
+    raise InputError(
+      f"batch.shards = {shards} does not divide the {parts} parts of the mesh: set "
+      "--config.batch.shards=1"
+    )
   with made.unlocked():
     for key in ("examples", "rows", "predict_rows", "shards"):
       made.batch[key] = config.batch[key] * parts // shards
@@ -81,8 +88,9 @@ def scaled(config: Any, parts: int) -> Any:
 
 
 def mesh_of(config: Any, devices: list[Any]) -> jax.sharding.Mesh:
-  return sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor,
-                            devices=devices)
+  return sharding.make_mesh(
+    fsdp=config.sharding.fsdp, tensor=config.sharding.tensor, devices=devices
+  )
 
 
 def steps(parts: Abstract, mesh: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -107,18 +115,21 @@ def steps(parts: Abstract, mesh: Any) -> Iterator[tuple[str, Callable[[], Any]]]
     return jax.ShapeDtypeStruct(shape, x.dtype, sharding=place)
 
   def train():
-    batch = jax.tree.map(lambda x: of_shards(x, (n, config.batch.accumulate),
-                                             sharding.batch_sharding(mesh)), shard)
+    batch = jax.tree.map(
+      lambda x: of_shards(x, (n, config.batch.accumulate), sharding.batch_sharding(mesh)), shard
+    )
     each = lambda kind: jax.ShapeDtypeStruct((n,), kind, sharding=every)
     step = make_train_step(model, parts.loss, optimizer, rate, mesh=mesh, state=state, seeds=n)
     return step.trace(state, batch, each(np.uint32), each(np.float32), each(np.bool_))
 
   layout = "sentences" if model.encodes else model.layout
   question = parts.predict_batcher(parts.dataset.splits["dev"], layout)
-  asked = jax.tree.map(lambda x: of_shards(x, (1,), sharding.predict_sharding(mesh)),
-                       parts.batch(question))
-  predict_step = make_predict_step(model, "encode" if model.encodes else "__call__", mesh=mesh,
-                                   seeds=n)
+  asked = jax.tree.map(
+    lambda x: of_shards(x, (1,), sharding.predict_sharding(mesh)), parts.batch(question)
+  )
+  predict_step = make_predict_step(
+    model, "encode" if model.encodes else "__call__", mesh=mesh, seeds=n
+  )
 
   def compare():
     width = jax.eval_shape(predict_step, state, asked).units.shape[-1]
@@ -144,12 +155,23 @@ def measure(name: str, trace: Callable[[], Any], chips: int) -> Measured:
       raise
     return Measured(name, None, needs, flops, None)
   found = done.memory_analysis()
-  memory = Memory(found.argument_size_in_bytes, found.output_size_in_bytes,
-                  found.alias_size_in_bytes, found.temp_size_in_bytes,
-                  found.generated_code_size_in_bytes)
+  memory = Memory(
+    found.argument_size_in_bytes,
+    found.output_size_in_bytes,
+    found.alias_size_in_bytes,
+    found.temp_size_in_bytes,
+    found.generated_code_size_in_bytes,
+  )
   cost = done.cost_analysis()
-  return Measured(name, memory, memory.total, flops, Program(done.as_text(), chips),
-                  cost.get("flops", 0.0), cost.get("bytes accessed", 0.0))
+  return Measured(
+    name,
+    memory,
+    memory.total,
+    flops,
+    Program(done.as_text(), chips),
+    cost.get("flops", 0.0),
+    cost.get("bytes accessed", 0.0),
+  )
 
 
 def refused(message: str) -> float | None:

@@ -26,9 +26,13 @@ def _of(equation: Any) -> float:
     kernel = equation.invars[1].aval.shape
     features = kernel[given["dimension_numbers"].rhs_spec[0]]
     return 2.0 * math.prod(out.shape) * math.prod(kernel) / features / given["batch_group_count"]
-  inner = [matrix_flops(getattr(value, "jaxpr", value)) for value in jax.tree.leaves(
-      list(given.values()), is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr"))
-           if hasattr(getattr(value, "jaxpr", value), "eqns")]
+  inner = [
+    matrix_flops(getattr(value, "jaxpr", value))
+    for value in jax.tree.leaves(
+      list(given.values()), is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")
+    )
+    if hasattr(getattr(value, "jaxpr", value), "eqns")
+  ]
   if kind == "cond":
     return max(inner, default=0.0)
   return sum(inner) * (given["length"] if kind == "scan" else 1)

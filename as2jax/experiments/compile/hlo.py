@@ -14,8 +14,10 @@ _SIZES = {"pred": 1.0, "token": 0.0, "opaque": 0.0}  # of others the name says t
 _SHAPE = re.compile(r"\b(pred|token|opaque|[a-z]+(\d+)\w*)\[([\d,<=]*)\](\{[^{}]*\})?")
 _NAMED = re.compile(r"\s*(ROOT )?%?([\w.\-]+) = ")
 _HEADER = re.compile(r"(ENTRY )?%?([\w.\-]+) .*\{$")
-_CALLED = re.compile(r"\b(calls|to_apply|body|condition|true_computation|false_computation"
-                     r"|called_computation)=%?([\w.\-]+)")
+_CALLED = re.compile(
+  r"\b(calls|to_apply|body|condition|true_computation|false_computation"
+  r"|called_computation)=%?([\w.\-]+)"
+)
 _BRANCHES = re.compile(r"(?:branch_computations|called_computations)=\{([^}]*)\}")
 # What gives its operand on unchanged, as far as the value of a counter goes.
 _SAME = ("copy", "bitcast", "convert", "copy-start", "copy-done", "reshape", "opt-barrier")
@@ -53,8 +55,9 @@ class Instruction:
     """The computations that it calls, by role (`body`, `calls` …)."""
     named = dict(_CALLED.findall(self.attributes))
     for several in _BRANCHES.findall(self.attributes):
-      named |= {f"branch {i}": name.strip().removeprefix("%")
-                for i, name in enumerate(several.split(","))}
+      named |= {
+        f"branch {i}": name.strip().removeprefix("%") for i, name in enumerate(several.split(","))
+      }
     return named
 
 
@@ -72,6 +75,7 @@ class Frame:
 
   Attributes:
     outer, given: the caller, and the names there of what it passes; None: a loop's own tuple.
+
   """
 
   computation: Computation
@@ -110,7 +114,7 @@ def parse(text: str) -> tuple[dict[str, Computation], str]:
       computations[name] = Computation(instructions, root or next(reversed(instructions)))
       name = ""
     elif name and (start := _NAMED.match(line)):
-      instructions[start[2]] = _instruction(start[2], line[start.end():])
+      instructions[start[2]] = _instruction(start[2], line[start.end() :])
       root = start[2] if start[1] else root
   if not entry:
     raise ValueError("no HLO module: there is no ENTRY computation")
@@ -119,11 +123,17 @@ def parse(text: str) -> tuple[dict[str, Computation], str]:
 
 def _instruction(name: str, rest: str) -> Instruction:
   at = _closing(rest, " ")
-  opcode, _, rest_ = rest[at + 1:].partition("(")
+  opcode, _, rest_ = rest[at + 1 :].partition("(")
   end = _closing(rest_, ")")
   inside = rest_[:end]
-  return Instruction(name, opcode.strip(), _shapes(rest[:at]),
-                     tuple(re.findall(r"%([\w.\-]+)", inside)), inside, rest_[end + 1:])
+  return Instruction(
+    name,
+    opcode.strip(),
+    _shapes(rest[:at]),
+    tuple(re.findall(r"%([\w.\-]+)", inside)),
+    inside,
+    rest_[end + 1 :],
+  )
 
 
 def _closing(text: str, end: str) -> int:

@@ -12,11 +12,29 @@ from collections.abc import Iterator
 
 from as2jax.experiments.compile import hlo
 
-COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute",
-               "collective-broadcast", "ragged-all-to-all")
+COLLECTIVES = (
+  "all-reduce",
+  "all-gather",
+  "reduce-scatter",
+  "all-to-all",
+  "collective-permute",
+  "collective-broadcast",
+  "ragged-all-to-all",
+)
 _CONTROL = ("while", "conditional", "call")  # what they call runs as if written in their place
-_FREE = (*_CONTROL, "parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all",
-         "partition-id", "replica-id", "opt-barrier", "iota")
+_FREE = (
+  *_CONTROL,
+  "parameter",
+  "constant",
+  "get-tuple-element",
+  "tuple",
+  "bitcast",
+  "after-all",
+  "partition-id",
+  "replica-id",
+  "opt-barrier",
+  "iota",
+)
 _SLICES = ("dynamic-slice", "slice", "gather")
 
 
@@ -50,6 +68,7 @@ class Program:
     host_calls: what makes the host take part: callbacks, feeds, transfers.
     hbm_bytes: bytes that a step reads from and writes to the HBM. Of an operand of which a fusion
       takes a slice, and of one into which it writes a part, that part counts.
+
   """
 
   def __init__(self, text: str, chips: int = 1):
@@ -59,7 +78,8 @@ class Program:
     self.host_calls: list[str] = []
     self.hbm_bytes = 0.0
     for times, fused, computation, instruction in self._walk(
-        hlo.Frame(self._computations[entry]), 1, False):
+      hlo.Frame(self._computations[entry]), 1, False
+    ):
       if not fused:
         self.hbm_bytes += times * self._moved(computation, instruction)
       kind = instruction.opcode.removesuffix("-start")
@@ -70,8 +90,9 @@ class Program:
       if call := _host_call(instruction):
         self.host_calls.append(call)
 
-  def _walk(self, frame: hlo.Frame, times: int, fused: bool
-            ) -> Iterator[tuple[int, bool, hlo.Computation, hlo.Instruction]]:
+  def _walk(
+    self, frame: hlo.Frame, times: int, fused: bool
+  ) -> Iterator[tuple[int, bool, hlo.Computation, hlo.Instruction]]:
     """Every instruction with how often it runs, and whether it is part of a fusion."""
     for instruction in frame.computation.instructions.values():
       yield times, fused, frame.computation, instruction
@@ -100,8 +121,9 @@ class Program:
       return 2 * _total(known[instruction.operands[1]].shapes) * (written > 0)
     if opcode == "fusion":
       inner = self._computations[instruction.called["calls"]]
-      read = [size and min(size, _part_read(self._computations, inner, i))
-              for i, size in enumerate(read)]
+      read = [
+        size and min(size, _part_read(self._computations, inner, i)) for i, size in enumerate(read)
+      ]
       written = min(written, _part_written(self._computations, inner))
     return sum(read) + written
 
@@ -131,8 +153,10 @@ def _bytes(computation: hlo.Computation, instruction: hlo.Instruction) -> float:
 
 def _part_read(computations, fused: hlo.Computation, number: int) -> float:
   """Bytes of a fusion's operand that it reads: slices of it, where it takes nothing else."""
-  name = next((i.name for i in fused.instructions.values()
-               if i.opcode == "parameter" and i.index == number), None)
+  name = next(
+    (i.name for i in fused.instructions.values() if i.opcode == "parameter" and i.index == number),
+    None,
+  )
   return 0.0 if name is None else _read(computations, fused, name)
 
 

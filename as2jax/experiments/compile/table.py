@@ -19,9 +19,9 @@ from as2jax.runtime.errors import InputError
 
 TOPOLOGIES = ("v5e:1x1", "v5e:2x2", "v5e:4x4", "v5e:8x8", "v5e:16x16")
 ROWS = {
-    "triplet, RoBERTa-base": ("configs/wikiqa_triplet.py:roberta", {}),
-    "triplet, RoBERTa-large": ("configs/wikiqa_triplet.py:roberta,large", {}),
-    "CASSIE, RoBERTa-base": ("configs/wikiqa_cassie.py", {}),
+  "triplet, RoBERTa-base": ("configs/wikiqa_triplet.py:roberta", {}),
+  "triplet, RoBERTa-large": ("configs/wikiqa_triplet.py:roberta,large", {}),
+  "CASSIE, RoBERTa-base": ("configs/wikiqa_cassie.py", {}),
 }
 SMALL = 2**16  # bytes: what is less is a scalar, or a few
 # The layers as a loop: compiles several times as fast, and takes the same of a chip.
@@ -33,6 +33,7 @@ def cell(name: str, topology: str, overrides: dict[str, Any]) -> dict[str, Any]:
 
   Raises:
     InputError: see `aot.measure`.
+
   """
   path, own = ROWS[name]
   config = flags.load(path)
@@ -46,8 +47,13 @@ def cell(name: str, topology: str, overrides: dict[str, Any]) -> dict[str, Any]:
       continue
     large, small = split(step.program.collectives)
     kept = step.memory.arguments + step.memory.outputs - step.memory.aliased
-    found[step.name] |= {"flops": step.flops, "state": kept, "large": large, "small": small,
-                         "seconds": step.seconds(chip)}
+    found[step.name] |= {
+      "flops": step.flops,
+      "state": kept,
+      "large": large,
+      "small": small,
+      "seconds": step.seconds(chip),
+    }
   return found
 
 
@@ -63,12 +69,17 @@ def split(collectives: list[Collective]) -> tuple[dict[str, list[float]], dict[s
 def line(found: dict[str, Any]) -> str:
   """A row of the table."""
   train, predict = found["train"], found["predict"]
-  cells = [found["name"], str(chips.count(found["topology"])), f"{train['bytes'] / GIB:.2f}",
-           f"{predict['bytes'] / GIB:.2f}"]
+  cells = [
+    found["name"],
+    str(chips.count(found["topology"])),
+    f"{train['bytes'] / GIB:.2f}",
+    f"{predict['bytes'] / GIB:.2f}",
+  ]
   if "flops" not in train:
     return f"| {' | '.join([*cells, '', 'does not fit', ''])} |"
-  arrays = ", ".join(f"{calls} × {kind}: {size / 2**20:,.0f} MiB"
-                     for kind, (calls, size) in train["large"].items())
+  arrays = ", ".join(
+    f"{calls} × {kind}: {size / 2**20:,.0f} MiB" for kind, (calls, size) in train["large"].items()
+  )
   rest = sum(calls for calls, _ in train["small"].values())
   size = sum(size for _, size in train["small"].values())
   between = f"{arrays or 'none'}" + (f"; {rest} small: {size / 1024:.1f} KiB" if rest else "")
@@ -78,20 +89,33 @@ def line(found: dict[str, Any]) -> str:
   return f"| {' | '.join(cells)} |"
 
 
-HEADER = ("| training step | chips | GiB a chip | GiB, prediction | TFLOP a chip "
-          "| collectives of a step | ms: arithmetic / HBM / links |\n" + "| --- " * 7 + "|")
+HEADER = (
+  "| training step | chips | GiB a chip | GiB, prediction | TFLOP a chip "
+  "| collectives of a step | ms: arithmetic / HBM / links |\n" + "| --- " * 7 + "|"
+)
 
 
 def main(argv: list[str]) -> int:
   """Prints the table, row by row as they are measured; returns the exit status."""
-  parser = argparse.ArgumentParser(prog="python -m as2jax.experiments.compile.table", description=__doc__,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = argparse.ArgumentParser(
+    prog="python -m as2jax.experiments.compile.table",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
   parser.add_argument("--keep", type=pathlib.Path, help="JSON-lines of the rows that are measured")
-  parser.add_argument("--rows", default=",".join(map(str, range(len(ROWS)))),
-                      help=f"numbers of rows: {', '.join(f'{i} {n}' for i, n in enumerate(ROWS))}")
+  parser.add_argument(
+    "--rows",
+    default=",".join(map(str, range(len(ROWS)))),
+    help=f"numbers of rows: {', '.join(f'{i} {n}' for i, n in enumerate(ROWS))}",
+  )
   parser.add_argument("--topologies", default=",".join(TOPOLOGIES))
-  parser.add_argument("--set", action="append", default=[], metavar="KEY=JSON",
-                      help="an override for all rows, such as encoder.dtype='\"bfloat16\"'")
+  parser.add_argument(
+    "--set",
+    action="append",
+    default=[],
+    metavar="KEY=JSON",
+    help="an override for all rows, such as encoder.dtype='\"bfloat16\"'",
+  )
   options = parser.parse_args(argv)
   overrides = {key: json.loads(value) for key, value in (o.split("=", 1) for o in options.set)}
   known = []

@@ -35,6 +35,7 @@ def _encoder(config: Any) -> str:
     for key in ("vectors", "weights"):
       if section.get(key):
         from as2jax.encoders import open  # with all that reads weights
+
         open.found_file(section[key], config.data.root)
     if section.name == "elmo":
       folders.given_folder(section.pretrained, config.data.root, "options.json and *.hdf5")

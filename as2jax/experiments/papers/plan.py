@@ -33,6 +33,7 @@ class Choice:
   Attributes:
     words: arguments of the config files, such as `minilm`; settings: overrides.
     seeds: in place of the configs' own.
+
   """
 
   words: tuple[str, ...] = ()
@@ -49,6 +50,7 @@ class Plan:
     configs: likewise -> the config file that is run, with its argument.
     waves: jobs in the order in which they depend on each other.
     after: job -> the jobs that it depends on, by id.
+
   """
 
   cells: dict[tuple[str, str], list[points.Job]] = dataclasses.field(default_factory=dict)
@@ -64,8 +66,11 @@ class Lacking(Exception):
 
 def names() -> list[str]:
   """The tables that there are."""
-  return sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.endswith("_rows")
-                and path.stem != "__init__")
+  return sorted(
+    path.stem
+    for path in FOLDER.glob("*.py")
+    if not path.stem.endswith("_rows") and path.stem != "__init__"
+  )
 
 
 def load(name: str) -> Table:
@@ -73,6 +78,7 @@ def load(name: str) -> Table:
 
   Raises:
     InputError: there is none.
+
   """
   if name not in names():
     raise InputError(f"there is no table {name}: name one of {', '.join(names())}")
@@ -100,21 +106,22 @@ def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
   return config, f"{file}:{text}" if text else file
 
 
-def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=needs.lacking
-         ) -> Plan:
+def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=needs.lacking) -> Plan:
   """Resolves every run of a table.
 
   Args:
     output: folder of the runs, absolute: a second stage names its first by it.
     lacking: says why a config cannot be run here, "" where it can.
+
   """
   made = Plan()
   for row in table.rows:
     for key, run in row.runs.items():
       cell = row.name, key
       try:
-        jobs, wave, made.configs[cell] = _jobs(run, f"{row.name}, {key}", output, choice, lacking,
-                                               made)
+        jobs, wave, made.configs[cell] = _jobs(
+          run, f"{row.name}, {key}", output, choice, lacking, made
+        )
       except Lacking as reason:
         made.skipped[cell] = str(reason)
         made.configs[cell] = run.config
@@ -126,8 +133,15 @@ def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=needs.la
   return made
 
 
-def _jobs(run: Run, title: str, output: pathlib.Path, choice: Choice, lacking, made: Plan,
-          first_seed: bool = False) -> tuple[list[points.Job], int, str]:
+def _jobs(
+  run: Run,
+  title: str,
+  output: pathlib.Path,
+  choice: Choice,
+  lacking,
+  made: Plan,
+  first_seed: bool = False,
+) -> tuple[list[points.Job], int, str]:
   """A run's jobs, one a seed; their wave; the config that they are of."""
   try:
     config, name = resolve(run, choice)

@@ -23,6 +23,7 @@ class Figure:
   Attributes:
     sd: over seeds, None for one; half_width: 95 %, over questions, None of averages.
     parts: how many of the data sets of an average it covers.
+
   """
 
   mean: float
@@ -32,26 +33,41 @@ class Figure:
   parts: int
 
 
-def write(table: Table, plan: Plan, output: pathlib.Path, choice: Choice,
-          failed: Mapping[str, str]) -> str:
+def write(
+  table: Table, plan: Plan, output: pathlib.Path, choice: Choice, failed: Mapping[str, str]
+) -> str:
   """Writes <table>.txt, .md and .csv into `output`; returns the text."""
-  figures = {(row.name, column.heading): found for row in table.rows for column in table.columns
-             if (found := _figure(row, column, table, plan, output))}
+  figures = {
+    (row.name, column.heading): found
+    for row in table.rows
+    for column in table.columns
+    if (found := _figure(row, column, table, plan, output))
+  }
   cells = _cells(table, figures)
-  heading = (f"{table.title}\nours: mean (s.d. over seeds) ± 95 % half-width over questions; "
-             "paper: as published")
+  heading = (
+    f"{table.title}\nours: mean (s.d. over seeds) ± 95 % half-width over questions; "
+    "paper: as published"
+  )
   notes = [*_changed(choice), *_partial(table, figures), *_left_out(table, plan, output, failed)]
   text = "\n".join([heading, *compare.aligned(cells), "", *notes]).rstrip()
   write_whole(output / f"{table.name}.txt", text + "\n")
-  marked = [f"**{table.title}**", "", heading.partition("\n")[2], "",
-            *sweep_table.markdown(cells, left=1), "", *(f"- {note}" for note in notes)]
+  marked = [
+    f"**{table.title}**",
+    "",
+    heading.partition("\n")[2],
+    "",
+    *sweep_table.markdown(cells, left=1),
+    "",
+    *(f"- {note}" for note in notes),
+  ]
   write_whole(output / f"{table.name}.md", "\n".join(marked) + "\n")
   write_whole(output / f"{table.name}.csv", _csv(table, figures))
   return text
 
 
-def _figure(row: Row, column: Column, table: Table, plan: Plan, output: pathlib.Path
-            ) -> Figure | None:
+def _figure(
+  row: Row, column: Column, table: Table, plan: Plan, output: pathlib.Path
+) -> Figure | None:
   """What the finished runs of a row come to in a column; None where there are none."""
   if row.gain_over:
     return _gain(row, column, table, plan, output)
@@ -81,16 +97,24 @@ def _part(row: Row, key: str, column: Column, plan: Plan, output: pathlib.Path) 
 def _average(found: Mapping[str, Figure]) -> Figure | None:
   if not found:
     return None
-  return Figure(sum(part.mean for part in found.values()) / len(found), None, None,
-                min(part.seeds for part in found.values()), len(found))
+  return Figure(
+    sum(part.mean for part in found.values()) / len(found),
+    None,
+    None,
+    min(part.seeds for part in found.values()),
+    len(found),
+  )
 
 
-def _gain(row: Row, column: Column, table: Table, plan: Plan, output: pathlib.Path
-          ) -> Figure | None:
+def _gain(
+  row: Row, column: Column, table: Table, plan: Plan, output: pathlib.Path
+) -> Figure | None:
   """The relative gain in per cent, over the data sets that both rows have."""
   rows = {other.name: other for other in table.rows}
-  found = [{key: part for key in column.runs
-            if (part := _part(rows[name], key, column, plan, output))} for name in row.gain_over]
+  found = [
+    {key: part for key in column.runs if (part := _part(rows[name], key, column, plan, output))}
+    for name in row.gain_over
+  ]
   shared = found[0].keys() & found[1].keys()
   base, ours = (_average({key: parts[key] for key in shared}) for parts in found)
   if not base or not base.mean:
@@ -105,8 +129,10 @@ def _cells(table: Table, figures: Mapping[tuple[str, str], Figure]) -> list[list
     percent = bool(row.gain_over) or table.scale == 100
     line = [row.name]
     for column, published in zip(table.columns, row.published, strict=True):
-      line += [_ours(figures.get((row.name, column.heading)), scale, percent),
-               _theirs(published, percent)]
+      line += [
+        _ours(figures.get((row.name, column.heading)), scale, percent),
+        _theirs(published, percent),
+      ]
     cells.append(line)
   return cells
 
@@ -133,8 +159,10 @@ def _changed(choice: Choice) -> list[str]:
   """What is not as in the paper by the command's own wish."""
   notes = []
   if choice.words:
-    notes.append(f"not the paper's: every config that takes it was run with "
-                 f"{','.join(choice.words)}, so rows of different encoders may be one run")
+    notes.append(
+      f"not the paper's: every config that takes it was run with "
+      f"{','.join(choice.words)}, so rows of different encoders may be one run"
+    )
   if choice.settings:
     given = ", ".join(f"{key}={value}" for key, value in choice.settings.items())
     notes.append(f"not the paper's: {given}")
@@ -151,8 +179,9 @@ def _partial(table: Table, figures: Mapping[tuple[str, str], Figure]) -> list[st
   return notes
 
 
-def _left_out(table: Table, plan: Plan, output: pathlib.Path, failed: Mapping[str, str]
-              ) -> list[str]:
+def _left_out(
+  table: Table, plan: Plan, output: pathlib.Path, failed: Mapping[str, str]
+) -> list[str]:
   """Rows without figures: skipped and why (one line a reason), failed, or not run yet."""
   reasons: dict[str, list[str]] = {}
   title = lambda cell: " · ".join(filter(None, cell))

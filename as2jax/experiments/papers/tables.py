@@ -43,8 +43,7 @@ def run(plan: Plan, output: pathlib.Path, parallel: int) -> dict[str, str]:
   failed: dict[str, str] = {}
   for wave in plan.waves:
     stopped = {job.id: before for job in wave for before in plan.after[job.id] if before in failed}
-    failed |= {job: f"what it begins with has failed ({before})"
-               for job, before in stopped.items()}
+    failed |= {job: f"what it begins with has failed ({before})" for job, before in stopped.items()}
     ready = [job for job in wave if job.id not in stopped]
     if ready:
       failed |= sweep.run_here(ready, output, parallel)
@@ -65,18 +64,31 @@ def make(name: str, output: pathlib.Path, choice: Choice, *, parallel: int, only
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Runs tables; returns the exit status: 1 where a run failed, 2 for bad input."""
-  parser = argparse.ArgumentParser(prog="python -m as2jax.experiments.papers.tables", description=__doc__,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = argparse.ArgumentParser(
+    prog="python -m as2jax.experiments.papers.tables",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
   parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(paper_plan.names()))
   parser.add_argument("--output", default="runs/papers", help="folder of the runs and tables")
   parser.add_argument("--list", "--dry-run", dest="only_list", action="store_true")
-  parser.add_argument("--parallel", type=int, default=1,
-                      help="runs at a time; 0 only prints what is finished")
+  parser.add_argument(
+    "--parallel", type=int, default=1, help="runs at a time; 0 only prints what is finished"
+  )
   parser.add_argument("--seeds", default="", help="such as 0,1,2; the configs' own where not given")
-  parser.add_argument("--words", default="", help="further arguments of the config files, such as "
-                      "minilm: other weights than the paper's, which the table then says")
-  parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE",
-                      help="an override in every row, which the table then says")
+  parser.add_argument(
+    "--words",
+    default="",
+    help="further arguments of the config files, such as "
+    "minilm: other weights than the paper's, which the table then says",
+  )
+  parser.add_argument(
+    "--set",
+    action="append",
+    default=[],
+    metavar="KEY=VALUE",
+    help="an override in every row, which the table then says",
+  )
   given = parser.parse_args(arguments)
   try:
     if not given.tables:
@@ -85,11 +97,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
       return 0
     if "://" in given.output or given.parallel < 0:
       raise InputError("--output is a local folder, --parallel 0 or more")
-    choice = Choice(tuple(filter(None, given.words.split(","))), points.settings_of(given.set),
-                    points.seeds_of(given.seeds))
+    choice = Choice(
+      tuple(filter(None, given.words.split(","))),
+      points.settings_of(given.set),
+      points.seeds_of(given.seeds),
+    )
     output = pathlib.Path(given.output).absolute()
-    return max(make(name, output, choice, parallel=given.parallel, only_list=given.only_list)
-               for name in given.tables)
+    return max(
+      make(name, output, choice, parallel=given.parallel, only_list=given.only_list)
+      for name in given.tables
+    )
   except InputError as error:
     print(f"as2jax: {error}", file=sys.stderr)
     return 2

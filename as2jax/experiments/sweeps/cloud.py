@@ -18,10 +18,10 @@ from as2jax.runtime.files import write_whole
 
 # Generation: accelerator type, runtime version, whether the number counts cores (two a chip).
 GENERATIONS = {
-    "v4": ("v4", "tpu-ubuntu2204-base", True),
-    "v5e": ("v5litepod", "v2-alpha-tpuv5-lite", False),
-    "v5p": ("v5p", "v2-alpha-tpuv5", True),
-    "v6e": ("v6e", "v2-alpha-tpuv6e", False),
+  "v4": ("v4", "tpu-ubuntu2204-base", True),
+  "v5e": ("v5litepod", "v2-alpha-tpuv5-lite", False),
+  "v5p": ("v5p", "v2-alpha-tpuv5", True),
+  "v6e": ("v6e", "v2-alpha-tpuv6e", False),
 }
 PREEMPTED = 75  # exit status of a run that was told to end and saved itself
 SCRIPT = ROOT / "launch" / "tpu_vm.sh"
@@ -44,6 +44,7 @@ class Machine:
     accelerator: accelerator type, such as v5litepod-8; version: its runtime.
     chips: how many.
     zone: such as us-west4-a; spot: preemptible; queued: as a queued resource.
+
   """
 
   accelerator: str
@@ -59,19 +60,30 @@ def machine(tpu: str, *, zone: str, spot: bool, queued: bool) -> Machine:
 
   Raises:
     InputError: a name that is not known.
+
   """
   found = re.fullmatch(r"(v\w+)-(\d+)", tpu)
   if not found or found[1] not in GENERATIONS or not int(found[2]):
-    raise InputError(f"--tpu={tpu}: give a generation ({', '.join(GENERATIONS)}) and a size, such "
-                     "as v5e-8")
+    raise InputError(
+      f"--tpu={tpu}: give a generation ({', '.join(GENERATIONS)}) and a size, such as v5e-8"
+    )
   kind, version, cores = GENERATIONS[found[1]]
   size = int(found[2])
-  return Machine(f"{kind}-{size}", version, max(size // 2, 1) if cores else size, zone, spot,
-                 queued)
+  return Machine(
+    f"{kind}-{size}", version, max(size // 2, 1) if cores else size, zone, spot, queued
+  )
 
 
-def emit(kind: str, jobs: Sequence[Job], output: pathlib.Path, *, where: Machine, store: str,
-         data: str, nodes: int) -> str:
+def emit(
+  kind: str,
+  jobs: Sequence[Job],
+  output: pathlib.Path,
+  *,
+  where: Machine,
+  store: str,
+  data: str,
+  nodes: int,
+) -> str:
   """Writes what runs the unfinished jobs elsewhere; returns what to do with it.
 
   Args:
@@ -81,6 +93,7 @@ def emit(kind: str, jobs: Sequence[Job], output: pathlib.Path, *, where: Machine
 
   Raises:
     InputError: folders elsewhere than gs://, or batches that the machine's chips cannot share.
+
   """
   for name, place in (("store", store), ("data", data)):
     if (place or name == "store") and not re.fullmatch(r"gs://[\w.-]+(/[\w.=-]+)*", place):
@@ -95,47 +108,66 @@ def emit(kind: str, jobs: Sequence[Job], output: pathlib.Path, *, where: Machine
       write_whole(path, job.text + "\n")
   if kind == "skypilot":
     for job in left:
-      write_whole(output / "skypilot" / f"{job.id}.yaml",
-                  f"# {job.title}\n" + _yaml(task(job, output, where, store, data)))
+      write_whole(
+        output / "skypilot" / f"{job.id}.yaml",
+        f"# {job.title}\n" + _yaml(task(job, output, where, store, data)),
+      )
     script = output / "skypilot" / "launch.sh"
     write_whole(script, _skypilot_script(left, store))
   else:
     script = output / "gcloud.sh"
     write_whole(script, _gcloud_script(left, where, store, data, nodes))
-  return (f"{len(left)} of {len(jobs)} runs to do. Start, and go on after whatever happened:\n"
-          f"  bash {script}\nResults, so far or all, then the table (--parallel=0):\n"
-          f"  gcloud storage rsync --recursive --exclude='.*/checkpoints/.*' {store} {output}")
+  return (
+    f"{len(left)} of {len(jobs)} runs to do. Start, and go on after whatever happened:\n"
+    f"  bash {script}\nResults, so far or all, then the table (--parallel=0):\n"
+    f"  gcloud storage rsync --recursive --exclude='.*/checkpoints/.*' {store} {output}"
+  )
 
 
 def _check_shards(job: Job, where: Machine) -> None:
   config = json.loads(job.text)
   parts = where.chips // config["sharding"]["tensor"]
   if parts and config["batch"]["shards"] % parts:
-    raise InputError(f"{job.title}: batch.shards = {config['batch']['shards']} cannot be spread "
-                     f"over the {parts} chips of {where.accelerator} that share the data: give "
-                     f"--set batch.shards={parts}, or a smaller machine (--tpu=v5e-1)")
+    raise InputError(
+      f"{job.title}: batch.shards = {config['batch']['shards']} cannot be spread "
+      f"over the {parts} chips of {where.accelerator} that share the data: give "
+      f"--set batch.shards={parts}, or a smaller machine (--tpu=v5e-1)"
+    )
 
 
-def task(job: Job, output: pathlib.Path, where: Machine, store: str, data: str
-         ) -> dict[str, Any]:
+def task(job: Job, output: pathlib.Path, where: Machine, store: str, data: str) -> dict[str, Any]:
   """A run as SkyPilot's task: a managed job that is recovered where its machine is taken away."""
   arguments = {"runtime_version": where.version}
   if where.queued:
     arguments["gcp_queued_resource"] = True
-  resources = {"infra": f"gcp/{where.zone.rpartition('-')[0]}/{where.zone}",
-               "accelerators": f"tpu-{where.accelerator}", "accelerator_args": arguments,
-               "use_spot": where.spot,
-               "job_recovery": {"strategy": "FAILOVER", "max_restarts_on_errors": 0,
-                                "recover_on_exit_codes": [PREEMPTED]}}
+  resources = {
+    "infra": f"gcp/{where.zone.rpartition('-')[0]}/{where.zone}",
+    "accelerators": f"tpu-{where.accelerator}",
+    "accelerator_args": arguments,
+    "use_spot": where.spot,
+    "job_recovery": {
+      "strategy": "FAILOVER",
+      "max_restarts_on_errors": 0,
+      "recover_on_exit_codes": [PREEMPTED],
+    },
+  }
   mounts = {f"~/configs/{job.id}.json": str(output / job.id / "config.json")}
   if data:
     mounts["~/data"] = data
-  command = (f".venv/bin/python -m as2jax.main "
-             f"--config=configs/rerun.py:$HOME/configs/{job.id}.json "
-             f"--workdir={store}/{job.id} --config.compilation_cache={store}/xla")
-  return {"name": f"as2jax-{job.id}", "workdir": str(ROOT), "num_nodes": 1, "resources": resources,
-          "file_mounts": mounts, "setup": "bash launch/tpu_install.sh\n",
-          "run": f"export AS2JAX_DATA=$HOME/data AS2JAX_CACHE=$HOME/cache\n{command}\n"}
+  command = (
+    f".venv/bin/python -m as2jax.main "
+    f"--config=configs/rerun.py:$HOME/configs/{job.id}.json "
+    f"--workdir={store}/{job.id} --config.compilation_cache={store}/xla"
+  )
+  return {
+    "name": f"as2jax-{job.id}",
+    "workdir": str(ROOT),
+    "num_nodes": 1,
+    "resources": resources,
+    "file_mounts": mounts,
+    "setup": "bash launch/tpu_install.sh\n",
+    "run": f"export AS2JAX_DATA=$HOME/data AS2JAX_CACHE=$HOME/cache\n{command}\n",
+  }
 
 
 def _yaml(value: Any, indent: int = 0) -> str:
@@ -185,13 +217,23 @@ exit $failed
 def _gcloud_script(jobs: Sequence[Job], where: Machine, store: str, data: str, nodes: int) -> str:
   """Plain commands: the variables, launch/tpu_vm.sh as it is, then the runs over so many nodes."""
   commands = SCRIPT.read_text().partition(END_OF_COMMANDS)[0]
-  functions = commands[commands.index("state() {"):].rstrip()
-  variables = {"TPU": where.accelerator, "VERSION": where.version, "ZONE": where.zone,
-               "SPOT": int(where.spot), "QUEUED": int(where.queued), "DATA": data, "STORE": store,
-               "NODES": nodes, "NAME": f"as2jax-{jobs[0].id if jobs else 'none'}",
-               "ATTEMPTS": 3, "TRIES": 120,
-               "PAUSE": 30, "REPOSITORY": ROOT}
-  given = "\n".join(f": \"${{{key}:={value}}}\"" for key, value in variables.items())
+  functions = commands[commands.index("state() {") :].rstrip()
+  variables = {
+    "TPU": where.accelerator,
+    "VERSION": where.version,
+    "ZONE": where.zone,
+    "SPOT": int(where.spot),
+    "QUEUED": int(where.queued),
+    "DATA": data,
+    "STORE": store,
+    "NODES": nodes,
+    "NAME": f"as2jax-{jobs[0].id if jobs else 'none'}",
+    "ATTEMPTS": 3,
+    "TRIES": 120,
+    "PAUSE": 30,
+    "REPOSITORY": ROOT,
+  }
+  given = "\n".join(f': "${{{key}:={value}}}"' for key, value in variables.items())
   return f"""#!/usr/bin/env bash
 # The runs of a sweep over NODES Cloud TPU machines, by plain gcloud commands; ends with a list of
 # what failed. Run again it skips what is finished. `delete` in place of the runs: bash {{}} delete

@@ -21,6 +21,7 @@ class LiveTable:
 
   Args:
     output: folder of the runs, whose logs tell how far they are.
+
   """
 
   def __init__(self, output: pathlib.Path, console: Console | None = None):
@@ -47,14 +48,24 @@ def table(statuses: Sequence[Status], output: pathlib.Path) -> Table:
   """Counts, then a row a run: what it is, its state, its time, the last line of its log."""
   counts = {state: sum(s.state == state for s in statuses) for state in COLOURS}
   made = Table(title=", ".join(f"{n} {state}" for state, n in counts.items()), expand=True)
-  for heading, options in (("run", {}), ("", {"ratio": 2}), ("state", {}), ("time", {}),
-                           ("last line of its log", {"ratio": 3})):
+  for heading, options in (
+    ("run", {}),
+    ("", {"ratio": 2}),
+    ("state", {}),
+    ("time", {}),
+    ("last line of its log", {"ratio": 3}),
+  ):
     made.add_column(heading, overflow="ellipsis", no_wrap=True, **options)
   order = list(COLOURS)
   for status in sorted(statuses, key=lambda s: order.index(s.state))[:ROWS]:
     last = last_line(output / status.id / "log.txt") if status.state in (RUNNING, FAILED) else ""
-    made.add_row(status.id, Text(status.title), Text(status.state, COLOURS[status.state]),
-                 _clock(status.seconds), Text(last))
+    made.add_row(
+      status.id,
+      Text(status.title),
+      Text(status.state, COLOURS[status.state]),
+      _clock(status.seconds),
+      Text(last),
+    )
   if len(statuses) > ROWS:
     made.caption = f"and {len(statuses) - ROWS} more"
   return made

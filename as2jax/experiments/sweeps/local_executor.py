@@ -52,15 +52,24 @@ def finished(folder: pathlib.Path) -> bool:
 
 def command(folder: pathlib.Path) -> list[str]:
   """What runs, or continues, the run in `folder`."""
-  return [sys.executable, "-m", "as2jax.main",
-          f"--config={ROOT / 'configs' / 'rerun.py'}:{folder / 'config.json'}",
-          f"--workdir={folder}"]
+  return [
+    sys.executable,
+    "-m",
+    "as2jax.main",
+    f"--config={ROOT / 'configs' / 'rerun.py'}:{folder / 'config.json'}",
+    f"--workdir={folder}",
+  ]
 
 
-def execute(jobs: Sequence[Job], output: pathlib.Path, *, parallel: int,
-            say: Callable[[str], None] = print,
-            watch: Callable[[Sequence[Status]], None] | None = None,
-            make_command: Callable[[pathlib.Path], list[str]] = command) -> dict[str, str]:
+def execute(
+  jobs: Sequence[Job],
+  output: pathlib.Path,
+  *,
+  parallel: int,
+  say: Callable[[str], None] = print,
+  watch: Callable[[Sequence[Status]], None] | None = None,
+  make_command: Callable[[pathlib.Path], list[str]] = command,
+) -> dict[str, str]:
   """Runs what is not finished; returns {id: last line of its log} of the runs that failed.
 
   `say` is told what happens, `watch` where all runs are, several times a second.
@@ -103,22 +112,30 @@ def execute(jobs: Sequence[Job], output: pathlib.Path, *, parallel: int,
   return failed
 
 
-def _statuses(jobs: Sequence[Job], waiting: Sequence[Job], running: Sequence[Running],
-              failed: dict[str, str], seconds: dict[str, float]) -> list[Status]:
+def _statuses(
+  jobs: Sequence[Job],
+  waiting: Sequence[Job],
+  running: Sequence[Running],
+  failed: dict[str, str],
+  seconds: dict[str, float],
+) -> list[Status]:
   now = time.monotonic()
   known = {job.id: (WAITING, 0.0) for job in waiting}
   known |= {one.job.id: (RUNNING, now - one.started) for one in running}
   known |= {name: (FAILED, seconds[name]) for name in failed}
-  return [Status(job.id, job.title, *known.get(job.id, (FINISHED, seconds.get(job.id, 0.0))))
-          for job in jobs]
+  return [
+    Status(job.id, job.title, *known.get(job.id, (FINISHED, seconds.get(job.id, 0.0))))
+    for job in jobs
+  ]
 
 
 def _start(job: Job, folder: pathlib.Path, make_command) -> Running:
   if not (folder / "config.json").exists():
     write_whole(folder / "config.json", job.text + "\n")
   with open(folder / "log.txt", "ab") as log:
-    process = subprocess.Popen(make_command(folder), stdout=log, stderr=subprocess.STDOUT,
-                               stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(
+      make_command(folder), stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+    )
   return Running(job, process, time.monotonic())
 
 
@@ -130,8 +147,10 @@ def _ended(one: Running, output: pathlib.Path, failed: dict[str, str]) -> str:
   lines = (output / one.job.id / "log.txt").read_text(errors="replace").split("\n")
   last = next((line for line in reversed(lines) if line.strip()), "it wrote nothing")
   failed[one.job.id] = last.strip()
-  return (f"FAILED with status {one.process.returncode}: {last.strip()} "
-          f"({output / one.job.id / 'log.txt'})")
+  return (
+    f"FAILED with status {one.process.returncode}: {last.strip()} "
+    f"({output / one.job.id / 'log.txt'})"
+  )
 
 
 def _held(folder: pathlib.Path) -> bool:
@@ -148,8 +167,10 @@ def _held(folder: pathlib.Path) -> bool:
 @contextlib.contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
   """SIGTERM ends the block as ^C does, so that what it started is ended, too."""
+
   def interrupt(*_):
     raise KeyboardInterrupt
+
   try:
     before = signal.signal(signal.SIGTERM, interrupt)
   except ValueError:  # not the main thread, which alone is told

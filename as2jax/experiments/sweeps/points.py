@@ -19,8 +19,15 @@ from as2jax.runtime.files import write_whole
 OWN = ("seeds", "mode", "seeds_parallel")  # what a sweep sets itself
 
 
-DATA = ("data.name", "data.train", "data.dev", "data.test", "data.holdout",
-        "evaluation.splits", "evaluation.ties")
+DATA = (
+  "data.name",
+  "data.train",
+  "data.dev",
+  "data.test",
+  "data.holdout",
+  "evaluation.splits",
+  "evaluation.ties",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +38,7 @@ class Job:
     id: hash of the resolved config.
     point: number of the point; title: its overrides and the seed.
     text: the resolved config as JSON.
+
   """
 
   id: str
@@ -51,16 +59,24 @@ def load(path: str) -> tuple[str, list[dict[str, Any]]]:
     spec.loader.exec_module(module)
     base, points = module.BASE, list(module.points())
   except Exception as error:  # whatever a sweep file may do wrong
-    raise InputError(f"{path}: {type(error).__name__}: {error}; a sweep file has BASE, a config "
-                     "file, and points(), which yields overrides") from error
+    raise InputError(
+      f"{path}: {type(error).__name__}: {error}; a sweep file has BASE, a config "
+      "file, and points(), which yields overrides"
+    ) from error
   if not points or not all(isinstance(point, dict) for point in points):
-    raise InputError(f"{path}: points() must yield dicts of overrides, such as "
-                     "{'optimizer.rate': 1e-5}")
+    raise InputError(
+      f"{path}: points() must yield dicts of overrides, such as {{'optimizer.rate': 1e-5}}"
+    )
   return base, points
 
 
-def plan(base: str, points: Sequence[Mapping[str, Any]], *, seeds: Sequence[int] = (),
-         settings: Mapping[str, Any] | None = None) -> list[Job]:
+def plan(
+  base: str,
+  points: Sequence[Mapping[str, Any]],
+  *,
+  seeds: Sequence[int] = (),
+  settings: Mapping[str, Any] | None = None,
+) -> list[Job]:
   """The runs of a sweep, those of the base first where it is none of the points.
 
   Args:
@@ -69,6 +85,7 @@ def plan(base: str, points: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]
 
   Raises:
     InputError: an override that does not fit the base, two equal points, points on other data.
+
   """
   start = override(flags.load(base), settings or {}, "--set")
   selection = holdout.selection_split(start.data)
@@ -80,8 +97,10 @@ def plan(base: str, points: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]
   for point in points:
     for key in point:
       if key in OWN + DATA:
-        raise InputError(f"point {_title(point)}: {key} must be the same for all points, which are "
-                         "compared question by question; set it in the base, or with --set")
+        raise InputError(
+          f"point {_title(point)}: {key} must be the same for all points, which are "
+          "compared question by question; set it in the base, or with --set"
+        )
     text = override(start, point, _title(point)).to_json()
     if text in resolved:
       raise InputError(f"the points {_title(resolved[text])} and {_title(point)} are the same")
@@ -101,8 +120,14 @@ def plan(base: str, points: Sequence[Mapping[str, Any]], *, seeds: Sequence[int]
 def job(config: ConfigDict, point: int, title: str, overrides: Mapping[str, Any]) -> Job:
   """The run of a config with one seed, under the hash of the whole of it."""
   content = json.dumps(json.loads(config.to_json()), sort_keys=True)
-  return Job(hashlib.sha256(content.encode()).hexdigest()[:12], point, title, overrides,
-             config.seeds[0], config.to_json(indent=2))
+  return Job(
+    hashlib.sha256(content.encode()).hexdigest()[:12],
+    point,
+    title,
+    overrides,
+    config.seeds[0],
+    config.to_json(indent=2),
+  )
 
 
 def override(config: ConfigDict, values: Mapping[str, Any], where: str) -> ConfigDict:
@@ -125,8 +150,12 @@ def override(config: ConfigDict, values: Mapping[str, Any], where: str) -> Confi
 
 def write_manifest(output: pathlib.Path, jobs: Sequence[Job]) -> None:
   """`manifest.jsonl`: one run a line, with its resolved config."""
-  lines = [json.dumps({"id": job.id, "point": dict(job.overrides), "seed": job.seed,
-                       "config": json.loads(job.text)}) for job in jobs]
+  lines = [
+    json.dumps(
+      {"id": job.id, "point": dict(job.overrides), "seed": job.seed, "config": json.loads(job.text)}
+    )
+    for job in jobs
+  ]
   write_whole(output / "manifest.jsonl", "\n".join(lines) + "\n")
 
 

@@ -44,6 +44,7 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
 
   Args:
     split: of the table; "" is that on which the choice is made: dev, or the held-out questions.
+
   """
   selection = holdout.selection_split(json.loads(jobs[0].text)["data"])
   points = _points(output, jobs)
@@ -52,8 +53,10 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   ordered = [base] * base.whole + [p for p in whole if p is not base]
   if not ordered:
     return "no point is finished"
-  rows = {name: compare.compare(_systems(output, ordered, name), METRICS, samples=SAMPLES,
-                                   seed=0) for name in _splits(output, ordered)}
+  rows = {
+    name: compare.compare(_systems(output, ordered, name), METRICS, samples=SAMPLES, seed=0)
+    for name in _splits(output, ordered)
+  }
   split = split or selection
   if split not in rows:
     return f"the runs were not evaluated on {split}, only on {', '.join(rows)}"
@@ -66,8 +69,10 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   result = _result(rows, best, selection, len(whole) == len(points))
   text = "\n".join([heading, *compare.aligned(cells, left=2), "", *result])
   write_whole(output / "table.txt", text + "\n")
-  write_whole(output / "table.md", "\n".join([heading, "", *markdown(cells, left=2), "",
-                                              "\\\n".join(result)]) + "\n")
+  write_whole(
+    output / "table.md",
+    "\n".join([heading, "", *markdown(cells, left=2), "", "\\\n".join(result)]) + "\n",
+  )
   write_whole(output / "table.csv", _csv(rows, best))
   return text
 
@@ -76,9 +81,14 @@ def _points(output: pathlib.Path, jobs: Sequence[Job]) -> list[Point]:
   grouped: dict[int, list[Job]] = {}
   for job in jobs:
     grouped.setdefault(job.point, []).append(job)
-  return [Point(mine[0].title.rpartition(", seed ")[0], tuple(mine),
-                tuple(job for job in mine if finished(output / job.id)))
-          for mine in grouped.values()]
+  return [
+    Point(
+      mine[0].title.rpartition(", seed ")[0],
+      tuple(mine),
+      tuple(job for job in mine if finished(output / job.id)),
+    )
+    for mine in grouped.values()
+  ]
 
 
 def _splits(output: pathlib.Path, points: Sequence[Point]) -> list[str]:
@@ -107,25 +117,38 @@ def _alone(row: dict[str, Any]) -> dict[str, Any]:
 
 def markdown(cells: Sequence[Sequence[str]], left: int) -> list[str]:
   """Rows of text as a table of Markdown, the first `left` columns set to the left."""
-  written = lambda row: "| " + " | ".join(
-      "\\*" if cell == "*" else cell.replace("|", "\\|") for cell in row) + " |"
+  written = lambda row: (
+    "| " + " | ".join("\\*" if cell == "*" else cell.replace("|", "\\|") for cell in row) + " |"
+  )
   rule = ["---"] * left + ["---:"] * (len(cells[0]) - left)
   return [written(row) for row in (cells[0], rule, *cells[1:])]
 
 
 def _heading(rows: Sequence[dict], selection: str) -> str:
   where = rows[0]["metric"].partition("[")[2].rstrip("]")
-  return (f"{where}, {rows[0]['questions']} questions; mean (s.d. over seeds); ± is the 95 % "
-          f"half-width of a difference over questions; * is the best by MAP on {selection}")
+  return (
+    f"{where}, {rows[0]['questions']} questions; mean (s.d. over seeds); ± is the 95 % "
+    f"half-width of a difference over questions; * is the best by MAP on {selection}"
+  )
 
 
-def _cells(points: Sequence[Point], rows: Sequence[dict], best: str, base: Point
-           ) -> list[list[str]]:
+def _cells(
+  points: Sequence[Point], rows: Sequence[dict], best: str, base: Point
+) -> list[list[str]]:
   metrics = list(dict.fromkeys(row["metric"] for row in rows))
   found = {(row["system"], row["metric"]): row for row in rows}
   first = metrics[0]
-  cells = [["", "", "seeds", *(m.partition("[")[0].upper() for m in metrics), "MAP − base",
-            "p (rand.)", "Holm"]]
+  cells = [
+    [
+      "",
+      "",
+      "seeds",
+      *(m.partition("[")[0].upper() for m in metrics),
+      "MAP − base",
+      "p (rand.)",
+      "Holm",
+    ]
+  ]
   for point in points:
     counted = f"{len(point.done)}/{len(point.jobs)}"
     if not point.whole:
@@ -135,9 +158,11 @@ def _cells(points: Sequence[Point], rows: Sequence[dict], best: str, base: Point
     means = [_mean(found[point.title, metric]) for metric in metrics]
     tests = ["", "", ""]
     if point is not base and "p_t" in row:
-      tests = [f"{row['difference']:+.4f} ± {row['difference_half_width']:.4f}",
-               compare.p_text(row["p_randomization"]),
-               compare.p_text(row["p_randomization_holm"])]
+      tests = [
+        f"{row['difference']:+.4f} ± {row['difference_half_width']:.4f}",
+        compare.p_text(row["p_randomization"]),
+        compare.p_text(row["p_randomization_holm"]),
+      ]
     cells.append(["*" if point.title == best else "", point.title, counted, *means, *tests])
   return cells
 
@@ -146,28 +171,33 @@ def _mean(row: dict[str, Any]) -> str:
   return f"{row['mean']:.4f}" + ("" if row["sd"] is None else f" ({row['sd']:.4f})")
 
 
-def _result(rows: dict[str, list[dict]], best: str, selection: str, final: bool
-            ) -> list[str]:
+def _result(rows: dict[str, list[dict]], best: str, selection: str, final: bool) -> list[str]:
   """The figures of the chosen point on test, which played no part in the choice."""
   if not final:
     return [f"best so far: {best}; not every point is finished, so there is no result yet"]
   lines = [f"result: {best}, chosen by MAP on {selection}"]
   for row in rows.get("test", ()):
     if row["system"] == best:
-      line = (f"  {row['metric']} {_mean(row)} ± {row['half_width']:.4f} ({row['questions']} "
-              "questions)")
+      line = (
+        f"  {row['metric']} {_mean(row)} ± {row['half_width']:.4f} ({row['questions']} questions)"
+      )
       if "p_t" in row:
-        line += (f"; to the base {row['difference']:+.4f} ± {row['difference_half_width']:.4f}, p "
-                 f"{compare.p_text(row['p_t'])} (t), "
-                 f"{compare.p_text(row['p_randomization'])} (randomization)")
+        line += (
+          f"; to the base {row['difference']:+.4f} ± {row['difference_half_width']:.4f}, p "
+          f"{compare.p_text(row['p_t'])} (t), "
+          f"{compare.p_text(row['p_randomization'])} (randomization)"
+        )
       lines.append(line)
   return lines
 
 
 def _csv(rows: dict[str, list[dict]], best: str) -> str:
   """Every figure; `chosen` marks the point whose test figures are the result."""
-  flat = [{"split": split, "chosen": int(row["system"] == best), **row}
-          for split, its in rows.items() for row in its]
+  flat = [
+    {"split": split, "chosen": int(row["system"] == best), **row}
+    for split, its in rows.items()
+    for row in its
+  ]
   text = io.StringIO()
   columns = list(dict.fromkeys(key for row in flat for key in row))
   writer = csv.DictWriter(text, columns, lineterminator="\n")

@@ -44,8 +44,11 @@ def draw(view: View, title: str) -> bytes:
   captions = [wrap(_caption(sentence)) for sentence in view.sentences]
   panels = [_panel_size(view, sentence) for sentence in view.sentences]
   foot = (len(view.sentences) * EDGE + 1.6) if view.edges is not None else 0.9
-  height = (len(head) + 1) * LINE + foot + sum(
-      len(lines) * LINE + tall + below for lines, (_, tall, below) in zip(captions, panels))
+  height = (
+    (len(head) + 1) * LINE
+    + foot
+    + sum(len(lines) * LINE + tall + below for lines, (_, tall, below) in zip(captions, panels))
+  )
   figure = Figure(figsize=(width, height))
   at = height - 0.1
 
@@ -73,8 +76,13 @@ def draw(view: View, title: str) -> bytes:
     bar = (1.2 + side + 0.9, side / 2, max(width - side - 2.6, 1.5), 0.14)
   else:
     bar = (1.2, 0.45, width - 2.6, 0.14)
-  figure.colorbar(image, cax=box(*bar), orientation="horizontal", label="plan π" + (
-      "; red: a question word's most, the relevant context" if view.transported else ""))
+  figure.colorbar(
+    image,
+    cax=box(*bar),
+    orientation="horizontal",
+    label="plan π"
+    + ("; red: a question word's most, the relevant context" if view.transported else ""),
+  )
   picture = io.BytesIO()
   FigureCanvasAgg(figure).print_png(picture)
   return picture.getvalue()
@@ -85,23 +93,34 @@ def _panel_size(view: View, sentence: Sentence) -> tuple[float, float, float]:
   if not sentence.words:
     return 0.0, 0.0, 0.1
   longest = max(map(len, sentence.words)) * LETTER
-  return (CELL * len(sentence.words), CELL * len(view.words),
-          longest * math.sin(math.radians(SLANT)) + 0.25)
+  return (
+    CELL * len(sentence.words),
+    CELL * len(view.words),
+    longest * math.sin(math.radians(SLANT)) + 0.25,
+  )
 
 
 def _caption(sentence: Sentence) -> str:
   if not sentence.words:
     return f"{sentence.name}: " + ("no word" if sentence.text else "none")
-  scored = "" if sentence.logit is None else (
-      f", p {1 / (1 + math.exp(-max(sentence.logit, -700))):.3f}")
+  scored = (
+    "" if sentence.logit is None else (f", p {1 / (1 + math.exp(-max(sentence.logit, -700))):.3f}")
+  )
   return f"{sentence.name} (cost {sentence.distance:.2f}{scored}): {sentence.text}"
 
 
 def _plan(axis: Any, view: View, sentence: Sentence, highest: float) -> Any:
   """A plan as colours; a dot on the largest of each row, the words that so are relevant in bold."""
   image = axis.imshow(sentence.plan, cmap="Blues", vmin=0.0, vmax=highest, aspect="auto")
-  axis.set_xticks(range(len(sentence.words)), labels=sentence.words, rotation=SLANT, ha="right",
-                  rotation_mode="anchor", fontsize=9, parse_math=False)
+  axis.set_xticks(
+    range(len(sentence.words)),
+    labels=sentence.words,
+    rotation=SLANT,
+    ha="right",
+    rotation_mode="anchor",
+    fontsize=9,
+    parse_math=False,
+  )
   axis.set_yticks(range(len(view.words)), labels=view.words, fontsize=9, parse_math=False)
   axis.tick_params(length=2)
   for label, relevant in zip(axis.get_xticklabels(), sentence.relevant):
@@ -121,8 +140,15 @@ def _edges(axis: Any, view: View) -> None:
   axis.set_yticks(range(len(names)), labels=names, fontsize=9)
   axis.set_title("edges α: from (column) to (row)", fontsize=9, loc="left")
   for (i, j), value in np.ndenumerate(view.edges):
-    axis.text(j, i, f"{value:.2f}" if value else "–", ha="center", va="center", fontsize=9,
-              color="white" if value > 0.6 else "black")
+    axis.text(
+      j,
+      i,
+      f"{value:.2f}" if value else "–",
+      ha="center",
+      va="center",
+      fontsize=9,
+      color="white" if value > 0.6 else "black",
+    )
 
 
 def _short(name: str) -> str:
@@ -135,23 +161,36 @@ def table(view: View) -> str:
   lines = ["sentence\tquestion_word\tword\tplan\tcost\trelevant"]
   for sentence in view.sentences:
     for (i, j), mass in np.ndenumerate(sentence.plan):
-      lines.append(f"{sentence.name}\t{view.words[i]}\t{sentence.words[j]}\t{mass:.6f}\t"
-                   f"{sentence.cost[i, j]:.6f}\t{int(sentence.relevant[j])}")
+      lines.append(
+        f"{sentence.name}\t{view.words[i]}\t{sentence.words[j]}\t{mass:.6f}\t"
+        f"{sentence.cost[i, j]:.6f}\t{int(sentence.relevant[j])}"
+      )
   return "\n".join(lines) + "\n"
 
 
 def edge_table(view: View) -> str:
   """The edges' weights as a matrix: rows receive, columns send."""
   names = [sentence.name for sentence in view.sentences]
-  rows = [f"{name}\t" + "\t".join(f"{value:.6f}" for value in values)
-          for name, values in zip(names, view.edges)]
+  rows = [
+    f"{name}\t" + "\t".join(f"{value:.6f}" for value in values)
+    for name, values in zip(names, view.edges)
+  ]
   return "\n".join(["\t".join(["", *names]), *rows]) + "\n"
 
 
-def make(run: epath.PathLike, output: epath.PathLike, *, question: str | None = None,
-         candidate: Sequence[str] | None = None, previous: str = "", following: str = "",
-         question_id: str | None = None, candidate_id: str | None = None, split: str = "test",
-         seed: int | None = None) -> View:
+def make(
+  run: epath.PathLike,
+  output: epath.PathLike,
+  *,
+  question: str | None = None,
+  candidate: Sequence[str] | None = None,
+  previous: str = "",
+  following: str = "",
+  question_id: str | None = None,
+  candidate_id: str | None = None,
+  split: str = "test",
+  seed: int | None = None,
+) -> View:
   """Writes the picture and the tables; returns what they show.
 
   Args:
@@ -162,6 +201,7 @@ def make(run: epath.PathLike, output: epath.PathLike, *, question: str | None = 
   Raises:
     InputError: no run, or one of a model that aligns nothing; no such question, candidate or seed;
       texts without words; an output that is no .png or cannot be written.
+
   """
   output = epath.Path(output)
   if output.suffix != ".png":
@@ -174,14 +214,18 @@ def make(run: epath.PathLike, output: epath.PathLike, *, question: str | None = 
     raise InputError(f"--seed={seed}: the run has {', '.join(map(str, config.seeds))}")
   by_text = question is not None and candidate and question_id is None and candidate_id is None
   if by_text:
-    chosen = alignment_view.from_texts(config, question, candidate, previous=previous,
-                                       following=following)
+    chosen = alignment_view.from_texts(
+      config, question, candidate, previous=previous, following=following
+    )
   elif question_id is not None and not (question or candidate or previous or following):
     chosen = alignment_view.from_data(config, question_id, candidate_id, split)
   else:
-    raise InputError("give --question and --candidate (texts; --previous and --next, too), or "
-                     "--question-id (and --candidate-id)")
+    raise InputError(
+      "give --question and --candidate (texts; --previous and --next, too), or "
+      "--question-id (and --candidate-id)"
+    )
   from as2jax.runtime import compile_cache
+
   compile_cache.use_cache(config)
   opened = alignment_view.open_run(config, run, chosen)
   view = opened.view(opened.trained(seed))
@@ -206,8 +250,13 @@ def report(view: View) -> str:
   for sentence in view.sentences:
     if not sentence.words:
       continue
-    chosen = "every word" if not view.transported else ", ".join(
-        f"{word} → {sentence.words[j]}" for word, j in zip(view.words, sentence.plan.argmax(1)))
+    chosen = (
+      "every word"
+      if not view.transported
+      else ", ".join(
+        f"{word} → {sentence.words[j]}" for word, j in zip(view.words, sentence.plan.argmax(1))
+      )
+    )
     p = "" if sentence.logit is None else f", logit {sentence.logit:.3f}"
     lines.append(f"{sentence.name} (cost {sentence.distance:.3f}{p}): {chosen}")
   return "\n".join(lines)
@@ -215,16 +264,20 @@ def report(view: View) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Makes the picture; returns the exit status: 0, or 2 for bad input."""
-  parser = argparse.ArgumentParser(prog="python -m as2jax.inference.explain.alignment_picture", description=__doc__,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = argparse.ArgumentParser(
+    prog="python -m as2jax.inference.explain.alignment_picture",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
   parser.add_argument("--run", required=True, help="folder of a run of cassie")
   parser.add_argument("--output", required=True, help="the picture, a .png")
   parser.add_argument("--question-id", help="one of the run's data")
   parser.add_argument("--candidate-id", help="one of its candidates; else its first right one")
   parser.add_argument("--split", default="test", help="of the ids")
   parser.add_argument("--question", help="a text, in place of the ids")
-  parser.add_argument("--candidate", action="append",
-                      help="a text; for a joint run several times, best first")
+  parser.add_argument(
+    "--candidate", action="append", help="a text; for a joint run several times, best first"
+  )
   parser.add_argument("--previous", default="", help="the sentence before the candidate")
   parser.add_argument("--next", default="", dest="following", help="the sentence after it")
   parser.add_argument("--seed", type=int, help="which of the run's; the first where not given")

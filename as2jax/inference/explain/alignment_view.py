@@ -32,6 +32,7 @@ class Sentence:
     relevant: whether a word is of the relevant context, `[words]`.
     distance: d = Σ D·π.
     logit: of p, where the sentence is scored.
+
   """
 
   name: str
@@ -54,6 +55,7 @@ class View:
       run has no graph convolutions, which nothing is sent through.
     transported: whether the plan is one of transport; else that of independent words, under which
       every word is relevant (`model.alignment = 'mean'`).
+
   """
 
   question: str
@@ -85,10 +87,18 @@ class Alignments(Words):
       columns = np.flatnonzero(of.sentence[k] >= 0)
       cells = np.ix_(rows, columns)
       scored = k < len(logits) and bool(of.present[k])
-      sentences.append(Sentence(
-          name, text, named(text, of.sentence[k, columns]), of.plan[k][cells].astype(np.float64),
-          of.cost[k][cells].astype(np.float64), of.selected[k, columns], float(of.distance[k]),
-          float(logits[k]) if scored else None))
+      sentences.append(
+        Sentence(
+          name,
+          text,
+          named(text, of.sentence[k, columns]),
+          of.plan[k][cells].astype(np.float64),
+          of.cost[k][cells].astype(np.float64),
+          of.selected[k, columns],
+          float(of.distance[k]),
+          float(logits[k]) if scored else None,
+        )
+      )
     for role, its in (("question", words), ("candidate", sentences[0].words)):
       if not its:
         raise InputError(f"the {role} has no word that the encoder knows: give another text")
@@ -102,8 +112,9 @@ def texts(template: str, question: Question, count: int) -> list[tuple[str, str]
     found = [(f"candidate {n}", c.text) for n, c in enumerate(question.candidates, 1)]
     return found + [(f"candidate {n}", "") for n in range(len(found) + 1, count + 1)]
   candidate = question.candidates[0]
-  return [(name, getattr(candidate, "text" if name == "candidate" else name))
-          for name in CONTEXT[:count]]
+  return [
+    (name, getattr(candidate, "text" if name == "candidate" else name)) for name in CONTEXT[:count]
+  ]
 
 
 def open_run(config: Any, run: epath.PathLike, question: Question) -> Alignments:
@@ -111,6 +122,7 @@ def open_run(config: Any, run: epath.PathLike, question: Question) -> Alignments
 
   Raises:
     InputError: the run is of a model that aligns nothing.
+
   """
   check(config, run)
   ranking = None
@@ -124,28 +136,39 @@ def check(config: Any, run: epath.PathLike) -> None:
   """Raises InputError where the model of a run has no alignment."""
   name = config.model.name
   if name in registry.LEXICAL or not hasattr(
-      registry.find(registry.MODELS, name, "model.name"), "align"):
-    raise InputError(f"{run} is a run of {name}, which aligns no words; name a run of cassie (for "
-                     "others there is python -m as2jax.inference.explain.heatmap)")
+    registry.find(registry.MODELS, name, "model.name"), "align"
+  ):
+    raise InputError(
+      f"{run} is a run of {name}, which aligns no words; name a run of cassie (for "
+      "others there is python -m as2jax.inference.explain.heatmap)"
+    )
 
 
-def from_texts(config: Any, question: str, candidates: Sequence[str], *, previous: str = "",
-               following: str = "") -> Question:
+def from_texts(
+  config: Any, question: str, candidates: Sequence[str], *, previous: str = "", following: str = ""
+) -> Question:
   """The question with its candidate and context, or a joint run's candidates, under its text rules.
 
   Raises:
     InputError: context, or several candidates, for a run that does not read them.
+
   """
   template, size = config.model.template, config.data.ranking_size
   if (previous or following) and template != "context":
-    raise InputError(f"--previous and --next: the run reads no context (model.template = "
-                     f"{template!r}); leave them out")
+    raise InputError(
+      f"--previous and --next: the run reads no context (model.template = "
+      f"{template!r}); leave them out"
+    )
   most = size if template == "joint" else 1
   if len(candidates) > most:
-    raise InputError(f"--candidate was given {len(candidates)} times; the run reads {most} at once "
-                     f"(model.template = {template!r})")
-  made = tuple(Candidate(f"C{n}", text, previous=previous, next=following)
-               for n, text in enumerate(candidates, 1))
+    raise InputError(
+      f"--candidate was given {len(candidates)} times; the run reads {most} at once "
+      f"(model.template = {template!r})"
+    )
+  made = tuple(
+    Candidate(f"C{n}", text, previous=previous, next=following)
+    for n, text in enumerate(candidates, 1)
+  )
   for name, text in (("--question", question), *(("--candidate", text) for text in candidates)):
     if not text.strip():
       raise InputError(f"{name} is empty: give a text")
@@ -159,22 +182,27 @@ def from_data(config: Any, question_id: str, candidate_id: str | None, split: st
 
   Raises:
     InputError: no such split, question or candidate; a candidate for a joint run.
+
   """
   data = load.load(config.data)
   load.require(data, (split,))
   questions = data.splits[split]
   chosen = next((q for q in questions if q.id == question_id), None)
   if chosen is None:
-    raise InputError(f"--question-id={question_id}: {data.name} has no such question in its split "
-                     f"{split!r} (the first is {questions[0].id}); name another --split?")
+    raise InputError(
+      f"--question-id={question_id}: {data.name} has no such question in its split "
+      f"{split!r} (the first is {questions[0].id}); name another --split?"
+    )
   if not chosen.candidates:
     raise InputError(f"--question-id={question_id} has no candidates: name another")
   if config.model.template == "joint":
     if candidate_id is not None:
-      raise InputError(f"--candidate-id={candidate_id}: a joint run reads the best "
-                       f"{config.data.ranking_size} candidates together; leave it out")
+      raise InputError(
+        f"--candidate-id={candidate_id}: a joint run reads the best "
+        f"{config.data.ranking_size} candidates together; leave it out"
+      )
     order = rankings.load(config.data.ranking, data.splits, (split,)).order(chosen)
-    best = [chosen.candidates[at] for at in order[:config.data.ranking_size]]
+    best = [chosen.candidates[at] for at in order[: config.data.ranking_size]]
     return Question(chosen.id, chosen.text, tuple(best))
   if candidate_id is None:
     right = chosen.positives
@@ -182,5 +210,7 @@ def from_data(config: Any, question_id: str, candidate_id: str | None, split: st
   for one in chosen.candidates:
     if one.id == candidate_id:
       return Question(chosen.id, chosen.text, (one,))
-  raise InputError(f"--candidate-id={candidate_id}: question {question_id} has "
-                   f"{', '.join(c.id for c in chosen.candidates[:5])} …")
+  raise InputError(
+    f"--candidate-id={candidate_id}: question {question_id} has "
+    f"{', '.join(c.id for c in chosen.candidates[:5])} …"
+  )

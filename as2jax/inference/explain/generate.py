@@ -26,14 +26,17 @@ from as2jax.training.build import Experiment, build
 from as2jax.training.run_folder import config_of
 
 
-def generate(run: epath.PathLike, *, split: str, count: int, length: int, seed: int | None
-             ) -> list[Generated]:
+def generate(
+  run: epath.PathLike, *, split: str, count: int, length: int, seed: int | None
+) -> list[Generated]:
   """Texts for `count` questions of a run's data, from the best checkpoint of a seed (the first).
 
   Raises:
     InputError: a run without decoders or checkpoint, no such split, one without right answers.
+
   """
   from as2jax.inference.export import best_parameters
+
   config = config_of(run)
   cls = registry.find(registry.MODELS, config.model.name, "model.name")
   if not hasattr(cls, "generate"):
@@ -49,23 +52,31 @@ def generate(run: epath.PathLike, *, split: str, count: int, length: int, seed: 
   params = traverse_util.unflatten_dict({k: jnp.asarray(v) for k, v in flat.items()}, sep="/")
   vectors = latents(experiment, params, questions)
   speaker = Speaker(experiment, length)
-  texts = {source: speaker(params, source, np.stack([vectors[t] for t in side]))
-           for source, side in (("question", [q.text for q in questions]),
-                                ("answer", [q.candidates[0].text for q in questions]))}
-  return [Generated(q.text, q.candidates[0].text, *both)
-          for q, *both in zip(questions, texts["question"], texts["answer"], strict=True)]
+  texts = {
+    source: speaker(params, source, np.stack([vectors[t] for t in side]))
+    for source, side in (
+      ("question", [q.text for q in questions]),
+      ("answer", [q.candidates[0].text for q in questions]),
+    )
+  }
+  return [
+    Generated(q.text, q.candidates[0].text, *both)
+    for q, *both in zip(questions, texts["question"], texts["answer"], strict=True)
+  ]
 
 
 def chosen(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
   """`count` questions spread evenly, each with its first right answer alone."""
   full = [q for q in questions if q.positives]
   at = np.unique(np.linspace(0, max(len(full) - 1, 0), min(count, len(full))).round().astype(int))
-  return tuple(Question(full[i].id, full[i].text, (full[i].candidates[full[i].positives[0]],))
-               for i in at)
+  return tuple(
+    Question(full[i].id, full[i].text, (full[i].candidates[full[i].positives[0]],)) for i in at
+  )
 
 
-def latents(experiment: Experiment, params: Any, questions: Sequence[Question]
-            ) -> dict[str, np.ndarray]:
+def latents(
+  experiment: Experiment, params: Any, questions: Sequence[Question]
+) -> dict[str, np.ndarray]:
   """μ of each distinct text."""
   batcher = experiment.predict_batcher(questions, "sentences")
   model, found = experiment.model, {}
@@ -79,14 +90,13 @@ def latents(experiment: Experiment, params: Any, questions: Sequence[Question]
   return {text: found[number] for number, text in enumerate(texts)}
 
 
-
-
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
   """Writes and prints; returns the exit status: 0, or 2 for bad input."""
-  parser = argparse.ArgumentParser(prog="python -m as2jax.inference.explain.generate", description=__doc__,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = argparse.ArgumentParser(
+    prog="python -m as2jax.inference.explain.generate",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
   parser.add_argument("--run", required=True, help="folder of a run")
   parser.add_argument("--split", default="dev")
   parser.add_argument("--count", type=int, default=10, help="of questions")
@@ -96,8 +106,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
   try:
     if min(given.count, given.length) < 1:
       raise InputError("--count and --length: give 1 or more")
-    text = report(generate(given.run, split=given.split, count=given.count, length=given.length,
-                           seed=given.seed))
+    text = report(
+      generate(
+        given.run, split=given.split, count=given.count, length=given.length, seed=given.seed
+      )
+    )
   except InputError as error:
     print(f"as2jax: {error}", file=sys.stderr)
     return 2

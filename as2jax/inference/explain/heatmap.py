@@ -39,8 +39,14 @@ def draw(panels: Sequence[tuple[str, Similarity]]) -> bytes:
   lowest = min(0.0, *(float(found.cosine.min()) for _, found in panels))
   for n, (axis, (title, found)) in enumerate(zip(axes, panels, strict=True)):
     image = axis.imshow(found.cosine, cmap="viridis", vmin=lowest, vmax=1.0, aspect="auto")
-    axis.set_xticks(range(columns), labels=found.candidate, rotation=60, ha="right",
-                    rotation_mode="anchor", parse_math=False)
+    axis.set_xticks(
+      range(columns),
+      labels=found.candidate,
+      rotation=60,
+      ha="right",
+      rotation_mode="anchor",
+      parse_math=False,
+    )
     axis.set_yticks(range(rows), labels=found.question, parse_math=False)
     axis.set_xlabel("candidate")
     axis.set_ylabel("question" if n == 0 or not beside else "")
@@ -60,10 +66,18 @@ def table(found: Similarity) -> str:
   return "\n".join(lines) + "\n"
 
 
-def make(run: epath.PathLike, output: epath.PathLike, *, question: str | None = None,
-         candidate: str | None = None, question_id: str | None = None,
-         candidate_id: str | None = None, split: str = "test", seed: int | None = None,
-         before: bool = False) -> list[Similarity]:
+def make(
+  run: epath.PathLike,
+  output: epath.PathLike,
+  *,
+  question: str | None = None,
+  candidate: str | None = None,
+  question_id: str | None = None,
+  candidate_id: str | None = None,
+  split: str = "test",
+  seed: int | None = None,
+  before: bool = False,
+) -> list[Similarity]:
   """Writes the picture and the matrices; returns the matrices, that of the untrained weights first.
 
   Args:
@@ -74,6 +88,7 @@ def make(run: epath.PathLike, output: epath.PathLike, *, question: str | None = 
   Raises:
     InputError: no run, no such question, candidate or seed, texts without words, an output that is
       no .png or cannot be written.
+
   """
   output = epath.Path(output)
   if output.suffix != ".png":
@@ -85,14 +100,20 @@ def make(run: epath.PathLike, output: epath.PathLike, *, question: str | None = 
     raise InputError(f"--seed={seed}: the run has {', '.join(map(str, config.seeds))}")
   chosen = _question(config, question, candidate, question_id, candidate_id, split)
   from as2jax.runtime import compile_cache
+
   compile_cache.use_cache(config)
   words = Words(config, run, chosen)
   makers = {"before": words.untrained} if before else {}
   makers["after" if before else ""] = words.trained
   name = epath.Path(run).name
   panels = {key: words.similarity(make_state(seed)) for key, make_state in makers.items()}
-  titled = [(f"{name}{', ' * bool(key)}{key and key + ' training'}: {found.score_name} "
-             f"{found.score:.3f}", found) for key, found in panels.items()]
+  titled = [
+    (
+      f"{name}{', ' * bool(key)}{key and key + ' training'}: {found.score_name} {found.score:.3f}",
+      found,
+    )
+    for key, found in panels.items()
+  ]
   picture = draw(titled)
   try:
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -104,19 +125,27 @@ def make(run: epath.PathLike, output: epath.PathLike, *, question: str | None = 
   return list(panels.values())
 
 
-def _question(config: Any, question: str | None, candidate: str | None, question_id: str | None,
-              candidate_id: str | None, split: str) -> Any:
+def _question(
+  config: Any,
+  question: str | None,
+  candidate: str | None,
+  question_id: str | None,
+  candidate_id: str | None,
+  split: str,
+) -> Any:
   """The question with the one candidate, under the run's text rules."""
   from as2jax.data.datasets import load
   from as2jax.data.record import Candidate, Question
   from as2jax.data.text import normalise
+
   texts, ids = (question, candidate), (question_id, candidate_id)
   if all(texts) and not any(ids):
     given = Question("Q", question, (Candidate("C", candidate),))
     return normalise.apply([given], config.data.rules)[0]
   if any(texts) or not all(ids):
-    raise InputError("give --question and --candidate (two texts), or --question-id and "
-                     "--candidate-id")
+    raise InputError(
+      "give --question and --candidate (two texts), or --question-id and --candidate-id"
+    )
   data = load.load(config.data, config.evaluation.task)
   load.require(data, (split,))
   for found in data.splits[split]:
@@ -124,16 +153,23 @@ def _question(config: Any, question: str | None, candidate: str | None, question
       for one in found.candidates:
         if one.id == candidate_id:
           return Question(found.id, found.text, (one,))
-      raise InputError(f"--candidate-id={candidate_id}: question {question_id} has "
-                       f"{', '.join(c.id for c in found.candidates[:5])} …")
-  raise InputError(f"--question-id={question_id}: {data.name} has no such question in its split "
-                   f"{split!r} (the first is {data.splits[split][0].id}); name another --split?")
+      raise InputError(
+        f"--candidate-id={candidate_id}: question {question_id} has "
+        f"{', '.join(c.id for c in found.candidates[:5])} …"
+      )
+  raise InputError(
+    f"--question-id={question_id}: {data.name} has no such question in its split "
+    f"{split!r} (the first is {data.splits[split][0].id}); name another --split?"
+  )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Makes the picture; returns the exit status: 0, or 2 for bad input."""
-  parser = argparse.ArgumentParser(prog="python -m as2jax.inference.explain.heatmap", description=__doc__,
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+  parser = argparse.ArgumentParser(
+    prog="python -m as2jax.inference.explain.heatmap",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
   parser.add_argument("--run", required=True, help="folder of a run")
   parser.add_argument("--output", required=True, help="the picture, a .png")
   for name in ("question", "candidate"):
@@ -145,17 +181,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("--before", action="store_true", help="show the untrained weights beside it")
   given = vars(parser.parse_args(arguments))
   try:
-    found = make(given.pop("run"), given["output"], **{k: v for k, v in given.items()
-                                                       if k != "output"})
+    found = make(
+      given.pop("run"), given["output"], **{k: v for k, v in given.items() if k != "output"}
+    )
   except InputError as error:
     print(f"as2jax: {error}", file=sys.stderr)
     return 2
-  rows, columns = np.unravel_index(np.argsort(-found[-1].cosine, axis=None)[:5],
-                                   found[-1].cosine.shape)
-  pairs = ", ".join(f"{found[-1].question[r]} – {found[-1].candidate[c]} "
-                    f"{found[-1].cosine[r, c]:.2f}" for r, c in zip(rows, columns))
-  print(f"written: {given['output']} ({found[-1].score_name} {found[-1].score:.3f}; nearest: "
-        f"{pairs})")
+  rows, columns = np.unravel_index(
+    np.argsort(-found[-1].cosine, axis=None)[:5], found[-1].cosine.shape
+  )
+  pairs = ", ".join(
+    f"{found[-1].question[r]} – {found[-1].candidate[c]} {found[-1].cosine[r, c]:.2f}"
+    for r, c in zip(rows, columns)
+  )
+  print(
+    f"written: {given['output']} ({found[-1].score_name} {found[-1].score:.3f}; nearest: {pairs})"
+  )
   return 0
 
 

@@ -33,6 +33,7 @@ class Similarity:
     question, candidate: the words as they are written, those that own no token left out.
     cosine: `[question words, candidate words]`, float64; 0 where a vector is zero.
     score: what the model ranks the candidate by; score_name: its name.
+
   """
 
   question: tuple[str, ...]
@@ -51,10 +52,12 @@ class Words:
 
   Raises:
     InputError: a model without tokens, a text without words.
+
   """
 
-  def __init__(self, config: Any, run: epath.PathLike, question: Question,
-               ranking: Ranking | None = None):
+  def __init__(
+    self, config: Any, run: epath.PathLike, question: Question, ranking: Ranking | None = None
+  ):
     if config.model.name in registry.LEXICAL:
       raise InputError(f"{run} is a run of {config.model.name}, which has no token vectors")
     config.batch.predict_rows = 2 * config.batch.shards
@@ -66,7 +69,8 @@ class Words:
     self.predictor = predict.Predictor(self.experiment, self.mesh, 1)
     self.questions = (question,)
     self.batcher = self.predictor.batcher(
-        self.questions, "sentences" if model.encodes else model.layout)
+      self.questions, "sentences" if model.encodes else model.layout
+    )
     self.table = word_table(self.experiment, question, self.batcher)
 
   def untrained(self, seed: int) -> states.TrainState:
@@ -77,10 +81,12 @@ class Words:
   def trained(self, seed: int) -> states.TrainState:
     """The best checkpoint's; InputError where there is none."""
     from as2jax.inference.export import best_parameters
+
     found = best_parameters(self.experiment, self.run, seed, self.questions)
     fresh = self.untrained(seed)
-    seat = lambda old: {path: jax.device_put(found[path][None], x.sharding)
-                        for path, x in old.items()}
+    seat = lambda old: {
+      path: jax.device_put(found[path][None], x.sharding) for path, x in old.items()
+    }
     return fresh.replace(trainable=seat(fresh.trainable), frozen=seat(fresh.frozen))
 
   def similarity(self, state: states.TrainState) -> Similarity:
@@ -92,8 +98,7 @@ class Words:
     (question, q), (candidate, c) = sides["question"], sides["candidate"]
     return Similarity(question, candidate, cosine(q, c), float(values[0][0]), name)
 
-  def _side(self, role: str, vectors: dict[int, np.ndarray]
-            ) -> tuple[tuple[str, ...], np.ndarray]:
+  def _side(self, role: str, vectors: dict[int, np.ndarray]) -> tuple[tuple[str, ...], np.ndarray]:
     """The words of the question or the candidate, and their vectors `[words, d]`."""
     unit, text = place(self.experiment.model.template, self.question, role)
     part = self.table.unit(unit)
@@ -115,8 +120,9 @@ class Words:
     """Token vectors `[tokens, d]` float64 of each unit."""
     model = self.experiment.model
     first = lambda tree: jax.tree.map(lambda x: x[0], tree)
-    method = getattr(type(model), "token_vectors",
-                     lambda module, batch: module.encoder(batch.tokens, train=False))
+    method = getattr(
+      type(model), "token_vectors", lambda module, batch: module.encoder(batch.tokens, train=False)
+    )
     apply = jax.jit(lambda p, m, b: model.apply({"params": p, **m}, b, method=method))
     found = {}
     for batch in map(first, self.batches()):
@@ -124,8 +130,9 @@ class Words:
       units = batch.units
       for s, slot in zip(*np.nonzero(units.length)):
         at = units.start[s, slot]
-        found[int(units.id[s, slot])] = hidden[s, units.row[s, slot],
-                                               at:at + units.length[s, slot]]
+        found[int(units.id[s, slot])] = hidden[
+          s, units.row[s, slot], at : at + units.length[s, slot]
+        ]
     return found
 
 
@@ -137,8 +144,7 @@ def place(template: str, question: Question, role: str) -> tuple[int, str]:
 
 
 def word_table(experiment: Experiment, question: Question, batcher: Batcher) -> UnitTable:
-  """The batcher's units with their words; InputError where a text is cut into other tokens there.
-  """
+  """The batcher's units with their words; InputError where a text is cut into other tokens there."""
   made = batcher.units
   if made.word_offsets[-1]:
     return made
@@ -146,21 +152,30 @@ def word_table(experiment: Experiment, question: Question, batcher: Batcher) -> 
   texts = [unit_parts(template, question.text, candidate)]
   if template == "single":
     texts = list(dict.fromkeys([(question.text,), (candidate.text,)]))
-    roles = [ROLES["question"], ROLES["candidate"]][:len(texts)]
+    roles = [ROLES["question"], ROLES["candidate"]][: len(texts)]
   tokenizer = experiment.source.tokenizer
   if experiment.source.open_vocabulary:
     tokenizer, _ = experiment.source.open_vocabulary(text for unit in texts for text in unit)
-  found = build_units(texts, tokenizer, template=template, roles=roles, words=True,
-                      max_length=experiment.config.data.max_length)
+  found = build_units(
+    texts,
+    tokenizer,
+    template=template,
+    roles=roles,
+    words=True,
+    max_length=experiment.config.data.max_length,
+  )
   if not (np.array_equal(found.ids, made.ids) and np.array_equal(found.offsets, made.offsets)):
-    raise InputError(f"model.name = {experiment.config.model.name!r}: its tokens are not those of "
-                     "the tokeniser, so that no word can be given its own")
+    raise InputError(
+      f"model.name = {experiment.config.model.name!r}: its tokens are not those of "
+      "the tokeniser, so that no word can be given its own"
+    )
   return found
 
 
 def as_written(text: str, forms: Sequence[str]) -> tuple[str, ...]:
   """The words of `text` whose lower-cased forms are `forms`, in that order; other words may lie
-  between."""
+  between.
+  """
   found, spelled = [], iter(words(text))
   for form in forms:
     start, end = next((start, end) for other, start, end in spelled if other == form)

@@ -11,13 +11,14 @@ from as2jax.data.text.token_table import UnitTable
 from as2jax.runtime.errors import InputError
 
 MAKE = {
-    "triplets": lambda q: layouts.triplets(q, tile=4),
-    "pairs": layouts.pairs,
-    "single": lambda q: layouts.single(q, template="context"),
-    "groups": lambda q: layouts.groups(q, size=5),
-    "joint": lambda q: layouts.joint(
-        q, size=3, orders=[np.arange(len(x.candidates))[::-1] for x in q]),
-    "sentences": layouts.sentences,
+  "triplets": lambda q: layouts.triplets(q, tile=4),
+  "pairs": layouts.pairs,
+  "single": lambda q: layouts.single(q, template="context"),
+  "groups": lambda q: layouts.groups(q, size=5),
+  "joint": lambda q: layouts.joint(
+    q, size=3, orders=[np.arange(len(x.candidates))[::-1] for x in q]
+  ),
+  "sentences": layouts.sentences,
 }
 
 
@@ -28,9 +29,15 @@ def questions(n=30, seed=0, candidates=(2, 9)):
     count = int(rng.integers(*candidates))
     labels = rng.random(count) < 0.3
     sentences = tuple(
-        Candidate(f"D{i}-{j}", f"sentence {i} {j}" if rng.random() < 0.9 else "shared sentence",
-                  int(labels[j]), previous="before" if j else "", next="after")
-        for j in range(count))
+      Candidate(
+        f"D{i}-{j}",
+        f"sentence {i} {j}" if rng.random() < 0.9 else "shared sentence",
+        int(labels[j]),
+        previous="before" if j else "",
+        next="after",
+      )
+      for j in range(count)
+    )
     made.append(Question(f"Q{i}", f"question {i}", sentences))
   return tuple(made)
 
@@ -47,18 +54,34 @@ def unit_table(units, seed=0, longest=20):
   word_at = np.arange(word_offsets[-1]) - np.repeat(word_offsets[:-1], words)
   ones = np.ones(len(word_at), np.int32)
   return UnitTable(
-      ids=(100 * number + within + 1).astype(np.int32), type=(within % 2).astype(np.int8),
-      role=(within % 4).astype(np.int8), offsets=offsets.astype(np.int64),
-      word_start=(2 * word_at).astype(np.int32), word_length=2 * ones,
-      word_role=(word_at % 4).astype(np.int8), word_form=np.arange(len(word_at), dtype=np.int32),
-      word_offsets=word_offsets.astype(np.int64), forms=("word",) * len(word_at),
-      truncated_units=0, lost_by_role=(0, 0, 0, 0), blank_units=0)
+    ids=(100 * number + within + 1).astype(np.int32),
+    type=(within % 2).astype(np.int8),
+    role=(within % 4).astype(np.int8),
+    offsets=offsets.astype(np.int64),
+    word_start=(2 * word_at).astype(np.int32),
+    word_length=2 * ones,
+    word_role=(word_at % 4).astype(np.int8),
+    word_form=np.arange(len(word_at), dtype=np.int32),
+    word_offsets=word_offsets.astype(np.int64),
+    forms=("word",) * len(word_at),
+    truncated_units=0,
+    lost_by_role=(0, 0, 0, 0),
+    blank_units=0,
+  )
 
 
 def batcher(layout="triplets", *, data=None, **changes):
   units, table = MAKE[layout](questions() if data is None else data)
-  settings = dict(sampler="paper", examples_per_batch=8, rows=0, row_lengths=(32,), packed=True,
-                  shards=1, accumulate=1, buckets=2)
+  settings = dict(
+    sampler="paper",
+    examples_per_batch=8,
+    rows=0,
+    row_lengths=(32,),
+    packed=True,
+    shards=1,
+    accumulate=1,
+    buckets=2,
+  )
   if changes.get("sampler") in ("grouped", "ordered", "by_length"):
     settings.update(rows=16, examples_per_batch=48)
   return fit_batcher(unit_table(units), table, **{**settings, **changes})
@@ -74,14 +97,18 @@ def content(batch, shard):
   tokens, units = batch.tokens, batch.units
   found = {}
   for u in np.flatnonzero(units.length[shard]):
-    span = (shard, units.row[shard, u],
-            slice(units.start[shard, u], units.start[shard, u] + units.length[shard, u]))
+    span = (
+      shard,
+      units.row[shard, u],
+      slice(units.start[shard, u], units.start[shard, u] + units.length[shard, u]),
+    )
     segment = np.unique(tokens.segment[span])
     assert len(segment) == 1 and segment[0] > 0
     row = tokens.segment[shard, units.row[shard, u]]
     assert (row == segment[0]).sum() == units.length[shard, u]  # nobody else has this number
-    found[u] = [np.asarray(x[span]) for x in (tokens.ids, tokens.type, tokens.role,
-                                              tokens.position)]
+    found[u] = [
+      np.asarray(x[span]) for x in (tokens.ids, tokens.type, tokens.role, tokens.position)
+    ]
   return found
 
 
@@ -136,8 +163,11 @@ def check_shard(b, part, s, shard):
 
 def test_shapes_are_few_and_do_not_depend_on_the_epoch():
   b = batcher("triplets", buckets=2)
-  shapes = [set(jax.tree.leaves(x)[0].shape for x in batches(b, seed, epoch)[1])
-            for seed in (0, 1) for epoch in range(4)]
+  shapes = [
+    set(jax.tree.leaves(x)[0].shape for x in batches(b, seed, epoch)[1])
+    for seed in (0, 1)
+    for epoch in range(4)
+  ]
   assert len(set().union(*shapes)) <= 2
   assert max(x[2] for x in set().union(*shapes)) == b.rows[-1]
 
@@ -145,8 +175,13 @@ def test_shapes_are_few_and_do_not_depend_on_the_epoch():
 def test_a_plan_is_a_function_of_seed_and_epoch():
   b = batcher("pairs", sampler="grouped")
   blocks = b.sampler.blocks()
-  order = lambda seed, epoch: [s.examples.tolist() for step in b.plan(blocks, seed, epoch).steps
-                               for micro in step for s in micro if s is not None]
+  order = lambda seed, epoch: [
+    s.examples.tolist()
+    for step in b.plan(blocks, seed, epoch).steps
+    for micro in step
+    for s in micro
+    if s is not None
+  ]
   assert order(3, 1) == order(3, 1)
   assert order(3, 1) != order(3, 2) and order(3, 1) != order(4, 1)
 
@@ -173,12 +208,23 @@ def test_grouped_keeps_questions_whole_and_rows_full():
 
 def test_a_huge_question_is_tiled():
   labels = [1] * 40 + [0] * 60
-  huge = Question("Q", "huge", tuple(
-      Candidate(f"c{i}", f"text {i}", label) for i, label in enumerate(labels)))
+  huge = Question(
+    "Q", "huge", tuple(Candidate(f"c{i}", f"text {i}", label) for i, label in enumerate(labels))
+  )
   data = questions(6) + (huge,)
   units, table = layouts.triplets(data, tile=8)
-  b = fit_batcher(unit_table(units), table, sampler="grouped", examples_per_batch=64, rows=16,
-                  row_lengths=(32,), packed=True, shards=1, accumulate=1, buckets=1)
+  b = fit_batcher(
+    unit_table(units),
+    table,
+    sampler="grouped",
+    examples_per_batch=64,
+    rows=16,
+    row_lengths=(32,),
+    packed=True,
+    shards=1,
+    accumulate=1,
+    buckets=1,
+  )
   plan, made = batches(b)
   seen = np.concatenate([s.examples for step in plan.steps for m in step for s in m])
   assert sorted(seen.tolist()) == list(range(len(table))) and len(table) >= 2400
@@ -187,8 +233,9 @@ def test_a_huge_question_is_tiled():
 
 
 def test_unpacked_units_have_their_own_rows_and_short_rows():
-  b = batcher("sentences", sampler="by_length", packed=False, row_lengths=(8, 16, 32),
-              examples_per_batch=16)
+  b = batcher(
+    "sentences", sampler="by_length", packed=False, row_lengths=(8, 16, 32), examples_per_batch=16
+  )
   plan, made = batches(b)
   assert set(plan.row_length) == {8, 16, 32}
   for batch in made:
@@ -201,9 +248,20 @@ def test_words_follow_their_units():
   units, table = layouts.pairs(questions())
   source = unit_table(units)
   frequency = np.arange(len(source.word_form)) + 0.5
-  b = fit_batcher(source, table, sampler="grouped", examples_per_batch=24, rows=8,
-                  row_lengths=(32,), packed=True, shards=2, accumulate=1, buckets=1, words=True,
-                  word_frequency=frequency)
+  b = fit_batcher(
+    source,
+    table,
+    sampler="grouped",
+    examples_per_batch=24,
+    rows=8,
+    row_lengths=(32,),
+    packed=True,
+    shards=2,
+    accumulate=1,
+    buckets=1,
+    words=True,
+    word_frequency=frequency,
+  )
   plan, made = batches(b)
   for batch in made:
     for s in range(2):
@@ -217,16 +275,26 @@ def test_words_follow_their_units():
         assert words.start[0, s, w] == source.word_start[at]
         assert words.role[0, s, w] == source.word_role[at]
         assert words.frequency[0, s, w] == frequency[at] and words.keep[0, s, w] == 1
-      assert not words.keep[0, s, len(used):].any()
+      assert not words.keep[0, s, len(used) :].any()
 
 
 def test_frozen_features_take_the_place_of_tokens():
   units, table = layouts.sentences(questions(5))
   source = unit_table(units)
   features = np.stack([source.ids, -source.ids], 1).astype(np.float32)
-  b = fit_batcher(source, table, sampler="ordered", examples_per_batch=16, rows=8,
-                  row_lengths=(32,), packed=True, shards=1, accumulate=1, buckets=1,
-                  features=features)
+  b = fit_batcher(
+    source,
+    table,
+    sampler="ordered",
+    examples_per_batch=16,
+    rows=8,
+    row_lengths=(32,),
+    packed=True,
+    shards=1,
+    accumulate=1,
+    buckets=1,
+    features=features,
+  )
   for batch in batches(b)[1]:
     np.testing.assert_array_equal(batch.tokens.features[..., 0], batch.tokens.ids)
     np.testing.assert_array_equal(batch.tokens.features[..., 1], -batch.tokens.ids)
@@ -238,11 +306,14 @@ def test_unjudged_candidates_train_nothing_and_are_ranked():
   assert len(layouts.single(data)[1]) == 1 and len(layouts.single(data, judged=False)[1]) == 2
 
 
-@pytest.mark.parametrize("change,message", [
+@pytest.mark.parametrize(
+  "change,message",
+  [
     (dict(examples_per_batch=9, shards=2), "batch.examples = 9 does not divide"),
     (dict(row_lengths=(8,)), "a unit has .* tokens"),
     (dict(sampler="random"), "batch.sampler = 'random'"),
-])
+  ],
+)
 def test_shapes_that_cannot_be(change, message):
   with pytest.raises(InputError, match=message):
     b = batcher("pairs", **change)

@@ -14,7 +14,7 @@ def test_units_lie_apart_within_rows(lengths, row_length):
   used = np.zeros((rows, row_length), int)
   for r, s, n in zip(row, start, lengths):
     assert s + n <= row_length
-    used[r, s:s + n] += 1
+    used[r, s : s + n] += 1
   assert used.max(initial=0) <= 1 and used.sum() == sum(lengths)
 
 

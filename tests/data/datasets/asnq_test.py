@@ -35,7 +35,10 @@ def test_class_4_alone_is_positive(tmp_path):
   first, second = read_asnq(written(tmp_path, content()))
   assert (first.id, first.text) == ("q1", 'who made "it" ?')
   assert [(c.id, c.text, c.label) for c in first.candidates] == [
-    ("q1-0", "Ann made it .", 1), ("q1-1", "It is &amp; was .", 0), ("q1-2", "Ann is tall .", 0)]
+    ("q1-0", "Ann made it .", 1),
+    ("q1-1", "It is &amp; was .", 0),
+    ("q1-2", "Ann is tall .", 0),
+  ]
   assert [c.label for c in second.candidates] == [0, 0]
 
 
@@ -46,9 +49,11 @@ def test_classes_may_be_left_out(tmp_path):
     read_asnq(written(tmp_path, content()), classes=(0, 4))
 
 
-@pytest.mark.parametrize("data", [
-  content(end="\r\n"), b"\xef\xbb\xbf" + content(), content()[:-1],
-], ids=["CR LF", "byte order mark", "no last end"])
+@pytest.mark.parametrize(
+  "data",
+  [content(end="\r\n"), b"\xef\xbb\xbf" + content(), content()[:-1]],
+  ids=["CR LF", "byte order mark", "no last end"],
+)
 def test_line_ends_and_byte_order_mark_change_nothing(tmp_path, data):
   expected = read_asnq(written(tmp_path, content()))
   assert read_asnq(written(tmp_path, data)) == expected
@@ -81,7 +86,8 @@ def test_a_question_that_comes_back_is_brought_together(tmp_path, monkeypatch, b
   for found, whole in ((it, whole_it), (end, whole_end)):
     assert found.text == whole.text
     assert [(c.text, c.label) for c in found.candidates] == [
-      (c.text, c.label) for c in whole.candidates]
+      (c.text, c.label) for c in whole.candidates
+    ]
   assert (end.id, it.id) == ("q1", "q2")  # by first sight
 
 
@@ -91,7 +97,8 @@ def test_buckets_keep_the_order_of_first_sight(tmp_path, monkeypatch):
   questions = read_asnq(written(tmp_path, content(rows)))
   assert [q.text for q in questions] == [f"question {i * 7 % 20} ?" for i in range(20)]
   assert [[c.text for c in q.candidates] for q in questions] == [
-    [f"sentence {i + k} ." for k in (0, 20, 40)] for i in range(20)]
+    [f"sentence {i + k} ." for k in (0, 20, 40)] for i in range(20)
+  ]
 
 
 BROKEN = {
@@ -120,8 +127,9 @@ def test_broken_file(tmp_path, data, line, words):
   assert words in str(error.value)
 
 
-@settings(max_examples=150, deadline=None,
-          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+  max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(drawn=st.data())
 def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
   data = damaged(drawn.draw, content(end=drawn.draw(st.sampled_from(("\n", "\r\n")))))
@@ -131,14 +139,20 @@ def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
   except InputError as error:
     assert str(error).startswith(f"{path}")
     place = str(error).removeprefix(str(path))
-    assert (place[0] == ":" and place[1:].split(":")[0].isdecimal()
-            or "is empty" in place or "archive" in place or "gzip" in place)
+    assert (
+      place[0] == ":"
+      and place[1:].split(":")[0].isdecimal()
+      or "is empty" in place
+      or "archive" in place
+      or "gzip" in place
+    )
     return
   lines = data.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").split(b"\n")
   assert len(questions) == len({line.split(b"\t")[0] for line in lines})
   assert sum(len(q.candidates) for q in questions) == len(lines)
   assert sum(len(q.positives) for q in questions) == sum(
-    line.rstrip(b"\r")[-1:] == b"4" for line in lines)
+    line.rstrip(b"\r")[-1:] == b"4" for line in lines
+  )
 
 
 def test_the_synthetic_file(tmp_path):
@@ -158,5 +172,10 @@ def test_the_edition_with_context(tmp_path):
   (question,) = data.splits["train"]
   one, three = question.candidates
   assert (one.text, one.label, one.next, one.next_label, one.title) == (
-    "One, two .", 1, "Three .", 0, "T")
+    "One, two .",
+    1,
+    "Three .",
+    0,
+    "T",
+  )
   assert (three.previous, three.previous_label) == ("One, two .", 1)

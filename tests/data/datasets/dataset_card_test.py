@@ -37,7 +37,10 @@ def publish(monkeypatch, **counts):
 
 def test_counts_by_protocol():
   train = passport(made())["splits"]["train"]
-  found = {question_filter: tuple(numbers.values()) for question_filter, numbers in train["question_filters"].items()}
+  found = {
+    question_filter: tuple(numbers.values())
+    for question_filter, numbers in train["question_filters"].items()
+  }
   assert found == {"all": (3, 5, 2), "answerable": (2, 4, 2), "both": (1, 3, 1), "clean": (1, 3, 1)}
   clean = passport(made(clean="answerable"))["splits"]["train"]["question_filters"]["clean"]
   assert tuple(clean.values()) == (2, 4, 2)
@@ -106,7 +109,8 @@ def test_wikiqa(tmp_path, capsys):
 def test_documented_counts_are_neither_a_match_nor_an_error(monkeypatch):
   publish(monkeypatch, all=Counts(3, 5, 3))
   spec = dataclasses.replace(
-    SPECS["made"], documented={"train": {"all": Counts(3, 5, 2)}}, why="one lost its label")
+    SPECS["made"], documented={"train": {"all": Counts(3, 5, 2)}}, why="one lost its label"
+  )
   monkeypatch.setitem(SPECS, "made", spec)
   facts = passport(made())
   assert (facts["verdict"], facts["matches"]) == ("documented", False)

@@ -170,8 +170,9 @@ def test_splits_are_joined_under_a_name_of_both():
   made = lambda *names: tuple(Question(n, "what", (Candidate("a", "x", 1),)) for n in names)
   parts = {"dev": made("Q1", "Q2"), "test": made("Q3"), "train": made("Q3")}
   splits = dataset.Unions(parts)
-  assert splits["dev+test"] == parts["dev"] + parts["test"] and splits["dev+test"] is splits[
-      "dev+test"]
+  assert (
+    splits["dev+test"] == parts["dev"] + parts["test"] and splits["dev+test"] is splits["dev+test"]
+  )
   assert list(splits) == list(parts) and len(splits) == 3 and splits["dev"] is parts["dev"]
   assert "dev+test" in splits and "dev+other" not in splits and 3 not in splits
   with pytest.raises(KeyError):

@@ -23,6 +23,7 @@ QUESTIONS = tuple(question(i, int(i % 4 == 0)) for i in range(200))  # 50 with a
 
 def section(**changes):
   from as2jax.config import base
+
   made = base.get_config().data
   made.update({"name": "sample", **changes})
   return made
@@ -59,27 +60,38 @@ def test_the_split_of_a_data_set_is_taken_from_train():
   assert found.splits["test"] == load.load(section(rules=("lowercase",))).splits["test"]
   bare = load.load(section(holdout=0.2))
   assert {q.id for q in bare.splits["heldout"]} == {q.id for q in held}
-  assert found.fingerprints == {**whole.fingerprints,
-                                "heldout": fingerprint(bare.splits["heldout"])}
+  assert found.fingerprints == {
+    **whole.fingerprints,
+    "heldout": fingerprint(bare.splits["heldout"]),
+  }
   facts = passport(found)
   assert facts["splits"]["train"] == passport(whole)["splits"]["train"]
   assert facts["splits"]["heldout"]["question_filters"]["all"]["questions"] == len(held)
 
 
 def test_files_without_facts_have_them_of_the_source():
-  data = Dataset("files", {"train": QUESTIONS, "dev": QUESTIONS[:3]}, "answerable", "here",
-                 {"train": "aa", "dev": "bb"})
+  data = Dataset(
+    "files",
+    {"train": QUESTIONS, "dev": QUESTIONS[:3]},
+    "answerable",
+    "here",
+    {"train": "aa", "dev": "bb"},
+  )
   facts = passport(holdout.hold_out(data, 0.1))
-  assert {name: its["question_filters"]["clean"]["questions"] for name, its in facts["splits"].items()
-          } == {"train": 50, "dev": 1, "heldout": 5}
+  assert {
+    name: its["question_filters"]["clean"]["questions"] for name, its in facts["splits"].items()
+  } == {"train": 50, "dev": 1, "heldout": 5}
   assert facts["overlap"] == {"train+dev": 3}
 
 
-@pytest.mark.parametrize("questions, part, message", [
-  (QUESTIONS[1:4], 0.5, "2 would be held out, 0 of them with an answer, and 1 left"),
-  (QUESTIONS, 0.001, "0 would be held out"),
-  (QUESTIONS[:1], 0.9, "and 0 left"),
-])
+@pytest.mark.parametrize(
+  "questions, part, message",
+  [
+    (QUESTIONS[1:4], 0.5, "2 would be held out, 0 of them with an answer, and 1 left"),
+    (QUESTIONS, 0.001, "0 would be held out"),
+    (QUESTIONS[:1], 0.9, "and 0 left"),
+  ],
+)
 def test_too_few_questions_are_refused(questions, part, message):
   data = Dataset("made", {"train": questions}, "answerable", "here", {"train": "aa"})
   with pytest.raises(InputError, match=f"data.holdout = {part}: of the .*{message}"):

@@ -24,8 +24,9 @@ def json_lines(records=RECORDS) -> bytes:
 
 def columns(records=RECORDS, end="\r\n") -> bytes:
   names = ("question", "answer", "label", "previous", "next", "title")
-  rows = [[str(r.get("sentence" if name == "answer" else name, "")) for name in names]
-          for r in records]
+  rows = [
+    [str(r.get("sentence" if name == "answer" else name, "")) for name in names] for r in records
+  ]
   return "".join("\t".join(row) + end for row in [names, *rows]).encode()
 
 
@@ -48,7 +49,9 @@ def written(folder: Path, data: bytes, name: str = "train.jsonl") -> Path:
 def test_json_lines_and_columns_are_the_same(tmp_path):
   first, second = read_judged(written(tmp_path, json_lines()))
   assert [(c.id, c.text, c.label, c.title) for c in first.candidates] == [
-    ("q1-0", "Ann .", 1, "T"), ("q1-1", "Ben .", 0, "")]
+    ("q1-0", "Ann .", 1, "T"),
+    ("q1-1", "Ben .", 0, ""),
+  ]
   assert (first.candidates[0].next, first.candidates[0].next_label) == ("Ben .", 0)
   assert first.candidates[1].previous_label == 1
   assert (second.id, second.text) == ("q2", "why ?")
@@ -66,8 +69,11 @@ def test_commas_and_quotes(tmp_path):
 BROKEN_CSV = {
   "cut off": (commas()[:-12], 4, "columns in"),
   "not closed": (commas().replace(b",Ben", b',"Ben', 1), 2, "a quotation mark is not closed"),
-  "marks inside": (commas([{"question": "q", "sentence": "s", "label": 1}]).replace(
-    b",s,", b',"s" t,'), 2, "not a line of CSV"),
+  "marks inside": (
+    commas([{"question": "q", "sentence": "s", "label": 1}]).replace(b",s,", b',"s" t,'),
+    2,
+    "not a line of CSV",
+  ),
   "empty line": (commas() + b"\n", 5, "the line is empty"),
   "tabs": (columns(), 1, "the first line is"),
 }
@@ -124,8 +130,9 @@ def test_broken_file(tmp_path, data, line, words):
   assert words in str(error.value)
 
 
-@settings(max_examples=150, deadline=None,
-          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+  max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(drawn=st.data())
 def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
   data = damaged(drawn.draw, drawn.draw(st.sampled_from((json_lines(), columns()))))
@@ -134,8 +141,13 @@ def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
     questions = read_judged(path)
   except InputError as error:
     place = str(error).removeprefix(str(path))
-    assert (place[0] == ":" and place[1:].split(":")[0].isdecimal()
-            or "is empty" in place or "archive" in place or "gzip" in place)
+    assert (
+      place[0] == ":"
+      and place[1:].split(":")[0].isdecimal()
+      or "is empty" in place
+      or "archive" in place
+      or "gzip" in place
+    )
     return
   lines = data.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").split(b"\n")
   is_json = lines[0].lstrip().startswith(b"{")

@@ -30,12 +30,17 @@ def test_counts():
 
 def test_most_votes_first_ties_by_first_named():
   assert make_query("a", "?", {"p2": 1, "p1": 2, "p0": 2}) == Query(
-    "a", "?", ("p1", "p0", "p2"), (2, 2, 1))
+    "a", "?", ("p1", "p0", "p2"), (2, 2, 1)
+  )
 
 
 def test_one_query_a_text():
-  queries = (Query("a", "who ?", ("p0", "p1"), (2, 1)), Query("b", "why ?", ("p2",), (1,)),
-             Query("c", "who ?", ("p1",), (1,)), Query("d", "who ?", ("p2", "p1"), (2, 1)))
+  queries = (
+    Query("a", "who ?", ("p0", "p1"), (2, 1)),
+    Query("b", "why ?", ("p2",), (1,)),
+    Query("c", "who ?", ("p1",), (1,)),
+    Query("d", "who ?", ("p2", "p1"), (2, 1)),
+  )
   who, why = one_per_text(queries)
   assert who == Query("a", "who ?", ("p1", "p0", "p2"), (3, 2, 2))
   assert why == queries[1]
@@ -53,7 +58,8 @@ def test_aligned_questions():
   pool = Pool(PASSAGES, (Query("a", "who ?", ("p1", "p2"), (2, 1)),))
   (question,) = aligned(pool)
   assert [(c.id, c.text, c.label, c.previous, c.title) for c in question.candidates] == [
-    ("p1", "Two.", 1, "One.", "T")]
+    ("p1", "Two.", 1, "One.", "T")
+  ]
   (question,) = aligned(pool, any_gold=True)
   assert [c.id for c in question.candidates] == ["p1", "p2"]
 

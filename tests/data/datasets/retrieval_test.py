@@ -17,10 +17,10 @@ from as2jax.runtime.errors import InputError
 
 FOLDER = Path(os.environ.get("AS2JAX_DATA", ""), "squad")
 PASSAGES = (
-    Passage("p0", "One.", "T", "", "Two.", "One. Two. Three."),
-    Passage("p1", "Two.", "T", "One.", "Three.", "One. Two. Three."),
-    Passage("p2", "Three.", "T", "Two.", "", "One. Two. Three."),
-    Passage("p3", "Four.", "U", "", "", "Four."),
+  Passage("p0", "One.", "T", "", "Two.", "One. Two. Three."),
+  Passage("p1", "Two.", "T", "One.", "Three.", "One. Two. Three."),
+  Passage("p2", "Three.", "T", "Two.", "", "One. Two. Three."),
+  Passage("p3", "Four.", "U", "", "", "Four."),
 )
 
 
@@ -47,18 +47,28 @@ def test_text_rules_reach_the_pool():
 
 
 def test_a_reranking_data_set_as_a_pool():
-  asked = (Question("a", "A ?", (Candidate("1", "One.", 1), Candidate("2", "Two.", 0))),
-           Question("b", "B ?", (Candidate("1", "Two.", 1), Candidate("2", "Three.", 1))),
-           Question("c", "C ?", (Candidate("1", "One.", 0),)),
-           Question("d", "A ?", (Candidate("1", "Two.", 1),)))
+  asked = (
+    Question("a", "A ?", (Candidate("1", "One.", 1), Candidate("2", "Two.", 0))),
+    Question("b", "B ?", (Candidate("1", "Two.", 1), Candidate("2", "Three.", 1))),
+    Question("c", "C ?", (Candidate("1", "One.", 0),)),
+    Question("d", "A ?", (Candidate("1", "Two.", 1),)),
+  )
   pool = pool_of(asked, merge=False)
   assert [(p.id, p.text) for p in pool.passages] == [
-      ("a:1", "One."), ("a:2", "Two."), ("b:2", "Three.")]
+    ("a:1", "One."),
+    ("a:2", "Two."),
+    ("b:2", "Three."),
+  ]
   assert [(q.id, q.answers) for q in pool.queries] == [
-      ("a", ("a:1",)), ("b", ("a:2", "b:2")), ("d", ("a:2",))]
+    ("a", ("a:1",)),
+    ("b", ("a:2", "b:2")),
+    ("d", ("a:2",)),
+  ]
   merged = pool_of(asked, merge=True)
   assert [(q.id, q.answers) for q in merged.queries] == [
-      ("a", ("a:1", "a:2")), ("b", ("a:2", "b:2"))]
+    ("a", ("a:1", "a:2")),
+    ("b", ("a:2", "b:2")),
+  ]
 
 
 def section(**values):
@@ -80,10 +90,22 @@ def test_the_sample_as_a_pool():
 
 
 def article(title, *contexts):
-  return {"title": title, "paragraphs": [{"context": context, "qas": [
-      {"id": f"{title}{i}".replace(" ", "_"), "question": f"{title} {i} ?",
-       "answers": [{"answer_start": 0, "text": context.split()[0]}]}]}
-      for i, context in enumerate(contexts)]}
+  return {
+    "title": title,
+    "paragraphs": [
+      {
+        "context": context,
+        "qas": [
+          {
+            "id": f"{title}{i}".replace(" ", "_"),
+            "question": f"{title} {i} ?",
+            "answers": [{"answer_start": 0, "text": context.split()[0]}],
+          }
+        ],
+      }
+      for i, context in enumerate(contexts)
+    ],
+  }
 
 
 def test_articles_are_parted(tmp_path):
@@ -98,19 +120,26 @@ def test_articles_are_parted(tmp_path):
   for n, split in enumerate(parts):
     queries = read("dev-v1.1.json", "queries", split)
     assert [(q.text, q.answers) for q in queries] == [(f"{chosen[n]} 0 ?", (f"dev-{n}-0-0",))]
-    assert [p.id for p in read("dev-v1.1.json", "pool", split)] == [
-        f"dev-{n}-0-0", f"dev-{n}-0-1"]
+    assert [p.id for p in read("dev-v1.1.json", "pool", split)] == [f"dev-{n}-0-0", f"dev-{n}-0-1"]
   assert [q.answers[0] for q in read("train-44-articles.json", "queries", "train")] == [
-      "train-0-0-0", "train-1-0-0", "train-2-0-0"]
+    "train-0-0-0",
+    "train-1-0-0",
+    "train-2-0-0",
+  ]
 
 
-@pytest.mark.skipif(not (FOLDER / "train-44-articles.json").exists(),
-                    reason="train-44-articles.json is not in $AS2JAX_DATA")
+@pytest.mark.skipif(
+  not (FOLDER / "train-44-articles.json").exists(),
+  reason="train-44-articles.json is not in $AS2JAX_DATA",
+)
 def test_the_parts_of_squad():
   found = load_pool("squad_parts")
   counts = {split: tally(pool.passages, pool.queries) for split, pool in found.splits.items()}
   assert {split: (n.entries, n.questions) for split, n in counts.items()} == {
-      "train": (13602, 14625), "dev": (942, 785), "test": (6119, 7037)}
+    "train": (13602, 14625),
+    "dev": (942, 785),
+    "test": (6119, 7037),
+  }
   assert isinstance(counts["test"], PoolCounts)
   titles = {split: {p.title for p in pool.passages} for split, pool in found.splits.items()}
   assert not titles["train"] & titles["test"] and not titles["dev"] & titles["test"]

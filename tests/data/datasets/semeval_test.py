@@ -81,7 +81,9 @@ def test_reads_the_form_of_2015(tmp_path):
   first, second = read_semeval(written(tmp_path, FORUM))
   assert (first.id, first.text) == ("Q1", 'Good "bank" Which one & why <br/> caf\u00e9?')
   assert [(c.id, c.label, c.text) for c in first.candidates] == [
-    ("Q1_C1", 1, "Mine."), ("Q1_C2", 0, "Only a subject")]
+    ("Q1_C1", 1, "Mine."),
+    ("Q1_C2", 0, "Only a subject"),
+  ]
   assert (second.text, second.candidates) == ("Alone", ())
 
 

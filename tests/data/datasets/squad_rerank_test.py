@@ -11,8 +11,14 @@ from as2jax.data.datasets.squad_rerank import asnq_rows, main, read_rerank
 def test_rows_in_asnqs_classes(tmp_path):
   rows = list(asnq_rows(written(tmp_path, squad()), paragraphs=2))
   floats = [(row.text, row.label) for row in rows if row.question == "What floats?"]
-  assert floats == [("Ice is “frozen” water.", 3), ("It floats.", 4), ("Why?", 3),
-                    ("Ice is light.", 4), ("Snow is ice.", 1), ("It is light.", 2)]
+  assert floats == [
+    ("Ice is “frozen” water.", 3),
+    ("It floats.", 4),
+    ("Why?", 3),
+    ("Ice is light.", 4),
+    ("Snow is ice.", 1),
+    ("It is light.", 2),
+  ]
   assert sum(row.question == "Why?" for row in rows) == 6  # the second question of that text: none
   assert rows[1].previous == "Ice is “frozen” water." and rows[1].title == "The ice"
   asnq.write_asnq(tmp_path / "made.tsv", rows, context=True)

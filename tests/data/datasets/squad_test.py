@@ -19,21 +19,34 @@ ICE = "Ice is “frozen” water. It floats.  Why? Ice is light. It floats."
 
 
 def question(id, text, *answers, context=ICE):
-  return {"id": id, "question": text,
-          "answers": [{"answer_start": context.index(a), "text": a} for a in answers]}
+  return {
+    "id": id,
+    "question": text,
+    "answers": [{"answer_start": context.index(a), "text": a} for a in answers],
+  }
 
 
 def squad():
   paragraphs = [
-    {"context": ICE, "qas": [question("a1", "What floats?", "It", "It", "light"),
-                             question("a2", "Why?", "light")]},
-    {"context": "Snow is ice. It is light.",
-     "qas": [question("a3", "Why?", "light", context="Snow is ice. It is light.")]},
+    {
+      "context": ICE,
+      "qas": [question("a1", "What floats?", "It", "It", "light"), question("a2", "Why?", "light")],
+    },
+    {
+      "context": "Snow is ice. It is light.",
+      "qas": [question("a3", "Why?", "light", context="Snow is ice. It is light.")],
+    },
   ]
-  other = [{"context": "Fire burns.", "qas": [question("b1", "Who?", "Fire", context="Fire burns.")]
-            }]
-  return {"version": "1.1", "data": [{"title": "The_ice", "paragraphs": paragraphs},
-                                     {"title": "Fire", "paragraphs": other}]}
+  other = [
+    {"context": "Fire burns.", "qas": [question("b1", "Who?", "Fire", context="Fire burns.")]}
+  ]
+  return {
+    "version": "1.1",
+    "data": [
+      {"title": "The_ice", "paragraphs": paragraphs},
+      {"title": "Fire", "paragraphs": other},
+    ],
+  }
 
 
 def written(folder: Path, content) -> Path:
@@ -59,13 +72,18 @@ def test_right_sentences_are_where_answers_begin(tmp_path):
   counts = tally(read_squad(path, "pool", "test"), [first, second, third, last])
   assert counts == PoolCounts(entries=7, sentences=7, queries=5, questions=4, texts=3)
   assert [q.answers for q in one_per_text([first, second, third, last])] == [
-    ("0-0-1", "0-0-3"), ("0-0-3", "0-1-1"), ("1-0-0",)]
+    ("0-0-1", "0-0-3"),
+    ("0-0-3", "0-1-1"),
+    ("1-0-0",),
+  ]
 
 
 def test_an_answer_may_begin_in_the_space_before_its_sentence(tmp_path):
   content = squad()
-  content["data"][1]["paragraphs"][0] = {"context": "One. Two.", "qas": [
-    {"id": "b1", "question": "Which?", "answers": [{"answer_start": 4, "text": " Two"}]}]}
+  content["data"][1]["paragraphs"][0] = {
+    "context": "One. Two.",
+    "qas": [{"id": "b1", "question": "Which?", "answers": [{"answer_start": 4, "text": " Two"}]}],
+  }
   *_, query = read_squad(written(tmp_path, content), "queries", "test")
   assert query.answers == ("1-0-1",)
 
@@ -95,12 +113,21 @@ BROKEN = {
   "no data": ({"version": "1.1"}, "", "the field data is missing"),
   "no articles": ({"data": []}, "", "`data` holds no articles"),
   "a list": ([], "", "is no JSON object"),
-  "no context": (broken(lambda p: p.pop("context")), " article 1 ('The_ice'), paragraph 1",
-                 "the field context is missing"),
-  "empty context": (broken(lambda p: p.update(context=" ")), " article 1 ('The_ice'), paragraph 1",
-                    "the context is empty"),
-  "empty question": (broken(lambda p: p["qas"][1].update(question="")),
-                     " article 1 ('The_ice'), paragraph 1, question 2", "the question is empty"),
+  "no context": (
+    broken(lambda p: p.pop("context")),
+    " article 1 ('The_ice'), paragraph 1",
+    "the field context is missing",
+  ),
+  "empty context": (
+    broken(lambda p: p.update(context=" ")),
+    " article 1 ('The_ice'), paragraph 1",
+    "the context is empty",
+  ),
+  "empty question": (
+    broken(lambda p: p["qas"][1].update(question="")),
+    " article 1 ('The_ice'), paragraph 1, question 2",
+    "the question is empty",
+  ),
   "no answers": (broken(lambda p: p["qas"][1].update(answers=[])), "question 2", "no answers"),
   "id twice": (broken(lambda p: p["qas"][1].update(id="a1")), "question 2", "already that of"),
   "white space in an id": (broken(lambda p: p["qas"][1].update(id="a 1")), "question 2", "'a 1'"),
@@ -108,12 +135,18 @@ BROKEN = {
   "answer outside": (broken(answer(answer_start=999)), "question 2", "expected a place inside it"),
   "offset is text": (broken(answer(answer_start="3")), "question 2", "expected a whole number"),
   "offset is true": (broken(answer(answer_start=True)), "question 2", "expected a whole number"),
-  "half a surrogate": (json.dumps(broken(lambda p: p["qas"][1].update(question="\ud800"))).encode(),
-                       "question 2", "surrogate"),
+  "half a surrogate": (
+    json.dumps(broken(lambda p: p["qas"][1].update(question="\ud800"))).encode(),
+    "question 2",
+    "surrogate",
+  ),
   "cut off": (json.dumps(squad()).encode()[:-30], ":1:", "not JSON at column"),
   "cut off, indented": (json.dumps(squad(), indent=1).encode()[:200], ":", "not JSON at column"),
-  "not UTF-8": (json.dumps(squad(), ensure_ascii=False).encode("latin-1", "replace") + b"\xff",
-                ":1:", "not UTF-8"),
+  "not UTF-8": (
+    json.dumps(squad(), ensure_ascii=False).encode("latin-1", "replace") + b"\xff",
+    ":1:",
+    "not UTF-8",
+  ),
   "UTF-16": (json.dumps(squad()).encode("utf-16"), ":1:", "not UTF-8"),
   "a page": (b"<html>\n", ":1:", "not JSON"),
   "nested": (b"[" * 100_000, ":1:", "JSON"),
@@ -130,8 +163,9 @@ def test_broken_file(tmp_path, content, place, words):
   assert place in str(error.value) and words in str(error.value)
 
 
-@settings(max_examples=150, deadline=None,
-          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+  max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(drawn=st.data())
 def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
   indent = drawn.draw(st.sampled_from((None, 1)))
@@ -151,15 +185,27 @@ def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
 def test_a_byte_order_mark_changes_nothing(tmp_path):
   plain = list(read_paragraphs(written(tmp_path, squad())))
   marked = list(read_paragraphs(written(tmp_path, b"\xef\xbb\xbf" + json.dumps(squad()).encode())))
-  assert [p.text for p in marked] == [p.text for p in plain] == [ICE, "Snow is ice. It is light.",
-                                                                 "Fire burns."]
+  assert (
+    [p.text for p in marked]
+    == [p.text for p in plain]
+    == [ICE, "Snow is ice. It is light.", "Fire burns."]
+  )
 
 
 def test_prepared_and_read_back(tmp_path):
   content = squad()
   content["data"] += [
-    {"title": f"t{i}", "paragraphs": [{"context": "Fire burns.", "qas": [
-      question(f"t{i}", "Who?", "Fire", context="Fire burns.")]}]} for i in range(60)]
+    {
+      "title": f"t{i}",
+      "paragraphs": [
+        {
+          "context": "Fire burns.",
+          "qas": [question(f"t{i}", "Who?", "Fire", context="Fire burns.")],
+        }
+      ],
+    }
+    for i in range(60)
+  ]
   for name in ("train-44-articles.json", "dev-v1.1.json"):
     written(tmp_path, content).rename(tmp_path / name)
   options = dict(root=str(tmp_path), cache=str(tmp_path / "cache"))

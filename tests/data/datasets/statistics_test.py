@@ -26,7 +26,7 @@ def test_repeated_texts_in_memory_or_in_a_file(monkeypatch, held):
   texts = [f"text {i % 40}" for i in range(100)]
   distinct = Distinct()
   for at in range(0, 100, 5):
-    distinct.update(texts[at:at + 5])
+    distinct.update(texts[at : at + 5])
   assert distinct.repeated() == 60
   assert Distinct().repeated() == 0
 

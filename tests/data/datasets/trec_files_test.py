@@ -40,7 +40,8 @@ def test_run_and_qrels_as_text(tmp_path):
   assert (tmp_path / "qrels").read_text() == "q1 0 a 1\nq1 0 b 0\n"
   assert trec_files.read_qrels(tmp_path / "qrels") == {"q1": {"a": 1, "b": 0}}
   assert trec_files.read_run(epath.Path(tmp_path) / "run")["Qé"] == {
-    "a": pytest.approx(-1e-30), "\U0001f600": -np.inf,
+    "a": pytest.approx(-1e-30),
+    "\U0001f600": -np.inf,
   }
 
 
@@ -72,8 +73,7 @@ def test_trec_eval_on_the_files_agrees(tmp_path):
   # And so does the run that we read back ourselves.
   run = trec_files.read_run(tmp_path / "run")
   again = [
-    np.array([run[q][c] for c in row])
-    for q, row in zip(question_ids, candidate_ids, strict=True)
+    np.array([run[q][c] for c in row]) for q, row in zip(question_ids, candidate_ids, strict=True)
   ]
   for metric, value in metrics.per_question(again, labels).items():
     np.testing.assert_array_equal(value, metrics.per_question(scores, labels)[metric])
@@ -102,23 +102,31 @@ def test_empty_files(tmp_path):
   assert names == [] and columns["map"].shape == (0,)
 
 
-@pytest.mark.parametrize("change, message", [
-  ({"question_ids": ["q 1"]}, r"question id 'q 1' is empty or holds whitespace"),
-  ({"candidate_ids": [["a", "b\t"]]}, r"'q1': candidate id 'b\\t' is empty or holds"),
-  ({"candidate_ids": [["a", ""]]}, r"candidate id '' is empty"),
-  ({"candidate_ids": [["a", "\u2028"]]}, r"whitespace"),
-  ({"candidate_ids": [["a", "\ud800"]]}, r"no valid text"),
-  ({"candidate_ids": [["a", "a"]]}, r"'a' occurs twice"),
-  ({"candidate_ids": [["a"]]}, r"has 1 candidate ids, but 2 values"),
-  ({"question_ids": ["q1", "q2"]}, r"2 question ids, 1 lists"),
-  ({"question_ids": ["q1", "q1"], "candidate_ids": [["a", "b"]] * 2, "scores": [[1, 2]] * 2},
-   r"'q1' occurs twice"),
-  ({"scores": [[0.5, np.nan]]}, r"question 'q1' has a NaN score"),
-  ({"tag": "two words"}, r"tag 'two words'"),
-])
+@pytest.mark.parametrize(
+  "change, message",
+  [
+    ({"question_ids": ["q 1"]}, r"question id 'q 1' is empty or holds whitespace"),
+    ({"candidate_ids": [["a", "b\t"]]}, r"'q1': candidate id 'b\\t' is empty or holds"),
+    ({"candidate_ids": [["a", ""]]}, r"candidate id '' is empty"),
+    ({"candidate_ids": [["a", "\u2028"]]}, r"whitespace"),
+    ({"candidate_ids": [["a", "\ud800"]]}, r"no valid text"),
+    ({"candidate_ids": [["a", "a"]]}, r"'a' occurs twice"),
+    ({"candidate_ids": [["a"]]}, r"has 1 candidate ids, but 2 values"),
+    ({"question_ids": ["q1", "q2"]}, r"2 question ids, 1 lists"),
+    (
+      {"question_ids": ["q1", "q1"], "candidate_ids": [["a", "b"]] * 2, "scores": [[1, 2]] * 2},
+      r"'q1' occurs twice",
+    ),
+    ({"scores": [[0.5, np.nan]]}, r"question 'q1' has a NaN score"),
+    ({"tag": "two words"}, r"tag 'two words'"),
+  ],
+)
 def test_what_cannot_be_written_is_refused(tmp_path, change, message):
   arguments = {
-    "question_ids": ["q1"], "candidate_ids": [["a", "b"]], "scores": [[0.5, 1]], "tag": "tag",
+    "question_ids": ["q1"],
+    "candidate_ids": [["a", "b"]],
+    "scores": [[0.5, 1]],
+    "tag": "tag",
   } | change
   with pytest.raises(InputError, match=message):
     trec_files.write_run(tmp_path / "run", **arguments)
@@ -137,41 +145,50 @@ def test_labels_and_columns_are_checked(tmp_path):
     trec_files.write_per_question(tmp_path / "table", ["q"], [[1]], {"map": [0.5, 0.5]})
 
 
-@pytest.mark.parametrize("text, message", [
-  (b"q Q0 a 1 0.5 t\nq Q0 b 2 0.4\n", r"run:2: 5 fields where there must be 6"),
-  (b"q Q0 a 1 0.5 t\n\nq Q0 b 2 0.4 t\n", r"run:2: 0 fields"),
-  (b"q Q0 a b 1 0.5 t\n", r"run:1: 7 fields"),
-  (b"q Q0 a 1 high t\n", r"run:1: score 'high' is not a number"),
-  (b"q Q0 a 1 1_0 t\n", r"run:1: score '1_0' is not a number"),
-  (b"q Q0 a 1 nan t\n", r"run:1: score 'nan' cannot be ranked"),
-  (b"q Q0 a 1 0.5 t\np Q0 a 1 0.5 t\nq Q0 a 2 0.4 t\n", r"run:3: candidate 'a' of question 'q'"),
-  (b"q Q0 a 1 0.5 t\nq Q0 \xff 2 0.4 t\n", r"run:2: not UTF-8 \(byte 6"),
-])
+@pytest.mark.parametrize(
+  "text, message",
+  [
+    (b"q Q0 a 1 0.5 t\nq Q0 b 2 0.4\n", r"run:2: 5 fields where there must be 6"),
+    (b"q Q0 a 1 0.5 t\n\nq Q0 b 2 0.4 t\n", r"run:2: 0 fields"),
+    (b"q Q0 a b 1 0.5 t\n", r"run:1: 7 fields"),
+    (b"q Q0 a 1 high t\n", r"run:1: score 'high' is not a number"),
+    (b"q Q0 a 1 1_0 t\n", r"run:1: score '1_0' is not a number"),
+    (b"q Q0 a 1 nan t\n", r"run:1: score 'nan' cannot be ranked"),
+    (b"q Q0 a 1 0.5 t\np Q0 a 1 0.5 t\nq Q0 a 2 0.4 t\n", r"run:3: candidate 'a' of question 'q'"),
+    (b"q Q0 a 1 0.5 t\nq Q0 \xff 2 0.4 t\n", r"run:2: not UTF-8 \(byte 6"),
+  ],
+)
 def test_malformed_runs_are_refused(tmp_path, text, message):
   (tmp_path / "run").write_bytes(text)
   with pytest.raises(InputError, match=message):
     trec_files.read_run(tmp_path / "run")
 
 
-@pytest.mark.parametrize("text, message", [
-  (b"q 0 a\n", r"qrels:1: 3 fields where there must be 4"),
-  (b"q 0 a 0.5\n", r"qrels:1: label '0.5' is not a number"),
-  (b"q 0 a 1\nq 0 a 0\n", r"qrels:2: candidate 'a' of question 'q' occurs twice"),
-])
+@pytest.mark.parametrize(
+  "text, message",
+  [
+    (b"q 0 a\n", r"qrels:1: 3 fields where there must be 4"),
+    (b"q 0 a 0.5\n", r"qrels:1: label '0.5' is not a number"),
+    (b"q 0 a 1\nq 0 a 0\n", r"qrels:2: candidate 'a' of question 'q' occurs twice"),
+  ],
+)
 def test_malformed_qrels_are_refused(tmp_path, text, message):
   (tmp_path / "qrels").write_bytes(text)
   with pytest.raises(InputError, match=message):
     trec_files.read_qrels(tmp_path / "qrels")
 
 
-@pytest.mark.parametrize("text, message", [
-  (b"", r"table:1: not a table"),
-  (b"q Q0 a 1 0.5 t\n", r"table:1: not a table"),
-  (b"question\tcandidates\tpositives\tmap\nq\t2\t1\n", r"table:2: 3 columns.*has 4"),
-  (b"question\tcandidates\tpositives\tmap\nq\t2\t1\tx\n", r"table:2: value 'x' is not a number"),
-  (b"question\tcandidates\tpositives\tmap\nq\t2\t1\tnan\n", r"table:2: a value is not finite"),
-  (b"question\tcandidates\tpositives\nq\t2\t1\nq\t2\t1\n", r"table:3: question 'q' occurs twice"),
-])
+@pytest.mark.parametrize(
+  "text, message",
+  [
+    (b"", r"table:1: not a table"),
+    (b"q Q0 a 1 0.5 t\n", r"table:1: not a table"),
+    (b"question\tcandidates\tpositives\tmap\nq\t2\t1\n", r"table:2: 3 columns.*has 4"),
+    (b"question\tcandidates\tpositives\tmap\nq\t2\t1\tx\n", r"table:2: value 'x' is not a number"),
+    (b"question\tcandidates\tpositives\tmap\nq\t2\t1\tnan\n", r"table:2: a value is not finite"),
+    (b"question\tcandidates\tpositives\nq\t2\t1\nq\t2\t1\n", r"table:3: question 'q' occurs twice"),
+  ],
+)
 def test_malformed_tables_are_refused(tmp_path, text, message):
   (tmp_path / "table").write_bytes(text)
   with pytest.raises(InputError, match=message):

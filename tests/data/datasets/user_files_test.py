@@ -98,7 +98,10 @@ def test_load_reads_each_split_in_its_own_form(tmp_path):
   read = functools.partial(load, read=read_labelled, name="files")
   splits = read(paths)
   assert {split: len(questions) for split, questions in splits.items()} == {
-    "train": 2, "dev": 2, "test": 1}
+    "train": 2,
+    "dev": 2,
+    "test": 1,
+  }
   assert splits["test"][0].candidates[0].id == "D1-0"
   assert read(paths | {"test": ""}) == {split: splits[split] for split in ("train", "dev")}
   with pytest.raises(InputError, match="give --config.data.train, --config.data.dev"):

@@ -17,8 +17,10 @@ def many(n: int) -> bytes:
 
 
 def content(path, **options):
-  return [(r.attributes["id"], r.line, r.text, [(c.tag, c.text) for c in r.children])
-          for r in XmlRecords(path, ("r",), **options)]
+  return [
+    (r.attributes["id"], r.line, r.text, [(c.tag, c.text) for c in r.children])
+    for r in XmlRecords(path, ("r",), **options)
+  ]
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 16])
@@ -26,7 +28,8 @@ def test_records_with_their_lines_whatever_the_pieces(tmp_path, monkeypatch, chu
   monkeypatch.setattr(xml_records, "CHUNK", chunk)
   found = content(written(tmp_path, many(5)))
   assert found == [
-    (str(i), 2 + 2 * i, "tail", [("a", f"caf\u00e9 {i}"), ("b", "")]) for i in range(5)]
+    (str(i), 2 + 2 * i, "tail", [("a", f"caf\u00e9 {i}"), ("b", "")]) for i in range(5)
+  ]
 
 
 def test_utf_16_is_read_as_declared_by_its_mark(tmp_path):

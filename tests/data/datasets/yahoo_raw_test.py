@@ -54,7 +54,9 @@ def test_reads_best_answers_and_reports_skips(tmp_path, caplog):
   data, skipped = raw(*documents(2), EMPTY), []
   found = list(iterate_raw(written(tmp_path, data), skipped=skipped))
   assert [pair.question for pair in found] == [
-    "how do I make ice at home?", "how do I make bread at home?"]
+    "how do I make ice at home?",
+    "how do I make bread at home?",
+  ]
   assert found[0].answer == "take ice powder and make it & wait at home"
   assert len(skipped) == 1 and data.split(b"\n")[skipped[0] - 1].startswith(b"<vespaadd><document")
   assert "skipped 1 documents" in caplog.text
@@ -65,7 +67,10 @@ def test_blocks_of_one_right_answer_and_sampled_wrong_ones():
   given = pairs()
   splits = build(given, **SETTINGS)
   assert {split: len(questions) for split, questions in splits.items()} == {
-    "train": 8, "dev": 1, "test": 1}
+    "train": 8,
+    "dev": 1,
+    "test": 1,
+  }
   right = {pair.question: pair.answer for pair in given}
   for question in (question for questions in splits.values() for question in questions):
     texts = [c.text for c in question.candidates]
@@ -80,10 +85,13 @@ def test_the_seed_decides():
 
 
 def test_negatives_come_from_the_best_finds():
-  near = [Pair(f"how can {w} people make ice today", f"ice ice is made by {w} people")
-          for w in ("cold", "young", "some", "many", "few", "old")]
-  far = [Pair(f"what about thing number {i} then", f"nothing here at all people {i}")
-         for i in range(30)]
+  near = [
+    Pair(f"how can {w} people make ice today", f"ice ice is made by {w} people")
+    for w in ("cold", "young", "some", "many", "few", "old")
+  ]
+  far = [
+    Pair(f"what about thing number {i} then", f"nothing here at all people {i}") for i in range(30)
+  ]
   splits = build([*near, *far], **SETTINGS | {"top": 5})
   answers = {pair.answer for pair in near}
   asked = {pair.question for pair in near}

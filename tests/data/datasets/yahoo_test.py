@@ -100,4 +100,7 @@ def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
 def test_published_counts_are_whole_blocks():
   published = SPECS[0].published
   assert {s: (c["all"].questions, c["all"].pairs) for s, c in published.items()} == {
-    "train": (50688, 253440), "dev": (6336, 31680), "test": (6336, 31680)}
+    "train": (50688, 253440),
+    "dev": (6336, 31680),
+    "test": (6336, 31680),
+  }

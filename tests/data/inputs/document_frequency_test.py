@@ -13,10 +13,13 @@ from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import build_units, load_tokenizer
 
 TRAIN = (
-    Question("Q1", "Who is the cat?", (Candidate("a", "The cat sat on the mat.", 1),
-                                       Candidate("b", "It sat.", 0))),
-    Question("Q2", "Who is the cat?", (Candidate("a", "The cat sat on the mat.", 0),)),
-    Question("Q3", "Cat, cat, cat!", ()),
+  Question(
+    "Q1",
+    "Who is the cat?",
+    (Candidate("a", "The cat sat on the mat.", 1), Candidate("b", "It sat.", 0)),
+  ),
+  Question("Q2", "Who is the cat?", (Candidate("a", "The cat sat on the mat.", 0),)),
+  Question("Q3", "Cat, cat, cat!", ()),
 )
 
 
@@ -28,21 +31,37 @@ def test_texts_are_counted_once_each():
 
 
 def weighed(unit, template="context", max_length=64):
-  table = build_units([unit], load_tokenizer(tiny.encoder_folder()), template=template,
-                      max_length=max_length, words=True)
+  table = build_units(
+    [unit],
+    load_tokenizer(tiny.encoder_folder()),
+    template=template,
+    max_length=max_length,
+    words=True,
+  )
   frequency, keep = document_frequency.weigh(table, document_frequency.count(TRAIN))
-  return [(table.forms[f], int(r), float(n), bool(k)) for f, r, n, k in zip(
-      table.word_form, table.word_role, frequency, keep)]
+  return [
+    (table.forms[f], int(r), float(n), bool(k))
+    for f, r, n, k in zip(table.word_form, table.word_role, frequency, keep)
+  ]
 
 
 def test_frequency_and_keep_by_hand():
   found = weighed(("Who is a cat?", "The zebra sat!", "It is.", ""))
   assert found == [
-      ("who", 0, 2, False), ("is", 0, 2, False), ("a", 0, 1, False), ("cat", 0, 3, True),
-      ("?", 0, 2, False),
-      ("the", 1, 1, False), ("zebra", 1, 1, True), ("sat", 1, 2, True), ("!", 1, 1, False),
-      # nothing but stop words and a mark: all are kept
-      ("it", 2, 1, True), ("is", 2, 1, True), (".", 2, 2, True)]
+    ("who", 0, 2, False),
+    ("is", 0, 2, False),
+    ("a", 0, 1, False),
+    ("cat", 0, 3, True),
+    ("?", 0, 2, False),
+    ("the", 1, 1, False),
+    ("zebra", 1, 1, True),
+    ("sat", 1, 2, True),
+    ("!", 1, 1, False),
+    # nothing but stop words and a mark: all are kept
+    ("it", 2, 1, True),
+    ("is", 2, 1, True),
+    (".", 2, 2, True),
+  ]
 
 
 def test_what_truncation_cut_off_is_not_there_to_be_kept():
@@ -64,25 +83,46 @@ def test_a_table_without_words_or_units():
     frequency, keep = document_frequency.weigh(table, document_frequency.count(TRAIN))
     assert frequency.shape == keep.shape == (0,)
     assert document_frequency.most_words(table, keep) == dict.fromkeys(
-        ("question", "sentence", "question_kept", "sentence_kept"), 0)
-    assert not any(document_frequency.words_beyond(table, keep, question_words=1,
-                                             sentence_words=1).values())
+      ("question", "sentence", "question_kept", "sentence_kept"), 0
+    )
+    assert not any(
+      document_frequency.words_beyond(table, keep, question_words=1, sentence_words=1).values()
+    )
 
 
 def test_the_most_words_of_a_text():
-  table = build_units([("Who is a cat?", "The zebra sat!", "It is.", ""),
-                       ("zebra zebra", "of", "one two three four five", "")],
-                      load_tokenizer(tiny.encoder_folder()), template="context", max_length=64,
-                      words=True)
+  table = build_units(
+    [
+      ("Who is a cat?", "The zebra sat!", "It is.", ""),
+      ("zebra zebra", "of", "one two three four five", ""),
+    ],
+    load_tokenizer(tiny.encoder_folder()),
+    template="context",
+    max_length=64,
+    words=True,
+  )
   _, keep = document_frequency.weigh(table, document_frequency.count(TRAIN))
   assert document_frequency.most_words(table, keep) == {
-      "question": 5, "sentence": 5, "question_kept": 2, "sentence_kept": 5}
-  beyond = lambda keep, q, s: document_frequency.words_beyond(table, keep, question_words=q,
-                                                        sentence_words=s)
+    "question": 5,
+    "sentence": 5,
+    "question_kept": 2,
+    "sentence_kept": 5,
+  }
+  beyond = lambda keep, q, s: document_frequency.words_beyond(
+    table, keep, question_words=q, sentence_words=s
+  )
   assert beyond(keep, 1, 3) == {  # one `zebra`; `four five`
-      "questions": 1, "sentences": 1, "question_words": 1, "sentence_words": 2}
+    "questions": 1,
+    "sentences": 1,
+    "question_words": 1,
+    "sentence_words": 2,
+  }
   assert beyond(np.ones_like(keep), 3, 3) == {  # `cat ?`; `!`, `four five`
-      "questions": 1, "sentences": 2, "question_words": 2, "sentence_words": 3}
+    "questions": 1,
+    "sentences": 2,
+    "question_words": 2,
+    "sentence_words": 3,
+  }
   assert not any(beyond(keep, 2, 5).values())
 
 

@@ -11,14 +11,20 @@ from as2jax.runtime.errors import InputError
 
 
 def question(name, count, text="what"):
-  return Question(name, text, tuple(Candidate(f"D{i}", f"sentence {name} {i}", i % 2)
-                                    for i in range(count)))
+  return Question(
+    name, text, tuple(Candidate(f"D{i}", f"sentence {name} {i}", i % 2) for i in range(count))
+  )
 
 
 def write(path, questions, scores):
   path.parent.mkdir(parents=True, exist_ok=True)
-  trec_files.write_run(path, [q.id for q in questions], [[c.id for c in q.candidates] for q in questions],
-                 [np.asarray(s) for s in scores], "test")
+  trec_files.write_run(
+    path,
+    [q.id for q in questions],
+    [[c.id for c in q.candidates] for q in questions],
+    [np.asarray(s) for s in scores],
+    "test",
+  )
 
 
 SPLITS = {"train": (question("Q1", 3), question("empty", 0)), "test": (question("Q1", 2, "other"),)}
@@ -42,7 +48,9 @@ def test_orders_are_those_of_the_files(run, form):
 
 def test_held_out_questions_are_in_the_file_of_train(run):
   splits = {"heldout": SPLITS["train"]}
-  assert first_stage_ranking.load(str(run), splits, ("heldout",)).order(splits["heldout"][0])[0] == 1
+  assert (
+    first_stage_ranking.load(str(run), splits, ("heldout",)).order(splits["heldout"][0])[0] == 1
+  )
   form = f"{run}/eval/{{split}}/run.trec"
   assert first_stage_ranking.load(form, splits, ("heldout",)).order(splits["heldout"][0])[0] == 1
   write(run / "eval" / "heldout" / "run.trec", SPLITS["train"][:1], [[9.0, 2.0, 1.0]])

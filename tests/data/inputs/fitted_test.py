@@ -9,7 +9,10 @@ from as2jax.data.record import Candidate, Question
 from as2jax.runtime.errors import InputError
 
 TRAIN = (Question("Q", "who sat", (Candidate("a", "the cat sat", 1), Candidate("b", "no", 0))),)
-KINDS = ((word_overlap.fit, word_overlap.WordRarity), (document_frequency.count, document_frequency.WordFrequencies))
+KINDS = (
+  (word_overlap.fit, word_overlap.WordRarity),
+  (document_frequency.count, document_frequency.WordFrequencies),
+)
 
 
 @pytest.mark.parametrize("make, kind", KINDS)
@@ -24,9 +27,16 @@ def test_it_is_counted_once(make, kind, tmp_path):
 
 
 @pytest.mark.parametrize("make, kind", KINDS)
-@pytest.mark.parametrize("change", [
-    lambda c: {**c, "sentences": 5}, lambda c: {**c, "version": 0},
-    lambda c: {k: v for k, v in c.items() if k != "source"}, lambda c: [], lambda c: {**c, "x": 1}])
+@pytest.mark.parametrize(
+  "change",
+  [
+    lambda c: {**c, "sentences": 5},
+    lambda c: {**c, "version": 0},
+    lambda c: {k: v for k, v in c.items() if k != "source"},
+    lambda c: [],
+    lambda c: {**c, "x": 1},
+  ],
+)
 def test_a_changed_file_is_refused(change, make, kind, tmp_path):
   path = tmp_path / "x.json"
   fitted.save(make(TRAIN), path)
@@ -50,4 +60,5 @@ def test_files_of_earlier_versions_stay_readable(tmp_path):
   path = tmp_path / "x.json"
   fitted.save(word_overlap.WordRarity(2, {"b": 1, "a": 2}, "source"), path)
   assert json.loads(path.read_text())["sha256"] == (
-      "c20b6ed26859d4a8cc50c072a6b329aa37cd058c61294420f218f54a135f3c42")
+    "c20b6ed26859d4a8cc50c072a6b329aa37cd058c61294420f218f54a135f3c42"
+  )

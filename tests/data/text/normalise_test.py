@@ -17,10 +17,13 @@ from as2jax.runtime.errors import InputError
     ("mask_numbers", "1,200.50 tons on 12/7, 9:30, 4th", "<num> tons on <num>, <num>, <num>th"),
     ("html", "AT&amp;T &#39;s&nbsp;&lt;b&gt; & co", "AT&T 's <b> & co"),
     ("ptb", "-LRB- a -RRB- -LSB- b -RSB- -LCB- c -RCB- -lrb-", "( a ) [ b ] { c } ("),
-    ("ptb", "`` Ice '' , he said , ` cold '", '" Ice " , he said , \' cold \''),
+    ("ptb", "`` Ice '' , he said , ` cold '", "\" Ice \" , he said , ' cold '"),
     ("ptb", "I do n't and wo n't , DO N'T", "I don't and won't , DON'T"),
-    ("ptb", "Thatcher 's , U.S. 's , the 1980 's , we 're , I 'll", "Thatcher's , U.S.'s , the 1980's"
-     " , we're , I'll"),
+    (
+      "ptb",
+      "Thatcher 's , U.S. 's , the 1980 's , we 're , I 'll",
+      "Thatcher's , U.S.'s , the 1980's , we're , I'll",
+    ),
     ("ptb", "'s first , '' 's , the workers ' rights", "'s first , \" 's , the workers ' rights"),
     ("ptb", "rock 'n roll , the 'mad dog", "rock 'n roll , the 'mad dog"),
     ("ptb", "1\\/2 \\* and\\or", "1/2 * and\\or"),
@@ -36,8 +39,9 @@ def question(*texts, **context) -> Question:
 
 
 def test_rules_apply_in_the_order_given_to_every_text():
-  given = question("Tudor -LRB- 1806 -RRB-", previous="A B", next="C", title="Ice &amp; Trade",
-                   previous_label=1)
+  given = question(
+    "Tudor -LRB- 1806 -RRB-", previous="A B", next="C", title="Ice &amp; Trade", previous_label=1
+  )
   (found,) = normalise.apply((given,), ("ptb", "html", "mask_numbers", "lowercase", "alphanumeric"))
   assert found.text == "who sold ice in num"
   (candidate,) = found.candidates

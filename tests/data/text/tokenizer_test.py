@@ -21,11 +21,25 @@ SENTENCES = [
   "\u0645\u0631\u062d\u0628\u0627 \u0130stanbul",
   "emoji \U0001f600 and \U0001f469\u200d\U0001f469\u200d\U0001f467 family\U0001f600",
   "``old'' quotes,  double  spaces\tand\u00a0others ",
-  "\x00\x01\ufffd", "", " ", "x" * 300, "[SEP] [MASK] [CLS] inside",
+  "\x00\x01\ufffd",
+  "",
+  " ",
+  "x" * 300,
+  "[SEP] [MASK] [CLS] inside",
   "very long " + "glaciers move slowly , " * 200,
 ]
-BERT_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz.,?",
-               *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz"), "ice", "forms", "##ing"]
+BERT_TOKENS = [
+  "[PAD]",
+  "[UNK]",
+  "[CLS]",
+  "[SEP]",
+  "[MASK]",
+  *"abcdefghijklmnopqrstuvwxyz.,?",
+  *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz"),
+  "ice",
+  "forms",
+  "##ing",
+]
 
 
 @pytest.fixture(scope="session")
@@ -56,8 +70,12 @@ def roberta_folder(folder: pathlib.Path) -> pathlib.Path:
 
   folder.mkdir(exist_ok=True)
   trained = ByteLevelBPETokenizer()
-  trained.train_from_iterator(SENTENCES, vocab_size=400, show_progress=False,
-                              special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+  trained.train_from_iterator(
+    SENTENCES,
+    vocab_size=400,
+    show_progress=False,
+    special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+  )
   trained.save_model(str(folder))
   (folder / "config.json").write_text('{"model_type": "roberta"}')
   return folder
@@ -67,8 +85,15 @@ def xlnet_pieces() -> list[tuple[str, float]]:
   specials = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
   letters = sorted(set("".join(SENTENCES[:4]) + "abcdefghijklmnopqrstuvwxyz'\"") - {" "})
   pieces = [(token, 0.0) for token in specials]
-  pieces += [("\u2581", -3.0), ("\u2581glacier", -4.0), ("\u2581it", -5.0), ("\u25811990,", -1.0),
-             ("\u25811990", -6.0), ("ing", -5.0), ("caves", -7.5)]
+  pieces += [
+    ("\u2581", -3.0),
+    ("\u2581glacier", -4.0),
+    ("\u2581it", -5.0),
+    ("\u25811990,", -1.0),
+    ("\u25811990", -6.0),
+    ("ing", -5.0),
+    ("caves", -7.5),
+  ]
   return pieces + [(letter, -8.0 - i / 16) for i, letter in enumerate(letters)]
 
 
@@ -154,15 +179,28 @@ def test_real_sentencepiece():
   ours = load_tokenizer(str(real_folder("xlnet-base-cased")))
   assert ours.vocab_size == 32000
   assert ours.tokens(ours.encode(["The caf\u00e9 opened in 1990, didn't it?"]).ids) == [
-    "\u2581The", "\u2581cafe", "\u2581opened", "\u2581in", "\u25811990", ",", "\u2581didn", "'",
-    "t", "\u2581it", "?"]
+    "\u2581The",
+    "\u2581cafe",
+    "\u2581opened",
+    "\u2581in",
+    "\u25811990",
+    ",",
+    "\u2581didn",
+    "'",
+    "t",
+    "\u2581it",
+    "?",
+  ]
 
 
-@pytest.mark.parametrize(("tokens", "settings", "expected"), [
-  (BERT_TOKENS, {}, ["ice"]),
-  ([*BERT_TOKENS, "Ice"], {}, ["Ice"]),
-  ([*BERT_TOKENS, "Ice"], {"do_lower_case": True}, ["ice"]),
-])
+@pytest.mark.parametrize(
+  ("tokens", "settings", "expected"),
+  [
+    (BERT_TOKENS, {}, ["ice"]),
+    ([*BERT_TOKENS, "Ice"], {}, ["Ice"]),
+    ([*BERT_TOKENS, "Ice"], {"do_lower_case": True}, ["ice"]),
+  ],
+)
 def test_bare_vocabulary_decides_case_unless_told(tmp_path, tokens, settings, expected):
   ours = load_tokenizer(str(bert_folder(tmp_path / "bert", tokens, **settings)))
   assert ours.tokens(ours.encode(["Ice"]).ids) == expected
@@ -193,9 +231,11 @@ def test_fingerprint_tells_tokenizers_apart(tmp_path):
 
 def test_loads_neither_transformers_nor_torch(tmp_path):
   folder = bert_folder(tmp_path / "bert")
-  code = ("import sys; from as2jax.data.text.tokenise import load_tokenizer; "
-          f"load_tokenizer({str(folder)!r}).encode(['ice']); "
-          "print(sorted({'torch', 'transformers', 'tensorflow_datasets'} & set(sys.modules)))")
+  code = (
+    "import sys; from as2jax.data.text.tokenise import load_tokenizer; "
+    f"load_tokenizer({str(folder)!r}).encode(['ice']); "
+    "print(sorted({'torch', 'transformers', 'tensorflow_datasets'} & set(sys.modules)))"
+  )
   result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
   assert result.stdout.strip() == "[]"
 
@@ -206,21 +246,27 @@ def test_broken_text_is_named(tiny):
 
 
 def cut(data: bytes) -> bytes:
-  return data[:len(data) // 2]
+  return data[: len(data) // 2]
 
 
-@pytest.mark.parametrize(("files", "pattern"), [
-  ({}, "no tokeniser here; put tokenizer.json"),
-  ({"vocab.json": b"{}"}, "no tokeniser here"),
-  ({"tokenizer.json": b"{\"version\": \"1.0\", \"mod"}, "tokenizer.json is not a tokeniser"),
-  ({"tokenizer.json": b"\xff\xfe"}, "tokenizer.json is not a tokeniser"),
-  ({"vocab.txt": b"[UNK]\n[CLS]\nice\n"}, r"vocab.txt: .* 3 entries lacks \[SEP\]"),
-  ({"vocab.txt": b"[UNK]\n[CLS]\n[SEP]\n", "tokenizer_config.json": b"{"}, "config.json: not JSON"),
-  ({"vocab.json": b"[", "merges.txt": b""}, "vocab.json and merges.txt is not a tokeniser"),
-  ({"spiece.model": b""}, "spiece.model is not a tokeniser .it holds no pieces"),
-  ({"spiece.model": b"\x0a\x10ab"}, "spiece.model is not a tokeniser .cut off at byte 4"),
-  ({"spiece.model": b"\x0b"}, "spiece.model is not a tokeniser .not a protocol buffer"),
-])
+@pytest.mark.parametrize(
+  ("files", "pattern"),
+  [
+    ({}, "no tokeniser here; put tokenizer.json"),
+    ({"vocab.json": b"{}"}, "no tokeniser here"),
+    ({"tokenizer.json": b'{"version": "1.0", "mod'}, "tokenizer.json is not a tokeniser"),
+    ({"tokenizer.json": b"\xff\xfe"}, "tokenizer.json is not a tokeniser"),
+    ({"vocab.txt": b"[UNK]\n[CLS]\nice\n"}, r"vocab.txt: .* 3 entries lacks \[SEP\]"),
+    (
+      {"vocab.txt": b"[UNK]\n[CLS]\n[SEP]\n", "tokenizer_config.json": b"{"},
+      "config.json: not JSON",
+    ),
+    ({"vocab.json": b"[", "merges.txt": b""}, "vocab.json and merges.txt is not a tokeniser"),
+    ({"spiece.model": b""}, "spiece.model is not a tokeniser .it holds no pieces"),
+    ({"spiece.model": b"\x0a\x10ab"}, "spiece.model is not a tokeniser .cut off at byte 4"),
+    ({"spiece.model": b"\x0b"}, "spiece.model is not a tokeniser .not a protocol buffer"),
+  ],
+)
 def test_unfit_files_are_named(tmp_path, files, pattern):
   for name, data in files.items():
     (tmp_path / name).write_bytes(data)

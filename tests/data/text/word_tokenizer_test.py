@@ -38,10 +38,15 @@ def expected(text):
 
 def test_every_character_splits_as_the_house_splits():
   # All that Python's Unicode version knows; what only a younger one knows is no word for Python.
-  known = [chr(c) for c in range(sys.maxunicode + 1)
-           if unicodedata.category(chr(c)) not in ("Cn", "Co", "Cs")]
+  known = [
+    chr(c)
+    for c in range(sys.maxunicode + 1)
+    if unicodedata.category(chr(c)) not in ("Cn", "Co", "Cs")
+  ]
   assert len(known) > 140_000
-  texts = ["\n".join(f"a{c}b {c}'{c}" for c in known[i:i + 500]) for i in range(0, len(known), 500)]
+  texts = [
+    "\n".join(f"a{c}b {c}'{c}" for c in known[i : i + 500]) for i in range(0, len(known), 500)
+  ]
   for tokenizer in (build(), build(lower=True)):
     for text in texts:
       assert spans(tokenizer, text) == expected(text)
@@ -73,22 +78,36 @@ def test_ids_and_case():
   cased = build()
   assert word_tokenizer.entries(cased) == ["[PAD]", "[UNK]", *WORDS]
   assert cased.tokens(cased.encode(["Ice caves don\u2019t Form [PAD]"]).ids) == [
-    "[UNK]", "caves", "don't", "[UNK]", "[UNK]", "[UNK]", "[UNK]"]
+    "[UNK]",
+    "caves",
+    "don't",
+    "[UNK]",
+    "[UNK]",
+    "[UNK]",
+    "[UNK]",
+  ]
   lower = build(lower=True)
   assert lower.tokens(lower.encode(["ICE Caves"]).ids) == ["ice", "caves"]
   assert cased.fingerprint != lower.fingerprint
 
 
-@pytest.mark.parametrize(("text", "words"), [
-  ("John's caves can't", ["John", "'s", "caves", "ca", "n't"]),
-  ("they\u2019LL DON'T", ["they", "'LL", "DO", "N'T"]),
-  ("John 's I 'd it", ["John", "'s", "I", "'d", "it"]),
-  ("The U.S. paid $1,000.50, at 10:30.", ["The", "U.S.", "paid", "$", "1,000.50", ",", "at",
-                                          "10:30", "."]),
-  ("e.g. A. Word.b.c 3.x 2nd", ["e.g.", "A", ".", "Word", ".", "b", ".", "c", "3",
-                                 ".", "x", "2nd"]),
-  ("rock'n'roll 'sir' 's.", ["rock'n'roll", "'", "sir", "'", "'", "s", "."]),
-])
+@pytest.mark.parametrize(
+  ("text", "words"),
+  [
+    ("John's caves can't", ["John", "'s", "caves", "ca", "n't"]),
+    ("they\u2019LL DON'T", ["they", "'LL", "DO", "N'T"]),
+    ("John 's I 'd it", ["John", "'s", "I", "'d", "it"]),
+    (
+      "The U.S. paid $1,000.50, at 10:30.",
+      ["The", "U.S.", "paid", "$", "1,000.50", ",", "at", "10:30", "."],
+    ),
+    (
+      "e.g. A. Word.b.c 3.x 2nd",
+      ["e.g.", "A", ".", "Word", ".", "b", ".", "c", "3", ".", "x", "2nd"],
+    ),
+    ("rock'n'roll 'sir' 's.", ["rock'n'roll", "'", "sir", "'", "'", "s", "."]),
+  ],
+)
 def test_treebank(text, words):
   assert list(word_tokenizer.split([text], lower=False, treebank=True)) == [words]
 
@@ -100,7 +119,7 @@ def test_counting_splits_as_encoding():
     tokenizer = build(word_tokenizer.by_frequency(counts), **choice)
     ids = tokenizer.encode(texts).ids
     assert len(ids) == counts.total() and 1 not in ids and 0 not in ids
-    found = np.bincount(ids, minlength=tokenizer.vocab_size)[word_tokenizer.RESERVED:]
+    found = np.bincount(ids, minlength=tokenizer.vocab_size)[word_tokenizer.RESERVED :]
     assert found.tolist() == [counts[w] for w in word_tokenizer.entries(tokenizer)[2:]]
     assert (np.diff(found) <= 0).all()  # frequent words first
 
@@ -111,7 +130,11 @@ def test_unknown_words_may_be_skipped():
   assert tokenizer.tokens(encoded.ids) == ["ice", "caves", "[SKIP]", "form"]
   assert encoded.lengths.tolist() == [2, 1, 0, 1]
   assert list(zip(encoded.starts.tolist(), encoded.ends.tolist(), strict=True)) == [
-    (4, 7), (11, 16), (0, 2), (0, 4)]
+    (4, 7),
+    (11, 16),
+    (0, 2),
+    (0, 4),
+  ]
   plain = tokenizer.encode(["the ice of caves", "of the", "", "form"])
   np.testing.assert_array_equal(plain.ids, encoded.ids)
   assert not len(plain.starts)
@@ -119,10 +142,13 @@ def test_unknown_words_may_be_skipped():
 
 def test_markers_surround_each_text():
   tokenizer = build(markers=("<s>", "</s>"), skip_unknown=True)
-  table = build_units([("ice caves form",), ("of the",)], tokenizer, template="single",
-                      max_length=4)
+  table = build_units(
+    [("ice caves form",), ("of the",)], tokenizer, template="single", max_length=4
+  )
   assert [tokenizer.tokens(table.unit(i).ids) for i in range(2)] == [
-    ["<s>", "ice", "caves", "</s>"], ["<s>", "[SKIP]", "</s>"]]
+    ["<s>", "ice", "caves", "</s>"],
+    ["<s>", "[SKIP]", "</s>"],
+  ]
 
 
 @pytest.mark.parametrize("skip", [False, True])
@@ -149,10 +175,13 @@ def test_pieces_without_template_are_still_refused(tmp_path):
     load_tokenizer(str(tmp_path))
 
 
-@pytest.mark.parametrize(("markers", "pattern"), [
-  (("<s>",), "give none, or one before and one after"),
-  (("<s>", "<end>"), "'<end>' is no word of the vocabulary"),
-])
+@pytest.mark.parametrize(
+  ("markers", "pattern"),
+  [
+    (("<s>",), "give none, or one before and one after"),
+    (("<s>", "<end>"), "'<end>' is no word of the vocabulary"),
+  ],
+)
 def test_unfit_markers(markers, pattern):
   with pytest.raises(InputError, match=pattern):
     build(markers=markers)

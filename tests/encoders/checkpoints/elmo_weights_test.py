@@ -44,9 +44,18 @@ def rewritten(folder, section, **changes):
 def test_fields_and_parameters_fit_each_other(folder):
   fields, params = elmo_weights.load(folder)
   assert fields == {
-    "num_characters": 262, "character_dim": 3, "filters": ((1, 2), (3, 5)), "max_characters": 8,
-    "activation": "tanh", "num_highways": 1, "num_layers": 2, "cell_size": 6, "projection_dim": 4,
-    "cell_clip": 1.0, "projection_clip": 0.7, "skip_connections": True,
+    "num_characters": 262,
+    "character_dim": 3,
+    "filters": ((1, 2), (3, 5)),
+    "max_characters": 8,
+    "activation": "tanh",
+    "num_highways": 1,
+    "num_layers": 2,
+    "cell_size": 6,
+    "projection_dim": 4,
+    "cell_clip": 1.0,
+    "projection_clip": 0.7,
+    "skip_connections": True,
   }
   encoder = ElmoEncoder(**fields, **RUNS)
   hash(encoder)  # a static argument of jitted functions
@@ -113,8 +122,11 @@ def test_options_that_mean_nothing_are_named(folder, section, changes, parts):
 
 
 def test_no_options(folder):
-  for text, part in (("{", "not valid JSON"), ("[]", "'lstm' is missing"),
-                     ('{"lstm": {}}', "'char_cnn' is missing")):
+  for text, part in (
+    ("{", "not valid JSON"),
+    ("[]", "'lstm' is missing"),
+    ('{"lstm": {}}', "'char_cnn' is missing"),
+  ):
     (folder / "options.json").write_text(text)
     refused(folder, "options.json", part)
   (folder / "options.json").unlink()
@@ -135,14 +147,16 @@ def test_no_weights_or_several(folder):
 
 def test_datasets_that_do_not_fit(tmp_path):
   name = tiny_elmo.cell(1, 0) + "W_P_0"
-  for number, (change, parts) in enumerate((
-    ({name: None}, [f"'{name}' [6, 4] is missing"]),
-    ({name: np.zeros((5, 4))}, [f"'{name}' has shape [5, 4]", "[6, 4]"]),
-    ({"CNN/W_cnn_1": np.zeros((1, 2, 3, 5))}, ["'CNN/W_cnn_1' has shape", "[1, 3, 3, 5]"]),
-    ({"char_embed": np.zeros((262, 3))}, ["'char_embed' has shape [262, 3]", "[261, 3]"]),
-    ({"CNN_high_1/W_carry": np.zeros((7, 7))}, ["'CNN_high_1/W_carry' [7, 7] has no place"]),
-    ({"CNN/b_cnn_0": np.array([b"a", b"b"])}, ["'CNN/b_cnn_0'", "no numbers"]),
-  )):
+  for number, (change, parts) in enumerate(
+    (
+      ({name: None}, [f"'{name}' [6, 4] is missing"]),
+      ({name: np.zeros((5, 4))}, [f"'{name}' has shape [5, 4]", "[6, 4]"]),
+      ({"CNN/W_cnn_1": np.zeros((1, 2, 3, 5))}, ["'CNN/W_cnn_1' has shape", "[1, 3, 3, 5]"]),
+      ({"char_embed": np.zeros((262, 3))}, ["'char_embed' has shape [262, 3]", "[261, 3]"]),
+      ({"CNN_high_1/W_carry": np.zeros((7, 7))}, ["'CNN_high_1/W_carry' [7, 7] has no place"]),
+      ({"CNN/b_cnn_0": np.array([b"a", b"b"])}, ["'CNN/b_cnn_0'", "no numbers"]),
+    )
+  ):
     folder = tmp_path / str(number)
     folder.mkdir()
     tensors = {**tiny_elmo.datasets(OPTIONS), **change}

@@ -73,6 +73,7 @@ def encoder_of(folder):
 def folder(tmp_path):
   return write(tmp_path / "bert", bert_tensors())
 
+
 def same(a, b):
   assert jax.tree.structure(a) == jax.tree.structure(b)
   jax.tree.map(np.testing.assert_array_equal, a, b)
@@ -115,8 +116,12 @@ def test_old_names_prefix_heads_and_half_precision_are_read(folder, tmp_path):
     if "LayerNorm" in name:
       name = name.replace("weight", "gamma").replace("bias", "beta")
     old[f"bert.{name}"] = tensor
-  for name in ("cls.predictions.bias", "cls.seq_relationship.weight", "classifier.weight",
-               "bert.embeddings.position_ids"):
+  for name in (
+    "cls.predictions.bias",
+    "cls.seq_relationship.weight",
+    "classifier.weight",
+    "bert.embeddings.position_ids",
+  ):
     old[name] = np.zeros(3, np.float32)
   other = write(tmp_path / "old", old)
   same(pretrained.load_params(other, encoder_of(other)), expected)

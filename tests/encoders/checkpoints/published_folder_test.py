@@ -14,9 +14,14 @@ from as2jax.data.text.tokenise import load_tokenizer
 from as2jax.encoders.checkpoints import families, pretrained, published_folder, sentence_folder
 
 SENTENCES = (
-  "How are glacier caves formed?", "Na\u00efve caf\u00e9 \u201cquotes\u201d \u2014 \u6771\u4eac",
-  "It cost $1,990.50 in 1990, didn't it?", "``old'' quotes,  double  spaces\tand\u00a0others ",
-  "emoji \U0001f600 inside [SEP] <mask> <sep>", "\u0130stanbul \uff21\uff22", "x" * 120, "",
+  "How are glacier caves formed?",
+  "Na\u00efve caf\u00e9 \u201cquotes\u201d \u2014 \u6771\u4eac",
+  "It cost $1,990.50 in 1990, didn't it?",
+  "``old'' quotes,  double  spaces\tand\u00a0others ",
+  "emoji \U0001f600 inside [SEP] <mask> <sep>",
+  "\u0130stanbul \uff21\uff22",
+  "x" * 120,
+  "",
 )
 
 
@@ -26,10 +31,12 @@ def write(base, out, **settings):
   out.mkdir()
   params = pretrained.load_params(base, encoder)
   tensors = pretrained.to_tensors(params, family=family, num_heads=encoder.num_heads)
-  published_folder.write_transformer(out, tensors, base=base, encoder=encoder, family=family,
-                                     architecture="X", settings=settings)
-  published_folder.write_tokenizer(out, base=base, tokenizer=load_tokenizer(base), family=family,
-                                   max_length=40)
+  published_folder.write_transformer(
+    out, tensors, base=base, encoder=encoder, family=family, architecture="X", settings=settings
+  )
+  published_folder.write_tokenizer(
+    out, base=base, tokenizer=load_tokenizer(base), family=family, max_length=40
+  )
   return family
 
 
@@ -39,8 +46,10 @@ def test_a_transformer_comes_back(kind, tmp_path):
   write(base, tmp_path / "out", extra=3)
   before, after = (pretrained.read_family(f) for f in (base, tmp_path / "out"))
   assert before == after
-  one, other = (pretrained.load_params(folder, tiny_encoders.encoder(folder))
-                for folder in (base, tmp_path / "out"))
+  one, other = (
+    pretrained.load_params(folder, tiny_encoders.encoder(folder))
+    for folder in (base, tmp_path / "out")
+  )
   np.testing.assert_equal(one, other)
   config = json.loads((tmp_path / "out" / "config.json").read_text())
   assert (config["architectures"], config["dtype"], config["extra"]) == (["X"], "float32", 3)
@@ -52,8 +61,13 @@ def test_a_transformer_comes_back(kind, tmp_path):
 def test_what_was_true_of_another_model_is_dropped(tmp_path):
   base = tiny_encoders.folder("bert", tmp_path / "base")
   config = json.loads((base / "config.json").read_text())
-  stale = {"architectures": ["BertForMaskedLM"], "torch_dtype": "float16", "num_labels": 9,
-           "_name_or_path": "/home/somebody/bert", "initializer_range": 0.03}
+  stale = {
+    "architectures": ["BertForMaskedLM"],
+    "torch_dtype": "float16",
+    "num_labels": 9,
+    "_name_or_path": "/home/somebody/bert",
+    "initializer_range": 0.03,
+  }
   (base / "config.json").write_text(json.dumps({**config, **stale}))
   (base / "tokenizer_config.json").write_text('{"name_or_path": "/home/x", "never_split": null}')
   write(base, tmp_path / "out")
@@ -64,8 +78,9 @@ def test_what_was_true_of_another_model_is_dropped(tmp_path):
   assert "name_or_path" not in tokenizer and "never_split" in tokenizer
 
 
-@pytest.mark.parametrize("kind, name, tanh", [("bert", "bert_config.json", False),
-                                              ("xlnet", "xlnet_config.json", True)])
+@pytest.mark.parametrize(
+  "kind, name, tanh", [("bert", "bert_config.json", False), ("xlnet", "xlnet_config.json", True)]
+)
 def test_an_original_config_becomes_one_of_transformers(kind, name, tanh, tmp_path):
   base = tiny_encoders.folder(kind, tmp_path / "base")
   config = json.loads((base / "config.json").read_text())
@@ -116,8 +131,9 @@ def test_real_tokenisers_are_those_of_transformers(name, without, tmp_path):
   out.mkdir()
   (out / "config.json").write_text(json.dumps({"model_type": kind}))
   tokenizer = load_tokenizer(base)
-  published_folder.write_tokenizer(out, base=base, tokenizer=tokenizer, max_length=40,
-                                   family=families.FAMILIES[kind])
+  published_folder.write_tokenizer(
+    out, base=base, tokenizer=tokenizer, max_length=40, family=families.FAMILIES[kind]
+  )
   assert_tokenises_the_same(out, tokenizer)
 
 
@@ -126,23 +142,44 @@ def test_a_cased_vocabulary_stays_cased(tmp_path):
   base = tiny_encoders.folder("bert", tmp_path / "base")
   (base / "vocab.txt").write_text((base / "vocab.txt").read_text() + "The\n")
   tokenizer = load_tokenizer(base)
-  published_folder.write_tokenizer(base, base=base, tokenizer=tokenizer, max_length=40,
-                                   family=families.BERT)
+  published_folder.write_tokenizer(
+    base, base=base, tokenizer=tokenizer, max_length=40, family=families.BERT
+  )
   assert json.loads((base / "tokenizer_config.json").read_text())["do_lower_case"] is False
   assert_tokenises_the_same(base, tokenizer)
 
 
-@pytest.mark.parametrize("pooling", [("mean",), ("cls", "weighted_mean"), ("weighted_mean", "cls"),
-                                     ("mean_sqrt_len", "cls_last", "max")])
+@pytest.mark.parametrize(
+  "pooling",
+  [
+    ("mean",),
+    ("cls", "weighted_mean"),
+    ("weighted_mean", "cls"),
+    ("mean_sqrt_len", "cls_last", "max"),
+  ],
+)
 def test_sentence_modules_come_back(pooling, tmp_path):
-  fields = {"pooling": pooling, "dense": ((3, "relu", False), (2, "identity", True)),
-            "normalize": len(pooling) > 1}
+  fields = {
+    "pooling": pooling,
+    "dense": ((3, "relu", False), (2, "identity", True)),
+    "normalize": len(pooling) > 1,
+  }
   rng = np.random.default_rng(0)
-  params = {"dense_0/kernel": rng.normal(size=(4 * len(pooling), 3)),
-            "dense_1/kernel": rng.normal(size=(3, 2)), "dense_1/bias": rng.normal(size=2)}
+  params = {
+    "dense_0/kernel": rng.normal(size=(4 * len(pooling), 3)),
+    "dense_1/kernel": rng.normal(size=(3, 2)),
+    "dense_1/bias": rng.normal(size=2),
+  }
   published_folder.write_sentence_modules(
-    tmp_path, width=4, fields=fields, params=params, max_length=30, lower_case=True,
-    similarity="cosine", version="1")
+    tmp_path,
+    width=4,
+    fields=fields,
+    params=params,
+    max_length=30,
+    lower_case=True,
+    similarity="cosine",
+    version="1",
+  )
   (tmp_path / "config.json").write_text("{}")
   found = sentence_folder.read(tmp_path)
   assert (found.fields, found.max_length, found.lower_case) == (fields, 30, True)

@@ -38,6 +38,7 @@ def library():
   """The original library and its modules."""
   library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
   from sentence_transformers.sentence_transformer import modules
+
   return library, modules
 
 
@@ -68,7 +69,8 @@ def save(folder, base, mode, *layers, max_length=12, normalize=False, **settings
   parts += [modules.Normalize()] * normalize
   transformer = modules.Transformer(str(base), max_seq_length=max_length, **settings)
   original.SentenceTransformer(modules=[transformer, pooling, *parts], device="cpu").save(
-    str(folder))
+    str(folder)
+  )
   return folder
 
 
@@ -103,8 +105,12 @@ def test_roberta_equals_the_library(mode, bases, tmp_path):
 def test_xlnet_equals_the_library_given_types(bases, tmp_path):
   """Its tokeniser class of today gives no types unless asked; XLNet was trained with them."""
   names = ["input_ids", "token_type_ids", "attention_mask"]
-  folder = save(tmp_path / "x", bases["xlnet"], ("mean", "lasttoken"),
-                processor_kwargs={"model_input_names": names})
+  folder = save(
+    tmp_path / "x",
+    bases["xlnet"],
+    ("mean", "lasttoken"),
+    processor_kwargs={"model_input_names": names},
+  )
   assert json.loads((folder / "tokenizer_config.json").read_text())["model_input_names"] == names
   assert_equal(folder)
 
@@ -112,13 +118,22 @@ def test_xlnet_equals_the_library_given_types(bases, tmp_path):
 def test_dense_layers_equal_the_library(bases, tmp_path):
   from torch import nn
 
-  folder = save(tmp_path / "x", bases["roberta"], ("mean", "max"), (12, nn.Tanh(), True),
-                (10, nn.GELU(), False), (9, nn.ReLU(), True), (7, nn.Identity(), True),
-                normalize=True)
+  folder = save(
+    tmp_path / "x",
+    bases["roberta"],
+    ("mean", "max"),
+    (12, nn.Tanh(), True),
+    (10, nn.GELU(), False),
+    (9, nn.ReLU(), True),
+    (7, nn.Identity(), True),
+    normalize=True,
+  )
   assert_equal(folder)
   assert sentence_folder.read(folder).fields == {
-    "pooling": ("mean", "max"), "normalize": True,
-    "dense": ((12, "tanh", True), (10, "gelu", False), (9, "relu", True), (7, "identity", True))}
+    "pooling": ("mean", "max"),
+    "normalize": True,
+    "dense": ((12, "tanh", True), (10, "gelu", False), (9, "relu", True), (7, "identity", True)),
+  }
 
 
 def test_lower_casing_equals_the_library(bases, tmp_path):
@@ -137,8 +152,9 @@ def test_lower_casing_equals_the_library(bases, tmp_path):
 
 def test_packing_changes_no_vector(bases, tmp_path):
   folder = handmade(tmp_path / "x", bases["bert"], dense=True)
-  np.testing.assert_allclose(sentence_vectors(folder, packed=True),
-                             sentence_vectors(folder, packed=False), atol=1e-6)
+  np.testing.assert_allclose(
+    sentence_vectors(folder, packed=True), sentence_vectors(folder, packed=False), atol=1e-6
+  )
 
 
 def handmade(folder, base, *, dense=False, **pooling):
@@ -151,16 +167,26 @@ def handmade(folder, base, *, dense=False, **pooling):
   (folder / "0_Transformer" / "sentence_bert_config.json").write_text('{"max_seq_length": 12}')
   if dense:
     from safetensors.numpy import save_file
+
     (folder / "2_Dense").mkdir()
     modules.append(("2_Dense", "Dense"))
     rng = np.random.default_rng(0)
-    save_file({"linear.weight": rng.normal(size=(5, 16)).astype(np.float32),
-               "linear.bias": rng.normal(size=5).astype(np.float32)},
-              str(folder / "2_Dense" / "model.safetensors"))
+    save_file(
+      {
+        "linear.weight": rng.normal(size=(5, 16)).astype(np.float32),
+        "linear.bias": rng.normal(size=5).astype(np.float32),
+      },
+      str(folder / "2_Dense" / "model.safetensors"),
+    )
     change(folder / "2_Dense" / "config.json", {}, in_features=16, out_features=5, bias=True)
-  (folder / "modules.json").write_text(json.dumps([
-    {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-    for i, (path, kind) in enumerate(modules)]))
+  (folder / "modules.json").write_text(
+    json.dumps(
+      [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(modules)
+      ]
+    )
+  )
   return folder
 
 
@@ -194,38 +220,56 @@ def test_dense_weights_of_torch_are_read(bases, tmp_path):
 
 
 def modules_of(folder, *kinds):
-  (folder / "modules.json").write_text(json.dumps([
-    {"path": path, "type": kind} for path, kind in kinds]))
+  (folder / "modules.json").write_text(
+    json.dumps([{"path": path, "type": kind} for path, kind in kinds])
+  )
 
 
-FIRST = [("0_Transformer", "sentence_transformers.models.Transformer"),
-         ("1_Pooling", "sentence_transformers.models.Pooling")]
+FIRST = [
+  ("0_Transformer", "sentence_transformers.models.Transformer"),
+  ("1_Pooling", "sentence_transformers.models.Pooling"),
+]
 
 
-@pytest.mark.parametrize("breaks, message", [
-  (lambda f: (f / "modules.json").unlink(), "modules.json is missing.*biencoder"),
-  (lambda f: (f / "modules.json").write_text("[{"), "modules.json: not valid JSON"),
-  (lambda f: (f / "modules.json").write_text("{}"), "modules.json: holds no JSON list"),
-  (lambda f: modules_of(f), "its modules are none; implemented are Transformer, Pooling"),
-  (lambda f: modules_of(f, *FIRST, ("2", "sentence_transformers.models.LSTM")), "Pooling, LSTM;"),
-  (lambda f: modules_of(f, *FIRST, ("2", "mine.Module")), "mine.Module, code of its own"),
-  (lambda f: modules_of(f, ("../x", FIRST[0][1]), FIRST[1]), "outside of the folder"),
-  (lambda f: modules_of(f, ("0", FIRST[0][1]), FIRST[1]), "0: the transformer.*has no config"),
-  (lambda f: modules_of(f, *FIRST[::-1]), "modules are Pooling, Transformer; implemented"),
-  (lambda f: (f / "1_Pooling" / "config.json").unlink(), "1_Pooling/config.json: cannot be read"),
-  (lambda f: change(f / "1_Pooling" / "config.json", pooling_mode="sum"), "'sum' is none of cls"),
-  (lambda f: change(f / "1_Pooling" / "config.json", pooling_mode_new=True), "pooling_mode_new"),
-  (lambda f: change(f / "2_Dense" / "config.json", in_features=3), "3 to 5.*vectors of 16"),
-  (lambda f: change(f / "2_Dense" / "config.json", out_features=6), r"\(5, 16\).*\(6, 16\)"),
-  (lambda f: change(f / "2_Dense" / "config.json", bias=False), "asks for"),
-  (lambda f: change(f / "2_Dense" / "config.json", activation_function="torch.nn.SiLU"), "SiLU"),
-  (lambda f: change(f / "2_Dense" / "config.json", use_residual=True), "use_residual"),
-  (lambda f: change(f / "2_Dense" / "config.json", module_input_name="token_embeddings"),
-   "'token_embeddings'; only"),
-  (lambda f: (f / "2_Dense" / "model.safetensors").unlink(), "2_Dense: neither model.safetensors"),
-  (lambda f: change(f / "config_sentence_transformers.json", {}, prompts={"q": "query: "},
-                    default_prompt_name="q"), "default_prompt_name 'q'"),
-])
+@pytest.mark.parametrize(
+  "breaks, message",
+  [
+    (lambda f: (f / "modules.json").unlink(), "modules.json is missing.*biencoder"),
+    (lambda f: (f / "modules.json").write_text("[{"), "modules.json: not valid JSON"),
+    (lambda f: (f / "modules.json").write_text("{}"), "modules.json: holds no JSON list"),
+    (lambda f: modules_of(f), "its modules are none; implemented are Transformer, Pooling"),
+    (lambda f: modules_of(f, *FIRST, ("2", "sentence_transformers.models.LSTM")), "Pooling, LSTM;"),
+    (lambda f: modules_of(f, *FIRST, ("2", "mine.Module")), "mine.Module, code of its own"),
+    (lambda f: modules_of(f, ("../x", FIRST[0][1]), FIRST[1]), "outside of the folder"),
+    (lambda f: modules_of(f, ("0", FIRST[0][1]), FIRST[1]), "0: the transformer.*has no config"),
+    (lambda f: modules_of(f, *FIRST[::-1]), "modules are Pooling, Transformer; implemented"),
+    (lambda f: (f / "1_Pooling" / "config.json").unlink(), "1_Pooling/config.json: cannot be read"),
+    (lambda f: change(f / "1_Pooling" / "config.json", pooling_mode="sum"), "'sum' is none of cls"),
+    (lambda f: change(f / "1_Pooling" / "config.json", pooling_mode_new=True), "pooling_mode_new"),
+    (lambda f: change(f / "2_Dense" / "config.json", in_features=3), "3 to 5.*vectors of 16"),
+    (lambda f: change(f / "2_Dense" / "config.json", out_features=6), r"\(5, 16\).*\(6, 16\)"),
+    (lambda f: change(f / "2_Dense" / "config.json", bias=False), "asks for"),
+    (lambda f: change(f / "2_Dense" / "config.json", activation_function="torch.nn.SiLU"), "SiLU"),
+    (lambda f: change(f / "2_Dense" / "config.json", use_residual=True), "use_residual"),
+    (
+      lambda f: change(f / "2_Dense" / "config.json", module_input_name="token_embeddings"),
+      "'token_embeddings'; only",
+    ),
+    (
+      lambda f: (f / "2_Dense" / "model.safetensors").unlink(),
+      "2_Dense: neither model.safetensors",
+    ),
+    (
+      lambda f: change(
+        f / "config_sentence_transformers.json",
+        {},
+        prompts={"q": "query: "},
+        default_prompt_name="q",
+      ),
+      "default_prompt_name 'q'",
+    ),
+  ],
+)
 def test_what_cannot_be_read_is_named(breaks, message, tmp_path):
   base = tmp_path / "base"
   base.mkdir()

@@ -105,8 +105,11 @@ def test_tied_weights_are_one_array(tmp_path, form):
 
 
 def test_python_2_and_views_of_storages_are_read(tmp_path):
-  entries = b"](](" + text("w") + tensor("0", 12, (2,), (2,), offset=1,
-                                         view=b"(" + text("v") + number(4) + number(5) + b"t")
+  entries = (
+    b"](]("
+    + text("w")
+    + tensor("0", 12, (2,), (2,), offset=1, view=b"(" + text("v") + number(4) + number(5) + b"t")
+  )
   pickled = b"\x80\x02ccollections\nOrderedDict\n(" + entries + b"eetR."
   path = written(tmp_path, legacy(pickled, {"0": ARRAYS["a.weight"].tobytes()}))
   same(torch_pickle.read(path), {"w": np.float32([5, 7])})
@@ -147,8 +150,15 @@ def test_a_pickle_that_wants_to_run_code_runs_nothing(tmp_path, form, protocol):
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("name", ["torch QInt8Storage", "torch.storage _load_from_bytes",
-                                  "collections defaultdict", "torch._utils _rebuild_qtensor"])
+@pytest.mark.parametrize(
+  "name",
+  [
+    "torch QInt8Storage",
+    "torch.storage _load_from_bytes",
+    "collections defaultdict",
+    "torch._utils _rebuild_qtensor",
+  ],
+)
 def test_other_globals_are_refused(tmp_path, name):
   path = written(tmp_path, archive(b"\x80\x02c" + name.replace(" ", "\n").encode() + b"\n."))
   with pytest.raises(InputError, match=f"tensors only.*run {name.replace(' ', '.')},"):

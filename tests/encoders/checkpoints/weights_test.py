@@ -126,8 +126,19 @@ def test_a_name_is_in_one_shard(tmp_path):
     read_tensors(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"weight_map": 3}', "[" * 100_000, "\xff",
-                                  '{"weight_map": {"a": "../x.bin"}}', '{"weight_map": {"a": 3}}'])
+@pytest.mark.parametrize(
+  "text",
+  [
+    "",
+    "[]",
+    "{}",
+    '{"weight_map": 3}',
+    "[" * 100_000,
+    "\xff",
+    '{"weight_map": {"a": "../x.bin"}}',
+    '{"weight_map": {"a": 3}}',
+  ],
+)
 def test_a_broken_index_is_named(tmp_path, text):
   (tmp_path / "pytorch_model.bin.index.json").write_text(text, encoding="latin-1")
   with pytest.raises(InputError, match="bin.index.json: not an index of weight files"):
@@ -135,8 +146,15 @@ def test_a_broken_index_is_named(tmp_path, text):
 
 
 def test_the_optimizers_variables_are_left_out(tmp_path):
-  noise = ("w/adam_m", "w/adam_v", "w/Adam", "w/Adam_1", "beta1_power", "global_step",
-           "_CHECKPOINTABLE_OBJECT_GRAPH")
+  noise = (
+    "w/adam_m",
+    "w/adam_v",
+    "w/Adam",
+    "w/Adam_1",
+    "beta1_power",
+    "global_step",
+    "_CHECKPOINTABLE_OBJECT_GRAPH",
+  )
   names = {name: np.zeros(2, np.float32) for name in ("w", "adam/kernel", *noise)}
   checkpoint(tmp_path / "bert_model.ckpt", names)
   assert sorted(read_tensors(tmp_path)[0]) == ["adam/kernel", "w"]
@@ -213,11 +231,18 @@ def test_a_number_that_is_not_finite_is_named(tmp_path, write, number, monkeypat
   whole["a.weight"][1, 2] = number
   monkeypatch.setattr(sys.modules[__name__], "arrays", lambda value: whole)
   write(tmp_path)
-  with pytest.raises(InputError, match=rf"the tensor 'a.weight' holds 1 of 6 .*{number}, at "
-                                       r"\[1, 2\]") as caught:
+  with pytest.raises(
+    InputError,
+    match=rf"the tensor 'a.weight' holds 1 of 6 .*{number}, at "
+    r"\[1, 2\]",
+  ) as caught:
     read_tensors(tmp_path)
-  file = {write_sharded: "part-0", write_tensorflow: "model.ckpt-20.index",
-          write_torch: "pytorch_model.bin", write_safetensors: "model.safetensors"}[write]
+  file = {
+    write_sharded: "part-0",
+    write_tensorflow: "model.ckpt-20.index",
+    write_torch: "pytorch_model.bin",
+    write_safetensors: "model.safetensors",
+  }[write]
   assert str(caught.value).startswith(f"{tmp_path / file}: ")
   assert list(read_tensors(tmp_path, keep=["b.bias"])[0]) == ["b.bias"]
 

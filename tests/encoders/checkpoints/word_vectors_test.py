@@ -17,8 +17,13 @@ from as2jax.encoders.checkpoints.word_vectors import Vectors, lookup, write
 from as2jax.runtime.errors import InputError
 
 ROWS = ["the 0.5 -1 2e-3", "ice 1 2 3", "Caves 4 5 6", "caf\u00e9 7 8 9", ". . . 10 11 12"]
-VALUES = {"the": [0.5, -1, 2e-3], "ice": [1, 2, 3], "Caves": [4, 5, 6], "caf\u00e9": [7, 8, 9],
-          ". . .": [10, 11, 12]}
+VALUES = {
+  "the": [0.5, -1, 2e-3],
+  "ice": [1, 2, 3],
+  "Caves": [4, 5, 6],
+  "caf\u00e9": [7, 8, 9],
+  ". . .": [10, 11, 12],
+}
 
 
 def content(rows=ROWS, end="\n"):
@@ -49,11 +54,29 @@ def assert_whole(vectors):
   np.testing.assert_array_equal(vectors.table, np.array(list(VALUES.values()), np.float32))
 
 
-@pytest.mark.parametrize("data", [
-  content(), content()[:-1], content(end="\r\n"), content(end=" \n"), b"\xef\xbb\xbf" + content(),
-  content() + b"\n\n", b"5 3\n" + content(), b"5 3\r\n" + content(end=" \r\n"),
-], ids=["GloVe", "no last end", "CR LF", "fastText's last space", "byte order mark",
-        "empty lines at the end", "header", "header, CR LF"])
+@pytest.mark.parametrize(
+  "data",
+  [
+    content(),
+    content()[:-1],
+    content(end="\r\n"),
+    content(end=" \n"),
+    b"\xef\xbb\xbf" + content(),
+    content() + b"\n\n",
+    b"5 3\n" + content(),
+    b"5 3\r\n" + content(end=" \r\n"),
+  ],
+  ids=[
+    "GloVe",
+    "no last end",
+    "CR LF",
+    "fastText's last space",
+    "byte order mark",
+    "empty lines at the end",
+    "header",
+    "header, CR LF",
+  ],
+)
 def test_formats(tmp_path, data):
   vectors = read(file(tmp_path, data))
   assert_whole(vectors)
@@ -80,14 +103,23 @@ def test_packed(tmp_path):
 def test_only_the_vocabulary_is_kept(tmp_path):
   path = file(tmp_path, content())
   assert as_dict(read(path, {"ice", "Caves", "absent"})) == {
-    "ice": VALUES["ice"], "Caves": VALUES["Caves"]}
+    "ice": VALUES["ice"],
+    "Caves": VALUES["Caves"],
+  }
   lower = read(path, ["ICE", "caves", "THE"], lower=True)
   assert lower.words == ("the", "ice")
   with pytest.raises(InputError, match="none of the 1 words asked for"):
     read(path, {"ICE"})
   assert read(path, {"ice"}).facts | {"first_malformed": None} == {
-    "file": "vectors.txt", "dimension": 3, "rows": 5, "kept": 1, "duplicates": 0, "malformed": 0,
-    "missing": 0, "first_malformed": None}
+    "file": "vectors.txt",
+    "dimension": 3,
+    "rows": 5,
+    "kept": 1,
+    "duplicates": 0,
+    "malformed": 0,
+    "missing": 0,
+    "first_malformed": None,
+  }
 
 
 def test_the_first_of_equal_words_counts(tmp_path):
@@ -95,14 +127,25 @@ def test_the_first_of_equal_words_counts(tmp_path):
   assert as_dict(vectors) == {"a": [1, 2], "b": [3, 4]} and vectors.facts["duplicates"] == 2
 
 
-@pytest.mark.parametrize(("row", "problem"), [
-  (b"w 1 2", "too few numbers"), (b"w", "too few numbers"), (b"w 0.1 2 0.3 4", "too many numbers"),
-  (b"w 1 2 3 v 1 2 3", "too many numbers"),
-  (b"w 1 2 x", "not a number"), (b"w 1 2 1_0", "not a number"), (b"w 1  2", "not a number"),
-  (b"w 1 nan 2", "not a finite number"), (b"w 1 -inf 2", "not a finite number"),
-  (b"w 1 1e39 2", "not a finite number"), (b" 1 2 3", "no word"), (b"", "the line is empty"),
-  (b"w\xff 1 2 3", "not UTF-8"), (b"w\t1\t2\t3", "too few numbers"),
-])
+@pytest.mark.parametrize(
+  ("row", "problem"),
+  [
+    (b"w 1 2", "too few numbers"),
+    (b"w", "too few numbers"),
+    (b"w 0.1 2 0.3 4", "too many numbers"),
+    (b"w 1 2 3 v 1 2 3", "too many numbers"),
+    (b"w 1 2 x", "not a number"),
+    (b"w 1 2 1_0", "not a number"),
+    (b"w 1  2", "not a number"),
+    (b"w 1 nan 2", "not a finite number"),
+    (b"w 1 -inf 2", "not a finite number"),
+    (b"w 1 1e39 2", "not a finite number"),
+    (b" 1 2 3", "no word"),
+    (b"", "the line is empty"),
+    (b"w\xff 1 2 3", "not UTF-8"),
+    (b"w\t1\t2\t3", "too few numbers"),
+  ],
+)
 def test_malformed_rows_are_counted_and_named(tmp_path, row, problem):
   rows = [line.encode() for line in many()]
   path = file(tmp_path, b"\n".join([*rows[:7], row, *rows[7:]]) + b"\n")
@@ -141,15 +184,21 @@ def test_other_files_are_refused_early(tmp_path):
     read(file(tmp_path, content(long)))
 
 
-@pytest.mark.parametrize(("data", "pattern"), [
-  (b"", "is empty"), (b"\n", ":1: .* is no row of word vectors"), (b"word\n", "is no row"),
-  (b"3 4\n" + bytes(range(1, 200)) * 9, ":2: too"), (b"\x00\x01" * 99, "a .bin must be saved"),
-  (b"0 5\n", "the header says 0 rows of 5"),
-  (b"5 3\n", "0 of 0 rows are malformed, and its header says 5"),
-  (b"version https://git-lfs.github.com/spec/v1\n", "a git-LFS pointer"),
-  (gzip.compress(content(many()))[:-20], "cut off or damaged"),
-  (b"PK\x03\x04" + b"x" * 50, "cut off or damaged"),
-])
+@pytest.mark.parametrize(
+  ("data", "pattern"),
+  [
+    (b"", "is empty"),
+    (b"\n", ":1: .* is no row of word vectors"),
+    (b"word\n", "is no row"),
+    (b"3 4\n" + bytes(range(1, 200)) * 9, ":2: too"),
+    (b"\x00\x01" * 99, "a .bin must be saved"),
+    (b"0 5\n", "the header says 0 rows of 5"),
+    (b"5 3\n", "0 of 0 rows are malformed, and its header says 5"),
+    (b"version https://git-lfs.github.com/spec/v1\n", "a git-LFS pointer"),
+    (gzip.compress(content(many()))[:-20], "cut off or damaged"),
+    (b"PK\x03\x04" + b"x" * 50, "cut off or damaged"),
+  ],
+)
 def test_unfit_files(tmp_path, data, pattern):
   with pytest.raises(InputError, match=pattern) as caught:
     read(file(tmp_path, data))
@@ -165,8 +214,9 @@ def test_absent_files(tmp_path):
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=150,
-          suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+  deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_damage_never_changes_a_vector_silently(tmp_path, data):
   lines = [f"{line}\n".encode() for line in ("100 3", *many(100))]
   at = data.draw(st.integers(0, 100))
@@ -179,7 +229,7 @@ def test_damage_never_changes_a_vector_silently(tmp_path, data):
   else:
     inside = data.draw(st.integers(0, len(line) - 1))
     added = data.draw(st.binary(min_size=1, max_size=4)) + line[inside:]
-    lines[at:] = [line[:inside]] if kind == "cut off" else [line[:inside] + added, *lines[at + 1:]]
+    lines[at:] = [line[:inside]] if kind == "cut off" else [line[:inside] + added, *lines[at + 1 :]]
   path = file(tmp_path, b"".join(lines))
   try:
     vectors = read(path)

@@ -26,7 +26,13 @@ CONFIG = dict(
   layer_norm_eps=1e-9,
 )
 ORIGINAL = dict(
-  n_token=11, d_model=6, n_layer=2, n_head=2, d_head=3, d_inner=8, ff_activation="gelu",
+  n_token=11,
+  d_model=6,
+  n_layer=2,
+  n_head=2,
+  d_head=3,
+  d_inner=8,
+  ff_activation="gelu",
   untie_r=True,
 )
 

@@ -20,8 +20,9 @@ def traced(config):
   return {name: trace() for name, trace in compiled.steps(abstract.build(config), mesh)}
 
 
-@pytest.mark.parametrize("words", [("triplet",), ("triplet", "grouped"), ("cassie",),
-                                   ("crossencoder",)], ids="-".join)
+@pytest.mark.parametrize(
+  "words", [("triplet",), ("triplet", "grouped"), ("cassie",), ("crossencoder",)], ids="-".join
+)
 def test_shapes_are_those_of_a_run(words):
   """All but the numbers of rows and slots, which the lengths of the texts decide."""
   config = tiny.config(*words, data__max_length=64, encoder__hidden_dropout=0.2)
@@ -45,14 +46,23 @@ def test_the_state_is_that_of_a_run():
   assert spec(state) == spec(made.state(shard, (0,), optimizer, mesh))
 
 
-@pytest.mark.parametrize("name, millions", [
-    ("configs/wikiqa_siamese.py", 108.9), ("configs/wikiqa_triplet.py:roberta,large", 354.3),
-    ("configs/wikiqa_loct.py:xlnet", 116.7), ("configs/wikiqa_crossencoder.py:roberta", 124.1),
-    ("configs/squad_cross_vae.py", None), ("configs/squad_dual_vae.py", None),
+@pytest.mark.parametrize(
+  "name, millions",
+  [
+    ("configs/wikiqa_siamese.py", 108.9),
+    ("configs/wikiqa_triplet.py:roberta,large", 354.3),
+    ("configs/wikiqa_loct.py:xlnet", 116.7),
+    ("configs/wikiqa_crossencoder.py:roberta", 124.1),
+    ("configs/squad_cross_vae.py", None),
+    ("configs/squad_dual_vae.py", None),
     ("configs/squad_dual_gru.py:mlp", None),
-    ("configs/trecqa_cete.py:bert_large", None), ("configs/trecqa_m2snet.py", None),
+    ("configs/trecqa_cete.py:bert_large", None),
+    ("configs/trecqa_m2snet.py", None),
     ("configs/wikiqa_cassie.py:joint", None),
-    ("configs/wikiqa_cete.py:elmo", None), ("configs/wikiqa_baseline.py:infersent", None)])
+    ("configs/wikiqa_cete.py:elmo", None),
+    ("configs/wikiqa_baseline.py:infersent", None),
+  ],
+)
 def test_paper_sizes_pass_the_shapes_of_their_steps(name, millions):
   config = flags.load(name)
   steps = traced(config)
@@ -77,9 +87,13 @@ def test_work_a_chip_is_fixed():
     compiled.scaled(tiny.config("triplet", batch__shards=3), 8)
 
 
-@pytest.mark.parametrize("name, message", [
+@pytest.mark.parametrize(
+  "name, message",
+  [
     ("configs/wikiqa_baseline.py:bm25", "has no step to compile"),
-    ("configs/wikiqa_baseline.py:elmo", "only the files of such an encoder tell its sizes")])
+    ("configs/wikiqa_baseline.py:elmo", "only the files of such an encoder tell its sizes"),
+  ],
+)
 def test_what_cannot_be_compiled_is_said(name, message):
   with pytest.raises(InputError, match=message):
     abstract.build(flags.load(name))

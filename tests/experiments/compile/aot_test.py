@@ -28,16 +28,19 @@ def step(gib=3.0, collectives=(), hbm_bytes=0.0, flops=197e12):
 def test_the_longest_part_of_a_step_is_its_estimate():
   exchanged = Collective("all-reduce", 4e9, 4, 2)
   parts = step(collectives=[exchanged], hbm_bytes=819e9 / 2).seconds(V5E)
-  assert parts == pytest.approx({"arithmetic": 1.0, "memory": 0.5,
-                                 "links": 2 * 2 * 4e9 * 3 / 4 / 200e9})
+  assert parts == pytest.approx(
+    {"arithmetic": 1.0, "memory": 0.5, "links": 2 * 2 * 4e9 * 3 / 4 / 200e9}
+  )
   text = aot.report(V5E, step(collectives=[exchanged], hbm_bytes=819e9 / 2))
   assert "3.00 of 16 GiB a v5e" in text and "at least 1000.00 ms, an estimate" in text
   assert "2 × all-reduce, 8 GB in all" in text and "temporaries 1.00" in text
 
 
 def test_what_does_not_fit_is_told():
-  message = ("RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory "
-             "space hbm. Used 20.5G of 15.75G hbm. Exceeded hbm capacity by 4.75G.")
+  message = (
+    "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory "
+    "space hbm. Used 20.5G of 15.75G hbm. Exceeded hbm capacity by 4.75G."
+  )
   assert compiled.refused(message) == 20.5 * GIB
   assert compiled.refused("INTERNAL: a fault") is None
   gone = Measured("train", None, 20.5 * GIB, 1e12, None)
@@ -45,8 +48,15 @@ def test_what_does_not_fit_is_told():
   assert aot.fits(V5E, step()) and not aot.fits(V5E, step(gib=17.0))
 
 
-@pytest.mark.parametrize("path", ["configs/wikiqa_triplet.py:roberta", "configs/wikiqa_cassie.py",
-                                  "configs/wikiqa_siamese.py:grouped", "configs/trecqa_m2snet.py"])
+@pytest.mark.parametrize(
+  "path",
+  [
+    "configs/wikiqa_triplet.py:roberta",
+    "configs/wikiqa_cassie.py",
+    "configs/wikiqa_siamese.py:grouped",
+    "configs/trecqa_m2snet.py",
+  ],
+)
 @pytest.mark.parametrize("name", ["train", "predict"])
 def test_every_advice_is_an_override_that_the_config_takes(path, name):
   found = aot.advice(flags.load(path), name, 4)
@@ -71,20 +81,34 @@ def test_without_libtpu_it_says_what_to_install(monkeypatch, capsys):
 
 
 def test_a_row_of_the_table():
-  large, small = table.split([Collective("all-reduce", 2**20, 4, 3),
-                                  Collective("all-reduce", 4, 4, 2)])
+  large, small = table.split(
+    [Collective("all-reduce", 2**20, 4, 3), Collective("all-reduce", 4, 4, 2)]
+  )
   assert large == {"all-reduce": [3, 3 * 2**20]} and small == {"all-reduce": [2, 8]}
-  train = {"bytes": 4 * GIB, "fits": True, "flops": 2e12, "large": large, "small": small,
-           "seconds": {"arithmetic": 0.01, "memory": 0.02, "links": 0.003}}
+  train = {
+    "bytes": 4 * GIB,
+    "fits": True,
+    "flops": 2e12,
+    "large": large,
+    "small": small,
+    "seconds": {"arithmetic": 0.01, "memory": 0.02, "links": 0.003},
+  }
   found = {"name": "x", "topology": "v5e:2x2", "train": train, "predict": {"bytes": GIB}}
-  assert table.line(found) == ("| x | 4 | 4.00 | 1.00 | 2.00 | 3 × all-reduce: 3 MiB; "
-                                   "2 small: 0.0 KiB | 10.0 / 20.0 / 3.0 |")
+  assert table.line(found) == (
+    "| x | 4 | 4.00 | 1.00 | 2.00 | 3 × all-reduce: 3 MiB; 2 small: 0.0 KiB | 10.0 / 20.0 / 3.0 |"
+  )
 
 
 @needs_libtpu
 def test_cassie_compiles_for_v5e_without_the_host():
-  config = tiny.config("cassie", model__hidden=8, model__iterations=5, batch__shards=1,
-                       batch__examples=4, batch__predict_rows=4)
+  config = tiny.config(
+    "cassie",
+    model__hidden=8,
+    model__iterations=5,
+    batch__shards=1,
+    batch__examples=4,
+    batch__predict_rows=4,
+  )
   chip, _, steps = aot.measure(config, "v5e:1x1")
   found = list(steps)
   assert [s.name for s in found] == ["train", "predict"]

@@ -31,10 +31,11 @@ def text_of(function, *arguments, **options) -> str:
 def test_a_gradient_is_exchanged_once_and_counted_with_its_loop():
   mesh = sharding.make_mesh()
   place = [NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("data"))]
-  program = Program(text_of(jax.grad(stacked), WEIGHTS, X, in_shardings=place,
-                            out_shardings=place[0]), chips=2)
+  program = Program(
+    text_of(jax.grad(stacked), WEIGHTS, X, in_shardings=place, out_shardings=place[0]), chips=2
+  )
   assert set(program.loops.values()) == {LAYERS}
-  (kind, (calls, size)), = summary(program.collectives).items()
+  ((kind, (calls, size)),) = summary(program.collectives).items()
   assert kind == "all-reduce" and size == WEIGHTS.nbytes and calls in (1, LAYERS)
   assert {c.group for c in program.collectives} == {2}
   assert program.host_calls == []
@@ -98,8 +99,10 @@ backend_config={"debug":"(ring) {"}
 
 def test_what_xla_writes_for_tpus_is_read():
   program = Program(TPU, chips=8)
-  assert program.collectives == [Collective("all-gather", 128, 4, 1),
-                                 Collective("all-reduce", 512, 8, 1)]
+  assert program.collectives == [
+    Collective("all-gather", 128, 4, 1),
+    Collective("all-reduce", 512, 8, 1),
+  ]
   assert [c.traffic for c in program.collectives] == [128 * 3 / 4, 2 * 512 * 7 / 8]
   # A slice of `a` and `i`, and `b` on its way into the core's memory.
   assert program.hbm_bytes == 512 + 4 + 32
@@ -119,6 +122,7 @@ def test_flops_count_matrix_products_in_loops_as_often_as_they_turn():
 def test_flops_of_a_convolution():
   image, kernel = np.zeros((2, 9, 9, 3), np.float32), np.zeros((5, 5, 3, 7), np.float32)
   convolve = lambda x, k: jax.lax.conv_general_dilated(
-      x, k, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    x, k, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+  )
   jaxpr = jax.make_jaxpr(convolve)(image, kernel).jaxpr
   assert matrix_flops(jaxpr) == 2 * (2 * 5 * 5 * 7) * (5 * 5 * 3)

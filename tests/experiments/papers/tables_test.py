@@ -45,7 +45,7 @@ def test_a_second_stage_names_its_first(tmp_path):
   table = paper_plan.load("cassie_table3")
   plan = paper_plan.plan(table, tmp_path, Choice(), lacking=lambda config: "")
   assert len(plan.waves) == 2
-  transfer, = (job for job in plan.waves[0] if json.loads(job.text)["data"]["name"] == "asnq")
+  (transfer,) = (job for job in plan.waves[0] if json.loads(job.text)["data"]["name"] == "asnq")
   for row in table.rows:
     jobs = plan.cells[row.name, "ASNQ"]
     assert [job.seed for job in jobs] == [0, 1, 2]
@@ -61,8 +61,9 @@ def test_a_second_stage_names_its_first(tmp_path):
 def test_words_and_settings_change_what_takes_them():
   made, name = paper_plan.resolve(Run("configs/wikiqa_cete.py:bert"), Choice(("minilm",)))
   assert name == "configs/wikiqa_cete.py:bert" and "bert" in made.encoder.pretrained
-  made, name = paper_plan.resolve(Run("configs/wikiqa_triplet.py:xlnet", {"epochs": 9}),
-                                  Choice(("minilm",), {"epochs": 1}))
+  made, name = paper_plan.resolve(
+    Run("configs/wikiqa_triplet.py:xlnet", {"epochs": 9}), Choice(("minilm",), {"epochs": 1})
+  )
   assert name == "configs/wikiqa_triplet.py:xlnet,minilm" and "minilm" in made.encoder.pretrained
   assert made.epochs == 1
   with pytest.raises(InputError, match="zebra"):
@@ -73,31 +74,40 @@ def test_what_lacks_is_named(tmp_path, monkeypatch):
   monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
   monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path / "cache"))
   lacking = lambda path, settings: needs.lacking(
-      paper_plan.resolve(Run(path, settings), Choice())[0])
+    paper_plan.resolve(Run(path, settings), Choice())[0]
+  )
   assert lacking(f"{LEXICAL}:bm25,sample", {}) == ""
   assert lacking(f"{LEXICAL}:bm25", {}).startswith("data wikiqa: no WikiQA-train.tsv")
   assert "weights: 'glove/glove.6B.300d.txt' is neither" in lacking(f"{LEXICAL}:glove,sample", {})
   assert lacking(f"{LEXICAL}:mean,sample", {"encoder.pretrained": "/no/such"}).startswith(
-      "weights /no/such: encoder '/no/such': no such folder")
+    "weights /no/such: encoder '/no/such': no such folder"
+  )
   assert "elmo" in lacking(f"{LEXICAL}:elmo,sample", {})
 
 
 def made_table():
   """Two runs, one that cannot be, a gain, an average of two data sets."""
   columns = (Column("MAP", ("a",), "map"), Column("both", ("a", "b"), "mrr"))
-  rows = (Row("base", (0.5, None), {"a": SAMPLE, "b": Run(f"{LEXICAL}:word_overlap,sample")}),
-          Row("other", (0.625, 0.7777), {"a": Run(f"{LEXICAL}:idf_overlap,sample")}),
-          Row("gain", (12.5, None), gain_over=("base", "other")),
-          Row("foreign", (0.25, 0.25), lacks="its weights are elsewhere"))
+  rows = (
+    Row("base", (0.5, None), {"a": SAMPLE, "b": Run(f"{LEXICAL}:word_overlap,sample")}),
+    Row("other", (0.625, 0.7777), {"a": Run(f"{LEXICAL}:idf_overlap,sample")}),
+    Row("gain", (12.5, None), gain_over=("base", "other")),
+    Row("foreign", (0.25, 0.25), lacks="its weights are elsewhere"),
+  )
   return Table("made", "A paper, table 9", 1, columns, rows)
 
 
 def results(folder, value):
   folder.mkdir(parents=True)
   entry = {"mean": value, "sd": None, "half_width": 0.01}
-  (folder / "results.json").write_text(json.dumps({
-      "data": {"name": "sample"}, "metrics": {f"{m}[sample-clean/test]": entry
-                                              for m in ("map", "mrr")}}))
+  (folder / "results.json").write_text(
+    json.dumps(
+      {
+        "data": {"name": "sample"},
+        "metrics": {f"{m}[sample-clean/test]": entry for m in ("map", "mrr")},
+      }
+    )
+  )
 
 
 def test_figures_stand_beside_the_published_ones(tmp_path):
@@ -123,15 +133,23 @@ def test_figures_stand_beside_the_published_ones(tmp_path):
 
 
 def test_what_begins_with_a_failed_run_is_not_run(tmp_path, monkeypatch):
-  first, second = (Run(f"{LEXICAL}:bm25,sample"), Run(f"{LEXICAL}:idf_overlap,sample",
-                                                      after={"warm_start.run": SAMPLE}))
+  first, second = (
+    Run(f"{LEXICAL}:bm25,sample"),
+    Run(f"{LEXICAL}:idf_overlap,sample", after={"warm_start.run": SAMPLE}),
+  )
   row = Row("r", (0.5,), {"a": second, "b": first})
-  plan = paper_plan.plan(Table("x", "X", 1, (Column("MAP", ("a", "b"), "map"),), (row,)), tmp_path,
-                         Choice(), lacking=lambda config: "")
+  plan = paper_plan.plan(
+    Table("x", "X", 1, (Column("MAP", ("a", "b"), "map"),), (row,)),
+    tmp_path,
+    Choice(),
+    lacking=lambda config: "",
+  )
   ran = []
+
   def run_here(jobs, output, parallel):
     ran.extend(job.id for job in jobs)
     return {job.id: "no room" for job in jobs}
+
   monkeypatch.setattr(tables.sweep, "run_here", run_here)
   failed = tables.run(plan, tmp_path, 1)
   base, other = plan.cells["r", "b"][0].id, plan.cells["r", "a"][0].id
@@ -140,9 +158,19 @@ def test_what_begins_with_a_failed_run_is_not_run(tmp_path, monkeypatch):
 
 def test_the_command(tmp_path, monkeypatch, capsys):
   monkeypatch.setattr(paper_plan, "load", lambda name: made_table())
-  monkeypatch.setattr(tables.sweep, "run_here", lambda jobs, output, parallel: [
-      results(output / job.id, 0.5) for job in jobs if not local_executor.finished(output / job.id)]
-      and {} or {})
+  monkeypatch.setattr(
+    tables.sweep,
+    "run_here",
+    lambda jobs, output, parallel: (
+      [
+        results(output / job.id, 0.5)
+        for job in jobs
+        if not local_executor.finished(output / job.id)
+      ]
+      and {}
+      or {}
+    ),
+  )
   arguments = ["made", f"--output={tmp_path}"]
   assert tables.main([*arguments, "--list"]) == 0
   said = capsys.readouterr().out

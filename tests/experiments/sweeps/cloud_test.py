@@ -12,7 +12,7 @@ from as2jax.experiments.sweeps import cloud, points, sweep
 from as2jax.runtime.errors import InputError
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-TITLES = ("base, seed 0", "model.x=it's \"4\" $HOME, seed 0", "a, seed 1", "b, seed 1")
+TITLES = ("base, seed 0", 'model.x=it\'s "4" $HOME, seed 0', "a, seed 1", "b, seed 1")
 
 
 def jobs_of(count, shards=1):
@@ -54,6 +54,7 @@ def test_skypilots_own_schema_takes_the_tasks(tmp_path, tpu):
   reason = "skypilot is not installed: pip install skypilot into an environment of its own"
   schemas = pytest.importorskip("sky.utils.schemas", reason=reason)
   from sky.utils import common_utils
+
   emit("skypilot", jobs_of(2, shards=4), tmp_path, tpu=tpu, data="gs://bucket/data")
   for path in sorted((tmp_path / "skypilot").glob("*.yaml")):
     task = yaml.safe_load(path.read_text())
@@ -98,10 +99,21 @@ def test_the_gcloud_script_runs_all_that_can_be_run(tmp_path, queued):
   out = tmp_path / "out"
   emit("gcloud", jobs_of(4), out, nodes=2, queued=queued, data="gs://bucket/data")
   assert subprocess.run(["bash", "-n", str(out / "gcloud.sh")]).returncode == 0
-  environment = {**os.environ, "FAKE": str(bucket), "PAUSE": "0", "ATTEMPTS": "2",
-                 "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "NAME": "node"}
-  run = lambda *more: subprocess.run(["bash", str(out / "gcloud.sh"), *more], env=environment,
-                                     capture_output=True, text=True, timeout=60)
+  environment = {
+    **os.environ,
+    "FAKE": str(bucket),
+    "PAUSE": "0",
+    "ATTEMPTS": "2",
+    "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+    "NAME": "node",
+  }
+  run = lambda *more: subprocess.run(
+    ["bash", str(out / "gcloud.sh"), *more],
+    env=environment,
+    capture_output=True,
+    text=True,
+    timeout=60,
+  )
   done = run()
   assert done.returncode == 1 and "id1: FAILED" in done.stderr, done.stderr
   assert "id0: finished" in done.stdout and "id3: finished" in done.stdout
@@ -123,13 +135,18 @@ def test_the_gcloud_script_runs_all_that_can_be_run(tmp_path, queued):
   assert "delete node-1" in (bucket / "calls").read_text()
 
 
-@pytest.mark.parametrize("options, message", [
-  ({"tpu": "v9-8"}, "--tpu=v9-8: give a generation"), ({"tpu": "v5e-0"}, "--tpu=v5e-0"),
-  ({"tpu": "v5e-8"}, "batch.shards = 1 cannot be spread over the 8 chips"),
-  ({"store": "runs"}, "--store=runs: give a folder of a bucket"),
-  ({"store": ""}, "--store=: give"), ({"data": "gs://a b"}, "--data=gs://a b"),
-  ({"nodes": 0}, "--nodes=0"),
-])
+@pytest.mark.parametrize(
+  "options, message",
+  [
+    ({"tpu": "v9-8"}, "--tpu=v9-8: give a generation"),
+    ({"tpu": "v5e-0"}, "--tpu=v5e-0"),
+    ({"tpu": "v5e-8"}, "batch.shards = 1 cannot be spread over the 8 chips"),
+    ({"store": "runs"}, "--store=runs: give a folder of a bucket"),
+    ({"store": ""}, "--store=: give"),
+    ({"data": "gs://a b"}, "--data=gs://a b"),
+    ({"nodes": 0}, "--nodes=0"),
+  ],
+)
 def test_what_cannot_run_there_is_refused(tmp_path, options, message):
   with pytest.raises(InputError, match=message):
     emit("gcloud", jobs_of(1), tmp_path, **options)
@@ -137,16 +154,20 @@ def test_what_cannot_run_there_is_refused(tmp_path, options, message):
 
 
 def test_chips_of_a_machine():
-  chips = {tpu: cloud.machine(tpu, zone="z", spot=False, queued=False).chips
-           for tpu in ("v4-8", "v5p-16", "v5e-16", "v6e-1")}
+  chips = {
+    tpu: cloud.machine(tpu, zone="z", spot=False, queued=False).chips
+    for tpu in ("v4-8", "v5p-16", "v5e-16", "v6e-1")
+  }
   assert chips == {"v4-8": 4, "v5p-16": 8, "v5e-16": 16, "v6e-1": 1}
 
 
 def test_the_command_writes_them(tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(ROOT)
   path = tmp_path / "points.py"
-  path.write_text("BASE = 'configs/wikiqa_baseline.py:bm25,sample'\n\n"
-                  "def points():\n  yield {'model.name': 'word_overlap'}\n")
+  path.write_text(
+    "BASE = 'configs/wikiqa_baseline.py:bm25,sample'\n\n"
+    "def points():\n  yield {'model.name': 'word_overlap'}\n"
+  )
   arguments = [str(path), f"--output={tmp_path / 'out'}", "--emit=gcloud"]
   assert sweep.main([*arguments, "--store=gs://bucket/x/", "--no-spot"]) == 0
   assert "2 of 2 runs to do" in capsys.readouterr().out
@@ -159,6 +180,10 @@ def test_the_command_writes_them(tmp_path, monkeypatch, capsys):
 def test_the_recipes_are_bash(tmp_path):
   for name in ("tpu_vm.sh", "tpu_install.sh"):
     assert subprocess.run(["bash", "-n", str(ROOT / "launch" / name)]).returncode == 0
-  said = subprocess.run(["bash", str(ROOT / "launch" / "tpu_vm.sh"), "rm", "x"], cwd=ROOT,
-                        capture_output=True, text=True)
+  said = subprocess.run(
+    ["bash", str(ROOT / "launch" / "tpu_vm.sh"), "rm", "x"],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+  )
   assert said.returncode == 2 and "delete NODE" in said.stderr and "set -uo" not in said.stderr

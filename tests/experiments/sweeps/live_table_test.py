@@ -18,12 +18,15 @@ def drawn(statuses, output):
 def test_a_run_under_way_shows_the_last_line_of_its_log(tmp_path):
   (tmp_path / "a").mkdir()
   (tmp_path / "a" / "log.txt").write_text("step 1\nstep 2 [loss] 0.5\n\n")
-  text = drawn([Status("b", "rate=1 [x]", WAITING, 0.0), Status("a", "base", RUNNING, 61.0)],
-               tmp_path)
+  text = drawn(
+    [Status("b", "rate=1 [x]", WAITING, 0.0), Status("a", "base", RUNNING, 61.0)], tmp_path
+  )
   lines = text.splitlines()
   assert "1 running, 0 failed, 0 finished, 1 waiting" in text
-  first, second = (next(i for i, line in enumerate(lines) if mark in line)
-                   for mark in ("step 2 [loss] 0.5", "rate=1 [x]"))
+  first, second = (
+    next(i for i, line in enumerate(lines) if mark in line)
+    for mark in ("step 2 [loss] 0.5", "rate=1 [x]")
+  )
   assert first < second and "00:01:01" in lines[first] and "step 1" not in text
 
 
@@ -40,18 +43,26 @@ def test_the_executor_tells_where_the_runs_are(tmp_path):
     def __init__(self, number):
       self.id, self.title = f"id{number}", f"job {number}"
 
-  code = ("import pathlib, sys\nif FOLDER.endswith('id1'):\n  sys.exit('no')\n"
-          "(pathlib.Path(FOLDER) / 'results.json').write_text('{}')")
+  code = (
+    "import pathlib, sys\nif FOLDER.endswith('id1'):\n  sys.exit('no')\n"
+    "(pathlib.Path(FOLDER) / 'results.json').write_text('{}')"
+  )
   seen = []
   console = Console(file=io.StringIO(), width=100)
   with live_table.LiveTable(tmp_path, console) as live:
+
     def watch(statuses):
       seen.append({s.id: s.state for s in statuses})
       live.watch(statuses)
+
     local_executor.execute(
-        [Job(0), Job(1)], tmp_path, parallel=1, say=live.say, watch=watch,
-        make_command=lambda folder: [sys.executable, "-c",
-                                     code.replace("FOLDER", repr(str(folder)))])
+      [Job(0), Job(1)],
+      tmp_path,
+      parallel=1,
+      say=live.say,
+      watch=watch,
+      make_command=lambda folder: [sys.executable, "-c", code.replace("FOLDER", repr(str(folder)))],
+    )
   assert seen[0] == {"id0": RUNNING, "id1": WAITING}
   assert seen[-1] == {"id0": FINISHED, "id1": FAILED}
   assert "id1 job 1: FAILED with status 1: no" in console.file.getvalue()

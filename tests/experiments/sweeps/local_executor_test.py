@@ -31,46 +31,63 @@ FINISH = "import pathlib; (pathlib.Path(FOLDER) / 'results.json').write_text('{}
 
 
 def test_a_failed_run_stops_no_other_and_is_tried_again(tmp_path):
-  code = ("import pathlib, sys\nif FOLDER.endswith('id1'):\n"
-          "  print('first'); sys.exit('as2jax: no room ')\n" + FINISH)
+  code = (
+    "import pathlib, sys\nif FOLDER.endswith('id1'):\n"
+    "  print('first'); sys.exit('as2jax: no room ')\n" + FINISH
+  )
   said = []
-  failed = local_executor.execute(jobs_of(3), tmp_path, parallel=1, say=said.append,
-                                  make_command=script(code))
+  failed = local_executor.execute(
+    jobs_of(3), tmp_path, parallel=1, say=said.append, make_command=script(code)
+  )
   assert failed == {"id1": "as2jax: no room"}
   assert [local_executor.finished(tmp_path / f"id{i}") for i in range(3)] == [True, False, True]
   assert said[0] == "3 runs, 0 of them finished before"
   assert any("id1 job 1: FAILED with status 1: as2jax: no room" in line for line in said)
   times = {i: (tmp_path / f"id{i}" / "results.json").stat().st_mtime_ns for i in (0, 2)}
-  assert local_executor.execute(jobs_of(3), tmp_path, parallel=1, say=said.append,
-                                make_command=script(FINISH)) == {}
+  assert (
+    local_executor.execute(
+      jobs_of(3), tmp_path, parallel=1, say=said.append, make_command=script(FINISH)
+    )
+    == {}
+  )
   assert "3 runs, 2 of them finished before" in said
   assert times == {i: (tmp_path / f"id{i}" / "results.json").stat().st_mtime_ns for i in (0, 2)}
   assert "first" in (tmp_path / "id1" / "log.txt").read_text()
 
 
 def test_a_run_that_was_told_to_end_goes_on(tmp_path):
-  code = ("import pathlib, sys\nmark = pathlib.Path(FOLDER) / 'mark'\n"
-          f"if not mark.exists():\n  mark.touch(); sys.exit({preemption.AGAIN})\n" + FINISH)
+  code = (
+    "import pathlib, sys\nmark = pathlib.Path(FOLDER) / 'mark'\n"
+    f"if not mark.exists():\n  mark.touch(); sys.exit({preemption.AGAIN})\n" + FINISH
+  )
   said = []
-  assert local_executor.execute(jobs_of(2), tmp_path, parallel=1, say=said.append,
-                                make_command=script(code)) == {}
+  assert (
+    local_executor.execute(
+      jobs_of(2), tmp_path, parallel=1, say=said.append, make_command=script(code)
+    )
+    == {}
+  )
   assert all(local_executor.finished(tmp_path / f"id{i}") for i in range(2))
   assert sum("it goes on later" in line for line in said) == 2
 
 
 def test_a_run_without_results_has_failed(tmp_path):
-  failed = local_executor.execute(jobs_of(1), tmp_path, parallel=1, say=lambda line: None,
-                                  make_command=script("print('gone')"))
+  failed = local_executor.execute(
+    jobs_of(1), tmp_path, parallel=1, say=lambda line: None, make_command=script("print('gone')")
+  )
   assert failed == {"id0": "gone"}
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
 def test_so_many_run_at_a_time(tmp_path, parallel):
-  code = ("import pathlib, time\nplace = pathlib.Path(FOLDER)\n"
-          "(place / 'begin').write_text(repr(time.time()))\ntime.sleep(0.5)\n"
-          "(place / 'end').write_text(repr(time.time()))\n" + FINISH)
-  local_executor.execute(jobs_of(4), tmp_path, parallel=parallel, say=lambda line: None,
-                         make_command=script(code))
+  code = (
+    "import pathlib, time\nplace = pathlib.Path(FOLDER)\n"
+    "(place / 'begin').write_text(repr(time.time()))\ntime.sleep(0.5)\n"
+    "(place / 'end').write_text(repr(time.time()))\n" + FINISH
+  )
+  local_executor.execute(
+    jobs_of(4), tmp_path, parallel=parallel, say=lambda line: None, make_command=script(code)
+  )
   read = lambda name: [float((tmp_path / f"id{i}" / name).read_text()) for i in range(4)]
   begins, ends = read("begin"), read("end")
   most = max(sum(b <= t < e for b, e in zip(begins, ends)) for t in begins)
@@ -80,20 +97,30 @@ def test_so_many_run_at_a_time(tmp_path, parallel):
 def test_a_run_of_another_process_is_waited_for(tmp_path):
   """What a killed sweep left running: it is neither run twice nor taken for a failure."""
   (tmp_path / "id0").mkdir()
-  holder = subprocess.Popen([sys.executable, "-c", f"""
+  holder = subprocess.Popen(
+    [
+      sys.executable,
+      "-c",
+      f"""
 import pathlib, time
 from as2jax.training.run_folder import lock
 with lock({str(tmp_path / "id0")!r}):
   pathlib.Path({str(tmp_path)!r}, "held").touch()
   time.sleep(1)
   pathlib.Path({str(tmp_path / "id0")!r}, "results.json").write_text("theirs")
-"""])
+""",
+    ]
+  )
   while not (tmp_path / "held").exists():
     assert holder.poll() is None
     time.sleep(0.05)
   said = []
-  assert local_executor.execute(jobs_of(2), tmp_path, parallel=1, say=said.append,
-                                make_command=script(FINISH)) == {}
+  assert (
+    local_executor.execute(
+      jobs_of(2), tmp_path, parallel=1, say=said.append, make_command=script(FINISH)
+    )
+    == {}
+  )
   assert holder.wait(10) == 0
   assert (tmp_path / "id0" / "results.json").read_text() == "theirs"
   assert "id0 job 0: another process finished it" in said

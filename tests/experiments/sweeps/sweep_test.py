@@ -36,8 +36,9 @@ def sweep_file(folder, base, points):
   return str(path)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "configs" / "ablations").glob("*.py")),
-                         ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+  "path", sorted((ROOT / "configs" / "ablations").glob("*.py")), ids=lambda path: path.stem
+)
 def test_every_point_of_every_sweep_resolves(path):
   base, given = points.load(str(path))
   jobs = points.plan(base, given)
@@ -53,13 +54,18 @@ def test_cetes_grid():
   jobs = points.plan(base, given, seeds=(0, 3), settings={"encoder.pretrained": "x"})
   assert len(jobs) == 12  # the base is one of the points
   assert {(tuple(j.overrides.values()), j.seed) for j in jobs} == {
-      ((b, r), s) for b in (8, 16, 24) for r in (1e-5, 2e-5) for s in (0, 3)}
+    ((b, r), s) for b in (8, 16, 24) for r in (1e-5, 2e-5) for s in (0, 3)
+  }
   config = json.loads(jobs[-1].text)
   assert (config["batch"]["examples"], config["optimizer"]["rate"], config["seeds"]) == (
-      24, 2e-5, [3])
+    24,
+    2e-5,
+    [3],
+  )
   assert config["encoder"]["pretrained"] == "x" and config["model"]["name"] == "crossencoder"
   assert [j.title for j in jobs if "base" in j.title] == [
-      f"batch.examples=16 optimizer.rate=2e-05 (base), seed {s}" for s in (0, 3)]
+    f"batch.examples=16 optimizer.rate=2e-05 (base), seed {s}" for s in (0, 3)
+  ]
 
 
 def test_the_id_is_that_of_the_resolved_config():
@@ -73,16 +79,21 @@ def test_the_id_is_that_of_the_resolved_config():
   assert points.plan(base, given, seeds=(1,))[1].id != second.id
 
 
-@pytest.mark.parametrize("points, message", [
-  ([{"optimizer.rat": 1.0}], "optimizer.rat=1.0: optimizer.rat = 1.0 does not fit.*no key"),
-  ([{"optimizer": 1.0}], "no key 'optimizer'"),
-  ([{"zebra.x": 1.0}], "zebra.x = 1.0 does not fit"),
-  ([{"optimizer.rate": "fast"}], "optimizer.rate = 'fast' does not fit"),
-  ([{"epochs": -1}], "epochs = -1: give 0 or more"),
-  ([{"epochs": 1}, {"epochs": 1}], "the points epochs=1 and epochs=1 are the same"),
-  ([{"seeds": (1,)}], "seeds must be the same"), ([{"data.name": "x"}], "data.name must be the"),
-  ([], r"points\(\) must yield dicts"), ([1], r"points\(\) must yield dicts"),
-])
+@pytest.mark.parametrize(
+  "points, message",
+  [
+    ([{"optimizer.rat": 1.0}], "optimizer.rat=1.0: optimizer.rat = 1.0 does not fit.*no key"),
+    ([{"optimizer": 1.0}], "no key 'optimizer'"),
+    ([{"zebra.x": 1.0}], "zebra.x = 1.0 does not fit"),
+    ([{"optimizer.rate": "fast"}], "optimizer.rate = 'fast' does not fit"),
+    ([{"epochs": -1}], "epochs = -1: give 0 or more"),
+    ([{"epochs": 1}, {"epochs": 1}], "the points epochs=1 and epochs=1 are the same"),
+    ([{"seeds": (1,)}], "seeds must be the same"),
+    ([{"data.name": "x"}], "data.name must be the"),
+    ([], r"points\(\) must yield dicts"),
+    ([1], r"points\(\) must yield dicts"),
+  ],
+)
 def test_a_wrong_sweep_is_refused(tmp_path, points, message, capsys):
   path = sweep_file(tmp_path, "configs/wikiqa_triplet.py:sample", points)
   with pytest.raises(InputError, match=message):
@@ -111,15 +122,27 @@ def test_a_wrong_sweep_file_or_option_is_refused(tmp_path, capsys):
     assert message in capsys.readouterr().err
   assert not (tmp_path / "x").exists()
 
+
 @pytest.fixture(scope="module")
 def lexical(tmp_path_factory):
   """A sweep over rankers without parameters, as the command runs it, two at a time."""
   folder = tmp_path_factory.mktemp("sweep")
   path = sweep_file(folder, LEXICAL, [{"model.name": name} for name in RANKERS])
   process = subprocess.run(
-      [sys.executable, "-m", "as2jax.experiments.sweeps.sweep", path, f"--output={folder / 'out'}", "--parallel=2"],
-      cwd=ROOT, env={**os.environ, "JAX_PLATFORMS": "cpu"}, capture_output=True, text=True,
-      timeout=120)
+    [
+      sys.executable,
+      "-m",
+      "as2jax.experiments.sweeps.sweep",
+      path,
+      f"--output={folder / 'out'}",
+      "--parallel=2",
+    ],
+    cwd=ROOT,
+    env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    capture_output=True,
+    text=True,
+    timeout=120,
+  )
   assert process.returncode == 0, process.stderr + process.stdout
   return path, folder / "out", process.stdout
 
@@ -128,7 +151,10 @@ def test_the_table_of_a_sweep(lexical):
   path, output, printed = lexical
   manifest = [json.loads(line) for line in (output / "manifest.jsonl").read_text().splitlines()]
   assert [m["point"] for m in manifest] == [
-      {}, {"model.name": "word_overlap"}, {"model.name": "idf_overlap"}]
+    {},
+    {"model.name": "word_overlap"},
+    {"model.name": "idf_overlap"},
+  ]
   titles = ["base", "model.name=word_overlap", "model.name=idf_overlap"]
   figures = {}
   for split in ("dev", "test"):
@@ -138,7 +164,7 @@ def test_the_table_of_a_sweep(lexical):
   assert f"result: {best}, chosen by MAP on dev" in printed
   assert f"map[sample-clean/test] {figures['test'][best].mean():.4f} ±" in printed
   for title in titles:
-    line, = (x for x in printed.splitlines() if x.lstrip("* ").startswith(title + " "))
+    (line,) = (x for x in printed.splitlines() if x.lstrip("* ").startswith(title + " "))
     assert line.startswith("*") == (title == best) and " 1/1 " in line
     assert f"{figures['dev'][title].mean():.4f}" in line
     if title != "base":
@@ -146,15 +172,20 @@ def test_the_table_of_a_sweep(lexical):
       assert f"{t.difference:+.4f} ± {t.half_width:.4f}" in line
     if title != best:  # no other point's test figures are shown as a result
       assert f"{figures['test'][title].mean():.4f}" not in printed.split("result:")[1].replace(
-          f"{figures['test'][best].mean():.4f}", "")
-  marked = [line[2:-2].split(" | ") for line in
-            (output / "table.md").read_text().splitlines() if line.startswith("|")]
+        f"{figures['test'][best].mean():.4f}", ""
+      )
+  marked = [
+    line[2:-2].split(" | ")
+    for line in (output / "table.md").read_text().splitlines()
+    if line.startswith("|")
+  ]
   assert marked[1][:3] == ["---", "---", "---:"] and [row[1] for row in marked[2:]] == titles
   assert [row[0] for row in marked[2:]] == ["\\*" if t == best else "" for t in titles]
   assert f"result: {best}, chosen by MAP on dev" in (output / "table.md").read_text()
   rows = list(csv.DictReader((output / "table.csv").read_text().splitlines()))
   assert {(r["split"], r["system"], r["chosen"]) for r in rows} == {
-      (s, t, str(int(t == best))) for s in figures for t in titles}
+    (s, t, str(int(t == best))) for s in figures for t in titles
+  }
   for row in rows:
     if row["metric"].startswith("map"):
       assert float(row["mean"]) == pytest.approx(figures[row["split"]][row["system"]].mean())
@@ -177,8 +208,9 @@ def test_an_unfinished_point_is_no_result(lexical, tmp_path, capsys):
   jobs = points.plan(*points.load(path), seeds=(0, 1))
   for job in jobs:
     if job.seed == 0 or job.point:
-      (tmp_path / job.id).symlink_to(output / next(
-          j.id for j in jobs if j.point == job.point and j.seed == 0))
+      (tmp_path / job.id).symlink_to(
+        output / next(j.id for j in jobs if j.point == job.point and j.seed == 0)
+      )
   text = table.collect(tmp_path, jobs, "dev")
   assert "best so far" in text and "result:" not in text and "1/2" in text
   assert "(0.0000)" in text and " ± " not in text.split("\n", 1)[1]  # no base, no difference
@@ -192,32 +224,47 @@ def test_a_sweep_chooses_on_the_questions_held_out(tmp_path):
     points.plan(base, given, settings=held)
   with pytest.raises(InputError, match="data.holdout must be the same for all points"):
     points.plan(base, [held])
-  jobs = points.plan(base, given, settings={
-      **held, "evaluation.splits": ("heldout", "dev", "test")})
+  jobs = points.plan(
+    base, given, settings={**held, "evaluation.splits": ("heldout", "dev", "test")}
+  )
   for job in jobs:
     (tmp_path / "config.json").write_text(job.text)
     config = flags.load(f"configs/rerun.py:{tmp_path / 'config.json'}")
     lexical_run.run(config, tmp_path / job.id)
   text = table.collect(tmp_path, jobs, "")
   assert text.startswith("sample-clean/heldout") and "best by MAP on heldout" in text
-  found = {job.title.partition(",")[0]: system.metric("map").mean() for job, system in zip(
-      jobs, run_scores.load([str(tmp_path / job.id) for job in jobs], split="heldout"))}
+  found = {
+    job.title.partition(",")[0]: system.metric("map").mean()
+    for job, system in zip(
+      jobs, run_scores.load([str(tmp_path / job.id) for job in jobs], split="heldout")
+    )
+  }
   assert f"result: {max(found, key=found.get)}, chosen by MAP on heldout" in text
   assert "/dev" in table.collect(tmp_path, jobs, "dev").splitlines()[0]
 
 
 @pytest.mark.slow
 def test_a_sweep_over_a_trained_model_killed_and_run_again(tmp_path, capsys):
-  config = tiny.config("crossencoder", "grouped", optimizer__rate=1e-4,
-                       data__train_fraction=0.2, compilation_cache=str(tmp_path / "xla"))
+  config = tiny.config(
+    "crossencoder",
+    "grouped",
+    optimizer__rate=1e-4,
+    data__train_fraction=0.2,
+    compilation_cache=str(tmp_path / "xla"),
+  )
   (tmp_path / "config.json").write_text(config.to_json())
-  path = sweep_file(tmp_path, f"configs/rerun.py:{tmp_path / 'config.json'}",
-                    [{"optimizer.rate": 1e-3}])
+  path = sweep_file(
+    tmp_path, f"configs/rerun.py:{tmp_path / 'config.json'}", [{"optimizer.rate": 1e-3}]
+  )
   output = tmp_path / "out"
   arguments = [path, f"--output={output}"]
   first, second = points.plan(*points.load(path))
-  process = subprocess.Popen([sys.executable, "-m", "as2jax.experiments.sweeps.sweep", *arguments], cwd=ROOT,
-                             env={**os.environ, "JAX_PLATFORMS": "cpu"}, stdout=subprocess.PIPE)
+  process = subprocess.Popen(
+    [sys.executable, "-m", "as2jax.experiments.sweeps.sweep", *arguments],
+    cwd=ROOT,
+    env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    stdout=subprocess.PIPE,
+  )
   deadline = time.monotonic() + 100
   while not (output / second.id / "log.txt").exists():
     assert process.poll() is None and time.monotonic() < deadline

@@ -34,14 +34,22 @@ def folder(tmp_path_factory):
   first.evaluation.splits, first.log.tensorboard = ("train", "dev", "test"), False
   train_and_evaluate(first.lock(), root / "bm25")
   train_and_evaluate(
-      run_config("cassie", "joint", epochs=0, data__ranking=str(root / "bm25"),
-                 evaluation__splits=("test",)), root / "joint")
+    run_config(
+      "cassie", "joint", epochs=0, data__ranking=str(root / "bm25"), evaluation__splits=("test",)
+    ),
+    root / "joint",
+  )
   return root
 
 
 def test_plans_are_pots_over_the_words(folder, tmp_path):
-  view = alignment_picture.make(folder / "context", tmp_path / "x.png", question=QUESTION,
-                                candidate=[CANDIDATE], previous=PREVIOUS)
+  view = alignment_picture.make(
+    folder / "context",
+    tmp_path / "x.png",
+    question=QUESTION,
+    candidate=[CANDIDATE],
+    previous=PREVIOUS,
+  )
   candidate, previous, following = view.sentences
   assert view.words == WORDS and view.transported
   assert candidate.words == ("Warm", "water", "said", "melts", "glacier")
@@ -51,8 +59,16 @@ def test_plans_are_pots_over_the_words(folder, tmp_path):
   of = lambda table, words: np.asarray([counts[table].get(w.lower(), 1) for w in words], float)
   for sentence in (candidate, previous):
     a, b = of("questions", view.words), of("sentences", sentence.words)
-    expected = ot.sinkhorn(a / a.sum(), b / b.sum(), sentence.cost, 0.1 * sentence.cost.mean(),
-                           method="sinkhorn_log", numItermax=10, stopThr=0, warn=False)
+    expected = ot.sinkhorn(
+      a / a.sum(),
+      b / b.sum(),
+      sentence.cost,
+      0.1 * sentence.cost.mean(),
+      method="sinkhorn_log",
+      numItermax=10,
+      stopThr=0,
+      warn=False,
+    )
     np.testing.assert_allclose(sentence.plan, expected, atol=1e-5)
     chosen = set(expected.argmax(1))
     assert set(np.flatnonzero(sentence.relevant)) == chosen
@@ -65,8 +81,9 @@ def test_a_question_of_the_data_has_the_runs_score(folder, tmp_path):
   question = next(q for q in dataset.load("sample").splits["test"] if len(q.candidates) > 2)
   scores = trec_files.read_run(folder / "context" / "eval" / "test" / "run.trec")[question.id]
   one = question.candidates[1]
-  view = alignment_picture.make(folder / "context", tmp_path / "x.png", question_id=question.id,
-                                candidate_id=one.id)
+  view = alignment_picture.make(
+    folder / "context", tmp_path / "x.png", question_id=question.id, candidate_id=one.id
+  )
   assert view.sentences[0].logit == pytest.approx(scores[one.id], abs=1e-4)
   assert [s.text for s in view.sentences] == [one.text, one.previous, one.next]
   right = alignment_picture.make(folder / "context", tmp_path / "x.png", question_id=question.id)
@@ -81,31 +98,43 @@ def test_a_joint_run_shows_its_candidates_in_the_rankers_order(folder, tmp_path)
   best = sorted(first, key=lambda c: (np.float32(first[c]), c), reverse=True)[:3]
   view = alignment_picture.make(folder / "joint", tmp_path / "x.png", question_id=question.id)
   assert [s.text for s in view.sentences] == [text[c] for c in best]
-  np.testing.assert_allclose([s.logit for s in view.sentences], [scores[c] for c in best],
-                             atol=1e-4)
-  same = alignment_picture.make(folder / "joint", tmp_path / "x.png", question=question.text,
-                                candidate=[text[c] for c in best])
+  np.testing.assert_allclose(
+    [s.logit for s in view.sentences], [scores[c] for c in best], atol=1e-4
+  )
+  same = alignment_picture.make(
+    folder / "joint", tmp_path / "x.png", question=question.text, candidate=[text[c] for c in best]
+  )
   np.testing.assert_array_equal(same.edges, view.edges)
   np.testing.assert_allclose(same.edges.sum(1), 1, atol=1e-6)
-  two = alignment_picture.make(folder / "joint", tmp_path / "x.png", question=question.text,
-                               candidate=[text[c] for c in best[:2]])
+  two = alignment_picture.make(
+    folder / "joint",
+    tmp_path / "x.png",
+    question=question.text,
+    candidate=[text[c] for c in best[:2]],
+  )
   assert [s.name for s in two.sentences] == ["candidate 1", "candidate 2", "candidate 3"]
   assert two.sentences[2].words == () and not two.edges[2].any()
 
 
 def test_the_files(folder, tmp_path, capsys):
   output = tmp_path / "deep" / "x.png"
-  arguments = [f"--question={QUESTION}", f"--candidate={CANDIDATE}", f"--previous={PREVIOUS}",
-               f"--output={output}"]
+  arguments = [
+    f"--question={QUESTION}",
+    f"--candidate={CANDIDATE}",
+    f"--previous={PREVIOUS}",
+    f"--output={output}",
+  ]
   assert alignment_picture.main([f"--run={folder / 'context'}", *arguments]) == 0
   printed = capsys.readouterr().out
-  view = alignment_picture.make(folder / "context", output, question=QUESTION,
-                                candidate=[CANDIDATE], previous=PREVIOUS)
+  view = alignment_picture.make(
+    folder / "context", output, question=QUESTION, candidate=[CANDIDATE], previous=PREVIOUS
+  )
   candidate = view.sentences[0]
   chosen = candidate.words[candidate.plan[0].argmax()]
   assert f"candidate (cost {candidate.distance:.3f}, logit " in printed
   assert f"cause → {chosen}" in printed and "next" not in printed
   from matplotlib.image import imread
+
   picture = imread(output)
   assert picture.shape[0] > 400 and picture.shape[1] > 600
   assert len(np.unique(picture[..., :3].reshape(-1, 3), axis=0)) > 50  # cells of many colours
@@ -116,13 +145,16 @@ def test_the_files(folder, tmp_path, capsys):
   of = [row for row in rows if row[0] == "candidate"]
   np.testing.assert_allclose([float(row[3]) for row in of], candidate.plan.ravel(), atol=1e-6)
   assert [row[1:3] for row in of[:6]] == [["cause", w] for w in candidate.words] + [
-      ["melting", "Warm"]]
+    ["melting", "Warm"]
+  ]
   assert {row[2] for row in of if row[5] == "1"} == {
-      w for w, relevant in zip(candidate.words, candidate.relevant) if relevant}
+    w for w, relevant in zip(candidate.words, candidate.relevant) if relevant
+  }
   edges = [line.split("\t") for line in (output.parent / "x.edges.tsv").read_text().splitlines()]
   assert edges[0] == ["", "candidate", "previous", "next"]
-  np.testing.assert_allclose([[float(x) for x in row[1:]] for row in edges[1:]], view.edges,
-                             atol=1e-6)
+  np.testing.assert_allclose(
+    [[float(x) for x in row[1:]] for row in edges[1:]], view.edges, atol=1e-6
+  )
 
   assert alignment_picture.main([f"--run={folder / 'mean'}", *arguments]) == 0
   assert "every word" in capsys.readouterr().out
@@ -164,7 +196,8 @@ def test_what_is_refused(folder, tmp_path, capsys, request):
   test = dataset.load("sample").splits["test"][0]
   for arguments, message in [
     ([run, "--candidate-id=zebra"], f"question {test.id} has {test.candidates[0].id}"),
-    ([joint, "--candidate-id=zebra"], "reads the best 3 candidates together")]:
+    ([joint, "--candidate-id=zebra"], "reads the best 3 candidates together"),
+  ]:
     assert alignment_picture.main([*arguments, f"--question-id={test.id}", png]) == 2
     assert message in capsys.readouterr().err
   assert not (tmp_path / "x.png").exists()

@@ -13,9 +13,18 @@ from configs import squad_cross_vae, squad_dual_gru
 def config(module):
   made = module.get_config("sample")
   made.encoder.update({"pretrained": tiny.encoder_folder(), "size": 60})
-  made.model.update({"hidden_size": 6, "decoder_size": 7, "hops": 2, "attention_size": 5,
-                     "latent_size": 4, "question_length": 12, "answer_length": 16,
-                     "softmax_chunk": 64})
+  made.model.update(
+    {
+      "hidden_size": 6,
+      "decoder_size": 7,
+      "hops": 2,
+      "attention_size": 5,
+      "latent_size": 4,
+      "question_length": 12,
+      "answer_length": 16,
+      "softmax_chunk": 64,
+    }
+  )
   made.data.update({"train_fraction": 0.6, "max_length": 16})
   made.batch.update({"examples": 16, "predict_rows": 64, "row_lengths": (16,), "shards": 2})
   made.epochs, made.optimizer.rate = 2, 1e-2
@@ -32,8 +41,16 @@ def test_a_run_is_watched_and_speaks(tmp_path, capsys):
   assert words["output_size"] == 64 and words["size"] == 64 + words["read_types"] > 64
   rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
   logged = [row for row in rows if "loss" in row]
-  wanted = {"kl_question", "kl_answer", "active_units_question", "kl_active_dimensions_answer",
-            "perplexity_question", "perplexity_answer", "beta", "matching_positive"}
+  wanted = {
+    "kl_question",
+    "kl_answer",
+    "active_units_question",
+    "kl_active_dimensions_answer",
+    "perplexity_question",
+    "perplexity_answer",
+    "beta",
+    "matching_positive",
+  }
   assert logged and all(wanted <= set(row) for row in logged)
   assert logged[-1]["beta"] == pytest.approx(1, abs=0.35) and logged[0]["beta"] < 0.5
   assert logged[-1]["perplexity_answer"] < logged[0]["perplexity_answer"]
@@ -57,13 +74,15 @@ def _check_watched(run, found, rows):
   for row in rows:
     folder = run / "watched" / f"epoch-{row['epoch']:03d}"
     head, *lines = (folder / "latents.tsv").read_text().splitlines()
-    table = dict(zip(head.split("\t"), zip(*([float(x) for x in line.split("\t")]
-                                             for line in lines))))
+    table = dict(
+      zip(head.split("\t"), zip(*([float(x) for x in line.split("\t")] for line in lines)))
+    )
     assert len(lines) == 4  # dimensions
     for side in ("question", "answer"):
       assert row[f"kl_{side}[dev]"] == pytest.approx(sum(table[f"kl_{side}"]), rel=1e-3)
       assert row[f"active_units_{side}[dev]"] == sum(
-          x > 0.01 for x in table[f"variance_of_mean_{side}"])
+        x > 0.01 for x in table[f"variance_of_mean_{side}"]
+      )
     assert (folder / "generated.txt").read_text().count("answer generated from the question") == 5
   first, *_, last = rows
   assert last["perplexity_answer[dev]"] < first["perplexity_answer[dev]"] < 100

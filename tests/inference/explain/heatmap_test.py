@@ -38,12 +38,17 @@ def encoder(tmp_path_factory):
 def folder(tmp_path_factory, encoder):
   """Runs over the tiny encoder: `triplet`, `crossencoder`, and `seeds`, two that never trained."""
   root = tmp_path_factory.mktemp("runs")
-  few = dict(optimizer__rate=3e-4, optimizer__warmup=0.0, data__train_fraction=0.2,
-             encoder__pretrained=encoder)
+  few = dict(
+    optimizer__rate=3e-4,
+    optimizer__warmup=0.0,
+    data__train_fraction=0.2,
+    encoder__pretrained=encoder,
+  )
   for model in ("triplet", "crossencoder"):
     modes.run(tiny.config(model, "grouped", **few), str(root / model))
-  modes.run(tiny.config("crossencoder", "grouped", epochs=0, seeds=(0, 4), **few),
-            str(root / "seeds"))
+  modes.run(
+    tiny.config("crossencoder", "grouped", epochs=0, seeds=(0, 4), **few), str(root / "seeds")
+  )
   return root
 
 
@@ -59,41 +64,50 @@ def by_hand(params, joined):
   encoder = tiny.encoder_module()
   sides = [pieces(QUESTION), pieces(CANDIDATE)]
   cls, sep = 2, 3
+
   def hidden(ids, types):
     tokens = tiny.tokens(1, 1, len(ids))
     array = lambda x: jax.numpy.asarray(x, jax.numpy.int32)[None, None]
     tokens = tokens.replace(ids=array(ids), type=array(types))
-    return np.asarray(jax.jit(lambda p, t: encoder.apply({"params": p}, t, train=False))(
-        params, tokens))[0, 0]
+    return np.asarray(
+      jax.jit(lambda p, t: encoder.apply({"params": p}, t, train=False))(params, tokens)
+    )[0, 0]
 
   flat = [np.concatenate([ids for _, ids in side]) for side in sides]
   if joined:
     ids = [cls, *flat[0], sep, *flat[1], sep]
     every = hidden(ids, [0] * (len(flat[0]) + 2) + [1] * (len(flat[1]) + 1))
     starts = (1, len(flat[0]) + 2)
-    outputs = [every[start:start + len(x)] for start, x in zip(starts, flat)]
+    outputs = [every[start : start + len(x)] for start, x in zip(starts, flat)]
   else:
     outputs = [hidden([cls, *x, sep], [0] * (len(x) + 2))[1:-1] for x in flat]
   vectors = []
   for side, output in zip(sides, outputs):
     ends = np.cumsum([len(ids) for _, ids in side])
-    vectors.append([output[end - len(ids):end].mean(0) for end, (_, ids) in zip(ends, side)])
-  return np.array([[u @ v / np.linalg.norm(u) / np.linalg.norm(v) for v in vectors[1]]
-                   for u in vectors[0]]), [[word for word, _ in side] for side in sides]
+    vectors.append([output[end - len(ids) : end].mean(0) for end, (_, ids) in zip(ends, side)])
+  return np.array(
+    [[u @ v / np.linalg.norm(u) / np.linalg.norm(v) for v in vectors[1]] for u in vectors[0]]
+  ), [[word for word, _ in side] for side in sides]
 
 
 def encoder_tree(params):
   """The encoder's of a run's parameters `[seed, …]` by path."""
   return traverse_util.unflatten_dict(
-      {path.removeprefix("encoder/"): value[0] for path, value in params.items()
-       if path.startswith("encoder/")}, sep="/")
+    {
+      path.removeprefix("encoder/"): value[0]
+      for path, value in params.items()
+      if path.startswith("encoder/")
+    },
+    sep="/",
+  )
 
 
 @pytest.mark.parametrize("model", ["triplet", "crossencoder"])
 def test_the_matrix_is_that_of_the_encoders_vectors(folder, encoder, model, tmp_path):
   output = tmp_path / "x.png"
-  before, after = heatmap.make(folder / model, output, question=QUESTION, candidate=CANDIDATE,
-                               before=True)
+  before, after = heatmap.make(
+    folder / model, output, question=QUESTION, candidate=CANDIDATE, before=True
+  )
   untrained = pretrained.load_params(encoder, tiny.encoder_module())
   trained = encoder_tree(tiny.best_parameters(folder / model))
   for found, params in ((before, untrained), (after, trained)):
@@ -107,24 +121,32 @@ def test_the_matrix_is_that_of_the_encoders_vectors(folder, encoder, model, tmp_
 
 def test_each_seed_has_its_own_head(folder, tmp_path):
   texts = {"question": QUESTION, "candidate": CANDIDATE}
-  found = {seed: heatmap.make(folder / "seeds", tmp_path / "x.png", seed=seed, **texts)[0]
-           for seed in (None, 0, 4)}
+  found = {
+    seed: heatmap.make(folder / "seeds", tmp_path / "x.png", seed=seed, **texts)[0]
+    for seed in (None, 0, 4)
+  }
   assert found[None].score == found[0].score != found[4].score
   np.testing.assert_array_equal(found[0].cosine, found[4].cosine)  # of the same weights
 
 
 def test_the_files(folder, tmp_path, capsys):
   output = tmp_path / "deep" / "x.png"
-  arguments = [f"--run={folder / 'crossencoder'}", f"--question={QUESTION}",
-               f"--candidate={CANDIDATE}", f"--output={output}"]
+  arguments = [
+    f"--run={folder / 'crossencoder'}",
+    f"--question={QUESTION}",
+    f"--candidate={CANDIDATE}",
+    f"--output={output}",
+  ]
   assert heatmap.main([*arguments, "--before"]) == 0
   assert f"written: {output} (logit " in capsys.readouterr().out
   from matplotlib.image import imread
+
   picture = imread(output)
   assert picture.shape[0] > 200 and picture.shape[1] > 500
   assert len(np.unique(picture[..., :3].reshape(-1, 3), axis=0)) > 50  # cells of many colours
-  before, after = heatmap.make(folder / "crossencoder", output, question=QUESTION,
-                               candidate=CANDIDATE, before=True)
+  before, after = heatmap.make(
+    folder / "crossencoder", output, question=QUESTION, candidate=CANDIDATE, before=True
+  )
   for name, found in (("x.before.tsv", before), ("x.tsv", after)):
     head, *lines = (output.parent / name).read_text().splitlines()
     assert tuple(head.split("\t")[1:]) == found.candidate
@@ -135,36 +157,55 @@ def test_the_files(folder, tmp_path, capsys):
 
 def test_a_question_of_the_data(folder, tmp_path):
   from as2jax.data.datasets import dataset
+
   question = next(q for q in dataset.load("sample").splits["test"] if len(q.candidates) > 1)
-  found, = heatmap.make(folder / "triplet", tmp_path / "x.png", question_id=question.id,
-                        candidate_id=question.candidates[1].id)
-  same, = heatmap.make(folder / "triplet", tmp_path / "x.png", question=question.text,
-                       candidate=question.candidates[1].text)
+  (found,) = heatmap.make(
+    folder / "triplet",
+    tmp_path / "x.png",
+    question_id=question.id,
+    candidate_id=question.candidates[1].id,
+  )
+  (same,) = heatmap.make(
+    folder / "triplet",
+    tmp_path / "x.png",
+    question=question.text,
+    candidate=question.candidates[1].text,
+  )
   assert found.question == same.question
   np.testing.assert_array_equal(found.cosine, same.cosine)
-  twice, = heatmap.make(folder / "triplet", tmp_path / "x.png", question=QUESTION,
-                        candidate=QUESTION)
+  (twice,) = heatmap.make(
+    folder / "triplet", tmp_path / "x.png", question=QUESTION, candidate=QUESTION
+  )
   np.testing.assert_allclose(np.diag(twice.cosine), 1)
 
 
 def test_a_model_may_have_token_vectors_of_its_own(folder, tmp_path, monkeypatch):
   from as2jax.models.asbert import Triplet
-  plain, = heatmap.make(folder / "triplet", tmp_path / "x.png", question="cold water",
-                        candidate="the cold")
+
+  (plain,) = heatmap.make(
+    folder / "triplet", tmp_path / "x.png", question="cold water", candidate="the cold"
+  )
+
   def token_vectors(self, batch):
     return jax.numpy.ones((*batch.tokens.ids.shape, 3)) * (batch.tokens.ids[..., None] > 5)
+
   monkeypatch.setattr(Triplet, "token_vectors", token_vectors, raising=False)
-  own, = heatmap.make(folder / "triplet", tmp_path / "x.png", question="cold water",
-                      candidate="the cold")
+  (own,) = heatmap.make(
+    folder / "triplet", tmp_path / "x.png", question="cold water", candidate="the cold"
+  )
   np.testing.assert_allclose(own.cosine, 1)
   assert np.abs(plain.cosine - 1).max() > 1e-3
 
 
 def test_words_as_written():
   assert token_similarity.as_written("The  CAT, the cat!", ["the", "cat", "the", "!"]) == (
-      "The", "CAT", "the", "!")
+    "The",
+    "CAT",
+    "the",
+    "!",
+  )
   zero = token_similarity.cosine(np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[2.0, 2.0]]))
-  np.testing.assert_allclose(zero, [[0], [0.5 ** 0.5]])
+  np.testing.assert_allclose(zero, [[0], [0.5**0.5]])
 
 
 def test_what_is_refused(folder, tmp_path, capsys, request):
@@ -172,7 +213,8 @@ def test_what_is_refused(folder, tmp_path, capsys, request):
   modes.run(lexical, str(tmp_path / "bm25"))
   (tmp_path / "begun").mkdir()
   (tmp_path / "begun" / "config.json").write_text(
-      json.dumps(json.loads((folder / "triplet" / "config.json").read_text())))
+    json.dumps(json.loads((folder / "triplet" / "config.json").read_text()))
+  )
   texts = ["--question=a", "--candidate=b"]
   png = f"--output={tmp_path / 'x.png'}"
   run = f"--run={folder / 'triplet'}"

@@ -16,8 +16,9 @@ from as2jax.runtime.errors import InputError
 from launch.benchmarks import benchmark, jax_side, workload
 
 ROOT = pathlib.Path(benchmark.__file__).parents[2]
-needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None,
-                                 reason="torch is not installed")
+needs_torch = pytest.mark.skipif(
+  importlib.util.find_spec("torch") is None, reason="torch is not installed"
+)
 FLAGS = {"triplet": ["--sampler=grouped"], "crossencoder": [], "encode": []}
 
 
@@ -36,8 +37,15 @@ def work():
 
   def get(system):
     if system not in made:
-      flags = benchmark.parse([f"--system={system}", "--data=sample", "--dropout=0",
-                               f"--encoder={tiny.encoder_folder()}", *FLAGS[system]])
+      flags = benchmark.parse(
+        [
+          f"--system={system}",
+          "--data=sample",
+          "--dropout=0",
+          f"--encoder={tiny.encoder_folder()}",
+          *FLAGS[system],
+        ]
+      )
       made[system] = workload.from_config(benchmark.config_of(flags), system)
     return made[system]
 
@@ -83,6 +91,7 @@ def _examples(batch):
 @pytest.mark.parametrize("system", ["triplet", "crossencoder"])
 def test_both_sides_have_one_loss(work, system):
   from launch.benchmarks import torch_side
+
   ours = jax_side.side(work(system))
   theirs = torch_side.side(work(system), torch_side.to_state(ours.params()), 1)
   batch = ours.batches[0]
@@ -98,6 +107,7 @@ def test_both_sides_have_one_loss(work, system):
 @needs_torch
 def test_both_sides_have_one_encoding(work):
   from launch.benchmarks import torch_side
+
   ours = jax_side.side(work("encode"))
   theirs = torch_side.side(work("encode"), torch_side.to_state(ours.params()), 1)
   batch = ours.batches[0]
@@ -111,10 +121,13 @@ def test_both_sides_have_one_encoding(work):
 @needs_torch
 def test_torch_pads_to_the_longest_and_counts_it(work):
   from launch.benchmarks import torch_side
+
   theirs = torch_side.side(work("triplet"), None, 1)
   examples = theirs.plan(0)[0]
-  together, apart = (theirs.load(examples) for theirs.choice in
-                     (torch_side.Choice("sdpa", 1), torch_side.Choice("sdpa", 3)))
+  together, apart = (
+    theirs.load(examples)
+    for theirs.choice in (torch_side.Choice("sdpa", 1), torch_side.Choice("sdpa", 3))
+  )
   padded = theirs.pad(work("triplet").members[examples].T.ravel())
   assert together.positions == padded["input_ids"].numel() >= apart.positions
   assert together.tokens == apart.tokens == int(padded["attention_mask"].sum())
@@ -122,14 +135,19 @@ def test_torch_pads_to_the_longest_and_counts_it(work):
   np.testing.assert_array_equal(np.sort(np.concatenate(theirs.plan(0))), every)
 
 
-@pytest.mark.parametrize("system,dtype", [("triplet", "bfloat16"), ("crossencoder", "float32"),
-                                          ("encode", "float32")])
+@pytest.mark.parametrize(
+  "system,dtype", [("triplet", "bfloat16"), ("crossencoder", "float32"), ("encode", "float32")]
+)
 def test_prepare_then_prepared(tmp_path, capsys, system, dtype):
   file, out = tmp_path / "work.npz", tmp_path / "out.json"
   shared = [f"--system={system}", "--data=sample", f"--encoder={tiny.encoder_folder()}"]
   assert benchmark.main([*shared, f"--prepare={file}", "--batches=2"]) == 0
-  assert benchmark.main([f"--prepared={file}", f"--dtype={dtype}", "--seconds=0", "--blocks=1",
-                         f"--json={out}"]) == 0
+  assert (
+    benchmark.main(
+      [f"--prepared={file}", f"--dtype={dtype}", "--seconds=0", "--blocks=1", f"--json={out}"]
+    )
+    == 0
+  )
   result = json.loads(out.read_text())
   assert result["system"] == system and result["dtype"] == dtype and result["sides"] == ["as2jax"]
   assert result["blocks"][0]["examples"] > 0 and len(result["blocks"]) == 1
@@ -138,15 +156,44 @@ def test_prepare_then_prepared(tmp_path, capsys, system, dtype):
 
 def test_prepared_needs_jax_flax_optax_alone(tmp_path):
   file = tmp_path / "work.npz"
-  assert benchmark.main(["--data=sample", f"--encoder={tiny.encoder_folder()}", "--weights=none",
-                         f"--prepare={file}", "--batches=1"]) == 0
-  absent = ("ml_collections", "tensorflow_datasets", "transformers", "tokenizers", "safetensors",
-            "jaxtyping", "etils", "orbax", "torch", "grain", "tensorboardX")
-  program = (f"import sys; sys.modules.update(dict.fromkeys({absent!r}))\n"
-             "from launch import benchmark\n"
-             f"sys.exit(benchmark.main(['--prepared={file}', '--seconds=0', '--blocks=1']))")
-  child = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True,
-                         env={**os.environ, "JAX_PLATFORMS": "cpu"}, check=False)
+  assert (
+    benchmark.main(
+      [
+        "--data=sample",
+        f"--encoder={tiny.encoder_folder()}",
+        "--weights=none",
+        f"--prepare={file}",
+        "--batches=1",
+      ]
+    )
+    == 0
+  )
+  absent = (
+    "ml_collections",
+    "tensorflow_datasets",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "jaxtyping",
+    "etils",
+    "orbax",
+    "torch",
+    "grain",
+    "tensorboardX",
+  )
+  program = (
+    f"import sys; sys.modules.update(dict.fromkeys({absent!r}))\n"
+    "from launch import benchmark\n"
+    f"sys.exit(benchmark.main(['--prepared={file}', '--seconds=0', '--blocks=1']))"
+  )
+  child = subprocess.run(
+    [sys.executable, "-c", program],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    check=False,
+  )
   assert child.returncode == 0, child.stderr
   assert "triplets/s" in child.stdout
 
@@ -177,6 +224,7 @@ def test_a_busy_machine_is_noticed(monkeypatch):
 
 def test_ratio_of_blocks():
   """The ratio is that of the medians; a block's rate is scaled by positions to the epoch's."""
+
   class Side:
     def __init__(self, name, seconds):
       self.name, self.whole = name, workload.Load(10, 20, 30, 40, 50.0, 60.0)

@@ -14,13 +14,29 @@ from launch.benchmarks import benchmark, cross_vae, jax_side, workload  # noqa: 
 
 @pytest.fixture(scope="module")
 def work():
-  flags = benchmark.parse(["--system=crossvae", "--data=sample", "--dropout=0.3", "--size=small",
-                           f"--encoder={tiny.encoder_folder()}"])
+  flags = benchmark.parse(
+    [
+      "--system=crossvae",
+      "--data=sample",
+      "--dropout=0.3",
+      "--size=small",
+      f"--encoder={tiny.encoder_folder()}",
+    ]
+  )
   config = benchmark.config_of(flags)
   assert config.model.word_dropout == 0.3 and config.model.hidden_size == 128
   config.encoder.size = 60
-  config.model.update({"hidden_size": 6, "decoder_size": 7, "hops": 2, "attention_size": 5,
-                       "latent_size": 4, "softmax_chunk": 0, "tied": True})
+  config.model.update(
+    {
+      "hidden_size": 6,
+      "decoder_size": 7,
+      "hops": 2,
+      "attention_size": 5,
+      "latent_size": 4,
+      "softmax_chunk": 0,
+      "tied": True,
+    }
+  )
   config.loss.update({"alpha": 0.3, "beta": 0.7, "gamma": 5.0})
   config.batch.examples = 16
   return workload.from_config(config, "crossvae")
@@ -67,8 +83,9 @@ def test_both_sides_have_one_loss_and_one_gradient(work, ours):
     found.backward()
     assert found.item() == pytest.approx(float(wanted), rel=1e-5)
     for name, parameter in side.model.named_parameters():
-      np.testing.assert_allclose(parameter.grad, wanted_gradient[name], atol=2e-5, rtol=2e-3,
-                                 err_msg=name)
+      np.testing.assert_allclose(
+        parameter.grad, wanted_gradient[name], atol=2e-5, rtol=2e-3, err_msg=name
+      )
 
 
 def test_both_sides_run_the_same_examples_in_one_program(work, ours, monkeypatch):
