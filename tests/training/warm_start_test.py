@@ -225,8 +225,8 @@ def test_another_encoder_or_other_parameters_are_one_message(first, tmp_path):
     train_and_evaluate(small(run=other, scope="encoder"), tmp_path / "x")
   with pytest.raises(
     InputError,
-    match=r"(?s)other parameters than this model .*'same'.*"
-    r"head/bias: \(2,\) there, absent here.*scope=new",
+    match=r"(?s)other parameters than this model .*'all'.*"
+    r"head/bias: \(2,\) there, absent here.*scope=encoder",
   ):
     train_and_evaluate(small("triplet", folder, "all"), tmp_path / "x")
   with pytest.raises(InputError, match=r"head/kernel: \(16, 2\) there, \(48, 1\) here"):
