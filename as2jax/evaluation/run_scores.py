@@ -32,6 +32,7 @@ class RunScores:
     data: `wikiqa-clean/test`; of a table, which names no dataset, the question filter alone.
     ids: of the questions, sorted.
     values: {metric: [seeds, questions]}.
+    deterministic: whether another seed would give the same scores (BM25, an untrained cosine).
 
   """
 
@@ -39,6 +40,7 @@ class RunScores:
   data: str
   ids: tuple[str, ...]
   values: dict[str, np.ndarray]
+  deterministic: bool = False
 
   def metric(self, name: str) -> np.ndarray:
     """The values [seeds, questions] of a metric; InputError where there are none."""
@@ -299,6 +301,6 @@ def _system(place: _Place, rule: str, data: str) -> RunScores:
       columns = {metric: values for metric, values in columns.items() if not metric.startswith(ANY)}
     seeds.append({metric: values[rows] for metric, values in columns.items()})
   shared = [metric for metric in seeds[0] if all(metric in seed for seed in seeds)]
-  return RunScores(
-    place.name, data, ids, {metric: np.stack([seed[metric] for seed in seeds]) for metric in shared}
-  )
+  values = {metric: np.stack([seed[metric] for seed in seeds]) for metric in shared}
+  deterministic = place.content is not None and bool(place.content.get("deterministic"))
+  return RunScores(place.name, data, ids, values, deterministic)
