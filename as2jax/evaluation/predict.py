@@ -248,30 +248,35 @@ def evaluate(scores: Sequence[np.ndarray], data: Dataset, split: str, *, ties: s
 
   """
   questions = data.splits[split]
+  for question, its_scores in zip(questions, scores, strict=True):
+    if its_scores.dtype != np.float32:
+      raise TypeError(
+        f"question {question.id!r}: scores that rank are float32, not {its_scores.dtype}"
+      )
   labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
   ids = [[c.id for c in q.candidates] for q in questions]
-  values = metrics.per_question(scores, labels, ids, ties=ties, names=[q.id for q in questions])
+  names = [q.id for q in questions]
+  values = metrics.per_question(scores, labels, ids, ties=ties, names=names)
   summary: dict[str, dict] = {}
-  for question_filter, rule in (
-    ("clean", data.clean),
-    ("answerable", "answerable"),
-    ("all", "all"),
-  ):
+  notes: list[str] = []
+  for question_filter, rule in metrics.filters(data.clean, data.official).items():
     mask = metrics.filter_mask(rule, labels)
-    if mask.any():
-      summary.update(
-        metrics.summarize(
-          values, mask, dataset=data.name, question_filter=question_filter, split=split
-        )
-      )
-  mask = metrics.filter_mask(data.clean, labels)
-  shifts = {
-    name: shift
-    for name, shift in metrics.tie_shift(scores, labels, ids, mask=mask).items()
-    if shift > metrics.TIE_TOLERANCE
-  }
-  moved = ", ".join(f"{name} by up to {shift:.4f}" for name, shift in shifts.items())
-  notes = [f"{data.name}-clean/{split}: ties move {moved}"] if shifts else []
+    if not mask.any():
+      continue
+    where = f"{data.name}-{question_filter}/{split}"
+    ranges = metrics.tie_ranges(scores, labels, mask=mask)
+    summary |= metrics.summarize(
+      values, mask, dataset=data.name, question_filter=question_filter, split=split, ranges=ranges
+    )
+    if question_filter == "clean":
+      notes += metrics.tie_note(ranges, where)
+    if data.average_recall and rule == data.official:
+      recall = metrics.average_recall(scores, labels, mask=mask)
+      summary[f"avgrec[{where}]"] = {
+        "value": recall,
+        "half_width": None,  # a ratio of sums over questions
+        "questions": int(mask.sum()),
+      }
   return Evaluation(summary, values, notes)
 
 

@@ -14,7 +14,7 @@ from as2jax.evaluation import metrics
 from as2jax.runtime.errors import InputError
 
 POOL = ("gold", "any", "often")  # of runs over a pool; `often`: the answer is asked for often
-QUESTION_FILTERS = ("clean", *metrics.RULES, *POOL)
+QUESTION_FILTERS = ("clean", "official", *metrics.RULES, *POOL)
 ANY = "any:"  # before the columns of the question filter `any`, see pool_evaluation
 KEYS = {
   "rerank": ("map", "clean"),
@@ -104,10 +104,10 @@ def _rule(question_filter: str | None, known: Sequence[_Place], split: str) -> t
       f"{question_filter!r} is no question filter of these: use one of {', '.join(of_kind)}"
     )
   if not known:
-    if question_filter == "clean":
+    if question_filter in ("clean", "official"):
       raise InputError(
         "a table of per-question scores does not say which questions of its dataset "
-        f"are clean: use one of {', '.join(metrics.RULES)}"
+        f"are {question_filter}: use one of {', '.join(metrics.RULES)}"
       )
     return question_filter, question_filter
   data = known[0].content["data"]
@@ -115,7 +115,9 @@ def _rule(question_filter: str | None, known: Sequence[_Place], split: str) -> t
     if question_filter == "often":
       question_filter = _often(known[0], split)
     return question_filter, f"{data['name']}-{question_filter}/{split}"
-  rule = data["clean"] if question_filter == "clean" else question_filter
+  rule = data[question_filter] if question_filter in ("clean", "official") else question_filter
+  if not rule:
+    raise InputError(f"{data['name']} has no official question filter: use clean or all")
   return rule, f"{data['name']}-{question_filter}/{split}"
 
 

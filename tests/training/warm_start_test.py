@@ -292,7 +292,7 @@ def test_selection_on_held_out_questions(tmp_path):
   values = [r["map[sample-clean/heldout]"] for r in rows if "epoch" in r]
   assert len(values) == 2 and content["seeds"][0]["best_value"] == max(values)
   assert content["metrics"]["map[sample-clean/heldout]"]["mean"] == pytest.approx(max(values))
-  for question_filter in ("clean", "answerable", "all"):
+  for question_filter in ("clean", "all"):
     for split in ("heldout", "dev", "test"):
       assert f"map[sample-{question_filter}/{split}]" in content["metrics"]
   assert (tmp_path / "x/eval/heldout/run.trec").exists()
