@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ from as2jax.evaluation.predict_steps import make_compare_step, make_predict_step
 from as2jax.experiments.compile.abstract import Abstract
 from as2jax.experiments.compile.chips import GIB, Chip
 from as2jax.experiments.compile.flops import matrix_flops
-from as2jax.experiments.compile.hlo_program import Program
+from as2jax.experiments.compile.program import Program
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
@@ -21,38 +21,24 @@ from as2jax.training.step import make_train_step
 
 
 @dataclasses.dataclass(frozen=True)
-class Memory:
-  """Bytes of one chip while a step runs; of the outputs, those that take no argument's place."""
-
-  arguments: float
-  outputs: float
-  aliased: float
-  temporaries: float
-  code: float
-
-  @property
-  def total(self) -> float:
-    return self.arguments + self.outputs - self.aliased + self.temporaries + self.code
-
-
-@dataclasses.dataclass(frozen=True)
 class Measured:
   """One compiled step on one chip.
 
   Attributes:
-    memory: None where the compiler gave up because it does not fit.
-    needs: bytes of the HBM that it needs, by the compiler's own message where it gave up.
+    memory: bytes of arguments, outputs, aliased (outputs in an argument's place), temporaries and
+      code; None where the compiler gave up because they do not fit.
+    needs: bytes of the HBM in all, by the compiler's own message where it gave up.
     flops: of the matrix products, a chip's share.
     program: None where it does not fit.
+    xla_bytes: read and written by XLA's own count, which counts the body of a loop once.
 
   """
 
   name: str
-  memory: Memory | None
+  memory: Mapping[str, float] | None
   needs: float
   flops: float
   program: Program | None
-  xla_flops: float = 0.0
   xla_bytes: float = 0.0
 
   def seconds(self, chip: Chip) -> dict[str, float]:
@@ -60,7 +46,7 @@ class Measured:
     links = sum(c.traffic for c in self.program.collectives)
     return {
       "arithmetic": self.flops / chip.peak,
-      "memory": self.program.hbm_bytes / chip.bandwidth,
+      "memory": self.xla_bytes / chip.bandwidth,
       "links": links / chip.links,
     }
 
@@ -155,23 +141,16 @@ def measure(name: str, trace: Callable[[], Any], chips: int) -> Measured:
       raise
     return Measured(name, None, needs, flops, None)
   found = done.memory_analysis()
-  memory = Memory(
-    found.argument_size_in_bytes,
-    found.output_size_in_bytes,
-    found.alias_size_in_bytes,
-    found.temp_size_in_bytes,
-    found.generated_code_size_in_bytes,
-  )
-  cost = done.cost_analysis()
-  return Measured(
-    name,
-    memory,
-    memory.total,
-    flops,
-    Program(done.as_text(), chips),
-    cost.get("flops", 0.0),
-    cost.get("bytes accessed", 0.0),
-  )
+  memory = {
+    "arguments": found.argument_size_in_bytes,
+    "outputs": found.output_size_in_bytes,
+    "aliased": found.alias_size_in_bytes,
+    "temporaries": found.temp_size_in_bytes,
+    "code": found.generated_code_size_in_bytes,
+  }
+  needs = sum(memory.values()) - 2 * memory["aliased"]
+  moved = done.cost_analysis().get("bytes accessed", 0.0)
+  return Measured(name, memory, needs, flops, Program(done.as_text(), chips), moved)
 
 
 def refused(message: str) -> float | None:
