@@ -6,6 +6,8 @@ import pathlib
 
 import jax
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from jaxtyping import install_import_hook
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -35,6 +37,16 @@ os.environ["XLA_FLAGS"] = (
 ).strip()
 
 install_import_hook(CHECKED, "beartype.beartype")
+
+# Examples that a property test tries; --hypothesis-profile=many for the thorough search.
+for name, examples in (("few", 25), ("many", 1000)):
+  hypothesis_settings.register_profile(
+    name,
+    max_examples=examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+  )
+hypothesis_settings.load_profile("few")
 
 
 @pytest.fixture(scope="session", autouse=True)
