@@ -1,5 +1,6 @@
 """What all tests share: two CPU devices, strict numerics, checked shapes, one compilation cache."""
 
+import fcntl
 import gc
 import os
 import pathlib
@@ -55,6 +56,32 @@ def _cache(tmp_path_factory):
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("AS2JAX_CACHE", str(tmp_path_factory.mktemp("cache")))
     yield
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory):
+  """run(system) -> folder of a finished run of it on the sample; to be read, not written.
+
+  `system` is one of `tiny_systems.SYSTEMS` or a ranker without parameters. Each is trained once a
+  session, by the worker that asks for it first; the others wait at its lock.
+  """
+  base = tmp_path_factory.getbasetemp()
+  folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "finished"
+  folder.mkdir(exist_ok=True)
+
+  def run(system):
+    import tiny_systems
+
+    from as2jax.inference import modes
+
+    target = folder / system
+    with open(folder / f"{system}.lock", "w") as lock:
+      fcntl.flock(lock, fcntl.LOCK_EX)
+      if not (target / "results.json").exists():
+        modes.run(tiny_systems.config(system), str(target))
+    return target
+
+  return run
 
 
 @pytest.fixture(scope="module", autouse=True)
