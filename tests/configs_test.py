@@ -26,8 +26,10 @@ LIBRARIES = ("__init__", "base", "baselines", "cete", "cross_vae", "presets", "r
 
 
 def every_config():
-  """FILE and FILE:ARGUMENT of all config files: each word alone and all together with the first
-  kind of a file, the other kinds bare and on the sample."""
+  """{file: FILE and FILE:ARGUMENT of its configs}: each preset word alone and all together with the
+  first kind of a file, the other kinds bare and on the sample.
+  """
+  configs = {}
   for path in sorted((ROOT / "configs").rglob("*.py")):
     if path.stem in LIBRARIES or path.parent.name == "papers":
       continue
@@ -41,11 +43,13 @@ def every_config():
       kinds = ["", "joint"]
     words = ["", *presets.ARGUMENTS, ",".join(presets.ARGUMENTS)]
     pairs = [*itertools.product(kinds[:1], words), *itertools.product(kinds[1:], ("", "sample"))]
-    for argument in (",".join(filter(None, pair)) for pair in pairs):
-      yield f"{name}:{argument}" if argument else name
+    arguments = [",".join(filter(None, pair)) for pair in pairs]
+    configs[name] = [f"{name}:{argument}" if argument else name for argument in arguments]
+  return configs
 
 
-ALL = tuple(every_config())
+FILES = every_config()
+ALL = tuple(itertools.chain.from_iterable(FILES.values()))
 
 
 @pytest.fixture(autouse=True)
@@ -62,32 +66,44 @@ def test_there_are_configs():
   } <= set(ALL)
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_every_config_resolves(name):
-  config = flags.load(name)
-  check.check(config)
-  assert set(base.get_config()) == set(config)
-  if config.model.name in registry.LEXICAL:
-    return
-  registry.find(registry.MODELS, config.model.name, "model.name")
-  registry.build(registry.LOSSES, config.loss, "loss")
+def shared_keys(config):
+  """The keys that every config has: all but those of a kind of model, loss or encoder."""
+  own = ("model.", "loss.", "encoder.")
+  return {key for key in flatten(config) if not key.startswith(own)}
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_a_run_is_repeated_from_its_config(name, tmp_path):
-  config = flags.load(name)
-  with config.unlocked():
-    config.seeds = (3, 1)
-    config.optimizer.lr_multipliers = (("encoder/", 0.0), ("head", 10.0))
-    if "hidden_dropout" in config.encoder:
-      config.encoder.hidden_dropout = 0.25
-  path = tmp_path / "config.json"
-  path.write_text(config.to_json(indent=2) + "\n")
-  again = flags.load(f"configs/rerun.py:{path}")
-  assert again.to_json() == config.to_json() and again.is_locked
-  old, new = (c.to_dict() for c in (config, again))
-  assert new == old
-  assert rerun.get_config(str(path)).to_dict() == old
+@pytest.mark.parametrize("file", FILES)
+def test_every_config_of_a_file_resolves_and_is_repeated(file, tmp_path):
+  """The names in it are registered, and config.json gives the same config again."""
+  keys = shared_keys(base.get_config())
+  for name in FILES[file]:
+    config = flags.load(name)
+    check.check(config)
+    assert shared_keys(config) == keys, name
+    if config.model.name not in registry.LEXICAL:
+      registry.find(registry.MODELS, config.model.name, "model.name")
+      registry.build(registry.LOSSES, config.loss, "loss")
+    with config.unlocked():
+      config.seeds = (3, 1)
+      config.optimizer.lr_multipliers = (("encoder/", 0.0), ("head", 10.0))
+      if "hidden_dropout" in config.encoder:
+        config.encoder.hidden_dropout = 0.25
+    path = tmp_path / "config.json"
+    path.write_text(config.to_json(indent=2) + "\n")
+    again = flags.load(f"configs/rerun.py:{path}")
+    assert again.to_json() == config.to_json() and again.is_locked, name
+    old, new = (c.to_dict() for c in (config, again))
+    assert new == old, name
+    assert rerun.get_config(str(path)).to_dict() == old, name
+
+
+@pytest.mark.parametrize("word", presets.ARGUMENTS)
+def test_every_preset_word_changes_a_config(word):
+  plain, changed = (
+    flags.load("configs/wikiqa_triplet.py"),
+    flags.load(f"configs/wikiqa_triplet.py:{word}"),
+  )
+  assert flatten(plain) != flatten(changed)
 
 
 def test_a_config_refuses_what_it_does_not_know():
@@ -190,14 +206,20 @@ def test_every_key_is_read(tmp_path, monkeypatch):
   assert set(flatten(base.get_config())) - read == set()
 
 
-STRUCTURES = sorted(
-  {
-    json.dumps([c.model.to_dict(), c.loss.to_dict(), c.batch.to_dict()]): name
-    for name in ALL
-    for c in [flags.load(str(ROOT / name))]
-    if c.model.name not in registry.LEXICAL and c.loss.name != "none"
-  }.values()
-)
+def structures():
+  """The first config of each model, loss and sampler; the samplers but a file's own are slow."""
+  names = {}
+  for name in ALL:
+    config = flags.load(str(ROOT / name))
+    if config.model.name in registry.LEXICAL or config.loss.name == "none":
+      continue
+    loss = {key: value for key, value in config.loss.items() if key != "epochs"}
+    part = json.dumps([config.model.to_dict(), loss])
+    names.setdefault((part, config.batch.sampler), (name, part))
+  seen = set()
+  for name, part in names.values():
+    yield pytest.param(name, marks=pytest.mark.slow if part in seen else ())
+    seen.add(part)
 
 
 def ranking_files(folder, config) -> str:
@@ -215,7 +237,7 @@ def ranking_files(folder, config) -> str:
   return f"{folder}/{{split}}.trec"
 
 
-@pytest.mark.parametrize("name", STRUCTURES)
+@pytest.mark.parametrize("name", tuple(structures()))
 def test_every_structure_passes_the_shapes_of_its_step(name, tmp_path):
   config = flags.load(name)
   with config.unlocked():

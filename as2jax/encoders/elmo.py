@@ -33,6 +33,7 @@ class LayerMix(nn.Module):
 
   @nn.compact
   def __call__(self, layers: Float[Array, "layers ..."]) -> Float[Array, "..."]:
+    """Sums the layers over the first axis, with their weights."""
     weights = self.param("weights", nn.initializers.zeros, layers.shape[:1], jnp.float32)
     gamma = self.param("gamma", nn.initializers.ones, (), jnp.float32)
     return gamma * jnp.einsum(
@@ -85,6 +86,7 @@ class ElmoEncoder(nn.Module):
   precision: Any
 
   def setup(self):
+    """Checks the fields and creates the layers."""
     self._check()
     self.characters = CharacterCnn(
       self.num_characters,

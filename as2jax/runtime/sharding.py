@@ -72,6 +72,7 @@ def check_shards(mesh: Mesh, shards: int) -> None:
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
+  """Of an array that every device holds whole."""
   return NamedSharding(mesh, P())
 
 

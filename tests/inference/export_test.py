@@ -40,7 +40,7 @@ def trained(tmp_path_factory):
         tiny_encoders.folder(family, base)
       settings = {
         "encoder__pretrained": str(base),
-        "data__train_fraction": 0.2,
+        "data__train_fraction": 0.1,
         "optimizer__rate": 3e-3,
         "optimizer__warmup": 0.0,
         "data__max_length": 48,

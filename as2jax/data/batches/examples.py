@@ -44,9 +44,11 @@ class Interner:
     self.number: dict = {}
 
   def __call__(self, key) -> int:
+    """Returns the key's number, the next one for a new key."""
     return self.number.setdefault(key, len(self.number))
 
   def keys(self) -> list:
+    """The keys in the order of their numbers."""
     return list(self.number)
 
 

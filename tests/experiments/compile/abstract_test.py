@@ -46,6 +46,7 @@ def test_the_state_is_that_of_a_run():
   assert spec(state) == spec(made.state(shard, (0,), optimizer, mesh))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "name, millions",
   [

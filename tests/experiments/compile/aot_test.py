@@ -100,6 +100,7 @@ def test_a_row_of_the_table():
   )
 
 
+@pytest.mark.slow
 @needs_libtpu
 def test_cassie_compiles_for_v5e_without_the_host():
   config = tiny.config(
@@ -118,6 +119,7 @@ def test_cassie_compiles_for_v5e_without_the_host():
     assert one.program.loops and None not in one.program.loops
 
 
+@pytest.mark.slow
 @needs_libtpu
 def test_the_gradient_alone_is_exchanged_between_chips():
   config = tiny.config("triplet", batch__shards=1, batch__examples=4, batch__predict_rows=4)
