@@ -14,7 +14,7 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,17 +85,17 @@ def _first_roles(units: UnitTable) -> np.ndarray:
   return np.asarray(units.role)[units.offsets[:-1]] if len(units) else np.empty(0, np.int8)
 
 
-def key(units: UnitTable, words: WordTable, characters: np.ndarray | None, settings: Any) -> str:
+def key(units: UnitTable, words: WordTable, inputs: Mapping[str, np.ndarray], settings: Any) -> str:
   """SHA-256 (hex) of what the vectors depend on: all that the encoder reads, and `settings`.
 
   Args:
-    characters: those of each id, for an encoder that reads them.
+    inputs: the columns that the encoder reads beside the ids, by name (ELMo's characters).
     settings: JSON data: the weights' hash, the encoder's fields, the type of the file.
 
   """
   digest = hashlib.sha256(json.dumps([VERSION, settings]).encode())
   arrays = (units.ids, units.type, units.offsets, words.units.offsets, words.first, words.length)
-  for array in (*arrays, *(() if characters is None else (characters,))):
+  for array in (*arrays, *(inputs[name] for name in sorted(inputs))):
     digest.update(f"{array.dtype.str}{array.shape}".encode())
     digest.update(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
   return digest.hexdigest()

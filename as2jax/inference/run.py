@@ -1,7 +1,6 @@
 """A trained run as a tool: evaluate its best checkpoint again, or rank unlabelled candidates."""
 
 import csv
-import dataclasses
 import functools
 import io
 import json
@@ -170,7 +169,7 @@ def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
       )
     found = Ranking()
     found.add(config.predict.ranking, questions)
-    experiment = dataclasses.replace(experiment, ranking=found)
+    experiment = experiment.with_ranking(found)
   run = TrainedRun(config, workdir, experiment)
   by_seed = [next(iter(scores.values())) for _, scores in run.scores(questions)]
   text = io.StringIO()

@@ -11,6 +11,10 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from as2jax.data.batches.batch import Batch
+from as2jax.data.inputs.document_frequency import DocumentFrequency
+from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
+from as2jax.data.inputs.protocol import Input
+from as2jax.data.inputs.stop_words import StopWords
 from as2jax.layers.alignment import Aligner, Alignment
 from as2jax.layers.graph_conv import (
   EdgeWeights,
@@ -102,12 +106,17 @@ class Cassie(nn.Module):
   padding_node: bool
 
   encodes: ClassVar[bool] = False
-  reads_words: ClassVar[bool] = True
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
 
   @property
   def layout(self) -> str:
     return "joint" if self.template == "joint" else "single"
+
+  @property
+  def inputs(self) -> tuple[Input, ...]:
+    stop_words = StopWords(self.stop_words, self.question_words, self.sentence_words)
+    ranking = (FirstStageRanking(),) if self.layout == "joint" else ()
+    return (DocumentFrequency(), stop_words, *ranking)
 
   def setup(self):
     check_fields(self, TEMPLATES)

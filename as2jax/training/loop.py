@@ -290,10 +290,7 @@ class Trainer:
 
   def facts(self) -> dict:
     """What the run was, and (under `execution`) how it went on this machine."""
-    units, keep = self.batcher.units, self.batcher.word_keep
-    left_out = (
-      {} if keep is None else {"words_left_out": self.experiment.words_left_out(units, keep)}
-    )
+    units, inputs = self.batcher.units, self.experiment.statistics(self.batcher)
     count = states.count(self.state.trainable) + states.count(self.state.frozen)
     return {
       "parameters": {"all": count, "trainable": states.count(self.state.trainable)},
@@ -302,7 +299,7 @@ class Trainer:
       "units": len(units.lengths),
       "truncated_units": int(units.truncated_units),
       "tokens_lost": int(units.tokens_lost),
-      **left_out,
+      **({"inputs": inputs} if inputs else {}),
       "padding": round(self.padding, 4),
       "execution": {
         **self.execution,

@@ -23,6 +23,7 @@ from etils import epath
 from flax import traverse_util
 
 from as2jax.config.flat import differences, flatten
+from as2jax.data.inputs import fitted
 from as2jax.encoders.open import MEMORY
 from as2jax.evaluation import results
 from as2jax.runtime import processes, registry
@@ -174,12 +175,12 @@ class WarmStart:
     from as2jax.encoders import static
 
     source, target = self.run / MEMORY, workdir / MEMORY
-    if self.config["encoder"]["name"] in ("static", "recurrent"):
+    if (source / "vectors.json").exists():
       static.save(static.load(source), target)
-    if self.scope == "all" and source.exists():
-      for path in source.iterdir():
-        if not (target / path.name).exists():
-          write_whole(target / path.name, path.read_text())
+    fitted_there = self.run / fitted.FOLDER
+    if self.scope == "all" and fitted_there.exists():
+      for path in fitted_there.iterdir():
+        write_whole(workdir / fitted.FOLDER / path.name, path.read_text())
 
   def check_encoder(self, weights: Mapping[str, Any]) -> None:
     """Raises InputError where the encoder or its tokeniser is not the first run's.

@@ -78,10 +78,10 @@ def test_words_take_the_place_of_tokens(tokenizer):
 
 
 def test_the_key_is_of_all_that_the_encoder_reads(tokenizer):
-  def key(texts=("a", "b c"), characters=None, settings="w"):
+  def key(texts=("a", "b c"), inputs={}, settings="w"):
     units = table(tokenizer, texts)
     return frozen_vector_cache.key(
-      units, frozen_vector_cache.word_table(units, of_words=False), characters, settings
+      units, frozen_vector_cache.word_table(units, of_words=False), inputs, settings
     )
 
   letters = np.zeros((9, 4), np.int32)
@@ -90,8 +90,8 @@ def test_the_key_is_of_all_that_the_encoder_reads(tokenizer):
     key(("b c", "a")),
     key(("a", "bc")),
     key(settings="other"),
-    key(characters=letters),
-    key(characters=letters + 1),
+    key(inputs={"characters": letters}),
+    key(inputs={"characters": letters + 1}),
     key(("a", "b c", "d")),
   }
   assert len(found) == 7 and key() == key()

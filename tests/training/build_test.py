@@ -9,7 +9,8 @@ from flax import linen as nn
 from flax import struct
 from jaxtyping import Array
 
-from as2jax.data.inputs import document_frequency
+from as2jax.data.inputs.document_frequency import DocumentFrequency
+from as2jax.data.inputs.stop_words import StopWords
 from as2jax.data.record import UNKNOWN
 from as2jax.data.text.stop_words import is_kept
 from as2jax.data.text.tokenise import ROLES
@@ -35,8 +36,12 @@ class Reader(nn.Module):
   template: ClassVar[str] = "context"
   layout: ClassVar[str] = "single"
   encodes: ClassVar[bool] = False
-  reads_words: ClassVar[bool] = True
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
+
+  @property
+  def inputs(self):
+    stop_words = StopWords(self.stop_words, self.question_words, self.sentence_words)
+    return (DocumentFrequency(), stop_words)
 
 
 @pytest.fixture
@@ -56,7 +61,7 @@ def batches(batcher):
 
 def check(experiment, questions, batcher):
   """Every word of every batch: its place, role, frequency and filter, from the texts anew."""
-  frequencies, units = experiment.frequencies, batcher.units
+  frequencies, units = experiment.fitted["document_frequency"], batcher.units
   seen = set()
   for shards, batch in batches(batcher):
     words, examples = batch.words, batch.examples
@@ -69,16 +74,17 @@ def check(experiment, questions, batcher):
       unit = batch.units.id[0, s][words.unit[0, s, used]]
       form = np.asarray(units.forms)[words.form[0, s, used]]
       role = words.role[0, s, used]
-      table = [frequencies.questions if r == 0 else frequencies.sentences for r in role]
+      table = [frequencies["questions" if r == 0 else "sentences"] for r in role]
       np.testing.assert_array_equal(
-        words.frequency[0, s, used], [t.get(str(f), 1) for t, f in zip(table, form)]
+        batch.inputs["document_frequency"][0, s, used],
+        [t.get(str(f), 1) for t, f in zip(table, form)],
       )
       plain = np.asarray([is_kept(f) for f in form])
       for u, r in set(zip(unit.tolist(), role.tolist())):
         mine = (unit == u) & (role == r)
         wanted = plain[mine] if plain[mine].any() else np.ones(mine.sum())
-        np.testing.assert_array_equal(words.keep[0, s, used][mine], wanted)
-      assert not words.keep[0, s][len(used) :].any()
+        np.testing.assert_array_equal(1 - batch.inputs["stop_words"][0, s, used][mine], wanted)
+      assert not batch.inputs["document_frequency"][0, s][len(used) :].any()
       for e, number in enumerate(shard.examples):
         q, c = batcher.examples.question[number], batcher.examples.candidate[number]
         candidate = questions[q].candidates[c]
@@ -95,7 +101,8 @@ def check(experiment, questions, batcher):
 def test_words_and_labels_of_the_context_reach_the_batches(config, tmp_path):
   experiment = build(config, workdir=tmp_path)
   train = experiment.train_questions()
-  assert experiment.frequencies == document_frequency.count(train)
+  whole = experiment.dataset.splits["train"]
+  assert experiment.fitted["document_frequency"] == DocumentFrequency().fit(whole)
   judged = {(i, j) for i, q in enumerate(train) for j in range(len(q.candidates))}
   assert check(experiment, train, experiment.train_batcher()) == judged
   test = experiment.dataset.splits["test"][:9]
@@ -104,23 +111,29 @@ def test_words_and_labels_of_the_context_reach_the_batches(config, tmp_path):
   assert set(np.unique(batcher.units.word_role)) == set(ROLES.values())
 
 
-def test_frequencies_are_the_run_s_for_ever(config, tmp_path):
+def test_fitted_values_are_the_run_s_for_ever(config, tmp_path):
+  """They come from all training questions left after holding out, and then from the folder."""
   with config.unlocked():
-    config.data.train_fraction = 0.5
+    config.data.train_fraction, config.data.train_filter = 0.5, "answerable"
   first = build(config, workdir=tmp_path)
-  assert first.frequencies == document_frequency.count(first.train_questions())
+  whole = first.dataset.splits["train"]
+  assert len(first.train_questions()) < len(whole)
+  assert first.fitted == {"document_frequency": DocumentFrequency().fit(whole), "stop_words": None}
   with config.unlocked():
-    config.data.train_fraction = 1.0
-  assert build(config, workdir=tmp_path).frequencies == first.frequencies
-  assert build(config, data=False, workdir=tmp_path).frequencies == first.frequencies
-  assert build(config, workdir=tmp_path / "other").frequencies != first.frequencies
-  with pytest.raises(InputError, match="words.json.*train first"):
+    config.data.holdout = 0.3
+  assert build(config, workdir=tmp_path).fitted == first.fitted
+  assert build(config, data=False, workdir=tmp_path).fitted == first.fitted
+  other = build(config, workdir=tmp_path / "other")
+  rest = other.dataset.splits["train"]
+  assert len(rest) < len(whole)
+  assert other.fitted["document_frequency"] == DocumentFrequency().fit(rest)
+  with pytest.raises(InputError, match="document_frequency.json.*train first"):
     build(config, data=False, workdir=tmp_path / "none")
 
 
 def test_models_that_read_no_words_get_none():
   experiment = build(tiny.config("crossencoder"))
-  assert experiment.frequencies is None
+  assert experiment.inputs == () and not experiment.fitted
   batcher = experiment.train_batcher()
   _, batch = batches(batcher)[0]
   assert batch.words is None and batch.examples.labels.shape[-1] == 1

@@ -261,6 +261,9 @@ def m2snet(folder, run="", scope="", **changes):
   return made.lock()
 
 
+OVERLAP = "../inputs/word_overlap.json"
+
+
 def test_a_vocabulary_statistics_and_memory_come_along(tmp_path):
   first = tmp_path / "first"
   before = train_and_evaluate(m2snet(tmp_path, data__holdout=0.3), first)
@@ -268,13 +271,13 @@ def test_a_vocabulary_statistics_and_memory_come_along(tmp_path):
   same, new = tmp_path / "all", tmp_path / "encoder"
   content = train_and_evaluate(m2snet(tmp_path, first, "all", epochs=0), same)
   read = lambda run, name: (run / MEMORY / name).read_bytes()
-  for name in ("tokenizer.json", "vectors.safetensors", "vectors.json", "overlap.json"):
+  for name in ("tokenizer.json", "vectors.safetensors", "vectors.json", OVERLAP):
     assert read(same, name) == read(first, name)
   entry = before["metrics"]["map[sample-clean/test]"]
   assert content["metrics"]["map[sample-clean/test]"]["mean"] == entry["mean"]
   train_and_evaluate(m2snet(tmp_path, first, "encoder", epochs=0), new)
   assert read(new, "tokenizer.json") == read(first, "tokenizer.json")
-  assert read(new, "overlap.json") != read(first, "overlap.json")
+  assert read(new, OVERLAP) != read(first, OVERLAP)
   there, here = parameters(first), parameters(new)
   changed = {path for path in there if not np.array_equal(there[path], here[path])}
   assert "encoder/embeddings/word" not in changed and "grid/U" in changed

@@ -14,18 +14,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from as2jax.data.batches.batcher import Batcher, Plan
+from as2jax.data.batches.batcher import Batcher, Column, Plan
 from as2jax.data.datasets import load
-from as2jax.data.inputs import document_frequency, word_overlap
+from as2jax.data.inputs.first_stage_ranking import OrderGiven
+from as2jax.data.inputs.protocol import Resources, declared
 from as2jax.data.text.token_table import UnitTable
-from as2jax.encoders.checkpoints import pretrained
+from as2jax.encoders.checkpoints import elmo_weights, pretrained
 from as2jax.encoders.checkpoints.families import FAMILIES
 from as2jax.encoders.open import Source
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.training import build as experiment
 from as2jax.training import state as states
-from as2jax.training.build import Experiment, Tables
+from as2jax.training.build import BatchTables, Experiment, has_encoder
 
 _BERT = {"model_type": "bert", "vocab_size": 30522, "max_position_embeddings": 512}
 _ROBERTA = {
@@ -58,8 +59,25 @@ PUBLISHED = {
   "xlnet-base-cased": {**_XLNET, "d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072},
   "xlnet-large-cased": {**_XLNET, "d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096},
 }
+ELMO = {
+  "lstm": {
+    "use_skip_connections": True,
+    "projection_dim": 512,
+    "cell_clip": 3,
+    "proj_clip": 3,
+    "dim": 4096,
+    "n_layers": 2,
+  },
+  "char_cnn": {
+    "activation": "relu",
+    "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+    "n_highway": 2,
+    "embedding": {"dim": 16},
+    "n_characters": 262,
+    "max_characters_per_token": 50,
+  },
+}
 WORDS = 50_000  # rows of a vocabulary of words that only the data would tell
-ELMO = (3, 1024)  # layers and width of ELMo's vectors, as published
 # Tokens a word of the sample's texts, which makes them as long as WikiQA's (8 and 28 word pieces).
 QUESTION, SENTENCE = 1.15, 1.8
 _NONE = np.zeros(0, np.int32)
@@ -74,59 +92,40 @@ def build(config: Any) -> "Abstract":
   """
   if config.model.name in registry.LEXICAL:
     raise InputError(f"model.name = {config.model.name!r} has no step to compile")
-  section, reads = config.encoder, experiment.reads_features(config.model)
-  width = _vectors(section) if reads else ()
-  nothing = Source(module=None, params={}, tokenizer=None, max_length=None, facts={})
-  source = nothing if reads else _source(section)
+  source = _source(config.encoder)
   model, loss = experiment.model_and_loss(config, source)
   sample = config.data.copy_and_resolve_references()
   with sample.unlocked():
     sample.name, sample.rules, sample.holdout = "sample", (), 0.1
   dataset = load.load(sample)
-  questions = dataset.splits["train"]
-  rarity = word_overlap.fit(questions) if getattr(model, "pair_features", False) else None
-  frequencies = (
-    document_frequency.count(questions) if getattr(model, "reads_words", False) else None
-  )
-  return Abstract(
-    config,
-    dataset,
-    source,
-    model,
-    loss,
-    {},
-    {},
-    None,
-    rarity,
-    frequencies=frequencies,
-    vectors=width,
-  )
+  resources = Resources(config, source, "", None)
+  encoder = source.module if has_encoder(config.model) else None
+  inputs = tuple(entry.bind(resources) for entry in declared(model, encoder))
+  made = Abstract(config, dataset, source, model, loss, {}, {}, inputs)
+  return made.with_ranking(OrderGiven())
 
 
 @dataclasses.dataclass(frozen=True)
 class Abstract(Experiment):
-  """An experiment whose texts are only so and so long.
+  """An experiment whose texts are only so and so long."""
 
-  Attributes:
-    vectors: shape of a word's frozen vectors, () where the model reads none.
-
-  """
-
-  vectors: tuple[int, ...] = ()
-
-  def orders(self, questions: Sequence[Any]) -> list[np.ndarray]:
-    return [np.arange(len(question.candidates)) for question in questions]
-
-  def tables(self, questions: Sequence[Any], layout: str, **options) -> Tables:
+  def tables(self, questions: Sequence[Any], layout: str, **options) -> BatchTables:
     units, table = self.examples(questions, layout, **options)
     made = _units(units, {q.text for q in questions}, self.config.data.max_length)
-    features = keep = None
-    if self.vectors:
-      number = np.zeros((), self.model.storage)
-      features = np.broadcast_to(number, (len(made.ids), *self.vectors))
-    if self.frequencies is not None:
-      keep = np.zeros(0, bool)
-    return Tables(made, table, features=features, word_keep=keep)
+    rows = {
+      "token": len(made.ids),
+      "vocabulary": 1,  # the only id
+      "word": len(made.word_form),
+      "unit": len(made),
+      "example": len(table),
+    }
+    columns = {}
+    for entry in self.inputs:
+      if (spec := entry.spec()) is not None:
+        tail, kind = spec
+        values = np.broadcast_to(np.zeros((), kind), (rows[entry.level], *tail))
+        columns[entry.name] = Column(entry.level, values)
+    return BatchTables(made, table, columns)
 
   def batch(self, batcher: Batcher) -> Any:
     """Shapes of one shard of the largest batch, `[1, …]`."""
@@ -205,6 +204,10 @@ def _source(section: Mapping[str, Any]) -> Source:
     size = "hidden_size" if kind == "static" else "word_size"
     fields = {"vocab_size": WORDS, size: _width(section["vectors"])}
     fields |= {"precision": None} if kind == "recurrent" and "precision" not in own else {}
+  elif kind == "elmo":
+    own = {k: v for k, v in given.items() if k not in ("pretrained", "treebank")}
+    fields = elmo_weights.fields_of(ELMO, "the original options.json")
+    fields |= {"precision": None} if "precision" not in own else {}
   else:
     raise InputError(
       f"encoder.name = {kind!r}: only the files of such an encoder tell its sizes, "
@@ -212,17 +215,13 @@ def _source(section: Mapping[str, Any]) -> Source:
     )
   module = registry.build(registry.ENCODERS, own, "encoder", **fields)
   return Source(
-    module=module, params={}, tokenizer=None, max_length=None, facts={}, model_fields=model_fields
+    module=module,
+    params={},
+    tokenizer=None,
+    max_length=None,
+    facts={"family": own["name"]},
+    model_fields=model_fields,
   )
-
-
-def _vectors(section: Mapping[str, Any]) -> tuple[int, ...]:
-  """Shape of the frozen vectors of a word."""
-  if section["name"] == "elmo":
-    return ELMO if section["mix"] == "learned" else ELMO[1:]
-  if section["name"] == "static":
-    return (_width(section["vectors"]),)
-  return (_family(section["pretrained"])[1]["hidden_size"],)
 
 
 def _width(file: str) -> int:

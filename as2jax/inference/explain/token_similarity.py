@@ -62,7 +62,9 @@ class Words:
       raise InputError(f"{run} is a run of {config.model.name}, which has no token vectors")
     config.batch.predict_rows = 2 * config.batch.shards
     self.run, self.question = run, question
-    self.experiment = dataclasses.replace(build(config, data=False, workdir=run), ranking=ranking)
+    self.experiment = build(config, data=False, workdir=run)
+    if ranking is not None:
+      self.experiment = self.experiment.with_ranking(ranking)
     model = self.experiment.model
     self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
     sharding.check_shards(self.mesh, config.batch.shards)

@@ -62,6 +62,7 @@ def test_the_state_is_that_of_a_run():
     ("configs/wikiqa_cassie.py:joint", None),
     ("configs/wikiqa_cete.py:elmo", None),
     ("configs/wikiqa_baseline.py:infersent", None),
+    ("configs/wikiqa_baseline.py:elmo", 93.6),
   ],
 )
 def test_paper_sizes_pass_the_shapes_of_their_steps(name, millions):
@@ -92,7 +93,10 @@ def test_work_a_chip_is_fixed():
   "name, message",
   [
     ("configs/wikiqa_baseline.py:bm25", "has no step to compile"),
-    ("configs/wikiqa_baseline.py:elmo", "only the files of such an encoder tell its sizes"),
+    (
+      "configs/wikiqa_baseline.py:sbert",
+      "only the files of such an encoder tell its sizes",
+    ),
   ],
 )
 def test_what_cannot_be_compiled_is_said(name, message):
