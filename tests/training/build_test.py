@@ -16,7 +16,7 @@ from as2jax.data.text.stop_words import is_kept
 from as2jax.data.text.tokenise import ROLES
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from as2jax.training.build import build
+from as2jax.training.build import load
 
 
 @struct.dataclass
@@ -99,7 +99,7 @@ def check(experiment, questions, batcher):
 
 
 def test_words_and_labels_of_the_context_reach_the_batches(config, tmp_path):
-  experiment = build(config, workdir=tmp_path)
+  experiment = load(config, workdir=tmp_path)
   train = experiment.train_questions()
   whole = experiment.dataset.splits["train"]
   assert experiment.fitted["document_frequency"] == DocumentFrequency().fit(whole)
@@ -115,24 +115,24 @@ def test_fitted_values_are_the_run_s_for_ever(config, tmp_path):
   """They come from all training questions left after holding out, and then from the folder."""
   with config.unlocked():
     config.data.train_fraction, config.data.train_filter = 0.5, "answerable"
-  first = build(config, workdir=tmp_path)
+  first = load(config, workdir=tmp_path)
   whole = first.dataset.splits["train"]
   assert len(first.train_questions()) < len(whole)
   assert first.fitted == {"document_frequency": DocumentFrequency().fit(whole), "stop_words": None}
   with config.unlocked():
     config.data.holdout = 0.3
-  assert build(config, workdir=tmp_path).fitted == first.fitted
-  assert build(config, data=False, workdir=tmp_path).fitted == first.fitted
-  other = build(config, workdir=tmp_path / "other")
+  assert load(config, workdir=tmp_path).fitted == first.fitted
+  assert load(config, data=False, workdir=tmp_path).fitted == first.fitted
+  other = load(config, workdir=tmp_path / "other")
   rest = other.dataset.splits["train"]
   assert len(rest) < len(whole)
   assert other.fitted["document_frequency"] == DocumentFrequency().fit(rest)
   with pytest.raises(InputError, match="document_frequency.json.*train first"):
-    build(config, data=False, workdir=tmp_path / "none")
+    load(config, data=False, workdir=tmp_path / "none")
 
 
 def test_models_that_read_no_words_get_none():
-  experiment = build(tiny.config("crossencoder"))
+  experiment = load(tiny.config("crossencoder"))
   assert experiment.inputs == () and not experiment.fitted
   batcher = experiment.train_batcher()
   _, batch = batches(batcher)[0]
