@@ -101,6 +101,8 @@ class Components:
       **options,
     }
     options |= {i.name: i.for_layout(questions) for i in self.inputs if i.name in known}
+    if layout == "joint" and FirstStageRanking.name not in options:
+      options[FirstStageRanking.name] = self.orders(questions)  # which says what is missing
     return function(questions, **{k: v for k, v in options.items() if k in known})
 
   def _tables(self, questions: Sequence[Question], layout: str, **options) -> BatchTables:
@@ -142,8 +144,13 @@ class Components:
 
   def orders(self, questions: Sequence[Question]) -> list[np.ndarray]:
     """The positions of each question's candidates, best first, as another ranker has them."""
-    ranking = next(entry for entry in self.inputs if entry.name == FirstStageRanking.name)
-    return ranking.for_layout(questions)
+    for entry in self.inputs:
+      if entry.name == FirstStageRanking.name:
+        return entry.for_layout(questions)
+    raise InputError(
+      f"{type(self.model).__name__} ranks the best candidates of another ranker again, but does not "
+      "name FirstStageRanking in its `inputs`"
+    )
 
   def with_ranking(self, ranking: Ranking) -> "Components":
     """The same parts, for questions whose first-stage ranking is not in a run file of the data."""
@@ -247,12 +254,12 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
       f"data.max_length = {config.data.max_length} exceeds the {source.max_length} "
       f"positions of {config.encoder.pretrained}"
     )
-  if model.layout != "joint":
-    first_stage_ranking.check_unused(config, model.encodes)
   arrays, facts = _weights(source, model)
   encoder = source.module if has_encoder(config.model) else None
   resources = Resources(config, source, facts["sha256"], dataset)
   inputs = tuple(entry.bind(resources) for entry in declared(model, encoder))
+  if all(entry.name != FirstStageRanking.name for entry in inputs):
+    first_stage_ranking.check_unused(config, model.encodes)
   train = lambda: dataset.splits["train"] if dataset else None
   return Components(
     config,
