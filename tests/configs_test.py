@@ -14,11 +14,11 @@ from ml_collections import ConfigDict
 
 from as2jax.config import base, baselines, cete, check, flags, presets
 from as2jax.config.flat import flatten
-from as2jax.data.datasets import load, trec_files
+from as2jax.experiments.compile import compiled
 from as2jax.inference import modes
 from as2jax.runtime import registry, sharding
 from as2jax.runtime.errors import InputError
-from as2jax.training import build, optimizers, step
+from as2jax.training.describe import describe
 from configs import rerun
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -222,63 +222,26 @@ def structures():
     seen.add(part)
 
 
-def ranking_files(folder, config) -> str:
-  """Run files that rank the candidates of the config's data at random, for every split."""
-  data, rng = load.load(config.data), np.random.default_rng(0)
-  for split, questions in data.splits.items():
-    ids = [[c.id for c in q.candidates] for q in questions]
-    trec_files.write_run(
-      folder / f"{split}.trec",
-      [q.id for q in questions],
-      ids,
-      [rng.random(len(i)) for i in ids],
-      "random",
-    )
-  return f"{folder}/{{split}}.trec"
-
-
 @pytest.mark.parametrize("name", tuple(structures()))
-def test_every_structure_passes_the_shapes_of_its_step(name, tmp_path):
-  config = flags.load(name)
+def test_every_structure_passes_the_shapes_of_its_step(name):
+  config, mesh = flags.load(name), sharding.make_mesh()
   with config.unlocked():
     if config.model.name == "feature_based":  # which knows the vectors' width, not the encoder
       config.encoder, config.model.num_heads = base.get_config().encoder, 2
-    config.data.name = "sample"
     if "vectors" in config.encoder:
-      config.encoder.vectors = str(tmp_path / "vectors.txt")
-      (tmp_path / "vectors.txt").write_text("the 1 2 3 4\nof 4 3 2 2\n")
+      config.encoder.vectors = "glove.4d.txt"
     else:
       config.encoder.pretrained = tiny.encoder_folder()
-    config.data.train_fraction = 0.2
     config.data.max_length = min(config.data.max_length, 128)  # positions of the tiny encoder
-    if config.model.get("template") == "joint":
-      sample = flags.load("configs/wikiqa_cassie.py:sample")
-      config.data.ranking = ranking_files(tmp_path, sample)
-    config.batch.shards = 2
-  parts = build.build(config)
-  batcher = parts.train_batcher()
-  batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
-  o = config.optimizer
-  optimizer = optimizers.from_config(o)
-  rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
-  state = parts.fresh_state(
-    jax.tree.map(lambda x: x[0], batch), (0,), optimizer, sharding.make_mesh()
-  )
+  config = compiled.scaled(config, 2)
+  traced = dict(compiled.steps(describe(config), mesh))["train"]()
+  state = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), traced.in_avals[0][0])
   transformer = config.encoder.name in ("auto", "sentence_bert") and (
     config.model.name != "feature_based"
   )
   assert bool(sharding_rules.assert_rules(state, transformer=transformer)) == transformer
-  function = step.make_train_step(
-    parts.model, parts.loss, optimizer, rate, mesh=sharding.make_mesh(), state=state, seeds=1
-  )
-  new, scalars = jax.eval_shape(
-    function,
-    state,
-    jax.tree.map(lambda x: x[None], batch),
-    np.zeros(1, np.uint32),
-    np.full(1, 0.5, np.float32),
-    np.ones(1, bool),
-  )
+  new, scalars = traced.out_info
   shapes = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)
   assert shapes(new) == shapes(state)
-  assert scalars["loss"].shape == (1,) and scalars["loss"].dtype == np.float32
+  seeds = len(config.seeds) if config.seeds_parallel else 1
+  assert scalars["loss"].shape == (seeds,) and scalars["loss"].dtype == np.float32

@@ -31,9 +31,11 @@ class Characters(Input):
   def columns(
     self, fitted: None, questions: Sequence[Question], tables: Tables
   ) -> Int32[np.ndarray, "v c"]:
+    """The characters of each entry of the vocabulary."""
     return word_characters(word_tokenizer.entries(tables.tokenizer), self.max_characters)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
+    """`max_characters` int32 an id."""
     return (self.max_characters,), np.int32
 
 

@@ -88,6 +88,7 @@ class ElmoEncoder(nn.Module):
 
   @property
   def inputs(self) -> tuple[Input, ...]:
+    """The characters of words."""
     return (Characters(self.max_characters),)
 
   def setup(self):

@@ -49,9 +49,11 @@ class FrozenVectors(Input):
 
   @property
   def needs_words(self) -> bool:
+    """Whether words are several tokens of the encoder."""
     return not self.encoder.of_words
 
   def bind(self, resources: Resources) -> "FrozenVectors":
+    """Takes the run's encoder, its weights' digest and its cache folder."""
     config = resources.config
     encoder = FrozenEncoder(
       resources.source,
@@ -64,19 +66,23 @@ class FrozenVectors(Input):
     return FrozenVectors(self.storage, encoder)
 
   def retokenise(self, units: UnitTable) -> UnitTable:
+    """The table of words: each word is a token."""
     return frozen_vector_cache.word_table(units, of_words=self.encoder.of_words).units
 
   def columns(
     self, fitted: None, questions: Sequence[Question], tables: Tables
   ) -> Float[np.ndarray, "w ..."]:
+    """The vectors of all words, computed or read from the cache."""
     inputs = declared(self.encoder.source.module)
     columns = {i.name: Column(i.level, i.columns(None, questions, tables)) for i in inputs}
     return self.encoder(tables.units, columns)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
+    """The encoder's width, by abstract evaluation, in the type of the files."""
     return self.encoder.width(), self.storage
 
   def statistics(self, column: Column | None, units: UnitTable) -> dict[str, Any]:
+    """The type of the files, and how often the encoder has run."""
     return {"storage": self.storage, "encoder_calls": self.encoder.calls}
 
 

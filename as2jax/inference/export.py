@@ -36,7 +36,7 @@ from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.version import __version__
 from as2jax.training import loop, optimizers
-from as2jax.training.build import Experiment, build
+from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import Checkpoints, group_folder
 from as2jax.training.early_stopping import Tracker
 from as2jax.training.run_folder import config_of
@@ -67,7 +67,7 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
     raise InputError(f"{run} is a run of {config.model.name}, which has no parameters to export")
   seed = _choose(seed, tuple(config.seeds))
   _check_output(output)
-  experiment = build(config, data=False, workdir=run)
+  experiment = load(config, data=False, workdir=run)
   check_expressible(experiment.model)
   began_with = content["weights"]["sha256"]
   if experiment.facts["sha256"] != began_with:
@@ -130,7 +130,7 @@ def exported_score(model: Any) -> str:
 
 def write(
   folder: pathlib.Path,
-  experiment: Experiment,
+  experiment: Components,
   params: Mapping[str, np.ndarray],
   *,
   base: epath.PathLike,
@@ -211,7 +211,7 @@ ANY = (Question("Q", "question", (Candidate("C", "candidate", 0),)),)
 
 
 def best_parameters(
-  experiment: Experiment, run: epath.PathLike, seed: int, questions: Sequence[Question] = ANY
+  experiment: Components, run: epath.PathLike, seed: int, questions: Sequence[Question] = ANY
 ) -> dict[str, np.ndarray]:
   """The parameters, by path, of the best checkpoint of one seed, in the split of `optimizer.lr_multipliers`.
 
@@ -284,7 +284,7 @@ def _choose(seed: int | None, seeds: Sequence[int]) -> int:
   return seeds[0] if seed is None else seed
 
 
-def _base(experiment: Experiment) -> tuple[epath.Path, bool]:
+def _base(experiment: Components) -> tuple[epath.Path, bool]:
   """The folder of the base transformer, and whether texts were lower-cased before its tokeniser."""
   folder = pretrained.resolve(experiment.config.encoder.pretrained)
   if isinstance(experiment.model, SentenceBert) or folders.config_file(folder) is None:

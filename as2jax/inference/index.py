@@ -100,10 +100,10 @@ def _encoder(config: Any, run: epath.PathLike, name: str, pool: Pool, seed: int)
   from as2jax.evaluation import exact_search, retrieval
   from as2jax.inference.run import TrainedRun
   from as2jax.runtime import compile_cache
-  from as2jax.training.build import build
+  from as2jax.training import build
 
   compile_cache.use_cache(config)
-  experiment = build(config, data=_needs_data(config), workdir=run)
+  experiment = build.load(config, data=_needs_data(config), workdir=run)
   if not experiment.model.encodes:
     raise InputError(
       f"--run={run}: {config.model.name} does not encode sentences, so that it "

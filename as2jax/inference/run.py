@@ -23,7 +23,7 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 from as2jax.training import lexical_run, optimizers
 from as2jax.training import state as states
-from as2jax.training.build import Experiment, build
+from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import Checkpoints, group_folder
 from as2jax.training.early_stopping import Tracker
 
@@ -49,7 +49,7 @@ class TrainedRun:
 
   """
 
-  def __init__(self, config: Any, workdir: epath.PathLike, experiment: Experiment):
+  def __init__(self, config: Any, workdir: epath.PathLike, experiment: Components):
     self.workdir, self.experiment = epath.Path(workdir), experiment
     self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
     sharding.check_shards(self.mesh, config.batch.shards)
@@ -129,7 +129,7 @@ def evaluate_run(config: Any, workdir: epath.PathLike) -> dict:
   check_used(config, workdir)
   if config.model.name in registry.LEXICAL:
     return lexical_run.evaluate(config, workdir)
-  experiment = processes.in_order(lambda: build(config, workdir=workdir))
+  experiment = processes.in_order(lambda: load(config, workdir=workdir))
   run = TrainedRun(config, workdir, experiment)
   data = experiment.dataset
   outcomes = [results.Outcome(seed, -1, -1, float("nan"), -1) for seed in config.seeds]
@@ -160,7 +160,7 @@ def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
     )
   given = read_unlabelled(config.predict.input)
   questions = normalise.apply(given, config.data.rules)
-  experiment = processes.in_order(lambda: build(config, data=False, workdir=workdir))
+  experiment = processes.in_order(lambda: load(config, data=False, workdir=workdir))
   if config.predict.ranking:
     if experiment.model.layout != "joint":
       raise InputError(

@@ -114,6 +114,7 @@ class Cassie(nn.Module):
 
   @property
   def inputs(self) -> tuple[Input, ...]:
+    """Document frequencies and stop words of all words; in `joint` another ranker's order, too."""
     stop_words = StopWords(self.stop_words, self.question_words, self.sentence_words)
     ranking = (FirstStageRanking(),) if self.layout == "joint" else ()
     return (DocumentFrequency(), stop_words, *ranking)

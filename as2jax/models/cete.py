@@ -96,6 +96,7 @@ class FeatureBased(nn.Module):
 
   @property
   def inputs(self) -> tuple[Input, ...]:
+    """The frozen vectors, kept as `storage`."""
     return (FrozenVectors(self.storage),)
 
   @nn.compact

@@ -14,7 +14,9 @@ from as2jax.data.batches import examples as layouts
 from as2jax.data.batches.batcher import Batcher, Column, fit_batcher
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.datasets import dataset as datasets
-from as2jax.data.datasets import holdout, load
+from as2jax.data.datasets import holdout
+from as2jax.data.datasets.load import load as load_dataset
+from as2jax.data.datasets.load import require
 from as2jax.data.inputs import first_stage_ranking, fitted
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, Ranking
 from as2jax.data.inputs.protocol import Input, Resources, Tables, declared
@@ -41,8 +43,8 @@ class BatchTables(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Experiment:
-  """What a config describes, built once.
+class Components:
+  """The parts of a run, loaded once.
 
   Attributes:
     dataset: the splits (None in mode `predict`).
@@ -99,6 +101,8 @@ class Experiment:
       **options,
     }
     options |= {i.name: i.for_layout(questions) for i in self.inputs if i.name in known}
+    if layout == "joint" and FirstStageRanking.name not in options:
+      options[FirstStageRanking.name] = self.orders(questions)  # which says what is missing
     return function(questions, **{k: v for k, v in options.items() if k in known})
 
   def _tables(self, questions: Sequence[Question], layout: str, **options) -> BatchTables:
@@ -140,10 +144,15 @@ class Experiment:
 
   def orders(self, questions: Sequence[Question]) -> list[np.ndarray]:
     """The positions of each question's candidates, best first, as another ranker has them."""
-    ranking = next(entry for entry in self.inputs if entry.name == FirstStageRanking.name)
-    return ranking.for_layout(questions)
+    for entry in self.inputs:
+      if entry.name == FirstStageRanking.name:
+        return entry.for_layout(questions)
+    raise InputError(
+      f"{type(self.model).__name__} ranks the best candidates of another ranker again, but does not "
+      "name FirstStageRanking in its `inputs`"
+    )
 
-  def with_ranking(self, ranking: Ranking) -> "Experiment":
+  def with_ranking(self, ranking: Ranking) -> "Components":
     """The same parts, for questions whose first-stage ranking is not in a run file of the data."""
     inputs = tuple(
       FirstStageRanking(ranking) if entry.name == FirstStageRanking.name else entry
@@ -215,8 +224,8 @@ class Experiment:
     )
 
 
-def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Experiment:
-  """Builds the parts; everything that can be wrong with a config or its files is found here.
+def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Components:
+  """Reads data and weights; everything that can be wrong with a config or its files is found here.
 
   Args:
     data: whether the data set is loaded.
@@ -228,11 +237,11 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
   """
   from as2jax.encoders.open import open_source
 
-  dataset = load.load(config.data, config.evaluation.task) if data else None
+  dataset = load_dataset(config.data, config.evaluation.task) if data else None
   if dataset:
     selection = holdout.selection_split(config.data)
     training = ("train", selection) if config.mode == "train" else ()
-    load.require(dataset, (*training, *config.evaluation.splits))
+    require(dataset, (*training, *config.evaluation.splits))
   source = open_source(
     config.encoder,
     texts=lambda *splits: _texts(dataset, splits),
@@ -245,14 +254,14 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
       f"data.max_length = {config.data.max_length} exceeds the {source.max_length} "
       f"positions of {config.encoder.pretrained}"
     )
-  if model.layout != "joint":
-    first_stage_ranking.check_unused(config, model.encodes)
   arrays, facts = _weights(source, model)
   encoder = source.module if has_encoder(config.model) else None
   resources = Resources(config, source, facts["sha256"], dataset)
   inputs = tuple(entry.bind(resources) for entry in declared(model, encoder))
+  if all(entry.name != FirstStageRanking.name for entry in inputs):
+    first_stage_ranking.check_unused(config, model.encodes)
   train = lambda: dataset.splits["train"] if dataset else None
-  return Experiment(
+  return Components(
     config,
     dataset,
     source,

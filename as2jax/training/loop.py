@@ -23,7 +23,7 @@ from as2jax.runtime import preemption, processes, profiling, registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import lexical_run, optimizers, warm_start
 from as2jax.training import state as states
-from as2jax.training.build import Experiment, build
+from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import Checkpoints, group_folder
 from as2jax.training.early_stopping import Tracker
 from as2jax.training.progress_bar import Display
@@ -58,7 +58,7 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
     if config.model.name in registry.LEXICAL:
       return lexical_run.run(config, workdir)
     start = warm_start.begin(config, workdir)
-    experiment = processes.in_order(lambda: build(config, workdir=workdir))
+    experiment = processes.in_order(lambda: load(config, workdir=workdir))
     if start:
       start.check_encoder(experiment.facts)
     trainer = Trainer(experiment, workdir, len(groups[0]), started, start)
@@ -99,7 +99,7 @@ class Trainer:
 
   def __init__(
     self,
-    experiment: Experiment,
+    experiment: Components,
     workdir: epath.Path,
     group: int,
     started: float,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from as2jax.runtime.errors import InputError
-from as2jax.training.build import Experiment
+from as2jax.training.build import Components
 from as2jax.training.checkpoints import Checkpoints
 from as2jax.training.run_folder import MetricsLog
 
@@ -23,7 +23,7 @@ class StepLog:
 
   def __init__(
     self,
-    experiment: Experiment,
+    experiment: Components,
     checkpoints: Checkpoints,
     seeds: Sequence[int],
     metrics_log: MetricsLog,

@@ -186,7 +186,7 @@ class WarmStart:
     """Raises InputError where the encoder or its tokeniser is not the first run's.
 
     Args:
-      weights: `Experiment.facts`.
+      weights: `Components.facts`.
 
     """
     there = self.content["weights"]

@@ -98,7 +98,7 @@ def test_features_of_a_packed_table_are_those_of_each_sentence_alone(kind, tmp_p
     "learned": lambda: elmo(tmp_path / "x", mix="learned"),
   }.get(kind, lambda: tiny_encoders.folder(kind, tmp_path / "x"))()
   made = config(encoder, tmp_path)
-  parts = build.build(made)
+  parts = build.load(made)
   assert not parts.pretrained  # no part of the state
   tables = parts.tables((QUESTION,), "sentences")
   texts = [QUESTION.text, *(c.text for c in QUESTION.candidates)]
@@ -140,7 +140,7 @@ def test_other_weights_or_fields_never_share_a_cache(tmp_path):
     made = config(folder, tmp_path / "cache")
     with made.unlocked():
       made.update_from_flattened_dict(fields)
-    parts = build.build(made)
+    parts = build.load(made)
     column = parts.tables((QUESTION,), "sentences").inputs["frozen_vectors"]
     found[key] = column.values, parts.inputs[0].encoder.calls
   assert {key: calls for key, (_, calls) in found.items()} == {

@@ -11,7 +11,7 @@ from as2jax.evaluation import predict
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
-from as2jax.training.build import build
+from as2jax.training.build import load
 
 
 def questions():
@@ -31,7 +31,7 @@ def questions():
 @pytest.fixture(scope="module", params=["triplet", "crossencoder"])
 def predictor(request):
   config = tiny.config(request.param)
-  experiment = build(config)
+  experiment = load(config)
   mesh = sharding.make_mesh()
   found = predict.Predictor(experiment, mesh, 1)
   layout = "sentences" if experiment.model.encodes else experiment.model.layout

@@ -21,7 +21,7 @@ from as2jax.models.asbert import Triplet
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.sentence_bert import SentenceBert
 from as2jax.runtime.errors import InputError
-from as2jax.training.build import build
+from as2jax.training.build import load
 from as2jax.training.loop import train_and_evaluate
 
 TOLERANCE = 1e-4
@@ -194,7 +194,7 @@ def test_sentence_bert_with_dense_layers(trained, tmp_path):
   """All that a folder may hold beside the transformer, written and read by both sides."""
   library()
   path, config = trained("bert", "triplet")
-  experiment = build(config, data=False, workdir=path)
+  experiment = load(config, data=False, workdir=path)
   source = experiment.source
   model = SentenceBert(
     source.module, ("max", "mean"), "cosine", ((6, "gelu", False), (5, "tanh", True)), True

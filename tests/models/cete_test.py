@@ -207,7 +207,7 @@ def test_bad_fields_and_missing_features_are_named():
 
 
 def test_padding_and_packing_change_no_score(tmp_path):
-  parts = build.build(config(None, tmp_path))
+  parts = build.load(config(None, tmp_path))
   model = FeatureBased(1, 2, 0.2, 1.0, "pre", "float32")
   packed, loose = batch(parts), batch(parts, packed=False, rows=9, spare=4)
   assert packed.inputs["frozen_vectors"].shape != loose.inputs["frozen_vectors"].shape

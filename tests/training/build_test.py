@@ -1,5 +1,6 @@
 """From a config to batches: what a model that reads words gets, in training and in ranking."""
 
+import dataclasses
 from typing import ClassVar
 
 import numpy as np
@@ -10,13 +11,15 @@ from flax import struct
 from jaxtyping import Array
 
 from as2jax.data.inputs.document_frequency import DocumentFrequency
+from as2jax.data.inputs.protocol import Input
 from as2jax.data.inputs.stop_words import StopWords
 from as2jax.data.record import UNKNOWN
 from as2jax.data.text.stop_words import is_kept
 from as2jax.data.text.tokenise import ROLES
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from as2jax.training.build import build
+from as2jax.training.build import load
+from as2jax.training.describe import describe
 
 
 @struct.dataclass
@@ -99,7 +102,7 @@ def check(experiment, questions, batcher):
 
 
 def test_words_and_labels_of_the_context_reach_the_batches(config, tmp_path):
-  experiment = build(config, workdir=tmp_path)
+  experiment = load(config, workdir=tmp_path)
   train = experiment.train_questions()
   whole = experiment.dataset.splits["train"]
   assert experiment.fitted["document_frequency"] == DocumentFrequency().fit(whole)
@@ -115,24 +118,82 @@ def test_fitted_values_are_the_run_s_for_ever(config, tmp_path):
   """They come from all training questions left after holding out, and then from the folder."""
   with config.unlocked():
     config.data.train_fraction, config.data.train_filter = 0.5, "answerable"
-  first = build(config, workdir=tmp_path)
+  first = load(config, workdir=tmp_path)
   whole = first.dataset.splits["train"]
   assert len(first.train_questions()) < len(whole)
   assert first.fitted == {"document_frequency": DocumentFrequency().fit(whole), "stop_words": None}
   with config.unlocked():
     config.data.holdout = 0.3
-  assert build(config, workdir=tmp_path).fitted == first.fitted
-  assert build(config, data=False, workdir=tmp_path).fitted == first.fitted
-  other = build(config, workdir=tmp_path / "other")
+  assert load(config, workdir=tmp_path).fitted == first.fitted
+  assert load(config, data=False, workdir=tmp_path).fitted == first.fitted
+  other = load(config, workdir=tmp_path / "other")
   rest = other.dataset.splits["train"]
   assert len(rest) < len(whole)
   assert other.fitted["document_frequency"] == DocumentFrequency().fit(rest)
   with pytest.raises(InputError, match="document_frequency.json.*train first"):
-    build(config, data=False, workdir=tmp_path / "none")
+    load(config, data=False, workdir=tmp_path / "none")
+
+
+@dataclasses.dataclass(frozen=True)
+class Lengths(Input):
+  """An input of this test's own: the characters of each unit's texts, over the longest question."""
+
+  name: ClassVar[str] = "lengths"
+  level: ClassVar[str] = "unit"
+
+  def fit(self, questions):
+    return {"longest": max(len(question.text) for question in questions)}
+
+  def columns(self, fitted, questions, tables):
+    text = {}
+    for e, (unit,) in enumerate(tables.examples.members):
+      question = questions[tables.examples.question[e]]
+      text[unit] = question.text + question.candidates[tables.examples.candidate[e]].text
+    lengths = [len(text[u]) / fitted["longest"] for u in range(len(tables.units))]
+    return np.asarray(lengths, np.float32)[:, None]
+
+  def spec(self):
+    return (1,), np.float32
+
+  def statistics(self, column, units):
+    return {"mean": float(column.values.mean())}
+
+
+class OwnInput(Reader):
+  """Reads that input alone."""
+
+  template: ClassVar[str] = "pair"
+  inputs: ClassVar[tuple[Input, ...]] = (Lengths(),)
+
+
+def test_an_input_of_ones_own_needs_no_edit(config, monkeypatch, tmp_path):
+  monkeypatch.setitem(registry.MODELS, "own_input", f"{__name__}:OwnInput")
+  with config.unlocked():
+    config.model.name = "own_input"
+  parts = load(config, workdir=tmp_path)
+  longest = max(len(question.text) for question in parts.dataset.splits["train"])
+  assert parts.fitted == {"lengths": {"longest": longest}}
+  assert (tmp_path / "inputs" / "lengths.json").exists()
+  batcher = parts.train_batcher()
+  values = batcher.inputs["lengths"].values
+  assert parts.statistics(batcher) == {"lengths": {"mean": pytest.approx(values.mean())}}
+  for _, batch in batches(batcher):
+    ids = batch.units.id
+    wanted = np.where(ids[..., None] >= 0, values[np.maximum(ids, 0)], 0)
+    np.testing.assert_array_equal(batch.inputs["lengths"], wanted)
+    assert batch.words is None
+  test = parts.dataset.splits["test"][:9]
+  _, batch = batches(load(config, data=False, workdir=tmp_path).predict_batcher(test, "single"))[0]
+  first = test[0].text + test[0].candidates[0].text
+  assert batch.inputs["lengths"][0, 0, 0] == np.float32(len(first) / longest)
+  described = describe(config)
+  shard = described.batch(described.train_batcher())
+  assert shard.inputs["lengths"].shape[2:] == (1,)
+  assert shard.inputs["lengths"].dtype == batch.inputs["lengths"].dtype
 
 
 def test_models_that_read_no_words_get_none():
-  experiment = build(tiny.config("crossencoder"))
+  experiment = load(tiny.config("crossencoder"))
   assert experiment.inputs == () and not experiment.fitted
   batcher = experiment.train_batcher()
   _, batch = batches(batcher)[0]

@@ -299,7 +299,7 @@ def test_selection_on_held_out_questions(tmp_path):
     for split in ("heldout", "dev", "test"):
       assert f"map[sample-{question_filter}/{split}]" in content["metrics"]
   assert (tmp_path / "x/eval/heldout/run.trec").exists()
-  parts = build.build(config, workdir=tmp_path / "x")
+  parts = build.load(config, workdir=tmp_path / "x")
   held = {q.text for q in parts.dataset.splits["heldout"]}
   assert held and not held & {q.text for q in parts.train_questions()}
   size = int(len(parts.dataset.splits["train"]) * config.data.train_fraction)

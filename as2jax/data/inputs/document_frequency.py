@@ -59,9 +59,11 @@ class DocumentFrequency(Input):
   def columns(
     self, fitted: Mapping[str, Any], questions: Sequence[Question], tables: Tables
   ) -> Float32[np.ndarray, "w"]:
+    """The frequencies of `weigh`."""
     return weigh(tables.units, fitted)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
+    """One float32 a word."""
     return (), np.float32
 
 

@@ -68,9 +68,11 @@ class FirstStageRanking(Input):
     return [self.ranking.order(question) for question in questions]
 
   def columns(self, fitted: None, questions: Sequence[Question], tables: Tables) -> None:
+    """None: the layout has read it."""
     return None
 
   def spec(self) -> None:
+    """None: no array of the batch holds it."""
     return None
 
 
@@ -115,6 +117,7 @@ class OrderGiven(Ranking):
   """Every question's candidates in the order in which the data have them."""
 
   def order(self, question: Question) -> np.ndarray:
+    """All positions, ascending."""
     return np.arange(len(question.candidates))
 
 

@@ -41,6 +41,7 @@ class StopWords(Input):
   def columns(
     self, fitted: None, questions: Sequence[Question], tables: Tables
   ) -> Float32[np.ndarray, "w"]:
+    """`1 - kept`; logs what the model's limits leave out."""
     keep = kept(tables.units)
     log.info(
       "the most words of a text: %s; left out: %s",
@@ -50,6 +51,7 @@ class StopWords(Input):
     return (~keep).astype(np.float32)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
+    """One float32 a word."""
     return (), np.float32
 
   def statistics(self, column: Column | None, units: UnitTable) -> dict[str, Any]:

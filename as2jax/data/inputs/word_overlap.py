@@ -36,6 +36,7 @@ class WordOverlap(Input):
   def columns(
     self, fitted: Fitted, questions: Sequence[Question], tables: Tables
   ) -> Float32[np.ndarray, "e 2"]:
+    """The two `features` of each example."""
     split = functools.cache(_words)  # of each distinct text once
     examples = tables.examples
     values = np.zeros((len(examples), 2), np.float32)
@@ -46,6 +47,7 @@ class WordOverlap(Input):
     return values
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
+    """Two float32 an example."""
     return (2,), np.float32
 
 

@@ -17,11 +17,12 @@ from absl import flags
 
 from as2jax.config import check
 from as2jax.config import flags as flags_config
-from as2jax.experiments.compile import abstract, chips, compiled
+from as2jax.experiments.compile import chips, compiled
 from as2jax.experiments.compile.chips import GIB, Chip
 from as2jax.experiments.compile.compiled import Measured
 from as2jax.experiments.compile.program import summary
 from as2jax.runtime.errors import InputError
+from as2jax.training.describe import describe
 
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -32,7 +33,7 @@ def measure(
   """The chip, the config as scaled, and its steps (or those named), compiled as they are taken.
 
   Raises:
-    InputError: see `chips.devices`, `abstract.build`, `compiled.scaled`.
+    InputError: see `chips.devices`, `describe`, `compiled.scaled`.
 
   """
   import jax
@@ -41,7 +42,7 @@ def measure(
   chip, devices = chips.devices(topology)
   mesh = compiled.mesh_of(config, devices)
   config = compiled.scaled(config, mesh.shape["data"] * mesh.shape["fsdp"])
-  parts = abstract.build(config)
+  parts = describe(config)
   return (
     chip,
     config,

@@ -1,4 +1,4 @@
-"""Compiles the steps of an abstract experiment for devices that need not exist; measures them."""
+"""Compiles the steps of a described run for devices that need not exist; measures them."""
 
 import dataclasses
 import re
@@ -10,13 +10,13 @@ import numpy as np
 
 from as2jax.evaluation.predict import PAIRS
 from as2jax.evaluation.predict_steps import make_compare_step, make_predict_step
-from as2jax.experiments.compile.abstract import Abstract
 from as2jax.experiments.compile.chips import GIB, Chip
 from as2jax.experiments.compile.flops import matrix_flops
 from as2jax.experiments.compile.program import Program
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
+from as2jax.training.describe import Description
 from as2jax.training.step import make_train_step
 
 
@@ -79,7 +79,7 @@ def mesh_of(config: Any, devices: list[Any]) -> jax.sharding.Mesh:
   )
 
 
-def steps(parts: Abstract, mesh: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
+def steps(parts: Description, mesh: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
   """The name of each step of an experiment, and a function that traces it.
 
   `train` is a step of training; `predict` encodes sentences, or scores examples; `compare` compares

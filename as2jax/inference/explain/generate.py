@@ -16,13 +16,13 @@ import numpy as np
 from etils import epath
 from flax import traverse_util
 
-from as2jax.data.datasets import load
+from as2jax.data.datasets.load import require
 from as2jax.data.record import Question
 from as2jax.evaluation.cross_vae_diagnostics import Generated, Speaker, report
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from as2jax.training.build import Experiment, build
+from as2jax.training.build import Components, load
 from as2jax.training.run_folder import config_of
 
 
@@ -43,8 +43,8 @@ def generate(
     raise InputError(f"{run} is a run of {config.model.name}, which generates no text")
   if seed is not None and seed not in tuple(config.seeds):
     raise InputError(f"--seed={seed}: {run} has the seeds {tuple(config.seeds)}")
-  experiment = build(config, workdir=run)
-  load.require(experiment.dataset, (split,))
+  experiment = load(config, workdir=run)
+  require(experiment.dataset, (split,))
   questions = chosen(experiment.dataset.splits[split], count)
   if not questions:
     raise InputError(f"--split={split}: no question there has a right answer")
@@ -75,7 +75,7 @@ def chosen(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
 
 
 def latents(
-  experiment: Experiment, params: Any, questions: Sequence[Question]
+  experiment: Components, params: Any, questions: Sequence[Question]
 ) -> dict[str, np.ndarray]:
   """μ of each distinct text."""
   batcher = experiment.predict_batcher(questions, "sentences")

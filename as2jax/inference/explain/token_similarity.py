@@ -22,7 +22,7 @@ from as2jax.runtime import registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
 from as2jax.training import state as states
-from as2jax.training.build import Experiment, build
+from as2jax.training.build import Components, load
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Words:
       raise InputError(f"{run} is a run of {config.model.name}, which has no token vectors")
     config.batch.predict_rows = 2 * config.batch.shards
     self.run, self.question = run, question
-    self.experiment = build(config, data=False, workdir=run)
+    self.experiment = load(config, data=False, workdir=run)
     if ranking is not None:
       self.experiment = self.experiment.with_ranking(ranking)
     model = self.experiment.model
@@ -145,7 +145,7 @@ def place(template: str, question: Question, role: str) -> tuple[int, str]:
   return int(alone and role == "candidate"), texts[role]
 
 
-def word_table(experiment: Experiment, question: Question, batcher: Batcher) -> UnitTable:
+def word_table(experiment: Components, question: Question, batcher: Batcher) -> UnitTable:
   """The batcher's units with their words; InputError where a text is cut into other tokens there."""
   made = batcher.units
   if made.word_offsets[-1]:

@@ -1,13 +1,13 @@
-"""A config's experiment without weights and without its data: what shapes need, and no more.
+"""From a resolved config to its modules and shapes, without weights and without its data.
 
-Models and encoders have their published sizes. Batches have the examples of the embedded sample in
-the config's layout, with texts as long as WikiQA's, cut by `as2jax.data.batches.batcher` as in a run: so
-their shapes are a run's, near enough, though a data set of longer texts fills more rows of `paper`
-batches (`batch.rows` states those of the others).
+Encoders have the sizes that their folder's config states, or their published ones
+(`as2jax.encoders.checkpoints.published_shapes`). Batches have the examples of the embedded sample in
+the config's layout, with texts as long as WikiQA's, cut by `as2jax.data.batches.batcher` as in a
+run: so their shapes are a run's, near enough, though a data set of longer texts fills more rows of
+`paper` batches (`batch.rows` states those of the others).
 """
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,76 +15,26 @@ import jax
 import numpy as np
 
 from as2jax.data.batches.batcher import Batcher, Column, Plan
-from as2jax.data.datasets import load
+from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.inputs.first_stage_ranking import OrderGiven
 from as2jax.data.inputs.protocol import Resources, declared
 from as2jax.data.text.token_table import UnitTable
-from as2jax.encoders.checkpoints import elmo_weights, pretrained
+from as2jax.encoders.checkpoints import published_shapes
 from as2jax.encoders.checkpoints.families import FAMILIES
 from as2jax.encoders.open import Source
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from as2jax.training import build as experiment
 from as2jax.training import state as states
-from as2jax.training.build import BatchTables, Experiment, has_encoder
+from as2jax.training.build import BatchTables, Components, has_encoder, model_and_loss
 
-_BERT = {"model_type": "bert", "vocab_size": 30522, "max_position_embeddings": 512}
-_ROBERTA = {
-  "model_type": "roberta",
-  "vocab_size": 50265,
-  "max_position_embeddings": 514,
-  "type_vocab_size": 1,
-  "layer_norm_eps": 1e-5,
-  "pad_token_id": 1,
-}
-_BASE = {
-  "hidden_size": 768,
-  "num_hidden_layers": 12,
-  "num_attention_heads": 12,
-  "intermediate_size": 3072,
-}
-_LARGE = {
-  "hidden_size": 1024,
-  "num_hidden_layers": 24,
-  "num_attention_heads": 16,
-  "intermediate_size": 4096,
-}
-_XLNET = {"model_type": "xlnet", "vocab_size": 32000}
-# What the config.json of these states, for who does not have it here.
-PUBLISHED = {
-  "bert-base-uncased": {**_BERT, **_BASE},
-  "bert-large-uncased": {**_BERT, **_LARGE},
-  "roberta-base": {**_ROBERTA, **_BASE},
-  "roberta-large": {**_ROBERTA, **_LARGE},
-  "xlnet-base-cased": {**_XLNET, "d_model": 768, "n_layer": 12, "n_head": 12, "d_inner": 3072},
-  "xlnet-large-cased": {**_XLNET, "d_model": 1024, "n_layer": 24, "n_head": 16, "d_inner": 4096},
-}
-ELMO = {
-  "lstm": {
-    "use_skip_connections": True,
-    "projection_dim": 512,
-    "cell_clip": 3,
-    "proj_clip": 3,
-    "dim": 4096,
-    "n_layers": 2,
-  },
-  "char_cnn": {
-    "activation": "relu",
-    "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
-    "n_highway": 2,
-    "embedding": {"dim": 16},
-    "n_characters": 262,
-    "max_characters_per_token": 50,
-  },
-}
 WORDS = 50_000  # rows of a vocabulary of words that only the data would tell
 # Tokens a word of the sample's texts, which makes them as long as WikiQA's (8 and 28 word pieces).
 QUESTION, SENTENCE = 1.15, 1.8
 _NONE = np.zeros(0, np.int32)
 
 
-def build(config: Any) -> "Abstract":
-  """The parts of a config's experiment; reads no weights, and no data but the embedded sample.
+def describe(config: Any) -> "Description":
+  """The parts that a config describes; reads no weights, and no data but the embedded sample.
 
   Raises:
     InputError: a ranker without parameters, or an encoder whose sizes only its files tell.
@@ -93,23 +43,26 @@ def build(config: Any) -> "Abstract":
   if config.model.name in registry.LEXICAL:
     raise InputError(f"model.name = {config.model.name!r} has no step to compile")
   source = _source(config.encoder)
-  model, loss = experiment.model_and_loss(config, source)
+  model, loss = model_and_loss(config, source)
   sample = config.data.copy_and_resolve_references()
   with sample.unlocked():
     sample.name, sample.rules, sample.holdout = "sample", (), 0.1
-  dataset = load.load(sample)
-  resources = Resources(config, source, "", None)
   encoder = source.module if has_encoder(config.model) else None
+  resources = Resources(config, source, "", None)
   inputs = tuple(entry.bind(resources) for entry in declared(model, encoder))
-  made = Abstract(config, dataset, source, model, loss, {}, {}, inputs)
-  return made.with_ranking(OrderGiven())
+  parts = Description(config, load_dataset(sample), source, model, loss, {}, {}, inputs)
+  return parts.with_ranking(OrderGiven())
 
 
 @dataclasses.dataclass(frozen=True)
-class Abstract(Experiment):
-  """An experiment whose texts are only so and so long."""
+class Description(Components):
+  """The parts of a run without weights, over texts that are only so and so long.
+
+  `dataset` is the embedded sample; `source` has no parameters and no tokeniser.
+  """
 
   def tables(self, questions: Sequence[Any], layout: str, **options) -> BatchTables:
+    """Units of nothing but lengths, and columns of zeros."""
     units, table = self.examples(questions, layout, **options)
     made = _units(units, {q.text for q in questions}, self.config.data.max_length)
     rows = {
@@ -172,21 +125,13 @@ def _units(units: Sequence[tuple[str, ...]], questions: set[str], most: int) -> 
   )
 
 
-def _family(name: str) -> tuple[Any, dict[str, Any]]:
-  """The family and the fields of a transformer, published or in a folder."""
-  if name in PUBLISHED:
-    family = FAMILIES[PUBLISHED[name]["model_type"]]
-    return family, family.fields(PUBLISHED[name])
-  return pretrained.read_family(pretrained.resolve(name))
-
-
 def _source(section: Mapping[str, Any]) -> Source:
   """The encoder that a section describes, without parameters and without a tokeniser."""
   kind = section["name"]
   given = {k: v for k, v in section.items() if v is not None}
   fields, model_fields = {}, {}
   if kind in ("auto", *FAMILIES):
-    family, sizes = _family(section["pretrained"])
+    family, sizes = published_shapes.family(section["pretrained"])
     own = {k: v for k, v in given.items() if k != "pretrained"} | {"name": family.name}
     fields = {k: v for k, v in {"precision": None, **sizes}.items() if k not in own}
     model_fields = {"token": family.tokens}
@@ -195,18 +140,18 @@ def _source(section: Mapping[str, Any]) -> Source:
     generated = section["size"] or WORDS
     fields = {
       "vocab_size": WORDS if section["vocabulary"] == "data" else generated,
-      "hidden_size": _family(section["pretrained"])[1]["hidden_size"],
+      "hidden_size": published_shapes.family(section["pretrained"])[1]["hidden_size"],
     }
     model_fields = {"marks": (2, 3), "output_size": generated}
   elif kind in ("static", "recurrent"):
     drop = ("vectors", "weights", "vocabulary", "lower", "treebank", "unknown_words", "markers")
     own = {k: v for k, v in given.items() if k not in drop}
     size = "hidden_size" if kind == "static" else "word_size"
-    fields = {"vocab_size": WORDS, size: _width(section["vectors"])}
+    fields = {"vocab_size": WORDS, size: published_shapes.vector_width(section["vectors"])}
     fields |= {"precision": None} if kind == "recurrent" and "precision" not in own else {}
   elif kind == "elmo":
     own = {k: v for k, v in given.items() if k not in ("pretrained", "treebank")}
-    fields = elmo_weights.fields_of(ELMO, "the original options.json")
+    fields = published_shapes.elmo()
     fields |= {"precision": None} if "precision" not in own else {}
   else:
     raise InputError(
@@ -222,14 +167,3 @@ def _source(section: Mapping[str, Any]) -> Source:
     facts={"family": own["name"]},
     model_fields=model_fields,
   )
-
-
-def _width(file: str) -> int:
-  """Of word vectors, as the published files have it in their names (`glove.6B.300d.txt`)."""
-  found = re.search(r"\.(\d+)d\b", file)
-  if not found:
-    raise InputError(
-      f"encoder.vectors = {file!r}: the name does not say how wide the vectors are; "
-      "give such as glove.6B.300d.txt (the file is not read)"
-    )
-  return int(found[1])
