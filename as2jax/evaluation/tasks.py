@@ -78,17 +78,17 @@ class Retrieve:
       for split in dict.fromkeys((*selecting, *config.evaluation.splits)):
         self._found(split)  # what is wrong with the files is found before anything is trained
     else:
-      if model.score not in exact_search.SIMILARITIES:
+      if model.ranking_score not in exact_search.SIMILARITIES:
         raise InputError(
-          f"model.score = {model.score!r}: a pool can be searched by "
+          f"model.score = {model.ranking_score!r}: a pool can be searched by "
           f"{', '.join(exact_search.SIMILARITIES)}; set --config.model.score"
         )
       others = [
         name
         for name in model.score_names
-        if name in exact_search.SIMILARITIES and name != model.score
+        if name in exact_search.SIMILARITIES and name != model.ranking_score
       ]
-      self.scores = (model.score, *others)
+      self.scores = (model.ranking_score, *others)
 
   def questions(self, split: str) -> tuple[Question, ...]:
     """What is predicted of a split (first)."""

@@ -111,7 +111,7 @@ def _encoder(config: Any, run: epath.PathLike, name: str, pool: Pool, seed: int)
     )
   trained = TrainedRun(config, epath.Path(run).absolute(), experiment)
   group = next(seeds for seeds in trained.groups if seed in seeds)
-  similarity = experiment.model.score
+  similarity = experiment.model.ranking_score
   texts = retrieval.Texts.of(pool)
   state = trained.state(group, texts.queries)
   (anchor,) = texts.passages

@@ -19,7 +19,7 @@ from as2jax.layers.recurrent import Recurrent
 from as2jax.layers.self_attention import StructuredSelfAttention, redundancy
 from as2jax.layers.transformer import hash_bits
 from as2jax.layers.vectors import cosine
-from as2jax.models.biencoder import Embeddings
+from as2jax.models.system import Embeddings, System
 from as2jax.models.texts import Text, as_tokens, gather_text
 from as2jax.runtime.errors import InputError
 
@@ -107,7 +107,7 @@ class LatentEncoder(nn.Module):
     return dense("mean"), log_variance, redundancy(weights)
 
 
-class CrossVAE(nn.Module):
+class CrossVAE(System):
   """E_q, E_a, and decoders D_q, D_a that generate a text from a latent (section 3.1, figure 1).
 
   In training both texts of each example are gathered from the rows of the batch, so each encoder
@@ -158,10 +158,7 @@ class CrossVAE(nn.Module):
   marks: tuple[int, int]
   output_size: int
 
-  template: ClassVar[str] = "single"
-  layout: ClassVar[str] = "pairs"
   encodes: ClassVar[bool] = True
-  score: ClassVar[str] = "cosine"
   score_names: ClassVar[tuple[str, ...]] = ("cosine",)
 
   def setup(self):

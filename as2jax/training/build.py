@@ -310,7 +310,7 @@ def _weights(source: "Source", model: Any) -> tuple[dict[str, np.ndarray], dict]
     "tokenizer": tokenizer,
     "pooler": "none",
   }
-  if getattr(model, "pooler", False):
+  if model.pooler:
     facts["pooler"] = "random" if source.pooler is None else "pretrained"
     arrays.update({f"pooler/{name}": value for name, value in (source.pooler or {}).items()})
   digest = hashlib.sha256()

@@ -122,10 +122,7 @@ class Words:
     """Token vectors `[tokens, d]` float64 of each unit."""
     model = self.experiment.model
     first = lambda tree: jax.tree.map(lambda x: x[0], tree)
-    method = getattr(
-      type(model), "token_vectors", lambda module, batch: module.encoder(batch.tokens, train=False)
-    )
-    apply = jax.jit(lambda p, m, b: model.apply({"params": p, **m}, b, method=method))
+    apply = jax.jit(lambda p, m, b: model.apply({"params": p, **m}, b, method="token_vectors"))
     found = {}
     for batch in map(first, self.batches()):
       hidden = np.asarray(apply(first(state.params), first(state.mutables), batch), np.float64)

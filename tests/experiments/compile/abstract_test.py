@@ -92,10 +92,7 @@ def test_work_a_chip_is_fixed():
   "name, message",
   [
     ("configs/wikiqa_baseline.py:bm25", "has no step to compile"),
-    (
-      "configs/wikiqa_baseline.py:sbert",
-      "only the files of such an encoder tell its sizes",
-    ),
+    ("configs/wikiqa_baseline.py:sbert", "only the files of such an encoder tell its sizes"),
   ],
 )
 def test_what_cannot_be_compiled_is_said(name, message):
