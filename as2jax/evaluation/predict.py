@@ -54,7 +54,7 @@ class Predictor:
 
   def __init__(self, experiment: Components, mesh: jax.sharding.Mesh, seeds: int):
     self.experiment, self.mesh, self.seeds = experiment, mesh, seeds
-    model = experiment.model
+    model = self.model = experiment.model
     self.step = make_predict_step(
       model, "encode" if model.encodes else "__call__", mesh=mesh, seeds=seeds
     )

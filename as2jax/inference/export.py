@@ -61,7 +61,7 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
 
   """
   config, content = _read_run(run)
-  if config.model.name in registry.LEXICAL:
+  if not registry.has_parameters(config.model.name):
     raise InputError(f"{run} is a run of {config.model.name}, which has no parameters to export")
   seed = _choose(seed, tuple(config.seeds))
   _check_output(output)

@@ -32,6 +32,9 @@ MODELS = Table(
     "cassie": "as2jax.models.cassie:Cassie",
     "feature_based": "as2jax.models.cete:FeatureBased",
     "cross_vae": "as2jax.models.cross_vae:CrossVAE",
+    "word_overlap": "as2jax.models.lexical:WordOverlap",
+    "idf_overlap": "as2jax.models.lexical:IDFOverlap",
+    "bm25": "as2jax.models.lexical:BM25",
     "probe": "as2jax.models.testing:Probe",  # proves the loop
   },
 )
@@ -63,8 +66,6 @@ LOSSES = Table(
 )
 # What is watched of a model at each evaluation (as2jax.evaluation.diagnostics); of the others nothing.
 WATCHERS = {"cross_vae": "as2jax.evaluation.cross_vae_diagnostics:LatentWatch"}
-# Rankers without parameters, from as2jax.models.lexical.
-LEXICAL = ("word_overlap", "idf_overlap", "bm25")
 
 
 def find(table: Table, name: str, key: str) -> type:
@@ -88,6 +89,11 @@ def find(table: Table, name: str, key: str) -> type:
       f"{key} = {name!r} is no {base.__name__}: derive the class from {table.base.replace(':', '.')}"
     )
   return cls
+
+
+def has_parameters(model: str) -> bool:
+  """Whether the system that `model.name` names has parameters; see `find` for errors."""
+  return find(MODELS, model, "model.name").has_parameters
 
 
 def resolve(reference: str) -> Any:

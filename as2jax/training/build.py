@@ -232,7 +232,11 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
   if dataset:
     selection = holdout.selection_split(config.data)
     training = ("train", selection) if config.mode == "train" else ()
-    load.require(dataset, (*training, *config.evaluation.splits))
+    counted = () if registry.has_parameters(config.model.name) else ("train",)
+    load.require(dataset, dict.fromkeys((*training, *counted, *config.evaluation.splits)))
+  if not registry.has_parameters(config.model.name):
+    model = registry.build(registry.MODELS, config.model, "model")
+    return Experiment(config, dataset, None, model, None, {}, {})
   source = open_source(
     config.encoder,
     texts=lambda *splits: _texts(dataset, splits),

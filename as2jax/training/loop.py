@@ -17,11 +17,12 @@ from etils import epath
 
 from as2jax.data.batches.batcher import Plan, stack
 from as2jax.data.batches.prefetch import prefetch
+from as2jax.data.datasets import holdout
 from as2jax.encoders import open
-from as2jax.evaluation import diagnostics, predict, results, tasks
-from as2jax.runtime import preemption, processes, profiling, registry, sharding
+from as2jax.evaluation import diagnostics, parameter_free, predict, results, tasks
+from as2jax.runtime import preemption, processes, profiling, sharding
 from as2jax.runtime.errors import InputError
-from as2jax.training import lexical_run, optimizers, warm_start
+from as2jax.training import optimizers, warm_start
 from as2jax.training import state as states
 from as2jax.training.build import Experiment, build
 from as2jax.training.checkpoints import Checkpoints, group_folder
@@ -55,10 +56,11 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
         "%s is finished: these are its results. To run again, give another --workdir.", workdir
       )
       return finished
-    if config.model.name in registry.LEXICAL:
-      return lexical_run.run(config, workdir)
     start = warm_start.begin(config, workdir)
     experiment = processes.in_order(lambda: build(config, workdir=workdir))
+    data = results.data_facts(experiment.dataset, config.data)
+    if not experiment.model.has_parameters:
+      return results.write(workdir, config, data, {}, [_rank_untrained(experiment, workdir)], {})
     if start:
       start.check_encoder(experiment.facts)
     trainer = Trainer(experiment, workdir, len(groups[0]), started, start)
@@ -66,9 +68,18 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
       outcomes = [outcome for seeds in groups for outcome in trainer.run(seeds)]
     finally:
       trainer.log.close()
-    data = results.data_facts(experiment.dataset, config.data)
     facts = trainer.facts() | ({"warm_start": start.record} if start else {})
     return results.write(workdir, config, data, experiment.facts, outcomes, facts)
+
+
+def _rank_untrained(experiment: Experiment, workdir: epath.Path) -> results.Outcome:
+  """The outcome of a ranker without parameters on the split that selects and the reported ones."""
+  config, dataset = experiment.config, experiment.dataset
+  ranker = parameter_free.FittedRanker(experiment.model, dataset.splits["train"])
+  splits = dict.fromkeys((holdout.selection_split(config.data), *config.evaluation.splits))
+  outcome, selector = parameter_free.evaluate(config, dataset, ranker, workdir, tuple(splits))
+  outcome.best_value = outcome.metrics[selector]["value"]
+  return outcome
 
 
 def _enter(workdir: epath.Path, config: Any) -> dict | None:

@@ -58,7 +58,7 @@ class Words:
   def __init__(
     self, config: Any, run: epath.PathLike, question: Question, ranking: Ranking | None = None
   ):
-    if config.model.name in registry.LEXICAL:
+    if not registry.has_parameters(config.model.name):
       raise InputError(f"{run} is a run of {config.model.name}, which has no token vectors")
     config.batch.predict_rows = 2 * config.batch.shards
     self.run, self.question = run, question
