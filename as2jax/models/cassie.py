@@ -237,8 +237,8 @@ class CassieLoss(Loss):
     both, apart = judged_pairs(labels, output.sentences, self_pairs=self.mi_self_pairs)
     u = output.pair_logits
     mutual = both * jax.nn.softplus(-u) + apart * jax.nn.softplus(u)
-    count = lambda found: Term(
-      found.reshape(*mask.shape, -1).sum(-1, dtype=jnp.float32), mask, "sum", 0.0
+    count = lambda mask_of_kind: Term(
+      mask_of_kind.reshape(*mask.shape, -1).sum(-1, dtype=jnp.float32), mask, "sum", 0.0
     )
     return {
       "bce": Term((judged * entropy).sum(-1), mask * judged.any(-1)),

@@ -64,8 +64,6 @@ LOSSES = Table(
     "probe": "as2jax.models.testing:ProbeLoss",
   },
 )
-# What is watched of a model at each evaluation (as2jax.evaluation.diagnostics); of the others nothing.
-WATCHERS = {"cross_vae": "as2jax.evaluation.cross_vae_diagnostics:LatentWatch"}
 
 
 def find(table: Table, name: str, key: str) -> type:
