@@ -102,6 +102,11 @@ def published_form(model: System) -> PublishedForm:
     raise InputError(
       f"the encoder {error}: exported are models over BERT, RoBERTa and XLNet"
     ) from None
+  if registry.find(registry.ENCODERS, family.name, "encoder.name") is not type(model.encoder):
+    raise InputError(
+      f"the encoder {type(model.encoder).__name__} is a class of your own, which the original "
+      "libraries do not have"
+    )
   if form.kind == "sentence_transformer":
     if "attention" in form.pooling:
       raise InputError(
