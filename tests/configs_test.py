@@ -80,9 +80,8 @@ def test_every_config_of_a_file_resolves_and_is_repeated(file, tmp_path):
     config = flags.load(name)
     check.check(config)
     assert shared_keys(config) == keys, name
-    if config.model.name not in registry.LEXICAL:
-      registry.find(registry.MODELS, config.model.name, "model.name")
-      registry.build(registry.LOSSES, config.loss, "loss")
+    registry.find(registry.MODELS, config.model.name, "model.name")
+    registry.build(registry.LOSSES, config.loss, "loss")
     with config.unlocked():
       config.seeds = (3, 1)
       config.optimizer.lr_multipliers = (("encoder/", 0.0), ("head", 10.0))
@@ -211,7 +210,7 @@ def structures():
   names = {}
   for name in ALL:
     config = flags.load(str(ROOT / name))
-    if config.model.name in registry.LEXICAL or config.loss.name == "none":
+    if not registry.has_parameters(config.model.name) or config.loss.name == "none":
       continue
     loss = {key: value for key, value in config.loss.items() if key != "epochs"}
     part = json.dumps([config.model.to_dict(), loss])

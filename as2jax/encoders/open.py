@@ -113,7 +113,8 @@ def forget(workdir: epath.PathLike) -> None:
 def _transformer(section: Mapping[str, Any]) -> Source:
   folder = pretrained.resolve(section["pretrained"])
   family, sizes = pretrained.read_family(folder)
-  if section["name"] not in ("auto", family.name):
+  own = ":" in section["name"]  # a subclass of the family's encoder, with its fields and weights
+  if not own and section["name"] not in ("auto", family.name):
     raise InputError(
       f"encoder.name = {section['name']!r}, but {section['pretrained']} is of the family "
       f"{family.name!r}; set encoder.name to that or to 'auto'"
@@ -121,7 +122,8 @@ def _transformer(section: Mapping[str, Any]) -> Source:
   tokenizer = pretrained.check_vocabulary(load_tokenizer(folder), folder)
   given = {k: v for k, v in section.items() if k not in ("name", "pretrained") and v is not None}
   sizes = {k: v for k, v in {"precision": None, **sizes}.items() if k not in given}
-  module = registry.build(registry.ENCODERS, {**given, "name": family.name}, "encoder", **sizes)
+  name = section["name"] if own else family.name
+  module = registry.build(registry.ENCODERS, {**given, "name": name}, "encoder", **sizes)
   return Source(
     module=module,
     params=flat(pretrained.load_params(folder, module)),

@@ -54,7 +54,7 @@ class Predictor:
 
   def __init__(self, experiment: Components, mesh: jax.sharding.Mesh, seeds: int):
     self.experiment, self.mesh, self.seeds = experiment, mesh, seeds
-    model = experiment.model
+    model = self.model = experiment.model
     self.step = make_predict_step(
       model, "encode" if model.encodes else "__call__", mesh=mesh, seeds=seeds
     )
@@ -148,7 +148,7 @@ class Predictor:
       scores = self.compare(state, (vectors[:, padded[:, 0]], vectors[:, padded[:, 1]]))
       for name, values in scores.items():
         found.setdefault(name, []).append(np.asarray(values, np.float32)[:, : len(part)])
-    first = self.experiment.model.score
+    first = self.experiment.model.ranking_score
     order = [first] + [name for name in found if name != first]
     return {name: np.concatenate(found[name], axis=1) for name in order}
 

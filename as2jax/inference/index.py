@@ -72,20 +72,21 @@ def open_run(run: epath.PathLike, pool: Pool, seed: int | None = None) -> Retrie
 
   config = config_of(run)
   name = epath.Path(run).name
-  if config.model.name in registry.LEXICAL:
-    return _lexical(config, name, pool)
+  if not registry.has_parameters(config.model.name):
+    return _parameter_free(config, name, pool)
   if seed is not None and seed not in config.seeds:
     raise InputError(f"--seed={seed}: {run} has {', '.join(map(str, config.seeds))}")
   return _encoder(config, run, name, pool, config.seeds[0] if seed is None else seed)
 
 
-def _lexical(config: Any, name: str, pool: Pool) -> Retriever:
+def _parameter_free(config: Any, name: str, pool: Pool) -> Retriever:
   from as2jax.data.datasets import load
   from as2jax.evaluation import retrieval
-  from as2jax.models import lexical_pool
+  from as2jax.runtime import registry
 
   train = load.load(config.data, config.evaluation.task).splits["train"]
-  score = lexical_pool.scorer(config.model.name, train, [p.text for p in pool.passages])
+  scorer = registry.build(registry.MODELS, config.model, "model").fit(train)
+  score = scorer.over_pool([p.text for p in pool.passages])
 
   def find(question: str, k: int) -> tuple[np.ndarray, np.ndarray]:
     scores = score(question)
@@ -111,7 +112,7 @@ def _encoder(config: Any, run: epath.PathLike, name: str, pool: Pool, seed: int)
     )
   trained = TrainedRun(config, epath.Path(run).absolute(), experiment)
   group = next(seeds for seeds in trained.groups if seed in seeds)
-  similarity = experiment.model.score
+  similarity = experiment.model.ranking_score
   texts = retrieval.Texts.of(pool)
   state = trained.state(group, texts.queries)
   (anchor,) = texts.passages

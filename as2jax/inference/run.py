@@ -16,12 +16,12 @@ from as2jax.data.datasets.user_files import read_unlabelled
 from as2jax.data.inputs.first_stage_ranking import Ranking
 from as2jax.data.record import Question
 from as2jax.data.text import normalise
+from as2jax.evaluation import parameter_free, results, tasks
 from as2jax.evaluation import predict as evaluate
-from as2jax.evaluation import results, tasks
 from as2jax.runtime import processes, registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from as2jax.training import lexical_run, optimizers
+from as2jax.training import optimizers
 from as2jax.training import state as states
 from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import Checkpoints, group_folder
@@ -127,14 +127,16 @@ def evaluate_run(config: Any, workdir: epath.PathLike) -> dict:
   Writes below `eval/` as training does, and `evaluation.json`; `results.json` stays.
   """
   check_used(config, workdir)
-  if config.model.name in registry.LEXICAL:
-    return lexical_run.evaluate(config, workdir)
   experiment = processes.in_order(lambda: load(config, workdir=workdir))
-  run = TrainedRun(config, workdir, experiment)
-  data = experiment.dataset
-  outcomes = [results.Outcome(seed, -1, -1, float("nan"), -1) for seed in config.seeds]
-  for split in config.evaluation.splits:
-    run.record(workdir, split, outcomes)
+  data, splits = experiment.dataset, config.evaluation.splits
+  if experiment.model.has_parameters:
+    run = TrainedRun(config, workdir, experiment)
+    outcomes = [results.Outcome(seed, -1, -1, float("nan"), -1) for seed in config.seeds]
+    for split in splits:
+      run.record(workdir, split, outcomes)
+  else:
+    ranker = parameter_free.FittedRanker(experiment.model, data.splits["train"])
+    outcomes = [parameter_free.evaluate(config, data, ranker, workdir, splits)[0]]
   return results.write(
     workdir,
     config,
@@ -160,7 +162,8 @@ def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
     )
   given = read_unlabelled(config.predict.input)
   questions = normalise.apply(given, config.data.rules)
-  experiment = processes.in_order(lambda: load(config, data=False, workdir=workdir))
+  fitted = not registry.has_parameters(config.model.name)
+  experiment = processes.in_order(lambda: load(config, data=fitted, workdir=workdir))
   if config.predict.ranking:
     if experiment.model.layout != "joint":
       raise InputError(
@@ -170,8 +173,12 @@ def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
     found = Ranking()
     found.add(config.predict.ranking, questions)
     experiment = experiment.with_ranking(found)
-  run = TrainedRun(config, workdir, experiment)
-  by_seed = [next(iter(scores.values())) for _, scores in run.scores(questions)]
+  if fitted:
+    ranker = parameter_free.FittedRanker(experiment.model, experiment.dataset.splits["train"])
+    by_seed = [next(iter(scores.values())) for scores in ranker(None, questions)]
+  else:
+    run = TrainedRun(config, workdir, experiment)
+    by_seed = [next(iter(scores.values())) for _, scores in run.scores(questions)]
   text = io.StringIO()
   writer = csv.writer(
     text,

@@ -14,7 +14,7 @@ from as2jax.encoders.frozen_vectors import FrozenVectors
 from as2jax.layers import transformer
 from as2jax.layers.pooling import pool
 from as2jax.layers.vectors import cosine, take
-from as2jax.models.biencoder import Embeddings
+from as2jax.models.system import Embeddings, System
 from as2jax.runtime.errors import InputError
 
 NORMS = ("pre", "post")
@@ -63,7 +63,7 @@ class PreNormLayer(nn.Module):
     return x + transformer.Dropout(self.dropout)(fed, train=train)
 
 
-class FeatureBased(nn.Module):
+class FeatureBased(System):
   """Word vectors + positions → transformer encoder → mean → cosine (CETE section 3.1, 4.3).
 
   One encoder for both sentences; its width and that of its inner layer are the features'. Reads
@@ -88,10 +88,7 @@ class FeatureBased(nn.Module):
   norm: str
   storage: str
 
-  template: ClassVar[str] = "single"
-  layout: ClassVar[str] = "pairs"
   encodes: ClassVar[bool] = True
-  score: ClassVar[str] = "cosine"
   score_names: ClassVar[tuple[str, ...]] = ("cosine",)
 
   @property

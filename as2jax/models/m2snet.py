@@ -18,6 +18,7 @@ from as2jax.layers.cropped_convolution import cropped_convolution
 from as2jax.layers.masked_norm import MaskedBatchNorm
 from as2jax.layers.transformer import Dropout
 from as2jax.models.losses import BinaryCrossEntropy
+from as2jax.models.system import System
 
 
 @struct.dataclass
@@ -28,7 +29,7 @@ class M2SNetOutput:
   logits: Float[Array, "s e"]
 
 
-class M2SNet(nn.Module):
+class M2SNet(System):
   """Grid of similarities → (convolution → batch norm → tanh → average pool)* → hidden → logistic.
 
   Section 2 and table 2 of the paper. A position of a grid is *valid* where its window holds at
@@ -67,9 +68,6 @@ class M2SNet(nn.Module):
   eps: float
   precision: str
 
-  template: ClassVar[str] = "single"
-  layout: ClassVar[str] = "pairs"
-  encodes: ClassVar[bool] = False
   inputs: ClassVar[tuple[Input, ...]] = (WordOverlap(),)
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
 

@@ -241,7 +241,11 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
   if dataset:
     selection = holdout.selection_split(config.data)
     training = ("train", selection) if config.mode == "train" else ()
-    require(dataset, (*training, *config.evaluation.splits))
+    counted = () if registry.has_parameters(config.model.name) else ("train",)
+    require(dataset, dict.fromkeys((*training, *counted, *config.evaluation.splits)))
+  if not registry.has_parameters(config.model.name):
+    model = registry.build(registry.MODELS, config.model, "model")
+    return Components(config, dataset, None, model, None, {}, {})
   source = open_source(
     config.encoder,
     texts=lambda *splits: _texts(dataset, splits),
@@ -319,7 +323,7 @@ def _weights(source: "Source", model: Any) -> tuple[dict[str, np.ndarray], dict]
     "tokenizer": tokenizer,
     "pooler": "none",
   }
-  if getattr(model, "pooler", False):
+  if model.pooler:
     facts["pooler"] = "random" if source.pooler is None else "pretrained"
     arrays.update({f"pooler/{name}": value for name, value in (source.pooler or {}).items()})
   digest = hashlib.sha256()

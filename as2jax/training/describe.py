@@ -40,7 +40,7 @@ def describe(config: Any) -> "Description":
     InputError: a ranker without parameters, or an encoder whose sizes only its files tell.
 
   """
-  if config.model.name in registry.LEXICAL:
+  if not registry.has_parameters(config.model.name):
     raise InputError(f"model.name = {config.model.name!r} has no step to compile")
   source = _source(config.encoder)
   model, loss = model_and_loss(config, source)

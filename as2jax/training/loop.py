@@ -17,11 +17,12 @@ from etils import epath
 
 from as2jax.data.batches.batcher import Plan, stack
 from as2jax.data.batches.prefetch import prefetch
+from as2jax.data.datasets import holdout
 from as2jax.encoders import open
-from as2jax.evaluation import diagnostics, predict, results, tasks
-from as2jax.runtime import preemption, processes, profiling, registry, sharding
+from as2jax.evaluation import diagnostics, parameter_free, predict, results, tasks
+from as2jax.runtime import preemption, processes, profiling, sharding
 from as2jax.runtime.errors import InputError
-from as2jax.training import lexical_run, optimizers, warm_start
+from as2jax.training import optimizers, warm_start
 from as2jax.training import state as states
 from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import Checkpoints, group_folder
@@ -55,10 +56,11 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
         "%s is finished: these are its results. To run again, give another --workdir.", workdir
       )
       return finished
-    if config.model.name in registry.LEXICAL:
-      return lexical_run.run(config, workdir)
     start = warm_start.begin(config, workdir)
     experiment = processes.in_order(lambda: load(config, workdir=workdir))
+    data = results.data_facts(experiment.dataset, config.data)
+    if not experiment.model.has_parameters:
+      return results.write(workdir, config, data, {}, [_rank_untrained(experiment, workdir)], {})
     if start:
       start.check_encoder(experiment.facts)
     trainer = Trainer(experiment, workdir, len(groups[0]), started, start)
@@ -66,9 +68,18 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
       outcomes = [outcome for seeds in groups for outcome in trainer.run(seeds)]
     finally:
       trainer.log.close()
-    data = results.data_facts(experiment.dataset, config.data)
     facts = trainer.facts() | ({"warm_start": start.record} if start else {})
     return results.write(workdir, config, data, experiment.facts, outcomes, facts)
+
+
+def _rank_untrained(experiment: Components, workdir: epath.Path) -> results.Outcome:
+  """The outcome of a ranker without parameters on the split that selects and the reported ones."""
+  config, dataset = experiment.config, experiment.dataset
+  ranker = parameter_free.FittedRanker(experiment.model, dataset.splits["train"])
+  splits = dict.fromkeys((holdout.selection_split(config.data), *config.evaluation.splits))
+  outcome, selector = parameter_free.evaluate(config, dataset, ranker, workdir, tuple(splits))
+  outcome.best_value = outcome.metrics[selector]["value"]
+  return outcome
 
 
 def _enter(workdir: epath.Path, config: Any) -> dict | None:
@@ -117,7 +128,7 @@ class Trainer:
     self.optimizer = optimizers.from_config(o)
     self.predictor = predict.Predictor(experiment, self.mesh, group)
     self.task = tasks.make(config, experiment.dataset, self.predictor)
-    self.watcher = diagnostics.make(experiment, self.mesh, group)
+    self.diagnose = diagnostics.Diagnoser(experiment, self.mesh, group)
     self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard)
     self.step_function = None
     self.padding = self.batcher.padding(self.batcher.plan(self.blocks, config.seeds[0], 0))
@@ -220,8 +231,8 @@ class Trainer:
     """Batch `i` of each seed, padded to one shape, on the devices; this host makes its shards."""
     live = [p for p in plans if i < len(p)]
     shape = (max(int(p.rows[i]) for p in live), max(int(p.row_length[i]) for p in live))
-    made = stack([self.batcher.batch(p, i, shape, only=self.shards) for p in plans])
-    return sharding.place(made, self.mesh, shards=self.config.batch.shards)
+    batch = stack([self.batcher.batch(p, i, shape, only=self.shards) for p in plans])
+    return sharding.place(batch, self.mesh, shards=self.config.batch.shards)
 
   def _questions(self, plan: Plan, i: int) -> set[int]:
     """Numbers of the questions in step `i` of a plan."""
@@ -236,25 +247,18 @@ class Trainer:
     self.checkpoints.save(self.step, self.state, progress)
 
   def _evaluate(self, epoch: int) -> None:
-    """Metrics after `epoch` epochs on the split that selects, what is watched, the best, the state.
+    """Metrics and diagnostics on the split that selects after `epoch` epochs, the best, the state.
 
     In this order; all of it is written, or replayed.
     """
     values, selector = [], self.task.selector
-    measured = self.task.measure(self.state, self.task.selection)
-    watched = self.watcher(self.state, self.task.selection)
-    for seed, found, seen in zip(self.seeds, measured, watched, strict=True):
-      self.log.write(
-        seed,
-        self.step,
-        {
-          "epoch": epoch,
-          **{name: entry["value"] for name, entry in found.metrics.items()},
-          **seen.scalars,
-        },
-      )
-      diagnostics.write(self.workdir, seen, epoch=epoch, seed=seed, seeds=self.config.seeds)
-      values.append(found.metrics[selector]["value"])
+    evaluations = self.task.measure(self.state, self.task.selection)
+    diagnoses = self.diagnose(self.state, self.task.selection)
+    for seed, evaluation, diagnosis in zip(self.seeds, evaluations, diagnoses, strict=True):
+      metrics = {name: entry["value"] for name, entry in evaluation.metrics.items()}
+      self.log.write(seed, self.step, {"epoch": epoch, **metrics, **diagnosis.scalars})
+      diagnostics.write(self.workdir, diagnosis, epoch=epoch, seed=seed, seeds=self.config.seeds)
+      values.append(evaluation.metrics[selector]["value"])
     improved = self.tracker.update(values, self.step, epoch)
     self.display.evaluated(epoch, selector, values, improved)
     if any(improved):
@@ -282,8 +286,9 @@ class Trainer:
       )
       for i, seed in enumerate(self.seeds)
     ]
-    for outcome, seen in zip(outcomes, self.watcher(best, self.task.selection), strict=True):
-      outcome.watched = {**seen.scalars, **seen.facts}
+    diagnoses = self.diagnose(best, self.task.selection)
+    for outcome, diagnosis in zip(outcomes, diagnoses, strict=True):
+      outcome.diagnostics = {**diagnosis.scalars, **diagnosis.summary}
     for split in self.config.evaluation.splits:
       self.task.record(self.workdir, best, split, outcomes)
     return outcomes

@@ -283,6 +283,10 @@ def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
         "such as --config.warm_start.run=runs/transfer"
       )
     return None
+  if not registry.has_parameters(config.model.name):
+    raise InputError(
+      f"warm_start.run = {run}: {config.model.name} has no parameters to begin with; set it to ''"
+    )
   if scope not in ("all", "encoder"):
     raise InputError(
       f"warm_start.scope = {scope!r}: set it to all (all parameters of {run}) or "
@@ -350,7 +354,7 @@ def _finished(run: epath.Path) -> tuple[dict, dict]:
       f"warm_start.run = {run} is not finished (no results.json): run it to its end "
       f"first, with --config=configs/rerun.py:{path} --workdir={run}"
     )
-  if config["model"]["name"] in registry.LEXICAL:
+  if not registry.has_parameters(config["model"]["name"]):
     raise InputError(
       f"warm_start.run = {run} is a run of {config['model']['name']}, which has no "
       "parameters to begin with"

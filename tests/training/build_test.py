@@ -16,6 +16,7 @@ from as2jax.data.inputs.stop_words import StopWords
 from as2jax.data.record import UNKNOWN
 from as2jax.data.text.stop_words import is_kept
 from as2jax.data.text.tokenise import ROLES
+from as2jax.models.system import System
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.training.build import load
@@ -28,7 +29,7 @@ class Output:
   logits: Array
 
 
-class Reader(nn.Module):
+class Reader(System):
   """Reads words and sentences in context; the least of such models."""
 
   encoder: nn.Module
@@ -38,7 +39,6 @@ class Reader(nn.Module):
 
   template: ClassVar[str] = "context"
   layout: ClassVar[str] = "single"
-  encodes: ClassVar[bool] = False
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
 
   @property

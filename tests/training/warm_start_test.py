@@ -93,9 +93,8 @@ def test_all_parameters_are_taken(first, tmp_path):
     "sha256": "",
   }
   assert json.loads((tmp_path / "x" / warm_start.NAME).read_text()) == content["warm_start"]
-  card = model_card.render(
-    content, config, 5, score="logit", model=CrossEncoder(tiny.encoder_module(), "cls", True, 0.0)
-  )
+  model = CrossEncoder(tiny.encoder_module(), "cls", True, 0.0)
+  card = model_card.render(content, config, 5, form=model.published_form(), model=model)
   assert f"all parameters of `crossencoder` trained on `sample` (step {was['best_step']};" in card
   third = train_and_evaluate(
     small(run=tmp_path / "x", scope="all", epochs=0, warm_start__seed=5), tmp_path / "y"

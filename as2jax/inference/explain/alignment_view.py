@@ -135,9 +135,7 @@ def open_run(config: Any, run: epath.PathLike, question: Question) -> Alignments
 def check(config: Any, run: epath.PathLike) -> None:
   """Raises InputError where the model of a run has no alignment."""
   name = config.model.name
-  if name in registry.LEXICAL or not hasattr(
-    registry.find(registry.MODELS, name, "model.name"), "align"
-  ):
+  if not hasattr(registry.find(registry.MODELS, name, "model.name"), "align"):
     raise InputError(
       f"{run} is a run of {name}, which aligns no words; name a run of cassie (for "
       "others there is python -m as2jax.inference.explain.heatmap)"

@@ -18,7 +18,8 @@ from flax import traverse_util
 
 from as2jax.data.datasets.load import require
 from as2jax.data.record import Question
-from as2jax.evaluation.cross_vae_diagnostics import Generated, Speaker, report
+from as2jax.evaluation.cross_vae_diagnostics import DIAGNOSTICS, Generated, generated, report
+from as2jax.evaluation.diagnostics import TextGenerator
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -51,18 +52,21 @@ def generate(
   flat = best_parameters(experiment, run, tuple(config.seeds)[0] if seed is None else seed)
   params = traverse_util.unflatten_dict({k: jnp.asarray(v) for k, v in flat.items()}, sep="/")
   vectors = latents(experiment, params, questions)
-  speaker = Speaker(experiment, length)
-  texts = {
-    source: speaker(params, source, np.stack([vectors[t] for t in side]))
-    for source, side in (
-      ("question", [q.text for q in questions]),
-      ("answer", [q.candidates[0].text for q in questions]),
-    )
-  }
-  return [
-    Generated(q.text, q.candidates[0].text, *both)
-    for q, *both in zip(questions, texts["question"], texts["answer"], strict=True)
-  ]
+  latents_of = lambda texts: {"mean": np.stack([vectors[text] for text in texts])}
+  generator = TextGenerator(
+    experiment.model, experiment.source.tokenizer, DIAGNOSTICS.generate, length
+  )
+  texts = generator(
+    {"params": params},
+    {
+      "question": latents_of([q.text for q in questions]),
+      "answer": latents_of([q.candidates[0].text for q in questions]),
+    },
+  )
+  if not texts:
+    crossing = config.model.crossing
+    raise InputError(f"model.crossing = {crossing!r} has no decoder, so it generates nothing")
+  return generated(questions, texts)
 
 
 def chosen(questions: Sequence[Question], count: int) -> tuple[Question, ...]:

@@ -58,7 +58,7 @@ class Words:
   def __init__(
     self, config: Any, run: epath.PathLike, question: Question, ranking: Ranking | None = None
   ):
-    if config.model.name in registry.LEXICAL:
+    if not registry.has_parameters(config.model.name):
       raise InputError(f"{run} is a run of {config.model.name}, which has no token vectors")
     config.batch.predict_rows = 2 * config.batch.shards
     self.run, self.question = run, question
@@ -122,10 +122,7 @@ class Words:
     """Token vectors `[tokens, d]` float64 of each unit."""
     model = self.experiment.model
     first = lambda tree: jax.tree.map(lambda x: x[0], tree)
-    method = getattr(
-      type(model), "token_vectors", lambda module, batch: module.encoder(batch.tokens, train=False)
-    )
-    apply = jax.jit(lambda p, m, b: model.apply({"params": p, **m}, b, method=method))
+    apply = jax.jit(lambda p, m, b: model.apply({"params": p, **m}, b, method="token_vectors"))
     found = {}
     for batch in map(first, self.batches()):
       hidden = np.asarray(apply(first(state.params), first(state.mutables), batch), np.float64)

@@ -64,7 +64,9 @@ def test_they_rank_as_the_baselines_do_where_lengths_are_equal():
     for q in questions
     for c in q.candidates
   ]
-  scorers = lexical.word_overlap(), lexical.idf_overlap(data.splits["train"])
+  scorers = (
+    ranker().fit(data.splits["train"]).score for ranker in (lexical.WordOverlap, lexical.IDFOverlap)
+  )
   for column, scorer in enumerate(scorers):
     np.testing.assert_allclose(
       found[:, column] * lengths, np.concatenate(scorer(questions)), rtol=1e-4, atol=1e-5
