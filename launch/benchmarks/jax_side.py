@@ -1,4 +1,4 @@
-"""Our side of `launch/benchmarks/benchmark.py`: the project's own train and predict step, on one device."""
+"""Our side of the benchmark: the project's own train and predict step, on one device."""
 
 import itertools
 import time
@@ -17,8 +17,6 @@ from as2jax.training import state as states
 from as2jax.training.step import make_train_step
 from launch.benchmarks.workload import Load, Workload, batch_load
 
-PROGRESS = np.full(1, 0.5, np.float32)  # beyond the warm-up: the rate is not 0
-
 
 def matmul_peak(dtype: str) -> float:
   """FLOP/s of a large square matrix product, jitted: the best of some repetitions."""
@@ -34,19 +32,13 @@ def matmul_peak(dtype: str) -> float:
   return 2 * size**3 / min(seconds)
 
 
-def _shape(batch: Any) -> Any:
-  """One micro-batch of a batch, as the model sees it."""
-  return jax.tree.map(lambda x: x[0], batch)
-
-
 class Training:
-  """Steps through epochs as `train.Trainer` does, with its prefetching."""
+  """Steps of `seeds` seeds at once through epochs, prefetched as in a run."""
 
-  name = "as2jax"
-
-  def __init__(self, work: Workload):
+  def __init__(self, work: Workload, seeds: int = 1):
     self.work, self.whole, self.compile_seconds = work, work.whole, 0.0
-    settings = work.settings
+    self.name = "as2jax" if seeds == 1 else f"as2jax, {seeds} seeds"
+    self.seeds, settings = tuple(range(seeds)), work.settings
     encoder = registry.build(registry.ENCODERS, settings["encoder"], "encoder")
     self.model = registry.build(registry.MODELS, settings["model"], "model", encoder=encoder)
     self.mesh = sharding.make_mesh(devices=jax.devices()[:1])
@@ -54,37 +46,45 @@ class Training:
     self._build(settings)
     self._stream: Iterator | None = None
 
+  def _create(self, optimizer: Any, multipliers: Any) -> Any:
+    return states.create(
+      self.model,
+      jax.tree.map(lambda x: x[0], self.batches[0]),  # one micro-batch, as the model sees it
+      seeds=self.seeds,
+      pretrained=self.work.weights,
+      lr_multipliers=multipliers,
+      optimizer=optimizer,
+      mesh=self.mesh,
+    )
+
   def _build(self, settings: Any) -> None:
     o = settings["optimizer"]
     loss = registry.build(registry.LOSSES, settings["loss"], "loss")
     rate = optimizers.schedule(o["schedule"], rate=o["rate"], warmup=o["warmup"], epochs=1.0)
     optimizer = optimizers.from_config(o)
-    self.state = states.create(
-      self.model,
-      _shape(self.batches[0]),
-      seeds=(0,),
-      pretrained=self.work.weights,
-      lr_multipliers=[tuple(pair) for pair in o["lr_multipliers"]],
-      optimizer=optimizer,
-      mesh=self.mesh,
-    )
+    self.state = self._create(optimizer, [tuple(pair) for pair in o["lr_multipliers"]])
     self.function = make_train_step(
-      self.model, loss, optimizer, rate, mesh=self.mesh, state=self.state, seeds=1
+      self.model, loss, optimizer, rate, mesh=self.mesh, state=self.state, seeds=len(self.seeds)
     )
 
-  def place(self, batch: Any) -> Any:
-    return sharding.place(jax.tree.map(lambda x: x[None], batch), self.mesh)
+  def place(self, *batches: Any) -> Any:
+    """One batch for each seed, or one for all, on the device."""
+    batches = batches * (len(self.seeds) // len(batches))
+    return sharding.place(jax.tree.map(lambda *x: np.stack(x), *batches), self.mesh)
 
   def step(self, placed: Any) -> Any:
     """One step; gives what the step gives beside the state (`loss` and other scalars)."""
+    n = len(self.seeds)
+    progress = np.full(n, 0.5, np.float32)  # beyond the warm-up: the rate is not 0
     self.state, scalars = self.function(
-      self.state, placed, np.zeros(1, np.uint32), PROGRESS, np.ones(1, bool)
+      self.state, placed, np.asarray(self.seeds, np.uint32), progress, np.ones(n, bool)
     )
     return scalars
 
-  def params(self) -> dict:
-    """The parameters now, on the host, without the seed axis."""
-    return jax.tree.map(lambda x: np.asarray(x[0]), self.state.params)
+  def params(self) -> tuple[dict, dict]:
+    """Parameters and `batch_stats` of the first seed now, on the host."""
+    first = lambda tree: jax.tree.map(lambda x: np.asarray(x[0]), tree)
+    return first(self.state.params), first((self.state.mutables or {}).get("batch_stats", {}))
 
   def warm_up(self) -> None:
     """Compiles every shape; `compile_seconds` is what the first calls took beyond later ones."""
@@ -109,13 +109,14 @@ class Training:
 
   def _items(self) -> Iterator[tuple[Any, Load]]:
     for number in itertools.count(1):
-      count, make = self.work.epoch(number)
+      epochs = [self.work.epoch(number, seed) for seed in self.seeds]
 
-      def item(i, make=make):
-        batch = make(i)
-        return self.place(batch), batch_load(self.work.settings, batch)
+      def item(i, epochs=epochs):
+        batches = [make(i) for _, make in epochs]
+        load = sum((batch_load(self.work.settings, batch) for batch in batches), Load())
+        return self.place(*batches), load
 
-      yield from prefetch(item, range(count))
+      yield from prefetch(item, range(epochs[0][0]))
 
   def block(self, seconds: float) -> tuple[Load, float]:
     """Runs for about `seconds`, at least one step: the work done and the time it took."""
@@ -132,35 +133,21 @@ class Training:
 
 
 class Encoding(Training):
-  """Encodes sentences as `evaluate.Predictor` does."""
+  """Encodes sentences as a prediction does."""
 
   def _build(self, settings: Any) -> None:
-    self.state = states.create(
-      self.model,
-      _shape(self.batches[0]),
-      seeds=(0,),
-      pretrained=self.work.weights,
-      lr_multipliers=(),
-      optimizer=optimizers.no_optimizer(),
-      mesh=self.mesh,
-    )
+    self.state = self._create(optimizers.no_optimizer(), ())
     self.function = make_predict_step(self.model, "encode", mesh=self.mesh, seeds=1)
 
-  def place(self, batch: Any) -> Any:
-    return jax.device_put(batch, sharding.predict_sharding(self.mesh))
+  def place(self, *batches: Any) -> Any:
+    """One batch on the device."""
+    return jax.device_put(batches[0], sharding.predict_sharding(self.mesh))
 
   def step(self, placed: Any) -> Any:
     """The vectors of a batch's units, on the host, `[seed, shard, unit, d]`."""
     return np.asarray(self.function(self.state, placed).units)
 
-  def _items(self) -> Iterator[tuple[Any, Load]]:
-    for number in itertools.count(1):
-      count, make = self.work.epoch(number)
-      for i in range(count):
-        batch = make(i)
-        yield self.place(batch), batch_load(self.work.settings, batch)
 
-
-def side(work: Workload) -> Training:
+def side(work: Workload, seeds: int = 1) -> Training:
   """Our side of a workload."""
-  return (Encoding if work.settings["system"] == "encode" else Training)(work)
+  return Encoding(work) if work.settings["system"] == "encode" else Training(work, seeds)

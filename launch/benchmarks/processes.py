@@ -22,7 +22,7 @@ def measure(flags: argparse.Namespace, work: Workload, sides: Sequence[str]) -> 
   """Peak resident memory of each side alone; start to first step, compiling and compiled."""
   found: dict[str, Any] = {}
   with tempfile.TemporaryDirectory(prefix="as2jax-benchmark-") as folder:
-    file = str(pathlib.Path(folder) / "work.npz")
+    file = str(pathlib.Path(folder) / "work.pkl")
     workload.save(file, work, batches=STEPS, weights="float32")
     for side in sides:
       command = [sys.executable, "-m", "launch.benchmarks.processes", side, file]
@@ -31,7 +31,7 @@ def measure(flags: argparse.Namespace, work: Workload, sides: Sequence[str]) -> 
         raise InputError(f"{' '.join(command)} failed: {child.stderr[-500:]}")
       mib = json.loads(child.stdout.splitlines()[-1])["peak_mib"]
       found[f"peak memory of {side} alone, MiB"] = round(mib)
-    if work.settings["system"] != "encode" and not flags.prepared:
+    if work.settings["system"] in ("triplet", "crossencoder") and not flags.prepared:
       for name in ("cold", "compiled before"):
         found[f"start to first step ({name}), s"] = round(_first_step(flags, folder, name), 1)
   return found

@@ -5,9 +5,7 @@ no tokeniser and no config library.
 """
 
 import dataclasses
-import itertools
-import json
-import zipfile
+import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +13,7 @@ import numpy as np
 
 from as2jax.runtime.errors import InputError
 
-VERSION = 1  # of the file
+VERSION = 2  # of the file
 WEIGHTS = ("float32", "float16", "none")
 
 
@@ -84,6 +82,8 @@ def load_of(
   flops = lambda of: passes * forward_flops(settings["encoder"], of)
   if settings["system"] == "crossvae":
     flops = lambda of: passes * word_flops(settings) * float(np.sum(of))
+  if settings["system"] == "m2snet":
+    flops = lambda of: 0.0  # not counted: its convolutions skip windows of padding
   return Load(
     int(examples), len(lengths), int(lengths.sum()), int(rows.sum()), flops(lengths), flops(rows)
   )
@@ -107,7 +107,8 @@ class Workload:
     weights: pretrained arrays by parameter path; empty for random ones.
     ids, type, offsets: tokens of all units, as in `UnitTable`.
     members: units of each example, `[examples, k]`; labels: `[examples]`.
-    epoch: number of an epoch -> (batches in it, batch by number as numpy arrays).
+    features: of each example, where the model reads some.
+    epoch: number of an epoch, seed -> (batches in it, batch by number as numpy arrays).
     whole: our load of a whole epoch.
 
   """
@@ -119,7 +120,8 @@ class Workload:
   offsets: np.ndarray
   members: np.ndarray
   labels: np.ndarray
-  epoch: Callable[[int], tuple[int, Callable[[int], Any]]]
+  features: np.ndarray | None
+  epoch: Callable[..., tuple[int, Callable[[int], Any]]]
   whole: Load
 
   def shapes(self) -> list[Any]:
@@ -148,17 +150,16 @@ def from_config(config: Any, system: str) -> Workload:
     batcher = experiment.train_batcher()
   blocks = batcher.sampler.blocks()
 
-  def epoch(number: int):
-    plan = batcher.plan(blocks, 0, number)
+  def epoch(number: int, seed: int = 0):
+    plan = batcher.plan(blocks, seed, number)
     return len(plan), lambda i: batcher.batch(plan, i)
 
   model = experiment.model
   settings = {
-    "version": VERSION,
     "system": system,
     "data": config.data.name,
     "sampler": batcher.sampler.name,
-    "pretrained": config.encoder.pretrained,
+    "pretrained": config.encoder.get("pretrained", "random word vectors"),
     "batch_size": config.batch.examples if batcher.sampler.name == "paper" else None,
     "encoder": {"name": experiment.facts["family"], **_fields(model.encoder)},
     "model": {"name": config.model.name, **_fields(model)},
@@ -179,6 +180,7 @@ def from_config(config: Any, system: str) -> Workload:
     np.asarray(table.offsets),
     examples.members,
     examples.labels[:, 0],
+    batcher.inputs["word_overlap"].values if "word_overlap" in batcher.inputs else None,
     epoch,
     whole,
   )
@@ -194,7 +196,7 @@ def _fields(part: Any) -> dict[str, Any]:
 
 
 def save(path: str, work: Workload, *, batches: int, weights: str) -> None:
-  """Writes one .npz with `batches` real batches (at least one of each shape), table and weights.
+  """Writes `batches` real batches (at least one of each shape), tables and weights, pickled.
 
   Args:
     weights: `float32`, `float16` (half the size, rounded) or `none` (drawn where it runs).
@@ -208,76 +210,30 @@ def save(path: str, work: Workload, *, batches: int, weights: str) -> None:
   count, make = work.epoch(0)
   chosen = work.shapes()
   chosen += [make(i) for i in range(min(count, max(batches - len(chosen), 0)))]
-  arrays = {name: getattr(work, name) for name in ("ids", "type", "offsets", "members", "labels")}
-  arrays["settings"] = np.asarray(
-    json.dumps({**work.settings, "batches": len(chosen), "whole": dataclasses.asdict(work.whole)})
-  )
-  for i, batch in enumerate(chosen):
-    arrays |= {f"batch/{i}/{name}": leaf for name, leaf in _leaves(batch).items()}
-  if weights != "none":
-    arrays |= {f"weights/{name}": np.asarray(leaf, weights) for name, leaf in work.weights.items()}
+  kept = {} if weights == "none" else {n: np.asarray(w, weights) for n, w in work.weights.items()}
   try:
     with open(path, "wb") as file:
-      np.savez_compressed(file, **arrays)
+      pickle.dump((VERSION, dataclasses.replace(work, weights=kept, epoch=None), chosen), file)
   except OSError as error:
     raise InputError(f"--prepare={path} cannot be written: {error}") from error
 
 
 def load(path: str) -> Workload:
-  """Reads a workload that `save` wrote; its batches repeat without end.
+  """Reads a workload that `save` wrote (a pickle: only files of one's own); its batches repeat.
 
   Raises:
     InputError: no such file, or not one that this version of `save` wrote.
 
   """
   try:
-    with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-      arrays = {name: file[name] for name in file.files}
-    settings = json.loads(str(arrays.pop("settings")))
-    version = settings.get("version")
-  except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+    with open(path, "rb") as file:
+      version, work, batches = pickle.load(file)
+    if version != VERSION:
+      raise ValueError(f"version {version}, this program reads {VERSION}")
+  except Exception as error:  # a damaged pickle raises errors of any kind
     raise InputError(
       f"--prepared={path}: not a file that --prepare wrote ({error}); write it again"
     ) from error
-  if version != VERSION:
-    raise InputError(
-      f"--prepared={path} is of version {version}, this program reads {VERSION}; "
-      "write it again with --prepare"
-    )
-  count, whole = settings.pop("batches"), Load(**settings.pop("whole"))
-  part = lambda prefix: {
-    name.removeprefix(prefix): leaf for name, leaf in arrays.items() if name.startswith(prefix)
-  }
-  weights = {name: leaf.astype(np.float32) for name, leaf in part("weights/").items()}
-  batches = [part(f"batch/{i}/") for i in range(count)]
-  table = {name: arrays[name] for name in ("ids", "type", "offsets", "members", "labels")}
-  return Workload(
-    settings,
-    weights,
-    epoch=lambda number: (count, lambda i: _batch(batches[i])),
-    whole=whole,
-    **table,
-  )
-
-
-def _leaves(batch: Any) -> dict[str, np.ndarray]:
-  """The arrays of a batch by `part/field`."""
-  return {
-    f"{part}/{f.name}": getattr(group, f.name)
-    for part in ("tokens", "units", "examples")
-    for group in [getattr(batch, part)]
-    for f in dataclasses.fields(group)
-    if f.name != "inputs"  # the systems compared here read token ids alone
-  }
-
-
-def _batch(leaves: Mapping[str, np.ndarray]) -> Any:
-  """Undoes `_leaves`."""
-  from as2jax.data.batches.batch import Batch, Examples, Tokens, Units
-
-  names = sorted(leaves)
-  parts = {
-    part: {name.partition("/")[2]: leaves[name] for name in group}
-    for part, group in itertools.groupby(names, lambda name: name.partition("/")[0])
-  }
-  return Batch(Tokens(**parts["tokens"]), Units(**parts["units"]), Examples(**parts["examples"]))
+  weights = {name: array.astype(np.float32) for name, array in work.weights.items()}
+  epoch = lambda number, seed=0: (len(batches), lambda i: batches[i])
+  return dataclasses.replace(work, weights=weights, epoch=epoch)

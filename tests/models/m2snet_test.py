@@ -34,7 +34,7 @@ def outcome(net, values, made, *, train):
 def test_without_padding_it_is_pytorchs(row):
   """At the paper's sizes: scores, loss, gradients, statistics; then a step of AdaDelta."""
   torch = pytest.importorskip("torch")
-  from launch.benchmarks import m2snet_torch
+  import m2snet_torch
 
   net = model(row, small=False)
   made = batch(lengths=(33, 60), n=3, examples=6)

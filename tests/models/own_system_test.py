@@ -19,7 +19,7 @@ from as2jax.inference import export, modes
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.runtime.errors import InputError
 from as2jax.training import loop
-from as2jax.training.build import build
+from as2jax.training.build import load as build
 
 GUIDE = pathlib.Path(__file__).parents[2] / "as2jax/models/README.md"
 

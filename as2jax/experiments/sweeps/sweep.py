@@ -64,10 +64,19 @@ def run_here(jobs: Sequence[Job], folder: pathlib.Path, parallel: int) -> dict[s
     return local_executor.execute(
       jobs, folder, parallel=parallel, say=lambda line: print(line, flush=True)
     )
-  from as2jax.experiments.sweeps.live_table import LiveTable
+  from rich.live import Live
+  from rich.text import Text
 
-  with LiveTable(folder) as live:
-    return local_executor.execute(jobs, folder, parallel=parallel, say=live.say, watch=live.watch)
+  from as2jax.experiments.sweeps import live_table
+
+  with Live(transient=True) as live:
+    return local_executor.execute(
+      jobs,
+      folder,
+      parallel=parallel,
+      say=lambda line: live.console.print(Text(line)),
+      watch=lambda statuses: live.update(live_table.table(statuses, folder)),
+    )
 
 
 def _elsewhere(given: argparse.Namespace) -> Callable[[Sequence[Job], pathlib.Path], str] | None:

@@ -4,6 +4,8 @@ import io
 import sys
 
 from rich.console import Console
+from rich.live import Live
+from rich.text import Text
 
 from as2jax.experiments.sweeps import live_table, local_executor
 from as2jax.experiments.sweeps.local_executor import FAILED, FINISHED, RUNNING, WAITING, Status
@@ -49,17 +51,17 @@ def test_the_executor_tells_where_the_runs_are(tmp_path):
   )
   seen = []
   console = Console(file=io.StringIO(), width=100)
-  with live_table.LiveTable(tmp_path, console) as live:
+  with Live(console=console, transient=True) as live:
 
     def watch(statuses):
       seen.append({s.id: s.state for s in statuses})
-      live.watch(statuses)
+      live.update(live_table.table(statuses, tmp_path))
 
     local_executor.execute(
       [Job(0), Job(1)],
       tmp_path,
       parallel=1,
-      say=live.say,
+      say=lambda line: live.console.print(Text(line)),
       watch=watch,
       make_command=lambda folder: [sys.executable, "-c", code.replace("FOLDER", repr(str(folder)))],
     )

@@ -9,7 +9,7 @@ import tiny
 pytest.importorskip("torch")
 
 from as2jax.runtime import registry  # noqa: E402
-from launch.benchmarks import benchmark, cross_vae, jax_side, workload  # noqa: E402
+from launch.benchmarks import benchmark, jax_side, torch_side, workload  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_both_sides_have_one_loss_and_one_gradient(work, ours):
   """Without samples and word dropout, which differ; unknown words are in the texts."""
   batch = work.shapes()[0]
   rng = np.random.default_rng(0)
-  params = jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), ours.params())
+  params = jax.tree.map(lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32), ours.params()[0])
   loss = registry.build(registry.LOSSES, work.settings["loss"], "loss")
   assert (batch.tokens.ids >= work.settings["model"]["output_size"]).any()
 
@@ -73,13 +73,13 @@ def test_both_sides_have_one_loss_and_one_gradient(work, ours):
     return sum(t.scale * mean(t) for t in terms.values() if t.scale)
 
   wanted, gradient = value(params)
-  wanted_gradient = cross_vae.to_state(jax.tree.map(np.asarray, gradient))
-  side = cross_vae.Training(work, cross_vae.to_state(params), 1)
-  arguments = side.batch(numbers(work, batch))
-  for way in cross_vae.WAYS:
+  wanted_gradient = torch_side.CrossVAE.to_state(jax.tree.map(np.asarray, gradient), {})
+  side = torch_side.side(work, (params, {}), 1)
+  examples = numbers(work, batch)
+  for way in side.choices():
     side.reset(way)
     side.model.eval()
-    found = side.model.loss(*arguments, share=1.0)
+    found = side.loss(examples)
     found.backward()
     assert found.item() == pytest.approx(float(wanted), rel=1e-5)
     for name, parameter in side.model.named_parameters():
@@ -90,10 +90,10 @@ def test_both_sides_have_one_loss_and_one_gradient(work, ours):
 
 def test_both_sides_run_the_same_examples_in_one_program(work, ours, monkeypatch):
   monkeypatch.setattr(jax_side, "matmul_peak", lambda dtype: 1e9)
-  side = cross_vae.side(work, cross_vae.to_state(ours.params()), 1)
+  side = torch_side.side(work, ours.params(), 1)
   sides = (ours, side)
   records = benchmark.measure(sides, blocks=1, seconds=0, dtype="float32")
   found = benchmark.summary(sides, records)
   assert found["as2jax"]["epoch"]["examples"] == found["torch"]["epoch"]["examples"]
-  assert found["as2jax"]["facts"]["programs"] == 1 and found["ratio"] > 0
-  assert side.way in cross_vae.WAYS
+  assert found["as2jax"]["facts"]["programs"] == 1 and found["torch"]["ratio"] > 0
+  assert side.choice in side.choices()

@@ -1,11 +1,10 @@
-"""PyTorch in `launch/benchmarks/benchmark.py --system=crossvae`: `torch.nn.GRU`, one softmax over all words.
+"""Cross-VAEs in PyTorch with `torch.nn.GRU` and one softmax over all words: the benchmark's reference.
 
-Each side of a batch is padded to its longest text; the softmax is computed at the words that are
-predicted, so padding costs the GRUs alone. The backward direction of an encoder must not read
-padding before the text: packed sequences, or each text turned round, whichever is faster here.
+The softmax is computed at the words that are predicted, so padding costs the GRUs alone. The backward
+direction of an encoder must not read padding before the text: packed sequences, or each text turned
+round (`WAYS`).
 """
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,8 +16,6 @@ from torch.nn import functional
 from as2jax.layers.recurrent import to_torch
 from as2jax.models.cross_vae import SIDES, SOURCES
 from as2jax.runtime.errors import InputError
-from launch.benchmarks.torch_loop import TorchLoop
-from launch.benchmarks.workload import Load, Workload, load_of
 
 WAYS = ("packed", "turned")  # of reading a padded text backward
 UNKNOWN = 1
@@ -142,13 +139,6 @@ class CrossVAE(nn.Module):
     return total + weights["gamma"] / 2 * (positive + negative)
 
 
-def side(
-  work: Workload, state: Mapping[str, torch.Tensor], threads: int, fused: bool = False
-) -> "Training":
-  """PyTorch's side of a workload."""
-  return Training(work, state, threads, fused)
-
-
 def to_state(params: Mapping[str, Any]) -> dict[str, torch.Tensor]:
   """Our parameters as the state of `CrossVAE`."""
   linear = lambda prefix, its: (
@@ -175,97 +165,3 @@ def to_state(params: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     if "width" in its["words"]:
       found |= linear(f"{prefix}.width", its["words"]["width"])
   return {name: torch.tensor(np.array(value)) for name, value in found.items()}
-
-
-class Training(TorchLoop):
-  """A training loop: dynamic padding, forward, loss, backward, Adam."""
-
-  def __init__(
-    self,
-    work: Workload,
-    state: Mapping[str, torch.Tensor] | None,
-    threads: int,
-    fused: bool = False,
-  ):
-    super().__init__(work, work.settings["batch_size"] or 128, threads)
-    self.state, self.fused = state, fused
-    self.units = [
-      torch.tensor(unit.astype(np.int64)) for unit in np.split(work.ids, work.offsets[1:-1])
-    ]
-    self.trials: dict[str, float] = {}
-    self.reset(WAYS[0])
-
-  def reset(self, way: str) -> None:
-    """The model and the optimiser from their start."""
-    settings, self.way = self.work.settings, way
-    encoder, o = settings["encoder"], settings["optimizer"]
-    self.model = CrossVAE(
-      settings["model"], settings["loss"], encoder["vocab_size"], encoder["hidden_size"], way
-    ).train()
-    if self.state is not None:
-      self.model.load_state_dict(self.state)
-    self.optimizer = torch.optim.Adam(
-      self.model.parameters(),
-      lr=o["rate"],
-      eps=o["eps"],
-      betas=(o["b1"], o["b2"]),
-      fused=self.fused,
-    )
-
-  def cut(self, examples: np.ndarray) -> np.ndarray:
-    """Lengths of the texts of both sides, cut: [n, 2]."""
-    model = self.work.settings["model"]
-    return np.minimum(
-      self.lengths[self.work.members[examples]], [model[f"{side}_length"] for side in SIDES]
-    )
-
-  def batch(self, examples: np.ndarray) -> tuple[dict, dict, torch.Tensor]:
-    """The arguments of `CrossVAE.loss` for the examples of these numbers."""
-    members, lengths = self.work.members[examples], self.cut(examples)
-    ids, length = {}, {}
-    for k, side in enumerate(SIDES):
-      texts = [self.units[unit][:n] for unit, n in zip(members[:, k], lengths[:, k])]
-      ids[side] = nn.utils.rnn.pad_sequence(texts, batch_first=True)
-      length[side] = torch.tensor(lengths[:, k])
-    question, answer = torch.tensor(members).T
-    same = (question[:, None] == question) | (answer[:, None] == answer)
-    return ids, length, same
-
-  def step(self, examples: np.ndarray) -> None:
-    """One update on the examples of these numbers."""
-    loss = self.model.loss(*self.batch(examples), share=1.0)
-    self.optimizer.zero_grad()
-    loss.backward()
-    self.optimizer.step()
-
-  def load(self, examples: np.ndarray) -> Load:
-    """What a batch costs."""
-    lengths = self.cut(examples)
-    rows = np.broadcast_to(lengths.max(0), lengths.shape)
-    return load_of(self.work.settings, len(examples), lengths.ravel(), rows.ravel())
-
-  def warm_up(self, rounds: int = 2) -> None:
-    """Tries each way on the same batch, keeps the faster."""
-    trial = self.plan(0)[0]
-    for _ in range(rounds):
-      for way in WAYS:
-        self.reset(way)
-        self.step(trial)
-        began = time.perf_counter()
-        self.step(trial)
-        spent = time.perf_counter() - began
-        self.trials[way] = min(spent, self.trials.get(way, spent))
-    self.reset(min(self.trials, key=self.trials.get))
-    self.step(trial)
-    self.measure_epoch()
-
-  def facts(self) -> dict:
-    """How it ran."""
-    return {
-      "torch": torch.__version__,
-      "threads": torch.get_num_threads(),
-      "batch_size": self.size,
-      "fused_adam": self.fused,
-      "chosen": self.way,
-      "trials_ms_per_step": {w: round(1e3 * s) for w, s in self.trials.items()},
-    }

@@ -1,4 +1,4 @@
-"""M²S-Net in PyTorch, written straightforwardly: the other side of the benchmark and of the tests.
+"""M²S-Net in PyTorch, written straightforwardly: the reference of tests and of the benchmark.
 
 It knows no padding but in the similarities, which it multiplies by the mask: batch norm and pooling
 see the whole grid. So it agrees with `as2jax.models.m2snet` where nothing is padded.
