@@ -57,12 +57,14 @@ def steps(folder):
   return path.read_text().count("\n") if path.exists() else 0
 
 
-@pytest.mark.slow
-def test_kill_nine(tmp_path):
+@pytest.mark.parametrize(
+  "kills", [pytest.param(4, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.long)]
+)
+def test_kill_nine(tmp_path, kills):
   plain, killed = tmp_path / "plain", tmp_path / "killed"
   finish(plain)
   total, rng, deaths = steps(plain), random.Random(0), 0
-  for target in (1, total // 4, total // 2, total - 1):  # start-up, early, middle, at the very end
+  for target in np.linspace(1, total - 1, kills).astype(int):  # from start-up to the very end
     process = start(killed)
     while process.poll() is None and steps(killed) < target:
       time.sleep(0.01)
@@ -72,7 +74,7 @@ def test_kill_nine(tmp_path):
       deaths += 1
     _, errors = process.communicate()
     assert process.returncode in (0, -9), errors[-2000:]
-  assert deaths >= 3
+  assert deaths >= 0.75 * kills
   finish(killed)
   read = lambda folder: {
     k: v for k, v in json.loads((folder / "results.json").read_text()).items() if k != "execution"

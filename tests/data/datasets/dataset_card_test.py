@@ -144,6 +144,7 @@ def test_check_all(tmp_path, monkeypatch, capsys):
   assert list(json.loads(output.out)["absent"]) == ["wikiqa"]
 
 
+@pytest.mark.slow
 def test_the_whole_table_of_the_real_data(tmp_path, monkeypatch, capsys):
   if not OFFICIAL or not Path(OFFICIAL, "squad").exists():
     pytest.skip("needs the data sets: set AS2JAX_DATA to the folder that holds them")

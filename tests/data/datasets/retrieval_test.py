@@ -132,6 +132,7 @@ def test_articles_are_parted(tmp_path):
   not (FOLDER / "train-44-articles.json").exists(),
   reason="train-44-articles.json is not in $AS2JAX_DATA",
 )
+@pytest.mark.slow
 def test_the_parts_of_squad():
   found = load_pool("squad_parts")
   counts = {split: tally(pool.passages, pool.queries) for split, pool in found.splits.items()}
