@@ -84,8 +84,8 @@ def _data() -> ConfigDict:
       "cache": "",  # "" is $AS2JAX_CACHE, then ~/.cache/as2jax
       "download": True,  # whether the public archive may be downloaded
       "train_filter": "all",  # all | answerable | both: which training questions
-      # Fraction of the training questions that forms the split `heldout`, the same for every run. It
-      # is not trained on and selects in place of dev.
+      # Fraction of the training questions that forms the split `heldout`, the same for every run.
+      # It is not trained on and selects in place of dev.
       "holdout": 0.0,
       "train_fraction": 1.0,  # of the remaining training questions, the same for every seed
       "negatives": "none",  # of training questions to a pool: none | paragraph (its other sentences)

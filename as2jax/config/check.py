@@ -66,7 +66,8 @@ AT_LEAST = {
   "log.steps": 1,
   "log.seconds": 0,
 }
-# Fractions in [0, 1): dropout rates, decay rates of running averages, the share of questions held out.
+# Fractions in [0, 1): dropout rates, decay rates of running averages, the share of questions held
+# out.
 FRACTIONS = (
   "encoder.hidden_dropout",
   "encoder.attention_dropout",

@@ -39,7 +39,7 @@ LOSSES = {
   "squared_error": "as2jax.models.losses:MeanSquaredError",
   "probe": "as2jax.models.testing:ProbeLoss",
 }
-# What is watched of a model at each evaluation (as2jax.evaluation.diagnostics); of the others nothing.
+# Diagnostics of a model at each evaluation (as2jax.evaluation.diagnostics); other models have none.
 WATCHERS = {"cross_vae": "as2jax.evaluation.cross_vae_diagnostics:LatentWatch"}
 # Rankers without parameters, from as2jax.models.lexical.
 LEXICAL = ("word_overlap", "idf_overlap", "bm25")

@@ -70,10 +70,10 @@ class _Manager(ocp.CheckpointManager):
 class Checkpoints:
   """The checkpoints of one group of seeds, below `folder`.
 
-  `latest/` holds the last whole state with the position of the loop, for resuming; `best/` holds the
-  parameters and running statistics of the best evaluation, for ranking. Two best checkpoints are
-  kept, because a run that is killed between the two saves resumes from a state whose best is the
-  previous one.
+  `latest/` holds the last whole state with the position of the loop, for resuming; `best/` holds
+  the parameters and running statistics of the best evaluation, for ranking. Two best checkpoints
+  are kept, because a run that is killed between the two saves resumes from a state whose best is
+  the previous one.
   """
 
   def __init__(self, folder: epath.PathLike):

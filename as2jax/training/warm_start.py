@@ -4,7 +4,8 @@ With `warm_start.scope` = `all`, all parameters and running statistics are copie
 agree with those of the model. With `encoder`, only those of the encoder are copied, and the others
 (a pooler under the head, role embeddings) are initialised as in a fresh run. An encoder's own
 vocabulary is copied with its parameters; what else was fitted to the first run's training data (how
-rare words are) is copied with `all` only. Optimizer, schedule, epochs and early stopping start anew.
+rare words are) is copied with `all` only. Optimizer, schedule, epochs and early stopping start
+anew.
 
 When the run begins, the source and the digest of the parameters are recorded in `warm_start.json`,
 and later in `results.json`; resuming is refused where the first run has changed since.
