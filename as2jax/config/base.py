@@ -1,6 +1,6 @@
-"""Every key there is, with its default. A config file starts from here and changes a handful.
+"""All shared config keys with their defaults; a config file starts from here and sets a handful.
 
-`None` means: as the pretrained weights say, or not a field of the class that is named.
+A key that is `None` is taken from the pretrained weights, or is not a field of the named class.
 """
 
 from ml_collections import ConfigDict
@@ -8,14 +8,14 @@ from ml_collections.config_dict import placeholder
 
 
 def get_config() -> ConfigDict:
-  """The base of all configs."""
+  """Returns the base of all configs."""
   config = ConfigDict()
   config.mode = "train"  # train | evaluate | predict
   config.seeds = (0,)  # one run each; results give mean and s.d.
   config.seeds_parallel = False  # True: all seeds step together, under vmap
   config.epochs = 3
   config.patience = 20  # evaluations (one an epoch) without a better dev value
-  config.select = "map"  # the metric (of dev, or the held-out questions) that chooses the best
+  config.select = "map"  # the metric, on dev or on held-out questions, that selects the best epoch
   config.warm_start = ConfigDict(
     {
       "run": "",  # folder of a finished run whose best parameters this one begins with; "": none
@@ -50,8 +50,9 @@ def get_config() -> ConfigDict:
   config.evaluation = ConfigDict(
     {
       "task": "rerank",  # rerank: a question's own candidates | retrieve: one pool for all questions
-      "depth": 100,  # of a pool: how many are written to run.trec, and re-ranked
-      "min_questions_per_answer": 8,  # of a pool: queries whose answer has so many are measured apart, too
+      "depth": 100,  # of a pool: ranks written to run.trec, and re-ranked
+      # Of a pool: also report metrics on queries whose answer is shared by at least this many.
+      "min_questions_per_answer": 8,
       "ties": "expected",  # expected | trec | pessimistic
       "splits": ("dev", "test"),  # reported at the end, from the best checkpoint; also "dev+test"
     }
@@ -70,7 +71,7 @@ def get_config() -> ConfigDict:
 
 
 def _data() -> ConfigDict:
-  """Which data, and which part of it."""
+  """The section `data`: the data set and the part of it that is used."""
   return ConfigDict(
     {
       # See `python -m as2jax.data`; your own, by path: `files`, or in ASNQ's form `asnq_files`.
@@ -81,16 +82,16 @@ def _data() -> ConfigDict:
       "rules": (),  # text rules in order: ptb, html, lowercase, alphanumeric, mask_numbers
       "root": "",  # "" is $AS2JAX_DATA, then ~/.cache/as2jax/data
       "cache": "",  # "" is $AS2JAX_CACHE, then ~/.cache/as2jax
-      "download": True,  # may the public archive be fetched?
+      "download": True,  # whether the public archive may be downloaded
       "train_filter": "all",  # all | answerable | both: which training questions
-      # A fixed part of the training questions, the same for every run, which none trains on and
-      # which selects in place of dev: the split `heldout`.
+      # Fraction of the training questions that forms the split `heldout`, the same for every run.
+      # It is not trained on and selects in place of dev.
       "holdout": 0.0,
-      "train_fraction": 1.0,  # of the rest: a fixed part, the same for every seed
+      "train_fraction": 1.0,  # of the remaining training questions, the same for every seed
       "negatives": "none",  # of training questions to a pool: none | paragraph (its other sentences)
       "max_length": 128,  # tokens of a unit, special tokens included
-      # The run whose best candidates a joint model, or best passages a cross-encoder of a pool, ranks
-      # again; of a joint model also its files, by `{split}`.
+      # First-stage ranking: the run whose best candidates a joint model (or best passages a
+      # cross-encoder over a pool) re-ranks; for a joint model also run files, with `{split}`.
       "ranking": "",
       "ranking_size": 5,  # of joint models: K, how many of them
     }
@@ -98,7 +99,7 @@ def _data() -> ConfigDict:
 
 
 def _encoder() -> ConfigDict:
-  """A published transformer; other encoders have keys of their own (`presets.static` and others)."""
+  """A published transformer; other encoders have their own keys (`presets.static` and others)."""
   return ConfigDict(
     {
       "name": "auto",  # bert | roberta | xlnet, or auto: as the weights say
@@ -115,17 +116,17 @@ def _encoder() -> ConfigDict:
 
 
 def _batch() -> ConfigDict:
-  """Which examples meet, and in what shapes."""
+  """The section `batch`: which examples form a batch, and its shapes."""
   return ConfigDict(
     {
       "sampler": "paper",  # paper | grouped
-      "examples": 32,  # a batch: exactly (paper), at most (grouped)
-      "rows": 24,  # of `grouped` batches
+      "examples": 32,  # per batch: exactly (paper) or at most (grouped)
+      "rows": 24,  # per `grouped` batch
       "row_lengths": (128,),
-      "packed": True,  # several units a row
+      "packed": True,  # several units per row
       "shards": 1,  # parts of a batch; a device holds one or more
-      "accumulate": 1,  # batches a step
-      "num_row_buckets": 2,  # numbers of rows that `paper` batches may have
+      "accumulate": 1,  # batches per step
+      "num_row_buckets": 2,  # how many different numbers of rows `paper` batches may have
       "triplet_tile": 32,  # triplets of a huge question come in tiles of tile × tile
       "predict_rows": 32,
     }

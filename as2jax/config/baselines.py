@@ -1,4 +1,4 @@
-"""Untrained baselines through the same evaluation (ASBERT, tables 3 and 4): what their files share.
+"""Untrained baselines (ASBERT, tables 3 and 4): what the `*_baseline.py` configs share.
 
 Arguments, joined by commas: one of `word_overlap`, `idf_overlap`, `bm25`, `mean` (MEAN-BERT), `cls`
 (CLS-BERT), `glove`, `fasttext`, `elmo` (means of their vectors), `infersent` and `sbert`
@@ -21,10 +21,10 @@ VECTORS = {
 
 
 def apply(config: ConfigDict, argument: str) -> ConfigDict:
-  """Makes `config` that of a baseline, as the words of `argument` say.
+  """Turns `config` into that of the baseline that the words of `argument` name.
 
   Raises:
-    InputError: none or several baselines, or a word that is not known.
+    InputError: no baseline or several, or an unknown word.
 
   """
   config.epochs = 0

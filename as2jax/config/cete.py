@@ -1,4 +1,4 @@
-"""CETE's feature-based rankers (Laskar et al. 2020, section 3.1): what their files share.
+"""CETE's feature-based rankers (Laskar et al. 2020, section 3.1): what `*_cete.py` configs share.
 
 Arguments, joined by commas: one of `bert`, `bert_large`, `elmo`, `glove`, `minilm` … (whose vectors
 are read; `bert` where none is named); `no_encoder`, the ablation of figure 4; and `sample` …, as
@@ -16,10 +16,10 @@ OTHERS = ("minilm", "roberta", "xlnet")  # of as2jax/config/presets.py
 
 
 def apply(config: ConfigDict, argument: str | None) -> ConfigDict:
-  """Makes `config` that of a feature-based ranker, as the words of `argument` say.
+  """Turns `config` into that of the feature-based ranker that the words of `argument` describe.
 
   Raises:
-    InputError: two encoders whose vectors are read, or a word that is not known.
+    InputError: two encoders, or an unknown word.
 
   """
   words = (argument or "").split(",")

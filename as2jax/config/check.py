@@ -1,7 +1,7 @@
-"""What values config keys may have: checked before anything is read, compiled or written.
+"""Range checks of config values, made before anything is read, compiled or written.
 
-Names of models, encoders, losses and data sets are checked where they are looked up; this is for
-the rest, whose nonsense would show late or as an error of a library.
+Names of models, encoders, losses and data sets are checked where they are looked up; the checks
+here concern keys whose wrong values would show late, or as an error of a library.
 """
 
 import math
@@ -66,8 +66,8 @@ AT_LEAST = {
   "log.steps": 1,
   "log.seconds": 0,
 }
-# Of an average's memory, of dropout, of questions held out: 1 would keep nothing, or everything
-# for ever.
+# Fractions in [0, 1): dropout rates, decay rates of running averages, the share of questions held
+# out.
 FRACTIONS = (
   "encoder.hidden_dropout",
   "encoder.attention_dropout",
@@ -82,7 +82,7 @@ SPLITS = ("train", "dev", "test", "heldout")
 
 
 def check(config: Any) -> None:
-  """Raises InputError for the first key whose value cannot be, with what it may be."""
+  """Raises InputError for the first key with a value out of range; the message names the range."""
   for key, value in flatten(config).items():
     if value is None:
       continue  # as the weights or the class say

@@ -1,4 +1,4 @@
-"""Cross-VAEs, Dual-VAEs and Dual-GRUs (Yu et al. 2020): what their files share.
+"""Cross-VAEs, Dual-VAEs and Dual-GRUs (Yu et al. 2020): what their configs share.
 
 Arguments, joined by commas: `mlp`, decoders as in the paper's section 4.3 in place of section 3.2's
 GRU; `small`, the same structure in sizes and epochs that two CPU cores can train; `squad_44` or
@@ -14,7 +14,7 @@ MARKS = ("[CLS]", "[SEP]")
 
 
 def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict:
-  """Makes `config` that of a model with this `crossing`, as the words of `argument` say."""
+  """Turns `config` into that of a model with this `crossing`; `argument` holds its words."""
   words = (argument or "").split(",")
   config.encoder = ConfigDict(
     {
@@ -82,9 +82,9 @@ def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict
 
 
 def _small(config: ConfigDict) -> None:
-  """A sixth of the paper's width, and its rate times a hundred for an eighth of its epochs.
+  """A sixth of the paper's width, a hundred times its learning rate and an eighth of its epochs.
 
-  Of the 44 articles' questions 2 % are longer than 20 words and of their answers 27 % than 40.
+  In the 44 articles, 2 % of the questions are longer than 20 words and 27 % of the answers than 40.
   """
   config.encoder.scale = 16.0  # to a variance near 1: GRUs tell texts apart from the first step on
   config.encoder.size = 6000  # words generated: 92 % of the training text; all others are read
@@ -100,8 +100,8 @@ def _small(config: ConfigDict) -> None:
       "match_bias": 0.0,
     }
   )
-  # The paper gives no weights. A text's reconstruction is 250 nats and its matching 0.7: with equal
-  # weights so short a training does not begin to match.
+  # The paper gives no weights. The reconstruction of a text is about 250 nats and its matching 0.7:
+  # with equal weights, matching does not begin to be learnt in so short a training.
   config.loss.alpha = config.loss.beta = 0.01
   config.epochs, config.patience = 12, 12
   config.optimizer.rate = 1e-3

@@ -1,4 +1,4 @@
-"""The flags of `main`, with every mistake in them as one clear message."""
+"""The command-line flags of `main`; every mistake in them becomes one `InputError`."""
 
 import difflib
 import importlib.util
@@ -20,7 +20,7 @@ EXAMPLE = "--config=configs/wikiqa_triplet.py:sample (which needs no data and no
 def define(
   help_text: str, flag_values: flags.FlagValues = flags.FLAGS, argv: list[str] | None = None
 ) -> None:
-  """Defines --config, --workdir and who takes part; `argv` is what will be parsed, or None."""
+  """Defines --config, --workdir and the multi-process flags; `argv` is what will be parsed."""
   config_flags.DEFINE_config_file("config", None, help_text, flag_values, sys_argv=argv)
   flags.DEFINE_string("workdir", "", "folder of the run: checkpoints, logs, results", flag_values)
   flags.DEFINE_string(
@@ -39,7 +39,7 @@ def define(
 
 
 def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> list[str]:
-  """Parses the command line; returns what is no flag.
+  """Parses the command line; returns the arguments that are no flags.
 
   Raises:
     InputError: a missing file, an unknown key, a value of the wrong type.
@@ -47,19 +47,19 @@ def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> l
   """
   if {"--help", "-help", "--helpshort", "--helpfull"} & set(argv):
     _parse(argv, flag_values)
-  # Loaded once before absl does, which wraps what goes wrong in a config file into tracebacks.
+  # Loaded before absl does so, because absl wraps errors of a config file into tracebacks.
   config = load(_config_path(argv))
   for argument in argv[1:]:
-    if found := re.match(r"--?(?:no)?config\.([^=]+)", argument):
-      _check_key(config, found[1])
+    if override := re.match(r"--?(?:no)?config\.([^=]+)", argument):
+      _check_key(config, override[1])
   return _parse(argv, flag_values, config)
 
 
 def load(path: str) -> ConfigDict:
-  """The config that `FILE.py` or `FILE.py:ARGUMENT` resolves to, locked.
+  """Resolves `FILE.py` or `FILE.py:ARGUMENT` to a locked config.
 
   Raises:
-    InputError: the file is absent, refuses its argument, or is wrong itself.
+    InputError: the file is absent, refuses its argument, or fails.
 
   """
   file, *argument = path.split(":", 1)
@@ -78,7 +78,7 @@ def load(path: str) -> ConfigDict:
     config = module.get_config(*argument)
   except InputError as error:
     raise InputError(f"--config={path}: {error}") from error
-  except Exception as error:  # whatever a config file may do wrong
+  except Exception as error:  # a config file may raise anything
     raise InputError(
       f"--config={path}: {_line(error, file)}: {type(error).__name__}: {error}"
     ) from error
@@ -101,7 +101,7 @@ def _parse(
 
 
 def _advice(text: str, config: ConfigDict | None) -> str:
-  """A message of absl with what to do."""
+  """An error message of absl, extended by what to do."""
   override = re.match(r"flag --config\.([^=]+)=(.*?): ", text)
   if override and config is not None:
     key, value = override.groups()
@@ -170,7 +170,7 @@ def _near(file: str) -> str:
 
 
 def _line(error: BaseException, file: str) -> str:
-  """`FILE:LINE` in a config file that the error came through."""
+  """`FILE:LINE` of the config file's last frame in the error's traceback."""
   if isinstance(error, SyntaxError):
     return f"{error.filename}:{error.lineno}"
   lines = [

@@ -1,9 +1,9 @@
-"""A config as flat {dotted key: value}, and what differs between two of them."""
+"""A config as flat {dotted key: value}, and the differences between two configs."""
 
 from collections.abc import Sequence
 from typing import Any
 
-# Of these a run may be continued with other values: they change no number that it reports.
+# Keys that may change when a run is resumed, because they do not affect its results.
 FREE_KEYS = (
   "mode",
   "predict.",
@@ -28,7 +28,7 @@ def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def differences(old: dict, new: dict, free: Sequence[str] = FREE_KEYS) -> list[str]:
-  """What differs between two flat configs, free keys aside, one readable line a key."""
+  """Lists the keys that differ between two flat configs, `free` ones aside, one line per key."""
   lines = []
   for key in sorted(set(old) | set(new)):
     if any(key == f or (f.endswith(".") and key.startswith(f)) for f in free):

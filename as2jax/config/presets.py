@@ -1,4 +1,4 @@
-"""What config files share: models, data sets, and the words an argument may hold."""
+"""Presets that config files share: models, data sets, and the words of a config's argument."""
 
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
@@ -64,9 +64,9 @@ def transfer(config: ConfigDict) -> None:
 
 
 def adapt(config: ConfigDict) -> None:
-  """TANDA's second stage: all of a transferred ranker, trained on with a small rate.
+  """TANDA's second stage: continues a transferred ranker with a small learning rate.
 
-  The command names it: --config.warm_start.run=FOLDER.
+  --config.warm_start.run=FOLDER names the first stage.
   """
   config.warm_start.scope = "all"
   config.epochs = 2
@@ -74,7 +74,7 @@ def adapt(config: ConfigDict) -> None:
 
 
 def cassie(config: ConfigDict) -> None:
-  """CASSIE (section 3), with the choices that the paper leaves open."""
+  """CASSIE (section 3), including the choices that the paper leaves open."""
   config.model = ConfigDict(
     {
       "name": "cassie",
@@ -82,13 +82,13 @@ def cassie(config: ConfigDict) -> None:
       "segments": "four",  # four | three (one for both context sentences) | none
       "alignment": "transport",  # transport | mean (no alignment)
       "marginals": "frequency",  # frequency | uniform
-      "stop_words": True,  # are they and punctuation left out?
+      "stop_words": True,  # whether stop words and punctuation are left out
       "epsilon": 0.1,
       "epsilon_relative": True,  # to the mean cost
       "iterations": 50,
       "transport_gradient": "envelope",  # envelope | unrolled
-      # Words at most, beyond which they are left out. Of WikiQA's texts, without stop words, no
-      # question has more than 14 and 0.04 % of the sentences more than 64.
+      # The largest numbers of words; further words are left out. Without stop words, no question of
+      # WikiQA has more than 14 words, and 0.04 % of the sentences have more than 64.
       "question_words": 16,
       "sentence_words": 64,
       "graph_layers": 2,  # paper: 2
@@ -107,7 +107,7 @@ def cassie(config: ConfigDict) -> None:
 
 
 def joint(config: ConfigDict) -> None:
-  """CASSIE (joint, section 4.2): the top K of the ranker that --config.data.ranking names."""
+  """CASSIE (joint, section 4.2): re-ranks the top K of the ranker in --config.data.ranking."""
   config.model.template = "joint"
   config.data.max_length = 512
   config.batch.examples = 16  # questions, of K candidates each
@@ -150,7 +150,7 @@ LARGER = {
 
 
 def large(config: ConfigDict) -> None:
-  """The large model of the encoder named before (`roberta,large`), BERT's by default."""
+  """Replaces the encoder named before by its large form (`roberta,large`); by default BERT."""
   base = config.encoder.pretrained
   if base not in LARGER:
     raise InputError(f"`large`: {base} has no larger one; name it behind {', '.join(LARGER)}")
@@ -158,7 +158,7 @@ def large(config: ConfigDict) -> None:
 
 
 def static(config: ConfigDict, vectors: str, *, lower: bool) -> None:
-  """Word vectors in place of a transformer; the mean of a sentence's is a baseline of ASBERT."""
+  """Word vectors in place of a transformer; their mean over a sentence is a baseline of ASBERT."""
   config.encoder = ConfigDict(
     {
       "name": "static",
@@ -223,17 +223,17 @@ def squad(config: ConfigDict) -> None:
 
 
 def squad_44(config: ConfigDict) -> None:
-  """44 articles of SQuAD's training file, for who has no more; all of dev-v1.1 is for testing."""
+  """44 articles of SQuAD's training file for training and all of dev-v1.1 for testing."""
   config.data.name = "squad_44"
 
 
 def squad_parts(config: ConfigDict) -> None:
-  """The 44 articles and dev-v1.1's, parted by article (as2jax/data/datasets/squad_parts.py)."""
+  """The 44 articles and dev-v1.1, split by article (see as2jax/data/datasets/squad_parts.py)."""
   config.data.name = "squad_parts"
 
 
 def grouped(config: ConfigDict) -> None:
-  """Whole questions a batch: every sentence encoded once (labelled in the results)."""
+  """Batches of whole questions: each sentence is encoded once (labelled in the results)."""
   config.batch.sampler = "grouped"
   config.batch.examples = 1024
 
@@ -254,7 +254,7 @@ def xlnet(config: ConfigDict) -> None:
 
 
 def sample(config: ConfigDict) -> None:
-  """The embedded data with the small encoder: needs no network and a minute."""
+  """The embedded data with the small encoder: no download, about a minute."""
   minilm(config)
   config.data.name, config.data.rules = "sample", ()
   config.epochs = min(config.epochs, 3)

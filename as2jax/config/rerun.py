@@ -1,4 +1,4 @@
-"""The config that a run resolved to: --config=configs/rerun.py:runs/x/config.json."""
+"""Loads the resolved config of a run: --config=configs/rerun.py:runs/x/config.json."""
 
 import json
 
@@ -24,21 +24,21 @@ def get_config(argument=None):
       f"there is no file {argument}; a run writes its config.json into its --workdir"
     )
   try:
-    found = json.loads(path.read_text())
+    stored = json.loads(path.read_text())
   except ValueError as error:
     raise InputError(f"{argument} is not JSON ({error}); it was changed by hand") from error
-  if not isinstance(found, dict) or not all(
-    isinstance(found.get(key), dict) for key in ("model", "loss")
+  if not isinstance(stored, dict) or not all(
+    isinstance(stored.get(key), dict) for key in ("model", "loss")
   ):
     raise InputError(f"{argument} is no config of a run: it has no sections `model` and `loss`")
   config = base.get_config()
   whole = ["model", "loss"]
-  if set(found.get("encoder", {})) - set(config.encoder):
+  if set(stored.get("encoder", {})) - set(config.encoder):
     whole.append("encoder")  # of another kind than base's: `presets.static` and others
   for key in whole:
-    config[key] = ConfigDict(_tuples(found.pop(key)))
+    config[key] = ConfigDict(_tuples(stored.pop(key)))
   config.lock()
-  for key, value in found.items():
+  for key, value in stored.items():
     try:
       config.update({key: _tuples(value)})
     except (KeyError, AttributeError, TypeError, ValueError) as error:
@@ -51,7 +51,7 @@ def get_config(argument=None):
 
 
 def _tuples(value):
-  """JSON's lists as the tuples that they were."""
+  """Turns the lists of JSON back into tuples."""
   if isinstance(value, dict):
     return {key: _tuples(inner) for key, inner in value.items()}
   return tuple(map(_tuples, value)) if isinstance(value, list) else value

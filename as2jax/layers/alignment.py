@@ -1,8 +1,8 @@
 """Words of question and sentences as weighted points, and their alignment (CASSIE section 3.2).
 
 A unit holds the question (role 0) and sentences 1 … K (its candidate and context, or K candidates);
-all arrays are `[shard, unit, …]`. An alignment belongs to a unit, so that examples which share one
-share its alignment, too.
+all arrays are `[shard, unit, …]`. An alignment belongs to a unit, so that examples that share a
+unit share its alignment.
 """
 
 import dataclasses
@@ -24,7 +24,7 @@ MARGINALS = ("frequency", "uniform")
 
 
 class Alignment(NamedTuple):
-  """Of the question of each unit with each of its K sentences.
+  """The alignment of each unit's question with each of its K sentences.
 
   Attributes:
     representation: r, `[s u k d]`, the mean of the relevant context; 0 where there is none.
@@ -32,8 +32,8 @@ class Alignment(NamedTuple):
     present: whether question and sentence both have a word, `[s u k]`.
     plan, cost: π and D, `[s u k n m]`; points of question × points of sentence, 0 at padding.
     selected: the relevant context, `[s u k m]`.
-    question, sentence: the number in `Batch.words` of each point, `[s u n]`, `[s u k m]`; −1 for
-      none.
+    question, sentence: the index in `Batch.words` of each point, `[s u n]`, `[s u k m]`; −1 where
+      there is no word.
 
   """
 
@@ -58,8 +58,8 @@ class Aligner:
     stop_words: whether words are left out whose input `stop_words` is not 0.
     epsilon, epsilon_relative, iterations: see `transport.transport_plan`.
     transport_gradient: see `transport.transport_cost`.
-    question_words, sentence_words: points of a question and of a sentence at most; words beyond are
-      left out.
+    question_words, sentence_words: the largest numbers of points of a question and of a sentence;
+      further words are left out.
 
   """
 
@@ -146,17 +146,17 @@ def points(
   *,
   filtered: bool,
 ) -> tuple[Float[Array, "s u p d"], Int[Array, "s u p"]]:
-  """The words of each unit, `sizes[role]` of each role at most, one role after the other.
+  """The words of each unit as points, at most `sizes[role]` of each role, one role after the other.
 
-  Words of one role and unit must follow one another in `words`. One segment sum over tokens: no
-  table of words stands between tokens and points.
+  Words of one role and unit must follow one another in `words`. Computed by one
+  segment sum over tokens, without a table of words in between.
 
   Args:
     filtered: whether words with `keep` 0 are left out.
 
   Returns:
-    Of each point the mean of its pieces' vectors, float32 (0 where there is no word), and the
-    number of its word (−1).
+    For each point the mean of its pieces' vectors, float32 (0 where there is no word), and the
+    index of its word (−1 where there is none).
 
   """
   _, r, l, width = hidden.shape

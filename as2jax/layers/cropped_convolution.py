@@ -1,10 +1,10 @@
-"""Narrow convolution over grids that are mostly padding, which skips the windows of padding alone.
+"""Narrow convolution over grids that are mostly padding; windows of padding only are skipped.
 
-A pair of sentences fills the upper left corner of its grid, a fifth of it on average (TrecQA). On
-CPU, examples are taken in a few groups and each group's grids are cropped to the smallest of a few
-fixed sizes that holds all of its pairs: the sizes are compiled once, so that nothing recompiles
-over lengths. Elsewhere, and for several seeds in one step, where a choice of sizes would compute
-them all, the whole grids are convolved. The numbers are the same.
+A pair of sentences fills the upper left corner of its grid, on average a fifth of it (TrecQA). On
+CPU, examples are divided into a few groups, and each group's grids are cropped to the smallest of a
+few fixed sizes that holds all of its pairs: every size is compiled once, so that new lengths do not
+recompile. On other platforms, and under `vmap` over seeds, where a choice of sizes would compute
+all of them, the whole grids are convolved. The results are the same.
 """
 
 import itertools
@@ -34,8 +34,8 @@ def cropped_convolution(
 ) -> Float[Array, "f n a b"]:
   """`narrow_convolution` of grids that are 0 beyond the first `rows` × `columns` of each example.
 
-  It is faster where neighbours are of one size. The gradient with respect to `x` is right within
-  each example's rows and columns, and means nothing beyond them.
+  It is faster where neighbouring examples have the same size. The gradient with respect to `x` is
+  correct within each example's rows and columns, and undefined beyond them.
   """
   convolve = lambda x, kernel: narrow_convolution(x, kernel, precision)
 
@@ -74,14 +74,14 @@ def _by_platform(whole: Callable, grouped: Callable, *arguments: Array):
   @alone.def_vmap
   def _(size, batched, *arguments):
     axes = [0 if one else None for one in batched]
-    found = jax.vmap(whole, in_axes=axes, axis_size=size)(*arguments)
-    return found, jax.tree.map(lambda _: True, found)
+    outputs = jax.vmap(whole, in_axes=axes, axis_size=size)(*arguments)
+    return outputs, jax.tree.map(lambda _: True, outputs)
 
   return lax.platform_dependent(*arguments, cpu=alone, default=whole)
 
 
 def _sizes(shape: tuple[int, int], kernel: tuple[int, int]) -> list[tuple[int, int]]:
-  """The sizes grids are cropped to; by rows, then columns."""
+  """The sizes that grids are cropped to, as (rows, columns)."""
   cut = lambda size, side, parts: sorted({max(math.ceil(size * p), min(side, size)) for p in parts})
   return list(
     itertools.product(

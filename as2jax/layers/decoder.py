@@ -1,8 +1,8 @@
 """Decoders from a latent vector to the words of a text: a GRU, and a bag of words.
 
-Both have `__call__`, which gives the log-likelihood of each word, and `generate`, which gives the
-words that are most probable. `table` [v, d] holds the word vectors that a decoder reads and, where
-it is `tied`, whose products with its output are its scores.
+Both have `__call__`, which returns the log-likelihood of each word, and `generate`, which returns
+the most probable words. `table` [v, d] holds the word vectors that a decoder reads; in a `tied`
+decoder it is also the kernel of the softmax.
 """
 
 from typing import Any
@@ -21,10 +21,10 @@ NEVER = 3  # padding, the unknown word and the mark of a text's beginning are ne
 
 
 class WordScores(nn.Module):
-  """From a decoder's output to a kernel and a bias over the vocabulary.
+  """Kernel and bias of the softmax over the vocabulary.
 
-  Untied it has a `kernel` [v, hidden] of its own. Tied, the table is the kernel, and an output that
-  is not as wide as the table is mapped to its width first.
+  Untied, it has a `kernel` [v, hidden] of its own. Tied, the table is the kernel, and an output of
+  another width than the table is projected to that width first.
   """
 
   tied: bool
@@ -87,15 +87,15 @@ class GRUDecoder(nn.Module):
     hidden = self.layer(x, position, segment, initial).reshape(s, e * length, -1)
     hidden, kernel, bias = self.words(hidden, table)
     flat = lambda x: x.reshape(s, e * length)
-    found = log_likelihood(
+    values = log_likelihood(
       hidden, flat(target), flat(real), kernel, bias, chunk=self.chunk, precision=self.precision
     )
-    return found.reshape(s, e, length)
+    return values.reshape(s, e, length)
 
   def generate(
     self, z: Float[Array, "n z"], table: Float[Array, "v d"], length: int, begin: int, end: int
   ) -> Int[Array, "n {length}"]:
-    """The most probable word at each step, from the mark `begin` on; 0 from the mark `end` on."""
+    """Greedy decoding from the mark `begin`; 0 from the mark `end` on."""
 
     def step(module, carry, _):
       state, word, over = carry
@@ -143,14 +143,14 @@ class BagDecoder(nn.Module):
     """Log p of each target; 0 where not `real`. Nothing is read."""
     del read
     scores = self._scores(z, table)
-    found = jnp.take_along_axis(scores, target, axis=-1)
-    found = found - jax.nn.logsumexp(scores, axis=-1)[..., None]
-    return jnp.where(real, found, 0.0)
+    values = jnp.take_along_axis(scores, target, axis=-1)
+    values = values - jax.nn.logsumexp(scores, axis=-1)[..., None]
+    return jnp.where(real, values, 0.0)
 
   def generate(
     self, z: Float[Array, "n z"], table: Float[Array, "v d"], length: int, begin: int, end: int
   ) -> Int[Array, "n {length}"]:
-    """The most probable words, the first most so; without the marks."""
+    """The most probable words, in descending order, without the marks."""
     scores = self._scores(z, table)
     scores = jnp.where(jnp.arange(scores.shape[-1])[None] == end, -jnp.inf, scores)
     return NEVER + lax.top_k(scores[:, NEVER:], length)[1].astype(jnp.int32)

@@ -40,8 +40,8 @@ def sentence_graphs(
 ) -> jraph.GraphsTuple:
   """Fully connected graphs with self loops; `[s, e·k, …]` nodes and `[s, e·k·k, …]` edges.
 
-  An edge holds 1 where both its ends are present, else 0; edges stand in the order (example, i, j),
-  i being the receiver.
+  An edge holds 1 where both its ends are present, else 0; edges are in the order (example, i, j),
+  where i is the receiver.
   """
   s, e, k, d = nodes.shape
 
@@ -108,5 +108,5 @@ class GraphConvolution(nn.Module):
 
 
 def ungroup(values: Float[Array, "s n *d"], k: int) -> Float[Array, "s e k *d"]:
-  """Values of nodes by example."""
+  """Reshapes the values of nodes to `[…, example, node, …]`."""
   return values.reshape(values.shape[0], -1, k, *values.shape[2:])

@@ -1,4 +1,4 @@
-"""A stack of alike layers as one loop, with parameters stacked on a first axis."""
+"""A stack of identical layers as one loop, with parameters stacked on a first axis."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +15,10 @@ def scan_layers(
   """`apply(layer, x, *slice) → (x, output)` for each of `length` layers: the last x, all outputs.
 
   Args:
-    scanned: arrays with a first axis of layers, a slice of which each layer gets.
-    unroll: layers that one turn of the loop holds; 0 is all of up to `UNROLLED`, otherwise (and
-      with `remat`) one.
-    remat: compute each layer again in the backward pass in place of keeping its activations.
+    scanned: arrays with a first axis of layers; each layer gets its slice.
+    unroll: number of layers in one turn of the loop; 0 means all of up to `UNROLLED` layers, and
+      one for deeper stacks or with `remat`.
+    remat: whether each layer is recomputed in the backward pass instead of keeping its activations.
 
   """
   unroll = unroll or (length if length <= UNROLLED and not remat else 1)

@@ -1,4 +1,4 @@
-"""Batch normalisation over what is real: padding is in no mean, no variance and no output."""
+"""Batch normalisation over real positions: padding enters neither statistics nor output."""
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +9,13 @@ from jaxtyping import Array, Float
 class MaskedBatchNorm(nn.Module):
   """γ·(x − E[x]) / √(Var[x] + ε) + β per channel (Ioffe and Szegedy 2015; M²S-Net eq. 3 and 4).
 
-  At training mean and variance are those of the masked positions of the whole batch, over all
-  shards; at ranking they are running ones, in the collection `batch_stats`. As PyTorch and Caffe
-  have it, a batch is normalised with its biased variance, and the unbiased one is remembered. A
-  batch without a real position leaves them as they are.
+  In training, mean and variance are those of the positions with mask 1 of the whole batch, over all
+  shards; in prediction they are the running ones of the collection `batch_stats`. As in PyTorch and
+  Caffe, a batch is normalised with its biased variance, and the running variance is the unbiased
+  one. A batch without a real position does not change the running statistics.
 
   Attributes:
-    momentum: what is kept of the running statistics at each step.
+    momentum: weight of the old running statistics at each step.
     eps: added to the variance.
 
   """
@@ -53,9 +53,9 @@ class MaskedBatchNorm(nn.Module):
 def masked_moments(
   x: Float[Array, "c *n"], mask: Float[Array, "*n"]
 ) -> tuple[Float[Array, "c"], Float[Array, "c"], Float[Array, ""]]:
-  """Mean and biased variance of each channel where `mask` is not 0, and how many positions that is.
+  """Mean and biased variance of each channel where `mask` is not 0, and the number of positions.
 
-  In two passes: E[x²] − E[x]² loses digits where the mean is large.
+  Computed in two passes, because E[x²] − E[x]² loses digits where the mean is large.
   """
   real, axes = mask[None] > 0, tuple(range(1, x.ndim))
   count = jnp.sum(mask > 0).astype(jnp.float32)

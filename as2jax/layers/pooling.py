@@ -1,10 +1,10 @@
 """Unit vectors from token vectors: means, max, first or last token, attention.
 
-A unit is a span (row, start, length) of its shard that begins where a `position` of 0 is; spans do
-not overlap. The result has one vector a slot, the zero vector in an unused one (length 0), float32
-whatever the encoder's type. Sums by unit are segment sums, linear in the tokens: a membership
-matrix cost 17 times as much in a shard of 24 x 128 tokens and 47 times in one of 192 x 128, and
-differences of running sums lose digits.
+A unit is a span (row, start, length) of its shard, which begins where `position` is 0; spans do not
+overlap. The result has one float32 vector per slot, the zero vector for an unused one (length 0).
+Sums by unit are segment sums, whose cost is linear in the tokens: a membership matrix cost 17 times
+as much in a shard of 24 x 128 tokens and 47 times in one of 192 x 128, and differences of running
+sums lose digits.
 """
 
 import jax

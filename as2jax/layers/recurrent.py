@@ -1,8 +1,8 @@
 """GRU and LSTM layers over packed rows, in PyTorch's equations and parameters.
 
-A row holds several units; the state starts anew at each unit's first token (the backward
-direction's at its last), and padding changes nothing. Everything is float32 whatever comes in, and
-vectors at padding must be finite. The directions of a layer advance together in one loop over time
+A row holds several units; the state is reset at each unit's first token (in the backward direction
+at its last), and padding has no effect. All arithmetic is float32, and vectors at padding must be
+finite. The directions of a layer advance together in one loop over time
 (`unit_scan`), which holds the recurrent products alone: inputs are projected before it, all tokens
 at once.
 """
@@ -84,12 +84,12 @@ class Cell(nn.Module):
     return {name: self.param(name, uniform, shape) for name, shape in shapes.items()}
 
   def project(self, x: Float[Array, "*n d"]) -> Float[Array, "*n g"]:
-    """The gates' share of the inputs: all that a step needs of them."""
+    """The inputs' contribution to the gates, which is all that a step needs of the inputs."""
     weights = self.weights(x.shape[-1])
     return affine(x, weights["input_kernel"], weights["input_bias"], self.precision)
 
   def products(self, input_size: int) -> Products:
-    """What `scan_units` and `single` need beside `step`."""
+    """The parameters of the products that `scan_units` and `single` compute."""
     weights = self.weights(input_size)
     return {"recurrent": (weights["recurrent_kernel"], weights["recurrent_bias"])}
 
@@ -179,8 +179,10 @@ class Recurrent(nn.Module):
       Direction(cell.step, cell.products(x.shape[-1]), cell.project(x), state, backward)
       for cell, state, backward in zip(cells, states, (False, True)[: len(cells)], strict=True)
     ]
-    found = scan_units(directions, position, segment, unroll=self.unroll, precision=self.precision)
-    return jnp.concatenate([outputs for outputs, _ in found], axis=-1)
+    results = scan_units(
+      directions, position, segment, unroll=self.unroll, precision=self.precision
+    )
+    return jnp.concatenate([outputs for outputs, _ in results], axis=-1)
 
 
 def from_torch(

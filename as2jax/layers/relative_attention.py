@@ -1,4 +1,4 @@
-"""Layers of XLNet: attention by relative position and by same or other token type.
+"""Layers of XLNet: attention with relative positions and relative token types.
 
 The position and type terms follow Transformer-XL (Dai et al. 2019, section 3.3) and XLNet (Yang et
 al. 2019, section 2.5), content stream. Parameters are float32 and `dtype` is the type of the
@@ -39,9 +39,10 @@ def sinusoids(
 def relative_shift(scores: Float[Array, "b h q p"], keys: int) -> Float[Array, "b h q {keys}"]:
   """Scores by distance as scores by key: entry (i, j) is entry (i, q - i + j) of `scores`.
 
-  `scores` has the columns of `sinusoids`, p = q + keys. Written as one row after the other, the
-  wanted entries of each row begin one place earlier than those of the row before, so that cutting
-  the first q numbers and folding at p - 1 aligns them: no gather, and no [q, keys, d] array.
+  `scores` has the columns of `sinusoids`, p = q + keys. In row-major order, the wanted entries of
+  each row begin one place earlier than those of the row before, so that dropping the first q
+  numbers and reshaping to rows of p - 1 aligns them: this needs no gather and no [q, keys, d]
+  array.
   """
   b, h, q, p = scores.shape
   flat = scores.reshape(b, h, q * p)[..., q:]
@@ -72,7 +73,10 @@ class RelativeAttention(nn.Module):
     *,
     train: bool,
   ) -> Float[Array, "b l d"]:
-    """`x` asks and `context` (memory, then the row) answers; `positions` are their sinusoids."""
+    """Queries come from `x`, keys and values from `context` (memory, then the row).
+
+    `positions` are the sinusoids of their distances.
+    """
     b, l, d = x.shape
     width = d // self.num_heads
     dense = lambda name: nn.Dense(

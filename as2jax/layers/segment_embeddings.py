@@ -1,4 +1,4 @@
-"""Embeddings by role of a token, beside the encoder's own (CASSIE section 3.1, LOCT)."""
+"""Embeddings of the role of a token, added to the encoder's own (CASSIE section 3.1, LOCT)."""
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ class SegmentEmbeddings(nn.Module):
 
 
 def check_fields(model: nn.Module, templates: tuple[str, ...]) -> None:
-  """Raises InputError where `model.template` or `model.segments` is none that there is."""
+  """Raises InputError where `model.template` or `model.segments` is unknown."""
   for name, known in (("template", templates), ("segments", tuple(SEGMENTS))):
     if getattr(model, name) not in known:
       raise InputError(f"model.{name} = {getattr(model, name)!r}: use one of {known}")

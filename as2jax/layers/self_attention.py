@@ -33,11 +33,11 @@ class StructuredSelfAttention(nn.Module):
     scores = dense(self.hops, "hops")(jnp.tanh(dense(self.size, "hidden")(hidden)))
     scores = jnp.where(real[..., None], scores, MASKED)
     weights = jnp.where(real[..., None], jax.nn.softmax(scores, axis=1), 0.0)
-    found = jnp.einsum("nlr,nld->nrd", weights, hidden, precision=self.precision)
-    return found.reshape(len(found), -1), weights.swapaxes(1, 2)
+    sums = jnp.einsum("nlr,nld->nrd", weights, hidden, precision=self.precision)
+    return sums.reshape(len(sums), -1), weights.swapaxes(1, 2)
 
 
 def redundancy(weights: Float[Array, "n r l"]) -> Float[Array, "n"]:
-  """‖AAᵀ − I‖² (Frobenius; eq. 8): 0 where each hop looks at one word of its own."""
+  """‖AAᵀ − I‖² (Frobenius; eq. 8): 0 where each hop attends to a single word of its own."""
   product = jnp.einsum("nrl,nql->nrq", weights, weights, precision=jax.lax.Precision.HIGHEST)
   return jnp.square(product - jnp.eye(weights.shape[1])[None]).sum((1, 2))

@@ -24,14 +24,15 @@ def gather_units(
   mask: Float[Array, "s e"],
   size: int,
 ) -> tuple[Float[Array, "s e {size} d"], Int[Array, "s e"]]:
-  """The token vectors of the units that examples point to, from wherever in a row each lies.
+  """Gathers the token vectors of the units that examples point to.
 
   Args:
-    members: units, local to their shard; mask: 0 for an example that is padding.
-    size: tokens beyond so many are cut off.
+    members: indices of units, local to their shard.
+    mask: 0 for an example that is padding.
+    size: the largest number of tokens; further tokens are cut off.
 
   Returns:
-    The vectors, zero beyond a unit's end, and how many of them are real (0 for padding).
+    The vectors, zero beyond a unit's end, and the number of real ones (0 for padding).
 
   """
   of = lambda values: jnp.take_along_axis(values, members, axis=1)
@@ -56,7 +57,7 @@ def rectangle(
 def euclidean(x: Float[Array, "n i d"], y: Float[Array, "n j d"]) -> Float[Array, "n i j"]:
   """1 / (1 + |x − y|) of each pair (M²S-Net eq. 1, Euc.), with gradient 0 where x = y.
 
-  From the differences: by |x|² + |y|² − 2xy the distance of a word to itself would not be 0.
+  Computed from the differences: with |x|² + |y|² − 2xy the distance of a word to itself is not 0.
   """
   return 1 / (1 + norm(x[:, :, None] - y[:, None]))
 
@@ -130,10 +131,11 @@ def narrow_convolution(
 ) -> Float[Array, "f n a b"]:
   """Convolution without padding (M²S-Net eq. 2), `[f, n, i − h + 1, j − w + 1]`.
 
-  As one matrix product over patches: on CPU with its gradients no slower than XLA's convolution,
-  and under `vmap` over seeds, where that becomes a grouped one, little slower a seed than alone.
-  Patches are stacked on the channels, the first axis, so that they are copied in long runs: with
-  channels last the same product takes longer, and several products over shifted views far longer.
+  Computed as one matrix product over patches: on CPU, with its gradients, this is no slower than
+  XLA's convolution, and under `vmap` over seeds, where XLA's becomes a grouped convolution, it is
+  little slower per seed than alone. Patches are stacked on the channels, the first axis, so that
+  they are copied in long runs: with channels last the same product takes longer, and several
+  products over shifted views take far longer.
   """
   height, width, channels, filters = kernel.shape
   _, n, i, j = x.shape

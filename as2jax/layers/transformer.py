@@ -25,10 +25,10 @@ def hash_bits(key: Array, shape: tuple[int, ...]) -> UInt32[Array, "..."]:
   """32 random bits an element: a hash of the element's number, seeded with two words of `key`.
 
   Three rounds of multiply and xor-shift (the constants of C. Wellons' `triple32`), the first seeded
-  with one word and the second with the other. It depends on the element's number in the whole array
-  alone, so it fuses into what consumes it and is the same however the array is sharded; jax's
-  generator, drawn for every attention probability, costs a quarter of a step on CPU. Meant for
-  dropout masks and nothing that asks for more; an array of over 2³² elements repeats its bits.
+  with one word and the second with the other. The result depends only on the element's number in
+  the whole array, so it fuses into its consumer and is the same however the array is sharded. jax's
+  own generator, called for every attention probability, costs a quarter of a step on CPU. The
+  quality is sufficient for dropout masks only; an array of over 2³² elements repeats its bits.
   """
   words = jax.random.bits(key, (2,), jnp.uint32)
   number = jnp.zeros(shape, jnp.uint32)
@@ -102,7 +102,7 @@ class LayerNorm(nn.Module):
 
 
 def segment_mask(segment: Int[Array, "b l"]) -> Bool[Array, "b 1 l l"]:
-  """Which tokens see which: those of their own unit. Padding (0) sees padding: no empty softmax."""
+  """Tokens attend within their own unit; padding (0) attends to padding: no softmax is empty."""
   return (segment[:, :, None] == segment[:, None, :])[:, None]
 
 
@@ -137,8 +137,8 @@ def mix(
 ) -> Float[Array, "b q h k"]:
   """The mean of `value` with the softmax of `scores` over t as weights; `drop` acts on these.
 
-  The product with `value` is linear in the weights, so it is what is divided by their sum: a pass
-  over all of the scores less.
+  The product with `value` is linear in the weights, so the product is divided by their sum, which
+  saves a pass over all scores.
   """
   weights = jnp.exp(scores - lax.stop_gradient(scores.max(axis=-1, keepdims=True)))
   mixed = jnp.einsum(
@@ -156,11 +156,11 @@ ATTENTION = ("auto", "plain", "xla", "cudnn")
 
 
 def choose_attention(wanted: str, dtype: Any, dropping: bool) -> str:
-  """Which of `plain`, `xla` and `cudnn` computes the attention that `wanted` of `ATTENTION` names.
+  """Resolves `wanted`, one of `ATTENTION`, to `plain`, `xla` or `cudnn`.
 
-  `plain` is `attend`. `xla` and `cudnn` are `jax.nn.dot_product_attention`, which knows no dropout;
-  cuDNN's never holds the scores in memory, and wants half precision and a GPU. `auto` is `cudnn`
-  where it can be and `plain` elsewhere: XLA fuses both alike.
+  `plain` is `attend`. `xla` and `cudnn` are `jax.nn.dot_product_attention`, which has no dropout;
+  cuDNN's implementation never holds the scores in memory, and needs half precision and a GPU.
+  `auto` is `cudnn` where that is possible, else `plain`: XLA fuses `plain` and `xla` alike.
 
   Errors: `InputError` for `xla` or `cudnn` with dropout on the attention (`dropping`), and for
   `cudnn` without a GPU or in float32.

@@ -1,8 +1,8 @@
 """Optimal transport between two sets of words: cost, entropic plan, relevant context (CASSIE 3.2).
 
-Everything is float32, masked by zero marginals and of fixed length: no callback, no loop whose
-length depends on data. A problem is n points of the question against m of a sentence; leading axes
-are problems beside one another.
+Everything is float32, masked by zero marginals and of fixed length: there is no callback and no
+loop whose length depends on data. A problem is n points of the question against m of a sentence;
+leading axes are independent problems.
 """
 
 from functools import partial
@@ -24,9 +24,9 @@ GRADIENTS = ("envelope", "unrolled")
 def distances(x: Float[Array, "*p n d"], y: Float[Array, "*p m d"]) -> Float[Array, "*p n m"]:
   """D(x_i, y_j) = ‖x_i − y_j‖, with gradient 0 where the two points coincide.
 
-  From the differences, which XLA fuses into their sum: |x|² + |y|² − 2xy would lose the digits of
-  small distances (in float32, at |x| = 20, everything below 0.01). The gradient is two matrix
-  products and errs by no more than the rounding of x and y themselves does.
+  Computed from the differences, which XLA fuses into their sum: |x|² + |y|² − 2xy would lose the
+  digits of small distances (in float32, at |x| = 20, everything below 0.01). The gradient is two
+  matrix products, whose error is no larger than that of rounding x and y.
   """
   squared = jnp.sum(jnp.square(x[..., :, None, :] - y[..., None, :, :]), axis=-1)
   zero = squared == 0  # `squared > 0` would make NaN the smallest of distances
@@ -51,7 +51,7 @@ distances.defvjp(_distances_forward, _distances_backward)
 
 
 def marginal(weights: Float[Array, "*p n"]) -> Float[Array, "*p n"]:
-  """Weights ≥ 0 divided by their sum; all 0 where that is 0."""
+  """Divides weights ≥ 0 by their sum; all 0 where the sum is 0."""
   total = weights.sum(-1, keepdims=True)
   return jnp.where(total > 0, weights / jnp.where(total > 0, total, 1.0), 0.0)
 
@@ -67,7 +67,7 @@ def transport_plan(
 ) -> Float[Array, "*p n m"]:
   """π = argmin ⟨D, π⟩ + ε KL(π | a bᵀ) with marginals a and b, by Sinkhorn's algorithm in ott-jax.
 
-  The last step fits a: rows add up to a to rounding, columns to b as far as the algorithm came. On
+  The last step fits a: rows add up to a up to rounding, columns to b as far as it has converged. On
   random sets (5 × 9 to 12 × 40) with ε = 0.1 of the mean cost, columns were 4e-4 off in total after
   20 iterations and 1e-6 after 50.
   Differentiable in `cost` through the iterations.
@@ -76,7 +76,7 @@ def transport_plan(
     cost: D ≥ 0; its value counts only where a and b are positive.
     a, b: marginals that add up to 1, 0 at padding. A problem whose a or b is all 0 has plan 0.
     epsilon: ε, in units of D or (`relative`) of the mean of D over the pairs of real points.
-    iterations: how many, always.
+    iterations: their fixed number.
 
   """
   real = (a[..., :, None] > 0) & (b[..., None, :] > 0)
@@ -139,7 +139,7 @@ def transport_cost(
 
   Args:
     gradient: `envelope` holds π constant (the exact gradient of ⟨D, π⟩ + ε KL, an approximation of
-      that of d); `unrolled` differentiates through the iterations that made it, exactly.
+      that of d); `unrolled` differentiates exactly, through the iterations.
 
   """
   if gradient not in GRADIENTS:

@@ -1,9 +1,9 @@
 """The loop over time of recurrent layers, over rows that hold several units.
 
-The gradient of a kernel is a sum over time. Left to the loop's own derivative it is added up turn
-by turn, which writes the whole kernel each turn and, on several devices, sums it over all of them
-each turn. Here the backward loop keeps the cotangents of each product and one product after it
-gives the gradient: one all-reduce, and no kernel written in a loop.
+The gradient of a kernel is a sum over time. The loop's own derivative would add it up turn by turn,
+which writes the whole kernel in each turn and, on several devices, all-reduces it in each turn.
+Here the backward loop keeps the cotangents of each product, and one product after the loop gives
+the gradient: one all-reduce, and no kernel is written in a loop.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +54,7 @@ def affine(
 
 
 def single(products: Products, precision: Any) -> Product:
-  """The products of a step outside the loop."""
+  """A `Product` for a single step outside the loop."""
   return lambda name, x: affine(x, *products[name], precision)
 
 
@@ -125,11 +125,11 @@ def _loop(steps, unroll, precision, products, initial, inputs, masks, offsets):
       new, output = step(product, old, x)
       state = jax.tree.map(partial(jnp.where, real), new, old)
       after.append((state, (jnp.where(real, output, 0), operands)))
-    states, found = zip(*after, strict=True)
-    return states, found
+    states, results = zip(*after, strict=True)
+    return states, results
 
-  final, found = lax.scan(turn, initial, (inputs, masks, offsets), unroll=unroll)
-  outputs, operands = zip(*found, strict=True)
+  final, results = lax.scan(turn, initial, (inputs, masks, offsets), unroll=unroll)
+  outputs, operands = zip(*results, strict=True)
   return (final, outputs), operands
 
 

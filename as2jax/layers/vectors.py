@@ -5,14 +5,14 @@ from jaxtyping import Array, Float, Int
 
 
 def take(units: Float[Array, "s u d"], members: Int[Array, "s e"]) -> Float[Array, "s e d"]:
-  """The vectors that examples point to; indices are local to their shard."""
+  """Gathers the vectors that examples point to; indices are local to their shard."""
   return jnp.take_along_axis(units, members[..., None], axis=1)
 
 
 def norm(x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
   """Euclidean norm over the last axis with gradient 0 (not nan) at the zero vector.
 
-  The norm of a vector with NaN is NaN: as 0 it would be the best of all distances.
+  The norm of a vector with NaN is NaN; as 0 it would be the smallest of all distances.
   """
   squared = jnp.sum(jnp.square(x), axis=-1)
   zero = squared == 0  # not its negation `squared > 0`, which is false for NaN, too

@@ -1,7 +1,7 @@
-"""Log-likelihood of words under a softmax over a whole vocabulary, a chunk of tokens at a time.
+"""Log-likelihood of words under a softmax over a whole vocabulary, one chunk of tokens at a time.
 
-Logits of 128 sentences of 40 words over 50,000 words are a gigabyte, and their gradient another.
-Here only those of one chunk exist at any time: the backward pass computes them again.
+The logits of 128 sentences of 40 words over 50,000 words take a gigabyte, and their gradient takes
+another. Here only the logits of one chunk exist at any time: the backward pass recomputes them.
 """
 
 from typing import Any
@@ -26,8 +26,8 @@ def logits(
 def log_softmax_at(scores: Float[Array, "*n v"], target: Int[Array, "*n"]) -> Float[Array, "*n"]:
   """Log softmax(scores)[target].
 
-  The target is picked by comparison: its gradient fuses with the softmax's, where that of a gather
-  would scatter into an array of all logits.
+  The target is selected by comparison, whose gradient fuses with the softmax's; the gradient of a
+  gather would scatter into an array of all logits.
   """
   number = lax.broadcasted_iota(target.dtype, scores.shape, scores.ndim - 1)
   chosen = jnp.where(number == target[..., None], scores, 0.0).sum(-1)
@@ -47,11 +47,11 @@ def log_likelihood(
   """Log p(target | hidden) of each token, 0 where it is not `real`.
 
   With chunks, real tokens are moved to the front of their shard, and a chunk in which no shard has
-  any is skipped: padding costs nothing. The numbers are those of the plain computation.
+  any is skipped, so that padding costs nothing. The results equal those of the plain computation.
 
   Args:
-    chunk: tokens of a shard whose logits are there at once; 0 for all, kept for the backward pass
-      (faster where they fit).
+    chunk: number of tokens of a shard whose logits exist at once; 0 keeps all of them for the
+      backward pass, which is faster where they fit into memory.
 
   """
 
@@ -73,11 +73,11 @@ def log_likelihood(
   @jax.checkpoint  # around the condition: inside, each chunk would keep a copy of the kernel
   def part(now):
     hidden, target, real = now
-    found = lax.cond(
+    values = lax.cond(
       real.any(), of, lambda *_: jnp.zeros((s, chunk), jnp.float32), hidden, target, kernel, bias
     )
-    return jnp.where(real, found, 0.0)
+    return jnp.where(real, values, 0.0)
 
-  found = lax.map(part, (in_parts(hidden), in_parts(target), in_parts(real)))
-  found = jnp.moveaxis(found, 0, 1).reshape(s, parts * chunk)
-  return jnp.take_along_axis(found, jnp.argsort(order, axis=1), axis=1)
+  values = lax.map(part, (in_parts(hidden), in_parts(target), in_parts(real)))
+  values = jnp.moveaxis(values, 0, 1).reshape(s, parts * chunk)
+  return jnp.take_along_axis(values, jnp.argsort(order, axis=1), axis=1)

@@ -1,4 +1,4 @@
-"""Compiled programs kept on disk, so that the second start of a job compiles nothing."""
+"""The persistent compilation cache: the second start of a job compiles nothing."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def use_cache(config: Any) -> None:
   """Points jax's persistent compilation cache at `config.compilation_cache`.
 
   Raises:
-    InputError: the folder cannot be made.
+    InputError: the folder cannot be created.
 
   """
   if config.compilation_cache == "off":

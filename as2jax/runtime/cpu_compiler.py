@@ -1,10 +1,10 @@
-"""What jaxlib's compiler for CPUs is known to compute wrongly, and how a run is kept from it.
+"""Known miscompilations of jaxlib's CPU compiler, and how runs avoid them.
 
-XLA gives small products and reductions on a CPU to YNNPACK as one fusion. With jaxlib 0.10.2 that
+On CPU, XLA hands small products and reductions to YNNPACK as one fusion. With jaxlib 0.10.2 this
 gives wrong numbers (jax-ml/jax#39103) and crashes (#39257, #40412). jaxlib 0.9.2, 0.10.0 and 0.10.1
-pass the programs published there, but a matrix of 3 rows times more than 2**15 vectors, summed (or
-its greatest taken) over the 3, is wrong with them, too. Without these fusions 0.10.1
-computes `tests/wheel_program.py` correctly.
+pass the programs published there, but with them, too, the product of a matrix of 3 rows with more
+than 2**15 vectors is wrong when it is reduced over the 3 rows (sum or maximum). Without these
+fusions, 0.10.1 computes `tests/wheel_program.py` correctly.
 """
 
 import os
@@ -17,9 +17,9 @@ REFUSED = ("0.10.2",)
 
 
 def leave_out_wrong_fusions(environment: MutableMapping[str, str] = os.environ) -> None:
-  """Has XLA make no fusions for YNNPACK, unless XLA_FLAGS says which.
+  """Disables XLA's YNNPACK fusions, unless XLA_FLAGS already sets the option.
 
-  XLA reads XLA_FLAGS once, when jax first asks for a device; so `as2jax` calls this when imported.
+  XLA reads XLA_FLAGS once, when jax first asks for a device, so importing `as2jax` calls this.
   """
   flags = environment.get("XLA_FLAGS", "")
   if OPTION not in flags:
@@ -28,7 +28,7 @@ def leave_out_wrong_fusions(environment: MutableMapping[str, str] = os.environ) 
 
 def check(platform: str) -> None:
   """Raises InputError where `platform` is "cpu" and the installed jaxlib is refused there."""
-  import jaxlib  # here, so that `as2jax` may be imported without it
+  import jaxlib  # not at the top: `as2jax` can be imported without it
 
   if platform == "cpu" and jaxlib.__version__ in REFUSED:
     raise InputError(

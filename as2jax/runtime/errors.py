@@ -1,8 +1,8 @@
-"""The one error that a user's input can raise."""
+"""The exception for every mistake in a user's input."""
 
 
 class InputError(ValueError):
-  """Something a user gave is wrong; the message says where, what, and what to do.
+  """A user's input is wrong; the message says where, what, and what to do.
 
   `main` prints the message alone, without a traceback, and exits with status 2.
   """

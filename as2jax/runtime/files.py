@@ -1,4 +1,4 @@
-"""Files that a reader finds whole or not at all."""
+"""Atomic writing of text files: a reader sees a complete file or none."""
 
 import os
 
@@ -8,16 +8,16 @@ from as2jax.runtime import processes
 
 
 def write_whole(path: epath.PathLike, text: str) -> None:
-  """Writes a text file so that a reader finds the old content or the new, never a part.
+  """Writes a text file atomically: a reader sees the old or the new content, never a part.
 
-  Of several processes the first one writes.
+  With several processes, only the first one writes.
   """
   if not processes.first():
     return
   path = epath.Path(path)
   path.parent.mkdir(parents=True, exist_ok=True)
   if "://" in str(path):
-    path.write_text(text)  # an object store shows an object only when it is whole
+    path.write_text(text)  # an object becomes visible only when it is complete
     return
   scratch = path.parent / f".{path.name}.{os.getpid()}"
   scratch.write_text(text)

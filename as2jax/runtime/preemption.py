@@ -1,10 +1,10 @@
-"""SIGTERM: all processes agree on one point of the program, save there, and end with status 75.
+"""SIGTERM: all processes agree on one point of the program, save there, and exit with status 75.
 
-Alone, a process hears the signal itself. Of several, one may hear it alone: then the coordination
-service of jax lets all agree on the greatest point that any of them has reached, plus one
-(`reached_preemption_sync_point`). That costs nothing while nobody is told (0.1 µs a point); an
-all-gather of a flag would be a collective a step. A point is a step of training or a batch that is
-predicted: every process passes the same ones in the same order.
+A point is a training step or a batch of an evaluation; every process passes the same points in the
+same order. A single process handles the signal itself. With several processes, the signal may reach
+only one of them: jax's coordination service then lets all agree on the latest point that any of
+them has reached, plus one (`reached_preemption_sync_point`). Without a signal this costs 0.1 µs a
+point, whereas an all-gather of a flag would be one more collective a step.
 """
 
 import contextlib
@@ -13,23 +13,25 @@ from collections.abc import Iterator
 
 from as2jax.runtime import processes
 
-AGAIN = 75  # EX_TEMPFAIL: the same command goes on
+AGAIN = 75  # EX_TEMPFAIL: the same command continues the run
 
 
 class Preempted(BaseException):
-  """The run was told to end, and can go on; as ^C, nothing that handles errors takes it for one."""
+  """The run must end and can be resumed; like KeyboardInterrupt, it is not an `Exception`."""
 
 
 class _Heard:
+  """The signal handler's state and the number of points passed."""
+
   signal = False
   deferred = False
   point = 0
 
 
 def listen() -> None:
-  """From now on SIGTERM raises `Preempted`; within `deferred` at the next point."""
+  """Installs the handler: SIGTERM raises `Preempted`, within `deferred` at the next point."""
   if processes.started():
-    return  # jax has taken the signal
+    return  # jax handles the signal
 
   def hear(*_):
     _Heard.signal = True
@@ -41,7 +43,7 @@ def listen() -> None:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-  """Within it SIGTERM is heard at points alone: there is something to save."""
+  """A context in which SIGTERM takes effect at points only, because there is state to save."""
   before, _Heard.deferred = _Heard.deferred, True
   try:
     yield
@@ -50,7 +52,7 @@ def deferred() -> Iterator[None]:
 
 
 def due() -> bool:
-  """Passes a point of the program; true at the one at which all processes are to end."""
+  """Counts one point of the program; true at the point at which all processes must end."""
   _Heard.point += 1
   if processes.started():
     from jax.experimental import multihost_utils
@@ -60,10 +62,10 @@ def due() -> bool:
 
 
 def check() -> None:
-  """Passes a point at which nothing is left to do.
+  """Counts one point at which no state is left to save.
 
   Raises:
-    Preempted: it is the one at which all processes are to end.
+    Preempted: all processes must end at this point.
 
   """
   if due():

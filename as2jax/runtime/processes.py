@@ -1,13 +1,13 @@
-"""The processes of one run: one a host of a TPU slice, or as flags say; a single one otherwise.
+"""Multi-process setup: one process per TPU host, or as --coordinator says; else a single process.
 
-All processes run the same program on the same plan and meet in the collectives of its steps. What
-only one may do (folders, text files) the first does; the others wait for what it says. Processes
-talk through the coordination service of `jax.distributed`, not through the devices: a host may take
-its time, and texts may have any length.
+All processes run the same program with the same epoch plans and meet in the collectives of its
+steps. What only one may do (folders, text files) the first process does, and the others wait for
+its result. Processes communicate through the coordination service of `jax.distributed`, not through
+the devices, so a host may be slow and texts may have any length.
 
-An error of one process ends all of them: it tells the service, and the others, who may be waiting
-in a collective that will never end, look there every second (`_Watch`). Who is killed cannot tell:
-the service misses its heartbeat for `HEARTBEAT` seconds and ends the rest.
+An error in one process ends all of them: it reports the error to the service, which the others, who
+may be waiting in a collective that never ends, poll every second (`_Watch`). A process that is
+killed reports nothing: the service misses its heartbeat for `HEARTBEAT` seconds and ends the rest.
 """
 
 import glob
@@ -26,14 +26,14 @@ from as2jax.runtime.errors import InputError
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 HEARTBEAT = 100  # seconds without a sign of life after which a process counts as dead
-PATIENCE = 7 * 24 * 3600.0  # seconds; whether the first process still lives the service watches
-LOOK = 1.0  # seconds between two looks for a failure
-GRACE = 5.0  # seconds in which a process may find the same error by itself
+PATIENCE = 7 * 24 * 3600.0  # seconds to wait for a message; the service detects a dead process
+LOOK = 1.0  # seconds between two polls for a failure
+GRACE = 5.0  # seconds in which a process may raise the same error by itself
 FAILED = "as2jax/failed/"
 
 
 class _Run:
-  """Which process this is; how many messages the first has sent."""
+  """The index of this process, their number, and the number of messages sent so far."""
 
   index = 0
   count = 1
@@ -43,7 +43,7 @@ class _Run:
 
 
 def first() -> bool:
-  """Whether this process is the one that writes text files and talks."""
+  """Whether this is the first process, which writes text files and prints."""
   return _Run.index == 0
 
 
@@ -58,7 +58,7 @@ def index() -> int:
 
 
 def started() -> bool:
-  """Whether `jax.distributed` runs, though perhaps with a single process."""
+  """Whether `jax.distributed` is initialised, possibly with a single process."""
   return _Run.started
 
 
@@ -77,20 +77,21 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
   """Joins the other processes of the run; call it before anything touches a device.
 
   Args:
-    coordinator: `HOST:PORT` of process 0, which opens that port; "auto" leaves all three to jax's
-      own detection (Slurm, Open MPI, Kubernetes); "" is auto on a TPU VM, else a single process.
-    processes: how many there are; 1 is a single process, on a TPU VM, too.
-    process_id: the number of this one, from 0.
+    coordinator: `HOST:PORT` of process 0, which opens that port; "auto" leaves all three arguments
+      to jax's own detection (Slurm, Open MPI, Kubernetes); "" means auto on a TPU VM, else a single
+      process.
+    processes: their number; 1 is a single process, also on a TPU VM.
+    process_id: the index of this process, from 0.
 
   Raises:
-    InputError: flags that say half of it, or processes that do not find each other.
+    InputError: incomplete flags, or processes that do not find each other.
 
   """
   import jax
 
   if processes == 1 and coordinator in ("", "auto"):
     return
-  given = {}
+  arguments = {}
   if coordinator not in ("", "auto") or processes or process_id >= 0:
     if ":" not in coordinator or processes < 1 or not 0 <= process_id < processes:
       raise InputError(
@@ -98,7 +99,7 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
         f"--process_id={process_id}: several processes need all three: HOST:PORT of "
         "process 0, their number, and the number of this one, from 0"
       )
-    given = {
+    arguments = {
       "coordinator_address": coordinator,
       "num_processes": processes,
       "process_id": process_id,
@@ -106,7 +107,7 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
   elif not coordinator and not on_tpu_vm():
     return
   try:
-    jax.distributed.initialize(**given, heartbeat_timeout_seconds=HEARTBEAT)
+    jax.distributed.initialize(**arguments, heartbeat_timeout_seconds=HEARTBEAT)
   except (RuntimeError, ValueError) as error:
     raise InputError(
       f"the processes of this run did not find each other ({error}): start the same "
@@ -120,17 +121,17 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
 
 
 def _service() -> Any:
-  # Not public, but what Orbax and others lean on; all use of it is in this file.
+  # Not public, but Orbax and others depend on it; all use of it is in this file.
   from jax._src import distributed
 
   return distributed.global_state.client
 
 
 def by_first(function: Callable[[], T]) -> T:
-  """What `function` gives in the first process, in every process; JSON data.
+  """Calls `function` in the first process and returns its result, JSON data, in every process.
 
   Raises:
-    InputError: that of the first process.
+    InputError: the first process raised it.
 
   """
   if _Run.count == 1:
@@ -140,24 +141,24 @@ def by_first(function: Callable[[], T]) -> T:
 
 
 def in_order(function: Callable[[], T]) -> T:
-  """`function()`, by the first process and then by all the others at once.
+  """Calls `function` in the first process, and then in all the others at once.
 
-  For what makes files that it uses where they are there already: with a folder that hosts share one
-  of them makes (or downloads) it, and with folders of their own each has one.
+  For functions that create files and reuse existing ones: in a shared folder only the first process
+  creates (or downloads) them, and where each host has its own folder every host does.
   """
   if _Run.count == 1:
     return function()
   number = _number()
   if first():
-    made: list[T] = []
-    _tell(number, lambda: made.append(function()))
-    return made[0]
+    results: list[T] = []
+    _tell(number, lambda: results.append(function()))
+    return results[0]
   _hear(number)
   return function()
 
 
 def _number() -> int:
-  """The next message's; taken before its content is made, in which others may be sent."""
+  """The next message's number; taken before its content is computed, which may send others."""
   _Run.messages += 1
   return _Run.messages
 
@@ -185,7 +186,7 @@ def _hear(number: int) -> Any:
 
 
 class _Watch:
-  """A thread that looks whether another process has failed, and then ends this one."""
+  """A thread that polls for a failure of another process, and then ends this one."""
 
   def __init__(self):
     self._done = threading.Event()
@@ -206,22 +207,23 @@ class _Watch:
 
   def _failures(self) -> dict[int, tuple[int, str]]:
     try:
-      found = _service().key_value_dir_get(FAILED)
+      entries = _service().key_value_dir_get(FAILED)
     except Exception:  # the service has ended, which ends this process by other means
       return {}
-    return {int(key.rpartition("/")[2]): tuple(json.loads(value)) for key, value in found}
+    return {int(key.rpartition("/")[2]): tuple(json.loads(value)) for key, value in entries}
 
   def stop(self) -> None:
+    """Ends the thread."""
     self._done.set()
     if threading.current_thread() is not self._thread:
       self._thread.join()
 
 
 def leave(status: int, text: str) -> NoReturn:
-  """Ends this process after an error, and with it the others; waits for none of them.
+  """Ends this process after an error, and makes the others end; waits for none of them.
 
-  At a normal exit jax waits until all processes have come to their ends, which those that wait for
-  this one never do.
+  At a normal exit jax waits for all processes to end, which those that wait for this one never
+  do.
   """
   sys.stdout.flush()
   sys.stderr.flush()
@@ -241,7 +243,7 @@ def leave(status: int, text: str) -> NoReturn:
 
 
 def stop() -> None:
-  """Ends the watch: from here on the processes end by themselves."""
+  """Stops polling for failures: from here on the processes end by themselves."""
   if _Run.watch is not None:
     _Run.watch.stop()
     _Run.watch = None

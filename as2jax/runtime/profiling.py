@@ -1,4 +1,4 @@
-"""A trace of a few steps of training, for `--profile`: what each of them spent its time on."""
+"""A profiler trace of a few training steps, for `--profile`."""
 
 import logging
 import pathlib
@@ -8,19 +8,19 @@ from typing import Any
 
 from etils import epath
 
-WARM_UP = 5  # steps of this process before the first that is traced: they compile
+WARM_UP = 5  # steps before the first that is traced: they compile
 log = logging.getLogger(__name__)
 _wanted = 0
 
 
 def want(steps: int) -> None:
-  """Has the next run trace so many steps; 0 for none."""
+  """Sets how many steps the next run traces; 0 for none."""
   global _wanted
   _wanted = steps
 
 
 class Trace:
-  """Traces the steps that `want` asked for, once a process; told after each step.
+  """Traces the number of steps that `want` set, once a process; call `after_step` each step.
 
   Args:
     workdir: the run's folder; the trace goes to `profile/` in it.
@@ -34,7 +34,7 @@ class Trace:
     self._local: str | None = None
 
   def after_step(self, step: int, result: Any) -> None:
-    """Begins or ends the trace; `result` is what the step gave, and is waited for only then."""
+    """Begins or ends the trace; only then it waits for `result`, the outputs of the step."""
     if not self._left:
       return
     if self._before:
@@ -47,7 +47,7 @@ class Trace:
       self._end(step, result)
 
   def close(self, step: int, result: Any) -> None:
-    """Ends a trace that the training left unfinished."""
+    """Ends the trace where training ended before its last step."""
     if self._local:
       self._end(step, result)
     elif self._left:

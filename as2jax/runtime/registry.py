@@ -95,7 +95,7 @@ def has_parameters(model: str) -> bool:
 
 
 def resolve(reference: str) -> Any:
-  """What `module:attribute` names; the module is imported now."""
+  """Imports the module of `module:attribute` and returns the attribute."""
   module, _, attribute = reference.partition(":")
   return getattr(importlib.import_module(module), attribute)
 
@@ -119,14 +119,14 @@ def _own(name: str, key: str) -> Any:
   return getattr(imported, attribute)
 
 
-def build(table: dict[str, str], section: Any, key: str, **given) -> Any:
-  """An object from a config section: `name` chooses the class, the rest are its fields.
+def build(table: Table, section: Any, key: str, **extra) -> Any:
+  """Builds an object from a config section: `name` chooses the class, the rest are its fields.
 
-  Fields that the class lacks may stand in the section as None: a preset that is shared by several
-  classes leaves them so.
+  A key that is None is left out, so that classes with different fields can share a preset. `extra`
+  are fields that do not come from the config.
 
   Raises:
-    InputError: an unknown name, a key that is no field, a field without a value, a wrong type.
+    InputError: an unknown name, a key that is no field, or a field without a value.
 
   """
   cls = find(table, section["name"], f"{key}.name")
@@ -134,16 +134,16 @@ def build(table: dict[str, str], section: Any, key: str, **given) -> Any:
   values = {k: v for k, v in dict(section).items() if k != "name" and v is not None}
   for k in values:
     if k not in fields:
-      allowed = sorted(set(fields) - set(given) - {"name"})
+      allowed = sorted(set(fields) - set(extra) - {"name"})
       raise InputError(f"{key}.{k} is not a field of {cls.__name__}; its fields are {allowed}")
   missing = [
     f
     for f, field in fields.items()
     if f not in values
-    and f not in given
+    and f not in extra
     and field.default is dataclasses.MISSING
     and field.default_factory is dataclasses.MISSING
   ]
   if missing:
     raise InputError(f"{key}: {cls.__name__} wants values for {missing}")
-  return cls(**values, **given)
+  return cls(**values, **extra)

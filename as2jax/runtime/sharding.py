@@ -15,12 +15,12 @@ from as2jax.runtime.errors import InputError
 AXES = ("data", "fsdp", "tensor")
 log = logging.getLogger(__name__)
 
-# Of models over a transformer. Ordered: the first pattern that matches a path names specs in order
-# of preference; the first spec whose axes divide the shape wins; replication is last. Specs count
-# from the last dimension, so that the leading seed and layer axes need no mention. What reads the
-# hidden vectors is split by `tensor` along its outputs, what writes them along its inputs: between
-# the two nothing is exchanged. What no rule matches (biases, norms, all parts above the encoder) is
-# small: every device holds it whole.
+# Sharding rules for models over a transformer. The first pattern that matches a path gives specs in
+# order of preference; the first spec whose axes divide the shape is used, else replication. Specs
+# count from the last dimension, so that they need not mention the leading seed and layer axes.
+# Kernels that read the hidden vectors are split by `tensor` along their outputs, kernels that write
+# them along their inputs: nothing is exchanged between the two. Biases and the parts above the
+# encoder are small and replicated.
 P = PartitionSpec
 RULES: tuple[tuple[str, tuple[PartitionSpec, ...]], ...] = (
   (r"encoder/embeddings/word$", (P("tensor", "fsdp"), P("fsdp", None), P(None, "fsdp"))),
@@ -35,13 +35,13 @@ TRANSFORMER = "encoder/layers/"  # in the paths of such models alone
 
 
 def make_mesh(*, fsdp: int = 1, tensor: int = 1, devices: Sequence | None = None) -> Mesh:
-  """A mesh (`data`, `fsdp`, `tensor`) over all devices; `data` takes what the others leave.
+  """A mesh (`data`, `fsdp`, `tensor`) over all devices; the size of `data` follows.
 
-  Devices of one process lie next to one another, so that `fsdp` and `tensor` stay within it as far
-  as they can.
+  Devices of one process are neighbours, so that `fsdp` and `tensor` stay within a process as far as
+  possible.
 
   Raises:
-    InputError: sizes that do not divide the number of devices, or a jaxlib that computes wrongly.
+    InputError: sizes that do not divide the number of devices, or a refused jaxlib.
 
   """
   devices = jax.devices() if devices is None else devices
@@ -66,25 +66,26 @@ def check_shards(mesh: Mesh, shards: int) -> None:
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-  """Of an array that every device holds whole."""
+  """The sharding of an array that every device holds whole."""
   return NamedSharding(mesh, P())
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-  """Of batch arrays `[seed, accumulate, shard, …]`: shards over `data` and `fsdp`."""
+  """The sharding of batch arrays `[seed, accumulate, shard, …]`: shards over `data` and `fsdp`."""
   return NamedSharding(mesh, P(None, None, ("data", "fsdp")))
 
 
 def predict_sharding(mesh: Mesh) -> NamedSharding:
-  """Of batch arrays `[1, shard, …]`, which all seeds share."""
+  """The sharding of batch arrays `[1, shard, …]`, which all seeds share."""
   return NamedSharding(mesh, P(None, ("data", "fsdp")))
 
 
 def spec_for(path: str, shape: Sequence[int], mesh: Mesh) -> PartitionSpec:
   """The spec of one parameter of a model over a transformer.
 
-  That of the first rule that matches, the first of its specs that divides. A parameter that no
-  rule matches is replicated: every device holds it whole.
+  Uses the first rule of `RULES` that matches, and the first of its specs that divides the shape. A
+  parameter that no rule matches is replicated: every device holds it whole.
+
   """
   specs = next((specs for pattern, specs in RULES if re.search(pattern, path)), ())
   for spec in specs:
@@ -99,10 +100,10 @@ def spec_for(path: str, shape: Sequence[int], mesh: Mesh) -> PartitionSpec:
 
 
 def tree_shardings(tree: Any, mesh: Mesh) -> Any:
-  """The shardings of a state: optimiser moments follow the parameter whose path they end in.
+  """The shardings of a state: optimizer moments are sharded like their parameter.
 
-  A model over a transformer is sharded by `RULES`; any other is small, and runs by `data` alone:
-  every device holds all of it.
+  A model over a transformer is sharded by `RULES`; any other is small and replicated, so that only
+  `data` is sharded.
   """
 
   def name(path):
@@ -117,7 +118,7 @@ def tree_shardings(tree: Any, mesh: Mesh) -> Any:
 
 
 def local_shards(mesh: Mesh, shards: int) -> tuple[int, ...]:
-  """Numbers of the shards of a batch that the devices of this process hold, ascending."""
+  """The numbers of the batch's shards that the devices of this process hold, ascending."""
   parts = NamedSharding(mesh, P(("data", "fsdp"))).addressable_devices_indices_map((shards,))
   return tuple(
     sorted({number for (part,) in parts.values() for number in range(*part.indices(shards))})
@@ -128,7 +129,8 @@ def place(batch: Any, mesh: Mesh, *, shards: int | None = None) -> Any:
   """Puts a host batch `[seed, accumulate, shard, …]` on the devices of the mesh.
 
   Args:
-    shards: of the whole batch, of which `batch` holds `local_shards`; None: it holds them all.
+    shards: number of shards of the whole batch, of which `batch` holds `local_shards`; None where
+      it holds all.
 
   """
   return _assemble(batch, batch_sharding(mesh), 2, shards)
@@ -160,7 +162,7 @@ def _assemble(batch: Any, sharding: NamedSharding, axis: int, shards: int | None
 
 
 def put(tree: Any, sharding: NamedSharding) -> Any:
-  """Puts host arrays that every process has whole on the devices; no process asks another."""
+  """Puts host arrays, which every process holds whole, on the devices without communication."""
   if sharding.is_fully_addressable:
     return jax.device_put(tree, sharding)
   one = lambda x: jax.make_array_from_callback(x.shape, sharding, lambda index: x[index])

@@ -1,0 +1,1 @@
+"""Training: the loop, the step, the optimizer, checkpoints, and building a run from its config."""

@@ -1,4 +1,4 @@
-"""Orbax checkpoints: the latest whole state, and the best parameters, each whole or not at all."""
+"""Orbax checkpoints of the latest state and of the best parameters, each written atomically."""
 
 import json
 import logging
@@ -20,20 +20,20 @@ from as2jax.runtime.files import write_whole
 
 log = logging.getLogger(__name__)
 MOVED = "position.json"  # beside the latest checkpoint
-HEADROOM = 1.1  # of the size of a checkpoint: what must be free before one is begun
+HEADROOM = 1.1  # a save needs this many times the size of the checkpoint as free space
 
 
 def group_folder(workdir: epath.PathLike, seeds: Sequence[int], group: Sequence[int]) -> epath.Path:
-  """Where a run of `seeds` keeps the checkpoints of a group of them that trains together."""
+  """The folder of the checkpoints of `group`, those of a run's `seeds` that train together."""
   name = "" if len(seeds) == 1 else "seed-" + "-".join(map(str, group))
   return epath.Path(workdir) / "checkpoints" / name
 
 
 def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
-  """What `Checkpoints.save_best` saved in `folder` at `step`, as arrays of the host; reads only.
+  """Reads, as host arrays, what `Checkpoints.save_best` saved in `folder` at `step`.
 
   Raises:
-    InputError: it is not there, cannot be read, or holds a number that is not finite.
+    InputError: the checkpoint is absent, cannot be read, or holds a number that is not finite.
 
   """
   path = epath.Path(folder) / "best" / str(step) / "variables"
@@ -44,39 +44,41 @@ def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
   try:
     tree = handler.metadata(path).tree
     host = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-    found = handler.restore(path, args=ocp.args.PyTreeRestore(restore_args=host))
+    variables = handler.restore(path, args=ocp.args.PyTreeRestore(restore_args=host))
   except (OSError, ValueError, KeyError) as error:
     raise InputError(f"{path} cannot be read ({error}): it was damaged; train again") from error
   finally:
     handler.close()
-  check_finite(traverse_util.flatten_dict(found, sep="/"), path)
-  return found
+  check_finite(traverse_util.flatten_dict(variables, sep="/"), path)
+  return variables
 
 
 class _Manager(ocp.CheckpointManager):
-  """Orbax's manager, which leaves the agreement on a point at which to end to `preemption`.
+  """Orbax's manager without its own handling of preemption, which `preemption` does.
 
-  Orbax asks jax at every save, and from a thread when the save is on disk, whether the processes
-  have agreed on this *step*. With the question jax takes the step for the point that this process
-  has reached, which `preemption.due` counts otherwise: a SIGTERM before the next point then led to
-  an agreement on a point in the past, which nobody passes again, or far in the future.
+  At every save, and again from a thread when the save is on disk, Orbax asks jax whether the
+  processes have agreed to end at this *step*. jax then takes the step for the point that this
+  process has reached, which `preemption.due` counts differently: a SIGTERM before the next point
+  led to an agreement on a point in the past, which no process passes again, or far in the future.
   """
 
   def reached_preemption(self, step: int) -> bool:
+    """Always False: `preemption` decides when the run ends."""
     return False
 
 
 class Checkpoints:
   """The checkpoints of one group of seeds, below `folder`.
 
-  `latest/` holds the last whole state with the position of the loop, for continuing; `best/` the
-  parameters and running statistics of the best evaluation, for ranking. Two bests are kept: a run
-  that is killed between the two saves goes back to a state whose best is the one before.
+  `latest/` holds the last whole state with the position of the loop, for resuming; `best/` holds
+  the parameters and running statistics of the best evaluation, for ranking. Two best checkpoints
+  are kept, because a run that is killed between the two saves resumes from a state whose best is
+  the previous one.
   """
 
   def __init__(self, folder: epath.PathLike):
     folder = epath.Path(folder)
-    # Orbax wants absolute paths; those of object stores are.
+    # Orbax needs absolute paths; those of object stores are absolute.
     self.folder = folder if "://" in str(folder) else epath.Path(folder.absolute())
     self._latest = self._manager("latest", keep=1)
     self._best = self._manager("best", keep=2)
@@ -87,7 +89,7 @@ class Checkpoints:
       create=True,
       enable_async_checkpointing=True,
       cleanup_tmp_directories=True,
-      # Both save at a time, and hosts would take the one's barrier for the other's.
+      # Both managers save at the same time; a prefix of its own keeps their barriers apart.
       multiprocessing_options=ocp.options.MultiprocessingOptions(barrier_sync_key_prefix=name),
     )
     return _Manager(self.folder / name, options=options)
@@ -95,8 +97,8 @@ class Checkpoints:
   def save(self, step: int, state: Any, progress: dict) -> None:
     """Begins to save the state and the loop's position.
 
-    Where the step is there already its state stays, which is the same; the position may be another
-    one (a run that was stopped in an evaluation has saved before it) and is written beside it.
+    A step that is saved already keeps its state, which is the same. Its position may differ (a run
+    that was stopped in an evaluation has saved before it) and is then written beside it.
     """
     self._finish(self._latest)
     if step in self._latest.all_steps():
@@ -108,7 +110,7 @@ class Checkpoints:
     )
 
   def save_best(self, step: int, variables: Any) -> None:
-    """Begins to save the parameters and statistics of the best evaluation so far."""
+    """Begins to save the parameters and running statistics of the best evaluation so far."""
     self._put(self._best, step, variables=ocp.args.StandardSave(variables))
 
   def _put(self, manager: ocp.CheckpointManager, step: int, **items) -> None:
@@ -124,7 +126,7 @@ class Checkpoints:
   def _check_space(self, step: int, tree: Any) -> None:
     folder = epath.Path(self.folder)
     if "://" in str(folder):
-      return  # object stores have no end of the disk
+      return  # object stores do not run out of space
     need = sum(x.nbytes for x in jax.tree.leaves(tree)) * HEADROOM
     free = processes.by_first(lambda: shutil.disk_usage(folder).free)
     if free < need:
@@ -154,12 +156,13 @@ class Checkpoints:
       raise self._failure(manager.latest_step() or 0, error) from error
 
   def wait(self) -> None:
-    """Returns when everything begun is on disk; raises InputError where it could not be written."""
+    """Waits until every save is on disk; raises InputError where one could not be written."""
     self._finish(self._latest)
     self._finish(self._best)
 
   @property
   def latest_step(self) -> int | None:
+    """The step of the latest checkpoint, None where there is none."""
     return self._latest.latest_step()
 
   def progress(self) -> dict:
@@ -168,15 +171,15 @@ class Checkpoints:
     return self._moved(self._latest.restore(self.latest_step, args=args)["progress"])
 
   def _moved(self, progress: dict) -> dict:
-    """The position of the loop beside the latest checkpoint, if there is one, else `progress`."""
+    """The position that `save` wrote beside the latest checkpoint, else `progress`."""
     path = self.folder / MOVED
-    found = json.loads(path.read_text()) if path.exists() else {}
-    return found["progress"] if found.get("saved") == self.latest_step else progress
+    moved = json.loads(path.read_text()) if path.exists() else {}
+    return moved["progress"] if moved.get("saved") == self.latest_step else progress
 
   def restore(self, abstract: Any) -> tuple[Any, dict]:
-    """The latest state, with the shardings of `abstract`, and the position of the loop.
+    """Restores the latest state, with the shardings of `abstract`, and the position of the loop.
 
-    Works on another number of devices than the one that saved.
+    The number of devices may differ from that of the run that saved.
 
     Raises:
       InputError: the checkpoint does not fit the model that the config describes.
@@ -187,16 +190,16 @@ class Checkpoints:
       state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore()
     )
     try:
-      found = self._latest.restore(step, args=args)
+      restored = self._latest.restore(step, args=args)
     except (ValueError, KeyError, FileNotFoundError) as error:
       raise InputError(
         f"{self.folder}/latest/{step} cannot be restored: {error}. Was it written by "
         "another model? Start in another --workdir, or delete this one."
       ) from error
-    return found["state"], self._moved(found["progress"])
+    return restored["state"], self._moved(restored["progress"])
 
   def restore_best(self, step: int, abstract: Any) -> Any:
-    """The variables that `save_best` saved at `step`."""
+    """Restores the variables that `save_best` saved at `step`."""
     self._finish(self._best)
     if step not in self._best.all_steps():
       raise InputError(
@@ -207,14 +210,14 @@ class Checkpoints:
     return self._best.restore(step, args=args)["variables"]
 
   def close(self) -> None:
-    """Finishes what was begun and ends orbax's threads."""
+    """Finishes all saves and ends Orbax's threads."""
     self._latest.close()
     self._best.close()
 
   def abandon(self) -> None:
-    """`close` for a run that ends with an error of its own: what was begun is still finished.
+    """`close` for a run that ends with an error: all saves are still finished.
 
-    Left alone, a save that is under way fails when the interpreter shuts down, or hangs it.
+    Otherwise a save that is under way fails when the interpreter shuts down, or hangs it.
     """
     for manager in (self._latest, self._best):
       try:

@@ -9,14 +9,15 @@ from as2jax.runtime.errors import InputError
 
 @dataclasses.dataclass
 class Tracker:
-  """What the loop remembers between evaluations; saved with every checkpoint.
+  """The state of early stopping between evaluations; saved with every checkpoint.
 
   Attributes:
-    best: best selection value of each seed, None before the first evaluation.
-    best_step, best_epoch: where it was reached.
-    waited: evaluations since then.
-    active: seeds that still train.
-    saved_step: name of the last checkpoint of best parameters.
+    patience: evaluations without an improvement after which a seed stops.
+    best: the best selection value of each seed, None before the first evaluation.
+    best_step, best_epoch: the step and the epoch of the best value.
+    waited: evaluations since the best one.
+    active: whether each seed still trains.
+    saved_step: the step of the last checkpoint of best parameters.
 
   """
 
@@ -30,16 +31,16 @@ class Tracker:
 
   @classmethod
   def start(cls, seeds: int, patience: int) -> "Tracker":
-    """Before the first evaluation."""
+    """The state before the first evaluation."""
     if patience < 1:
       raise InputError(f"patience = {patience}: give at least 1 evaluation")
     return cls(patience, [None] * seeds, [0] * seeds, [0] * seeds, [0] * seeds, [True] * seeds)
 
   def update(self, values: Sequence[float], step: int, epoch: int) -> list[bool]:
-    """Takes in one evaluation; returns which active seeds improved (a tie does not).
+    """Records one evaluation; returns which active seeds improved (a tie is no improvement).
 
     Raises:
-      InputError: the value of an active seed is not finite, so that it is neither better nor worse.
+      InputError: the value of an active seed is not finite, so that it cannot be compared.
 
     """
     improved = []

@@ -1,4 +1,4 @@
-"""Optimisers, schedules over progress, and which parameters they move."""
+"""Optimizers, learning-rate schedules, learning-rate multipliers and frozen parameters."""
 
 import math
 import re
@@ -17,13 +17,16 @@ SCHEDULES = ("constant", "linear")
 
 
 def schedule(name: str, *, rate: float, warmup: float, epochs: float) -> Callable:
-  """Learning rate as a function of progress (examples seen / examples of an epoch).
+  """The learning rate as a function of progress (examples seen / examples of an epoch).
 
   Args:
-    name: `constant` after the warm-up, or `linear`: down to 0 at the end of the last epoch.
-    rate: the peak.
-    warmup: part of one epoch's examples over which the rate rises linearly from 0.
-    epochs: length of the run, for `linear`.
+    name: `constant` after the warm-up, or `linear`, which decays to 0 at the end of the last epoch.
+    rate: the peak learning rate.
+    warmup: fraction of one epoch's examples over which the rate rises linearly from 0.
+    epochs: length of the run in epochs, for `linear`.
+
+  Raises:
+    InputError: an unknown name.
 
   """
   if name not in SCHEDULES:
@@ -41,7 +44,7 @@ def schedule(name: str, *, rate: float, warmup: float, epochs: float) -> Callabl
 
 
 def from_config(section: Mapping[str, Any]) -> optax.GradientTransformation:
-  """The `direction` that a config's section `optimizer` describes."""
+  """Builds the `direction` that a config's section `optimizer` describes."""
   keys = ("b1", "b2", "eps", "clip_norm", "weight_decay", "layer_decay", "lr_multipliers")
   return direction(section["name"], **{key: section[key] for key in keys})
 
@@ -57,14 +60,18 @@ def direction(
   layer_decay: float,
   lr_multipliers: Sequence[tuple[str, float]],
 ) -> optax.GradientTransformation:
-  """The update's direction, before the rate: clipping to a global norm, the rule, multipliers.
+  """The direction of the update, before the learning rate: clipping, the rule, multipliers.
 
   Args:
-    name: `adam` or `adadelta` (b2 is then its ρ).
-    clip_norm: largest global norm of the gradient; 0 does not clip.
-    weight_decay: decoupled, on matrices only; 0 leaves it out.
-    layer_decay, lr_multipliers: see `multipliers`. What has multiplier 0 has no part in the norm
-      that is clipped either.
+    name: `adam`, `adadelta` or `sgd`.
+    b1, b2, eps: of Adam; AdaDelta's ρ is `b2`.
+    clip_norm: the largest global norm of the gradient; 0 does not clip.
+    weight_decay: decoupled weight decay, on matrices only; 0 leaves it out.
+    layer_decay, lr_multipliers: see `multipliers`. Gradients with multiplier 0 do not count in the
+      norm that is clipped.
+
+  Raises:
+    InputError: an unknown name.
 
   """
   rules = {
@@ -89,11 +96,11 @@ def direction(
 
 
 def _clip(largest: float) -> optax.GradientTransformation:
-  """Scales a gradient whose global norm exceeds `largest` down to it.
+  """Scales a gradient down to the global norm `largest` where its norm exceeds it.
 
-  One factor for all elements, where optax's `clip_by_global_norm` selects between two arrays: XLA
-  then copies parameters and moments before it overwrites them, and an update takes four times as
-  long on CPU.
+  All elements are multiplied with one factor. optax's `clip_by_global_norm` selects between two
+  arrays instead, with which XLA copies parameters and moments before it overwrites them, and an
+  update takes four times as long on CPU.
   """
 
   def update(updates, params):
@@ -111,20 +118,21 @@ LAYERS = "encoder/layers/"  # before the paths of a transformer's parameters, st
 def multipliers(
   params: Mapping[str, Any], layer_decay: float, lr_multipliers: Sequence[tuple[str, float]]
 ) -> dict[str, np.ndarray]:
-  """What the learning rate of each parameter (by path) is multiplied with.
+  """Computes the factor of the learning rate of each parameter, by path.
 
   The layers of a transformer are stacked on the first axis of `encoder/layers/…`, so a multiplier
   is an array that broadcasts from there.
 
   Args:
+    params: parameters by path.
     layer_decay: layer l of L (from 0) has layer_decay^(L - l), the embeddings layer_decay^(L + 1),
       everything above the encoder 1 (Clark et al. 2020, ELECTRA).
-    lr_multipliers: (regular expression, factor): of every path in which the expression is found,
-      multiplied on; 0 freezes. A layer's parameters are also found by their layer's number,
-      `encoder/layers/3/attention/query/kernel`.
+    lr_multipliers: (regular expression, factor) pairs. The factors of all expressions that match
+      somewhere in a path are multiplied; 0 freezes. A layer's parameters also match with their
+      layer's number, as in `encoder/layers/3/attention/query/kernel`.
 
   Raises:
-    InputError: no layers to decay.
+    InputError: `layer_decay` is not 1 and the encoder has no stack of trainable layers.
 
   """
   total = max((v.shape[0] for k, v in params.items() if k.startswith(LAYERS)), default=0)
@@ -152,17 +160,17 @@ def multipliers(
 def _product(
   lr_multipliers: Sequence[tuple[str, float]], path: str, layer: int | None = None
 ) -> float:
-  """The product of the factors whose expression is found in a path, or in it with its layer."""
-  return math.prod(factor for pattern, factor in lr_multipliers if _found(pattern, path, layer))
+  """The product of the factors whose expression matches in a path, with or without its layer."""
+  return math.prod(factor for pattern, factor in lr_multipliers if _matches(pattern, path, layer))
 
 
-def _found(pattern: str, path: str, layer: int | None) -> bool:
+def _matches(pattern: str, path: str, layer: int | None) -> bool:
   numbered = path if layer is None else path.replace(LAYERS, f"{LAYERS}{layer}/", 1)
   return bool(re.search(pattern, path) or re.search(pattern, numbered))
 
 
 def _scale_by(factors: Callable[[Mapping], Mapping]) -> optax.GradientTransformation:
-  """Multiplies updates with constants that depend on the parameters' paths and shapes alone."""
+  """Multiplies updates with constants that depend on the parameters' paths and shapes only."""
 
   def update(updates, params):
     constants = factors(params)
@@ -172,18 +180,18 @@ def _scale_by(factors: Callable[[Mapping], Mapping]) -> optax.GradientTransforma
 
 
 def no_optimizer() -> optax.GradientTransformation:
-  """For states that only rank: keeps no moments."""
+  """For states that only rank: an optimizer without moments."""
   return optax.identity()
 
 
 def split_frozen(params: dict, lr_multipliers: Sequence[tuple[str, float]]) -> tuple[dict, dict]:
   """Splits parameters into (trainable, frozen) flat dicts by path (`encoder/embeddings/…`).
 
-  Frozen are those all of whose elements have multiplier 0; they have no moments.
+  A parameter is frozen where all of its elements have multiplier 0; it then has no moments.
 
   Args:
-    params: a tree of arrays, or of shapes.
-    lr_multipliers: see `multipliers`; each expression must match something.
+    params: a tree of arrays or of shapes.
+    lr_multipliers: see `multipliers`; each expression must match a parameter.
 
   Raises:
     InputError: an expression that matches no parameter.
@@ -192,7 +200,7 @@ def split_frozen(params: dict, lr_multipliers: Sequence[tuple[str, float]]) -> t
   flat = traverse_util.flatten_dict(params, sep="/")
   numbers = lambda path: range(flat[path].shape[0]) if path.startswith(LAYERS) else (None,)
   for pattern, _ in lr_multipliers:
-    if not any(_found(pattern, path, n) for path in flat for n in numbers(path)):
+    if not any(_matches(pattern, path, n) for path in flat for n in numbers(path)):
       raise InputError(
         f"optimizer.lr_multipliers: {pattern!r} matches no parameter; the first "
         f"paths are {sorted(flat)[:5]}"

@@ -1,4 +1,4 @@
-"""What a person sees of a run: a progress bar on a terminal, a few plain lines elsewhere."""
+"""The progress of a run: a progress bar on a terminal, a few plain lines elsewhere."""
 
 import sys
 import time
@@ -61,7 +61,7 @@ class Display:
       self.task = self.bar.add_task(f"epoch {epoch + 1}", total=steps, completed=begin, state="")
 
   def step(self, done: int, row: dict[str, float]) -> None:
-    """`done` steps of the epoch are finished; `row` holds means over the last of them."""
+    """`done` steps of the epoch are finished; `row` holds means over the most recent ones."""
     state = f"loss {row['loss']:.4g}  {row['seconds_per_step']:.2f} s/step"
     if self.bar is not None:
       self.bar.update(self.task, completed=done, state=state)

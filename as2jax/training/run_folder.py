@@ -1,4 +1,4 @@
-"""The folder of a run: its lock, its config, its logs; every file whole or not there."""
+"""The folder of a run: its lock, its config and its logs; files are written atomically."""
 
 import contextlib
 import json
@@ -17,12 +17,13 @@ from as2jax.runtime.files import write_whole
 
 @contextlib.contextmanager
 def lock(workdir: epath.PathLike) -> Iterator[None]:
-  """Holds the run's folder for this run; the system releases it however the process ends.
+  """Locks the run's folder; the system releases the lock however the process ends.
 
-  Of several processes of one run the first holds it.
+  With several processes, the first one holds the lock. Object stores cannot lock: nothing is
+  checked there.
 
   Raises:
-    InputError: another run holds it. Object stores cannot lock: there nothing is checked.
+    InputError: another run holds the lock.
 
   """
   with contextlib.ExitStack() as held:
@@ -62,7 +63,7 @@ def _locked(workdir: epath.Path) -> Iterator[None]:
 
 
 def begun(workdir: epath.PathLike) -> bool:
-  """Whether a run left anything in its folder that another config would contradict."""
+  """Whether the folder holds results or checkpoints, which belong to one config."""
   workdir = epath.Path(workdir)
   saved = (
     path
@@ -73,13 +74,13 @@ def begun(workdir: epath.PathLike) -> bool:
 
 
 def claim(workdir: epath.PathLike, config: Any) -> None:
-  """Writes the resolved config into a new run's folder, or checks that it is the same run's.
+  """Writes the resolved config into a new run's folder, or checks it against the run's config.
 
-  A folder counts as new until its run has saved something: whoever corrects a mistake in a config
-  may use it again.
+  A folder counts as new until its run has saved something, so that it can be used again after a
+  mistake in the config was corrected.
 
   Raises:
-    InputError: the folder holds a run of another config; the message lists what differs.
+    InputError: the folder holds a run of another config; the message lists the differences.
 
   """
   path = epath.Path(workdir) / "config.json"
@@ -104,7 +105,7 @@ def claim(workdir: epath.PathLike, config: Any) -> None:
 
 
 def config_of(run: epath.PathLike) -> Any:
-  """The config of the run in a folder, for commands that take a run.
+  """Reads the config of the run in a folder, for commands that take --run.
 
   Raises:
     InputError: the folder holds no run.
@@ -117,17 +118,17 @@ def config_of(run: epath.PathLike) -> Any:
 
 
 class MetricsLog:
-  """`metrics.jsonl` and TensorBoard: one row a point, by seed and step.
+  """`metrics.jsonl` and TensorBoard: one row per seed and logged step.
 
-  Rows beyond a restored step are dropped, so that a continued run leaves the log of one that was
-  never disturbed. The file is written whole each time: no store needs to append.
+  Rows after a restored step are dropped, so that a resumed run leaves the same log as one that was
+  never interrupted. The file is written whole each time, because object stores cannot append.
   """
 
   def __init__(self, workdir: epath.PathLike, *, tensorboard: bool):
     self.path = epath.Path(workdir) / "metrics.jsonl"
     self.folder = epath.Path(workdir) / "tensorboard"
     self.tensorboard = tensorboard and processes.first()
-    self.rows: list[dict] = self._read() if processes.first() else []  # nobody else writes them
+    self.rows: list[dict] = self._read() if processes.first() else []  # only the first writes
     self.writers: dict[int, Any] = {}
 
   def _read(self) -> list[dict]:
@@ -154,18 +155,20 @@ class MetricsLog:
         self.writers[seed] = SummaryWriter(str(self.folder / f"seed-{seed}"), purge_step=step + 1)
 
   def write(self, seed: int, step: int, values: dict[str, float]) -> None:
-    """Adds a row; `flush` puts it on disk."""
+    """Adds a row; `flush` writes it to disk."""
     self.rows.append({"seed": seed, "step": step, **values})
     if seed in self.writers:
       for name, value in values.items():
         self.writers[seed].add_scalar(name, value, step)
 
   def flush(self) -> None:
+    """Writes all rows to disk."""
     write_whole(self.path, "".join(json.dumps(row) + "\n" for row in self.rows))
     for writer in self.writers.values():
       writer.flush()
 
   def close(self) -> None:
+    """Writes all rows to disk and closes TensorBoard's files."""
     self.flush()
     for writer in self.writers.values():
       writer.close()

@@ -1,6 +1,6 @@
-"""The train state: abstract, then sharded, then initialised with pretrained weights in place.
+"""The train state: shapes first, then sharded initialisation from pretrained weights.
 
-Every leaf has a leading seed axis: a run of one seed is the case of length one.
+Every leaf has a leading seed axis, of length one for a run of one seed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class TrainState:
   Attributes:
     step: steps taken, `[seed]`.
     trainable, frozen: parameters by path (`encoder/…`), `[seed, …]` each.
-    opt_state: the optimiser's, over `trainable` alone.
+    opt_state: the optimizer's state, over `trainable` only.
     mutables: other collections of the model (running statistics).
 
   """
@@ -54,7 +54,7 @@ def _initialise(
 ) -> TrainState:
   variables = dict(model.init(jax.random.key(seed), batch, train=False))
   params = traverse_util.flatten_dict(variables.pop("params", {}), sep="/")
-  # Replaced inside the jitted function: the random values that they replace are never computed.
+  # Inside the jitted function, so that the random values that are replaced are never computed.
   params.update(
     {path: jnp.asarray(value, params[path].dtype) for path, value in pretrained.items()}
   )
@@ -95,20 +95,20 @@ def create(
   optimizer: optax.GradientTransformation,
   mesh: Mesh,
 ) -> TrainState:
-  """A sharded state with one entry a seed.
+  """Creates a sharded state with one entry per seed.
 
   Args:
     model: called as `model(batch, train=…)`.
     batch: arrays or `ShapeDtypeStruct`s of one micro-batch, `[shard, …]`.
     pretrained: host arrays by parameter path; they replace the random values, for every seed.
-    lr_multipliers: see `optimizers.multipliers`; what has 0 no step moves.
+    lr_multipliers: see `optimizers.multipliers`; parameters with multiplier 0 are frozen.
 
   """
   check_pretrained(model, batch, pretrained)
   init = _initialiser(model, batch, lr_multipliers, optimizer)
   seed_values = np.asarray(seeds, np.uint32)
-  made = jax.eval_shape(init, seed_values, dict(pretrained))
-  shardings = sharding.tree_shardings(made, mesh)
+  shape_tree = jax.eval_shape(init, seed_values, dict(pretrained))
+  shardings = sharding.tree_shardings(shape_tree, mesh)
   return jax.jit(init, out_shardings=shardings)(seed_values, dict(pretrained))
 
 
@@ -121,13 +121,13 @@ def shapes(
   optimizer: optax.GradientTransformation,
   mesh: Mesh,
 ) -> TrainState:
-  """`abstract` of what `create` would make, without making it; the mesh may have no devices."""
+  """Shapes and shardings of what `create` returns, computed without any device."""
   init = _initialiser(model, batch, lr_multipliers, optimizer)
-  made = jax.eval_shape(init, np.asarray(seeds, np.uint32), {})
+  shape_tree = jax.eval_shape(init, np.asarray(seeds, np.uint32), {})
   return jax.tree.map(
     lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
-    made,
-    sharding.tree_shardings(made, mesh),
+    shape_tree,
+    sharding.tree_shardings(shape_tree, mesh),
   )
 
 
@@ -137,7 +137,7 @@ def _initialiser(
   lr_multipliers: Sequence[tuple[str, float]],
   optimizer: optax.GradientTransformation,
 ):
-  """The function `(seeds [n], pretrained arrays) → state`."""
+  """Returns the function `(seeds [n], pretrained arrays) → state`."""
   example = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), batch)
 
   def init(seed_values, arrays):
@@ -150,12 +150,12 @@ def _initialiser(
 
 
 def abstract(state: TrainState) -> TrainState:
-  """Shapes, types and shardings of a state, to restore a checkpoint into."""
+  """Shapes, types and shardings of a state, as the target of restoring a checkpoint."""
   return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
 
 
 def count(params: Mapping[str, Any]) -> int:
-  """Number of parameters of one seed, from flat `[seed, …]` arrays."""
+  """The number of parameters of one seed, from flat `[seed, …]` arrays."""
   return int(sum(np.prod(p.shape[1:]) for p in params.values()))
 
 
@@ -164,13 +164,13 @@ def variables(state: TrainState) -> dict:
   return {"trainable": state.trainable, "frozen": state.frozen, "mutables": state.mutables}
 
 
-def with_variables(state: TrainState, found: dict) -> TrainState:
-  """A state that ranks with `found` (from `variables`)."""
-  return state.replace(**found)
+def with_variables(state: TrainState, values: dict) -> TrainState:
+  """Replaces the variables of a state by `values` (as from `variables`)."""
+  return state.replace(**values)
 
 
 def choose(seeds: np.ndarray, new: Any, old: Any) -> Any:
-  """Of two trees `[seed, …]`: `new` where `seeds` is true, else `old`."""
+  """Selects by seed from two trees `[seed, …]`: `new` where `seeds` is true, else `old`."""
 
   def choice(seeds, new, old):
     return jax.tree.map(

@@ -1,4 +1,4 @@
-"""The train step and the predict step: forward, loss, gradient, update; jitted with shardings."""
+"""The train step: forward pass, loss, gradient and update, jitted with shardings."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,14 +19,14 @@ from as2jax.training.state import TrainState
 def _sums(terms: dict[str, Term]) -> dict[str, tuple[jax.Array, jax.Array]]:
   """Numerator and denominator of each term over all shards of a micro-batch, in float32.
 
-  A `sum` has denominator 0, which `_divide` reads as 1: so denominators may simply be added.
+  A `sum` has denominator 0, which `_divide` takes as 1, so that denominators can simply be added.
   """
   sums = {}
   for name, term in terms.items():
     if term.reduction not in ("sum", "mean"):
       raise ValueError(f"loss term {name!r}: reduction {term.reduction!r} is neither sum nor mean")
     weights = jnp.broadcast_to(term.weights, term.values.shape).astype(jnp.float32)
-    # `where`: a masked value may be anything, and 0·nan is nan.
+    # `where`, because a masked value may be anything, and 0·nan is nan.
     values = jnp.where(weights != 0, term.values.astype(jnp.float32), 0.0)
     sums[name] = (
       jnp.sum(values * weights),
@@ -93,7 +93,7 @@ def gradient_sums(
   def accumulate(carry, item):
     total, before = carry
     gradient, (values, after) = gradient_of(state.trainable, item[1], before, item[0], denominators)
-    # The end of an epoch may leave a micro-batch empty: its statistics would be 0/0.
+    # At the end of an epoch a micro-batch may be empty: its statistics would be 0/0.
     real = jnp.any(item[1].examples.mask > 0)
     keep = lambda new, old: jax.tree.map(lambda n, o: jnp.where(real, n, o), new, old)
     total = keep(jax.tree.map(jnp.add, total, gradient), total)
@@ -107,10 +107,11 @@ def gradient_sums(
 def differentiate(
   model: nn.Module, loss: Loss, state: TrainState, batch: Any, seed: jax.Array, progress: jax.Array
 ):
-  """The gradient of one seed's step, penalties included.
+  """Computes the gradient of one seed's step, penalties included.
 
   Args:
-    state: without the seed axis; batch: `[accumulate, shard, …]`.
+    state: the state without the seed axis.
+    batch: `[accumulate, shard, …]`.
     progress: examples seen / examples of an epoch, before this step.
 
   Returns:
@@ -138,7 +139,7 @@ def update(
   mutables: Any,
   progress: jax.Array,
 ) -> tuple[TrainState, dict[str, jax.Array]]:
-  """The state of one seed after its step, and scalars: `gradient_norm`, `learning_rate`."""
+  """Returns the updated state of one seed, and scalars: `gradient_norm`, `learning_rate`."""
   direction, opt_state = optimizer.update(gradient, state.opt_state, state.trainable)
   learning_rate = rate(progress)
   trainable = jax.tree.map(lambda p, u: p - learning_rate * u, state.trainable, direction)
@@ -158,14 +159,14 @@ def make_train_step(
   state: TrainState,
   seeds: int,
 ):
-  """The jitted `(state, batch, seed, progress, active) → (state, scalars)`, with a seed axis.
+  """Makes the jitted `(state, batch, seed, progress, active) → (state, scalars)`, with a seed axis.
 
-  `batch` is `[seed, accumulate, shard, …]`, the others `[seed]`: a seed that is not active (it
-  stopped early) keeps its state. `state` gives the shardings; its buffers are donated.
+  `batch` is `[seed, accumulate, shard, …]`, the others `[seed]`. A seed that is not active, because
+  it stopped early, keeps its state. `state` provides the shardings; its buffers are donated.
   """
   compute = over_seeds(lambda *args: differentiate(model, loss, *args), seeds)
-  # Mapped over the seed axis even where that has length one: with arrays of the state's own shape
-  # XLA updates in place; through a reshape it copies the state first (a sixth of a step on CPU).
+  # `vmap` over the seed axis even where its length is one: with arrays of the state's own shape XLA
+  # updates in place, whereas after a reshape it copies the state first (a sixth of a step on CPU).
   move = jax.vmap(lambda *args: update(optimizer, rate, *args))
 
   def step(state, batch, seed, progress, active):

@@ -1,4 +1,4 @@
-"""What happened in the steps since the last row of the log."""
+"""Collects the scalars of training steps and writes their means to the log."""
 
 import time
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from as2jax.training.run_folder import MetricsLog
 
 
 class StepLog:
-  """Scalars of the steps since the last row of the log; stops the run at a non-finite loss.
+  """The scalars of the steps since the last row of the log; stops the run at a non-finite loss.
 
-  A step's scalars are read when the next one has been dispatched, so that reading costs no time.
-  That also bounds how far a host runs ahead: step i is dispatched when step i - 2 has ended on all
-  devices. So no process is more than two steps before another, and they agree on a point at which
-  to end that near (see `preemption`).
+  A step's scalars are read after the next step has been dispatched, so that reading costs no time.
+  This also bounds how far a host runs ahead: step i is dispatched when step i - 2 has ended on all
+  devices. So no process is more than two steps ahead of another, and the point at which all agree
+  to end (see `preemption`) is at most that far away.
   """
 
   def __init__(
@@ -35,6 +35,12 @@ class StepLog:
     self.began = time.monotonic()
 
   def add(self, step: int, scalars: Any, questions: Sequence[set[int]]) -> None:
+    """Adds a step's scalars `[seed]`; `questions` are those of its batch, by seed.
+
+    Raises:
+      InputError: the loss of the step before is not finite.
+
+    """
     self._read()
     self.pending = (step, scalars, questions)
 
@@ -56,7 +62,7 @@ class StepLog:
     self.pending = None
 
   def write(self, step: int) -> dict[str, float]:
-    """Writes one row a seed: means over the window; returns those of the first seed."""
+    """Writes a row per seed, with means since the last row; returns the row of the first seed."""
     self._read()
     seconds = time.monotonic() - self.began
     rows = []

@@ -1,13 +1,14 @@
-"""A run that begins with the best parameters of another: transfer, then adapt (TANDA).
+"""Warm start: a run that begins with the best parameters of another one (TANDA's two stages).
 
-With `warm_start.scope` = `all` all parameters and running statistics are taken, and they must be
-those of the model; with `encoder` those of the encoder alone, and the rest (a pooler under the head,
-role embeddings) is that of a fresh run. An encoder's own vocabulary comes with its parameters; what
-else the first run remembers (how rare words are) comes with `all` alone. Optimiser, schedule,
-epochs and early stopping begin anew.
+With `warm_start.scope` = `all`, all parameters and running statistics are copied, and they must
+agree with those of the model. With `encoder`, only those of the encoder are copied, and the others
+(a pooler under the head, role embeddings) are initialised as in a fresh run. An encoder's own
+vocabulary is copied with its parameters; what else was fitted to the first run's training data (how
+rare words are) is copied with `all` only. Optimizer, schedule, epochs and early stopping start
+anew.
 
-What was taken is recorded when the run begins, with its digest, in `warm_start.json` and then in
-`results.json`; a run that continues refuses where the first one has changed.
+When the run begins, the source and the digest of the parameters are recorded in `warm_start.json`,
+and later in `results.json`; resuming is refused where the first run has changed since.
 """
 
 import dataclasses
@@ -35,7 +36,8 @@ from as2jax.training.state import TrainState
 
 NAME = "warm_start.json"  # in a run's folder
 ENCODER = "encoder/"  # before the paths of an encoder's parameters
-# Of the section `encoder`: how and from where, not what. `WarmStart.check_encoder` compares that.
+# Keys of the section `encoder` that may differ: they say how the encoder is computed or where it is
+# read from. `WarmStart.check_encoder` compares what it is.
 FREE = (
   "name",
   "pretrained",
@@ -48,18 +50,21 @@ FREE = (
   "unroll",
   "remat",
 )
-SHOWN = 5  # differences that a message lists
+SHOWN = 5  # the most differences that a message lists
 
 Arrays = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-  """Where one seed begins: the best checkpoint of a seed of the first run.
+  """The checkpoint that one seed starts from: the best one of a seed of the first run.
 
   Attributes:
-    folder: that holds `best/`; step: of the checkpoint; index: of the seed in it.
-    value: what the first run was selected by.
+    folder: the folder that holds `best/`.
+    step: the step of the checkpoint.
+    index: the position of the seed in the checkpoint's arrays.
+    seed: the seed of the first run.
+    value: the first run's selection metric at this checkpoint.
 
   """
 
@@ -71,14 +76,14 @@ class Origin:
 
 
 class WarmStart:
-  """The first stage of a run, found finished and whole.
+  """The finished first run that a run starts from.
 
   Args:
-    section: the config's `warm_start`.
-    seeds: of this run.
+    section: the config's section `warm_start`.
+    seeds: the seeds of this run.
 
   Raises:
-    InputError: there is no such run, it is not finished, or lacks a seed or a checkpoint.
+    InputError: there is no such run, it is not finished, or it lacks a seed or a checkpoint.
 
   """
 
@@ -100,7 +105,7 @@ class WarmStart:
   def _origin(self, seed: int, there: tuple[int, ...]) -> Origin:
     group = there if self.config["seeds_parallel"] else (seed,)
     outcomes = {outcome["seed"]: outcome for outcome in self.content["seeds"]}
-    # Each save of a group holds the best so far of all its seeds.
+    # Each save of a group holds the best parameters so far of all its seeds.
     step = max(outcomes[member]["best_step"] for member in group)
     return Origin(
       group_folder(self.run, there, group),
@@ -111,18 +116,18 @@ class WarmStart:
     )
 
   def arrays(self, seed: int) -> tuple[Arrays, Arrays]:
-    """The parameters and the running statistics, by path, with which `seed` begins."""
+    """The parameters and the running statistics, by path, that `seed` starts from."""
     origin = self.origins[seed]
-    found = read_best(origin.folder, origin.step)
-    params = {**found["trainable"], **found["frozen"]}
-    trees = params, traverse_util.flatten_dict(found["mutables"], sep="/")
+    variables = read_best(origin.folder, origin.step)
+    params = {**variables["trainable"], **variables["frozen"]}
+    trees = params, traverse_util.flatten_dict(variables["mutables"], sep="/")
     return tuple(
       {path: value[origin.index] for path, value in self._concerned(trees[i], i).items()}
       for i in range(2)
     )
 
   def _concerned(self, tree: Mapping[str, Any], collections: bool) -> dict[str, Any]:
-    """The part of a tree, of parameters or of `collections` of statistics, that is taken."""
+    """The part of a tree (parameters, or `collections` of statistics) that is copied."""
     below = lambda path: path.partition("/")[2] if collections else path
     return {
       path: value
@@ -132,7 +137,7 @@ class WarmStart:
 
   @functools.cached_property
   def record(self) -> dict:
-    """What is taken, ready for JSON."""
+    """What is copied from where, with digests, ready for JSON."""
     digests: dict[Origin, str] = {}
     for seed, origin in self.origins.items():
       if origin not in digests:
@@ -171,7 +176,7 @@ class WarmStart:
       )
 
   def carry_memory(self, workdir: epath.Path) -> None:
-    """Copies what the first run remembers and this one must: see the module's docstring."""
+    """Copies the vocabulary and fitted inputs of the first run: see the module's docstring."""
     from as2jax.encoders import static
 
     source, target = self.run / MEMORY, workdir / MEMORY
@@ -197,7 +202,8 @@ class WarmStart:
           "older version; train that run again"
         )
     facts = (
-      {key: its[key] for key in ("family", "architecture", "tokenizer")} for its in (there, weights)
+      {key: side[key] for key in ("family", "architecture", "tokenizer")}
+      for side in (there, weights)
     )
     changed = differences(*map(flatten, facts), free=())
     if changed:
@@ -209,10 +215,10 @@ class WarmStart:
       )
 
   def place(self, state: TrainState, seeds: Sequence[int]) -> TrainState:
-    """A fresh state `[seed, …]` with the first run's values in place.
+    """Puts the first run's values into a fresh state `[seed, …]`.
 
     Raises:
-      InputError: they are not those that the model has; all differences are counted.
+      InputError: their paths or shapes are not those of the model; the message lists differences.
 
     """
     taken = [self.arrays(seed) for seed in seeds]
@@ -239,17 +245,17 @@ class WarmStart:
 
   def _check_paths(self, here: Mapping[str, Any], taken: Arrays) -> None:
     mine = {path: leaf.shape[1:] for path, leaf in here.items()}
-    found = {path: value.shape for path, value in taken.items()}
-    if not mine or not found:
+    source = {path: value.shape for path, value in taken.items()}
+    if not mine or not source:
       raise InputError(
-        f"warm_start: {'this model' if found else self.run} has no parameters "
+        f"warm_start: {'this model' if source else self.run} has no parameters "
         f"{'of an encoder ' if self.scope == 'encoder' else ''}to "
-        f"{'replace' if found else 'take'}"
+        f"{'replace' if source else 'take'}"
       )
     wrong = [
-      f"  {path}: {found.get(path, 'absent')} there, {mine.get(path, 'absent')} here"
-      for path in sorted(mine.keys() | found.keys())
-      if found.get(path) != mine.get(path)
+      f"  {path}: {source.get(path, 'absent')} there, {mine.get(path, 'absent')} here"
+      for path in sorted(mine.keys() | source.keys())
+      if source.get(path) != mine.get(path)
     ]
     if wrong:
       more = [f"  … and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
@@ -265,13 +271,13 @@ class WarmStart:
 
 
 def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
-  """The first stage that a config names, None where it names none.
+  """Opens the first run that a config names; None where it names none.
 
-  A new run's folder gets `warm_start.json` and what the run must remember; that of a run which has
-  begun is compared with what is there now.
+  A new run's folder gets `warm_start.json` and copies of what was fitted; for a run that has begun,
+  the record is compared with the first run as it is now.
 
   Raises:
-    InputError: a wrong section `warm_start`, a first run that is not usable or has changed.
+    InputError: a wrong section `warm_start`, or a first run that is unusable or has changed.
 
   """
   workdir, section = epath.Path(workdir), config.warm_start
@@ -300,7 +306,7 @@ def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
 
 
 def _settle(start: WarmStart, config: Any, workdir: epath.Path) -> None:
-  """Writes down what a run begins with, or compares it with what was written."""
+  """Records what a run starts from, or compares it with the record."""
   if begun(workdir):
     _check_unchanged(workdir / NAME, start.record)
     return
@@ -336,7 +342,7 @@ def _shown(entry: Mapping[str, Any]) -> str:
 
 
 def _finished(run: epath.Path) -> tuple[dict, dict]:
-  """The config and the results of a finished run that has parameters."""
+  """Reads the config and the results of a finished run that has parameters."""
   path = run / "config.json"
   if not path.exists():
     raise InputError(
@@ -378,6 +384,6 @@ def _digest(*trees: Arrays) -> str:
 
 
 def _put(values: Sequence[np.ndarray], leaf: jax.Array) -> jax.Array:
-  """Values of each seed in the place of `leaf`, on whichever hosts hold it."""
+  """Stacks the values of all seeds into an array sharded like `leaf`."""
   stacked = np.stack(values).astype(leaf.dtype)
   return jax.make_array_from_callback(leaf.shape, leaf.sharding, lambda index: stacked[index])

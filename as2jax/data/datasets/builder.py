@@ -1,4 +1,4 @@
-"""The shared TFDS builder: from source files to a prepared copy (array_record), and back.
+"""The shared TFDS builder: writes a prepared copy (array_record) of source files, and reads it.
 
 Imports tensorflow_datasets (0.3 s): import this module lazily.
 """
@@ -106,9 +106,9 @@ class Prepared:
 
   Attributes:
     folders: table -> TFDS files; `tfds.builder_from_directory(folder)` reads them too.
-    counts, fingerprints: split -> what it holds.
-    facts: split -> what a passport says of it (`facts.Facts.asdict`); `overlap`: pair of splits ->
-      question texts in both.
+    counts, fingerprints: split -> its counts, its fingerprint.
+    facts: split -> the statistics of its dataset card (`statistics.Facts.asdict`).
+    overlap: pair of splits -> number of question texts in both.
 
   """
 
@@ -137,11 +137,11 @@ def _read(folder: epath.Path, split: str, table: str) -> Iterator[Any]:
 
 
 def prepared(spec: Spec, source: Source, cache: epath.Path) -> Prepared:
-  """The prepared copy of `source` under `cache`, made first where there is none.
+  """Returns the prepared copy of `source` under `cache`, and prepares it where there is none.
 
   A copy lies under a hash of the source's bytes and the reader's version, in a folder of its own
-  process; it counts only once the pointer beside it, written last, names it. So a changed source
-  is read anew, a killed preparation leaves nothing that counts, and two at once do not meet.
+  process; it is valid only once the pointer beside it, written last, names it. So a changed source
+  is read again, a killed preparation leaves no valid copy, and concurrent ones do not interfere.
 
   Raises:
     InputError: a source file is wrong (from the reader).
@@ -154,7 +154,7 @@ def prepared(spec: Spec, source: Source, cache: epath.Path) -> Prepared:
 
 
 def _pointed(home: epath.Path) -> Prepared | None:
-  """The copy that the pointer names, None where there is none or it is not whole."""
+  """The copy that the pointer names, None where there is none or it is incomplete."""
   try:
     pointer = json.loads((home / POINTER).read_text())
     sizes = {name: (home / name).stat().length for name in pointer["sizes"]}
@@ -210,7 +210,7 @@ def _prepare(spec: Spec, source: Source, home: epath.Path) -> Prepared:
 
 
 def _checked(spec: Spec, source: Source, folders: Mapping[str, epath.Path]) -> Prepared:
-  """Reads back what was written, one record at a time, and states what it holds."""
+  """Reads the written records back, one at a time, and computes their statistics."""
   gathered = {}
   counts, fingerprints = {}, {}
   for split in source.files:
@@ -237,7 +237,7 @@ def _checked(spec: Spec, source: Source, folders: Mapping[str, epath.Path]) -> P
 
 @contextlib.contextmanager
 def _quiet():
-  """Keeps TFDS's announcements off the output and the log, and its bars out of files."""
+  """Silences the messages of TFDS, and its progress bars where output goes to a file."""
   if not sys.stderr.isatty():
     tfds.disable_progress_bar()
   level = logging.get_verbosity()

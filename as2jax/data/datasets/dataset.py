@@ -41,7 +41,7 @@ Split = TypeVar("Split")
 
 
 class Splits(Mapping[str, Split], Generic[Split]):
-  """Split -> what it holds, decoded when it is first asked for and kept from then on."""
+  """Split -> its content, decoded at the first access and then kept."""
 
   def __init__(self, names: tuple[str, ...], read: Callable[[str], Split]):
     self._names, self._read = names, read
@@ -64,7 +64,7 @@ class Splits(Mapping[str, Split], Generic[Split]):
 class Unions(Mapping[str, tuple[Question, ...]]):
   """The splits of a data set, and under `a+b` the questions of both (CASSIE reports `dev+test`).
 
-  Iterating gives the single splits alone.
+  Iteration yields only the single splits.
   """
 
   def __init__(self, splits: Mapping[str, tuple[Question, ...]]):
@@ -114,8 +114,8 @@ class Dataset:
     fingerprints: split -> SHA-256 of its content (`record.fingerprint`).
     official: what the question filter `official` keeps, "" where the data set has none.
     average_recall: whether AvgRec is one of its official metrics.
-    facts: split -> what a passport says of it, None where it was not prepared.
-    overlap: pair of splits -> question texts in both, None likewise.
+    facts: split -> the statistics of its dataset card; None where it was not prepared.
+    overlap: pair of splits -> number of question texts in both; None where it was not prepared.
 
   """
 
@@ -187,7 +187,7 @@ def load_pool(
   """As `load`, for a retrieval dataset.
 
   Raises:
-    InputError: as `load`; and a dataset that is none.
+    InputError: as `load`, or a dataset that is not for retrieval.
 
   """
   spec = spec_of(name)
@@ -203,12 +203,12 @@ def load_pool(
 
 
 def load_any(name: str, **options: Any) -> Dataset | PoolDataset:
-  """`load` or `load_pool`, whichever the dataset is for."""
+  """Calls `load` or `load_pool`, depending on the kind of the dataset."""
   return (load_pool if isinstance(spec_of(name), PoolSpec) else load)(name, **options)
 
 
 def spec_of(name: str) -> Spec:
-  """The spec of a dataset.
+  """Looks up the spec of a dataset.
 
   Raises:
     InputError: an unknown name.
@@ -243,12 +243,12 @@ def _check_counts(
   spec: Spec, folder: epath.Path, counts: Mapping[str, Counts | PoolCounts]
 ) -> None:
   question_filter = "pool" if isinstance(spec, PoolSpec) else "all"
-  for split, found in counts.items():
-    if spec.verdict(split, question_filter, found) == "differs":
+  for split, actual in counts.items():
+    if spec.verdict(split, question_filter, actual) == "differs":
       files = ", ".join(str(folder / name) for name in spec.files[split])
-      names = "/".join(field.name for field in dataclasses.fields(found))
+      names = "/".join(field.name for field in dataclasses.fields(actual))
       raise InputError(
-        f"{files}: {found} {names}; the official {spec.name} {split} "
+        f"{files}: {actual} {names}; the official {spec.name} {split} "
         f"split has {spec.published[split][question_filter]}. The file is damaged or another edition; "
         "get it again"
       )

@@ -1,4 +1,4 @@
-"""The passport of a dataset: what it holds, and whether that is what was published."""
+"""The dataset card: statistics of a dataset and a comparison with the published counts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
@@ -15,13 +15,13 @@ LENGTHS = ("candidates", "answers", "question_words", "candidate_words")
 
 
 def passport(dataset: Dataset | PoolDataset) -> dict:
-  """The facts about `dataset`, ready for JSON.
+  """Statistics of `dataset`, ready for JSON.
 
-  Per split: questions, pairs and positives under each question filter (`clean` = the dataset's own), or
-  what a pool comes to; fingerprint, share of positives among judged pairs, quantiles of the lengths
-  in words (between white space), (question, sentence) pairs that repeat an earlier one, and the
-  published counts. Over splits: question texts that two of them share. Of a prepared dataset
-  nothing is read again: its facts were gathered when it was prepared.
+  Per split: questions, pairs and positives under each question filter (`clean` = the dataset's
+  own), or the numbers of a pool; fingerprint, share of positives among judged pairs, quantiles of
+  the lengths in words (between white space), (question, sentence) pairs that repeat an earlier one,
+  and the published counts. Over splits: question texts that two of them share. Of a prepared
+  dataset nothing is read again: its statistics were computed when it was prepared.
 
   `verdict` is `match`, `documented` (other counts than published, known and explained in `why`) or
   `differs`, "" where nothing is published; `matches` is whether it is `match`, None likewise.
@@ -30,8 +30,8 @@ def passport(dataset: Dataset | PoolDataset) -> dict:
   facts, overlap = dataset.facts, dataset.overlap
   if facts is None or overlap is None:
     facts, overlap = gathered(dataset.splits)
-  splits = {name: _split(its, dataset, name, spec) for name, its in facts.items()}
-  verdict = _worst(its["verdict"] for its in splits.values())
+  splits = {name: _split(of_split, dataset, name, spec) for name, of_split in facts.items()}
+  verdict = _worst(of_split["verdict"] for of_split in splits.values())
   return {
     "name": dataset.name,
     "source": dataset.source,
@@ -54,38 +54,38 @@ def count(questions: Iterable[Question], question_filter: str) -> Counts:
 
 
 def gathered(splits: Mapping[str, Sequence[Question]]) -> tuple[dict, dict]:
-  """The facts of each split, and how many question texts each two share."""
-  found = {}
+  """The statistics of each split, and the number of question texts that each two share."""
+  facts = {}
   for name, questions in splits.items():
-    found[name] = Facts()
+    facts[name] = Facts()
     for question in questions:
-      found[name].take(question)
+      facts[name].take(question)
   overlap = {
-    f"{a}+{b}": found[a].questions.shared(found[b].questions) for a, b in combinations(found, 2)
+    f"{a}+{b}": facts[a].questions.shared(facts[b].questions) for a, b in combinations(facts, 2)
   }
-  return {name: its.asdict() for name, its in found.items()}, overlap
+  return {name: of_split.asdict() for name, of_split in facts.items()}, overlap
 
 
 def _split(
-  its: Mapping[str, Any], dataset: Dataset | PoolDataset, name: str, spec: Spec | None
+  facts: Mapping[str, Any], dataset: Dataset | PoolDataset, name: str, spec: Spec | None
 ) -> dict:
-  found = {
+  counts = {
     question_filter: _counts(numbers)
-    for question_filter, numbers in its["question_filters"].items()
+    for question_filter, numbers in facts["question_filters"].items()
   }
   published = spec.published.get(name, {}) if spec else {}
   verdicts = {
-    question_filter: spec.verdict(name, question_filter, found[question_filter])
+    question_filter: spec.verdict(name, question_filter, counts[question_filter])
     for question_filter in published
   }
   verdict = _worst(verdicts.values())
   question_filters = {
-    question_filter: numbers.asdict() for question_filter, numbers in found.items()
+    question_filter: numbers.asdict() for question_filter, numbers in counts.items()
   }
   return {
-    **its,
+    **facts,
     "question_filters": question_filters
-    | ({} if "pool" in found else {"clean": question_filters[dataset.clean]}),
+    | ({} if "pool" in counts else {"clean": question_filters[dataset.clean]}),
     "published": {
       question_filter: numbers.asdict() for question_filter, numbers in published.items()
     },
@@ -101,20 +101,20 @@ def _counts(numbers: Mapping[str, int | None]) -> Counts | PoolCounts:
 
 
 def _worst(verdicts: Iterable[str]) -> str:
-  found = set(verdicts)
-  return next((verdict for verdict in VERDICTS if verdict in found), "")
+  present = set(verdicts)
+  return next((verdict for verdict in VERDICTS if verdict in present), "")
 
 
 def table(facts: Mapping) -> str:
-  """`facts` of `passport` as text for a terminal."""
+  """Formats the statistics from `passport` for a terminal."""
   text = [f"{facts['name']} from {facts['source']}", "", *count_table(facts), ""]
   rows = [("split", "positive", "duplicates", "quantiles", *(f"{q:g}" for q in QUANTILES))]
-  for split, its in facts["splits"].items():
-    share = its["positive_share"]
-    first = (split, "" if share is None else f"{share:.2%}", str(its["duplicate_pairs"]))
+  for split, of_split in facts["splits"].items():
+    share = of_split["positive_share"]
+    first = (split, "" if share is None else f"{share:.2%}", str(of_split["duplicate_pairs"]))
     for name in LENGTHS:
-      if name in its:
-        values = [f"{value:g}" for value in its[name].values()] or [""] * len(QUANTILES)
+      if name in of_split:
+        values = [f"{value:g}" for value in of_split[name].values()] or [""] * len(QUANTILES)
         rows.append((*first, name.replace("_", " "), *values))
         first = ("", "", "")
   text += _aligned(rows, "<>><" + ">" * len(QUANTILES))
@@ -123,7 +123,9 @@ def table(facts: Mapping) -> str:
     "questions in two splits: "
     + ", ".join(f"{pair} {number}" for pair, number in facts["overlap"].items()),
   ]
-  text += [f"fingerprint {split} {its['fingerprint']}" for split, its in facts["splits"].items()]
+  text += [
+    f"fingerprint {split} {of_split['fingerprint']}" for split, of_split in facts["splits"].items()
+  ]
   text.append(
     {
       "match": "counts agree with the published ones",
@@ -141,11 +143,11 @@ def count_table(facts: Mapping) -> list[str]:
   names = tuple(next(iter(first.values())))
   rows = [("split", "question_filter", *names, "published", "")]
   shown = {"": "", "match": "ok", "documented": "documented", "differs": "DIFFERS"}
-  for split, its in facts["splits"].items():
-    for question_filter, numbers in its["question_filters"].items():
-      official = its["published"].get(question_filter)
+  for split, of_split in facts["splits"].items():
+    for question_filter, numbers in of_split["question_filters"].items():
+      official = of_split["published"].get(question_filter)
       stated = str(_counts(official)) if official else ""
-      verdict = shown[its["verdicts"].get(question_filter, "")]
+      verdict = shown[of_split["verdicts"].get(question_filter, "")]
       if question_filter == "clean":
         question_filter += f" (= {facts['clean']})"
       rows.append((split, question_filter, *map(str, numbers.values()), stated, verdict))

@@ -35,12 +35,12 @@ def renamed(
 ) -> dict:
   """`record` with aliases resolved; InputError unless every field is one of `names`, and once."""
   result = {}
-  for given, value in record.items():
-    name = aliases.get(given, given)
+  for field, value in record.items():
+    name = aliases.get(field, field)
     if name not in names:
       near = difflib.get_close_matches(name, names, 1)
       hint = f"did you mean {near[0]!r}? " if near else ""
-      raise lines.error(f"{quoted(given)} is not a known field; {hint}{known(names, aliases)}")
+      raise lines.error(f"{quoted(field)} is not a known field; {hint}{known(names, aliases)}")
     if name in result:
       both = " and ".join(
         f"`{alias}`" for alias in (*aliases, name) if aliases.get(alias, alias) == name

@@ -1,4 +1,4 @@
-"""Where the source files of a dataset lie: a folder, the package, or a download."""
+"""Locating the source files of a dataset: in a folder, in the package, or by download."""
 
 import dataclasses
 import hashlib
@@ -41,14 +41,14 @@ class Counts:
     """The three numbers by name."""
     return dataclasses.asdict(self)
 
-  def agrees(self, found: "Counts") -> bool:
-    """Whether each published number is the one found."""
-    pairs = zip(dataclasses.astuple(self), dataclasses.astuple(found))
+  def agrees(self, actual: "Counts") -> bool:
+    """Whether `actual` has each of the published numbers."""
+    pairs = zip(dataclasses.astuple(self), dataclasses.astuple(actual))
     return all(number in (None, other) for number, other in pairs)
 
 
 class Tally:
-  """Passes questions on, once, and counts them."""
+  """Iterates over questions, once, and counts them."""
 
   def __init__(self, questions: Iterable[Question]):
     self.counts = Counts(0, 0, 0)
@@ -66,14 +66,14 @@ class Tally:
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-  """All that a dataset adds to the shared TFDS builder.
+  """The description of a dataset for the shared TFDS builder.
 
   Attributes:
     name: of the dataset.
-    reader: the questions of one source file; an iterator where the file is large.
-    version: of the reader: raise it when the reader's result changes.
+    reader: reads the questions of one source file; an iterator where the file is large.
+    version: the reader's version; increase it when the reader's result changes.
     files: split -> the names of its files.
-    folders: where, under the root, the files may lie together.
+    folders: the folders under the root that may hold the files.
     clean: the benchmark's own question filter (SPEC.md 1): `answerable`, or `both` for questions with a
       positive and a negative.
     official: the filter of the benchmark's own evaluation (its reference files or its scorer), ""
@@ -82,10 +82,10 @@ class Spec:
     published: split -> question_filter (`all`, `answerable`, `both`) -> published counts.
     url: of the public archive, "" where there is none.
     embedded: the files are part of this package (then `folders` are its own).
-    citation: where the data comes from.
-    addresses: name -> public address of the very file, where it is not in an archive.
-    documented: split -> question_filter -> counts that are found instead of the published ones, known and
-      explained in `why`; other counts than these or the published ones are an error.
+    citation: the source of the data.
+    addresses: name -> public address of the file itself, where it is not in an archive.
+    documented: split -> question_filter -> counts that differ from the published ones for a reason
+      that `why` explains; any other counts are an error.
 
   """
 
@@ -121,20 +121,20 @@ class Spec:
     for path in paths:
       yield from self.reader(path)
 
-  def verdict(self, split: str, question_filter: str, found: Counts) -> str:
+  def verdict(self, split: str, question_filter: str, actual: Counts) -> str:
     """`match`, `documented` or `differs`; "" where nothing is published."""
     published = self.published.get(split, {}).get(question_filter)
     documented = self.documented.get(split, {}).get(question_filter)
     if published is None:
       return ""
-    if published.agrees(found):
+    if published.agrees(actual):
       return "match"
-    return "documented" if documented is not None and documented.agrees(found) else "differs"
+    return "documented" if documented is not None and documented.agrees(actual) else "differs"
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-  """The files of a dataset, found: split -> paths; `folder` holds them all."""
+  """The located files of a dataset: split -> paths; `folder` holds them all."""
 
   folder: epath.Path
   files: Mapping[str, tuple[epath.Path, ...]]
@@ -150,10 +150,10 @@ class Source:
 
 
 def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool) -> Source:
-  """The source files of `spec` under `root`, else as downloaded before or (if allowed) now.
+  """Locates the source files of `spec` under `root`, among downloads, or (if allowed) online.
 
   Raises:
-    InputError: they are nowhere (says where it looked and what to do), or a folder holds only some.
+    InputError: no folder holds all files; the message says where it looked and what to do.
 
   """
   if spec.embedded:
@@ -180,7 +180,7 @@ def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool)
 
 
 def lacking(spec: Spec, root: epath.Path, downloads: epath.Path) -> list[str]:
-  """The files that the best of the places where `find` looks lacks; [] if it lacks none."""
+  """The files that are missing in the most complete of the folders where `find` looks."""
   if spec.embedded:
     return []
   places = [*(root / folder for folder in spec.folders), downloads]
@@ -204,8 +204,8 @@ def _source(spec: Spec, folder: epath.Path) -> Source:
 
 def _present(folder: epath.Path, name: str) -> epath.Path | None:
   """The file `name` of a folder, or the same compressed (`name.gz`); None where there is neither."""
-  found = (folder / name, folder / f"{name}.gz")
-  return next((file for file in found if file.exists()), None)
+  files = (folder / name, folder / f"{name}.gz")
+  return next((file for file in files if file.exists()), None)
 
 
 def _absent(spec: Spec, places: Iterable[epath.Path], reason: str) -> str:
@@ -221,7 +221,7 @@ def _absent(spec: Spec, places: Iterable[epath.Path], reason: str) -> str:
 
 
 def _download(spec: Spec, folder: epath.Path) -> str:
-  """Puts the files of the public archive into `folder`; returns why not, or "" if it did."""
+  """Downloads the public archive's files into `folder`; returns the reason of a failure, or ""."""
   if spec.addresses:
     return _download_files(spec, folder)
   if not spec.url:
@@ -231,7 +231,7 @@ def _download(spec: Spec, folder: epath.Path) -> str:
     return f"the download failed ({response})"
   logging.info("downloading %s to %s", spec.url, folder)
   folder.mkdir(parents=True, exist_ok=True)
-  # Unique names: two processes may download at once, and whoever comes last changes nothing.
+  # Unique names, because two processes may download at once; the later one changes nothing.
   scratch = folder / f"{uuid.uuid4().hex}.partial"
   scratch.mkdir()
   try:
@@ -270,7 +270,7 @@ def _download_files(spec: Spec, folder: epath.Path) -> str:
 
 
 def _answer(url: str):
-  """The open response, or the exception; in a thread, as resolving a name knows no time limit."""
+  """The open response, or the exception; in a thread, as name resolution has no time limit."""
   box = []
 
   def ask():

@@ -1,4 +1,4 @@
-"""Rows of one question, brought together in bounded memory, wherever they stand in a file."""
+"""Grouping the rows of a file by question in bounded memory, wherever they are in the file."""
 
 import contextlib
 import json
@@ -41,7 +41,7 @@ def grouped(rows: Callable[[], Iterable[Row]], name: str) -> Iterator[list[Row]]
   rows of one bucket of questions, and no more.
 
   Args:
-    rows: gives the rows anew at each call.
+    rows: returns a new iterator over the rows at each call.
     name: of the file, for the log.
 
   """
@@ -69,7 +69,7 @@ def grouped(rows: Callable[[], Iterable[Row]], name: str) -> Iterator[list[Row]]
 
 
 class _FirstSeen(NamedTuple):
-  """Sorted hashes of the questions, the rank of each by first sight, and whether any came back."""
+  """Sorted hashes of the questions, their ranks by first occurrence, and whether any recurred."""
 
   hashes: np.ndarray
   rank: np.ndarray
@@ -144,5 +144,5 @@ def make_question(id: str, rows: Sequence[Row], *, positive: int) -> Question:
 
 
 def _only(labels: Mapping[str, set[int]], text: str) -> int:
-  found = labels.get(text, ())
-  return next(iter(found)) if len(found) == 1 else UNKNOWN
+  values = labels.get(text, ())
+  return next(iter(values)) if len(values) == 1 else UNKNOWN

@@ -1,4 +1,4 @@
-"""Training questions that are held out: a split of their own, by which runs are selected.
+"""Holding out training questions: a split of their own on which runs are selected.
 
 Where dev is part of what is reported (CASSIE, section 4.2), selection needs other questions.
 """
@@ -23,10 +23,10 @@ def selection_split(section: Mapping[str, Any]) -> str:
 
 
 def hold_out(dataset: Dataset, fraction: float) -> Dataset:
-  """`dataset` with the split `heldout`, whose questions are in `train` no more.
+  """Moves a part of the training questions into the split `heldout`.
 
-  What is fitted to `train` afterwards (frequencies, rarity) therefore never sees them. Counts,
-  fingerprint and facts of `train` stay those of the source.
+  Statistics fitted to `train` afterwards (word frequencies, rarity) therefore never see them.
+  Counts, fingerprint and facts of `train` stay those of the source.
 
   Raises:
     InputError: no training split, or too few questions in it.
@@ -64,19 +64,19 @@ def hold_out(dataset: Dataset, fraction: float) -> Dataset:
 def divided(
   questions: Sequence[Question], fraction: float
 ) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
-  """(the rest, those held out), each in the order of `questions`.
+  """Divides `questions` into (those kept, those held out), each in the order of `questions`.
 
-  The part is taken of the questions with an answer and of the others alike, so that it is that
-  part under `train_filter` all and answerable, and the same questions under both. The order in
-  which they are taken is that of a hash of their text: no seed, machine or order of a file changes
-  it. Questions of one text stay together.
+  The fraction is taken of the questions with an answer and of those without, so that it holds under
+  `train_filter` all and answerable, with the same questions under both. Questions are chosen by a
+  hash of their text, so that no seed, machine or file order changes the choice. Questions with the
+  same text stay together.
   """
   answerable: dict[str, bool] = {}
   for question in questions:
     answerable[question.text] = answerable.get(question.text, False) or bool(question.positives)
   held: set[str] = set()
   for kind in (True, False):
-    texts = sorted((text for text, its in answerable.items() if its is kind), key=_order)
+    texts = sorted((text for text, label in answerable.items() if label is kind), key=_order)
     held.update(texts[: round(len(texts) * fraction)])
   return (
     tuple(q for q in questions if q.text not in held),

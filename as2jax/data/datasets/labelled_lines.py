@@ -1,4 +1,4 @@
-"""Judged sentences in files too large for memory: one sentence a line, in three formats.
+"""Labelled sentences in files too large for memory: one sentence per line, in three formats.
 
 JSON objects, or columns under a header, separated by tabs (a quotation mark is a character like any
 other) or, in a .csv file, by commas (quotation marks quote). Fields: question, sentence (or

@@ -1,4 +1,4 @@
-"""The data set that a config's section `data` describes: a known one or a user's files, and rules."""
+"""Loads the data set that a config's section `data` describes, with its text rules."""
 
 import dataclasses
 from typing import Any
@@ -20,14 +20,14 @@ SPLITS = ("train", "dev", "test")
 def load(section: Any, task: str = "rerank") -> Dataset:
   """The data set `name`, or for `files` the paths `train`, `dev` and `test`, under its text rules.
 
-  With `holdout` it has the split `heldout`, taken from `train`. Of the task `retrieve` (`evaluation.task`)
-  it is a `Retrieval`, with a pool a split; a re-ranking data set's pool is all of its candidates
-  (`retrieval.pooled`). Fingerprints and counts are those of the source: the rules are stated beside
-  them.
+  With `holdout` it has the split `heldout`, taken from `train`. For the task `retrieve`
+  (`evaluation.task`) it is a `Retrieval`, with one pool per split; a re-ranking data set's pool is
+  all of its candidates (`retrieval.pooled`). Fingerprints and counts are those of the source: the
+  rules are stated beside them.
 
   Raises:
-    InputError: see `dataset.load`, `files.load`, `holdout.hold_out` and `rules.check`; or paths
-      beside another name.
+    InputError: see `dataset.load`, `user_files.load`, `holdout.hold_out` and `normalise.check`; or
+      paths with the name of a known data set.
 
   """
   normalise.check(tuple(section.rules))
@@ -37,12 +37,12 @@ def load(section: Any, task: str = "rerank") -> Dataset:
         f"data.holdout = {section.holdout}: {section.name} is parted by article, "
         "whose split dev selects; set it to 0"
       )
-    found = datasets.load_pool(
+    pool_dataset = datasets.load_pool(
       section.name, root=section.root, cache=section.cache, download=section.download
     )
-    return retrieval(found, negatives=section.negatives, text_rules=section.rules)
-  found = _rerank(section)
-  return pooled(found, negatives=section.negatives) if task == "retrieve" else found
+    return retrieval(pool_dataset, negatives=section.negatives, text_rules=section.rules)
+  dataset = _rerank(section)
+  return pooled(dataset, negatives=section.negatives) if task == "retrieve" else dataset
 
 
 def pools() -> tuple[str, ...]:
@@ -55,7 +55,7 @@ def _rerank(section: Any) -> Dataset:
   if section.name in (FILES, ASNQ_FILES):
     read = user_files.read_labelled if section.name == FILES else asnq.read_asnq
     splits = user_files.load(paths, read, name=section.name)
-    found = Dataset(
+    dataset = Dataset(
       section.name,
       splits,
       "answerable",
@@ -63,19 +63,21 @@ def _rerank(section: Any) -> Dataset:
       {split: fingerprint(questions) for split, questions in splits.items()},
     )
   else:
-    given = [f"data.{split}" for split, path in paths.items() if path]
-    if given:
-      raise InputError(f"{', '.join(given)} is for your own files: set --config.data.name={FILES}")
-    found = datasets.load(
+    paths_set = [f"data.{split}" for split, path in paths.items() if path]
+    if paths_set:
+      raise InputError(
+        f"{', '.join(paths_set)} is for your own files: set --config.data.name={FILES}"
+      )
+    dataset = datasets.load(
       section.name, root=section.root, cache=section.cache, download=section.download
     )
   if section.holdout:
-    found = holdout.hold_out(found, section.holdout)
-  splits = found.splits
+    dataset = holdout.hold_out(dataset, section.holdout)
+  splits = dataset.splits
   if section.rules:
-    ruled = lambda split: tuple(normalise.apply(found.splits[split], section.rules))
-    splits = Splits(tuple(found.splits), ruled)
-  return dataclasses.replace(found, splits=Unions(splits))
+    ruled = lambda split: tuple(normalise.apply(dataset.splits[split], section.rules))
+    splits = Splits(tuple(dataset.splits), ruled)
+  return dataclasses.replace(dataset, splits=Unions(splits))
 
 
 def require(dataset: Dataset, splits: Any) -> None:

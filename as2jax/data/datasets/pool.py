@@ -1,4 +1,4 @@
-"""Retrieval data: a pool of sentences and the queries put to it."""
+"""Retrieval data: a pool of sentences and its queries."""
 
 import dataclasses
 import hashlib
@@ -16,12 +16,14 @@ TABLES = ("pool", "queries")
 
 @dataclasses.dataclass(frozen=True)
 class PoolCounts:
-  """What a pool and its queries come to; None where nothing is published.
+  """Numbers of passages and queries of a pool; None where nothing is published.
 
   Attributes:
-    entries: passages; sentences: distinct texts among them.
+    entries: number of passages.
+    sentences: number of distinct texts among them.
     queries: (question, right sentence) pairs, ReQA's queries.
-    questions: questions as annotated; texts: distinct question texts.
+    questions: number of annotated questions.
+    texts: number of distinct question texts.
 
   """
 
@@ -38,9 +40,9 @@ class PoolCounts:
     """The numbers by name."""
     return dataclasses.asdict(self)
 
-  def agrees(self, found: "PoolCounts") -> bool:
-    """Whether each published number is the one found."""
-    pairs = zip(dataclasses.astuple(self), dataclasses.astuple(found))
+  def agrees(self, actual: "PoolCounts") -> bool:
+    """Whether `actual` has each of the published numbers."""
+    pairs = zip(dataclasses.astuple(self), dataclasses.astuple(actual))
     return all(number in (None, other) for number, other in pairs)
 
 
@@ -67,7 +69,7 @@ class Pool:
 
   Attributes:
     passages: the pool, in the order of the source.
-    queries: put to it; every answer is the id of a passage.
+    queries: the queries; every answer is the id of a passage.
 
   """
 
@@ -121,7 +123,7 @@ def make_query(id: str, text: str, votes: Mapping[str, int]) -> Query:
 
 
 def often_asked(queries: Sequence[Query], least: int) -> tuple[Query, ...]:
-  """The queries whose gold passage (`answers[0]`) has at least `least` of them (the paper: 8)."""
+  """The queries whose gold passage (`answers[0]`) has at least `least` queries (paper: 8)."""
   asked = Counter(query.answers[0] for query in queries)
   return tuple(query for query in queries if asked[query.answers[0]] >= least)
 
@@ -130,7 +132,7 @@ def aligned(pool: Pool, *, any_gold: bool = False) -> tuple[Question, ...]:
   """Each query as a question with its right passages as positive candidates, and no negatives.
 
   Args:
-    any_gold: every right passage is a candidate; otherwise the gold one alone.
+    any_gold: whether every right passage is a candidate; otherwise only the gold one.
 
   """
   place = pool.place()

@@ -1,4 +1,4 @@
-"""A retrieval dataset as a run sees it: questions to train on, pools to be searched."""
+"""Retrieval datasets for training and evaluation: training questions, and pools to be searched."""
 
 import dataclasses
 from collections import defaultdict
@@ -26,7 +26,7 @@ class Retrieval(Dataset):
 
 
 def retrieval(found: PoolDataset, *, negatives: str, text_rules: Sequence[str]) -> Retrieval:
-  """The dataset with every split's questions and pool, under text rules.
+  """Builds the questions and the pool of every split, with text rules applied.
 
   The split `train` keeps questions of one text apart, as each has annotators of its own; the others
   have one query a text.
@@ -61,7 +61,7 @@ def retrieval(found: PoolDataset, *, negatives: str, text_rules: Sequence[str]) 
 
 
 def pooled(found: Dataset, *, negatives: str) -> Retrieval:
-  """A re-ranking dataset as a retrieval dataset: one pool of all candidates of a split.
+  """Turns a re-ranking dataset into a retrieval dataset: one pool of all candidates per split.
 
   Passages are the distinct sentences, queries the questions that have a positive one. The training
   questions keep their own candidates where `negatives` are of the `paragraph`.
@@ -124,8 +124,8 @@ def _check(negatives: str) -> None:
 def with_paragraph(pool: Pool) -> tuple[Question, ...]:
   """Each query with its gold passage (label 1) and, as negatives, the rest of its paragraph.
 
-  Passages that another annotator chose, or of a right one's text, are left out. In the order of the
-  paragraph.
+  Passages that another annotator chose, or with the text of a right one, are left out. Candidates
+  are in the order of the paragraph.
   """
   together: dict[tuple[str, str], list[Passage]] = defaultdict(list)
   for passage in pool.passages:
@@ -161,7 +161,7 @@ def with_candidates(pool: Pool, candidates: Sequence[Sequence[int]]) -> tuple[Qu
 
 
 def ruled(pool: Pool, names: Sequence[str]) -> Pool:
-  """The pool with text rules applied to passages and queries (`rules.apply`)."""
+  """The pool with text rules applied to passages and queries (`normalise.apply`)."""
   if not names:
     return pool
   asked = normalise.apply([Question(query.id, query.text, ()) for query in pool.queries], names)

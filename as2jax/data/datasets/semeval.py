@@ -141,16 +141,18 @@ def _comment(element: Element, form: Form, records: XmlRecords) -> Candidate:
       "without gold labels cannot be read)",
       element.line,
     )
-  found = (_only(element, tag, records).text for tag in form.texts)
-  text = next(filter(None, found), "")
+  texts = (_only(element, tag, records).text for tag in form.texts)
+  text = next(filter(None, texts), "")
   return Candidate(_attribute(element, form.comment_id, records), text, form.labels[gold])
 
 
 def _only(element: Element, tag: str, records: XmlRecords) -> Element:
-  found = element.all(tag)
-  if len(found) != 1:
-    raise records.error(f"{len(found)} elements {tag} in {element.tag}; expected one", element.line)
-  return found[0]
+  children = element.all(tag)
+  if len(children) != 1:
+    raise records.error(
+      f"{len(children)} elements {tag} in {element.tag}; expected one", element.line
+    )
+  return children[0]
 
 
 def _attribute(element: Element, name: str, records: XmlRecords) -> str:

@@ -13,7 +13,7 @@ SECONDS = 10.0  # between two lines of progress
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-  """What was written: the examples of each shard, and the bytes of all."""
+  """The numbers of examples of each shard, and the bytes of all shards."""
 
   shard_lengths: tuple[int, ...]
   bytes: int
@@ -53,7 +53,7 @@ def write_shards(folder: epath.Path, prefix: str, examples: Iterable[bytes]) -> 
 
 
 class Progress:
-  """Says on standard error how a long preparation goes: a line now and then, none if it is short.
+  """Reports the progress of a long preparation on standard error, by occasional lines.
 
   On a terminal the line replaces the one before.
   """
@@ -65,7 +65,7 @@ class Progress:
     self._said = False
 
   def passing(self, records: Iterable) -> Iterator:
-    """Passes records on and counts them (a question counts its candidates)."""
+    """Yields the records and counts them (a question counts as its candidates)."""
     for record in records:
       self._records += 1
       self._units += len(getattr(record, "candidates", (record,)))

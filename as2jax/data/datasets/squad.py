@@ -41,17 +41,17 @@ class Paragraph:
   questions: tuple[Asked, ...]
 
   def passages(self) -> tuple[Passage, ...]:
-    """Its sentences in order; a sentence that occurs twice counts once (the first)."""
+    """The sentences in order; of equal sentences only the first counts."""
     texts = [self.text[start:end] for start, end in sentence_spans(self.text)]
-    padded, found = ["", *texts, ""], {}
+    padded, passages = ["", *texts, ""], {}
     for i, text in enumerate(texts):
-      found.setdefault(
+      passages.setdefault(
         text,
         Passage(
           f"{self.id}-{i}", text, self.title.replace("_", " "), padded[i], padded[i + 2], self.text
         ),
       )
-    return tuple(found.values())
+    return tuple(passages.values())
 
   def right(self, asked: Asked) -> dict[str, int]:
     """Votes by the text of the sentence in which the answers to a question begin."""
@@ -168,14 +168,14 @@ def held_out(title: str, share: float = HELD_OUT) -> bool:
 
 
 def of_split(paragraphs: Iterable[Paragraph], split: str) -> Iterator[Paragraph]:
-  """Those of the articles that are for a split: `train` and `dev` part a file, `test` has all."""
+  """The articles of a split: `train` and `dev` divide a file, `test` has all."""
   for paragraph in paragraphs:
     if split == "test" or held_out(paragraph.title) == (split == "dev"):
       yield paragraph
 
 
 def read_squad(path: epath.PathLike, table: str, split: str) -> Iterator[Passage | Query]:
-  """The records of a table (`pool` or `queries`) of a split: of `train` and `dev`, by article.
+  """The records of a table (`pool` or `queries`) of a split; `train` and `dev` divide by article.
 
   Raises:
     InputError: see `read_paragraphs`.
@@ -218,7 +218,7 @@ SQUAD = PoolSpec(
   citation="Rajpurkar et al.: SQuAD (EMNLP 2016); Ahmad et al.: ReQA (2019)",
 )
 
-# For who has 44 articles of the training file and no more.
+# Where only 44 articles of the training file are available.
 SQUAD_44 = dataclasses.replace(
   SQUAD,
   name="squad_44",

@@ -1,7 +1,7 @@
-"""SQuAD 1.1 for who has 44 articles of its training file: dev-v1.1 is parted by article, too.
+"""SQuAD 1.1 from 44 articles of its training file and dev-v1.1, which is split by article.
 
 Train: all of the 44 articles and 14 of dev-v1.1's 48; dev: 5 of them; test: the other 29. An
-article's part is settled by a hash of its title (`part`), so that it never changes.
+article's split is decided by a hash of its title (`part`), so that it never changes.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ SHARES = (("train", 1 / 3), ("dev", 1 / 6), ("test", 1 / 2))  # of the parted fi
 
 
 def part(title: str) -> str:
-  """The split of an article of the parted file: by a hash of its title."""
+  """The split of an article of dev-v1.1, by a hash of its title."""
   digest = hashlib.sha256(f"as2jax squad part {title}".encode()).digest()
   place = int.from_bytes(digest[:8], "big") / 2**64
   reached = 0.0
@@ -30,9 +30,9 @@ def part(title: str) -> str:
 
 
 def read_parts(path: epath.PathLike, table: str, split: str) -> Iterator[Passage | Query]:
-  """The records of a table of a split: of the parted file by article, of another file all.
+  """The records of a table of a split: of dev-v1.1 by article, of the training file all.
 
-  Paragraphs are named by their file, too, as two files make one pool.
+  Ids of paragraphs include their file, because two files form one pool.
 
   Raises:
     InputError: see `squad.read_paragraphs`.

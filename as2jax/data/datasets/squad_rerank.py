@@ -1,4 +1,4 @@
-"""SQuAD 1.1 as re-ranking, in ASNQ's classes: to transfer from where ASNQ cannot be had.
+"""SQuAD 1.1 as re-ranking data with ASNQ's classes, for transfer where ASNQ is not available.
 
 `python -m as2jax.data.datasets.squad_rerank SQUAD.json OUTPUT.tsv` writes a file in ASNQ's format.
 """
@@ -29,8 +29,8 @@ def asnq_rows(
   The question's own paragraph is the long answer. Its candidates are the sentences of that
   paragraph and of its neighbours in the article. Class 4: an answer begins in the sentence; 3: it
   is in the paragraph, and none does; 2 and 1: in another paragraph, with and without the words of
-  an answer. Context is the sentence before and after, and the article's title. A question text
-  that was asked before, of which ASNQ could not tell it apart, is left out.
+  an answer. Context is the sentence before and after, and the article's title. A question
+  whose text occurred before is left out, because ASNQ tells questions apart by their text.
 
   Args:
     split: `train` or `dev` of a training file by article, `test` for all articles.

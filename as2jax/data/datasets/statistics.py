@@ -1,4 +1,4 @@
-"""The facts of a passport, gathered in one pass over records of which one is held at a time."""
+"""Statistics of a split, computed in one pass with one record in memory at a time."""
 
 import hashlib
 import tempfile
@@ -23,7 +23,7 @@ _PARTS = 64  # of a file of hashes, looked at one after the other
 
 
 class Facts:
-  """What a passport says of one split of questions; `take` them one by one, then `asdict`.
+  """Statistics of one split of questions: `take` each question, then call `asdict`.
 
   Memory: 8 bytes a question, and hashes of the (question, sentence) pairs in a temporary file.
   """
@@ -55,7 +55,7 @@ class Facts:
     self.questions.add(question.text)
 
   def passing(self, questions: Iterable[Question]) -> Iterator[Question]:
-    """Passes questions on and takes each."""
+    """Yields the questions and takes each."""
     for question in questions:
       self.take(question)
       yield question
@@ -66,7 +66,7 @@ class Facts:
     return {question_filter: Counts(*numbers) for question_filter, numbers in self._counts.items()}
 
   def asdict(self) -> dict[str, Any]:
-    """The facts, ready for JSON."""
+    """The statistics, ready for JSON."""
     return {
       "question_filters": {
         question_filter: counts.asdict() for question_filter, counts in self.counts.items()
@@ -78,7 +78,7 @@ class Facts:
 
 
 class PoolFacts:
-  """As `Facts` for a split of retrieval data: its passages first, then its queries."""
+  """As `Facts`, for a split of retrieval data: first its passages, then its queries."""
 
   def __init__(self) -> None:
     self._entries, self._queries = 0, [0, 0]  # questions, (question, right passage) pairs
@@ -105,7 +105,7 @@ class PoolFacts:
       self._lengths["answers"][len(record.answers)] += 1
 
   def passing(self, records: Iterable[Passage | Query]) -> Iterator[Passage | Query]:
-    """Passes records on and takes each."""
+    """Yields the records and takes each."""
     for record in records:
       self.take(record)
       yield record
@@ -125,7 +125,7 @@ class PoolFacts:
     return {"pool": PoolCounts(*numbers)}
 
   def asdict(self) -> dict[str, Any]:
-    """The facts, ready for JSON."""
+    """The statistics, ready for JSON."""
     return {
       "question_filters": {name: counts.asdict() for name, counts in self.counts.items()},
       "positive_share": None,
@@ -140,14 +140,14 @@ def quantiles(lengths: Mapping[int, int]) -> dict[str, float]:
     return {}
   values = np.asarray(sorted(lengths))
   ends = np.cumsum([lengths[int(value)] for value in values])
-  found = {}
+  result = {}
   for quantile in QUANTILES:
     place = quantile * (ends[-1] - 1)
     low, high = (
       values[np.searchsorted(ends, at, side="right")] for at in (np.floor(place), np.ceil(place))
     )
-    found[f"{quantile:g}"] = float(low + (high - low) * (place - np.floor(place)))
-  return found
+    result[f"{quantile:g}"] = float(low + (high - low) * (place - np.floor(place)))
+  return result
 
 
 def short_hash(text: str) -> int:
@@ -156,7 +156,7 @@ def short_hash(text: str) -> int:
 
 
 class Texts:
-  """A set of texts of which 8 bytes are held."""
+  """A set of texts that stores 8 bytes for each."""
 
   def __init__(self) -> None:
     self._hashes = array("Q")
@@ -177,18 +177,18 @@ class Texts:
     return len(self._fold())
 
   def shared(self, other: "Texts") -> int:
-    """How many texts are in both sets."""
+    """The number of texts that are in both sets."""
     return len(np.intersect1d(self._fold(), other._fold(), assume_unique=True))
 
 
 class Distinct:
-  """Counts texts that repeat an earlier one; what is too many for memory lies in a file."""
+  """Counts texts that repeat an earlier one; hashes that exceed memory are kept in a file."""
 
   def __init__(self) -> None:
     self._hashes, self._file, self._total = array("Q"), None, 0
 
   def update(self, texts: Iterable[str]) -> None:
-    """Takes more texts."""
+    """Adds more texts."""
     self._hashes.extend(map(short_hash, texts))
     if len(self._hashes) >= _HELD:
       self._spill()
@@ -201,7 +201,7 @@ class Distinct:
     self._hashes = array("Q")
 
   def repeated(self) -> int:
-    """How many of the texts repeat an earlier one; to be asked once, at the end."""
+    """The number of texts that repeat an earlier one; call it once, at the end."""
     if self._file is None:
       hashes = np.frombuffer(self._hashes, np.uint64)
       return len(hashes) - len(np.unique(hashes))

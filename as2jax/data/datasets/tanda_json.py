@@ -40,11 +40,11 @@ def iterate_tanda_json(path: epath.PathLike, *, labelled: bool = True) -> Iterat
   own_ids = None
   for number, record in enumerate(json_objects(lines.filled("question"), lines), 1):
     record = renamed(record, QUESTION, {}, lines)
-    given = text_field("question_id", record, lines)
-    if own_ids not in (None, bool(given)):
+    own_id = text_field("question_id", record, lines)
+    if own_ids not in (None, bool(own_id)):
       raise lines.error("question_id is on some lines only; give it on all or on none")
-    own_ids = bool(given)
-    question = _question(record, given or f"q{number}", lines, labelled)
+    own_ids = bool(own_id)
+    question = _question(record, own_id or f"q{number}", lines, labelled)
     if question.id in first_line:
       raise lines.error(
         f"question_id {quoted(question.id)} was already on line "
@@ -57,14 +57,14 @@ def iterate_tanda_json(path: epath.PathLike, *, labelled: bool = True) -> Iterat
 def _question(record: Mapping, question_id: str, lines: Lines, labelled: bool) -> Question:
   text = _filled("question", record, lines, "line")
   check_id(question_id, "question_id", lines)
-  given = record.get("candidates")
-  if not isinstance(given, list):
+  entries = record.get("candidates")
+  if not isinstance(entries, list):
     raise lines.error(
-      f"candidates is {quoted(json.dumps(given))}; expected a list of objects with "
+      f"candidates is {quoted(json.dumps(entries))}; expected a list of objects with "
       "label and sentence"
     )
   candidates: dict[str, Candidate] = {}
-  for i, entry in enumerate(given):
+  for i, entry in enumerate(entries):
     if not isinstance(entry, dict):
       raise lines.error(
         f"candidate {i + 1} is {quoted(json.dumps(entry))}; expected an object "

@@ -1,7 +1,7 @@
 """Run files, judgements and per-question scores as text that trec_eval and people can read.
 
-Each file is composed in memory and written by one call; where that fails nothing is left behind. Of
-several processes the first one writes.
+Each file is composed in memory and written atomically; where that fails nothing is left behind.
+With several processes, only the first one writes.
 """
 
 import math

@@ -69,10 +69,10 @@ def iterate_trecqa(path: epath.PathLike, *, skipped: list[int] | None = None) ->
   for number, line in content:
     if not line.strip():
       continue
-    found = START.fullmatch(line.strip())
-    if not found:
+    start = START.fullmatch(line.strip())
+    if not start:
       raise lines.error(f"{quoted(line)} where a question should begin; expected <QApairs id='1'>")
-    question_id = found[1]
+    question_id = start[1]
     check_id(question_id, "the id of <QApairs>", lines)
     if question_id in first_line:
       raise lines.error(

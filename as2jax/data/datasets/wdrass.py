@@ -1,7 +1,7 @@
 """WDRASS (Zhang et al. 2022): answer sentence selection over Web documents.
 
-Its files could not be had when this was written, so the format is an assumption: one judged
-sentence a line, as `judged.py` describes it, in JSON-lines. No counts are claimed.
+Its files were not available when this was written, so the format is an assumption: JSON-lines with
+one labelled sentence per line, as in `labelled_lines.py`. No counts are claimed.
 """
 
 from as2jax.data.datasets.files_on_disk import Spec

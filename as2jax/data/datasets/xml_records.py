@@ -1,7 +1,7 @@
 """The elements of an XML file that hold one record each, one at a time and with their lines.
 
-By expat, because it knows the line of every element, takes bytes as they come and reads no file
-but the one that it is given.
+expat is used because it knows the line of every element, parses bytes incrementally and reads no
+file besides its input.
 """
 
 import dataclasses
@@ -64,15 +64,15 @@ class XmlRecords:
     parser.EndElementHandler = self._end
     parser.CharacterDataHandler = self._characters
     parser.EntityDeclHandler = self._entity
-    found = 0
+    count = 0
     with unpacked(self.path) as file:
       more = True
       while more:
         more = self._parse(file)
-        found += len(self._done)
+        count += len(self._done)
         yield from self._done
         self._done.clear()
-    if not found:
+    if not count:
       raise self.error(
         f"the file holds no {' or '.join(sorted(self._tags))}, its outermost element is "
         f"{self._root}: it is another file or another format",

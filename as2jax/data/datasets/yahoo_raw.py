@@ -71,17 +71,19 @@ def iterate_raw(path: epath.PathLike, *, skipped: list[int] | None = None) -> It
 
 
 def _text(record: Element, tag: str, records: XmlRecords) -> str | None:
-  found = record.all(tag)
-  if len(found) > 1:
-    raise records.error(f"{len(found)} elements {tag} in a document; expected one", found[1].line)
-  if not found:
-    return None
-  if found[0].children:
+  elements = record.all(tag)
+  if len(elements) > 1:
     raise records.error(
-      f"the element {quoted(found[0].children[0].tag)} inside {tag}; escape it",
-      found[0].children[0].line,
+      f"{len(elements)} elements {tag} in a document; expected one", elements[1].line
     )
-  return " ".join(html.unescape(_BREAK.sub(" ", found[0].text)).split())
+  if not elements:
+    return None
+  if elements[0].children:
+    raise records.error(
+      f"the element {quoted(elements[0].children[0].tag)} inside {tag}; escape it",
+      elements[0].children[0].line,
+    )
+  return " ".join(html.unescape(_BREAK.sub(" ", elements[0].text)).split())
 
 
 def build(
@@ -98,8 +100,8 @@ def build(
   Args:
     pairs: of the raw files.
     seed: of the splits, negatives and places; the same pairs and seed give the same data.
-    negatives: answers drawn a question.
-    top: finds that they are drawn from.
+    negatives: number of answers drawn per question.
+    top: number of BM25 results from which they are drawn.
     shortest, longest: in words.
 
   Raises:
@@ -121,13 +123,13 @@ def build(
       "raw files of Yahoo! Answers"
     )
   split_of = _splits([pair.question for pair in kept], seed)
-  found: dict[str, list[Question]] = {split: [] for split in SPLITS}
+  questions_of: dict[str, list[Question]] = {split: [] for split in SPLITS}
   few = 0
   for i, drawn in enumerate(_negatives(kept, seed, negatives, top)):
     if drawn is None:
       few += 1
       continue
-    own = found[split_of[kept[i].question]]
+    own = questions_of[split_of[kept[i].question]]
     rng = np.random.default_rng((seed, i, 1))
     texts = [(kept[j].answer, 0) for j in drawn]
     texts.insert(int(rng.integers(negatives + 1)), (kept[i].answer, 1))
@@ -145,7 +147,7 @@ def build(
     logging.warning(
       "left out %d questions for which BM25 found fewer than %d answers", few, negatives
     )
-  return {split: tuple(questions) for split, questions in found.items()}
+  return {split: tuple(questions) for split, questions in questions_of.items()}
 
 
 def _splits(texts: Sequence[str], seed: int) -> dict[str, str]:
