@@ -9,7 +9,7 @@ from etils import epath
 from flax import traverse_util
 
 from as2jax.data.inputs import fitted
-from as2jax.data.text.tokenise import load_tokenizer
+from as2jax.data.text.tokenizer import kept, load_tokenizer
 from as2jax.encoders.checkpoints import folders, pretrained, sentence_folder
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
@@ -100,8 +100,8 @@ def open_source(
   if kind == "words":
     return _bert_words(section, texts, workdir)
   if kind == "sentence_bert":
-    return _sentence_bert(section)
-  return _transformer(section)
+    return _sentence_bert(section, workdir)
+  return _transformer(section, workdir=workdir)
 
 
 def forget(workdir: epath.PathLike) -> None:
@@ -110,7 +110,10 @@ def forget(workdir: epath.PathLike) -> None:
   fitted.forget(workdir)
 
 
-def _transformer(section: Mapping[str, Any]) -> Source:
+def _transformer(
+  section: Mapping[str, Any], tokenizer: Any = None, workdir: epath.PathLike = ""
+) -> Source:
+  """A published transformer; its tokeniser is `tokenizer`, else the run's, else the folder's."""
   folder = pretrained.resolve(section["pretrained"])
   family, sizes = pretrained.read_family(folder)
   own = ":" in section["name"]  # a subclass of the family's encoder, with its fields and weights
@@ -119,7 +122,9 @@ def _transformer(section: Mapping[str, Any]) -> Source:
       f"encoder.name = {section['name']!r}, but {section['pretrained']} is of the family "
       f"{family.name!r}; set encoder.name to that or to 'auto'"
     )
-  tokenizer = pretrained.check_vocabulary(load_tokenizer(folder), folder)
+  if tokenizer is None:
+    tokenizer = kept(_memory(workdir), lambda: load_tokenizer(folder))
+  pretrained.check_vocabulary(tokenizer, folder)
   given = {k: v for k, v in section.items() if k not in ("name", "pretrained") and v is not None}
   sizes = {k: v for k, v in {"precision": None, **sizes}.items() if k not in given}
   name = section["name"] if own else family.name
@@ -135,15 +140,21 @@ def _transformer(section: Mapping[str, Any]) -> Source:
   )
 
 
-def _sentence_bert(section: Mapping[str, Any]) -> Source:
+def _memory(workdir: epath.PathLike) -> epath.PathLike:
+  """The folder in which a run keeps its tokeniser; "" for no run."""
+  return epath.Path(workdir) / MEMORY if workdir else ""
+
+
+def _sentence_bert(section: Mapping[str, Any], workdir: epath.PathLike) -> Source:
   """A sentence-transformers folder: it says the fields and parameters of the model over it, too."""
   folder = pretrained.resolve(section["pretrained"])
   found = sentence_folder.read(folder)
-  source = _transformer({**section, "name": "auto", "pretrained": str(found.transformer)})
+  tokenizer = kept(_memory(workdir), lambda: sentence_folder.load_tokenizer(found))
+  transformer = {**section, "name": "auto", "pretrained": str(found.transformer)}
+  source = _transformer(transformer, tokenizer=tokenizer)
   limits = [n for n in (found.max_length, source.max_length) if n is not None]
   return dataclasses.replace(
     source,
-    tokenizer=sentence_folder.load_tokenizer(found),
     max_length=min(limits, default=None),
     model_fields=found.fields,
     model_params=found.params,

@@ -16,7 +16,6 @@ from as2jax.models.sentence_bert import SentenceBert
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 
-TABLE = {"sentence_bert": "as2jax.models.sentence_bert:SentenceBert"}
 FIELDS = {
   "pooling": ("mean", "cls"),
   "normalize": True,
@@ -32,7 +31,7 @@ QUESTION = Question(
 def make(score="cosine", **changes):
   section = {"name": "sentence_bert", "score": score}
   return registry.build(
-    TABLE, section, "model", encoder=tiny.encoder_module(), **{**FIELDS, **changes}
+    registry.MODELS, section, "model", encoder=tiny.encoder_module(), **{**FIELDS, **changes}
   )
 
 
