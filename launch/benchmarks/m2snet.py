@@ -129,7 +129,9 @@ class Ours:
       plans = [self.batcher.plan(self.batcher.sampler.blocks(), s, epoch) for s in self.seeds]
 
       def item(i, plans=plans):
-        made = stack([self.batcher.batch(plan, i) for plan in plans])
+        live = [plan for plan in plans if i < len(plan)]
+        shape = tuple(max(int(getattr(p, key)[i]) for p in live) for key in ("rows", "row_length"))
+        made = stack([self.batcher.batch(plan, i, shape) for plan in plans])
         return sharding.place(made, self.mesh), int(made.examples.mask.sum())
 
       yield from prefetch(item, range(len(plans[0])))
