@@ -19,7 +19,7 @@ from as2jax.inference import export, modes
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.runtime.errors import InputError
 from as2jax.training import loop
-from as2jax.training.build import load as build
+from as2jax.training.build import load
 
 GUIDE = pathlib.Path(__file__).parents[2] / "as2jax/models/README.md"
 
@@ -127,8 +127,8 @@ def test_its_encoder_may_be_ones_own(config, tmp_path, module):
   (module.parent / "my_encoder.py").write_text(code)
   made = config(encoder__name="my_encoder:MyBert", epochs=0, evaluation__splits=("dev",))
   check.check(made)
-  own = build(made, data=False, workdir=_fitted(tmp_path))
-  same = build(config(epochs=0), data=False, workdir=_fitted(tmp_path))
+  own = load(made, data=False, workdir=_fitted(tmp_path))
+  same = load(config(epochs=0), data=False, workdir=_fitted(tmp_path))
   assert type(own.model.encoder).__name__ == "MyBert"
   assert own.facts["sha256"] == same.facts["sha256"]
   with pytest.raises(InputError, match="encoder MyBert is a class of your own"):

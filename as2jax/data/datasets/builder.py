@@ -27,7 +27,7 @@ from as2jax.data.datasets.tfds_schema import TABLES
 from as2jax.data.record import fingerprint
 from as2jax.runtime.errors import InputError
 
-LAYOUT = "2"  # of the prepared copy: raise it when the features or the pointer's fields change
+LAYOUT = "3"  # of the prepared copy: raise it when the features or the pointer's fields change
 POINTER = "prepared.json"
 
 

@@ -80,7 +80,7 @@ def test_the_id_is_that_of_the_resolved_config():
 
 
 @pytest.mark.parametrize(
-  "points, message",
+  "rows, message",
   [
     ([{"optimizer.rat": 1.0}], "optimizer.rat=1.0: optimizer.rat = 1.0 does not fit.*no key"),
     ([{"optimizer": 1.0}], "no key 'optimizer'"),
@@ -94,8 +94,8 @@ def test_the_id_is_that_of_the_resolved_config():
     ([1], r"points\(\) must yield dicts"),
   ],
 )
-def test_a_wrong_sweep_is_refused(tmp_path, points, message, capsys):
-  path = sweep_file(tmp_path, "configs/wikiqa_triplet.py:sample", points)
+def test_a_wrong_sweep_is_refused(tmp_path, rows, message, capsys):
+  path = sweep_file(tmp_path, "configs/wikiqa_triplet.py:sample", rows)
   with pytest.raises(InputError, match=message):
     points.plan(*points.load(path))
   assert sweep.main([path, f"--output={tmp_path / 'x'}"]) == 2
