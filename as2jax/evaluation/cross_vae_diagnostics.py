@@ -84,14 +84,14 @@ class LatentWatch:
     self.speaker = Speaker(experiment, LENGTH)
     self._splits: dict[str, tuple[Sequence[Question], Any]] = {}
 
-  def __call__(self, state: Any, split: str) -> list[Seen]:
+  def __call__(self, variables: Any, split: str) -> list[Seen]:
     """What there is to see of a split, one entry a seed."""
     questions, _ = self._split(split)
-    measured = self._measure(state, split)
+    measured = self._measure(variables, split)
     found = []
     for seed, its in enumerate(measured):
       scalars = {f"{name}[{split}]": value for name, value in summary(its).items()}
-      examples = self._examples(state, seed, questions, its)
+      examples = self._examples(variables, seed, questions, its)
       files = {"latents.tsv": table(its)}
       if examples:
         files["generated.txt"] = report(examples)
@@ -109,7 +109,7 @@ class LatentWatch:
       self._splits[split] = questions, self.experiment.predict_batcher(questions, "pairs")
     return self._splits[split]
 
-  def _measure(self, state: Any, split: str) -> list[Measured]:
+  def _measure(self, variables: Any, split: str) -> list[Measured]:
     """What the model makes of each example, in the order of the questions, by seed."""
     questions, batcher = self._split(split)
     plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
@@ -119,7 +119,7 @@ class LatentWatch:
       placed = sharding.place_predict(
         batcher.batch(plan, i, only=mine), self.mesh, shards=batcher.shards
       )
-      output = jax.tree.map(np.asarray, self.step(state, placed))
+      output = jax.tree.map(np.asarray, self.step(variables, placed))
       for s, shard in enumerate(plan.steps[i][0]):
         if shard is None:
           continue
@@ -133,12 +133,12 @@ class LatentWatch:
     return found
 
   def _examples(
-    self, state: Any, seed: int, questions: Sequence[Question], its: Measured
+    self, variables: Any, seed: int, questions: Sequence[Question], its: Measured
   ) -> list[Generated]:
     if not self.sources or not questions:
       return []
     at = np.unique(np.linspace(0, len(questions) - 1, EXAMPLES).round().astype(int))
-    params = jax.tree.map(lambda x: x[seed], state.params)
+    params = jax.tree.map(lambda x: x[seed], variables["params"])
     said = {
       source: self.speaker(params, source, its[source]["mean"][at].astype(np.float32))
       for source in SIDES

@@ -1,6 +1,6 @@
 """What a model wants watched at each evaluation, beside the metrics: a table of watchers by model.
 
-The loop asks the watcher for one `Seen` a seed of the state: on the split that selects after each
+The loop asks the watcher for one `Seen` a seed of the variables: on the split that selects after each
 epoch, and of the best checkpoint at the end. Most models have none, and nothing is seen.
 """
 
@@ -32,16 +32,16 @@ class Seen:
 
 
 class Watcher(Protocol):
-  """Looks at a split with every seed of a state."""
+  """Looks at a split with every seed of the variables."""
 
-  def __call__(self, state: Any, split: str) -> list[Seen]: ...
+  def __call__(self, variables: Any, split: str) -> list[Seen]: ...
 
 
 def make(experiment: Any, mesh: jax.sharding.Mesh, seeds: int) -> Watcher:
-  """The watcher of the experiment's model, for states with so many seeds."""
+  """The watcher of the experiment's model, for variables of so many seeds."""
   name = experiment.config.model.name
   if name not in registry.WATCHERS:
-    return lambda state, split: [Seen()] * seeds
+    return lambda variables, split: [Seen()] * seeds
   return registry.find(registry.WATCHERS, name, "model.name")(experiment, mesh, seeds)
 
 

@@ -35,21 +35,21 @@ class Rerank:
     """What is predicted of a split (first)."""
     return self.data.splits[split]
 
-  def measure(self, state: Any, split: str) -> list[predict.Evaluation]:
-    """One evaluation a seed of the state, by the score that ranks."""
+  def measure(self, variables: Any, split: str) -> list[predict.Evaluation]:
+    """One evaluation a seed of the variables, by the score that ranks."""
     return [
       predict.evaluate(
         next(iter(scores.values())), self.data, split, ties=self.config.evaluation.ties
       )
-      for scores in self.predictor(state, self.data.splits[split])
+      for scores in self.predictor(variables, self.data.splits[split])
     ]
 
   def record(
-    self, workdir: epath.PathLike, state: Any, split: str, outcomes: Sequence[results.Outcome]
+    self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[results.Outcome]
   ) -> None:
     """Measures every score of a split, writes its files, adds it to the outcome of each seed."""
     for outcome, scores in zip(
-      outcomes, self.predictor(state, self.data.splits[split]), strict=True
+      outcomes, self.predictor(variables, self.data.splits[split]), strict=True
     ):
       results.record(workdir, outcome, scores, self.data, split, self.config)
 
@@ -70,7 +70,7 @@ class Retrieve:
     self.vectors = retrieval.Vectors(predictor, data)
     self.searcher = exact_search.Searcher(predictor.mesh, k=config.evaluation.depth)
     self._retrieved: dict[str, retrieve_rerank.Retrieved] = {}
-    model = predictor.experiment.model
+    model = predictor.components.model
     self.encodes = model.encodes
     self.scores: tuple[str, ...] = ()
     if not self.encodes:
@@ -96,22 +96,22 @@ class Retrieve:
       return self.vectors.texts(split).queries
     return self._found(split).questions
 
-  def measure(self, state: Any, split: str) -> list[predict.Evaluation]:
-    """One evaluation a seed of the state, by the score that ranks."""
+  def measure(self, variables: Any, split: str) -> list[predict.Evaluation]:
+    """One evaluation a seed of the variables, by the score that ranks."""
     return [
       self._evaluation(next(iter(ranked.values())), split)
-      for ranked in self.rank(state, split, self.scores[:1])
+      for ranked in self.rank(variables, split, self.scores[:1])
     ]
 
   def record(
-    self, workdir: epath.PathLike, state: Any, split: str, outcomes: Sequence[results.Outcome]
+    self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[results.Outcome]
   ) -> None:
     """Measures every score of a split, writes its files, adds it to the outcome of each seed."""
-    for outcome, ranked in zip(outcomes, self.rank(state, split, self.scores), strict=True):
+    for outcome, ranked in zip(outcomes, self.rank(variables, split, self.scores), strict=True):
       record(workdir, outcome, ranked, self.data, split, self.config)
 
-  def rank(self, state: Any, split: str, scores: Sequence[str]) -> list[dict[str, Ranked]]:
-    """For each seed of the state, {score: the ranking of the pool}."""
+  def rank(self, variables: Any, split: str, scores: Sequence[str]) -> list[dict[str, Ranked]]:
+    """For each seed of the variables, {score: the ranking of the pool}."""
     pool, ties = self.data.pools[split], self.config.evaluation.ties
     if not self.encodes:
       found = self._found(split)
@@ -120,14 +120,14 @@ class Retrieve:
           name: retrieve_rerank.reranked(values, found, pool, ties=ties)
           for name, values in list(its.items())[:1]
         }
-        for its in self.predictor(state, found.questions)
+        for its in self.predictor(variables, found.questions)
       ]
     return [
       {
         name: retrieval.by_vectors(self.searcher, queries, passages, pool, name, ties=ties)
         for name in scores
       }
-      for queries, passages in zip(*self.vectors(state, split), strict=True)
+      for queries, passages in zip(*self.vectors(variables, split), strict=True)
     ]
 
   def _found(self, split: str) -> retrieve_rerank.Retrieved:

@@ -44,7 +44,7 @@ class Retriever:
   """
 
   name: str
-  exact_search: Callable[[str, int], tuple[np.ndarray, np.ndarray]]
+  search: Callable[[str, int], tuple[np.ndarray, np.ndarray]]
   embed: Callable[[Sequence[str]], np.ndarray] | None
 
 

@@ -79,8 +79,8 @@ class TrainedRun:
       state = self.state(seeds, self.task.questions(split))
       self.task.record(workdir, state, split, [by_seed[seed] for seed in seeds])
 
-  def state(self, seeds: Sequence[int], questions: Sequence[Question]) -> states.TrainState:
-    """The best checkpoint of a group of seeds; `questions` are what will be predicted first."""
+  def state(self, seeds: Sequence[int], questions: Sequence[Question]) -> dict:
+    """The variables of the best checkpoint of a group of seeds; `questions` are what will be predicted first."""
     folder = group_folder(self.workdir, self.experiment.config.seeds, seeds)
     if not (folder / "best").exists():
       raise InputError(
@@ -98,7 +98,7 @@ class TrainedRun:
     wanted = states.abstract(states.variables(state))
     found = checkpoints.restore_best(tracker.saved_step, wanted)
     checkpoints.close()
-    return states.with_variables(state, found)
+    return states.ranking_variables(state.replace(**found))
 
 
 def check_used(config: Any, workdir: epath.PathLike) -> None:

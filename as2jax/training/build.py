@@ -90,12 +90,15 @@ class Experiment:
       kept = np.sort(np.random.default_rng(0).permutation(kept)[:size])
     return tuple(questions[i] for i in kept)
 
-  def tables(self, questions: Sequence[Question], layout: str, **options) -> "Tables":
+  def tables(
+    self, questions: Sequence[Question], layout: str, *, cache: bool = True, **options
+  ) -> "Tables":
     """Tokenised units and examples of `questions` in a layout (`sentences` is one, too).
 
-    On several hosts all must ask for it; they find what the first has put into a cache they share.
+    On several hosts all must ask for it; they find what the first has put into a cache they share
+    (none where not `cache`).
     """
-    return processes.in_order(lambda: self._tables(questions, layout, **options))
+    return processes.in_order(lambda: self._tables(questions, layout, cache, **options))
 
   def examples(
     self, questions: Sequence[Question], layout: str, **options
@@ -116,10 +119,12 @@ class Experiment:
       table = word_overlap.with_features(questions, table, self.rarity)
     return units, table
 
-  def _tables(self, questions: Sequence[Question], layout: str, **options) -> "Tables":
+  def _tables(
+    self, questions: Sequence[Question], layout: str, cached: bool, **options
+  ) -> "Tables":
     units, table = self.examples(questions, layout, **options)
     data = self.config.data
-    cache = str(folders.cache_folder(data.cache))
+    cache = str(folders.cache_folder(data.cache)) if cached else ""
     roles = None
     if self.model.template == "single":
       asked = {q.text for q in questions}
@@ -137,7 +142,7 @@ class Experiment:
       cache=cache,
       words=self.frequencies is not None or frozen is not None and not frozen.of_words,
     )
-    log.info("%s: %s", layout, built.report())
+    log.log(logging.INFO if cached else logging.DEBUG, "%s: %s", layout, built.report())
     if self.frequencies is not None:
       frequency, keep = document_frequency.weigh(built, self.frequencies)
       log.info(
@@ -207,9 +212,16 @@ class Experiment:
       buckets=batch.num_row_buckets,
     )
 
-  def predict_batcher(self, questions: Sequence[Question], layout: str) -> Batcher:
-    """Batches that hold every unit (`sentences`) or every candidate of `questions` once."""
-    made = self.tables(questions, layout, judged=False)
+  def predict_batcher(
+    self, questions: Sequence[Question], layout: str, *, cache: bool = True
+  ) -> Batcher:
+    """Batches that hold every unit (`sentences`) or every candidate of `questions` once.
+
+    Args:
+      cache: whether tokens are kept on disk, to be found the next time.
+
+    """
+    made = self.tables(questions, layout, cache=cache, judged=False)
     batch = self.config.batch
     rows = batch.predict_rows
     # Not fitted to the split: every split is predicted in the same shapes. Models of words work on

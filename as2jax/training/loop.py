@@ -241,8 +241,9 @@ class Trainer:
     In this order; all of it is written, or replayed.
     """
     values, selector = [], self.task.selector
-    measured = self.task.measure(self.state, self.task.selection)
-    watched = self.watcher(self.state, self.task.selection)
+    variables = states.ranking_variables(self.state)
+    measured = self.task.measure(variables, self.task.selection)
+    watched = self.watcher(variables, self.task.selection)
     for seed, found, seen in zip(self.seeds, measured, watched, strict=True):
       self.log.write(
         seed,
@@ -272,10 +273,10 @@ class Trainer:
 
   def _finish(self) -> list[results.Outcome]:
     """Evaluates the best checkpoint, read back from disk, on the splits that are reported."""
-    variables = self.checkpoints.restore_best(
+    restored = self.checkpoints.restore_best(
       self.tracker.saved_step, states.abstract(states.variables(self.state))
     )
-    best = states.with_variables(self.state, variables)
+    best = states.ranking_variables(self.state.replace(**restored))
     outcomes = [
       results.Outcome(
         seed, self.tracker.best_step[i], self.tracker.best_epoch[i], self.tracker.best[i], self.step

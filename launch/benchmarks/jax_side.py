@@ -144,6 +144,7 @@ class Encoding(Training):
       optimizer=optimizers.no_optimizer(),
       mesh=self.mesh,
     )
+    self.variables = states.ranking_variables(self.state)
     self.function = make_predict_step(self.model, "encode", mesh=self.mesh, seeds=1)
 
   def place(self, batch: Any) -> Any:
@@ -151,7 +152,7 @@ class Encoding(Training):
 
   def step(self, placed: Any) -> Any:
     """The vectors of a batch's units, on the host, `[seed, shard, unit, d]`."""
-    return np.asarray(self.function(self.state, placed).units)
+    return np.asarray(self.function(self.variables, placed).units)
 
   def _items(self) -> Iterator[tuple[Any, Load]]:
     for number in itertools.count(1):

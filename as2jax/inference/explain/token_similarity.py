@@ -93,7 +93,7 @@ class Words:
     """What these weights make of the two texts."""
     vectors = self._vectors(state)
     sides = {role: self._side(role, vectors) for role in ("question", "candidate")}
-    scores = self.predictor(state, self.questions)[0]
+    scores = self.predictor(states.ranking_variables(state), self.questions)[0]
     name, values = next(iter(scores.items()))
     (question, q), (candidate, c) = sides["question"], sides["candidate"]
     return Similarity(question, candidate, cosine(q, c), float(values[0][0]), name)
