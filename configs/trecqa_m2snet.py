@@ -53,7 +53,7 @@ def get_config(argument="4"):
     {
       "examples": 64,
       "packed": False,
-      "buckets": 1,
+      "num_row_buckets": 1,
       "predict_rows": 128,
       "rows": 128,
       "row_lengths": (config.data.max_length,),

@@ -70,7 +70,7 @@ def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict
     {
       "examples": 128,
       "packed": False,
-      "buckets": 1,
+      "num_row_buckets": 1,
       "row_lengths": (64,),
       "predict_rows": 128,
       "rows": 256,

@@ -6,6 +6,7 @@ output of all of it, and measures the same.
 """
 
 import dataclasses
+import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -58,7 +59,8 @@ class Components(Protocol):
 class Predictor:
   """Scores questions with the model of a run, for each seed of its variables `{"params": …, …}`, `[seed, …]`.
 
-  The compiled steps are kept: a second split, or a later epoch, compiles nothing.
+  The compiled steps are kept: a second split, or a later epoch, compiles nothing. Threads may share
+  a predictor; one at a time uses it.
   """
 
   def __init__(self, components: Components, mesh: jax.sharding.Mesh, seeds: int):
@@ -68,8 +70,9 @@ class Predictor:
       model, "encode" if model.encodes else "__call__", mesh=mesh, seeds=seeds
     )
     self.compare = make_compare_step(model, mesh=mesh, seeds=seeds) if model.encodes else None
-    # ((questions, layout, request), batcher), least recently used first. They are compared by content: the
-    # `id` of a list is given to another one once it is freed.
+    self._lock = threading.RLock()
+    # ((questions, layout, request), batcher), least recently used first. They are compared by
+    # content: the `id` of a list is given to another one once it is freed.
     self._batchers: list[tuple[tuple[tuple[Question, ...], str, bool], Batcher]] = []
 
   @property
@@ -91,10 +94,11 @@ class Predictor:
       InputError: a vector or a score is not finite.
 
     """
-    if self.components.model.encodes:
-      found = self._by_vectors(variables, questions, request)
-    else:
-      found = self._by_examples(variables, questions, request)
+    with self._lock:
+      if self.components.model.encodes:
+        found = self._by_vectors(variables, questions, request)
+      else:
+        found = self._by_examples(variables, questions, request)
     sizes = np.cumsum([len(q.candidates) for q in questions])[:-1]
     scores = [
       {name: np.split(values[seed], sizes) for name, values in found.items()}
@@ -171,6 +175,10 @@ class Predictor:
       InputError: one is not finite.
 
     """
+    with self._lock:
+      return self._embed(variables, questions, request)
+
+  def _embed(self, variables, questions, request) -> tuple[np.ndarray, Batcher]:
     batcher = self.batcher(questions, "sentences", request=request)
     vectors = None
     for shards, output in self._run(variables, batcher):

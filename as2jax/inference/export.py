@@ -13,12 +13,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from etils import epath
 from flax import traverse_util
 
-from as2jax.data.record import Candidate, Question
 from as2jax.encoders.checkpoints import (
   families,
   folders,
@@ -26,20 +24,15 @@ from as2jax.encoders.checkpoints import (
   published_folder,
   sentence_folder,
 )
-from as2jax.encoders.checkpoints.weights import check_finite
-from as2jax.evaluation import results
 from as2jax.inference import model_card
+from as2jax.inference.run import Run
 from as2jax.models.biencoder import DISTANCES, BiEncoder
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.sentence_bert import SentenceBert
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.version import __version__
-from as2jax.training import loop, optimizers
-from as2jax.training.build import Experiment, build
-from as2jax.training.checkpoints import Checkpoints, group_folder
-from as2jax.training.early_stopping import Tracker
-from as2jax.training.run_folder import config_of
+from as2jax.training.build import Experiment
 
 LABELS = {0: "no answer", 1: "answer"}
 CLASSIFIERS = {
@@ -62,12 +55,15 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
       base weights have changed; the output exists.
 
   """
-  config, content = _read_run(run)
+  opened = Run(run)
+  config, content = opened.config, opened.results
   if config.model.name in registry.LEXICAL:
     raise InputError(f"{run} is a run of {config.model.name}, which has no parameters to export")
-  seed = _choose(seed, tuple(config.seeds))
+  if seed is None and len(opened.seeds) > 1:
+    raise InputError(f"the run has the seeds {opened.seeds}: choose one with --seed")
+  seed = opened.check_seed(seed)
   _check_output(output)
-  experiment = build(config, data=False, workdir=run)
+  experiment = opened.components
   check_expressible(experiment.model)
   began_with = content["weights"]["sha256"]
   if experiment.facts["sha256"] != began_with:
@@ -76,7 +72,7 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
       f"{experiment.facts['sha256']}, not {began_with}), so its vocabulary may be another, too: "
       "put them back"
     )
-  params = best_parameters(experiment, run, seed)
+  params = opened.parameters(seed)
   base, lower_case = _base(experiment)
   with _whole(output) as folder:
     write(folder, experiment, params, base=base, lower_case=lower_case)
@@ -205,83 +201,6 @@ def _classifier_settings(model: CrossEncoder, family: families.Family) -> dict[s
     "summary_activation": "tanh" if model.pooler else "linear",
     "summary_last_dropout": model.dropout,
   }
-
-
-ANY = (Question("Q", "question", (Candidate("C", "candidate", 0),)),)
-
-
-def best_parameters(
-  experiment: Experiment, run: epath.PathLike, seed: int, questions: Sequence[Question] = ANY
-) -> dict[str, np.ndarray]:
-  """The parameters, by path, of the best checkpoint of one seed, in the split of `optimizer.lr_multipliers`.
-
-  Args:
-    questions: any that the model can read (of a joint model, ranked ones); they tell the shapes.
-
-  Raises:
-    InputError: there is no best checkpoint, it does not fit the model of the run's config, or it
-      holds a number that is not finite.
-
-  """
-  config, model = experiment.config, experiment.model
-  group = next(group for group in loop.seed_groups(config) if seed in group)
-  folder = group_folder(run, config.seeds, group)
-  for part in ("best", "latest"):
-    if not any(path.name.isdigit() for path in (folder / part).glob("*")):
-      raise InputError(f"{folder / part} holds no checkpoint: was it deleted? Train again")
-  batcher = experiment.predict_batcher(questions, "sentences" if model.encodes else model.layout)
-  batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
-  example = jax.tree.map(lambda x: x[0], batch)
-  init = lambda b: model.init(jax.random.key(0), b, train=False)["params"]
-  shapes = jax.eval_shape(init, example)
-  place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-  one = lambda x: jax.ShapeDtypeStruct((len(group), *x.shape), x.dtype, sharding=place)
-  trainable, frozen = jax.tree.map(
-    one, optimizers.split_frozen(shapes, config.optimizer.lr_multipliers)
-  )
-  checkpoints = Checkpoints(folder)
-  try:
-    step = Tracker(**checkpoints.progress()["tracker"]).saved_step
-    found = checkpoints.restore_best(
-      step, {"trainable": trainable, "frozen": frozen, "mutables": {}}
-    )
-  except (ValueError, KeyError) as error:
-    if isinstance(error, InputError):
-      raise
-    raise InputError(
-      f"{folder / 'best'}: the checkpoint does not fit the model of "
-      f"{run}/config.json ({str(error).splitlines()[0]})"
-    ) from error
-  finally:
-    checkpoints.close()
-  at = group.index(seed)
-  params = {
-    path: np.asarray(value[at], np.float32)
-    for part in ("trainable", "frozen")
-    for path, value in found[part].items()
-  }
-  return check_finite(params, folder / "best" / str(step))
-
-
-def _read_run(run: epath.PathLike) -> tuple[Any, dict]:
-  """The config and the results of a finished run."""
-  config = config_of(run)
-  content = results.read(run)
-  if content is None:
-    raise InputError(
-      f"{run} is not finished (no results.json), so its best checkpoint is not "
-      "known: continue it with as2jax.main "
-      f"--config=configs/rerun.py:{run}/config.json --workdir={run}"
-    )
-  return config, content
-
-
-def _choose(seed: int | None, seeds: Sequence[int]) -> int:
-  if seed is None and len(seeds) > 1:
-    raise InputError(f"the run has the seeds {seeds}: choose one with --seed")
-  if seed is not None and seed not in seeds:
-    raise InputError(f"--seed={seed}: the run has {', '.join(map(str, seeds))}")
-  return seeds[0] if seed is None else seed
 
 
 def _base(experiment: Experiment) -> tuple[epath.Path, bool]:

@@ -27,7 +27,7 @@ def run(config: Any, workdir: epath.PathLike) -> dict:
 
 
 def evaluate(config: Any, workdir: epath.PathLike) -> dict:
-  """Ranks the reported splits alone and writes `evaluation.json`, as `rank.evaluate_run` does.
+  """Ranks the reported splits alone and writes `evaluation.json`, as `inference.apply` does.
 
   What a ranker counts it counts in the training questions of the config's data, which are the
   run's where the config is.

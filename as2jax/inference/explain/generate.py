@@ -8,22 +8,18 @@ the most probable words). Written below the run, `generated/<split>.txt`.
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from etils import epath
-from flax import traverse_util
 
 from as2jax.data.datasets import load
 from as2jax.data.record import Question
 from as2jax.evaluation.cross_vae_diagnostics import Generated, Speaker, report
+from as2jax.inference.run import Run
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from as2jax.training.build import Experiment, build
-from as2jax.training.run_folder import config_of
 
 
 def generate(
@@ -35,29 +31,25 @@ def generate(
     InputError: a run without decoders or checkpoint, no such split, one without right answers.
 
   """
-  from as2jax.inference.export import best_parameters
-
-  config = config_of(run)
+  opened = Run(run)
+  config = opened.config
   cls = registry.find(registry.MODELS, config.model.name, "model.name")
   if not hasattr(cls, "generate"):
     raise InputError(f"{run} is a run of {config.model.name}, which generates no text")
-  if seed is not None and seed not in tuple(config.seeds):
-    raise InputError(f"--seed={seed}: {run} has the seeds {tuple(config.seeds)}")
-  experiment = build(config, workdir=run)
-  load.require(experiment.dataset, (split,))
-  questions = chosen(experiment.dataset.splits[split], count)
+  seed = opened.check_seed(seed)
+  data = load.load(config.data, config.evaluation.task)
+  load.require(data, (split,))
+  questions = chosen(data.splits[split], count)
   if not questions:
     raise InputError(f"--split={split}: no question there has a right answer")
-  flat = best_parameters(experiment, run, tuple(config.seeds)[0] if seed is None else seed)
-  params = traverse_util.unflatten_dict({k: jnp.asarray(v) for k, v in flat.items()}, sep="/")
-  vectors = latents(experiment, params, questions)
-  speaker = Speaker(experiment, length)
+  ranker = opened.ranker(seed)
+  speaker = Speaker(opened.components, length)
+  params = jax.tree.map(lambda x: x[0], ranker.variables["params"])
   texts = {
-    source: speaker(params, source, np.stack([vectors[t] for t in side]))
-    for source, side in (
-      ("question", [q.text for q in questions]),
-      ("answer", [q.candidates[0].text for q in questions]),
-    )
+    "question": speaker(params, "question", ranker.encode_query([q.text for q in questions])),
+    "answer": speaker(
+      params, "answer", ranker.encode_document([q.candidates[0].text for q in questions])
+    ),
   }
   return [
     Generated(q.text, q.candidates[0].text, *both)
@@ -72,22 +64,6 @@ def chosen(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
   return tuple(
     Question(full[i].id, full[i].text, (full[i].candidates[full[i].positives[0]],)) for i in at
   )
-
-
-def latents(
-  experiment: Experiment, params: Any, questions: Sequence[Question]
-) -> dict[str, np.ndarray]:
-  """μ of each distinct text."""
-  batcher = experiment.predict_batcher(questions, "sentences")
-  model, found = experiment.model, {}
-  encode = jax.jit(lambda p, b: model.apply({"params": p}, b, train=False, method="encode").units)
-  plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
-  for i in range(len(plan)):
-    batch = jax.tree.map(lambda x: x[0], batcher.batch(plan, i))
-    used = batch.units.id >= 0
-    found.update(zip(batch.units.id[used].tolist(), np.asarray(encode(params, batch))[used]))
-  texts = dict.fromkeys(t for q in questions for t in (q.text, *(c.text for c in q.candidates)))
-  return {text: found[number] for number, text in enumerate(texts)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
