@@ -1,4 +1,4 @@
-"""The config that a run resolved to: --config=configs/rerun.py:runs/x/config.json."""
+"""The config that a run resolved to: --config=rerun:runs/x/config.json."""
 
 import json
 
@@ -11,7 +11,7 @@ from as2jax.runtime.errors import InputError
 
 def get_config(argument=None):
   if not argument:
-    raise InputError("name the run's config: --config=configs/rerun.py:runs/x/config.json")
+    raise InputError("name the run's config: --config=rerun:runs/x/config.json")
   path = epath.Path(argument)
   if not path.is_file():
     raise InputError(
