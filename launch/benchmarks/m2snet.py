@@ -11,6 +11,7 @@ random: no time depends on their values. With `--seeds=N` also N seeds in one st
 import argparse
 import itertools
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -281,5 +282,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  huge_pages.start_with_huge_pages("launch.benchmarks.m2snet", sys.argv[1:])  # for both sides alike
+  print(huge_pages.advice(os.environ), file=sys.stderr)  # it holds for both sides
   sys.exit(main())
