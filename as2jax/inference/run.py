@@ -17,7 +17,6 @@ from as2jax.config import rerun
 from as2jax.config.flat import differences, flatten
 from as2jax.data.inputs import first_stage_ranking
 from as2jax.data.record import Candidate, Question
-from as2jax.encoders.checkpoints.weights import check_finite
 from as2jax.evaluation import predict, results
 from as2jax.inference.ranker import GivenOrder, LexicalRanker, Ranker
 from as2jax.runtime import compile_cache, processes, registry, sharding
@@ -234,7 +233,6 @@ class Run:
       for part in ("trainable", "frozen")
       for path, value in (content.get(part) or {}).items()
     }
-    check_finite(params, folder / "best" / str(step))
     self._check_fits(params, folder / "best" / str(step))
     others = jax.tree.map(lambda x: x[at : at + 1], content.get("mutables") or {})
     return {"params": traverse_util.unflatten_dict(params, sep="/"), **others}

@@ -10,7 +10,7 @@ import tiny
 
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import trec_files
-from as2jax.inference import apply
+from as2jax.inference import apply, run
 from as2jax.runtime.errors import InputError
 from as2jax.training import checkpoints, loop
 from as2jax.training.loop import train_and_evaluate
@@ -164,17 +164,14 @@ def test_predict_ranks_unlabelled_candidates(undisturbed, tmp_path, kind):
 def test_predict_writes_nothing_that_is_not_finite(undisturbed, tmp_path, monkeypatch):
   folder, output = undisturbed[0], tmp_path / "out.tsv"
   (tmp_path / "in.tsv").write_text("what is a glacier\tA glacier is ice.\nwhat is ice\tWater.\n")
-  restore = checkpoints.Checkpoints.restore_best
+  read = run.read_best
 
-  def damaged(self, *arguments):
-    found = restore(self, *arguments)
-    name = "encoder/embeddings/norm/bias"
-    return {
-      **found,
-      "trainable": {**found["trainable"], name: found["trainable"][name].at[0, 0].set(np.nan)},
-    }
+  def damaged(*arguments):
+    found = read(*arguments)
+    found["trainable"]["encoder/embeddings/norm/bias"][0, 0] = np.nan
+    return found
 
-  monkeypatch.setattr(checkpoints.Checkpoints, "restore_best", damaged)
+  monkeypatch.setattr(run, "read_best", damaged)
   with pytest.raises(InputError, match="vectors of 4 of 4 sentences are not finite"):
     apply.predict(
       small(
