@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# All tests, on two processes; what follows goes to pytest:
-#   bash launch/test.sh [-k NAME] [-m 'not slow'] [tests/losses_test.py]
+# The tests, on two processes, in three tiers: without -m the default one, with -m 'not long' also
+# the slow ones, with -m long those that take longest. What follows goes to pytest:
+#   bash launch/test.sh [-m 'not long'] [-k NAME] [tests/models/losses_test.py]
+# Property tests try 25 examples each, with --hypothesis-profile=many 1,000.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=launch/environment.sh

@@ -14,11 +14,11 @@ from ml_collections import ConfigDict
 
 from as2jax.config import base, baselines, cete, check, flags, presets
 from as2jax.config.flat import flatten
-from as2jax.data.datasets import load, trec_files
+from as2jax.experiments.compile import compiled
 from as2jax.inference import modes
 from as2jax.runtime import registry, sharding
 from as2jax.runtime.errors import InputError
-from as2jax.training import build, optimizers, step
+from as2jax.training.describe import describe
 from configs import rerun
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -26,8 +26,10 @@ LIBRARIES = ("__init__", "base", "baselines", "cete", "cross_vae", "presets", "r
 
 
 def every_config():
-  """FILE and FILE:ARGUMENT of all config files: each word alone and all together with the first
-  kind of a file, the other kinds bare and on the sample."""
+  """{file: FILE and FILE:ARGUMENT of its configs}: each preset word alone and all together with the
+  first kind of a file, the other kinds bare and on the sample.
+  """
+  configs = {}
   for path in sorted((ROOT / "configs").rglob("*.py")):
     if path.stem in LIBRARIES or path.parent.name == "papers":
       continue
@@ -41,11 +43,13 @@ def every_config():
       kinds = ["", "joint"]
     words = ["", *presets.ARGUMENTS, ",".join(presets.ARGUMENTS)]
     pairs = [*itertools.product(kinds[:1], words), *itertools.product(kinds[1:], ("", "sample"))]
-    for argument in (",".join(filter(None, pair)) for pair in pairs):
-      yield f"{name}:{argument}" if argument else name
+    arguments = [",".join(filter(None, pair)) for pair in pairs]
+    configs[name] = [f"{name}:{argument}" if argument else name for argument in arguments]
+  return configs
 
 
-ALL = tuple(every_config())
+FILES = every_config()
+ALL = tuple(itertools.chain.from_iterable(FILES.values()))
 
 
 @pytest.fixture(autouse=True)
@@ -62,32 +66,43 @@ def test_there_are_configs():
   } <= set(ALL)
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_every_config_resolves(name):
-  config = flags.load(name)
-  check.check(config)
-  assert set(base.get_config()) == set(config)
-  if config.model.name in registry.LEXICAL:
-    return
-  registry.find(registry.MODELS, config.model.name, "model.name")
-  registry.build(registry.LOSSES, config.loss, "loss")
+def shared_keys(config):
+  """The keys that every config has: all but those of a kind of model, loss or encoder."""
+  own = ("model.", "loss.", "encoder.")
+  return {key for key in flatten(config) if not key.startswith(own)}
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_a_run_is_repeated_from_its_config(name, tmp_path):
-  config = flags.load(name)
-  with config.unlocked():
-    config.seeds = (3, 1)
-    config.optimizer.lr_multipliers = (("encoder/", 0.0), ("head", 10.0))
-    if "hidden_dropout" in config.encoder:
-      config.encoder.hidden_dropout = 0.25
-  path = tmp_path / "config.json"
-  path.write_text(config.to_json(indent=2) + "\n")
-  again = flags.load(f"configs/rerun.py:{path}")
-  assert again.to_json() == config.to_json() and again.is_locked
-  old, new = (c.to_dict() for c in (config, again))
-  assert new == old
-  assert rerun.get_config(str(path)).to_dict() == old
+@pytest.mark.parametrize("file", FILES)
+def test_every_config_of_a_file_resolves_and_is_repeated(file, tmp_path):
+  """The names in it are registered, and config.json gives the same config again."""
+  keys = shared_keys(base.get_config())
+  for name in FILES[file]:
+    config = flags.load(name)
+    check.check(config)
+    assert shared_keys(config) == keys, name
+    registry.find(registry.MODELS, config.model.name, "model.name")
+    registry.build(registry.LOSSES, config.loss, "loss")
+    with config.unlocked():
+      config.seeds = (3, 1)
+      config.optimizer.lr_multipliers = (("encoder/", 0.0), ("head", 10.0))
+      if "hidden_dropout" in config.encoder:
+        config.encoder.hidden_dropout = 0.25
+    path = tmp_path / "config.json"
+    path.write_text(config.to_json(indent=2) + "\n")
+    again = flags.load(f"configs/rerun.py:{path}")
+    assert again.to_json() == config.to_json() and again.is_locked, name
+    old, new = (c.to_dict() for c in (config, again))
+    assert new == old, name
+    assert rerun.get_config(str(path)).to_dict() == old, name
+
+
+@pytest.mark.parametrize("word", presets.ARGUMENTS)
+def test_every_preset_word_changes_a_config(word):
+  plain, changed = (
+    flags.load("configs/wikiqa_triplet.py"),
+    flags.load(f"configs/wikiqa_triplet.py:{word}"),
+  )
+  assert flatten(plain) != flatten(changed)
 
 
 def test_a_config_refuses_what_it_does_not_know():
@@ -190,73 +205,42 @@ def test_every_key_is_read(tmp_path, monkeypatch):
   assert set(flatten(base.get_config())) - read == set()
 
 
-STRUCTURES = sorted(
-  {
-    json.dumps([c.model.to_dict(), c.loss.to_dict(), c.batch.to_dict()]): name
-    for name in ALL
-    for c in [flags.load(str(ROOT / name))]
-    if c.model.name not in registry.LEXICAL and c.loss.name != "none"
-  }.values()
-)
+def structures():
+  """The first config of each model, loss and sampler; the samplers but a file's own are slow."""
+  names = {}
+  for name in ALL:
+    config = flags.load(str(ROOT / name))
+    if not registry.has_parameters(config.model.name) or config.loss.name == "none":
+      continue
+    loss = {key: value for key, value in config.loss.items() if key != "epochs"}
+    part = json.dumps([config.model.to_dict(), loss])
+    names.setdefault((part, config.batch.sampler), (name, part))
+  seen = set()
+  for name, part in names.values():
+    yield pytest.param(name, marks=pytest.mark.slow if part in seen else ())
+    seen.add(part)
 
 
-def ranking_files(folder, config) -> str:
-  """Run files that rank the candidates of the config's data at random, for every split."""
-  data, rng = load.load(config.data), np.random.default_rng(0)
-  for split, questions in data.splits.items():
-    ids = [[c.id for c in q.candidates] for q in questions]
-    trec_files.write_run(
-      folder / f"{split}.trec",
-      [q.id for q in questions],
-      ids,
-      [rng.random(len(i)) for i in ids],
-      "random",
-    )
-  return f"{folder}/{{split}}.trec"
-
-
-@pytest.mark.parametrize("name", STRUCTURES)
-def test_every_structure_passes_the_shapes_of_its_step(name, tmp_path):
-  config = flags.load(name)
+@pytest.mark.parametrize("name", tuple(structures()))
+def test_every_structure_passes_the_shapes_of_its_step(name):
+  config, mesh = flags.load(name), sharding.make_mesh()
   with config.unlocked():
     if config.model.name == "feature_based":  # which knows the vectors' width, not the encoder
       config.encoder, config.model.num_heads = base.get_config().encoder, 2
-    config.data.name = "sample"
     if "vectors" in config.encoder:
-      config.encoder.vectors = str(tmp_path / "vectors.txt")
-      (tmp_path / "vectors.txt").write_text("the 1 2 3 4\nof 4 3 2 2\n")
+      config.encoder.vectors = "glove.4d.txt"
     else:
       config.encoder.pretrained = tiny.encoder_folder()
-    config.data.train_fraction = 0.2
     config.data.max_length = min(config.data.max_length, 128)  # positions of the tiny encoder
-    if config.model.get("template") == "joint":
-      sample = flags.load("configs/wikiqa_cassie.py:sample")
-      config.data.ranking = ranking_files(tmp_path, sample)
-    config.batch.shards = 2
-  parts = build.build(config)
-  batcher = parts.train_batcher()
-  batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
-  o = config.optimizer
-  optimizer = optimizers.from_config(o)
-  rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
-  state = parts.fresh_state(
-    jax.tree.map(lambda x: x[0], batch), (0,), optimizer, sharding.make_mesh()
-  )
+  config = compiled.scaled(config, 2)
+  traced = dict(compiled.steps(describe(config), mesh))["train"]()
+  state = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), traced.in_avals[0][0])
   transformer = config.encoder.name in ("auto", "sentence_bert") and (
     config.model.name != "feature_based"
   )
   assert bool(sharding_rules.assert_rules(state, transformer=transformer)) == transformer
-  function = step.make_train_step(
-    parts.model, parts.loss, optimizer, rate, mesh=sharding.make_mesh(), state=state, seeds=1
-  )
-  new, scalars = jax.eval_shape(
-    function,
-    state,
-    jax.tree.map(lambda x: x[None], batch),
-    np.zeros(1, np.uint32),
-    np.full(1, 0.5, np.float32),
-    np.ones(1, bool),
-  )
+  new, scalars = traced.out_info
   shapes = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype), tree)
   assert shapes(new) == shapes(state)
-  assert scalars["loss"].shape == (1,) and scalars["loss"].dtype == np.float32
+  seeds = len(config.seeds) if config.seeds_parallel else 1
+  assert scalars["loss"].shape == (seeds,) and scalars["loss"].dtype == np.float32

@@ -1,11 +1,14 @@
 """What all tests share: two CPU devices, strict numerics, checked shapes, one compilation cache."""
 
+import fcntl
 import gc
 import os
 import pathlib
 
 import jax
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 from jaxtyping import install_import_hook
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -23,18 +26,28 @@ jax.config.update(
 )
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 
-# Nearly all of the suite's time is compilation: less than half of it without LLVM's optimizations and
-# its splitting of every program for threads that a small machine lacks. XLA's own passes, which
-# decide what is fused and exchanged, stay. The programs that tests start are optimized as a user's
-# are; JAX_DISABLE_MOST_OPTIMIZATIONS=0 does so for all.
-jax.config.update(
-  "jax_disable_most_optimizations", os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") != "0"
-)
-os.environ["XLA_FLAGS"] = (
-  f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_parallel_codegen_split_count=1"
-).strip()
+# Most of the suite's time is compilation. A quarter of it is left without LLVM's optimizations, with
+# the older, simpler emitters of fused loops, and without splitting each program for threads that a
+# small machine lacks. XLA's own passes, which decide what is fused and exchanged, stay.
+# JAX_DISABLE_MOST_OPTIMIZATIONS=0 compiles everything as a user's programs are.
+QUICKLY = os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS", "1") != "0"
+jax.config.update("jax_disable_most_optimizations", QUICKLY)
+FLAGS = ["--xla_cpu_parallel_codegen_split_count=1"]
+if QUICKLY:
+  FLAGS.append("--xla_cpu_use_fusion_emitters=false")
+os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *FLAGS]).strip()
 
 install_import_hook(CHECKED, "beartype.beartype")
+
+# Examples that a property test tries; --hypothesis-profile=many for the thorough search.
+for name, examples in (("few", 25), ("many", 1000)):
+  hypothesis_settings.register_profile(
+    name,
+    max_examples=examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+  )
+hypothesis_settings.load_profile("few")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -43,6 +56,32 @@ def _cache(tmp_path_factory):
   with pytest.MonkeyPatch.context() as patch:
     patch.setenv("AS2JAX_CACHE", str(tmp_path_factory.mktemp("cache")))
     yield
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory):
+  """run(system) -> folder of a finished run of it on the sample; to be read, not written.
+
+  `system` is one of `tiny_systems.SYSTEMS` or a ranker without parameters. Each is trained once a
+  session, by the worker that asks for it first; the others wait at its lock.
+  """
+  base = tmp_path_factory.getbasetemp()
+  folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "finished"
+  folder.mkdir(exist_ok=True)
+
+  def run(system):
+    import tiny_systems
+
+    from as2jax.inference import modes
+
+    target = folder / system
+    with open(folder / f"{system}.lock", "w") as lock:
+      fcntl.flock(lock, fcntl.LOCK_EX)
+      if not (target / "results.json").exists():
+        modes.run(tiny_systems.config(system), str(target))
+    return target
+
+  return run
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -2,14 +2,9 @@
 
 from collections.abc import Sequence
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from tests.data import damage
-
-FEW = settings(
-  max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 
 def damaged(draw, data: bytes, junk: Sequence[bytes]) -> bytes:

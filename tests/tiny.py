@@ -101,6 +101,7 @@ def config(model: str = "triplet", *words: str, **overrides):
   presets.apply(made, ",".join(("sample", *words)))
   made.encoder.pretrained = encoder_folder()
   made.epochs, made.data.max_length = 1, 64
+  made.data.train_fraction = 0.1  # of the sample: more than a dozen steps
   made.batch.row_lengths, made.batch.rows, made.batch.predict_rows = (64,), 16, 64
   made.batch.examples = 256 if "grouped" in words else 16
   made.batch.num_row_buckets, made.batch.shards = 1, 2  # the tests have two devices

@@ -152,7 +152,7 @@ def batch(*shards, length=64, spare=0, least=(0, 0, 0)) -> Batch:
   tokens = many((rows, length), ("ids", "segment", "position", "type", "role"))
   units = many((slots,), ("row", "start", "length")) | many((slots,), ("id",), -1)
   spans = many((words,), ("unit", "start", "length", "role", "form"))
-  spans |= many((words,), ("frequency", "keep"), 0.0)
+  inputs = many((words,), ("document_frequency", "stop_words"), 0.0)
   examples = many((slots, 1), ("members",)) | many((slots, 1), ("member_mask",), 0.0)
   examples |= many((slots, k), ("labels",), -1) | many((slots,), ("mask",), 0.0)
   examples |= many((slots,), ("question", "answer"), -1)
@@ -178,10 +178,10 @@ def batch(*shards, length=64, spare=0, least=(0, 0, 0)) -> Batch:
           ("start", c.word_start),
           ("length", c.word_length),
           ("role", c.word_role),
-          ("frequency", c.frequency),
-          ("keep", c.keep),
         ):
           spans[name][s, where] = value
+        inputs["document_frequency"][s, where] = c.frequency
+        inputs["stop_words"][s, where] = c.keep == 0
         examples["members"][s, unit], examples["member_mask"][s, unit] = unit, 1
         examples["labels"][s, unit], examples["mask"][s, unit] = c.labels, 1
         examples["question"][s, unit] = examples["answer"][s, unit] = unit
@@ -196,7 +196,7 @@ def batch(*shards, length=64, spare=0, least=(0, 0, 0)) -> Batch:
     Tokens(**arrays(tokens)),
     Units(**arrays(units)),
     Examples(**arrays(examples)),
-    Words(**arrays(spans)),
+    Words(**arrays(spans), inputs=arrays(inputs)),
   )
 
 

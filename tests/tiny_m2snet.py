@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from as2jax.data.batches import examples as layouts
-from as2jax.data.batches.batcher import fit_batcher
+from as2jax.data.batches.batcher import Column, fit_batcher
 from as2jax.data.inputs import word_overlap
+from as2jax.data.inputs.protocol import Tables
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.token_table import UnitTable
 from as2jax.encoders.static import StaticEncoder
@@ -72,12 +73,14 @@ def content(lengths=None, n=8):
     lost_by_role=(0, 0, 0, 0),
     blank_units=0,
   )
-  return units, word_overlap.with_features(questions, table, word_overlap.fit(questions))
+  entry = word_overlap.WordOverlap()
+  values = entry.columns(entry.fit(questions), questions, Tables(units, table, None))
+  return units, table, {entry.name: Column(entry.level, values)}
 
 
 @functools.cache
 def batcher(lengths=None, n=8, *, packed=False, examples=8, shards=1, sampler="paper"):
-  units, table = content(lengths, n)
+  units, table, inputs = content(lengths, n)
   length = max(int(units.lengths.max()), 24)
   return fit_batcher(
     units,
@@ -90,6 +93,7 @@ def batcher(lengths=None, n=8, *, packed=False, examples=8, shards=1, sampler="p
     shards=shards,
     accumulate=1,
     buckets=1,
+    inputs=inputs,
   )
 
 

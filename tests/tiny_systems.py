@@ -8,13 +8,21 @@ import tiny
 import tiny_cassie
 import tiny_features
 
+from as2jax.config import baselines
+from configs import wikiqa_baseline
+
 SYSTEMS = ("triplet", "siamese", "crossencoder", "loct", "cassie", "cete", "cross_vae", "m2snet")
 FRACTION = {"crossencoder": 0.15, "cross_vae": 0.6}  # of the sample: four steps, or eight
 VECTORS = 8  # numbers a word of the vectors that M²S-Net reads
 
 
 def config(system: str, **overrides):
-  """`overrides` have dots as double underscores; the encoder is $AS2JAX_TINY_ENCODER's."""
+  """`overrides` have dots as double underscores; the encoder is $AS2JAX_TINY_ENCODER's.
+
+  `system` is one of `SYSTEMS`, or a ranker without parameters as its config file has it.
+  """
+  if system in baselines.LEXICAL:
+    return wikiqa_baseline.get_config(f"{system},sample").lock()
   made = {
     "cassie": _cassie,
     "loct": _loct,

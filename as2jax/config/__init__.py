@@ -1,0 +1,1 @@
+"""Every key of a config with its default, presets and checks."""

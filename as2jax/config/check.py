@@ -93,7 +93,8 @@ def check(config: Any) -> None:
 
 
 def _problem(key: str, value: Any) -> str | None:
-  if key in CHOICES and value not in (choices := _choices(key)):
+  own = key == "encoder.name" and ":" in value  # a class of the user's: see `registry.find`
+  if key in CHOICES and not own and value not in (choices := _choices(key)):
     return f"use one of {', '.join(choices)}"
   if isinstance(value, float) and not math.isfinite(value):
     return "give a finite number"

@@ -10,6 +10,12 @@ from as2jax.runtime.errors import InputError
 
 
 def get_config(argument=None):
+  """The config of a finished run, from the path of its config.json.
+
+  Raises:
+    InputError: no such file, or it is not the config of a run.
+
+  """
   if not argument:
     raise InputError("name the run's config: --config=rerun:runs/x/config.json")
   path = epath.Path(argument)

@@ -1,0 +1,1 @@
+"""Datasets, text, batches, and what models read beside token ids."""

@@ -1,0 +1,1 @@
+"""Encoders of tokens: transformers, recurrent networks and word vectors."""

@@ -24,6 +24,7 @@ class Highway(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    """Applies the layer to the last axis."""
     dense = partial(nn.Dense, x.shape[-1], precision=self.precision)
     gate = jax.nn.sigmoid(dense(name="carry")(x))
     return gate * jax.nn.relu(dense(name="transform")(x)) + (1 - gate) * x
@@ -48,6 +49,7 @@ class CharacterCnn(nn.Module):
 
   @nn.compact
   def __call__(self, characters: Int[Array, "n c"]) -> Float[Array, "n p"]:
+    """Returns the vectors of words from their character ids, which 0 pads."""
     shape = (self.num_characters - 1, self.character_dim)
     table = self.param("embedding", nn.initializers.uniform(1.0), shape, jnp.float32)
     x = jnp.take(jnp.pad(table, ((1, 0), (0, 0))), characters, axis=0)
@@ -108,6 +110,7 @@ class ProjectedLstm(nn.Module):
   precision: Any
 
   def setup(self):
+    """Creates the parameters."""
     p, c = self.projection_dim, self.cell_size
     kernel = lambda name, shape: self.param(name, INITIALIZER, shape, jnp.float32)
     self.input_kernel = kernel("input_kernel", (p, 4 * c))
@@ -121,6 +124,7 @@ class ProjectedLstm(nn.Module):
     return affine(x, self.input_kernel, self.bias, self.precision)
 
   def products(self) -> Products:
+    """The matrices that each step multiplies by, as `scan_units` takes them."""
     found = {"recurrent": (self.recurrent_kernel, None)}
     if self.projection_dim < self.cell_size:
       found["projection"] = (self.projection_kernel, None)
@@ -155,6 +159,7 @@ class BidirectionalLayer(nn.Module):
   precision: Any
 
   def setup(self):
+    """Creates the cells of both directions."""
     for name in DIRECTIONS:
       cell = ProjectedLstm(
         self.cell_size, self.projection_dim, self.cell_clip, self.projection_clip, self.precision

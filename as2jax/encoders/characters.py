@@ -4,13 +4,39 @@ Ids are one more than in the biLM's vocabulary of characters, so that 0 can mean
 byte v is v + 1, then come the marks below.
 """
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int32
 
+from as2jax.data.inputs.protocol import Input, Tables
+from as2jax.data.record import Question
+from as2jax.data.text import word_tokenizer
+
 SENTENCE_BEGIN, SENTENCE_END, WORD_BEGIN, WORD_END, PADDING = range(257, 262)
 NUM_CHARACTERS = 262  # with 0, the id of no word
+
+
+@dataclasses.dataclass(frozen=True)
+class Characters(Input):
+  """The character ids of each token's word, int32 `[vocabulary, max_characters]`."""
+
+  max_characters: int
+
+  name: ClassVar[str] = "characters"
+  level: ClassVar[str] = "vocabulary"
+
+  def columns(
+    self, fitted: None, questions: Sequence[Question], tables: Tables
+  ) -> Int32[np.ndarray, "v c"]:
+    """The characters of each entry of the vocabulary."""
+    return word_characters(word_tokenizer.entries(tables.tokenizer), self.max_characters)
+
+  def spec(self) -> tuple[tuple[int, ...], Any]:
+    """`max_characters` int32 an id."""
+    return (self.max_characters,), np.int32
 
 
 def word_characters(words: Sequence[str], max_characters: int = 50) -> Int32[np.ndarray, "n c"]:

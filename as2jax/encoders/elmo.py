@@ -10,8 +10,9 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Tokens
+from as2jax.data.inputs.protocol import Input
 from as2jax.encoders.bilm import ACTIVATIONS, BidirectionalLayer, CharacterCnn
-from as2jax.encoders.characters import sentence_boundaries
+from as2jax.encoders.characters import Characters, sentence_boundaries
 from as2jax.runtime.errors import InputError
 
 MIXES = ("uniform", "learned", "top")
@@ -33,6 +34,7 @@ class LayerMix(nn.Module):
 
   @nn.compact
   def __call__(self, layers: Float[Array, "layers ..."]) -> Float[Array, "..."]:
+    """Sums the layers over the first axis, with their weights."""
     weights = self.param("weights", nn.initializers.zeros, layers.shape[:1], jnp.float32)
     gamma = self.param("gamma", nn.initializers.ones, (), jnp.float32)
     return gamma * jnp.einsum(
@@ -84,7 +86,13 @@ class ElmoEncoder(nn.Module):
   unroll: int
   precision: Any
 
+  @property
+  def inputs(self) -> tuple[Input, ...]:
+    """The characters of words."""
+    return (Characters(self.max_characters),)
+
   def setup(self):
+    """Checks the fields and creates the layers."""
     self._check()
     self.characters = CharacterCnn(
       self.num_characters,
@@ -194,14 +202,17 @@ class ElmoEncoder(nn.Module):
     return [x.reshape(s, r, l, -1) for x in layers], after
 
   def _embed(self, tokens: Tokens) -> Float[Array, "n p"]:
-    if tokens.characters is None:
-      raise InputError("ELMo reads characters, and these tokens have none: `tokens.characters`")
-    if tokens.characters.shape[-1] != self.max_characters:
+    if Characters.name not in tokens.inputs:
       raise InputError(
-        f"ELMo: words come as {tokens.characters.shape[-1]} characters, the options ask for "
+        f"ELMo reads characters, and these tokens have none: `tokens.inputs[{Characters.name!r}]`"
+      )
+    words = tokens.inputs[Characters.name]
+    if words.shape[-1] != self.max_characters:
+      raise InputError(
+        f"ELMo: words come as {words.shape[-1]} characters, the options ask for "
         f"max_characters_per_token = {self.max_characters}"
       )
-    return self.characters(tokens.characters.reshape(-1, self.max_characters))
+    return self.characters(words.reshape(-1, self.max_characters))
 
   def _check(self):
     if self.activation not in ACTIVATIONS:

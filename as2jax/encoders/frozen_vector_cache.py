@@ -14,20 +14,21 @@ import os
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int32, Shaped
 
-from as2jax.data.text.token_table import UnitTable, new_folder
+from as2jax.data.text.token_table import UnitTable
+from as2jax.runtime import array_folder
 from as2jax.runtime.errors import InputError
 
 VERSION = 1  # of the vectors and their meaning; part of every key
 STORAGE = ("float32", "float16")
 MARGIN = 64 * 2**20  # bytes that a new file leaves free on its disk
 SECONDS = 15.0  # between two lines of progress
-_ARRAY, _MANIFEST = "features.npy", "features.json"  # the second is written last
+_NAME = "features"  # of the array
 
 log = logging.getLogger(__name__)
 
@@ -84,34 +85,28 @@ def _first_roles(units: UnitTable) -> np.ndarray:
   return np.asarray(units.role)[units.offsets[:-1]] if len(units) else np.empty(0, np.int8)
 
 
-def key(units: UnitTable, words: WordTable, characters: np.ndarray | None, settings: Any) -> str:
+def key(units: UnitTable, words: WordTable, inputs: Mapping[str, np.ndarray], settings: Any) -> str:
   """SHA-256 (hex) of what the vectors depend on: all that the encoder reads, and `settings`.
 
   Args:
-    characters: those of each id, for an encoder that reads them.
+    inputs: the columns that the encoder reads beside the ids, by name (ELMo's characters).
     settings: JSON data: the weights' hash, the encoder's fields, the type of the file.
 
   """
   digest = hashlib.sha256(json.dumps([VERSION, settings]).encode())
   arrays = (units.ids, units.type, units.offsets, words.units.offsets, words.first, words.length)
-  for array in (*arrays, *(() if characters is None else (characters,))):
+  for array in (*arrays, *(inputs[name] for name in sorted(inputs))):
     digest.update(f"{array.dtype.str}{array.shape}".encode())
     digest.update(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
   return digest.hexdigest()
 
 
 class FeatureWriter:
-  """Takes the vectors of runs of words, in any order, into a file in .npy format."""
+  """Takes the vectors of runs of words, in any order, into an array of a folder."""
 
-  def __init__(self, file: BinaryIO, shape: tuple[int, ...], dtype: str):
-    self._file, self._shape, self._dtype = file, shape, np.dtype(dtype)
-    self._row = int(np.prod(shape[1:])) * self._dtype.itemsize
-    self._done, self._told = 0, time.monotonic()
-    np.lib.format.write_array_header_1_0(
-      file,
-      {"descr": np.lib.format.dtype_to_descr(self._dtype), "fortran_order": False, "shape": shape},
-    )
-    self._begin = file.tell()
+  def __init__(self, writer: array_folder.Writer, shape: tuple[int, ...], dtype: str):
+    self._writer, self._count, self._dtype = writer, shape[0], np.dtype(dtype)
+    self._told = time.monotonic()
 
   def put(self, start: int, vectors: Shaped[np.ndarray, "n ..."]) -> None:
     """Writes the vectors of words `start`, `start + 1`, …; each word exactly once.
@@ -132,22 +127,11 @@ class FeatureWriter:
         "the encoder gives a vector that is not finite: its weights are damaged, or "
         "encoder.dtype is too narrow for them"
       )
-    self._file.seek(self._begin + start * self._row)
-    self._file.write(memoryview(stored).cast("B") if stored.size else b"")
-    self._done += len(stored)
+    self._writer.write(_NAME, stored, start)
     if time.monotonic() - self._told > SECONDS:
       self._told = time.monotonic()
-      log.info(
-        "features: %d %% of %s words", 100 * self._done // self._shape[0], f"{self._shape[0]:,}"
-      )
-
-  def finish(self) -> int:
-    """Makes the file durable; its size in bytes."""
-    if self._done != self._shape[0]:
-      raise AssertionError(f"{self._done} of {self._shape[0]} words were written")
-    self._file.flush()
-    os.fsync(self._file.fileno())
-    return os.fstat(self._file.fileno()).st_size
+      done = self._writer.written[_NAME]
+      log.info("features: %d %% of %s words", 100 * done // self._count, f"{self._count:,}")
 
 
 def cached(
@@ -186,8 +170,13 @@ def cached(
       for left in folder.parent.glob(f"{name}.unfinished-*"):
         shutil.rmtree(left, ignore_errors=True)  # of a process that was killed: the lock is ours
       _check_room(folder, shape, dtype)
-      with new_folder(folder) as unfinished:
-        _write(unfinished, shape, dtype, fill, about)
+      arrays = {_NAME: (tuple(shape), dtype)}
+      with (
+        array_folder.new_folder(folder, lambda f: _open(f, shape, dtype)) as unfinished,
+        array_folder.Writer(unfinished, arrays) as writer,
+      ):
+        fill(FeatureWriter(writer, shape, dtype))
+        writer.finish(about=about)
       found = _open(folder, shape, dtype)
   if found is None:
     raise InputError(f"{folder}: something else changed this cache just now; run again")
@@ -196,34 +185,10 @@ def cached(
 
 def _open(folder: pathlib.Path, shape: tuple[int, ...], dtype: str) -> np.ndarray | None:
   """The array in `folder`; None where there is none, or not all of it."""
-  try:
-    manifest = json.loads((folder / _MANIFEST).read_text(encoding="ascii"))
-    path = folder / _ARRAY
-    if path.stat().st_size != manifest["bytes"]:
-      return None
-    with path.open("rb") as file:
-      np.lib.format.read_magic(file)
-      there, fortran, kind = np.lib.format.read_array_header_1_0(file)
-    if there != tuple(shape) or fortran or kind != np.dtype(dtype):
-      return None
-    if not int(np.prod(shape)):  # nothing to map
-      return np.empty(shape, dtype)
-    # A plain view: numpy's memmap subclass makes each slice several times dearer.
-    return np.load(path, mmap_mode="r").view(np.ndarray)
-  except (OSError, ValueError, KeyError, TypeError):  # what cannot be read is made again
-    return None
-
-
-def _write(folder: pathlib.Path, shape, dtype, fill, about) -> None:
-  # A file, not a map: a full disk must be an error, not a SIGBUS.
-  with (folder / _ARRAY).open("wb") as file:
-    writer = FeatureWriter(file, tuple(shape), dtype)
-    fill(writer)
-    size = writer.finish()
-  with (folder / _MANIFEST).open("w", encoding="ascii") as file:
-    json.dump({"bytes": size, "about": about}, file)
-    file.flush()
-    os.fsync(file.fileno())
+  opened = array_folder.open_arrays(folder)
+  array = opened and opened[0].get(_NAME)
+  right = array is not None and array.shape == tuple(shape) and array.dtype == np.dtype(dtype)
+  return array if right else None
 
 
 @contextlib.contextmanager

@@ -2,8 +2,8 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +13,15 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, Float32
 
 from as2jax.data.batches.batch import Tokens
-from as2jax.data.batches.batcher import Batcher, fit_batcher
+from as2jax.data.batches.batcher import Batcher, Column, fit_batcher
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.batches.samplers import Shard
+from as2jax.data.inputs.protocol import Input, Resources, Tables, declared
+from as2jax.data.record import Question
 from as2jax.data.text.token_table import UnitTable
 from as2jax.encoders import frozen_vector_cache
 from as2jax.encoders.open import Source
-from as2jax.runtime import sharding
+from as2jax.runtime import folders, sharding
 from as2jax.runtime.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,61 @@ log = logging.getLogger(__name__)
 OF_WORDS = ("elmo", "static", "recurrent")
 # Fields of an encoder that do not change what it computes without dropout.
 _SILENT = ("hidden_dropout", "attention_dropout", "unroll", "remat", "parent", "name")
+
+
+@dataclasses.dataclass(frozen=True)
+class FrozenVectors(Input):
+  """The vectors of an encoder that no step moves, in place of token ids: tokens become words.
+
+  Attributes:
+    storage: type of the files, one of `frozen_vector_cache.STORAGE`.
+    encoder: what computes the vectors; None before `bind`.
+
+  """
+
+  storage: str
+  encoder: "FrozenEncoder | None" = None
+
+  name: ClassVar[str] = "frozen_vectors"
+  level: ClassVar[str] = "token"
+
+  @property
+  def needs_words(self) -> bool:
+    """Whether words are several tokens of the encoder."""
+    return not self.encoder.of_words
+
+  def bind(self, resources: Resources) -> "FrozenVectors":
+    """Takes the run's encoder, its weights' digest and its cache folder."""
+    config = resources.config
+    encoder = FrozenEncoder(
+      resources.source,
+      digest=resources.digest,
+      storage=self.storage,
+      cache=str(folders.cache_folder(config.data.cache)),
+      rows=config.batch.predict_rows,
+      row_length=config.batch.row_lengths[-1],
+    )
+    return FrozenVectors(self.storage, encoder)
+
+  def retokenise(self, units: UnitTable) -> UnitTable:
+    """The table of words: each word is a token."""
+    return frozen_vector_cache.word_table(units, of_words=self.encoder.of_words).units
+
+  def columns(
+    self, fitted: None, questions: Sequence[Question], tables: Tables
+  ) -> Float[np.ndarray, "w ..."]:
+    """The vectors of all words, computed or read from the cache."""
+    inputs = declared(self.encoder.source.module)
+    columns = {i.name: Column(i.level, i.columns(None, questions, tables)) for i in inputs}
+    return self.encoder(tables.units, columns)
+
+  def spec(self) -> tuple[tuple[int, ...], Any]:
+    """The encoder's width, by abstract evaluation, in the type of the files."""
+    return self.encoder.width(), self.storage
+
+  def statistics(self, column: Column | None, units: UnitTable) -> dict[str, Any]:
+    """The type of the files, and how often the encoder has run."""
+    return {"storage": self.storage, "encoder_calls": self.encoder.calls}
 
 
 class FrozenEncoder:
@@ -38,13 +95,12 @@ class FrozenEncoder:
   Args:
     source: the encoder; its parameters are on the devices while a table is computed.
     digest: the hash of its parameters.
-    storage: type of the files, one of `features.STORAGE`.
+    storage: type of the files, one of `frozen_vector_cache.STORAGE`.
     cache: the folder in which they are kept.
     rows, row_length: shape of the batches that the encoder sees.
 
   Attributes:
     calls: how often the encoder has run.
-    facts: what results say of it: `storage`, `encoder_calls`.
 
   Raises:
     InputError: an unknown type of file.
@@ -80,33 +136,32 @@ class FrozenEncoder:
     }
     self._encode = jax.jit(self._hidden, out_shardings=self._every)
     self.calls = 0
-    self.facts: dict[str, Any] = {"storage": storage, "encoder_calls": 0}
 
   @property
   def of_words(self) -> bool:
     """Whether the encoder's tokens are words, so that a table needs no word spans."""
     return self.source.facts["family"] in OF_WORDS
 
-  def __call__(
-    self, units: UnitTable, characters: np.ndarray | None
-  ) -> tuple[UnitTable, np.ndarray]:
-    """A table whose tokens are the words of `units`, and the words' vectors.
+  def __call__(self, units: UnitTable, inputs: Mapping[str, Column]) -> np.ndarray:
+    """The vectors of the words of `units`.
 
     Args:
       units: with word spans, unless `of_words`.
-      characters: those of each id, for ELMo.
+      inputs: what the encoder reads beside the ids, by name.
 
     Returns:
-      The table, and `[words, d]` or `[words, layers, d]`, memory-mapped.
+      `[words, d]` or `[words, layers, d]`, memory-mapped, of the words of
+      `frozen_vector_cache.word_table`.
 
     Raises:
-      InputError: see `features.cached`.
+      InputError: see `frozen_vector_cache.cached`.
 
     """
     words = frozen_vector_cache.word_table(units, of_words=self.of_words)
-    name = frozen_vector_cache.key(units, words, characters, self._settings)
-    batcher = self._batcher(units, characters)
-    shape = (len(words.units.ids), *self._width(batcher))
+    values = {name: column.values for name, column in inputs.items()}
+    name = frozen_vector_cache.key(units, words, values, self._settings)
+    batcher = self._batcher(units, inputs)
+    shape = (len(words.units.ids), *self.width())
     about = {**self._settings, "pretrained": self.source.facts["pretrained"], "shape": shape}
     before = self.calls
     found = frozen_vector_cache.cached(
@@ -117,17 +172,16 @@ class FrozenEncoder:
       lambda writer: self._fill(writer, words, batcher),
       about,
     )
-    self.facts["encoder_calls"] = self.calls
     log.info(
-      "features: %s words × %s in %s, %s",
+      "frozen vectors: %s words × %s in %s, %s",
       f"{shape[0]:,}",
       shape[1:],
       self.storage,
       f"{self.calls - before} calls of the encoder" if self.calls > before else "cached",
     )
-    return words.units, found
+    return found
 
-  def _batcher(self, units: UnitTable, characters: np.ndarray | None) -> Batcher:
+  def _batcher(self, units: UnitTable, inputs: Mapping[str, Column]) -> Batcher:
     n = len(units)
     alone = np.zeros(n, np.int32)
     every = ExampleTable(
@@ -146,14 +200,22 @@ class FrozenEncoder:
       accumulate=1,
       buckets=1,
       unit_slots=slots,
-      characters=characters,
+      inputs=inputs,
     )
 
-  def _width(self, batcher: Batcher) -> tuple[int, ...]:
-    """`(d,)`, or `(layers, d)`: what `_encode` gives a token."""
-    tokens = batcher.batch(batcher.plan((), 0, 0), 0, (1, 8)).tokens
-    tokens = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), tokens)
-    return jax.eval_shape(self._hidden, self._tree(), tokens).shape[3:]
+  def width(self) -> tuple[int, ...]:
+    """`(d,)`, or `(layers, d)`: the shape of a word's vectors."""
+    specs = {i.name: i.spec() for i in declared(self.source.module)}
+    empty = lambda tail=(), kind=np.int32: jnp.zeros((1, 1, 8, *tail), kind)
+    tokens = Tokens(
+      *(empty() for _ in range(5)), inputs={name: empty(*spec) for name, spec in specs.items()}
+    )
+    module = self.source.module
+    hidden = lambda: module.init_with_output(
+      jax.random.key(0), tokens, all_layers=self.all_layers, train=False
+    )[0]
+    shape = jax.eval_shape(hidden).shape
+    return (shape[0], *shape[4:]) if self.all_layers else shape[3:]
 
   def _tree(self) -> dict:
     return traverse_util.unflatten_dict(dict(self.source.params), sep="/")

@@ -8,6 +8,7 @@ import numpy as np
 from etils import epath
 from flax import traverse_util
 
+from as2jax.data.inputs import fitted
 from as2jax.data.text.tokenise import load_tokenizer
 from as2jax.encoders.checkpoints import folders, pretrained, sentence_folder
 from as2jax.runtime import registry
@@ -41,8 +42,8 @@ class Source:
     pooler: a pretrained layer on the unit's token {kernel, bias}, or None.
     max_length: the longest unit in tokens, None where nothing limits it.
     facts: what results say of it.
-    open_vocabulary: makes a tokeniser of the words of some texts and their characters
-      `[words, c]`; None where the vocabulary is closed (all but ELMo).
+    open_vocabulary: makes a tokeniser of the words of some texts; None where the vocabulary is
+      closed (all but ELMo).
     model_fields: what the encoder knows of the model over it (`token`: whose vector classifies).
 
   """
@@ -53,9 +54,13 @@ class Source:
   max_length: int | None
   facts: Mapping[str, Any]
   pooler: Mapping[str, np.ndarray] | None = None
-  open_vocabulary: Callable[[Iterable[str]], tuple[Any, np.ndarray]] | None = None
+  open_vocabulary: Callable[[Iterable[str]], Any] | None = None
   model_params: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   model_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+  def tokenizer_of(self, texts: Iterable[str]) -> Any:
+    """The tokeniser with which `texts` are read."""
+    return self.open_vocabulary(texts) if self.open_vocabulary else self.tokenizer
 
   @property
   def architecture(self) -> dict[str, str]:
@@ -102,12 +107,14 @@ def open_source(
 def forget(workdir: epath.PathLike) -> None:
   """Removes what a run that never began has left to remember."""
   (epath.Path(workdir) / MEMORY).rmtree(missing_ok=True)
+  fitted.forget(workdir)
 
 
 def _transformer(section: Mapping[str, Any]) -> Source:
   folder = pretrained.resolve(section["pretrained"])
   family, sizes = pretrained.read_family(folder)
-  if section["name"] not in ("auto", family.name):
+  own = ":" in section["name"]  # a subclass of the family's encoder, with its fields and weights
+  if not own and section["name"] not in ("auto", family.name):
     raise InputError(
       f"encoder.name = {section['name']!r}, but {section['pretrained']} is of the family "
       f"{family.name!r}; set encoder.name to that or to 'auto'"
@@ -115,7 +122,8 @@ def _transformer(section: Mapping[str, Any]) -> Source:
   tokenizer = pretrained.check_vocabulary(load_tokenizer(folder), folder)
   given = {k: v for k, v in section.items() if k not in ("name", "pretrained") and v is not None}
   sizes = {k: v for k, v in {"precision": None, **sizes}.items() if k not in given}
-  module = registry.build(registry.ENCODERS, {**given, "name": family.name}, "encoder", **sizes)
+  name = section["name"] if own else family.name
+  module = registry.build(registry.ENCODERS, {**given, "name": name}, "encoder", **sizes)
   return Source(
     module=module,
     params=flat(pretrained.load_params(folder, module)),
@@ -146,7 +154,6 @@ def _sentence_bert(section: Mapping[str, Any]) -> Source:
 def _elmo(section: Mapping[str, Any], root: str) -> Source:
   """ELMo reads any word by its characters: each table of texts has a vocabulary of its own."""
   from as2jax.data.text import word_tokenizer
-  from as2jax.encoders.characters import word_characters
   from as2jax.encoders.checkpoints import elmo_weights
 
   folder = folders.given_folder(section["pretrained"], root, "options.json and *.hdf5")
@@ -159,13 +166,11 @@ def _elmo(section: Mapping[str, Any], root: str) -> Source:
     **fields,
   )
 
-  def open_vocabulary(texts: Iterable[str]) -> tuple[Any, np.ndarray]:
+  def open_vocabulary(texts: Iterable[str]) -> Any:
     counts = word_tokenizer.count(texts, lower=False, treebank=section["treebank"])
-    tokenizer = word_tokenizer.build(
+    return word_tokenizer.build(
       sorted(counts), lower=False, treebank=section["treebank"], skip_unknown=False, markers=()
     )
-    entries = word_tokenizer.entries(tokenizer)
-    return tokenizer, word_characters(entries, module.max_characters)
 
   return Source(
     module=module,

@@ -32,6 +32,7 @@ class WordTable(nn.Module):
 
   @nn.compact
   def __call__(self, ids: Int[Array, "s r l"]) -> Float[Array, "s r l d"]:
+    """Looks up the row of each id."""
     table = self.param("word", INITIALIZER, (self.rows, self.width), jnp.float32)
     return jnp.take(table, ids, axis=0)
 

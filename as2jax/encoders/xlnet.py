@@ -206,6 +206,7 @@ class WordEmbeddings(nn.Module):
   def __call__(
     self, ids: Int[Array, "b l"], offset: Float[Array, "b l d"] | None, *, train: bool
   ) -> Float[Array, "b l d"]:
+    """Looks up each id, adds `offset`, and applies dropout with `train`."""
     shape = (self.vocab_size, self.hidden_size)
     x = jnp.take(self.param("word", transformer.INITIALIZER, shape, jnp.float32), ids, axis=0)
     if offset is not None:

@@ -10,7 +10,10 @@
     `all questions`: each question weighs the same, whatever its dataset;
     `datasets`: the unit is the dataset, whose means are paired.
 
-Seeds are averaged per question first. A relative gain is that of the averages, (B - A) / A.
+Two comparisons are named. *These models*: seeds are averaged per question, the question is the
+unit (t, rand.). *These methods*: training again would give other models, so seeds and questions are
+both random (`significance.methods_test`); with one seed of a trained system it cannot be told. A
+relative gain is that of the averages, (B - A) / A.
 """
 
 import argparse
@@ -88,7 +91,10 @@ def compare(
         "sd": sd,
         "half_width": significance.half_width(values),
       }
-      rows.append(row | (_tested(values, base, samples, seed) if n else {}))
+      if n:
+        row |= _tested(values, base, samples, seed)
+        row |= _methods(values, base, (system.deterministic, loaded[0].deterministic))
+      rows.append(row)
   return _adjusted(rows, ("metric",))
 
 
@@ -160,6 +166,17 @@ def _tested(values, base, samples, seed) -> Row:
   return _gain(t, randomized, float(significance.question_means(base).mean()))
 
 
+def _methods(values, base, fixed: tuple[bool, bool]) -> Row:
+  """What is said of the methods, beside what `_tested` says of the models."""
+  found = significance.methods_test(values, base, fixed=fixed)
+  return {
+    "p_methods": found.p,
+    "methods_half_width": found.half_width,
+    "methods_detectable": found.detectable,
+    "methods_note": found.why,
+  }
+
+
 def _gain(t, randomized, base_mean: float) -> Row:
   return {
     "difference": t.difference,
@@ -222,6 +239,7 @@ def aligned(cells: Sequence[Sequence[str]], left: int = 1) -> list[str]:
 
 
 TESTS = ("difference", "gain", "p (t)", "p (rand.)")
+METHODS = ("of methods", "p", "finds")
 HOLM = ("Holm (t)", "Holm (r.)")
 
 
@@ -238,6 +256,18 @@ def _cells(row: Row, holm: bool) -> list[str]:
   return cells + [p_text(row[key]) for key in ("p_t_holm", "p_randomization_holm")] * holm
 
 
+def _methods_cells(row: Row) -> list[str]:
+  if "p_methods" not in row:
+    return [""] * len(METHODS)
+  if row["methods_note"]:
+    return [row["methods_note"], "", ""]
+  return [
+    f"± {row['methods_half_width']:.4f}",
+    p_text(row["p_methods"]),
+    f"{row['methods_detectable']:.4f}",
+  ]
+
+
 def p_text(p: float) -> str:
   """A p-value in two digits; what is below 0.0001 is said to be so."""
   return "<0.0001" if p < 1e-4 else f"{p:.2g}"
@@ -250,7 +280,7 @@ def _text(rows: Sequence[Row]) -> str:
     holm = len(mine) > 2
     several = any(row["seeds"] > 1 for row in mine)
     head = ["", "mean", *["s.d. (seeds)"] * several]
-    cells = [[*head, *(TESTS + HOLM * holm if len(mine) > 1 else ())]]
+    cells = [[*head, *(TESTS + HOLM * holm + METHODS if len(mine) > 1 else ())]]
     for row in mine:
       width = row["half_width"]
       spread = "" if row["sd"] is None else f"{row['sd']:.4f} ({row['seeds']})"
@@ -259,12 +289,13 @@ def _text(rows: Sequence[Row]) -> str:
           row["system"],
           f"{row['mean']:.4f}" + ("" if width is None else f" ± {width:.4f}"),
           *[spread] * several,
-          *(_cells(row, holm) if len(mine) > 1 else ()),
+          *((*_cells(row, holm), *_methods_cells(row)) if len(mine) > 1 else ()),
         ]
       )
     lines += [
       f"{metric}, {mine[0]['questions']} questions; ± is the 95 % half-width over them; "
-      "differences are to the first",
+      "differences are to the first. p (t) and p (rand.) speak of these models; `of methods` and the "
+      "p behind it count seeds, too, and would find the difference below `finds` in 80 % of cases",
       *("  " + line for line in aligned(cells)),
       "",
     ]

@@ -1,56 +1,201 @@
-"""What a model wants watched at each evaluation, beside the metrics: a table of watchers by model.
+"""Diagnostics: what a system measures of itself at each evaluation, beside the metrics.
 
-The loop asks the watcher for one `Seen` a seed of the variables: on the split that selects after each
-epoch, and of the best checkpoint at the end. Most models have none, and nothing is seen.
+A system names its `Diagnostics` (`System.diagnostics`). Here the outputs of one evaluation are
+gathered, for any system; what they say is a pure function of the gathered outputs of one seed. The
+loop asks on the split that selects after each epoch, and again of the best checkpoint at the end.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
+import numpy as np
 from etils import epath
 
-from as2jax.runtime import registry
+from as2jax.data.batches.batcher import Batcher
+from as2jax.data.record import Question
+from as2jax.evaluation.predict_steps import make_predict_step
+from as2jax.models.system import System
+from as2jax.runtime import preemption, registry, sharding
+from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
+
+Tree = dict[str, Any]  # of arrays with one row an example, `[n, …]`
+Texts = dict[str, dict[str, list[str]]]
+FOLDER = "diagnostics"
 
 
 @dataclasses.dataclass(frozen=True)
-class Seen:
-  """What was seen of one seed.
+class Gathered:
+  """The outputs of one seed on one split.
 
   Attributes:
-    scalars: for the log and the results, under names that hold the split.
+    questions: that were asked, `n` of them.
+    outputs: of the system's method, float64, in the order of the examples.
+    chosen: positions of the questions for which texts were generated.
+    texts: {name: {name: the text of each chosen question}}, {} where the system generates none.
+
+  """
+
+  questions: Sequence[Question]
+  outputs: Tree
+  chosen: np.ndarray
+  texts: Texts
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+  """What is known of one seed on one split.
+
+  Attributes:
+    scalars: by name, for the log and the results.
     files: text by name, for a folder of the evaluation.
-    facts: for the results alone.
+    summary: anything else for the results.
 
   """
 
   scalars: dict[str, float] = dataclasses.field(default_factory=dict)
   files: dict[str, str] = dataclasses.field(default_factory=dict)
-  facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+  summary: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
-class Watcher(Protocol):
-  """Looks at a split with every seed of the variables."""
+@dataclasses.dataclass(frozen=True)
+class Diagnostics:
+  """What a system declares.
 
-  def __call__(self, variables: Any, split: str) -> list[Seen]: ...
+  Attributes:
+    method: of the system: `(batch, train) → {…: array [s, e, …]}`, of the system's layout.
+    questions: those of a split that are asked, with the candidates that are.
+    diagnose: a pure function of the gathered outputs.
+    generate: of the system: `(outputs, length) → {name: {name: word ids [n, l]}}`, 0 for none;
+      called with the outputs of some examples, spread evenly over the split. "" for none.
+    examples: how many questions are generated for.
+    length: words of a generated text, at most.
+
+  """
+
+  method: str
+  questions: Callable[[Sequence[Question]], tuple[Question, ...]]
+  diagnose: Callable[[Gathered], Diagnosis]
+  generate: str = ""
+  examples: int = 5
+  length: int = 20
 
 
-def make(experiment: Any, mesh: jax.sharding.Mesh, seeds: int) -> Watcher:
-  """The watcher of the experiment's model, for variables of so many seeds."""
-  name = experiment.config.model.name
-  if name not in registry.WATCHERS:
-    return lambda variables, split: [Seen()] * seeds
-  return registry.find(registry.WATCHERS, name, "model.name")(experiment, mesh, seeds)
+class TextGenerator:
+  """Texts that a system generates from outputs of its own; compiled once a number of examples."""
+
+  def __init__(self, model: System, tokenizer: Any, method: str, length: int):
+    self.tokenizer = tokenizer
+    self._generate = jax.jit(
+      lambda variables, outputs: model.apply(variables, outputs, length, method=method)
+    )
+
+  def __call__(self, variables: Any, outputs: Tree) -> Texts:
+    """The texts by the names of the system's method, of outputs of examples `[n, …]`.
+
+    Args:
+      variables: of one seed, without a seed axis.
+
+    """
+    outputs = jax.tree.map(lambda x: np.asarray(x, np.float32), outputs)
+    ids = self._generate(variables, outputs)
+    return jax.tree.map(
+      lambda rows: [" ".join(self.tokenizer.tokens(row[row > 0])) for row in np.asarray(rows)], ids
+    )
+
+
+class Diagnoser:
+  """Gathers and diagnoses splits for the variables of one run; steps and batches are kept."""
+
+  def __init__(self, components: Any, mesh: jax.sharding.Mesh, seeds: int):
+    self.components, self.mesh, self.seeds = components, mesh, seeds
+    model = components.model
+    self.diagnostics: Diagnostics | None = None
+    self._splits: dict[str, tuple[tuple[Question, ...], Batcher]] = {}
+    if model.diagnostics:
+      self.diagnostics = declared = registry.resolve(model.diagnostics)
+      self.step = make_predict_step(model, declared.method, mesh=mesh, seeds=seeds)
+      if declared.generate:
+        self.generator = TextGenerator(
+          model, components.source.tokenizer, declared.generate, declared.length
+        )
+
+  def __call__(self, variables: Any, split: str) -> list[Diagnosis]:
+    """The diagnosis of each seed of the variables; scalars have the split in their names."""
+    if self.diagnostics is None:
+      return [Diagnosis()] * self.seeds
+    diagnoses = []
+    for gathered in self._gather(variables, split):
+      diagnosis = self.diagnostics.diagnose(gathered)
+      scalars = {f"{name}[{split}]": value for name, value in diagnosis.scalars.items()}
+      diagnoses.append(dataclasses.replace(diagnosis, scalars=scalars))
+    return diagnoses
+
+  def _gather(self, variables: Any, split: str) -> list[Gathered]:
+    questions, batcher = self._split(split)
+    by_seed = gather(self.step, variables, batcher, self.mesh, self.seeds)
+    places = np.linspace(0, len(questions) - 1, self.diagnostics.examples)
+    chosen = np.unique(places.round().astype(int))
+    gathered = []
+    for seed, outputs in enumerate(by_seed):
+      texts: Texts = {}
+      if self.diagnostics.generate:
+        its_own = jax.tree.map(lambda x, seed=seed: x[seed], variables)
+        texts = self.generator(its_own, jax.tree.map(lambda x: x[chosen], outputs))
+      gathered.append(Gathered(questions, outputs, chosen, texts))
+    return gathered
+
+  def _split(self, split: str) -> tuple[tuple[Question, ...], Batcher]:
+    if split not in self._splits:
+      questions = self.diagnostics.questions(self.components.dataset.splits[split])
+      if not questions:
+        raise InputError(
+          f"{split}: none of its questions has a right answer, which the diagnostics of "
+          f"{type(self.components.model).__name__} want: select on another split (data.holdout)"
+        )
+      layout = self.components.model.layout
+      self._splits[split] = questions, self.components.predict_batcher(questions, layout)
+    return self._splits[split]
+
+
+def gather(
+  step: Callable, variables: Any, batcher: Batcher, mesh: jax.sharding.Mesh, seeds: int
+) -> list[Tree]:
+  """The outputs of a predict step for every example, by seed, in the order of the examples."""
+  plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
+  local = sharding.local_shards(mesh, batcher.shards)
+  gathered: Any = None
+  for i in range(len(plan)):
+    preemption.check()
+    batch = batcher.batch(plan, i, only=local)
+    outputs = step(variables, sharding.place_predict(batch, mesh, shards=batcher.shards))
+    outputs = jax.tree.map(np.asarray, outputs)
+    if gathered is None:
+      size = (seeds, len(batcher.examples))
+      gathered = jax.tree.map(lambda x: np.zeros((*size, *x.shape[3:]), np.float64), outputs)
+    for s, shard in enumerate(plan.steps[i][0]):
+      if shard is not None:
+        rows, count = shard.examples, len(shard.examples)
+        for whole, part in zip(jax.tree.leaves(gathered), jax.tree.leaves(outputs), strict=True):
+          whole[:, rows] = part[:, s, :count]
+  return [jax.tree.map(lambda x, seed=seed: x[seed], gathered) for seed in range(seeds)]
+
+
+def with_first_answer(questions: Sequence[Question]) -> tuple[Question, ...]:
+  """The questions that have a right answer, each with the first of them as its one candidate."""
+  return tuple(
+    Question(q.id, q.text, (q.candidates[q.positives[0]],)) for q in questions if q.positives
+  )
 
 
 def write(
-  workdir: epath.PathLike, seen: Seen, *, epoch: int, seed: int, seeds: Sequence[int]
+  workdir: epath.PathLike, diagnosis: Diagnosis, *, epoch: int, seed: int, seeds: Sequence[int]
 ) -> None:
-  """Writes the files of an evaluation: `watched/[seed-<k>/]epoch-<n>/<name>`."""
-  folder = epath.Path(workdir) / "watched"
+  """Writes the files of an evaluation: `diagnostics/[seed-<k>/]epoch-<n>/<name>`."""
+  folder = epath.Path(workdir) / FOLDER
   if len(seeds) > 1:
     folder = folder / f"seed-{seed}"
-  for name, text in seen.files.items():
+  for name, text in diagnosis.files.items():
     write_whole(folder / f"epoch-{epoch:03d}" / name, text)

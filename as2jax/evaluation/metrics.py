@@ -5,6 +5,7 @@ Scores are compared in float32, as trec_eval compares them. Everything here is n
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,6 +43,20 @@ class _Ranking:
   positives: np.ndarray  # [n] positives of the question
 
 
+class TieRange(NamedTuple):
+  """What ties leave open in the mean of one metric.
+
+  Attributes:
+    worst, best: the mean with every group of tied candidates in its worst and in its best order.
+    questions: how many questions have another value in the worst order than in the best.
+
+  """
+
+  worst: float
+  best: float
+  questions: int
+
+
 def per_question(
   scores: Sequence[np.ndarray],
   labels: Sequence[np.ndarray],
@@ -76,7 +91,11 @@ def per_question(
   """
   if ties not in TIES:
     raise InputError(f"ties={ties!r} is not a tie policy: use one of {', '.join(TIES)}")
-  ranking = _rank(scores, labels, ids, ties, names)
+  return _metrics(_rank(scores, labels, ids, ties, names))
+
+
+def _metrics(ranking: _Ranking) -> dict[str, np.ndarray]:
+  """Every metric of every question: see `per_question`."""
   total = len(ranking.positives)
 
   def over_positives(gain):  # [m] -> [n]
@@ -103,6 +122,25 @@ def per_question(
   }
 
 
+def filters(clean: str, official: str = "") -> dict[str, str]:
+  """The question filters that a data set is measured under: {name: rule of `RULES`}.
+
+  A rule stands under one name alone: that of `clean` is not named again as `official`,
+  `answerable` or `all`, that of `official` not as one of the last two.
+
+  Args:
+    clean, official: the rules of the data set's filters; "" for `official` where it has none.
+
+  """
+  named = {"clean": clean, **({"official": official} if official else {})}
+  named |= {name: name for name in ("answerable", "all")}
+  kept: dict[str, str] = {}
+  for name, rule in named.items():
+    if rule not in kept.values():
+      kept[name] = rule
+  return kept
+
+
 def filter_mask(name: str, labels: Sequence[np.ndarray]) -> np.ndarray:
   """Returns bool [questions]: which of them the rule `name` counts.
 
@@ -123,16 +161,20 @@ def summarize(
   dataset: str,
   question_filter: str,
   split: str,
+  ranges: Mapping[str, TieRange] | None = None,
 ) -> dict[str, dict[str, float | int | None]]:
-  """Returns mean, 95 % half-width over questions and their number, under question_filter names.
+  """Returns mean, 95 % half-width over questions and their number, under names with the filter.
 
   Args:
     values: {metric: [questions]}, as from `per_question`.
     mask: bool [questions], as from `filter_mask`.
     dataset, question_filter, split: the parts of the name, `map[wikiqa-clean/test]`.
+    ranges: what ties leave open, as from `tie_ranges` with the same mask; None where nothing is
+      known of ties.
 
   Returns:
-    {name: {"value", "half_width", "questions"}}; the half-width of one question is None.
+    {name: {"value", "half_width", "questions", "worst", "best", "tied_questions"}}, the last three
+    where `ranges` has the metric; the half-width of one question is None.
 
   Raises:
     InputError: the question filter leaves no question.
@@ -154,35 +196,81 @@ def summarize(
       "half_width": half_width(chosen),
       "questions": count,
     }
+    if ranges is not None and metric in ranges:
+      found = ranges[metric]
+      summary[f"{metric}[{where}]"] |= {
+        "worst": found.worst,
+        "best": found.best,
+        "tied_questions": found.questions,
+      }
   return summary
 
 
-def tie_shift(
+def tie_ranges(
   scores: Sequence[np.ndarray],
   labels: Sequence[np.ndarray],
-  ids: Sequence[Sequence[str]],
   *,
   mask: np.ndarray | None = None,
   names: Sequence[str] | None = None,
-) -> dict[str, float]:
-  """Returns how far ties move the mean of each metric, over the questions in `mask`.
+) -> dict[str, TieRange]:
+  """How far the order of tied candidates could move each metric, over the questions in `mask`.
 
-  {metric: the larger of |trec - expected| and expected - pessimistic}; compare with
-  `TIE_TOLERANCE`. Arguments and errors are those of `per_question`; no question gives zeros.
+  The worst order puts the negatives of a group first, the best order its positives; both hold for
+  all metrics at once. Arguments and errors are those of `per_question`; no question gives zeros.
   """
   counted = np.ones(len(scores), bool) if mask is None else np.asarray(mask, bool)
   questions = max(int(counted.sum()), 1)
-  mean = {}
-  for ties in TIES:
-    values = per_question(scores, labels, ids, ties=ties, names=names)
-    mean[ties] = {metric: float(v[counted].sum()) / questions for metric, v in values.items()}
+  worst, best = (
+    _metrics(_rank(scores, labels, None, order, names)) for order in ("pessimistic", "optimistic")
+  )
   return {
-    metric: max(
-      abs(mean["trec"][metric] - mean["expected"][metric]),
-      mean["expected"][metric] - mean["pessimistic"][metric],
+    metric: TieRange(
+      float(worst[metric][counted].sum()) / questions,
+      float(best[metric][counted].sum()) / questions,
+      int(np.count_nonzero(worst[metric][counted] != best[metric][counted])),
     )
     for metric in METRICS
   }
+
+
+def tie_note(ranges: Mapping[str, TieRange], where: str) -> list[str]:
+  """One line for readers where ties leave more than `TIE_TOLERANCE` of a metric open, else none."""
+  moved = [
+    f"{metric} from {found.worst:.4f} to {found.best:.4f} ({found.questions} questions)"
+    for metric, found in ranges.items()
+    if found.best - found.worst > TIE_TOLERANCE
+  ]
+  return [f"{where}: by the order of tied candidates {', '.join(moved)}"] if moved else []
+
+
+def average_recall(
+  scores: Sequence[np.ndarray],
+  labels: Sequence[np.ndarray],
+  *,
+  mask: np.ndarray,
+  depth: int = 10,
+  names: Sequence[str] | None = None,
+) -> float:
+  """AvgRec of the SemEval CQA tasks: the mean over k = 1 … depth of recall at k, over all questions.
+
+  Recall at k is the number of positives among the first k candidates of every question, over the
+  number that a perfect ranking would have there (Nakov et al. 2016, section 4; the organisers'
+  scorer). It is a ratio of sums, not a mean over questions, so that it has no value of a question.
+  Ties are resolved by exact expectation.
+
+  Raises:
+    InputError: see `per_question`.
+
+  """
+  ranking = _rank(scores, labels, None, "expected", names)
+  counted = np.asarray(mask, bool)
+  share = (ranking.relevant / ranking.size)[ranking.group]
+  recalls = []
+  for k in range(1, depth + 1):
+    taken = share[(ranking.rank <= k) & counted[ranking.question]].sum()
+    perfect = np.minimum(ranking.positives[counted], k).sum()
+    recalls.append(taken / perfect if perfect else 0.0)
+  return float(np.mean(recalls))
 
 
 def _rank(scores, labels, ids, ties, names) -> _Ranking:
@@ -193,8 +281,9 @@ def _rank(scores, labels, ids, ties, names) -> _Ranking:
   if ties == "trec":
     key = _descending_ids(ids, lengths, order, starts, names)
     order = np.lexsort((key, -score, question))
-  elif ties == "pessimistic":
-    order = np.lexsort((positive, -score, question))
+  elif ties in ("pessimistic", "optimistic"):
+    key = positive if ties == "pessimistic" else ~positive
+    order = np.lexsort((key, -score, question))
   if ties != "expected":
     starts = np.ones(len(order), bool)  # the order is settled: each candidate is its own group
   positive = positive[order].astype(np.int64)

@@ -65,7 +65,7 @@ class Predictor:
 
   def __init__(self, components: Components, mesh: jax.sharding.Mesh, seeds: int):
     self.components, self.mesh, self.seeds = components, mesh, seeds
-    model = components.model
+    model = self.model = components.model
     self.step = make_predict_step(
       model, "encode" if model.encodes else "__call__", mesh=mesh, seeds=seeds
     )
@@ -95,7 +95,7 @@ class Predictor:
 
     """
     with self._lock:
-      if self.components.model.encodes:
+      if self.model.encodes:
         found = self._by_vectors(variables, questions, request)
       else:
         found = self._by_examples(variables, questions, request)
@@ -137,7 +137,7 @@ class Predictor:
       questions: any that the model can read.
 
     """
-    model = self.components.model
+    model = self.model
     layout = "sentences" if model.encodes else model.layout
     output = None
     for batcher in sizes(self.components.predict_batcher(questions, layout, cache=False)):
@@ -212,12 +212,12 @@ class Predictor:
       scores = self.compare(variables, (vectors[:, padded[:, 0]], vectors[:, padded[:, 1]]))
       for name, values in scores.items():
         found.setdefault(name, []).append(np.asarray(values, np.float32)[:, : len(part)])
-    first = self.components.model.score
+    first = self.model.ranking_score
     order = [first] + [name for name in found if name != first]
     return {name: np.concatenate(found[name], axis=1) for name in order}
 
   def _by_examples(self, variables, questions, request) -> dict[str, np.ndarray]:
-    batcher = self.batcher(questions, self.components.model.layout, request=request)
+    batcher = self.batcher(questions, self.model.layout, request=request)
     table = batcher.examples
     several = () if table.candidates is None else table.candidates.shape[1:]
     scores = np.zeros((self.seeds, len(table), *several), np.float32)
@@ -228,7 +228,7 @@ class Predictor:
           scores[:, shard.examples] = found[:, s, : len(shard.examples)]
     if several:
       scores = above_the_rest(scores, table, self.components.orders(questions))
-    return {self.components.model.score_names[0]: scores}
+    return {self.model.score_names[0]: scores}
 
 
 def sizes(batcher: Batcher) -> list[Batcher]:
@@ -332,30 +332,35 @@ def evaluate(scores: Sequence[np.ndarray], data: Dataset, split: str, *, ties: s
 
   """
   questions = data.splits[split]
+  for question, its_scores in zip(questions, scores, strict=True):
+    if its_scores.dtype != np.float32:
+      raise TypeError(
+        f"question {question.id!r}: scores that rank are float32, not {its_scores.dtype}"
+      )
   labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
   ids = [[c.id for c in q.candidates] for q in questions]
-  values = metrics.per_question(scores, labels, ids, ties=ties, names=[q.id for q in questions])
+  names = [q.id for q in questions]
+  values = metrics.per_question(scores, labels, ids, ties=ties, names=names)
   summary: dict[str, dict] = {}
-  for question_filter, rule in (
-    ("clean", data.clean),
-    ("answerable", "answerable"),
-    ("all", "all"),
-  ):
+  notes: list[str] = []
+  for question_filter, rule in metrics.filters(data.clean, data.official).items():
     mask = metrics.filter_mask(rule, labels)
-    if mask.any():
-      summary.update(
-        metrics.summarize(
-          values, mask, dataset=data.name, question_filter=question_filter, split=split
-        )
-      )
-  mask = metrics.filter_mask(data.clean, labels)
-  shifts = {
-    name: shift
-    for name, shift in metrics.tie_shift(scores, labels, ids, mask=mask).items()
-    if shift > metrics.TIE_TOLERANCE
-  }
-  moved = ", ".join(f"{name} by up to {shift:.4f}" for name, shift in shifts.items())
-  notes = [f"{data.name}-clean/{split}: ties move {moved}"] if shifts else []
+    if not mask.any():
+      continue
+    where = f"{data.name}-{question_filter}/{split}"
+    ranges = metrics.tie_ranges(scores, labels, mask=mask)
+    summary |= metrics.summarize(
+      values, mask, dataset=data.name, question_filter=question_filter, split=split, ranges=ranges
+    )
+    if question_filter == "clean":
+      notes += metrics.tie_note(ranges, where)
+    if data.average_recall and rule == data.official:
+      recall = metrics.average_recall(scores, labels, mask=mask)
+      summary[f"avgrec[{where}]"] = {
+        "value": recall,
+        "half_width": None,  # a ratio of sums over questions
+        "questions": int(mask.sum()),
+      }
   return Evaluation(summary, values, notes)
 
 

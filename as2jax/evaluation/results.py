@@ -1,4 +1,4 @@
-"""`results.json`: what a run found, what it was, and how it went."""
+"""`results.json`: the metrics of a run, its data and weights, and how it was executed."""
 
 import dataclasses
 import importlib.metadata
@@ -41,7 +41,7 @@ class Outcome:
     best_step, best_epoch, best_value: of the selection metric.
     steps: taken in all.
     metrics: under question_filter names, of the score that ranks; `other_scores` by score name.
-    watched: of the best checkpoint, on the split that selects (`as2jax.evaluation.diagnostics`).
+    diagnostics: of the best checkpoint, on the split that selects; {} where a system has none.
 
   """
 
@@ -53,7 +53,7 @@ class Outcome:
   metrics: dict[str, dict] = dataclasses.field(default_factory=dict)
   other_scores: dict[str, dict] = dataclasses.field(default_factory=dict)
   notes: list[str] = dataclasses.field(default_factory=list)
-  watched: dict[str, Any] = dataclasses.field(default_factory=dict)
+  diagnostics: dict[str, Any] = dataclasses.field(default_factory=dict)
 
   def add(self, score: str, evaluation: Evaluation, *, primary: bool) -> None:
     """Takes in the evaluation of one split by one score."""
@@ -77,11 +77,11 @@ def record(
 ) -> None:
   """Measures every score of a split (the first ranks), writes its files, adds it to `outcome`."""
   for k, (name, values) in enumerate(scores.items()):
-    found = evaluate(values, data, split, ties=config.evaluation.ties)
-    outcome.add(name, found, primary=k == 0)
+    evaluation = evaluate(values, data, split, ties=config.evaluation.ties)
+    outcome.add(name, evaluation, primary=k == 0)
     write_files(
       folder(workdir, split, outcome.seed, config.seeds, "" if k == 0 else name),
-      found,
+      evaluation,
       values,
       data.splits[split],
       tag=f"as2jax-{name}",
@@ -90,10 +90,10 @@ def record(
 
 def versions() -> dict[str, str]:
   """Versions of as2jax, Python and the packages that numbers depend on."""
-  found = {"as2jax": __version__, "python": platform.python_version()}
+  by_package = {"as2jax": __version__, "python": platform.python_version()}
   for package in PACKAGES:
-    found[package] = importlib.metadata.version(package)
-  return found
+    by_package[package] = importlib.metadata.version(package)
+  return by_package
 
 
 def data_facts(dataset: Dataset, section: Any) -> dict:

@@ -1,7 +1,7 @@
 """Rank a pool for each of its queries, measure every question filter, write run files.
 
 A model that encodes sentences is ranked by `search`, a cross-encoder re-ranks what a named run
-retrieved, and rankers without parameters give the scores of the whole pool (`lexical_run`).
+retrieved, and rankers without parameters give the scores of the whole pool.
 """
 
 import dataclasses

@@ -14,7 +14,7 @@ from as2jax.evaluation import metrics
 from as2jax.runtime.errors import InputError
 
 POOL = ("gold", "any", "often")  # of runs over a pool; `often`: the answer is asked for often
-QUESTION_FILTERS = ("clean", *metrics.RULES, *POOL)
+QUESTION_FILTERS = ("clean", "official", *metrics.RULES, *POOL)
 ANY = "any:"  # before the columns of the question filter `any`, see pool_evaluation
 KEYS = {
   "rerank": ("map", "clean"),
@@ -32,6 +32,7 @@ class RunScores:
     data: `wikiqa-clean/test`; of a table, which names no dataset, the question filter alone.
     ids: of the questions, sorted.
     values: {metric: [seeds, questions]}.
+    deterministic: whether another seed would give the same scores (BM25, an untrained cosine).
 
   """
 
@@ -39,6 +40,7 @@ class RunScores:
   data: str
   ids: tuple[str, ...]
   values: dict[str, np.ndarray]
+  deterministic: bool = False
 
   def metric(self, name: str) -> np.ndarray:
     """The values [seeds, questions] of a metric; InputError where there are none."""
@@ -102,10 +104,10 @@ def _rule(question_filter: str | None, known: Sequence[_Place], split: str) -> t
       f"{question_filter!r} is no question filter of these: use one of {', '.join(of_kind)}"
     )
   if not known:
-    if question_filter == "clean":
+    if question_filter in ("clean", "official"):
       raise InputError(
         "a table of per-question scores does not say which questions of its dataset "
-        f"are clean: use one of {', '.join(metrics.RULES)}"
+        f"are {question_filter}: use one of {', '.join(metrics.RULES)}"
       )
     return question_filter, question_filter
   data = known[0].content["data"]
@@ -113,7 +115,9 @@ def _rule(question_filter: str | None, known: Sequence[_Place], split: str) -> t
     if question_filter == "often":
       question_filter = _often(known[0], split)
     return question_filter, f"{data['name']}-{question_filter}/{split}"
-  rule = data["clean"] if question_filter == "clean" else question_filter
+  rule = data[question_filter] if question_filter in ("clean", "official") else question_filter
+  if not rule:
+    raise InputError(f"{data['name']} has no official question filter: use clean or all")
   return rule, f"{data['name']}-{question_filter}/{split}"
 
 
@@ -299,6 +303,6 @@ def _system(place: _Place, rule: str, data: str) -> RunScores:
       columns = {metric: values for metric, values in columns.items() if not metric.startswith(ANY)}
     seeds.append({metric: values[rows] for metric, values in columns.items()})
   shared = [metric for metric in seeds[0] if all(metric in seed for seed in seeds)]
-  return RunScores(
-    place.name, data, ids, {metric: np.stack([seed[metric] for seed in seeds]) for metric in shared}
-  )
+  values = {metric: np.stack([seed[metric] for seed in seeds]) for metric in shared}
+  deterministic = place.content is not None and bool(place.content.get("deterministic"))
+  return RunScores(place.name, data, ids, values, deterministic)

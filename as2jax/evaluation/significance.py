@@ -1,7 +1,10 @@
 """Is one system better than another? Paired tests over questions, half-widths, means over seeds.
 
-Values are one metric's per-question scores, [questions] or [seeds, questions]; seeds are averaged
-per question first, so that the unit of every test is the question.
+Values are one metric's per-question scores, [questions] or [seeds, questions]. Two questions are
+told apart. *Are these models better?* The trained parameters are fixed, seeds are averaged per
+question, and the question is the unit (`paired_t_test`, `randomization_test`). *Is this method
+better?* Training again with other seeds would give other models, so seeds and questions are both
+random (`methods_test`).
 
   python -m as2jax.evaluation.compare runs/base runs/x runs/y
   python -m as2jax.evaluation.compare runs/a-wikiqa runs/a-trecqa vs runs/b-wikiqa runs/b-trecqa
@@ -11,6 +14,7 @@ compare each system with the first on one dataset, or on several and on their av
 
 import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,6 +40,102 @@ class Comparison:
   half_width: float
   p: float
   questions: int
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodsComparison:
+  """Two methods, of each of which some seeds were trained, on the same questions.
+
+  Attributes:
+    difference: mean of a - b over seeds and questions, in units of the metric.
+    half_width: 95 % half-width of that mean over seeds and questions; None where it cannot be told.
+    p: two-sided p-value; None where it cannot be told.
+    freedom: Satterthwaite's degrees of freedom; None likewise.
+    detectable: the smallest difference that this comparison would find (p < .05) in 80 % of cases;
+      None likewise.
+    why: why it cannot be told, "" where it can.
+
+  """
+
+  difference: float
+  half_width: float | None
+  p: float | None
+  freedom: float | None
+  detectable: float | None
+  why: str = ""
+
+
+def methods_test(
+  a: np.ndarray, b: np.ndarray, *, fixed: tuple[bool, bool] = (False, False)
+) -> MethodsComparison:
+  """Compares two methods: seeds are nested in the method, questions are crossed with both.
+
+  The variance of the difference of means (Obuchowski and Rockette 1995; Clark's quasi-F, 1973) is
+
+    V = s²_A/S_A + s²_B/S_B + s²_d/Q − s²_res (1/S_A + 1/S_B)/Q, never below s²_d/Q,
+
+  with s²_A, s²_B the variances over seeds of the means over questions, s²_d the variance over
+  questions of the difference of the means over seeds, and s²_res the mean square of what seeds and
+  questions leave (pooled over both methods), which the first three terms count twice. The
+  difference over √V is compared with Student's t with Satterthwaite's degrees of freedom, at most
+  Q − 1.
+
+  Args:
+    a, b: `[seeds, questions]` (or `[questions]`, one seed).
+    fixed: whether a and b are without randomness (BM25, an untrained cosine): their seed variance
+      is 0, and one run is all there is.
+
+  Raises:
+    InputError: other questions, fewer than two, or a value that is not finite.
+
+  """
+  difference = _differences(a, b)
+  parts = [_seed_parts(x, known) for x, known in zip((a, b), fixed, strict=True)]
+  mean, count = float(difference.mean()), len(difference)
+  if any(part is None for part in parts):
+    return MethodsComparison(mean, None, None, None, None, "cannot be told from one seed")
+  residual_freedom = sum(part.residual_freedom for part in parts)
+  residual = sum(part.residual for part in parts) / max(residual_freedom, 1)
+  inverse = sum(1 / part.seeds for part in parts if part.seeds > 1)
+  questions = float(difference.var(ddof=1)) / count
+  terms = [(part.variance / part.seeds, part.seeds - 1) for part in parts if part.seeds > 1]
+  terms += [(questions, count - 1), (-residual * inverse / count, residual_freedom)]
+  variance = sum(term for term, _ in terms)
+  freedom = float(count - 1)
+  if variance > questions:
+    freedom = min(variance**2 / sum(t * t / f for t, f in terms if f), freedom)
+  else:
+    variance = questions
+  error, largest = float(np.sqrt(variance)), float(np.abs(difference).max())
+  p = _two_sided(mean, error, freedom, largest)
+  if error <= 1e-14 * largest:
+    return MethodsComparison(mean, 0.0, p, freedom, 0.0)
+  wide = _quantile(freedom)
+  return MethodsComparison(mean, wide * error, p, freedom, (wide + _quantile(freedom, 0.8)) * error)
+
+
+class _SeedParts(NamedTuple):
+  """What the seeds of one method add: see `methods_test`."""
+
+  seeds: int
+  variance: float
+  residual: float  # sum of squares
+  residual_freedom: int
+
+
+def _seed_parts(values: np.ndarray, fixed: bool) -> _SeedParts | None:
+  """None for one seed of a method that has randomness."""
+  values = np.asarray(values, np.float64)
+  if fixed:
+    return _SeedParts(1, 0.0, 0.0, 0)
+  if values.ndim == 1 or len(values) == 1:
+    return None
+  seeds, questions = values.shape
+  of_seed = values.mean(1)
+  rest = values - values.mean(0) - of_seed[:, None] + values.mean()
+  return _SeedParts(
+    seeds, float(of_seed.var(ddof=1)), float(np.square(rest).sum()), (seeds - 1) * (questions - 1)
+  )
 
 
 def question_means(values: np.ndarray) -> np.ndarray:
@@ -189,7 +289,7 @@ def _two_sided(mean, error, freedom, largest) -> float:
   return float(2 * stdtr(freedom, -abs(mean) / error))
 
 
-def _quantile(freedom) -> float:
+def _quantile(freedom, probability: float = 0.975) -> float:
   from scipy.special import stdtrit
 
-  return float(stdtrit(freedom, 0.975))
+  return float(stdtrit(freedom, probability))

@@ -1,4 +1,4 @@
-"""The two kinds of evaluation: `rerank` a question's own candidates, or search a `pool`.
+"""The two tasks of an evaluation: `rerank` a question's own candidates, or `retrieve` from a pool.
 
 Both offer the same: the split (`selection`) and the metric (`selector`) that select, what to predict, measuring a split, recording it.
 """
@@ -26,7 +26,7 @@ from as2jax.runtime.errors import InputError
 class Rerank:
   """Every question ranks its own candidates."""
 
-  def __init__(self, config: Any, data: Any, predictor: predict.Predictor):
+  def __init__(self, config: Any, data: Any, predictor: Any):
     self.config, self.data, self.predictor = config, data, predictor
     self.selection = holdout.selection_split(config.data)
     self.selector = f"{config.select}[{data.name}-clean/{self.selection}]"
@@ -55,7 +55,7 @@ class Rerank:
 
 
 class Retrieve:
-  """One pool is ranked for all queries, by vectors or by re-ranking what a run retrieved.
+  """One pool is ranked for all queries, in the way that the system can.
 
   Raises:
     InputError: another policy for ties or metric than a pool has, a score that cannot be searched,
@@ -63,79 +63,40 @@ class Retrieve:
 
   """
 
-  def __init__(self, config: Any, data: Retrieval, predictor: predict.Predictor):
-    self.config, self.data, self.predictor = config, data, predictor
+  def __init__(self, config: Any, data: Retrieval, predictor: Any):
+    self.config, self.data = config, data
     self.selection = holdout.selection_split(config.data)
     self.selector = selector(config, data)
-    self.vectors = retrieval.Vectors(predictor, data)
-    self.searcher = exact_search.Searcher(predictor.mesh, k=config.evaluation.depth)
-    self._retrieved: dict[str, retrieve_rerank.Retrieved] = {}
-    model = predictor.components.model
-    self.encodes = model.encodes
-    self.scores: tuple[str, ...] = ()
-    if not self.encodes:
-      selecting = (self.selection,) if config.mode == "train" else ()
-      for split in dict.fromkeys((*selecting, *config.evaluation.splits)):
-        self._found(split)  # what is wrong with the files is found before anything is trained
-    else:
-      if model.score not in exact_search.SIMILARITIES:
-        raise InputError(
-          f"model.score = {model.score!r}: a pool can be searched by "
-          f"{', '.join(exact_search.SIMILARITIES)}; set --config.model.score"
-        )
-      others = [
-        name
-        for name in model.score_names
-        if name in exact_search.SIMILARITIES and name != model.score
-      ]
-      self.scores = (model.score, *others)
+    model = predictor.model
+    way = (
+      ScorePool if not model.has_parameters else SearchPool if model.encodes else RerankRetrieved
+    )
+    self.rank = way(config, data, predictor)
 
   def questions(self, split: str) -> tuple[Question, ...]:
     """What is predicted of a split (first)."""
-    if self.encodes:
-      return self.vectors.texts(split).queries
-    return self._found(split).questions
+    return self.rank.questions(split)
 
   def measure(self, variables: Any, split: str) -> list[predict.Evaluation]:
     """One evaluation a seed of the variables, by the score that ranks."""
     return [
       self._evaluation(next(iter(ranked.values())), split)
-      for ranked in self.rank(variables, split, self.scores[:1])
+      for ranked in self.rank(variables, split, every_score=False)
     ]
 
   def record(
     self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[results.Outcome]
   ) -> None:
     """Measures every score of a split, writes its files, adds it to the outcome of each seed."""
-    for outcome, ranked in zip(outcomes, self.rank(variables, split, self.scores), strict=True):
-      record(workdir, outcome, ranked, self.data, split, self.config)
-
-  def rank(self, variables: Any, split: str, scores: Sequence[str]) -> list[dict[str, Ranked]]:
-    """For each seed of the variables, {score: the ranking of the pool}."""
-    pool, ties = self.data.pools[split], self.config.evaluation.ties
-    if not self.encodes:
-      found = self._found(split)
-      return [
-        {
-          name: retrieve_rerank.reranked(values, found, pool, ties=ties)
-          for name, values in list(its.items())[:1]
-        }
-        for its in self.predictor(variables, found.questions)
-      ]
-    return [
-      {
-        name: retrieval.by_vectors(self.searcher, queries, passages, pool, name, ties=ties)
-        for name in scores
-      }
-      for queries, passages in zip(*self.vectors(variables, split), strict=True)
-    ]
-
-  def _found(self, split: str) -> retrieve_rerank.Retrieved:
-    if split not in self._retrieved:
-      self._retrieved[split] = retrieve_rerank.retrieved(
-        self.config.data.ranking, self.data.pools[split], split, depth=self.config.evaluation.depth
-      )
-    return self._retrieved[split]
+    rankings = self.rank(variables, split, every_score=True)
+    for outcome, ranked in zip(outcomes, rankings, strict=True):
+      for k, (score, ranking) in enumerate(ranked.items()):
+        evaluation = self._evaluation(ranking, split)
+        outcome.add(score, evaluation, primary=k == 0)
+        folder = results.folder(
+          workdir, split, outcome.seed, self.config.seeds, "" if k == 0 else score
+        )
+        retrieval.write(folder, evaluation, ranking, self.data.pools[split], tag=f"as2jax-{score}")
 
   def _evaluation(self, ranked: Ranked, split: str) -> predict.Evaluation:
     return retrieval.evaluation(
@@ -143,10 +104,99 @@ class Retrieve:
     )
 
 
-def make(config: Any, data: Any, predictor: predict.Predictor) -> Rerank | Retrieve:
-  """The kind that `evaluation.task` names."""
-  kinds = {"rerank": Rerank, "retrieve": Retrieve}
-  return kinds[config.evaluation.task](config, data, predictor)
+class SearchPool:
+  """Ranks a pool by the vectors of a system that encodes; its first score is the one that ranks."""
+
+  def __init__(self, config: Any, data: Retrieval, predictor: predict.Predictor):
+    self.config, self.data, model = config, data, predictor.model
+    self.vectors = retrieval.Vectors(predictor, data)
+    self.searcher = exact_search.Searcher(predictor.mesh, k=config.evaluation.depth)
+    first = model.ranking_score
+    if first not in exact_search.SIMILARITIES:
+      raise InputError(
+        f"model.score = {first!r}: a pool can be searched by "
+        f"{', '.join(exact_search.SIMILARITIES)}; set --config.model.score"
+      )
+    others = [s for s in model.score_names if s in exact_search.SIMILARITIES and s != first]
+    self.scores = (first, *others)
+
+  def questions(self, split: str) -> tuple[Question, ...]:
+    """The queries: they are encoded first."""
+    return self.vectors.texts(split).queries
+
+  def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
+    """For each seed of the variables, {score: the ranking of the pool}."""
+    pool, ties = self.data.pools[split], self.config.evaluation.ties
+    return [
+      {
+        name: retrieval.by_vectors(self.searcher, queries, passages, pool, name, ties=ties)
+        for name in (self.scores if every_score else self.scores[:1])
+      }
+      for queries, passages in zip(*self.vectors(variables, split), strict=True)
+    ]
+
+
+class RerankRetrieved:
+  """Ranks again what another run retrieved from a pool (`data.ranking`), pair by pair."""
+
+  def __init__(self, config: Any, data: Retrieval, predictor: predict.Predictor):
+    self.config, self.data, self.predictor = config, data, predictor
+    self._retrieved: dict[str, retrieve_rerank.Retrieved] = {}
+    selecting = (holdout.selection_split(config.data),) if config.mode == "train" else ()
+    for split in dict.fromkeys((*selecting, *config.evaluation.splits)):
+      self._of(split)  # what is wrong with the files is found before anything is trained
+
+  def questions(self, split: str) -> tuple[Question, ...]:
+    """The queries with the retrieved passages as their candidates."""
+    return self._of(split).questions
+
+  def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
+    """For each seed of the variables, {score: the ranking of what was retrieved}."""
+    del every_score  # there is one
+    retrieved, pool, ties = self._of(split), self.data.pools[split], self.config.evaluation.ties
+    rankings = []
+    for scores in self.predictor(variables, retrieved.questions):
+      name, values = next(iter(scores.items()))
+      rankings.append({name: retrieve_rerank.reranked(values, retrieved, pool, ties=ties)})
+    return rankings
+
+  def _of(self, split: str) -> retrieve_rerank.Retrieved:
+    if split not in self._retrieved:
+      self._retrieved[split] = retrieve_rerank.retrieved(
+        self.config.data.ranking, self.data.pools[split], split, depth=self.config.evaluation.depth
+      )
+    return self._retrieved[split]
+
+
+class ScorePool:
+  """Ranks a pool by the scores that a ranker without parameters gives all of it."""
+
+  def __init__(self, config: Any, data: Retrieval, ranker: Any):
+    self.config, self.data, self.ranker = config, data, ranker
+
+  def questions(self, split: str) -> tuple[Question, ...]:
+    """None: nothing is predicted in batches."""
+    del split
+    return ()
+
+  def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
+    """{score: the ranking of the pool}, as of one seed."""
+    del variables, every_score
+    pool, evaluation = self.data.pools[split], self.config.evaluation
+    score = self.ranker.scorer.over_pool([passage.text for passage in pool.passages])
+    ranked = retrieval.by_scores(score, pool, depth=evaluation.depth, ties=evaluation.ties)
+    return [{self.ranker.model.ranking_score: ranked}]
+
+
+def make(config: Any, data: Any, predictor: Any) -> Rerank | Retrieve:
+  """The task that `evaluation.task` names.
+
+  Args:
+    predictor: a `predict.Predictor`, or a `parameter_free.FittedRanker`.
+
+  """
+  by_name = {"rerank": Rerank, "retrieve": Retrieve}
+  return by_name[config.evaluation.task](config, data, predictor)
 
 
 def selector(config: Any, data: Any) -> str:
@@ -166,19 +216,3 @@ def selector(config: Any, data: Any) -> str:
       f"{', '.join(retrieval_metrics.TIES)}"
     )
   return f"{config.select}[{data.name}-gold/{holdout.selection_split(config.data)}]"
-
-
-def record(
-  workdir: epath.PathLike,
-  outcome: results.Outcome,
-  ranked: dict[str, Ranked],
-  data: Retrieval,
-  split: str,
-  config: Any,
-) -> None:
-  """Measures every ranking of a pool (the first ranks), writes its files, adds it to `outcome`."""
-  for k, (name, its) in enumerate(ranked.items()):
-    found = retrieval.evaluation(its, data, split, often=config.evaluation.min_questions_per_answer)
-    outcome.add(name, found, primary=k == 0)
-    folder = results.folder(workdir, split, outcome.seed, config.seeds, "" if k == 0 else name)
-    retrieval.write(folder, found, its, data.pools[split], tag=f"as2jax-{name}")

@@ -10,12 +10,10 @@ from etils import epath
 from as2jax.data.datasets.user_files import read_unlabelled
 from as2jax.data.inputs.first_stage_ranking import Ranking
 from as2jax.data.text import normalise
-from as2jax.evaluation import results, tasks
+from as2jax.evaluation import parameter_free, results, tasks
 from as2jax.inference.run import Run
-from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from as2jax.training import lexical_run
 
 COLUMNS = ("question_id", "question", "rank", "score", "candidate_id", "candidate")
 
@@ -26,16 +24,19 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
   Writes below `eval/` as training does, and `evaluation.json`; `results.json` stays.
   """
   run = Run(workdir, config)
-  if config.model.name in registry.LEXICAL:
-    return lexical_run.evaluate(config, workdir)
-  components, outcomes, task = run.components, [], None
-  for seed in run.seeds:
-    ranker = run.ranker(seed)
-    task = task or tasks.make(config, components.dataset, ranker.predictor)
-    outcome = results.Outcome(seed, -1, -1, float("nan"), -1)
-    for split in config.evaluation.splits:
-      task.record(workdir, ranker.variables, split, [outcome])
-    outcomes.append(outcome)
+  components, splits = run.components, config.evaluation.splits
+  if components.model.has_parameters:
+    outcomes, task = [], None
+    for seed in run.seeds:
+      ranker = run.ranker(seed)
+      task = task or tasks.make(config, components.dataset, ranker.predictor)
+      outcome = results.Outcome(seed, -1, -1, float("nan"), -1)
+      for split in splits:
+        task.record(workdir, ranker.variables, split, [outcome])
+      outcomes.append(outcome)
+  else:
+    fitted = run.ranker().predictor
+    outcomes = [parameter_free.evaluate(config, components.dataset, fitted, workdir, splits)[0]]
   return results.write(
     workdir,
     config,
@@ -64,7 +65,7 @@ def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
     ranking = Ranking()
     ranking.add(config.predict.ranking, normalise.apply(questions, config.data.rules))
     run.rerank(ranking)
-  elif config.model.name not in registry.LEXICAL and run.components.model.layout == "joint":
+  elif run.components.model.layout == "joint":
     raise InputError(
       f"{config.model.name} ranks the best candidates of another ranker again: name the run file of "
       "its ranking of these questions in predict.ranking"

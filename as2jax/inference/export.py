@@ -26,13 +26,11 @@ from as2jax.encoders.checkpoints import (
 )
 from as2jax.inference import model_card
 from as2jax.inference.run import Run
-from as2jax.models.biencoder import DISTANCES, BiEncoder
-from as2jax.models.crossencoder import CrossEncoder
-from as2jax.models.sentence_bert import SentenceBert
+from as2jax.models.system import PublishedForm, System
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.version import __version__
-from as2jax.training.build import Experiment
+from as2jax.training.build import Components
 
 LABELS = {0: "no answer", 1: "answer"}
 CLASSIFIERS = {
@@ -57,38 +55,41 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
   """
   opened = Run(run)
   config, content = opened.config, opened.results
-  if config.model.name in registry.LEXICAL:
+  if not registry.has_parameters(config.model.name):
     raise InputError(f"{run} is a run of {config.model.name}, which has no parameters to export")
   if seed is None and len(opened.seeds) > 1:
     raise InputError(f"the run has the seeds {opened.seeds}: choose one with --seed")
   seed = opened.check_seed(seed)
   _check_output(output)
-  experiment = opened.components
-  check_expressible(experiment.model)
+  components = opened.components
+  form = published_form(components.model)
   began_with = content["weights"]["sha256"]
-  if experiment.facts["sha256"] != began_with:
+  if components.facts["sha256"] != began_with:
     raise InputError(
       f"{config.encoder.pretrained} no longer holds the weights that {run} began with (SHA-256 "
-      f"{experiment.facts['sha256']}, not {began_with}), so its vocabulary may be another, too: "
+      f"{components.facts['sha256']}, not {began_with}), so its vocabulary may be another, too: "
       "put them back"
     )
   params = opened.parameters(seed)
-  base, lower_case = _base(experiment)
+  base, lower_case = _base(components, form)
   with _whole(output) as folder:
-    write(folder, experiment, params, base=base, lower_case=lower_case)
-    card = model_card.render(
-      content, config, seed, score=exported_score(experiment.model), model=experiment.model
-    )
+    write(folder, components, params, form=form, base=base, lower_case=lower_case)
+    card = model_card.render(content, config, seed, form=form, model=components.model)
     (folder / "README.md").write_text(card, encoding="utf-8")
   return pathlib.Path(output)
 
 
-def check_expressible(model: Any) -> None:
-  """Raises InputError where no architecture of the original libraries gives the model's scores."""
-  name = type(model).__name__
-  if not isinstance(model, (BiEncoder, CrossEncoder)):
+def published_form(model: System) -> PublishedForm:
+  """What the model declares of its published form.
+
+  Raises:
+    InputError: no architecture of the original libraries gives the model's scores.
+
+  """
+  form = model.published_form()
+  if form is None:
     raise InputError(
-      f"{name} has no counterpart in sentence-transformers; exported are "
+      f"{type(model).__name__} has no counterpart in sentence-transformers; exported are "
       "bi-encoders (biencoder, triplet, siamese, sentence_bert) and cross-encoders"
     )
   try:
@@ -97,38 +98,38 @@ def check_expressible(model: Any) -> None:
     raise InputError(
       f"the encoder {error}: exported are models over BERT, RoBERTa and XLNet"
     ) from None
-  if isinstance(model, BiEncoder):
-    if model.pooling == "attention":
+  if registry.find(registry.ENCODERS, family.name, "encoder.name") is not type(model.encoder):
+    raise InputError(
+      f"the encoder {type(model.encoder).__name__} is a class of your own, which the original "
+      "libraries do not have"
+    )
+  if form.kind == "sentence_transformer":
+    if "attention" in form.pooling:
       raise InputError(
         "model.pooling = 'attention': sentence-transformers has no pooling with a "
         f"learned query; poolings that it has: {', '.join(_poolings())}"
       )
-    return
-  if model.token != family.tokens:
+    return form
+  if form.token != family.tokens:
     raise InputError(
-      f"model.token = {model.token!r}: {CLASSIFIERS[family.name]} classifies by "
+      f"model.token = {form.token!r}: {CLASSIFIERS[family.name]} classifies by "
       f"{TOKENS[family.tokens]} token ({family.tokens!r}) alone"
     )
-  if not model.pooler and family.name != "xlnet":
+  if not form.pooler and family.name != "xlnet":
     raise InputError(
       f"model.pooler = False: {CLASSIFIERS[family.name]} always has a tanh layer "
       "before its head, so nothing would give the same scores; train with "
       "--config.model.pooler=True"
     )
-
-
-def exported_score(model: Any) -> str:
-  """The name of the score that the exported folder ranks by: Siamese's head stays behind."""
-  if isinstance(model, CrossEncoder):
-    return model.score_names[0]
-  return model.score if model.score in DISTANCES else DISTANCES[0]
+  return form
 
 
 def write(
   folder: pathlib.Path,
-  experiment: Experiment,
+  components: Components,
   params: Mapping[str, np.ndarray],
   *,
+  form: PublishedForm,
   base: epath.PathLike,
   lower_case: bool,
 ) -> None:
@@ -136,16 +137,17 @@ def write(
 
   Args:
     params: of the model, by path.
+    form: the architecture, from `published_form`.
     base: the folder of the transformer that the run began with.
     lower_case: whether texts are lower-cased before the tokeniser sees them.
 
   """
-  model, max_length = experiment.model, experiment.config.data.max_length
+  model, max_length = components.model, components.config.data.max_length
   family = families.of(model.encoder)
   encoder = _below(params, "encoder/")
   options = {"family": family, "num_heads": model.encoder.num_heads}
   given = {"base": base, "encoder": model.encoder, "family": family}
-  if isinstance(model, CrossEncoder):
+  if form.kind == "sequence_classifier":
     tensors = {
       family.prefix + name: tensor
       for name, tensor in pretrained.to_tensors(encoder, **options).items()
@@ -158,57 +160,52 @@ def write(
       folder,
       tensors,
       architecture=CLASSIFIERS[family.name],
-      settings=_classifier_settings(model, family),
+      settings=_classifier_settings(form, family),
       **given,
     )
   else:
     # The pooler of BERT's pre-training is no part of the encoder; the library expects it there.
-    tensors = pretrained.to_tensors(encoder, experiment.source.pooler, **options)
+    tensors = pretrained.to_tensors(encoder, components.source.pooler, **options)
     published_folder.write_transformer(
       folder, tensors, architecture=ENCODERS[family.name], settings={}, **given
     )
-    fields = {"pooling": model.pooling, "dense": (), "normalize": False}
-    if isinstance(model, SentenceBert):
-      fields |= {"dense": model.dense, "normalize": model.normalize}
-    else:
-      fields["pooling"] = (model.pooling,)
     published_folder.write_sentence_modules(
       folder,
       width=model.encoder.hidden_size,
-      fields=fields,
+      fields={"pooling": form.pooling, "dense": form.dense, "normalize": form.normalize},
       params=params,
       max_length=max_length,
       lower_case=lower_case,
-      similarity=exported_score(model),
+      similarity=form.score,
       version=__version__,
     )
   published_folder.write_tokenizer(
-    folder, base=base, tokenizer=experiment.source.tokenizer, family=family, max_length=max_length
+    folder, base=base, tokenizer=components.source.tokenizer, family=family, max_length=max_length
   )
 
 
-def _classifier_settings(model: CrossEncoder, family: families.Family) -> dict[str, Any]:
+def _classifier_settings(form: PublishedForm, family: families.Family) -> dict[str, Any]:
   settings = {
     "id2label": {str(i): label for i, label in LABELS.items()},
     "label2id": {label: i for i, label in LABELS.items()},
     "problem_type": "single_label_classification",
   }
   if family.name != "xlnet":
-    return settings | {"classifier_dropout": model.dropout}
+    return settings | {"classifier_dropout": form.dropout}
   return settings | {
     "summary_type": "last",
-    "summary_use_proj": model.pooler,
-    "summary_activation": "tanh" if model.pooler else "linear",
-    "summary_last_dropout": model.dropout,
+    "summary_use_proj": form.pooler,
+    "summary_activation": "tanh" if form.pooler else "linear",
+    "summary_last_dropout": form.dropout,
   }
 
 
-def _base(experiment: Experiment) -> tuple[epath.Path, bool]:
+def _base(components: Components, form: PublishedForm) -> tuple[epath.Path, bool]:
   """The folder of the base transformer, and whether texts were lower-cased before its tokeniser."""
-  folder = pretrained.resolve(experiment.config.encoder.pretrained)
-  if isinstance(experiment.model, SentenceBert) or folders.config_file(folder) is None:
+  folder = pretrained.resolve(components.config.encoder.pretrained)
+  if form.from_sentence_folder or folders.config_file(folder) is None:
     found = sentence_folder.read(folder)
-    return found.transformer, found.lower_case and isinstance(experiment.model, SentenceBert)
+    return found.transformer, found.lower_case and form.from_sentence_folder
   return folder, False
 
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from as2jax.evaluation import exact_search, retrieval
 from as2jax.inference.hit import Hit
-from as2jax.models.lexical_pool import PoolScorer
 from as2jax.runtime.errors import InputError
 
 
@@ -133,7 +132,7 @@ class WordIndex(Index):
     self,
     texts: Sequence[str],
     ids: Sequence[str] | None,
-    scorer: Callable[[Sequence[str]], PoolScorer],
+    scorer: Callable[[Sequence[str]], Callable[[str], np.ndarray]],
   ):
     super().__init__(texts, ids)
     self._score = scorer(self.texts)

@@ -8,8 +8,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.config.flat import flatten
-from as2jax.models.biencoder import BiEncoder
-from as2jax.models.crossencoder import CrossEncoder
+from as2jax.models.system import PublishedForm, System
 
 # What of a config made the model; the rest says where and how fast it was made.
 SETTINGS = (
@@ -38,36 +37,40 @@ KINDS = {
   "siamese": "The bi-encoder of ASBERT's siamese network (Shonibare 2021)",
   "crossencoder": "A cross-encoder: question and sentence in one sequence, two classes",
 }
-BIENCODER_CODE = """from sentence_transformers import SentenceTransformer
+CODE = {
+  "sentence_transformer": """from sentence_transformers import SentenceTransformer
 model = SentenceTransformer("FOLDER")
-scores = model.similarity(model.encode(questions), model.encode(sentences))"""
-CROSSENCODER_CODE = """from sentence_transformers import CrossEncoder
+scores = model.similarity(model.encode(questions), model.encode(sentences))""",
+  "sequence_classifier": """from sentence_transformers import CrossEncoder
 logits = CrossEncoder("FOLDER").predict([(question, sentence) for sentence in sentences])
-scores = logits[:, 1] - logits[:, 0]"""
+scores = logits[:, 1] - logits[:, 0]""",
+}
 
 
-def render(content: Mapping[str, Any], config: Any, seed: int, *, score: str, model: Any) -> str:
+def render(
+  content: Mapping[str, Any], config: Any, seed: int, *, form: PublishedForm, model: System
+) -> str:
   """The card as Markdown; every fact is from the run's results and config.
 
   Args:
     content: of `results.json`.
     config: the run's.
     seed: the one that is exported.
-    score: the name of the score that the exported folder ranks by.
-    model: the module.
+    form: what is exported.
+    model: the system.
 
   """
   outcome = next(o for o in content["seeds"] if o["seed"] == seed)
-  own = score == getattr(model, "score", score)
-  metrics = outcome["metrics"] if own else outcome["other_scores"][score]
+  own = form.score == model.ranking_score
+  metrics = outcome["metrics"] if own else outcome["other_scores"][form.score]
   parts = [
-    _header(content, model),
-    _about(content, config, outcome, model, score),
+    _header(content, form),
+    _about(content, config, outcome, form),
     "## Use\n\n```python\n"
-    + (CROSSENCODER_CODE if isinstance(model, CrossEncoder) else BIENCODER_CODE)
+    + CODE[form.kind]
     + "\n```\n\nHigher scores are better. Inputs of more than "
     f"{config.data.max_length} tokens are cut, as they were in training.",
-    _results(content, outcome, metrics, score),
+    _results(content, outcome, metrics, form.score),
     _data(content),
     _base(content, seed),
     _training(content, config, outcome),
@@ -76,12 +79,12 @@ def render(content: Mapping[str, Any], config: Any, seed: int, *, score: str, mo
   return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _header(content: Mapping[str, Any], model: Any) -> str:
-  cross = isinstance(model, CrossEncoder)
+def _header(content: Mapping[str, Any], form: PublishedForm) -> str:
+  task = {"sequence_classifier": "text-ranking", "sentence_transformer": "sentence-similarity"}
   lines = [
     "---",
     "library_name: sentence-transformers",
-    f"pipeline_tag: {'text-ranking' if cross else 'sentence-similarity'}",
+    f"pipeline_tag: {task[form.kind]}",
     "tags:",
     "- answer-sentence-selection",
     "- as2jax",
@@ -94,7 +97,7 @@ def _header(content: Mapping[str, Any], model: Any) -> str:
 
 
 def _about(
-  content: Mapping[str, Any], config: Any, outcome: Mapping[str, Any], model: Any, score: str
+  content: Mapping[str, Any], config: Any, outcome: Mapping[str, Any], form: PublishedForm
 ) -> str:
   kind = KINDS.get(config.model.name, f"The model `{config.model.name}`")
   lines = [
@@ -103,10 +106,10 @@ def _about(
     f"{kind}, for answer sentence selection: it ranks sentences by how well they answer a "
     f"question. Made with as2jax {content['versions']['as2jax']}, seed {outcome['seed']}.",
   ]
-  if isinstance(model, BiEncoder):
+  if form.kind == "sentence_transformer":
     lines.append(
-      f"Vectors are compared by {score} "
-      f"{'distance, with a minus' if score == 'euclidean' else 'similarity'}."
+      f"Vectors are compared by {form.score} "
+      f"{'distance, with a minus' if form.score == 'euclidean' else 'similarity'}."
     )
   if not outcome["steps"]:
     lines.append("This run took no training step: these are the weights that it began with.")

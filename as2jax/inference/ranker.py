@@ -5,32 +5,22 @@ batches have one of a few sizes, so that nothing is compiled once each of them h
 Several threads may share a ranker: one at a time uses the model.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from as2jax.data.datasets import load
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise
 from as2jax.evaluation import predict, retrieval
+from as2jax.evaluation.parameter_free import FittedRanker
 from as2jax.evaluation.predict import Scores
 from as2jax.inference.hit import Hit
 from as2jax.inference.index import Index, VectorIndex, WordIndex
-from as2jax.models import lexical, lexical_pool
 from as2jax.runtime.errors import InputError
 
 ANCHOR = "documents"  # a question beside which documents stand as candidates, to be encoded
-
-
-class GivenOrder:
-  """The first-stage ranking of a joint model's candidates where none is named: as they are given."""
-
-  def order(self, question: Question) -> np.ndarray:
-    """Positions of the question's candidates, best first."""
-    return np.arange(len(question.candidates))
 
 
 class Ranker:
@@ -54,13 +44,13 @@ class Ranker:
 
   @property
   def model(self) -> Any:
-    """The Linen module."""
-    return self.predictor.components.model
+    """The system."""
+    return self.predictor.model
 
   @property
   def similarity(self) -> str:
     """The name of the score that ranks."""
-    return self.model.score if self.model.encodes else self.model.score_names[0]
+    return self.model.ranking_score
 
   @property
   def mesh(self) -> jax.sharding.Mesh:
@@ -192,49 +182,18 @@ class Ranker:
     return tuple(normalise.apply(questions, self.config.data.rules))
 
 
-class LexicalRanker(Ranker):
-  """A ranker of words, without parameters."""
+class ParameterFreeRanker(Ranker):
+  """A ranker without parameters, fitted: it ranks by words."""
 
-  def __init__(self, config: Any, seed: int):
-    self.config, self.seed = config, seed
-    self._lock = threading.Lock()
-    self._train: tuple[Question, ...] | None = None
-
-  @property
-  def model(self) -> Any:
-    """None: there is no module."""
-    return None
-
-  @property
-  def similarity(self) -> str:
-    """The name of the one score: the ranker's."""
-    return self.name
-
-  def _scores(self, questions: tuple[Question, ...]) -> Scores:
-    scores = lexical.LEXICAL[self.name](self._training_questions())(questions)
-    predict.check_finite(scores, questions, self.name)
-    return {self.name: scores}
+  def __init__(self, fitted: FittedRanker, config: Any, *, seed: int):
+    self.predictor, self.variables, self.seed, self.config = fitted, {}, seed, config
 
   def index(self, texts: Sequence[str], *, ids: Sequence[str] | None = None) -> Index:
     """An index of documents, to be searched exactly."""
-    train = self._training_questions()
-    return WordIndex(texts, ids, lambda texts: lexical_pool.scorer(self.name, train, texts))
+    return WordIndex(texts, ids, self.predictor.scorer.over_pool)
 
   def warm_up(self) -> None:
     """Nothing is compiled."""
-
-  def _training_questions(self) -> tuple[Question, ...]:
-    """Those in which words are counted; only `idf_overlap` counts."""
-    with self._lock:
-      if self._train is None:
-        data, task = self.config.data, self.config.evaluation.task
-        counts = self.name == "idf_overlap"
-        self._train = load.load(data, task).splits["train"] if counts else ()
-      return self._train
-
-  @property
-  def _joint(self) -> bool:
-    return False
 
   def _require_vectors(self) -> None:
     raise TypeError(f"{self.name} ranks by words and has no vectors of texts; a bi-encoder has")

@@ -1,6 +1,5 @@
 """A run's folder, opened on any machine by what lies in it."""
 
-import dataclasses
 import functools
 import json
 import logging
@@ -15,15 +14,17 @@ from ml_collections import ConfigDict
 
 from as2jax.config import rerun
 from as2jax.config.flat import differences, flatten
-from as2jax.data.inputs import first_stage_ranking
+from as2jax.data.datasets.load import load as load_dataset
+from as2jax.data.inputs.first_stage_ranking import OrderGiven, Ranking
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import predict, results
-from as2jax.inference.ranker import GivenOrder, LexicalRanker, Ranker
+from as2jax.evaluation.parameter_free import FittedRanker
+from as2jax.inference.ranker import ParameterFreeRanker, Ranker
 from as2jax.runtime import compile_cache, processes, registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import loop, optimizers
 from as2jax.training import state as states
-from as2jax.training.build import Experiment, build
+from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import group_folder, read_best, read_progress
 from as2jax.training.early_stopping import Tracker
 
@@ -75,7 +76,7 @@ class Run:
       raise InputError(f"{folder} holds no run (no config.json): train first")
     self._own = config is None
     self._data = config is not None if data is None else data
-    self._ranking: Any = None
+    self._ranking: Ranking | None = None
     self.config = rerun.get_config(str(path)) if config is None else config
     if config is not None:
       _check_same_model(config, path)
@@ -127,8 +128,8 @@ class Run:
       InputError: no such seed, no checkpoint, or one that does not fit the run's config.
 
     """
-    if self.config.model.name in registry.LEXICAL:
-      return LexicalRanker(self.config, self.seeds[0])
+    if not registry.has_parameters(self.config.model.name):
+      return ParameterFreeRanker(self._fitted, self.config, seed=self.seeds[0])
     seed = self.best_seed if seed == "best" else self.check_seed(seed)
     if trained:
       variables = self._place(self._variables(seed))
@@ -159,11 +160,11 @@ class Run:
     return {path: np.asarray(value[0], np.float32) for path, value in flat.items()}
 
   @functools.cached_property
-  def components(self) -> Experiment:
+  def components(self) -> Components:
     """Encoder, tokeniser and model; the data set where a config was given."""
     config = self._for_this_machine[0]
     compile_cache.use_cache(config)
-    made = processes.in_order(lambda: build(config, data=self._data, workdir=self.folder))
+    made = processes.in_order(lambda: load(config, data=self._data, workdir=self.folder))
     if made.model.layout != "joint":
       if self._ranking is not None:
         raise InputError(
@@ -171,15 +172,25 @@ class Run:
           "ranker again (model.template = 'joint'); leave it empty"
         )
       return made
-    ranking = self._ranking or made.ranking or GivenOrder()
-    return dataclasses.replace(made, ranking=ranking)
+    if self._ranking is None and made.dataset is not None:
+      return made
+    return made.with_ranking(self._ranking or OrderGiven())
 
-  def rerank(self, ranking: first_stage_ranking.Ranking) -> None:
+  def rerank(self, ranking: Ranking) -> None:
     """Names the first-stage ranking that a joint model starts from, before the first `ranker`.
 
     Without one, candidates are taken to come in its order.
     """
     self._ranking = ranking
+
+  @functools.cached_property
+  def _fitted(self) -> FittedRanker:
+    """The ranker without parameters; data is read where it counts in the training questions."""
+    model, dataset = self.components.model, self.components.dataset
+    if model.reads_training and dataset is None:
+      data, task = self.config.data, self.config.evaluation.task
+      dataset = processes.in_order(lambda: load_dataset(data, task))
+    return FittedRanker(model, dataset.splits["train"] if model.reads_training else ())
 
   @functools.cached_property
   def _for_this_machine(self) -> tuple[ConfigDict, jax.sharding.Mesh]:

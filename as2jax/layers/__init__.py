@@ -1,0 +1,1 @@
+"""Layers that encoders and models share."""

@@ -14,6 +14,8 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from as2jax.data.batches.batch import Units, Words
+from as2jax.data.inputs.document_frequency import DocumentFrequency
+from as2jax.data.inputs.stop_words import StopWords
 from as2jax.layers import transport
 from as2jax.runtime.errors import InputError
 
@@ -53,7 +55,7 @@ class Aligner:
     alignment: `transport`, or `mean`, which aligns nothing: the relevant context is every word, and
       d the cost of the independent plan p_X p_Yᵀ (that of ε → ∞).
     marginals: `frequency` (freq(w) / Σ freq) or `uniform`.
-    stop_words: whether words with `Words.keep` 0 are left out.
+    stop_words: whether words are left out whose input `stop_words` is not 0.
     epsilon, epsilon_relative, iterations: see `transport.transport_plan`.
     transport_gradient: see `transport.transport_cost`.
     question_words, sentence_words: points of a question and of a sentence at most; words beyond are
@@ -91,7 +93,8 @@ class Aligner:
     """Aligns the question of each unit with its `sentences` sentences."""
     sizes = (self.question_words,) + (self.sentence_words,) * sentences
     vectors, number = points(hidden, units, words, sizes, filtered=self.stop_words)
-    weight = jnp.ones_like(words.frequency) if self.marginals == "uniform" else words.frequency
+    frequency = words.inputs[DocumentFrequency.name]
+    weight = jnp.ones_like(frequency) if self.marginals == "uniform" else frequency
     weight = jnp.where(number >= 0, _take(weight, number), 0.0)
 
     def sides(x):
@@ -186,7 +189,7 @@ def _places(words: Words, slots: int, sizes: tuple[int, ...], filtered: bool):
   limit = jnp.asarray(sizes, jnp.int32)
   used = (words.length > 0) & (words.role < len(sizes))
   if filtered:
-    used &= words.keep > 0
+    used &= words.inputs[StopWords.name] == 0
   before = jnp.cumsum(used, axis=1, dtype=jnp.int32) - used.astype(jnp.int32)
   changed = lambda x: x[:, 1:] != x[:, :-1]
   starts = jnp.pad(

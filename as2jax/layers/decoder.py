@@ -64,6 +64,7 @@ class GRUDecoder(nn.Module):
   precision: Any
 
   def setup(self):
+    """Creates the initial state's projection, the GRU and the softmax."""
     self.start = nn.Dense(self.hidden_size, precision=self.precision)
     self.layer = Recurrent("gru", self.hidden_size, False, self.unroll, self.precision)
     self.words = WordScores(self.tied, self.precision)
@@ -127,6 +128,7 @@ class BagDecoder(nn.Module):
   precision: Any
 
   def setup(self):
+    """Creates the hidden layer and the softmax."""
     self.hidden = nn.Dense(self.hidden_size, precision=self.precision)
     self.words = WordScores(self.tied, self.precision)
 

@@ -28,6 +28,7 @@ class FeedForward(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
+    """Returns one number for each vector, computed in float32."""
     highest = lax.Precision.HIGHEST
     x = nn.Dense(self.hidden, precision=highest, name="hidden")(x.astype(jnp.float32))
     output = nn.Dense(1, use_bias=self.output_bias, precision=highest, name="output")
@@ -94,6 +95,7 @@ class GraphConvolution(nn.Module):
 
   @nn.compact
   def __call__(self, graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
+    """Returns the graph with its new node vectors; edges hold the weights α."""
     n, width = graph.nodes.shape[1:]
     sent = nn.Dense(width, use_bias=False, precision=lax.Precision.HIGHEST, name="map")(graph.nodes)
     bias = self.param("bias", nn.initializers.zeros, (width,), jnp.float32)

@@ -79,6 +79,7 @@ class AttentionPooling(nn.Module):
   def __call__(
     self, hidden: Float[Array, "s r l d"], tokens: Tokens, units: Units
   ) -> Float[Array, "s u d"]:
+    """Returns one vector a unit, 0 for slots without a unit."""
     width = hidden.shape[-1]
     query = self.param("query", INITIALIZER, (width,), jnp.float32)
     flat = _flat(hidden)

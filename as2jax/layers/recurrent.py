@@ -106,6 +106,7 @@ class GRUCell(Cell):
   step = staticmethod(gru_step)
 
   def zero(self, b: int) -> Float[Array, "{b} h"]:
+    """The initial state of `b` rows."""
     return jnp.zeros((b, self.hidden_size), jnp.float32)
 
 
@@ -116,6 +117,7 @@ class LSTMCell(Cell):
   step = staticmethod(lstm_step)
 
   def zero(self, b: int) -> tuple[Float[Array, "{b} h"], Float[Array, "{b} h"]]:
+    """The initial state of `b` rows."""
     return (jnp.zeros((b, self.hidden_size), jnp.float32),) * 2
 
 
@@ -145,6 +147,12 @@ class Recurrent(nn.Module):
   precision: Any
 
   def setup(self):
+    """Creates the cell of each direction.
+
+    Raises:
+      InputError: `cell` is not known.
+
+    """
     if self.cell not in CELLS:
       raise InputError(f"cell: {self.cell!r} is none of {', '.join(CELLS)}")
     for name in DIRECTIONS[: 1 + self.bidirectional]:

@@ -114,6 +114,7 @@ class DroppedFeedForward(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, "b l d"], *, train: bool) -> Float[Array, "b l d"]:
+    """Applies the layers; dropout acts with `train`."""
     dense = lambda width, name: nn.Dense(
       width, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
     )
@@ -144,6 +145,7 @@ class RelativeLayer(nn.Module):
     *,
     train: bool,
   ) -> Float[Array, "b l d"]:
+    """Updates `x` by attention over `context` (memory, then the row); dropout acts with `train`."""
     attended = RelativeAttention(
       self.num_heads, self.attention_dropout, self.dtype, self.precision, name="attention"
     )(x, context, mask, same_type, positions, train=train)

@@ -27,6 +27,7 @@ class SegmentEmbeddings(nn.Module):
 
   @nn.compact
   def __call__(self, tokens: Tokens) -> Float[Array, "s r l d"]:
+    """Returns the vector of each token's role."""
     shape = (max(self.rows) + 1, self.width)
     table = self.param("embedding", nn.initializers.normal(0.02), shape, jnp.float32)
     row = jnp.asarray(self.rows)[jnp.minimum(tokens.role, len(self.rows) - 1)]

@@ -93,6 +93,12 @@ class SimilarityGrid(nn.Module):
   def __call__(
     self, x: Float[Array, "n i d"], y: Float[Array, "n j d"], mask: Float[Array, "n i j"]
   ) -> Float[Array, "{self.modes} n i j"]:
+    """Compares each token of `x` with each of `y`.
+
+    Raises:
+      InputError: `similarity` is not known, or `modes` does not fit it.
+
+    """
     if self.similarity not in SIMILARITIES:
       raise InputError(f"model.similarity = {self.similarity!r}: use one of {SIMILARITIES}")
     if self.modes < 1 or (self.similarity != "metric" and self.modes != 1):

@@ -65,6 +65,7 @@ class Dropout(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, "..."], *, train: bool) -> Float[Array, "..."]:
+    """Drops elements of `x` with `train`, and returns `x` itself without."""
     if not train or self.rate == 0:
       return x
     return dropout(self.make_rng("dropout"), x, self.rate)
@@ -90,6 +91,7 @@ class LayerNorm(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
+    """Normalises, scales and shifts the last axis."""
     scale = self.param("scale", nn.initializers.ones, x.shape[-1:], jnp.float32)
     bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], jnp.float32)
     x = x.astype(jnp.float32)
@@ -193,6 +195,7 @@ class SelfAttention(nn.Module):
   def __call__(
     self, x: Float[Array, "b l d"], mask: Bool[Array, "b 1 l l"], *, train: bool
   ) -> Float[Array, "b l d"]:
+    """Attends where `mask` is true; dropout of the weights acts with `train`."""
     b, l, d = x.shape
     dense = lambda name: nn.Dense(
       d, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
@@ -219,6 +222,7 @@ class FeedForward(nn.Module):
 
   @nn.compact
   def __call__(self, x: Float[Array, "b l d"]) -> Float[Array, "b l d"]:
+    """Applies both layers to the last axis."""
     dense = lambda width, name: nn.Dense(
       width, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
     )
@@ -243,6 +247,7 @@ class TransformerLayer(nn.Module):
   def __call__(
     self, x: Float[Array, "b l d"], mask: Bool[Array, "b 1 l l"], *, train: bool
   ) -> Float[Array, "b l d"]:
+    """Updates `x`; tokens attend where `mask` is true, and dropout acts with `train`."""
     attended = SelfAttention(
       self.num_heads,
       self.attention_dropout,
@@ -285,6 +290,8 @@ class Embeddings(nn.Module):
     *,
     train: bool,
   ) -> Float[Array, "b l d"]:
+    """Returns the input vectors of the tokens; dropout acts with `train`."""
+
     def embed(name, size, index):
       table = self.param(name, INITIALIZER, (size, self.hidden_size), jnp.float32)
       return jnp.take(table, index, axis=0)

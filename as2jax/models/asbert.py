@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from as2jax.data.batches.batch import Batch
 from as2jax.layers.vectors import take
 from as2jax.models.biencoder import DISTANCES, BiEncoder
+from as2jax.models.system import Layout
 from as2jax.runtime.errors import InputError
 
 COMBINATIONS = ("concat_diff", "abs_diff", "product", "concat")
@@ -29,7 +30,7 @@ class Triplet(BiEncoder):
   Expects the layout `triplets`: (question, positive, negative).
   """
 
-  layout: ClassVar[str] = "triplets"
+  layout: ClassVar[Layout] = "triplets"
 
   def __call__(self, batch: Batch, *, train: bool) -> TripletOutput:
     units = self.encode(batch, train=train).units

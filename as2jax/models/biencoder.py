@@ -1,27 +1,21 @@
 """Sentence encoders that are compared by a distance: the shared part of ASBERT's two networks."""
 
+import dataclasses
 from typing import ClassVar
 
 from flax import linen as nn
-from flax import struct
 from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch
 from as2jax.layers.pooling import MODES, AttentionPooling, pool
 from as2jax.layers.vectors import cosine, norm
+from as2jax.models.system import Embeddings, PublishedForm, System
 from as2jax.runtime.errors import InputError
 
 DISTANCES = ("euclidean", "cosine")
 
 
-@struct.dataclass
-class Embeddings:
-  """One vector a unit, zero for unused slots."""
-
-  units: Float[Array, "s u d"]
-
-
-class BiEncoder(nn.Module):
+class BiEncoder(System):
   """A language model and a pooling P1: sentence → vector (ASBERT figure 1).
 
   Attributes:
@@ -34,10 +28,8 @@ class BiEncoder(nn.Module):
 
   encoder: nn.Module
   pooling: str
-  score: str
+  score: str = dataclasses.field()
 
-  template: ClassVar[str] = "single"
-  layout: ClassVar[str] = "pairs"
   encodes: ClassVar[bool] = True
   score_names: ClassVar[tuple[str, ...]] = DISTANCES
 
@@ -65,6 +57,18 @@ class BiEncoder(nn.Module):
     self, question: Float[Array, "*n d"], candidate: Float[Array, "*n d"]
   ) -> dict[str, Array]:
     return {"euclidean": -norm(question - candidate), "cosine": cosine(question, candidate)}
+
+  @nn.nowrap
+  def published_form(self) -> PublishedForm | None:
+    """A sentence transformer; None for a subclass that encodes in another way."""
+    if type(self).encode is not BiEncoder.encode:
+      return None
+    return PublishedForm("sentence_transformer", self._published_score(), pooling=(self.pooling,))
+
+  @nn.nowrap
+  def _published_score(self) -> str:
+    """The score that ranks, where it needs nothing but the vectors."""
+    return self.score if self.score in DISTANCES else DISTANCES[0]
 
   def __call__(self, batch: Batch, *, train: bool) -> Embeddings:
     """An encoder alone: the untrained baselines MEAN-BERT and CLS-BERT."""

@@ -11,6 +11,10 @@ from jax import lax
 from jaxtyping import Array, Bool, Float
 
 from as2jax.data.batches.batch import Batch
+from as2jax.data.inputs.document_frequency import DocumentFrequency
+from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
+from as2jax.data.inputs.protocol import Input
+from as2jax.data.inputs.stop_words import StopWords
 from as2jax.layers.alignment import Aligner, Alignment
 from as2jax.layers.graph_conv import (
   EdgeWeights,
@@ -22,6 +26,7 @@ from as2jax.layers.graph_conv import (
 )
 from as2jax.layers.segment_embeddings import SegmentEmbeddings, check_fields, segment_rows
 from as2jax.models.losses import Loss, Term
+from as2jax.models.system import Layout, System
 from as2jax.runtime.errors import InputError
 
 TEMPLATES = ("context", "pair", "joint")
@@ -59,7 +64,7 @@ class CassieAlignment:
   scores: Array
 
 
-class Cassie(nn.Module):
+class Cassie(System):
   """[q; c; previous; next] → LM → transport to each sentence → graph → p (CASSIE section 3).
 
   Words of the question and of each sentence are aligned by transport; the mean of a sentence's
@@ -86,7 +91,7 @@ class Cassie(nn.Module):
   """
 
   encoder: nn.Module
-  template: str
+  template: str = dataclasses.field()
   segments: str
   alignment: str
   marginals: str
@@ -101,13 +106,18 @@ class Cassie(nn.Module):
   hidden: int
   padding_node: bool
 
-  encodes: ClassVar[bool] = False
-  reads_words: ClassVar[bool] = True
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
 
   @property
-  def layout(self) -> str:
+  def layout(self) -> Layout:
     return "joint" if self.template == "joint" else "single"
+
+  @property
+  def inputs(self) -> tuple[Input, ...]:
+    """Document frequencies and stop words of all words; in `joint` another ranker's order, too."""
+    stop_words = StopWords(self.stop_words, self.question_words, self.sentence_words)
+    ranking = (FirstStageRanking(),) if self.layout == "joint" else ()
+    return (DocumentFrequency(), stop_words, *ranking)
 
   def setup(self):
     check_fields(self, TEMPLATES)
@@ -228,8 +238,8 @@ class CassieLoss(Loss):
     both, apart = judged_pairs(labels, output.sentences, self_pairs=self.mi_self_pairs)
     u = output.pair_logits
     mutual = both * jax.nn.softplus(-u) + apart * jax.nn.softplus(u)
-    count = lambda found: Term(
-      found.reshape(*mask.shape, -1).sum(-1, dtype=jnp.float32), mask, "sum", 0.0
+    count = lambda mask_of_kind: Term(
+      mask_of_kind.reshape(*mask.shape, -1).sum(-1, dtype=jnp.float32), mask, "sum", 0.0
     )
     return {
       "bce": Term((judged * entropy).sum(-1), mask * judged.any(-1)),

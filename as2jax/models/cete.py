@@ -8,11 +8,13 @@ from flax import struct
 from jaxtyping import Array, Float, Int
 
 from as2jax.data.batches.batch import Batch
+from as2jax.data.inputs.protocol import Input
 from as2jax.encoders.elmo import LayerMix
+from as2jax.encoders.frozen_vectors import FrozenVectors
 from as2jax.layers import transformer
 from as2jax.layers.pooling import pool
 from as2jax.layers.vectors import cosine, take
-from as2jax.models.biencoder import Embeddings
+from as2jax.models.system import Embeddings, System
 from as2jax.runtime.errors import InputError
 
 NORMS = ("pre", "post")
@@ -61,12 +63,11 @@ class PreNormLayer(nn.Module):
     return x + transformer.Dropout(self.dropout)(fed, train=train)
 
 
-class FeatureBased(nn.Module):
+class FeatureBased(System):
   """Word vectors + positions → transformer encoder → mean → cosine (CETE section 3.1, 4.3).
 
   One encoder for both sentences; its width and that of its inner layer are the features'. Reads
-  `Tokens.features`, `[s r l d]`, of `as2jax.encoders.frozen_vectors`: the encoder that made them is no part
-  of this model. Features of several layers, `[s r l layers d]`, are mixed by learned weights first
+  `FrozenVectors`, `[s r l d]`: the encoder that makes them is no part of this model. Vectors of several layers, `[s r l layers d]`, are mixed by learned weights first
   (ELMo). The paper does not say where the norms stand.
 
   Attributes:
@@ -87,23 +88,19 @@ class FeatureBased(nn.Module):
   norm: str
   storage: str
 
-  template: ClassVar[str] = "single"
-  layout: ClassVar[str] = "pairs"
   encodes: ClassVar[bool] = True
-  features: ClassVar[bool] = True
-  score: ClassVar[str] = "cosine"
   score_names: ClassVar[tuple[str, ...]] = ("cosine",)
+
+  @property
+  def inputs(self) -> tuple[Input, ...]:
+    """The frozen vectors, kept as `storage`."""
+    return (FrozenVectors(self.storage),)
 
   @nn.compact
   def token_vectors(self, batch: Batch, *, train: bool = False) -> Float[Array, "s r l d"]:
     """The vector of each word in its sentence, as the new encoder leaves it, float32."""
     tokens = batch.tokens
-    if tokens.features is None:
-      raise InputError(
-        "CETE's feature-based model reads frozen vectors, and these tokens have "
-        "none: see as2jax.encoders.frozen_vectors"
-      )
-    x = tokens.features.astype(jnp.float32)
+    x = batch.inputs[FrozenVectors.name].astype(jnp.float32)
     if x.ndim == 5:
       x = LayerMix(name="layer_mix")(jnp.moveaxis(x, 3, 0))
     if not self.encoder_layers:

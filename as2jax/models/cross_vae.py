@@ -19,7 +19,7 @@ from as2jax.layers.recurrent import Recurrent
 from as2jax.layers.self_attention import StructuredSelfAttention, redundancy
 from as2jax.layers.transformer import hash_bits
 from as2jax.layers.vectors import cosine
-from as2jax.models.biencoder import Embeddings
+from as2jax.models.system import Embeddings, System
 from as2jax.models.texts import Text, as_tokens, gather_text
 from as2jax.runtime.errors import InputError
 
@@ -107,7 +107,7 @@ class LatentEncoder(nn.Module):
     return dense("mean"), log_variance, redundancy(weights)
 
 
-class CrossVAE(nn.Module):
+class CrossVAE(System):
   """E_q, E_a, and decoders D_q, D_a that generate a text from a latent (section 3.1, figure 1).
 
   In training both texts of each example are gathered from the rows of the batch, so each encoder
@@ -158,11 +158,9 @@ class CrossVAE(nn.Module):
   marks: tuple[int, int]
   output_size: int
 
-  template: ClassVar[str] = "single"
-  layout: ClassVar[str] = "pairs"
   encodes: ClassVar[bool] = True
-  score: ClassVar[str] = "cosine"
   score_names: ClassVar[tuple[str, ...]] = ("cosine",)
+  diagnostics: ClassVar[str] = "as2jax.evaluation.cross_vae_diagnostics:DIAGNOSTICS"
 
   def setup(self):
     for key, allowed in (
@@ -187,12 +185,12 @@ class CrossVAE(nn.Module):
         ),
       )
     for side in self._sources:
-      made = BagDecoder(self.decoder_size, self.tied, self.precision)
+      decoder = BagDecoder(self.decoder_size, self.tied, self.precision)
       if self.decoder == "gru":
-        made = GRUDecoder(
+        decoder = GRUDecoder(
           self.decoder_size, self.tied, self.softmax_chunk, self.unroll, self.precision
         )
-      setattr(self, f"{side}_decoder", made)
+      setattr(self, f"{side}_decoder", decoder)
     self.scale = self.param("match_scale", nn.initializers.constant(self.match_scale), ())
     self.bias = self.param("match_bias", nn.initializers.constant(self.match_bias), ())
 
@@ -203,14 +201,14 @@ class CrossVAE(nn.Module):
   def __call__(self, batch: Batch, *, train: bool) -> CrossVAEOutput:
     """Both sides of each example (`pairs`)."""
     examples = batch.examples
-    texts, found, latents = {}, {}, {}
+    texts, encoded, latents = {}, {}, {}
     for k, side in enumerate(SIDES):
       texts[side] = self._text(batch, k)
-      found[side] = self._encode(side, texts[side], train)
-      latents[side] = self._latent(*found[side][:2], train)
+      encoded[side] = self._encode(side, texts[side], train)
+      latents[side] = self._latent(*encoded[side][:2], train)
     sides = {}
     for side in SIDES:
-      mean, log_variance, doubling = found[side]
+      mean, log_variance, doubling = encoded[side]
       source = self._sources.get(side)
       likelihood = self._likelihood(side, latents[source], texts[side], train) if source else None
       sides[side] = Side(
@@ -226,7 +224,7 @@ class CrossVAE(nn.Module):
     draw = jnp.zeros((s, e, s * e))
     if train:
       draw = jax.random.uniform(self.make_rng("dropout"), draw.shape)
-    scores = jax.lax.stop_gradient(cosine(found["question"][0], found["answer"][0]))
+    scores = jax.lax.stop_gradient(cosine(encoded["question"][0], encoded["answer"][0]))
     return CrossVAEOutput(**sides, scale=self.scale, bias=self.bias, draw=draw, scores=scores)
 
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:
@@ -244,23 +242,23 @@ class CrossVAE(nn.Module):
       run = lambda module, text, side=side: module._encode(side, text, train)[0]
       # A batch of candidates alone, as a pool is made of, costs one encoder.
       skip = lambda module, text: jnp.zeros((*text.length.shape, module.latent_size))
-      found = (
+      encoded = (
         run(self, text) if self.is_initializing() else nn.cond(mine.any(), run, skip, self, text)
       )
-      vectors = jnp.where(mine[..., None], found, vectors)
+      vectors = jnp.where(mine[..., None], encoded, vectors)
     return Embeddings(vectors)
 
   def reconstruct(self, batch: Batch, *, train: bool) -> dict[str, dict[str, Array]]:
     """By side, of each example: `mean`, `log_variance` `[s, e, z]`, `log_likelihood`, `words`, and
     `all_words`, those that no decoder generates included; without what the model lacks.
     """
-    output, found = self(batch, train=train), {}
+    output, by_side = self(batch, train=train), {}
     for k, side in enumerate(SIDES):
       names = ("mean", "log_variance", "log_likelihood", "words")
-      its = {name: getattr(getattr(output, side), name) for name in names}
-      its["all_words"] = self._targets(self._text(batch, k), every=True)[1].sum(-1)
-      found[side] = {name: value for name, value in its.items() if value is not None}
-    return found
+      values = {name: getattr(getattr(output, side), name) for name in names}
+      values["all_words"] = self._targets(self._text(batch, k), every=True)[1].sum(-1)
+      by_side[side] = {name: value for name, value in values.items() if value is not None}
+    return by_side
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
     """Cosine of questions `[p, z]` with candidates `[p, z]`."""
@@ -283,6 +281,19 @@ class CrossVAE(nn.Module):
         return side, decoder.generate(z, self._table(), length, *self.marks)
     raise InputError(f"model.crossing = {self.crossing!r} has no decoder, so it generates nothing")
 
+  def generate_texts(
+    self, outputs: dict[str, dict[str, Array]], length: int
+  ) -> dict[str, dict[str, Int[Array, "n l"]]]:
+    """What μ of each side generates, `{side of the latent: {side of the text: ids}}`.
+
+    `outputs` are those of `reconstruct`, of examples `[n, …]`. {} of a model without decoders.
+    """
+    if not self._sources:
+      return {}
+    return {
+      source: dict([self.generate(outputs[source]["mean"], source, length)]) for source in SIDES
+    }
+
   def _text(self, batch: Batch, k: int) -> Text:
     """The texts of side k of each example."""
     return gather_text(
@@ -298,8 +309,8 @@ class CrossVAE(nn.Module):
     words = self.encoder(as_tokens(text.ids), train=train)
     s, e, length, width = words.shape
     encoder = getattr(self, f"{side}_encoder")
-    found = encoder(words.reshape(s * e, length, width), text.length.reshape(-1))
-    return tuple(None if x is None else x.reshape(s, e, *x.shape[1:]) for x in found)
+    encoded = encoder(words.reshape(s * e, length, width), text.length.reshape(-1))
+    return tuple(None if x is None else x.reshape(s, e, *x.shape[1:]) for x in encoded)
 
   def _latent(self, mean: Array, log_variance: Array | None, train: bool) -> Array:
     """Z = μ + σ ε (Kingma and Welling 2013), or μ."""
@@ -330,8 +341,8 @@ class CrossVAE(nn.Module):
       read = jnp.where(drop & (read != self.marks[0]), UNKNOWN_ID, read)
     vectors = self.encoder(as_tokens(read), train=train)
     decoder = getattr(self, f"{side}_decoder")
-    found = decoder(z, vectors, target, real, self._table())
-    return jnp.where(predicted, found, 0.0).sum(-1)
+    log_probability = decoder(z, vectors, target, real, self._table())
+    return jnp.where(predicted, log_probability, 0.0).sum(-1)
 
   def _table(self) -> Float[Array, "v d"]:
     """The vectors of the words that decoders generate."""

@@ -80,35 +80,35 @@ class CrossVAELoss(Loss):
     aligned = examples.mask * (examples.labels[..., 0] == 1)
     terms = self._matching(output, batch, aligned)
     for side in ("question", "answer"):
-      found = getattr(output, side)
-      terms[f"redundancy_{side}"] = Term(found.redundancy, aligned, "mean", self.redundancy)
-      if found.log_likelihood is not None:
-        terms |= self._reconstruction(side, found, aligned)
-      if found.log_variance is not None:
-        terms |= self._kl(side, found, aligned, annealed(progress, self.epochs))
+      values = getattr(output, side)
+      terms[f"redundancy_{side}"] = Term(values.redundancy, aligned, "mean", self.redundancy)
+      if values.log_likelihood is not None:
+        terms |= self._reconstruction(side, values, aligned)
+      if values.log_variance is not None:
+        terms |= self._kl(side, values, aligned, annealed(progress, self.epochs))
     if output.question.log_variance is not None:
       terms["beta"] = Term(self.beta * annealed(progress, self.epochs), jnp.ones(()), "mean", 0.0)
     return terms
 
-  def _reconstruction(self, side, found, aligned) -> dict[str, Term]:
+  def _reconstruction(self, side, values, aligned) -> dict[str, Term]:
     """−log p of the side's text; its perplexity is that of the batch's words."""
-    surprise, words = -found.log_likelihood, jnp.maximum(found.words, 1.0)
-    total, count = jnp.sum(aligned * surprise), jnp.sum(aligned * found.words)
+    surprise, words = -values.log_likelihood, jnp.maximum(values.words, 1.0)
+    total, count = jnp.sum(aligned * surprise), jnp.sum(aligned * values.words)
     perplexity = jnp.exp(total / jnp.maximum(count, 1.0))
     return {
       f"reconstruction_{side}": Term(surprise, aligned, "mean", self.alpha),
-      f"nats_per_word_{side}": Term(surprise / words, aligned * found.words, "mean", 0.0),
+      f"nats_per_word_{side}": Term(surprise / words, aligned * values.words, "mean", 0.0),
       f"perplexity_{side}": Term(perplexity, (count > 0).astype(jnp.float32), "mean", 0.0),
     }
 
-  def _kl(self, side, found, aligned, share) -> dict[str, Term]:
+  def _kl(self, side, values, aligned, share) -> dict[str, Term]:
     """The KL, and whether the posterior has collapsed onto the prior."""
-    each = kl_of_dimensions(found.mean, found.log_variance)
+    each = kl_of_dimensions(values.mean, values.log_variance)
     kl = each.sum(-1)
     there = aligned.sum() > 0
     weight = (aligned / jnp.maximum(aligned.sum(), 1.0))[..., None]
-    center = jnp.sum(weight * found.mean, (0, 1), keepdims=True)
-    variance = jnp.sum(weight * jnp.square(found.mean - center), (0, 1))
+    center = jnp.sum(weight * values.mean, (0, 1), keepdims=True)
+    variance = jnp.sum(weight * jnp.square(values.mean - center), (0, 1))
     of_dimension = jnp.sum(weight * each, (0, 1))
     log = lambda values: Term(values.astype(jnp.float32), there.astype(jnp.float32), "mean", 0.0)
     return {

@@ -1,5 +1,6 @@
 """The cross-encoder: question and candidate in one sequence (CETE section 3.2, TANDA)."""
 
+import dataclasses
 from typing import ClassVar
 
 import jax
@@ -11,6 +12,7 @@ from jaxtyping import Array, Float
 from as2jax.data.batches.batch import Batch, Tokens
 from as2jax.layers.pooling import pool
 from as2jax.layers.vectors import take
+from as2jax.models.system import Layout, PublishedForm, System, Template
 
 
 @struct.dataclass
@@ -21,7 +23,7 @@ class CrossEncoderOutput:
   logits: Float[Array, "s e 2"]
 
 
-class SequenceClassifier(nn.Module):
+class SequenceClassifier(System):
   """One joined sequence → P(1) by a two-way softmax over one token's vector.
 
   Expects the layout `single` (one joined sequence an example).
@@ -36,11 +38,10 @@ class SequenceClassifier(nn.Module):
 
   encoder: nn.Module
   token: str
-  pooler: bool
+  pooler: bool = dataclasses.field()
   dropout: float
 
-  layout: ClassVar[str] = "single"
-  encodes: ClassVar[bool] = False
+  layout: ClassVar[Layout] = "single"
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
 
   @nn.compact
@@ -66,4 +67,18 @@ class SequenceClassifier(nn.Module):
 class CrossEncoder(SequenceClassifier):
   """[CLS] question [SEP] candidate [SEP] → P(1) by a two-way softmax (CETE section 3.2)."""
 
-  template: ClassVar[str] = "pair"
+  template: ClassVar[Template] = "pair"
+
+  @nn.nowrap
+  def published_form(self) -> PublishedForm | None:
+    """A sequence classifier; None for a subclass that classifies in another way."""
+    own = (type(self).__call__, type(self).input_offset)
+    if own != (SequenceClassifier.__call__, SequenceClassifier.input_offset):
+      return None
+    return PublishedForm(
+      "sequence_classifier",
+      self.ranking_score,
+      token=self.token,
+      pooler=self.pooler,
+      dropout=self.dropout,
+    )

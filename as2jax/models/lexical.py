@@ -1,115 +1,175 @@
-"""Untrained lexical rankers: word overlap, IDF-weighted overlap, BM25.
+r"""Rankers without parameters: word overlap, IDF-weighted overlap, BM25.
 
-Each entry of `LEXICAL` maps (training questions, **options) to a scorer, and a scorer maps
-questions to one float32 array [candidates] of scores a question, higher is better. Ties are common.
-Words are `\\w+` of the lower-cased text, a *type* is a distinct word; stop words stay in.
+Words are `\w+` of the lower-cased text, a *type* is a distinct word; stop words stay in. Ties are
+common. Over a pool a question touches only the texts that hold one of its words; scores are those
+that every question gets where it has all of the texts as candidates.
 """
 
-from collections import Counter
+import dataclasses
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
 
 import numpy as np
+from flax import linen as nn
 
 from as2jax.data.record import Question
 from as2jax.data.text.words import plain_words
+from as2jax.models.system import ParameterFreeSystem, Scorer
 
-Scorer = Callable[[Sequence[Question]], list[np.ndarray]]
-
-K1, B = 1.5, 0.75  # of BM25, where nothing else is said
+K1, B = 1.5, 0.75  # of BM25: how slowly repeated words saturate, how much long texts are held back
 
 
-def word_overlap(train: Iterable[Question] = ()) -> Scorer:
-  """Scores a candidate by how many word types it shares with its question; `train` is not used.
+class WordOverlap(ParameterFreeSystem):
+  """Scores a candidate by how many word types it shares with its question.
 
-  The word count of Yang et al. 2015 (WikiQA), who leave out stop words, which this does not.
+  The word count of Yang et al. 2015 (WikiQA), who leave out stop words, which this does not. Nothing
+  is counted in the training questions.
   """
-  del train
-  return lambda questions: _shared(questions, lambda word: 1.0)
+
+  score_names: ClassVar[tuple[str, ...]] = ("word_overlap",)
+  reads_training: ClassVar[bool] = False
+
+  @nn.nowrap
+  def fit(self, questions: Sequence[Question]) -> Scorer:
+    """A scorer in which every word weighs 1."""
+    del questions
+    return OverlapScorer(lambda word: 1.0)
 
 
-def idf_overlap(train: Iterable[Question]) -> Scorer:
-  """Scores a candidate by the summed IDF of the word types it shares with its question.
+class IDFOverlap(ParameterFreeSystem):
+  """Scores a candidate by the summed IDF of the word types it shares with its question."""
 
-  IDF(w) = ln(N / n_w) over the N distinct candidate sentences of `train`, n_w of which hold w (1
-  where none does); 0 for every word where `train` is empty.
+  score_names: ClassVar[tuple[str, ...]] = ("idf_overlap",)
+
+  @nn.nowrap
+  def fit(self, questions: Sequence[Question]) -> Scorer:
+    """A scorer in which a word weighs its `inverse_frequency` in the training questions."""
+    return OverlapScorer(inverse_frequency(questions))
+
+
+class BM25(ParameterFreeSystem):
+  """Scores a candidate by BM25 (Lucene's variant: IDF is never negative).
+
+  Nothing is counted in the training questions: the corpus is all distinct candidate sentences of
+  the questions that are ranked, so that a score depends on the split; over a pool, the pool's texts.
   """
-  weight = inverse_frequency(train)
-  return lambda questions: _shared(questions, weight)
+
+  score_names: ClassVar[tuple[str, ...]] = ("bm25",)
+  reads_training: ClassVar[bool] = False
+
+  @nn.nowrap
+  def fit(self, questions: Sequence[Question]) -> Scorer:
+    """A scorer with the constants `K1` and `B`."""
+    del questions
+    return BM25Scorer()
 
 
 def inverse_frequency(train: Iterable[Question]) -> Callable[[str], float]:
-  """The IDF of a word over the distinct candidate sentences of `train`; see `idf_overlap`."""
+  """The IDF of a word over the distinct candidate sentences of `train`.
+
+  IDF(w) = ln(N / n_w) over N sentences, n_w of which hold w (1 where none does); 0 for every word
+  where `train` is empty.
+  """
   sentences = _sentences(train)
   frequency = Counter(word for text in sentences for word in set(plain_words(text)))
   total = np.log(max(len(sentences), 1))
   return lambda word: float(total - np.log(frequency.get(word, 1)))
 
 
-def bm25(train: Iterable[Question] = (), *, k1: float = K1, b: float = B) -> Scorer:
-  """Scores a candidate by BM25 (Lucene's variant: IDF is never negative); `train` is not used.
+@dataclasses.dataclass(frozen=True)
+class OverlapScorer:
+  """Sums `weight` over the word types that a text shares with a question."""
 
-  The corpus is all distinct candidate sentences of the questions that are ranked, so that a score
-  depends on the split. By bm25s rather than rank_bm25, whose Okapi IDF is negative for frequent
-  words and patched by a constant; bm25s also scales to a pool of sentences.
+  weight: Callable[[str], float]
 
-  Args:
-    train: not used.
-    k1: how slowly repeated words saturate.
-    b: how much long sentences are held back, 0 to 1.
+  def score(self, questions: Sequence[Question]) -> list[np.ndarray]:
+    """See `Scorer`."""
+    scores = []
+    for question in questions:
+      # In the order of the question, so that equal sets give equal sums.
+      types = {word: self.weight(word) for word in plain_words(question.text)}
+      sums = []
+      for candidate in question.candidates:
+        present = set(plain_words(candidate.text))
+        sums.append(sum(value for word, value in types.items() if word in present))
+      scores.append(np.array(sums, np.float32))
+    return scores
 
+  def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
+    """See `Scorer`."""
+    distinct, number = _distinct(texts)
+    holders: dict[str, list[int]] = defaultdict(list)
+    for i, text in enumerate(distinct):
+      for word in set(plain_words(text)):
+        holders[word].append(i)
+    places = {word: np.asarray(numbers, np.int64) for word, numbers in holders.items()}
+
+    def score(question: str) -> np.ndarray:
+      total = np.zeros(len(distinct), np.float64)
+      for word in dict.fromkeys(plain_words(question)):
+        if word in places:
+          total[places[word]] += self.weight(word)
+      return total.astype(np.float32)[number]
+
+    return score
+
+
+@dataclasses.dataclass(frozen=True)
+class BM25Scorer:
+  """BM25 with the constants k1 and b.
+
+  By bm25s rather than rank_bm25, whose Okapi IDF is negative for frequent words and patched by a
+  constant; bm25s also scales to a pool of sentences.
   """
-  del train
-  return lambda questions: _bm25(questions, k1, b)
+
+  k1: float = K1
+  b: float = B
+
+  def score(self, questions: Sequence[Question]) -> list[np.ndarray]:
+    """See `Scorer`."""
+    place = _sentences(questions)
+    scores_of = self._index(list(place))
+    scores = []
+    for question in questions:
+      rows = np.array([place[c.text] for c in question.candidates], np.int64)
+      scores.append(scores_of(question.text)[rows])
+    return scores
+
+  def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
+    """See `Scorer`."""
+    distinct, number = _distinct(texts)
+    scores_of = self._index(distinct)
+    return lambda question: scores_of(question)[number]
+
+  def _index(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
+    """The function from a question to the scores `[n]` of distinct texts."""
+    import bm25s
+
+    tokens = [plain_words(text) for text in texts]
+    if not any(tokens):  # the library cannot index a corpus without a word
+      return lambda question: np.zeros(len(texts), np.float32)
+    vocabulary = {
+      word: i for i, word in enumerate(dict.fromkeys(w for text in tokens for w in text))
+    }
+    ids = [[vocabulary[word] for word in text] for text in tokens]
+    index = bm25s.BM25(k1=self.k1, b=self.b, method="lucene")
+    index.index((ids, vocabulary), create_empty_token=False, show_progress=False)
+
+    def score(question: str) -> np.ndarray:
+      query = [vocabulary[word] for word in plain_words(question) if word in vocabulary]
+      return index.get_scores_from_ids(query).astype(np.float32)
+
+    return score
 
 
-def _bm25(questions, k1, b):
-  place = _sentences(questions)
-  tokens = [plain_words(text) for text in place]
-  if not any(tokens):  # the library cannot index a corpus without a word
-    return [np.zeros(len(question.candidates), np.float32) for question in questions]
-  index, vocabulary = bm25_index(tokens, k1=k1, b=b)
-  scores = []
-  for question in questions:
-    query = [vocabulary[word] for word in plain_words(question.text) if word in vocabulary]
-    every = index.get_scores_from_ids(query)
-    rows = np.array([place[c.text] for c in question.candidates], np.int64)
-    scores.append(every[rows].astype(np.float32))
-  return scores
-
-
-def bm25_index(tokens: Sequence[Sequence[str]], *, k1: float = K1, b: float = B):
-  """The index of the library over a corpus of words, some text of it not empty; word -> its id."""
-  import bm25s
-
-  vocabulary = {word: i for i, word in enumerate(dict.fromkeys(w for text in tokens for w in text))}
-  ids = [[vocabulary[word] for word in text] for text in tokens]
-  index = bm25s.BM25(k1=k1, b=b, method="lucene")
-  index.index((ids, vocabulary), create_empty_token=False, show_progress=False)
-  return index, vocabulary
-
-
-def _shared(questions, weight):
-  """Sums `weight` over the word types that each candidate shares with its question."""
-  scores = []
-  for question in questions:
-    # In the order of the question, so that equal sets give equal sums.
-    types = {word: weight(word) for word in plain_words(question.text)}
-    rows = []
-    for candidate in question.candidates:
-      present = set(plain_words(candidate.text))
-      rows.append(sum(value for word, value in types.items() if word in present))
-    scores.append(np.array(rows, np.float32))
-  return scores
-
-
-def _sentences(questions) -> dict[str, int]:
-  """Returns the distinct candidate sentences, numbered in order of first occurrence."""
+def _sentences(questions: Iterable[Question]) -> dict[str, int]:
+  """The distinct candidate sentences, numbered in the order of their first occurrence."""
   distinct = dict.fromkeys(c.text for question in questions for c in question.candidates)
   return {text: i for i, text in enumerate(distinct)}
 
 
-LEXICAL: dict[str, Callable[..., Scorer]] = {
-  "word_overlap": word_overlap,
-  "idf_overlap": idf_overlap,
-  "bm25": bm25,
-}
+def _distinct(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+  """The distinct texts, and for each text its number among them `[n]`."""
+  numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+  return list(numbers), np.asarray([numbers[text] for text in texts], np.int64)

@@ -3,6 +3,8 @@
 CASSIE's closest peer: the context is joined as text, and roles are told apart by embeddings.
 """
 
+import dataclasses
+
 from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Tokens
@@ -23,7 +25,7 @@ class LocalContextCrossEncoder(SequenceClassifier):
 
   """
 
-  template: str
+  template: str = dataclasses.field()
   segments: str
 
   def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:

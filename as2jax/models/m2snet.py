@@ -11,12 +11,14 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch
+from as2jax.data.inputs.protocol import Input
+from as2jax.data.inputs.word_overlap import WordOverlap
 from as2jax.layers import similarity
 from as2jax.layers.cropped_convolution import cropped_convolution
 from as2jax.layers.masked_norm import MaskedBatchNorm
 from as2jax.layers.transformer import Dropout
 from as2jax.models.losses import BinaryCrossEntropy
-from as2jax.runtime.errors import InputError
+from as2jax.models.system import System
 
 
 @struct.dataclass
@@ -27,7 +29,7 @@ class M2SNetOutput:
   logits: Float[Array, "s e"]
 
 
-class M2SNet(nn.Module):
+class M2SNet(System):
   """Grid of similarities → (convolution → batch norm → tanh → average pool)* → hidden → logistic.
 
   Section 2 and table 2 of the paper. A position of a grid is *valid* where its window holds at
@@ -66,21 +68,12 @@ class M2SNet(nn.Module):
   eps: float
   precision: str
 
-  template: ClassVar[str] = "single"
-  layout: ClassVar[str] = "pairs"
-  encodes: ClassVar[bool] = False
-  pair_features: ClassVar[bool] = (
-    True  # wants `Examples.features` (as2jax.data.inputs.word_overlap)
-  )
+  inputs: ClassVar[tuple[Input, ...]] = (WordOverlap(),)
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
 
   @nn.compact
   def __call__(self, batch: Batch, *, train: bool) -> M2SNetOutput:
     examples, norm = batch.examples, self._norm
-    if examples.features is None:
-      raise InputError(
-        "M2SNet wants overlap features: see as2jax.data.inputs.word_overlap.with_features"
-      )
     # By the candidate's length: neighbours of one size are convolved together.
     length = jnp.take_along_axis(batch.units.length, examples.members[..., 1], axis=1)
     order = jnp.argsort(jnp.where(examples.mask > 0, length, 0), axis=1)
@@ -103,7 +96,7 @@ class M2SNet(nn.Module):
     if self.hidden_norm:
       x = norm("norm_hidden")(x.T, _ordered(examples.mask, order).reshape(-1), train=train).T
     x = Dropout(self.dropout)(jnp.tanh(x), train=train)
-    features = _ordered(examples.features, order)
+    features = _ordered(batch.inputs[WordOverlap.name], order)
     x = jnp.concatenate([x, features.reshape(len(x), -1)], axis=-1)
     logits = nn.Dense(1, name="head", precision=jax.lax.Precision.HIGHEST)(x)
     logits = _ordered(logits.reshape(order.shape), jnp.argsort(order, axis=1))

@@ -7,7 +7,8 @@ from flax import linen as nn
 from as2jax.data.batches.batch import Batch
 from as2jax.layers.pooling import MODES, pool
 from as2jax.layers.vectors import norm
-from as2jax.models.biencoder import BiEncoder, Embeddings
+from as2jax.models.biencoder import BiEncoder
+from as2jax.models.system import Embeddings, PublishedForm
 from as2jax.runtime.errors import InputError
 
 ACTIVATIONS = {
@@ -49,6 +50,20 @@ class SentenceBert(BiEncoder):
       nn.Dense(size, use_bias=bias, precision=jax.lax.Precision.HIGHEST, name=f"dense_{i}")
       for i, (size, _, bias) in enumerate(self.dense)
     ]
+
+  @nn.nowrap
+  def published_form(self) -> PublishedForm | None:
+    """The sentence-transformers folder that it was; None for a subclass that encodes otherwise."""
+    if type(self).encode is not SentenceBert.encode:
+      return None
+    return PublishedForm(
+      "sentence_transformer",
+      self._published_score(),
+      pooling=self.pooling,
+      dense=self.dense,
+      normalize=self.normalize,
+      from_sentence_folder=True,
+    )
 
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:
     """The vector of each unit, float32, zero for unused slots."""

@@ -16,6 +16,7 @@ from as2jax.data.batches.batch import Batch
 from as2jax.layers.pooling import pool
 from as2jax.layers.vectors import take
 from as2jax.models.losses import Loss, Term
+from as2jax.models.system import System
 
 
 @struct.dataclass
@@ -26,16 +27,13 @@ class ProbeOutput:
   difference: Float[Array, "s e d"]
 
 
-class Probe(nn.Module):
+class Probe(System):
   """Mean of token vectors → batch norm over real units → dropout → linear map → dot product."""
 
   encoder: nn.Module
   width: int
   dropout: float
 
-  template: ClassVar[str] = "single"
-  layout: ClassVar[str] = "pairs"
-  encodes: ClassVar[bool] = False
   score_names: ClassVar[tuple[str, ...]] = ("dot",)
 
   @nn.compact

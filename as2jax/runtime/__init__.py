@@ -1,0 +1,1 @@
+"""What every other folder builds on: errors, names, devices, processes and files."""

@@ -1,4 +1,8 @@
-"""Names in a config → classes: plain tables, imported only when asked for."""
+"""Names in a config → classes, imported only when asked for.
+
+A name is one of a table, or `module:Class`: a class of the user's, which Python imports from its
+path (the folder that a command is run in, and $PYTHONPATH).
+"""
 
 import dataclasses
 import importlib
@@ -6,61 +10,113 @@ from typing import Any
 
 from as2jax.runtime.errors import InputError
 
-MODELS = {
-  "biencoder": "as2jax.models.biencoder:BiEncoder",
-  "triplet": "as2jax.models.asbert:Triplet",
-  "siamese": "as2jax.models.asbert:Siamese",
-  "sentence_bert": "as2jax.models.sentence_bert:SentenceBert",
-  "crossencoder": "as2jax.models.crossencoder:CrossEncoder",
-  "loct": "as2jax.models.loct:LocalContextCrossEncoder",
-  "m2snet": "as2jax.models.m2snet:M2SNet",
-  "cassie": "as2jax.models.cassie:Cassie",
-  "feature_based": "as2jax.models.cete:FeatureBased",
-  "cross_vae": "as2jax.models.cross_vae:CrossVAE",
-  "probe": "as2jax.models.testing:Probe",  # proves the loop
-}
-ENCODERS = {
-  "bert": "as2jax.encoders.bert:BertEncoder",
-  "roberta": "as2jax.encoders.bert:BertEncoder",
-  "xlnet": "as2jax.encoders.xlnet:XLNetEncoder",
-  "elmo": "as2jax.encoders.elmo:ElmoEncoder",
-  "static": "as2jax.encoders.static:StaticEncoder",
-  "recurrent": "as2jax.encoders.infersent:RecurrentEncoder",
-  "words": "as2jax.encoders.static:StaticEncoder",
-}
-LOSSES = {
-  "none": "as2jax.models.losses:Loss",
-  "triplet": "as2jax.models.losses:TripletLoss",
-  "bce": "as2jax.models.losses:BinaryCrossEntropy",
-  "cross_entropy": "as2jax.models.losses:SoftmaxCrossEntropy",
-  "m2snet": "as2jax.models.m2snet:M2SNetLoss",
-  "cassie": "as2jax.models.cassie:CassieLoss",
-  "cross_vae": "as2jax.models.cross_vae_loss:CrossVAELoss",
-  "squared_error": "as2jax.models.losses:MeanSquaredError",
-  "probe": "as2jax.models.testing:ProbeLoss",
-}
-# What is watched of a model at each evaluation (as2jax.evaluation.diagnostics); of the others nothing.
-WATCHERS = {"cross_vae": "as2jax.evaluation.cross_vae_diagnostics:LatentWatch"}
-# Rankers without parameters, from as2jax.models.lexical.
-LEXICAL = ("word_overlap", "idf_overlap", "bm25")
+
+class Table(dict[str, str]):
+  """{name: `module:Class`}; `base`, `module:Class` too, is what each class must derive from."""
+
+  def __init__(self, base: str, classes: dict[str, str]):
+    super().__init__(classes)
+    self.base = base
 
 
-def find(table: dict[str, str], name: str, key: str) -> type:
+MODELS = Table(
+  "as2jax.models.system:System",
+  {
+    "biencoder": "as2jax.models.biencoder:BiEncoder",
+    "triplet": "as2jax.models.asbert:Triplet",
+    "siamese": "as2jax.models.asbert:Siamese",
+    "sentence_bert": "as2jax.models.sentence_bert:SentenceBert",
+    "crossencoder": "as2jax.models.crossencoder:CrossEncoder",
+    "loct": "as2jax.models.loct:LocalContextCrossEncoder",
+    "m2snet": "as2jax.models.m2snet:M2SNet",
+    "cassie": "as2jax.models.cassie:Cassie",
+    "feature_based": "as2jax.models.cete:FeatureBased",
+    "cross_vae": "as2jax.models.cross_vae:CrossVAE",
+    "word_overlap": "as2jax.models.lexical:WordOverlap",
+    "idf_overlap": "as2jax.models.lexical:IDFOverlap",
+    "bm25": "as2jax.models.lexical:BM25",
+    "probe": "as2jax.models.testing:Probe",  # proves the loop
+  },
+)
+ENCODERS = Table(
+  "flax.linen:Module",
+  {
+    "bert": "as2jax.encoders.bert:BertEncoder",
+    "roberta": "as2jax.encoders.bert:BertEncoder",
+    "xlnet": "as2jax.encoders.xlnet:XLNetEncoder",
+    "elmo": "as2jax.encoders.elmo:ElmoEncoder",
+    "static": "as2jax.encoders.static:StaticEncoder",
+    "recurrent": "as2jax.encoders.infersent:RecurrentEncoder",
+    "words": "as2jax.encoders.static:StaticEncoder",
+  },
+)
+LOSSES = Table(
+  "as2jax.models.losses:Loss",
+  {
+    "none": "as2jax.models.losses:Loss",
+    "triplet": "as2jax.models.losses:TripletLoss",
+    "bce": "as2jax.models.losses:BinaryCrossEntropy",
+    "cross_entropy": "as2jax.models.losses:SoftmaxCrossEntropy",
+    "m2snet": "as2jax.models.m2snet:M2SNetLoss",
+    "cassie": "as2jax.models.cassie:CassieLoss",
+    "cross_vae": "as2jax.models.cross_vae_loss:CrossVAELoss",
+    "squared_error": "as2jax.models.losses:MeanSquaredError",
+    "probe": "as2jax.models.testing:ProbeLoss",
+  },
+)
+
+
+def find(table: Table, name: str, key: str) -> type:
   """The class that `key` of the config names.
 
   Raises:
-    InputError: a name that is not in the table.
+    InputError: a name that is not in the table, or a `module:Class` that is not there, or whose
+      class does not derive from the table's base.
 
   """
-  if name not in table:
-    raise InputError(f"{key} = {name!r} is not known; use one of {', '.join(sorted(table))}")
-  return resolve(table[name])
+  own = ":" in name
+  if not own and name not in table:
+    raise InputError(
+      f"{key} = {name!r} is not known; use one of {', '.join(sorted(table))}, or name a class of "
+      "your own as module:Class"
+    )
+  cls = _own(name, key) if own else resolve(table[name])
+  base = resolve(table.base)
+  if not (isinstance(cls, type) and issubclass(cls, base)):
+    raise InputError(
+      f"{key} = {name!r} is no {base.__name__}: derive the class from {table.base.replace(':', '.')}"
+    )
+  return cls
+
+
+def has_parameters(model: str) -> bool:
+  """Whether the system that `model.name` names has parameters; see `find` for errors."""
+  return find(MODELS, model, "model.name").has_parameters
 
 
 def resolve(reference: str) -> Any:
   """What `module:attribute` names; the module is imported now."""
   module, _, attribute = reference.partition(":")
   return getattr(importlib.import_module(module), attribute)
+
+
+def _own(name: str, key: str) -> Any:
+  """What a user's `module:Class` names; an error inside of the module is raised as it is."""
+  module, _, attribute = name.partition(":")
+  if not all(part.isidentifier() for part in (*module.split("."), attribute)):
+    raise InputError(f"{key} = {name!r}: write it as module:Class, such as my_systems.bag:Bag")
+  try:
+    imported = importlib.import_module(module)
+  except ModuleNotFoundError as error:
+    if not f"{module}.".startswith(f"{error.name}."):
+      raise  # the module is there, and imports one that is not
+    raise InputError(
+      f"{key} = {name!r}: there is no module {error.name!r}; start the command in the folder that "
+      "holds it, or put that folder on $PYTHONPATH"
+    ) from None
+  if not hasattr(imported, attribute):
+    raise InputError(f"{key} = {name!r}: {imported.__file__} has no {attribute!r}")
+  return getattr(imported, attribute)
 
 
 def build(table: dict[str, str], section: Any, key: str, **given) -> Any:

@@ -11,12 +11,15 @@ import numpy as np
 from etils import epath
 
 from as2jax.data.batches import examples as layouts
-from as2jax.data.batches.batcher import Batcher, fit_batcher
+from as2jax.data.batches.batcher import Batcher, Column, fit_batcher
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.datasets import dataset as datasets
-from as2jax.data.datasets import holdout, load
-from as2jax.data.inputs import document_frequency, first_stage_ranking, word_overlap
-from as2jax.data.inputs import first_stage_ranking as rankings
+from as2jax.data.datasets import holdout
+from as2jax.data.datasets.load import load as load_dataset
+from as2jax.data.datasets.load import require
+from as2jax.data.inputs import first_stage_ranking, fitted
+from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, Ranking
+from as2jax.data.inputs.protocol import Input, Resources, Tables, declared
 from as2jax.data.record import Question
 from as2jax.data.text.token_table import UnitTable
 from as2jax.data.text.tokenise import ROLES, build_units
@@ -26,30 +29,22 @@ from as2jax.runtime.errors import InputError
 from as2jax.training import state as states
 
 if TYPE_CHECKING:
-  from as2jax.encoders.frozen_vectors import FrozenEncoder
   from as2jax.encoders.open import Source
 
 log = logging.getLogger(__name__)
 
 
-class Tables(NamedTuple):
-  """What batches are cut from.
-
-  `characters` `[word, c]` are those of the words' ids, for ELMo; `features` `[token, …]` frozen
-  vectors in place of an encoder; `word_frequency` and `word_keep` `[word]` are for `Words`.
-  """
+class BatchTables(NamedTuple):
+  """What batches are cut from: units, examples, and the columns of the model's inputs by name."""
 
   units: UnitTable
   examples: ExampleTable
-  characters: np.ndarray | None = None
-  features: np.ndarray | None = None
-  word_frequency: np.ndarray | None = None
-  word_keep: np.ndarray | None = None
+  inputs: Mapping[str, Column]
 
 
 @dataclasses.dataclass(frozen=True)
-class Experiment:
-  """What a config describes, built once.
+class Components:
+  """The parts of a run, loaded once.
 
   Attributes:
     dataset: the splits (None in mode `predict`).
@@ -57,10 +52,8 @@ class Experiment:
     model: Linen module; loss: its loss.
     pretrained: host arrays by parameter path.
     facts: what results say of the weights.
-    frozen: computes the vectors that a model reads in place of the encoder's, or None.
-    rarity: of words in the training split, where the model reads overlaps of words, or None.
-    frequencies: of words in the questions trained on, where the model reads words, or None.
-    ranking: of the candidates, where the model ranks the best of another ranker, or None.
+    inputs: what the model and its encoder read beside token ids, bound to this run.
+    fitted: what each input has counted in the training data, by its name.
 
   """
 
@@ -71,10 +64,8 @@ class Experiment:
   loss: Any
   pretrained: Mapping[str, np.ndarray]
   facts: dict
-  frozen: "FrozenEncoder | None"
-  rarity: word_overlap.WordRarity | None
-  frequencies: document_frequency.WordFrequencies | None = None
-  ranking: rankings.Ranking | None = None
+  inputs: tuple[Input, ...] = ()
+  fitted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   def train_questions(self) -> tuple[Question, ...]:
     """The training questions that holding out, then the protocol, then the fraction leave."""
@@ -92,7 +83,7 @@ class Experiment:
 
   def tables(
     self, questions: Sequence[Question], layout: str, *, cache: bool = True, **options
-  ) -> "Tables":
+  ) -> BatchTables:
     """Tokenised units and examples of `questions` in a layout (`sentences` is one, too).
 
     On several hosts all must ask for it; they find what the first has put into a cache they share
@@ -112,16 +103,14 @@ class Experiment:
       "size": self.config.data.ranking_size,
       **options,
     }
-    if layout == "joint":
-      options["orders"] = self.orders(questions)
-    units, table = function(questions, **{k: v for k, v in options.items() if k in known})
-    if self.rarity is not None:
-      table = word_overlap.with_features(questions, table, self.rarity)
-    return units, table
+    options |= {i.name: i.for_layout(questions) for i in self.inputs if i.name in known}
+    if layout == "joint" and FirstStageRanking.name not in options:
+      options[FirstStageRanking.name] = self.orders(questions)  # which says what is missing
+    return function(questions, **{k: v for k, v in options.items() if k in known})
 
   def _tables(
     self, questions: Sequence[Question], layout: str, cached: bool, **options
-  ) -> "Tables":
+  ) -> BatchTables:
     units, table = self.examples(questions, layout, **options)
     data = self.config.data
     cache = str(folders.cache_folder(data.cache)) if cached else ""
@@ -129,10 +118,7 @@ class Experiment:
     if self.model.template == "single":
       asked = {q.text for q in questions}
       roles = [ROLES["question" if text in asked else "candidate"] for (text,) in units]
-    tokenizer, characters = self.source.tokenizer, None
-    if self.source.open_vocabulary:
-      tokenizer, characters = self.source.open_vocabulary(text for unit in units for text in unit)
-    frozen = self.frozen
+    tokenizer = self.source.tokenizer_of(text for unit in units for text in unit)
     built = build_units(
       units,
       tokenizer,
@@ -140,38 +126,44 @@ class Experiment:
       roles=roles,
       max_length=data.max_length,
       cache=cache,
-      words=self.frequencies is not None or frozen is not None and not frozen.of_words,
+      words=any(entry.needs_words for entry in self.inputs),
     )
     log.log(logging.INFO if cached else logging.DEBUG, "%s: %s", layout, built.report())
-    if self.frequencies is not None:
-      frequency, keep = document_frequency.weigh(built, self.frequencies)
-      log.info(
-        "the most words of a text: %s; left out: %s",
-        document_frequency.most_words(built, keep),
-        self.words_left_out(built, keep),
-      )
-      return Tables(built, table, characters, word_frequency=frequency, word_keep=keep)
-    if frozen is None:
-      return Tables(built, table, characters)
-    words, features = frozen(built, characters)
-    return Tables(words, table, features=features)
+    tables = Tables(built, table, tokenizer)
+    columns = {}
+    for entry in self.inputs:
+      values = entry.columns(self.fitted[entry.name], questions, tables)
+      if values is not None:
+        columns[entry.name] = Column(entry.level, values)
+    for entry in self.inputs:
+      built = entry.retokenise(built)
+    return BatchTables(built, table, columns)
 
-  def words_left_out(self, units: UnitTable, keep: np.ndarray) -> dict[str, int]:
-    """What the model's limits cost (`word_weights.words_beyond`), where it reads words."""
-    model = self.model
-    taken = keep if model.stop_words else np.ones_like(keep)
-    return document_frequency.words_beyond(
-      units, taken, question_words=model.question_words, sentence_words=model.sentence_words
-    )
+  def statistics(self, batcher: Batcher) -> dict[str, dict]:
+    """What results say of the inputs in the data of `batcher`, by name."""
+    found = {
+      entry.name: entry.statistics(batcher.inputs.get(entry.name), batcher.units)
+      for entry in self.inputs
+    }
+    return {name: its for name, its in found.items() if its}
 
   def orders(self, questions: Sequence[Question]) -> list[np.ndarray]:
-    """The candidates of each question, best first, as the other ranker has them."""
-    if self.ranking is None:
-      raise InputError(
-        "this model ranks the best candidates of another ranker again, and there is "
-        "no ranking of these questions: name its run file in predict.ranking"
-      )
-    return [self.ranking.order(question) for question in questions]
+    """The positions of each question's candidates, best first, as another ranker has them."""
+    for entry in self.inputs:
+      if entry.name == FirstStageRanking.name:
+        return entry.for_layout(questions)
+    raise InputError(
+      f"{type(self.model).__name__} ranks the best candidates of another ranker again, but does not "
+      "name FirstStageRanking in its `inputs`"
+    )
+
+  def with_ranking(self, ranking: Ranking) -> "Components":
+    """The same parts, for questions whose first-stage ranking is not in a run file of the data."""
+    inputs = tuple(
+      FirstStageRanking(ranking) if entry.name == FirstStageRanking.name else entry
+      for entry in self.inputs
+    )
+    return dataclasses.replace(self, inputs=inputs)
 
   def fresh_state(
     self, batch: Any, seeds: Sequence[int], optimizer: Any, mesh: Any
@@ -201,9 +193,7 @@ class Experiment:
       made.examples,
       sampler=batch.sampler,
       examples_per_batch=batch.examples,
-      characters=made.characters,
-      features=made.features,
-      **_of_words(made),
+      inputs=made.inputs,
       rows=batch.rows if batch.sampler == "grouped" else 0,
       row_lengths=batch.row_lengths,
       packed=batch.packed,
@@ -226,16 +216,14 @@ class Experiment:
     rows = batch.predict_rows
     # Not fitted to the split: every split is predicted in the same shapes. Models of words work on
     # each slot, used or not, and their units are long.
-    shortest = 64 if self.frequencies is not None else 8
+    shortest = 64 if any(column.level == "word" for column in made.inputs.values()) else 8
     slots = (
       rows // batch.shards * (max(batch.row_lengths[-1] // shortest, 1) if batch.packed else 1)
     )
     return fit_batcher(
       made.units,
       made.examples,
-      characters=made.characters,
-      features=made.features,
-      **_of_words(made),
+      inputs=made.inputs,
       sampler="ordered" if batch.packed else "by_length",
       examples_per_batch=slots * batch.shards,
       rows=rows,
@@ -248,12 +236,12 @@ class Experiment:
     )
 
 
-def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Experiment:
-  """Builds the parts; everything that can be wrong with a config or its files is found here.
+def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Components:
+  """Reads data and weights; everything that can be wrong with a config or its files is found here.
 
   Args:
     data: whether the data set is loaded.
-    workdir: the run's folder, where what a run must remember lies (`sources.MEMORY`).
+    workdir: the run's folder, with its vocabulary (`open.MEMORY`) and what inputs have fitted.
 
   Raises:
     InputError: see the parts.
@@ -261,11 +249,15 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
   """
   from as2jax.encoders.open import open_source
 
-  dataset = load.load(config.data, config.evaluation.task) if data else None
+  dataset = load_dataset(config.data, config.evaluation.task) if data else None
   if dataset:
     selection = holdout.selection_split(config.data)
     training = ("train", selection) if config.mode == "train" else ()
-    load.require(dataset, (*training, *config.evaluation.splits))
+    counted = () if registry.has_parameters(config.model.name) else ("train",)
+    require(dataset, dict.fromkeys((*training, *counted, *config.evaluation.splits)))
+  if not registry.has_parameters(config.model.name):
+    model = registry.build(registry.MODELS, config.model, "model")
+    return Components(config, dataset, None, model, None, {}, {})
   source = open_source(
     config.encoder,
     texts=lambda *splits: _texts(dataset, splits),
@@ -273,55 +265,38 @@ def build(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Ex
     root=config.data.root,
   )
   model, loss = model_and_loss(config, source)
-  rarity = None
-  if getattr(model, "pair_features", False):
-    rarity = word_overlap.remembered(workdir, lambda: dataset.splits["train"] if dataset else None)
   if source.max_length is not None and config.data.max_length > source.max_length:
     raise InputError(
       f"data.max_length = {config.data.max_length} exceeds the {source.max_length} "
       f"positions of {config.encoder.pretrained}"
     )
-  first = first_stage_ranking.of_config(config, model.layout, model.encodes, dataset)
-  pretrained, facts = _weights(source, model)
-  if not reads_features(config.model):
-    made = Experiment(
-      config, dataset, source, model, loss, pretrained, facts, None, rarity, ranking=first
-    )
-    if not getattr(model, "reads_words", False):
-      return made
-    train = lambda: made.train_questions() if dataset else None
-    return dataclasses.replace(made, frequencies=document_frequency.known(workdir, train))
-  from as2jax.encoders.frozen_vectors import FrozenEncoder
-
-  frozen = FrozenEncoder(
+  arrays, facts = _weights(source, model)
+  encoder = source.module if has_encoder(config.model) else None
+  resources = Resources(config, source, facts["sha256"], dataset)
+  inputs = tuple(entry.bind(resources) for entry in declared(model, encoder))
+  if all(entry.name != FirstStageRanking.name for entry in inputs):
+    first_stage_ranking.check_unused(config, model.encodes)
+  train = lambda: dataset.splits["train"] if dataset else None
+  return Components(
+    config,
+    dataset,
     source,
-    digest=facts["sha256"],
-    storage=model.storage,
-    cache=str(folders.cache_folder(config.data.cache)),
-    rows=config.batch.predict_rows,
-    row_length=config.batch.row_lengths[-1],
-  )
-  return Experiment(
-    config, dataset, source, model, loss, {}, {**facts, "features": frozen.facts}, frozen, rarity
+    model,
+    loss,
+    {} if encoder is None else arrays,
+    facts,
+    inputs,
+    {entry.name: fitted.recall(entry, workdir, train) for entry in inputs},
   )
 
 
 def model_and_loss(config: Any, source: "Source") -> tuple[Any, Any]:
   """The model over the encoder of `source`, and its loss."""
   offered = {k: v for k, v in source.model_fields.items() if _open_field(config.model, k)}
-  if not reads_features(config.model):
+  if has_encoder(config.model):
     offered["encoder"] = source.module
   model = registry.build(registry.MODELS, config.model, "model", **offered)
   return model, registry.build(registry.LOSSES, config.loss, "loss")
-
-
-def _of_words(made: Tables) -> dict[str, Any]:
-  """What `fit_batcher` wants of words."""
-  return {
-    "words": made.word_keep is not None,
-    "word_frequency": made.word_frequency,
-    "word_keep": made.word_keep,
-  }
 
 
 def _texts(dataset: datasets.Dataset | None, splits: Sequence[str]) -> Iterator[str]:
@@ -338,10 +313,9 @@ def _texts(dataset: datasets.Dataset | None, splits: Sequence[str]) -> Iterator[
       yield from (passage.text for passage in pool.passages)
 
 
-def reads_features(section: Any) -> bool:
-  """Whether the model reads frozen vectors in place of an encoder (`Tokens.features`)."""
-  cls = registry.find(registry.MODELS, section["name"], "model.name")
-  return getattr(cls, "features", False)
+def has_encoder(section: Any) -> bool:
+  """Whether the encoder is a part of the model; else its inputs alone may use it."""
+  return _open_field(section, "encoder")
 
 
 def _open_field(section: Any, key: str) -> bool:
@@ -361,7 +335,7 @@ def _weights(source: "Source", model: Any) -> tuple[dict[str, np.ndarray], dict]
     "tokenizer": tokenizer,
     "pooler": "none",
   }
-  if getattr(model, "pooler", False):
+  if model.pooler:
     facts["pooler"] = "random" if source.pooler is None else "pretrained"
     arrays.update({f"pooler/{name}": value for name, value in (source.pooler or {}).items()})
   digest = hashlib.sha256()

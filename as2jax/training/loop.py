@@ -17,13 +17,14 @@ from etils import epath
 
 from as2jax.data.batches.batcher import Plan, stack
 from as2jax.data.batches.prefetch import prefetch
+from as2jax.data.datasets import holdout
 from as2jax.encoders import open
-from as2jax.evaluation import diagnostics, predict, results, tasks
-from as2jax.runtime import preemption, processes, profiling, registry, sharding
+from as2jax.evaluation import diagnostics, parameter_free, predict, results, tasks
+from as2jax.runtime import preemption, processes, profiling, sharding
 from as2jax.runtime.errors import InputError
-from as2jax.training import lexical_run, optimizers, warm_start
+from as2jax.training import optimizers, warm_start
 from as2jax.training import state as states
-from as2jax.training.build import Experiment, build
+from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import Checkpoints, group_folder
 from as2jax.training.early_stopping import Tracker
 from as2jax.training.progress_bar import Display
@@ -55,20 +56,30 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
         "%s is finished: these are its results. To run again, give another --workdir.", workdir
       )
       return finished
-    if config.model.name in registry.LEXICAL:
-      return lexical_run.run(config, workdir)
     start = warm_start.begin(config, workdir)
-    experiment = processes.in_order(lambda: build(config, workdir=workdir))
+    components = processes.in_order(lambda: load(config, workdir=workdir))
+    data = results.data_facts(components.dataset, config.data)
+    if not components.model.has_parameters:
+      return results.write(workdir, config, data, {}, [_rank_untrained(components, workdir)], {})
     if start:
-      start.check_encoder(experiment.facts)
-    trainer = Trainer(experiment, workdir, len(groups[0]), started, start)
+      start.check_encoder(components.facts)
+    trainer = Trainer(components, workdir, len(groups[0]), started, start)
     try:
       outcomes = [outcome for seeds in groups for outcome in trainer.run(seeds)]
     finally:
       trainer.log.close()
-    data = results.data_facts(experiment.dataset, config.data)
     facts = trainer.facts() | ({"warm_start": start.record} if start else {})
-    return results.write(workdir, config, data, experiment.facts, outcomes, facts)
+    return results.write(workdir, config, data, components.facts, outcomes, facts)
+
+
+def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outcome:
+  """The outcome of a ranker without parameters on the split that selects and the reported ones."""
+  config, dataset = components.config, components.dataset
+  ranker = parameter_free.FittedRanker(components.model, dataset.splits["train"])
+  splits = dict.fromkeys((holdout.selection_split(config.data), *config.evaluation.splits))
+  outcome, selector = parameter_free.evaluate(config, dataset, ranker, workdir, tuple(splits))
+  outcome.best_value = outcome.metrics[selector]["value"]
+  return outcome
 
 
 def _enter(workdir: epath.Path, config: Any) -> dict | None:
@@ -99,25 +110,25 @@ class Trainer:
 
   def __init__(
     self,
-    experiment: Experiment,
+    components: Components,
     workdir: epath.Path,
     group: int,
     started: float,
     start: warm_start.WarmStart | None = None,
   ):
-    config = self.config = experiment.config
-    self.experiment, self.workdir, self.started, self.start = experiment, workdir, started, start
+    config = self.config = components.config
+    self.components, self.workdir, self.started, self.start = components, workdir, started, start
     self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
     sharding.check_shards(self.mesh, config.batch.shards)
     self.shards = sharding.local_shards(self.mesh, config.batch.shards)
-    self.batcher = experiment.train_batcher()
+    self.batcher = components.train_batcher()
     self.blocks = self.batcher.sampler.blocks()
     o = config.optimizer
     self.rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
     self.optimizer = optimizers.from_config(o)
-    self.predictor = predict.Predictor(experiment, self.mesh, group)
-    self.task = tasks.make(config, experiment.dataset, self.predictor)
-    self.watcher = diagnostics.make(experiment, self.mesh, group)
+    self.predictor = predict.Predictor(components, self.mesh, group)
+    self.task = tasks.make(config, components.dataset, self.predictor)
+    self.diagnose = diagnostics.Diagnoser(components, self.mesh, group)
     self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard)
     self.step_function = None
     self.padding = self.batcher.padding(self.batcher.plan(self.blocks, config.seeds[0], 0))
@@ -160,7 +171,7 @@ class Trainer:
     self.checkpoints = Checkpoints(group_folder(self.workdir, self.config.seeds, seeds))
     plan = self.batcher.plan(self.blocks, seeds[0], 0)
     example = jax.tree.map(lambda x: x[0], self.batcher.batch(plan, 0))
-    self.state = self.experiment.fresh_state(example, seeds, self.optimizer, self.mesh)
+    self.state = self.components.fresh_state(example, seeds, self.optimizer, self.mesh)
     self.tracker = Tracker.start(len(seeds), self.config.patience)
     self.epoch = self.begin = self.step = 0
     if self.checkpoints.latest_step is not None:
@@ -174,8 +185,8 @@ class Trainer:
     self.log.roll_back(seeds, self.step if self.checkpoints.latest_step is not None else -1)
     if self.step_function is None:
       self.step_function = make_train_step(
-        self.experiment.model,
-        self.experiment.loss,
+        self.components.model,
+        self.components.loss,
         self.optimizer,
         self.rate,
         mesh=self.mesh,
@@ -187,7 +198,7 @@ class Trainer:
     plans = [self.batcher.plan(self.blocks, seed, self.epoch) for seed in self.seeds]
     count = max(map(len, plans))
     seeds = np.asarray(self.seeds, np.uint32)
-    step_log = StepLog(self.experiment, self.checkpoints, self.seeds, self.log)
+    step_log = StepLog(self.components, self.checkpoints, self.seeds, self.log)
     self.display.epoch(self.epoch, self.begin, count)
     for i, batch in enumerate(
       prefetch(lambda i: self._batch(plans, i), range(self.begin, count)), self.begin
@@ -220,8 +231,8 @@ class Trainer:
     """Batch `i` of each seed, padded to one shape, on the devices; this host makes its shards."""
     live = [p for p in plans if i < len(p)]
     shape = (max(int(p.rows[i]) for p in live), max(int(p.row_length[i]) for p in live))
-    made = stack([self.batcher.batch(p, i, shape, only=self.shards) for p in plans])
-    return sharding.place(made, self.mesh, shards=self.config.batch.shards)
+    batch = stack([self.batcher.batch(p, i, shape, only=self.shards) for p in plans])
+    return sharding.place(batch, self.mesh, shards=self.config.batch.shards)
 
   def _questions(self, plan: Plan, i: int) -> set[int]:
     """Numbers of the questions in step `i` of a plan."""
@@ -236,26 +247,19 @@ class Trainer:
     self.checkpoints.save(self.step, self.state, progress)
 
   def _evaluate(self, epoch: int) -> None:
-    """Metrics after `epoch` epochs on the split that selects, what is watched, the best, the state.
+    """Metrics and diagnostics on the split that selects after `epoch` epochs, the best, the state.
 
     In this order; all of it is written, or replayed.
     """
     values, selector = [], self.task.selector
     variables = states.ranking_variables(self.state)
-    measured = self.task.measure(variables, self.task.selection)
-    watched = self.watcher(variables, self.task.selection)
-    for seed, found, seen in zip(self.seeds, measured, watched, strict=True):
-      self.log.write(
-        seed,
-        self.step,
-        {
-          "epoch": epoch,
-          **{name: entry["value"] for name, entry in found.metrics.items()},
-          **seen.scalars,
-        },
-      )
-      diagnostics.write(self.workdir, seen, epoch=epoch, seed=seed, seeds=self.config.seeds)
-      values.append(found.metrics[selector]["value"])
+    evaluations = self.task.measure(variables, self.task.selection)
+    diagnoses = self.diagnose(variables, self.task.selection)
+    for seed, evaluation, diagnosis in zip(self.seeds, evaluations, diagnoses, strict=True):
+      metrics = {name: entry["value"] for name, entry in evaluation.metrics.items()}
+      self.log.write(seed, self.step, {"epoch": epoch, **metrics, **diagnosis.scalars})
+      diagnostics.write(self.workdir, diagnosis, epoch=epoch, seed=seed, seeds=self.config.seeds)
+      values.append(evaluation.metrics[selector]["value"])
     improved = self.tracker.update(values, self.step, epoch)
     self.display.evaluated(epoch, selector, values, improved)
     if any(improved):
@@ -283,18 +287,16 @@ class Trainer:
       )
       for i, seed in enumerate(self.seeds)
     ]
-    for outcome, seen in zip(outcomes, self.watcher(best, self.task.selection), strict=True):
-      outcome.watched = {**seen.scalars, **seen.facts}
+    diagnoses = self.diagnose(best, self.task.selection)
+    for outcome, diagnosis in zip(outcomes, diagnoses, strict=True):
+      outcome.diagnostics = {**diagnosis.scalars, **diagnosis.summary}
     for split in self.config.evaluation.splits:
       self.task.record(self.workdir, best, split, outcomes)
     return outcomes
 
   def facts(self) -> dict:
     """What the run was, and (under `execution`) how it went on this machine."""
-    units, keep = self.batcher.units, self.batcher.word_keep
-    left_out = (
-      {} if keep is None else {"words_left_out": self.experiment.words_left_out(units, keep)}
-    )
+    units, inputs = self.batcher.units, self.components.statistics(self.batcher)
     count = states.count(self.state.trainable) + states.count(self.state.frozen)
     return {
       "parameters": {"all": count, "trainable": states.count(self.state.trainable)},
@@ -303,7 +305,7 @@ class Trainer:
       "units": len(units.lengths),
       "truncated_units": int(units.truncated_units),
       "tokens_lost": int(units.tokens_lost),
-      **left_out,
+      **({"inputs": inputs} if inputs else {}),
       "padding": round(self.padding, 4),
       "execution": {
         **self.execution,

@@ -23,6 +23,7 @@ from etils import epath
 from flax import traverse_util
 
 from as2jax.config.flat import differences, flatten
+from as2jax.data.inputs import fitted
 from as2jax.encoders.open import MEMORY
 from as2jax.evaluation import results
 from as2jax.runtime import processes, registry
@@ -174,18 +175,18 @@ class WarmStart:
     from as2jax.encoders import static
 
     source, target = self.run / MEMORY, workdir / MEMORY
-    if self.config["encoder"]["name"] in ("static", "recurrent"):
+    if (source / "vectors.json").exists():
       static.save(static.load(source), target)
-    if self.scope == "all" and source.exists():
-      for path in source.iterdir():
-        if not (target / path.name).exists():
-          write_whole(target / path.name, path.read_text())
+    fitted_there = self.run / fitted.FOLDER
+    if self.scope == "all" and fitted_there.exists():
+      for path in fitted_there.iterdir():
+        write_whole(workdir / fitted.FOLDER / path.name, path.read_text())
 
   def check_encoder(self, weights: Mapping[str, Any]) -> None:
     """Raises InputError where the encoder or its tokeniser is not the first run's.
 
     Args:
-      weights: `Experiment.facts`.
+      weights: `Components.facts`.
 
     """
     there = self.content["weights"]
@@ -282,6 +283,10 @@ def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
         "such as --config.warm_start.run=runs/transfer"
       )
     return None
+  if not registry.has_parameters(config.model.name):
+    raise InputError(
+      f"warm_start.run = {run}: {config.model.name} has no parameters to begin with; set it to ''"
+    )
   if scope not in ("all", "encoder"):
     raise InputError(
       f"warm_start.scope = {scope!r}: set it to all (all parameters of {run}) or "
@@ -349,7 +354,7 @@ def _finished(run: epath.Path) -> tuple[dict, dict]:
       f"warm_start.run = {run} is not finished (no results.json): run it to its end "
       f"first, with --config=rerun:{path} --workdir={run}"
     )
-  if config["model"]["name"] in registry.LEXICAL:
+  if not registry.has_parameters(config["model"]["name"]):
     raise InputError(
       f"warm_start.run = {run} is a run of {config['model']['name']}, which has no "
       "parameters to begin with"

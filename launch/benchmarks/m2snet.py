@@ -42,9 +42,10 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def workload(row: str, name: str) -> tuple[Any, Any, np.ndarray]:
   """The project's config of a row, batches of the training split, and random word vectors."""
   from as2jax.data.batches import examples as layouts
-  from as2jax.data.batches.batcher import fit_batcher
+  from as2jax.data.batches.batcher import Column, fit_batcher
   from as2jax.data.datasets import dataset
-  from as2jax.data.inputs import word_overlap
+  from as2jax.data.inputs.protocol import Tables
+  from as2jax.data.inputs.word_overlap import WordOverlap
   from as2jax.data.text import normalise, word_tokenizer
   from as2jax.data.text.tokenise import build_units
   from configs import trecqa_m2snet
@@ -53,12 +54,13 @@ def workload(row: str, name: str) -> tuple[Any, Any, np.ndarray]:
   batch, how = config.batch, {"lower": config.encoder.lower, "treebank": config.encoder.treebank}
   questions = normalise.apply(dataset.load(name, download=False).splits["train"], config.data.rules)
   texts, table = layouts.pairs(questions)
-  table = word_overlap.with_features(questions, table, word_overlap.fit(questions))
   counts = word_tokenizer.count((text for (text,) in texts), **how)
   tokenizer = word_tokenizer.build(
     word_tokenizer.by_frequency(counts), skip_unknown=False, markers=(), **how
   )
   units = build_units(texts, tokenizer, template="single", max_length=config.data.max_length)
+  overlap = WordOverlap()
+  values = overlap.columns(overlap.fit(questions), questions, Tables(units, table, tokenizer))
   vectors = np.random.default_rng(0).normal(0, 0.4, (tokenizer.vocab_size, 50)).astype(np.float32)
   return (
     config,
@@ -73,6 +75,7 @@ def workload(row: str, name: str) -> tuple[Any, Any, np.ndarray]:
       shards=batch.shards,
       accumulate=batch.accumulate,
       buckets=batch.num_row_buckets,
+      inputs={overlap.name: Column(overlap.level, values)},
     ),
     vectors,
   )
@@ -191,7 +194,7 @@ class Torch:
     self.ids, self.lengths = torch.tensor(padded), torch.tensor(units.lengths)
     self.members = torch.tensor(np.array(table.members, np.int64))
     self.labels = torch.tensor(table.labels[:, 0].astype(np.float32))
-    self.features = torch.tensor(table.features)
+    self.features = torch.tensor(batcher.inputs["word_overlap"].values)
     self._stream = self._items()
 
   def _items(self) -> Iterator[Any]:

@@ -110,7 +110,7 @@ def inputs(batch: Any, lengths: tuple[int, int]) -> tuple[torch.Tensor, ...]:
   arrays = (
     *(side.astype(np.int64) for side in sides),
     mask.astype(np.float32),
-    np.asarray(examples.features[0, real]),
+    np.asarray(examples.inputs["word_overlap"][0, real]),
   )
   return tuple(map(torch.tensor, arrays))
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenise_test import letters
 
@@ -41,7 +41,6 @@ def test_joint_by_hand():
   assert unit.type.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1]
 
 
-@settings(max_examples=200, deadline=None)
 @given(
   lengths=st.lists(st.tuples(*[st.integers(0, 12)] * 4), min_size=1, max_size=5),
   room=st.integers(4, 40),

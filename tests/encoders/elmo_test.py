@@ -45,7 +45,7 @@ def tiny(lstm=(), characters=(), **fields):
 def laid(rows, length, sentences=SENTENCES, max_characters=8, **arguments):
   tokens, units = lay(tiny_elmo.numbered(sentences), rows, length, **arguments)
   tokens = tiny_elmo.with_characters(tokens, sentences, max_characters)
-  return tokens.replace(characters=jnp.asarray(tokens.characters)), units
+  return tokens.replace(inputs=jax.tree.map(jnp.asarray, tokens.inputs)), units
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames=("all_layers", "train"))
@@ -209,9 +209,12 @@ def test_every_parameter_gets_gradient_and_padding_none():
   found = gradient(tokens)
   for path, leaf in jax.tree_util.tree_leaves_with_path(found):
     assert np.isfinite(leaf).all() and np.abs(leaf).max() > 1e-6, path
-  other = jnp.where(real[..., None], tokens.characters, 7)  # letters where there is no word
+  other = jnp.where(
+    real[..., None], tokens.inputs["characters"], 7
+  )  # letters where there is no word
   for a, b in zip(
-    *map(jax.tree.leaves, (found, gradient(tokens.replace(characters=other)))), strict=True
+    *map(jax.tree.leaves, (found, gradient(tokens.replace(inputs={"characters": other})))),
+    strict=True,
   ):
     np.testing.assert_allclose(a, b, atol=1e-6)
 
@@ -282,4 +285,4 @@ def test_tokens_without_characters_are_refused():
   encoder, params, _, _ = tiny()
   tokens, _ = laid(ALONE, 7)
   with pytest.raises(InputError, match="characters.*none"):
-    apply(encoder, params, tokens.replace(characters=None))
+    apply(encoder, params, tokens.replace(inputs={}))

@@ -14,6 +14,8 @@ from tiny_features import QUESTION, config
 from as2jax.config import presets
 from as2jax.data.batches.batch import Tokens
 from as2jax.data.text.tokenise import build_units
+from as2jax.data.text.word_tokenizer import entries
+from as2jax.encoders.characters import word_characters
 from as2jax.encoders.frozen_vectors import FrozenEncoder
 from as2jax.inference import modes
 from as2jax.runtime.errors import InputError
@@ -49,7 +51,7 @@ def results(run):
 
 def words_alone(parts, texts):
   """The word vectors of each text, by the encoder on a row of that text alone."""
-  source, frozen, length = parts.source, parts.frozen, 64
+  source, frozen, length = parts.source, parts.inputs[0].encoder, 64
   params = traverse_util.unflatten_dict(dict(source.params), sep="/")
   run = jax.jit(
     lambda tokens: source.module.apply(
@@ -58,9 +60,9 @@ def words_alone(parts, texts):
   )
   found = []
   for text in texts:
-    tokenizer, characters = source.tokenizer, None
+    tokenizer, characters = source.tokenizer_of([text]), None
     if source.open_vocabulary:
-      tokenizer, characters = source.open_vocabulary([text])
+      characters = word_characters(entries(tokenizer), source.module.max_characters)
     units = build_units([(text,)], tokenizer, template="single", max_length=length, words=True)
     n = len(units.ids)
     row = lambda values, n=n: np.pad(
@@ -74,7 +76,7 @@ def words_alone(parts, texts):
           position=row(np.arange(n)),
           type=row(units.type),
           role=row(units.role),
-          characters=None if characters is None else row(characters[units.ids]),
+          inputs={} if characters is None else {"characters": row(characters[units.ids])},
         )
       ),
       np.float64,
@@ -96,23 +98,26 @@ def test_features_of_a_packed_table_are_those_of_each_sentence_alone(kind, tmp_p
     "learned": lambda: elmo(tmp_path / "x", mix="learned"),
   }.get(kind, lambda: tiny_encoders.folder(kind, tmp_path / "x"))()
   made = config(encoder, tmp_path)
-  parts = build.build(made)
+  parts = build.load(made)
   assert not parts.pretrained  # no part of the state
   tables = parts.tables((QUESTION,), "sentences")
   texts = [QUESTION.text, *(c.text for c in QUESTION.candidates)]
-  assert len(tables.units) == len(texts) and tables.characters is None
+  assert len(tables.units) == len(texts) and list(tables.inputs) == ["frozen_vectors"]
+  level, vectors = tables.inputs["frozen_vectors"]
+  assert level == "token"
   for u, alone in enumerate(words_alone(parts, texts)):
-    found = tables.features[slice(*tables.units.offsets[u : u + 2])]
+    found = vectors[slice(*tables.units.offsets[u : u + 2])]
     np.testing.assert_allclose(found, alone, atol=1e-5)
-  assert len(tables.features) == len(tables.units.ids) > 20
+  assert len(vectors) == len(tables.units.ids) > 20
   if kind == "learned":
-    assert tables.features.shape[1:] == (3, 8)
+    assert vectors.shape[1:] == (3, 8)
   if kind == "bert":
-    assert np.abs(tables.features).max(1).min() == 0  # of the text without a word
-  calls = parts.frozen.calls
-  assert calls == parts.facts["features"]["encoder_calls"] == 1
+    assert np.abs(vectors).max(1).min() == 0  # of the text without a word
+  (entry,) = parts.inputs
+  assert entry.spec() == (vectors.shape[1:], vectors.dtype)
+  assert entry.statistics(None, tables.units) == {"storage": "float32", "encoder_calls": 1}
   parts.tables((QUESTION,), "sentences")
-  assert parts.frozen.calls == calls
+  assert entry.encoder.calls == 1
 
 
 def test_other_weights_or_fields_never_share_a_cache(tmp_path):
@@ -135,8 +140,9 @@ def test_other_weights_or_fields_never_share_a_cache(tmp_path):
     made = config(folder, tmp_path / "cache")
     with made.unlocked():
       made.update_from_flattened_dict(fields)
-    parts = build.build(made)
-    found[key] = parts.tables((QUESTION,), "sentences").features, parts.frozen.calls
+    parts = build.load(made)
+    column = parts.tables((QUESTION,), "sentences").inputs["frozen_vectors"]
+    found[key] = column.values, parts.inputs[0].encoder.calls
   assert {key: calls for key, (_, calls) in found.items()} == {
     "a": 1,
     "b": 1,
@@ -158,13 +164,13 @@ def test_a_run_calls_the_encoder_for_its_first_epoch_alone(tmp_path):
     made = config(folder, cache, epochs=epochs, seeds=seeds)
     modes.run(made, str(tmp_path / name))
     found = results(tmp_path / name)
-    calls[name] = found["weights"]["features"]["encoder_calls"]
+    calls[name] = found["inputs"]["frozen_vectors"]["encoder_calls"]
     assert found["seeds"][0]["steps"] > 0
   assert calls["one"] == calls["two"] > 0
   before = {p: p.stat().st_mtime_ns for p in cache.glob("features/*/*")}
   modes.run(made, str(tmp_path / "again"))
   again = results(tmp_path / "again")
-  assert again["weights"]["features"] == {"storage": "float32", "encoder_calls": 0}
+  assert again["inputs"]["frozen_vectors"] == {"storage": "float32", "encoder_calls": 0}
   assert again["metrics"] == found["metrics"]
   assert {p: p.stat().st_mtime_ns for p in cache.glob("features/*/*")} == before
   moved = tiny.best_parameters(tmp_path / "one")

@@ -87,16 +87,16 @@ def test_systems_train_on_other_transformers(kind, model, tmp_path):
 
 
 def test_the_encoder_says_whose_vector_classifies(tmp_path):
-  from as2jax.training.build import build
+  from as2jax.training.build import load
 
   for kind, token in (("bert", "cls"), ("roberta", "cls"), ("xlnet", "cls_last")):
     made = config(
       "crossencoder", encoder__pretrained=str(tiny_encoders.folder(kind, tmp_path / kind))
     )
-    assert build(made).model.token == token
+    assert load(made).model.token == token
   with made.unlocked():
     made.model.token = "cls"
-  assert build(made).model.token == "cls"  # as the config says
+  assert load(made).model.token == "cls"  # as the config says
 
 
 def test_a_name_that_the_weights_contradict_is_an_error(tmp_path):

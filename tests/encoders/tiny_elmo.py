@@ -135,7 +135,9 @@ def with_characters(tokens, sentences, max_characters):
   table = np.concatenate(
     [np.zeros((1, max_characters), np.int32), word_characters(words, max_characters)]
   )
-  return Tokens(**{**tokens.__dict__, "characters": np.asarray(table)[np.asarray(tokens.ids)]})
+  return Tokens(
+    **{**tokens.__dict__, "inputs": {"characters": np.asarray(table)[np.asarray(tokens.ids)]}}
+  )
 
 
 def numbered(sentences):

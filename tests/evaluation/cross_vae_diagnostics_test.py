@@ -1,4 +1,4 @@
-"""What is watched of a Cross-VAE: KL, active units and perplexity by hand."""
+"""The diagnostics of a Cross-VAE: KL, active units and perplexity by hand."""
 
 import jax
 import jax.numpy as jnp

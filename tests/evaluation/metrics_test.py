@@ -231,16 +231,64 @@ def test_summary_has_protocol_names_and_counts():
     metrics.summarize(values, np.zeros(4, bool), **where)
 
 
-def test_tie_shift():
+def test_tie_ranges():
   scores, labels = [np.zeros(2), np.array([1.0, 0.0])], [np.array([1, 0])] * 2
-  # Positive first or last by id: 1 or 1/2, expected 3/4; the worst order gives 1/2 either way.
-  for ids in ([["a", "b"]] * 2, [["b", "a"]] * 2):
-    shift = metrics.tie_shift(scores, labels, ids)
-    assert shift["map"] == pytest.approx(0.125) and shift["p@1"] == pytest.approx(0.25)
-    tied = metrics.tie_shift(scores, labels, ids, mask=np.array([True, False]))
-    assert tied["map"] == pytest.approx(0.25)
-    untied = metrics.tie_shift(scores, labels, ids, mask=np.array([False, True]))
-    assert untied == dict.fromkeys(metrics.METRICS, 0)
-  # With few positives the order of ids can do more than the worst order takes away.
-  lucky = metrics.tie_shift([np.zeros(4)], [np.array([0, 0, 0, 1])], [["a", "b", "c", "d"]])
-  assert lucky["p@1"] == pytest.approx(0.75)
+  # Positive first or last: 1 or 1/2 in the first question, 1 in the second.
+  found = metrics.tie_ranges(scores, labels)
+  assert found["map"] == (0.75, 1.0, 1) and found["p@1"] == (0.5, 1.0, 1)
+  assert found["r@5"] == (1.0, 1.0, 0)
+  tied = metrics.tie_ranges(scores, labels, mask=np.array([True, False]))
+  assert tied["map"] == (0.5, 1.0, 1)
+  untied = metrics.tie_ranges(scores, labels, mask=np.array([False, True]))
+  assert all(one.worst == one.best and not one.questions for one in untied.values())
+  assert metrics.tie_note(untied, "x") == []
+  (note,) = metrics.tie_note(tied, "demo-clean/test")
+  assert note.startswith("demo-clean/test: ") and "map from 0.5000 to 1.0000 (1 questions)" in note
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_range_is_that_of_all_orders(seed):
+  random = np.random.default_rng(seed)
+  count = random.integers(1, 7)
+  scores = random.integers(0, 3, count).astype(np.float32)
+  labels = random.integers(0, 2, count)
+  found = metrics.tie_ranges([scores], [labels])
+  values = {name: [] for name in metrics.METRICS}
+  for order in itertools.permutations(range(len(scores))):
+    if all(scores[a] >= scores[b] for a, b in itertools.pairwise(order)):
+      ranked = metrics.per_question(
+        [-np.arange(len(order), dtype=np.float32)], [labels[list(order)]]
+      )
+      for name, value in ranked.items():
+        values[name].append(value[0])
+  for name, every in values.items():
+    assert found[name].worst == pytest.approx(min(every))
+    assert found[name].best == pytest.approx(max(every))
+    assert found[name].questions == (max(every) - min(every) > 1e-12)
+
+
+def test_average_recall_by_the_organisers_definition():
+  scores = [np.float32([3, 2, 1]), np.float32([1, 2, 3, 4]), np.float32([1])]
+  labels = [np.array([1, 0, 1]), np.array([1, 0, 0, 1]), np.array([0])]
+  # Relevant by rank: (1, 0, 1), (1, 0, 0, 1), (0).
+  taken = [2, 2, 3] + [4] * 7
+  perfect = [2, 4] + [4] * 8
+  wanted = np.mean(np.divide(taken, perfect))
+  every = np.ones(3, bool)
+  assert metrics.average_recall(scores, labels, mask=every) == pytest.approx(wanted)
+  # Tied candidates count by their chance of being among the first k.
+  tied = metrics.average_recall([np.zeros(2, np.float32)], [np.array([1, 0])], mask=every[:1])
+  assert tied == pytest.approx((0.5 + 9) / 10)
+
+
+@pytest.mark.parametrize(
+  "clean, official, wanted",
+  [
+    ("answerable", "both", {"clean": "answerable", "official": "both", "all": "all"}),
+    ("both", "both", {"clean": "both", "answerable": "answerable", "all": "all"}),
+    ("answerable", "all", {"clean": "answerable", "official": "all"}),
+    ("answerable", "", {"clean": "answerable", "all": "all"}),
+  ],
+)
+def test_no_rule_stands_under_two_names(clean, official, wanted):
+  assert metrics.filters(clean, official) == wanted

@@ -20,7 +20,7 @@ from as2jax.evaluation import (
   run_scores,
 )
 from as2jax.inference import modes
-from as2jax.models import lexical, lexical_pool
+from as2jax.models import lexical
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 
@@ -83,13 +83,13 @@ def test_vectors_rank_as_numpy_does(ties):
     np.testing.assert_allclose(ranked.values["gold"]["mrr"], 1 / np.asarray(ranks))
 
 
-@pytest.mark.parametrize("name", lexical.LEXICAL)
-def test_words_rank_as_the_reranker_does(name):
+@pytest.mark.parametrize("ranker", [lexical.WordOverlap, lexical.IDFOverlap, lexical.BM25])
+def test_words_rank_as_the_reranker_does(ranker):
   pool = made()
   whole = with_candidates(pool, [np.arange(60)] * 25)
   train = whole[:5]
-  expected = lexical.LEXICAL[name](train)(whole)
-  score = lexical_pool.scorer(name, train, [p.text for p in pool.passages])
+  scorer = ranker().fit(train)
+  expected, score = scorer.score(whole), scorer.over_pool([p.text for p in pool.passages])
   ranked = retrieval.by_scores(score, pool, depth=10, ties="expected")
   np.testing.assert_allclose([score(q.text) for q in pool.queries], expected, rtol=1e-6)
   check(ranked, [score(q.text) for q in pool.queries], pool, 10)
@@ -232,7 +232,7 @@ def test_runs_over_a_pool_are_compared(folder):
 def test_evaluation_names_its_protocols():
   pool = made()
   data = type("Data", (), {"name": "x", "pools": {"test": pool}})
-  score = lexical_pool.scorer("bm25", (), [p.text for p in pool.passages])
+  score = lexical.BM25().fit(()).over_pool([p.text for p in pool.passages])
   ranked = retrieval.by_scores(score, pool, depth=5, ties="expected")
   found = retrieval.evaluation(ranked, data, "test", often=2)
   assert isinstance(found, predict.Evaluation)

@@ -13,7 +13,7 @@ from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
 from as2jax.training import state as states
-from as2jax.training.build import build
+from as2jax.training.build import load
 
 
 def questions():
@@ -33,7 +33,7 @@ def questions():
 @pytest.fixture(scope="module", params=["triplet", "crossencoder"])
 def predictor(request):
   config = tiny.config(request.param)
-  experiment = build(config)
+  experiment = load(config)
   mesh = sharding.make_mesh()
   found = predict.Predictor(experiment, mesh, 1)
   layout = "sentences" if experiment.model.encodes else experiment.model.layout
@@ -148,6 +148,6 @@ def test_protocols_and_ties():
   found = predict.evaluate(scores, data(asked), "test", ties="expected")
   assert found.metrics["map[demo-clean/test]"]["value"] == pytest.approx(0.75)
   assert found.metrics["map[demo-all/test]"]["questions"] == 11  # one has no candidates
-  assert "ties move map" in found.notes[0]
-  untied = [s + np.asarray([0, 0.1, 0]) for s in scores[:-1]] + scores[-1:]
+  assert "map from 0.5000 to 1.0000" in found.notes[0]
+  untied = [s + np.float32([0, 0.1, 0]) for s in scores[:-1]] + scores[-1:]
   assert predict.evaluate(untied, data(asked), "test", ties="expected").notes == []

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from as2jax.evaluation import significance
+from as2jax.evaluation.significance import methods_test, paired_t_test
 from as2jax.runtime.errors import InputError
 
 
@@ -199,3 +200,85 @@ def test_scipy_is_imported_only_where_a_test_is_made():
   code = "import sys, as2jax.evaluation.significance, as2jax.evaluation.run_scores as s; print('scipy' in sys.modules)"
   found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
   assert found.stdout == "False\n", found.stderr
+
+
+def runs(rng, *, luck, system, seeds=3, questions=243):
+  """`[seeds, questions]` of a method: question effects, its own on each question, luck of a run."""
+  own = rng.normal(0, system, questions)
+  return own + rng.normal(0, luck, (seeds, 1)) + rng.normal(0, 0.15, (seeds, questions))
+
+
+LUCK = 0.012  # s.d. of MAP over seeds of the trained rows in the README
+
+
+@pytest.mark.parametrize("system", [0.0, 0.1])
+@pytest.mark.parametrize("luck", [0.0, LUCK, 2 * LUCK])
+def test_equal_methods_differ_as_rarely_as_they_should(luck, system, capsys):
+  """At WikiQA's size, three seeds a side: what a run's seed gives to all its questions is no gain."""
+  rng = np.random.default_rng(7)
+  difference = 2 * max(luck, LUCK)
+  wins = {"methods": 0, "models": 0, "power": 0}
+  for _ in range(1000):
+    questions = rng.normal(0.7, 0.3, 243)
+    a, b = (questions + runs(rng, luck=luck, system=system) for _ in range(2))
+    wins["methods"] += methods_test(a, b).p < 0.05
+    wins["models"] += paired_t_test(a, b).p < 0.05
+    wins["power"] += methods_test(a + difference, b).p < 0.05
+  with capsys.disabled():
+    print(f"\nluck {luck}, system x question {system}: {wins} of 1000")
+  assert wins["methods"] <= 65
+  if luck == 2 * LUCK and not system:
+    assert wins["models"] > 150  # which is why the question cannot be the only unit
+
+
+def test_methods_by_hand():
+  a = np.asarray([[1.0, 0.5, 1.0, 0.8], [0.1, 0.0, 0.2, 0.0]])
+  b = np.asarray([[0.2, 0.0, 0.6, 0.0], [0.0, 0.1, 0.3, 0.0]])
+  found = methods_test(a, b)
+  seeds = [x.mean(1).var(ddof=1) for x in (a, b)]
+  residual = np.mean(
+    [((x - x.mean(0) - x.mean(1, keepdims=True) + x.mean()) ** 2).sum() / 3 for x in (a, b)]
+  )
+  d = (a.mean(0) - b.mean(0)).var(ddof=1)
+  terms = [seeds[0] / 2, seeds[1] / 2, d / 4, -residual / 4]
+  freedom = [1, 1, 3, 6]
+  variance = sum(terms)
+  assert variance > d / 4
+  wanted = variance**2 / sum(t * t / f for t, f in zip(terms, freedom))
+  assert found.difference == pytest.approx(a.mean() - b.mean())
+  assert found.freedom == pytest.approx(min(wanted, 3))
+  t = stats.t(found.freedom)
+  assert found.half_width == pytest.approx(t.ppf(0.975) * variance**0.5)
+  assert found.p == pytest.approx(2 * t.sf(found.difference / variance**0.5))
+  assert found.detectable == pytest.approx((t.ppf(0.975) + t.ppf(0.8)) * variance**0.5)
+
+
+def test_one_seed_tells_nothing_of_a_method():
+  rng = np.random.default_rng(0)
+  several, one = rng.random((3, 20)), rng.random((1, 20))
+  for a, b in ((several, one), (one, several), (one[0], one)):
+    found = methods_test(a, b)
+    assert found.why == "cannot be told from one seed" and found.p is found.half_width is None
+    assert found.difference == pytest.approx(np.mean(a) - np.mean(b))
+
+
+def test_a_system_without_randomness_needs_one_run():
+  rng = np.random.default_rng(0)
+  several, bm25 = rng.random((3, 40)), rng.random((1, 40))
+  found = methods_test(several, bm25, fixed=(False, True))
+  assert found.p is not None
+  # Two of them: questions alone are random, which is the paired t-test.
+  both = methods_test(bm25, several[:1], fixed=(True, True))
+  alone = paired_t_test(bm25, several[:1])
+  assert (both.p, both.half_width) == pytest.approx((alone.p, alone.half_width))
+
+
+def test_the_variance_of_methods_is_never_below_that_of_questions():
+  rng = np.random.default_rng(3)
+  seen = 0
+  for _ in range(50):
+    a, b = rng.random((2, 2, 30))
+    found, alone = methods_test(a, b), paired_t_test(a, b)
+    assert found.half_width >= alone.half_width - 1e-12
+    seen += found.half_width == pytest.approx(alone.half_width)
+  assert 0 < seen < 50

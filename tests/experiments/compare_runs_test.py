@@ -2,19 +2,16 @@
 
 import pytest
 
-from as2jax.config import flags
 from as2jax.experiments import compare_runs
-from as2jax.inference import modes
 from as2jax.runtime.errors import InputError
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, request):
-  folder = tmp_path_factory.mktemp("runs")
-  for name in ("word_overlap", "bm25"):
-    config = flags.load(f"{request.config.rootpath}/configs/wikiqa_baseline.py:{name},sample")
-    modes.run(config, str(folder / name))
-  return folder
+def runs(finished_run):
+  """The folder of finished runs, two of which are compared."""
+  first, second = (finished_run(name) for name in ("word_overlap", "bm25"))
+  assert first.parent == second.parent
+  return first.parent
 
 
 def test_the_second_is_tested_against_the_first(runs):

@@ -20,8 +20,9 @@ from as2jax.inference import export
 from as2jax.models.asbert import Triplet
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.sentence_bert import SentenceBert
+from as2jax.models.testing import Probe
 from as2jax.runtime.errors import InputError
-from as2jax.training.build import build
+from as2jax.training.build import load
 from as2jax.training.loop import train_and_evaluate
 
 TOLERANCE = 1e-4
@@ -40,7 +41,7 @@ def trained(tmp_path_factory):
         tiny_encoders.folder(family, base)
       settings = {
         "encoder__pretrained": str(base),
-        "data__train_fraction": 0.2,
+        "data__train_fraction": 0.1,
         "optimizer__rate": 3e-3,
         "optimizer__warmup": 0.0,
         "data__max_length": 48,
@@ -194,7 +195,7 @@ def test_sentence_bert_with_dense_layers(trained, tmp_path):
   """All that a folder may hold beside the transformer, written and read by both sides."""
   library()
   path, config = trained("bert", "triplet")
-  experiment = build(config, data=False, workdir=path)
+  experiment = load(config, data=False, workdir=path)
   source = experiment.source
   model = SentenceBert(
     source.module, ("max", "mean"), "cosine", ((6, "gelu", False), (5, "tanh", True)), True
@@ -209,6 +210,7 @@ def test_sentence_bert_with_dense_layers(trained, tmp_path):
     folder,
     dataclasses.replace(experiment, model=model),
     params,
+    form=model.published_form(),
     base=config.encoder.pretrained,
     lower_case=False,
   )
@@ -283,12 +285,31 @@ def test_a_siamese_head_stays_behind_and_the_card_says_so(trained, tmp_path):
     (lambda e: CrossEncoder(e, "cls_last", True, 0.1), "'cls_last'.*the first token"),
     (lambda e: CrossEncoder(e, "mean", True, 0.1), "'mean'.*the first token"),
     (lambda e: Triplet(object(), "mean", "cosine"), "the encoder object is no transformer"),
-    (lambda e: object(), "object has no counterpart"),
+    (lambda e: Probe(e, 4, 0.0), "Probe has no counterpart"),
   ],
 )
+class Louder(Triplet):
+  """A bi-encoder that encodes in its own way, which its published form would not."""
+
+  def encode(self, batch, *, train):
+    return super().encode(batch, train=train)
+
+
+class Offset(CrossEncoder):
+  def input_offset(self, tokens):
+    return None
+
+
+def test_a_subclass_that_computes_otherwise_is_refused():
+  encoder = tiny.encoder_module()
+  for model in (Louder(encoder, "mean", "cosine"), Offset(encoder, "cls", True, 0.1)):
+    with pytest.raises(InputError, match=f"{type(model).__name__} has no counterpart"):
+      export.published_form(model)
+
+
 def test_what_the_original_cannot_express_is_refused(model, message):
   with pytest.raises(InputError, match=message):
-    export.check_expressible(model(tiny.encoder_module()))
+    export.published_form(model(tiny.encoder_module()))
 
 
 def test_an_attention_run_is_refused_and_leaves_nothing(trained, tmp_path):

@@ -51,7 +51,7 @@ def by_hand(hidden, content, filtered):
   vectors, number = np.zeros((s, u, sum(SIZES), hidden.shape[-1])), np.full((s, u, sum(SIZES)), -1)
   taken = {}
   for at, w in np.ndindex(*words.length.shape):
-    if not words.length[at, w] or (filtered and not words.keep[at, w]):
+    if not words.length[at, w] or (filtered and words.inputs["stop_words"][at, w]):
       continue
     unit, role = words.unit[at, w], words.role[at, w]
     rank = taken[at, unit, role] = taken.get((at, unit, role), -1) + 1
@@ -83,7 +83,7 @@ def test_an_alignment_is_that_of_each_sentence_alone(marginals):
   x = hidden(content)
   found = align(aligner(marginals=marginals, iterations=200), x, content)
   vectors, number = by_hand(x, content, filtered=True)
-  frequency = np.asarray(content.words.frequency)
+  frequency = np.asarray(content.words.inputs["document_frequency"])
   found = jax.tree.map(np.asarray, found)
   for s, u, k in np.ndindex(*found.distance.shape):
     question, first = number[s, u, :3], 3 + 4 * k

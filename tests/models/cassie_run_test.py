@@ -51,7 +51,7 @@ def test_a_run_is_reported_on_dev_and_test_together(name, ranker, tmp_path):
   ours, bm25 = run_scores.load([str(tmp_path / "run"), str(ranker)], split=UNION)
   assert ours.ids == bm25.ids and len(ours.ids) == clean
   assert ours.metric("map").mean() == pytest.approx(found["mean"])
-  assert (tmp_path / "run" / "encoder" / "words.json").exists() == (name == "cassie")
+  assert (tmp_path / "run" / "inputs" / "document_frequency.json").exists() == (name == "cassie")
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ def batch(parts, *, packed=True, rows=6, spare=0, layout="pairs"):
     shards=1,
     accumulate=1,
     buckets=1,
-    features=tables.features,
+    inputs=tables.inputs,
   )
   plan = b.plan(b.sampler.blocks(), 0, 0)
   assert len(plan) == 1
@@ -69,7 +69,7 @@ def random_batch(width=12, rows=3, seed=0):
     question=np.zeros((1, rows), np.int32),
     answer=np.zeros((1, rows), np.int32),
   )
-  tokens = Tokens(none, segment, position, none, none, features=features)
+  tokens = Tokens(none, segment, position, none, none, inputs={"frozen_vectors": features})
   return jax.tree.map(jnp.asarray, Batch(tokens, units, examples)), alone
 
 
@@ -201,30 +201,30 @@ def test_bad_fields_and_missing_features_are_named():
     init(1, 5, 0.2, 1.0, "pre", "float32")
   with pytest.raises(InputError, match="model.norm = 'none'"):
     init(1, 2, 0.2, 1.0, "none", "float32")
-  bare = example.replace(tokens=example.tokens.replace(features=None))
-  with pytest.raises(InputError, match="frozen vectors"):
+  bare = example.replace(tokens=example.tokens.replace(inputs={}))
+  with pytest.raises(InputError, match="no input 'frozen_vectors'"):
     FeatureBased(1, 2, 0.2, 1.0, "pre", "float32").init(jax.random.key(0), bare, train=False)
 
 
 def test_padding_and_packing_change_no_score(tmp_path):
-  parts = build.build(config(None, tmp_path))
+  parts = build.load(config(None, tmp_path))
   model = FeatureBased(1, 2, 0.2, 1.0, "pre", "float32")
   packed, loose = batch(parts), batch(parts, packed=False, rows=9, spare=4)
-  assert packed.tokens.features.shape != loose.tokens.features.shape
+  assert packed.inputs["frozen_vectors"].shape != loose.inputs["frozen_vectors"].shape
   params = drawn(model, packed)
   scores = jax.jit(lambda x: model.apply({"params": params}, x, train=False).scores[0])
   a, b = (np.asarray(scores(x)) for x in (packed, loose))
   assert np.ptp(a) > 1e-4
   np.testing.assert_allclose(a, b[: len(a)], atol=2e-6)
-  noisy = packed.tokens.features + 1e3 * (packed.tokens.segment == 0)[..., None]
-  disturbed = packed.replace(tokens=packed.tokens.replace(features=noisy))
+  noisy = packed.inputs["frozen_vectors"] + 1e3 * (packed.tokens.segment == 0)[..., None]
+  disturbed = packed.replace(tokens=packed.tokens.replace(inputs={"frozen_vectors": noisy}))
   np.testing.assert_allclose(a, scores(disturbed), atol=2e-6)
 
 
 def test_several_layers_are_mixed_by_learned_weights():
   example, _ = random_batch()
-  layered = jnp.stack([example.tokens.features * k for k in (1.0, 2.0, -5.0)], axis=3)
-  example = example.replace(tokens=example.tokens.replace(features=layered))
+  layered = jnp.stack([example.inputs["frozen_vectors"] * k for k in (1.0, 2.0, -5.0)], axis=3)
+  example = example.replace(tokens=example.tokens.replace(inputs={"frozen_vectors": layered}))
   model = FeatureBased(0, 2, 0.2, 1.0, "pre", "float32")
   params = model.init(jax.random.key(0), example, train=False)["params"]
   vectors = lambda params: model.apply({"params": params}, example, method="token_vectors")
@@ -247,8 +247,8 @@ def test_paper_sizes():
   """d_model = d_ff = 768: 4 d² + 2 d² weights, 6 d biases, 3 norms of 2 d."""
   d = 768
   example, _ = random_batch(8)
-  wide = jnp.zeros((*example.tokens.features.shape[:3], d))
-  example = example.replace(tokens=example.tokens.replace(features=wide))
+  wide = jnp.zeros((*example.inputs["frozen_vectors"].shape[:3], d))
+  example = example.replace(tokens=example.tokens.replace(inputs={"frozen_vectors": wide}))
   shapes = jax.eval_shape(
     lambda: FeatureBased(1, 8, 0.2, 1.0, "pre", "float32").init(
       jax.random.key(0), example, train=False

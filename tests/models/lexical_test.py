@@ -16,6 +16,7 @@ def question(text, *candidates, name="q"):
   return Question(name, text, tuple(Candidate(f"c{i}", c) for i, c in enumerate(candidates)))
 
 
+RANKERS = (lexical.WordOverlap, lexical.IDFOverlap, lexical.BM25)
 TRAIN = [question("?", "The cat sat.", "A dog ran."), question("?", "The cat sat.", "The end")]
 
 
@@ -47,7 +48,7 @@ def test_words():
 
 
 def test_word_overlap_counts_types():
-  scorer = lexical.LEXICAL["word_overlap"](TRAIN)
+  scorer = lexical.WordOverlap().fit(TRAIN).score
   [scores] = scorer([question("the cat and The dog?", "The CAT, the cat!", "a dog", "x", "...")])
   assert scores.dtype == np.float32
   np.testing.assert_array_equal(scores, [2, 1, 0, 0])
@@ -55,7 +56,7 @@ def test_word_overlap_counts_types():
 
 def test_idf_overlap_by_hand():
   # Three distinct training sentences: `the` is in two, `cat` in one; `zebra` is unseen.
-  scorer = lexical.LEXICAL["idf_overlap"](TRAIN)
+  scorer = lexical.IDFOverlap().fit(TRAIN).score
   [scores] = scorer([question("The cat, the zebra", "the cat", "zebra the", "the the", "dog")])
   the, one = math.log(3 / 2), math.log(3)
   np.testing.assert_allclose(scores, [the + one, the + one, the, 0], rtol=1e-6)
@@ -67,7 +68,7 @@ def test_idf_overlap_ties_do_not_hang_on_word_order():
   train = [question("?", *(" ".join(words[i:]) for i in range(40)))]
   random = np.random.default_rng(0)
   candidates = [" ".join(random.permutation(words)) for _ in range(20)]
-  [scores] = lexical.idf_overlap(train)([question(" ".join(words), *candidates)])
+  [scores] = lexical.IDFOverlap().fit(train).score([question(" ".join(words), *candidates)])
   assert len(set(scores.tolist())) == 1
 
 
@@ -81,7 +82,7 @@ def test_bm25_by_hand(k1, b):
   corpus = list(dict.fromkeys(c.text for q in questions for c in q.candidates))
   corpus = {text: words.plain_words(text) for text in corpus}
   assert len(corpus) == 5
-  scores = lexical.LEXICAL["bm25"](TRAIN, k1=k1, b=b)(questions)
+  scores = lexical.BM25Scorer(k1, b).score(questions)
   for q, found in zip(questions, scores, strict=True):
     expected = [
       by_hand_bm25(words.plain_words(q.text), corpus[c.text], corpus.values(), k1, b)
@@ -91,9 +92,9 @@ def test_bm25_by_hand(k1, b):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", lexical.LEXICAL)
-def test_nothing_to_compare_scores_zero(name):
-  scorer = lexical.LEXICAL[name](TRAIN)
+@pytest.mark.parametrize("ranker", RANKERS)
+def test_nothing_to_compare_scores_zero(ranker):
+  scorer = ranker().fit(TRAIN).score
   scores = scorer([question("???", "...", "a cat"), question("cat")])
   np.testing.assert_array_equal(scores[0], [0, 0])
   assert scores[1].shape == (0,) and scores[1].dtype == np.float32
@@ -111,9 +112,11 @@ def test_real_wikiqa():
   mask = metrics.filter_mask("answerable", labels)
   assert mask.sum() == 243
   values = {
-    name: metrics.per_question(build(questions)(questions), labels)["map"][mask].mean()
-    for name, build in lexical.LEXICAL.items()
+    ranker: metrics.per_question(ranker().fit(questions).score(questions), labels)["map"][
+      mask
+    ].mean()
+    for ranker in RANKERS
   }
   random = metrics.per_question([np.zeros(len(x)) for x in labels], labels)["map"][mask].mean()
-  assert values["word_overlap"] == pytest.approx(0.6166, abs=5e-4)
+  assert values[lexical.WordOverlap] == pytest.approx(0.6166, abs=5e-4)
   assert min(values.values()) > random + 0.15

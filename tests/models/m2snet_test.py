@@ -164,8 +164,8 @@ def test_the_penalty_is_that_of_the_metric_alone():
 
 def test_without_features_it_says_what_it_wants():
   made = batch()
-  made = made.replace(examples=made.examples.replace(features=None))
-  with pytest.raises(InputError, match="as2jax.data.inputs.word_overlap"):
+  made = made.replace(examples=made.examples.replace(inputs={}))
+  with pytest.raises(InputError, match="no input 'word_overlap'"):
     model("2").init(jax.random.key(0), made, train=False)
 
 

@@ -13,7 +13,7 @@ from as2jax.inference import modes
 from as2jax.runtime import cpu_compiler, sharding
 from as2jax.runtime.errors import InputError
 
-PROGRAM = pathlib.Path(__file__).resolve().parent / "wheel_program.py"
+PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "wheel_program.py"
 
 
 def judge(*cases, flags):

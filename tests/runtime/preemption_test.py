@@ -81,7 +81,9 @@ def test_in_a_step(tmp_path, whole, listening, monkeypatch):
   assert_same(tmp_path, whole)
 
 
-@pytest.mark.parametrize("batch", [1, 8, 20])
+@pytest.mark.parametrize(
+  "batch", [pytest.param(1, marks=pytest.mark.slow), 8, pytest.param(20, marks=pytest.mark.slow)]
+)
 def test_in_an_evaluation(tmp_path, whole, listening, monkeypatch, batch):
   """Before the first step, between epochs, at the end: the evaluation is made again, once."""
   run, count = predict.Predictor._run, [0]

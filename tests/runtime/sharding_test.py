@@ -36,9 +36,13 @@ def test_the_first_spec_that_divides_wins(path, shape, want):
   assert sharding.spec_for(path, shape, MESH) == want
 
 
-def test_an_unknown_part_of_a_model_is_an_error():
-  with pytest.raises(InputError, match="'zebra/kernel': give its part of the model a line"):
-    sharding.spec_for("zebra/kernel", (8, 8), MESH)
+def test_what_no_rule_matches_is_replicated():
+  assert sharding.spec_for("zebra/kernel", (8, 8), MESH) == P()
+  mesh = sharding.make_mesh(fsdp=2, devices=jax.devices()[:2])
+  tree = {"zebra/kernel": np.zeros((1, 8, 8)), "encoder/layers/query/kernel": np.zeros((1, 8, 8))}
+  found = sharding.tree_shardings(tree, mesh)
+  assert found["zebra/kernel"].is_fully_replicated
+  assert not found["encoder/layers/query/kernel"].is_fully_replicated
 
 
 @pytest.mark.parametrize("encoder", [tiny_cassie.encoder(), tiny_cassie.xlnet()])

@@ -1,5 +1,6 @@
 """From a config to batches: what a model that reads words gets, in training and in ranking."""
 
+import dataclasses
 from typing import ClassVar
 
 import numpy as np
@@ -9,13 +10,17 @@ from flax import linen as nn
 from flax import struct
 from jaxtyping import Array
 
-from as2jax.data.inputs import document_frequency
+from as2jax.data.inputs.document_frequency import DocumentFrequency
+from as2jax.data.inputs.protocol import Input
+from as2jax.data.inputs.stop_words import StopWords
 from as2jax.data.record import UNKNOWN
 from as2jax.data.text.stop_words import is_kept
 from as2jax.data.text.tokenise import ROLES
+from as2jax.models.system import System
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from as2jax.training.build import build
+from as2jax.training.build import load
+from as2jax.training.describe import describe
 
 
 @struct.dataclass
@@ -24,7 +29,7 @@ class Output:
   logits: Array
 
 
-class Reader(nn.Module):
+class Reader(System):
   """Reads words and sentences in context; the least of such models."""
 
   encoder: nn.Module
@@ -34,9 +39,12 @@ class Reader(nn.Module):
 
   template: ClassVar[str] = "context"
   layout: ClassVar[str] = "single"
-  encodes: ClassVar[bool] = False
-  reads_words: ClassVar[bool] = True
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
+
+  @property
+  def inputs(self):
+    stop_words = StopWords(self.stop_words, self.question_words, self.sentence_words)
+    return (DocumentFrequency(), stop_words)
 
 
 @pytest.fixture
@@ -56,7 +64,7 @@ def batches(batcher):
 
 def check(experiment, questions, batcher):
   """Every word of every batch: its place, role, frequency and filter, from the texts anew."""
-  frequencies, units = experiment.frequencies, batcher.units
+  frequencies, units = experiment.fitted["document_frequency"], batcher.units
   seen = set()
   for shards, batch in batches(batcher):
     words, examples = batch.words, batch.examples
@@ -69,16 +77,17 @@ def check(experiment, questions, batcher):
       unit = batch.units.id[0, s][words.unit[0, s, used]]
       form = np.asarray(units.forms)[words.form[0, s, used]]
       role = words.role[0, s, used]
-      table = [frequencies.questions if r == 0 else frequencies.sentences for r in role]
+      table = [frequencies["questions" if r == 0 else "sentences"] for r in role]
       np.testing.assert_array_equal(
-        words.frequency[0, s, used], [t.get(str(f), 1) for t, f in zip(table, form)]
+        batch.inputs["document_frequency"][0, s, used],
+        [t.get(str(f), 1) for t, f in zip(table, form)],
       )
       plain = np.asarray([is_kept(f) for f in form])
       for u, r in set(zip(unit.tolist(), role.tolist())):
         mine = (unit == u) & (role == r)
         wanted = plain[mine] if plain[mine].any() else np.ones(mine.sum())
-        np.testing.assert_array_equal(words.keep[0, s, used][mine], wanted)
-      assert not words.keep[0, s][len(used) :].any()
+        np.testing.assert_array_equal(1 - batch.inputs["stop_words"][0, s, used][mine], wanted)
+      assert not batch.inputs["document_frequency"][0, s][len(used) :].any()
       for e, number in enumerate(shard.examples):
         q, c = batcher.examples.question[number], batcher.examples.candidate[number]
         candidate = questions[q].candidates[c]
@@ -93,9 +102,10 @@ def check(experiment, questions, batcher):
 
 
 def test_words_and_labels_of_the_context_reach_the_batches(config, tmp_path):
-  experiment = build(config, workdir=tmp_path)
+  experiment = load(config, workdir=tmp_path)
   train = experiment.train_questions()
-  assert experiment.frequencies == document_frequency.count(train)
+  whole = experiment.dataset.splits["train"]
+  assert experiment.fitted["document_frequency"] == DocumentFrequency().fit(whole)
   judged = {(i, j) for i, q in enumerate(train) for j in range(len(q.candidates))}
   assert check(experiment, train, experiment.train_batcher()) == judged
   test = experiment.dataset.splits["test"][:9]
@@ -104,23 +114,87 @@ def test_words_and_labels_of_the_context_reach_the_batches(config, tmp_path):
   assert set(np.unique(batcher.units.word_role)) == set(ROLES.values())
 
 
-def test_frequencies_are_the_run_s_for_ever(config, tmp_path):
+def test_fitted_values_are_the_run_s_for_ever(config, tmp_path):
+  """They come from all training questions left after holding out, and then from the folder."""
   with config.unlocked():
-    config.data.train_fraction = 0.5
-  first = build(config, workdir=tmp_path)
-  assert first.frequencies == document_frequency.count(first.train_questions())
+    config.data.train_fraction, config.data.train_filter = 0.5, "answerable"
+  first = load(config, workdir=tmp_path)
+  whole = first.dataset.splits["train"]
+  assert len(first.train_questions()) < len(whole)
+  assert first.fitted == {"document_frequency": DocumentFrequency().fit(whole), "stop_words": None}
   with config.unlocked():
-    config.data.train_fraction = 1.0
-  assert build(config, workdir=tmp_path).frequencies == first.frequencies
-  assert build(config, data=False, workdir=tmp_path).frequencies == first.frequencies
-  assert build(config, workdir=tmp_path / "other").frequencies != first.frequencies
-  with pytest.raises(InputError, match="words.json.*train first"):
-    build(config, data=False, workdir=tmp_path / "none")
+    config.data.holdout = 0.3
+  assert load(config, workdir=tmp_path).fitted == first.fitted
+  assert load(config, data=False, workdir=tmp_path).fitted == first.fitted
+  other = load(config, workdir=tmp_path / "other")
+  rest = other.dataset.splits["train"]
+  assert len(rest) < len(whole)
+  assert other.fitted["document_frequency"] == DocumentFrequency().fit(rest)
+  with pytest.raises(InputError, match="document_frequency.json.*train first"):
+    load(config, data=False, workdir=tmp_path / "none")
+
+
+@dataclasses.dataclass(frozen=True)
+class Lengths(Input):
+  """An input of this test's own: the characters of each unit's texts, over the longest question."""
+
+  name: ClassVar[str] = "lengths"
+  level: ClassVar[str] = "unit"
+
+  def fit(self, questions):
+    return {"longest": max(len(question.text) for question in questions)}
+
+  def columns(self, fitted, questions, tables):
+    text = {}
+    for e, (unit,) in enumerate(tables.examples.members):
+      question = questions[tables.examples.question[e]]
+      text[unit] = question.text + question.candidates[tables.examples.candidate[e]].text
+    lengths = [len(text[u]) / fitted["longest"] for u in range(len(tables.units))]
+    return np.asarray(lengths, np.float32)[:, None]
+
+  def spec(self):
+    return (1,), np.float32
+
+  def statistics(self, column, units):
+    return {"mean": float(column.values.mean())}
+
+
+class OwnInput(Reader):
+  """Reads that input alone."""
+
+  template: ClassVar[str] = "pair"
+  inputs: ClassVar[tuple[Input, ...]] = (Lengths(),)
+
+
+def test_an_input_of_ones_own_needs_no_edit(config, monkeypatch, tmp_path):
+  monkeypatch.setitem(registry.MODELS, "own_input", f"{__name__}:OwnInput")
+  with config.unlocked():
+    config.model.name = "own_input"
+  parts = load(config, workdir=tmp_path)
+  longest = max(len(question.text) for question in parts.dataset.splits["train"])
+  assert parts.fitted == {"lengths": {"longest": longest}}
+  assert (tmp_path / "inputs" / "lengths.json").exists()
+  batcher = parts.train_batcher()
+  values = batcher.inputs["lengths"].values
+  assert parts.statistics(batcher) == {"lengths": {"mean": pytest.approx(values.mean())}}
+  for _, batch in batches(batcher):
+    ids = batch.units.id
+    wanted = np.where(ids[..., None] >= 0, values[np.maximum(ids, 0)], 0)
+    np.testing.assert_array_equal(batch.inputs["lengths"], wanted)
+    assert batch.words is None
+  test = parts.dataset.splits["test"][:9]
+  _, batch = batches(load(config, data=False, workdir=tmp_path).predict_batcher(test, "single"))[0]
+  first = test[0].text + test[0].candidates[0].text
+  assert batch.inputs["lengths"][0, 0, 0] == np.float32(len(first) / longest)
+  described = describe(config)
+  shard = described.batch(described.train_batcher())
+  assert shard.inputs["lengths"].shape[2:] == (1,)
+  assert shard.inputs["lengths"].dtype == batch.inputs["lengths"].dtype
 
 
 def test_models_that_read_no_words_get_none():
-  experiment = build(tiny.config("crossencoder"))
-  assert experiment.frequencies is None
+  experiment = load(tiny.config("crossencoder"))
+  assert experiment.inputs == () and not experiment.fitted
   batcher = experiment.train_batcher()
   _, batch = batches(batcher)[0]
   assert batch.words is None and batch.examples.labels.shape[-1] == 1

@@ -20,7 +20,7 @@ RATE = dict(optimizer__rate=3e-3, optimizer__warmup=0.0)
 
 def small(model="triplet", *words, **changes):
   words = words or ("grouped",)
-  settings = {**RATE, "checkpoint__steps": 3, "log__steps": 3, "data__train_fraction": 0.4}
+  settings = {**RATE, "checkpoint__steps": 3, "log__steps": 3, "data__train_fraction": 0.1}
   return tiny.config(model, *words, **{**settings, **changes})
 
 
@@ -226,9 +226,7 @@ def test_several_seeds_have_results_of_their_own(tmp_path, parallel, undisturbed
   ],
 )
 def test_other_models_and_samplers_through_the_same_loop(tmp_path, model, words, changes):
-  content = train_and_evaluate(
-    small(model, *words, **changes, data__train_fraction=0.2), tmp_path / "x"
-  )
+  content = train_and_evaluate(small(model, *words, **changes), tmp_path / "x")
   assert content["metrics"]["map[sample-clean/test]"]["mean"] > 0.2
   execution = content["execution"]
   assert execution["compilations_of_step"] == execution["compilations_in_first_epoch"]

@@ -1,0 +1,1 @@
+"""Packed batches, samplers and the order of an epoch."""

@@ -2,10 +2,15 @@
 
 Every array is `[shard, ...]`. The number of shards is configuration, never the number of devices:
 a device holds one or more. All indices are local to their shard.
+
+What a model reads beside token ids (`as2jax.data.inputs`) lies in `inputs` of the part whose rows it
+describes, by name; `Batch.inputs` has all of them.
 """
 
 from flax import struct
 from jaxtyping import Array, Float, Int
+
+from as2jax.runtime.errors import InputError
 
 
 @struct.dataclass
@@ -20,8 +25,7 @@ class Tokens:
     role: part of the template: see `as2jax.data.text.tokenise.ROLES` (in `joint` 0 is the question, k the
       k-th candidate); special tokens carry the role of the part that they close, or open where they
       close none.
-    features: frozen token vectors in place of `ids` (CETE), or None.
-    characters: character ids of each token's word (ELMo), or None.
+    inputs: of levels `token` and `vocabulary`, `[s, r, l, …]`; 0 for padding.
 
   """
 
@@ -30,8 +34,7 @@ class Tokens:
   position: Int[Array, "s r l"]
   type: Int[Array, "s r l"]
   role: Int[Array, "s r l"]
-  features: Float[Array, "s r l d"] | None = None
-  characters: Int[Array, "s r l c"] | None = None
+  inputs: dict[str, Array] = struct.field(default_factory=dict)
 
 
 @struct.dataclass
@@ -39,21 +42,23 @@ class Units:
   """Where each unit lies in the rows; `length` 0 marks an unused slot.
 
   `id` is the unit's number in the table that the batch was cut from (-1 in an unused slot): units
-  with equal ids, in one shard or in two, are the same text.
+  with equal ids, in one shard or in two, are the same text. `inputs` are those of level `unit`,
+  `[s, u, …]`; 0 in an unused slot.
   """
 
   row: Int[Array, "s u"]
   start: Int[Array, "s u"]
   length: Int[Array, "s u"]
   id: Int[Array, "s u"]
+  inputs: dict[str, Array] = struct.field(default_factory=dict)
 
 
 @struct.dataclass
 class Words:
   """Word spans within units (start in tokens from the unit's first); `length` 0 is an unused slot.
 
-  `frequency` and `keep` are set by models that weight or filter words (CASSIE); `form` is the
-  number of the lower-cased form in the table's list.
+  `form` is the number of the lower-cased form in the table's list. `inputs` are those of level
+  `word`, `[s, w, …]`; 0 in an unused slot.
   """
 
   unit: Int[Array, "s w"]
@@ -61,8 +66,7 @@ class Words:
   length: Int[Array, "s w"]
   role: Int[Array, "s w"]
   form: Int[Array, "s w"]
-  frequency: Float[Array, "s w"]
-  keep: Float[Array, "s w"]
+  inputs: dict[str, Array] = struct.field(default_factory=dict)
 
 
 @struct.dataclass
@@ -80,7 +84,7 @@ class Examples:
     mask: 1 for a real example, 0 for padding.
     question: number of the question in its split, -1 for padding.
     answer: number of the answer text, for masking in-batch negatives, -1 for padding.
-    features: numbers that the host knows of an example (word overlap), 0 for padding, or None.
+    inputs: of level `example`, `[s, e, …]`; 0 for padding.
 
   """
 
@@ -90,14 +94,31 @@ class Examples:
   mask: Float[Array, "s e"]
   question: Int[Array, "s e"]
   answer: Int[Array, "s e"]
-  features: Float[Array, "s e f"] | None = None
+  inputs: dict[str, Array] = struct.field(default_factory=dict)
 
 
 @struct.dataclass
 class Batch:
-  """One (micro-)batch: tokens, spans, examples."""
+  """One (micro-)batch: tokens, spans, examples.
+
+  `words` is None where no input is of level `word`.
+  """
 
   tokens: Tokens
   units: Units
   examples: Examples
   words: Words | None = None
+
+  @property
+  def inputs(self) -> dict[str, Array]:
+    """All inputs by name; `InputError` for a name that the batch does not have."""
+    parts = (self.tokens, self.units, self.examples, *(() if self.words is None else (self.words,)))
+    return _Inputs({name: values for part in parts for name, values in part.inputs.items()})
+
+
+class _Inputs(dict):
+  def __missing__(self, name: str) -> Array:
+    raise InputError(
+      f"this batch has no input {name!r} (it has: {', '.join(sorted(self)) or 'none'}): name it in "
+      "the model's `inputs`, from which `as2jax.training.build` makes it"
+    )

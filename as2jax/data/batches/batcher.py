@@ -1,7 +1,9 @@
 """Batches of fixed shapes, cut from tables by number."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -11,6 +13,22 @@ from as2jax.data.batches.samplers import Limits, Sampler, Shard
 from as2jax.data.record import UNKNOWN
 from as2jax.data.text.token_table import UnitTable
 from as2jax.runtime.errors import InputError
+
+Level = Literal["token", "vocabulary", "word", "unit", "example"]
+
+
+class Column(NamedTuple):
+  """What a model reads of each token, word, unit or example beside the token ids.
+
+  Attributes:
+    level: what a row of `values` belongs to: a token, word or unit of the `UnitTable`, a vocabulary
+      id (whose row each token with that id gets), or an example of the `ExampleTable`.
+    values: `[rows, …]`; may be memory-mapped.
+
+  """
+
+  level: Level
+  values: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +62,7 @@ class Batcher:
     row_lengths: the allowed lengths of a row, ascending; packed batches use the last alone.
     shards: shards a batch; accumulate: batches a step.
     words: slots for word spans a shard; 0 leaves spans out.
-    word_frequency, word_keep: one value a word of `units`, for `Words`.
-    features: one vector a token of `units`, `[tokens, d]`, for `Tokens.features`.
-    characters: those of each vocabulary id of `units`, `[ids, c]`, for `Tokens.characters`.
+    inputs: what batches hold beside them, by name.
 
   """
 
@@ -58,10 +74,7 @@ class Batcher:
   shards: int = 1
   accumulate: int = 1
   words: int = 0
-  word_frequency: np.ndarray | None = None
-  word_keep: np.ndarray | None = None
-  features: np.ndarray | None = None
-  characters: np.ndarray | None = None
+  inputs: Mapping[str, Column] = dataclasses.field(default_factory=dict)
 
   def plan(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> Plan:
     """The epoch's steps: a pure function of (seed, epoch, token lengths)."""
@@ -128,36 +141,43 @@ class Batcher:
       start=_pad(shard.start, slots),
       length=_pad(lengths, slots),
       id=_pad(shard.units, slots, -1),
+      inputs=self._placed("unit", shard.units, lambda values: _pad(values, slots)),
     )
     words = self._words(shard) if self.words else None
     return Batch(tokens, units, self._examples(shard), words)
 
   def _tokens(self, shard, rows, row_length, unit_of, within, source, target) -> Tokens:
     def place(values, dtype=np.int32):
-      flat = np.zeros((rows * row_length, *np.shape(values)[1:]), dtype)
+      values = np.asarray(values)
+      flat = np.zeros((rows * row_length, *values.shape[1:]), dtype)
       flat[target] = values
-      return flat.reshape(rows, row_length, *np.shape(values)[1:])
+      return flat.reshape(rows, row_length, *values.shape[1:])
 
     order = np.lexsort((shard.start, shard.row))  # units of a row, left to right
     first = np.searchsorted(shard.row[order], shard.row[order])  # where the row begins
     number = np.zeros(len(order), np.int32)
     number[order] = np.arange(len(order)) - first + 1
     table = self.units
-    features = None
-    if self.features is not None:
-      features = place(np.asarray(self.features[source]), self.features.dtype)
-    characters = None
-    if self.characters is not None:
-      characters = place(self.characters[table.ids[source]])
+    as_given = lambda values: place(values, values.dtype)
     return Tokens(
       ids=place(table.ids[source]),
       segment=place(number[unit_of]),
       position=place(within),
       type=place(table.type[source]),
       role=place(table.role[source]),
-      features=features,
-      characters=characters,
+      inputs=self._placed("token", source, as_given)
+      | self._placed("vocabulary", table.ids[source], as_given),
     )
+
+  def _placed(
+    self, level: Level, rows: np.ndarray, place: Callable[[np.ndarray], np.ndarray]
+  ) -> dict[str, np.ndarray]:
+    """The chosen `rows` of each column of a level, put into the shape of a shard by `place`."""
+    return {
+      name: place(np.asarray(column.values[rows]))
+      for name, column in self.inputs.items()
+      if column.level == level
+    }
 
   def _examples(self, shard: Shard) -> Examples:
     table, slots = self.examples, self.sampler.limits.examples
@@ -167,17 +187,14 @@ class Batcher:
       order = np.argsort(shard.units)  # numbers in the table -> slots in the shard
       at = np.searchsorted(shard.units, np.where(real, members, shard.units[0]), sorter=order)
       members = order[at]
-    features = None
-    if table.features is not None:
-      features = _pad(table.features[shard.examples].astype(np.float32), slots)
     return Examples(
-      features=features,
       members=_pad(np.where(real, members, 0).astype(np.int32), slots),
       member_mask=_pad(real.astype(np.float32), slots),
       labels=_pad(table.labels[shard.examples].astype(np.int32), slots, UNKNOWN),
       mask=_pad(np.ones(len(shard.examples), np.float32), slots),
       question=_pad(table.question[shard.examples], slots, -1),
       answer=_pad(table.answer[shard.examples], slots, -1),
+      inputs=self._placed("example", shard.examples, lambda values: _pad(values, slots)),
     )
 
   def _words(self, shard: Shard) -> Words:
@@ -187,8 +204,6 @@ class Batcher:
     source = table.word_offsets[shard.units][unit_of] + within
     if len(source) > self.words:
       raise ValueError(f"a shard holds {len(source)} words; batch.words allows {self.words}")
-    ones = np.ones(len(source), np.float32)
-    value = lambda array: ones if array is None else np.asarray(array[source], np.float32)
     put = lambda values: _pad(np.asarray(values), self.words)
     return Words(
       unit=put(unit_of.astype(np.int32)),
@@ -196,8 +211,7 @@ class Batcher:
       length=put(table.word_length[source]),
       role=put(table.word_role[source].astype(np.int32)),
       form=put(table.word_form[source]),
-      frequency=put(value(self.word_frequency)),
-      keep=put(value(self.word_keep)),
+      inputs=self._placed("word", source, put),
     )
 
 
@@ -241,8 +255,7 @@ def fit_batcher(
   accumulate: int,
   buckets: int,
   unit_slots: int = 0,
-  words: bool = False,
-  **extra,
+  inputs: Mapping[str, Column] = MappingProxyType({}),
 ) -> Batcher:
   """Chooses the shapes for a split: everything that `Batcher` needs and a config leaves open.
 
@@ -254,6 +267,7 @@ def fit_batcher(
     row_lengths: allowed row lengths; units are at most as long as the last.
     buckets: how many numbers of rows `paper` may choose from.
     unit_slots: units a shard; 0 fits them to the lengths, so that another split may differ.
+    inputs: columns by name. Batches have `words` where one is of level `word`.
 
   Raises:
     InputError: sizes that do not divide by `shards`, or units longer than a row.
@@ -279,6 +293,7 @@ def fit_batcher(
   else:
     ladder = _row_ladder(examples, lengths, sampler, per_shard, row_lengths[-1], packed, buckets)
     limits = Limits(per_shard, per_shard * width, ladder[-1], row_lengths[-1], packed)
+  words = any(column.level == "word" for column in inputs.values())
   word_slots = limits.rows * limits.row_length if words else 0  # a word has at least one token
   return Batcher(
     units,
@@ -289,7 +304,7 @@ def fit_batcher(
     shards,
     accumulate,
     word_slots,
-    **extra,
+    inputs,
   )
 
 

@@ -19,7 +19,6 @@ class ExampleTable:
     question: number of the question, `[e]`; the examples of a question are contiguous.
     answer: number of the answer's distinct text, `[e]`, -1 where there is none.
     candidate: position among the question's candidates of the (last) candidate, `[e]`.
-    features: numbers beside the texts (`as2jax.data.inputs.word_overlap`), `[e, f]`, or None.
     candidates: where an example scores several candidates, their positions among the question's,
       `[e, K]`, -1 where it has fewer; else None.
 
@@ -30,7 +29,6 @@ class ExampleTable:
   question: np.ndarray
   answer: np.ndarray
   candidate: np.ndarray
-  features: np.ndarray | None = None
   candidates: np.ndarray | None = None
 
   def __len__(self) -> int:
@@ -44,9 +42,11 @@ class Interner:
     self.number: dict = {}
 
   def __call__(self, key) -> int:
+    """Returns the key's number, the next one for a new key."""
     return self.number.setdefault(key, len(self.number))
 
   def keys(self) -> list:
+    """The keys in the order of their numbers."""
     return list(self.number)
 
 
@@ -130,7 +130,11 @@ def groups(questions: Sequence[Question], *, size: int) -> tuple[list, ExampleTa
 
 
 def joint(
-  questions: Sequence[Question], *, size: int, orders: Sequence[np.ndarray], judged: bool = True
+  questions: Sequence[Question],
+  *,
+  size: int,
+  first_stage_ranking: Sequence[np.ndarray],
+  judged: bool = True,
 ) -> tuple[list, ExampleTable]:
   """Each question with the best `size` candidates of another ranker as one joined sequence.
 
@@ -138,14 +142,14 @@ def joint(
   candidate among them, too.
 
   Args:
-    orders: the positions of each question's candidates, best first (`as2jax.data.inputs.first_stage_ranking`).
+    first_stage_ranking: the positions of each question's candidates, best first.
 
   Returns:
     The units of the template `joint`, and the table with labels and candidates `[e, size]`.
 
   """
   number, rows, labels, chosen = Interner(), [], [], []
-  for i, (question, order) in enumerate(zip(questions, orders, strict=True)):
+  for i, (question, order) in enumerate(zip(questions, first_stage_ranking, strict=True)):
     best = [int(at) for at in order[:size]]
     found = [question.candidates[at] for at in best]
     if not found or judged and all(c.label == UNKNOWN for c in found):

@@ -183,6 +183,7 @@ class Sampler:
   limits: Limits
 
   def blocks(self) -> Sequence[np.ndarray]:
+    """The numbers of the examples, in blocks that stay together in every order of an epoch."""
     if self.name == "grouped":
       return question_blocks(self.table, self.lengths, self.limits)
     if self.name in ("paper", "ordered", "by_length"):

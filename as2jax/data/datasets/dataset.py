@@ -112,6 +112,8 @@ class Dataset:
     clean: what the question filter `clean` keeps: `answerable` (a positive) or `both` (a negative too).
     source: the folder that it was read from.
     fingerprints: split -> SHA-256 of its content (`record.fingerprint`).
+    official: what the question filter `official` keeps, "" where the data set has none.
+    average_recall: whether AvgRec is one of its official metrics.
     facts: split -> what a passport says of it, None where it was not prepared.
     overlap: pair of splits -> question texts in both, None likewise.
 
@@ -124,6 +126,8 @@ class Dataset:
   fingerprints: Mapping[str, str]
   facts: Mapping[str, Mapping[str, Any]] | None = None
   overlap: Mapping[str, int] | None = None
+  official: str = ""
+  average_recall: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +141,7 @@ class PoolDataset:
   facts: Mapping[str, Mapping[str, Any]]
   overlap: Mapping[str, int]
   clean: str = "pool"
+  official: str = ""
 
 
 def load(
@@ -163,7 +168,17 @@ def load(
     )
   copy, source = _prepared(spec, root, cache, download, check)
   splits = Splits(tuple(spec.files), lambda split: tuple(copy.read(split)))
-  return Dataset(name, splits, spec.clean, source, copy.fingerprints, copy.facts, copy.overlap)
+  return Dataset(
+    name,
+    splits,
+    spec.clean,
+    source,
+    copy.fingerprints,
+    copy.facts,
+    copy.overlap,
+    official=spec.official,
+    average_recall=spec.average_recall,
+  )
 
 
 def load_pool(

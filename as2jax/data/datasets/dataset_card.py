@@ -36,6 +36,7 @@ def passport(dataset: Dataset | PoolDataset) -> dict:
     "name": dataset.name,
     "source": dataset.source,
     "clean": dataset.clean,
+    "official": dataset.official,
     "splits": splits,
     "overlap": dict(overlap),
     "verdict": verdict,

@@ -76,6 +76,9 @@ class Spec:
     folders: where, under the root, the files may lie together.
     clean: the benchmark's own question filter (SPEC.md 1): `answerable`, or `both` for questions with a
       positive and a negative.
+    official: the filter of the benchmark's own evaluation (its reference files or its scorer), ""
+      where it has none; it may be that of `clean`.
+    average_recall: whether the organisers' scorer reports AvgRec.
     published: split -> question_filter (`all`, `answerable`, `both`) -> published counts.
     url: of the public archive, "" where there is none.
     embedded: the files are part of this package (then `folders` are its own).
@@ -99,6 +102,8 @@ class Spec:
   addresses: Mapping[str, str] = dataclasses.field(default_factory=dict)
   documented: Mapping[str, Mapping[str, Counts]] = dataclasses.field(default_factory=dict)
   why: str = ""
+  official: str = ""
+  average_recall: bool = False
 
   @property
   def names(self) -> tuple[str, ...]:

@@ -52,9 +52,11 @@ class PoolSpec(Spec):
 
   @property
   def tables(self) -> tuple[str, ...]:
+    """Names of the tables that each split has."""
     return TABLES
 
   def records(self, table: str, split: str, paths: Iterable[epath.Path]) -> Iterator[Any]:
+    """The records of a split's table, file after file."""
     for path in paths:
       yield from self.reader(path, table, split)
 

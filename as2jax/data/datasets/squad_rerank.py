@@ -82,6 +82,7 @@ class RerankSpec(Spec):
   reader: Callable[[epath.PathLike, str], Iterable[Question]]
 
   def records(self, table: str, split: str, paths: Iterable[epath.Path]) -> Iterator[Any]:
+    """The records of a split, file after file."""
     del table
     for path in paths:
       yield from self.reader(path, split)

@@ -186,6 +186,7 @@ TRECQA = Spec(
   files={"train": ("train.xml",), "dev": ("dev.xml",), "test": ("test.xml",)},
   folders=("trecqa/jacana", "trecqa", "", "jacana"),
   clean="both",
+  official="both",
   published={"train": {"all": Counts(94, 4718, 348)}, "dev": DEV, "test": TEST},
   url="http://cs.jhu.edu/~xuchen/packages/jacana-qa-naacl2013-data-results.tar.bz2",
   citation="Wang, Smith and Mitamura: What is the Jeopardy Model? (EMNLP 2007), as released with "

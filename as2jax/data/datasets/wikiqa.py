@@ -149,6 +149,7 @@ WIKIQA = Spec(
   files={split: (f"WikiQA-{split}.tsv",) for split in ("train", "dev", "test")},
   folders=("wikiqa", "", "WikiQACorpus", "wikiqa/WikiQACorpus"),
   clean="answerable",
+  official="both",  # what its filtered reference files hold
   published={
     "train": {
       "all": Counts(2118, 20360, 1040),

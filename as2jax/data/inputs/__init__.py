@@ -1,0 +1,1 @@
+"""What a model may read beside token ids."""

@@ -1,18 +1,79 @@
 """Another ranker's order of the candidates, from its run files: what a joint model starts from."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from etils import epath
 
 from as2jax.data.datasets import holdout, trec_files
-from as2jax.data.datasets.dataset import Dataset
 from as2jax.data.datasets.holdout import NAME as HELD_OUT
+from as2jax.data.inputs.protocol import Input, Resources, Tables
 from as2jax.data.record import Question
 from as2jax.runtime.errors import InputError
 
 FILE = "run.trec"
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstStageRanking(Input):
+  """The order in which another ranker has the candidates of each question.
+
+  The layout `joint` takes the best K candidates from it, and evaluation puts the others below them.
+  No array of the batch holds it.
+
+  Attributes:
+    ranking: what was read; None before `bind`, and where there are only questions without a ranking.
+
+  """
+
+  ranking: "Ranking | None" = None
+
+  name: ClassVar[str] = "first_stage_ranking"
+  level: ClassVar[str] = "example"
+
+  def bind(self, resources: Resources) -> "FirstStageRanking":
+    """Reads the run files of all splits that the config's mode needs.
+
+    Raises:
+      InputError: a data set that is ranked as a pool, or the reasons of `load`.
+
+    """
+    config, dataset = resources.config, resources.dataset
+    if config.evaluation.task == "retrieve":
+      raise InputError(
+        "model.template = 'joint' ranks a question's own candidates: set evaluation.task to "
+        "'rerank'"
+      )
+    if dataset is None:
+      return self
+    names = [part for split in config.evaluation.splits for part in split.split("+")]
+    if config.mode == "train":
+      names += ["train", holdout.selection_split(config.data)]
+    return FirstStageRanking(load(config.data.ranking, dataset.splits, names))
+
+  def for_layout(self, questions: Sequence[Question]) -> list[np.ndarray]:
+    """The positions of each question's candidates, best first.
+
+    Raises:
+      InputError: no ranking of these questions was read.
+
+    """
+    if self.ranking is None:
+      raise InputError(
+        "this model ranks the best candidates of another ranker again, and there is "
+        "no ranking of these questions: name its run file in predict.ranking"
+      )
+    return [self.ranking.order(question) for question in questions]
+
+  def columns(self, fitted: None, questions: Sequence[Question], tables: Tables) -> None:
+    """None: the layout has read it."""
+    return None
+
+  def spec(self) -> None:
+    """None: no array of the batch holds it."""
+    return None
 
 
 class Ranking:
@@ -50,6 +111,14 @@ class Ranking:
         "files that were read; name those of its split in data.ranking"
       )
     return self._orders[question]
+
+
+class OrderGiven(Ranking):
+  """Every question's candidates in the order in which the data have them."""
+
+  def order(self, question: Question) -> np.ndarray:
+    """All positions, ascending."""
+    return np.arange(len(question.candidates))
 
 
 def _order(
@@ -131,32 +200,19 @@ def run_file(given: str, split: str) -> epath.Path:
   )
 
 
-def of_config(config: Any, layout: str, encodes: bool, dataset: Dataset | None) -> Ranking | None:
-  """The ranking that a joint model starts from, of all splits that the mode needs.
+def check_unused(config: Any, encodes: bool) -> None:
+  """Raises InputError where a config names a ranking, but its model has no `FirstStageRanking`.
 
-  None where the model's `layout` wants none, or no data set is loaded. `encodes`: whether the model
-  embeds sentences alone, so that no ranking could limit what it reads.
-
-  Raises:
-    InputError: a ranking that nothing reads, or the reasons of `load`.
+  Args:
+    config: resolved.
+    encodes: whether the model embeds sentences alone, so that no ranking could limit what it reads;
+      any other model ranks again what `data.ranking` retrieved from a pool.
 
   """
-  given, pool = config.data.ranking, config.evaluation.task == "retrieve"
-  if layout != "joint":
-    if given and (encodes or not pool):
-      raise InputError(
-        f"data.ranking = {given!r} is for models that rank the best candidates of "
-        "another ranker again (model.template = 'joint', or a cross-encoder with "
-        "evaluation.task = 'retrieve'); leave it empty"
-      )
-    return None
-  if pool:
+  given = config.data.ranking
+  if given and (encodes or config.evaluation.task != "retrieve"):
     raise InputError(
-      "model.template = 'joint' ranks a question's own candidates: set evaluation.task to 'rerank'"
+      f"data.ranking = {given!r} is for models that rank the best candidates of "
+      "another ranker again (model.template = 'joint', or a cross-encoder with "
+      "evaluation.task = 'retrieve'); leave it empty"
     )
-  if dataset is None:
-    return None
-  names = [part for split in config.evaluation.splits for part in split.split("+")]
-  if config.mode == "train":
-    names += ["train", holdout.selection_split(config.data)]
-  return load(given, dataset.splits, names)

@@ -1,81 +1,93 @@
-"""What a run counted in its training data and must remember to rank with: one JSON file each.
+"""What inputs count or learn in the training questions, kept by the run: one JSON file each.
 
-The files lie beside the run's vocabulary, in `<workdir>/encoder`.
+The files lie in the run's folder, `<workdir>/inputs/<name>.json`. A run that is continued, evaluated
+or used to rank reads them, and so does a run that starts from it with `warm_start.scope` = `all`.
 """
 
-import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from etils import epath
 
+from as2jax.data.inputs.protocol import Input
+from as2jax.data.record import Question, fingerprint
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
-FOLDER = "encoder"  # in a run's folder, beside its vocabulary
-VERSION = 1  # of the files
-T = TypeVar("T")
+FOLDER = "inputs"  # in a run's folder
+VERSION = 2  # of the files
 
 
-def remembered(
-  kind: type[T], name: str, workdir: epath.PathLike, count: Callable[[], T | None]
-) -> T:
-  """What the run in `workdir` remembers; where it is new, what `count` gives, written there.
+def recall(
+  entry: Input, workdir: epath.PathLike, questions: Callable[[], Sequence[Question] | None]
+) -> Any:
+  """What the run in `workdir` has fitted for an input; where it is new, fitted now and written there.
 
   Args:
-    kind: a dataclass of strings, numbers and mappings from strings.
-    name: of the file.
+    entry: the input.
     workdir: the run's folder; "" for none.
-    count: gives a new one, or None where the data are not loaded.
+    questions: gives the training questions, or None where the data are not loaded.
 
   Raises:
     InputError: the file is broken, or there is neither a file nor training data.
 
   """
-  folder = epath.Path(workdir) / FOLDER if workdir else None
-  if folder is not None and (folder / name).exists():
-    return load(kind, folder / name)
-  found = count()
-  if found is None:
+  if type(entry).fit is Input.fit:
+    return None
+  path = epath.Path(workdir) / FOLDER / f"{entry.name}.json" if workdir else None
+  if path is not None and path.exists():
+    return load(path)
+  train = questions()
+  if train is None:
     raise InputError(
-      f"--workdir={workdir} does not hold the word frequencies of its training data "
-      f"({FOLDER}/{name}): train first"
+      f"--workdir={workdir} does not hold what {entry.name!r} counts in the training data "
+      f"({FOLDER}/{entry.name}.json): train first"
     )
-  if folder is not None:
-    save(found, folder / name)
-  return found
+  # Through JSON, so that the run that fits and those that read have equal values.
+  values = json.loads(json.dumps(entry.fit(train)))
+  if path is not None:
+    save(values, fingerprint(train), path)
+  return values
 
 
-def save(found: T, path: epath.PathLike) -> None:
-  """Writes a file for `load`, whole or not at all."""
-  content = {"version": VERSION, "sha256": _digest(found), **dataclasses.asdict(found)}
+def forget(workdir: epath.PathLike) -> None:
+  """Removes the files of a run that never began."""
+  (epath.Path(workdir) / FOLDER).rmtree(missing_ok=True)
+
+
+def save(values: Any, source: str, path: epath.PathLike) -> None:
+  """Writes a file for `load`, whole or not at all.
+
+  Args:
+    values: JSON data.
+    source: the fingerprint of the questions that they come from.
+    path: of the file.
+
+  """
+  content = {"version": VERSION, "sha256": _digest(values), "source": source, "values": values}
   write_whole(epath.Path(path), json.dumps(content, ensure_ascii=True))
 
 
-def load(kind: type[T], path: epath.PathLike) -> T:
-  """What `save` wrote.
+def load(path: epath.PathLike) -> Any:
+  """The values that `save` wrote.
 
   Raises:
-    InputError: it is absent, cannot be read, or was changed.
+    InputError: the file is absent, cannot be read, or was changed.
 
   """
   again = "train again, into another --workdir"
   try:
     content = json.loads(epath.Path(path).read_text())
-    version, digest = content.pop("version"), content.pop("sha256")
-    found = kind(**content)
-    whole = version == VERSION and digest == _digest(found)
-  except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    values = content["values"]
+    whole = content["version"] == VERSION and content["sha256"] == _digest(values)
+  except (OSError, ValueError, KeyError, TypeError) as error:
     raise InputError(f"{path} cannot be read ({error!r}); {again}") from None
   if not whole:
     raise InputError(f"{path} is of another version or was changed by hand; {again}")
-  return found
+  return values
 
 
-def _digest(found: T) -> str:
-  values = [getattr(found, field.name) for field in dataclasses.fields(found)]
-  plain = [value for value in values if not isinstance(value, Mapping)]
-  tables = [sorted(value.items()) for value in values if isinstance(value, Mapping)]
-  return hashlib.sha256(json.dumps([*plain, *tables]).encode()).hexdigest()
+def _digest(values: Any) -> str:
+  return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,1 @@
+"""Tokenisers, templates and rules of text."""

@@ -51,9 +51,9 @@ def mask_numbers(text: str) -> str:
 
 
 def ptb(text: str) -> str:
-  """Undoes the Penn Treebank's spelling, for tokenisers that saw ordinary text.
+  r"""Undoes the Penn Treebank's spelling, for tokenisers that saw ordinary text.
 
-  Brackets (`-LRB-`) and quotes (` `` `, `''`) become themselves again, `\\/` becomes `/`, and
+  Brackets (`-LRB-`) and quotes (` `` `, `''`) become themselves again, `\/` becomes `/`, and
   n't, 's, 're, 've, 'm, 'd, 'll go back to the word before them, where that ends in a letter, a
   digit or a full stop. Left alone, because undoing them may be wrong: a single ' (the genitive of
   plurals, or a closing quote), "can not", "gon na", and the spaces around punctuation.

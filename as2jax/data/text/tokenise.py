@@ -22,16 +22,10 @@ from as2jax.data.text.input_templates import (
   truncate,
   unit_parts,
 )
-from as2jax.data.text.token_table import (
-  VERSION,
-  TableWriter,
-  Unit,
-  UnitTable,
-  new_folder,
-  open_table,
-)
+from as2jax.data.text.token_table import VERSION, TableWriter, Unit, UnitTable, open_table
 from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
 from as2jax.data.text.words import WORD, cumulative, tokenize, words
+from as2jax.runtime.array_folder import new_folder
 from as2jax.runtime.errors import InputError
 
 __all__ = [

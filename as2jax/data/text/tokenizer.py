@@ -1,15 +1,15 @@
 """Fast tokenisers from a folder: text to vocabulary ids, and the special tokens around parts.
 
-Only `tokenizers` is used, the library that transformers' fast tokenisers wrap: it starts in 0.03 s,
-where importing transformers takes seconds (and imports torch, where installed). That both give the
-same is tested.
+A `tokenizer.json` is read by `tokenizers` alone, which starts in 0.03 s. Older vocabulary files are
+converted by transformers (see `as2jax.data.text.vocabulary`), which takes seconds to import; `kept`
+stores the result in a run's folder, so that ranking never imports it.
 """
 
 import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, SupportsInt
 
 import numpy as np
@@ -18,6 +18,7 @@ from jaxtyping import Int32, Int64
 
 from as2jax.data.text import vocabulary
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
 
 Special = tuple[int, int]  # vocabulary id, token type
 
@@ -165,11 +166,32 @@ class Tokenizer:
     return encoded if self._skipped is None else _without(encoded, self._skipped)
 
 
+def kept(memory: epath.PathLike, convert: Callable[[], Tokenizer]) -> Tokenizer:
+  """The tokeniser that a run keeps as `tokenizer.json`: read from there, or converted and written.
+
+  Args:
+    memory: a folder of the run; made where it is absent. "" keeps nothing.
+    convert: opens the tokeniser of the pretrained encoder; called on the first opening alone.
+
+  Raises:
+    InputError: the file cannot be read as a tokeniser.
+
+  """
+  if not memory:
+    return convert()
+  file = epath.Path(memory) / "tokenizer.json"
+  if not file.exists():
+    tokenizer = convert()
+    write_whole(file, tokenizer.backend.to_str())
+    return tokenizer
+  return load_tokenizer(str(memory))
+
+
 def load_tokenizer(folder: str) -> Tokenizer:
   """Loads a tokeniser from the folder of a pretrained encoder.
 
   Read is, in this order: `tokenizer.json`; `vocab.txt` (BERT); `vocab.json` with `merges.txt`
-  (RoBERTa); `spiece.model` (XLNet).
+  (RoBERTa); `spiece.model` (XLNet). The last three are converted by transformers.
 
   Args:
     folder: a folder, local or remote; a hub name must have been resolved to one.

@@ -1,0 +1,1 @@
+"""Published formats of weights, read and written."""

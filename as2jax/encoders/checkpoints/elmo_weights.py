@@ -46,6 +46,11 @@ def read_options(folder: epath.PathLike) -> dict[str, Any]:
     raise InputError(f"{file}: cannot be read ({error})") from None
   except ValueError as error:
     raise InputError(f"{file}: not valid JSON ({error})") from None
+  return fields_of(options, file)
+
+
+def fields_of(options: dict[str, Any], file: epath.PathLike) -> dict[str, Any]:
+  """The fields of `ElmoEncoder` that parsed options state; `file` is named in errors."""
   get = _Options(file, options)
   positive = lambda value: _is_int(value) and value > 0
   clip = lambda value: value is None or (_is_number(value) and value > 0)

@@ -85,10 +85,13 @@ FAMILIES = {family.name: family for family in (BERT, ROBERTA, XLNET)}
 
 
 def of(encoder: Any) -> Family:
-  """The family whose weights `encoder` (a module) takes; RoBERTa is known by its positions."""
-  kind = type(encoder).__name__
-  if kind == "BertEncoder":
+  """The family whose weights `encoder` (a module) takes; RoBERTa is known by its positions.
+
+  A subclass takes the weights of its base.
+  """
+  kinds = [cls.__name__ for cls in type(encoder).__mro__]
+  if "BertEncoder" in kinds:
     return ROBERTA if encoder.position_offset else BERT
-  if kind == "XLNetEncoder":
+  if "XLNetEncoder" in kinds:
     return XLNET
-  raise TypeError(f"{kind} is no transformer with published weights")
+  raise TypeError(f"{kinds[0]} is no transformer with published weights")

@@ -1,4 +1,8 @@
-"""Where an encoder's files lie: a folder, a Python package, or the Hugging Face hub."""
+"""Where an encoder's files lie: a folder, a Python package, or the Hugging Face hub.
+
+The hub is asked by `huggingface_hub`, the client of transformers, directly: without a network
+transformers' own look-up tries for minutes.
+"""
 
 import importlib.util
 import os

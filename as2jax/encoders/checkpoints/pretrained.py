@@ -1,4 +1,9 @@
-"""Published transformer weights: read a folder's config, map tensors to parameters and back."""
+"""Published transformer weights: read a folder's config, map tensors to parameters and back.
+
+The config is read as JSON rather than by transformers' `AutoConfig`, which puts BERT-base's value in
+place of each key that is missing ({"model_type": "bert"} gets a vocab_size of 30522), and does not
+read the original releases' `bert_config.json` and `xlnet_config.json`, which have no `model_type`.
+"""
 
 import json
 from collections.abc import Mapping

@@ -284,6 +284,7 @@ def _save(tensors: Mapping[str, np.ndarray], folder: epath.Path) -> None:
 
 
 def write_json(file: epath.PathLike, content: Any) -> None:
+  """Writes indented JSON in UTF-8 and creates the folder where it is missing."""
   file = epath.Path(file)
   file.parent.mkdir(parents=True, exist_ok=True)
   file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -17,11 +17,12 @@ from absl import flags
 
 from as2jax.config import check
 from as2jax.config import flags as flags_config
-from as2jax.experiments.compile import abstract, chips, compiled
+from as2jax.experiments.compile import chips, compiled
 from as2jax.experiments.compile.chips import GIB, Chip
 from as2jax.experiments.compile.compiled import Measured
-from as2jax.experiments.compile.hlo_program import summary
+from as2jax.experiments.compile.program import summary
 from as2jax.runtime.errors import InputError
+from as2jax.training.describe import describe
 
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -32,7 +33,7 @@ def measure(
   """The chip, the config as scaled, and its steps (or those named), compiled as they are taken.
 
   Raises:
-    InputError: see `chips.devices`, `abstract.build`, `compiled.scaled`.
+    InputError: see `chips.devices`, `describe`, `compiled.scaled`.
 
   """
   import jax
@@ -41,7 +42,7 @@ def measure(
   chip, devices = chips.devices(topology)
   mesh = compiled.mesh_of(config, devices)
   config = compiled.scaled(config, mesh.shape["data"] * mesh.shape["fsdp"])
-  parts = abstract.build(config)
+  parts = describe(config)
   return (
     chip,
     config,
@@ -58,30 +59,17 @@ def report(chip: Chip, step: Measured) -> str:
   lines = [f"{step.name}: {step.needs / GIB:.2f} of {chip.hbm / GIB:.0f} GiB a {chip.name}"]
   if step.program is None:
     return f"{lines[0]}: DOES NOT FIT"
-  memory = step.memory
-  lines.append(
-    "  memory    "
-    + ", ".join(
-      f"{name} {getattr(memory, name) / GIB:.2f}"
-      for name in ("arguments", "outputs", "aliased", "temporaries", "code")
-    )
-    + " GiB"
+  sizes = ", ".join(f"{name} {size / GIB:.2f}" for name, size in step.memory.items())
+  exchanged = ", ".join(
+    f"{calls} × {kind}, {_short(size)}B in all"
+    for kind, (calls, size) in summary(step.program.collectives).items()
   )
-  lines.append(
-    f"  work      {_short(step.flops)}FLOP in matrix products, "
-    f"{_short(step.program.hbm_bytes)}B to and from the HBM (XLA, which counts a loop's "
-    f"body once: {_short(step.xla_flops)}FLOP, {_short(step.xla_bytes)}B)"
-  )
-  found = summary(step.program.collectives)
-  lines.append(
-    "  between   "
-    + (
-      ", ".join(
-        f"{calls} × {kind}, {_short(size)}B in all" for kind, (calls, size) in found.items()
-      )
-      or "no collectives"
-    )
-  )
+  lines += [
+    f"  memory    {sizes} GiB",
+    f"  work      {_short(step.flops)}FLOP in matrix products, {_short(step.xla_bytes)}B read and "
+    "written (XLA's count: a loop's body once)",
+    f"  between   {exchanged or 'no collectives'}",
+  ]
   parts = step.seconds(chip)
   longest = max(parts, key=parts.get)
   lines.append(
@@ -90,7 +78,7 @@ def report(chip: Chip, step: Measured) -> str:
   )
   if step.program.host_calls:
     lines.append(f"  host      takes part: {', '.join(sorted(set(step.program.host_calls)))}")
-  if unknown := [name for name, turns in step.program.loops.items() if turns is None]:
+  if unknown := [turns for turns in step.program.loops if turns is None]:
     lines.append(f"  loops     {len(unknown)} whose end depends on data (counted as one turn)")
   return "\n".join(lines)
 

@@ -1,8 +1,8 @@
-"""Compiles the steps of an abstract experiment for devices that need not exist; measures them."""
+"""Compiles the steps of a described run for devices that need not exist; measures them."""
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -10,30 +10,15 @@ import numpy as np
 
 from as2jax.evaluation.predict import PAIRS
 from as2jax.evaluation.predict_steps import make_compare_step, make_predict_step
-from as2jax.experiments.compile.abstract import Abstract
 from as2jax.experiments.compile.chips import GIB, Chip
 from as2jax.experiments.compile.flops import matrix_flops
-from as2jax.experiments.compile.hlo_program import Program
+from as2jax.experiments.compile.program import Program
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
 from as2jax.training import state as states
+from as2jax.training.describe import Description
 from as2jax.training.step import make_train_step
-
-
-@dataclasses.dataclass(frozen=True)
-class Memory:
-  """Bytes of one chip while a step runs; of the outputs, those that take no argument's place."""
-
-  arguments: float
-  outputs: float
-  aliased: float
-  temporaries: float
-  code: float
-
-  @property
-  def total(self) -> float:
-    return self.arguments + self.outputs - self.aliased + self.temporaries + self.code
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,19 +26,20 @@ class Measured:
   """One compiled step on one chip.
 
   Attributes:
-    memory: None where the compiler gave up because it does not fit.
-    needs: bytes of the HBM that it needs, by the compiler's own message where it gave up.
+    memory: bytes of arguments, outputs, aliased (outputs in an argument's place), temporaries and
+      code; None where the compiler gave up because they do not fit.
+    needs: bytes of the HBM in all, by the compiler's own message where it gave up.
     flops: of the matrix products, a chip's share.
     program: None where it does not fit.
+    xla_bytes: read and written by XLA's own count, which counts the body of a loop once.
 
   """
 
   name: str
-  memory: Memory | None
+  memory: Mapping[str, float] | None
   needs: float
   flops: float
   program: Program | None
-  xla_flops: float = 0.0
   xla_bytes: float = 0.0
 
   def seconds(self, chip: Chip) -> dict[str, float]:
@@ -61,7 +47,7 @@ class Measured:
     links = sum(c.traffic for c in self.program.collectives)
     return {
       "arithmetic": self.flops / chip.peak,
-      "memory": self.program.hbm_bytes / chip.bandwidth,
+      "memory": self.xla_bytes / chip.bandwidth,
       "links": links / chip.links,
     }
 
@@ -94,7 +80,7 @@ def mesh_of(config: Any, devices: list[Any]) -> jax.sharding.Mesh:
   )
 
 
-def steps(parts: Abstract, mesh: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
+def steps(parts: Description, mesh: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
   """The name of each step of an experiment, and a function that traces it.
 
   `train` is a step of training; `predict` encodes sentences, or scores examples; `compare` compares
@@ -157,23 +143,16 @@ def measure(name: str, trace: Callable[[], Any], chips: int) -> Measured:
       raise
     return Measured(name, None, needs, flops, None)
   found = done.memory_analysis()
-  memory = Memory(
-    found.argument_size_in_bytes,
-    found.output_size_in_bytes,
-    found.alias_size_in_bytes,
-    found.temp_size_in_bytes,
-    found.generated_code_size_in_bytes,
-  )
-  cost = done.cost_analysis()
-  return Measured(
-    name,
-    memory,
-    memory.total,
-    flops,
-    Program(done.as_text(), chips),
-    cost.get("flops", 0.0),
-    cost.get("bytes accessed", 0.0),
-  )
+  memory = {
+    "arguments": found.argument_size_in_bytes,
+    "outputs": found.output_size_in_bytes,
+    "aliased": found.alias_size_in_bytes,
+    "temporaries": found.temp_size_in_bytes,
+    "code": found.generated_code_size_in_bytes,
+  }
+  needs = sum(memory.values()) - 2 * memory["aliased"]
+  moved = done.cost_analysis().get("bytes accessed", 0.0)
+  return Measured(name, memory, needs, flops, Program(done.as_text(), chips), moved)
 
 
 def refused(message: str) -> float | None:

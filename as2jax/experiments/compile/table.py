@@ -14,7 +14,7 @@ from typing import Any
 from as2jax.config import flags
 from as2jax.experiments.compile import aot, chips
 from as2jax.experiments.compile.chips import GIB
-from as2jax.experiments.compile.hlo_program import Collective
+from as2jax.experiments.compile.program import Collective
 from as2jax.runtime.errors import InputError
 
 TOPOLOGIES = ("v5e:1x1", "v5e:2x2", "v5e:4x4", "v5e:8x8", "v5e:16x16")
@@ -46,7 +46,8 @@ def cell(name: str, topology: str, overrides: dict[str, Any]) -> dict[str, Any]:
     if step.program is None:
       continue
     large, small = split(step.program.collectives)
-    kept = step.memory.arguments + step.memory.outputs - step.memory.aliased
+    memory = step.memory
+    kept = memory["arguments"] + memory["outputs"] - memory["aliased"]
     found[step.name] |= {
       "flops": step.flops,
       "state": kept,

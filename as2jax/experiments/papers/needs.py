@@ -29,7 +29,7 @@ def _data(section: Any) -> str:
 
 def _encoder(config: Any) -> str:
   section = config.encoder
-  if config.model.name in registry.LEXICAL:
+  if not registry.has_parameters(config.model.name):
     return ""
   try:
     for key in ("vectors", "weights"):

@@ -120,9 +120,7 @@ def texts(template: str, question: Question, count: int) -> list[tuple[str, str]
 def check(config: Any, run: epath.PathLike) -> None:
   """Raises InputError where the model of a run has no alignment."""
   name = config.model.name
-  if name in registry.LEXICAL or not hasattr(
-    registry.find(registry.MODELS, name, "model.name"), "align"
-  ):
+  if not hasattr(registry.find(registry.MODELS, name, "model.name"), "align"):
     raise InputError(
       f"{run} is a run of {name}, which aligns no words; name a run of cassie (for "
       "others there is python -m as2jax.inference.explain.heatmap)"

@@ -15,7 +15,8 @@ from etils import epath
 
 from as2jax.data.datasets import load
 from as2jax.data.record import Question
-from as2jax.evaluation.cross_vae_diagnostics import Generated, Speaker, report
+from as2jax.evaluation.cross_vae_diagnostics import DIAGNOSTICS, Generated, generated, report
+from as2jax.evaluation.diagnostics import TextGenerator
 from as2jax.inference.run import Run
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
@@ -42,19 +43,21 @@ def generate(
   questions = chosen(data.splits[split], count)
   if not questions:
     raise InputError(f"--split={split}: no question there has a right answer")
-  ranker = opened.ranker(seed)
-  speaker = Speaker(opened.components, length)
-  params = jax.tree.map(lambda x: x[0], ranker.variables["params"])
-  texts = {
-    "question": speaker(params, "question", ranker.encode_query([q.text for q in questions])),
-    "answer": speaker(
-      params, "answer", ranker.encode_document([q.candidates[0].text for q in questions])
-    ),
-  }
-  return [
-    Generated(q.text, q.candidates[0].text, *both)
-    for q, *both in zip(questions, texts["question"], texts["answer"], strict=True)
-  ]
+  ranker, components = opened.ranker(seed), opened.components
+  generator = TextGenerator(
+    components.model, components.source.tokenizer, DIAGNOSTICS.generate, length
+  )
+  texts = generator(
+    jax.tree.map(lambda x: x[0], ranker.variables),
+    {
+      "question": {"mean": ranker.encode_query([q.text for q in questions])},
+      "answer": {"mean": ranker.encode_document([q.candidates[0].text for q in questions])},
+    },
+  )
+  if not texts:
+    crossing = config.model.crossing
+    raise InputError(f"model.crossing = {crossing!r} has no decoder, so it generates nothing")
+  return generated(questions, texts)
 
 
 def chosen(questions: Sequence[Question], count: int) -> tuple[Question, ...]:

@@ -18,7 +18,7 @@ from as2jax.inference.ranker import Ranker
 from as2jax.inference.run import Run
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from as2jax.training.build import Experiment
+from as2jax.training.build import Components
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Words:
   """
 
   def __init__(self, run: Run, question: Question):
-    if run.config.model.name in registry.LEXICAL:
+    if not registry.has_parameters(run.config.model.name):
       raise InputError(
         f"{run.folder} is a run of {run.config.model.name}, which has no token vectors"
       )
@@ -90,10 +90,7 @@ class Words:
     """Token vectors `[tokens, d]` float64 of each unit."""
     model = self.components.model
     first = lambda tree: jax.tree.map(lambda x: x[0], tree)
-    method = getattr(
-      type(model), "token_vectors", lambda module, batch: module.encoder(batch.tokens, train=False)
-    )
-    apply = jax.jit(lambda v, b: model.apply(v, b, method=method))
+    apply = jax.jit(lambda v, b: model.apply(v, b, method="token_vectors"))
     variables = first(ranker.variables)
     found = {}
     for batch in map(first, self.batches()):
@@ -114,30 +111,30 @@ def place(template: str, question: Question, role: str) -> tuple[int, str]:
   return int(alone and role == "candidate"), texts[role]
 
 
-def word_table(experiment: Experiment, question: Question, batcher: Batcher) -> UnitTable:
+def word_table(components: Components, question: Question, batcher: Batcher) -> UnitTable:
   """The batcher's units with their words; InputError where a text is cut into other tokens there."""
   made = batcher.units
   if made.word_offsets[-1]:
     return made
-  template, roles, candidate = experiment.model.template, None, question.candidates[0]
+  template, roles, candidate = components.model.template, None, question.candidates[0]
   texts = [unit_parts(template, question.text, candidate)]
   if template == "single":
     texts = list(dict.fromkeys([(question.text,), (candidate.text,)]))
     roles = [ROLES["question"], ROLES["candidate"]][: len(texts)]
-  tokenizer = experiment.source.tokenizer
-  if experiment.source.open_vocabulary:
-    tokenizer, _ = experiment.source.open_vocabulary(text for unit in texts for text in unit)
+  tokenizer = components.source.tokenizer
+  if components.source.open_vocabulary:
+    tokenizer, _ = components.source.open_vocabulary(text for unit in texts for text in unit)
   found = build_units(
     texts,
     tokenizer,
     template=template,
     roles=roles,
     words=True,
-    max_length=experiment.config.data.max_length,
+    max_length=components.config.data.max_length,
   )
   if not (np.array_equal(found.ids, made.ids) and np.array_equal(found.offsets, made.offsets)):
     raise InputError(
-      f"model.name = {experiment.config.model.name!r}: its tokens are not those of "
+      f"model.name = {components.config.model.name!r}: its tokens are not those of "
       "the tokeniser, so that no word can be given its own"
     )
   return found

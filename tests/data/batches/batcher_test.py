@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from as2jax.data.batches import examples as layouts
-from as2jax.data.batches.batcher import fit_batcher
+from as2jax.data.batches.batcher import Column, fit_batcher
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.token_table import UnitTable
 from as2jax.runtime.errors import InputError
@@ -16,7 +16,7 @@ MAKE = {
   "single": lambda q: layouts.single(q, template="context"),
   "groups": lambda q: layouts.groups(q, size=5),
   "joint": lambda q: layouts.joint(
-    q, size=3, orders=[np.arange(len(x.candidates))[::-1] for x in q]
+    q, size=3, first_stage_ranking=[np.arange(len(x.candidates))[::-1] for x in q]
   ),
   "sentences": layouts.sentences,
 }
@@ -259,8 +259,7 @@ def test_words_follow_their_units():
     shards=2,
     accumulate=1,
     buckets=1,
-    words=True,
-    word_frequency=frequency,
+    inputs={"frequency": Column("word", frequency)},
   )
   plan, made = batches(b)
   for batch in made:
@@ -274,59 +273,70 @@ def test_words_follow_their_units():
         assert source.word_offsets[unit] <= at < source.word_offsets[unit + 1]
         assert words.start[0, s, w] == source.word_start[at]
         assert words.role[0, s, w] == source.word_role[at]
-        assert words.frequency[0, s, w] == frequency[at] and words.keep[0, s, w] == 1
-      assert not words.keep[0, s, len(used) :].any()
+        assert words.inputs["frequency"][0, s, w] == frequency[at]
+      assert not words.inputs["frequency"][0, s, len(used) :].any()
 
 
-def test_frozen_features_take_the_place_of_tokens():
-  units, table = layouts.sentences(questions(5))
+@pytest.mark.parametrize("packed", [True, False])
+def test_columns_lie_beside_what_they_describe(packed):
+  """One input of each level: every row is that of its token, word, unit or example."""
+  units, table = layouts.pairs(questions())
   source = unit_table(units)
-  features = np.stack([source.ids, -source.ids], 1).astype(np.float32)
+  drawn = lambda n, *tail: np.random.default_rng(n).normal(size=(n, *tail))
+  vocabulary = int(source.ids.max()) + 1
+  columns = {
+    "vectors": Column("token", drawn(len(source.ids), 3).astype(np.float16)),
+    "letters": Column("vocabulary", np.arange(2 * vocabulary, dtype=np.int32).reshape(-1, 2)),
+    "weight": Column("word", drawn(len(source.word_form)).astype(np.float32)),
+    "page": Column("unit", np.arange(1, len(source) + 1, dtype=np.int32)),
+    "overlap": Column("example", drawn(len(table), 2).astype(np.float32)),
+  }
   b = fit_batcher(
     source,
     table,
     sampler="ordered",
-    examples_per_batch=16,
+    examples_per_batch=8,
     rows=8,
     row_lengths=(32,),
-    packed=True,
-    shards=1,
+    packed=packed,
+    shards=2,
     accumulate=1,
     buckets=1,
-    features=features,
+    inputs=columns,
   )
-  for batch in batches(b)[1]:
-    np.testing.assert_array_equal(batch.tokens.features[..., 0], batch.tokens.ids)
-    np.testing.assert_array_equal(batch.tokens.features[..., 1], -batch.tokens.ids)
+  plan, made = batches(b)
+  seen = dict.fromkeys(columns, 0)
+  for step, batch in zip(plan.steps, made):
+    assert set(batch.inputs) == set(columns)
+    assert all(batch.inputs[name].dtype == its.values.dtype for name, its in columns.items())
+    for s, shard in enumerate(step[0]):
+      shard_units = [] if shard is None else shard.units
+      wanted = {name: [] for name in columns}
+      tokens, at = batch.tokens, batch.units
+      for slot, u in enumerate(shard_units):
+        own = slice(*source.offsets[u : u + 2])
+        row, start, length = (int(x[0, s, slot]) for x in (at.row, at.start, at.length))
+        for name in ("vectors", "letters"):
+          there = tokens.inputs[name][0, s, row, start : start + length]
+          rows = own if name == "vectors" else source.ids[own]
+          np.testing.assert_array_equal(there, columns[name].values[rows])
+          seen[name] += length
+        wanted["weight"].append(columns["weight"].values[slice(*source.word_offsets[u : u + 2])])
+        wanted["page"].append(columns["page"].values[u : u + 1])
+      if shard is not None:
+        wanted["overlap"] = [columns["overlap"].values[shard.examples]]
+      for name, part in (("weight", batch.words), ("page", at), ("overlap", batch.examples)):
+        rows = np.concatenate(wanted[name]) if wanted[name] else columns[name].values[:0]
+        np.testing.assert_array_equal(part.inputs[name][0, s, : len(rows)], rows)
+        assert not part.inputs[name][0, s, len(rows) :].any()
+        seen[name] += len(rows)
+      for name in ("vectors", "letters"):
+        assert not tokens.inputs[name][0, s][tokens.segment[0, s] == 0].any()
+  assert all(seen.values()) and seen["overlap"] == len(table)
+  with pytest.raises(InputError, match="no input 'zebra' .it has: letters, overlap, page, vectors"):
+    made[0].inputs["zebra"]
 
 
-def test_unjudged_candidates_train_nothing_and_are_ranked():
-  data = (Question("Q", "q", (Candidate("a", "x", 1), Candidate("b", "y"))),)
-  assert len(layouts.pairs(data)[1]) == 1 and len(layouts.pairs(data, judged=False)[1]) == 2
-  assert len(layouts.single(data)[1]) == 1 and len(layouts.single(data, judged=False)[1]) == 2
-
-
-@pytest.mark.parametrize(
-  "change,message",
-  [
-    (dict(examples_per_batch=9, shards=2), "batch.examples = 9 does not divide"),
-    (dict(row_lengths=(8,)), "a unit has .* tokens"),
-    (dict(sampler="random"), "batch.sampler = 'random'"),
-  ],
-)
-def test_shapes_that_cannot_be(change, message):
-  with pytest.raises(InputError, match=message):
-    b = batcher("pairs", **change)
-    b.sampler.blocks()
-
-
-@pytest.mark.parametrize("layout", sorted(MAKE))
-def test_a_question_without_candidates_is_no_example(layout):
-  some = questions(4)
-  lonely = [some[0], Question("lonely", "Is anybody there?", ()), *some[1:]]
-  units, table = MAKE[layout](lonely)
-  _, expected = MAKE[layout](some)
-  assert len(table) == len(expected) + (layout == "sentences")  # its text is encoded all the same
-  if layout != "sentences":
-    assert 1 not in table.question
-    np.testing.assert_array_equal(table.labels, expected.labels)
+def test_batches_without_columns_have_no_words():
+  _, made = batches(batcher("pairs"))
+  assert made[0].words is None and not made[0].inputs

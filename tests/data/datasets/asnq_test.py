@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.data.datasets import grouping
@@ -127,9 +127,6 @@ def test_broken_file(tmp_path, data, line, words):
   assert words in str(error.value)
 
 
-@settings(
-  max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 @given(drawn=st.data())
 def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
   data = damaged(drawn.draw, content(end=drawn.draw(st.sampled_from(("\n", "\r\n")))))

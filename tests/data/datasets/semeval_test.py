@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from file_damage import FEW, damaged, has_place
+from file_damage import damaged, has_place
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -192,7 +192,6 @@ def test_no_file_to_read(tmp_path):
     read_semeval(written(tmp_path, "<root>" + '<Question QID="1">' + "<a>" * 100))
 
 
-@FEW
 @given(drawn=st.data(), text=st.sampled_from((FORUM, THREADS)))
 def test_damage_is_an_error_with_its_place_or_a_reported_skip(tmp_path, drawn, text):
   data = damaged(drawn.draw, text.encode(), (b"&amp;", b"&nbsp;", b"<", b"</Comment>", b'"'))

@@ -3,7 +3,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.data.datasets.dataset import load_pool
@@ -163,9 +163,6 @@ def test_broken_file(tmp_path, content, place, words):
   assert place in str(error.value) and words in str(error.value)
 
 
-@settings(
-  max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 @given(drawn=st.data())
 def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
   indent = drawn.draw(st.sampled_from((None, 1)))

@@ -2,14 +2,13 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.data.datasets import statistics
 from as2jax.data.datasets.statistics import QUANTILES, Distinct, Texts, quantiles
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=60))
 def test_quantiles_are_numpys(values):
   expected = np.quantile(values, QUANTILES)

@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 
 import pytest
-from file_damage import FEW, damaged, has_place
+from file_damage import damaged, has_place
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -114,7 +114,6 @@ def test_candidate_id_twice(tmp_path):
     read_tanda_json(path)
 
 
-@FEW
 @given(drawn=st.data())
 def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
   data = damaged(drawn.draw, content(), (b'"', b"{}", b"\\", b"[]"))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import pytrec_eval
 from etils import epath
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.data.datasets import trec_files
@@ -45,7 +45,6 @@ def test_run_and_qrels_as_text(tmp_path):
   }
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=20))
 def test_scores_come_back_as_the_same_float32(tmp_path_factory, values):
   path = tmp_path_factory.getbasetemp() / "run"

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from file_damage import FEW, damaged, has_place
+from file_damage import damaged, has_place
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -134,7 +134,6 @@ def test_broken_file(tmp_path, data, line, words):
   assert str(error.value).startswith(f"{path}:{line}: ")
 
 
-@FEW
 @given(drawn=st.data(), lines=st.sampled_from((BARE, FULL)))
 def test_damage_is_an_error_with_its_place_or_a_reported_skip(tmp_path, drawn, lines):
   data = damaged(drawn.draw, content(lines), (b"<negative>\n", b"</positive>\n", b"\t"))

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.data.datasets.user_files import load, read_labelled, read_unlabelled
@@ -204,9 +204,6 @@ def test_undecodable_empty_and_cut_files(tmp_path):
     read_labelled(tmp_path)
 
 
-@settings(
-  max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 @given(drawn=st.data(), name=st.sampled_from(("mine.tsv", "mine.jsonl")))
 def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn, name):
   make = json_lines if name == "mine.jsonl" else written

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from damage import damaged
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.data.datasets.wikiqa import iterate_wikiqa, read_wikiqa
@@ -125,9 +125,6 @@ def test_no_file_to_read(tmp_path):
     read_wikiqa(written(tmp_path, b""))
 
 
-@settings(
-  max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 @given(drawn=st.data())
 def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
   data = damaged(drawn.draw, content(end=drawn.draw(st.sampled_from(("\n", "\r\n")))))

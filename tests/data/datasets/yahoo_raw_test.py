@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
-from file_damage import FEW, damaged, has_place
+from file_damage import damaged, has_place
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,7 +157,6 @@ def test_broken_file(tmp_path, data, line, words):
   assert str(error.value).startswith(f"{path}:{line}: ")
 
 
-@FEW
 @given(drawn=st.data())
 def test_damage_is_an_error_with_its_place_or_a_reported_skip(tmp_path, drawn):
   data = damaged(drawn.draw, raw(*documents(2), EMPTY), (b"&lt;", b"<br>", b"</document>"))

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from file_damage import FEW, damaged, has_place
+from file_damage import damaged, has_place
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,7 +83,6 @@ def test_broken_file(tmp_path, data, line, words):
   assert str(error.value).startswith(f"{path}:{line}: ")
 
 
-@FEW
 @given(drawn=st.data())
 def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
   data = damaged(drawn.draw, content(), (b"\t", b"1", b"0"))

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import tiny
 
+from as2jax.data.batches.batcher import Column
 from as2jax.data.datasets import dataset
-from as2jax.data.inputs import document_frequency
+from as2jax.data.inputs import document_frequency, stop_words
+from as2jax.data.inputs.document_frequency import DocumentFrequency
+from as2jax.data.inputs.protocol import Tables
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import build_units, load_tokenizer
 
@@ -23,11 +26,15 @@ TRAIN = (
 )
 
 
+FITTED = DocumentFrequency().fit(TRAIN)
+
+
 def test_texts_are_counted_once_each():
-  found = document_frequency.count(TRAIN)
-  assert found.questions["cat"] == 3 and found.questions["who"] == 2  # of three, two of one text
-  assert found.sentences["sat"] == 2 and found.sentences["the"] == 1  # of two distinct ones
-  assert "mat" not in found.questions and found.questions["?"] == 2
+  questions, sentences = FITTED["questions"], FITTED["sentences"]
+  assert questions["cat"] == 3 and questions["who"] == 2  # of three, two of one text
+  assert sentences["sat"] == 2 and sentences["the"] == 1  # of two distinct ones
+  assert "mat" not in questions and questions["?"] == 2
+  assert document_frequency.count(["a b", "a a", ""], str.split) == {"a": 2, "b": 1}
 
 
 def weighed(unit, template="context", max_length=64):
@@ -38,7 +45,7 @@ def weighed(unit, template="context", max_length=64):
     max_length=max_length,
     words=True,
   )
-  frequency, keep = document_frequency.weigh(table, document_frequency.count(TRAIN))
+  frequency, keep = document_frequency.weigh(table, FITTED), stop_words.kept(table)
   return [
     (table.forms[f], int(r), float(n), bool(k))
     for f, r, n, k in zip(table.word_form, table.word_role, frequency, keep)
@@ -80,13 +87,13 @@ def test_a_table_without_words_or_units():
   tokenizer = load_tokenizer(tiny.encoder_folder())
   for units, words in (([], True), ([("a", "b")], False)):
     table = build_units(units, tokenizer, template="pair", max_length=9, words=words)
-    frequency, keep = document_frequency.weigh(table, document_frequency.count(TRAIN))
+    frequency, keep = document_frequency.weigh(table, FITTED), stop_words.kept(table)
     assert frequency.shape == keep.shape == (0,)
-    assert document_frequency.most_words(table, keep) == dict.fromkeys(
+    assert stop_words.most_words(table, keep) == dict.fromkeys(
       ("question", "sentence", "question_kept", "sentence_kept"), 0
     )
     assert not any(
-      document_frequency.words_beyond(table, keep, question_words=1, sentence_words=1).values()
+      stop_words.words_beyond(table, keep, question_words=1, sentence_words=1).values()
     )
 
 
@@ -101,14 +108,14 @@ def test_the_most_words_of_a_text():
     max_length=64,
     words=True,
   )
-  _, keep = document_frequency.weigh(table, document_frequency.count(TRAIN))
-  assert document_frequency.most_words(table, keep) == {
+  keep = stop_words.kept(table)
+  assert stop_words.most_words(table, keep) == {
     "question": 5,
     "sentence": 5,
     "question_kept": 2,
     "sentence_kept": 5,
   }
-  beyond = lambda keep, q, s: document_frequency.words_beyond(
+  beyond = lambda keep, q, s: stop_words.words_beyond(
     table, keep, question_words=q, sentence_words=s
   )
   assert beyond(keep, 1, 3) == {  # one `zebra`; `four five`
@@ -124,6 +131,11 @@ def test_the_most_words_of_a_text():
     "sentence_words": 3,
   }
   assert not any(beyond(keep, 2, 5).values())
+  for left_out, used in ((True, keep), (False, np.ones_like(keep))):
+    entry = stop_words.StopWords(left_out, 1, 3)
+    column = Column("word", entry.columns(None, (), Tables(table, None, None)))
+    np.testing.assert_array_equal(column.values, 1.0 - keep)
+    assert entry.statistics(column, table) == {"words_left_out": beyond(used, 1, 3)}
 
 
 WIKIQA = pathlib.Path(os.environ.get("AS2JAX_DATA", "/nowhere")) / "wikiqa"
@@ -132,7 +144,8 @@ WIKIQA = pathlib.Path(os.environ.get("AS2JAX_DATA", "/nowhere")) / "wikiqa"
 @pytest.mark.skipif(not WIKIQA.is_dir(), reason="WikiQA is not in $AS2JAX_DATA")
 def test_real_questions_hold_their_words():
   train = dataset.load("wikiqa").splits["train"]
-  found = document_frequency.count(train)
-  assert found.questions["?"] == sum("?" in q.text for q in train)
+  found = DocumentFrequency().fit(train)
+  assert found["questions"]["?"] == sum("?" in q.text for q in train)
   texts = {c.text for q in train for c in q.candidates}
-  assert max(found.sentences.values()) <= len(texts) and max(found.questions.values()) <= len(train)
+  assert max(found["sentences"].values()) <= len(texts)
+  assert max(found["questions"].values()) <= len(train)

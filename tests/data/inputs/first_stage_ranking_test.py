@@ -87,13 +87,15 @@ def test_a_ranker_of_several_seeds_must_be_narrowed_down(run):
 def test_the_joint_layout_takes_the_best_in_their_order():
   questions = (question("Q1", 3), question("empty", 0), question("Q2", 1))
   orders = [np.array([1, 2, 0]), np.empty(0, int), np.array([0])]
-  units, table = layouts.joint(questions, size=2, orders=orders)
+  units, table = layouts.joint(questions, size=2, first_stage_ranking=orders)
   assert units == [("what", "sentence Q1 1", "sentence Q1 2"), ("what", "sentence Q2 0")]
   assert table.members.tolist() == [[0], [1]] and table.question.tolist() == [0, 2]
   assert table.candidates.tolist() == [[1, 2], [0, -1]]
   assert table.labels.tolist() == [[1, 0], [0, UNKNOWN]]
   nothing = Question("Q", "what", (Candidate("a", "x"),))
   for judged in (True, False):
-    units, table = layouts.joint([nothing], size=3, orders=[np.array([0])], judged=judged)
+    units, table = layouts.joint(
+      [nothing], size=3, first_stage_ranking=[np.array([0])], judged=judged
+    )
     assert len(table) == len(units) == (not judged)
     assert table.labels.shape == table.candidates.shape == (len(table), 3)

@@ -1,64 +1,64 @@
-"""What a run remembers: kept, found again, refused where it was changed."""
+"""What inputs fit is kept by the run: fitted once, found again, refused where it was changed."""
 
 import json
 
 import pytest
 
-from as2jax.data.inputs import document_frequency, fitted, word_overlap
-from as2jax.data.record import Candidate, Question
+from as2jax.data.inputs import fitted
+from as2jax.data.inputs.document_frequency import DocumentFrequency
+from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
+from as2jax.data.inputs.protocol import declared
+from as2jax.data.inputs.word_overlap import WordOverlap
+from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.runtime.errors import InputError
 
 TRAIN = (Question("Q", "who sat", (Candidate("a", "the cat sat", 1), Candidate("b", "no", 0))),)
-KINDS = (
-  (word_overlap.fit, word_overlap.WordRarity),
-  (document_frequency.count, document_frequency.WordFrequencies),
-)
+ENTRIES = (WordOverlap(), DocumentFrequency())
 
 
-@pytest.mark.parametrize("make, kind", KINDS)
-def test_it_is_counted_once(make, kind, tmp_path):
-  first = fitted.remembered(kind, "x.json", tmp_path, lambda: make(TRAIN))
-  assert (tmp_path / "encoder" / "x.json").exists()
-  again = fitted.remembered(kind, "x.json", tmp_path, lambda: pytest.fail("counted again"))
-  assert again == first == make(TRAIN)
-  assert fitted.remembered(kind, "x.json", "", lambda: first) is first
-  with pytest.raises(InputError, match="does not hold the word frequencies.*x.json.*train first"):
-    fitted.remembered(kind, "x.json", tmp_path / "empty", lambda: None)
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_it_is_fitted_once(entry, tmp_path):
+  first = fitted.recall(entry, tmp_path, lambda: TRAIN)
+  content = json.loads((tmp_path / "inputs" / f"{entry.name}.json").read_text())
+  assert content["source"] == fingerprint(TRAIN) and content["values"] == first
+  again = fitted.recall(entry, tmp_path, lambda: pytest.fail("the data are not asked for"))
+  assert again == first == entry.fit(TRAIN) == fitted.recall(entry, "", lambda: TRAIN)
+  with pytest.raises(InputError, match=f"train.*inputs/{entry.name}.json.*train first"):
+    fitted.recall(entry, tmp_path / "empty", lambda: None)
+  fitted.forget(tmp_path)
+  assert not (tmp_path / "inputs").exists()
 
 
-@pytest.mark.parametrize("make, kind", KINDS)
+def test_an_input_that_fits_nothing_asks_for_nothing(tmp_path):
+  none = fitted.recall(FirstStageRanking(), tmp_path, lambda: pytest.fail("asks for data"))
+  assert none is None and not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
   "change",
   [
-    lambda c: {**c, "sentences": 5},
+    lambda c: {**c, "values": {**c["values"], "sentences": 5}},
     lambda c: {**c, "version": 0},
-    lambda c: {k: v for k, v in c.items() if k != "source"},
+    lambda c: {k: v for k, v in c.items() if k != "values"},
     lambda c: [],
-    lambda c: {**c, "x": 1},
   ],
 )
-def test_a_changed_file_is_refused(change, make, kind, tmp_path):
-  path = tmp_path / "x.json"
-  fitted.save(make(TRAIN), path)
-  assert fitted.load(kind, path) == make(TRAIN)
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_a_changed_file_is_refused(change, entry, tmp_path):
+  fitted.recall(entry, tmp_path, lambda: TRAIN)
+  path = tmp_path / "inputs" / f"{entry.name}.json"
   path.write_text(json.dumps(change(json.loads(path.read_text()))))
-  with pytest.raises(InputError, match="x.json.*train again"):
-    fitted.load(kind, path)
-
-
-def test_a_broken_or_absent_file_is_refused(tmp_path):
-  path = tmp_path / "x.json"
-  with pytest.raises(InputError, match="x.json cannot be read"):
-    fitted.load(word_overlap.WordRarity, path)
+  with pytest.raises(InputError, match=f"{entry.name}.json.*train again"):
+    fitted.recall(entry, tmp_path, lambda: TRAIN)
   path.write_text('{"version": 1')
-  with pytest.raises(InputError, match="x.json cannot be read"):
-    fitted.load(word_overlap.WordRarity, path)
+  with pytest.raises(InputError, match=f"{entry.name}.json cannot be read"):
+    fitted.recall(entry, tmp_path, lambda: TRAIN)
 
 
-def test_files_of_earlier_versions_stay_readable(tmp_path):
-  """The digest of word rarities, as it was before this module wrote them."""
-  path = tmp_path / "x.json"
-  fitted.save(word_overlap.WordRarity(2, {"b": 1, "a": 2}, "source"), path)
-  assert json.loads(path.read_text())["sha256"] == (
-    "c20b6ed26859d4a8cc50c072a6b329aa37cd058c61294420f218f54a135f3c42"
-  )
+def test_names_of_inputs_are_their_own():
+  class Model:
+    inputs = (WordOverlap(), WordOverlap())
+
+  with pytest.raises(InputError, match="two have the same name"):
+    declared(Model())
+  assert declared(object()) == ()

@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.data.record import Candidate, Question
@@ -92,7 +92,6 @@ def test_names_that_are_no_rules(names, words):
   assert words in str(error.value)
 
 
-@settings(max_examples=80, deadline=None)
 @given(
   texts=st.lists(st.text(min_size=1, max_size=8).filter(str.strip), max_size=2),
   names=st.lists(st.sampled_from(sorted(normalise.RULES)), unique=True),

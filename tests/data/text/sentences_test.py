@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.data.text.sentences import sentence_spans
@@ -50,7 +50,6 @@ def test_nothing_but_space():
   assert split("") == split(" \n\n ") == []
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.text(st.sampled_from("aB .!?\"')[]\n1:é’"), max_size=60))
 def test_every_character_but_space_is_in_one_sentence(text):
   spans = sentence_spans(text)

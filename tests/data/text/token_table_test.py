@@ -8,7 +8,6 @@ import time
 import numpy as np
 import pytest
 
-from as2jax.data.text import token_table as units_module
 from as2jax.data.text import tokenise
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import Tokenizer
@@ -138,7 +137,7 @@ def put_another(path: pathlib.Path):
     np.save(file, np.zeros(3, np.int32))
 
 
-@pytest.mark.parametrize("name", ["ids.npy", "word_offsets.npy", "table.json"])
+@pytest.mark.parametrize("name", ["ids.npy", "word_offsets.npy", "manifest.json"])
 @pytest.mark.parametrize("damage", [cut_in_half, put_another, pathlib.Path.unlink])
 def test_damaged_table_is_made_again(tmp_path, tokenizer, encoded, name, damage):
   plain = build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
@@ -196,7 +195,7 @@ def test_full_disk_is_one_message_and_leaves_nothing(tmp_path, tokenizer, monkey
   def full(_):
     raise OSError(errno.ENOSPC, "No space left on device")
 
-  monkeypatch.setattr(units_module.os, "fsync", full)
+  monkeypatch.setattr(os, "fsync", full)
   with pytest.raises(InputError, match="cannot be written .*No space left.*free or allow space"):
     build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
   assert folders(tmp_path) == []

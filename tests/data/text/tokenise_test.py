@@ -6,7 +6,7 @@ import pathlib
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.data.record import Candidate
@@ -69,7 +69,6 @@ def real_tokenizers():
 
 
 @pytest.mark.parametrize("kind", PAIRS)
-@settings(max_examples=60, deadline=None)
 @given(pairs=st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=8), room=st.integers(2, 60))
 def test_pairs_equal_the_library(kind, pairs, room):
   from tokenizers import Tokenizer as Backend
@@ -171,7 +170,6 @@ def test_single_takes_the_role_of_each_unit():
     build_units(units, letters(), template="single", max_length=9, roles=[0])
 
 
-@settings(max_examples=200, deadline=None)
 @given(
   lengths=st.lists(st.tuples(*[st.integers(0, 12)] * 4), min_size=1, max_size=5),
   room=st.integers(2, 40),
@@ -237,7 +235,6 @@ def test_words_keep_contractions_and_split_marks():
   assert words("") == []
 
 
-@settings(max_examples=100, deadline=None)
 @given(
   units=st.lists(st.tuples(TEXT, TEXT, TEXT, TEXT), min_size=1, max_size=4),
   max_length=st.integers(10, 90),

@@ -6,11 +6,12 @@ import shutil
 import struct
 import subprocess
 import sys
+import unicodedata
 
 import numpy as np
 import pytest
 
-from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
+from as2jax.data.text.tokenizer import Tokenizer, kept, load_tokenizer
 from as2jax.runtime.errors import InputError
 
 SENTENCES = [
@@ -134,6 +135,23 @@ def assert_same(ours: Tokenizer, reference, texts=SENTENCES):
   np.testing.assert_array_equal(ours.encode(texts).ids, encoded.ids)
 
 
+def real_sentences() -> list[str]:
+  """2,000 sentences of WikiQA's training split."""
+  root = os.environ.get("AS2JAX_DATA")
+  files = sorted(pathlib.Path(root, "wikiqa").rglob("*-train.tsv")) if root else []
+  if not files:
+    pytest.skip("AS2JAX_DATA is unset or has no WikiQA")
+  rows = (line.split("\t") for line in files[0].read_text(encoding="utf-8").splitlines()[1:])
+  return list(dict.fromkeys(max(row, key=len) for row in rows))[:2000]
+
+
+def assert_same_tokens(one: Tokenizer, other: Tokenizer, texts):
+  assert one.special == other.special
+  found, expected = one.encode(texts, spans=True), other.encode(texts, spans=True)
+  for name in ("ids", "lengths", "starts", "ends"):
+    np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
 def test_minilm_equals_transformers(minilm_folder):
   from transformers import AutoTokenizer
 
@@ -146,7 +164,15 @@ def test_minilm_equals_transformers(minilm_folder):
 
 def test_bare_vocabulary_equals_tokenizer_json(minilm_folder, tmp_path):
   shutil.copy(minilm_folder / "vocab.txt", tmp_path)
-  assert load_tokenizer(str(tmp_path)).fingerprint == load_tokenizer(str(minilm_folder)).fingerprint
+  bare, whole = load_tokenizer(str(tmp_path)), load_tokenizer(str(minilm_folder))
+  assert bare.fingerprint == whole.fingerprint
+  assert_same_tokens(bare, whole, SENTENCES + real_sentences())
+
+
+def test_real_bert_vocabulary_equals_the_published_tokenizer_json(minilm_folder):
+  """MiniLM has the vocabulary of bert-base-uncased, and its `tokenizer.json`."""
+  bare, whole = load_tokenizer(str(real_folder("bert-base-uncased"))), load_tokenizer(minilm_folder)
+  assert_same_tokens(bare, whole, SENTENCES + real_sentences())
 
 
 def test_byte_pairs_equal_transformers(tmp_path):
@@ -162,7 +188,7 @@ def test_real_byte_pairs_equal_tokenizer_json(tmp_path):
     shutil.copy(folder / name, tmp_path)
   whole, parts = load_tokenizer(str(folder)), load_tokenizer(str(tmp_path))
   assert whole.vocab_size == parts.vocab_size == 50265
-  np.testing.assert_array_equal(whole.encode(SENTENCES).ids, parts.encode(SENTENCES).ids)
+  assert_same_tokens(whole, parts, [*SENTENCES, "a <mask> b", *real_sentences()])
 
 
 def test_sentencepiece_equals_transformers(tmp_path):
@@ -173,6 +199,32 @@ def test_sentencepiece_equals_transformers(tmp_path):
   texts = [text for text in SENTENCES if text.strip()]
   assert_same(ours, XLNetTokenizer(vocab=scored), texts)
   assert ours.tokens(ours.encode(["1990, it"]).ids) == ["\u25811990", ",", "\u2581it"]
+
+
+def test_real_sentences_equal_sentencepiece():
+  """The original's own steps: quotes, accents, sentencepiece; "1990," is split before its comma."""
+  sentencepiece = pytest.importorskip("sentencepiece", reason="sentencepiece is not installed")
+  folder = real_folder("xlnet-base-cased")
+  reference = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
+
+  def pieces(text: str) -> list[str]:
+    text = " ".join(text.split()).replace("``", '"').replace("''", '"')
+    text = unicodedata.normalize("NFKD", text)
+    text = "".join(char for char in text if not unicodedata.combining(char))
+    result = []
+    for piece in reference.encode(text, out_type=str):
+      if len(piece) < 2 or piece[-1] != "," or not piece[-2].isdigit():
+        result.append(piece)
+        continue
+      cut = reference.encode(piece[:-1].replace("\u2581", ""), out_type=str)
+      if not piece.startswith("\u2581") and cut[0].startswith("\u2581"):
+        cut[0] = cut[0][1:]
+      result += [part for part in cut if part] + [","]
+    return result
+
+  ours, texts = load_tokenizer(str(folder)), real_sentences()
+  expected = [reference.piece_to_id(piece) for text in texts for piece in pieces(text)]
+  np.testing.assert_array_equal(ours.encode(texts).ids, expected)
 
 
 def test_real_sentencepiece():
@@ -229,15 +281,19 @@ def test_fingerprint_tells_tokenizers_apart(tmp_path):
   assert len({first.fingerprint, other.fingerprint, cased.fingerprint}) == 3
 
 
-def test_loads_neither_transformers_nor_torch(tmp_path):
-  folder = bert_folder(tmp_path / "bert")
+def test_a_kept_tokenizer_needs_no_transformers(tmp_path):
+  """The run's folder keeps `tokenizer.json`; what is read from there imports neither library."""
+  folder, memory = bert_folder(tmp_path / "bert"), tmp_path / "run" / "encoder"
+  first = kept(memory, lambda: load_tokenizer(str(folder)))
+  shutil.rmtree(folder)
   code = (
-    "import sys; from as2jax.data.text.tokenise import load_tokenizer; "
-    f"load_tokenizer({str(folder)!r}).encode(['ice']); "
-    "print(sorted({'torch', 'transformers', 'tensorflow_datasets'} & set(sys.modules)))"
+    "import sys; from as2jax.data.text.tokenizer import kept; "
+    f"tokenizer = kept({str(memory)!r}, None); tokenizer.encode(['ice']); "
+    "print(tokenizer.fingerprint, sorted({'torch', 'transformers'} & set(sys.modules)))"
   )
   result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-  assert result.stdout.strip() == "[]"
+  assert result.stdout.strip() == f"{first.fingerprint} []"
+  assert kept("", lambda: first) is first
 
 
 def test_broken_text_is_named(tiny):
@@ -263,8 +319,8 @@ def cut(data: bytes) -> bytes:
     ),
     ({"vocab.json": b"[", "merges.txt": b""}, "vocab.json and merges.txt is not a tokeniser"),
     ({"spiece.model": b""}, "spiece.model is not a tokeniser .it holds no pieces"),
-    ({"spiece.model": b"\x0a\x10ab"}, "spiece.model is not a tokeniser .cut off at byte 4"),
-    ({"spiece.model": b"\x0b"}, "spiece.model is not a tokeniser .not a protocol buffer"),
+    ({"spiece.model": b"\x0a\x10ab"}, "spiece.model is not a tokeniser .Error parsing message"),
+    ({"spiece.model": b"\x0b"}, "spiece.model is not a tokeniser .Error parsing message"),
   ],
 )
 def test_unfit_files_are_named(tmp_path, files, pattern):

@@ -60,7 +60,7 @@ def test_fields_and_parameters_fit_each_other(folder):
   encoder = ElmoEncoder(**fields, **RUNS)
   hash(encoder)  # a static argument of jitted functions
   tokens, _ = lay([np.arange(3)], [(0,)], 4)
-  tokens = tokens.replace(characters=jnp.zeros((1, 1, 4, 8), jnp.int32))
+  tokens = tokens.replace(inputs={"characters": jnp.zeros((1, 1, 4, 8), jnp.int32)})
   shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), tokens, train=False))["params"]
   spec = lambda x: (x.shape, np.dtype(x.dtype))
   assert jax.tree.map(spec, params) == jax.tree.map(spec, shapes)

@@ -5,14 +5,13 @@ import pickle
 import time
 import tracemalloc
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.encoders.checkpoints import restricted_pickle, torch_pickle
 from as2jax.encoders.checkpoints.restricted_pickle import PickleError
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from([bytes([i]) for i in range(256)]), max_size=40))
 def test_any_bytes_are_a_value_or_an_error(codes):
   try:

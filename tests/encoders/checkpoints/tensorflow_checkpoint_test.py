@@ -7,7 +7,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from weight_files import checkpoint, entry, record, table
 
@@ -189,9 +189,6 @@ def test_missing_and_truncated_data_files_are_named(tmp_path):
 FLIPS = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), min_size=1, max_size=3)
 
 
-@settings(
-  max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 @given(flips=FLIPS, in_index=st.booleans(), cut=st.integers(0, 1 << 20))
 def test_damage_gives_the_right_tensors_or_an_error(tmp_path, flips, in_index, cut):
   prefix = checkpoint(tmp_path / "m.ckpt", ARRAYS, 1)

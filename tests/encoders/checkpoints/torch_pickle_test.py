@@ -8,7 +8,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from weight_files import archive, legacy, number, plain, sizes, state, tensor, text
 
@@ -21,9 +21,6 @@ ARRAYS = {
 }
 FORMS = {"zip": archive, "legacy": legacy}
 forms = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-damaging = settings(
-  max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 
 
 def written(folder, data):
@@ -272,7 +269,6 @@ def damaged(data, flips):
 FLIPS = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), min_size=1, max_size=3)
 
 
-@damaging
 @given(flips=FLIPS)
 def test_a_damaged_archive_gives_the_right_tensors_or_an_error(tmp_path, flips):
   try:
@@ -281,7 +277,6 @@ def test_a_damaged_archive_gives_the_right_tensors_or_an_error(tmp_path, flips):
     assert "pytorch_model.bin: " in str(error)
 
 
-@damaging
 @given(flips=FLIPS)
 def test_a_damaged_old_file_gives_no_more_than_it_holds_or_an_error(tmp_path, flips):
   # This form has no checksum: numbers and names may be others, unseen by torch too.

@@ -9,7 +9,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save, save_file
 from weight_files import archive, checkpoint, plain
@@ -203,9 +203,6 @@ def test_a_dtype_that_numpy_lacks_is_named(tmp_path):
 FLIPS = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), min_size=1, max_size=3)
 
 
-@settings(
-  max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 @given(flips=FLIPS, cut=st.integers(0, 1 << 20))
 def test_damaged_safetensors_give_no_more_than_they_hold_or_an_error(tmp_path, flips, cut):
   # safetensors has no checksum: a changed number, name or type can go unseen, a cut cannot.

@@ -9,7 +9,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.encoders.checkpoints import word_vectors
@@ -214,9 +214,6 @@ def test_absent_files(tmp_path):
 
 
 @given(st.data())
-@settings(
-  deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 def test_damage_never_changes_a_vector_silently(tmp_path, data):
   lines = [f"{line}\n".encode() for line in ("100 3", *many(100))]
   at = data.draw(st.integers(0, 100))

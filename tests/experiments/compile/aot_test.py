@@ -9,8 +9,8 @@ from packaging import requirements
 from as2jax.config import flags
 from as2jax.experiments.compile import aot, chips, compiled, table
 from as2jax.experiments.compile.chips import GIB
-from as2jax.experiments.compile.compiled import Measured, Memory
-from as2jax.experiments.compile.hlo_program import Collective, Program
+from as2jax.experiments.compile.compiled import Measured
+from as2jax.experiments.compile.program import Collective, Program
 from as2jax.runtime.errors import InputError
 
 V5E = chips.CHIPS["v5e"]
@@ -20,9 +20,10 @@ needs_libtpu = pytest.mark.skipif(bool(chips.absent()), reason=chips.absent())
 
 def step(gib=3.0, collectives=(), hbm_bytes=0.0, flops=197e12):
   program = Program(EMPTY)
-  program.collectives, program.hbm_bytes = list(collectives), hbm_bytes
-  memory = Memory(2 * GIB, 2 * GIB, 2 * GIB, (gib - 2) * GIB, 0)
-  return Measured("train", memory, memory.total, flops, program)
+  program.collectives = list(collectives)
+  sizes = (2 * GIB, 2 * GIB, 2 * GIB, (gib - 2) * GIB, 0)
+  names = ("arguments", "outputs", "aliased", "temporaries", "code")
+  return Measured("train", dict(zip(names, sizes)), gib * GIB, flops, program, hbm_bytes)
 
 
 def test_the_longest_part_of_a_step_is_its_estimate():
@@ -99,6 +100,7 @@ def test_a_row_of_the_table():
   )
 
 
+@pytest.mark.slow
 @needs_libtpu
 def test_cassie_compiles_for_v5e_without_the_host():
   config = tiny.config(
@@ -114,9 +116,10 @@ def test_cassie_compiles_for_v5e_without_the_host():
   assert [s.name for s in found] == ["train", "predict"]
   for one in found:
     assert aot.fits(chip, one) and not one.program.host_calls and not one.program.collectives
-    assert one.program.loops and None not in one.program.loops.values()
+    assert one.program.loops and None not in one.program.loops
 
 
+@pytest.mark.slow
 @needs_libtpu
 def test_the_gradient_alone_is_exchanged_between_chips():
   config = tiny.config("triplet", batch__shards=1, batch__examples=4, batch__predict_rows=4)

@@ -17,7 +17,7 @@ from as2jax.config import check, flags
 from as2jax.evaluation import run_scores, significance
 from as2jax.experiments.sweeps import local_executor, points, sweep, table
 from as2jax.runtime.errors import InputError
-from as2jax.training import lexical_run
+from as2jax.training import loop
 from as2jax.training.run_folder import lock
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -230,7 +230,7 @@ def test_a_sweep_chooses_on_the_questions_held_out(tmp_path):
   for job in jobs:
     (tmp_path / "config.json").write_text(job.text)
     config = flags.load(f"configs/rerun.py:{tmp_path / 'config.json'}")
-    lexical_run.run(config, tmp_path / job.id)
+    loop.train_and_evaluate(config, tmp_path / job.id)
   text = table.collect(tmp_path, jobs, "")
   assert text.startswith("sample-clean/heldout") and "best by MAP on heldout" in text
   found = {

@@ -55,7 +55,8 @@ def test_plans_are_pots_over_the_words(folder, tmp_path):
   assert candidate.words == ("Warm", "water", "said", "melts", "glacier")
   assert previous.words == ("Fjord's", "water", "warm") and previous.text == PREVIOUS
   assert (following.words, following.text, following.logit) == ((), "", None)
-  counts = json.loads((folder / "context" / "encoder" / "words.json").read_text())
+  path = folder / "context" / "inputs" / "document_frequency.json"
+  counts = json.loads(path.read_text())["values"]
   of = lambda table, words: np.asarray([counts[table].get(w.lower(), 1) for w in words], float)
   for sentence in (candidate, previous):
     a, b = of("questions", view.words), of("sentences", sentence.words)
@@ -176,7 +177,7 @@ def test_what_is_refused(folder, tmp_path, capsys, request):
     ([f"--run={tmp_path / 'loct'}", *texts, png], "a run of loct, which aligns no words"),
     ([f"--run={folder / 'bm25'}", *texts, png], "a run of bm25, which aligns no words"),
     ([f"--run={tmp_path / 'begun'}", *texts, png], "a run of triplet, which aligns no words"),
-    ([f"--run={tmp_path / 'bare'}", *texts, png], "words.json"),
+    ([f"--run={tmp_path / 'bare'}", *texts, png], "document_frequency.json"),
     ([run, *texts, "--output=x.jpg"], "ends in .png"),
     ([run, *texts, png, "--seed=1"], "seed = 1: the run has 0"),
     ([run, "--question=a", png], "give --question and --candidate"),

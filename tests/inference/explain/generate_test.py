@@ -32,7 +32,7 @@ def config(module):
   return made.lock()
 
 
-def test_a_run_is_watched_and_speaks(tmp_path, capsys):
+def test_a_run_is_diagnosed_and_generates(tmp_path, capsys):
   run = tmp_path / "run"
   modes.run(config(squad_cross_vae), str(run))
   found = json.loads((run / "results.json").read_text())
@@ -54,7 +54,7 @@ def test_a_run_is_watched_and_speaks(tmp_path, capsys):
   assert logged and all(wanted <= set(row) for row in logged)
   assert logged[-1]["beta"] == pytest.approx(1, abs=0.35) and logged[0]["beta"] < 0.5
   assert logged[-1]["perplexity_answer"] < logged[0]["perplexity_answer"]
-  _check_watched(run, found, [row for row in rows if "epoch" in row])
+  _check_diagnostics(run, found, [row for row in rows if "epoch" in row])
   assert generate.main([f"--run={run}", "--count=5", "--length=20"]) == 0  # compiled before
   text = (run / "generated" / "dev.txt").read_text()
   assert text == capsys.readouterr().out and text.count("question   ") == 5
@@ -63,16 +63,16 @@ def test_a_run_is_watched_and_speaks(tmp_path, capsys):
   made = generate.generate(run, split="test", count=5, length=20, seed=0)
   assert all(1 <= len(one.from_question[1].split()) <= 20 for one in made)
   best = found["seeds"][0]["best_epoch"]
-  assert text == (run / "watched" / f"epoch-{best:03d}" / "generated.txt").read_text()
+  assert text == (run / "diagnostics" / f"epoch-{best:03d}" / "generated.txt").read_text()
   assert generate.main([f"--run={run}", "--seed=8"]) == 2
   assert "seed = 8: the run has 0" in capsys.readouterr().err
 
 
-def _check_watched(run, found, rows):
+def _check_diagnostics(run, found, rows):
   """Each evaluation has its numbers, its dimensions and its examples; the best one is kept."""
   assert [row["epoch"] for row in rows] == [0, 1, 2]
   for row in rows:
-    folder = run / "watched" / f"epoch-{row['epoch']:03d}"
+    folder = run / "diagnostics" / f"epoch-{row['epoch']:03d}"
     head, *lines = (folder / "latents.tsv").read_text().splitlines()
     table = dict(
       zip(head.split("\t"), zip(*([float(x) for x in line.split("\t")] for line in lines)))
@@ -86,11 +86,11 @@ def _check_watched(run, found, rows):
     assert (folder / "generated.txt").read_text().count("answer generated from the question") == 5
   first, *_, last = rows
   assert last["perplexity_answer[dev]"] < first["perplexity_answer[dev]"] < 100
-  watched, best = found["seeds"][0]["watched"], rows[found["seeds"][0]["best_epoch"]]
-  names = [name for name in watched if name != "generated"]
-  assert "words_not_generated_question[dev]" in names and len(watched["generated"]) == 5
+  diagnosed, best = found["seeds"][0]["diagnostics"], rows[found["seeds"][0]["best_epoch"]]
+  names = [name for name in diagnosed if name != "generated"]
+  assert "words_not_generated_question[dev]" in names and len(diagnosed["generated"]) == 5
   for name in names:
-    assert watched[name] == pytest.approx(best[name], rel=1e-5)
+    assert diagnosed[name] == pytest.approx(best[name], rel=1e-5)
 
 
 def test_what_cannot_speak_says_so(tmp_path, capsys):
@@ -99,6 +99,6 @@ def test_what_cannot_speak_says_so(tmp_path, capsys):
   with made.unlocked():
     made.epochs = 0
   modes.run(made, str(run))
-  assert [path.name for path in (run / "watched" / "epoch-000").iterdir()] == ["latents.tsv"]
+  assert [path.name for path in (run / "diagnostics" / "epoch-000").iterdir()] == ["latents.tsv"]
   assert generate.main([f"--run={run}"]) == 2
   assert "'none' has no decoder" in capsys.readouterr().err

@@ -10,7 +10,6 @@ import tiny
 from flax import traverse_util
 from safetensors.numpy import load_file, save_file
 
-from as2jax.config import flags
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.encoders.checkpoints import pretrained
 from as2jax.inference import modes
@@ -41,7 +40,7 @@ def folder(tmp_path_factory, encoder):
   few = dict(
     optimizer__rate=3e-4,
     optimizer__warmup=0.0,
-    data__train_fraction=0.2,
+    data__train_fraction=0.1,
     encoder__pretrained=encoder,
   )
   for model in ("triplet", "crossencoder"):
@@ -208,9 +207,7 @@ def test_words_as_written():
   np.testing.assert_allclose(zero, [[0], [0.5**0.5]])
 
 
-def test_what_is_refused(folder, tmp_path, capsys, request):
-  lexical = flags.load(f"{request.config.rootpath}/configs/wikiqa_baseline.py:bm25,sample")
-  modes.run(lexical, str(tmp_path / "bm25"))
+def test_what_is_refused(folder, tmp_path, capsys, finished_run):
   (tmp_path / "begun").mkdir()
   (tmp_path / "begun" / "config.json").write_text(
     json.dumps(json.loads((folder / "triplet" / "config.json").read_text()))
@@ -220,7 +217,7 @@ def test_what_is_refused(folder, tmp_path, capsys, request):
   run = f"--run={folder / 'triplet'}"
   for arguments, message in [
     ([f"--run={tmp_path / 'zebra'}", *texts, png], "zebra holds no run"),
-    ([f"--run={tmp_path / 'bm25'}", *texts, png], "bm25, which has no token vectors"),
+    ([f"--run={finished_run('bm25')}", *texts, png], "bm25, which has no token vectors"),
     ([f"--run={tmp_path / 'begun'}", *texts, png], "holds no checkpoint"),
     ([run, *texts, "--output=x.jpg"], "ends in .png"),
     ([run, *texts, png, "--seed=1"], "seed = 1: the run has 0"),

@@ -178,7 +178,6 @@ def test_prepared_needs_jax_flax_optax_alone(tmp_path):
     "etils",
     "orbax",
     "torch",
-    "grain",
     "tensorboardX",
   )
   program = (

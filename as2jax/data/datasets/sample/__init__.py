@@ -1,0 +1,1 @@
+"""A small dataset, which lies in this folder."""

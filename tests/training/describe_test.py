@@ -1,4 +1,4 @@
-"""Experiments without weights and data: their shapes are a run's, their sizes as published."""
+"""Configs described without weights and data: shapes are a run's, sizes as published."""
 
 import jax
 import numpy as np
@@ -8,17 +8,19 @@ from flax.traverse_util import flatten_dict
 from programs import primitives
 
 from as2jax.config import flags
-from as2jax.experiments.compile import abstract, compiled
+from as2jax.encoders.checkpoints import published_shapes
+from as2jax.experiments.compile import compiled
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import build, optimizers
 from as2jax.training import state as states
+from as2jax.training.describe import describe
 
 
 def traced(config):
   mesh = sharding.make_mesh()
   config = compiled.scaled(config, 2)
-  return {name: trace() for name, trace in compiled.steps(abstract.build(config), mesh)}
+  return {name: trace() for name, trace in compiled.steps(describe(config), mesh)}
 
 
 @pytest.mark.parametrize(
@@ -27,7 +29,7 @@ def traced(config):
 def test_shapes_are_those_of_a_run(words):
   """All but the numbers of rows and slots, which the lengths of the texts decide."""
   config = tiny.config(*words, data__max_length=64, encoder__hidden_dropout=0.2)
-  real, made = build.build(config), abstract.build(config)
+  real, made = build.load(config), describe(config)
   batchers = [parts.train_batcher() for parts in (real, made)]
   batch = batchers[0].batch(batchers[0].plan(batchers[0].sampler.blocks(), 0, 0), 0)
   shard = made.batch(batchers[1])
@@ -39,7 +41,7 @@ def test_shapes_are_those_of_a_run(words):
 
 def test_the_state_is_that_of_a_run():
   config = tiny.config("triplet", "grouped")
-  real, made = build.build(config), abstract.build(config)
+  real, made = build.load(config), describe(config)
   shard = made.batch(made.train_batcher())
   mesh, optimizer = sharding.make_mesh(), optimizers.from_config(config.optimizer)
   state = states.abstract(real.fresh_state(shard, (0,), optimizer, mesh))
@@ -47,6 +49,7 @@ def test_the_state_is_that_of_a_run():
   assert spec(state) == spec(made.state(shard, (0,), optimizer, mesh))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "name, millions",
   [
@@ -62,6 +65,7 @@ def test_the_state_is_that_of_a_run():
     ("configs/wikiqa_cassie.py:joint", None),
     ("configs/wikiqa_cete.py:elmo", None),
     ("configs/wikiqa_baseline.py:infersent", None),
+    ("configs/wikiqa_baseline.py:elmo", 93.6),
   ],
 )
 def test_paper_sizes_pass_the_shapes_of_their_steps(name, millions):
@@ -88,13 +92,21 @@ def test_work_a_chip_is_fixed():
     compiled.scaled(tiny.config("triplet", batch__shards=3), 8)
 
 
+@pytest.mark.parametrize("name", published_shapes.TRANSFORMERS)
+def test_published_shapes_name_their_source(name):
+  source, config = published_shapes.TRANSFORMERS[name]
+  assert source.endswith(f"/{name}/blob/main/config.json")
+  family, fields = published_shapes.family(name)
+  assert family.name == config["model_type"] and fields["vocab_size"] == config["vocab_size"]
+
+
 @pytest.mark.parametrize(
   "name, message",
   [
     ("configs/wikiqa_baseline.py:bm25", "has no step to compile"),
-    ("configs/wikiqa_baseline.py:elmo", "only the files of such an encoder tell its sizes"),
+    ("configs/wikiqa_baseline.py:sbert", "only the files of such an encoder tell its sizes"),
   ],
 )
 def test_what_cannot_be_compiled_is_said(name, message):
   with pytest.raises(InputError, match=message):
-    abstract.build(flags.load(name))
+    describe(flags.load(name))

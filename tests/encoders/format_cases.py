@@ -1,26 +1,53 @@
-"""The rows of the parity table: small random weights in every format, and published weights."""
+"""Encoders from every format of their weights: small random ones, and (`published_cases`) real ones.
 
+The reference is the original library, live, where it is installed; elsewhere what it gave when this
+file was last run as a program, which writes golden/formats.npz anew:
+`AS2JAX_DATA=/data PYTHONPATH=.:tests:tests/encoders python tests/encoders/format_cases.py`.
+"""
+
+import dataclasses
 import functools
+import importlib
 import json
 import os
 import pathlib
-import sys
+import tempfile
 from collections.abc import Callable
 
 import jax
 import numpy as np
+import rows as layouts
+import weight_files
 
 from as2jax.encoders.checkpoints import families, pretrained
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from launch.parity import Absent, Case
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-for _folder in ("tests", "tests/encoders"):  # rows laid by hand, files of every format by hand
-  sys.path.insert(0, str(ROOT / _folder))
+RECORDED = pathlib.Path(__file__).with_name("golden") / "formats.npz"
 
-import rows as layouts  # noqa: E402
-import weight_files  # noqa: E402
+
+class Absent(Exception):
+  """What a case needs is not here; the message says what."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+  """One encoder from one format.
+
+  Attributes:
+    name: of the encoder and the format.
+    found: computes ours; reference: computes the library's (Absent where it is not installed).
+    key: of the recording of the reference; "" where the reference lies in the data.
+    bound: of the largest absolute difference.
+
+  """
+
+  name: str
+  found: Callable[[], np.ndarray]
+  reference: Callable[[], np.ndarray]
+  key: str = ""
+  bound: float = 1e-5
+
 
 IDS = [np.random.RandomState(n).randint(5, 61, n).astype(np.int32) for n in (4, 9, 6, 2, 7)]
 PACKED = [(1, 0), (2, 3, 4)]
@@ -49,14 +76,6 @@ CONFIGS = {
 }
 TYPES = {"bert": 2, "roberta": 1, "xlnet": 3}
 MODELS = {"bert": "BertModel", "roberta": "RobertaModel", "xlnet": "XLNetModel"}
-
-
-def cases(folder: pathlib.Path) -> list[Case]:
-  """All rows; `folder` is a temporary one for weight files."""
-  from launch import parity_published as published
-
-  made = [case for kind in CONFIGS for case in _transformers(kind, folder)]
-  return made + published.cases(folder)
 
 
 def module(folder: pathlib.Path, **fields):
@@ -92,8 +111,6 @@ def torch_hidden(model, sequences, types=None) -> np.ndarray:
 
 def libraries(*names: str):
   """The modules called `names`; Absent where one is not installed."""
-  import importlib
-
   found = []
   for name in names:
     try:
@@ -122,7 +139,7 @@ def tensors(kind: str) -> dict[str, np.ndarray]:
   return pretrained.to_tensors(params, family=family, num_heads=encoder.num_heads)
 
 
-def _transformers(kind: str, folder: pathlib.Path) -> list[Case]:
+def transformers_cases(kind: str, folder: pathlib.Path) -> list[Case]:
   """Small random weights of an architecture in each format that Hugging Face's files come in."""
 
   @functools.cache
@@ -143,16 +160,8 @@ def _transformers(kind: str, folder: pathlib.Path) -> list[Case]:
     write(place, tensors(kind))
     return hidden(*module(place), IDS, PACKED, 16, _types(kind))
 
-  against = f"transformers' {MODELS[kind]}"
   return [
-    Case(
-      f"{kind} (random, 2 layers)",
-      name,
-      against,
-      functools.partial(found, write),
-      reference,
-      f"{kind}",
-    )
+    Case(f"{kind}, {name}", functools.partial(found, write), reference, kind)
     for name, write in FORMATS.items()
   ]
 
@@ -220,3 +229,20 @@ def package(spec: str) -> pathlib.Path:
     return pathlib.Path(os.fspath(pretrained.resolve(spec)))
   except InputError as error:
     raise Absent(str(error)) from None
+
+
+def cases(folder: pathlib.Path) -> list[Case]:
+  """All cases; `folder` is a temporary one for weight files."""
+  import published_cases
+
+  return [
+    *(case for kind in CONFIGS for case in transformers_cases(kind, folder)),
+    *published_cases.cases(folder),
+  ]
+
+
+if __name__ == "__main__":
+  jax.config.update("jax_default_matmul_precision", "highest")
+  with tempfile.TemporaryDirectory() as temporary:
+    recorded = {case.key: case.reference() for case in cases(pathlib.Path(temporary)) if case.key}
+  np.savez_compressed(RECORDED, **{k: v.astype(np.float32) for k, v in recorded.items()})

@@ -1,0 +1,137 @@
+"""What a model may read beside token ids: the base class of all inputs.
+
+A model (or an encoder) declares `inputs`, a tuple of them. `as2jax.training.build` binds them to the
+run, fits them to the training questions, and has their columns cut into batches with the tokens:
+the model finds each array in `Batch.inputs`, by name. Nothing else must know an input.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from as2jax.data.batches.batcher import Column, Level
+from as2jax.data.batches.examples import ExampleTable
+from as2jax.data.record import Question
+from as2jax.data.text.token_table import UnitTable
+from as2jax.data.text.tokenizer import Tokenizer
+from as2jax.runtime.errors import InputError
+
+if TYPE_CHECKING:
+  from as2jax.data.datasets.dataset import Dataset
+
+
+@dataclasses.dataclass(frozen=True)
+class Resources:
+  """What a run offers to the inputs of its model.
+
+  Attributes:
+    config: resolved.
+    source: the encoder with its weights and tokeniser (`as2jax.encoders.open.Source`).
+    digest: the SHA-256 of the weights.
+    dataset: the splits; None where no data are loaded.
+
+  """
+
+  config: Any
+  source: Any
+  digest: str
+  dataset: "Dataset | None"
+
+
+class Tables(NamedTuple):
+  """Questions in a layout, tokenised.
+
+  Attributes:
+    units: the distinct texts (or joined texts), with word spans where an input needs them.
+    examples: the tuples of units that are scored.
+    tokenizer: of the units; ELMo's and other open vocabularies are those of these units alone.
+
+  """
+
+  units: UnitTable
+  examples: ExampleTable
+  tokenizer: Tokenizer
+
+
+class Input:
+  """Base class of inputs; a subclass is a frozen dataclass that says how they are made.
+
+  Attributes:
+    name: the key in `Batch.inputs`, and the name of the file that keeps what was fitted.
+    level: what each row of `columns` belongs to: a token, a word or a unit of the table of units, an
+      example of the table of examples, or an id of the vocabulary, whose row each token with that id
+      gets.
+    needs_words: whether the table of units must have word spans.
+
+  """
+
+  name: ClassVar[str]
+  level: ClassVar[Level]
+  needs_words: bool = False
+
+  def bind(self, resources: Resources) -> "Input":
+    """The input with what it needs of a run; called once, before `columns`."""
+    del resources
+    return self
+
+  def fit(self, questions: Sequence[Question]) -> Any:
+    """What is counted or learnt in the training questions, as JSON data; None where nothing is.
+
+    A run keeps it in its folder, and gives it to `columns` in training and in ranking.
+
+    Args:
+      questions: the training split, less the questions that are held out; `data.train_filter` and
+        `data.train_fraction` do not reduce it.
+
+    """
+    del questions
+
+  def for_layout(self, questions: Sequence[Question]) -> Any:
+    """What a layout function that has a parameter of this input's name is given."""
+    raise NotImplementedError(f"no layout can read the input {self.name!r}")
+
+  def retokenise(self, units: UnitTable) -> UnitTable:
+    """The table that batches are cut from, where its tokens are not those of the tokeniser."""
+    return units
+
+  def columns(
+    self, fitted: Any, questions: Sequence[Question], tables: Tables
+  ) -> np.ndarray | None:
+    """Values `[rows, …]`, one row for each token, word, unit, example or vocabulary id.
+
+    None where the model reads nothing in the batch (a layout does). On several hosts the first one
+    computes them before all others, so that a cache on disk is filled once.
+
+    Args:
+      fitted: what `fit` gave.
+      questions: those of the tables.
+      tables: as they were tokenised, before `retokenise`. Rows of level `token` are those of the
+        retokenised table.
+
+    """
+    raise NotImplementedError
+
+  def spec(self) -> tuple[tuple[int, ...], Any] | None:
+    """Shape of a row of `columns` and its dtype, known without data; None where `columns` is None."""
+    raise NotImplementedError
+
+  def statistics(self, column: Column | None, units: UnitTable) -> dict[str, Any]:
+    """What `results.json` says of this input in the training data, ready for JSON."""
+    del column, units
+    return {}
+
+
+def declared(*modules: Any) -> tuple[Input, ...]:
+  """The inputs of modules, in order; an encoder that reads token ids alone declares none.
+
+  Raises:
+    InputError: two of them have the same name.
+
+  """
+  found = tuple(entry for module in modules for entry in getattr(module, "inputs", ()))
+  names = [entry.name for entry in found]
+  if len(set(names)) < len(names):
+    raise InputError(f"inputs {names}: two have the same name; give each a name of its own")
+  return found

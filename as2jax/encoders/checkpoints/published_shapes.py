@@ -1,0 +1,133 @@
+"""Shapes of published encoders by name, for machines that do not have their folders.
+
+Each entry holds what the model's public config file states, as far as an encoder's fields depend on
+it, with the address of that file. Folders that are here are read instead (`pretrained.read_family`).
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from as2jax.encoders.checkpoints import elmo_weights, pretrained
+from as2jax.encoders.checkpoints.families import FAMILIES, Family
+from as2jax.runtime.errors import InputError
+
+
+class Published(NamedTuple):
+  """A published config: the address of the file, and what it states."""
+
+  source: str
+  config: Mapping[str, Any]
+
+
+_BASE = {
+  "hidden_size": 768,
+  "num_hidden_layers": 12,
+  "num_attention_heads": 12,
+  "intermediate_size": 3072,
+}
+_LARGE = {
+  "hidden_size": 1024,
+  "num_hidden_layers": 24,
+  "num_attention_heads": 16,
+  "intermediate_size": 4096,
+}
+
+
+def _bert(size: Mapping[str, int]) -> dict[str, Any]:
+  return {"model_type": "bert", "vocab_size": 30522, "max_position_embeddings": 512, **size}
+
+
+def _roberta(size: Mapping[str, int]) -> dict[str, Any]:
+  return {
+    "model_type": "roberta",
+    "vocab_size": 50265,
+    "max_position_embeddings": 514,
+    "type_vocab_size": 1,
+    "layer_norm_eps": 1e-5,
+    "pad_token_id": 1,
+    **size,
+  }
+
+
+def _xlnet(d_model: int, n_layer: int, n_head: int, d_inner: int) -> dict[str, Any]:
+  return {
+    "model_type": "xlnet",
+    "vocab_size": 32000,
+    "d_model": d_model,
+    "n_layer": n_layer,
+    "n_head": n_head,
+    "d_inner": d_inner,
+  }
+
+
+def _hub(name: str, config: Mapping[str, Any]) -> Published:
+  return Published(f"https://huggingface.co/{name}/blob/main/config.json", config)
+
+
+TRANSFORMERS = {
+  "bert-base-uncased": _hub("google-bert/bert-base-uncased", _bert(_BASE)),
+  "bert-large-uncased": _hub("google-bert/bert-large-uncased", _bert(_LARGE)),
+  "roberta-base": _hub("FacebookAI/roberta-base", _roberta(_BASE)),
+  "roberta-large": _hub("FacebookAI/roberta-large", _roberta(_LARGE)),
+  "xlnet-base-cased": _hub("xlnet/xlnet-base-cased", _xlnet(768, 12, 12, 3072)),
+  "xlnet-large-cased": _hub("xlnet/xlnet-large-cased", _xlnet(1024, 24, 16, 4096)),
+}
+# ELMo "original", 93.6 million parameters.
+ELMO = Published(
+  "https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/"
+  "elmo_2x4096_512_2048cnn_2xhighway_options.json",
+  {
+    "lstm": {
+      "use_skip_connections": True,
+      "projection_dim": 512,
+      "cell_clip": 3,
+      "proj_clip": 3,
+      "dim": 4096,
+      "n_layers": 2,
+    },
+    "char_cnn": {
+      "activation": "relu",
+      "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+      "n_highway": 2,
+      "embedding": {"dim": 16},
+      "n_characters": 262,
+      "max_characters_per_token": 50,
+    },
+  },
+)
+
+
+def family(name: str) -> tuple[Family, dict[str, Any]]:
+  """The family and the fields of a transformer that is published by `name`, or lies in a folder.
+
+  Raises:
+    InputError: neither.
+
+  """
+  if name in TRANSFORMERS:
+    config = TRANSFORMERS[name].config
+    found = FAMILIES[config["model_type"]]
+    return found, found.fields(config)
+  return pretrained.read_family(pretrained.resolve(name))
+
+
+def elmo() -> dict[str, Any]:
+  """The fields of the published ELMo."""
+  return elmo_weights.fields_of(dict(ELMO.config), ELMO.source)
+
+
+def vector_width(file: str) -> int:
+  """Of word vectors, as the published files have it in their names (`glove.6B.300d.txt`).
+
+  Raises:
+    InputError: the name does not say it.
+
+  """
+  found = re.search(r"\.(\d+)d\b", file)
+  if not found:
+    raise InputError(
+      f"encoder.vectors = {file!r}: the name does not say how wide the vectors are; "
+      "give such as glove.6B.300d.txt (the file is not read)"
+    )
+  return int(found[1])

@@ -1,0 +1,153 @@
+"""The contract of a system: what it declares of itself, and what it computes.
+
+A system is a model that ranks candidates. Everything that the data path, the training loop, the
+evaluation and the export ask of a system is declared here, once, with its default. The guide for
+adding one is `as2jax/models/README.md`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from flax import linen as nn
+from flax import struct
+from jaxtyping import Array, Float
+
+from as2jax.data.batches.batch import Batch
+from as2jax.data.inputs.protocol import Input
+from as2jax.data.record import Question
+
+Template = Literal["single", "pair", "context", "local_context", "joint"]
+Layout = Literal["pairs", "triplets", "single", "groups", "joint"]
+
+
+@struct.dataclass
+class Embeddings:
+  """One vector a unit, zero for unused slots."""
+
+  units: Float[Array, "s u d"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedForm:
+  """The architecture of sentence-transformers or transformers that gives a system's scores.
+
+  Attributes:
+    kind: `sentence_transformer` (encoder, poolings, dense layers, normalisation) or
+      `sequence_classifier` (encoder, pooler, two-way head).
+    score: the name of the score that the exported folder ranks by.
+    pooling, dense, normalize: of a sentence transformer, as `as2jax.models.sentence_bert` has them.
+    token: whose vector a classifier reads, `cls` or `cls_last`.
+    pooler, dropout: of a classifier, before its head.
+    from_sentence_folder: whether `encoder.pretrained` names a sentence-transformers folder.
+
+  """
+
+  kind: Literal["sentence_transformer", "sequence_classifier"]
+  score: str
+  pooling: tuple[str, ...] = ()
+  dense: tuple[tuple[int, str, bool], ...] = ()
+  normalize: bool = False
+  token: str = ""
+  pooler: bool = False
+  dropout: float = 0.0
+  from_sentence_folder: bool = False
+
+
+class System(nn.Module):
+  """A model that ranks candidates; every system derives from this class.
+
+  A subclass has the fields that its config section `model` sets, usually without defaults; the
+  field `encoder`, where there is one, is filled with the encoder of the config. Where a field has
+  the name of a declaration (`template`, `score`, `pooler`), write it as
+  `template: str = dataclasses.field()`: the declaration's default is no default of the field.
+
+  In training, `__call__(batch, train=True)` gives what the loss reads: a `flax.struct.dataclass` of
+  named outputs, of examples `[s, e, …]`. In evaluation, a system that `encodes` is asked for
+  `encode` (every distinct text once) and `compare`; any other for `__call__`, whose output has
+  `scores` `[s, e]` (layout `joint`: `[s, e, k]`), higher is better.
+
+  Attributes:
+    template: a `Template`: the texts of one unit, in order (`as2jax.data.text.input_templates`);
+      `single` makes a unit of each text.
+    layout: a `Layout`: how units form examples (`as2jax.data.batches.examples`): with template `single`, `pairs`
+      of (question, candidate) or `triplets` of (question, positive, negative); with any other
+      template, `single` (one unit a candidate), or `joint` (one unit a question).
+    encodes: whether evaluation encodes texts and compares their vectors.
+    score_names: names of the scores that evaluation reports; a system that does not encode has one.
+    score: which of `score_names` ranks; "" is the first.
+    pooler: whether the system has a dense layer `pooler`, which begins with the pretrained one.
+    inputs: what the system reads beside token ids (`as2jax.data.inputs.protocol`); a property where
+      it depends on fields.
+    has_parameters: whether there is anything to train; False for `ParameterFreeSystem` alone.
+    diagnostics: `module:attribute` of the `as2jax.evaluation.diagnostics.Diagnostics` that every
+      evaluation computes beside the metrics, "" for none.
+
+  """
+
+  # Without annotations, so that a subclass can make a field of them, in its own order of fields.
+  template = "single"
+  score = ""
+  pooler = False
+  layout: ClassVar[Layout] = "pairs"
+  encodes: ClassVar[bool] = False
+  score_names: ClassVar[tuple[str, ...]] = ("score",)
+  inputs: ClassVar[tuple[Input, ...]] = ()
+  has_parameters: ClassVar[bool] = True
+  diagnostics: ClassVar[str] = ""
+
+  @property
+  def ranking_score(self) -> str:
+    """The name of the score that ranks."""
+    return self.score or self.score_names[0]
+
+  def __call__(self, batch: Batch, *, train: bool) -> Any:
+    """Named outputs for the loss, and `scores` where the system does not encode."""
+    raise NotImplementedError(f"{type(self).__name__} defines no __call__(batch, *, train)")
+
+  def encode(self, batch: Batch, *, train: bool) -> Embeddings:
+    """The vector of each unit, float32, zero for unused slots."""
+    raise NotImplementedError(f"{type(self).__name__} defines no encode(batch, *, train)")
+
+  def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
+    """Scores (higher is better) of questions `[p, d]` with candidates `[p, d]`, by name."""
+    raise NotImplementedError(f"{type(self).__name__} defines no compare(pair, *, train)")
+
+  def token_vectors(self, batch: Batch, *, train: bool = False) -> Float[Array, "s r l d"]:
+    """The vector of each token, of which `as2jax.inference.explain.heatmap` takes cosines."""
+    return self.encoder(batch.tokens, train=train)
+
+  @nn.nowrap
+  def published_form(self) -> PublishedForm | None:
+    """What `as2jax.inference.export` writes; None where no published architecture scores so."""
+    return None
+
+
+class Scorer(Protocol):
+  """A fitted ranker without parameters. Scores are float32, higher is better."""
+
+  def score(self, questions: Sequence[Question]) -> list[np.ndarray]:
+    """The scores `[candidates]` of each question's own candidates."""
+    ...
+
+  def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
+    """The function from a question to the scores `[n]` of `texts`; equal texts have equal scores."""
+    ...
+
+
+class ParameterFreeSystem(System):
+  """A ranker without parameters: it is fitted on the training questions and scores texts.
+
+  Attributes:
+    reads_training: whether `fit` reads the questions; where not, a run ranks without its data.
+
+  """
+
+  has_parameters: ClassVar[bool] = False
+  reads_training: ClassVar[bool] = True
+
+  @nn.nowrap
+  def fit(self, questions: Sequence[Question]) -> Scorer:
+    """The scorer, with what it counts in the training questions."""
+    raise NotImplementedError(f"{type(self).__name__} defines no fit(questions)")

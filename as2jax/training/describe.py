@@ -1,0 +1,169 @@
+"""From a resolved config to its modules and shapes, without weights and without its data.
+
+Encoders have the sizes that their folder's config states, or their published ones
+(`as2jax.encoders.checkpoints.published_shapes`). Batches have the examples of the embedded sample in
+the config's layout, with texts as long as WikiQA's, cut by `as2jax.data.batches.batcher` as in a
+run: so their shapes are a run's, near enough, though a data set of longer texts fills more rows of
+`paper` batches (`batch.rows` states those of the others).
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from as2jax.data.batches.batcher import Batcher, Column, Plan
+from as2jax.data.datasets.load import load as load_dataset
+from as2jax.data.inputs.first_stage_ranking import OrderGiven
+from as2jax.data.inputs.protocol import Resources, declared
+from as2jax.data.text.token_table import UnitTable
+from as2jax.encoders.checkpoints import published_shapes
+from as2jax.encoders.checkpoints.families import FAMILIES
+from as2jax.encoders.open import Source
+from as2jax.runtime import registry
+from as2jax.runtime.errors import InputError
+from as2jax.training import state as states
+from as2jax.training.build import BatchTables, Components, has_encoder, model_and_loss
+
+WORDS = 50_000  # rows of a vocabulary of words that only the data would tell
+# Tokens a word of the sample's texts, which makes them as long as WikiQA's (8 and 28 word pieces).
+QUESTION, SENTENCE = 1.15, 1.8
+_NONE = np.zeros(0, np.int32)
+
+
+def describe(config: Any) -> "Description":
+  """The parts that a config describes; reads no weights, and no data but the embedded sample.
+
+  Raises:
+    InputError: a ranker without parameters, or an encoder whose sizes only its files tell.
+
+  """
+  if not registry.has_parameters(config.model.name):
+    raise InputError(f"model.name = {config.model.name!r} has no step to compile")
+  source = _source(config.encoder)
+  model, loss = model_and_loss(config, source)
+  sample = config.data.copy_and_resolve_references()
+  with sample.unlocked():
+    sample.name, sample.rules, sample.holdout = "sample", (), 0.1
+  encoder = source.module if has_encoder(config.model) else None
+  resources = Resources(config, source, "", None)
+  inputs = tuple(entry.bind(resources) for entry in declared(model, encoder))
+  parts = Description(config, load_dataset(sample), source, model, loss, {}, {}, inputs)
+  return parts.with_ranking(OrderGiven())
+
+
+@dataclasses.dataclass(frozen=True)
+class Description(Components):
+  """The parts of a run without weights, over texts that are only so and so long.
+
+  `dataset` is the embedded sample; `source` has no parameters and no tokeniser.
+  """
+
+  def tables(self, questions: Sequence[Any], layout: str, **options) -> BatchTables:
+    """Units of nothing but lengths, and columns of zeros."""
+    units, table = self.examples(questions, layout, **options)
+    made = _units(units, {q.text for q in questions}, self.config.data.max_length)
+    rows = {
+      "token": len(made.ids),
+      "vocabulary": 1,  # the only id
+      "word": len(made.word_form),
+      "unit": len(made),
+      "example": len(table),
+    }
+    columns = {}
+    for entry in self.inputs:
+      if (spec := entry.spec()) is not None:
+        tail, kind = spec
+        values = np.broadcast_to(np.zeros((), kind), (rows[entry.level], *tail))
+        columns[entry.name] = Column(entry.level, values)
+    return BatchTables(made, table, columns)
+
+  def batch(self, batcher: Batcher) -> Any:
+    """Shapes of one shard of the largest batch, `[1, …]`."""
+    alone = dataclasses.replace(batcher, shards=1, accumulate=1)
+    empty = Plan((), _NONE, _NONE, _NONE)
+    made = alone.batch(empty, 0, (batcher.rows[-1], batcher.row_lengths[-1]))
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), made)
+
+  def state(self, batch: Any, seeds: Sequence[int], optimizer: Any, mesh: Any) -> states.TrainState:
+    """Shapes and shardings of the train state; `batch` is of one shard."""
+    return states.shapes(
+      self.model,
+      batch,
+      seeds=seeds,
+      lr_multipliers=self.config.optimizer.lr_multipliers,
+      optimizer=optimizer,
+      mesh=mesh,
+    )
+
+
+def _units(units: Sequence[tuple[str, ...]], questions: set[str], most: int) -> UnitTable:
+  """A table of nothing but lengths: of each text, and a token before, between and after texts."""
+
+  def tokens(text: str) -> int:
+    return round(len(text.split()) * (QUESTION if text in questions else SENTENCE))
+
+  lengths = [min(sum(map(tokens, parts)) + len(parts) + 1, most) for parts in units]
+  offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+  ids, small = np.zeros(offsets[-1], np.int32), np.zeros(offsets[-1], np.int8)
+  return UnitTable(
+    ids=ids,
+    type=small,
+    role=small,
+    offsets=offsets,
+    word_start=_NONE,
+    word_length=_NONE,
+    word_role=small[:0],
+    word_form=_NONE,
+    word_offsets=np.zeros(len(offsets), np.int64),
+    forms=(),
+    truncated_units=0,
+    lost_by_role=(0, 0, 0, 0),
+    blank_units=0,
+  )
+
+
+def _source(section: Mapping[str, Any]) -> Source:
+  """The encoder that a section describes, without parameters and without a tokeniser."""
+  kind = section["name"]
+  given = {k: v for k, v in section.items() if v is not None}
+  fields, model_fields = {}, {}
+  if kind in ("auto", *FAMILIES):
+    family, sizes = published_shapes.family(section["pretrained"])
+    own = {k: v for k, v in given.items() if k != "pretrained"} | {"name": family.name}
+    fields = {k: v for k, v in {"precision": None, **sizes}.items() if k not in own}
+    model_fields = {"token": family.tokens}
+  elif kind == "words":
+    own = {"name": kind, "hidden_dropout": section["hidden_dropout"]}
+    generated = section["size"] or WORDS
+    fields = {
+      "vocab_size": WORDS if section["vocabulary"] == "data" else generated,
+      "hidden_size": published_shapes.family(section["pretrained"])[1]["hidden_size"],
+    }
+    model_fields = {"marks": (2, 3), "output_size": generated}
+  elif kind in ("static", "recurrent"):
+    drop = ("vectors", "weights", "vocabulary", "lower", "treebank", "unknown_words", "markers")
+    own = {k: v for k, v in given.items() if k not in drop}
+    size = "hidden_size" if kind == "static" else "word_size"
+    fields = {"vocab_size": WORDS, size: published_shapes.vector_width(section["vectors"])}
+    fields |= {"precision": None} if kind == "recurrent" and "precision" not in own else {}
+  elif kind == "elmo":
+    own = {k: v for k, v in given.items() if k not in ("pretrained", "treebank")}
+    fields = published_shapes.elmo()
+    fields |= {"precision": None} if "precision" not in own else {}
+  else:
+    raise InputError(
+      f"encoder.name = {kind!r}: only the files of such an encoder tell its sizes, "
+      "and nothing is read here; compile the step of another one"
+    )
+  module = registry.build(registry.ENCODERS, own, "encoder", **fields)
+  return Source(
+    module=module,
+    params={},
+    tokenizer=None,
+    max_length=None,
+    facts={"family": own["name"]},
+    model_fields=model_fields,
+  )

@@ -1,0 +1,54 @@
+"""Rankers without parameters take the path of every system: train, evaluate, predict, refusals."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny
+
+from as2jax.data.datasets import load
+from as2jax.inference import modes
+from as2jax.models import lexical
+from as2jax.runtime.errors import InputError
+
+
+def config(name, **overrides):
+  made = tiny.config("triplet", **overrides)
+  with made.unlocked():
+    made.model, made.loss = {"name": name}, {"name": "none"}
+  return made.lock()
+
+
+def test_a_ranker_is_trained_evaluated_and_predicts(tmp_path):
+  run, asked = tmp_path / "run", tmp_path / "asked.tsv"
+  modes.run(config("idf_overlap"), str(run))
+  results = json.loads((run / "results.json").read_text())
+  modes.run(config("idf_overlap", mode="evaluate"), str(run))
+  again = json.loads((run / "evaluation.json").read_text())
+  tests = [name for name in results["metrics"] if name.endswith("/test]")]
+  assert tests and all(again["metrics"][name] == results["metrics"][name] for name in tests)
+  best = results["seeds"][0]["best_value"]
+  assert best == results["metrics"]["map[sample-clean/dev]"]["mean"] > 0.3
+  assert (run / "eval/test/run.trec").exists() and not (run / "checkpoints").exists()
+
+  data = load.load(config("bm25").data)
+  questions = [q for q in data.splits["test"] if q.candidates][:3]
+  rows = [f"{q.id}\t{q.text}\t{c.id}\t{c.text}" for q in questions for c in q.candidates]
+  asked.write_text("\n".join(["question_id\tquestion\tcandidate_id\tcandidate", *rows]) + "\n")
+  modes.run(config("idf_overlap", mode="predict", predict__input=str(asked)), str(run))
+  expected = lexical.IDFOverlap().fit(data.splits["train"]).score(questions)
+  lines = [line.split("\t") for line in (run / "predictions.tsv").read_text().splitlines()[1:]]
+  for question, scores in zip(questions, expected, strict=True):
+    ranked = [float(score) for id, _, _, score, _, _ in lines if id == question.id]
+    np.testing.assert_allclose(ranked, np.sort(scores)[::-1], rtol=1e-6)
+
+
+def test_a_ranker_has_nothing_to_begin_with(tmp_path):
+  with pytest.raises(InputError, match="bm25 has no parameters to begin with; set it to ''"):
+    modes.run(config("bm25", warm_start__run="x", warm_start__scope="all"), str(tmp_path / "run"))
+
+
+def test_a_score_that_is_not_finite_is_refused(tmp_path, monkeypatch):
+  monkeypatch.setattr(lexical, "inverse_frequency", lambda train: lambda word: float("nan"))
+  with pytest.raises(InputError, match="the score 'idf_overlap' of candidate .* is nan"):
+    modes.run(config("idf_overlap"), str(tmp_path / "run"))

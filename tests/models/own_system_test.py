@@ -1,0 +1,154 @@
+"""The system of as2jax/models/README.md: a user's own, with an input and a loss, named in a config.
+
+Nothing in the package knows it; it does all that a system of the package does.
+"""
+
+import json
+import pathlib
+import re
+import sys
+
+import numpy as np
+import pytest
+import tiny
+
+from as2jax.config import check, flags
+from as2jax.data.inputs import fitted
+from as2jax.experiments import compare_runs
+from as2jax.inference import export, modes
+from as2jax.models.crossencoder import CrossEncoder
+from as2jax.runtime.errors import InputError
+from as2jax.training import loop
+from as2jax.training.build import load
+
+GUIDE = pathlib.Path(__file__).parents[2] / "as2jax/models/README.md"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def module(tmp_path_factory):
+  """The guide's code as a file on Python's path."""
+  (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL)
+  folder = tmp_path_factory.mktemp("own")
+  (folder / "my_ranker.py").write_text(code)
+  with pytest.MonkeyPatch.context() as patch:
+    patch.syspath_prepend(folder)
+    yield folder / "my_ranker.py"
+  sys.modules.pop("my_ranker", None)
+
+
+@pytest.fixture(scope="module")
+def config(module):
+  """A config of the guide's system, over the tiny encoder."""
+
+  def make(**changes):
+    made = flags.load(f"{module}:sample").unlock()
+    small = tiny.config("triplet", data__train_fraction=0.1, checkpoint__steps=2, log__steps=1)
+    small.unlock().model, small.loss = made.model, made.loss
+    small.epochs, small.optimizer.rate, small.optimizer.warmup = 2, 1e-2, 0.0
+    for key, value in changes.items():
+      small.update_from_flattened_dict({key.replace("__", "."): value})
+    return small.lock()
+
+  return make
+
+
+@pytest.fixture(scope="module")
+def trained(config, tmp_path_factory):
+  run = tmp_path_factory.mktemp("runs") / "mine"
+  modes.run(config(), str(run))
+  return run
+
+
+def results(run, name="results.json"):
+  return json.loads((run / name).read_text())
+
+
+def logged(run, name):
+  rows = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+  return np.asarray([row[name] for row in rows if name in row])
+
+
+def test_the_guide_is_short():
+  assert len(GUIDE.read_text().splitlines()) <= 80
+
+
+def test_it_trains_with_its_loss_and_its_input(trained, config):
+  losses = logged(trained, "logistic")
+  third = len(losses) // 3
+  assert third > 2 and np.mean(losses[-third:]) < 0.9 * np.mean(losses[:third])
+  assert results(trained)["parameters"]["all"] > 0
+  learnt = tiny.best_parameters(trained)
+  assert learnt["my_length/kernel"].shape == (1, 1, 1) and learnt["my_map/kernel"].shape[-1] == 8
+  (kept,) = (trained / "inputs").glob("relative_length.json")
+  assert "mean" in kept.read_text()
+
+
+def test_it_goes_on_where_it_was_stopped(trained, config, tmp_path, monkeypatch):
+  add, run = loop.StepLog.add, tmp_path / "mine"
+
+  def stop(self, step, *rest):
+    if step > 3:
+      raise KeyboardInterrupt
+    add(self, step, *rest)
+
+  with monkeypatch.context() as patch:
+    patch.setattr(loop.StepLog, "add", stop)
+    with pytest.raises(KeyboardInterrupt):
+      modes.run(config(), str(run))
+  modes.run(config(), str(run))
+  one, other = tiny.best_parameters(trained), tiny.best_parameters(run)
+  for path, values in one.items():
+    np.testing.assert_array_equal(values, other[path], path)
+  assert results(run)["metrics"] == results(trained)["metrics"]
+
+
+def test_it_is_evaluated_and_ranks(trained, config, tmp_path):
+  modes.run(config(mode="evaluate"), str(trained))
+  again, before = results(trained, "evaluation.json")["metrics"], results(trained)["metrics"]
+  assert again and all(before[name] == entry for name, entry in again.items())
+  asked = tmp_path / "asked.tsv"
+  asked.write_text("what is ice\tfrozen water\nwhat is ice\ta stone that is very heavy indeed\n")
+  modes.run(config(mode="predict", predict__input=str(asked)), str(trained))
+  lines = (trained / "predictions.tsv").read_text().splitlines()
+  assert len(lines) == 3 and {line.split("\t")[2] for line in lines[1:]} == {"1", "2"}
+
+
+def test_it_is_sharded_over_two_devices(trained, config, tmp_path):
+  modes.run(config(sharding__fsdp=2), str(tmp_path / "sharded"))
+  for name in ("logistic", "gradient_norm"):
+    one, other = logged(trained, name), logged(tmp_path / "sharded", name)
+    np.testing.assert_allclose(other[0], one[0], rtol=1e-5)
+    np.testing.assert_allclose(other, one, rtol=0.02)  # rounding, through the steps of Adam
+
+
+def test_its_encoder_may_be_ones_own(config, tmp_path, module):
+  """A subclass of a published encoder, with the weights of that one's folder."""
+  code = "from as2jax.encoders.bert import BertEncoder\nclass MyBert(BertEncoder):\n  pass\n"
+  (module.parent / "my_encoder.py").write_text(code)
+  made = config(encoder__name="my_encoder:MyBert", epochs=0, evaluation__splits=("dev",))
+  check.check(made)
+  own = load(made, data=False, workdir=_fitted(tmp_path))
+  same = load(config(epochs=0), data=False, workdir=_fitted(tmp_path))
+  assert type(own.model.encoder).__name__ == "MyBert"
+  assert own.facts["sha256"] == same.facts["sha256"]
+  with pytest.raises(InputError, match="encoder MyBert is a class of your own"):
+    export.published_form(CrossEncoder(own.model.encoder, "cls", True, 0.0))
+
+
+def _fitted(folder):
+  """A run's folder that holds what the guide's input counts."""
+  fitted.save({"mean": 30.0}, "", folder / fitted.FOLDER / "relative_length.json")
+  return folder
+
+
+def test_it_is_compared(trained, config, tmp_path):
+  other = config().unlock()
+  other.model, other.loss = {"name": "bm25"}, {"name": "none"}
+  modes.run(other, str(tmp_path / "bm25"))
+  lines = compare_runs.table([str(tmp_path / "bm25"), str(trained)]).splitlines()
+  assert [line.split()[0] for line in lines[-2:]] == ["bm25", "mine"]
+
+
+def test_it_has_no_published_form(trained, tmp_path):
+  with pytest.raises(InputError, match="LengthRanker has no counterpart"):
+    export.export(trained, tmp_path / "out")

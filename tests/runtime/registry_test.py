@@ -1,0 +1,75 @@
+"""Names of classes: those of the tables, and the user's own as `module:Class`."""
+
+import pytest
+
+from as2jax.models.biencoder import BiEncoder
+from as2jax.runtime import registry
+from as2jax.runtime.errors import InputError
+
+SOURCE = """
+import dataclasses
+from as2jax.models.losses import Loss
+from as2jax.models.system import System
+
+class Mine(System):
+  width: int
+
+@dataclasses.dataclass(frozen=True)
+class MyLoss(Loss):
+  weight: float
+
+number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path, monkeypatch):
+  (tmp_path / "own_classes.py").write_text(SOURCE)
+  (tmp_path / "own_broken.py").write_text("import a_module_that_nobody_has\n")
+  (tmp_path / "own_folder").mkdir()
+  (tmp_path / "own_folder" / "inner.py").write_text(SOURCE)
+  monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.parametrize("module", ["own_classes", "own_folder.inner"])
+def test_a_class_of_the_users(module):
+  system = registry.build(registry.MODELS, {"name": f"{module}:Mine", "width": 3}, "model")
+  assert type(system).__name__ == "Mine" and system.width == 3
+  loss = registry.build(registry.LOSSES, {"name": f"{module}:MyLoss", "weight": 0.5}, "loss")
+  assert loss.weight == 0.5
+  with pytest.raises(
+    InputError, match="model.zebra is not a field of Mine; its fields are .*width"
+  ):
+    registry.build(registry.MODELS, {"name": f"{module}:Mine", "zebra": 3}, "model")
+
+
+def test_a_name_of_the_table():
+  assert registry.find(registry.MODELS, "biencoder", "model.name") is BiEncoder
+  for table in (registry.MODELS, registry.LOSSES, registry.ENCODERS):
+    for name in table:
+      assert issubclass(registry.find(table, name, "x.name"), registry.resolve(table.base))
+
+
+@pytest.mark.parametrize(
+  "name, message",
+  [
+    ("zebra", "model.name = 'zebra' is not known; use one of .*triplet.*as module:Class"),
+    ("no_such_module:Mine", "there is no module 'no_such_module'; .*PYTHONPATH"),
+    ("own_folder.zebra:Mine", "there is no module 'own_folder.zebra'"),
+    ("own_classes:Zebra", "own_classes.py has no 'Zebra'"),
+    ("own_classes:MyLoss", "is no System: derive the class from as2jax.models.system.System"),
+    ("own_classes:number", "is no System"),
+    ("own_classes:", "write it as module:Class"),
+    (":Mine", "write it as module:Class"),
+    (".own_classes:Mine", "write it as module:Class"),
+    ("own_classes.py:Mine", "there is no module 'own_classes.py'"),
+  ],
+)
+def test_a_name_that_is_wrong(name, message):
+  with pytest.raises(InputError, match=message):
+    registry.find(registry.MODELS, name, "model.name")
+
+
+def test_an_error_inside_of_the_users_module_is_shown_as_it_is():
+  with pytest.raises(ModuleNotFoundError, match="a_module_that_nobody_has"):
+    registry.find(registry.MODELS, "own_broken:Mine", "model.name")
