@@ -7,10 +7,10 @@ import traceback
 from absl import app, flags
 from absl import logging as absl_logging
 
-from as2jax.runtime import huge_pages, preemption, processes
+from as2jax.runtime import preemption, processes
 from as2jax.runtime.errors import InputError
 
-_CONFIG_HELP = "file of the run's config, with its argument: configs/wikiqa_triplet.py:sample"
+_CONFIG_HELP = "the run's config, a file or a job's name, with its argument: wikiqa_triplet:sample"
 
 
 def main(argv) -> None:
@@ -73,5 +73,4 @@ def _end(status: int, text: str) -> None:
 
 
 if __name__ == "__main__":
-  huge_pages.start_with_huge_pages("as2jax.main", sys.argv[1:])
   entry()

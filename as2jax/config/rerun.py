@@ -1,4 +1,4 @@
-"""Loads the resolved config of a run: --config=configs/rerun.py:runs/x/config.json."""
+"""Loads the resolved config of a run: --config=rerun:runs/x/config.json."""
 
 import json
 
@@ -17,7 +17,7 @@ def get_config(argument=None):
 
   """
   if not argument:
-    raise InputError("name the run's config: --config=configs/rerun.py:runs/x/config.json")
+    raise InputError("name the run's config: --config=rerun:runs/x/config.json")
   path = epath.Path(argument)
   if not path.is_file():
     raise InputError(

@@ -93,7 +93,12 @@ class TextGenerator:
     )
 
   def __call__(self, variables: Any, outputs: Tree) -> Texts:
-    """The texts by the names of the system's method, of outputs of examples `[n, …]`."""
+    """The texts by the names of the system's method, of outputs of examples `[n, …]`.
+
+    Args:
+      variables: of one seed, without a seed axis.
+
+    """
     outputs = jax.tree.map(lambda x: np.asarray(x, np.float32), outputs)
     ids = self._generate(variables, outputs)
     return jax.tree.map(
@@ -102,11 +107,11 @@ class TextGenerator:
 
 
 class Diagnoser:
-  """Gathers and diagnoses splits for the states of one experiment; steps and batches are kept."""
+  """Gathers and diagnoses splits for the variables of one run; steps and batches are kept."""
 
-  def __init__(self, experiment: Any, mesh: jax.sharding.Mesh, seeds: int):
-    self.experiment, self.mesh, self.seeds = experiment, mesh, seeds
-    model = experiment.model
+  def __init__(self, components: Any, mesh: jax.sharding.Mesh, seeds: int):
+    self.components, self.mesh, self.seeds = components, mesh, seeds
+    model = components.model
     self.diagnostics: Diagnostics | None = None
     self._splits: dict[str, tuple[tuple[Question, ...], Batcher]] = {}
     if model.diagnostics:
@@ -114,50 +119,49 @@ class Diagnoser:
       self.step = make_predict_step(model, declared.method, mesh=mesh, seeds=seeds)
       if declared.generate:
         self.generator = TextGenerator(
-          model, experiment.source.tokenizer, declared.generate, declared.length
+          model, components.source.tokenizer, declared.generate, declared.length
         )
 
-  def __call__(self, state: Any, split: str) -> list[Diagnosis]:
-    """The diagnosis of each seed of a state; scalars have the split in their names."""
+  def __call__(self, variables: Any, split: str) -> list[Diagnosis]:
+    """The diagnosis of each seed of the variables; scalars have the split in their names."""
     if self.diagnostics is None:
       return [Diagnosis()] * self.seeds
     diagnoses = []
-    for gathered in self._gather(state, split):
+    for gathered in self._gather(variables, split):
       diagnosis = self.diagnostics.diagnose(gathered)
       scalars = {f"{name}[{split}]": value for name, value in diagnosis.scalars.items()}
       diagnoses.append(dataclasses.replace(diagnosis, scalars=scalars))
     return diagnoses
 
-  def _gather(self, state: Any, split: str) -> list[Gathered]:
+  def _gather(self, variables: Any, split: str) -> list[Gathered]:
     questions, batcher = self._split(split)
-    by_seed = gather(self.step, state, batcher, self.mesh, self.seeds)
+    by_seed = gather(self.step, variables, batcher, self.mesh, self.seeds)
     places = np.linspace(0, len(questions) - 1, self.diagnostics.examples)
     chosen = np.unique(places.round().astype(int))
     gathered = []
     for seed, outputs in enumerate(by_seed):
       texts: Texts = {}
       if self.diagnostics.generate:
-        variables = {"params": state.params, **state.mutables}
-        variables = jax.tree.map(lambda x, seed=seed: x[seed], variables)
-        texts = self.generator(variables, jax.tree.map(lambda x: x[chosen], outputs))
+        its_own = jax.tree.map(lambda x, seed=seed: x[seed], variables)
+        texts = self.generator(its_own, jax.tree.map(lambda x: x[chosen], outputs))
       gathered.append(Gathered(questions, outputs, chosen, texts))
     return gathered
 
   def _split(self, split: str) -> tuple[tuple[Question, ...], Batcher]:
     if split not in self._splits:
-      questions = self.diagnostics.questions(self.experiment.dataset.splits[split])
+      questions = self.diagnostics.questions(self.components.dataset.splits[split])
       if not questions:
         raise InputError(
           f"{split}: none of its questions has a right answer, which the diagnostics of "
-          f"{type(self.experiment.model).__name__} want: select on another split (data.holdout)"
+          f"{type(self.components.model).__name__} want: select on another split (data.holdout)"
         )
-      layout = self.experiment.model.layout
-      self._splits[split] = questions, self.experiment.predict_batcher(questions, layout)
+      layout = self.components.model.layout
+      self._splits[split] = questions, self.components.predict_batcher(questions, layout)
     return self._splits[split]
 
 
 def gather(
-  step: Callable, state: Any, batcher: Batcher, mesh: jax.sharding.Mesh, seeds: int
+  step: Callable, variables: Any, batcher: Batcher, mesh: jax.sharding.Mesh, seeds: int
 ) -> list[Tree]:
   """The outputs of a predict step for every example, by seed, in the order of the examples."""
   plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
@@ -166,7 +170,7 @@ def gather(
   for i in range(len(plan)):
     preemption.check()
     batch = batcher.batch(plan, i, only=local)
-    outputs = step(state, sharding.place_predict(batch, mesh, shards=batcher.shards))
+    outputs = step(variables, sharding.place_predict(batch, mesh, shards=batcher.shards))
     outputs = jax.tree.map(np.asarray, outputs)
     if gathered is None:
       size = (seeds, len(batcher.examples))

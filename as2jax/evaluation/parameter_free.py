@@ -11,20 +11,22 @@ from as2jax.models.system import ParameterFreeSystem, Scorer
 
 
 class FittedRanker:
-  """Takes the place of `predict.Predictor`: scores by the scorer, whatever the state."""
+  """Takes the place of `predict.Predictor`: scores by the scorer; it has no variables."""
 
   def __init__(self, model: ParameterFreeSystem, train: Sequence[Question]):
     self.model = model
     self.scorer: Scorer = model.fit(train)
 
-  def __call__(self, state: Any, questions: Sequence[Question]) -> list[predict.Scores]:
+  def __call__(
+    self, variables: Any, questions: Sequence[Question], *, request: bool = False
+  ) -> list[predict.Scores]:
     """Scores of every candidate, as of one seed.
 
     Raises:
       InputError: a score is not finite.
 
     """
-    del state
+    del variables, request
     name, scores = self.model.ranking_score, self.scorer.score(questions)
     predict.check_finite(scores, questions, name)
     return [{name: scores}]

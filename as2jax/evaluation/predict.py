@@ -6,6 +6,7 @@ output of all of it, and measures the same.
 """
 
 import dataclasses
+import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -24,6 +25,8 @@ from as2jax.runtime import preemption, processes, sharding
 from as2jax.runtime.errors import InputError
 
 PAIRS = 4096  # pairs of vectors compared at once
+FEW_PAIRS = 64  # in a request that has no more
+SHRINK = 2  # a request that fits into a half, a quarter … of a batch's rows is given no more
 KEPT = 8  # batchers; three splits of a pool, queries and passages, take six
 Scores = dict[str, list[np.ndarray]]  # by score name, one array a question
 DIVERGED = (
@@ -37,8 +40,15 @@ class Components(Protocol):
 
   model: Any
 
-  def predict_batcher(self, questions: Sequence[Question], layout: str) -> Batcher:
-    """Batches that hold every unit (`sentences`) or every candidate of `questions` once."""
+  def predict_batcher(
+    self, questions: Sequence[Question], layout: str, *, cache: bool = True
+  ) -> Batcher:
+    """Batches that hold every unit (`sentences`) or every candidate of `questions` once.
+
+    Args:
+      cache: whether tokens are kept on disk, to be found the next time.
+
+    """
     ...
 
   def orders(self, questions: Sequence[Question]) -> list[np.ndarray]:
@@ -47,38 +57,48 @@ class Components(Protocol):
 
 
 class Predictor:
-  """Scores questions with the model of an experiment, for each seed of a state.
+  """Scores questions with the model of a run, for each seed of its variables `{"params": …, …}`, `[seed, …]`.
 
-  The compiled steps are kept: a second split, or a later epoch, compiles nothing.
+  The compiled steps are kept: a second split, or a later epoch, compiles nothing. Threads may share
+  a predictor; one at a time uses it.
   """
 
-  def __init__(self, experiment: Components, mesh: jax.sharding.Mesh, seeds: int):
-    self.experiment, self.mesh, self.seeds = experiment, mesh, seeds
-    model = self.model = experiment.model
+  def __init__(self, components: Components, mesh: jax.sharding.Mesh, seeds: int):
+    self.components, self.mesh, self.seeds = components, mesh, seeds
+    model = self.model = components.model
     self.step = make_predict_step(
       model, "encode" if model.encodes else "__call__", mesh=mesh, seeds=seeds
     )
     self.compare = make_compare_step(model, mesh=mesh, seeds=seeds) if model.encodes else None
-    # (questions, layout, batcher), least recently used first. They are compared by content: the
-    # `id` of a list is given to another one once it is freed.
-    self._batchers: list[tuple[tuple[Question, ...], str, Batcher]] = []
+    self._lock = threading.RLock()
+    # ((questions, layout, request), batcher), least recently used first. They are compared by
+    # content: the `id` of a list is given to another one once it is freed.
+    self._batchers: list[tuple[tuple[tuple[Question, ...], str, bool], Batcher]] = []
 
   @property
   def compilations(self) -> int:
     """Programs compiled so far."""
     return self.step._cache_size() + (self.compare._cache_size() if self.compare else 0)
 
-  def __call__(self, state: Any, questions: Sequence[Question]) -> list[Scores]:
+  def __call__(
+    self, variables: Any, questions: Sequence[Question], *, request: bool = False
+  ) -> list[Scores]:
     """Scores of every candidate, one entry a seed; the first name is the one that ranks.
+
+    Args:
+      variables: the model's, `[seed, …]`.
+      request: whether the questions are a request in place of a split: batches then shrink to what
+        they hold, to one of a few sizes, and their tokens are kept in no cache on disk.
 
     Raises:
       InputError: a vector or a score is not finite.
 
     """
-    if self.experiment.model.encodes:
-      found = self._by_vectors(state, questions)
-    else:
-      found = self._by_examples(state, questions)
+    with self._lock:
+      if self.model.encodes:
+        found = self._by_vectors(variables, questions, request)
+      else:
+        found = self._by_examples(variables, questions, request)
     sizes = np.cumsum([len(q.candidates) for q in questions])[:-1]
     scores = [
       {name: np.split(values[seed], sizes) for name, values in found.items()}
@@ -89,17 +109,54 @@ class Predictor:
         check_finite(values, questions, name)
     return scores
 
-  def batcher(self, questions: Sequence[Question], layout: str) -> Batcher:
+  def batcher(
+    self, questions: Sequence[Question], layout: str, *, request: bool = False
+  ) -> Batcher:
     """The batches of `questions`; the `KEPT` that were used last are not made again."""
-    asked = tuple(questions)
-    found = next((kept for kept in self._batchers if kept[1] == layout and kept[0] == asked), None)
+    key = tuple(questions), layout, request
+    found = next((kept for kept in self._batchers if kept[0] == key), None)
     if found is None:
-      found = (asked, layout, self.experiment.predict_batcher(asked, layout))
+      found = key, self._new_batcher(*key)
     others = [kept for kept in self._batchers if kept is not found]
     self._batchers = [*others, found][-KEPT:]
-    return found[2]
+    return found[1]
 
-  def _run(self, state: Any, batcher: Batcher):
+  def _new_batcher(self, questions: Sequence[Question], layout: str, request: bool) -> Batcher:
+    if not request:
+      return self.components.predict_batcher(questions, layout)
+    whole = self.components.predict_batcher(questions, layout, cache=False)
+    for batcher in reversed(sizes(whole)):
+      if len(batcher.plan(batcher.sampler.blocks(), 0, 0)) <= 1:
+        return batcher
+    return whole
+
+  def warm_up(self, variables: Any, questions: Sequence[Question]) -> None:
+    """Compiles the programs of every size that a request's batches may have.
+
+    Args:
+      questions: any that the model can read.
+
+    """
+    model = self.model
+    layout = "sentences" if model.encodes else model.layout
+    output = None
+    for batcher in sizes(self.components.predict_batcher(questions, layout, cache=False)):
+      plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
+      lengths = batcher.row_lengths[-1:] if batcher.sampler.limits.packed else batcher.row_lengths
+      mine = sharding.local_shards(self.mesh, batcher.shards)
+      for length in lengths:
+        batch = batcher.batch(plan, len(plan), (batcher.rows[-1], length), mine)
+        output = self.step(
+          variables, sharding.place_predict(batch, self.mesh, shards=batcher.shards)
+        )
+    if self.compare:
+      width = output.units.shape[-1]
+      for count in (FEW_PAIRS, PAIRS):
+        vectors = np.ones((self.seeds, count, width), np.float32)
+        output = self.compare(variables, (vectors, vectors))
+    jax.block_until_ready(output)
+
+  def _run(self, variables: Any, batcher: Batcher):
     """Yields (shards, output) of each batch."""
     plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
     mine = sharding.local_shards(self.mesh, batcher.shards)
@@ -107,18 +164,24 @@ class Predictor:
       preemption.check()
       batch = batcher.batch(plan, i, only=mine)
       placed = sharding.place_predict(batch, self.mesh, shards=batcher.shards)
-      yield plan.steps[i][0], self.step(state, placed)
+      yield plan.steps[i][0], self.step(variables, placed)
 
-  def embed(self, state: Any, questions: Sequence[Question]) -> tuple[np.ndarray, Batcher]:
+  def embed(
+    self, variables: Any, questions: Sequence[Question], *, request: bool = False
+  ) -> tuple[np.ndarray, Batcher]:
     """The vector of each distinct sentence, `[seed, sentence, d]`, by its number in the table.
 
     Raises:
       InputError: one is not finite.
 
     """
-    batcher = self.batcher(questions, "sentences")
+    with self._lock:
+      return self._embed(variables, questions, request)
+
+  def _embed(self, variables, questions, request) -> tuple[np.ndarray, Batcher]:
+    batcher = self.batcher(questions, "sentences", request=request)
     vectors = None
-    for shards, output in self._run(state, batcher):
+    for shards, output in self._run(variables, batcher):
       found = np.asarray(output.units)
       if vectors is None:
         vectors = np.zeros((self.seeds, len(batcher.units.lengths), found.shape[-1]), np.float32)
@@ -138,33 +201,54 @@ class Predictor:
       )
     return vectors, batcher
 
-  def _by_vectors(self, state, questions) -> dict[str, np.ndarray]:
-    vectors, _ = self.embed(state, questions)
+  def _by_vectors(self, variables, questions, request) -> dict[str, np.ndarray]:
+    vectors, _ = self.embed(variables, questions, request=request)
     pairs = sentence_pairs(questions)
+    count = FEW_PAIRS if request and len(pairs) <= FEW_PAIRS else PAIRS
     found: dict[str, list[np.ndarray]] = {}
-    for at in range(0, len(pairs), PAIRS):
-      part = pairs[at : at + PAIRS]
-      padded = np.concatenate([part, np.zeros((PAIRS - len(part), 2), part.dtype)])
-      scores = self.compare(state, (vectors[:, padded[:, 0]], vectors[:, padded[:, 1]]))
+    for at in range(0, len(pairs), count):
+      part = pairs[at : at + count]
+      padded = np.concatenate([part, np.zeros((count - len(part), 2), part.dtype)])
+      scores = self.compare(variables, (vectors[:, padded[:, 0]], vectors[:, padded[:, 1]]))
       for name, values in scores.items():
         found.setdefault(name, []).append(np.asarray(values, np.float32)[:, : len(part)])
-    first = self.experiment.model.ranking_score
+    first = self.model.ranking_score
     order = [first] + [name for name in found if name != first]
     return {name: np.concatenate(found[name], axis=1) for name in order}
 
-  def _by_examples(self, state, questions) -> dict[str, np.ndarray]:
-    batcher = self.batcher(questions, self.experiment.model.layout)
+  def _by_examples(self, variables, questions, request) -> dict[str, np.ndarray]:
+    batcher = self.batcher(questions, self.model.layout, request=request)
     table = batcher.examples
     several = () if table.candidates is None else table.candidates.shape[1:]
     scores = np.zeros((self.seeds, len(table), *several), np.float32)
-    for shards, output in self._run(state, batcher):
+    for shards, output in self._run(variables, batcher):
       found = np.asarray(output.scores, np.float32)
       for s, shard in enumerate(shards):
         if shard is not None:
           scores[:, shard.examples] = found[:, s, : len(shard.examples)]
     if several:
-      scores = above_the_rest(scores, table, self.experiment.orders(questions))
-    return {self.experiment.model.score_names[0]: scores}
+      scores = above_the_rest(scores, table, self.components.orders(questions))
+    return {self.model.score_names[0]: scores}
+
+
+def sizes(batcher: Batcher) -> list[Batcher]:
+  """Batchers of the same tables whose batches have all the rows, half of them, a quarter …"""
+  found, limits = [batcher], batcher.sampler.limits
+  by = SHRINK
+  while not any(size % by for size in (limits.rows, limits.units, limits.examples)):
+    smaller = dataclasses.replace(
+      limits, rows=limits.rows // by, units=limits.units // by, examples=limits.examples // by
+    )
+    found.append(
+      dataclasses.replace(
+        batcher,
+        sampler=dataclasses.replace(batcher.sampler, limits=smaller),
+        rows=(smaller.rows,),
+        words=batcher.words // by,
+      )
+    )
+    by *= SHRINK
+  return found
 
 
 def above_the_rest(

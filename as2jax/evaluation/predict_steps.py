@@ -22,37 +22,31 @@ def over_seeds(function: Callable, seeds: int) -> Callable:
 
 
 def make_predict_step(model: nn.Module, method: str, *, mesh: Mesh, seeds: int):
-  """The jitted `(state, batch) → output` of a model's method, with a seed axis, without dropout.
+  """The jitted `(variables, batch) → output` of a model's method, with a seed axis, without dropout.
 
-  `batch` is `[1, shard, …]` (the same sentences for every seed); the output is replicated, so that
+  `variables` are the model's collections, `{"params": …}` and others, with a leading seed axis;
+  `batch` is `[1, shard, …]` (the same sentences for every seed). The output is replicated, so that
   the host can read it whichever device computed it.
   """
 
-  def one(params, mutables, batch):
-    return _apply(model, method, params, mutables, batch)
-
-  def predict(state, batch):
+  def predict(variables, batch):
     batch = jax.tree.map(lambda x: x[0], batch)
-    over = over_seeds(lambda p, m: one(p, m, batch), seeds)
-    return over(state.params, state.mutables)
+    return over_seeds(lambda v: _apply(model, method, v, batch), seeds)(variables)
 
   return jax.jit(predict, out_shardings=sharding.replicated(mesh))
 
 
 def make_compare_step(model: nn.Module, *, mesh: Mesh, seeds: int):
-  """The jitted `(state, (questions, candidates)) → {score name: [seed, pairs]}` of an encoder.
+  """The jitted `(variables, (questions, candidates)) → {score name: [seed, pairs]}` of an encoder.
 
-  Both are vectors `[seed, pairs, d]`.
+  `variables` as in `make_predict_step`; questions and candidates are vectors `[seed, pairs, d]`.
   """
 
-  def compare(state, pair):
-    one = lambda p, m, x: _apply(model, "compare", p, m, x)
-    return over_seeds(one, seeds)(state.params, state.mutables, pair)
+  def compare(variables, pair):
+    return over_seeds(lambda v, x: _apply(model, "compare", v, x), seeds)(variables, pair)
 
   return jax.jit(compare, out_shardings=sharding.replicated(mesh))
 
 
-def _apply(model, method, params, mutables, argument):
-  return model.apply(
-    {"params": params, **mutables}, argument, train=False, method=getattr(type(model), method)
-  )
+def _apply(model, method, variables, argument):
+  return model.apply(variables, argument, train=False, method=getattr(type(model), method))

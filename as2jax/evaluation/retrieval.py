@@ -77,11 +77,11 @@ class Vectors:
       self._texts[split] = Texts.of(self.data.pools[split])
     return self._texts[split]
 
-  def __call__(self, state: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
+  def __call__(self, variables: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
     """Queries `[seed, q, d]` and passages `[seed, n, d]`, float32."""
     texts = self.texts(split)
-    queries, _ = self.predictor.embed(state, texts.queries)
-    passages, _ = self.predictor.embed(state, texts.passages)
+    queries, _ = self.predictor.embed(variables, texts.queries)
+    passages, _ = self.predictor.embed(variables, texts.passages)
     asked = numbers(q.text for q in texts.queries)
     (anchor,) = texts.passages
     held = numbers([anchor.text, *(c.text for c in anchor.candidates)])[1:]

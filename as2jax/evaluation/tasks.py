@@ -35,21 +35,21 @@ class Rerank:
     """What is predicted of a split (first)."""
     return self.data.splits[split]
 
-  def measure(self, state: Any, split: str) -> list[predict.Evaluation]:
-    """One evaluation a seed of the state, by the score that ranks."""
+  def measure(self, variables: Any, split: str) -> list[predict.Evaluation]:
+    """One evaluation a seed of the variables, by the score that ranks."""
     return [
       predict.evaluate(
         next(iter(scores.values())), self.data, split, ties=self.config.evaluation.ties
       )
-      for scores in self.predictor(state, self.data.splits[split])
+      for scores in self.predictor(variables, self.data.splits[split])
     ]
 
   def record(
-    self, workdir: epath.PathLike, state: Any, split: str, outcomes: Sequence[results.Outcome]
+    self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[results.Outcome]
   ) -> None:
     """Measures every score of a split, writes its files, adds it to the outcome of each seed."""
     for outcome, scores in zip(
-      outcomes, self.predictor(state, self.data.splits[split]), strict=True
+      outcomes, self.predictor(variables, self.data.splits[split]), strict=True
     ):
       results.record(workdir, outcome, scores, self.data, split, self.config)
 
@@ -77,18 +77,18 @@ class Retrieve:
     """What is predicted of a split (first)."""
     return self.rank.questions(split)
 
-  def measure(self, state: Any, split: str) -> list[predict.Evaluation]:
-    """One evaluation a seed of the state, by the score that ranks."""
+  def measure(self, variables: Any, split: str) -> list[predict.Evaluation]:
+    """One evaluation a seed of the variables, by the score that ranks."""
     return [
       self._evaluation(next(iter(ranked.values())), split)
-      for ranked in self.rank(state, split, every_score=False)
+      for ranked in self.rank(variables, split, every_score=False)
     ]
 
   def record(
-    self, workdir: epath.PathLike, state: Any, split: str, outcomes: Sequence[results.Outcome]
+    self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[results.Outcome]
   ) -> None:
     """Measures every score of a split, writes its files, adds it to the outcome of each seed."""
-    rankings = self.rank(state, split, every_score=True)
+    rankings = self.rank(variables, split, every_score=True)
     for outcome, ranked in zip(outcomes, rankings, strict=True):
       for k, (score, ranking) in enumerate(ranked.items()):
         evaluation = self._evaluation(ranking, split)
@@ -124,15 +124,15 @@ class SearchPool:
     """The queries: they are encoded first."""
     return self.vectors.texts(split).queries
 
-  def __call__(self, state: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
-    """For each seed of the state, {score: the ranking of the pool}."""
+  def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
+    """For each seed of the variables, {score: the ranking of the pool}."""
     pool, ties = self.data.pools[split], self.config.evaluation.ties
     return [
       {
         name: retrieval.by_vectors(self.searcher, queries, passages, pool, name, ties=ties)
         for name in (self.scores if every_score else self.scores[:1])
       }
-      for queries, passages in zip(*self.vectors(state, split), strict=True)
+      for queries, passages in zip(*self.vectors(variables, split), strict=True)
     ]
 
 
@@ -150,12 +150,12 @@ class RerankRetrieved:
     """The queries with the retrieved passages as their candidates."""
     return self._of(split).questions
 
-  def __call__(self, state: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
-    """For each seed of the state, {score: the ranking of what was retrieved}."""
+  def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
+    """For each seed of the variables, {score: the ranking of what was retrieved}."""
     del every_score  # there is one
     retrieved, pool, ties = self._of(split), self.data.pools[split], self.config.evaluation.ties
     rankings = []
-    for scores in self.predictor(state, retrieved.questions):
+    for scores in self.predictor(variables, retrieved.questions):
       name, values = next(iter(scores.items()))
       rankings.append({name: retrieve_rerank.reranked(values, retrieved, pool, ties=ties)})
     return rankings
@@ -179,9 +179,9 @@ class ScorePool:
     del split
     return ()
 
-  def __call__(self, state: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
+  def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
     """{score: the ranking of the pool}, as of one seed."""
-    del state, every_score
+    del variables, every_score
     pool, evaluation = self.data.pools[split], self.config.evaluation
     score = self.ranker.scorer.over_pool([passage.text for passage in pool.passages])
     ranked = retrieval.by_scores(score, pool, depth=evaluation.depth, ties=evaluation.ties)

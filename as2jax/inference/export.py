@@ -13,12 +13,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 from etils import epath
 from flax import traverse_util
 
-from as2jax.data.record import Candidate, Question
 from as2jax.encoders.checkpoints import (
   families,
   folders,
@@ -26,18 +24,13 @@ from as2jax.encoders.checkpoints import (
   published_folder,
   sentence_folder,
 )
-from as2jax.encoders.checkpoints.weights import check_finite
-from as2jax.evaluation import results
 from as2jax.inference import model_card
+from as2jax.inference.run import Run
 from as2jax.models.system import PublishedForm, System
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.version import __version__
-from as2jax.training import loop, optimizers
-from as2jax.training.build import Components, load
-from as2jax.training.checkpoints import Checkpoints, group_folder
-from as2jax.training.early_stopping import Tracker
-from as2jax.training.run_folder import config_of
+from as2jax.training.build import Components
 
 LABELS = {0: "no answer", 1: "answer"}
 CLASSIFIERS = {
@@ -60,25 +53,28 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
       base weights have changed; the output exists.
 
   """
-  config, content = _read_run(run)
+  opened = Run(run)
+  config, content = opened.config, opened.results
   if not registry.has_parameters(config.model.name):
     raise InputError(f"{run} is a run of {config.model.name}, which has no parameters to export")
-  seed = _choose(seed, tuple(config.seeds))
+  if seed is None and len(opened.seeds) > 1:
+    raise InputError(f"the run has the seeds {opened.seeds}: choose one with --seed")
+  seed = opened.check_seed(seed)
   _check_output(output)
-  experiment = load(config, data=False, workdir=run)
-  form = published_form(experiment.model)
+  components = opened.components
+  form = published_form(components.model)
   began_with = content["weights"]["sha256"]
-  if experiment.facts["sha256"] != began_with:
+  if components.facts["sha256"] != began_with:
     raise InputError(
       f"{config.encoder.pretrained} no longer holds the weights that {run} began with (SHA-256 "
-      f"{experiment.facts['sha256']}, not {began_with}), so its vocabulary may be another, too: "
+      f"{components.facts['sha256']}, not {began_with}), so its vocabulary may be another, too: "
       "put them back"
     )
-  params = best_parameters(experiment, run, seed)
-  base, lower_case = _base(experiment, form)
+  params = opened.parameters(seed)
+  base, lower_case = _base(components, form)
   with _whole(output) as folder:
-    write(folder, experiment, params, form=form, base=base, lower_case=lower_case)
-    card = model_card.render(content, config, seed, form=form, model=experiment.model)
+    write(folder, components, params, form=form, base=base, lower_case=lower_case)
+    card = model_card.render(content, config, seed, form=form, model=components.model)
     (folder / "README.md").write_text(card, encoding="utf-8")
   return pathlib.Path(output)
 
@@ -130,7 +126,7 @@ def published_form(model: System) -> PublishedForm:
 
 def write(
   folder: pathlib.Path,
-  experiment: Components,
+  components: Components,
   params: Mapping[str, np.ndarray],
   *,
   form: PublishedForm,
@@ -146,7 +142,7 @@ def write(
     lower_case: whether texts are lower-cased before the tokeniser sees them.
 
   """
-  model, max_length = experiment.model, experiment.config.data.max_length
+  model, max_length = components.model, components.config.data.max_length
   family = families.of(model.encoder)
   encoder = _below(params, "encoder/")
   options = {"family": family, "num_heads": model.encoder.num_heads}
@@ -169,7 +165,7 @@ def write(
     )
   else:
     # The pooler of BERT's pre-training is no part of the encoder; the library expects it there.
-    tensors = pretrained.to_tensors(encoder, experiment.source.pooler, **options)
+    tensors = pretrained.to_tensors(encoder, components.source.pooler, **options)
     published_folder.write_transformer(
       folder, tensors, architecture=ENCODERS[family.name], settings={}, **given
     )
@@ -184,7 +180,7 @@ def write(
       version=__version__,
     )
   published_folder.write_tokenizer(
-    folder, base=base, tokenizer=experiment.source.tokenizer, family=family, max_length=max_length
+    folder, base=base, tokenizer=components.source.tokenizer, family=family, max_length=max_length
   )
 
 
@@ -204,86 +200,9 @@ def _classifier_settings(form: PublishedForm, family: families.Family) -> dict[s
   }
 
 
-ANY = (Question("Q", "question", (Candidate("C", "candidate", 0),)),)
-
-
-def best_parameters(
-  experiment: Components, run: epath.PathLike, seed: int, questions: Sequence[Question] = ANY
-) -> dict[str, np.ndarray]:
-  """The parameters, by path, of the best checkpoint of one seed, in the split of `optimizer.lr_multipliers`.
-
-  Args:
-    questions: any that the model can read (of a joint model, ranked ones); they tell the shapes.
-
-  Raises:
-    InputError: there is no best checkpoint, it does not fit the model of the run's config, or it
-      holds a number that is not finite.
-
-  """
-  config, model = experiment.config, experiment.model
-  group = next(group for group in loop.seed_groups(config) if seed in group)
-  folder = group_folder(run, config.seeds, group)
-  for part in ("best", "latest"):
-    if not any(path.name.isdigit() for path in (folder / part).glob("*")):
-      raise InputError(f"{folder / part} holds no checkpoint: was it deleted? Train again")
-  batcher = experiment.predict_batcher(questions, "sentences" if model.encodes else model.layout)
-  batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
-  example = jax.tree.map(lambda x: x[0], batch)
-  init = lambda b: model.init(jax.random.key(0), b, train=False)["params"]
-  shapes = jax.eval_shape(init, example)
-  place = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-  one = lambda x: jax.ShapeDtypeStruct((len(group), *x.shape), x.dtype, sharding=place)
-  trainable, frozen = jax.tree.map(
-    one, optimizers.split_frozen(shapes, config.optimizer.lr_multipliers)
-  )
-  checkpoints = Checkpoints(folder)
-  try:
-    step = Tracker(**checkpoints.progress()["tracker"]).saved_step
-    found = checkpoints.restore_best(
-      step, {"trainable": trainable, "frozen": frozen, "mutables": {}}
-    )
-  except (ValueError, KeyError) as error:
-    if isinstance(error, InputError):
-      raise
-    raise InputError(
-      f"{folder / 'best'}: the checkpoint does not fit the model of "
-      f"{run}/config.json ({str(error).splitlines()[0]})"
-    ) from error
-  finally:
-    checkpoints.close()
-  at = group.index(seed)
-  params = {
-    path: np.asarray(value[at], np.float32)
-    for part in ("trainable", "frozen")
-    for path, value in found[part].items()
-  }
-  return check_finite(params, folder / "best" / str(step))
-
-
-def _read_run(run: epath.PathLike) -> tuple[Any, dict]:
-  """The config and the results of a finished run."""
-  config = config_of(run)
-  content = results.read(run)
-  if content is None:
-    raise InputError(
-      f"{run} is not finished (no results.json), so its best checkpoint is not "
-      "known: continue it with as2jax.main "
-      f"--config=configs/rerun.py:{run}/config.json --workdir={run}"
-    )
-  return config, content
-
-
-def _choose(seed: int | None, seeds: Sequence[int]) -> int:
-  if seed is None and len(seeds) > 1:
-    raise InputError(f"the run has the seeds {seeds}: choose one with --seed")
-  if seed is not None and seed not in seeds:
-    raise InputError(f"--seed={seed}: the run has {', '.join(map(str, seeds))}")
-  return seeds[0] if seed is None else seed
-
-
-def _base(experiment: Components, form: PublishedForm) -> tuple[epath.Path, bool]:
+def _base(components: Components, form: PublishedForm) -> tuple[epath.Path, bool]:
   """The folder of the base transformer, and whether texts were lower-cased before its tokeniser."""
-  folder = pretrained.resolve(experiment.config.encoder.pretrained)
+  folder = pretrained.resolve(components.config.encoder.pretrained)
   if form.from_sentence_folder or folders.config_file(folder) is None:
     found = sentence_folder.read(folder)
     return found.transformer, found.lower_case and form.from_sentence_folder

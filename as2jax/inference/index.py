@@ -1,318 +1,146 @@
-"""python -m as2jax.inference.index --run=runs/a [--run=runs/b] …: what runs find in a pool, side by side.
+"""Documents to be searched exactly, by the vectors of a model or by words."""
 
-  --question=TEXT   the best passages of the pool for a question, a column a run (ASBERT, table 5;
-                    Cross-VAE, figure 2c); + stands before a right one where the question is of the
-                    pool
-  --answer=ID       the questions of one answer (a passage's id, or `most`: the passage that most
-                    questions ask for): how close each run's vectors of them lie (SSE), and with
-                    --output=x.png a picture of them in two dimensions, beside it x.tsv (Cross-VAE,
-                    figures 2a and 2b)
-
-The pool is that of the first run's data set and --split; a re-ranking data set's is all of its
-candidates.
-"""
-
-import argparse
-import dataclasses
-import sys
-import textwrap
-from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Protocol
 
+import jax
 import numpy as np
-from etils import epath
 
-from as2jax.data.datasets.pool import Pool
+from as2jax.evaluation import exact_search, retrieval
+from as2jax.inference.hit import Hit
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
-from as2jax.training.run_folder import config_of
-
-WIDTH = 100  # of a text, in columns
-GAP = "  "
 
 
-@dataclasses.dataclass(frozen=True)
-class Retriever:
-  """A run as a tool over one pool.
+class Encoder(Protocol):
+  """What an index of vectors needs of a ranker."""
+
+  @property
+  def similarity(self) -> str:
+    """The name of the score that ranks."""
+    ...
+
+  @property
+  def mesh(self) -> jax.sharding.Mesh:
+    """The devices that search."""
+    ...
+
+  def encode_query(self, texts: Sequence[str]) -> np.ndarray:
+    """Vectors `[n, d]` of questions."""
+    ...
+
+  def encode_document(self, texts: Sequence[str]) -> np.ndarray:
+    """Vectors `[n, d]` of documents."""
+    ...
+
+
+class Index:
+  """Documents, searched by `search`.
 
   Attributes:
-    name: of its folder.
-    search: question, k → positions of the best passages and their scores.
-    embed: questions → vectors `[n, d]`, None where the run has none.
+    texts, ids: of the documents.
 
   """
 
-  name: str
-  search: Callable[[str, int], tuple[np.ndarray, np.ndarray]]
-  embed: Callable[[Sequence[str]], np.ndarray] | None
+  def __init__(self, texts: Sequence[str], ids: Sequence[str] | None):
+    self.texts = tuple(texts)
+    self.ids = tuple(map(str, range(len(self.texts)))) if ids is None else tuple(ids)
+    if not self.texts or len(self.texts) != len(self.ids):
+      raise InputError(
+        f"{len(self.texts)} texts and {len(self.ids)} ids: give one text or more, and an id of each"
+      )
+
+  def __len__(self) -> int:
+    return len(self.texts)
+
+  def search(self, query: str, k: int = 10) -> list[Hit]:
+    """The k documents with the greatest scores, best first; equal scores in the documents' order."""
+    return self.search_many([query], k)[0]
+
+  def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
+    """What `search` finds for each query."""
+    if k < 1:
+      raise InputError(f"k = {k}: give 1 or more")
+    found = self._search(queries, min(k, len(self))) if len(queries) else []
+    return [
+      [Hit(int(i), float(s), self.texts[i], self.ids[i]) for i, s in zip(entries, scores)]
+      for entries, scores in found
+    ]
+
+  def _search(self, queries: Sequence[str], k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each query the positions of the best documents, and their scores."""
+    raise NotImplementedError
 
 
-def open_pool(run: epath.PathLike, split: str) -> Pool:
-  """The pool of a split of a run's data set."""
-  from as2jax.data.datasets import load
+class VectorIndex(Index):
+  """Documents by their vectors, each encoded once.
 
-  config = config_of(run)
-  data = load.load(config.data, "retrieve")
-  load.require(data, (split,))
-  return data.pools[split]
+  Raises:
+    InputError: a score by which a pool cannot be searched.
+
+  """
+
+  def __init__(self, texts: Sequence[str], ids: Sequence[str] | None, encoder: Encoder):
+    super().__init__(texts, ids)
+    self.encoder = encoder
+    if encoder.similarity not in exact_search.SIMILARITIES:
+      raise InputError(
+        f"model.score = {encoder.similarity!r}: documents can be searched by "
+        f"{', '.join(exact_search.SIMILARITIES)}; train with --config.model.score set to one"
+      )
+    self.vectors = encoder.encode_document(self.texts)
+    self._prepared = exact_search.prepared(self.vectors, encoder.similarity, side="pool")
+
+  def _search(self, queries: Sequence[str], k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    similarity = self.encoder.similarity
+    vectors = self.encoder.encode_query(queries)
+    # One program for every k up to 16, 32, …, and for one query or a block of them.
+    searcher = exact_search.Searcher(
+      self.encoder.mesh,
+      k=max(16, 1 << (k - 1).bit_length()),
+      queries=1 if len(queries) == 1 else exact_search.QUERIES,
+    )
+    prepared = exact_search.prepared(vectors, similarity, side="query")
+    entries = searcher(prepared, self._prepared).entries
+    found = []
+    for vector, chosen in zip(vectors, entries, strict=True):
+      chosen = chosen[chosen != exact_search.NONE][:k]
+      found.append((chosen, _scores(vector, self.vectors[chosen], similarity)))
+    return found
 
 
-def open_run(run: epath.PathLike, pool: Pool, seed: int | None = None) -> Retriever:
-  """A run over a pool: one that encodes sentences, by its best checkpoint, or one of words.
+def _scores(query: np.ndarray, documents: np.ndarray, similarity: str) -> np.ndarray:
+  """The scores of documents `[k, d]`, as the model's own: −‖u − v‖, cosine, inner product."""
+  query, documents = query.astype(np.float64), documents.astype(np.float64)
+  if similarity == "euclidean":
+    return -np.linalg.norm(documents - query, axis=1)
+  scores = documents @ query
+  if similarity == "cosine":
+    lengths = np.linalg.norm(documents, axis=1) * np.linalg.norm(query)
+    scores = scores / np.where(lengths > 0, lengths, 1.0)
+  return scores
+
+
+class WordIndex(Index):
+  """Documents by their words.
 
   Args:
-    seed: which of the run's; its first where None.
-
-  Raises:
-    InputError: no run, no such seed, a model that does not encode sentences.
+    scorer: makes of the texts the function from a question to the scores of all of them.
 
   """
-  from as2jax.runtime import registry
 
-  config = config_of(run)
-  name = epath.Path(run).name
-  if not registry.has_parameters(config.model.name):
-    return _parameter_free(config, name, pool)
-  if seed is not None and seed not in config.seeds:
-    raise InputError(f"--seed={seed}: {run} has {', '.join(map(str, config.seeds))}")
-  return _encoder(config, run, name, pool, config.seeds[0] if seed is None else seed)
+  def __init__(
+    self,
+    texts: Sequence[str],
+    ids: Sequence[str] | None,
+    scorer: Callable[[Sequence[str]], Callable[[str], np.ndarray]],
+  ):
+    super().__init__(texts, ids)
+    self._score = scorer(self.texts)
 
-
-def _parameter_free(config: Any, name: str, pool: Pool) -> Retriever:
-  from as2jax.data.datasets import load
-  from as2jax.evaluation import retrieval
-  from as2jax.runtime import registry
-
-  train = load.load(config.data, config.evaluation.task).splits["train"]
-  scorer = registry.build(registry.MODELS, config.model, "model").fit(train)
-  score = scorer.over_pool([p.text for p in pool.passages])
-
-  def find(question: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-    scores = score(question)
-    best = retrieval.best(scores, k)
-    return best, scores[best]
-
-  return Retriever(name, find, None)
-
-
-def _encoder(config: Any, run: epath.PathLike, name: str, pool: Pool, seed: int) -> Retriever:
-  from as2jax.data.record import Question
-  from as2jax.evaluation import exact_search, retrieval
-  from as2jax.inference.run import TrainedRun
-  from as2jax.runtime import compile_cache
-  from as2jax.training import build
-
-  compile_cache.use_cache(config)
-  experiment = build.load(config, data=_needs_data(config), workdir=run)
-  if not experiment.model.encodes:
-    raise InputError(
-      f"--run={run}: {config.model.name} does not encode sentences, so that it "
-      "cannot search a pool: give a bi-encoder or a ranker of words"
-    )
-  trained = TrainedRun(config, epath.Path(run).absolute(), experiment)
-  group = next(seeds for seeds in trained.groups if seed in seeds)
-  similarity = experiment.model.ranking_score
-  texts = retrieval.Texts.of(pool)
-  state = trained.state(group, texts.queries)
-  (anchor,) = texts.passages
-  held = retrieval.numbers([anchor.text, *(p.text for p in pool.passages)])[1:]
-  vectors = trained.predictor.embed(state, texts.passages)[0][group.index(seed)][held]
-  entries = exact_search.prepared(vectors, similarity, side="pool")
-
-  def embed(questions: Sequence[str]) -> np.ndarray:
-    asked = tuple(Question(str(i), text, ()) for i, text in enumerate(questions))
-    rows = retrieval.numbers(questions)
-    return trained.predictor.embed(state, asked)[0][group.index(seed)][rows]
-
-  def find(question: str, k: int) -> tuple[np.ndarray, np.ndarray]:
-    vector = embed([question])
-    searcher = exact_search.Searcher(trained.mesh, k=k, queries=1)
-    found = searcher(exact_search.prepared(vector, similarity, side="query"), entries)
-    best = found.entries[0]
-    scores = exact_search.reported(found.scores, vector, similarity)[0]
-    return best[best != exact_search.NONE], scores[best != exact_search.NONE]
-
-  return Retriever(name, find, embed)
-
-
-def _needs_data(config: Any) -> bool:
-  """Whether the vocabulary of the run is that of its data."""
-  return config.encoder.get("vocabulary") == "data"
-
-
-def side_by_side(question: str, retrievers: Sequence[Retriever], pool: Pool, *, top: int) -> str:
-  """The best passages of each run for a question, a column a run."""
-  right: set[str] = set()
-  for query in pool.queries:
-    if query.text == question:
-      place = pool.place()
-      right |= {pool.passages[place[answer]].text for answer in query.answers}
-  columns = []
-  for retriever in retrievers:
-    entries, scores = retriever.search(question, top)
-    lines = [retriever.name, ""]
-    for rank, (i, score) in enumerate(zip(entries, scores, strict=True), 1):
-      text = pool.passages[i].text
-      mark = "+" if text in right else " "
-      head = f"{mark} {rank}. {score:.3f} "
-      lines += textwrap.wrap(
-        f"{head}{text}", WIDTH // len(retrievers), subsequent_indent=" " * 5, drop_whitespace=True
-      )
-    columns.append(lines)
-  height = max(map(len, columns))
-  widths = [max(map(len, lines)) for lines in columns]
-  rows = [
-    GAP.join(
-      f"{lines[i] if i < len(lines) else '':{width}}"
-      for lines, width in zip(columns, widths, strict=True)
-    ).rstrip()
-    for i in range(height)
-  ]
-  known = f" ({len(right)} right)" if right else ""
-  return "\n".join([f"question: {question}{known}", "", *rows])
-
-
-def questions_of(pool: Pool, answer: str) -> tuple[str, list[str]]:
-  """The passage `answer` (an id, or `most`) and the questions whose gold passage it is.
-
-  Raises:
-    InputError: no such passage, or fewer than two questions.
-
-  """
-  count = Counter(query.answers[0] for query in pool.queries)
-  if answer == "most" and count:
-    answer = count.most_common(1)[0][0]
-  place = pool.place()
-  if answer not in place:
-    raise InputError(
-      f"--answer={answer}: the pool has no such passage (the first is "
-      f"{pool.passages[0].id}); `most` is the one that most questions ask for"
-    )
-  asked = [query.text for query in pool.queries if query.answers[0] == answer]
-  if len(asked) < 2:
-    raise InputError(
-      f"--answer={answer}: {len(asked)} questions have it as their answer; the "
-      "distances between them need two"
-    )
-  return pool.passages[place[answer]].text, asked
-
-
-def projected(vectors: np.ndarray) -> np.ndarray:
-  """Vectors `[n, d]`, brought to length 1, along their first two singular directions, `[n, 2]`.
-
-  They are not centred, as in Cross-VAE (figure 2), so that what is close to one direction stays so;
-  signs are such that each coordinate's largest value is positive.
-  """
-  lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
-  unit = vectors / np.where(lengths > 0, lengths, 1.0)
-  _, _, directions = np.linalg.svd(unit, full_matrices=False)
-  found = unit @ directions[:2].T
-  found = np.concatenate([found, np.zeros((len(found), 2 - found.shape[1]))], 1)
-  largest = found[np.abs(found).argmax(0), np.arange(2)]
-  return found * np.where(largest < 0, -1.0, 1.0)
-
-
-def closeness(vectors: np.ndarray) -> float:
-  """The mean squared distance between the rows `[n, d]`, brought to length 1 (SSE)."""
-  lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
-  unit = vectors / np.where(lengths > 0, lengths, 1.0)
-  first, second = np.triu_indices(len(unit), 1)
-  return float(np.square(unit[first] - unit[second]).sum(1).mean())
-
-
-def draw(panels: Sequence[tuple[str, np.ndarray]]) -> bytes:
-  """A PNG of the questions' points `[n, 2]`, numbered, a panel a run, in one scale."""
-  import io
-
-  from matplotlib.backends.backend_agg import FigureCanvasAgg  # needs no display
-  from matplotlib.figure import Figure
-
-  figure = Figure(figsize=(5 * len(panels), 5), layout="constrained")
-  axes = figure.subplots(1, len(panels), squeeze=False)[0]
-  every = np.concatenate([points for _, points in panels])
-  low, high = every.min(0), every.max(0)
-  room = 0.08 * np.maximum(high - low, 1e-6)
-  for axis, (title, points) in zip(axes, panels, strict=True):
-    axis.scatter(points[:, 0], points[:, 1], s=18)
-    for number, (x, y) in enumerate(points, 1):
-      axis.annotate(str(number), (x, y), textcoords="offset points", xytext=(4, 3), fontsize=8)
-    axis.set_xlim(low[0] - room[0], high[0] + room[0])
-    axis.set_ylim(low[1] - room[1], high[1] + room[1])
-    axis.set_title(title, fontsize=10, parse_math=False)
-  picture = io.BytesIO()
-  FigureCanvasAgg(figure).print_png(picture)
-  return picture.getvalue()
-
-
-def picture_of(
-  answer: str, retrievers: Sequence[Retriever], pool: Pool, output: epath.PathLike | None
-) -> str:
-  """The questions of one answer by each run's vectors: SSE as text; points as PNG and TSV."""
-  without = [retriever.name for retriever in retrievers if retriever.embed is None]
-  if without:
-    raise InputError(f"--answer: {without[0]} has no vectors of questions; give runs of encoders")
-  if output is not None and epath.Path(output).suffix != ".png":
-    raise InputError(f"--output={output}: name a file that ends in .png")
-  passage, asked = questions_of(pool, answer)
-  vectors = [retriever.embed(asked) for retriever in retrievers]
-  panels = [
-    (f"{retriever.name}: SSE {closeness(x):.4f}", projected(x))
-    for retriever, x in zip(retrievers, vectors, strict=True)
-  ]
-  lines = [f"answer: {passage}", *(f"{title} ({len(asked)} questions)" for title, _ in panels)]
-  lines += [f"{number:3d}  {text}" for number, text in enumerate(asked, 1)]
-  if output is not None:
-    head = [f"{retriever.name} {axis}" for retriever in retrievers for axis in "xy"]
-    table = ["\t".join(["number", "question", *head])]
-    for i, text in enumerate(asked):
-      values = [f"{value:.6f}" for _, points in panels for value in points[i]]
-      table.append("\t".join([str(i + 1), " ".join(text.split()), *values]))
-    output = epath.Path(output)
-    try:
-      output.parent.mkdir(parents=True, exist_ok=True)
-      output.write_bytes(draw(panels))
-      write_whole(output.with_suffix(".tsv"), "\n".join(table) + "\n")
-    except OSError as error:
-      raise InputError(f"--output={output} cannot be written: {error}") from error
-    lines.append(f"written: {output}, {output.with_suffix('.tsv').name}")
-  return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-  """Prints what was asked for; returns the exit status: 0, or 2 for bad input."""
-  parser = argparse.ArgumentParser(
-    prog="python -m as2jax.inference.index",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
-  parser.add_argument(
-    "--run", action="append", required=True, help="folder of a run; twice for two"
-  )
-  parser.add_argument("--question", help="a text")
-  parser.add_argument("--answer", help="id of a passage, or `most`")
-  parser.add_argument("--output", help="of --answer: a picture, .png")
-  parser.add_argument("--split", default="test", help="whose pool is searched")
-  parser.add_argument("--top", type=int, default=5, help="passages a run")
-  parser.add_argument("--seed", type=int, help="which of the runs'; the first where not given")
-  given = parser.parse_args(arguments)
-  try:
-    if bool(given.question) == bool(given.answer):
-      raise InputError("give one of --question and --answer")
-    if given.top < 1:
-      raise InputError(f"--top={given.top}: give 1 or more")
-    pool = open_pool(given.run[0], given.split)
-    retrievers = [open_run(run, pool, given.seed) for run in given.run]
-    print(
-      side_by_side(given.question, retrievers, pool, top=given.top)
-      if given.question
-      else picture_of(given.answer, retrievers, pool, given.output)
-    )
-  except InputError as error:
-    print(f"as2jax: {error}", file=sys.stderr)
-    return 2
-  return 0
-
-
-if __name__ == "__main__":
-  sys.exit(main())
+  def _search(self, queries: Sequence[str], k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    found = []
+    for query in queries:
+      scores = self._score(query)
+      best = retrieval.best(scores, k)
+      found.append((best, scores[best]))
+    return found

@@ -1,5 +1,6 @@
 """The modes of `main`: train, evaluate, predict."""
 
+import logging
 import os
 from typing import Any
 
@@ -21,15 +22,17 @@ def run(config: Any, workdir: str) -> str:
   import jax
 
   from as2jax.evaluation import results
-  from as2jax.inference import run as rank
-  from as2jax.runtime import compile_cache, cpu_compiler
+  from as2jax.inference import apply
+  from as2jax.runtime import compile_cache, cpu_compiler, huge_pages
   from as2jax.training import loop
 
   cpu_compiler.check(jax.default_backend())
+  if jax.default_backend() == "cpu" and (advice := huge_pages.advice(os.environ)):
+    logging.getLogger(__name__).info(advice)
   compile_cache.use_cache(config)
   workdir = workdir if "://" in workdir else os.path.abspath(workdir)  # as Orbax wants it
   if config.mode == "train":
     return results.table(loop.train_and_evaluate(config, workdir))
   if config.mode == "evaluate":
-    return results.table(rank.evaluate_run(config, workdir))
-  return f"ranked candidates: {rank.predict(config, workdir)}"
+    return results.table(apply.evaluate(config, workdir))
+  return f"ranked candidates: {apply.predict(config, workdir)}"

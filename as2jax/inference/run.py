@@ -1,33 +1,35 @@
-"""A trained run as a tool: evaluate its best checkpoint again, or rank unlabelled candidates."""
+"""A run's folder, opened on any machine by what lies in it."""
 
-import csv
 import functools
-import io
 import json
-from collections.abc import Sequence
-from typing import Any
+import logging
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import jax
 import numpy as np
 from etils import epath
+from flax import traverse_util
+from ml_collections import ConfigDict
 
+from as2jax.config import rerun
 from as2jax.config.flat import differences, flatten
-from as2jax.data.datasets.user_files import read_unlabelled
-from as2jax.data.inputs.first_stage_ranking import Ranking
-from as2jax.data.record import Question
-from as2jax.data.text import normalise
-from as2jax.evaluation import parameter_free, results, tasks
-from as2jax.evaluation import predict as evaluate
-from as2jax.runtime import processes, registry, sharding
+from as2jax.data.datasets.load import load as load_dataset
+from as2jax.data.inputs.first_stage_ranking import OrderGiven, Ranking
+from as2jax.data.record import Candidate, Question
+from as2jax.evaluation import predict, results
+from as2jax.evaluation.parameter_free import FittedRanker
+from as2jax.inference.ranker import ParameterFreeRanker, Ranker
+from as2jax.runtime import compile_cache, processes, registry, sharding
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
-from as2jax.training import optimizers
+from as2jax.training import loop, optimizers
 from as2jax.training import state as states
 from as2jax.training.build import Components, load
-from as2jax.training.checkpoints import Checkpoints, group_folder
+from as2jax.training.checkpoints import group_folder, read_best, read_progress
 from as2jax.training.early_stopping import Tracker
 
-# What a checkpoint's numbers depend on: the rest of a config may differ when it is used.
+log = logging.getLogger(__name__)
+# Keys that a checkpoint's scores depend on; the others may differ when a run is used.
 USED = (
   "model.",
   "encoder.name",
@@ -39,72 +41,234 @@ USED = (
   "seeds",
   "seeds_parallel",
 )
+# A question that every model reads: it tells the shapes of a model's parameters.
+EXAMPLE = (Question("Q", "question", (Candidate("C", "candidate", 0),)),)
 
 
-class TrainedRun:
-  """The best checkpoint of each seed of a run, ready to score.
+class Run:
+  """A run of `as2jax.main`, by its folder.
 
-  Raises:
-    InputError: the folder holds no checkpoint, or one of another model than the config's.
+  Attributes:
+    folder: where it lies, absolute.
+    config: as the run resolved it, or the one that was given.
+    seeds: that were trained.
 
   """
 
-  def __init__(self, config: Any, workdir: epath.PathLike, experiment: Components):
-    self.workdir, self.experiment = epath.Path(workdir), experiment
-    self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
-    sharding.check_shards(self.mesh, config.batch.shards)
-    seeds = tuple(config.seeds)
-    self.groups = [seeds] if config.seeds_parallel else [(s,) for s in seeds]
-    self.predictor = evaluate.Predictor(experiment, self.mesh, len(self.groups[0]))
+  def __init__(
+    self, folder: epath.PathLike, config: ConfigDict | None = None, *, data: bool | None = None
+  ):
+    """Reads the config; data, weights and devices are touched by `ranker` alone.
 
-  def scores(self, questions: Sequence[Question]) -> list[tuple[int, evaluate.Scores]]:
-    """(seed, scores by name) of every seed."""
-    found = []
-    for seeds in self.groups:
-      found += list(zip(seeds, self.predictor(self.state(seeds, questions), questions)))
-    return found
+    Args:
+      folder: `--workdir` of the run.
+      config: in place of the run's own: to use it with other data or on other devices.
+      data: whether the config's data set is read, too; by default where `config` is given.
+
+    Raises:
+      InputError: the folder holds no run, or one of another model than `config` describes.
+
+    """
+    folder = epath.Path(folder)
+    self.folder = folder if "://" in str(folder) else epath.Path(folder.absolute())
+    path = self.folder / "config.json"
+    if not path.exists():
+      raise InputError(f"{folder} holds no run (no config.json): train first")
+    self._own = config is None
+    self._data = config is not None if data is None else data
+    self._ranking: Ranking | None = None
+    self.config = rerun.get_config(str(path)) if config is None else config
+    if config is not None:
+      _check_same_model(config, path)
+    self.seeds: tuple[int, ...] = tuple(self.config.seeds)
+
+  @property
+  def metrics(self) -> dict[str, dict]:
+    """Of `results.json`: {metric: {mean, sd, seeds, questions, half_width}}."""
+    return self.results["metrics"]
+
+  @property
+  def results(self) -> dict:
+    """The content of `results.json`; InputError where the run has not finished."""
+    content = results.read(self.folder)
+    if content is None:
+      raise InputError(
+        f"{self.folder} is not finished (no results.json), so its best checkpoint is not "
+        "known: continue it with as2jax.main "
+        f"--config=rerun:{self.folder}/config.json --workdir={self.folder}"
+      )
+    return content
+
+  @property
+  def files(self) -> Mapping[str, epath.Path]:
+    """What the run wrote to be read, by name: its config, results, logs, run files (`eval/…`)."""
+    written: dict[str, epath.Path] = {}
+
+    def add(folder: epath.Path, below: str) -> None:
+      for path in sorted(folder.iterdir()):
+        if path.is_file() and not path.name.startswith("."):
+          written[below + path.name] = path
+        elif path.is_dir() and (below or path.name == "eval"):
+          add(path, f"{below}{path.name}/")
+
+    add(self.folder, "")
+    return written
+
+  def ranker(self, seed: int | Literal["best"] = "best", *, trained: bool = True) -> Ranker:
+    """The model with its parameters on the devices, ready to rank.
+
+    Rankers of one run share their compiled programs.
+
+    Args:
+      seed: of the run's; `best` is the one with the greatest value of the metric that selects.
+      trained: whether with the best checkpoint's parameters; else with those that training began
+        with.
+
+    Raises:
+      InputError: no such seed, no checkpoint, or one that does not fit the run's config.
+
+    """
+    if not registry.has_parameters(self.config.model.name):
+      return ParameterFreeRanker(self._fitted, self.config, seed=self.seeds[0])
+    seed = self.best_seed if seed == "best" else self.check_seed(seed)
+    if trained:
+      variables = self._place(self._variables(seed))
+    else:
+      fresh = self.components.fresh_state(
+        self._example, (seed,), optimizers.no_optimizer(), self.predictor.mesh
+      )
+      variables = states.ranking_variables(fresh)
+    return Ranker(self.predictor, variables, seed=seed)
+
+  def check_seed(self, seed: int | None) -> int:
+    """The seed itself, the run's first where None; InputError where the run has no such seed."""
+    if seed is not None and seed not in self.seeds:
+      raise InputError(f"seed = {seed}: the run has {', '.join(map(str, self.seeds))}")
+    return self.seeds[0] if seed is None else seed
+
+  @property
+  def best_seed(self) -> int:
+    """The seed whose best checkpoint has the greatest value of the metric that selects."""
+    values = {}
+    for seeds in loop.seed_groups(self.config) if len(self.seeds) > 1 else ():
+      values |= dict(zip(seeds, self._tracker(seeds).best, strict=True))
+    return max(values, key=lambda seed: values[seed] or 0.0, default=self.seeds[0])
+
+  def parameters(self, seed: int) -> dict[str, np.ndarray]:
+    """The parameters of the seed's best checkpoint, by path, float32."""
+    flat = traverse_util.flatten_dict(self._variables(seed)["params"], sep="/")
+    return {path: np.asarray(value[0], np.float32) for path, value in flat.items()}
 
   @functools.cached_property
-  def task(self) -> tasks.Rerank | tasks.Retrieve:
-    """How the config's data set is evaluated."""
-    return tasks.make(self.experiment.config, self.experiment.dataset, self.predictor)
+  def components(self) -> Components:
+    """Encoder, tokeniser and model; the data set where a config was given."""
+    config = self._for_this_machine[0]
+    compile_cache.use_cache(config)
+    made = processes.in_order(lambda: load(config, data=self._data, workdir=self.folder))
+    if made.model.layout != "joint":
+      if self._ranking is not None:
+        raise InputError(
+          "predict.ranking is for models that rank the best candidates of another "
+          "ranker again (model.template = 'joint'); leave it empty"
+        )
+      return made
+    if self._ranking is None and made.dataset is not None:
+      return made
+    return made.with_ranking(self._ranking or OrderGiven())
 
-  def record(
-    self, workdir: epath.PathLike, split: str, outcomes: Sequence[results.Outcome]
-  ) -> None:
-    """Evaluates a split with every seed and writes its files; one outcome a seed."""
-    by_seed = {outcome.seed: outcome for outcome in outcomes}
-    for seeds in self.groups:
-      state = self.state(seeds, self.task.questions(split))
-      self.task.record(workdir, state, split, [by_seed[seed] for seed in seeds])
+  def rerank(self, ranking: Ranking) -> None:
+    """Names the first-stage ranking that a joint model starts from, before the first `ranker`.
 
-  def state(self, seeds: Sequence[int], questions: Sequence[Question]) -> states.TrainState:
-    """The best checkpoint of a group of seeds; `questions` are what will be predicted first."""
-    folder = group_folder(self.workdir, self.experiment.config.seeds, seeds)
-    if not (folder / "best").exists():
-      raise InputError(
-        f"{folder} holds no checkpoint: train first, with --config.mode=train and "
-        f"--workdir={self.workdir}"
-      )
-    checkpoints = Checkpoints(folder)
-    tracker = Tracker(**checkpoints.progress()["tracker"])
-    layout = "sentences" if self.experiment.model.encodes else self.experiment.model.layout
-    batcher = self.predictor.batcher(questions, layout)
-    example = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
-    state = self.experiment.fresh_state(
-      jax.tree.map(lambda x: x[0], example), seeds, optimizers.no_optimizer(), self.mesh
+    Without one, candidates are taken to come in its order.
+    """
+    self._ranking = ranking
+
+  @functools.cached_property
+  def _fitted(self) -> FittedRanker:
+    """The ranker without parameters; data is read where it counts in the training questions."""
+    model, dataset = self.components.model, self.components.dataset
+    if model.reads_training and dataset is None:
+      data, task = self.config.data, self.config.evaluation.task
+      dataset = processes.in_order(lambda: load_dataset(data, task))
+    return FittedRanker(model, dataset.splits["train"] if model.reads_training else ())
+
+  @functools.cached_property
+  def _for_this_machine(self) -> tuple[ConfigDict, jax.sharding.Mesh]:
+    """The config, and the mesh of devices that it is used on.
+
+    The run's own config is fitted to the devices that are here; a given one must fit.
+    """
+    config = self.config
+    if not self._own:
+      mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
+      sharding.check_shards(mesh, config.batch.shards)
+      return config, mesh
+    try:
+      mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
+    except InputError:
+      mesh = None
+    if mesh is None or config.batch.predict_rows % (mesh.shape["data"] * mesh.shape["fsdp"]):
+      log.info("%s: one of %d devices ranks", self.folder, jax.device_count())
+      mesh = sharding.make_mesh(devices=jax.local_devices()[:1])
+    config = config.copy_and_resolve_references().unlock()
+    config.batch.shards = mesh.shape["data"] * mesh.shape["fsdp"]
+    return config.lock(), mesh
+
+  @functools.cached_property
+  def predictor(self) -> predict.Predictor:
+    """Prediction with the model for one seed's parameters, through programs that are kept."""
+    return predict.Predictor(self.components, self._for_this_machine[1], 1)
+
+  @functools.cached_property
+  def _example(self) -> Any:
+    """One micro-batch `[shard, …]`."""
+    model = self.components.model
+    batcher = self.predictor.batcher(
+      EXAMPLE, "sentences" if model.encodes else model.layout, request=True
     )
-    wanted = states.abstract(states.variables(state))
-    found = checkpoints.restore_best(tracker.saved_step, wanted)
-    checkpoints.close()
-    return states.with_variables(state, found)
+    batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
+    return jax.tree.map(lambda x: x[0], batch)
+
+  def _tracker(self, seeds: tuple[int, ...]) -> Tracker:
+    folder = group_folder(self.folder, self.seeds, seeds)
+    return Tracker(**read_progress(folder)["tracker"])
+
+  def _variables(self, seed: int) -> dict[str, Any]:
+    """The host arrays `[1, …]` of the best checkpoint of a seed: `{"params": …, …}`."""
+    seeds = next(group for group in loop.seed_groups(self.config) if seed in group)
+    folder, step = group_folder(self.folder, self.seeds, seeds), self._tracker(seeds).saved_step
+    content = read_best(folder, step)
+    at = seeds.index(seed)
+    params = {
+      path: value[at : at + 1]
+      for part in ("trainable", "frozen")
+      for path, value in (content.get(part) or {}).items()
+    }
+    self._check_fits(params, folder / "best" / str(step))
+    others = jax.tree.map(lambda x: x[at : at + 1], content.get("mutables") or {})
+    return {"params": traverse_util.unflatten_dict(params, sep="/"), **others}
+
+  def _check_fits(self, params: Mapping[str, np.ndarray], where: epath.Path) -> None:
+    """Raises InputError where the parameters are not those of the config's model."""
+    model = self.components.model
+    init = lambda batch: model.init(jax.random.key(0), batch, train=False).get("params", {})
+    wanted = traverse_util.flatten_dict(jax.eval_shape(init, self._example), sep="/")
+    shapes = {path: (1, *value.shape) for path, value in wanted.items()}
+    for path in sorted({*shapes, *params}):
+      there = tuple(params[path].shape) if path in params else None
+      if there != shapes.get(path):
+        raise InputError(
+          f"{where}: the checkpoint does not fit the model of {self.folder}/config.json ({path!r} "
+          f"is {there} there, {shapes.get(path)} in the model)"
+        )
+
+  def _place(self, variables: dict[str, Any]) -> dict[str, Any]:
+    shardings = sharding.tree_shardings(variables, self.predictor.mesh)
+    return jax.tree.map(sharding.put, variables, shardings)
 
 
-def check_used(config: Any, workdir: epath.PathLike) -> None:
-  """Raises InputError where the config describes another model than the run in `workdir`."""
-  path = epath.Path(workdir) / "config.json"
-  if not path.exists():
-    raise InputError(f"--workdir={workdir} holds no run (no config.json): train first")
+def _check_same_model(config: ConfigDict, path: epath.Path) -> None:
+  """Raises InputError where the config describes another model than the run's at `path`."""
   try:
     there = json.loads(path.read_text())
   except json.JSONDecodeError as error:
@@ -115,87 +279,7 @@ def check_used(config: Any, workdir: epath.PathLike) -> None:
   changed = differences(used(flatten(there)), used(flatten(json.loads(config.to_json()))))
   if changed:
     raise InputError(
-      f"{workdir} holds a run of another model:\n"
+      f"{path.parent} holds a run of another model:\n"
       + "\n".join(changed)
-      + f"\nUse --config=configs/rerun.py:{path}"
+      + f"\nUse --config=rerun:{path}"
     )
-
-
-def evaluate_run(config: Any, workdir: epath.PathLike) -> dict:
-  """Evaluates the best checkpoint of a run on `data` and `evaluation.splits` of the config.
-
-  Writes below `eval/` as training does, and `evaluation.json`; `results.json` stays.
-  """
-  check_used(config, workdir)
-  experiment = processes.in_order(lambda: load(config, workdir=workdir))
-  data, splits = experiment.dataset, config.evaluation.splits
-  if experiment.model.has_parameters:
-    run = TrainedRun(config, workdir, experiment)
-    outcomes = [results.Outcome(seed, -1, -1, float("nan"), -1) for seed in config.seeds]
-    for split in splits:
-      run.record(workdir, split, outcomes)
-  else:
-    ranker = parameter_free.FittedRanker(experiment.model, data.splits["train"])
-    outcomes = [parameter_free.evaluate(config, data, ranker, workdir, splits)[0]]
-  return results.write(
-    workdir,
-    config,
-    results.data_facts(data, config.data),
-    experiment.facts,
-    outcomes,
-    {},
-    name="evaluation.json",
-  )
-
-
-def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
-  """Ranks the candidates of `predict.input` (TSV or JSON-lines) and writes a TSV, best first.
-
-  Columns: question id, question, rank, score (mean over seeds of the score that ranks), candidate
-  id, candidate.
-  """
-  check_used(config, workdir)
-  if not config.predict.input:
-    raise InputError(
-      "predict.input is missing: --config.predict.input=FILE names a TSV or "
-      "JSON-lines file of questions with candidates"
-    )
-  given = read_unlabelled(config.predict.input)
-  questions = normalise.apply(given, config.data.rules)
-  fitted = not registry.has_parameters(config.model.name)
-  experiment = processes.in_order(lambda: load(config, data=fitted, workdir=workdir))
-  if config.predict.ranking:
-    if experiment.model.layout != "joint":
-      raise InputError(
-        "predict.ranking is for models that rank the best candidates of another "
-        "ranker again (model.template = 'joint'); leave it empty"
-      )
-    found = Ranking()
-    found.add(config.predict.ranking, questions)
-    experiment = experiment.with_ranking(found)
-  if fitted:
-    ranker = parameter_free.FittedRanker(experiment.model, experiment.dataset.splits["train"])
-    by_seed = [next(iter(scores.values())) for scores in ranker(None, questions)]
-  else:
-    run = TrainedRun(config, workdir, experiment)
-    by_seed = [next(iter(scores.values())) for _, scores in run.scores(questions)]
-  text = io.StringIO()
-  writer = csv.writer(
-    text,
-    delimiter="\t",
-    lineterminator="\n",
-    quoting=csv.QUOTE_NONE,
-    quotechar=None,
-    escapechar=None,
-  )
-  writer.writerow(("question_id", "question", "rank", "score", "candidate_id", "candidate"))
-  for i, question in enumerate(given):
-    scores = np.mean([s[i] for s in by_seed], axis=0)
-    for rank, at in enumerate(np.argsort(-scores, kind="stable"), 1):
-      candidate = question.candidates[at]
-      writer.writerow(
-        (question.id, question.text, rank, f"{scores[at]:.9g}", candidate.id, candidate.text)
-      )
-  output = epath.Path(config.predict.output or epath.Path(workdir) / "predictions.tsv")
-  write_whole(output, text.getvalue())
-  return output

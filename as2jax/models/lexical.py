@@ -28,6 +28,7 @@ class WordOverlap(ParameterFreeSystem):
   """
 
   score_names: ClassVar[tuple[str, ...]] = ("word_overlap",)
+  reads_training: ClassVar[bool] = False
 
   @nn.nowrap
   def fit(self, questions: Sequence[Question]) -> Scorer:
@@ -55,6 +56,7 @@ class BM25(ParameterFreeSystem):
   """
 
   score_names: ClassVar[tuple[str, ...]] = ("bm25",)
+  reads_training: ClassVar[bool] = False
 
   @nn.nowrap
   def fit(self, questions: Sequence[Question]) -> Scorer:

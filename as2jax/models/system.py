@@ -137,9 +137,15 @@ class Scorer(Protocol):
 
 
 class ParameterFreeSystem(System):
-  """A ranker without parameters: it is fitted on the training questions and scores texts."""
+  """A ranker without parameters: it is fitted on the training questions and scores texts.
+
+  Attributes:
+    reads_training: whether `fit` reads the questions; where not, a run ranks without its data.
+
+  """
 
   has_parameters: ClassVar[bool] = False
+  reads_training: ClassVar[bool] = True
 
   @nn.nowrap
   def fit(self, questions: Sequence[Question]) -> Scorer:

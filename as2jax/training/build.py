@@ -81,12 +81,15 @@ class Components:
       kept = np.sort(np.random.default_rng(0).permutation(kept)[:size])
     return tuple(questions[i] for i in kept)
 
-  def tables(self, questions: Sequence[Question], layout: str, **options) -> BatchTables:
+  def tables(
+    self, questions: Sequence[Question], layout: str, *, cache: bool = True, **options
+  ) -> BatchTables:
     """Tokenised units and examples of `questions` in a layout (`sentences` is one, too).
 
-    On several hosts all must ask for it; they find what the first has put into a cache they share.
+    On several hosts all must ask for it; they find what the first has put into a cache they share
+    (none where not `cache`).
     """
-    return processes.in_order(lambda: self._tables(questions, layout, **options))
+    return processes.in_order(lambda: self._tables(questions, layout, cache, **options))
 
   def examples(
     self, questions: Sequence[Question], layout: str, **options
@@ -105,10 +108,12 @@ class Components:
       options[FirstStageRanking.name] = self.orders(questions)  # which says what is missing
     return function(questions, **{k: v for k, v in options.items() if k in known})
 
-  def _tables(self, questions: Sequence[Question], layout: str, **options) -> BatchTables:
+  def _tables(
+    self, questions: Sequence[Question], layout: str, cached: bool, **options
+  ) -> BatchTables:
     units, table = self.examples(questions, layout, **options)
     data = self.config.data
-    cache = str(folders.cache_folder(data.cache))
+    cache = str(folders.cache_folder(data.cache)) if cached else ""
     roles = None
     if self.model.template == "single":
       asked = {q.text for q in questions}
@@ -123,7 +128,7 @@ class Components:
       cache=cache,
       words=any(entry.needs_words for entry in self.inputs),
     )
-    log.info("%s: %s", layout, built.report())
+    log.log(logging.INFO if cached else logging.DEBUG, "%s: %s", layout, built.report())
     tables = Tables(built, table, tokenizer)
     columns = {}
     for entry in self.inputs:
@@ -197,9 +202,16 @@ class Components:
       buckets=batch.num_row_buckets,
     )
 
-  def predict_batcher(self, questions: Sequence[Question], layout: str) -> Batcher:
-    """Batches that hold every unit (`sentences`) or every candidate of `questions` once."""
-    made = self.tables(questions, layout, judged=False)
+  def predict_batcher(
+    self, questions: Sequence[Question], layout: str, *, cache: bool = True
+  ) -> Batcher:
+    """Batches that hold every unit (`sentences`) or every candidate of `questions` once.
+
+    Args:
+      cache: whether tokens are kept on disk, to be found the next time.
+
+    """
+    made = self.tables(questions, layout, cache=cache, judged=False)
     batch = self.config.batch
     rows = batch.predict_rows
     # Not fitted to the split: every split is predicted in the same shapes. Models of words work on

@@ -53,6 +53,35 @@ def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
   return variables
 
 
+def read_progress(folder: epath.PathLike) -> dict:
+  """The position of the loop in the latest checkpoint of `folder`, see `Checkpoints`; reads only.
+
+  Raises:
+    InputError: there is no checkpoint, or it cannot be read.
+
+  """
+  latest = epath.Path(folder) / "latest"
+  steps = [int(path.name) for path in latest.glob("*") if path.name.isdigit()]
+  if not steps:
+    raise InputError(f"{latest} holds no checkpoint: train first; was it deleted? Train again")
+  path = latest / str(max(steps)) / "progress"
+  handler = ocp.JsonCheckpointHandler()
+  try:
+    progress = handler.restore(path if "://" in str(path) else epath.Path(path.absolute()))
+  except (OSError, ValueError) as error:
+    raise InputError(f"{path} cannot be read ({error}): it was damaged; train again") from error
+  finally:
+    handler.close()
+  return _moved(folder, max(steps), progress)
+
+
+def _moved(folder: epath.PathLike, saved: int | None, progress: dict) -> dict:
+  """The position beside the latest checkpoint, saved at step `saved`, if there is one, else `progress`."""
+  path = epath.Path(folder) / MOVED
+  found = json.loads(path.read_text()) if path.exists() else {}
+  return found["progress"] if found.get("saved") == saved else progress
+
+
 class _Manager(ocp.CheckpointManager):
   """Orbax's manager without its own handling of preemption, which `preemption` does.
 
@@ -168,13 +197,9 @@ class Checkpoints:
   def progress(self) -> dict:
     """The position of the loop in the latest checkpoint."""
     args = ocp.args.Composite(progress=ocp.args.JsonRestore())
-    return self._moved(self._latest.restore(self.latest_step, args=args)["progress"])
-
-  def _moved(self, progress: dict) -> dict:
-    """The position that `save` wrote beside the latest checkpoint, else `progress`."""
-    path = self.folder / MOVED
-    moved = json.loads(path.read_text()) if path.exists() else {}
-    return moved["progress"] if moved.get("saved") == self.latest_step else progress
+    return _moved(
+      self.folder, self.latest_step, self._latest.restore(self.latest_step, args=args)["progress"]
+    )
 
   def restore(self, abstract: Any) -> tuple[Any, dict]:
     """Restores the latest state, with the shardings of `abstract`, and the position of the loop.
@@ -196,7 +221,7 @@ class Checkpoints:
         f"{self.folder}/latest/{step} cannot be restored: {error}. Was it written by "
         "another model? Start in another --workdir, or delete this one."
       ) from error
-    return restored["state"], self._moved(restored["progress"])
+    return restored["state"], _moved(self.folder, step, restored["progress"])
 
   def restore_best(self, step: int, abstract: Any) -> Any:
     """Restores the variables that `save_best` saved at `step`."""

@@ -57,25 +57,25 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
       )
       return finished
     start = warm_start.begin(config, workdir)
-    experiment = processes.in_order(lambda: load(config, workdir=workdir))
-    data = results.data_facts(experiment.dataset, config.data)
-    if not experiment.model.has_parameters:
-      return results.write(workdir, config, data, {}, [_rank_untrained(experiment, workdir)], {})
+    components = processes.in_order(lambda: load(config, workdir=workdir))
+    data = results.data_facts(components.dataset, config.data)
+    if not components.model.has_parameters:
+      return results.write(workdir, config, data, {}, [_rank_untrained(components, workdir)], {})
     if start:
-      start.check_encoder(experiment.facts)
-    trainer = Trainer(experiment, workdir, len(groups[0]), started, start)
+      start.check_encoder(components.facts)
+    trainer = Trainer(components, workdir, len(groups[0]), started, start)
     try:
       outcomes = [outcome for seeds in groups for outcome in trainer.run(seeds)]
     finally:
       trainer.log.close()
     facts = trainer.facts() | ({"warm_start": start.record} if start else {})
-    return results.write(workdir, config, data, experiment.facts, outcomes, facts)
+    return results.write(workdir, config, data, components.facts, outcomes, facts)
 
 
-def _rank_untrained(experiment: Components, workdir: epath.Path) -> results.Outcome:
+def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outcome:
   """The outcome of a ranker without parameters on the split that selects and the reported ones."""
-  config, dataset = experiment.config, experiment.dataset
-  ranker = parameter_free.FittedRanker(experiment.model, dataset.splits["train"])
+  config, dataset = components.config, components.dataset
+  ranker = parameter_free.FittedRanker(components.model, dataset.splits["train"])
   splits = dict.fromkeys((holdout.selection_split(config.data), *config.evaluation.splits))
   outcome, selector = parameter_free.evaluate(config, dataset, ranker, workdir, tuple(splits))
   outcome.best_value = outcome.metrics[selector]["value"]
@@ -110,25 +110,25 @@ class Trainer:
 
   def __init__(
     self,
-    experiment: Components,
+    components: Components,
     workdir: epath.Path,
     group: int,
     started: float,
     start: warm_start.WarmStart | None = None,
   ):
-    config = self.config = experiment.config
-    self.experiment, self.workdir, self.started, self.start = experiment, workdir, started, start
+    config = self.config = components.config
+    self.components, self.workdir, self.started, self.start = components, workdir, started, start
     self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
     sharding.check_shards(self.mesh, config.batch.shards)
     self.shards = sharding.local_shards(self.mesh, config.batch.shards)
-    self.batcher = experiment.train_batcher()
+    self.batcher = components.train_batcher()
     self.blocks = self.batcher.sampler.blocks()
     o = config.optimizer
     self.rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
     self.optimizer = optimizers.from_config(o)
-    self.predictor = predict.Predictor(experiment, self.mesh, group)
-    self.task = tasks.make(config, experiment.dataset, self.predictor)
-    self.diagnose = diagnostics.Diagnoser(experiment, self.mesh, group)
+    self.predictor = predict.Predictor(components, self.mesh, group)
+    self.task = tasks.make(config, components.dataset, self.predictor)
+    self.diagnose = diagnostics.Diagnoser(components, self.mesh, group)
     self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard)
     self.step_function = None
     self.padding = self.batcher.padding(self.batcher.plan(self.blocks, config.seeds[0], 0))
@@ -171,7 +171,7 @@ class Trainer:
     self.checkpoints = Checkpoints(group_folder(self.workdir, self.config.seeds, seeds))
     plan = self.batcher.plan(self.blocks, seeds[0], 0)
     example = jax.tree.map(lambda x: x[0], self.batcher.batch(plan, 0))
-    self.state = self.experiment.fresh_state(example, seeds, self.optimizer, self.mesh)
+    self.state = self.components.fresh_state(example, seeds, self.optimizer, self.mesh)
     self.tracker = Tracker.start(len(seeds), self.config.patience)
     self.epoch = self.begin = self.step = 0
     if self.checkpoints.latest_step is not None:
@@ -185,8 +185,8 @@ class Trainer:
     self.log.roll_back(seeds, self.step if self.checkpoints.latest_step is not None else -1)
     if self.step_function is None:
       self.step_function = make_train_step(
-        self.experiment.model,
-        self.experiment.loss,
+        self.components.model,
+        self.components.loss,
         self.optimizer,
         self.rate,
         mesh=self.mesh,
@@ -198,7 +198,7 @@ class Trainer:
     plans = [self.batcher.plan(self.blocks, seed, self.epoch) for seed in self.seeds]
     count = max(map(len, plans))
     seeds = np.asarray(self.seeds, np.uint32)
-    step_log = StepLog(self.experiment, self.checkpoints, self.seeds, self.log)
+    step_log = StepLog(self.components, self.checkpoints, self.seeds, self.log)
     self.display.epoch(self.epoch, self.begin, count)
     for i, batch in enumerate(
       prefetch(lambda i: self._batch(plans, i), range(self.begin, count)), self.begin
@@ -252,8 +252,9 @@ class Trainer:
     In this order; all of it is written, or replayed.
     """
     values, selector = [], self.task.selector
-    evaluations = self.task.measure(self.state, self.task.selection)
-    diagnoses = self.diagnose(self.state, self.task.selection)
+    variables = states.ranking_variables(self.state)
+    evaluations = self.task.measure(variables, self.task.selection)
+    diagnoses = self.diagnose(variables, self.task.selection)
     for seed, evaluation, diagnosis in zip(self.seeds, evaluations, diagnoses, strict=True):
       metrics = {name: entry["value"] for name, entry in evaluation.metrics.items()}
       self.log.write(seed, self.step, {"epoch": epoch, **metrics, **diagnosis.scalars})
@@ -276,10 +277,10 @@ class Trainer:
 
   def _finish(self) -> list[results.Outcome]:
     """Evaluates the best checkpoint, read back from disk, on the splits that are reported."""
-    variables = self.checkpoints.restore_best(
+    restored = self.checkpoints.restore_best(
       self.tracker.saved_step, states.abstract(states.variables(self.state))
     )
-    best = states.with_variables(self.state, variables)
+    best = states.ranking_variables(self.state.replace(**restored))
     outcomes = [
       results.Outcome(
         seed, self.tracker.best_step[i], self.tracker.best_epoch[i], self.tracker.best[i], self.step
@@ -295,7 +296,7 @@ class Trainer:
 
   def facts(self) -> dict:
     """What the run was, and (under `execution`) how it went on this machine."""
-    units, inputs = self.batcher.units, self.experiment.statistics(self.batcher)
+    units, inputs = self.batcher.units, self.components.statistics(self.batcher)
     count = states.count(self.state.trainable) + states.count(self.state.frozen)
     return {
       "parameters": {"all": count, "trainable": states.count(self.state.trainable)},

@@ -8,7 +8,6 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.config import rerun
 from as2jax.config.flat import differences, flatten
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
@@ -98,23 +97,10 @@ def claim(workdir: epath.PathLike, config: Any) -> None:
         f"{workdir} holds a run of another config:\n"
         + "\n".join(changed)
         + "\nGive another --workdir, or repeat that run with "
-        f"--config=configs/rerun.py:{path}"
+        f"--config=rerun:{path}"
       )
     return
   write_whole(path, text + "\n")
-
-
-def config_of(run: epath.PathLike) -> Any:
-  """Reads the config of the run in a folder, for commands that take --run.
-
-  Raises:
-    InputError: the folder holds no run.
-
-  """
-  path = epath.Path(run) / "config.json"
-  if not path.exists():
-    raise InputError(f"--run={run} holds no run (no config.json): train first")
-  return rerun.get_config(str(path))
 
 
 class MetricsLog:

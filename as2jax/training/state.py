@@ -159,14 +159,14 @@ def count(params: Mapping[str, Any]) -> int:
   return int(sum(np.prod(p.shape[1:]) for p in params.values()))
 
 
+def ranking_variables(state: TrainState) -> dict:
+  """The model's collections as predict and compare steps take them: `{"params": …, …}`, `[seed, …]`."""
+  return {"params": state.params, **state.mutables}
+
+
 def variables(state: TrainState) -> dict:
-  """What ranking needs: parameters and running statistics, `[seed, …]`."""
+  """What a checkpoint of the best evaluation holds: parameters and running statistics, `[seed, …]`."""
   return {"trainable": state.trainable, "frozen": state.frozen, "mutables": state.mutables}
-
-
-def with_variables(state: TrainState, values: dict) -> TrainState:
-  """Replaces the variables of a state by `values` (as from `variables`)."""
-  return state.replace(**values)
 
 
 def choose(seeds: np.ndarray, new: Any, old: Any) -> Any:

@@ -23,12 +23,12 @@ class StepLog:
 
   def __init__(
     self,
-    experiment: Components,
+    components: Components,
     checkpoints: Checkpoints,
     seeds: Sequence[int],
     metrics_log: MetricsLog,
   ):
-    self.experiment, self.checkpoints = experiment, checkpoints
+    self.components, self.checkpoints = components, checkpoints
     self.seeds, self.log = seeds, metrics_log
     self.pending: tuple | None = None
     self.values: list[dict[str, np.ndarray]] = []
@@ -52,7 +52,7 @@ class StepLog:
     for i, seed in enumerate(self.seeds):
       finite = np.isfinite(values["loss"][i]) and np.isfinite(values["gradient_norm"][i])
       if questions[i] and not finite:
-        ids = [self.experiment.train_questions()[q].id for q in sorted(questions[i])]
+        ids = [self.components.train_questions()[q].id for q in sorted(questions[i])]
         raise InputError(
           f"step {step}, seed {seed}: the loss is {values['loss'][i]} (gradient norm "
           f"{values['gradient_norm'][i]}) on questions {ids}. The last good checkpoint is of step "

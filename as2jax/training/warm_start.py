@@ -358,7 +358,7 @@ def _finished(run: epath.Path) -> tuple[dict, dict]:
   if content is None:
     raise InputError(
       f"warm_start.run = {run} is not finished (no results.json): run it to its end "
-      f"first, with --config=configs/rerun.py:{path} --workdir={run}"
+      f"first, with --config=rerun:{path} --workdir={run}"
     )
   if not registry.has_parameters(config["model"]["name"]):
     raise InputError(

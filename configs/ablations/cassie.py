@@ -3,11 +3,12 @@
 python -m as2jax.experiments.sweeps.sweep configs/ablations/cassie.py --output=runs/cassie-ablations
 """
 
-from configs.wikiqa_cassie import get_config  # named as a config, this file is its own base
-
-__all__ = ["BASE", "get_config", "points"]
+from as2jax.config import jobs
 
 BASE = "configs/wikiqa_cassie.py"  # any other with --base, such as …_cassie.py:minilm
+
+# Named as a config, this file is its own base.
+get_config = jobs.module("wikiqa_cassie").get_config
 
 
 def points():

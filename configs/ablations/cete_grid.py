@@ -5,11 +5,12 @@ python -m as2jax.experiments.sweeps.sweep configs/ablations/cete_grid.py --outpu
 
 import itertools
 
-from configs.wikiqa_crossencoder import get_config  # named as a config, this file is its own base
-
-__all__ = ["BASE", "get_config", "points"]
+from as2jax.config import jobs
 
 BASE = "configs/wikiqa_crossencoder.py"  # any other with --base, such as …_crossencoder.py:minilm
+
+# Named as a config, this file is its own base.
+get_config = jobs.module("wikiqa_crossencoder").get_config
 
 
 def points():

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from configs.papers import Column, Row, Run
+from as2jax.experiments.papers.rows import Column, Row, Run
 
 BASELINES = {
   "GloVe": "glove",

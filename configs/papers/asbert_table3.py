@@ -1,6 +1,6 @@
 """ASBERT, table 3: WikiQA."""
 
-from configs.papers import asbert_rows
+from . import asbert_rows
 
 TITLE = "ASBERT (Shonibare 2021), table 3: WikiQA"
 SCALE = 1

@@ -1,6 +1,6 @@
 """ASBERT, table 4: TrecQA, whose counts (table 2) fit the small TRAIN."""
 
-from configs.papers import asbert_rows
+from . import asbert_rows
 
 TITLE = "ASBERT (Shonibare 2021), table 4: TrecQA"
 SCALE = 1

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from configs.papers import Run
+from as2jax.experiments.papers.rows import Run
 
 # One general ranker, from which every row "ASNQ-finetuned" begins.
 TRANSFER = Run("configs/asnq_tanda.py", {"seeds": (0,)})

@@ -1,6 +1,8 @@
 """CASSIE, table 3: WikiQA, clean dev and test together, plain and ASNQ-finetuned RoBERTa-base."""
 
-from configs.papers import Column, Row, Run, cassie_rows
+from as2jax.experiments.papers.rows import Column, Row, Run
+
+from . import cassie_rows
 
 TITLE = "CASSIE (Nguyen et al. 2023), table 3: WikiQA, dev and test together"
 SCALE = 100

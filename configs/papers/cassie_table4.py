@@ -1,6 +1,8 @@
 """CASSIE, table 4: WDRASS, ASNQ-finetuned RoBERTa-base."""
 
-from configs.papers import Column, Row, cassie_rows
+from as2jax.experiments.papers.rows import Column, Row
+
+from . import cassie_rows
 
 TITLE = "CASSIE (Nguyen et al. 2023), table 4: WDRASS"
 SCALE = 100

@@ -4,7 +4,9 @@ The text states the gains (section 5.3); the bars' own heights are not in it. Of
 questions are counted here, as the paper does not say which.
 """
 
-from configs.papers import Column, Row, cete_rows
+from as2jax.experiments.papers.rows import Column, Row
+
+from . import cete_rows
 
 TITLE = "CETE (Laskar et al. 2020), figure 4: averages over six data sets"
 SCALE = 1

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from configs.papers import Row, Run
+from as2jax.experiments.papers.rows import Row, Run
 
 FEATURES = {
   "Transformer Encoder + GloVe": "glove",

@@ -1,6 +1,8 @@
 """CETE, table 3: TREC-QA, trained on TRAIN-ALL, and WikiQA."""
 
-from configs.papers import Column, cete_rows
+from as2jax.experiments.papers.rows import Column
+
+from . import cete_rows
 
 TITLE = "CETE (Laskar et al. 2020), table 3: TREC-QA and WikiQA"
 SCALE = 1

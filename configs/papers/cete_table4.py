@@ -1,6 +1,8 @@
 """CETE, table 4: YahooCQA and SemEval-2015, 2016 and 2017."""
 
-from configs.papers import Column, cete_rows
+from as2jax.experiments.papers.rows import Column
+
+from . import cete_rows
 
 TITLE = "CETE (Laskar et al. 2020), table 4: YahooCQA and SemEval CQA"
 SCALE = 1

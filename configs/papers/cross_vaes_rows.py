@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from configs.papers import Row, Run
+from as2jax.experiments.papers.rows import Row, Run
 
 BM25 = Run("configs/squad_baseline.py:bm25")
 RUNS = {

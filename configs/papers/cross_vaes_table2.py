@@ -1,6 +1,8 @@
 """Cross-VAEs, table 2: answer retrieval on SQuAD."""
 
-from configs.papers import Column, cross_vaes_rows
+from as2jax.experiments.papers.rows import Column
+
+from . import cross_vaes_rows
 
 TITLE = "Cross-VAEs (Yu et al. 2020), table 2: SQuAD, one pool of sentences"
 SCALE = 100

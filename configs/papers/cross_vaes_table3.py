@@ -1,6 +1,8 @@
 """Cross-VAEs, table 3: the questions whose answer has at least eight; the runs of table 2."""
 
-from configs.papers import Column, cross_vaes_rows
+from as2jax.experiments.papers.rows import Column
+
+from . import cross_vaes_rows
 
 TITLE = "Cross-VAEs (Yu et al. 2020), table 3: questions whose answer has eight or more"
 SCALE = 100

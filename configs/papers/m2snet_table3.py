@@ -1,6 +1,6 @@
 """M²S-Net, table 3: TREC-QA, TRAIN-ALL to the clean test questions."""
 
-from configs.papers import Column, Row, Run
+from as2jax.experiments.papers.rows import Column, Row, Run
 
 TITLE = "M²S-Net (Meng and Li 2016), table 3: TREC-QA"
 SCALE = 1

@@ -353,7 +353,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  huge_pages.start_with_huge_pages(
-    "launch.benchmarks.benchmark", sys.argv[1:]
-  )  # for both sides alike
+  print(huge_pages.advice(os.environ), file=sys.stderr)  # it holds for both sides
   sys.exit(main())

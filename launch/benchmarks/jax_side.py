@@ -137,6 +137,7 @@ class Encoding(Training):
 
   def _build(self, settings: Any) -> None:
     self.state = self._create(optimizers.no_optimizer(), ())
+    self.variables = states.ranking_variables(self.state)
     self.function = make_predict_step(self.model, "encode", mesh=self.mesh, seeds=1)
 
   def place(self, *batches: Any) -> Any:
@@ -145,7 +146,7 @@ class Encoding(Training):
 
   def step(self, placed: Any) -> Any:
     """The vectors of a batch's units, on the host, `[seed, shard, unit, d]`."""
-    return np.asarray(self.function(self.state, placed).units)
+    return np.asarray(self.function(self.variables, placed).units)
 
 
 def side(work: Workload, seeds: int = 1) -> Training:

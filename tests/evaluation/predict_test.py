@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from flax import traverse_util
 
 from as2jax.data.datasets.dataset import Dataset
 from as2jax.data.record import Candidate, Question, fingerprint
@@ -11,6 +12,7 @@ from as2jax.evaluation import predict
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
+from as2jax.training import state as states
 from as2jax.training.build import load
 
 
@@ -40,21 +42,19 @@ def predictor(request):
   state = experiment.fresh_state(
     jax.tree.map(lambda x: x[0], example), (0,), optimizers.no_optimizer(), mesh
   )
-  return found, state
+  return found, states.ranking_variables(state)
 
 
 def test_each_distinct_text_is_encoded_once(predictor, monkeypatch):
-  found, state = predictor
+  found, variables = predictor
   asked, seen, step = questions(), [], found.step
   monkeypatch.setattr(
-    found,
-    "step",
-    lambda state, batch: (seen.append(np.asarray(batch.units.id)), step(state, batch))[1],
+    found, "step", lambda its, batch: (seen.append(np.asarray(batch.units.id)), step(its, batch))[1]
   )
-  found(state, asked)
+  found(variables, asked)
   ids = np.concatenate([x.ravel() for x in seen])
   encoded = sorted(ids[ids >= 0].tolist())
-  if found.experiment.model.encodes:
+  if found.components.model.encodes:
     texts = {q.text for q in asked} | {c.text for q in asked for c in q.candidates}
   else:
     texts = {(q.text, c.text) for q in asked for c in q.candidates}
@@ -63,43 +63,43 @@ def test_each_distinct_text_is_encoded_once(predictor, monkeypatch):
 
 def test_scores_belong_to_their_candidates(predictor):
   """Scores do not depend on what else is in the split, nor on its order."""
-  found, state = predictor
+  found, variables = predictor
   asked = questions()
-  scores = next(iter(found(state, asked)[0].values()))
+  scores = next(iter(found(variables, asked)[0].values()))
   assert [len(s) for s in scores] == [3] * 11 + [0]
   turned = tuple(Question(q.id, q.text, q.candidates[::-1]) for q in asked[::-1])
-  again = next(iter(found(state, turned)[0].values()))[::-1]
+  again = next(iter(found(variables, turned)[0].values()))[::-1]
   for one, other in zip(scores, again):
     np.testing.assert_allclose(one, other[::-1], atol=2e-6)
 
 
 def test_a_second_split_compiles_nothing(predictor):
-  found, state = predictor
-  found(state, questions())
+  found, variables = predictor
+  found(variables, questions())
   before = found.compilations
-  found(state, questions()[:4])
+  found(variables, questions()[:4])
   assert found.compilations == before
 
 
-def damaged(state, number):
-  """A state with one number of its last weights that is not finite."""
-  path = max(path for path in state.trainable if path.endswith("output_norm/bias"))
-  value = state.trainable[path]
-  at = (0,) * value.ndim
-  return state.replace(trainable={**state.trainable, path: value.at[at].set(number)})
+def damaged(variables, number):
+  """Variables with one number of their last weights that is not finite."""
+  flat = traverse_util.flatten_dict(variables, sep="/")
+  path = max(path for path in flat if path.endswith("output_norm/bias"))
+  flat[path] = flat[path].at[(0,) * flat[path].ndim].set(number)
+  return traverse_util.unflatten_dict(flat, sep="/")
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 def test_what_is_not_finite_is_not_ranked(predictor, number):
-  found, state = predictor
-  encodes = found.experiment.model.encodes
+  found, variables = predictor
+  encodes = found.components.model.encodes
   match = (
     "vectors of 21 of 21 sentences are not finite, the first that of 'who sat on mat 0'"
     if (encodes)
     else "question 'Q0': the score '.*' of candidate 'shared' is nan"
   )
   with pytest.raises(InputError, match=match):
-    found(damaged(state, number), questions())
+    found(damaged(variables, number), questions())
 
 
 def test_a_score_that_is_not_finite_is_named():
@@ -113,17 +113,17 @@ def test_a_score_that_is_not_finite_is_named():
 
 def test_questions_of_freshly_made_lists_get_their_own_scores(predictor):
   """A list that is freed leaves its address, and so its `id`, to the next one."""
-  found, state = predictor
-  expected = next(iter(found(state, questions())[0].values()))
+  found, variables = predictor
+  expected = next(iter(found(variables, questions())[0].values()))
   for _ in range(2):
     for i in range(11):
-      scores = next(iter(found(state, [questions()[i]])[0].values()))
+      scores = next(iter(found(variables, [questions()[i]])[0].values()))
       np.testing.assert_allclose(scores[0], expected[i], atol=2e-6)
 
 
 def test_batches_are_kept_for_equal_questions_and_not_for_ever(predictor):
   found, _ = predictor
-  layout = "sentences" if found.experiment.model.encodes else found.experiment.model.layout
+  layout = "sentences" if found.components.model.encodes else found.components.model.layout
   first = found.batcher(questions()[:1], layout)
   for i in range(1, predict.KEPT):
     found.batcher(questions()[i : i + 1], layout)

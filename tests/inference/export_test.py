@@ -228,7 +228,7 @@ def test_one_of_several_seeds(parallel, trained, tmp_path):
   path, _ = trained("bert", "crossencoder", seeds=(3, 5), seeds_parallel=parallel, epochs=0)
   with pytest.raises(InputError, match=r"seeds \(3, 5\): choose one with --seed"):
     export.export(path, tmp_path / "out")
-  with pytest.raises(InputError, match="--seed=4: the run has 3, 5"):
+  with pytest.raises(InputError, match="seed = 4: the run has 3, 5"):
     export.export(path, tmp_path / "out", 4)
   assert not (tmp_path / "out").exists()
   folder = export.export(path, tmp_path / "out", 5)
@@ -378,7 +378,7 @@ def test_a_deleted_checkpoint_and_changed_weights(trained, tmp_path):
   copy = tmp_path / "run"
   shutil.copytree(path, copy)
   shutil.rmtree(copy / "checkpoints" / "best")
-  with pytest.raises(InputError, match="best holds no checkpoint"):
+  with pytest.raises(InputError, match="best has no checkpoint"):
     export.export(copy, tmp_path / "out")
   content = json.loads((copy / "results.json").read_text())
   content["weights"]["sha256"] = "0" * 64

@@ -7,7 +7,7 @@ from tiny_cassie import run_config
 from as2jax.data.datasets import dataset, trec_files
 from as2jax.data.datasets.user_files import read_unlabelled
 from as2jax.evaluation import run_scores
-from as2jax.inference import run as rank
+from as2jax.inference import apply
 from as2jax.runtime.errors import InputError
 from as2jax.training.loop import train_and_evaluate
 from configs import rerun, wikiqa_baseline
@@ -24,7 +24,7 @@ def ranker(tmp_path_factory):
   first = train_and_evaluate(made.lock(), folder)
   again = rerun.get_config(str(folder / "config.json"))
   again.mode, again.evaluation.splits = "evaluate", ("train", "dev", "test", UNION)
-  content = rank.evaluate_run(again, folder)
+  content = apply.evaluate(again, folder)
   assert all(content["metrics"][name] == entry for name, entry in first["metrics"].items())
   return folder
 
@@ -77,7 +77,7 @@ def test_joint_ranks_the_best_of_a_ranker_and_leaves_the_rest(ranker, joint):
   assert moved
   given = given.copy_and_resolve_references()
   given.mode = "evaluate"
-  assert rank.evaluate_run(given, folder)["metrics"] == content["metrics"]
+  assert apply.evaluate(given, folder)["metrics"] == content["metrics"]
 
 
 def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_path):
@@ -89,7 +89,7 @@ def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_pa
     given.mode, given.predict.input, given.data.ranking = "predict", str(questions), ""
     given.predict.output = str(tmp_path / "predictions.tsv")
   with pytest.raises(InputError, match="name its run file in predict.ranking"):
-    rank.predict(given, folder)
+    apply.predict(given, folder)
   (question,) = read_unlabelled(questions)
   trec_files.write_run(
     tmp_path / "first.trec",
@@ -100,7 +100,7 @@ def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_pa
   )
   with given.unlocked():
     given.predict.ranking = str(tmp_path / "first.trec")
-  rows = rank.predict(given, folder).read_text().splitlines()[1:]
+  rows = apply.predict(given, folder).read_text().splitlines()[1:]
   ranked = [row.split("\t")[-1] for row in rows]
   assert set(ranked[:3]) == set(names[2:]) and ranked[3:] == [names[1], names[0]]
 

@@ -8,7 +8,7 @@ import tiny
 
 from as2jax.data.datasets import dataset
 from as2jax.data.text import word_tokenizer
-from as2jax.inference import run
+from as2jax.inference import apply
 from as2jax.training import loop
 from as2jax.training.loop import train_and_evaluate
 from configs import trecqa_m2snet
@@ -73,4 +73,4 @@ def test_a_run_and_a_stopped_one_end_alike_and_rank_from_disk(config, tmp_path, 
   # The running statistics come from the checkpoint, too: else no number would be the same.
   with config.unlocked():
     config.mode = "evaluate"
-  assert run.evaluate_run(config, whole)["metrics"] == content["metrics"]
+  assert apply.evaluate(config, whole)["metrics"] == content["metrics"]

@@ -1,10 +1,23 @@
-"""Huge pages: asked for once, never against the user's own settings."""
+"""Huge pages: set for child processes, never against the user's own settings."""
 
+import os
+import pathlib
 import platform
+import subprocess
 
 import pytest
+import tiny
 
+from as2jax.inference import modes
 from as2jax.runtime import huge_pages
+from as2jax.runtime.errors import InputError
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SETTINGS = [
+  ("GLIBC_TUNABLES", "glibc.malloc.check=1"),
+  ("MALLOC_ARENA_MAX", "2"),
+  ("AS2JAX_ALLOCATOR", "off"),
+]
 
 
 @pytest.fixture
@@ -12,24 +25,45 @@ def glibc(monkeypatch):
   monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
 
 
-def test_a_plain_environment_gets_the_tunable_once(glibc):
+def test_a_child_gets_the_tunable(glibc):
   chosen = huge_pages.environment({"HOME": "x"})
   assert chosen == {"HOME": "x", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-  assert huge_pages.environment(chosen) is None  # the process that was started again goes on
+  assert huge_pages.environment(chosen) == chosen
+  assert f"start with GLIBC_TUNABLES={huge_pages.TUNABLE}" in huge_pages.advice({"HOME": "x"})
+  assert huge_pages.advice(chosen) == ""
 
 
-@pytest.mark.parametrize(
-  "name,value",
-  [
-    ("GLIBC_TUNABLES", "glibc.malloc.check=1"),
-    ("MALLOC_ARENA_MAX", "2"),
-    ("AS2JAX_ALLOCATOR", "off"),
-  ],
-)
+@pytest.mark.parametrize("name,value", SETTINGS)
 def test_the_users_settings_win(glibc, name, value):
-  assert huge_pages.environment({name: value}) is None
+  assert huge_pages.environment({name: value}) == {name: value}
+  assert huge_pages.advice({name: value}) == ""
 
 
 def test_other_libraries_are_left_alone(monkeypatch):
   monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-  assert huge_pages.environment({}) is None
+  assert huge_pages.environment({}) == {} and huge_pages.advice({}) == ""
+
+
+def test_a_process_without_them_says_so_in_one_line(glibc, monkeypatch, caplog, tmp_path):
+  for name in list(os.environ):
+    if name == "GLIBC_TUNABLES" or name.startswith(("MALLOC_", "AS2JAX_ALLOCATOR")):
+      monkeypatch.delenv(name)
+  process = os.getpid()
+  for tunables in ("", huge_pages.TUNABLE):
+    if tunables:
+      monkeypatch.setenv("GLIBC_TUNABLES", tunables)
+    caplog.clear()
+    with caplog.at_level("INFO"), pytest.raises(InputError, match="holds no run"):
+      modes.run(tiny.config(mode="evaluate"), str(tmp_path))
+    said = [record.getMessage() for record in caplog.records if "huge pages" in record.getMessage()]
+    assert len(said) == (0 if tunables else 1) and os.getpid() == process
+
+
+@pytest.mark.parametrize("name,value", [("HOME", "x"), *SETTINGS])
+def test_the_launch_scripts_do_the_same(glibc, name, value):
+  script = 'source launch/environment.sh; printf %s "${GLIBC_TUNABLES:-}"'
+  given = {"PATH": os.environ["PATH"], name: value}
+  done = subprocess.run(
+    ["bash", "-c", script], cwd=ROOT, env=given, capture_output=True, text=True, check=True
+  )
+  assert done.stdout == huge_pages.environment(given).get("GLIBC_TUNABLES", "")

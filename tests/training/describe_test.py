@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from flax.traverse_util import flatten_dict
 from programs import primitives
 
 from as2jax.config import flags
@@ -74,8 +75,8 @@ def test_paper_sizes_pass_the_shapes_of_their_steps(name, millions):
   for step in steps.values():  # one program: every loop has a length, no host takes part
     found = primitives(step.jaxpr.jaxpr)
     assert "while" not in found and not any("callback" in name for name in found)
-  state = steps["predict"].in_avals[0][0]
-  sizes = {path: np.prod(x.shape) for path, x in {**state.trainable, **state.frozen}.items()}
+  params = flatten_dict(steps["predict"].in_avals[0][0]["params"], sep="/")
+  sizes = {path: np.prod(x.shape) for path, x in params.items()}
   encoder = sum(n for path, n in sizes.items() if path.startswith("encoder/"))
   if millions:
     assert encoder / 1e6 == pytest.approx(millions, abs=0.1)

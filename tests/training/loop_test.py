@@ -10,7 +10,7 @@ import tiny
 
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import trec_files
-from as2jax.inference import run as rank
+from as2jax.inference import apply, run
 from as2jax.runtime.errors import InputError
 from as2jax.training import checkpoints, loop
 from as2jax.training.loop import train_and_evaluate
@@ -134,7 +134,7 @@ def test_another_config_is_refused_with_what_differs(undisturbed):
 
 def test_evaluate_gives_the_same_numbers_from_disk(undisturbed):
   folder, config, content = undisturbed
-  again = rank.evaluate_run(small(epochs=2, mode="evaluate"), folder)
+  again = apply.evaluate(small(epochs=2, mode="evaluate"), folder)
   assert again["metrics"] == content["metrics"]
   assert json.loads((folder / "results.json").read_text()) == content
 
@@ -149,7 +149,7 @@ def test_predict_ranks_unlabelled_candidates(undisturbed, tmp_path, kind):
     path.write_text("question\tcandidate\n" + "".join(f"{q}\t{c}\n" for q, c in pairs))
   else:
     path.write_text("".join(json.dumps({"question": q, "candidate": c}) + "\n" for q, c in pairs))
-  output = rank.predict(small(epochs=2, mode="predict", predict__input=str(path)), folder)
+  output = apply.predict(small(epochs=2, mode="predict", predict__input=str(path)), folder)
   rows = [line.split("\t") for line in output.read_text().splitlines()]
   assert rows[0] == ["question_id", "question", "rank", "score", "candidate_id", "candidate"]
   run = trec_files.read_run(folder / "eval/test/run.trec")
@@ -164,19 +164,16 @@ def test_predict_ranks_unlabelled_candidates(undisturbed, tmp_path, kind):
 def test_predict_writes_nothing_that_is_not_finite(undisturbed, tmp_path, monkeypatch):
   folder, output = undisturbed[0], tmp_path / "out.tsv"
   (tmp_path / "in.tsv").write_text("what is a glacier\tA glacier is ice.\nwhat is ice\tWater.\n")
-  restore = checkpoints.Checkpoints.restore_best
+  read = run.read_best
 
-  def damaged(self, *arguments):
-    found = restore(self, *arguments)
-    name = "encoder/embeddings/norm/bias"
-    return {
-      **found,
-      "trainable": {**found["trainable"], name: found["trainable"][name].at[0, 0].set(np.nan)},
-    }
+  def damaged(*arguments):
+    found = read(*arguments)
+    found["trainable"]["encoder/embeddings/norm/bias"][0, 0] = np.nan
+    return found
 
-  monkeypatch.setattr(checkpoints.Checkpoints, "restore_best", damaged)
+  monkeypatch.setattr(run, "read_best", damaged)
   with pytest.raises(InputError, match="vectors of 4 of 4 sentences are not finite"):
-    rank.predict(
+    apply.predict(
       small(
         epochs=2,
         mode="predict",

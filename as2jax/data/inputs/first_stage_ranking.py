@@ -195,7 +195,7 @@ def run_file(given: str, split: str) -> epath.Path:
     return run_file(given, "train")
   raise InputError(
     f"data.ranking = {given!r} has not ranked {split}: there is no {folder / FILE}; "
-    f"make it with --config=configs/rerun.py:{given}/config.json --workdir={given} "
+    f"make it with --config=rerun:{given}/config.json --workdir={given} "
     f"--config.mode=evaluate --config.evaluation.splits={split},"
   )
 

@@ -16,6 +16,7 @@ from as2jax.experiments.compile.program import Program
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
+from as2jax.training import state as states
 from as2jax.training.describe import Description
 from as2jax.training.step import make_train_step
 
@@ -95,6 +96,7 @@ def steps(parts: Description, mesh: Any) -> Iterator[tuple[str, Callable[[], Any
   batcher = parts.train_batcher()
   shard = parts.batch(batcher)
   state = parts.state(shard, seeds, optimizer, mesh)
+  variables = states.ranking_variables(state)
 
   def of_shards(x, front, place):
     shape = (*front, config.batch.shards, *x.shape[1:])
@@ -118,13 +120,13 @@ def steps(parts: Description, mesh: Any) -> Iterator[tuple[str, Callable[[], Any
   )
 
   def compare():
-    width = jax.eval_shape(predict_step, state, asked).units.shape[-1]
+    width = jax.eval_shape(predict_step, variables, asked).units.shape[-1]
     vectors = jax.ShapeDtypeStruct((n, PAIRS, width), np.float32, sharding=every)
-    return make_compare_step(model, mesh=mesh, seeds=n).trace(state, (vectors, vectors))
+    return make_compare_step(model, mesh=mesh, seeds=n).trace(variables, (vectors, vectors))
 
   if parts.loss is not None and config.loss.name != "none":
     yield "train", train
-  yield "predict", lambda: predict_step.trace(state, asked)
+  yield "predict", lambda: predict_step.trace(variables, asked)
   if model.encodes:
     yield "compare", compare
 

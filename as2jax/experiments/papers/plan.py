@@ -1,23 +1,21 @@
 """From a table of a paper (configs/papers) to the jobs that fill it and what cannot be run here."""
 
 import dataclasses
-import importlib
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from as2jax.config import check, flags
+from as2jax.config import jobs as job_files
 from as2jax.experiments.papers import needs
+from as2jax.experiments.papers.rows import Column, Row, Run
 from as2jax.experiments.sweeps import points, sweep
 from as2jax.runtime.errors import InputError
-from configs.papers import Column, Row, Run
-
-FOLDER = sweep.local_executor.ROOT / "configs" / "papers"
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-  """A table of a paper: see configs/papers/__init__.py."""
+  """A table of a paper: see `as2jax.experiments.papers.rows`."""
 
   name: str
   title: str
@@ -68,7 +66,7 @@ def names() -> list[str]:
   """The tables that there are."""
   return sorted(
     path.stem
-    for path in FOLDER.glob("*.py")
+    for path in (job_files.folder() / "papers").glob("*.py")
     if not path.stem.endswith("_rows") and path.stem != "__init__"
   )
 
@@ -82,7 +80,7 @@ def load(name: str) -> Table:
   """
   if name not in names():
     raise InputError(f"there is no table {name}: name one of {', '.join(names())}")
-  module = importlib.import_module(f"configs.papers.{name}")
+  module = job_files.module(f"papers.{name}")
   return Table(name, module.TITLE, module.SCALE, module.COLUMNS, module.ROWS)
 
 
@@ -93,7 +91,7 @@ def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
   stays the paper's, which the second result shows.
   """
   file, _, argument = run.config.partition(":")
-  path = f"{sweep.local_executor.ROOT / file}"
+  path = job_files.path(file)
   for words in ((argument, *choice.words), (argument,)):
     text = ",".join(filter(None, words))
     try:

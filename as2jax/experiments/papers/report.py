@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from as2jax.evaluation import compare
 from as2jax.evaluation.significance import mean_sd
 from as2jax.experiments.papers.plan import Choice, Plan, Table
+from as2jax.experiments.papers.rows import Column, Row
 from as2jax.experiments.sweeps import table as sweep_table
 from as2jax.experiments.sweeps.local_executor import finished
 from as2jax.runtime.files import write_whole
-from configs.papers import Column, Row
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Runs the jobs of a sweep on this machine, so many at a time, each a process of `as2jax.main`."""
 
 import contextlib
+import os
 import pathlib
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from as2jax.runtime import huge_pages
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 from as2jax.runtime.preemption import AGAIN
@@ -56,7 +58,7 @@ def command(folder: pathlib.Path) -> list[str]:
     sys.executable,
     "-m",
     "as2jax.main",
-    f"--config={ROOT / 'configs' / 'rerun.py'}:{folder / 'config.json'}",
+    f"--config=rerun:{folder / 'config.json'}",
     f"--workdir={folder}",
   ]
 
@@ -134,7 +136,11 @@ def _start(job: Job, folder: pathlib.Path, make_command) -> Running:
     write_whole(folder / "config.json", job.text + "\n")
   with open(folder / "log.txt", "ab") as log:
     process = subprocess.Popen(
-      make_command(folder), stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+      make_command(folder),
+      stdout=log,
+      stderr=subprocess.STDOUT,
+      stdin=subprocess.DEVNULL,
+      env=huge_pages.environment(os.environ),
     )
   return Running(job, process, time.monotonic())
 

@@ -20,9 +20,9 @@ from etils import epath
 
 from as2jax.inference.explain import alignment_view
 from as2jax.inference.explain.alignment_view import Sentence, View
+from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from as2jax.training.run_folder import config_of
 
 CELL = 0.3  # of a plan, inches
 EDGE = 0.62  # of the edges' weights, with its number
@@ -206,12 +206,10 @@ def make(
   output = epath.Path(output)
   if output.suffix != ".png":
     raise InputError(f"--output={output}: name a file that ends in .png")
-  config = config_of(run)
+  opened = Run(run)
+  config = opened.config
   alignment_view.check(config, run)
-  if seed is None:
-    seed = config.seeds[0]
-  if seed not in config.seeds:
-    raise InputError(f"--seed={seed}: the run has {', '.join(map(str, config.seeds))}")
+  seed = opened.check_seed(seed)
   by_text = question is not None and candidate and question_id is None and candidate_id is None
   if by_text:
     chosen = alignment_view.from_texts(
@@ -224,12 +222,8 @@ def make(
       "give --question and --candidate (texts; --previous and --next, too), or "
       "--question-id (and --candidate-id)"
     )
-  from as2jax.runtime import compile_cache
-
-  compile_cache.use_cache(config)
-  opened = alignment_view.open_run(config, run, chosen)
-  view = opened.view(opened.trained(seed))
-  title = f"{epath.Path(run).name}, seed {seed}"
+  view = alignment_view.Alignments(opened, chosen).view(opened.ranker(seed))
+  title = f"{opened.folder.name}, seed {seed}"
   if not view.transported:
     title += " — model.alignment = mean: no transport, every word is relevant"
   picture = draw(view, title)

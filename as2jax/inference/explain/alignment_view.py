@@ -13,9 +13,9 @@ from as2jax.data.inputs import first_stage_ranking as rankings
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise
 from as2jax.inference.explain.token_similarity import Words, as_written
+from as2jax.inference.ranker import Ranker
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from as2jax.training import state as states
 
 CONTEXT = ("candidate", "previous", "next")
 
@@ -68,12 +68,12 @@ class View:
 class Alignments(Words):
   """How a run aligns one question with its candidate (a joint run: with K), for its weights."""
 
-  def view(self, state: states.TrainState) -> View:
-    """What these weights make of them; InputError where question or candidate has no word."""
-    model, first = self.experiment.model, lambda tree: jax.tree.map(lambda x: x[0], tree)
+  def view(self, ranker: Ranker) -> View:
+    """What a ranker's weights make of them; InputError where question or candidate has no word."""
+    model, first = self.components.model, lambda tree: jax.tree.map(lambda x: x[0], tree)
     batch = first(next(iter(self.batches())))
-    apply = jax.jit(lambda p, m, b: model.apply({"params": p, **m}, b, method="align"))
-    found = jax.tree.map(np.asarray, apply(first(state.params), first(state.mutables), batch))
+    apply = jax.jit(lambda v, b: model.apply(v, b, method="align"))
+    found = jax.tree.map(np.asarray, apply(first(ranker.variables), batch))
     (s,), (e,) = np.nonzero(batch.examples.mask > 0)
     unit = int(batch.examples.members[s, e, 0])
     forms = [self.table.forms[form] for form in batch.words.form[s]]
@@ -115,21 +115,6 @@ def texts(template: str, question: Question, count: int) -> list[tuple[str, str]
   return [
     (name, getattr(candidate, "text" if name == "candidate" else name)) for name in CONTEXT[:count]
   ]
-
-
-def open_run(config: Any, run: epath.PathLike, question: Question) -> Alignments:
-  """The question before the model of a run; a joint run's candidates are in their order.
-
-  Raises:
-    InputError: the run is of a model that aligns nothing.
-
-  """
-  check(config, run)
-  ranking = None
-  if config.model.template == "joint":
-    ranking = rankings.Ranking()
-    ranking.put(question, np.arange(len(question.candidates)))
-  return Alignments(config, run, question, ranking)
 
 
 def check(config: Any, run: epath.PathLike) -> None:

@@ -8,23 +8,19 @@ the most probable words). Written below the run, `generated/<split>.txt`.
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from etils import epath
-from flax import traverse_util
 
-from as2jax.data.datasets.load import require
+from as2jax.data.datasets import load
 from as2jax.data.record import Question
 from as2jax.evaluation.cross_vae_diagnostics import DIAGNOSTICS, Generated, generated, report
 from as2jax.evaluation.diagnostics import TextGenerator
+from as2jax.inference.run import Run
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from as2jax.training.build import Components, load
-from as2jax.training.run_folder import config_of
 
 
 def generate(
@@ -36,31 +32,26 @@ def generate(
     InputError: a run without decoders or checkpoint, no such split, one without right answers.
 
   """
-  from as2jax.inference.export import best_parameters
-
-  config = config_of(run)
+  opened = Run(run)
+  config = opened.config
   cls = registry.find(registry.MODELS, config.model.name, "model.name")
   if not hasattr(cls, "generate"):
     raise InputError(f"{run} is a run of {config.model.name}, which generates no text")
-  if seed is not None and seed not in tuple(config.seeds):
-    raise InputError(f"--seed={seed}: {run} has the seeds {tuple(config.seeds)}")
-  experiment = load(config, workdir=run)
-  require(experiment.dataset, (split,))
-  questions = chosen(experiment.dataset.splits[split], count)
+  seed = opened.check_seed(seed)
+  data = load.load(config.data, config.evaluation.task)
+  load.require(data, (split,))
+  questions = chosen(data.splits[split], count)
   if not questions:
     raise InputError(f"--split={split}: no question there has a right answer")
-  flat = best_parameters(experiment, run, tuple(config.seeds)[0] if seed is None else seed)
-  params = traverse_util.unflatten_dict({k: jnp.asarray(v) for k, v in flat.items()}, sep="/")
-  vectors = latents(experiment, params, questions)
-  latents_of = lambda texts: {"mean": np.stack([vectors[text] for text in texts])}
+  ranker, components = opened.ranker(seed), opened.components
   generator = TextGenerator(
-    experiment.model, experiment.source.tokenizer, DIAGNOSTICS.generate, length
+    components.model, components.source.tokenizer, DIAGNOSTICS.generate, length
   )
   texts = generator(
-    {"params": params},
+    jax.tree.map(lambda x: x[0], ranker.variables),
     {
-      "question": latents_of([q.text for q in questions]),
-      "answer": latents_of([q.candidates[0].text for q in questions]),
+      "question": {"mean": ranker.encode_query([q.text for q in questions])},
+      "answer": {"mean": ranker.encode_document([q.candidates[0].text for q in questions])},
     },
   )
   if not texts:
@@ -76,22 +67,6 @@ def chosen(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
   return tuple(
     Question(full[i].id, full[i].text, (full[i].candidates[full[i].positives[0]],)) for i in at
   )
-
-
-def latents(
-  experiment: Components, params: Any, questions: Sequence[Question]
-) -> dict[str, np.ndarray]:
-  """μ of each distinct text."""
-  batcher = experiment.predict_batcher(questions, "sentences")
-  model, found = experiment.model, {}
-  encode = jax.jit(lambda p, b: model.apply({"params": p}, b, train=False, method="encode").units)
-  plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
-  for i in range(len(plan)):
-    batch = jax.tree.map(lambda x: x[0], batcher.batch(plan, i))
-    used = batch.units.id >= 0
-    found.update(zip(batch.units.id[used].tolist(), np.asarray(encode(params, batch))[used]))
-  texts = dict.fromkeys(t for q in questions for t in (q.text, *(c.text for c in q.candidates)))
-  return {text: found[number] for number, text in enumerate(texts)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -16,9 +16,9 @@ import numpy as np
 from etils import epath
 
 from as2jax.inference.explain.token_similarity import Similarity, Words
+from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from as2jax.training.run_folder import config_of
 
 CELL = 0.3  # inches
 MARGIN = 2.3  # around the cells: labels, title, colour bar
@@ -93,20 +93,16 @@ def make(
   output = epath.Path(output)
   if output.suffix != ".png":
     raise InputError(f"--output={output}: name a file that ends in .png")
-  config = config_of(run)
-  if seed is None:
-    seed = config.seeds[0]
-  if seed not in config.seeds:
-    raise InputError(f"--seed={seed}: the run has {', '.join(map(str, config.seeds))}")
-  chosen = _question(config, question, candidate, question_id, candidate_id, split)
-  from as2jax.runtime import compile_cache
-
-  compile_cache.use_cache(config)
-  words = Words(config, run, chosen)
-  makers = {"before": words.untrained} if before else {}
-  makers["after" if before else ""] = words.trained
-  name = epath.Path(run).name
-  panels = {key: words.similarity(make_state(seed)) for key, make_state in makers.items()}
+  opened = Run(run)
+  seed = opened.check_seed(seed)
+  words = Words(
+    opened, _question(opened.config, question, candidate, question_id, candidate_id, split)
+  )
+  moments = {"before": False, "after": True} if before else {"": True}
+  name = opened.folder.name
+  panels = {
+    key: words.similarity(opened.ranker(seed, trained=trained)) for key, trained in moments.items()
+  }
   titled = [
     (
       f"{name}{', ' * bool(key)}{key and key + ' training'}: {found.score_name} {found.score:.3f}",

@@ -7,22 +7,18 @@ cross-encoder in one sequence. A word's vector is the mean of its tokens'.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
-from etils import epath
 
 from as2jax.data.batches.batcher import Batcher
-from as2jax.data.inputs.first_stage_ranking import Ranking
 from as2jax.data.record import Question
 from as2jax.data.text.tokenise import ROLES, UnitTable, build_units, unit_parts, words
-from as2jax.evaluation import predict
-from as2jax.runtime import registry, sharding
+from as2jax.inference.ranker import Ranker
+from as2jax.inference.run import Run
+from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from as2jax.training import optimizers
-from as2jax.training import state as states
-from as2jax.training.build import Components, load
+from as2jax.training.build import Components
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,66 +42,38 @@ class Similarity:
 class Words:
   """The words of one question and its one candidate, for the weights that a run has had.
 
-  Args:
-    config: of the run, which is changed: one question needs few rows.
-    ranking: of the question's candidates, where the run is of a joint model.
-
   Raises:
     InputError: a model without tokens, a text without words.
 
   """
 
-  def __init__(
-    self, config: Any, run: epath.PathLike, question: Question, ranking: Ranking | None = None
-  ):
-    if not registry.has_parameters(config.model.name):
-      raise InputError(f"{run} is a run of {config.model.name}, which has no token vectors")
-    config.batch.predict_rows = 2 * config.batch.shards
-    self.run, self.question = run, question
-    self.experiment = load(config, data=False, workdir=run)
-    if ranking is not None:
-      self.experiment = self.experiment.with_ranking(ranking)
-    model = self.experiment.model
-    self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
-    sharding.check_shards(self.mesh, config.batch.shards)
-    self.predictor = predict.Predictor(self.experiment, self.mesh, 1)
-    self.questions = (question,)
-    self.batcher = self.predictor.batcher(
-      self.questions, "sentences" if model.encodes else model.layout
+  def __init__(self, run: Run, question: Question):
+    if not registry.has_parameters(run.config.model.name):
+      raise InputError(
+        f"{run.folder} is a run of {run.config.model.name}, which has no token vectors"
+      )
+    self.run, self.question, self.questions = run, question, (question,)
+    self.components = run.components
+    model = self.components.model
+    self.batcher = run.predictor.batcher(
+      self.questions, "sentences" if model.encodes else model.layout, request=True
     )
-    self.table = word_table(self.experiment, question, self.batcher)
+    self.table = word_table(self.components, question, self.batcher)
 
-  def untrained(self, seed: int) -> states.TrainState:
-    """The weights that training began with."""
-    example = jax.tree.map(lambda x: x[0], next(self.batches()))
-    return self.experiment.fresh_state(example, (seed,), optimizers.no_optimizer(), self.mesh)
-
-  def trained(self, seed: int) -> states.TrainState:
-    """The best checkpoint's; InputError where there is none."""
-    from as2jax.inference.export import best_parameters
-
-    found = best_parameters(self.experiment, self.run, seed, self.questions)
-    fresh = self.untrained(seed)
-    seat = lambda old: {
-      path: jax.device_put(found[path][None], x.sharding) for path, x in old.items()
-    }
-    return fresh.replace(trainable=seat(fresh.trainable), frozen=seat(fresh.frozen))
-
-  def similarity(self, state: states.TrainState) -> Similarity:
-    """What these weights make of the two texts."""
-    vectors = self._vectors(state)
+  def similarity(self, ranker: Ranker) -> Similarity:
+    """What the weights of a ranker of the run make of the two texts."""
+    vectors = self._vectors(ranker)
     sides = {role: self._side(role, vectors) for role in ("question", "candidate")}
-    scores = self.predictor(state, self.questions)[0]
-    name, values = next(iter(scores.items()))
+    name, values = next(iter(ranker.all_scores(self.questions).items()))
     (question, q), (candidate, c) = sides["question"], sides["candidate"]
     return Similarity(question, candidate, cosine(q, c), float(values[0][0]), name)
 
   def _side(self, role: str, vectors: dict[int, np.ndarray]) -> tuple[tuple[str, ...], np.ndarray]:
     """The words of the question or the candidate, and their vectors `[words, d]`."""
-    unit, text = place(self.experiment.model.template, self.question, role)
+    unit, text = place(self.components.model.template, self.question, role)
     part = self.table.unit(unit)
     chosen = np.arange(len(part.word_start))
-    if self.experiment.model.template != "single":
+    if self.components.model.template != "single":
       chosen = np.flatnonzero(part.word_role == ROLES[role])
     if not len(chosen):
       raise InputError(f"the {role} {text!r} has no word that the encoder knows: give another text")
@@ -118,14 +86,15 @@ class Words:
     plan = self.batcher.plan(self.batcher.sampler.blocks(), 0, 0)
     return (self.batcher.batch(plan, i) for i in range(len(plan)))
 
-  def _vectors(self, state: states.TrainState) -> dict[int, np.ndarray]:
+  def _vectors(self, ranker: Ranker) -> dict[int, np.ndarray]:
     """Token vectors `[tokens, d]` float64 of each unit."""
-    model = self.experiment.model
+    model = self.components.model
     first = lambda tree: jax.tree.map(lambda x: x[0], tree)
-    apply = jax.jit(lambda p, m, b: model.apply({"params": p, **m}, b, method="token_vectors"))
+    apply = jax.jit(lambda v, b: model.apply(v, b, method="token_vectors"))
+    variables = first(ranker.variables)
     found = {}
     for batch in map(first, self.batches()):
-      hidden = np.asarray(apply(first(state.params), first(state.mutables), batch), np.float64)
+      hidden = np.asarray(apply(variables, batch), np.float64)
       units = batch.units
       for s, slot in zip(*np.nonzero(units.length)):
         at = units.start[s, slot]
@@ -142,30 +111,30 @@ def place(template: str, question: Question, role: str) -> tuple[int, str]:
   return int(alone and role == "candidate"), texts[role]
 
 
-def word_table(experiment: Components, question: Question, batcher: Batcher) -> UnitTable:
+def word_table(components: Components, question: Question, batcher: Batcher) -> UnitTable:
   """The batcher's units with their words; InputError where a text is cut into other tokens there."""
   made = batcher.units
   if made.word_offsets[-1]:
     return made
-  template, roles, candidate = experiment.model.template, None, question.candidates[0]
+  template, roles, candidate = components.model.template, None, question.candidates[0]
   texts = [unit_parts(template, question.text, candidate)]
   if template == "single":
     texts = list(dict.fromkeys([(question.text,), (candidate.text,)]))
     roles = [ROLES["question"], ROLES["candidate"]][: len(texts)]
-  tokenizer = experiment.source.tokenizer
-  if experiment.source.open_vocabulary:
-    tokenizer, _ = experiment.source.open_vocabulary(text for unit in texts for text in unit)
+  tokenizer = components.source.tokenizer
+  if components.source.open_vocabulary:
+    tokenizer, _ = components.source.open_vocabulary(text for unit in texts for text in unit)
   found = build_units(
     texts,
     tokenizer,
     template=template,
     roles=roles,
     words=True,
-    max_length=experiment.config.data.max_length,
+    max_length=components.config.data.max_length,
   )
   if not (np.array_equal(found.ids, made.ids) and np.array_equal(found.offsets, made.offsets)):
     raise InputError(
-      f"model.name = {experiment.config.model.name!r}: its tokens are not those of "
+      f"model.name = {components.config.model.name!r}: its tokens are not those of "
       "the tokeniser, so that no word can be given its own"
     )
   return found

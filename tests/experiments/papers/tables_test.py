@@ -8,9 +8,9 @@ import pytest
 from as2jax.experiments.papers import needs, report, tables
 from as2jax.experiments.papers import plan as paper_plan
 from as2jax.experiments.papers.plan import Choice, Table
+from as2jax.experiments.papers.rows import Column, Row, Run
 from as2jax.experiments.sweeps import local_executor
 from as2jax.runtime.errors import InputError
-from configs.papers import Column, Row, Run
 
 LEXICAL = "configs/wikiqa_baseline.py"
 SAMPLE = Run(f"{LEXICAL}:bm25,sample")

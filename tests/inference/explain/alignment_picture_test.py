@@ -179,7 +179,7 @@ def test_what_is_refused(folder, tmp_path, capsys, request):
     ([f"--run={tmp_path / 'begun'}", *texts, png], "a run of triplet, which aligns no words"),
     ([f"--run={tmp_path / 'bare'}", *texts, png], "document_frequency.json"),
     ([run, *texts, "--output=x.jpg"], "ends in .png"),
-    ([run, *texts, png, "--seed=1"], "--seed=1: the run has 0"),
+    ([run, *texts, png, "--seed=1"], "seed = 1: the run has 0"),
     ([run, "--question=a", png], "give --question and --candidate"),
     ([run, *texts, "--question-id=Q1", png], "give --question and --candidate"),
     ([run, "--question-id=Q1", "--previous=a", png], "give --question and --candidate"),

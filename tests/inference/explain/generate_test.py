@@ -65,7 +65,7 @@ def test_a_run_is_diagnosed_and_generates(tmp_path, capsys):
   best = found["seeds"][0]["best_epoch"]
   assert text == (run / "diagnostics" / f"epoch-{best:03d}" / "generated.txt").read_text()
   assert generate.main([f"--run={run}", "--seed=8"]) == 2
-  assert "has the seeds (0,)" in capsys.readouterr().err
+  assert "seed = 8: the run has 0" in capsys.readouterr().err
 
 
 def _check_diagnostics(run, found, rows):

@@ -220,7 +220,7 @@ def test_what_is_refused(folder, tmp_path, capsys, finished_run):
     ([f"--run={finished_run('bm25')}", *texts, png], "bm25, which has no token vectors"),
     ([f"--run={tmp_path / 'begun'}", *texts, png], "holds no checkpoint"),
     ([run, *texts, "--output=x.jpg"], "ends in .png"),
-    ([run, *texts, png, "--seed=1"], "--seed=1: the run has 0"),
+    ([run, *texts, png, "--seed=1"], "seed = 1: the run has 0"),
     ([run, "--question=a", png], "give --question and --candidate"),
     ([run, *texts, "--question-id=Q1", png], "give --question and --candidate"),
     ([run, "--question-id=zebra", "--candidate-id=C", png], "no such question in its split 'test'"),

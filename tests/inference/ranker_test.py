@@ -1,0 +1,165 @@
+"""A run opened from its folder ranks, scores, encodes and searches, and its programs are kept."""
+
+import concurrent.futures
+import shutil
+
+import numpy as np
+import pytest
+import tiny
+
+from as2jax.data.datasets import dataset as datasets
+from as2jax.data.datasets import trec_files
+from as2jax.data.record import Candidate, Question
+from as2jax.evaluation import predict
+from as2jax.inference import modes
+from as2jax.inference.run import Run
+from as2jax.runtime.errors import InputError
+from configs import wikiqa_baseline
+
+TEXTS = ("the cat sat on the mat", "a dog came in", "nobody was there", "glaciers melt slowly")
+SYSTEMS = ("triplet", "crossencoder", "word_overlap", "idf_overlap", "bm25")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+  """The folders of finished runs, by system; the vectors have two seeds."""
+  folder = tmp_path_factory.mktemp("runs")
+  for system in SYSTEMS:
+    if system in ("triplet", "crossencoder"):
+      config = tiny.config(system, epochs=0, seeds=(3, 5) if system == "triplet" else (0,))
+    else:
+      config = wikiqa_baseline.get_config(f"{system},sample")
+    modes.run(config, str(folder / system))
+  return folder
+
+
+def questions():
+  return [q for q in datasets.load("sample").splits["test"] if q.candidates]
+
+
+def test_a_run_is_known_by_its_folder(runs, tmp_path, monkeypatch):
+  moved = tmp_path / "elsewhere"
+  shutil.copytree(runs / "triplet", moved)
+  monkeypatch.chdir(tmp_path)
+  run = Run("elsewhere")
+  assert run.config.model.name == "triplet" and run.seeds == (3, 5)
+  name = f"map[{run.config.data.name}-clean/test]"
+  assert 0 < run.metrics[name]["mean"] < 1
+  assert {"config.json", "results.json", "eval/test/seed-3/run.trec"} <= set(run.files)
+  assert run.files["results.json"].read_text().startswith("{")
+  values = {seed["seed"]: seed["best_value"] for seed in run.results["seeds"]}
+  assert run.best_seed == run.ranker().seed == max(values, key=values.get)
+  before = sorted(path.relative_to(moved) for path in moved.rglob("*"))
+  run.ranker(3).rank("who sat", TEXTS)
+  assert sorted(path.relative_to(moved) for path in moved.rglob("*")) == before
+  with pytest.raises(InputError, match="seed = 4: the run has 3, 5"):
+    run.ranker(4)
+  with pytest.raises(InputError, match="none holds no run"):
+    Run(tmp_path / "none")
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_it_ranks_as_the_run_did(runs, system):
+  run = Run(runs / system)
+  place = "seed-5/run.trec" if len(run.seeds) > 1 else "run.trec"
+  expected = trec_files.read_run(run.folder / "eval" / "test" / place)
+  ranker = run.ranker(run.seeds[-1])
+  for question, hits in zip(questions(), ranker.rank_many(questions()), strict=True):
+    assert sorted(hit.index for hit in hits) == list(range(len(question.candidates)))
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    for hit in hits:
+      assert question.candidates[hit.index].text == hit.text
+      assert hit.score == pytest.approx(expected[question.id][hit.id], abs=2e-5)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_texts_are_ranked_and_scored_alike(runs, system):
+  ranker = Run(runs / system).ranker()
+  hits = ranker.rank("who sat on the mat", TEXTS, top_k=3)
+  assert len(hits) == 3 and [hit.id for hit in hits] == [str(hit.index) for hit in hits]
+  again = ranker.rank("who sat on the mat", [Candidate(f"c{i}", t) for i, t in enumerate(TEXTS)])
+  assert [hit.id for hit in again][:3] == [f"c{hit.index}" for hit in hits]
+  scores = ranker.scores([("who sat on the mat", text) for text in TEXTS])
+  assert scores.dtype == np.float32
+  if system != "bm25":  # whose scores depend on what is ranked beside
+    for hit in again:
+      assert scores[hit.index] == pytest.approx(hit.score, abs=2e-6)
+  assert ranker.rank("who", []) == [] and ranker.scores([]).shape == (0,)
+  for question, candidates in ((" ", TEXTS), ("who", ["", "x"])):
+    with pytest.raises(InputError, match="give a text"):
+      ranker.rank(question, candidates)
+  with pytest.raises(InputError, match="top_k = 0"):
+    ranker.rank("who", TEXTS, top_k=0)
+
+
+def test_vectors_and_their_index(runs):
+  ranker = Run(runs / "triplet").ranker()
+  queries, documents = ranker.encode_query(["who sat"] * 2), ranker.encode_document(TEXTS)
+  assert queries.shape == (2, 16) and documents.shape == (4, 16)
+  np.testing.assert_array_equal(queries[0], queries[1])
+  assert ranker.encode_document([]).shape == (0, 16)
+  expected = ranker.rank("who sat", TEXTS)
+  distances = -np.linalg.norm(documents - queries[:1], axis=1)
+  np.testing.assert_allclose([hit.score for hit in expected], np.sort(distances)[::-1], atol=1e-5)
+  index = ranker.index(TEXTS, ids="abcd")
+  for k in (1, 3, 10):
+    found = index.search("who sat", k)
+    assert [hit.index for hit in found] == [hit.index for hit in expected[:k]]
+    assert [hit.id for hit in found] == ["abcd"[hit.index] for hit in found]
+    np.testing.assert_allclose(
+      [hit.score for hit in found], [hit.score for hit in expected[:k]], atol=1e-5
+    )
+  assert index.search_many(["who sat", "x"], 2)[0] == index.search("who sat", 2)
+  assert index.search_many([]) == []
+  with pytest.raises(InputError, match="k = 0"):
+    index.search("x", 0)
+  with pytest.raises(InputError, match="4 texts and 1 ids"):
+    ranker.index(TEXTS, ids="a")
+
+
+@pytest.mark.parametrize("system", ["word_overlap", "idf_overlap", "bm25"])
+def test_words_are_searched_as_they_are_ranked(runs, system):
+  ranker = Run(runs / system).ranker()
+  found = ranker.index(TEXTS).search("who sat on the mat", 4)
+  assert found == ranker.rank("who sat on the mat", TEXTS)
+
+
+@pytest.mark.parametrize("system", ["crossencoder", "bm25"])
+def test_models_without_vectors_say_so(runs, system):
+  ranker = Run(runs / system).ranker()
+  for function in (ranker.encode_query, ranker.encode_document):
+    with pytest.raises(TypeError, match="no vectors of texts"):
+      function(TEXTS)
+  if system == "crossencoder":
+    with pytest.raises(TypeError, match="no vectors of texts"):
+      ranker.index(TEXTS)
+
+
+@pytest.mark.parametrize("system", ["triplet", "crossencoder"])
+def test_nothing_compiles_after_warm_up(runs, system):
+  ranker = Run(runs / system).ranker()
+  ranker.warm_up()
+  before = ranker.predictor.compilations
+  for count in (1, 2, 5, 40, 300):
+    words = [f"{'word ' * (i % 9)}number {i}" for i in range(count)]
+    assert len(ranker.rank("which number", words)) == count
+  assert ranker.predictor.compilations == before
+
+
+def test_a_small_request_has_a_small_batch(runs):
+  ranker = Run(runs / "triplet").ranker()
+  question = Question("q", "who", (Candidate("c", "me"),))
+  rows = lambda its, request: ranker.predictor.batcher(its, "sentences", request=request).rows[-1]
+  assert rows((question,), True) == 1 < rows((question,), False)
+  many = tuple(questions())
+  assert rows(many, True) == rows(many, False)
+
+
+def test_threads_share_a_ranker(runs):
+  ranker = Run(runs / "triplet").ranker()
+  asked = questions()[:16]
+  expected = [ranker.rank_many([question]) for question in asked]
+  with concurrent.futures.ThreadPoolExecutor(8) as pool:
+    found = list(pool.map(lambda question: ranker.rank_many([question]), asked * 4))
+  assert found == expected * 4
+  assert len(ranker.predictor._batchers) <= predict.KEPT
