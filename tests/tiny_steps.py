@@ -61,7 +61,7 @@ class Case:
 
   system: str
   config: Any
-  experiment: build.Experiment
+  experiment: build.Components
   params: dict[str, np.ndarray]
   batches: tuple[Any, ...]
   progress: tuple[float, ...]
@@ -103,7 +103,7 @@ def config(name: str) -> Any:
 def case(name: str) -> Case:
   """The case of a name in `TINY` or `MINILM`."""
   made = config(name)
-  experiment = build.build(made)
+  experiment = build.load(made)
   batcher = experiment.train_batcher()
   plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
   chosen = (1, 2, len(plan) - 1)
