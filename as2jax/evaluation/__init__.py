@@ -1,0 +1,1 @@
+"""Metrics, ties, prediction, the two tasks, comparisons, results."""

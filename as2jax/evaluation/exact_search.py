@@ -32,7 +32,9 @@ class Rows(Protocol):
   """A pool `[n, d]` of float32: an array, a memory-mapped file, or anything that can be sliced."""
 
   @property
-  def shape(self) -> tuple[int, ...]: ...
+  def shape(self) -> tuple[int, ...]:
+    """`[rows, d]`."""
+    ...
 
   def __getitem__(self, rows: slice) -> np.ndarray: ...
 

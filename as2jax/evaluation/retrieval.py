@@ -73,6 +73,7 @@ class Vectors:
     self._texts: dict[str, Texts] = {}
 
   def texts(self, split: str) -> Texts:
+    """The texts of the pool of a split."""
     if split not in self._texts:
       self._texts[split] = Texts.of(self.data.pools[split])
     return self._texts[split]

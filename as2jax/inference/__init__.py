@@ -1,0 +1,1 @@
+"""A trained run as a tool: rank, index, export, explain."""

@@ -1,0 +1,1 @@
+"""The systems: each with its model and its own loss."""

@@ -1,0 +1,1 @@
+"""Compiling a config's steps for devices that are not there."""

@@ -84,6 +84,7 @@ def report(chip: Chip, step: Measured) -> str:
 
 
 def fits(chip: Chip, step: Measured) -> bool:
+  """Whether a step compiled and its memory is within that of the chip."""
   return step.program is not None and step.needs <= chip.hbm
 
 
@@ -153,6 +154,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+  """Compiles and reports; returns the exit status: 1 where a step does not fit, 2 for bad input."""
   argv = list(sys.argv if argv is None else argv)
   try:
     return run(argv)

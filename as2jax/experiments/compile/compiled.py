@@ -75,6 +75,7 @@ def scaled(config: Any, parts: int) -> Any:
 
 
 def mesh_of(config: Any, devices: list[Any]) -> jax.sharding.Mesh:
+  """The mesh of a config over these devices."""
   return sharding.make_mesh(
     fsdp=config.sharding.fsdp, tensor=config.sharding.tensor, devices=devices
   )

@@ -1,0 +1,1 @@
+"""The papers' tables, run and set beside their published figures."""

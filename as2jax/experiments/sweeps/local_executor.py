@@ -30,6 +30,8 @@ class Job(Protocol):
 
 
 class Running(NamedTuple):
+  """A run of this machine that is under way, `started` in seconds of the monotonic clock."""
+
   job: Job
   process: subprocess.Popen
   started: float

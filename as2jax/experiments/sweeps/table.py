@@ -32,6 +32,7 @@ class Point:
 
   @property
   def whole(self) -> bool:
+    """Whether every seed of the point is finished."""
     return len(self.done) == len(self.jobs)
 
 

@@ -1,0 +1,1 @@
+"""What a trained run does with a text, as tables and pictures."""
