@@ -35,7 +35,6 @@ MODELS = Table(
     "word_overlap": "as2jax.models.lexical:WordOverlap",
     "idf_overlap": "as2jax.models.lexical:IDFOverlap",
     "bm25": "as2jax.models.lexical:BM25",
-    "probe": "as2jax.models.testing:Probe",  # proves the loop
   },
 )
 ENCODERS = Table(
@@ -61,7 +60,6 @@ LOSSES = Table(
     "cassie": "as2jax.models.cassie:CassieLoss",
     "cross_vae": "as2jax.models.cross_vae_loss:CrossVAELoss",
     "squared_error": "as2jax.models.losses:MeanSquaredError",
-    "probe": "as2jax.models.testing:ProbeLoss",
   },
 )
 

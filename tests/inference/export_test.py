@@ -10,6 +10,7 @@ import pytest
 import tiny
 import tiny_encoders
 from ml_collections import ConfigDict
+from probe_system import Probe
 
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import trec_files
@@ -20,7 +21,6 @@ from as2jax.inference import export
 from as2jax.models.asbert import Triplet
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.sentence_bert import SentenceBert
-from as2jax.models.testing import Probe
 from as2jax.runtime.errors import InputError
 from as2jax.training.build import load
 from as2jax.training.loop import train_and_evaluate

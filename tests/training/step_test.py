@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
+from probe_system import Probe, ProbeLoss
 
 from as2jax.data.batches import examples as layouts
 from as2jax.data.batches.batcher import fit_batcher, stack
@@ -15,7 +16,6 @@ from as2jax.data.record import Candidate, Question
 from as2jax.data.text.tokenise import build_units, load_tokenizer
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.losses import Loss, SoftmaxCrossEntropy, Term
-from as2jax.models.testing import Probe, ProbeLoss
 from as2jax.runtime import sharding
 from as2jax.training import optimizers
 from as2jax.training import state as states
@@ -195,9 +195,10 @@ class NoNorm(Probe):
   dropout: float = 0.0
 
   def __call__(self, batch, *, train):
+    from probe_system import ProbeOutput
+
     from as2jax.layers.pooling import pool
     from as2jax.layers.vectors import take
-    from as2jax.models.testing import ProbeOutput
 
     units = pool(self.encoder(batch.tokens, train=train), batch.tokens, batch.units, "mean")
     q, c = (take(units, batch.examples.members[..., k]) for k in range(2))
