@@ -226,9 +226,7 @@ def choose(case: Case, found: dict[str, Any]) -> list[np.ndarray]:
   return index
 
 
-def recording(
-  case: Case, found: dict[str, Any], index: list[np.ndarray]
-) -> dict[str, np.ndarray]:
+def recording(case: Case, found: dict[str, Any], index: list[np.ndarray]) -> dict[str, np.ndarray]:
   """What is kept of one side's results: of every tensor, norms and largest values, and a sample."""
   paths = sorted(case.params)
   return {

@@ -69,9 +69,11 @@ def named_inputs(batch: Any) -> dict[str, Any]:
 def read(case: tiny_steps.Case, number: int) -> Inputs:
   """The content of one of a case's batches."""
   batch = case.batches[number]
-  batch = type(batch)(**{  # the only micro-batch
-    f.name: _micro(getattr(batch, f.name)) for f in dataclasses.fields(batch)
-  })
+  batch = type(batch)(
+    **{  # the only micro-batch
+      f.name: _micro(getattr(batch, f.name)) for f in dataclasses.fields(batch)
+    }
+  )
   tokens, units, examples, more = batch.tokens, batch.units, batch.examples, named_inputs(batch)
   shards, slots = units.length.shape
   used = np.argwhere(units.length > 0)
@@ -265,7 +267,9 @@ def m2snet(case, p, x, statistics):
   hidden = torch.tanh(dense(p, "hidden", h.flatten(1)))
   logits = dense(p, "head", torch.cat([hidden, x.overlap], 1))[:, 0]
   entropy = F.binary_cross_entropy_with_logits(logits, x.labels[:, 0].double())
-  return entropy + case.config.loss.weight * (p["grid/U"].square().sum() + p["grid/B"].square().sum())
+  return entropy + case.config.loss.weight * (
+    p["grid/U"].square().sum() + p["grid/B"].square().sum()
+  )
 
 
 def sinkhorn(cost: torch.Tensor, a: torch.Tensor, b: torch.Tensor, eps: float, iterations: int):
@@ -364,14 +368,19 @@ def posterior(p: Params, words: torch.Tensor, length: torch.Tensor):
   """μ and log σ²: GRU in both directions → structured self-attention (Lin et al. 2017) → linear."""
   zero = words.new_zeros(len(words), p["gru/forward/recurrent_kernel"].shape[0])
   h = torch.cat(
-    [gru(below(p, f"gru/{d}/"), words, length, zero, d == "backward") for d in ("forward", "backward")],
+    [
+      gru(below(p, f"gru/{d}/"), words, length, zero, d == "backward")
+      for d in ("forward", "backward")
+    ],
     -1,
   )
   scores = dense(p, "attention/hops", torch.tanh(dense(p, "attention/hidden", h)))
   there = torch.arange(words.shape[1]) < length[:, None]
   weights = scores.masked_fill(~there[..., None], -torch.inf).softmax(1)
   pooled = (weights.mT @ h).flatten(1)
-  return dense(p, "mean", pooled), dense(p, "log_variance", pooled) if "log_variance/bias" in p else None
+  return dense(p, "mean", pooled), dense(
+    p, "log_variance", pooled
+  ) if "log_variance/bias" in p else None
 
 
 def generate(p: Params, z, ids, length, table, model) -> torch.Tensor:
@@ -410,7 +419,9 @@ def optimizer(case: tiny_steps.Case, leaves: list[torch.Tensor]) -> torch.optim.
 
 def reference(case: tiny_steps.Case) -> dict[str, Any]:
   """What `tiny_steps.ours` gives."""
-  p = {path: torch.tensor(v, dtype=torch.float64).requires_grad_() for path, v in case.params.items()}
+  p = {
+    path: torch.tensor(v, dtype=torch.float64).requires_grad_() for path, v in case.params.items()
+  }
   statistics = {}
   if case.system == "m2snet":
     for n, filters in enumerate(case.config.model.filters):
