@@ -1,6 +1,6 @@
 """Tiny runs of every system whose training steps are compared with PyTorch's, and our side of them.
 
-A case is built as a run is: config → `build` → batcher of the training split → state → step. Only
+A case is built as a run is: config → `load` → batcher of the training split → state → step. Only
 the parameters are drawn here, by path with numpy, so that no term vanishes and recorded numbers
 depend on no generator of jax. Dropout is off, and the noise of latents is fixed.
 """
@@ -52,7 +52,7 @@ class Case:
 
   Attributes:
     system: one of `TINY`; config: its config.
-    experiment: what `build` made of it, with `params` in place of pretrained arrays.
+    experiment: what `load` made of it, with `params` in place of pretrained arrays.
     params: every parameter by path.
     batches: `[accumulate, shard, …]` each; the last is the epoch's last, which is not full.
     progress: of each, as the loop counts it.

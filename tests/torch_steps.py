@@ -17,7 +17,11 @@ import tiny_steps
 import torch
 from torch.nn import functional as F
 
+from as2jax.data.inputs.document_frequency import DocumentFrequency
+from as2jax.data.inputs.stop_words import StopWords
+from as2jax.data.inputs.word_overlap import WordOverlap
 from as2jax.encoders.checkpoints import pretrained
+from as2jax.encoders.frozen_vectors import FrozenVectors
 
 Params = Mapping[str, torch.Tensor]
 UNKNOWN_WORD = 1  # of a vocabulary of words; 0 is padding
@@ -57,12 +61,12 @@ class Inputs:
 
 def named_inputs(batch: Any) -> dict[str, Any]:
   """What a batch has beside tokens, units and examples; None where it has it not."""
-  words = batch.words
+  inputs = dict(batch.inputs)
   return {
-    "vectors": batch.tokens.features,
-    "overlap": batch.examples.features,
-    "frequency": None if words is None else words.frequency,
-    "keep": None if words is None else words.keep,
+    "vectors": inputs.get(FrozenVectors.name),
+    "overlap": inputs.get(WordOverlap.name),
+    "frequency": inputs.get(DocumentFrequency.name),
+    "keep": None if StopWords.name not in inputs else inputs[StopWords.name] == 0,
   }
 
 
