@@ -132,8 +132,7 @@ def sentence_vectors(path, texts=TEXTS, *, packed=True) -> np.ndarray:
   found = sentence_folder.read(path)
   module = encoder(found.transformer)
   section = {"name": "sentence_bert", "score": "cosine"}
-  table = {"sentence_bert": "as2jax.models.sentence_bert:SentenceBert"}
-  model = registry.build(table, section, "model", encoder=module, **found.fields)
+  model = registry.build(registry.MODELS, section, "model", encoder=module, **found.fields)
   limits = [n for n in (found.max_length, module.max_length) if n is not None]
   question = Question("Q", texts[0], tuple(Candidate(f"C{i}", t, 0) for i, t in enumerate(texts)))
   units, examples = layouts.sentences((question,))

@@ -40,7 +40,7 @@ def folder(tmp_path_factory, encoder):
   few = dict(
     optimizer__rate=3e-4,
     optimizer__warmup=0.0,
-    data__train_fraction=0.1,
+    data__train_fraction=0.2,
     encoder__pretrained=encoder,
   )
   for model in ("triplet", "crossencoder"):
