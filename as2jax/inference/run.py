@@ -162,7 +162,9 @@ class Run:
   @functools.cached_property
   def components(self) -> Components:
     """Encoder, tokeniser and model; the data set where a config was given."""
-    config = self._for_this_machine[0]
+    config = self.config
+    if registry.has_parameters(config.model.name):  # no device ranks by words
+      config = self._for_this_machine[0]
     compile_cache.use_cache(config)
     made = processes.in_order(lambda: load(config, data=self._data, workdir=self.folder))
     if made.model.layout != "joint":
@@ -223,9 +225,10 @@ class Run:
   def _example(self) -> Any:
     """One micro-batch `[shard, …]`."""
     model = self.components.model
-    batcher = self.predictor.batcher(
-      EXAMPLE, "sentences" if model.encodes else model.layout, request=True
-    )
+    # A first-stage ranking that was read knows the questions of the data alone.
+    components = self.components.with_ranking(OrderGiven())
+    layout = "sentences" if model.encodes else model.layout
+    batcher = predict.sizes(components.predict_batcher(EXAMPLE, layout, cache=False))[-1]
     batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
     return jax.tree.map(lambda x: x[0], batch)
 

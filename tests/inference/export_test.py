@@ -277,17 +277,6 @@ def test_a_siamese_head_stays_behind_and_the_card_says_so(trained, tmp_path):
   assert "the run's own figures, which are the head's, are not those above" in card
 
 
-@pytest.mark.parametrize(
-  "model, message",
-  [
-    (lambda e: Triplet(e, "attention", "cosine"), "'attention'.*learned query"),
-    (lambda e: CrossEncoder(e, "cls", False, 0.1), "model.pooler = False.*tanh layer"),
-    (lambda e: CrossEncoder(e, "cls_last", True, 0.1), "'cls_last'.*the first token"),
-    (lambda e: CrossEncoder(e, "mean", True, 0.1), "'mean'.*the first token"),
-    (lambda e: Triplet(object(), "mean", "cosine"), "the encoder object is no transformer"),
-    (lambda e: Probe(e, 4, 0.0), "Probe has no counterpart"),
-  ],
-)
 class Louder(Triplet):
   """A bi-encoder that encodes in its own way, which its published form would not."""
 
@@ -307,6 +296,17 @@ def test_a_subclass_that_computes_otherwise_is_refused():
       export.published_form(model)
 
 
+@pytest.mark.parametrize(
+  "model, message",
+  [
+    (lambda e: Triplet(e, "attention", "cosine"), "'attention'.*learned query"),
+    (lambda e: CrossEncoder(e, "cls", False, 0.1), "model.pooler = False.*tanh layer"),
+    (lambda e: CrossEncoder(e, "cls_last", True, 0.1), "'cls_last'.*the first token"),
+    (lambda e: CrossEncoder(e, "mean", True, 0.1), "'mean'.*the first token"),
+    (lambda e: Triplet(object(), "mean", "cosine"), "the encoder object is no transformer"),
+    (lambda e: Probe(e, 4, 0.0), "Probe has no counterpart"),
+  ],
+)
 def test_what_the_original_cannot_express_is_refused(model, message):
   with pytest.raises(InputError, match=message):
     export.published_form(model(tiny.encoder_module()))
