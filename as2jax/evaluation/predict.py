@@ -232,10 +232,16 @@ class Predictor:
 
 
 def sizes(batcher: Batcher) -> list[Batcher]:
-  """Batchers of the same tables whose batches have all the rows, half of them, a quarter …"""
+  """Batchers of the same tables whose batches have all the rows, half of them, a quarter …
+
+  The smallest still holds one example, each of whose units may fill a row.
+  """
   found, limits = [batcher], batcher.sampler.limits
+  least = batcher.examples.members.shape[1]
   by = SHRINK
-  while not any(size % by for size in (limits.rows, limits.units, limits.examples)):
+  while limits.examples % by == 0 and all(
+    size % by == 0 and size // by >= least for size in (limits.rows, limits.units)
+  ):
     smaller = dataclasses.replace(
       limits, rows=limits.rows // by, units=limits.units // by, examples=limits.examples // by
     )

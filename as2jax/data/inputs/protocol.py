@@ -15,11 +15,11 @@ from as2jax.data.batches.batcher import Column, Level
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.record import Question
 from as2jax.data.text.token_table import UnitTable
-from as2jax.data.text.tokenizer import Tokenizer
 from as2jax.runtime.errors import InputError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # models import this module: nothing that only a run needs
   from as2jax.data.datasets.dataset import Dataset
+  from as2jax.data.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Tables(NamedTuple):
 
   units: UnitTable
   examples: ExampleTable
-  tokenizer: Tokenizer
+  tokenizer: "Tokenizer"
 
 
 class Input:
