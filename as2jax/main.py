@@ -5,7 +5,7 @@ import os
 import sys
 import traceback
 
-from as2jax.runtime import preemption, processes
+from as2jax.runtime import preemption, processes, stalls
 from as2jax.runtime.errors import InputError
 
 _CONFIG_HELP = "the run's config, a file or a job's name, with its argument: wikiqa_triplet:sample"
@@ -31,6 +31,7 @@ def main(argv) -> None:
   from as2jax.runtime import profiling
 
   profiling.want(given.profile)
+  stalls.watch()
   text = modes.run(given.config, given.workdir)
   processes.stop()
   if processes.first():

@@ -142,6 +142,11 @@ def due() -> bool:
   return _Heard.signal
 
 
+def passed() -> int:
+  """Number of points that this process has passed."""
+  return _Heard.point
+
+
 def check() -> None:
   """Counts one point at which no state is left to save.
 
