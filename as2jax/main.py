@@ -1,13 +1,11 @@
 """python -m as2jax.main --config=configs/wikiqa_triplet.py --workdir=runs/x."""
 
 import logging
+import os
 import sys
 import traceback
 
-from absl import app, flags
-from absl import logging as absl_logging
-
-from as2jax.runtime import preemption, processes
+from as2jax.runtime import preemption, processes, stalls
 from as2jax.runtime.errors import InputError
 
 _CONFIG_HELP = "the run's config, a file or a job's name, with its argument: wikiqa_triplet:sample"
@@ -15,6 +13,9 @@ _CONFIG_HELP = "the run's config, a file or a job's name, with its argument: wik
 
 def main(argv) -> None:
   """Sets up the process and dispatches on `config.mode`."""
+  from absl import flags
+  from absl import logging as absl_logging
+
   logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr, force=True)
   absl_logging.set_verbosity(absl_logging.WARNING)  # orbax logs every save in ten lines
   for chatty in ("jax", "tensorboardX"):  # jax names each backend that is not there
@@ -30,6 +31,7 @@ def main(argv) -> None:
   from as2jax.runtime import profiling
 
   profiling.want(given.profile)
+  stalls.watch()
   text = modes.run(given.config, given.workdir)
   processes.stop()
   if processes.first():
@@ -38,6 +40,9 @@ def main(argv) -> None:
 
 def entry() -> None:
   """Parses flags, runs, and turns a user's mistake into one message and status 2."""
+  preemption.listen_for_interrupt()
+  from absl import app, flags
+
   from as2jax.config import flags as flags_config
 
   flags_config.define(_CONFIG_HELP)
@@ -45,24 +50,35 @@ def entry() -> None:
     "profile", 0, "trace so many steps of training into WORKDIR/profile", lower_bound=0
   )
   flags.adopt_module_key_flags(flags_config)  # so that --help lists them
-  name = lambda: "as2jax" if processes.count() == 1 else f"as2jax (process {processes.index()})"
   try:
     app.run(main, flags_parser=flags_config.parse)
   except InputError as error:
-    print(f"{name()}: {error}", file=sys.stderr)
+    print(f"{processes.name()}: {error}", file=sys.stderr)
     _end(2, str(error))
-  except preemption.Preempted:
+  except preemption.Preempted as stopped:
+    saved = str(stopped) or "there was nothing to save"
     print(
-      f"{name()}: stopped by SIGTERM; the same command goes on from where it is saved",
+      f"{processes.name()}: stopped by {preemption.reason()}: {saved}; the same command goes on",
       file=sys.stderr,
     )
-    processes.stop()
-    sys.exit(preemption.AGAIN)
+    _leave(preemption.status())
   except Exception as error:
     if processes.count() == 1:
       raise
     traceback.print_exc()
     _end(1, f"{type(error).__name__}: {error}")
+
+
+def _leave(status: int) -> None:
+  """Ends this process where everything is saved; several processes wait for one another."""
+  processes.stop()
+  if processes.started():
+    sys.exit(status)
+  # A step may still run on the device: the interpreter's own end would take its memory away.
+  logging.shutdown()
+  sys.stdout.flush()
+  sys.stderr.flush()
+  os._exit(status)
 
 
 def _end(status: int, text: str) -> None:

@@ -1,4 +1,7 @@
-"""SIGTERM: all processes agree on one point of the program, save there, and exit with status 75.
+"""SIGTERM and SIGINT (^C): all processes agree on one point of the program, save there, and end.
+
+The exit status is 75 after SIGTERM, and 130 in the process that heard SIGINT; after both the same
+command continues the run. A second SIGINT ends the process at once.
 
 A point is a training step or a batch of an evaluation; every process passes the same points in the
 same order. A single process handles the signal itself. With several processes, the signal may reach
@@ -8,22 +11,32 @@ point, whereas an all-gather of a flag would be one more collective a step.
 """
 
 import contextlib
+import os
+import select
 import signal
+import threading
 from collections.abc import Iterator
+from typing import NoReturn
 
 from as2jax.runtime import processes
 
 AGAIN = 75  # EX_TEMPFAIL: the same command continues the run
+INTERRUPTED = 128 + signal.SIGINT  # as shells report it; the same command continues the run, too
+LATE = 2.0  # seconds after SIGINT in which the next point is expected
 
 
 class Preempted(BaseException):
-  """The run must end and can be resumed; like KeyboardInterrupt, it is not an `Exception`."""
+  """The run must end and can be resumed; like KeyboardInterrupt, it is not an `Exception`.
+
+  Its text, where it has one, says what was saved.
+  """
 
 
 class _Heard:
-  """The signal handler's state and the number of points passed."""
+  """The signal handlers' state and the number of points passed."""
 
   signal = False
+  interrupt = False
   deferred = False
   point = 0
 
@@ -41,9 +54,77 @@ def listen() -> None:
   signal.signal(signal.SIGTERM, hear)
 
 
+def listen_for_interrupt() -> None:
+  """Handles SIGINT from here on; to be called in the main thread, before the long imports.
+
+  Within `deferred`, and with several processes, SIGINT takes effect at the next point. Elsewhere
+  there is nothing to save, and it ends the process at once, without unwinding: an exception out of
+  a handler may be lost in a callback, or come out of an import as an error of another kind. Python
+  runs handlers only between its own instructions, which a compilation of minutes has none of, so a
+  thread hears the signal as well. A process that was started to ignore SIGINT goes on ignoring it.
+  """
+  if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    return
+  reader, writer = os.pipe()
+  os.set_blocking(writer, False)
+  signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+  signal.signal(signal.SIGINT, lambda *_: _note_interrupt())
+  threading.Thread(target=_hear, args=(reader,), name="interrupts", daemon=True).start()
+
+
+def _note_interrupt() -> bool:
+  """Asks for an end at the next point where there may be something to save; whether it did.
+
+  The handler and the thread both call it: whichever is first, the next point sees it.
+  """
+  if _Heard.deferred or processes.started():
+    _Heard.signal = _Heard.interrupt = True
+  return _Heard.interrupt
+
+
+def _hear(reader: int) -> None:
+  """The thread: what the first SIGINT asks for, and the end at the second one."""
+  _await_interrupt(reader)
+  if not _note_interrupt():
+    _end("stopped by SIGINT: there was nothing to save; the same command goes on")
+  if processes.started():
+    os.kill(os.getpid(), signal.SIGTERM)  # jax tells the other processes
+  if not select.select([reader], [], [], LATE)[0]:
+    _say("SIGINT: it ends when the step under way is done and saved; a second one ends it at once")
+  _await_interrupt(reader)
+  _end("stopped by a second SIGINT; the same command goes on from the last checkpoint")
+
+
+def _await_interrupt(reader: int) -> None:
+  while signal.SIGINT not in os.read(reader, 1):
+    pass  # the pipe tells of other signals, too
+
+
+def _say(text: str) -> None:
+  # Not through `sys.stderr`, whose lock the main thread may hold for ever.
+  os.write(2, f"{processes.name()}: {text}\n".encode())
+
+
+def _end(text: str) -> NoReturn:
+  _say(text)
+  if processes.count() > 1:
+    processes.leave(INTERRUPTED, text)
+  os._exit(INTERRUPTED)
+
+
+def status() -> int:
+  """The exit status of a process that ends by `Preempted`."""
+  return INTERRUPTED if _Heard.interrupt else AGAIN
+
+
+def reason() -> str:
+  """The name of the signal by which this process ends."""
+  return "SIGINT" if _Heard.interrupt else "SIGTERM"
+
+
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-  """A context in which SIGTERM takes effect at points only, because there is state to save."""
+  """A context in which signals take effect at points only, because there is state to save."""
   before, _Heard.deferred = _Heard.deferred, True
   try:
     yield
@@ -59,6 +140,11 @@ def due() -> bool:
 
     return multihost_utils.reached_preemption_sync_point(_Heard.point)
   return _Heard.signal
+
+
+def passed() -> int:
+  """Number of points that this process has passed."""
+  return _Heard.point
 
 
 def check() -> None:

@@ -30,6 +30,7 @@ PATIENCE = 7 * 24 * 3600.0  # seconds to wait for a message; the service detects
 LOOK = 1.0  # seconds between two polls for a failure
 GRACE = 5.0  # seconds in which a process may raise the same error by itself
 FAILED = "as2jax/failed/"
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 class _Run:
@@ -62,6 +63,11 @@ def started() -> bool:
   return _Run.started
 
 
+def name() -> str:
+  """What this process calls itself in front of its messages."""
+  return "as2jax" if _Run.count == 1 else f"as2jax (process {_Run.index})"
+
+
 def on_tpu_vm() -> bool:
   """Whether this machine has TPU chips and the library for them, and jax may use them."""
   wanted = os.environ.get("JAX_PLATFORMS", "")
@@ -77,9 +83,9 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
   """Joins the other processes of the run; call it before anything touches a device.
 
   Args:
-    coordinator: `HOST:PORT` of process 0, which opens that port; "auto" leaves all three arguments
-      to jax's own detection (Slurm, Open MPI, Kubernetes); "" means auto on a TPU VM, else a single
-      process.
+    coordinator: `HOST:PORT` of process 0, which opens that port (on the loopback interface alone
+      where HOST is 127.0.0.1, localhost or [::1]); "auto" leaves all three arguments to jax's own
+      detection (Slurm, Open MPI, Kubernetes); "" means auto on a TPU VM, else a single process.
     processes: their number; 1 is a single process, also on a TPU VM.
     process_id: the index of this process, from 0.
 
@@ -104,6 +110,8 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
       "num_processes": processes,
       "process_id": process_id,
     }
+    if coordinator.rpartition(":")[0] in LOOPBACK:  # else jax opens the port on every interface
+      arguments["coordinator_bind_address"] = coordinator
   elif not coordinator and not on_tpu_vm():
     return
   try:
@@ -198,11 +206,7 @@ class _Watch:
       failures = self._failures()
       if failures and not self._done.wait(GRACE):
         process, (status, text) = min(failures.items())
-        print(
-          f"as2jax (process {_Run.index}): process {process} has failed: {text}",
-          file=sys.stderr,
-          flush=True,
-        )
+        print(f"{name()}: process {process} has failed: {text}", file=sys.stderr, flush=True)
         leave(status, text)
 
   def _failures(self) -> dict[int, tuple[int, str]]:

@@ -2,7 +2,7 @@
 
 Evaluate on dev (or the questions held out), save; then, for each epoch: next batch, step, write;
 evaluate, save. At the end the best checkpoint is read back from disk and evaluated on the splits
-that are reported. Each step and each predicted batch is a point at which SIGTERM is obeyed.
+that are reported. Each step and each predicted batch is a point at which a signal is obeyed.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
 
   Raises:
     InputError: anything wrong with config, data, weights or folder, before any work is lost.
-    Preempted: SIGTERM came, and what there was to save is saved.
+    Preempted: SIGTERM or SIGINT came, and what there was to save is saved.
 
   """
   started = time.monotonic()
@@ -143,12 +143,13 @@ class Trainer:
         self._train()
         outcomes = self._finish()
     except preemption.Preempted:
-      if self.step:  # before the first step there is nothing that would be missed
-        self._save()
-        self.checkpoints.wait()
-      self.checkpoints.close()
-      log.info("%s: SIGTERM; saved at step %d", self.workdir, self.step)
-      raise
+      with preemption.deferred():  # another signal does not disturb the save
+        if self.step:  # before the first step there is nothing that would be missed
+          self._save()
+          self.checkpoints.wait()
+        self.checkpoints.close()
+      saved = f"saved at step {self.step}" if self.step else "nothing to save before the first step"
+      raise preemption.Preempted(saved) from None
     except BaseException:
       self.checkpoints.abandon()
       raise

@@ -110,8 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
   except InputError as error:
     print(f"as2jax: {error}", file=sys.stderr)
     return 2
-  except KeyboardInterrupt:
-    print("as2jax: interrupted; the same command goes on where it stopped", file=sys.stderr)
+  except KeyboardInterrupt as interrupt:
+    where = f" ({interrupt})" if str(interrupt) else ""
+    print(f"as2jax: interrupted{where}; the same command goes on where it stopped", file=sys.stderr)
     return 130
 
 

@@ -7,10 +7,16 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from as2jax.experiments.sweeps.local_executor import FAILED, FINISHED, RUNNING, WAITING, Status
+from as2jax.experiments.sweeps.local_executor import (
+  FAILED,
+  FINISHED,
+  RUNNING,
+  WAITING,
+  Status,
+  last_line,
+)
 
 ROWS = 20  # at most; what is under way and what failed comes first
-TAIL = 2000  # bytes of a log in which its last line is looked for
 COLOURS = {RUNNING: "cyan", FAILED: "red", FINISHED: "green", WAITING: "dim"}
 
 
@@ -29,15 +35,3 @@ def table(statuses: Sequence[Status], output: pathlib.Path) -> Table:
   if len(statuses) > ROWS:
     made.caption = f"and {len(statuses) - ROWS} more"
   return made
-
-
-def last_line(path: pathlib.Path) -> str:
-  """The last line of a log that is being written, "" where there is none yet."""
-  try:
-    with open(path, "rb") as file:
-      file.seek(0, 2)
-      file.seek(max(file.tell() - TAIL, 0))
-      lines = file.read().decode(errors="replace").replace("\r", "\n").split("\n")
-  except FileNotFoundError:
-    return ""
-  return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -13,12 +13,13 @@ from typing import NamedTuple, Protocol
 from as2jax.runtime import huge_pages
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from as2jax.runtime.preemption import AGAIN
+from as2jax.runtime.preemption import AGAIN, INTERRUPTED
 from as2jax.training.run_folder import lock
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 POLL = 0.2  # seconds
-PATIENCE = 10.0  # seconds in which a process may end by itself
+TAIL = 4000  # bytes of a log in which its last line is looked for
+PATIENCE = 60.0  # seconds in which a process may end by itself, and save before it does
 
 
 class Job(Protocol):
@@ -80,6 +81,10 @@ def execute(
 
   A run that another process holds is waited for, and taken over if that ends without results.
   Where this process is interrupted (also by SIGTERM) its runs end; called again, they go on.
+
+  Raises:
+    KeyboardInterrupt: this process was interrupted, or one of its runs, which its text names.
+
   """
   waiting = [job for job in jobs if not finished(output / job.id)]
   say(f"{len(jobs)} runs, {len(jobs) - len(waiting)} of them finished before")
@@ -101,6 +106,8 @@ def execute(
           if one.process.returncode and _held(output / one.job.id):
             waiting.append(one.job)  # another process was first
             continue
+          if one.process.returncode in (INTERRUPTED, -signal.SIGINT):
+            raise KeyboardInterrupt(f"{one.job.id} {one.job.title}")
           if one.process.returncode == AGAIN:
             waiting.append(one.job)
             say(f"{one.job.id} {one.job.title}: told to end (SIGTERM); it goes on later")
@@ -152,13 +159,21 @@ def _ended(one: Running, output: pathlib.Path, failed: dict[str, str]) -> str:
   seconds = time.monotonic() - one.started
   if one.process.returncode == 0 and finished(output / one.job.id):
     return f"finished in {seconds:.0f} s"
-  lines = (output / one.job.id / "log.txt").read_text(errors="replace").split("\n")
-  last = next((line for line in reversed(lines) if line.strip()), "it wrote nothing")
-  failed[one.job.id] = last.strip()
-  return (
-    f"FAILED with status {one.process.returncode}: {last.strip()} "
-    f"({output / one.job.id / 'log.txt'})"
-  )
+  log = output / one.job.id / "log.txt"
+  last = failed[one.job.id] = last_line(log) or "it wrote nothing"
+  return f"FAILED with status {one.process.returncode}: {last} ({log})"
+
+
+def last_line(log: pathlib.Path) -> str:
+  """The last line of a log, which may be under way; "" where there is none yet."""
+  try:
+    with open(log, "rb") as file:
+      file.seek(0, 2)
+      file.seek(max(file.tell() - TAIL, 0))
+      lines = file.read().decode(errors="replace").replace("\r", "\n").split("\n")
+  except FileNotFoundError:
+    return ""
+  return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _held(folder: pathlib.Path) -> bool:
@@ -191,11 +206,15 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 
 def _stop(processes: Sequence[subprocess.Popen]) -> None:
-  for process in processes:
-    process.terminate()
-  for process in processes:
-    try:
-      process.wait(PATIENCE)
-    except subprocess.TimeoutExpired:
+  """Ends what still runs: told to, it saves itself; interrupted again, or too late, it is killed."""
+  try:
+    for process in processes:
+      process.terminate()
+    end = time.monotonic() + PATIENCE
+    for process in processes:
+      with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(max(end - time.monotonic(), 0))
+  finally:
+    for process in processes:
       process.kill()
       process.wait()

@@ -52,9 +52,6 @@ def sweep(
   from as2jax.experiments.sweeps import table  # with numpy and all that reads results
 
   print(table.collect(folder, jobs, split))
-  for job in jobs:
-    if job.id in failed:
-      print(f"failed: {job.id} {job.title}: {failed[job.id]}")
   return 1 if failed else 0
 
 
@@ -150,8 +147,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
   except InputError as error:
     print(f"as2jax: {error}", file=sys.stderr)
     return 2
-  except KeyboardInterrupt:
-    print("as2jax: interrupted; the same command goes on where it stopped", file=sys.stderr)
+  except KeyboardInterrupt as interrupt:
+    where = f" ({interrupt})" if str(interrupt) else ""
+    print(f"as2jax: interrupted{where}; the same command goes on where it stopped", file=sys.stderr)
     return 130
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from as2jax.data.datasets import holdout
 from as2jax.evaluation import compare, run_scores
 from as2jax.evaluation.run_scores import RunScores
-from as2jax.experiments.sweeps.local_executor import finished
+from as2jax.experiments.sweeps.local_executor import finished, last_line
 from as2jax.experiments.sweeps.points import Job
 from as2jax.runtime.files import write_whole
 
@@ -41,7 +41,8 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   `table.csv`.
 
   A point counts where all its seeds are finished; its mean and s.d. are over seeds, its difference
-  to the base is tested over questions. The best is called final when every point counts.
+  to the base is tested over questions. The best is called final when every point counts. A run that
+  has begun and has no results, because it diverged or failed, is named with its log's last line.
 
   Args:
     split: of the table; "" is that on which the choice is made: dev, or the held-out questions.
@@ -53,7 +54,7 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   base = next(p for p in points if p.title == "base" or p.title.endswith("(base)"))
   ordered = [base] * base.whole + [p for p in whole if p is not base]
   if not ordered:
-    return "no point is finished"
+    return "\n".join(["no point is finished", *_without_results(output, points)])
   rows = {
     name: compare.compare(_systems(output, ordered, name), METRICS, samples=SAMPLES, seed=0)
     for name in _splits(output, ordered)
@@ -68,6 +69,7 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   heading = _heading(rows[split], selection)
   cells = _cells(points, rows[split], best, base)
   result = _result(rows, best, selection, len(whole) == len(points))
+  result += _without_results(output, points)
   text = "\n".join([heading, *compare.aligned(cells, left=2), "", *result])
   write_whole(output / "table.txt", text + "\n")
   write_whole(
@@ -89,6 +91,16 @@ def _points(output: pathlib.Path, jobs: Sequence[Job]) -> list[Point]:
       tuple(job for job in mine if finished(output / job.id)),
     )
     for mine in grouped.values()
+  ]
+
+
+def _without_results(output: pathlib.Path, points: Sequence[Point]) -> list[str]:
+  """A line for each run that has a log and no results."""
+  left = [job for point in points for job in point.jobs if job not in point.done]
+  return [
+    f"without results: {job.title} ({job.id}): {last}"
+    for job in left
+    if (last := last_line(output / job.id / "log.txt"))
   ]
 
 
@@ -175,7 +187,10 @@ def _mean(row: dict[str, Any]) -> str:
 def _result(rows: dict[str, list[dict]], best: str, selection: str, final: bool) -> list[str]:
   """The figures of the chosen point on test, which played no part in the choice."""
   if not final:
-    return [f"best so far: {best}; not every point is finished, so there is no result yet"]
+    return [
+      f"best so far: {best}; not every point is finished, so there is no result yet "
+      "(a point that cannot finish must be left out of the sweep)"
+    ]
   lines = [f"result: {best}, chosen by MAP on {selection}"]
   for row in rows.get("test", ()):
     if row["system"] == best:

@@ -71,6 +71,26 @@ def test_a_run_that_was_told_to_end_goes_on(tmp_path):
   assert sum("it goes on later" in line for line in said) == 2
 
 
+@pytest.mark.parametrize("end", ["sys.exit(130)", "os.kill(os.getpid(), signal.SIGINT)"])
+def test_an_interrupted_run_ends_the_sweep(tmp_path, end):
+  """Also with the signal itself as status; the other runs are told to end."""
+  code = (
+    "import os, pathlib, signal, sys, time\nsignal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+    "ready = pathlib.Path(FOLDER).parent / 'ready'\n"
+    "if FOLDER.endswith('id1'):\n"
+    f"  while not ready.exists(): time.sleep(0.05)\n  {end}\n"
+    "signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))\nready.touch()\n"
+    "try:\n  time.sleep(60)\nfinally:\n  (pathlib.Path(FOLDER) / 'saved').touch()\n"
+  )
+  said = []
+  with pytest.raises(KeyboardInterrupt, match="id1 job 1"):
+    local_executor.execute(
+      jobs_of(3), tmp_path, parallel=2, say=said.append, make_command=script(code)
+    )
+  assert said == ["3 runs, 0 of them finished before"]
+  assert (tmp_path / "id0" / "saved").exists() and not (tmp_path / "id2").exists()
+
+
 def test_a_run_without_results_has_failed(tmp_path):
   failed = local_executor.execute(
     jobs_of(1), tmp_path, parallel=1, say=lambda line: None, make_command=script("print('gone')")

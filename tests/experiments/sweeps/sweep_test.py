@@ -243,6 +243,29 @@ def test_a_sweep_chooses_on_the_questions_held_out(tmp_path):
   assert "/dev" in table.collect(tmp_path, jobs, "dev").splitlines()[0]
 
 
+def test_a_diverged_point_is_named_in_the_table(lexical, tmp_path, monkeypatch, capsys):
+  """One of three runs ends with what a non-finite loss says; the others are compared."""
+  path, output, _ = lexical
+  jobs = points.plan(*points.load(path))
+  for job in jobs[:2]:
+    (tmp_path / job.id).symlink_to(output / job.id)
+  words = "as2jax: step 3, seed 0: the loss is nan (gradient norm nan) on questions ['Q1']."
+  command = [sys.executable, "-c", f"import sys; print('epoch 1'); sys.exit({words!r})"]
+  execute = local_executor.execute
+  monkeypatch.setattr(
+    local_executor, "execute", lambda *a, **k: execute(*a, **k, make_command=lambda folder: command)
+  )
+  named = f"without results: {jobs[2].title} ({jobs[2].id}): {words}"
+  for parallel, status in ((1, 1), (0, 0)):
+    assert sweep.main([path, f"--output={tmp_path}", f"--parallel={parallel}"]) == status
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1] == named and "best so far: " in printed
+    (row,) = (x for x in printed.splitlines() if x.strip().startswith("model.name=idf_overlap  "))
+    assert " 0/1 " in row and "–" in row
+    for name in ("table.txt", "table.md"):
+      assert named in (tmp_path / name).read_text()
+
+
 @pytest.mark.slow
 def test_a_sweep_over_a_trained_model_killed_and_run_again(tmp_path, capsys):
   config = tiny.config(

@@ -1,0 +1,187 @@
+"""SIGINT (^C) to real processes: one line, what there is to save saved, status 130."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jax
+import pytest
+import tiny
+
+from as2jax.evaluation import results
+from as2jax.runtime import preemption
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+STARTED = []  # by the test that runs
+
+
+@pytest.fixture(autouse=True)
+def _heard():
+  """A process that a shell starts in the background ignores SIGINT, and so do its children."""
+  before = signal.signal(signal.SIGINT, signal.default_int_handler)
+  yield
+  signal.signal(signal.SIGINT, before)
+  while STARTED:
+    with STARTED.pop() as process:
+      process.kill()
+
+
+def begin(*command, **options):
+  """A process of Python, in the repository."""
+  process = subprocess.Popen(
+    [sys.executable, *map(str, command)],
+    cwd=ROOT,
+    text=True,
+    stdin=subprocess.DEVNULL,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    **options,
+  )
+  STARTED.append(process)
+  return process
+
+
+def await_listening(process):
+  """Until the thread that hears signals has started."""
+  end = time.monotonic() + 60
+  while len(list(pathlib.Path(f"/proc/{process.pid}/task").iterdir())) < 2:
+    assert process.poll() is None and time.monotonic() < end
+    time.sleep(0.005)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+@pytest.mark.parametrize("seconds", [0, 0.5, pytest.param(2, marks=pytest.mark.slow)])
+def test_during_the_imports_it_is_one_line(tmp_path, seconds):
+  process = begin(
+    "-m", "as2jax.main", "--config=wikiqa_triplet:sample", f"--workdir={tmp_path / 'run'}"
+  )
+  await_listening(process)
+  time.sleep(seconds)
+  process.send_signal(signal.SIGINT)
+  out, err = process.communicate(timeout=60)
+  assert process.returncode == 130 and out == ""
+  assert err == "as2jax: stopped by SIGINT: there was nothing to save; the same command goes on\n"
+
+
+# The main thread is in a call that runs none of Python's handlers, as in a compilation.
+BUSY = """
+import contextlib, hashlib, sys
+from as2jax.runtime import preemption
+preemption.listen_for_interrupt()
+with preemption.deferred() if sys.argv[1] == "deferred" else contextlib.nullcontext():
+  print("busy", flush=True)
+  hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+"""
+
+
+@pytest.mark.parametrize("where", ["deferred", "elsewhere"])
+def test_during_a_long_call_it_ends_at_once(where):
+  """With something to save it takes two: the first waits for the next point, and says so."""
+  process = begin("-c", BUSY, where)
+  assert process.stdout.readline() == "busy\n"
+  process.send_signal(signal.SIGINT)
+  lines = []
+  if where == "deferred":
+    lines.append(process.stderr.readline())
+    assert "it ends when the step under way is done and saved" in lines[0]
+    process.send_signal(signal.SIGINT)
+  _, err = process.communicate(timeout=30)
+  assert process.returncode == 130
+  assert err.startswith(
+    "as2jax: stopped by a second SIGINT"
+    if where == "deferred"
+    else "as2jax: stopped by SIGINT: there was nothing to save"
+  )
+  assert len(err.splitlines()) == 1
+
+
+def test_training_saves_and_the_same_command_goes_on(tmp_path):
+  """The run is that of `preemption_test`, which shows that it comes to the same numbers."""
+  config = tiny.config(
+    "crossencoder",
+    epochs=2,
+    data__train_fraction=0.1,
+    log__steps=1,
+    checkpoint__steps=100,
+    optimizer__rate=1e-3,
+  )
+  (tmp_path / "config.json").write_text(config.to_json())
+  environment = {
+    **os.environ,
+    "JAX_PLATFORMS": "cpu",
+    "JAX_NUM_CPU_DEVICES": "2",
+    "JAX_NUMPY_RANK_PROMOTION": "raise",
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS", "1"),
+    "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+  }
+  command = ["-m", "as2jax.main", f"--config=rerun:{tmp_path / 'config.json'}"]
+  command.append(f"--workdir={tmp_path / 'stopped'}")
+  process = begin(*command, env=environment)
+  seen = ""
+  while "after 0 epochs" not in seen:  # the first step is next
+    line = process.stderr.readline()
+    assert line, seen
+    seen += line
+  process.send_signal(signal.SIGINT)
+  out, err = process.communicate(timeout=200)
+  assert process.returncode == 130, err
+  (saved,) = (tmp_path / "stopped" / "checkpoints" / "latest").glob("[0-9]*")
+  assert int(saved.name) > 0 and results.read(tmp_path / "stopped") is None
+  stopped = f"as2jax: stopped by SIGINT: saved at step {saved.name}; the same command goes on"
+  assert err.splitlines()[-1] == stopped and "Traceback" not in err and out == ""
+  process = begin(*command, env=environment)
+  _, err = process.communicate(timeout=300)
+  assert process.returncode == 0 and f"continuing from step {saved.name} " in err, err
+  assert results.read(tmp_path / "stopped")["metrics"]
+
+
+# Two processes pass points until they are told to end, and say at which.
+PAIR = """
+import sys, time, jax
+jax.config.update("jax_platforms", "cpu")
+from as2jax.runtime import preemption, processes
+preemption.listen_for_interrupt()
+processes.start(f"127.0.0.1:{sys.argv[1]}", 2, int(sys.argv[2]))
+preemption.listen()
+processes.by_first(lambda: None)
+print("started", flush=True)
+while not preemption.due():
+  time.sleep(0.1)
+print(preemption._Heard.point, preemption.reason(), flush=True)
+processes.stop()
+sys.exit(preemption.status())
+"""
+
+
+def test_to_one_of_two_processes_ends_both_at_one_point():
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+  pair = [begin("-c", PAIR, port, k) for k in range(2)]
+  assert [process.stdout.readline() for process in pair] == ["started\n"] * 2
+  # 127.0.0.1 and no other interface, also where it is written as an address of IPv6.
+  found = listening(port)
+  assert found and found <= {"0100007F", "0000000000000000FFFF00000100007F"}
+  pair[1].send_signal(signal.SIGINT)
+  said = [process.communicate(timeout=120) for process in pair]
+  assert [process.returncode for process in pair] == [preemption.AGAIN, 130], said
+  points, reasons = zip(*(out.split() for out, _ in said))
+  assert points[0] == points[1] and reasons == ("SIGTERM", "SIGINT")
+
+
+def listening(port):
+  """The local addresses, as the kernel writes them, on which `port` is open."""
+  found = set()
+  for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+    if pathlib.Path(table).exists():
+      for line in pathlib.Path(table).read_text().splitlines()[1:]:
+        local, _, state = line.split()[1:4]
+        address, _, number = local.partition(":")
+        if state == "0A" and int(number, 16) == port:
+          found.add(address)
+  return found
