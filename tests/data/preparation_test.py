@@ -122,6 +122,22 @@ def test_no_damaged_byte_is_used(tmp_path, caplog):
   assert load("wikiqa", root=str(root)) == first and not caplog.messages  # the new copy is whole
 
 
+def test_the_content_is_on_the_disk_before_the_pointer(tmp_path, monkeypatch):
+  done, fsync = [], os.fsync
+
+  def note(descriptor):
+    done.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+    fsync(descriptor)
+
+  monkeypatch.setattr(os, "fsync", note)
+  load("wikiqa", root=str(write_source(tmp_path / "root")))
+  at = done.index("prepared.json")
+  (pointer,) = (tmp_path / "cache").rglob("prepared.json")
+  (features,) = (tmp_path / "cache").rglob("features.json")
+  assert set(done[:at]) >= {path.name for path in features.parent.iterdir()}
+  assert done[at + 1 :] == [pointer.parent.name]
+
+
 def test_a_cache_that_cannot_be_written(tmp_path):
   write_source(tmp_path / "root")
   (tmp_path / "file").write_text("")

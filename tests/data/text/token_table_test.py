@@ -188,6 +188,23 @@ def test_a_file_is_read_for_its_checksum_once_a_process(tmp_path, tokenizer, mon
   assert sorted(read) == [1] * 4 + [2]
 
 
+def test_the_content_is_on_the_disk_before_its_name(tmp_path, tokenizer, monkeypatch):
+  done, fsync, replace = [], os.fsync, os.replace
+
+  def note_fsync(descriptor):
+    done.append(pathlib.Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+    fsync(descriptor)
+
+  monkeypatch.setattr(os, "fsync", note_fsync)
+  monkeypatch.setattr(os, "replace", lambda a, b: done.append("renamed") or replace(a, b))
+  build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
+  (folder,) = folders(tmp_path)
+  at = done.index("renamed")
+  assert {path.name for path in done[: at - 1]} == {path.name for path in folder.iterdir()}
+  assert done[at - 1].name.startswith(f"{folder.name}.unfinished-")
+  assert done[at + 1 :] == [folder.parent]
+
+
 def test_two_writers_at_once_leave_one_table(tmp_path, tokenizer, monkeypatch):
   tables, first, truncate = [], [], tokenise.truncate
 
