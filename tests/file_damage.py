@@ -1,5 +1,7 @@
 """Damage that a format is prone to, and what its reader may answer."""
 
+import pathlib
+import random
 from collections.abc import Sequence
 
 from hypothesis import strategies as st
@@ -20,3 +22,11 @@ def has_place(error: Exception, path) -> bool:
   place = str(error).removeprefix(str(path))
   number = place[1:].split(":")[0]
   return place.startswith(":") and number.isdecimal() or place.startswith(" is empty")
+
+
+def damage_one_byte(folder: pathlib.Path, random: random.Random) -> None:
+  """Gives one byte, of one of the files somewhere under `folder`, another value."""
+  file = random.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
+  data = bytearray(file.read_bytes())
+  data[random.randrange(len(data))] ^= random.randrange(1, 256)
+  file.write_bytes(data)

@@ -2,7 +2,8 @@
 
 import contextlib
 import fcntl
-import json
+import functools
+import logging
 import math
 import os
 import pathlib
@@ -14,10 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
 
 MANIFEST = "manifest.json"  # written last
 _FRESH = 60  # seconds in which a new folder may not be locked yet
+
+log = logging.getLogger(__name__)
 
 
 class Writer:
@@ -51,7 +55,10 @@ class Writer:
     self.written[name] += len(rows)
 
   def finish(self, **fields: Any) -> None:
-    """Makes the files durable and writes the manifest, with `fields` (JSON data) in it."""
+    """Makes the files durable and writes the manifest, with `fields` (JSON data) in it.
+
+    The files are read back for their checksums: rows come in any order.
+    """
     lacking = {n: k for n, k in self.written.items() if k != self._arrays[n][0][0]}
     if lacking:
       raise AssertionError(f"not every row was written: {lacking} of {self._arrays}")
@@ -59,8 +66,9 @@ class Writer:
       file.flush()
       os.fsync(file.fileno())
     sizes = {f"{name}.npy": os.fstat(file.fileno()).st_size for name, file in self._files.items()}
+    found = {name: checksums.of_file(self._folder / name) for name in sizes}
     with (self._folder / MANIFEST).open("w", encoding="ascii") as file:
-      json.dump({"bytes": sizes, **fields}, file)
+      file.write(checksums.sealed({"bytes": sizes, "checksums": found, **fields}))
       file.flush()
       os.fsync(file.fileno())
 
@@ -74,15 +82,32 @@ class Writer:
 
 
 def open_arrays(folder: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-  """The arrays by name, memory-mapped, and the manifest's fields; None where not all is there."""
+  """The arrays by name, memory-mapped, and the manifest's fields; None where not all is there.
+
+  Checksums are verified, of each file once a process. What is damaged is said once, in the log.
+  """
+  manifest = folder / MANIFEST
   try:
-    fields = json.loads((folder / MANIFEST).read_text(encoding="ascii"))
-    sizes = fields.pop("bytes")
-    if any((folder / name).stat().st_size != size for name, size in sizes.items()):
-      return None
-    return {name.removesuffix(".npy"): _map(folder / name) for name in sizes}, fields
-  except (OSError, ValueError, KeyError, TypeError, AttributeError):  # it is made again
+    written = manifest.stat().st_mtime_ns
+  except OSError:  # nothing was finished here
     return None
+  try:
+    fields = checksums.unsealed(manifest.read_text(encoding="ascii"))
+    sizes, sums = fields.pop("bytes"), fields.pop("checksums")
+    for name, size in sizes.items():
+      if (folder / name).stat().st_size != size or checksums.of_file(folder / name) != sums[name]:
+        raise ValueError(f"{name} is not what was written")
+    return {name.removesuffix(".npy"): _map(folder / name) for name in sizes}, fields
+  except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # it is made again
+    _say_damaged(folder, str(error), written)
+    return None
+
+
+@functools.lru_cache
+def _say_damaged(folder: pathlib.Path, reason: str, written: int) -> None:
+  """Logs the damage, once for what was written at that time, however often it is looked at."""
+  del written
+  log.warning("%s: the cache is damaged (%s); it is made anew", folder, reason)
 
 
 def _map(path: pathlib.Path) -> np.ndarray:
@@ -113,7 +138,9 @@ def new_folder(
       _sweep(folder)
       temporary = stack.enter_context(_unfinished(folder))
       yield temporary
+      checksums.make_durable(temporary)
       _replace(temporary, folder, read)
+      checksums.make_durable(folder.parent)
     except OSError as error:
       raise InputError(
         f"{folder}: the cache cannot be written ({error}); free or allow space "

@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from as2jax.data.datasets.files_on_disk import Counts, Source
 from as2jax.data.datasets.wikiqa import read_wikiqa
 from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.runtime.errors import InputError
+from tests.file_damage import damage_one_byte
 
 
 def process(code: str, root: Path) -> subprocess.Popen:
@@ -97,6 +100,42 @@ def test_a_damaged_copy_is_prepared_anew(tmp_path, damage):
   else:
     os.truncate(pointer, 30 if damage == "pointer cut" else 0)
   assert load("wikiqa", root=str(root)) == first
+
+
+def test_no_damaged_byte_is_used(tmp_path, caplog):
+  root = write_source(tmp_path / "root")
+  cache, whole = tmp_path / "cache", tmp_path / "whole"
+  first = load("wikiqa", root=str(root))
+  splits = {split: first.splits[split] for split in SPLITS}
+  (pointer,) = cache.rglob("prepared.json")
+  shutil.copytree(cache, whole)
+  for seed in range(50):
+    shutil.rmtree(cache)
+    shutil.copytree(whole, cache)
+    damage_one_byte(pointer.parent, random.Random(seed))
+    caplog.clear()
+    again = load("wikiqa", root=str(root))
+    assert again == first and {split: again.splits[split] for split in SPLITS} == splits
+    lines = [line for line in caplog.messages if "damaged" in line]
+    assert len(lines) == 1 and lines[0].endswith("preparing anew"), f"seed {seed}: {lines}"
+  caplog.clear()
+  assert load("wikiqa", root=str(root)) == first and not caplog.messages  # the new copy is whole
+
+
+def test_the_content_is_on_the_disk_before_the_pointer(tmp_path, monkeypatch):
+  done, fsync = [], os.fsync
+
+  def note(descriptor):
+    done.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+    fsync(descriptor)
+
+  monkeypatch.setattr(os, "fsync", note)
+  load("wikiqa", root=str(write_source(tmp_path / "root")))
+  at = done.index("prepared.json")
+  (pointer,) = (tmp_path / "cache").rglob("prepared.json")
+  (features,) = (tmp_path / "cache").rglob("features.json")
+  assert set(done[:at]) >= {path.name for path in features.parent.iterdir()}
+  assert done[at + 1 :] == [pointer.parent.name]
 
 
 def test_a_cache_that_cannot_be_written(tmp_path):

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from as2jax.data.text.tokenise import build_units
 from as2jax.encoders import frozen_vector_cache
 from as2jax.runtime.errors import InputError
+from tests.file_damage import damage_one_byte
 
 SHAPE = (5, 3)
 VALUES = np.random.default_rng(0).normal(size=SHAPE).astype(np.float32)
@@ -144,6 +146,19 @@ def test_what_is_not_whole_is_made_again(tmp_path, name, damage):
   assert fill.times == 2
   take(tmp_path, fill)
   assert fill.times == 2 and entries(tmp_path) == ["key", "key.lock"]
+
+
+def test_no_damaged_byte_is_used(tmp_path, caplog):
+  fill = Filler()
+  take(tmp_path, fill)
+  for seed in range(50):
+    damage_one_byte(tmp_path / "features/key", random.Random(seed))
+    caplog.clear()
+    np.testing.assert_array_equal(take(tmp_path, fill), VALUES)
+    assert fill.times == seed + 2
+    (line,) = caplog.messages
+    assert "features/key: the cache is damaged" in line and line.endswith("is made anew")
+  assert entries(tmp_path) == ["key", "key.lock"]
 
 
 def test_an_array_of_another_shape_or_type_is_never_used(tmp_path):

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import hashlib
 import io
-import json
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ from as2jax.data.datasets.shards import Progress, write_shards
 from as2jax.data.datasets.statistics import Facts, PoolFacts
 from as2jax.data.datasets.tfds_schema import TABLES
 from as2jax.data.record import fingerprint
+from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
 
 LAYOUT = "3"  # of the prepared copy: raise it when the features or the pointer's fields change
@@ -141,7 +141,9 @@ def prepared(spec: Spec, source: Source, cache: epath.Path) -> Prepared:
 
   A copy lies under a hash of the source's bytes and the reader's version, in a folder of its own
   process; it is valid only once the pointer beside it, written last, names it. So a changed source
-  is read again, a killed preparation leaves no valid copy, and concurrent ones do not interfere.
+  is read again, a killed preparation leaves no valid copy, and concurrent ones do not interfere. The
+  pointer holds checksums, which are verified, of each file once a process: a damaged copy is
+  prepared anew, and the log says so.
 
   Raises:
     InputError: a source file is wrong (from the reader).
@@ -153,22 +155,23 @@ def prepared(spec: Spec, source: Source, cache: epath.Path) -> Prepared:
   return _pointed(home) or _prepare(spec, source, home)
 
 
-def _pointed(home: epath.Path) -> Prepared | None:
-  """The copy that the pointer names, None where there is none or it is incomplete."""
+def _pointed(home: epath.Path, *, quiet: bool = False) -> Prepared | None:
+  """The copy that the pointer names, None where there is none or it is incomplete or damaged."""
+  tell = logging.debug if quiet else logging.warning
   try:
-    pointer = json.loads((home / POINTER).read_text())
-    sizes = {name: (home / name).stat().length for name in pointer["sizes"]}
-    if sizes != pointer["sizes"]:
-      raise ValueError("files of other sizes")
+    pointer = checksums.unsealed((home / POINTER).read_text())
+    for name, (size, checksum) in pointer["files"].items():
+      if (home / name).stat().length != size or checksums.of_file(home / name) != checksum:
+        raise ValueError(f"{name} is not what was written")
     folders = {table: home / folder for table, folder in pointer["folders"].items()}
     kind = Counts if "questions" in folders else PoolCounts
     counts = {split: kind(*numbers) for split, numbers in pointer["counts"].items()}
     return Prepared(folders, counts, pointer["fingerprints"], pointer["facts"], pointer["overlap"])
   except FileNotFoundError as error:
     if (home / POINTER).exists():
-      logging.warning("%s: a file of the prepared copy is gone (%s); preparing anew", home, error)
+      tell("%s: a file of the prepared copy is gone (%s); preparing anew", home, error)
   except (ValueError, KeyError, TypeError) as error:
-    logging.warning("%s: the prepared copy is damaged (%s); preparing anew", home, error)
+    tell("%s: the prepared copy is damaged (%s); preparing anew", home, error)
   return None
 
 
@@ -185,24 +188,29 @@ def _prepare(spec: Spec, source: Source, home: epath.Path) -> Prepared:
         builder.download_and_prepare()
       folders[table] = epath.Path(builder.data_dir)
     copy = _checked(spec, source, folders)
-    other = _pointed(home)
+    other = _pointed(home, quiet=True)
     if other is not None:  # another process was faster
       own.rmtree()
       return other
     relative = {table: str(folder.relative_to(home)) for table, folder in folders.items()}
+    files = {}
+    for table, folder in folders.items():
+      for path in folder.iterdir():
+        checksums.make_durable(path)
+        files[f"{relative[table]}/{path.name}"] = path.stat().length, checksums.of_file(path)
+      checksums.make_durable(folder)
     pointer = {
       "folders": relative,
-      "sizes": {
-        f"{relative[table]}/{path.name}": path.stat().length
-        for table, folder in folders.items()
-        for path in folder.iterdir()
-      },
+      "files": files,
       "counts": {split: dataclasses.astuple(numbers) for split, numbers in copy.counts.items()},
       "fingerprints": copy.fingerprints,
       "facts": copy.facts,
       "overlap": copy.overlap,
     }
-    (home / POINTER).write_text(json.dumps(pointer, indent=2))
+    (own / POINTER).write_text(checksums.sealed(pointer))
+    checksums.make_durable(own / POINTER)
+    (own / POINTER).replace(home / POINTER)
+    checksums.make_durable(home)
   except BaseException:
     own.rmtree(missing_ok=True)
     raise

@@ -19,6 +19,7 @@ from etils import epath
 
 from as2jax.data.datasets.lines import opened
 from as2jax.data.record import Question
+from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
 
 BROKEN_ARCHIVE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, NotImplementedError)
@@ -238,8 +239,7 @@ def _download(spec: Spec, folder: epath.Path) -> str:
     with response, (scratch / "archive").open("wb") as archive:
       shutil.copyfileobj(response, archive)
     _unpack(scratch / "archive", spec.names, scratch)
-    for name in spec.names:
-      (scratch / name).replace(folder / name)
+    _put(scratch, folder, spec.names)
   except (OSError, EOFError, *BROKEN_ARCHIVE, http.client.HTTPException, InputError) as error:
     return f"the download failed ({error})"
   finally:
@@ -260,13 +260,20 @@ def _download_files(spec: Spec, folder: epath.Path) -> str:
       logging.info("downloading %s to %s", url, folder)
       with response, (scratch / name).open("wb") as file:
         shutil.copyfileobj(response, file)
-    for name in spec.addresses:
-      (scratch / name).replace(folder / name)
+    _put(scratch, folder, spec.addresses)
   except (OSError, EOFError, http.client.HTTPException) as error:
     return f"the download failed ({error})"
   finally:
     scratch.rmtree()
   return ""
+
+
+def _put(scratch: epath.Path, folder: epath.Path, names: Iterable[str]) -> None:
+  """Moves files from `scratch` to `folder`, each only once it is whole on the disk."""
+  for name in names:
+    checksums.make_durable(scratch / name)
+    (scratch / name).replace(folder / name)
+  checksums.make_durable(folder)
 
 
 def _answer(url: str):

@@ -8,6 +8,7 @@ from typing import BinaryIO
 
 from etils import epath
 
+from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -27,12 +28,11 @@ def opened(path: epath.PathLike) -> Iterator[BinaryIO]:
   """Opens `path` for reading bytes.
 
   Raises:
-    InputError: the path is absent, a directory, or cannot be read.
+    InputError: the path is absent, no file (a directory, a pipe, a device), or cannot be read.
 
   """
   path = epath.Path(path)
-  if path.is_dir():
-    raise InputError(f"{path} is a directory; give the path of a file")
+  regular_files.refuse_others(path)
   try:
     with path.open("rb") as file:
       yield file
@@ -46,10 +46,11 @@ def opened(path: epath.PathLike) -> Iterator[BinaryIO]:
 def unpacked(path: epath.PathLike) -> Iterator[BinaryIO]:
   """As `opened`; what gzip compressed is unpacked on the way, whatever the file is called.
 
-  Reading raises one of `UNPACKING` where the compressed file is cut off or damaged.
+  Reading raises one of `UNPACKING` where the compressed file is cut off or damaged, which becomes an
+  InputError where the block does not handle it.
 
   Raises:
-    InputError: as `opened`, or the file is an archive of files.
+    InputError: as `opened`, or the file is an archive of files, or damaged.
 
   """
   with opened(path) as file:
@@ -64,7 +65,10 @@ def unpacked(path: epath.PathLike) -> Iterator[BinaryIO]:
       if start[place:].startswith(mark):
         raise InputError(f"{path}:1: this is a {name} archive; unpack it and give a file of it")
     stream.seek(0)
-    yield stream
+    try:
+      yield stream
+    except UNPACKING as error:
+      raise InputError(f"{path}: {_damaged(error)}") from error
 
 
 def _damaged(error: Exception) -> str:

@@ -23,6 +23,7 @@ from typing import Any
 
 from etils import epath
 
+from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
 
 FILES = "tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model"
@@ -33,10 +34,13 @@ def file_of(folder: epath.Path) -> str:
   """The name of the file in `folder` that says which id an entry has.
 
   Raises:
-    InputError: none of `FILES` is there.
+    InputError: none of `FILES` is there, or one is no file but a directory, a pipe or a device.
 
   """
-  for name in ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model"):
+  names = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")
+  for name in (*names, "merges.txt", _SETTINGS, "special_tokens_map.json"):
+    regular_files.refuse_others(folder / name)
+  for name in names:
     if (folder / name).exists() and (name != "vocab.json" or (folder / "merges.txt").exists()):
       return name
   raise InputError(f"{folder}: no tokeniser here; put {FILES} into it")

@@ -1,6 +1,5 @@
 """Published ELMo weights: `options.json` and the HDF5 file beside it."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,8 +13,10 @@ from as2jax.encoders.characters import NUM_CHARACTERS
 from as2jax.encoders.checkpoints import git_lfs
 from as2jax.encoders.checkpoints.weights import check_finite
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.regular_files import read_json
 
 GROUPS = ("CNN", "RNN_0", "char_embed")  # what tells weights from other HDF5 files of a folder
+MAX_PACKING = 8  # bytes of weights for a byte of file: compression does not save so much
 _CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell/"
 _EXPECTED = "an ELMo folder holds one options.json (or *_options.json) and one *.hdf5 of weights"
 
@@ -40,13 +41,7 @@ def read_options(folder: epath.PathLike) -> dict[str, Any]:
   this encoder has no meaning for.
   """
   file = _options_file(epath.Path(folder))
-  try:
-    options = json.loads(file.read_text())
-  except OSError as error:
-    raise InputError(f"{file}: cannot be read ({error})") from None
-  except ValueError as error:
-    raise InputError(f"{file}: not valid JSON ({error})") from None
-  return fields_of(options, file)
+  return fields_of(read_json(file), file)
 
 
 def fields_of(options: dict[str, Any], file: epath.PathLike) -> dict[str, Any]:
@@ -206,19 +201,34 @@ def _only(folder: epath.Path, files: list[epath.Path], what: str) -> epath.Path:
 
 
 def _read(file: epath.Path) -> dict[str, np.ndarray]:
-  """All datasets by their full names; those of a softmax, as long as a vocabulary, empty."""
+  """All datasets by their full names; those of a softmax, as long as a vocabulary, empty.
+
+  HDF5 gives zeros for what a file declares and does not hold, however much that is: refused.
+  """
   import h5py
 
   def datasets(content):
-    found = {}
+    found, total, length = {}, [], file.stat().length
 
     def visit(name, item):
       if not isinstance(item, h5py.Dataset):
         return
       if item.dtype.kind != "f":
         raise InputError(f"{file}: the dataset {name!r} holds no numbers but {item.dtype}")
-      softmax = name.startswith("softmax")
-      found[name] = np.empty(0) if softmax else np.asarray(item[...], np.float32)
+      if name.startswith("softmax"):
+        found[name] = np.empty(0)
+        return
+      if item.shape is None or item.is_virtual or item.external:
+        raise InputError(f"{file}: the dataset {name!r} has no numbers in this file")
+      stored = item.id.get_storage_size()
+      total.append(item.nbytes)
+      packed = item.id.get_create_plist().get_nfilters() > 0
+      if sum(total) > MAX_PACKING * length or item.nbytes > stored and not packed:
+        raise InputError(
+          f"{file}: the dataset {name!r} {list(item.shape)} takes {item.nbytes:,} bytes, of which "
+          f"the file holds {stored:,}; fetch or copy it again"
+        )
+      found[name] = np.asarray(item[...], np.float32)
 
     content.visititems(visit)
     return found

@@ -5,7 +5,6 @@ place of each key that is missing ({"model_type": "bert"} gets a vocab_size of 3
 read the original releases' `bert_config.json` and `xlnet_config.json`, which have no `model_type`.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,11 +16,12 @@ from flax import traverse_util
 from as2jax.data.batches.batch import Tokens
 from as2jax.data.text import vocabulary
 from as2jax.data.text.tokenizer import Tokenizer
-from as2jax.encoders.checkpoints import families
+from as2jax.encoders.checkpoints import config_values, families
 from as2jax.encoders.checkpoints.families import FAMILIES, Family
 from as2jax.encoders.checkpoints.folders import CONFIGS, config_file, resolve
 from as2jax.encoders.checkpoints.weights import format_of, read_tensors
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.regular_files import read_json
 
 __all__ = [
   "check_vocabulary",
@@ -40,14 +40,16 @@ PADDING = 128  # rows: what tables are padded to is a multiple of 8 to 128
 def read_family(folder: epath.PathLike) -> tuple[Family, dict[str, Any]]:
   """The family of the encoder in `folder` and the encoder's fields, as its config states them.
 
-  Errors: `InputError` for another model type, a missing key, or a variant that is not implemented.
+  Errors: `InputError` for another model type, a missing key, a value that is of no use or beyond
+  any sense (`config_values`), or a variant that is not implemented.
   """
   file, config = _config(folder)
   # Google's configs say by their name what they are of.
   kind = config.get("model_type", {CONFIGS[1]: "bert", CONFIGS[2]: "xlnet"}.get(file.name))
-  if kind not in FAMILIES:
-    raise InputError(f"{file}: model_type is {kind!r}; known are {', '.join(FAMILIES)}")
+  if not isinstance(kind, str) or kind not in FAMILIES:
+    raise InputError(f"{file}: model_type is {kind!r:.80}; known are {', '.join(FAMILIES)}")
   try:
+    config_values.check(kind, config)
     return FAMILIES[kind], FAMILIES[kind].fields(config)
   except ValueError as error:
     raise InputError(f"{file}: {error}") from None
@@ -58,12 +60,7 @@ def _config(folder: epath.PathLike) -> tuple[epath.Path, dict[str, Any]]:
   file = config_file(folder)
   if file is None:
     raise InputError(f"{folder}: none of {', '.join(CONFIGS)} is there")
-  try:
-    config = json.loads(file.read_text())
-  except OSError as error:
-    raise InputError(f"{file}: cannot be read ({error})") from None
-  except ValueError as error:
-    raise InputError(f"{file}: not valid JSON ({error})") from None
+  config = read_json(file)
   if not isinstance(config, dict):
     raise InputError(f"{file}: holds no JSON object")
   return file, config
@@ -166,7 +163,7 @@ def from_tensors(tensors: Mapping[str, np.ndarray], encoder: Any, source: str) -
     stacked = "{}" in family.names[path]
     shape = spec.shape[1:] if stacked else spec.shape
     wanted = family.theirs(path, np.broadcast_to(np.float32(0), shape), encoder.num_heads).shape
-    value = np.empty(spec.shape, np.float32)
+    parts = []  # the array is made when all are known to be there: the config might ask for any size
     for layer in range(encoder.num_layers if stacked else 1):
       name = family.names[path].format(layer)
       if name not in left:
@@ -177,8 +174,10 @@ def from_tensors(tensors: Mapping[str, np.ndarray], encoder: Any, source: str) -
           f"{source}: the tensor {name!r} has shape {list(tensor.shape)}, the config asks "
           f"for {list(wanted)}"
         )
-      value[layer if stacked else ...] = family.ours(path, tensor)
-    params[path] = value
+      parts.append(family.ours(path, tensor))
+    value = params[path] = np.empty(spec.shape, np.float32)
+    for layer, part in enumerate(parts):
+      value[layer if stacked else ...] = part
   ignored = sorted(name for name in left if family.ignored.fullmatch(name))
   unknown = sorted(set(left) - set(ignored))
   if unknown:

@@ -6,7 +6,6 @@ layers, a normalisation. `read` turns them into the fields and parameters of
 """
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from etils import epath
 from as2jax.encoders.checkpoints import weights
 from as2jax.encoders.checkpoints.folders import config_file
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.regular_files import read_json
 
 MODULES = "modules.json"
 # Older releases name the file by the architecture.
@@ -234,12 +234,7 @@ def _max_length(folder: epath.Path, settings: Mapping[str, Any]) -> int | None:
 
 
 def _json(file: epath.Path, kind: type) -> Any:
-  try:
-    content = json.loads(file.read_text(encoding="utf-8"))
-  except OSError as error:
-    raise InputError(f"{file}: cannot be read ({error.strerror or error})") from None
-  except ValueError as error:
-    raise InputError(f"{file}: not valid JSON ({error})") from None
+  content = read_json(file)
   if not isinstance(content, kind):
     raise InputError(f"{file}: holds no JSON {'object' if kind is dict else 'list'}")
   return content

@@ -1,11 +1,12 @@
 import gzip
 import io
+import os
 import tarfile
 import zipfile
 
 import pytest
 
-from as2jax.data.datasets.lines import Lines
+from as2jax.data.datasets.lines import Lines, unpacked
 from as2jax.runtime.errors import InputError
 
 TEXT = "first\r\nsecond \u00e9\nlast"
@@ -35,6 +36,29 @@ def test_damaged_gzip(tmp_path):
     list(Lines(written(tmp_path, packed[:5])))
   with pytest.raises(InputError, match=r"file.txt is empty"):
     list(Lines(written(tmp_path, gzip.compress(b""))))
+
+
+def test_damaged_gzip_is_one_error_in_every_reader(tmp_path):
+  packed = bytearray(gzip.compress(b"".join(b"%d line\n" % (i * i) for i in range(5000))))
+  packed[len(packed) // 2] ^= 255
+  for data in (packed, packed[:-4], packed[: len(packed) // 3], packed + b"more"):
+    path = written(tmp_path, bytes(data))
+    with pytest.raises(InputError, match=r"^.*file.txt: the gzip file is cut off or damaged"):
+      with unpacked(path) as file:
+        file.read()
+
+
+@pytest.mark.parametrize("kind", ["a named pipe", "a directory", "a device"])
+def test_what_is_no_file_is_not_opened(tmp_path, kind):
+  path = tmp_path / "file.txt"
+  if kind == "a named pipe":
+    os.mkfifo(path)
+  elif kind == "a directory":
+    path.mkdir()
+  else:
+    path.symlink_to("/dev/zero")
+  with pytest.raises(InputError, match=f"^{path} is {kind}; give the path of a file"):
+    list(Lines(path))
 
 
 def zipped() -> bytes:

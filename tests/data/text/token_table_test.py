@@ -3,6 +3,7 @@ import errno
 import fcntl
 import os
 import pathlib
+import random
 import time
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 from as2jax.data.text import tokenise
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import Tokenizer
+from as2jax.runtime import array_folder
 from as2jax.runtime.errors import InputError
+from tests.file_damage import damage_one_byte
 
 UNITS = [("a b", "b cc"), ("a b", "dd d"), ("c", "a")]
 OPTIONS = {"template": "pair", "max_length": 7, "words": True}
@@ -150,6 +153,56 @@ def test_damaged_table_is_made_again(tmp_path, tokenizer, encoded, name, damage)
   assert folders(tmp_path) == [folder]
   build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
   assert len(encoded) == 10
+
+
+def test_no_damaged_byte_is_used(tmp_path, tokenizer, encoded, caplog):
+  plain = build_units(UNITS, tokenizer, **OPTIONS)
+  build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
+  (folder,) = folders(tmp_path)
+  for seed in range(50):
+    damage_one_byte(folder, random.Random(seed))
+    encoded.clear()
+    caplog.clear()
+    again = build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
+    assert len(encoded) == 5, f"seed {seed}: not made again"
+    assert_equal(again, plain)
+    (line,) = caplog.messages
+    assert line.startswith(f"{folder}: the cache is damaged") and line.endswith("is made anew")
+  assert folders(tmp_path) == [folder]
+
+
+def test_a_file_is_read_for_its_checksum_once_a_process(tmp_path, tokenizer, monkeypatch):
+  from as2jax.runtime import checksums
+
+  read, crc32 = [], checksums.zlib.crc32
+  monkeypatch.setattr(checksums, "_SETTLED", -1.0)
+  build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
+  monkeypatch.setattr(checksums.zlib, "crc32", lambda *a: read.append(len(a)) or crc32(*a))
+  (folder,) = folders(tmp_path)
+  for _ in range(3):
+    assert array_folder.open_arrays(folder) is not None
+  assert read == [1] * 3  # the manifest's own; a file's has a total so far
+  time.sleep(0.02)
+  os.utime(folder / "ids.npy")
+  assert array_folder.open_arrays(folder) is not None
+  assert sorted(read) == [1] * 4 + [2]
+
+
+def test_the_content_is_on_the_disk_before_its_name(tmp_path, tokenizer, monkeypatch):
+  done, fsync, replace = [], os.fsync, os.replace
+
+  def note_fsync(descriptor):
+    done.append(pathlib.Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+    fsync(descriptor)
+
+  monkeypatch.setattr(os, "fsync", note_fsync)
+  monkeypatch.setattr(os, "replace", lambda a, b: done.append("renamed") or replace(a, b))
+  build_units(UNITS, tokenizer, **OPTIONS, cache=str(tmp_path))
+  (folder,) = folders(tmp_path)
+  at = done.index("renamed")
+  assert {path.name for path in done[: at - 1]} == {path.name for path in folder.iterdir()}
+  assert done[at - 1].name.startswith(f"{folder.name}.unfinished-")
+  assert done[at + 1 :] == [folder.parent]
 
 
 def test_two_writers_at_once_leave_one_table(tmp_path, tokenizer, monkeypatch):

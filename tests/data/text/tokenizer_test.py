@@ -343,3 +343,18 @@ def test_tokenizer_without_template_is_refused(tmp_path):
   (tmp_path / "tokenizer.json").write_text(json.dumps(serialised))
   with pytest.raises(InputError, match="no separator between two texts"):
     load_tokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "tokenizer_config.json"])
+@pytest.mark.parametrize("kind", ["a named pipe", "a directory", "a device"])
+def test_what_is_no_file_is_not_opened(tmp_path, name, kind):
+  (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\na\n")
+  (tmp_path / name).unlink(missing_ok=True)
+  if kind == "a named pipe":
+    os.mkfifo(tmp_path / name)
+  elif kind == "a directory":
+    (tmp_path / name).mkdir()
+  else:
+    (tmp_path / name).symlink_to("/dev/zero")
+  with pytest.raises(InputError, match=f"^{tmp_path / name} is {kind}"):
+    load_tokenizer(str(tmp_path))

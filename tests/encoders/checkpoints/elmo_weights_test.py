@@ -178,3 +178,31 @@ def test_a_number_that_is_not_finite_is_named(folder):
   with h5py.File(folder / "lm_weights.hdf5", "r+") as file:
     file["CNN/W_cnn_0"][0, 0, 1, 0] = np.nan
   refused(folder, "lm_weights.hdf5", "'CNN/W_cnn_0' holds 1 of", "at [0, 0, 1, 0]")
+
+
+@pytest.mark.parametrize("how", ["never written", "packed", "elsewhere"])
+def test_a_dataset_of_more_than_its_file_holds_is_not_read(folder, how):
+  shape = (1 << 15, 1 << 16)  # 8 GiB
+  with h5py.File(folder / "lm_weights.hdf5", "r+") as file:
+    del file["CNN/W_cnn_0"]
+    if how == "never written":
+      file.create_dataset("CNN/W_cnn_0", shape, "f4")
+    elif how == "packed":  # zeros: a thousandth of their size
+      file.create_dataset("CNN/W_cnn_0", shape=(1 << 11, 1 << 11), dtype="f4", compression="gzip")
+      file["CNN/W_cnn_0"][...] = 0
+    else:
+      external = [(str(folder / "other"), 0, 1 << 33)]
+      file.create_dataset("CNN/W_cnn_0", shape, "f4", external=external)
+  assert (folder / "lm_weights.hdf5").stat().st_size < 1 << 20
+  refused(folder, "lm_weights.hdf5", "the dataset 'CNN/W_cnn_0'", "file")
+
+
+def test_packed_weights_are_read(folder):
+  expected = elmo_weights.load(folder)[1]
+  with h5py.File(folder / "lm_weights.hdf5", "r+") as file:
+    for key, value in tiny_elmo.datasets(OPTIONS).items():
+      del file[key]
+      file.create_dataset(key, data=np.asarray(value, np.float32), compression="gzip")
+  jax.tree.map(np.testing.assert_array_equal, elmo_weights.load(folder)[1], expected)
+  (folder / "options.json").write_text("[" * 10**5)
+  refused(folder, "options.json", "nested too deeply")

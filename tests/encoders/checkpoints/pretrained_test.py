@@ -1,6 +1,7 @@
 """Finding an encoder, reading its config and weights, and what is said when they are not right."""
 
 import json
+import os
 import time
 
 import jax
@@ -106,6 +107,83 @@ def test_tensors_become_parameters_and_the_same_tensors_again(folder):
   pooler = pretrained.load_pooler(folder)
   np.testing.assert_array_equal(pooler["kernel"], tensors["pooler.dense.weight"].T)
   same(pretrained.to_tensors(params, pooler), tensors)
+
+
+@pytest.mark.parametrize(
+  "key, value, message",
+  [
+    ("hidden_size", 10**9, "expected an integer from 1 to 65,536"),
+    ("hidden_size", -8, "is -8; expected an integer"),
+    ("hidden_size", "8", "is '8'; expected an integer"),
+    ("hidden_size", 8.0, "is 8.0; expected an integer"),
+    ("hidden_size", None, "is None; expected an integer"),
+    ("hidden_size", 9, "is not a multiple of num_attention_heads 2"),
+    ("num_attention_heads", 0, "is 0; expected an integer"),
+    ("num_hidden_layers", 10**6, "expected an integer from 1 to 1,024"),
+    ("num_hidden_layers", True, "is True; expected an integer"),
+    ("vocab_size", 10**30, "expected an integer"),
+    ("vocab_size", [11], "expected an integer"),
+    ("max_position_embeddings", 2**31, "expected an integer"),
+    ("type_vocab_size", {}, "expected an integer"),
+    ("intermediate_size", 10**12, "expected an integer"),
+    ("layer_norm_eps", float("nan"), "expected a number from 0 to 1"),
+    ("hidden_dropout_prob", "0.1", "expected a number from 0 to below 1"),
+    ("attention_probs_dropout_prob", 1.5, "expected a number from 0 to below 1"),
+    ("hidden_act", ["gelu"], "expected a word"),
+    ("model_type", {"a": 1}, "known are bert"),
+  ],
+)
+def test_an_absurd_value_is_named_with_its_key(tmp_path, key, value, message):
+  folder = write(tmp_path / "bert", None, **{key: value})
+  with pytest.raises(InputError, match=rf"^{folder}/config.json: {key}.*{message}"):
+    pretrained.read_config(folder)
+
+
+@pytest.mark.parametrize(
+  "change", [{"d_model": 10**9}, {"n_head": 0}, {"d_head": -4}, {"n_head": 3}]
+)
+def test_an_absurd_value_of_an_xlnet_is_named_with_its_key(tmp_path, change):
+  config = {"model_type": "xlnet", "vocab_size": 9, "d_model": 8, "n_layer": 1, "n_head": 2}
+  folder = tmp_path / "xlnet"
+  folder.mkdir()
+  (folder / "config.json").write_text(json.dumps({**config, "d_inner": 8, **change}))
+  (key,) = change
+  with pytest.raises(InputError, match=f"^{folder}/config.json: .*{key}"):
+    pretrained.read_config(folder)
+
+
+def test_the_largest_sizes_cost_nothing(folder):
+  (folder / "config.json").write_text(
+    json.dumps(
+      {**CONFIG, "vocab_size": 1 << 24, "hidden_size": 1 << 16, "intermediate_size": 1 << 18}
+    )
+  )
+  with pytest.raises(InputError, match=r"has shape \[.*the config asks for"):
+    pretrained.load_params(folder, encoder_of(folder))
+
+
+@pytest.mark.parametrize("text", ["[" * 10**5, '{"a":' * 10**5, '{"vocab_size": 1', b"\xff", "[]"])
+def test_what_is_no_config_is_one_error(folder, text):
+  file = folder / "config.json"
+  file.write_bytes(text if isinstance(text, bytes) else text.encode())
+  with pytest.raises(InputError, match=f"^{file}: (not valid JSON|holds no JSON object)"):
+    pretrained.read_config(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("kind", ["a named pipe", "a directory", "a device"])
+def test_what_is_no_file_is_not_opened(folder, name, kind):
+  encoder, path = encoder_of(folder), folder / name
+  path.unlink()
+  if kind == "a named pipe":
+    os.mkfifo(path)
+  elif kind == "a directory":
+    path.mkdir()
+  else:
+    path.symlink_to("/dev/zero")
+  read = pretrained.read_config if name == "config.json" else pretrained.load_params
+  with pytest.raises(InputError, match=f"^{path} is {kind}"):
+    read(*((folder,) if name == "config.json" else (folder, encoder)))
 
 
 def test_old_names_prefix_heads_and_half_precision_are_read(folder, tmp_path):

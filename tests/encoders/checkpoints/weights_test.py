@@ -248,3 +248,18 @@ def test_a_double_must_fit_into_a_float(tmp_path):
   save_file({"w": np.float64([1, 1e300])}, tmp_path / "model.safetensors")
   with pytest.raises(InputError, match=r"'w' holds 1 of 2 .*finite in float32.*1e\+300, at \[1\]"):
     read_tensors(tmp_path)
+
+
+@pytest.mark.parametrize(
+  "name", ["model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "a.ckpt.index"]
+)
+@pytest.mark.parametrize("kind", ["a named pipe", "a directory", "a device"])
+def test_what_is_no_file_is_not_opened(tmp_path, name, kind):
+  if kind == "a named pipe":
+    os.mkfifo(tmp_path / name)
+  elif kind == "a directory":
+    (tmp_path / name).mkdir()
+  else:
+    (tmp_path / name).symlink_to("/dev/zero")
+  with pytest.raises(InputError, match=f"^{tmp_path / name} is {kind}"):
+    read_tensors(tmp_path)

@@ -1,0 +1,78 @@
+"""Checksums of the files of a cache, and of the JSON that lists them: what disks and copies damage.
+
+CRC-32 finds every damage within 32 successive bits, and all but one in 2^32 of the others. It is no
+defence against somebody who means to deceive.
+"""
+
+import json
+import os
+import time
+import zlib
+from typing import Any
+
+from etils import epath
+
+PIECE = 1 << 20  # bytes read at once
+_SETTLED = 1.0  # seconds after which a change gives a file another time, on any file system
+_HEAD = '{"checksum": "%s", '  # of a sealed text
+_known: dict[tuple, str] = {}  # by what a file system says of a file
+
+
+def of_file(path: epath.PathLike) -> str:
+  """The checksum of a file's bytes, read once a process while its size and times stay the same."""
+  known = _identity(path)
+  if known in _known:
+    return _known[known]
+  total = 0
+  with epath.Path(path).open("rb") as file:
+    while part := file.read(PIECE):
+      total = zlib.crc32(part, total)
+  found = f"{total:08x}"
+  # A file that has just changed could change again within one tick of its clock.
+  if _identity(path) == known and time.time() - max(known[-2:]) > _SETTLED:
+    _known[known] = found
+  return found
+
+
+def _identity(path: epath.PathLike) -> tuple:
+  """Inode (or address), size and times (seconds, last); renaming its folder changes none."""
+  if "://" in os.fspath(path):
+    stat = epath.Path(path).stat()
+    return os.fspath(path), stat.length, stat.mtime, stat.mtime
+  stat = os.stat(path)
+  times = stat.st_mtime_ns, stat.st_ctime_ns
+  return stat.st_dev, stat.st_ino, stat.st_size, *times, *(time / 1e9 for time in times)
+
+
+def sealed(fields: dict[str, Any]) -> str:
+  """A JSON object of `fields` that starts with the checksum of all that follows it."""
+  rest = json.dumps(fields)[1:]
+  return _HEAD % f"{zlib.crc32(rest.encode()):08x}" + rest
+
+
+def unsealed(text: str) -> dict[str, Any]:
+  """The inverse of `sealed`.
+
+  Raises:
+    ValueError: the text is damaged, or was not sealed.
+
+  """
+  head = len(_HEAD % ("0" * 8))
+  rest = text[head:]
+  if text[:head] != _HEAD % f"{zlib.crc32(rest.encode()):08x}":
+    raise ValueError("the list of its files is damaged, or of an earlier version")
+  return json.loads("{" + rest)
+
+
+def make_durable(path: epath.PathLike) -> None:
+  """Makes the content of a local file, or the names in a local folder, outlast a power failure.
+
+  A rename is of use only behind this: the new name could reach the disk before the content does.
+  """
+  if "://" in os.fspath(path):  # an object is durable once it is visible
+    return
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
