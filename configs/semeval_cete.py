@@ -9,5 +9,5 @@ from as2jax.config import base, cete, presets
 def get_config(argument=None):
   config = base.get_config()
   presets.semeval(config)
-  config.data.rules = ("alphanumeric",)  # CETE's code
+  config.data.rules = ("lowercase", "alphanumeric")  # as its authors' files
   return cete.apply(config, argument)

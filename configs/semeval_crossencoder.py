@@ -10,5 +10,5 @@ def get_config(argument=None):
   config = base.get_config()
   presets.crossencoder(config)
   presets.semeval(config)
-  config.data.rules = ("alphanumeric",)  # CETE's code
+  config.data.rules = ("lowercase", "alphanumeric")  # as its authors' files
   return presets.apply(config, argument)

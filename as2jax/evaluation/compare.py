@@ -90,6 +90,7 @@ def compare(
         "mean": mean,
         "sd": sd,
         "half_width": significance.half_width(values),
+        "note": system.note,
       }
       if n:
         row |= _tested(values, base, samples, seed)
@@ -286,7 +287,7 @@ def _text(rows: Sequence[Row]) -> str:
       spread = "" if row["sd"] is None else f"{row['sd']:.4f} ({row['seeds']})"
       cells.append(
         [
-          row["system"],
+          row["system"] + (f" ({row['note']})" if row["note"] else ""),
           f"{row['mean']:.4f}" + ("" if width is None else f" ± {width:.4f}"),
           *[spread] * several,
           *((*_cells(row, holm), *_methods_cells(row)) if len(mine) > 1 else ()),

@@ -20,6 +20,7 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 from as2jax.runtime.version import __version__
 
+BEFORE_TRAINING = "best = before training"
 QUESTION_FILTERS = {"rerank": "clean", "retrieve": "gold"}  # that selects, of a kind of evaluation
 PACKAGES = (
   "jax",
@@ -154,6 +155,7 @@ def write(
     "execution": facts.pop("execution", {}),
     **facts,
   }
+  content["before_training"] = before_training(content)
   write_whole(epath.Path(workdir) / name, json.dumps(content, indent=2) + "\n")
   return content
 
@@ -172,6 +174,11 @@ def read(workdir: epath.PathLike) -> dict | None:
     ) from error
 
 
+def before_training(content: dict) -> list[int]:
+  """The seeds of a run that trained, but whose best checkpoint is the one of epoch 0."""
+  return [o["seed"] for o in content["seeds"] if o["steps"] > 0 and o["best_epoch"] == 0]
+
+
 def table(content: dict) -> str:
   """The main figures as text."""
   lines = []
@@ -186,6 +193,7 @@ def table(content: dict) -> str:
         f"{name:34s} {entry['mean']:.4f}{spread}"
         + (f"   ± {width:.4f} (95 %, {entry['questions']} questions)" if width else "")
       )
+  lines += [f"note, seed {seed}: {BEFORE_TRAINING}" for seed in before_training(content)]
   for outcome in content["seeds"]:
     lines += [f"note, seed {outcome['seed']}: {note}" for note in outcome["notes"]]
   return "\n".join(lines)

@@ -33,6 +33,8 @@ class RunScores:
     ids: of the questions, sorted.
     values: {metric: [seeds, questions]}.
     deterministic: whether another seed would give the same scores (BM25, an untrained cosine).
+    note: "best = before training" of a run that training did not improve, with the seeds where it
+      is not all of them; else "".
 
   """
 
@@ -41,6 +43,7 @@ class RunScores:
   ids: tuple[str, ...]
   values: dict[str, np.ndarray]
   deterministic: bool = False
+  note: str = ""
 
   def metric(self, name: str) -> np.ndarray:
     """The values [seeds, questions] of a metric; InputError where there are none."""
@@ -191,6 +194,9 @@ def _run(name: str, split: str) -> _Place:
     files = tuple(
       str(results.folder(name, split, seed, seeds) / "per_question.tsv") for seed in seeds
     )
+    trained = contents["results.json"]  # an evaluation does not say how the run was trained
+    content = content | {"deterministic": trained.get("deterministic", False)}
+    content["note"] = _note(results.before_training(trained), trained, results.BEFORE_TRAINING)
     place = _Place(name, files, tuple(map(trec_files.read_per_question, files)), content)
     if _agrees(place, title):
       return place
@@ -201,6 +207,12 @@ def _run(name: str, split: str) -> _Place:
     "results.json: they were changed, or are those of another evaluation; evaluate "
     "it again"
   )
+
+
+def _note(seeds: Sequence[int], content: dict[str, Any], text: str) -> str:
+  if len(seeds) < len(content["seeds"]):
+    return f"{text} (seed {', '.join(map(str, seeds))})" if seeds else ""
+  return text
 
 
 def _agrees(place: _Place, title: str) -> bool:
@@ -305,4 +317,5 @@ def _system(place: _Place, rule: str, data: str) -> RunScores:
   shared = [metric for metric in seeds[0] if all(metric in seed for seed in seeds)]
   values = {metric: np.stack([seed[metric] for seed in seeds]) for metric in shared}
   deterministic = place.content is not None and bool(place.content.get("deterministic"))
-  return RunScores(place.name, data, ids, values, deterministic)
+  note = place.content.get("note", "") if place.content is not None else ""
+  return RunScores(place.name, data, ids, values, deterministic, note)

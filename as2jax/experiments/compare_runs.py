@@ -38,7 +38,8 @@ def table(folders: Sequence[str], split: str = "test") -> str:
         f"{tested.difference:+.3f} ± {tested.half_width:.3f}  "
         f"(p {'<' if tested.p < 0.001 else '='} {max(tested.p, 0.001):.3f})"
       )
-    rows.append((epath.Path(run.name).name, *means, against))
+    title = epath.Path(run.name).name + (f" ({run.note})" if run.note else "")
+    rows.append((title, *means, against))
   width = max(len(row[0]) for row in rows)
   lines = [
     f"{runs[0].title('map')}: {first.shape[1]} questions; ± is the 95 % half-width over them"

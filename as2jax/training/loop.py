@@ -60,7 +60,8 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
     components = processes.in_order(lambda: load(config, workdir=workdir))
     data = results.data_facts(components.dataset, config.data)
     if not components.model.has_parameters:
-      return results.write(workdir, config, data, {}, [_rank_untrained(components, workdir)], {})
+      outcome = _rank_untrained(components, workdir)
+      return results.write(workdir, config, data, {}, [outcome], {"deterministic": True})
     if start:
       start.check_encoder(components.facts)
     trainer = Trainer(components, workdir, len(groups[0]), started, start)
@@ -300,6 +301,11 @@ class Trainer:
     units, inputs = self.batcher.units, self.components.statistics(self.batcher)
     count = states.count(self.state.trainable) + states.count(self.state.frozen)
     return {
+      # Nothing was drawn by a seed: no step was taken, and every parameter is a pretrained one.
+      "deterministic": self.step == 0
+      and self.start is None
+      and self.state.trainable.keys() | self.state.frozen.keys()
+      <= self.components.pretrained.keys(),
       "parameters": {"all": count, "trainable": states.count(self.state.trainable)},
       "examples": len(self.batcher.examples),
       "sampler": self.config.batch.sampler,

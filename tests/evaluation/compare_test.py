@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from as2jax.data.datasets import trec_files
-from as2jax.evaluation import compare, run_scores, significance
+from as2jax.evaluation import compare, results, run_scores, significance
+from as2jax.experiments import compare_runs
 from as2jax.runtime.errors import InputError
 
 FEW = ["--samples", "999"]
@@ -44,7 +45,9 @@ def two_seeds(source, target, shift=0.1):
     counted = table["positives"] > 0
     outcome["metrics"]["map[sample-clean/test]"]["value"] = values["map"][counted].mean()
     outcomes.append(outcome)
-  (target / "results.json").write_text(json.dumps(content | {"seeds": outcomes}))
+  (target / "results.json").write_text(
+    json.dumps(content | {"seeds": outcomes, "deterministic": False})
+  )
   (split / "per_question.tsv").unlink()
   return target
 
@@ -246,3 +249,35 @@ def test_results_changed_by_hand(folders, tmp_path):
   (twin / "results.json").write_text("{")
   with pytest.raises(InputError, match="results.json is not JSON"):
     run_scores.load([str(twin)])
+
+
+def test_one_run_without_randomness_is_a_method(folders, capsys):
+  """Another run of word overlap or BM25 would be the same: methods are told apart by one of each."""
+  for name in ("word_overlap", "bm25"):
+    assert json.loads((folders / name / "results.json").read_text())["deterministic"] is True
+  rows = rows_of(capsys, folders / "word_overlap", folders / "bm25", "--metrics=map")
+  assert rows[1]["methods_note"] == "" and rows[1]["p_methods"] == pytest.approx(rows[1]["p_t"])
+
+
+def test_a_trained_system_is_not_deterministic(folders, finished_run, capsys):
+  trained = finished_run("triplet")
+  assert json.loads((trained / "results.json").read_text())["deterministic"] is False
+  rows = rows_of(capsys, folders / "bm25", trained, "--metrics=map")
+  assert rows[1]["methods_note"] == "cannot be told from one seed" and rows[1]["p_methods"] is None
+
+
+def test_a_run_that_training_did_not_improve_says_so(folders, tmp_path, capsys):
+  def worse(content):
+    content["seeds"][0] |= {"steps": 7, "best_epoch": 0}
+
+  same = changed(folders / "bm25", tmp_path / "same", worse)
+  rows = rows_of(capsys, folders / "bm25", same, "--metrics=map")
+  assert [row["note"] for row in rows] == ["", "best = before training"]
+  assert compare.main([str(folders / "bm25"), same, *FEW]) == 0
+  assert f"{same} (best = before training)" in capsys.readouterr().out
+  content = json.loads((tmp_path / "same" / "results.json").read_text())
+  assert "note, seed 0: best = before training" in results.table(content)
+  assert "before training" not in results.table(
+    json.loads((folders / "bm25" / "results.json").read_text())
+  )
+  assert "same (best = before training)" in compare_runs.table([str(folders / "bm25"), same])

@@ -118,13 +118,30 @@ def _systems(output: pathlib.Path, points: Sequence[Point], split: str) -> list[
   for point in points:
     runs = [loaded[job.id] for job in point.jobs]
     values = {metric: np.concatenate([run.metric(metric) for run in runs]) for metric in METRICS}
-    joined.append(RunScores(point.title, runs[0].data, runs[0].ids, values))
+    joined.append(
+      RunScores(
+        point.title,
+        runs[0].data,
+        runs[0].ids,
+        values,
+        all(run.deterministic for run in runs),
+        _note([job.seed for job, run in zip(point.jobs, runs, strict=True) if run.note], runs),
+      )
+    )
   return joined
+
+
+def _note(seeds: Sequence[int], runs: Sequence[RunScores]) -> str:
+  """The note of the runs that have one, with their seeds where some have none."""
+  if not seeds:
+    return ""
+  note = next(run.note for run in runs if run.note)
+  return note if len(seeds) == len(runs) else f"{note} (seed {', '.join(map(str, seeds))})"
 
 
 def _alone(row: dict[str, Any]) -> dict[str, Any]:
   """A row without its difference, which is to another point than the base."""
-  shown = ("metric", "system", "seeds", "questions", "mean", "sd", "half_width")
+  shown = ("metric", "system", "seeds", "questions", "mean", "sd", "half_width", "note")
   return {key: row[key] for key in shown}
 
 
@@ -176,7 +193,8 @@ def _cells(
         compare.p_text(row["p_randomization"]),
         compare.p_text(row["p_randomization_holm"]),
       ]
-    cells.append(["*" if point.title == best else "", point.title, counted, *means, *tests])
+    title = point.title + (f" ({row['note']})" if row["note"] else "")
+    cells.append(["*" if point.title == best else "", title, counted, *means, *tests])
   return cells
 
 

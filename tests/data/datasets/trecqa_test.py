@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.data.datasets.dataset_card import count
-from as2jax.data.datasets.trecqa import TRECQA, TRECQA_ALL, iterate_trecqa, read_trecqa
+from as2jax.data.datasets.files_on_disk import Counts
+from as2jax.data.datasets.trecqa import TRECQA, TRECQA_ALL, TRECQA_JSON, iterate_trecqa, read_trecqa
 from as2jax.runtime.errors import InputError
 
 
@@ -163,3 +164,14 @@ def test_official_counts(spec):
     assert not skipped
     assert all(c.text for question in questions for c in question.candidates)
   assert time.monotonic() - start < 30  # TRAIN-ALL takes half a second
+
+
+def test_the_two_editions_are_told_apart_by_their_dev_questions():
+  """The JSON-lines form has 69 clean dev questions, jacana 65; their test questions are the same."""
+  jacana, json_lines = Counts(65, 1117, 205), Counts(69, 1343, 243)
+  assert TRECQA.verdict("dev", "both", jacana) == "match"
+  assert TRECQA.verdict("dev", "both", json_lines) == "differs"
+  assert TRECQA_JSON.verdict("dev", "both", json_lines) == "match"
+  assert TRECQA_JSON.verdict("dev", "both", jacana) == "differs"
+  for spec in (TRECQA, TRECQA_JSON):
+    assert spec.verdict("test", "both", Counts(68, 1442, 248)) == "match"
