@@ -1,5 +1,7 @@
 """A run in a folder of an object store, by a store in memory that can neither append nor rename."""
 
+import json
+
 import fsspec
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ from as2jax.data.text import word_tokenizer
 from as2jax.encoders import open, static
 from as2jax.evaluation import results
 from as2jax.inference import apply, modes
+from as2jax.runtime import files
 from as2jax.runtime.errors import InputError
+from as2jax.training import run_folder
 from as2jax.training.run_folder import MetricsLog, begun, claim
 from configs import wikiqa_baseline
 
@@ -77,6 +81,32 @@ def test_a_whole_run_is_written_read_and_evaluated_again(bucket, tmp_path):
     modes.run(config("word_overlap"), workdir)
 
 
+def rows(path):
+  return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_long_log_goes_on_in_further_objects(bucket, monkeypatch):
+  folder, sizes = epath.Path(bucket) / "x", []
+
+  def counted(path, text):
+    sizes.append(len(text))
+    files.write_whole(path, text)
+
+  monkeypatch.setattr(run_folder, "SEGMENT", 200)
+  monkeypatch.setattr(run_folder, "write_whole", counted)
+  for start in (0, 30):  # begun, and resumed from step 30
+    log = MetricsLog(folder, tensorboard=False)
+    log.roll_back((0,), start)
+    for step in range(start + 1, 51):
+      log.write(0, step, {"loss": 0.5})
+      log.flush()
+    log.close()
+  names = sorted(path.name for path in folder.glob("metrics*.jsonl"))
+  assert names[:2] == ["metrics-00001.jsonl", "metrics-00002.jsonl"] and "metrics.jsonl" in names
+  found = [row["step"] for name in [names[-1], *names[:-1]] for row in rows(folder / name)]
+  assert found == [*range(1, 51)] and max(sizes) < 250
+
+
 def test_logs_and_memory_are_kept(bucket):
   folder = epath.Path(bucket) / "x"
   claim(folder, config())
@@ -89,7 +119,7 @@ def test_logs_and_memory_are_kept(bucket):
   log.close()
   again = MetricsLog(folder, tensorboard=False)
   again.roll_back((0,), 2)
-  assert [row["step"] for row in MetricsLog(folder, tensorboard=False).rows] == [1, 2]
+  assert [row["step"] for row in rows(folder / "metrics.jsonl")] == [1, 2]
   words = word_tokenizer.build(
     ["ice", "snow"], lower=True, treebank=False, skip_unknown=False, markers=()
   )

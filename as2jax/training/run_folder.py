@@ -1,9 +1,9 @@
-"""The folder of a run: its lock, its config and its logs; files are written atomically."""
+"""The folder of a run: its lock, its config and its logs."""
 
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from etils import epath
@@ -12,6 +12,8 @@ from as2jax.config.flat import differences, flatten
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
+
+SEGMENT = 1 << 16  # bytes after which a log that cannot be appended to goes on in another file
 
 
 @contextlib.contextmanager
@@ -107,33 +109,40 @@ class MetricsLog:
   """`metrics.jsonl` and TensorBoard: one row per seed and logged step.
 
   Rows after a restored step are dropped, so that a resumed run leaves the same log as one that was
-  never interrupted. The file is written whole each time, because object stores cannot append.
+  never interrupted. Rows are appended, so that a flush costs the same however long the log is.
+  Object stores cannot append: there the log goes on in `metrics-00001.jsonl` and so on, each begun
+  when the one before has `SEGMENT` bytes, and a flush writes the last of them whole.
   """
 
   def __init__(self, workdir: epath.PathLike, *, tensorboard: bool):
     self.path = epath.Path(workdir) / "metrics.jsonl"
     self.folder = epath.Path(workdir) / "tensorboard"
     self.tensorboard = tensorboard and processes.first()
-    self.rows: list[dict] = self._read() if processes.first() else []  # only the first writes
+    self.appends = "://" not in str(self.path)
+    self.pending = ""  # rows that are not on disk; only the first process has any
+    self.closed = 0  # segments before the open one
+    self.segment = ""  # what the open segment holds, where it cannot be appended to
     self.writers: dict[int, Any] = {}
 
-  def _read(self) -> list[dict]:
-    if not self.path.exists():
-      return []
-    rows = []
-    for number, line in enumerate(self.path.read_text().splitlines(), 1):
-      try:
-        rows.append(json.loads(line))
-      except json.JSONDecodeError as error:
-        raise InputError(
-          f"{self.path}:{number}: not JSON ({error}); was it changed by hand? Delete the line"
-        ) from error
-    return rows
+  def _segment(self, number: int) -> epath.Path:
+    return self.path.with_name(f"metrics-{number:05d}.jsonl") if number else self.path
 
   def roll_back(self, seeds: Sequence[int], step: int) -> None:
-    """Drops the rows of these seeds after `step`."""
-    self.rows = [r for r in self.rows if r["seed"] not in seeds or r["step"] <= step]
-    self.flush()
+    """Drops the rows of these seeds after `step`, and a last row that a kill left incomplete.
+
+    Raises:
+      InputError: a line is no row.
+
+    """
+    if processes.first():
+      self.flush()
+      kept = lambda row: row["seed"] not in seeds or row["step"] <= step
+      number = 0
+      while self._segment(number).exists():
+        self.closed, self.segment = number, _filtered(self._segment(number), kept)
+        number += 1
+      if self.appends:
+        self.segment = ""
     if self.tensorboard:
       from tensorboardX import SummaryWriter
 
@@ -142,14 +151,22 @@ class MetricsLog:
 
   def write(self, seed: int, step: int, values: dict[str, float]) -> None:
     """Adds a row; `flush` writes it to disk."""
-    self.rows.append({"seed": seed, "step": step, **values})
+    if processes.first():
+      self.pending += json.dumps({"seed": seed, "step": step, **values}) + "\n"
     if seed in self.writers:
       for name, value in values.items():
         self.writers[seed].add_scalar(name, value, step)
 
   def flush(self) -> None:
-    """Writes all rows to disk."""
-    write_whole(self.path, "".join(json.dumps(row) + "\n" for row in self.rows))
+    """Writes the rows that are not on disk yet."""
+    if self.pending and self.appends:
+      _append(self.path, self.pending)
+    elif self.pending:
+      if len(self.segment) >= SEGMENT:
+        self.closed, self.segment = self.closed + 1, ""
+      write_whole(self._segment(self.closed), self.segment + self.pending)
+      self.segment += self.pending
+    self.pending = ""
     for writer in self.writers.values():
       writer.flush()
 
@@ -158,3 +175,41 @@ class MetricsLog:
     self.flush()
     for writer in self.writers.values():
       writer.close()
+
+
+def _filtered(path: epath.Path, kept: Callable[[dict], bool]) -> str:
+  """Leaves in a file of rows those that are `kept`; returns its new content.
+
+  A last line without its line feed, which a kill in the middle of a write leaves, is dropped.
+  """
+  text = path.read_text()
+  lines = text[: text.rfind("\n") + 1].splitlines(keepends=True)
+  left = "".join(line for i, line in enumerate(lines, 1) if kept(_row(line, f"{path}:{i}")))
+  if left != text:
+    write_whole(path, left)
+  return left
+
+
+def _row(line: str, where: str) -> dict:
+  try:
+    row = json.loads(line)
+  except json.JSONDecodeError as error:
+    raise InputError(
+      f"{where}: not JSON ({error}); was it changed by hand? Delete the line"
+    ) from error
+  if not isinstance(row, dict) or not {"seed", "step"} <= row.keys():
+    raise InputError(f"{where}: no row of the log; was it changed by hand? Delete the line")
+  return row
+
+
+def _append(path: epath.Path, text: str) -> None:
+  """Appends all of `text` to a local file or, where the disk is full, nothing of it."""
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with open(path, "ab", buffering=0) as file:
+    before, rest = file.seek(0, os.SEEK_END), text.encode()
+    try:
+      while rest:
+        rest = rest[file.write(rest) :]
+    except OSError:
+      file.truncate(before)
+      raise

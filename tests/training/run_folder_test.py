@@ -1,6 +1,9 @@
 """The run's folder: config, log, lock."""
 
 import json
+import os
+import pathlib
+import signal
 
 import pytest
 from ml_collections import ConfigDict
@@ -54,9 +57,70 @@ def test_the_log_rolls_back_by_seed(tmp_path):
 
 
 def test_a_damaged_log_names_its_line(tmp_path):
+  log = MetricsLog(tmp_path, tensorboard=False)
   (tmp_path / "metrics.jsonl").write_text('{"seed": 0, "step": 1}\n{"seed"\n')
   with pytest.raises(InputError, match="metrics.jsonl:2: not JSON"):
-    MetricsLog(tmp_path, tensorboard=False)
+    log.roll_back((0,), 1)
+  (tmp_path / "metrics.jsonl").write_text("3\n")
+  with pytest.raises(InputError, match="metrics.jsonl:1: no row"):
+    log.roll_back((0,), 1)
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+def test_a_row_that_a_kill_left_incomplete_is_dropped(tmp_path, cut):
+  path, log = tmp_path / "metrics.jsonl", MetricsLog(tmp_path, tensorboard=False)
+  for step in (1, 2):
+    log.write(0, step, {"loss": 0.5})
+    log.flush()
+  whole = path.read_bytes()
+  path.write_bytes(whole[:-cut])
+  again = MetricsLog(tmp_path, tensorboard=False)
+  again.roll_back((0,), 2)
+  assert [json.loads(x)["step"] for x in path.read_text().splitlines()] == [1]
+  again.write(0, 2, {"loss": 0.5})
+  again.close()
+  assert path.read_bytes() == whole
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="bytes are counted by Linux")
+def test_a_flush_writes_the_same_at_any_length(tmp_path):
+  log = MetricsLog(tmp_path, tensorboard=False)
+  sizes = {}
+  for rows in (100, 10_000):
+    for step in range(rows):
+      log.write(0, step, {"loss": 0.5})
+    log.flush()
+    sizes[rows] = min(_written(log) for _ in range(5))
+  assert sizes[10_000] == sizes[100] < 100
+
+
+def _written(log):
+  """Bytes that this process writes while one row is flushed."""
+  count = lambda: int(pathlib.Path("/proc/self/io").read_text().split()[3])
+  log.write(0, 7, {"loss": 0.5})
+  before = count()
+  log.flush()
+  return count() - before
+
+
+def test_a_full_disk_leaves_no_part_of_a_row(tmp_path):
+  resource = pytest.importorskip("resource")
+  path, log = tmp_path / "metrics.jsonl", MetricsLog(tmp_path, tensorboard=False)
+  log.write(0, 1, {"loss": 0.5})
+  log.flush()
+  whole, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+  before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+  log.write(0, 2, {"loss": 0.5})
+  try:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 10, limits[1]))
+    with pytest.raises(OSError):
+      log.flush()
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, before)
+  assert path.read_bytes() == whole
+  log.close()  # there is room again
+  assert [json.loads(x)["step"] for x in path.read_text().splitlines()] == [1, 2]
 
 
 def test_write_whole_leaves_no_scratch(tmp_path):
