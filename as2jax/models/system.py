@@ -7,7 +7,7 @@ adding one is `as2jax/models/README.md`.
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from flax import linen as nn
@@ -15,8 +15,10 @@ from flax import struct
 from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch
-from as2jax.data.inputs.protocol import Input
 from as2jax.data.record import Question
+
+if TYPE_CHECKING:  # a system is imported beside a jax that has none of what inputs read with
+  from as2jax.data.inputs.protocol import Input
 
 Template = Literal["single", "pair", "context", "local_context", "joint"]
 Layout = Literal["pairs", "triplets", "single", "groups", "joint"]
@@ -93,7 +95,7 @@ class System(nn.Module):
   layout: ClassVar[Layout] = "pairs"
   encodes: ClassVar[bool] = False
   score_names: ClassVar[tuple[str, ...]] = ("score",)
-  inputs: ClassVar[tuple[Input, ...]] = ()
+  inputs: ClassVar[tuple["Input", ...]] = ()
   has_parameters: ClassVar[bool] = True
   diagnostics: ClassVar[str] = ""
 
