@@ -254,8 +254,8 @@ def test_a_file_that_is_not_whole_is_named(tmp_path, data, message):
 
 
 def test_a_missing_file_is_named(tmp_path):
-  for path in (tmp_path / "none.bin", tmp_path):
-    with pytest.raises(InputError, match="cannot be read"):
+  for path, message in ((tmp_path / "none.bin", "cannot be read"), (tmp_path, "is a directory")):
+    with pytest.raises(InputError, match=message):
       torch_pickle.read(path)
 
 
