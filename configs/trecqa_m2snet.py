@@ -1,8 +1,9 @@
 """M²S-Net on TrecQA, TRAIN-ALL (Meng and Li 2016, tables 2 and 3).
 
 Arguments, joined by commas: a row of table 3, `euc`, `cos`, `2` or `4` (default: 4); `shallow`, one
-convolution, of mode 4, or 2 in `shallow,2`; and those of as2jax/config/presets.py (`sample` …). Vectors
-of one's own, where GloVe is not at hand: python -m as2jax.experiments.train_vectors --data=trecqa_all
+convolution, of mode 4, or 2 in `shallow,2`; `tuned`, overlap features as standardised shares of the
+question in place of the paper's; and those of as2jax/config/presets.py (`sample` …). Vectors of one's
+own, where GloVe is not at hand: python -m as2jax.experiments.train_vectors --data=trecqa_all
 --dimension=50 --treebank --output=FILE, then --config.encoder.vectors=FILE.
 """
 
@@ -20,10 +21,11 @@ def get_config(argument="4"):
   if len(kinds) > 1:
     raise InputError(f"{' and '.join(kinds)} exclude each other: name one of {', '.join(MODES)}")
   config = base.get_config()
+  tuned = "tuned" in words
   config.data.name = "trecqa_all"
   config.data.rules = ("ptb",)
   config.epochs = 40  # the paper gives none; patience ends the run
-  presets.apply(config, ",".join(w for w in words if w not in (*MODES, "shallow")))
+  presets.apply(config, ",".join(w for w in words if w not in (*MODES, "shallow", "tuned")))
   similarity, modes = MODES[kinds[0] if kinds else "4"]
   config.model = ConfigDict(
     {
@@ -39,6 +41,8 @@ def get_config(argument="4"):
       "hidden_size": 32,  # paper: 32
       "dropout": 0.5,  # paper: 0.5
       "hidden_norm": False,
+      "overlap": "shares" if tuned else "by_length",  # by_length (paper) | counts | shares
+      "standardise_overlap": tuned,
       "momentum": 0.9,
       "eps": 1e-5,
       "precision": "highest",  # default | high | highest

@@ -1,6 +1,7 @@
 """Untrained baselines (ASBERT, tables 3 and 4): what the `*_baseline.py` configs share.
 
-Arguments, joined by commas: one of `word_overlap`, `idf_overlap`, `bm25`, `mean` (MEAN-BERT), `cls`
+Arguments, joined by commas: one of `word_overlap`, `idf_overlap`,
+`overlap_regression` (on M²S-Net's overlap features), `bm25`, `mean` (MEAN-BERT), `cls`
 (CLS-BERT), `glove`, `fasttext`, `elmo` (means of their vectors), `infersent` and `sbert`
 (Sentence-BERT); and `sample`, `minilm` … as everywhere. Vectors and weights that no package has are
 named by --config.encoder.vectors, .weights and .pretrained.
@@ -11,7 +12,7 @@ from ml_collections import ConfigDict
 from as2jax.config import presets
 from as2jax.runtime.errors import InputError
 
-LEXICAL = ("word_overlap", "idf_overlap", "bm25")
+LEXICAL = ("word_overlap", "idf_overlap", "overlap_regression", "bm25")
 ENCODERS = ("mean", "cls", "glove", "fasttext", "elmo", "infersent", "sbert")
 # The files as they are published, and whether their words are in lower case.
 VECTORS = {
@@ -36,6 +37,8 @@ def apply(config: ConfigDict, argument: str) -> ConfigDict:
   presets.apply(config, ",".join(w for w in words if w not in kinds))
   if kind in LEXICAL:
     config.model = ConfigDict({"name": kind})
+    if kind == "overlap_regression":
+      config.model.overlap = "by_length"  # by_length | counts | shares
   elif kind == "sbert":
     config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
     config.encoder.name = "sentence_bert"  # with the pooling and layers that its folder names

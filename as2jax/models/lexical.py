@@ -1,4 +1,4 @@
-r"""Rankers without parameters: word overlap, IDF-weighted overlap, BM25.
+r"""Lexical rankers: word overlap, IDF-weighted overlap, a regression on both, BM25.
 
 Words are `\w+` of the lower-cased text, a *type* is a distinct word; stop words stay in. Ties are
 common. Over a pool a question touches only the texts that hold one of its words; scores are those
@@ -6,16 +6,22 @@ that every question gets where it has all of the texts as candidates.
 """
 
 import dataclasses
+import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 import numpy as np
+import scipy.optimize
+import scipy.special
 from flax import linen as nn
 
+from as2jax.data.inputs import word_overlap as overlap_features
+from as2jax.data.inputs.word_overlap import Form
 from as2jax.data.record import Question
 from as2jax.data.text.words import plain_words
 from as2jax.models.system import ParameterFreeSystem, Scorer
+from as2jax.runtime.errors import InputError
 
 K1, B = 1.5, 0.75  # of BM25: how slowly repeated words saturate, how much long texts are held back
 
@@ -46,6 +52,36 @@ class IDFOverlap(ParameterFreeSystem):
   def fit(self, questions: Sequence[Question]) -> Scorer:
     """A scorer in which a word weighs its `inverse_frequency` in the training questions."""
     return OverlapScorer(inverse_frequency(questions))
+
+
+class OverlapRegression(ParameterFreeSystem):
+  """Scores a candidate by a logistic regression on M²S-Net's two overlap features.
+
+  What the network must at least learn from the features that it is given beside its convolutions. It
+  is fitted to the judged candidates of the training questions by maximum likelihood.
+
+  Attributes:
+    overlap: a form of `as2jax.data.inputs.word_overlap.WordOverlap`.
+
+  """
+
+  overlap: Form = "by_length"
+  score_names: ClassVar[tuple[str, ...]] = ("overlap_regression",)
+
+  @nn.nowrap
+  def fit(self, questions: Sequence[Question]) -> Scorer:
+    """A scorer by the regression's logit."""
+    features = overlap_features.WordOverlap(self.overlap, standardise=True)
+    judged = [(q.text, c.text, c.label) for q in questions for c in q.candidates if c.label >= 0]
+    labels = np.asarray([label > 0 for *_, label in judged], np.float64)
+    if len(np.unique(labels)) < 2:
+      raise InputError(
+        "overlap_regression: the training questions have no candidates of both labels; it cannot be"
+        " fitted"
+      )
+    fitted = features.fit(questions)
+    x = features.features(((q, c) for q, c, _ in judged), fitted).astype(np.float64)
+    return RegressionScorer(features, fitted, _logistic(x, labels))
 
 
 class BM25(ParameterFreeSystem):
@@ -113,6 +149,56 @@ class OverlapScorer:
       return total.astype(np.float32)[number]
 
     return score
+
+
+@dataclasses.dataclass(frozen=True)
+class RegressionScorer:
+  """Sums overlap features, `weights` [2] times each; the intercept does not rank and is left out."""
+
+  features: overlap_features.WordOverlap
+  fitted: overlap_features.Fitted
+  weights: np.ndarray
+
+  def score(self, questions: Sequence[Question]) -> list[np.ndarray]:
+    """See `Scorer`."""
+    pairs = [(q.text, c.text) for q in questions for c in q.candidates]
+    scores = self._sum(self.features.features(pairs, self.fitted))
+    ends = np.cumsum([len(q.candidates) for q in questions], dtype=np.int64)
+    return np.split(scores, ends[:-1]) if questions else []
+
+  def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
+    """See `Scorer`."""
+    idf = functools.partial(overlap_features.inverse_frequency, fitted=self.fitted)
+    number, weight = (OverlapScorer(of).over_pool(texts) for of in (lambda word: 1.0, idf))
+    lengths = np.asarray([len(plain_words(text)) for text in texts], np.int64)
+
+    def score(question: str) -> np.ndarray:
+      values = self.features.scaled(
+        number(question), weight(question), plain_words(question), lengths, idf
+      )
+      return self._sum(self.features.standardised(np.stack(values, axis=1), self.fitted))
+
+    return score
+
+  def _sum(self, values: np.ndarray) -> np.ndarray:
+    return (values @ self.weights).astype(np.float32)
+
+
+def _logistic(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
+  """The weights `[d]` of the logistic regression with intercept of `labels` `[n]` on `x` `[n, d]`.
+
+  A ridge of 1e-6 on the mean loss keeps them finite where the labels are separable.
+  """
+  x = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+  sign = np.where(labels > 0, 1.0, -1.0)
+
+  def loss(w):
+    margin = sign * (x @ w)
+    value = np.logaddexp(0, -margin).mean() + 0.5e-6 * w @ w
+    return value, -(sign * scipy.special.expit(-margin)) @ x / len(x) + 1e-6 * w
+
+  found = scipy.optimize.minimize(loss, np.zeros(x.shape[1]), jac=True, method="BFGS")
+  return found.x[:-1]
 
 
 @dataclasses.dataclass(frozen=True)

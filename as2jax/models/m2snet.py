@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch
 from as2jax.data.inputs.protocol import Input
-from as2jax.data.inputs.word_overlap import WordOverlap
+from as2jax.data.inputs.word_overlap import Form, WordOverlap
 from as2jax.layers import similarity
 from as2jax.layers.cropped_convolution import cropped_convolution
 from as2jax.layers.masked_norm import MaskedBatchNorm
@@ -47,6 +47,8 @@ class M2SNet(System):
     hidden_size: units of the hidden layer (tanh).
     dropout: on the hidden layer's output.
     hidden_norm: whether the hidden layer has a batch norm, too.
+    overlap, standardise_overlap: form of the overlap features and whether they are standardised
+      (`WordOverlap`). In the paper's form they are so small that AdaDelta hardly moves their weights.
     momentum, eps: see `MaskedBatchNorm`.
     precision: of the products over patches and in the hidden layer.
 
@@ -64,12 +66,18 @@ class M2SNet(System):
   hidden_size: int
   dropout: float
   hidden_norm: bool
+  overlap: Form
+  standardise_overlap: bool
   momentum: float
   eps: float
   precision: str
 
-  inputs: ClassVar[tuple[Input, ...]] = (WordOverlap(),)
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
+
+  @property
+  def inputs(self) -> tuple[Input, ...]:
+    """The overlap features."""
+    return (WordOverlap(self.overlap, self.standardise_overlap),)
 
   @nn.compact
   def __call__(self, batch: Batch, *, train: bool) -> M2SNetOutput:

@@ -33,6 +33,7 @@ MODELS = Table(
     "feature_based": "as2jax.models.cete:FeatureBased",
     "cross_vae": "as2jax.models.cross_vae:CrossVAE",
     "word_overlap": "as2jax.models.lexical:WordOverlap",
+    "overlap_regression": "as2jax.models.lexical:OverlapRegression",
     "idf_overlap": "as2jax.models.lexical:IDFOverlap",
     "bm25": "as2jax.models.lexical:BM25",
   },

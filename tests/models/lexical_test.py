@@ -10,6 +10,7 @@ from as2jax.data.record import Candidate, Question
 from as2jax.data.text import words
 from as2jax.evaluation import metrics
 from as2jax.models import lexical
+from as2jax.runtime.errors import InputError
 
 
 def question(text, *candidates, name="q"):
@@ -70,6 +71,42 @@ def test_idf_overlap_ties_do_not_hang_on_word_order():
   candidates = [" ".join(random.permutation(words)) for _ in range(20)]
   [scores] = lexical.IDFOverlap().fit(train).score([question(" ".join(words), *candidates)])
   assert len(set(scores.tolist())) == 1
+
+
+def judged(n=60):
+  """Questions of two candidates; words that are shared make an answer likely, not certain."""
+  rng, questions = np.random.default_rng(0), []
+  for i in range(n):
+    asked = rng.choice(40, 5, replace=False)
+    texts = (np.concatenate([asked[:k], rng.choice(40, 4)]) for k in (rng.integers(1, 5), 0))
+    write = lambda numbers: " ".join(f"w{j}" for j in numbers)
+    labels = (1, 0) if rng.random() < 0.8 else (0, 1)
+    candidates = (Candidate(f"{j}", write(t), y) for j, (t, y) in enumerate(zip(texts, labels)))
+    questions.append(Question(f"q{i}", write(asked), tuple(candidates)))
+  return questions
+
+
+@pytest.mark.parametrize("form", ["by_length", "counts", "shares"])
+def test_the_regression_is_the_maximum_of_the_likelihood(form):
+  linear_model = pytest.importorskip("sklearn.linear_model")
+  questions = judged()
+  scorer = lexical.OverlapRegression(overlap=form).fit(questions)
+  pairs = [(q.text, c.text) for q in questions for c in q.candidates]
+  labels = [c.label for q in questions for c in q.candidates]
+  x = scorer.features.features(pairs, scorer.fitted)
+  theirs = linear_model.LogisticRegression(C=1e6 / len(x), tol=1e-9).fit(x, labels)
+  np.testing.assert_allclose(scorer.weights, theirs.coef_[0], rtol=1e-3, atol=1e-3)
+  scores = scorer.score(questions)
+  assert [s.dtype for s in scores] == [np.float32] * len(questions)
+  np.testing.assert_allclose(np.concatenate(scores), x @ scorer.weights, rtol=1e-5, atol=1e-5)
+  pool = scorer.over_pool([c.text for c in questions[0].candidates])
+  np.testing.assert_allclose(pool(questions[0].text), scores[0], rtol=1e-4, atol=1e-5)
+  assert scorer.score([]) == []
+
+
+def test_a_regression_on_one_label_is_refused():
+  with pytest.raises(InputError, match="no candidates of both labels"):
+    lexical.OverlapRegression().fit(TRAIN)
 
 
 @pytest.mark.parametrize("k1, b", [(1.5, 0.75), (0.9, 0.4)])

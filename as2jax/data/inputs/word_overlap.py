@@ -7,8 +7,8 @@ word is, is counted in the candidates of the training split.
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float32
@@ -17,34 +17,111 @@ from as2jax.data.inputs.document_frequency import count, sentences
 from as2jax.data.inputs.protocol import Input, Tables
 from as2jax.data.record import Question
 from as2jax.data.text.words import plain_words
+from as2jax.runtime.errors import InputError
 
 Fitted = Mapping[str, Any]
+Form = Literal["by_length", "counts", "shares"]
+FORMS: tuple[Form, ...] = ("by_length", "counts", "shares")
 
 
 @dataclasses.dataclass(frozen=True)
 class WordOverlap(Input):
-  """The two `features` of each (question, candidate), float32; for layouts of one candidate each."""
+  """The two `features` of each (question, candidate), float32; for layouts of one candidate each.
+
+  Attributes:
+    form: what the number of shared word types and their summed IDF are divided by: `by_length`, the
+      sum of both texts' lengths in words (the paper's); `counts`, by nothing; `shares`, by the
+      number of the question's word types and by their summed IDF.
+    standardise: whether each feature is shifted and scaled to mean 0 and standard deviation 1 over
+      the judged pairs of the training questions.
+
+  """
 
   name: ClassVar[str] = "word_overlap"
   level: ClassVar[str] = "example"
+  form: Form = "by_length"
+  standardise: bool = False
+
+  def __post_init__(self) -> None:
+    if self.form not in FORMS:
+      raise InputError(f"overlap = {self.form!r}: use one of {', '.join(FORMS)}")
 
   def fit(self, questions: Sequence[Question]) -> dict[str, Any]:
-    """{`sentences`: number of distinct candidates, `frequency`: {word: those that hold it}}."""
+    """What is counted in the training questions.
+
+    Returns:
+      {`sentences`: number of distinct candidates, `frequency`: {word: those that hold it}}, and where
+      features are standardised `mean` and `deviation`, [2] each.
+
+    """
     texts = sentences(questions)
-    return {"sentences": len(texts), "frequency": count(texts, plain_words)}
+    fitted = {"sentences": len(texts), "frequency": count(texts, plain_words)}
+    if self.standardise:
+      pairs = ((q.text, c.text) for q in questions for c in q.candidates if c.label >= 0)
+      values = self._features(pairs, fitted)
+      deviation = values.std(axis=0) if len(values) else np.ones(2)
+      fitted["mean"] = (values.mean(axis=0) if len(values) else np.zeros(2)).tolist()
+      fitted["deviation"] = np.where(deviation > 0, deviation, 1.0).tolist()
+    return fitted
 
   def columns(
     self, fitted: Fitted, questions: Sequence[Question], tables: Tables
   ) -> Float32[np.ndarray, "e 2"]:
     """The two `features` of each example."""
-    split = functools.cache(_words)  # of each distinct text once
     examples = tables.examples
-    values = np.zeros((len(examples), 2), np.float32)
     pairs = zip(examples.question.tolist(), examples.candidate.tolist(), strict=True)
-    for e, (q, c) in enumerate(pairs):
-      question = questions[q]
-      values[e] = _features(split(question.text), split(question.candidates[c].text), fitted)
-    return values
+    return self.features(
+      ((questions[q].text, questions[q].candidates[c].text) for q, c in pairs), fitted
+    )
+
+  def features(
+    self, pairs: Iterable[tuple[str, str]], fitted: Fitted
+  ) -> Float32[np.ndarray, "e 2"]:
+    """Shared word types of each pair: their number and their summed IDF, in `form`.
+
+    Args:
+      pairs: (question, candidate) texts.
+      fitted: what `fit` gave.
+
+    Returns:
+      0 where neither text has a word, before they are standardised.
+
+    """
+    return self.standardised(self._features(pairs, fitted), fitted)
+
+  def _features(self, pairs, fitted):
+    split = functools.cache(lambda text: (tokens := plain_words(text), set(tokens)))
+    idf = functools.cache(functools.partial(inverse_frequency, fitted=fitted))
+    values = []
+    for question, candidate in pairs:
+      asked, (tokens, present) = split(question)[0], split(candidate)
+      shared = [word for word in dict.fromkeys(asked) if word in present]
+      values.append(self.scaled(len(shared), sum(map(idf, shared)), asked, len(tokens), idf))
+    return np.asarray(values, np.float64).reshape(-1, 2)
+
+  def scaled(self, number, weight, asked: Sequence[str], length, idf) -> tuple[Any, Any]:
+    """Divides the number of shared word types and their summed IDF as `form` says.
+
+    Args:
+      number, weight: of one candidate, or [n] of n.
+      asked: the words of the question.
+      length: of the candidate (or of each, [n]) in words.
+      idf: the IDF of a word.
+
+    """
+    if self.form == "counts":
+      return number, weight
+    if self.form == "shares":
+      types = dict.fromkeys(asked)
+      return number / max(len(types), 1), weight / (sum(map(idf, types)) or 1.0)
+    both = np.maximum(len(asked) + length, 1)
+    return number / both, weight / both
+
+  def standardised(self, values: np.ndarray, fitted: Fitted) -> Float32[np.ndarray, "e 2"]:
+    """Features `[e, 2]` with mean 0 and standard deviation 1 over what was fitted, where asked."""
+    if self.standardise:
+      values = (values - np.asarray(fitted["mean"])) / np.asarray(fitted["deviation"])
+    return np.asarray(values, np.float32)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
     """Two float32 an example."""
@@ -54,24 +131,3 @@ class WordOverlap(Input):
 def inverse_frequency(word: str, fitted: Fitted) -> float:
   """IDF(w) = ln(N / n_w), n_w counted as 1 where no sentence holds w; 0 where N = 0."""
   return math.log(max(fitted["sentences"], 1)) - math.log(fitted["frequency"].get(word, 1))
-
-
-def features(question: str, candidate: str, fitted: Fitted) -> tuple[float, float]:
-  """Shared word types over the sum of both lengths in words: their number, and their summed IDF.
-
-  0 where neither text has a word.
-  """
-  return _features(_words(question), _words(candidate), fitted)
-
-
-def _words(text: str) -> tuple[int, dict[str, None]]:
-  """The number of words of a text, and its types in order."""
-  found = plain_words(text)
-  return len(found), dict.fromkeys(found)
-
-
-def _features(question, candidate, fitted):
-  (m, asked), (n, there) = question, candidate
-  shared = [word for word in asked if word in there]
-  length = max(m + n, 1)
-  return len(shared) / length, sum(inverse_frequency(word, fitted) for word in shared) / length
