@@ -6,7 +6,11 @@ from as2jax.runtime.version import __version__ as __version__
 cpu_compiler.leave_out_wrong_fusions()
 
 # The public names, imported when they are first asked for: `import as2jax` stays light.
-_PUBLIC = {"Run": "as2jax.inference.run:Run", "open_run": "as2jax.inference.run:Run"}
+_PUBLIC = {
+  "Run": "as2jax.inference.run:Run",
+  "dataset": "as2jax.data.datasets.named:dataset",
+  "open_run": "as2jax.inference.run:Run",
+}
 
 
 def __getattr__(name: str):

@@ -55,6 +55,7 @@ def get_config() -> ConfigDict:
       "min_questions_per_answer": 8,
       "ties": "expected",  # expected | trec | pessimistic
       "splits": ("dev", "test"),  # reported at the end, from the best checkpoint; also "dev+test"
+      "data": "",  # in mode evaluate: other data, as NAME:SPLIT or the path of a file of your own
     }
   )
   config.predict = ConfigDict(

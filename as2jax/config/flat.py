@@ -13,6 +13,7 @@ FREE_KEYS = (
   "data.root",
   "data.cache",
   "evaluation.splits",
+  "evaluation.data",
 )
 
 

@@ -1,28 +1,38 @@
 """What the modes `evaluate` and `predict` do with a trained run."""
 
 import csv
+import dataclasses
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
 
+from as2jax.data.datasets import named
+from as2jax.data.datasets.dataset import Dataset, Unions
 from as2jax.data.datasets.user_files import read_unlabelled
 from as2jax.data.inputs.first_stage_ranking import Ranking
+from as2jax.data.record import UNKNOWN, Question
 from as2jax.data.text import normalise
 from as2jax.evaluation import parameter_free, results, tasks
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
+SELECTED = ("seed", "best_step", "best_epoch", "best_value", "steps")  # of an outcome
 COLUMNS = ("question_id", "question", "rank", "score", "candidate_id", "candidate")
 
 
 def evaluate(config: Any, workdir: epath.PathLike) -> dict:
   """Evaluates the best checkpoint of a run on `data` and `evaluation.splits` of the config.
 
-  Writes below `eval/` as training does, and `evaluation.json`; `results.json` stays.
+  Writes below `eval/` as training does, and `evaluation.json`; `results.json` stays. Where
+  `evaluation.data` names other data, the run is evaluated on these (`evaluate_on`).
   """
+  if config.evaluation.data:
+    data = named.by_address(config.evaluation.data)
+    return evaluate_on(Run(workdir, config, data=False), data, ranking=config.predict.ranking)
   run = Run(workdir, config)
   components, splits = run.components, config.evaluation.splits
   if components.model.has_parameters:
@@ -48,6 +58,64 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
   )
 
 
+def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dict:
+  """Evaluates the best checkpoint of each seed of a finished run on any re-ranking data set.
+
+  Texts go through the run's text rules. What is written lies apart from the run's own evaluation, in
+  `evaluations/<data>-<split>`: a folder with `results.json` and `eval/`, which `compare` reads.
+
+  Args:
+    run: of any task.
+    data: see `as2jax.dataset`; the splits that it reports are evaluated, under every filter.
+    ranking: of a joint model, the run file of the first-stage ranking of these questions.
+
+  Returns:
+    The content of `results.json`.
+
+  Raises:
+    InputError: the run is not finished, a candidate has no label, or a joint model has no ranking.
+
+  """
+  trained = run.results
+  config = run.config.copy_and_resolve_references().unlock()
+  config.evaluation.task = "rerank"
+  ruled = {name: normalise.apply(its, config.data.rules) for name, its in data.splits.items()}
+  for question in (question for its in ruled.values() for question in its):
+    if any(candidate.label == UNKNOWN for candidate in question.candidates):
+      raise InputError(
+        f"{data.source}: a candidate of question {question.id!r} has no label, without which "
+        "nothing can be evaluated: add a column label with 0 or 1"
+      )
+  data = dataclasses.replace(data, splits=Unions(ruled))
+  _start_from(run, ranking, [question for its in ruled.values() for question in its])
+  folder = run.folder / "evaluations" / f"{data.name}-{'+'.join(data.splits)}"
+  of_seed = {outcome["seed"]: outcome for outcome in trained["seeds"]}
+  outcomes, task = [], None
+  for seed in of_seed:
+    ranker = run.ranker(seed if run.components.model.has_parameters else "best")
+    task = task or tasks.make(config, data, ranker.predictor)
+    outcome = results.Outcome(**{name: of_seed[seed][name] for name in SELECTED})
+    for split in data.reported:
+      task.record(folder, ranker.variables, split, [outcome])
+    outcomes.append(outcome)
+  facts = {"deterministic": trained.get("deterministic", False), "run": str(run.folder)}
+  of_data = results.data_facts(data, config.data)
+  return results.write(folder, config, of_data, run.components.facts, outcomes, facts)
+
+
+def _start_from(run: Run, ranking: epath.PathLike, questions: Sequence[Question]) -> None:
+  """Names the first-stage ranking of `questions`, which already are under the run's text rules."""
+  if ranking:
+    given = Ranking()
+    given.add(ranking, questions)
+    run.rerank(given)
+  elif run.components.model.layout == "joint":
+    raise InputError(
+      f"{run.config.model.name} ranks the best candidates of another ranker again: name the run "
+      "file of its ranking of these questions in predict.ranking"
+    )
+
+
 def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
   """Ranks the candidates of `predict.input` (TSV or JSON-lines) and writes a TSV, best first.
 
@@ -61,15 +129,7 @@ def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
       "JSON-lines file of questions with candidates"
     )
   questions = read_unlabelled(config.predict.input)
-  if config.predict.ranking:
-    ranking = Ranking()
-    ranking.add(config.predict.ranking, normalise.apply(questions, config.data.rules))
-    run.rerank(ranking)
-  elif run.components.model.layout == "joint":
-    raise InputError(
-      f"{config.model.name} ranks the best candidates of another ranker again: name the run file of "
-      "its ranking of these questions in predict.ranking"
-    )
+  _start_from(run, config.predict.ranking, normalise.apply(questions, config.data.rules))
   by_seed = [next(iter(run.ranker(seed).all_scores(questions).values())) for seed in run.seeds]
   text = io.StringIO()
   writer = csv.writer(

@@ -18,6 +18,10 @@ def run(config: Any, workdir: str) -> str:
   if not workdir:
     raise InputError("--workdir is missing: name the run's folder, --workdir=runs/x")
   check.check(config)
+  if config.evaluation.data and config.mode != "evaluate":
+    raise InputError(
+      f"evaluation.data = {config.evaluation.data!r} is for a finished run: add --config.mode=evaluate"
+    )
   # Only now: they take a second and more, which a mistake above should not cost.
   import jax
 

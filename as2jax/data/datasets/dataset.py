@@ -10,7 +10,8 @@ from etils import epath
 
 from as2jax.data.datasets.files_on_disk import Counts, Spec, find
 from as2jax.data.datasets.pool import Pool, PoolCounts, PoolSpec
-from as2jax.data.record import Question
+from as2jax.data.datasets.statistics import KEEPS
+from as2jax.data.record import UNKNOWN, Question
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.folders import cache_folder, data_folder
 
@@ -37,6 +38,7 @@ def _gathered() -> dict[str, Spec]:
 
 
 SPECS: dict[str, Spec] = _gathered()
+FILTERS = ("official", "clean", *KEEPS)  # which questions; the first two as a data set says
 Split = TypeVar("Split")
 
 
@@ -116,6 +118,8 @@ class Dataset:
     average_recall: whether AvgRec is one of its official metrics.
     facts: split -> the statistics of its dataset card; None where it was not prepared.
     overlap: pair of splits -> number of question texts in both; None where it was not prepared.
+    filter: which questions `questions` and what follows from it give; `splits` hold all.
+    split: the split, or the union of splits, that was asked for; "" for all of them.
 
   """
 
@@ -128,6 +132,63 @@ class Dataset:
   overlap: Mapping[str, int] | None = None
   official: str = ""
   average_recall: bool = False
+  filter: str = "all"
+  split: str = ""
+
+  @property
+  def reported(self) -> tuple[str, ...]:
+    """The splits, or the union, that an evaluation of this data set reports."""
+    return (self.split,) if self.split else tuple(self.splits)
+
+  @property
+  def questions(self) -> tuple[Question, ...]:
+    """The questions of all splits that `filter` keeps, in the order of the source."""
+    return tuple(question for _, question in self._kept())
+
+  @property
+  def qrels(self) -> dict[str, dict[str, int]]:
+    """{question id: {candidate id: label}} of the judged candidates of `questions`."""
+    return {
+      question.id: {c.id: c.label for c in question.candidates if c.label != UNKNOWN}
+      for question in self.questions
+    }
+
+  def pairs(self) -> list[tuple[str, str, int]]:
+    """(question, candidate, label) of every candidate of `questions`."""
+    return [(q.text, c.text, c.label) for q in self.questions for c in q.candidates]
+
+  def to_pandas(self) -> Any:
+    """A pandas frame, one row a candidate of `questions`: split, ids, texts, label, context.
+
+    Raises:
+      InputError: pandas is not installed.
+
+    """
+    try:
+      import pandas
+    except ImportError as error:
+      raise InputError("a frame needs pandas: pip install pandas") from error
+    return pandas.DataFrame(
+      [
+        {
+          "split": split,
+          "question_id": question.id,
+          "question": question.text,
+          "candidate_id": candidate.id,
+          "candidate": candidate.text,
+          **{name: getattr(candidate, name) for name in ("label", "previous", "next", "title")},
+        }
+        for split, question in self._kept()
+        for candidate in question.candidates
+      ]
+    )
+
+  def _kept(self) -> Iterator[tuple[str, Question]]:
+    rule = {"clean": self.clean, "official": self.official or "all"}.get(self.filter, self.filter)
+    for split, questions in self.splits.items():
+      for question in questions:
+        if KEEPS[rule](question):
+          yield split, question
 
 
 @dataclasses.dataclass(frozen=True)

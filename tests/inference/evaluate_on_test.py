@@ -1,0 +1,71 @@
+"""A finished run is evaluated on the split of any data set, and on a person's own file."""
+
+import json
+import shutil
+
+import pytest
+
+import as2jax
+from as2jax.config import rerun
+from as2jax.data.datasets import named
+from as2jax.evaluation import run_scores
+from as2jax.inference import apply, modes
+from as2jax.inference.run import Run
+from as2jax.runtime.errors import InputError
+
+
+@pytest.fixture
+def copied(finished_run, tmp_path):
+  """copied(system) -> a copy of a finished run, to be written into."""
+  return lambda system: shutil.copytree(finished_run(system), tmp_path / system)
+
+
+def own_file(folder):
+  """Sample's test questions as a file of a person's own, which says nothing of where it is from."""
+  rows = [
+    {"question": q.text, "candidate": c.text, "label": c.label, "question_id": q.id}
+    for q in as2jax.dataset("sample", "test").splits["test"]
+    for c in q.candidates
+  ]
+  path = folder / "own.jsonl"
+  path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  return path
+
+
+@pytest.mark.parametrize("system", ["bm25", "idf_overlap", "triplet"])
+def test_the_runs_own_data_by_name_give_its_own_figures(copied, system):
+  run = Run(copied(system))
+  before = {path.name: path.read_bytes() for path in run.folder.glob("*.json")}
+  content = apply.evaluate_on(run, as2jax.dataset("sample", "test"))
+  for name, entry in content["metrics"].items():
+    assert entry == pytest.approx(run.metrics[name], abs=1e-6), name
+  assert {path.name: path.read_bytes() for path in run.folder.glob("*.json")} == before
+  folder = run.folder / "evaluations" / "sample-test"
+  for file in ("run.trec", "qrels.trec"):
+    found, own = ((at / "eval/test" / file).read_text() for at in (folder, run.folder))
+    assert len(found.splitlines()) == len(own.splitlines())
+  here, there = run_scores.load([str(folder), str(run.folder)])
+  assert here.ids == there.ids and here.deterministic == there.deterministic
+
+
+def test_other_data_lie_apart_and_a_file_needs_labels(copied, tmp_path):
+  folder = copied("bm25")
+  config = rerun.get_config(str(folder / "config.json")).unlock()
+  config.mode, config.evaluation.data = "evaluate", str(own_file(tmp_path))
+  kept = (folder / "eval/test/run.trec").read_bytes()
+  text = modes.run(config, str(folder))
+  assert "map[own-clean/test]" in text
+  assert (folder / "eval/test/run.trec").read_bytes() == kept
+  assert (folder / "evaluations/own-test/results.json").exists()
+  content = json.loads((folder / "results.json").read_text())
+  assert "map[sample-clean/test]" in content["metrics"]
+  config.mode = "train"
+  with pytest.raises(InputError, match="evaluation.data = .* is for a finished run"):
+    modes.run(config, str(tmp_path / "other"))
+
+
+def test_a_union_is_evaluated_as_one_list(copied):
+  run = Run(copied("word_overlap"))
+  content = apply.evaluate_on(run, named.by_address("sample:dev+test"))
+  both = as2jax.dataset("sample", "dev+test", filter="all")
+  assert content["metrics"]["map[sample-all/dev+test]"]["questions"] == len(both.questions)
