@@ -206,6 +206,12 @@ def summarize(
   return summary
 
 
+def require_float32(scores: np.ndarray, question: str) -> None:
+  """Raises TypeError where the scores that rank a question's candidates are not float32."""
+  if scores.dtype != np.float32:
+    raise TypeError(f"question {question!r}: scores that rank are float32, not {scores.dtype}")
+
+
 def tie_ranges(
   scores: Sequence[np.ndarray],
   labels: Sequence[np.ndarray],
@@ -219,17 +225,29 @@ def tie_ranges(
   all metrics at once. Arguments and errors are those of `per_question`; no question gives zeros.
   """
   counted = np.ones(len(scores), bool) if mask is None else np.asarray(mask, bool)
-  questions = max(int(counted.sum()), 1)
-  worst, best = (
-    _metrics(_rank(scores, labels, None, order, names)) for order in ("pessimistic", "optimistic")
+  orders = ("pessimistic", "optimistic")
+  return ranges_of(
+    *(_metrics(_rank(scores, labels, None, order, names)) for order in orders), counted
   )
+
+
+def ranges_of(
+  worst: Mapping[str, np.ndarray], best: Mapping[str, np.ndarray], mask: np.ndarray
+) -> dict[str, TieRange]:
+  """The ranges of the means over the questions in `mask`.
+
+  Args:
+    worst, best: {metric: [questions]} under the worst and the best order of ties.
+
+  """
+  questions = max(int(mask.sum()), 1)
   return {
     metric: TieRange(
-      float(worst[metric][counted].sum()) / questions,
-      float(best[metric][counted].sum()) / questions,
-      int(np.count_nonzero(worst[metric][counted] != best[metric][counted])),
+      float(worst[metric][mask].sum()) / questions,
+      float(best[metric][mask].sum()) / questions,
+      int(np.count_nonzero(worst[metric][mask] != best[metric][mask])),
     )
-    for metric in METRICS
+    for metric in worst
   }
 
 

@@ -319,12 +319,14 @@ class Evaluation:
 
   Attributes:
     metrics: {`map[wikiqa-clean/test]`: {value, half_width, questions}}.
+    values: {`map[wikiqa-clean/test]`: [questions that are counted]}.
     per_question: {metric: [questions]}.
     notes: what a reader must know (ties that move a metric).
 
   """
 
   metrics: dict[str, dict]
+  values: dict[str, np.ndarray]
   per_question: dict[str, np.ndarray]
   notes: list[str]
 
@@ -339,15 +341,13 @@ def evaluate(scores: Sequence[np.ndarray], data: Dataset, split: str, *, ties: s
   """
   questions = data.splits[split]
   for question, its_scores in zip(questions, scores, strict=True):
-    if its_scores.dtype != np.float32:
-      raise TypeError(
-        f"question {question.id!r}: scores that rank are float32, not {its_scores.dtype}"
-      )
+    metrics.require_float32(its_scores, question.id)
   labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
   ids = [[c.id for c in q.candidates] for q in questions]
   names = [q.id for q in questions]
   values = metrics.per_question(scores, labels, ids, ties=ties, names=names)
   summary: dict[str, dict] = {}
+  counted: dict[str, np.ndarray] = {}
   notes: list[str] = []
   for question_filter, rule in metrics.filters(data.clean, data.official).items():
     mask = metrics.filter_mask(rule, labels)
@@ -358,6 +358,7 @@ def evaluate(scores: Sequence[np.ndarray], data: Dataset, split: str, *, ties: s
     summary |= metrics.summarize(
       values, mask, dataset=data.name, question_filter=question_filter, split=split, ranges=ranges
     )
+    counted |= {f"{metric}[{where}]": its[mask] for metric, its in values.items()}
     if question_filter == "clean":
       notes += metrics.tie_note(ranges, where)
     if data.average_recall and rule == data.official:
@@ -367,7 +368,7 @@ def evaluate(scores: Sequence[np.ndarray], data: Dataset, split: str, *, ties: s
         "half_width": None,  # a ratio of sums over questions
         "questions": int(mask.sum()),
       }
-  return Evaluation(summary, values, notes)
+  return Evaluation(summary, counted, values, notes)
 
 
 def write(

@@ -1,13 +1,16 @@
 """`results.json`: the metrics of a run, its data and weights, and how it was executed."""
 
 import dataclasses
+import datetime
 import importlib.metadata
 import json
 import math
 import platform
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from as2jax.data.datasets import holdout
@@ -15,12 +18,13 @@ from as2jax.data.datasets.dataset import Dataset
 from as2jax.data.datasets.dataset_card import passport
 from as2jax.evaluation.predict import Evaluation, Scores, evaluate
 from as2jax.evaluation.predict import write as write_files
-from as2jax.evaluation.significance import mean_sd
+from as2jax.evaluation.significance import ONE_SEED, half_width, mean_sd
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 from as2jax.runtime.version import __version__
 
 BEFORE_TRAINING = "best = before training"
+LEDGER = "evaluations.jsonl"  # one row an evaluation of a split
 QUESTION_FILTERS = {"rerank": "clean", "retrieve": "gold"}  # that selects, of a kind of evaluation
 PACKAGES = (
   "jax",
@@ -42,6 +46,7 @@ class Outcome:
     best_step, best_epoch, best_value: of the selection metric.
     steps: taken in all.
     metrics: under question_filter names, of the score that ranks; `other_scores` by score name.
+    values: {name of such a metric: [questions]}; not written into `results.json`.
     diagnostics: of the best checkpoint, on the split that selects; {} where a system has none.
 
   """
@@ -52,6 +57,7 @@ class Outcome:
   best_value: float
   steps: int
   metrics: dict[str, dict] = dataclasses.field(default_factory=dict)
+  values: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
   other_scores: dict[str, dict] = dataclasses.field(default_factory=dict)
   notes: list[str] = dataclasses.field(default_factory=list)
   diagnostics: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -60,6 +66,8 @@ class Outcome:
     """Takes in the evaluation of one split by one score."""
     target = self.metrics if primary else self.other_scores.setdefault(score, {})
     target.update(evaluation.metrics)
+    if primary:
+      self.values.update(evaluation.values)
     self.notes += [f"score {score}: {note}" for note in evaluation.notes]
 
 
@@ -71,6 +79,33 @@ def folder(
   if len(seeds) > 1:
     path = path / f"seed-{seed}"
   return path / score if score else path
+
+
+def note_evaluation(
+  workdir: epath.PathLike, split: str, seeds: Sequence[int], data: str, mode: str
+) -> None:
+  """Adds a row to the run's ledger: this split of `data` was evaluated, once with each seed."""
+  path = epath.Path(workdir) / LEDGER
+  now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+  row = {"data": data, "split": split, "seeds": list(seeds), "mode": mode, "time": now}
+  before = path.read_text() if path.exists() else ""
+  write_whole(path, before + json.dumps(row) + "\n")
+
+
+def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> int | None:
+  """How often a split of `data` was evaluated with the seed for which it was most often.
+
+  None where the run has no ledger. An evaluation of `dev+test` is one of `test`, too.
+  """
+  path = epath.Path(workdir) / LEDGER
+  if not path.exists():
+    return None
+  count: Counter[int] = Counter()
+  for line in path.read_text().splitlines():
+    row = json.loads(line)
+    if row["data"] == data and set(split.split("+")) & set(row["split"].split("+")):
+      count.update(row["seeds"])
+  return max(count.values(), default=0)
 
 
 def record(
@@ -115,18 +150,21 @@ def data_facts(dataset: Dataset, section: Any) -> dict:
 
 
 def over_seeds(outcomes: Sequence[Outcome]) -> dict[str, dict]:
-  """Mean and s.d. over seeds of every metric, with the half-width over questions of the mean."""
+  """Mean and s.d. over seeds of every metric, with the half-width over questions of the mean.
+
+  The half-width is that of the questions' means over seeds, as in a comparison.
+  """
   summary = {}
   for name in outcomes[0].metrics:
     entries = [o.metrics[name] for o in outcomes]
     mean, sd = mean_sd([e["value"] for e in entries])
-    widths = [e["half_width"] for e in entries if e["half_width"] is not None]
+    values = [o.values[name] for o in outcomes if name in o.values]
     summary[name] = {
       "mean": mean,
       "sd": None if sd is None or math.isnan(sd) else sd,
       "seeds": len(entries),
       "questions": entries[0]["questions"],
-      "half_width": max(widths) if widths else None,
+      "half_width": half_width(np.stack(values)) if values else None,
     }
   return summary
 
@@ -144,7 +182,7 @@ def write(
   facts = dict(facts)
   content = {
     "metrics": over_seeds(outcomes),
-    "seeds": [dataclasses.asdict(o) for o in outcomes],
+    "seeds": [_written(o) for o in outcomes],
     "task": config.evaluation.task,
     "ties": config.evaluation.ties,
     "selected_on": f"{config.select}, {holdout.selection_split(config.data)}, "
@@ -155,9 +193,15 @@ def write(
     "execution": facts.pop("execution", {}),
     **facts,
   }
-  content["before_training"] = before_training(content)
+  content.setdefault("before_training", before_training(content))
   write_whole(epath.Path(workdir) / name, json.dumps(content, indent=2) + "\n")
   return content
+
+
+def _written(outcome: Outcome) -> dict[str, Any]:
+  entry = dataclasses.asdict(dataclasses.replace(outcome, values={}))
+  del entry["values"]
+  return entry
 
 
 def read(workdir: epath.PathLike) -> dict | None:
@@ -176,11 +220,21 @@ def read(workdir: epath.PathLike) -> dict | None:
 
 def before_training(content: dict) -> list[int]:
   """The seeds of a run that trained, but whose best checkpoint is the one of epoch 0."""
+  if any(o["steps"] < 0 for o in content["seeds"]):  # an evaluation, which did not train
+    return content.get("before_training", [])
   return [o["seed"] for o in content["seeds"] if o["steps"] > 0 and o["best_epoch"] == 0]
 
 
-def table(content: dict) -> str:
-  """The main figures as text."""
+def ledger_note(count: int | None, split: str = "test") -> str:
+  """What a reader is told of how often a split was evaluated."""
+  if count is None:
+    return f"how often {split} was evaluated is not known (no {LEDGER})"
+  times = "once" if count == 1 else f"{count} times"
+  return f"{split} was evaluated {times} with each seed"
+
+
+def table(content: dict, workdir: epath.PathLike | None = None) -> str:
+  """The main figures as text, with the notes of the run's ledger where its folder is given."""
   lines = []
   shown = ("map[", "mrr[", "p@1[")
   if content["task"] == "retrieve":
@@ -194,6 +248,11 @@ def table(content: dict) -> str:
         + (f"   ± {width:.4f} (95 %, {entry['questions']} questions)" if width else "")
       )
   lines += [f"note, seed {seed}: {BEFORE_TRAINING}" for seed in before_training(content)]
+  if len(content["seeds"]) == 1 and not content.get("deterministic"):
+    lines.append(f"note: one seed: whether this method differs from another {ONE_SEED}")
   for outcome in content["seeds"]:
     lines += [f"note, seed {outcome['seed']}: {note}" for note in outcome["notes"]]
+  if workdir is not None:
+    count = times_evaluated(workdir, "test", content["data"]["name"])
+    lines.append(f"note: {ledger_note(count)}")
   return "\n".join(lines)

@@ -30,14 +30,16 @@ class Ranked:
 
   Attributes:
     values: {question_filter: {metric: [queries]}} for `QUESTION_FILTERS`.
+    extremes: likewise, under the worst and under the best order of tied passages.
     entries: positions in the pool of each query's best passages, best first.
     scores: their float32 scores.
-    notes: what a reader must know (ties that move a metric).
+    notes: what a reader must know.
     spread: `pool_metrics.spread`, {} where there are no vectors.
 
   """
 
   values: Mapping[str, Mapping[str, np.ndarray]]
+  extremes: Mapping[str, tuple[Mapping[str, np.ndarray], Mapping[str, np.ndarray]]]
   entries: Sequence[np.ndarray]
   scores: Sequence[np.ndarray]
   notes: Sequence[str]
@@ -129,7 +131,7 @@ def by_vectors(
     for x, side in ((queries, "query"), (passages[first], "pool"))
   ]
   found = searcher(*prepared, weights=weights, right=right)
-  values, notes = {}, []
+  standings = {}
   for t, question_filter in enumerate(QUESTION_FILTERS):
     level = np.asarray(
       [
@@ -137,9 +139,7 @@ def by_vectors(
         for q, (entries, rows) in enumerate(zip(judged[t], right[t], strict=True))
       ]
     )
-    standing = Standing(found.above[:, t], found.level[:, t] - level, level)
-    values[question_filter] = retrieval_metrics.per_query(standing, ties=ties)
-    notes += retrieval_metrics.tie_note(standing, question_filter)
+    standings[question_filter] = Standing(found.above[:, t], found.level[:, t] - level, level)
   members = np.split(np.argsort(of, kind="stable"), np.cumsum(weights)[:-1])
   scores = exact_search.reported(found.scores, queries, similarity)
   entries, kept = [], []
@@ -147,7 +147,8 @@ def by_vectors(
     chosen = chosen[chosen != exact_search.NONE]
     entries.append(np.concatenate([members[i] for i in chosen])[: searcher.k])
     kept.append(np.repeat(its[: len(chosen)], weights[chosen])[: searcher.k])
-  return Ranked(values, entries, kept, notes, retrieval_metrics.spread(queries, pool))
+  values = retrieval_metrics.with_extremes(standings, ties)
+  return Ranked(*values, entries, kept, [], retrieval_metrics.spread(queries, pool))
 
 
 def _level(vectors: np.ndarray, rows: Sequence[int], scores: np.ndarray) -> int:
@@ -165,16 +166,13 @@ def by_scores(score: Callable[[str], np.ndarray], pool: Pool, *, depth: int, tie
   entries, kept = [], []
   for q, query in enumerate(pool.queries):
     scores = score(query.text)
+    metrics.require_float32(scores, query.id)
     for t, one in enumerate(judged):
       standings[t, q] = retrieval_metrics.standing(scores, one[q])
     entries.append(best(scores, depth))
     kept.append(scores[entries[-1]])
-  values, notes = {}, []
-  for question_filter, numbers_of in zip(QUESTION_FILTERS, standings, strict=True):
-    standing = Standing(*numbers_of.T)
-    values[question_filter] = retrieval_metrics.per_query(standing, ties=ties)
-    notes += retrieval_metrics.tie_note(standing, question_filter)
-  return Ranked(values, entries, kept, notes, {})
+  found = {f: Standing(*s.T) for f, s in zip(QUESTION_FILTERS, standings, strict=True)}
+  return Ranked(*retrieval_metrics.with_extremes(found, ties), entries, kept, [], {})
 
 
 def best(scores: np.ndarray, k: int) -> np.ndarray:
@@ -204,15 +202,21 @@ def evaluation(ranked: Ranked, data: Retrieval, split: str, *, often: int) -> Ev
   every = np.ones(len(pool.queries), bool)
   asked = retrieval_metrics.asked(pool)
   summary: dict[str, dict] = {}
+  counted: dict[str, np.ndarray] = {}
+  notes = [f"{data.name}-{split}, {note}" for note in ranked.notes]
   for name, question_filter, mask in (
     ("gold", "gold", every),
     ("any", "any", every),
     (f"often{often}", "gold", asked >= often),
   ):
     if mask.any():
+      values, where = ranked.values[question_filter], f"{data.name}-{name}/{split}"
+      ranges = metrics.ranges_of(*ranked.extremes[question_filter], mask)
       summary |= metrics.summarize(
-        ranked.values[question_filter], mask, dataset=data.name, question_filter=name, split=split
+        values, mask, dataset=data.name, question_filter=name, split=split, ranges=ranges
       )
+      counted |= {f"{metric}[{where}]": its[mask] for metric, its in values.items()}
+      notes += metrics.tie_note(ranges, where) if name == question_filter else []
   if ranked.spread:
     count = ranked.spread["sse_answers"]
     summary |= {
@@ -228,7 +232,7 @@ def evaluation(ranked: Ranked, data: Retrieval, split: str, *, often: int) -> Ev
     **{ANY + name: values for name, values in ranked.values["any"].items()},
     "asked": asked.astype(np.float64),
   }
-  return Evaluation(summary, table, [f"{data.name}-{split}, {note}" for note in ranked.notes])
+  return Evaluation(summary, counted, table, notes)
 
 
 def write(

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from as2jax.data.datasets.pool import Pool
-from as2jax.evaluation.metrics import TIE_TOLERANCE
 from as2jax.runtime.errors import InputError
 
 METRICS = ("mrr", "r@1", "r@5")
 CUTS = {"r@1": 1, "r@5": 5}
+ORDERS = ("pessimistic", "optimistic")
 TIES = ("expected", "pessimistic")  # `trec` needs the order of all ids, beyond what is counted
 QUESTION_FILTERS = ("gold", "any")
 
@@ -58,31 +58,36 @@ def per_query(found: Standing, *, ties: str = "expected") -> dict[str, np.ndarra
 
   `mrr`: 1 / (rank of the first right entry). `r@k`: whether a right entry is among the first k.
   Under `expected` ties both are the exact expectation over uniformly random orders of the entries
-  with one score; `pessimistic` puts the wrong ones first.
+  with one score; `pessimistic` puts the wrong ones first, `optimistic` the right ones.
 
   Raises:
     InputError: another policy.
 
   """
-  if ties not in TIES:
+  if ties not in (*TIES, *ORDERS):
     raise InputError(f"evaluation.ties = {ties!r}: over a pool use one of {', '.join(TIES)}")
   above, wrong, right = (np.asarray(x, np.int64) for x in dataclasses.astuple(found))
   if ties == "pessimistic":
     above, wrong = above + wrong, np.zeros_like(wrong)
+  elif ties == "optimistic":
+    wrong = np.zeros_like(wrong)
   values = {"mrr": _reciprocal_rank(above, wrong, right)}
   for name, cut in CUTS.items():
     values[name] = 1 - _missed(wrong, right, np.maximum(cut - above, 0))
   return values
 
 
-def tie_note(found: Standing, where: str) -> list[str]:
-  """What a reader must know of ties: that they move a metric by more than `TIE_TOLERANCE`."""
-  expected, worst = (per_query(found, ties=ties) for ties in TIES)
-  shifts = {name: float((expected[name] - worst[name]).mean()) for name in METRICS}
-  moved = [
-    f"{name} by up to {shift:.4f}" for name, shift in shifts.items() if shift > TIE_TOLERANCE
-  ]
-  return [f"{where}: ties move {', '.join(moved)}"] if moved else []
+def with_extremes(
+  standings: Mapping[str, Standing], ties: str
+) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, tuple[dict[str, np.ndarray], ...]]]:
+  """By question filter: the metrics under `ties`, and those under the worst and the best order."""
+  return (
+    {name: per_query(found, ties=ties) for name, found in standings.items()},
+    {
+      name: tuple(per_query(found, ties=order) for order in ORDERS)
+      for name, found in standings.items()
+    },
+  )
 
 
 def right_entries(pool: Pool, question_filter: str) -> list[list[int]]:

@@ -10,7 +10,7 @@ from as2jax.data.datasets import trec_files
 from as2jax.data.datasets.pool import Pool
 from as2jax.data.datasets.retrieval import with_candidates
 from as2jax.data.record import Question
-from as2jax.evaluation import retrieval_metrics
+from as2jax.evaluation import metrics, retrieval_metrics
 from as2jax.evaluation.retrieval import ANY, Ranked
 from as2jax.evaluation.retrieval_metrics import QUESTION_FILTERS, Standing
 from as2jax.runtime.errors import InputError
@@ -102,7 +102,10 @@ def reranked(scores: list[np.ndarray], found: Retrieved, pool: Pool, *, ties: st
   re-ranked stays above them.
   """
   values: dict[str, dict[str, Any]] = {}
+  extremes: dict[str, Any] = {}
   notes: list[str] = []
+  for query, its_scores in zip(pool.queries, scores, strict=True):
+    metrics.require_float32(its_scores, query.id)
   for question_filter in QUESTION_FILTERS:
     right = retrieval_metrics.right_entries(pool, question_filter)
     hits = [
@@ -112,20 +115,23 @@ def reranked(scores: list[np.ndarray], found: Retrieved, pool: Pool, *, ties: st
     inside = np.flatnonzero([len(x) > 0 for x in hits])
     places = np.asarray([retrieval_metrics.standing(scores[q], hits[q]) for q in inside], np.int64)
     standing = Standing(*places.reshape(-1, 3).T)
-    measured = retrieval_metrics.per_query(standing, ties=ties)
-    whole = {name: np.zeros(len(scores)) for name in measured}
-    whole["mrr"] = found.reciprocal_ranks[question_filter].copy()
-    for name, its in measured.items():
-      whole[name][inside] = its
-    values[question_filter] = whole
+    by_order = []
+    for order in (ties, *retrieval_metrics.ORDERS):
+      measured = retrieval_metrics.per_query(standing, ties=order)
+      whole = {name: np.zeros(len(scores)) for name in measured}
+      whole["mrr"] = found.reciprocal_ranks[question_filter].copy()
+      for name, its in measured.items():
+        whole[name][inside] = its
+      by_order.append(whole)
+    values[question_filter], *extremes[question_filter] = by_order
     notes.append(
       f"{question_filter}: {len(inside)} of {len(scores)} queries have a right passage among "
       "what is re-ranked"
     )
-    notes += retrieval_metrics.tie_note(standing, question_filter) if len(inside) else []
   order = [np.argsort(-x, kind="stable") for x in scores]
   return Ranked(
     values,
+    extremes,
     [entries[o] for entries, o in zip(found.entries, order, strict=True)],
     [x[o] for x, o in zip(scores, order, strict=True)],
     notes,

@@ -20,6 +20,7 @@ import numpy as np
 
 from as2jax.runtime.errors import InputError
 
+ONE_SEED = "cannot be told from one seed"
 _EXACT = 16  # up to so many non-zero differences all 2^n signs are enumerated
 _BLOCK = 1 << 22  # signs drawn at a time
 
@@ -93,7 +94,7 @@ def methods_test(
   parts = [_seed_parts(x, known) for x, known in zip((a, b), fixed, strict=True)]
   mean, count = float(difference.mean()), len(difference)
   if any(part is None for part in parts):
-    return MethodsComparison(mean, None, None, None, None, "cannot be told from one seed")
+    return MethodsComparison(mean, None, None, None, None, ONE_SEED)
   residual_freedom = sum(part.residual_freedom for part in parts)
   residual = sum(part.residual for part in parts) / max(residual_freedom, 1)
   inverse = sum(1 / part.seeds for part in parts if part.seeds > 1)

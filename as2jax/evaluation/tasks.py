@@ -52,6 +52,7 @@ class Rerank:
       outcomes, self.predictor(variables, self.data.splits[split]), strict=True
     ):
       results.record(workdir, outcome, scores, self.data, split, self.config)
+    _note(workdir, split, outcomes, self.config, self.data)
 
 
 class Retrieve:
@@ -97,6 +98,7 @@ class Retrieve:
           workdir, split, outcome.seed, self.config.seeds, "" if k == 0 else score
         )
         retrieval.write(folder, evaluation, ranking, self.data.pools[split], tag=f"as2jax-{score}")
+    _note(workdir, split, outcomes, self.config, self.data)
 
   def _evaluation(self, ranked: Ranked, split: str) -> predict.Evaluation:
     return retrieval.evaluation(
@@ -186,6 +188,11 @@ class ScorePool:
     score = self.ranker.scorer.over_pool([passage.text for passage in pool.passages])
     ranked = retrieval.by_scores(score, pool, depth=evaluation.depth, ties=evaluation.ties)
     return [{self.ranker.model.ranking_score: ranked}]
+
+
+def _note(workdir, split, outcomes, config, data) -> None:
+  seeds = [outcome.seed for outcome in outcomes]
+  results.note_evaluation(workdir, split, seeds, data.name, config.mode)
 
 
 def make(config: Any, data: Any, predictor: Any) -> Rerank | Retrieve:

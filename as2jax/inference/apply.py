@@ -47,13 +47,14 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
   else:
     fitted = run.ranker().predictor
     outcomes = [parameter_free.evaluate(config, components.dataset, fitted, workdir, splits)[0]]
+  trained = results.read(workdir) or {}  # of a run that has not finished there are none
   return results.write(
     workdir,
     config,
     results.data_facts(components.dataset, config.data),
     components.facts,
     outcomes,
-    {},
+    {key: trained[key] for key in ("deterministic", "before_training") if key in trained},
     name="evaluation.json",
   )
 

@@ -36,7 +36,7 @@ def run(config: Any, workdir: str) -> str:
   compile_cache.use_cache(config)
   workdir = workdir if "://" in workdir else os.path.abspath(workdir)  # as Orbax wants it
   if config.mode == "train":
-    return results.table(loop.train_and_evaluate(config, workdir))
+    return results.table(loop.train_and_evaluate(config, workdir), workdir)
   if config.mode == "evaluate":
-    return results.table(apply.evaluate(config, workdir))
+    return results.table(apply.evaluate(config, workdir), workdir)
   return f"ranked candidates: {apply.predict(config, workdir)}"

@@ -123,7 +123,7 @@ def test_word_vectors_rank_and_the_run_keeps_its_vocabulary(vectors, tmp_path):
   found = results(run)
   facts = found["weights"]["words"]
   assert found["weights"]["family"] == "static" and facts["oov_tokens"] > 0
-  assert found["seeds"][0]["steps"] == 0
+  assert found["seeds"][0]["steps"] == 0 and found["deterministic"] is True
   # Ranking other texts takes the vocabulary of the run: the file may be gone.
   path.unlink()
   questions = tmp_path / "questions.tsv"

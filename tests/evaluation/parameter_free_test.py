@@ -21,11 +21,14 @@ def config(name, **overrides):
 
 def test_a_ranker_is_trained_evaluated_and_predicts(tmp_path):
   run, asked = tmp_path / "run", tmp_path / "asked.tsv"
-  modes.run(config("idf_overlap"), str(run))
+  said = modes.run(config("idf_overlap"), str(run))
+  assert "note: test was evaluated once with each seed" in said
   results = json.loads((run / "results.json").read_text())
-  modes.run(config("idf_overlap", mode="evaluate"), str(run))
+  said = modes.run(config("idf_overlap", mode="evaluate"), str(run))
+  assert "note: test was evaluated 2 times with each seed" in said and "one seed" not in said
   again = json.loads((run / "evaluation.json").read_text())
   tests = [name for name in results["metrics"] if name.endswith("/test]")]
+  assert again["deterministic"] is True
   assert tests and all(again["metrics"][name] == results["metrics"][name] for name in tests)
   best = results["seeds"][0]["best_value"]
   assert best == results["metrics"]["map[sample-clean/dev]"]["mean"] > 0.3

@@ -73,7 +73,16 @@ def test_vectors_rank_as_numpy_does(ties):
   scores = queries @ passages.T
   if ties == "expected":
     check(ranked, scores, pool, 10)
-    assert any("ties move" in note for note in ranked.notes)
+    data = type("Data", (), {"name": "x", "pools": {"test": pool}})
+    found = retrieval.evaluation(ranked, data, "test", often=2)
+    assert any(note.startswith("x-gold/test: by the order of tied") for note in found.notes)
+    labels = [np.isin(np.arange(60), r) for r in retrieval_metrics.right_entries(pool, "gold")]
+    ranges = metrics.tie_ranges(list(scores), [x.astype(int) for x in labels])
+    entry = found.metrics["mrr[x-gold/test]"]
+    assert entry["worst"] < entry["value"] < entry["best"] and 0 < entry["tied_questions"] <= 25
+    assert [entry[key] for key in ("worst", "best", "tied_questions")] == pytest.approx(
+      ranges["mrr"]
+    )
   else:
     right = retrieval_metrics.right_entries(pool, "gold")
     ranks = [
@@ -189,6 +198,11 @@ def test_reranking_by_hand():
   assert ranked.values["any"]["r@5"].tolist() == [1, 1, 0]
   assert [x.tolist() for x in ranked.entries] == [[0, 4, 5], [3, 1, 2], [3, 1, 0]]
   assert "gold: 2 of 3 queries have a right passage" in ranked.notes[0]
+  worst, best = (x["mrr"].tolist() for x in ranked.extremes["gold"])
+  assert worst == pytest.approx([1, 1 / 3, 0.2]) and best == pytest.approx([1, 1 / 2, 0.2])
+  with pytest.raises(TypeError, match="'q0': scores that rank are float32, not float64"):
+    doubles = [x.astype(np.float64) for x in scores]
+    retrieve_rerank.reranked(doubles, found, pool, ties="expected")
 
 
 def test_a_ranking_of_something_else_is_refused(folder, tmp_path):
@@ -227,6 +241,18 @@ def test_runs_over_a_pool_are_compared(folder):
     InputError, match="'clean' is no question filter of these: use one of gold, any"
   ):
     run_scores.load(names, question_filter="clean")
+
+
+def test_what_draws_nothing_is_deterministic(folder):
+  """BM25 draws nothing; an untrained cross-encoder draws its head."""
+  assert results_of(folder, "bm25")["deterministic"] is True
+  assert results_of(folder, "cross")["deterministic"] is False
+
+
+def test_a_pool_is_ranked_by_float32_alone():
+  pool = made()
+  with pytest.raises(TypeError, match="'q0': scores that rank are float32, not float64"):
+    retrieval.by_scores(lambda text: np.zeros(60), pool, depth=5, ties="expected")
 
 
 def test_evaluation_names_its_protocols():

@@ -82,9 +82,12 @@ def test_spread_of_the_queries_of_one_answer():
   assert retrieval_metrics.spread(random[1:], alone) == {}
 
 
-def test_a_note_where_ties_move_a_metric():
-  tied = Standing(np.asarray([0]), np.asarray([1]), np.asarray([1]))
-  assert retrieval_metrics.tie_note(tied, "x-gold/test") == [
-    "x-gold/test: ties move mrr by up to 0.2500, r@1 by up to 0.5000"
-  ]
-  assert retrieval_metrics.tie_note(Standing(*np.asarray([[3], [0], [1]])), "x") == []
+def test_the_best_and_the_worst_order_bound_every_order():
+  cases = list(itertools.product(range(7), range(6), range(1, 4)))
+  standing = Standing(*map(np.asarray, zip(*cases)))
+  worst, best = (retrieval_metrics.per_query(standing, ties=o) for o in retrieval_metrics.ORDERS)
+  for i, (above, wrong, right) in enumerate(cases):
+    ranks = [above + x[0] + 1 for x in itertools.combinations(range(wrong + right), right)]
+    assert (worst["mrr"][i], best["mrr"][i]) == (1 / max(ranks), 1 / min(ranks))
+    for name, cut in retrieval_metrics.CUTS.items():
+      assert (worst[name][i], best[name][i]) == (max(ranks) <= cut, min(ranks) <= cut)

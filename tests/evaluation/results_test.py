@@ -1,0 +1,63 @@
+"""Results: means over seeds with their half-width, notes, and the ledger of evaluations."""
+
+import numpy as np
+import pytest
+
+from as2jax.evaluation import results, significance
+from as2jax.evaluation.predict import Evaluation
+from as2jax.evaluation.results import Outcome
+
+TITLE = "map[x-clean/test]"
+VALUES = np.asarray([[0.2, 0.9, 1.0, 0.4], [0.6, 0.1, 1.0, 0.0]])
+
+
+def outcomes():
+  """Two seeds whose values of one question lie far apart, with a metric that has no question's."""
+  made = []
+  for seed, values in enumerate(VALUES):
+    width = significance.half_width(values)
+    entry = {"value": values.mean(), "half_width": width, "questions": 4}
+    metrics = {TITLE: entry, "avgrec[x]": {"value": 0.5, "half_width": None, "questions": 4}}
+    one = Outcome(seed, 3, 1, 0.5, 6)
+    one.add("cosine", Evaluation(metrics, {TITLE: values}, {}, []), primary=True)
+    made.append(one)
+  return made
+
+
+def test_the_half_width_of_a_mean_over_seeds_is_that_of_a_comparison():
+  found = results.over_seeds(outcomes())
+  means = VALUES.mean(0)  # .4, .5, 1, .2; t(0.975, 3) = 3.182446
+  wanted = 3.182446 * means.std(ddof=1) / 2
+  assert found[TITLE]["half_width"] == pytest.approx(wanted, rel=1e-6)
+  assert found[TITLE]["half_width"] == significance.half_width(VALUES)
+  assert found[TITLE]["mean"] == pytest.approx(0.525)
+  assert found[TITLE]["sd"] == pytest.approx(np.std([0.625, 0.425], ddof=1))
+  assert found["avgrec[x]"]["half_width"] is None
+
+
+def content(seeds, **facts):
+  entries = [{"seed": s, "steps": 6, "best_epoch": 1, "notes": []} for s in seeds]
+  return {"metrics": {}, "task": "rerank", "data": {"name": "x"}, "seeds": entries, **facts}
+
+
+def test_one_seed_of_a_trained_system_is_said_to_tell_nothing_of_the_method():
+  assert "cannot be told from one seed" in results.table(content([0]))
+  assert "one seed" not in results.table(content([0, 1]))
+  assert "one seed" not in results.table(content([0], deterministic=True))
+
+
+def test_the_ledger_counts_evaluations_of_a_split_by_seed(tmp_path):
+  assert results.times_evaluated(tmp_path, "test", "x") is None
+  assert "not known" in results.table(content([0]), tmp_path)
+  for split, seeds, data in (
+    ("dev", (0,), "x"),
+    ("test", (0,), "x"),
+    ("test", (1,), "x"),
+    ("dev+test", (1,), "x"),
+    ("test", (1,), "other"),
+  ):
+    results.note_evaluation(tmp_path, split, seeds, data, "train")
+  assert results.times_evaluated(tmp_path, "test", "x") == 2
+  assert results.times_evaluated(tmp_path, "dev", "x") == 1
+  assert results.times_evaluated(tmp_path, "heldout", "x") == 0
+  assert "test was evaluated 2 times with each seed" in results.table(content([0]), tmp_path)
