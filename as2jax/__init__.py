@@ -1,7 +1,11 @@
 """as2jax: answer sentence selection in JAX and Flax."""
 
-from as2jax.runtime import cpu_compiler, registry
-from as2jax.runtime.version import __version__ as __version__
+from as2jax.runtime import startup
+
+startup.listen_for_interrupt()
+
+from as2jax.runtime import cpu_compiler, registry  # noqa: E402
+from as2jax.runtime.version import __version__ as __version__  # noqa: E402
 
 cpu_compiler.leave_out_wrong_fusions()
 

@@ -17,6 +17,7 @@ from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
 from as2jax.encoders.checkpoints import word_vectors
 from as2jax.layers.transformer import INITIALIZER, Dropout
+from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
 
 VOCABULARIES = ("data", "file")
@@ -194,7 +195,8 @@ def load(folder: epath.PathLike) -> WordEncoding:
     raise InputError(f"{folder} holds no vocabulary with vectors (no {_FACTS}); {again}")
   tokenizer = load_tokenizer(str(folder))
   try:
-    facts = json.loads((folder / _FACTS).read_text())
+    facts = regular_files.read_json(folder / _FACTS)
+    regular_files.refuse_others(folder / _TABLE)
     table = safetensors.load((folder / _TABLE).read_bytes())[_NAME]
     whole = facts["sha256"] == digest(tokenizer, table)
   except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:

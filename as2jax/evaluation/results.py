@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import importlib.metadata
 import json
+import logging
 import math
 import platform
 from collections import Counter
@@ -15,7 +16,7 @@ from etils import epath
 
 from as2jax.data.datasets import holdout
 from as2jax.data.datasets.dataset import Dataset
-from as2jax.data.datasets.dataset_card import passport
+from as2jax.data.datasets.dataset_card import contradictions, passport
 from as2jax.evaluation.predict import Evaluation, Scores, evaluate
 from as2jax.evaluation.predict import write as write_files
 from as2jax.evaluation.significance import ONE_SEED, half_width, mean_sd
@@ -23,6 +24,7 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 from as2jax.runtime.version import __version__
 
+log = logging.getLogger(__name__)
 BEFORE_TRAINING = "best = before training"
 LEDGER = "evaluations.jsonl"  # one row an evaluation of a split
 QUESTION_FILTERS = {"rerank": "clean", "retrieve": "gold"}  # that selects, of a kind of evaluation
@@ -133,8 +135,21 @@ def versions() -> dict[str, str]:
 
 
 def data_facts(dataset: Dataset, section: Any) -> dict:
-  """What results say of the data: its passport, the text rules, the part that was trained on."""
+  """What results say of the data: its passport, the text rules, the part that was trained on.
+
+  The log names splits with pairs labelled both 0 and 1, and files that are not the official ones.
+  """
   facts = passport(dataset)
+  others = [name for name, its in facts["splits"].items() if its["content"] == "other"]
+  for line in contradictions(facts):
+    log.warning("%s", line)
+  if others:
+    log.warning(
+      "%s: the files of %s in %s have the official counts, but not the SHA-256 of the official files",
+      dataset.name,
+      ", ".join(others),
+      dataset.source,
+    )
   splits = {
     name: {**its["question_filters"].get("all", its["question_filters"].get("pool")), **its}
     for name, its in facts["splits"].items()

@@ -4,12 +4,13 @@ import os
 
 from etils import epath
 
-from as2jax.runtime import processes
+from as2jax.runtime import checksums, processes
 
 
 def write_whole(path: epath.PathLike, text: str) -> None:
   """Writes a text file atomically: a reader sees the old or the new content, never a part.
 
+  So does who reads after a power failure: content and name are on the disk when this returns.
   With several processes, only the first one writes.
   """
   if not processes.first():
@@ -21,4 +22,6 @@ def write_whole(path: epath.PathLike, text: str) -> None:
     return
   scratch = path.parent / f".{path.name}.{os.getpid()}"
   scratch.write_text(text)
+  checksums.make_durable(scratch)
   os.replace(scratch, path)
+  checksums.make_durable(path.parent)

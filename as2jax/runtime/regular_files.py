@@ -34,19 +34,19 @@ def refuse_others(path: epath.PathLike) -> None:
       raise InputError(f"{path} is {kind}; give the path of a file")
 
 
-def read_json(path: epath.PathLike) -> Any:
+def read_json(path: epath.PathLike, max_bytes: int = MAX_JSON) -> Any:
   """The JSON (UTF-8) in a file.
 
   Raises:
-    InputError: it cannot be read, is no file, has more than `MAX_JSON` bytes, is no JSON, or is
+    InputError: it cannot be read, is no file, has more than `max_bytes`, is no JSON, or is
       nested too deeply.
 
   """
   path = epath.Path(path)
   refuse_others(path)
   try:
-    if path.stat().length > MAX_JSON:
-      raise InputError(f"{path}: has more than {MAX_JSON >> 20} MiB; this is no such JSON file")
+    if path.stat().length > max_bytes:
+      raise InputError(f"{path}: has more than {max_bytes >> 20} MiB; this is no such JSON file")
     return json.loads(path.read_text(encoding="utf-8"))
   except OSError as error:
     raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 
 import jax
 import jax.numpy as jnp
@@ -124,7 +125,8 @@ def test_saved_and_loaded_it_is_the_same(path, tmp_path):
   ("name", "damage", "pattern"),
   [
     ("vectors.json", None, "holds no vocabulary"),
-    ("vectors.json", b"{", "cannot be read"),
+    ("vectors.json", b"{", "not valid JSON"),
+    ("vectors.json", b"[" * 100_000, "nested too deeply"),
     ("vectors.json", b"{}", "cannot be read .KeyError"),
     ("vectors.safetensors", None, "cannot be read"),
     ("vectors.safetensors", b"\x00" * 20, "cannot be read"),
@@ -140,6 +142,15 @@ def test_a_damaged_folder_is_refused(path, tmp_path, name, damage, pattern):
   with pytest.raises(InputError, match=pattern) as caught:
     static.load(tmp_path / "kept")
   assert "kept" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["vectors.json", "vectors.safetensors", "tokenizer.json"])
+def test_a_pipe_is_not_opened(path, tmp_path, name):
+  static.save(prepare(path), tmp_path / "kept")
+  (tmp_path / "kept" / name).unlink()
+  os.mkfifo(tmp_path / "kept" / name)
+  with pytest.raises(InputError, match=f"{name} is a named pipe"):
+    static.load(tmp_path / "kept")
 
 
 @pytest.mark.parametrize("name", ["vectors.json", "vectors.safetensors", "tokenizer.json"])

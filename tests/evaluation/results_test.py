@@ -1,8 +1,13 @@
 """Results: means over seeds with their half-width, notes, and the ledger of evaluations."""
 
+import logging
+
 import numpy as np
 import pytest
 
+from as2jax.config.base import get_config
+from as2jax.data.datasets.dataset import Dataset
+from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import results, significance
 from as2jax.evaluation.predict import Evaluation
 from as2jax.evaluation.results import Outcome
@@ -61,3 +66,18 @@ def test_the_ledger_counts_evaluations_of_a_split_by_seed(tmp_path):
   assert results.times_evaluated(tmp_path, "dev", "x") == 1
   assert results.times_evaluated(tmp_path, "heldout", "x") == 0
   assert "test was evaluated 2 times with each seed" in results.table(content([0]), tmp_path)
+
+
+def test_the_log_names_pairs_labelled_both_ways_and_other_files(caplog):
+  candidates = (Candidate("a", "yes", 1), Candidate("b", "yes", 0), Candidate("c", "no", 0))
+  splits = {"train": (Question("1", "who ?", candidates),), "test": ()}
+  contents = {"train": "other", "test": "official"}
+  hashes = {"train": "aa", "test": "bb"}
+  dataset = Dataset("made", splits, "both", "here", hashes, contents=contents)
+  with caplog.at_level(logging.WARNING):
+    facts = results.data_facts(dataset, get_config().data)
+  assert facts["splits"]["train"]["contradictory_pairs"] == 1
+  assert [record.getMessage() for record in caplog.records] == [
+    "made train: 1 (question, sentence) pairs are labelled both 0 and 1",
+    "made: the files of train in here have the official counts, but not the SHA-256 of the official files",
+  ]

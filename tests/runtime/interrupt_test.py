@@ -67,6 +67,35 @@ def test_during_the_imports_it_is_one_line(tmp_path, seconds):
   assert err == "as2jax: stopped by SIGINT: there was nothing to save; the same command goes on\n"
 
 
+# A module of this name is what Python runs first: SIGINT comes when it imports a certain module.
+FIRST = """
+import os, signal, sys
+class Finder:
+  def find_spec(name, path=None, target=None):
+    if name == os.environ["INTERRUPTED_AT"]:
+      signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Finder)
+"""
+
+
+@pytest.mark.parametrize(
+  "module", ["as2jax.runtime.cpu_compiler", "as2jax.main", "as2jax.runtime.preemption"]
+)
+def test_in_the_first_tenth_of_a_second_it_is_one_line(tmp_path, module):
+  (tmp_path / "sitecustomize.py").write_text(FIRST)
+  environment = {**os.environ, "PYTHONPATH": str(tmp_path), "INTERRUPTED_AT": module}
+  process = begin("-m", "as2jax.main", "--help", env=environment)
+  out, err = process.communicate(timeout=60)
+  assert process.returncode == 130 and out == ""
+  assert err == "as2jax: stopped by SIGINT: there was nothing to save; the same command goes on\n"
+
+
+def test_other_programs_keep_their_handler():
+  program = "import signal, as2jax; print(signal.getsignal(signal.SIGINT).__name__)"
+  out, _ = begin("-c", program).communicate(timeout=60)
+  assert out == "default_int_handler\n"
+
+
 # The main thread is in a call that runs none of Python's handlers, as in a compilation.
 BUSY = """
 import contextlib, hashlib, sys

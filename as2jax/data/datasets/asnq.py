@@ -127,6 +127,7 @@ ASNQ = Spec(
     "dev": {"all": Counts(2672, 930062, 4286)},
   },
   url="https://wqa-public.s3.amazonaws.com/tanda-aaai-2020/data/asnq.tar",
+  max_bytes=16 << 30,
   citation="Garg, Vu and Moschitti: TANDA: Transfer and Adapt Pre-Trained Transformer Models for "
   "Answer Sentence Selection (AAAI 2020)",
 )

@@ -27,7 +27,7 @@ from as2jax.data.record import fingerprint
 from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
 
-LAYOUT = "3"  # of the prepared copy: raise it when the features or the pointer's fields change
+LAYOUT = "4"  # of the prepared copy: raise it when the features or the pointer's fields change
 POINTER = "prepared.json"
 
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from etils import epath
 
-from as2jax.data.datasets.files_on_disk import Counts, Spec, find
+from as2jax.data.datasets.files_on_disk import Counts, Source, Spec, find
 from as2jax.data.datasets.pool import Pool, PoolCounts, PoolSpec
 from as2jax.data.datasets.statistics import KEEPS
 from as2jax.data.record import UNKNOWN, Question
@@ -132,6 +132,7 @@ class Dataset:
   overlap: Mapping[str, int] | None = None
   official: str = ""
   average_recall: bool = False
+  contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
   filter: str = "all"
   split: str = ""
 
@@ -203,6 +204,7 @@ class PoolDataset:
   overlap: Mapping[str, int]
   clean: str = "pool"
   official: str = ""
+  contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def load(
@@ -233,12 +235,13 @@ def load(
     name,
     splits,
     spec.clean,
-    source,
+    str(source.folder),
     copy.fingerprints,
     copy.facts,
     copy.overlap,
     official=spec.official,
     average_recall=spec.average_recall,
+    contents=source.contents(spec),
   )
 
 
@@ -260,7 +263,15 @@ def load_pool(
     tuple(spec.files),
     lambda split: Pool(tuple(copy.read(split, "pool")), tuple(copy.read(split, "queries"))),
   )
-  return PoolDataset(name, splits, source, copy.fingerprints, copy.facts, copy.overlap)
+  return PoolDataset(
+    name,
+    splits,
+    str(source.folder),
+    copy.fingerprints,
+    copy.facts,
+    copy.overlap,
+    contents=source.contents(spec),
+  )
 
 
 def load_any(name: str, **options: Any) -> Dataset | PoolDataset:
@@ -282,8 +293,8 @@ def spec_of(name: str) -> Spec:
   raise InputError(f"data.name = {name!r} is no dataset; {hint}")
 
 
-def _prepared(spec: Spec, root: str, cache: str, download: bool, check: bool) -> tuple[Any, str]:
-  """The prepared copy (`builder.Prepared`) and the folder of the source."""
+def _prepared(spec: Spec, root: str, cache: str, download: bool, check: bool) -> tuple[Any, Source]:
+  """The prepared copy (`builder.Prepared`) and its source."""
   stored = cache_folder(cache)
   source = find(spec, data_folder(root), stored / "downloads" / spec.name, download=download)
   from as2jax.data.datasets.builder import prepared  # imports tensorflow_datasets
@@ -297,7 +308,7 @@ def _prepared(spec: Spec, root: str, cache: str, download: bool, check: bool) ->
     ) from error
   if check:
     _check_counts(spec, source.folder, copy.counts)
-  return copy, str(source.folder)
+  return copy, source
 
 
 def _check_counts(

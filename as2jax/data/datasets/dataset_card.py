@@ -19,8 +19,9 @@ def passport(dataset: Dataset | PoolDataset) -> dict:
 
   Per split: questions, pairs and positives under each question filter (`clean` = the dataset's
   own), or the numbers of a pool; fingerprint, share of positives among judged pairs, quantiles of
-  the lengths in words (between white space), (question, sentence) pairs that repeat an earlier one,
-  and the published counts. Over splits: question texts that two of them share. Of a prepared
+  the lengths in words (between white space), (question, sentence) pairs that repeat an earlier one
+  and pairs that are labelled both 0 and 1, whether its files have the official content, and the
+  published counts. Over splits: question texts that two of them share. Of a prepared
   dataset nothing is read again: its statistics were computed when it was prepared.
 
   `verdict` is `match`, `documented` (other counts than published, known and explained in `why`) or
@@ -93,6 +94,7 @@ def _split(
     "verdict": verdict,
     "matches": verdict == "match" if verdict else None,
     "fingerprint": dataset.fingerprints[name],
+    "content": dataset.contents.get(name, "unknown"),
   }
 
 
@@ -123,9 +125,11 @@ def table(facts: Mapping) -> str:
     "questions in two splits: "
     + ", ".join(f"{pair} {number}" for pair, number in facts["overlap"].items()),
   ]
+  text += contradictions(facts)
   text += [
     f"fingerprint {split} {of_split['fingerprint']}" for split, of_split in facts["splits"].items()
   ]
+  text += contents(facts)
   text.append(
     {
       "match": "counts agree with the published ones",
@@ -135,6 +139,31 @@ def table(facts: Mapping) -> str:
     }[facts["verdict"]]
   )
   return "\n".join(text)
+
+
+def contradictions(facts: Mapping) -> list[str]:
+  """One line for each split in which a pair is labelled both 0 and 1."""
+  numbers = {split: its["contradictory_pairs"] for split, its in facts["splits"].items()}
+  return [
+    f"{facts['name']} {split}: {number} (question, sentence) pairs are labelled both 0 and 1"
+    for split, number in numbers.items()
+    if number
+  ]
+
+
+def contents(facts: Mapping) -> list[str]:
+  """What the content of the files was compared with: one line for each answer."""
+  words = {
+    "official": "SHA-256 of the official files",
+    "other": "NOT the SHA-256 of the official files (converted, or damaged)",
+    "unknown": "no official SHA-256 is known; only counts were compared",
+  }
+  lines = []
+  for content, meaning in words.items():
+    splits = [name for name, its in facts["splits"].items() if its["content"] == content]
+    if splits:
+      lines.append(f"content of {', '.join(splits)}: {meaning}")
+  return lines
 
 
 def count_table(facts: Mapping) -> list[str]:

@@ -2,28 +2,15 @@
 
 import dataclasses
 import hashlib
-import http.client
-import shutil
-import tarfile
-import threading
-import urllib.error
-import urllib.request
-import uuid
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from absl import logging
 from etils import epath
 
-from as2jax.data.datasets.lines import opened
+from as2jax.data.datasets import download as downloading
+from as2jax.data.datasets.lines import opened, unpacked
 from as2jax.data.record import Question
-from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
-
-BROKEN_ARCHIVE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, NotImplementedError)
-SECONDS = 8  # a server that is silent for longer is taken for absent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +74,8 @@ class Spec:
     addresses: name -> public address of the file itself, where it is not in an archive.
     documented: split -> question_filter -> counts that differ from the published ones for a reason
       that `why` explains; any other counts are an error.
+    sha256: name -> SHA-256 (hex) of the official file's content, where it is known.
+    max_bytes: of a download, and of what is unpacked from it.
 
   """
 
@@ -105,6 +94,8 @@ class Spec:
   why: str = ""
   official: str = ""
   average_recall: bool = False
+  sha256: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  max_bytes: int = 512 << 20
 
   @property
   def names(self) -> tuple[str, ...]:
@@ -149,6 +140,28 @@ class Source:
           total.update(f"{split} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return total.hexdigest()
 
+  def contents(self, spec: Spec) -> dict[str, str]:
+    """Split -> `official`, `other` (than the official bytes), or `unknown` (no SHA-256 is known).
+
+    What gzip compressed is judged by its content.
+    """
+    return {
+      split: _worst(map(_content, paths, map(spec.sha256.get, spec.files[split])))
+      for split, paths in self.files.items()
+    }
+
+
+def _content(path: epath.Path, sha256: str | None) -> str:
+  if sha256 is None:
+    return "unknown"
+  with unpacked(path) as file:
+    return "official" if hashlib.file_digest(file, "sha256").hexdigest() == sha256 else "other"
+
+
+def _worst(contents: Iterable[str]) -> str:
+  found = set(contents)
+  return next(name for name in ("other", "unknown", "official") if name in found)
+
 
 def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool) -> Source:
   """Locates the source files of `spec` under `root`, among downloads, or (if allowed) online.
@@ -174,7 +187,14 @@ def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool)
     return _source(spec, downloads)
   reason = "downloading is switched off"
   if download:
-    reason = _download(spec, downloads)
+    reason = downloading.fetch(
+      downloads,
+      spec.names,
+      archive=spec.url,
+      addresses=spec.addresses,
+      sha256=spec.sha256,
+      max_bytes=spec.max_bytes,
+    )
     if not reason:
       return _source(spec, downloads)
   raise InputError(_absent(spec, (*places, downloads), reason))
@@ -219,95 +239,3 @@ def _absent(spec: Spec, places: Iterable[epath.Path], reason: str) -> str:
     "the same command on the embedded sample instead, add `:sample` after the config file's name, "
     "e.g. --config=configs/wikiqa_triplet.py:sample"
   )
-
-
-def _download(spec: Spec, folder: epath.Path) -> str:
-  """Downloads the public archive's files into `folder`; returns the reason of a failure, or ""."""
-  if spec.addresses:
-    return _download_files(spec, folder)
-  if not spec.url:
-    return "there is no public address to download it from"
-  response = _answer(spec.url)
-  if isinstance(response, Exception):
-    return f"the download failed ({response})"
-  logging.info("downloading %s to %s", spec.url, folder)
-  folder.mkdir(parents=True, exist_ok=True)
-  # Unique names, because two processes may download at once; the later one changes nothing.
-  scratch = folder / f"{uuid.uuid4().hex}.partial"
-  scratch.mkdir()
-  try:
-    with response, (scratch / "archive").open("wb") as archive:
-      shutil.copyfileobj(response, archive)
-    _unpack(scratch / "archive", spec.names, scratch)
-    _put(scratch, folder, spec.names)
-  except (OSError, EOFError, *BROKEN_ARCHIVE, http.client.HTTPException, InputError) as error:
-    return f"the download failed ({error})"
-  finally:
-    scratch.rmtree()
-  return ""
-
-
-def _download_files(spec: Spec, folder: epath.Path) -> str:
-  """As `_download` for files that are published one by one."""
-  folder.mkdir(parents=True, exist_ok=True)
-  scratch = folder / f"{uuid.uuid4().hex}.partial"
-  scratch.mkdir()
-  try:
-    for name, url in spec.addresses.items():
-      response = _answer(url)
-      if isinstance(response, Exception):
-        return f"the download of {url} failed ({response})"
-      logging.info("downloading %s to %s", url, folder)
-      with response, (scratch / name).open("wb") as file:
-        shutil.copyfileobj(response, file)
-    _put(scratch, folder, spec.addresses)
-  except (OSError, EOFError, http.client.HTTPException) as error:
-    return f"the download failed ({error})"
-  finally:
-    scratch.rmtree()
-  return ""
-
-
-def _put(scratch: epath.Path, folder: epath.Path, names: Iterable[str]) -> None:
-  """Moves files from `scratch` to `folder`, each only once it is whole on the disk."""
-  for name in names:
-    checksums.make_durable(scratch / name)
-    (scratch / name).replace(folder / name)
-  checksums.make_durable(folder)
-
-
-def _answer(url: str):
-  """The open response, or the exception; in a thread, as name resolution has no time limit."""
-  box = []
-
-  def ask():
-    try:
-      box.append(urllib.request.urlopen(url, timeout=SECONDS))
-    except (OSError, ValueError, http.client.HTTPException) as error:
-      if isinstance(error, urllib.error.HTTPError):
-        error.close()  # it is an open response, too
-      box.append(error)
-
-  thread = threading.Thread(target=ask, daemon=True)
-  thread.start()
-  thread.join(SECONDS)
-  return box[0] if box else TimeoutError(f"no answer within {SECONDS} seconds")
-
-
-def _unpack(archive: epath.Path, names: Iterable[str], folder: epath.Path) -> None:
-  """Unpacks the members called `names`, in whatever folder of the zip or tar they lie."""
-  with opened(archive) as file:
-    if zipfile.is_zipfile(file):
-      packed = zipfile.ZipFile(file)
-      members = {epath.Path(name).name: name for name in packed.namelist()}
-      extract = packed.open
-    else:
-      file.seek(0)
-      packed = tarfile.open(fileobj=file, mode="r:*")
-      members = {epath.Path(name).name: name for name in packed.getnames()}
-      extract = packed.extractfile
-    for name in names:
-      if name not in members:
-        raise InputError(f"the archive holds no {name}")
-      with extract(members[name]) as member, (folder / name).open("wb") as output:
-        shutil.copyfileobj(member, output)

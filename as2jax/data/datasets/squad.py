@@ -211,6 +211,7 @@ SQUAD = PoolSpec(
     name: f"https://rajpurkar.github.io/SQuAD-explorer/dataset/{name}"
     for name in ("train-v1.1.json", "dev-v1.1.json")
   },
+  sha256={"dev-v1.1.json": "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9"},
   documented={"test": {"pool": PoolCounts(10273, 10269, 11425, 10570, 10539)}},
   why="ReQA splits sentences by rules of its own, ours are in sentences.py: 23 passages more in "
   "2,067 paragraphs, one (question, right sentence) pair less. About 70 of our breaks stand behind "

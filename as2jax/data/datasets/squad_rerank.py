@@ -98,6 +98,7 @@ SQUAD_AS2, SQUAD_44_AS2 = (
     clean="answerable",
     published={},
     addresses=spec.addresses,
+    sha256=spec.sha256,
     citation=spec.citation,
   )
   for spec in (SQUAD, SQUAD_44)

@@ -30,7 +30,7 @@ class Facts:
 
   def __init__(self) -> None:
     self._counts = {question_filter: [0, 0, 0] for question_filter in KEEPS}
-    self._pairs = Distinct()
+    self._pairs = Pairs()
     self._judged = self._positive = 0
     self._lengths: dict[str, Counter[int]] = {
       name: Counter() for name in ("candidates", "question_words", "candidate_words")
@@ -51,7 +51,7 @@ class Facts:
     self._lengths["candidates"][pairs] += 1
     self._lengths["question_words"][len(question.text.split())] += 1
     self._lengths["candidate_words"].update(len(c.text.split()) for c in question.candidates)
-    self._pairs.update(f"{question.text}\0{c.text}" for c in question.candidates)
+    self._pairs.update((f"{question.text}\0{c.text}", c.label) for c in question.candidates)
     self.questions.add(question.text)
 
   def passing(self, questions: Iterable[Question]) -> Iterator[Question]:
@@ -72,7 +72,7 @@ class Facts:
         question_filter: counts.asdict() for question_filter, counts in self.counts.items()
       },
       "positive_share": self._positive / self._judged if self._judged else None,
-      "duplicate_pairs": self._pairs.repeated(),
+      **self._pairs.asdict(),
       **{name: quantiles(lengths) for name, lengths in self._lengths.items()},
     }
 
@@ -83,7 +83,7 @@ class PoolFacts:
   def __init__(self) -> None:
     self._entries, self._queries = 0, [0, 0]  # questions, (question, right passage) pairs
     self._passages = Texts()
-    self._pairs = Distinct()
+    self._pairs = Pairs()
     self._lengths: dict[str, Counter[int]] = {
       name: Counter() for name in ("answers", "question_words", "candidate_words")
     }
@@ -95,7 +95,7 @@ class PoolFacts:
     if isinstance(record, Passage):
       self._entries += 1
       self._passages.add(record.text)
-      self._pairs.update([f"{record.paragraph}\0{record.text}"])
+      self._pairs.update([(f"{record.paragraph}\0{record.text}", UNKNOWN)])
       self._lengths["candidate_words"][words] += 1
     else:
       self._queries[0] += 1
@@ -129,7 +129,7 @@ class PoolFacts:
     return {
       "question_filters": {name: counts.asdict() for name, counts in self.counts.items()},
       "positive_share": None,
-      "duplicate_pairs": self._pairs.repeated(),
+      **self._pairs.asdict(),
       **{name: quantiles(lengths) for name, lengths in self._lengths.items()},
     }
 
@@ -181,39 +181,52 @@ class Texts:
     return len(np.intersect1d(self._fold(), other._fold(), assume_unique=True))
 
 
-class Distinct:
-  """Counts texts that repeat an earlier one; hashes that exceed memory are kept in a file."""
+class Pairs:
+  """Counts labelled pairs that repeat an earlier one, and those that are labelled both 0 and 1.
+
+  A pair takes 8 bytes: 62 bits of its hash, two of its label. What exceeds memory is in a file.
+  """
 
   def __init__(self) -> None:
-    self._hashes, self._file, self._total = array("Q"), None, 0
+    self._codes, self._file, self._total = array("Q"), None, 0
 
-  def update(self, texts: Iterable[str]) -> None:
-    """Adds more texts."""
-    self._hashes.extend(map(short_hash, texts))
-    if len(self._hashes) >= _HELD:
+  def update(self, pairs: Iterable[tuple[str, int]]) -> None:
+    """Adds more pairs, each as one text, with their labels."""
+    self._codes.extend(short_hash(text) & ~3 | (label - UNKNOWN) for text, label in pairs)
+    if len(self._codes) >= _HELD:
       self._spill()
 
   def _spill(self) -> None:
     if self._file is None:
       self._file = tempfile.TemporaryFile()
-    self._total += len(self._hashes)
-    self._hashes.tofile(self._file)
-    self._hashes = array("Q")
+    self._total += len(self._codes)
+    self._codes.tofile(self._file)
+    self._codes = array("Q")
 
-  def repeated(self) -> int:
-    """The number of texts that repeat an earlier one; call it once, at the end."""
+  def asdict(self) -> dict[str, int]:
+    """`duplicate_pairs` and `contradictory_pairs`; call it once, at the end."""
     if self._file is None:
-      hashes = np.frombuffer(self._hashes, np.uint64)
-      return len(hashes) - len(np.unique(hashes))
-    self._spill()
-    with self._file:
-      distinct = sum(
-        len(np.unique(np.concatenate(list(self._part(part))))) for part in range(_PARTS)
-      )
-    return self._total - distinct
+      total = len(self._codes)
+      parts = [_distinct_and_contradictory(np.frombuffer(self._codes, np.uint64))]
+    else:
+      self._spill()
+      total = self._total
+      with self._file:
+        parts = [
+          _distinct_and_contradictory(np.concatenate(list(self._part(i)))) for i in range(_PARTS)
+        ]
+    distinct, contradictory = map(sum, zip(*parts))
+    return {"duplicate_pairs": total - distinct, "contradictory_pairs": contradictory}
 
   def _part(self, part: int) -> Iterator[np.ndarray]:
     self._file.seek(0)
     while piece := self._file.read(8 * _HELD):
-      hashes = np.frombuffer(piece, np.uint64)
-      yield hashes[hashes >> np.uint64(58) == part]
+      codes = np.frombuffer(piece, np.uint64)
+      yield codes[codes >> np.uint64(58) == part]
+
+
+def _distinct_and_contradictory(codes: np.ndarray) -> tuple[int, int]:
+  """Numbers of distinct pairs, and of those among them with both labels."""
+  codes = np.unique(codes)
+  pairs, judged = codes >> np.uint64(2), codes[codes & np.uint64(3) != 0] >> np.uint64(2)
+  return len(np.unique(pairs)), len(judged) - len(np.unique(judged))

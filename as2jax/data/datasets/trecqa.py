@@ -189,6 +189,11 @@ TRECQA = Spec(
   official="both",
   published={"train": {"all": Counts(94, 4718, 348)}, "dev": DEV, "test": TEST},
   url="http://cs.jhu.edu/~xuchen/packages/jacana-qa-naacl2013-data-results.tar.bz2",
+  sha256={
+    "train.xml": "8c36007a23b754807344f08b52bc1baeaa6fa5dc85b8ad49f340cc8acc438b66",
+    "dev.xml": "87f6ed5818fcb885dc8e8206c83cce658d7187118d1e093d841629a08d9291bc",
+    "test.xml": "fb96ee795015c98299fe78f1e697eb9e74789b1db6b1bbc0203416dedc0c467f",
+  },
   citation="Wang, Smith and Mitamura: What is the Jeopardy Model? (EMNLP 2007), as released with "
   "Yao et al.: Answer Extraction as Sequence Tagging with Tree Edit Distance (NAACL 2013)",
 )

@@ -171,6 +171,11 @@ WIKIQA = Spec(
     "https://download.microsoft.com/download/E/5/F/E5FCFCEE-7005-4814-853D-DAA7C66507E0/"
     "WikiQACorpus.zip"
   ),
+  sha256={
+    "WikiQA-train.tsv": "295757943bc4df27f09763fc73b9f63063b13a577718b17805cbc9bb436f9dbe",
+    "WikiQA-dev.tsv": "023c530e742caca2a760d48bd249e13259248c11f3b880a4c1842aa259a30a54",
+    "WikiQA-test.tsv": "3c3b66966cb183b71abf19510bc2302295c68dd7a25284ec9cf8b63d5b6929e3",
+  },
   citation="Yang, Yih and Meek: WikiQA: A Challenge Dataset for Open-Domain Question Answering "
   "(EMNLP 2015)",
 )

@@ -13,11 +13,13 @@ from etils import epath
 
 from as2jax.data.inputs.protocol import Input
 from as2jax.data.record import Question, fingerprint
+from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
 FOLDER = "inputs"  # in a run's folder
 VERSION = 2  # of the files
+MAX_BYTES = 2 << 30  # of one of them: tens of millions of words with their counts
 
 
 def recall(
@@ -79,10 +81,12 @@ def load(path: epath.PathLike) -> Any:
   """
   again = "train again, into another --workdir"
   try:
-    content = json.loads(epath.Path(path).read_text())
+    content = regular_files.read_json(path, MAX_BYTES)
     values = content["values"]
     whole = content["version"] == VERSION and content["sha256"] == _digest(values)
-  except (OSError, ValueError, KeyError, TypeError) as error:
+  except InputError as error:
+    raise InputError(f"{error}; {again}") from None
+  except (KeyError, TypeError) as error:
     raise InputError(f"{path} cannot be read ({error!r}); {again}") from None
   if not whole:
     raise InputError(f"{path} is of another version or was changed by hand; {again}")

@@ -16,6 +16,7 @@ is imported only then (it takes seconds); a run's folder keeps the result
 """
 
 import json
+import math
 import pathlib
 import tempfile
 import types
@@ -28,6 +29,7 @@ from as2jax.runtime.errors import InputError
 
 FILES = "tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model"
 _SETTINGS = "tokenizer_config.json"
+MAX_GROWTH = 1000  # of a text by the rules of a normaliser; published ones stay below 10
 
 
 def file_of(folder: epath.Path) -> str:
@@ -92,7 +94,30 @@ def ends_as_declared(folder: epath.Path, backend: Any, largest: int) -> bool:
 def _serialised(folder: epath.Path) -> Any:
   from tokenizers import Tokenizer
 
-  return Tokenizer.from_str((folder / "tokenizer.json").read_text(encoding="utf-8"))
+  file = folder / "tokenizer.json"
+  text = file.read_text(encoding="utf-8")
+  try:
+    rules = json.loads(text)["normalizer"]
+  except RecursionError:
+    raise InputError(f"{file}: not valid JSON (nested too deeply)") from None
+  growth = _growth(rules) if rules else 1.0
+  if growth > MAX_GROWTH:
+    raise InputError(
+      f"{file}: the rules of its normaliser may make a text {growth:.0e} times longer; this is no "
+      "tokeniser of an encoder"
+    )
+  return Tokenizer.from_str(text)
+
+
+def _growth(rule: dict[str, Any]) -> float:
+  """How many times longer a text may become at most by a rule of a normaliser."""
+  if rule["type"] == "Sequence":
+    return math.prod(map(_growth, rule["normalizers"]))
+  if rule["type"] == "Replace":
+    literal = len(rule["pattern"].get("String", ""))
+    # A regular expression, or an empty text, may match before every character.
+    return max(1.0, len(rule["content"]) / literal if literal else len(rule["content"]) + 1.0)
+  return 1.0 + len(rule["prepend"]) if rule["type"] == "Prepend" else 1.0
 
 
 def _settings(folder: epath.Path) -> dict[str, Any]:

@@ -52,6 +52,9 @@ def test_lengths_duplicates_balance_overlap():
   assert train["positive_share"] == 0.4
   assert test["positive_share"] is None  # nobody judged them
   assert (train["duplicate_pairs"], test["duplicate_pairs"]) == (2, 1)
+  assert (train["contradictory_pairs"], test["contradictory_pairs"]) == (1, 0)
+  said = "made train: 1 (question, sentence) pairs are labelled both 0 and 1"
+  assert said in table(facts).splitlines()
   assert train["question_words"] | {"0.99": 0} == {
     "0": 2, "0.25": 2, "0.5": 2, "0.75": 3, "0.99": 0, "1": 4
   }  # fmt: skip
@@ -71,6 +74,16 @@ def test_published_counts_are_compared(monkeypatch):
   assert facts["matches"] is False
   assert "1/4/–" in table(facts) and table(facts).count("DIFFERS") == 1
   assert table(facts).splitlines()[-1] == "COUNTS DIFFER from the published ones"
+
+
+def test_what_the_content_was_compared_with():
+  facts = passport(dataclasses.replace(made(), contents={"train": "other", "test": "official"}))
+  assert [facts["splits"][split]["content"] for split in ("train", "test")] == ["other", "official"]
+  said = table(facts).splitlines()
+  assert "content of test: SHA-256 of the official files" in said
+  assert any(line.startswith("content of train: NOT the SHA-256") for line in said)
+  said = table(passport(made())).splitlines()
+  assert "content of train, test: no official SHA-256 is known; only counts were compared" in said
 
 
 def test_a_split_without_questions():
@@ -103,6 +116,7 @@ def test_wikiqa(tmp_path, capsys):
   assert status == 0 and facts["matches"] is True
   splits = facts["splits"].values()
   assert sum(split["duplicate_pairs"] for split in splits) == 8
+  assert [split["content"] for split in splits] == ["official"] * 3
   assert [len(split["published"]) for split in splits] == [3, 3, 3]
 
 

@@ -1,12 +1,6 @@
 import dataclasses
-import functools
-import http.server
-import io
-import socket
-import tarfile
-import threading
-import time
-import zipfile
+import gzip
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -32,48 +26,6 @@ def found(tmp_path: Path, *, download: bool = True, **fields):
   return find(dataclasses.replace(SPEC, **fields), root, downloads, download=download)
 
 
-def zipped(names=SPEC.names) -> bytes:
-  buffer = io.BytesIO()
-  with zipfile.ZipFile(buffer, "w") as packed:
-    for name in names:
-      packed.writestr(f"corpus/{name}", f"content of {name}" * 50)
-  return buffer.getvalue()
-
-
-def tarred() -> bytes:
-  buffer = io.BytesIO()
-  with tarfile.open(fileobj=buffer, mode="w:bz2") as packed:
-    for name in SPEC.names:
-      data = f"content of {name}".encode() * 50
-      member = tarfile.TarInfo(f"corpus/{name}")
-      member.size = len(data)
-      packed.addfile(member, io.BytesIO(data))
-  return buffer.getvalue()
-
-
-@pytest.fixture
-def serve(tmp_path):
-  """Serves bytes as a public archive; gives its address."""
-  folder = tmp_path / "served"
-  folder.mkdir()
-
-  class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *_):
-      pass
-
-  handler = functools.partial(Quiet, directory=str(folder))
-  server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-  threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-
-  def put(data: bytes) -> str:
-    (folder / "archive").write_bytes(data)
-    return f"http://127.0.0.1:{server.server_port}/archive"
-
-  yield put
-  server.shutdown()
-  server.server_close()
-
-
 def test_the_first_folder_that_holds_the_files(tmp_path):
   folder = tmp_path / "root/made"
   for place in (folder, folder.parent):
@@ -96,63 +48,6 @@ def test_no_address_no_download(tmp_path):
   with pytest.raises(InputError, match="no public address") as error:
     found(tmp_path, citation="Doe (2001)")
   assert "get the files (Doe (2001))" in str(error.value)
-
-
-@pytest.mark.parametrize("archive", [zipped(), tarred()], ids=["zip", "tar.bz2"])
-def test_downloads_once(tmp_path, serve, archive):
-  here = found(tmp_path, url=serve(archive))
-  assert here.files["test"][0].read_text() == "content of c.tsv" * 50
-  assert sorted(path.name for path in here.folder.iterdir()) == sorted(SPEC.names)
-  assert found(tmp_path, url=serve(b"gone")) == here
-  (here.folder / "b.tsv").unlink()  # as a download that was killed leaves it
-  assert found(tmp_path, url=serve(archive)) == here
-
-
-@pytest.mark.parametrize(
-  "archive, words",
-  [
-    (b"<html>moved</html>", "the download failed"),
-    (zipped(("c.tsv",)), "the archive holds no a.tsv"),
-    (zipped()[:200], "the download failed"),
-    (tarred()[:100], "the download failed"),
-    (b"", "the download failed"),
-  ],
-  ids=["a page", "another archive", "zip cut off", "tar cut off", "empty"],
-)
-def test_a_wrong_archive_leaves_nothing(tmp_path, serve, archive, words):
-  with pytest.raises(InputError, match=words):
-    found(tmp_path, url=serve(archive))
-  assert not list((tmp_path / "downloads").iterdir())
-
-
-def test_a_wrong_address(tmp_path, serve):
-  with pytest.raises(InputError, match="404"):
-    found(tmp_path, url=serve(b"") + "-elsewhere")
-  with pytest.raises(InputError, match="the download failed"):
-    found(tmp_path, url="no address")
-
-
-def test_a_silent_server_or_resolver_does_not_hang(tmp_path, monkeypatch):
-  monkeypatch.setattr(files_on_disk, "SECONDS", 0.2)
-  with socket.create_server(("127.0.0.1", 0)) as server:  # accepts, never answers
-    with pytest.raises(InputError, match="the download failed"):
-      found(tmp_path, url=f"http://127.0.0.1:{server.getsockname()[1]}/archive")
-  monkeypatch.setattr(files_on_disk.urllib.request, "urlopen", lambda *_, **__: time.sleep(20))
-  start = time.monotonic()
-  with pytest.raises(InputError, match="no answer within 0.2 seconds"):
-    found(tmp_path, url="http://127.0.0.1/archive")
-  assert time.monotonic() - start < 5
-
-
-def test_files_that_are_published_one_by_one(tmp_path, serve):
-  addresses = dict.fromkeys(SPEC.names, serve(b"content"))
-  with pytest.raises(InputError, match="404"):
-    found(tmp_path, addresses=addresses | {"c.tsv": addresses["c.tsv"] + "-elsewhere"})
-  assert not list((tmp_path / "downloads").iterdir())
-  here = found(tmp_path, addresses=addresses)
-  assert sorted(path.name for path in here.folder.iterdir()) == sorted(SPEC.names)
-  assert here.files["train"][1].read_bytes() == b"content"
-  assert found(tmp_path, addresses=addresses, download=False) == here
 
 
 def test_what_is_lacking(tmp_path):
@@ -201,3 +96,19 @@ def test_compressed_files_are_found_as_the_files_themselves(tmp_path):
   (folder / "c.tsv.gz").unlink()
   with pytest.raises(InputError, match="lacks c.tsv"):
     found(tmp_path, download=False)
+
+
+def test_the_content_is_compared_where_it_is_known(tmp_path):
+  folder = tmp_path / "root" / "made"
+  folder.mkdir(parents=True)
+  for name in SPEC.names:
+    (folder / name).write_text(name)
+  sha256 = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("a.tsv", "b.tsv")}
+  spec = dataclasses.replace(SPEC, sha256=sha256)
+  contents = lambda: found(tmp_path).contents(spec)
+  assert contents() == {"train": "official", "test": "unknown"}
+  (folder / "b.tsv").unlink()
+  (folder / "b.tsv.gz").write_bytes(gzip.compress(b"b.tsv"))
+  assert contents() == {"train": "official", "test": "unknown"}
+  (folder / "a.tsv").write_text("A.tsv")
+  assert contents() == {"train": "other", "test": "unknown"}

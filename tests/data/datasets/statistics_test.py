@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.data.datasets import statistics
-from as2jax.data.datasets.statistics import QUANTILES, Distinct, Texts, quantiles
+from as2jax.data.datasets.statistics import QUANTILES, Pairs, Texts, quantiles
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=60))
@@ -22,12 +22,12 @@ def test_no_values_no_quantiles():
 @pytest.mark.parametrize("held", [1, 7, 1000])
 def test_repeated_texts_in_memory_or_in_a_file(monkeypatch, held):
   monkeypatch.setattr(statistics, "_HELD", held)
-  texts = [f"text {i % 40}" for i in range(100)]
-  distinct = Distinct()
-  for at in range(0, 100, 5):
-    distinct.update(texts[at : at + 5])
-  assert distinct.repeated() == 60
-  assert Distinct().repeated() == 0
+  pairs = Pairs()
+  for at in range(0, 100, 5):  # 20 of 40 are labelled twice, 10 of them in two ways
+    pairs.update((f"text {i % 40}", int(i == 80 + i % 40 and i < 90)) for i in range(at, at + 5))
+  pairs.update([("text 1", -1), ("nobody judged it", -1)])
+  assert pairs.asdict() == {"duplicate_pairs": 61, "contradictory_pairs": 10}
+  assert Pairs().asdict() == {"duplicate_pairs": 0, "contradictory_pairs": 0}
 
 
 @pytest.mark.parametrize("held", [1, 7, 1000])

@@ -50,9 +50,10 @@ def test_a_changed_file_is_refused(change, entry, tmp_path):
   path.write_text(json.dumps(change(json.loads(path.read_text()))))
   with pytest.raises(InputError, match=f"{entry.name}.json.*train again"):
     fitted.recall(entry, tmp_path, lambda: TRAIN)
-  path.write_text('{"version": 1')
-  with pytest.raises(InputError, match=f"{entry.name}.json cannot be read"):
-    fitted.recall(entry, tmp_path, lambda: TRAIN)
+  for text in ('{"version": 1', "[" * 100_000):
+    path.write_text(text)
+    with pytest.raises(InputError, match=f"{entry.name}.json: not valid JSON.*train again"):
+      fitted.recall(entry, tmp_path, lambda: TRAIN)
 
 
 def test_names_of_inputs_are_their_own():

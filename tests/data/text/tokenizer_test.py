@@ -358,3 +358,31 @@ def test_what_is_no_file_is_not_opened(tmp_path, name, kind):
     (tmp_path / name).symlink_to("/dev/zero")
   with pytest.raises(InputError, match=f"^{tmp_path / name} is {kind}"):
     load_tokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+  "rules, growth",
+  [
+    ([{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}] * 40, "1e.12"),
+    ([{"type": "Replace", "pattern": {"Regex": "a"}, "content": "aa"}] * 30, "2e.14"),
+    ([{"type": "Prepend", "prepend": "aaa"}] * 6, "4e.03"),
+  ],
+)
+def test_rules_that_multiply_a_text_are_refused(tiny, tmp_path, rules, growth):
+  content = json.loads(tiny.backend.to_str())
+  content["normalizer"] = {
+    "type": "Sequence",
+    "normalizers": [{"type": "Sequence", "normalizers": rules}, {"type": "Lowercase"}],
+  }
+  (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+  with pytest.raises(InputError, match=f"tokenizer.json: the rules .* {growth} times longer"):
+    load_tokenizer(str(tmp_path))
+  content["normalizer"]["normalizers"][0]["normalizers"] = rules[:2]  # as published ones have
+  (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+  load_tokenizer(str(tmp_path))
+
+
+def test_a_deeply_nested_file_is_refused(tmp_path):
+  (tmp_path / "tokenizer.json").write_text('{"normalizer": ' + "[" * 100_000)
+  with pytest.raises(InputError, match="tokenizer.json"):
+    load_tokenizer(str(tmp_path))
