@@ -23,15 +23,20 @@ def of_file(path: epath.PathLike) -> str:
   known = _identity(path)
   if known in _known:
     return _known[known]
-  total = 0
-  with epath.Path(path).open("rb") as file:
-    while part := file.read(PIECE):
-      total = zlib.crc32(part, total)
-  found = f"{total:08x}"
+  found = compute(path)
   # A file that has just changed could change again within one tick of its clock.
   if _identity(path) == known and time.time() - max(known[-2:]) > _SETTLED:
     _known[known] = found
   return found
+
+
+def compute(path: epath.PathLike) -> str:
+  """The checksum of a file's bytes, read now."""
+  total = 0
+  with epath.Path(path).open("rb") as file:
+    while part := file.read(PIECE):
+      total = zlib.crc32(part, total)
+  return f"{total:08x}"
 
 
 def _identity(path: epath.PathLike) -> tuple:

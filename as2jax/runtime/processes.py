@@ -27,6 +27,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 HEARTBEAT = 100  # seconds without a sign of life after which a process counts as dead
 PATIENCE = 7 * 24 * 3600.0  # seconds to wait for a message; the service detects a dead process
+_MILLISECONDS = int(PATIENCE * 1000)
 LOOK = 1.0  # seconds between two polls for a failure
 GRACE = 5.0  # seconds in which a process may raise the same error by itself
 FAILED = "as2jax/failed/"
@@ -165,6 +166,16 @@ def in_order(function: Callable[[], T]) -> T:
   return function()
 
 
+def gather(function: Callable[[], T]) -> list[T]:
+  """Calls `function` in every process; its results, JSON data, of all of them, in every process."""
+  if _Run.count == 1:
+    return [function()]
+  number = _number()
+  _service().key_value_set(f"as2jax/each/{number}/{_Run.index}", json.dumps(function()))
+  wait = lambda i: _service().blocking_key_value_get(f"as2jax/each/{number}/{i}", _MILLISECONDS)
+  return [json.loads(wait(i)) for i in range(_Run.count)]
+
+
 def _number() -> int:
   """The next message's number; taken before its content is computed, which may send others."""
   _Run.messages += 1
@@ -186,7 +197,7 @@ def _send(number: int, message: dict) -> None:
 
 
 def _hear(number: int) -> Any:
-  text = _service().blocking_key_value_get(f"as2jax/said/{number}", int(PATIENCE * 1000))
+  text = _service().blocking_key_value_get(f"as2jax/said/{number}", _MILLISECONDS)
   message = json.loads(text)
   if "error" in message:
     raise InputError(message["error"])

@@ -1,6 +1,11 @@
-"""Orbax checkpoints of the latest state and of the best parameters, each written atomically."""
+"""Orbax checkpoints of the latest states and of the best parameters, each written atomically.
 
-import json
+Each has a manifest with checksums (`checkpoint_digests`), which is verified before anything is read
+from it. That of a latest state holds the position of the loop, too.
+"""
+
+import concurrent.futures
+import contextlib
 import logging
 import shutil
 from collections.abc import Sequence
@@ -16,11 +21,15 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy
 from as2jax.encoders.checkpoints.weights import check_finite
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
+from as2jax.training import checkpoint_digests
 
 log = logging.getLogger(__name__)
-MOVED = "position.json"  # beside the latest checkpoint
 HEADROOM = 1.1  # a save needs this many times the size of the checkpoint as free space
+AGAIN = (
+  "Run the training command again (in a finished run's folder, delete results.json first): it goes "
+  "on from the newest whole checkpoint, to the bit. Where none is left, repeat the run in another "
+  "--workdir with --config=rerun:FOLDER/config.json; then evaluate again there"
+)
 
 
 def group_folder(workdir: epath.PathLike, seeds: Sequence[int], group: Sequence[int]) -> epath.Path:
@@ -33,20 +42,19 @@ def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
   """Reads, as host arrays, what `Checkpoints.save_best` saved in `folder` at `step`.
 
   Raises:
-    InputError: the checkpoint is absent, cannot be read, or holds a number that is not finite.
+    InputError: the checkpoint is absent, was damaged, or holds a number that is not finite.
 
   """
-  path = epath.Path(folder) / "best" / str(step) / "variables"
-  path = path if "://" in str(path) else epath.Path(path.absolute())
+  folder = _absolute(folder)
+  path = folder / "best" / str(step)
   if not path.exists():
-    raise InputError(f"{folder}/best has no checkpoint of step {step}: was it deleted? Train again")
+    raise InputError(f"{folder}/best has no checkpoint of step {step}: was it deleted? {AGAIN}")
+  _check(path, together=False)
   handler = ocp.PyTreeCheckpointHandler()
   try:
-    tree = handler.metadata(path).tree
+    tree = handler.metadata(path / "variables").tree
     host = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-    variables = handler.restore(path, args=ocp.args.PyTreeRestore(restore_args=host))
-  except (OSError, ValueError, KeyError) as error:
-    raise InputError(f"{path} cannot be read ({error}): it was damaged; train again") from error
+    variables = handler.restore(path / "variables", args=ocp.args.PyTreeRestore(restore_args=host))
   finally:
     handler.close()
   check_finite(traverse_util.flatten_dict(variables, sep="/"), path)
@@ -57,29 +65,79 @@ def read_progress(folder: epath.PathLike) -> dict:
   """The position of the loop in the latest checkpoint of `folder`, see `Checkpoints`; reads only.
 
   Raises:
-    InputError: there is no checkpoint, or it cannot be read.
+    InputError: there is no checkpoint, or its manifest was damaged.
 
   """
-  latest = epath.Path(folder) / "latest"
-  steps = [int(path.name) for path in latest.glob("*") if path.name.isdigit()]
-  if not steps:
-    raise InputError(f"{latest} holds no checkpoint: train first; was it deleted? Train again")
-  path = latest / str(max(steps)) / "progress"
-  handler = ocp.JsonCheckpointHandler()
+  latest = _absolute(folder) / "latest"
+  for step in reversed(_steps(latest)):
+    if (latest / str(step) / checkpoint_digests.NAME).exists():  # else the save is not finished
+      try:
+        return checkpoint_digests.read(latest / str(step))["progress"]
+      except InputError as error:
+        raise InputError(f"{error}. {AGAIN}") from None
+  raise InputError(f"{latest} holds no checkpoint: train first; was it deleted? Train again")
+
+
+def _check(step: epath.Path, *, together: bool) -> None:
+  """`checkpoint_digests.check`; the error says what to do."""
   try:
-    progress = handler.restore(path if "://" in str(path) else epath.Path(path.absolute()))
-  except (OSError, ValueError) as error:
-    raise InputError(f"{path} cannot be read ({error}): it was damaged; train again") from error
-  finally:
-    handler.close()
-  return _moved(folder, max(steps), progress)
+    checkpoint_digests.check(step, together=together)
+  except InputError as error:
+    raise InputError(f"{error}. {AGAIN}") from None
 
 
-def _moved(folder: epath.PathLike, saved: int | None, progress: dict) -> dict:
-  """The position beside the latest checkpoint, saved at step `saved`, if there is one, else `progress`."""
-  path = epath.Path(folder) / MOVED
-  found = json.loads(path.read_text()) if path.exists() else {}
-  return found["progress"] if found.get("saved") == saved else progress
+def _absolute(folder: epath.PathLike) -> epath.Path:
+  """Orbax needs absolute paths; those of object stores are absolute."""
+  folder = epath.Path(folder)
+  return folder if "://" in str(folder) else epath.Path(folder.absolute())
+
+
+def _steps(folder: epath.Path) -> list[int]:
+  """The steps that have a folder in `latest/` or `best/`, ascending."""
+  return sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
+
+
+def _recover(folder: epath.Path) -> None:
+  """Leaves only what the newest whole state, and what it needs, were saved before.
+
+  Newer steps are deleted, damaged or not: the loop goes on from there and saves them again.
+
+  Raises:
+    InputError: there are states, and none of them is whole.
+
+  """
+  latest, best = folder / "latest", folder / "best"
+  steps, damage = processes.by_first(lambda: _steps(latest)), []
+  for step in reversed(steps):
+    try:
+      found = checkpoint_digests.check(latest / str(step), together=True)
+      needed = found["progress"].get("best", -1)
+      if needed >= 0:
+        checkpoint_digests.check(best / str(needed), together=True)
+      break
+    except InputError as error:
+      damage.append(str(error))
+  else:
+    step = needed = -1
+    sealed = lambda: [(latest / str(n) / checkpoint_digests.NAME).exists() for n in steps]
+    if len(steps) > 1 or any(processes.by_first(sealed)):
+      raise InputError(
+        "\n".join(damage) + f"\n{folder} has no whole checkpoint left to go on from. Put the files "
+        "back from a copy, or repeat the run in another --workdir with "
+        "--config=rerun:FOLDER/config.json"
+      )
+  for text in damage:
+    log.warning("%s", text)
+  if damage:
+    log.warning("going back to %s", f"the checkpoint of step {step}" if step >= 0 else "the start")
+
+  def drop():
+    for kept, newest in ((latest, step), (best, needed)):
+      for number in _steps(kept):
+        if number > newest:
+          (kept / str(number)).rmtree()
+
+  processes.by_first(drop)
 
 
 class _Manager(ocp.CheckpointManager):
@@ -99,18 +157,27 @@ class _Manager(ocp.CheckpointManager):
 class Checkpoints:
   """The checkpoints of one group of seeds, below `folder`.
 
-  `latest/` holds the last whole state with the position of the loop, for resuming; `best/` holds
-  the parameters and running statistics of the best evaluation, for ranking. Two best checkpoints
-  are kept, because a run that is killed between the two saves resumes from a state whose best is
-  the previous one.
+  `latest/` holds the last two states with the position of the loop, for resuming; `best/` holds the
+  parameters and running statistics of the best evaluation, for ranking. Three best checkpoints are
+  kept: a run that is killed between a best checkpoint and the state that names it goes on from an
+  older state, whose best may be another one.
+
+  Opening verifies the newest state and its best, falls back to the state before where one of them
+  is damaged or was cut off, says so in the log, and deletes what is newer.
+
+  Raises:
+    InputError: there are states, and none of them is whole.
+
   """
 
   def __init__(self, folder: epath.PathLike):
-    folder = epath.Path(folder)
-    # Orbax needs absolute paths; those of object stores are absolute.
-    self.folder = folder if "://" in str(folder) else epath.Path(folder.absolute())
-    self._latest = self._manager("latest", keep=1)
-    self._best = self._manager("best", keep=2)
+    self.folder = _absolute(folder)
+    _recover(self.folder)
+    self._latest = self._manager("latest", keep=2)
+    self._best = self._manager("best", keep=3)
+    # One thread, in order: a state's manifest is written after that of the best that it names.
+    self._sealer = concurrent.futures.ThreadPoolExecutor(1, "manifests")
+    self._sealed: dict[ocp.CheckpointManager, concurrent.futures.Future] = {}
 
   def _manager(self, name: str, keep: int) -> ocp.CheckpointManager:
     options = ocp.CheckpointManagerOptions(
@@ -127,30 +194,46 @@ class Checkpoints:
     """Begins to save the state and the loop's position.
 
     A step that is saved already keeps its state, which is the same. Its position may differ (a run
-    that was stopped in an evaluation has saved before it) and is then written beside it.
+    that was stopped in an evaluation has saved before it) and replaces the one before.
+
+    Args:
+      progress: JSON data; `best` in it is the step of the best checkpoint that it needs.
+
     """
-    self._finish(self._latest)
-    if step in self._latest.all_steps():
-      if self.progress() != progress:
-        write_whole(self.folder / MOVED, json.dumps({"saved": step, "progress": progress}))
-      return
-    self._put(
-      self._latest, step, state=ocp.args.StandardSave(state), progress=ocp.args.JsonSave(progress)
-    )
+    self._put(self._latest, step, state, progress=progress)
 
   def save_best(self, step: int, variables: Any) -> None:
     """Begins to save the parameters and running statistics of the best evaluation so far."""
-    self._put(self._best, step, variables=ocp.args.StandardSave(variables))
+    self._put(self._best, step, variables)
 
-  def _put(self, manager: ocp.CheckpointManager, step: int, **items) -> None:
+  def _put(self, manager: ocp.CheckpointManager, step: int, tree: Any, **fields) -> None:
     self._finish(manager)
-    if step in manager.all_steps():
+    if step not in manager.all_steps():
+      self._check_space(step, tree)
+      item = "variables" if manager is self._best else "state"
+      try:
+        manager.save(
+          step, args=ocp.args.Composite(**{item: ocp.args.StandardSave(tree)}), force=True
+        )
+      except (OSError, ValueError) as error:
+        raise self._failure(step, error) from error
+    elif not fields:
       return
-    self._check_space(step, next(iter(items.values())).item)
-    try:
-      manager.save(step, args=ocp.args.Composite(**items), force=True)
-    except (OSError, ValueError) as error:
-      raise self._failure(step, error) from error
+    before = self._sealed.get(self._best)
+    self._sealed[manager] = self._sealer.submit(self._seal, manager, step, fields, before)
+
+  def _seal(
+    self,
+    manager: ocp.CheckpointManager,
+    step: int,
+    fields: dict,
+    before: concurrent.futures.Future | None,
+  ) -> None:
+    """Waits until a step is whole on disk, and those saved `before`; then writes its manifest."""
+    manager.wait_until_finished()
+    if before is not None:
+      before.result()
+    checkpoint_digests.write(manager.directory / str(step), **fields)
 
   def _check_space(self, step: int, tree: Any) -> None:
     folder = epath.Path(self.folder)
@@ -166,10 +249,20 @@ class Checkpoints:
       )
 
   def _last_good(self) -> str:
-    steps = self._latest.all_steps()
+    steps = [
+      step
+      for step in _steps(self.folder / "latest")
+      if (self.folder / "latest" / str(step) / checkpoint_digests.NAME).exists()
+    ]
     if not steps:
       return "No checkpoint was written yet."
     return f"The last whole checkpoint is of step {max(steps)}."
+
+  def last_finite(self) -> str:
+    """Names the newest state on disk, whose numbers were all finite (see `states.check_finite`)."""
+    with contextlib.suppress(InputError):  # a save that failed is not what the caller reports
+      self._finish(self._latest)
+    return self._last_good()
 
   def _failure(self, step: int, error: Exception) -> InputError:
     return InputError(
@@ -180,6 +273,8 @@ class Checkpoints:
 
   def _finish(self, manager: ocp.CheckpointManager) -> None:
     try:
+      if manager in self._sealed:
+        self._sealed[manager].result()
       manager.wait_until_finished()
     except (OSError, ValueError, RuntimeError) as error:
       raise self._failure(manager.latest_step() or 0, error) from error
@@ -196,10 +291,9 @@ class Checkpoints:
 
   def progress(self) -> dict:
     """The position of the loop in the latest checkpoint."""
-    args = ocp.args.Composite(progress=ocp.args.JsonRestore())
-    return _moved(
-      self.folder, self.latest_step, self._latest.restore(self.latest_step, args=args)["progress"]
-    )
+    self._finish(self._latest)
+    path = self.folder / "latest" / str(self.latest_step)
+    return processes.by_first(lambda: checkpoint_digests.read(path)["progress"])
 
   def restore(self, abstract: Any) -> tuple[Any, dict]:
     """Restores the latest state, with the shardings of `abstract`, and the position of the loop.
@@ -211,9 +305,7 @@ class Checkpoints:
 
     """
     step = self.latest_step
-    args = ocp.args.Composite(
-      state=ocp.args.StandardRestore(abstract), progress=ocp.args.JsonRestore()
-    )
+    args = ocp.args.Composite(state=ocp.args.StandardRestore(abstract))
     try:
       restored = self._latest.restore(step, args=args)
     except (ValueError, KeyError, FileNotFoundError) as error:
@@ -221,31 +313,42 @@ class Checkpoints:
         f"{self.folder}/latest/{step} cannot be restored: {error}. Was it written by "
         "another model? Start in another --workdir, or delete this one."
       ) from error
-    return restored["state"], _moved(self.folder, step, restored["progress"])
+    return restored["state"], self.progress()
 
   def restore_best(self, step: int, abstract: Any) -> Any:
-    """Restores the variables that `save_best` saved at `step`."""
+    """Restores the variables that `save_best` saved at `step`.
+
+    Raises:
+      InputError: there is no such checkpoint, or it was damaged.
+
+    """
     self._finish(self._best)
     if step not in self._best.all_steps():
       raise InputError(
         f"{self.folder}/best has no checkpoint of step {step}, only "
         f"{sorted(self._best.all_steps())}: was the folder changed by hand?"
       )
+    _check(self.folder / "best" / str(step), together=True)
     args = ocp.args.Composite(variables=ocp.args.StandardRestore(abstract))
     return self._best.restore(step, args=args)["variables"]
 
   def close(self) -> None:
-    """Finishes all saves and ends Orbax's threads."""
-    self._latest.close()
-    self._best.close()
+    """Finishes all saves and ends their threads."""
+    self.wait()
+    self._close()
+
+  def _close(self) -> None:
+    self._sealer.shutdown()
+    for manager in (self._latest, self._best):
+      manager.close()
 
   def abandon(self) -> None:
     """`close` for a run that ends with an error: all saves are still finished.
 
     Otherwise a save that is under way fails when the interpreter shuts down, or hangs it.
     """
-    for manager in (self._latest, self._best):
+    for end in (self.wait, self._close):
       try:
-        manager.close()
+        end()
       except Exception as error:  # the run's own error is the one to show
         log.warning("%s: a checkpoint under way was not finished: %s", self.folder, error)

@@ -143,19 +143,24 @@ class Trainer:
       with preemption.deferred(), Display(self.config.log, self.workdir, seeds) as self.display:
         self._train()
         outcomes = self._finish()
+      self.checkpoints.close()
+      return outcomes
     except preemption.Preempted:
       with preemption.deferred():  # another signal does not disturb the save
-        if self.step:  # before the first step there is nothing that would be missed
-          self._save()
-          self.checkpoints.wait()
-        self.checkpoints.close()
-      saved = f"saved at step {self.step}" if self.step else "nothing to save before the first step"
+        saved = self._save_before_the_end()
       raise preemption.Preempted(saved) from None
     except BaseException:
       self.checkpoints.abandon()
       raise
-    self.checkpoints.close()
-    return outcomes
+
+  def _save_before_the_end(self) -> str:
+    """Saves where the loop is, finishes all saves, and says what was saved."""
+    try:
+      if self.step:  # before the first step there is nothing that would be missed
+        self._save()
+    finally:
+      self.checkpoints.close()
+    return f"saved at step {self.step}" if self.step else "nothing to save before the first step"
 
   def _train(self) -> None:
     """Epoch by epoch from the position of the last checkpoint to the end."""
@@ -184,7 +189,8 @@ class Trainer:
     elif self.start:
       self.state = self.start.place(self.state, seeds)
     # With no checkpoint not even the row of step 0 counts: it will be written again.
-    self.log.roll_back(seeds, self.step if self.checkpoints.latest_step is not None else -1)
+    reached = self.step if self.checkpoints.latest_step is not None else -1
+    self.log.roll_back(seeds, reached, evaluated=self.begin == 0)
     if self.step_function is None:
       self.step_function = make_train_step(
         self.components.model,
@@ -242,17 +248,29 @@ class Trainer:
     return {int(q) for s in shards for q in self.batcher.examples.question[s.examples]}
 
   def _save(self) -> None:
+    self._check_finite()
     self.log.flush()
     position = {"epoch": self.epoch, "begin": self.begin, "step": self.step}
     # `asdict` copies the lists: the next evaluation may change them while this save is under way.
-    progress = {**position, "tracker": dataclasses.asdict(self.tracker)}
+    best = self.tracker.saved_step
+    progress = {**position, "best": best, "tracker": dataclasses.asdict(self.tracker)}
     self.checkpoints.save(self.step, self.state, progress)
+
+  def _check_finite(self) -> None:
+    """Raises InputError where the state is not finite: it is neither evaluated nor saved."""
+    wrong = states.not_finite(self.state)
+    if wrong:
+      raise InputError(
+        f"step {self.step}: {wrong[0]} (one of {len(wrong)} arrays of the state) is not finite: "
+        f"training has diverged. {self.checkpoints.last_finite()} Lower optimizer.rate."
+      )
 
   def _evaluate(self, epoch: int) -> None:
     """Metrics and diagnostics on the split that selects after `epoch` epochs, the best, the state.
 
     In this order; all of it is written, or replayed.
     """
+    self._check_finite()
     values, selector = [], self.task.selector
     variables = states.ranking_variables(self.state)
     evaluations = self.task.measure(variables, self.task.selection)

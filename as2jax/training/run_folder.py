@@ -127,8 +127,11 @@ class MetricsLog:
   def _segment(self, number: int) -> epath.Path:
     return self.path.with_name(f"metrics-{number:05d}.jsonl") if number else self.path
 
-  def roll_back(self, seeds: Sequence[int], step: int) -> None:
+  def roll_back(self, seeds: Sequence[int], step: int, *, evaluated: bool = True) -> None:
     """Drops the rows of these seeds after `step`, and a last row that a kill left incomplete.
+
+    Args:
+      evaluated: whether the evaluation at `step` counts, or will be made again.
 
     Raises:
       InputError: a line is no row.
@@ -136,7 +139,8 @@ class MetricsLog:
     """
     if processes.first():
       self.flush()
-      kept = lambda row: row["seed"] not in seeds or row["step"] <= step
+      last = lambda row: step if evaluated or "epoch" not in row else step - 1
+      kept = lambda row: row["seed"] not in seeds or row["step"] <= last(row)
       number = 0
       while self._segment(number).exists():
         self.closed, self.segment = number, _filtered(self._segment(number), kept)

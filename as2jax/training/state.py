@@ -3,7 +3,8 @@
 Every leaf has a leading seed axis, of length one for a run of one seed.
 """
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -152,6 +153,28 @@ def _initialiser(
 def abstract(state: TrainState) -> TrainState:
   """Shapes, types and shardings of a state, as the target of restoring a checkpoint."""
   return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
+
+
+def not_finite(state: TrainState) -> list[str]:
+  """The paths of the arrays of a state that hold a number which is not finite."""
+  leaves = jax.tree_util.tree_flatten_with_path(state)[0]
+  floats = {
+    jax.tree_util.keystr(path, simple=True, separator="/"): leaf
+    for path, leaf in leaves
+    if jnp.issubdtype(leaf.dtype, jnp.floating)
+  }
+  if not floats:
+    return []
+  mesh = next(iter(floats.values())).sharding.mesh
+  finite = np.asarray(_all_finite(mesh)(list(floats.values())))
+  return [path for path, good in zip(floats, finite, strict=True) if not good]
+
+
+@functools.cache
+def _all_finite(mesh: Mesh) -> Callable[[list[Array]], Array]:
+  """A compiled function: whether each array is finite, as one array that every device holds."""
+  every = lambda arrays: jnp.stack([jnp.isfinite(x).all() for x in arrays])
+  return jax.jit(every, out_shardings=sharding.replicated(mesh))
 
 
 def count(params: Mapping[str, Any]) -> int:

@@ -55,8 +55,8 @@ class StepLog:
         ids = [self.components.train_questions()[q].id for q in sorted(questions[i])]
         raise InputError(
           f"step {step}, seed {seed}: the loss is {values['loss'][i]} (gradient norm "
-          f"{values['gradient_norm'][i]}) on questions {ids}. The last good checkpoint is of step "
-          f"{self.checkpoints.latest_step}. Lower optimizer.rate or look at these questions."
+          f"{values['gradient_norm'][i]}) on questions {ids}. "
+          f"{self.checkpoints.last_finite()} Lower optimizer.rate or look at these questions."
         )
     self.values.append(values)
     self.pending = None

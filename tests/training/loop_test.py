@@ -78,6 +78,24 @@ def test_metrics_are_those_of_trec_eval_on_the_files(undisturbed):
     assert content["metrics"][f"{ours}[sample-all/test]"]["mean"] == pytest.approx(mean, abs=1e-9)
 
 
+@pytest.mark.parametrize("damaged", ["latest", "best"])
+def test_a_damaged_checkpoint_is_made_again_to_the_bit(undisturbed, tmp_path, damaged, caplog):
+  done, config, content = undisturbed
+  folder = shutil.copytree(done, tmp_path / "x")
+  newest = max((folder / "checkpoints" / damaged).iterdir(), key=lambda path: int(path.name))
+  path = max((p for p in newest.rglob("*") if p.is_file()), key=lambda file: file.stat().st_size)
+  data = bytearray(path.read_bytes())
+  data[len(data) // 2] ^= 1
+  path.write_bytes(data)
+  if damaged == "best":
+    with pytest.raises(InputError, match=f"{path.name} was damaged.*delete results.json"):
+      apply.evaluate(small(epochs=2, mode="evaluate"), folder)
+  (folder / "results.json").unlink()
+  again = train_and_evaluate(config, folder)
+  assert f"{path} was damaged" in caplog.text and "going back to the checkpoint" in caplog.text
+  assert_same(folder, again, done, content)
+
+
 class Killed(Exception):
   pass
 
@@ -107,6 +125,11 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(undisturbed, tmp_path, monke
   interrupted(monkeypatch, config, folder, 4)  # within the first epoch, after a checkpoint
   interrupted(monkeypatch, config, folder, total // 2)
   again = train_and_evaluate(config, folder)
+  assert_same(folder, again, done, content)
+
+
+def assert_same(folder, again, done, content):
+  """Results, parameters, rows of the log and files are those of the run that was not disturbed."""
   assert comparable(again) == comparable(content)
   one, other = tiny.best_parameters(done), tiny.best_parameters(folder)
   for path, a in one.items():
@@ -236,9 +259,37 @@ def test_other_models_and_samplers_through_the_same_loop(tmp_path, model, words,
 
 def test_a_loss_that_is_not_finite_stops_with_step_and_questions(tmp_path):
   config = small(optimizer__rate=1e30)
-  with pytest.raises(InputError, match=r"(?s)step \d+, seed 0: the loss is .* on questions \['S"):
+  with pytest.raises(
+    InputError,
+    match=r"(?s)step \d+, seed 0: the loss is .* on questions \['S.*last whole checkpoint is of step 0",
+  ):
     train_and_evaluate(config, tmp_path / "x")
   assert not (tmp_path / "x/results.json").exists()
+
+
+def test_a_state_that_is_not_finite_is_neither_evaluated_nor_saved(tmp_path, monkeypatch):
+  """The loss of the last step is finite; its update is not."""
+  make = loop.make_train_step
+
+  def make_diverging(*args, **kwargs):
+    step = make(*args, **kwargs)
+
+    def diverge(state, *rest):
+      state, scalars = step(state, *rest)
+      name = sorted(state.trainable)[0]
+      bad = {**state.trainable, name: state.trainable[name] * np.float32(np.inf)}
+      return state.replace(trainable=bad), scalars
+
+    diverge._cache_size = step._cache_size
+    return diverge
+
+  monkeypatch.setattr(loop, "make_train_step", make_diverging)
+  with pytest.raises(
+    InputError, match=r"step 1: trainable/.* not finite.* last whole checkpoint is of step 0"
+  ):
+    train_and_evaluate(small(checkpoint__steps=1), tmp_path / "x")
+  kept = [path.name for path in (tmp_path / "x/checkpoints/latest").iterdir()]
+  assert kept == ["0"]
 
 
 def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path, monkeypatch):

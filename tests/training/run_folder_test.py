@@ -53,6 +53,12 @@ def test_the_log_rolls_back_by_seed(tmp_path):
   again.close()
   rows = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_text().splitlines()]
   assert [(r["seed"], r["step"]) for r in rows] == [(0, 1), (1, 1), (1, 2), (1, 3)]
+  again.write(1, 3, {"epoch": 1})
+  again.flush()
+  again.roll_back((1,), 3, evaluated=True)
+  assert '"epoch"' in again.path.read_text()
+  again.roll_back((1,), 3, evaluated=False)  # it will be made, and written, again
+  assert '"epoch"' not in again.path.read_text() and '"step": 3' in again.path.read_text()
   assert list((tmp_path / "tensorboard/seed-0").iterdir())
 
 
