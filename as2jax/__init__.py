@@ -1,4 +1,13 @@
-"""as2jax: answer sentence selection in JAX and Flax."""
+"""as2jax: answer sentence selection in JAX and Flax.
+
+import as2jax
+
+ranker = as2jax.load("runs/x")  # or a published sentence-transformers folder or hub name
+for hit in ranker.rank("how are glacier caves formed", candidates):
+  print(hit.score, hit.text)
+"""
+
+from typing import TYPE_CHECKING
 
 from as2jax.runtime import startup
 
@@ -7,13 +16,34 @@ startup.listen_for_interrupt()
 from as2jax.runtime import cpu_compiler, registry  # noqa: E402
 from as2jax.runtime.version import __version__ as __version__  # noqa: E402
 
+if TYPE_CHECKING:  # for type checkers and editors: the names below, without their imports
+  from as2jax.data.datasets.named import dataset as dataset
+  from as2jax.data.record import Candidate as Candidate
+  from as2jax.data.record import Question as Question
+  from as2jax.inference.hit import Hit as Hit
+  from as2jax.inference.index import Index as Index
+  from as2jax.inference.open import load as load
+  from as2jax.inference.open import open_run as open_run
+  from as2jax.inference.open import train as train
+  from as2jax.inference.ranker import Ranker as Ranker
+  from as2jax.inference.run import Run as Run
+  from as2jax.runtime.errors import InputError as InputError
+
 cpu_compiler.leave_out_wrong_fusions()
 
 # The public names, imported when they are first asked for: `import as2jax` stays light.
 _PUBLIC = {
+  "Candidate": "as2jax.data.record:Candidate",
+  "Hit": "as2jax.inference.hit:Hit",
+  "Index": "as2jax.inference.index:Index",
+  "InputError": "as2jax.runtime.errors:InputError",
+  "Question": "as2jax.data.record:Question",
+  "Ranker": "as2jax.inference.ranker:Ranker",
   "Run": "as2jax.inference.run:Run",
   "dataset": "as2jax.data.datasets.named:dataset",
-  "open_run": "as2jax.inference.run:Run",
+  "load": "as2jax.inference.open:load",
+  "open_run": "as2jax.inference.open:open_run",
+  "train": "as2jax.inference.open:train",
 }
 
 

@@ -108,10 +108,10 @@ def test_configs_and_keys_exist(name, config):
       resolved = config(path)
       for word in words:
         if key := re.match(r"--config\.([\w.]+)=", word):
-          flags._check_key(resolved, key[1])
+          flags.check_key(resolved, key[1])
     keys = [words[i + 1].split("=")[0] for i, word in enumerate(words) if word == "--set"]
     for key in keys:
-      flags._check_key(config(paths[0]), key)
+      flags.check_key(config(paths[0]), key)
 
 
 @pytest.mark.parametrize("name", NAMES)

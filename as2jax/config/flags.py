@@ -56,7 +56,7 @@ def parse(argv: Sequence[str], flag_values: flags.FlagValues = flags.FLAGS) -> l
   argv = [a.removesuffix(named) + resolved if _names(a, named) else a for a in argv]
   for argument in argv[1:]:
     if override := re.match(r"--?(?:no)?config\.([^=]+)", argument):
-      _check_key(config, override[1])
+      check_key(config, override[1])
   return _parse(argv, flag_values, config)
 
 
@@ -145,7 +145,7 @@ def _config_path(argv: Sequence[str]) -> str:
   raise InputError(f"--config is missing: name a config, as {EXAMPLE}")
 
 
-def _check_key(config: ConfigDict, path: str) -> None:
+def check_key(config: ConfigDict, path: str) -> None:
   """Raises InputError where `path` (`optimizer.rate`) leads to no key of the config."""
   here: Any = config
   for depth, name in enumerate(names := path.split(".")):

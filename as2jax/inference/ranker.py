@@ -30,8 +30,11 @@ class Ranker:
     predictor: with the compiled programs, which the rankers of one run share.
     variables: of the model, `{"params": …, …}`, each array with a leading axis of length one.
     seed: of the run.
+    source: what `as2jax.load` opens it by; "" where it cannot be opened again.
 
   """
+
+  source = ""
 
   def __init__(self, predictor: predict.Predictor, variables: Mapping[str, Any], *, seed: int):
     self.predictor, self.variables, self.seed = predictor, variables, seed

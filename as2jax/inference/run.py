@@ -12,7 +12,7 @@ from etils import epath
 from flax import traverse_util
 from ml_collections import ConfigDict
 
-from as2jax.config import rerun
+from as2jax.config import check, rerun
 from as2jax.config.flat import differences, flatten
 from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.inputs.first_stage_ranking import OrderGiven, Ranking
@@ -56,7 +56,12 @@ class Run:
   """
 
   def __init__(
-    self, folder: epath.PathLike, config: ConfigDict | None = None, *, data: bool | None = None
+    self,
+    folder: epath.PathLike,
+    config: ConfigDict | None = None,
+    *,
+    data: bool | None = None,
+    dtype: str | None = None,
   ):
     """Reads the config; data, weights and devices are touched by `ranker` alone.
 
@@ -64,6 +69,7 @@ class Run:
       folder: `--workdir` of the run.
       config: in place of the run's own: to use it with other data or on other devices.
       data: whether the config's data set is read, too; by default where `config` is given.
+      dtype: of the encoder's computation, float32 or bfloat16; None: the config's.
 
     Raises:
       InputError: the folder holds no run, or one of another model than `config` describes.
@@ -80,6 +86,10 @@ class Run:
     self.config = rerun.get_config(str(path)) if config is None else config
     if config is not None:
       _check_same_model(config, path)
+    if dtype is not None and "dtype" in self.config.encoder:
+      self.config = self.config.copy_and_resolve_references().unlock()
+      self.config.encoder.dtype = dtype
+      check.check(self.config.lock())
     self.seeds: tuple[int, ...] = tuple(self.config.seeds)
 
   @property
@@ -129,16 +139,20 @@ class Run:
 
     """
     if not registry.has_parameters(self.config.model.name):
-      return ParameterFreeRanker(self._fitted, self.config, seed=self.seeds[0])
+      words = ParameterFreeRanker(self._fitted, self.config, seed=self.seeds[0])
+      words.source = str(self.folder)
+      return words
     seed = self.best_seed if seed == "best" else self.check_seed(seed)
     if trained:
-      variables = self._place(self._variables(seed))
+      variables = placed(self._variables(seed), self.predictor.mesh)
     else:
       fresh = self.components.fresh_state(
         self._example, (seed,), optimizers.no_optimizer(), self.predictor.mesh
       )
       variables = states.ranking_variables(fresh)
-    return Ranker(self.predictor, variables, seed=seed)
+    ranker = Ranker(self.predictor, variables, seed=seed)
+    ranker.source = str(self.folder) if trained else ""
+    return ranker
 
   def check_seed(self, seed: int | None) -> int:
     """The seed itself, the run's first where None; InputError where the run has no such seed."""
@@ -201,20 +215,11 @@ class Run:
     The run's own config is fitted to the devices that are here; a given one must fit.
     """
     config = self.config
-    if not self._own:
-      mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
-      sharding.check_shards(mesh, config.batch.shards)
-      return config, mesh
-    try:
-      mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
-    except InputError:
-      mesh = None
-    if mesh is None or config.batch.predict_rows % (mesh.shape["data"] * mesh.shape["fsdp"]):
-      log.info("%s: one of %d devices ranks", self.folder, jax.device_count())
-      mesh = sharding.make_mesh(devices=jax.local_devices()[:1])
-    config = config.copy_and_resolve_references().unlock()
-    config.batch.shards = mesh.shape["data"] * mesh.shape["fsdp"]
-    return config.lock(), mesh
+    if self._own:
+      return fitted_to_devices(config, str(self.folder))
+    mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
+    sharding.check_shards(mesh, config.batch.shards)
+    return config, mesh
 
   @functools.cached_property
   def predictor(self) -> predict.Predictor:
@@ -223,14 +228,7 @@ class Run:
 
   @functools.cached_property
   def _example(self) -> Any:
-    """One micro-batch `[shard, …]`."""
-    model = self.components.model
-    # A first-stage ranking that was read knows the questions of the data alone.
-    components = self.components.with_ranking(OrderGiven())
-    layout = "sentences" if model.encodes else model.layout
-    batcher = predict.sizes(components.predict_batcher(EXAMPLE, layout, cache=False))[-1]
-    batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
-    return jax.tree.map(lambda x: x[0], batch)
+    return example(self.components)
 
   def _tracker(self, seeds: tuple[int, ...]) -> Tracker:
     folder = group_folder(self.folder, self.seeds, seeds)
@@ -247,27 +245,67 @@ class Run:
       for part in ("trainable", "frozen")
       for path, value in (content.get(part) or {}).items()
     }
-    self._check_fits(params, folder / "best" / str(step))
+    check_fits(
+      self.components.model,
+      self._example,
+      params,
+      f"{folder / 'best' / str(step)}: the checkpoint does not fit the model of "
+      f"{self.folder}/config.json",
+    )
     others = jax.tree.map(lambda x: x[at : at + 1], content.get("mutables") or {})
     return {"params": traverse_util.unflatten_dict(params, sep="/"), **others}
 
-  def _check_fits(self, params: Mapping[str, np.ndarray], where: epath.Path) -> None:
-    """Raises InputError where the parameters are not those of the config's model."""
-    model = self.components.model
-    init = lambda batch: model.init(jax.random.key(0), batch, train=False).get("params", {})
-    wanted = traverse_util.flatten_dict(jax.eval_shape(init, self._example), sep="/")
-    shapes = {path: (1, *value.shape) for path, value in wanted.items()}
-    for path in sorted({*shapes, *params}):
-      there = tuple(params[path].shape) if path in params else None
-      if there != shapes.get(path):
-        raise InputError(
-          f"{where}: the checkpoint does not fit the model of {self.folder}/config.json ({path!r} "
-          f"is {there} there, {shapes.get(path)} in the model)"
-        )
 
-  def _place(self, variables: dict[str, Any]) -> dict[str, Any]:
-    shardings = sharding.tree_shardings(variables, self.predictor.mesh)
-    return jax.tree.map(sharding.put, variables, shardings)
+def fitted_to_devices(config: ConfigDict, source: str) -> tuple[ConfigDict, jax.sharding.Mesh]:
+  """The config for the devices that are here, and their mesh: one of them where not all fit.
+
+  Args:
+    source: what is opened, for the log.
+
+  """
+  try:
+    mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
+  except InputError:
+    mesh = None
+  if mesh is None or config.batch.predict_rows % (mesh.shape["data"] * mesh.shape["fsdp"]):
+    log.info("%s: one of %d devices ranks", source, jax.device_count())
+    mesh = sharding.make_mesh(devices=jax.local_devices()[:1])
+  config = config.copy_and_resolve_references().unlock()
+  config.batch.shards = mesh.shape["data"] * mesh.shape["fsdp"]
+  return config.lock(), mesh
+
+
+def example(components: Components) -> Any:
+  """One micro-batch `[shard, …]` of what every model reads."""
+  model = components.model
+  # A first-stage ranking that was read knows the questions of the data alone.
+  components = components.with_ranking(OrderGiven())
+  layout = "sentences" if model.encodes else model.layout
+  batcher = predict.sizes(components.predict_batcher(EXAMPLE, layout, cache=False))[-1]
+  batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
+  return jax.tree.map(lambda x: x[0], batch)
+
+
+def check_fits(model: Any, batch: Any, params: Mapping[str, np.ndarray], problem: str) -> None:
+  """Raises InputError, which begins with `problem`, where `params` are not the model's.
+
+  Args:
+    model: the system; batch: one micro-batch for it.
+    params: `[1, …]` by path.
+
+  """
+  init = lambda batch: model.init(jax.random.key(0), batch, train=False).get("params", {})
+  wanted = traverse_util.flatten_dict(jax.eval_shape(init, batch), sep="/")
+  shapes = {path: (1, *value.shape) for path, value in wanted.items()}
+  for path in sorted({*shapes, *params}):
+    there = tuple(params[path].shape) if path in params else None
+    if there != shapes.get(path):
+      raise InputError(f"{problem} ({path!r} is {there} there, {shapes.get(path)} in the model)")
+
+
+def placed(variables: dict[str, Any], mesh: jax.sharding.Mesh) -> dict[str, Any]:
+  """Host arrays `[1, …]` on the devices of a mesh."""
+  return jax.tree.map(sharding.put, variables, sharding.tree_shardings(variables, mesh))
 
 
 def _check_same_model(config: ConfigDict, path: epath.Path) -> None:

