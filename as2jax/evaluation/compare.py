@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from as2jax.encoders import pretraining
 from as2jax.evaluation import run_scores, significance
 from as2jax.evaluation.run_scores import QUESTION_FILTERS, RunScores
 from as2jax.runtime.errors import InputError
@@ -61,12 +62,13 @@ def run(
     loaded = [run_scores.load(places, **given) for places in zip(*groups, strict=True)]
     rows, text = compare_groups(loaded, wanted, **tests), _text_of_groups
   else:
-    rows, text = compare(run_scores.load(names, **given), wanted, **tests), _text
+    loaded = [run_scores.load(names, **given)]
+    rows, text = compare(loaded[0], wanted, **tests), _text
+  seen = pretraining.under_table(system.pretraining for systems in loaded for system in systems)
+  head = {"split": split, "question_filter": question_filter, **tests}
   if form == "json":
-    return json.dumps(
-      {"split": split, "question_filter": question_filter, **tests, "rows": rows}, indent=2
-    )
-  return _csv(rows) if form == "csv" else text(rows)
+    return json.dumps({**head, "rows": rows, "pretraining": seen}, indent=2)
+  return _csv(rows) if form == "csv" else "\n".join([text(rows), *seen])
 
 
 def compare(

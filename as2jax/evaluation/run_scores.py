@@ -10,6 +10,7 @@ import numpy as np
 from etils import epath
 
 from as2jax.data.datasets import trec_files
+from as2jax.encoders import pretraining
 from as2jax.evaluation import metrics
 from as2jax.runtime.errors import InputError
 
@@ -33,6 +34,7 @@ class RunScores:
     ids: of the questions, sorted.
     values: {metric: [seeds, questions]}.
     deterministic: whether another seed would give the same scores (BM25, an untrained cosine).
+    pretraining: what the run's encoder is known to have seen (`encoders/pretraining.py`).
     note: "best = before training" of a run that training did not improve, with the seeds where it
       is not all of them; else "".
 
@@ -44,6 +46,7 @@ class RunScores:
   values: dict[str, np.ndarray]
   deterministic: bool = False
   note: str = ""
+  pretraining: tuple[str, ...] = ()
 
   def metric(self, name: str) -> np.ndarray:
     """The values [seeds, questions] of a metric; InputError where there are none."""
@@ -318,4 +321,5 @@ def _system(place: _Place, rule: str, data: str) -> RunScores:
   values = {metric: np.stack([seed[metric] for seed in seeds]) for metric in shared}
   deterministic = place.content is not None and bool(place.content.get("deterministic"))
   note = place.content.get("note", "") if place.content is not None else ""
-  return RunScores(place.name, data, ids, values, deterministic, note)
+  seen = tuple(pretraining.statements(place.content or {}))
+  return RunScores(place.name, data, ids, values, deterministic, note, seen)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from etils import epath
 
+from as2jax.encoders import pretraining
 from as2jax.evaluation import run_scores, significance
 from as2jax.runtime.errors import InputError
 
@@ -46,6 +47,7 @@ def table(folders: Sequence[str], split: str = "test") -> str:
   ]
   for title, *cells, last in rows:
     lines.append(f"  {title:{width}s}" + "".join(f"{cell:>8s}" for cell in cells) + f"   {last}")
+  lines += pretraining.under_table(run.pretraining for run in runs)
   return "\n".join(line.rstrip() for line in lines)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.config.flat import flatten
+from as2jax.encoders import pretraining
 from as2jax.models.system import PublishedForm, System
 
 # What of a config made the model; the rest says where and how fast it was made.
@@ -161,7 +162,8 @@ def _base(content: Mapping[str, Any], seed: int) -> str:
   weights = content["weights"]
   text = (
     f"## Base weights\n\n`{weights['pretrained']}`; SHA-256 of the pretrained parameters "
-    f"`{weights['sha256']}`; pooler before the head: {weights['pooler']}."
+    f"`{weights['sha256']}`; pooler before the head: {weights['pooler']}.\n"
+    + "".join(f"\n- {line}" for line in pretraining.statements(content))
   )
   if "warm_start" not in content:
     return text

@@ -281,3 +281,17 @@ def test_a_run_that_training_did_not_improve_says_so(folders, tmp_path, capsys):
     json.loads((folders / "bm25" / "results.json").read_text())
   )
   assert "same (best = before training)" in compare_runs.table([str(folders / "bm25"), same])
+
+
+def test_what_encoders_have_seen_stands_under_the_table(folders, tmp_path, capsys):
+  def change(content):
+    content["weights"] = {"pretrained": "bert-base-uncased"}
+
+  name = changed(folders / "bm25", tmp_path / "bert", change)
+  says = "pretraining of bert-base-uncased: BookCorpus, English Wikipedia (https://"
+  for names in ([folders / "bm25", name], [folders / "bm25", "vs", name]):
+    assert compare.main([*map(str, names), *FEW]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith(says)
+    assert compare.main([*map(str, names), *FEW, "--json"]) == 0
+    (line,) = json.loads(capsys.readouterr().out)["pretraining"]
+    assert line.startswith(says)

@@ -27,6 +27,12 @@ def test_the_second_is_tested_against_the_first(runs):
   assert float(values[3]) == pytest.approx(difference, abs=0.0011)
 
 
+def test_what_the_encoders_have_seen_is_said(finished_run):
+  names = [str(finished_run(name)) for name in ("bm25", "triplet")]
+  *_, last = compare_runs.table(names).splitlines()
+  assert last.startswith("pretraining of ") and last.endswith(": unknown")  # a folder of the tests
+
+
 def test_what_cannot_be_compared(runs, capsys):
   with pytest.raises(InputError, match="zebra holds no results.json"):
     compare_runs.table([str(runs / "bm25"), str(runs / "zebra")])

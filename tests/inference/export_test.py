@@ -255,6 +255,7 @@ def test_the_card_states_what_results_json_does(trained, tmp_path):
   for part in (
     content["weights"]["sha256"],
     config.encoder.pretrained,
+    f"pretraining of {config.encoder.pretrained}: unknown",
     '`model.pooling`: "mean"',
     "`loss.margin`: 5.0",
     "seed 0",

@@ -49,6 +49,8 @@ def write(
     "paper: as published"
   )
   notes = [*_changed(choice), *_partial(table, figures), *_left_out(table, plan, output, failed)]
+  jobs = {job.id: job for its in plan.cells.values() for job in its if finished(output / job.id)}
+  notes += sweep_table.seen_by(output, jobs.values())
   text = "\n".join([heading, *compare.aligned(cells), "", *notes]).rstrip()
   write_whole(output / f"{table.name}.txt", text + "\n")
   marked = [

@@ -5,13 +5,14 @@ import dataclasses
 import io
 import json
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from as2jax.data.datasets import holdout
-from as2jax.evaluation import compare, run_scores
+from as2jax.encoders import pretraining
+from as2jax.evaluation import compare, results, run_scores
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.experiments.sweeps.local_executor import finished, last_line
 from as2jax.experiments.sweeps.points import Job
@@ -70,6 +71,7 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   cells = _cells(points, rows[split], best, base)
   result = _result(rows, best, selection, len(whole) == len(points))
   result += _without_results(output, points)
+  result += seen_by(output, [job for point in points for job in point.done])
   text = "\n".join([heading, *compare.aligned(cells, left=2), "", *result])
   write_whole(output / "table.txt", text + "\n")
   write_whole(
@@ -102,6 +104,12 @@ def _without_results(output: pathlib.Path, points: Sequence[Point]) -> list[str]
     for job in left
     if (last := last_line(output / job.id / "log.txt"))
   ]
+
+
+def seen_by(output: pathlib.Path, done: Iterable[Job]) -> list[str]:
+  """What the encoders of finished runs are known to have seen, each statement once."""
+  contents = (results.read(output / job.id) for job in done)
+  return pretraining.under_table(pretraining.statements(content or {}) for content in contents)
 
 
 def _splits(output: pathlib.Path, points: Sequence[Point]) -> list[str]:

@@ -104,6 +104,7 @@ def results(folder, value):
     json.dumps(
       {
         "data": {"name": "sample"},
+        "weights": {"pretrained": "bert-base-uncased"},
         "metrics": {f"{m}[sample-clean/test]": entry for m in ("map", "mrr")},
       }
     )
@@ -125,6 +126,7 @@ def test_figures_stand_beside_the_published_ones(tmp_path):
   assert lines["foreign"].startswith("foreign – 0.250")
   assert "skipped: foreign: its weights are elsewhere" in text
   assert f"failed: base · b, seed 0 ({failing}): no room" in text
+  assert text.count("pretraining of bert-base-uncased: BookCorpus, English Wikipedia") == 1
   assert "not run yet: base · b, seed 1" in text and "not the paper's: epochs=1" in text
   rows = list(csv.DictReader((tmp_path / "made.csv").read_text().splitlines()))
   assert len(rows) == 8 and all(row["source"] == "A paper, table 9" for row in rows)
