@@ -1,0 +1,266 @@
+"""python -m as2jax.experiments.near_duplicates RUN [RUN …]: test texts that the training data hold, too.
+
+Counts the questions, sentences and right sentences of a split that stand in the training data, too:
+`exact`ly, `normalised` (same letters and digits in any case), or nearly, which is a cosine above
+--threshold between their vectors by an encoder. Beside them, MAP and MRR of the runs on all
+questions of the split, and on those that have no near-duplicate in the training data. The runs have
+one data set, whose texts are taken under the first run's rules; the held-out questions are not
+counted as training data.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from ml_collections import ConfigDict
+
+from as2jax.config import base, presets
+from as2jax.data.datasets.load import load as load_dataset
+from as2jax.data.datasets.load import require
+from as2jax.data.record import Candidate, Question
+from as2jax.data.text.words import plain_words
+from as2jax.evaluation import compare, exact_search, run_scores, significance
+from as2jax.inference.run import Run
+from as2jax.runtime import sharding
+from as2jax.runtime.errors import InputError
+
+KINDS = ("exact", "normalised", "vector")  # each counts what the one before counts, too
+THRESHOLD = 0.95
+NEAREST = 16  # training texts that a text is compared with, of greatest cosine
+METRICS = ("map", "mrr")
+Embed = Callable[[Sequence[str]], np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class NearDuplicates:
+  """What a split shares with the training data.
+
+  Attributes:
+    texts: of the rows (`questions`, `sentences`, `right sentences`, `pairs`), how many there are;
+      sentences are distinct texts, pairs are a question with one of its sentences.
+    counts: {row: {kind: how many have a near-duplicate of that kind or of an earlier one}}; of a
+      pair, one training question is near to its question and has a sentence near to its sentence.
+    questions: ids of the questions that have a near-duplicate of any kind.
+    right: ids of the questions with a right sentence that has one.
+
+  """
+
+  texts: dict[str, int]
+  counts: dict[str, dict[str, int]]
+  questions: frozenset[str]
+  right: frozenset[str]
+
+
+def near_duplicates(
+  test: Sequence[Question], train: Sequence[Question], embed: Embed, *, threshold: float = THRESHOLD
+) -> NearDuplicates:
+  """Finds the texts of `test` that have a near-duplicate in `train`.
+
+  Args:
+    embed: the vectors `[n, d]` of texts.
+    threshold: of the cosine.
+
+  """
+  sentences = lambda questions: dict.fromkeys(c.text for q in questions for c in q.candidates)
+  asked = lambda questions: dict.fromkeys(q.text for q in questions)
+  near_questions = _matches(list(asked(test)), list(asked(train)), embed, threshold)
+  near_sentences = _matches(list(sentences(test)), list(sentences(train)), embed, threshold)
+  answers = defaultdict(set)
+  for question in train:
+    answers[question.text].update(c.text for c in question.candidates)
+  kinds: dict[str, list[str]] = {
+    "questions": [_kind(near_questions[q.text]) for q in test],
+    "sentences": [_kind(found) for found in near_sentences.values()],
+    "right sentences": [
+      _kind(near_sentences[text])
+      for text in dict.fromkeys(q.candidates[i].text for q in test for i in q.positives)
+    ],
+    "pairs": [
+      _pair_kind(near_questions[q.text], near_sentences[c.text], answers)
+      for q in test
+      for c in q.candidates
+    ],
+  }
+  return NearDuplicates(
+    {row: len(its) for row, its in kinds.items()},
+    {
+      row: {kind: sum(k in KINDS[: n + 1] for k in its) for n, kind in enumerate(KINDS)}
+      for row, its in kinds.items()
+    },
+    frozenset(q.id for q in test if near_questions[q.text]),
+    frozenset(q.id for q in test if any(near_sentences[q.candidates[i].text] for i in q.positives)),
+  )
+
+
+def _matches(
+  texts: Sequence[str], train: Sequence[str], embed: Embed, threshold: float
+) -> dict[str, dict[str, str]]:
+  """For each text {training text near to it: kind}, the training texts of `NEAREST` at most."""
+  known, same = set(train), defaultdict(list)
+  for text in train:
+    same[_normal(text)].append(text)
+  found: dict[str, dict[str, str]] = {}
+  for text in texts:
+    found[text] = dict.fromkeys(same.get(_normal(text), ()), "normalised")
+    if text in known:
+      found[text][text] = "exact"
+  if texts and train:
+    vectors = [
+      exact_search.prepared(embed(its), "cosine", side=side)
+      for its, side in ((texts, "query"), (train, "pool"))
+    ]
+    nearest = exact_search.Searcher(sharding.make_mesh(), k=NEAREST)(*vectors)
+    for n, i in np.argwhere(nearest.scores > threshold):
+      found[texts[n]].setdefault(train[nearest.entries[n, i]], "vector")
+  return found
+
+
+def _normal(text: str) -> str:
+  return " ".join(plain_words(text)) or text
+
+
+def _kind(near: dict[str, str]) -> str:
+  return min(near.values(), key=KINDS.index, default="")
+
+
+def _pair_kind(question: dict[str, str], sentence: dict[str, str], answers: Any) -> str:
+  """The kind of the nearest training pair: that of the looser of its two texts."""
+  kinds = [
+    max(asked, its, key=KINDS.index)
+    for near, asked in question.items()
+    for text, its in sentence.items()
+    if text in answers[near]
+  ]
+  return min(kinds, key=KINDS.index, default="")
+
+
+def embedder(pretrained: str) -> Embed:
+  """The mean-pooled vectors of a published transformer, untrained.
+
+  Raises:
+    InputError: no such encoder.
+
+  """
+  config = base.get_config()
+  config.model = ConfigDict({"name": "biencoder", "pooling": "mean", "score": "cosine"})
+  config.encoder.pretrained = pretrained
+  with tempfile.TemporaryDirectory() as folder:
+    (pathlib.Path(folder) / "config.json").write_text(config.to_json())
+    ranker = Run(folder, config, data=False).ranker(trained=False)
+
+  def embed(texts: Sequence[str]) -> np.ndarray:
+    asked = Question("0", texts[0], tuple(Candidate(str(i), t) for i, t in enumerate(texts)))
+    vectors, batcher = ranker.predictor.embed(ranker.variables, (asked,))
+    assert len(batcher.units.lengths) == len(texts), "the texts are distinct"
+    return vectors[0]
+
+  return embed
+
+
+def report(
+  folders: Sequence[str], *, split: str, encoder: str, threshold: float = THRESHOLD
+) -> dict[str, Any]:
+  """The near-duplicates of a split of the runs' data set, and the runs' metrics without them.
+
+  Returns:
+    `data`, `split`, `train`, `encoder`, `threshold`; `texts` and `counts` of `NearDuplicates`; and
+    `metrics`, a row for each run, metric and part of the questions.
+
+  Raises:
+    InputError: runs that cannot be compared, no such split or encoder.
+
+  """
+  runs = run_scores.load(folders, split=split)
+  section = Run(folders[0]).config.data
+  dataset = load_dataset(section)
+  parts = split.split("+")
+  require(dataset, ("train", *parts))
+  test = [question for part in parts for question in dataset.splits[part]]
+  found = near_duplicates(test, dataset.splits["train"], embedder(encoder), threshold=threshold)
+  without = {
+    "all questions": frozenset(),
+    "without near-duplicate questions": found.questions,
+    "without near-duplicate questions or right sentences": found.questions | found.right,
+  }
+  rows = []
+  for run in runs:
+    for metric in METRICS:
+      for title, left_out in without.items():
+        kept = np.array([name not in left_out for name in run.ids])
+        values = run.metric(metric)[:, kept]
+        rows.append(
+          {
+            "run": run.name,
+            "metric": run.title(metric),
+            "questions": title,
+            "count": int(kept.sum()),
+            "mean": float(values.mean()) if kept.any() else None,
+            "half_width": significance.half_width(values) if kept.any() else None,
+          }
+        )
+  return {
+    "data": section.name,
+    "split": split,
+    "train": len(dataset.splits["train"]),
+    "encoder": encoder,
+    "threshold": threshold,
+    "texts": found.texts,
+    "counts": found.counts,
+    "metrics": rows,
+  }
+
+
+def text_of(content: dict[str, Any]) -> str:
+  """A report as text."""
+  cells = [["", "all", *KINDS]]
+  for row, its in content["counts"].items():
+    cells.append([row, str(content["texts"][row]), *(str(its[kind]) for kind in KINDS)])
+  lines = [
+    f"{content['data']}: what {content['split']} shares with the {content['train']} training "
+    f"questions; `vector`: a cosine above {content['threshold']:g} by {content['encoder']}",
+    *("  " + line for line in compare.aligned(cells)),
+    "",
+  ]
+  cells = [["", "", "questions", "", "± 95 %"]]
+  for row in content["metrics"]:
+    figures = ("mean", "half_width")
+    shown = ["–" if row[key] is None else f"{row[key]:.4f}" for key in figures]
+    cells.append([f"{row['run']}, {row['metric']}", row["questions"], str(row["count"]), *shown])
+  return "\n".join([*lines, *("  " + line for line in compare.aligned(cells, left=2))])
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+  """Prints the report that the command line asks for; returns the exit status: 0, or 2 for bad input."""
+  parser = argparse.ArgumentParser(
+    prog="python -m as2jax.experiments.near_duplicates",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of finished runs")
+  parser.add_argument("--split", default="test")
+  parser.add_argument("--encoder", default=presets.MINILM, help="whose vectors are compared")
+  parser.add_argument("--threshold", type=float, default=THRESHOLD, help="of the cosine")
+  parser.add_argument("--json", action="store_true")
+  given = parser.parse_args(arguments)
+  try:
+    if not 0 < given.threshold <= 1:
+      raise InputError(f"--threshold={given.threshold}: give a number above 0, up to 1")
+    content = report(
+      given.runs, split=given.split, encoder=given.encoder, threshold=given.threshold
+    )
+  except InputError as error:
+    print(f"as2jax: {error}", file=sys.stderr)
+    return 2
+  print(json.dumps(content, indent=2) if given.json else text_of(content))
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())
