@@ -199,3 +199,11 @@ def test_the_root_readme_leads_to_every_other():
         waiting.append(linked)
   missing = [str(path.relative_to(ROOT)) for path in READMES if path not in reached]
   assert not missing
+
+
+def test_the_table_of_data_sets_names_every_data_set_and_no_other():
+  rows = re.findall(r"^\| (`.*?) \|", (ROOT / "as2jax/data/README.md").read_text(), re.M)
+  first = next(i for i, row in enumerate(rows) if row.startswith("`wikiqa`"))
+  last = next(i for i, row in enumerate(rows) if row.startswith("`sample`"))
+  named = [name for row in rows[first : last + 1] for name in re.findall("`(.*?)`", row)]
+  assert sorted(named) == sorted(SPECS)

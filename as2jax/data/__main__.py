@@ -11,7 +11,7 @@ from typing import Any
 
 from as2jax.data.datasets.dataset import SPECS, load_any
 from as2jax.data.datasets.dataset_card import count_table, passport, table
-from as2jax.data.datasets.files_on_disk import lacking
+from as2jax.data.datasets.files_on_disk import lacking, located
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.folders import cache_folder, data_folder
 
@@ -57,10 +57,10 @@ def check_all(options: dict[str, Any], *, as_json: bool) -> int:
   found, absent, wrong = {}, {}, []
   root, downloads = data_folder(options["root"]), cache_folder(options["cache"]) / "downloads"
   for name, spec in SPECS.items():
-    if missing := lacking(spec, root, downloads / name):
-      absent[name] = missing
-      continue
     try:
+      if not located(spec, root, downloads / name):
+        absent[name] = lacking(spec, root, downloads / name)
+        continue
       found[name] = passport(load_any(name, **options | {"download": False}))
     except InputError as error:
       wrong.append(f"{name}: {error}")
@@ -73,6 +73,7 @@ def check_all(options: dict[str, Any], *, as_json: bool) -> int:
             f"{name}: {SHOWN[facts['verdict']]} ({facts['source']})",
             *count_table(facts),
             *([facts["why"]] if facts["why"] else []),
+            *(f"no {', '.join(files)} ({split})" for split, files in facts["missing"].items()),
             "",
           ]
         )

@@ -37,7 +37,7 @@ def evaluate(
 ) -> tuple[results.Outcome, str]:
   """Measures the splits and writes their files; the outcome, and the metric that selects."""
   task = tasks.make(config, dataset, ranker)
-  outcome = results.Outcome(0, 0, 0, 0.0, 0)
+  outcome = results.Outcome(0, 0, 0, float("nan"), 0)
   for split in splits:
     task.record(workdir, None, split, [outcome])
   return outcome, task.selector

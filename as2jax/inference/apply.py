@@ -34,7 +34,8 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
     data = named.by_address(config.evaluation.data)
     return evaluate_on(Run(workdir, config, data=False), data, ranking=config.predict.ranking)
   run = Run(workdir, config)
-  components, splits = run.components, config.evaluation.splits
+  components = run.components
+  splits = components.config.evaluation.splits
   if components.model.has_parameters:
     outcomes, task = [], None
     for seed in run.seeds:

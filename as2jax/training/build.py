@@ -16,7 +16,7 @@ from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import holdout
 from as2jax.data.datasets.load import load as load_dataset
-from as2jax.data.datasets.load import require
+from as2jax.data.datasets.load import reported, require
 from as2jax.data.inputs import first_stage_ranking, fitted
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, Ranking
 from as2jax.data.inputs.protocol import Input, Resources, Tables, declared
@@ -251,10 +251,13 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
 
   dataset = load_dataset(config.data, config.evaluation.task) if data else None
   if dataset:
-    selection = holdout.selection_split(config.data)
-    training = ("train", selection) if config.mode == "train" else ()
-    counted = () if registry.has_parameters(config.model.name) else ("train",)
-    require(dataset, dict.fromkeys((*training, *counted, *config.evaluation.splits)))
+    config = reported(config, dataset)
+    if registry.has_parameters(config.model.name):
+      needed = ("train", holdout.selection_split(config.data)) if config.mode == "train" else ()
+    else:
+      model = registry.find(registry.MODELS, config.model.name, "model.name")
+      needed = ("train",) if model.reads_training else ()
+    require(dataset, needed)
   if not registry.has_parameters(config.model.name):
     model = registry.build(registry.MODELS, config.model, "model")
     return Components(config, dataset, None, model, None, {}, {})

@@ -76,10 +76,16 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
 def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outcome:
   """The outcome of a ranker without parameters on the split that selects and the reported ones."""
   config, dataset = components.config, components.dataset
-  ranker = parameter_free.FittedRanker(components.model, dataset.splits["train"])
-  splits = dict.fromkeys((holdout.selection_split(config.data), *config.evaluation.splits))
-  outcome, selector = parameter_free.evaluate(config, dataset, ranker, workdir, tuple(splits))
-  outcome.best_value = outcome.metrics[selector]["value"]
+  model = components.model
+  ranker = parameter_free.FittedRanker(
+    model, dataset.splits["train"] if model.reads_training else ()
+  )
+  selection = holdout.selection_split(config.data)
+  splits = dict.fromkeys((selection, *config.evaluation.splits))
+  splits = tuple(split for split in splits if split in dataset.splits)
+  outcome, selector = parameter_free.evaluate(config, dataset, ranker, workdir, splits)
+  if selection in splits:
+    outcome.best_value = outcome.metrics[selector]["value"]
   return outcome
 
 

@@ -55,3 +55,36 @@ def test_a_score_that_is_not_finite_is_refused(tmp_path, monkeypatch):
   monkeypatch.setattr(lexical, "inverse_frequency", lambda train: lambda word: float("nan"))
   with pytest.raises(InputError, match="the score 'idf_overlap' of candidate .* is nan"):
     modes.run(config("idf_overlap"), str(tmp_path / "run"))
+
+
+HEADER = ("question", "candidate", "label")
+OWN = [(f"q{i} word", f"answer {i} word {j}", int(j == 0)) for i in range(30) for j in range(3)]
+
+
+def own(tmp_path, system, *, split, **overrides):
+  """Ranks a person's own file, which is all the data there are; the names of the metrics."""
+  path = tmp_path / "own.tsv"
+  path.write_text("\n".join("\t".join(map(str, row)) for row in [HEADER, *OWN]) + "\n")
+  paths = {f"data__{split}": str(path), "data__name": "files", "data__rules": ()}
+  modes.run(config(system, **paths, **overrides), str(tmp_path / "run"))
+  return json.loads((tmp_path / "run/results.json").read_text())["metrics"]
+
+
+@pytest.mark.parametrize("system", ["word_overlap", "bm25"])
+def test_a_test_file_alone_is_evaluated(tmp_path, system):
+  metrics = own(tmp_path, system, split="test")
+  assert metrics and {name.rpartition("/")[2] for name in metrics} == {"test]"}
+
+
+def test_a_ranker_that_counts_asks_for_train(tmp_path):
+  with pytest.raises(InputError, match="files has no split 'train'"):
+    own(tmp_path, "idf_overlap", split="test")
+
+
+def test_training_questions_alone_are_parted(tmp_path):
+  metrics = own(tmp_path, "idf_overlap", split="train", data__holdout=0.2)
+  assert metrics["map[files-all/heldout]"]["questions"] == 6
+  assert {name.rpartition("/")[2] for name in metrics} == {"heldout]"}
+  (tmp_path / "again").mkdir()
+  with pytest.raises(InputError, match=r"no split 'dev' .*hold training questions out"):
+    own(tmp_path / "again", "idf_overlap", split="train")

@@ -6,8 +6,6 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from etils import epath
-
 from as2jax.data.datasets.files_on_disk import Counts, Source, Spec, find
 from as2jax.data.datasets.pool import Pool, PoolCounts, PoolSpec
 from as2jax.data.datasets.statistics import KEEPS
@@ -118,6 +116,7 @@ class Dataset:
     average_recall: whether AvgRec is one of its official metrics.
     facts: split -> the statistics of its dataset card; None where it was not prepared.
     overlap: pair of splits -> number of question texts in both; None where it was not prepared.
+    missing: split -> the names of its files, of the splits whose files are not all there.
     filter: which questions `questions` and what follows from it give; `splits` hold all.
     split: the split, or the union of splits, that was asked for; "" for all of them.
 
@@ -133,6 +132,7 @@ class Dataset:
   official: str = ""
   average_recall: bool = False
   contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  missing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
   filter: str = "all"
   split: str = ""
 
@@ -205,6 +205,7 @@ class PoolDataset:
   clean: str = "pool"
   official: str = ""
   contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  missing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 def load(
@@ -230,7 +231,7 @@ def load(
       "this config cannot rank; choose one whose questions have candidates"
     )
   copy, source = _prepared(spec, root, cache, download, check)
-  splits = Splits(tuple(spec.files), lambda split: tuple(copy.read(split)))
+  splits = Splits(tuple(source.files), lambda split: tuple(copy.read(split)))
   return Dataset(
     name,
     splits,
@@ -242,6 +243,7 @@ def load(
     official=spec.official,
     average_recall=spec.average_recall,
     contents=source.contents(spec),
+    missing=source.missing,
   )
 
 
@@ -260,7 +262,7 @@ def load_pool(
     raise InputError(f"data.name = {name!r} has no pool to retrieve from; use one of {pools}")
   copy, source = _prepared(spec, root, cache, download, check)
   splits = Splits(
-    tuple(spec.files),
+    tuple(source.files),
     lambda split: Pool(tuple(copy.read(split, "pool")), tuple(copy.read(split, "queries"))),
   )
   return PoolDataset(
@@ -271,6 +273,7 @@ def load_pool(
     copy.facts,
     copy.overlap,
     contents=source.contents(spec),
+    missing=source.missing,
   )
 
 
@@ -294,7 +297,7 @@ def spec_of(name: str) -> Spec:
 
 
 def _prepared(spec: Spec, root: str, cache: str, download: bool, check: bool) -> tuple[Any, Source]:
-  """The prepared copy (`builder.Prepared`) and its source."""
+  """The prepared copy (`builder.Prepared`) and the source."""
   stored = cache_folder(cache)
   source = find(spec, data_folder(root), stored / "downloads" / spec.name, download=download)
   from as2jax.data.datasets.builder import prepared  # imports tensorflow_datasets
@@ -307,17 +310,15 @@ def _prepared(spec: Spec, root: str, cache: str, download: bool, check: bool) ->
       "AS2JAX_CACHE or --config.data.cache"
     ) from error
   if check:
-    _check_counts(spec, source.folder, copy.counts)
+    _check_counts(spec, source, copy.counts)
   return copy, source
 
 
-def _check_counts(
-  spec: Spec, folder: epath.Path, counts: Mapping[str, Counts | PoolCounts]
-) -> None:
+def _check_counts(spec: Spec, source: Source, counts: Mapping[str, Counts | PoolCounts]) -> None:
   question_filter = "pool" if isinstance(spec, PoolSpec) else "all"
   for split, actual in counts.items():
     if spec.verdict(split, question_filter, actual) == "differs":
-      files = ", ".join(str(folder / name) for name in spec.files[split])
+      files = ", ".join(map(str, source.files[split]))
       names = "/".join(field.name for field in dataclasses.fields(actual))
       raise InputError(
         f"{files}: {actual} {names}; the official {spec.name} {split} "

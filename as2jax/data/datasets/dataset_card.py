@@ -39,6 +39,7 @@ def passport(dataset: Dataset | PoolDataset) -> dict:
     "clean": dataset.clean,
     "official": dataset.official,
     "splits": splits,
+    "missing": {split: list(names) for split, names in dataset.missing.items()},
     "overlap": dict(overlap),
     "verdict": verdict,
     "matches": verdict == "match" if verdict else None,
@@ -126,6 +127,7 @@ def table(facts: Mapping) -> str:
     + ", ".join(f"{pair} {number}" for pair, number in facts["overlap"].items()),
   ]
   text += contradictions(facts)
+  text += [f"no {', '.join(names)} ({split})" for split, names in facts["missing"].items()]
   text += [
     f"fingerprint {split} {of_split['fingerprint']}" for split, of_split in facts["splits"].items()
   ]

@@ -2,7 +2,8 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -62,6 +63,8 @@ class Spec:
     version: the reader's version; increase it when the reader's result changes.
     files: split -> the names of its files.
     folders: the folders under the root that may hold the files.
+    other_names: file -> the names under which it is distributed as well.
+    anywhere: whether the files may lie at any depth below `folders`, as archives unpack them.
     clean: the benchmark's own question filter (SPEC.md 1): `answerable`, or `both` for questions with a
       positive and a negative.
     official: the filter of the benchmark's own evaluation (its reference files or its scorer), ""
@@ -96,6 +99,8 @@ class Spec:
   average_recall: bool = False
   sha256: Mapping[str, str] = dataclasses.field(default_factory=dict)
   max_bytes: int = 512 << 20
+  other_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+  anywhere: bool = False
 
   @property
   def names(self) -> tuple[str, ...]:
@@ -126,10 +131,18 @@ class Spec:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-  """The located files of a dataset: split -> paths; `folder` holds them all."""
+  """The source files of a dataset.
+
+  Attributes:
+    folder: that holds them.
+    files: split -> its files, of the splits of which all files are there.
+    missing: split -> the names of its files that are not there, of the other splits.
+
+  """
 
   folder: epath.Path
   files: Mapping[str, tuple[epath.Path, ...]]
+  missing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
   def digest(self) -> str:
     """SHA-256 (hex) of the bytes of all files, by split."""
@@ -166,25 +179,18 @@ def _worst(contents: Iterable[str]) -> str:
 def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool) -> Source:
   """Locates the source files of `spec` under `root`, among downloads, or (if allowed) online.
 
+  The first folder under `root` that holds all files of some split is the source, and has these
+  splits alone; of downloads, all files are taken or none.
+
   Raises:
-    InputError: no folder holds all files; the message says where it looked and what to do.
+    InputError: no folder holds a split; the message says where it looked and what to do.
 
   """
-  if spec.embedded:
-    root = epath.resource_path("as2jax")
-  places = list(dict.fromkeys(root / folder for folder in spec.folders))
-  for place in places:
-    missing = _missing(spec, place)
-    if not missing:
-      return _source(spec, place)
-    if len(missing) < len(spec.names):
-      raise InputError(
-        f"{spec.name}: {place} lacks {', '.join(missing)}; put all of {', '.join(spec.names)} there"
-      )
+  if source := located(spec, root, downloads):
+    return source
+  places = [*_places(spec, root), downloads]
   if spec.embedded:
     raise InputError(f"{spec.name}: {places[0]} lacks its files; install the package again")
-  if not _missing(spec, downloads):
-    return _source(spec, downloads)
   reason = "downloading is switched off"
   if download:
     reason = downloading.fetch(
@@ -197,7 +203,34 @@ def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool)
     )
     if not reason:
       return _source(spec, downloads)
-  raise InputError(_absent(spec, (*places, downloads), reason))
+  raise InputError(_absent(spec, places, reason))
+
+
+def located(spec: Spec, root: epath.Path, downloads: epath.Path) -> Source | None:
+  """What `find` finds on this machine, None where there is no split at all.
+
+  Raises:
+    InputError: a folder holds some files, but of no split all.
+
+  """
+  for place in _places(spec, root):
+    source = _source(spec, place)
+    if source.files:
+      return source
+    if any(len(names) < len(spec.files[split]) for split, names in source.missing.items()):
+      raise InputError(f"{spec.name}: {_lacks(source)}")
+  source = _source(spec, downloads)
+  return None if source.missing else source
+
+
+def _places(spec: Spec, root: epath.Path) -> list[epath.Path]:
+  root = epath.resource_path("as2jax") if spec.embedded else root
+  return list(dict.fromkeys(root / folder for folder in spec.folders))
+
+
+def _lacks(source: Source) -> str:
+  each = "; ".join(f"{', '.join(names)} ({split})" for split, names in source.missing.items())
+  return f"{source.folder} lacks {each}; put these files there"
 
 
 def lacking(spec: Spec, root: epath.Path, downloads: epath.Path) -> list[str]:
@@ -205,28 +238,63 @@ def lacking(spec: Spec, root: epath.Path, downloads: epath.Path) -> list[str]:
   if spec.embedded:
     return []
   places = [*(root / folder for folder in spec.folders), downloads]
-  return min((_missing(spec, place) for place in places), key=len)
+  missing = [_source(spec, place).missing.values() for place in places]
+  return min((list(dict.fromkeys(itertools.chain(*names))) for names in missing), key=len)
 
 
-def _missing(spec: Spec, folder: epath.Path) -> list[str]:
+def _source(spec: Spec, folder: epath.Path) -> Source:
   try:
-    return [name for name in spec.names if _present(folder, name) is None]
+    present = _present(spec, folder)
   except OSError as error:
     raise InputError(
       f"{spec.name}: {folder} cannot be read: {error.strerror or error}; check its permissions"
     ) from error
+  missing = {
+    split: tuple(name for name in names if name not in present)
+    for split, names in spec.files.items()
+  }
+  files = {
+    split: tuple(present[name] for name in names)
+    for split, names in spec.files.items()
+    if not missing[split]
+  }
+  return Source(folder, files, {split: names for split, names in missing.items() if names})
 
 
-def _source(spec: Spec, folder: epath.Path) -> Source:
-  present = lambda name: _present(folder, name) or folder / name
-  files = {split: tuple(map(present, names)) for split, names in spec.files.items()}
-  return Source(folder, files)
+def _present(spec: Spec, folder: epath.Path) -> dict[str, epath.Path]:
+  """Name -> file, of those that are there: under one of its names, plain or compressed (`.gz`)."""
+  below: dict[str, list[epath.Path]] = {}
+  if spec.anywhere and folder.is_dir():
+    for path in _walk(folder):
+      below.setdefault(path.name, []).append(path)
+  found = {}
+  for name in spec.names:
+    known = (name, *spec.other_names.get(name, ()))
+    for file in (f"{known_name}{end}" for known_name in known for end in ("", ".gz")):
+      paths = below.get(file, []) if spec.anywhere else [folder / file]
+      paths = [path for path in paths if path.exists()]
+      if paths:
+        found[name] = _only(paths)
+        break
+  return found
 
 
-def _present(folder: epath.Path, name: str) -> epath.Path | None:
-  """The file `name` of a folder, or the same compressed (`name.gz`); None where there is neither."""
-  files = (folder / name, folder / f"{name}.gz")
-  return next((file for file in files if file.exists()), None)
+def _walk(folder: epath.Path) -> Iterator[epath.Path]:
+  for path in sorted(folder.iterdir()):
+    if path.is_dir():
+      yield from _walk(path)
+    else:
+      yield path
+
+
+def _only(paths: Sequence[epath.Path]) -> epath.Path:
+  """The first of some files with one name, which must be copies of each other."""
+  digest = lambda path: Source(path.parent, {"": (path,)}).digest()
+  if len(paths) > 1 and len(set(map(digest, paths))) > 1:
+    raise InputError(
+      f"{' and '.join(map(str, paths))} have one name and differ; keep the one that is meant"
+    )
+  return paths[0]
 
 
 def _absent(spec: Spec, places: Iterable[epath.Path], reason: str) -> str:

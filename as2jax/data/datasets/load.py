@@ -1,6 +1,8 @@
 """Loads the data set that a config's section `data` describes, with its text rules."""
 
 import dataclasses
+import logging
+from collections.abc import Iterable
 from typing import Any
 
 from as2jax.data.datasets import asnq, holdout, user_files
@@ -12,6 +14,7 @@ from as2jax.data.record import fingerprint
 from as2jax.data.text import normalise
 from as2jax.runtime.errors import InputError
 
+log = logging.getLogger(__name__)
 # Names of what a user gives by path: in any of our forms, or in ASNQ's, whose labels are classes.
 FILES, ASNQ_FILES = "files", "asnq_files"
 SPLITS = ("train", "dev", "test")
@@ -80,7 +83,7 @@ def _rerank(section: Any) -> Dataset:
   return dataclasses.replace(dataset, splits=Unions(splits))
 
 
-def require(dataset: Dataset, splits: Any) -> None:
+def require(dataset: Dataset, splits: Iterable[str]) -> None:
   """Raises InputError where the data set lacks one of the splits that a run needs."""
   missing = [split for split in splits if split not in dataset.splits]
   if missing == [holdout.NAME]:
@@ -88,9 +91,40 @@ def require(dataset: Dataset, splits: Any) -> None:
       f"evaluation.splits names {holdout.NAME!r}, but nothing is held out: set "
       "data.holdout, such as --config.data.holdout=0.1"
     )
-  if missing:
-    raise InputError(
-      f"{dataset.name} has no split {missing[0]!r} (it has "
-      f"{', '.join(dataset.splits)}); leave it out of evaluation.splits, or give "
-      "another data.name"
-    )
+  if not missing:
+    return
+  files = dataset.missing.get(missing[0])
+  problem = f"{dataset.name} has no split {missing[0]!r} (it has {', '.join(dataset.splits)}"
+  if files:
+    raise InputError(f"{problem}): {dataset.source} lacks {', '.join(files)}; put it there")
+  hint = ", or hold training questions out: --config.data.holdout=0.1" * (missing[0] == "dev")
+  raise InputError(
+    f"{problem}); leave it out of evaluation.splits, or give another data.name{hint}"
+  )
+
+
+def reported(config: Any, dataset: Dataset) -> Any:
+  """The config with those of `evaluation.splits` that the data set has; the others are logged.
+
+  A run that trains on data without any of them reports the split that selects.
+
+  Raises:
+    InputError: no split is left, or the split `heldout` is named where nothing is held out.
+
+  """
+  named = config.evaluation.splits
+  kept = tuple(split for split in named if split in dataset.splits)
+  absent = [split for split in named if split not in dataset.splits]
+  if not absent:
+    return config
+  selection = holdout.selection_split(config.data)
+  if not kept and config.mode == "train" and selection in dataset.splits:
+    kept = (selection,)
+  if not kept or holdout.NAME in absent:
+    require(dataset, absent)
+  log.warning(
+    "%s has no split %s: reported is %s", dataset.name, ", ".join(absent), ", ".join(kept)
+  )
+  config = config.copy_and_resolve_references().unlock()
+  config.evaluation.splits = kept
+  return config.lock()

@@ -56,6 +56,7 @@ def retrieval(found: PoolDataset, *, negatives: str, text_rules: Sequence[str]) 
     found.fingerprints,
     found.facts,
     found.overlap,
+    missing=found.missing,
     pools=pools,
   )
 
@@ -85,6 +86,7 @@ def pooled(found: Dataset, *, negatives: str) -> Retrieval:
     found.fingerprints,
     found.facts,
     found.overlap,
+    missing=found.missing,
     pools=pools,
   )
 

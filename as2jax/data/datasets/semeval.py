@@ -166,18 +166,17 @@ def _attribute(element: Element, name: str, records: XmlRecords) -> str:
   return value
 
 
-TRAIN_2015 = "2015/SemEval2015-CQA-QL-train.xml"
-DEVEL_2015 = "2015/SemEval2015-CQA-QL-devel.xml"
-TEST_2015 = "2015/SemEval2015-CQA-QL-test.xml"
+TRAIN_2015 = "SemEval2015-CQA-QL-train.xml"
+DEVEL_2015 = "SemEval2015-CQA-QL-devel.xml"
+TEST_2015 = "SemEval2015-CQA-QL-test.xml"
 PART1_2016, PART2_2016, DEV_2016, TEST_2016 = (
-  f"2016/SemEval2016-Task3-CQA-QL-{part}.xml"
-  for part in ("train-part1", "train-part2", "dev", "test")
+  f"SemEval2016-Task3-CQA-QL-{part}.xml" for part in ("train-part1", "train-part2", "dev", "test")
 )
-TEST_2017 = "2017/SemEval2017-task3-English-test.xml"
+TEST_2017 = "SemEval2017-task3-English-test.xml"
 # The organisers' edition of 2015 for the later years, without the questions that they use again:
 # what CETE adds to both parts of 2016 (its Table 2: 4,879 questions, 36,198 comments).
 AGAIN_2015 = tuple(
-  f"2015/SemEval2015-Task3-CQA-QL-{part}-reformatted-excluding-2016-questions-cleansed.xml"
+  f"SemEval2015-Task3-CQA-QL-{part}-reformatted-excluding-2016-questions-cleansed.xml"
   for part in ("train", "dev", "test")
 )
 
@@ -186,7 +185,9 @@ SEMEVAL2015 = Spec(
   reader=iterate_semeval,
   version="1.0.0",
   files={"train": (TRAIN_2015,), "dev": (DEVEL_2015,), "test": (TEST_2015,)},
-  folders=("semeval", ""),
+  folders=("semeval",),
+  anywhere=True,
+  other_names={TRAIN_2015: ("CQA-QL-train.xml",), DEVEL_2015: ("CQA-QL-devel.xml",)},
   clean="answerable",
   published={
     "train": {"all": Counts(2600, 16541)},

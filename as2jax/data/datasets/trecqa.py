@@ -214,6 +214,7 @@ TRECQA_JSON = dataclasses.replace(
   reader=iterate_tanda_json,
   files={split: (f"{split}.jsonl",) for split in ("train", "dev", "test")},
   folders=("trecqa/json", "trecqa_json"),
+  other_names={f"{split}.jsonl": (f"{split}-filtered.jsonl",) for split in ("dev", "test")},
   published={"dev": {"both": Counts(69, 1343, 243)}, "test": {"both": Counts(68, 1442, 248)}},
   url="",
 )

@@ -145,8 +145,8 @@ def test_check_all(tmp_path, monkeypatch, capsys):
   assert "absent: asnq (no train.tsv, dev.tsv)" in output
   (root / "asnq").mkdir(parents=True)
   (root / "asnq/train.tsv").write_text("q ?\ts .\t4\n")
-  assert main(arguments) == 0
-  assert "absent: asnq (no dev.tsv)" in capsys.readouterr().out
+  assert main(arguments) == 1
+  assert "asnq: " in (output := capsys.readouterr().out) and "no dev.tsv (dev)" in output
   (root / "asnq/dev.tsv").write_text("q ?\ts .\t4\n")
   assert main(arguments) == 1
   output = capsys.readouterr().out

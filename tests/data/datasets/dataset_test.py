@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from etils import epath
-from made_wikiqa import OFFICIAL, SPLITS, alone, change, write_source  # noqa: F401
+from made_wikiqa import OFFICIAL, SPLITS, alone, change, split_text, write_source  # noqa: F401
 
 from as2jax.data.datasets import dataset
 from as2jax.data.datasets.dataset import SPECS, load
 from as2jax.data.datasets.files_on_disk import Counts, Source
+from as2jax.data.datasets.load import require
 from as2jax.data.datasets.wikiqa import WIKIQA, read_wikiqa
 from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.runtime.errors import InputError
@@ -25,6 +26,21 @@ def test_loads_what_the_reader_reads(tmp_path, folder):
   for split, questions in data.splits.items():
     assert questions == read_wikiqa(files / f"WikiQA-{split}.tsv")
     assert data.fingerprints[split] == fingerprint(questions)
+
+
+def test_a_missing_split_leaves_the_others(tmp_path):
+  root = write_source(tmp_path / "root")
+  (root / "WikiQA-train.tsv").unlink()
+  (root / "WikiQA-dev.tsv").unlink()
+  data = load("wikiqa", root=str(root))
+  assert tuple(data.splits) == ("test",) == tuple(data.fingerprints)
+  assert data.missing == {split: (f"WikiQA-{split}.tsv",) for split in ("train", "dev")}
+  with pytest.raises(
+    InputError, match="has no split 'train' .*root lacks WikiQA-train.tsv; put it"
+  ):
+    require(data, ["train"])
+  root.joinpath("WikiQA-dev.tsv").write_bytes(split_text("dev").encode())
+  assert tuple(load("wikiqa", root=str(root)).splits) == ("dev", "test")
 
 
 def test_root_and_cache_by_environment(tmp_path, monkeypatch):
@@ -100,7 +116,7 @@ def test_a_broken_source_names_its_line_and_leaves_nothing(tmp_path):
     load("wikiqa", root=str(root))
   assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
   (root / "WikiQA-dev.tsv").unlink()
-  with pytest.raises(InputError, match=r"root lacks WikiQA-dev.tsv; put all of"):
+  with pytest.raises(InputError, match=r"WikiQA-test.tsv:11: .*may be cut off"):
     load("wikiqa", root=str(root))
   (root / "WikiQA-dev.tsv").mkdir()
   with pytest.raises(InputError, match=r"WikiQA-dev.tsv is a directory"):

@@ -39,9 +39,29 @@ def test_the_first_folder_that_holds_the_files(tmp_path):
   assert found(tmp_path).digest() == digest
   (folder / "b.tsv").write_text("B.tsv")
   assert found(tmp_path).digest() != digest
-  (folder / "b.tsv").unlink()
-  with pytest.raises(InputError, match=r"made lacks b.tsv; put all of a.tsv, b.tsv, c.tsv there"):
+  (folder / "b.tsv").unlink()  # of the first folder that holds a split, the others are left out
+  here = found(tmp_path)
+  assert str(here.folder) == str(folder) and list(here.files) == ["test"]
+  assert here.missing == {"train": ("b.tsv",)}
+  (folder / "c.tsv").unlink()
+  with pytest.raises(InputError, match=r"made lacks b.tsv \(train\); c.tsv \(test\); put these"):
     found(tmp_path)
+
+
+def test_files_are_found_by_name_at_any_depth(tmp_path):
+  fields = {"folders": ("made",), "anywhere": True, "other_names": {"c.tsv": ("C-2.tsv",)}}
+  for name in ("v3/train/a.tsv", "v3/more/b.tsv.gz", "test/English/C-2.tsv", "other/a.tsvx"):
+    path = tmp_path / "root/made" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("x")
+  here = found(tmp_path, **fields)
+  names = {split: [path.name for path in paths] for split, paths in here.files.items()}
+  assert names == {"train": ["a.tsv", "b.tsv.gz"], "test": ["C-2.tsv"]}
+  (tmp_path / "root/made/other/a.tsv").write_text("x")  # a copy
+  assert found(tmp_path, **fields).digest() == here.digest()
+  (tmp_path / "root/made/other/a.tsv").write_text("y")
+  with pytest.raises(InputError, match="made/other/a.tsv and .*have one name and differ"):
+    found(tmp_path, **fields)
 
 
 def test_no_address_no_download(tmp_path):
@@ -94,8 +114,7 @@ def test_compressed_files_are_found_as_the_files_themselves(tmp_path):
   (folder / "b.tsv").write_text("x")  # the plain file comes first
   assert found(tmp_path, download=False).files["train"][1].name == "b.tsv"
   (folder / "c.tsv.gz").unlink()
-  with pytest.raises(InputError, match="lacks c.tsv"):
-    found(tmp_path, download=False)
+  assert found(tmp_path, download=False).missing == {"test": ("c.tsv",)}
 
 
 def test_the_content_is_compared_where_it_is_known(tmp_path):

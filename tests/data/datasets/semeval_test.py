@@ -4,11 +4,12 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+from etils import epath
 from file_damage import damaged, has_place
 from hypothesis import given
 from hypothesis import strategies as st
 
-from as2jax.data.datasets import semeval
+from as2jax.data.datasets import files_on_disk, semeval
 from as2jax.data.datasets.dataset_card import count
 from as2jax.data.datasets.files_on_disk import Counts
 from as2jax.data.datasets.semeval import SKIP, read_semeval
@@ -208,20 +209,45 @@ def test_damage_is_an_error_with_its_place_or_a_reported_skip(tmp_path, drawn, t
   assert sum(len(q.candidates) for q in questions) + len(skipped) == len(comments)
 
 
+def located(spec):
+  """The files of a data set in $AS2JAX_DATA, by split; none where it is not there."""
+  root = epath.Path(os.environ.get("AS2JAX_DATA") or "/nonexistent")
+  found = files_on_disk.located(spec, root, root / "none")
+  return found.files if found else {}
+
+
+def test_the_archives_as_they_unpack(tmp_path):
+  names = (
+    "v3.2/train/SemEval2016-Task3-CQA-QL-train-part1.xml",
+    "v3.2/train/SemEval2016-Task3-CQA-QL-train-part2.xml",
+    "v3.2/dev/SemEval2016-Task3-CQA-QL-dev.xml",
+    *(f"v3.2/train-more-for-subtaskA-from-2015/{name}" for name in semeval.AGAIN_2015),
+    "SemEval2016_task3_test/English/SemEval2016-Task3-CQA-QL-test.xml",
+    "semeval2015-task3/datasets/CQA-QL-train.xml",
+    "semeval2015-task3/datasets/CQA-QL-devel.xml",
+  )
+  for name in names:
+    path = tmp_path / "semeval" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x")
+  root = epath.Path(tmp_path)
+  of_2016 = files_on_disk.located(semeval.SEMEVAL2016, root, root / "none")
+  assert [len(of_2016.files[split]) for split in ("train", "dev", "test")] == [5, 1, 1]
+  of_2015 = files_on_disk.located(semeval.SEMEVAL2015, root, root / "none")
+  assert of_2015.files["train"][0].name == "CQA-QL-train.xml"
+  assert list(of_2015.missing) == ["test"]
+
+
 @pytest.mark.parametrize("spec", semeval.SPECS, ids=lambda spec: spec.name)
 def test_official_counts(spec):
-  root = Path(os.environ.get("AS2JAX_DATA", ""), "semeval")
   checked = 0
-  for split, names in spec.files.items():
-    paths = [root / name for name in names]
-    if "AS2JAX_DATA" not in os.environ or not all(path.exists() for path in paths):
-      continue
+  for split, paths in located(spec).items():
     questions = [question for path in paths for question in spec.reader(path)]
     for question_filter, published in spec.published.get(split, {}).items():
       assert published.agrees(count(questions, question_filter)), (split, question_filter)
       checked += 1
   if not checked:
-    pytest.skip("needs SemEval: set AS2JAX_DATA to the folder that holds semeval/2015 and 2016")
+    pytest.skip("needs SemEval: set AS2JAX_DATA to the folder that holds semeval/")
 
 
 @pytest.mark.parametrize(
@@ -232,8 +258,9 @@ def test_official_counts(spec):
   ],
 )
 def test_counts_with_and_without_repeated_questions(name, all_threads, kept):
-  path = Path(os.environ.get("AS2JAX_DATA", ""), "semeval", name)
-  if "AS2JAX_DATA" not in os.environ or not path.exists():
-    pytest.skip("needs SemEval-2016: set AS2JAX_DATA to the folder that holds semeval/2016")
+  files = located(semeval.SEMEVAL2016_PART2).values()
+  path = next((paths[0] for paths in files if paths[0].name == name), None)
+  if path is None:
+    pytest.skip("needs SemEval-2016: set AS2JAX_DATA to the folder that holds semeval/")
   assert count(read_semeval(path, repeated=True), "all") == all_threads
   assert count(read_semeval(path), "all") == kept
