@@ -25,4 +25,6 @@ if [ ! -e .libtpu/libtpu/libtpu.so ]; then
   .venv/bin/python -m pip install -qq --disable-pip-version-check --no-deps --target .libtpu \
     libtpu==0.0.41 2>/dev/null || echo "no libtpu 0.0.41 in the index: compiles for TPUs skip"
 fi
+# Bytecode is kept even where the environment says not to: tests start a hundred processes.
+export PYTHONDONTWRITEBYTECODE=
 exec .venv/bin/python -m pytest -n 2 --dist=worksteal "$@"

@@ -50,6 +50,13 @@ for name, examples in (("few", 25), ("many", 1000)):
 hypothesis_settings.load_profile("few")
 
 
+def pytest_collection_finish():
+  """The collector looks at nothing imported so far, and seldom: traces make objects by the million."""
+  gc.collect()
+  gc.freeze()
+  gc.set_threshold(20_000, 10, 10)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory):
   """Prepared data and token caches of this session alone."""

@@ -55,6 +55,7 @@ def _initialise(
 ) -> TrainState:
   variables = dict(model.init(jax.random.key(seed), batch, train=False))
   params = traverse_util.flatten_dict(variables.pop("params", {}), sep="/")
+  _check_pretrained(params, pretrained)
   # Inside the jitted function, so that the random values that are replaced are never computed.
   params.update(
     {path: jnp.asarray(value, params[path].dtype) for path, value in pretrained.items()}
@@ -71,18 +72,16 @@ def _initialise(
   )
 
 
-def check_pretrained(model: nn.Module, batch: Any, pretrained: Mapping[str, Any]) -> None:
+def _check_pretrained(params: Mapping[str, Array], pretrained: Mapping[str, Any]) -> None:
   """Raises InputError where a pretrained array has no place in the model, or another shape."""
-  init = lambda b: dict(model.init(jax.random.key(0), b, train=False)).get("params", {})
-  wanted = traverse_util.flatten_dict(jax.eval_shape(init, batch), sep="/")
   for path, value in pretrained.items():
-    if path not in wanted:
-      near = sorted(p for p in wanted if p.split("/")[0] == path.split("/")[0])[:3]
+    if path not in params:
+      near = sorted(p for p in params if p.split("/")[0] == path.split("/")[0])[:3]
       raise InputError(f"pretrained parameter {path!r} has no place in the model (it has {near} …)")
-    if tuple(wanted[path].shape) != tuple(np.shape(value)):
+    if tuple(params[path].shape) != tuple(np.shape(value)):
       raise InputError(
         f"pretrained parameter {path!r} has shape {tuple(np.shape(value))}, the "
-        f"model wants {tuple(wanted[path].shape)}"
+        f"model wants {tuple(params[path].shape)}"
       )
 
 
@@ -105,7 +104,6 @@ def create(
     lr_multipliers: see `optimizers.multipliers`; parameters with multiplier 0 are frozen.
 
   """
-  check_pretrained(model, batch, pretrained)
   init = _initialiser(model, batch, lr_multipliers, optimizer)
   seed_values = np.asarray(seeds, np.uint32)
   shape_tree = jax.eval_shape(init, seed_values, dict(pretrained))

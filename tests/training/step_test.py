@@ -6,8 +6,10 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 import tiny
+from flax import linen as nn
 from probe_system import Probe, ProbeLoss
 
 from as2jax.data.batches import examples as layouts
@@ -17,6 +19,7 @@ from as2jax.data.text.tokenise import build_units, load_tokenizer
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.losses import Loss, SoftmaxCrossEntropy, Term
 from as2jax.runtime import sharding
+from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
 from as2jax.training import state as states
 from as2jax.training.step import gradient_sums, make_train_step
@@ -164,14 +167,12 @@ class Rate(Loss):
 def test_accumulation_and_shards_give_the_gradient_of_one_batch(loss):
   """The same 16 examples as one batch, as 4 shards, as 4 micro-batches."""
   found = []
+  plain = NoNorm(tiny.encoder_module(hidden_dropout=0.0, attention_dropout=0.0))
+  solo = jax.tree.map(lambda x: x[0], _plain_state())
+  sums = jax.jit(lambda s, b: gradient_sums(plain, loss, s, b, jax.random.key(0), jnp.float32(0.5)))
   for shards, accumulate, examples in ((1, 1, 16), (4, 1, 16), (1, 4, 4), (2, 2, 8)):
     made = batch(shards=shards, accumulate=accumulate, examples=examples)
-    plain = NoNorm(tiny.encoder_module(hidden_dropout=0.0, attention_dropout=0.0))
-    mesh, state, _ = make(plain, loss, made)
-    solo = jax.tree.map(lambda x: x[0], state)
-    values, _, gradient, _ = jax.jit(
-      lambda s, b: gradient_sums(plain, loss, s, b, jax.random.key(0), jnp.float32(0.5))
-    )(solo, jax.tree.map(lambda x: x[0], made))
+    values, _, gradient, _ = sums(solo, jax.tree.map(lambda x: x[0], made))
     found.append(
       (
         sorted(made.examples.question[made.examples.mask > 0].tolist()),
@@ -186,6 +187,13 @@ def test_accumulation_and_shards_give_the_gradient_of_one_batch(loss):
       np.testing.assert_allclose(value, found[0][1][name], rtol=2e-5)
     for path, g in gradient.items():
       np.testing.assert_allclose(g, found[0][2][path], rtol=1e-4, atol=1e-6 * largest, err_msg=path)
+
+
+@functools.cache
+def _plain_state():
+  """Of `NoNorm`: it does not depend on how examples are batched."""
+  plain = NoNorm(tiny.encoder_module(hidden_dropout=0.0, attention_dropout=0.0))
+  return make(plain, LOSS, batch())[1]
 
 
 class NoNorm(Probe):
@@ -297,6 +305,34 @@ def test_a_cross_encoder_trains_through_the_same_step():
     last = float(scalars["loss"][0])
     first = last if first is None else first
   assert last < 0.1 * first
+
+
+class OneParameter(nn.Module):
+  """A model of one matrix."""
+
+  @nn.compact
+  def __call__(self, batch, *, train):
+    return batch @ self.param("kernel", nn.initializers.zeros, (2, 3))
+
+
+@pytest.mark.parametrize(
+  "pretrained, message",
+  [
+    ({"kernel": np.ones((3, 2))}, r"'kernel' has shape \(3, 2\), the model wants \(2, 3\)"),
+    ({"bias": np.ones(3)}, "'bias' has no place in the model"),
+  ],
+)
+def test_pretrained_arrays_fit_the_model(pretrained, message):
+  with pytest.raises(InputError, match=message):
+    states.create(
+      OneParameter(),
+      jnp.ones((1, 2)),
+      seeds=(0, 1),
+      pretrained=pretrained,
+      lr_multipliers=(),
+      optimizer=optax.sgd(1.0),
+      mesh=sharding.make_mesh(devices=jax.devices()[:1]),
+    )
 
 
 def test_a_step_overwrites_its_state_without_copying_it():
