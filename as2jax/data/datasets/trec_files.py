@@ -4,8 +4,11 @@ Each file is composed in memory and written atomically; where that fails nothing
 With several processes, only the first one writes.
 """
 
+import gzip
 import math
+import os
 import re
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -238,6 +241,11 @@ def _lines(path) -> list[bytes]:
     content = epath.Path(path).read_bytes()
   except (FileNotFoundError, IsADirectoryError):
     raise InputError(f"{path}: there is no such file: check the path") from None
+  if os.fspath(path).endswith(".gz"):
+    try:
+      content = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+      raise InputError(f"{path}: not a whole gzip file ({error}): write it again") from None
   lines = content.removeprefix(_BOM).rstrip().split(b"\n") if content.strip() else []
   for number, line in enumerate(lines, 1):
     try:

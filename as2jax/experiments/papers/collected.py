@@ -1,0 +1,104 @@
+"""What a finished run leaves in configs/papers/results: its config, results, ledger, questions' values.
+
+The folder has the layout of a run's, so that `run_scores.load` and the comparison read it. It holds
+no text of the data and no path of the machine that trained it.
+"""
+
+import gzip
+import json
+import pathlib
+import re
+from typing import Any
+
+from as2jax.config import check, flags
+from as2jax.config import jobs as job_files
+from as2jax.config.flat import differences, flatten
+from as2jax.data.datasets import trec_files
+from as2jax.evaluation import results, run_scores
+from as2jax.experiments.papers.rows import Run
+from as2jax.experiments.sweeps import points
+from as2jax.runtime.errors import InputError
+
+LARGEST = 50_000  # bytes of a file
+LEFT_OUT = ("other_scores", "diagnostics")  # of each seed of results.json
+_PATH = re.compile(r"(?<![\w./:\]-])~?/(?:[\w.+@ -]+/)+")
+
+
+def folder() -> pathlib.Path:
+  """Where the results lie; in a wheel there are none."""
+  return job_files.folder() / "papers" / "results"
+
+
+def resolve(run: Run) -> Any:
+  """The config that a row states, with the seeds that the config file has."""
+  config = points.override(flags.load(run.config), run.settings, run.config)
+  check.check(config)
+  return config
+
+
+def collect(source: pathlib.Path, name: str, run: Run, target: pathlib.Path) -> pathlib.Path:
+  """Copies what stands for a finished run into `target / name`.
+
+  Raises:
+    InputError: it is not finished, it is a run of another config than the row `name` states, its
+      tables do not give its results, or a file would be too large.
+
+  """
+  content = results.read(source)
+  if content is None:
+    raise InputError(f"{source} is not finished (no results.json): finish it, then collect it")
+  _check_config(source, name, run)
+  seeds = [outcome["seed"] for outcome in content["seeds"]]
+  splits = dict.fromkeys(title.rpartition("/")[2].rstrip("]") for title in content["metrics"])
+  written = {}
+  for split in splits:
+    run_scores.load([str(source)], split=split)  # says where tables and results disagree
+    for seed in seeds:
+      table = results.folder(source, split, seed, seeds) / "per_question.tsv"
+      ids, columns = trec_files.read_per_question(table)
+      place = results.folder("", split, seed, seeds) / "per_question.tsv.gz"
+      written[str(place)] = gzip.compress(_table(ids, columns), 9, mtime=0)
+  content["seeds"] = [
+    {key: value for key, value in outcome.items() if key not in LEFT_OUT}
+    for outcome in content["seeds"]
+  ]
+  config = json.loads((source / "config.json").read_text())
+  written["results.json"] = (_without_paths(json.dumps(content)) + "\n").encode()
+  written["config.json"] = (_without_paths(json.dumps(config, indent=1)) + "\n").encode()
+  ledger = source / results.LEDGER
+  if ledger.exists():
+    written[results.LEDGER] = ledger.read_bytes()
+  for file, text in written.items():
+    if len(text) > LARGEST:
+      raise InputError(f"{source}: {file} has {len(text)} bytes, more than {LARGEST}")
+  for file, text in written.items():
+    path = target / name / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text)
+  return target / name
+
+
+def _check_config(source: pathlib.Path, name: str, run: Run) -> None:
+  mine = lambda flat: {key: _named(value) for key, value in flat.items() if key != "seeds"}
+  there = mine(flatten(json.loads((source / "config.json").read_text())))
+  wanted = mine(flatten(json.loads(resolve(run).to_json())))
+  changed = differences(there, wanted)
+  if changed:
+    raise InputError(f"{source} is no run of the row {name}:\n" + "\n".join(changed))
+
+
+def _named(value: Any) -> Any:
+  """A path without its folders, which differ from machine to machine."""
+  return value.rpartition("/")[2] if isinstance(value, str) else value
+
+
+def _table(ids, columns) -> bytes:
+  """As `trec_files.write_table`, in ten digits."""
+  lines = ["\t".join(["question", *columns])]
+  for question, *values in zip(ids, *(c.tolist() for c in columns.values()), strict=True):
+    lines.append("\t".join([question, *(f"{value:.10g}" for value in values)]))
+  return ("\n".join(lines) + "\n").encode()
+
+
+def _without_paths(text: str) -> str:
+  return _PATH.sub("", text)

@@ -1,0 +1,290 @@
+"""python -m as2jax.experiments.papers.measured: our figures, made from configs/papers/results.
+
+Prints the tables that stand in configs/papers/README.md and in the root README; --write puts them
+there. --collect FOLDER takes a finished run into configs/papers/results under the name of its
+folder (NAME=FOLDER under another). --missing prints the commands of the rows without results.
+
+A row of configs/papers/measured_rows.py without results shows the figures of the old wheel, marked.
+"""
+
+import argparse
+import pathlib
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from as2jax.config import jobs as job_files
+from as2jax.evaluation import compare, results, run_scores, significance
+from as2jax.evaluation.run_scores import RunScores
+from as2jax.experiments.papers import collected
+from as2jax.experiments.papers.rows import Column, Run
+from as2jax.experiments.sweeps import table as sweep_table
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
+
+OLD = "†"
+OLD_NOTE = (
+  f"{OLD} Trained with jaxlib 0.10.2, before the protocols and the test of methods of November 2026: "
+  "to be trained again."
+)
+LEGEND = (
+  "± is the 95 % half-width of a mean over questions, the s.d. over seeds stands in brackets. The "
+  "difference, its half-width and p are of methods (seeds and questions are random); `finds` is the "
+  "smallest difference that would be found in 80 % of cases."
+)
+FEW = 3  # seeds, below which a trained row is no published figure
+READMES = ("configs/papers/README.md", "README.md")
+
+
+class Measured(NamedTuple):
+  """One row.
+
+  Attributes:
+    system: as the table calls it.
+    name: of its folder in configs/papers/results, "" of a published row.
+    run: its job.
+    before: the cells of the columns as they were measured on the old wheel, or as published.
+
+  """
+
+  system: str
+  name: str = ""
+  run: Run = Run("")
+  before: tuple[str, ...] = ()
+
+
+class MeasuredTable(NamedTuple):
+  """One table.
+
+  Attributes:
+    name: of its place in a README.
+    columns: their `runs` are not looked at: the data set is that of the run.
+    base: name of the row with which the others are compared by the column `main`; "" for none.
+    commands: whether the table is followed by the commands of its rows.
+    first: runs that rows begin with, by name.
+
+  """
+
+  name: str
+  columns: tuple[Column, ...]
+  rows: tuple[Measured, ...]
+  base: str = ""
+  main: int = 0
+  commands: bool = True
+  first: tuple[Measured, ...] = ()
+
+
+class Summary(NamedTuple):
+  """One row of the root README's table: a row of another table, by one of its columns.
+
+  Attributes:
+    data: the data set and the metric; "" for those of the row above.
+    table, column, name: of the table's row; `column` by position.
+    paper: the published figure.
+    system: as this table calls it; "" as the other one does.
+
+  """
+
+  data: str
+  table: str
+  column: int
+  name: str
+  paper: str = ""
+  system: str = ""
+
+
+def tables() -> tuple[MeasuredTable, ...]:
+  """Those of configs/papers/measured_rows.py."""
+  return job_files.module("papers.measured_rows").TABLES
+
+
+def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
+  """A table in Markdown, with what must be said of its rows."""
+  there = lambda name: bool(name) and (folder / name / "results.json").exists()
+  base = next((row for row in table.rows if row.name == table.base), None)
+  compared = base is not None and there(base.name)
+  heading = [column.heading for column in table.columns]
+  difference = f"{table.columns[table.main].heading} − {base.system}" if compared else ""
+  cells = [["system", *heading, "seeds", *[difference] * compared]]
+  notes = []
+  for row in table.rows:
+    if not there(row.name):
+      mark = f" {OLD}" if row.name else ""
+      cells.append([row.system + mark, *row.before, "", *[""] * compared])
+      continue
+    place = str(folder / row.name)
+    loaded = [_scores(place, column) for column in table.columns]
+    notes += _notes(row, folder / row.name, loaded[0])
+    seeds = "–" if loaded[0].deterministic else str(len(next(iter(loaded[0].values.values()))))
+    against = [_against(table, folder, base.name, row.name)] if compared else []
+    cells.append([row.system, *map(_cell, loaded, table.columns), seeds, *against])
+  lines = sweep_table.markdown(cells, left=1)
+  if any(row.name and not there(row.name) for row in table.rows):
+    lines += ["", OLD_NOTE]
+  if any(there(row.name) for row in table.rows):
+    lines += ["", " ".join([LEGEND, *notes])]
+  if table.commands:
+    lines += ["", "```bash", *commands(table.rows, table.first), "```"]
+  return "\n".join(lines)
+
+
+def summary(folder: pathlib.Path) -> str:
+  """The root README's table: one figure a row."""
+  known = {table.name: table for table in tables()}
+  cells, old = [["data, metric", "system", "ours", "paper"]], False
+  for one in job_files.module("papers.measured_rows").SUMMARY:
+    table = known[one.table]
+    row = next(row for row in table.rows if row.name == one.name)
+    there = (folder / row.name / "results.json").exists()
+    old |= not there
+    figure = row.before[one.column]
+    if there:
+      column = table.columns[one.column]
+      figure = _cell(_scores(str(folder / row.name), column), column)
+    system = (one.system or row.system) + f" {OLD}" * (not there)
+    cells.append([one.data, system, figure, one.paper])
+  return "\n".join([*sweep_table.markdown(cells, left=4), *["", OLD_NOTE] * old])
+
+
+def _scores(place: str, column: Column) -> RunScores:
+  (found,) = run_scores.load([place], split=column.split, question_filter=column.question_filter)
+  return found
+
+
+def _cell(scores: RunScores, column: Column) -> str:
+  if column.metric not in scores.values:  # it has no value of a question (SSE)
+    entry = results.read(scores.name)["metrics"][scores.title(column.metric)]
+    return _short(entry["mean"]) + (f" ({_short(entry['sd'])})" if entry["sd"] is not None else "")
+  values = scores.metric(column.metric)
+  mean, sd = significance.mean_sd(values.mean(1))
+  spread = "" if sd is None or scores.deterministic else f" ({_short(sd)})"
+  return f"{_short(mean)} ± {_short(significance.half_width(values))}{spread}"
+
+
+def _short(value: float) -> str:
+  return f"{value:.3f}".replace("0.", ".", 1)
+
+
+def _against(table: MeasuredTable, folder: pathlib.Path, base: str, name: str) -> str:
+  """The difference to the base, of methods."""
+  if name == base:
+    return ""
+  column = table.columns[table.main]
+  names = [str(folder / base), str(folder / name)]
+  first, other = run_scores.load(names, split=column.split, question_filter=column.question_filter)
+  found = significance.methods_test(
+    other.metric(column.metric),
+    first.metric(column.metric),
+    fixed=(other.deterministic, first.deterministic),
+  )
+  if found.why:
+    return f"{found.difference:+.3f}: {found.why}"
+  return (
+    f"{found.difference:+.3f} ± {_short(found.half_width)} (p {compare.p_text(found.p)}, "
+    f"finds {_short(found.detectable)})"
+  )
+
+
+def _notes(row: Measured, place: pathlib.Path, scores: RunScores) -> list[str]:
+  notes = []
+  seeds = len(next(iter(scores.values.values())))
+  if not scores.deterministic and seeds < FEW:
+    notes.append(f"{row.system}: fewer than {FEW} seeds.")
+  if scores.note:
+    notes.append(f"{row.system}: {scores.note}.")
+  count = results.times_evaluated(place, "test", results.read(place)["data"]["name"])
+  if count != 1:
+    notes.append(f"{row.system}: {results.ledger_note(count)}.")
+  return notes
+
+
+def commands(rows: Sequence[Measured], first: Sequence[Measured] = ()) -> list[str]:
+  """The command of each row, whose folder has the row's name; what comes `first` first."""
+  lines = []
+  for row in (*first, *rows):
+    if row.name:
+      settings = [f"--config.{k}={v}".replace(", ", ",") for k, v in row.run.settings.items()]
+      words = [f"--config={row.run.config}", *settings, f"--workdir=runs/{row.name}"]
+      quoted = [word if word == shlex.quote(word) else f'"{word}"' for word in words]
+      lines.append(" ".join(["python -m as2jax.main", *quoted]))
+  return lines
+
+
+def place(name: str) -> tuple[str, str]:
+  """The lines between which a table stands in a README."""
+  return f"<!-- measured: {name} -->", f"<!-- end of {name} -->"
+
+
+def with_tables(text: str, folder: pathlib.Path) -> str:
+  """The text of a README with its tables made anew.
+
+  Raises:
+    InputError: a place that has no end.
+
+  """
+  for name, made in every(folder).items():
+    begin, end = place(name)
+    if begin not in text:
+      continue
+    before, _, rest = text.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+      raise InputError(f"the line {end} is missing after {begin}")
+    text = f"{before}{begin}\n{made}\n{end}{after}"
+  return text
+
+
+def every(folder: pathlib.Path) -> dict[str, str]:
+  """Every table, and the `summary` of the root README, by name."""
+  return {**{table.name: rendered(table, folder) for table in tables()}, "summary": summary(folder)}
+
+
+def rows() -> dict[str, Measured]:
+  """Every row that has a run, by name."""
+  return {row.name: row for table in tables() for row in (*table.first, *table.rows) if row.name}
+
+
+def _collect(given: str, folder: pathlib.Path) -> None:
+  name, equals, source = given.rpartition("=")
+  name = name or pathlib.Path(source).name
+  if name not in rows():
+    raise InputError(f"{given}: there is no row {name!r}: name one of {', '.join(rows())}")
+  print(collected.collect(pathlib.Path(source), name, rows()[name].run, folder))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+  """Prints or writes the tables; returns the exit status."""
+  parser = argparse.ArgumentParser(
+    prog="python -m as2jax.experiments.papers.measured",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
+  )
+  parser.add_argument("tables", nargs="*", metavar="TABLE", help="those to print; all by default")
+  parser.add_argument("--collect", nargs="+", default=(), metavar="[NAME=]FOLDER")
+  parser.add_argument("--write", action="store_true", help="put the tables into the READMEs")
+  parser.add_argument("--missing", action="store_true", help="print the commands of missing rows")
+  given = parser.parse_args(arguments)
+  folder = collected.folder()
+  try:
+    for one in given.collect:
+      _collect(one, folder)
+    if given.write:
+      for name in READMES:
+        path = job_files.folder().parent / name
+        write_whole(path, with_tables(path.read_text(encoding="utf-8"), folder))
+    elif given.missing:
+      lacks = [row for row in rows().values() if not (folder / row.name / "results.json").exists()]
+      print("\n".join(dict.fromkeys(commands(lacks))))
+    elif not given.collect:
+      for name, made in every(folder).items():
+        if not given.tables or name in given.tables:
+          print(f"{name}\n\n{made}\n")
+  except InputError as error:
+    print(f"as2jax: {error}", file=sys.stderr)
+    return 2
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,156 @@
+"""Our own tables: made from what finished runs left, the same in the READMEs, nothing that must stay out."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+from as2jax.config import jobs
+from as2jax.evaluation import results, run_scores, significance
+from as2jax.experiments.papers import collected, measured
+from as2jax.experiments.papers.measured import Measured, MeasuredTable
+from as2jax.experiments.papers.rows import Column, Run
+from as2jax.runtime.errors import InputError
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+LEXICAL = "configs/wikiqa_baseline.py"
+MAP = Column("MAP", (), "map")
+
+
+@pytest.mark.parametrize("name", measured.READMES)
+def test_a_readme_shows_what_the_command_prints(name):
+  text = (ROOT / name).read_text(encoding="utf-8")
+  assert text == measured.with_tables(text, collected.folder()), (
+    "python -m as2jax.experiments.papers.measured --write"
+  )
+  assert any(measured.place(table)[0] in text for table in measured.every(collected.folder()))
+
+
+def test_every_table_stands_in_a_readme():
+  texts = [(ROOT / name).read_text(encoding="utf-8") for name in measured.READMES]
+  for name in measured.every(collected.folder()):
+    assert sum(measured.place(name)[0] in text for text in texts) == 1, name
+
+
+def test_every_row_resolves_and_a_name_has_one_run():
+  runs = {}
+  for table in measured.tables():
+    names = [row.name for row in table.rows]
+    assert not table.base or table.base in names
+    for row in (*table.first, *table.rows):
+      assert len(row.before) == len(table.columns) or row in table.first, row.system
+      if row.name:
+        assert runs.setdefault(row.name, row.run) == row.run, row.name
+  for run in runs.values():
+    collected.resolve(run)
+
+
+def test_what_is_collected_is_small_has_no_path_and_gives_its_results():
+  rows = measured.rows()
+  for folder in sorted(path for path in collected.folder().iterdir() if path.is_dir()):
+    row = rows[folder.name]
+    for path in folder.rglob("*"):
+      if path.is_file():
+        assert path.stat().st_size <= collected.LARGEST, path
+        names = ("config.json", "results.json", results.LEDGER, "per_question.tsv.gz")
+        assert path.name in names, path
+        if path.suffix == ".json":
+          assert not collected._PATH.search(path.read_text(encoding="utf-8")), path
+    config = json.loads((folder / "config.json").read_text())
+    for split in config["evaluation"]["splits"]:
+      run_scores.load([str(folder)], split=split)  # refuses tables that do not give the results
+    assert row.run.config.startswith("configs/")
+
+
+@pytest.fixture
+def kept(finished_run, tmp_path):
+  """What three runs without parameters left."""
+  for name in ("word_overlap", "bm25"):
+    collected.collect(finished_run(name), name, Run(f"{LEXICAL}:{name},sample"), tmp_path)
+  return tmp_path
+
+
+def test_a_collected_run_is_compared_like_the_run(kept, finished_run):
+  (ours,), (theirs,) = (
+    run_scores.load([str(f / "bm25")]) for f in (kept, finished_run("bm25").parent)
+  )
+  assert ours.ids == theirs.ids and ours.deterministic
+  for metric, values in theirs.values.items():
+    assert ours.metric(metric) == pytest.approx(values, abs=1e-9)
+  table = kept / "bm25/eval/test/per_question.tsv.gz"
+  table.write_bytes(table.read_bytes()[:-20])
+  with pytest.raises(InputError, match="not a whole gzip file"):
+    run_scores.load([str(kept / "bm25")])
+
+
+def test_what_is_not_collected(finished_run, tmp_path):
+  run = Run(f"{LEXICAL}:bm25,sample")
+  with pytest.raises(
+    InputError, match="(?s)no run of the row x:.*model.name: 'word_overlap' there"
+  ):
+    collected.collect(finished_run("word_overlap"), "x", run, tmp_path)
+  with pytest.raises(InputError, match="is not finished"):
+    collected.collect(tmp_path, "x", run, tmp_path)
+  assert not list(tmp_path.iterdir())
+  assert collected._without_paths('"/home/me/runs/x.txt" map[x/test] https://a/b ~/y/z') == (
+    '"x.txt" map[x/test] https://a/b z'
+  )
+
+
+def trained(folder, name, luck):
+  """A copy of a collected run as if it had one seed for each number of `luck`."""
+  target = folder / name
+  shutil.copytree(folder / "bm25", target)
+  content = json.loads((target / "results.json").read_text())
+  (outcome,) = content["seeds"]
+  content |= {"deterministic": False, "seeds": []}
+  for seed in range(len(luck)):
+    content["seeds"].append(outcome | {"seed": seed, "steps": 6, "best_epoch": int(seed > 0)})
+    if len(luck) > 1:
+      shutil.copytree(folder / "bm25/eval/test", target / f"eval/test/seed-{seed}")
+  (target / "results.json").write_text(json.dumps(content))
+  with open(target / results.LEDGER, "a") as ledger:
+    ledger.write(json.dumps({"data": "sample", "split": "test", "seeds": [0]}) + "\n")
+
+
+def test_a_table_says_what_its_rows_bear_out(kept):
+  trained(kept, "several", (0, 1, 2))
+  trained(kept, "one", (0,))
+  rows = tuple(Measured(name, name) for name in ("word_overlap", "bm25", "several", "one"))
+  old = Measured("old", "old", Run("configs/x.py", {"epochs": 1, "seeds": (0, 1)}), (".500",))
+  published = Measured("*paper*", before=("*.700*",))
+  table = MeasuredTable("x", (MAP,), (*rows, old, published), base="word_overlap")
+  text = measured.rendered(table, kept)
+  lines = {line.split(" | ")[0].strip("| "): line for line in text.splitlines() if "|" in line}
+  base, bm25 = run_scores.load([str(kept / name) for name in ("word_overlap", "bm25")])
+  found = significance.methods_test(bm25.metric("map"), base.metric("map"), fixed=(True, True))
+  shown = f"{found.difference:+.3f} ± {found.half_width:.3f} (p ".replace(" 0.", " .")
+  assert shown in lines["bm25"] and f"finds {found.detectable:.3f})".replace("0.", ".") in text
+  assert (
+    " | – | " in lines["bm25"] and " | 3 | " in lines["several"] and "(.000)" in lines["several"]
+  )
+  assert "cannot be told from one seed" in lines["one"]
+  assert lines["old †"].startswith("| old † | .500 |") and "*.700*" in lines["*paper*"]
+  assert measured.OLD_NOTE in text
+  assert "one: fewer than 3 seeds." in text and "several: fewer" not in text
+  assert "several: best = before training (seed 0)." in text
+  assert "one: test was evaluated 2 times with each seed." in text
+  assert 'configs/x.py --config.epochs=1 "--config.seeds=(0,1)" --workdir=runs/old' in text
+
+
+def test_the_command(kept, finished_run, monkeypatch, capsys, tmp_path_factory):
+  row = Measured("BM25", "bm25", Run(f"{LEXICAL}:bm25,sample"), (".1",))
+  monkeypatch.setattr(measured, "tables", lambda: (MeasuredTable("x", (MAP,), (row,)),))
+  monkeypatch.setattr(jobs.module("papers.measured_rows"), "SUMMARY", ())
+  folder = tmp_path_factory.mktemp("results")
+  monkeypatch.setattr(collected, "folder", lambda: folder)
+  assert measured.main(["--missing"]) == 0
+  assert "--workdir=runs/bm25" in capsys.readouterr().out
+  assert measured.main(["--collect", f"bm25={finished_run('bm25')}"]) == 0
+  assert measured.main(["x"]) == 0
+  assert "| BM25 | ." in capsys.readouterr().out and (folder / "bm25/results.json").exists()
+  assert measured.main(["--collect", f"zebra={finished_run('bm25')}"]) == 2
+  assert "there is no row 'zebra': name one of bm25" in capsys.readouterr().err
+  with pytest.raises(InputError, match="the line <!-- end of x --> is missing"):
+    measured.with_tables("<!-- measured: x -->\n", folder)
