@@ -1,6 +1,7 @@
 """CASSIE on WikiQA (Nguyen et al. 2023, table 3), reported on clean dev and test together.
 
-Arguments, joined by commas: `joint` (ranks the top K of another ranker together), and those of
+Arguments, joined by commas: `joint` (ranks the top K of another ranker together), `tuned` (a
+recipe for few steps in place of the paper's, `presets.tuned_cassie`), and those of
 as2jax/config/presets.py (`sample`, `minilm` …). `joint` wants a finished run that has also ranked the
 questions that are trained on:
 
@@ -19,4 +20,6 @@ def get_config(argument=None):
   presets.cassie(config)
   if "joint" in words:
     presets.joint(config)
-  return presets.apply(config, ",".join(word for word in words if word != "joint"))
+  if "tuned" in words:
+    presets.tuned_cassie(config)
+  return presets.apply(config, ",".join(w for w in words if w not in ("joint", "tuned")))

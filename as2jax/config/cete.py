@@ -1,8 +1,8 @@
 """CETE's feature-based rankers (Laskar et al. 2020, section 3.1): what `*_cete.py` configs share.
 
 Arguments, joined by commas: one of `bert`, `bert_large`, `elmo`, `glove`, `minilm` … (whose vectors
-are read; `bert` where none is named); `no_encoder`, the ablation of figure 4; and `sample` …, as
-everywhere. Files of vectors and weights that no package has are named by --config.encoder.vectors
+are read; `bert` where none is named); `no_encoder`, the ablation of figure 4; `tuned`, without
+positions and with ten times the paper's rate; and `sample` …, as everywhere. Files of vectors and weights that no package has are named by --config.encoder.vectors
 and --config.encoder.pretrained.
 """
 
@@ -28,9 +28,11 @@ def apply(config: ConfigDict, argument: str | None) -> ConfigDict:
   if kinds and len(clash) > 1:
     raise InputError(f"{' and '.join(clash)}: name one of {', '.join(VECTORS + OTHERS)}")
   feature_based(config)
-  presets.apply(config, ",".join(w for w in words if w not in (*VECTORS, "no_encoder")))
+  presets.apply(config, ",".join(w for w in words if w not in (*VECTORS, "no_encoder", "tuned")))
   if kinds:
     {"bert": bert, "bert_large": bert_large, "elmo": presets.elmo, "glove": glove}[kinds[0]](config)
+  if "tuned" in words:
+    tuned(config)
   if "no_encoder" in words:
     no_encoder(config)
   return config
@@ -44,6 +46,7 @@ def feature_based(config: ConfigDict) -> None:
       "encoder_layers": 1,  # paper: 1
       "num_heads": 8,  # paper: 8
       "dropout": 0.2,  # paper: 0.2
+      "positions": "sinusoids",  # paper: sinusoids; or none
       "feature_scale": 1.0,  # of the vectors, before positions are added
       "norm": "pre",  # pre | post; the paper does not say
       "storage": "float32",  # of the vectors on disk: float32 | float16
@@ -72,6 +75,12 @@ def glove(config: ConfigDict) -> None:
   """The baseline: GloVe, 300 wide, which 8 heads do not divide."""
   presets.static(config, "glove/glove.6B.300d.txt", lower=True)
   config.model.num_heads = 6
+
+
+def tuned(config: ConfigDict) -> None:
+  """Without sinusoids, whose mean square (1/2) is four times that of contextual vectors."""
+  config.model.positions = "none"
+  config.optimizer.rate = 5e-4
 
 
 def no_encoder(config: ConfigDict) -> None:

@@ -1,7 +1,8 @@
 """Cross-VAEs, Dual-VAEs and Dual-GRUs (Yu et al. 2020): what their configs share.
 
 Arguments, joined by commas: `mlp`, decoders as in the paper's section 4.3 in place of section 3.2's
-GRU; `small`, the same structure in sizes and epochs that two CPU cores can train; `squad_44` or
+GRU; `small`, the same structure in sizes and epochs that two CPU cores can train; `tuned`, a recipe
+that learns to match, in place of the paper's (see `_tuned`); `squad_44` or
 `squad_parts`, other parts of SQuAD; and those of as2jax/config/presets.py (`sample` …), of which the
 encoder named is the BERT whose input table words begin with.
 """
@@ -44,6 +45,8 @@ def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict
       "word_dropout": 0.0,
       "tied": True,
       "match_on": "sample",  # sample | mean
+      "answer_start": "apart",  # apart | equal
+      "log_variance_start": 0.0,
       "match_scale": 10.0,
       "match_bias": -5.0,
       "softmax_chunk": 512,
@@ -60,6 +63,10 @@ def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict
       "epochs": config.get_ref("epochs"),  # paper: β rises by 2/epochs an epoch up to 1
       "negatives": "in_batch",  # in_batch | sampled:k
       "redundancy": 0.0,
+      "matching": "bce",  # paper: bce; or softmax
+      "reconstruction": "sum",  # paper: sum; or mean over words
+      "kl_schedule": "linear",  # paper: linear; or delayed, cyclical
+      "free_bits": 0.0,
     }
   )
   config.epochs = 100  # paper: 100
@@ -78,7 +85,10 @@ def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict
   )
   if "small" in words:
     _small(config)
-  return presets.apply_to_pool(config, ",".join(w for w in words if w not in ("mlp", "small")))
+  if "tuned" in words:
+    _tuned(config)
+  others = [w for w in words if w not in ("mlp", "small", "tuned")]
+  return presets.apply_to_pool(config, ",".join(others))
 
 
 def _small(config: ConfigDict) -> None:
@@ -107,3 +117,25 @@ def _small(config: ConfigDict) -> None:
   config.optimizer.rate = 1e-3
   config.data.max_length = 40
   config.batch.row_lengths = (40,)
+
+
+def _tuned(config: ConfigDict) -> None:
+  """Both encoders start as one and are matched by their means, with a softmax over the batch.
+
+  Drawn apart, the two random encoders rank at chance; equal ones already rank by shared words. The
+  word table stays as BERT has it, and a text's reconstruction is the mean over its words, so that
+  it has the order of magnitude of its matching.
+  """
+  config.model.update(
+    {
+      "answer_start": "equal",
+      "log_variance_start": -4.0,
+      "match_on": "mean",
+      "match_scale": 20.0,
+      "match_bias": 0.0,
+    }
+  )
+  config.loss.update({"matching": "softmax", "reconstruction": "mean", "alpha": 0.1, "beta": 0.001})
+  config.optimizer.rate = 3e-4
+  config.optimizer.lr_multipliers = (("^encoder/", 0.0),)
+  config.epochs = config.patience = 4

@@ -21,6 +21,7 @@ from as2jax.runtime.errors import InputError
 
 ALIGNMENTS = ("transport", "mean")
 MARGINALS = ("frequency", "uniform")
+RELEVANCE = ("plan", "plan_over_mass", "nearest")
 
 
 class Alignment(NamedTuple):
@@ -60,6 +61,9 @@ class Aligner:
     transport_gradient: see `transport.transport_cost`.
     question_words, sentence_words: the largest numbers of points of a question and of a sentence;
       further words are left out.
+    relevance: by what the relevant word of a question's word is the greatest: `plan` (the paper's π),
+      `plan_over_mass` (π over the word's marginal, by which frequent words are not preferred) or
+      `nearest` (−D).
 
   """
 
@@ -72,12 +76,14 @@ class Aligner:
   transport_gradient: str
   question_words: int
   sentence_words: int
+  relevance: str
 
   def __post_init__(self):
     for name, known in (
       ("alignment", ALIGNMENTS),
       ("marginals", MARGINALS),
       ("transport_gradient", transport.GRADIENTS),
+      ("relevance", RELEVANCE),
     ):
       if getattr(self, name) not in known:
         raise InputError(f"model.{name} = {getattr(self, name)!r}: use one of {known}")
@@ -135,7 +141,12 @@ class Aligner:
     plan = transport.transport_plan(
       cost, a, b, epsilon=self.epsilon, relative=self.epsilon_relative, iterations=self.iterations
     )
-    return plan, transport.relevant_context(lax.stop_gradient(plan), a, b)
+    value = {
+      "plan": lambda: plan,
+      "plan_over_mass": lambda: plan / jnp.where(b > 0, b, 1.0)[..., None, :],
+      "nearest": lambda: -cost,
+    }[self.relevance]()
+    return plan, transport.relevant_context(lax.stop_gradient(value), a, b)
 
 
 def points(

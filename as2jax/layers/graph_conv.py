@@ -70,10 +70,22 @@ def edge_features(graph: jraph.GraphsTuple, values: Float[Array, "s n d"]) -> tu
   return take(values, graph.receivers), take(values, graph.senders)
 
 
+EDGES = ("softmax", "sigmoid")
+SELF_TERMS = ("none", "residual", "loop")
+
+
 class EdgeWeights(nn.Module):
-  """α_ij = softmax_j FFN([r_i ⊙ r_j; d_i; d_j]) over the present j (CASSIE section 3.3)."""
+  """α_ij = softmax_j FFN([r_i ⊙ r_j; d_i; d_j]) over the present j (CASSIE section 3.3).
+
+  Attributes:
+    hidden: width of the FFN.
+    weighting: `softmax` (the paper's equation), or `sigmoid` of the FFN (the paper's text once), by
+      which a node's weights do not add up to 1.
+
+  """
 
   hidden: int
+  weighting: str = "softmax"
 
   @nn.compact
   def __call__(self, graph: jraph.GraphsTuple, distance: Float[Array, "s n"]) -> jraph.GraphsTuple:
@@ -84,6 +96,8 @@ class EdgeWeights(nn.Module):
     scores = score(jnp.concatenate([left * right, d], axis=-1))
 
     def shard(scores, edges, receivers):
+      if self.weighting == "sigmoid":
+        return edges * nn.sigmoid(scores)
       scores = jnp.where(edges > 0, scores, MASKED)
       return edges * jraph.segment_softmax(scores, receivers, distance.shape[1])
 
@@ -91,7 +105,16 @@ class EdgeWeights(nn.Module):
 
 
 class GraphConvolution(nn.Module):
-  """h_i = ReLU(Σ_j α_ij W h_j + b) (CASSIE eq. 2); W is square."""
+  """h_i = ReLU(Σ_j α_ij W h_j + b) (CASSIE eq. 2); W is square.
+
+  Attributes:
+    self_term: what keeps nodes apart, which convolutions with weights that add up to 1 average:
+      `none` (the paper's), `residual` (h_i is added to the result) or `loop` (a second square matrix
+      times h_i is added before ReLU).
+
+  """
+
+  self_term: str = "none"
 
   @nn.compact
   def __call__(self, graph: jraph.GraphsTuple) -> jraph.GraphsTuple:
@@ -103,8 +126,12 @@ class GraphConvolution(nn.Module):
     def shard(sent, edges, senders, receivers):
       return jraph.segment_sum(edges[:, None] * sent[senders], receivers, n)
 
-    got = jax.vmap(shard)(sent, graph.edges, graph.senders, graph.receivers)
-    return graph._replace(nodes=nn.relu(got + bias[None, None]))
+    got = jax.vmap(shard)(sent, graph.edges, graph.senders, graph.receivers) + bias[None, None]
+    if self.self_term == "loop":
+      loop = nn.Dense(width, use_bias=False, precision=lax.Precision.HIGHEST, name="loop")
+      got = got + loop(graph.nodes)
+    nodes = nn.relu(got)
+    return graph._replace(nodes=nodes + graph.nodes if self.self_term == "residual" else nodes)
 
 
 def ungroup(values: Float[Array, "s n *d"], k: int) -> Float[Array, "s e k *d"]:

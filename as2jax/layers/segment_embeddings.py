@@ -10,26 +10,30 @@ from as2jax.data.batches.batch import Tokens
 from as2jax.runtime.errors import InputError
 
 # Rows of the table, by role; later roles have the last row.
+STARTS = ("normal", "zero")
 SEGMENTS = {"four": (0, 1, 2, 3), "three": (0, 1, 2, 2), "none": ()}
 
 
 class SegmentEmbeddings(nn.Module):
-  """Learned vectors by role, `embedding` [rows, width], N(0, 0.02): an `input_offset`.
+  """Learned vectors by role, `embedding` [rows, width]: an `input_offset`.
 
   Attributes:
     rows: the row of each role.
     width: of the encoder's hidden vectors.
+    start: `normal`, N(0, 0.02), or `zero`, by which the encoder begins as it was pretrained.
 
   """
 
   rows: tuple[int, ...]
   width: int
+  start: str = "normal"
 
   @nn.compact
   def __call__(self, tokens: Tokens) -> Float[Array, "s r l d"]:
     """Returns the vector of each token's role."""
     shape = (max(self.rows) + 1, self.width)
-    table = self.param("embedding", nn.initializers.normal(0.02), shape, jnp.float32)
+    initial = {"normal": nn.initializers.normal(0.02), "zero": nn.initializers.zeros}[self.start]
+    table = self.param("embedding", initial, shape, jnp.float32)
     row = jnp.asarray(self.rows)[jnp.minimum(tokens.role, len(self.rows) - 1)]
     # A product: its gradient adds up over tokens, where that of a lookup scatters into few rows.
     return jnp.einsum(
@@ -38,8 +42,12 @@ class SegmentEmbeddings(nn.Module):
 
 
 def check_fields(model: nn.Module, templates: tuple[str, ...]) -> None:
-  """Raises InputError where `model.template` or `model.segments` is unknown."""
-  for name, known in (("template", templates), ("segments", tuple(SEGMENTS))):
+  """Raises InputError where `model.template`, `segments` or `segments_start` is unknown."""
+  for name, known in (
+    ("template", templates),
+    ("segments", tuple(SEGMENTS)),
+    ("segments_start", STARTS),
+  ):
     if getattr(model, name) not in known:
       raise InputError(f"model.{name} = {getattr(model, name)!r}: use one of {known}")
 

@@ -154,7 +154,7 @@ def relevant_context(
   plan: Float[Array, "*p n m"], a: Float[Array, "*p n"], b: Float[Array, "*p m"]
 ) -> Bool[Array, "*p m"]:
   """{ j : j = argmax_j' π_ij' for some real i }, as a set of positions; the first j of equals."""
-  reachable = jnp.where(b[..., None, :] > 0, plan, -1.0)
+  reachable = jnp.where(b[..., None, :] > 0, plan, -jnp.inf)
   best = jnp.argmax(reachable, axis=-1)
   columns = jnp.arange(plan.shape[-1]).reshape((1,) * (plan.ndim - 1) + (-1,))
   chosen = (best[..., None] == columns) & (a[..., None] > 0)

@@ -4,15 +4,24 @@ import dataclasses
 from typing import ClassVar
 
 from flax import linen as nn
+from flax import struct
 from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch
 from as2jax.layers.pooling import MODES, AttentionPooling, pool
-from as2jax.layers.vectors import cosine, norm
+from as2jax.layers.vectors import cosine, norm, take
 from as2jax.models.system import Embeddings, PublishedForm, System
 from as2jax.runtime.errors import InputError
 
 DISTANCES = ("euclidean", "cosine")
+
+
+@struct.dataclass
+class BiEncoderOutput:
+  """The vector of each unit, and the score that ranks of each example (question, candidate)."""
+
+  units: Float[Array, "s u d"]
+  scores: Float[Array, "s e"]
 
 
 class BiEncoder(System):
@@ -70,6 +79,8 @@ class BiEncoder(System):
     """The score that ranks, where it needs nothing but the vectors."""
     return self.score if self.score in DISTANCES else DISTANCES[0]
 
-  def __call__(self, batch: Batch, *, train: bool) -> Embeddings:
-    """An encoder alone: the untrained baselines MEAN-BERT and CLS-BERT."""
-    return self.encode(batch, train=train)
+  def __call__(self, batch: Batch, *, train: bool) -> BiEncoderOutput:
+    """For losses of the vectors or of the ranking score; untrained, MEAN-BERT and CLS-BERT."""
+    units = self.encode(batch, train=train).units
+    ends = (take(units, batch.examples.members[..., k]) for k in (0, -1))
+    return BiEncoderOutput(units, self.compare(tuple(ends), train=train)[self.ranking_score])

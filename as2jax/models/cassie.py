@@ -8,15 +8,17 @@ import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
 from jax import lax
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from as2jax.data.batches.batch import Batch
+from as2jax.data.batches.batch import Batch, Words
 from as2jax.data.inputs.document_frequency import DocumentFrequency
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
 from as2jax.data.inputs.protocol import Input
 from as2jax.data.inputs.stop_words import StopWords
 from as2jax.layers.alignment import Aligner, Alignment
 from as2jax.layers.graph_conv import (
+  EDGES,
+  SELF_TERMS,
   EdgeWeights,
   FeedForward,
   GraphConvolution,
@@ -24,12 +26,15 @@ from as2jax.layers.graph_conv import (
   sentence_graphs,
   ungroup,
 )
+from as2jax.layers.pooling import pool
 from as2jax.layers.segment_embeddings import SegmentEmbeddings, check_fields, segment_rows
+from as2jax.layers.vectors import norm
 from as2jax.models.losses import Loss, Term
 from as2jax.models.system import Layout, System
 from as2jax.runtime.errors import InputError
 
 TEMPLATES = ("context", "pair", "joint")
+HEAD_READS = ("h", "r", "d", "cls")
 
 
 @struct.dataclass
@@ -42,6 +47,10 @@ class CassieOutput:
     pair_logits: of U([h_i; h_j]), in the order (i, j).
     nodes: whether a node takes part: it has words, or stands for a missing sentence.
     sentences: whether a node has words.
+    node_cosines: before the graph and after each of its layers, see `node_cosine`.
+    relevant_words: number of words in a sentence's relevant context.
+    self_aligned: of the question's words that a sentence holds, too, (those whose greatest π is that
+      of the word itself, all).
 
   """
 
@@ -50,6 +59,9 @@ class CassieOutput:
   pair_logits: Float[Array, "s e k k"]
   nodes: Bool[Array, "s e k"]
   sentences: Bool[Array, "s e k"]
+  node_cosines: Float[Array, "s e l"]
+  relevant_words: Int[Array, "s e k"]
+  self_aligned: Int[Array, "s e k 2"]
 
 
 @struct.dataclass
@@ -78,12 +90,17 @@ class Cassie(System):
   Attributes:
     encoder: LM, behind the encoder contract.
     template: `context`, `pair` or `joint`.
-    segments: embeddings by role, N(0, 0.02), added to the LM's input embeddings before their norm:
+    segments: embeddings by role, added to the LM's input embeddings before their norm:
       `four` (question, candidate, previous, next), `three` (one for both context sentences) or
       `none`. `pair` and `joint` have two, question and candidate, with either.
+    segments_start: of these embeddings: `normal`, N(0, 0.02), or `zero`.
     alignment, marginals, stop_words, epsilon, epsilon_relative, iterations, transport_gradient,
-      question_words, sentence_words: see `as2jax.layers.alignment.Aligner`.
+      question_words, sentence_words, relevance: see `as2jax.layers.alignment.Aligner`.
     graph_layers: L; 0 is the ablation without GCN (p from r_1).
+    self_term, edges: see `as2jax.layers.graph_conv.GraphConvolution` and `EdgeWeights`.
+    head_reads: what the head reads of a scored node, one or more of `h` (the node after the graph,
+      the paper's), `r` (its relevant context), `d` (its transport cost) and `cls` (the vector of the
+      unit's first token).
     hidden: width of the hidden layer of every FFN.
     padding_node: whether a missing context sentence is a node, with r = 0 and d = 0 (the paper's
       padding sentence), or none.
@@ -93,6 +110,7 @@ class Cassie(System):
   encoder: nn.Module
   template: str = dataclasses.field()
   segments: str
+  segments_start: str
   alignment: str
   marginals: str
   stop_words: bool
@@ -102,7 +120,11 @@ class Cassie(System):
   transport_gradient: str
   question_words: int
   sentence_words: int
+  relevance: str
   graph_layers: int
+  self_term: str
+  edges: str
+  head_reads: tuple[str, ...]
   hidden: int
   padding_node: bool
 
@@ -121,27 +143,34 @@ class Cassie(System):
 
   def setup(self):
     check_fields(self, TEMPLATES)
+    for name, known in (("self_term", SELF_TERMS), ("edges", EDGES)):
+      if getattr(self, name) not in known:
+        raise InputError(f"model.{name} = {getattr(self, name)!r}: use one of {known}")
+    if not self.head_reads or not set(self.head_reads) <= set(HEAD_READS):
+      raise InputError(f"model.head_reads = {self.head_reads!r}: name one or more of {HEAD_READS}")
     fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(Aligner)}
     self.aligner = Aligner(**fields)
     if self.segments != "none":
-      self.segment_embeddings = SegmentEmbeddings(segment_rows(self), _width(self.encoder))
+      self.segment_embeddings = SegmentEmbeddings(
+        segment_rows(self), _width(self.encoder), self.segments_start
+      )
     if self.graph_layers:
-      self.edge_weights = EdgeWeights(self.hidden)
-      self.convolutions = [GraphConvolution() for _ in range(self.graph_layers)]
+      self.edge_weights = EdgeWeights(self.hidden, self.edges)
+      self.convolutions = [GraphConvolution(self.self_term) for _ in range(self.graph_layers)]
     self.head = FeedForward(self.hidden, output_bias=True)
     self.discriminator = FeedForward(self.hidden, output_bias=True)
 
   def __call__(self, batch: Batch, *, train: bool) -> CassieOutput:
-    aligned = self._align(batch, train=train)
-    return self._score(batch, aligned)[0]
+    return self._score(batch, *self._align(batch, train=train))[0]
 
   def align(self, batch: Batch) -> CassieAlignment:
     """Plans, costs, relevant context and edge weights of a batch, without dropout."""
-    aligned = self._align(batch, train=False)
-    output, edges = self._score(batch, aligned)
+    aligned, first = self._align(batch, train=False)
+    output, edges = self._score(batch, aligned, first)
     return CassieAlignment(aligned, edges, output.scores)
 
-  def _align(self, batch: Batch, *, train: bool) -> Alignment:
+  def _align(self, batch: Batch, *, train: bool) -> tuple[Alignment, Float[Array, "s u d"]]:
+    """The alignment of each unit, and the vector of its first token."""
     if batch.words is None or not batch.words.unit.shape[-1]:
       raise InputError(
         "CASSIE aligns words, and this batch has none: cut it with word spans (`Batcher.words`)"
@@ -151,9 +180,10 @@ class Cassie(System):
       offset = self.segment_embeddings(batch.tokens)
     hidden = self.encoder(batch.tokens, input_offset=offset, train=train)
     sentences = batch.examples.labels.shape[-1]
-    return self.aligner(hidden, batch.units, batch.words, sentences)
+    first = pool(hidden, batch.tokens, batch.units, "cls")
+    return self.aligner(hidden, batch.units, batch.words, sentences), first
 
-  def _score(self, batch: Batch, aligned: Alignment) -> tuple[CassieOutput, Array]:
+  def _score(self, batch: Batch, aligned: Alignment, first: Array) -> tuple[CassieOutput, Array]:
     """The output, and α `[s e k k]`."""
     examples, k = batch.examples, batch.examples.labels.shape[-1]
     real = (examples.mask > 0)[..., None]
@@ -163,18 +193,64 @@ class Cassie(System):
     if self.padding_node and self.template == "context":
       asked = (of(aligned.question) >= 0).any(-1, keepdims=True) & real
       nodes = nodes | (asked & (jnp.arange(k) > 0)[None, None])
-    graph = sentence_graphs(of(aligned.representation), nodes)
+    representation, distance = of(aligned.representation), of(aligned.distance)
+    graph = sentence_graphs(representation, nodes)
+    cosines = [node_cosine(representation, nodes)]
     if self.graph_layers:
-      distance = of(aligned.distance)
       graph = self.edge_weights(graph, distance.reshape(distance.shape[0], -1))
       for convolution in self.convolutions:
         graph = convolution(graph)
+        cosines.append(node_cosine(ungroup(graph.nodes, k), nodes))
     s, e = examples.mask.shape
     pairs = self.discriminator(jnp.concatenate(edge_features(graph, graph.nodes), axis=-1))
-    logits = self.head(ungroup(graph.nodes, k)[:, :, : k if self.template == "joint" else 1])
+    scored = k if self.template == "joint" else 1
+    read = {
+      "h": lambda: ungroup(graph.nodes, k),
+      "r": lambda: representation,
+      "d": lambda: distance[..., None],
+      "cls": lambda: jnp.broadcast_to(
+        of(first)[:, :, None], (*representation.shape[:3], first.shape[-1])
+      ),
+    }
+    parts = [read[name]()[:, :, :scored].astype(jnp.float32) for name in self.head_reads]
+    logits = self.head(jnp.concatenate(parts, axis=-1))
     scores = lax.stop_gradient(logits if self.template == "joint" else logits[..., 0])
-    output = CassieOutput(scores, logits, pairs.reshape(s, e, k, k), nodes, sentences)
+    output = CassieOutput(
+      scores,
+      logits,
+      pairs.reshape(s, e, k, k),
+      nodes,
+      sentences,
+      jnp.stack(cosines, axis=-1),
+      of(aligned.selected).sum(-1),
+      of(_self_aligned(batch.words, aligned)),
+    )
     return output, graph.edges.reshape(s, e, k, k)
+
+
+def node_cosine(nodes: Float[Array, "s e k d"], present: Bool[Array, "s e k"]) -> Array:
+  """Mean cosine of the pairs of different nodes that are present, `[s e]`; 0 where there is none.
+
+  Near 1, the graph has made all sentences one, and its head cannot tell them apart.
+  """
+  nodes = lax.stop_gradient(nodes.astype(jnp.float32))
+  unit = nodes / jnp.maximum(norm(nodes), 1e-9)[..., None]
+  cosines = jnp.einsum("seid,sejd->seij", unit, unit, precision=lax.Precision.HIGHEST)
+  pairs = present[..., :, None] & present[..., None, :] & ~jnp.eye(nodes.shape[2], dtype=bool)
+  pairs = pairs.astype(jnp.float32)
+  return (cosines * pairs).sum((2, 3)) / jnp.maximum(pairs.sum((2, 3)), 1.0)
+
+
+def _self_aligned(words: Words, aligned: Alignment) -> Int[Array, "s u k 2"]:
+  """See `CassieOutput.self_aligned`; words are the same where their lower-cased forms are."""
+  form = lambda number: jax.vmap(lambda f, i: f[jnp.maximum(i, 0)])(words.form, number)
+  asked, there = form(aligned.question)[:, :, None, :, None], form(aligned.sentence)[..., None, :]
+  real = (aligned.question >= 0)[:, :, None, :, None] & (aligned.sentence >= 0)[..., None, :]
+  same = (asked == there) & real
+  best = jnp.argmax(jnp.where(real, aligned.plan, -1.0), axis=-1)
+  hit = jnp.take_along_axis(same, best[..., None], axis=-1)[..., 0]
+  shared = same.any(-1)
+  return jnp.stack([(hit & shared).sum(-1), shared.sum(-1)], axis=-1)
 
 
 def _width(encoder: Any) -> int:
@@ -248,4 +324,20 @@ class CassieLoss(Loss):
       "contrast_pairs": count(apart),
       "unjudged_sentences": count(output.sentences & (labels < 0)),
       "masked_nodes": count(~output.nodes),
+      **self._watched(output, mask),
+    }
+
+  def _watched(self, output: CassieOutput, mask: Array) -> dict[str, Term]:
+    """Whether words align with themselves, and whether the graph averages its nodes away."""
+    real = output.sentences.astype(jnp.float32)
+    shared = output.self_aligned[..., 1].astype(jnp.float32)
+    hit = output.self_aligned[..., 0] / jnp.maximum(shared, 1.0)
+    several = mask * (output.nodes.sum(-1) > 1)
+    layers = range(output.node_cosines.shape[-1])
+    cosines = {
+      f"node_cosine_{n}": Term(output.node_cosines[..., n], several, "mean", 0.0) for n in layers
+    }
+    return cosines | {
+      "self_alignment": Term(hit, shared * real, "mean", 0.0),
+      "relevant_words": Term(output.relevant_words.astype(jnp.float32), real, "mean", 0.0),
     }

@@ -18,6 +18,7 @@ from as2jax.models.system import Embeddings, System
 from as2jax.runtime.errors import InputError
 
 NORMS = ("pre", "post")
+POSITIONS = ("sinusoids", "none")
 EPSILON = 1e-6  # of the layer norms
 
 
@@ -74,6 +75,8 @@ class FeatureBased(System):
     encoder_layers: 1; 0 is the ablation of figure 4: the mean of the vectors, without positions.
     num_heads: 8, of the new encoder; must divide the width (GloVe's 300: 6).
     dropout: on the sum of vectors and positions, on what each sublayer adds, on the attention.
+    positions: `sinusoids`, added to the vectors (the paper's), or `none`, as for contextual vectors,
+      which hold their position already.
     feature_scale: what the vectors are multiplied by before the positions (of mean square 1/2) are
       added; 1 is the paper's sum (Vaswani et al. 2017, section 3.4, have √d).
     norm: `pre` (each sublayer's input and the last output are normalised) or `post`.
@@ -84,6 +87,7 @@ class FeatureBased(System):
   encoder_layers: int
   num_heads: int
   dropout: float
+  positions: str
   feature_scale: float
   norm: str
   storage: str
@@ -108,7 +112,9 @@ class FeatureBased(System):
     s, r, l, width = x.shape
     self._check(width)
     rows = lambda array: array.reshape(s * r, *array.shape[2:])
-    x = self.feature_scale * rows(x) + sinusoids(rows(tokens.position), width)
+    x = self.feature_scale * rows(x)
+    if self.positions == "sinusoids":
+      x = x + sinusoids(rows(tokens.position), width)
     x = transformer.Dropout(self.dropout)(x, train=train)
     mask = transformer.segment_mask(rows(tokens.segment))
     for n in range(self.encoder_layers):
@@ -150,6 +156,8 @@ class FeatureBased(System):
     )
 
   def _check(self, width: int) -> None:
+    if self.positions not in POSITIONS:
+      raise InputError(f"model.positions = {self.positions!r}: use one of {', '.join(POSITIONS)}")
     if self.norm not in NORMS:
       raise InputError(f"model.norm = {self.norm!r}: use one of {', '.join(NORMS)}")
     if width % self.num_heads:

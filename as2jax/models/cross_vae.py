@@ -32,6 +32,7 @@ SOURCES = {
   "none": {},
 }
 MATCHED = ("sample", "mean")
+STARTS = ("apart", "equal")
 
 
 @struct.dataclass
@@ -84,6 +85,7 @@ class LatentEncoder(nn.Module):
   attention_size: int
   latent_size: int
   variational: bool
+  log_variance_start: float
   unroll: int
   precision: Any
 
@@ -102,8 +104,13 @@ class LatentEncoder(nn.Module):
       self.hops, self.attention_size, self.precision, name="attention"
     )
     pooled, weights = attention(hidden, real)
-    dense = lambda name: nn.Dense(self.latent_size, precision=self.precision, name=name)(pooled)
-    log_variance = dense("log_variance") if self.variational else None
+    dense = lambda name, start=0.0: nn.Dense(
+      self.latent_size,
+      precision=self.precision,
+      bias_init=nn.initializers.constant(start),
+      name=name,
+    )(pooled)
+    log_variance = dense("log_variance", self.log_variance_start) if self.variational else None
     return dense("mean"), log_variance, redundancy(weights)
 
 
@@ -127,6 +134,9 @@ class CrossVAE(System):
     word_dropout: part of the words read by a decoder that become the unknown word.
     tied: whether the decoders' softmax has the word vectors as its kernel.
     match_on: what is compared in training: the `sample` (eq. 3) or the `mean`.
+    answer_start: whether the answers' encoder starts with random weights of its own (`apart`) or with
+      those of the questions' (`equal`), by which texts that share words match before any training.
+    log_variance_start: log σ² of q at the start (its layer's bias).
     match_scale, match_bias: s and b of σ(s·cos + b), as they start.
     softmax_chunk: words of a shard whose logits are in memory at once; 0 for all.
     unroll: time steps that one turn of a compiled loop holds.
@@ -150,6 +160,8 @@ class CrossVAE(System):
   word_dropout: float
   tied: bool
   match_on: str
+  answer_start: str
+  log_variance_start: float
   match_scale: float
   match_bias: float
   softmax_chunk: int
@@ -167,6 +179,7 @@ class CrossVAE(System):
       ("crossing", tuple(SOURCES)),
       ("decoder", DECODERS),
       ("match_on", MATCHED),
+      ("answer_start", STARTS),
     ):
       if getattr(self, key) not in allowed:
         raise InputError(f"model.{key} = {getattr(self, key)!r}: use one of {', '.join(allowed)}")
@@ -180,6 +193,7 @@ class CrossVAE(System):
           self.attention_size,
           self.latent_size,
           bool(self._sources),
+          self.log_variance_start,
           self.unroll,
           self.precision,
         ),
@@ -197,6 +211,17 @@ class CrossVAE(System):
   @property
   def _sources(self) -> dict[str, str]:
     return SOURCES[self.crossing]
+
+  @nn.nowrap
+  def initial_params(self, params: dict[str, Array]) -> dict[str, Array]:
+    """With `answer_start` = `equal`, both encoders have the questions' weights."""
+    if self.answer_start == "apart":
+      return params
+    question, answer = (f"{side}_encoder/" for side in SIDES)
+    return {
+      path: params[path.replace(answer, question, 1)] if path.startswith(answer) else value
+      for path, value in params.items()
+    }
 
   def __call__(self, batch: Batch, *, train: bool) -> CrossVAEOutput:
     """Both sides of each example (`pairs`)."""

@@ -8,8 +8,11 @@ from jaxtyping import Array, Float
 
 from as2jax.layers.vectors import norm
 from as2jax.models.losses import Loss, Term
+from as2jax.models.ranking_losses import NOWHERE
 from as2jax.runtime.errors import InputError
 
+MATCHINGS = ("bce", "softmax")
+REDUCTIONS = ("sum", "mean")
 ACTIVE = 0.01  # of a latent's variance over texts (Burda et al. 2016), and of its KL in nats
 
 
@@ -20,9 +23,23 @@ def kl_of_dimensions(
   return 0.5 * (jnp.square(mean) + jnp.exp(log_variance) - 1 - log_variance)
 
 
-def annealed(progress: Array, epochs: int) -> Array:
-  """β's share: from 0 by 2/epochs per epoch up to 1 (Bowman et al. 2016's annealing, section 4.3)."""
-  return jnp.minimum(2 * progress / max(epochs, 1), 1.0)
+SCHEDULES = ("linear", "delayed", "cyclical")
+CYCLES = 4  # of the run with the schedule `cyclical`
+
+
+def annealed(progress: Array, epochs: int, schedule: str = "linear") -> Array:
+  """β's share after `progress` of `epochs` epochs.
+
+  `linear`: from 0 by 2/epochs per epoch up to 1 (the paper's section 4.3; Bowman et al. 2016).
+  `delayed`: 0 for the first half of the run, then up to 1 at its end. `cyclical`: `linear` over each
+  quarter of the run, anew (Fu et al. 2019, section 4).
+  """
+  share = progress / max(epochs, 1)
+  if schedule == "delayed":
+    return jnp.clip(2 * share - 1, 0.0, 1.0)
+  if schedule == "cyclical":
+    share = jnp.where(share >= 1, 1.0, jnp.mod(CYCLES * share, 1.0))
+  return jnp.minimum(2 * share, 1.0)
 
 
 def across_shards(x: Float[Array, "s e *d"]) -> Float[Array, "n *d"]:
@@ -58,6 +75,12 @@ class CrossVAELoss(Loss):
     epochs: of the whole run, for annealing.
     negatives: `in_batch`, all of them over all shards, or `sampled:k`, k at random a question.
     redundancy: weight of ‖AAᵀ − I‖², the penalty of Lin et al. 2017; 0 only logs it.
+    matching: `bce` (eq. 7); or `softmax`: −ln of the positive's share among itself and the
+      negatives of its question, by softmax of s·cos, the mean over positives.
+    reconstruction: of a text's words, their `sum` (eq. 4) or their `mean`.
+    kl_schedule: see `annealed`.
+    free_bits: nats of each dimension's KL (the mean over the pairs) below which it costs nothing
+      (Kingma et al. 2016, section 8); 0 for the plain KL.
 
   """
 
@@ -67,8 +90,19 @@ class CrossVAELoss(Loss):
   epochs: int
   negatives: str
   redundancy: float
+  matching: str
+  reconstruction: str
+  kl_schedule: str
+  free_bits: float
 
   def __post_init__(self):
+    for key, allowed in (
+      ("matching", MATCHINGS),
+      ("reconstruction", REDUCTIONS),
+      ("kl_schedule", SCHEDULES),
+    ):
+      if getattr(self, key) not in allowed:
+        raise InputError(f"loss.{key} = {getattr(self, key)!r}: use one of {', '.join(allowed)}")
     kind, _, count = self.negatives.partition(":")
     if self.negatives != "in_batch" and not (kind == "sampled" and count.isdigit() and int(count)):
       raise InputError(
@@ -85,18 +119,22 @@ class CrossVAELoss(Loss):
       if values.log_likelihood is not None:
         terms |= self._reconstruction(side, values, aligned)
       if values.log_variance is not None:
-        terms |= self._kl(side, values, aligned, annealed(progress, self.epochs))
+        terms |= self._kl(side, values, aligned, self._share(progress))
     if output.question.log_variance is not None:
-      terms["beta"] = Term(self.beta * annealed(progress, self.epochs), jnp.ones(()), "mean", 0.0)
+      terms["beta"] = Term(self.beta * self._share(progress), jnp.ones(()), "mean", 0.0)
     return terms
+
+  def _share(self, progress):
+    return annealed(progress, self.epochs, self.kl_schedule)
 
   def _reconstruction(self, side, values, aligned) -> dict[str, Term]:
     """−log p of the side's text; its perplexity is that of the batch's words."""
     surprise, words = -values.log_likelihood, jnp.maximum(values.words, 1.0)
     total, count = jnp.sum(aligned * surprise), jnp.sum(aligned * values.words)
     perplexity = jnp.exp(total / jnp.maximum(count, 1.0))
+    cost = surprise / words if self.reconstruction == "mean" else surprise
     return {
-      f"reconstruction_{side}": Term(surprise, aligned, "mean", self.alpha),
+      f"reconstruction_{side}": Term(cost, aligned, "mean", self.alpha),
       f"nats_per_word_{side}": Term(surprise / words, aligned * values.words, "mean", 0.0),
       f"perplexity_{side}": Term(perplexity, (count > 0).astype(jnp.float32), "mean", 0.0),
     }
@@ -111,8 +149,14 @@ class CrossVAELoss(Loss):
     variance = jnp.sum(weight * jnp.square(values.mean - center), (0, 1))
     of_dimension = jnp.sum(weight * each, (0, 1))
     log = lambda values: Term(values.astype(jnp.float32), there.astype(jnp.float32), "mean", 0.0)
+    cost = kl
+    if self.free_bits:
+      # A dimension whose mean over the batch is below the limit has no gradient.
+      cost = jnp.where(of_dimension > self.free_bits, each, self.free_bits).sum(-1)
+    noise = jnp.sum(weight * jnp.exp(values.log_variance), (0, 1)).sum()
     return {
-      f"annealed_kl_{side}": Term(share * kl, aligned, "mean", self.beta),
+      f"annealed_kl_{side}": Term(share * cost, aligned, "mean", self.beta),
+      f"signal_{side}": log(variance.sum() / jnp.maximum(variance.sum() + noise, 1e-12)),
       f"kl_{side}": Term(kl, aligned, "mean", 0.0),
       f"kl_largest_dimension_{side}": log(of_dimension.max()),
       f"kl_active_dimensions_{side}": log((of_dimension > ACTIVE).sum()),
@@ -125,15 +169,26 @@ class CrossVAELoss(Loss):
     positive, negative = pairs_of(batch, aligned)
     if self.negatives != "in_batch":
       negative = drawn(negative, output.draw, int(self.negatives.partition(":")[2]))
-    half = self.gamma / 2
     right = jnp.where(positive, logits > 0, logits < 0)
-    return {
-      "matching_positive": Term(jax.nn.softplus(-logits), positive, "mean", half),
-      "matching_negative": Term(jax.nn.softplus(logits), negative, "mean", half),
+    if self.matching == "softmax":
+      matching = {"matching_softmax": self._softmax(output.scale * cosines, positive, negative)}
+    else:
+      half = self.gamma / 2
+      matching = {
+        "matching_positive": Term(jax.nn.softplus(-logits), positive, "mean", half),
+        "matching_negative": Term(jax.nn.softplus(logits), negative, "mean", half),
+      }
+    return matching | {
       "cosine_positive": Term(cosines, positive, "mean", 0.0),
       "cosine_negative": Term(cosines, negative, "mean", 0.0),
       "matching_right": Term(right.astype(jnp.float32), positive + negative, "mean", 0.0),
     }
+
+  def _softmax(self, logits, positive, negative) -> Term:
+    others = jax.nn.logsumexp(jnp.where(negative > 0, logits, NOWHERE), axis=-1, keepdims=True)
+    usable = positive * (negative.sum(-1, keepdims=True) > 0)
+    values = jnp.where(usable > 0, jax.nn.softplus(others - logits), 0.0)
+    return Term(values, usable, "mean", self.gamma)
 
 
 def pairs_of(

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import ClassVar
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
@@ -55,8 +54,7 @@ class SequenceClassifier(System):
     x = nn.Dropout(self.dropout, deterministic=not train)(x)
     logits = nn.Dense(2, name="head", kernel_init=nn.initializers.normal(0.02))(x)
     logits = logits.astype(jnp.float32)
-    scores = jax.lax.stop_gradient(logits[..., 1] - logits[..., 0])
-    return CrossEncoderOutput(scores, logits)
+    return CrossEncoderOutput(logits[..., 1] - logits[..., 0], logits)
 
   def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
     """What is added to the encoder's input embeddings; nothing, unless a subclass says so."""

@@ -20,13 +20,15 @@ class LocalContextCrossEncoder(SequenceClassifier):
   Attributes:
     template: `local_context`, the paper's order; `context`, which puts the candidate behind the
       question; or `pair`, without context.
-    segments: embeddings by role, N(0, 0.02), added to the LM's input embeddings: `four` (question,
-      candidate, previous, next), `three` (one for both context sentences) or `none`.
+    segments: embeddings by role, added to the LM's input embeddings: `four` (question, candidate,
+      previous, next), `three` (one for both context sentences) or `none`.
+    segments_start: of these embeddings: `normal`, N(0, 0.02), or `zero`.
 
   """
 
   template: str = dataclasses.field()
   segments: str
+  segments_start: str
 
   def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
     """The role embeddings."""
@@ -34,6 +36,6 @@ class LocalContextCrossEncoder(SequenceClassifier):
     if self.segments == "none":
       return None
     table = SegmentEmbeddings(
-      segment_rows(self), self.encoder.hidden_size, name="segment_embeddings"
+      segment_rows(self), self.encoder.hidden_size, self.segments_start, name="segment_embeddings"
     )
     return table(tokens)

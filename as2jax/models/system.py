@@ -121,6 +121,11 @@ class System(nn.Module):
     return self.encoder(batch.tokens, train=train)
 
   @nn.nowrap
+  def initial_params(self, params: dict[str, Array]) -> dict[str, Array]:
+    """The random parameters by path that training starts from; pretrained ones replace them later."""
+    return params
+
+  @nn.nowrap
   def published_form(self) -> PublishedForm | None:
     """What `as2jax.inference.export` writes; None where no published architecture scores so."""
     return None

@@ -61,6 +61,11 @@ LOSSES = Table(
     "cassie": "as2jax.models.cassie:CassieLoss",
     "cross_vae": "as2jax.models.cross_vae_loss:CrossVAELoss",
     "squared_error": "as2jax.models.losses:MeanSquaredError",
+    "in_batch_softmax": "as2jax.models.ranking_losses:InBatchSoftmax",
+    "list_softmax": "as2jax.models.ranking_losses:ListSoftmax",
+    "listnet": "as2jax.models.ranking_losses:ListNet",
+    "ranknet": "as2jax.models.ranking_losses:RankNet",
+    "focal": "as2jax.models.ranking_losses:FocalLoss",
   },
 )
 

@@ -16,6 +16,7 @@ from flax import struct, traverse_util
 from jax.sharding import Mesh
 from jaxtyping import Array, Int
 
+from as2jax.models.system import System
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
@@ -46,7 +47,7 @@ class TrainState:
 
 
 def _initialise(
-  model: nn.Module,
+  model: System,
   batch: Any,
   pretrained: Mapping[str, Any],
   lr_multipliers: Sequence[tuple[str, float]],
@@ -56,6 +57,7 @@ def _initialise(
   variables = dict(model.init(jax.random.key(seed), batch, train=False))
   params = traverse_util.flatten_dict(variables.pop("params", {}), sep="/")
   _check_pretrained(params, pretrained)
+  params = model.initial_params(params)
   # Inside the jitted function, so that the random values that are replaced are never computed.
   params.update(
     {path: jnp.asarray(value, params[path].dtype) for path, value in pretrained.items()}
@@ -86,7 +88,7 @@ def _check_pretrained(params: Mapping[str, Array], pretrained: Mapping[str, Any]
 
 
 def create(
-  model: nn.Module,
+  model: System,
   batch: Any,
   *,
   seeds: Sequence[int],
@@ -112,7 +114,7 @@ def create(
 
 
 def shapes(
-  model: nn.Module,
+  model: System,
   batch: Any,
   *,
   seeds: Sequence[int],

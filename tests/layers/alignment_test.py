@@ -146,3 +146,29 @@ def test_no_alignment_is_the_mean_of_all_words():
 def test_wrong_fields_are_named(field, value, message):
   with pytest.raises(InputError, match=message):
     aligner(**{field: value})
+
+
+def test_relevance_by_hand():
+  """π over its column's mass and the smallest distance choose other words than π does."""
+  content = made()
+  x = hidden(content)
+  plain = align(aligner(), x, content)
+  chosen = {"plan": plain.selected}
+  for relevance in ("plan_over_mass", "nearest"):
+    found = chosen[relevance] = align(aligner(relevance=relevance), x, content).selected
+    plan, cost = np.asarray(plain.plan), np.asarray(plain.cost)
+    mass = np.maximum(plan.sum(-2, keepdims=True), 1e-12)
+    value = {"plan_over_mass": plan / mass, "nearest": -cost}[relevance]
+    for at in np.ndindex(*plain.present.shape):
+      i, j = (
+        np.flatnonzero(np.asarray(number) >= 0)
+        for number in (plain.question[at[:2]], plain.sentence[at])
+      )
+      best = {int(j[np.argmax(value[at][k, j])]) for k in i} if len(j) else set()
+      assert set(np.flatnonzero(found[at])) == best, (relevance, at)
+  assert any(np.any(chosen["plan"] != other) for other in chosen.values())
+
+
+def test_an_unknown_relevance_is_refused():
+  with pytest.raises(InputError, match="model.relevance = 'far'"):
+    aligner(relevance="far")

@@ -96,6 +96,36 @@ def test_absent_nodes_send_nothing():
   assert jnp.isfinite(finite).all() and not jnp.any(finite[1, 2]) and jnp.any(finite[0, 0, 0])
 
 
+def test_a_sigmoid_weighs_each_edge_alone():
+  nodes, distance, present = content()
+  args = parameters()
+  alpha = np.asarray(ours(nodes, distance, present, *args)[0])
+  graph = sentence_graphs(nodes, present)
+  found = EdgeWeights(HIDDEN, "sigmoid").apply(args[0], graph, distance.reshape(S, -1)).edges
+  found = np.asarray(found).reshape(S, E, K, K)
+  real = np.asarray(present)[..., :, None] & np.asarray(present)[..., None, :]
+  odds = np.where(real, found, 0.5) / (1 - np.where(real, found, 0.5)) * real  # the softmax's, too
+  np.testing.assert_allclose(odds / np.maximum(odds.sum(-1, keepdims=True), 1e-9), alpha, atol=1e-5)
+  assert (found[~real] == 0).all() and np.ptp(found.sum(-1)[real.any(-1)]) > 1e-3
+
+
+def test_self_terms_by_hand():
+  nodes, distance, present = content()
+  weights, convolution = parameters()
+  graph = WEIGHTS.apply(weights, sentence_graphs(nodes, present), distance.reshape(S, -1))
+  plain = np.asarray(CONVOLUTION.apply(convolution, graph).nodes)
+  residual = GraphConvolution("residual").apply(convolution, graph).nodes
+  np.testing.assert_allclose(residual, plain + np.asarray(graph.nodes), atol=1e-6)
+  loop = np.random.default_rng(5).normal(size=(D, D)).astype(np.float32)
+  own = {"params": {**convolution["params"], "loop": {"kernel": loop}}}
+  looped = GraphConvolution("loop").apply(own, graph).nodes
+  w, b = (np.asarray(x) for x in (convolution["params"]["map"]["kernel"], own["params"]["bias"]))
+  alpha = np.asarray(graph.edges).reshape(S, E, K, K)
+  sent = np.einsum("seij,sejd->seid", alpha, (np.asarray(graph.nodes) @ w).reshape(S, E, K, D))
+  expected = np.maximum(sent.reshape(S, -1, D) + b + np.asarray(graph.nodes) @ loop, 0)
+  np.testing.assert_allclose(looped, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_graphs_are_jraphs_batches():
   nodes, _, present = content()
   graph = sentence_graphs(nodes, present)

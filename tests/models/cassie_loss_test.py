@@ -12,7 +12,10 @@ def terms(labels, sentences, logits, pairs, **fields):
   """The loss of one example with the given numbers."""
   arrays = [jnp.asarray(x, jnp.float32)[None, None] for x in (logits, pairs)]
   there = jnp.asarray(sentences, bool)[None, None]
-  output = CassieOutput(arrays[0][..., 0], *arrays, there, there)
+  cosines = jnp.asarray([[[0.25, 0.75]]])
+  counts = there.astype(jnp.int32)
+  both = jnp.stack([counts, 2 * counts], axis=-1)
+  output = CassieOutput(arrays[0][..., 0], *arrays, there, there, cosines, 3 * counts, both)
   made = batch([[case(0, (1,) * (len(labels) + 1), labels)]])
   loss = CassieLoss(**{"gamma": 0.3, "mi_self_pairs": True, **fields})
   return {
@@ -42,6 +45,17 @@ def test_mutual_information_by_hand():
   assert (unknown["unjudged_sentences"][0], unknown["masked_nodes"][0]) == (1, 1)
   assert terms((0, 0, 0), (1, 1, 1), [0.5], u)["mutual_information"][0] == 0
   assert terms((-1, 1, 0), (1, 1, 1), [0.5], u)["bce"][1].weights.sum() == 0
+
+
+def test_what_is_watched_by_hand():
+  found = terms((1, 0, 1), (1, 1, 0), [0.5], np.zeros((3, 3)))
+  value = {name: total / float(term.weights.sum()) for name, (total, term) in found.items()}
+  assert value["node_cosine_0"] == 0.25 and value["node_cosine_1"] == 0.75
+  assert value["self_alignment"] == 0.5 and value["relevant_words"] == 3
+  watched = ("node_cosine_0", "node_cosine_1", "self_alignment", "relevant_words")
+  assert not any(found[name][1].scale for name in watched)
+  alone = terms((1, 0, 1), (1, 0, 0), [0.5], np.zeros((3, 3)))
+  assert float(alone["node_cosine_1"][1].weights.sum()) == 0  # one node has no pair
 
 
 def test_cross_entropy_is_summed_over_the_candidates_of_joint():

@@ -318,3 +318,44 @@ def test_the_papers_sizes():
   assert set(sizes("edge_weights").values()) == {(770, 400), (400,), (400, 1)}
   assert set(sizes("convolutions_1").values()) == {(768, 768), (768,)}
   assert values["params"]["segment_embeddings"]["embedding"].shape == (4, 768)
+
+
+def test_what_the_head_reads():
+  """Each part changes p; the paper's head reads the node alone; unknown parts are refused."""
+  values = {}
+  for reads in (("h",), ("r",), ("d",), ("cls",), ("h", "r", "d", "cls")):
+    net = model(head_reads=reads)
+    params = variables(net)
+    width = params["params"]["head"]["hidden"]["kernel"].shape[0]
+    assert width == sum(1 if part == "d" else 8 for part in reads)
+    values[reads] = np.asarray(apply(net, params, packed()).scores)[packed().examples.mask > 0]
+    assert np.isfinite(values[reads]).all() and np.ptp(values[reads]) > 0
+  for bad in ((), ("h", "x")):
+    with pytest.raises(InputError, match="model.head_reads = "):
+      variables(model(head_reads=bad))
+  for name in ("self_term", "edges"):
+    with pytest.raises(InputError, match=f"model.{name} = 'other'"):
+      variables(model(**{name: "other"}))
+
+
+def test_zero_roles_begin_as_the_encoder_alone():
+  """Before any training, embeddings of roles that start at zero change nothing."""
+  start = lambda **fields: model(**fields).init(jax.random.key(0), packed(), train=False)["params"]
+  table = start(segments_start="zero")["segment_embeddings"]["embedding"]
+  assert table.shape == (4, 8) and not np.any(table)
+  assert np.any(start()["segment_embeddings"]["embedding"])
+  with pytest.raises(InputError, match="model.segments_start = 'one'"):
+    start(segments_start="one")
+
+
+def test_nodes_that_the_graph_makes_one_are_seen():
+  """The cosine of nodes rises to 1 over convolutions; with a self term it stays below."""
+  found = {}
+  for term in ("none", "residual"):
+    net = model(self_term=term)
+    output = apply(net, variables(net), packed())
+    several = np.asarray((output.nodes.sum(-1) > 1) & (packed().examples.mask > 0))
+    assert output.node_cosines.shape[-1] == 3 and several.any()
+    found[term] = np.asarray(output.node_cosines)[several].mean(0)
+  np.testing.assert_allclose(found["none"][0], found["residual"][0], atol=1e-6)
+  assert found["none"][2] > found["residual"][2]

@@ -116,12 +116,14 @@ def torch_layer(torch, params, width, heads, pre):
   return layer.eval()
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_vectors_are_those_of_torchs_layers(norm):
+@pytest.mark.parametrize(
+  "norm, positions", [("pre", "sinusoids"), ("post", "sinusoids"), ("pre", "none")]
+)
+def test_vectors_are_those_of_torchs_layers(norm, positions):
   torch = pytest.importorskip("torch")
   width, heads = 12, 3
   example, alone = random_batch(width)
-  model = FeatureBased(2, heads, 0.2, 3.0, norm, "float32")
+  model = FeatureBased(2, heads, 0.2, positions, 3.0, norm, "float32")
   params = drawn(model, example)
   found = jax.jit(lambda p: model.apply({"params": p}, example, train=False, method="encode"))(
     params
@@ -129,8 +131,9 @@ def test_vectors_are_those_of_torchs_layers(norm):
   for unit, vectors in enumerate(alone):
     t, i = np.arange(len(vectors))[:, None], np.arange(width // 2)
     angle = t / 10000 ** (2 * i / width)
-    positions = np.stack([np.sin(angle), np.cos(angle)], -1).reshape(len(vectors), width)
-    x = torch.tensor((3 * vectors + positions).astype(np.float32))[None]
+    added = np.stack([np.sin(angle), np.cos(angle)], -1).reshape(len(vectors), width)
+    added = added * (positions == "sinusoids")
+    x = torch.tensor((3 * vectors + added).astype(np.float32))[None]
     with torch.no_grad():
       for n in range(2):
         x = torch_layer(torch, params[f"layer_{n}"], width, heads, norm == "pre")(x)
@@ -142,7 +145,7 @@ def test_vectors_are_those_of_torchs_layers(norm):
 
 def test_without_an_encoder_it_is_the_mean():
   example, alone = random_batch()
-  model = FeatureBased(0, 8, 0.2, 1.0, "pre", "float32")
+  model = FeatureBased(0, 8, 0.2, "sinusoids", 1.0, "pre", "float32")
   assert not dict(model.init(jax.random.key(0), example, train=False))
   means = np.stack([vectors.mean(0) for vectors in alone])
   found = model.apply({}, example, train=True).scores[0]
@@ -155,7 +158,7 @@ def test_without_an_encoder_it_is_the_mean():
 
 def test_the_loss_is_the_squared_error_of_judged_pairs():
   example, _ = random_batch()
-  model = FeatureBased(1, 2, 0.2, 1.0, "pre", "float32")
+  model = FeatureBased(1, 2, 0.2, "sinusoids", 1.0, "pre", "float32")
   output = model.apply({"params": drawn(model, example)}, example, train=False)
   (term,) = losses.MeanSquaredError()(output, example, 0.0).values()
   scores = np.asarray(output.scores[0])
@@ -166,7 +169,7 @@ def test_the_loss_is_the_squared_error_of_judged_pairs():
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_a_gradient_moves_every_parameter_and_dropout_acts(norm):
   example, _ = random_batch()
-  model = FeatureBased(2, 2, 0.2, 1.0, norm, "float32")
+  model = FeatureBased(2, 2, 0.2, "sinusoids", 1.0, norm, "float32")
   params = drawn(model, example)
 
   @jax.jit
@@ -198,17 +201,21 @@ def test_bad_fields_and_missing_features_are_named():
   example, _ = random_batch()
   init = lambda *fields: FeatureBased(*fields).init(jax.random.key(0), example, train=False)
   with pytest.raises(InputError, match="num_heads = 5 does not divide .* 12"):
-    init(1, 5, 0.2, 1.0, "pre", "float32")
+    init(1, 5, 0.2, "sinusoids", 1.0, "pre", "float32")
   with pytest.raises(InputError, match="model.norm = 'none'"):
-    init(1, 2, 0.2, 1.0, "none", "float32")
+    init(1, 2, 0.2, "sinusoids", 1.0, "none", "float32")
+  with pytest.raises(InputError, match="model.positions = 'learned'"):
+    init(1, 2, 0.2, "learned", 1.0, "pre", "float32")
   bare = example.replace(tokens=example.tokens.replace(inputs={}))
   with pytest.raises(InputError, match="no input 'frozen_vectors'"):
-    FeatureBased(1, 2, 0.2, 1.0, "pre", "float32").init(jax.random.key(0), bare, train=False)
+    FeatureBased(1, 2, 0.2, "sinusoids", 1.0, "pre", "float32").init(
+      jax.random.key(0), bare, train=False
+    )
 
 
 def test_padding_and_packing_change_no_score(tmp_path):
   parts = build.load(config(None, tmp_path))
-  model = FeatureBased(1, 2, 0.2, 1.0, "pre", "float32")
+  model = FeatureBased(1, 2, 0.2, "sinusoids", 1.0, "pre", "float32")
   packed, loose = batch(parts), batch(parts, packed=False, rows=9, spare=4)
   assert packed.inputs["frozen_vectors"].shape != loose.inputs["frozen_vectors"].shape
   params = drawn(model, packed)
@@ -225,7 +232,7 @@ def test_several_layers_are_mixed_by_learned_weights():
   example, _ = random_batch()
   layered = jnp.stack([example.inputs["frozen_vectors"] * k for k in (1.0, 2.0, -5.0)], axis=3)
   example = example.replace(tokens=example.tokens.replace(inputs={"frozen_vectors": layered}))
-  model = FeatureBased(0, 2, 0.2, 1.0, "pre", "float32")
+  model = FeatureBased(0, 2, 0.2, "sinusoids", 1.0, "pre", "float32")
   params = model.init(jax.random.key(0), example, train=False)["params"]
   vectors = lambda params: model.apply({"params": params}, example, method="token_vectors")
   np.testing.assert_allclose(vectors(params), layered.mean(3), atol=1e-5)
@@ -250,7 +257,7 @@ def test_paper_sizes():
   wide = jnp.zeros((*example.inputs["frozen_vectors"].shape[:3], d))
   example = example.replace(tokens=example.tokens.replace(inputs={"frozen_vectors": wide}))
   shapes = jax.eval_shape(
-    lambda: FeatureBased(1, 8, 0.2, 1.0, "pre", "float32").init(
+    lambda: FeatureBased(1, 8, 0.2, "sinusoids", 1.0, "pre", "float32").init(
       jax.random.key(0), example, train=False
     )
   )

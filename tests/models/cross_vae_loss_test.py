@@ -37,6 +37,19 @@ def test_annealing_by_hand():
     assert float(annealed(jnp.float32(progress), 100)) == pytest.approx(share)
 
 
+@pytest.mark.parametrize(
+  "schedule, points",
+  [
+    ("delayed", ((0, 0), (50, 0), (75, 0.5), (100, 1), (120, 1))),
+    ("cyclical", ((0, 0), (6.25, 0.5), (12.5, 1), (24, 1), (25, 0), (31.25, 0.5), (100, 1))),
+  ],
+)
+def test_other_schedules_by_hand(schedule, points):
+  for progress, share in points:
+    found = float(annealed(jnp.float32(progress), 100, schedule))
+    assert found == pytest.approx(share, abs=1e-6), progress
+
+
 @pytest.mark.parametrize("negatives, shards", [(0, 1), (1, 1), (0, 2), (2, 2)])
 def test_positives_and_negatives_by_brute_force(negatives, shards):
   made = batch(negatives=negatives, examples=26, shards=shards)
@@ -133,6 +146,50 @@ def test_the_terms_add_up_to_the_papers_loss():
   assert mean(terms["beta"]) == pytest.approx(0.6)
 
 
+def test_the_softmax_over_a_batch_in_numpy():
+  made, net = batch(negatives=1, examples=16), model(match_on="mean")
+  output = run(net, params(net), made, train=True)
+  terms = loss(matching="softmax", gamma=3.0)(output, made, jnp.float32(1))
+  assert "matching_positive" not in terms and terms["matching_softmax"].scale == 3.0
+  right = jnp.asarray((made.examples.labels[..., 0] == 1) & (made.examples.mask > 0), jnp.float32)
+  positive, negative = (np.asarray(x[0]) for x in pairs_of(made, right))
+  q, a = (np.asarray(x.mean[0], np.float64) for x in (output.question, output.answer))
+  unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
+  weight = np.exp(float(output.scale) * unit(q) @ unit(a).T)
+  values = [
+    -np.log(weight[i, j] / (weight[i, j] + weight[i][negative[i] > 0].sum()))
+    for i, j in zip(*np.nonzero(positive))
+  ]
+  assert len(values) == 8
+  assert mean(terms["matching_softmax"]) == pytest.approx(np.mean(values), rel=1e-5)
+
+
+def test_the_mean_over_words_and_free_bits():
+  made, net = batch(), model()
+  output = run(net, params(net), made, train=True)
+  side = output.question
+  each = np.asarray(kl_of_dimensions(side.mean, side.log_variance))[0].mean(0)
+  limit = float(np.sort(each)[1])  # between the smallest and the greatest of three
+  terms = loss(reconstruction="mean", free_bits=limit)(output, made, jnp.float32(50))
+  per_word = np.asarray(-side.log_likelihood / side.words)[0].mean()
+  assert mean(terms["reconstruction_question"]) == pytest.approx(per_word, rel=1e-5)
+  cost = np.where(each > limit, each, limit).sum()
+  assert mean(terms["annealed_kl_question"]) == pytest.approx(cost, rel=1e-5)
+  assert mean(terms["kl_question"]) == pytest.approx(each.sum(), rel=1e-5)
+  signal = np.asarray(side.mean)[0].var(0).sum()
+  noise = np.exp(np.asarray(side.log_variance))[0].mean(0).sum()
+  assert mean(terms["signal_question"]) == pytest.approx(signal / (signal + noise), rel=1e-5)
+
+  def kl(shift):
+    moved = side.replace(mean=side.mean + shift)
+    term = loss(free_bits=limit)(output.replace(question=moved), made, jnp.float32(50))
+    term = term["annealed_kl_question"]
+    return (term.values * term.weights).sum()
+
+  slope = np.asarray(jax.grad(kl)(jnp.zeros_like(side.mean)))[0]
+  assert (np.abs(slope).sum(0) > 0).tolist() == (each > limit).tolist()
+
+
 def test_what_is_watched():
   """Perplexity, KL by dimension and active units, in numpy."""
   made, net = batch(), model()
@@ -172,6 +229,12 @@ def test_shards_share_their_negatives():
   assert found[0].keys() == found[1].keys()
   for name in found[0]:
     assert found[0][name] == pytest.approx(found[1][name], rel=1e-5, abs=1e-6), name
+
+
+@pytest.mark.parametrize("key", ["matching", "reconstruction", "kl_schedule"])
+def test_other_words_are_refused(key):
+  with pytest.raises(InputError, match=f"loss.{key} = 'other': use one of"):
+    loss(**{key: "other"})
 
 
 @pytest.mark.parametrize("negatives", ["hard", "sampled", "sampled:0", "sampled:many"])

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import traverse_util
 from tiny_cross_vae import MARKS, WIDTH, WORDS, batch, batcher, model, params, run
 
 from as2jax.config.check import check
@@ -217,9 +218,34 @@ def test_word_dropout_leaves_marks_and_unknown_words_to_read():
   assert set(np.flatnonzero(rows)) == {1, MARKS[0]}
 
 
+def test_how_encoders_start():
+  """Apart, every matrix differs; equal, none does; σ² starts where it is told."""
+  made, start = batch(), {}
+  for answer in ("apart", "equal"):
+    net = model(answer_start=answer, log_variance_start=-4.0)
+    values = net.init(jax.random.key(0), made, train=False)["params"]
+    flat = net.initial_params(traverse_util.flatten_dict(values, sep="/"))
+    sides = [{k: v for k, v in flat.items() if k.startswith(f"{side}_encoder/")} for side in SIDES]
+    assert len(sides[0]) == len(sides[1]) > 5
+    matrices = [k for k, v in sides[0].items() if v.ndim == 2 and np.ptp(v) > 0]
+    start[answer] = [
+      np.array_equal(sides[0][k], sides[1][k.replace("question", "answer", 1)]) for k in matrices
+    ]
+    np.testing.assert_array_equal(sides[1]["answer_encoder/log_variance/bias"], -4)
+    assert {k for k in flat if "encoder/" not in k} == {
+      k for k in traverse_util.flatten_dict(values, sep="/") if "encoder/" not in k
+    }
+  assert not any(start["apart"]) and all(start["equal"])
+
+
 def test_a_wrong_field_is_named():
   made = batch()
-  for field, value in (("crossing", "zigzag"), ("decoder", "lstm"), ("match_on", "mode")):
+  for field, value in (
+    ("crossing", "zigzag"),
+    ("decoder", "lstm"),
+    ("match_on", "mode"),
+    ("answer_start", "same"),
+  ):
     with pytest.raises(InputError, match=f"model.{field} = '{value}': use one of"):
       model(**{field: value}).init(jax.random.key(0), made, train=False)
   with pytest.raises(InputError, match="'none' has no decoder"):

@@ -1,0 +1,244 @@
+"""Pairwise, listwise and in-batch losses of scores that rank a question's candidates.
+
+All of them work with any system that gives one score an example: bi-encoders (layout `pairs`) and
+cross-encoders (layout `single`). A question's list is what a shard holds of it, so that the sampler
+`grouped`, which keeps a question's candidates together, is the one to take; with others a list is cut.
+Labels may be graded where a loss says so. `scale` multiplies scores before anything else: 1/τ of a
+temperature τ.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from as2jax.data.batches.batch import Batch
+from as2jax.layers.vectors import norm, take
+from as2jax.models.losses import Loss, Term
+from as2jax.runtime.errors import InputError
+
+NOWHERE = -1e30  # a logit that softmax takes as 0, and that has no NaN in its gradient
+
+
+def _lists(output: Any, batch: Batch, scale: float) -> tuple[Array, Array, Bool[Array, "s e e"]]:
+  """Scores [s, e], labels [s, e] and which judged examples belong to one question [s, e, e]."""
+  examples = batch.examples
+  labels = examples.labels[..., 0]
+  judged = (examples.mask > 0) & (labels >= 0)
+  same = examples.question[..., :, None] == examples.question[..., None, :]
+  same = same & judged[..., :, None] & judged[..., None, :]
+  scores = scale * output.scores.astype(jnp.float32)
+  return jnp.where(judged, scores, 0.0), labels, same
+
+
+@dataclasses.dataclass(frozen=True)
+class ListSoftmax(Loss):
+  """−ln of each positive's share among itself and the negatives of its question, mean over positives.
+
+  InfoNCE (van den Oord et al. 2018, eq. 4) over a question's own candidates. The question's other
+  positives are in no denominator. Labels above 0 are positive.
+  """
+
+  scale: float = 1.0
+
+  def __call__(self, output, batch, progress) -> dict[str, Term]:
+    del progress
+    scores, labels, same = _lists(output, batch, self.scale)
+    positive = jnp.diagonal(same, axis1=-2, axis2=-1) & (labels > 0)
+    negative = same & (labels == 0)[..., None, :]
+    others = jnp.where(negative, scores[..., None, :], NOWHERE)
+    values = jax.nn.softplus(jax.nn.logsumexp(others, axis=-1) - scores)
+    usable = positive & negative.any(-1)
+    return {"list_softmax": Term(jnp.where(usable, values, 0.0), usable.astype(jnp.float32))}
+
+
+@dataclasses.dataclass(frozen=True)
+class ListNet(Loss):
+  """Cross entropy of the softmax of scores against that of labels, mean over questions.
+
+  ListNet's top-one probabilities (Cao et al. 2007, eq. 6 f.). Labels may be graded. A question with
+  one candidate or with equal labels counts, too.
+  """
+
+  scale: float = 1.0
+
+  def __call__(self, output, batch, progress) -> dict[str, Term]:
+    del progress
+    scores, labels, same = _lists(output, batch, self.scale)
+    share = lambda x: jax.nn.log_softmax(jnp.where(same, x[..., None, :], NOWHERE), axis=-1)
+    target = jnp.exp(share(labels.astype(jnp.float32)))
+    values = -jnp.where(same, target * share(scores), 0.0).sum(-1)
+    return {"listnet": Term(values, _first(same).astype(jnp.float32))}
+
+
+@dataclasses.dataclass(frozen=True)
+class RankNet(Loss):
+  """Logistic loss of every pair of candidates with different labels, mean over questions.
+
+  ln(1 + exp(s_j − s_i)) where candidate i has the greater label (RankNet, Burges et al. 2005, eq. 3);
+  the mean is over the pairs of a question first. Labels may be graded.
+
+  Attributes:
+    weighting: `none`; or `ndcg`: each pair by |ΔNDCG| of exchanging both in the current order
+      (LambdaRank, Burges 2010, section 4; an upper bound of NDCG's loss by LambdaLoss, Wang et al.
+      2018, section 3.3). Pairs' weights have no gradient.
+
+  """
+
+  scale: float = 1.0
+  weighting: str = "none"
+
+  def __post_init__(self):
+    if self.weighting not in ("none", "ndcg"):
+      raise InputError(f"loss.weighting = {self.weighting!r}: use none or ndcg")
+
+  def __call__(self, output, batch, progress) -> dict[str, Term]:
+    del progress
+    scores, labels, same = _lists(output, batch, self.scale)
+    better = same & (labels[..., :, None] > labels[..., None, :])
+    values = jax.nn.softplus(scores[..., None, :] - scores[..., :, None])
+    if self.weighting == "ndcg":
+      values = values * jax.lax.stop_gradient(_ndcg_changes(scores, labels, same))
+    pairs = (better.sum(-1)[..., None, :] * same).sum(
+      -1
+    )  # of the question, at each of its examples
+    weights = jnp.where(better, 1.0 / jnp.maximum(pairs, 1)[..., None], 0.0)
+    return {"ranknet": Term(values, weights)}
+
+
+def _first(same: Bool[Array, "s e e"]) -> Bool[Array, "s e"]:
+  """Whether an example is the first of its question."""
+  return jnp.diagonal(same & (jnp.cumsum(same, axis=-1) == 1), axis1=-2, axis2=-1)
+
+
+def _ndcg_changes(scores: Array, labels: Array, same: Array) -> Float[Array, "s e e"]:
+  """|ΔNDCG| of exchanging two candidates of a question; gain 2^label − 1, discount 1/log2(1 + rank)."""
+  above = same & (scores[..., None, :] > scores[..., :, None])
+  earlier = jnp.tril(jnp.ones(same.shape, bool), -1)
+  tied = same & (scores[..., None, :] == scores[..., :, None]) & earlier
+  discount = lambda rank: 1.0 / jnp.log2(1.0 + jnp.maximum(rank, 1))
+  at = discount((above | tied).sum(-1) + 1)
+  gain = jnp.where(labels > 0, jnp.exp2(labels.astype(jnp.float32)) - 1.0, 0.0)
+  better = same & (labels[..., None, :] > labels[..., :, None])
+  equal = same & (labels[..., None, :] == labels[..., :, None]) & earlier
+  ideal = (same * (gain * discount((better | equal).sum(-1) + 1))[..., None, :]).sum(-1)
+  change = jnp.abs(gain[..., :, None] - gain[..., None, :]) * jnp.abs(
+    at[..., :, None] - at[..., None, :]
+  )
+  return change / jnp.where(ideal > 0, ideal, 1.0)[..., None]
+
+
+SIMILARITIES = ("cosine", "dot", "euclidean")
+
+
+@dataclasses.dataclass(frozen=True)
+class InBatchSoftmax(Loss):
+  """−ln of each positive's share among all candidates of the batch, mean over positives.
+
+  In-batch negatives (Henderson et al. 2017, section 4; InfoNCE): for a question, every text that is a
+  candidate anywhere in the micro-batch, over all shards and devices, except the other positives of
+  that question. Equal texts count once. Only for bi-encoders with layout `pairs`, whose output has
+  `units`. Gradients of accumulated micro-batches are not those of one batch.
+
+  Attributes:
+    scale: 1/τ, 20 for a cosine in sentence-transformers.
+    similarity: `cosine`, `dot`, or `euclidean` (−‖u − v‖); that by which the model ranks.
+    symmetric: whether the share of each positive's question among all questions is added.
+    false_negative_margin: a negative whose similarity exceeds the positive's by more than this is
+      taken for an unlabelled answer and left out; infinite for none.
+
+  """
+
+  scale: float = 20.0
+  similarity: str = "cosine"
+  symmetric: bool = False
+  false_negative_margin: float = float("inf")
+
+  def __post_init__(self):
+    if self.similarity not in SIMILARITIES:
+      raise InputError(f"loss.similarity = {self.similarity!r}: use one of {SIMILARITIES}")
+
+  def __call__(self, output, batch, progress) -> dict[str, Term]:
+    del progress
+    if not hasattr(output, "units") or batch.examples.members.shape[-1] != 2:
+      raise InputError(
+        "loss.name = 'in_batch_softmax' compares vectors of questions and candidates: use it with a"
+        " bi-encoder of layout pairs (model.name = biencoder), or list_softmax, listnet, ranknet"
+      )
+    terms = {"in_batch_softmax": self._side(output, batch, 0, 1)}
+    if self.symmetric:
+      terms["in_batch_softmax_questions"] = self._side(output, batch, 1, 0)
+    return terms
+
+  def _side(self, output, batch, side: int, other: int) -> Term:
+    """The softmax of examples' `side` over all texts that are the `other` side of an example."""
+    examples, units = batch.examples, batch.units
+    vectors, number = output.units.astype(jnp.float32), units.id
+    labels = examples.labels[..., 0]
+    real = examples.mask > 0
+    positive = (real & (labels > 0)).reshape(-1)
+    at = lambda k: jnp.take_along_axis(number, examples.members[..., k], axis=1)
+    own, sought = (jnp.where(real, at(k), -1).reshape(-1) for k in (side, other))
+    asked = take(vectors, examples.members[..., side]).reshape(-1, vectors.shape[-1])
+    answer = take(vectors, examples.members[..., other]).reshape(asked.shape)
+    pool, ids = (
+      vectors.reshape(-1, vectors.shape[-1]),
+      number.reshape(-1),
+    )  # over shards: one gather
+    listed = (ids[:, None] == sought[None, :]).any(1) & (ids >= 0) & _first_of(ids)
+    matches = (own[:, None] == own[None, :]) & real.reshape(-1)[None, :]
+    holds = sought[:, None] == ids[None, :]
+    # Neither another positive of the question nor an unjudged candidate of it is a negative.
+    exempt = matches & (labels != 0).reshape(-1)[None, :]
+    negative = listed[None, :] & ~_any_product(exempt, holds)
+    logits = self._similarities(asked, pool)
+    right = self._similarities(asked[:, None], answer[:, None])[:, 0, 0]
+    negative = negative & (logits <= jax.lax.stop_gradient(right)[:, None] + self._margin)
+    others = jnp.where(negative, self.scale * logits, NOWHERE)
+    values = jax.nn.softplus(jax.nn.logsumexp(others, axis=-1) - self.scale * right)
+    usable = positive & negative.any(-1)
+    return Term(jnp.where(usable, values, 0.0), usable.astype(jnp.float32))
+
+  @property
+  def _margin(self) -> float:
+    return min(self.false_negative_margin, -NOWHERE)
+
+  def _similarities(self, u: Float[Array, "*b n d"], v: Float[Array, "*b m d"]) -> Array:
+    """The similarity of each u with each v, [*b, n, m]."""
+    if self.similarity == "euclidean":
+      return -norm(u[..., :, None, :] - v[..., None, :, :])
+    if self.similarity == "cosine":
+      u, v = (x / jnp.maximum(norm(x), 1e-9)[..., None] for x in (u, v))
+    return jnp.matmul(u, v.swapaxes(-1, -2), precision=jax.lax.Precision.HIGHEST)
+
+
+def _first_of(ids: Array) -> Bool[Array, "n"]:
+  """Whether an id occurs at no earlier place."""
+  equal = ids[:, None] == ids[None, :]
+  return ~(equal & jnp.tril(jnp.ones(equal.shape, bool), -1)).any(1)
+
+
+def _any_product(left: Bool[Array, "n k"], right: Bool[Array, "k m"]) -> Bool[Array, "n m"]:
+  """Whether some k has both."""
+  return jnp.matmul(left.astype(jnp.float32), right.astype(jnp.float32)) > 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class FocalLoss(Loss):
+  """Binary cross entropy times (1 − p)^γ, p the probability of the label (Lin et al. 2017, eq. 4).
+
+  Mean over judged examples. γ = 0 is `BinaryCrossEntropy`.
+  """
+
+  gamma: float = 2.0
+  scale: float = 1.0
+
+  def __call__(self, output, batch, progress) -> dict[str, Term]:
+    del progress
+    labels = batch.examples.labels[..., 0]
+    judged = batch.examples.mask * (labels >= 0)
+    margin = self.scale * output.scores * jnp.where(labels > 0, 1.0, -1.0)
+    values = jax.nn.sigmoid(-margin) ** self.gamma * jax.nn.softplus(-margin)
+    return {"focal": Term(values, judged)}

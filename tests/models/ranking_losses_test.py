@@ -1,0 +1,226 @@
+"""Ranking losses against loops in numpy, and their gradients against finite differences."""
+
+import itertools
+import math
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from as2jax.models import ranking_losses as losses
+from as2jax.runtime.errors import InputError
+
+# Two shards of six examples: question numbers, labels (−1 unjudged), mask; one question per shard has
+# no positive, one has two, one a graded label.
+QUESTION = np.array([[4, 4, 4, 7, 7, -1], [2, 2, 2, 2, 9, 9]])
+LABELS = np.array([[0, 1, 1, 0, 0, 1], [0, 1, -1, 0, 1, 0]])
+MASK = np.array([[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1]], np.float32)
+SCORES = np.random.default_rng(0).normal(size=(2, 6)).astype(np.float32)
+
+
+def batch(labels=LABELS, **examples):
+  made = types.SimpleNamespace(
+    mask=jnp.asarray(MASK),
+    labels=jnp.asarray(labels)[..., None],
+    question=jnp.asarray(QUESTION),
+    **examples,
+  )
+  return types.SimpleNamespace(examples=made)
+
+
+def value(loss, scores=SCORES, **settings):
+  [term] = loss(types.SimpleNamespace(scores=jnp.asarray(scores)), batch(**settings), 0.0).values()
+  assert term.reduction == "mean"
+  return jnp.sum(term.values * term.weights) / jnp.sum(term.weights)
+
+
+def questions(labels=LABELS):
+  """(scores, labels) of the judged candidates of each question."""
+  for shard in range(2):
+    for question in dict.fromkeys(QUESTION[shard][MASK[shard] > 0].tolist()):
+      at = (QUESTION[shard] == question) & (MASK[shard] > 0) & (labels[shard] >= 0)
+      yield SCORES[shard][at].astype(float), labels[shard][at]
+
+
+def test_list_softmax_by_hand():
+  values = [
+    -math.log(math.exp(3 * s[i]) / (math.exp(3 * s[i]) + np.exp(3 * s[y == 0]).sum()))
+    for s, y in questions()
+    for i in np.flatnonzero(y > 0)
+  ]
+  assert len(values) == 4
+  np.testing.assert_allclose(value(losses.ListSoftmax(3.0)), np.mean(values), rtol=1e-5)
+
+
+def test_a_positive_without_negatives_counts_in_no_mean():
+  labels = np.where(LABELS == 0, 1, LABELS)
+  [term] = losses.ListSoftmax()(
+    types.SimpleNamespace(scores=jnp.asarray(SCORES)), batch(labels), 0.0
+  ).values()
+  assert float(term.weights.sum()) == 0 and float(jnp.abs(term.values).sum()) == 0
+
+
+GRADED = np.where(LABELS == 1, np.arange(6) % 3 + 1, LABELS)
+
+
+@pytest.mark.parametrize("labels", [LABELS, GRADED])
+def test_listnet_by_hand(labels):
+  softmax = lambda x: np.exp(x) / np.exp(x).sum()
+  values = [-(softmax(y) * np.log(softmax(2 * s))).sum() for s, y in questions(labels)]
+  assert len(values) == 4
+  np.testing.assert_allclose(value(losses.ListNet(2.0), labels=labels), np.mean(values), rtol=1e-5)
+
+
+def ndcg(scores, labels, order):
+  gains = (2.0**labels - 1)[order]
+  return (gains / np.log2(np.arange(len(gains)) + 2)).sum()
+
+
+@pytest.mark.parametrize("weighting", ["none", "ndcg"])
+@pytest.mark.parametrize("labels", [LABELS, GRADED])
+def test_ranknet_by_hand(weighting, labels):
+  means = []
+  for s, y in questions(labels):
+    order, pairs = np.argsort(-s, kind="stable"), []
+    ideal = ndcg(s, y, np.argsort(-y))
+    for i, j in itertools.permutations(range(len(s)), 2):
+      if y[i] > y[j]:
+        exchanged = order.copy()
+        a, b = (int(np.flatnonzero(order == k)[0]) for k in (i, j))
+        exchanged[a], exchanged[b] = j, i
+        change = abs(ndcg(s, y, exchanged) - ndcg(s, y, order)) / ideal
+        pairs.append(math.log1p(math.exp(s[j] - s[i])) * (change if weighting == "ndcg" else 1))
+    means += [np.mean(pairs)] if pairs else []
+  found = value(losses.RankNet(weighting=weighting), labels=labels)
+  np.testing.assert_allclose(found, np.mean(means), rtol=1e-5)
+
+
+def test_focal_by_hand():
+  values = []
+  for s, y in questions():
+    p = 1 / (1 + np.exp(-np.where(y > 0, s, -s)))
+    values += ((1 - p) ** 2 * -np.log(p)).tolist()
+  np.testing.assert_allclose(value(losses.FocalLoss(2.0)), np.mean(values), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+  "loss",
+  [losses.ListSoftmax(2.0), losses.ListNet(), losses.RankNet(), losses.FocalLoss()],
+  ids=lambda loss: type(loss).__name__,
+)
+def test_gradients_are_those_of_finite_differences(loss):
+  """The sum's slope along random directions; masked and unjudged scores have none."""
+  gradient = np.asarray(jax.grad(lambda s: value(loss, s))(jnp.asarray(SCORES)))
+  assert np.isfinite(gradient).all() and (gradient[(MASK == 0) | (LABELS < 0)] == 0).all()
+  rng = np.random.default_rng(1)
+  for _ in range(3):
+    d = rng.normal(size=SCORES.shape).astype(np.float32)
+    slope = (value(loss, SCORES + 1e-2 * d) - value(loss, SCORES - 1e-2 * d)) / 2e-2
+    np.testing.assert_allclose((gradient * d).sum(), slope, rtol=2e-2, atol=1e-3)
+
+
+# Units of two shards; text 5 lies in both, text 8 is a question, text 3 answers it and question 1.
+IDS = np.array([[1, 5, 3, 6, -1], [8, 3, 5, 2, 9]])
+MEMBERS = np.array(
+  [
+    [[0, 1], [0, 2], [0, 3], [0, 0], [0, 0], [0, 0]],
+    [[0, 1], [0, 3], [0, 2], [4, 3], [0, 0], [0, 0]],
+  ]
+)
+PAIR_LABELS = np.array([[0, 1, 1, -1, -1, -1], [1, 0, 0, 1, -1, -1]])
+PAIR_MASK = np.array([[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 0, 0]], np.float32)
+
+
+def in_batch(loss, units):
+  examples = types.SimpleNamespace(
+    members=jnp.asarray(MEMBERS),
+    labels=jnp.asarray(PAIR_LABELS)[..., None],
+    mask=jnp.asarray(PAIR_MASK),
+  )
+  made = types.SimpleNamespace(examples=examples, units=types.SimpleNamespace(id=jnp.asarray(IDS)))
+  return loss(types.SimpleNamespace(units=jnp.asarray(units)), made, 0.0)
+
+
+def vectors():
+  """Equal texts have equal vectors, as without dropout."""
+  of = np.random.default_rng(2).normal(size=(10, 4)).astype(np.float32)
+  return of[IDS] * (IDS >= 0)[..., None], of
+
+
+def similarity(kind, u, v):
+  if kind == "euclidean":
+    return -np.linalg.norm(u - v)
+  return u @ v / (np.linalg.norm(u) * np.linalg.norm(v) if kind == "cosine" else 1)
+
+
+@pytest.mark.parametrize("kind", losses.SIMILARITIES)
+@pytest.mark.parametrize("margin", [math.inf, 0.7])
+def test_in_batch_softmax_by_hand(kind, margin):
+  units, of = vectors()
+  triples = [
+    (IDS[s][q], IDS[s][c], label)
+    for s in range(2)
+    for (q, c), label, mask in zip(MEMBERS[s], PAIR_LABELS[s], PAIR_MASK[s])
+    if mask
+  ]
+  loss = losses.InBatchSoftmax(2.0, kind, symmetric=True, false_negative_margin=margin)
+  terms = in_batch(loss, units)
+  for name, (own, sought) in {"": (0, 1), "_questions": (1, 0)}.items():
+    values, pool = [], {t[sought] for t in triples}
+    for t in triples:
+      if t[2] == 1:
+        right = similarity(kind, of[t[own]], of[t[sought]])
+        true = {x[sought] for x in triples if x[own] == t[own] and x[2] == 1}
+        rest = [similarity(kind, of[t[own]], of[x]) for x in pool - true]
+        rest = [x for x in rest if x <= right + margin]
+        if rest:
+          total = math.exp(2 * right) + sum(math.exp(2 * x) for x in rest)
+          values.append(-math.log(math.exp(2 * right) / total))
+    term = terms[f"in_batch_softmax{name}"]
+    assert float(term.weights.sum()) == len(values) > 0
+    np.testing.assert_allclose(np.asarray(term.values * term.weights).sum(), sum(values), rtol=1e-5)
+
+
+def test_in_batch_softmax_is_that_of_one_shard():
+  """The two shards as one, with members counted on, give the same loss."""
+  units, _ = vectors()
+  total = lambda terms: {k: float((t.values * t.weights).sum()) for k, t in terms.items()}
+  loss = losses.InBatchSoftmax(symmetric=True)
+  two = total(in_batch(loss, units))
+  offset = np.arange(2)[:, None, None] * IDS.shape[1]
+  one = types.SimpleNamespace(
+    examples=types.SimpleNamespace(
+      members=jnp.asarray((MEMBERS + offset).reshape(1, -1, 2)),
+      labels=jnp.asarray(PAIR_LABELS.reshape(1, -1, 1)),
+      mask=jnp.asarray(PAIR_MASK.reshape(1, -1)),
+    ),
+    units=types.SimpleNamespace(id=jnp.asarray(IDS.reshape(1, -1))),
+  )
+  output = types.SimpleNamespace(units=jnp.asarray(units.reshape(1, -1, 4)))
+  assert total(loss(output, one, 0.0)) == pytest.approx(two, rel=1e-6)
+
+
+def test_in_batch_gradients_are_finite_where_vectors_are_zero():
+  loss = lambda u: sum(
+    (t.values * t.weights).sum()
+    for t in in_batch(losses.InBatchSoftmax(similarity="cosine", symmetric=True), u).values()
+  )
+  assert np.isfinite(np.asarray(jax.grad(loss)(jnp.zeros((2, 5, 4))))).all()
+
+
+@pytest.mark.parametrize(
+  "make, message",
+  [
+    (lambda: losses.RankNet(weighting="map"), "loss.weighting = 'map'"),
+    (lambda: losses.InBatchSoftmax(similarity="l2"), "loss.similarity = 'l2'"),
+    (
+      lambda: losses.InBatchSoftmax()(types.SimpleNamespace(scores=SCORES), batch(), 0.0),
+      "bi-encoder of layout pairs",
+    ),
+  ],
+)
+def test_what_does_not_fit_is_refused(make, message):
+  with pytest.raises(InputError, match=message):
+    make()
