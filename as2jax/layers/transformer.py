@@ -88,17 +88,21 @@ class LayerNorm(nn.Module):
 
   epsilon: float
   dtype: Any = jnp.float32
+  use_bias: bool = True
 
   @nn.compact
   def __call__(self, x: Float[Array, "... d"]) -> Float[Array, "... d"]:
     """Normalises, scales and shifts the last axis."""
     scale = self.param("scale", nn.initializers.ones, x.shape[-1:], jnp.float32)
-    bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], jnp.float32)
+    shift = 0.0
     x = x.astype(jnp.float32)
-    scale, bias = jnp.broadcast_to(scale, x.shape), jnp.broadcast_to(bias, x.shape)
+    if self.use_bias:
+      bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], jnp.float32)
+      shift = jnp.broadcast_to(bias, x.shape)
     centred = x - x.mean(axis=-1, keepdims=True)
     variance = jnp.square(centred).mean(axis=-1, keepdims=True)
-    return (centred * lax.rsqrt(variance + self.epsilon) * scale + bias).astype(self.dtype)
+    scaled = centred * lax.rsqrt(variance + self.epsilon) * jnp.broadcast_to(scale, x.shape)
+    return (scaled + shift).astype(self.dtype)
 
 
 def segment_mask(segment: Int[Array, "b l"]) -> Bool[Array, "b 1 l l"]:

@@ -236,7 +236,9 @@ def node_cosine(nodes: Float[Array, "s e k d"], present: Bool[Array, "s e k"]) -
   nodes = lax.stop_gradient(nodes.astype(jnp.float32))
   unit = nodes / jnp.maximum(norm(nodes), 1e-9)[..., None]
   cosines = jnp.einsum("seid,sejd->seij", unit, unit, precision=lax.Precision.HIGHEST)
-  pairs = present[..., :, None] & present[..., None, :] & ~jnp.eye(nodes.shape[2], dtype=bool)
+  pairs = (
+    present[..., :, None] & present[..., None, :] & ~jnp.eye(nodes.shape[2], dtype=bool)[None, None]
+  )
   pairs = pairs.astype(jnp.float32)
   return (cosines * pairs).sum((2, 3)) / jnp.maximum(pairs.sum((2, 3)), 1.0)
 

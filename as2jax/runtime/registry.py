@@ -44,6 +44,7 @@ ENCODERS = Table(
     "bert": "as2jax.encoders.bert:BertEncoder",
     "roberta": "as2jax.encoders.bert:BertEncoder",
     "xlnet": "as2jax.encoders.xlnet:XLNetEncoder",
+    "modernbert": "as2jax.encoders.modernbert:ModernBertEncoder",
     "elmo": "as2jax.encoders.elmo:ElmoEncoder",
     "static": "as2jax.encoders.static:StaticEncoder",
     "recurrent": "as2jax.encoders.infersent:RecurrentEncoder",

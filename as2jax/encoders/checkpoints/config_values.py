@@ -22,22 +22,45 @@ _XLNET_SIZES = {
   "n_head": 1 << 12,
   "d_inner": 1 << 18,
 }
-_SIZES = {"bert": _BERT_SIZES, "roberta": _BERT_SIZES, "xlnet": _XLNET_SIZES}
+_MODERNBERT_SIZES = {
+  **{key: value for key, value in _BERT_SIZES.items() if key != "type_vocab_size"},
+  "local_attention": 1 << 20,
+  "global_attn_every_n_layers": 1 << 10,
+}
+_SIZES = {
+  "modernbert": _MODERNBERT_SIZES,
+  "bert": _BERT_SIZES,
+  "roberta": _BERT_SIZES,
+  "xlnet": _XLNET_SIZES,
+}
 _HEADS = {  # the width that the heads divide
+  "modernbert": ("hidden_size", "num_attention_heads"),
   "bert": ("hidden_size", "num_attention_heads"),
   "roberta": ("hidden_size", "num_attention_heads"),
   "xlnet": ("d_model", "n_head"),
 }
 _BERT_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-_RATES = {"bert": _BERT_RATES, "roberta": _BERT_RATES, "xlnet": ("dropout", "dropatt")}
-_WORDS = ("position_embedding_type", "hidden_act", "ff_activation", "attn_type")
+_MODERNBERT_RATES = ("embedding_dropout", "mlp_dropout", "attention_dropout")
+_RATES = {
+  "modernbert": _MODERNBERT_RATES,
+  "bert": _BERT_RATES,
+  "roberta": _BERT_RATES,
+  "xlnet": ("dropout", "dropatt"),
+}
+_WORDS = (
+  "position_embedding_type",
+  "hidden_act",
+  "ff_activation",
+  "attn_type",
+  "hidden_activation",
+)
 
 
 def check(kind: str, config: Mapping[str, Any]) -> None:
   """Checks those values of a config that are there.
 
   Args:
-    kind: `bert`, `roberta` or `xlnet`.
+    kind: `bert`, `roberta`, `xlnet` or `modernbert`.
 
   Raises:
     ValueError: one is of another type, out of its range, or does not fit another; it names the key.
@@ -53,7 +76,8 @@ def check(kind: str, config: Mapping[str, Any]) -> None:
     _integer(config, "pad_token_id", 0, 1 << 16)
   for key in _RATES[kind]:
     _number(config, key, lambda x: 0 <= x < 1, "a number from 0 to below 1")
-  _number(config, "layer_norm_eps", lambda x: 0 <= x <= 1, "a number from 0 to 1")
+  for key in ("layer_norm_eps", "norm_eps"):
+    _number(config, key, lambda x: 0 <= x <= 1, "a number from 0 to 1")
   for key in _WORDS:
     if key in config and not isinstance(config[key], str):
       raise ValueError(f"{key} is {config[key]!r:.80}; expected a word")

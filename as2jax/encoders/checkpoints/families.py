@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from as2jax.encoders.checkpoints import bert_weights, xlnet_weights
+from as2jax.encoders.checkpoints import bert_weights, modernbert_weights, xlnet_weights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +25,9 @@ class Family:
     ignored: names (as of `today`) of what files hold beside the encoder.
     prefix: of the encoder's names in a file of a model with a head.
     pooler: parameter -> tensor of a pretrained layer on the unit's token; {} where there is none.
-    head: of a sequence classifier, "pooler" and "head" -> the stem of their tensors.
+    head: of a sequence classifier, "pooler" and "head" -> the stem of their tensors; {} where ours
+      has no such form.
+    first_stacked: number of the layer that is the first of a stack.
 
   """
 
@@ -41,6 +43,7 @@ class Family:
   prefix: str
   pooler: Mapping[str, str]
   head: Mapping[str, str]
+  first_stacked: int = 0
 
 
 BERT = Family(
@@ -81,7 +84,23 @@ XLNET = Family(
   head={"pooler": "sequence_summary.summary", "head": "logits_proj"},
 )
 
-FAMILIES = {family.name: family for family in (BERT, ROBERTA, XLNET)}
+MODERNBERT = Family(
+  name="modernbert",
+  tokens="cls",
+  fields=modernbert_weights.fields,
+  names=modernbert_weights.NAMES,
+  ours=modernbert_weights.ours,
+  theirs=modernbert_weights.theirs,
+  today=modernbert_weights.today,
+  from_tensorflow=modernbert_weights.from_tensorflow,
+  ignored=modernbert_weights.IGNORED,
+  prefix=modernbert_weights.PREFIX,
+  pooler={},
+  head={},
+  first_stacked=modernbert_weights.FIRST_STACKED,
+)
+
+FAMILIES = {family.name: family for family in (BERT, ROBERTA, XLNET, MODERNBERT)}
 
 
 def of(encoder: Any) -> Family:
@@ -94,4 +113,6 @@ def of(encoder: Any) -> Family:
     return ROBERTA if encoder.position_offset else BERT
   if "XLNetEncoder" in kinds:
     return XLNET
+  if "ModernBertEncoder" in kinds:
+    return MODERNBERT
   raise TypeError(f"{kinds[0]} is no transformer with published weights")

@@ -164,8 +164,8 @@ def from_tensors(tensors: Mapping[str, np.ndarray], encoder: Any, source: str) -
     shape = spec.shape[1:] if stacked else spec.shape
     wanted = family.theirs(path, np.broadcast_to(np.float32(0), shape), encoder.num_heads).shape
     parts = []  # the array is made when all are known to be there: the config might ask for any size
-    for layer in range(encoder.num_layers if stacked else 1):
-      name = family.names[path].format(layer)
+    for layer in range(spec.shape[0] if stacked else 1):
+      name = family.names[path].format(layer + family.first_stacked)
       if name not in left:
         raise InputError(f"{source}: the tensor {name!r} {list(wanted)} is missing")
       tensor = left.pop(name)
@@ -207,7 +207,9 @@ def to_tensors(
     value = np.asarray(value, np.float32)
     parts = enumerate(value) if "{}" in family.names[path] else [(0, value)]
     for layer, part in parts:
-      tensors[family.names[path].format(layer)] = family.theirs(path, part, num_heads)
+      tensors[family.names[path].format(layer + family.first_stacked)] = family.theirs(
+        path, part, num_heads
+      )
   for leaf, value in (pooler or {}).items():
     value = np.asarray(value, np.float32)
     tensors[family.pooler[leaf]] = value.T if leaf == "kernel" else value

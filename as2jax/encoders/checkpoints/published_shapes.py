@@ -61,6 +61,19 @@ def _xlnet(d_model: int, n_layer: int, n_head: int, d_inner: int) -> dict[str, A
   }
 
 
+def _modernbert(layers: int, hidden: int, intermediate: int, heads: int) -> dict[str, Any]:
+  """Every third layer attends globally, the others within 128 tokens, as the config's defaults say."""
+  return {
+    "model_type": "modernbert",
+    "vocab_size": 50368,
+    "max_position_embeddings": 8192,
+    "num_hidden_layers": layers,
+    "hidden_size": hidden,
+    "intermediate_size": intermediate,
+    "num_attention_heads": heads,
+  }
+
+
 def _hub(name: str, config: Mapping[str, Any]) -> Published:
   return Published(f"https://huggingface.co/{name}/blob/main/config.json", config)
 
@@ -72,6 +85,24 @@ TRANSFORMERS = {
   "roberta-large": _hub("FacebookAI/roberta-large", _roberta(_LARGE)),
   "xlnet-base-cased": _hub("xlnet/xlnet-base-cased", _xlnet(768, 12, 12, 3072)),
   "xlnet-large-cased": _hub("xlnet/xlnet-large-cased", _xlnet(1024, 24, 16, 4096)),
+  "answerdotai/ModernBERT-base": _hub(
+    "answerdotai/ModernBERT-base", _modernbert(22, 768, 1152, 12)
+  ),
+  "answerdotai/ModernBERT-large": _hub(
+    "answerdotai/ModernBERT-large", _modernbert(28, 1024, 2624, 16)
+  ),
+  # Sizes by the table "Model Architecture" in https://github.com/JHU-CLSP/ettin-encoder-vs-decoder.
+  **{
+    f"jhu-clsp/ettin-encoder-{name}": _hub(f"jhu-clsp/ettin-encoder-{name}", _modernbert(*sizes))
+    for name, sizes in {
+      "17m": (7, 256, 384, 4),
+      "32m": (10, 384, 576, 6),
+      "68m": (19, 512, 768, 8),
+      "150m": (22, 768, 1152, 12),
+      "400m": (28, 1024, 2624, 16),
+      "1b": (28, 1792, 3840, 28),
+    }.items()
+  },
 }
 # ELMo "original", 93.6 million parameters.
 ELMO = Published(

@@ -1,0 +1,315 @@
+"""ModernBERT (Warner et al. 2024) in Flax Linen, over packed rows."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+from jaxtyping import Array, Bool, Float, Int
+
+from as2jax.data.batches.batch import Tokens
+from as2jax.layers import transformer
+from as2jax.layers.layer_scan import scan_layers
+from as2jax.layers.transformer import Dropout, LayerNorm
+from as2jax.runtime.errors import InputError
+
+DTYPES = ("float32", "bfloat16")
+
+
+class ModernBertEncoder(nn.Module):
+  """ModernBERT without its head: token ids to token vectors, units of a row blind to one another.
+
+  Pre-norm layers without biases, rotary positions that restart with each unit, gated feed-forward
+  layers (GeGLU), and attention to the whole unit in every `global_every`-th layer, else to the tokens
+  at most `window` // 2 away (section 2.1 of the paper). A final norm. Parameters are float32 and do
+  not depend on how the encoder runs (`dtype`, `precision`, `attention`, `unroll`, `remat`):
+
+    embeddings/word [rows, d], embeddings/norm/scale [d], final_norm/scale [d]
+    first_layer, layers: attention/{qkv, output}/kernel, feed_forward/{gated, output}/kernel,
+    feed_forward_norm/scale, and in `layers` attention_norm/scale
+  where everything under `layers` has a first axis [num_layers − 1]: the first layer, whose attention
+  reads the normed embeddings as they are, has one norm less.
+
+  Attributes:
+    window: tokens that local attention spans: half of them on either side.
+    global_every: every so manieth layer, from the first, attends globally.
+    global_theta, local_theta: bases of the rotary positions in both kinds of layers.
+    max_positions: the longest unit in tokens that the encoder was trained for.
+    activation: of the gated half; see `layers.transformer.ACTIVATIONS`.
+    embedding_dropout, hidden_dropout, attention_dropout: of the embeddings; within the feed-forward
+      layers; of the attention and on its output.
+    dtype, precision, attention, unroll, remat: as in `as2jax.encoders.bert.BertEncoder`.
+
+  """
+
+  vocab_size: int
+  hidden_size: int
+  num_layers: int
+  num_heads: int
+  intermediate_size: int
+  max_positions: int = 8192
+  window: int = 128
+  global_every: int = 3
+  global_theta: float = 160_000.0
+  local_theta: float = 10_000.0
+  layer_norm_eps: float = 1e-5
+  embedding_dropout: float = 0.0
+  hidden_dropout: float = 0.0
+  attention_dropout: float = 0.0
+  activation: str = "gelu"
+  dtype: str = "float32"
+  precision: Any = None
+  attention: str = "auto"
+  unroll: int = 0
+  remat: bool = False
+
+  @nn.compact
+  def __call__(
+    self,
+    tokens: Tokens,
+    *,
+    input_offset: Float[Array, "s r l d"] | None = None,
+    all_layers: bool = False,
+    train: bool,
+  ) -> Float[Array, "s r l d"] | Float[Array, "layers s r l d"]:
+    """Normed token vectors of the last layer; with `all_layers` of the embeddings and every layer.
+
+    All but the last of these are not normed, as in transformers' `hidden_states`. `input_offset` is
+    added to the input embeddings before their norm. With `train`, dropout draws from the stream
+    `dropout`. Vectors at padding are finite and mean nothing.
+    """
+    self._check()
+    s, r, l = tokens.ids.shape
+    rows = lambda x: jnp.reshape(x, (s * r, *x.shape[2:]))
+    dtype = jnp.dtype(self.dtype)
+    x = _Embeddings(
+      self.vocab_size, self.hidden_size, self.layer_norm_eps, dtype, name="embeddings"
+    )(rows(tokens.ids), None if input_offset is None else rows(input_offset))
+    x = Dropout(self.embedding_dropout)(x, train=train)
+    layer = partial(
+      ModernBertLayer,
+      self.num_heads,
+      self.intermediate_size,
+      self.activation,
+      self.layer_norm_eps,
+      self.hidden_dropout,
+      self.attention_dropout,
+      dtype,
+      self.precision,
+      self.attention,
+    )
+    position = rows(tokens.position)
+    everywhere = transformer.segment_mask(rows(tokens.segment))
+    near = everywhere & _near(position, self.window // 2)
+    globally, locally = (
+      rotations(position, self.hidden_size // self.num_heads, theta)
+      for theta in (self.global_theta, self.local_theta)
+    )
+    first = layer(normed=False, name="first_layer")(x, everywhere, globally, train=train)
+    is_global = jnp.arange(1, self.num_layers) % self.global_every == 0
+
+    def apply(layer, x, whole):
+      mask = jnp.where(whole, everywhere, near)
+      rotation = tuple(jnp.where(whole, a, b) for a, b in zip(globally, locally))
+      x = layer(x, mask, rotation, train=train)
+      return x, x if all_layers else None
+
+    last, every = first, None
+    if self.num_layers > 1:
+      last, every = scan_layers(
+        apply,
+        layer(normed=True, name="layers"),
+        first,
+        is_global,
+        length=self.num_layers - 1,
+        unroll=self.unroll,
+        remat=self.remat,
+      )
+    last = LayerNorm(self.layer_norm_eps, dtype, use_bias=False, name="final_norm")(last)
+    if all_layers:
+      before = [x[None], first[None], *([] if every is None else [every])]
+      stacked = jnp.concatenate(before)[:-1]
+      return jnp.concatenate([stacked, last[None]]).reshape(-1, s, r, l, self.hidden_size)
+    return last.reshape(s, r, l, self.hidden_size)
+
+  @property
+  def max_length(self) -> int:
+    """The longest unit in tokens."""
+    return self.max_positions
+
+  @staticmethod
+  def embedding_table(params: Any) -> Any:
+    """The word-embedding table [vocab_size, d] of this encoder's parameters (`embeddings/word`)."""
+    return params["embeddings"]["word"]
+
+  def _check(self):
+    width, heads = self.hidden_size, self.num_heads
+    if width % heads or width // heads % 2:
+      raise InputError(
+        f"encoder.num_heads: {heads} heads of hidden_size {width} would not have an even width, "
+        "which rotary positions turn in pairs"
+      )
+    if self.window < 2:
+      raise InputError(f"encoder.window = {self.window}: give 2 or more tokens")
+    if self.global_every < 1:
+      raise InputError(f"encoder.global_every = {self.global_every}: give 1 or more layers")
+    for key, known in (
+      ("activation", transformer.ACTIVATIONS),
+      ("dtype", DTYPES),
+      ("attention", transformer.ATTENTION),
+    ):
+      if str(getattr(self, key)) not in known:
+        raise InputError(f"encoder.{key}: {getattr(self, key)!r} is none of {', '.join(known)}")
+    if self.unroll < 0:
+      raise InputError(f"encoder.unroll: {self.unroll} is negative; 0 leaves the choice open")
+
+
+def _near(position: Int[Array, "b l"], reach: int) -> Bool[Array, "b 1 l l"]:
+  """Whether two tokens of one unit are at most `reach` tokens apart."""
+  return (jnp.abs(position[:, :, None] - position[:, None, :]) <= reach)[:, None]
+
+
+Rotation = tuple[Float[Array, "b l 1 k"], Float[Array, "b l 1 k"]]
+
+
+def rotations(position: Int[Array, "b l"], width: int, theta: float) -> Rotation:
+  """Cosine and sine of the rotary angles t·θ^(−2i/width) of each position t (Su et al. 2021).
+
+  Both halves of a head's width have the angles of i = 0 … width/2 − 1: dimension i is turned with
+  dimension i + width/2, as published weights expect.
+  """
+  rate = theta ** (-jnp.arange(0, width, 2, dtype=jnp.float32) / width)
+  angle = position[..., None].astype(jnp.float32) * rate[None, None]
+  angle = jnp.concatenate([angle, angle], axis=-1)[:, :, None]
+  return jnp.cos(angle), jnp.sin(angle)
+
+
+def rotate(x: Float[Array, "b l h k"], rotation: Rotation) -> Float[Array, "b l h k"]:
+  """`x` with each pair of dimensions turned by the angle of its position, in float32."""
+  cosine, sine = (jnp.broadcast_to(part, x.shape) for part in rotation)
+  first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
+  turned = jnp.concatenate([-second, first], axis=-1)
+  return (x.astype(jnp.float32) * cosine + turned * sine).astype(x.dtype)
+
+
+class _Embeddings(nn.Module):
+  """Word embeddings (and `offset`), then norm. An id outside the table gives NaN."""
+
+  vocab_size: int
+  hidden_size: int
+  layer_norm_eps: float
+  dtype: Any
+
+  @nn.compact
+  def __call__(
+    self, ids: Int[Array, "b l"], offset: Float[Array, "b l d"] | None
+  ) -> Float[Array, "b l d"]:
+    shape = (self.vocab_size, self.hidden_size)
+    table = self.param("word", transformer.INITIALIZER, shape, jnp.float32)
+    x = jnp.take(table, ids, axis=0)
+    if offset is not None:
+      x += offset.astype(jnp.float32)
+    return LayerNorm(self.layer_norm_eps, self.dtype, use_bias=False, name="norm")(x)
+
+
+class ModernBertLayer(nn.Module):
+  """x + attention(norm(x)), then x + feed_forward(norm(x)); no norm before attention if not `normed`."""
+
+  num_heads: int
+  intermediate_size: int
+  activation: str
+  layer_norm_eps: float
+  hidden_dropout: float
+  attention_dropout: float
+  dtype: Any
+  precision: Any
+  attention: str
+  normed: bool
+
+  @nn.compact
+  def __call__(
+    self, x: Float[Array, "b l d"], mask: Bool[Array, "b 1 l l"], rotation: Rotation, *, train: bool
+  ) -> Float[Array, "b l d"]:
+    """Updates `x`; tokens attend where `mask` is true, and dropout acts with `train`."""
+    norm = lambda name: LayerNorm(self.layer_norm_eps, self.dtype, use_bias=False, name=name)
+    attention = RotaryAttention(
+      self.num_heads,
+      self.attention_dropout,
+      self.dtype,
+      self.precision,
+      self.attention,
+      name="attention",
+    )
+    read = norm("attention_norm")(x) if self.normed else x
+    attended = attention(read, mask, rotation, train=train)
+    x = x + Dropout(self.attention_dropout)(attended, train=train)
+    feed_forward = GatedFeedForward(
+      self.intermediate_size,
+      self.activation,
+      self.hidden_dropout,
+      self.dtype,
+      self.precision,
+      name="feed_forward",
+    )
+    return x + feed_forward(norm("feed_forward_norm")(x), train=train)
+
+
+class RotaryAttention(nn.Module):
+  """Multi-head self-attention with rotary positions and no biases; queries, keys, values at once."""
+
+  num_heads: int
+  dropout: float
+  dtype: Any
+  precision: Any
+  attention: str
+
+  @nn.compact
+  def __call__(
+    self, x: Float[Array, "b l d"], mask: Bool[Array, "b 1 l l"], rotation: Rotation, *, train: bool
+  ) -> Float[Array, "b l d"]:
+    """Attends where `mask` is true; dropout of the weights acts with `train`."""
+    b, l, d = x.shape
+    dense = lambda width, name: _dense(width, name, self.dtype, self.precision)
+    heads = dense(3 * d, "qkv")(x).reshape(b, l, 3, self.num_heads, d // self.num_heads)
+    query, key, value = (heads[:, :, n] for n in range(3))
+    query, key = rotate(query, rotation), rotate(key, rotation)
+    how = transformer.choose_attention(self.attention, self.dtype, train and self.dropout > 0)
+    if how == "plain":
+      drop = partial(Dropout(self.dropout), train=train)
+      context = transformer.attend(query, key, value, mask, drop=drop, precision=self.precision)
+    else:
+      with jax.default_matmul_precision(self.precision or jax.config.jax_default_matmul_precision):
+        context = jax.nn.dot_product_attention(query, key, value, mask=mask, implementation=how)
+    return dense(d, "output")(context.reshape(b, l, d))
+
+
+class GatedFeedForward(nn.Module):
+  """W_o (act(W_1 x) ⊙ W_2 x), W_1 and W_2 in one kernel (GeGLU, Shazeer 2020); no biases."""
+
+  width: int
+  activation: str
+  dropout: float
+  dtype: Any
+  precision: Any
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "b l d"], *, train: bool) -> Float[Array, "b l d"]:
+    """Applies the layer to the last axis; dropout acts with `train` on the product."""
+    dense = lambda width, name: _dense(width, name, self.dtype, self.precision)
+    acted, gate = jnp.split(dense(2 * self.width, "gated")(x), 2, axis=-1)
+    hidden = Dropout(self.dropout)(
+      transformer.ACTIVATIONS[self.activation](acted) * gate, train=train
+    )
+    return dense(x.shape[-1], "output")(hidden)
+
+
+def _dense(width: int, name: str, dtype: Any, precision: Any) -> nn.Dense:
+  return nn.Dense(
+    width,
+    use_bias=False,
+    dtype=dtype,
+    precision=precision,
+    kernel_init=transformer.INITIALIZER,
+    name=name,
+  )
