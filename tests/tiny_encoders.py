@@ -1,4 +1,4 @@
-"""Tiny folders of BERT, RoBERTa and XLNet with random weights, and sentence vectors of a folder."""
+"""Tiny folders of BERT, RoBERTa, XLNet and ModernBERT with random weights, and sentence vectors of a folder."""
 
 import json
 import pathlib
@@ -43,11 +43,12 @@ def encoder(folder):
 
 
 def folder(kind: str, path: pathlib.Path) -> pathlib.Path:
-  """Writes config, tokeniser and weights of a tiny `bert`, `roberta` or `xlnet` into `path`."""
+  """Writes config, tokeniser and weights of a tiny `bert` … `modernbert` into `path`."""
   from safetensors.numpy import save_file
 
   path.mkdir(parents=True)
-  config = {"bert": _bert, "roberta": _roberta, "xlnet": _xlnet}[kind](path)
+  configs = {"bert": _bert, "roberta": _roberta, "xlnet": _xlnet, "modernbert": _modernbert}
+  config = configs[kind](path)
   (path / "config.json").write_text(json.dumps({"model_type": kind, **config}))
   module = encoder(path)
   shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), tiny.tokens(), train=False))[
@@ -124,6 +125,50 @@ def _xlnet(path):
     "d_inner": 24,
     "ff_activation": "gelu",
     "layer_norm_eps": 1e-5,
+  }
+
+
+def _modernbert(path):
+  """ModernBERT's tokeniser is a byte-level BPE with BERT's special tokens."""
+  from tokenizers import (
+    AddedToken,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+  )
+
+  specials = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+  tokenizer = Tokenizer(models.BPE())
+  tokenizer.normalizer = normalizers.NFC()
+  tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+  tokenizer.decoder = decoders.ByteLevel()
+  trainer = trainers.BpeTrainer(
+    vocab_size=300,
+    show_progress=False,
+    special_tokens=[AddedToken(token, normalized=False, special=True) for token in specials],
+    initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+  )
+  tokenizer.train_from_iterator(TEXTS, trainer)
+  tokenizer.post_processor = processors.TemplateProcessing(
+    single="[CLS] $A [SEP]",
+    pair="[CLS] $A [SEP] $B [SEP]",
+    special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
+  )
+  tokenizer.save(str(path / "tokenizer.json"))
+  return {
+    "vocab_size": tokenizer.get_vocab_size(),
+    "hidden_size": 16,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 128,
+    "local_attention": 8,
+    "global_attn_every_n_layers": 2,
+    "pad_token_id": 3,
   }
 
 

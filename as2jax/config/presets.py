@@ -57,6 +57,32 @@ def crossencoder(config: ConfigDict) -> None:
   config.optimizer.warmup = 0.1
 
 
+def fast(config: ConfigDict) -> None:
+  """The recommended bi-encoder: cosine of means, softmax over a question's own candidates."""
+  config.model = ConfigDict({"name": "biencoder", "pooling": "mean", "score": "cosine"})
+  config.loss = ConfigDict({"name": "list_softmax", "scale": 20.0})
+  _recommended(config)
+
+
+def accurate(config: ConfigDict) -> None:
+  """The recommended cross-encoder: softmax over a question's own candidates, a faster new head."""
+  crossencoder(config)
+  config.loss = ConfigDict({"name": "list_softmax", "scale": 1.0})
+  _recommended(config)
+  config.optimizer.lr_multipliers = (("^(head|pooler)/", 10.0),)
+
+
+def _recommended(config: ConfigDict) -> None:
+  """Whole questions a batch, so that each is compared with all of its candidates."""
+  config.epochs = 3
+  config.data.train_filter = "both"  # a question without a positive or a negative teaches nothing
+  config.data.max_length = 128
+  grouped(config)
+  config.optimizer.rate = 2e-5
+  config.optimizer.schedule = "linear"
+  config.optimizer.warmup = 0.1
+
+
 def transfer(config: ConfigDict) -> None:
   """TANDA's first stage: a general ranker from a large data set."""
   config.epochs = 2
@@ -167,6 +193,7 @@ LARGER = {
   "bert-base-uncased": "bert-large-uncased",
   "roberta-base": "roberta-large",
   "xlnet-base-cased": "xlnet-large-cased",
+  "answerdotai/ModernBERT-base": "answerdotai/ModernBERT-large",
 }
 
 
@@ -274,6 +301,16 @@ def xlnet(config: ConfigDict) -> None:
   config.encoder.pretrained = "xlnet-base-cased"
 
 
+def modernbert(config: ConfigDict) -> None:
+  """ModernBERT-base in place of BERT-base."""
+  config.encoder.pretrained = "answerdotai/ModernBERT-base"
+
+
+def ettin17m(config: ConfigDict) -> None:
+  """The smallest ModernBERT of the Ettin suite: 16.8 M parameters, 3.9 M outside its word table."""
+  config.encoder.pretrained = "jhu-clsp/ettin-encoder-17m"
+
+
 def sample(config: ConfigDict) -> None:
   """The embedded data with the small encoder: no download, about a minute."""
   minilm(config)
@@ -287,6 +324,8 @@ ARGUMENTS = {
   "minilm": minilm,
   "roberta": roberta,
   "xlnet": xlnet,
+  "modernbert": modernbert,
+  "ettin17m": ettin17m,
   "large": large,
   "grouped": grouped,
   "transfer": transfer,

@@ -38,7 +38,12 @@ CLASSIFIERS = {
   "roberta": "RobertaForSequenceClassification",
   "xlnet": "XLNetForSequenceClassification",
 }
-ENCODERS = {"bert": "BertModel", "roberta": "RobertaModel", "xlnet": "XLNetModel"}
+ENCODERS = {
+  "bert": "BertModel",
+  "roberta": "RobertaModel",
+  "xlnet": "XLNetModel",
+  "modernbert": "ModernBertModel",
+}
 TOKENS = {"cls": "the first", "cls_last": "the last"}
 
 
@@ -96,7 +101,7 @@ def published_form(model: System) -> PublishedForm:
     family = families.of(model.encoder)
   except TypeError as error:
     raise InputError(
-      f"the encoder {error}: exported are models over BERT, RoBERTa and XLNet"
+      f"the encoder {error}: exported are models over BERT, RoBERTa, XLNet and ModernBERT"
     ) from None
   if registry.find(registry.ENCODERS, family.name, "encoder.name") is not type(model.encoder):
     raise InputError(
@@ -110,6 +115,11 @@ def published_form(model: System) -> PublishedForm:
         f"learned query; poolings that it has: {', '.join(_poolings())}"
       )
     return form
+  if not family.head:
+    raise InputError(
+      f"cross-encoders over {ENCODERS[family.name]} have another head in transformers than ours, so "
+      "nothing would give the same scores; exported are bi-encoders over it"
+    )
   if form.token != family.tokens:
     raise InputError(
       f"model.token = {form.token!r}: {CLASSIFIERS[family.name]} classifies by "

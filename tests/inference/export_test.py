@@ -119,6 +119,7 @@ def assert_same(found, expected):
   "family, model, overrides, similarity, ranks_below",
   [
     ("bert", "triplet", {}, "euclidean", "."),
+    ("modernbert", "triplet", {"epochs": 0}, "euclidean", "."),
     (
       "bert",
       "triplet",

@@ -52,6 +52,23 @@ _XLNET_KEYS = {
   "dropatt": "attention_dropout",
   "ff_activation": "activation",
 }
+_MODERNBERT_KEYS = {
+  "vocab_size": "vocab_size",
+  "hidden_size": "hidden_size",
+  "num_hidden_layers": "num_layers",
+  "num_attention_heads": "num_heads",
+  "intermediate_size": "intermediate_size",
+  "max_position_embeddings": "max_positions",
+  "local_attention": "window",
+  "global_attn_every_n_layers": "global_every",
+  "global_rope_theta": "global_theta",
+  "local_rope_theta": "local_theta",
+  "norm_eps": "layer_norm_eps",
+  "embedding_dropout": "embedding_dropout",
+  "mlp_dropout": "hidden_dropout",
+  "attention_dropout": "attention_dropout",
+  "hidden_activation": "activation",
+}
 # Of the base's config, what was true of another model or of whoever wrote it.
 _NOT_KEPT = (
   "_name_or_path",
@@ -83,6 +100,7 @@ _TOKENIZER_FILES = (
 )
 _SPECIALS = {
   "bert": {"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"},
+  "modernbert": {"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"},
   "roberta": {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"},
   "xlnet": {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"},
 }
@@ -111,7 +129,7 @@ def write_transformer(
   kept = json.loads(file.read_text()) if file.name == "config.json" else {}
   config = {key: value for key, value in kept.items() if key not in _NOT_KEPT}
   config |= {"model_type": family.name, "architectures": [architecture], "dtype": "float32"}
-  keys = _XLNET_KEYS if family.name == "xlnet" else _BERT_KEYS
+  keys = {"xlnet": _XLNET_KEYS, "modernbert": _MODERNBERT_KEYS}.get(family.name, _BERT_KEYS)
   config |= {key: getattr(encoder, field) for key, field in keys.items()}
   if family.name == "roberta":
     config["pad_token_id"] = encoder.position_offset - 1
@@ -170,7 +188,7 @@ def _tokenizer_settings(tokenizer: Tokenizer, family: Family) -> dict[str, Any]:
     if backend.token_to_id(token) is not None
   }
   names = ["input_ids", "token_type_ids", "attention_mask"]
-  settings["model_input_names"] = names[::2] if family.name == "roberta" else names
+  settings["model_input_names"] = names[::2] if family.name in ("roberta", "modernbert") else names
   normalizer = _part(state["normalizer"], "BertNormalizer")
   bytes_ = _part(state["pre_tokenizer"], "ByteLevel")
   if family.name == "bert" and state["model"]["type"] == "WordPiece" and normalizer:

@@ -1,0 +1,22 @@
+"""The ranker that we recommend today, for any data set and encoder.
+
+Arguments, joined by commas: `fast` (default), a bi-encoder trained with a softmax over a question's own
+candidates; `accurate`, a cross-encoder trained in the same way; and those of as2jax/config/presets.py
+(`sample`, `minilm`, `ettin17m` …). The data set is WikiQA unless --config.data.name says another.
+"""
+
+from as2jax.config import base, presets
+from as2jax.runtime.errors import InputError
+
+KINDS = {"fast": presets.fast, "accurate": presets.accurate}
+
+
+def get_config(argument=None):
+  words = (argument or "").split(",")
+  kinds = [word for word in words if word in KINDS] or ["fast"]
+  if len(kinds) > 1:
+    raise InputError(f"{' and '.join(kinds)} exclude each other: name one of {', '.join(KINDS)}")
+  config = base.get_config()
+  config.data.name = "wikiqa"
+  KINDS[kinds[0]](config)
+  return presets.apply(config, ",".join(word for word in words if word not in KINDS))
