@@ -89,6 +89,19 @@ def tokens(shards: int = 1, rows: int = 2, length: int = 8):
   return Tokens(**{k: jax.numpy.asarray(v) for k, v in arrays.items()})
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def init(model, batch):
+  """A model's variables in one program: op by op it takes a second to compile."""
+  return model.init(jax.random.key(0), batch, train=False)
+
+
+@functools.partial(jax.jit, static_argnums=0, static_argnames=("train", "method"))
+def apply(model, variables, batch, key=0, *, train=False, method=None):
+  """A model's output in one program; `key` is dropout's seed."""
+  rngs = {"dropout": jax.random.key(key)} if train else {}
+  return model.apply(variables, batch, train=train, method=method, rngs=rngs)
+
+
 def config(model: str = "triplet", *words: str, **overrides):
   """A resolved config of the named preset over `sample` and the tiny encoder.
 

@@ -1,14 +1,18 @@
 """Pooling over packed rows against a loop over units."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from rows import lay, vectors
 
-from as2jax.layers.pooling import MODES, AttentionPooling, pool
+from as2jax.layers import pooling
+from as2jax.layers.pooling import MODES, AttentionPooling
 from as2jax.runtime.errors import InputError
 
+pool = functools.partial(jax.jit, static_argnums=3)(pooling.pool)
 LENGTHS = (3, 1, 5, 2, 4, 7, 1)
 PACKED = [(3, 0), (5,), (1, 2, 6), (4,)]
 
@@ -35,7 +39,7 @@ REFERENCE = {
 @pytest.mark.parametrize("shards", [1, 2, 4])
 def test_each_unit_is_pooled_alone(mode, shards):
   hidden, tokens, units = batch(shards)
-  pooled = np.asarray(jax.jit(pool, static_argnums=3)(hidden, tokens, units, mode))
+  pooled = np.asarray(pool(hidden, tokens, units, mode))
   token_vectors = vectors(hidden, units)
   seen = 0
   for shard, slot in np.ndindex(*units.id.shape):
@@ -65,8 +69,9 @@ def test_gradients_are_those_of_the_loop_and_zero_at_padding(mode):
         total += REFERENCE[mode](span) @ weights[shard, slot]
     return total
 
-  found = jax.grad(lambda h: (pool(h, tokens, units, mode) * weights).sum())(hidden)
-  np.testing.assert_allclose(found, jax.grad(loop)(hidden), atol=1e-6)
+  gradient = lambda of: jax.jit(jax.grad(of))(hidden)
+  found = gradient(lambda h: (pool(h, tokens, units, mode) * weights).sum())
+  np.testing.assert_allclose(found, gradient(loop), atol=1e-6)
   assert (np.asarray(found)[np.asarray(tokens.segment) == 0] == 0).all()
 
 
@@ -120,7 +125,9 @@ def test_attention_pooling_is_a_softmax_over_the_unit():
     x = token_vectors[member]
     weights = np.exp(x @ np.asarray(query) / np.sqrt(8))
     np.testing.assert_allclose(pooled[shard, slot], weights @ x / weights.sum(), atol=1e-5)
-  gradients = jax.grad(lambda q, h: (apply(q, h) ** 2).sum(), argnums=(0, 1))(query, hidden)
+  gradients = jax.jit(jax.grad(lambda q, h: (apply(q, h) ** 2).sum(), argnums=(0, 1)))(
+    query, hidden
+  )
   assert all(np.isfinite(g).all() for g in gradients)
   assert (np.asarray(gradients[1])[np.asarray(tokens.segment) == 0] == 0).all()
   step = 1e-2 * jnp.eye(8)[3]

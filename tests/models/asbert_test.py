@@ -73,10 +73,10 @@ def test_packing_and_padding_change_no_score(kind):
   packed, order = batch(kind, packed=True)
   loose, other = batch(kind, packed=False, rows=24, spare=8)
   assert packed.tokens.ids.shape != loose.tokens.ids.shape
-  variables = model.init(jax.random.key(0), packed, train=False)
+  variables = tiny.init(model, packed)
   scores = []
   for made, numbers in ((packed, order), (loose, other)):
-    found = np.asarray(model.apply(variables, made, train=False).scores)[0]
+    found = np.asarray(tiny.apply(model, variables, made).scores)[0]
     sorted_scores = np.empty((len(numbers), *found.shape[1:]))
     sorted_scores[numbers] = found[: len(numbers)]
     scores.append(sorted_scores)
@@ -87,10 +87,8 @@ def test_packing_and_padding_change_no_score(kind):
 def test_prediction_is_deterministic_and_training_is_not():
   model = make("cross", tiny.encoder_module())
   made, _ = batch("cross", packed=True)
-  variables = model.init(jax.random.key(0), made, train=False)
-  run = lambda train, key: np.asarray(
-    model.apply(variables, made, train=train, rngs={"dropout": jax.random.key(key)}).logits
-  )
+  variables = tiny.init(model, made)
+  run = lambda train, key: np.asarray(tiny.apply(model, variables, made, key, train=train).logits)
   np.testing.assert_array_equal(run(False, 0), run(False, 1))
   assert np.abs(run(True, 0) - run(True, 1)).max() > 1e-4
 
@@ -98,9 +96,9 @@ def test_prediction_is_deterministic_and_training_is_not():
 def test_triplet_distances_are_those_of_the_embeddings():
   model = make("triplet", tiny.encoder_module())
   made, _ = batch("triplet", packed=True)
-  variables = model.init(jax.random.key(0), made, train=False)
-  output = model.apply(variables, made, train=False)
-  units = np.asarray(model.apply(variables, made, train=False, method=Triplet.encode).units)[0]
+  variables = tiny.init(model, made)
+  output = tiny.apply(model, variables, made)
+  units = np.asarray(tiny.apply(model, variables, made, method=Triplet.encode).units)[0]
   for e in np.flatnonzero(np.asarray(made.examples.mask[0])):
     a, p, n = units[np.asarray(made.examples.members[0, e])]
     np.testing.assert_allclose(
@@ -118,11 +116,11 @@ def test_scores_at_training_are_those_at_ranking():
   for kind in ("triplet", "siamese"):
     model = make(kind, tiny.encoder_module())
     made, _ = batch(kind, packed=True)
-    variables = model.init(jax.random.key(0), made, train=False)
-    units = model.apply(variables, made, train=False, method=type(model).encode).units[0]
+    variables = tiny.init(model, made)
+    units = tiny.apply(model, variables, made, method=type(model).encode).units[0]
     pair = tuple(units[made.examples.members[0, :, k]] for k in range(2))
-    compared = model.apply(variables, pair, train=False, method=type(model).compare)
-    scores = model.apply(variables, made, train=False).scores[0]
+    compared = tiny.apply(model, variables, pair, method=type(model).compare)
+    scores = tiny.apply(model, variables, made).scores[0]
     scores = scores[..., 0] if kind == "triplet" else scores
     np.testing.assert_allclose(compared[model.score], scores, atol=1e-6)
 
@@ -142,9 +140,9 @@ def test_combinations_have_their_widths(combine, width):
 def test_every_pooling_trains(pooling):
   model = Triplet(tiny.encoder_module(), pooling, "cosine")
   made, _ = batch("triplet", packed=True)
-  variables = model.init(jax.random.key(0), made, train=False)
+  variables = tiny.init(model, made)
   total = lambda p: jnp.sum(model.apply({"params": p}, made, train=False).squared_distances)
-  gradient = jax.tree.leaves(jax.grad(total)(variables["params"]))
+  gradient = jax.tree.leaves(jax.jit(jax.grad(total))(variables["params"]))
   assert all(np.isfinite(g).all() for g in gradient) and any(np.abs(g).max() > 0 for g in gradient)
 
 

@@ -40,10 +40,10 @@ def gradients(crossing, decoder):
     output = net.apply({"params": values}, made, train=True, rngs={"dropout": jax.random.key(0)})
     return jnp.stack([getattr(output, of).log_likelihood.sum() for of in SIDES])
 
-  found = jax.jit(jax.jacrev(value))(params(net))
+  found = jax.tree.map(np.asarray, jax.jit(jax.jacrev(value))(params(net)))
   return {
     of: {
-      name: sum(float(jnp.abs(x[k]).sum()) for x in jax.tree.leaves(tree))
+      name: sum(float(np.abs(x[k]).sum()) for x in jax.tree.leaves(tree))
       for name, tree in found.items()
     }
     for k, of in enumerate(SIDES)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_cross_vae import MARKS, batch, batcher, loss, model
+from tiny_cross_vae import MARKS, batch, batcher, loss, model, run
 
 from as2jax.runtime import sharding
 from as2jax.training import optimizers
@@ -46,9 +46,7 @@ def trained(net, steps, *, rate=1e-2, devices=1, progress=10.0, **settings):
   return before, after, losses, jax.tree.map(lambda x: jnp.asarray(x[0]), state.params)
 
 
-@pytest.mark.parametrize(
-  "crossing, decoder, tied", [("cross", "gru", False), ("dual", "mlp", True), ("none", "gru", True)]
-)
+@pytest.mark.parametrize("crossing, decoder, tied", [("dual", "mlp", False), ("none", "gru", True)])
 def test_one_step_moves_every_parameter(crossing, decoder, tied):
   before, after, _, _ = trained(model(crossing, decoder=decoder, tied=tied), 1)
   assert "encoder/embeddings/word" in before
@@ -63,10 +61,17 @@ def test_a_pair_learnt_by_heart_is_generated():
   assert losses[-1] < 0.2 * losses[0]
   assert all(np.any(value != after[path]) for path, value in before.items())
   made = batch()
-  output = net.apply({"params": params}, made, train=False)
-  z = output.question.mean[0]
-  side, words = net.apply({"params": params}, z, "question", 12, method="generate")
-  assert side == "answer"
+  z = run(net, params, made).question.mean[0]
+  sides = []
+
+  @jax.jit
+  def generate(z):
+    side, words = net.apply({"params": params}, z, "question", 12, method="generate")
+    sides.append(side)
+    return words
+
+  words = generate(z)
+  assert sides == ["answer"]
   place = made.units.row * made.tokens.ids.shape[2] + made.units.start
   flat = np.asarray(made.tokens.ids[0]).ravel()
   for e, unit in enumerate(np.asarray(made.examples.members[0, :, 1])):
@@ -76,12 +81,11 @@ def test_a_pair_learnt_by_heart_is_generated():
     np.testing.assert_array_equal(words[e], np.pad(text, (0, 12 - len(text))))
 
 
-def test_shards_and_devices_change_nothing():
-  """8 pairs as one shard, and as two on two devices; without samples, which differ by shard."""
-  net = model("none")
-  results = [trained(net, 2, **settings)[1] for settings in ({}, {"shards": 2, "devices": 2})]
-  for path, value in results[0].items():
-    np.testing.assert_allclose(value, results[1][path], rtol=1e-4, atol=1e-5, err_msg=path)
+def test_devices_draw_the_same_samples():
+  """Two shards on one device and on two; samples differ by shard.
+
+  That shards change no gradient is in `training/step_parity_test.py`.
+  """
   samples = [trained(model(), 2, shards=2, devices=n)[1] for n in (1, 2)]
   for path, value in samples[0].items():
     np.testing.assert_allclose(value, samples[1][path], rtol=1e-4, atol=1e-5, err_msg=path)

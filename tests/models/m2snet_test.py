@@ -24,21 +24,32 @@ def outcome(net, values, made, *, train):
     )
     term = LOSS(output, made, jnp.float32(0))["bce"]
     loss = jnp.sum(term.values * term.weights) / jnp.sum(term.weights)
-    return loss + sum(LOSS.penalty(params).values()), (output.logits, new)
+    return loss + sum(LOSS.penalty(params).values()), (output, new)
 
-  (loss, (logits, new)), gradient = jax.value_and_grad(total, has_aux=True)(values["params"])
-  return {"logits": logits, "loss": loss, "gradient": gradient, "statistics": new["batch_stats"]}
+  (loss, (output, new)), gradient = jax.value_and_grad(total, has_aux=True)(values["params"])
+  return {
+    "logits": output.logits,
+    "scores": output.scores,
+    "loss": loss,
+    "gradient": gradient,
+    "statistics": new["batch_stats"],
+  }
 
 
+@pytest.mark.parametrize(
+  "size", [pytest.param("small"), pytest.param("the paper's", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("row", ROWS)
-def test_without_padding_it_is_pytorchs(row):
-  """At the paper's sizes: scores, loss, gradients, statistics; then a step of AdaDelta."""
+def test_without_padding_it_is_pytorchs(row, size):
+  """Scores, loss, gradients, statistics; then a step of AdaDelta."""
   torch = pytest.importorskip("torch")
   import m2snet_torch
 
-  net = model(row, small=False)
-  made = batch(lengths=(33, 60), n=3, examples=6)
-  assert made.examples.mask.all() and (made.tokens.ids.shape[-1] == 60)
+  small = size == "small"
+  net = model(row, small)
+  grid = net.question_length, net.candidate_length
+  made = batch(lengths=grid, examples=12) if small else batch(lengths=grid, n=3, examples=6)
+  assert made.examples.mask.all() and grid == ((12, 14) if small else (33, 60))
   values = variables(net, made)
   settings = {f: getattr(net, f) for f in net.__dataclass_fields__ if f not in ("parent", "name")}
   table = values["params"]["encoder"]["embeddings"]["word"]
@@ -46,8 +57,8 @@ def test_without_padding_it_is_pytorchs(row):
   state = lambda: m2snet_torch.to_state(values["params"], values["batch_stats"])
   theirs.load_state_dict(state())
   assert set(theirs.state_dict()) == set(state())
-  inputs, labels = m2snet_torch.inputs(made, (33, 60)), m2snet_torch.labels(made)
-  ours = net.apply(values, made, train=False).scores[0]
+  inputs, labels = m2snet_torch.inputs(made, grid), m2snet_torch.labels(made)
+  ours = outcome(net, values, made, train=False)["scores"][0]
   np.testing.assert_allclose(ours, theirs.eval()(*inputs).detach().numpy(), atol=1e-5)
 
   found = outcome(net, values, made, train=True)
@@ -68,7 +79,7 @@ def test_without_padding_it_is_pytorchs(row):
       )
   optimizer.step()
   rule = optimizers.from_config(trecqa_m2snet.get_config(row).optimizer)
-  updates, _ = rule.update(
+  updates, _ = jax.jit(rule.update)(
     jax.tree.map(jnp.asarray, {k: p.grad.numpy() for k, p in theirs.named_parameters()}),
     rule.init({k: jnp.asarray(state()[k].numpy()) for k, _ in theirs.named_parameters()}),
   )
@@ -104,7 +115,8 @@ def test_words_under_the_mask_reach_nothing(row, hidden_norm):
   for train in (True, False):
     one, two = (outcome(net, values, x, train=train) for x in (made, other))
     keep = np.asarray(made.examples.mask) > 0
-    one["logits"], two["logits"] = one["logits"][keep], two["logits"][keep]
+    for name in ("logits", "scores"):
+      one[name], two[name] = one[name][keep], two[name][keep]
     for path, a in jax.tree_util.tree_leaves_with_path(one):
       b = functools.reduce(lambda tree, key: tree[key.key], path, two)
       np.testing.assert_array_equal(a, b, jax.tree_util.keystr(path))
@@ -123,7 +135,8 @@ def test_packing_and_spare_slots_change_nothing():
     shard = b.plan(b.sampler.blocks(), 0, 0).steps[0][0][0]
     values = variables(net, made)
     one = outcome(net, values, made, train=True)
-    one["logits"] = one["logits"][0, : len(shard.examples)][np.argsort(shard.examples)]
+    for name in ("logits", "scores"):
+      one[name] = one[name][0, : len(shard.examples)][np.argsort(shard.examples)]
     found.append(one)
   assert len(found[0]["logits"]) == 16 and np.ptp(found[0]["logits"]) > 0.1
   for a, b in zip(*map(jax.tree.leaves, found), strict=True):
@@ -144,11 +157,12 @@ def test_prediction_is_deterministic_and_training_is_not():
   net = model("2", dropout=0.5)
   made = batch()
   values = variables(net, made)
-  run = lambda train, key: np.asarray(
-    net.apply(
-      values, made, train=train, mutable=["batch_stats"], rngs={"dropout": jax.random.key(key)}
-    )[0].logits
-  )
+
+  @functools.partial(jax.jit, static_argnames="train")
+  def run(train, key):
+    rngs = {"dropout": jax.random.key(key)}
+    return net.apply(values, made, train=train, mutable=["batch_stats"], rngs=rngs)[0].logits
+
   np.testing.assert_array_equal(run(False, 0), run(False, 1))
   assert np.abs(run(True, 0) - run(True, 1)).max() > 1e-3
 
@@ -166,7 +180,7 @@ def test_without_features_it_says_what_it_wants():
   made = batch()
   made = made.replace(examples=made.examples.replace(inputs={}))
   with pytest.raises(InputError, match="no input 'word_overlap'"):
-    model("2").init(jax.random.key(0), made, train=False)
+    jax.eval_shape(lambda: model("2").init(jax.random.key(0), made, train=False))
 
 
 def test_paper_sizes():

@@ -63,14 +63,14 @@ def random_variables(model, made):
 
 
 def embed(model, variables, made):
-  return np.asarray(model.apply(variables, made, train=False, method=SentenceBert.encode).units)
+  return np.asarray(tiny.apply(model, variables, made, method=SentenceBert.encode).units)
 
 
 def test_vectors_by_hand():
   model, made = make(), batch()
   variables = random_variables(model, made)
   params = jax.tree.map(np.asarray, variables["params"])
-  hidden = tiny.encoder_module().apply({"params": params["encoder"]}, made.tokens, train=False)
+  hidden = tiny.apply(tiny.encoder_module(), {"params": params["encoder"]}, made.tokens)
   x = np.concatenate([pool(hidden, made.tokens, made.units, mode) for mode in ("mean", "cls")], -1)
   x = np.tanh(x @ params["dense_0"]["kernel"] + params["dense_0"]["bias"])
   x = x @ params["dense_1"]["kernel"]
@@ -111,7 +111,7 @@ def test_without_dense_layers_it_is_the_bi_encoder():
   other = registry.build(registry.MODELS, section, "model", encoder=tiny.encoder_module())
   variables = random_variables(bare, made)
   np.testing.assert_array_equal(
-    embed(bare, variables, made), other.apply(variables, made, train=False).units
+    embed(bare, variables, made), tiny.apply(other, variables, made).units
   )
 
 
@@ -122,8 +122,9 @@ def test_vectors_of_length_one_rank_alike_by_both_scores(score):
   found, used = embed(model, variables, made), np.asarray(made.units.id) >= 0
   np.testing.assert_allclose(np.linalg.norm(found[used], axis=-1), 1, atol=1e-5)
   u, v = (jnp.asarray(found[used][k]) for k in ([0, 0, 1], [1, 2, 3]))
-  scores = model.apply(variables, (u, v), train=False, method=SentenceBert.compare)
-  assert set(scores) == {"cosine", "euclidean"}
+  scores = tiny.apply(model, variables, (u, v), method=SentenceBert.compare)
+  assert set(scores) == {"cosine", "dot", "euclidean"}
+  np.testing.assert_allclose(scores["dot"], scores["cosine"], atol=1e-5)
   np.testing.assert_allclose(scores["euclidean"] ** 2, 2 - 2 * scores["cosine"], atol=1e-5)
 
 
@@ -133,7 +134,9 @@ def test_gradients_are_finite_at_a_zero_vector():
   variables["params"]["dense_0"] = {"kernel": jnp.zeros((32, 3)), "bias": -jnp.ones(3)}
   assert (embed(model, variables, made) == 0).all()
   total = lambda p: model.apply({"params": p}, made, train=False).units.sum()
-  assert all(np.isfinite(x).all() for x in jax.tree.leaves(jax.grad(total)(variables["params"])))
+  assert all(
+    np.isfinite(x).all() for x in jax.tree.leaves(jax.jit(jax.grad(total))(variables["params"]))
+  )
 
 
 @pytest.mark.parametrize(

@@ -233,13 +233,12 @@ def test_several_seeds_have_results_of_their_own(tmp_path, parallel, undisturbed
 @pytest.mark.parametrize(
   "model,words,changes",
   [
-    ("triplet", ("sample",), {}),
     ("siamese", ("grouped",), {"model__score": "head"}),
-    ("crossencoder", ("sample",), {"batch__accumulate": 2}),
     (
       "crossencoder",
-      ("grouped",),
+      ("sample",),
       {
+        "batch__accumulate": 2,
         "batch__packed": False,
         "batch__row_lengths": (32, 64),
         "batch__rows": 64,

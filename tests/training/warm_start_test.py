@@ -6,9 +6,8 @@ import shutil
 import numpy as np
 import pytest
 import tiny
+import tiny_systems
 
-from as2jax.data.datasets import dataset
-from as2jax.data.text import word_tokenizer
 from as2jax.encoders.open import MEMORY
 from as2jax.inference import model_card
 from as2jax.models.crossencoder import CrossEncoder
@@ -16,7 +15,6 @@ from as2jax.runtime.errors import InputError
 from as2jax.training import build, checkpoints, loop, warm_start
 from as2jax.training.loop import train_and_evaluate
 from as2jax.training.run_folder import begun
-from configs import trecqa_m2snet
 
 
 def small(model="crossencoder", run="", scope="", **changes):
@@ -155,7 +153,7 @@ def test_a_stopped_second_stage_continues_unless_the_first_changed(first, tmp_pa
   shutil.rmtree(moved)
   with pytest.raises(InputError, match=r"first holds no run \(no config.json\)"):
     train_and_evaluate(config, stopped)
-  train_and_evaluate(small(optimizer__rate=1e-3), moved)
+  train_and_evaluate(small(epochs=0), moved)
   with pytest.raises(
     InputError,
     match=r"first has changed .*\n  seed 0: seed 0, step \d+, \w{12} "
@@ -233,31 +231,8 @@ def test_another_encoder_or_other_parameters_are_one_message(first, tmp_path):
   assert not begun(tmp_path / "x")  # so that a right config may use the folder
 
 
-def m2snet(folder, run="", scope="", **changes):
-  """A small M²S-Net on the sample, over random vectors of the more frequent words."""
-  counts = word_tokenizer.count(
-    (q.text for q in dataset.load("sample").splits["train"]), lower=True, treebank=True
-  )
-  rng = np.random.default_rng(0)
-  vectors = folder / "vectors.txt"
-  vectors.write_text(
-    "".join(
-      f"{word} {' '.join(f'{x:.3f}' for x in rng.normal(size=6))}\n"
-      for word in word_tokenizer.by_frequency(counts)
-      if counts[word] > 1
-    )
-  )
-  made = trecqa_m2snet.get_config("2,sample")
-  made.encoder.vectors = str(vectors)
-  made.model.update(
-    {"question_length": 12, "candidate_length": 14, "filter_size": 3, "filters": (4, 6)}
-  )
-  made.batch.update({"row_lengths": (14,), "examples": 16, "predict_rows": 64, "shards": 2})
-  made.data.update({"max_length": 14, "train_fraction": 0.15})
-  made.epochs, made.log.tensorboard, made.compilation_cache = 1, False, "off"
-  made.warm_start.update({"run": str(run), "scope": scope})
-  made.update_from_flattened_dict({k.replace("__", "."): v for k, v in changes.items()})
-  return made.lock()
+def m2snet(run="", scope="", **changes):
+  return tiny_systems.config("m2snet", warm_start__run=str(run), warm_start__scope=scope, **changes)
 
 
 OVERLAP = "../inputs/word_overlap.json"
@@ -265,23 +240,23 @@ OVERLAP = "../inputs/word_overlap.json"
 
 def test_a_vocabulary_statistics_and_memory_come_along(tmp_path):
   first = tmp_path / "first"
-  before = train_and_evaluate(m2snet(tmp_path, data__holdout=0.3), first)
+  before = train_and_evaluate(m2snet(data__holdout=0.3), first)
   # Another train split: other words' frequencies, were they counted anew.
   same, new = tmp_path / "all", tmp_path / "encoder"
-  content = train_and_evaluate(m2snet(tmp_path, first, "all", epochs=0), same)
+  content = train_and_evaluate(m2snet(first, "all", epochs=0), same)
   read = lambda run, name: (run / MEMORY / name).read_bytes()
   for name in ("tokenizer.json", "vectors.safetensors", "vectors.json", OVERLAP):
     assert read(same, name) == read(first, name)
   entry = before["metrics"]["map[sample-clean/test]"]
   assert content["metrics"]["map[sample-clean/test]"]["mean"] == entry["mean"]
-  train_and_evaluate(m2snet(tmp_path, first, "encoder", epochs=0), new)
+  train_and_evaluate(m2snet(first, "encoder", epochs=0), new)
   assert read(new, "tokenizer.json") == read(first, "tokenizer.json")
   assert read(new, OVERLAP) != read(first, OVERLAP)
   there, here = parameters(first), parameters(new)
   changed = {path for path in there if not np.array_equal(there[path], here[path])}
   assert "encoder/embeddings/word" not in changed and "grid/U" in changed
   with pytest.raises(InputError, match="(?s)has another encoder:\n  encoder.lower: .*as that run"):
-    train_and_evaluate(m2snet(tmp_path, first, "encoder", encoder__lower=False), tmp_path / "x")
+    train_and_evaluate(m2snet(first, "encoder", encoder__lower=False), tmp_path / "x")
   with pytest.raises(InputError, match="(?s)has another encoder:.*encoder.vectors"):
     train_and_evaluate(small(run=first, scope="encoder"), tmp_path / "x")
 
