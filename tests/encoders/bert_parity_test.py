@@ -2,6 +2,7 @@
 
 import pathlib
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from tiny_bert import PACKED, SEQUENCES, apply, initialised, tiny
 
 from as2jax.encoders.bert import BertEncoder
 from as2jax.encoders.checkpoints import pretrained
-from as2jax.layers.pooling import pool
+from as2jax.layers import pooling
 
+pool = jax.jit(pooling.pool, static_argnums=3)
 GOLDEN = pathlib.Path(__file__).with_name("golden_minilm.npz")
 
 
@@ -41,7 +43,7 @@ def test_minilm_equals_the_recorded_reference(minilm):
     tokens, units = lay(sequences, rows, length, unused=1)
     hidden = apply(encoder, params, tokens)
     found = vectors(hidden, units)
-    pooled = pool(hidden, tokens, units, "mean")[0]
+    pooled = np.asarray(pool(hidden, tokens, units, "mean"))[0]
     for n in range(len(sequences)):
       np.testing.assert_allclose(found[n], expected[n], atol=1e-5, rtol=0)
       slot = int(np.flatnonzero(np.asarray(units.id[0]) == n)[0])
@@ -53,13 +55,13 @@ def test_minilm_in_bfloat16_is_close(minilm):
   golden = np.load(GOLDEN)
   sequences = np.split(golden["ids"], np.cumsum(golden["lengths"])[:-1])
   tokens, units = lay(sequences, [(0, 1), (2, 3)], 64)
-  exact = pool(apply(encoder, params, tokens), tokens, units, "mean")[0]
+  exact = np.asarray(pool(apply(encoder, params, tokens), tokens, units, "mean"))[0]
   hidden = apply(encoder.clone(dtype="bfloat16"), params, tokens)
   assert hidden.dtype == jnp.bfloat16
-  close = pool(hidden, tokens, units, "mean")[0]
+  close = np.asarray(pool(hidden, tokens, units, "mean"))[0]
   assert np.abs(close - exact).max() > 1e-5  # it did run in bfloat16
-  cosine = (close * exact).sum(-1) / jnp.linalg.norm(close, axis=-1)
-  np.testing.assert_allclose(cosine / jnp.linalg.norm(exact, axis=-1), 1, atol=2e-3)
+  cosine = (close * exact).sum(-1) / np.linalg.norm(close, axis=-1)
+  np.testing.assert_allclose(cosine / np.linalg.norm(exact, axis=-1), 1, atol=2e-3)
 
 
 def torch_bert(config, params):

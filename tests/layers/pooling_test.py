@@ -59,12 +59,14 @@ def test_gradients_are_those_of_the_loop_and_zero_at_padding(mode):
   hidden, tokens, units = batch()
   weights = jnp.asarray(np.random.default_rng(1).normal(size=(*units.id.shape, 8)), jnp.float32)
 
+  host = jax.tree.map(np.asarray, units)
+
   def loop(hidden):
     total = 0.0
-    for shard, slot in np.ndindex(*units.id.shape):
-      size = int(units.length[shard, slot])
+    for shard, slot in np.ndindex(*host.id.shape):
+      size = host.length[shard, slot]
       if size:
-        row, start = int(units.row[shard, slot]), int(units.start[shard, slot])
+        row, start = host.row[shard, slot], host.start[shard, slot]
         span = hidden[shard, row, start : start + size]
         total += REFERENCE[mode](span) @ weights[shard, slot]
     return total

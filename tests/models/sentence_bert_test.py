@@ -145,7 +145,7 @@ def test_gradients_are_finite_at_a_zero_vector():
     ({"pooling": ("mean", "sum")}, r"model.pooling = \('mean', 'sum'\)"),
     ({"pooling": ()}, r"model.pooling = \(\)"),
     ({"dense": ((3, "silu", True),)}, "'silu' is none of tanh"),
-    ({"score": "dot"}, "model.score = 'dot'"),
+    ({"score": "manhattan"}, "model.score = 'manhattan'"),
   ],
 )
 def test_unknown_choices(changes, message):
