@@ -38,9 +38,13 @@ def every_config():
     if path.stem.endswith("_baseline"):
       kinds = [*baselines.LEXICAL, *baselines.ENCODERS]
     elif path.stem.endswith("_cete"):
-      kinds = ["", *cete.VECTORS, "no_encoder", "no_encoder,elmo"]
+      kinds = ["", *cete.VECTORS, "no_encoder", "no_encoder,elmo", "tuned"]
     elif path.stem == "wikiqa_cassie":
-      kinds = ["", "joint"]
+      kinds = ["", "joint", "tuned", "joint,tuned"]
+    elif path.stem == "recommended":
+      kinds = ["fast", "accurate"]
+    elif path.stem in ("trecqa_m2snet", "squad_cross_vae"):
+      kinds = ["", "tuned"]
     words = ["", *presets.ARGUMENTS, ",".join(presets.ARGUMENTS)]
     pairs = [*itertools.product(kinds[:1], words), *itertools.product(kinds[1:], ("", "sample"))]
     arguments = [",".join(filter(None, pair)) for pair in pairs]

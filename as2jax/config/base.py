@@ -94,6 +94,9 @@ def _data() -> ConfigDict:
       # First-stage ranking: the run whose best candidates a joint model (or best passages a
       # cross-encoder over a pool) re-ranks; for a joint model also run files, with `{split}`.
       "ranking": "",
+      # Distillation: runs that have ranked the training questions, or run files with {split}; several
+      # are averaged.
+      "teachers": (),
       "ranking_size": 5,  # of joint models: K, how many of them
     }
   )

@@ -322,10 +322,10 @@ def sample(config: ConfigDict) -> None:
 ARGUMENTS = {
   "sample": sample,
   "minilm": minilm,
+  "ettin17m": ettin17m,
   "roberta": roberta,
   "xlnet": xlnet,
   "modernbert": modernbert,
-  "ettin17m": ettin17m,
   "large": large,
   "grouped": grouped,
   "transfer": transfer,

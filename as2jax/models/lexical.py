@@ -65,7 +65,7 @@ class OverlapRegression(ParameterFreeSystem):
 
   """
 
-  overlap: Form = "by_length"
+  overlap: Form
   score_names: ClassVar[tuple[str, ...]] = ("overlap_regression",)
 
   @nn.nowrap

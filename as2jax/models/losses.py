@@ -6,13 +6,16 @@ a step.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from as2jax.runtime.errors import InputError
+
+if TYPE_CHECKING:  # a loss is imported beside a jax that has none of what inputs read with
+  from as2jax.data.inputs.protocol import Input
 
 
 class Term(NamedTuple):
@@ -30,7 +33,15 @@ class Term(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-  """A loss without a penalty on parameters; losses that have one override `penalty`."""
+  """A loss without a penalty on parameters; losses that have one override `penalty`.
+
+  Attributes:
+    inputs: what the loss reads in training beside what its model reads
+      (`as2jax.data.inputs.protocol`), each `training_only`.
+
+  """
+
+  inputs: ClassVar[tuple["Input", ...]] = ()
 
   def __call__(self, output: Any, batch: Any, progress: Array) -> dict[str, Term]:
     raise TypeError(f"{type(self).__name__} defines no terms")

@@ -8,13 +8,15 @@ temperature τ.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from as2jax.data.batches.batch import Batch
+from as2jax.data.inputs.protocol import Input
+from as2jax.data.inputs.teacher_scores import TeacherScores
 from as2jax.layers.vectors import norm, take
 from as2jax.models.losses import Loss, Term
 from as2jax.runtime.errors import InputError
@@ -41,7 +43,7 @@ class ListSoftmax(Loss):
   positives are in no denominator. Labels above 0 are positive.
   """
 
-  scale: float = 1.0
+  scale: float
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     del progress
@@ -62,7 +64,7 @@ class ListNet(Loss):
   one candidate or with equal labels counts, too.
   """
 
-  scale: float = 1.0
+  scale: float
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     del progress
@@ -87,8 +89,8 @@ class RankNet(Loss):
 
   """
 
-  scale: float = 1.0
-  weighting: str = "none"
+  scale: float
+  weighting: str
 
   def __post_init__(self):
     if self.weighting not in ("none", "ndcg"):
@@ -130,6 +132,59 @@ def _ndcg_changes(scores: Array, labels: Array, same: Array) -> Float[Array, "s 
   return change / jnp.where(ideal > 0, ideal, 1.0)[..., None]
 
 
+@dataclasses.dataclass(frozen=True)
+class MarginMSE(Loss):
+  """Squared error of each margin between a positive and a negative against the teacher's.
+
+  ((s_i − s_j) − (t_i − t_j))², the mean over the pairs of a question, then over questions (Hofstätter
+  et al. 2020, eq. 8). Labels only say which pairs count. Scores t come from `data.teachers`.
+  """
+
+  scale: float
+  inputs: ClassVar[tuple[Input, ...]] = (TeacherScores(),)
+
+  def __call__(self, output, batch, progress) -> dict[str, Term]:
+    del progress
+    scores, labels, same = _lists(output, batch, self.scale)
+    teacher = batch.inputs[TeacherScores.name]
+    margin = lambda x: x[..., :, None] - x[..., None, :]
+    better = same & (labels[..., :, None] > labels[..., None, :])
+    values = jnp.square(margin(scores) - margin(teacher))
+    pairs = (better.sum(-1)[..., None, :] * same).sum(-1)
+    weights = jnp.where(better, 1.0 / jnp.maximum(pairs, 1)[..., None], 0.0)
+    return {"margin_mse": Term(values, weights)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Distillation(Loss):
+  """KL of the teacher's softmax over a question's candidates to the scores', mean over questions.
+
+  Σ_j p_j (ln p_j − ln q_j), p = softmax(t / τ), q = softmax(scale · s) (Hinton et al. 2015, section 2,
+  over a list). Labels are not read but for which candidates are judged.
+
+  Attributes:
+    temperature: τ of the teacher's scores.
+
+  """
+
+  scale: float
+  temperature: float
+  inputs: ClassVar[tuple[Input, ...]] = (TeacherScores(),)
+
+  def __post_init__(self):
+    if not self.temperature > 0:
+      raise InputError(f"loss.temperature = {self.temperature}: give a number above 0")
+
+  def __call__(self, output, batch, progress) -> dict[str, Term]:
+    del progress
+    scores, _, same = _lists(output, batch, self.scale)
+    teacher = batch.inputs[TeacherScores.name] / self.temperature
+    share = lambda x: jax.nn.log_softmax(jnp.where(same, x[..., None, :], NOWHERE), axis=-1)
+    target = share(teacher)
+    values = jnp.where(same, jnp.exp(target) * (target - share(scores)), 0.0).sum(-1)
+    return {"distillation": Term(values, _first(same).astype(jnp.float32))}
+
+
 SIMILARITIES = ("cosine", "dot", "euclidean")
 
 
@@ -147,14 +202,14 @@ class InBatchSoftmax(Loss):
     similarity: `cosine`, `dot`, or `euclidean` (−‖u − v‖); that by which the model ranks.
     symmetric: whether the share of each positive's question among all questions is added.
     false_negative_margin: a negative whose similarity exceeds the positive's by more than this is
-      taken for an unlabelled answer and left out; infinite for none.
+      taken for an unlabelled answer and left out; a large number (1e9) for none.
 
   """
 
-  scale: float = 20.0
-  similarity: str = "cosine"
-  symmetric: bool = False
-  false_negative_margin: float = float("inf")
+  scale: float
+  similarity: str
+  symmetric: bool
+  false_negative_margin: float
 
   def __post_init__(self):
     if self.similarity not in SIMILARITIES:
@@ -195,15 +250,13 @@ class InBatchSoftmax(Loss):
     negative = listed[None, :] & ~_any_product(exempt, holds)
     logits = self._similarities(asked, pool)
     right = self._similarities(asked[:, None], answer[:, None])[:, 0, 0]
-    negative = negative & (logits <= jax.lax.stop_gradient(right)[:, None] + self._margin)
+    negative = negative & (
+      logits <= jax.lax.stop_gradient(right)[:, None] + self.false_negative_margin
+    )
     others = jnp.where(negative, self.scale * logits, NOWHERE)
     values = jax.nn.softplus(jax.nn.logsumexp(others, axis=-1) - self.scale * right)
     usable = positive & negative.any(-1)
     return Term(jnp.where(usable, values, 0.0), usable.astype(jnp.float32))
-
-  @property
-  def _margin(self) -> float:
-    return min(self.false_negative_margin, -NOWHERE)
 
   def _similarities(self, u: Float[Array, "*b n d"], v: Float[Array, "*b m d"]) -> Array:
     """The similarity of each u with each v, [*b, n, m]."""
@@ -232,8 +285,8 @@ class FocalLoss(Loss):
   Mean over judged examples. γ = 0 is `BinaryCrossEntropy`.
   """
 
-  gamma: float = 2.0
-  scale: float = 1.0
+  gamma: float
+  scale: float
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     del progress

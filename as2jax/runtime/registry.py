@@ -66,6 +66,8 @@ LOSSES = Table(
     "list_softmax": "as2jax.models.ranking_losses:ListSoftmax",
     "listnet": "as2jax.models.ranking_losses:ListNet",
     "ranknet": "as2jax.models.ranking_losses:RankNet",
+    "margin_mse": "as2jax.models.ranking_losses:MarginMSE",
+    "distillation": "as2jax.models.ranking_losses:Distillation",
     "focal": "as2jax.models.ranking_losses:FocalLoss",
   },
 )

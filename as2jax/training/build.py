@@ -82,14 +82,23 @@ class Components:
     return tuple(questions[i] for i in kept)
 
   def tables(
-    self, questions: Sequence[Question], layout: str, *, cache: bool = True, **options
+    self,
+    questions: Sequence[Question],
+    layout: str,
+    *,
+    cache: bool = True,
+    training: bool = False,
+    **options,
   ) -> BatchTables:
     """Tokenised units and examples of `questions` in a layout (`sentences` is one, too).
+
+    `training`: with the inputs of the loss.
 
     On several hosts all must ask for it; they find what the first has put into a cache they share
     (none where not `cache`).
     """
-    return processes.in_order(lambda: self._tables(questions, layout, cache, **options))
+    inputs = [entry for entry in self.inputs if training or not entry.training_only]
+    return processes.in_order(lambda: self._tables(questions, layout, cache, inputs, **options))
 
   def examples(
     self, questions: Sequence[Question], layout: str, **options
@@ -109,7 +118,12 @@ class Components:
     return function(questions, **{k: v for k, v in options.items() if k in known})
 
   def _tables(
-    self, questions: Sequence[Question], layout: str, cached: bool, **options
+    self,
+    questions: Sequence[Question],
+    layout: str,
+    cached: bool,
+    inputs: Sequence[Input],
+    **options,
   ) -> BatchTables:
     units, table = self.examples(questions, layout, **options)
     data = self.config.data
@@ -126,16 +140,16 @@ class Components:
       roles=roles,
       max_length=data.max_length,
       cache=cache,
-      words=any(entry.needs_words for entry in self.inputs),
+      words=any(entry.needs_words for entry in inputs),
     )
     log.log(logging.INFO if cached else logging.DEBUG, "%s: %s", layout, built.report())
     tables = Tables(built, table, tokenizer)
     columns = {}
-    for entry in self.inputs:
+    for entry in inputs:
       values = entry.columns(self.fitted[entry.name], questions, tables)
       if values is not None:
         columns[entry.name] = Column(entry.level, values)
-    for entry in self.inputs:
+    for entry in inputs:
       built = entry.retokenise(built)
     return BatchTables(built, table, columns)
 
@@ -181,7 +195,7 @@ class Components:
 
   def train_batcher(self) -> Batcher:
     """Batches of the training split, as `config.batch` says."""
-    made = self.tables(self.train_questions(), self.model.layout)
+    made = self.tables(self.train_questions(), self.model.layout, training=True)
     if not len(made.examples):
       raise InputError(
         f"data.train_filter = {self.config.data.train_filter!r} leaves no "
@@ -276,7 +290,8 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
   arrays, facts = _weights(source, model)
   encoder = source.module if has_encoder(config.model) else None
   resources = Resources(config, source, facts["sha256"], dataset)
-  inputs = tuple(entry.bind(resources) for entry in declared(model, encoder))
+  parts = (model, encoder, loss) if config.mode == "train" else (model, encoder)
+  inputs = tuple(entry.bind(resources) for entry in declared(*parts))
   if all(entry.name != FirstStageRanking.name for entry in inputs):
     first_stage_ranking.check_unused(config, model.encodes)
   train = lambda: dataset.splits["train"] if dataset else None

@@ -49,7 +49,7 @@ def describe(config: Any) -> "Description":
     sample.name, sample.rules, sample.holdout = "sample", (), 0.1
   encoder = source.module if has_encoder(config.model) else None
   resources = Resources(config, source, "", None)
-  inputs = tuple(entry.bind(resources) for entry in declared(model, encoder))
+  inputs = tuple(entry.bind(resources) for entry in declared(model, encoder, loss))
   parts = Description(config, load_dataset(sample), source, model, loss, {}, {}, inputs)
   return parts.with_ranking(OrderGiven())
 
@@ -61,7 +61,9 @@ class Description(Components):
   `dataset` is the embedded sample; `source` has no parameters and no tokeniser.
   """
 
-  def tables(self, questions: Sequence[Any], layout: str, **options) -> BatchTables:
+  def tables(
+    self, questions: Sequence[Any], layout: str, *, training: bool = False, **options
+  ) -> BatchTables:
     """Units of nothing but lengths, and columns of zeros."""
     units, table = self.examples(questions, layout, **options)
     made = _units(units, {q.text for q in questions}, self.config.data.max_length)
@@ -74,6 +76,8 @@ class Description(Components):
     }
     columns = {}
     for entry in self.inputs:
+      if entry.training_only and not training:
+        continue
       if (spec := entry.spec()) is not None:
         tail, kind = spec
         values = np.broadcast_to(np.zeros((), kind), (rows[entry.level], *tail))

@@ -106,7 +106,7 @@ def test_the_regression_is_the_maximum_of_the_likelihood(form):
 
 def test_a_regression_on_one_label_is_refused():
   with pytest.raises(InputError, match="no candidates of both labels"):
-    lexical.OverlapRegression().fit(TRAIN)
+    lexical.OverlapRegression("counts").fit(TRAIN)
 
 
 @pytest.mark.parametrize("k1, b", [(1.5, 0.75), (0.9, 0.4)])

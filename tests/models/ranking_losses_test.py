@@ -17,6 +17,7 @@ from as2jax.runtime.errors import InputError
 QUESTION = np.array([[4, 4, 4, 7, 7, -1], [2, 2, 2, 2, 9, 9]])
 LABELS = np.array([[0, 1, 1, 0, 0, 1], [0, 1, -1, 0, 1, 0]])
 MASK = np.array([[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1]], np.float32)
+TEACHER = np.random.default_rng(3).normal(size=(2, 6)).astype(np.float32)
 SCORES = np.random.default_rng(0).normal(size=(2, 6)).astype(np.float32)
 
 
@@ -27,21 +28,22 @@ def batch(labels=LABELS, **examples):
     question=jnp.asarray(QUESTION),
     **examples,
   )
-  return types.SimpleNamespace(examples=made)
+  return types.SimpleNamespace(examples=made, inputs={"teacher_scores": jnp.asarray(TEACHER)})
 
 
 def value(loss, scores=SCORES, **settings):
-  [term] = loss(types.SimpleNamespace(scores=jnp.asarray(scores)), batch(**settings), 0.0).values()
+  output = types.SimpleNamespace(scores=jnp.asarray(scores))
+  [term] = loss(output, batch(**settings), 0.0).values()
   assert term.reduction == "mean"
   return jnp.sum(term.values * term.weights) / jnp.sum(term.weights)
 
 
-def questions(labels=LABELS):
+def questions(labels=LABELS, scores=SCORES):
   """(scores, labels) of the judged candidates of each question."""
   for shard in range(2):
     for question in dict.fromkeys(QUESTION[shard][MASK[shard] > 0].tolist()):
       at = (QUESTION[shard] == question) & (MASK[shard] > 0) & (labels[shard] >= 0)
-      yield SCORES[shard][at].astype(float), labels[shard][at]
+      yield scores[shard][at].astype(float), labels[shard][at]
 
 
 def test_list_softmax_by_hand():
@@ -56,7 +58,7 @@ def test_list_softmax_by_hand():
 
 def test_a_positive_without_negatives_counts_in_no_mean():
   labels = np.where(LABELS == 0, 1, LABELS)
-  [term] = losses.ListSoftmax()(
+  [term] = losses.ListSoftmax(1.0)(
     types.SimpleNamespace(scores=jnp.asarray(SCORES)), batch(labels), 0.0
   ).values()
   assert float(term.weights.sum()) == 0 and float(jnp.abs(term.values).sum()) == 0
@@ -93,7 +95,7 @@ def test_ranknet_by_hand(weighting, labels):
         change = abs(ndcg(s, y, exchanged) - ndcg(s, y, order)) / ideal
         pairs.append(math.log1p(math.exp(s[j] - s[i])) * (change if weighting == "ndcg" else 1))
     means += [np.mean(pairs)] if pairs else []
-  found = value(losses.RankNet(weighting=weighting), labels=labels)
+  found = value(losses.RankNet(1.0, weighting), labels=labels)
   np.testing.assert_allclose(found, np.mean(means), rtol=1e-5)
 
 
@@ -102,12 +104,39 @@ def test_focal_by_hand():
   for s, y in questions():
     p = 1 / (1 + np.exp(-np.where(y > 0, s, -s)))
     values += ((1 - p) ** 2 * -np.log(p)).tolist()
-  np.testing.assert_allclose(value(losses.FocalLoss(2.0)), np.mean(values), rtol=1e-5)
+  np.testing.assert_allclose(value(losses.FocalLoss(2.0, 1.0)), np.mean(values), rtol=1e-5)
+
+
+def test_margin_mse_by_hand():
+  means = []
+  for (s, y), (t, _) in zip(questions(), questions(scores=TEACHER)):
+    pairs = [(i, j) for i, j in itertools.permutations(range(len(s)), 2) if y[i] > y[j]]
+    means += (
+      [np.mean([(3 * (s[i] - s[j]) - (t[i] - t[j])) ** 2 for i, j in pairs])] if pairs else []
+    )
+  np.testing.assert_allclose(value(losses.MarginMSE(3.0)), np.mean(means), rtol=1e-5)
+
+
+def test_distillation_by_hand():
+  softmax = lambda x: np.exp(x) / np.exp(x).sum()
+  values = []
+  for (s, _), (t, _) in zip(questions(), questions(scores=TEACHER)):
+    p, q = softmax(t / 0.5), softmax(2 * s)
+    values.append((p * np.log(p / q)).sum())
+  np.testing.assert_allclose(value(losses.Distillation(2.0, 0.5)), np.mean(values), rtol=1e-5)
+  same = types.SimpleNamespace(scores=jnp.asarray(TEACHER))
+  [term] = losses.Distillation(1.0, 1.0)(same, batch(), 0.0).values()
+  np.testing.assert_allclose(term.values * term.weights, 0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
   "loss",
-  [losses.ListSoftmax(2.0), losses.ListNet(), losses.RankNet(), losses.FocalLoss()],
+  [
+    losses.ListSoftmax(2.0),
+    losses.ListNet(1.0),
+    losses.RankNet(1.0, "none"),
+    losses.FocalLoss(2.0, 1.0),
+  ],
   ids=lambda loss: type(loss).__name__,
 )
 def test_gradients_are_those_of_finite_differences(loss):
@@ -156,7 +185,7 @@ def similarity(kind, u, v):
 
 
 @pytest.mark.parametrize("kind", losses.SIMILARITIES)
-@pytest.mark.parametrize("margin", [math.inf, 0.7])
+@pytest.mark.parametrize("margin", [1e9, 0.7])
 def test_in_batch_softmax_by_hand(kind, margin):
   units, of = vectors()
   triples = [
@@ -165,7 +194,7 @@ def test_in_batch_softmax_by_hand(kind, margin):
     for (q, c), label, mask in zip(MEMBERS[s], PAIR_LABELS[s], PAIR_MASK[s])
     if mask
   ]
-  loss = losses.InBatchSoftmax(2.0, kind, symmetric=True, false_negative_margin=margin)
+  loss = losses.InBatchSoftmax(2.0, kind, True, margin)
   terms = in_batch(loss, units)
   for name, (own, sought) in {"": (0, 1), "_questions": (1, 0)}.items():
     values, pool = [], {t[sought] for t in triples}
@@ -187,7 +216,7 @@ def test_in_batch_softmax_is_that_of_one_shard():
   """The two shards as one, with members counted on, give the same loss."""
   units, _ = vectors()
   total = lambda terms: {k: float((t.values * t.weights).sum()) for k, t in terms.items()}
-  loss = losses.InBatchSoftmax(symmetric=True)
+  loss = losses.InBatchSoftmax(20.0, "cosine", True, 1e9)
   two = total(in_batch(loss, units))
   offset = np.arange(2)[:, None, None] * IDS.shape[1]
   one = types.SimpleNamespace(
@@ -205,7 +234,7 @@ def test_in_batch_softmax_is_that_of_one_shard():
 def test_in_batch_gradients_are_finite_where_vectors_are_zero():
   loss = lambda u: sum(
     (t.values * t.weights).sum()
-    for t in in_batch(losses.InBatchSoftmax(similarity="cosine", symmetric=True), u).values()
+    for t in in_batch(losses.InBatchSoftmax(20.0, "cosine", True, 1e9), u).values()
   )
   assert np.isfinite(np.asarray(jax.grad(loss)(jnp.zeros((2, 5, 4))))).all()
 
@@ -213,10 +242,13 @@ def test_in_batch_gradients_are_finite_where_vectors_are_zero():
 @pytest.mark.parametrize(
   "make, message",
   [
-    (lambda: losses.RankNet(weighting="map"), "loss.weighting = 'map'"),
-    (lambda: losses.InBatchSoftmax(similarity="l2"), "loss.similarity = 'l2'"),
+    (lambda: losses.RankNet(1.0, "map"), "loss.weighting = 'map'"),
+    (lambda: losses.InBatchSoftmax(20.0, "l2", False, 1e9), "loss.similarity = 'l2'"),
+    (lambda: losses.Distillation(1.0, 0.0), "loss.temperature = 0.0"),
     (
-      lambda: losses.InBatchSoftmax()(types.SimpleNamespace(scores=SCORES), batch(), 0.0),
+      lambda: losses.InBatchSoftmax(20.0, "cosine", False, 1e9)(
+        types.SimpleNamespace(scores=SCORES), batch(), 0.0
+      ),
       "bi-encoder of layout pairs",
     ),
   ],

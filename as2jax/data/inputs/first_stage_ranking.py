@@ -161,24 +161,25 @@ def load(given: str, splits: Mapping[str, Sequence[Question]], names: Iterable[s
   return found
 
 
-def run_file(given: str, split: str) -> epath.Path:
+def run_file(given: str, split: str, *, key: str = "data.ranking") -> epath.Path:
   """The run file of a split; InputError where there is none, or one a seed.
 
-  Questions held out of train are in that of train, unless the ranker held out the same.
+  Questions held out of train are in that of train, unless the ranker held out the same. `key` of the
+  config has named it.
   """
   if not given:
     raise InputError(
-      "data.ranking is missing: this model ranks the best candidates of another "
+      f"{key} is missing: this model ranks the best candidates of another "
       "ranker again; name the --workdir of its run, or its run file (with {split} "
       "in place of the split's name)"
     )
   if not epath.Path(given).is_dir():
     path = epath.Path(given.replace("{split}", split))
     if split == HELD_OUT and not path.exists():
-      return run_file(given, "train")
+      return run_file(given, "train", key=key)
     if not path.exists():
       raise InputError(
-        f"data.ranking = {given!r}: there is no {path}; name a run's folder, or a "
+        f"{key} = {given!r}: there is no {path}; name a run's folder, or a "
         "run file with {split} in place of the split's name"
       )
     return path
@@ -188,13 +189,13 @@ def run_file(given: str, split: str) -> epath.Path:
   seeds = sorted(path.parent.name for path in folder.glob(f"seed-*/{FILE}"))
   if seeds:
     raise InputError(
-      f"data.ranking = {given!r} holds a ranking for each of {', '.join(seeds)}; "
+      f"{key} = {given!r} holds a ranking for each of {', '.join(seeds)}; "
       f"name one: {given}/eval/{{split}}/{seeds[0]}/{FILE}"
     )
   if split == HELD_OUT:
-    return run_file(given, "train")
+    return run_file(given, "train", key=key)
   raise InputError(
-    f"data.ranking = {given!r} has not ranked {split}: there is no {folder / FILE}; "
+    f"{key} = {given!r} has not ranked {split}: there is no {folder / FILE}; "
     f"make it with --config=rerun:{given}/config.json --workdir={given} "
     f"--config.mode=evaluate --config.evaluation.splits={split},"
   )

@@ -64,12 +64,15 @@ class Input:
       example of the table of examples, or an id of the vocabulary, whose row each token with that id
       gets.
     needs_words: whether the table of units must have word spans.
+    training_only: whether only the loss reads it, so that batches of questions that are ranked do not
+      have it.
 
   """
 
   name: ClassVar[str]
   level: ClassVar[Level]
   needs_words: bool = False
+  training_only: ClassVar[bool] = False
 
   def bind(self, resources: Resources) -> "Input":
     """The input with what it needs of a run; called once, before `columns`."""
