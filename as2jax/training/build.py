@@ -17,7 +17,7 @@ from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import holdout
 from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.datasets.load import reported, require
-from as2jax.data.inputs import first_stage_ranking, fitted
+from as2jax.data.inputs import first_stage_ranking, fitted, teacher_scores
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, Ranking
 from as2jax.data.inputs.protocol import Input, Resources, Tables, declared
 from as2jax.data.record import Question
@@ -292,6 +292,8 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
   resources = Resources(config, source, facts["sha256"], dataset)
   parts = (model, encoder, loss) if config.mode == "train" else (model, encoder)
   inputs = tuple(entry.bind(resources) for entry in declared(*parts))
+  if config.mode == "train":
+    teacher_scores.check_unused(config, inputs)
   if all(entry.name != FirstStageRanking.name for entry in inputs):
     first_stage_ranking.check_unused(config, model.encodes)
   train = lambda: dataset.splits["train"] if dataset else None

@@ -76,6 +76,15 @@ class TeacherScores(Input):
     return (), np.float32
 
 
+def check_unused(config: Any, inputs: Sequence[Input]) -> None:
+  """Raises InputError where a config names teachers, but its loss learns from none."""
+  if config.data.teachers and all(entry.name != TeacherScores.name for entry in inputs):
+    raise InputError(
+      f"data.teachers = {tuple(config.data.teachers)!r}: loss.name = {config.loss.name!r} learns from "
+      "no teacher; use margin_mse or distillation, or leave data.teachers empty"
+    )
+
+
 def _score(file: str, scores: Scores, question: Question, position: int) -> float:
   candidate = question.candidates[position].id
   value = scores.get(question.id, {}).get(candidate)

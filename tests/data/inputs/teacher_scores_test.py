@@ -8,7 +8,7 @@ import pytest
 from as2jax.data.batches import examples as layouts
 from as2jax.data.datasets import trec_files
 from as2jax.data.inputs.protocol import Tables
-from as2jax.data.inputs.teacher_scores import TeacherScores
+from as2jax.data.inputs.teacher_scores import TeacherScores, check_unused
 from as2jax.data.record import Candidate, Question
 from as2jax.runtime.errors import InputError
 
@@ -59,6 +59,15 @@ def test_a_pair_without_a_score_is_named(tmp_path):
   path.write_text(path.read_text() + "Q1 Q0 b 1 inf t\n")
   with pytest.raises(InputError, match="has the score inf"):
     columns(bound(str(path)))
+
+
+def test_teachers_that_no_loss_reads_are_refused():
+  config = types.SimpleNamespace(
+    data=types.SimpleNamespace(teachers=("runs/t",)), loss=types.SimpleNamespace(name="listnet")
+  )
+  check_unused(config, (TeacherScores(),))
+  with pytest.raises(InputError, match="'runs/t'.*loss.name = 'listnet' learns from no teacher"):
+    check_unused(config, ())
 
 
 def test_a_teacher_that_is_not_there_is_named(tmp_path):
