@@ -6,6 +6,7 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from as2jax.config import base
+from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
 
 
@@ -23,10 +24,7 @@ def get_config(argument=None):
     raise InputError(
       f"there is no file {argument}; a run writes its config.json into its --workdir"
     )
-  try:
-    stored = json.loads(path.read_text())
-  except ValueError as error:
-    raise InputError(f"{argument} is not JSON ({error}); it was changed by hand") from error
+  stored = regular_files.read_json(path)
   if not isinstance(stored, dict) or not all(
     isinstance(stored.get(key), dict) for key in ("model", "loss")
   ):

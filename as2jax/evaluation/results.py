@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import logging
 import math
+import operator
 import platform
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from as2jax.data.datasets.dataset_card import contradictions, passport
 from as2jax.evaluation.predict import Evaluation, Scores, evaluate
 from as2jax.evaluation.predict import write as write_files
 from as2jax.evaluation.significance import ONE_SEED, half_width, mean_sd
+from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 from as2jax.runtime.version import __version__
@@ -98,15 +100,25 @@ def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> int | Non
   """How often a split of `data` was evaluated with the seed for which it was most often.
 
   None where the run has no ledger. An evaluation of `dev+test` is one of `test`, too.
+
+  Raises:
+    InputError: a line of the ledger is no row of it.
+
   """
   path = epath.Path(workdir) / LEDGER
   if not path.exists():
     return None
   count: Counter[int] = Counter()
-  for line in path.read_text().splitlines():
-    row = json.loads(line)
-    if row["data"] == data and set(split.split("+")) & set(row["split"].split("+")):
-      count.update(row["seeds"])
+  for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    try:
+      row = json.loads(line.decode())
+      if row["data"] == data and set(split.split("+")) & set(row["split"].split("+")):
+        count.update(map(operator.index, row["seeds"]))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+      raise InputError(
+        f"{path}:{number}: no row of the ledger of evaluations ({error!r:.100}); it was changed by "
+        "hand, or damaged: delete the line"
+      ) from None
   return max(count.values(), default=0)
 
 
@@ -224,13 +236,8 @@ def read(workdir: epath.PathLike) -> dict | None:
   path = epath.Path(workdir) / "results.json"
   if not path.exists():
     return None
-  try:
-    return json.loads(path.read_text())
-  except json.JSONDecodeError as error:
-    raise InputError(
-      f"{path} is not JSON ({error}): it was changed by hand; delete it and run "
-      "again to have it made anew"
-    ) from error
+  advice = "it was changed by hand; delete it and run again to have it made anew"
+  return regular_files.read_object(path, advice)
 
 
 def before_training(content: dict) -> list[int]:

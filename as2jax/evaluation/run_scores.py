@@ -1,7 +1,6 @@
 """What is compared: the per-question scores of finished runs, or of tables of such scores."""
 
 import dataclasses
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from etils import epath
 from as2jax.data.datasets import trec_files
 from as2jax.encoders import pretraining
 from as2jax.evaluation import metrics
+from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
 
 POOL = ("gold", "any", "often")  # of runs over a pool; `often`: the answer is asked for often
@@ -239,12 +239,7 @@ def _agrees(place: _Place, title: str) -> bool:
 def _read(path: epath.Path) -> dict[str, Any] | None:
   if not path.exists():
     return None
-  try:
-    return json.loads(path.read_text())
-  except ValueError as error:
-    raise InputError(
-      f"{path} is not JSON ({error}): it was changed by hand; have it made anew"
-    ) from error
+  return regular_files.read_object(path, "it was changed by hand; have it made anew")
 
 
 def _check_same_data(first: _Place, other: _Place, split: str) -> None:

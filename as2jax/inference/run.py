@@ -20,7 +20,7 @@ from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import predict, results
 from as2jax.evaluation.parameter_free import FittedRanker
 from as2jax.inference.ranker import ParameterFreeRanker, Ranker
-from as2jax.runtime import compile_cache, processes, registry, sharding
+from as2jax.runtime import compile_cache, processes, registry, regular_files, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import loop, optimizers
 from as2jax.training import state as states
@@ -310,12 +310,7 @@ def placed(variables: dict[str, Any], mesh: jax.sharding.Mesh) -> dict[str, Any]
 
 def _check_same_model(config: ConfigDict, path: epath.Path) -> None:
   """Raises InputError where the config describes another model than the run's at `path`."""
-  try:
-    there = json.loads(path.read_text())
-  except json.JSONDecodeError as error:
-    raise InputError(
-      f"{path} is not JSON ({error}): it was changed by hand; put it back as it was"
-    ) from error
+  there = regular_files.read_object(path, "it was changed by hand; put it back as it was")
   used = lambda flat: {k: v for k, v in flat.items() if k.startswith(USED)}
   changed = differences(used(flatten(there)), used(flatten(json.loads(config.to_json()))))
   if changed:

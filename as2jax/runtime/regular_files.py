@@ -56,3 +56,14 @@ def read_json(path: epath.PathLike, max_bytes: int = MAX_JSON) -> Any:
     if isinstance(error, InputError):
       raise
     raise InputError(f"{path}: not valid JSON ({error})") from None
+
+
+def read_object(path: epath.PathLike, advice: str) -> dict[str, Any]:
+  """The JSON object in a file; errors as `read_json`, or another kind of value, end in `advice`."""
+  try:
+    content = read_json(path)
+  except InputError as error:
+    raise InputError(f"{error}; {advice}") from None
+  if not isinstance(content, dict):
+    raise InputError(f"{path}: holds no JSON object; {advice}")
+  return content

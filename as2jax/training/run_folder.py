@@ -9,7 +9,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.config.flat import differences, flatten
-from as2jax.runtime import processes
+from as2jax.runtime import processes, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
@@ -87,13 +87,9 @@ def claim(workdir: epath.PathLike, config: Any) -> None:
   path = epath.Path(workdir) / "config.json"
   text = config.to_json(indent=2)
   if path.exists() and begun(workdir):
-    try:
-      old = flatten(json.loads(path.read_text()))
-    except json.JSONDecodeError as error:
-      raise InputError(
-        f"{path} is not JSON ({error}): it was changed by hand; give another --workdir"
-      ) from error
-    changed = differences(old, flatten(json.loads(text)))
+    advice = "it was changed by hand; give another --workdir"
+    old = regular_files.read_object(path, advice)
+    changed = differences(flatten(old), flatten(json.loads(text)))
     if changed:
       raise InputError(
         f"{workdir} holds a run of another config:\n"
@@ -186,22 +182,22 @@ def _filtered(path: epath.Path, kept: Callable[[dict], bool]) -> str:
 
   A last line without its line feed, which a kill in the middle of a write leaves, is dropped.
   """
-  text = path.read_text()
-  lines = text[: text.rfind("\n") + 1].splitlines(keepends=True)
-  left = "".join(line for i, line in enumerate(lines, 1) if kept(_row(line, f"{path}:{i}")))
-  if left != text:
-    write_whole(path, left)
-  return left
+  data = path.read_bytes()
+  lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+  left = b"".join(line for i, line in enumerate(lines, 1) if kept(_row(line, f"{path}:{i}")))
+  if left != data:
+    write_whole(path, left.decode())
+  return left.decode()
 
 
-def _row(line: str, where: str) -> dict:
+def _row(line: bytes, where: str) -> dict:
   try:
-    row = json.loads(line)
-  except json.JSONDecodeError as error:
+    row = json.loads(line.decode())
+  except (ValueError, RecursionError) as error:
     raise InputError(
       f"{where}: not JSON ({error}); was it changed by hand? Delete the line"
     ) from error
-  if not isinstance(row, dict) or not {"seed", "step"} <= row.keys():
+  if not isinstance(row, dict) or not all(type(row.get(key)) is int for key in ("seed", "step")):
     raise InputError(f"{where}: no row of the log; was it changed by hand? Delete the line")
   return row
 

@@ -27,7 +27,7 @@ from as2jax.config.flat import differences, flatten
 from as2jax.data.inputs import fitted
 from as2jax.encoders.open import MEMORY
 from as2jax.evaluation import results
-from as2jax.runtime import processes, registry
+from as2jax.runtime import processes, registry, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 from as2jax.training.checkpoints import group_folder, read_best
@@ -348,12 +348,7 @@ def _finished(run: epath.Path) -> tuple[dict, dict]:
     raise InputError(
       f"warm_start.run = {run} holds no run (no config.json): name the --workdir of a finished one"
     )
-  try:
-    config = json.loads(path.read_text())
-  except ValueError as error:
-    raise InputError(
-      f"{path} is not JSON ({error}): it was changed by hand; put it back as it was"
-    ) from None
+  config = regular_files.read_object(path, "it was changed by hand; put it back as it was")
   content = results.read(run)
   if content is None:
     raise InputError(

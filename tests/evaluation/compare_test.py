@@ -247,7 +247,7 @@ def test_results_changed_by_hand(folders, tmp_path):
   twin = tmp_path / "x"
   shutil.copytree(folders / "bm25", twin)
   (twin / "results.json").write_text("{")
-  with pytest.raises(InputError, match="results.json is not JSON"):
+  with pytest.raises(InputError, match="results.json: not valid JSON"):
     run_scores.load([str(twin)])
 
 

@@ -11,6 +11,7 @@ from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import results, significance
 from as2jax.evaluation.predict import Evaluation
 from as2jax.evaluation.results import Outcome
+from as2jax.runtime.errors import InputError
 
 TITLE = "map[x-clean/test]"
 VALUES = np.asarray([[0.2, 0.9, 1.0, 0.4], [0.6, 0.1, 1.0, 0.0]])
@@ -66,6 +67,18 @@ def test_the_ledger_counts_evaluations_of_a_split_by_seed(tmp_path):
   assert results.times_evaluated(tmp_path, "dev", "x") == 1
   assert results.times_evaluated(tmp_path, "heldout", "x") == 0
   assert "test was evaluated 2 times with each seed" in results.table(content([0]), tmp_path)
+
+
+@pytest.mark.parametrize(
+  "line",
+  [b"\xff", b"{", b"[]", b'{"data": "x"}', b'{"data": "x", "split": "test", "seeds": [1e999]}'],
+)
+def test_a_line_of_the_ledger_that_is_no_row_is_named(tmp_path, line):
+  results.note_evaluation(tmp_path, "test", (0,), "x", "train")
+  path = tmp_path / "evaluations.jsonl"
+  path.write_bytes(path.read_bytes() + line + b"\n")
+  with pytest.raises(InputError, match="evaluations.jsonl:2: no row of the ledger"):
+    results.times_evaluated(tmp_path, "test", "x")
 
 
 def test_the_log_names_pairs_labelled_both_ways_and_other_files(caplog):

@@ -32,7 +32,7 @@ def test_claim_writes_once_and_then_compares(tmp_path):
   with pytest.raises(InputError, match=r"optimizer.rate: 0.001 there, 0.1 now\n.*seeds: \[0, 1\]"):
     claim(tmp_path, config(optimizer={"rate": 0.1}, seeds=(0,)))
   (tmp_path / "config.json").write_text("{")
-  with pytest.raises(InputError, match="is not JSON"):
+  with pytest.raises(InputError, match="not valid JSON"):
     claim(tmp_path, config())
 
 
@@ -154,3 +154,21 @@ def test_tracker_stops_each_seed_by_its_own_patience():
   assert Tracker(**json.loads(json.dumps(vars(tracker)))) == tracker
   with pytest.raises(InputError, match="patience = 0"):
     Tracker.start(1, 0)
+
+
+@pytest.mark.parametrize(
+  "line", [b"\xff", b"[" * 100_000, b'{"seed": 0}', b'{"seed": 0, "step": "2"}', b"[]"]
+)
+def test_a_line_of_the_log_that_is_no_row_is_named(tmp_path, line):
+  (tmp_path / "metrics.jsonl").write_bytes(b'{"seed": 0, "step": 1}\n' + line + b"\n")
+  with pytest.raises(InputError, match="metrics.jsonl:2: .*Delete the line"):
+    MetricsLog(tmp_path, tensorboard=False).roll_back((0,), 1)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[1]"])
+def test_a_config_that_is_no_object_is_named(tmp_path, text):
+  claim(tmp_path, config())
+  (tmp_path / "checkpoints/latest/1").mkdir(parents=True)
+  (tmp_path / "config.json").write_text(text)
+  with pytest.raises(InputError, match="config.json: .*give another --workdir"):
+    claim(tmp_path, config())

@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 
 from as2jax.data.record import UNKNOWN
-from as2jax.runtime import processes
+from as2jax.runtime import processes, regular_files
 from as2jax.runtime.errors import InputError
 
 _UNWRITABLE = re.compile(r"[\s\x00\ufeff\ud800-\udfff]")  # would break a line, or has no UTF-8
@@ -237,6 +237,7 @@ def _read(path, layout: str):
 
 def _lines(path) -> list[bytes]:
   """Returns a file's lines, each checked to be UTF-8, less the empty ones at its end."""
+  regular_files.refuse_others(path)
   try:
     content = epath.Path(path).read_bytes()
   except (FileNotFoundError, IsADirectoryError):

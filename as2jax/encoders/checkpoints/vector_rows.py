@@ -93,7 +93,8 @@ def first_row(path: str, stream: io.BufferedIOBase) -> tuple[Layout, Iterable[by
     raise InputError(f"{path} is empty; get the file again")
   line = line.removeprefix(BYTE_ORDER_MARK)
   fields = line.split()
-  if len(line) == _LONGEST or b"\0" in line or len(fields) < 2:
+  dimension = line.rstrip(b" \r\n").count(b" ")
+  if len(line) == _LONGEST or b"\0" in line or len(fields) < 2 or not dimension:
     raise InputError(
       f"{path}:1: {line[:40]!r} is no row of word vectors (a word, then its "
       "numbers, with spaces between); a .bin must be saved as text first"
@@ -103,7 +104,7 @@ def first_row(path: str, stream: io.BufferedIOBase) -> tuple[Layout, Iterable[by
     if not declared or not dimension:
       raise InputError(f"{path}:1: the header says {declared} rows of {dimension} numbers")
     return Layout(dimension, declared, 2), stream
-  return Layout(line.rstrip(b" \r\n").count(b" "), None, 1), itertools.chain([line], stream)
+  return Layout(dimension, None, 1), itertools.chain([line], stream)
 
 
 def _is_fraction(field: bytes) -> bool:

@@ -130,10 +130,9 @@ def test_broken_file(tmp_path, data, line, words):
   assert words in str(error.value)
 
 
-@given(drawn=st.data())
-def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
-  data = damaged(drawn.draw, drawn.draw(st.sampled_from((json_lines(), columns()))))
-  path = written(tmp_path, data)
+def judge(folder, data: bytes) -> str:
+  """An error that names its place, or the counts that another reader finds in `data`."""
+  path = written(folder, data)
   try:
     questions = read_judged(path)
   except InputError as error:
@@ -145,7 +144,13 @@ def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
       or "archive" in place
       or "gzip" in place
     )
-    return
+    return "refused"
   lines = data.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").split(b"\n")
   is_json = lines[0].lstrip().startswith(b"{")
   assert sum(len(q.candidates) for q in questions) == len(lines) - (not is_json)
+  return "read"
+
+
+@given(drawn=st.data())
+def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
+  judge(tmp_path, damaged(drawn.draw, drawn.draw(st.sampled_from((json_lines(), columns())))))

@@ -114,15 +114,20 @@ def test_candidate_id_twice(tmp_path):
     read_tanda_json(path)
 
 
-@given(drawn=st.data())
-def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
-  data = damaged(drawn.draw, content(), (b'"', b"{}", b"\\", b"[]"))
-  path = written(tmp_path, data)
+def judge(folder, data: bytes) -> str:
+  """An error that names its place, or the counts that another reader finds in `data`."""
+  path = written(folder, data)
   try:
     questions = read_tanda_json(path)
   except InputError as error:
     assert has_place(error, path)
-    return
+    return "refused"
   records = [json.loads(line) for line in data.decode("utf-8-sig").split("\n") if line.strip()]
   assert len(questions) == len(records)
   assert [len(q.candidates) for q in questions] == [len(r["candidates"]) for r in records]
+  return "read"
+
+
+@given(drawn=st.data())
+def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
+  judge(tmp_path, damaged(drawn.draw, content(), (b'"', b"{}", b"\\", b"[]")))

@@ -125,22 +125,27 @@ def test_no_file_to_read(tmp_path):
     read_wikiqa(written(tmp_path, b""))
 
 
-@given(drawn=st.data())
-def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
-  data = damaged(drawn.draw, content(end=drawn.draw(st.sampled_from(("\n", "\r\n")))))
-  path = written(tmp_path, data)
+def judge(folder, data: bytes) -> str:
+  """An error that names its place, or the counts that another reader finds in `data`."""
+  path = written(folder, data)
   try:
     questions = read_wikiqa(path)
   except InputError as error:
     place = str(error).removeprefix(str(path))
     assert place[0] == ":" and place[1:].split(":")[0].isdecimal() or "is empty" in place
-    return
+    return "refused"
   lines = data.removesuffix(b"\n").split(b"\n")[1:]
   assert len(questions) == len({line.split(b"\t")[0] for line in lines})
   assert sum(len(question.candidates) for question in questions) == len(lines)
   assert sum(len(question.positives) for question in questions) == sum(
     line.rstrip(b"\r")[-1:] == b"1" for line in lines
   )
+  return "read"
+
+
+@given(drawn=st.data())
+def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
+  judge(tmp_path, damaged(drawn.draw, content(end=drawn.draw(st.sampled_from(("\n", "\r\n"))))))
 
 
 @pytest.mark.parametrize("split", COUNTS)

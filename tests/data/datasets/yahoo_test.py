@@ -83,17 +83,22 @@ def test_broken_file(tmp_path, data, line, words):
   assert str(error.value).startswith(f"{path}:{line}: ")
 
 
-@given(drawn=st.data())
-def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
-  data = damaged(drawn.draw, content(), (b"\t", b"1", b"0"))
-  path = written(tmp_path, data)
+def judge(folder, data: bytes) -> str:
+  """An error that names its place, or the counts that another reader finds in `data`."""
+  path = written(folder, data)
   try:
     questions = read_yahoo(path)
   except InputError as error:
     assert has_place(error, path)
-    return
+    return "refused"
   assert len(questions) * BLOCK == sum(bool(line.strip()) for line in data.split(b"\n"))
   assert all(len(q.candidates) == BLOCK and len(q.positives) == 1 for q in questions)
+  return "read"
+
+
+@given(drawn=st.data())
+def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
+  judge(tmp_path, damaged(drawn.draw, content(), (b"\t", b"1", b"0")))
 
 
 def test_published_counts_are_whole_blocks():

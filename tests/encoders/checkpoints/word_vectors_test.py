@@ -190,6 +190,7 @@ def test_other_files_are_refused_early(tmp_path):
     (b"", "is empty"),
     (b"\n", ":1: .* is no row of word vectors"),
     (b"word\n", "is no row"),
+    (b"word\t1\t2\nword 1 2\n", "is no row"),
     (b"3 4\n" + bytes(range(1, 200)) * 9, ":2: too"),
     (b"\x00\x01" * 99, "a .bin must be saved"),
     (b"0 5\n", "the header says 0 rows of 5"),

@@ -1,0 +1,243 @@
+"""Flipped bits in checkpoints, caches, weights and vocabularies: refused or mended, never used."""
+
+import contextlib
+import json
+import logging
+import pathlib
+import random
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import frozen_vector_cache_test
+import jax
+import made_wikiqa
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+import tiny
+import token_table_test
+
+from as2jax.data.datasets.dataset import load as load_dataset
+from as2jax.data.text.tokenise import build_units
+from as2jax.data.text.tokenizer import load_tokenizer
+from as2jax.inference.run import Run
+from as2jax.runtime.errors import InputError
+from as2jax.training.checkpoints import Checkpoints, read_best
+from tests.faults.damage import files, flip_bit
+from tests.faults.totals import Totals
+
+
+class Said(logging.Handler):
+  """The warnings of a case."""
+
+  def __init__(self):
+    super().__init__(logging.WARNING)
+    self.lines: list[str] = []
+
+  def emit(self, record: logging.LogRecord) -> None:
+    """Keeps the message."""
+    self.lines.append(record.getMessage())
+
+
+@contextlib.contextmanager
+def said() -> Iterator[list[str]]:
+  """The warnings logged in a block, which nobody else hears."""
+  handler, before = Said(), logging.root.manager.disable
+  logging.disable(logging.NOTSET)
+  loggers = [logging.getLogger(), logging.getLogger("absl")]
+  others = [logger.handlers for logger in loggers]
+  loggers[0].handlers, loggers[1].handlers = [handler], []
+  try:
+    yield handler.lines
+  finally:
+    for logger, handlers in zip(loggers, others):
+      logger.handlers = handlers
+    logging.disable(before)
+
+
+def same(one: Any, other: Any) -> bool:
+  """Whether two trees of arrays are equal to the bit."""
+  leaves, structure = jax.tree.flatten(one)
+  others, other_structure = jax.tree.flatten(other)
+  return structure == other_structure and all(
+    np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in zip(leaves, others)
+  )
+
+
+def in_checkpoints(folder: pathlib.Path, seed: int, cases: int, scratch: pathlib.Path) -> Totals:
+  """One bit of one file of a run's checkpoints; then its state and its best are restored.
+
+  Right is an error that names the damaged file; or the exact content, where the file was not
+  needed, or the exact content of the state before, where the log says so.
+  """
+  totals = Totals("bits of checkpoints")
+  whole = folder / "checkpoints"
+  steps = lambda kind: sorted(int(p.name) for p in (whole / kind).iterdir() if p.name.isdigit())
+  latest, best = steps("latest"), steps("best")
+  alone = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+  reader = ocp.StandardCheckpointer()
+  abstract = jax.tree.map(
+    lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype, sharding=alone),
+    reader.metadata(whole / "latest" / str(latest[-1]) / "state").item_metadata.tree,
+  )
+  states = {
+    step: reader.restore(whole / "latest" / str(step) / "state", abstract) for step in latest
+  }
+  bests = {step: read_best(whole, step) for step in best}
+  for case in range(cases):
+    rng = random.Random(f"{seed} checkpoints {case}")
+    copy = shutil.copytree(whole, scratch / "checkpoints")
+    path = _of_any_size(copy, rng)
+    where = f"{path.relative_to(copy).parent}/{flip_bit(path, rng)}"
+    outcomes = [_restore_best(copy, step, bests[step], path) for step in best]
+    outcomes.append(_restore_latest(copy, abstract, states, latest[-1]))
+    wrong = [outcome for outcome in outcomes if outcome.startswith("silent")]
+    noticed = [outcome for outcome in outcomes if outcome != "not needed"]
+    totals.add((wrong or noticed or ["not needed"])[0], wrong=f"{where}: {wrong}" if wrong else "")
+    shutil.rmtree(copy)
+  return totals
+
+
+def _of_any_size(folder: pathlib.Path, rng: random.Random) -> pathlib.Path:
+  """A file: half of the time any, half of the time by its number of bytes."""
+  found = files(folder)
+  sizes = [path.stat().st_size for path in found] if rng.random() < 0.5 else None
+  return rng.choices(found, sizes)[0]
+
+
+def _restore_best(folder, step, wanted, damaged) -> str:
+  try:
+    found = read_best(folder, step)
+  except InputError as error:
+    return "refused" if damaged.name in str(error) else f"silent about the place: {error}"
+  return "not needed" if same(found, wanted) else f"silent: best {step} is another"
+
+
+def _restore_latest(folder, abstract, states: Mapping[int, Any], newest: int) -> str:
+  with said() as lines:
+    try:
+      opened = Checkpoints(folder)
+    except InputError:
+      return "refused"
+    try:
+      step, (found, _) = opened.latest_step, opened.restore(abstract)
+    except InputError:
+      return "refused"
+    finally:
+      opened.abandon()
+  if not same(found, states[step]):
+    return f"silent: state {step} is another"
+  if step == newest:
+    return "not needed"
+  back = any("going back to the checkpoint of step" in line for line in lines)
+  return "went back to the state before" if back else f"silent: state {step}, not {newest}"
+
+
+def in_caches(seed: int, cases: int, scratch: pathlib.Path) -> list[Totals]:
+  """One bit of one file of a cache: the content is exact again, and the log says that it was made."""
+  third = cases // 3
+  return [
+    _in_token_tables(seed, cases - 2 * third, scratch / "units"),
+    _in_prepared_data(seed, third, scratch / "prepared"),
+    _in_frozen_vectors(seed, third, scratch / "vectors"),
+  ]
+
+
+def _told(totals: Totals, exact: bool, lines: list[str], where: str) -> None:
+  again = [line for line in lines if "anew" in line]
+  right = exact and len(again) == 1
+  totals.add("made anew" if right else "silent", wrong="" if right else f"{where}: {exact} {lines}")
+
+
+def _in_token_tables(seed: int, cases: int, folder: pathlib.Path) -> Totals:
+  totals, tokenizer = Totals("bits of token tables"), load_tokenizer(tiny.encoder_folder())
+  units, options = token_table_test.UNITS, {"template": "pair", "max_length": 16, "words": True}
+  plain = build_units(units, tokenizer, **options)
+  build = lambda: build_units(units, tokenizer, **options, cache=str(folder))
+  build()
+  for case in range(cases):
+    rng = random.Random(f"{seed} token tables {case}")
+    where = flip_bit(rng.choice(_arrays(folder / "units")), rng)
+    with said() as lines:
+      again = build()
+    try:
+      token_table_test.assert_equal(again, plain)
+      exact = True
+    except AssertionError:
+      exact = False
+    _told(totals, exact, lines, where)
+  return totals
+
+
+def _arrays(folder: pathlib.Path) -> list[pathlib.Path]:
+  return [path for path in files(folder) if path.suffix in (".npy", ".json")]
+
+
+def _in_prepared_data(seed: int, cases: int, folder: pathlib.Path) -> Totals:
+  totals = Totals("bits of prepared data")
+  root, cache, whole = made_wikiqa.write_source(folder / "root"), folder / "cache", folder / "whole"
+  with pytest.MonkeyPatch.context() as patch:
+    made_wikiqa.change(patch, published={}, sha256={})
+    load = lambda: load_dataset("wikiqa", root=str(root), cache=str(cache), download=False)
+    first = load()
+    splits = {split: first.splits[split] for split in made_wikiqa.SPLITS}
+    shutil.copytree(cache, whole)
+    for case in range(cases):
+      rng = random.Random(f"{seed} prepared data {case}")
+      shutil.rmtree(cache)
+      shutil.copytree(whole, cache)
+      where = flip_bit(rng.choice(files(cache)), rng)
+      with said() as lines:
+        again = load()
+        exact = again == first and {name: again.splits[name] for name in splits} == splits
+      _told(totals, exact, lines, where)
+  return totals
+
+
+def _in_frozen_vectors(seed: int, cases: int, folder: pathlib.Path) -> Totals:
+  totals, fill = Totals("bits of frozen vectors"), frozen_vector_cache_test.Filler()
+  folder.mkdir(parents=True)
+  frozen_vector_cache_test.take(folder, fill)
+  for case in range(cases):
+    rng = random.Random(f"{seed} frozen vectors {case}")
+    where = flip_bit(rng.choice(files(folder / "features/key")), rng)
+    with said() as lines:
+      found = frozen_vector_cache_test.take(folder, fill)
+    _told(totals, np.array_equal(found, frozen_vector_cache_test.VALUES), lines, where)
+  return totals
+
+
+def in_weights(folder: pathlib.Path, seed: int, cases: int, scratch: pathlib.Path) -> Totals:
+  """One bit of the weights, vocabulary or config of the encoder that a finished run was made with.
+
+  The run is opened as every use of it does. Right is an error, or the very same parts.
+  """
+  totals = Totals("bits of weights and vocabularies")
+  encoder = pathlib.Path(json.loads((folder / "config.json").read_text())["encoder"]["pretrained"])
+  whole = shutil.copytree(encoder, scratch / "encoder")
+  run = shutil.copytree(folder, scratch / "run")
+  config = json.loads((run / "config.json").read_text())
+  config["encoder"]["pretrained"] = str(whole)
+  (run / "config.json").write_text(json.dumps(config))
+  # The run keeps a copy of its tokeniser, which is flipped like the encoder's own files.
+  kept = [path for path in files(run / "encoder")] if (run / "encoder").exists() else []
+  parts = Run(run).components
+  for case in range(cases):
+    rng = random.Random(f"{seed} weights {case}")
+    path = rng.choice([*files(whole), *kept])
+    before = path.read_bytes()
+    where = flip_bit(path, rng)
+    try:
+      found = Run(run).components
+      exact = (
+        same(dict(found.pretrained), dict(parts.pretrained))
+        and found.tokenizer.fingerprint == parts.tokenizer.fingerprint
+        and found.model == parts.model
+      )
+      totals.add("not needed" if exact else "silent", wrong="" if exact else where)
+    except InputError as error:
+      placed = str(scratch) in str(error)
+      totals.add("refused", wrong="" if placed else f"{where}: no place in {error}")
+    path.write_bytes(before)
+  return totals

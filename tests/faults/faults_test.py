@@ -1,0 +1,57 @@
+"""The small form of the fault-injection suite, and that the suite finds what it looks for."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.slow
+def test_small_form():
+  done = subprocess.run(
+    [sys.executable, "-m", "tests.faults", "--small"],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    timeout=600,
+  )
+  assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+  last = done.stdout.splitlines()[-1]
+  assert last.endswith(" 0 wrong"), last
+
+
+# Readers that do what a reader must not do.
+WRONG = """
+import os, time
+from tests.faults import fuzz
+def silent(folder, data): assert False, "another content"
+def raw(folder, data): return [][0]
+def hangs(folder, data): time.sleep(60)
+def crashes(folder, data): os.abort()
+def hungry(folder, data): bytearray(1 << 40)
+fuzz.HANGS = 1.0
+judges = (lambda folder, data: "read", silent, raw, hangs, crashes, hungry)
+readers = [fuzz.Reader(judge.__name__, [b"x"], judge) for judge in judges]
+found = fuzz.run(readers, 12, 0)
+print(found.outcomes["read"], found.outcomes["wrong"], found.outcomes.total())
+print(*found.wrong, sep="\\n")
+"""
+
+
+def test_what_is_silent_raw_hung_or_dead_is_found():
+  done = subprocess.run(
+    [sys.executable, "-c", WRONG], cwd=ROOT, capture_output=True, text=True, timeout=60
+  )
+  numbers, *wrong = done.stdout.splitlines()
+  assert numbers == "2 10 12", done.stdout + done.stderr
+  first = [line.split(": ", 3)[2:] for line in wrong[:5]]
+  assert [words[0] for words in first] == [
+    "AssertionError",
+    "IndexError",
+    "hung",
+    "the process died (-6)",
+    "MemoryError",
+  ]

@@ -1,0 +1,403 @@
+"""Every reader of files that others write or disks damage, each with whole files and a judge."""
+
+import gzip
+import io
+import json
+import pathlib
+import shutil
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+
+import asnq_test
+import labelled_lines_test
+import numpy as np
+import semeval_test
+import squad_test
+import tanda_json_test
+import tiny
+import tiny_elmo
+import tiny_encoders
+import trecqa_test
+import user_files_test
+import weight_files
+import wikiqa_test
+import yahoo_raw_test
+import yahoo_test
+
+from as2jax.config import rerun
+from as2jax.data.datasets import trec_files
+from as2jax.data.datasets.user_files import read_labelled
+from as2jax.data.inputs import fitted
+from as2jax.data.text import word_tokenizer
+from as2jax.data.text.tokenizer import load_tokenizer
+from as2jax.encoders import static
+from as2jax.encoders.checkpoints import elmo_weights, pretrained, weights, word_vectors
+from as2jax.evaluation import results
+from as2jax.runtime.errors import InputError
+from as2jax.training.run_folder import MetricsLog
+from tests.faults.fuzz import Reader
+
+ARRAYS = {
+  "a": np.arange(12, dtype=np.float32).reshape(3, 4),
+  "layer.b": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3),
+  "c": np.asarray([1, 2, 3], np.int64),
+}
+
+
+def judged(name: str, read: Callable[[pathlib.Path], bool], place: str = "") -> Callable:
+  """The judge that writes the file `name` and asks whether `read(path)` is exactly right.
+
+  Args:
+    name: of the file.
+    read: reads it and says whether what was read is what the file holds.
+    place: what an error must name, instead of the folder and the file.
+
+  """
+
+  def judge(folder: pathlib.Path, data: bytes) -> str:
+    path = folder / name
+    path.write_bytes(data)
+    try:
+      right = read(path)
+    except InputError as error:
+      named = str(place or folder) in str(error) and (place or path.name) in str(error)
+      assert named, f"no place: {error}"
+      return "refused"
+    assert right, "silent: other content than the file's"
+    return "read"
+
+  return judge
+
+
+def datasets() -> list[Reader]:
+  """The readers of data sets, with the judges of their property tests."""
+  both = lambda module: (module.content(end="\n"), module.content(end="\r\n"))
+  return [
+    Reader("WikiQA", both(wikiqa_test), wikiqa_test.judge),
+    Reader(
+      "TrecQA",
+      [trecqa_test.content(lines) for lines in (trecqa_test.BARE, trecqa_test.FULL)],
+      trecqa_test.judge,
+    ),
+    Reader("TANDA's JSON", both(tanda_json_test), tanda_json_test.judge),
+    Reader(
+      "SemEval",
+      [text.encode() for text in (semeval_test.FORUM, semeval_test.THREADS)],
+      semeval_test.judge,
+    ),
+    Reader("YahooCQA", both(yahoo_test), yahoo_test.judge),
+    Reader(
+      "raw Yahoo",
+      [yahoo_raw_test.raw(*yahoo_raw_test.documents(2), yahoo_raw_test.EMPTY)],
+      yahoo_raw_test.judge,
+    ),
+    Reader(
+      "SQuAD",
+      [json.dumps(squad_test.squad(), indent=indent).encode() for indent in (None, 1)],
+      squad_test.judge,
+    ),
+    Reader("ASNQ", both(asnq_test), asnq_test.judge),
+    Reader(
+      "ASNQ with context, WDRASS",
+      [labelled_lines_test.json_lines(), labelled_lines_test.columns()],
+      labelled_lines_test.judge,
+    ),
+    *_own_files(),
+  ]
+
+
+def _own_files() -> list[Reader]:
+  table = "\n".join(("\t".join(user_files_test.COLUMNS), *user_files_test.TABLE, "")).encode()
+  lines = "".join(json.dumps(record) + "\n" for record in user_files_test.RECORDS).encode()
+
+  def counted(path: pathlib.Path, header: int) -> bool:
+    found = sum(len(question.candidates) for question in read_labelled(path))
+    data = _unzipped(path)
+    rows = [line for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n") if line.strip()]
+    return found == len(rows) - header
+
+  packed = gzip.compress(table)
+  return [
+    Reader("own TSV", [table], judged("own.tsv", lambda p: counted(p, 1))),
+    Reader("own JSON", [lines], judged("own.jsonl", lambda p: counted(p, 0))),
+    Reader("own TSV.gz", [packed], judged("own.tsv.gz", lambda p: counted(p, 1))),
+  ]
+
+
+def _unzipped(path: pathlib.Path) -> bytes:
+  """By zlib alone, which reads one member after another; what is no gzip file as it is."""
+  data, text = path.read_bytes(), b""
+  if not data.startswith(b"\x1f\x8b"):
+    return data
+  while data.startswith(b"\x1f\x8b"):
+    stream = zlib.decompressobj(31)
+    text += stream.decompress(data)
+    data = stream.unused_data.lstrip(b"\0")
+  return text
+
+
+def evaluations() -> list[Reader]:
+  """The readers of run files, judgements, scores and results."""
+  run = "".join(f"q{i} Q0 c{j} {j + 1} {9 - j}.5 tag\n" for i in range(3) for j in range(4))
+  qrels = "".join(f"q{i} 0 c{j} {j % 2}\n" for i in range(3) for j in range(4))
+  table = "question\tcandidates\tpositives\tmap\n" + "".join(f"q{i}\t4\t1\t0.5\n" for i in range(5))
+  lines = lambda path: len([x for x in path.read_bytes().split(b"\n") if x.strip()])
+  pairs = lambda read: lambda path: sum(map(len, read(path).values())) == lines(path)
+  written = {
+    "name": "x", "task": "rerank", "metrics": {"map[x-clean/test]": {"mean": 0.5, "sd": None}},
+    "seeds": [{"seed": 0}],
+  }  # fmt: skip
+  rows = "".join(json.dumps({"seed": 0, "step": i, "loss": 0.5}) + "\n" for i in range(6))
+
+  def rolled_back(path: pathlib.Path) -> bool:
+    """The log keeps each row up to the step, as it was, and the rows only."""
+    before = path.read_bytes()
+    log = MetricsLog(path.parent, tensorboard=False)
+    log.roll_back((0,), 3)
+    log.close()
+    whole = before[: before.rfind(b"\n") + 1].decode().splitlines(keepends=True)
+    rows = [(line, json.loads(line)) for line in whole]
+    kept = [line for line, row in rows if row["seed"] != 0 or row["step"] <= 3]
+    return path.read_bytes().decode() == "".join(kept)
+
+  ledger = "".join(
+    json.dumps({"data": "x", "split": "test", "seeds": [0, 1], "mode": "train"}) + "\n"
+    for _ in range(3)
+  )
+
+  def counted(path: pathlib.Path) -> bool:
+    """Only rows of this split of these data count, each once for each of its seeds."""
+    found = results.times_evaluated(path.parent, "test", "x")
+    rows = [json.loads(line) for line in path.read_bytes().splitlines()]
+    rows = [row for row in rows if row["data"] == "x" and "test" in row["split"].split("+")]
+    seeds = [seed for row in rows for seed in row["seeds"]]
+    return found == max(map(seeds.count, seeds), default=0)
+
+  return [
+    Reader("evaluations.jsonl", [ledger.encode()], judged("evaluations.jsonl", counted)),
+    Reader("TREC run", [run.encode()], judged("run.trec", pairs(trec_files.read_run))),
+    Reader("TREC judgements", [qrels.encode()], judged("qrels", pairs(trec_files.read_qrels))),
+    Reader(
+      "per-question scores",
+      [table.encode()],
+      judged(
+        "table.tsv", lambda p: len(trec_files.read_per_question(p)[0]) == max(lines(p) - 1, 0)
+      ),
+    ),
+    Reader(
+      "results.json",
+      [json.dumps(written, indent=2).encode()],
+      judged("results.json", lambda p: results.read(p.parent) == json.loads(p.read_bytes())),
+    ),
+    Reader("metrics.jsonl", [rows.encode()], judged("metrics.jsonl", rolled_back)),
+    Reader(
+      "config.json of a run",
+      [tiny.config(name).to_json(indent=2).encode() for name in ("crossencoder", "triplet")],
+      judged("config.json", lambda p: bool(rerun.get_config(str(p)))),
+    ),
+  ]
+
+
+def weight_formats() -> list[Reader]:
+  """The readers of weights: what has a checksum must be equal, the others keep names and shapes."""
+  from safetensors.numpy import save
+
+  plain, storages = weight_files.plain(ARRAYS)
+  equal = lambda found: (
+    found.keys() == ARRAYS.keys()
+    and all(np.array_equal(found[name], ARRAYS[name]) for name in ARRAYS)
+  )
+  read = lambda path: weights.read_tensors(path.parent)[0]
+  # These two forms have no checksum: all bytes of their numbers must belong to some tensor.
+  size = sum(array.nbytes for array in ARRAYS.values())
+  bounded = lambda found: sum(array.nbytes for array in found.values()) <= 2 * size
+  with tempfile.TemporaryDirectory() as scratch:
+    prefix = weight_files.checkpoint(pathlib.Path(scratch, "m.ckpt"), ARRAYS, 1)
+    index = prefix.with_name("m.ckpt.index").read_bytes()
+    (content,) = (path.read_bytes() for path in pathlib.Path(scratch).glob("*.data-*"))
+
+  def of_index(path: pathlib.Path) -> bool:
+    path.with_name("m.ckpt.data-00000-of-00001").write_bytes(content)
+    return equal(read(path))
+
+  def of_data(path: pathlib.Path) -> bool:
+    path.with_name("m.ckpt.index").write_bytes(index)
+    return equal(read(path))
+
+  def of_shards(path: pathlib.Path) -> bool:
+    path.with_name("one.safetensors").write_bytes(save(ARRAYS))
+    return read(path).keys() == json.loads(path.read_bytes())["weight_map"].keys()
+
+  places = {"metadata": {}, "weight_map": dict.fromkeys(ARRAYS, "one.safetensors")}
+  return [
+    Reader("safetensors", [save(ARRAYS)], judged("model.safetensors", lambda p: bounded(read(p)))),
+    Reader(
+      "torch's zip",
+      [weight_files.archive(plain, storages)],
+      judged("pytorch_model.bin", lambda p: equal(read(p))),
+    ),
+    Reader(
+      "torch's old form",
+      [weight_files.legacy(*weight_files.plain({k: v for k, v in ARRAYS.items() if k != "c"}))],
+      judged("pytorch_model.bin", lambda p: bounded(read(p))),
+    ),
+    Reader("TensorFlow's index", [index], judged("m.ckpt.index", of_index, place="m.ckpt")),
+    Reader(
+      "TensorFlow's data", [content], judged("m.ckpt.data-00000-of-00001", of_data, place="m.ckpt")
+    ),
+    Reader(
+      "index of shards",
+      [json.dumps(places).encode()],
+      judged("model.safetensors.index.json", of_shards, place="index of shards"),
+    ),
+    *_vectors(),
+    *_elmo(),
+  ]
+
+
+def _vectors() -> list[Reader]:
+  rows = [f"w{i} {i} 0 0.5" for i in range(100)]
+  text = "\n".join(("100 3", *rows, "")).encode()
+  stream = io.BytesIO()
+  with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+    archive.writestr("vectors.txt", text)
+
+  def read(path: pathlib.Path, damaged: bytes | None) -> bool:
+    """All rows that differ from the file's are counted: none is lost or added in silence."""
+    found = word_vectors.read(path, None, lower=False, progress=0.0)
+    facts = found.facts
+    if damaged is None:  # packed: every byte is checked
+      return facts["rows"] == 100 and len(found.words) == 100
+    lines = [line for line in damaged.split(b"\n") if line.strip()]
+    first = lines[0].removeprefix(b"\xef\xbb\xbf").split() if lines else []
+    rows = len(lines) - (len(first) == 2)
+    lost = facts["malformed"] + facts["duplicates"]
+    return len(found.words) + lost == rows and np.isfinite(found.table).all()
+
+  return [
+    Reader("word vectors", [text], judged("v.txt", lambda p: read(p, p.read_bytes()))),
+    Reader("word vectors.gz", [gzip.compress(text)], judged("v.gz", lambda p: read(p, None))),
+    Reader("word vectors.zip", [stream.getvalue()], judged("v.zip", lambda p: read(p, None))),
+  ]
+
+
+def _elmo() -> list[Reader]:
+  options = tiny_elmo.options()
+  with tempfile.TemporaryDirectory() as scratch:
+    folder = tiny_elmo.write(pathlib.Path(scratch), options, tiny_elmo.datasets(options))
+    hdf5 = (folder / "lm_weights.hdf5").read_bytes()
+  text = json.dumps(options)
+
+  def finite(tree: object) -> bool:
+    if isinstance(tree, Mapping):
+      return all(map(finite, tree.values()))
+    return bool(np.isfinite(tree).all())
+
+  def of_weights(path: pathlib.Path) -> bool:
+    path.with_name("options.json").write_text(text)
+    return finite(elmo_weights.load(path.parent)[1])
+
+  return [
+    Reader(
+      "ELMo's options",
+      [text.encode()],
+      judged("options.json", lambda p: bool(elmo_weights.read_options(p.parent))),
+    ),
+    Reader("ELMo's weights", [hdf5], judged("lm_weights.hdf5", of_weights)),
+  ]
+
+
+def encoders() -> list[Reader]:
+  """The readers of an encoder's config and vocabulary, and of what a run keeps of its words."""
+  base = pathlib.Path(tempfile.mkdtemp())
+  found = []
+  for kind in ("bert", "roberta", "xlnet"):
+    folder = tiny_encoders.folder(kind, base / kind)
+    config = (folder / "config.json").read_bytes()
+    found.append(Reader(f"{kind}'s config", [config], judged("config.json", _sizes_are_stated)))
+    tokenizer = load_tokenizer(str(folder))
+    found.append(
+      Reader(
+        f"{kind}'s tokenizer.json",
+        [tokenizer.backend.to_str().encode()],
+        judged("tokenizer.json", _ids_are_rows(config)),
+      )
+    )
+    for name in ("vocab.txt", "vocab.json", "merges.txt"):
+      if (folder / name).exists():
+        others = {
+          other: (folder / other).read_bytes()
+          for other in ("vocab.json", "merges.txt")
+          if (folder / other).exists()
+        }
+        read = _ids_are_rows(config, others | {name: b""})
+        # One message names both files of a byte-pair vocabulary.
+        place = "" if name == "vocab.txt" else "vocab.json"
+        content = (folder / name).read_bytes()
+        found.append(Reader(f"{kind}'s {name}", [content], judged(name, read, place)))
+  shutil.rmtree(base)
+  return [*found, *_kept_words(), *_fitted()]
+
+
+def _sizes_are_stated(path: pathlib.Path) -> bool:
+  family, fields = pretrained.read_family(path.parent)
+  config = json.loads(path.read_bytes().decode("utf-8"))
+  width = config["d_model" if family.name == "xlnet" else "hidden_size"]
+  return fields["hidden_size"] == width
+
+
+def _ids_are_rows(config: bytes, others: Mapping[str, bytes] | None = None) -> Callable:
+  """A vocabulary is used only if its ids are those of the table's rows."""
+
+  def read(path: pathlib.Path) -> bool:
+    path.with_name("config.json").write_bytes(config)
+    for name, content in (others or {}).items():
+      if name != path.name:
+        path.with_name(name).write_bytes(content)
+    tokenizer = pretrained.check_vocabulary(load_tokenizer(str(path.parent)), path.parent)
+    return max(tokenizer.ids()) < json.loads(config)["vocab_size"]
+
+  return read
+
+
+def _kept_words() -> list[Reader]:
+  """The three files of a run's word vectors, bound by one checksum."""
+  table = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+  words = word_tokenizer.build(
+    ["ice", "caves"], lower=True, treebank=False, skip_unknown=False, markers=()
+  )
+  encoding = static.WordEncoding(words, table, {"sha256": static.digest(words, table)})
+  folder = pathlib.Path(tempfile.mkdtemp())
+  static.save(encoding, folder)
+  files = {path.name: path.read_bytes() for path in folder.iterdir()}
+  shutil.rmtree(folder)
+
+  def read(path: pathlib.Path) -> bool:
+    for name, content in files.items():
+      if name != path.name:
+        path.with_name(name).write_bytes(content)
+    found = static.load(path.parent)
+    return np.array_equal(found.table, table) and found.tokenizer.fingerprint == words.fingerprint
+
+  return [
+    Reader(f"a run's {name}", [content], judged(name, read, place="a run's"))
+    for name, content in files.items()
+  ]
+
+
+def _fitted() -> list[Reader]:
+  path = pathlib.Path(tempfile.mkdtemp()) / "words.json"
+  values = {"sentences": 7, "counts": {"ice": 3, "cave": 2}}
+  fitted.save(values, "aa", path)
+  content = path.read_bytes()
+  shutil.rmtree(path.parent)
+  return [
+    Reader("fitted inputs", [content], judged("words.json", lambda p: fitted.load(p) == values))
+  ]
+
+
+def readers() -> list[Reader]:
+  """All of them."""
+  return [*datasets(), *evaluations(), *weight_formats(), *encoders()]

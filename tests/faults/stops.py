@@ -1,0 +1,225 @@
+"""Runs that are stopped at any moment, by SIGKILL, SIGTERM and ^C, and end the same to the bit.
+
+A run is `as2jax.main` in a process that is forked from this one, which has imported everything and
+touched no device: it starts in a second. What is left of a stopped run is continued by the next.
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import sys
+import time
+
+import numpy as np
+import tiny
+
+from tests.faults.totals import Totals
+
+PAUSE = 0.05  # seconds added to each step, so that signals come between steps, too
+LONGEST = 300.0  # seconds for one process
+RIGHT = {  # signal -> the statuses that it may leave, where it does not come after the end
+  signal.SIGKILL: (-signal.SIGKILL,),
+  signal.SIGTERM: (75, -signal.SIGTERM),  # the second before the handler is there
+  signal.SIGINT: (130,),
+}
+FILES = ("eval/test/run.trec", "eval/test/per_question.tsv", "eval/dev/run.trec")
+
+
+@dataclasses.dataclass(frozen=True)
+class Runs:
+  """Runs of one config in folders below `base`."""
+
+  base: pathlib.Path
+
+  def __post_init__(self):
+    from as2jax.inference import modes  # noqa: F401  imported before the forks
+    from as2jax.main import entry  # noqa: F401
+
+    self.base.mkdir(parents=True, exist_ok=True)
+    encoder = self.base / "encoder"
+    if not encoder.exists():  # made in a process of its own: a fork of one that used jax may hang
+      child = os.fork()
+      if child == 0:
+        try:
+          shutil.copytree(tiny.encoder_folder(), encoder)
+        finally:
+          os._exit(not encoder.exists())
+      wait(child)
+    os.environ["AS2JAX_TINY_ENCODER"] = str(encoder)
+    config = tiny.config(
+      "crossencoder",
+      epochs=2,
+      checkpoint__steps=2,
+      log__steps=2,
+      data__train_fraction=0.15,
+      optimizer__rate=1e-3,
+    )
+    (self.base / "config.json").write_text(config.to_json())
+
+  def start(self, name: str) -> int:
+    """Forks the process that trains in the folder `name`."""
+    child = os.fork()
+    if child:
+      return child
+    status = 1
+    try:
+      log = os.open(self.base / f"{name}.log", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+      os.dup2(log, 1)
+      os.dup2(log, 2)
+      signal.signal(signal.SIGINT, signal.default_int_handler)
+      self._train(name)
+      status = 0
+    except SystemExit as end:
+      status = end.code or 0
+    except BaseException:
+      import traceback
+
+      traceback.print_exc()
+    finally:
+      sys.stdout.flush()
+      sys.stderr.flush()
+      os._exit(status if isinstance(status, int) else 1)
+
+  def _train(self, name: str) -> None:
+    import logging
+
+    from as2jax import main
+    from as2jax.training import loop
+
+    logging.disable(logging.NOTSET)
+    add = loop.StepLog.add
+    loop.StepLog.add = lambda *args: (time.sleep(PAUSE), add(*args))
+    config = f"--config=rerun:{self.base / 'config.json'}"
+    sys.argv = ["as2jax.main", config, f"--workdir={self.base / name}"]
+    main.entry()
+
+  def finish(self, name: str) -> None:
+    """Runs to the end."""
+    status = wait(self.start(name))
+    if status:
+      raise AssertionError(f"{name} ended with {status}: {self.said(name)[-3000:]}")
+
+  def said(self, name: str) -> str:
+    """What the processes of a run printed."""
+    path = self.base / f"{name}.log"
+    return path.read_text() if path.exists() else ""
+
+  def rows(self, name: str) -> int:
+    """Number of rows in the run's log."""
+    path = self.base / name / "metrics.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+  def differences(self, one: str, other: str) -> list[str]:
+    """What two finished runs do not share to the bit."""
+    found = []
+    a, b = (json.loads((self.base / name / "results.json").read_text()) for name in (one, other))
+    found += [
+      f"results.json: {key}" for key in sorted({*a, *b} - {"execution"}) if a.get(key) != b.get(key)
+    ]
+    for name in FILES:
+      if (self.base / one / name).read_bytes() != (self.base / other / name).read_bytes():
+        found.append(name)
+    if self._log(one) != self._log(other):
+      found.append("metrics.jsonl")
+    a, b = (parameters(self.base / name) for name in (one, other))
+    found += [
+      f"parameter {key}"
+      for key in sorted({*a, *b})
+      if key not in a or key not in b or a[key].tobytes() != b[key].tobytes()
+    ]
+    return found
+
+  def _log(self, name: str) -> list[dict]:
+    """The rows of a run's log, without times."""
+    lines = (self.base / name / "metrics.jsonl").read_text().splitlines()
+    return [{**json.loads(line), "seconds_per_step": None} for line in lines]
+
+
+def parameters(folder: pathlib.Path) -> dict[str, np.ndarray]:
+  """The parameters of the best checkpoint, on the host, by path."""
+  from as2jax.training.checkpoints import read_best
+
+  kept = folder / "checkpoints"
+  step = max(int(path.name) for path in (kept / "best").iterdir() if path.name.isdigit())
+  return read_best(kept, step)["trainable"]
+
+
+def wait(child: int) -> int:
+  """The exit status of a child, which may take `LONGEST` seconds; as `subprocess` has it."""
+  end = time.monotonic() + LONGEST
+  while time.monotonic() < end:
+    done, status = os.waitpid(child, os.WNOHANG)
+    if done:
+      return os.waitstatus_to_exitcode(status)
+    time.sleep(0.01)
+  os.kill(child, signal.SIGKILL)
+  os.waitpid(child, 0)
+  raise AssertionError(f"a run took more than {LONGEST:.0f} seconds")
+
+
+def stop(runs: Runs, seed: int, kills: int, others: int, a_run: int) -> list[Totals]:
+  """Stops runs, `a_run` times each, until all signals are delivered; compares their ends.
+
+  Args:
+    kills: number of SIGKILLs.
+    others: number of SIGTERM and SIGINT, in turn.
+
+  """
+  rng = random.Random(seed)
+  signals = [signal.SIGKILL] * kills + [signal.SIGTERM, signal.SIGINT] * (others // 2)
+  rng.shuffle(signals)
+  by_signal, ends = Totals("stopped processes"), Totals("stopped runs")
+  start = time.monotonic()
+  runs.finish("plain")
+  took, rows = time.monotonic() - start, runs.rows("plain")
+  number = 0
+  while signals:
+    number += 1
+    name = f"stopped-{number}"
+    for target in sorted(rng.randrange(rows) for _ in range(a_run)):
+      if signals and _stop_once(runs, name, signals[-1], target, rng, took, by_signal):
+        signals.pop()
+    runs.finish(name)
+    different = runs.differences("plain", name)
+    ends.add("the same to the bit" if not different else "different", wrong=", ".join(different))
+  return [by_signal, ends]
+
+
+def _stop_once(runs, name, number, target, rng, took, totals) -> bool:
+  """Sends one signal to a process of a run; false where the run had ended before."""
+  child, begin = runs.start(name), time.monotonic()
+  before = len(runs.said(name))
+  early = rng.random() < 0.25  # at any time from the first instruction on
+  pause = rng.random() * (took / 2 if early else 0.2)
+  while not early and runs.rows(name) < target and time.monotonic() - begin < LONGEST:
+    done, status = os.waitpid(child, os.WNOHANG)
+    if done:
+      _check_end(runs, name, before, os.waitstatus_to_exitcode(status), totals)
+      return False
+    time.sleep(0.005)
+  time.sleep(pause)
+  done, status = os.waitpid(child, os.WNOHANG)
+  if done:
+    _check_end(runs, name, before, os.waitstatus_to_exitcode(status), totals)
+    return False
+  os.kill(child, number)
+  status = wait(child)
+  said = runs.said(name)[before:]
+  right = status in (*RIGHT[number], 0)  # 0: it came after the last point of the run
+  if "Traceback" in said:
+    right = False
+  totals.add(
+    number.name, wrong="" if right else f"{name}, {number.name}: status {status}: {said[-2000:]}"
+  )
+  return True
+
+
+def _check_end(runs, name, before, status, totals) -> None:
+  if status:
+    totals.add(
+      "ended by itself", wrong=f"{name}: status {status}: {runs.said(name)[before:][-2000:]}"
+    )
