@@ -19,6 +19,7 @@ from as2jax.evaluation import parameter_free, results, tasks
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
+from as2jax.training import identity
 
 SELECTED = ("seed", "best_step", "best_epoch", "best_value", "steps")  # of an outcome
 COLUMNS = ("question_id", "question", "rank", "score", "candidate_id", "candidate")
@@ -36,6 +37,7 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
   run = Run(workdir, config)
   components = run.components
   splits = components.config.evaluation.splits
+  known = identity.check_data(run.folder, components, splits)
   if components.model.has_parameters:
     outcomes, task = [], None
     for seed in run.seeds:
@@ -55,7 +57,8 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
     results.data_facts(components.dataset, config.data),
     components.facts,
     outcomes,
-    {key: trained[key] for key in ("deterministic", "before_training") if key in trained},
+    {key: trained[key] for key in ("deterministic", "before_training") if key in trained}
+    | {"identity": {**known, "changed": run.changed}},
     name="evaluation.json",
   )
 
@@ -100,7 +103,15 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
     for split in data.reported:
       task.record(folder, ranker.variables, split, [outcome])
     outcomes.append(outcome)
-  facts = {"deterministic": trained.get("deterministic", False), "run": str(run.folder)}
+  facts = {
+    "deterministic": trained.get("deterministic", False),
+    "run": str(run.folder),
+    "identity": {
+      "own": False,
+      "data": {split: identity.of_questions(data.splits[split]) for split in data.reported},
+      "changed": run.changed,
+    },
+  }
   of_data = results.data_facts(data, config.data)
   return results.write(folder, config, of_data, run.components.facts, outcomes, facts)
 

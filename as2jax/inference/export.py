@@ -68,13 +68,6 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
   _check_output(output)
   components = opened.components
   form = published_form(components.model)
-  began_with = content["weights"]["sha256"]
-  if components.facts["sha256"] != began_with:
-    raise InputError(
-      f"{config.encoder.pretrained} no longer holds the weights that {run} began with (SHA-256 "
-      f"{components.facts['sha256']}, not {began_with}), so its vocabulary may be another, too: "
-      "put them back"
-    )
   params = opened.parameters(seed)
   base, lower_case = _base(components, form)
   with _whole(output) as folder:

@@ -1,5 +1,6 @@
 """A run's folder, opened on any machine by what lies in it."""
 
+import dataclasses
 import functools
 import json
 import logging
@@ -22,7 +23,7 @@ from as2jax.evaluation.parameter_free import FittedRanker
 from as2jax.inference.ranker import ParameterFreeRanker, Ranker
 from as2jax.runtime import compile_cache, processes, registry, regular_files, sharding
 from as2jax.runtime.errors import InputError
-from as2jax.training import loop, optimizers
+from as2jax.training import identity, loop, optimizers
 from as2jax.training import state as states
 from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import group_folder, read_best, read_progress
@@ -52,6 +53,8 @@ class Run:
     folder: where it lies, absolute.
     config: as the run resolved it, or the one that was given.
     seeds: that were trained.
+    changed: what differs in code and versions from those that the run began with, a line each;
+      empty until `components` are loaded.
 
   """
 
@@ -83,6 +86,7 @@ class Run:
     self._own = config is None
     self._data = config is not None if data is None else data
     self._ranking: Ranking | None = None
+    self.changed: list[str] = []
     self.config = rerun.get_config(str(path)) if config is None else config
     if config is not None:
       _check_same_model(config, path)
@@ -181,6 +185,7 @@ class Run:
       config = self._for_this_machine[0]
     compile_cache.use_cache(config)
     made = processes.in_order(lambda: load(config, data=self._data, workdir=self.folder))
+    self.changed = identity.check(self.folder, made)
     if made.model.layout != "joint":
       if self._ranking is not None:
         raise InputError(
@@ -206,6 +211,9 @@ class Run:
     if model.reads_training and dataset is None:
       data, task = self.config.data, self.config.evaluation.task
       dataset = processes.in_order(lambda: load_dataset(data, task))
+    if model.reads_training:
+      loaded = dataclasses.replace(self.components, dataset=dataset)
+      identity.check_data(self.folder, loaded, (identity.TRAINING,))
     return FittedRanker(model, dataset.splits["train"] if model.reads_training else ())
 
   @functools.cached_property
@@ -238,6 +246,7 @@ class Run:
     """The host arrays `[1, …]` of the best checkpoint of a seed: `{"params": …, …}`."""
     seeds = next(group for group in loop.seed_groups(self.config) if seed in group)
     folder, step = group_folder(self.folder, self.seeds, seeds), self._tracker(seeds).saved_step
+    identity.check_best(self.folder, folder, step)
     content = read_best(folder, step)
     at = seeds.index(seed)
     params = {

@@ -1,7 +1,6 @@
 """From a resolved config to the parts of a run: data, tokeniser, model, loss, weights, batches."""
 
 import dataclasses
-import hashlib
 import inspect
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from as2jax.data.record import Question
 from as2jax.data.text.token_table import UnitTable
 from as2jax.data.text.tokenise import ROLES, build_units
 from as2jax.evaluation import metrics
-from as2jax.runtime import folders, processes, registry
+from as2jax.runtime import checksums, folders, processes, registry
 from as2jax.runtime.errors import InputError
 from as2jax.training import state as states
 
@@ -358,7 +357,4 @@ def _weights(source: "Source", model: Any) -> tuple[dict[str, np.ndarray], dict]
   if model.pooler:
     facts["pooler"] = "random" if source.pooler is None else "pretrained"
     arrays.update({f"pooler/{name}": value for name, value in (source.pooler or {}).items()})
-  digest = hashlib.sha256()
-  for path in sorted(arrays):
-    digest.update(path.encode() + np.ascontiguousarray(arrays[path]).tobytes())
-  return arrays, {**facts, "sha256": digest.hexdigest()}
+  return arrays, {**facts, "sha256": checksums.of_arrays(arrays)}

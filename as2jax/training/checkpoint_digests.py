@@ -14,7 +14,6 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
 NAME = "manifest.json"  # in the folder of the step
-THREADS = 4  # checksums release the interpreter's lock
 
 
 def write(step: epath.PathLike, **fields: Any) -> None:
@@ -30,7 +29,7 @@ def write(step: epath.PathLike, **fields: Any) -> None:
     write_whole(step / NAME, checksums.sealed({**read(step), **fields}))
     return
   names = sorted(str(path.relative_to(step)) for path in _walk(step))
-  with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+  with concurrent.futures.ThreadPoolExecutor(checksums.THREADS) as pool:
     sums = dict(zip(names, pool.map(lambda name: checksums.compute(step / name), names)))
   sizes = {name: (step / name).stat().length for name in names}
   write_whole(step / NAME, checksums.sealed({"bytes": sizes, "checksums": sums, **fields}))
@@ -65,7 +64,7 @@ def check(step: epath.PathLike, *, together: bool) -> dict[str, Any]:
   fields = processes.by_first(lambda: read(step)) if together else read(step)
   names = sorted(fields["checksums"])
   mine = names[processes.index() :: processes.count()] if together else names
-  with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+  with concurrent.futures.ThreadPoolExecutor(checksums.THREADS) as pool:
     damaged = [text for text in pool.map(lambda name: _damage(step, name, fields), mine) if text]
   if together:
     damaged = [text for texts in processes.gather(lambda: damaged) for text in texts]

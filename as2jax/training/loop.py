@@ -22,7 +22,7 @@ from as2jax.encoders import open
 from as2jax.evaluation import diagnostics, parameter_free, predict, results, tasks
 from as2jax.runtime import preemption, processes, profiling, sharding
 from as2jax.runtime.errors import InputError
-from as2jax.training import optimizers, warm_start
+from as2jax.training import identity, optimizers, warm_start
 from as2jax.training import state as states
 from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import Checkpoints, group_folder
@@ -59,9 +59,11 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
     start = warm_start.begin(config, workdir)
     components = processes.in_order(lambda: load(config, workdir=workdir))
     data = results.data_facts(components.dataset, config.data)
+    known = identity.settle(workdir, components)
     if not components.model.has_parameters:
       outcome = _rank_untrained(components, workdir)
-      return results.write(workdir, config, data, {}, [outcome], {"deterministic": True})
+      facts = {"deterministic": True, "identity": known}
+      return results.write(workdir, config, data, {}, [outcome], facts)
     if start:
       start.check_encoder(components.facts)
     trainer = Trainer(components, workdir, len(groups[0]), started, start)
@@ -69,7 +71,9 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
       outcomes = [outcome for seeds in groups for outcome in trainer.run(seeds)]
     finally:
       trainer.log.close()
+    identity.record_best(workdir, trainer.best)
     facts = trainer.facts() | ({"warm_start": start.record} if start else {})
+    facts["identity"] = known
     return results.write(workdir, config, data, components.facts, outcomes, facts)
 
 
@@ -140,6 +144,7 @@ class Trainer:
     self.step_function = None
     self.padding = self.batcher.padding(self.batcher.plan(self.blocks, config.seeds[0], 0))
     self.execution: dict[str, Any] = {}
+    self.best: dict[epath.PathLike, int] = {}  # the step of the best checkpoint of each group
     self.trace = profiling.Trace(workdir)
 
   def run(self, seeds: Sequence[int]) -> list[results.Outcome]:
@@ -306,6 +311,7 @@ class Trainer:
     restored = self.checkpoints.restore_best(
       self.tracker.saved_step, states.abstract(states.variables(self.state))
     )
+    self.best[self.checkpoints.folder] = self.tracker.saved_step
     best = states.ranking_variables(self.state.replace(**restored))
     outcomes = [
       results.Outcome(

@@ -13,7 +13,6 @@ and later in `results.json`; resuming is refused where the first run has changed
 
 import dataclasses
 import functools
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,9 +26,10 @@ from as2jax.config.flat import differences, flatten
 from as2jax.data.inputs import fitted
 from as2jax.encoders.open import MEMORY
 from as2jax.evaluation import results
-from as2jax.runtime import processes, registry, regular_files
+from as2jax.runtime import checksums, processes, registry, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
+from as2jax.training import identity
 from as2jax.training.checkpoints import group_folder, read_best
 from as2jax.training.run_folder import begun
 from as2jax.training.state import TrainState
@@ -118,6 +118,7 @@ class WarmStart:
   def arrays(self, seed: int) -> tuple[Arrays, Arrays]:
     """The parameters and the running statistics, by path, that `seed` starts from."""
     origin = self.origins[seed]
+    identity.check_best(self.run, origin.folder, origin.step)
     variables = read_best(origin.folder, origin.step)
     params = {**variables["trainable"], **variables["frozen"]}
     trees = params, traverse_util.flatten_dict(variables["mutables"], sep="/")
@@ -141,7 +142,8 @@ class WarmStart:
     digests: dict[Origin, str] = {}
     for seed, origin in self.origins.items():
       if origin not in digests:
-        digests[origin] = _digest(*self.arrays(seed))
+        params, statistics = self.arrays(seed)
+        digests[origin] = checksums.of_arrays({**params, **statistics})
     return {
       "run": str(self.run),
       "scope": self.scope,
@@ -194,7 +196,7 @@ class WarmStart:
       weights: `Components.facts`.
 
     """
-    there = self.content["weights"]
+    there = {**self.content["weights"], "tokenizer": identity.read(self.run)["tokenizer"]}
     for key in ("family", "architecture", "tokenizer"):
       if key not in there:
         raise InputError(
@@ -366,16 +368,6 @@ def _finished(run: epath.Path) -> tuple[dict, dict]:
 def _absolute(path: epath.PathLike) -> str:
   text = str(path)
   return text.rstrip("/") if "://" in text else str(epath.Path(text).resolve())
-
-
-def _digest(*trees: Arrays) -> str:
-  digest = hashlib.sha256()
-  for tree in trees:
-    for path in sorted(tree):
-      value = np.ascontiguousarray(tree[path])
-      digest.update(f"{path} {value.dtype} {value.shape}\n".encode() + value.tobytes())
-    digest.update(b"\n")
-  return digest.hexdigest()
 
 
 def _put(values: Sequence[np.ndarray], leaf: jax.Array) -> jax.Array:

@@ -21,7 +21,9 @@ from as2jax.inference import export
 from as2jax.models.asbert import Triplet
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.sentence_bert import SentenceBert
+from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
+from as2jax.training import identity
 from as2jax.training.build import load
 from as2jax.training.loop import train_and_evaluate
 
@@ -382,9 +384,8 @@ def test_a_deleted_checkpoint_and_changed_weights(trained, tmp_path):
   shutil.rmtree(copy / "checkpoints" / "best")
   with pytest.raises(InputError, match="best has no checkpoint"):
     export.export(copy, tmp_path / "out")
-  content = json.loads((copy / "results.json").read_text())
-  content["weights"]["sha256"] = "0" * 64
-  (copy / "results.json").write_text(json.dumps(content))
-  with pytest.raises(InputError, match="no longer holds the weights.*0000"):
+  content = {**identity.read(copy), "weights": "0" * 64}
+  (copy / "identity.json").write_text(checksums.sealed(content))
+  with pytest.raises(InputError, match="the pretrained weights: 000000000000 then"):
     export.export(copy, tmp_path / "out")
   assert not (tmp_path / "out").exists()

@@ -68,7 +68,7 @@ def save(values: Any, source: str, path: epath.PathLike) -> None:
     path: of the file.
 
   """
-  content = {"version": VERSION, "sha256": _digest(values), "source": source, "values": values}
+  content = {"version": VERSION, "sha256": digest(values), "source": source, "values": values}
   write_whole(epath.Path(path), json.dumps(content, ensure_ascii=True))
 
 
@@ -83,7 +83,7 @@ def load(path: epath.PathLike) -> Any:
   try:
     content = regular_files.read_json(path, MAX_BYTES)
     values = content["values"]
-    whole = content["version"] == VERSION and content["sha256"] == _digest(values)
+    whole = content["version"] == VERSION and content["sha256"] == digest(values)
   except InputError as error:
     raise InputError(f"{error}; {again}") from None
   except (KeyError, TypeError) as error:
@@ -93,5 +93,6 @@ def load(path: epath.PathLike) -> Any:
   return values
 
 
-def _digest(values: Any) -> str:
+def digest(values: Any) -> str:
+  """SHA-256 (hex) of what an input has fitted."""
   return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

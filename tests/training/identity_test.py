@@ -1,0 +1,240 @@
+"""A run is what it began with: what was exchanged since is refused and named."""
+
+import json
+import logging
+import shutil
+
+import pytest
+import tiny
+
+from as2jax.data.datasets import dataset as datasets
+from as2jax.evaluation import results
+from as2jax.inference import apply, export
+from as2jax.inference.run import Run
+from as2jax.runtime import checksums
+from as2jax.runtime.errors import InputError
+from as2jax.training import identity
+from as2jax.training.loop import train_and_evaluate
+
+SIZES = {"train": 40, "dev": 10, "test": 10}
+
+
+def write(folder):
+  """Files of the first questions of each split of the sample."""
+  sample = datasets.load("sample")
+  for split, size in SIZES.items():
+    rows = [
+      {
+        "question": question.text,
+        "candidate": candidate.text,
+        "label": candidate.label,
+        "question_id": question.id,
+        "candidate_id": candidate.id,
+      }
+      for question in sample.splits[split][:size]
+      for candidate in question.candidates
+    ]
+    write_rows(folder, split, rows)
+
+
+def write_rows(folder, split, rows):
+  (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def rows(folder, split):
+  return [json.loads(line) for line in (folder / f"{split}.jsonl").read_text().splitlines()]
+
+
+def config(folder, model="crossencoder", **changes):
+  files = {f"data__{split}": str(folder / f"{split}.jsonl") for split in SIZES}
+  changes = {"data__name": "files", **files, "data__train_fraction": 1.0, **changes}
+  return tiny.config(model, **{"encoder__pretrained": str(folder / "encoder"), **changes})
+
+
+def lexical(folder, **changes):
+  from configs import wikiqa_baseline
+
+  made = wikiqa_baseline.get_config("idf_overlap,sample")
+  made.data.name, made.evaluation.splits, made.log.tensorboard = "files", ("test",), False
+  for split in SIZES:
+    made.data[split] = str(folder / f"{split}.jsonl")
+  made.update_from_flattened_dict({key.replace("__", "."): v for key, v in changes.items()})
+  return made.lock()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+  """Files, an encoder and finished runs of a cross-encoder (`x`) and of IDF overlap (`idf`) on them."""
+  folder = tmp_path_factory.mktemp("identity")
+  write(folder)
+  shutil.copytree(tiny.encoder_folder(), folder / "encoder")
+  train_and_evaluate(config(folder), folder / "x")
+  train_and_evaluate(lexical(folder), folder / "idf")
+  return folder
+
+
+@pytest.fixture
+def there(trained, monkeypatch, tmp_path):
+  """The folder, put back after the test."""
+  shutil.copytree(trained, tmp_path / "before")
+  yield trained
+  shutil.rmtree(trained)
+  shutil.copytree(tmp_path / "before", trained)
+
+
+def resume(folder):
+  (folder / "x" / "results.json").unlink(missing_ok=True)
+  return train_and_evaluate(config(folder), folder / "x")
+
+
+def turn_labels(folder, split):
+  write_rows(folder, split, [{**row, "label": 1 - row["label"]} for row in rows(folder, split)])
+
+
+def add_to_weights(folder):
+  from safetensors.numpy import load_file, save_file
+
+  path = str(folder / "encoder/model.safetensors")
+  tensors = load_file(path)
+  name = sorted(tensors)[0]
+  save_file({**tensors, name: tensors[name] + 1e-6}, path)
+
+
+def swap_tokens(folder):
+  path = folder / "x/encoder/tokenizer.json"
+  content = json.loads(path.read_text())
+  vocabulary = content["model"]["vocab"]
+  vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+  path.write_text(json.dumps(content))
+
+
+def test_what_is_recorded(trained):
+  known = identity.read(trained / "x")
+  assert known["data"].keys() == {"training", "dev", "test"}
+  assert known["data"]["dev"]["questions"] == SIZES["dev"]
+  assert known["weights"] == results.read(trained / "x")["weights"]["sha256"]
+  assert known["tokenizer"] and known["code"] and known["versions"]["jax"]
+  assert known["best"].keys() == {"checkpoints"}
+  recorded = results.read(trained / "x")["identity"]
+  assert recorded == {key: value for key, value in known.items() if key != "best"}
+  without = identity.read(trained / "idf")
+  assert without["weights"] is None and without["data"].keys() >= {"training", "test"}
+
+
+def test_a_digest_does_not_depend_on_paths_or_times(there):
+  for name in ("train.jsonl", "encoder/model.safetensors", "x/encoder/tokenizer.json"):
+    path = there / name
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content)
+  resume(there)
+
+
+@pytest.mark.parametrize(
+  "change,named",
+  [
+    (lambda folder: turn_labels(folder, "dev"), r"the questions of 'dev': \w+ \(10 questions"),
+    (
+      lambda folder: write_rows(folder, "train", rows(folder, "train")[::-1]),
+      "the questions of 'training'",
+    ),
+    (
+      lambda folder: write_rows(folder, "train", rows(folder, "train")[:-30]),
+      r"'training': \w+ \(40 questions, .* then, \w+ \((?!40)\d\d questions",
+    ),
+    (lambda folder: turn_labels(folder, "test"), "the questions of 'test'"),
+    (add_to_weights, "the pretrained weights: "),
+    (swap_tokens, "the tokeniser with its vocabulary: "),
+  ],
+  ids=["labels", "order", "rows", "test", "weights", "tokenizer"],
+)
+def test_resuming_with_something_else_is_refused(there, change, named):
+  change(there)
+  with pytest.raises(InputError, match=named):
+    resume(there)
+  assert not (there / "x/results.json").exists()
+
+
+def test_evaluating_the_own_splits_again_compares_their_data_alone(there):
+  turn_labels(there, "dev")
+  again = apply.evaluate(config(there, mode="evaluate", evaluation__splits=("test",)), there / "x")
+  assert again["identity"]["own"] and again["identity"]["changed"] == []
+  with pytest.raises(InputError, match="the questions of 'dev'.*then(?s:.*)evaluation.data=FILE"):
+    apply.evaluate(config(there, mode="evaluate"), there / "x")
+
+
+def test_other_data_is_recorded_not_compared(there):
+  write_rows(there, "dev", rows(there, "dev")[:5])
+  (there / "dev.jsonl").rename(there / "other.jsonl")
+  other = config(there, mode="evaluate", evaluation__data=str(there / "other.jsonl"))
+  known = apply.evaluate(other, there / "x")["identity"]
+  assert not known["own"] and known["data"]["test"]["candidates"] == 5
+  shutil.copy(there / "test.jsonl", there / "dev.jsonl")
+  moved = config(there, mode="evaluate", data__test=str(there / "other.jsonl"))
+  assert not apply.evaluate(moved, there / "x")["identity"]["own"]
+
+
+@pytest.mark.parametrize("change", [add_to_weights, swap_tokens])
+def test_every_use_compares_weights_and_tokeniser(there, change):
+  change(there)
+  words = "weights" if change is add_to_weights else "tokeniser"
+  with pytest.raises(InputError, match=words):
+    apply.evaluate(config(there, mode="evaluate"), there / "x")
+  with pytest.raises(InputError, match=words):
+    Run(there / "x").ranker()
+  with pytest.raises(InputError, match=words):
+    export.export(there / "x", there / "exported")
+
+
+def test_another_best_checkpoint_is_refused(there):
+  content = checksums.unsealed((there / "x/identity.json").read_text())
+  content["best"]["checkpoints"] = "0" * 64
+  (there / "x/identity.json").write_text(checksums.sealed(content))
+  with pytest.raises(InputError, match="not the checkpoint that this run ended with .000000000000"):
+    Run(there / "x").ranker()
+
+
+def test_a_ranker_without_weights_is_its_training_data(there):
+  assert Run(there / "idf").ranker().rank("what is ice", ["ice", "fire"])[0].text == "ice"
+  write_rows(there, "train", rows(there, "train")[:-30])
+  with pytest.raises(InputError, match="the questions of 'training'"):
+    Run(there / "idf").ranker()
+  with pytest.raises(InputError, match="the questions of 'training'"):
+    apply.evaluate(lexical(there, mode="evaluate"), there / "idf")
+  turn_labels(there, "test")
+  with pytest.raises(InputError, match="the questions of 'test'"):
+    apply.evaluate(lexical(there, mode="evaluate"), there / "idf")
+
+
+def test_other_code_and_versions_go_on_with_a_line(there, monkeypatch, caplog):
+  monkeypatch.setattr(identity, "_source", lambda modules: "f" * 64)
+  monkeypatch.setattr(results, "versions", lambda: {"as2jax": "9"})
+  with caplog.at_level(logging.WARNING):
+    changed = resume(there)["identity"]["changed"]
+  assert any(line.startswith("code ") and "ffffffffffff" in line for line in changed)
+  assert any(line.startswith("as2jax ") and line.endswith("→ 9") for line in changed)
+  assert caplog.text.count("goes on with other code or versions") == 1
+  again = apply.evaluate(config(there, mode="evaluate"), there / "x")
+  assert again["identity"]["changed"] == changed
+
+
+@pytest.mark.parametrize("damage", ["absent", "flip"])
+def test_a_run_without_its_identity_is_refused(there, damage):
+  path = there / "x/identity.json"
+  content = bytearray(path.read_bytes())
+  content[200] ^= 1
+  path.unlink() if damage == "absent" else path.write_bytes(content)
+  with pytest.raises(InputError, match=r"identity.json (is missing|was damaged)"):
+    resume(there)
+  with pytest.raises(InputError, match=r"identity.json (is missing|was damaged)"):
+    Run(there / "x").ranker()
+
+
+def test_the_source_of_a_class_of_the_users_counts(tmp_path, monkeypatch):
+  (tmp_path / "my_own_model.py").write_text("A = 1\n")
+  monkeypatch.syspath_prepend(tmp_path)
+  before = identity._source(("my_own_model",))
+  assert before != identity._source(())
+  (tmp_path / "my_own_model.py").write_text("A = 2\n")
+  identity._source.cache_clear()
+  assert identity._source(("my_own_model",)) != before
