@@ -11,8 +11,9 @@ import tiny_systems
 from as2jax.encoders.open import MEMORY
 from as2jax.inference import model_card
 from as2jax.models.crossencoder import CrossEncoder
+from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
-from as2jax.training import build, checkpoints, loop, warm_start
+from as2jax.training import build, checkpoints, identity, loop, warm_start
 from as2jax.training.loop import train_and_evaluate
 from as2jax.training.run_folder import begun
 
@@ -207,8 +208,10 @@ def test_a_first_stage_that_cannot_be_used_is_one_message(first, tmp_path):
 def test_another_encoder_or_other_parameters_are_one_message(first, tmp_path):
   folder, content = first
   other = shutil.copytree(folder, tmp_path / "other")
-  weights = {**content["weights"], "tokenizer": "another"}
+  weights = dict(content["weights"])
   weights["architecture"] = {**weights["architecture"], "num_heads": "4"}
+  known = {**identity.read(other), "tokenizer": "another"}
+  (other / identity.NAME).write_text(checksums.sealed(known))
   (other / "results.json").write_text(json.dumps({**content, "weights": weights}))
   with pytest.raises(
     InputError,
@@ -216,9 +219,9 @@ def test_another_encoder_or_other_parameters_are_one_message(first, tmp_path):
     r"'4' there, '2' now\n  tokenizer: 'another' there",
   ):
     train_and_evaluate(small(run=other, scope="encoder"), tmp_path / "x")
-  del weights["tokenizer"]
+  del weights["architecture"]
   (other / "results.json").write_text(json.dumps({**content, "weights": weights}))
-  with pytest.raises(InputError, match="does not say the encoder's tokenizer"):
+  with pytest.raises(InputError, match="does not say the encoder's architecture"):
     train_and_evaluate(small(run=other, scope="encoder"), tmp_path / "x")
   with pytest.raises(
     InputError,
