@@ -75,7 +75,9 @@ def settle(workdir: epath.PathLike, components: Components) -> dict:
 
 def _settle(workdir: epath.Path, components: Components) -> dict:
   config = components.config
-  splits = (TRAINING, holdout.selection_split(config.data), *config.evaluation.splits)
+  splits = (holdout.selection_split(config.data), *config.evaluation.splits)
+  there = (split for split in splits if split in components.dataset.splits)  # dev may be absent
+  splits = (TRAINING, *there)
   now = {**_of_use(components), **_of_data(components, splits), **_of_code(config)}
   if not begun(workdir):
     _write(workdir, {**now, "changed": [], "best": {}})
