@@ -64,7 +64,7 @@ def prepared(vectors: np.ndarray, similarity: str, *, side: str) -> np.ndarray:
   """Vectors `[n, d]` whose inner products rank as the similarity does, float32.
 
   `cosine`: of length 1 (a zero vector stays zero). `euclidean`: `[n, d + 1]`, 2q with 1 and p with
-  −‖p‖²; the product is −‖q − p‖² + ‖q‖², which is restored by `reported`.
+  −‖p‖²; the product is −‖q − p‖² + ‖q‖², of which `reported` makes −‖q − p‖.
 
   Args:
     side: `query` or `pool`.
@@ -96,11 +96,30 @@ def prepared(vectors: np.ndarray, similarity: str, *, side: str) -> np.ndarray:
   return np.concatenate([vectors, -squared.astype(np.float32)], 1)
 
 
-def reported(scores: np.ndarray, queries: np.ndarray, similarity: str) -> np.ndarray:
-  """Scores `[q, k]` as they are written: for `euclidean` −‖q − p‖², `queries` being the vectors."""
+def reported(found: Found, queries: np.ndarray, pool: np.ndarray, similarity: str) -> np.ndarray:
+  """The scores `[q, k]` that were found, as the model's own, float32: for `euclidean` −‖q − p‖.
+
+  Distances are computed anew from the vectors, without the products' cancellation. Where these
+  round in another way than the products did, they give way by the smallest step, so that they put
+  the entries into the same order, and tie where the products tie.
+
+  Args:
+    queries, pool: the vectors `[q, d]` and `[n, d]` as the model gave them.
+
+  """
   if similarity != "euclidean":
-    return scores
-  return scores - np.square(queries).sum(1, keepdims=True, dtype=np.float32)
+    return found.scores
+  scores = np.full_like(found.scores, -np.inf)
+  for its, query, entries in zip(scores, queries, found.entries, strict=True):
+    there = entries != NONE
+    gap = pool[entries[there]].astype(np.float64) - query
+    its[there] = -np.linalg.norm(gap, axis=1)
+  for at in range(1, scores.shape[1]):
+    before = scores[:, at - 1]
+    lower = np.minimum(scores[:, at], np.nextafter(before, np.float32(-np.inf)))
+    tie = found.scores[:, at] == found.scores[:, at - 1]
+    scores[:, at] = np.where(tie, before, lower)
+  return scores
 
 
 class Searcher:

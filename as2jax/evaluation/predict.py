@@ -26,7 +26,9 @@ from as2jax.runtime.errors import InputError
 
 PAIRS = 4096  # pairs of vectors compared at once
 FEW_PAIRS = 64  # in a request that has no more
-SHRINK = 2  # a request that fits into a half, a quarter … of a batch's rows is given no more
+SHRINK = 2  # a request that fits into a half, a quarter … of a batch's tokens is given no more
+FINE = 4096  # tokens a shard below which requests have more sizes to choose from
+SHORTEST = 32  # tokens of the shortest row
 KEPT = 8  # batchers; three splits of a pool, queries and passages, take six
 Scores = dict[str, list[np.ndarray]]  # by score name, one array a question
 DIVERGED = (
@@ -124,11 +126,7 @@ class Predictor:
   def _new_batcher(self, questions: Sequence[Question], layout: str, request: bool) -> Batcher:
     if not request:
       return self.components.predict_batcher(questions, layout)
-    whole = self.components.predict_batcher(questions, layout, cache=False)
-    for batcher in reversed(sizes(whole)):
-      if len(batcher.plan(batcher.sampler.blocks(), 0, 0)) <= 1:
-        return batcher
-    return whole
+    return smallest(self.components.predict_batcher(questions, layout, cache=False))
 
   def warm_up(self, variables: Any, questions: Sequence[Question]) -> None:
     """Compiles the programs of every size that a request's batches may have.
@@ -232,29 +230,53 @@ class Predictor:
 
 
 def sizes(batcher: Batcher) -> list[Batcher]:
-  """Batchers of the same tables whose batches have all the rows, half of them, a quarter …
+  """Batchers of the same tables whose batches have all the tokens, half of them, a quarter …
 
-  The smallest still holds one example, each of whose units may fill a row.
+  Below `FINE` tokens a shard there are three quarters of each, too. Below one row, rows are shorter:
+  such a batcher takes only texts that fit. The smallest still holds one example, each of whose units
+  may fill a row.
   """
   found, limits = [batcher], batcher.sampler.limits
   least = batcher.examples.members.shape[1]
-  by = SHRINK
-  while limits.examples % by == 0 and all(
-    size % by == 0 and size // by >= least for size in (limits.rows, limits.units)
-  ):
-    smaller = dataclasses.replace(
-      limits, rows=limits.rows // by, units=limits.units // by, examples=limits.examples // by
-    )
-    found.append(
-      dataclasses.replace(
-        batcher,
-        sampler=dataclasses.replace(batcher.sampler, limits=smaller),
-        rows=(smaller.rows,),
-        words=batcher.words // by,
+  whole = limits.rows * limits.row_length
+  tokens = whole // SHRINK
+  while tokens >= SHORTEST:
+    for size in (tokens * 3 // 2, tokens) if tokens * 3 // 2 < FINE else (tokens,):
+      length = limits.row_length
+      while limits.packed and size % length and length % 2 == 0 and length > SHORTEST:
+        length //= 2
+      counts = {"rows": size, "units": limits.units * size, "examples": limits.examples * size}
+      over = {"rows": length, "units": whole, "examples": whole}
+      if any(counts[k] % over[k] or counts[k] // over[k] < least for k in counts):
+        continue
+      smaller = dataclasses.replace(
+        limits, row_length=length, **{k: counts[k] // over[k] for k in counts}
       )
-    )
-    by *= SHRINK
+      found.append(
+        dataclasses.replace(
+          batcher,
+          sampler=dataclasses.replace(batcher.sampler, limits=smaller),
+          rows=(smaller.rows,),
+          row_lengths=(length,) if limits.packed else batcher.row_lengths,
+          words=batcher.words * size // whole,
+        )
+      )
+    tokens //= SHRINK
   return found
+
+
+def smallest(batcher: Batcher) -> Batcher:
+  """Of `sizes`, the smallest that holds everything in one batch; `batcher` itself where none does."""
+  lengths = batcher.sampler.lengths
+  for found in reversed(sizes(batcher)):
+    limits = found.sampler.limits
+    if lengths.max(initial=0) > limits.row_length:
+      continue
+    if limits.packed and lengths.sum() > limits.rows * limits.row_length * found.shards:
+      continue
+    if len(found.plan(found.sampler.blocks(), 0, 0)) <= 1:
+      return found
+  return batcher
 
 
 def above_the_rest(

@@ -141,7 +141,7 @@ def by_vectors(
     )
     standings[question_filter] = Standing(found.above[:, t], found.level[:, t] - level, level)
   members = np.split(np.argsort(of, kind="stable"), np.cumsum(weights)[:-1])
-  scores = exact_search.reported(found.scores, queries, similarity)
+  scores = exact_search.reported(found, queries, passages[first], similarity)
   entries, kept = [], []
   for chosen, its in zip(found.entries, scores, strict=True):
     chosen = chosen[chosen != exact_search.NONE]

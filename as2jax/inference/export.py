@@ -6,6 +6,7 @@ AutoModelForSequenceClassification and sentence-transformers' CrossEncoder load.
 
 import argparse
 import contextlib
+import logging
 import os
 import pathlib
 import shutil
@@ -32,7 +33,9 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.version import __version__
 from as2jax.training.build import Components
 
-LABELS = {0: "no answer", 1: "answer"}
+log = logging.getLogger(__name__)
+
+LABELS = {0: "answer"}  # one logit, w₁ − w₀, whose sigmoid is P(1)
 CLASSIFIERS = {
   "bert": "BertForSequenceClassification",
   "roberta": "RobertaForSequenceClassification",
@@ -69,6 +72,8 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
   components = opened.components
   form = published_form(components.model)
   params = opened.parameters(seed)
+  for text in model_card.differences(config, components.model, form):
+    log.warning("%s ranks otherwise than the run: %s", output, text)
   base, lower_case = _base(components, form)
   with _whole(output) as folder:
     write(folder, components, params, form=form, base=base, lower_case=lower_case)
@@ -157,8 +162,10 @@ def write(
     }
     for part, stem in family.head.items():
       if f"{part}/kernel" in params:
-        tensors[f"{stem}.weight"] = params[f"{part}/kernel"].T
-        tensors[f"{stem}.bias"] = params[f"{part}/bias"]
+        kernel, bias = params[f"{part}/kernel"].T, params[f"{part}/bias"]
+        if part == "head":
+          kernel, bias = kernel[1:] - kernel[:1], bias[1:] - bias[:1]
+        tensors[f"{stem}.weight"], tensors[f"{stem}.bias"] = kernel, bias
     published_folder.write_transformer(
       folder,
       tensors,
@@ -191,7 +198,7 @@ def _classifier_settings(form: PublishedForm, family: families.Family) -> dict[s
   settings = {
     "id2label": {str(i): label for i, label in LABELS.items()},
     "label2id": {label: i for i, label in LABELS.items()},
-    "problem_type": "single_label_classification",
+    "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"},
   }
   if family.name != "xlnet":
     return settings | {"classifier_dropout": form.dropout}

@@ -1,146 +1,408 @@
-"""Documents to be searched exactly, by the vectors of a model or by words."""
+"""Documents to be searched exactly, by the vectors of a model or by words.
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+Each document is encoded once. An index with a path is a folder of parts, which are memory-mapped:
+what an interrupted call has encoded is found by the next one, and more can be appended. Documents
+are known by a digest of texts and ids, the model by one of its parameters, tokeniser and settings.
+"""
+
+import dataclasses
+import json
+import logging
+import os
+import pathlib
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 import jax
 import numpy as np
 
+from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import exact_search, retrieval
 from as2jax.inference.hit import Hit
+from as2jax.inference.index_part import Part
+from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
+
+CONTENT = "index.json"
+FORMAT = 1
+DOCUMENTS = 4096  # in a part: what is lost at most when indexing is interrupted
+DEPTH = 100  # documents that a second ranker ranks again
+SECONDS = 5.0  # between two lines of progress
+
+Progress = Callable[[int, int], None]
+
+log = logging.getLogger(__name__)
 
 
 class Encoder(Protocol):
-  """What an index of vectors needs of a ranker."""
+  """What an index needs of a ranker, all of which `as2jax.inference.ranker.Ranker` has."""
 
-  @property
-  def similarity(self) -> str:
-    """The name of the score that ranks."""
-    ...
-
-  @property
-  def mesh(self) -> jax.sharding.Mesh:
-    """The devices that search."""
-    ...
-
-  def encode_query(self, texts: Sequence[str]) -> np.ndarray:
-    """Vectors `[n, d]` of questions."""
-    ...
-
-  def encode_document(self, texts: Sequence[str]) -> np.ndarray:
-    """Vectors `[n, d]` of documents."""
-    ...
+  name: str
+  source: str
+  seed: int | None
+  dtype: str
+  fingerprint: str
+  has_vectors: bool
+  similarity: str
+  mesh: jax.sharding.Mesh
+  encode_query: Callable[[Sequence[str]], np.ndarray]
+  encode_document: Callable[[Sequence[str]], np.ndarray]
+  rank_many: Callable[[Sequence[Question]], list[list[Hit]]]
+  over_pool: Callable[[Sequence[str]], Callable[[str], np.ndarray]]
 
 
 class Index:
-  """Documents, searched by `search`.
+  """Documents, searched by `search`; made by `Ranker.index`, opened again by `Index.open`.
 
   Attributes:
-    texts, ids: of the documents.
+    ranker: the model that encodes queries (or ranks by words).
+    path: the folder, None for an index in memory.
 
   """
 
-  def __init__(self, texts: Sequence[str], ids: Sequence[str] | None):
-    self.texts = tuple(texts)
-    self.ids = tuple(map(str, range(len(self.texts)))) if ids is None else tuple(ids)
-    if not self.texts or len(self.texts) != len(self.ids):
+  def __init__(self, ranker: Encoder, path: str | os.PathLike | None = None):
+    """An index without documents yet; `add` brings them."""
+    self.ranker = ranker
+    self.path = None if path is None else _local(path)
+    self._parts: tuple[Part, ...] = ()
+    self._starts = np.zeros(1, np.int64)
+    self._words: tuple[tuple[Part, ...], Callable[[str], np.ndarray]] | None = None
+    self._adding = threading.Lock()
+    if ranker.has_vectors and ranker.similarity not in exact_search.SIMILARITIES:
       raise InputError(
-        f"{len(self.texts)} texts and {len(self.ids)} ids: give one text or more, and an id of each"
-      )
-
-  def __len__(self) -> int:
-    return len(self.texts)
-
-  def search(self, query: str, k: int = 10) -> list[Hit]:
-    """The k documents with the greatest scores, best first; equal scores in the documents' order."""
-    return self.search_many([query], k)[0]
-
-  def search_many(self, queries: Sequence[str], k: int = 10) -> list[list[Hit]]:
-    """What `search` finds for each query."""
-    if k < 1:
-      raise InputError(f"k = {k}: give 1 or more")
-    found = self._search(queries, min(k, len(self))) if len(queries) else []
-    return [
-      [Hit(int(i), float(s), self.texts[i], self.ids[i]) for i, s in zip(entries, scores)]
-      for entries, scores in found
-    ]
-
-  def _search(self, queries: Sequence[str], k: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For each query the positions of the best documents, and their scores."""
-    raise NotImplementedError
-
-
-class VectorIndex(Index):
-  """Documents by their vectors, each encoded once.
-
-  Raises:
-    InputError: a score by which a pool cannot be searched.
-
-  """
-
-  def __init__(self, texts: Sequence[str], ids: Sequence[str] | None, encoder: Encoder):
-    super().__init__(texts, ids)
-    self.encoder = encoder
-    if encoder.similarity not in exact_search.SIMILARITIES:
-      raise InputError(
-        f"model.score = {encoder.similarity!r}: documents can be searched by "
+        f"model.score = {ranker.similarity!r}: documents can be searched by "
         f"{', '.join(exact_search.SIMILARITIES)}; train with --config.model.score set to one"
       )
-    self.vectors = encoder.encode_document(self.texts)
-    self._prepared = exact_search.prepared(self.vectors, encoder.similarity, side="pool")
 
-  def _search(self, queries: Sequence[str], k: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    similarity = self.encoder.similarity
-    vectors = self.encoder.encode_query(queries)
+  @classmethod
+  def make(
+    cls,
+    ranker: Encoder,
+    texts: Sequence[str],
+    ids: Sequence[str] | None,
+    path: str | os.PathLike | None,
+    progress: Progress | None,
+  ) -> "Index":
+    """See `Ranker.index`."""
+    index = cls(ranker, path)
+    if index.path is not None and (index.path / CONTENT).exists():
+      index = cls.open(index.path, ranker=ranker)
+      if len(index):
+        made = _documents(texts, ids, 0)
+        if [part.digest for part in index._parts] != [part.digest for part in made]:
+          raise InputError(
+            f"{path} is an index of {len(index)} other documents: give another path, or `add` to it"
+          )
+        return index
+    index.add(texts, ids=ids, progress=progress)
+    return index
+
+  @classmethod
+  def open(cls, path: str | os.PathLike, *, ranker: Encoder | None = None) -> "Index":
+    """Opens an index by its folder.
+
+    Args:
+      path: the folder.
+      ranker: the model that made it; None: it is loaded from where it was.
+
+    Raises:
+      InputError: no index lies there, a part is damaged, or another model made it.
+
+    """
+    folder = _local(path)
+    try:
+      content = json.loads((folder / CONTENT).read_text(encoding="utf-8"))
+      if content["format"] != FORMAT:
+        raise InputError(f"{path}: an index of format {content['format']}; make it anew")
+      parts, source, seed, dtype, made_by = (
+        content[key] for key in ("parts", "source", "seed", "dtype", "ranker")
+      )
+    except OSError as error:
+      raise InputError(f"{path} is no index (no {CONTENT}): make one with Ranker.index") from error
+    except (ValueError, KeyError, TypeError) as error:
+      raise InputError(f"{folder / CONTENT}: it was changed by hand ({error!r})") from error
+    if ranker is None:
+      if not source:
+        raise InputError(f"{path}: the model was not opened by as2jax.load: give it as `ranker`")
+      given = {} if seed is None else {"seed": seed}
+      ranker = registry.resolve("as2jax.inference.open:load")(source, dtype=dtype, **given)
+    if ranker.fingerprint != made_by:
+      raise InputError(
+        f"{path} was made with other parameters, tokeniser or settings than those of "
+        f"{ranker.source or ranker.name} ({made_by[:12]}, not {ranker.fingerprint[:12]}): its "
+        "vectors cannot be compared with this model's; make the index anew"
+      )
+    index = cls(ranker, folder)
+    found = []
+    for number, digest in enumerate(parts):
+      part = Part.read(index._place(number))
+      if part is None or part.digest != digest:
+        raise InputError(f"{index._place(number)} is damaged or missing: make the index anew")
+      found.append(part)
+    index._take(found)
+    return index
+
+  def __len__(self) -> int:
+    return int(self._starts[-1])
+
+  @property
+  def texts(self) -> list[str]:
+    """Of all documents."""
+    return [part.text(i) for part in self._parts for i in range(len(part))]
+
+  @property
+  def ids(self) -> list[str]:
+    """Of all documents."""
+    return [part.id(i) for part in self._parts for i in range(len(part))]
+
+  def add(
+    self,
+    texts: Sequence[str],
+    *,
+    ids: Sequence[str] | None = None,
+    progress: Progress | None = None,
+  ) -> None:
+    """Encodes documents and appends them: all of them or, where it is interrupted, none.
+
+    The same call again finds on disk what an interrupted one has encoded.
+
+    Args:
+      texts: the documents.
+      ids: of them, unlike all others; None: their positions.
+      progress: called with the numbers of documents done and to do, after each part.
+
+    Raises:
+      InputError: no texts, an empty one, another number of ids, an id that occurs twice.
+
+    """
+    with self._adding:
+      documents = _documents(texts, ids, len(self))
+      self._check_ids(documents)
+      if self.path is not None:
+        self._write_content(self._parts)
+      added, count, done = [], sum(map(len, documents)), 0
+      said = time.monotonic()
+      for number, part in enumerate(documents, len(self._parts)):
+        added.append(self._encoded(part, number))
+        done += len(part)
+        if progress:
+          progress(done, count)
+        elif time.monotonic() > said + SECONDS:
+          log.info("%d of %d documents encoded", done, count)
+          said = time.monotonic()
+      parts = (*self._parts, *added)
+      if self.path is not None:
+        self._write_content(parts)
+      self._take(parts)
+
+  def save(self, path: str | os.PathLike) -> None:
+    """Writes the index to a new folder, from which `Index.open` reads it."""
+    folder = _local(path)
+    if (folder / CONTENT).exists():
+      raise InputError(f"{path} holds an index: give another path")
+    copy = Index(self.ranker, folder)
+    copy._write_content(())
+    copy._take([part.write(copy._place(i)) for i, part in enumerate(self._parts)])
+    copy._write_content(copy._parts)
+
+  def search(
+    self, query: str, k: int = 10, *, rerank: Encoder | None = None, depth: int = DEPTH
+  ) -> list[Hit]:
+    """The k documents with the greatest scores, best first; equal scores in the documents' order.
+
+    Args:
+      query: a question.
+      k: how many.
+      rerank: another ranker (a cross-encoder), which ranks the best `depth` documents again; hits
+        then have its scores.
+      depth: see `rerank`; at least k are ranked again.
+
+    """
+    return self.search_many([query], k, rerank=rerank, depth=depth)[0]
+
+  def search_many(
+    self, queries: Sequence[str], k: int = 10, *, rerank: Encoder | None = None, depth: int = DEPTH
+  ) -> list[list[Hit]]:
+    """What `search` finds for each query."""
+    if k < 1 or depth < 1:
+      raise InputError(f"k = {k}, depth = {depth}: give 1 or more")
+    if not len(queries):
+      return []
+    parts, starts = self._parts, self._starts
+    if not parts:
+      raise InputError("the index holds no documents yet: add some")
+    found = self._search(queries, min(max(k, depth) if rerank else k, len(self)), parts)
+    hits = []
+    for entries, scores in found:
+      its = np.searchsorted(starts, entries, "right") - 1
+      hits.append(
+        [
+          Hit(int(i), float(s), parts[p].text(i - starts[p]), parts[p].id(i - starts[p]))
+          for i, s, p in zip(entries, scores, its, strict=True)
+        ]
+      )
+    if rerank is None:
+      return hits
+    asked = [
+      Question(str(i), query, tuple(Candidate(str(n), hit.text) for n, hit in enumerate(its)))
+      for i, (query, its) in enumerate(zip(queries, hits, strict=True))
+    ]
+    return [
+      [dataclasses.replace(its[again.index], score=again.score) for again in ranked[:k]]
+      for its, ranked in zip(hits, rerank.rank_many(asked), strict=True)
+    ]
+
+  def _search(
+    self, queries: Sequence[str], k: int, parts: tuple[Part, ...]
+  ) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For each query the positions of the best documents, and their scores."""
+    if not self.ranker.has_vectors:
+      return self._by_words(queries, k, parts)
+    similarity = self.ranker.similarity
+    vectors = self.ranker.encode_query(queries)
     # One program for every k up to 16, 32, …, and for one query or a block of them.
     searcher = exact_search.Searcher(
-      self.encoder.mesh,
+      self.ranker.mesh,
       k=max(16, 1 << (k - 1).bit_length()),
       queries=1 if len(queries) == 1 else exact_search.QUERIES,
     )
+    rows = _Rows(parts)
     prepared = exact_search.prepared(vectors, similarity, side="query")
-    entries = searcher(prepared, self._prepared).entries
+    entries = searcher(prepared, rows).entries
     found = []
     for vector, chosen in zip(vectors, entries, strict=True):
       chosen = chosen[chosen != exact_search.NONE][:k]
-      found.append((chosen, _scores(vector, self.vectors[chosen], similarity)))
+      found.append((chosen, _scores(vector, rows.take(chosen), similarity)))
     return found
 
-
-def _scores(query: np.ndarray, documents: np.ndarray, similarity: str) -> np.ndarray:
-  """The scores of documents `[k, d]`, as the model's own: −‖u − v‖, cosine, inner product."""
-  query, documents = query.astype(np.float64), documents.astype(np.float64)
-  if similarity == "euclidean":
-    return -np.linalg.norm(documents - query, axis=1)
-  scores = documents @ query
-  if similarity == "cosine":
-    lengths = np.linalg.norm(documents, axis=1) * np.linalg.norm(query)
-    scores = scores / np.where(lengths > 0, lengths, 1.0)
-  return scores
-
-
-class WordIndex(Index):
-  """Documents by their words.
-
-  Args:
-    scorer: makes of the texts the function from a question to the scores of all of them.
-
-  """
-
-  def __init__(
-    self,
-    texts: Sequence[str],
-    ids: Sequence[str] | None,
-    scorer: Callable[[Sequence[str]], Callable[[str], np.ndarray]],
-  ):
-    super().__init__(texts, ids)
-    self._score = scorer(self.texts)
-
-  def _search(self, queries: Sequence[str], k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+  def _by_words(
+    self, queries: Sequence[str], k: int, parts: tuple[Part, ...]
+  ) -> list[tuple[np.ndarray, np.ndarray]]:
+    if self._words is None or self._words[0] is not parts:
+      texts = [part.text(i) for part in parts for i in range(len(part))]
+      self._words = parts, self.ranker.over_pool(texts)
     found = []
     for query in queries:
-      scores = self._score(query)
+      scores = self._words[1](query)
       best = retrieval.best(scores, k)
       found.append((best, scores[best]))
     return found
+
+  def _encoded(self, part: Part, number: int) -> Part:
+    """A part with its vectors; from disk, where an interrupted call has left it."""
+    if self.path is not None:
+      there = Part.read(self._place(number)) if self._place(number).exists() else None
+      if there is not None and there.digest == part.digest and there.made_by == self._made_by:
+        return there
+    if self.ranker.has_vectors:
+      vectors = self.ranker.encode_document([part.text(i) for i in range(len(part))])
+      prepared = exact_search.prepared(vectors, self.ranker.similarity, side="pool")
+      part = dataclasses.replace(part, vectors=prepared)
+    part = dataclasses.replace(part, made_by=self._made_by)
+    if self.path is None:
+      return part
+    shutil.rmtree(self._place(number), ignore_errors=True)  # of other documents
+    return part.write(self._place(number))
+
+  @property
+  def _made_by(self) -> str:
+    return self.ranker.fingerprint
+
+  def _take(self, parts: Sequence[Part]) -> None:
+    starts = np.cumsum([0, *map(len, parts)])
+    self._parts, self._starts = tuple(parts), starts
+
+  def _place(self, number: int) -> pathlib.Path:
+    return self.path / f"part-{number:06d}"
+
+  def _write_content(self, parts: Sequence[Part]) -> None:
+    content = {
+      "format": FORMAT,
+      "source": self.ranker.source,
+      "seed": self.ranker.seed,
+      "dtype": self.ranker.dtype,
+      "ranker": self._made_by,
+      "documents": sum(map(len, parts)),
+      "parts": [part.digest for part in parts],
+    }
+    try:
+      write_whole(self.path / CONTENT, json.dumps(content, indent=2) + "\n")
+    except OSError as error:
+      raise InputError(f"{self.path} cannot be written: {error}") from error
+
+  def _check_ids(self, added: Sequence[Part]) -> None:
+    seen: set[str] = set()
+    for part in (*self._parts, *added):
+      for i in range(len(part)):
+        if (name := part.id(i)) in seen:
+          raise InputError(f"the id {name!r} occurs twice: give each document its own")
+        seen.add(name)
+
+
+class _Rows:
+  """The vectors of all parts as one array `[n, d]` that is never made (`exact_search.Rows`)."""
+
+  def __init__(self, parts: Sequence[Part]):
+    self._vectors = [part.vectors for part in parts]
+    self._starts = np.cumsum([0, *map(len, parts)])
+
+  @property
+  def shape(self) -> tuple[int, int]:
+    """`[rows, d]`."""
+    return int(self._starts[-1]), self._vectors[0].shape[1]
+
+  def __getitem__(self, rows: slice) -> np.ndarray:
+    first, last, _ = rows.indices(self.shape[0])
+    pieces = list(self._pieces(first, last))
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+  def _pieces(self, first: int, last: int) -> Iterator[np.ndarray]:
+    for start, vectors in zip(self._starts, self._vectors):
+      if start < last and start + len(vectors) > first:
+        yield vectors[max(first - start, 0) : last - start]
+
+  def take(self, entries: np.ndarray) -> np.ndarray:
+    """The rows at some positions."""
+    its = np.searchsorted(self._starts, entries, "right") - 1
+    return np.stack([self._vectors[p][i - self._starts[p]] for i, p in zip(entries, its)])
+
+
+def _scores(query: np.ndarray, prepared: np.ndarray, similarity: str) -> np.ndarray:
+  """The scores of prepared documents `[k, d]` as the model's own: −‖u − v‖, cosine, inner product."""
+  query, documents = query.astype(np.float64), prepared.astype(np.float64)
+  if similarity == "euclidean":
+    return -np.linalg.norm(documents[:, :-1] - query, axis=1)
+  scores = documents @ query
+  if similarity == "cosine":
+    length = np.linalg.norm(query)
+    scores = scores / (length if length > 0 else 1.0)
+  return scores
+
+
+def _documents(texts: Sequence[str], ids: Sequence[str] | None, start: int) -> list[Part]:
+  """Texts and ids in parts, without vectors."""
+  if isinstance(texts, str):
+    raise InputError(f"{texts!r:.100} is one text: give a list of texts")
+  texts = list(texts)
+  ids = list(map(str, range(start, start + len(texts)))) if ids is None else list(map(str, ids))
+  if not texts or len(texts) != len(ids):
+    raise InputError(
+      f"{len(texts)} texts and {len(ids)} ids: give one text or more, and an id of each"
+    )
+  for name, text in zip(ids, texts):
+    if not isinstance(text, str) or not text.strip():
+      raise InputError(f"document {name!r} is {text!r}: give a text")
+  return [
+    Part.of(texts[at : at + DOCUMENTS], ids[at : at + DOCUMENTS])
+    for at in range(0, len(texts), DOCUMENTS)
+  ]
+
+
+def _local(path: Any) -> pathlib.Path:
+  if "://" in str(path):
+    raise InputError(f"{path}: an index lies on a local disk, to be memory-mapped")
+  return pathlib.Path(path).expanduser().absolute()

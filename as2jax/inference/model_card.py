@@ -43,8 +43,7 @@ CODE = {
 model = SentenceTransformer("FOLDER")
 scores = model.similarity(model.encode(questions), model.encode(sentences))""",
   "sequence_classifier": """from sentence_transformers import CrossEncoder
-logits = CrossEncoder("FOLDER").predict([(question, sentence) for sentence in sentences])
-scores = logits[:, 1] - logits[:, 0]""",
+ranked = CrossEncoder("FOLDER").rank(question, sentences)  # best first, by P(answer)""",
 }
 
 
@@ -75,9 +74,26 @@ def render(
     _data(content),
     _base(content, seed),
     _training(content, config, outcome),
+    _differences(config, model, form),
     _left_out(content, config, model),
   ]
   return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def differences(config: Any, model: System, form: PublishedForm) -> list[str]:
+  """Why the exported folder would rank otherwise than the run did, one sentence a reason."""
+  found = []
+  if form.score != model.ranking_score:
+    found.append(
+      f"the run ranks by `{model.ranking_score}`, whose layers have no place in the folder, which "
+      f"ranks by `{form.score}`"
+    )
+  if config.data.rules:
+    found.append(
+      f"the run changes texts before it reads them (data.rules = {tuple(config.data.rules)}), "
+      "which the folder does not: apply these rules to questions and sentences first"
+    )
+  return found
 
 
 def _header(content: Mapping[str, Any], form: PublishedForm) -> str:
@@ -195,6 +211,14 @@ def _training(content: Mapping[str, Any], config: Any, outcome: Mapping[str, Any
   lines += [f"- `{key}`: {json.dumps(value)}" for key, value in sorted(kept.items())]
   versions = ", ".join(f"{name} {version}" for name, version in content["versions"].items())
   return "\n".join([*lines, "", f"Versions: {versions}."])
+
+
+def _differences(config: Any, model: System, form: PublishedForm) -> str:
+  reasons = differences(config, model, form)
+  if not reasons:
+    return ""
+  lines = [f"- {reason[0].upper()}{reason[1:]}." for reason in reasons]
+  return "\n".join(["## Ranks otherwise than the run", "", *lines])
 
 
 def _left_out(content: Mapping[str, Any], config: Any, model: Any) -> str:

@@ -167,7 +167,7 @@ def _published(source: str, dtype: str) -> Ranker:
   problem = f"{folder}: its tensors do not fit the model that its config describes"
   run.check_fits(components.model, run.example(components), params, problem)
   variables = run.placed({"params": traverse_util.unflatten_dict(params, sep="/")}, mesh)
-  ranker = Ranker(predict.Predictor(components, mesh, 1), variables, seed=0)
+  ranker = Ranker(predict.Predictor(components, mesh, 1), variables, seed=None)
   ranker.source = (
     source
     if source.startswith("package:") or folder != epath.Path(source)
@@ -179,8 +179,9 @@ def _published(source: str, dtype: str) -> Ranker:
 def _positions(folder: epath.PathLike) -> int | None:
   """The longest unit that the encoder in `folder` takes, in tokens; None for any."""
   family, fields = pretrained.read_family(folder)
-  encoder = registry.find(registry.ENCODERS, family.name, "encoder.name")
-  return encoder(**{"precision": None, **fields}).max_length
+  section = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
+  fields = {"precision": None, **fields}
+  return registry.build(registry.ENCODERS, section, "encoder", **fields).max_length
 
 
 def _similarity(folder: epath.Path) -> str:

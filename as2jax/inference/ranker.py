@@ -5,11 +5,16 @@ batches have one of a few sizes, so that nothing is compiled once each of them h
 Several threads may share a ranker: one at a time uses the model.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from flax import traverse_util
 
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise
@@ -17,9 +22,14 @@ from as2jax.evaluation import predict, retrieval
 from as2jax.evaluation.parameter_free import FittedRanker
 from as2jax.evaluation.predict import Scores
 from as2jax.inference.hit import Hit
-from as2jax.inference.index import Index, VectorIndex, WordIndex
+from as2jax.inference.index import Index
 from as2jax.runtime.errors import InputError
 
+if TYPE_CHECKING:
+  import pandas
+
+COLUMNS = ("qid", "query", "docno", "text")  # of a frame to rank, as PyTerrier names them
+CONTEXT = ("previous", "next", "title")
 ANCHOR = "documents"  # a question beside which documents stand as candidates, to be encoded
 
 
@@ -29,14 +39,16 @@ class Ranker:
   Attributes:
     predictor: with the compiled programs, which the rankers of one run share.
     variables: of the model, `{"params": …, …}`, each array with a leading axis of length one.
-    seed: of the run.
+    seed: of the run; None of a published model.
     source: what `as2jax.load` opens it by; "" where it cannot be opened again.
 
   """
 
   source = ""
 
-  def __init__(self, predictor: predict.Predictor, variables: Mapping[str, Any], *, seed: int):
+  def __init__(
+    self, predictor: predict.Predictor, variables: Mapping[str, Any], *, seed: int | None
+  ):
     self.predictor, self.variables, self.seed = predictor, variables, seed
     self.config = predictor.components.config
 
@@ -54,6 +66,35 @@ class Ranker:
   def similarity(self) -> str:
     """The name of the score that ranks."""
     return self.model.ranking_score
+
+  @property
+  def has_vectors(self) -> bool:
+    """Whether questions and candidates have vectors of their own: a bi-encoder."""
+    return self.model.encodes
+
+  @property
+  def dtype(self) -> str:
+    """Of the encoder's computation."""
+    return self.config.encoder.get("dtype", "float32")
+
+  @functools.cached_property
+  def fingerprint(self) -> str:
+    """SHA-256 of all that vectors and scores follow from: parameters, tokeniser, settings."""
+    digest = hashlib.sha256(json.dumps(self._settings(), sort_keys=True, default=str).encode())
+    for path, value in sorted(traverse_util.flatten_dict(self.variables, sep="/").items()):
+      digest.update(path.encode() + np.ascontiguousarray(value).tobytes())
+    return digest.hexdigest()
+
+  def _settings(self) -> dict[str, Any]:
+    facts, data = self.predictor.components.facts, self.config.data
+    return {
+      "model": self.config.model.to_dict(),
+      "rules": list(data.rules),
+      "max_length": data.max_length,
+      "dtype": self.dtype,
+      "architecture": facts["architecture"],
+      "tokenizer": facts["tokenizer"],
+    }
 
   @property
   def mesh(self) -> jax.sharding.Mesh:
@@ -136,20 +177,72 @@ class Ranker:
     held = retrieval.numbers([question.text, *(c.text for c in question.candidates)])
     return vectors[0][held[1:]]
 
-  def index(self, texts: Sequence[str], *, ids: Sequence[str] | None = None) -> Index:
-    """An index of documents, to be searched exactly.
+  def index(
+    self,
+    texts: Sequence[str],
+    *,
+    ids: Sequence[str] | None = None,
+    path: str | os.PathLike | None = None,
+    progress: Callable[[int, int], None] | None = None,
+  ) -> Index:
+    """An index of documents, to be searched exactly; each document is encoded once.
 
     Args:
       texts: the documents.
       ids: of them; their positions where None.
+      path: a folder to keep it in, which is memory-mapped. The same call goes on with an index that
+        was interrupted, and opens one that is complete.
+      progress: called with the numbers of documents done and to do, after each part.
 
     Raises:
       TypeError: the model has no vectors.
-      InputError: no texts, another number of ids, or a score that cannot be searched.
+      InputError: no texts, an empty one, another number of ids, a score that cannot be searched, or
+        a path that holds another index.
 
     """
     self._require_vectors()
-    return VectorIndex(texts, ids, self)
+    return Index.make(self, texts, ids, path, progress)
+
+  def transform(self, frame: "pandas.DataFrame") -> "pandas.DataFrame":
+    """Re-ranks a frame of candidates: `pyterrier.apply.generic(ranker.transform)`.
+
+    Args:
+      frame: a row a candidate, with the columns `qid`, `query`, `docno`, `text` and optionally
+        `previous`, `next`, `title`.
+
+    Returns:
+      The rows with the columns `score` and `rank` (from 0) set, best first within each question, the
+      questions in the order of first sight.
+
+    Raises:
+      InputError: a column is missing, or one qid has two queries.
+
+    """
+    for name in COLUMNS:
+      if name not in frame.columns:
+        raise InputError(
+          f"the frame has no column {name!r} (it has {', '.join(map(str, frame.columns))}): a row "
+          f"wants {', '.join(COLUMNS)}"
+        )
+    context = [name for name in CONTEXT if name in frame.columns]
+    texts: dict[str, str] = {}
+    rows: dict[str, list[int]] = {}
+    candidates: dict[str, list[Candidate]] = {}
+    for row, (qid, query, docno, text, *others) in enumerate(
+      zip(*(frame[name].tolist() for name in (*COLUMNS, *context)), strict=True)
+    ):
+      if texts.setdefault(qid, query) != query:
+        raise InputError(f"the qid {qid!r} has two queries: {texts[qid]!r} and {query!r}")
+      made = Candidate(str(docno), text, **dict(zip(context, others)))
+      rows.setdefault(qid, []).append(row)
+      candidates.setdefault(qid, []).append(made)
+    asked = [Question(str(qid), texts[qid], tuple(its)) for qid, its in candidates.items()]
+    order, scores, ranks = [], [], []
+    for its, hits in zip(rows.values(), self.rank_many(asked), strict=True):
+      order += [its[hit.index] for hit in hits]
+      scores += [hit.score for hit in hits]
+      ranks += range(len(hits))
+    return frame.iloc[order].assign(score=np.asarray(scores, np.float64), rank=ranks)
 
   def warm_up(self) -> None:
     """Compiles the programs of every size that a request may take, so that no request waits."""
@@ -191,9 +284,28 @@ class ParameterFreeRanker(Ranker):
   def __init__(self, fitted: FittedRanker, config: Any, *, seed: int):
     self.predictor, self.variables, self.seed, self.config = fitted, {}, seed, config
 
-  def index(self, texts: Sequence[str], *, ids: Sequence[str] | None = None) -> Index:
-    """An index of documents, to be searched exactly."""
-    return WordIndex(texts, ids, self.predictor.scorer.over_pool)
+  def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
+    """The function from a question to the float32 scores `[n]` of texts."""
+    return self.predictor.scorer.over_pool(texts)
+
+  def index(
+    self,
+    texts: Sequence[str],
+    *,
+    ids: Sequence[str] | None = None,
+    path: str | os.PathLike | None = None,
+    progress: Callable[[int, int], None] | None = None,
+  ) -> Index:
+    """An index of documents, to be searched exactly by their words; see `Ranker.index`."""
+    return Index.make(self, texts, ids, path, progress)
+
+  @property
+  def has_vectors(self) -> bool:
+    """No: it ranks by words."""
+    return False
+
+  def _settings(self) -> dict[str, Any]:
+    return {"model": self.config.model.to_dict(), "rules": list(self.config.data.rules)}
 
   def warm_up(self) -> None:
     """Nothing is compiled."""

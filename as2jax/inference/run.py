@@ -290,7 +290,7 @@ def example(components: Components) -> Any:
   # A first-stage ranking that was read knows the questions of the data alone.
   components = components.with_ranking(OrderGiven())
   layout = "sentences" if model.encodes else model.layout
-  batcher = predict.sizes(components.predict_batcher(EXAMPLE, layout, cache=False))[-1]
+  batcher = predict.smallest(components.predict_batcher(EXAMPLE, layout, cache=False))
   batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
   return jax.tree.map(lambda x: x[0], batch)
 

@@ -81,10 +81,13 @@ class Writer:
         file.close()
 
 
-def open_arrays(folder: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+def open_arrays(
+  folder: pathlib.Path, what: str = "cache"
+) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
   """The arrays by name, memory-mapped, and the manifest's fields; None where not all is there.
 
-  Checksums are verified, of each file once a process. What is damaged is said once, in the log.
+  Checksums are verified, of each file once a process. What is damaged is said once, in the log,
+  which calls it `what`.
   """
   manifest = folder / MANIFEST
   try:
@@ -99,15 +102,16 @@ def open_arrays(folder: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, 
         raise ValueError(f"{name} is not what was written")
     return {name.removesuffix(".npy"): _map(folder / name) for name in sizes}, fields
   except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # it is made again
-    _say_damaged(folder, str(error), written)
+    _say_damaged(folder, what, str(error), written)
     return None
 
 
 @functools.lru_cache
-def _say_damaged(folder: pathlib.Path, reason: str, written: int) -> None:
+def _say_damaged(folder: pathlib.Path, what: str, reason: str, written: int) -> None:
   """Logs the damage, once for what was written at that time, however often it is looked at."""
   del written
-  log.warning("%s: the cache is damaged (%s); it is made anew", folder, reason)
+  again = "; it is made anew" if what == "cache" else ""
+  log.warning("%s: the %s is damaged (%s)%s", folder, what, reason, again)
 
 
 def _map(path: pathlib.Path) -> np.ndarray:
@@ -122,7 +126,7 @@ def _map(path: pathlib.Path) -> np.ndarray:
 
 @contextlib.contextmanager
 def new_folder(
-  folder: pathlib.Path, read: Callable[[pathlib.Path], Any] = open_arrays
+  folder: pathlib.Path, read: Callable[[pathlib.Path], Any] = open_arrays, what: str = "cache"
 ) -> Iterator[pathlib.Path]:
   """A temporary folder that becomes `folder` when the block ends, and vanishes when it fails.
 
@@ -143,8 +147,8 @@ def new_folder(
       checksums.make_durable(folder.parent)
     except OSError as error:
       raise InputError(
-        f"{folder}: the cache cannot be written ({error}); free or allow space "
-        "there, or give another cache folder"
+        f"{folder}: the {what} cannot be written ({error}); free or allow space "
+        f"there, or give another folder for the {what}"
       ) from error
 
 

@@ -90,7 +90,7 @@ def test_similarities_rank_as_they_say():
   queries, pool = (random.normal(size=(n, 5)).astype(np.float32) for n in (9, 40))
   pool[3] = 0
   searcher = Searcher(sharding.make_mesh(), k=40, rows=40, queries=9)
-  distance = -((queries[:, None] - pool[None]) ** 2).sum(-1)
+  distance = -np.linalg.norm(queries[:, None] - pool[None], axis=-1)
   lengths = np.linalg.norm(queries, axis=1)[:, None] * np.linalg.norm(pool, axis=1)[None]
   expected = {
     "dot": queries @ pool.T,
@@ -105,10 +105,26 @@ def test_similarities_rank_as_they_say():
     found = searcher(*made)
     np.testing.assert_array_equal(found.entries, np.argsort(-scores, axis=1, kind="stable"))
     np.testing.assert_allclose(
-      exact_search.reported(found.scores, queries, similarity),
+      exact_search.reported(found, queries, pool, similarity),
       np.take_along_axis(scores, found.entries, 1),
       atol=1e-5,
     )
+
+
+def test_a_distance_is_reported_without_cancellation():
+  """Far from the origin, products of float32 cannot tell how near two vectors are."""
+  pool = np.full((8, 4), 300, np.float32)
+  pool[:6, 0] += np.float32([0, 0, 0.001, 0.01, 0.5, 1])
+  queries = pool[:1]
+  made = [
+    exact_search.prepared(x, "euclidean", side=s) for x, s in ((queries, "query"), (pool, "pool"))
+  ]
+  found = Searcher(sharding.make_mesh(), k=8, rows=8, queries=1)(*made)
+  (scores,) = exact_search.reported(found, queries, pool, "euclidean")
+  assert scores.dtype == np.float32 and (np.diff(scores) <= 0).all()
+  np.testing.assert_array_equal(np.diff(scores) == 0, np.diff(found.scores[0]) == 0)
+  place = {entry: score for entry, score in zip(found.entries[0].tolist(), scores.tolist())}
+  assert place[5] == pytest.approx(-1, abs=1e-4) and place[4] == pytest.approx(-0.5, abs=1e-4)
 
 
 def test_bad_input_is_named():

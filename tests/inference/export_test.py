@@ -12,6 +12,7 @@ import tiny_encoders
 from ml_collections import ConfigDict
 from probe_system import Probe
 
+import as2jax
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import trec_files
 from as2jax.encoders import open
@@ -85,8 +86,13 @@ def similarity_scores(folder):
 
 def cross_scores(folder):
   model = library().CrossEncoder(str(folder), device="cpu")
-  found = [model.predict([(q.text, c.text) for c in q.candidates]) for q in questions()]
-  return [logits[:, 1] - logits[:, 0] for logits in found]
+  import torch
+
+  plain = torch.nn.Identity()
+  return [
+    model.predict([(q.text, c.text) for c in q.candidates], activation_fn=plain)
+    for q in questions()
+  ]
 
 
 def classifier_scores(folder):
@@ -105,16 +111,16 @@ def classifier_scores(folder):
     )
     with torch.no_grad():
       logits = model(**batch).logits.numpy()
-    found.append(logits[:, 1] - logits[:, 0])
+    found.append(logits[:, 0])
   return found
 
 
-def assert_same(found, expected):
+def assert_same(found, expected, tolerance=TOLERANCE):
   found, expected = np.concatenate(found), np.concatenate(expected)
   difference, spread = np.abs(found - expected).max(), np.ptp(expected)
   print(f"max abs difference {difference:.1e} of {len(found)} scores over a range of {spread:.1e}")
   # Also far smaller than what tells the candidates apart, little though a tiny run teaches.
-  assert difference <= min(TOLERANCE, 1e-3 * spread)
+  assert difference <= min(tolerance, 1e-3 * spread)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +146,9 @@ def test_a_biencoder_scores_the_same(
   path, _ = trained(family, model, **overrides)
   folder = export.export(path, tmp_path / "out")
   assert_same(similarity_scores(folder), own_scores(path, ranks_below))
+  hits = as2jax.load(folder).rank_many(questions())
+  found = [np.asarray([h.score for h in sorted(its, key=lambda h: h.index)]) for its in hits]
+  assert_same(found, own_scores(path, ranks_below), 1e-5)
   assert (
     json.loads((folder / "config_sentence_transformers.json").read_text())["similarity_fn_name"]
     == similarity
@@ -166,8 +175,22 @@ def test_a_crossencoder_scores_the_same(family, trained, tmp_path):
   path, _ = trained(family, "crossencoder", epochs=int(family == "bert"))
   folder = export.export(path, tmp_path / "out")
   expected = own_scores(path)
-  assert_same(cross_scores(folder), expected)
-  assert_same(classifier_scores(folder), expected)
+  assert_same(cross_scores(folder), expected, 1e-5)
+  assert_same(classifier_scores(folder), expected, 1e-5)
+  # Opened again it is the same ranker, and the library's `rank` gives P(1) in the same order.
+  ranker = as2jax.load(folder)
+  hits = ranker.rank_many(questions())
+  found = [np.asarray([h.score for h in sorted(its, key=lambda h: h.index)]) for its in hits]
+  assert_same(found, expected, 1e-5)
+  question = questions()[0]
+  ranked = (
+    library()
+    .CrossEncoder(str(folder), device="cpu")
+    .rank(question.text, [c.text for c in question.candidates])
+  )
+  assert [entry["corpus_id"] for entry in ranked] == [hit.index for hit in hits[0]]
+  logits = np.asarray([hit.score for hit in hits[0]])
+  np.testing.assert_allclose([e["score"] for e in ranked], 1 / (1 + np.exp(-logits)), atol=1e-5)
 
 
 def test_xlnet_without_the_layer_before_its_head(trained, tmp_path):
@@ -271,7 +294,7 @@ def test_the_card_states_what_results_json_does(trained, tmp_path):
   assert code.count("\n") == 3
 
 
-def test_a_siamese_head_stays_behind_and_the_card_says_so(trained, tmp_path):
+def test_a_siamese_head_stays_behind_and_the_card_says_so(trained, tmp_path, caplog):
   path, _ = trained("roberta", "siamese", model__score="head", epochs=0)
   outcome = results.read(path)["seeds"][0]
   card = (export.export(path, tmp_path / "out") / "README.md").read_text()
@@ -279,6 +302,19 @@ def test_a_siamese_head_stays_behind_and_the_card_says_so(trained, tmp_path):
   value = outcome["other_scores"]["euclidean"][name]["value"]
   assert f"| {name} | {value:.4f} |" in card and "ranked by `euclidean`" in card
   assert "the run's own figures, which are the head's, are not those above" in card
+  reason = "he run ranks by `head`, whose layers have no place in the folder"
+  assert "Ranks otherwise than the run" in card and reason in card and reason in caplog.text
+
+
+def test_text_rules_are_said_not_to_be_in_the_folder(trained, tmp_path, caplog):
+  path, _ = trained("bert", "crossencoder", data__rules=("lowercase", "alphanumeric"), epochs=0)
+  card = (export.export(path, tmp_path / "out") / "README.md").read_text()
+  reason = "data.rules = ('lowercase', 'alphanumeric')"
+  assert reason in card.split("## Ranks otherwise than the run")[1] and reason in caplog.text
+  caplog.clear()
+  path, _ = trained("bert", "crossencoder", epochs=1)
+  card = (export.export(path, tmp_path / "plain") / "README.md").read_text()
+  assert "otherwise" not in card and "otherwise" not in caplog.text
 
 
 class Louder(Triplet):

@@ -128,6 +128,15 @@ def test_a_classifier_that_is_no_ranker_is_refused(tmp_path):
     as2jax.load(folder)
 
 
+def test_a_classifier_with_another_head_is_refused(tmp_path):
+  folder = tiny_encoders.folder("modernbert", tmp_path / "published")
+  file = folder / "config.json"
+  content = json.loads(file.read_text())
+  file.write_text(json.dumps({**content, "architectures": ["ModernBertForSequenceClassification"]}))
+  with pytest.raises(InputError, match="'modernbert' have another head than ours"):
+    as2jax.load(folder)
+
+
 def rows(path: pathlib.Path, questions: int) -> pathlib.Path:
   lines = ["question\tcandidate\tlabel"]
   for i in range(questions):

@@ -48,6 +48,11 @@ def read(folder: epath.PathLike) -> Head | None:
     return None
   sentence_folder.refuse_prompt(folder)
   family, fields = pretrained.read_family(folder)
+  if not family.head:
+    raise InputError(
+      f"{file}: classifiers of the family {family.name!r} have another head than ours, so nothing "
+      "would give the same scores"
+    )
   width = fields["hidden_size"]
   # RoBERTa's head holds its own dense layer; BERT's is the encoder's pooler, XLNet's may be absent.
   stems = dict(family.head)

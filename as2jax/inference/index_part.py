@@ -1,0 +1,98 @@
+"""A part of an index: some documents with their vectors, in memory or memory-mapped."""
+
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from as2jax.runtime import array_folder
+
+
+@dataclasses.dataclass(frozen=True)
+class Strings:
+  """Texts as one array of UTF-8 bytes and the place at which each begins, `[n + 1]`."""
+
+  data: np.ndarray
+  offsets: np.ndarray
+
+  @classmethod
+  def of(cls, texts: Sequence[str]) -> "Strings":
+    """Packs texts; lone surrogates survive."""
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+
+  def __getitem__(self, i: int) -> str:
+    piece = self.data[self.offsets[i] : self.offsets[i + 1]]
+    return piece.tobytes().decode("utf-8", "surrogatepass")
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+  """Some documents of an index.
+
+  Attributes:
+    texts, ids: of the documents.
+    digest: SHA-256 of both.
+    vectors: `[n, d]` float32, prepared for the search; None where documents are ranked by words.
+    made_by: the fingerprint of the model that encoded them.
+
+  """
+
+  texts: Strings
+  ids: Strings
+  digest: str
+  vectors: np.ndarray | None = None
+  made_by: str = ""
+
+  @classmethod
+  def of(cls, texts: Sequence[str], ids: Sequence[str]) -> "Part":
+    """Documents without vectors."""
+    packed = Strings.of(texts), Strings.of(ids)
+    digest = hashlib.sha256()
+    for strings in packed:
+      digest.update(strings.offsets.tobytes() + strings.data.tobytes())
+    return cls(*packed, digest.hexdigest())
+
+  @classmethod
+  def read(cls, folder: pathlib.Path) -> "Part | None":
+    """What `write` wrote, memory-mapped and compared with its checksums; None where not all is there."""
+    found = array_folder.open_arrays(folder, what="part of an index")
+    if found is None:
+      return None
+    arrays, fields = found
+    texts, ids = (Strings(arrays[f"{x}_bytes"], arrays[f"{x}_offsets"]) for x in ("text", "id"))
+    return cls(texts, ids, fields["digest"], arrays.get("vectors"), fields["made_by"])
+
+  def write(self, folder: pathlib.Path) -> "Part":
+    """Writes the part into a new folder, whole or not at all; returns it memory-mapped."""
+    arrays = {
+      "text_bytes": self.texts.data,
+      "text_offsets": self.texts.offsets,
+      "id_bytes": self.ids.data,
+      "id_offsets": self.ids.offsets,
+    }
+    if self.vectors is not None:
+      arrays["vectors"] = self.vectors
+    shapes = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+    with (
+      array_folder.new_folder(folder, what="index") as scratch,
+      array_folder.Writer(scratch, shapes) as writer,
+    ):
+      for name, array in arrays.items():
+        writer.write(name, array)
+      writer.finish(digest=self.digest, made_by=self.made_by)
+    return Part.read(folder)
+
+  def __len__(self) -> int:
+    return len(self.texts.offsets) - 1
+
+  def text(self, i: int) -> str:
+    """The text of document i."""
+    return self.texts[i]
+
+  def id(self, i: int) -> str:
+    """The id of document i."""
+    return self.ids[i]

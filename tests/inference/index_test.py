@@ -1,0 +1,190 @@
+"""An index is kept in a folder: resumed, appended to, checked against its texts and its model."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+import as2jax
+from as2jax.inference import index as indexes
+from as2jax.inference.index import Index
+from as2jax.runtime.errors import InputError
+
+QUERY = "who sat on the mat"
+TEXTS = [f"the {what} {where}" for what in ("cat", "dog", "ice") for where in ("sat", "ran", "is")]
+
+
+@pytest.fixture(scope="module")
+def ranker(finished_run):
+  return as2jax.load(finished_run("triplet"))
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch):
+  monkeypatch.setattr(indexes, "DOCUMENTS", 4)
+
+
+@pytest.fixture
+def encoded(ranker, monkeypatch):
+  """Counts the documents that are encoded."""
+  counts, encode = [], ranker.encode_document
+
+  def counted(texts):
+    counts.append(len(texts))
+    return encode(texts)
+
+  monkeypatch.setattr(ranker, "encode_document", counted)
+  return counts
+
+
+def test_a_folder_searches_as_memory_does(ranker, tmp_path, encoded):
+  memory = ranker.index(TEXTS, ids="abcdefghi")
+  kept = ranker.index(TEXTS, ids="abcdefghi", path=tmp_path / "index")
+  assert encoded == [4, 4, 1] * 2
+  expected = memory.search(QUERY, 5)
+  ranked = {hit.index: hit.score for hit in ranker.rank(QUERY, TEXTS)}
+  for hit in expected:
+    assert hit.score == pytest.approx(ranked[hit.index], abs=1e-5)
+    assert (hit.text, hit.id) == (TEXTS[hit.index], "abcdefghi"[hit.index])
+  memory.save(tmp_path / "saved")
+  for index in (
+    kept,
+    Index.open(tmp_path / "saved"),
+    Index.open(tmp_path / "index", ranker=ranker),
+  ):
+    assert index.search(QUERY, 5) == expected and len(index) == 9
+    assert index.texts == TEXTS and index.ids == list("abcdefghi")
+    vectors = index._parts[0].vectors
+    assert not vectors.flags.writeable and not vectors.flags.owndata  # a memory map
+  with pytest.raises(InputError, match="holds an index"):
+    memory.save(tmp_path / "saved")
+  assert encoded == [4, 4, 1] * 2
+
+
+def test_the_same_call_goes_on_where_it_was_stopped(ranker, tmp_path, encoded, monkeypatch):
+  path, write = tmp_path / "index", indexes.Part.write
+
+  def killed(part, folder):
+    if folder.name == "part-000001":
+      (folder.parent / "part-000001.unfinished-0").mkdir()  # what a killed process leaves
+      raise KeyboardInterrupt
+    return write(part, folder)
+
+  monkeypatch.setattr(indexes.Part, "write", killed)
+  with pytest.raises(KeyboardInterrupt):
+    ranker.index(TEXTS, path=path)
+  monkeypatch.setattr(indexes.Part, "write", write)
+  assert len(Index.open(path, ranker=ranker)) == 0
+  done = []
+  index = ranker.index(TEXTS, path=path, progress=lambda *counts: done.append(counts))
+  assert encoded == [4, 4, 4, 1] and done == [(4, 9), (8, 9), (9, 9)]
+  assert index.search(QUERY) == ranker.index(TEXTS).search(QUERY)
+  before = len(encoded)
+  assert ranker.index(TEXTS, path=path).search(QUERY) == index.search(QUERY)
+  assert len(encoded) == before  # complete: nothing is encoded again
+  with pytest.raises(InputError, match="an index of 9 other documents"):
+    ranker.index(TEXTS[:-1], path=path)
+
+
+def test_parts_of_other_texts_are_not_taken(ranker, tmp_path, encoded, monkeypatch):
+  path = tmp_path / "index"
+  ranker.index(TEXTS, path=path)
+  content = json.loads((path / "index.json").read_text())
+  (path / "index.json").write_text(json.dumps({**content, "parts": [], "documents": 0}))
+  others = [*TEXTS[:4], *(f"{text} not" for text in TEXTS[4:])]
+  index = ranker.index(others, path=path)
+  assert encoded == [4, 4, 1, 4, 1]
+  assert index.texts == Index.open(path, ranker=ranker).texts == others
+
+
+def test_documents_are_appended(ranker, tmp_path, encoded):
+  path = tmp_path / "index"
+  index = ranker.index(TEXTS[:5], path=path)
+  index.add(TEXTS[5:])
+  assert index.ids == [str(i) for i in range(9)] and encoded == [4, 1, 4]
+  expected = ranker.index(TEXTS).search(QUERY, 9)
+  assert index.search(QUERY, 9) == Index.open(path, ranker=ranker).search(QUERY, 9) == expected
+  for texts, ids, message in (
+    (["x"], ["3"], "the id '3' occurs twice"),
+    (["x", " "], None, "document '10' is ' ': give a text"),
+    ("text", None, "is one text: give a list"),
+    ([], None, "0 texts and 0 ids"),
+  ):
+    with pytest.raises(InputError, match=message):
+      index.add(texts, ids=ids)
+  assert len(Index.open(path, ranker=ranker)) == 9
+
+
+def test_another_model_or_damage_is_told(ranker, finished_run, tmp_path):
+  path = tmp_path / "index"
+  ranker.index(TEXTS, path=path)
+  with pytest.raises(InputError, match="made with other parameters, tokeniser or settings"):
+    Index.open(path, ranker=as2jax.load(finished_run("bm25")))
+  with pytest.raises(InputError, match="made with other parameters"):
+    Index.open(path, ranker=as2jax.load(ranker.source, dtype="bfloat16"))
+  with pytest.raises(InputError, match="none is no index"):
+    Index.open(tmp_path / "none")
+  shutil.copytree(path, tmp_path / "copy")
+  vectors = tmp_path / "copy" / "part-000001" / "vectors.npy"
+  content = bytearray(vectors.read_bytes())
+  content[-1] ^= 1
+  vectors.write_bytes(content)
+  with pytest.raises(InputError, match="part-000001 is damaged"):
+    Index.open(tmp_path / "copy", ranker=ranker)
+  (path / "index.json").write_text("{}")
+  with pytest.raises(InputError, match="changed by hand"):
+    Index.open(path, ranker=ranker)
+  with pytest.raises(InputError, match="on a local disk"):
+    ranker.index(TEXTS, path="gs://bucket/x")
+
+
+def test_a_crossencoder_ranks_the_best_again(ranker, finished_run):
+  cross, index = as2jax.load(finished_run("crossencoder")), ranker.index(TEXTS)
+  first = index.search(QUERY, 4)
+  hits = index.search(QUERY, 2, rerank=cross, depth=4)
+  scores = cross.scores([(QUERY, hit.text) for hit in first])
+  best = np.argsort(-scores, kind="stable")[:2]
+  assert [hit.index for hit in hits] == [first[i].index for i in best]
+  np.testing.assert_allclose([hit.score for hit in hits], scores[best], atol=2e-6)
+  assert {hit.text for hit in hits} <= {hit.text for hit in first}
+  with pytest.raises(InputError, match="depth = 0"):
+    index.search(QUERY, rerank=cross, depth=0)
+
+
+def test_words_are_kept_and_searched_too(finished_run, tmp_path):
+  ranker = as2jax.load(finished_run("bm25"))
+  index = ranker.index(TEXTS, path=tmp_path / "index")
+  expected = ranker.rank("cat sat", TEXTS)[:3]
+  assert index.search("cat sat", 3) == expected
+  assert Index.open(tmp_path / "index").search("cat sat", 3) == expected
+  index.add(["a cat sat"])
+  assert index.search("cat sat", 1)[0].index in (0, 9)
+  assert "vectors.npy" not in os.listdir(tmp_path / "index" / "part-000000")
+
+
+def test_a_frame_is_ranked_as_pyterrier_wants(ranker):
+  pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+  frame = pandas.DataFrame(
+    {
+      "qid": ["q2", "q1", "q2", "q1", "q2"],
+      "query": [QUERY, "what ran", QUERY, "what ran", QUERY],
+      "docno": ["d1", "d2", "d3", "d4", "d5"],
+      "text": TEXTS[:5],
+      "score": [0.0] * 5,
+      "source": list("vwxyz"),
+    }
+  )
+  found = ranker.transform(frame)
+  assert found["qid"].tolist() == ["q2"] * 3 + ["q1"] * 2
+  assert found["rank"].tolist() == [0, 1, 2, 0, 1]
+  expected = ranker.rank(QUERY, [TEXTS[0], TEXTS[2], TEXTS[4]])
+  assert found["text"].tolist()[:3] == [hit.text for hit in expected]
+  np.testing.assert_allclose(found["score"][:3], [hit.score for hit in expected], atol=1e-6)
+  assert dict(zip(found["docno"], found["source"])) == dict(zip(frame["docno"], frame["source"]))
+  assert frame["score"].tolist() == [0.0] * 5
+  with pytest.raises(InputError, match="no column 'docno'"):
+    ranker.transform(frame.drop(columns="docno"))
+  with pytest.raises(InputError, match="'q1' has two queries"):
+    ranker.transform(frame.assign(query=TEXTS[:5]).assign(qid="q1"))

@@ -1,0 +1,255 @@
+"""The service, asked by a real client over loopback: nothing is lost, mistakes are told as JSON."""
+
+import concurrent.futures
+import contextlib
+import json
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import as2jax
+from as2jax.inference import serve
+from as2jax.runtime.errors import InputError
+
+httpx = pytest.importorskip("httpx", reason="httpx is not installed")
+pytest.importorskip("starlette", reason="starlette is not installed")
+pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+
+QUERY = "who sat on the mat"
+TEXTS = ["the cat sat on the mat", "a dog came in", "nobody was there", "glaciers melt slowly"]
+
+
+@contextlib.contextmanager
+def running(ranker, index=None, **limits):
+  """The address of a service in another thread, and its server."""
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+  app = serve.application(ranker, index, limits=serve.Limits(**limits))
+  server = serve.server(app, "127.0.0.1", port)
+  thread = threading.Thread(target=server.run)
+  thread.start()
+  try:
+    while not server.started:
+      assert thread.is_alive()
+      time.sleep(0.01)
+    yield f"http://127.0.0.1:{port}", server
+  finally:
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def cross(finished_run):
+  return as2jax.load(finished_run("crossencoder"))
+
+
+@pytest.fixture(scope="module")
+def index(finished_run):
+  return as2jax.load(finished_run("triplet")).index(TEXTS, ids="abcd")
+
+
+@pytest.fixture(scope="module")
+def url(cross, index):
+  with running(cross, index, body=20_000, candidates=50) as (address, _):
+    yield address
+
+
+def post(url, path, body, **options):
+  return httpx.post(url + path, json=body, timeout=60, **options)
+
+
+def sigmoid(x):
+  return 1 / (1 + np.exp(-np.asarray(x, np.float64)))
+
+
+def test_texts_are_answered_as_text_embeddings_inference_does(url, cross):
+  hits = cross.rank(QUERY, TEXTS)
+  body = {"query": QUERY, "texts": TEXTS, "raw_scores": True, "return_text": True}
+  found = post(url, "/rerank", body).json()
+  assert [(e["index"], e["text"]) for e in found] == [(h.index, h.text) for h in hits]
+  np.testing.assert_allclose([e["score"] for e in found], [h.score for h in hits], atol=1e-6)
+  plain = post(url, "/rerank", {"query": QUERY, "texts": TEXTS}).json()
+  assert [set(entry) for entry in plain] == [{"index", "score"}] * 4
+  expected = sigmoid([h.score for h in hits])
+  np.testing.assert_allclose([e["score"] for e in plain], expected, atol=1e-6)
+
+
+def test_documents_are_answered_as_cohere_and_jina_do(url, cross):
+  hits = cross.rank(QUERY, TEXTS, top_k=2)
+  body = {"model": "any", "query": QUERY, "documents": [{"text": t} for t in TEXTS], "top_n": 2}
+  found = post(url, "/rerank", {**body, "return_documents": True}).json()
+  assert found["model"] == "any" and len(found["results"]) == 2
+  for entry, hit in zip(found["results"], hits, strict=True):
+    assert (entry["index"], entry["document"]) == (hit.index, {"text": hit.text})
+    assert entry["relevance_score"] == pytest.approx(sigmoid(hit.score), abs=1e-6)
+  found = post(url, "/rerank", {**body, "documents": TEXTS, "top_n": None}).json()
+  assert [set(entry) for entry in found["results"]] == [{"index", "relevance_score"}] * 4
+
+
+def test_an_index_is_searched(url, cross, index):
+  found = post(url, "/search", {"query": QUERY, "k": 3}).json()["results"]
+  expected = index.search(QUERY, 3)
+  assert [(e["index"], e["id"], e["text"]) for e in found] == [
+    (h.index, h.id, h.text) for h in expected
+  ]
+  np.testing.assert_allclose([e["score"] for e in found], [h.score for h in expected], atol=1e-6)
+  found = post(url, "/search", {"query": QUERY, "rerank": True}).json()["results"]
+  assert [e["index"] for e in found] == [h.index for h in cross.rank(QUERY, TEXTS)]
+  state = httpx.get(url + "/health").json()
+  assert state == {"status": "ok", "model": "crossencoder", "documents": 4, "waiting": 0}
+
+
+def test_two_hundred_at_once_are_all_answered(url, cross):
+  """Raw scores equal those of `rank`, whatever else was ranked in the same batch."""
+  asked = [
+    (f"who is number {i}", [f"number {i % 7} is {what}" for what in TEXTS[: 1 + i % 4]])
+    for i in range(200)
+  ]
+  calls, before = [], cross.rank_many
+
+  def counted(questions):
+    calls.append(len(questions))
+    return before(questions)
+
+  cross.rank_many = counted
+  try:
+    with httpx.Client(timeout=300, limits=httpx.Limits(max_connections=200)) as client:
+      send = lambda one: client.post(
+        url + "/rerank", json={"query": one[0], "texts": one[1], "raw_scores": True}
+      )
+      with concurrent.futures.ThreadPoolExecutor(200) as pool:
+        answers = list(pool.map(send, asked))
+  finally:
+    del cross.rank_many
+  assert [answer.status_code for answer in answers] == [200] * 200
+  assert sum(calls) == 200 and len(calls) < 100  # batched together
+  for (query, texts), answer in zip(asked, answers, strict=True):
+    expected = {hit.index: hit.score for hit in cross.rank(query, texts)}
+    found = {entry["index"]: entry["score"] for entry in answer.json()}
+    assert found.keys() == expected.keys()
+    for at, score in expected.items():
+      assert found[at] == pytest.approx(score, abs=2e-6)
+
+
+@pytest.mark.parametrize(
+  "path, body, status, message",
+  [
+    ("/rerank", b"{not json", 400, "not JSON"),
+    ("/rerank", b"\xff", 400, "not JSON"),
+    ("/rerank", [1], 422, "no JSON object"),
+    ("/rerank", {"texts": TEXTS}, 422, "`query` is None"),
+    ("/rerank", {"query": " ", "texts": TEXTS}, 422, "`query` is ' '"),
+    ("/rerank", {"query": QUERY}, 422, "`texts` or as `documents`"),
+    ("/rerank", {"query": QUERY, "texts": TEXTS, "documents": TEXTS}, 422, "`texts` or as"),
+    ("/rerank", {"query": QUERY, "texts": []}, 422, "one text or more"),
+    ("/rerank", {"query": QUERY, "texts": ["x", 3]}, 422, "texts[1] is 3"),
+    ("/rerank", {"query": QUERY, "texts": TEXTS, "raw_scores": "yes"}, 422, "true or false"),
+    ("/rerank", {"query": QUERY, "documents": TEXTS, "top_n": 0}, 422, "`top_n` is 0"),
+    ("/rerank", {"query": QUERY, "texts": ["x"] * 51}, 413, "at most 50"),
+    ("/rerank", {"query": QUERY, "texts": ["x" * 20_000]}, 413, "longer than 20000 bytes"),
+    ("/search", {"query": QUERY, "k": 51}, 413, "at most 50"),
+    ("/search", {"k": 5}, 422, "`query` is None"),
+    ("/nothing", {}, 404, "Not Found"),
+    ("/health", {}, 405, "Method Not Allowed"),
+  ],
+)
+def test_a_mistake_is_answered_with_what_is_wrong(url, path, body, status, message):
+  content = body if isinstance(body, bytes) else json.dumps(body).encode()
+  answer = httpx.post(url + path, content=content, timeout=60)
+  assert answer.status_code == status and message in answer.json()["error"]
+  assert answer.json()["error_type"] == "Validation"
+
+
+class Held:
+  """A ranker whose work waits until it is let go."""
+
+  name = "held"
+
+  def __init__(self):
+    self.go, self.began, self.asked = threading.Event(), threading.Event(), []
+
+  def warm_up(self):
+    pass
+
+  def rank_many(self, questions):
+    self.began.set()
+    assert self.go.wait(60)
+    self.asked += [question.text for question in questions]
+    if any(question.text == "bad" for question in questions):
+      raise InputError("a score of 'bad' is not finite")
+    if any(question.text == "broken" for question in questions):
+      raise RuntimeError("the device is gone")
+    return [[as2jax.Hit(0, 0.5, "x", "0")] for _ in questions]
+
+
+def waiting(url, count):
+  """Waits until so many requests are in the queue."""
+  for _ in range(1000):
+    if httpx.get(url + "/health").json()["waiting"] == count:
+      return
+    time.sleep(0.01)
+  raise AssertionError(f"never {count} requests in the queue")
+
+
+def test_a_full_queue_an_aborted_request_and_a_shutdown():
+  """What was accepted is answered after the end has begun; what nobody waits for is not ranked."""
+  ranker = Held()
+  with (
+    running(ranker, waiting=3) as (url, server),
+    concurrent.futures.ThreadPoolExecutor(8) as pool,
+  ):
+    ask = lambda query: post(url, "/rerank", {"query": query, "texts": ["x"]})
+    first = pool.submit(ask, "first")
+    assert ranker.began.wait(60)
+    others = [pool.submit(ask, query) for query in ("second", "third")]
+    waiting(url, 2)
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as aborted:
+      body = json.dumps({"query": "aborted", "texts": ["x"]}).encode()
+      head = f"POST /rerank HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+      aborted.sendall(head.encode() + body)
+      waiting(url, 3)
+      refused = ask("fourth")
+      assert refused.status_code == 429 and refused.json()["error_type"] == "Overloaded"
+      assert refused.headers["retry-after"] == "1"
+    waiting(url, 2)
+    server.should_exit = True
+    time.sleep(0.3)
+    assert not first.done()
+    ranker.go.set()
+    for future in (first, *others):
+      assert future.result(60).json() == [{"index": 0, "score": pytest.approx(sigmoid(0.5))}]
+  assert ranker.asked[0] == "first" and sorted(ranker.asked[1:]) == ["second", "third"]
+  with pytest.raises(httpx.ConnectError):
+    httpx.get(url + "/health")
+
+
+def test_one_bad_request_spoils_no_other():
+  ranker = Held()
+  with running(ranker) as (url, _), concurrent.futures.ThreadPoolExecutor(8) as pool:
+    ask = lambda query: post(url, "/rerank", {"query": query, "texts": ["x"]})
+    first = pool.submit(ask, "first")
+    assert ranker.began.wait(60)
+    others = [pool.submit(ask, query) for query in ("good", "bad")]
+    waiting(url, 2)
+    ranker.go.set()
+    assert first.result().status_code == others[0].result().status_code == 200
+    assert others[1].result().status_code == 422
+    assert "'bad' is not finite" in others[1].result().json()["error"]
+    broken = ask("broken")
+    assert broken.status_code == 500 and broken.json()["error_type"] == "Backend"
+    assert "RuntimeError" in broken.json()["error"] and ask("again").status_code == 200
+    answer = post(url, "/search", {"query": QUERY})
+    assert answer.status_code == 404 and "no index" in answer.json()["error"]
+
+
+def test_a_port_in_use_is_told():
+  with socket.socket() as taken:
+    taken.bind(("127.0.0.1", 0))
+    taken.listen()
+    with pytest.raises(InputError, match="is the port in use"):
+      serve.serve(Held(), port=taken.getsockname()[1])
