@@ -6,6 +6,7 @@ That shards on two devices share their statistics is in `training/step_parity_te
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from tiny_m2snet import LOSS, WORDS, batcher, model
 
 from as2jax.data.batches.batcher import stack
@@ -77,6 +78,7 @@ def test_a_handful_is_overfitted():
   assert {"grid/U", "grid/B"} <= set(found["trainable"]) and all(jax.tree.leaves(found)), found
 
 
+@pytest.mark.slow  # as `test_seeds_together_equal_each_alone` of the train step, for ten steps
 def test_seeds_together_are_each_alone_after_ten_steps():
   net, seeds = model("4", dropout=0.5), (3, 8)
   _, together, losses = train(net, 10, seeds=seeds)

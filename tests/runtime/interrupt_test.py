@@ -128,6 +128,7 @@ def test_during_a_long_call_it_ends_at_once(where):
   assert len(err.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_training_saves_and_the_same_command_goes_on(tmp_path):
   """The run is that of `preemption_test`, which shows that it comes to the same numbers."""
   config = tiny.config(

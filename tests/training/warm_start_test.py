@@ -102,7 +102,10 @@ def test_all_parameters_are_taken(first, tmp_path):
   assert third["warm_start"]["seeds"][0]["sha256"] == began["sha256"]
 
 
-@pytest.mark.parametrize("model, parallel", [("crossencoder", False), ("triplet", True)])
+@pytest.mark.parametrize(
+  "model, parallel",
+  [pytest.param("crossencoder", False, marks=pytest.mark.slow), ("triplet", True)],
+)
 def test_new_heads_are_those_of_a_fresh_run(first, tmp_path, model, parallel):
   folder, _ = first
   same = dict(epochs=0, seeds=(0, 5), seeds_parallel=parallel)

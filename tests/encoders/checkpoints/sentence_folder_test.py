@@ -74,6 +74,7 @@ def save(folder, base, mode, *layers, max_length=12, normalize=False, **settings
   return folder
 
 
+@pytest.mark.slow
 def test_minilm_equals_the_library():
   assert_equal(minilm(), SENTENCES)
 
