@@ -3,17 +3,22 @@
 import json
 import logging
 import shutil
+import types
 
+import numpy as np
 import pytest
 import tiny
 
 from as2jax.data.datasets import dataset as datasets
+from as2jax.data.datasets.pool import Pool
+from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, Ranking
+from as2jax.data.record import Passage
 from as2jax.evaluation import results
 from as2jax.inference import apply, export
 from as2jax.inference.run import Run
 from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
-from as2jax.training import identity
+from as2jax.training import identity, warm_start
 from as2jax.training.loop import train_and_evaluate
 
 SIZES = {"train": 40, "dev": 10, "test": 10}
@@ -238,3 +243,47 @@ def test_the_source_of_a_class_of_the_users_counts(tmp_path, monkeypatch):
   (tmp_path / "my_own_model.py").write_text("A = 2\n")
   identity._source.cache_clear()
   assert identity._source(("my_own_model",)) != before
+
+
+def test_a_split_that_is_used_later_is_recorded_then(there):
+  later = config(there, mode="evaluate", evaluation__splits=("train",))
+  assert "train" not in identity.read(there / "x")["data"]
+  apply.evaluate(later, there / "x")
+  assert identity.read(there / "x")["data"]["train"]["questions"] == SIZES["train"]
+  turn_labels(there, "train")
+  with pytest.raises(InputError, match="the questions of 'train'"):
+    apply.evaluate(later, there / "x")
+
+
+def test_a_first_stage_is_compared_by_its_checkpoint_not_its_data(there):
+  section = {"run": str(there / "x"), "scope": "all", "seed": None}
+  turn_labels(there, "train")
+  assert warm_start.WarmStart(section, (0,)).record["seeds"][0]["sha256"]
+  content = identity.read(there / "x")
+  content["best"]["checkpoints"] = "0" * 64
+  (there / "x/identity.json").write_text(checksums.sealed(content))
+  with pytest.raises(InputError, match="not the checkpoint that this run ended with"):
+    _ = warm_start.WarmStart(section, (0,)).record
+
+
+def test_pools_and_first_stage_rankings_count():
+  """A passage that no question has, and another order of the same candidates."""
+  questions = datasets.load("sample").splits["test"][:3]
+  passages = tuple(Passage(str(i), text) for i, text in enumerate(("ice", "snow")))
+  pools = [Pool(passages[:n], ()) for n in (1, 2)]
+  plain, turned = Ranking(), Ranking()
+  for question in questions:
+    order = np.arange(len(question.candidates))
+    plain.put(question, order)
+    turned.put(question, order[::-1])
+
+  def digests(pool, ranking):
+    data = types.SimpleNamespace(splits={"test": questions}, pools={"test": pool})
+    inputs = (FirstStageRanking(ranking),)
+    return identity._of_data(types.SimpleNamespace(dataset=data, inputs=inputs), ("test",))
+
+  first = digests(pools[0], plain)
+  assert digests(pools[0], plain) == first
+  assert digests(pools[1], plain)["data"] != first["data"]
+  assert digests(pools[0], turned)["first_stage_ranking"] != first["first_stage_ranking"]
+  assert digests(pools[0], turned)["data"] == first["data"]
