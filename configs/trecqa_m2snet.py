@@ -3,7 +3,7 @@
 Arguments, joined by commas: a row of table 3, `euc`, `cos`, `2` or `4` (default: 4); `shallow`, one
 convolution, of mode 4, or 2 in `shallow,2`; `tuned`, overlap features as standardised shares of the
 question in place of the paper's; and those of as2jax/config/presets.py (`sample` …). Vectors of one's
-own, where GloVe is not at hand: python -m as2jax.experiments.train_vectors --data=trecqa_all
+own, where GloVe is not at hand: as2jax lab vectors --data=trecqa_all
 --dimension=50 --treebank --output=FILE, then --config.encoder.vectors=FILE.
 """
 

@@ -19,6 +19,7 @@ ORDER = (
   "inference",
   "report",
   "experiments",
+  "commands",
 )
 # Within `data`, likewise.
 DATA = ("text", "datasets", "batches", "inputs")

@@ -6,7 +6,9 @@ import re
 import shlex
 
 import pytest
+import typer
 
+from as2jax.commands import app
 from as2jax.config import flags
 from as2jax.data.datasets.dataset import SPECS
 from as2jax.experiments.papers import plan
@@ -77,9 +79,40 @@ def _in_the_repository(monkeypatch):
 def test_the_commands_are_read():
   """So that no test below is empty."""
   modules = {module_of(words) for words in sum(COMMANDS.values(), [])} - {None}
-  assert len(modules) >= 15
+  assert len(modules) >= 8
+  assert len([w for w in sum(COMMANDS.values(), []) if w[0] == "as2jax"]) >= 20
   assert {"as2jax.main", "as2jax.evaluation.compare", "launch.benchmarks.benchmark"} <= modules
   assert sum(any(w.startswith("--config=") for w in ws) for ws in sum(COMMANDS.values(), [])) > 30
+
+
+def verb_of(words):
+  """The verb of an `as2jax …` command with its arguments: (verb, words after it)."""
+  found, rest = typer.main.get_command(app.app), words[1:]
+  while hasattr(found, "commands"):
+    assert rest and rest[0] in found.commands, f"{' '.join(words)}: there is no such verb"
+    found, rest = found.commands[rest[0]], rest[1:]
+  return found, rest
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verbs_and_their_options_exist(name, config):
+  for words in COMMANDS[name]:
+    if words[0] != "as2jax":
+      continue
+    verb, rest = verb_of(words)
+    options = {option for parameter in verb.params for option in parameter.opts}
+    options |= {option for parameter in verb.params for option in parameter.secondary_opts}
+    passed_on = verb.context_settings.get("allow_extra_args")
+    for word in rest if not passed_on else ():
+      if word.startswith("-") and word != "-":
+        assert word.split("=")[0] in {*options, "--help"}, f"{name}: {verb.name} has no {word}"
+    jobs = [word.removeprefix("--base=") for word in rest if word.startswith("--base=")]
+    if verb.name in ("train", "compile") and rest and not rest[0].startswith(("-", "runs/")):
+      jobs.append(rest[0])
+    base = config(jobs[0]) if jobs else None
+    keys = [rest[i + 1] for i, word in enumerate(rest) if word in ("--set", "--grid")]
+    for key in keys if base else ():
+      flags.check_key(base, key.split("=")[0])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -149,11 +182,13 @@ def test_data_sets_and_tables_exist(name):
   for words in COMMANDS[name]:
     module = module_of(words)
     for word in words:
-      if data := re.match(r"--(?:config\.data\.name|check)=?(\w*)", word):
-        value = data[1] or words[words.index(word) + 1]
+      if data := re.match(r"--config\.data\.name=(\w*)", word):
+        value = data[1]
         assert value in {*SPECS, "all", "files", "asnq_files"}, f"{name}: no data set {value}"
-    if module == "as2jax.experiments.papers.tables":
-      for word in words[words.index(module) + 1 :]:
+    if words[:3] == ["as2jax", "data", "check"]:
+      assert words[3] in {*SPECS, "all"}, f"{name}: no data set {words[3]}"
+    if words[:3] == ["as2jax", "lab", "paper"]:
+      for word in words[3:]:
         if not word.startswith("-"):
           assert plan.load(word).rows
 

@@ -75,7 +75,7 @@ def _data() -> ConfigDict:
   """The section `data`: the data set and the part of it that is used."""
   return ConfigDict(
     {
-      # See `python -m as2jax.data`; your own, by path: `files`, or in ASNQ's form `asnq_files`.
+      # See `as2jax data list`; your own, by path: `files`, or in ASNQ's form `asnq_files`.
       "name": "wikiqa",
       "train": "",
       "dev": "",

@@ -145,8 +145,13 @@ def _config_path(argv: Sequence[str]) -> str:
   raise InputError(f"--config is missing: name a config, as {EXAMPLE}")
 
 
-def check_key(config: ConfigDict, path: str) -> None:
-  """Raises InputError where `path` (`optimizer.rate`) leads to no key of the config."""
+def check_key(config: ConfigDict, path: str, prefix: str = "--config.") -> None:
+  """Raises InputError where `path` (`optimizer.rate`) leads to no key of the config.
+
+  Args:
+    prefix: what stood before the key on the command line.
+
+  """
   here: Any = config
   for depth, name in enumerate(names := path.split(".")):
     if not isinstance(here, ConfigDict) or name not in here:
@@ -161,7 +166,7 @@ def check_key(config: ConfigDict, path: str) -> None:
         else f"{section} is a value, no section"
       )
       raise InputError(
-        f"--config.{path}: the config{' section ' * bool(section)}{section} has no "
+        f"{prefix}{path}: the config{' section ' * bool(section)}{section} has no "
         f"key {name!r}; {hint}"
       )
     here = here[name]

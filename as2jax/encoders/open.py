@@ -300,7 +300,7 @@ def found_file(name: str, root: str) -> epath.Path:
   raise InputError(
     f"{name!r} is neither {places[0]} nor {places[1]}: name the file in the config (such as "
     "--config.encoder.vectors=/data/glove.6B.300d.txt), or have vectors trained on the text at "
-    "hand: python -m as2jax.experiments.train_vectors"
+    "hand: as2jax lab vectors"
   )
 
 

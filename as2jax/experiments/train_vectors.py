@@ -1,4 +1,4 @@
-"""`python -m as2jax.experiments.train_vectors --data=NAME --output=FILE`: word vectors of one's own.
+"""Word vectors of one's own (`as2jax lab vectors`).
 
 For those who have no published ones: word2vec's skip-gram with negative sampling (Mikolov et al.
 2013), trained by gensim on the training split of a dataset, or on a text file. Beside the vectors
@@ -186,8 +186,7 @@ def _positive(value: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
   """Trains as the flags say; returns the exit status: 0 or 2 (bad input)."""
   parser = argparse.ArgumentParser(
-    prog="python -m as2jax.experiments.train_vectors",
-    description=(__doc__ or "").partition("\n\n")[2],
+    prog="as2jax lab vectors", description=(__doc__ or "").partition("\n\n")[2]
   )
   source = parser.add_mutually_exclusive_group(required=True)
   source.add_argument("--data", metavar="NAME", help="a dataset, of which the training split")
@@ -221,7 +220,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 2
   print(json.dumps(facts, indent=2))
   return 0
-
-
-if __name__ == "__main__":
-  sys.exit(main())

@@ -92,7 +92,7 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
         "nothing can be evaluated: add a column label with 0 or 1"
       )
   data = dataclasses.replace(data, splits=Unions(ruled))
-  _start_from(run, ranking, [question for its in ruled.values() for question in its])
+  start_from(run, ranking, [question for its in ruled.values() for question in its])
   folder = run.folder / "evaluations" / f"{data.name}-{'+'.join(data.splits)}"
   of_seed = {outcome["seed"]: outcome for outcome in trained["seeds"]}
   outcomes, task = [], None
@@ -116,8 +116,13 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
   return results.write(folder, config, of_data, run.components.facts, outcomes, facts)
 
 
-def _start_from(run: Run, ranking: epath.PathLike, questions: Sequence[Question]) -> None:
-  """Names the first-stage ranking of `questions`, which already are under the run's text rules."""
+def start_from(run: Run, ranking: epath.PathLike, questions: Sequence[Question]) -> None:
+  """Names the first-stage ranking of `questions`, which already are under the run's text rules.
+
+  Raises:
+    InputError: a joint model without one.
+
+  """
   if ranking:
     given = Ranking()
     given.add(ranking, questions)
@@ -125,7 +130,7 @@ def _start_from(run: Run, ranking: epath.PathLike, questions: Sequence[Question]
   elif run.components.model.layout == "joint":
     raise InputError(
       f"{run.config.model.name} ranks the best candidates of another ranker again: name the run "
-      "file of its ranking of these questions in predict.ranking"
+      "file of its ranking of these questions in predict.ranking (as2jax rank: --ranking)"
     )
 
 
@@ -142,7 +147,7 @@ def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
       "JSON-lines file of questions with candidates"
     )
   questions = read_unlabelled(config.predict.input)
-  _start_from(run, config.predict.ranking, normalise.apply(questions, config.data.rules))
+  start_from(run, config.predict.ranking, normalise.apply(questions, config.data.rules))
   by_seed = [next(iter(run.ranker(seed).all_scores(questions).values())) for seed in run.seeds]
   text = io.StringIO()
   writer = csv.writer(

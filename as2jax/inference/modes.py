@@ -15,6 +15,40 @@ def run(config: Any, workdir: str) -> str:
     InputError: anything that the user gave and that cannot be.
 
   """
+  workdir = prepare(config, workdir)
+  if config.mode == "predict":
+    from as2jax.inference import apply
+
+    return f"ranked candidates: {apply.predict(config, workdir)}"
+  done = content(config, workdir)
+  from as2jax.evaluation import results
+
+  return results.table(done, workdir)
+
+
+def content(config: Any, workdir: str) -> dict[str, Any]:
+  """Trains, or evaluates the run in `workdir` again; returns the content of `results.json`.
+
+  Args:
+    workdir: as `prepare` returns it.
+
+  """
+  if config.mode == "train":
+    from as2jax.training import loop
+
+    return loop.train_and_evaluate(config, workdir)
+  from as2jax.inference import apply
+
+  return apply.evaluate(config, workdir)
+
+
+def prepare(config: Any, workdir: str) -> str:
+  """Checks the config, then the device and the cache of programs; returns the absolute folder.
+
+  Raises:
+    InputError: anything that the user gave and that cannot be.
+
+  """
   if not workdir:
     raise InputError("--workdir is missing: name the run's folder, --workdir=runs/x")
   check.check(config)
@@ -25,18 +59,10 @@ def run(config: Any, workdir: str) -> str:
   # Only now: they take a second and more, which a mistake above should not cost.
   import jax
 
-  from as2jax.evaluation import results
-  from as2jax.inference import apply
   from as2jax.runtime import compile_cache, cpu_compiler, huge_pages
-  from as2jax.training import loop
 
   cpu_compiler.check(jax.default_backend())
   if jax.default_backend() == "cpu" and (advice := huge_pages.advice(os.environ)):
     logging.getLogger(__name__).info(advice)
   compile_cache.use_cache(config)
-  workdir = workdir if "://" in workdir else os.path.abspath(workdir)  # as Orbax wants it
-  if config.mode == "train":
-    return results.table(loop.train_and_evaluate(config, workdir), workdir)
-  if config.mode == "evaluate":
-    return results.table(apply.evaluate(config, workdir), workdir)
-  return f"ranked candidates: {apply.predict(config, workdir)}"
+  return workdir if "://" in workdir else os.path.abspath(workdir)  # as Orbax wants it

@@ -14,7 +14,8 @@ from etils import epath
 from flax import traverse_util
 from ml_collections import ConfigDict
 
-from as2jax.config import base, check, flags
+from as2jax.config import base, check, flags, recipes
+from as2jax.config import overrides as config_overrides
 from as2jax.encoders.checkpoints import pretrained, published_head, sentence_folder
 from as2jax.evaluation import predict
 from as2jax.inference import modes, run
@@ -98,36 +99,20 @@ def train(
 
   """
   given = job if isinstance(job, ConfigDict) else flags.load(job)
-  config = given.copy_and_resolve_references().unlock()
-  config.seeds = tuple(seeds)
-  if data is not None:
-    _use_files(config, data)
-  for key, value in overrides.items():
-    flags.check_key(config, key)
-    try:
-      config.update_from_flattened_dict({key: tuple(value) if isinstance(value, list) else value})
-    except (TypeError, ValueError) as error:
-      raise InputError(f"overrides: {key} = {value!r}: {error}") from None
-  config.mode = "train"
-  modes.run(config.lock(), os.fspath(output))
+  files = {} if data is None else _own_files(given, data)
+  values = {**files, "seeds": tuple(seeds), **overrides, "mode": "train"}
+  modes.run(config_overrides.apply(given, values, "overrides:"), os.fspath(output))
   return Run(output)
 
 
-def _use_files(config: ConfigDict, data: Mapping[str, str | os.PathLike]) -> None:
-  """Puts a user's files in place of the config's data set."""
-  splits = ("train", "dev", "test")
-  unknown = [name for name in data if name not in splits]
+def _own_files(config: ConfigDict, data: Mapping[str, str | os.PathLike]) -> dict[str, Any]:
+  """The overrides that put a user's files in place of the config's data set."""
+  unknown = [name for name in data if name not in ("train", "dev", "test")]
   if unknown or "train" not in data:
     raise InputError(
       f"data = {dict(data)!r}: give a file for `train`, and if you have them `dev` and `test`"
     )
-  config.data.name = "files"
-  for split in splits:
-    config.data[split] = os.fspath(data.get(split, ""))
-  if "dev" not in data and not config.data.holdout:
-    config.data.holdout = 0.1
-  reported = tuple(split for split in splits[1:] if split in data)
-  config.evaluation.splits = reported or ("heldout",)
+  return recipes.own_files(config, {split: os.fspath(path) for split, path in data.items()})
 
 
 def _is_run(folder: epath.Path) -> bool:

@@ -1,6 +1,6 @@
 """CASSIE without each of its parts, one at a time; the base is all of it.
 
-python -m as2jax.experiments.sweeps.sweep configs/ablations/cassie.py --output=runs/cassie-ablations
+as2jax lab sweep configs/ablations/cassie.py --output=runs/cassie-ablations
 """
 
 from as2jax.config import jobs

@@ -1,6 +1,6 @@
 """CETE's search for the fine-tuning's batch size and rate (section 4.3), chosen by MAP on dev.
 
-python -m as2jax.experiments.sweeps.sweep configs/ablations/cete_grid.py --output=runs/cete-grid
+as2jax lab sweep configs/ablations/cete_grid.py --output=runs/cete-grid
 """
 
 import itertools

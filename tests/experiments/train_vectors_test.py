@@ -87,7 +87,7 @@ def test_the_same_again_in_another_process(tmp_path):
   texts.write_text("\n".join([*pairs(), "", "The ICEa don\u2019t thaw"]) + "\n", encoding="utf-8")
   for n in range(2):
     subprocess.run(
-      [sys.executable, "-m", "as2jax.experiments.train_vectors", f"--text={texts}",
+      [sys.executable, "-m", "as2jax", "lab", "vectors", f"--text={texts}",
        f"--output={tmp_path}/{n}.txt", *FLAGS],
       check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": str(n)},
     )  # fmt: skip

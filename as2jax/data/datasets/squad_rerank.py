@@ -1,6 +1,6 @@
 """SQuAD 1.1 as re-ranking data with ASNQ's classes, for transfer where ASNQ is not available.
 
-`python -m as2jax.data.datasets.squad_rerank SQUAD.json OUTPUT.tsv` writes a file in ASNQ's format.
+`as2jax data squad SQUAD.json OUTPUT.tsv` writes a file in ASNQ's format.
 """
 
 import argparse
@@ -109,9 +109,7 @@ SPECS = (SQUAD_AS2, SQUAD_44_AS2)
 
 def main(arguments: Sequence[str] | None = None) -> int:
   """Writes the file; returns the exit status: 0, or 2 (bad input)."""
-  parser = argparse.ArgumentParser(
-    prog="python -m as2jax.data.datasets.squad_rerank", description=__doc__
-  )
+  parser = argparse.ArgumentParser(prog="as2jax data squad", description=__doc__)
   parser.add_argument("input", help="a SQuAD 1.1 file")
   parser.add_argument("output", help="a file in ASNQ's format, with a header")
   parser.add_argument(
@@ -136,7 +134,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 2
   print(f"{flags.output}: {count} rows")
   return 0
-
-
-if __name__ == "__main__":
-  sys.exit(main())

@@ -109,7 +109,7 @@ YAHOOCQA = Spec(
   "LSTM Architecture (SIGIR 2017), from Yahoo! Answers Manner Questions",
 )
 
-# What `python -m as2jax.data.datasets.yahoo_raw` writes: another sample, so that nothing is published.
+# What `as2jax data yahoo` writes: another sample, so that nothing is published.
 YAHOOCQA_BUILT = dataclasses.replace(
   YAHOOCQA, name="yahoocqa_built", folders=("yahoocqa_built",), published={}
 )

@@ -1,6 +1,6 @@
 """Builds YahooCQA's kind of data from the raw Yahoo! Answers files (Webscope L4, L5, L6).
 
-  python -m as2jax.data.datasets.yahoo_raw manner.xml.gz --output FOLDER --seed 0
+  as2jax data yahoo manner.xml.gz --output FOLDER --seed 0
 
 writes train.tsv, dev.tsv and test.tsv, which the data set `yahoocqa_built` reads from the folder
 of that name under the root of the data.
@@ -216,7 +216,7 @@ def _best(scores: np.ndarray, top: int) -> np.ndarray:
 def main(arguments: Sequence[str] | None = None) -> int:
   """Builds and writes the three files; returns the exit status: 0 or 2 (bad input)."""
   parser = argparse.ArgumentParser(
-    prog="python -m as2jax.data.datasets.yahoo_raw",
+    prog="as2jax data yahoo",
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
@@ -249,7 +249,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_yahoo(folder / f"{split}.tsv", questions)
     print(f"{folder / split}.tsv: {len(questions)} questions")
   return 0
-
-
-if __name__ == "__main__":
-  sys.exit(main())

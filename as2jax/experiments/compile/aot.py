@@ -1,27 +1,18 @@
-"""python -m as2jax.experiments.compile.aot --config=configs/wikiqa_triplet.py:roberta --topology=v5e:16x16
+"""What a config's steps take of chips that are not there (`as2jax lab compile`).
 
-Compiles a config's real steps (training, prediction) for TPUs that are not there, and says what
-they take of a chip: memory, arithmetic, traffic, collectives, and an estimate of the time. No weights
-and no data are read. Any key may be overridden, as everywhere (--config.encoder.remat=true). The exit
-status is 1 where a step does not fit. `as2jax.experiments.compile.table` makes the table over
-sizes of a slice.
-
+Compiles the real steps (training, prediction) for TPUs, and says what they take of a chip: memory,
+arithmetic, traffic, collectives, and an estimate of the time. No weights and no data are read.
 What wants libtpu, a package: see `as2jax.experiments.compile.chips`.
 """
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from absl import flags
-
 from as2jax.config import check
-from as2jax.config import flags as flags_config
 from as2jax.experiments.compile import chips, compiled
 from as2jax.experiments.compile.chips import GIB, Chip
 from as2jax.experiments.compile.compiled import Measured
 from as2jax.experiments.compile.program import summary
-from as2jax.runtime.errors import InputError
 from as2jax.training.describe import describe
 
 UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -95,22 +86,22 @@ def advice(config: Any, step: str, devices: int) -> list[str]:
     least = batch.shards
     if batch.predict_rows > least:
       found.append(
-        f"--config.batch.predict_rows={max(batch.predict_rows // 2, least)} (the same scores)"
+        f"--set batch.predict_rows={max(batch.predict_rows // 2, least)} (the same scores)"
       )
   else:
     if "remat" in encoder and not encoder.remat:
-      found.append("--config.encoder.remat=true (the same numbers; activations are computed again)")
+      found.append("--set encoder.remat=true (the same numbers; activations are computed again)")
     rows = "rows" if batch.sampler == "grouped" else "examples"
     if batch[rows] >= 2 * batch.shards:
       half = batch[rows] // batch.shards // 2 * batch.shards
       found.append(
-        f"--config.batch.{rows}={half} --config.batch.accumulate={2 * batch.accumulate} "
+        f"--set batch.{rows}={half} --set batch.accumulate={2 * batch.accumulate} "
         "(the same step in parts)"
       )
   if "dtype" in encoder and encoder.dtype == "float32":
-    found.append("--config.encoder.dtype=bfloat16 (rounds; parameters stay float32)")
+    found.append("--set encoder.dtype=bfloat16 (rounds; parameters stay float32)")
   if config.sharding.fsdp == 1 and devices > 1 and "remat" in encoder:
-    found.append(f"--config.sharding.fsdp={min(devices, 4)} (parameters and optimiser in parts)")
+    found.append(f"--set sharding.fsdp={min(devices, 4)} (parameters and optimiser in parts)")
   return found
 
 
@@ -121,22 +112,13 @@ def _short(number: float) -> str:
   return f"{number:.3g} "
 
 
-def _parse(argv: Sequence[str]) -> flags.FlagValues:
-  values = flags.FlagValues()
-  flags_config.define("the config, as for as2jax.main", values, list(argv))
-  flags.DEFINE_string("topology", "v5e:1x1", "chip and shape of the slice", flag_values=values)
-  flags_config.parse(list(argv), values)
-  return values
-
-
-def run(argv: Sequence[str]) -> int:
-  """Prints the report; returns the exit status."""
-  values = _parse(argv)
-  check.check(values.config)
-  chip, config, steps = measure(values.config, values.topology)
+def run(config: Any, topology: str) -> int:
+  """Prints the report; returns the exit status, 1 where a step does not fit."""
+  check.check(config)
+  chip, config, steps = measure(config, topology)
   batch = config.batch
   print(
-    f"{values.topology}: batch.shards={batch.shards}, batch.examples={batch.examples}, "
+    f"{topology}: batch.shards={batch.shards}, batch.examples={batch.examples}, "
     f"batch.rows={batch.rows}, batch.predict_rows={batch.predict_rows} (fixed work a chip)",
     flush=True,
   )
@@ -145,23 +127,9 @@ def run(argv: Sequence[str]) -> int:
     print(report(chip, step), flush=True)
     if not fits(chip, step):
       fine = False
-      found = advice(config, step.name, chips.count(values.topology))
+      found = advice(config, step.name, chips.count(topology))
       print(
         "  try       "
         + "\n            ".join(found or ["a chip with more memory, or a smaller model"])
       )
   return int(not fine)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-  """Compiles and reports; returns the exit status: 1 where a step does not fit, 2 for bad input."""
-  argv = list(sys.argv if argv is None else argv)
-  try:
-    return run(argv)
-  except InputError as error:
-    print(f"aot: {error}", file=sys.stderr)
-    return 2
-
-
-if __name__ == "__main__":
-  sys.exit(main())

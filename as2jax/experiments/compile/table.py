@@ -1,4 +1,4 @@
-"""python -m as2jax.experiments.compile.table: what a training step takes of a chip as a slice grows, as Markdown.
+"""What a training step takes of a chip as a slice grows, as Markdown (`as2jax lab compile-table`).
 
 The work of a chip is fixed: a slice of n chips takes batches n times as large. Memory should stay
 what it is, and the chips should exchange what data parallelism needs: the gradient, once, and a few
@@ -8,14 +8,12 @@ scalars. Rows that are measured are kept in a file, so that the same command goe
 import argparse
 import json
 import pathlib
-import sys
 from typing import Any
 
 from as2jax.config import flags
 from as2jax.experiments.compile import aot, chips
 from as2jax.experiments.compile.chips import GIB
 from as2jax.experiments.compile.program import Collective
-from as2jax.runtime.errors import InputError
 
 TOPOLOGIES = ("v5e:1x1", "v5e:2x2", "v5e:4x4", "v5e:8x8", "v5e:16x16")
 ROWS = {
@@ -97,7 +95,7 @@ HEADER = (
 def main(argv: list[str]) -> int:
   """Prints the table, row by row as they are measured; returns the exit status."""
   parser = argparse.ArgumentParser(
-    prog="python -m as2jax.experiments.compile.table",
+    prog="as2jax lab compile-table",
     description=__doc__,
     formatter_class=argparse.RawDescriptionHelpFormatter,
   )
@@ -134,10 +132,3 @@ def main(argv: list[str]) -> int:
       print(line(found), flush=True)
       fine &= all(found[step]["fits"] for step in ("train", "predict"))
   return int(not fine)
-
-
-if __name__ == "__main__":
-  try:
-    sys.exit(main(sys.argv[1:]))
-  except InputError as error:
-    sys.exit(f"table: {error}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from as2jax.config import check, flags
 from as2jax.config import jobs as job_files
+from as2jax.config.overrides import apply as override
 from as2jax.experiments.papers import needs
 from as2jax.experiments.papers.rows import Column, Row, Run
 from as2jax.experiments.sweeps import points, sweep
@@ -100,7 +101,7 @@ def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
     except InputError:
       if not choice.words or words == (argument,):
         raise
-  config = points.override(start, {**run.settings, **choice.settings}, run.config)
+  config = override(start, {**run.settings, **choice.settings}, f"{run.config}:")
   return config, f"{file}:{text}" if text else file
 
 
@@ -163,7 +164,7 @@ def _jobs(
   seeds = choice.seeds or tuple(config.seeds)
   jobs = []
   for seed in seeds[:1] if first_seed else seeds:
-    whole = points.override(config, {**folders, "seeds": (seed,)}, name)
+    whole = override(config, {**folders, "seeds": (seed,)}, f"{name}:")
     jobs.append(points.job(whole, 0, f"{title}, seed {seed}", {}))
     made.after[jobs[-1].id] = tuple(before)
   return jobs, wave, name

@@ -1,22 +1,17 @@
-"""python -m as2jax.experiments.papers.tables asbert_table3 --output=runs/papers: a paper's table, run here.
+"""A paper's table, run here (`as2jax lab paper`).
 
-Runs every row whose data and weights are here, each in a folder of --output named by the hash of
-its config (the same command goes on after a kill; tables share runs), and prints our figures beside
-the published ones. What cannot be run is named with the reason. Without a name: the tables there
-are; with --list: what would be run and what is skipped.
+Runs every row whose data and weights are here, each in a folder named by the hash of its config (the
+same command goes on after a kill; tables share runs), and prints our figures beside the published
+ones. What cannot be run is named with the reason.
 """
 
-import argparse
 import pathlib
-import sys
-from collections.abc import Sequence
 
 from as2jax.experiments.papers import plan as paper_plan
 from as2jax.experiments.papers import report
 from as2jax.experiments.papers.plan import Choice, Plan, Table
-from as2jax.experiments.sweeps import points, sweep
+from as2jax.experiments.sweeps import sweep
 from as2jax.experiments.sweeps.local_executor import finished
-from as2jax.runtime.errors import InputError
 
 
 def listing(table: Table, plan: Plan, output: pathlib.Path) -> str:
@@ -60,61 +55,3 @@ def make(name: str, output: pathlib.Path, choice: Choice, *, parallel: int, only
   failed = run(plan, output, parallel) if parallel else {}
   print(report.write(table, plan, output, choice, failed))
   return 1 if failed else 0
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-  """Runs tables; returns the exit status: 1 where a run failed, 2 for bad input."""
-  parser = argparse.ArgumentParser(
-    prog="python -m as2jax.experiments.papers.tables",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
-  parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(paper_plan.names()))
-  parser.add_argument("--output", default="runs/papers", help="folder of the runs and tables")
-  parser.add_argument("--list", "--dry-run", dest="only_list", action="store_true")
-  parser.add_argument(
-    "--parallel", type=int, default=1, help="runs at a time; 0 only prints what is finished"
-  )
-  parser.add_argument("--seeds", default="", help="such as 0,1,2; the configs' own where not given")
-  parser.add_argument(
-    "--words",
-    default="",
-    help="further arguments of the config files, such as "
-    "minilm: other weights than the paper's, which the table then says",
-  )
-  parser.add_argument(
-    "--set",
-    action="append",
-    default=[],
-    metavar="KEY=VALUE",
-    help="an override in every row, which the table then says",
-  )
-  given = parser.parse_args(arguments)
-  try:
-    if not given.tables:
-      for name in paper_plan.names():
-        print(f"{name:20s} {paper_plan.load(name).title}")
-      return 0
-    if "://" in given.output or given.parallel < 0:
-      raise InputError("--output is a local folder, --parallel 0 or more")
-    choice = Choice(
-      tuple(filter(None, given.words.split(","))),
-      points.settings_of(given.set),
-      points.seeds_of(given.seeds),
-    )
-    output = pathlib.Path(given.output).absolute()
-    return max(
-      make(name, output, choice, parallel=given.parallel, only_list=given.only_list)
-      for name in given.tables
-    )
-  except InputError as error:
-    print(f"as2jax: {error}", file=sys.stderr)
-    return 2
-  except KeyboardInterrupt as interrupt:
-    where = f" ({interrupt})" if str(interrupt) else ""
-    print(f"as2jax: interrupted{where}; the same command goes on where it stopped", file=sys.stderr)
-    return 130
-
-
-if __name__ == "__main__":
-  sys.exit(main())

@@ -4,14 +4,18 @@ import ast
 import dataclasses
 import hashlib
 import importlib.util
+import itertools
 import json
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from as2jax.config import check, flags
+from as2jax.config.overrides import apply as override
+from as2jax.config.overrides import parse
 from as2jax.data.datasets import holdout
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -70,6 +74,24 @@ def load(path: str) -> tuple[str, list[dict[str, Any]]]:
   return base, points
 
 
+def grid(base: str, items: Sequence[str]) -> list[dict[str, Any]]:
+  """Every combination of the values of `KEY=A,B` texts, as points over a base config.
+
+  Raises:
+    InputError: an unknown key, a value of another type, a key that is given twice.
+
+  """
+  config, axes = flags.load(base), {}
+  for item in items:
+    key, _, text = item.partition("=")
+    if key in axes:
+      raise InputError(f"--grid {item}: {key} is given twice; join its values by commas")
+    parts = re.findall(r"[^,(\[]*[(\[][^)\]]*[)\]][^,]*|[^,]+", text)
+    one = lambda part: parse(config, [f"{key}={part}"], "--grid")[key]
+    axes[key] = [one(part) for part in parts] or [one("")]
+  return [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
+
+
 def plan(
   base: str,
   points: Sequence[Mapping[str, Any]],
@@ -87,7 +109,7 @@ def plan(
     InputError: an override that does not fit the base, two equal points, points on other data.
 
   """
-  start = override(flags.load(base), settings or {}, "--set")
+  start = override(flags.load(base), settings or {})
   selection = holdout.selection_split(start.data)
   if selection not in start.evaluation.splits:
     raise InputError(f"evaluation.splits lacks {selection}, by which a sweep chooses: put it there")
@@ -101,17 +123,17 @@ def plan(
           f"point {_title(point)}: {key} must be the same for all points, which are "
           "compared question by question; set it in the base, or with --set"
         )
-    text = override(start, point, _title(point)).to_json()
+    text = override(start, point, _point(point)).to_json()
     if text in resolved:
       raise InputError(f"the points {_title(resolved[text])} and {_title(point)} are the same")
     resolved[text] = point
   if start.to_json() not in resolved:
     points = [{}, *points]
   for number, point in enumerate(points):
-    is_base = override(start, point, "").to_json() == start.to_json()
+    is_base = override(start, point).to_json() == start.to_json()
     title = " ".join(filter(None, (_title(point), "(base)" if is_base and point else "")))
     for seed in seeds:
-      config = override(start, {**point, "seeds": (seed,)}, _title(point))
+      config = override(start, {**point, "seeds": (seed,)}, _point(point))
       check.check(config)
       jobs.append(job(config, number, f"{title}, seed {seed}", point))
   return jobs
@@ -130,24 +152,6 @@ def job(config: ConfigDict, point: int, title: str, overrides: Mapping[str, Any]
   )
 
 
-def override(config: ConfigDict, values: Mapping[str, Any], where: str) -> ConfigDict:
-  """A copy of a config with flat overrides; InputError where they do not fit it."""
-  config = config.copy_and_resolve_references().lock()
-  for key, value in values.items():
-    *sections, name = key.split(".")
-    here = config
-    try:
-      for section in sections:
-        here = here[section]
-      if name not in here or isinstance(here[name], ConfigDict):
-        raise KeyError(f"the config has no key {key!r}")
-      here[name] = value
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-      text = " ".join(str(error.args[0] if error.args else error).split())
-      raise InputError(f"{where}: {key} = {value!r} does not fit the base: {text}") from error
-  return config
-
-
 def write_manifest(output: pathlib.Path, jobs: Sequence[Job]) -> None:
   """`manifest.jsonl`: one run a line, with its resolved config."""
   lines = [
@@ -163,6 +167,10 @@ def _title(point: Mapping[str, Any]) -> str:
   return " ".join(f"{key}={value}" for key, value in point.items()) or "base"
 
 
+def _point(point: Mapping[str, Any]) -> str:
+  return f"the point {_title(point)}:"
+
+
 def settings_of(given: Sequence[str]) -> dict[str, Any]:
   """KEY=VALUE as overrides; what is no Python literal is text."""
   settings = {}
@@ -175,11 +183,3 @@ def settings_of(given: Sequence[str]) -> dict[str, Any]:
     except (ValueError, SyntaxError):
       settings[key] = value
   return settings
-
-
-def seeds_of(given: str) -> tuple[int, ...]:
-  """The seeds of `0,1,2`."""
-  try:
-    return tuple(int(seed) for seed in given.split(",") if seed)
-  except ValueError:
-    raise InputError(f"--seeds={given}: give whole numbers, such as 0,1,2") from None

@@ -1,16 +1,12 @@
-"""python -m as2jax.inference.explain.alignment_picture --run=runs/x --question-id=… --output=x.png: one alignment.
+"""What a run of CASSIE makes of one question, as a picture and as text.
 
-For one question, what a run of CASSIE makes of it: the transport plan between the words of the
-question and those of each sentence (candidate and context, or in a joint run K candidates), the
-relevant context in bold, the transport costs, and the weights of the graph's edges; as a picture
-and, beside it, as x.tsv and x.edges.tsv. In place of an id, texts: --question, --candidate,
---previous, --next.
+The transport plan between the words of the question and those of each sentence (candidate and
+context, or in a joint run K candidates), the relevant context in bold, the transport costs, and the
+weights of the graph's edges (x.png, x.tsv, x.edges.tsv). `as2jax explain` calls it.
 """
 
-import argparse
 import io
 import math
-import sys
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -219,7 +215,7 @@ def make(
     chosen = alignment_view.from_data(config, question_id, candidate_id, split)
   else:
     raise InputError(
-      "give --question and --candidate (texts; --previous and --next, too), or "
+      "give --text-question and --text-candidate (texts; --previous and --next, too), or "
       "--question-id (and --candidate-id)"
     )
   view = alignment_view.Alignments(opened, chosen).view(opened.ranker(seed))
@@ -256,34 +252,17 @@ def report(view: View) -> str:
   return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-  """Makes the picture; returns the exit status: 0, or 2 for bad input."""
-  parser = argparse.ArgumentParser(
-    prog="python -m as2jax.inference.explain.alignment_picture",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
-  parser.add_argument("--run", required=True, help="folder of a run of cassie")
-  parser.add_argument("--output", required=True, help="the picture, a .png")
-  parser.add_argument("--question-id", help="one of the run's data")
-  parser.add_argument("--candidate-id", help="one of its candidates; else its first right one")
-  parser.add_argument("--split", default="test", help="of the ids")
-  parser.add_argument("--question", help="a text, in place of the ids")
-  parser.add_argument(
-    "--candidate", action="append", help="a text; for a joint run several times, best first"
-  )
-  parser.add_argument("--previous", default="", help="the sentence before the candidate")
-  parser.add_argument("--next", default="", dest="following", help="the sentence after it")
-  parser.add_argument("--seed", type=int, help="which of the run's; the first where not given")
-  given = vars(parser.parse_args(arguments))
-  try:
-    view = make(given.pop("run"), given.pop("output"), **given)
-  except InputError as error:
-    print(f"as2jax: {error}", file=sys.stderr)
-    return 2
-  print(report(view))
-  return 0
-
-
-if __name__ == "__main__":
-  sys.exit(main())
+def rows(view: View) -> list[dict[str, Any]]:
+  """Each sentence with its cost, its logit, and the word that each question word chose."""
+  return [
+    {
+      "sentence": sentence.name,
+      "cost": float(sentence.distance),
+      "logit": None if sentence.logit is None else float(sentence.logit),
+      "chosen": {word: sentence.words[j] for word, j in zip(view.words, sentence.plan.argmax(1))}
+      if view.transported
+      else None,
+    }
+    for sentence in view.sentences
+    if sentence.words
+  ]

@@ -121,10 +121,7 @@ def check(config: Any, run: epath.PathLike) -> None:
   """Raises InputError where the model of a run has no alignment."""
   name = config.model.name
   if not hasattr(registry.find(registry.MODELS, name, "model.name"), "align"):
-    raise InputError(
-      f"{run} is a run of {name}, which aligns no words; name a run of cassie (for "
-      "others there is python -m as2jax.inference.explain.heatmap)"
-    )
+    raise InputError(f"{run} is a run of {name}, which aligns no words; name a run of cassie")
 
 
 def from_texts(
@@ -145,14 +142,17 @@ def from_texts(
   most = size if template == "joint" else 1
   if len(candidates) > most:
     raise InputError(
-      f"--candidate was given {len(candidates)} times; the run reads {most} at once "
+      f"--text-candidate was given {len(candidates)} times; the run reads {most} at once "
       f"(model.template = {template!r})"
     )
   made = tuple(
     Candidate(f"C{n}", text, previous=previous, next=following)
     for n, text in enumerate(candidates, 1)
   )
-  for name, text in (("--question", question), *(("--candidate", text) for text in candidates)):
+  for name, text in (
+    ("--text-question", question),
+    *(("--text-candidate", text) for text in candidates),
+  ):
     if not text.strip():
       raise InputError(f"{name} is empty: give a text")
   return normalise.apply([Question("Q", question, made)], config.data.rules)[0]

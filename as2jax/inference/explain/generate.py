@@ -1,12 +1,10 @@
-"""python -m as2jax.inference.explain.generate --run=runs/x: what a Cross-VAE's latents generate, as text.
+"""What a Cross-VAE's latents generate, as text (`as2jax lab generate`).
 
 For some questions of a split, spread over it evenly, with their right answers: the text that μ of
 the question generates, and that of the answer, word by word the most probable (by `decoder: mlp`,
 the most probable words). Written below the run, `generated/<split>.txt`.
 """
 
-import argparse
-import sys
 from collections.abc import Sequence
 
 import jax
@@ -69,36 +67,12 @@ def chosen(questions: Sequence[Question], count: int) -> tuple[Question, ...]:
   )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-  """Writes and prints; returns the exit status: 0, or 2 for bad input."""
-  parser = argparse.ArgumentParser(
-    prog="python -m as2jax.inference.explain.generate",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
-  parser.add_argument("--run", required=True, help="folder of a run")
-  parser.add_argument("--split", default="dev")
-  parser.add_argument("--count", type=int, default=10, help="of questions")
-  parser.add_argument("--length", type=int, default=40, help="of a text, in words")
-  parser.add_argument("--seed", type=int, help="which of the run's; the first where not given")
-  given = parser.parse_args(arguments)
-  try:
-    if min(given.count, given.length) < 1:
-      raise InputError("--count and --length: give 1 or more")
-    text = report(
-      generate(
-        given.run, split=given.split, count=given.count, length=given.length, seed=given.seed
-      )
-    )
-  except InputError as error:
-    print(f"as2jax: {error}", file=sys.stderr)
-    return 2
-  folder = epath.Path(given.run) / "generated"
+def write(
+  run: epath.PathLike, *, split: str, count: int, length: int, seed: int | None
+) -> list[Generated]:
+  """As `generate`, and writes the texts into `generated/<split>.txt` below the run."""
+  texts = generate(run, split=split, count=count, length=length, seed=seed)
+  folder = epath.Path(run) / "generated"
   folder.mkdir(parents=True, exist_ok=True)
-  write_whole(folder / f"{given.split}.txt", text)
-  print(text, end="")
-  return 0
-
-
-if __name__ == "__main__":
-  sys.exit(main())
+  write_whole(folder / f"{split}.txt", report(texts))
+  return texts

@@ -1,13 +1,10 @@
-"""python -m as2jax.inference.explain.heatmap --run=runs/x --question=… --candidate=… --output=x.png: words by words.
+"""The cosine of every word of a question with every word of a candidate by a run's token vectors.
 
-The cosine of every word of a question with every word of a candidate by the run's token vectors
-(CETE, figures 2 and 3), as a picture and, beside it, as x.tsv; with --before those of the weights
-that training began with, too (x.before.tsv).
+As CETE's figures 2 and 3: a picture and, beside it, the matrix as text (x.png, x.tsv); where asked,
+those of the weights that training began with, too (x.before.tsv). `as2jax explain` calls it.
 """
 
-import argparse
 import io
-import sys
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -140,7 +137,7 @@ def _question(
     return normalise.apply([given], config.data.rules)[0]
   if any(texts) or not all(ids):
     raise InputError(
-      "give --question and --candidate (two texts), or --question-id and --candidate-id"
+      "give --text-question and --text-candidate (two texts), or --question-id and --candidate-id"
     )
   data = load.load(config.data, config.evaluation.task)
   load.require(data, (split,))
@@ -159,42 +156,20 @@ def _question(
   )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-  """Makes the picture; returns the exit status: 0, or 2 for bad input."""
-  parser = argparse.ArgumentParser(
-    prog="python -m as2jax.inference.explain.heatmap",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
-  parser.add_argument("--run", required=True, help="folder of a run")
-  parser.add_argument("--output", required=True, help="the picture, a .png")
-  for name in ("question", "candidate"):
-    parser.add_argument(f"--{name}", help="a text")
-  for name in ("question", "candidate"):
-    parser.add_argument(f"--{name}-id", help="one of the run's data, in place of a text")
-  parser.add_argument("--split", default="test", help="of the ids")
-  parser.add_argument("--seed", type=int, help="which of the run's; the first where not given")
-  parser.add_argument("--before", action="store_true", help="show the untrained weights beside it")
-  given = vars(parser.parse_args(arguments))
-  try:
-    found = make(
-      given.pop("run"), given["output"], **{k: v for k, v in given.items() if k != "output"}
-    )
-  except InputError as error:
-    print(f"as2jax: {error}", file=sys.stderr)
-    return 2
-  rows, columns = np.unravel_index(
-    np.argsort(-found[-1].cosine, axis=None)[:5], found[-1].cosine.shape
-  )
-  pairs = ", ".join(
-    f"{found[-1].question[r]} – {found[-1].candidate[c]} {found[-1].cosine[r, c]:.2f}"
-    for r, c in zip(rows, columns)
-  )
-  print(
-    f"written: {given['output']} ({found[-1].score_name} {found[-1].score:.3f}; nearest: {pairs})"
-  )
-  return 0
+def nearest(found: Similarity, count: int = 5) -> list[dict[str, Any]]:
+  """The pairs of words with the greatest cosines."""
+  best = np.argsort(-found.cosine, axis=None)[:count]
+  return [
+    {
+      "question": found.question[row],
+      "candidate": found.candidate[column],
+      "cosine": float(found.cosine[row, column]),
+    }
+    for row, column in zip(*np.unravel_index(best, found.cosine.shape))
+  ]
 
 
-if __name__ == "__main__":
-  sys.exit(main())
+def report(found: Similarity) -> str:
+  """The score, and the nearest words."""
+  pairs = (f"{p['question']} – {p['candidate']} {p['cosine']:.2f}" for p in nearest(found))
+  return f"{found.score_name} {found.score:.3f}; nearest: {', '.join(pairs)}"

@@ -1,20 +1,13 @@
-"""python -m as2jax.inference.explain.pool_view --run=runs/a [--run=runs/b] …: what runs find in a pool, side by side.
+"""What runs find in a pool, side by side (`as2jax lab pool`).
 
-  --question=TEXT   the best passages of the pool for a question, a column a run (ASBERT, table 5;
-                    Cross-VAE, figure 2c); + stands before a right one where the question is of the
-                    pool
-  --answer=ID       the questions of one answer (a passage's id, or `most`: the passage that most
-                    questions ask for): how close each run's vectors of them lie (SSE), and with
-                    --output=x.png a picture of them in two dimensions, beside it x.tsv (Cross-VAE,
-                    figures 2a and 2b)
-
-The pool is that of the first run's data set and --split; a re-ranking data set's is all of its
-candidates.
+For a question, the best passages of the pool, a column a run (ASBERT, table 5; Cross-VAE, figure
+2c); + stands before a right one where the question is of the pool. For an answer (a passage's id, or
+`most`: the passage that most questions ask for), its questions: how close each run's vectors of them
+lie (SSE), and a picture of them in two dimensions, beside it x.tsv (Cross-VAE, figures 2a and 2b).
+The pool is that of the first run's data set; a re-ranking data set's is all of its candidates.
 """
 
-import argparse
 import dataclasses
-import sys
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -74,7 +67,7 @@ def open_run(folder: epath.PathLike, pool: Pool, seed: int | None = None) -> Ret
     index = ranker.index([p.text for p in pool.passages], ids=[p.id for p in pool.passages])
   except TypeError as error:
     raise InputError(
-      f"--run={folder} cannot search a pool: {error}; give one, or a ranker of words"
+      f"{folder} cannot search a pool: {error}; give one, or a ranker of words"
     ) from error
   words = isinstance(index, WordIndex)
   return Retriever(run.folder.name, index.search, None if words else ranker.encode_query)
@@ -217,42 +210,3 @@ def picture_of(
       raise InputError(f"--output={output} cannot be written: {error}") from error
     lines.append(f"written: {output}, {output.with_suffix('.tsv').name}")
   return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-  """Prints what was asked for; returns the exit status: 0, or 2 for bad input."""
-  parser = argparse.ArgumentParser(
-    prog="python -m as2jax.inference.explain.pool_view",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
-  parser.add_argument(
-    "--run", action="append", required=True, help="folder of a run; twice for two"
-  )
-  parser.add_argument("--question", help="a text")
-  parser.add_argument("--answer", help="id of a passage, or `most`")
-  parser.add_argument("--output", help="of --answer: a picture, .png")
-  parser.add_argument("--split", default="test", help="whose pool is searched")
-  parser.add_argument("--top", type=int, default=5, help="passages a run")
-  parser.add_argument("--seed", type=int, help="which of the runs'; the first where not given")
-  given = parser.parse_args(arguments)
-  try:
-    if bool(given.question) == bool(given.answer):
-      raise InputError("give one of --question and --answer")
-    if given.top < 1:
-      raise InputError(f"--top={given.top}: give 1 or more")
-    pool = open_pool(given.run[0], given.split)
-    retrievers = [open_run(run, pool, given.seed) for run in given.run]
-    print(
-      side_by_side(given.question, retrievers, pool, top=given.top)
-      if given.question
-      else picture_of(given.answer, retrievers, pool, given.output)
-    )
-  except InputError as error:
-    print(f"as2jax: {error}", file=sys.stderr)
-    return 2
-  return 0
-
-
-if __name__ == "__main__":
-  sys.exit(main())

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from as2jax.data import __main__ as command
-from as2jax.data.__main__ import main
+from as2jax.commands import app
+from as2jax.data import checks as command
 from as2jax.data.datasets import dataset
 from as2jax.data.datasets import dataset_card as passports
 from as2jax.data.datasets.dataset import SPECS, Dataset
@@ -94,16 +94,16 @@ def test_a_split_without_questions():
 
 def test_command(tmp_path, monkeypatch, capsys):
   cache = ["--cache", str(tmp_path)]
-  assert main(["--check", "sample", *cache]) == 0
+  assert app.run(["data", "check", "sample", *cache, "--format=text"]) == 0
   assert "clean (= answerable)" in capsys.readouterr().out
-  assert main(["--check", "sample", "--json", *cache]) == 0
+  assert app.run(["data", "check", "sample", "--format=json", *cache]) == 0
   assert json.loads(capsys.readouterr().out)["name"] == "sample"
   published = {"dev": {"all": Counts(1, 2, 3)}}
   monkeypatch.setitem(SPECS, "sample", dataclasses.replace(SPECS["sample"], published=published))
-  assert main(["--check", "sample", *cache]) == 1
+  assert app.run(["data", "check", "sample", *cache, "--format=text"]) == 1
   assert "DIFFERS" in capsys.readouterr().out
-  arguments = ["--check", "wikiqa", "--root", str(tmp_path), "--no-download", *cache]
-  assert main(arguments) == 2
+  arguments = ["check", "wikiqa", "--root", str(tmp_path), "--no-download", *cache]
+  assert app.run(["data", *arguments, "--format=text"]) == 2
   output = capsys.readouterr()
   assert not output.out and "downloading is switched off" in output.err
 
@@ -111,7 +111,9 @@ def test_command(tmp_path, monkeypatch, capsys):
 def test_wikiqa(tmp_path, capsys):
   if not OFFICIAL or not Path(OFFICIAL, "wikiqa").exists():
     pytest.skip("needs WikiQA: set AS2JAX_DATA to the folder that holds wikiqa/")
-  status = main(["--check", "wikiqa", "--root", OFFICIAL, "--cache", str(tmp_path), "--json"])
+  status = app.run(
+    ["data", "check", "wikiqa", "--root", OFFICIAL, "--cache", str(tmp_path), "--format=json"]
+  )
   facts = json.loads(capsys.readouterr().out)
   assert status == 0 and facts["matches"] is True
   splits = facts["splits"].values()
@@ -138,21 +140,21 @@ def test_check_all(tmp_path, monkeypatch, capsys):
   for module in (dataset, command, passports):
     monkeypatch.setattr(module, "SPECS", few)
   root, cache = tmp_path / "root", str(tmp_path / "cache")
-  arguments = ["--check", "all", "--root", str(root), "--cache", cache]
-  assert main(arguments) == 0
+  arguments = ["check", "all", "--root", str(root), "--cache", cache]
+  assert app.run(["data", *arguments, "--format=text"]) == 0
   output = capsys.readouterr().out
   assert "sample: none published" in output and "1 checked" in output
   assert "absent: asnq (no train.tsv, dev.tsv)" in output
   (root / "asnq").mkdir(parents=True)
   (root / "asnq/train.tsv").write_text("q ?\ts .\t4\n")
-  assert main(arguments) == 1
+  assert app.run(["data", *arguments, "--format=text"]) == 1
   assert "asnq: " in (output := capsys.readouterr().out) and "no dev.tsv (dev)" in output
   (root / "asnq/dev.tsv").write_text("q ?\ts .\t4\n")
-  assert main(arguments) == 1
+  assert app.run(["data", *arguments, "--format=text"]) == 1
   output = capsys.readouterr().out
   assert "asnq: DIFFERS" in output and "57242/20377568/61186" in output
   (root / "asnq/dev.tsv").write_text("q ?\ts .\t5\n")
-  assert main([*arguments, "--json"]) == 2
+  assert app.run(["data", *arguments, "--format=json"]) == 2
   output = capsys.readouterr()
   assert "dev.tsv:1: the label is '5'" in output.err
   assert list(json.loads(output.out)["absent"]) == ["wikiqa"]
@@ -165,7 +167,10 @@ def test_the_whole_table_of_the_real_data(tmp_path, monkeypatch, capsys):
   stated = {name: spec for name, spec in SPECS.items() if spec.published}
   for module in (dataset, command, passports):
     monkeypatch.setattr(module, "SPECS", stated)
-  assert main(["--check", "all", "--root", OFFICIAL, "--cache", str(tmp_path)]) == 0
+  assert (
+    app.run(["data", "check", "all", "--root", OFFICIAL, "--cache", str(tmp_path), "--format=text"])
+    == 0
+  )
   output = capsys.readouterr().out
   assert "DIFFERS" not in output
   assert "53417" in output and "20360" in output

@@ -6,7 +6,8 @@ import pytest
 import tiny
 from packaging import requirements
 
-from as2jax.config import flags
+from as2jax.commands import app
+from as2jax.config import flags, overrides
 from as2jax.experiments.compile import aot, chips, compiled, table
 from as2jax.experiments.compile.chips import GIB
 from as2jax.experiments.compile.compiled import Measured
@@ -63,9 +64,12 @@ def test_every_advice_is_an_override_that_the_config_takes(path, name):
   found = aot.advice(flags.load(path), name, 4)
   assert found
   for text in found:
-    overrides = [word for word in text.split() if word.startswith("--config.")]
-    values = aot._parse(["aot", f"--config={path}", *overrides])
-    assert values.config.to_json() != flags.load(path).to_json()
+    words = text.split()
+    given = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
+    config = flags.load(path)
+    assert given
+    changed = overrides.apply(config, overrides.parse(config, given))
+    assert changed.to_json() != config.to_json()
 
 
 def test_topologies_are_parsed():
@@ -77,7 +81,7 @@ def test_topologies_are_parsed():
 
 def test_without_libtpu_it_says_what_to_install(monkeypatch, capsys):
   monkeypatch.setattr(chips, "library", lambda: None)
-  status = aot.main(["aot", "--config=configs/wikiqa_triplet.py", "--topology=v5e:2x2"])
+  status = app.run(["lab", "compile", "wikiqa_triplet", "--topology=v5e:2x2"])
   assert status == 2 and f"libtpu=={chips.LIBTPU}" in capsys.readouterr().err
 
 

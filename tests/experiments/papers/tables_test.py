@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from as2jax.commands import app
 from as2jax.experiments.papers import needs, report, tables
 from as2jax.experiments.papers import plan as paper_plan
 from as2jax.experiments.papers.plan import Choice, Table
@@ -174,15 +175,15 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     ),
   )
   arguments = ["made", f"--output={tmp_path}"]
-  assert tables.main([*arguments, "--list"]) == 0
+  assert app.run(["lab", "paper", *arguments, "--list"]) == 0
   said = capsys.readouterr().out
   assert said.count("would run") == 3 and "skipped   foreign: its weights are" in said
-  assert tables.main(arguments) == 0
+  assert app.run(["lab", "paper", *arguments]) == 0
   assert "0.5000 ± 0.0100" in capsys.readouterr().out
-  assert tables.main([*arguments, "--dry-run"]) == 0
+  assert app.run(["lab", "paper", *arguments, "--list"]) == 0
   assert capsys.readouterr().out.count("finished") == 3
-  assert tables.main([]) == 0
+  assert app.run(["lab", "paper"]) == 0
   assert all(name in capsys.readouterr().out for name in ("asbert_table3",))
   monkeypatch.undo()
-  assert tables.main(["zebra"]) == 2
+  assert app.run(["lab", "paper", "zebra"]) == 2
   assert "there is no table zebra: name one of asbert_table3" in capsys.readouterr().err

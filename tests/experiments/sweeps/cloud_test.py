@@ -8,7 +8,8 @@ import subprocess
 import pytest
 import yaml
 
-from as2jax.experiments.sweeps import cloud, points, sweep
+from as2jax.commands import app
+from as2jax.experiments.sweeps import cloud, points
 from as2jax.runtime.errors import InputError
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -169,11 +170,11 @@ def test_the_command_writes_them(tmp_path, monkeypatch, capsys):
     "def points():\n  yield {'model.name': 'word_overlap'}\n"
   )
   arguments = [str(path), f"--output={tmp_path / 'out'}", "--emit=gcloud"]
-  assert sweep.main([*arguments, "--store=gs://bucket/x/", "--no-spot"]) == 0
+  assert app.run(["lab", "sweep", *arguments, "--store=gs://bucket/x/", "--no-spot"]) == 0
   assert "2 of 2 runs to do" in capsys.readouterr().out
   script = (tmp_path / "out" / "gcloud.sh").read_text()
   assert '"${SPOT:=0}"' in script and '"${STORE:=gs://bucket/x}"' in script
-  assert sweep.main(arguments) == 2
+  assert app.run(["lab", "sweep", *arguments]) == 2
   assert "--store=: give" in capsys.readouterr().err
 
 

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 import tiny
 
+from as2jax.commands import app
 from as2jax.config import check, flags
 from as2jax.evaluation import run_scores, significance
-from as2jax.experiments.sweeps import local_executor, points, sweep, table
+from as2jax.experiments.sweeps import local_executor, points, table
 from as2jax.runtime.errors import InputError
 from as2jax.training import loop
 from as2jax.training.run_folder import lock
@@ -82,10 +83,10 @@ def test_the_id_is_that_of_the_resolved_config():
 @pytest.mark.parametrize(
   "rows, message",
   [
-    ([{"optimizer.rat": 1.0}], "optimizer.rat=1.0: optimizer.rat = 1.0 does not fit.*no key"),
+    ([{"optimizer.rat": 1.0}], "the point optimizer.rat=1.0: optimizer.rat: .*did you mean 'rate'"),
     ([{"optimizer": 1.0}], "no key 'optimizer'"),
-    ([{"zebra.x": 1.0}], "zebra.x = 1.0 does not fit"),
-    ([{"optimizer.rate": "fast"}], "optimizer.rate = 'fast' does not fit"),
+    ([{"zebra.x": 1.0}], "zebra.x: the config has no key"),
+    ([{"optimizer.rate": "fast"}], "optimizer.rate='fast': optimizer.rate is of type float"),
     ([{"epochs": -1}], "epochs = -1: give 0 or more"),
     ([{"epochs": 1}, {"epochs": 1}], "the points epochs=1 and epochs=1 are the same"),
     ([{"seeds": (1,)}], "seeds must be the same"),
@@ -98,7 +99,7 @@ def test_a_wrong_sweep_is_refused(tmp_path, rows, message, capsys):
   path = sweep_file(tmp_path, "configs/wikiqa_triplet.py:sample", rows)
   with pytest.raises(InputError, match=message):
     points.plan(*points.load(path))
-  assert sweep.main([path, f"--output={tmp_path / 'x'}"]) == 2
+  assert app.run(["lab", "sweep", path, f"--output={tmp_path / 'x'}"]) == 2
   assert capsys.readouterr().err.startswith("as2jax: ") and not (tmp_path / "x").exists()
 
 
@@ -111,14 +112,14 @@ def test_a_wrong_sweep_file_or_option_is_refused(tmp_path, capsys):
     ([str(tmp_path / "zebra.py"), output], "there is no sweep file"),
     ([str(broken), output], "broken.py: ZeroDivisionError"),
     ([good, output, "--base=configs/zebra.py"], "there is no file configs/zebra.py"),
-    ([good, output, "--seeds=a"], "--seeds=a: give whole numbers"),
+    ([good, output, "--seeds=a"], "--seeds=a: give their number"),
     ([good, output, "--set=epochs"], "--set epochs: give KEY=VALUE"),
-    ([good, output, "--set=zebra=1"], "--set: zebra = 1 does not fit"),
+    ([good, output, "--set=zebra=1"], "--set zebra: the config has no key"),
     ([good, output, "--set=evaluation.splits=('test',)"], "lacks dev"),
-    ([good, output, "--parallel=-1"], "--parallel=-1"),
+    ([good, output, "--parallel=-1"], "-1 is not in the range"),
     ([good, "--output=gs://x/y"], "local folder"),
   ]:
-    assert sweep.main(arguments) == 2, arguments
+    assert app.run(["lab", "sweep", *arguments]) == 2, arguments
     assert message in capsys.readouterr().err
   assert not (tmp_path / "x").exists()
 
@@ -132,7 +133,9 @@ def lexical(tmp_path_factory):
     [
       sys.executable,
       "-m",
-      "as2jax.experiments.sweeps.sweep",
+      "as2jax",
+      "lab",
+      "sweep",
       path,
       f"--output={folder / 'out'}",
       "--parallel=2",
@@ -194,12 +197,12 @@ def test_the_table_of_a_sweep(lexical):
 def test_a_sweep_run_again_runs_nothing(lexical, capsys):
   path, output, printed = lexical
   when = {p: p.stat().st_mtime_ns for p in output.glob("*/results.json")}
-  assert sweep.main([path, f"--output={output}"]) == 0
+  assert app.run(["lab", "sweep", path, f"--output={output}"]) == 0
   again = capsys.readouterr().out
   assert again.startswith("3 runs, 3 of them finished before") and len(when) == 3
   assert when == {p: p.stat().st_mtime_ns for p in output.glob("*/results.json")}
   assert again.split("\n", 1)[1].strip() in printed
-  assert sweep.main([path, f"--output={output}", "--parallel=0", "--table=test"]) == 0
+  assert app.run(["lab", "sweep", path, f"--output={output}", "--parallel=0", "--table=test"]) == 0
   assert "sample-clean/test" in capsys.readouterr().out.splitlines()[0]
 
 
@@ -257,7 +260,9 @@ def test_a_diverged_point_is_named_in_the_table(lexical, tmp_path, monkeypatch, 
   )
   named = f"without results: {jobs[2].title} ({jobs[2].id}): {words}"
   for parallel, status in ((1, 1), (0, 0)):
-    assert sweep.main([path, f"--output={tmp_path}", f"--parallel={parallel}"]) == status
+    assert (
+      app.run(["lab", "sweep", path, f"--output={tmp_path}", f"--parallel={parallel}"]) == status
+    )
     printed = capsys.readouterr().out
     assert printed.splitlines()[-1] == named and "best so far: " in printed
     (row,) = (x for x in printed.splitlines() if x.strip().startswith("model.name=idf_overlap  "))
@@ -283,7 +288,7 @@ def test_a_sweep_over_a_trained_model_killed_and_run_again(tmp_path, capsys):
   arguments = [path, f"--output={output}"]
   first, second = points.plan(*points.load(path))
   process = subprocess.Popen(
-    [sys.executable, "-m", "as2jax.experiments.sweeps.sweep", *arguments],
+    [sys.executable, "-m", "as2jax", "lab", "sweep", *arguments],
     cwd=ROOT,
     env={**os.environ, "JAX_PLATFORMS": "cpu"},
     stdout=subprocess.PIPE,
@@ -300,7 +305,7 @@ def test_a_sweep_over_a_trained_model_killed_and_run_again(tmp_path, capsys):
     pass
   when = (output / first.id / "results.json").stat().st_mtime_ns
   assert not local_executor.finished(output / second.id)
-  assert sweep.main(arguments) == 0
+  assert app.run(["lab", "sweep", *arguments]) == 0
   printed = capsys.readouterr().out
   assert "2 runs, 1 of them finished before" in printed and "result: " in printed
   assert (output / first.id / "results.json").stat().st_mtime_ns == when

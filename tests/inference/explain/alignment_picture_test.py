@@ -9,9 +9,11 @@ import pytest
 import tiny
 from tiny_cassie import run_config
 
+from as2jax.commands import app
 from as2jax.config import flags
 from as2jax.data.datasets import dataset, trec_files
 from as2jax.inference.explain import alignment_picture
+from as2jax.runtime.errors import InputError
 from as2jax.training.loop import train_and_evaluate
 from configs import wikiqa_baseline
 
@@ -120,12 +122,12 @@ def test_a_joint_run_shows_its_candidates_in_the_rankers_order(folder, tmp_path)
 def test_the_files(folder, tmp_path, capsys):
   output = tmp_path / "deep" / "x.png"
   arguments = [
-    f"--question={QUESTION}",
-    f"--candidate={CANDIDATE}",
+    f"--text-question={QUESTION}",
+    f"--text-candidate={CANDIDATE}",
     f"--previous={PREVIOUS}",
     f"--output={output}",
   ]
-  assert alignment_picture.main([f"--run={folder / 'context'}", *arguments]) == 0
+  assert app.run(["explain", f"{folder / 'context'}", *arguments, "--format=text"]) == 0
   printed = capsys.readouterr().out
   view = alignment_picture.make(
     folder / "context", output, question=QUESTION, candidate=[CANDIDATE], previous=PREVIOUS
@@ -157,7 +159,7 @@ def test_the_files(folder, tmp_path, capsys):
     [[float(x) for x in row[1:]] for row in edges[1:]], view.edges, atol=1e-6
   )
 
-  assert alignment_picture.main([f"--run={folder / 'mean'}", *arguments]) == 0
+  assert app.run(["explain", f"{folder / 'mean'}", *arguments, "--format=text"]) == 0
   assert "every word" in capsys.readouterr().out
   lines = (output.parent / "x.tsv").read_text().splitlines()[1:]
   assert all(line.endswith("\t1") for line in lines)
@@ -170,35 +172,38 @@ def test_what_is_refused(folder, tmp_path, capsys, request):
     (tmp_path / name / "config.json").write_text(made.to_json())
   (tmp_path / "bare").mkdir()
   shutil.copy(folder / "context" / "config.json", tmp_path / "bare")
-  run, joint = f"--run={folder / 'context'}", f"--run={folder / 'joint'}"
-  png, texts = f"--output={tmp_path / 'x.png'}", ["--question=a cat", "--candidate=the mat"]
+  run, joint = f"{folder / 'context'}", f"{folder / 'joint'}"
+  png, texts = (
+    f"--output={tmp_path / 'x.png'}",
+    ["--text-question=a cat", "--text-candidate=the mat"],
+  )
   for arguments, message in [
-    ([f"--run={tmp_path / 'zebra'}", *texts, png], "zebra holds no run"),
-    ([f"--run={tmp_path / 'loct'}", *texts, png], "a run of loct, which aligns no words"),
-    ([f"--run={folder / 'bm25'}", *texts, png], "a run of bm25, which aligns no words"),
-    ([f"--run={tmp_path / 'begun'}", *texts, png], "a run of triplet, which aligns no words"),
-    ([f"--run={tmp_path / 'bare'}", *texts, png], "document_frequency.json"),
+    ([f"{tmp_path / 'zebra'}", *texts, png], "zebra holds no run"),
+    ([f"{tmp_path / 'bare'}", *texts, png], "document_frequency.json"),
     ([run, *texts, "--output=x.jpg"], "ends in .png"),
     ([run, *texts, png, "--seed=1"], "seed = 1: the run has 0"),
-    ([run, "--question=a", png], "give --question and --candidate"),
-    ([run, *texts, "--question-id=Q1", png], "give --question and --candidate"),
-    ([run, "--question-id=Q1", "--previous=a", png], "give --question and --candidate"),
-    ([run, "--question= ", "--candidate=a", png], "--question is empty"),
-    ([run, *texts, "--candidate=twice", png], "given 2 times; the run reads 1"),
+    ([run, "--text-question=a", png], "give --text-question and --text-candidate"),
+    ([run, *texts, "--question-id=Q1", png], "give --text-question and --text-candidate"),
+    ([run, "--question-id=Q1", "--previous=a", png], "give --text-question and --text-candidate"),
+    ([run, "--text-question= ", "--text-candidate=a", png], "--text-question is empty"),
+    ([run, *texts, "--text-candidate=twice", png], "given 2 times; the run reads 1"),
     ([joint, *texts, "--next=b", png], "reads no context"),
-    ([joint, *texts, *["--candidate=more"] * 3, png], "given 4 times; the run reads 3"),
+    ([joint, *texts, *["--text-candidate=more"] * 3, png], "given 4 times; the run reads 3"),
     ([joint, "--question-id=zebra", "--candidate-id=C", png], "no such question"),
     ([run, "--question-id=zebra", png], "no such question in its split 'test'"),
     ([run, "--question-id=zebra", "--split=none", png], "has no split 'none'"),
   ]:
-    assert alignment_picture.main(arguments) == 2, arguments
+    assert app.run(["explain", *arguments]) == 2, arguments
     captured = capsys.readouterr()
     assert message in captured.err and not captured.out, captured.err
+  for path, model in ((tmp_path / "loct", "loct"), (folder / "bm25", "bm25")):
+    with pytest.raises(InputError, match=f"a run of {model}, which aligns no words"):
+      alignment_picture.make(path, tmp_path / "x.png", question="a cat", candidate=["the mat"])
   test = dataset.load("sample").splits["test"][0]
   for arguments, message in [
     ([run, "--candidate-id=zebra"], f"question {test.id} has {test.candidates[0].id}"),
     ([joint, "--candidate-id=zebra"], "reads the best 3 candidates together"),
   ]:
-    assert alignment_picture.main([*arguments, f"--question-id={test.id}", png]) == 2
+    assert app.run(["explain", *arguments, f"--question-id={test.id}", png]) == 2
     assert message in capsys.readouterr().err
   assert not (tmp_path / "x.png").exists()

@@ -5,6 +5,7 @@ import json
 import pytest
 import tiny
 
+from as2jax.commands import app
 from as2jax.inference import modes
 from as2jax.inference.explain import generate
 from configs import squad_cross_vae, squad_dual_gru
@@ -55,7 +56,7 @@ def test_a_run_is_diagnosed_and_generates(tmp_path, capsys):
   assert logged[-1]["beta"] == pytest.approx(1, abs=0.35) and logged[0]["beta"] < 0.5
   assert logged[-1]["perplexity_answer"] < logged[0]["perplexity_answer"]
   _check_diagnostics(run, found, [row for row in rows if "epoch" in row])
-  assert generate.main([f"--run={run}", "--count=5", "--length=20"]) == 0  # compiled before
+  assert app.run(["lab", "generate", str(run), "--count=5", "--length=20"]) == 0  # compiled before
   text = (run / "generated" / "dev.txt").read_text()
   assert text == capsys.readouterr().out and text.count("question   ") == 5
   assert text.count("answer generated from the question: ") == 5
@@ -64,7 +65,7 @@ def test_a_run_is_diagnosed_and_generates(tmp_path, capsys):
   assert all(1 <= len(one.from_question[1].split()) <= 20 for one in made)
   best = found["seeds"][0]["best_epoch"]
   assert text == (run / "diagnostics" / f"epoch-{best:03d}" / "generated.txt").read_text()
-  assert generate.main([f"--run={run}", "--seed=8"]) == 2
+  assert app.run(["lab", "generate", str(run), "--seed=8"]) == 2
   assert "seed = 8: the run has 0" in capsys.readouterr().err
 
 
@@ -100,5 +101,5 @@ def test_what_cannot_speak_says_so(tmp_path, capsys):
     made.epochs = 0
   modes.run(made, str(run))
   assert [path.name for path in (run / "diagnostics" / "epoch-000").iterdir()] == ["latents.tsv"]
-  assert generate.main([f"--run={run}"]) == 2
+  assert app.run(["lab", "generate", str(run)]) == 2
   assert "'none' has no decoder" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import tiny
 from flax import traverse_util
 from safetensors.numpy import load_file, save_file
 
+from as2jax.commands import app
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.encoders.checkpoints import pretrained
 from as2jax.inference import modes
@@ -131,13 +132,14 @@ def test_each_seed_has_its_own_head(folder, tmp_path):
 def test_the_files(folder, tmp_path, capsys):
   output = tmp_path / "deep" / "x.png"
   arguments = [
-    f"--run={folder / 'crossencoder'}",
-    f"--question={QUESTION}",
-    f"--candidate={CANDIDATE}",
+    f"{folder / 'crossencoder'}",
+    f"--text-question={QUESTION}",
+    f"--text-candidate={CANDIDATE}",
     f"--output={output}",
   ]
-  assert heatmap.main([*arguments, "--before"]) == 0
-  assert f"written: {output} (logit " in capsys.readouterr().out
+  assert app.run(["explain", *arguments, "--before"]) == 0
+  printed = capsys.readouterr().out
+  assert len(printed.splitlines()) == 5 and json.loads(printed.splitlines()[0])["cosine"] > 0
   from matplotlib.image import imread
 
   picture = imread(output)
@@ -212,21 +214,21 @@ def test_what_is_refused(folder, tmp_path, capsys, finished_run):
   (tmp_path / "begun" / "config.json").write_text(
     json.dumps(json.loads((folder / "triplet" / "config.json").read_text()))
   )
-  texts = ["--question=a", "--candidate=b"]
+  texts = ["--text-question=a", "--text-candidate=b"]
   png = f"--output={tmp_path / 'x.png'}"
-  run = f"--run={folder / 'triplet'}"
+  run = f"{folder / 'triplet'}"
   for arguments, message in [
-    ([f"--run={tmp_path / 'zebra'}", *texts, png], "zebra holds no run"),
-    ([f"--run={finished_run('bm25')}", *texts, png], "bm25, which has no token vectors"),
-    ([f"--run={tmp_path / 'begun'}", *texts, png], "holds no checkpoint"),
+    ([f"{tmp_path / 'zebra'}", *texts, png], "zebra holds no run"),
+    ([f"{finished_run('bm25')}", *texts, png], "bm25, which has no token vectors"),
+    ([f"{tmp_path / 'begun'}", *texts, png], "holds no checkpoint"),
     ([run, *texts, "--output=x.jpg"], "ends in .png"),
     ([run, *texts, png, "--seed=1"], "seed = 1: the run has 0"),
-    ([run, "--question=a", png], "give --question and --candidate"),
-    ([run, *texts, "--question-id=Q1", png], "give --question and --candidate"),
+    ([run, "--text-question=a", png], "give --text-question and --text-candidate"),
+    ([run, *texts, "--question-id=Q1", png], "give --text-question and --text-candidate"),
     ([run, "--question-id=zebra", "--candidate-id=C", png], "no such question in its split 'test'"),
     ([run, *texts, "--output=/dev/null/x.png"], "cannot be written"),
   ]:
-    assert heatmap.main(arguments) == 2, arguments
+    assert app.run(["explain", *arguments]) == 2, arguments
     captured = capsys.readouterr()
     assert message in captured.err and not captured.out, captured.err
   assert not (tmp_path / "x.png").exists()

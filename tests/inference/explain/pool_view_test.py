@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tiny_pool
 
+from as2jax.commands import app
 from as2jax.data.datasets.pool import Pool
 from as2jax.data.record import Passage, Query
 from as2jax.inference import modes
@@ -92,8 +93,8 @@ def test_the_command_on_runs(tmp_path, capsys):
   modes.run(tiny_pool.words(tmp_path), str(tmp_path / "words"))
   held = pool_view.open_pool(tmp_path / "vectors", "test")
   query = held.queries[0]
-  both = [f"--run={tmp_path / name}" for name in ("vectors", "words")]
-  assert pool_view.main([*both, f"--question={query.text}", "--top=3"]) == 0
+  both = [str(tmp_path / name) for name in ("vectors", "words")]
+  assert app.run(["lab", "pool", *both, f"--text-question={query.text}", "--top=3"]) == 0
   lines = capsys.readouterr().out.splitlines()
   assert lines[0].startswith(f"question: {query.text}")
   # What the run's own evaluation found for the question is what the tool shows.
@@ -108,10 +109,11 @@ def test_the_command_on_runs(tmp_path, capsys):
   np.testing.assert_allclose(
     [-(hit.score**2) for hit in found], [s for _, s in mine], rtol=1e-4, atol=1e-4
   )
-  assert pool_view.main([both[0], "--answer=most"]) == 0
+  assert app.run(["lab", "pool", both[0], "--answer=most"]) == 0
   assert "SSE" in capsys.readouterr().out
-  assert pool_view.main([both[1], "--answer=most"]) == 2
+  assert app.run(["lab", "pool", both[1], "--answer=most"]) == 2
   assert "has no vectors of questions" in capsys.readouterr().err
   assert (
-    pool_view.main([both[0]]) == 2 and pool_view.main([both[0], "--question=x", "--top=0"]) == 2
+    app.run(["lab", "pool", both[0]]) == 2
+    and app.run(["lab", "pool", both[0], "--text-question=x", "--top=0"]) == 2
   )

@@ -1,12 +1,7 @@
-"""`python -m as2jax.data --check NAME`: the passport of a dataset; status 1 where counts differ.
+"""The card of a data set: counts beside the published ones (`as2jax data check`)."""
 
-`--check all` prints the counts of every dataset whose files are there, and lists the others.
-"""
-
-import argparse
 import json
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from as2jax.data.datasets.dataset import SPECS, load_any
@@ -18,32 +13,21 @@ from as2jax.runtime.folders import cache_folder, data_folder
 SHOWN = {"match": "ok", "documented": "as documented", "differs": "DIFFERS", "": "none published"}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-  """Prints the passport; returns the exit status: 0, 1 (counts differ) or 2 (bad input)."""
-  parser = argparse.ArgumentParser(prog="python -m as2jax.data", description=__doc__)
-  parser.add_argument(
-    "--check", metavar="NAME", required=True, help=f"all, or one of {', '.join(SPECS)}"
-  )
-  parser.add_argument("--root", default="", help="folder of the data (default: $AS2JAX_DATA)")
-  parser.add_argument("--cache", default="", help="folder of prepared copies ($AS2JAX_CACHE)")
-  parser.add_argument("--no-download", action="store_true", help="never fetch the public archive")
-  parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-  flags = parser.parse_args(arguments)
-  options = {
-    "root": flags.root,
-    "cache": flags.cache,
-    "download": not flags.no_download,
-    "check": False,
-  }
-  if flags.check == "all":
-    return check_all(options, as_json=flags.json)
-  try:
-    facts = passport(load_any(flags.check, **options))
-  except InputError as error:
-    print(error, file=sys.stderr)
-    return 2
-  print(json.dumps(facts, indent=2) if flags.json else table(facts))
-  return int(facts["verdict"] == "differs")
+def check(name: str, options: dict[str, Any], *, as_json: bool) -> int:
+  """Prints the card of one data set, or of `all`; the exit status: 0, 1 (counts differ) or 2.
+
+  Args:
+    options: of `dataset.load_any`.
+
+  Raises:
+    InputError: files that are absent or wrong.
+
+  """
+  if name == "all":
+    return check_all(options, as_json=as_json)
+  card = passport(load_any(name, **options))
+  print(json.dumps(card, ensure_ascii=False) if as_json else table(card))
+  return int(card["verdict"] == "differs")
 
 
 def check_all(options: dict[str, Any], *, as_json: bool) -> int:
@@ -79,7 +63,7 @@ def check_all(options: dict[str, Any], *, as_json: bool) -> int:
         )
       )
   if as_json:
-    print(json.dumps({"found": found, "absent": absent}, indent=2))
+    print(json.dumps({"found": found, "absent": absent}))
   else:
     differ = [name for name, facts in found.items() if facts["verdict"] == "differs"]
     print(f"{len(found)} checked" + (f", counts differ: {', '.join(differ)}" if differ else ""))
@@ -88,7 +72,3 @@ def check_all(options: dict[str, Any], *, as_json: bool) -> int:
   for message in wrong:
     print(message, file=sys.stderr)
   return 2 if wrong else int(any(facts["verdict"] == "differs" for facts in found.values()))
-
-
-if __name__ == "__main__":
-  sys.exit(main())

@@ -1,0 +1,66 @@
+"""The `as2jax` command: its verbs, and the one place where a mistake becomes a message."""
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from as2jax.commands import data, lab, lists, output, process, train, use
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.version import __version__
+
+EXAMPLES = output.examples(
+  "as2jax train wikiqa_triplet:sample -o runs/x      a minute, needs no data",
+  "as2jax rank runs/x questions.jsonl --top=5",
+  "as2jax compare runs/bm25 runs/x",
+  "as2jax VERB --help                                options and examples",
+)
+app = typer.Typer(
+  name="as2jax",
+  cls=TyperGroup,
+  epilog=EXAMPLES,
+  no_args_is_help=True,
+  rich_markup_mode=None,
+  pretty_exceptions_enable=False,
+  context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for verb in (train.train, use.rank, use.evaluate, use.compare, use.explain, use.export):
+  app.command(epilog=verb.epilog)(verb)
+app.add_typer(data.app, name="data")
+app.add_typer(lists.app, name="list")
+app.add_typer(lab.app, name="lab")
+
+
+@app.callback()
+def about(
+  version: Annotated[bool, typer.Option("--version", help="print the version and end")] = False,
+) -> None:
+  """Answer sentence selection in JAX: train rankers, rank, evaluate, compare, explain, export."""
+  if version:
+    print(__version__)
+    raise typer.Exit
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+  """Runs a command line; returns the exit status. A mistake is one line on standard error."""
+  given = list(sys.argv[1:] if arguments is None else arguments)
+  return process.guarded(lambda: _run(given), words=process.in_words_of_the_command)
+
+
+def _run(arguments: list[str]) -> int | None:
+  try:
+    return app(args=arguments, prog_name="as2jax", standalone_mode=False)
+  except typer.Abort:
+    raise KeyboardInterrupt from None
+  except Exception as error:
+    # What the command-line library says of a wrong option; its classes are not public.
+    if not hasattr(error, "format_message"):
+      raise
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+      print(context.get_help(), file=sys.stderr)
+      return 2
+    place = context.command_path if context else "as2jax"
+    raise InputError(f"{error.format_message()} See {place} --help") from None

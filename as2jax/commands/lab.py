@@ -1,0 +1,243 @@
+"""`as2jax lab`: what a researcher does with many runs, chips and papers."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from as2jax.commands import complete
+from as2jax.commands.output import examples
+from as2jax.commands.train import Set
+from as2jax.runtime.errors import InputError
+
+app = typer.Typer(
+  help="Sweeps, papers' tables, compilation for TPUs, benchmarks.", no_args_is_help=True
+)
+Parallel = Annotated[
+  int, typer.Option(min=0, help="runs at a time; 0 only collects what is finished")
+]
+ManySeeds = Annotated[
+  str, typer.Option("--seeds", metavar="N", help="3 is 0, 1, 2; or such as 0,4; else the config's")
+]
+PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+
+@app.command(
+  epilog=examples(
+    "as2jax lab sweep --base=wikiqa_triplet:minilm --grid optimizer.rate=1e-5,2e-5 -o runs/rates",
+    "as2jax lab sweep configs/ablations/cete_grid.py --parallel=2 -o runs/grid",
+  )
+)
+def sweep(
+  target: Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="runs and tables")],
+  file: Annotated[
+    str, typer.Argument(metavar="[FILE]", help="a sweep file, configs/ablations/cete_grid.py")
+  ] = "",
+  base: Annotated[
+    str, typer.Option(metavar="JOB", help="the job", autocompletion=complete.jobs)
+  ] = "",
+  axes: Annotated[
+    list[str], typer.Option("--grid", metavar="KEY=A,B", help="values of a key; several: all pairs")
+  ] = [],  # noqa: B006
+  settings: Set = [],  # noqa: B006
+  seeds: ManySeeds = "",
+  parallel: Parallel = 1,
+  table: Annotated[
+    Literal["", "dev", "test", "heldout"],
+    typer.Option(help="split of the table (default: that which chooses)"),
+  ] = "",
+  emit: Annotated[
+    Literal["", "skypilot", "gcloud"],
+    typer.Option(help="write files that run it on Cloud TPUs (launch/tpu_vm.md), start nothing"),
+  ] = "",
+  tpu: Annotated[str, typer.Option(help="of --emit: such as v5e-8, v6e-4")] = "v5e-1",
+  zone: Annotated[str, typer.Option(help="of --emit")] = "us-west4-a",
+  store: Annotated[str, typer.Option(help="of --emit: gs:// folder of the runs")] = "",
+  data: Annotated[str, typer.Option(help="of --emit: gs:// folder, becomes AS2JAX_DATA")] = "",
+  spot: Annotated[bool, typer.Option(help="of --emit")] = True,
+  queued: Annotated[bool, typer.Option(help="of --emit: as queued resources")] = True,
+  nodes: Annotated[int, typer.Option(min=1, help="of --emit=gcloud: machines at a time")] = 1,
+) -> None:
+  """Runs a grid or a sweep file. Every point and seed; the same command goes on after a stop."""
+  from as2jax.config import flags, overrides
+  from as2jax.experiments.sweeps import points as sweep_points
+  from as2jax.experiments.sweeps import sweep as sweeps
+
+  if bool(file) == bool(axes) or (axes and not base):
+    raise InputError("give a sweep file, or --base=JOB with --grid KEY=A,B")
+  named, points = sweep_points.load(file) if file else (base, sweep_points.grid(base, axes))
+  elsewhere = None
+  if emit:
+    from as2jax.experiments.sweeps import cloud
+
+    where = cloud.machine(tpu, zone=zone, spot=spot, queued=queued)
+    places = {"store": store.rstrip("/"), "data": data.rstrip("/"), "nodes": nodes}
+    elsewhere = lambda jobs, folder: cloud.emit(emit, jobs, folder, where=where, **places)
+  status = sweeps.sweep(
+    base or named,
+    points,
+    target,
+    seeds=overrides.seeds_of(seeds) if seeds else (),
+    settings=overrides.parse(flags.load(base or named), settings),
+    parallel=parallel,
+    split=table,
+    elsewhere=elsewhere,
+  )
+  raise typer.Exit(status)
+
+
+@app.command(
+  epilog=examples(
+    "as2jax lab paper                                   (lists the tables)",
+    "as2jax lab paper asbert_table3 --words=minilm --list",
+  )
+)
+def paper(
+  tables: Annotated[list[str], typer.Argument(metavar="[TABLE]...", help="see without one")] = [],  # noqa: B006
+  target: Annotated[
+    str, typer.Option("-o", "--output", metavar="FOLDER", help="runs and tables")
+  ] = "runs/papers",
+  only_list: Annotated[bool, typer.Option("--list", help="what would be run, what not")] = False,
+  parallel: Parallel = 1,
+  seeds: ManySeeds = "",
+  words: Annotated[
+    str, typer.Option(help="further words of the jobs, such as minilm, which the table then says")
+  ] = "",
+  settings: Set = [],  # noqa: B006
+) -> None:
+  """Fills a paper's table. Our figures stand beside the published ones."""
+  import pathlib
+
+  from as2jax.config import overrides
+  from as2jax.experiments.papers import plan
+  from as2jax.experiments.papers import tables as paper_tables
+  from as2jax.experiments.sweeps import points
+
+  if not tables:
+    for name in plan.names():
+      print(f"{name:20s} {plan.load(name).title}")
+    return
+  if "://" in target:
+    raise InputError(f"--output={target}: give a local folder")
+  choice = plan.Choice(
+    tuple(filter(None, words.split(","))),
+    points.settings_of(settings),
+    overrides.seeds_of(seeds) if seeds else (),
+  )
+  output = pathlib.Path(target).absolute()
+  raise typer.Exit(
+    max(
+      paper_tables.make(name, output, choice, parallel=parallel, only_list=only_list)
+      for name in tables
+    )
+  )
+
+
+@app.command(
+  "compile",
+  epilog=examples(
+    "as2jax lab compile wikiqa_triplet:roberta --topology=v5e:16x16 --set encoder.remat=true"
+  ),
+)
+def compile_for(
+  job: Annotated[str, typer.Argument(autocompletion=complete.jobs)],
+  topology: Annotated[str, typer.Option(help="chip and shape of the slice")] = "v5e:1x1",
+  settings: Set = [],  # noqa: B006
+) -> None:
+  """Compiles a job's steps for absent TPUs. Memory, work, traffic; status 1 where it does not fit."""
+  from as2jax.config import flags, overrides
+  from as2jax.experiments.compile import aot
+
+  config = flags.load(job)
+  raise typer.Exit(aot.run(overrides.apply(config, overrides.parse(config, settings)), topology))
+
+
+@app.command("compile-table", context_settings=PASS_ON, add_help_option=False)
+def compile_table(context: typer.Context) -> None:
+  """Compiles over sizes of a slice. A table in Markdown; --help shows its options."""
+  from as2jax.experiments.compile import table
+
+  raise typer.Exit(table.main(context.args))
+
+
+@app.command(context_settings=PASS_ON, add_help_option=False)
+def vectors(context: typer.Context) -> None:
+  """Trains word vectors. On a data set or a text file; --help shows its options."""
+  from as2jax.experiments import train_vectors
+
+  raise typer.Exit(train_vectors.main(context.args))
+
+
+@app.command(epilog=examples("as2jax lab generate runs/cross --seed=0"))
+def generate(
+  run: Annotated[str, typer.Argument(metavar="RUN", autocompletion=complete.runs)],
+  split: Annotated[str, typer.Option()] = "dev",
+  count: Annotated[int, typer.Option(min=1, help="of questions")] = 10,
+  length: Annotated[int, typer.Option(min=1, help="of a text, in words")] = 40,
+  seed: Annotated[int | None, typer.Option(help="the first where not given")] = None,
+) -> None:
+  """Writes what a Cross-VAE's latents generate."""
+  from as2jax.evaluation.cross_vae_diagnostics import report
+  from as2jax.inference.explain import generate as texts
+
+  print(report(texts.write(run, split=split, count=count, length=length, seed=seed)), end="")
+
+
+@app.command(
+  epilog=examples(
+    'as2jax lab pool runs/bm25 runs/x --text-question="Who designed the stadium?"',
+    "as2jax lab pool runs/x --answer=most -o questions.png",
+  )
+)
+def pool(
+  runs: Annotated[list[str], typer.Argument(metavar="RUN...", autocompletion=complete.runs)],
+  question: Annotated[str | None, typer.Option("--text-question", help="a text")] = None,
+  answer: Annotated[str | None, typer.Option(help="id of a passage, or `most`")] = None,
+  target: Annotated[
+    str | None, typer.Option("-o", "--output", metavar="FILE", help="of --answer: a .png")
+  ] = None,
+  split: Annotated[str, typer.Option(help="whose pool is searched")] = "test",
+  top: Annotated[int, typer.Option(min=1, help="passages a run")] = 5,
+  seed: Annotated[int | None, typer.Option(help="the first where not given")] = None,
+) -> None:
+  """Shows what runs find in a pool. Or how near the questions of an answer lie."""
+  if bool(question) == bool(answer):
+    raise InputError("give one of --text-question and --answer")
+  from as2jax.inference.explain import pool_view
+
+  passages = pool_view.open_pool(runs[0], split)
+  retrievers = [pool_view.open_run(run, passages, seed) for run in runs]
+  print(
+    pool_view.side_by_side(question, retrievers, passages, top=top)
+    if question
+    else pool_view.picture_of(answer, retrievers, passages, target)
+  )
+
+
+@app.command(
+  context_settings=PASS_ON,
+  add_help_option=False,
+  epilog=examples(
+    "as2jax lab bench benchmark --system=crossencoder", "as2jax lab bench search --pool=5000000"
+  ),
+)
+def bench(context: typer.Context) -> None:
+  """Runs a benchmark of the repository. One of launch/benchmarks, in a clone alone."""
+  import os
+  import pathlib
+  import subprocess
+  import sys
+
+  import as2jax
+  from as2jax.runtime import huge_pages
+
+  root = pathlib.Path(as2jax.__file__).resolve().parent.parent
+  names = sorted(path.stem for path in (root / "launch" / "benchmarks").glob("*.py"))
+  if not names:
+    raise InputError("benchmarks are no part of the package: run this in a clone of the repository")
+  name, *rest = context.args or [""]
+  if name not in names:
+    raise InputError(f"bench {name}: name one of {', '.join(names)}")
+  command = [sys.executable, "-m", f"launch.benchmarks.{name}", *rest]
+  raise typer.Exit(
+    subprocess.run(command, cwd=root, env=huge_pages.environment(os.environ)).returncode
+  )

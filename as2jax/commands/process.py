@@ -1,0 +1,134 @@
+"""What surrounds the work of a command: logging, signals, several hosts, messages, exit status.
+
+The exit status is 0; 1 where what was asked for failed (counts differ, a run of a sweep failed) or
+for an error of ours; 2 for a mistake in the input; 75 after SIGTERM and 130 after SIGINT, after
+which the same command goes on.
+"""
+
+import logging
+import os
+import pathlib
+import re
+import sys
+import traceback
+from collections.abc import Callable
+
+from as2jax.runtime import preemption, processes, stalls
+from as2jax.runtime.errors import InputError
+
+TRACEBACK = "AS2JAX_TRACEBACK"  # in the environment: print the traceback of an error of ours
+
+
+class _ToStandardError(logging.Handler):
+  """Prints a record's text alone on what is standard error then."""
+
+  def emit(self, record: logging.LogRecord) -> None:
+    """Prints."""
+    print(record.getMessage(), file=sys.stderr, flush=True)
+
+
+def quiet_libraries() -> None:
+  """Shows our messages on standard error, and of the libraries' those that matter."""
+  from absl import logging as absl_logging
+
+  logging.basicConfig(level=logging.INFO, handlers=[_ToStandardError()], force=True)
+  absl_logging.set_verbosity(absl_logging.WARNING)  # orbax logs every save in ten lines
+  for chatty in ("jax", "tensorboardX"):  # jax names each backend that is not there
+    logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def begin_run(
+  coordinator: str = "", count: int = 0, process_id: int = -1, profile: int = 0
+) -> None:
+  """Prepares a process that trains or evaluates, before anything touches a device.
+
+  Args:
+    coordinator, count, process_id: of several processes; see `processes.start`.
+    profile: how many steps of training to trace.
+
+  """
+  quiet_libraries()
+  processes.start(coordinator, count, process_id)
+  preemption.listen()
+  if not processes.first():
+    logging.getLogger().setLevel(logging.WARNING)  # the first process says it
+  from as2jax.runtime import profiling
+
+  profiling.want(profile)
+  stalls.watch()
+
+
+def guarded(
+  work: Callable[[], int | None], *, words: Callable[[str], str] = str, raises: bool = False
+) -> int:
+  """Does the work and returns the exit status; every mistake is one message on standard error.
+
+  Args:
+    words: puts a message into the words of the command that was typed.
+    raises: whether an error of ours is raised, for a debugger, instead of told in one line.
+
+  """
+  try:
+    return work() or 0
+  except InputError as error:
+    text = words(str(error))
+    print(f"{processes.name()}: {text}", file=sys.stderr)
+    return _end(2, text)
+  except preemption.Preempted as stopped:
+    saved = str(stopped) or "there was nothing to save"
+    print(
+      f"{processes.name()}: stopped by {preemption.reason()}: {saved}; the same command goes on",
+      file=sys.stderr,
+    )
+    return _leave(preemption.status())
+  except KeyboardInterrupt as interrupt:
+    where = f" ({interrupt})" if str(interrupt) else ""
+    print(f"as2jax: interrupted{where}; the same command goes on where it stopped", file=sys.stderr)
+    return preemption.INTERRUPTED
+  except Exception as error:
+    if processes.count() == 1 and raises:
+      raise
+    if processes.count() == 1 and not os.environ.get(TRACEBACK):
+      print(f"as2jax: {_of_ours(error)}", file=sys.stderr)
+      return 1
+    traceback.print_exc()
+    return _end(1, f"{type(error).__name__}: {error}")
+
+
+def in_words_of_the_command(text: str) -> str:
+  """A message about `python -m as2jax.main`'s flags, in the words of `as2jax train`."""
+  text = re.sub(r"--config=rerun:(\S+?)/config\.json\b", r"`as2jax train \1`", text)
+  text = re.sub(r"--config\.mode=evaluate", "as2jax evaluate", text)
+  text = re.sub(r"--config\.(?=[a-z])", "--set ", text)
+  return text.replace("--workdir", "--output")
+
+
+def _of_ours(error: Exception) -> str:
+  """An error that no check of ours expected, with the place in the package where it came from."""
+  package = str(pathlib.Path(__file__).resolve().parent.parent)
+  frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(package)]
+  where = f" (as2jax{frames[-1].filename[len(package) :]}:{frames[-1].lineno})" if frames else ""
+  text = " ".join(str(error).split())
+  return (
+    f"internal error: {type(error).__name__}: {text}{where}; {TRACEBACK}=1 in the environment shows "
+    "the whole traceback"
+  )
+
+
+def _leave(status: int) -> int:
+  """Ends this process where everything is saved; several processes wait for one another."""
+  processes.stop()
+  if processes.started():
+    return status
+  # A step may still run on the device: the interpreter's own end would take its memory away.
+  logging.shutdown()
+  sys.stdout.flush()
+  sys.stderr.flush()
+  os._exit(status)
+
+
+def _end(status: int, text: str) -> int:
+  """Ends the other processes after an error in this one; returns the status."""
+  if processes.count() > 1:
+    processes.leave(status, text)
+  return status

@@ -1,0 +1,113 @@
+"""`as2jax train`: a job, or a recipe on one's own files, to a finished run."""
+
+from typing import Annotated, Any
+
+import typer
+
+from as2jax.commands import complete, output, process
+from as2jax.commands.output import shown
+from as2jax.runtime.errors import InputError
+
+Set = Annotated[
+  list[str],
+  typer.Option(
+    "--set", metavar="KEY=VALUE", help="one value of the config, several times (as2jax list keys)"
+  ),
+]
+Seeds = Annotated[str, typer.Option("--seeds", metavar="N", help="3 is 0, 1, 2; or such as 0,4")]
+Output = Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="of the run")]
+
+
+@shown(
+  "as2jax train wikiqa_triplet:minilm,grouped -o runs/x",
+  "as2jax train wikiqa_triplet:sample -o runs/y --set epochs=3 --seeds 3",
+  "as2jax train --recipe=triplet:minilm --train=faq.tsv --dev=dev.tsv -o runs/faq",
+  "as2jax train runs/x                                    (goes on with it)",
+)
+def train(
+  job: Annotated[
+    str,
+    typer.Argument(
+      metavar="[JOB]",
+      help="a job's name with words, wikiqa_triplet:minilm (as2jax list jobs, as2jax list presets), "
+      "a config file, or a run's folder to go on with it",
+      autocompletion=complete.jobs,
+    ),
+  ] = "",
+  folder: Output = "",
+  settings: Set = [],  # noqa: B006 (typer reads the default)
+  seeds: Seeds = "",
+  recipe: Annotated[
+    str,
+    typer.Option(
+      metavar="NAME[:WORDS]",
+      help="a system for your own files, such as triplet:minilm (as2jax list recipes)",
+      autocompletion=complete.recipes,
+    ),
+  ] = "",
+  train_file: Annotated[str, typer.Option("--train", metavar="FILE", help="your questions")] = "",
+  dev: Annotated[
+    str, typer.Option(metavar="FILE", help="selects; without it a tenth of --train does")
+  ] = "",
+  test: Annotated[str, typer.Option(metavar="FILE", help="is reported at the end")] = "",
+  profile: Annotated[int, typer.Option(min=0, help="steps to trace into FOLDER/profile")] = 0,
+  coordinator: Annotated[
+    str, typer.Option(metavar="HOST:PORT", help="several processes: process 0; or auto")
+  ] = "",
+  processes: Annotated[int, typer.Option(help="several processes: how many")] = 0,
+  process_id: Annotated[int, typer.Option(help="several processes: this one's, from 0")] = -1,
+  form: output.Form = "auto",
+) -> None:
+  """Trains a system and evaluates it. The same command goes on after a stop."""
+  files = {"train": train_file, "dev": dev, "test": test}
+  config, folder = resolve(job, folder, settings, seeds, recipe, files)
+  process.begin_run(coordinator, processes, process_id, profile)
+  from as2jax.inference import modes
+
+  folder = modes.prepare(config, folder)
+  finish(modes.content(config, folder), folder, form)
+
+
+def resolve(
+  job: str, folder: str, settings: list[str], seeds: str, recipe: str, files: dict[str, str]
+) -> tuple[Any, str]:
+  """The config that the command line of `train` describes, and the run's folder.
+
+  Raises:
+    InputError: neither job nor recipe, or both; no folder; any mistake in the config.
+
+  """
+  import os
+
+  from as2jax.config import flags, overrides, recipes
+
+  if bool(job) == bool(recipe):
+    raise InputError(
+      "name a job, such as wikiqa_triplet:minilm (as2jax list jobs), or for your own files a recipe: "
+      "--recipe=triplet:minilm --train=FILE"
+    )
+  if job and os.path.isfile(os.path.join(job, "config.json")):
+    folder = folder or job
+    job = f"rerun:{os.path.join(job, 'config.json')}"
+  if not folder:
+    raise InputError("the run's folder is missing: -o runs/x")
+  if recipe and not files["train"]:
+    raise InputError("--recipe wants your questions: --train=FILE")
+  config = flags.load(job or "own:" + recipe.replace(":", ",", 1))
+  if any(files.values()):
+    config = overrides.apply(config, recipes.own_files(config, files))
+  values = overrides.parse(config, settings)
+  if seeds:
+    values["seeds"] = overrides.seeds_of(seeds)
+  return overrides.apply(config, values), folder
+
+
+def finish(content: dict[str, Any], folder: str, form: str) -> None:
+  """Prints what a run came to, in the first of several processes."""
+  from as2jax.evaluation import results
+  from as2jax.runtime import processes
+
+  processes.stop()
+  if processes.first():
+    rows = ({"metric": name, **entry} for name, entry in content["metrics"].items())
+    output.emit(form, rows, lambda: results.table(content, folder))

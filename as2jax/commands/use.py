@@ -1,0 +1,219 @@
+"""What is done with finished runs: rank, evaluate, compare, explain, export."""
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from as2jax.commands import complete, output, process
+from as2jax.commands.output import shown
+from as2jax.commands.train import Set, finish
+from as2jax.runtime.errors import InputError
+
+Run = Annotated[
+  str, typer.Argument(metavar="RUN", help="a finished run's folder", autocompletion=complete.runs)
+]
+Seed = Annotated[
+  int | None, typer.Option(metavar="N", help="which of the run's seeds; the best where not given")
+]
+
+
+@shown(
+  "as2jax rank runs/x questions.jsonl -o ranked.jsonl --top=5",
+  'echo \'{"question": "who sat?", "candidate": "The cat sat."}\' | as2jax rank runs/x',
+)
+def rank(
+  run: Run,
+  file: Annotated[
+    str, typer.Argument(metavar="[FILE]", help="questions with candidates; standard input without")
+  ] = "-",
+  target: Annotated[
+    str,
+    typer.Option("-o", "--output", metavar="FILE", help=".jsonl, .tsv or .csv; else it is printed"),
+  ] = "",
+  top: Annotated[
+    int | None, typer.Option(min=1, help="candidates a question; all if absent")
+  ] = None,
+  seed: Seed = None,
+  ranking: Annotated[
+    str, typer.Option(metavar="FILE", help="of joint models: another ranker's run file over FILE")
+  ] = "",
+  form: output.Form = "auto",
+) -> None:
+  """Ranks the candidates of each question."""
+  from as2jax.commands import ranked_files
+
+  ranked_files.check(target)
+  process.quiet_libraries()
+  with ranked_files.opened(file) as path:
+    from as2jax.inference.rank_file import rank_file
+
+    rows = rank_file(run, path, seed="best" if seed is None else seed, top=top, ranking=ranking)
+  if target:
+    ranked_files.write(target, rows)
+    print(f"written: {target} ({len({row['question_id'] for row in rows})} questions)")
+  else:
+    output.emit(form, rows, lambda: ranked_files.text(rows))
+
+
+@shown("as2jax evaluate runs/x", "as2jax evaluate runs/x --data=semeval2016:test")
+def evaluate(
+  run: Run,
+  data: Annotated[
+    str,
+    typer.Option(metavar="NAME:SPLIT|FILE", help="other data: semeval2016:test, or your own file"),
+  ] = "",
+  splits: Annotated[
+    str, typer.Option(metavar="NAMES", help="such as dev,test; the run's where not given")
+  ] = "",
+  settings: Set = [],  # noqa: B006
+  form: output.Form = "auto",
+) -> None:
+  """Evaluates a run again."""
+  process.begin_run()
+  from as2jax.config import overrides
+
+  config = opened(run)
+  given = [f"evaluation.splits={splits}"] * bool(splits) + [f"evaluation.data={data}"] * bool(data)
+  values = overrides.parse(config, settings + given)
+  config = overrides.apply(config, {**values, "mode": "evaluate"})
+  from as2jax.inference import modes
+
+  folder = modes.prepare(config, run)
+  finish(modes.content(config, folder), folder, form)
+
+
+@shown(
+  "as2jax compare runs/bm25 runs/x runs/y --metrics=map,mrr,p@1",
+  "as2jax compare runs/a-wikiqa runs/a-trecqa vs runs/b-wikiqa runs/b-trecqa",
+)
+def compare(
+  systems: Annotated[
+    list[str],
+    typer.Argument(
+      metavar="SYSTEM...",
+      help="folders of finished runs, or tables of per-question scores (those of one system's seeds "
+      "joined by commas); the first is the base. `vs` between systems makes groups, each with one "
+      "run a dataset",
+      autocompletion=complete.runs,
+    ),
+  ],
+  metrics: Annotated[str, typer.Option(help="joined by commas")] = "map,mrr",
+  split: Annotated[str, typer.Option(help="of runs' folders")] = "test",
+  question_filter: Annotated[
+    str | None,
+    typer.Option("--filter", help="the questions to count; the dataset's own where not given"),
+  ] = None,
+  samples: Annotated[int, typer.Option(min=1, help="of the randomization test")] = 100_000,
+  seed: Annotated[int, typer.Option(min=0, help="of the randomization test")] = 0,
+  form: Annotated[
+    Literal["auto", "text", "json", "csv"],
+    typer.Option("--format", help="auto: text on a terminal, JSON lines elsewhere"),
+  ] = "auto",
+) -> None:
+  """Compares systems with the first. Question by question: differences, half-widths, tests."""
+  import json
+
+  from as2jax.evaluation import compare as comparison
+  from as2jax.evaluation.run_scores import QUESTION_FILTERS
+
+  if question_filter is not None and question_filter not in QUESTION_FILTERS:
+    raise InputError(f"--filter={question_filter}: use one of {', '.join(QUESTION_FILTERS)}")
+  kept = "json" if form != "csv" and output.as_json(form) else "csv" if form == "csv" else "text"
+  found = comparison.run(
+    systems,
+    metrics=metrics,
+    split=split,
+    question_filter=question_filter,
+    samples=samples,
+    seed=seed,
+    form=kept,
+  )
+  if kept == "json":
+    output.emit("json", json.loads(found)["rows"], str)
+  else:
+    print(found, end="" if kept == "csv" else "\n")
+
+
+@shown(
+  'as2jax explain runs/x --text-question="who sat?" --text-candidate="The cat sat." -o cat.png',
+  "as2jax explain runs/cassie --question-id=Q1 --split=dev -o alignment.png",
+)
+def explain(
+  run: Run,
+  question: Annotated[str | None, typer.Option("--text-question", help="a text")] = None,
+  candidate: Annotated[
+    list[str],
+    typer.Option("--text-candidate", help="a text; for a joint run several times, best first"),
+  ] = [],  # noqa: B006
+  question_id: Annotated[str | None, typer.Option(help="one of the run's data, for a text")] = None,
+  candidate_id: Annotated[str | None, typer.Option(help="one of its candidates")] = None,
+  split: Annotated[str, typer.Option(help="of the ids")] = "test",
+  previous: Annotated[str, typer.Option(help="the sentence before the candidate")] = "",
+  following: Annotated[str, typer.Option("--next", help="the sentence after it")] = "",
+  before: Annotated[
+    bool, typer.Option("--before", help="show the untrained weights beside it")
+  ] = False,
+  target: Annotated[
+    str, typer.Option("-o", "--output", metavar="FILE", help="the picture, a .png")
+  ] = "explained.png",
+  seed: Seed = None,
+  form: output.Form = "auto",
+) -> None:
+  """Draws what a model sees. The words of a question and a candidate, PNG and TSV.
+
+  CASSIE's runs show the alignment that it computes, others the cosine of their vectors.
+  """
+  process.quiet_libraries()
+  from as2jax.runtime import registry
+
+  model = opened(run).model.name
+  places = {"question_id": question_id, "candidate_id": candidate_id, "split": split, "seed": seed}
+  if hasattr(registry.find(registry.MODELS, model, "model.name"), "align"):
+    if before:
+      raise InputError("--before is for models without an alignment of their own")
+    from as2jax.inference.explain import alignment_picture
+
+    view = alignment_picture.make(
+      run,
+      target,
+      question=question,
+      candidate=candidate or None,
+      previous=previous,
+      following=following,
+      **places,
+    )
+    rows, text = alignment_picture.rows(view), alignment_picture.report(view)
+  else:
+    if previous or following or len(candidate) > 1:
+      raise InputError(f"{model} reads one candidate, without the sentences around it")
+    from as2jax.inference.explain import heatmap
+
+    found = heatmap.make(
+      run, target, question=question, candidate="".join(candidate) or None, before=before, **places
+    )
+    rows, text = heatmap.nearest(found[-1]), heatmap.report(found[-1])
+  output.emit(form, rows, lambda: f"{text}\nwritten: {target}")
+
+
+@shown("as2jax export runs/x exported --seed=0")
+def export(
+  run: Run,
+  target: Annotated[str, typer.Argument(metavar="FOLDER", help="must not exist, or be empty")],
+  seed: Seed = None,
+) -> None:
+  """Writes a folder for other libraries. For sentence-transformers or transformers, with a card."""
+  process.quiet_libraries()
+  from as2jax.inference import export as exporting
+
+  print(f"written: {exporting.export(run, target, seed)}")
+
+
+def opened(run: str) -> Any:
+  """The config of the run in a folder."""
+  import os
+
+  from as2jax.config import rerun
+
+  if "://" not in run and not os.path.isfile(os.path.join(run, "config.json")):
+    raise InputError(f"{run} holds no run (no config.json): train first")
+  return rerun.get_config(os.path.join(run, "config.json"))

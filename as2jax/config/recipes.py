@@ -1,0 +1,63 @@
+"""One's own data with a system of the package: what `--recipe`, `--train`, `--dev`, `--test` mean."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from as2jax.config import baselines, presets
+from as2jax.runtime.errors import InputError
+
+TRAINED = {
+  "triplet": presets.triplet,
+  "siamese": presets.siamese,
+  "crossencoder": presets.crossencoder,
+  "loct": presets.loct,
+  "cassie": presets.cassie,
+}
+NAMES = (*TRAINED, *baselines.LEXICAL, *baselines.ENCODERS)
+HELD_OUT = 0.1  # of the training questions, where no dev file selects the best epoch
+
+
+def apply(config: ConfigDict, argument: str) -> ConfigDict:
+  """Turns `config` into that of a recipe on files: `triplet,minilm` names it and further words.
+
+  Raises:
+    InputError: no recipe or several, or an unknown word.
+
+  """
+  words = argument.split(",")
+  named = [word for word in words if word in NAMES]
+  if len(named) != 1:
+    raise InputError(f"name one recipe of {', '.join(NAMES)}, such as own:triplet,minilm")
+  if named[0] in TRAINED:
+    TRAINED[named[0]](config)
+    presets.apply(config, ",".join(word for word in words if word not in NAMES))
+  else:
+    baselines.apply(config, argument)
+  if config.data.name != "sample":
+    config.data.name = "files"
+  return config
+
+
+def own_files(config: ConfigDict, files: Mapping[str, str]) -> dict[str, Any]:
+  """The overrides that put a user's files in place of a config's data.
+
+  Without a dev file a tenth of the training questions selects; splits without a file are not
+  reported.
+
+  Args:
+    files: split (train, dev, test) -> path; "" where there is none.
+
+  """
+  given = {split: path for split, path in files.items() if path}
+  held_out = config.data.holdout or (0.0 if "dev" in given else HELD_OUT)
+  reported = ["heldout"] * bool(held_out) + [split for split in ("dev", "test") if split in given]
+  name = config.data.name if config.data.name == "asnq_files" else "files"
+  return {
+    "data.name": name,
+    "data.rules": (),
+    "data.holdout": held_out,
+    "evaluation.splits": tuple(reported),
+    **{f"data.{split}": path for split, path in given.items()},
+  }

@@ -1,0 +1,283 @@
+"""The `as2jax` command: its verbs, what they print where, and mistakes in one line."""
+
+import csv
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from as2jax.commands import app, complete, train
+from as2jax.config import overrides
+from as2jax.runtime.errors import InputError
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+QUESTIONS = [
+  {"question": "who sat on the mat", "candidate": "a dog came"},
+  {"question": "who sat on the mat", "candidate": "the cat sat on the mat"},
+  {"question": "what is ice", "candidate": "frozen\twater\nis ice"},
+]
+
+
+@pytest.fixture
+def questions(tmp_path):
+  """A file of questions."""
+  path = tmp_path / "questions.jsonl"
+  path.write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
+  return str(path)
+
+
+def command(*arguments, cwd, **options):
+  """A process of the command as a user starts it."""
+  environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT)}
+  return subprocess.run(
+    [sys.executable, "-m", "as2jax", *arguments],
+    cwd=cwd,
+    env=environment,
+    capture_output=True,
+    text=True,
+    timeout=300,
+    **options,
+  )
+
+
+def seconds(*arguments):
+  """The CPU seconds of a process: other work on the machine does not count."""
+  before = os.times()
+  subprocess.run([sys.executable, *arguments], check=True, cwd=ROOT, capture_output=True)
+  after = os.times()
+  return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def test_help_and_import_are_fast_and_need_no_jax():
+  assert min(seconds("-m", "as2jax", "--help") for _ in range(3)) <= 0.4
+  assert min(seconds("-c", "import as2jax") for _ in range(3)) <= 0.3
+  code = (
+    "import sys; from as2jax.commands import app; app.run(['list', 'jobs']); print(*sys.modules)"
+  )
+  modules = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True).split()
+  assert not {"jax", "numpy", "rich", "transformers"} & set(modules)
+
+
+@pytest.mark.parametrize(
+  "verb", ["train", "rank", "evaluate", "compare", "explain", "export", "data check", "lab sweep"]
+)
+def test_each_verb_has_examples(verb, capsys):
+  assert app.run([*verb.split(), "--help"]) == 0
+  printed = capsys.readouterr().out
+  assert f"  as2jax {verb} " in printed.split("Examples:")[1]
+
+
+@pytest.mark.parametrize(
+  "arguments, parts",
+  [
+    (["trian"], ["No such command 'trian'", "'train'"]),
+    (["train"], ["name a job", "--recipe=triplet:minilm"]),
+    (["train", "wikiqa_triplet:sample"], ["folder is missing", "-o runs/x"]),
+    (["train", "wikiqa_triplte", "-o", "x"], ["did you mean wikiqa_triplet?"]),
+    (["train", "wikiqa_triplet", "-o", "x", "--zebra"], ["--zebra", "as2jax train --help"]),
+    (["train", "--recipe=triplet", "-o", "x"], ["--train=FILE"]),
+    (["train", "--recipe=zebra", "--train=x", "-o", "x"], ["name one recipe of triplet, siamese"]),
+    (["rank", "nowhere", "x"], ["nowhere holds no run"]),
+    (["rank", "nowhere", "x", "-o", "x.xml"], ["--output=x.xml", ".jsonl, .tsv, .csv"]),
+    (["evaluate", "nowhere"], ["nowhere holds no run"]),
+    (["compare", "nowhere"], ["nowhere"]),
+    (["lab", "sweep", "-o", "x"], ["a sweep file, or --base=JOB"]),
+    (["lab", "bench", "zebra"], ["bench zebra: name one of benchmark"]),
+  ],
+)
+def test_a_mistake_is_one_line(arguments, parts, capsys, monkeypatch, tmp_path):
+  monkeypatch.chdir(tmp_path)
+  if arguments[0] == "evaluate":  # in this process signals stay as they are
+    monkeypatch.setattr("as2jax.commands.process.begin_run", lambda: None)
+  assert app.run(arguments) == 2
+  captured = capsys.readouterr()
+  assert captured.out == "" and captured.err.startswith("as2jax: ")
+  assert captured.err.count("\n") == 1
+  for part in parts:
+    assert part in captured.err, captured.err
+  assert not list(tmp_path.iterdir())
+
+
+def test_an_error_of_ours_is_one_line_with_its_place(monkeypatch, capsys):
+  monkeypatch.setattr("as2jax.config.jobs.names", lambda: 1 / 0)
+  assert app.run(["list", "jobs"]) == 1
+  error = capsys.readouterr().err
+  assert error.startswith("as2jax: internal error: ZeroDivisionError") and error.count("\n") == 1
+  assert "(as2jax/commands/lists.py:" in error and "AS2JAX_TRACEBACK=1" in error
+
+
+def resolved(*settings, job="wikiqa_triplet:sample", **options):
+  """The config of a command line of `train`."""
+  given = {"seeds": "", "recipe": "", "files": {}} | options
+  return train.resolve(job, "runs/x", list(settings), **given)[0]
+
+
+@pytest.mark.parametrize(
+  "setting, value",
+  [
+    ("epochs=2", 2),
+    ("optimizer.rate=1e-3", 1e-3),
+    ("optimizer.rate=1", 1.0),
+    ("batch.packed=no", False),
+    ("data.train=123", "123"),
+    ("evaluation.splits=dev,test", ("dev", "test")),
+    ("evaluation.splits=dev", ("dev",)),
+    ("batch.row_lengths=(64, 128)", (64, 128)),
+    ("optimizer.lr_multipliers=()", ()),
+    ("encoder.hidden_dropout=0", 0.0),
+    ("encoder.precision=highest", "highest"),
+  ],
+)
+def test_set_gives_one_typed_value(setting, value):
+  config = resolved(setting)
+  for name in setting.partition("=")[0].split("."):
+    config = config[name]
+  assert config == value and type(config) is type(value)
+
+
+@pytest.mark.parametrize(
+  "setting, parts",
+  [
+    ("epochs", ["give KEY=VALUE"]),
+    ("optimizer.rat=1", ["'rat'", "did you mean 'rate'?"]),
+    ("epochs=many", ["of type int, now 3", "of that type"]),
+    ("epochs=1.5", ["of type int"]),
+    ("epochs=1,2", ["one value", "as2jax lab sweep --grid epochs=1,2"]),
+    ("batch.packed=maybe", ["of type bool"]),
+    ("optimizer=adam", ["a section", "rate"]),
+  ],
+)
+def test_a_wrong_setting_says_what_would_be_right(setting, parts):
+  with pytest.raises(InputError) as caught:
+    resolved(setting)
+  for part in ("--set", *parts):
+    assert part in str(caught.value), caught.value
+
+
+def test_seeds_are_a_number_or_a_list():
+  assert resolved(seeds="3").seeds == (0, 1, 2)
+  assert resolved(seeds="0,4").seeds == (0, 4) and resolved(seeds="4,").seeds == (4,)
+  for wrong in ("0", "a", "1.5", ","):
+    with pytest.raises(InputError, match="give their number"):
+      overrides.seeds_of(wrong)
+
+
+def test_own_files_take_the_place_of_a_jobs_data():
+  config = resolved(job="", recipe="triplet:minilm", files={"train": "a.tsv", "dev": "b.tsv"})
+  data = config.data
+  assert (data.name, data.train, data.dev, data.test) == ("files", "a.tsv", "b.tsv", "")
+  assert config.model.name == "triplet" and config.encoder.pretrained.startswith("package:")
+  assert (data.holdout, config.evaluation.splits) == (0.0, ("dev",))
+  alone = resolved(job="", recipe="crossencoder", files={"train": "a.tsv", "test": "c.tsv"})
+  assert alone.data.holdout == 0.1 and alone.evaluation.splits == ("heldout", "test")
+  job = resolved(job="trecqa_triplet:minilm", files={"train": "a.tsv", "dev": "b.tsv"})
+  assert job.data.name == "files" and job.data.rules == () and job.model.name == "triplet"
+
+
+def test_a_runs_folder_stands_for_its_config(finished_run):
+  run = str(finished_run("bm25"))
+  config, folder = train.resolve(run, "", [], "", "", {})
+  assert folder == run and config.model.name == "bm25"
+
+
+def test_rank_prints_or_writes_every_candidate(finished_run, questions, tmp_path, capsys):
+  run = str(finished_run("bm25"))
+  assert app.run(["rank", run, questions]) == 0
+  rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+  assert [row["rank"] for row in rows] == [1, 2, 1]
+  assert rows[0]["candidate"] == "the cat sat on the mat" and rows[0]["score"] > rows[1]["score"]
+  assert app.run(["rank", run, questions, "--top=1", "--format=text"]) == 0
+  text = capsys.readouterr().out
+  assert text.splitlines()[0] == "who sat on the mat" and "dog" not in text
+  for suffix, dialect in ((".tsv", "excel-tab"), (".csv", "excel")):
+    target = tmp_path / f"ranked{suffix}"
+    assert app.run(["rank", run, questions, "-o", str(target)]) == 0
+    with open(target, newline="") as file:
+      written = list(csv.DictReader(file, dialect=dialect))
+    assert [row["candidate"] for row in written] == [row["candidate"] for row in rows]
+  target = tmp_path / "new" / "ranked.jsonl"
+  assert app.run(["rank", run, questions, "-o", str(target)]) == 0
+  assert [json.loads(line) for line in target.read_text().splitlines()] == rows
+
+
+def test_rank_reads_standard_input(finished_run, questions, tmp_path):
+  run = str(finished_run("bm25"))
+  with open(questions) as file:
+    done = command("rank", run, cwd=tmp_path, stdin=file)
+  assert done.returncode == 0, done.stderr
+  assert len(done.stdout.splitlines()) == 3
+
+
+def test_a_reader_that_ends_early_is_told_nothing():
+  process = subprocess.Popen(
+    [sys.executable, "-m", "as2jax", "list", "keys"],
+    cwd=ROOT,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+  )
+  process.stdout.close()
+  assert process.stderr.read() == b"" and process.wait() == 1
+  process.stderr.close()
+
+
+def test_train_and_evaluate_print_the_metrics_as_json_lines(finished_run, tmp_path):
+  run = tmp_path / "run"
+  done = command("train", "wikiqa_baseline:word_overlap,sample", "-o", "run", cwd=tmp_path)
+  assert done.returncode == 0, done.stderr
+  metrics = {row["metric"]: row for row in map(json.loads, done.stdout.splitlines())}
+  stored = json.loads((run / "results.json").read_text())["metrics"]
+  assert metrics["map[sample-clean/test]"]["mean"] == stored["map[sample-clean/test]"]["mean"]
+  again = command("train", "run", "--format=text", cwd=tmp_path)
+  assert again.returncode == 0 and "map[sample-clean/test]" in again.stdout
+  done = command("evaluate", "run", "--splits=test", cwd=tmp_path)
+  assert done.returncode == 0, done.stderr
+  rows = list(map(json.loads, done.stdout.splitlines()))
+  assert {row["metric"].split("/")[-1] for row in rows} == {"test]"}
+
+
+def test_compare_prints_rows(finished_run, capsys):
+  runs = [str(finished_run(name)) for name in ("bm25", "word_overlap")]
+  assert app.run(["compare", *runs, "--samples=100"]) == 0
+  rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+  assert [row["metric"][:3] for row in rows] == ["map", "map", "mrr", "mrr"]
+  assert app.run(["compare", *runs, "--samples=100", "--format=text"]) == 0
+  assert "54 questions" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("kind", ["jobs", "recipes", "models", "encoders", "presets"])
+def test_what_is_listed_has_a_name_and_a_line(kind, capsys):
+  assert app.run(["list", kind]) == 0
+  rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+  assert len(rows) > 5 and all(row["name"] and row["about"] for row in rows)
+
+
+def test_keys_are_those_of_the_job(capsys):
+  assert app.run(["list", "keys", "wikiqa_cassie"]) == 0
+  rows = {row["key"]: row["value"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
+  assert rows["model.epsilon"] == 0.1 and rows["seeds"] == [0, 1, 2]
+
+
+def test_completion_offers_jobs_words_recipes_and_runs(tmp_path, monkeypatch, finished_run):
+  assert "wikiqa_triplet" in complete.jobs("wikiqa_t")
+  assert "wikiqa_triplet:minilm,grouped" in complete.jobs("wikiqa_triplet:minilm,")
+  assert complete.recipes("trip") == ["triplet"]
+  monkeypatch.chdir(tmp_path)
+  (tmp_path / "runs" / "x").mkdir(parents=True)
+  (tmp_path / "runs" / "x" / "config.json").write_text("{}")
+  assert complete.runs("r") == ["runs/"] and complete.runs("runs/") == ["runs/x"]
+
+
+def test_a_grid_is_every_combination(capsys):
+  from as2jax.experiments.sweeps import points
+
+  found = points.grid("wikiqa_triplet:sample", ["epochs=1,2", "batch.row_lengths=(64,),(64,128)"])
+  assert found == [
+    {"epochs": epochs, "batch.row_lengths": lengths}
+    for epochs in (1, 2)
+    for lengths in ((64,), (64, 128))
+  ]
+  with pytest.raises(InputError, match="--grid optimizer.rat: .*did you mean 'rate'"):
+    points.grid("wikiqa_triplet:sample", ["optimizer.rat=1,2"])
