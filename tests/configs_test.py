@@ -12,7 +12,7 @@ import sharding_rules
 import tiny
 from ml_collections import ConfigDict
 
-from as2jax.config import base, baselines, cete, check, flags, presets
+from as2jax.config import base, baselines, cete, check, flags, presets, recipes
 from as2jax.config.flat import flatten
 from as2jax.experiments.compile import compiled
 from as2jax.inference import modes
@@ -39,6 +39,8 @@ def every_config():
       kinds = [*baselines.LEXICAL, *baselines.ENCODERS]
     elif path.stem.endswith("_cete"):
       kinds = ["", *cete.VECTORS, "no_encoder", "no_encoder,elmo", "tuned"]
+    elif path.stem == "own":
+      kinds = recipes.NAMES
     elif path.stem == "wikiqa_cassie":
       kinds = ["", "joint", "tuned", "joint,tuned"]
     elif path.stem == "recommended":

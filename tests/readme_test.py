@@ -180,7 +180,6 @@ def _imported(source):
 @pytest.mark.parametrize("name", NAMES)
 def test_data_sets_and_tables_exist(name):
   for words in COMMANDS[name]:
-    module = module_of(words)
     for word in words:
       if data := re.match(r"--config\.data\.name=(\w*)", word):
         value = data[1]
