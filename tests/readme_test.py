@@ -79,9 +79,9 @@ def _in_the_repository(monkeypatch):
 def test_the_commands_are_read():
   """So that no test below is empty."""
   modules = {module_of(words) for words in sum(COMMANDS.values(), [])} - {None}
-  assert len(modules) >= 8
+  assert len(modules) >= 4
   assert len([w for w in sum(COMMANDS.values(), []) if w[0] == "as2jax"]) >= 20
-  assert {"as2jax.main", "as2jax.evaluation.compare", "launch.benchmarks.benchmark"} <= modules
+  assert {"as2jax.main", "launch.benchmarks.benchmark"} <= modules
   assert sum(any(w.startswith("--config=") for w in ws) for ws in sum(COMMANDS.values(), [])) > 30
 
 
@@ -142,9 +142,6 @@ def test_configs_and_keys_exist(name, config):
       for word in words:
         if key := re.match(r"--config\.([\w.]+)=", word):
           flags.check_key(resolved, key[1])
-    keys = [words[i + 1].split("=")[0] for i, word in enumerate(words) if word == "--set"]
-    for key in keys:
-      flags.check_key(config(paths[0]), key)
 
 
 @pytest.mark.parametrize("name", NAMES)
