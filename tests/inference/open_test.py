@@ -168,7 +168,7 @@ def test_what_cannot_be_trained_says_so_before_it_begins(tmp_path):
   for given, message in (
     ({"job": "wikiqa_triplets"}, "did you mean wikiqa_triplet"),
     ({"overrides": {"optimizer.rte": 1e-5}}, "did you mean 'rate'"),
-    ({"overrides": {"epochs": "many"}}, "overrides: epochs = 'many'"),
+    ({"overrides": {"epochs": "many"}}, "overrides: epochs='many'"),
     ({"data": {"dev": "x.tsv"}}, "give a file for `train`"),
     ({"data": {"training": "x.tsv"}}, "give a file for `train`"),
     ({"seeds": ()}, "seeds = \\(\\)"),
