@@ -227,10 +227,9 @@ def bench(context: typer.Context) -> None:
   import subprocess
   import sys
 
-  import as2jax
   from as2jax.runtime import huge_pages
 
-  root = pathlib.Path(as2jax.__file__).resolve().parent.parent
+  root = pathlib.Path(__file__).resolve().parents[2]
   names = sorted(path.stem for path in (root / "launch" / "benchmarks").glob("*.py"))
   if not names:
     raise InputError("benchmarks are no part of the package: run this in a clone of the repository")

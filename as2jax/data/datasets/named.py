@@ -24,7 +24,7 @@ def dataset(
   """Opens a data set by its name, or the questions of a person's own file.
 
   Args:
-    name_or_path: a name that `python -m as2jax.data list` shows, or the path of a file.
+    name_or_path: a name that `as2jax data list` shows, or the path of a file.
     split: of a named data set: the only one that is wanted, or a union such as `dev+test`; all that
       are there where None. Of a file: what its questions are called (`test` where None).
     filter: which questions `questions`, `qrels`, `pairs` and `to_pandas` give: `official` (those of
