@@ -3,9 +3,13 @@
 import ast
 import importlib.metadata
 import pathlib
+import sys
+import tomllib
 
 import pytest
 from packaging import requirements, utils
+
+from as2jax.commands import app, process
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LINES = [
@@ -37,3 +41,58 @@ def imported():
 def test_a_requirement_is_imported_or_says_why(imported, pin, reason):
   name = utils.canonicalize_name(requirements.Requirement(pin).name)
   assert (name in imported) != bool(reason.strip()), f"{pin}: nothing in as2jax imports it"
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+
+
+def ranges(*extras):
+  """{name: requirement} of the metadata: the base and some extras."""
+  lines = [*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])]
+  given = [requirements.Requirement(line) for line in lines]
+  return {utils.canonicalize_name(one.name): one for one in given}
+
+
+def pins(file):
+  """{name: version} of a file of pins."""
+  lines = [line.partition("#")[0].strip() for line in (ROOT / file).read_text().splitlines()]
+  pairs = [line.split("==") for line in lines if line]
+  return {utils.canonicalize_name(name): version for name, version in pairs}
+
+
+@pytest.mark.parametrize(
+  "file, extras",
+  [
+    ("requirements.txt", [name for name in EXTRAS if name not in ("test", "tpu", "gcs")]),
+    ("requirements-test.txt", ["test"]),
+  ],
+)
+def test_the_lock_is_within_the_ranges_of_the_metadata(file, extras):
+  known, locked = ranges(*extras), pins(file)
+  for name, version in locked.items():
+    assert known[name].specifier.contains(version, prereleases=True), f"{name}=={version}"
+  asked = set(known) - {"as2jax"}
+  if file == "requirements-test.txt":
+    asked = {
+      utils.canonicalize_name(requirements.Requirement(line).name) for line in EXTRAS["test"]
+    }
+  assert asked - {"as2jax"} <= set(locked)
+
+
+def test_wrong_wheels_are_excluded():
+  for name in ("jax", "jaxlib"):
+    assert "0.10.2" not in ranges()[name].specifier and "0.12.0.1" in ranges()[name].specifier
+
+
+def test_a_missing_extra_is_one_sentence_that_names_it(monkeypatch, capsys):
+  for module, extra in process.EXTRAS.items():
+    owner = importlib.metadata.packages_distributions().get(module)
+    if owner:  # as the metadata have it
+      assert utils.canonicalize_name(owner[0]) in ranges(extra)
+  monkeypatch.setitem(sys.modules, "gensim", None)
+  arguments = ["--data=sample", "--output=x.txt"]
+  assert app.run(["lab", "vectors", *arguments]) == 2
+  assert capsys.readouterr().err == (
+    "as2jax: this needs gensim, which is not installed: pip install 'as2jax[train]'\n"
+  )

@@ -11,6 +11,8 @@ import zipfile
 import pytest
 import tiny
 
+from as2jax.commands import process
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
@@ -31,13 +33,22 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-  """run(code or module arguments…) in an empty folder, with the wheel's package alone."""
+  """run(arguments of Python…) in an empty folder, with the wheel's package alone.
+
+  With `base=True` nothing can be imported that the extras add.
+  """
   target, empty = tmp_path_factory.mktemp("target"), tmp_path_factory.mktemp("empty")
   options = ["--no-deps", "--no-index", f"--target={target}"]
   subprocess.run([*PIP, "install", *options, str(wheel)], check=True, timeout=300)
 
-  def run(*arguments):
-    environment = {**os.environ, "PYTHONPATH": str(target), "JAX_PLATFORMS": "cpu"}
+  bare = tmp_path_factory.mktemp("bare")
+  (bare / "sitecustomize.py").write_text(
+    f"import sys\nfor name in {sorted(process.EXTRAS)!r}:\n  sys.modules[name] = None\n"
+  )
+
+  def run(*arguments, base=False):
+    path = os.pathsep.join([str(target), *[str(bare)] * base])
+    environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
     done = subprocess.run(
       [sys.executable, *arguments],
       cwd=empty,
@@ -49,6 +60,7 @@ def installed(wheel, tmp_path_factory):
     assert done.returncode == 0, done.stderr
     return done.stdout
 
+  run.folder, run.script = empty, target / "bin" / "as2jax"
   return run
 
 
@@ -96,7 +108,43 @@ print(json.dumps([as2jax.__file__, run.config.model.name, [hit.text for hit in h
   assert not place.startswith(str(ROOT)) and name == "triplet" and len(texts) == 2
   again = installed("-m", "as2jax.main", "--config=rerun:run/config.json", "--workdir=run")
   assert "map[sample-clean/test]" in again
-  tables = installed("-m", "as2jax.experiments.papers.tables", "--help")
-  assert "usage" in tables
+  assert "cete_table3" in installed("-m", "as2jax", "lab", "paper")
   code = "from as2jax.experiments.papers import plan; print(len(plan.load('cete_table3').rows))"
   assert int(installed("-c", code)) > 3
+
+
+FAQ = [
+  ("how do I reset my password", "Open the settings, choose security, and reset the password.", 1),
+  ("how do I reset my password", "We ship within three days.", 0),
+  ("when will my parcel arrive", "We ship within three days.", 1),
+  ("when will my parcel arrive", "You may pay by card.", 0),
+  ("can I pay by card", "You may pay by card.", 1),
+  ("can I pay by card", "Open the settings, choose security, and reset the password.", 0),
+]
+
+
+@pytest.mark.slow
+def test_an_engineers_faq_from_an_empty_folder(installed):
+  """Train, rank with the base install alone, compare and export, by the installed command."""
+  folder, command = installed.folder, str(installed.script)
+  lines = ["question\tcandidate\tlabel", *("\t".join(map(str, row)) for row in FAQ)]
+  (folder / "faq.tsv").write_text("\n".join(lines) + "\n")
+  files = ["--train=faq.tsv", "--dev=faq.tsv", "--format=json"]
+  tiny_encoder = f"encoder.pretrained={tiny.encoder_folder()}"
+  given = ["-o", "runs/faq", "--set", "epochs=1", "--set", tiny_encoder]
+  metrics = installed(command, "train", "--recipe=triplet", *files, *given)
+  assert json.loads(metrics.splitlines()[0])["metric"] == "map[files-clean/dev]"
+  installed(command, "train", "--recipe=bm25", *files, "-o", "runs/bm25", base=True)
+  rows = installed(command, "compare", "runs/bm25", "runs/faq", "--split=dev", "--samples=100")
+  assert {json.loads(row)["system"] for row in rows.splitlines()} == {"runs/bm25", "runs/faq"}
+  ranked = installed(command, "rank", "runs/faq", "faq.tsv", "--top=1", base=True)
+  best = [json.loads(row) for row in ranked.splitlines()]
+  assert len(best) == 3 and {row["rank"] for row in best} == {1}
+  installed(command, "export", "runs/faq", "exported")
+  transformers = pytest.importorskip("sentence_transformers")
+  model = transformers.SentenceTransformer(str(folder / "exported"), device="cpu")
+  for row in best:
+    question, candidate = model.encode([row["question"], row["candidate"]])
+    assert row["score"] == pytest.approx(
+      -float(((question - candidate) ** 2).sum() ** 0.5), abs=1e-5
+    )

@@ -16,6 +16,19 @@ from collections.abc import Callable
 from as2jax.runtime import preemption, processes, stalls
 from as2jax.runtime.errors import InputError
 
+# What `pip install "as2jax[EXTRA]"` adds, by the module that is imported.
+EXTRAS = {
+  "tensorflow_datasets": "train",
+  "importlib_resources": "train",
+  "array_record": "train",
+  "ott": "train",
+  "jraph": "train",
+  "tensorboardX": "train",
+  "h5py": "train",
+  "gensim": "train",
+  "matplotlib": "report",
+  "gcsfs": "gcs",
+}
 TRACEBACK = "AS2JAX_TRACEBACK"  # in the environment: print the traceback of an error of ours
 
 
@@ -86,6 +99,9 @@ def guarded(
     print(f"as2jax: interrupted{where}; the same command goes on where it stopped", file=sys.stderr)
     return preemption.INTERRUPTED
   except Exception as error:
+    if extra := missing_extra(error):
+      print(f"{processes.name()}: {extra}", file=sys.stderr)
+      return _end(2, extra)
     if processes.count() == 1 and raises:
       raise
     if processes.count() == 1 and not os.environ.get(TRACEBACK):
@@ -93,6 +109,15 @@ def guarded(
       return 1
     traceback.print_exc()
     return _end(1, f"{type(error).__name__}: {error}")
+
+
+def missing_extra(error: Exception) -> str:
+  """What to install where a module of an extra could not be imported, "" for any other error."""
+  module = (getattr(error, "name", None) or "").partition(".")[0]
+  if not isinstance(error, ModuleNotFoundError) or module not in EXTRAS:
+    return ""
+  extra = EXTRAS[module]
+  return f"this needs {module}, which is not installed: pip install 'as2jax[{extra}]'"
 
 
 def in_words_of_the_command(text: str) -> str:
