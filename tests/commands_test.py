@@ -80,7 +80,7 @@ def test_each_verb_has_examples(verb, capsys):
     (["train", "wikiqa_triplet", "-o", "x", "--zebra"], ["--zebra", "as2jax train --help"]),
     (["train", "--recipe=triplet", "-o", "x"], ["--train=FILE"]),
     (["train", "--recipe=zebra", "--train=x", "-o", "x"], ["name one recipe of triplet, siamese"]),
-    (["rank", "nowhere", "x"], ["nowhere holds no run"]),
+    (["rank", ".", "x"], ["neither a run's folder"]),
     (["rank", "nowhere", "x", "-o", "x.xml"], ["--output=x.xml", ".jsonl, .tsv, .csv"]),
     (["evaluate", "nowhere"], ["nowhere holds no run"]),
     (["compare", "nowhere"], ["nowhere"]),
