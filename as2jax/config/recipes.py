@@ -9,6 +9,8 @@ from as2jax.config import baselines, presets
 from as2jax.runtime.errors import InputError
 
 TRAINED = {
+  "fast": presets.fast,
+  "accurate": presets.accurate,
   "triplet": presets.triplet,
   "siamese": presets.siamese,
   "crossencoder": presets.crossencoder,
