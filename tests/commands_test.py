@@ -79,7 +79,7 @@ def test_each_verb_has_examples(verb, capsys):
     (["train", "wikiqa_triplte", "-o", "x"], ["did you mean wikiqa_triplet?"]),
     (["train", "wikiqa_triplet", "-o", "x", "--zebra"], ["--zebra", "as2jax train --help"]),
     (["train", "--recipe=triplet", "-o", "x"], ["--train=FILE"]),
-    (["train", "--recipe=zebra", "--train=x", "-o", "x"], ["name one recipe of triplet, siamese"]),
+    (["train", "--recipe=zebra", "--train=x", "-o", "x"], ["name one recipe of fast, accurate"]),
     (["rank", ".", "x"], ["neither a run's folder"]),
     (["rank", "nowhere", "x", "-o", "x.xml"], ["--output=x.xml", ".jsonl, .tsv, .csv"]),
     (["evaluate", "nowhere"], ["nowhere holds no run"]),
