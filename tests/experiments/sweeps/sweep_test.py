@@ -84,7 +84,7 @@ def test_the_id_is_that_of_the_resolved_config():
   "rows, message",
   [
     ([{"optimizer.rat": 1.0}], "the point optimizer.rat=1.0: optimizer.rat: .*did you mean 'rate'"),
-    ([{"optimizer": 1.0}], "no key 'optimizer'"),
+    ([{"optimizer": 1.0}], "optimizer: it is a section"),
     ([{"zebra.x": 1.0}], "zebra.x: the config has no key"),
     ([{"optimizer.rate": "fast"}], "optimizer.rate='fast': optimizer.rate is of type float"),
     ([{"epochs": -1}], "epochs = -1: give 0 or more"),
