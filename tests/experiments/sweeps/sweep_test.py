@@ -116,7 +116,7 @@ def test_a_wrong_sweep_file_or_option_is_refused(tmp_path, capsys):
     ([good, output, "--set=epochs"], "--set epochs: give KEY=VALUE"),
     ([good, output, "--set=zebra=1"], "--set zebra: the config has no key"),
     ([good, output, "--set=evaluation.splits=('test',)"], "lacks dev"),
-    ([good, output, "--parallel=-1"], "-1 is not in the range"),
+    ([good, output, "--parallel=-1"], "greater than or equal to 0"),
     ([good, "--output=gs://x/y"], "local folder"),
   ]:
     assert app.run(["lab", "sweep", *arguments]) == 2, arguments
