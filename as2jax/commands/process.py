@@ -28,6 +28,8 @@ EXTRAS = {
   "gensim": "train",
   "matplotlib": "report",
   "gcsfs": "gcs",
+  "starlette": "serve",
+  "uvicorn": "serve",
 }
 TRACEBACK = "AS2JAX_TRACEBACK"  # in the environment: print the traceback of an error of ours
 
