@@ -46,6 +46,7 @@ def run(
   samples: int,
   seed: int,
   form: str,
+  deterministic: Sequence[str] = (),
 ) -> str:
   """The comparison of a command line as `text`, `json` or `csv`.
 
@@ -56,13 +57,19 @@ def run(
   """
   wanted = [name.strip() for name in metrics.split(",")]
   given = {"split": split, "question_filter": question_filter}
+  fixed = lambda places: [name for name in places if name in deterministic]
+  for name in sorted(set(deterministic) - set(names))[:1]:
+    raise InputError(f"--deterministic={name}: it is none of the systems that are compared")
   tests = {"samples": samples, "seed": seed}
   if VERSUS in names:
     groups = _groups(names)
-    loaded = [run_scores.load(places, **given) for places in zip(*groups, strict=True)]
+    loaded = [
+      run_scores.load(places, **given, deterministic=fixed(places))
+      for places in zip(*groups, strict=True)
+    ]
     rows, text = compare_groups(loaded, wanted, **tests), _text_of_groups
   else:
-    loaded = [run_scores.load(names, **given)]
+    loaded = [run_scores.load(names, **given, deterministic=deterministic)]
     rows, text = compare(loaded[0], wanted, **tests), _text
   seen = pretraining.under_table(system.pretraining for systems in loaded for system in systems)
   head = {"split": split, "question_filter": question_filter, **tests}
@@ -96,7 +103,7 @@ def compare(
       }
       if n:
         row |= _tested(values, base, samples, seed)
-        row |= _methods(values, base, (system.deterministic, loaded[0].deterministic))
+        row |= _methods_row(methods(system, loaded[0], metric))
       rows.append(row)
   return _adjusted(rows, ("metric",))
 
@@ -110,7 +117,7 @@ def compare_groups(
     datasets: for each dataset, the system of each group.
 
   """
-  rows = []
+  rows: list[Row] = []
   for metric in metrics:
     base = [systems_[0].metric(metric) for systems_ in datasets]
     for group in range(1, len(datasets[0])):
@@ -128,8 +135,12 @@ def compare_groups(
             "mean": float(a.mean()),
           }
           | _tested(a, b, samples, seed)
+          | _methods_row(methods(systems_[group], systems_[0], metric))
         )
-      rows += [head | row for row in _averages(values, base, samples, seed)]
+      averages = _averages(values, base, samples, seed)
+      pairs = [methods(systems_[group], systems_[0], metric) for systems_ in datasets]
+      averages[0] |= _methods_row(significance.macro_methods_test(pairs))
+      rows += [head | row for row in averages]
   return _adjusted(rows, ("metric", "scope"))
 
 
@@ -169,9 +180,19 @@ def _tested(values, base, samples, seed) -> Row:
   return _gain(t, randomized, float(significance.question_means(base).mean()))
 
 
-def _methods(values, base, fixed: tuple[bool, bool]) -> Row:
+def methods(system: RunScores, base: RunScores, metric: str) -> significance.MethodsComparison:
+  """Compares the methods that two systems are of, by one metric."""
+  values = system.metric(metric), base.metric(metric)
+  if system.shared_stage or base.shared_stage:
+    difference = float(values[0].mean() - values[1].mean())
+    return significance.MethodsComparison(
+      difference, None, None, None, None, significance.ONE_STAGE
+    )
+  return significance.methods_test(*values, fixed=(system.deterministic, base.deterministic))
+
+
+def _methods_row(found: significance.MethodsComparison) -> Row:
   """What is said of the methods, beside what `_tested` says of the models."""
-  found = significance.methods_test(values, base, fixed=fixed)
   return {
     "p_methods": found.p,
     "methods_half_width": found.half_width,
@@ -197,9 +218,10 @@ def _adjusted(rows: list[Row], family: Sequence[str]) -> list[Row]:
     if "p_t" in row:
       families.setdefault(tuple(row[key] for key in family), []).append(row)
   for members in families.values():
-    for test in ("p_t", "p_randomization"):
-      adjusted = significance.holm([row[test] for row in members])
-      for row, p in zip(members, adjusted.tolist(), strict=True):
+    for test in ("p_t", "p_randomization", "p_methods"):
+      tested = [row for row in members if row.get(test) is not None]
+      adjusted = significance.holm([row[test] for row in tested])
+      for row, p in zip(tested, adjusted.tolist(), strict=True):
         row[f"{test}_holm"] = p
   return rows
 
@@ -242,7 +264,12 @@ def aligned(cells: Sequence[Sequence[str]], left: int = 1) -> list[str]:
 
 
 TESTS = ("difference", "gain", "p (t)", "p (rand.)")
+METHODS_LEGEND = (
+  "p (t) and p (rand.) speak of these models; `of methods` and the p behind it count seeds, too, and "
+  "would find the difference below `finds` in 80 % of cases"
+)
 METHODS = ("of methods", "p", "finds")
+METHODS_HOLM = (*METHODS, "Holm (m.)")
 HOLM = ("Holm (t)", "Holm (r.)")
 
 
@@ -259,15 +286,17 @@ def _cells(row: Row, holm: bool) -> list[str]:
   return cells + [p_text(row[key]) for key in ("p_t_holm", "p_randomization_holm")] * holm
 
 
-def _methods_cells(row: Row) -> list[str]:
+def methods_cells(row: Row, holm: bool = False) -> list[str]:
+  """The half-width of a difference of methods, its p, what would be found, Holm's p; or why not."""
   if "p_methods" not in row:
-    return [""] * len(METHODS)
+    return [""] * (len(METHODS) + holm)
   if row["methods_note"]:
-    return [row["methods_note"], "", ""]
+    return [row["methods_note"], "", "", *[""] * holm]
   return [
     f"± {row['methods_half_width']:.4f}",
     p_text(row["p_methods"]),
     f"{row['methods_detectable']:.4f}",
+    *([p_text(row["p_methods_holm"])] if holm else ()),
   ]
 
 
@@ -283,7 +312,8 @@ def _text(rows: Sequence[Row]) -> str:
     holm = len(mine) > 2
     several = any(row["seeds"] > 1 for row in mine)
     head = ["", "mean", *["s.d. (seeds)"] * several]
-    cells = [[*head, *(TESTS + HOLM * holm + METHODS if len(mine) > 1 else ())]]
+    shown = TESTS + HOLM * holm + (METHODS_HOLM if holm else METHODS)
+    cells = [[*head, *(shown if len(mine) > 1 else ())]]
     for row in mine:
       width = row["half_width"]
       spread = "" if row["sd"] is None else f"{row['sd']:.4f} ({row['seeds']})"
@@ -292,13 +322,12 @@ def _text(rows: Sequence[Row]) -> str:
           row["system"] + (f" ({row['note']})" if row["note"] else ""),
           f"{row['mean']:.4f}" + ("" if width is None else f" ± {width:.4f}"),
           *[spread] * several,
-          *((*_cells(row, holm), *_methods_cells(row)) if len(mine) > 1 else ()),
+          *((*_cells(row, holm), *methods_cells(row, holm)) if len(mine) > 1 else ()),
         ]
       )
     lines += [
       f"{metric}, {mine[0]['questions']} questions; ± is the 95 % half-width over them; "
-      "differences are to the first. p (t) and p (rand.) speak of these models; `of methods` and the "
-      "p behind it count seeds, too, and would find the difference below `finds` in 80 % of cases",
+      f"differences are to the first. {METHODS_LEGEND}",
       *("  " + line for line in aligned(cells)),
       "",
     ]
@@ -310,7 +339,8 @@ def _text_of_groups(rows: Sequence[Row]) -> str:
   holm = len({row["group"] for row in rows}) > 1
   for metric, group in dict.fromkeys((row["metric"], row["group"]) for row in rows):
     mine = [row for row in rows if (row["metric"], row["group"]) == (metric, group)]
-    cells = [["", "questions", "group 1", f"group {group}", *TESTS, *HOLM * holm]]
+    shown = TESTS + HOLM * holm + (METHODS_HOLM if holm else METHODS)
+    cells = [["", "questions", "group 1", f"group {group}", *shown]]
     cells += [
       [
         row["scope"],
@@ -318,6 +348,7 @@ def _text_of_groups(rows: Sequence[Row]) -> str:
         f"{row['base_mean']:.4f}",
         f"{row['mean']:.4f}",
         *_cells(row, holm),
+        *methods_cells(row, holm),
       ]
       for row in mine
     ]
@@ -331,6 +362,7 @@ def _text_of_groups(rows: Sequence[Row]) -> str:
   lines += [
     "± is the 95 % half-width. macro average: datasets weigh the same, the unit is the question.",
     "all questions: each weighs the same. datasets: the unit is the dataset.",
+    METHODS_LEGEND,
   ]
   return "\n".join(lines)
 
@@ -346,9 +378,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     "systems",
     nargs="+",
     metavar="SYSTEM",
-    help="folder of a finished run, or a table of per-question scores (those of "
-    "one system's seeds joined by commas); the first is the base. `vs` between "
+    help="folder of a finished run, a table of per-question scores, or a TREC run file (the files "
+    "of one system's seeds joined by commas); the first is the base. `vs` between "
     "systems makes groups, each with one run a dataset",
+  )
+  parser.add_argument(
+    "--deterministic",
+    action="append",
+    default=[],
+    metavar="SYSTEM",
+    help="a table or run file whose system has no randomness; others of one seed tell no methods apart",
   )
   parser.add_argument("--metrics", default="map,mrr", help="joined by commas")
   parser.add_argument("--split", default="test", help="of run folders")

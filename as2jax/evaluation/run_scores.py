@@ -1,4 +1,4 @@
-"""What is compared: the per-question scores of finished runs, or of tables of such scores."""
+"""What is compared: the per-question scores of finished runs, of tables of such scores, of run files."""
 
 import dataclasses
 import re
@@ -9,14 +9,15 @@ import numpy as np
 from etils import epath
 
 from as2jax.data.datasets import trec_files
+from as2jax.data.record import Candidate, Question
 from as2jax.encoders import pretraining
-from as2jax.evaluation import metrics
+from as2jax.evaluation import metrics, run_files
+from as2jax.evaluation.run_files import ANY
 from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
 
 POOL = ("gold", "any", "often")  # of runs over a pool; `often`: the answer is asked for often
 QUESTION_FILTERS = ("clean", "official", *metrics.RULES, *POOL)
-ANY = "any:"  # before the columns of the question filter `any`, see pool_evaluation
 KEYS = {
   "rerank": ("map", "clean"),
   "retrieve": ("mrr", "gold"),
@@ -35,6 +36,7 @@ class RunScores:
     values: {metric: [seeds, questions]}.
     deterministic: whether another seed would give the same scores (BM25, an untrained cosine).
     pretraining: what the run's encoder is known to have seen (`encoders/pretraining.py`).
+    origins: digests of the parameters with which each seed began, of a run with a warm start.
     note: "best = before training" of a run that training did not improve, with the seeds where it
       is not all of them; else "".
 
@@ -47,6 +49,12 @@ class RunScores:
   deterministic: bool = False
   note: str = ""
   pretraining: tuple[str, ...] = ()
+  origins: tuple[str, ...] = ()
+
+  @property
+  def shared_stage(self) -> bool:
+    """Whether several seeds began with the same parameters: they are not independent runs."""
+    return len(set(self.origins)) < len(self.origins)
 
   def metric(self, name: str) -> np.ndarray:
     """The values [seeds, questions] of a metric; InputError where there are none."""
@@ -70,28 +78,39 @@ class _Place:
 
 
 def load(
-  names: Sequence[str], *, split: str = "test", question_filter: str | None = None
+  names: Sequence[str],
+  *,
+  split: str = "test",
+  question_filter: str | None = None,
+  deterministic: Sequence[str] = (),
 ) -> list[RunScores]:
   """Reads systems that answered the same questions, in the order given.
 
   Args:
-    names: folders of finished runs, or tables of per-question scores; the tables of one system's
-      seeds are joined by commas (a name that exists is never taken apart).
+    names: folders of finished runs, tables of per-question scores, or TREC run files of any system,
+      which are measured by the judgements of the first folder; the files of one system's seeds are
+      joined by commas (a name that exists is never taken apart).
     split: of run folders.
     question_filter: one of `QUESTION_FILTERS`; None is `clean`, and `answerable` where no run folder says what
       is clean.
+    deterministic: those of the names that stand for systems without randomness; what a file that is
+      no run's folder came from is not known otherwise.
 
   Raises:
     InputError: no such run, split or table; other data, other questions or another policy for ties
       than the first system's; a question filter that leaves no question.
 
   """
-  places = [_place(name, split) for name in names]
+  for name in sorted(set(deterministic) - set(names))[:1]:
+    raise InputError(f"{name} is said to be deterministic, but is none of {', '.join(names)}")
+  runs = {name: _run(name, split) for name in names if epath.Path(name).is_dir()}
+  judge = next(iter(runs.values()), None)
+  places = [runs[name] if name in runs else _place(name, judge, split) for name in names]
   known = [place for place in places if place.content is not None]
   for place in known[1:]:
     _check_same_data(known[0], place, split)
   rule, data = _rule(question_filter, known, split)
-  systems = [_system(place, rule, data) for place in places]
+  systems = [_system(place, rule, data, place.name in deterministic) for place in places]
   first = _counts(places[0], rule)
   for place in places:
     for path, (ids, table) in zip(place.files, place.tables, strict=True):
@@ -155,11 +174,8 @@ def _counted(table: dict[str, np.ndarray], rule: str) -> np.ndarray:
   return metrics.RULES[rule](table["candidates"], table["positives"])
 
 
-def _place(name: str, split: str) -> _Place:
-  path = epath.Path(name)
-  if path.is_dir():
-    return _run(name, split)
-  files = (name,) if path.exists() else tuple(name.split(","))
+def _place(name: str, judge: _Place | None, split: str) -> _Place:
+  files = (name,) if epath.Path(name).exists() else tuple(name.split(","))
   for file in files:
     if len(files) > 1 and epath.Path(file).is_dir():
       raise InputError(
@@ -169,9 +185,35 @@ def _place(name: str, split: str) -> _Place:
     if not epath.Path(file).exists():
       raise InputError(
         f"{file}: there is no such file or folder: give folders of finished runs, "
-        "or tables of per-question scores"
+        "tables of per-question scores, or TREC run files"
       )
-  return _Place(name, files, tuple(trec_files.read_per_question(file) for file in files), None)
+  return _Place(name, files, tuple(_file_table(file, judge, split) for file in files), None)
+
+
+def _file_table(file: str, judge: _Place | None, split: str) -> run_files.Table:
+  """A table as it is, or that of a run file by the judgements of a run."""
+  if not run_files.is_run_file(file):
+    return trec_files.read_per_question(file)
+  if judge is None:
+    raise InputError(
+      f"{file} is a run file, which does not say what is right: compare it with the folder of a "
+      "run on the same data"
+    )
+  folder = epath.Path(judge.files[0]).parent
+  for name in ("run.trec", "qrels.trec"):
+    if not (folder / name).exists():
+      raise InputError(f"{file} is a run file, which is measured by {folder / name}: it is missing")
+  qrels, ties = trec_files.read_qrels(folder / "qrels.trec"), judge.content["ties"]
+  if _kind(judge.content) == "rerank":
+    questions = [
+      Question(name, name, tuple(Candidate(i, i, qrels.get(name, {}).get(i, 0)) for i in ranked))
+      for name, ranked in trec_files.read_run(folder / "run.trec").items()
+    ]
+    return run_files.of_questions(file, questions, ties)
+  ids, table = judge.tables[0]
+  right = {"gold": qrels, "any": trec_files.read_qrels(folder / "qrels-any.trec")}
+  asked = dict(zip(ids, table["asked"].tolist(), strict=True))
+  return run_files.of_pool(file, right, asked, int(table["candidates"][0]), ties)
 
 
 def _run(name: str, split: str) -> _Place:
@@ -198,6 +240,8 @@ def _run(name: str, split: str) -> _Place:
     trained = contents["results.json"]  # an evaluation does not say how the run was trained
     content = content | {"deterministic": trained.get("deterministic", False)}
     content["note"] = _note(results.before_training(trained), trained, results.BEFORE_TRAINING)
+    begun = trained.get("warm_start", {}).get("seeds", ())
+    content["origins"] = tuple(one["sha256"] for one in begun)
     place = _Place(name, files, tuple(map(trec_files.read_per_question, files)), content)
     if _agrees(place, title):
       return place
@@ -294,7 +338,7 @@ def _check_same_questions(path: str, counts: dict, first: dict) -> None:
       )
 
 
-def _system(place: _Place, rule: str, data: str) -> RunScores:
+def _system(place: _Place, rule: str, data: str, deterministic: bool) -> RunScores:
   ids = tuple(sorted(_counts(place, rule)))
   seeds = []
   for path, (names, table) in zip(place.files, place.tables, strict=True):
@@ -318,7 +362,14 @@ def _system(place: _Place, rule: str, data: str) -> RunScores:
     seeds.append({metric: values[rows] for metric, values in columns.items()})
   shared = [metric for metric in seeds[0] if all(metric in seed for seed in seeds)]
   values = {metric: np.stack([seed[metric] for seed in seeds]) for metric in shared}
-  deterministic = place.content is not None and bool(place.content.get("deterministic"))
-  note = place.content.get("note", "") if place.content is not None else ""
-  seen = tuple(pretraining.statements(place.content or {}))
-  return RunScores(place.name, data, ids, values, deterministic, note, seen)
+  content = place.content or {}
+  return RunScores(
+    place.name,
+    data,
+    ids,
+    values,
+    deterministic or bool(content.get("deterministic")),
+    content.get("note", ""),
+    tuple(pretraining.statements(content)),
+    content.get("origins", ()),
+  )

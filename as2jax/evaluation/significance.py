@@ -20,6 +20,7 @@ import numpy as np
 
 from as2jax.runtime.errors import InputError
 
+ONE_STAGE = "cannot be told: its seeds began with one first stage"
 ONE_SEED = "cannot be told from one seed"
 _EXACT = 16  # up to so many non-zero differences all 2^n signs are enumerated
 _BLOCK = 1 << 22  # signs drawn at a time
@@ -108,11 +109,10 @@ def methods_test(
   else:
     variance = questions
   error, largest = float(np.sqrt(variance)), float(np.abs(difference).max())
-  p = _two_sided(mean, error, freedom, largest)
   if error <= 1e-14 * largest:
+    p = _two_sided(mean, error, freedom, largest)
     return MethodsComparison(mean, 0.0, p, freedom, 0.0)
-  wide = _quantile(freedom)
-  return MethodsComparison(mean, wide * error, p, freedom, (wide + _quantile(freedom, 0.8)) * error)
+  return _methods_comparison(mean, error, freedom, largest)
 
 
 class _SeedParts(NamedTuple):
@@ -236,6 +236,37 @@ def macro_t_test(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> Comparison
     freedom = variances.sum() ** 2 / (variances**2 / freedoms).sum()
     width = _quantile(freedom) * float(error)
   return Comparison(mean, width, _two_sided(mean, error, freedom, largest), sum(map(len, parts)))
+
+
+def macro_methods_test(parts: Sequence[MethodsComparison]) -> MethodsComparison:
+  """Compares two methods' averages over datasets, on each of which both were trained apart.
+
+  The variance of the average is Σ_k V_k / K², with Welch and Satterthwaite's degrees of freedom.
+
+  Args:
+    parts: the comparison on each dataset (`methods_test`).
+
+  """
+  difference = float(np.mean([part.difference for part in parts]))
+  for part in parts:
+    if part.why:
+      return MethodsComparison(difference, None, None, None, None, part.why)
+  freedoms = np.array([part.freedom for part in parts])
+  widths = np.array([part.half_width for part in parts])
+  variances = (widths / np.array([_quantile(freedom) for freedom in freedoms])) ** 2
+  error = float(np.sqrt(variances.sum())) / len(parts)
+  largest = max(abs(part.difference) for part in parts)
+  if error <= 1e-14 * largest:
+    p = _two_sided(difference, error, freedoms.min(), largest)
+    return MethodsComparison(difference, 0.0, p, float(freedoms.min()), 0.0)
+  freedom = float(variances.sum() ** 2 / (variances**2 / freedoms).sum())
+  return _methods_comparison(difference, error, freedom, largest)
+
+
+def _methods_comparison(difference, error, freedom, largest) -> MethodsComparison:
+  wide, p = _quantile(freedom), _two_sided(difference, error, freedom, largest)
+  detectable = (wide + _quantile(freedom, 0.8)) * error
+  return MethodsComparison(difference, wide * error, p, freedom, detectable)
 
 
 def macro_randomization_test(

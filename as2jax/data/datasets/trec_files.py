@@ -145,7 +145,7 @@ def read_per_question(path: epath.PathLike) -> tuple[list[str], dict[str, np.nda
   The columns include `candidates` and `positives`. `InputError`, with file and line, where the
   header is another, a row is short, a value is no finite number, or a question occurs twice.
   """
-  lines = _lines(path)
+  lines = read_lines(path)
   header = lines[0].decode().split("\t") if lines else []
   if header[:3] != ["question", "candidates", "positives"]:
     raise InputError(
@@ -225,7 +225,7 @@ def _number(path, number, text, kind, what):
 def _read(path, layout: str):
   """Yields (line number, fields) of a file whose lines are laid out like `layout`."""
   expected = len(layout.split())
-  for number, line in enumerate(_lines(path), 1):
+  for number, line in enumerate(read_lines(path), 1):
     fields = line.split()  # of bytes: at ASCII whitespace alone, as trec_eval does
     if len(fields) != expected:
       raise InputError(
@@ -235,7 +235,7 @@ def _read(path, layout: str):
     yield number, [field.decode() for field in fields]
 
 
-def _lines(path) -> list[bytes]:
+def read_lines(path: epath.PathLike) -> list[bytes]:
   """Returns a file's lines, each checked to be UTF-8, less the empty ones at its end."""
   regular_files.refuse_others(path)
   try:

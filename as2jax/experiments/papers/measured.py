@@ -173,11 +173,7 @@ def _against(table: MeasuredTable, folder: pathlib.Path, base: str, name: str) -
   column = table.columns[table.main]
   names = [str(folder / base), str(folder / name)]
   first, other = run_scores.load(names, split=column.split, question_filter=column.question_filter)
-  found = significance.methods_test(
-    other.metric(column.metric),
-    first.metric(column.metric),
-    fixed=(other.deterministic, first.deterministic),
-  )
+  found = compare.methods(other, first, column.metric)
   if found.why:
     return f"{found.difference:+.3f}: {found.why}"
   return (

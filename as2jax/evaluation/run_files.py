@@ -1,0 +1,101 @@
+"""TREC run files of any system as tables of per-question scores, on the data of a run or a data set.
+
+A re-ranking must score every candidate. A retrieval from a pool lists what it found: a question whose
+right passages are not listed has the value 0, so that a short list can only lower a metric.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from etils import epath
+
+from as2jax.data.datasets import trec_files
+from as2jax.data.record import Question
+from as2jax.evaluation import metrics, retrieval_metrics
+from as2jax.evaluation.retrieval_metrics import Standing
+from as2jax.runtime.errors import InputError
+
+ANY = "any:"  # before a metric's name: that of the question filter `any` of a pool
+Table = tuple[list[str], dict[str, np.ndarray]]  # as `trec_files.read_per_question` gives it
+Run = Mapping[str, Mapping[str, float]]
+
+
+def is_run_file(path: epath.PathLike) -> bool:
+  """Whether the first line of a file has the six fields of a TREC run."""
+  lines = trec_files.read_lines(path)
+  return bool(lines) and len(lines[0].split()) == 6 and not lines[0].startswith(b"question\t")
+
+
+def scores(path: epath.PathLike, questions: Sequence[Question], run: Run) -> list[np.ndarray]:
+  """The float32 scores of every candidate, one array a question.
+
+  Raises:
+    InputError: the file lacks a question or a candidate, or ranks one that the question has not.
+
+  """
+  found = []
+  for question in questions:
+    given = run.get(question.id, {} if not question.candidates else None)
+    if given is None:
+      raise InputError(f"{path}: question {question.id!r} is missing: it ranks other questions")
+    ids = [candidate.id for candidate in question.candidates]
+    for what, others in (("lacks", set(ids) - set(given)), ("ranks", set(given) - set(ids))):
+      for id in sorted(others)[:1]:
+        raise InputError(
+          f"{path}: question {question.id!r}: it {what} the candidate {id!r}: a run file must "
+          "rank the question's candidates, all of them and no others"
+        )
+    found.append(np.asarray([given[id] for id in ids], np.float64).astype(np.float32))
+  return found
+
+
+def of_questions(path: epath.PathLike, questions: Sequence[Question], ties: str) -> Table:
+  """The table of a re-ranking: see `scores`."""
+  ranked = scores(path, questions, trec_files.read_run(path))
+  labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
+  ids = [[c.id for c in q.candidates] for q in questions]
+  names = [q.id for q in questions]
+  values = metrics.per_question(ranked, labels, ids, ties=ties, names=names)
+  counts = {
+    "candidates": np.asarray(list(map(len, labels)), np.float64),
+    "positives": np.asarray([np.count_nonzero(x == 1) for x in labels], np.float64),
+  }
+  return names, {**counts, **values}
+
+
+def of_pool(
+  path: epath.PathLike,
+  right: Mapping[str, Mapping[str, Collection[str]]],
+  asked: Mapping[str, int],
+  size: int,
+  ties: str,
+) -> Table:
+  """The table of a retrieval from a pool.
+
+  Args:
+    right: question filter (`gold`, `any`) -> {question: ids of the right passages}.
+    asked: question -> number of questions with its answer.
+    size: of the pool.
+
+  """
+  run, names = trec_files.read_run(path), list(right["gold"])
+  for name in [name for name in names if name not in run][:1]:
+    raise InputError(f"{path}: question {name!r} is missing: it ranks other questions")
+  columns = {
+    "candidates": np.full(len(names), float(size)),
+    "positives": np.asarray([len(right["gold"][name]) for name in names], np.float64),
+    "asked": np.asarray([asked[name] for name in names], np.float64),
+  }
+  for question_filter, prefix in (("gold", ""), ("any", ANY)):
+    standings = [_standing(run[name], right[question_filter][name]) for name in names]
+    listed = np.asarray([standing is not None for standing in standings])
+    places = Standing(*np.asarray([standing or (0, 0, 1) for standing in standings]).T)
+    for metric, values in retrieval_metrics.per_query(places, ties=ties).items():
+      columns[prefix + metric] = np.where(listed, values, 0.0)
+  return names, columns
+
+
+def _standing(given: Mapping[str, float], right: Collection[str]) -> tuple[int, int, int] | None:
+  at = [i for i, id in enumerate(given) if id in right]
+  values = np.asarray(list(given.values()), np.float64).astype(np.float32)
+  return retrieval_metrics.standing(values, at) if at else None
