@@ -20,6 +20,11 @@ if TYPE_CHECKING:  # for type checkers and editors: the names below, without the
   from as2jax.data.datasets.named import dataset as dataset
   from as2jax.data.record import Candidate as Candidate
   from as2jax.data.record import Question as Question
+  from as2jax.inference.evaluate import Comparison as Comparison
+  from as2jax.inference.evaluate import Evaluation as Evaluation
+  from as2jax.inference.evaluate import compare as compare
+  from as2jax.inference.evaluate import evaluate as evaluate
+  from as2jax.inference.evaluate import pairwise as pairwise
   from as2jax.inference.hit import Hit as Hit
   from as2jax.inference.index import Index as Index
   from as2jax.inference.open import load as load
@@ -34,15 +39,20 @@ cpu_compiler.leave_out_wrong_fusions()
 # The public names, imported when they are first asked for: `import as2jax` stays light.
 _PUBLIC = {
   "Candidate": "as2jax.data.record:Candidate",
+  "Comparison": "as2jax.inference.evaluate:Comparison",
+  "Evaluation": "as2jax.inference.evaluate:Evaluation",
   "Hit": "as2jax.inference.hit:Hit",
   "Index": "as2jax.inference.index:Index",
   "InputError": "as2jax.runtime.errors:InputError",
   "Question": "as2jax.data.record:Question",
   "Ranker": "as2jax.inference.ranker:Ranker",
   "Run": "as2jax.inference.run:Run",
+  "compare": "as2jax.inference.evaluate:compare",
   "dataset": "as2jax.data.datasets.named:dataset",
+  "evaluate": "as2jax.inference.evaluate:evaluate",
   "load": "as2jax.inference.open:load",
   "open_run": "as2jax.inference.open:open_run",
+  "pairwise": "as2jax.inference.evaluate:pairwise",
   "train": "as2jax.inference.open:train",
 }
 

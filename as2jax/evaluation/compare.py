@@ -70,7 +70,7 @@ def run(
     rows, text = compare_groups(loaded, wanted, **tests), _text_of_groups
   else:
     loaded = [run_scores.load(names, **given, deterministic=deterministic)]
-    rows, text = compare(loaded[0], wanted, **tests), _text
+    rows, text = compare(loaded[0], wanted, **tests), as_text
   seen = pretraining.under_table(system.pretraining for systems in loaded for system in systems)
   head = {"split": split, "question_filter": question_filter, **tests}
   if form == "json":
@@ -283,7 +283,8 @@ def _cells(row: Row, holm: bool) -> list[str]:
     p_text(row["p_t"]),
     p_text(row["p_randomization"]),
   ]
-  return cells + [p_text(row[key]) for key in ("p_t_holm", "p_randomization_holm")] * holm
+  adjusted = ("p_t_holm", "p_randomization_holm") if holm else ()
+  return cells + [p_text(row[key]) for key in adjusted]
 
 
 def methods_cells(row: Row, holm: bool = False) -> list[str]:
@@ -305,11 +306,11 @@ def p_text(p: float) -> str:
   return "<0.0001" if p < 1e-4 else f"{p:.2g}"
 
 
-def _text(rows: Sequence[Row]) -> str:
+def as_text(rows: Sequence[Row]) -> str:
   lines = []
   for metric in dict.fromkeys(row["metric"] for row in rows):
     mine = [row for row in rows if row["metric"] == metric]
-    holm = len(mine) > 2
+    holm = len(mine) > 2 and any("p_t_holm" in row for row in mine)
     several = any(row["seeds"] > 1 for row in mine)
     head = ["", "mean", *["s.d. (seeds)"] * several]
     shown = TESTS + HOLM * holm + (METHODS_HOLM if holm else METHODS)

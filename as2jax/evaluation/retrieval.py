@@ -17,8 +17,8 @@ from as2jax.data.datasets.retrieval import Retrieval, with_candidates
 from as2jax.data.record import Question
 from as2jax.evaluation import exact_search, metrics, retrieval_metrics
 from as2jax.evaluation.predict import Evaluation, Predictor
-from as2jax.evaluation.run_files import ANY as ANY
 from as2jax.evaluation.retrieval_metrics import QUESTION_FILTERS, Standing
+from as2jax.evaluation.run_files import ANY as ANY
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 

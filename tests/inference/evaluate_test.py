@@ -1,0 +1,148 @@
+"""as2jax.evaluate and as2jax.compare: any system on labelled questions, told apart as models and methods."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import as2jax
+from as2jax.data.record import Candidate, Question
+from as2jax.evaluation import compare as command
+from as2jax.evaluation import results, significance
+from as2jax.runtime.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def data():
+  return as2jax.dataset("sample", "test", filter="clean")
+
+
+def mean(folder, metric="map"):
+  content = json.loads((folder / "results.json").read_text())
+  return content["metrics"][f"{metric}[sample-clean/test]"]
+
+
+def test_a_run_a_ranker_a_run_file_and_functions_are_measured_alike(finished_run, data, tmp_path):
+  folder = tmp_path / "bm25"
+  shutil.copytree(finished_run("bm25"), folder)
+  run = as2jax.open_run(folder)
+  ranker = run.ranker()
+  clean = {question.id for question in data.questions}
+  lines = (folder / "eval/test/run.trec").read_text().splitlines(keepends=True)
+  file = tmp_path / "other.trec"
+  file.write_text("".join(line for line in lines if line.split()[0] in clean))
+  wanted, before = mean(folder), results.times_evaluated(folder, "test", "sample")
+  for system in (
+    run,
+    str(folder),
+    ranker,
+    file,
+    lambda questions: next(iter(ranker.all_scores(questions).values())),
+    as2jax.pairwise(ranker.scores),
+  ):
+    found = as2jax.evaluate(system, data)
+    assert found.data == "sample-clean/test" and found.values["map"].shape == (1, len(clean))
+    for key in ("mean", "half_width", "questions"):
+      assert found.metrics["map"][key] == pytest.approx(wanted[key], abs=1e-9), system
+    assert found.metrics["mrr"]["mean"] == pytest.approx(mean(folder, "mrr")["mean"], abs=1e-9)
+    assert f"map      {wanted['mean']:.4f} ± {wanted['half_width']:.4f}" in str(found)
+  assert (
+    found.metrics["map"]["worst"] <= found.metrics["map"]["mean"] <= found.metrics["map"]["best"]
+  )
+  assert results.times_evaluated(folder, "test", "sample") == before + 2  # the run, and its folder
+
+
+def test_only_what_is_known_to_be_without_randomness_is_deterministic(finished_run, data):
+  run = as2jax.open_run(finished_run("word_overlap"))
+  ranker = run.ranker()
+  by_file = finished_run("word_overlap") / "eval/test/run.trec"
+  every = as2jax.dataset("sample", "test", filter="all")
+  assert as2jax.evaluate(ranker, data).deterministic
+  assert not as2jax.evaluate(by_file, every).deterministic
+  assert as2jax.evaluate(by_file, every, deterministic=True).deterministic
+  assert not as2jax.evaluate(as2jax.pairwise(ranker.scores), data).deterministic
+
+
+def test_a_comparison_is_that_of_the_command(finished_run, data, capsys):
+  folders = [finished_run(name) for name in ("word_overlap", "bm25", "triplet")]
+  evaluations = [as2jax.evaluate(as2jax.open_run(folder), data) for folder in folders]
+  found = as2jax.compare(*evaluations)
+  assert command.main([*map(str, folders), "--json"]) == 0
+  rows = json.loads(capsys.readouterr().out)["rows"]
+  assert len(found.rows) == len(rows) == 6
+  for ours, theirs in zip(found.rows, rows, strict=True):
+    assert ours["metric"] == theirs["metric"] and ours.keys() == theirs.keys()
+    for key, value in theirs.items():
+      if isinstance(value, float):
+        assert ours[key] == pytest.approx(value, abs=2e-5), key
+  assert found.rows[2]["methods_note"] == "cannot be told from one seed" in str(found)
+  turned = as2jax.compare(*evaluations[:2], baseline=1, correction="none", metrics=["mrr"])
+  base, other = turned.rows
+  assert base["system"] == evaluations[1].name and "p_t" not in base
+  assert other["difference"] == pytest.approx(-found.rows[4]["difference"])
+  assert not any(key.endswith("_holm") for key in other)
+  assert turned.to_pandas()["difference"].iloc[1] == other["difference"]
+
+
+QUESTIONS = tuple(
+  Question(
+    f"q{i}", f"what {i}", (Candidate("a", "x", 1), Candidate("b", "y", 0), Candidate("c", "z", 0))
+  )
+  for i in range(4)
+)
+
+
+def test_values_by_hand():
+  """The positive is first, second, tied with one negative, last."""
+  scores = [[3, 2, 1], [2, 3, 1], [2, 2, 1], [0, 1, 2]]
+  found = as2jax.evaluate(lambda questions: scores, QUESTIONS, name="mine")
+  assert found.values["map"].tolist() == [pytest.approx([1, 1 / 2, 3 / 4, 1 / 3])]
+  its = found.metrics["map"]
+  assert its["mean"] == pytest.approx((1 + 1 / 2 + 3 / 4 + 1 / 3) / 4) and its["sd"] is None
+  assert its["worst"] == pytest.approx((1 + 1 / 2 + 1 / 2 + 1 / 3) / 4)
+  assert its["best"] == pytest.approx((1 + 1 / 2 + 1 + 1 / 3) / 4) and its["tied_questions"] == 1
+  other = as2jax.evaluate(as2jax.pairwise(lambda pairs: np.arange(len(pairs))[::-1]), QUESTIONS)
+  compared = as2jax.compare(found, other, metrics=["map"]).rows[1]
+  t = significance.paired_t_test(other.values["map"], found.values["map"])
+  assert (compared["difference"], compared["p_t"]) == pytest.approx((t.difference, t.p))
+
+
+def test_what_cannot_be_evaluated(tmp_path):
+  good = lambda questions: [[1, 2, 3]] * len(questions)
+  unlabelled = (Question("q", "what", (Candidate("a", "x"),)),)
+  file = tmp_path / "run.trec"
+  rows = [f"q{i} Q0 {c} 1 {s} tag" for i in range(4) for c, s in (("a", 1), ("b", 2), ("c", 3))]
+  for lines, message in (
+    (rows[:-3], "question 'q3' is missing"),
+    (rows[:-1], "question 'q3': it lacks the candidate 'c'"),
+    ([*rows, "q1 Q0 z 4 0 tag"], "question 'q1': it ranks the candidate 'z'"),
+  ):
+    file.write_text("\n".join(lines) + "\n")
+    with pytest.raises(InputError, match=message):
+      as2jax.evaluate(file, QUESTIONS)
+  for system, asked, message in (
+    (good, (), "there are no questions"),
+    (good, unlabelled, "has no label"),
+    (good, QUESTIONS[:1] * 0, "no questions"),
+    (lambda q: [[1, 2, 3]], QUESTIONS, "gave 1 arrays for 4 questions"),
+    (lambda q: [[1, 2]] * 4, QUESTIONS, "'q0' has 3 candidates, but scores of shape"),
+    (lambda q: [[1, 2, np.nan]] * 4, QUESTIONS, "is nan, which cannot be ranked"),
+    (as2jax.pairwise(lambda pairs: np.ones((len(pairs), 2))), QUESTIONS, r"shape \(12, 2\) for 12"),
+    (3, QUESTIONS, "int is no system"),
+  ):
+    with pytest.raises(InputError, match=message):
+      as2jax.evaluate(system, asked)
+  one = as2jax.evaluate(good, QUESTIONS)
+  other = as2jax.evaluate(good, QUESTIONS[:3])
+  for arguments, options, message in (
+    ((one,), {}, "two or more evaluations"),
+    ((one, "runs/x"), {}, "two or more evaluations"),
+    ((one, other), {}, "compare systems on the same questions"),
+    ((one, as2jax.evaluate(good, QUESTIONS, ties="pessimistic")), {}, "ties=pessimistic"),
+    ((one, one), {"baseline": 2}, "there are 2 evaluations"),
+    ((one, one), {"correction": "fdr"}, "use holm or none"),
+    ((one, as2jax.evaluate(good, QUESTIONS)), {"metrics": ["bleu"]}, "no metric 'bleu'"),
+  ):
+    with pytest.raises(InputError, match=message):
+      as2jax.compare(*arguments, **options)
