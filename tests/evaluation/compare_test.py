@@ -295,3 +295,60 @@ def test_what_encoders_have_seen_stands_under_the_table(folders, tmp_path, capsy
     assert compare.main([*map(str, names), *FEW, "--json"]) == 0
     (line,) = json.loads(capsys.readouterr().out)["pretraining"]
     assert line.startswith(says)
+
+
+def test_a_run_file_is_measured_by_the_judgements_of_a_run(folders, tmp_path, capsys):
+  """One seed of whatever made it, unless it is said to be without randomness."""
+  file = tmp_path / "other.trec"
+  shutil.copy(folders / "bm25/eval/test/run.trec", file)
+  run = rows_of(capsys, folders / "word_overlap", folders / "bm25")
+  found = rows_of(capsys, folders / "word_overlap", file)
+  for key in ("mean", "half_width", "difference", "p_t", "p_randomization", "questions"):
+    assert [row.get(key) for row in found] == pytest.approx([row.get(key) for row in run]), key
+  assert found[1]["methods_note"] == "cannot be told from one seed"
+  said = rows_of(capsys, folders / "word_overlap", file, f"--deterministic={file}")
+  assert said[1]["p_methods"] == pytest.approx(run[1]["p_methods"])
+  several = rows_of(capsys, folders / "word_overlap", f"{file},{file}")
+  assert several[1]["seeds"] == 2 and several[1]["sd"] == 0 and several[1]["methods_note"] == ""
+  for arguments, message in (
+    ([file], "is a run file, which does not say what is right"),
+    ([folders / "bm25", file, "--deterministic=zebra"], "zebra: it is none of the systems"),
+    ([folders / "bm25", folders / "bm25/eval/dev/run.trec"], "question .* is missing"),
+  ):
+    assert compare.main([str(argument) for argument in arguments]) == 2
+    assert re.search(message, capsys.readouterr().err)
+
+
+def test_seeds_that_share_a_first_stage_are_not_independent(folders, tmp_path, capsys):
+  twin = two_seeds(folders / "bm25", tmp_path / "twin")
+
+  def begun(*digests):
+    path = twin / "results.json"
+    content = json.loads(path.read_text())
+    content["warm_start"] = {"seeds": [{"sha256": digest} for digest in digests]}
+    path.write_text(json.dumps(content))
+    return rows_of(capsys, folders / "word_overlap", twin, "--metrics=map")[1]
+
+  assert begun("a", "b")["p_methods"] is not None
+  shared = begun("a", "a")
+  assert shared["p_methods"] is None and "began with one first stage" in shared["methods_note"]
+
+
+def test_groups_are_compared_as_methods(folders, tmp_path, capsys):
+  twins = [str(two_seeds(folders / "bm25", tmp_path / name)) for name in ("a", "b")]
+  base = str(folders / "word_overlap")
+  rows = rows_of(capsys, base, base, "vs", *twins, "--metrics=map")
+  assert rows[0]["p_methods"] == pytest.approx(rows[1]["p_methods"])
+  # Twice the same variance: that of the average is half of it.
+  assert rows[2]["methods_half_width"] < rows[0]["methods_half_width"]
+  assert "p_methods" not in rows[3]
+  assert compare.main([base, base, "vs", *twins, *FEW]) == 0
+  assert "of methods" in capsys.readouterr().out
+  alone = rows_of(capsys, base, base, "vs", twins[0], folders / "bm25", "--metrics=map")
+  assert alone[2]["p_methods"] is not None  # BM25 has no randomness
+
+
+def test_holm_of_methods(folders, capsys):
+  rows = rows_of(capsys, *(folders / n for n in ("word_overlap", "idf_overlap", "bm25")))
+  wanted = significance.holm([row["p_methods"] for row in rows[1:3]])
+  assert [row["p_methods_holm"] for row in rows[1:3]] == pytest.approx(wanted.tolist())

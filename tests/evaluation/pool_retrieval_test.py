@@ -255,6 +255,21 @@ def test_a_pool_is_ranked_by_float32_alone():
     retrieval.by_scores(lambda text: np.zeros(60), pool, depth=5, ties="expected")
 
 
+def test_a_run_file_over_a_pool_counts_what_it_lists(folder):
+  """A right passage below the depth of the file counts as not found."""
+  file = folder / "triplet/eval/test/run.trec"
+  names = [str(folder / "bm25"), str(folder / "triplet"), str(file)]
+  for question_filter in ("gold", "any", "often"):
+    _, whole, listed = run_scores.load(names, question_filter=question_filter)
+    inside = whole.metric("mrr") >= 1 / 20
+    assert 0 < inside.sum() < inside.size
+    for metric in whole.values:
+      np.testing.assert_allclose(
+        listed.metric(metric)[inside], whole.metric(metric)[inside], atol=1e-12
+      )
+      assert not listed.metric(metric)[~inside].any()
+
+
 def test_evaluation_names_its_protocols():
   pool = made()
   data = type("Data", (), {"name": "x", "pools": {"test": pool}})

@@ -282,3 +282,23 @@ def test_the_variance_of_methods_is_never_below_that_of_questions():
     assert found.half_width >= alone.half_width - 1e-12
     seen += found.half_width == pytest.approx(alone.half_width)
   assert 0 < seen < 50
+
+
+def test_the_average_over_datasets_of_methods():
+  """Variances add; equal ones with equal degrees of freedom have twice these."""
+  rng = np.random.default_rng(5)
+  one = methods_test(rng.random((3, 40)), rng.random((3, 40)))
+  both = significance.macro_methods_test([one, one])
+  error = one.half_width / stats.t(one.freedom).ppf(0.975) / 2**0.5
+  t = stats.t(2 * one.freedom)
+  assert both.difference == pytest.approx(one.difference)
+  assert both.freedom == pytest.approx(2 * one.freedom)
+  assert both.half_width == pytest.approx(t.ppf(0.975) * error)
+  assert both.p == pytest.approx(2 * t.sf(abs(one.difference) / error))
+  assert both.detectable == pytest.approx((t.ppf(0.975) + t.ppf(0.8)) * error)
+  alone = significance.macro_methods_test([one])
+  assert (alone.p, alone.half_width) == pytest.approx((one.p, one.half_width))
+  untold = methods_test(rng.random((1, 9)), rng.random((3, 9)))
+  assert significance.macro_methods_test([one, untold]).why == significance.ONE_SEED
+  same = methods_test(np.ones((3, 9)), np.zeros((3, 9)))
+  assert significance.macro_methods_test([same, same]).p == 0

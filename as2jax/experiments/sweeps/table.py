@@ -71,7 +71,8 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   cells = _cells(points, rows[split], best, base)
   result = _result(rows, best, selection, len(whole) == len(points))
   result += _without_results(output, points)
-  result += seen_by(output, [job for point in points for job in point.done])
+  done = [job for point in points for job in point.done]
+  result += [*tests_seen(output, done), *seen_by(output, done)]
   text = "\n".join([heading, *compare.aligned(cells, left=2), "", *result])
   write_whole(output / "table.txt", text + "\n")
   write_whole(
@@ -112,6 +113,24 @@ def seen_by(output: pathlib.Path, done: Iterable[Job]) -> list[str]:
   return pretraining.under_table(pretraining.statements(content or {}) for content in contents)
 
 
+def tests_seen(output: pathlib.Path, done: Iterable[Job]) -> list[str]:
+  """How often the test split was evaluated by all runs of a table together."""
+  counts = []
+  for job in done:
+    content = results.read(output / job.id)
+    if content is not None:
+      name = content["data"]["name"]
+      counts.append(results.times_evaluated(output / job.id, "test", name))
+  known = [count for count in counts if count is not None]
+  if not counts:
+    return []
+  unknown = f"; of {len(counts) - len(known)} it is not known" if len(known) < len(counts) else ""
+  return [
+    f"test was evaluated {sum(known)} times in all by {len(known)} runs, at most "
+    f"{max(known, default=0)} times by one{unknown}"
+  ]
+
+
 def _splits(output: pathlib.Path, points: Sequence[Point]) -> list[str]:
   """Those on which the runs were evaluated."""
   folder = output / points[0].jobs[0].id / "eval"
@@ -124,19 +143,23 @@ def _systems(output: pathlib.Path, points: Sequence[Point], split: str) -> list[
   loaded = dict(zip(ids, run_scores.load([str(output / i) for i in ids], split=split), strict=True))
   joined = []
   for point in points:
-    runs = [loaded[job.id] for job in point.jobs]
-    values = {metric: np.concatenate([run.metric(metric) for run in runs]) for metric in METRICS}
-    joined.append(
-      RunScores(
-        point.title,
-        runs[0].data,
-        runs[0].ids,
-        values,
-        all(run.deterministic for run in runs),
-        _note([job.seed for job, run in zip(point.jobs, runs, strict=True) if run.note], runs),
-      )
-    )
+    joined.append(one_system(point.title, point.jobs, [loaded[job.id] for job in point.jobs]))
   return joined
+
+
+def one_system(title: str, jobs: Sequence[Job], runs: Sequence[RunScores]) -> RunScores:
+  """Runs of one seed each as one system."""
+  shared = [m for m in runs[0].values if all(m in run.values for run in runs)]
+  return RunScores(
+    title,
+    runs[0].data,
+    runs[0].ids,
+    {metric: np.concatenate([run.metric(metric) for run in runs]) for metric in shared},
+    all(run.deterministic for run in runs),
+    _note([job.seed for job, run in zip(jobs, runs, strict=True) if run.note], runs),
+    runs[0].pretraining,
+    tuple(digest for run in runs for digest in run.origins),
+  )
 
 
 def _note(seeds: Sequence[int], runs: Sequence[RunScores]) -> str:
@@ -166,7 +189,7 @@ def _heading(rows: Sequence[dict], selection: str) -> str:
   where = rows[0]["metric"].partition("[")[2].rstrip("]")
   return (
     f"{where}, {rows[0]['questions']} questions; mean (s.d. over seeds); ± is the 95 % "
-    f"half-width of a difference over questions; * is the best by MAP on {selection}"
+    f"half-width of a difference; * is the best by MAP on {selection}. {compare.METHODS_LEGEND}"
   )
 
 
@@ -185,21 +208,23 @@ def _cells(
       "MAP − base",
       "p (rand.)",
       "Holm",
+      *compare.METHODS,
     ]
   ]
   for point in points:
     counted = f"{len(point.done)}/{len(point.jobs)}"
     if not point.whole:
-      cells.append(["", point.title, counted, *["–"] * len(metrics), "", "", ""])
+      cells.append(["", point.title, counted, *["–"] * len(metrics), *[""] * 6])
       continue
     row = found[point.title, first]
     means = [_mean(found[point.title, metric]) for metric in metrics]
-    tests = ["", "", ""]
+    tests = [""] * 6
     if point is not base and "p_t" in row:
       tests = [
         f"{row['difference']:+.4f} ± {row['difference_half_width']:.4f}",
         compare.p_text(row["p_randomization"]),
         compare.p_text(row["p_randomization_holm"]),
+        *compare.methods_cells(row),
       ]
     title = point.title + (f" ({row['note']})" if row["note"] else "")
     cells.append(["*" if point.title == best else "", title, counted, *means, *tests])
@@ -229,6 +254,8 @@ def _result(rows: dict[str, list[dict]], best: str, selection: str, final: bool)
           f"{compare.p_text(row['p_t'])} (t), "
           f"{compare.p_text(row['p_randomization'])} (randomization)"
         )
+        width, p, finds = compare.methods_cells(row)
+        line += f"; of methods {width}" + (f", p {p}, finds {finds}" if p else "")
       lines.append(line)
   return lines
 
