@@ -67,7 +67,7 @@ def run(
       run_scores.load(places, **given, deterministic=fixed(places))
       for places in zip(*groups, strict=True)
     ]
-    rows, text = compare_groups(loaded, wanted, **tests), _text_of_groups
+    rows, text = compare_groups(loaded, wanted, **tests), groups_as_text
   else:
     loaded = [run_scores.load(names, **given, deterministic=deterministic)]
     rows, text = compare(loaded[0], wanted, **tests), as_text
@@ -307,6 +307,7 @@ def p_text(p: float) -> str:
 
 
 def as_text(rows: Sequence[Row]) -> str:
+  """The rows of `compare` as tables, one a metric."""
   lines = []
   for metric in dict.fromkeys(row["metric"] for row in rows):
     mine = [row for row in rows if row["metric"] == metric]
@@ -335,7 +336,8 @@ def as_text(rows: Sequence[Row]) -> str:
   return "\n".join(lines[:-1])
 
 
-def _text_of_groups(rows: Sequence[Row]) -> str:
+def groups_as_text(rows: Sequence[Row]) -> str:
+  """The rows of `compare_groups` as tables."""
   lines = []
   holm = len({row["group"] for row in rows}) > 1
   for metric, group in dict.fromkeys((row["metric"], row["group"]) for row in rows):

@@ -23,3 +23,4 @@ ROWS = asbert_rows.rows(
     "Triplet-XLNet": (0.724, 0.665, 0.677),
   },
 )
+CLAIMS = (("Sentence-BERT", "Triplet-BERT"), ("Siamese-BERT", "Triplet-BERT"))

@@ -23,3 +23,4 @@ ROWS = asbert_rows.rows(
     "Triplet-XLNet": (0.551, 0.567, 0.645),
   },
 )
+CLAIMS = (("Sentence-BERT", "Triplet-BERT"), ("Siamese-BERT", "Triplet-BERT"))

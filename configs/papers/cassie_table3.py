@@ -39,3 +39,4 @@ ROWS = (
     },
   ),
 )
+CLAIMS = (("TANDA", "CASSIE"), ("LOCT", "CASSIE"))

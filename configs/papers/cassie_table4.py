@@ -29,3 +29,4 @@ ROWS = (
     {"wdrass": JOINT._replace(after={**JOINT.after, "data.ranking": RANKER})},
   ),
 )
+CLAIMS = (("TANDA", "CASSIE"), ("TANDA", "CASSIE (joint)"))

@@ -30,3 +30,7 @@ ROWS = cete_rows.rows(
     "CETE (RoBERTa Large Fine Tuning)": (0.950, 0.980, 0.936, 0.978, 0.900, 0.915),
   },
 )
+CLAIMS = (
+  ("CETE (BERT Base Embeddings)", "CETE (BERT Base Fine Tuning)"),
+  ("CETE (BERT Large Fine Tuning)", "CETE (RoBERTa Large Fine Tuning)"),
+)

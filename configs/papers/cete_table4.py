@@ -32,3 +32,7 @@ ROWS = cete_rows.rows(
     "CETE (RoBERTa Large Fine Tuning)": (0.955, 0.955, 0.947, 0.970, 0.888, 0.938, 0.943, 0.974),
   },
 )
+CLAIMS = (
+  ("CETE (BERT Base Embeddings)", "CETE (BERT Base Fine Tuning)"),
+  ("CETE (BERT Large Fine Tuning)", "CETE (RoBERTa Large Fine Tuning)"),
+)

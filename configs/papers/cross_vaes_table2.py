@@ -22,3 +22,4 @@ ROWS = cross_vaes_rows.rows(
     "BM25": (None, None, None),
   }
 )
+CLAIMS = (("USE-QA", "Cross-VAEs"), ("Dual-GRUs", "Cross-VAEs"), ("Dual-VAEs", "Cross-VAEs"))

@@ -17,3 +17,4 @@ ROWS = cross_vaes_rows.rows(
     "Cross-VAEs": (48.52, 44.55, 53.52),
   }
 )
+CLAIMS = (("BERT_QA", "Cross-VAEs"), ("USE-QA", "Cross-VAEs"))

@@ -15,3 +15,4 @@ ROWS = tuple(
     ("4", "4", (0.7793, 0.8487)),
   )
 )
+CLAIMS = (("M²S-Net-Shallow", "M²S-Net-4"), ("M²S-Net-Euc", "M²S-Net-4"))

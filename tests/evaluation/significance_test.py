@@ -211,6 +211,7 @@ def runs(rng, *, luck, system, seeds=3, questions=243):
 LUCK = 0.012  # s.d. of MAP over seeds of the trained rows in the README
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("system", [0.0, 0.1])
 @pytest.mark.parametrize("luck", [0.0, LUCK, 2 * LUCK])
 def test_equal_methods_differ_as_rarely_as_they_should(luck, system, capsys):

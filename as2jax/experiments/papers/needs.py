@@ -17,6 +17,47 @@ def lacking(config: Any) -> str:
   return "; ".join(filter(None, (_data(config.data), _encoder(config))))
 
 
+def other(wanted: Any, config: Any) -> str:
+  """What `config` reads in place of the weights and the data that a row wants; "" where these.
+
+  Weights are told apart by their name, and by their width where the published one is known.
+  """
+  found = []
+  if config.data.name != wanted.data.name or config.data.name == "sample":
+    found.append(f"data {config.data.name}")
+  if registry.has_parameters(config.model.name):
+    for key in ("pretrained", "vectors", "weights"):
+      mine, its = (str(c.encoder.get(key) or "") for c in (config, wanted))
+      if mine.rpartition("/")[2] != its.rpartition("/")[2]:
+        found.append(f"{mine or 'none'} in place of {its}")
+      elif its:
+        found += [f"{mine} of another shape ({one})" for one in _unlike(config, key, its)]
+  return "; ".join(found)
+
+
+def _unlike(config: Any, key: str, name: str) -> list[str]:
+  """Sizes of the weights that are here which are not those of the published ones, as `size=value`."""
+  from as2jax.encoders import open
+  from as2jax.encoders.checkpoints import pretrained, published_shapes
+
+  try:
+    if key == "vectors":
+      with open.found_file(name, config.data.root).open("rb") as file:
+        first = file.readline().split()
+        row = file.readline().split() if len(first) == 2 else first
+      here, published = {"width": len(row) - 1}, {"width": published_shapes.vector_width(name)}
+    elif name in published_shapes.TRANSFORMERS:
+      here = pretrained.read_family(pretrained.resolve(name))[1]
+      published = published_shapes.family(name)[1]
+    else:
+      return []
+  except (InputError, OSError):
+    return []  # they are not here, or their name does not tell
+  return [
+    f"{size}={here.get(size)}" for size, value in published.items() if here.get(size) != value
+  ]
+
+
 def _data(section: Any) -> str:
   if section.name in (load.FILES, load.ASNQ_FILES):
     return ""  # by path, which the run checks first

@@ -5,24 +5,31 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from as2jax.config import check, flags
+from as2jax.config import cete, check, flags
 from as2jax.config import jobs as job_files
 from as2jax.config.overrides import apply as override
 from as2jax.experiments.papers import needs
 from as2jax.experiments.papers.rows import Column, Row, Run
 from as2jax.experiments.sweeps import points, sweep
+from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-  """A table of a paper: see `as2jax.experiments.papers.rows`."""
+  """A table of a paper: see `as2jax.experiments.papers.rows`.
+
+  Attributes:
+    claims: pairs of rows of which the paper says that the second is the better one.
+
+  """
 
   name: str
   title: str
   scale: int
   columns: tuple[Column, ...]
   rows: tuple[Row, ...]
+  claims: tuple[tuple[str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,12 +39,14 @@ class Choice:
   Attributes:
     words: arguments of the config files, such as `minilm`; settings: overrides.
     seeds: in place of the configs' own.
+    filled: (row, key of its runs) -> TREC run files, one a seed, of a system from elsewhere.
 
   """
 
   words: tuple[str, ...] = ()
   settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   seeds: tuple[int, ...] = ()
+  filled: Mapping[tuple[str, str], tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
@@ -47,6 +56,7 @@ class Plan:
   Attributes:
     cells: (row, key of its runs) -> one job a seed; skipped: likewise -> why there is none.
     configs: likewise -> the config file that is run, with its argument.
+    others: likewise -> what its weights or data are in place of the row's own.
     waves: jobs in the order in which they depend on each other.
     after: job -> the jobs that it depends on, by id.
 
@@ -55,6 +65,7 @@ class Plan:
   cells: dict[tuple[str, str], list[points.Job]] = dataclasses.field(default_factory=dict)
   skipped: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
   configs: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+  others: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
   waves: list[list[points.Job]] = dataclasses.field(default_factory=list)
   after: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
@@ -82,24 +93,27 @@ def load(name: str) -> Table:
   if name not in names():
     raise InputError(f"there is no table {name}: name one of {', '.join(names())}")
   module = job_files.module(f"papers.{name}")
-  return Table(name, module.TITLE, module.SCALE, module.COLUMNS, module.ROWS)
+  claims = getattr(module, "CLAIMS", ())
+  return Table(name, module.TITLE, module.SCALE, module.COLUMNS, module.ROWS, claims)
 
 
 def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
   """The config of a run before what it depends on, and FILE.py:ARGUMENT.
 
-  A config that does not take the words of `choice` (vectors of GloVe beside a transformer, say)
-  stays the paper's, which the second result shows.
+  Where the config refuses the words of `choice` beside the name of its own vectors, they take its
+  place; a config that does not take them at all stays the paper's, which the second result shows.
   """
   file, _, argument = run.config.partition(":")
   path = job_files.path(file)
-  for words in ((argument, *choice.words), (argument,)):
+  rest = [word for word in argument.split(",") if word not in cete.VECTORS]
+  ways = ((argument, *choice.words), (*choice.words, *rest), (argument,))
+  for words in ways if choice.words else ways[-1:]:
     text = ",".join(filter(None, words))
     try:
       start = flags.load(f"{path}:{text}" if text else path)
       break
     except InputError:
-      if not choice.words or words == (argument,):
+      if words == (argument,):
         raise
   config = override(start, {**run.settings, **choice.settings}, f"{run.config}:")
   return config, f"{file}:{text}" if text else file
@@ -126,10 +140,18 @@ def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=needs.la
         made.configs[cell] = run.config
         continue
       made.cells[cell] = jobs
+      if other := _other(run, choice):
+        made.others[cell] = other
       _put(made, wave, jobs)
-    if not row.runs and row.lacks:
+    filled = any(name == row.name for name, _ in choice.filled)
+    if not row.runs and row.lacks and not filled:
       made.skipped[row.name, ""] = row.lacks
   return made
+
+
+def _other(run: Run, choice: Choice) -> str:
+  """What the run of a row reads in place of the paper's weights and data; "" where these."""
+  return needs.other(resolve(run, Choice())[0], resolve(run, choice)[0])
 
 
 def _jobs(
@@ -139,31 +161,42 @@ def _jobs(
   choice: Choice,
   lacking,
   made: Plan,
-  first_seed: bool = False,
+  only: int | None = None,
 ) -> tuple[list[points.Job], int, str]:
-  """A run's jobs, one a seed; their wave; the config that they are of."""
+  """A run's jobs, one a seed; their wave; the config that they are of.
+
+  Each seed has runs of its own of all that it begins with, but for rankers without randomness.
+
+  Args:
+    only: the seed of the run that begins with this one.
+
+  """
   try:
     config, name = resolve(run, choice)
     check.check(config)
   except InputError as error:
     raise Lacking(str(error).replace(f"{sweep.local_executor.ROOT}/", "")) from error
   reasons = [lacking(config)]
-  folders, before, wave = {}, [], 0
-  for key, stage in run.after.items():
-    try:
-      stages, its, stage_name = _jobs(stage, f"{title}: {key}", output, choice, lacking, made, True)
-    except Lacking as reason:
-      reasons.append(f"it begins with {stage.config}: {reason}")
-      continue
-    _put(made, its, stages)
-    folders[key] = str(output / stages[0].id)
-    before.append(stages[0].id)
-    wave = max(wave, its + 1)
-  if any(reasons):
-    raise Lacking("; ".join(filter(None, reasons)))
-  seeds = choice.seeds or tuple(config.seeds)
-  jobs = []
-  for seed in seeds[:1] if first_seed else seeds:
+  seeds = (choice.seeds or tuple(config.seeds)) if only is None else (only,)
+  if not registry.has_parameters(config.model.name):
+    seeds = (0,)
+  jobs, wave = [], 0
+  for seed in seeds:
+    folders, before = {}, []
+    for key, stage in run.after.items():
+      try:
+        (stage_job,), its, _ = _jobs(
+          stage, f"{title}: {key}", output, choice, lacking, made, only=seed
+        )
+      except Lacking as reason:
+        reasons.append(f"it begins with {stage.config}: {reason}")
+        continue
+      _put(made, its, [stage_job])
+      folders[key] = str(output / stage_job.id)
+      before.append(stage_job.id)
+      wave = max(wave, its + 1)
+    if any(reasons):
+      raise Lacking("; ".join(filter(None, reasons)))
     whole = override(config, {**folders, "seeds": (seed,)}, f"{name}:")
     jobs.append(points.job(whole, 0, f"{title}, seed {seed}", {}))
     made.after[jobs[-1].id] = tuple(before)

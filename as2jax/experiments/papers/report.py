@@ -3,12 +3,12 @@
 import csv
 import dataclasses
 import io
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from as2jax.evaluation import compare
-from as2jax.evaluation.significance import mean_sd
+from as2jax.evaluation import compare, results, run_scores
+from as2jax.evaluation.run_scores import RunScores
+from as2jax.evaluation.significance import ONE_SEED, half_width, mean_sd
 from as2jax.experiments.papers.plan import Choice, Plan, Table
 from as2jax.experiments.papers.rows import Column, Row
 from as2jax.experiments.sweeps import table as sweep_table
@@ -33,25 +33,166 @@ class Figure:
   parts: int
 
 
+class Figures:
+  """What the finished runs of a table come to.
+
+  Attributes:
+    own: rows whose figures stand beside the published ones.
+    apart: (rows, what they stand for) of those that do not: several rows are one run, or its weights or
+      data are not the row's.
+
+  """
+
+  def __init__(self, table: Table, plan: Plan, output: pathlib.Path, choice: Choice):
+    self.table, self.plan, self.output, self.choice = table, plan, output, choice
+    self.rows = {row.name: row for row in table.rows}
+    same: dict[tuple, list[Row]] = {}
+    for row in table.rows:
+      ids = [
+        (key, *(job.id for job in plan.cells[row.name, key]))
+        for key in row.runs
+        if (row.name, key) in plan.cells
+      ]
+      same.setdefault((row.name,) if row.gain_over or not ids else tuple(ids), []).append(row)
+    self.apart: list[tuple[list[Row], str]] = []
+    for rows in same.values():
+      others = dict.fromkeys(
+        plan.others[row.name, key]
+        for row in rows
+        for key in row.runs
+        if (row.name, key) in plan.others
+      )
+      if len(rows) > 1 or others:
+        self.apart.append((rows, "; ".join(others)))
+    apart = {row.name for rows, _ in self.apart for row in rows}
+    gains = [row for row in table.rows if apart & set(row.gain_over)]
+    self.apart += [([row], "") for row in gains]
+    apart |= {row.name for row in gains}
+    self.own = {row.name for row in table.rows} - apart
+    self._loaded: dict[tuple, RunScores | None] = {}
+
+  def scores(self, row: Row, key: str, column: Column) -> RunScores | None:
+    """The values of every question of one run of a row, once all its seeds are finished."""
+    place = row.name, key, column.split, column.question_filter
+    if place not in self._loaded:
+      self._loaded[place] = self._load(row, key, column)
+    found = self._loaded[place]
+    return found if found and column.metric in found.values else None
+
+  def _load(self, row: Row, key: str, column: Column) -> RunScores | None:
+    asked = {"split": column.split, "question_filter": column.question_filter}
+    if files := self.choice.filled.get((row.name, key)):
+      judge = self._finished_of(key)
+      return judge and run_scores.load([judge, ",".join(files)], **asked)[1]
+    jobs = self.plan.cells.get((row.name, key), ())
+    if not jobs or not all(finished(self.output / job.id) for job in jobs):
+      return None
+    content = results.read(self.output / jobs[0].id)
+    task = content["task"]
+    metric = run_scores.KEYS[task][0]
+    name = f"{metric}[{content['data']['name']}-{column.question_filter}/{column.split}]"
+    if name not in content["metrics"]:
+      return None
+    runs = run_scores.load([str(self.output / job.id) for job in jobs], **asked)
+    return sweep_table.one_system(row.name, jobs, runs)
+
+  def _finished_of(self, key: str) -> str | None:
+    """The folder of a finished run on the data of `key`, whose judgements measure run files."""
+    jobs = (job for (_, its), jobs in self.plan.cells.items() if its == key for job in jobs)
+    return next((str(self.output / job.id) for job in jobs if finished(self.output / job.id)), None)
+
+  def figure(self, row: Row, column: Column) -> Figure | None:
+    """What the finished runs of a row come to in a column; None where there are none."""
+    if row.gain_over:
+      return self._gain(row, column)
+    found = self._parts(row, column)
+    return found.get(column.runs[0]) if len(column.runs) == 1 else _average(found)
+
+  def _parts(self, row: Row, column: Column) -> dict[str, Figure]:
+    found = {}
+    for key in column.runs:
+      if scores := self.scores(row, key, column):
+        values = scores.metric(column.metric)
+        mean, sd = mean_sd(values.mean(1))
+        found[key] = Figure(mean, sd, half_width(values), len(values), 1)
+    return found
+
+  def _gain(self, row: Row, column: Column) -> Figure | None:
+    """The relative gain in per cent, over the data sets that both rows have."""
+    found = [self._parts(self.rows[name], column) for name in row.gain_over]
+    shared = found[0].keys() & found[1].keys()
+    base, ours = (_average({key: parts[key] for key in shared}) for parts in found)
+    if not base or not base.mean:
+      return None
+    return dataclasses.replace(ours, mean=100 * (ours.mean - base.mean) / base.mean)
+
+  def notes(self) -> list[str]:
+    """What must be said of rows: weights, one seed, nothing gained by training, run files."""
+    lines = []
+    for rows, others in self.apart:
+      names = ", ".join(row.name for row in rows)
+      one = f"{names} are one run here" if len(rows) > 1 else names
+      why = f"not the paper's ({others})" if others else "not set beside the published figures"
+      lines.append(f"{one}: {why}")
+    first = {column.runs[0]: column for column in reversed(self.table.columns)}
+    for row in self.table.rows:
+      for key, column in first.items():
+        scores = self.scores(row, key, column)
+        if scores is None:
+          continue
+        title = f"{row.name} · {key}" if len(first) > 1 else row.name
+        lines += [f"{title}: {scores.note}"] * bool(scores.note)
+        if len(scores.metric(column.metric)) == 1 and not scores.deterministic:
+          lines.append(f"{title}: one seed: whether the method differs from another {ONE_SEED}")
+        if (row.name, key) in self.choice.filled:
+          lines.append(f"{title}: measured from a run file of a system from elsewhere")
+    return lines
+
+  def tests(self) -> list[str]:
+    """The paper's claims, tested with our runs: of these models and of the methods."""
+    lines = []
+    for pair in self.table.claims:
+      for column in self.table.columns:
+        sides = [
+          {k: s for k in column.runs if (s := self.scores(self.rows[n], k, column))} for n in pair
+        ]
+        shared = [key for key in column.runs if key in sides[0] and key in sides[1]]
+        if not shared:
+          continue
+        groups = [[side[key] for side in sides] for key in shared]
+        options = {"samples": sweep_table.SAMPLES, "seed": 0}
+        if len(column.runs) == 1:
+          lines += [compare.as_text(compare.compare(groups[0], [column.metric], **options)), ""]
+        else:
+          rows = compare.compare_groups(groups, [column.metric], **options)
+          lines += [compare.groups_as_text(rows), ""]
+    title = "the paper's claims, each row after the one that it is said to improve:"
+    return [title, "", *lines[:-1]] if lines else []
+
+
 def write(
   table: Table, plan: Plan, output: pathlib.Path, choice: Choice, failed: Mapping[str, str]
 ) -> str:
   """Writes <table>.txt, .md and .csv into `output`; returns the text."""
+  made = Figures(table, plan, output, choice)
   figures = {
     (row.name, column.heading): found
     for row in table.rows
     for column in table.columns
-    if (found := _figure(row, column, table, plan, output))
+    if (found := made.figure(row, column))
   }
-  cells = _cells(table, figures)
+  cells = _cells(table, figures, made)
   heading = (
     f"{table.title}\nours: mean (s.d. over seeds) ± 95 % half-width over questions; "
     "paper: as published"
   )
-  notes = [*_changed(choice), *_partial(table, figures), *_left_out(table, plan, output, failed)]
+  notes = [*_changed(choice), *made.notes(), *_partial(table, figures)]
+  notes += _left_out(table, plan, output, failed)
   jobs = {job.id: job for its in plan.cells.values() for job in its if finished(output / job.id)}
+  notes += sweep_table.tests_seen(output, jobs.values())
   notes += sweep_table.seen_by(output, jobs.values())
-  text = "\n".join([heading, *compare.aligned(cells), "", *notes]).rstrip()
+  tests = made.tests()
+  text = "\n".join([heading, *compare.aligned(cells), "", *notes, "", *tests]).rstrip()
   write_whole(output / f"{table.name}.txt", text + "\n")
   marked = [
     f"**{table.title}**",
@@ -61,39 +202,11 @@ def write(
     *sweep_table.markdown(cells, left=1),
     "",
     *(f"- {note}" for note in notes),
+    *(["", "```", *tests, "```"] if tests else []),
   ]
   write_whole(output / f"{table.name}.md", "\n".join(marked) + "\n")
-  write_whole(output / f"{table.name}.csv", _csv(table, figures))
+  write_whole(output / f"{table.name}.csv", _csv(table, figures, made))
   return text
-
-
-def _figure(
-  row: Row, column: Column, table: Table, plan: Plan, output: pathlib.Path
-) -> Figure | None:
-  """What the finished runs of a row come to in a column; None where there are none."""
-  if row.gain_over:
-    return _gain(row, column, table, plan, output)
-  found = {key: part for key in column.runs if (part := _part(row, key, column, plan, output))}
-  if len(column.runs) == 1:
-    return found.get(column.runs[0])
-  return _average(found)
-
-
-def _part(row: Row, key: str, column: Column, plan: Plan, output: pathlib.Path) -> Figure | None:
-  """The figure of one run of a row, over its seeds, once all of them are finished."""
-  jobs = plan.cells.get((row.name, key), ())
-  if not jobs or not all(finished(output / job.id) for job in jobs):
-    return None
-  entries = []
-  for job in jobs:
-    content = json.loads((output / job.id / "results.json").read_text())
-    name = f"{column.metric}[{content['data']['name']}-{column.question_filter}/{column.split}]"
-    if name not in content["metrics"]:
-      return None
-    entries.append(content["metrics"][name])
-  mean, sd = mean_sd([entry["mean"] for entry in entries])
-  widths = [entry["half_width"] for entry in entries if entry["half_width"] is not None]
-  return Figure(mean, sd, max(widths, default=None), len(jobs), 1)
 
 
 def _average(found: Mapping[str, Figure]) -> Figure | None:
@@ -108,35 +221,31 @@ def _average(found: Mapping[str, Figure]) -> Figure | None:
   )
 
 
-def _gain(
-  row: Row, column: Column, table: Table, plan: Plan, output: pathlib.Path
-) -> Figure | None:
-  """The relative gain in per cent, over the data sets that both rows have."""
-  rows = {other.name: other for other in table.rows}
-  found = [
-    {key: part for key in column.runs if (part := _part(rows[name], key, column, plan, output))}
-    for name in row.gain_over
-  ]
-  shared = found[0].keys() & found[1].keys()
-  base, ours = (_average({key: parts[key] for key in shared}) for parts in found)
-  if not base or not base.mean:
-    return None
-  return dataclasses.replace(ours, mean=100 * (ours.mean - base.mean) / base.mean)
-
-
-def _cells(table: Table, figures: Mapping[tuple[str, str], Figure]) -> list[list[str]]:
+def _cells(
+  table: Table, figures: Mapping[tuple[str, str], Figure], made: Figures
+) -> list[list[str]]:
   cells = [["", *(cell for column in table.columns for cell in (column.heading, "paper"))]]
   for row in table.rows:
-    scale = 1 if row.gain_over else table.scale
-    percent = bool(row.gain_over) or table.scale == 100
-    line = [row.name]
-    for column, published in zip(table.columns, row.published, strict=True):
-      line += [
-        _ours(figures.get((row.name, column.heading)), scale, percent),
-        _theirs(published, percent),
-      ]
-    cells.append(line)
+    ours = figures if row.name in made.own else {}
+    cells.append(_line(row.name, row, table, ours, row.published))
+  for rows, _ in made.apart:
+    if any((rows[0].name, column.heading) in figures for column in table.columns):
+      name = " = ".join(row.name for row in rows)
+      blank = (None,) * len(table.columns)
+      cells.append(_line(f"ours: {name}", rows[0], table, figures, blank))
   return cells
+
+
+def _line(name: str, row: Row, table: Table, figures, published) -> list[str]:
+  scale = 1 if row.gain_over else table.scale
+  percent = bool(row.gain_over) or table.scale == 100
+  line = [name]
+  for column, theirs in zip(table.columns, published, strict=True):
+    line += [
+      _ours(figures.get((row.name, column.heading)), scale, percent),
+      _theirs(theirs, percent),
+    ]
+  return line
 
 
 def _ours(figure: Figure | None, scale: int, percent: bool) -> str:
@@ -162,8 +271,7 @@ def _changed(choice: Choice) -> list[str]:
   notes = []
   if choice.words:
     notes.append(
-      f"not the paper's: every config that takes it was run with "
-      f"{','.join(choice.words)}, so rows of different encoders may be one run"
+      f"not the paper's: every config that takes it was run with {','.join(choice.words)}"
     )
   if choice.settings:
     given = ", ".join(f"{key}={value}" for key, value in choice.settings.items())
@@ -200,11 +308,19 @@ def _left_out(
   return notes
 
 
-def _csv(table: Table, figures: Mapping[tuple[str, str], Figure]) -> str:
-  """Every figure: ours in the paper's units, and the published one with its source."""
+def _csv(table: Table, figures: Mapping[tuple[str, str], Figure], made: Figures) -> str:
+  """Every figure: ours in the paper's units, and the published one with its source.
+
+  `apart` is what a row reads in place of its own weights and data, or the rows that are one run.
+  """
+  apart = {
+    row.name: others or "one run of several rows" for rows, others in made.apart for row in rows
+  }
   text = io.StringIO()
   writer = csv.writer(text, lineterminator="\n")
-  writer.writerow(("row", "column", "ours", "sd", "half_width", "seeds", "published", "source"))
+  writer.writerow(
+    ("row", "column", "ours", "sd", "half_width", "seeds", "published", "source", "apart")
+  )
   for row in table.rows:
     scale = 1 if row.gain_over else table.scale
     scaled = lambda value: None if value is None else scale * value
@@ -213,5 +329,6 @@ def _csv(table: Table, figures: Mapping[tuple[str, str], Figure]) -> str:
       ours: Sequence = (None,) * 4
       if figure:
         ours = (scaled(figure.mean), scaled(figure.sd), scaled(figure.half_width), figure.seeds)
-      writer.writerow((row.name, column.heading, *ours, published, table.title))
+      beside = None if row.name in apart else published
+      writer.writerow((row.name, column.heading, *ours, beside, table.title, apart.get(row.name)))
   return text.getvalue()

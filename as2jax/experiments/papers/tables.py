@@ -48,6 +48,9 @@ def run(plan: Plan, output: pathlib.Path, parallel: int) -> dict[str, str]:
 def make(name: str, output: pathlib.Path, choice: Choice, *, parallel: int, only_list: bool) -> int:
   """Plans, runs and prints one table; returns 1 where a run failed, else 0."""
   table = paper_plan.load(name)
+  cells = {(row.name, key) for row in table.rows for c in table.columns for key in c.runs}
+  for row, key in sorted(set(choice.filled) - cells)[:1]:
+    raise InputError(f"--fill {row}:{key}: {name} has no such row and data")
   plan = paper_plan.plan(table, output, choice)
   if only_list:
     print(listing(table, plan, output))
@@ -55,3 +58,15 @@ def make(name: str, output: pathlib.Path, choice: Choice, *, parallel: int, only
   failed = run(plan, output, parallel) if parallel else {}
   print(report.write(table, plan, output, choice, failed))
   return 1 if failed else 0
+
+
+def filled(given: str) -> tuple[tuple[str, str], tuple[str, ...]]:
+  """(row, data) and the run files of ROW:DATA=FILE[,FILE…]; InputError where it is none."""
+  cell, equals, files = given.partition("=")
+  row, _, key = cell.rpartition(":")
+  missing = [file for file in files.split(",") if not pathlib.Path(file).is_file()]
+  if not (row and equals):
+    raise InputError(f"--fill {given}: give ROW:DATA=FILE, such as USE:wikiqa=use.trec")
+  if missing:
+    raise InputError(f"--fill {given}: there is no file {missing[0]}")
+  return (row, key), tuple(files.split(","))

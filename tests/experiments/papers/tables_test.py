@@ -2,10 +2,16 @@
 
 import csv
 import json
+import re
 
+import numpy as np
 import pytest
+import tiny
 
 from as2jax.commands import app
+from as2jax.data.datasets import trec_files
+from as2jax.evaluation import compare, significance
+from as2jax.evaluation.results import note_evaluation
 from as2jax.experiments.papers import needs, report, tables
 from as2jax.experiments.papers import plan as paper_plan
 from as2jax.experiments.papers.plan import Choice, Table
@@ -46,22 +52,62 @@ def test_a_second_stage_names_its_first(tmp_path):
   table = paper_plan.load("cassie_table3")
   plan = paper_plan.plan(table, tmp_path, Choice(), lacking=lambda config: "")
   assert len(plan.waves) == 2
-  (transfer,) = (job for job in plan.waves[0] if json.loads(job.text)["data"]["name"] == "asnq")
+  transfers = [job for job in plan.waves[0] if json.loads(job.text)["data"]["name"] == "asnq"]
+  assert [job.seed for job in transfers] == [0, 1, 2]  # a seed repeats every stage
   for row in table.rows:
     jobs = plan.cells[row.name, "ASNQ"]
     assert [job.seed for job in jobs] == [0, 1, 2]
-    begin = [json.loads(job.text)["warm_start"] for job in jobs]
-    assert all(b["run"] == str(tmp_path / transfer.id) and b["seed"] == 0 for b in begin)
+    for job, transfer in zip(jobs, transfers, strict=True):
+      begin = json.loads(job.text)["warm_start"]
+      assert begin["run"] == str(tmp_path / transfer.id) and begin["seed"] is None
+      assert plan.after[job.id] == (transfer.id,)
   assert json.loads(plan.cells["TANDA", "ASNQ"][0].text)["warm_start"]["scope"] == "all"
   lacking = lambda config: "no ASNQ here" if config.data.name == "asnq" else ""
   without = paper_plan.plan(table, tmp_path, Choice(), lacking=lacking)
   assert without.skipped["CASSIE", "ASNQ"] == "it begins with configs/asnq_tanda.py: no ASNQ here"
-  assert ("CASSIE", "plain") in without.cells and transfer.id not in without.after
+  assert ("CASSIE", "plain") in without.cells and transfers[0].id not in without.after
+
+
+def test_rows_of_one_run_and_rows_of_other_weights_are_told(tmp_path, monkeypatch):
+  table = paper_plan.load("asbert_table3")
+  lacking = lambda config: ""
+  plan = paper_plan.plan(table, tmp_path, Choice(("minilm",)), lacking=lacking)
+  ids = {name: [job.id for job in plan.cells[name, "wikiqa"]] for name in ("Triplet-BERT",)}
+  for encoder in ("RoBERTa", "XLNet"):
+    assert [job.id for job in plan.cells[f"Triplet-{encoder}", "wikiqa"]] == ids["Triplet-BERT"]
+  assert plan.others["Triplet-BERT", "wikiqa"].endswith("in place of bert-base-uncased")
+  assert ("GloVe", "wikiqa") not in plan.others  # it takes no other vectors
+  plain = paper_plan.plan(table, tmp_path, Choice(), lacking=lacking)
+  assert not plain.others
+  sample = Choice(settings={"data.name": "sample"})
+  assert paper_plan.plan(table, tmp_path, sample, lacking=lacking).others["GloVe", "wikiqa"] == (
+    "data sample"
+  )
+
+
+def test_weights_of_the_right_name_and_another_shape_are_other_weights(tmp_path, monkeypatch):
+  """A toy under the published name, and vectors of another width than their name says."""
+  config = paper_plan.resolve(Run("configs/wikiqa_triplet.py"), Choice())[0]
+  assert needs.other(config, config) == ""
+  monkeypatch.setattr(
+    "as2jax.encoders.checkpoints.pretrained.resolve", lambda spec: tiny.encoder_folder()
+  )
+  assert re.search(
+    r"bert-base-uncased of another shape \(.*hidden_size=16", needs.other(config, config)
+  )
+  monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
+  (tmp_path / "glove").mkdir()
+  (tmp_path / "glove/glove.6B.300d.txt").write_text("a 0.1 0.2\nb 0.3 0.4\n")
+  vectors = paper_plan.resolve(Run(f"{LEXICAL}:glove"), Choice())[0]
+  assert "of another shape (width=2)" in needs.other(vectors, vectors)
 
 
 def test_words_and_settings_change_what_takes_them():
-  made, name = paper_plan.resolve(Run("configs/wikiqa_cete.py:bert"), Choice(("minilm",)))
-  assert name == "configs/wikiqa_cete.py:bert" and "bert" in made.encoder.pretrained
+  made, name = paper_plan.resolve(
+    Run("configs/wikiqa_cete.py:bert,no_encoder"), Choice(("minilm",))
+  )
+  assert name == "configs/wikiqa_cete.py:minilm,no_encoder" and "minilm" in made.encoder.pretrained
+  assert paper_plan.resolve(Run(f"{LEXICAL}:glove"), Choice(("minilm",)))[1] == f"{LEXICAL}:glove"
   made, name = paper_plan.resolve(
     Run("configs/wikiqa_triplet.py:xlnet", {"epochs": 9}), Choice(("minilm",), {"epochs": 1})
   )
@@ -86,53 +132,117 @@ def test_what_lacks_is_named(tmp_path, monkeypatch):
   assert "elmo" in lacking(f"{LEXICAL}:elmo,sample", {})
 
 
+TRIPLET, SIAMESE = "configs/wikiqa_triplet.py", "configs/wikiqa_siamese.py"
+
+
 def made_table():
   """Two runs, one that cannot be, a gain, an average of two data sets."""
   columns = (Column("MAP", ("a",), "map"), Column("both", ("a", "b"), "mrr"))
   rows = (
-    Row("base", (0.5, None), {"a": SAMPLE, "b": Run(f"{LEXICAL}:word_overlap,sample")}),
-    Row("other", (0.625, 0.7777), {"a": Run(f"{LEXICAL}:idf_overlap,sample")}),
+    Row("base", (0.5, None), {"a": Run(TRIPLET), "b": Run(TRIPLET, {"epochs": 2})}),
+    Row("other", (0.625, 0.7777), {"a": Run(SIAMESE)}),
     Row("gain", (12.5, None), gain_over=("base", "other")),
     Row("foreign", (0.25, 0.25), lacks="its weights are elsewhere"),
   )
-  return Table("made", "A paper, table 9", 1, columns, rows)
+  return Table("made", "A paper, table 9", 1, columns, rows, (("base", "other"),))
 
 
-def results(folder, value):
-  folder.mkdir(parents=True)
-  entry = {"mean": value, "sd": None, "half_width": 0.01}
-  (folder / "results.json").write_text(
-    json.dumps(
-      {
-        "data": {"name": "sample"},
-        "weights": {"pretrained": "bert-base-uncased"},
-        "metrics": {f"{m}[sample-clean/test]": entry for m in ("map", "mrr")},
-      }
-    )
+VALUES = np.asarray([0.1, 0.9, 0.5, 0.7])
+LABELS = [np.asarray([1, 0])] * 4
+
+
+def results(folder, shift, **facts):
+  """A finished run whose questions have VALUES + shift."""
+  place = folder / "eval/test"
+  place.mkdir(parents=True)
+  ids = [f"q{i}" for i in range(4)]
+  values = VALUES + shift
+  trec_files.write_per_question(
+    place / "per_question.tsv", ids, LABELS, {"map": values, "mrr": values}
   )
+  candidates, scores = [["a", "b"]] * 4, [np.float32([1, 0])] * 4
+  trec_files.write_run(place / "run.trec", ids, candidates, scores, "tag")
+  trec_files.write_qrels(place / "qrels.trec", ids, candidates, LABELS)
+  entry = {"mean": float(values.mean()), "value": float(values.mean()), "half_width": 0.01}
+  names = {f"{m}[wikiqa-clean/test]": entry for m in ("map", "mrr")}
+  seed = {"seed": 0, "steps": 6, "best_epoch": 1, "metrics": names, **facts}
+  data = {"name": "wikiqa", "clean": "answerable", "splits": {"test": {"fingerprint": "f"}}}
+  content = {"data": data, "task": "rerank", "ties": "expected", "seeds": [seed], "metrics": names}
+  (folder / "results.json").write_text(json.dumps(content))
+  note_evaluation(folder, "test", (0,), "wikiqa", "train")
 
 
 def test_figures_stand_beside_the_published_ones(tmp_path):
-  table, choice = made_table(), Choice(seeds=(0, 1), settings={"epochs": 1})
+  table, choice = made_table(), Choice(seeds=(0, 1), settings={"patience": 1})
   plan = paper_plan.plan(table, tmp_path, choice, lacking=lambda config: "")
-  for cell, values in ((("base", "a"), (0.4, 0.6)), (("other", "a"), (0.6, 0.6))):
-    for job, value in zip(plan.cells[cell], values, strict=True):
-      results(tmp_path / job.id, value)
+  for cell, shifts in ((("base", "a"), (-0.1, 0.1)), (("other", "a"), (0.05, 0.05))):
+    for job, shift in zip(plan.cells[cell], shifts, strict=True):
+      results(tmp_path / job.id, shift, best_epoch=int(cell[0] == "base"))
   failing = plan.cells["base", "b"][0].id
   text = report.write(table, plan, tmp_path, choice, {failing: "no room"})
   lines = {line.split()[0]: " ".join(line.split()) for line in text.splitlines() if line.strip()}
-  assert lines["base"] == "base 0.5000 (0.1414) ± 0.0100 0.500 0.5000"
-  assert lines["other"] == "other 0.6000 (0.0000) ± 0.0100 0.625 0.6000 0.7777"
-  assert lines["gain"] == "gain 20.00 12.50 20.00"
-  assert lines["foreign"].startswith("foreign – 0.250")
+  width = significance.half_width(VALUES)  # of the mean over seeds, as in a comparison
+  assert lines["base"].startswith(f"base 0.5500 (0.1414) ± {width:.4f} 0.500 0.5500")
+  assert f"other 0.6000 (0.0000) ± {width:.4f} 0.625 0.6000 0.7777" in " ".join(text.split())
+  assert lines["gain"] == "gain 9.09 12.50 9.09"
+  assert "foreign – 0.250" in " ".join(text.split())
   assert "skipped: foreign: its weights are elsewhere" in text
   assert f"failed: base · b, seed 0 ({failing}): no room" in text
-  assert text.count("pretraining of bert-base-uncased: BookCorpus, English Wikipedia") == 1
-  assert "not run yet: base · b, seed 1" in text and "not the paper's: epochs=1" in text
+  assert "not run yet: base · b, seed 1" in text and "not the paper's: patience=1" in text
+  assert "other: best = before training" in text and "base: best" not in text
+  assert "test was evaluated 4 times in all by 4 runs, at most 1 times by one" in text
+  # The paper's claim: that `other` is better than `base`, of these models and of the methods.
+  claims = text.partition("the paper's claims")[2]
+  found = significance.methods_test(
+    np.stack([VALUES + 0.05] * 2), np.stack([VALUES - 0.1, VALUES + 0.1])
+  )
+  assert "+0.0500" in claims and f"± {found.half_width:.4f}" in claims
+  assert compare.p_text(found.p) in claims and f"{found.detectable:.4f}" in claims
+  assert "macro average" in claims  # of the column over two data sets
   rows = list(csv.DictReader((tmp_path / "made.csv").read_text().splitlines()))
   assert len(rows) == 8 and all(row["source"] == "A paper, table 9" for row in rows)
-  assert float(rows[0]["ours"]) == 0.5 and rows[0]["published"] == "0.5"
-  assert "| base | 0.5000" in (tmp_path / "made.md").read_text()
+  assert float(rows[0]["ours"]) == pytest.approx(0.55) and rows[0]["published"] == "0.5"
+  assert "| base | 0.5500" in (tmp_path / "made.md").read_text()
+
+
+def test_one_run_of_several_rows_stands_apart(tmp_path):
+  rows = tuple(
+    Row(f"Triplet-{name}", (0.8,), {"a": Run(f"{TRIPLET}{words}")})
+    for name, words in (("BERT", ""), ("RoBERTa", ":roberta"))
+  )
+  gain = Row("gain", (5.0,), gain_over=("Triplet-BERT", "Triplet-RoBERTa"))
+  table = Table("x", "X", 1, (Column("MAP", ("a",), "map"),), (*rows, gain))
+  choice = Choice(("minilm",))
+  plan = paper_plan.plan(table, tmp_path, choice, lacking=lambda config: "")
+  (job,) = plan.cells["Triplet-BERT", "a"]
+  results(tmp_path / job.id, 0.0)
+  text = report.write(table, plan, tmp_path, choice, {})
+  lines = [" ".join(line.split()) for line in text.splitlines()]
+  assert "Triplet-BERT – 0.800" in lines and "Triplet-RoBERTa – 0.800" in lines
+  (ours,) = (line for line in lines if line.startswith("ours: Triplet-BERT = Triplet-RoBERTa"))
+  assert ours.partition("RoBERTa ")[2].startswith("0.5500 ±") and "0.800" not in ours
+  assert "gain – 5.00" in lines
+  assert "Triplet-BERT, Triplet-RoBERTa are one run here: not the paper's (" in text
+  assert "Triplet-BERT: one seed: whether the method differs" in text
+  table_rows = list(csv.DictReader((tmp_path / "x.csv").read_text().splitlines()))
+  assert all(not row["published"] for row in table_rows if row["ours"])
+
+
+def test_a_row_is_filled_by_a_run_file(tmp_path):
+  table = made_table()
+  file = tmp_path / "use.trec"
+  # The positive is first in three questions, second in the last.
+  rows = [f"q{i} Q0 {c} 1 {s} tag" for i in range(4) for c, s in (("a", 2), ("b", 1 + 2 * (i > 2)))]
+  file.write_text("\n".join(rows) + "\n")
+  choice = Choice(filled={("foreign", "a"): (str(file),)})
+  plan = paper_plan.plan(table, tmp_path, choice, lacking=lambda config: "")
+  assert "foreign" not in {name for name, _ in plan.skipped}
+  assert "foreign – 0.250" in " ".join(report.write(table, plan, tmp_path, choice, {}).split())
+  results(tmp_path / plan.cells["base", "a"][0].id, 0.0)
+  text = report.write(table, plan, tmp_path, choice, {})
+  width = significance.half_width(np.asarray([1, 1, 1, 0.5]))
+  assert f"foreign 0.8750 ± {width:.4f} 0.250" in " ".join(text.split())
+  assert "foreign · a: measured from a run file" in text or "foreign: measured from a run" in text
 
 
 def test_what_begins_with_a_failed_run_is_not_run(tmp_path, monkeypatch):
@@ -166,7 +276,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     "run_here",
     lambda jobs, output, parallel: (
       [
-        results(output / job.id, 0.5)
+        results(output / job.id, -0.05)
         for job in jobs
         if not local_executor.finished(output / job.id)
       ]

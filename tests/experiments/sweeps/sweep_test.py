@@ -15,7 +15,7 @@ import tiny
 
 from as2jax.commands import app
 from as2jax.config import check, flags
-from as2jax.evaluation import run_scores, significance
+from as2jax.evaluation import compare, run_scores, significance
 from as2jax.experiments.sweeps import local_executor, points, table
 from as2jax.runtime.errors import InputError
 from as2jax.training import loop
@@ -173,10 +173,20 @@ def test_the_table_of_a_sweep(lexical):
     if title != "base":
       t = significance.paired_t_test(figures["dev"][title], figures["dev"]["base"])
       assert f"{t.difference:+.4f} ± {t.half_width:.4f}" in line
+      # Without randomness the methods differ as the models do.
+      m = significance.methods_test(
+        figures["dev"][title], figures["dev"]["base"], fixed=(True, True)
+      )
+      assert line.split()[-3:] == [
+        f"{m.half_width:.4f}",
+        compare.p_text(m.p),
+        f"{m.detectable:.4f}",
+      ]
     if title != best:  # no other point's test figures are shown as a result
       assert f"{figures['test'][title].mean():.4f}" not in printed.split("result:")[1].replace(
         f"{figures['test'][best].mean():.4f}", ""
       )
+  assert "test was evaluated 3 times in all by 3 runs, at most 1 times by one" in printed
   marked = [
     line[2:-2].split(" | ")
     for line in (output / "table.md").read_text().splitlines()
