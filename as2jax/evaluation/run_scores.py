@@ -256,7 +256,7 @@ def _run(name: str, split: str) -> _Place:
 
 def _table_of(folder: epath.Path) -> str:
   """The table in a folder; compressed where only what stands for a run was kept."""
-  packed = folder / "per_question.tsv.gz"
+  packed = folder / "per_question.tsv.xz"
   return str(packed if packed.exists() else folder / "per_question.tsv")
 
 

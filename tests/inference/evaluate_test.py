@@ -18,14 +18,22 @@ def data():
   return as2jax.dataset("sample", "test", filter="clean")
 
 
+@pytest.fixture(scope="module")
+def folders(finished_run, tmp_path_factory):
+  """Copies of finished runs: an evaluation is noted in the run's folder."""
+  root = tmp_path_factory.mktemp("runs")
+  for name in ("word_overlap", "bm25", "triplet"):
+    shutil.copytree(finished_run(name), root / name)
+  return root
+
+
 def mean(folder, metric="map"):
   content = json.loads((folder / "results.json").read_text())
   return content["metrics"][f"{metric}[sample-clean/test]"]
 
 
-def test_a_run_a_ranker_a_run_file_and_functions_are_measured_alike(finished_run, data, tmp_path):
-  folder = tmp_path / "bm25"
-  shutil.copytree(finished_run("bm25"), folder)
+def test_a_run_a_ranker_a_run_file_and_functions_are_measured_alike(folders, data, tmp_path):
+  folder = folders / "bm25"
   run = as2jax.open_run(folder)
   ranker = run.ranker()
   clean = {question.id for question in data.questions}
@@ -53,10 +61,10 @@ def test_a_run_a_ranker_a_run_file_and_functions_are_measured_alike(finished_run
   assert results.times_evaluated(folder, "test", "sample") == before + 2  # the run, and its folder
 
 
-def test_only_what_is_known_to_be_without_randomness_is_deterministic(finished_run, data):
-  run = as2jax.open_run(finished_run("word_overlap"))
+def test_only_what_is_known_to_be_without_randomness_is_deterministic(folders, data):
+  run = as2jax.open_run(folders / "word_overlap")
   ranker = run.ranker()
-  by_file = finished_run("word_overlap") / "eval/test/run.trec"
+  by_file = folders / "word_overlap/eval/test/run.trec"
   every = as2jax.dataset("sample", "test", filter="all")
   assert as2jax.evaluate(ranker, data).deterministic
   assert not as2jax.evaluate(by_file, every).deterministic
@@ -64,11 +72,11 @@ def test_only_what_is_known_to_be_without_randomness_is_deterministic(finished_r
   assert not as2jax.evaluate(as2jax.pairwise(ranker.scores), data).deterministic
 
 
-def test_a_comparison_is_that_of_the_command(finished_run, data, capsys):
-  folders = [finished_run(name) for name in ("word_overlap", "bm25", "triplet")]
-  evaluations = [as2jax.evaluate(as2jax.open_run(folder), data) for folder in folders]
+def test_a_comparison_is_that_of_the_command(folders, data, capsys):
+  places = [folders / name for name in ("word_overlap", "bm25", "triplet")]
+  evaluations = [as2jax.evaluate(as2jax.open_run(place), data) for place in places]
   found = as2jax.compare(*evaluations)
-  assert command.main([*map(str, folders), "--json"]) == 0
+  assert command.main([*map(str, places), "--json"]) == 0
   rows = json.loads(capsys.readouterr().out)["rows"]
   assert len(found.rows) == len(rows) == 6
   for ours, theirs in zip(found.rows, rows, strict=True):

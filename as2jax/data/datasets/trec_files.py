@@ -4,11 +4,10 @@ Each file is composed in memory and written atomically; where that fails nothing
 With several processes, only the first one writes.
 """
 
-import gzip
+import lzma
 import math
 import os
 import re
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -242,11 +241,11 @@ def read_lines(path: epath.PathLike) -> list[bytes]:
     content = epath.Path(path).read_bytes()
   except (FileNotFoundError, IsADirectoryError):
     raise InputError(f"{path}: there is no such file: check the path") from None
-  if os.fspath(path).endswith(".gz"):
+  if os.fspath(path).endswith(".xz"):
     try:
-      content = gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-      raise InputError(f"{path}: not a whole gzip file ({error}): write it again") from None
+      content = lzma.decompress(content)
+    except (lzma.LZMAError, EOFError) as error:
+      raise InputError(f"{path}: not a whole xz file ({error}): write it again") from None
   lines = content.removeprefix(_BOM).rstrip().split(b"\n") if content.strip() else []
   for number, line in enumerate(lines, 1):
     try:

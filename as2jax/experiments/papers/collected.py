@@ -4,8 +4,8 @@ The folder has the layout of a run's, so that `run_scores.load` and the comparis
 no text of the data and no path of the machine that trained it.
 """
 
-import gzip
 import json
+import lzma
 import pathlib
 import re
 from typing import Any
@@ -56,8 +56,8 @@ def collect(source: pathlib.Path, name: str, run: Run, target: pathlib.Path) -> 
     for seed in seeds:
       table = results.folder(source, split, seed, seeds) / "per_question.tsv"
       ids, columns = trec_files.read_per_question(table)
-      place = results.folder("", split, seed, seeds) / "per_question.tsv.gz"
-      written[str(place)] = gzip.compress(_table(ids, columns), 9, mtime=0)
+      place = results.folder("", split, seed, seeds) / "per_question.tsv.xz"
+      written[str(place)] = lzma.compress(_table(ids, columns), preset=9)
   content["seeds"] = [
     {key: value for key, value in outcome.items() if key not in LEFT_OUT}
     for outcome in content["seeds"]

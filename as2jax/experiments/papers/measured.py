@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from as2jax.config import jobs as job_files
+from as2jax.encoders import pretraining
 from as2jax.evaluation import compare, results, run_scores, significance
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.experiments.papers import collected
@@ -107,7 +108,7 @@ def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
   heading = [column.heading for column in table.columns]
   difference = f"{table.columns[table.main].heading} − {base.system}" if compared else ""
   cells = [["system", *heading, "seeds", *[difference] * compared]]
-  notes = []
+  notes, seen = [], []
   for row in table.rows:
     if not there(row.name):
       mark = f" {OLD}" if row.name else ""
@@ -116,6 +117,7 @@ def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
     place = str(folder / row.name)
     loaded = [_scores(place, column) for column in table.columns]
     notes += _notes(row, folder / row.name, loaded[0])
+    seen.append(loaded[0].pretraining)
     seeds = "–" if loaded[0].deterministic else str(len(next(iter(loaded[0].values.values()))))
     against = [_against(table, folder, base.name, row.name)] if compared else []
     cells.append([row.system, *map(_cell, loaded, table.columns), seeds, *against])
@@ -123,7 +125,7 @@ def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
   if any(row.name and not there(row.name) for row in table.rows):
     lines += ["", OLD_NOTE]
   if any(there(row.name) for row in table.rows):
-    lines += ["", " ".join([LEGEND, *notes])]
+    lines += ["", " ".join([LEGEND, *notes, *pretraining.under_table(seen)])]
   if table.commands:
     lines += ["", "```bash", *commands(table.rows, table.first), "```"]
   return "\n".join(lines)
