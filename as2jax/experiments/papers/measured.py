@@ -168,6 +168,10 @@ def _short(value: float) -> str:
   return f"{value:.3f}".replace("0.", ".", 1)
 
 
+def _signed(value: float) -> str:
+  return ("−" if value < 0 else "+") + _short(abs(value))
+
+
 def _against(table: MeasuredTable, folder: pathlib.Path, base: str, name: str) -> str:
   """The difference to the base, of methods."""
   if name == base:
@@ -177,9 +181,9 @@ def _against(table: MeasuredTable, folder: pathlib.Path, base: str, name: str) -
   first, other = run_scores.load(names, split=column.split, question_filter=column.question_filter)
   found = compare.methods(other, first, column.metric)
   if found.why:
-    return f"{found.difference:+.3f}: {found.why}"
+    return f"{_signed(found.difference)}: {found.why}"
   return (
-    f"{found.difference:+.3f} ± {_short(found.half_width)} (p {compare.p_text(found.p)}, "
+    f"{_signed(found.difference)} ± {_short(found.half_width)} (p {compare.p_text(found.p)}, "
     f"finds {_short(found.detectable)})"
   )
 
