@@ -103,6 +103,12 @@ def paper(
     str, typer.Option(help="further words of the jobs, such as minilm, which the table then says")
   ] = "",
   settings: Set = [],  # noqa: B006
+  fill: Annotated[
+    list[str],
+    typer.Option(
+      metavar="ROW:DATA=FILE", help="a row from the run file of any system: USE:wikiqa=use.trec"
+    ),
+  ] = [],  # noqa: B006
 ) -> None:
   """Fills a paper's table. Our figures stand beside the published ones."""
   import pathlib
@@ -122,6 +128,7 @@ def paper(
     tuple(filter(None, words.split(","))),
     points.settings_of(settings),
     overrides.seeds_of(seeds) if seeds else (),
+    dict(map(paper_tables.filled, fill)),
   )
   output = pathlib.Path(target).absolute()
   raise typer.Exit(

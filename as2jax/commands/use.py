@@ -91,8 +91,8 @@ def compare(
     list[str],
     typer.Argument(
       metavar="SYSTEM...",
-      help="folders of finished runs, or tables of per-question scores (those of one system's seeds "
-      "joined by commas); the first is the base. `vs` between systems makes groups, each with one "
+      help="folders of finished runs, tables of per-question scores, or TREC run files (those of one "
+      "system's seeds joined by commas); the first is the base. `vs` between systems makes groups, each with one "
       "run a dataset",
       autocompletion=complete.runs,
     ),
@@ -103,6 +103,10 @@ def compare(
     str | None,
     typer.Option("--filter", help="the questions to count; the dataset's own where not given"),
   ] = None,
+  deterministic: Annotated[
+    list[str],
+    typer.Option(metavar="SYSTEM", help="a table or run file of a system without randomness"),
+  ] = [],  # noqa: B006
   samples: Annotated[int, typer.Option(min=1, help="of the randomization test")] = 100_000,
   seed: Annotated[int, typer.Option(min=0, help="of the randomization test")] = 0,
   form: Annotated[
@@ -127,6 +131,7 @@ def compare(
     samples=samples,
     seed=seed,
     form=kept,
+    deterministic=deterministic,
   )
   if kept == "json":
     output.emit("json", json.loads(found)["rows"], str)

@@ -13,10 +13,10 @@ from typing import Any
 from as2jax.config import check, flags
 from as2jax.config import jobs as job_files
 from as2jax.config.flat import differences, flatten
+from as2jax.config.overrides import apply as override
 from as2jax.data.datasets import trec_files
 from as2jax.evaluation import results, run_scores
 from as2jax.experiments.papers.rows import Run
-from as2jax.experiments.sweeps import points
 from as2jax.runtime.errors import InputError
 
 LARGEST = 50_000  # bytes of a file
@@ -31,7 +31,7 @@ def folder() -> pathlib.Path:
 
 def resolve(run: Run) -> Any:
   """The config that a row states, with the seeds that the config file has."""
-  config = points.override(flags.load(run.config), run.settings, run.config)
+  config = override(flags.load(run.config), run.settings, f"{run.config}:")
   check.check(config)
   return config
 

@@ -12,6 +12,7 @@ from as2jax.experiments.papers import report
 from as2jax.experiments.papers.plan import Choice, Plan, Table
 from as2jax.experiments.sweeps import sweep
 from as2jax.experiments.sweeps.local_executor import finished
+from as2jax.runtime.errors import InputError
 
 
 def listing(table: Table, plan: Plan, output: pathlib.Path) -> str:

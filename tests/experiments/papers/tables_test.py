@@ -287,11 +287,15 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     ),
   )
   arguments = ["made", f"--output={tmp_path}"]
+  assert app.run(["lab", "paper", *arguments, "--fill=foreign=x"]) == 2
+  assert "give ROW:DATA=FILE" in capsys.readouterr().err
+  assert app.run(["lab", "paper", *arguments, f"--fill=zebra:a={__file__}"]) == 2
+  assert "made has no such row and data" in capsys.readouterr().err
   assert app.run(["lab", "paper", *arguments, "--list"]) == 0
   said = capsys.readouterr().out
   assert said.count("would run") == 3 and "skipped   foreign: its weights are" in said
   assert app.run(["lab", "paper", *arguments]) == 0
-  assert "0.5000 ± 0.0100" in capsys.readouterr().out
+  assert "0.5000 ± " in capsys.readouterr().out
   assert app.run(["lab", "paper", *arguments, "--list"]) == 0
   assert capsys.readouterr().out.count("finished") == 3
   assert app.run(["lab", "paper"]) == 0
