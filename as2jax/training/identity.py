@@ -192,6 +192,8 @@ def read(workdir: epath.PathLike) -> dict:
   try:
     return checksums.unsealed(path.read_bytes().decode("ascii"))
   except FileNotFoundError:
+    if not begun(workdir):
+      raise InputError(f"{workdir} holds no checkpoint and no results: train first") from None
     raise InputError(
       f"{path} is missing, so that what the run began with is not known (early versions wrote "
       f"none): {again}"
