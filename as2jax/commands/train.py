@@ -1,5 +1,6 @@
 """`as2jax train`: a job, or a recipe on one's own files, to a finished run."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -62,10 +63,11 @@ def train(
   files = {"train": train_file, "dev": dev, "test": test}
   config, folder = resolve(job, folder, settings, seeds, recipe, files)
   process.begin_run(coordinator, processes, process_id, profile)
+  from as2jax.evaluation import summary
   from as2jax.inference import modes
 
-  folder = modes.prepare(config, folder)
-  finish(modes.content(config, folder), folder, form)
+  content = modes.content(config, modes.prepare(config, folder))
+  finish(content, lambda: summary.summary(content, folder), form)
 
 
 def resolve(
@@ -102,12 +104,11 @@ def resolve(
   return overrides.apply(config, values), folder
 
 
-def finish(content: dict[str, Any], folder: str, form: str) -> None:
+def finish(content: dict[str, Any], text: Callable[[], str], form: str) -> None:
   """Prints what a run came to, in the first of several processes."""
-  from as2jax.evaluation import results
   from as2jax.runtime import processes
 
   processes.stop()
   if processes.first():
     rows = ({"metric": name, **entry} for name, entry in content["metrics"].items())
-    output.emit(form, rows, lambda: results.table(content, folder))
+    output.emit(form, rows, text)

@@ -79,7 +79,10 @@ def evaluate(
   from as2jax.inference import modes
 
   folder = modes.prepare(config, run)
-  finish(modes.content(config, folder), folder, form)
+  content = modes.content(config, folder)
+  from as2jax.evaluation import results
+
+  finish(content, lambda: results.table(content, folder), form)
 
 
 @shown(

@@ -57,12 +57,15 @@ def prepare(config: Any, workdir: str) -> str:
       f"evaluation.data = {config.evaluation.data!r} is for a finished run: add --config.mode=evaluate"
     )
   # Only now: they take a second and more, which a mistake above should not cost.
-  import jax
+  from as2jax.runtime import compile_cache, cpu_compiler, devices, huge_pages, processes
 
-  from as2jax.runtime import compile_cache, cpu_compiler, huge_pages
-
-  cpu_compiler.check(jax.default_backend())
-  if jax.default_backend() == "cpu" and (advice := huge_pages.advice(os.environ)):
+  cpu_compiler.check(devices.backend())
+  if processes.first():
+    say = logging.getLogger(__name__).info
+    say("%s: %s", workdir, devices.description())
+    if warning := devices.unused():
+      say(warning)
+  if devices.backend() == "cpu" and (advice := huge_pages.advice(os.environ)):
     logging.getLogger(__name__).info(advice)
   compile_cache.use_cache(config)
   return workdir if "://" in workdir else os.path.abspath(workdir)  # as Orbax wants it

@@ -48,7 +48,7 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
   """
   started = time.monotonic()
   workdir = epath.Path(workdir)
-  groups = seed_groups(config)
+  seed_groups(config)
   with lock(workdir):
     finished = processes.by_first(lambda: _enter(workdir, config))
     if finished is not None:
@@ -57,24 +57,39 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
       )
       return finished
     start = warm_start.begin(config, workdir)
-    components = processes.in_order(lambda: load(config, workdir=workdir))
-    data = results.data_facts(components.dataset, config.data)
-    known = identity.settle(workdir, components)
-    if not components.model.has_parameters:
-      outcome = _rank_untrained(components, workdir)
-      facts = {"deterministic": True, "identity": known}
-      return results.write(workdir, config, data, {}, [outcome], facts)
-    if start:
-      start.check_encoder(components.facts)
-    trainer = Trainer(components, workdir, len(groups[0]), started, start)
-    try:
-      outcomes = [outcome for seeds in groups for outcome in trainer.run(seeds)]
-    finally:
-      trainer.log.close()
-    identity.record_best(workdir, trainer.best)
-    facts = trainer.facts() | ({"warm_start": start.record} if start else {})
-    facts["identity"] = known
-    return results.write(workdir, config, data, components.facts, outcomes, facts)
+    with Display(config.log, workdir) as display:
+      return _train_and_evaluate(config, workdir, start, display, started)
+
+
+def _train_and_evaluate(
+  config: Any,
+  workdir: epath.Path,
+  start: warm_start.WarmStart | None,
+  display: Display,
+  started: float,
+) -> dict:
+  """What `train_and_evaluate` does in a folder that is this process's."""
+  display.phase("reading")
+  components = processes.in_order(lambda: load(config, workdir=workdir))
+  data = results.data_facts(components.dataset, config.data)
+  known = identity.settle(workdir, components)
+  if not components.model.has_parameters:
+    outcome = _rank_untrained(components, workdir)
+    facts = {"deterministic": True, "identity": known}
+    return results.write(workdir, config, data, {}, [outcome], facts)
+  if start:
+    start.check_encoder(components.facts)
+  groups = seed_groups(config)
+  display.phase("tokenising")
+  trainer = Trainer(components, workdir, len(groups[0]), started, display, start)
+  try:
+    outcomes = [outcome for i, seeds in enumerate(groups) for outcome in trainer.run(seeds, i)]
+  finally:
+    trainer.log.close()
+  identity.record_best(workdir, trainer.best)
+  facts = trainer.facts() | ({"warm_start": start.record} if start else {})
+  facts["identity"] = known
+  return results.write(workdir, config, data, components.facts, outcomes, facts)
 
 
 def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outcome:
@@ -125,10 +140,12 @@ class Trainer:
     workdir: epath.Path,
     group: int,
     started: float,
+    display: Display,
     start: warm_start.WarmStart | None = None,
   ):
     config = self.config = components.config
     self.components, self.workdir, self.started, self.start = components, workdir, started, start
+    self.display = display
     self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
     sharding.check_shards(self.mesh, config.batch.shards)
     self.shards = sharding.local_shards(self.mesh, config.batch.shards)
@@ -140,18 +157,19 @@ class Trainer:
     self.predictor = predict.Predictor(components, self.mesh, group)
     self.task = tasks.make(config, components.dataset, self.predictor)
     self.diagnose = diagnostics.Diagnoser(components, self.mesh, group)
-    self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard)
+    self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard, config=config)
     self.step_function = None
     self.padding = self.batcher.padding(self.batcher.plan(self.blocks, config.seeds[0], 0))
     self.execution: dict[str, Any] = {}
     self.best: dict[epath.PathLike, int] = {}  # the step of the best checkpoint of each group
     self.trace = profiling.Trace(workdir)
 
-  def run(self, seeds: Sequence[int]) -> list[results.Outcome]:
-    """Trains a group of seeds to the end and evaluates the best checkpoint of each."""
+  def run(self, seeds: Sequence[int], done: int = 0) -> list[results.Outcome]:
+    """Trains a group of seeds, after `done` others, and evaluates the best checkpoint of each."""
     self._open(seeds)
+    self.display.seeds(seeds, done, len(seed_groups(self.config)), self.config.epochs)
     try:
-      with preemption.deferred(), Display(self.config.log, self.workdir, seeds) as self.display:
+      with preemption.deferred():
         self._train()
         outcomes = self._finish()
       self.checkpoints.close()
@@ -218,7 +236,8 @@ class Trainer:
     count = max(map(len, plans))
     seeds = np.asarray(self.seeds, np.uint32)
     step_log = StepLog(self.components, self.checkpoints, self.seeds, self.log)
-    self.display.epoch(self.epoch, self.begin, count)
+    seen = lambda i: sum(int(p.seen[min(i, len(p))]) for p in plans)
+    self.display.epoch(self.epoch, self.begin, count, seen(self.begin))
     for i, batch in enumerate(
       prefetch(lambda i: self._batch(plans, i), range(self.begin, count)), self.begin
     ):
@@ -234,7 +253,7 @@ class Trainer:
       self.begin = i + 1
       saves, ends = self.step % self.config.checkpoint.steps == 0, preemption.due()
       if saves or ends or self.step % self.config.log.steps == 0 or i + 1 == count:
-        self.display.step(i + 1, step_log.write(self.step))
+        self.display.step(i + 1, step_log.write(self.step), seen(i + 1))
       if saves and i + 1 < count:
         self._save()
       if ends:
@@ -282,6 +301,7 @@ class Trainer:
     In this order; all of it is written, or replayed.
     """
     self._check_finite()
+    self.display.phase("evaluating")
     values, selector = [], self.task.selector
     variables = states.ranking_variables(self.state)
     evaluations = self.task.measure(variables, self.task.selection)
@@ -319,6 +339,7 @@ class Trainer:
       )
       for i, seed in enumerate(self.seeds)
     ]
+    self.display.phase("evaluating")
     diagnoses = self.diagnose(best, self.task.selection)
     for outcome, diagnosis in zip(outcomes, diagnoses, strict=True):
       outcome.diagnostics = {**diagnosis.scalars, **diagnosis.summary}

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -110,10 +111,11 @@ class MetricsLog:
   when the one before has `SEGMENT` bytes, and a flush writes the last of them whole.
   """
 
-  def __init__(self, workdir: epath.PathLike, *, tensorboard: bool):
+  def __init__(self, workdir: epath.PathLike, *, tensorboard: bool, config: Any = None):
     self.path = epath.Path(workdir) / "metrics.jsonl"
     self.folder = epath.Path(workdir) / "tensorboard"
     self.tensorboard = tensorboard and processes.first()
+    self.hyperparameters = {} if config is None else _hyperparameters(config)
     self.appends = "://" not in str(self.path)
     self.pending = ""  # rows that are not on disk; only the first process has any
     self.closed = 0  # segments before the open one
@@ -145,9 +147,12 @@ class MetricsLog:
         self.segment = ""
     if self.tensorboard:
       from tensorboardX import SummaryWriter
+      from tensorboardX.summary import hparams
 
       for seed in seeds:
         self.writers[seed] = SummaryWriter(str(self.folder / f"seed-{seed}"), purge_step=step + 1)
+        for entry in hparams(self.hyperparameters, {}):
+          self.writers[seed].file_writer.add_summary(entry)
 
   def write(self, seed: int, step: int, values: dict[str, float]) -> None:
     """Adds a row; `flush` writes it to disk."""
@@ -155,7 +160,7 @@ class MetricsLog:
       self.pending += json.dumps({"seed": seed, "step": step, **values}) + "\n"
     if seed in self.writers:
       for name, value in values.items():
-        self.writers[seed].add_scalar(name, value, step)
+        self.writers[seed].add_scalar(tag(name), value, step)
 
   def flush(self) -> None:
     """Writes the rows that are not on disk yet."""
@@ -175,6 +180,21 @@ class MetricsLog:
     self.flush()
     for writer in self.writers.values():
       writer.close()
+
+
+def tag(name: str) -> str:
+  """A value's name in TensorBoard, which groups by what stands before the slash.
+
+  `map[wikiqa-clean/dev]` is `dev/map wikiqa-clean`; a name without a split is of training.
+  """
+  found = re.fullmatch(r"([^\[]+)\[(.+)/([^/\]]+)\]", name)
+  return f"{found[3]}/{found[1]} {found[2]}" if found else f"train/{name}"
+
+
+def _hyperparameters(config: Any) -> dict[str, Any]:
+  """The flat config, of values that TensorBoard shows as they are and texts of the others."""
+  plain = lambda value: value if isinstance(value, (bool, int, float, str)) else repr(value)
+  return {key: plain(value) for key, value in flatten(config).items()}
 
 
 def _filtered(path: epath.Path, kept: Callable[[dict], bool]) -> str:
