@@ -185,10 +185,10 @@ class MetricsLog:
 def tag(name: str) -> str:
   """A value's name in TensorBoard, which groups by what stands before the slash.
 
-  `map[wikiqa-clean/dev]` is `dev/map wikiqa-clean`; a name without a split is of training.
+  `map[wikiqa-clean/dev]` is `dev/map_wikiqa-clean`; a name without a split is of training.
   """
   found = re.fullmatch(r"([^\[]+)\[(.+)/([^/\]]+)\]", name)
-  return f"{found[3]}/{found[1]} {found[2]}" if found else f"train/{name}"
+  return f"{found[3]}/{found[1]}_{found[2]}" if found else f"train/{name}"
 
 
 def _hyperparameters(config: Any) -> dict[str, Any]:

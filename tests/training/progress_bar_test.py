@@ -1,0 +1,143 @@
+"""What a person sees of a run: phases, epochs, the time that is left, and the end."""
+
+import io
+import json
+import re
+import sys
+
+import pytest
+import rich.console
+from ml_collections import ConfigDict
+
+from as2jax.evaluation import summary
+from as2jax.runtime import devices
+from as2jax.runtime.errors import InputError
+from as2jax.training import progress_bar, run_folder
+from as2jax.training.progress_bar import Display
+
+CONFIG = ConfigDict({"seconds": 0.0})
+METRIC = "map[wikiqa-clean/dev]"
+
+
+class Terminal(io.StringIO):
+  def isatty(self):
+    return True
+
+
+def played(workdir="runs/x"):
+  """A run of two epochs of three steps, of which each takes a second but the first, which compiles."""
+  with Display(CONFIG, workdir) as display:
+    display.phase("reading")
+    display.phase("tokenising")
+    display.seeds((0,), 0, 1, 2)
+    for epoch in range(2):
+      display.epoch(epoch, 0, 3, 0)
+      for step in range(1, 4):
+        now[0] += 60.0 if epoch == 0 and step == 1 else 1.0
+        display.step(step, {"loss": 0.5, "seconds_per_step": 1.0}, 8 * step)
+      display.phase("evaluating")
+      now[0] += 30.0 if epoch == 0 else 2.0
+      display.evaluated(epoch + 1, METRIC, [0.5], [True])
+
+
+now = [0.0]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+  """The time of `played`."""
+  now[0] = 0.0
+  monkeypatch.setattr(progress_bar.time, "monotonic", lambda: now[0])
+
+
+def test_a_log_names_phases_epochs_and_the_time_left(clock, capsys):
+  played()
+  lines = capsys.readouterr().err.splitlines()
+  assert lines[:3] == ["reading", "tokenising", "runs/x: seed 0"]
+  told = [line for line in lines if line.startswith("training")]
+  assert told[0].startswith("training  epoch 1 of 2  1/3  loss 0.5") and "left" not in told[0]
+  # A second a step from the second on: the minute of compilation counts in no rate.
+  assert "epoch 1 of 2  2/3" in told[1] and "8 examples/s  4 s left" in told[1]
+  assert "epoch 2 of 2  3/3" in told[-1] and "8 examples/s  0 s left" in told[-1]
+  assert f"after 2 epochs  {METRIC} 0.5000 (best)" in lines
+
+
+def test_a_terminal_shows_what_looks_like_markup(clock, monkeypatch):
+  stream = Terminal()
+  monkeypatch.setattr(sys, "stderr", stream)
+  monkeypatch.setattr(
+    rich.console, "Console", lambda **k: CONSOLE(file=stream, force_terminal=True, width=120, **k)
+  )
+  played("runs/[/x]:smile:")
+  shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue())
+  assert f"after 1 epoch  {METRIC} 0.5000 (best)" in shown and "runs/[/x]:smile:: seed 0" in shown
+  assert "evaluating  epoch 2 of 2" in shown and "examples/s" in shown
+
+
+CONSOLE = rich.console.Console
+
+
+def test_durations():
+  assert [progress_bar.duration(s) for s in (40, 720, 12600)] == ["40 s", "12 min", "3.5 h"]
+
+
+def test_tags_group_by_split():
+  assert run_folder.tag(METRIC) == "dev/map_wikiqa-clean"
+  assert run_folder.tag("map[wikiqa-clean/dev+test]") == "dev+test/map_wikiqa-clean"
+  assert run_folder.tag("loss") == "train/loss"
+
+
+def test_hyperparameters_and_tags_are_in_tensorboards_file(tmp_path):
+  config = ConfigDict({"optimizer": {"rate": 0.25}, "seeds": (0, 1), "none": None})
+  log = run_folder.MetricsLog(tmp_path, tensorboard=True, config=config)
+  log.roll_back((0,), 0)
+  log.write(0, 1, {METRIC: 0.5})
+  log.close()
+  (file,) = (tmp_path / "tensorboard" / "seed-0").iterdir()
+  content = file.read_bytes()
+  assert b"optimizer.rate" in content and b"dev/map_wikiqa-clean" in content
+
+
+def test_a_platform_that_is_not_here_is_one_line(monkeypatch):
+  def absent():
+    raise RuntimeError("Unable to initialize backend 'tpu':\n INTERNAL: no libtpu.so")
+
+  monkeypatch.setattr("jax.default_backend", absent)
+  monkeypatch.setenv("JAX_PLATFORMS", "tpu")
+  with pytest.raises(InputError) as caught:
+    devices.backend()
+  text = str(caught.value)
+  assert text.startswith("JAX_PLATFORMS=tpu: ") and "\n" not in text and "as2jax[cuda12]" in text
+
+
+def test_an_unused_accelerator_is_a_warning(monkeypatch, tmp_path):
+  monkeypatch.setattr(devices, "backend", lambda: "cpu")
+  (tmp_path / "nvidia0").write_text("")
+  monkeypatch.setitem(devices.DRIVERS, "NVIDIA GPU", (str(tmp_path / "nvidia[0-9]"), "cuda12"))
+  monkeypatch.setenv("JAX_PLATFORMS", "")
+  assert "has a NVIDIA GPU" in devices.unused() and "as2jax[cuda12]" in devices.unused()
+  monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+  assert "JAX_PLATFORMS=cpu asks for that" in devices.unused()
+  monkeypatch.setattr(devices, "backend", lambda: "gpu")
+  assert devices.unused() == ""
+
+
+def test_the_device_is_named_with_its_kind():
+  assert re.match(r"(\d+ × )?CPU \(.+, \d+ cores\)$", devices.description())
+
+
+@pytest.mark.parametrize("system, lines", [("bm25", 8), ("triplet", 10)])
+def test_the_end_is_at_most_ten_lines(finished_run, system, lines):
+  folder = finished_run(system)
+  content = json.loads((folder / "results.json").read_text())
+  told = summary.summary(content, "runs/x").splitlines()
+  assert len(told) <= lines
+  split = told[0].partition(" ")[0]
+  counts = {"dev": "30 questions, 264 candidates, 33", "test": "54 questions, 477 candidates, 63"}
+  assert told[1] == f"  {counts[split]} of them right"
+  assert any(line.startswith("best epoch ") for line in told) == (system == "triplet")
+  assert told[-3:] == [
+    "next:  as2jax rank runs/x FILE",
+    "       as2jax compare OTHER_RUN runs/x",
+    "       as2jax export runs/x FOLDER",
+  ]
