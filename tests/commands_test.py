@@ -1,6 +1,7 @@
 """The `as2jax` command: its verbs, what they print where, and mistakes in one line."""
 
 import csv
+import io
 import json
 import os
 import pathlib
@@ -62,7 +63,20 @@ def test_help_and_import_are_fast_and_need_no_jax():
 
 
 @pytest.mark.parametrize(
-  "verb", ["train", "rank", "evaluate", "compare", "explain", "export", "data check", "lab sweep"]
+  "verb",
+  [
+    "train",
+    "rank",
+    "index",
+    "search",
+    "evaluate",
+    "compare",
+    "explain",
+    "export",
+    "serve",
+    "data check",
+    "lab sweep",
+  ],
 )
 def test_each_verb_has_examples(verb, capsys):
   assert app.run([*verb.split(), "--help"]) == 0
@@ -281,3 +295,38 @@ def test_a_grid_is_every_combination(capsys):
   ]
   with pytest.raises(InputError, match="--grid optimizer.rat: .*did you mean 'rate'"):
     points.grid("wikiqa_triplet:sample", ["optimizer.rat=1,2"])
+
+
+def test_an_index_is_made_and_searched(finished_run, tmp_path, capsys, monkeypatch):
+  run, folder = str(finished_run("bm25")), str(tmp_path / "faq.index")
+  documents = tmp_path / "answers.jsonl"
+  rows = [{"id": "a", "text": "the cat sat on the mat"}, {"id": "b", "answer": "a dog came"}]
+  documents.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  assert app.run(["index", run, str(documents), "-o", folder]) == 0
+  assert "2 documents" in capsys.readouterr().out
+  assert app.run(["search", folder, "which dog came", "--top=1"]) == 0
+  (row,) = map(json.loads, capsys.readouterr().out.splitlines())
+  assert (row["id"], row["text"], row["rank"]) == ("b", "a dog came", 1)
+  served = []
+  monkeypatch.setattr(
+    "as2jax.inference.serve.serve", lambda *given, **named: served.append((given, named))
+  )
+  assert app.run(["serve", run, f"--index={folder}", "--port=0"]) == 0
+  ((ranker, opened), named) = served[0]
+  assert ranker.name == "bm25" and len(opened) == 2 and named == {"host": "127.0.0.1", "port": 0}
+  monkeypatch.setattr("sys.stdin", io.StringIO("which dog came\n\nwho sat on the mat\n"))
+  assert app.run(["search", folder, "--top=1", "--format=text"]) == 0
+  lines = capsys.readouterr().out.splitlines()
+  assert [line.split("  ")[-1] for line in lines] == ["a dog came", "the cat sat on the mat"]
+
+
+@pytest.mark.parametrize(
+  "content, message",
+  [("", "holds no document"), ("x\n", ":1: no JSON"), ("{}\n", ":1: no text"), ("[]\n", "no text")],
+)
+def test_wrong_documents_are_one_line(tmp_path, capsys, content, message):
+  path = tmp_path / "answers.jsonl"
+  path.write_text(content)
+  assert app.run(["index", "x", str(path), "-o", str(tmp_path / "index")]) == 2
+  error = capsys.readouterr().err
+  assert message in error and error.count("\n") == 1

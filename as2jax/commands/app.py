@@ -26,7 +26,18 @@ app = typer.Typer(
   pretty_exceptions_enable=False,
   context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for verb in (train.train, use.rank, use.evaluate, use.compare, use.explain, use.export):
+VERBS = (
+  train.train,
+  use.rank,
+  use.index,
+  use.search,
+  use.evaluate,
+  use.compare,
+  use.explain,
+  use.export,
+  use.serve,
+)
+for verb in VERBS:
   app.command(epilog=verb.epilog)(verb)
 app.add_typer(data.app, name="data")
 app.add_typer(lists.app, name="list")

@@ -1,5 +1,7 @@
-"""What is done with finished runs: rank, evaluate, compare, explain, export."""
+"""What is done with finished runs: rank, evaluate, compare, explain, export, index, search, serve."""
 
+import sys
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import typer
@@ -225,3 +227,92 @@ def opened(run: str) -> Any:
   if "://" not in run and not os.path.isfile(os.path.join(run, "config.json")):
     raise InputError(f"{run} holds no run (no config.json): train first")
   return rerun.get_config(os.path.join(run, "config.json"))
+
+
+@shown("as2jax index runs/x answers.jsonl -o faq.index")
+def index(
+  run: Run,
+  file: Annotated[str, typer.Argument(metavar="FILE", help="documents: one a line, or JSON lines")],
+  target: Annotated[
+    str, typer.Option("-o", "--output", metavar="FOLDER", help="of the index; the same goes on")
+  ],
+  seed: Seed = None,
+) -> None:
+  """Encodes documents for search. Once; the same command goes on after a stop."""
+  from as2jax.commands import documents
+
+  ids, texts = documents.read(file)
+  process.quiet_libraries()
+  from as2jax.inference.open import load
+
+  ranker = load(run, seed="best" if seed is None else seed)
+  say = lambda done, total: print(f"encoded {done} of {total}", file=sys.stderr, flush=True)
+  made = ranker.index(texts, ids=ids, path=target, progress=say)
+  print(f"written: {target} ({len(made)} documents)")
+
+
+@shown('as2jax search faq.index "how do I reset my password"', "as2jax search faq.index")
+def search(
+  folder: Annotated[str, typer.Argument(metavar="INDEX", help="what as2jax index wrote")],
+  question: Annotated[
+    str, typer.Argument(metavar="[QUESTION]", help="without one: a question a line, until it ends")
+  ] = "",
+  top: Annotated[int, typer.Option(min=1, help="documents a question")] = 10,
+  rerank: Annotated[
+    str,
+    typer.Option(
+      metavar="RUN", help="a run that ranks the best again", autocompletion=complete.runs
+    ),
+  ] = "",
+  form: output.Form = "auto",
+) -> None:
+  """Searches an index. For one question, or each that is typed."""
+  process.quiet_libraries()
+  from as2jax.inference.index import Index
+  from as2jax.inference.open import load
+
+  opened_index = Index.open(folder)
+  second = load(rerank) if rerank else None
+  asked = [question] if question else _typed()
+  for text in asked:
+    hits = opened_index.search(text, top, rerank=second)
+    rows = [
+      {"question": text, "rank": rank, "score": hit.score, "id": hit.id, "text": hit.text}
+      for rank, hit in enumerate(hits, 1)
+    ]
+    shown_hits = lambda: "\n".join(
+      f"{row['rank']:4d}  {row['score']:8.4f}  {' '.join(row['text'].split())}" for row in rows
+    )
+    output.emit(form, rows, shown_hits)
+
+
+def _typed() -> Iterator[str]:
+  """The questions of standard input, with a prompt on a terminal."""
+  while True:
+    try:
+      text = input("question: " if sys.stdin.isatty() else "")
+    except EOFError:
+      return
+    if text.strip():
+      yield text
+
+
+@shown("as2jax serve runs/x --index=faq.index --port=8080")
+def serve(
+  run: Run,
+  index_folder: Annotated[
+    str, typer.Option("--index", metavar="INDEX", help="searched by /search")
+  ] = "",
+  host: Annotated[str, typer.Option(help="0.0.0.0 lets other machines in")] = "127.0.0.1",
+  port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
+  seed: Seed = None,
+) -> None:
+  """Answers over HTTP. /rerank, /search, /health; SIGINT ends it when what it accepted is answered."""
+  process.quiet_libraries()
+  from as2jax.inference import serve as service
+  from as2jax.inference.index import Index
+  from as2jax.inference.open import load
+
+  ranker = load(run, seed="best" if seed is None else seed)
+  opened_index = Index.open(index_folder) if index_folder else None
+  service.serve(ranker, opened_index, host=host, port=port)
