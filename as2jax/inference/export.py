@@ -1,17 +1,15 @@
-"""python -m as2jax.inference.export --run=runs/x --output=FOLDER: a trained run for the original libraries.
+"""A trained run for the original libraries (`as2jax export`).
 
 A bi-encoder becomes a sentence-transformers folder, a cross-encoder one that transformers'
 AutoModelForSequenceClassification and sentence-transformers' CrossEncoder load.
 """
 
-import argparse
 import contextlib
 import logging
 import os
 import pathlib
 import shutil
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -254,22 +252,3 @@ def _whole(output: epath.PathLike) -> Iterator[pathlib.Path]:
     raise InputError(f"--output={output} cannot be written: {error}") from error
   finally:
     shutil.rmtree(scratch, ignore_errors=True)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-  """Exports; returns the exit status: 0, or 2 for bad input."""
-  parser = argparse.ArgumentParser(prog="python -m as2jax.inference.export", description=__doc__)
-  parser.add_argument("--run", required=True, help="folder of a finished run")
-  parser.add_argument("--output", required=True, help="folder to write; must not exist or be empty")
-  parser.add_argument("--seed", type=int, help="which of the run's seeds, where it has several")
-  flags = parser.parse_args(arguments)
-  try:
-    print(f"written: {export(flags.run, flags.output, flags.seed)}")
-  except InputError as error:
-    print(f"as2jax: {error}", file=sys.stderr)
-    return 2
-  return 0
-
-
-if __name__ == "__main__":
-  sys.exit(main())

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from probe_system import Probe
 
 import as2jax
+from as2jax.commands import app
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import trec_files
 from as2jax.encoders import open
@@ -361,12 +362,12 @@ def test_an_attention_run_is_refused_and_leaves_nothing(trained, tmp_path):
 
 def test_a_run_that_is_not_there_or_not_finished(tmp_path, capsys):
   out = str(tmp_path / "out")
-  assert export.main([f"--run={tmp_path / 'x'}", f"--output={out}"]) == 2
+  assert app.run(["export", str(tmp_path / "x"), out]) == 2
   assert "holds no run (no config.json): train first" in capsys.readouterr().err
   path = tmp_path / "run"
   path.mkdir()
   (path / "config.json").write_text(tiny.config().to_json())
-  assert export.main([f"--run={path}", f"--output={out}"]) == 2
+  assert app.run(["export", str(path), out]) == 2
   message = capsys.readouterr().err
   assert "is not finished (no results.json)" in message and message.count("\n") == 1
   assert not (tmp_path / "out").exists()
@@ -397,7 +398,7 @@ def test_outputs_that_cannot_be(trained, tmp_path):
     with pytest.raises(InputError, match=message):
       export.export(path, output)
   (tmp_path / "empty").mkdir()
-  assert export.main([f"--run={path}", f"--output={tmp_path / 'empty'}"]) == 0
+  assert app.run(["export", str(path), str(tmp_path / "empty")]) == 0
   assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "file", "full"]
 
 
