@@ -245,7 +245,7 @@ def test_train_and_evaluate_print_the_metrics_as_json_lines(finished_run, tmp_pa
   stored = json.loads((run / "results.json").read_text())["metrics"]
   assert metrics["map[sample-clean/test]"]["mean"] == stored["map[sample-clean/test]"]["mean"]
   again = command("train", "run", "--format=text", cwd=tmp_path)
-  assert again.returncode == 0 and "map[sample-clean/test]" in again.stdout
+  assert again.returncode == 0 and "test (sample-clean): MAP " in again.stdout
   done = command("evaluate", "run", "--splits=test", cwd=tmp_path)
   assert done.returncode == 0, done.stderr
   rows = list(map(json.loads, done.stdout.splitlines()))
