@@ -27,6 +27,7 @@ from as2jax.training import state as states
 from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import Checkpoints, group_folder
 from as2jax.training.early_stopping import Tracker
+from as2jax.training.forecast import forecast
 from as2jax.training.progress_bar import Display
 from as2jax.training.run_folder import MetricsLog, begun, claim, lock
 from as2jax.training.step import make_train_step
@@ -159,7 +160,10 @@ class Trainer:
     self.diagnose = diagnostics.Diagnoser(components, self.mesh, group)
     self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard, config=config)
     self.step_function = None
-    self.padding = self.batcher.padding(self.batcher.plan(self.blocks, config.seeds[0], 0))
+    plan = self.batcher.plan(self.blocks, config.seeds[0], 0)
+    self.padding = self.batcher.padding(plan)
+    if processes.first() and (told := forecast(config, self.batcher, plan, components.pretrained)):
+      display.say(told)
     self.execution: dict[str, Any] = {}
     self.best: dict[epath.PathLike, int] = {}  # the step of the best checkpoint of each group
     self.trace = profiling.Trace(workdir)

@@ -5,14 +5,17 @@ import json
 import re
 import sys
 
+import numpy as np
 import pytest
 import rich.console
 from ml_collections import ConfigDict
 
+from as2jax.config import flags
+from as2jax.data.batches.batcher import Plan
 from as2jax.evaluation import summary
 from as2jax.runtime import devices
 from as2jax.runtime.errors import InputError
-from as2jax.training import progress_bar, run_folder
+from as2jax.training import forecast, progress_bar, run_folder
 from as2jax.training.progress_bar import Display
 
 CONFIG = ConfigDict({"seconds": 0.0})
@@ -141,3 +144,33 @@ def test_the_end_is_at_most_ten_lines(finished_run, system, lines):
     "       as2jax compare OTHER_RUN runs/x",
     "       as2jax export runs/x FOLDER",
   ]
+
+
+class Batches:
+  """What `forecast` asks a batcher for."""
+
+  shards, accumulate = 2, 1
+
+
+def test_a_long_run_says_how_long_before_it_begins(monkeypatch):
+  plan = Plan((None,) * 100, np.full(100, 24), np.full(100, 128), np.zeros(101))
+  pretrained = {
+    "encoder/embeddings/word": np.zeros((30_000, 64)),
+    "encoder/layers/0/kernel": np.zeros((1_000, 800)),
+    "encoder/layers/0/bias": np.zeros(1_000),
+  }
+  # 6 operations a parameter and position; two shards of 24 rows of 128 tokens, 100 steps.
+  assert forecast.flops(Batches, plan, pretrained) == 6 * 800_000 * 2 * 24 * 128 * 100
+  config = flags.load("wikiqa_triplet")
+  monkeypatch.setattr(forecast, "peak", lambda dtype: 6 * 800_000 * 2 * 24 * 128 * 100 * 40 / 1800)
+  told = forecast.forecast(config, Batches, plan, pretrained)
+  assert told.startswith("this will take about 60 min on this machine (at most 40 epochs of 100")
+  assert told.endswith("Shorter: the words minilm,grouped after the job's name and a colon")
+  monkeypatch.setattr(forecast, "peak", lambda dtype: 1e13)
+  assert forecast.forecast(config, Batches, plan, pretrained) == ""
+  small = flags.load("wikiqa_triplet:minilm,grouped")
+  assert forecast.shorter(small).startswith("--set epochs=1")
+
+
+def test_the_peak_of_this_machine_is_measured():
+  assert 1e9 < forecast.peak("float32", 256) < 1e15
