@@ -46,9 +46,6 @@ def quiet_libraries() -> None:
   """Shows our messages on standard error, and of the libraries' those that matter."""
   from absl import logging as absl_logging
 
-  # XLA writes kilobytes where a cached program was compiled with another preference; what fails
-  # raises an exception as well.
-  os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
   logging.basicConfig(level=logging.INFO, handlers=[_ToStandardError()], force=True)
   absl_logging.set_verbosity(absl_logging.WARNING)  # orbax logs every save in ten lines
   for chatty in ("jax", "tensorboardX"):  # jax names each backend that is not there

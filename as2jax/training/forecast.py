@@ -36,7 +36,8 @@ def forecast(config: Any, batcher: Batcher, plan: Plan, pretrained: Mapping[str,
     return ""
   return (
     f"this will take about {duration(seconds)} on this machine (at most {config.epochs} epochs of "
-    f"{len(plan)} steps, {len(config.seeds)} seeds; early stopping may end it before). "
+    f"{len(plan)} steps, {len(config.seeds)} seed{'s'[: len(config.seeds) - 1]}; early stopping may "
+    "end it before). "
     f"Shorter: {shorter(config)}"
   )
 
