@@ -13,13 +13,13 @@ install_alone "$ENCODER"
 
 RUNS=runs/quickstart
 run() {
-  printf '\n$ python -m as2jax.main %s\n' "$*"
-  .venv/bin/python -m as2jax.main "$@" >/dev/null ||
+  printf '\n$ python -m as2jax train %s\n' "$*"
+  .venv/bin/python -m as2jax train "$@" >/dev/null ||
     die "the command above failed; if it speaks of another config, remove $RUNS to start anew"
 }
-run --config=configs/wikiqa_baseline.py:word_overlap,sample --workdir="$RUNS/word-overlap"
-run --config=configs/wikiqa_baseline.py:mean,sample --workdir="$RUNS/untrained"
-run --config=configs/wikiqa_triplet.py:sample,grouped --workdir="$RUNS/triplet"
+run wikiqa_baseline:word_overlap,sample -o "$RUNS/word-overlap"
+run wikiqa_baseline:mean,sample -o "$RUNS/untrained"
+run wikiqa_triplet:sample,grouped -o "$RUNS/triplet"
 
 printf '\n'
 .venv/bin/python -m as2jax.experiments.compare_runs "$RUNS/word-overlap" "$RUNS/untrained" "$RUNS/triplet"
@@ -28,10 +28,11 @@ cat <<EOT
 Written to $RUNS/triplet: results.json, metrics.jsonl, tensorboard/, eval/test/run.trec.
 Next, with \`source .venv/bin/activate\`:
   rank your own candidates (TSV, columns question and candidate):
-    python -m as2jax.main --config=configs/rerun.py:$RUNS/triplet/config.json \\
-      --workdir=$RUNS/triplet --config.mode=predict --config.predict.input=FILE.tsv
+    python -m as2jax rank $RUNS/triplet FILE.tsv
   train on WikiQA (fetched, or from the folder in AS2JAX_DATA):
-    python -m as2jax.main --config=configs/wikiqa_triplet.py:minilm,grouped --workdir=runs/wikiqa
+    python -m as2jax train wikiqa_triplet:minilm,grouped -o runs/wikiqa
+  what else there is, and the command by its name:
+    python -m as2jax --help; pip install --no-deps -e .
   run the tests:
     bash launch/test.sh
 EOT
