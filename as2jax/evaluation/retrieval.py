@@ -142,7 +142,8 @@ def by_vectors(
   members = np.split(np.argsort(of, kind="stable"), np.cumsum(weights)[:-1])
   scores = exact_search.reported(found, queries, passages[first], similarity)
   entries, kept = [], []
-  for chosen, its in zip(found.entries, scores, strict=True):
+  for query, chosen, its in zip(pool.queries, found.entries, scores, strict=True):
+    metrics.require_float32(its, query.id)
     chosen = chosen[chosen != exact_search.NONE]
     entries.append(np.concatenate([members[i] for i in chosen])[: searcher.k])
     kept.append(np.repeat(its[: len(chosen)], weights[chosen])[: searcher.k])

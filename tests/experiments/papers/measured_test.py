@@ -84,6 +84,19 @@ def test_a_collected_run_is_compared_like_the_run(kept, finished_run):
     run_scores.load([str(kept / "bm25")])
 
 
+def test_a_key_that_came_after_the_run_is_no_difference(finished_run, tmp_path):
+  source = tmp_path / "bm25"
+  shutil.copytree(finished_run("bm25"), source)
+  config = json.loads((source / "config.json").read_text())
+  del config["patience"]
+  (source / "config.json").write_text(json.dumps(config))
+  run = Run(f"{LEXICAL}:bm25,sample")
+  assert collected.collect(source, "x", run, tmp_path / "kept").name == "x"
+  (source / "config.json").write_text(json.dumps(config | {"zebra": 1}))
+  with pytest.raises(InputError, match="zebra: 1 there"):
+    collected.collect(source, "x", run, tmp_path / "kept")
+
+
 def test_what_is_not_collected(finished_run, tmp_path):
   run = Run(f"{LEXICAL}:bm25,sample")
   with pytest.raises(

@@ -281,6 +281,20 @@ def test_a_diverged_point_is_named_in_the_table(lexical, tmp_path, monkeypatch, 
       assert named in (tmp_path / name).read_text()
 
 
+def test_runs_of_one_seed_are_one_system():
+  """Seeds side by side; a note names the seeds that it is of; one random run makes it random."""
+  jobs = [points.Job("id", 0, "x", {}, seed, "{}") for seed in (3, 5)]
+  run = lambda value, **facts: run_scores.RunScores(
+    "run", "x-clean/test", ("a", "b"), {"map": np.asarray([[value, 0.5]])}, **facts
+  )
+  before = {"note": "best = before training", "origins": ("p",)}
+  found = table.one_system("x", jobs, [run(0.1, deterministic=True), run(0.2, **before)])
+  assert found.metric("map").tolist() == [[0.1, 0.5], [0.2, 0.5]]
+  assert found.note == "best = before training (seed 5)" and not found.deterministic
+  both = table.one_system("x", jobs, [run(0.1, **before), run(0.2, **before)])
+  assert both.note == "best = before training" and both.shared_stage and not found.shared_stage
+
+
 @pytest.mark.slow
 def test_a_sweep_over_a_trained_model_killed_and_run_again(tmp_path, capsys):
   config = tiny.config(
