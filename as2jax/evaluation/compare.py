@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from etils import epath
 
 from as2jax.encoders import pretraining
 from as2jax.evaluation import run_scores, significance
@@ -75,7 +76,21 @@ def run(
   head = {"split": split, "question_filter": question_filter, **tests}
   if form == "json":
     return json.dumps({**head, "rows": rows, "pretraining": seen}, indent=2)
-  return _csv(rows) if form == "csv" else "\n".join([text(rows), *seen])
+  return _csv(rows) if form == "csv" else "\n".join([text(rows), *_ledger(names, split), *seen])
+
+
+def _ledger(names: Sequence[str], split: str) -> list[str]:
+  """How often the test split was evaluated by each run, from its ledger."""
+  folders = [name for name in dict.fromkeys(names) if epath.Path(name).is_dir()]
+  if "test" not in split.split("+") or not folders:
+    return []
+  from as2jax.evaluation import results  # it takes a second, which tables alone need not wait for
+
+  said = []
+  for name in folders:
+    count = results.times_evaluated(name, "test", results.read(name)["data"]["name"])
+    said.append(f"{name}: " + ("not known" if count is None else f"{count}"))
+  return ["times that test was evaluated with each seed: " + ", ".join(said)]
 
 
 def compare(

@@ -352,3 +352,14 @@ def test_holm_of_methods(folders, capsys):
   rows = rows_of(capsys, *(folders / n for n in ("word_overlap", "idf_overlap", "bm25")))
   wanted = significance.holm([row["p_methods"] for row in rows[1:3]])
   assert [row["p_methods_holm"] for row in rows[1:3]] == pytest.approx(wanted.tolist())
+
+
+def test_the_ledger_stands_under_the_comparison(folders, tmp_path, capsys):
+  once, never = str(folders / "word_overlap"), tmp_path / "never"
+  shutil.copytree(folders / "bm25", never)
+  (never / results.LEDGER).unlink()
+  results.note_evaluation(once, "test", (0,), "sample", "evaluate")
+  count = results.times_evaluated(once, "test", "sample")
+  assert count >= 2 and compare.main([once, str(never), *FEW]) == 0
+  said = f"times that test was evaluated with each seed: {once}: {count}, {never}: not known"
+  assert said in capsys.readouterr().out
