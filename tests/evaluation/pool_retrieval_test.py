@@ -253,7 +253,7 @@ def test_a_pool_is_ranked_by_float32_alone(monkeypatch):
   pool = made()
   vectors = np.random.default_rng(1).normal(size=(85, 4)).astype(np.float32)
   searcher = exact_search.Searcher(sharding.make_mesh(), k=10, rows=8, queries=8)
-  monkeypatch.setattr(exact_search, "reported", lambda scores, *_: scores.astype(np.float64))
+  monkeypatch.setattr(exact_search, "reported", lambda found, *_: found.scores.astype(np.float64))
   with pytest.raises(TypeError, match="'q0': scores that rank are float32, not float64"):
     retrieval.by_vectors(searcher, vectors[:25], vectors[25:], pool, "dot", ties="expected")
   with pytest.raises(TypeError, match="'q0': scores that rank are float32, not float64"):
