@@ -22,7 +22,7 @@ run wikiqa_baseline:mean,sample -o "$RUNS/untrained"
 run wikiqa_triplet:sample,grouped -o "$RUNS/triplet"
 
 printf '\n'
-.venv/bin/python -m as2jax.experiments.compare_runs "$RUNS/word-overlap" "$RUNS/untrained" "$RUNS/triplet"
+.venv/bin/python -m as2jax compare --brief "$RUNS/word-overlap" "$RUNS/untrained" "$RUNS/triplet"
 cat <<EOT
 
 Written to $RUNS/triplet: results.json, metrics.jsonl, tensorboard/, eval/test/run.trec.

@@ -97,11 +97,14 @@ def compare(
     typer.Argument(
       metavar="SYSTEM...",
       help="folders of finished runs, tables of per-question scores, or TREC run files (those of one "
-      "system's seeds joined by commas); the first is the base. `vs` between systems makes groups, each with one "
-      "run a dataset",
+      "system's seeds joined by commas); the first is the base. `vs` between systems makes groups, "
+      "each with one run a dataset",
       autocompletion=complete.runs,
     ),
   ],
+  brief: Annotated[
+    bool, typer.Option("--brief", help="of runs' folders: MAP, MRR and P@1, a line a run")
+  ] = False,
   metrics: Annotated[str, typer.Option(help="joined by commas")] = "map,mrr",
   split: Annotated[str, typer.Option(help="of runs' folders")] = "test",
   question_filter: Annotated[
@@ -127,6 +130,11 @@ def compare(
 
   if question_filter is not None and question_filter not in QUESTION_FILTERS:
     raise InputError(f"--filter={question_filter}: use one of {', '.join(QUESTION_FILTERS)}")
+  if brief:
+    from as2jax.experiments import compare_runs
+
+    print(compare_runs.table(systems, split))
+    return
   kept = "json" if form != "csv" and output.as_json(form) else "csv" if form == "csv" else "text"
   found = comparison.run(
     systems,

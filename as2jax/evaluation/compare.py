@@ -388,9 +388,7 @@ def groups_as_text(rows: Sequence[Row]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
   """Prints the comparison that the command line asks for; returns the exit status."""
   parser = argparse.ArgumentParser(
-    prog="python -m as2jax.evaluation.compare",
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-    description=__doc__,
+    prog="as2jax compare", formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__
   )
   parser.add_argument(
     "systems",
@@ -428,7 +426,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"as2jax: {e}", file=sys.stderr)
     return 2
   return 0
-
-
-if __name__ == "__main__":
-  sys.exit(main())

@@ -6,8 +6,8 @@ question, and the question is the unit (`paired_t_test`, `randomization_test`). 
 better?* Training again with other seeds would give other models, so seeds and questions are both
 random (`methods_test`).
 
-  python -m as2jax.evaluation.compare runs/base runs/x runs/y
-  python -m as2jax.evaluation.compare runs/a-wikiqa runs/a-trecqa vs runs/b-wikiqa runs/b-trecqa
+  as2jax compare runs/base runs/x runs/y
+  as2jax compare runs/a-wikiqa runs/a-trecqa vs runs/b-wikiqa runs/b-trecqa
 
 compare each system with the first on one dataset, or on several and on their average.
 """

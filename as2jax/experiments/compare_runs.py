@@ -1,11 +1,8 @@
-"""python -m as2jax.experiments.compare_runs runs/base runs/x …: finished runs side by side, against the first.
+"""Finished runs side by side, a line a run, against the first (`as2jax compare --brief`).
 
-Differences of MAP with the p-value of the paired randomization test over questions; for more, see
-`python -m as2jax.evaluation.compare`.
+Differences of MAP with the p-value of the paired randomization test over questions.
 """
 
-import argparse
-import sys
 from collections.abc import Sequence
 
 from etils import epath
@@ -49,23 +46,3 @@ def table(folders: Sequence[str], split: str = "test") -> str:
     lines.append(f"  {title:{width}s}" + "".join(f"{cell:>8s}" for cell in cells) + f"   {last}")
   lines += pretraining.under_table(run.pretraining for run in runs)
   return "\n".join(line.rstrip() for line in lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-  """Prints `table`; returns the exit status."""
-  parser = argparse.ArgumentParser(
-    prog="python -m as2jax.experiments.compare_runs", description=__doc__.partition(": ")[2]
-  )
-  parser.add_argument("folders", nargs="+", metavar="WORKDIR", help="the first is the base")
-  parser.add_argument("--split", default="test")
-  given = parser.parse_args(arguments)
-  try:
-    print(table(given.folders, given.split))
-  except InputError as error:
-    print(f"as2jax: {error}", file=sys.stderr)
-    return 2
-  return 0
-
-
-if __name__ == "__main__":
-  sys.exit(main())

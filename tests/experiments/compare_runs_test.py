@@ -2,6 +2,7 @@
 
 import pytest
 
+from as2jax.commands import app
 from as2jax.experiments import compare_runs
 from as2jax.runtime.errors import InputError
 
@@ -38,5 +39,5 @@ def test_what_cannot_be_compared(runs, capsys):
     compare_runs.table([str(runs / "bm25"), str(runs / "zebra")])
   with pytest.raises(InputError, match="was not evaluated on train, only on dev, test"):
     compare_runs.table([str(runs / "bm25")], split="train")
-  assert compare_runs.main([str(runs / "zebra")]) == 2
+  assert app.run(["compare", "--brief", str(runs / "zebra")]) == 2
   assert capsys.readouterr().err.startswith("as2jax: ")
