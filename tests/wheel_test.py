@@ -125,7 +125,7 @@ FAQ = [
 
 @pytest.mark.slow
 def test_an_engineers_faq_from_an_empty_folder(installed):
-  """Train, rank with the base install alone, compare and export, by the installed command."""
+  """Train, rank and search with the base install alone, compare, export, by the installed command."""
   folder, command = installed.folder, str(installed.script)
   lines = ["question\tcandidate\tlabel", *("\t".join(map(str, row)) for row in FAQ)]
   (folder / "faq.tsv").write_text("\n".join(lines) + "\n")
@@ -140,6 +140,14 @@ def test_an_engineers_faq_from_an_empty_folder(installed):
   ranked = installed(command, "rank", "runs/faq", "faq.tsv", "--top=1", base=True)
   best = [json.loads(row) for row in ranked.splitlines()]
   assert len(best) == 3 and {row["rank"] for row in best} == {1}
+  answers = dict.fromkeys(candidate for _, candidate, _ in FAQ)
+  (folder / "answers.txt").write_text("\n".join(answers) + "\n")
+  installed(command, "index", "runs/faq", "answers.txt", "-o", "faq.index", base=True)
+  found = installed(command, "search", "faq.index", FAQ[0][0], "--top=2", base=True)
+  hits = [json.loads(row) for row in found.splitlines()]
+  assert len(hits) == 2 and {hit["text"] for hit in hits} <= set(answers)
+  (score,) = (row["score"] for row in best if row["question"] == FAQ[0][0])
+  assert hits[0]["score"] >= score - 1e-5  # the best of all answers, not of the question's own
   installed(command, "export", "runs/faq", "exported")
   transformers = pytest.importorskip("sentence_transformers")
   model = transformers.SentenceTransformer(str(folder / "exported"), device="cpu")
