@@ -237,6 +237,7 @@ def test_a_reader_that_ends_early_is_told_nothing():
   process.stderr.close()
 
 
+@pytest.mark.slow
 def test_train_and_evaluate_print_the_metrics_as_json_lines(finished_run, tmp_path):
   run = tmp_path / "run"
   done = command("train", "wikiqa_baseline:word_overlap,sample", "-o", "run", cwd=tmp_path)
