@@ -331,3 +331,12 @@ def test_wrong_documents_are_one_line(tmp_path, capsys, content, message):
   assert app.run(["index", "x", str(path), "-o", str(tmp_path / "index")]) == 2
   error = capsys.readouterr().err
   assert message in error and error.count("\n") == 1
+
+
+def test_messages_name_the_options_of_the_command(finished_run, capsys, monkeypatch):
+  monkeypatch.setattr("as2jax.commands.process.begin_run", lambda *given: None)
+  run = str(finished_run("bm25"))
+  assert app.run(["train", "wikiqa_baseline:word_overlap,sample", "-o", run]) == 2
+  error = capsys.readouterr().err
+  assert "Give another --output" in error and f"`as2jax train {run}`" in error
+  assert "--workdir" not in error and "--config" not in error
