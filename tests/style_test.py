@@ -1,7 +1,8 @@
-"""Every Python file is formatted and passes the linter, as pyproject.toml says."""
+"""Every Python file is formatted and passes the linter; the core passes the type checker."""
 
 import importlib.util
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -15,6 +16,23 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 def test_ruff_finds_nothing(command):
   report = subprocess.run(
     [sys.executable, "-m", "ruff", *command, "--no-cache", "--output-format=concise", "."],
+    cwd=ROOT,
+    text=True,
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+  )
+  assert report.returncode == 0, report.stdout
+
+
+# Beside the interpreter, or on the path.
+TY = shutil.which("ty", path=pathlib.Path(sys.executable).parent) or shutil.which("ty")
+
+
+@pytest.mark.skipif(TY is None, reason="ty is not installed")
+def test_the_type_checker_finds_nothing():
+  """In the folders that pyproject.toml names under `tool.ty.src`."""
+  report = subprocess.run(
+    [TY, "check", "--python", sys.prefix, "--error-on-warning", "--output-format=concise"],
     cwd=ROOT,
     text=True,
     stdout=subprocess.PIPE,

@@ -72,7 +72,7 @@ def load(path: str) -> ConfigDict:
   if not os.path.isfile(file):
     raise InputError(f"--config={path}: there is no file {file}{_near(file)}")
   spec = importlib.util.spec_from_file_location("config_file", file)
-  if spec is None:
+  if spec is None or spec.loader is None:
     raise InputError(
       f"--config={path}: {file} is no Python file; name one of configs/, as {EXAMPLE}"
     )

@@ -49,6 +49,7 @@ def module(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(
       PACKAGE, place / "__init__.py", submodule_search_locations=[str(place)]
     )
+    assert spec is not None and spec.loader is not None, f"{place} is no package"
     sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules[PACKAGE])
   return importlib.import_module(f"{PACKAGE}.{name}")

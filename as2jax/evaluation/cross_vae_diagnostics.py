@@ -7,6 +7,8 @@ Of each question that has a right answer, with the first of them; z = μ, decode
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from as2jax.data.record import Question
@@ -80,7 +82,7 @@ def summary(outputs: Outputs) -> dict[str, float]:
     values = outputs[side]
     scalars[f"active_units_{side}"] = float((values["mean"].var(axis=0) > ACTIVE).sum())
     if "log_variance" in values:
-      kl = kl_of_dimensions(values["mean"], values["log_variance"]).mean(axis=0)
+      kl = _kl(values).mean(axis=0)
       scalars[f"kl_{side}"] = float(kl.sum())
       scalars[f"kl_active_dimensions_{side}"] = float((kl > ACTIVE).sum())
     if "log_likelihood" in values:
@@ -90,13 +92,17 @@ def summary(outputs: Outputs) -> dict[str, float]:
   return scalars
 
 
+def _kl(values: Mapping[str, np.ndarray]) -> jax.Array:
+  return kl_of_dimensions(jnp.asarray(values["mean"]), jnp.asarray(values["log_variance"]))
+
+
 def table(outputs: Outputs) -> str:
   """Tab-separated, one row a dimension: the mean KL in nats and the variance of μ of each side."""
   columns: dict[str, np.ndarray] = {}
   for side in SIDES:
     values = outputs[side]
     if "log_variance" in values:
-      kl = np.asarray(kl_of_dimensions(values["mean"], values["log_variance"]))
+      kl = np.asarray(_kl(values))
       columns[f"kl_{side}"] = kl.mean(axis=0)
     columns[f"variance_of_mean_{side}"] = values["mean"].var(axis=0)
   lines = ["\t".join(["dimension", *columns])]

@@ -124,32 +124,33 @@ class Diagnoser:
 
   def __call__(self, variables: Any, split: str) -> list[Diagnosis]:
     """The diagnosis of each seed of the variables; scalars have the split in their names."""
-    if self.diagnostics is None:
+    declared = self.diagnostics
+    if declared is None:
       return [Diagnosis()] * self.seeds
     diagnoses = []
-    for gathered in self._gather(variables, split):
-      diagnosis = self.diagnostics.diagnose(gathered)
+    for gathered in self._gather(declared, variables, split):
+      diagnosis = declared.diagnose(gathered)
       scalars = {f"{name}[{split}]": value for name, value in diagnosis.scalars.items()}
       diagnoses.append(dataclasses.replace(diagnosis, scalars=scalars))
     return diagnoses
 
-  def _gather(self, variables: Any, split: str) -> list[Gathered]:
-    questions, batcher = self._split(split)
+  def _gather(self, declared: Diagnostics, variables: Any, split: str) -> list[Gathered]:
+    questions, batcher = self._split(declared, split)
     by_seed = gather(self.step, variables, batcher, self.mesh, self.seeds)
-    places = np.linspace(0, len(questions) - 1, self.diagnostics.examples)
+    places = np.linspace(0, len(questions) - 1, declared.examples)
     chosen = np.unique(places.round().astype(int))
     gathered = []
     for seed, outputs in enumerate(by_seed):
       texts: Texts = {}
-      if self.diagnostics.generate:
+      if declared.generate:
         its_own = jax.tree.map(lambda x, seed=seed: x[seed], variables)
         texts = self.generator(its_own, jax.tree.map(lambda x: x[chosen], outputs))
       gathered.append(Gathered(questions, outputs, chosen, texts))
     return gathered
 
-  def _split(self, split: str) -> tuple[tuple[Question, ...], Batcher]:
+  def _split(self, declared: Diagnostics, split: str) -> tuple[tuple[Question, ...], Batcher]:
     if split not in self._splits:
-      questions = self.diagnostics.questions(self.components.dataset.splits[split])
+      questions = declared.questions(self.components.dataset.splits[split])
       if not questions:
         raise InputError(
           f"{split}: none of its questions has a right answer, which the diagnostics of "

@@ -40,7 +40,15 @@ DIVERGED = (
 class Components(Protocol):
   """What prediction needs of a run's parts (`as2jax.training.build` makes them)."""
 
-  model: Any
+  @property
+  def config(self) -> Any:
+    """The run's config."""
+    ...
+
+  @property
+  def model(self) -> Any:
+    """The system."""
+    ...
 
   def predict_batcher(
     self, questions: Sequence[Question], layout: str, *, cache: bool = True
@@ -147,7 +155,7 @@ class Predictor:
         output = self.step(
           variables, sharding.place_predict(batch, self.mesh, shards=batcher.shards)
         )
-    if self.compare:
+    if self.compare is not None and output is not None:
       width = output.units.shape[-1]
       for count in (FEW_PAIRS, PAIRS):
         vectors = np.ones((self.seeds, count, width), np.float32)
@@ -178,7 +186,7 @@ class Predictor:
 
   def _embed(self, variables, questions, request) -> tuple[np.ndarray, Batcher]:
     batcher = self.batcher(questions, "sentences", request=request)
-    vectors = None
+    vectors: np.ndarray | None = None
     for shards, output in self._run(variables, batcher):
       found = np.asarray(output.units)
       if vectors is None:
@@ -186,6 +194,7 @@ class Predictor:
       for s, shard in enumerate(shards):
         if shard is not None:
           vectors[:, shard.units] = found[:, s, : len(shard.units)]
+    assert vectors is not None, "a table of questions has texts"
     finite = np.isfinite(vectors).all(axis=(0, 2))
     if not finite.all():
       texts = list(
@@ -203,6 +212,7 @@ class Predictor:
     vectors, _ = self.embed(variables, questions, request=request)
     pairs = sentence_pairs(questions)
     count = FEW_PAIRS if request and len(pairs) <= FEW_PAIRS else PAIRS
+    assert self.compare is not None, "the model encodes"
     found: dict[str, list[np.ndarray]] = {}
     for at in range(0, len(pairs), count):
       part = pairs[at : at + count]
@@ -295,11 +305,13 @@ def above_the_rest(
     `[seed, candidates of all questions]`.
 
   """
+  candidates = table.candidates
+  assert candidates is not None, "the layout `joint` has candidates"
   sizes = [len(order) for order in orders]
   starts = np.cumsum([0, *sizes])
   found = np.zeros((len(scores), starts[-1]), np.float32)
   for e, question in enumerate(table.question.tolist()):
-    top = table.candidates[e][table.candidates[e] >= 0]
+    top = candidates[e][candidates[e] >= 0]
     values = scores[:, e, : len(top)]
     rest = orders[question][len(top) :]
     found[:, starts[question] + top] = values

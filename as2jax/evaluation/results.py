@@ -58,7 +58,7 @@ class Outcome:
   seed: int
   best_step: int
   best_epoch: int
-  best_value: float
+  best_value: float | None
   steps: int
   metrics: dict[str, dict] = dataclasses.field(default_factory=dict)
   values: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -184,7 +184,7 @@ def over_seeds(outcomes: Sequence[Outcome]) -> dict[str, dict]:
   summary = {}
   for name in outcomes[0].metrics:
     entries = [o.metrics[name] for o in outcomes]
-    mean, sd = mean_sd([e["value"] for e in entries])
+    mean, sd = mean_sd(np.asarray([e["value"] for e in entries]))
     values = [o.values[name] for o in outcomes if name in o.values]
     summary[name] = {
       "mean": mean,

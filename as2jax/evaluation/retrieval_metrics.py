@@ -23,6 +23,7 @@ CUTS = {"r@1": 1, "r@5": 5}
 ORDERS = ("pessimistic", "optimistic")
 TIES = ("expected", "pessimistic")  # `trec` needs the order of all ids, beyond what is counted
 QUESTION_FILTERS = ("gold", "any")
+Metrics = dict[str, np.ndarray]  # by name, `[q]` each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,13 +80,14 @@ def per_query(found: Standing, *, ties: str = "expected") -> dict[str, np.ndarra
 
 def with_extremes(
   standings: Mapping[str, Standing], ties: str
-) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, tuple[dict[str, np.ndarray], ...]]]:
+) -> tuple[dict[str, Metrics], dict[str, tuple[Metrics, Metrics]]]:
   """By question filter: the metrics under `ties`, and those under the worst and the best order."""
+  worst, best = ORDERS
   return (
-    {name: per_query(found, ties=ties) for name, found in standings.items()},
+    {name: per_query(its, ties=ties) for name, its in standings.items()},
     {
-      name: tuple(per_query(found, ties=order) for order in ORDERS)
-      for name, found in standings.items()
+      name: (per_query(its, ties=worst), per_query(its, ties=best))
+      for name, its in standings.items()
     },
   )
 

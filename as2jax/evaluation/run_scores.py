@@ -76,6 +76,12 @@ class _Place:
   tables: tuple[tuple[list[str], dict[str, np.ndarray]], ...]
   content: dict[str, Any] | None
 
+  @property
+  def of_run(self) -> dict[str, Any]:
+    """The results of what is known to be a run."""
+    assert self.content is not None, f"{self.name} is a table"
+    return self.content
+
 
 def load(
   names: Sequence[str],
@@ -120,7 +126,7 @@ def load(
 
 def _rule(question_filter: str | None, known: Sequence[_Place], split: str) -> tuple[str, str]:
   """The rule of `metrics.RULES`, and how results name it."""
-  pool = bool(known) and _kind(known[0].content) == "retrieve"
+  pool = bool(known) and _kind(known[0].of_run) == "retrieve"
   if question_filter is None:
     question_filter = ("gold" if pool else "clean") if known else "answerable"
   of_kind = POOL if pool else tuple(x for x in QUESTION_FILTERS if x not in POOL)
@@ -135,8 +141,8 @@ def _rule(question_filter: str | None, known: Sequence[_Place], split: str) -> t
         f"are {question_filter}: use one of {', '.join(metrics.RULES)}"
       )
     return question_filter, question_filter
-  data = known[0].content["data"]
-  if _kind(known[0].content) == "retrieve":
+  data = known[0].of_run["data"]
+  if _kind(known[0].of_run) == "retrieve":
     if question_filter == "often":
       question_filter = _often(known[0], split)
     return question_filter, f"{data['name']}-{question_filter}/{split}"
@@ -154,7 +160,7 @@ def _often(place: _Place, split: str) -> str:
   """`often8`, as the run's results have it."""
   found = [
     m.group(1)
-    for name in place.content["metrics"]
+    for name in place.of_run["metrics"]
     if (m := re.fullmatch(rf"mrr\[.*-(often\d+)/{re.escape(split)}\]", name))
   ]
   if not found:
@@ -268,10 +274,10 @@ def _note(seeds: Sequence[int], content: dict[str, Any], text: str) -> str:
 
 def _agrees(place: _Place, title: str) -> bool:
   """Whether the tables give the figures that the results state."""
-  metric, rule = KEYS[_kind(place.content)]
+  metric, rule = KEYS[_kind(place.of_run)]
   if rule == "clean":
-    rule = place.content["data"]["clean"]
-  for outcome, (_, table) in zip(place.content["seeds"], place.tables, strict=True):
+    rule = place.of_run["data"]["clean"]
+  for outcome, (_, table) in zip(place.of_run["seeds"], place.tables, strict=True):
     counted = _counted(table, rule)
     if metric not in table or not counted.any():
       return False
@@ -288,23 +294,23 @@ def _read(path: epath.Path) -> dict[str, Any] | None:
 
 def _check_same_data(first: _Place, other: _Place, split: str) -> None:
   of = lambda place: "+".join(
-    place.content["data"]["splits"][part]["fingerprint"] for part in split.split("+")
+    place.of_run["data"]["splits"][part]["fingerprint"] for part in split.split("+")
   )
   a, b = of(first), of(other)
   if a != b:
-    name = lambda place: place.content["data"]["name"]
+    name = lambda place: place.of_run["data"]["name"]
     raise InputError(
       f"{other.name} was evaluated on other data than {first.name}: {split} of "
       f"{name(other)} ({b[:8]}), not of {name(first)} ({a[:8]}); compare runs of "
       "one dataset and split, or groups of runs with `vs` between them"
     )
-  a, b = (_kind(place.content) for place in (first, other))
+  a, b = (_kind(place.of_run) for place in (first, other))
   if a != b:
     raise InputError(
       f"{other.name} was evaluated with evaluation.task={b}, {first.name} with {a}: "
       "compare runs of one kind"
     )
-  a, b = (place.content["ties"] for place in (first, other))
+  a, b = (place.of_run["ties"] for place in (first, other))
   if a != b:
     raise InputError(
       f"{other.name} was evaluated with evaluation.ties={b}, {first.name} with {a}: "

@@ -92,9 +92,10 @@ def methods_test(
 
   """
   difference = _differences(a, b)
-  parts = [_seed_parts(x, known) for x, known in zip((a, b), fixed, strict=True)]
+  both = [_seed_parts(x, known) for x, known in zip((a, b), fixed, strict=True)]
+  parts = [part for part in both if part is not None]
   mean, count = float(difference.mean()), len(difference)
-  if any(part is None for part in parts):
+  if len(parts) < len(both):
     return MethodsComparison(mean, None, None, None, None, ONE_SEED)
   residual_freedom = sum(part.residual_freedom for part in parts)
   residual = sum(part.residual for part in parts) / max(residual_freedom, 1)
@@ -308,7 +309,9 @@ def _differences(a, b) -> np.ndarray:
 
 
 def _comparison(difference, p) -> Comparison:
-  return Comparison(float(difference.mean()), half_width(difference), float(p), len(difference))
+  width = half_width(difference)
+  assert width is not None, "there are two questions or more"
+  return Comparison(float(difference.mean()), width, float(p), len(difference))
 
 
 def _two_sided(mean, error, freedom, largest) -> float:

@@ -48,13 +48,13 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
         task.record(workdir, ranker.variables, split, [outcome])
       outcomes.append(outcome)
   else:
-    fitted = run.ranker().predictor
+    fitted: Any = run.ranker().predictor
     outcomes = [parameter_free.evaluate(config, components.dataset, fitted, workdir, splits)[0]]
   trained = results.read(workdir) or {}  # of a run that has not finished there are none
   return results.write(
     workdir,
     config,
-    results.data_facts(components.dataset, config.data),
+    results.data_facts(components.data, config.data),
     components.facts,
     outcomes,
     {key: trained[key] for key in ("deterministic", "before_training") if key in trained}

@@ -75,7 +75,7 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
   base, lower_case = _base(components, form)
   with _whole(output) as folder:
     write(folder, components, params, form=form, base=base, lower_case=lower_case)
-    card = model_card.render(content, config, seed, form=form, model=components.model)
+    card = model_card.render(content, components.config, seed, form=form, model=components.model)
     (folder / "README.md").write_text(card, encoding="utf-8")
   return pathlib.Path(output)
 
@@ -151,7 +151,7 @@ def write(
   model, max_length = components.model, components.config.data.max_length
   family = families.of(model.encoder)
   encoder = _below(params, "encoder/")
-  options = {"family": family, "num_heads": model.encoder.num_heads}
+  options: dict[str, Any] = {"family": family, "num_heads": model.encoder.num_heads}
   given = {"base": base, "encoder": model.encoder, "family": family}
   if form.kind == "sequence_classifier":
     tensors = {
@@ -240,7 +240,7 @@ def _check_output(output: epath.PathLike) -> None:
 
 
 @contextlib.contextmanager
-def _whole(output: epath.PathLike) -> Iterator[pathlib.Path]:
+def _whole(output: epath.PathLike) -> Generator[pathlib.Path, None, None]:
   """A folder beside `output` that takes its place when the block ends without an error."""
   output = pathlib.Path(output)
   scratch = output.absolute().parent / f".{output.name}.{os.getpid()}"

@@ -283,10 +283,11 @@ class ParameterFreeRanker(Ranker):
 
   def __init__(self, fitted: FittedRanker, config: Any, *, seed: int):
     self.predictor, self.variables, self.seed, self.config = fitted, {}, seed, config
+    self._scorer = fitted.scorer
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
     """The function from a question to the float32 scores `[n]` of texts."""
-    return self.predictor.scorer.over_pool(texts)
+    return self._scorer.over_pool(texts)
 
   def index(
     self,

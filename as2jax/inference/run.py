@@ -211,10 +211,11 @@ class Run:
     if model.reads_training and dataset is None:
       data, task = self.config.data, self.config.evaluation.task
       dataset = processes.in_order(lambda: load_dataset(data, task))
-    if model.reads_training:
-      loaded = dataclasses.replace(self.components, dataset=dataset)
-      identity.check_data(self.folder, loaded, (identity.TRAINING,))
-    return FittedRanker(model, dataset.splits["train"] if model.reads_training else ())
+    if not model.reads_training or dataset is None:
+      return FittedRanker(model, ())
+    loaded = dataclasses.replace(self.components, dataset=dataset)
+    identity.check_data(self.folder, loaded, (identity.TRAINING,))
+    return FittedRanker(model, dataset.splits["train"])
 
   @functools.cached_property
   def _for_this_machine(self) -> tuple[ConfigDict, jax.sharding.Mesh]:

@@ -51,7 +51,8 @@ class Tracker:
           f"{i + 1} of {len(values)}, which can be compared with nothing: training "
           "has diverged; lower optimizer.rate"
         )
-      better = self.active[i] and (self.best[i] is None or value > self.best[i])
+      best = self.best[i]
+      better = self.active[i] and (best is None or value > best)
       improved.append(better)
       if better:
         self.best[i], self.best_step[i], self.best_epoch[i] = float(value), step, epoch

@@ -95,7 +95,7 @@ def _train_and_evaluate(
 
 def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outcome:
   """The outcome of a ranker without parameters on the split that selects and the reported ones."""
-  config, dataset = components.config, components.dataset
+  config, dataset = components.config, components.data
   model = components.model
   ranker = parameter_free.FittedRanker(
     model, dataset.splits["train"] if model.reads_training else ()
@@ -336,7 +336,7 @@ class Trainer:
       self.tracker.saved_step, states.abstract(states.variables(self.state))
     )
     self.best[self.checkpoints.folder] = self.tracker.saved_step
-    best = states.ranking_variables(self.state.replace(**restored))
+    best = states.ranking_variables(dataclasses.replace(self.state, **restored))
     outcomes = [
       results.Outcome(
         seed, self.tracker.best_step[i], self.tracker.best_epoch[i], self.tracker.best[i], self.step

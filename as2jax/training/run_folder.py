@@ -18,7 +18,7 @@ SEGMENT = 1 << 16  # bytes after which a log that cannot be appended to goes on 
 
 
 @contextlib.contextmanager
-def lock(workdir: epath.PathLike) -> Iterator[None]:
+def lock(workdir: epath.PathLike) -> Generator[None, None, None]:
   """Locks the run's folder; the system releases the lock however the process ends.
 
   With several processes, the first one holds the lock. Object stores cannot lock: nothing is
@@ -34,7 +34,7 @@ def lock(workdir: epath.PathLike) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _locked(workdir: epath.Path) -> Iterator[None]:
+def _locked(workdir: epath.Path) -> Generator[None, None, None]:
   try:
     workdir.mkdir(parents=True, exist_ok=True)
   except OSError as error:

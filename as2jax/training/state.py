@@ -150,8 +150,8 @@ def _initialiser(
   return init
 
 
-def abstract(state: TrainState) -> TrainState:
-  """Shapes, types and shardings of a state, as the target of restoring a checkpoint."""
+def abstract(state: Any) -> Any:
+  """Shapes, types and shardings of a state, or of a part of one, as the target of restoring a checkpoint."""
   return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
 
 

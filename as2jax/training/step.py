@@ -1,5 +1,6 @@
 """The train step: forward pass, loss, gradient and update, jitted with shardings."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -143,8 +144,8 @@ def update(
   direction, opt_state = optimizer.update(gradient, state.opt_state, state.trainable)
   learning_rate = rate(progress)
   trainable = jax.tree.map(lambda p, u: p - learning_rate * u, state.trainable, direction)
-  new = state.replace(
-    step=state.step + 1, trainable=trainable, opt_state=opt_state, mutables=mutables
+  new = dataclasses.replace(
+    state, step=state.step + 1, trainable=trainable, opt_state=opt_state, mutables=mutables
   )
   return new, {"learning_rate": learning_rate, "gradient_norm": optax.tree.norm(gradient)}
 

@@ -121,11 +121,9 @@ class WarmStart:
     identity.check_best(self.run, origin.folder, origin.step)
     variables = read_best(origin.folder, origin.step)
     params = {**variables["trainable"], **variables["frozen"]}
-    trees = params, traverse_util.flatten_dict(variables["mutables"], sep="/")
-    return tuple(
-      {path: value[origin.index] for path, value in self._concerned(trees[i], i).items()}
-      for i in range(2)
-    )
+    mutables = traverse_util.flatten_dict(variables["mutables"], sep="/")
+    of_seed = lambda tree: {path: value[origin.index] for path, value in tree.items()}
+    return of_seed(self._concerned(params, False)), of_seed(self._concerned(mutables, True))
 
   def _concerned(self, tree: Mapping[str, Any], collections: bool) -> dict[str, Any]:
     """The part of a tree (parameters, or `collections` of statistics) that is copied."""
@@ -239,7 +237,8 @@ class WarmStart:
         for path, leaf in tree.items()
       }
 
-    return state.replace(
+    return dataclasses.replace(
+      state,
       trainable=placed(state.trainable, 0),
       frozen=placed(state.frozen, 0),
       mutables=traverse_util.unflatten_dict(placed(mutables, 1), sep="/"),

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from as2jax.data.datasets.dataset import Dataset, PoolDataset, Splits
 from as2jax.data.datasets.pool import Pool, aligned, make_query, one_per_text
@@ -147,7 +147,7 @@ def with_paragraph(pool: Pool) -> tuple[Question, ...]:
   return tuple(questions)
 
 
-def with_candidates(pool: Pool, candidates: Sequence[Sequence[int]]) -> tuple[Question, ...]:
+def with_candidates(pool: Pool, candidates: Iterable[Iterable[int]]) -> tuple[Question, ...]:
   """Each query with the passages at given positions of the pool; right ones (any) are positive."""
   questions = []
   for query, chosen in zip(pool.queries, candidates, strict=True):
