@@ -1,6 +1,6 @@
 """A fine-tuned cross-encoder on SemEval CQA, subtask A (CETE section 4).
 
-Arguments as everywhere. The year is the data set's name: --config.data.name=semeval2016.
+Arguments as everywhere, and a word for the year: semeval2015 (the default), semeval2016, semeval2017.
 """
 
 from as2jax.config import base, presets
@@ -9,6 +9,4 @@ from as2jax.config import base, presets
 def get_config(argument=None):
   config = base.get_config()
   presets.crossencoder(config)
-  presets.semeval(config)
-  config.data.rules = ("lowercase", "alphanumeric")  # as its authors' files
-  return presets.apply(config, argument)
+  return presets.apply(config, presets.cete_semeval(config, argument))

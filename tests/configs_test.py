@@ -250,3 +250,25 @@ def test_every_structure_passes_the_shapes_of_its_step(name):
   assert shapes(new) == shapes(state)
   seeds = len(config.seeds) if config.seeds_parallel else 1
   assert scalars["loss"].shape == (seeds,) and scalars["loss"].dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", ["cete", "crossencoder"])
+def test_cetes_text_rules_of_a_year(kind):
+  """Its authors' files of 2015 keep upper case, those of 2016 and 2017 do not."""
+  of = lambda words: flags.load(f"configs/semeval_{kind}.py{words}").data
+  assert (of("").name, of("").rules) == ("semeval2015", ("alphanumeric",))
+  for year in ("semeval2016", "semeval2017"):
+    section = of(f":{year},minilm")
+    assert (section.name, section.rules) == (year, ("lowercase", "alphanumeric"))
+  with pytest.raises(InputError, match="semeval2015 and semeval2016: name one of"):
+    of(":semeval2015,semeval2016")
+
+
+def test_lengths_out_of_range_are_refused():
+  for length, right in ((0, True), (4, True), (3, False), (-1, False)):
+    config = tiny.config("triplet", data__max_length=length)
+    if right:
+      check.check(config)
+    else:
+      with pytest.raises(InputError, match=f"data.max_length = {length}: give 4 or more, or 0"):
+        check.check(config)

@@ -90,7 +90,8 @@ def _data() -> ConfigDict:
       "holdout": 0.0,
       "train_fraction": 1.0,  # of the remaining training questions, the same for every seed
       "negatives": "none",  # of training questions to a pool: none | paragraph (its other sentences)
-      "max_length": 128,  # tokens of a unit, special tokens included
+      # Tokens of a unit, special tokens included; 0: as many as the encoder or its folder allows.
+      "max_length": 128,
       # First-stage ranking: the run whose best candidates a joint model (or best passages a
       # cross-encoder over a pool) re-ranks; for a joint model also run files, with `{split}`.
       "ranking": "",

@@ -42,6 +42,7 @@ def apply(config: ConfigDict, argument: str) -> ConfigDict:
   elif kind == "sbert":
     config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
     config.encoder.name = "sentence_bert"  # with the pooling and layers that its folder names
+    config.data.max_length, config.batch.row_lengths = 0, (256,)  # cut where its folder says
     if config.encoder.pretrained == "bert-base-uncased":
       config.encoder.pretrained = "sentence-transformers/bert-base-nli-mean-tokens"
   else:

@@ -37,7 +37,6 @@ AT_LEAST = {
   "epochs": 0,
   "patience": 1,
   "warm_start.seed": 0,
-  "data.max_length": 4,
   "data.ranking_size": 1,
   "encoder.unroll": 0,
   "batch.examples": 1,
@@ -108,6 +107,7 @@ def _problem(key: str, value: Any) -> str | None:
     "optimizer.lr_multipliers": _lr_multipliers,
     "evaluation.splits": _splits,
     "data.train_fraction": _part,
+    "data.max_length": _max_length,
   }.get(key)
   return special(value) if special else None
 
@@ -159,6 +159,10 @@ def _splits(splits: Sequence) -> str | None:
       "questions of both"
     )
   return None
+
+
+def _max_length(length: int) -> str | None:
+  return "give 4 or more, or 0 for the encoder's own limit" if length < 4 and length else None
 
 
 def _part(part: float) -> str | None:

@@ -263,6 +263,29 @@ def semeval(config: ConfigDict) -> None:
   config.data.name = "semeval2015"
 
 
+# The text rules that CETE's authors' files show: those of 2015 keep upper case.
+CETE_SEMEVAL = {
+  "semeval2015": ("alphanumeric",),
+  "semeval2016": ("lowercase", "alphanumeric"),
+  "semeval2017": ("lowercase", "alphanumeric"),
+}
+
+
+def cete_semeval(config: ConfigDict, argument: str | None) -> str:
+  """The SemEval data set that a word of the argument names, under CETE's rules; the other words.
+
+  Raises:
+    InputError: two data sets.
+
+  """
+  words = (argument or "").split(",")
+  names = [word for word in words if word in CETE_SEMEVAL] or ["semeval2015"]
+  if len(names) > 1:
+    raise InputError(f"{' and '.join(names)}: name one of {', '.join(CETE_SEMEVAL)}")
+  config.data.name, config.data.rules = names[0], CETE_SEMEVAL[names[0]]
+  return ",".join(word for word in words if word not in CETE_SEMEVAL)
+
+
 def squad(config: ConfigDict) -> None:
   """SQuAD 1.1 as sentence retrieval from one pool (Cross-VAE, table 2)."""
   config.data.name = "squad"

@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from etils import epath
@@ -47,7 +47,7 @@ class Components:
 
   Attributes:
     dataset: the splits (None in mode `predict`).
-    source: the encoder, with its tokeniser.
+    source: the encoder, with its tokeniser (`open.Source`); None for rankers without parameters.
     model: Linen module; loss: its loss.
     pretrained: host arrays by parameter path.
     facts: what results say of the weights.
@@ -58,7 +58,7 @@ class Components:
 
   config: Any
   dataset: datasets.Dataset | None
-  source: "Source"
+  source: Any
   model: Any
   loss: Any
   pretrained: Mapping[str, np.ndarray]
@@ -66,10 +66,16 @@ class Components:
   inputs: tuple[Input, ...] = ()
   fitted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
+  @property
+  def data(self) -> datasets.Dataset:
+    """The data set of parts that were loaded with one."""
+    assert self.dataset is not None, "the parts were loaded without data"
+    return self.dataset
+
   def train_questions(self) -> tuple[Question, ...]:
     """The training questions that holding out, then the protocol, then the fraction leave."""
     data = self.config.data
-    questions = self.dataset.splits["train"]
+    questions = self.data.splits["train"]
     labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
     kept = np.flatnonzero(metrics.filter_mask(data.train_filter, labels))
     if not 0 < data.train_fraction <= 1:
@@ -170,7 +176,7 @@ class Components:
       "name FirstStageRanking in its `inputs`"
     )
 
-  def with_ranking(self, ranking: Ranking) -> "Components":
+  def with_ranking(self, ranking: Ranking) -> Self:
     """The same parts, for questions whose first-stage ranking is not in a run file of the data."""
     inputs = tuple(
       FirstStageRanking(ranking) if entry.name == FirstStageRanking.name else entry
@@ -281,11 +287,7 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
     root=config.data.root,
   )
   model, loss = model_and_loss(config, source)
-  if source.max_length is not None and config.data.max_length > source.max_length:
-    raise InputError(
-      f"data.max_length = {config.data.max_length} exceeds the {source.max_length} "
-      f"positions of {config.encoder.pretrained}"
-    )
+  config = with_length(config, source)
   arrays, facts = _weights(source, model)
   encoder = source.module if has_encoder(config.model) else None
   resources = Resources(config, source, facts["sha256"], dataset)
@@ -307,6 +309,29 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
     inputs,
     {entry.name: fitted.recall(entry, workdir, train) for entry in inputs},
   )
+
+
+def with_length(config: Any, source: "Source") -> Any:
+  """The config with the encoder's own limit as `data.max_length` where that is 0.
+
+  Raises:
+    InputError: the encoder takes fewer tokens, or 0 is given and it has no limit.
+
+  """
+  length, most = config.data.max_length, source.max_length
+  if length and (most is None or length <= most):
+    return config
+  if most is None:
+    raise InputError(
+      "data.max_length = 0 is the encoder's own limit, and this one has none: give a number"
+    )
+  if length:
+    raise InputError(
+      f"data.max_length = {length} exceeds the {most} positions of {config.encoder.pretrained}"
+    )
+  config = config.copy_and_resolve_references().unlock()
+  config.data.max_length = most
+  return config.lock()
 
 
 def model_and_loss(config: Any, source: "Source") -> tuple[Any, Any]:
@@ -339,7 +364,7 @@ def has_encoder(section: Any) -> bool:
 
 def _open_field(section: Any, key: str) -> bool:
   """Whether the model has the field `key` and its config leaves it open."""
-  cls = registry.find(registry.MODELS, section["name"], "model.name")
+  cls: Any = registry.find(registry.MODELS, section["name"], "model.name")
   return key in {f.name for f in dataclasses.fields(cls)} and section.get(key) is None
 
 

@@ -25,7 +25,7 @@ from as2jax.encoders.open import Source
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.training import state as states
-from as2jax.training.build import BatchTables, Components, has_encoder, model_and_loss
+from as2jax.training.build import BatchTables, Components, has_encoder, model_and_loss, with_length
 
 WORDS = 50_000  # rows of a vocabulary of words that only the data would tell
 # Tokens a word of the sample's texts, which makes them as long as WikiQA's (8 and 28 word pieces).
@@ -43,6 +43,7 @@ def describe(config: Any) -> "Description":
   if not registry.has_parameters(config.model.name):
     raise InputError(f"model.name = {config.model.name!r} has no step to compile")
   source = _source(config.encoder)
+  config = with_length(config, source)
   model, loss = model_and_loss(config, source)
   sample = config.data.copy_and_resolve_references()
   with sample.unlocked():
@@ -133,12 +134,20 @@ def _source(section: Mapping[str, Any]) -> Source:
   """The encoder that a section describes, without parameters and without a tokeniser."""
   kind = section["name"]
   given = {k: v for k, v in section.items() if v is not None}
-  fields, model_fields = {}, {}
-  if kind in ("auto", *FAMILIES):
+  fields: dict[str, Any] = {}
+  model_fields: Mapping[str, Any] = {}
+  most = None
+  if kind in ("auto", *FAMILIES) or ":" in kind:
     family, sizes = published_shapes.family(section["pretrained"])
-    own = {k: v for k, v in given.items() if k != "pretrained"} | {"name": family.name}
+    name = kind if ":" in kind else family.name
+    own = {k: v for k, v in given.items() if k != "pretrained"} | {"name": name}
     fields = {k: v for k, v in {"precision": None, **sizes}.items() if k not in own}
     model_fields = {"token": family.tokens}
+  elif kind == "sentence_bert":
+    sentence = published_shapes.sentence_bert(section["pretrained"])
+    own = {k: v for k, v in given.items() if k != "pretrained"} | {"name": sentence.family.name}
+    fields = {k: v for k, v in {"precision": None, **sentence.sizes}.items() if k not in own}
+    model_fields, most = sentence.fields, sentence.max_length
   elif kind == "words":
     own = {"name": kind, "hidden_dropout": section["hidden_dropout"]}
     generated = section["size"] or WORDS
@@ -167,7 +176,7 @@ def _source(section: Mapping[str, Any]) -> Source:
     module=module,
     params={},
     tokenizer=None,
-    max_length=None,
+    max_length=most,
     facts={"family": own["name"]},
     model_fields=model_fields,
   )

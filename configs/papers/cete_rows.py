@@ -26,8 +26,9 @@ SETS = ("trecqa", "wikiqa", "yahoo", "semeval2015", "semeval2016", "semeval2017"
 def run(data: str, kind: str, words: str) -> Run:
   """A ranker of `kind`, `cete` (feature-based) or `crossencoder`, on one of SETS."""
   file = f"configs/{'semeval' if data.startswith('semeval') else data}_{kind}.py"
-  settings = {"data.name": data} if data.startswith("semeval") else {}
-  return Run(f"{file}:{words}" if words else file, settings)
+  if data.startswith("semeval"):
+    words = ",".join(filter(None, (data, words)))
+  return Run(f"{file}:{words}" if words else file)
 
 
 def rows(sets: Sequence[str], published: dict[str, Sequence[float]]) -> tuple[Row, ...]:

