@@ -274,7 +274,7 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
     if registry.has_parameters(config.model.name):
       needed = ("train", holdout.selection_split(config.data)) if config.mode == "train" else ()
     else:
-      model = registry.find(registry.MODELS, config.model.name, "model.name")
+      model: Any = registry.find(registry.MODELS, config.model.name, "model.name")
       needed = ("train",) if model.reads_training else ()
     require(dataset, needed)
   if not registry.has_parameters(config.model.name):
