@@ -1,7 +1,7 @@
 """Range checks of config values, made before anything is read, compiled or written.
 
-Names of models, encoders, losses and data sets are checked where they are looked up; the checks
-here concern keys whose wrong values would show late, or as an error of a library.
+Names of data sets are checked where they are looked up. Ranges of the keys of a model, an encoder or
+a loss stand beside the fields of its class (`as2jax.runtime.ranges`).
 """
 
 import math
@@ -22,23 +22,15 @@ CHOICES = {
   "evaluation.ties": "as2jax.evaluation.metrics:TIES",
   "evaluation.task": ("rerank", "retrieve"),
   "data.negatives": ("none", "paragraph"),
-  "encoder.dtype": ("float32", "bfloat16"),
   "encoder.name": ("auto", "sentence_bert", *registry.ENCODERS),
-  "encoder.precision": ("default", "high", "highest"),
-  "encoder.attention": ("auto", "plain", "xla", "cudnn"),
   "encoder.vocabulary": ("train", "data", "file"),
   "encoder.unknown_words": ("skip", "zero", "mean", "uniform"),
-  "loss.reduction": ("sum", "mean"),
-  "model.precision": ("default", "high", "highest"),
-  "model.norm": ("pre", "post"),
-  "model.storage": ("float32", "float16"),
 }
 AT_LEAST = {
   "epochs": 0,
   "patience": 1,
   "warm_start.seed": 0,
   "data.ranking_size": 1,
-  "encoder.unroll": 0,
   "batch.examples": 1,
   "batch.rows": 1,
   "batch.shards": 1,
@@ -47,16 +39,12 @@ AT_LEAST = {
   "batch.triplet_tile": 1,
   "batch.predict_rows": 1,
   "encoder.size": 0,
-  "model.softmax_chunk": 0,
-  "loss.redundancy": 0,
   "optimizer.rate": 0,
   "optimizer.warmup": 0,
   "optimizer.eps": 0,
   "optimizer.clip_norm": 0,
   "optimizer.weight_decay": 0,
   "optimizer.layer_decay": 0,
-  "model.encoder_layers": 0,
-  "model.num_heads": 1,
   "sharding.fsdp": 1,
   "sharding.tensor": 1,
   "checkpoint.steps": 1,
@@ -67,16 +55,7 @@ AT_LEAST = {
 }
 # Fractions in [0, 1): dropout rates, decay rates of running averages, the share of questions held
 # out.
-FRACTIONS = (
-  "encoder.hidden_dropout",
-  "encoder.attention_dropout",
-  "model.dropout",
-  "model.momentum",
-  "model.word_dropout",
-  "optimizer.b1",
-  "optimizer.b2",
-  "data.holdout",
-)
+FRACTIONS = ("optimizer.b1", "optimizer.b2", "data.holdout")
 SPLITS = ("train", "dev", "test", "heldout")
 
 
@@ -89,6 +68,14 @@ def check(config: Any) -> None:
     if problem:
       shown = tuple(value) if isinstance(value, list) else value
       raise InputError(f"{key} = {shown!r}: {problem}")
+  for table, key in ((registry.MODELS, "model"), (registry.LOSSES, "loss")):
+    cls = registry.find(table, config[key]["name"], f"{key}.name")
+    registry.check_ranges(cls, config[key], key)
+  # What the files decide is a transformer, whose keys are those of BERT's.
+  name = config.encoder["name"]
+  known = name if name in registry.ENCODERS or ":" in name else "bert"
+  cls = registry.find(registry.ENCODERS, known, "encoder.name")
+  registry.check_ranges(cls, config.encoder, "encoder")
 
 
 def _problem(key: str, value: Any) -> str | None:

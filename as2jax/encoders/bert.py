@@ -1,6 +1,6 @@
 """BERT (Devlin et al. 2019) and RoBERTa (Liu et al. 2019) in Flax Linen, over packed rows."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -10,6 +10,7 @@ from as2jax.data.batches.batch import Tokens
 from as2jax.layers import transformer
 from as2jax.layers.layer_scan import scan_layers
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.ranges import AtLeast, Dtype, OneOf, Precision, Rate
 
 DTYPES = ("float32", "bfloat16")
 
@@ -53,13 +54,13 @@ class BertEncoder(nn.Module):
   type_vocab_size: int = 2
   position_offset: int = 0
   layer_norm_eps: float = 1e-12
-  hidden_dropout: float = 0.1
-  attention_dropout: float = 0.1
+  hidden_dropout: Rate = 0.1
+  attention_dropout: Rate = 0.1
   activation: str = "gelu"
-  dtype: str = "float32"
-  precision: Any = None
-  attention: str = "auto"
-  unroll: int = 0
+  dtype: Dtype = "float32"
+  precision: Precision = None
+  attention: Annotated[str, OneOf(transformer.ATTENTION)] = "auto"
+  unroll: Annotated[int, AtLeast(0)] = 0
   remat: bool = False
 
   @nn.compact

@@ -1,7 +1,7 @@
 """ELMo (Peters et al. 2018) in Flax Linen, over packed rows."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from as2jax.data.inputs.protocol import Input
 from as2jax.encoders.bilm import ACTIVATIONS, BidirectionalLayer, CharacterCnn
 from as2jax.encoders.characters import Characters, sentence_boundaries
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.ranges import AtLeast, Precision
 
 MIXES = ("uniform", "learned", "top")
 
@@ -83,8 +84,8 @@ class ElmoEncoder(nn.Module):
   projection_clip: float | None
   skip_connections: bool
   mix: str | int
-  unroll: int
-  precision: Any
+  unroll: Annotated[int, AtLeast(1)]
+  precision: Precision
 
   @property
   def inputs(self) -> tuple[Input, ...]:

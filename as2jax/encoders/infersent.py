@@ -1,6 +1,6 @@
 """InferSent (Conneau et al. 2017): a bidirectional LSTM over word vectors, for `max` pooling."""
 
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,6 +15,7 @@ from as2jax.encoders.static import StaticEncoder, WordTable
 from as2jax.layers.recurrent import Recurrent, from_torch
 from as2jax.layers.transformer import Dropout
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.ranges import AtLeast, Precision, Rate
 
 MARKERS = ("<s>", "</s>")  # around each sentence, words with vectors of their own
 _PREFIX = "enc_lstm."
@@ -42,9 +43,9 @@ class RecurrentEncoder(nn.Module):
   hidden_size: int
   cell: str
   bidirectional: bool
-  hidden_dropout: float
-  unroll: int
-  precision: Any
+  hidden_dropout: Rate
+  unroll: Annotated[int, AtLeast(1)]
+  precision: Precision
 
   max_length: ClassVar[None] = None  # units may have any length
 

@@ -19,6 +19,7 @@ from as2jax.encoders.checkpoints import word_vectors
 from as2jax.layers.transformer import INITIALIZER, Dropout
 from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.ranges import Rate
 
 VOCABULARIES = ("data", "file")
 _TABLE, _FACTS = "vectors.safetensors", "vectors.json"  # the second is written last
@@ -51,7 +52,7 @@ class StaticEncoder(nn.Module):
 
   vocab_size: int
   hidden_size: int
-  hidden_dropout: float
+  hidden_dropout: Rate
 
   max_length: ClassVar[None] = None  # units may have any length
 

@@ -1,6 +1,6 @@
 """XLNet (Yang et al. 2019) in Flax Linen, content stream, over packed rows."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -12,6 +12,7 @@ from as2jax.layers import transformer
 from as2jax.layers.layer_scan import scan_layers
 from as2jax.layers.relative_attention import RelativeLayer, sinusoids
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.ranges import AtLeast, Dtype, Precision, Rate
 
 DTYPES = ("float32", "bfloat16")
 ATTENTION_TYPES = ("bi", "uni")
@@ -53,12 +54,12 @@ class XLNetEncoder(nn.Module):
   attention_type: str
   clamp_len: int
   layer_norm_eps: float
-  hidden_dropout: float
-  attention_dropout: float
+  hidden_dropout: Rate
+  attention_dropout: Rate
   activation: str
-  dtype: str
-  precision: Any
-  unroll: int
+  dtype: Dtype
+  precision: Precision
+  unroll: Annotated[int, AtLeast(0)]
   remat: bool
 
   def __call__(

@@ -1,6 +1,6 @@
 """ASBERT: siamese and triplet networks on a pretrained language model (Shonibare 2021)."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -12,6 +12,7 @@ from as2jax.layers.vectors import take
 from as2jax.models.biencoder import DISTANCES, BiEncoder
 from as2jax.models.system import Layout
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.ranges import OneOf
 
 COMBINATIONS = ("concat_diff", "abs_diff", "product", "concat")
 
@@ -63,7 +64,7 @@ class Siamese(BiEncoder):
 
   """
 
-  combine: str
+  combine: Annotated[str, OneOf(COMBINATIONS)]
 
   score_names: ClassVar[tuple[str, ...]] = DISTANCES + ("head",)
 

@@ -1,7 +1,7 @@
 """Sentence encoders that are compared by a distance: the shared part of ASBERT's two networks."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from flax import linen as nn
 from flax import struct
@@ -12,6 +12,7 @@ from as2jax.layers.pooling import MODES, AttentionPooling, pool
 from as2jax.layers.vectors import cosine, norm, take
 from as2jax.models.system import Embeddings, PublishedForm, System
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.ranges import OneOf
 
 DISTANCES = ("euclidean", "cosine")
 
@@ -36,7 +37,7 @@ class BiEncoder(System):
   """
 
   encoder: nn.Module
-  pooling: str
+  pooling: Annotated[str, OneOf((*MODES, "attention"))]
   score: str = dataclasses.field()
 
   encodes: ClassVar[bool] = True

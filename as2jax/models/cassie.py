@@ -1,7 +1,7 @@
 """CASSIE: question-context alignment, sentence graph, mutual information (paper section 3)."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from as2jax.data.inputs.document_frequency import DocumentFrequency
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
 from as2jax.data.inputs.protocol import Input
 from as2jax.data.inputs.stop_words import StopWords
-from as2jax.layers.alignment import Aligner, Alignment
+from as2jax.layers.alignment import ALIGNMENTS, MARGINALS, RELEVANCE, Aligner, Alignment
 from as2jax.layers.graph_conv import (
   EDGES,
   SELF_TERMS,
@@ -27,11 +27,19 @@ from as2jax.layers.graph_conv import (
   ungroup,
 )
 from as2jax.layers.pooling import pool
-from as2jax.layers.segment_embeddings import SegmentEmbeddings, check_fields, segment_rows
+from as2jax.layers.segment_embeddings import (
+  SEGMENTS,
+  STARTS,
+  SegmentEmbeddings,
+  check_fields,
+  segment_rows,
+)
+from as2jax.layers.transport import GRADIENTS
 from as2jax.layers.vectors import norm
 from as2jax.models.losses import Loss, Term
 from as2jax.models.system import Layout, System
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.ranges import AtLeast, OneOf
 
 TEMPLATES = ("context", "pair", "joint")
 HEAD_READS = ("h", "r", "d", "cls")
@@ -109,21 +117,21 @@ class Cassie(System):
 
   encoder: nn.Module
   template: str = dataclasses.field()
-  segments: str
-  segments_start: str
-  alignment: str
-  marginals: str
+  segments: Annotated[str, OneOf(tuple(SEGMENTS))]
+  segments_start: Annotated[str, OneOf(STARTS)]
+  alignment: Annotated[str, OneOf(ALIGNMENTS)]
+  marginals: Annotated[str, OneOf(MARGINALS)]
   stop_words: bool
   epsilon: float
   epsilon_relative: bool
-  iterations: int
-  transport_gradient: str
+  iterations: Annotated[int, AtLeast(1)]
+  transport_gradient: Annotated[str, OneOf(GRADIENTS)]
   question_words: int
   sentence_words: int
-  relevance: str
+  relevance: Annotated[str, OneOf(RELEVANCE)]
   graph_layers: int
-  self_term: str
-  edges: str
+  self_term: Annotated[str, OneOf(SELF_TERMS)]
+  edges: Annotated[str, OneOf(EDGES)]
   head_reads: tuple[str, ...]
   hidden: int
   padding_node: bool

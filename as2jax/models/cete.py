@@ -1,6 +1,6 @@
 """CETE's feature-based ranker: a new transformer encoder over frozen word vectors (section 3.1)."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -16,6 +16,7 @@ from as2jax.layers.pooling import pool
 from as2jax.layers.vectors import cosine, take
 from as2jax.models.system import Embeddings, System
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.ranges import AtLeast, OneOf, Rate
 
 NORMS = ("pre", "post")
 POSITIONS = ("sinusoids", "none")
@@ -84,13 +85,13 @@ class FeatureBased(System):
 
   """
 
-  encoder_layers: int
-  num_heads: int
-  dropout: float
-  positions: str
+  encoder_layers: Annotated[int, AtLeast(0)]
+  num_heads: Annotated[int, AtLeast(1)]
+  dropout: Rate
+  positions: Annotated[str, OneOf(POSITIONS)]
   feature_scale: float
-  norm: str
-  storage: str
+  norm: Annotated[str, OneOf(NORMS)]
+  storage: Annotated[str, OneOf(("float32", "float16"))]
 
   encodes: ClassVar[bool] = True
   score_names: ClassVar[tuple[str, ...]] = ("cosine",)

@@ -3,7 +3,7 @@
 Dual-VAEs and Dual-GRUs, the paper's competitors, are the same model with another `crossing`.
 """
 
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from as2jax.layers.vectors import cosine
 from as2jax.models.system import Embeddings, System
 from as2jax.models.texts import Text, as_tokens, gather_text
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.ranges import AtLeast, OneOf, Precision, Rate
 
 SIDES = ("question", "answer")
 ROLE = {"question": ROLES["question"], "answer": ROLES["candidate"]}
@@ -148,8 +149,8 @@ class CrossVAE(System):
   """
 
   encoder: nn.Module
-  crossing: str
-  decoder: str
+  crossing: Annotated[str, OneOf(tuple(SOURCES))]
+  decoder: Annotated[str, OneOf(DECODERS)]
   hidden_size: int
   decoder_size: int
   hops: int
@@ -157,16 +158,16 @@ class CrossVAE(System):
   latent_size: int
   question_length: int
   answer_length: int
-  word_dropout: float
+  word_dropout: Rate
   tied: bool
-  match_on: str
-  answer_start: str
+  match_on: Annotated[str, OneOf(MATCHED)]
+  answer_start: Annotated[str, OneOf(STARTS)]
   log_variance_start: float
   match_scale: float
   match_bias: float
-  softmax_chunk: int
+  softmax_chunk: Annotated[int, AtLeast(0)]
   unroll: int
-  precision: str
+  precision: Precision
   marks: tuple[int, int]
   output_size: int
 

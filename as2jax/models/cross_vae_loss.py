@@ -1,6 +1,7 @@
 """The loss of Cross-VAEs and its siblings: α·L_cross + β·L_KL + γ·L_matching (Yu et al. 2020)."""
 
 import dataclasses
+from typing import Annotated
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from as2jax.layers.vectors import norm
 from as2jax.models.losses import Loss, Term
 from as2jax.models.ranking_losses import NOWHERE
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.ranges import AtLeast
 
 MATCHINGS = ("bce", "softmax")
 REDUCTIONS = ("sum", "mean")
@@ -89,10 +91,10 @@ class CrossVAELoss(Loss):
   gamma: float
   epochs: int
   negatives: str
-  redundancy: float
-  matching: str
-  reconstruction: str
-  kl_schedule: str
+  redundancy: Annotated[float, AtLeast(0)]
+  matching: Annotated[str, OneOf(MATCHINGS)]
+  reconstruction: Annotated[str, OneOf(REDUCTIONS)]
+  kl_schedule: Annotated[str, OneOf(SCHEDULES)]
   free_bits: float
 
   def __post_init__(self):

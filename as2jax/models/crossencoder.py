@@ -12,6 +12,7 @@ from as2jax.data.batches.batch import Batch, Tokens
 from as2jax.layers.pooling import pool
 from as2jax.layers.vectors import take
 from as2jax.models.system import Layout, PublishedForm, System, Template
+from as2jax.runtime.ranges import Rate
 
 
 @struct.dataclass
@@ -38,7 +39,7 @@ class SequenceClassifier(System):
   encoder: nn.Module
   token: str
   pooler: bool = dataclasses.field()
-  dropout: float
+  dropout: Rate
 
   layout: ClassVar[Layout] = "single"
   score_names: ClassVar[tuple[str, ...]] = ("logit",)

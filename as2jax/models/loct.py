@@ -4,12 +4,20 @@ CASSIE's closest peer: the context is joined as text, and roles are told apart b
 """
 
 import dataclasses
+from typing import Annotated
 
 from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Tokens
-from as2jax.layers.segment_embeddings import SegmentEmbeddings, check_fields, segment_rows
+from as2jax.layers.segment_embeddings import (
+  SEGMENTS,
+  STARTS,
+  SegmentEmbeddings,
+  check_fields,
+  segment_rows,
+)
 from as2jax.models.crossencoder import SequenceClassifier
+from as2jax.runtime.ranges import OneOf
 
 TEMPLATES = ("local_context", "context", "pair")
 
@@ -27,8 +35,8 @@ class LocalContextCrossEncoder(SequenceClassifier):
   """
 
   template: str = dataclasses.field()
-  segments: str
-  segments_start: str
+  segments: Annotated[str, OneOf(tuple(SEGMENTS))]
+  segments_start: Annotated[str, OneOf(STARTS)]
 
   def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
     """The role embeddings."""

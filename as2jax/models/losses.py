@@ -6,13 +6,14 @@ a step.
 """
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.ranges import OneOf
 
 if TYPE_CHECKING:  # a loss is imported beside a jax that has none of what inputs read with
   from as2jax.data.inputs.protocol import Input
@@ -79,8 +80,8 @@ class TripletLoss(Loss):
   """
 
   margin: float
-  selection: str
-  reduction: str
+  selection: Annotated[str, OneOf(SELECTIONS)]
+  reduction: Annotated[str, OneOf(("sum", "mean"))]
 
   def __post_init__(self):
     if self.selection not in SELECTIONS:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +16,11 @@ from as2jax.data.inputs.word_overlap import Form, WordOverlap
 from as2jax.layers import similarity
 from as2jax.layers.cropped_convolution import cropped_convolution
 from as2jax.layers.masked_norm import MaskedBatchNorm
+from as2jax.layers.similarity import SIMILARITIES
 from as2jax.layers.transformer import Dropout
 from as2jax.models.losses import BinaryCrossEntropy
 from as2jax.models.system import System
+from as2jax.runtime.ranges import OneOf, Precision, Rate
 
 
 @struct.dataclass
@@ -55,7 +57,7 @@ class M2SNet(System):
   """
 
   encoder: nn.Module
-  similarity: str
+  similarity: Annotated[str, OneOf(SIMILARITIES)]
   modes: int
   noise: float
   question_length: int
@@ -64,13 +66,13 @@ class M2SNet(System):
   filter_size: int
   pool_size: int
   hidden_size: int
-  dropout: float
+  dropout: Rate
   hidden_norm: bool
   overlap: Form
   standardise_overlap: bool
-  momentum: float
+  momentum: Rate
   eps: float
-  precision: str
+  precision: Precision
 
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
 

@@ -8,6 +8,7 @@ import dataclasses
 import importlib
 from typing import Any
 
+from as2jax.runtime import ranges
 from as2jax.runtime.errors import InputError
 
 
@@ -126,6 +127,19 @@ def _own(name: str, key: str) -> Any:
   return getattr(imported, attribute)
 
 
+def check_ranges(cls: Any, section: Any, key: str) -> None:
+  """Compares a config section with the ranges that stand beside the fields of its class.
+
+  Raises:
+    InputError: for the first value out of range; the message names key and range.
+
+  """
+  for field in dataclasses.fields(cls):
+    value = section.get(field.name)
+    if problem := ranges.problem(field, value):
+      raise InputError(f"{key}.{field.name} = {value!r}: {problem}")
+
+
 def build(table: Table, section: Any, key: str, **extra) -> Any:
   """Builds an object from a config section: `name` chooses the class, the rest are its fields.
 
@@ -133,7 +147,8 @@ def build(table: Table, section: Any, key: str, **extra) -> Any:
   are fields that do not come from the config.
 
   Raises:
-    InputError: an unknown name, a key that is no field, or a field without a value.
+    InputError: an unknown name, a key that is no field, a field without a value, or a value out of
+      its range.
 
   """
   cls = find(table, section["name"], f"{key}.name")
@@ -153,4 +168,5 @@ def build(table: Table, section: Any, key: str, **extra) -> Any:
   ]
   if missing:
     raise InputError(f"{key}: {cls.__name__} wants values for {missing}")
+  check_ranges(cls, values, key)
   return cls(**values, **extra)
