@@ -1,6 +1,7 @@
 """From the config's section `encoder` to an encoder that is ready: module, weights, tokeniser."""
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -11,10 +12,14 @@ from flax import traverse_util
 from as2jax.data.inputs import fitted
 from as2jax.data.text.tokenizer import kept, load_tokenizer
 from as2jax.encoders.checkpoints import folders, pretrained, sentence_folder
-from as2jax.runtime import registry
+from as2jax.runtime import registry, regular_files
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
 
-MEMORY = "encoder"  # where in a run's folder its vocabulary lies
+# Where in a run's folder lies what it keeps of its encoder's: the tokeniser or vocabulary, the config,
+# and of a sentence-transformers folder (`SENTENCE`) what follows the transformer.
+MEMORY = "encoder"
+SENTENCE = "sentence.json"
 # Fields of a module that change neither its parameters nor (but for rounding, dropout) its values.
 EXECUTION = (
   "hidden_dropout",
@@ -45,6 +50,8 @@ class Source:
     open_vocabulary: makes a tokeniser of the words of some texts; None where the vocabulary is
       closed (all but ELMo).
     model_fields: what the encoder knows of the model over it (`token`: whose vector classifies).
+    absent: why the pretrained parameters could not be read, "" where they were: a finished run opens
+      without them, by what it keeps of its encoder's folder.
 
   """
 
@@ -57,6 +64,7 @@ class Source:
   open_vocabulary: Callable[[Iterable[str]], Any] | None = None
   model_params: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   model_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  absent: str = ""
 
   def tokenizer_of(self, texts: Iterable[str]) -> Any:
     """The tokeniser with which `texts` are read."""
@@ -101,7 +109,7 @@ def open_source(
     return _bert_words(section, texts, workdir)
   if kind == "sentence_bert":
     return _sentence_bert(section, workdir)
-  return _transformer(section, workdir=workdir)
+  return _transformer(section, workdir)
 
 
 def forget(workdir: epath.PathLike) -> None:
@@ -110,11 +118,43 @@ def forget(workdir: epath.PathLike) -> None:
   fitted.forget(workdir)
 
 
-def _transformer(
-  section: Mapping[str, Any], tokenizer: Any = None, workdir: epath.PathLike = ""
+def _folder(section: Mapping[str, Any], workdir: epath.PathLike) -> tuple[epath.Path, str]:
+  """The encoder's folder, or of a finished run what it keeps of it; why the folder is not here, or "".
+
+  Raises:
+    InputError: no such folder, and the run is not finished or keeps nothing.
+
+  """
+  try:
+    return pretrained.resolve(section["pretrained"]), ""
+  except InputError as error:
+    memory = epath.Path(workdir) / MEMORY
+    if workdir and (memory.parent / "results.json").exists() and folders.config_file(memory):
+      return memory, str(error)
+    raise
+
+
+def _keep(memory: epath.PathLike, name: str, text: str) -> None:
+  """Writes what a finished run needs of its encoder's folder into the run's, once."""
+  if memory and not (epath.Path(memory) / name).exists():
+    write_whole(epath.Path(memory) / name, text)
+
+
+def _transformer(section: Mapping[str, Any], workdir: epath.PathLike) -> Source:
+  """A published transformer; its tokeniser is the run's, else the folder's."""
+  folder, absent = _folder(section, workdir)
+  tokenizer = kept(_memory(workdir), lambda: load_tokenizer(folder))
+  return _in_folder(section, folder, tokenizer, workdir, absent)
+
+
+def _in_folder(
+  section: Mapping[str, Any],
+  folder: epath.Path,
+  tokenizer: Any,
+  workdir: epath.PathLike,
+  absent: str,
 ) -> Source:
-  """A published transformer; its tokeniser is `tokenizer`, else the run's, else the folder's."""
-  folder = pretrained.resolve(section["pretrained"])
+  """The transformer in a folder, or without its parameters where that is `absent`."""
   family, sizes = pretrained.read_family(folder)
   own = ":" in section["name"]  # a subclass of the family's encoder, with its fields and weights
   if not own and section["name"] not in ("auto", family.name):
@@ -122,8 +162,8 @@ def _transformer(
       f"encoder.name = {section['name']!r}, but {section['pretrained']} is of the family "
       f"{family.name!r}; set encoder.name to that or to 'auto'"
     )
-  if tokenizer is None:
-    tokenizer = kept(_memory(workdir), lambda: load_tokenizer(folder))
+  config = folders.config_file(folder)
+  _keep(_memory(workdir), config.name, config.read_text())
   pretrained.check_vocabulary(tokenizer, folder)
   given = {k: v for k, v in section.items() if k not in ("name", "pretrained") and v is not None}
   sizes = {k: v for k, v in {"precision": None, **sizes}.items() if k not in given}
@@ -131,12 +171,13 @@ def _transformer(
   module = registry.build(registry.ENCODERS, {**given, "name": name}, "encoder", **sizes)
   return Source(
     module=module,
-    params=flat(pretrained.load_params(folder, module)),
+    params={} if absent else flat(pretrained.load_params(folder, module)),
     tokenizer=tokenizer,
     max_length=module.max_length,
     facts={"pretrained": section["pretrained"], "family": family.name},
-    pooler=pretrained.load_pooler(folder, family),
+    pooler=None if absent else pretrained.load_pooler(folder, family),
     model_fields={"token": family.tokens},
+    absent=absent,
   )
 
 
@@ -147,19 +188,30 @@ def _memory(workdir: epath.PathLike) -> epath.PathLike:
 
 def _sentence_bert(section: Mapping[str, Any], workdir: epath.PathLike) -> Source:
   """A sentence-transformers folder: it says the fields and parameters of the model over it, too."""
-  folder = pretrained.resolve(section["pretrained"])
-  found = sentence_folder.read(folder)
-  tokenizer = kept(_memory(workdir), lambda: sentence_folder.load_tokenizer(found))
-  transformer = {**section, "name": "auto", "pretrained": str(found.transformer)}
-  source = _transformer(transformer, tokenizer=tokenizer)
+  folder, absent = _folder(section, workdir)
+  memory = _memory(workdir)
+  if absent:
+    content = regular_files.read_json(folder / SENTENCE)
+    found = sentence_folder.SentenceFolder(folder, **{**content, "params": {}})
+  else:
+    found = sentence_folder.read(folder)
+  tokenizer = kept(memory, lambda: sentence_folder.load_tokenizer(found))
+  content = dataclasses.asdict(found)
+  own = {key: content[key] for key in ("fields", "max_length", "lower_case")}
+  _keep(memory, SENTENCE, json.dumps(own) + "\n")
+  source = _in_folder({**section, "name": "auto"}, found.transformer, tokenizer, workdir, absent)
   limits = [n for n in (found.max_length, source.max_length) if n is not None]
   return dataclasses.replace(
     source,
     max_length=min(limits, default=None),
-    model_fields=found.fields,
+    model_fields={name: as_tuple(value) for name, value in found.fields.items()},
     model_params=found.params,
-    facts={**source.facts, "pretrained": section["pretrained"]},
   )
+
+
+def as_tuple(value: Any) -> Any:
+  """Lists as the tuples that fields of modules are."""
+  return tuple(map(as_tuple, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _elmo(section: Mapping[str, Any], root: str) -> Source:

@@ -147,6 +147,10 @@ class Run:
       words.source = str(self.folder)
       return words
     seed = self.best_seed if seed == "best" else self.check_seed(seed)
+    if not trained and self.components.source.absent:
+      raise InputError(
+        f"the run began with weights that are not here: {self.components.source.absent}"
+      )
     if trained:
       variables = placed(self._variables(seed), self.predictor.mesh)
     else:

@@ -22,7 +22,7 @@ from as2jax.data.inputs.protocol import Input, Resources, Tables, declared
 from as2jax.data.record import Question
 from as2jax.data.text.token_table import UnitTable
 from as2jax.data.text.tokenise import ROLES, build_units
-from as2jax.evaluation import metrics
+from as2jax.evaluation import metrics, results
 from as2jax.runtime import checksums, folders, processes, registry
 from as2jax.runtime.errors import InputError
 from as2jax.training import state as states
@@ -290,6 +290,10 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
   config = with_length(config, source)
   arrays, facts = _weights(source, model)
   encoder = source.module if has_encoder(config.model) else None
+  if source.absent:
+    if encoder is None:  # only the run's own encoder is in its checkpoints
+      raise InputError(source.absent)
+    facts = (results.read(workdir) or {})["weights"]
   resources = Resources(config, source, facts["sha256"], dataset)
   parts = (model, encoder, loss) if config.mode == "train" else (model, encoder)
   inputs = tuple(entry.bind(resources) for entry in declared(*parts))

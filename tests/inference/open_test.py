@@ -3,13 +3,16 @@
 import json
 import pathlib
 import pkgutil
+import shutil
 
 import numpy as np
 import pytest
 import tiny
 import tiny_encoders
+from ml_collections import ConfigDict
 
 import as2jax
+from as2jax.inference import export, modes
 from as2jax.runtime.errors import InputError
 
 QUESTION = "who sat on the mat"
@@ -176,3 +179,48 @@ def test_what_cannot_be_trained_says_so_before_it_begins(tmp_path):
     with pytest.raises(InputError, match=message):
       train(**given)
   assert not (tmp_path / "run").exists()
+
+
+def moved(run, target):
+  """A copy of a run whose encoder's folder is no longer there."""
+  shutil.copytree(run, target)
+  config = json.loads((target / "config.json").read_text())
+  config["encoder"]["pretrained"] = "/gone/from/here"
+  (target / "config.json").write_text(json.dumps(config))
+  return target
+
+
+def test_a_finished_run_opens_without_its_encoders_folder(finished_run, tmp_path, monkeypatch):
+  """Its folder holds the tokeniser, the encoder's config and all parameters."""
+  monkeypatch.chdir(tmp_path)
+  for system in ("triplet", "crossencoder"):
+    whole = finished_run(system)
+    run = as2jax.open_run(moved(whole, tmp_path / system))
+    expected = as2jax.open_run(whole).ranker().rank(QUESTION, TEXTS)
+    assert run.ranker().rank(QUESTION, TEXTS) == expected
+    assert run.components.facts["sha256"] == run.results["weights"]["sha256"]
+    with pytest.raises(InputError, match="began with weights that are not here.*/gone/from/here"):
+      run.ranker(trained=False)
+    with pytest.raises(InputError, match="encoder '/gone/from/here': no such folder"):
+      export.export(run.folder, tmp_path / "out")
+  frozen = as2jax.open_run(moved(finished_run("cete"), tmp_path / "cete"))
+  with pytest.raises(InputError, match="encoder '/gone/from/here': no such folder"):
+    frozen.ranker()  # its encoder is read anew for every text
+  left = moved(finished_run("triplet"), tmp_path / "left")
+  (left / "results.json").unlink()
+  with pytest.raises(InputError, match="encoder '/gone/from/here': no such folder"):
+    as2jax.open_run(left).ranker()
+
+
+def test_a_sentence_bert_run_opens_without_its_folder(tmp_path):
+  library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
+  tiny_encoders.folder("bert", tmp_path / "base")
+  library.SentenceTransformer(str(tmp_path / "base"), device="cpu").save(str(tmp_path / "saved"))
+  config = tiny.config("triplet", epochs=0, evaluation__splits=("test",))
+  with config.unlocked():
+    config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
+    config.loss = ConfigDict({"name": "none"})
+    config.encoder.name, config.encoder.pretrained = "sentence_bert", str(tmp_path / "saved")
+  modes.run(config, str(tmp_path / "run"))
+  run = as2jax.open_run(moved(tmp_path / "run", tmp_path / "moved"))
+  assert run.ranker().rank(QUESTION, TEXTS) == as2jax.load(tmp_path / "run").rank(QUESTION, TEXTS)
