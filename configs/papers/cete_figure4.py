@@ -15,6 +15,7 @@ GAINS = {
   "ELMo": ("elmo", 43.73, 41.32),
   "BERT Base": ("bert", 25.23, 21.27),
   "BERT Large": ("bert_large", 26.34, 24.08),
+  "MiniLM (ours)": ("minilm", None, None),  # for who has small weights alone
 }
 
 

@@ -21,6 +21,7 @@ class Table:
 
   Attributes:
     claims: pairs of rows of which the paper says that the second is the better one.
+    searches: questions that every row's run searches in its test sentences, shown side by side.
 
   """
 
@@ -30,6 +31,7 @@ class Table:
   columns: tuple[Column, ...]
   rows: tuple[Row, ...]
   claims: tuple[tuple[str, str], ...] = ()
+  searches: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,8 +95,8 @@ def load(name: str) -> Table:
   if name not in names():
     raise InputError(f"there is no table {name}: name one of {', '.join(names())}")
   module = job_files.module(f"papers.{name}")
-  claims = getattr(module, "CLAIMS", ())
-  return Table(name, module.TITLE, module.SCALE, module.COLUMNS, module.ROWS, claims)
+  claims, searches = getattr(module, "CLAIMS", ()), getattr(module, "SEARCHES", ())
+  return Table(name, module.TITLE, module.SCALE, module.COLUMNS, module.ROWS, claims, searches)
 
 
 def resolve(run: Run, choice: Choice) -> tuple[Any, str]:

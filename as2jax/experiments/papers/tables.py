@@ -5,6 +5,7 @@ same command goes on after a kill; tables share runs), and prints our figures be
 ones. What cannot be run is named with the reason.
 """
 
+import dataclasses
 import pathlib
 
 from as2jax.experiments.papers import plan as paper_plan
@@ -12,7 +13,11 @@ from as2jax.experiments.papers import report
 from as2jax.experiments.papers.plan import Choice, Plan, Table
 from as2jax.experiments.sweeps import sweep
 from as2jax.experiments.sweeps.local_executor import finished
+from as2jax.inference.explain import pool_view
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
+
+SEARCHED = 3  # sentences a question, as in ASBERT's table 5
 
 
 def listing(table: Table, plan: Plan, output: pathlib.Path) -> str:
@@ -46,6 +51,24 @@ def run(plan: Plan, output: pathlib.Path, parallel: int) -> dict[str, str]:
   return failed
 
 
+def searches(table: Table, plan: Plan, output: pathlib.Path) -> str:
+  """The best test sentences for each of the table's questions, a column a row whose run is finished."""
+  folders = {}
+  for (row, _), jobs in plan.cells.items():
+    if finished(output / jobs[0].id):
+      folders.setdefault(row, output / jobs[0].id)
+  if not table.searches or not folders:
+    return ""
+  pool = pool_view.open_pool(next(iter(folders.values())), "test")
+  retrievers = [
+    dataclasses.replace(pool_view.open_run(folder, pool), name=row)
+    for row, folder in folders.items()
+  ]
+  return "\n\n".join(
+    pool_view.side_by_side(question, retrievers, pool, top=SEARCHED) for question in table.searches
+  )
+
+
 def make(name: str, output: pathlib.Path, choice: Choice, *, parallel: int, only_list: bool) -> int:
   """Plans, runs and prints one table; returns 1 where a run failed, else 0."""
   table = paper_plan.load(name)
@@ -58,6 +81,9 @@ def make(name: str, output: pathlib.Path, choice: Choice, *, parallel: int, only
     return 0
   failed = run(plan, output, parallel) if parallel else {}
   print(report.write(table, plan, output, choice, failed))
+  if found := searches(table, plan, output):
+    write_whole(output / f"{table.name}-searches.txt", found + "\n")
+    print(f"\n{found}")
   return 1 if failed else 0
 
 

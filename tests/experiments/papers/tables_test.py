@@ -17,7 +17,7 @@ from as2jax.experiments.papers import needs, report, tables
 from as2jax.experiments.papers import plan as paper_plan
 from as2jax.experiments.papers.plan import Choice, Table
 from as2jax.experiments.papers.rows import Column, Row, Run
-from as2jax.experiments.sweeps import local_executor
+from as2jax.experiments.sweeps import local_executor, points
 from as2jax.runtime.errors import InputError
 
 LEXICAL = "configs/wikiqa_baseline.py"
@@ -303,3 +303,29 @@ def test_the_command(tmp_path, monkeypatch, capsys):
   monkeypatch.undo()
   assert app.run(["lab", "paper", "zebra"]) == 2
   assert "there is no table zebra: name one of asbert_table3" in capsys.readouterr().err
+
+
+def test_searches_stand_side_by_side(finished_run):
+  """As in ASBERT's table 5: a column a row, the best three of the test sentences."""
+  names = ("triplet", "siamese")
+  output = finished_run(names[0]).parent
+  assert finished_run(names[1]).parent == output
+  question = "how are glacier caves formed"
+  table = Table("x", "X", 1, (), (), searches=(question,))
+  plan = paper_plan.Plan(cells={(n, "sample"): [points.Job(n, 0, n, {}, 0, "")] for n in names})
+  head, _, columns, _, *ranked = tables.searches(table, plan, output).splitlines()
+  assert head.startswith(f"question: {question}") and columns.split() == list(names)
+  text = "\n".join(ranked)
+  assert text.count(" 3. ") == 2 and " 4. " not in text
+  assert tables.searches(made_table(), plan, output) == ""
+  assert paper_plan.load("asbert_table5").searches[1] == "how does interlibrary loan work"
+
+
+def test_cetes_figure_4_runs_with_small_weights(tmp_path):
+  table = paper_plan.load("cete_figure4")
+  lacking = lambda config: "" if "minilm" in config.encoder.get("pretrained", "") else "no weights"
+  plan = paper_plan.plan(table, tmp_path, Choice(), lacking=lacking)
+  assert {row for row, _ in plan.cells} == {
+    "MiniLM (ours) Embeddings",
+    "CETE (MiniLM (ours) Embeddings)",
+  }
