@@ -98,13 +98,9 @@ _OF_WIKIPEDIA = (
   "SQuAD 2.0",
 )
 OWN_SOURCES = {
-  "wikiqa": _OF_WIKIPEDIA,
-  "asnq": _OF_WIKIPEDIA,
-  "asnq_files": _OF_WIKIPEDIA,
-  "squad": _OF_WIKIPEDIA,
-  "squad_44": _OF_WIKIPEDIA,
-  "squad_parts": _OF_WIKIPEDIA,
-  "yahoo": ("Yahoo Answers",),
+  **dict.fromkeys(("wikiqa", "asnq", "asnq_context"), _OF_WIKIPEDIA),
+  **dict.fromkeys(("squad", "squad_44", "squad_parts", "squad_as2", "squad_44_as2"), _OF_WIKIPEDIA),
+  **dict.fromkeys(("yahoocqa", "yahoocqa_built"), ("Yahoo Answers",)),
 }
 
 

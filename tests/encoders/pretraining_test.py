@@ -6,6 +6,7 @@ import pathlib
 import pytest
 
 from as2jax.config import baselines, presets
+from as2jax.data.datasets.dataset import SPECS
 from as2jax.encoders import pretraining
 
 
@@ -53,6 +54,12 @@ def test_the_entry_of_minilm_is_what_its_card_lists():
   assert [row for row in rows if not any(name in row for name in named)] == []
 
 
+def test_sources_are_named_of_data_sets_that_there_are():
+  assert set(pretraining.OWN_SOURCES) <= set(SPECS)
+  named = {corpus for entry in pretraining.PRETRAINED.values() for corpus in entry.corpora}
+  assert {corpus for its in pretraining.OWN_SOURCES.values() for corpus in its} <= named
+
+
 def test_statements():
   of = lambda weights, data="trecqa", **more: pretraining.statements(
     {"weights": weights, "data": {"name": data}, **more}
@@ -61,8 +68,8 @@ def test_statements():
   assert of({"pretrained": "/data/model"}) == ["pretraining of /data/model: unknown"]
   (line,) = of({"pretrained": presets.MINILM})
   assert "1,170,060,424 pairs from Reddit" in line and line.endswith("all-MiniLM-L6-v2)")
-  (line,) = of({"pretrained": presets.MINILM}, "yahoo")
-  assert line.endswith("; texts of yahoo come from Yahoo Answers, too")
+  (line,) = of({"pretrained": presets.MINILM}, "yahoocqa")
+  assert line.endswith("; texts of yahoocqa come from Yahoo Answers, too")
   (line,) = of({"pretrained": "bert-base-uncased"}, "wikiqa")
   assert line.endswith("; texts of wikiqa come from English Wikipedia, too")
   lines = of({"pretrained": "glove.6B.300d.txt", "weights": "infersent1.pkl"})
