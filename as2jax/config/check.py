@@ -71,6 +71,8 @@ def check(config: Any) -> None:
   for table, key in ((registry.MODELS, "model"), (registry.LOSSES, "loss")):
     cls = registry.find(table, config[key]["name"], f"{key}.name")
     registry.check_ranges(cls, config[key], key)
+  if not registry.has_parameters(config.model["name"]):
+    return
   # What the files decide is a transformer, whose keys are those of BERT's.
   name = config.encoder["name"]
   known = name if name in registry.ENCODERS or ":" in name else "bert"

@@ -7,7 +7,7 @@ that every question gets where it has all of the texts as candidates.
 
 import dataclasses
 import functools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
@@ -107,10 +107,8 @@ def inverse_frequency(train: Iterable[Question]) -> Callable[[str], float]:
   IDF(w) = ln(N / n_w) over N sentences, n_w of which hold w (1 where none does); 0 for every word
   where `train` is empty.
   """
-  sentences = _sentences(train)
-  frequency = Counter(word for text in sentences for word in set(plain_words(text)))
-  total = np.log(max(len(sentences), 1))
-  return lambda word: float(total - np.log(frequency.get(word, 1)))
+  fitted = overlap_features.WordOverlap().fit(tuple(train))
+  return functools.partial(overlap_features.inverse_frequency, fitted=fitted)
 
 
 @dataclasses.dataclass(frozen=True)
