@@ -1,7 +1,7 @@
 """ModernBERT (Warner et al. 2024) in Flax Linen, over packed rows."""
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from as2jax.layers import transformer
 from as2jax.layers.layer_scan import scan_layers
 from as2jax.layers.transformer import Dropout, LayerNorm
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.ranges import AtLeast, Dtype, OneOf, Precision, Rate
 
 DTYPES = ("float32", "bfloat16")
 
@@ -54,14 +55,14 @@ class ModernBertEncoder(nn.Module):
   global_theta: float = 160_000.0
   local_theta: float = 10_000.0
   layer_norm_eps: float = 1e-5
-  embedding_dropout: float = 0.0
-  hidden_dropout: float = 0.0
-  attention_dropout: float = 0.0
+  embedding_dropout: Rate = 0.0
+  hidden_dropout: Rate = 0.0
+  attention_dropout: Rate = 0.0
   activation: str = "gelu"
-  dtype: str = "float32"
-  precision: Any = None
-  attention: str = "auto"
-  unroll: int = 0
+  dtype: Dtype = "float32"
+  precision: Precision = None
+  attention: Annotated[str, OneOf(transformer.ATTENTION)] = "auto"
+  unroll: Annotated[int, AtLeast(0)] = 0
   remat: bool = False
 
   @nn.compact

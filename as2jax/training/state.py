@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import linen as nn
 from flax import struct, traverse_util
 from jax.sharding import Mesh
 from jaxtyping import Array, Int
@@ -133,7 +132,7 @@ def shapes(
 
 
 def _initialiser(
-  model: nn.Module,
+  model: System,
   batch: Any,
   lr_multipliers: Sequence[tuple[str, float]],
   optimizer: optax.GradientTransformation,
