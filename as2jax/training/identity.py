@@ -76,7 +76,7 @@ def settle(workdir: epath.PathLike, components: Components) -> dict:
 def _settle(workdir: epath.Path, components: Components) -> dict:
   config = components.config
   splits = (holdout.selection_split(config.data), *config.evaluation.splits)
-  there = (split for split in splits if split in components.dataset.splits)  # dev may be absent
+  there = (split for split in splits if split in components.data.splits)  # dev may be absent
   splits = (TRAINING, *there)
   now = {**_of_use(components), **_of_data(components, splits), **_of_code(config)}
   if not begun(workdir):
@@ -229,13 +229,13 @@ def _of_use(components: Components) -> dict[str, Any]:
 def _of_data(components: Components, splits: Sequence[str]) -> dict[str, Any]:
   """Digests of the data as they are used, and of the order that a joint model starts from."""
   found, orders = {}, {}
-  ranking = next(
+  ranking: Any = next(
     (entry for entry in components.inputs if entry.name == FirstStageRanking.name), None
   )
   pools = getattr(components.dataset, "pools", {})
   for name in dict.fromkeys(splits):
     pool = pools[name] if name in pools else None
-    questions = _training(components) if name == TRAINING else components.dataset.splits[name]
+    questions = _training(components) if name == TRAINING else components.data.splits[name]
     found[name] = of_questions(questions, (*pool.passages, *pool.queries) if pool else ())
     if ranking is not None and ranking.ranking is not None:
       arrays = {str(i): order for i, order in enumerate(ranking.for_layout(questions))}
@@ -247,7 +247,7 @@ def _training(components: Components) -> Sequence[Question]:
   model = components.model
   if model.has_parameters:
     return components.train_questions()
-  return components.dataset.splits["train"] if model.reads_training else ()
+  return components.data.splits["train"] if model.reads_training else ()
 
 
 def _of_code(config: Any) -> dict[str, Any]:
@@ -269,7 +269,7 @@ def _source(modules: tuple[str, ...]) -> str:
     if path.relative_to(root).parts[0] != "jobs"  # configs, which a run's folder holds
   }
   for name in modules:
-    files[name] = pathlib.Path(inspect.getsourcefile(importlib.import_module(name)))
+    files[name] = pathlib.Path(inspect.getfile(importlib.import_module(name)))
   digest = hashlib.sha256()
   for name in sorted(files):
     digest.update(f"{name}\0{hashlib.sha256(files[name].read_bytes()).hexdigest()}\n".encode())
