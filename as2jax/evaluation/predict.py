@@ -7,7 +7,7 @@ output of all of it, and measures the same.
 
 import dataclasses
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -48,6 +48,11 @@ class Components(Protocol):
   @property
   def model(self) -> Any:
     """The system."""
+    ...
+
+  @property
+  def facts(self) -> Mapping[str, Any]:
+    """What results say of the weights."""
     ...
 
   def predict_batcher(

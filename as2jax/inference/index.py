@@ -317,6 +317,7 @@ class Index:
     self._parts, self._starts = tuple(parts), starts
 
   def _place(self, number: int) -> pathlib.Path:
+    assert self.path is not None, "an index in memory has no files"
     return self.path / f"part-{number:06d}"
 
   def _write_content(self, parts: Sequence[Part]) -> None:
@@ -329,6 +330,7 @@ class Index:
       "documents": sum(map(len, parts)),
       "parts": [part.digest for part in parts],
     }
+    assert self.path is not None, "an index in memory has no files"
     try:
       write_whole(self.path / CONTENT, json.dumps(content, indent=2) + "\n")
     except OSError as error:
@@ -347,7 +349,7 @@ class _Rows:
   """The vectors of all parts as one array `[n, d]` that is never made (`exact_search.Rows`)."""
 
   def __init__(self, parts: Sequence[Part]):
-    self._vectors = [part.vectors for part in parts]
+    self._vectors = [part.vectors for part in parts if part.vectors is not None]
     self._starts = np.cumsum([0, *map(len, parts)])
 
   @property

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import numpy as np
@@ -22,7 +22,7 @@ from as2jax.evaluation import predict, retrieval
 from as2jax.evaluation.parameter_free import FittedRanker
 from as2jax.evaluation.predict import Scores
 from as2jax.inference.hit import Hit
-from as2jax.inference.index import Index
+from as2jax.inference.index import Encoder, Index
 from as2jax.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ class Ranker:
 
     """
     self._require_vectors()
-    return Index.make(self, texts, ids, path, progress)
+    return Index.make(cast(Encoder, self), texts, ids, path, progress)
 
   def transform(self, frame: "pandas.DataFrame") -> "pandas.DataFrame":
     """Re-ranks a frame of candidates: `pyterrier.apply.generic(ranker.transform)`.
@@ -298,7 +298,7 @@ class ParameterFreeRanker(Ranker):
     progress: Callable[[int, int], None] | None = None,
   ) -> Index:
     """An index of documents, to be searched exactly by their words; see `Ranker.index`."""
-    return Index.make(self, texts, ids, path, progress)
+    return Index.make(cast(Encoder, self), texts, ids, path, progress)
 
   @property
   def has_vectors(self) -> bool:

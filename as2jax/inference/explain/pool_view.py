@@ -18,7 +18,6 @@ from etils import epath
 from as2jax.data.datasets import load
 from as2jax.data.datasets.pool import Pool
 from as2jax.inference.hit import Hit
-from as2jax.inference.index import WordIndex
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -69,8 +68,8 @@ def open_run(folder: epath.PathLike, pool: Pool, seed: int | None = None) -> Ret
     raise InputError(
       f"{folder} cannot search a pool: {error}; give one, or a ranker of words"
     ) from error
-  words = isinstance(index, WordIndex)
-  return Retriever(run.folder.name, index.search, None if words else ranker.encode_query)
+  embed = ranker.encode_query if ranker.has_vectors else None
+  return Retriever(run.folder.name, index.search, embed)
 
 
 def side_by_side(question: str, retrievers: Sequence[Retriever], pool: Pool, *, top: int) -> str:
