@@ -209,8 +209,8 @@ def _file_table(file: str, judge: _Place | None, split: str) -> run_files.Table:
   for name in ("run.trec", "qrels.trec"):
     if not (folder / name).exists():
       raise InputError(f"{file} is a run file, which is measured by {folder / name}: it is missing")
-  qrels, ties = trec_files.read_qrels(folder / "qrels.trec"), judge.content["ties"]
-  if _kind(judge.content) == "rerank":
+  qrels, ties = trec_files.read_qrels(folder / "qrels.trec"), judge.of_run["ties"]
+  if _kind(judge.of_run) == "rerank":
     questions = [
       Question(name, name, tuple(Candidate(i, i, qrels.get(name, {}).get(i, 0)) for i in ranked))
       for name, ranked in trec_files.read_run(folder / "run.trec").items()

@@ -72,7 +72,7 @@ def _train_and_evaluate(
   """What `train_and_evaluate` does in a folder that is this process's."""
   display.phase("reading")
   components = processes.in_order(lambda: load(config, workdir=workdir))
-  data = results.data_facts(components.dataset, config.data)
+  data = results.data_facts(components.data, config.data)
   known = identity.settle(workdir, components)
   if not components.model.has_parameters:
     outcome = _rank_untrained(components, workdir)
@@ -159,7 +159,7 @@ class Trainer:
     self.task = tasks.make(config, components.dataset, self.predictor)
     self.diagnose = diagnostics.Diagnoser(components, self.mesh, group)
     self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard, config=config)
-    self.step_function = None
+    self.step_function: Any = None
     plan = self.batcher.plan(self.blocks, config.seeds[0], 0)
     self.padding = self.batcher.padding(plan)
     if processes.first() and (told := forecast(config, self.batcher, plan, components.pretrained)):

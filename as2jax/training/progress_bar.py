@@ -20,7 +20,8 @@ class Display:
   def __init__(self, config: Any, workdir: epath.PathLike):
     self.seconds, self.workdir = config.seconds, workdir
     self.epochs = self.steps = self.runs = self.before = self.number = self.done = 0
-    self.bar = self.task = None
+    self.bar: Any = None  # of rich, with its task
+    self.task: Any = None
     self.last = time.monotonic()
     # Where timing began in this epoch (time, step, examples); None before the first step has compiled.
     self.began: tuple[float, int, int] | None = None
