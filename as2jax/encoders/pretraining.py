@@ -75,6 +75,11 @@ PRETRAINED = {
   r"xlnet-(base|large)-cased": Pretraining(
     _XLNET, "32.89 billion tokens", "https://arxiv.org/abs/1906.08237, section 3.1"
   ),
+  r"modernbert-(base|large)": Pretraining(
+    ("web documents", "code", "scientific literature"),
+    "2 trillion tokens",
+    "https://arxiv.org/abs/2412.13663, section 2.2",
+  ),
   r"bert-base-nli-mean-tokens": Pretraining(
     (*_BERT, *_NLI), "", "https://arxiv.org/abs/1908.10084, section 3.1"
   ),

@@ -57,7 +57,7 @@ def run(
 
   """
   wanted = [name.strip() for name in metrics.split(",")]
-  given = {"split": split, "question_filter": question_filter}
+  given: dict[str, Any] = {"split": split, "question_filter": question_filter}
   fixed = lambda places: [name for name in places if name in deterministic]
   for name in sorted(set(deterministic) - set(names))[:1]:
     raise InputError(f"--deterministic={name}: it is none of the systems that are compared")
@@ -88,7 +88,8 @@ def _ledger(names: Sequence[str], split: str) -> list[str]:
 
   said = []
   for name in folders:
-    count = results.times_evaluated(name, "test", results.read(name)["data"]["name"])
+    content = results.read(name) or {"data": {"name": ""}}  # what was compared is finished
+    count = results.times_evaluated(name, "test", content["data"]["name"])
     said.append(f"{name}: " + ("not known" if count is None else f"{count}"))
   return ["times that test was evaluated with each seed: " + ", ".join(said)]
 

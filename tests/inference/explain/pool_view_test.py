@@ -105,9 +105,9 @@ def test_the_command_on_runs(tmp_path, capsys):
   ]
   mine = [(d, float(s)) for q, _, d, _, s, _ in run if q == query.id][:3]
   assert [hit.id for hit in found] == [d for d, _ in mine]
-  # run.trec has the square of the distance, a hit the model's score.
+  # Both have the square of the distance.
   np.testing.assert_allclose(
-    [-(hit.score**2) for hit in found], [s for _, s in mine], rtol=1e-4, atol=1e-4
+    [hit.score for hit in found], [s for _, s in mine], rtol=1e-4, atol=1e-4
   )
   assert app.run(["lab", "pool", both[0], "--answer=most"]) == 0
   assert "SSE" in capsys.readouterr().out
