@@ -11,22 +11,20 @@ counted as training data.
 import argparse
 import dataclasses
 import json
-import pathlib
 import sys
-import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
 
-from as2jax.config import base, presets
+from as2jax.config import presets
 from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.datasets.load import require
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.words import plain_words
 from as2jax.evaluation import compare, exact_search, run_scores, significance
+from as2jax.inference.open import load as open_ranker
 from as2jax.inference.run import Run
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
@@ -141,19 +139,18 @@ def _pair_kind(question: dict[str, str], sentence: dict[str, str], answers: Any)
   return min(kinds, key=KINDS.index, default="")
 
 
-def embedder(pretrained: str) -> Embed:
-  """The mean-pooled vectors of a published transformer, untrained.
+def embedder(source: str) -> Embed:
+  """The vectors of a published sentence encoder, or of a run, as `as2jax.load` opens it.
 
   Raises:
-    InputError: no such encoder.
+    InputError: no such encoder, or a model that has no vectors.
 
   """
-  config = base.get_config()
-  config.model = ConfigDict({"name": "biencoder", "pooling": "mean", "score": "cosine"})
-  config.encoder.pretrained = pretrained
-  with tempfile.TemporaryDirectory() as folder:
-    (pathlib.Path(folder) / "config.json").write_text(config.to_json())
-    ranker = Run(folder, config, data=False).ranker(trained=False)
+  ranker = open_ranker(source)
+  if not ranker.has_vectors:
+    raise InputError(
+      f"--encoder={source}: {ranker.name} has no vectors of texts; give a bi-encoder"
+    )
 
   def embed(texts: Sequence[str]) -> np.ndarray:
     asked = Question("0", texts[0], tuple(Candidate(str(i), t) for i, t in enumerate(texts)))

@@ -97,3 +97,10 @@ def test_metrics_without_them(copied, capsys):
 def test_bad_input(copied, capsys):
   assert near_duplicates.main([str(copied), "--threshold=2"]) == 2
   assert "--threshold=2.0: give a number above 0" in capsys.readouterr().err
+
+
+def test_the_vectors_are_those_of_a_run_or_a_published_encoder(finished_run):
+  folder = str(finished_run("triplet"))
+  texts = ["who wrote it", "It rained.", "It snowed."]
+  expected = near_duplicates.open_ranker(folder).encode_document(texts)
+  np.testing.assert_allclose(near_duplicates.embedder(folder)(texts), expected, atol=1e-5)
