@@ -39,20 +39,29 @@ log = logging.getLogger(__name__)
 
 
 class Encoder(Protocol):
-  """What an index needs of a ranker, all of which `as2jax.inference.ranker.Ranker` has."""
+  """What an index needs of a ranker: `as2jax.inference.ranker.Ranker` documents it."""
 
-  name: str
   source: str
-  seed: int | None
-  dtype: str
-  fingerprint: str
-  has_vectors: bool
-  similarity: str
-  mesh: jax.sharding.Mesh
-  encode_query: Callable[[Sequence[str]], np.ndarray]
-  encode_document: Callable[[Sequence[str]], np.ndarray]
-  rank_many: Callable[[Sequence[Question]], list[list[Hit]]]
-  over_pool: Callable[[Sequence[str]], Callable[[str], np.ndarray]]
+
+  @property
+  def name(self) -> str: ...  # noqa: D102
+  @property
+  def seed(self) -> int | None: ...  # noqa: D102
+  @property
+  def dtype(self) -> str: ...  # noqa: D102
+  @property
+  def fingerprint(self) -> str: ...  # noqa: D102
+  @property
+  def has_vectors(self) -> bool: ...  # noqa: D102
+  @property
+  def similarity(self) -> str: ...  # noqa: D102
+  @property
+  def mesh(self) -> jax.sharding.Mesh: ...  # noqa: D102
+  def encode_query(self, texts: Sequence[str]) -> np.ndarray: ...  # noqa: D102
+  def encode_document(self, texts: Sequence[str]) -> np.ndarray: ...  # noqa: D102
+  def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]: ...  # noqa: D102
+  def rank_many(self, questions: Sequence[Question]) -> list[list[Hit]]: ...  # noqa: D102
+  def warm_up(self) -> None: ...  # noqa: D102
 
 
 class Index:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from as2jax.runtime import array_folder
+from as2jax.runtime.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +85,10 @@ class Part:
       for name, array in arrays.items():
         writer.write(name, array)
       writer.finish(digest=self.digest, made_by=self.made_by)
-    return Part.read(folder)
+    found = Part.read(folder)
+    if found is None:
+      raise InputError(f"{folder} was written and cannot be read back: check the disk")
+    return found
 
   def __len__(self) -> int:
     return len(self.texts.offsets) - 1

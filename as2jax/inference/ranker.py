@@ -203,6 +203,10 @@ class Ranker:
     self._require_vectors()
     return Index.make(cast(Encoder, self), texts, ids, path, progress)
 
+  def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
+    """The function from a question to the float32 scores `[n]` of texts, of rankers by words."""
+    raise TypeError(f"{self.name} does not rank by words alone: use index")
+
   def transform(self, frame: "pandas.DataFrame") -> "pandas.DataFrame":
     """Re-ranks a frame of candidates: `pyterrier.apply.generic(ranker.transform)`.
 

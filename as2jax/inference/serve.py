@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -125,7 +125,7 @@ class Queue:
       self._some.clear()
     return taken
 
-  def _answers(self, jobs: Sequence[_Job]) -> list[list[Hit] | Exception]:
+  def _answers(self, jobs: Sequence[_Job]) -> Sequence[list[Hit] | Exception]:
     """The hits of each job; where they fail together, each alone, so that one spoils no other."""
     try:
       return self._together(jobs)
@@ -140,6 +140,7 @@ class Queue:
       asked = [dataclasses.replace(job.question, id=str(i)) for i, job in enumerate(jobs)]
       found = self.ranker.rank_many(asked)
     else:
+      assert self.index is not None, "without an index no search is put into the queue"
       again = self.ranker if jobs[0].kind == "search again" else None
       queries = [job.question.text for job in jobs]
       found = self.index.search_many(queries, max(job.count for job in jobs), rerank=again)
@@ -170,14 +171,11 @@ def application(
     from starlette.routing import Route
   except ImportError as error:
     raise InputError(f"serving needs {error.name}: pip install 'as2jax[serve]' adds it") from error
-  queue: Queue | None = None
+  queue = Queue(ranker, index, limits)
 
   @contextlib.asynccontextmanager
-  async def lifespan(_: Any) -> AsyncIterator[None]:
-    nonlocal queue
-    loop = asyncio.get_running_loop()
-    await loop.run_in_executor(None, _warm_up, ranker, index)
-    queue = Queue(ranker, index, limits)
+  async def lifespan(_: Any) -> AsyncGenerator[None, None]:
+    await asyncio.get_running_loop().run_in_executor(None, _warm_up, ranker, index)
     worker = asyncio.ensure_future(queue.work())
     try:
       yield  # uvicorn ends it when every accepted request is answered
