@@ -163,6 +163,8 @@ def test_a_debugger_keeps_its_breakpoints(tmp_path):
   [
     ('{"model": ', ["not valid JSON", "line 1"]),
     ("[1]", ["no config of a run"]),
+    ('{"model": {"a.b": 1}, "loss": {}}', ["model = ", "does not fit", "a.b"]),
+    ('{"model": {"name": "x"}, "loss": {}, "encoder": [1]}', ["encoder = [1]", "does not fit"]),
     (
       '{"model": {"name": "x"}, "loss": {"name": "x"}, "optimizer": {"rat": 1}}',
       ["optimizer", "rat", "does not fit"],

@@ -31,21 +31,23 @@ def get_config(argument=None):
     raise InputError(f"{argument} is no config of a run: it has no sections `model` and `loss`")
   config = base.get_config()
   whole = ["model", "loss"]
-  if set(stored.get("encoder", {})) - set(config.encoder):
+  encoder = stored.get("encoder", {})
+  if isinstance(encoder, dict) and set(encoder) - set(config.encoder):
     whole.append("encoder")  # of another kind than base's: `presets.static` and others
-  for key in whole:
-    config[key] = ConfigDict(_tuples(stored.pop(key)))
-  config.lock()
-  for key, value in stored.items():
+  for key, value in sorted(stored.items(), key=lambda entry: entry[0] not in whole):
     try:
-      config.update({key: _tuples(value)})
+      if key in whole:
+        config[key] = ConfigDict(_tuples(value))
+      else:
+        config.lock()
+        config.update({key: _tuples(value)})
     except (KeyError, AttributeError, TypeError, ValueError) as error:
       text = " ".join(str(error).replace("\\n", " ").split())
       raise InputError(
         f"{argument}: {key} = {json.dumps(value)} does not fit the keys of this "
         f"version (as2jax/config/base.py): {text}"
       ) from error
-  return config
+  return config.lock()
 
 
 def _tuples(value):

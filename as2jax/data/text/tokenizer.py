@@ -239,7 +239,12 @@ def _probe(backend: Any, source: str) -> SpecialTokens:
   That a tokeniser of words has no separator is its nature; that one of pieces has none is a file
   without its template.
   """
-  single, pair = backend.encode("a"), backend.encode("a", "b")
+  try:
+    single, pair = backend.encode("a"), backend.encode("a", "b")
+  except Exception as error:  # the library raises nothing more exact
+    raise InputError(
+      f"{source}: its tokenizer.json or vocabulary is damaged ({error}); get the files again"
+    ) from error
   single_gaps, single_types = _gaps(single, 1, source)
   gaps, types = _gaps(pair, 2, source)
   if not gaps[1] and not _word_level(backend):

@@ -386,3 +386,12 @@ def test_a_deeply_nested_file_is_refused(tmp_path):
   (tmp_path / "tokenizer.json").write_text('{"normalizer": ' + "[" * 100_000)
   with pytest.raises(InputError, match="tokenizer.json"):
     load_tokenizer(str(tmp_path))
+
+
+def test_a_vocabulary_without_its_unknown_token_is_refused(tmp_path):
+  from tokenizers import Tokenizer as Backend
+  from tokenizers import models
+
+  Backend(models.WordLevel({"b": 0}, unk_token="[UNK]")).save(str(tmp_path / "tokenizer.json"))
+  with pytest.raises(InputError, match="tokenizer.json or vocabulary is damaged .*UNK"):
+    load_tokenizer(str(tmp_path))
