@@ -232,7 +232,7 @@ def in_weights(folder: pathlib.Path, seed: int, cases: int, scratch: pathlib.Pat
       found = Run(run).components
       exact = (
         same(dict(found.pretrained), dict(parts.pretrained))
-        and found.tokenizer.fingerprint == parts.tokenizer.fingerprint
+        and found.source.tokenizer.fingerprint == parts.source.tokenizer.fingerprint
         and found.model == parts.model
       )
       totals.add("not needed" if exact else "silent", wrong="" if exact else where)

@@ -18,6 +18,7 @@ SIZES = {  # part -> its sizes in the large form, in the small form
   "fuzz": ((10_000,), (500,)),
   "checkpoints": ((300,), (15,)),
   "caches": ((300,), (15,)),
+  "weights": ((100,), (10,)),
 }
 
 
@@ -69,7 +70,13 @@ def weights(base: pathlib.Path, seed: int, cases: int) -> list[Totals]:
   return [bits.in_weights(folder, seed, cases, base)]
 
 
-PARTS = {"stops": stops, "fuzz": damaged_files, "checkpoints": checkpoints, "caches": caches}
+PARTS = {
+  "stops": stops,
+  "fuzz": damaged_files,
+  "checkpoints": checkpoints,
+  "caches": caches,
+  "weights": weights,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
