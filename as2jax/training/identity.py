@@ -1,9 +1,9 @@
 """`identity.json`: what a run's results follow from, as digests, so that nothing is exchanged unnoticed.
 
 A run's folder records the questions that it trains and is evaluated on (texts, labels and order,
-after text rules and filters), the pretrained weights, the tokeniser with its vocabulary, what inputs
-have fitted, the source of the package (and of the user's own classes) and the versions of packages.
-Digests are of content: paths and times do not count.
+after text rules and filters), the pretrained encoder's fields and weights, the tokeniser with its
+vocabulary, what inputs have fitted, the source of the package (and of the user's own classes) and
+the versions of packages. Digests are of content: paths and times do not count.
 
 Resuming compares all of it; evaluating the run's own splits again compares their data, and every use
 of a run the weights, the tokeniser, the fitted inputs and the best checkpoint. What differs is
@@ -51,6 +51,7 @@ OWN_DATA = (
 PARTS = {
   "data": "the questions of {!r}",
   "first_stage_ranking": "the first-stage ranking of {!r}",
+  "architecture": "the encoder's {!r}",
   "weights": "the pretrained weights",
   "tokenizer": "the tokeniser with its vocabulary",
   "inputs": "what the input {!r} has counted",
@@ -79,6 +80,8 @@ def _settle(workdir: epath.Path, components: Components) -> dict:
   there = (split for split in splits if split in components.data.splits)  # dev may be absent
   splits = (TRAINING, *there)
   now = {**_of_use(components), **_of_data(components, splits), **_of_code(config)}
+  if now["architecture"]:
+    now["architecture"] = {**now["architecture"], **_rates(components.source.module)}
   if not begun(workdir):
     _write(workdir, {**now, "changed": [], "best": {}})
     return {**now, "changed": []}
@@ -218,8 +221,15 @@ def of_questions(questions: Iterable[Question], records: Iterable[Any] = ()) -> 
   }
 
 
+def _rates(module: Any) -> dict[str, str]:
+  """The rates of dropout, which an encoder's config may state; only training reads them."""
+  fields = {name: getattr(module, name, None) for name in ("hidden_dropout", "attention_dropout")}
+  return {name: repr(rate) for name, rate in fields.items() if rate is not None}
+
+
 def _of_use(components: Components) -> dict[str, Any]:
   return {
+    "architecture": components.facts.get("architecture"),
     "weights": components.facts.get("sha256"),
     "tokenizer": components.facts.get("tokenizer"),
     "inputs": {name: fitted.digest(values) for name, values in components.fitted.items()},
@@ -280,12 +290,12 @@ def _refuse(workdir: epath.PathLike, was: Mapping, now: Mapping, advice: str) ->
   """Raises InputError with every part that differs; what one side lacks is not compared."""
   lines = []
   for part, name in PARTS.items():
-    there, here = was[part], now.get(part)
+    there, here = was.get(part), now.get(part)
     if isinstance(here, Mapping):
       lines += [
         f"  {name.format(key)}: {_shown(there[key])} then, {_shown(here[key])} now"
         for key in here
-        if key in there and there[key] != here[key]
+        if key in (there or {}) and there[key] != here[key]
       ]
     elif part in now and there != here:
       lines.append(f"  {name}: {_shown(there)} then, {_shown(here)} now")

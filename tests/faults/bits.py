@@ -18,11 +18,14 @@ import pytest
 import tiny
 import token_table_test
 
+from as2jax.config import rerun
 from as2jax.data.datasets.dataset import load as load_dataset
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
+from as2jax.training import identity
+from as2jax.training.build import Components
 from as2jax.training.checkpoints import Checkpoints, read_best
 from tests.faults.damage import files, flip_bit
 from tests.faults.totals import Totals
@@ -211,7 +214,8 @@ def _in_frozen_vectors(seed: int, cases: int, folder: pathlib.Path) -> Totals:
 def in_weights(folder: pathlib.Path, seed: int, cases: int, scratch: pathlib.Path) -> Totals:
   """One bit of the weights, vocabulary or config of the encoder that a finished run was made with.
 
-  The run is opened as every use of it does. Right is an error, or the very same parts.
+  The run's parts are loaded and compared as they are where it is resumed. Right is an error, or the
+  very same parts.
   """
   totals = Totals("bits of weights and vocabularies")
   encoder = pathlib.Path(json.loads((folder / "config.json").read_text())["encoder"]["pretrained"])
@@ -222,14 +226,20 @@ def in_weights(folder: pathlib.Path, seed: int, cases: int, scratch: pathlib.Pat
   (run / "config.json").write_text(json.dumps(config))
   # The run keeps a copy of its tokeniser, which is flipped like the encoder's own files.
   kept = [path for path in files(run / "encoder")] if (run / "encoder").exists() else []
-  parts = Run(run).components
+
+  def resumed() -> Components:
+    made = Run(run, rerun.get_config(str(run / "config.json"))).components
+    identity.settle(run, made)
+    return made
+
+  parts = resumed()
   for case in range(cases):
     rng = random.Random(f"{seed} weights {case}")
     path = rng.choice([*files(whole), *kept])
     before = path.read_bytes()
     where = flip_bit(path, rng)
     try:
-      found = Run(run).components
+      found = resumed()
       exact = (
         same(dict(found.pretrained), dict(parts.pretrained))
         and found.source.tokenizer.fingerprint == parts.source.tokenizer.fingerprint

@@ -105,6 +105,11 @@ def add_to_weights(folder):
   save_file({**tensors, name: tensors[name] + 1e-6}, path)
 
 
+def change_config(folder, **values):
+  path = folder / "encoder/config.json"
+  path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
 def swap_tokens(folder):
   path = folder / "x/encoder/tokenizer.json"
   content = json.loads(path.read_text())
@@ -150,8 +155,16 @@ def test_a_digest_does_not_depend_on_paths_or_times(there):
     (lambda folder: turn_labels(folder, "test"), "the questions of 'test'"),
     (add_to_weights, "the pretrained weights: "),
     (swap_tokens, "the tokeniser with its vocabulary: "),
+    (
+      lambda folder: change_config(folder, num_attention_heads=4),
+      "the encoder's 'num_heads': 2 then, 4 now",
+    ),
+    (
+      lambda folder: change_config(folder, hidden_dropout_prob=0.3),
+      "the encoder's 'hidden_dropout': 0.1 then, 0.3 now",
+    ),
   ],
-  ids=["labels", "order", "rows", "test", "weights", "tokenizer"],
+  ids=["labels", "order", "rows", "test", "weights", "tokenizer", "heads", "dropout"],
 )
 def test_resuming_with_something_else_is_refused(there, change, named):
   change(there)
@@ -179,10 +192,25 @@ def test_other_data_is_recorded_not_compared(there):
   assert not apply.evaluate(moved, there / "x")["identity"]["own"]
 
 
-@pytest.mark.parametrize("change", [add_to_weights, swap_tokens])
-def test_every_use_compares_weights_and_tokeniser(there, change):
+def change_epsilon(folder):
+  change_config(folder, layer_norm_eps=1e-3)
+
+
+def test_rates_of_dropout_are_nothing_to_a_use(there):
+  change_config(there, hidden_dropout_prob=0.3)
+  Run(there / "x").ranker()
+
+
+@pytest.mark.parametrize(
+  "change, words",
+  [
+    (add_to_weights, "weights"),
+    (swap_tokens, "tokeniser"),
+    (change_epsilon, "the encoder's 'layer_norm_eps': 1e-12 then, 0.001 now"),
+  ],
+)
+def test_every_use_compares_the_encoder(there, change, words):
   change(there)
-  words = "weights" if change is add_to_weights else "tokeniser"
   with pytest.raises(InputError, match=words):
     apply.evaluate(config(there, mode="evaluate"), there / "x")
   with pytest.raises(InputError, match=words):
