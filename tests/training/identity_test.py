@@ -308,7 +308,9 @@ def test_pools_and_first_stage_rankings_count():
   def digests(pool, ranking):
     data = types.SimpleNamespace(splits={"test": questions}, pools={"test": pool})
     inputs = (FirstStageRanking(ranking),)
-    return identity._of_data(types.SimpleNamespace(dataset=data, inputs=inputs), ("test",))
+    return identity._of_data(
+      types.SimpleNamespace(dataset=data, data=data, inputs=inputs), ("test",)
+    )
 
   first = digests(pools[0], plain)
   assert digests(pools[0], plain) == first
