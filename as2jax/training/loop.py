@@ -214,10 +214,12 @@ class Trainer:
     self.state = self.components.fresh_state(example, seeds, self.optimizer, self.mesh)
     self.tracker = Tracker.start(len(seeds), self.config.patience)
     self.epoch = self.begin = self.step = 0
+    self.unwritten: list[dict] = []  # of the log, see `StepLog.unwritten`
     if self.checkpoints.latest_step is not None:
       self.state, saved = self.checkpoints.restore(states.abstract(self.state))
       self.tracker = Tracker(**saved["tracker"])
       self.epoch, self.begin, self.step = saved["epoch"], saved["begin"], saved["step"]
+      self.unwritten = saved["unwritten"]
       log.info("continuing from step %d (epoch %d)", self.step, self.epoch)
     elif self.start:
       self.state = self.start.place(self.state, seeds)
@@ -239,7 +241,8 @@ class Trainer:
     plans = [self.batcher.plan(self.blocks, seed, self.epoch) for seed in self.seeds]
     count = max(map(len, plans))
     seeds = np.asarray(self.seeds, np.uint32)
-    step_log = StepLog(self.components, self.checkpoints, self.seeds, self.log)
+    step_log = StepLog(self.components, self.checkpoints, self.seeds, self.log, self.unwritten)
+    self.unwritten = []
     seen = lambda i: sum(int(p.seen[min(i, len(p))]) for p in plans)
     self.display.epoch(self.epoch, self.begin, count, seen(self.begin))
     for i, batch in enumerate(
@@ -256,11 +259,12 @@ class Trainer:
       self.execution.setdefault("seconds_to_first_step", self._since_start(scalars))
       self.begin = i + 1
       saves, ends = self.step % self.config.checkpoint.steps == 0, preemption.due()
-      if saves or ends or self.step % self.config.log.steps == 0 or i + 1 == count:
+      if saves or self.step % self.config.log.steps == 0 or i + 1 == count:
         self.display.step(i + 1, step_log.write(self.step), seen(i + 1))
       if saves and i + 1 < count:
         self._save()
       if ends:
+        self.unwritten = step_log.unwritten()
         raise preemption.Preempted
     self.execution.setdefault("compilations_in_first_epoch", self.step_function._cache_size())
 
@@ -287,7 +291,8 @@ class Trainer:
     position = {"epoch": self.epoch, "begin": self.begin, "step": self.step}
     # `asdict` copies the lists: the next evaluation may change them while this save is under way.
     best = self.tracker.saved_step
-    progress = {**position, "best": best, "tracker": dataclasses.asdict(self.tracker)}
+    tracker = dataclasses.asdict(self.tracker)
+    progress = {**position, "best": best, "tracker": tracker, "unwritten": self.unwritten}
     self.checkpoints.save(self.step, self.state, progress)
 
   def _check_finite(self) -> None:

@@ -27,11 +27,14 @@ class StepLog:
     checkpoints: Checkpoints,
     seeds: Sequence[int],
     metrics_log: MetricsLog,
+    unwritten: Sequence[dict[str, Sequence[float]]] = (),
   ):
     self.components, self.checkpoints = components, checkpoints
     self.seeds, self.log = seeds, metrics_log
     self.pending: tuple | None = None
-    self.values: list[dict[str, np.ndarray]] = []
+    self.values = [
+      {name: np.asarray(value, np.float32) for name, value in row.items()} for row in unwritten
+    ]
     self.began = time.monotonic()
 
   def add(self, step: int, scalars: Any, questions: Sequence[set[int]]) -> None:
@@ -60,6 +63,11 @@ class StepLog:
         )
     self.values.append(values)
     self.pending = None
+
+  def unwritten(self) -> list[dict[str, list[float]]]:
+    """The steps since the last row, as JSON data from which a `StepLog` can go on."""
+    self._read()
+    return [{name: value.tolist() for name, value in row.items()} for row in self.values]
 
   def write(self, step: int) -> dict[str, float]:
     """Writes a row per seed, with means since the last row; returns the row of the first seed."""

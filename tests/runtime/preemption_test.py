@@ -33,7 +33,7 @@ def config():
     "crossencoder",
     epochs=2,
     data__train_fraction=0.1,
-    log__steps=1,
+    log__steps=2,  # the step at which a run is stopped below is between two rows
     checkpoint__steps=100,
     optimizer__rate=1e-3,
   )
