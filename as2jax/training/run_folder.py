@@ -194,7 +194,7 @@ def tag(name: str) -> str:
 def _hyperparameters(config: Any) -> dict[str, Any]:
   """The flat config, of values that TensorBoard shows as they are and texts of the others."""
   plain = lambda value: value if isinstance(value, (bool, int, float, str)) else repr(value)
-  return {key: plain(value) for key, value in flatten(config).items()}
+  return {key: plain(value) for key, value in flatten(json.loads(config.to_json())).items()}
 
 
 def _filtered(path: epath.Path, kept: Callable[[dict], bool]) -> str:

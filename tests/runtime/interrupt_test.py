@@ -64,7 +64,10 @@ def test_during_the_imports_it_is_one_line(tmp_path, seconds):
   process.send_signal(signal.SIGINT)
   out, err = process.communicate(timeout=60)
   assert process.returncode == 130 and out == ""
-  assert err == "as2jax: stopped by SIGINT: there was nothing to save; the same command goes on\n"
+  *before, last = err.splitlines()
+  assert last == "as2jax: stopped by SIGINT: there was nothing to save; the same command goes on"
+  # On a fast machine, lines of the device and of the first phase stand before it.
+  assert len(before) <= 4 and "Traceback" not in err, err
 
 
 # A module of this name is what Python runs first: SIGINT comes when it imports a certain module.
@@ -87,7 +90,10 @@ def test_in_the_first_tenth_of_a_second_it_is_one_line(tmp_path, module):
   process = begin("-m", "as2jax.main", "--help", env=environment)
   out, err = process.communicate(timeout=60)
   assert process.returncode == 130 and out == ""
-  assert err == "as2jax: stopped by SIGINT: there was nothing to save; the same command goes on\n"
+  *before, last = err.splitlines()
+  assert last == "as2jax: stopped by SIGINT: there was nothing to save; the same command goes on"
+  # On a fast machine the device and the first phase have been named.
+  assert len(before) <= 2 and all("CPU (" in line or line == "reading" for line in before), err
 
 
 def test_other_programs_keep_their_handler():
@@ -160,7 +166,8 @@ def test_training_saves_and_the_same_command_goes_on(tmp_path):
   process.send_signal(signal.SIGINT)
   out, err = process.communicate(timeout=200)
   assert process.returncode == 130, err
-  (saved,) = (tmp_path / "stopped" / "checkpoints" / "latest").glob("[0-9]*")
+  latest = (tmp_path / "stopped" / "checkpoints" / "latest").glob("[0-9]*")
+  saved = max(latest, key=lambda path: int(path.name))
   assert int(saved.name) > 0 and results.read(tmp_path / "stopped") is None
   stopped = f"as2jax: stopped by SIGINT: saved at step {saved.name}; the same command goes on"
   assert err.splitlines()[-1] == stopped and "Traceback" not in err and out == ""
