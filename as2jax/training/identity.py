@@ -292,10 +292,11 @@ def _refuse(workdir: epath.PathLike, was: Mapping, now: Mapping, advice: str) ->
   for part, name in PARTS.items():
     there, here = was.get(part), now.get(part)
     if isinstance(here, Mapping):
+      before: Mapping = there or {}
       lines += [
-        f"  {name.format(key)}: {_shown(there[key])} then, {_shown(here[key])} now"
+        f"  {name.format(key)}: {_shown(before[key])} then, {_shown(here[key])} now"
         for key in here
-        if key in (there or {}) and there[key] != here[key]
+        if key in before and before[key] != here[key]
       ]
     elif part in now and there != here:
       lines.append(f"  {name}: {_shown(there)} then, {_shown(here)} now")

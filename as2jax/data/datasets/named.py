@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
@@ -14,13 +13,7 @@ from as2jax.data.record import fingerprint
 from as2jax.runtime.errors import InputError
 
 
-def dataset(
-  name_or_path: Any,
-  split: str | None = None,
-  *,
-  filter: str = "official",
-  columns: Mapping[str, str] | None = None,
-) -> Dataset:
+def dataset(name_or_path: Any, split: str | None = None, *, filter: str = "official") -> Dataset:
   """Opens a data set by its name, or the questions of a person's own file.
 
   Args:
@@ -29,7 +22,6 @@ def dataset(
       are there where None. Of a file: what its questions are called (`test` where None).
     filter: which questions `questions`, `qrels`, `pairs` and `to_pandas` give: `official` (those of
       the benchmark's own evaluation; all where it has none), `clean`, `all`, `answerable` or `both`.
-    columns: of a file, field -> the column that holds it, as in {"question": "query"}.
 
   Raises:
     InputError: no such data set, split, filter or file, or a file that is wrong.
@@ -38,15 +30,13 @@ def dataset(
   if filter not in FILTERS:
     raise InputError(f"filter = {filter!r}: use one of {', '.join(FILTERS)}")
   if isinstance(name_or_path, str) and name_or_path in datasets.SPECS:
-    if columns:
-      raise InputError(f"columns are those of a file of your own; {name_or_path} is a data set")
     found = datasets.load(name_or_path)
   else:
     found = _of_file(name_or_path, split or "test")
   return dataclasses.replace(_only(found, split) if split else found, filter=filter)
 
 
-def by_address(address: str, *, columns: Mapping[str, str] | None = None) -> Dataset:
+def by_address(address: str) -> Dataset:
   """Opens `NAME:SPLIT`, such as semeval2016:test (`test` where no split is named), or a path.
 
   Raises:
@@ -56,7 +46,7 @@ def by_address(address: str, *, columns: Mapping[str, str] | None = None) -> Dat
   name, _, split = address.partition(":")
   if name in datasets.SPECS:
     return dataset(name, split or "test")
-  return dataset(address, columns=columns)
+  return dataset(address)
 
 
 def _of_file(path: str | os.PathLike, split: str) -> Dataset:
