@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # for type checkers and editors: the names below, without the
   from as2jax.runtime.errors import InputError as InputError
 
 cpu_compiler.leave_out_wrong_fusions()
+cpu_compiler.silence_hints()
 
 # The public names, imported when they are first asked for: `import as2jax` stays light.
 _PUBLIC = {

@@ -2,6 +2,8 @@
 
 import sys
 
+from as2jax.runtime import startup
+
 LONG = ("train", "evaluate")  # verbs that save at SIGINT what there is to save
 
 
@@ -13,6 +15,8 @@ def main() -> None:
     preemption.listen_for_interrupt()
   from as2jax.commands import app
 
+  if sys.argv[1:2] and sys.argv[1] not in LONG:
+    startup.hand_over()
   sys.exit(app.run())
 
 

@@ -54,21 +54,7 @@ def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict
       "precision": "highest",  # default | high | highest
     }
   )
-  config.loss = ConfigDict(
-    {
-      "name": "cross_vae",
-      "alpha": 1.0,
-      "beta": 1.0,
-      "gamma": 1.0,
-      "epochs": config.get_ref("epochs"),  # paper: β rises by 2/epochs an epoch up to 1
-      "negatives": "in_batch",  # in_batch | sampled:k
-      "redundancy": 0.0,
-      "matching": "bce",  # paper: bce; or softmax
-      "reconstruction": "sum",  # paper: sum; or mean over words
-      "kl_schedule": "linear",  # paper: linear; or delayed, cyclical
-      "free_bits": 0.0,
-    }
-  )
+  config.loss = _loss(config)
   config.epochs = 100  # paper: 100
   config.patience = 100
   config.optimizer.update({"rate": 1e-5, "clip_norm": 0.0})  # paper: Adam, 1e-5
@@ -89,6 +75,25 @@ def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict
     _tuned(config)
   others = [w for w in words if w not in ("mlp", "small", "tuned")]
   return presets.apply_to_pool(config, ",".join(others))
+
+
+def _loss(config: ConfigDict) -> ConfigDict:
+  """The loss with the paper's weights and schedule; its epochs are those of the run."""
+  return ConfigDict(
+    {
+      "name": "cross_vae",
+      "alpha": 1.0,
+      "beta": 1.0,
+      "gamma": 1.0,
+      "epochs": config.get_ref("epochs"),  # paper: β rises by 2/epochs an epoch up to 1
+      "negatives": "in_batch",  # in_batch | sampled:k
+      "redundancy": 0.0,
+      "matching": "bce",  # paper: bce; or softmax
+      "reconstruction": "sum",  # paper: sum; or mean over words
+      "kl_schedule": "linear",  # paper: linear; or delayed, cyclical
+      "free_bits": 0.0,
+    }
+  )
 
 
 def _small(config: ConfigDict) -> None:

@@ -3,7 +3,6 @@
 from functools import partial
 from typing import Annotated, Any
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float, Int
@@ -88,6 +87,18 @@ class ModernBertEncoder(nn.Module):
       self.vocab_size, self.hidden_size, self.layer_norm_eps, dtype, name="embeddings"
     )(rows(tokens.ids), None if input_offset is None else rows(input_offset))
     x = Dropout(self.embedding_dropout)(x, train=train)
+    first, last, every = self._layers(
+      x, rows(tokens.position), rows(tokens.segment), all_layers, train
+    )
+    last = LayerNorm(self.layer_norm_eps, dtype, use_bias=False, name="final_norm")(last)
+    if all_layers:
+      before = [x[None], first[None], *([] if every is None else [every])]
+      stacked = jnp.concatenate(before)[:-1]
+      return jnp.concatenate([stacked, last[None]]).reshape(-1, s, r, l, self.hidden_size)
+    return last.reshape(s, r, l, self.hidden_size)
+
+  def _layers(self, x, position, segment, all_layers: bool, train: bool):
+    """The first layer's vectors, the last's, and with `all_layers` those of each between."""
     layer = partial(
       ModernBertLayer,
       self.num_heads,
@@ -96,12 +107,11 @@ class ModernBertEncoder(nn.Module):
       self.layer_norm_eps,
       self.hidden_dropout,
       self.attention_dropout,
-      dtype,
+      jnp.dtype(self.dtype),
       self.precision,
       self.attention,
     )
-    position = rows(tokens.position)
-    everywhere = transformer.segment_mask(rows(tokens.segment))
+    everywhere = transformer.segment_mask(segment)
     near = everywhere & _near(position, self.window // 2)
     globally, locally = (
       rotations(position, self.hidden_size // self.num_heads, theta)
@@ -127,12 +137,7 @@ class ModernBertEncoder(nn.Module):
         unroll=self.unroll,
         remat=self.remat,
       )
-    last = LayerNorm(self.layer_norm_eps, dtype, use_bias=False, name="final_norm")(last)
-    if all_layers:
-      before = [x[None], first[None], *([] if every is None else [every])]
-      stacked = jnp.concatenate(before)[:-1]
-      return jnp.concatenate([stacked, last[None]]).reshape(-1, s, r, l, self.hidden_size)
-    return last.reshape(s, r, l, self.hidden_size)
+    return first, last, every
 
   @property
   def max_length(self) -> int:
@@ -275,13 +280,16 @@ class RotaryAttention(nn.Module):
     heads = dense(3 * d, "qkv")(x).reshape(b, l, 3, self.num_heads, d // self.num_heads)
     query, key, value = (heads[:, :, n] for n in range(3))
     query, key = rotate(query, rotation), rotate(key, rotation)
-    how = transformer.choose_attention(self.attention, self.dtype, train and self.dropout > 0)
-    if how == "plain":
-      drop = partial(Dropout(self.dropout), train=train)
-      context = transformer.attend(query, key, value, mask, drop=drop, precision=self.precision)
-    else:
-      with jax.default_matmul_precision(self.precision or jax.config.jax_default_matmul_precision):
-        context = jax.nn.dot_product_attention(query, key, value, mask=mask, implementation=how)
+    context = transformer.attention_context(
+      query,
+      key,
+      value,
+      mask,
+      wanted=self.attention,
+      dropout=Dropout(self.dropout),
+      precision=self.precision,
+      train=train,
+    )
     return dense(d, "output")(context.reshape(b, l, d))
 
 

@@ -1,7 +1,7 @@
 """Vectors of whole words from the input table of a BERT (Cross-VAEs, section 4.3)."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,17 +51,7 @@ def prepare(
   tokenizer = pretrained.check_vocabulary(load_tokenizer(str(folder)), folder)
   backend, table = tokenizer.backend, _table(folder)
   known = backend.get_vocab()
-  if type(backend.model).__name__ != "WordPiece":
-    raise InputError(
-      f"{folder}: its tokeniser is no BERT's (WordPiece), so it does not say where "
-      "words begin; name a BERT in encoder.pretrained"
-    )
-  missing = [mark for mark in (word_tokenizer.UNKNOWN, *marks) if mark not in known]
-  if missing or len(marks) != 2:
-    raise InputError(
-      f"encoder.marks = {tuple(marks)}: give two entries of the vocabulary in "
-      f"{folder}, such as ('[CLS]', '[SEP]')" + (f"; {missing[0]!r} is none" if missing else "")
-    )
+  _check(backend, known, marks, folder)
   counts = _count(backend, texts)
   if not counts:
     raise InputError("encoder.vocabulary: the texts hold no word, so there is no vocabulary")
@@ -89,6 +79,21 @@ def prepare(
     "scale": scale,
   }  # fmt: skip
   return WordEncoding(made, rows, {**facts, "sha256": digest(made, rows)})
+
+
+def _check(backend: Any, known: Collection[str], marks: Sequence[str], folder: Any) -> None:
+  """Refuses a tokeniser that is no BERT's, and marks that its vocabulary lacks."""
+  if type(backend.model).__name__ != "WordPiece":
+    raise InputError(
+      f"{folder}: its tokeniser is no BERT's (WordPiece), so it does not say where "
+      "words begin; name a BERT in encoder.pretrained"
+    )
+  missing = [mark for mark in (word_tokenizer.UNKNOWN, *marks) if mark not in known]
+  if missing or len(marks) != 2:
+    raise InputError(
+      f"encoder.marks = {tuple(marks)}: give two entries of the vocabulary in "
+      f"{folder}, such as ('[CLS]', '[SEP]')" + (f"; {missing[0]!r} is none" if missing else "")
+    )
 
 
 def _count(backend: Any, texts: Iterable[str]) -> Counter[str]:

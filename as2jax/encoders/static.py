@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -146,17 +147,24 @@ def prepare(
   entries = word_tokenizer.entries(tokenizer)
   table, _ = word_vectors.lookup(vectors, entries, unknown_words=unknown_words)
   table[0] = 0  # padding
-  unknown = counts.keys() - set(known)
   facts = {
     "vectors": vectors.facts,
     "vocabulary": vocabulary, "lower": lower, "treebank": treebank, "unknown_words": unknown_words,
     "markers": list(markers),
     "size": len(entries),
+    **_without_vector(counts, known),
+  }  # fmt: skip
+  return WordEncoding(tokenizer, table, {**facts, "sha256": digest(tokenizer, table)})
+
+
+def _without_vector(counts: Counter[str], known: Iterable[str]) -> dict[str, Any]:
+  """What the results say of words that have no row in the file."""
+  unknown = counts.keys() - set(known)
+  return {
     "types": len(counts), "oov_types": len(unknown),
     "tokens": counts.total(), "oov_tokens": sum(counts[word] for word in unknown),
     "frequent_oov": sorted(unknown, key=lambda word: (-counts[word], word))[:20],
   }  # fmt: skip
-  return WordEncoding(tokenizer, table, {**facts, "sha256": digest(tokenizer, table)})
 
 
 def save(encoding: WordEncoding, folder: epath.PathLike) -> None:

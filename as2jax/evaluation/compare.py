@@ -16,11 +16,9 @@ both random (`significance.methods_test`); with one seed of a trained system it 
 relative gain is that of the averages, (B - A) / A.
 """
 
-import argparse
 import csv
 import io
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -384,46 +382,3 @@ def groups_as_text(rows: Sequence[Row]) -> str:
     METHODS_LEGEND,
   ]
   return "\n".join(lines)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-  """Prints the comparison that the command line asks for; returns the exit status."""
-  parser = argparse.ArgumentParser(
-    prog="as2jax compare", formatter_class=argparse.RawDescriptionHelpFormatter, description=__doc__
-  )
-  parser.add_argument(
-    "systems",
-    nargs="+",
-    metavar="SYSTEM",
-    help="folder of a finished run, a table of per-question scores, or a TREC run file (the files "
-    "of one system's seeds joined by commas); the first is the base. `vs` between "
-    "systems makes groups, each with one run a dataset",
-  )
-  parser.add_argument(
-    "--deterministic",
-    action="append",
-    default=[],
-    metavar="SYSTEM",
-    help="a table or run file whose system has no randomness; others of one seed tell no methods apart",
-  )
-  parser.add_argument("--metrics", default="map,mrr", help="joined by commas")
-  parser.add_argument("--split", default="test", help="of run folders")
-  parser.add_argument(
-    "--filter",
-    dest="question_filter",
-    choices=QUESTION_FILTERS,
-    help="the questions to count: the dataset's clean ones, or of tables alone "
-    "the answerable ones, where not given",
-  )
-  parser.add_argument("--samples", type=int, default=100_000, help="of the randomization test")
-  parser.add_argument("--seed", type=int, default=0, help="of the randomization test")
-  form = parser.add_mutually_exclusive_group()
-  form.add_argument("--json", dest="form", action="store_const", const="json", default="text")
-  form.add_argument("--csv", dest="form", action="store_const", const="csv")
-  given = vars(parser.parse_args(arguments))
-  try:
-    print(run(given.pop("systems"), **given))
-  except InputError as e:
-    print(f"as2jax: {e}", file=sys.stderr)
-    return 2
-  return 0

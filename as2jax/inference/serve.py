@@ -183,22 +183,6 @@ def application(
       worker.cancel()
       queue.close()
 
-  def endpoint(respond: Callable[["Request", Mapping[str, Any]], Any]) -> Callable:
-    async def answer(request: "Request") -> JSONResponse:
-      try:
-        return JSONResponse(await respond(request, await _body(request, limits)))
-      except _Refused as error:
-        headers = {"retry-after": "1"} if error.status == 429 else None
-        content = {"error": str(error), "error_type": error.kind}
-        return JSONResponse(content, error.status, headers)
-      except InputError as error:
-        return JSONResponse({"error": str(error), "error_type": "Validation"}, 422)
-      except Exception as error:  # said in the log by `work`
-        text = f"ranking failed ({type(error).__name__}); the service's log says more"
-        return JSONResponse({"error": text, "error_type": "Backend"}, 500)
-
-    return answer
-
   async def rerank(request: "Request", body: Mapping[str, Any]) -> Any:
     question, wanted = _rerank_request(body, limits)
     hits = await _answered(request, queue.put("rank", question, wanted))
@@ -222,11 +206,31 @@ def application(
     return JSONResponse(content, problem.status_code, problem.headers)
 
   routes = [
-    Route("/rerank", endpoint(rerank), methods=["POST"]),
-    Route("/search", endpoint(search), methods=["POST"]),
+    Route("/rerank", _endpoint(rerank, limits), methods=["POST"]),
+    Route("/search", _endpoint(search, limits), methods=["POST"]),
     Route("/health", health, methods=["GET"]),
   ]
   return Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: error, 405: error})
+
+
+def _endpoint(respond: Callable[["Request", Mapping[str, Any]], Any], limits: Limits) -> Callable:
+  """The endpoint that answers a request's body as `respond` does, and an error as JSON."""
+  from starlette.responses import JSONResponse
+
+  async def answer(request: "Request") -> JSONResponse:
+    try:
+      return JSONResponse(await respond(request, await _body(request, limits)))
+    except _Refused as error:
+      headers = {"retry-after": "1"} if error.status == 429 else None
+      content = {"error": str(error), "error_type": error.kind}
+      return JSONResponse(content, error.status, headers)
+    except InputError as error:
+      return JSONResponse({"error": str(error), "error_type": "Validation"}, 422)
+    except Exception as error:  # said in the log by `work`
+      text = f"ranking failed ({type(error).__name__}); the service's log says more"
+      return JSONResponse({"error": text, "error_type": "Backend"}, 500)
+
+  return answer
 
 
 def serve(

@@ -186,6 +186,28 @@ def choose_attention(wanted: str, dtype: Any, dropping: bool) -> str:
   return wanted
 
 
+def attention_context(
+  query: Float[Array, "b l h k"],
+  key: Float[Array, "b l h k"],
+  value: Float[Array, "b l h k"],
+  mask: Bool[Array, "b 1 l l"],
+  *,
+  wanted: str,
+  dropout: Dropout,
+  precision: Any,
+  train: bool,
+) -> Float[Array, "b l h k"]:
+  """Each head's mean of values by attention, in the implementation that `choose_attention` names.
+
+  `dropout` acts on the weights with `train`; call it from within the module that owns it.
+  """
+  how = choose_attention(wanted, query.dtype, train and dropout.rate > 0)
+  if how == "plain":
+    return attend(query, key, value, mask, drop=partial(dropout, train=train), precision=precision)
+  with jax.default_matmul_precision(precision or jax.config.jax_default_matmul_precision):
+    return jax.nn.dot_product_attention(query, key, value, mask=mask, implementation=how)
+
+
 class SelfAttention(nn.Module):
   """Multi-head self-attention (Vaswani et al. 2017, section 3.2) without residual or norm."""
 
@@ -206,13 +228,16 @@ class SelfAttention(nn.Module):
     )
     heads = lambda name: dense(name)(x).reshape(b, l, self.num_heads, d // self.num_heads)
     query, key, value = heads("query"), heads("key"), heads("value")
-    how = choose_attention(self.attention, self.dtype, train and self.dropout > 0)
-    if how == "plain":
-      drop = partial(Dropout(self.dropout), train=train)
-      context = attend(query, key, value, mask, drop=drop, precision=self.precision)
-    else:
-      with jax.default_matmul_precision(self.precision or jax.config.jax_default_matmul_precision):
-        context = jax.nn.dot_product_attention(query, key, value, mask=mask, implementation=how)
+    context = attention_context(
+      query,
+      key,
+      value,
+      mask,
+      wanted=self.attention,
+      dropout=Dropout(self.dropout),
+      precision=self.precision,
+      train=train,
+    )
     return dense("output")(context.reshape(b, l, d))
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from as2jax.layers.vectors import norm
 from as2jax.models.losses import Loss, Term
-from as2jax.models.ranking_losses import NOWHERE
+from as2jax.models.ranking_losses import contrast
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.ranges import AtLeast, OneOf
 
@@ -187,9 +187,8 @@ class CrossVAELoss(Loss):
     }
 
   def _softmax(self, logits, positive, negative) -> Term:
-    others = jax.nn.logsumexp(jnp.where(negative > 0, logits, NOWHERE), axis=-1, keepdims=True)
     usable = positive * (negative.sum(-1, keepdims=True) > 0)
-    values = jnp.where(usable > 0, jax.nn.softplus(others - logits), 0.0)
+    values = contrast(logits, logits[..., None, :], (negative > 0)[..., None, :])
     return Term(values, usable, "mean", self.gamma)
 
 

@@ -24,6 +24,28 @@ from as2jax.runtime.errors import InputError
 NOWHERE = -1e30  # a logit that softmax takes as 0, and that has no NaN in its gradient
 
 
+def contrast(
+  right: Float[Array, "*#b"], logits: Float[Array, "*#b n"], negative: Bool[Array, "*#b n"]
+) -> Float[Array, "*b"]:
+  """−ln of the share of `right` among itself and the negatives by softmax; 0 where there are none.
+
+  ln(1 + exp(lse(negatives) − right)), the term of InfoNCE (van den Oord et al. 2018, eq. 4).
+  """
+  others = jax.nn.logsumexp(jnp.where(negative, logits, NOWHERE), axis=-1)
+  return jnp.where(negative.any(-1), jax.nn.softplus(others - right), 0.0)
+
+
+def _log_shares(x: Float[Array, "s e"], same: Bool[Array, "s e e"]) -> Float[Array, "s e e"]:
+  """Logarithm of the softmax of `x` over each example's question."""
+  return jax.nn.log_softmax(jnp.where(same, x[..., None, :], NOWHERE), axis=-1)
+
+
+def _pair_weights(better: Bool[Array, "s e e"], same: Bool[Array, "s e e"]) -> Array:
+  """1 / the number of a question's pairs, for each pair of it."""
+  pairs = (better.sum(-1)[..., None, :] * same).sum(-1)  # of the question, at each of its examples
+  return jnp.where(better, 1.0 / jnp.maximum(pairs, 1)[..., None], 0.0)
+
+
 def _lists(output: Any, batch: Batch, scale: float) -> tuple[Array, Array, Bool[Array, "s e e"]]:
   """Scores [s, e], labels [s, e] and which judged examples belong to one question [s, e, e]."""
   examples = batch.examples
@@ -50,8 +72,7 @@ class ListSoftmax(Loss):
     scores, labels, same = _lists(output, batch, self.scale)
     positive = jnp.diagonal(same, axis1=-2, axis2=-1) & (labels > 0)
     negative = same & (labels == 0)[..., None, :]
-    others = jnp.where(negative, scores[..., None, :], NOWHERE)
-    values = jax.nn.softplus(jax.nn.logsumexp(others, axis=-1) - scores)
+    values = contrast(scores, scores[..., None, :], negative)
     usable = positive & negative.any(-1)
     return {"list_softmax": Term(jnp.where(usable, values, 0.0), usable.astype(jnp.float32))}
 
@@ -69,9 +90,8 @@ class ListNet(Loss):
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     del progress
     scores, labels, same = _lists(output, batch, self.scale)
-    share = lambda x: jax.nn.log_softmax(jnp.where(same, x[..., None, :], NOWHERE), axis=-1)
-    target = jnp.exp(share(labels.astype(jnp.float32)))
-    values = -jnp.where(same, target * share(scores), 0.0).sum(-1)
+    target = jnp.exp(_log_shares(labels.astype(jnp.float32), same))
+    values = -jnp.where(same, target * _log_shares(scores, same), 0.0).sum(-1)
     return {"listnet": Term(values, _first(same).astype(jnp.float32))}
 
 
@@ -103,11 +123,7 @@ class RankNet(Loss):
     values = jax.nn.softplus(scores[..., None, :] - scores[..., :, None])
     if self.weighting == "ndcg":
       values = values * jax.lax.stop_gradient(_ndcg_changes(scores, labels, same))
-    pairs = (better.sum(-1)[..., None, :] * same).sum(
-      -1
-    )  # of the question, at each of its examples
-    weights = jnp.where(better, 1.0 / jnp.maximum(pairs, 1)[..., None], 0.0)
-    return {"ranknet": Term(values, weights)}
+    return {"ranknet": Term(values, _pair_weights(better, same))}
 
 
 def _first(same: Bool[Array, "s e e"]) -> Bool[Array, "s e"]:
@@ -150,9 +166,7 @@ class MarginMSE(Loss):
     margin = lambda x: x[..., :, None] - x[..., None, :]
     better = same & (labels[..., :, None] > labels[..., None, :])
     values = jnp.square(margin(scores) - margin(teacher))
-    pairs = (better.sum(-1)[..., None, :] * same).sum(-1)
-    weights = jnp.where(better, 1.0 / jnp.maximum(pairs, 1)[..., None], 0.0)
-    return {"margin_mse": Term(values, weights)}
+    return {"margin_mse": Term(values, _pair_weights(better, same))}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,9 +193,8 @@ class Distillation(Loss):
     del progress
     scores, _, same = _lists(output, batch, self.scale)
     teacher = batch.inputs[TeacherScores.name] / self.temperature
-    share = lambda x: jax.nn.log_softmax(jnp.where(same, x[..., None, :], NOWHERE), axis=-1)
-    target = share(teacher)
-    values = jnp.where(same, jnp.exp(target) * (target - share(scores)), 0.0).sum(-1)
+    target = _log_shares(teacher, same)
+    values = jnp.where(same, jnp.exp(target) * (target - _log_shares(scores, same)), 0.0).sum(-1)
     return {"distillation": Term(values, _first(same).astype(jnp.float32))}
 
 
@@ -253,8 +266,7 @@ class InBatchSoftmax(Loss):
     negative = negative & (
       logits <= jax.lax.stop_gradient(right)[:, None] + self.false_negative_margin
     )
-    others = jnp.where(negative, self.scale * logits, NOWHERE)
-    values = jax.nn.softplus(jax.nn.logsumexp(others, axis=-1) - self.scale * right)
+    values = contrast(self.scale * right, self.scale * logits, negative)
     usable = positive & negative.any(-1)
     return Term(jnp.where(usable, values, 0.0), usable.astype(jnp.float32))
 

@@ -26,6 +26,16 @@ def leave_out_wrong_fusions(environment: MutableMapping[str, str] = os.environ) 
     environment["XLA_FLAGS"] = f"{flags} --{OPTION}=".strip()
 
 
+def silence_hints(environment: MutableMapping[str, str] = os.environ) -> None:
+  """Hides XLA's messages below fatal ones, unless TF_CPP_MIN_LOG_LEVEL says what to show.
+
+  For every program that is read from the compilation cache, XLA writes two lines of two kilobytes that
+  name CPU features which are its own preferences (`prefer-no-gather`) and no features of a processor.
+  Errors still come as exceptions. It has an effect before jaxlib is first imported.
+  """
+  environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
 def check(platform: str) -> None:
   """Raises InputError where `platform` is "cpu" and the installed jaxlib is refused there."""
   import jaxlib  # not at the top: `as2jax` can be imported without it

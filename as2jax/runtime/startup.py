@@ -3,7 +3,7 @@
 import os
 import sys
 
-COMMANDS = ("as2jax.main",)  # of `python -m`
+COMMANDS = ("as2jax", "as2jax.main")  # modules of `python -m`; the first is a program, too
 
 
 def listen_for_interrupt() -> None:
@@ -12,12 +12,27 @@ def listen_for_interrupt() -> None:
   Called before all other imports: Python's own handler prints a traceback of wherever it is, and
   its module `signal` takes longer to import than this whole file. Elsewhere it does nothing.
   """
-  if sys.argv[:1] != ["-m"] or not set(COMMANDS) & set(sys.orig_argv):
+  if _program() not in COMMANDS:
     return
   import _signal
 
   if _signal.getsignal(_signal.SIGINT) is not _signal.SIG_IGN:
     _signal.signal(_signal.SIGINT, _end)
+
+
+def hand_over() -> None:
+  """Gives SIGINT back to Python, which raises KeyboardInterrupt: `guarded` says it in one line."""
+  import _signal
+
+  if _signal.getsignal(_signal.SIGINT) is _end:
+    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+
+
+def _program() -> str:
+  """What Python was asked to run: the module after -m, or the file's name."""
+  if sys.argv[:1] == ["-m"]:
+    return dict(zip(sys.orig_argv, sys.orig_argv[1:])).get("-m", "")
+  return os.path.basename(sys.argv[0]) if sys.argv else ""
 
 
 def _end(*_) -> None:

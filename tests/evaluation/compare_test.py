@@ -9,12 +9,14 @@ import shutil
 import numpy as np
 import pytest
 
+from as2jax.commands import app
 from as2jax.data.datasets import trec_files
 from as2jax.evaluation import compare, results, run_scores, significance
 from as2jax.experiments import compare_runs
 from as2jax.runtime.errors import InputError
 
 FEW = ["--samples", "999"]
+TEXT = [*FEW, "--format=text"]
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +69,15 @@ def per_question(folder, metric):
   return {i: v for i, v, p in zip(ids, table[metric], table["positives"]) if p > 0}
 
 
+def compared(*arguments):
+  """The exit status of `as2jax compare` with these arguments."""
+  return app.run(["compare", *map(str, arguments)])
+
+
 def rows_of(capsys, *arguments):
-  assert compare.main([*map(str, arguments), *FEW, "--json"]) == 0
-  return json.loads(capsys.readouterr().out)["rows"]
+  capsys.readouterr()
+  assert not compared(*arguments, *FEW, "--format=json")
+  return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
 def test_runs_against_the_first(folders, capsys):
@@ -104,11 +112,11 @@ def test_runs_against_the_first(folders, capsys):
 def test_the_text_and_the_csv_say_the_same(folders, capsys):
   names = [str(folders / n) for n in ("word_overlap", "bm25")]
   rows = rows_of(capsys, *names)
-  assert compare.main([*names, *FEW, "--csv"]) == 0
+  assert not compared(*names, *FEW, "--format=csv")
   table = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
   assert [r["system"] for r in table] == names * 2 and table[0]["p_t"] == ""
   assert float(table[1]["p_randomization"]) == rows[1]["p_randomization"]
-  assert compare.main([*names, *FEW]) == 0
+  assert not compared(*names, *TEXT)
   title, head, first, second, *_ = capsys.readouterr().out.splitlines()
   assert title.startswith(f"map[sample-clean/test], {rows[0]['questions']} questions")
   assert head.split()[:2] == ["mean", "difference"] and "Holm" not in head
@@ -119,7 +127,7 @@ def test_the_text_and_the_csv_say_the_same(folders, capsys):
     compare.p_text(rows[1]["p_t"]),
   ):
     assert value in second.split()
-  assert compare.main([*names, names[0], *FEW]) == 0
+  assert not compared(*names, names[0], *TEXT)
   assert "Holm (t)" in capsys.readouterr().out
 
 
@@ -130,7 +138,7 @@ def test_seeds_of_a_run_are_averaged_per_question(folders, tmp_path, capsys):
   assert pair[1]["seeds"] == 2 and pair[1]["sd"] == pytest.approx(0.2 / np.sqrt(2))
   for key in ("mean", "difference", "p_t", "p_randomization", "half_width"):
     assert pair[1][key] == pytest.approx(alone[1][key]), key
-  assert compare.main([str(folders / "bm25"), str(twin), *FEW]) == 0
+  assert not compared(str(folders / "bm25"), str(twin), *TEXT)
   assert "0.1414 (2)" in capsys.readouterr().out
 
 
@@ -188,7 +196,7 @@ def test_groups_are_compared_per_dataset_and_on_average(folders, tmp_path, capsy
   # Two equal differences of means have no spread, which is what a test over datasets looks at.
   assert datasets["p_t"] == 0 and datasets["p_randomization"] == 0.5
   assert macro["p_t"] == pytest.approx(micro["p_t"], abs=0.01)
-  assert compare.main([*map(str, arguments), *FEW]) == 0
+  assert not compared(*arguments, *TEXT)
   text = capsys.readouterr().out
   assert f"{folders / 'bm25'} against {folders / 'word_overlap'}" in text
   assert "macro average" in text and f"{100 * macro['relative_gain']:+.1f} %" in text
@@ -232,12 +240,12 @@ def test_what_cannot_be_compared(folders, tmp_path, capsys):
     ([base, table, "--metrics=recall"], "no metric 'recall': it has map, mrr"),
     ([few, few], "no metric 'mrr': it has map"),
     ([table, "--filter=clean"], "does not say which questions of its dataset are clean"),
-    ([base, bm25, "--samples", "0"], "samples=0"),
+    ([base, bm25, "--samples", "0"], "--samples.*greater than or equal to 1"),
     ([base, "vs", bm25, bm25], "groups of 1, 2 systems"),
     ([base, "vs"], "groups of 1, 0 systems"),
     ([base, base, "vs", bm25, foreign], "foreign was evaluated on other data"),
   ]:
-    assert compare.main(arguments) == 2, arguments
+    assert compared(*arguments) == 2, arguments
     captured = capsys.readouterr()
     assert not captured.out and captured.err.startswith("as2jax: "), arguments
     assert re.search(message, captured.err), captured.err
@@ -273,7 +281,7 @@ def test_a_run_that_training_did_not_improve_says_so(folders, tmp_path, capsys):
   same = changed(folders / "bm25", tmp_path / "same", worse)
   rows = rows_of(capsys, folders / "bm25", same, "--metrics=map")
   assert [row["note"] for row in rows] == ["", "best = before training"]
-  assert compare.main([str(folders / "bm25"), same, *FEW]) == 0
+  assert not compared(str(folders / "bm25"), same, *TEXT)
   assert f"{same} (best = before training)" in capsys.readouterr().out
   content = json.loads((tmp_path / "same" / "results.json").read_text())
   assert "note, seed 0: best = before training" in results.table(content)
@@ -290,10 +298,11 @@ def test_what_encoders_have_seen_stands_under_the_table(folders, tmp_path, capsy
   name = changed(folders / "bm25", tmp_path / "bert", change)
   says = "pretraining of bert-base-uncased: BookCorpus, English Wikipedia (https://"
   for names in ([folders / "bm25", name], [folders / "bm25", "vs", name]):
-    assert compare.main([*map(str, names), *FEW]) == 0
+    assert not compared(*names, *TEXT)
     assert capsys.readouterr().out.splitlines()[-1].startswith(says)
-    assert compare.main([*map(str, names), *FEW, "--json"]) == 0
-    (line,) = json.loads(capsys.readouterr().out)["pretraining"]
+    options = {"metrics": "map", "split": "test", "question_filter": None, "samples": 99, "seed": 0}
+    found = compare.run([str(name) for name in names], form="json", **options)
+    (line,) = json.loads(found)["pretraining"]
     assert line.startswith(says)
 
 
@@ -315,7 +324,7 @@ def test_a_run_file_is_measured_by_the_judgements_of_a_run(folders, tmp_path, ca
     ([folders / "bm25", file, "--deterministic=zebra"], "zebra: it is none of the systems"),
     ([folders / "bm25", folders / "bm25/eval/dev/run.trec"], "question .* is missing"),
   ):
-    assert compare.main([str(argument) for argument in arguments]) == 2
+    assert compared(*arguments) == 2
     assert re.search(message, capsys.readouterr().err)
 
 
@@ -342,7 +351,7 @@ def test_groups_are_compared_as_methods(folders, tmp_path, capsys):
   # Twice the same variance: that of the average is half of it.
   assert rows[2]["methods_half_width"] < rows[0]["methods_half_width"]
   assert "p_methods" not in rows[3]
-  assert compare.main([base, base, "vs", *twins, *FEW]) == 0
+  assert not compared(base, base, "vs", *twins, *TEXT)
   assert "of methods" in capsys.readouterr().out
   alone = rows_of(capsys, base, base, "vs", twins[0], folders / "bm25", "--metrics=map")
   assert alone[2]["p_methods"] is not None  # BM25 has no randomness
@@ -360,6 +369,6 @@ def test_the_ledger_stands_under_the_comparison(folders, tmp_path, capsys):
   (never / results.LEDGER).unlink()
   results.note_evaluation(once, "test", (0,), "sample", "evaluate")
   count = results.times_evaluated(once, "test", "sample")
-  assert count >= 2 and compare.main([once, str(never), *FEW]) == 0
+  assert count >= 2 and not compared(once, str(never), *TEXT)
   said = f"times that test was evaluated with each seed: {once}: {count}, {never}: not known"
   assert said in capsys.readouterr().out

@@ -83,3 +83,11 @@ def test_a_jaxlib_that_is_known_to_be_wrong_is_refused_on_a_cpu(monkeypatch, tmp
   with pytest.raises(InputError, match="wrong numbers"):
     sharding.make_mesh()
   cpu_compiler.check("tpu")
+
+
+@pytest.mark.parametrize("before, after", [({}, "3"), ({"TF_CPP_MIN_LOG_LEVEL": "0"}, "0")])
+def test_programs_from_the_cache_are_read_in_silence_unless_the_user_wants_messages(before, after):
+  environment = dict(before)
+  cpu_compiler.silence_hints(environment)
+  assert environment == {"TF_CPP_MIN_LOG_LEVEL": after}
+  assert "TF_CPP_MIN_LOG_LEVEL" in os.environ  # importing the package has set it

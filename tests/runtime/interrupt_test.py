@@ -82,12 +82,19 @@ sys.meta_path.insert(0, Finder)
 
 
 @pytest.mark.parametrize(
-  "module", ["as2jax.runtime.cpu_compiler", "as2jax.main", "as2jax.runtime.preemption"]
+  "command, module",
+  [
+    ("as2jax.main", "as2jax.runtime.cpu_compiler"),
+    ("as2jax.main", "as2jax.main"),
+    ("as2jax.main", "as2jax.runtime.preemption"),
+    ("as2jax", "as2jax.runtime.cpu_compiler"),
+    ("as2jax", "as2jax.commands.app"),
+  ],
 )
-def test_in_the_first_tenth_of_a_second_it_is_one_line(tmp_path, module):
+def test_in_the_first_tenth_of_a_second_it_is_one_line(tmp_path, command, module):
   (tmp_path / "sitecustomize.py").write_text(FIRST)
   environment = {**os.environ, "PYTHONPATH": str(tmp_path), "INTERRUPTED_AT": module}
-  process = begin("-m", "as2jax.main", "--help", env=environment)
+  process = begin("-m", command, "--help", env=environment)
   out, err = process.communicate(timeout=60)
   assert process.returncode == 130 and out == ""
   *before, last = err.splitlines()

@@ -278,11 +278,7 @@ def fit_batcher(
       raise InputError(f"{name} = {value} does not divide into batch.shards = {shards}")
   lengths = np.asarray(units.lengths, np.int64)
   row_lengths = tuple(sorted(row_lengths))
-  if len(lengths) and int(lengths.max()) > row_lengths[-1]:
-    raise InputError(
-      f"a unit has {int(lengths.max())} tokens, but batch.row_lengths end at "
-      f"{row_lengths[-1]}: raise it or lower data.max_length"
-    )
+  _check_fit(lengths, row_lengths[-1])
   per_shard, width = examples_per_batch // shards, examples.members.shape[1]
   if rows:
     mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
@@ -306,6 +302,15 @@ def fit_batcher(
     word_slots,
     inputs,
   )
+
+
+def _check_fit(lengths: np.ndarray, longest: int) -> None:
+  """Refuses a unit that is longer than the longest row."""
+  if len(lengths) and int(lengths.max()) > longest:
+    raise InputError(
+      f"a unit has {int(lengths.max())} tokens, but batch.row_lengths end at {longest}: raise it or "
+      "lower data.max_length"
+    )
 
 
 def _row_ladder(examples, lengths, sampler, per_shard, row_length, packed, buckets):

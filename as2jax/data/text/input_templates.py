@@ -132,18 +132,7 @@ def assemble(
 
   """
   units, most = index.shape
-  # A unit is a row of segments: one a special token, one a part (whose `fixed` id is -1).
-  fixed, kinds, owners, places = [], [], [], []
-  for part in range(most + 1):
-    for id_, type_ in around[part]:
-      fixed.append(id_)
-      kinds.append(type_)
-      owners.append(max(part - 1, 0))
-    if part < most:
-      places.append(len(fixed))
-      fixed.append(-1)
-      kinds.append(types[min(part, 1)])
-      owners.append(part)
+  fixed, kinds, owners, places = _segments(around, types, most)
   # Of a missing part, the special tokens before it go, too; those at the end close the last one.
   last = np.arange(len(fixed)) >= len(fixed) - len(around[most])
   opens = np.minimum(np.searchsorted(places, np.arange(len(fixed))), most - 1)
@@ -173,6 +162,29 @@ def assemble(
     "word_role": np.repeat(role.ravel(), counts),
     "word_form": texts.word_form[word],
   }
+
+
+def _segments(
+  around: list[tuple[Special, ...]], types: tuple[int, int], most: int
+) -> tuple[list[int], list[int], list[int], list[int]]:
+  """A unit as a row of segments: one a special token, one a part.
+
+  Returns:
+    Of each segment its id (−1 for a part), token type and part; and the places of the parts.
+
+  """
+  fixed, kinds, owners, places = [], [], [], []
+  for part in range(most + 1):
+    for id_, type_ in around[part]:
+      fixed.append(id_)
+      kinds.append(type_)
+      owners.append(max(part - 1, 0))
+    if part < most:
+      places.append(len(fixed))
+      fixed.append(-1)
+      kinds.append(types[min(part, 1)])
+      owners.append(part)
+  return fixed, kinds, owners, places
 
 
 def _ranges(starts: Int64[np.ndarray, "n"], sizes: Int64[np.ndarray, "n"]) -> np.ndarray:

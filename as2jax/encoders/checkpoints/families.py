@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -46,17 +47,29 @@ class Family:
   first_stacked: int = 0
 
 
-BERT = Family(
-  name="bert",
-  tokens="cls",
-  fields=bert_weights.fields,
-  names=bert_weights.NAMES,
-  ours=bert_weights.ours,
-  theirs=bert_weights.theirs,
+def _family(module: ModuleType, name: str, tokens: str, prefix: str, **fields: Any) -> Family:
+  """A family whose weights `module` reads and writes; it has no pooler where `fields` names none."""
+  fields.setdefault("today", lambda stored: stored.removeprefix(prefix))
+  return Family(
+    name=name,
+    tokens=tokens,
+    prefix=prefix,
+    fields=module.fields,
+    names=module.NAMES,
+    ours=module.ours,
+    theirs=module.theirs,
+    from_tensorflow=module.from_tensorflow,
+    ignored=module.IGNORED,
+    **{"pooler": {}, **fields},
+  )
+
+
+BERT = _family(
+  bert_weights,
+  "bert",
+  "cls",
+  "bert.",
   today=bert_weights.today,
-  from_tensorflow=bert_weights.from_tensorflow,
-  ignored=bert_weights.IGNORED,
-  prefix="bert.",
   pooler=bert_weights.POOLER_NAMES,
   head={"pooler": "bert.pooler.dense", "head": "classifier"},
 )
@@ -69,33 +82,20 @@ ROBERTA = dataclasses.replace(
   head={"pooler": "classifier.dense", "head": "classifier.out_proj"},
 )
 
-XLNET = Family(
-  name="xlnet",
-  tokens="cls_last",
-  fields=xlnet_weights.fields,
-  names=xlnet_weights.NAMES,
-  ours=xlnet_weights.ours,
-  theirs=xlnet_weights.theirs,
-  today=lambda name: name.removeprefix(xlnet_weights.PREFIX),
-  from_tensorflow=xlnet_weights.from_tensorflow,
-  ignored=xlnet_weights.IGNORED,
-  prefix=xlnet_weights.PREFIX,
-  pooler={},
+XLNET = _family(
+  xlnet_weights,
+  "xlnet",
+  "cls_last",
+  xlnet_weights.PREFIX,
   head={"pooler": "sequence_summary.summary", "head": "logits_proj"},
 )
 
-MODERNBERT = Family(
-  name="modernbert",
-  tokens="cls",
-  fields=modernbert_weights.fields,
-  names=modernbert_weights.NAMES,
-  ours=modernbert_weights.ours,
-  theirs=modernbert_weights.theirs,
+MODERNBERT = _family(
+  modernbert_weights,
+  "modernbert",
+  "cls",
+  modernbert_weights.PREFIX,
   today=modernbert_weights.today,
-  from_tensorflow=modernbert_weights.from_tensorflow,
-  ignored=modernbert_weights.IGNORED,
-  prefix=modernbert_weights.PREFIX,
-  pooler={},
   head={},
   first_stacked=modernbert_weights.FIRST_STACKED,
 )

@@ -12,29 +12,13 @@ import tarfile
 import threading
 import time
 import zipfile
-from pathlib import Path
 
 import pytest
 from etils import epath
+from made_spec import SPEC, found
 
 from as2jax.data.datasets import download
-from as2jax.data.datasets.files_on_disk import Spec, find
 from as2jax.runtime.errors import InputError
-
-SPEC = Spec(
-  name="made",
-  reader=lambda path: (),
-  version="1.0.0",
-  files={"train": ("a.tsv", "b.tsv"), "test": ("c.tsv",)},
-  folders=("made", ""),
-  clean="answerable",
-  published={},
-)
-
-
-def found(tmp_path: Path, *, download: bool = True, **fields):
-  root, downloads = epath.Path(tmp_path / "root"), epath.Path(tmp_path / "downloads")
-  return find(dataclasses.replace(SPEC, **fields), root, downloads, download=download)
 
 
 def zipped(names=SPEC.names) -> bytes:

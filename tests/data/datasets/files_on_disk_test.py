@@ -1,29 +1,14 @@
 import dataclasses
 import gzip
 import hashlib
-from pathlib import Path
 
 import pytest
 from etils import epath
+from made_spec import SPEC, found
 
 from as2jax.data.datasets import files_on_disk
-from as2jax.data.datasets.files_on_disk import Counts, Spec, find
+from as2jax.data.datasets.files_on_disk import Counts
 from as2jax.runtime.errors import InputError
-
-SPEC = Spec(
-  name="made",
-  reader=lambda path: (),
-  version="1.0.0",
-  files={"train": ("a.tsv", "b.tsv"), "test": ("c.tsv",)},
-  folders=("made", ""),
-  clean="answerable",
-  published={},
-)
-
-
-def found(tmp_path: Path, *, download: bool = True, **fields):
-  root, downloads = epath.Path(tmp_path / "root"), epath.Path(tmp_path / "downloads")
-  return find(dataclasses.replace(SPEC, **fields), root, downloads, download=download)
 
 
 def test_the_first_folder_that_holds_the_files(tmp_path):
