@@ -34,11 +34,20 @@ EXTRAS = {
 TRACEBACK = "AS2JAX_TRACEBACK"  # in the environment: print the traceback of an error of ours
 
 
+CHATTY = ("jax", "tensorboardX")  # jax names each backend that is not there
+
+
 class _ToStandardError(logging.Handler):
-  """Prints a record's text alone on what is standard error then."""
+  """Prints a record's text alone on what is standard error then; of `CHATTY` libraries warnings only.
+
+  Their loggers keep their levels: jax takes a level that is set on its logger for its C++ code, too,
+  and overrides `cpu_compiler.silence_hints` with it.
+  """
 
   def emit(self, record: logging.LogRecord) -> None:
     """Prints."""
+    if record.levelno < logging.WARNING and record.name.partition(".")[0] in CHATTY:
+      return
     print(record.getMessage(), file=sys.stderr, flush=True)
 
 
@@ -48,8 +57,6 @@ def quiet_libraries() -> None:
 
   logging.basicConfig(level=logging.INFO, handlers=[_ToStandardError()], force=True)
   absl_logging.set_verbosity(absl_logging.WARNING)  # orbax logs every save in ten lines
-  for chatty in ("jax", "tensorboardX"):  # jax names each backend that is not there
-    logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
 def begin_run(

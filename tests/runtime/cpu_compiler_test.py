@@ -91,3 +91,32 @@ def test_programs_from_the_cache_are_read_in_silence_unless_the_user_wants_messa
   cpu_compiler.silence_hints(environment)
   assert environment == {"TF_CPP_MIN_LOG_LEVEL": after}
   assert "TF_CPP_MIN_LOG_LEVEL" in os.environ  # importing the package has set it
+
+
+# What a command does before its first program, twice with one cache of compiled programs.
+CACHED = """
+import sys
+import as2jax
+from as2jax.commands import process
+process.quiet_libraries()
+import jax
+import jax.numpy as jnp
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((8, 8))).block_until_ready()
+"""
+
+
+def test_a_command_that_reads_programs_from_the_cache_prints_nothing(tmp_path):
+  kept = {k: v for k, v in os.environ.items() if not k.startswith(("XLA", "JAX", "TF_CPP"))}
+  for _ in range(2):
+    found = subprocess.run(
+      [sys.executable, "-c", CACHED, str(tmp_path)],
+      env=kept,
+      cwd=PROGRAM.parents[1],
+      capture_output=True,
+      text=True,
+      timeout=120,
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+  assert list(tmp_path.iterdir())
