@@ -65,9 +65,9 @@ def clean_map(found):
   [
     ("roberta", "triplet"),
     ("xlnet", "triplet"),
-    ("xlnet", "siamese"),
+    pytest.param("xlnet", "siamese", marks=pytest.mark.slow),
     ("roberta", "crossencoder"),
-    ("xlnet", "crossencoder"),
+    pytest.param("xlnet", "crossencoder", marks=pytest.mark.slow),
   ],
 )
 def test_systems_train_on_other_transformers(kind, model, tmp_path):

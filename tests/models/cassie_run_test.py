@@ -38,6 +38,7 @@ def test_every_split_of_a_ranker_has_a_run_file(ranker):
     }
 
 
+@pytest.mark.slow
 def test_a_run_is_reported_on_dev_and_test_together(ranker, tmp_path):
   content = train_and_evaluate(run_config("cassie"), tmp_path / "run")
   found = content["metrics"][f"map[sample-clean/{UNION}]"]

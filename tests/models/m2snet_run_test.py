@@ -16,6 +16,7 @@ class Killed(Exception):
   pass
 
 
+@pytest.mark.slow
 def test_a_stopped_run_ends_like_a_whole_one_and_ranks_from_disk(
   finished_run, tmp_path, monkeypatch
 ):

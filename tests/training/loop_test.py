@@ -215,7 +215,7 @@ def test_early_stopping_counts_evaluations(tmp_path):
   assert content["seeds"][0]["best_epoch"] == 0
 
 
-@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("parallel", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_several_seeds_have_results_of_their_own(tmp_path, parallel, undisturbed):
   folder = tmp_path / "x"
   content = train_and_evaluate(small(epochs=1, seeds=(0, 5), seeds_parallel=parallel), folder)
@@ -230,6 +230,7 @@ def test_several_seeds_have_results_of_their_own(tmp_path, parallel, undisturbed
   assert len(last[0]) >= 3 and last[0] != last[5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "model,words,changes",
   [
@@ -291,6 +292,7 @@ def test_a_state_that_is_not_finite_is_neither_evaluated_nor_saved(tmp_path, mon
   assert kept == ["0"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_and_nothing_is_lost(tmp_path, monkeypatch):
   folder, config = tmp_path / "x", small()
   usage = shutil.disk_usage(tmp_path)

@@ -163,7 +163,11 @@ class Rate(Loss):
     }
 
 
-@pytest.mark.parametrize("loss", [Rate(), ProbeLoss(gamma=0.3, weight=0.0)], ids=["rate", "probe"])
+@pytest.mark.parametrize(
+  "loss",
+  [pytest.param(Rate(), marks=pytest.mark.slow), ProbeLoss(gamma=0.3, weight=0.0)],
+  ids=["rate", "probe"],
+)
 def test_accumulation_and_shards_give_the_gradient_of_one_batch(loss):
   """The same 16 examples as one batch, as 4 shards, as 4 micro-batches."""
   found = []

@@ -146,6 +146,7 @@ def interrupted(monkeypatch, config, folder, after):
       train_and_evaluate(config, folder)
 
 
+@pytest.mark.slow
 def test_a_stopped_second_stage_continues_unless_the_first_changed(first, tmp_path, monkeypatch):
   whole, stopped, moved = tmp_path / "whole", tmp_path / "stopped", tmp_path / "first"
   shutil.copytree(first[0], moved)
@@ -244,6 +245,7 @@ def m2snet(run="", scope="", **changes):
 OVERLAP = "../inputs/word_overlap.json"
 
 
+@pytest.mark.slow
 def test_a_vocabulary_statistics_and_memory_come_along(tmp_path):
   first = tmp_path / "first"
   before = train_and_evaluate(m2snet(data__holdout=0.3), first)

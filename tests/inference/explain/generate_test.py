@@ -33,6 +33,7 @@ def config(module):
   return made.lock()
 
 
+@pytest.mark.slow
 def test_a_run_is_diagnosed_and_generates(tmp_path, capsys):
   run = tmp_path / "run"
   modes.run(config(squad_cross_vae), str(run))

@@ -155,6 +155,7 @@ def test_prepare_then_prepared(tmp_path, capsys, system, dtype):
   assert "as2jax" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_prepared_needs_jax_flax_optax_alone(tmp_path):
   file = tmp_path / "work.pkl"
   assert (

@@ -13,6 +13,7 @@ from launch.benchmarks import benchmark, jax_side, torch_side, workload  # noqa:
 FLAGS = ["--system=m2snet", "--row=2", "--data=sample"]
 
 
+@pytest.mark.slow
 def test_one_seed_several_and_pytorch(tmp_path, monkeypatch):
   monkeypatch.setattr(jax_side, "matmul_peak", lambda dtype: 1e9)
   out = tmp_path / "out.json"
