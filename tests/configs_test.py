@@ -235,13 +235,13 @@ def test_every_structure_passes_the_shapes_of_its_step(name):
       config.encoder, config.model.num_heads = base.get_config().encoder, 2
     if "vectors" in config.encoder:
       config.encoder.vectors = "glove.4d.txt"
-    else:
+    elif config.encoder.name not in ("sentence_bert", "reranker"):  # whose head the folder tells
       config.encoder.pretrained = tiny.encoder_folder()
     config.data.max_length = min(config.data.max_length, 128)  # positions of the tiny encoder
   config = compiled.scaled(config, 2)
   traced = dict(compiled.steps(describe(config), mesh))["train"]()
   state = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), traced.in_avals[0][0])
-  transformer = config.encoder.name in ("auto", "sentence_bert") and (
+  transformer = config.encoder.name in ("auto", "sentence_bert", "reranker") and (
     config.model.name != "feature_based"
   )
   assert bool(sharding_rules.assert_rules(state, transformer=transformer)) == transformer

@@ -81,6 +81,9 @@ def _data() -> ConfigDict:
       "dev": "",
       "test": "",
       "rules": (),  # text rules in order: ptb, html, lowercase, alphanumeric, mask_numbers
+      # What is put before each question and each candidate, ("query: ", "passage: "); a cross-encoder
+      # has the first alone. (): as the folder of the encoder says, ("", ""): nothing.
+      "prompts": (),
       "root": "",  # "" is $AS2JAX_DATA, then ~/.cache/as2jax/data
       "cache": "",  # "" is $AS2JAX_CACHE, then ~/.cache/as2jax
       "download": True,  # whether the public archive may be downloaded

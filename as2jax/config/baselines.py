@@ -44,7 +44,7 @@ def apply(config: ConfigDict, argument: str) -> ConfigDict:
     config.encoder.name = "sentence_bert"  # with the pooling and layers that its folder names
     config.data.max_length, config.batch.row_lengths = 0, (256,)  # cut where its folder says
     if config.encoder.pretrained == "bert-base-uncased":
-      config.encoder.pretrained = "sentence-transformers/bert-base-nli-mean-tokens"
+      config.encoder.pretrained = presets.SENTENCE_BERT
   else:
     pooling = {"cls": "cls", "infersent": "max"}.get(kind, "mean")
     config.model = ConfigDict({"name": "biencoder", "pooling": pooling, "score": "cosine"})

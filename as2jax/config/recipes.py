@@ -11,6 +11,8 @@ from as2jax.runtime.errors import InputError
 TRAINED = {
   "fast": presets.fast,
   "accurate": presets.accurate,
+  "reranker": presets.reranker,
+  "embedder": presets.embedder,
   "triplet": presets.triplet,
   "siamese": presets.siamese,
   "crossencoder": presets.crossencoder,

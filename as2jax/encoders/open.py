@@ -11,7 +11,7 @@ from flax import traverse_util
 
 from as2jax.data.inputs import fitted
 from as2jax.data.text.tokenizer import kept, load_tokenizer
-from as2jax.encoders.checkpoints import folders, pretrained, sentence_folder
+from as2jax.encoders.checkpoints import folders, pretrained, published_head, sentence_folder
 from as2jax.runtime import registry, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -50,6 +50,7 @@ class Source:
     open_vocabulary: makes a tokeniser of the words of some texts; None where the vocabulary is
       closed (all but ELMo).
     model_fields: what the encoder knows of the model over it (`token`: whose vector classifies).
+    prompts: what the encoder's folder puts before each question and each candidate.
     absent: why the pretrained parameters could not be read, "" where they were: a finished run opens
       without them, by what it keeps of its encoder's folder.
 
@@ -64,6 +65,7 @@ class Source:
   open_vocabulary: Callable[[Iterable[str]], Any] | None = None
   model_params: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   model_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  prompts: tuple[str, str] = ("", "")
   absent: str = ""
 
   def tokenizer_of(self, texts: Iterable[str]) -> Any:
@@ -107,8 +109,8 @@ def open_source(
     return _words(section, texts, workdir, root)
   if kind == "words":
     return _bert_words(section, texts, workdir)
-  if kind == "sentence_bert":
-    return _sentence_bert(section, workdir)
+  if kind in ("sentence_bert", "reranker"):
+    return _published_model(section, workdir)
   return _transformer(section, workdir)
 
 
@@ -186,18 +188,25 @@ def _memory(workdir: epath.PathLike) -> epath.PathLike:
   return epath.Path(workdir) / MEMORY if workdir else ""
 
 
-def _sentence_bert(section: Mapping[str, Any], workdir: epath.PathLike) -> Source:
-  """A sentence-transformers folder: it says the fields and parameters of the model over it, too."""
+def _published_model(section: Mapping[str, Any], workdir: epath.PathLike) -> Source:
+  """A published bi-encoder or cross-encoder: its folder says the fields and parameters of the model.
+
+  Raises:
+    InputError: the folder holds no such model, or it cannot be read.
+
+  """
   folder, absent = _folder(section, workdir)
   memory = _memory(workdir)
   if absent:
     content = regular_files.read_json(folder / SENTENCE)
     found = sentence_folder.SentenceFolder(folder, **{**content, "params": {}})
+  elif section["name"] == "reranker":
+    found = _reranker(folder)
   else:
     found = sentence_folder.read(folder)
   tokenizer = kept(memory, lambda: sentence_folder.load_tokenizer(found))
   content = dataclasses.asdict(found)
-  own = {key: content[key] for key in ("fields", "max_length", "lower_case")}
+  own = {key: content[key] for key in ("fields", "max_length", "lower_case", "prompts")}
   _keep(memory, SENTENCE, json.dumps(own) + "\n")
   source = _in_folder({**section, "name": "auto"}, found.transformer, tokenizer, workdir, absent)
   limits = [n for n in (found.max_length, source.max_length) if n is not None]
@@ -206,7 +215,24 @@ def _sentence_bert(section: Mapping[str, Any], workdir: epath.PathLike) -> Sourc
     max_length=min(limits, default=None),
     model_fields={name: as_tuple(value) for name, value in found.fields.items()},
     model_params=found.params,
+    prompts=(found.prompts[0], found.prompts[1]),
   )
+
+
+def _reranker(folder: epath.Path) -> sentence_folder.SentenceFolder:
+  """The published cross-encoder in a folder.
+
+  Raises:
+    InputError: there is none.
+
+  """
+  found = published_head.read(folder)
+  if found is None:
+    raise InputError(
+      f"{folder} is no cross-encoder: its config names no sequence classifier, and no module of it "
+      "gives scores; set encoder.name to sentence_bert for a bi-encoder, or to auto for an encoder"
+    )
+  return found
 
 
 def as_tuple(value: Any) -> Any:

@@ -19,6 +19,7 @@ from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.datasets import trec_files
 from as2jax.data.datasets.dataset import Dataset
 from as2jax.data.record import Question
+from as2jax.data.text.prompts import Prompts
 from as2jax.evaluation import metrics
 from as2jax.evaluation.predict_steps import make_compare_step, make_predict_step
 from as2jax.runtime import preemption, processes, sharding
@@ -53,6 +54,11 @@ class Components(Protocol):
   @property
   def facts(self) -> Mapping[str, Any]:
     """What results say of the weights."""
+    ...
+
+  @property
+  def prompts(self) -> Prompts:
+    """What is put before texts."""
     ...
 
   def predict_batcher(

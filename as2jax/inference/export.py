@@ -5,6 +5,7 @@ AutoModelForSequenceClassification and sentence-transformers' CrossEncoder load.
 """
 
 import contextlib
+import dataclasses
 import logging
 import os
 import pathlib
@@ -21,6 +22,7 @@ from as2jax.encoders.checkpoints import (
   folders,
   pretrained,
   published_folder,
+  published_head,
   sentence_folder,
 )
 from as2jax.inference import model_card
@@ -38,6 +40,7 @@ CLASSIFIERS = {
   "bert": "BertForSequenceClassification",
   "roberta": "RobertaForSequenceClassification",
   "xlnet": "XLNetForSequenceClassification",
+  "modernbert": "ModernBertForSequenceClassification",
 }
 ENCODERS = {
   "bert": "BertModel",
@@ -111,11 +114,10 @@ def published_form(model: System) -> PublishedForm:
         f"learned query; poolings that it has: {', '.join(_poolings())}"
       )
     return form
-  if not family.head:
-    raise InputError(
-      f"cross-encoders over {ENCODERS[family.name]} have another head in transformers than ours, so "
-      "nothing would give the same scores; exported are bi-encoders over it"
-    )
+  if form.kind == "reranker":
+    return form
+  if not family.head:  # its classifiers have other layers than ours: a list of modules has any
+    return _as_modules(form, model.encoder.hidden_size)
   if form.token != family.tokens:
     raise InputError(
       f"model.token = {form.token!r}: {CLASSIFIERS[family.name]} classifies by "
@@ -128,6 +130,14 @@ def published_form(model: System) -> PublishedForm:
       "--config.model.pooler=True"
     )
   return form
+
+
+def _as_modules(form: PublishedForm, width: int) -> PublishedForm:
+  """A two-way classifier as pooling and dense layers that end in one logit."""
+  before = (("dense", width, "tanh", True),) if form.pooler else ()
+  return dataclasses.replace(
+    form, kind="reranker", pooling=(form.token,), layers=(*before, ("dense", 1, "identity", True))
+  )
 
 
 def write(
@@ -158,12 +168,11 @@ def write(
       family.prefix + name: tensor
       for name, tensor in pretrained.to_tensors(encoder, **options).items()
     }
+    single = _single_logit(params)
     for part, stem in family.head.items():
       if f"{part}/kernel" in params:
-        kernel, bias = params[f"{part}/kernel"].T, params[f"{part}/bias"]
-        if part == "head":
-          kernel, bias = kernel[1:] - kernel[:1], bias[1:] - bias[:1]
-        tensors[f"{stem}.weight"], tensors[f"{stem}.bias"] = kernel, bias
+        tensors[f"{stem}.weight"] = single[f"{part}/kernel"].T
+        tensors[f"{stem}.bias"] = single[f"{part}/bias"]
     published_folder.write_transformer(
       folder,
       tensors,
@@ -171,6 +180,8 @@ def write(
       settings=_classifier_settings(form, family),
       **given,
     )
+  elif form.kind == "reranker":
+    _write_reranker(folder, components, params, form, base)
   else:
     # The pooler of BERT's pre-training is no part of the encoder; the library expects it there.
     tensors = pretrained.to_tensors(encoder, components.source.pooler, **options)
@@ -186,10 +197,89 @@ def write(
       lower_case=lower_case,
       similarity=form.score,
       version=__version__,
+      prompts=dataclasses.astuple(components.prompts),
     )
   published_folder.write_tokenizer(
     folder, base=base, tokenizer=components.source.tokenizer, family=family, max_length=max_length
   )
+
+
+def _single_logit(params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """The parameters with a two-way `head` made one whose logit is w₁ − w₀."""
+  kernel, bias = params["head/kernel"], params["head/bias"]
+  return {**params, "head/kernel": kernel[:, 1:] - kernel[:, :1], "head/bias": bias[1:] - bias[:1]}
+
+
+def _write_reranker(
+  folder: pathlib.Path,
+  components: Components,
+  params: Mapping[str, np.ndarray],
+  form: PublishedForm,
+  base: epath.PathLike,
+) -> None:
+  """Writes encoder and head: as a sequence classifier where the base is one, else as modules."""
+  encoder = components.model.encoder
+  family = families.of(encoder)
+  if "head/kernel" in params:  # a classifier of ours: pooler and head are the layers
+    names = [part for part in ("pooler", "head") if f"{part}/kernel" in params]
+    params = _single_logit(params)
+  else:
+    names = [f"layer_{number}" for number in range(len(form.layers))]
+  layers = [
+    (
+      layer,
+      {
+        leaf: np.asarray(params[f"{name}/{leaf}"]) for leaf in _LEAVES if f"{name}/{leaf}" in params
+      },
+    )
+    for layer, name in zip(form.layers, names, strict=True)
+  ]
+  tensors = pretrained.to_tensors(
+    _below(params, "encoder/"), family=family, num_heads=encoder.num_heads
+  )
+  given = {"base": base, "encoder": encoder, "family": family}
+  stems = published_head.stems(base) if names[0] == "layer_0" else ()
+  if stems:
+    tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
+    for (layer, leaves), stem in zip(layers, stems, strict=True):
+      tensors |= published_head.tensors_of(layer, stem, leaves)
+    published_folder.write_transformer(
+      folder,
+      tensors,
+      architecture=CLASSIFIERS[family.name],
+      settings=_labels_of(base, form.layers[-1][1]),
+      **given,
+    )
+  else:
+    published_folder.write_transformer(
+      folder, tensors, architecture=ENCODERS[family.name], settings={}, **given
+    )
+    published_folder.write_scoring_modules(
+      folder,
+      width=encoder.hidden_size,
+      pooling=form.pooling,
+      layers=layers,
+      max_length=components.config.data.max_length,
+    )
+  prompt = components.prompts.question
+  if prompt or not stems:
+    published_folder.write_settings(
+      folder, version=__version__, prompts={"query": prompt} if prompt else {}, cross_encoder=True
+    )
+
+
+_LEAVES = ("kernel", "bias", "scale")
+
+
+def _labels_of(base: epath.PathLike, classes: int) -> dict[str, Any]:
+  """The names of the classes as the base has them; of one class, the score is P(it)."""
+  names = published_head.labels(base) or [f"LABEL_{i}" for i in range(classes)]
+  kind = "activation.Sigmoid" if classes == 1 else "linear.Identity"
+  return {
+    "id2label": {str(i): name for i, name in enumerate(names)},
+    "label2id": {name: i for i, name in enumerate(names)},
+    "sentence_transformers": {"activation_fn": f"torch.nn.modules.{kind}"},
+  }
 
 
 def _classifier_settings(form: PublishedForm, family: families.Family) -> dict[str, Any]:
@@ -211,6 +301,8 @@ def _classifier_settings(form: PublishedForm, family: families.Family) -> dict[s
 def _base(components: Components, form: PublishedForm) -> tuple[epath.Path, bool]:
   """The folder of the base transformer, and whether texts were lower-cased before its tokeniser."""
   folder = pretrained.resolve(components.config.encoder.pretrained)
+  if form.kind == "reranker" and (found := published_head.read(folder)):
+    return found.transformer, found.lower_case
   if form.from_sentence_folder or folders.config_file(folder) is None:
     found = sentence_folder.read(folder)
     return found.transformer, found.lower_case and form.from_sentence_folder

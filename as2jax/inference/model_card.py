@@ -36,6 +36,7 @@ KINDS = {
   "sentence_bert": "A bi-encoder: a published Sentence-BERT",
   "triplet": "The bi-encoder of ASBERT's triplet network (Shonibare 2021)",
   "siamese": "The bi-encoder of ASBERT's siamese network (Shonibare 2021)",
+  "reranker": "A published cross-encoder with its own head",
   "crossencoder": "A cross-encoder: question and sentence in one sequence, two classes",
 }
 CODE = {
@@ -45,6 +46,7 @@ scores = model.similarity(model.encode(questions), model.encode(sentences))""",
   "sequence_classifier": """from sentence_transformers import CrossEncoder
 ranked = CrossEncoder("FOLDER").rank(question, sentences)  # best first, by P(answer)""",
 }
+CODE["reranker"] = CODE["sequence_classifier"]
 
 
 def render(
@@ -97,7 +99,8 @@ def differences(config: Any, model: System, form: PublishedForm) -> list[str]:
 
 
 def _header(content: Mapping[str, Any], form: PublishedForm) -> str:
-  task = {"sequence_classifier": "text-ranking", "sentence_transformer": "sentence-similarity"}
+  ranking, similarity = "text-ranking", "sentence-similarity"
+  task = {"sequence_classifier": ranking, "reranker": ranking, "sentence_transformer": similarity}
   lines = [
     "---",
     "library_name: sentence-transformers",

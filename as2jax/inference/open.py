@@ -1,8 +1,8 @@
 """`as2jax.load` opens anything that ranks; `as2jax.train` makes a run.
 
-What is opened is a run's folder, or a folder as the original libraries publish them: a bi-encoder of
-sentence-transformers (Reimers & Gurevych 2019), or a sequence classifier with one or two classes (a
-`CrossEncoder`), by path, as `package:NAME/FOLDER`, or by its name on the Hugging Face hub.
+What is opened is a run's folder, or a folder as the original libraries publish them: a bi-encoder or a
+`CrossEncoder` of sentence-transformers (Reimers & Gurevych 2019), or a sequence classifier of
+transformers, by path, as `package:NAME/FOLDER`, or by its name on the Hugging Face hub.
 """
 
 import json
@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 from as2jax.config import base, check, flags, recipes
 from as2jax.config import overrides as config_overrides
 from as2jax.encoders.checkpoints import pretrained, published_head, sentence_folder
+from as2jax.encoders.checkpoints.sentence_folder import SentenceFolder
 from as2jax.evaluation import predict
 from as2jax.inference import modes, run
 from as2jax.inference.ranker import Ranker
@@ -35,14 +36,18 @@ def load(
   *,
   seed: int | Literal["best"] = "best",
   dtype: Literal["float32", "bfloat16"] = "float32",
+  label: str | int | None = None,
 ) -> Ranker:
   """Opens a trained model, ready to rank on the devices that are here.
 
   Args:
     source: the folder of a finished run; a folder of sentence-transformers (a bi-encoder or a
-      CrossEncoder of the BERT, RoBERTa or XLNet family), `package:NAME/FOLDER`, or a hub name.
+      CrossEncoder of the BERT, RoBERTa, XLNet or ModernBERT family), `package:NAME/FOLDER`, or a hub
+      name.
     seed: which of a run's seeds; `best` has the greatest value of the metric that selects.
     dtype: of the encoder's computation; scores are float32 always.
+    label: of a published classifier with several classes, the one that means "answers the
+      question", by its name or number; needed from three classes on.
 
   Raises:
     InputError: nothing of that name, a form that is not implemented, damaged or missing weights.
@@ -51,6 +56,8 @@ def load(
   source = os.fspath(source)
   folder = epath.Path(source).expanduser()
   if _is_run(folder):
+    if label is not None:
+      raise InputError(f"label = {label!r}: {source} is a run, whose config has model.label")
     return Run(folder, dtype=dtype).ranker(seed)
   if seed != "best":
     raise InputError(f"seed = {seed}: {source} is no run's folder, which alone has seeds")
@@ -61,7 +68,7 @@ def load(
       f"{source} is neither a run's folder nor a published model: no config.json and no "
       "modules.json lies there"
     )
-  return _published(str(folder) if folder.is_dir() else source, dtype)
+  return _published(str(folder) if folder.is_dir() else source, dtype, label)
 
 
 def open_run(folder: str | os.PathLike) -> Run:
@@ -126,29 +133,32 @@ def _is_run(folder: epath.Path) -> bool:
   )
 
 
-def _published(source: str, dtype: str) -> Ranker:
+def _published(source: str, dtype: str, label: str | int | None) -> Ranker:
   """The ranker of a published folder, which has neither seeds nor data."""
   folder = pretrained.resolve(source)
   config = base.get_config()
   config.encoder.pretrained, config.encoder.dtype = str(folder), dtype
   config.mode, config.data.name = "predict", "none"
-  head = published_head.read(folder)
-  if head is not None:
-    config.model = ConfigDict({"name": "crossencoder", "pooler": head.pooler, "dropout": 0.0})
-    longest = sentence_folder.max_length(folder), _positions(folder)
+  found = published_head.read(folder)
+  if found is not None:
+    config.encoder.name = "reranker"
+    config.model = ConfigDict({"name": "reranker", "dropout": 0.0})
+    if (number := _label(folder, found, label)) is not None:
+      config.model.label = number
   else:
+    if label is not None:
+      raise InputError(f"label = {label!r}: {folder} is no classifier, which alone has classes")
     config.encoder.name = "sentence_bert"
     config.model = ConfigDict({"name": "sentence_bert", "score": _similarity(folder)})
     found = sentence_folder.read(folder)
-    longest = found.max_length, _positions(found.transformer)
+  longest = found.max_length, _positions(found.transformer)
   length = min((n for n in longest if n is not None), default=LONGEST)
   config.data.max_length, config.batch.row_lengths = length, (length,)
   check.check(config)
   config, mesh = run.fitted_to_devices(config, source)
   compile_cache.use_cache(config)
   components = build.load(config, data=False)
-  arrays = {**components.pretrained, **(head.params if head else {})}
-  params = {path: value[None] for path, value in arrays.items()}
+  params = {path: value[None] for path, value in components.pretrained.items()}
   problem = f"{folder}: its tensors do not fit the model that its config describes"
   run.check_fits(components.model, run.example(components), params, problem)
   variables = run.placed({"params": traverse_util.unflatten_dict(params, sep="/")}, mesh)
@@ -159,6 +169,27 @@ def _published(source: str, dtype: str) -> Ranker:
     else str(epath.Path(folder).absolute())
   )
   return ranker
+
+
+def _label(folder: epath.Path, found: SentenceFolder, label: str | int | None) -> int | None:
+  """The number of the class that ranks, where it is given; None for what the folder says.
+
+  Raises:
+    InputError: no class of that name or number, or none is given and there are three or more.
+
+  """
+  names, classes = published_head.labels(folder), found.fields["layers"][-1][1]
+  shown = ", ".join(f"{i} {name}" for i, name in enumerate(names)) or f"0 to {classes - 1}"
+  if label is None and "label" not in found.fields:
+    raise InputError(
+      f"{folder} is a classifier with {classes} classes ({shown}): give `label`, the one that means "
+      "'answers the question'"
+    )
+  if isinstance(label, str):
+    label = names.index(label) if label in names else classes
+  if label is not None and not 0 <= label < classes:
+    raise InputError(f"{folder}: there is no such label; the classes are {shown}")
+  return label
 
 
 def _positions(folder: epath.PathLike) -> int | None:

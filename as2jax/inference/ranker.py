@@ -5,6 +5,7 @@ batches have one of a few sizes, so that nothing is compiled once each of them h
 Several threads may share a ranker: one at a time uses the model.
 """
 
+import dataclasses
 import functools
 import hashlib
 import json
@@ -87,7 +88,9 @@ class Ranker:
 
   def _settings(self) -> dict[str, Any]:
     facts, data = self.predictor.components.facts, self.config.data
+    prompts = self.predictor.components.prompts
     return {
+      **({"prompts": dataclasses.astuple(prompts)} if any(dataclasses.astuple(prompts)) else {}),
       "model": self.config.model.to_dict(),
       "rules": list(data.rules),
       "max_length": data.max_length,

@@ -9,18 +9,10 @@ from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch
 from as2jax.layers.pooling import MODES, pool
-from as2jax.layers.vectors import norm
+from as2jax.layers.vector_layers import ACTIVATIONS, normalize
 from as2jax.models.biencoder import DISTANCES, BiEncoder
 from as2jax.models.system import Embeddings, PublishedForm
 from as2jax.runtime.errors import InputError
-
-ACTIVATIONS = {
-  "tanh": jnp.tanh,
-  "identity": lambda x: x,
-  "relu": jax.nn.relu,
-  "gelu": lambda x: jax.nn.gelu(x, approximate=False),
-}
-SMALLEST_NORM = 1e-12  # below it a vector is not brought to length 1, as in torch's `normalize`
 
 
 class SentenceBert(BiEncoder):
@@ -85,5 +77,5 @@ class SentenceBert(BiEncoder):
     for layer, (_, activation, _) in zip(self.layers, self.dense):
       x = ACTIVATIONS[activation](layer(x))
     if self.normalize:
-      x = x / jnp.maximum(norm(x), SMALLEST_NORM)[..., None]
+      x = normalize(x)
     return Embeddings(jnp.where((batch.units.length > 0)[..., None], x, 0.0))

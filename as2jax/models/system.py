@@ -36,17 +36,18 @@ class PublishedForm:
   """The architecture of sentence-transformers or transformers that gives a system's scores.
 
   Attributes:
-    kind: `sentence_transformer` (encoder, poolings, dense layers, normalisation) or
-      `sequence_classifier` (encoder, pooler, two-way head).
+    kind: `sentence_transformer` (encoder, poolings, dense layers, normalisation),
+      `sequence_classifier` (encoder, pooler, two-way head) or `reranker` (encoder, poolings, `layers`).
     score: the name of the score that the exported folder ranks by.
     pooling, dense, normalize: of a sentence transformer, as `as2jax.models.sentence_bert` has them.
     token: whose vector a classifier reads, `cls` or `cls_last`.
     pooler, dropout: of a classifier, before its head.
+    layers, label: of a reranker, as `as2jax.models.reranker` has them.
     from_sentence_folder: whether `encoder.pretrained` names a sentence-transformers folder.
 
   """
 
-  kind: Literal["sentence_transformer", "sequence_classifier"]
+  kind: Literal["sentence_transformer", "sequence_classifier", "reranker"]
   score: str
   pooling: tuple[str, ...] = ()
   dense: tuple[tuple[int, str, bool], ...] = ()
@@ -54,6 +55,8 @@ class PublishedForm:
   token: str = ""
   pooler: bool = False
   dropout: float = 0.0
+  layers: tuple[tuple, ...] = ()
+  label: int = 0
   from_sentence_folder: bool = False
 
 

@@ -27,6 +27,7 @@ MODELS = Table(
     "triplet": "as2jax.models.asbert:Triplet",
     "siamese": "as2jax.models.asbert:Siamese",
     "sentence_bert": "as2jax.models.sentence_bert:SentenceBert",
+    "reranker": "as2jax.models.reranker:Reranker",
     "crossencoder": "as2jax.models.crossencoder:CrossEncoder",
     "loct": "as2jax.models.loct:LocalContextCrossEncoder",
     "m2snet": "as2jax.models.m2snet:M2SNet",

@@ -20,6 +20,7 @@ from as2jax.data.inputs import first_stage_ranking, fitted, teacher_scores
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, Ranking
 from as2jax.data.inputs.protocol import Input, Resources, Tables, declared
 from as2jax.data.record import Question
+from as2jax.data.text.prompts import Prompts
 from as2jax.data.text.token_table import UnitTable
 from as2jax.data.text.tokenise import ROLES, build_units
 from as2jax.evaluation import metrics, results
@@ -71,6 +72,19 @@ class Components:
     """The data set of parts that were loaded with one."""
     assert self.dataset is not None, "the parts were loaded without data"
     return self.dataset
+
+  @property
+  def prompts(self) -> Prompts:
+    """What is put before texts: `data.prompts`, else what the encoder's folder says.
+
+    Raises:
+      InputError: a prompt leaves no room for a text.
+
+    """
+    texts = tuple(self.config.data.prompts) or self.source.prompts
+    made = Prompts(*texts)
+    made.check(self.source.tokenizer, self.config.data.max_length, self.inputs)
+    return made
 
   def train_questions(self) -> tuple[Question, ...]:
     """The training questions that holding out, then the protocol, then the fraction leave."""
@@ -137,6 +151,7 @@ class Components:
     if self.model.template == "single":
       asked = {q.text for q in questions}
       roles = [ROLES["question" if text in asked else "candidate"] for (text,) in units]
+    units = self.prompts.before(units, roles)
     tokenizer = self.source.tokenizer_of(text for unit in units for text in unit)
     built = build_units(
       units,

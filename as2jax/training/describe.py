@@ -148,6 +148,11 @@ def _source(section: Mapping[str, Any]) -> Source:
     own = {k: v for k, v in given.items() if k != "pretrained"} | {"name": sentence.family.name}
     fields = {k: v for k, v in {"precision": None, **sentence.sizes}.items() if k not in own}
     model_fields, most = sentence.fields, sentence.max_length
+  elif kind == "reranker":
+    shapes = published_shapes.reranker(section["pretrained"])
+    own = {k: v for k, v in given.items() if k != "pretrained"} | {"name": shapes.family.name}
+    fields = {k: v for k, v in {"precision": None, **shapes.sizes}.items() if k not in own}
+    model_fields, most = shapes.fields, shapes.max_length
   elif kind == "words":
     own = {"name": kind, "hidden_dropout": section["hidden_dropout"]}
     generated = section["size"] or WORDS

@@ -144,7 +144,7 @@ def test_gradients_are_finite_at_a_zero_vector():
   [
     ({"pooling": ("mean", "sum")}, r"model.pooling = \('mean', 'sum'\)"),
     ({"pooling": ()}, r"model.pooling = \(\)"),
-    ({"dense": ((3, "silu", True),)}, "'silu' is none of tanh"),
+    ({"dense": ((3, "swish", True),)}, "'swish' is none of tanh"),
     ({"score": "manhattan"}, "model.score = 'manhattan'"),
   ],
 )

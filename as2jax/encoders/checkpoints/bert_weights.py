@@ -72,7 +72,11 @@ def fields(config: Mapping[str, Any]) -> dict[str, Any]:
   if missing:
     raise ValueError(f"the key {missing[0]!r} is missing")
   # RoBERTa counts positions from behind the padding's id, which keeps its own row.
-  offset = config.get("pad_token_id", 1) + 1 if config.get("model_type") == "roberta" else 0
+  offset = (
+    config.get("pad_token_id", 1) + 1
+    if config.get("model_type") in ("roberta", "xlm-roberta")
+    else 0
+  )
   return {field: config[key] for field, key in required.items()} | {
     "type_vocab_size": config.get("type_vocab_size", 2),
     "position_offset": offset,

@@ -27,6 +27,7 @@ DOWNLOADED = (
   "spiece.model",
   "0_Transformer/*",
   "*_Dense/*",
+  "*_LayerNorm/*",
   "*_Pooling/*",
 )
 SAFETENSORS = (WEIGHTS, INDEX, "model-*-of-*.safetensors")

@@ -34,6 +34,7 @@ __all__ = [
   "to_tensors",
 ]
 
+ALIASES = {"xlm-roberta": "roberta"}  # the same architecture, with a tokeniser of its own
 PADDING = 128  # rows: what tables are padded to is a multiple of 8 to 128
 
 
@@ -46,6 +47,7 @@ def read_family(folder: epath.PathLike) -> tuple[Family, dict[str, Any]]:
   file, config = _config(folder)
   # Google's configs say by their name what they are of.
   kind = config.get("model_type", {CONFIGS[1]: "bert", CONFIGS[2]: "xlnet"}.get(file.name))
+  kind = ALIASES.get(kind, kind) if isinstance(kind, str) else kind
   if not isinstance(kind, str) or kind not in FAMILIES:
     raise InputError(f"{file}: model_type is {kind!r:.80}; known are {', '.join(FAMILIES)}")
   try:

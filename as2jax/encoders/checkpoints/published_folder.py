@@ -225,6 +225,7 @@ def write_sentence_modules(
   lower_case: bool,
   similarity: str,
   version: str,
+  prompts: Sequence[str] = ("", ""),
 ) -> None:
   """Writes all of a sentence-transformers folder but the transformer, which lies at its root.
 
@@ -234,6 +235,7 @@ def write_sentence_modules(
     max_length: tokens of a text, special tokens included.
     similarity: the library's name of the function that compares two vectors: cosine or euclidean.
     version: of as2jax.
+    prompts: before questions and before candidates.
 
   """
   folder = epath.Path(folder)
@@ -242,45 +244,116 @@ def write_sentence_modules(
   pooling = _pooling_config(width, [names[mode] for mode in fields["pooling"]])
   write_json(folder / "1_Pooling" / "config.json", pooling)
   width *= len(fields["pooling"])
-  activations = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
-  for number, (size, activation, bias) in enumerate(fields["dense"]):
+  for number, layer in enumerate(fields["dense"]):
     modules.append((f"{len(modules)}_Dense", "Dense"))
-    path = folder / modules[-1][0]
-    write_json(
-      path / "config.json",
-      {
-        "in_features": width,
-        "out_features": size,
-        "bias": bias,
-        "activation_function": activations[activation],
-      },
-    )
-    tensors = {"linear.weight": params[f"dense_{number}/kernel"].T}
-    if bias:
-      tensors["linear.bias"] = params[f"dense_{number}/bias"]
-    _save(tensors, path)
-    width = size
+    leaves = {leaf: params.get(f"dense_{number}/{leaf}") for leaf in ("kernel", "bias")}
+    width = _write_dense(folder / modules[-1][0], layer, leaves, width)
   if fields["normalize"]:
     modules.append((f"{len(modules)}_Normalize", "Normalize"))
     (folder / modules[-1][0]).mkdir()
+  _write_modules(folder, modules)
+  write_json(
+    folder / TRANSFORMER_CONFIGS[0], {"max_seq_length": max_length, "do_lower_case": lower_case}
+  )
+  named = dict(zip(("query", "document"), prompts)) if any(prompts) else {}
+  write_settings(folder, version=version, prompts=named, similarity=similarity)
+
+
+def write_scoring_modules(
+  folder: epath.PathLike,
+  *,
+  width: int,
+  pooling: Sequence[str],
+  layers: Sequence[tuple[tuple, Mapping[str, np.ndarray]]],
+  max_length: int,
+) -> None:
+  """Writes the modules of a modular `CrossEncoder` behind the transformer at the folder's root.
+
+  Args:
+    width: of the transformer's token vectors.
+    pooling: our modes.
+    layers: of `as2jax.layers.vector_layers` with their parameters by leaf; the last gives scores.
+    max_length: tokens of a pair, special tokens included.
+
+  """
+  folder = epath.Path(folder)
+  names = {ours: theirs for theirs, ours in POOLINGS.items()}
+  modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+  write_json(
+    folder / "1_Pooling" / "config.json", _pooling_config(width, [names[mode] for mode in pooling])
+  )
+  width *= len(pooling)
+  for number, (layer, leaves) in enumerate(layers):
+    kind = {"dense": "Dense", "norm": "LayerNorm", "normalize": "Normalize"}[layer[0]]
+    path = f"{number + 2}_{kind}"
+    modules.append((path, kind))
+    if kind == "Dense":
+      output = "scores" if number == len(layers) - 1 else "sentence_embedding"
+      width = _write_dense(folder / path, layer[1:], leaves, width, output)
+    elif kind == "LayerNorm":
+      write_json(folder / path / "config.json", {"dimension": width})
+      tensors = {"norm.weight": leaves["scale"]}
+      tensors["norm.bias"] = leaves.get("bias", np.zeros(width, np.float32))
+      _save(tensors, folder / path)
+    else:
+      (folder / path).mkdir()
+  _write_modules(folder, modules)
+  write_json(folder / TRANSFORMER_CONFIGS[0], {"max_seq_length": max_length})
+
+
+def write_settings(
+  folder: epath.PathLike,
+  *,
+  version: str,
+  prompts: Mapping[str, str],
+  similarity: str | None = None,
+  cross_encoder: bool = False,
+) -> None:
+  """Writes the library's settings; of a cross-encoder, the one prompt is that of every pair."""
+  content = {"__version__": {"as2jax": version}, "prompts": dict(prompts)}
+  content["default_prompt_name"] = next(iter(prompts), None) if cross_encoder else None
+  if cross_encoder:
+    content |= {"model_type": "CrossEncoder"}
+    content |= {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+  else:
+    content["similarity_fn_name"] = similarity
+  write_json(epath.Path(folder) / "config_sentence_transformers.json", content)
+
+
+def _write_dense(
+  path: epath.Path,
+  layer: tuple[int, str, bool],
+  leaves: Mapping[str, np.ndarray | None],
+  width: int,
+  output: str = "sentence_embedding",
+) -> int:
+  """Writes a dense layer on vectors of `width`; returns the width of what it gives."""
+  size, activation, bias = layer
+  names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+  config = {
+    "in_features": width,
+    "out_features": size,
+    "bias": bias,
+    "activation_function": names[activation],
+  }
+  if output != "sentence_embedding":  # older releases do not know the key
+    config |= {"module_input_name": "sentence_embedding", "module_output_name": output}
+  write_json(path / "config.json", config)
+  tensors = {"linear.weight": np.asarray(leaves["kernel"]).T}
+  if bias:
+    tensors["linear.bias"] = np.asarray(leaves["bias"])
+  _save(tensors, path)
+  return size
+
+
+def _write_modules(folder: epath.Path, modules: Sequence[tuple[str, str]]) -> None:
+  """Writes the list of modules: (path, class) each."""
   write_json(
     folder / MODULES,
     [
       {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
       for i, (path, kind) in enumerate(modules)
     ],
-  )
-  write_json(
-    folder / TRANSFORMER_CONFIGS[0], {"max_seq_length": max_length, "do_lower_case": lower_case}
-  )
-  write_json(
-    folder / "config_sentence_transformers.json",
-    {
-      "__version__": {"as2jax": version},
-      "prompts": {},
-      "default_prompt_name": None,
-      "similarity_fn_name": similarity,
-    },
   )
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from as2jax.encoders.checkpoints import elmo_weights, pretrained, sentence_folder
+from as2jax.encoders.checkpoints import elmo_weights, pretrained, published_head, sentence_folder
 from as2jax.encoders.checkpoints.families import FAMILIES, Family
 from as2jax.runtime.errors import InputError
 
@@ -174,6 +174,26 @@ def sentence_bert(name: str) -> SentenceShapes:
   found = sentence_folder.read(pretrained.resolve(name))
   kind, sizes = pretrained.read_family(found.transformer)
   return SentenceShapes(kind, sizes, found.fields, found.max_length)
+
+
+def reranker(name: str) -> SentenceShapes:
+  """A published cross-encoder: by `name`, or in a folder.
+
+  An encoder that is known by its name alone gets the head of its family's sequence classifiers, with
+  one class.
+
+  Raises:
+    InputError: neither, or the folder holds no cross-encoder.
+
+  """
+  if name in TRANSFORMERS:
+    kind, sizes = family(name)
+    return SentenceShapes(kind, sizes, published_head.plain(kind, sizes["hidden_size"]), None)
+  folder = pretrained.resolve(name)
+  found = published_head.read(folder)
+  if found is None:
+    raise InputError(f"{folder} is no cross-encoder")
+  return SentenceShapes(*pretrained.read_family(found.transformer), found.fields, found.max_length)
 
 
 def elmo() -> dict[str, Any]:

@@ -44,8 +44,13 @@ ACTIVATIONS = {
   "torch.nn.modules.linear.Identity": "identity",
   "torch.nn.modules.activation.ReLU": "relu",
   "torch.nn.modules.activation.GELU": "gelu",
+  "torch.nn.modules.activation.SiLU": "silu",
+  "torch.nn.modules.activation.Sigmoid": "sigmoid",
 }
 SENTENCE = "sentence_embedding"  # the library's name of the vector that modules hand on
+# The library's names of prompts before questions and before candidates; the first that is there.
+QUERY_PROMPTS = ("query",)
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,11 +60,13 @@ class SentenceFolder:
   Attributes:
     transformer: the folder of the transformer and its tokeniser.
     fields: of `SentenceBert`, all but `encoder` and `score`: `pooling` (modes whose vectors are
-      joined), `dense` ((size, activation, whether it has a bias) of each layer) and `normalize`.
+      joined), `dense` ((size, activation, whether it has a bias) of each layer) and `normalize`; of
+      `Reranker`: `pooling`, `layers`, and `label` where it is plain.
     max_length: tokens of a text, special tokens included; what exceeds it is cut. None: as many as
       the encoder takes.
     lower_case: whether texts are lower-cased before the tokeniser sees them.
     params: float32 arrays by parameter path (`dense_0/kernel` [d, size], `dense_0/bias` [size]).
+    prompts: what is put before each question and each candidate.
 
   """
 
@@ -68,19 +75,20 @@ class SentenceFolder:
   max_length: int | None
   lower_case: bool
   params: dict[str, np.ndarray]
+  prompts: tuple[str, str] = ("", "")
 
 
 def read(folder: epath.PathLike) -> SentenceFolder:
   """Reads all of a sentence-transformers folder but the transformer's own weights.
 
   Errors: `InputError` for a folder without `modules.json`, a module or an order of modules that is
-  not implemented (a word-embedding model, a residual dense layer, a prompt before every text), and
+  not implemented (a word-embedding model, a residual dense layer, a prompt that no pooling sees), and
   tensors that do not fit.
   """
   folder = epath.Path(folder)
-  modules = _modules(folder)
-  kinds = [kind for kind, _ in modules]
-  dense = [path for kind, path in modules if kind == "Dense"]
+  listed = modules(folder)
+  kinds = [kind for kind, _ in listed]
+  dense = [path for kind, path in listed if kind == "Dense"]
   normalize = [kind for kind in kinds if kind == "Normalize"]
   known = ["Transformer", "Pooling", *["Dense"] * len(dense), *normalize]
   if kinds != known or len(normalize) > 1:
@@ -88,26 +96,19 @@ def read(folder: epath.PathLike) -> SentenceFolder:
       f"{folder / MODULES}: its modules are {', '.join(kinds) or 'none'}; implemented are "
       "Transformer, Pooling, any number of Dense and at most one Normalize, in this order"
     )
-  refuse_prompt(folder)
-  transformer = modules[0][1]
-  if config_file(transformer) is None:
-    raise InputError(f"{transformer}: the transformer that {folder / MODULES} names has no config")
-  width, pooling = _pooling(modules[1][1])
+  transformer = transformer_of(folder, listed)
+  prompts = _prompts(folder)
+  width, pooling = read_pooling(listed[1][1], prompted=any(prompts))
   layers, params = [], {}
   for number, path in enumerate(dense):
-    layer, arrays, width = _dense(path, width)
+    layer, arrays, width = read_dense(path, width)
     layers.append(layer)
     params |= {f"dense_{number}/{leaf}": value for leaf, value in arrays.items()}
   if normalize:
-    _check_vector(modules[-1][1] / "config.json", optional=True)
-  settings = _transformer_settings(transformer)
+    check_vector(listed[-1][1] / "config.json", optional=True)
   fields = {"pooling": pooling, "dense": tuple(layers), "normalize": bool(normalize)}
   return SentenceFolder(
-    transformer,
-    fields,
-    _max_length(transformer, settings),
-    bool(settings.get("do_lower_case", False)),
-    params,
+    transformer, fields, max_length(transformer), lower_case(transformer), params, prompts
   )
 
 
@@ -126,7 +127,7 @@ def load_tokenizer(folder: SentenceFolder) -> Any:
   return Tokenizer(backend, str(folder.transformer))
 
 
-def _modules(folder: epath.Path) -> list[tuple[str, epath.Path]]:
+def modules(folder: epath.Path) -> list[tuple[str, epath.Path]]:
   """(class name, folder) of each module; the classes moved between packages over the releases."""
   file = folder / MODULES
   if not file.exists():
@@ -150,22 +151,51 @@ def _modules(folder: epath.Path) -> list[tuple[str, epath.Path]]:
   return found
 
 
-def refuse_prompt(folder: epath.Path) -> None:
-  """Raises InputError where the folder puts a prompt before every text."""
+def transformer_of(folder: epath.Path, listed: list[tuple[str, epath.Path]]) -> epath.Path:
+  """The folder of the transformer, the first of the modules; InputError where it has no config."""
+  if not listed or listed[0][0] != "Transformer":
+    raise InputError(f"{folder / MODULES}: its first module is no Transformer")
+  transformer = listed[0][1]
+  if config_file(transformer) is None:
+    raise InputError(f"{transformer}: the transformer that {folder / MODULES} names has no config")
+  return transformer
+
+
+def named_prompts(folder: epath.Path) -> tuple[dict[str, str], str]:
+  """The prompts of a folder by name, and that of no name: the default one, or ""."""
   file = folder / SETTINGS
   settings = _json(file, dict) if file.exists() else {}
-  name = settings.get("default_prompt_name")
-  if name and (settings.get("prompts") or {}).get(name):
+  prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+  if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
+    raise InputError(f"{file}: prompts is {prompts!r:.80}; expected texts by name")
+  if default is not None and default not in prompts:
     raise InputError(
-      f"{file}: default_prompt_name {name!r} puts a prompt before every text, which "
-      "is not implemented; make it null and put the prompt into the texts"
+      f"{file}: default_prompt_name is {default!r:.80}, which is none of its prompts"
     )
+  return prompts, prompts.get(default, "")
 
 
-def _pooling(folder: epath.Path) -> tuple[int, tuple[str, ...]]:
-  """The width of the joined vector, and our names of the modes."""
+def _prompts(folder: epath.Path) -> tuple[str, str]:
+  """What a bi-encoder's folder puts before questions and before candidates.
+
+  A side without a prompt of its own has the default one, as `SentenceTransformer.encode` does. (From
+  release 5 on, the library's `encode_query` and `encode_document` take an empty prompt instead where a
+  folder of an older release states no `query` or `document`; folders of new releases state both.)
+  """
+  prompts, default = named_prompts(folder)
+  first = lambda names: next((prompts[name] for name in names if name in prompts), default)
+  return first(QUERY_PROMPTS), first(DOCUMENT_PROMPTS)
+
+
+def read_pooling(folder: epath.Path, *, prompted: bool) -> tuple[int, tuple[str, ...]]:
+  """The width of the joined vector, and our names of the modes; `prompted`: whether texts have prompts."""
   file = folder / "config.json"
   config = _json(file, dict)
+  if prompted and not config.get("include_prompt", True):
+    raise InputError(
+      f"{file}: include_prompt is false; a pooling that leaves the prompt's tokens out is not "
+      "implemented"
+    )
   modes = config.get("pooling_mode")
   if modes is None:
     modes = [mode for flag, mode in FLAGS.items() if config.get(flag)] or ["mean"]
@@ -182,12 +212,15 @@ def _pooling(folder: epath.Path) -> tuple[int, tuple[str, ...]]:
   return width * len(modes), tuple(POOLINGS[mode] for mode in modes)
 
 
-def _dense(
-  folder: epath.Path, width: int
+def read_dense(
+  folder: epath.Path, width: int, output: str = SENTENCE
 ) -> tuple[tuple[int, str, bool], dict[str, np.ndarray], int]:
-  """((size, activation, bias), {kernel, bias}, size) of a dense layer on vectors of `width`."""
+  """((size, activation, bias), {kernel, bias}, size) of a dense layer on vectors of `width`.
+
+  `output` is the library's name of what the layer gives.
+  """
   file = folder / "config.json"
-  config = _check_vector(file)
+  config = check_vector(file, output=output)
   if config.get("use_residual"):
     raise InputError(f"{file}: use_residual is true; a residual dense layer is not implemented")
   activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
@@ -212,18 +245,25 @@ def _dense(
   return (size, ACTIVATIONS[activation], bias), arrays, size
 
 
-def _check_vector(file: epath.Path, optional: bool = False) -> dict[str, Any]:
+def check_vector(
+  file: epath.Path, optional: bool = False, output: str = SENTENCE
+) -> dict[str, Any]:
   """The config of a module that must work on the sentence's vector, not on those of tokens."""
   config = {} if optional and not file.exists() else _json(file, dict)
-  for key in ("module_input_name", "module_output_name"):
-    if config.get(key) not in (None, SENTENCE):
-      raise InputError(f"{file}: {key} is {config[key]!r}; only {SENTENCE!r} is implemented")
+  for key, only in (("module_input_name", SENTENCE), ("module_output_name", output)):
+    if config.get(key, only) not in (None, only):
+      raise InputError(f"{file}: {key} is {config[key]!r}; only {only!r} is implemented here")
   return config
 
 
 def _transformer_settings(folder: epath.Path) -> dict[str, Any]:
   files = [folder / name for name in TRANSFORMER_CONFIGS if (folder / name).exists()]
   return _json(files[0], dict) if files else {}
+
+
+def lower_case(folder: epath.PathLike) -> bool:
+  """Whether a transformer's folder says that texts are lower-cased before the tokeniser."""
+  return bool(_transformer_settings(epath.Path(folder)).get("do_lower_case", False))
 
 
 def max_length(folder: epath.PathLike) -> int | None:

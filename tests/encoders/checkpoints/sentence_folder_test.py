@@ -265,9 +265,9 @@ FIRST = [
         f / "config_sentence_transformers.json",
         {},
         prompts={"q": "query: "},
-        default_prompt_name="q",
+        default_prompt_name="p",
       ),
-      "default_prompt_name 'q'",
+      "default_prompt_name is 'p', which is none of its prompts",
     ),
   ],
 )

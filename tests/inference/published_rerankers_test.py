@@ -1,0 +1,297 @@
+"""Rerankers and bi-encoders in the forms in which they are published, made by their own library."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tiny
+import tiny_encoders
+from ml_collections import ConfigDict
+
+import as2jax
+from as2jax.config import base, presets
+from as2jax.encoders.checkpoints import published_head
+from as2jax.inference import export
+from as2jax.runtime.errors import InputError
+
+pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+QUESTION = "who sat on the mat"
+TEXTS = (
+  "the cat sat on the mat",
+  "a dog came in",
+  "nobody was there",
+  "glaciers melt slowly and nobody " * 20,  # longer than any unit here
+)
+PAIRS = [(QUESTION, text) for text in TEXTS]
+TOKENS = {
+  "modernbert": {"pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"},
+  "xlm-roberta": {"pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"},
+}
+
+
+def encoder(family, path, **config):
+  """The folder of a tiny encoder that the original libraries open, too."""
+  tiny_encoders.folder({"xlm-roberta": "roberta"}.get(family, family), path)
+  file = path / "config.json"
+  file.write_text(json.dumps({**json.loads(file.read_text()), "model_type": family, **config}))
+  if family == "xlm-roberta":  # has `tokenizer.json` alone, as the published ones do
+    from transformers import AutoTokenizer
+
+    old = path.with_name("with-roberta")
+    shutil.copytree(path, old)
+    settings = {**json.loads(file.read_text()), "model_type": "roberta"}
+    (old / "config.json").write_text(json.dumps(settings))
+    AutoTokenizer.from_pretrained(old).backend_tokenizer.save(str(path / "tokenizer.json"))
+    for name in ("vocab.json", "merges.txt"):
+      (path / name).unlink()
+  if family in TOKENS:
+    # The general class takes `tokenizer.json` as it is.
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", **TOKENS[family]}
+    settings |= {"model_input_names": ["input_ids", "attention_mask"]}
+    (path / "tokenizer_config.json").write_text(json.dumps(settings))
+  return path
+
+
+def randomise(model):
+  """Weights that tell texts apart, in every layer."""
+  generator = torch.Generator().manual_seed(0)
+  with torch.no_grad():
+    for name, weight in model.named_parameters():
+      noise = torch.randn(weight.shape, generator=generator) * 0.3
+      weight.copy_(noise + (1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0))
+
+
+def classifier(family, path, labels=1, **config):
+  """A sequence classifier, saved by the library as a CrossEncoder."""
+  from sentence_transformers import CrossEncoder
+
+  source = encoder(family, path / "base", **config)
+  model = CrossEncoder(str(source), num_labels=labels, max_length=48, device="cpu")
+  randomise(model)
+  model.save_pretrained(str(path / "saved"))
+  return model, path / "saved"
+
+
+def modular(family, path, *, pooling="cls", normalize=False, classes=1, prompts=None):
+  """A list of modules that ends in scores."""
+  from sentence_transformers import CrossEncoder
+  from sentence_transformers.base.modules import Dense, Normalize, Transformer
+  from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
+
+  transformer = Transformer(str(encoder(family, path / "base")), max_seq_length=48)
+  width, none = transformer.get_embedding_dimension(), torch.nn.Identity()
+  modules = [
+    transformer,
+    Pooling(width, pooling),
+    Dense(
+      width * len([pooling] if isinstance(pooling, str) else pooling),
+      12,
+      bias=False,
+      activation_function=torch.nn.GELU(),
+    ),
+    LayerNorm(12),
+    *([Normalize()] if normalize else []),
+    Dense(12, classes, activation_function=none, module_output_name="scores"),
+  ]
+  settings = {"default_prompt_name": "rank"} if prompts else {}
+  model = CrossEncoder(modules=modules, device="cpu", prompts=prompts, **settings)
+  randomise(model)
+  model.save_pretrained(str(path / "saved"))
+  return model, path / "saved"
+
+
+def logits(model, pairs=PAIRS):
+  return model.predict(pairs, activation_fn=torch.nn.Identity())
+
+
+def assert_ranks_alike(model, folder, **options):
+  ranker, expected = as2jax.load(folder, **options), logits(model)
+  assert np.ptp(expected) > 1e-3
+  np.testing.assert_allclose(ranker.scores(PAIRS), expected, atol=1e-5)
+  order = [entry["corpus_id"] for entry in model.rank(QUESTION, list(TEXTS))]
+  assert [hit.index for hit in ranker.rank(QUESTION, TEXTS)] == order
+  return ranker
+
+
+@pytest.mark.parametrize(
+  "family, config",
+  [
+    ("bert", {}),
+    ("xlm-roberta", {}),
+    ("modernbert", {"classifier_pooling": "cls"}),
+    ("modernbert", {"classifier_pooling": "mean", "classifier_bias": True}),
+    ("modernbert", {"classifier_pooling": "mean", "classifier_activation": "silu"}),
+  ],
+)
+def test_a_sequence_classifier_scores_as_its_library(family, config, tmp_path):
+  assert_ranks_alike(*classifier(family, tmp_path, **config))
+
+
+@pytest.mark.parametrize(
+  "family, options",
+  [
+    ("bert", {"pooling": "mean"}),
+    ("modernbert", {}),
+    ("modernbert", {"pooling": ["cls", "mean"], "normalize": True}),
+    ("modernbert", {"prompts": {"rank": "who sat: "}}),
+  ],
+)
+def test_a_list_of_modules_scores_as_its_library(family, options, tmp_path):
+  ranker = assert_ranks_alike(*modular(family, tmp_path, **options))
+  assert ranker.predictor.components.prompts.question == ("who sat: " * ("prompts" in options))
+
+
+def test_a_classifier_with_several_classes_wants_the_one_that_ranks(tmp_path):
+  model, folder = classifier("modernbert", tmp_path, labels=3)
+  file = folder / "config.json"
+  names = {"0": "no", "1": "neutral", "2": "yes"}
+  file.write_text(json.dumps({**json.loads(file.read_text()), "id2label": names}))
+  with pytest.raises(InputError, match=r"3 classes \(0 no, 1 neutral, 2 yes\): give `label`"):
+    as2jax.load(folder)
+  for label in ("maybe", 3, -1):
+    with pytest.raises(InputError, match="no such label"):
+      as2jax.load(folder, label=label)
+  shares = torch.softmax(torch.tensor(logits(model)), -1).numpy()
+  for label, column in (("yes", 2), (1, 1)):
+    expected = np.log(shares[:, column]) - np.log1p(-shares[:, column])
+    found = as2jax.load(folder, label=label).scores(PAIRS)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+PROMPTS = {"query": "who was ", "passage": "a dog : ", "other": "glaciers "}
+
+
+@pytest.mark.parametrize(
+  "prompts, default, expected, names",
+  [
+    (PROMPTS, None, ("who was ", "a dog : "), ("query", "passage")),
+    ({"other": "glaciers "}, "other", ("glaciers ", "glaciers "), ("other", "other")),
+    ({"document": "the cat "}, None, ("", "the cat "), ("query", "document")),
+  ],
+)
+def test_a_biencoder_puts_its_prompts_before_texts(prompts, default, expected, names, tmp_path):
+  from sentence_transformers import SentenceTransformer
+  from sentence_transformers.base.modules import Dense, Normalize, Transformer
+  from sentence_transformers.sentence_transformer.modules import Pooling
+
+  transformer = Transformer(str(encoder("modernbert", tmp_path / "base")), max_seq_length=48)
+  modules = [transformer, Pooling(16, "mean"), Dense(16, 8), Normalize()]
+  model = SentenceTransformer(modules=modules, device="cpu")
+  randomise(model)
+  model.save(str(tmp_path / "saved"))
+  file = tmp_path / "saved" / "config_sentence_transformers.json"
+  stated = {"prompts": prompts, "default_prompt_name": default}
+  file.write_text(json.dumps({**json.loads(file.read_text()), **stated}))
+  model = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+  ranker = as2jax.load(tmp_path / "saved")
+  assert tuple(vars(ranker.predictor.components.prompts).values()) == expected
+  questions = model.encode([QUESTION], prompt_name=names[0])
+  documents = model.encode(list(TEXTS), prompt_name=names[1])
+  np.testing.assert_allclose(ranker.encode_query([QUESTION]), questions, atol=1e-5)
+  np.testing.assert_allclose(ranker.encode_document(TEXTS), documents, atol=1e-5)
+  assert np.abs(questions - model.encode([QUESTION], prompt="")).max() > 1e-3 or not expected[0]
+  similar = model.similarity(questions, documents).numpy()[0]
+  np.testing.assert_allclose(ranker.scores(PAIRS), similar, atol=1e-5)
+  hits = ranker.rank(QUESTION, TEXTS)
+  assert {hit.text for hit in hits} == set(TEXTS)  # without their prompts
+
+
+def job(folder, head):
+  """One epoch on the sample from a published folder."""
+  return tiny.config(
+    head,
+    "grouped",
+    encoder__pretrained=str(folder),
+    data__max_length=48,
+    evaluation__splits=("dev",),
+    optimizer__rate=3e-3,
+    optimizer__warmup=0.0,
+  )
+
+
+@pytest.mark.parametrize("form", ["classifier", "modular"])
+def test_a_published_reranker_is_trained_further_and_written_in_its_form(form, tmp_path):
+  from sentence_transformers import CrossEncoder
+
+  make = {"classifier": classifier, "modular": modular}[form]
+  before, folder = make("modernbert", tmp_path)
+  config = job(folder, "reranker")
+  run = as2jax.train(config, tmp_path / "run")
+  start = run.ranker(trained=False).scores(PAIRS)
+  np.testing.assert_allclose(start, logits(before), atol=1e-5)  # it begins with the folder's head
+  trained = run.ranker().scores(PAIRS)
+  assert np.abs(trained - start).max() > 1e-3
+  out = export.export(run.folder, tmp_path / "out")
+  np.testing.assert_allclose(logits(CrossEncoder(str(out), device="cpu")), trained, atol=1e-5)
+  np.testing.assert_allclose(as2jax.load(out).scores(PAIRS), trained, atol=1e-5)
+  assert (out / "modules.json").exists() == (form == "modular")
+  shutil.rmtree(folder)
+  np.testing.assert_allclose(as2jax.open_run(run.folder).ranker().scores(PAIRS), trained, atol=1e-6)
+
+
+def test_what_is_wrong_with_a_head_is_said(tmp_path):
+  _, folder = modular("modernbert", tmp_path / "one")
+  change = lambda name, **keys: (folder / name).write_text(
+    json.dumps({**json.loads((folder / name).read_text()), **keys})
+  )
+  change("3_LayerNorm/config.json", dimension=5)
+  with pytest.raises(InputError, match="3_LayerNorm.*LayerNorm of 5 features.* 12 before it"):
+    as2jax.load(folder)
+  change("3_LayerNorm/config.json", dimension=12)
+  change(
+    "config_sentence_transformers.json", prompts={"a": "glaciers " * 48}, default_prompt_name="a"
+  )
+  with pytest.raises(InputError, match="the prompt 'glaciers .* tokens, which leaves no room"):
+    as2jax.load(folder).scores(PAIRS)
+  change("config_sentence_transformers.json", prompts={}, default_prompt_name="a")
+  with pytest.raises(InputError, match="default_prompt_name is 'a', which is none of its prompts"):
+    as2jax.load(folder)
+  change("config_sentence_transformers.json", prompts={"a": "x "}, default_prompt_name="a")
+  change("1_Pooling/config.json", include_prompt=False)
+  with pytest.raises(InputError, match="1_Pooling.*include_prompt is false"):
+    as2jax.load(folder)
+  modules = json.loads((folder / "modules.json").read_text())
+  modules[3]["type"] = "sentence_transformers.models.Dropout"
+  (folder / "modules.json").write_text(json.dumps(modules))
+  with pytest.raises(InputError, match="modules are Transformer, Pooling, Dense, Dropout, Dense"):
+    as2jax.load(folder)
+  _, folder = classifier("modernbert", tmp_path / "two")
+  from safetensors.numpy import load_file, save_file
+
+  weights = load_file(folder / "model.safetensors")
+  save_file(
+    {k: v for k, v in weights.items() if k != "head.norm.weight"}, folder / "model.safetensors"
+  )
+  with pytest.raises(
+    InputError, match="the tensor 'head.norm.weight' of the classifier is missing"
+  ):
+    as2jax.load(folder)
+  save_file(
+    {**weights, "classifier.weight": weights["classifier.weight"][:, :7].copy()},
+    folder / "model.safetensors",
+  )
+  with pytest.raises(InputError, match=r"classifier has the shapes .*\(1, 7\).*\(1, 16\)"):
+    as2jax.load(folder)
+  change("config.json", classifier_pooling="sum")
+  with pytest.raises(InputError, match="classifier_pooling 'sum'"):
+    as2jax.load(folder)
+  change("config.json", local_attention=0)
+  with pytest.raises(InputError, match="local_attention is 0"):
+    as2jax.load(folder)
+  change("config.json", model_type="t5")
+  with pytest.raises(InputError, match="model_type is 't5'; known are"):
+    as2jax.load(folder)
+
+
+def test_an_encoder_is_no_reranker(tmp_path):
+  folder = encoder("modernbert", tmp_path / "base")
+  assert published_head.read(folder) is None
+  config = base.get_config()
+  presets.reranker(config)
+  config.encoder.pretrained = str(folder)
+  config.data.name, config.compilation_cache = "sample", "off"
+  with pytest.raises(InputError, match="is no cross-encoder"):
+    as2jax.train(ConfigDict(config), tmp_path / "run")
