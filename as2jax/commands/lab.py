@@ -1,88 +1,20 @@
 """`as2jax lab`: what a researcher does with many runs, chips and papers."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from as2jax.commands import complete
+from as2jax.commands import complete, sweep
 from as2jax.commands.output import examples
+from as2jax.commands.sweep import ManySeeds, Parallel
 from as2jax.commands.train import Set
 from as2jax.runtime.errors import InputError
 
 app = typer.Typer(
   help="Sweeps, papers' tables, compilation for TPUs, benchmarks.", no_args_is_help=True
 )
-Parallel = Annotated[
-  int, typer.Option(min=0, help="runs at a time; 0 only collects what is finished")
-]
-ManySeeds = Annotated[
-  str, typer.Option("--seeds", metavar="N", help="3 is 0, 1, 2; or such as 0,4; else the config's")
-]
+app.add_typer(sweep.app, name="sweep")
 PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-
-
-@app.command(
-  epilog=examples(
-    "as2jax lab sweep --base=wikiqa_triplet:minilm --grid optimizer.rate=1e-5,2e-5 -o runs/rates",
-    "as2jax lab sweep configs/ablations/cete_grid.py --parallel=2 -o runs/grid",
-  )
-)
-def sweep(
-  target: Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="runs and tables")],
-  file: Annotated[
-    str, typer.Argument(metavar="[FILE]", help="a sweep file, configs/ablations/cete_grid.py")
-  ] = "",
-  base: Annotated[
-    str, typer.Option(metavar="JOB", help="the job", autocompletion=complete.jobs)
-  ] = "",
-  axes: Annotated[
-    list[str], typer.Option("--grid", metavar="KEY=A,B", help="values of a key; several: all pairs")
-  ] = [],  # noqa: B006
-  settings: Set = [],  # noqa: B006
-  seeds: ManySeeds = "",
-  parallel: Parallel = 1,
-  table: Annotated[
-    Literal["", "dev", "test", "heldout"],
-    typer.Option(help="split of the table (default: that which chooses)"),
-  ] = "",
-  emit: Annotated[
-    Literal["", "skypilot", "gcloud"],
-    typer.Option(help="write files that run it on Cloud TPUs (launch/tpu_vm.md), start nothing"),
-  ] = "",
-  tpu: Annotated[str, typer.Option(help="of --emit: such as v5e-8, v6e-4")] = "v5e-1",
-  zone: Annotated[str, typer.Option(help="of --emit")] = "us-west4-a",
-  store: Annotated[str, typer.Option(help="of --emit: gs:// folder of the runs")] = "",
-  data: Annotated[str, typer.Option(help="of --emit: gs:// folder, becomes AS2JAX_DATA")] = "",
-  spot: Annotated[bool, typer.Option(help="of --emit")] = True,
-  queued: Annotated[bool, typer.Option(help="of --emit: as queued resources")] = True,
-  nodes: Annotated[int, typer.Option(min=1, help="of --emit=gcloud: machines at a time")] = 1,
-) -> None:
-  """Runs a grid or a sweep file. Every point and seed; the same command goes on after a stop."""
-  from as2jax.config import flags, overrides
-  from as2jax.experiments.sweeps import points as sweep_points
-  from as2jax.experiments.sweeps import sweep as sweeps
-
-  if bool(file) == bool(axes) or (axes and not base):
-    raise InputError("give a sweep file, or --base=JOB with --grid KEY=A,B")
-  named, points = sweep_points.load(file) if file else (base, sweep_points.grid(base, axes))
-  elsewhere = None
-  if emit:
-    from as2jax.experiments.sweeps import cloud
-
-    where = cloud.machine(tpu, zone=zone, spot=spot, queued=queued)
-    places = {"store": store.rstrip("/"), "data": data.rstrip("/"), "nodes": nodes}
-    elsewhere = lambda jobs, folder: cloud.emit(emit, jobs, folder, where=where, **places)
-  status = sweeps.sweep(
-    base or named,
-    points,
-    target,
-    seeds=overrides.seeds_of(seeds) if seeds else (),
-    settings=overrides.parse(flags.load(base or named), settings),
-    parallel=parallel,
-    split=table,
-    elsewhere=elsewhere,
-  )
-  raise typer.Exit(status)
 
 
 @app.command(

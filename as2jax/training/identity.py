@@ -28,7 +28,7 @@ from as2jax.data.inputs import fitted
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
 from as2jax.data.record import Question, fingerprint
 from as2jax.evaluation import results
-from as2jax.runtime import checksums, processes
+from as2jax.runtime import checksums, processes, version
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 from as2jax.training import checkpoint_digests
@@ -266,7 +266,12 @@ def _of_code(config: Any) -> dict[str, Any]:
     for name in (config.model.name, config.loss.name, config.encoder.name)
     if ":" in name
   )
-  return {"code": _source(own), "versions": results.versions()}
+  sent = version.source()  # only on a machine that the source was sent to
+  return {
+    "code": _source(own),
+    "versions": results.versions(),
+    **({"source": sent} if sent else {}),
+  }
 
 
 @functools.cache

@@ -317,3 +317,14 @@ def test_pools_and_first_stage_rankings_count():
   assert digests(pools[1], plain)["data"] != first["data"]
   assert digests(pools[0], turned)["first_stage_ranking"] != first["first_stage_ranking"]
   assert digests(pools[0], turned)["data"] == first["data"]
+
+
+def test_the_source_that_was_sent_to_a_machine_is_part_of_the_identity(
+  trained, tmp_path, monkeypatch
+):
+  assert "source" not in identity.read(trained / "idf")  # here nobody sent it
+  sent = {"commit": "0" * 40, "patch": "1" * 40}
+  monkeypatch.setattr(identity.version, "source", lambda: sent)
+  train_and_evaluate(lexical(trained), tmp_path / "idf")
+  assert identity.read(tmp_path / "idf")["source"] == sent
+  assert results.read(tmp_path / "idf")["identity"]["source"] == sent

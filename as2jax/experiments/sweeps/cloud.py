@@ -6,72 +6,45 @@ is finished in either place is skipped, and results brought back are collected a
 
 import dataclasses
 import json
+import os
 import pathlib
 import re
 import shlex
+import shutil
+import subprocess
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from as2jax.experiments.sweeps.local_executor import ROOT, finished
+from as2jax.experiments.sweeps.local_executor import ROOT, Job, finished
+from as2jax.experiments.sweeps.machines import Machine
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
+from as2jax.runtime.preemption import AGAIN
 
-# Generation: accelerator type, runtime version, whether the number counts cores (two a chip).
-GENERATIONS = {
-  "v4": ("v4", "tpu-ubuntu2204-base", True),
-  "v5e": ("v5litepod", "v2-alpha-tpuv5-lite", False),
-  "v5p": ("v5p", "v2-alpha-tpuv5", True),
-  "v6e": ("v6e", "v2-alpha-tpuv6e", False),
-}
-PREEMPTED = 75  # exit status of a run that was told to end and saved itself
 SCRIPT = ROOT / "launch" / "tpu_vm.sh"
-END_OF_COMMANDS = "# The commands end here."
-
-
-class Job(Protocol):
-  """One run: its folder's name, what a reader calls it, its config as JSON."""
-
-  id: str
-  title: str
-  text: str
 
 
 @dataclasses.dataclass(frozen=True)
-class Machine:
-  """What to ask Google for.
+class Places:
+  """Where runs, data and source are.
 
   Attributes:
-    accelerator: accelerator type, such as v5litepod-8; version: its runtime.
-    chips: how many.
-    zone: such as us-west4-a; spot: preemptible; queued: as a queued resource.
-
-  """
-
-  accelerator: str
-  version: str
-  chips: int
-  zone: str
-  spot: bool
-  queued: bool
-
-
-def machine(tpu: str, *, zone: str, spot: bool, queued: bool) -> Machine:
-  """The machine named `tpu`, such as v5e-8.
+    store: gs:// folder of the runs; data: gs:// folder that becomes AS2JAX_DATA, "" for none.
+    carry: whether uncommitted changes go along as a patch; else they are refused.
 
   Raises:
-    InputError: a name that is not known.
+    InputError: folders elsewhere than gs://.
 
   """
-  found = re.fullmatch(r"(v\w+)-(\d+)", tpu)
-  if not found or found[1] not in GENERATIONS or not int(found[2]):
-    raise InputError(
-      f"--tpu={tpu}: give a generation ({', '.join(GENERATIONS)}) and a size, such as v5e-8"
-    )
-  kind, version, cores = GENERATIONS[found[1]]
-  size = int(found[2])
-  return Machine(
-    f"{kind}-{size}", version, max(size // 2, 1) if cores else size, zone, spot, queued
-  )
+
+  store: str
+  data: str = ""
+  carry: bool = False
+
+  def __post_init__(self):
+    for name, place in (("store", self.store), ("data", self.data)):
+      if (place or name == "store") and not re.fullmatch(r"gs://[\w.-]+(/[\w.=-]+)*", place):
+        raise InputError(f"--{name}={place}: give a folder of a bucket, such as gs://bucket/{name}")
 
 
 def emit(
@@ -80,93 +53,103 @@ def emit(
   output: pathlib.Path,
   *,
   where: Machine,
-  store: str,
-  data: str,
+  places: Places,
   nodes: int,
 ) -> str:
   """Writes what runs the unfinished jobs elsewhere; returns what to do with it.
 
   Args:
     kind: `skypilot` or `gcloud`.
-    store: gs:// folder of the runs; data: gs:// folder that becomes AS2JAX_DATA, "" for none.
     nodes: of `gcloud`: machines at a time.
 
   Raises:
-    InputError: folders elsewhere than gs://, or batches that the machine's chips cannot share.
+    InputError: uncommitted changes that are not to be carried.
 
   """
-  for name, place in (("store", store), ("data", data)):
-    if (place or name == "store") and not re.fullmatch(r"gs://[\w.-]+(/[\w.=-]+)*", place):
-      raise InputError(f"--{name}={place}: give a folder of a bucket, such as gs://bucket/{name}")
-  if nodes < 1:
-    raise InputError(f"--nodes={nodes}: give 1 or more")
+  source = pack(output / "source.tar.gz", places.carry)
   left = [job for job in jobs if not finished(output / job.id)]
   for job in left:
-    _check_shards(job, where)
     path = output / job.id / "config.json"
     if not path.exists():
       write_whole(path, job.text + "\n")
+  write_whole(output / "store.json", json.dumps({"store": places.store, "source": source}) + "\n")
   if kind == "skypilot":
     for job in left:
       write_whole(
         output / "skypilot" / f"{job.id}.yaml",
-        f"# {job.title}\n" + _yaml(task(job, output, where, store, data)),
+        f"# {job.title}\n" + _yaml(task(job, output, where, places)),
       )
     script = output / "skypilot" / "launch.sh"
-    write_whole(script, _skypilot_script(left, store))
+    write_whole(script, _skypilot_script(left, places.store))
   else:
     script = output / "gcloud.sh"
-    write_whole(script, _gcloud_script(left, where, store, data, nodes))
+    shutil.copy(SCRIPT, output / SCRIPT.name)  # as it is now: the repository may go on
+    write_whole(script, _gcloud_script(left, where, places, nodes, source))
   return (
-    f"{len(left)} of {len(jobs)} runs to do. Start, and go on after whatever happened:\n"
-    f"  bash {script}\nResults, so far or all, then the table (--parallel=0):\n"
-    f"  gcloud storage rsync --recursive --exclude='.*/checkpoints/.*' {store} {output}"
+    f"{len(left)} of {len(jobs)} runs to do, with the source {source}. Start, and go on after "
+    f"whatever happened:\n  bash {script}\nWatch, end, and bring the results here:\n"
+    f"  as2jax lab sweep status {output}\n  as2jax lab sweep cancel {output}\n"
+    f"  as2jax lab sweep collect {output}"
   )
 
 
-def _check_shards(job: Job, where: Machine) -> None:
-  config = json.loads(job.text)
-  parts = where.chips // config["sharding"]["tensor"]
-  if parts and config["batch"]["shards"] % parts:
-    raise InputError(
-      f"{job.title}: batch.shards = {config['batch']['shards']} cannot be spread "
-      f"over the {parts} chips of {where.accelerator} that share the data: give "
-      f"--set batch.shards={parts}, or a smaller machine (--tpu=v5e-1)"
-    )
+def pack(archive: pathlib.Path, carry: bool) -> str:
+  """Writes the repository's source as an archive; returns its name, see `pack` of launch/tpu_vm.sh.
+
+  Raises:
+    InputError: no clone, or uncommitted changes that are not to be carried.
+
+  """
+  if not SCRIPT.exists():
+    raise InputError("--emit sends the source to the machines: run it in a clone of the repository")
+  archive.parent.mkdir(parents=True, exist_ok=True)
+  changes = "carry" if carry else "refuse"
+  done = subprocess.run(
+    ["bash", str(SCRIPT), "pack", str(archive)],
+    cwd=ROOT,
+    env={**os.environ, "CHANGES": changes, "REPOSITORY": str(ROOT)},
+    capture_output=True,
+    text=True,
+  )
+  if done.returncode:
+    raise InputError(f"--emit: {done.stderr.strip()}")
+  return done.stdout.strip()
 
 
-def task(job: Job, output: pathlib.Path, where: Machine, store: str, data: str) -> dict[str, Any]:
-  """A run as SkyPilot's task: a managed job that is recovered where its machine is taken away."""
-  arguments = {"runtime_version": where.version}
+def task(job: Job, output: pathlib.Path, where: Machine, places: Places) -> dict[str, Any]:
+  """A run as SkyPilot's task: a managed job that is recovered where its machine is taken away.
+
+  Its `any_of` has a region an entry, so that a lack of room in one lets SkyPilot try the next.
+  """
+  arguments: dict[str, Any] = {"runtime_version": where.version}
   if where.queued:
     arguments["gcp_queued_resource"] = True
+  regions = dict.fromkeys(zone.rpartition("-")[0] for zone in where.zones)
   resources = {
-    "infra": f"gcp/{where.zone.rpartition('-')[0]}/{where.zone}",
     "accelerators": f"tpu-{where.accelerator}",
     "accelerator_args": arguments,
     "use_spot": where.spot,
     "job_recovery": {
-      "strategy": "FAILOVER",
+      "strategy": "EAGER_NEXT_REGION",
       "max_restarts_on_errors": 0,
-      "recover_on_exit_codes": [PREEMPTED],
+      "recover_on_exit_codes": [AGAIN],
     },
+    "any_of": [{"infra": f"gcp/{region}"} for region in regions],
   }
   mounts = {f"~/configs/{job.id}.json": str(output / job.id / "config.json")}
-  if data:
-    mounts["~/data"] = data
-  command = (
-    f".venv/bin/python -m as2jax.main "
-    f"--config=configs/rerun.py:$HOME/configs/{job.id}.json "
-    f"--workdir={store}/{job.id} --config.compilation_cache={store}/xla"
-  )
+  mounts["~/as2jax.tar.gz"] = str(output / "source.tar.gz")
+  if places.data:
+    mounts["~/data"] = places.data
+  store = places.store
   return {
     "name": f"as2jax-{job.id}",
-    "workdir": str(ROOT),
     "num_nodes": 1,
     "resources": resources,
     "file_mounts": mounts,
-    "setup": "bash launch/tpu_install.sh\n",
-    "run": f"export AS2JAX_DATA=$HOME/data AS2JAX_CACHE=$HOME/cache\n{command}\n",
+    "setup": "mkdir -p ~/as2jax\ntar -xzf ~/as2jax.tar.gz -C ~/as2jax\n"
+    "bash ~/as2jax/launch/install.sh tpu\n",
+    "run": f"bash ~/as2jax/launch/job.sh configs/rerun.py:$HOME/configs/{job.id}.json "
+    f"{store}/{job.id} --config.compilation_cache={store}/xla\n",
   }
 
 
@@ -192,7 +175,8 @@ def _listed(jobs: Sequence[Job]) -> str:
 
 def _skypilot_script(jobs: Sequence[Job], store: str) -> str:
   return f"""#!/usr/bin/env bash
-# Starts each run as a managed job of SkyPilot, unless it is finished or under way.
+# Starts each run as a managed job of SkyPilot, unless it is finished or under way; with `cancel`, ends
+# those that are under way.
 set -uo pipefail
 cd "$(dirname "$0")"
 store={shlex.quote(store)}
@@ -200,8 +184,11 @@ runs=(
 {_listed(jobs)})
 failed=0
 active=$(sky jobs queue --skip-finished --output json) || exit 1
+[ "${{1:-}}" = cancel ] || gcloud storage cp ../manifest.jsonl ../source.tar.gz* "$store/" || exit 1
 for id in "${{runs[@]}}"; do
-  if gcloud storage ls "$store/$id/results.json" >/dev/null 2>&1; then
+  if [ "${{1:-}}" = cancel ]; then
+    ! grep -q "as2jax-$id" <<<"$active" || sky jobs cancel --yes --name "as2jax-$id" || failed=1
+  elif gcloud storage ls "$store/$id/results.json" >/dev/null 2>&1; then
     echo "$id: finished"
   elif grep -q "as2jax-$id" <<<"$active"; then
     echo "$id: under way (sky jobs logs --name as2jax-$id)"
@@ -214,59 +201,64 @@ exit $failed
 """
 
 
-def _gcloud_script(jobs: Sequence[Job], where: Machine, store: str, data: str, nodes: int) -> str:
-  """Plain commands: the variables, launch/tpu_vm.sh as it is, then the runs over so many nodes."""
-  commands = SCRIPT.read_text().partition(END_OF_COMMANDS)[0]
-  functions = commands[commands.index("state() {") :].rstrip()
+def _gcloud_script(
+  jobs: Sequence[Job], where: Machine, places: Places, nodes: int, source: str
+) -> str:
+  """Plain commands: the variables, the functions of launch/tpu_vm.sh, the runs over so many nodes."""
   variables = {
     "TPU": where.accelerator,
     "VERSION": where.version,
-    "ZONE": where.zone,
+    "ZONES": " ".join(where.zones),
     "SPOT": int(where.spot),
     "QUEUED": int(where.queued),
-    "DATA": data,
-    "STORE": store,
+    "DATA": places.data,
+    "STORE": places.store,
     "NODES": nodes,
     "NAME": f"as2jax-{jobs[0].id if jobs else 'none'}",
-    "ATTEMPTS": 3,
-    "TRIES": 120,
-    "PAUSE": 30,
-    "REPOSITORY": ROOT,
+    "SOURCE": source,
+    "ARCHIVE": "$PWD/source.tar.gz",
   }
   given = "\n".join(f': "${{{key}:={value}}}"' for key, value in variables.items())
   return f"""#!/usr/bin/env bash
 # The runs of a sweep over NODES Cloud TPU machines, by plain gcloud commands; ends with a list of
-# what failed. Run again it skips what is finished. `delete` in place of the runs: bash {{}} delete
+# what failed. Run again it skips what is finished. `bash gcloud.sh delete` ends the bill where it
+# was interrupted. What else may be given in the environment stands in tpu_vm.sh.
 set -uo pipefail
 cd "$(dirname "$0")"
 {given}
+. ./tpu_vm.sh
 runs=(
 {_listed(jobs)})
 
-{functions}
-
 one() {{ # NODE ID
-  finished "$STORE/$2" && echo "$2: finished" && return
-  gcloud storage cp "$2/config.json" "$STORE/$2/config.json" &&
-    run "$1" "configs/rerun.py:$STORE/$2/config.json" "$STORE/$2" &&
-    echo "$2: finished" || echo "$2" >>failed.txt
+  stored "$STORE/$2/results.json" && return
+  put "$2/config.json" "$STORE/$2/config.json" || return
+  run "$1" "configs/rerun.py:$STORE/$2/config.json" "$STORE/$2"
 }}
 
 turn() {{ # K: every NODES-th run, one after the other, on a machine of its own
-  local node=$NAME-$1 k
+  local node=$NAME-$1 k status=0
   for ((k = $1; k < ${{#runs[@]}}; k += NODES)); do
-    one "$node" "${{runs[$k]}}"
+    if [ $status -lt 2 ]; then # else no later run would get a machine
+      one "$node" "${{runs[$k]}}"
+      status=$?
+    fi
+    if [ $status = 0 ]; then echo "${{runs[$k]}}: finished"; else echo "${{runs[$k]}}" >>failed.txt; fi
   done
-  absent "$node" || delete "$node"
+  delete "$node"
 }}
 
 rm -f failed.txt
+if [ "${{1:-}}" != delete ]; then
+  stored "$STORE/cancelled" && gcloud storage rm "$STORE/cancelled"
+  put manifest.jsonl source.tar.gz* "$STORE/" || exit 2
+fi
 for ((n = 0; n < NODES; n++)); do
-  if [ "${{1:-}}" = delete ]; then delete "$NAME-$n"; else turn "$n" & fi
+  if [ "${{1:-}}" = delete ]; then delete "$NAME-$n" & else turn "$n" & fi
 done
 wait
 if [ -s failed.txt ]; then
   sed 's/$/: FAILED/' failed.txt >&2
   exit 1
 fi
-""".replace("bash {}", "bash gcloud.sh")
+"""
