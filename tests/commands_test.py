@@ -71,6 +71,7 @@ def test_help_and_import_are_fast_and_need_no_jax():
     "search",
     "evaluate",
     "compare",
+    "report",
     "explain",
     "export",
     "serve",

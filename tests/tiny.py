@@ -118,7 +118,7 @@ def config(model: str = "triplet", *words: str, **overrides):
   made.batch.row_lengths, made.batch.rows, made.batch.predict_rows = (64,), 16, 64
   made.batch.examples = 256 if "grouped" in words else 16
   made.batch.num_row_buckets, made.batch.shards = 1, 2  # the tests have two devices
-  made.log.tensorboard = False
+  made.log.tensorboard = made.log.report = False
   made.compilation_cache = "off"  # conftest sets one for all
   for key, value in overrides.items():
     made.update_from_flattened_dict({key.replace("__", "."): value})

@@ -34,7 +34,7 @@ def config(system: str, **overrides):
     made.epochs, made.seeds, made.evaluation.splits = 1, (0,), ("test",)
     made.optimizer.rate = 1e-3
     made.batch.update({"shards": 8, "examples": 32, "predict_rows": 64, "num_row_buckets": 1})
-    made.log.update({"steps": 1, "tensorboard": False})
+    made.log.update({"steps": 1, "tensorboard": False, "report": False})
     made.data.train_fraction = FRACTION.get(system, 0.08)
     made.compilation_cache = "off"
     for key, value in overrides.items():

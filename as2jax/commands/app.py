@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
-from as2jax.commands import data, lab, lists, output, process, train, use
+from as2jax.commands import data, lab, lists, output, process, report, train, use
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.version import __version__
 
@@ -33,6 +33,7 @@ VERBS = (
   use.search,
   use.evaluate,
   use.compare,
+  report.report,
   use.explain,
   use.export,
   use.serve,

@@ -17,6 +17,14 @@ Run = Annotated[
 Seed = Annotated[
   int | None, typer.Option(metavar="N", help="which of the run's seeds; the best where not given")
 ]
+Filter = Annotated[
+  str | None,
+  typer.Option("--filter", help="the questions to count; the dataset's own where not given"),
+]
+Deterministic = Annotated[
+  list[str],
+  typer.Option(metavar="SYSTEM", help="a table or run file of a system without randomness"),
+]
 
 
 @shown(
@@ -107,14 +115,8 @@ def compare(
   ] = False,
   metrics: Annotated[str, typer.Option(help="joined by commas")] = "map,mrr",
   split: Annotated[str, typer.Option(help="of runs' folders")] = "test",
-  question_filter: Annotated[
-    str | None,
-    typer.Option("--filter", help="the questions to count; the dataset's own where not given"),
-  ] = None,
-  deterministic: Annotated[
-    list[str],
-    typer.Option(metavar="SYSTEM", help="a table or run file of a system without randomness"),
-  ] = [],  # noqa: B006
+  question_filter: Filter = None,
+  deterministic: Deterministic = [],  # noqa: B006
   samples: Annotated[int, typer.Option(min=1, help="of the randomization test")] = 100_000,
   seed: Annotated[int, typer.Option(min=0, help="of the randomization test")] = 0,
   form: Annotated[
@@ -126,10 +128,8 @@ def compare(
   import json
 
   from as2jax.evaluation import compare as comparison
-  from as2jax.evaluation.run_scores import QUESTION_FILTERS
 
-  if question_filter is not None and question_filter not in QUESTION_FILTERS:
-    raise InputError(f"--filter={question_filter}: use one of {', '.join(QUESTION_FILTERS)}")
+  check_filter(question_filter)
   if brief:
     from as2jax.experiments import compare_runs
 
@@ -224,6 +224,14 @@ def export(
   from as2jax.inference import export as exporting
 
   print(f"written: {exporting.export(run, target, seed)}")
+
+
+def check_filter(name: str | None) -> None:
+  """Raises InputError where `--filter` names no question filter."""
+  from as2jax.evaluation.run_scores import QUESTION_FILTERS
+
+  if name is not None and name not in QUESTION_FILTERS:
+    raise InputError(f"--filter={name}: use one of {', '.join(QUESTION_FILTERS)}")
 
 
 def opened(run: str) -> Any:

@@ -67,7 +67,7 @@ def get_config() -> ConfigDict:
   )
   config.sharding = ConfigDict({"fsdp": 1, "tensor": 1})
   config.checkpoint = ConfigDict({"steps": 200})  # besides the end of each epoch
-  config.log = ConfigDict({"steps": 20, "seconds": 15.0, "tensorboard": True})
+  config.log = ConfigDict({"steps": 20, "seconds": 15.0, "tensorboard": True, "report": True})
   return config
 
 

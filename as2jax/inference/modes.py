@@ -5,7 +5,10 @@ import os
 from typing import Any
 
 from as2jax.config import check
+from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
+
+REPORT = "as2jax.report.make:automatic"  # writes the page of a run that has ended
 
 
 def run(config: Any, workdir: str) -> str:
@@ -36,7 +39,10 @@ def content(config: Any, workdir: str) -> dict[str, Any]:
   if config.mode == "train":
     from as2jax.training import loop
 
-    return loop.train_and_evaluate(config, workdir)
+    done = loop.train_and_evaluate(config, workdir)
+    if config.log.report:
+      registry.resolve(REPORT)(workdir)
+    return done
   from as2jax.inference import apply
 
   return apply.evaluate(config, workdir)

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -42,6 +42,7 @@ USED = (
   "seeds",
   "seeds_parallel",
 )
+REPORT = "as2jax.report.make:make"
 # A question that every model reads: it tells the shapes of a model's parameters.
 EXAMPLE = (Question("Q", "question", (Candidate("C", "candidate", 0),)),)
 
@@ -161,6 +162,21 @@ class Run:
     ranker = Ranker(self.predictor, variables, seed=seed)
     ranker.source = str(self.folder) if trained else ""
     return ranker
+
+  def report(
+    self, output: epath.PathLike = "", *, against: Sequence[epath.PathLike] = (), **options: Any
+  ) -> epath.Path:
+    """Writes one self-contained HTML page that shows the run; returns its path.
+
+    Args:
+      output: the page, a .html; by default `report.html` in the run's folder.
+      against: folders of runs, tables or TREC run files that stand in the page, too; the others are
+        compared with the first of them.
+      options: of `as2jax.report.make.make`.
+
+    """
+    names = [*map(str, against), str(self.folder)]
+    return registry.resolve(REPORT)(names, output or self.folder / "report.html", **options)
 
   def check_seed(self, seed: int | None) -> int:
     """The seed itself, the run's first where None; InputError where the run has no such seed."""

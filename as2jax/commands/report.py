@@ -1,0 +1,71 @@
+"""`as2jax report`: one self-contained HTML page that shows runs."""
+
+from typing import Annotated
+
+import typer
+
+from as2jax.commands import complete, process, use
+from as2jax.commands.output import shown
+from as2jax.runtime.errors import InputError
+
+
+@shown(
+  "as2jax report runs/x                                   (runs/x/report.html)",
+  "as2jax report runs/bm25 runs/x -o report.html",
+  "as2jax report runs/x reranked.trec -o report.html --published map=0.795:ASBERT",
+)
+def report(
+  systems: Annotated[
+    list[str],
+    typer.Argument(
+      metavar="SYSTEM...",
+      help="folders of finished runs, tables of per-question scores, or TREC run files (those of one "
+      "system's seeds joined by commas); others are compared with the first",
+      autocompletion=complete.runs,
+    ),
+  ],
+  target: Annotated[
+    str,
+    typer.Option("-o", "--output", metavar="FILE", help="the page; in the first folder without"),
+  ] = "",
+  split: Annotated[str, typer.Option(help="of runs' folders")] = "test",
+  metrics: Annotated[str, typer.Option(help="joined by commas; the first leads the page")] = "",
+  question_filter: use.Filter = None,
+  deterministic: use.Deterministic = [],  # noqa: B006
+  published: Annotated[
+    list[str],
+    typer.Option(metavar="METRIC=FIGURE:WHOSE", help="a published figure, drawn beside the runs'"),
+  ] = [],  # noqa: B006
+) -> None:
+  """Writes a page that shows runs. One HTML file: verdict, curves, every question, data and runs."""
+  import os
+
+  use.check_filter(question_filter)
+  figures = dict(map(figure, published))
+  if not target and not os.path.isdir(systems[0]):
+    raise InputError("name the page: -o report.html")
+  process.quiet_libraries()
+  from as2jax.report import make
+
+  made = make.make(
+    systems,
+    target or os.path.join(systems[0], make.NAME),
+    split=split,
+    metrics=[name.strip() for name in metrics.split(",") if name.strip()],
+    question_filter=question_filter,
+    deterministic=deterministic,
+    published=figures,
+  )
+  print(f"written: {made}")
+
+
+def figure(given: str) -> tuple[tuple[str, str], float]:
+  """`map=0.795:ASBERT` as (metric, whose) and the figure."""
+  metric, _, rest = given.partition("=")
+  value, _, whose = rest.partition(":")
+  try:
+    return (metric.strip(), whose.strip() or "published"), float(value)
+  except ValueError:
+    raise InputError(
+      f"--published={given}: write METRIC=FIGURE:WHOSE, such as map=0.795:ASBERT"
+    ) from None

@@ -1,0 +1,1 @@
+"""One self-contained HTML page that shows runs, with its figures and tables."""

@@ -1,0 +1,182 @@
+"""What a page is made of: runs' folders, tables and TREC run files on the same questions, as read."""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from etils import epath
+
+from as2jax.data.datasets import load, trec_files
+from as2jax.data.datasets.dataset import Dataset
+from as2jax.data.record import Question
+from as2jax.evaluation import results, run_files, run_scores
+from as2jax.evaluation.run_scores import RunScores
+from as2jax.runtime import regular_files
+from as2jax.runtime.errors import InputError
+
+Ranking = dict[str, dict[str, float]]  # question -> candidate -> score
+ADVICE = "it was changed by hand; have it made anew"
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+  """One system of a page.
+
+  Attributes:
+    name: as it was given; label: short, different from that of each other system.
+    scores: on the questions that are counted.
+    content: of the run's `results.json`; None of a table or a run file made elsewhere.
+    config: of the run, {} likewise.
+    log: the rows of the run's `metrics.jsonl`, () where there are none.
+
+  """
+
+  name: str
+  label: str
+  scores: RunScores
+  content: dict[str, Any] | None
+  config: dict[str, Any]
+  log: tuple[dict[str, Any], ...]
+
+  @property
+  def seeds(self) -> list[int]:
+    """The seeds of the run; those of files are numbered."""
+    if self.content is None:
+      return list(range(len(next(iter(self.scores.values.values())))))
+    return [outcome["seed"] for outcome in self.content["seeds"]]
+
+  def rankings(self, split: str) -> list[Ranking]:
+    """The scores of a split, one ranking a seed; [] where none were written."""
+    if self.content is None:
+      files = [self.name] if epath.Path(self.name).exists() else self.name.split(",")
+      found = [trec_files.read_run(file) for file in files if run_files.is_run_file(file)]
+      # A file made elsewhere ranks one split: that of the page.
+      return found if all(set(self.scores.ids) <= set(ranking) for ranking in found) else []
+    folders = [results.folder(self.name, split, seed, self.seeds) for seed in self.seeds]
+    paths = [folder / "run.trec" for folder in folders]
+    return [trec_files.read_run(path) for path in paths] if all(p.exists() for p in paths) else []
+
+
+@dataclasses.dataclass(frozen=True)
+class Runs:
+  """The systems of a page, on one split of one data set.
+
+  Attributes:
+    systems: the first is what others are compared with.
+    split: as it was given, such as `test`.
+    facts: what the first run knows of its data (`data` of results.json), {} without a run.
+    questions: of the split, with texts; () where the data are not there, which `absent` explains.
+
+  """
+
+  systems: tuple[System, ...]
+  split: str
+  facts: dict[str, Any]
+  questions: tuple[Question, ...]
+  absent: str
+  dataset: Dataset | None = None
+
+  @property
+  def first_run(self) -> System | None:
+    """The first system that is a run of ours."""
+    return next((system for system in self.systems if system.content is not None), None)
+
+  @property
+  def task(self) -> str:
+    """`rerank` or `retrieve`."""
+    run = self.first_run
+    return "rerank" if run is None or run.content is None else run.content["task"]
+
+
+def read(
+  names: Sequence[str],
+  *,
+  split: str = "test",
+  question_filter: str | None = None,
+  deterministic: Sequence[str] = (),
+) -> Runs:
+  """Reads systems as `as2jax compare` does, and the texts of their questions.
+
+  Raises:
+    InputError: see `run_scores.load`.
+
+  """
+  given = {"split": split, "question_filter": question_filter, "deterministic": deterministic}
+  scores = run_scores.load(names, **given)
+  labels = _labels(names)
+  systems = tuple(
+    _system(name, label, one) for name, label, one in zip(names, labels, scores, strict=True)
+  )
+  first = next((system for system in systems if system.content is not None), None)
+  if first is None or first.content is None:
+    absent = "no run of as2jax is among the systems, so that the questions' texts are not known"
+    return Runs(systems, split, {}, (), absent)
+  facts = first.content["data"]
+  dataset, questions, absent = _texts(first, facts, split)
+  return Runs(systems, split, facts, questions, absent, dataset)
+
+
+def _system(name: str, label: str, scores: RunScores) -> System:
+  folder = epath.Path(name)
+  if not folder.is_dir():
+    return System(name, label, scores, None, {}, ())
+  content = results.read(folder)
+  config = folder / "config.json"
+  settings = regular_files.read_object(config, ADVICE) if config.exists() else {}
+  return System(name, label, scores, content, settings, tuple(_log(folder)))
+
+
+def _log(folder: epath.Path) -> list[dict[str, Any]]:
+  """The rows of `metrics.jsonl` and of what it goes on in, where files cannot be appended to."""
+  rows = []
+  for path in sorted(folder.glob("metrics*.jsonl"), key=lambda path: (len(path.name), path.name)):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+      try:
+        row = json.loads(line)
+        rows.append({"seed": row["seed"], "step": row["step"], **row})
+      except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(
+          f"{path}:{number}: no row of the log ({error!r:.80}); was it changed by hand? Delete the "
+          "line"
+        ) from None
+  return rows
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+  """The last part of each name, more of it where two end alike."""
+  parts = [pathlib.PurePath(name.split(",")[0]).parts or (name,) for name in names]
+  for count in range(1, max(map(len, parts)) + 1):
+    found = ["/".join(own[-count:]) for own in parts]
+    if len(set(found)) == len(found):
+      return found
+  return [f"{name} ({n})" for n, name in enumerate(names, 1)]
+
+
+def _texts(
+  run: System, facts: dict[str, Any], split: str
+) -> tuple[Dataset | None, tuple[Question, ...], str]:
+  """The data set of a run, the questions of its split; or why they cannot be shown."""
+  from as2jax.config import rerun
+
+  try:
+    config = rerun.get_config(str(epath.Path(run.name) / "config.json"))
+    if facts["name"] != config.data.name:
+      return (
+        None,
+        (),
+        f"the texts of {facts['name']}, on which the run was evaluated later, are not read",
+      )
+    config = config.copy_and_resolve_references().unlock()
+    config.data.download = False  # a page is made of what is here
+    dataset = load.load(config.data, config.evaluation.task)
+    load.require(dataset, split.split("+"))
+    known = facts["splits"]
+    for part in split.split("+"):
+      if dataset.fingerprints.get(part, known[part]["fingerprint"]) != known[part]["fingerprint"]:
+        return None, (), f"the {part} questions of {dataset.name} that are here are not the run's"
+    questions = () if config.evaluation.task == "retrieve" else tuple(dataset.splits[split])
+    return dataset, questions, ""
+  except (InputError, OSError, KeyError) as error:
+    return None, (), " ".join(str(error).split())

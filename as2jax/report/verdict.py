@@ -1,0 +1,194 @@
+"""The verdict of a comparison in sentences, the command that repeats it, and what speaks against it."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from etils import epath
+
+from as2jax.encoders import pretraining
+from as2jax.evaluation import compare, results, significance
+from as2jax.report import markup
+from as2jax.report.runs import Runs, System
+
+LEVEL = 0.05
+TIES_MATTER = 0.0005  # a range of a mean over orders of tied candidates that is worth a sentence
+PROTOCOL = {
+  "rerank": "each question's own candidates are ranked",
+  "retrieve": "one pool of sentences is ranked for every question",
+}
+Row = dict[str, Any]
+
+
+def section(runs: Runs, rows: Sequence[Row], command: Sequence[str]) -> str:
+  """The first section of the page.
+
+  Args:
+    rows: of `compare.compare`; the rows of the first metric give the sentences.
+    command: the arguments with which the page was asked for.
+
+  """
+  main = rows[0]["metric"]
+  first = [row for row in rows if row["metric"] == main]
+  lines = [one_system(runs, first[0])] if len(first) == 1 else []
+  lines += [sentence(runs, row, first[0]) for row in first[1:]]
+  said = "".join(f'<p class="verdict">{markup.text(line)}</p>' for line in lines)
+  shown = "\n".join(commands(runs, command))
+  against = caveats(runs, first)
+  reasons = (
+    f"<h3>What speaks against trusting it</h3>{markup.items(against, 'caveats')}" if against else ""
+  )
+  return markup.section(
+    "verdict",
+    "Verdict",
+    said,
+    markup.note(protocol(runs, first[0])),
+    reasons,
+    "<h3>Repeat it</h3>",
+    f'<pre tabindex="0"><code>{markup.text(shown)}</code></pre>',
+  )
+
+
+def one_system(runs: Runs, row: Row) -> str:
+  """What a page of one system says of it."""
+  metric, where = _metric(row)
+  return (
+    f"{runs.systems[0].label} has {metric} {row['mean']:.3f}{_width(row['half_width'])} on {where} "
+    f"({row['questions']} questions{_seeds(row)}). There is no second system to compare it with."
+  )
+
+
+def sentence(runs: Runs, row: Row, base: Row) -> str:
+  """Which system is better on what, by how much, and for whom that holds."""
+  named = {system.name: system.label for system in runs.systems}
+  metric, where = _metric(row)
+  us, them, gain = named[row["system"]], named[base["system"]], row["difference"]
+  size = f"by {abs(gain):.3f} ± {row['difference_half_width']:.3f}"
+  p = row.get("p_randomization_holm", row["p_randomization"])
+  adjusted = ", adjusted by Holm's method" if p != row["p_randomization"] else ""
+  told = f"p {_p(p)} by the randomization test over questions{adjusted}"
+  if gain == 0:
+    head = f"{us} and {them} have the same {metric} on {where}"
+  elif p < LEVEL:
+    head = f"{us} is {'better' if gain > 0 else 'worse'} than {them} in {metric} on {where}, {size}"
+  else:
+    way = "higher" if gain > 0 else "lower"
+    head = (
+      f"No difference between {us} and {them} is shown: {metric} of {us} is {way} {size} on {where}"
+    )
+  return f"{head} ({row['questions']} questions). These models: {told}. {_methods(row)}"
+
+
+def _methods(row: Row) -> str:
+  """What can be said of the methods, whose training has randomness."""
+  if row["methods_note"]:
+    return f"These methods: a difference {row['methods_note']}."
+  p = row.get("p_methods_holm", row["p_methods"])
+  known = "differ" if p < LEVEL else "are not shown to differ"
+  return (
+    f"These methods {known}: ± {row['methods_half_width']:.3f} over seeds and questions, p {_p(p)}; "
+    f"a difference of {row['methods_detectable']:.3f} would be found in 80 % of cases."
+  )
+
+
+def _metric(row: Row) -> tuple[str, str]:
+  name, _, where = row["metric"].rstrip("]").partition("[")
+  return name.upper(), where
+
+
+def _p(p: float) -> str:
+  said = compare.p_text(p)
+  return said.replace("<", "< ") if said.startswith("<") else f"= {said}"
+
+
+def _width(width: float | None) -> str:
+  return "" if width is None else f" ± {width:.3f}"
+
+
+def _seeds(row: Row) -> str:
+  if row["sd"] is None:
+    return ", one seed" if row["seeds"] == 1 else ""
+  return f", {row['seeds']} seeds with s.d. {row['sd']:.3f}"
+
+
+def protocol(runs: Runs, row: Row) -> str:
+  """How the figures were measured, in a line."""
+  _, where = _metric(row)
+  run = runs.first_run
+  ties = chosen = ""
+  if run is not None and run.content is not None:
+    ties = f"; ties: {run.content['ties']}"
+    chosen = f"; the best checkpoint was chosen by {run.content['selected_on']}"
+  return (
+    f"Protocol: {PROTOCOL[runs.task]}, questions of {where}{ties}{chosen}; ± is the 95 % half-width "
+    "over questions."
+  )
+
+
+def commands(runs: Runs, command: Sequence[str]) -> list[str]:
+  """The command of this page, that of its tests, and those that train the runs again."""
+  names = [system.name for system in runs.systems]
+  said = [shlex.join(["as2jax", "report", *command])]
+  if len(names) > 1:
+    said.append(shlex.join(["as2jax", "compare", *names, f"--split={runs.split}"]))
+  for system in runs.systems:
+    if system.content is not None:
+      config = f"rerun:{epath.Path(system.name) / 'config.json'}"
+      said.append(shlex.join(["as2jax", "train", config, "-o", f"{system.name}-again"]))
+  return said
+
+
+def caveats(runs: Runs, rows: Sequence[Row]) -> list[str]:
+  """What a careful reader would hold against the comparison."""
+  lines: list[str] = []
+  for system, row in zip(runs.systems, rows, strict=True):
+    lines += [f"{system.label}: {line}" for line in _of_system(system, row, runs.split)]
+  lines += _of_data(runs.facts)
+  codes = {(system.content or {}).get("identity", {}).get("code") for system in runs.systems} - {
+    None
+  }
+  if len(codes) > 1:
+    lines.append("the runs were made by different versions of the code")
+  return lines + pretraining.under_table(system.scores.pretraining for system in runs.systems)
+
+
+def _of_system(system: System, row: Row, split: str) -> list[str]:
+  content, lines = system.content, []
+  if row["seeds"] == 1 and not system.scores.deterministic:
+    lines.append(f"one seed: whether the method differs from another {significance.ONE_SEED}")
+  if system.scores.shared_stage:
+    lines.append("its seeds began with one first stage, so that they are not independent runs")
+  if row["note"]:
+    lines.append(f"{row['note']}: training did not improve it")
+  if content is None:
+    return [*lines, "made elsewhere: how it was trained, and what it has seen, is not known here"]
+  ties = [outcome["metrics"].get(row["metric"]) for outcome in content["seeds"]]
+  wide = [one for one in ties if one and one["best"] - one["worst"] > TIES_MATTER]
+  if wide:
+    widest = max(wide, key=lambda one: one["best"] - one["worst"])
+    lines.append(
+      f"ties touch {widest['tied_questions']} questions: by their order the mean lies between "
+      f"{widest['worst']:.3f} and {widest['best']:.3f}"
+    )
+  lines += [
+    f"changed while it ran: {line}" for line in content.get("identity", {}).get("changed", ())
+  ]
+  if "test" in split.split("+"):
+    count = results.times_evaluated(system.name, "test", content["data"]["name"])
+    if count != 1:
+      lines.append(results.ledger_note(count))
+  return lines
+
+
+def _of_data(facts: dict[str, Any]) -> list[str]:
+  """What the data's card says against the data."""
+  lines = []
+  for pair, count in (facts.get("overlap") or {}).items():
+    if count:
+      lines.append(f"{count} question texts stand in both of {pair.replace('+', ' and ')}")
+  for split, its in facts.get("splits", {}).items():
+    if its.get("contradictory_pairs"):
+      lines.append(f"{its['contradictory_pairs']} pairs of {split} are labelled both 0 and 1")
+  if facts.get("matches") is False:
+    lines.append("the files are not the official ones: their counts differ from the published")
+  return lines

@@ -1,0 +1,298 @@
+"""The page of runs: its numbers, its sections, what it refuses, and that no text becomes markup."""
+
+import base64
+import hashlib
+import html.parser
+import json
+import pathlib
+import re
+import shutil
+import xml.etree.ElementTree as tree
+import zlib
+
+import pytest
+
+from as2jax.commands import app
+from as2jax.config import base, baselines, check
+from as2jax.inference import modes
+from as2jax.inference.open import open_run
+from as2jax.report import drawing, make, page, questions
+from configs import wikiqa_baseline
+
+HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>\"'& שלום 🧊"
+
+
+class Page(html.parser.HTMLParser):
+  """The elements of a page: [(tag, attributes, text up to the next tag)]."""
+
+  def __init__(self, text):
+    super().__init__(convert_charrefs=True)
+    self.elements, self.text = [], text
+    self.feed(text)
+    self.close()
+
+  def handle_starttag(self, tag, attrs):
+    self.elements.append((tag, dict(attrs), []))
+
+  def handle_data(self, data):
+    if self.elements:
+      self.elements[-1][2].append(data)
+
+  def handle_endtag(self, tag):
+    if tag in ("script", "style"):
+      self.elements.append(("", {}, []))  # takes the text between elements
+
+  def of(self, tag, **wanted):
+    return [
+      (attributes, "".join(text))
+      for name, attributes, text in self.elements
+      if name == tag and all(attributes.get(key) == value for key, value in wanted.items())
+    ]
+
+  def candidates(self):
+    """What the packed chunks hold, one entry a question."""
+    found = []
+    for attributes, text in self.of("script", type="text/plain"):
+      assert attributes["id"] == f"chunk-{len(found) // questions.CHUNK}"
+      found += json.loads(zlib.decompress(base64.b64decode(text)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def made(finished_run, tmp_path_factory):
+  """The page of two rankers without parameters, and their folders."""
+  folders = [str(finished_run(name)) for name in ("bm25", "word_overlap")]
+  target = tmp_path_factory.mktemp("page") / "report.html"
+  make.make(folders, target, published={("map", "ASBERT"): 0.795})
+  return Page(target.read_text()), folders
+
+
+def results(folder):
+  return json.loads((pathlib.Path(folder) / "results.json").read_text())["metrics"]
+
+
+def test_its_numbers_are_those_of_the_results(made):
+  shown, folders = made
+  values = [
+    float(a["data-value"]) for tag in ("td",) for a, _ in shown.of(tag) if "data-value" in a
+  ]
+  expected = []
+  for metric in make.METRICS["rerank"]:
+    for folder in folders:
+      entry = results(folder)[f"{metric}[sample-clean/test]"]
+      expected += [entry["mean"], entry["half_width"]]
+  assert values == pytest.approx(expected, abs=1e-12)
+  cells = [text for attributes, text in shown.of("td") if "data-value" in attributes]
+  assert cells == [f"{value:.4f}" for value in expected]
+
+
+def test_it_has_its_sections_and_says_how_to_repeat_it(made):
+  shown, folders = made
+  assert [a["id"] for a, _ in shown.of("section")] == [
+    "verdict",
+    "systems",
+    "questions",
+    "identity",
+  ]
+  (_, code), *_ = shown.of("code")
+  assert f"as2jax compare {folders[0]} {folders[1]} --split=test" in code
+  (_, verdict), *_ = shown.of("p", **{"class": "verdict"})
+  p = re.search(r"These models: p [=<] ?[\d.]+ by the randomization test", verdict)
+  assert p and "54 questions" in verdict
+  assert "ASBERT" in shown.text and "0.795 published" in shown.text
+
+
+def test_the_verdict_names_the_better_system_and_what_speaks_against_it(finished_run, tmp_path):
+  folders = [str(finished_run(name)) for name in ("word_overlap", "triplet")]
+  make.make(folders, tmp_path / "x.html")
+  shown = Page((tmp_path / "x.html").read_text())
+  (_, verdict), *_ = shown.of("p", **{"class": "verdict"})
+  mean = [results(folder)["map[sample-clean/test]"]["mean"] for folder in folders]
+  assert f"{abs(mean[1] - mean[0]):.3f} ±" in verdict
+  assert "cannot be told from one seed" in verdict
+  against = [text for _, text in shown.of("li")]
+  assert any("ties touch" in line for line in against)
+  assert any(line.startswith("triplet: one seed") for line in against)
+  assert {"dev-step", "loss-step", "loss-seconds", "curve-learning-rate", "curve-throughput"} <= {
+    a["data-figure"] for a, _ in shown.of("figure")
+  }
+
+
+def test_each_question_has_its_values_and_packed_candidates(made, finished_run):
+  shown, folders = made
+  found = shown.candidates()
+  assert len(found) == 68  # of test, those without an answer among them
+  rows = [a for a, _ in shown.of("tr") if "data-q" in a]
+  assert len(rows) == 68 and sum("data-rest" in a for a in rows) == 14
+  lines = (finished_run("bm25") / "eval/test/run.trec").read_text().splitlines()
+  ranks = {tuple(line.split()[0:3:2]): line.split()[3:5] for line in lines}
+  ids = [text for _, text in shown.of("small")]
+  for id, question in zip(ids, found, strict=True):
+    scores, shown_ranks = question["s"][0]["v"], question["s"][0]["r"][0]
+    for (candidate, *_), score, rank in zip(question["c"], scores, shown_ranks, strict=True):
+      place, value = ranks[id, candidate]
+      assert score == pytest.approx(float(value), rel=1e-5)
+      low, _, high = str(rank).partition("–")
+      assert int(low) <= int(place) <= int(high or low)
+
+
+def test_equal_scores_share_their_ranks():
+  assert questions.ranks([1.0, 3.0, 2.0, 2.0]) == [4, 1, "2–3", "2–3"]
+  assert questions.ranks([0.1 + 0.2, 0.3]) == ["1–2", "1–2"]  # equal as float32, as metrics see it
+
+
+def hostile_run(folder):
+  """A run on questions whose texts and ids are hostile."""
+  rows = ["question_id\tquestion\tcandidate_id\tcandidate\tlabel\tprevious\tnext\ttitle"]
+  for n in range(4):
+    for c in range(3):
+      rows.append(
+        f"Q{n}\t{n} {HOSTILE}\t{HOSTILE.replace(' ', '_')}{c}\t{c} {HOSTILE}\t{int(c == n % 3)}\t"
+        f"{HOSTILE}\t{HOSTILE}\t{HOSTILE}"
+      )
+  file = folder / "own.tsv"
+  file.write_text("\n".join(rows) + "\n")
+  config = baselines.apply(base.get_config(), "word_overlap")
+  config.data.name, config.data.test, config.data.dev = "files", str(file), str(file)
+  config.data.train = str(file)
+  config.evaluation.splits = ("dev", "test")
+  check.check(config.lock())
+  target = folder / "<img src=x onerror=alert(2)>"
+  modes.run(config, str(target))
+  return target
+
+
+def test_hostile_texts_stay_texts(tmp_path):
+  run = hostile_run(tmp_path)
+  shown = Page((run / make.NAME).read_text())
+  scripts = shown.of("script")
+  assert [a.get("type") for a, _ in scripts] == ["application/json", "text/plain", None]
+  assert scripts[-1][1] == page.resource("page.js")
+  assert not shown.of("img")
+  assert not [name for _, a, _ in shown.elements for name in a if name.startswith("on")]
+  texts = [text for question in shown.candidates() for text in question["t"]]
+  assert HOSTILE in texts
+  buttons = [text for _, text in shown.of("button")]
+  assert f"0 {HOSTILE}" in buttons
+  assert shown.of("title")[0][1] == run.name
+
+
+def test_the_policy_allows_this_style_and_program_alone(made):
+  shown, _ = made
+  (policy,) = [a["content"] for a, _ in shown.of("meta") if "http-equiv" in a]
+  parts = dict(part.strip().split(" ", 1) for part in policy.split(";"))
+  digest = lambda text: (
+    f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+  )
+  (program,) = [text for a, text in shown.of("script") if not a.get("type")]
+  ((_, style),) = shown.of("style")
+  assert parts["default-src"] == "'none'"
+  assert parts["script-src"] == digest(program) and parts["style-src"] == digest(style)
+  for _, attributes, _ in shown.elements:  # nothing that the policy would refuse
+    assert "style" not in attributes and not any(name.startswith("on") for name in attributes)
+    for name in ("src", "href"):
+      assert attributes.get(name, "#").startswith("#")
+
+
+def test_the_program_is_short_and_writes_no_markup():
+  program = page.resource("page.js")
+  assert program.count("\n") < 400
+  for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "fetch("):
+    assert word not in program
+
+
+def test_colours_can_be_read_in_both_themes():
+  def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+  for theme in (0, 1):
+    paper = luminance(drawing.COLOURS["paper"][theme])
+    for name, pair in drawing.COLOURS.items():
+      if name not in ("paper", "grid"):
+        low, high = sorted((paper, luminance(pair[theme])))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, (name, theme)
+
+
+def test_figures_are_described_and_tables_have_heads(made):
+  shown, _ = made
+  for attributes, _ in shown.of("svg"):
+    assert attributes["role"] == "img" and attributes["aria-label"].strip(". ")
+  assert all(a.get("scope") in ("col", "row") for a, _ in shown.of("th"))
+  assert shown.of("html")[0][0]["lang"] == "en"
+
+
+def test_the_command_and_the_run_write_it(finished_run, tmp_path, capsys):
+  run, target = str(finished_run("bm25")), tmp_path / "a.html"
+  other = f"{finished_run('word_overlap')}"
+  assert app.run(["report", run, other, "-o", str(target), "--metrics=mrr,map"]) == 0
+  assert f"written: {target}" in capsys.readouterr().out
+  first, *_ = [t for a, t in Page(target.read_text()).of("p") if a.get("class") == "verdict"]
+  assert "MRR" in first
+  again = open_run(other).report(tmp_path / "b.html", against=[run], metrics=("mrr", "map"))
+  assert Page(again.read_text()).of("p", **{"class": "verdict"})[0][1] == first
+
+
+def test_a_run_file_made_elsewhere_stands_beside_a_run(finished_run, tmp_path):
+  run, other = finished_run("bm25"), tmp_path / "llm.trec"
+  shutil.copy(finished_run("word_overlap") / "eval/test/run.trec", other)
+  make.make([str(run), str(other)], tmp_path / "x.html")
+  shown = Page((tmp_path / "x.html").read_text())
+  values = [float(a["data-value"]) for a, _ in shown.of("td") if "data-value" in a]
+  assert values[2] == pytest.approx(
+    results(finished_run("word_overlap"))["map[sample-clean/test]"]["mean"]
+  )
+  assert all(question["s"][1] for question in shown.candidates())
+  assert "made elsewhere" in shown.text
+
+
+def test_a_run_leaves_its_page_unless_told_not_to(finished_run, tmp_path):
+  config = wikiqa_baseline.get_config("word_overlap,sample")
+  config.log.report = False
+  modes.run(config.lock(), str(tmp_path / "without"))
+  assert not (tmp_path / "without" / make.NAME).exists()
+  config = config.copy_and_resolve_references().unlock()
+  config.log.report = True
+  modes.run(config.lock(), str(tmp_path / "with"))
+  assert Page((tmp_path / "with" / make.NAME).read_text()).of("section", id="verdict")
+
+
+def test_a_page_that_cannot_be_made_does_not_undo_the_run(tmp_path, caplog):
+  (tmp_path / "results.json").write_text("{")
+  make.automatic(tmp_path)
+  assert "no report was written" in caplog.text
+  assert not (tmp_path / make.NAME).exists()
+
+
+@pytest.mark.parametrize(
+  "arguments, part",
+  [
+    (["{run}", "-o", "x.pdf"], "name a file that ends in .html"),
+    (["{run}", "--published", "map=high"], "METRIC=FIGURE:WHOSE"),
+    (["{run}", "--filter=zebra", "-o", "x.html"], "--filter=zebra"),
+    (["{run}", "--metrics=zebra", "-o", "x.html"], "no metric 'zebra'"),
+    (["x.trec"], "name the page"),
+  ],
+)
+def test_mistakes_are_one_line(finished_run, arguments, part, capsys, tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)
+  run = str(finished_run("bm25"))
+  assert app.run(["report", *(a.format(run=run) for a in arguments)]) == 2
+  error = capsys.readouterr().err
+  assert part in error and error.count("\n") == 1
+  assert not list(tmp_path.iterdir())
+
+
+def test_a_drawing_is_written_as_a_file_of_its_own_and_as_pdf():
+  pytest.importorskip("matplotlib")
+  made = drawing.Drawing(120, 60, "a <b>")
+  made.line([(0, 0), (10, 10)], "c0", dash="2 2")
+  made.circle(5, 5, 2, "c1", hollow=True)
+  made.rect(5, 5, 9, 9, "c2", opacity=0.5)
+  made.text(4, 30, "words & $x$", turn=30, anchor="end", bold=True)
+  alone = made.svg(alone=True)
+  root = tree.fromstring(alone)
+  assert root.attrib["aria-label"] == "a <b>" and "#0b5fa5" in alone and "var(" not in alone
+  pdf = made.pdf()
+  assert pdf.startswith(b"%PDF") and b"/Font" in pdf and b"/Subtype /Image" not in pdf
