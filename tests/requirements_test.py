@@ -45,6 +45,7 @@ def test_a_requirement_is_imported_or_says_why(imported, pin, reason):
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+TESTED = ["test", "serve", "parquet"]  # installed for tests alone
 
 
 def ranges(*extras):
@@ -64,15 +65,15 @@ def pins(file):
 @pytest.mark.parametrize(
   "file, extras",
   [
-    ("requirements.txt", [name for name in EXTRAS if name not in ("test", "tpu", "gcs", "serve")]),
-    ("requirements-test.txt", ["test", "serve"]),
+    ("requirements.txt", [name for name in EXTRAS if name not in (*TESTED, "tpu", "gcs")]),
+    ("requirements-test.txt", TESTED),
   ],
 )
 def test_the_lock_is_within_the_ranges_of_the_metadata(file, extras):
   known, locked = ranges(*extras), pins(file)
   for name, version in locked.items():
     assert known[name].specifier.contains(version, prereleases=True), f"{name}=={version}"
-  own = ["test", "serve"] if file == "requirements-test.txt" else extras
+  own = TESTED if file == "requirements-test.txt" else extras
   lines = [line for extra in own for line in EXTRAS[extra]]
   lines += PROJECT["dependencies"] if file == "requirements.txt" else []
   asked = {utils.canonicalize_name(requirements.Requirement(line).name) for line in lines}

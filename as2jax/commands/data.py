@@ -6,6 +6,8 @@ import typer
 
 from as2jax.commands import output
 from as2jax.commands.output import examples
+from as2jax.commands.train import Columns, Drop
+from as2jax.runtime.errors import InputError
 
 app = typer.Typer(help="Data sets: what there is, counts, other forms.", no_args_is_help=True)
 PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
@@ -29,19 +31,67 @@ def list_sets(root: Root = "", cache: Cache = "", form: output.Form = "auto") ->
   output.emit(form, rows, lambda: output.columns((row["name"], told(row)) for row in rows))
 
 
-@app.command(epilog=examples("as2jax data check wikiqa"))
+@app.command(
+  epilog=examples(
+    "as2jax data check wikiqa",
+    "as2jax data check train.csv dev.csv --columns question=query,label=is_correct",
+  )
+)
 def check(
-  name: Annotated[str, typer.Argument(help="a data set's, or all")],
+  names: Annotated[
+    list[str],
+    typer.Argument(metavar="NAME|FILE...", help="a data set's, or all; or your own files"),
+  ],
+  columns: Columns = "",
+  drop: Drop = False,
   root: Root = "",
   cache: Cache = "",
   download: Annotated[bool, typer.Option(help="whether a public archive may be fetched")] = True,
   form: output.Form = "auto",
 ) -> None:
-  """Prints a data set's card. Status 1 where counts differ from the published ones."""
+  """Prints a data set's card. Counts, balance, lengths, duplicates, overlap of splits.
+
+  Status 1 where counts differ from the published ones, or rows of your own files have no text.
+  """
+  from as2jax.data import checks
+  from as2jax.data.datasets.dataset import SPECS
+
+  as_json = output.as_json(form)
+  known = [name for name in names if name in SPECS or name == "all"]
+  if not known and any(map(_is_file, names)):
+    raise typer.Exit(checks.check_files(names, columns, drop=drop, as_json=as_json))
+  if columns or drop:
+    raise InputError("--columns and --drop are for your own files")
+  options = {"root": root, "cache": cache, "download": download, "check": False}
+  raise typer.Exit(max(checks.check(name, options, as_json=as_json) for name in names))
+
+
+def _is_file(name: str) -> bool:
+  import os
+
+  return os.path.exists(name) or bool(os.path.splitext(name)[1]) or os.sep in name
+
+
+@app.command(
+  epilog=examples(
+    "as2jax data convert faq.csv faq.jsonl --columns question=query --drop",
+    "as2jax data convert wikiqa:dev dev.csv",
+  )
+)
+def convert(
+  source: Annotated[
+    str, typer.Argument(metavar="FILE|NAME:SPLIT", help=".csv, .tsv, .jsonl or .parquet")
+  ],
+  target: Annotated[
+    str, typer.Argument(metavar="TARGET", help="one of these forms, by its suffix")
+  ],
+  columns: Columns = "",
+  drop: Drop = False,
+) -> None:
+  """Writes a file in another form. With the common names of columns; other columns stay."""
   from as2jax.data import checks
 
-  options = {"root": root, "cache": cache, "download": download, "check": False}
-  raise typer.Exit(checks.check(name, options, as_json=output.as_json(form)))
+  print(f"written: {checks.convert(source, target, columns, drop=drop)}")
 
 
 @app.command(context_settings=PASS_ON, add_help_option=False)

@@ -1,31 +1,50 @@
 """The documents that `as2jax index` reads."""
 
-import json
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from etils import epath
+
+from as2jax.data.datasets import columns as column_names
+from as2jax.data.datasets.columns import DOCUMENT_NAMES
+from as2jax.data.datasets.fields import text_field
+from as2jax.data.datasets.lines import Lines
+from as2jax.data.datasets.table import SUFFIXES, open_table
 from as2jax.runtime.errors import InputError
 
-TEXT, IDS = ("text", "candidate", "sentence", "answer"), ("id", "candidate_id", "docno")
 
+def read(file: str, columns: str = "") -> tuple[Sequence[str] | None, Sequence[str]]:
+  """Ids (None where the file has none) and texts: a table, or a text a line.
 
-def read(file: str) -> tuple[Sequence[str] | None, Sequence[str]]:
-  """Ids (None where the file has none) and texts: JSON lines, or a text a line.
+  Args:
+    file: a file with a suffix of `table.SUFFIXES`; any other holds a text a line.
+    columns: `text=COLUMN,id=COLUMN`, where a table has other names than `columns.DOCUMENT_NAMES`.
 
   Raises:
-    InputError: no such file, a line that is no JSON object, has no text, or lacks its id.
+    InputError: no such file, one that is wrong or empty, a row without text, or without its id.
 
   """
-  try:
-    with open(file, encoding="utf-8-sig") as lines:
-      filled = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-  except (OSError, UnicodeDecodeError) as error:
-    raise InputError(f"{file} cannot be read: {error}") from error
-  if not filled:
+  path = epath.Path(file)
+  given = column_names.parse(columns, DOCUMENT_NAMES)
+  if epath.Path(path.name.lower().removesuffix(".gz")).suffix not in SUFFIXES:
+    texts = [line.strip() for _, line in Lines(path) if line.strip()]
+    if not texts:
+      raise InputError(f"{file} holds no document: give one a line")
+    return None, texts
+  table = open_table(path, lambda names: column_names.recognised(names, given, DOCUMENT_NAMES))
+  rows: list[tuple[str, str]] = []
+  empty: list[int] = []
+  for record in table:
+    fields = column_names.resolve(tuple(record), given, table.error, DOCUMENT_NAMES)
+    text = _text(record, fields, table)
+    if not text.strip():
+      empty.append(table.number)
+    rows.append((text_field("candidate_id", record, table, fields.get("id", "id")), text))
+  if empty:
+    raise table.error(
+      f"{len(empty)} of {len(rows)} documents have no text; mend the file", empty[0]
+    )
+  if not rows:
     raise InputError(f"{file} holds no document: give one a line")
-  if os.path.splitext(file)[1].lower() not in (".jsonl", ".json", ".ndjson"):
-    return None, [line.strip() for _, line in filled]
-  rows = [_row(line, f"{file}:{number}") for number, line in filled]
   ids = [row_id for row_id, _ in rows]
   if any(ids) and not all(ids):
     raise InputError(
@@ -34,12 +53,10 @@ def read(file: str) -> tuple[Sequence[str] | None, Sequence[str]]:
   return (ids if all(ids) else None), [text for _, text in rows]
 
 
-def _row(line: str, where: str) -> tuple[str, str]:
-  try:
-    row = json.loads(line)
-  except ValueError as error:
-    raise InputError(f"{where}: no JSON ({error}); give an object a line") from error
-  text = next((row[name] for name in TEXT if isinstance(row, dict) and name in row), None)
-  if not isinstance(text, str) or not text.strip():
-    raise InputError(f"{where}: no text; give it as one of {', '.join(TEXT)}")
-  return str(next((row[name] for name in IDS if name in row), "")), text
+def _text(record: Mapping, fields: Mapping[str, str], table) -> str:
+  if record and "text" not in fields:
+    raise table.error(
+      f"no text; give it in a column text, candidate or answer, or name the column: --columns "
+      f"text=COLUMN ({column_names.listed(tuple(record))})"
+    )
+  return text_field("text", record, table, fields["text"]) if record else ""

@@ -16,13 +16,23 @@ Set = Annotated[
   ),
 ]
 Seeds = Annotated[str, typer.Option("--seeds", metavar="N", help="3 is 0, 1, 2; or such as 0,4")]
+Columns = Annotated[
+  str,
+  typer.Option(
+    metavar="FIELD=COLUMN,…",
+    help="your files' columns: question=query,candidate=answer,label=is_correct",
+  ),
+]
+Drop = Annotated[
+  bool, typer.Option("--drop", help="leave out rows without text and repeated candidates")
+]
 Output = Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="of the run")]
 
 
 @shown(
   "as2jax train wikiqa_triplet:minilm,grouped -o runs/x",
   "as2jax train wikiqa_triplet:sample -o runs/y --set epochs=3 --seeds 3",
-  "as2jax train --recipe=triplet:minilm --train=faq.tsv --dev=dev.tsv -o runs/faq",
+  "as2jax train --recipe=triplet:minilm --train=faq.csv --dev=dev.csv -o runs/faq",
   "as2jax train runs/x                                    (goes on with it)",
 )
 def train(
@@ -51,6 +61,8 @@ def train(
     str, typer.Option(metavar="FILE", help="selects; without it a tenth of --train does")
   ] = "",
   test: Annotated[str, typer.Option(metavar="FILE", help="is reported at the end")] = "",
+  columns: Columns = "",
+  drop: Drop = False,
   profile: Annotated[int, typer.Option(min=0, help="steps to trace into FOLDER/profile")] = 0,
   coordinator: Annotated[
     str, typer.Option(metavar="HOST:PORT", help="several processes: process 0; or auto")
@@ -61,7 +73,7 @@ def train(
 ) -> None:
   """Trains a system and evaluates it. The same command goes on after a stop."""
   files = {"train": train_file, "dev": dev, "test": test}
-  config, folder = resolve(job, folder, settings, seeds, recipe, files)
+  config, folder = resolve(job, folder, settings, seeds, recipe, files, columns, drop)
   process.begin_run(coordinator, processes, process_id, profile)
   from as2jax.evaluation import summary
   from as2jax.inference import modes
@@ -71,7 +83,14 @@ def train(
 
 
 def resolve(
-  job: str, folder: str, settings: list[str], seeds: str, recipe: str, files: dict[str, str]
+  job: str,
+  folder: str,
+  settings: list[str],
+  seeds: str,
+  recipe: str,
+  files: dict[str, str],
+  columns: str = "",
+  drop: bool = False,
 ) -> tuple[Any, str]:
   """The config that the command line of `train` describes, and the run's folder.
 
@@ -93,12 +112,15 @@ def resolve(
     job = f"rerun:{os.path.join(job, 'config.json')}"
   if not folder:
     raise InputError("the run's folder is missing: -o runs/x")
-  if recipe and not files["train"]:
-    raise InputError("--recipe wants your questions: --train=FILE")
+  if recipe and not any(files.values()):
+    raise InputError(
+      "--recipe wants your questions: --train=FILE, or --test=FILE for what is not trained"
+    )
   config = flags.load(job or "own:" + recipe.replace(":", ",", 1))
   if any(files.values()):
     config = overrides.apply(config, recipes.own_files(config, files))
-  values = overrides.parse(config, settings)
+  given = [f"data.columns={columns}"] * bool(columns) + ["data.drop=true"] * drop
+  values = overrides.parse(config, given + settings)
   if seeds:
     values["seeds"] = overrides.seeds_of(seeds)
   return overrides.apply(config, values), folder

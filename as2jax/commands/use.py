@@ -8,7 +8,7 @@ import typer
 
 from as2jax.commands import complete, output, process
 from as2jax.commands.output import shown
-from as2jax.commands.train import Set, finish
+from as2jax.commands.train import Columns, Drop, Set, finish
 from as2jax.runtime.errors import InputError
 
 Run = Annotated[
@@ -29,6 +29,7 @@ Deterministic = Annotated[
 
 @shown(
   "as2jax rank runs/x questions.jsonl -o ranked.jsonl --top=5",
+  "as2jax rank runs/x faq.csv -o ranked.csv --columns question=query,candidate=reply",
   'echo \'{"question": "who sat?", "candidate": "The cat sat."}\' | as2jax rank runs/x',
 )
 def rank(
@@ -38,7 +39,9 @@ def rank(
   ] = "-",
   target: Annotated[
     str,
-    typer.Option("-o", "--output", metavar="FILE", help=".jsonl, .tsv or .csv; else it is printed"),
+    typer.Option(
+      "-o", "--output", metavar="FILE", help=".jsonl, .tsv, .csv or .parquet; else it is printed"
+    ),
   ] = "",
   top: Annotated[
     int | None, typer.Option(min=1, help="candidates a question; all if absent")
@@ -47,25 +50,34 @@ def rank(
   ranking: Annotated[
     str, typer.Option(metavar="FILE", help="of joint models: another ranker's run file over FILE")
   ] = "",
+  columns: Columns = "",
+  drop: Drop = False,
   form: output.Form = "auto",
 ) -> None:
-  """Ranks the candidates of each question."""
+  """Ranks the candidates of each question. Other columns of the file are carried through."""
   from as2jax.commands import ranked_files
+  from as2jax.data.datasets import table_writer
 
-  ranked_files.check(target)
+  if target:
+    table_writer.check(target)
   process.quiet_libraries()
   with ranked_files.opened(file) as path:
     from as2jax.inference.rank_file import rank_file
 
-    rows = rank_file(run, path, seed="best" if seed is None else seed, top=top, ranking=ranking)
+    which = "best" if seed is None else seed
+    rows = rank_file(run, path, seed=which, top=top, ranking=ranking, columns=columns, drop=drop)
   if target:
-    ranked_files.write(target, rows)
+    table_writer.write(target, rows)
     print(f"written: {target} ({len({row['question_id'] for row in rows})} questions)")
   else:
     output.emit(form, rows, lambda: ranked_files.text(rows))
 
 
-@shown("as2jax evaluate runs/x", "as2jax evaluate runs/x --data=semeval2016:test")
+@shown(
+  "as2jax evaluate runs/x",
+  "as2jax evaluate runs/x --data=semeval2016:test",
+  "as2jax evaluate runs/x --data=own.csv --columns question=query,label=is_correct",
+)
 def evaluate(
   run: Run,
   data: Annotated[
@@ -75,6 +87,8 @@ def evaluate(
   splits: Annotated[
     str, typer.Option(metavar="NAMES", help="such as dev,test; the run's where not given")
   ] = "",
+  columns: Columns = "",
+  drop: Drop = False,
   settings: Set = [],  # noqa: B006
   form: output.Form = "auto",
 ) -> None:
@@ -84,6 +98,8 @@ def evaluate(
 
   config = opened(run)
   given = [f"evaluation.splits={splits}"] * bool(splits) + [f"evaluation.data={data}"] * bool(data)
+  if data or columns or drop:  # a mapping of the training file's columns is not this file's
+    given += [f"data.columns={columns}", f"data.drop={drop}"]
   values = overrides.parse(config, settings + given)
   config = overrides.apply(config, {**values, "mode": "evaluate"})
   from as2jax.inference import modes
@@ -248,16 +264,24 @@ def opened(run: str) -> Any:
 @shown("as2jax index runs/x answers.jsonl -o faq.index")
 def index(
   run: Run,
-  file: Annotated[str, typer.Argument(metavar="FILE", help="documents: one a line, or JSON lines")],
+  file: Annotated[
+    str,
+    typer.Argument(
+      metavar="FILE", help="documents: .jsonl, .csv, .tsv or .parquet, else one a line"
+    ),
+  ],
   target: Annotated[
     str, typer.Option("-o", "--output", metavar="FOLDER", help="of the index; the same goes on")
   ],
   seed: Seed = None,
+  columns: Annotated[
+    str, typer.Option(metavar="FIELD=COLUMN,…", help="such as text=answer,id=number")
+  ] = "",
 ) -> None:
   """Encodes documents for search. Once; the same command goes on after a stop."""
   from as2jax.commands import documents
 
-  ids, texts = documents.read(file)
+  ids, texts = documents.read(file, columns)
   process.quiet_libraries()
   from as2jax.inference.open import load
 

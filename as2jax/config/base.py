@@ -60,8 +60,8 @@ def get_config() -> ConfigDict:
   )
   config.predict = ConfigDict(
     {
-      "input": "",  # TSV or JSON-lines of questions with candidates
-      "output": "",  # "" is <workdir>/predictions.tsv
+      "input": "",  # your file of questions with candidates (TSV, CSV, JSON-lines, Parquet)
+      "output": "",  # "" is <workdir>/predictions.tsv; also .csv, .jsonl, .parquet
       "ranking": "",  # of joint models: another ranker's run file over `input`
     }
   )
@@ -80,6 +80,8 @@ def _data() -> ConfigDict:
       "train": "",
       "dev": "",
       "test": "",
+      "columns": "",  # of your own files: FIELD=COLUMN,…, such as question=query,label=is_correct
+      "drop": False,  # of your own files: leave out rows without text and repeated ones
       "rules": (),  # text rules in order: ptb, html, lowercase, alphanumeric, mask_numbers
       # What is put before each question and each candidate, ("query: ", "passage: "); a cross-encoder
       # has the first alone. (): as the folder of the encoder says, ("", ""): nothing.

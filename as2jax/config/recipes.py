@@ -56,6 +56,7 @@ def own_files(config: ConfigDict, files: Mapping[str, str]) -> dict[str, Any]:
   """
   given = {split: path for split, path in files.items() if path}
   held_out = config.data.holdout or (0.0 if "dev" in given else HELD_OUT)
+  held_out *= "train" in given  # what is not trained may have a test file alone
   reported = ["heldout"] * bool(held_out) + [split for split in ("dev", "test") if split in given]
   name = config.data.name if config.data.name == "asnq_files" else "files"
   return {

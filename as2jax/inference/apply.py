@@ -1,28 +1,24 @@
 """What the modes `evaluate` and `predict` do with a trained run."""
 
-import csv
 import dataclasses
-import io
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
 
-from as2jax.data.datasets import named
+from as2jax.data.datasets import named, table_writer, user_files
 from as2jax.data.datasets.dataset import Dataset, Unions
-from as2jax.data.datasets.user_files import read_unlabelled
 from as2jax.data.inputs.first_stage_ranking import Ranking
 from as2jax.data.record import UNKNOWN, Question
 from as2jax.data.text import normalise
 from as2jax.evaluation import parameter_free, results, tasks
+from as2jax.inference import ranked_rows
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
 from as2jax.training import identity
 
 SELECTED = ("seed", "best_step", "best_epoch", "best_value", "steps")  # of an outcome
-COLUMNS = ("question_id", "question", "rank", "score", "candidate_id", "candidate")
 
 
 def evaluate(config: Any, workdir: epath.PathLike) -> dict:
@@ -32,7 +28,8 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
   `evaluation.data` names other data, the run is evaluated on these (`evaluate_on`).
   """
   if config.evaluation.data:
-    data = named.by_address(config.evaluation.data)
+    columns, drop = config.data.columns, config.data.drop
+    data = named.by_address(config.evaluation.data, columns=columns, drop=drop)
     return evaluate_on(Run(workdir, config, data=False), data, ranking=config.predict.ranking)
   run = Run(workdir, config)
   components = run.components
@@ -135,37 +132,23 @@ def start_from(run: Run, ranking: epath.PathLike, questions: Sequence[Question])
 
 
 def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
-  """Ranks the candidates of `predict.input` (TSV or JSON-lines) and writes a TSV, best first.
+  """Ranks the candidates of the table `predict.input` and writes a table, best first.
 
-  Columns: question id, question, rank, score (mean over seeds of the score that ranks), candidate
-  id, candidate.
+  The rows are those of `as2jax rank` (`ranked_rows.ranked`), but the score is the mean over seeds.
   """
   run = Run(workdir, config, data=False)
   if not config.predict.input:
     raise InputError(
-      "predict.input is missing: --config.predict.input=FILE names a TSV or "
-      "JSON-lines file of questions with candidates"
+      "predict.input is missing: --config.predict.input=FILE names a TSV, CSV, JSON-lines or "
+      "Parquet file of questions with candidates"
     )
-  questions = read_unlabelled(config.predict.input)
-  start_from(run, config.predict.ranking, normalise.apply(questions, config.data.rules))
-  by_seed = [next(iter(run.ranker(seed).all_scores(questions).values())) for seed in run.seeds]
-  text = io.StringIO()
-  writer = csv.writer(
-    text,
-    delimiter="\t",
-    lineterminator="\n",
-    quoting=csv.QUOTE_NONE,
-    quotechar=None,
-    escapechar=None,
+  output = config.predict.output or str(epath.Path(workdir) / "predictions.tsv")
+  table_writer.check(output, "predict.output")
+  own = user_files.read(
+    config.predict.input, labelled=False, columns=config.data.columns, drop=config.data.drop
   )
-  writer.writerow(COLUMNS)
-  for i, question in enumerate(questions):
-    scores = np.mean([s[i] for s in by_seed], axis=0)
-    for rank, at in enumerate(np.argsort(-scores, kind="stable"), 1):
-      candidate = question.candidates[at]
-      writer.writerow(
-        (question.id, question.text, rank, f"{scores[at]:.9g}", candidate.id, candidate.text)
-      )
-  output = epath.Path(config.predict.output or epath.Path(workdir) / "predictions.tsv")
-  write_whole(output, text.getvalue())
-  return output
+  start_from(run, config.predict.ranking, normalise.apply(own.questions, config.data.rules))
+  by_seed = [next(iter(run.ranker(seed).all_scores(own.questions).values())) for seed in run.seeds]
+  scores = [np.mean(of_question, axis=0) for of_question in zip(*by_seed, strict=True)]
+  table_writer.write(output, ranked_rows.ranked(own, scores), "predict.output")
+  return epath.Path(output)

@@ -3,8 +3,8 @@
 import dataclasses
 import logging
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from etils import epath
@@ -18,6 +18,9 @@ from as2jax.evaluation.run_scores import RunScores
 from as2jax.inference.ranker import ParameterFreeRanker, Ranker
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
+
+if TYPE_CHECKING:
+  import pandas
 
 # From questions to one array of scores each, one a candidate in the order given; higher is better.
 Scorer = Callable[[Sequence[Question]], Sequence[Sequence[float]]]
@@ -83,11 +86,13 @@ class Comparison:
 
 def evaluate(
   system: System,
-  data: Dataset | Sequence[Question] | str | os.PathLike,
+  data: "Dataset | Sequence[Question] | str | os.PathLike | pandas.DataFrame",
   *,
   ties: str = "expected",
   name: str = "",
   deterministic: bool | None = None,
+  columns: Mapping[str, str] | str | None = None,
+  drop: bool = False,
 ) -> Evaluation:
   """Measures a system on labelled questions.
 
@@ -95,11 +100,12 @@ def evaluate(
     system: a `Ranker`; a `Run`, all of whose seeds are measured; the folder of a run; a TREC run file;
       or a function from questions to one array of scores each (`pairwise` adapts a function of pairs).
     data: from `as2jax.dataset`, whose `filter` says which questions count; a name such as
-      `wikiqa:test`, a file, or questions.
+      `wikiqa:test`, a file, a pandas frame, or questions.
     ties: `expected`, `trec` or `pessimistic`.
     name: what the system is called; by default its folder, file or model.
     deterministic: whether another seed would give the same scores. A run says so itself; of anything
       else it is unknown where None, so that one of them tells no methods apart.
+    columns, drop: of a file or frame; see `as2jax.dataset`.
 
   The ledger of a run (`evaluations.jsonl` in its folder) has a row more for each split of a data set.
 
@@ -109,7 +115,9 @@ def evaluate(
 
   """
   if isinstance(data, (str, os.PathLike)):
-    data = named.by_address(os.fspath(data))
+    data = named.by_address(os.fspath(data), columns=columns, drop=drop)
+  elif hasattr(data, "columns"):
+    data = named.dataset(data, columns=columns, drop=drop)
   questions = tuple(data.questions if isinstance(data, Dataset) else data)
   _check(questions)
   if isinstance(system, (str, os.PathLike)) and epath.Path(system).is_dir():

@@ -8,7 +8,7 @@ transformers, by path, as `package:NAME/FOLDER`, or by its name on the Hugging F
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from etils import epath
 from flax import traverse_util
@@ -16,6 +16,8 @@ from ml_collections import ConfigDict
 
 from as2jax.config import base, check, flags, recipes
 from as2jax.config import overrides as config_overrides
+from as2jax.data.datasets import columns as column_names
+from as2jax.data.datasets import table_writer, user_files
 from as2jax.encoders.checkpoints import pretrained, published_head, sentence_folder
 from as2jax.encoders.checkpoints.sentence_folder import SentenceFolder
 from as2jax.evaluation import predict
@@ -25,6 +27,9 @@ from as2jax.inference.run import Run
 from as2jax.runtime import compile_cache, registry
 from as2jax.runtime.errors import InputError
 from as2jax.training import build
+
+if TYPE_CHECKING:
+  import pandas
 
 LONGEST = 512  # tokens, where neither the folder nor the encoder states a limit
 # sentence-transformers' names of what compares two vectors, and ours.
@@ -85,7 +90,9 @@ def train(
   job: str | ConfigDict,
   output: str | os.PathLike,
   *,
-  data: Mapping[str, str | os.PathLike] | None = None,
+  data: "Mapping[str, str | os.PathLike | pandas.DataFrame] | None" = None,
+  columns: Mapping[str, str] | str = "",
+  drop: bool = False,
   seeds: Sequence[int] = (0,),
   overrides: Mapping[str, Any] = {},  # noqa: B006 (never changed)
 ) -> Run:
@@ -94,9 +101,12 @@ def train(
   Args:
     job: a job's name with its words (`wikiqa_triplet:minilm,grouped`), a config file, or a config.
     output: the folder of the run.
-    data: your own files by split (`train`, `dev`, `test`) in place of the job's data. Without
-      `dev`, a tenth of the training questions is held out and selects the best epoch; reported are
-      the splits that are there.
+    data: your own files (TSV, CSV, JSON-lines, Parquet) or pandas frames by split (`train`, `dev`,
+      `test`) in place of the job's data. Without `dev`, a tenth of the training questions is held
+      out and selects the best epoch; reported are the splits that are there. A frame is written
+      into `output/data`, so that the run can be repeated from its folder.
+    columns: of `data`: {field: column} where its columns have none of the common names.
+    drop: whether rows of `data` without text, and repeated ones, are left out.
     seeds: to train, one after another or as the job says.
     overrides: values of config keys, such as `{"optimizer.rate": 1e-5}`.
 
@@ -106,20 +116,51 @@ def train(
 
   """
   given = job if isinstance(job, ConfigDict) else flags.load(job)
-  files = {} if data is None else _own_files(given, data)
+  files = {} if data is None else _own_files(given, output, data, columns, drop)
   values = {**files, "seeds": tuple(seeds), **overrides, "mode": "train"}
   modes.run(config_overrides.apply(given, values, "overrides:"), os.fspath(output))
   return Run(output)
 
 
-def _own_files(config: ConfigDict, data: Mapping[str, str | os.PathLike]) -> dict[str, Any]:
+def _own_files(
+  config: ConfigDict,
+  output: str | os.PathLike,
+  data: Mapping[str, Any],
+  columns: Mapping[str, str] | str,
+  drop: bool,
+) -> dict[str, Any]:
   """The overrides that put a user's files in place of the config's data set."""
   unknown = [name for name in data if name not in ("train", "dev", "test")]
-  if unknown or "train" not in data:
+  if unknown or not data:
     raise InputError(
-      f"data = {dict(data)!r}: give a file for `train`, and if you have them `dev` and `test`"
+      f"data names {', '.join(map(str, data)) or 'nothing'}: give a file or a frame for `train`, and if "
+      "you have them `dev` and `test`"
     )
-  return recipes.own_files(config, {split: os.fspath(path) for split, path in data.items()})
+  paths = {}
+  for split, source in data.items():
+    if isinstance(source, (str, os.PathLike)):
+      paths[split] = os.fspath(source)
+      continue
+    own = user_files.read(source, labelled=True, columns=columns, drop=drop)
+    paths[split] = os.path.join(os.path.abspath(output), "data", f"{split}.jsonl")
+    table_writer.write(paths[split], user_files.rows(own), "output")
+  files = recipes.own_files(config, paths)
+  frames = [split for split in data if not isinstance(data[split], (str, os.PathLike))]
+  if len(frames) < len(data):
+    if frames and columns:
+      raise InputError(f"columns = {columns!r}: give files alone, or frames alone")
+    files |= {"data.columns": _mapping(columns), "data.drop": drop}
+  return files
+
+
+def _mapping(columns: Mapping[str, str] | str) -> str:
+  """A mapping of columns as the config holds it; InputError where it cannot."""
+  if isinstance(columns, str):
+    return columns
+  text = ",".join(f"{field}={column}" for field, column in columns.items())
+  if column_names.parse(text) != dict(columns):
+    raise InputError(f"columns = {dict(columns)!r}: a column's name has a comma; rename it")
+  return text
 
 
 def _is_run(folder: epath.Path) -> bool:

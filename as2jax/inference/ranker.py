@@ -17,6 +17,7 @@ import jax
 import numpy as np
 from flax import traverse_util
 
+from as2jax.data.datasets import user_files
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise
 from as2jax.evaluation import predict, retrieval
@@ -29,8 +30,6 @@ from as2jax.runtime.errors import InputError
 if TYPE_CHECKING:
   import pandas
 
-COLUMNS = ("qid", "query", "docno", "text")  # of a frame to rank, as PyTerrier names them
-CONTEXT = ("previous", "next", "title")
 ANCHOR = "documents"  # a question beside which documents stand as candidates, to be encoded
 
 
@@ -210,42 +209,29 @@ class Ranker:
     """The function from a question to the float32 scores `[n]` of texts, of rankers by words."""
     raise TypeError(f"{self.name} does not rank by words alone: use index")
 
-  def transform(self, frame: "pandas.DataFrame") -> "pandas.DataFrame":
+  def transform(
+    self, frame: "pandas.DataFrame", *, columns: Mapping[str, str] | None = None
+  ) -> "pandas.DataFrame":
     """Re-ranks a frame of candidates: `pyterrier.apply.generic(ranker.transform)`.
 
     Args:
-      frame: a row a candidate, with the columns `qid`, `query`, `docno`, `text` and optionally
-        `previous`, `next`, `title`.
+      frame: a row a candidate, with the columns `qid`, `query`, `docno`, `text` or others of the
+        common names (`columns.NAMES`), and optionally `previous`, `next`, `title`. Ids are not needed.
+      columns: {field: column} where the names are others, such as {"candidate": "reply"}.
 
     Returns:
       The rows with the columns `score` and `rank` (from 0) set, best first within each question, the
       questions in the order of first sight.
 
     Raises:
-      InputError: a column is missing, or one qid has two queries.
+      InputError: a column is missing, an empty text, or one qid has two queries.
 
     """
-    for name in COLUMNS:
-      if name not in frame.columns:
-        raise InputError(
-          f"the frame has no column {name!r} (it has {', '.join(map(str, frame.columns))}): a row "
-          f"wants {', '.join(COLUMNS)}"
-        )
-    context = [name for name in CONTEXT if name in frame.columns]
-    texts: dict[str, str] = {}
-    rows: dict[str, list[int]] = {}
-    candidates: dict[str, list[Candidate]] = {}
-    for row, (qid, query, docno, text, *others) in enumerate(
-      zip(*(frame[name].tolist() for name in (*COLUMNS, *context)), strict=True)
-    ):
-      if texts.setdefault(qid, query) != query:
-        raise InputError(f"the qid {qid!r} has two queries: {texts[qid]!r} and {query!r}")
-      made = Candidate(str(docno), text, **dict(zip(context, others)))
-      rows.setdefault(qid, []).append(row)
-      candidates.setdefault(qid, []).append(made)
-    asked = [Question(str(qid), texts[qid], tuple(its)) for qid, its in candidates.items()]
+    if not len(frame):
+      return frame.assign(score=np.zeros(0), rank=np.zeros(0, int))
+    own = user_files.read(frame, labelled=False, columns=columns or {})
     order, scores, ranks = [], [], []
-    for its, hits in zip(rows.values(), self.rank_many(asked), strict=True):
+    for its, hits in zip(own.numbers, self.rank_many(own.questions), strict=True):
       order += [its[hit.index] for hit in hits]
       scores += [hit.score for hit in hits]
       ranks += range(len(hits))

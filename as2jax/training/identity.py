@@ -44,6 +44,8 @@ OWN_DATA = (
   "data.train",
   "data.dev",
   "data.test",
+  "data.columns",
+  "data.drop",
   "data.rules",
   "data.holdout",
   "evaluation.task",

@@ -194,7 +194,12 @@ def test_a_frame_is_ranked_as_pyterrier_wants(ranker):
   np.testing.assert_allclose(found["score"][:3], [hit.score for hit in expected], atol=1e-6)
   assert dict(zip(found["docno"], found["source"])) == dict(zip(frame["docno"], frame["source"]))
   assert frame["score"].tolist() == [0.0] * 5
-  with pytest.raises(InputError, match="no column 'docno'"):
-    ranker.transform(frame.drop(columns="docno"))
-  with pytest.raises(InputError, match="'q1' has two queries"):
+  assert ranker.transform(frame.drop(columns="docno"))["rank"].tolist() == found["rank"].tolist()
+  other = frame.rename(columns={"text": "reply"})
+  again = ranker.transform(other, columns={"candidate": "reply"})
+  assert again["reply"].tolist() == found["text"].tolist()
+  assert set(ranker.transform(frame.head(0)).columns) == set(found.columns)
+  with pytest.raises(InputError, match="the frame: there is no column candidate"):
+    ranker.transform(other)
+  with pytest.raises(InputError, match="question_id 'q1' reads"):
     ranker.transform(frame.assign(query=TEXTS[:5]).assign(qid="q1"))

@@ -121,11 +121,8 @@ def table(facts: Mapping) -> str:
         rows.append((*first, name.replace("_", " "), *values))
         first = ("", "", "")
   text += _aligned(rows, "<>><" + ">" * len(QUANTILES))
-  text += [
-    "",
-    "questions in two splits: "
-    + ", ".join(f"{pair} {number}" for pair, number in facts["overlap"].items()),
-  ]
+  shared = ", ".join(f"{pair} {number}" for pair, number in facts["overlap"].items())
+  text += ["", f"questions in two splits: {shared}"] if shared else [""]
   text += contradictions(facts)
   text += [f"no {', '.join(names)} ({split})" for split, names in facts["missing"].items()]
   text += [

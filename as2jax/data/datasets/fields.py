@@ -3,10 +3,21 @@
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from as2jax.data.datasets.lines import Lines, quoted
+from as2jax.runtime.errors import InputError
 
 IDS = ("question_id", "candidate_id")
+WORDS = {"0": 0, "0.0": 0, "no": 0, "false": 0, "1": 1, "1.0": 1, "yes": 1, "true": 1}  # of a label
+
+
+class Place(Protocol):
+  """Where a record stands: a file and a line, or a table and a row."""
+
+  def error(self, problem: str, number: int | None = None) -> InputError:
+    """The error for `problem`, which names the place."""
+    ...
 
 
 def json_objects(content: Iterable[tuple[int, str]], lines: Lines) -> Iterator[dict]:
@@ -31,7 +42,7 @@ def _object(pairs: Sequence[tuple[str, object]]) -> dict:
 
 
 def renamed(
-  record: Mapping[str, object], names: Sequence[str], aliases: Mapping[str, str], lines: Lines
+  record: Mapping[str, object], names: Sequence[str], aliases: Mapping[str, str], lines: Place
 ) -> dict:
   """`record` with aliases resolved; InputError unless every field is one of `names`, and once."""
   result = {}
@@ -56,25 +67,42 @@ def known(names: Sequence[str], aliases: Mapping[str, str]) -> str:
   return f"known are {', '.join(names)}{others}"
 
 
-def text_field(name: str, record: Mapping[str, object], lines: Lines) -> str:
-  """The text of a field, "" where it is absent or null; an id may be a number."""
-  value = record.get(name)
+def text_field(name: str, record: Mapping[str, object], place: Place, column: str = "") -> str:
+  """The text of a field, "" where it is absent or null; an id may be a number.
+
+  Args:
+    column: the record's name for the field; its own where "".
+
+  """
+  value = record.get(column or name)
   if value is None:
     return ""
   if name in IDS and isinstance(value, int) and not isinstance(value, bool):
     return str(value)
+  shown = column or name
   if not isinstance(value, str):
-    raise lines.error(f"the field {name} is {quoted(json.dumps(value))}; expected a text in quotes")
+    text = quoted(json.dumps(value, default=str))
+    raise place.error(f"the field {shown} is {text}; expected a text in quotes")
   try:
     value.encode("utf-8")
   except UnicodeEncodeError as error:
-    raise lines.error(
-      f"the field {name} holds half a surrogate pair at position {error.start + 1}; remove it"
+    raise place.error(
+      f"the field {shown} holds half a surrogate pair at position {error.start + 1}; remove it"
     ) from error
   return value
 
 
-def label_field(record: Mapping[str, object], lines: Lines, what: str = "line") -> int:
+def worded_label(value: object, place: Place) -> int:
+  """The label of a person's file: 0 or 1, 1.0, yes or no, true or false, in any case."""
+  if value is None or value == "":
+    raise place.error("the field label is missing; every line needs a label, 0 or 1")
+  label = WORDS.get(str(value).strip().lower())
+  if label is None:
+    raise place.error(f"label is {quoted(str(value))}; expected 0 or 1, yes or no, true or false")
+  return label
+
+
+def label_field(record: Mapping[str, object], lines: Place, what: str = "line") -> int:
   """The label, 0 or 1, as a number or as text."""
   value = record.get("label")
   if value is None or value == "":

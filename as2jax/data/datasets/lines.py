@@ -81,13 +81,19 @@ class Lines:
   Lines end in LF or CR LF; a byte order mark before the first is dropped; a gzip file is unpacked.
   One line is held at a time, so a file may be larger than memory.
 
+  Args:
+    path: of the file.
+    ends: whether a line is given with its end, as `csv.reader` wants it; a lone CR is allowed then.
+
   Raises (while iterating):
     InputError: the file is empty, unreadable or an archive, or a line is not UTF-8 or holds NUL or
       a lone CR.
+
   """
 
-  def __init__(self, path: epath.PathLike):
+  def __init__(self, path: epath.PathLike, *, ends: bool = False):
     self.path = epath.Path(path)
+    self.ends = ends
     self.number = 0
     self.unterminated = False
 
@@ -122,16 +128,17 @@ class Lines:
       raise self.error(_damaged(error), self.number + 1) from error
 
   def _decoded(self, line: bytes) -> str:
-    line = line.removesuffix(b"\n").removesuffix(b"\r")
+    if not self.ends:
+      line = line.removesuffix(b"\n").removesuffix(b"\r")
     try:
       text = line.decode("utf-8")
     except UnicodeDecodeError as error:
       raise self.error(
         f"byte 0x{line[error.start]:02x} at position {error.start + 1} of the line is not UTF-8; "
-        "convert the file to UTF-8"
+        "convert the file to UTF-8 (in Excel: save as CSV UTF-8)"
       ) from error
     for character, name in (("\0", "a NUL byte"), ("\r", "a carriage return inside the line")):
-      if character in text:
+      if character in text and not (self.ends and character == "\r"):
         raise self.error(f"there is {name} at position {text.index(character) + 1}; remove it")
     return text
 

@@ -56,7 +56,8 @@ def pools() -> tuple[str, ...]:
 def _rerank(section: Any) -> Dataset:
   paths = {split: section[split] for split in SPLITS}
   if section.name in (FILES, ASNQ_FILES):
-    read = user_files.read_labelled if section.name == FILES else asnq.read_asnq
+    own = lambda path: user_files.read_labelled(path, columns=section.columns, drop=section.drop)
+    read = own if section.name == FILES else asnq.read_asnq
     splits = user_files.load(paths, read, name=section.name)
     dataset = Dataset(
       section.name,
@@ -67,6 +68,7 @@ def _rerank(section: Any) -> Dataset:
     )
   else:
     paths_set = [f"data.{split}" for split, path in paths.items() if path]
+    paths_set += [f"data.{name}" for name in ("columns", "drop") if section[name]]
     if paths_set:
       raise InputError(
         f"{', '.join(paths_set)} is for your own files: set --config.data.name={FILES}"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from etils import epath
@@ -9,19 +10,31 @@ from etils import epath
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import user_files
 from as2jax.data.datasets.dataset import FILTERS, Dataset, Splits, Unions
+from as2jax.data.datasets.user_files import OwnFile
 from as2jax.data.record import fingerprint
 from as2jax.runtime.errors import InputError
 
 
-def dataset(name_or_path: Any, split: str | None = None, *, filter: str = "official") -> Dataset:
-  """Opens a data set by its name, or the questions of a person's own file.
+def dataset(
+  name_or_path: Any,
+  split: str | None = None,
+  *,
+  filter: str = "official",
+  columns: Mapping[str, str] | str | None = None,
+  drop: bool = False,
+) -> Dataset:
+  """Opens a data set by its name, or the questions of a person's own file or frame.
 
   Args:
-    name_or_path: a name that `as2jax data list` shows, or the path of a file.
+    name_or_path: a name that `as2jax data list` shows, the path of a file (TSV, CSV, JSON-lines,
+      Parquet), or a pandas frame.
     split: of a named data set: the only one that is wanted, or a union such as `dev+test`; all that
       are there where None. Of a file: what its questions are called (`test` where None).
     filter: which questions `questions`, `qrels`, `pairs` and `to_pandas` give: `official` (those of
       the benchmark's own evaluation; all where it has none), `clean`, `all`, `answerable` or `both`.
+    columns: of a person's own file: {field: column}, such as {"question": "query"}, where its columns
+      have none of the common names; see `user_files.read`.
+    drop: of a person's own file: whether rows without text and repeated ones are left out.
 
   Raises:
     InputError: no such data set, split, filter or file, or a file that is wrong.
@@ -30,14 +43,22 @@ def dataset(name_or_path: Any, split: str | None = None, *, filter: str = "offic
   if filter not in FILTERS:
     raise InputError(f"filter = {filter!r}: use one of {', '.join(FILTERS)}")
   if isinstance(name_or_path, str) and name_or_path in datasets.SPECS:
+    if columns:
+      raise InputError(f"columns = {columns!r} are for your own files; {name_or_path} needs none")
     found = datasets.load(name_or_path)
   else:
-    found = _of_file(name_or_path, split or "test")
+    found = _of_file(name_or_path, split or "test", columns or "", drop)
   return dataclasses.replace(_only(found, split) if split else found, filter=filter)
 
 
-def by_address(address: str) -> Dataset:
+def by_address(
+  address: str, *, columns: Mapping[str, str] | str | None = None, drop: bool = False
+) -> Dataset:
   """Opens `NAME:SPLIT`, such as semeval2016:test (`test` where no split is named), or a path.
+
+  Args:
+    address: of a data set or a file.
+    columns, drop: of a file; see `dataset`.
 
   Raises:
     InputError: as `dataset`.
@@ -46,16 +67,43 @@ def by_address(address: str) -> Dataset:
   name, _, split = address.partition(":")
   if name in datasets.SPECS:
     return dataset(name, split or "test")
-  return dataset(address)
+  return dataset(address, columns=columns, drop=drop)
 
 
-def _of_file(path: str | os.PathLike, split: str) -> Dataset:
-  path = epath.Path(path).expanduser()
-  if not path.exists() and path.name == str(path) and not path.suffix:
-    datasets.spec_of(path.name)  # which names the data set that may be meant
-  questions = user_files.read_labelled(path)
-  name = path.name.partition(".")[0]
-  return Dataset(name, {split: questions}, "answerable", str(path), {split: fingerprint(questions)})
+def own_files(
+  sources: Mapping[str, Any], *, columns: Mapping[str, str] | str = "", drop: bool = False
+) -> tuple[Dataset, dict[str, OwnFile]]:
+  """A data set of a person's own files, as far as they can be read, with what was read.
+
+  Args:
+    sources: what a split is called -> its file or frame; labels are read where there are any.
+    columns, drop: see `user_files.read`; rows without text are left out in any case, and counted.
+
+  """
+  read = {
+    split: user_files.read(source, labelled=None, columns=columns, drop=drop, lenient=True)
+    for split, source in sources.items()
+  }
+  splits = {split: own.questions for split, own in read.items()}
+  source = ", ".join(map(_called, sources.values()))
+  prints = {split: fingerprint(questions) for split, questions in splits.items()}
+  return Dataset("files", splits, "answerable", source, prints), read
+
+
+def _called(source: Any) -> str:
+  return str(source) if isinstance(source, (str, os.PathLike)) else "a frame"
+
+
+def _of_file(source: Any, split: str, columns: Mapping[str, str] | str, drop: bool) -> Dataset:
+  name = "frame"
+  if isinstance(source, (str, os.PathLike)):
+    path = epath.Path(source).expanduser()
+    if not path.exists() and path.name == str(path) and not path.suffix:
+      datasets.spec_of(path.name)  # which names the data set that may be meant
+    name = path.name.partition(".")[0]
+  questions = user_files.read_labelled(source, columns=columns, drop=drop)
+  prints = {split: fingerprint(questions)}
+  return Dataset(name, {split: questions}, "answerable", _called(source), prints)
 
 
 def _only(data: Dataset, split: str) -> Dataset:

@@ -1,28 +1,30 @@
-"""A user's own questions and candidates: tab-separated columns or JSON-lines."""
+"""A person's own questions and candidates: files in the forms of `table`, and pandas frames."""
 
 import dataclasses
-import itertools
+import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from etils import epath
 
-from as2jax.data.datasets.fields import IDS, json_objects, known, label_field, renamed, text_field
+from as2jax.data.datasets import columns as column_names
+from as2jax.data.datasets.fields import IDS, text_field, worded_label
 from as2jax.data.datasets.lines import Lines, check_id, quoted
-from as2jax.data.datasets.tanda_json import read_tanda_json
+from as2jax.data.datasets.table import Table, open_table
 from as2jax.data.datasets.wikiqa import HEADER, read_wikiqa
 from as2jax.data.record import UNKNOWN, Candidate, Question
 from as2jax.runtime.errors import InputError
 
 REQUIRED = ("question", "candidate")
-FIELDS = (*REQUIRED, "label", "previous", "next", "title", *IDS)
-ALIASES = {"sentence": "candidate"}
-JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
+CONTEXT = ("previous", "next", "title")
+SHOWN = 5  # lines of a problem that a message names
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
-  """One line of the file; "" where a field is absent."""
+  """One candidate of the table; "" where a field is absent, `others` by the table's own names."""
 
   line: int
   label: int
@@ -33,6 +35,60 @@ class Row:
   title: str = ""
   question_id: str = ""
   candidate_id: str = ""
+  others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Problems:
+  """What is odd in a table.
+
+  Attributes:
+    rows: how many there are.
+    empty: numbers of the rows without a question or without a candidate.
+    repeated: of those that repeat a candidate of their question with the same label.
+    contradictory: of those that repeat a candidate with another label.
+    place: "line" or "row".
+
+  """
+
+  rows: int = 0
+  empty: tuple[int, ...] = ()
+  repeated: tuple[int, ...] = ()
+  contradictory: tuple[int, ...] = ()
+  place: str = "line"
+
+  def __str__(self) -> str:
+    kinds = (
+      (self.empty, "without a question or a candidate"),
+      (self.repeated, "repeating a candidate of their question"),
+      (self.contradictory, "repeating one with another label"),
+    )
+    parts = [f"{len(its)} {what} ({self._numbers(its)})" for its, what in kinds if its]
+    return f"{self.rows} rows, of these {', '.join(parts)}" if parts else ""
+
+  def _numbers(self, numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:SHOWN])) + ", …" * (len(numbers) > SHOWN)
+    return f"{self.place}{'s' * (len(numbers) > 1)} {shown}"
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnFile:
+  """What a table holds.
+
+  Attributes:
+    questions: in the order of first sight.
+    others: (question id, candidate id) -> the other columns of its row, by their own names.
+    numbers: of the rows of each question's candidates: lines, or positions in a frame.
+    problems: what is odd in it; of WikiQA's own format nothing is looked for.
+    labelled: whether it has labels, and they were read.
+
+  """
+
+  questions: tuple[Question, ...]
+  others: Mapping[tuple[str, str], Mapping[str, Any]]
+  problems: Problems
+  labelled: bool
+  numbers: tuple[tuple[int, ...], ...] = ()
 
 
 def load(
@@ -55,119 +111,236 @@ def load(
   return {split: read(epath.Path(path).expanduser()) for split, path in given.items()}
 
 
-def read_labelled(path: epath.PathLike) -> tuple[Question, ...]:
-  """Reads questions with judged candidates from a user's file.
+def read_labelled(
+  source: Any, *, columns: Mapping[str, str] | str = "", drop: bool = False
+) -> tuple[Question, ...]:
+  """The questions of `read`, each candidate with its label."""
+  return read(source, labelled=True, columns=columns, drop=drop).questions
 
-  One candidate a line, as JSON objects or as columns separated by tabs under a header, with the
-  fields question, candidate (or sentence), label (0 or 1) and optionally previous, next, title,
-  question_id and candidate_id; or TANDA's JSON-lines, one question a line with its `candidates`; or
-  WikiQA's own format. gzip files are unpacked. Lines with one question_id, or without ids
-  one question text, are one question, wherever they stand; questions come in the order of first
-  sight. Without ids, questions are q1, q2 … and their candidates q1-0, q1-1 ….
+
+def read_unlabelled(
+  source: Any, *, columns: Mapping[str, str] | str = "", drop: bool = False
+) -> tuple[Question, ...]:
+  """As `read_labelled`, for ranking: labels are not needed, and ignored where there are any."""
+  return read(source, labelled=False, columns=columns, drop=drop).questions
+
+
+def read(
+  source: Any,
+  *,
+  labelled: bool | None,
+  columns: Mapping[str, str] | str = "",
+  drop: bool = False,
+  lenient: bool = False,
+) -> OwnFile:
+  """Reads questions with candidates from a person's table.
+
+  A row is a candidate, with the fields question, candidate, label and optionally previous, next,
+  title, question_id and candidate_id, each in a column of one of its `columns.NAMES`, or in that which
+  `columns` names; every other column is carried along. An object of JSON-lines may also be a
+  question with its `candidates`, texts or objects. WikiQA's own format is read as such. Rows with one
+  question_id, or without ids one question text, are one question, wherever they stand; questions come
+  in the order of first sight. Without ids, questions are q1, q2 … and their candidates q1-0, q1-1 ….
+
+  Args:
+    source: a path, or a pandas frame.
+    labelled: whether labels are read: needed (True), ignored (False: two tab-separated columns
+      without a header will do), or read where there is a column (None).
+    columns: {field: column}, or as text: `question=query,label=is_correct`.
+    drop: whether rows without text, and those that repeat a candidate with its label, are left out;
+      else the first are an error, and the second kept and logged.
+    lenient: whether rows without text are left out and told in `problems` alone.
 
   Raises:
     InputError: anything else; names file, line and value.
 
   """
-  return _read(path, labelled=True)
-
-
-def read_unlabelled(path: epath.PathLike) -> tuple[Question, ...]:
-  """As `read_labelled`, for ranking: labels are not needed, and ignored where there are any.
-
-  Two columns without a header (question, candidate) will do.
-  """
-  return _read(path, labelled=False)
-
-
-def _read(path: epath.PathLike, *, labelled: bool) -> tuple[Question, ...]:
-  lines = Lines(path)
-  content = lines.filled("candidate")
-  start = next(content)
-  first = start[1]
-  if tuple(first.split("\t")) == HEADER:
-    return read_wikiqa(path, labelled=labelled)
-  suffix = lines.path.suffix.lower()
-  if suffix in JSON_SUFFIXES or (suffix != ".tsv" and first.lstrip().startswith("{")):
-    objects = json_objects(itertools.chain([start], content), lines)
-    record = next(objects)
-    if "candidates" in record:
-      return read_tanda_json(path, labelled=labelled)
-    objects = itertools.chain([record], objects)
-    records = (renamed(record, FIELDS, ALIASES, lines) for record in objects)
-  else:
-    records = _column_records(start, content, lines, labelled)
-  groups: dict[str, list[Row]] = defaultdict(list)
-  earlier: Row | None = None
-  for record in records:
-    row = _row(record, lines, labelled)
-    earlier = earlier or row
-    _check_alike(row, earlier, lines)
-    group = groups[row.question_id or row.question]
-    if group and group[0].question != row.question:
-      raise lines.error(
-        f"question_id {quoted(row.question_id)} reads {quoted(row.question)} here and "
-        f"{quoted(group[0].question)} on line {group[0].line}; give each question its own id"
-      )
-    group.append(row)
+  given = column_names.parse(columns) if isinstance(columns, str) else dict(columns)
+  column_names.check(given, column_names.NAMES, "columns")
+  if not given and _is_wikiqa(source):
+    questions = read_wikiqa(source, labelled=labelled is not False)
+    rows = sum(len(question.candidates) for question in questions)
+    return OwnFile(questions, {}, Problems(rows), labelled is not False)
+  recognised = lambda names: column_names.recognised(names, given)
+  table = open_table(source, recognised, bare=() if labelled is not False else REQUIRED)
+  reading = _Reading(table, given, labelled)
+  groups = reading.groups(drop)
+  _tell(table, reading.problems, drop, lenient)
   if not groups:
-    raise lines.error("nothing follows the header; add one candidate a line")
-  return tuple(_question(rows, i, lines) for i, rows in enumerate(groups.values(), 1))
+    what = "nothing is left" if reading.problems.rows else "nothing follows the header"
+    raise table.error(f"{what}; add one candidate a line")
+  questions = tuple(
+    _question(rows, i, table, key) for i, (key, rows) in enumerate(groups.items(), 1)
+  )
+  others = {
+    (question.id, candidate.id): row.others
+    for question, rows in zip(questions, groups.values(), strict=True)
+    for candidate, row in zip(question.candidates, rows, strict=True)
+  }
+  numbers = tuple(tuple(row.line for row in rows) for rows in groups.values())
+  return OwnFile(questions, others, reading.problems, bool(reading.labelled), numbers)
 
 
-def _column_records(
-  start: tuple[int, str], rest: Iterable[tuple[int, str]], lines: Lines, labelled: bool
-) -> Iterator[dict]:
-  first = start[1]
-  names = [cell.strip().lower() for cell in first.split("\t")]
-  if not {*FIELDS, *ALIASES}.intersection(names):
-    if len(names) != 2 or labelled:
-      wanted = "question, candidate and label" if labelled else "question and candidate"
-      raise lines.error(
-        f"the first line is {quoted(first, 120)}; expected a header, tab-separated, with {wanted}"
-      )
-    names = list(REQUIRED)
-    rest = itertools.chain([start], rest)
-  elif len(set(names)) != len(names):
-    raise lines.error(f"the header {quoted(first, 120)} names a column twice; rename one")
-  names = list(renamed({name: "" for name in names}, FIELDS, ALIASES, lines))
-  for name in (*REQUIRED, *["label"] * labelled):
-    if name not in names:
-      raise lines.error(
-        f"the header {quoted(first, 120)} has no column {name}; {known(FIELDS, ALIASES)}"
-      )
-  for _, line in rest:
-    cells = line.split("\t")
-    if len(cells) != len(names):
-      raise lines.error(
-        f"{len(cells)} columns in {quoted(line)}; expected {len(names)}: {', '.join(names)}"
-      )
-    yield dict(zip(names, cells))
+def _is_wikiqa(source: Any) -> bool:
+  if hasattr(source, "columns"):
+    return False
+  path = epath.Path(source).expanduser()
+  if path.name.lower().endswith(".parquet"):
+    return False
+  return next(
+    (tuple(line.rstrip("\r\n").split("\t")) == HEADER for _, line in Lines(path, ends=True)), False
+  )
 
 
-def _row(record: Mapping[str, object], lines: Lines, labelled: bool) -> Row:
-  fields = {name: text_field(name, record, lines) for name in FIELDS if name != "label"}
-  for name in REQUIRED:
-    if not fields[name].strip():
-      what = "is empty" if name in record else "is missing"
-      raise lines.error(f"the field {name} {what}; every line needs a {name}")
-  for name in IDS:
-    if fields[name]:
-      check_id(fields[name], name, lines)
-  label = label_field(record, lines) if labelled else UNKNOWN
-  return Row(lines.number, label, **fields)
+class _Reading:
+  """The rows of a table, and what is odd in them."""
+
+  def __init__(self, table: Table, given: Mapping[str, str], labelled: bool | None):
+    self._table, self._given, self.labelled = table, given, labelled
+    self._resolved: dict[tuple[str, ...], dict[str, str]] = {}
+    self._found: dict[str, list[int]] = {"empty": [], "repeated": [], "contradictory": []}
+    self._rows = 0
+    if table.columns is not None:
+      fields = self._fields(table.columns)
+      for name in (*REQUIRED, *["label"] * bool(labelled)):
+        if name not in fields:
+          raise table.error(column_names.missing(name, table.columns))
+      if labelled is None:
+        self.labelled = "label" in fields
+
+  @property
+  def problems(self) -> Problems:
+    """What was found; whole once `groups` has returned."""
+    place = self._table.place(0).split()[0]
+    return Problems(self._rows, *map(tuple, self._found.values()), place)
+
+  def groups(self, drop: bool) -> dict[Any, list[Row]]:
+    """The rows of each question, by its id, its text, or the line that holds all of it."""
+    table = self._table
+    groups: dict[Any, list[Row]] = {}
+    labels: dict[Any, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    earlier: Row | None = None
+    for key, row in self._all(groups):
+      self._rows += 1
+      if row is None:
+        self._found["empty"].append(table.number or 0)
+        continue
+      earlier = earlier or row
+      _check_alike(row, earlier, table)
+      key = key or row.question_id or row.question
+      group = groups.setdefault(key, [])
+      if group and group[0].question != row.question:
+        raise table.error(
+          f"question_id {quoted(row.question_id)} reads {quoted(row.question)} here and "
+          f"{quoted(group[0].question)} on {table.place(group[0].line)}; give each question its own id"
+        )
+      seen = labels[key][row.candidate]
+      if seen:
+        self._found["repeated" if row.label in seen else "contradictory"].append(row.line)
+      if not (drop and row.label in seen):
+        group.append(row)
+      seen.add(row.label)
+    return {key: rows for key, rows in groups.items() if rows or isinstance(key, tuple)}
+
+  def _all(self, groups: dict[Any, list[Row]]) -> Iterator[tuple[Any, Row | None]]:
+    """(what its question is told apart by, row) of each row; None for a row without text."""
+    for record in self._table:
+      if self._table.columns is None and isinstance(record.get("candidates"), list):
+        key = self._nested_key(record, groups)
+        for entry in record["candidates"]:
+          yield key, self._row(self._nested_record(record, entry))
+      else:
+        yield None, self._row(record)
+
+  def _nested_key(self, record: Mapping[str, Any], groups: dict[Any, list[Row]]) -> Any:
+    """Makes the group of a question that one object holds whole."""
+    table = self._table
+    fields = self._fields(tuple(record))
+    question_id = text_field("question_id", record, table, fields.get("question_id", ""))
+    text = text_field("question", record, table, fields.get("question", ""))
+    if not text.strip():
+      raise table.error("the field question is empty or missing; every line needs a question")
+    key = (table.number, question_id, text)
+    if question_id and any(isinstance(k, tuple) and k[1] == question_id for k in groups):
+      raise table.error(f"question_id {quoted(question_id)} was already on an earlier line")
+    groups[key] = []
+    return key
+
+  def _nested_record(self, record: Mapping[str, Any], entry: Any) -> dict[str, Any]:
+    shared = {name: value for name, value in record.items() if name != "candidates"}
+    if isinstance(entry, str):
+      return {**shared, "candidate": entry}
+    if isinstance(entry, dict) and "candidates" not in entry:
+      return {**shared, **entry}
+    raise self._table.error(f"a candidate is {quoted(str(entry))}; expected a text or an object")
+
+  def _fields(self, columns: tuple[str, ...]) -> dict[str, str]:
+    if columns not in self._resolved:
+      found = column_names.resolve(columns, self._given, self._table.error)
+      self._resolved[columns] = found
+      others = [column for column in columns if column not in found.values()]
+      for column, field in column_names.misspelt(others, found):
+        text = "%s: the column %r is carried along unread; did you mean %r?"
+        log.warning(text, self._table.source, column, field)
+    return self._resolved[columns]
+
+  def _row(self, record: Mapping[str, Any]) -> Row | None:
+    table, fields = self._table, self._fields(tuple(record))
+    if not record:
+      return None
+    for name in REQUIRED:
+      if name not in fields:
+        raise table.error(f"the field {name} is missing; every line needs a {name}")
+    texts = {
+      name: text_field(name, record, table, column)
+      for name, column in fields.items()
+      if name != "label"
+    }
+    if not all(texts[name].strip() for name in REQUIRED):
+      return None
+    if self.labelled is None:
+      self.labelled = "label" in fields
+    label = UNKNOWN
+    if self.labelled:
+      label = worded_label(record.get(fields.get("label", "label")), table)
+      for name in IDS:  # run files have columns separated by white space
+        if texts.get(name):
+          check_id(texts[name], name, table)
+    own = {column for name, column in fields.items() if name != "label" or self.labelled}
+    others = {name: value for name, value in record.items() if name not in own}
+    try:
+      str(others).encode()
+    except UnicodeEncodeError as error:
+      raise table.error("a column holds half a surrogate pair; remove it") from error
+    return Row(table.number or 0, label, **texts, others=others)
 
 
-def _check_alike(row: Row, earlier: Row, lines: Lines) -> None:
+def _tell(table: Table, problems: Problems, drop: bool, lenient: bool) -> None:
+  """Says what is odd: an error where it cannot be ranked, else one line in the log."""
+  text = str(problems)
+  if not text or lenient:
+    return
+  if problems.empty and not drop:
+    raise table.error(f"{text}; mend the file, or leave them out: --drop", problems.empty[0])
+  if drop:
+    log.warning("%s: %s; rows without text and repeated ones are left out", table.source, text)
+  else:
+    log.warning("%s: %s", table.source, text)
+
+
+def _check_alike(row: Row, earlier: Row, table: Table) -> None:
   for name in IDS:
     if bool(getattr(row, name)) != bool(getattr(earlier, name)):
       here, there = ("has", "has none") if getattr(row, name) else ("has no", "has one")
-      raise lines.error(
-        f"this line {here} {name}, line {earlier.line} {there}; give it on all lines or on none"
+      raise table.error(
+        f"this line {here} {name}, {table.place(earlier.line)} {there}; give it on all lines or on none"
       )
 
 
-def _question(rows: Sequence[Row], number: int, lines: Lines) -> Question:
+def _question(rows: Sequence[Row], number: int, table: Table, key: Any) -> Question:
+  if not rows:  # of an object without candidates
+    _, question_id, text = key
+    return Question(question_id or f"q{number}", text, ())
   question_id = rows[0].question_id or f"q{number}"
   judged: dict[str, set[int]] = defaultdict(set)
   for row in rows:
@@ -176,7 +349,7 @@ def _question(rows: Sequence[Row], number: int, lines: Lines) -> Question:
   for i, row in enumerate(rows):
     candidate_id = row.candidate_id or f"{question_id}-{i}"
     if candidate_id in candidates:
-      raise lines.error(
+      raise table.error(
         f"candidate_id {quoted(candidate_id)} occurs twice in question {quoted(question_id)}; "
         "give each candidate its own id",
         row.line,
@@ -198,3 +371,33 @@ def _label_of(text: str, judged: Mapping[str, set[int]]) -> int:
   """The label of a context sentence that is a candidate too (SPEC.md 3), else `UNKNOWN`."""
   labels = judged.get(text, set())
   return next(iter(labels)) if len(labels) == 1 else UNKNOWN
+
+
+def rows(own: OwnFile, besides: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+  """The rows of `own` with the fields' own names, so that a reader finds the same questions.
+
+  A column of the table that has the name of one of ours is called input_NAME.
+
+  Args:
+    own: what was read.
+    besides: names of columns that will be added to the rows.
+
+  """
+  context = [
+    name for name in CONTEXT if any(getattr(c, name) for q in own.questions for c in q.candidates)
+  ]
+  ours = {"question_id", "question", "candidate_id", "candidate", *context, *besides}
+  ours |= {"label"} if own.labelled else set()
+  for question in own.questions:
+    for candidate in question.candidates:
+      row: dict[str, Any] = {
+        "question_id": question.id,
+        "question": question.text,
+        "candidate_id": candidate.id,
+        "candidate": candidate.text,
+        **({"label": candidate.label} if own.labelled else {}),
+        **{name: getattr(candidate, name) for name in context},
+      }
+      for name, value in own.others.get((question.id, candidate.id), {}).items():
+        row[f"input_{name}" if name in ours else name] = value
+      yield row

@@ -1,0 +1,98 @@
+"""Rows into a file that `table` reads again: TSV and CSV (quoted), JSON-lines, Parquet."""
+
+import io
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from etils import epath
+
+from as2jax.data.datasets.table import COMMAS, JSON, PARQUET, SUFFIXES, TABS
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
+
+DELIMITERS = {TABS: "\t", COMMAS: ","}
+
+
+def check(target: str, option: str = "--output") -> None:
+  """Raises InputError where no table can be written to `target`: another suffix, no folder."""
+  suffix = os.path.splitext(target)[1].lower()
+  if suffix not in SUFFIXES:
+    raise InputError(f"{option}={target}: name a file that ends in {', '.join(SUFFIXES)}")
+  folder = os.path.dirname(os.path.abspath(target))
+  if "://" not in target and (
+    os.path.isdir(target) or (os.path.exists(folder) and not os.path.isdir(folder))
+  ):
+    raise InputError(f"{option}={target} cannot be written: name a file in a folder")
+  if SUFFIXES[suffix] == PARQUET:
+    try:
+      import pyarrow  # noqa: F401
+    except ImportError as error:
+      raise InputError(
+        f"{option}={target}: Parquet needs pyarrow, which is not installed: "
+        "pip install 'as2jax[parquet]'"
+      ) from error
+
+
+def write(target: str, rows: Iterable[Mapping[str, Any]], option: str = "--output") -> None:
+  """Writes the rows whole, in the form that the file's suffix asks for; see `check`.
+
+  Columns are those of all rows, in the order of first sight. In TSV and CSV a missing value is
+  empty, and what is neither text nor number is written as JSON.
+  """
+  rows = list(rows)
+  columns = list(dict.fromkeys(name for row in rows for name in row))
+  form = SUFFIXES[os.path.splitext(target)[1].lower()]
+  try:
+    epath.Path(target).parent.mkdir(parents=True, exist_ok=True)
+    if form == PARQUET:
+      _write_parquet(epath.Path(target), columns, rows)
+    elif form == JSON:
+      text = "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+      write_whole(epath.Path(target), text)
+    else:
+      write_whole(epath.Path(target), delimited(columns, rows, DELIMITERS[form]))
+  except OSError as error:
+    raise InputError(f"{option}={target} cannot be written: {error}") from error
+
+
+def delimited(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], delimiter: str) -> str:
+  """The text of a table with a header: cells are quoted as RFC 4180 says, lines end in LF."""
+  lines = [columns, *([row.get(name) for name in columns] for row in rows)]
+  return "".join(delimiter.join(_cell(value, delimiter) for value in line) + "\n" for line in lines)
+
+
+def _cell(value: Any, delimiter: str) -> str:
+  text = _text(value)
+  if any(mark in text for mark in (delimiter, '"', "\n", "\r")):
+    return '"' + text.replace('"', '""') + '"'
+  return text
+
+
+def _text(value: Any) -> str:
+  if value is None:
+    return ""
+  if isinstance(value, (dict, list)):
+    return json.dumps(value, ensure_ascii=False, default=str)
+  return str(value)
+
+
+def _write_parquet(
+  path: epath.Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> None:
+  import pyarrow
+  from pyarrow import parquet
+
+  arrays = {}
+  for name in columns:
+    values = [row.get(name) for row in rows]
+    try:
+      arrays[name] = pyarrow.array(values)
+    except pyarrow.ArrowException:  # values of several types
+      arrays[name] = pyarrow.array([None if v is None else _text(v) for v in values])
+  content = io.BytesIO()
+  parquet.write_table(pyarrow.table(arrays), content)
+  scratch = path.parent / f".{path.name}.{os.getpid()}"
+  scratch.write_bytes(content.getvalue())
+  scratch.replace(path)

@@ -1,0 +1,75 @@
+"""A person's own data in Python: trained on, evaluated, ranked; texts come out as they went in."""
+
+import json
+
+import pytest
+
+import as2jax
+from as2jax.data.datasets import user_files
+from as2jax.inference import modes, rank_file
+from as2jax.runtime.errors import InputError
+
+pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+FRAME = pandas.DataFrame(
+  {
+    "ask": ["who sat"] * 3 + ["what is ice"] * 2,
+    "reply": ["a\tdog\r\ncame", "the cat\nsat", 'who "sat" there', "ice is water", ""],
+    "good": [False, True, False, True, False],
+    "team": ["x", "y", None, "z", "z"],
+  }
+)
+COLUMNS = {"question": "ask", "candidate": "reply", "label": "good"}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+  """A run of BM25 on the frame alone, as its test set."""
+  folder = tmp_path_factory.mktemp("own") / "run"
+  return as2jax.train("own:bm25", folder, data={"test": FRAME}, columns=COLUMNS, drop=True)
+
+
+def test_a_frame_is_kept_in_the_runs_folder(run):
+  assert run.config.data.test == str(run.folder / "data" / "test.jsonl")
+  kept = user_files.read_labelled(run.config.data.test)
+  assert kept == user_files.read_labelled(FRAME, columns=COLUMNS, drop=True)
+  assert run.metrics["map[files-all/test]"]["questions"] == 2
+  again = as2jax.train("own:bm25", run.folder, data={"test": FRAME}, columns=COLUMNS, drop=True)
+  assert again.metrics == run.metrics
+
+
+def test_without_text_nothing_begins(tmp_path):
+  with pytest.raises(InputError, match="the frame: row 4: .*1 without a question or a candidate"):
+    as2jax.train("own:bm25", tmp_path / "run", data={"test": FRAME}, columns=COLUMNS)
+  assert not (tmp_path / "run").exists()
+
+
+def test_files_and_frames_evaluate_alike(run, tmp_path):
+  path = tmp_path / "faq.csv"
+  FRAME.to_csv(path, index=False)
+  options = {"columns": COLUMNS, "drop": True}
+  first = as2jax.evaluate(run, FRAME, **options)
+  assert first.metrics == as2jax.evaluate(run, path, **options).metrics
+  data = as2jax.dataset(FRAME, filter="both", **options)
+  assert [q.text for q in data.questions] == ["who sat"]
+  with pytest.raises(InputError, match="columns .* are for your own files"):
+    as2jax.dataset("sample", columns=COLUMNS)
+
+
+def test_rank_and_predict_keep_every_character(run, tmp_path):
+  path = tmp_path / "faq.csv"
+  FRAME.head(4).to_csv(path, index=False)
+  rows = rank_file.rank_file(str(run.folder), path, columns=COLUMNS)
+  assert {(row["candidate"], row["team"]) for row in rows} == {
+    (text, team or "") for text, team in zip(FRAME["reply"][:4], ["x", "y", "", "z"])
+  }
+  config = run.config.copy_and_resolve_references().unlock()
+  config.mode, config.predict.input = "predict", str(path)
+  config.data.columns = ",".join(f"{field}={column}" for field, column in COLUMNS.items())
+  for suffix in ("tsv", "jsonl"):
+    config.predict.output = str(tmp_path / f"ranked.{suffix}")
+    modes.run(config, str(run.folder))
+    found = user_files.read(config.predict.output, labelled=False)
+    texts = [c.text for q in found.questions for c in q.candidates]
+    assert texts == [row["candidate"] for row in rows]
+  with open(config.predict.output) as file:
+    assert [json.loads(line)["rank"] for line in file] == [row["rank"] for row in rows]
