@@ -1,6 +1,6 @@
 """`as2jax report`: one self-contained HTML page that shows runs."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -32,6 +32,9 @@ def report(
   metrics: Annotated[str, typer.Option(help="joined by commas; the first leads the page")] = "",
   question_filter: use.Filter = None,
   deterministic: use.Deterministic = [],  # noqa: B006
+  calibration: Annotated[
+    Literal["platt", "isotonic"], typer.Option(help="of scores as probabilities, fitted on dev")
+  ] = "platt",
   published: Annotated[
     list[str],
     typer.Option(metavar="METRIC=FIGURE:WHOSE", help="a published figure, drawn beside the runs'"),
@@ -55,6 +58,7 @@ def report(
     question_filter=question_filter,
     deterministic=deterministic,
     published=figures,
+    calibration=calibration,
   )
   print(f"written: {made}")
 

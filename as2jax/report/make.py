@@ -8,7 +8,8 @@ from typing import Any
 from etils import epath
 
 from as2jax.evaluation import compare, run_scores
-from as2jax.report import cards, curves, forest, markup, page, questions, verdict
+from as2jax.evaluation.answer_triggering import CALIBRATIONS
+from as2jax.report import answering, cards, curves, forest, markup, page, questions, strata, verdict
 from as2jax.report import runs as reading
 from as2jax.report.drawing import Drawing, series
 from as2jax.report.runs import Runs
@@ -32,6 +33,7 @@ def make(
   question_filter: str | None = None,
   deterministic: Sequence[str] = (),
   published: Published | None = None,
+  calibration: str = "platt",
 ) -> epath.Path:
   """Writes the page and returns its path.
 
@@ -43,12 +45,15 @@ def make(
     question_filter: see `run_scores.load`.
     deterministic: names of files whose system has no randomness.
     published: {(metric, whose): figure}, drawn as hollow marks.
+    calibration: of scores, on dev: `platt` or `isotonic`.
 
   Raises:
     InputError: systems that cannot be compared, no such metric, or an output that cannot be written.
 
   """
   output = epath.Path(output)
+  if calibration not in CALIBRATIONS:
+    raise InputError(f"--calibration={calibration}: use one of {', '.join(CALIBRATIONS)}")
   if output.suffix != ".html":
     raise InputError(f"--output={output}: name a file that ends in .html")
   runs = reading.read(
@@ -58,7 +63,9 @@ def make(
   command = [*names, "-o", str(output), f"--split={split}"]
   if question_filter:
     command.append(f"--filter={question_filter}")
-  text = content(runs, chosen, command, published or {})
+  if calibration != "platt":
+    command.append(f"--calibration={calibration}")
+  text = content(runs, chosen, command, published or {}, calibration)
   try:
     write_whole(output, text)
   except OSError as error:
@@ -67,7 +74,7 @@ def make(
 
 
 def content(
-  runs: Runs, metrics: Sequence[str], command: Sequence[str], published: Published
+  runs: Runs, metrics: Sequence[str], command: Sequence[str], published: Published, calibration: str
 ) -> str:
   """The page's text."""
   metrics = [metric for metric in metrics if metric in runs.systems[0].scores.values] or metrics
@@ -85,6 +92,8 @@ def content(
       ),
       markup.section("curves", "Training", *_curves(runs)),
       questions.section(runs, metrics[0], questions.rows(runs, metrics[0])),
+      strata.section(runs, metrics[0])[0],
+      answering.section(runs, calibration)[0],
       cards.section(runs),
     ],
   )

@@ -1,0 +1,124 @@
+"""Answer or stay silent: against brute force, other libraries and hand-made cases."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from as2jax.data.record import Candidate, Question
+from as2jax.evaluation import answer_triggering
+from as2jax.evaluation.answer_triggering import Best
+from as2jax.runtime.errors import InputError
+
+
+def made(count, seed):
+  random = np.random.default_rng(seed)
+  score = np.round(random.normal(size=count), 1)
+  right = (random.random(count) < 1 / (1 + np.exp(-2 * score + 1))).astype(float)
+  return Best(score, right, right + random.random(count) > 0.5)
+
+
+def test_the_best_candidate_is_right_by_the_part_of_ties_that_is():
+  candidates = tuple(Candidate(f"D{n}", "x", label) for n, label in enumerate((1, 0, 0)))
+  questions = [Question("Q1", "q", candidates), Question("Q2", "q", candidates[1:])]
+  found = answer_triggering.best(
+    questions, {"Q1": {"D0": 2.0, "D1": 2.0, "D2": 1.0}, "Q2": {"D1": -1.0, "D2": -3.0}}
+  )
+  assert found.score.tolist() == [2.0, -1.0]
+  assert found.right.tolist() == [0.5, 0.0] and found.answerable.tolist() == [True, False]
+  with pytest.raises(InputError, match="'D2' is not ranked"):
+    answer_triggering.best(questions, {"Q1": {"D0": 2.0, "D1": 2.0}})
+
+
+def test_the_threshold_has_the_greatest_f1_on_dev():
+  dev = made(60, 1)
+  threshold = answer_triggering.best_threshold(dev)
+
+  def f1(limit):
+    answered = dev.score >= limit
+    right = (dev.right * answered).sum()
+    return 2 * right / (answered.sum() + dev.answerable.sum())
+
+  assert f1(threshold) == pytest.approx(max(map(f1, dev.score)))
+
+
+def test_precision_recall_and_f1_by_hand():
+  dev = Best(np.array([1.0, 2.0]), np.array([0.0, 1.0]), np.array([False, True]))
+  test = Best(
+    np.array([3.0, 2.5, 2.0, 1.0, 0.0]),
+    np.array([1.0, 0.0, 1.0, 1.0, 0.0]),
+    np.array([True, False, True, True, True]),
+  )
+  found = answer_triggering.measure(dev, test)
+  assert found.threshold == 2.0 and found.answered == 3
+  assert (found.precision, found.recall) == pytest.approx((2 / 3, 2 / 4))
+  assert found.f1 == pytest.approx(2 * (2 / 3 * 1 / 2) / (2 / 3 + 1 / 2))
+  assert found.half_width > 0
+
+
+def test_platt_is_the_logistic_regression_of_another_library():
+  linear_model = pytest.importorskip("sklearn.linear_model")
+  data = made(200, 2)
+  positive = data.right.sum()
+  high, low = (positive + 1) / (positive + 2), 1 / (200 - positive + 2)
+  target = np.where(data.right > 0, high, low)
+  model = linear_model.LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)
+  twice = np.concatenate([data.score, data.score])[:, None]
+  model.fit(twice, np.repeat([1, 0], 200), sample_weight=np.concatenate([target, 1 - target]))
+  at = np.linspace(-4, 4, 30)
+  theirs = model.predict_proba(at[:, None])[:, 1]
+  ours = answer_triggering.platt(data.score, data.right)(at)
+  np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
+def test_platt_is_finite_where_scores_part_right_from_wrong(scale):
+  score = scale * np.arange(10.0)
+  found = answer_triggering.platt(score, (score > 4.5 * scale).astype(float))(score)
+  assert np.isfinite(found).all() and (np.diff(found) >= 0).all()
+  assert found[0] < 0.2 and found[-1] > 0.8
+
+
+def test_isotonic_rises_and_is_that_of_another_library():
+  isotonic = pytest.importorskip("sklearn.isotonic")
+  data = made(120, 3)
+  at = np.linspace(-4, 4, 50)
+  ours = answer_triggering.isotonic(data.score, data.right)(at)
+  theirs = isotonic.IsotonicRegression(out_of_bounds="clip").fit(data.score, data.right).predict(at)
+  np.testing.assert_allclose(ours, theirs, atol=1e-12)
+  assert (np.diff(ours) >= -1e-12).all()
+
+
+def test_risk_under_ties_is_the_mean_over_their_orders():
+  probability, right = np.array([0.9, 0.5, 0.5, 0.5, 0.1]), np.array([1.0, 1, 0, 0, 1])
+  coverage, risk = answer_triggering.risk_coverage(probability, right)
+  brute = [
+    1 - np.cumsum([1, *middle, 1]) / np.arange(1, 6)
+    for middle in itertools.permutations(right[1:4])
+  ]
+  np.testing.assert_allclose(risk, np.mean(brute, 0))
+  np.testing.assert_allclose(coverage, [0.2, 0.4, 0.6, 0.8, 1.0])
+
+
+def test_bins_hold_every_question_and_have_wilsons_interval():
+  random = np.random.default_rng(0)
+  probability = random.random(95)
+  right = (random.random(95) < probability).astype(float)
+  bins = answer_triggering.reliability(probability, right)
+  assert sum(b.questions for b in bins) == 95 and len(bins) == 10
+  assert sum(b.questions * b.right for b in bins) == pytest.approx(right.sum())
+  scipy_stats = pytest.importorskip("scipy.stats")
+  for b in bins:
+    count = round(b.right * b.questions)
+    theirs = scipy_stats.binomtest(count, b.questions).proportion_ci(method="wilson")
+    assert (b.low, b.high) == pytest.approx((theirs.low, theirs.high), abs=1e-9)
+
+
+def test_calibration_is_fitted_on_dev_alone():
+  dev, test = made(150, 4), made(150, 5)
+  found = answer_triggering.measure(dev, test, calibration="isotonic")
+  flipped = answer_triggering.measure(dev, Best(test.score, 1 - test.right, test.answerable))
+  assert found.threshold == flipped.threshold
+  assert flipped.brier > found.brier and flipped.area > found.area
+  with pytest.raises(InputError, match="calibration = 'zebra'"):
+    answer_triggering.measure(dev, test, calibration="zebra")
