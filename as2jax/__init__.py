@@ -7,11 +7,11 @@ for hit in ranker.rank("how are glacier caves formed", candidates):
   print(hit.score, hit.text)
 """
 
-from typing import TYPE_CHECKING
-
 from as2jax.runtime import startup
 
 startup.listen_for_interrupt()
+
+from typing import TYPE_CHECKING  # noqa: E402
 
 from as2jax.runtime import cpu_compiler, registry  # noqa: E402
 from as2jax.runtime.version import __version__ as __version__  # noqa: E402

@@ -37,7 +37,9 @@ def entry() -> None:
     "profile", 0, "trace so many steps of training into WORKDIR/profile", lower_bound=0
   )
   flags.adopt_module_key_flags(flags_config)  # so that --help lists them
-  sys.exit(process.guarded(lambda: app.run(main, flags_parser=flags_config.parse), raises=True))
+  status = process.guarded(lambda: app.run(main, flags_parser=flags_config.parse), raises=True)
+  preemption.work_is_done()
+  sys.exit(status)
 
 
 if __name__ == "__main__":

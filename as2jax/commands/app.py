@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from as2jax.commands import data, lab, lists, output, process, report, train, use
+from as2jax.runtime import preemption
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.version import __version__
 
@@ -17,9 +18,23 @@ EXAMPLES = output.examples(
   "as2jax compare runs/bm25 runs/x",
   "as2jax VERB --help                                options and examples",
 )
+
+
+class _Interrupted(BaseException):
+  """KeyboardInterrupt, of which the command-line library would keep nothing but a status."""
+
+
+class _Group(TyperGroup):
+  def invoke(self, ctx: Any) -> Any:
+    try:
+      return super().invoke(ctx)
+    except KeyboardInterrupt as interrupt:
+      raise _Interrupted from interrupt
+
+
 app = typer.Typer(
   name="as2jax",
-  cls=TyperGroup,
+  cls=_Group,
   epilog=EXAMPLES,
   no_args_is_help=True,
   rich_markup_mode=None,
@@ -63,7 +78,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int | None:
   try:
-    return app(args=arguments, prog_name="as2jax", standalone_mode=False)
+    status = app(args=arguments, prog_name="as2jax", standalone_mode=False)
+  except _Interrupted as interrupted:
+    raise KeyboardInterrupt(str(interrupted.__cause__)) from None
   except typer.Abort:
     raise KeyboardInterrupt from None
   except Exception as error:
@@ -76,3 +93,6 @@ def _run(arguments: list[str]) -> int | None:
       return 2
     place = context.command_path if context else "as2jax"
     raise InputError(f"{error.format_message()} See {place} --help") from None
+  if status == preemption.INTERRUPTED:  # while the command line was read
+    raise KeyboardInterrupt
+  return status

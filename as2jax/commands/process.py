@@ -93,6 +93,8 @@ def guarded(
   try:
     return work() or 0
   except InputError as error:
+    if preemption.interrupted():
+      return _interrupted()
     text = words(str(error))
     print(f"{processes.name()}: {text}", file=sys.stderr)
     return _end(2, text)
@@ -104,10 +106,10 @@ def guarded(
     )
     return _leave(preemption.status())
   except KeyboardInterrupt as interrupt:
-    where = f" ({interrupt})" if str(interrupt) else ""
-    print(f"as2jax: interrupted{where}; the same command goes on where it stopped", file=sys.stderr)
-    return preemption.INTERRUPTED
+    return _interrupted(f" ({interrupt})" if str(interrupt) else "")
   except Exception as error:
+    if preemption.interrupted():  # compiled code gives KeyboardInterrupt other types
+      return _interrupted()
     if extra := missing_extra(error):
       print(f"{processes.name()}: {extra}", file=sys.stderr)
       return _end(2, extra)
@@ -118,6 +120,11 @@ def guarded(
       return 1
     traceback.print_exc()
     return _end(1, f"{type(error).__name__}: {error}")
+
+
+def _interrupted(where: str = "") -> int:
+  print(f"as2jax: stopped by SIGINT{where}; run the same command again", file=sys.stderr)
+  return preemption.INTERRUPTED
 
 
 def missing_extra(error: Exception) -> str:

@@ -9,6 +9,7 @@ import typer
 from as2jax.commands import complete, output, process
 from as2jax.commands.output import shown
 from as2jax.commands.train import Columns, Drop, Set, finish
+from as2jax.runtime import preemption
 from as2jax.runtime.errors import InputError
 
 Run = Annotated[
@@ -355,4 +356,5 @@ def serve(
 
   ranker = load(run, seed="best" if seed is None else seed)
   opened_index = Index.open(index_folder) if index_folder else None
+  preemption.stop_listening()  # the server does
   service.serve(ranker, opened_index, host=host, port=port)

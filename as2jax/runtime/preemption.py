@@ -14,15 +14,18 @@ import contextlib
 import os
 import select
 import signal
+import sys
 import threading
+import types
 from collections.abc import Iterator
 from typing import NoReturn
 
-from as2jax.runtime import processes
+from as2jax.runtime import processes, startup
 
 AGAIN = 75  # EX_TEMPFAIL: the same command continues the run
 INTERRUPTED = 128 + signal.SIGINT  # as shells report it; the same command continues the run, too
-LATE = 2.0  # seconds after SIGINT in which the next point is expected
+LATE = 2.0  # seconds after SIGINT in which the next point, or a handler of Python's, is expected
+IMPORTS = ("<frozen importlib._bootstrap>", "<frozen importlib._bootstrap_external>")
 
 
 class Preempted(BaseException):
@@ -38,6 +41,8 @@ class _Heard:
   signal = False
   interrupt = False
   deferred = False
+  unwinds = False
+  unwinding = threading.Event()
   point = 0
 
 
@@ -54,7 +59,7 @@ def listen() -> None:
   signal.signal(signal.SIGTERM, hear)
 
 
-def listen_for_interrupt() -> None:
+def listen_for_interrupt(*, unwinds: bool = False) -> None:
   """Handles SIGINT from here on; to be called in the main thread, before the long imports.
 
   Within `deferred`, and with several processes, SIGINT takes effect at the next point. Elsewhere
@@ -62,14 +67,59 @@ def listen_for_interrupt() -> None:
   a handler may be lost in a callback, or come out of an import as an error of another kind. Python
   runs handlers only between its own instructions, which a compilation of minutes has none of, so a
   thread hears the signal as well. A process that was started to ignore SIGINT goes on ignoring it.
+
+  Args:
+    unwinds: whether the first SIGINT raises KeyboardInterrupt where that is safe, so that folders
+      and processes of the command's own are removed; where it is not, the process ends at once.
+
   """
   if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     return
   reader, writer = os.pipe()
   os.set_blocking(writer, False)
+  _Heard.unwinds = unwinds
   signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-  signal.signal(signal.SIGINT, lambda *_: _note_interrupt())
+  signal.signal(signal.SIGINT, _unwind if unwinds else lambda *_: _note_interrupt())
+  if unwinds:
+    sys.unraisablehook = _end_where_lost
   threading.Thread(target=_hear, args=(reader,), name="interrupts", daemon=True).start()
+
+
+def stop_listening() -> None:
+  """Gives SIGINT back to Python, for a library that handles it by itself."""
+  if signal.set_wakeup_fd(-1) >= 0:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.unraisablehook = sys.__unraisablehook__
+
+
+def work_is_done() -> None:
+  """Lets SIGINT change no longer how the process ends, which has nothing left to do but that."""
+  if threading.current_thread() is threading.main_thread() and signal.set_wakeup_fd(-1) >= 0:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _unwind(_, frame: types.FrameType | None) -> None:
+  """The handler where SIGINT unwinds: an import of compiled code may abort at an exception."""
+  if _Heard.unwinding.is_set():
+    return  # the thread ends the process
+  while frame is not None:
+    if frame.f_code.co_filename in IMPORTS:
+      _end(startup.NOTHING)
+    frame = frame.f_back
+  _Heard.unwinding.set()
+  raise KeyboardInterrupt
+
+
+def _end_where_lost(lost: "sys.UnraisableHookArgs") -> None:
+  """Ends the process where KeyboardInterrupt came out of a callback, which loses it."""
+  if issubclass(lost.exc_type, KeyboardInterrupt):
+    _end(startup.NOTHING)
+  sys.__unraisablehook__(lost)
+
+
+def interrupted() -> bool:
+  """Whether SIGINT has raised KeyboardInterrupt, which a library may have turned into another."""
+  return _Heard.unwinding.is_set()
 
 
 def _note_interrupt() -> bool:
@@ -85,11 +135,14 @@ def _note_interrupt() -> bool:
 def _hear(reader: int) -> None:
   """The thread: what the first SIGINT asks for, and the end at the second one."""
   _await_interrupt(reader)
-  if not _note_interrupt():
-    _end("stopped by SIGINT: there was nothing to save; the same command goes on")
+  if _Heard.unwinds:
+    if not _Heard.unwinding.wait(LATE):
+      _end(startup.NOTHING)
+  elif not _note_interrupt():
+    _end(startup.NOTHING)
   if processes.started():
     os.kill(os.getpid(), signal.SIGTERM)  # jax tells the other processes
-  if not select.select([reader], [], [], LATE)[0]:
+  if not select.select([reader], [], [], LATE)[0] and not _Heard.unwinds:
     _say("SIGINT: it ends when the step under way is done and saved; a second one ends it at once")
   _await_interrupt(reader)
   _end("stopped by a second SIGINT; the same command goes on from the last checkpoint")

@@ -5,6 +5,8 @@ import sys
 
 COMMANDS = ("as2jax", "as2jax.main")  # modules of `python -m`; the first is a program, too
 
+NOTHING = "stopped by SIGINT: there was nothing to save; the same command goes on"
+
 
 def listen_for_interrupt() -> None:
   """Ends a process that begins one of `COMMANDS` at its first SIGINT, with one line and status 130.
@@ -20,14 +22,6 @@ def listen_for_interrupt() -> None:
     _signal.signal(_signal.SIGINT, _end)
 
 
-def hand_over() -> None:
-  """Gives SIGINT back to Python, which raises KeyboardInterrupt: `guarded` says it in one line."""
-  import _signal
-
-  if _signal.getsignal(_signal.SIGINT) is _end:
-    _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-
-
 def _program() -> str:
   """What Python was asked to run: the module after -m, or the file's name."""
   if sys.argv[:1] == ["-m"]:
@@ -36,5 +30,5 @@ def _program() -> str:
 
 
 def _end(*_) -> None:
-  os.write(2, b"as2jax: stopped by SIGINT: there was nothing to save; the same command goes on\n")
+  os.write(2, f"as2jax: {NOTHING}\n".encode())
   os._exit(130)

@@ -2,9 +2,12 @@
 
 A run is `as2jax.main` in a process that is forked from this one, which has imported everything and
 touched no device: it starts in a second. What is left of a stopped run is continued by the next.
+The runs are compared when the last process has ended: to read a checkpoint starts threads, and a
+process that is forked from one with threads may wait for ever for a lock of theirs.
 """
 
 import dataclasses
+import faulthandler
 import json
 import os
 import pathlib
@@ -12,6 +15,7 @@ import random
 import shutil
 import signal
 import sys
+import threading
 import time
 
 import numpy as np
@@ -20,7 +24,8 @@ import tiny
 from tests.faults.totals import Totals
 
 PAUSE = 0.05  # seconds added to each step, so that signals come between steps, too
-LONGEST = 300.0  # seconds for one process
+LONGEST = 200.0  # seconds for one process
+HUNG = "hung"
 RIGHT = {  # signal -> the statuses that it may leave, where it does not come after the end
   signal.SIGKILL: (-signal.SIGKILL,),
   signal.SIGTERM: (75, -signal.SIGTERM),  # the second before the handler is there
@@ -62,6 +67,7 @@ class Runs:
 
   def start(self, name: str) -> int:
     """Forks the process that trains in the folder `name`."""
+    assert threading.active_count() == 1, "a fork of a process with threads may hang"
     child = os.fork()
     if child:
       return child
@@ -71,6 +77,7 @@ class Runs:
       os.dup2(log, 1)
       os.dup2(log, 2)
       signal.signal(signal.SIGINT, signal.default_int_handler)
+      faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
       self._train(name)
       status = 0
     except SystemExit as end:
@@ -148,17 +155,28 @@ def parameters(folder: pathlib.Path) -> dict[str, np.ndarray]:
   return read_best(kept, step)["trainable"]
 
 
-def wait(child: int) -> int:
-  """The exit status of a child, which may take `LONGEST` seconds; as `subprocess` has it."""
-  end = time.monotonic() + LONGEST
+def wait(child: int, longest: float = LONGEST) -> int | str:
+  """The exit status of a child, as `subprocess` has it; HUNG where it takes too many seconds.
+
+  A child that hangs says in its log where each of its threads is, and is killed.
+  """
+  end = time.monotonic() + longest
   while time.monotonic() < end:
-    done, status = os.waitpid(child, os.WNOHANG)
-    if done:
-      return os.waitstatus_to_exitcode(status)
+    status = ended(child)
+    if status is not None:
+      return status
     time.sleep(0.01)
+  os.kill(child, signal.SIGUSR1)
+  time.sleep(1.0)
   os.kill(child, signal.SIGKILL)
   os.waitpid(child, 0)
-  raise AssertionError(f"a run took more than {LONGEST:.0f} seconds")
+  return HUNG
+
+
+def ended(child: int) -> int | None:
+  """The exit status of a child; None while it lives."""
+  done, status = os.waitpid(child, os.WNOHANG)
+  return os.waitstatus_to_exitcode(status) if done else None
 
 
 def stop(runs: Runs, seed: int, kills: int, others: int, a_run: int) -> list[Totals]:
@@ -176,14 +194,14 @@ def stop(runs: Runs, seed: int, kills: int, others: int, a_run: int) -> list[Tot
   start = time.monotonic()
   runs.finish("plain")
   took, rows = time.monotonic() - start, runs.rows("plain")
-  number = 0
+  names = []
   while signals:
-    number += 1
-    name = f"stopped-{number}"
+    names.append(name := f"stopped-{len(names) + 1}")
     for target in sorted(rng.randrange(rows) for _ in range(a_run)):
       if signals and _stop_once(runs, name, signals[-1], target, rng, took, by_signal):
         signals.pop()
     runs.finish(name)
+  for name in names:
     different = runs.differences("plain", name)
     ends.add("the same to the bit" if not different else "different", wrong=", ".join(different))
   return [by_signal, ends]
@@ -191,35 +209,26 @@ def stop(runs: Runs, seed: int, kills: int, others: int, a_run: int) -> list[Tot
 
 def _stop_once(runs, name, number, target, rng, took, totals) -> bool:
   """Sends one signal to a process of a run; false where the run had ended before."""
-  child, begin = runs.start(name), time.monotonic()
   before = len(runs.said(name))
+  child, begin = runs.start(name), time.monotonic()
   early = rng.random() < 0.25  # at any time from the first instruction on
   pause = rng.random() * (took / 2 if early else 0.2)
+  status = None
   while not early and runs.rows(name) < target and time.monotonic() - begin < LONGEST:
-    done, status = os.waitpid(child, os.WNOHANG)
-    if done:
-      _check_end(runs, name, before, os.waitstatus_to_exitcode(status), totals)
-      return False
+    if (status := ended(child)) is not None:
+      break
     time.sleep(0.005)
-  time.sleep(pause)
-  done, status = os.waitpid(child, os.WNOHANG)
-  if done:
-    _check_end(runs, name, before, os.waitstatus_to_exitcode(status), totals)
+  if status is None:
+    time.sleep(pause)
+    status = ended(child)
+  said = lambda: f"{name}: status {status}: {runs.said(name)[before:][-4000:]}"
+  if status is not None:
+    if status:
+      totals.add("ended by itself", wrong=said())
     return False
   os.kill(child, number)
   status = wait(child)
-  said = runs.said(name)[before:]
   right = status in (*RIGHT[number], 0)  # 0: it came after the last point of the run
-  if "Traceback" in said:
-    right = False
-  totals.add(
-    number.name, wrong="" if right else f"{name}, {number.name}: status {status}: {said[-2000:]}"
-  )
+  right = right and "Traceback" not in said()
+  totals.add(HUNG if status == HUNG else number.name, wrong="" if right else said())
   return True
-
-
-def _check_end(runs, name, before, status, totals) -> None:
-  if status:
-    totals.add(
-      "ended by itself", wrong=f"{name}: status {status}: {runs.said(name)[before:][-2000:]}"
-    )

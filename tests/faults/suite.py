@@ -15,6 +15,7 @@ from tests.faults.totals import Totals
 
 SIZES = {  # part -> its sizes in the large form, in the small form
   "stops": ((50, 10, 12), (3, 2, 5)),
+  "interrupts": ((100,), (8,)),
   "fuzz": ((10_000,), (500,)),
   "checkpoints": ((300,), (15,)),
   "caches": ((300,), (15,)),
@@ -27,6 +28,14 @@ def stops(base: pathlib.Path, seed: int, kills: int, others: int, a_run: int) ->
   from tests.faults import stops
 
   return stops.stop(stops.Runs(base / "runs"), seed, kills, others, a_run)
+
+
+def interrupts(base: pathlib.Path, seed: int, cases: int) -> list[Totals]:
+  """Ctrl-C to commands."""
+  _finished(base)
+  from tests.faults import interrupts, stops
+
+  return interrupts.interrupt(stops.Runs(base / "runs"), seed, cases)
 
 
 def damaged_files(base: pathlib.Path, seed: int, cases: int) -> list[Totals]:
@@ -72,6 +81,7 @@ def weights(base: pathlib.Path, seed: int, cases: int) -> list[Totals]:
 
 PARTS = {
   "stops": stops,
+  "interrupts": interrupts,
   "fuzz": damaged_files,
   "checkpoints": checkpoints,
   "caches": caches,

@@ -12,6 +12,7 @@ import jax
 import pytest
 import tiny
 
+from as2jax.commands import app, output
 from as2jax.evaluation import results
 from as2jax.runtime import preemption
 
@@ -89,6 +90,7 @@ sys.meta_path.insert(0, Finder)
     ("as2jax.main", "as2jax.runtime.preemption"),
     ("as2jax", "as2jax.runtime.cpu_compiler"),
     ("as2jax", "as2jax.commands.app"),
+    ("as2jax", "typer.core"),
   ],
 )
 def test_in_the_first_tenth_of_a_second_it_is_one_line(tmp_path, command, module):
@@ -139,6 +141,62 @@ def test_during_a_long_call_it_ends_at_once(where):
     else "as2jax: stopped by SIGINT: there was nothing to save"
   )
   assert len(err.splitlines()) == 1
+
+
+# A command that removes what it began. SIGINT comes between Python's instructions, in a callback,
+# which loses exceptions, or in a call that runs none of Python's handlers.
+UNWINDING = """
+import hashlib, os, signal, sys, threading
+from as2jax.runtime import preemption
+preemption.LATE = 0.2
+preemption.listen_for_interrupt(unwinds=True)
+class Callback:
+  def __del__(self): signal.raise_signal(signal.SIGINT)
+try:
+  if sys.argv[1] == "instructions": signal.raise_signal(signal.SIGINT)
+  if sys.argv[1] == "callback": Callback()
+  threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+  hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+except KeyboardInterrupt:
+  print("unwound", preemption.interrupted())
+"""
+
+
+@pytest.mark.parametrize("where", ["instructions", "callback", "call"])
+def test_a_short_command_unwinds_where_it_can(where):
+  out, err = (process := begin("-c", UNWINDING, where)).communicate(timeout=30)
+  if where == "instructions":
+    assert (out, err, process.returncode) == ("unwound True\n", "", 0)
+  else:
+    assert (out, process.returncode) == ("", 130)
+    assert err == "as2jax: stopped by SIGINT: there was nothing to save; the same command goes on\n"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt("id1 job 1"), ImportError("cut off")])
+def test_the_commands_say_an_interrupt_in_one_line(monkeypatch, capsys, error):
+  """Compiled code turns KeyboardInterrupt into other errors, and typer into a status alone."""
+
+  def interrupted():
+    raise error
+
+  monkeypatch.setattr(output, "emit", lambda *_: interrupted())
+  if isinstance(error, ImportError):
+    monkeypatch.setattr(preemption, "interrupted", lambda: True)
+  assert app.run(["list", "keys"]) == 130
+  where = " (id1 job 1)" if isinstance(error, KeyboardInterrupt) else ""
+  assert (
+    capsys.readouterr().err == f"as2jax: stopped by SIGINT{where}; run the same command again\n"
+  )
+
+
+def test_what_comes_at_the_very_end_changes_nothing():
+  program = (
+    "import atexit, signal\nfrom as2jax.runtime import preemption\n"
+    "preemption.listen_for_interrupt()\npreemption.work_is_done()\n"
+    "atexit.register(signal.raise_signal, signal.SIGINT)"
+  )
+  out, err = (process := begin("-c", program)).communicate(timeout=30)
+  assert (out, err, process.returncode) == ("", "", 0)
 
 
 @pytest.mark.slow
