@@ -31,6 +31,7 @@ FIELDS = dict(
   self_term="none",
   edges="softmax",
   head_reads=("h",),
+  ranker_head="none",
   graph_layers=2,
   hidden=7,
   padding_node=False,

@@ -19,7 +19,9 @@ def get_config() -> ConfigDict:
   config.warm_start = ConfigDict(
     {
       "run": "",  # folder of a finished run whose best parameters this one begins with; "": none
-      "scope": "",  # all: all its parameters | encoder: its encoder's alone
+      # all: all its parameters | encoder: its encoder's alone | matching: its encoder's and those
+      # that this model has, too
+      "scope": "",
       "seed": placeholder(int),  # which of its seeds; None: each takes its own
     }
   )

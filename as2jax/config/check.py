@@ -17,7 +17,7 @@ from as2jax.runtime.errors import InputError
 CHOICES = {
   "mode": ("train", "evaluate", "predict"),
   "select": "as2jax.evaluation.metrics:METRICS",
-  "warm_start.scope": ("", "all", "encoder"),
+  "warm_start.scope": ("", "all", "encoder", "matching"),
   "data.train_filter": "as2jax.evaluation.metrics:RULES",
   "evaluation.ties": "as2jax.evaluation.metrics:TIES",
   "evaluation.task": ("rerank", "retrieve"),

@@ -148,6 +148,7 @@ def cassie(config: ConfigDict) -> None:
       "self_term": "none",  # paper: none; or residual, loop
       "edges": "softmax",  # paper: softmax; or sigmoid
       "head_reads": ("h",),  # paper: h; one or more of h, r, d, cls
+      "ranker_head": "none",  # none | linear | pooled: adds a transferred ranker's logit
       "hidden": 400,  # paper: 400
       "padding_node": False,
     }

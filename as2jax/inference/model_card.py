@@ -188,7 +188,9 @@ def _base(content: Mapping[str, Any], seed: int) -> str:
     return text
   first = content["warm_start"]
   taken = next(entry for entry in first["seeds"] if entry["seed"] == seed)
-  what = "all parameters" if first["scope"] == "all" else "the encoder"
+  what = {"all": "all parameters", "matching": "the parameters that this model has, too,"}.get(
+    first["scope"], "the encoder"
+  )
   return (
     f"{text}\n\nFrom them another run made the start of this one: {what} of "
     f"`{first['model']}` trained on `{first['data']}` (step {taken['step']}; SHA-256 of what "

@@ -1,6 +1,8 @@
 """CASSIE: question-context alignment, sentence graph, mutual information (paper section 3)."""
 
 import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -43,6 +45,7 @@ from as2jax.runtime.ranges import AtLeast, OneOf
 
 TEMPLATES = ("context", "pair", "joint")
 HEAD_READS = ("h", "r", "d", "cls")
+RANKER_HEADS = ("none", "linear", "pooled")
 
 
 @struct.dataclass
@@ -109,6 +112,10 @@ class Cassie(System):
     head_reads: what the head reads of a scored node, one or more of `h` (the node after the graph,
       the paper's), `r` (its relevant context), `d` (its transport cost) and `cls` (the vector of the
       unit's first token).
+    ranker_head: whether the logit of a cross-encoder's head on the unit's first token is added to that
+      of the candidate's node (`linear`, or `pooled` behind a tanh layer), which then begins as 0. With
+      `warm_start.scope` = `matching` it is a transferred ranker's, whose scores are CASSIE's before the
+      first step. Not in the paper, and not with `joint`.
     hidden: width of the hidden layer of every FFN.
     padding_node: whether a missing context sentence is a node, with r = 0 and d = 0 (the paper's
       padding sentence), or none.
@@ -133,10 +140,14 @@ class Cassie(System):
   self_term: Annotated[str, OneOf(SELF_TERMS)]
   edges: Annotated[str, OneOf(EDGES)]
   head_reads: tuple[str, ...]
+  ranker_head: Annotated[str, OneOf(RANKER_HEADS)]
   hidden: int
   padding_node: bool
 
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
+  warm_start_paths: ClassVar[Mapping[str, str]] = MappingProxyType(
+    {"pooler/": "ranker/pooler/", "head/": "ranker/head/"}
+  )
 
   @property
   def layout(self) -> Layout:
@@ -166,7 +177,22 @@ class Cassie(System):
       self.edge_weights = EdgeWeights(self.hidden, self.edges)
       self.convolutions = [GraphConvolution(self.self_term) for _ in range(self.graph_layers)]
     self.head = FeedForward(self.hidden, output_bias=True)
+    if self.ranker_head != "none":
+      if self.template == "joint":
+        raise InputError(
+          f"model.ranker_head = {self.ranker_head!r}: with template 'joint' one token stands for all "
+          "candidates; set it to 'none'"
+        )
+      self.ranker = RankerHead(self.ranker_head == "pooled")
     self.discriminator = FeedForward(self.hidden, output_bias=True)
+
+  @nn.nowrap
+  def initial_params(self, params: dict[str, Array]) -> dict[str, Array]:
+    """With a ranker's head, the node's logit begins as 0."""
+    if self.ranker_head == "none":
+      return params
+    zero = {path: 0 * params[path] for path in params if path.startswith("head/output/")}
+    return params | zero
 
   def __call__(self, batch: Batch, *, train: bool) -> CassieOutput:
     return self._score(batch, *self._align(batch, train=train))[0]
@@ -222,6 +248,8 @@ class Cassie(System):
     }
     parts = [read[name]()[:, :, :scored].astype(jnp.float32) for name in self.head_reads]
     logits = self.head(jnp.concatenate(parts, axis=-1))
+    if self.ranker_head != "none":
+      logits = logits + self.ranker(of(first))[..., None]
     scores = lax.stop_gradient(logits if self.template == "joint" else logits[..., 0])
     output = CassieOutput(
       scores,
@@ -234,6 +262,21 @@ class Cassie(System):
       of(_self_aligned(batch.words, aligned)),
     )
     return output, graph.edges.reshape(s, e, k, k)
+
+
+class RankerHead(nn.Module):
+  """The logit of a cross-encoder's two-way head, log P(1) − log P(0), behind a tanh layer if `pooled`."""
+
+  pooled: bool
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
+    """Returns one number for each vector."""
+    if self.pooled:
+      x = jnp.tanh(nn.Dense(x.shape[-1], name="pooler")(x))
+    logits = nn.Dense(2, name="head", kernel_init=nn.initializers.normal(0.02))(x)
+    logits = logits.astype(jnp.float32)
+    return logits[..., 1] - logits[..., 0]
 
 
 def node_cosine(nodes: Float[Array, "s e k d"], present: Bool[Array, "s e k"]) -> Array:

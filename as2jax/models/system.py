@@ -6,7 +6,8 @@ adding one is `as2jax/models/README.md`.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
@@ -86,6 +87,8 @@ class System(nn.Module):
     inputs: what the system reads beside token ids (`as2jax.data.inputs.protocol`); a property where
       it depends on fields.
     has_parameters: whether there is anything to train; False for `ParameterFreeSystem` alone.
+    warm_start_paths: of another system's parameters, the beginning of a path -> that of the path here
+      which takes them with `warm_start.scope` = `matching`; equal paths need no entry.
     diagnostics: `module:attribute` of the `as2jax.evaluation.diagnostics.Diagnostics` that every
       evaluation computes beside the metrics, "" for none.
 
@@ -100,6 +103,7 @@ class System(nn.Module):
   score_names: ClassVar[tuple[str, ...]] = ("score",)
   inputs: ClassVar[tuple["Input", ...]] = ()
   has_parameters: ClassVar[bool] = True
+  warm_start_paths: ClassVar[Mapping[str, str]] = MappingProxyType({})
   diagnostics: ClassVar[str] = ""
 
   @property

@@ -222,7 +222,7 @@ class Trainer:
       self.unwritten = saved["unwritten"]
       log.info("continuing from step %d (epoch %d)", self.step, self.epoch)
     elif self.start:
-      self.state = self.start.place(self.state, seeds)
+      self.state = self.start.place(self.state, seeds, self.components.model)
     # With no checkpoint not even the row of step 0 counts: it will be written again.
     reached = self.step if self.checkpoints.latest_step is not None else -1
     self.log.roll_back(seeds, reached, evaluated=self.begin == 0)

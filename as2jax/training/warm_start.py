@@ -2,7 +2,9 @@
 
 With `warm_start.scope` = `all`, all parameters and running statistics are copied, and they must
 agree with those of the model. With `encoder`, only those of the encoder are copied, and the others
-(a pooler under the head, role embeddings) are initialised as in a fresh run. An encoder's own
+(a pooler under the head, role embeddings) are initialised as in a fresh run. With `matching`, those
+others that this model has are copied, too: under the same path or the one that it declares
+(`System.warm_start_paths`), and of the same shape. An encoder's own
 vocabulary is copied with its parameters; what else was fitted to the first run's training data (how
 rare words are) is copied with `all` only. Optimizer, schedule, epochs and early stopping start
 anew.
@@ -14,6 +16,7 @@ and later in `results.json`; resuming is refused where the first run has changed
 import dataclasses
 import functools
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,6 +29,7 @@ from as2jax.config.flat import differences, flatten
 from as2jax.data.inputs import fitted
 from as2jax.encoders.open import MEMORY
 from as2jax.evaluation import results
+from as2jax.models.system import System
 from as2jax.runtime import checksums, processes, registry, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -53,6 +57,7 @@ FREE = (
 SHOWN = 5  # the most differences that a message lists
 
 Arrays = dict[str, np.ndarray]
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +136,7 @@ class WarmStart:
     return {
       path: value
       for path, value in tree.items()
-      if self.scope == "all" or below(path).startswith(ENCODER)
+      if self.scope != "encoder" or below(path).startswith(ENCODER)
     }
 
   @functools.cached_property
@@ -214,20 +219,31 @@ class WarmStart:
         + "\nName the same published encoder in encoder.pretrained"
       )
 
-  def place(self, state: TrainState, seeds: Sequence[int]) -> TrainState:
-    """Puts the first run's values into a fresh state `[seed, …]`.
+  def place(self, state: TrainState, seeds: Sequence[int], model: System) -> TrainState:
+    """Puts the first run's values into a fresh state `[seed, …]` of `model`.
 
     Raises:
       InputError: their paths or shapes are not those of the model; the message lists differences.
 
     """
-    taken = [self.arrays(seed) for seed in seeds]
     params = {**state.trainable, **state.frozen}
     mutables = traverse_util.flatten_dict(state.mutables, sep="/")
-    self._check_paths(
-      {**self._concerned(params, False), **self._concerned(mutables, True)},
-      {**taken[0][0], **taken[0][1]},
-    )
+    taken = [self.arrays(seed) for seed in seeds]
+    if self.scope == "matching":
+      taken = [
+        (_matching(of_params, params, model), _matching(statistics, mutables, model))
+        for of_params, statistics in taken
+      ]
+      params_here = {path: params[path] for path in params if path.startswith(ENCODER)}
+      self._check_paths(
+        params_here, {path: x for path, x in taken[0][0].items() if path.startswith(ENCODER)}
+      )
+      self._say_matching(params, taken[0][0])
+    else:
+      self._check_paths(
+        {**self._concerned(params, False), **self._concerned(mutables, True)},
+        {**taken[0][0], **taken[0][1]},
+      )
 
     def placed(tree, which):
       return {
@@ -242,6 +258,23 @@ class WarmStart:
       trainable=placed(state.trainable, 0),
       frozen=placed(state.frozen, 0),
       mutables=traverse_util.unflatten_dict(placed(mutables, 1), sep="/"),
+    )
+
+  def _say_matching(self, params: Mapping[str, Any], taken: Arrays) -> None:
+    """Logs what beside the encoder is taken and what is new; InputError where nothing is taken."""
+    parts = lambda paths: sorted({path.rpartition("/")[0] for path in paths})
+    others = parts(path for path in taken if not path.startswith(ENCODER))
+    new = parts(path for path in params if path not in taken)
+    if not others:
+      raise InputError(
+        f"warm_start.scope = 'matching': beside the encoder's, this model has none of the parameters of "
+        f"warm_start.run = {self.run}; it has {', '.join(new) or 'no others'}: set the scope to encoder"
+      )
+    log.info(
+      "begins with the encoder and %s of %s; new: %s",
+      ", ".join(others),
+      self.run,
+      ", ".join(new) or "nothing",
     )
 
   def _check_paths(self, here: Mapping[str, Any], taken: Arrays) -> None:
@@ -271,6 +304,22 @@ class WarmStart:
       )
 
 
+def _matching(taken: Arrays, here: Mapping[str, Any], model: System) -> Arrays:
+  """Those of the first run's arrays that the model has, by the paths that they have here."""
+  found = {}
+  for path, value in taken.items():
+    renamed = [
+      target + path.removeprefix(start)
+      for start, target in model.warm_start_paths.items()
+      if path.startswith(start)
+    ]
+    for target in (*renamed, path):
+      if target in here and here[target].shape[1:] == value.shape:
+        found[target] = value
+        break
+  return found
+
+
 def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
   """Opens the first run that a config names; None where it names none.
 
@@ -294,10 +343,10 @@ def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
     raise InputError(
       f"warm_start.run = {run}: {config.model.name} has no parameters to begin with; set it to ''"
     )
-  if scope not in ("all", "encoder"):
+  if scope not in ("all", "encoder", "matching"):
     raise InputError(
-      f"warm_start.scope = {scope!r}: set it to all (all parameters of {run}) or "
-      "encoder (its encoder's alone)"
+      f"warm_start.scope = {scope!r}: set it to all (all parameters of {run}), "
+      "encoder (its encoder's alone) or matching (those that this model has, too)"
     )
   if _absolute(run) == _absolute(workdir):
     raise InputError(f"warm_start.run = {run} is the --workdir itself: give another --workdir")
