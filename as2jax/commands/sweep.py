@@ -62,10 +62,16 @@ def run(
     typer.Option(help="split of the table (default: that which chooses)"),
   ] = "",
   emit: Annotated[
-    Literal["", "skypilot", "gcloud"],
-    typer.Option(help="write files that run it on Cloud TPUs (launch/tpu_vm.md), start nothing"),
+    Literal["", "skypilot", "gcloud", "check"],
+    typer.Option(
+      help="write files that run it on Cloud TPUs (launch/tpu_vm.md), start nothing; check: only say "
+      "what it takes there"
+    ),
   ] = "",
-  tpu: Annotated[str, typer.Option(help="of --emit: such as v5e-8, v6e-4")] = "v5e-1",
+  tpu: Annotated[
+    str,
+    typer.Option(help="of --emit: such as v5e-8; of --emit=check also several, batches growing"),
+  ] = "v5e-1",
   zones: Annotated[
     str, typer.Option(metavar="A,B", help="of --emit, the best first (default: all that have it)")
   ] = "",
@@ -77,6 +83,9 @@ def run(
   ] = "refuse",
   spot: Annotated[bool, typer.Option(help="of --emit")] = True,
   queued: Annotated[bool, typer.Option(help="of --emit: as queued resources")] = True,
+  compiles: Annotated[
+    bool, typer.Option("--compile/--no-compile", help="of --emit: compile every point for it first")
+  ] = True,
   nodes: Annotated[int, typer.Option(min=1, help="of --emit=gcloud: machines at a time")] = 1,
 ) -> None:
   """Runs a grid or a sweep file. Every point and seed; the same command goes on after a stop."""
@@ -91,10 +100,13 @@ def run(
   if emit:
     from as2jax.experiments.sweeps import cloud, machines
 
-    where = machines.machine(tpu, zones=zones, spot=spot, queued=queued)
+    names = tpu.split(",")
+    if len(names) > 1 and emit != "check":
+      raise InputError(f"--tpu={tpu}: several are for --emit=check; name one")
+    where = [machines.machine(name, zones=zones, spot=spot, queued=queued) for name in names]
     places = cloud.Places(store.rstrip("/"), data.rstrip("/"), changes == "carry")
     elsewhere = lambda jobs, folder: cloud.emit(
-      emit, jobs, folder, where=where, places=places, nodes=nodes
+      emit, jobs, folder, where=where, places=places, nodes=nodes, compiles=compiles
     )
   status = sweeps.sweep(
     base or named,

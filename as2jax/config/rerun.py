@@ -1,6 +1,8 @@
 """Loads the resolved config of a run: --config=rerun:runs/x/config.json."""
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from etils import epath
 from ml_collections import ConfigDict
@@ -29,6 +31,16 @@ def get_config(argument=None):
     isinstance(stored.get(key), dict) for key in ("model", "loss")
   ):
     raise InputError(f"{argument} is no config of a run: it has no sections `model` and `loss`")
+  return resolved(stored, argument)
+
+
+def resolved(stored: Mapping[str, Any], name: str) -> ConfigDict:
+  """The config that the content of a `config.json` stands for; `name` says whose it is in errors.
+
+  Raises:
+    InputError: a key or a value that this version does not have.
+
+  """
   config = base.get_config()
   whole = ["model", "loss"]
   encoder = stored.get("encoder", {})
@@ -44,7 +56,7 @@ def get_config(argument=None):
     except (KeyError, AttributeError, TypeError, ValueError) as error:
       text = " ".join(str(error).replace("\\n", " ").split())
       raise InputError(
-        f"{argument}: {key} = {json.dumps(value)} does not fit the keys of this "
+        f"{name}: {key} = {json.dumps(value)} does not fit the keys of this "
         f"version (as2jax/config/base.py): {text}"
       ) from error
   return config.lock()

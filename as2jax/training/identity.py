@@ -270,14 +270,14 @@ def _of_code(config: Any) -> dict[str, Any]:
   )
   sent = version.source()  # only on a machine that the source was sent to
   return {
-    "code": _source(own),
+    "code": source_digest(own),
     "versions": results.versions(),
     **({"source": sent} if sent else {}),
   }
 
 
 @functools.cache
-def _source(modules: tuple[str, ...]) -> str:
+def source_digest(modules: tuple[str, ...] = ()) -> str:
   """SHA-256 of the source of the package, and of the modules of the user's own classes."""
   root = pathlib.Path(results.__file__).parents[1]
   files = {

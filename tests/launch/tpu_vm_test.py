@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from as2jax.experiments.sweeps import cloud, machines, points
+from as2jax.experiments.sweeps import cloud, machines, points, preflight
 from as2jax.runtime.errors import InputError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -52,6 +52,7 @@ def clone(tmp_path, monkeypatch):
   for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
     subprocess.run([*git, *words], check=True)
   monkeypatch.setattr(cloud, "ROOT", folder)
+  monkeypatch.setattr(preflight, "preflight", lambda *jobs, **options: "table")
   monkeypatch.setattr(cloud, "SCRIPT", folder / "launch" / "tpu_vm.sh")
   return folder
 
@@ -119,7 +120,7 @@ def emit(out, jobs, *, queued=False, carry=False, zones="us-west4-a,us-central1-
   where = machines.machine("v5e-1", queued=queued, zones=zones)
   points.write_manifest(out, jobs)
   places = cloud.Places("gs://bucket/runs", "gs://bucket/data", carry)
-  cloud.emit("gcloud", jobs, out, where=where, places=places, **{"nodes": 1, **options})
+  cloud.emit("gcloud", jobs, out, where=[where], places=places, **{"nodes": 1, **options})
   return out / "gcloud.sh"
 
 

@@ -266,11 +266,11 @@ def test_a_run_without_its_identity_is_refused(there, damage):
 def test_the_source_of_a_class_of_the_users_counts(tmp_path, monkeypatch):
   (tmp_path / "my_own_model.py").write_text("A = 1\n")
   monkeypatch.syspath_prepend(tmp_path)
-  before = identity._source(("my_own_model",))
-  assert before != identity._source(())
+  before = identity.source_digest(("my_own_model",))
+  assert before != identity.source_digest(())
   (tmp_path / "my_own_model.py").write_text("A = 2\n")
-  identity._source.cache_clear()
-  assert identity._source(("my_own_model",)) != before
+  identity.source_digest.cache_clear()
+  assert identity.source_digest(("my_own_model",)) != before
 
 
 def test_a_split_that_is_used_later_is_recorded_then(there):

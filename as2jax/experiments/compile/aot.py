@@ -19,9 +19,12 @@ UNITS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def measure(
-  config: Any, topology: str, names: Sequence[str] = ()
+  config: Any, topology: str, names: Sequence[str] = (), *, exact: bool = False
 ) -> tuple[Chip, Any, Iterator[Measured]]:
   """The chip, the config as scaled, and its steps (or those named), compiled as they are taken.
+
+  Args:
+    exact: takes the batch as it is; else it grows with the slice, so that a chip's work is fixed.
 
   Raises:
     InputError: see `chips.devices`, `describe`, `compiled.scaled`.
@@ -32,7 +35,8 @@ def measure(
   jax.config.update("jax_platforms", "cpu")  # no device of this machine is needed, or taken
   chip, devices = chips.devices(topology)
   mesh = compiled.mesh_of(config, devices)
-  config = compiled.scaled(config, mesh.shape["data"] * mesh.shape["fsdp"])
+  if not exact:
+    config = compiled.scaled(config, mesh.shape["data"] * mesh.shape["fsdp"])
   parts = describe(config)
   return (
     chip,

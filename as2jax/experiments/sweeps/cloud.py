@@ -32,16 +32,14 @@ class Places:
     store: gs:// folder of the runs; data: gs:// folder that becomes AS2JAX_DATA, "" for none.
     carry: whether uncommitted changes go along as a patch; else they are refused.
 
-  Raises:
-    InputError: folders elsewhere than gs://.
-
   """
 
   store: str
   data: str = ""
   carry: bool = False
 
-  def __post_init__(self):
+  def check(self) -> None:
+    """Raises InputError for folders elsewhere than gs://."""
     for name, place in (("store", self.store), ("data", self.data)):
       if (place or name == "store") and not re.fullmatch(r"gs://[\w.-]+(/[\w.=-]+)*", place):
         raise InputError(f"--{name}={place}: give a folder of a bucket, such as gs://bucket/{name}")
@@ -52,22 +50,39 @@ def emit(
   jobs: Sequence[Job],
   output: pathlib.Path,
   *,
-  where: Machine,
+  where: Sequence[Machine],
   places: Places,
   nodes: int,
+  compiles: bool = True,
 ) -> str:
-  """Writes what runs the unfinished jobs elsewhere; returns what to do with it.
+  """Writes what runs the unfinished jobs elsewhere; returns what it takes and what to do with it.
 
   Args:
-    kind: `skypilot` or `gcloud`.
+    kind: `skypilot`, `gcloud`, or `check`, which writes nothing.
+    where: the machine; of `check` also several, with whose sizes the batches grow.
     nodes: of `gcloud`: machines at a time.
+    compiles: see `preflight`.
 
   Raises:
-    InputError: uncommitted changes that are not to be carried.
+    InputError: points that would fail there, no store, or uncommitted changes that are not to be
+      carried.
 
   """
-  source = pack(output / "source.tar.gz", places.carry)
+  from as2jax.experiments.sweeps.preflight import preflight  # with jax
+
+  if kind != "check":
+    places.check()
   left = [job for job in jobs if not finished(output / job.id)]
+  tables = [preflight(left, machine, compiles=compiles, scaled=len(where) > 1) for machine in where]
+  if kind == "check":
+    return "\n\n".join(tables)
+  return tables[0] + "\n" + _write(kind, jobs, left, output, where[0], places, nodes)
+
+
+def _write(
+  kind, jobs, left, output: pathlib.Path, where: Machine, places: Places, nodes: int
+) -> str:
+  source = pack(output / "source.tar.gz", places.carry)
   for job in left:
     path = output / job.id / "config.json"
     if not path.exists():

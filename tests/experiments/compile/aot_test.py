@@ -8,7 +8,7 @@ from packaging import requirements
 
 from as2jax.commands import app
 from as2jax.config import flags, overrides
-from as2jax.experiments.compile import aot, chips, compiled, table
+from as2jax.experiments.compile import aot, cached, chips, compiled, table
 from as2jax.experiments.compile.chips import GIB
 from as2jax.experiments.compile.compiled import Measured
 from as2jax.experiments.compile.program import Collective, Program
@@ -86,7 +86,7 @@ def test_without_libtpu_it_says_what_to_install(monkeypatch, capsys):
 
 
 def test_a_row_of_the_table():
-  large, small = table.split(
+  large, small = cached.split(
     [Collective("all-reduce", 2**20, 4, 3), Collective("all-reduce", 4, 4, 2)]
   )
   assert large == {"all-reduce": [3, 3 * 2**20]} and small == {"all-reduce": [2, 8]}

@@ -9,7 +9,7 @@ import yaml
 
 from as2jax.commands import app
 from as2jax.experiments.compile import chips
-from as2jax.experiments.sweeps import cloud, machines, points
+from as2jax.experiments.sweeps import cloud, machines, points, preflight
 from as2jax.runtime.errors import InputError
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -25,12 +25,13 @@ def jobs_of(count, shards=1):
 def _packed(monkeypatch):
   """The source of this clone, which may have changes, is not packed: see launch/tpu_vm_test.py."""
   monkeypatch.setattr(cloud, "pack", lambda archive, carry: "0123456789ab")
+  monkeypatch.setattr(preflight, "preflight", lambda *jobs, **options: "table")
 
 
 def emit(kind, jobs, output, tpu="v5e-1", store="gs://bucket/runs", data="", zones=""):
   where = machines.machine(tpu, zones=zones, spot=True, queued=True)
   places = cloud.Places(store, data)
-  return cloud.emit(kind, jobs, output, where=where, places=places, nodes=1)
+  return cloud.emit(kind, jobs, output, where=[where], places=places, nodes=1)
 
 
 def finish(folder):

@@ -1,0 +1,125 @@
+"""Points of a sweep before a machine is paid for: the checks of runs, memory of a chip, hours."""
+
+import json
+
+import pytest
+import tiny
+
+from as2jax.commands import app
+from as2jax.experiments.compile import cached, chips
+from as2jax.experiments.compile.chips import GIB
+from as2jax.experiments.sweeps import machines, points, preflight
+from as2jax.runtime import folders
+from as2jax.runtime.errors import InputError
+
+needs_libtpu = pytest.mark.skipif(bool(chips.absent()), reason=chips.absent())
+
+
+def job(title="base, seed 0", system="crossencoder", **changes):
+  return points.Job(title, 0, title, {}, 0, tiny.config(system, **changes).to_json())
+
+
+@pytest.fixture
+def compiler(monkeypatch):
+  """A compiler that notes what it is given: 2 GiB and 1e15 FLOP a step, or as `needs` says."""
+  made = []
+
+  def figures(config, topology, *, exact):
+    made.append((cached.shape_of(config), topology, exact))
+    train = {"bytes": figures.needs, "fits": figures.needs < 16 * GIB, "flops": 1e15}
+    return {"hbm": 16 * GIB, "peak": 197e12, "train": train, "predict": {**train, "flops": 0}}
+
+  figures.needs = 2 * GIB
+  monkeypatch.setattr(chips, "absent", lambda: "")
+  monkeypatch.setattr(cached, "figures", figures)
+  figures.made = made
+  return figures
+
+
+def look(jobs, tpu="v5e-1", **options):
+  return preflight.preflight(jobs, machines.machine(tpu), say=lambda line: None, **options)
+
+
+def test_points_of_the_same_shapes_are_compiled_once_and_their_hours_are_told(compiler):
+  jobs = [
+    job("base, seed 0"),
+    job("rate, seed 0", optimizer__rate=1e-3),
+    job("large, seed 0", batch__examples=16, epochs=2),
+  ]
+  text = look(jobs)
+  assert len(compiler.made) == 2 and {exact for *_, exact in compiler.made} == {True}
+  rows = {line.split()[0].rstrip(","): line.split() for line in text.splitlines()[1:3]}
+  runs, chips_, *memory, one, hours = rows["base"][-6:]
+  assert (runs, chips_, memory) == ("2", "1", ["2.00", "2.00"])
+  # By hand: the steps of an epoch of the base, from the batcher of a described run.
+  steps = len(preflight._plan(preflight.describe(tiny.config("crossencoder")).train_batcher()))
+  config = tiny.config("crossencoder")
+  expected = config.epochs * steps * 1e15 / (preflight.MFU * 197e12) / 3600
+  assert float(one) == pytest.approx(expected, rel=0.5)  # of a tenth of the sample, not all of it
+  assert float(hours) == pytest.approx(2 * float(one), abs=0.02)
+  assert "35% of the chip's peak" in text
+
+
+def test_runs_that_must_fail_are_refused_with_the_keys_to_change(compiler):
+  """The issue's case: eight examples for sixteen shards; what is proposed passes."""
+  small = {"batch__shards": 16, "batch__examples": 8}
+  with pytest.raises(InputError) as caught:
+    look([job("base", batch__shards=1), job("small", **small)], "v5e-16")
+  said = str(caught.value)
+  assert "batch.shards = 1 is not a multiple of the 16 devices" in said
+  assert "batch.examples = 8 does not divide into batch.shards = 16" in said
+  proposed = said.partition("small: ")[2].partition("try ")[2].split(", or")[0].split()
+  changes = {word.partition("=")[0].removeprefix("batch."): word for word in proposed[1::2]}
+  assert "examples" in changes and not compiler.made
+  fixed = {f"batch__{key}": int(word.partition("=")[2]) for key, word in changes.items()}
+  assert "base" in look([job("base", **{**small, **fixed})], "v5e-16")
+  with pytest.raises(InputError, match="fsdp"):
+    look([job(sharding__fsdp=3)], "v5e-4")
+
+
+def test_what_does_not_fit_a_chip_is_refused_with_advice(compiler):
+  compiler.needs = 20 * GIB
+  with pytest.raises(InputError, match=r"(?s)20.00 of the 16 GiB.*--set encoder.remat=true"):
+    look([job()])
+
+
+def test_a_batch_grows_with_several_machines(compiler):
+  look([job()], "v5e-4", scaled=True)
+  ((shape, topology, _),) = compiler.made
+  assert shape["batch.shards"] == 4 and topology == "v5e:2x2"
+
+
+def test_a_ranker_without_parameters_is_not_compiled(compiler, finished_run):
+  text = (finished_run("bm25") / "config.json").read_text()
+  look([points.Job("x", 0, "bm25", {}, 0, text)])
+  assert not compiler.made
+
+
+def test_without_the_compiler_it_says_what_to_do(monkeypatch):
+  monkeypatch.setattr(chips, "library", lambda: None)
+  with pytest.raises(InputError, match="libtpu.*--no-compile"):
+    look([job()])
+  assert "hours are not known" in look([job()], compiles=False)
+
+
+def test_several_machines_are_for_a_check_alone(tmp_path, capsys):
+  arguments = ["lab", "sweep", "--base=wikiqa_triplet:sample", "--grid", "optimizer.rate=1e-5"]
+  arguments += [f"--output={tmp_path}", "--tpu=v5e-1,v5e-4", "--store=gs://b/x"]
+  assert app.run([*arguments, "--emit=gcloud"]) == 2
+  assert "several are for --emit=check" in capsys.readouterr().err
+  assert app.run([*arguments, "--emit=check", "--no-compile"]) == 0
+  assert capsys.readouterr().out.count("hours a run") == 2
+
+
+@pytest.mark.slow
+@needs_libtpu
+def test_a_shape_is_compiled_once_and_read_from_then_on(tmp_path, monkeypatch):
+  monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path))
+  config = tiny.config("crossencoder", data__cache="")
+  first = cached.figures(config, "v5e:1x1", exact=True)
+  assert 0 < first["train"]["bytes"] < 16 * GIB and first["train"]["fits"]
+  (path,) = (folders.cache_folder() / "tpu").iterdir()
+  assert json.loads(path.read_text()) == first
+  monkeypatch.setattr(cached.aot, "measure", None)  # would fail
+  other = tiny.config("crossencoder", data__cache="", optimizer__rate=1e-3)
+  assert cached.figures(other, "v5e:1x1", exact=True) == first
