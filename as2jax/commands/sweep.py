@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 from typer.core import TyperGroup
 
-from as2jax.commands import complete
+from as2jax.commands import complete, output
 from as2jax.commands.output import examples
 from as2jax.commands.train import Set
 from as2jax.runtime.errors import InputError
@@ -15,6 +15,11 @@ Parallel = Annotated[
 ]
 ManySeeds = Annotated[
   str, typer.Option("--seeds", metavar="N", help="3 is 0, 1, 2; or such as 0,4; else the config's")
+]
+
+
+Folder = Annotated[
+  str, typer.Argument(metavar="DIR", help="a sweep's folder, or the bucket's that has its runs")
 ]
 
 
@@ -38,6 +43,7 @@ app = typer.Typer(
     "as2jax lab sweep --base=wikiqa_triplet:minilm --grid optimizer.rate=1e-5,2e-5 -o runs/rates",
     "as2jax lab sweep configs/ablations/cete_grid.py --parallel=2 -o runs/grid",
     "as2jax lab sweep run --help                        all options",
+    "as2jax lab sweep status runs/grid --follow         here, or gs://BUCKET/grid",
   ),
 )
 
@@ -119,3 +125,78 @@ def run(
     elsewhere=elsewhere,
   )
   raise typer.Exit(status)
+
+
+@app.command()
+def status(
+  place: Folder,
+  follow: Annotated[bool, typer.Option(help="look again until all runs have ended")] = False,
+  pause: Annotated[float, typer.Option(min=1, help="of --follow: seconds between two looks")] = 15,
+  form: output.Form = "auto",
+) -> None:
+  """Shows where each run is. Step, dev, time left, failures: from its folder alone."""
+  from rich.console import Console
+  from rich.live import Live
+
+  from as2jax.experiments.sweeps import watch
+
+  found = watch.states(place)
+  if not follow:
+    if output.as_json(form):
+      output.emit(form, watch.rows(found), str)
+    else:
+      Console().print(watch.table(found))
+    return
+  import time
+
+  with Live(watch.table(found)) as live:
+    while any(one.state in (watch.RUNNING, watch.WAITING) for one in found):
+      time.sleep(pause)
+      found = watch.states(place)
+      live.update(watch.table(found))
+
+
+@app.command()
+def logs(
+  place: Folder,
+  run: Annotated[str, typer.Argument(help="the first letters of its id; without: all")] = "",
+  lines: Annotated[int, typer.Option(min=1, help="of each log, the last")] = 20,
+) -> None:
+  """Prints the ends of logs. One a run here, one a host elsewhere."""
+  from as2jax.experiments.sweeps import watch
+
+  store = watch.store_of(place)
+  chosen = [job for job in watch.jobs_of(place) if job.id.startswith(run)]
+  if not chosen:
+    raise InputError(f"{place} has no run {run}: see as2jax lab sweep status {place}")
+  for job in chosen:
+    for path in watch.log_files(store / job.id):
+      print(f"== {job.id} {job.title} ({path.name})")
+      print("\n".join(path.read_bytes().decode(errors="replace").splitlines()[-lines:]))
+
+
+@app.command()
+def cancel(place: Folder) -> None:
+  """Ends a sweep. Its runs save themselves; started again, it goes on."""
+  from as2jax.experiments.sweeps import watch
+
+  print(watch.cancel(place))
+
+
+@app.command()
+def collect(
+  place: Folder,
+  split: Annotated[
+    Literal["", "dev", "test", "heldout"],
+    typer.Option("--table", help="split of the table (default: that which chooses)"),
+  ] = "",
+) -> None:
+  """Brings finished runs here. Writes their table, as text, Markdown and CSV."""
+  import pathlib
+
+  from as2jax.experiments.sweeps import table, watch
+
+  if "://" in place:
+    raise InputError(f"{place}: name the local folder of the sweep (its --output)")
+  watch.bring(place)
+  print(table.collect(pathlib.Path(place), watch.jobs_of(place), split))

@@ -382,5 +382,7 @@ class Trainer:
         "compilations_of_step": self.step_function._cache_size(),
         "compilations_of_prediction": self.predictor.compilations,
         "seconds": round(time.monotonic() - self.started, 1),
+        # The share of the time since the first start that was spent in steps which count.
+        "goodput": self.display.status.goodput(),
       },
     }

@@ -7,11 +7,14 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.runtime import processes
+from as2jax.runtime import preemption, processes
+from as2jax.training import status
+from as2jax.training.status import StatusFile
 
 
 class Display:
-  """Names the phase of a run, and how far it is (rich on a terminal, else a line now and then).
+  """Names the phase of a run, and how far it is: on a terminal (rich), in lines now and then, and in
+  the run's `status.json`.
 
   The time that is left counts steps and evaluations, whose times are means of those seen. The
   first step and the first evaluation, which compile, count in no mean.
@@ -19,6 +22,8 @@ class Display:
 
   def __init__(self, config: Any, workdir: epath.PathLike):
     self.seconds, self.workdir = config.seconds, workdir
+    self.status = StatusFile(workdir, config.seconds)
+    self.best: float | None = None  # of the metric that selects
     self.epochs = self.steps = self.runs = self.before = self.number = self.done = 0
     self.bar: Any = None  # of rich, with its task
     self.task: Any = None
@@ -47,9 +52,16 @@ class Display:
       self.task = self.bar.add_task("", total=None, state="")
     return self
 
-  def __exit__(self, *error) -> None:
+  def __exit__(self, kind, error, trace) -> None:
     if self.bar is not None:
       self.bar.stop()
+    if error is None:
+      return  # the results say it
+    if isinstance(error, (preemption.Preempted, KeyboardInterrupt)):
+      self.status.write(now=True, state=status.STOPPED)
+    else:
+      text = " ".join(str(error).split()) or type(error).__name__
+      self.status.write(now=True, state=status.FAILED, error=text[:1000])
 
   def say(self, text: str) -> None:
     """Prints a line above the bar."""
@@ -66,10 +78,13 @@ class Display:
       self.say(name)
     if name == "evaluating":
       self.evaluating = time.monotonic()
+    self.status.write(phase=name)
 
   def seeds(self, seeds: Sequence[int], done: int, runs: int, epochs: int) -> None:
     """A group of seeds begins, after `done` of `runs`, each of at most `epochs` epochs."""
     self.before, self.runs, self.epochs = done, runs, epochs
+    self.best = None
+    self.status.begin()
     names = ", ".join(map(str, seeds))
     self.say(f"{self.workdir}: seed{'s' if len(seeds) > 1 else ''} {names}")
 
@@ -93,7 +108,15 @@ class Display:
     elif done > self.began[1]:
       self.per_step = (now - self.began[0]) / (done - self.began[1])
       self.rate = (examples - self.began[2]) / (now - self.began[0])
+    self.status.in_steps += row["seconds_per_step"] * (done - self.done)
     self.done = done
+    total = self.runs * self.epochs * self.steps
+    self.status.write(
+      step=total - self._steps_left(),
+      steps=total,
+      epoch=self.number,
+      seconds_left=round(self._left()) if self.per_step else None,
+    )
     state = [f"loss {row['loss']:.4g}"]
     if self.per_step:
       state += [f"{self.rate:.0f} examples/s", f"{duration(self._left())} left"]
@@ -111,6 +134,9 @@ class Display:
     if self.evaluating is not None and self.evaluated_before:
       self.per_evaluation = time.monotonic() - self.evaluating
     self.evaluated_before = True
+    mean = sum(values) / len(values)
+    self.best = mean if self.best is None else max(self.best, mean)
+    self.status.write(now=True, metric=name, value=mean, best=self.best)
     shown = "  ".join(f"{v:.4f}{' (best)' if b else ''}" for v, b in zip(values, best))
     self.say(f"after {epoch} epoch{'' if epoch == 1 else 's'}  {name} {shown}")
 
@@ -122,9 +148,14 @@ class Display:
 
   def _left(self) -> float:
     """Seconds to the end of the last epoch, if early stopping does not end it before."""
-    epochs = self.epochs - self.number + (self.runs - self.before - 1) * self.epochs
-    steps = self.steps - self.done + epochs * self.steps
-    return steps * self.per_step + (epochs + 1) * self.per_evaluation
+    return self._steps_left() * self.per_step + (self._epochs_left() + 1) * self.per_evaluation
+
+  def _epochs_left(self) -> int:
+    """Epochs after the one that is under way, of all runs."""
+    return self.epochs - self.number + (self.runs - self.before - 1) * self.epochs
+
+  def _steps_left(self) -> int:
+    return self.steps - self.done + self._epochs_left() * self.steps
 
   def _show(self, state: str) -> None:
     if self.bar is not None:

@@ -182,6 +182,31 @@ class MetricsLog:
       writer.close()
 
 
+def step_seconds(workdir: epath.PathLike) -> float:
+  """Seconds that the steps took which the log of a run has; steps of seeds that train together once.
+
+  Steps that a restart repeats count once, as the log is rolled back before it goes on.
+  """
+  seconds, last, seen = 0.0, {}, set()
+  for path in segments(workdir):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+      row = _row(line, f"{path}:{number}")
+      if "seconds_per_step" in row:
+        steps = row["step"] - last.get(row["seed"], 0)
+        last[row["seed"]] = row["step"]
+        if (row["step"], row["seconds_per_step"]) not in seen:
+          seen.add((row["step"], row["seconds_per_step"]))
+          seconds += steps * row["seconds_per_step"]
+  return seconds
+
+
+def segments(workdir: epath.PathLike) -> list[epath.Path]:
+  """The files of a run's log, in order: one, but in object stores."""
+  workdir = epath.Path(workdir)
+  first = workdir / "metrics.jsonl"
+  return [first, *sorted(workdir.glob("metrics-*.jsonl"))] if first.exists() else []
+
+
 def tag(name: str) -> str:
   """A value's name in TensorBoard, which groups by what stands before the slash.
 

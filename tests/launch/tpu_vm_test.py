@@ -270,8 +270,7 @@ def test_gcloud_itself_knows_every_command(clone, stand_in, tmp_path):
     known[(*call[:4], flags)] = call
   assert len(known) > 8
   for call in known.values():
-    words = ["x" if "\n" in word else word for word in call]
-    words = [re.sub(r"(--command)=.*", r"\1=x", word, flags=re.DOTALL) for word in words]
+    words = [re.sub(r"^(--command)=.*", r"\1=x", word, flags=re.DOTALL) for word in call]
     text = shlex.join(["gcloud", *words])
     lint = [gcloud, "meta", "lint-gcloud-commands", f"--command-string={text}"]
     (found,) = json.loads(subprocess.check_output(lint, text=True, stderr=subprocess.DEVNULL))

@@ -46,6 +46,11 @@ def played(workdir="runs/x"):
 now = [0.0]
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+  monkeypatch.chdir(tmp_path)  # where runs/x gets its status
+
+
 @pytest.fixture
 def clock(monkeypatch):
   """The time of `played`."""

@@ -20,7 +20,10 @@ OUTSIDE = (
   *("mode", "seeds", "epochs", "patience", "select", "warm_start", "compilation_cache"),
   *("evaluation", "predict", "checkpoint", "log"),
   *(f"optimizer.{name}" for name in ("rate", "schedule", "warmup", "b1", "b2", "eps")),
-  *(f"data.{name}" for name in ("name", "train", "dev", "test", "root", "cache", "download")),
+  *(
+    f"data.{name}"
+    for name in ("name", "train", "dev", "test", "root", "cache", "download", "columns", "drop")
+  ),
   *(f"data.{name}" for name in ("rules", "holdout", "train_filter", "train_fraction", "ranking")),
 )
 SMALL = 2**16  # bytes: what is less is a scalar, or a few

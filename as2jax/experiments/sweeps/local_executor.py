@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from etils import epath
+
 from as2jax.runtime import huge_pages
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -38,18 +40,6 @@ class Running(NamedTuple):
   started: float
 
 
-WAITING, RUNNING, FINISHED, FAILED = "waiting", "running", "finished", "failed"
-
-
-class Status(NamedTuple):
-  """Where one run is; `seconds` of the time that this process has run it."""
-
-  id: str
-  title: str
-  state: str
-  seconds: float
-
-
 def finished(folder: pathlib.Path) -> bool:
   """Whether a run has come to its results, which are the last that it writes."""
   return (folder / "results.json").exists()
@@ -72,12 +62,13 @@ def execute(
   *,
   parallel: int,
   say: Callable[[str], None] = print,
-  watch: Callable[[Sequence[Status]], None] | None = None,
+  watch: Callable[[], None] | None = None,
   make_command: Callable[[pathlib.Path], list[str]] = command,
 ) -> dict[str, str]:
   """Runs what is not finished; returns {id: last line of its log} of the runs that failed.
 
-  `say` is told what happens, `watch` where all runs are, several times a second.
+  `say` is told what happens; `watch` is called several times a second. The file `cancelled` in
+  `output`, if it comes, ends the runs as an interrupt does.
 
   A run that another process holds is waited for, and taken over if that ends without results.
   Where this process is interrupted (also by SIGTERM) its runs end; called again, they go on.
@@ -90,7 +81,8 @@ def execute(
   say(f"{len(jobs)} runs, {len(jobs) - len(waiting)} of them finished before")
   failed: dict[str, str] = {}
   running: list[Running] = []
-  seconds: dict[str, float] = {}
+  cancelled = output / "cancelled"
+  cancelled.unlink(missing_ok=True)  # of an earlier start
   with _terminated_as_interrupted():
     try:
       while waiting or running:
@@ -113,31 +105,15 @@ def execute(
             say(f"{one.job.id} {one.job.title}: told to end (SIGTERM); it goes on later")
             continue
           done = len(jobs) - len(waiting) - len(running)
-          seconds[one.job.id] = time.monotonic() - one.started
           say(f"[{done}/{len(jobs)}] {one.job.id} {one.job.title}: {_ended(one, output, failed)}")
         if watch:
-          watch(_statuses(jobs, waiting, running, failed, seconds))
+          watch()
+        if cancelled.exists():
+          raise KeyboardInterrupt("the sweep was cancelled")
         time.sleep(POLL if waiting or running else 0)
     finally:
       _stop([one.process for one in running])
   return failed
-
-
-def _statuses(
-  jobs: Sequence[Job],
-  waiting: Sequence[Job],
-  running: Sequence[Running],
-  failed: dict[str, str],
-  seconds: dict[str, float],
-) -> list[Status]:
-  now = time.monotonic()
-  known = {job.id: (WAITING, 0.0) for job in waiting}
-  known |= {one.job.id: (RUNNING, now - one.started) for one in running}
-  known |= {name: (FAILED, seconds[name]) for name in failed}
-  return [
-    Status(job.id, job.title, *known.get(job.id, (FINISHED, seconds.get(job.id, 0.0))))
-    for job in jobs
-  ]
 
 
 def _start(job: Job, folder: pathlib.Path, make_command) -> Running:
@@ -164,10 +140,10 @@ def _ended(one: Running, output: pathlib.Path, failed: dict[str, str]) -> str:
   return f"FAILED with status {one.process.returncode}: {last} ({log})"
 
 
-def last_line(log: pathlib.Path) -> str:
+def last_line(log: epath.PathLike) -> str:
   """The last line of a log, which may be under way; "" where there is none yet."""
   try:
-    with open(log, "rb") as file:
+    with epath.Path(log).open("rb") as file:
       file.seek(0, 2)
       file.seek(max(file.tell() - TAIL, 0))
       lines = file.read().decode(errors="replace").replace("\r", "\n").split("\n")

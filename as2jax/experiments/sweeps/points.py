@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from etils import epath
 from ml_collections import ConfigDict
 
 from as2jax.config import check, flags
@@ -156,11 +157,45 @@ def write_manifest(output: pathlib.Path, jobs: Sequence[Job]) -> None:
   """`manifest.jsonl`: one run a line, with its resolved config."""
   lines = [
     json.dumps(
-      {"id": job.id, "point": dict(job.overrides), "seed": job.seed, "config": json.loads(job.text)}
+      {
+        "id": job.id,
+        "number": job.point,
+        "title": job.title,
+        "point": dict(job.overrides),
+        "seed": job.seed,
+        "config": json.loads(job.text),
+      }
     )
     for job in jobs
   ]
   write_whole(output / "manifest.jsonl", "\n".join(lines) + "\n")
+
+
+def read_manifest(path: epath.Path) -> list[Job]:
+  """The runs that a manifest lists.
+
+  Raises:
+    InputError: it is damaged.
+
+  """
+  try:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [
+      Job(
+        row["id"],
+        row["number"],
+        row["title"],
+        row["point"],
+        row["seed"],
+        json.dumps(row["config"], indent=2),
+      )
+      for row in rows
+    ]
+  except (ValueError, KeyError, TypeError) as error:
+    raise InputError(
+      f"{path}: no manifest of a sweep ({error!r:.100}): start the sweep's command again, which "
+      "writes it"
+    ) from None
 
 
 def _title(point: Mapping[str, Any]) -> str:

@@ -9,12 +9,15 @@ held out); only the test figures of that one are a result of the sweep.
 
 import pathlib
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from as2jax.experiments.sweeps import local_executor
 from as2jax.experiments.sweeps.points import Job, plan, write_manifest
 from as2jax.runtime.errors import InputError
+
+DRAW = 2.0  # seconds between two looks at all runs
 
 
 def sweep(
@@ -65,13 +68,16 @@ def run_here(jobs: Sequence[Job], folder: pathlib.Path, parallel: int) -> dict[s
   from rich.live import Live
   from rich.text import Text
 
-  from as2jax.experiments.sweeps import live_table
+  from as2jax.experiments.sweeps import watch
+
+  drawn = [0.0]
+
+  def draw() -> None:
+    if time.monotonic() - drawn[0] > DRAW:
+      live.update(watch.table(watch.states(str(folder))))
+      drawn[0] = time.monotonic()
 
   with Live(transient=True) as live:
     return local_executor.execute(
-      jobs,
-      folder,
-      parallel=parallel,
-      say=lambda line: live.console.print(Text(line)),
-      watch=lambda statuses: live.update(live_table.table(statuses, folder)),
+      jobs, folder, parallel=parallel, say=lambda line: live.console.print(Text(line)), watch=draw
     )

@@ -44,7 +44,7 @@ def test_points_of_the_same_shapes_are_compiled_once_and_their_hours_are_told(co
   jobs = [
     job("base, seed 0"),
     job("rate, seed 0", optimizer__rate=1e-3),
-    job("large, seed 0", batch__examples=16, epochs=2),
+    job("small, seed 0", batch__examples=8, epochs=2),
   ]
   text = look(jobs)
   assert len(compiler.made) == 2 and {exact for *_, exact in compiler.made} == {True}
