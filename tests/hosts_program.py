@@ -1,6 +1,6 @@
-"""Runs jobs one after another on so many devices of one process, or as one of two.
+"""Runs jobs one after another on so many devices of one process, or as one of several.
 
-python hosts_program.py JOBS.json DEVICES [PORT PROCESS]: each job is {name, system, folder,
+python hosts_program.py JOBS.json DEVICES [PORT PROCESS [PROCESSES]]: each job is {name, system, folder,
 overrides, signal}; `signal` is {process, step}: that process sends itself SIGTERM after that step.
 Ends with the status of the last job: 0, or 75 where it was told to end.
 """
@@ -15,7 +15,7 @@ import time
 import jax
 
 
-def main(jobs: str, devices: str, port: str = "", process: str = "") -> int:
+def main(jobs: str, devices: str, port: str = "", process: str = "", count: str = "2") -> int:
   jax.config.update("jax_platforms", "cpu")
   jax.config.update("jax_num_cpu_devices", int(devices))
   # What is compared is arithmetic, not speed: half the time of compilation.
@@ -26,8 +26,8 @@ def main(jobs: str, devices: str, port: str = "", process: str = "") -> int:
 
   if port:
     processes.HEARTBEAT = 600  # a busy machine may stop both processes for minutes
-    processes.start(f"127.0.0.1:{port}", 2, int(process))
-    assert jax.device_count() == 2 * int(devices) and processes.index() == int(process)
+    processes.start(f"127.0.0.1:{port}", int(count), int(process))
+    assert jax.device_count() == int(count) * int(devices) and processes.index() == int(process)
   preemption.listen()
   if processes.first():
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
@@ -70,7 +70,7 @@ def run(name: str, system: str, folder: str, overrides: dict, signal_at: dict | 
 
 
 def wait_for_agreement():
-  """Until both processes have said which point they are at.
+  """Until all processes have said which point they are at.
 
   jax looks for a signal once a second: steps this short could all be over before it does.
   """

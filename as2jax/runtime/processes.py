@@ -7,7 +7,8 @@ the devices, so a host may be slow and texts may have any length.
 
 An error in one process ends all of them: it reports the error to the service, which the others, who
 may be waiting in a collective that never ends, poll every second (`_Watch`). A process that is
-killed reports nothing: the service misses its heartbeat for `HEARTBEAT` seconds and ends the rest.
+killed reports nothing: the others name it, with its host, after `SILENCE` seconds, and the service,
+which misses its heartbeat, ends them after `HEARTBEAT` seconds.
 """
 
 import glob
@@ -15,6 +16,7 @@ import importlib.util
 import json
 import logging
 import os
+import socket
 import sys
 import threading
 import time
@@ -30,7 +32,9 @@ PATIENCE = 7 * 24 * 3600.0  # seconds to wait for a message; the service detects
 _MILLISECONDS = int(PATIENCE * 1000)
 LOOK = 1.0  # seconds between two polls for a failure
 GRACE = 5.0  # seconds in which a process may raise the same error by itself
-FAILED = "as2jax/failed/"
+SILENCE = 20.0  # seconds without a beat after which a process is named
+FAILED, ALIVE = "as2jax/failed/", "as2jax/alive/"
+ENDED = "ended"  # in place of a beat
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -205,33 +209,79 @@ def _hear(number: int) -> Any:
 
 
 class _Watch:
-  """A thread that polls for a failure of another process, and then ends this one."""
+  """Two threads: one tells the service that this process lives and asks for the others, one judges.
+
+  The one that judges ends this process where another has failed, and names a process that has not
+  been heard of for `SILENCE` seconds: it may come back; `HEARTBEAT` decides when it is given up. The
+  one that asks may hang, where the host of the service has vanished: then that one is named.
+  """
 
   def __init__(self):
     self._done = threading.Event()
-    self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
-    self._thread.start()
+    self._asked = time.monotonic()  # when the service last answered
+    self._failed: dict[int, tuple[int, str]] = {}
+    # Of each process: its last beat with its host's name, and when a new one was last heard.
+    self._heard = {i: ("", self._asked) for i in range(_Run.count)}
+    self._named: set[int] = set()
+    self._threads = [
+      threading.Thread(target=target, name=title, daemon=True)
+      for target, title in ((self._ask, "beats"), (self._look, "watch"))
+    ]
+    for thread in self._threads:
+      thread.start()
+
+  def _ask(self) -> None:
+    host, beats = socket.gethostname(), 0
+    while not self._done.wait(LOOK):
+      beats += 1
+      try:
+        _service().key_value_set(f"{ALIVE}{_Run.index}", f"{beats} {host}", allow_overwrite=True)
+        self._failed = _numbered(FAILED, json.loads)
+        for i, beat in _numbered(ALIVE, str).items():
+          if beat != self._heard[i][0]:
+            self._heard[i] = (beat, time.monotonic())
+        self._asked = time.monotonic()
+      except Exception:  # it may be busy, or gone: `_look` judges by the time
+        continue
 
   def _look(self) -> None:
     while not self._done.wait(LOOK):
-      failures = self._failures()
+      failures = dict(self._failed)
       if failures and not self._done.wait(GRACE):
         process, (status, text) = min(failures.items())
         print(f"{name()}: process {process} has failed: {text}", file=sys.stderr, flush=True)
         leave(status, text)
+      for line in self.silent(time.monotonic()):
+        print(f"{name()}: {line}", file=sys.stderr, flush=True)
 
-  def _failures(self) -> dict[int, tuple[int, str]]:
-    try:
-      entries = _service().key_value_dir_get(FAILED)
-    except Exception:  # the service has ended, which ends this process by other means
-      return {}
-    return {int(key.rpartition("/")[2]): tuple(json.loads(value)) for key, value in entries}
+  def silent(self, now: float) -> list[str]:
+    """A line for each process that is newly silent, or was and is heard again."""
+    # Without the service, which is in the first process, nothing is known of the others.
+    late = {0} if now - self._asked > SILENCE else set()
+    late = late or {i for i, (_, when) in self._heard.items() if now - when > SILENCE}
+    late -= {_Run.index, *(i for i, (beat, _) in self._heard.items() if beat == ENDED)}
+    whose = lambda i: f"process {i} on {self._heard[i][0].partition(' ')[2] or 'an unknown host'}"
+    lines = [
+      f"{whose(i)} has not answered for {SILENCE:.0f} s; without it the run ends after "
+      f"{HEARTBEAT} s, and the same command goes on from the last checkpoint"
+      for i in sorted(late - self._named)
+    ]
+    lines += [f"{whose(i)} answers again" for i in sorted(self._named - late)]
+    self._named = late
+    return lines
 
   def stop(self) -> None:
-    """Ends the thread."""
+    """Ends the threads; one that waits for an answer in vain is left behind."""
     self._done.set()
-    if threading.current_thread() is not self._thread:
-      self._thread.join()
+    for thread in self._threads:
+      if threading.current_thread() is not thread:
+        thread.join(2 * LOOK)
+
+
+def _numbered(prefix: str, read: Callable[[str], Any]) -> dict[int, Any]:
+  """{number at the end of a key: value} of the service's keys that begin with `prefix`."""
+  entries = _service().key_value_dir_get(prefix)
+  return {int(key.rpartition("/")[2]): read(value) for key, value in entries}
 
 
 def leave(status: int, text: str) -> NoReturn:
@@ -261,4 +311,8 @@ def stop() -> None:
   """Stops polling for failures: from here on the processes end by themselves."""
   if _Run.watch is not None:
     _Run.watch.stop()
+    try:  # the others may have more to do
+      _service().key_value_set(f"{ALIVE}{_Run.index}", ENDED, allow_overwrite=True)
+    except Exception as error:
+      log.debug("the other processes are gone: %s", error)
     _Run.watch = None

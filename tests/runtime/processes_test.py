@@ -6,6 +6,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+import time
 
 import jax
 import numpy as np
@@ -24,7 +25,7 @@ SPLIT = {
 STOPPED = "crossencoder"  # of eight steps
 
 
-def start(folder, jobs, devices, port="", process=""):
+def start(folder, jobs, devices, port="", process="", count=2):
   """A process of `hosts_program`; its output is in `folder`."""
   folder.mkdir(parents=True, exist_ok=True)
   name = f"log-{len(list(folder.iterdir()))}.txt"
@@ -42,6 +43,7 @@ def start(folder, jobs, devices, port="", process=""):
     str(devices),
     str(port),
     str(process),
+    str(count),
   ]
   with open(folder / name, "w") as log:
     return subprocess.Popen(command, env=env, stdout=log, stderr=log), folder / name
@@ -57,12 +59,12 @@ def finish(started, status=0, seconds=900):
       process.wait()
 
 
-def pair(folder, jobs):
-  """The same jobs as two processes of four devices."""
+def several(folder, jobs, count=2):
+  """The same jobs as so many processes, of eight devices together."""
   with socket.socket() as free:
     free.bind(("127.0.0.1", 0))
     port = free.getsockname()[1]
-  return [start(folder / f"process-{k}", jobs, 4, port, k) for k in range(2)]
+  return [start(folder / f"process-{k}", jobs, 8 // count, port, k, count) for k in range(count)]
 
 
 def every_job(folder, split):
@@ -89,7 +91,7 @@ def runs(tmp_path_factory):
     "overrides": {},
     "signal_at": {"process": 1, "step": 1},
   }
-  finish(pair(root / "logs", [*every_job(root / "two", True), job]), status=75)
+  finish(several(root / "logs", [*every_job(root / "two", True), job]), status=75)
   return root
 
 
@@ -160,3 +162,36 @@ def test_sigterm_to_one_of_two_processes_and_a_restart_on_half_the_devices(runs,
     if not path.endswith("key/bias"):
       # The steps after the stop were computed on other devices: 3e-8 was seen, rounding alone.
       np.testing.assert_allclose(value, other[path], atol=1e-6, err_msg=path)
+
+
+@pytest.mark.long
+def test_a_hundred_steps_killed_on_two_processes_and_resumed_on_four(tmp_path):
+  """Two of four devices, killed in the middle, then four of two, to the numbers of one process."""
+  changes = {"epochs": 13, "checkpoint__steps": 7, "log__steps": 5, "patience": 100}
+  job = lambda name: {
+    "name": name,
+    "system": STOPPED,
+    "folder": str(tmp_path / name),
+    "overrides": changes,
+  }
+  finish([start(tmp_path / "logs", [job("one")], 8)])
+  pair = several(tmp_path / "logs", [job("several")], 2)
+  log, end = tmp_path / "several" / "metrics.jsonl", time.monotonic() + 600
+  try:
+    while not log.exists() or max((row["step"] for row in rows(log.parent)), default=0) < 40:
+      assert time.monotonic() < end and all(process.poll() is None for process, _ in pair)
+      time.sleep(0.2)
+  finally:
+    for process, _ in pair:
+      process.kill()
+      process.wait()
+  finish(several(tmp_path / "logs", [job("several")], 4))
+  whole, resumed = rows(tmp_path / "one"), rows(tmp_path / "several")
+  steps = [[row["step"] for row in found if "loss" in row] for found in (whole, resumed)]
+  assert steps[0] == steps[1] and steps[0][-1] >= 100
+  losses = [[row["loss"] for row in found if "loss" in row] for found in (whole, resumed)]
+  # Rounding grows over a hundred steps: what is compared is the same data in the same order.
+  np.testing.assert_allclose(*losses, rtol=2e-2, atol=2e-3)
+  np.testing.assert_allclose(losses[0][:6], losses[1][:6], rtol=1e-4)
+  execution = results(tmp_path / "several")["execution"]
+  assert execution["processes"] == 4 and 0 < execution["goodput"] < 1
