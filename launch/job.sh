@@ -17,7 +17,7 @@ cancelled() { gcloud storage ls "$(dirname "$folder")/cancelled" >/dev/null 2>&1
 if cancelled; then
   echo "the sweep is cancelled" && exit 1
 fi
-keep() { gcloud storage cp --quiet "$log" "$folder/logs/$(hostname).txt" >/dev/null 2>&1; }
+keep() { gcloud storage cp "$log" "$folder/logs/$(hostname).txt" --quiet >/dev/null 2>&1; }
 AS2JAX_DATA=$HOME/data AS2JAX_CACHE=$HOME/cache .venv/bin/python -m as2jax.main \
   --config="$config" --workdir="$folder" "$@" >>"$log" 2>&1 &
 run=$!

@@ -227,7 +227,7 @@ install() { # NODE: puts on all hosts what they do not have yet; 255 where they 
   on "$1" all "exec 9>as2jax.lock && flock 9 && rm -rf new && mkdir -p new data && rm -f installed &&
 tar -xzf as2jax.tar.gz -C new && { [ ! -d as2jax/.venv ] || mv as2jax/.venv new/; } &&
 rm -rf as2jax && mv new as2jax && bash as2jax/launch/install.sh tpu &&
-${DATA:+gcloud storage rsync --recursive $DATA data && }echo '$want' >installed"
+${DATA:+gcloud storage rsync $DATA data --recursive && }echo '$want' >installed"
 }
 
 ready() { # NODE: there, with everything installed
