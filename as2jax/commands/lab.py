@@ -168,7 +168,8 @@ def pool(
   question: Annotated[str | None, typer.Option("--text-question", help="a text")] = None,
   answer: Annotated[str | None, typer.Option(help="id of a passage, or `most`")] = None,
   target: Annotated[
-    str | None, typer.Option("-o", "--output", metavar="FILE", help="of --answer: a .png")
+    str | None,
+    typer.Option("-o", "--output", metavar="FILE", help="of --answer: .png, .svg or .pdf"),
   ] = None,
   split: Annotated[str, typer.Option(help="whose pool is searched")] = "test",
   top: Annotated[int, typer.Option(min=1, help="passages a run")] = 5,

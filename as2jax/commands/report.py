@@ -12,6 +12,7 @@ from as2jax.runtime.errors import InputError
 @shown(
   "as2jax report runs/x                                   (runs/x/report.html)",
   "as2jax report runs/bm25 runs/x -o report.html",
+  "as2jax report runs/bm25 runs/x -o report.html --files=figures",
   "as2jax report runs/x reranked.trec -o report.html --published map=0.795:ASBERT",
 )
 def report(
@@ -35,6 +36,13 @@ def report(
   calibration: Annotated[
     Literal["platt", "isotonic"], typer.Option(help="of scores as probabilities, fitted on dev")
   ] = "platt",
+  files: Annotated[
+    str,
+    typer.Option(
+      metavar="FOLDER",
+      help="every figure as SVG and PDF, the comparison as Markdown, LaTeX, CSV and JSON",
+    ),
+  ] = "",
   published: Annotated[
     list[str],
     typer.Option(metavar="METRIC=FIGURE:WHOSE", help="a published figure, drawn beside the runs'"),
@@ -59,8 +67,9 @@ def report(
     deterministic=deterministic,
     published=figures,
     calibration=calibration,
+    files=files,
   )
-  print(f"written: {made}")
+  print(f"written: {made}" + (f", {files}" if files else ""))
 
 
 def figure(given: str) -> tuple[tuple[str, str], float]:

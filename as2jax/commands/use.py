@@ -114,6 +114,7 @@ def evaluate(
 
 @shown(
   "as2jax compare runs/bm25 runs/x runs/y --metrics=map,mrr,p@1",
+  "as2jax compare runs/bm25 runs/x --format=latex > table.tex",
   "as2jax compare runs/a-wikiqa runs/a-trecqa vs runs/b-wikiqa runs/b-trecqa",
 )
 def compare(
@@ -137,7 +138,7 @@ def compare(
   samples: Annotated[int, typer.Option(min=1, help="of the randomization test")] = 100_000,
   seed: Annotated[int, typer.Option(min=0, help="of the randomization test")] = 0,
   form: Annotated[
-    Literal["auto", "text", "json", "csv"],
+    Literal["auto", "text", "json", "csv", "markdown", "latex"],
     typer.Option("--format", help="auto: text on a terminal, JSON lines elsewhere"),
   ] = "auto",
 ) -> None:
@@ -152,7 +153,9 @@ def compare(
 
     print(compare_runs.table(systems, split))
     return
-  kept = "json" if form != "csv" and output.as_json(form) else "csv" if form == "csv" else "text"
+  table = form in ("markdown", "latex")
+  asks = table or (form != "csv" and output.as_json(form))
+  kept = "json" if asks else "csv" if form == "csv" else "text"
   found = comparison.run(
     systems,
     metrics=metrics,
@@ -163,7 +166,11 @@ def compare(
     form=kept,
     deterministic=deterministic,
   )
-  if kept == "json":
+  if table:
+    from as2jax.report import tables
+
+    print(tables.written(json.loads(found)["rows"], form), end="")
+  elif kept == "json":
     output.emit("json", json.loads(found)["rows"], str)
   else:
     print(found, end="" if kept == "csv" else "\n")
@@ -189,12 +196,12 @@ def explain(
     bool, typer.Option("--before", help="show the untrained weights beside it")
   ] = False,
   target: Annotated[
-    str, typer.Option("-o", "--output", metavar="FILE", help="the picture, a .png")
+    str, typer.Option("-o", "--output", metavar="FILE", help="the picture: .png, .svg or .pdf")
   ] = "explained.png",
   seed: Seed = None,
   form: output.Form = "auto",
 ) -> None:
-  """Draws what a model sees. The words of a question and a candidate, PNG and TSV.
+  """Draws what a model sees. The words of a question and a candidate, A picture (PNG, SVG, PDF) and TSV.
 
   CASSIE's runs show the alignment that it computes, others the cosine of their vectors.
   """

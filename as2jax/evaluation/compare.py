@@ -74,7 +74,7 @@ def run(
   head = {"split": split, "question_filter": question_filter, **tests}
   if form == "json":
     return json.dumps({**head, "rows": rows, "pretraining": seen}, indent=2)
-  return _csv(rows) if form == "csv" else "\n".join([text(rows), *_ledger(names, split), *seen])
+  return as_csv(rows) if form == "csv" else "\n".join([text(rows), *_ledger(names, split), *seen])
 
 
 def _ledger(names: Sequence[str], split: str) -> list[str]:
@@ -256,7 +256,8 @@ def _groups(names: Sequence[str]) -> list[list[str]]:
   return groups
 
 
-def _csv(rows: Sequence[Row]) -> str:
+def as_csv(rows: Sequence[Row]) -> str:
+  """Every number of the rows, a line a row."""
   columns = list(dict.fromkeys(key for row in rows for key in row))
   text = io.StringIO()
   writer = csv.DictWriter(text, columns, lineterminator="\n")

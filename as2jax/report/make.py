@@ -1,15 +1,27 @@
 """Makes the page of runs: `as2jax report`, `Run.report`, and at the end of a run."""
 
+import importlib
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from etils import epath
 
 from as2jax.evaluation import compare, run_scores
 from as2jax.evaluation.answer_triggering import CALIBRATIONS
-from as2jax.report import answering, cards, curves, forest, markup, page, questions, strata, verdict
+from as2jax.report import (
+  answering,
+  cards,
+  curves,
+  forest,
+  markup,
+  page,
+  questions,
+  strata,
+  tables,
+  verdict,
+)
 from as2jax.report import runs as reading
 from as2jax.report.drawing import Drawing, series
 from as2jax.report.runs import Runs
@@ -24,6 +36,14 @@ SAMPLES = 100_000  # of the randomization test
 Published = Mapping[tuple[str, str], float]
 
 
+class Content(NamedTuple):
+  """The page's text, its figures by name, and the rows of its comparison."""
+
+  text: str
+  figures: dict[str, Drawing]
+  rows: list[dict[str, Any]]
+
+
 def make(
   names: Sequence[str],
   output: epath.PathLike = NAME,
@@ -34,6 +54,7 @@ def make(
   deterministic: Sequence[str] = (),
   published: Published | None = None,
   calibration: str = "platt",
+  files: epath.PathLike = "",
 ) -> epath.Path:
   """Writes the page and returns its path.
 
@@ -46,6 +67,8 @@ def make(
     deterministic: names of files whose system has no randomness.
     published: {(metric, whose): figure}, drawn as hollow marks.
     calibration: of scores, on dev: `platt` or `isotonic`.
+    files: a folder for every figure as SVG and PDF and the comparison as Markdown, LaTeX, CSV and
+      JSON; "" for none.
 
   Raises:
     InputError: systems that cannot be compared, no such metric, or an output that cannot be written.
@@ -56,6 +79,8 @@ def make(
     raise InputError(f"--calibration={calibration}: use one of {', '.join(CALIBRATIONS)}")
   if output.suffix != ".html":
     raise InputError(f"--output={output}: name a file that ends in .html")
+  if files:
+    importlib.import_module("matplotlib")  # a missing extra is said before the work
   runs = reading.read(
     names, split=split, question_filter=question_filter, deterministic=deterministic
   )
@@ -65,38 +90,52 @@ def make(
     command.append(f"--filter={question_filter}")
   if calibration != "platt":
     command.append(f"--calibration={calibration}")
-  text = content(runs, chosen, command, published or {}, calibration)
+  made = content(runs, chosen, command, published or {}, calibration)
   try:
-    write_whole(output, text)
+    write_whole(output, made.text)
+    if files:
+      write_files(epath.Path(files), made)
   except OSError as error:
     raise InputError(f"--output={output} cannot be written: {error}") from error
   return output
 
 
+def write_files(folder: epath.Path, made: Content) -> None:
+  """Every figure as SVG and PDF, and the comparison in the forms of `tables`."""
+  for name, drawing in made.figures.items():
+    write_whole(folder / f"{name}.svg", drawing.svg(alone=True) + "\n")
+    (folder / f"{name}.pdf").write_bytes(drawing.pdf())
+  for form, suffix in tables.FORMS.items():
+    write_whole(folder / f"systems{suffix}", tables.written(made.rows, form))
+
+
 def content(
   runs: Runs, metrics: Sequence[str], command: Sequence[str], published: Published, calibration: str
-) -> str:
-  """The page's text."""
+) -> Content:
+  """The page of systems."""
   metrics = [metric for metric in metrics if metric in runs.systems[0].scores.values] or metrics
   rows = tested(runs, metrics)
   where = rows[0]["metric"].partition("[")[2].rstrip("]")
-  title = " · ".join(system.label for system in runs.systems)
-  made = forest.drawing(runs, rows, published)
-  return page.page(
-    title,
+  figures = {"forest": forest.drawing(runs, rows, published)}
+  trained = curves.drawings(runs)
+  asked = questions.drawings(runs, metrics[0])
+  kinds, of_kinds = strata.section(runs, metrics[0])
+  silent, of_silent = answering.section(runs, calibration)
+  systems = markup.figure(figures["forest"].svg(), name="forest") + forest.table(runs, rows)
+  text = page.page(
+    " · ".join(system.label for system in runs.systems),
     f"{where}, {rows[0]['questions']} questions",
     [
       verdict.section(runs, rows, command),
-      markup.section(
-        "systems", "Systems", markup.figure(made.svg(), name="forest"), forest.table(runs, rows)
-      ),
-      markup.section("curves", "Training", *_curves(runs)),
-      questions.section(runs, metrics[0], questions.rows(runs, metrics[0])),
-      strata.section(runs, metrics[0])[0],
-      answering.section(runs, calibration)[0],
+      markup.section("systems", "Systems", systems),
+      _training(runs, trained),
+      questions.section(runs, metrics[0], questions.rows(runs, metrics[0]), asked),
+      kinds,
+      silent,
       cards.section(runs),
     ],
   )
+  return Content(text, figures | trained | asked | of_kinds | of_silent, rows)
 
 
 def tested(runs: Runs, metrics: Sequence[str]) -> list[dict[str, Any]]:
@@ -105,15 +144,15 @@ def tested(runs: Runs, metrics: Sequence[str]) -> list[dict[str, Any]]:
   return compare.compare(scores, metrics, samples=SAMPLES, seed=0)
 
 
-def _curves(runs: Runs) -> list[str]:
-  found = curves.drawings(runs)
+def _training(runs: Runs, found: Mapping[str, Drawing]) -> str:
   if not found:
-    return []
+    return ""
   figures = "".join(markup.figure(made.svg(), name=name) for name, made in found.items())
   ring = (
     "A ring marks the best checkpoint. Seconds are those of training steps, without evaluations."
   )
-  return [legend(runs), f'<div class="grid">{figures}</div>', markup.note(ring)]
+  grid = f'<div class="grid">{figures}</div>'
+  return markup.section("curves", "Training", legend(runs), grid, markup.note(ring))
 
 
 def legend(runs: Runs) -> str:

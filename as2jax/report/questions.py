@@ -3,7 +3,7 @@
 import base64
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,9 +49,15 @@ def rows(runs: Runs, metric: str) -> list[Row]:
   return sorted(found, key=lambda row: (key(row), -abs(row.difference)))[:ROWS]
 
 
-def section(runs: Runs, metric: str, found: Sequence[Row], explained: Sequence[str] = ()) -> str:
+def section(
+  runs: Runs,
+  metric: str,
+  found: Sequence[Row],
+  figures: Mapping[str, Drawing],
+  explained: Sequence[str] = (),
+) -> str:
   """Waterfalls, the table, and the packed candidates."""
-  parts = [markup.figure(made.svg(), name=name) for name, made in drawings(runs, metric).items()]
+  parts = [markup.figure(made.svg(), name=name) for name, made in figures.items()]
   if runs.absent:
     parts.append(markup.note(f"Texts and candidates are not shown: {runs.absent}."))
   total = len(runs.questions) or len(runs.systems[0].scores.ids)

@@ -1,10 +1,10 @@
-"""A table of a paper with our figures beside the published ones, as text, Markdown and CSV."""
+"""A table of a paper with our figures beside the published ones, as text, Markdown, LaTeX, CSV and JSON."""
 
-import csv
 import dataclasses
-import io
+import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from typing import Any
 
 from as2jax.evaluation import compare, results, run_scores
 from as2jax.evaluation.run_scores import RunScores
@@ -13,6 +13,7 @@ from as2jax.experiments.papers.plan import Choice, Plan, Table
 from as2jax.experiments.papers.rows import Column, Row
 from as2jax.experiments.sweeps import table as sweep_table
 from as2jax.experiments.sweeps.local_executor import finished
+from as2jax.report import tables
 from as2jax.runtime.files import write_whole
 
 
@@ -173,7 +174,7 @@ class Figures:
 def write(
   table: Table, plan: Plan, output: pathlib.Path, choice: Choice, failed: Mapping[str, str]
 ) -> str:
-  """Writes <table>.txt, .md and .csv into `output`; returns the text."""
+  """Writes <table>.txt, .md, .tex, .csv and .json into `output`; returns the text."""
   made = Figures(table, plan, output, choice)
   figures = {
     (row.name, column.heading): found
@@ -205,7 +206,12 @@ def write(
     *(["", "```", *tests, "```"] if tests else []),
   ]
   write_whole(output / f"{table.name}.md", "\n".join(marked) + "\n")
-  write_whole(output / f"{table.name}.csv", _csv(table, figures, made))
+  flat = _flat(table, figures, made)
+  write_whole(output / f"{table.name}.csv", compare.as_csv(flat) + "\n")
+  write_whole(output / f"{table.name}.json", json.dumps(flat, indent=2) + "\n")
+  set_ = [list(map(tables.escaped, row)) for row in cells]
+  caption = tables.escaped(heading.replace("\n", ". "))
+  write_whole(output / f"{table.name}.tex", tables.framed(set_, caption))
   return text
 
 
@@ -308,7 +314,9 @@ def _left_out(
   return notes
 
 
-def _csv(table: Table, figures: Mapping[tuple[str, str], Figure], made: Figures) -> str:
+def _flat(
+  table: Table, figures: Mapping[tuple[str, str], Figure], made: Figures
+) -> list[dict[str, Any]]:
   """Every figure: ours in the paper's units, and the published one with its source.
 
   `apart` is what a row reads in place of its own weights and data, or the rows that are one run.
@@ -316,19 +324,24 @@ def _csv(table: Table, figures: Mapping[tuple[str, str], Figure], made: Figures)
   apart = {
     row.name: others or "one run of several rows" for rows, others in made.apart for row in rows
   }
-  text = io.StringIO()
-  writer = csv.writer(text, lineterminator="\n")
-  writer.writerow(
-    ("row", "column", "ours", "sd", "half_width", "seeds", "published", "source", "apart")
-  )
+  flat = []
   for row in table.rows:
     scale = 1 if row.gain_over else table.scale
     scaled = lambda value: None if value is None else scale * value
     for column, published in zip(table.columns, row.published, strict=True):
       figure = figures.get((row.name, column.heading))
-      ours: Sequence = (None,) * 4
+      values = (None,) * 4
       if figure:
-        ours = (scaled(figure.mean), scaled(figure.sd), scaled(figure.half_width), figure.seeds)
-      beside = None if row.name in apart else published
-      writer.writerow((row.name, column.heading, *ours, beside, table.title, apart.get(row.name)))
-  return text.getvalue()
+        values = (scaled(figure.mean), scaled(figure.sd), scaled(figure.half_width), figure.seeds)
+      ours = dict(zip(("ours", "sd", "half_width", "seeds"), values, strict=True))
+      flat.append(
+        {
+          "row": row.name,
+          "column": column.heading,
+          **ours,
+          "published": None if row.name in apart else published,
+          "source": table.title,
+          "apart": apart.get(row.name),
+        }
+      )
+  return flat

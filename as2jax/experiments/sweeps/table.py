@@ -1,8 +1,6 @@
 """What a sweep came to: its points beside the base, the best by MAP, that one on test."""
 
-import csv
 import dataclasses
-import io
 import json
 import pathlib
 from collections.abc import Iterable, Sequence
@@ -16,6 +14,7 @@ from as2jax.evaluation import compare, results, run_scores
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.experiments.sweeps.local_executor import finished, last_line
 from as2jax.experiments.sweeps.points import Job
+from as2jax.report import tables
 from as2jax.runtime.files import write_whole
 
 METRICS = ("map", "mrr", "p@1")
@@ -38,8 +37,8 @@ class Point:
 
 
 def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
-  """Returns the table of a sweep; writes it as `table.txt` and `table.md`, all figures as
-  `table.csv`.
+  """Returns the table of a sweep; writes it as `table.txt`, `.md` and `.tex`, all figures as
+  `table.csv` and `.json`.
 
   A point counts where all its seeds are finished; its mean and s.d. are over seeds, its difference
   to the base is tested over questions. The best is called final when every point counts. A run that
@@ -79,7 +78,11 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
     output / "table.md",
     "\n".join([heading, "", *markdown(cells, left=2), "", "\\\n".join(result)]) + "\n",
   )
-  write_whole(output / "table.csv", _csv(rows, best))
+  flat = _flat(rows, best)
+  write_whole(output / "table.csv", compare.as_csv(flat) + "\n")
+  write_whole(output / "table.json", json.dumps(flat, indent=2) + "\n")
+  set_ = [list(map(tables.escaped, row)) for row in cells]
+  write_whole(output / "table.tex", tables.framed(set_, tables.escaped(heading), left=2))
   return text
 
 
@@ -260,16 +263,10 @@ def _result(rows: dict[str, list[dict]], best: str, selection: str, final: bool)
   return lines
 
 
-def _csv(rows: dict[str, list[dict]], best: str) -> str:
+def _flat(rows: dict[str, list[dict]], best: str) -> list[dict[str, Any]]:
   """Every figure; `chosen` marks the point whose test figures are the result."""
-  flat = [
+  return [
     {"split": split, "chosen": int(row["system"] == best), **row}
     for split, its in rows.items()
     for row in its
   ]
-  text = io.StringIO()
-  columns = list(dict.fromkeys(key for row in flat for key in row))
-  writer = csv.DictWriter(text, columns, lineterminator="\n")
-  writer.writeheader()
-  writer.writerows(flat)
-  return text.getvalue()

@@ -2,10 +2,9 @@
 
 The transport plan between the words of the question and those of each sentence (candidate and
 context, or in a joint run K candidates), the relevant context in bold, the transport costs, and the
-weights of the graph's edges (x.png, x.tsv, x.edges.tsv). `as2jax explain` calls it.
+weights of the graph's edges (x.png, .svg or .pdf, x.tsv, x.edges.tsv). `as2jax explain` calls it.
 """
 
-import io
 import math
 import textwrap
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from as2jax.inference.explain import alignment_view
+from as2jax.inference.explain import alignment_view, picture
 from as2jax.inference.explain.alignment_view import Sentence, View
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
@@ -28,9 +27,8 @@ SLANT = 60  # degrees by which the words of a sentence are turned
 MARKED = "tab:red"
 
 
-def draw(view: View, title: str) -> bytes:
-  """A PNG: a plan for each sentence, one below the other, and the edges under them."""
-  from matplotlib.backends.backend_agg import FigureCanvasAgg  # needs no display
+def draw(view: View, title: str, form: str = ".png") -> bytes:
+  """A picture: a plan for each sentence, one below the other, and the edges under them."""
   from matplotlib.figure import Figure
 
   left = 0.4 + LETTER * max(map(len, view.words))
@@ -69,19 +67,18 @@ def draw(view: View, title: str) -> bytes:
   if view.edges is not None:
     side = EDGE * len(view.sentences)
     _edges(box(1.2, 0.25, side, side), view)
-    bar = (1.2 + side + 0.9, side / 2, max(width - side - 2.6, 1.5), 0.14)
+    place = (1.2 + side + 0.9, side / 2, max(width - side - 2.6, 1.5), 0.14)
   else:
-    bar = (1.2, 0.45, width - 2.6, 0.14)
-  figure.colorbar(
+    place = (1.2, 0.45, width - 2.6, 0.14)
+  bar = figure.colorbar(
     image,
-    cax=box(*bar),
+    cax=box(*place),
     orientation="horizontal",
     label="plan π"
     + ("; red: a question word's most, the relevant context" if view.transported else ""),
   )
-  picture = io.BytesIO()
-  FigureCanvasAgg(figure).print_png(picture)
-  return picture.getvalue()
+  bar.solids.set_rasterized(False)
+  return picture.written(figure, form)
 
 
 def _panel_size(view: View, sentence: Sentence) -> tuple[float, float, float]:
@@ -107,7 +104,7 @@ def _caption(sentence: Sentence) -> str:
 
 def _plan(axis: Any, view: View, sentence: Sentence, highest: float) -> Any:
   """A plan as colours; a dot on the largest of each row, the words that so are relevant in bold."""
-  image = axis.imshow(sentence.plan, cmap="Blues", vmin=0.0, vmax=highest, aspect="auto")
+  image = picture.cells(axis, sentence.plan, cmap="Blues", vmin=0.0, vmax=highest)
   axis.set_xticks(
     range(len(sentence.words)),
     labels=sentence.words,
@@ -130,7 +127,7 @@ def _plan(axis: Any, view: View, sentence: Sentence, highest: float) -> Any:
 def _edges(axis: Any, view: View) -> None:
   """α: rows receive, columns send."""
   names = [sentence.name for sentence in view.sentences]
-  axis.imshow(view.edges, cmap="Greens", vmin=0.0, vmax=1.0, aspect="auto")
+  picture.cells(axis, view.edges, cmap="Greens", vmin=0.0, vmax=1.0)
   axis.set_xticks(range(len(names)), labels=[f"{_short(name)}" for name in names], fontsize=9)
   axis.xaxis.tick_top()
   axis.set_yticks(range(len(names)), labels=names, fontsize=9)
@@ -196,12 +193,11 @@ def make(
 
   Raises:
     InputError: no run, or one of a model that aligns nothing; no such question, candidate or seed;
-      texts without words; an output that is no .png or cannot be written.
+      texts without words; an output that is no picture or cannot be written.
 
   """
   output = epath.Path(output)
-  if output.suffix != ".png":
-    raise InputError(f"--output={output}: name a file that ends in .png")
+  form = picture.check(output)
   opened = Run(run)
   config = opened.config
   alignment_view.check(config, run)
@@ -222,10 +218,10 @@ def make(
   title = f"{opened.folder.name}, seed {seed}"
   if not view.transported:
     title += " — model.alignment = mean: no transport, every word is relevant"
-  picture = draw(view, title)
+  drawn = draw(view, title, form)
   try:
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_bytes(picture)
+    output.write_bytes(drawn)
     write_whole(output.with_suffix(".tsv"), table(view))
     if view.edges is not None:
       write_whole(output.with_suffix(".edges.tsv"), edge_table(view))

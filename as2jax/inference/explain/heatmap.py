@@ -1,10 +1,9 @@
 """The cosine of every word of a question with every word of a candidate by a run's token vectors.
 
-As CETE's figures 2 and 3: a picture and, beside it, the matrix as text (x.png, x.tsv); where asked,
+As CETE's figures 2 and 3: a picture and, beside it, the matrix as text (x.png, .svg or .pdf, and x.tsv); where asked,
 those of the weights that training began with, too (x.before.tsv). `as2jax explain` calls it.
 """
 
-import io
 import textwrap
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from as2jax.inference.explain import picture
 from as2jax.inference.explain.token_similarity import Similarity, Words
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
@@ -22,9 +22,8 @@ MARGIN = 2.3  # around the cells: labels, title, colour bar
 WIDEST = 20.0  # of two pictures side by side; above it they stand one upon the other
 
 
-def draw(panels: Sequence[tuple[str, Similarity]]) -> bytes:
-  """A PNG of one or two (title, similarity), in one scale of colours."""
-  from matplotlib.backends.backend_agg import FigureCanvasAgg  # needs no display
+def draw(panels: Sequence[tuple[str, Similarity]], form: str = ".png") -> bytes:
+  """A picture of one or two (title, similarity), in one scale of colours."""
   from matplotlib.figure import Figure
 
   rows, columns = panels[0][1].cosine.shape
@@ -35,7 +34,7 @@ def draw(panels: Sequence[tuple[str, Similarity]]) -> bytes:
   axes = figure.subplots(down, across, squeeze=False).ravel()
   lowest = min(0.0, *(float(found.cosine.min()) for _, found in panels))
   for n, (axis, (title, found)) in enumerate(zip(axes, panels, strict=True)):
-    image = axis.imshow(found.cosine, cmap="viridis", vmin=lowest, vmax=1.0, aspect="auto")
+    image = picture.cells(axis, found.cosine, cmap="viridis", vmin=lowest, vmax=1.0)
     axis.set_xticks(
       range(columns),
       labels=found.candidate,
@@ -49,10 +48,9 @@ def draw(panels: Sequence[tuple[str, Similarity]]) -> bytes:
     axis.set_ylabel("question" if n == 0 or not beside else "")
     lines = textwrap.wrap(title, max(int(width * 9), 30))
     axis.set_title("\n".join(lines), fontsize=10, parse_math=False)
-  figure.colorbar(image, ax=list(axes), label="cosine", shrink=0.9)
-  picture = io.BytesIO()
-  FigureCanvasAgg(figure).print_png(picture)
-  return picture.getvalue()
+  bar = figure.colorbar(image, ax=list(axes), label="cosine", shrink=0.9)
+  bar.solids.set_rasterized(False)
+  return picture.written(figure, form)
 
 
 def table(found: Similarity) -> str:
@@ -84,12 +82,11 @@ def make(
 
   Raises:
     InputError: no run, no such question, candidate or seed, texts without words, an output that is
-      no .png or cannot be written.
+      picture or cannot be written.
 
   """
   output = epath.Path(output)
-  if output.suffix != ".png":
-    raise InputError(f"--output={output}: name a file that ends in .png")
+  form = picture.check(output)
   opened = Run(run)
   seed = opened.check_seed(seed)
   words = Words(
@@ -107,10 +104,10 @@ def make(
     )
     for key, found in panels.items()
   ]
-  picture = draw(titled)
+  drawn = draw(titled, form)
   try:
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_bytes(picture)
+    output.write_bytes(drawn)
     for key, found in panels.items():
       write_whole(output.with_suffix(".before.tsv" if key == "before" else ".tsv"), table(found))
   except OSError as error:

@@ -17,6 +17,7 @@ from etils import epath
 
 from as2jax.data.datasets import load
 from as2jax.data.datasets.pool import Pool
+from as2jax.inference.explain import picture
 from as2jax.inference.hit import Hit
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
@@ -153,11 +154,8 @@ def closeness(vectors: np.ndarray) -> float:
   return float(np.square(unit[first] - unit[second]).sum(1).mean())
 
 
-def draw(panels: Sequence[tuple[str, np.ndarray]]) -> bytes:
-  """A PNG of the questions' points `[n, 2]`, numbered, a panel a run, in one scale."""
-  import io
-
-  from matplotlib.backends.backend_agg import FigureCanvasAgg  # needs no display
+def draw(panels: Sequence[tuple[str, np.ndarray]], form: str = ".png") -> bytes:
+  """A picture of the questions' points `[n, 2]`, numbered, a panel a run, in one scale."""
   from matplotlib.figure import Figure
 
   figure = Figure(figsize=(5 * len(panels), 5), layout="constrained")
@@ -172,20 +170,17 @@ def draw(panels: Sequence[tuple[str, np.ndarray]]) -> bytes:
     axis.set_xlim(low[0] - room[0], high[0] + room[0])
     axis.set_ylim(low[1] - room[1], high[1] + room[1])
     axis.set_title(title, fontsize=10, parse_math=False)
-  picture = io.BytesIO()
-  FigureCanvasAgg(figure).print_png(picture)
-  return picture.getvalue()
+  return picture.written(figure, form)
 
 
 def picture_of(
   answer: str, retrievers: Sequence[Retriever], pool: Pool, output: epath.PathLike | None
 ) -> str:
-  """The questions of one answer by each run's vectors: SSE as text; points as PNG and TSV."""
+  """The questions of one answer by each run's vectors: SSE as text; points as a picture and TSV."""
   without = [retriever.name for retriever in retrievers if retriever.embed is None]
   if without:
     raise InputError(f"--answer: {without[0]} has no vectors of questions; give runs of encoders")
-  if output is not None and epath.Path(output).suffix != ".png":
-    raise InputError(f"--output={output}: name a file that ends in .png")
+  form = "" if output is None else picture.check(output)
   passage, asked = questions_of(pool, answer)
   vectors = [retriever.embed(asked) for retriever in retrievers]
   panels = [
@@ -203,7 +198,7 @@ def picture_of(
     output = epath.Path(output)
     try:
       output.parent.mkdir(parents=True, exist_ok=True)
-      output.write_bytes(draw(panels))
+      output.write_bytes(draw(panels, form))
       write_whole(output.with_suffix(".tsv"), "\n".join(table) + "\n")
     except OSError as error:
       raise InputError(f"--output={output} cannot be written: {error}") from error

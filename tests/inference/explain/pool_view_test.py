@@ -84,7 +84,7 @@ def test_a_picture_and_its_numbers(tmp_path):
   with pytest.raises(InputError, match="second has no vectors"):
     pool_view.picture_of("p1", [runs[0], fixed("second", [0])], pool(), None)
   with pytest.raises(InputError, match="ends in .png"):
-    pool_view.picture_of("p1", runs, pool(), tmp_path / "x.svg")
+    pool_view.picture_of("p1", runs, pool(), tmp_path / "x.jpg")
 
 
 def test_the_command_on_runs(tmp_path, capsys):
