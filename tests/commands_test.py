@@ -98,6 +98,7 @@ def test_each_verb_has_examples(verb, capsys):
     (["train", "--recipe=triplet", "-o", "x"], ["--train=FILE"]),
     (["train", "--recipe=zebra", "--train=x", "-o", "x"], ["name one recipe of fast, accurate"]),
     (["rank", ".", "x.csv"], ["x.csv does not exist"]),
+    (["serve", "../x"], ["../x is no run's folder, and no published model"]),
     (["rank", "nowhere", "x", "-o", "x.xml"], ["--output=x.xml", ".parquet, .tsv, .csv"]),
     (["rank", "nowhere", "x", "--columns", "zebra=x"], ["no field 'zebra'", "question, candidate"]),
     (["evaluate", "nowhere"], ["nowhere holds no run"]),
@@ -431,6 +432,10 @@ def test_a_table_of_documents(tmp_path):
   path = tmp_path / "answers.csv"
   path.write_text('number,reply\n7,"a, b"\n8,c\n')
   assert documents.read(str(path), "text=reply,id=number") == (["7", "8"], ["a, b", "c"])
+  path.write_text("number,reply\n7,b\n8,c\n9,b\n10,\n")
+  assert documents.read(str(path), "text=reply,id=number", drop=True) == (["7", "8"], ["b", "c"])
+  with pytest.raises(InputError, match="1 of 4 documents have no text; .*--drop"):
+    documents.read(str(path), "text=reply")
   with pytest.raises(InputError, match="no text; give it in a column text"):
     documents.read(str(path), "id=number")
 

@@ -4,6 +4,9 @@ import fcntl
 import gc
 import os
 import pathlib
+import shutil
+import subprocess
+import sys
 
 import jax
 import pytest
@@ -12,6 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from jaxtyping import install_import_hook
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
 # Modules of functions and layers, whose annotated shapes are checked at every call. Not those that
 # define pytrees: jax rebuilds them with other leaves than arrays, or with a seed axis in front.
@@ -88,6 +92,65 @@ def finished_run(tmp_path_factory):
         modes.run(tiny_systems.config(system), str(target))
     return target
 
+  return run
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory):
+  """The wheel, built from a copy of what it is made of."""
+  folder = tmp_path_factory.mktemp("wheel")
+  for name in ("as2jax", "configs"):
+    shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+  for name in ("pyproject.toml", "requirements.txt", "README.md", "LICENSE"):
+    shutil.copy(ROOT / name, folder / name)
+  options = ["--no-deps", "--no-build-isolation", "--no-index", f"--wheel-dir={folder / 'dist'}"]
+  subprocess.run([*PIP, "wheel", *options, str(folder)], check=True, timeout=300)
+  (built,) = (folder / "dist").glob("as2jax-*.whl")
+  return built
+
+
+@pytest.fixture(scope="session")
+def site(wheel, tmp_path_factory):
+  """Folders: the wheel's package alone, and one in which nothing that the extras add is imported."""
+  from as2jax.commands import process
+
+  target, bare = tmp_path_factory.mktemp("target"), tmp_path_factory.mktemp("bare")
+  options = ["--no-deps", "--no-index", f"--target={target}"]
+  subprocess.run([*PIP, "install", *options, str(wheel)], check=True, timeout=300)
+  (bare / "sitecustomize.py").write_text(
+    f"import sys\nfor name in {sorted(process.EXTRAS)!r}:\n  sys.modules[name] = None\n"
+  )
+  return target, bare
+
+
+@pytest.fixture(scope="module")
+def installed(site, tmp_path_factory):
+  """run(arguments of Python…) in an empty folder, with the wheel's package alone; what it printed.
+
+  With `base=True` nothing can be imported that the extras add. `run.start` returns the process, in
+  a group of its own, so that it can be told what a terminal tells; what it prints goes to `log`.
+  """
+  target, bare = site
+  empty = tmp_path_factory.mktemp("empty")
+
+  def options(base):
+    path = os.pathsep.join([str(target), *[str(bare)] * base])
+    environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
+    return {"cwd": empty, "env": environment, "text": True}
+
+  def run(*arguments, base=False, status=0):
+    done = subprocess.run(
+      [sys.executable, *arguments], capture_output=True, timeout=300, **options(base)
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout
+
+  def start(*arguments, log, base=False):
+    with open(log, "w") as file:  # a pipe that nobody reads would stop it
+      streams = {"stdout": file, "stderr": subprocess.STDOUT, "start_new_session": True}
+      return subprocess.Popen([sys.executable, *arguments], **streams, **options(base))
+
+  run.folder, run.script, run.start = empty, str(target / "bin" / "as2jax"), start
   return run
 
 

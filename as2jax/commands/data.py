@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from as2jax.commands import output
+from as2jax.commands import complete, output
 from as2jax.commands.output import examples
 from as2jax.commands.train import Columns, Drop
 from as2jax.runtime.errors import InputError
@@ -92,6 +92,26 @@ def convert(
   from as2jax.data import checks
 
   print(f"written: {checks.convert(source, target, columns, drop=drop)}")
+
+
+@app.command(
+  "near-duplicates", epilog=examples("as2jax data near-duplicates runs/bm25 runs/x --threshold=0.9")
+)
+def near_duplicates(
+  runs: Annotated[list[str], typer.Argument(metavar="RUN...", autocompletion=complete.runs)],
+  split: Annotated[str, typer.Option(help="whose texts are looked for in train")] = "test",
+  encoder: Annotated[str, typer.Option(help="whose vectors are compared; MiniLM without")] = "",
+  threshold: Annotated[float, typer.Option(help="of the cosine, above 0, up to 1")] = 0.95,
+  form: output.Form = "auto",
+) -> None:
+  """Counts test texts that the training data hold, too. And runs' metrics without them."""
+  from as2jax.config import presets
+  from as2jax.experiments import near_duplicates as texts
+
+  if not 0 < threshold <= 1:
+    raise InputError(f"--threshold={threshold}: give a number above 0, up to 1")
+  found = texts.report(runs, split=split, encoder=encoder or presets.MINILM, threshold=threshold)
+  output.emit(form, [found], lambda: texts.text_of(found))
 
 
 @app.command(context_settings=PASS_ON, add_help_option=False)

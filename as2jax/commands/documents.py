@@ -1,5 +1,6 @@
 """The documents that `as2jax index` reads."""
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from etils import epath
@@ -11,13 +12,18 @@ from as2jax.data.datasets.lines import Lines
 from as2jax.data.datasets.table import SUFFIXES, open_table
 from as2jax.runtime.errors import InputError
 
+log = logging.getLogger(__name__)
 
-def read(file: str, columns: str = "") -> tuple[Sequence[str] | None, Sequence[str]]:
+
+def read(
+  file: str, columns: str = "", *, drop: bool = False
+) -> tuple[Sequence[str] | None, Sequence[str]]:
   """Ids (None where the file has none) and texts: a table, or a text a line.
 
   Args:
     file: a file with a suffix of `table.SUFFIXES`; any other holds a text a line.
     columns: `text=COLUMN,id=COLUMN`, where a table has other names than `columns.DOCUMENT_NAMES`.
+    drop: whether rows without text, and repeated texts, are left out.
 
   Raises:
     InputError: no such file, one that is wrong or empty, a row without text, or without its id.
@@ -29,7 +35,7 @@ def read(file: str, columns: str = "") -> tuple[Sequence[str] | None, Sequence[s
     texts = [line.strip() for _, line in Lines(path) if line.strip()]
     if not texts:
       raise InputError(f"{file} holds no document: give one a line")
-    return None, texts
+    return None, list(dict.fromkeys(texts)) if drop else texts
   table = open_table(path, lambda names: column_names.recognised(names, given, DOCUMENT_NAMES))
   rows: list[tuple[str, str]] = []
   empty: list[int] = []
@@ -37,12 +43,27 @@ def read(file: str, columns: str = "") -> tuple[Sequence[str] | None, Sequence[s
     fields = column_names.resolve(tuple(record), given, table.error, DOCUMENT_NAMES)
     text = _text(record, fields, table)
     if not text.strip():
-      empty.append(table.number)
+      empty.append(table.number or 0)
+      continue
     rows.append((text_field("candidate_id", record, table, fields.get("id", "id")), text))
-  if empty:
+  if empty and not drop:
     raise table.error(
-      f"{len(empty)} of {len(rows)} documents have no text; mend the file", empty[0]
+      f"{len(empty)} of {len(rows) + len(empty)} documents have no text; mend the file, or leave them "
+      "out: --drop",
+      empty[0],
     )
+  distinct: dict[str, tuple[str, str]] = {}
+  for row_id, text in rows:
+    distinct.setdefault(text, (row_id, text))
+  if len(distinct) < len(rows):
+    log.warning(
+      "%s: %d of %d documents repeat an earlier text%s",
+      file,
+      len(rows) - len(distinct),
+      len(rows),
+      ", which are left out" if drop else "; --drop leaves them out",
+    )
+  rows = list(distinct.values()) if drop else rows
   if not rows:
     raise InputError(f"{file} holds no document: give one a line")
   ids = [row_id for row_id, _ in rows]

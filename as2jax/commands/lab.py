@@ -190,6 +190,31 @@ def pool(
 
 
 @app.command(
+  epilog=examples(
+    "as2jax lab measured --missing                      (the commands of rows without results)",
+    "as2jax lab measured --collect runs/wikiqa-bm25",
+    "as2jax lab measured --write",
+  )
+)
+def measured(
+  tables: Annotated[list[str], typer.Argument(metavar="[TABLE]...", help="all by default")] = [],  # noqa: B006
+  collect: Annotated[
+    list[str],
+    typer.Option(metavar="[NAME=]FOLDER", help="takes a finished run into configs/papers/results"),
+  ] = [],  # noqa: B006
+  write: Annotated[bool, typer.Option("--write", help="puts the tables into the READMEs")] = False,
+  missing: Annotated[
+    bool, typer.Option("--missing", help="prints the commands of rows without results")
+  ] = False,
+) -> None:
+  """Prints our measured figures. Made from the results that a clone keeps."""
+  from as2jax.experiments.papers import measured as figures
+
+  if text := figures.run(tables, collect=collect, write=write, missing=missing):
+    print(text)
+
+
+@app.command(
   context_settings=PASS_ON,
   add_help_option=False,
   epilog=examples(

@@ -269,7 +269,10 @@ def opened(run: str) -> Any:
   return rerun.get_config(os.path.join(run, "config.json"))
 
 
-@shown("as2jax index runs/x answers.jsonl -o faq.index")
+@shown(
+  "as2jax index runs/x answers.jsonl -o faq.index",
+  "as2jax index runs/x faq.csv -o faq.index --columns text=answer --drop",
+)
 def index(
   run: Run,
   file: Annotated[
@@ -285,12 +288,15 @@ def index(
   columns: Annotated[
     str, typer.Option(metavar="FIELD=COLUMN,…", help="such as text=answer,id=number")
   ] = "",
+  drop: Annotated[
+    bool, typer.Option("--drop", help="leave out rows without text and repeated texts")
+  ] = False,
 ) -> None:
   """Encodes documents for search. Once; the same command goes on after a stop."""
   from as2jax.commands import documents
 
-  ids, texts = documents.read(file, columns)
   process.quiet_libraries()
+  ids, texts = documents.read(file, columns, drop=drop)
   from as2jax.inference.open import load
 
   ranker = load(run, seed="best" if seed is None else seed)

@@ -42,10 +42,17 @@ def summary(content: dict[str, Any], folder: str) -> str:
   end = [
     f"files: {folder}: results.json, checkpoints/best, eval/*/run.trec, tensorboard",
     f"next:  as2jax rank {folder} FILE",
-    f"       as2jax compare OTHER_RUN {folder}",
-    f"       as2jax export {folder} FOLDER",
+    f"       as2jax compare OTHER_RUN {folder}{_split(content)}",
   ]
+  if content.get("parameters", {}).get("all"):
+    end.append(f"       as2jax export {folder} FOLDER")
   return "\n".join([*lines, *notes][: LINES - len(end)] + end)
+
+
+def _split(content: dict[str, Any]) -> str:
+  """The option of `compare` where the run has not reported `test`, which is its default."""
+  splits = [name.rpartition("/")[2].rstrip("]") for name in content["metrics"]]
+  return "" if "test" in splits or not splits else f" --split={splits[0]}"
 
 
 def _figure(entry: dict[str, Any]) -> str:

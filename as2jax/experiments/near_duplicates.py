@@ -1,24 +1,20 @@
-"""python -m as2jax.experiments.near_duplicates RUN [RUN …]: test texts that the training data hold, too.
+"""Test texts that the training data hold, too (`as2jax data near-duplicates`).
 
 Counts the questions, sentences and right sentences of a split that stand in the training data, too:
 `exact`ly, `normalised` (same letters and digits in any case), or nearly, which is a cosine above
---threshold between their vectors by an encoder. Beside them, MAP and MRR of the runs on all
+a threshold between their vectors by an encoder. Beside them, MAP and MRR of the runs on all
 questions of the split, and on those that have no near-duplicate in the training data. The runs have
 one data set, whose texts are taken under the first run's rules; the held-out questions are not
 counted as training data.
 """
 
-import argparse
 import dataclasses
-import json
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from as2jax.config import presets
 from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.datasets.load import require
 from as2jax.data.record import Candidate, Question
@@ -231,33 +227,3 @@ def text_of(content: dict[str, Any]) -> str:
     shown = ["–" if row[key] is None else f"{row[key]:.4f}" for key in figures]
     cells.append([f"{row['run']}, {row['metric']}", row["questions"], str(row["count"]), *shown])
   return "\n".join([*lines, *("  " + line for line in compare.aligned(cells, left=2))])
-
-
-def main(arguments: Iterable[str] | None = None) -> int:
-  """Prints the report that the command line asks for; returns the exit status: 0, or 2 for bad input."""
-  parser = argparse.ArgumentParser(
-    prog="python -m as2jax.experiments.near_duplicates",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
-  parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of finished runs")
-  parser.add_argument("--split", default="test")
-  parser.add_argument("--encoder", default=presets.MINILM, help="whose vectors are compared")
-  parser.add_argument("--threshold", type=float, default=THRESHOLD, help="of the cosine")
-  parser.add_argument("--json", action="store_true")
-  given = parser.parse_args(arguments)
-  try:
-    if not 0 < given.threshold <= 1:
-      raise InputError(f"--threshold={given.threshold}: give a number above 0, up to 1")
-    content = report(
-      given.runs, split=given.split, encoder=given.encoder, threshold=given.threshold
-    )
-  except InputError as error:
-    print(f"as2jax: {error}", file=sys.stderr)
-    return 2
-  print(json.dumps(content, indent=2) if given.json else text_of(content))
-  return 0
-
-
-if __name__ == "__main__":
-  sys.exit(main())

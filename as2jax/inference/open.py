@@ -18,7 +18,7 @@ from as2jax.config import base, check, flags, recipes
 from as2jax.config import overrides as config_overrides
 from as2jax.data.datasets import columns as column_names
 from as2jax.data.datasets import table_writer, user_files
-from as2jax.encoders.checkpoints import pretrained, published_head, sentence_folder
+from as2jax.encoders.checkpoints import folders, pretrained, published_head, sentence_folder
 from as2jax.encoders.checkpoints.sentence_folder import SentenceFolder
 from as2jax.evaluation import predict
 from as2jax.inference import modes, run
@@ -73,7 +73,13 @@ def load(
       f"{source} is neither a run's folder nor a published model: no config.json and no "
       "modules.json lies there"
     )
-  return _published(str(folder) if folder.is_dir() else source, dtype, label)
+  try:
+    return _published(str(folder) if folder.is_dir() else source, dtype, label)
+  except InputError as error:
+    if folder.is_dir() or source.startswith("package:"):
+      raise
+    text = str(error).removesuffix(f"; {folders.SAMPLE}")
+    raise InputError(f"{source} is no run's folder, and no published model: {text}") from error
 
 
 def open_run(folder: str | os.PathLike) -> Run:

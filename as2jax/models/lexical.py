@@ -7,6 +7,7 @@ that every question gets where it has all of the texts as candidates.
 
 import dataclasses
 import functools
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
@@ -230,6 +231,7 @@ class BM25Scorer:
     """The function from a question to the scores `[n]` of distinct texts."""
     import bm25s
 
+    logging.getLogger("bm25s").setLevel(logging.WARNING)  # which it sets to DEBUG itself
     tokens = [plain_words(text) for text in texts]
     if not any(tokens):  # the library cannot index a corpus without a word
       return lambda question: np.zeros(len(texts), np.float32)

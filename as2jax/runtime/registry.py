@@ -6,6 +6,8 @@ path (the folder that a command is run in, and $PYTHONPATH).
 
 import dataclasses
 import importlib
+import os
+import sys
 from typing import Any
 
 from as2jax.runtime import ranges
@@ -114,6 +116,8 @@ def _own(name: str, key: str) -> Any:
   module, _, attribute = name.partition(":")
   if not all(part.isidentifier() for part in (*module.split("."), attribute)):
     raise InputError(f"{key} = {name!r}: write it as module:Class, such as my_systems.bag:Bag")
+  if "" not in sys.path and os.getcwd() not in sys.path:  # as for an installed command
+    sys.path.append(os.getcwd())
   try:
     imported = importlib.import_module(module)
   except ModuleNotFoundError as error:

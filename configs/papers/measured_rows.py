@@ -1,6 +1,6 @@
 """Our own tables: rows, the runs behind them, and what the old wheel gave.
 
-`python -m as2jax.experiments.papers.measured` makes the READMEs' tables from these and from
+`as2jax lab measured` makes the READMEs' tables from these and from
 `results/`, where each run that was collected lies under its row's name.
 """
 

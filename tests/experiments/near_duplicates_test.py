@@ -6,6 +6,7 @@ import zlib
 import numpy as np
 import pytest
 
+from as2jax.commands import app
 from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import run_scores
@@ -79,7 +80,7 @@ def copied(finished_run, monkeypatch):
 
 def test_metrics_without_them(copied, capsys):
   (run,) = run_scores.load([str(copied)])
-  assert near_duplicates.main([str(copied), "--json"]) == 0
+  assert app.run(["data", "near-duplicates", str(copied)]) == 0
   content = json.loads(capsys.readouterr().out)
   rows = [row for row in content["metrics"] if row["metric"] == run.title("map")]
   first = next(q for q in Copied(Run(copied).config.data).splits["train"])
@@ -89,13 +90,13 @@ def test_metrics_without_them(copied, capsys):
   assert rows[1]["mean"] == pytest.approx(np.mean(kept)) != rows[0]["mean"]
   assert content["counts"]["questions"]["exact"] == 1
   assert content["counts"]["pairs"]["exact"] == len(first.candidates)
-  assert near_duplicates.main([str(copied)]) == 0
+  assert app.run(["data", "near-duplicates", str(copied), "--format=text"]) == 0
   text = capsys.readouterr().out
   assert "what test shares with the" in text and "without near-duplicate questions" in text
 
 
 def test_bad_input(copied, capsys):
-  assert near_duplicates.main([str(copied), "--threshold=2"]) == 2
+  assert app.run(["data", "near-duplicates", str(copied), "--threshold=2"]) == 2
   assert "--threshold=2.0: give a number above 0" in capsys.readouterr().err
 
 

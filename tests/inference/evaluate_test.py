@@ -72,12 +72,13 @@ def test_only_what_is_known_to_be_without_randomness_is_deterministic(folders, d
   assert not as2jax.evaluate(as2jax.pairwise(ranker.scores), data).deterministic
 
 
-def test_a_comparison_is_that_of_the_command(folders, data, capsys):
+def test_a_comparison_is_that_of_the_command(folders, data):
   places = [folders / name for name in ("word_overlap", "bm25", "triplet")]
   evaluations = [as2jax.evaluate(as2jax.open_run(place), data) for place in places]
   found = as2jax.compare(*evaluations)
-  assert command.main([*map(str, places), "--json"]) == 0
-  rows = json.loads(capsys.readouterr().out)["rows"]
+  options = {"split": "test", "question_filter": None, "samples": 100_000, "seed": 0}
+  printed = command.run([*map(str, places)], metrics="map,mrr", form="json", **options)
+  rows = json.loads(printed)["rows"]
   assert len(found.rows) == len(rows) == 6
   for ours, theirs in zip(found.rows, rows, strict=True):
     assert ours["metric"] == theirs["metric"] and ours.keys() == theirs.keys()

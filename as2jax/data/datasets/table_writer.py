@@ -16,7 +16,7 @@ DELIMITERS = {TABS: "\t", COMMAS: ","}
 
 
 def check(target: str, option: str = "--output") -> None:
-  """Raises InputError where no table can be written to `target`: another suffix, no folder."""
+  """Raises InputError where no table can be written to `target`; makes its folder where it can."""
   suffix = os.path.splitext(target)[1].lower()
   if suffix not in SUFFIXES:
     raise InputError(f"{option}={target}: name a file that ends in {', '.join(SUFFIXES)}")
@@ -25,6 +25,15 @@ def check(target: str, option: str = "--output") -> None:
     os.path.isdir(target) or (os.path.exists(folder) and not os.path.isdir(folder))
   ):
     raise InputError(f"{option}={target} cannot be written: name a file in a folder")
+  if "://" not in target:
+    path = epath.Path(target)
+    scratch = path.parent / f".{path.name}.{os.getpid()}"
+    try:
+      path.parent.mkdir(parents=True, exist_ok=True)
+      scratch.write_bytes(b"")
+      scratch.unlink()
+    except OSError as error:
+      raise InputError(f"{option}={target} cannot be written: {error}") from error
   if SUFFIXES[suffix] == PARQUET:
     try:
       import pyarrow  # noqa: F401

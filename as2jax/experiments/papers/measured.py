@@ -1,4 +1,4 @@
-"""python -m as2jax.experiments.papers.measured: our figures, made from configs/papers/results.
+"""Our figures, made from configs/papers/results (`as2jax lab measured`, in a clone).
 
 Prints the tables that stand in configs/papers/README.md and in the root README; --write puts them
 there. --collect FOLDER takes a finished run into configs/papers/results under the name of its
@@ -7,10 +7,8 @@ folder (NAME=FOLDER under another). --missing prints the commands of the rows wi
 A row of configs/papers/measured_rows.py without results shows the figures of the old wheel, marked.
 """
 
-import argparse
 import pathlib
 import shlex
-import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -255,38 +253,36 @@ def _collect(given: str, folder: pathlib.Path) -> None:
   print(collected.collect(pathlib.Path(source), name, rows()[name].run, folder))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-  """Prints or writes the tables; returns the exit status."""
-  parser = argparse.ArgumentParser(
-    prog="python -m as2jax.experiments.papers.measured",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
-  )
-  parser.add_argument("tables", nargs="*", metavar="TABLE", help="those to print; all by default")
-  parser.add_argument("--collect", nargs="+", default=(), metavar="[NAME=]FOLDER")
-  parser.add_argument("--write", action="store_true", help="put the tables into the READMEs")
-  parser.add_argument("--missing", action="store_true", help="print the commands of missing rows")
-  given = parser.parse_args(arguments)
+def run(
+  wanted: Sequence[str], *, collect: Sequence[str] = (), write: bool = False, missing: bool = False
+) -> str:
+  """What `as2jax lab measured` does; returns what it prints.
+
+  Args:
+    wanted: names of tables; all where there are none.
+    collect: folders of finished runs to be taken in, as `NAME=FOLDER` under another name.
+    write: whether the tables are put into the READMEs.
+    missing: whether the commands of the rows without results are told in place of the tables.
+
+  Raises:
+    InputError: no such table or row, a run that is not that row's.
+
+  """
   folder = collected.folder()
-  try:
-    for one in given.collect:
-      _collect(one, folder)
-    if given.write:
-      for name in READMES:
-        path = job_files.folder().parent / name
-        write_whole(path, with_tables(path.read_text(encoding="utf-8"), folder))
-    elif given.missing:
-      lacks = [row for row in rows().values() if not (folder / row.name / "results.json").exists()]
-      print("\n".join(dict.fromkeys(commands(lacks))))
-    elif not given.collect:
-      for name, made in every(folder).items():
-        if not given.tables or name in given.tables:
-          print(f"{name}\n\n{made}\n")
-  except InputError as error:
-    print(f"as2jax: {error}", file=sys.stderr)
-    return 2
-  return 0
-
-
-if __name__ == "__main__":
-  sys.exit(main())
+  for one in collect:
+    _collect(one, folder)
+  if write:
+    for name in READMES:
+      path = job_files.folder().parent / name
+      write_whole(path, with_tables(path.read_text(encoding="utf-8"), folder))
+    return "\n".join(f"written: {name}" for name in READMES)
+  if missing:
+    lacks = [row for row in rows().values() if not (folder / row.name / "results.json").exists()]
+    return "\n".join(dict.fromkeys(commands(lacks)))
+  if collect:
+    return ""
+  made = every(folder)
+  for name in wanted:
+    if name not in made:
+      raise InputError(f"there is no table {name!r}: name one of {', '.join(made)}")
+  return "\n\n".join(f"{name}\n\n{made[name]}" for name in wanted or made)

@@ -5,6 +5,7 @@ import json
 import logging
 
 import pytest
+from file_damage import damaged, has_place
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -265,8 +266,33 @@ def test_a_mistake_names_its_line(tmp_path, text, line, words):
 
 
 def test_what_cannot_be_written_is_said_before(tmp_path):
-  for target, words in (("x.xml", "ends in .jsonl"), (str(tmp_path), "name a file")):
+  (tmp_path / "folder.csv").mkdir()
+  (tmp_path / "file").write_text("")
+  for target, words in (
+    ("x.xml", "ends in .jsonl"),
+    (str(tmp_path / "folder.csv"), "name a file"),
+    (str(tmp_path / "file" / "x.csv"), "name a file"),
+    (str(tmp_path / "file" / "y" / "x.csv"), "cannot be written: .*Not a directory"),
+    ("/proc/as2jax/x.csv", "cannot be written"),
+  ):
     with pytest.raises(InputError, match=words):
       table_writer.check(target)
   found = table_writer.delimited(["a"], [{"a": ["x"]}, {"a": None}], ",")
   assert found.splitlines() == ["a", '"[""x""]"', ""]
+
+
+@given(drawn=st.data(), delimiter=st.sampled_from(",;\t"))
+def test_damage_is_an_error_with_its_place_or_what_csv_reads(tmp_path, drawn, delimiter):
+  path = tmp_path / "mine.csv"
+  text = table_writer.delimited(list(ROWS[0]), ROWS, delimiter)
+  path.write_bytes(damaged(drawn.draw, text.encode(), (b'"', b"\n", delimiter.encode())))
+  try:
+    own = read(path, labelled=True)
+  except InputError as error:
+    assert has_place(error, path)
+    return
+  theirs = csv.reader(path.read_text("utf-8-sig").splitlines(True), delimiter=delimiter)
+  records = [record for record in theirs if any(cell.strip() for cell in record)]
+  assert sum(len(q.candidates) for q in own.questions) == len(records) - 1
+  texts = {cell for record in records[1:] for cell in record}
+  assert {c.text for q in own.questions for c in q.candidates} <= texts

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from as2jax.commands import app
 from as2jax.config import jobs
 from as2jax.evaluation import results, run_scores, significance
 from as2jax.experiments.papers import collected, measured
@@ -21,9 +22,7 @@ MAP = Column("MAP", (), "map")
 @pytest.mark.parametrize("name", measured.READMES)
 def test_a_readme_shows_what_the_command_prints(name):
   text = (ROOT / name).read_text(encoding="utf-8")
-  assert text == measured.with_tables(text, collected.folder()), (
-    "python -m as2jax.experiments.papers.measured --write"
-  )
+  assert text == measured.with_tables(text, collected.folder()), "as2jax lab measured --write"
   assert any(measured.place(table)[0] in text for table in measured.every(collected.folder()))
 
 
@@ -152,18 +151,21 @@ def test_a_table_says_what_its_rows_bear_out(kept):
   assert 'configs/x.py --config.epochs=1 "--config.seeds=(0,1)" --workdir=runs/old' in text
 
 
+MEASURED = ["lab", "measured"]
+
+
 def test_the_command(kept, finished_run, monkeypatch, capsys, tmp_path_factory):
   row = Measured("BM25", "bm25", Run(f"{LEXICAL}:bm25,sample"), (".1",))
   monkeypatch.setattr(measured, "tables", lambda: (MeasuredTable("x", (MAP,), (row,)),))
   monkeypatch.setattr(jobs.module("papers.measured_rows"), "SUMMARY", ())
   folder = tmp_path_factory.mktemp("results")
   monkeypatch.setattr(collected, "folder", lambda: folder)
-  assert measured.main(["--missing"]) == 0
+  assert app.run(MEASURED + ["--missing"]) == 0
   assert "--workdir=runs/bm25" in capsys.readouterr().out
-  assert measured.main(["--collect", f"bm25={finished_run('bm25')}"]) == 0
-  assert measured.main(["x"]) == 0
+  assert app.run(MEASURED + ["--collect", f"bm25={finished_run('bm25')}"]) == 0
+  assert app.run(MEASURED + ["x"]) == 0
   assert "| BM25 | ." in capsys.readouterr().out and (folder / "bm25/results.json").exists()
-  assert measured.main(["--collect", f"zebra={finished_run('bm25')}"]) == 2
+  assert app.run(MEASURED + ["--collect", f"zebra={finished_run('bm25')}"]) == 2
   assert "there is no row 'zebra': name one of bm25" in capsys.readouterr().err
   with pytest.raises(InputError, match="the line <!-- end of x --> is missing"):
     measured.with_tables("<!-- measured: x -->\n", folder)

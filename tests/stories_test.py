@@ -1,0 +1,231 @@
+"""Three people with the installed wheel, in empty folders: an engineer, a student, an impatient one."""
+
+import csv
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import time
+import urllib.request
+
+import pytest
+import tiny
+
+pytestmark = pytest.mark.slow
+
+GUIDE = pathlib.Path(__file__).resolve().parent.parent / "as2jax/models/README.md"
+SETTINGS, SHIPPING, CARD = (
+  'Open the "settings",\nchoose security, and reset the password.',
+  "We ship within three days.",
+  "You may pay by card.",
+)
+FAQ = [
+  ("how do I reset my password", SETTINGS, "yes", "web"),
+  ("how do I reset my password", SHIPPING, "no", "ops"),
+  ("when will my parcel arrive", SHIPPING, "yes", "ops"),
+  ("when will my parcel arrive", CARD, "no", "pay"),
+  ("can I pay by card", CARD, "yes", "pay"),
+  ("can I pay by card", SETTINGS, "no", "web"),
+]
+MAPPED = "--columns=question=ask,candidate=reply,label=good"
+TINY = "encoder.pretrained={}"
+LONGEST = 280.0  # seconds for one command; most take a few
+
+
+@pytest.fixture
+def faq(installed):
+  """The FAQ as a spreadsheet writes it: semicolons, quotation marks, a byte-order mark."""
+  with open(installed.folder / "faq.csv", "w", newline="", encoding="utf-8-sig") as file:
+    writer = csv.writer(file, delimiter=";")
+    writer.writerows([("ask", "reply", "good", "team"), *FAQ])
+  return installed.folder
+
+
+def lines(text):
+  return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def test_an_engineers_faq(installed, faq):
+  """Check, train, rank, compare, index, search, serve, export: most of it by the base install."""
+  command = installed.script
+  (card,) = lines(installed(command, "data", "check", "faq.csv", MAPPED, base=True))
+  assert card["splits"]["faq"]["question_filters"]["all"]["positives"] == 3
+  files = ["--train=faq.csv", "--dev=faq.csv", MAPPED, "--format=json"]
+  small = ["--set", "epochs=1", "--set", TINY.format(tiny.encoder_folder())]
+  metrics = lines(installed(command, "train", "--recipe=triplet", *files, "-o", "runs/faq", *small))
+  assert metrics[0]["metric"] == "map[files-clean/dev]"
+  installed(command, "train", "--recipe=bm25", *files, "-o", "runs/bm25", base=True)
+  rows = lines(installed(command, "compare", "runs/bm25", "runs/faq", "--split=dev"))
+  assert {row["system"] for row in rows} == {"runs/bm25", "runs/faq"}
+  evaluated = lines(
+    installed(command, "evaluate", "runs/faq", "--data=faq.csv", MAPPED, "--format=json")
+  )
+  of_dev = {row["metric"]: row["mean"] for row in metrics}
+  assert evaluated[0]["mean"] == pytest.approx(of_dev["map[files-clean/dev]"], abs=1e-6)
+
+  installed(command, "rank", "runs/faq", "faq.csv", MAPPED, "-o", "ranked.csv", base=True)
+  with open(faq / "ranked.csv", newline="") as file:
+    ranked = list(csv.DictReader(file))
+  found = {(row["question"], row["candidate"], row["good"], row["team"]) for row in ranked}
+  assert found == set(FAQ)
+
+  installed(command, "index", "runs/faq", "faq.csv", "--columns=text=reply", "-o", "all", base=True)
+  answers = dict.fromkeys(reply for _, reply, _, _ in FAQ)
+  (faq / "answers.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" for t in answers))
+  installed(command, "index", "runs/faq", "answers.jsonl", "-o", "faq.index", base=True)
+  hits = lines(installed(command, "search", "faq.index", FAQ[0][0], "--top=3", base=True))
+  of_pair = {(row["question"], row["candidate"]): float(row["score"]) for row in ranked}
+  for hit in hits:
+    if (FAQ[0][0], hit["text"]) in of_pair:
+      assert hit["score"] == pytest.approx(of_pair[FAQ[0][0], hit["text"]], abs=1e-5)
+  assert {hit["text"] for hit in hits} == set(answers)
+
+  served = _served(installed, list(answers))
+  for answer, text in zip(served["texts"], [h["text"] for h in served["order"]], strict=True):
+    if (FAQ[0][0], text) in of_pair:
+      assert answer == pytest.approx(of_pair[FAQ[0][0], text], abs=1e-5)
+  assert served["search"] == [hit["text"] for hit in hits]
+
+  installed(command, "export", "runs/faq", "exported")
+  transformers = pytest.importorskip("sentence_transformers")
+  model = transformers.SentenceTransformer(str(faq / "exported"), device="cpu")
+  for (question, candidate), score in of_pair.items():
+    u, v = model.encode([question, candidate])
+    assert score == pytest.approx(-float(((u - v) ** 2).sum() ** 0.5), abs=1e-5)
+
+
+def _served(installed, texts):
+  """What the service answers: raw scores with their texts, and the texts of a search."""
+  with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+  options = ["--index=faq.index", f"--port={port}"]
+  log = installed.folder / "serve.log"
+  process = installed.start(installed.script, "serve", "runs/faq", *options, log=log)
+
+  direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+  def ask(path, body=None):
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data)
+    request.add_header("Content-Type", "application/json")
+    with direct.open(request, timeout=60) as response:
+      return json.load(response)
+
+  try:
+    _until(lambda: ask("/health"), process, log)
+    hits = ask("/rerank", {"query": FAQ[0][0], "texts": texts, "raw_scores": True})
+    found = ask("/search", {"query": FAQ[0][0], "k": 3})
+  finally:
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(60) in (0, 130), log.read_text()
+  order = [{"text": texts[hit["index"]]} for hit in hits]
+  return {
+    "texts": [hit["score"] for hit in hits],
+    "order": order,
+    "search": [hit["text"] for hit in _hits(found)],
+  }
+
+
+def _hits(found):
+  return found if isinstance(found, list) else found["results"]
+
+
+def _until(ask, process, log):
+  """What is answered in the end, as long as the process lives."""
+  end = time.monotonic() + LONGEST
+  while time.monotonic() < end:
+    assert process.poll() is None, log.read_text()
+    try:
+      if answer := ask():
+        return answer
+    except OSError:
+      pass
+    time.sleep(0.1)
+  raise AssertionError(f"nothing within {LONGEST} s: {log.read_text()}")
+
+
+def test_a_students_system(installed):
+  """A system of her own, named module:Class, trained and compared with two baselines."""
+  folder, command = installed.folder, installed.script
+  (code,) = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL)
+  (folder / "my_ranker.py").write_text(code)
+  small = ["--set", "epochs=1", "--set", TINY.format(tiny.encoder_folder())]
+  small += ["--set", "data.train_fraction=0.1"]
+  metrics = lines(installed(command, "train", "my_ranker.py:sample", "-o", "runs/mine", *small))
+  assert any(row["metric"] == "map[sample-clean/test]" for row in metrics)
+  config = json.loads((folder / "runs/mine/config.json").read_text())
+  assert config["model"]["name"] == "my_ranker:LengthRanker"
+  for name in ("bm25", "word_overlap"):
+    installed(command, "train", f"wikiqa_baseline:{name},sample", "-o", f"runs/{name}")
+  systems = ["runs/bm25", "runs/word_overlap", "runs/mine"]
+  rows = lines(installed(command, "compare", *systems, "--metrics=map"))
+  assert [row["system"] for row in rows] == systems
+  assert all("difference" in row for row in rows[1:])
+  (folder / "asked.jsonl").write_text(
+    '{"query": "what is ice", "candidates": ["water", "a stone"]}\n'
+  )
+  assert len(lines(installed(command, "rank", "runs/mine", "asked.jsonl"))) == 2
+  code = """
+import as2jax
+data = as2jax.dataset("sample", "test", filter="clean")
+mine, words = (as2jax.evaluate(as2jax.open_run(f"runs/{x}"), data) for x in ("mine", "bm25"))
+length = as2jax.evaluate(as2jax.pairwise(lambda pairs: [float(len(c)) for _, c in pairs]), data)
+print(*[row["system"] for row in as2jax.compare(mine, words, length, metrics=["map"]).rows], sep="|")
+"""
+  printed = installed("-c", code).splitlines()[-1].split("|")
+  assert len(printed) == 3 and printed[0].endswith("mine")
+
+
+def test_a_person_who_stops_and_goes_on(installed):
+  """Ctrl-C while training, indexing and sweeping; the same command goes on, to the same end."""
+  folder, command = installed.folder, installed.script
+  small = ["--set", TINY.format(tiny.encoder_folder()), "--set", "data.train_fraction=0.3"]
+  train = ["train", "wikiqa_triplet:sample", *small, "--set", "epochs=3", "--set", "log.steps=1"]
+  train += ["--set", "checkpoint.steps=1", "--format=json"]
+  whole = lines(installed(command, *train, "-o", "runs/whole"))
+  text = _stopped(installed, [*train, "-o", "runs/x"], "after 1 epoch")
+  assert "stopped by SIGINT" in text and "Traceback" not in text
+  assert not (folder / "runs/x/results.json").exists()
+  assert lines(installed(command, *train, "-o", "runs/x")) == whole
+
+  documents = [f"document {i} about {i % 97}" for i in range(9000)]
+  (folder / "documents.txt").write_text("\n".join(documents) + "\n")
+  index = ["index", "runs/x", "documents.txt", "-o", "documents.index"]
+  text = _stopped(installed, index, "encoded 4096 of 9000")
+  assert "stopped by SIGINT" in text and "Traceback" not in text
+  part = folder / "documents.index/part-000000"
+  before = {path.name: path.stat().st_mtime_ns for path in part.iterdir()}
+  installed(command, *index)
+  assert {path.name: path.stat().st_mtime_ns for path in part.iterdir()} == before
+  installed(command, *index[:-1], "whole.index")
+  found = [
+    lines(installed(command, "search", name, documents[4321]))
+    for name in ("documents.index", "whole.index")
+  ]
+  assert found[0] == found[1] and len(found[0]) == 10
+
+  sweep = ["lab", "sweep", "--base=wikiqa_triplet:sample", *small, "--grid=epochs=1,2"]
+  sweep += ["-o", "runs/sweep"]
+  text = _stopped(installed, sweep, "[1/2]")
+  assert "stopped by SIGINT" in text and "Traceback" not in text
+  printed = installed(command, *sweep)
+  assert "2 runs, 1 of them finished before" in printed
+
+
+def _stopped(installed, arguments, after):
+  """What a command prints that is told to end, as by Ctrl-C at a terminal, once it printed `after`."""
+  log = installed.folder / "stopped.log"
+  process = installed.start(installed.script, *arguments, log=log)
+  try:
+    _until(lambda: after in log.read_text(), process, log)
+    os.killpg(process.pid, signal.SIGINT)
+    process.wait(LONGEST)
+  finally:
+    if process.poll() is None:
+      os.killpg(process.pid, signal.SIGKILL)
+  text = log.read_text()
+  assert process.returncode == 130, text
+  return text
