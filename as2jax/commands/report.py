@@ -36,6 +36,12 @@ def report(
   calibration: Annotated[
     Literal["platt", "isotonic"], typer.Option(help="of scores as probabilities, fitted on dev")
   ] = "platt",
+  explain: Annotated[
+    int, typer.Option(min=0, help="explain so many questions that differ most; opens the weights")
+  ] = 3,
+  question_ids: Annotated[
+    list[str], typer.Option("--question", metavar="ID", help="explain this question, too")
+  ] = [],  # noqa: B006
   files: Annotated[
     str,
     typer.Option(
@@ -68,6 +74,8 @@ def report(
     published=figures,
     calibration=calibration,
     files=files,
+    explain=explain,
+    question_ids=question_ids,
   )
   print(f"written: {made}" + (f", {files}" if files else ""))
 

@@ -191,5 +191,5 @@ def risk(shown: Sequence[tuple[int, Measured]]) -> Drawing:
         (frame.across(c), frame.up(r))
         for c, r in zip(seed.coverage[pick].tolist(), seed.risk[pick].tolist(), strict=True)
       ]
-      made.line(points, series(number), width=1.6, opacity=1.0 if len(one.seeds) == 1 else 0.6)
+      made.line(points, series(number), stroke=1.6, opacity=1.0 if len(one.seeds) == 1 else 0.6)
   return made

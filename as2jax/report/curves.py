@@ -68,11 +68,11 @@ def draw(title: str, axis: str, curves: Sequence[Curve]) -> Drawing:
   for curve in shown:
     colour = series(curve.number)
     points = [(frame.across(a), frame.up(b)) for a, b in zip(curve.x, curve.y, strict=True)]
-    made.line(_thinned(points), colour, width=1.6, opacity=0.9)
+    made.line(_thinned(points), colour, stroke=1.6, opacity=0.9)
     if curve.best is not None:
       at = min(range(len(curve.x)), key=lambda i: abs(curve.x[i] - (curve.best or 0.0)))
       tip = f"{curve.label}, best: {curve.y[at]:.4f}"
-      made.circle(*points[at], 4.5, colour, hollow=True, width=2, tip=tip)
+      made.circle(*points[at], 4.5, colour, hollow=True, stroke=2, tip=tip)
   return made
 
 

@@ -70,7 +70,7 @@ class Drawing:
     self.shapes: list[Shape] = []
 
   def line(self, points: Sequence[tuple[float, float]], colour: str, **style: Any) -> None:
-    """An open line; `width`, `dash` and `opacity` in `style`."""
+    """An open line; `stroke`, `dash` and `opacity` in `style`."""
     at = " ".join(f"{_number(x)},{_number(y)}" for x, y in points)
     self._add("polyline", {"class": f"d-{colour}", "fill": "none", "points": at}, **style)
 
@@ -103,7 +103,7 @@ class Drawing:
     self._add("text", given, text, **style)
 
   def _add(self, tag: str, attributes: dict[str, Any], text: str = "", **style: Any) -> None:
-    names = {"width": "stroke-width", "dash": "stroke-dasharray", "data": "data-q"}
+    names = {"stroke": "stroke-width", "dash": "stroke-dasharray", "data": "data-q"}
     tip = style.pop("tip", "")
     extra = {names.get(name, name): value for name, value in style.items()}
     self.shapes.append(Shape(tag, {**attributes, **extra}, text, tip))

@@ -41,7 +41,7 @@ def drawing(runs: Runs, rows: Sequence[dict[str, Any]], published: Published) ->
       y += ROW
     for who, value in theirs[metric]:
       made.text(LEFT - 10, y + 10, _cut(who), "muted", anchor="end", size=11)
-      made.circle(frame.across(value), y + 6, 4.5, "muted", hollow=True, width=1.5, tip=who)
+      made.circle(frame.across(value), y + 6, 4.5, "muted", hollow=True, stroke=1.5, tip=who)
       made.text(WIDTH - RIGHT + 14, y + 10, f"{value:.3f} published", "muted", size=11)
       y += ROW
     y += 16
@@ -55,9 +55,9 @@ def _line(
   made.text(LEFT - 10, y + 4, _cut(label), anchor="end", size=12)
   if width is not None:
     low, high = (frame.across(min(max(mean + s * width, frame.x[0]), frame.x[1])) for s in (-1, 1))
-    made.line([(low, y), (high, y)], colour, width=2)
+    made.line([(low, y), (high, y)], colour, stroke=2)
   for value in seeds if len(seeds) > 1 else ():
-    made.circle(frame.across(value), y, 2.2, colour, hollow=True, width=1)
+    made.circle(frame.across(value), y, 2.2, colour, hollow=True, stroke=1)
   made.circle(frame.across(mean), y, 4.5, colour, tip=f"{label}: {mean:.4f}")
   spread = "" if width is None else f" ± {width:.3f}"
   made.text(WIDTH - RIGHT + 14, y + 4, f"{mean:.3f}{spread}", size=12)

@@ -55,6 +55,8 @@ def make(
   published: Published | None = None,
   calibration: str = "platt",
   files: epath.PathLike = "",
+  explain: int = 0,
+  question_ids: Sequence[str] = (),
 ) -> epath.Path:
   """Writes the page and returns its path.
 
@@ -69,6 +71,8 @@ def make(
     calibration: of scores, on dev: `platt` or `isotonic`.
     files: a folder for every figure as SVG and PDF and the comparison as Markdown, LaTeX, CSV and
       JSON; "" for none.
+    explain: so many questions that differ most are explained, which opens the runs' weights.
+    question_ids: further questions to explain.
 
   Raises:
     InputError: systems that cannot be compared, no such metric, or an output that cannot be written.
@@ -90,7 +94,10 @@ def make(
     command.append(f"--filter={question_filter}")
   if calibration != "platt":
     command.append(f"--calibration={calibration}")
-  made = content(runs, chosen, command, published or {}, calibration)
+  if explain or question_ids:
+    command += [f"--explain={explain}", *(f"--question={id}" for id in question_ids)]
+  wanted = (explain, tuple(question_ids))
+  made = content(runs, chosen, command, published or {}, calibration, wanted)
   try:
     write_whole(output, made.text)
     if files:
@@ -110,15 +117,22 @@ def write_files(folder: epath.Path, made: Content) -> None:
 
 
 def content(
-  runs: Runs, metrics: Sequence[str], command: Sequence[str], published: Published, calibration: str
+  runs: Runs,
+  metrics: Sequence[str],
+  command: Sequence[str],
+  published: Published,
+  calibration: str,
+  wanted: tuple[int, Sequence[str]] = (0, ()),
 ) -> Content:
-  """The page of systems."""
+  """The page of systems; `wanted` is how many questions are explained, and which."""
   metrics = [metric for metric in metrics if metric in runs.systems[0].scores.values] or metrics
   rows = tested(runs, metrics)
   where = rows[0]["metric"].partition("[")[2].rstrip("]")
   figures = {"forest": forest.drawing(runs, rows, published)}
   trained = curves.drawings(runs)
   asked = questions.drawings(runs, metrics[0])
+  listed = questions.rows(runs, metrics[0])
+  why, of_why, numbers = _explained(runs, listed, wanted)
   kinds, of_kinds = strata.section(runs, metrics[0])
   silent, of_silent = answering.section(runs, calibration)
   systems = markup.figure(figures["forest"].svg(), name="forest") + forest.table(runs, rows)
@@ -129,19 +143,33 @@ def content(
       verdict.section(runs, rows, command),
       markup.section("systems", "Systems", systems),
       _training(runs, trained),
-      questions.section(runs, metrics[0], questions.rows(runs, metrics[0]), asked),
+      questions.section(runs, metrics[0], listed, asked, numbers),
+      why,
       kinds,
       silent,
       cards.section(runs),
     ],
   )
-  return Content(text, figures | trained | asked | of_kinds | of_silent, rows)
+  return Content(text, figures | trained | asked | of_why | of_kinds | of_silent, rows)
 
 
 def tested(runs: Runs, metrics: Sequence[str]) -> list[dict[str, Any]]:
   """The rows of `as2jax compare`."""
   scores = [system.scores for system in runs.systems]
   return compare.compare(scores, metrics, samples=SAMPLES, seed=0)
+
+
+def _explained(
+  runs: Runs, listed: Sequence[questions.Row], wanted: tuple[int, Sequence[str]]
+) -> tuple[str, dict[str, Drawing], list[str]]:
+  """The section of explanations, its figures, and the ids of the questions in it."""
+  if not any(wanted):
+    return "", {}, []
+  from as2jax.report import explanations  # with jax and all that opens weights
+
+  found = explanations.explain(runs, explanations.chosen(listed, *wanted))
+  section, figures = explanations.section(found)
+  return section, figures, [one.question.id for one in found]
 
 
 def _training(runs: Runs, found: Mapping[str, Drawing]) -> str:

@@ -168,7 +168,7 @@ def _mark(made: Drawing, frame: axes.Frame, y: float, one: Value, number: int) -
   if one.half_width is not None:
     ends = (one.mean + s * one.half_width for s in (-1, 1))
     low, high = (frame.across(min(max(x, frame.x[0]), frame.x[1])) for x in ends)
-    made.line([(low, y), (high, y)], series(number), width=1.6)
+    made.line([(low, y), (high, y)], series(number), stroke=1.6)
   made.circle(frame.across(one.mean), y, 3.6, series(number), tip=f"{one.mean:.3f}")
 
 

@@ -10,16 +10,14 @@ import shutil
 import xml.etree.ElementTree as tree
 import zlib
 
+import page_cases
 import pytest
 
 from as2jax.commands import app
-from as2jax.config import base, baselines, check
 from as2jax.inference import modes
 from as2jax.inference.open import open_run
 from as2jax.report import drawing, make, page, questions
 from configs import wikiqa_baseline
-
-HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>\"'& שלום 🧊"
 
 
 class Page(html.parser.HTMLParser):
@@ -141,29 +139,8 @@ def test_equal_scores_share_their_ranks():
   assert questions.ranks([0.1 + 0.2, 0.3]) == ["1–2", "1–2"]  # equal as float32, as metrics see it
 
 
-def hostile_run(folder):
-  """A run on questions whose texts and ids are hostile."""
-  rows = ["question_id\tquestion\tcandidate_id\tcandidate\tlabel\tprevious\tnext\ttitle"]
-  for n in range(4):
-    for c in range(3):
-      rows.append(
-        f"Q{n}\t{n} {HOSTILE}\t{HOSTILE.replace(' ', '_')}{c}\t{c} {HOSTILE}\t{int(c == n % 3)}\t"
-        f"{HOSTILE}\t{HOSTILE}\t{HOSTILE}"
-      )
-  file = folder / "own.tsv"
-  file.write_text("\n".join(rows) + "\n")
-  config = baselines.apply(base.get_config(), "word_overlap")
-  config.data.name, config.data.test, config.data.dev = "files", str(file), str(file)
-  config.data.train = str(file)
-  config.evaluation.splits = ("dev", "test")
-  check.check(config.lock())
-  target = folder / "<img src=x onerror=alert(2)>"
-  modes.run(config, str(target))
-  return target
-
-
 def test_hostile_texts_stay_texts(tmp_path):
-  run = hostile_run(tmp_path)
+  run = page_cases.hostile_run(tmp_path)
   shown = Page((run / make.NAME).read_text())
   scripts = shown.of("script")
   assert [a.get("type") for a, _ in scripts] == ["application/json", "text/plain", None]
@@ -171,9 +148,9 @@ def test_hostile_texts_stay_texts(tmp_path):
   assert not shown.of("img")
   assert not [name for _, a, _ in shown.elements for name in a if name.startswith("on")]
   texts = [text for question in shown.candidates() for text in question["t"]]
-  assert HOSTILE in texts
+  assert page_cases.HOSTILE in texts
   buttons = [text for _, text in shown.of("button")]
-  assert f"0 {HOSTILE}" in buttons
+  assert f"0 {page_cases.HOSTILE}" in buttons
   assert shown.of("title")[0][1] == run.name
 
 

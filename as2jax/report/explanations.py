@@ -1,0 +1,234 @@
+"""Why a sentence came first: what each run sees in a question and its candidates.
+
+Token similarity is the cosine of every word of the question with every word of the candidate, by the
+run's token vectors; of CASSIE it is the transport plan that the model computes, with the weights of
+its graph's edges. Bi-encoders also show the questions of the split whose vectors are nearest.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from as2jax.data.record import Candidate, Question
+from as2jax.inference.explain import alignment_view
+from as2jax.inference.explain.token_similarity import Words
+from as2jax.inference.run import Run
+from as2jax.report import markup
+from as2jax.report.drawing import Drawing, series
+from as2jax.report.questions import Row
+from as2jax.report.runs import Ranking, Runs, System
+from as2jax.runtime import registry
+from as2jax.runtime.errors import InputError
+
+log = logging.getLogger(__name__)
+CELL, LETTER, SLANTED = 22, 6.4, 0.8  # pixels: of a cell, of a letter, of a turned letter's height
+WORDS = 40  # of a sentence, in a picture; more are left out, which the caption says
+NEAREST = 3
+NEIGHBOURS = 5000  # questions among which neighbours are looked for
+
+
+class Shown(NamedTuple):
+  """One picture of a system, or why there is none."""
+
+  system: str
+  drawing: Drawing | None
+  said: str
+
+
+class Explained(NamedTuple):
+  """A question: (candidate, its pictures) of each pair, and neighbours as (system, texts)."""
+
+  number: int
+  question: Question
+  pairs: tuple[tuple[Candidate, tuple[Shown, ...]], ...]
+  neighbours: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+def chosen(rows: Sequence[Row], count: int, ids: Sequence[str]) -> list[tuple[int, Row]]:
+  """The rows to explain, with their places: those that differ most, then those asked for.
+
+  Raises:
+    InputError: no such question.
+
+  """
+  known = {row.id: n for n, row in enumerate(rows)}
+  for id in ids:
+    if id not in known:
+      raise InputError(f"--question={id}: the page has no such question")
+  counted = [n for n, row in enumerate(rows) if row.values][:count]
+  places = dict.fromkeys([*counted, *(known[id] for id in ids)])
+  return [(n, rows[n]) for n in places]
+
+
+def explain(runs: Runs, asked: Sequence[tuple[int, Row]]) -> list[Explained]:
+  """The explanations of some questions by every run that has parameters."""
+  by_id = {question.id: question for question in runs.questions}
+  opened = [_Opened(n, system, runs) for n, system in enumerate(runs.systems) if _has(system)]
+  if not opened or not by_id:
+    return []
+  rankings = [system.rankings(runs.split) for system in runs.systems]
+  found = []
+  for number, row in asked:
+    question = by_id[row.id]
+    log.info("explaining %s", row.id)
+    pairs = tuple(
+      (candidate, tuple(one.picture(question, candidate) for one in opened))
+      for candidate in candidates(question, rankings)
+    )
+    near = tuple((one.system.label, texts) for one in opened if (texts := one.neighbours(question)))
+    found.append(Explained(number, question, pairs, near))
+  return found
+
+
+def candidates(question: Question, rankings: Sequence[Sequence[Ranking]]) -> list[Candidate]:
+  """The first right candidate, and a wrong one that some system ranks first."""
+  right = [question.candidates[n] for n in question.positives[:1]]
+  for seeds in rankings:
+    for ranking in seeds[:1]:
+      scores = ranking.get(question.id, {})
+      best = max(question.candidates, key=lambda c: scores.get(c.id, -np.inf))
+      if best.label != 1:
+        return [*right, best]
+  return right or list(question.candidates[:1])
+
+
+def _has(system: System) -> bool:
+  return system.content is not None and registry.has_parameters(system.config["model"]["name"])
+
+
+class _Opened:
+  """A run with its best seed's parameters, opened when the first picture is asked for."""
+
+  def __init__(self, number: int, system: System, runs: Runs):
+    self.number, self.system, self.runs = number, system, runs
+    self.run = Run(system.name)
+    self._ranker: Any = None
+    self._vectors: np.ndarray | None = None
+
+  @property
+  def ranker(self) -> Any:
+    """The ranker of the best seed."""
+    self._ranker = self._ranker or self.run.ranker()
+    return self._ranker
+
+  def picture(self, question: Question, candidate: Candidate) -> Shown:
+    """What the run sees in the pair; why not, where it cannot be seen."""
+    label = self.system.label
+    try:
+      name = self.run.config.model.name
+      if hasattr(registry.find(registry.MODELS, name, "model.name"), "align"):
+        return self._alignment(question, candidate)
+      pair = Question(question.id, question.text, (candidate,))
+      found = Words(self.run, pair).similarity(self.ranker)
+    except (InputError, NotImplementedError, AttributeError) as error:
+      return Shown(label, None, " ".join(str(error).split()))
+    title = f"{label}: {found.score_name} {found.score:.3f}"
+    drawn = grid(title, found.question, found.candidate, found.cosine, self.number)
+    return Shown(label, drawn, _said("cosine of the words' vectors", found.candidate, found.cosine))
+
+  def _alignment(self, question: Question, candidate: Candidate) -> Shown:
+    config, label = self.run.config, self.system.label
+    one = Question(question.id, question.text, (candidate,))
+    if config.model.template == "joint":
+      one = alignment_view.from_data(config, question.id, None, self.runs.split)
+    view = alignment_view.Alignments(self.run, one).view(self.ranker)
+    sentence = next((s for s in view.sentences if s.text == candidate.text), view.sentences[0])
+    title = f"{label}: transport plan, cost {sentence.distance:.3f}"
+    drawn = grid(title, view.words, sentence.words, sentence.plan, self.number)
+    said = _said("plan between the words", sentence.words, sentence.plan)
+    if view.edges is not None:
+      names = [sentence.name for sentence in view.sentences]
+      sent = [
+        f"{names[j]} → {names[i]} {value:.2f}"
+        for (i, j), value in np.ndenumerate(view.edges)
+        if value
+      ]
+      said += f"; edges of the graph: {', '.join(sent)}"
+    return Shown(label, drawn, said)
+
+  def neighbours(self, question: Question) -> tuple[str, ...]:
+    """The questions of the split whose vectors are nearest, with their cosines."""
+    if not self.ranker.has_vectors:
+      return ()
+    others = self.runs.questions[:NEIGHBOURS]
+    if self._vectors is None:
+      vectors = np.asarray(self.ranker.encode_query([q.text for q in others]), np.float64)
+      lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+      self._vectors = vectors / np.where(lengths > 0, lengths, 1.0)
+    at = next((n for n, other in enumerate(others) if other.id == question.id), None)
+    if at is None:
+      return ()
+    near = self._vectors @ self._vectors[at]
+    near[at] = -np.inf
+    best = np.argsort(-near, kind="stable")[:NEAREST].tolist()
+    return tuple(f"{others[n].text} ({near[n]:.3f})" for n in best if np.isfinite(near[n]))
+
+
+def _said(what: str, words: Sequence[str], values: np.ndarray) -> str:
+  """The caption of a picture: what its cells are, and how much the strongest is."""
+  cut = f"; the first {WORDS} of {len(words)} words" if len(words) > WORDS else ""
+  return f"{what}; the strongest is {float(values.max(initial=0.0)):.2f}{cut}"
+
+
+def grid(
+  title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray, number: int
+) -> Drawing:
+  """A matrix as cells whose strength is the value, the greatest of each row ringed."""
+  rows, columns = list(rows[:WORDS]), list(columns[:WORDS])
+  values = np.asarray(values)[: len(rows), : len(columns)]
+  left = 12 + LETTER * max((len(word) for word in rows), default=1)
+  head = 34 + LETTER * SLANTED * max((len(word) for word in columns), default=1)
+  slant = 40 + LETTER * 0.6 * max((len(word) for word in columns), default=1)
+  width = max(left + CELL * len(columns) + slant, LETTER * len(title) + 20)
+  made = Drawing(width, head + CELL * len(rows) + 8, title, _strongest(rows, columns, values))
+  made.text(0, 14, title, bold=True)
+  highest = max(float(values.max(initial=0.0)), 1e-9)
+  for j, word in enumerate(columns):
+    made.text(left + CELL * (j + 0.6), head - 6, word, turn=-52, size=11)
+  for i, word in enumerate(rows):
+    y = head + CELL * i
+    made.rect(left, y, CELL * len(columns) - 1, CELL - 1, "grid", opacity=0.5)
+    made.text(left - 8, y + CELL * 0.68, word, anchor="end", size=11)
+    for j in range(len(columns)):
+      value = float(values[i, j])
+      strength = round(max(value, 0.0) / highest, 2)
+      if strength > 0:
+        tip = f"{word} – {columns[j]}: {value:.3f}"
+        place = (left + CELL * j, y, CELL - 1, CELL - 1)
+        made.rect(*place, series(number), opacity=strength, tip=tip)
+    if len(columns):
+      j = int(values[i].argmax())
+      made.rect(left + CELL * j + 7.5, y + 7.5, 6, 6, "ink", hollow=True, stroke=1)
+  return made
+
+
+def _strongest(rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> str:
+  if not len(columns):
+    return "no word"
+  best = [columns[int(v.argmax())] for v in values]
+  return "; ".join(f"{word}: {other}" for word, other in zip(rows, best, strict=True))
+
+
+def section(found: Sequence[Explained]) -> tuple[str, dict[str, Drawing]]:
+  """The section and its figures."""
+  parts, figures = [], {}
+  for one in found:
+    inner = []
+    for n, (candidate, shown) in enumerate(one.pairs):
+      mark = "right" if candidate.label == 1 else "wrong"
+      inner.append(f"<p><strong>{mark}</strong> {markup.text(candidate.text)}</p>")
+      for k, picture in enumerate(shown):
+        if picture.drawing is None:
+          inner.append(markup.note(f"{picture.system} is not explained: {picture.said}"))
+          continue
+        name = f"explained-{one.number}-{n}-{k}"
+        figures[name] = picture.drawing
+        inner.append(markup.figure(picture.drawing.svg(), picture.said, name))
+    for label, texts in one.neighbours:
+      inner.append(f"<h4>Nearest questions by {markup.text(label)}</h4>{markup.items(texts)}")
+    opened = markup.details(one.question.text, "".join(inner), opened=one is found[0])
+    parts.append(f'<div id="explained-{one.number}">{opened}</div>')
+  lead = "Of the questions that differ most, or were asked for: a right candidate, and a wrong one on top."
+  return markup.section("explanations", "Explanations", *parts, lead=lead), figures
