@@ -142,6 +142,56 @@ def vectors(context: typer.Context) -> None:
   raise typer.Exit(train_vectors.main(context.args))
 
 
+@app.command(
+  epilog=examples(
+    "as2jax lab mine runs/x wikiqa -o negatives",
+    "as2jax lab mine runs/x,bm25 train.tsv --exclude=test.tsv --judge=runs/cross -o negatives",
+    "as2jax train recommended:fast -o runs/y --set data.mined=\"('negatives',)\"",
+  )
+)
+def mine(
+  miners: Annotated[
+    str, typer.Argument(metavar="RANKER", help="a bi-encoder, bm25, random, or several: a,b")
+  ],
+  data: Annotated[str, typer.Argument(help="a data set's name, or a file of training questions")],
+  target: Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="a new folder")],
+  passages: Annotated[str, typer.Option(metavar="FILE", help="further texts, one a line")] = "",
+  exclude: Annotated[
+    list[str],
+    typer.Option(metavar="FILE", help="whose questions are kept out: your dev and test files"),
+  ] = [],  # noqa: B006
+  ranks: Annotated[str, typer.Option(metavar="M:N", help="of the passages looked at")] = "1:100",
+  count: Annotated[int, typer.Option(help="negatives a question, at most")] = 8,
+  below: Annotated[float, typer.Option(help="share of a positive's score")] = 0.95,
+  against: Annotated[
+    Literal["lowest", "highest"], typer.Option(help="of the positives")
+  ] = "lowest",
+  choose: Annotated[Literal["top", "random"], typer.Option(help="of what is left")] = "top",
+  judge: Annotated[str, typer.Option(metavar="RANKER", help="a cross-encoder as a filter")] = "",
+  seed: Annotated[int, typer.Option(min=0, help="of what is drawn")] = 0,
+) -> None:
+  """Mines hard negatives. Passages that rank high and do not answer; the same command goes on."""
+  from as2jax.commands import documents
+  from as2jax.experiments.mining import mine as mining
+  from as2jax.experiments.mining import sources
+
+  first, _, last = ranks.partition(":")
+  if not (first.isdigit() and last.isdigit()):
+    raise InputError(f"--ranks={ranks}: give the first and the last rank, such as 10:100")
+  settings = mining.Settings(int(first), int(last), count, below, against, choose, judge, seed)
+  questions, kept_out = sources.read(data, exclude)
+  content = mining.mine(
+    miners,
+    questions,
+    target,
+    settings,
+    passages=documents.read(passages)[1] if passages else (),
+    kept_out=kept_out,
+    source=data,
+  )
+  print(mining.report(content), end="")
+
+
 @app.command(epilog=examples("as2jax lab generate runs/cross --seed=0"))
 def generate(
   run: Annotated[str, typer.Argument(metavar="RUN", autocompletion=complete.runs)],

@@ -91,6 +91,8 @@ def _data() -> ConfigDict:
       "root": "",  # "" is $AS2JAX_DATA, then ~/.cache/as2jax/data
       "cache": "",  # "" is $AS2JAX_CACHE, then ~/.cache/as2jax
       "download": True,  # whether the public archive may be downloaded
+      # Folders of `as2jax lab mine`, whose negatives become further candidates of training questions.
+      "mined": (),
       "train_filter": "all",  # all | answerable | both: which training questions
       # Fraction of the training questions that forms the split `heldout`, the same for every run.
       # It is not trained on and selects in place of dev.

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from as2jax.data.datasets import holdout
+from as2jax.data.datasets import holdout, mined
 from as2jax.data.datasets.dataset import Dataset
 from as2jax.data.datasets.dataset_card import contradictions, passport
 from as2jax.evaluation.predict import Evaluation, Scores, evaluate
@@ -170,6 +170,7 @@ def data_facts(dataset: Dataset, section: Any) -> dict:
     **facts,
     "splits": splits,
     "rules": list(section.rules),
+    "mined": mined.described(section.mined),
     "train_filter": section.train_filter,
     "holdout": section.holdout,
     "train_fraction": section.train_fraction,

@@ -18,7 +18,7 @@ import numpy as np
 from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.datasets.load import require
 from as2jax.data.record import Candidate, Question
-from as2jax.data.text.words import plain_words
+from as2jax.data.text.words import plain_form
 from as2jax.evaluation import compare, exact_search, run_scores, significance
 from as2jax.inference.open import load as open_ranker
 from as2jax.inference.run import Run
@@ -99,10 +99,10 @@ def _matches(
   """For each text {training text near to it: kind}, the training texts of `NEAREST` at most."""
   known, same = set(train), defaultdict(list)
   for text in train:
-    same[_normal(text)].append(text)
+    same[plain_form(text)].append(text)
   found: dict[str, dict[str, str]] = {}
   for text in texts:
-    found[text] = dict.fromkeys(same.get(_normal(text), ()), "normalised")
+    found[text] = dict.fromkeys(same.get(plain_form(text), ()), "normalised")
     if text in known:
       found[text][text] = "exact"
   if texts and train:
@@ -114,10 +114,6 @@ def _matches(
     for n, i in np.argwhere(nearest.scores > threshold):
       found[texts[n]].setdefault(train[nearest.entries[n, i]], "vector")
   return found
-
-
-def _normal(text: str) -> str:
-  return " ".join(plain_words(text)) or text
 
 
 def _kind(near: dict[str, str]) -> str:

@@ -47,6 +47,7 @@ OWN_DATA = (
   "data.columns",
   "data.drop",
   "data.rules",
+  "data.mined",
   "data.holdout",
   "evaluation.task",
 )

@@ -5,12 +5,12 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from as2jax.data.datasets import asnq, holdout, user_files
+from as2jax.data.datasets import asnq, holdout, mined, user_files
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets.dataset import Dataset, Splits, Unions
 from as2jax.data.datasets.pool import PoolSpec
 from as2jax.data.datasets.retrieval import pooled, retrieval
-from as2jax.data.record import fingerprint
+from as2jax.data.record import Question, fingerprint
 from as2jax.data.text import normalise
 from as2jax.runtime.errors import InputError
 
@@ -35,6 +35,11 @@ def load(section: Any, task: str = "rerank") -> Dataset:
   """
   normalise.check(tuple(section.rules))
   if task == "retrieve" and section.name in pools():
+    if section.mined:
+      raise InputError(
+        f"data.mined: {section.name} is a pool, whose training questions take negatives by "
+        "data.negatives; leave data.mined empty"
+      )
     if section.holdout:
       raise InputError(
         f"data.holdout = {section.holdout}: {section.name} is parted by article, "
@@ -79,10 +84,27 @@ def _rerank(section: Any) -> Dataset:
   if section.holdout:
     dataset = holdout.hold_out(dataset, section.holdout)
   splits = dataset.splits
+  if section.mined:
+    splits = _with_negatives(splits, section.mined)
   if section.rules:
-    ruled = lambda split: tuple(normalise.apply(dataset.splits[split], section.rules))
-    splits = Splits(tuple(dataset.splits), ruled)
+    plain = splits
+    ruled = lambda split: tuple(normalise.apply(plain[split], section.rules))
+    splits = Splits(tuple(plain), ruled)
   return dataclasses.replace(dataset, splits=Unions(splits))
+
+
+def _with_negatives(splits: Any, folders: Iterable[str]) -> Splits:
+  """The splits with mined negatives among the training questions' candidates."""
+  if "train" not in splits:
+    raise InputError("data.mined is for training questions, and there is no split train")
+
+  def read(split: str) -> tuple[Question, ...]:
+    if split != "train":
+      return splits[split]
+    held_out = splits[holdout.NAME] if holdout.NAME in splits else ()
+    return mined.added(splits[split], folders, held_out=held_out)
+
+  return Splits(tuple(splits), read)
 
 
 def require(dataset: Dataset, splits: Iterable[str]) -> None:

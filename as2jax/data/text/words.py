@@ -31,6 +31,11 @@ def plain_words(text: str) -> list[str]:
   return PLAIN_WORD.findall(text.lower())
 
 
+def plain_form(text: str) -> str:
+  """A text's words (`plain_words`), or the text where it has none: equal for near-equal texts."""
+  return " ".join(plain_words(text)) or text
+
+
 @dataclasses.dataclass(frozen=True)
 class TextTable:
   """Tokens (and words) of distinct texts, one after the other, without special tokens.

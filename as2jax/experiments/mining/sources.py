@@ -1,0 +1,44 @@
+"""The questions that negatives are mined for, and those that no training data may hold."""
+
+from collections.abc import Sequence
+
+from etils import epath
+
+from as2jax.data.datasets import dataset as datasets
+from as2jax.data.datasets import named, user_files
+from as2jax.data.datasets.pool import PoolSpec
+from as2jax.data.record import Question
+from as2jax.runtime.errors import InputError
+
+
+def read(data: str, exclude: Sequence[str]) -> tuple[tuple[Question, ...], list[Question]]:
+  """Training questions, and the questions of dev and test.
+
+  Args:
+    data: the name of a data set, whose other splits are kept out, or a file of training questions.
+    exclude: further files of questions to keep out, or NAME:SPLIT.
+
+  Raises:
+    InputError: no such data set or file, or a data set that is a pool.
+
+  """
+  kept_out: list[Question] = []
+  if data in datasets.SPECS:
+    if isinstance(datasets.SPECS[data], PoolSpec):
+      raise InputError(
+        f"{data} is a pool, whose passages are its negatives already (data.negatives)"
+      )
+    splits = named.dataset(data).splits
+    if "train" not in splits:
+      raise InputError(f"{data} has no split train to mine for; it has {', '.join(splits)}")
+    questions = tuple(splits["train"])
+    # Other sizes of the training data, such as TrecQA's, are no questions of dev or test.
+    for split in splits:
+      if not split.startswith("train"):
+        kept_out += splits[split]
+  else:
+    questions = user_files.read_labelled(epath.Path(data).expanduser())
+  for address in exclude:
+    for its in named.by_address(address).splits.values():
+      kept_out += its
+  return questions, kept_out

@@ -1,0 +1,311 @@
+"""Mined negatives: which passages become one, what is written of them, and that training reads them."""
+
+import json
+import resource
+
+import numpy as np
+import pytest
+import tiny
+
+import as2jax
+from as2jax.commands import app
+from as2jax.data.datasets import load as loading
+from as2jax.data.datasets import mined
+from as2jax.data.record import Candidate, Question
+from as2jax.experiments.mining import mine, miners
+from as2jax.inference.index import Index
+from as2jax.runtime import sharding
+from as2jax.runtime.errors import InputError
+
+
+class Angles:
+  """A bi-encoder whose vectors are given: a text's is at the angle that it names, in degrees."""
+
+  source, name, seed, dtype, has_vectors = "angles", "angles", None, "float32", True
+  similarity, fingerprint = "cosine", "f" * 64
+  encoded = 0
+
+  @property
+  def mesh(self):
+    return sharding.make_mesh()
+
+  def encode_query(self, texts):
+    angle = np.radians([float(text.split()[-1]) for text in texts])
+    return np.stack([np.cos(angle), np.sin(angle)], 1).astype(np.float32)
+
+  def encode_document(self, texts):
+    Angles.encoded += len(texts)
+    return self.encode_query(texts)
+
+  def scores(self, pairs):
+    asked, given = (self.encode_query(texts) for texts in zip(*pairs))
+    return (asked * given).sum(1)
+
+  def index(self, texts, path=None):
+    return Index.make(self, texts, None, path, None)
+
+
+class Judge:
+  """A cross-encoder that is sure of every text with the word `answer`."""
+
+  has_vectors, fingerprint = False, "j" * 64
+
+  def all_scores(self, questions):
+    score = lambda c: 4.0 if "answer" in c.text else -4.0
+    return {"logit": [np.asarray([score(c) for c in q.candidates]) for q in questions]}
+
+
+@pytest.fixture
+def rankers(monkeypatch):
+  opened = {"angles": Angles, "judge": Judge}
+  for module in (miners, mine):
+    monkeypatch.setattr(module, "open_ranker", lambda source: opened[source]())
+
+
+def question(name, text, *candidates):
+  made = tuple(Candidate(f"{name}-{i}", *its) for i, its in enumerate(candidates))
+  return Question(name, text, made)
+
+
+def rows(folder):
+  return [json.loads(line) for line in (folder / mined.FILE).read_text().splitlines()]
+
+
+def texts(folder):
+  return [row["candidate"] for row in rows(folder)]
+
+
+# cos 30° = .866, and 95 % of it is .823 = cos 34.6°.
+ASKED = (
+  question("a", "who 0", ("right 30", 1), ("wrong 50", 0)),
+  question("b", "what 90", ("fine 80", 1), ("good 130", 1), ("bad 60", 0)),
+)
+PASSAGES = ("near 34", "far 35", "Right, 30!", "off 40", "WHO 0", "off 45")
+
+
+def test_what_is_too_near_or_known_is_no_negative(rankers, tmp_path):
+  content = mine.mine("angles", ASKED[:1], tmp_path / "out", passages=PASSAGES)
+  assert texts(tmp_path / "out") == ["far 35", "off 40", "off 45"]
+  assert content["dropped"] == {"candidate already": 3, "near a positive by angles": 1}
+  first = rows(tmp_path / "out")[0]
+  assert (first["rank"], first["by"], first["label"]) == (4, "angles", 0)
+  np.testing.assert_allclose(first["score"], np.cos(np.radians(35)), atol=1e-5)
+  assert content["questions_with_fewer"] == 1 and content["negatives"] == 3
+
+
+def test_the_score_is_compared_with_that_of_the_worst_or_best_positive(rankers, tmp_path):
+  # For b: the positives' cosines are .985 (10°) and .766 (40°); limits .936 (20.6°) and .728 (43.3°).
+  passages = ("x 65", "y 45", "z 112")
+  mine.mine("angles", ASKED[1:], tmp_path / "low", passages=passages)
+  assert texts(tmp_path / "low") == ["y 45"]
+  settings = mine.Settings(against="highest")
+  mine.mine("angles", ASKED[1:], tmp_path / "high", settings, passages=passages)
+  assert texts(tmp_path / "high") == ["z 112", "x 65", "y 45"]
+
+
+def test_scores_below_zero_are_compared_in_the_right_direction():
+  settings = mine.Settings(below=0.9)
+  assert mine._limit(np.asarray([-2.0, -1.0]), settings) == pytest.approx(-2.2)
+  assert mine._limit(np.asarray([2.0]), settings) == pytest.approx(1.8)
+  assert mine._limit(np.zeros(0), settings) == np.inf
+
+
+def test_questions_of_dev_and_test_are_neither_asked_nor_mined(rankers, tmp_path):
+  kept_out = (question("t", "What, 90"), question("u", "off 40"))
+  content = mine.mine("angles", ASKED, tmp_path / "out", passages=PASSAGES, kept_out=kept_out)
+  assert {row["question_id"] for row in rows(tmp_path / "out")} == {"a"}
+  assert "off 40" not in texts(tmp_path / "out")
+  assert content["dropped"]["dev or test question"] == 1
+  assert content["questions"] == {"asked": 1, "in dev or test": 1, "without positive": 0}
+
+
+def test_ranks_counts_and_chance(rankers, tmp_path):
+  window = mine.Settings(first=5, last=6, below=1e9)
+  mine.mine("angles", ASKED[:1], tmp_path / "window", window, passages=PASSAGES)
+  assert texts(tmp_path / "window") == ["off 40", "off 45"]
+  mine.mine("angles", ASKED[:1], tmp_path / "two", mine.Settings(count=2), passages=PASSAGES)
+  assert texts(tmp_path / "two") == ["far 35", "off 40"]
+  drawn = mine.Settings(count=2, choose="random", seed=3)
+  for name in ("one", "other"):
+    mine.mine("angles", ASKED[:1], tmp_path / name, drawn, passages=PASSAGES)
+  assert texts(tmp_path / "one") == texts(tmp_path / "other")
+  content = mine.mine("random", ASKED, tmp_path / "chance", passages=PASSAGES)
+  assert set(texts(tmp_path / "chance")) <= {
+    *PASSAGES,
+    "bad 60",
+    "wrong 50",
+    "fine 80",
+    "good 130",
+    "right 30",
+  }
+  assert content["negatives"] and "score" not in rows(tmp_path / "chance")[0]
+
+
+def test_two_miners_drop_what_either_finds_too_near(rankers, tmp_path):
+  asked = question("a", "glacier cave 0", ("a glacier cave 30", 1), ("a dog 80", 0))
+  passages = ("glacier cave 20", "cave 60", "glacier 33", "nothing 50")
+  mine.mine("angles,bm25", (asked,), tmp_path / "out", passages=passages)
+  # The first is too near by both, the third by its vector, the second and fourth by nothing.
+  assert sorted(texts(tmp_path / "out")) == ["cave 60", "nothing 50"]
+  content = mined.card(tmp_path / "out")
+  assert [its["ranker"] for its in content["miners"]] == ["angles", "bm25"]
+
+
+def test_a_cross_encoder_drops_further_ones(rankers, tmp_path):
+  asked = question("a", "who 0", ("the answer 30", 1), ("wrong 50", 0))
+  passages = ("another answer 60", "nothing 70")
+  settings = mine.Settings(judge="judge")
+  content = mine.mine("angles", (asked,), tmp_path / "out", settings, passages=passages)
+  assert texts(tmp_path / "out") == ["nothing 70"]
+  assert content["dropped"]["near a positive by the judge"] == 1
+  assert content["judge"] == {"ranker": "judge", "fingerprint": "j" * 64}
+
+
+def test_the_rate_of_false_negatives_leaves_one_positive_out(rankers, tmp_path):
+  """b: without 80's label, 130 gives the limit 43.3°: 80 is too near. Without 130's, it is 20.6°."""
+  content = mine.mine("angles", ASKED, tmp_path / "out", passages=PASSAGES)
+  # Of the two turns: 130 (at 40°) would be taken in the second, 60 (at 30°) in the second alone.
+  assert content["false_negatives"] == {"taken": 2, "positive": 1, "rate": 0.5}
+  assert "50.0% (1 of 2 labelled" in mine.report(content)
+
+
+def test_few_or_no_passages_are_no_crash(rankers, tmp_path):
+  content = mine.mine("angles", ASKED, tmp_path / "few")  # the questions' own candidates alone
+  assert (content["passages"], content["negatives"], content["questions_with_fewer"]) == (5, 4, 2)
+  alone = question("c", "who 0", ("right 30", 1))
+  with pytest.raises(InputError, match="no passage is left as a negative .*candidate already': 1"):
+    mine.mine("angles", (alone,), tmp_path / "none")
+  with pytest.raises(InputError, match="nothing to mine: 1 questions .1 without a positive"):
+    mine.mine("bm25", (question("c", "who 0", ("wrong 30", 0)),), tmp_path / "no positive")
+
+
+def test_what_a_stopped_mining_encoded_is_not_encoded_again(rankers, tmp_path, monkeypatch):
+  with monkeypatch.context() as patched:
+    patched.setattr(mine, "_lines", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+      mine.mine("angles", ASKED, tmp_path / "out", passages=PASSAGES)
+  before = Angles.encoded
+  mine.mine("angles", ASKED, tmp_path / "out", passages=PASSAGES)
+  assert Angles.encoded == before
+  assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [mined.CARD, mined.FILE]
+  with pytest.raises(InputError, match="out is not empty"):
+    mine.mine("angles", ASKED, tmp_path / "out", passages=PASSAGES)
+
+
+def test_settings_out_of_range_are_refused(rankers, tmp_path):
+  for settings, message in (
+    (mine.Settings(first=0), "ranks 0 to 100"),
+    (mine.Settings(first=9, last=3), "ranks 9 to 3"),
+    (mine.Settings(count=0), "count = 0"),
+    (mine.Settings(below=-1), "below = -1"),
+    (mine.Settings(choose="best"), "choose = 'best'"),
+    (mine.Settings(against="mean"), "against = 'mean'"),
+  ):
+    with pytest.raises(InputError, match=message):
+      mine.mine("angles", ASKED, tmp_path / "out", settings)
+  for named in ("", "angles,angles"):
+    with pytest.raises(InputError, match="name a bi-encoder"):
+      mine.mine(named, ASKED, tmp_path / "out")
+  with pytest.raises(InputError, match="a passage is empty"):
+    mine.mine("angles", ASKED, tmp_path / "out", passages=["  "])
+
+
+def test_the_matrix_of_scores_never_exists(rankers, tmp_path):
+  """2,000 questions × 40,000 passages: the scores alone would take 320 MB."""
+  asked = [question(f"q{i}", f"who {i / 9}", (f"right {i / 9 + 20}", 1)) for i in range(2000)]
+  passages = [f"passage {i / 111}" for i in range(40_000)]
+  settings = mine.Settings(last=20, count=4, below=1e9)
+  mine.mine("angles", asked[:10], tmp_path / "warm", settings, passages=passages[:5000])
+  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  content = mine.mine("angles", asked, tmp_path / "out", settings, passages=passages)
+  grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+  assert content["passages"] == 42_000 and content["negatives"] > 1000
+  assert grown < 160, f"{grown:.0f} MB"
+
+
+def files(tmp_path):
+  """Training and test files, and passages, for the command."""
+  lines = ["question\tcandidate\tlabel"]
+  for i in range(30):
+    lines += [f"who is number {i}\tnumber {i} is here\t1", f"who is number {i}\ta dog {i}\t0"]
+  (tmp_path / "train.tsv").write_text("\n".join(lines) + "\n")
+  (tmp_path / "test.tsv").write_text("question\tcandidate\tlabel\nwho is number 7\tx\t1\n")
+  (tmp_path / "more.txt").write_text("".join(f"glacier {i} melts\n" for i in range(20)))
+
+
+def job(tmp_path, **data):
+  """A run on those files."""
+  overrides = {f"data__{key}": value for key, value in data.items()}
+  train = str(tmp_path / "train.tsv")
+  return tiny.config(
+    "fast",
+    data__name="files",
+    data__train=train,
+    data__holdout=0.1,
+    data__train_fraction=1.0,
+    batch__examples=256,
+    evaluation__splits=("heldout",),
+    **overrides,
+  )
+
+
+def mined_by_the_command(finished_run, tmp_path, monkeypatch):
+  """The folder `negatives` of a bi-encoder and BM25, filtered by a cross-encoder."""
+  files(tmp_path)
+  monkeypatch.chdir(tmp_path)
+  command = ["lab", "mine", f"{finished_run('triplet')},bm25", "train.tsv", "--exclude=test.tsv"]
+  options = ["--passages=more.txt", "--ranks=2:40", "--count=3", "--below=1e9"]
+  judge = f"--judge={finished_run('crossencoder')}"
+  assert app.run([*command, *options, judge, "-o", "negatives"]) == 0
+  return tmp_path / "negatives"
+
+
+def test_the_command_mines_what_training_reads(finished_run, tmp_path, monkeypatch, capsys):
+  folder = mined_by_the_command(finished_run, tmp_path, monkeypatch)
+  assert "negatives for 29 questions" in capsys.readouterr().out
+  card = mined.card(folder)
+  assert card["data"]["source"] == "train.tsv" and len(card["miners"][0]["fingerprint"]) == 64
+  plain, more = job(tmp_path), job(tmp_path, mined=(str(folder),))
+  before, after = (loading.load(config.data).splits for config in (plain, more))
+  assert before["heldout"] == after["heldout"]
+  added = [c for q in after["train"] for c in q.candidates if c.id.startswith(mined.PREFIX)]
+  assert added and all(c.label == 0 for c in added)
+  assert all(len(q.candidates) <= 5 for q in after["train"])
+  assert len(rows(folder)) >= len(added)
+
+
+@pytest.mark.slow
+def test_mining_and_training_take_turns(finished_run, tmp_path, monkeypatch):
+  folder = mined_by_the_command(finished_run, tmp_path, monkeypatch)
+  run = as2jax.train(job(tmp_path, mined=(str(folder),)), tmp_path / "second")
+  assert run.results["data"]["mined"][str(folder)]["settings"]["count"] == 3
+  assert app.run(["lab", "mine", "second", "train.tsv", "--below=1e9", "-o", "third"]) == 0
+  stage = job(tmp_path, mined=(str(tmp_path / "third"),))
+  with stage.unlocked():
+    stage.warm_start.run, stage.warm_start.scope = str(run.folder), "all"
+  again = as2jax.train(stage, tmp_path / "fourth")
+  assert again.results["data"]["mined"][str(tmp_path / "third")]["miners"][0]["ranker"] == "second"
+  with pytest.raises(InputError, match="mined"):
+    as2jax.train(job(tmp_path), tmp_path / "second")  # a run is of one training set
+
+
+def test_negatives_of_other_data_or_of_no_mining_are_refused(tmp_path):
+  files(tmp_path)
+  folder = tmp_path / "negatives"
+  folder.mkdir()
+  load = lambda: loading.load(job(tmp_path, mined=(str(folder),)).data).splits["train"]
+  with pytest.raises(InputError, match="holds no negatives.jsonl with mining.json; make it with"):
+    load()
+  (folder / mined.CARD).write_text("{}")
+  row = {"question_id": "q1", "question": "who is number 0", "candidate": "x", "label": 0}
+  for change, message in (
+    ({"question": "who was it"}, "negatives.jsonl:1: the question 'q1', 'who was it', is none of"),
+    ({"label": 1}, "negatives.jsonl:1: label is 1"),
+    ({"candidate": ""}, "the field candidate is missing"),
+    ({"title": 3}, "previous, next, title is no text"),
+  ):
+    (folder / mined.FILE).write_text(json.dumps({**row, **change}) + "\n")
+    with pytest.raises(InputError, match=message):
+      load()
+  (folder / mined.FILE).write_text(json.dumps(row) + "\n")
+  assert sum(c.text == "x" for q in load() for c in q.candidates) == 1
