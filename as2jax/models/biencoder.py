@@ -82,6 +82,16 @@ class BiEncoder(System):
 
   def __call__(self, batch: Batch, *, train: bool) -> BiEncoderOutput:
     """For losses of the vectors or of the ranking score; untrained, MEAN-BERT and CLS-BERT."""
-    units = self.encode(batch, train=train).units
+    return self.output_of(self.encode(batch, train=train).units, batch, train=train)
+
+  @property
+  def scores_by_vectors(self) -> bool:
+    """Yes, but for a subclass that gives its loss something else."""
+    return type(self).__call__ is BiEncoder.__call__
+
+  def output_of(
+    self, units: Float[Array, "s u d"], batch: Batch, *, train: bool
+  ) -> BiEncoderOutput:
+    """The vectors, and the score of each example."""
     ends = (take(units, batch.examples.members[..., k]) for k in (0, -1))
     return BiEncoderOutput(units, self.compare(tuple(ends), train=train)[self.ranking_score])

@@ -206,9 +206,9 @@ class InBatchSoftmax(Loss):
   """−ln of each positive's share among all candidates of the batch, mean over positives.
 
   In-batch negatives (Henderson et al. 2017, section 4; InfoNCE): for a question, every text that is a
-  candidate anywhere in the micro-batch, over all shards and devices, except the other positives of
+  candidate anywhere in the batch, over all shards and devices, except the other positives of
   that question. Equal texts count once. Only for bi-encoders with layout `pairs`, whose output has
-  `units`. Gradients of accumulated micro-batches are not those of one batch.
+  `units`. Accumulated micro-batches are one batch (`as2jax.training.cached_gradients`).
 
   Attributes:
     scale: 1/τ, 20 for a cosine in sentence-transformers.
@@ -223,6 +223,7 @@ class InBatchSoftmax(Loss):
   similarity: str
   symmetric: bool
   false_negative_margin: float
+  whole_batch: ClassVar[bool] = True
 
   def __post_init__(self):
     if self.similarity not in SIMILARITIES:

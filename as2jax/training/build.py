@@ -26,6 +26,7 @@ from as2jax.data.text.tokenise import ROLES, build_units
 from as2jax.evaluation import metrics, results
 from as2jax.runtime import checksums, folders, processes, registry
 from as2jax.runtime.errors import InputError
+from as2jax.training import cached_gradients
 from as2jax.training import state as states
 
 if TYPE_CHECKING:
@@ -314,6 +315,7 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
   inputs = tuple(entry.bind(resources) for entry in declared(*parts))
   if config.mode == "train":
     teacher_scores.check_unused(config, inputs)
+    cached_gradients.check(config, model, loss)
   if all(entry.name != FirstStageRanking.name for entry in inputs):
     first_stage_ranking.check_unused(config, model.encodes)
   train = lambda: dataset.splits["train"] if dataset else None

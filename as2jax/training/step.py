@@ -13,7 +13,7 @@ from jax.sharding import Mesh
 from as2jax.evaluation.predict_steps import over_seeds
 from as2jax.models.losses import Loss, Term
 from as2jax.runtime import sharding
-from as2jax.training import optimizers
+from as2jax.training import cached_gradients, optimizers
 from as2jax.training.state import TrainState
 
 
@@ -46,7 +46,8 @@ def gradient_sums(
   """Loss terms and their gradient over the micro-batches `[accumulate, shard, …]` of a step.
 
   The result is that of one large batch (running statistics aside, which each micro-batch updates
-  in turn): denominators are added over all micro-batches before anything is divided.
+  in turn): denominators are added over all micro-batches before anything is divided. A loss over the
+  whole batch goes by cached gradients.
 
   Returns:
     (value of each term, scale of each term, gradient by path, mutables)
@@ -78,6 +79,9 @@ def gradient_sums(
 
   gradient_of = jax.grad(scaled, has_aux=True)
   steps = jax.tree.leaves(batch)[0].shape[0]
+  if steps > 1 and loss.whole_batch:
+    gradient, (values, scales) = _of_whole_batch(model, loss, state, batch, key, progress)
+    return values, scales, gradient, state.mutables
   if steps == 1:
     micro = jax.tree.map(lambda x: x[0], batch)
     gradient, (values, mutables) = gradient_of(state.trainable, micro, state.mutables, 0, None)
@@ -103,6 +107,33 @@ def gradient_sums(
   zeros = jax.tree.map(jnp.zeros_like, state.trainable)
   (gradient, mutables), values = jax.lax.scan(accumulate, (zeros, state.mutables), items)
   return jax.tree.map(lambda v: v.sum(0), values), scales, gradient, mutables
+
+
+def _of_whole_batch(
+  model: nn.Module, loss: Loss, state: TrainState, batch: Any, key: jax.Array, progress: jax.Array
+) -> tuple[Any, Any]:
+  """The gradient of a loss over all micro-batches together, and the values and scales of its terms."""
+  if jax.tree.leaves(state.mutables):
+    raise ValueError("cached gradients encode twice, which would update running statistics twice")
+
+  def encode(trainable, micro, i):
+    return model.apply(
+      {"params": optimizers.merge(trainable, state.frozen)},
+      micro,
+      train=True,
+      method="encode",
+      rngs={"dropout": jax.random.fold_in(key, i)},
+    ).units
+
+  def value(trainable, vectors, whole):
+    params = {"params": optimizers.merge(trainable, state.frozen)}
+    output = model.apply(params, vectors, whole, train=True, method="output_of")
+    terms = loss(output, whole, progress)
+    values = {name: _divide(*parts) for name, parts in _sums(terms).items()}
+    scales = {name: term.scale for name, term in terms.items()}
+    return sum(scales[name] * v for name, v in values.items() if scales[name]), (values, scales)
+
+  return cached_gradients.gradient(encode, value, state.trainable, batch)
 
 
 def differentiate(

@@ -1,0 +1,177 @@
+"""Cached gradients of in-batch losses: those of one large batch, at less memory."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from ml_collections import ConfigDict
+from step_batches import batch
+
+from as2jax.models.asbert import Siamese
+from as2jax.models.biencoder import BiEncoder
+from as2jax.models.losses import BinaryCrossEntropy
+from as2jax.models.ranking_losses import InBatchSoftmax, ListSoftmax
+from as2jax.runtime import sharding
+from as2jax.runtime.errors import InputError
+from as2jax.training import build, cached_gradients, optimizers
+from as2jax.training import state as states
+from as2jax.training.step import gradient_sums, make_train_step
+
+LOSS = InBatchSoftmax(20.0, "cosine", True, 1e9)
+KEY = jax.random.key(3)
+
+
+def biencoder(dropout=0.0):
+  return BiEncoder(
+    tiny.encoder_module(hidden_dropout=dropout, attention_dropout=dropout), "mean", "cosine"
+  )
+
+
+def state_of(model, made, devices=1):
+  """A state of one seed, with its leading axis."""
+  optimizer = optimizers.direction(
+    "sgd",
+    b1=0.9,
+    b2=0.999,
+    eps=1e-8,
+    clip_norm=0.0,
+    weight_decay=0.0,
+    layer_decay=1.0,
+    lr_multipliers=(),
+  )
+  mesh = sharding.make_mesh(devices=jax.devices()[:devices])
+  micro = jax.tree.map(lambda x: x[0, 0], made)
+  state = states.create(
+    model, micro, seeds=(0,), pretrained={}, lr_multipliers=(), optimizer=optimizer, mesh=mesh
+  )
+  return mesh, optimizer, state
+
+
+def gradient(model, made, loss=LOSS):
+  """(loss value, gradient by path) of the first seed's step."""
+  solo = jax.tree.map(lambda x: x[0], state_of(model, made)[2])
+  of = jax.jit(lambda s, b: gradient_sums(model, loss, s, b, KEY, jnp.float32(0.5)))
+  values, _, found, _ = of(solo, jax.tree.map(lambda x: x[0], made))
+  return values, found
+
+
+def assert_same(found, expected):
+  (values, gradients), (right, wanted) = found, expected
+  largest = max(float(jnp.abs(g).max()) for g in wanted.values())
+  assert largest > 1e-3 and values.keys() == right.keys()
+  for name, value in values.items():
+    np.testing.assert_allclose(value, right[name], rtol=1e-5)
+  for path, g in gradients.items():
+    np.testing.assert_allclose(g, wanted[path], atol=1e-5 * largest, rtol=1e-5, err_msg=path)
+
+
+@pytest.mark.parametrize(
+  "similarity", ["cosine", pytest.param("euclidean", marks=pytest.mark.slow)]
+)
+def test_parts_give_the_gradient_of_one_batch(similarity):
+  """The same 16 examples as one batch, as 4 micro-batches, as 2 of 2 shards."""
+  loss = InBatchSoftmax(2.0, similarity, True, 0.3)
+  whole = gradient(biencoder(), batch(), loss)
+  for shards, accumulate, examples in ((1, 4, 4), (2, 2, 8)):
+    made = batch(shards=shards, accumulate=accumulate, examples=examples)
+    assert_same(gradient(biencoder(), made, loss), whole)
+
+
+def test_both_passes_have_the_same_dropout():
+  """With dropout, too, it is the gradient of the loss of what the first pass encoded."""
+  model, made = biencoder(0.3), batch(accumulate=4, examples=4)
+  solo = jax.tree.map(lambda x: x[0], state_of(model, made)[2])
+  micro = jax.tree.map(lambda x: jnp.asarray(x[0]), made)
+
+  def direct(trainable):
+    params = {"params": optimizers.merge(trainable, solo.frozen)}
+    encode = lambda part, i: (
+      model.apply(
+        params, part, train=True, method="encode", rngs={"dropout": jax.random.fold_in(KEY, i)}
+      ).units
+    )
+    parts = [encode(jax.tree.map(lambda x, i=i: x[i], micro), i) for i in range(4)]
+    whole = cached_gradients.merged(micro)
+    units = cached_gradients.merged(jnp.stack(parts))
+    output = model.apply(params, units, whole, train=True, method="output_of")
+    terms = LOSS(output, whole, 0.5)
+    return sum(jnp.sum(t.values * t.weights) / jnp.sum(t.weights) for t in terms.values())
+
+  wanted = jax.jit(jax.grad(direct))(solo.trainable)
+  _, found = gradient(model, made)
+  largest = max(float(jnp.abs(g).max()) for g in wanted.values())
+  for path, g in found.items():
+    np.testing.assert_allclose(g, wanted[path], atol=1e-5 * largest, rtol=1e-5, err_msg=path)
+  other = gradient(biencoder(), made)[1]
+  assert any(np.abs(found[p] - other[p]).max() > 1e-2 * largest for p in found)  # dropout is on
+
+
+def test_one_device_and_two_take_the_same_step():
+  made, found = batch(shards=2, accumulate=2, examples=8), []
+  for devices in (1, 2):
+    mesh, optimizer, state = state_of(biencoder(0.1), made, devices)
+    schedule = optimizers.schedule("constant", rate=0.1, warmup=0.0, epochs=1)
+    step = make_train_step(
+      biencoder(0.1), LOSS, optimizer, schedule, mesh=mesh, state=state, seeds=1
+    )
+    state, scalars = step(
+      state,
+      sharding.place(made, mesh),
+      np.zeros(1, np.uint32),
+      np.full(1, 0.5, np.float32),
+      np.ones(1, bool),
+    )
+    found.append(jax.tree.map(np.asarray, (state.trainable, scalars)))
+  for one, other in zip(*map(jax.tree.leaves, found), strict=True):
+    np.testing.assert_allclose(one, other, atol=1e-5, rtol=1e-5)
+
+
+def temporary_bytes(made):
+  model = biencoder()
+  solo = jax.tree.map(lambda x: x[0], state_of(model, made)[2])
+  of = jax.jit(lambda s, b: gradient_sums(model, LOSS, s, b, KEY, jnp.float32(0.5))[2])
+  compiled = of.lower(solo, jax.tree.map(lambda x: x[0], made)).compile()
+  return compiled.memory_analysis().temp_size_in_bytes
+
+
+def test_a_large_batch_in_parts_takes_little_memory():
+  whole = temporary_bytes(batch(examples=48))
+  parts = temporary_bytes(batch(examples=3, accumulate=16))
+  assert parts < whole / 3, (parts, whole)
+
+
+def loaded(model, loss, **overrides):
+  """The parts of a run that accumulates two batches a step."""
+  config = tiny.config("fast", batch__accumulate=2, batch__sampler="paper", batch__examples=8)
+  with config.unlocked():
+    config.loss = ConfigDict(loss)
+    config.model = ConfigDict({**config.model.to_dict(), **model})
+  return build.load(config)
+
+
+IN_BATCH = {
+  "name": "in_batch_softmax",
+  "scale": 20.0,
+  "similarity": "cosine",
+  "symmetric": False,
+  "false_negative_margin": 1e9,
+}
+
+
+def test_accumulation_without_vectors_is_refused_before_training():
+  assert loaded({}, IN_BATCH).loss.whole_batch
+  siamese = {"name": "siamese", "combine": "concat_diff"}
+  with pytest.raises(InputError, match="batch.accumulate = 2: loss.name = 'in_batch_softmax'"):
+    loaded(siamese, IN_BATCH)
+  loaded(siamese, {"name": "bce"})  # other losses are sums over examples
+  assert not ListSoftmax(1.0).whole_batch and not BinaryCrossEntropy().whole_batch
+  assert not Siamese(None, "mean", "cosine", "concat").scores_by_vectors
+
+
+def test_running_statistics_cannot_be_cached():
+  made = batch(accumulate=2, examples=8)
+  solo = jax.tree.map(lambda x: x[0], state_of(biencoder(), made)[2])
+  solo = solo.replace(mutables={"batch_stats": {"mean": jnp.zeros(2)}})
+  with pytest.raises(ValueError, match="running statistics twice"):
+    gradient_sums(biencoder(), LOSS, solo, jax.tree.map(lambda x: x[0], made), KEY, 0.5)
