@@ -192,6 +192,56 @@ def mine(
   print(mining.report(content), end="")
 
 
+@app.command(
+  epilog=examples(
+    "as2jax lab distill wikiqa -o soft --cross-fit=recommended:accurate,minilm",
+    "as2jax lab distill pairs.jsonl -o soft --teacher=runs/cross --teacher=other.jsonl",
+    "as2jax train recommended:fast,distil -o runs/y --set data.teachers=\"('soft',)\"",
+  )
+)
+def distill(
+  data: Annotated[str, typer.Argument(help="a data set's name, or a file; labels are not needed")],
+  target: Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="a new folder")],
+  teachers: Annotated[
+    list[str],
+    typer.Option(
+      "--teacher", metavar="TEACHER", help="a run, a published ranker, a file of scores"
+    ),
+  ] = [],  # noqa: B006
+  cross_fit: Annotated[
+    str, typer.Option(metavar="JOB", help="a job to train on all folds but the one it scores")
+  ] = "",
+  folds: Annotated[int, typer.Option(help="of --cross-fit")] = 2,
+  settings: Set = [],  # noqa: B006
+  mined: Annotated[
+    list[str], typer.Option(metavar="FOLDER", help="of lab mine: score its candidates, too")
+  ] = [],  # noqa: B006
+  allow_seen: Annotated[
+    bool, typer.Option("--allow-seen", help="score what a teacher was trained on")
+  ] = False,
+) -> None:
+  """Scores training questions by teachers. Soft labels for `data.teachers`; several are averaged."""
+  from as2jax.config import flags, overrides
+  from as2jax.experiments import distil
+  from as2jax.experiments.mining import sources
+
+  if settings and not cross_fit:
+    raise InputError("--set is for the job of --cross-fit")
+  job = None
+  if cross_fit:
+    values = overrides.parse(flags.load(cross_fit), settings)
+    job = distil.CrossFit(cross_fit, folds, values)
+  content = distil.distil(
+    sources.to_score(data, mined),
+    target,
+    teachers,
+    cross_fit=job,
+    allow_seen=allow_seen,
+    source=data,
+  )
+  print(f"{target}: {content['pairs']} pairs of {content['questions']} questions scored")
+
+
 @app.command(epilog=examples("as2jax lab generate runs/cross --seed=0"))
 def generate(
   run: Annotated[str, typer.Argument(metavar="RUN", autocompletion=complete.runs)],

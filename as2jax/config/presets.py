@@ -108,6 +108,14 @@ def _recommended(config: ConfigDict) -> None:
   config.optimizer.warmup = 0.1
 
 
+def distil(config: ConfigDict) -> None:
+  """Learns the scores of --config.data.teachers (`as2jax lab distill`) in place of labels."""
+  scale = config.loss.get("scale", 1.0)
+  config.loss = ConfigDict({"name": "distillation", "scale": scale, "temperature": 1.0})
+  config.data.train_filter = "all"  # labels are not read
+  grouped(config)
+
+
 def transfer(config: ConfigDict) -> None:
   """TANDA's first stage: a general ranker from a large data set."""
   config.epochs = 2
@@ -377,6 +385,7 @@ ARGUMENTS = {
   "modernbert": modernbert,
   "large": large,
   "grouped": grouped,
+  "distil": distil,
   "transfer": transfer,
   "adapt": adapt,
 }

@@ -39,12 +39,14 @@ class Loss:
   Attributes:
     inputs: what the loss reads in training beside what its model reads
       (`as2jax.data.inputs.protocol`), each `training_only`.
+    reads_unlabelled: whether candidates without a label are examples, too.
     whole_batch: whether an example's value depends on the other shards and micro-batches of its step.
 
   """
 
   inputs: ClassVar[tuple["Input", ...]] = ()
   whole_batch: ClassVar[bool] = False
+  reads_unlabelled: ClassVar[bool] = False
 
   def __call__(self, output: Any, batch: Any, progress: Array) -> dict[str, Term]:
     raise TypeError(f"{type(self).__name__} defines no terms")

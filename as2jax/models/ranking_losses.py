@@ -46,11 +46,16 @@ def _pair_weights(better: Bool[Array, "s e e"], same: Bool[Array, "s e e"]) -> A
   return jnp.where(better, 1.0 / jnp.maximum(pairs, 1)[..., None], 0.0)
 
 
-def _lists(output: Any, batch: Batch, scale: float) -> tuple[Array, Array, Bool[Array, "s e e"]]:
-  """Scores [s, e], labels [s, e] and which judged examples belong to one question [s, e, e]."""
+def _lists(
+  output: Any, batch: Batch, scale: float, *, unlabelled: bool = False
+) -> tuple[Array, Array, Bool[Array, "s e e"]]:
+  """Scores [s, e], labels [s, e] and which judged examples belong to one question [s, e, e].
+
+  `unlabelled`: whether examples without a label count as judged.
+  """
   examples = batch.examples
   labels = examples.labels[..., 0]
-  judged = (examples.mask > 0) & (labels >= 0)
+  judged = (examples.mask > 0) & (unlabelled | (labels >= 0))
   same = examples.question[..., :, None] == examples.question[..., None, :]
   same = same & judged[..., :, None] & judged[..., None, :]
   scores = scale * output.scores.astype(jnp.float32)
@@ -174,7 +179,7 @@ class Distillation(Loss):
   """KL of the teacher's softmax over a question's candidates to the scores', mean over questions.
 
   Σ_j p_j (ln p_j − ln q_j), p = softmax(t / τ), q = softmax(scale · s) (Hinton et al. 2015, section 2,
-  over a list). Labels are not read but for which candidates are judged.
+  over a list). Labels are not read, and candidates without one count, too.
 
   Attributes:
     temperature: τ of the teacher's scores.
@@ -183,6 +188,7 @@ class Distillation(Loss):
 
   scale: float
   temperature: float
+  reads_unlabelled: ClassVar[bool] = True
   inputs: ClassVar[tuple[Input, ...]] = (TeacherScores(),)
 
   def __post_init__(self):
@@ -191,7 +197,7 @@ class Distillation(Loss):
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     del progress
-    scores, _, same = _lists(output, batch, self.scale)
+    scores, _, same = _lists(output, batch, self.scale, unlabelled=True)
     teacher = batch.inputs[TeacherScores.name] / self.temperature
     target = _log_shares(teacher, same)
     values = jnp.where(same, jnp.exp(target) * (target - _log_shares(scores, same)), 0.0).sum(-1)

@@ -216,7 +216,8 @@ class Components:
 
   def train_batcher(self) -> Batcher:
     """Batches of the training split, as `config.batch` says."""
-    made = self.tables(self.train_questions(), self.model.layout, training=True)
+    unlabelled = {"judged": False} if self.loss.reads_unlabelled else {}
+    made = self.tables(self.train_questions(), self.model.layout, training=True, **unlabelled)
     if not len(made.examples):
       raise InputError(
         f"data.train_filter = {self.config.data.train_filter!r} leaves no "

@@ -61,9 +61,18 @@ def pools() -> tuple[str, ...]:
 def _rerank(section: Any) -> Dataset:
   paths = {split: section[split] for split in SPLITS}
   if section.name in (FILES, ASNQ_FILES):
-    own = lambda path: user_files.read_labelled(path, columns=section.columns, drop=section.drop)
+    how = {"columns": section.columns, "drop": section.drop}
+    own = lambda path: user_files.read_labelled(path, **how)
     read = own if section.name == FILES else asnq.read_asnq
-    splits = user_files.load(paths, read, name=section.name)
+    train = {}
+    if section.name == FILES and section.teachers and paths["train"]:  # a teacher's scores will do
+      partly = lambda path: user_files.read_partly_labelled(path, **how)
+      train = user_files.load({"train": paths["train"]}, partly, name=section.name)
+    left = {split: path for split, path in paths.items() if split not in train}
+    others = (
+      user_files.load(left, read, name=section.name) if any(left.values()) or not train else {}
+    )
+    splits = {**train, **others}
     dataset = Dataset(
       section.name,
       splits,

@@ -118,6 +118,13 @@ def read_labelled(
   return read(source, labelled=True, columns=columns, drop=drop).questions
 
 
+def read_partly_labelled(
+  source: Any, *, columns: Mapping[str, str] | str = "", drop: bool = False
+) -> tuple[Question, ...]:
+  """As `read_labelled`, but there may be no labels: what teachers score needs none."""
+  return read(source, labelled=None, columns=columns, drop=drop).questions
+
+
 def read_unlabelled(
   source: Any, *, columns: Mapping[str, str] | str = "", drop: bool = False
 ) -> tuple[Question, ...]:

@@ -5,14 +5,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from etils import epath
 from jaxtyping import Float32
 
 from as2jax.data.datasets import trec_files
+from as2jax.data.datasets.fields import json_objects
+from as2jax.data.datasets.lines import Lines
 from as2jax.data.inputs.first_stage_ranking import run_file
 from as2jax.data.inputs.protocol import Input, Resources, Tables
 from as2jax.data.record import Question
 from as2jax.runtime.errors import InputError
 
+JSON_SUFFIXES = (".jsonl", ".json", ".ndjson")
+_NAMES = (("question_id", "candidate_id"), ("question", "candidate"))
 Scores = Mapping[str, Mapping[str, float]]  # by question and candidate
 
 
@@ -36,10 +41,10 @@ class TeacherScores(Input):
   training_only: ClassVar[bool] = True
 
   def bind(self, resources: Resources) -> "TeacherScores":
-    """Reads the run files of the training questions that `data.teachers` names.
+    """Reads the scores of the training questions that `data.teachers` names.
 
     Raises:
-      InputError: none is named, or one is not there or no run file.
+      InputError: none is named, or one is not there or no file of scores.
 
     """
     if resources.dataset is None:
@@ -48,10 +53,11 @@ class TeacherScores(Input):
     if not named:
       raise InputError(
         "data.teachers is empty, and this loss learns from a teacher: name the --workdir of runs that "
-        "have ranked train (--config.mode=evaluate --config.evaluation.splits=train,), or run files"
+        "have ranked train (--config.mode=evaluate --config.evaluation.splits=train,), folders of "
+        "as2jax lab distill, run files, or JSON-lines"
       )
     files = [run_file(teacher, "train", key="data.teachers") for teacher in named]
-    return TeacherScores(tuple((str(file), trec_files.read_run(file)) for file in files))
+    return TeacherScores(tuple((str(file), read_scores(file)) for file in files))
 
   def columns(
     self, fitted: None, questions: Sequence[Question], tables: Tables
@@ -65,15 +71,51 @@ class TeacherScores(Input):
     examples, total = tables.examples, []
     pairs = list(zip(examples.question.tolist(), examples.candidate.tolist(), strict=True))
     for file, scores in self.teachers:
-      values = np.asarray([_score(file, scores, questions[q], c) for q, c in pairs], np.float64)
-      if len(self.teachers) > 1:
-        values = (values - values.mean()) / (values.std() or 1.0)
-      total.append(values)
-    return np.mean(total, axis=0).astype(np.float32)
+      total.append([score_of(file, scores, questions[q], c) for q, c in pairs])
+    return averaged(total)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:
     """One float32 an example."""
     return (), np.float32
+
+
+def averaged(teachers: Sequence[Sequence[float]]) -> Float32[np.ndarray, "e"]:
+  """One teacher's scores as they are; those of several standardised, teacher by teacher, and averaged."""
+  values = np.asarray(teachers, np.float64)
+  if len(values) > 1:
+    spread = values.std(axis=1, keepdims=True)
+    values = (values - values.mean(axis=1, keepdims=True)) / np.where(spread > 0, spread, 1.0)
+  return values.mean(axis=0).astype(np.float32)
+
+
+def read_scores(file: epath.PathLike) -> Scores:
+  """The scores of a TREC run file, or of JSON-lines by question and candidate.
+
+  An object a line, with `score` and either `question_id` and `candidate_id`, or `question` and
+  `candidate` (texts).
+
+  Raises:
+    InputError: another form, a score that is no number, a pair that occurs twice; it names the line.
+
+  """
+  if epath.Path(file).suffix.lower() not in JSON_SUFFIXES:
+    return trec_files.read_run(file)
+  found: dict[str, dict[str, float]] = {}
+  lines = Lines(file)
+  for row in json_objects(lines.filled("scored pair"), lines):
+    named = next((names for names in _NAMES if all(name in row for name in names)), None)
+    if named is None:
+      raise lines.error(
+        "a line names its pair by question_id and candidate_id, or by question and candidate"
+      )
+    question, candidate = (str(row[name]) for name in named)
+    score = row.get("score")
+    if type(score) not in (int, float):
+      raise lines.error(f"score is {score!r:.40}; expected a number")
+    if candidate in found.setdefault(question, {}):
+      raise lines.error(f"the pair of {question!r:.60} and {candidate!r:.60} occurs twice")
+    found[question][candidate] = float(score)
+  return found
 
 
 def check_unused(config: Any, inputs: Sequence[Input]) -> None:
@@ -85,9 +127,17 @@ def check_unused(config: Any, inputs: Sequence[Input]) -> None:
     )
 
 
-def _score(file: str, scores: Scores, question: Question, position: int) -> float:
-  candidate = question.candidates[position].id
-  value = scores.get(question.id, {}).get(candidate)
+def score_of(file: str, scores: Scores, question: Question, position: int) -> float:
+  """A teacher's score of one candidate, by ids or by texts.
+
+  Raises:
+    InputError: there is none, or it is not finite; it names the pair.
+
+  """
+  its = question.candidates[position]
+  candidate = its.id
+  by_text = scores.get(question.text, {}).get(its.text)
+  value = scores.get(question.id, {}).get(candidate, by_text)
   if value is None or not np.isfinite(value):
     raise InputError(
       f"{file}: candidate {candidate!r} of the training question {question.id!r} "

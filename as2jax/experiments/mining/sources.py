@@ -1,14 +1,30 @@
-"""The questions that negatives are mined for, and those that no training data may hold."""
+"""The questions that negatives are mined for or teachers score, and those that training must not hold."""
 
 from collections.abc import Sequence
 
 from etils import epath
 
 from as2jax.data.datasets import dataset as datasets
-from as2jax.data.datasets import named, user_files
+from as2jax.data.datasets import mined, named, user_files
 from as2jax.data.datasets.pool import PoolSpec
 from as2jax.data.record import Question
 from as2jax.runtime.errors import InputError
+
+
+def to_score(data: str, folders: Sequence[str]) -> tuple[Question, ...]:
+  """Training questions for a teacher: of a named data set, or of a file that may lack labels.
+
+  `folders`, of `as2jax lab mine`, bring further candidates.
+
+  Raises:
+    InputError: no such data set, file or folder.
+
+  """
+  if data in datasets.SPECS:
+    questions, _ = read(data, ())
+  else:
+    questions = user_files.read_partly_labelled(epath.Path(data).expanduser())
+  return mined.added(questions, folders) if folders else questions
 
 
 def read(data: str, exclude: Sequence[str]) -> tuple[tuple[Question, ...], list[Question]]:

@@ -1,0 +1,215 @@
+"""Soft labels: the scores of teachers over training questions, which a ranker then learns from.
+
+A teacher is too sure of the questions that it was trained on: nothing but their labels would be left in
+its scores. So a run is asked whether it has seen them, and without other teachers a job is cross-fitted:
+trained on all folds of the questions but one, it scores the one that is left.
+"""
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from as2jax.data.datasets import trec_files
+from as2jax.data.datasets.load import load as load_dataset
+from as2jax.data.inputs import teacher_scores
+from as2jax.data.inputs.first_stage_ranking import FILE
+from as2jax.data.record import UNKNOWN, Question, fingerprint
+from as2jax.inference import open as opening
+from as2jax.inference.ranker import Ranker
+from as2jax.inference.run import Run
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
+from as2jax.runtime.version import __version__
+
+CARD = "teachers.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossFit:
+  """A job that is trained once a fold.
+
+  Attributes:
+    job: its name with its words.
+    folds: parts of the questions, 2 or more.
+    overrides: values of config keys.
+
+  """
+
+  job: str
+  folds: int
+  overrides: Mapping[str, Any]
+
+
+def distil(
+  questions: Sequence[Question],
+  output: epath.PathLike,
+  teachers: Sequence[str],
+  *,
+  cross_fit: CrossFit | None = None,
+  allow_seen: bool = False,
+  source: str = "",
+) -> dict[str, Any]:
+  """Writes teachers' scores where `data.teachers` finds them (`eval/train/run.trec`), with provenance.
+
+  Args:
+    questions: training questions; their labels are read by a cross-fitted job alone.
+    output: a new folder.
+    teachers: runs, published rankers, run files or JSON-lines; several are averaged
+      (`teacher_scores.averaged`).
+    cross_fit: a further teacher.
+    allow_seen: whether a run may score questions that it was trained on.
+    source: of the data, for the provenance.
+
+  Returns:
+    The provenance.
+
+  Raises:
+    InputError: no teacher, one that was trained on the questions, a pair that one has not scored, a
+      folder that holds something else.
+
+  """
+  folder = epath.Path(output)
+  working = folder / "working"
+  if folder.exists() and any(path.name != working.name for path in folder.iterdir()):
+    raise InputError(f"--output={output} is not empty; name a new folder, or remove this one")
+  if not teachers and cross_fit is None:
+    raise InputError("no teacher: give --teacher or --cross-fit")
+  asked = [question for question in questions if question.candidates]
+  if not asked:
+    raise InputError(f"{source or 'the data'}: no question has a candidate to score")
+  scores, facts = [], []
+  for teacher in teachers:
+    its, fact = _scores_of(teacher, asked, allow_seen)
+    scores.append(np.concatenate(its))
+    facts.append(fact)
+  if cross_fit is not None:
+    scores.append(np.concatenate(_cross_fitted(asked, cross_fit, working)))
+    facts.append({"cross_fit": cross_fit.job, "folds": cross_fit.folds, **cross_fit.overrides})
+  for fact, values in zip(facts, scores, strict=True):
+    if not np.isfinite(values).all():
+      raise InputError(f"the teacher {fact} gave a score that is not finite")
+  ends = np.cumsum([len(question.candidates) for question in asked])
+  soft = np.split(teacher_scores.averaged(scores), ends[:-1])
+  ids = [[candidate.id for candidate in question.candidates] for question in asked]
+  (folder / "eval" / "train").mkdir(parents=True, exist_ok=True)
+  file = folder / "eval" / "train" / FILE
+  trec_files.write_run(file, [question.id for question in asked], ids, soft, "teachers")
+  content = {
+    "as2jax": __version__,
+    "teachers": facts,
+    "data": {"source": source, "fingerprint": fingerprint(questions)},
+    "questions": len(asked),
+    "pairs": int(ends[-1]),
+  }
+  write_whole(folder / CARD, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+  shutil.rmtree(working, ignore_errors=True)
+  return content
+
+
+def _scores_of(
+  teacher: str, questions: Sequence[Question], allow_seen: bool
+) -> tuple[list[np.ndarray], dict[str, Any]]:
+  """The scores of each question's candidates, and what says which teacher gave them."""
+  path = epath.Path(teacher).expanduser()
+  if path.exists() and not path.is_dir():
+    read = teacher_scores.read_scores(path)
+    found = [
+      np.asarray(
+        [teacher_scores.score_of(teacher, read, q, i) for i in range(len(q.candidates))], np.float64
+      )
+      for q in questions
+    ]
+    return found, {"file": teacher}
+  ranker = opening.load(teacher)
+  seen = None if ranker.seed is None else _seen(teacher, questions)
+  if seen and not allow_seen:
+    raise InputError(
+      f"the teacher {teacher} was trained on {seen} of these {len(questions)} questions, and its scores "
+      "of them say little more than their labels: cross-fit it (--cross-fit=JOB), give other questions, "
+      "or say --allow-seen"
+    )
+  fact = {"ranker": teacher, "seed": ranker.seed, "fingerprint": ranker.fingerprint, "seen": seen}
+  return _of_ranker(ranker, questions), fact
+
+
+def _of_ranker(ranker: Ranker, questions: Sequence[Question]) -> list[np.ndarray]:
+  return [np.asarray(x, np.float64) for x in next(iter(ranker.all_scores(questions).values()))]
+
+
+def _seen(teacher: str, questions: Sequence[Question]) -> int:
+  """How many of the questions a run was trained on; 0 of one that took no step.
+
+  Raises:
+    InputError: the run's data are not here, so that nobody can tell.
+
+  """
+  run = Run(teacher)
+  if not any(outcome["steps"] for outcome in run.results["seeds"]):
+    return 0
+  try:
+    train = load_dataset(run.config.data).splits["train"]
+  except InputError as error:
+    raise InputError(
+      f"whether the teacher {teacher} was trained on these questions cannot be told, as its data are "
+      f"not here ({error}); say --allow-seen where it was not"
+    ) from error
+  known = {question.text for question in train}
+  return sum(question.text in known for question in questions)
+
+
+def fold_of(question: Question, folds: int) -> int:
+  """The fold of a question: by its text, so that equal questions are never apart."""
+  return int(hashlib.sha256(question.text.encode()).hexdigest(), 16) % folds
+
+
+def _cross_fitted(
+  questions: Sequence[Question], cross_fit: CrossFit, working: epath.Path
+) -> list[np.ndarray]:
+  """The scores of each question by a teacher that was trained on the other folds."""
+  if cross_fit.folds < 2:
+    raise InputError(f"folds = {cross_fit.folds}: give 2 or more")
+  folds = [fold_of(question, cross_fit.folds) for question in questions]
+  scores: list[np.ndarray] = [np.zeros(0)] * len(questions)
+  for fold in range(cross_fit.folds):
+    here = [i for i, its in enumerate(folds) if its == fold]
+    others = [questions[i] for i, its in enumerate(folds) if its != fold]
+    if not here or not any(question.positives for question in others):
+      raise InputError(
+        f"fold {fold + 1} of {cross_fit.folds} leaves {len(here)} questions to score and "
+        f"{sum(bool(q.positives) for q in others)} with an answer to train on; give fewer folds"
+      )
+    folder = working / f"fold-{fold}"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "train.jsonl", "".join(map(_lines, others)))
+    run = opening.train(
+      cross_fit.job,
+      str(folder / "run"),
+      data={"train": str(folder / "train.jsonl")},
+      overrides=cross_fit.overrides,
+    )
+    for i, values in zip(here, _of_ranker(run.ranker(), [questions[i] for i in here]), strict=True):
+      scores[i] = values
+  return scores
+
+
+def _lines(question: Question) -> str:
+  """A question's labelled candidates as lines of a user's own file."""
+  rows = [
+    {
+      "question_id": question.id,
+      "question": question.text,
+      "candidate_id": candidate.id,
+      "candidate": candidate.text,
+      "label": candidate.label,
+      **{name: getattr(candidate, name) for name in ("previous", "next", "title")},
+    }
+    for candidate in question.candidates
+    if candidate.label != UNKNOWN
+  ]
+  return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
