@@ -1,14 +1,21 @@
 """The ranker that we recommend today, for any data set and encoder.
 
 Arguments, joined by commas: `fast` (default), a bi-encoder trained with a softmax over a question's own
-candidates; `accurate`, a cross-encoder trained in the same way; and those of as2jax/config/presets.py
-(`sample`, `minilm`, `ettin17m` …). The data set is WikiQA unless --config.data.name says another.
+candidates; `accurate`, a cross-encoder trained in the same way; `embedder` and `reranker`, the same for a
+published bi-encoder or cross-encoder, whose folder --config.encoder.pretrained names (with
+--config.epochs=0 it ranks as it is); and those of as2jax/config/presets.py (`sample`, `minilm`,
+`ettin17m` …). The data set is WikiQA unless --config.data.name says another.
 """
 
 from as2jax.config import base, presets
 from as2jax.runtime.errors import InputError
 
-KINDS = {"fast": presets.fast, "accurate": presets.accurate}
+KINDS = {
+  "fast": presets.fast,
+  "accurate": presets.accurate,
+  "embedder": presets.embedder,
+  "reranker": presets.reranker,
+}
 
 
 def get_config(argument=None):

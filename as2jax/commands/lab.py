@@ -1,6 +1,6 @@
 """`as2jax lab`: what a researcher does with many runs, chips and papers."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
