@@ -110,7 +110,9 @@ def _recommended(config: ConfigDict) -> None:
 
 def distil(config: ConfigDict) -> None:
   """Learns the scores of --config.data.teachers (`as2jax lab distill`) in place of labels."""
-  scale = config.loss.get("scale", 1.0)
+  model, scale = config.model, config.loss.get("scale", 1.0)
+  if model.name in ("triplet", "siamese"):  # their losses', not their vectors', examples
+    config.model = ConfigDict({"name": "biencoder", "pooling": model.pooling, "score": model.score})
   config.loss = ConfigDict({"name": "distillation", "scale": scale, "temperature": 1.0})
   config.data.train_filter = "all"  # labels are not read
   grouped(config)

@@ -144,3 +144,25 @@ def test_a_sentence_bert_is_described_by_its_folder():
 def test_an_encoder_by_its_class_is_described():
   config = tiny.config("triplet", encoder__name="as2jax.encoders.bert:BertEncoder")
   assert describe(config).model.encoder == describe(tiny.config("triplet")).model.encoder
+
+
+@pytest.mark.parametrize("word", ["modernbert", "ettin17m"])
+@pytest.mark.parametrize(
+  "job, encoder",
+  [
+    ("wikiqa_triplet", "ModernBertEncoder"),
+    ("wikiqa_siamese", "ModernBertEncoder"),
+    ("wikiqa_crossencoder", "ModernBertEncoder"),
+    ("wikiqa_cete", "ModernBertEncoder"),
+    ("wikiqa_cassie", "ModernBertEncoder"),
+    ("wikiqa_loct", "ModernBertEncoder"),
+    ("asnq_tanda", "ModernBertEncoder"),
+    ("recommended", "ModernBertEncoder"),
+    ("squad_cross_vae", "StaticEncoder"),  # over the vectors of its word pieces
+  ],
+)
+def test_every_system_of_the_papers_takes_todays_encoders(job, encoder, word):
+  parts = describe(flags.load(f"{job}:{word}"))
+  assert type(parts.source.module).__name__ == encoder
+  hidden = {"modernbert": 768, "ettin17m": 256}[word]
+  assert parts.source.module.hidden_size == hidden

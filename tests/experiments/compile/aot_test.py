@@ -125,6 +125,22 @@ def test_cassie_compiles_for_v5e_without_the_host():
 
 @pytest.mark.slow
 @needs_libtpu
+@pytest.mark.parametrize("job", ["recommended:fast,ettin17m", "recommended:accurate,ettin17m"])
+def test_modernbert_compiles_for_v5e_without_the_host(job):
+  """Training and prediction of the smallest ettin at its published size, in small batches."""
+  config = flags.load(job)
+  with config.unlocked():
+    config.batch.rows = config.batch.predict_rows = 8
+    config.batch.examples = 64
+  chip, _, steps = aot.measure(config, "v5e:1x1")
+  found = list(steps)
+  assert found[0].name == "train" and len(found) >= 2
+  for one in found:
+    assert aot.fits(chip, one) and not one.program.host_calls
+
+
+@pytest.mark.slow
+@needs_libtpu
 def test_the_gradient_alone_is_exchanged_between_chips():
   config = tiny.config("triplet", batch__shards=1, batch__examples=4, batch__predict_rows=4)
   _, scaled, steps = aot.measure(config, "v5e:2x2", ("train",))
