@@ -117,13 +117,14 @@ def _of_whole_batch(
     raise ValueError("cached gradients encode twice, which would update running statistics twice")
 
   def encode(trainable, micro, i):
-    return model.apply(
+    embeddings: Any = model.apply(
       {"params": optimizers.merge(trainable, state.frozen)},
       micro,
       train=True,
       method="encode",
       rngs={"dropout": jax.random.fold_in(key, i)},
-    ).units
+    )
+    return embeddings.units
 
   def value(trainable, vectors, whole):
     params = {"params": optimizers.merge(trainable, state.frozen)}

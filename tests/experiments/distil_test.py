@@ -8,6 +8,7 @@ import tiny
 
 import as2jax
 from as2jax.commands import app
+from as2jax.data.datasets import load as loading
 from as2jax.data.datasets import trec_files
 from as2jax.data.inputs import teacher_scores
 from as2jax.data.record import Candidate, Question
@@ -99,7 +100,7 @@ def test_nothing_to_do_is_said(tmp_path):
 
 def test_a_run_is_asked_what_it_has_seen(finished_run, tmp_path):
   teacher = str(finished_run("crossencoder"))
-  own = as2jax.open_run(teacher).components.data.splits["train"][:3]
+  own = loading.load(as2jax.open_run(teacher).config.data).splits["train"][:3]
   with pytest.raises(InputError, match="was trained on 3 of these 3 questions.*--cross-fit"):
     distil.distil(own, tmp_path / "out", [teacher])
   content = distil.distil(own, tmp_path / "own", [teacher], allow_seen=True)

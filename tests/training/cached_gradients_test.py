@@ -70,12 +70,11 @@ def assert_same(found, expected):
   "similarity", ["cosine", pytest.param("euclidean", marks=pytest.mark.slow)]
 )
 def test_parts_give_the_gradient_of_one_batch(similarity):
-  """The same 16 examples as one batch, as 4 micro-batches, as 2 of 2 shards."""
+  """The same 16 examples as one batch, and as 2 micro-batches of 2 shards."""
   loss = InBatchSoftmax(2.0, similarity, True, 0.3)
   whole = gradient(biencoder(), batch(), loss)
-  for shards, accumulate, examples in ((1, 4, 4), (2, 2, 8)):
-    made = batch(shards=shards, accumulate=accumulate, examples=examples)
-    assert_same(gradient(biencoder(), made, loss), whole)
+  parts = batch(shards=2, accumulate=2, examples=8)
+  assert_same(gradient(biencoder(), parts, loss), whole)
 
 
 def test_both_passes_have_the_same_dropout():
@@ -107,6 +106,7 @@ def test_both_passes_have_the_same_dropout():
   assert any(np.abs(found[p] - other[p]).max() > 1e-2 * largest for p in found)  # dropout is on
 
 
+@pytest.mark.slow
 def test_one_device_and_two_take_the_same_step():
   made, found = batch(shards=2, accumulate=2, examples=8), []
   for devices in (1, 2):
