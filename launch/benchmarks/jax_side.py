@@ -135,10 +135,12 @@ class Training:
 class Encoding(Training):
   """Encodes sentences as a prediction does."""
 
+  method, output = "encode", "units"
+
   def _build(self, settings: Any) -> None:
     self.state = self._create(optimizers.no_optimizer(), ())
     self.variables = states.ranking_variables(self.state)
-    self.function = make_predict_step(self.model, "encode", mesh=self.mesh, seeds=1)
+    self.function = make_predict_step(self.model, self.method, mesh=self.mesh, seeds=1)
 
   def place(self, *batches: Any) -> Any:
     """One batch on the device."""
@@ -146,9 +148,19 @@ class Encoding(Training):
 
   def step(self, placed: Any) -> Any:
     """The vectors of a batch's units, on the host, `[seed, shard, unit, d]`."""
-    return np.asarray(self.function(self.variables, placed).units)
+    return np.asarray(getattr(self.function(self.variables, placed), self.output))
+
+
+class Scoring(Encoding):
+  """Scores pairs as a prediction does: `[seed, shard, example]` on the host."""
+
+  method, output = "__call__", "scores"
+
+
+PREDICTING = {"encode": Encoding, "score": Scoring}
 
 
 def side(work: Workload, seeds: int = 1) -> Training:
   """Our side of a workload."""
-  return Encoding(work) if work.settings["system"] == "encode" else Training(work, seeds)
+  predicting = PREDICTING.get(work.settings["system"])
+  return predicting(work) if predicting else Training(work, seeds)

@@ -5,6 +5,7 @@ common ways to write such a loop (`choices`) the fastest on this machine is take
 """
 
 import abc
+import importlib.util
 import itertools
 import pathlib
 import sys
@@ -33,16 +34,22 @@ class TorchSide(abc.ABC):
     params: our parameters and `batch_stats`, from which PyTorch's begin; None for random ones.
     threads: that PyTorch computes with.
     fused: whether Adam is PyTorch's fused one.
+    half: whether the forward pass is under autocast to bfloat16.
 
   """
 
   name = "torch"
+  accelerated = False  # whether it runs on a GPU where there is one
   batch_size = 32  # where our sampler has none of its own: the papers'
 
-  def __init__(self, work: Workload, params: Any, threads: int, fused: bool = False):
+  def __init__(
+    self, work: Workload, params: Any, threads: int, fused: bool = False, half: bool = False
+  ):
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    self.work, self.fused = work, fused
+    self.work, self.fused, self.half = work, fused, half
+    on_gpu = self.accelerated and torch.cuda.is_available()
+    self.device = torch.device("cuda" if on_gpu else "cpu")
     self.size = work.settings["batch_size"] or self.batch_size
     self.lengths = np.diff(work.offsets)
     tensor = lambda value: value if torch.is_tensor(value) else torch.tensor(np.array(value))
@@ -75,7 +82,7 @@ class TorchSide(abc.ABC):
   def reset(self, choice: str) -> None:
     """A fresh model and optimiser."""
     self.choice, o = choice, self.work.settings["optimizer"]
-    self.model = self.model_of(choice).train()
+    self.model = self.model_of(choice).train().to(self.device)
     if self.state:
       self.model.load_state_dict(self.state)
     if o["name"] == "adadelta":
@@ -90,7 +97,8 @@ class TorchSide(abc.ABC):
 
   def step(self, examples: np.ndarray) -> Any:
     """One update on the examples of these numbers."""
-    loss = self.loss(examples)
+    with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
+      loss = self.loss(examples)
     self.optimizer.zero_grad()
     loss.backward()
     if norm := self.work.settings["optimizer"]["clip_norm"]:
@@ -125,7 +133,17 @@ class TorchSide(abc.ABC):
   def _seconds(self, examples: np.ndarray) -> float:
     began = time.perf_counter()
     self.step(examples)
+    self.wait()
     return time.perf_counter() - began
+
+  def wait(self) -> None:
+    """Until the device has done what it was given."""
+    if self.device.type == "cuda":
+      torch.cuda.synchronize()
+
+  def peak_memory(self) -> int:
+    """The most bytes of the GPU that were in use; 0 on a CPU."""
+    return torch.cuda.max_memory_allocated() if self.device.type == "cuda" else 0
 
   def block(self, seconds: float) -> tuple[Load, float]:
     """Runs for about `seconds`, at least one step: the work done and the time it took."""
@@ -135,6 +153,7 @@ class TorchSide(abc.ABC):
       examples = next(self._stream)
       self.step(examples)
       done += self.load(examples)
+    self.wait()
     return done, time.perf_counter() - began
 
   def facts(self) -> dict:
@@ -149,6 +168,33 @@ class TorchSide(abc.ABC):
     }
 
 
+def _bert(e: Mapping[str, Any], dropout: float | None) -> dict[str, Any]:
+  """What a BERT's config says beside its sizes."""
+  return {
+    "type_vocab_size": e["type_vocab_size"],
+    "layer_norm_eps": e["layer_norm_eps"],
+    "hidden_act": e["activation"],
+    "hidden_dropout_prob": e["hidden_dropout"],
+    "attention_probs_dropout_prob": e["attention_dropout"],
+    "classifier_dropout": dropout,
+  }
+
+
+def _modernbert(e: Mapping[str, Any], dropout: float | None) -> dict[str, Any]:
+  """What a ModernBERT's config says beside its sizes."""
+  return {
+    "local_attention": e["window"],
+    "global_attn_every_n_layers": e["global_every"],
+    "mlp_dropout": e["hidden_dropout"],
+    "attention_dropout": e["attention_dropout"],
+    "classifier_dropout": dropout or 0.0,
+    "pad_token_id": 0,
+  }
+
+
+CONFIGS = {"bert": ("Bert", _bert), "modernbert": ("ModernBert", _modernbert)}
+
+
 class Bert(TorchSide):
   """transformers' BERT: triplets of mean vectors, or pairs under a classifier.
 
@@ -156,38 +202,42 @@ class Bert(TorchSide):
   positive, negative), or one for all together.
   """
 
+  accelerated = True
+
   def choices(self) -> Sequence[str]:
-    """`sdpa` or `eager`, with one pass or one for each side."""
+    """`sdpa`, `eager` or, installed on a GPU, `flash_attention_2`; one pass or one for each side."""
     passes = sorted({1, self.work.members.shape[1]})
-    return [f"{attention}, {n} forward" for attention in ("sdpa", "eager") for n in passes]
+    kinds = ["sdpa", "eager"]
+    if self.device.type == "cuda" and self.half and importlib.util.find_spec("flash_attn"):
+      kinds.append("flash_attention_2")  # transformers' ModernBERT then computes without padding
+    return [f"{attention}, {n} forward" for attention in kinds for n in passes]
 
   def model_of(self, choice: str) -> torch.nn.Module:
     """Transformers' model of the same sizes and dropout rates."""
-    from transformers import BertConfig, BertForSequenceClassification, BertModel
+    import transformers
 
     settings, e = self.work.settings, self.work.settings["encoder"]
-    if e["name"] != "bert":
-      raise InputError("the PyTorch side has BERT alone; add --no-torch for other encoders")
+    if e["name"] not in CONFIGS:
+      names = " and ".join(CONFIGS)
+      raise InputError(f"the PyTorch side has {names} alone; add --no-torch for other encoders")
     self.units = np.split(np.stack([self.work.ids, self.work.type]), self.work.offsets[1:-1], 1)
-    config = BertConfig(
+    stem, rates = CONFIGS[e["name"]]
+    config = getattr(transformers, f"{stem}Config")(
       vocab_size=e["vocab_size"],
       hidden_size=e["hidden_size"],
       num_hidden_layers=e["num_layers"],
       num_attention_heads=e["num_heads"],
       intermediate_size=e["intermediate_size"],
       max_position_embeddings=e["max_positions"],
-      type_vocab_size=e["type_vocab_size"],
-      layer_norm_eps=e["layer_norm_eps"],
-      hidden_act=e["activation"],
-      hidden_dropout_prob=e["hidden_dropout"],
-      attention_probs_dropout_prob=e["attention_dropout"],
       num_labels=2,
-      classifier_dropout=settings["model"].get("dropout"),
       attn_implementation=choice.partition(",")[0],
+      **rates(e, settings["model"].get("dropout")),
     )
-    if settings["system"] == "crossencoder":
-      return BertForSequenceClassification(config)
-    return BertModel(config, add_pooling_layer=False)
+    if settings["system"] in ("crossencoder", "score"):
+      return getattr(transformers, f"{stem}ForSequenceClassification")(config)
+    if stem == "Bert":
+      return transformers.BertModel(config, add_pooling_layer=False)
+    return getattr(transformers, f"{stem}Model")(config)
 
   @staticmethod
   def to_state(params: Mapping[str, Any], statistics: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -210,7 +260,10 @@ class Bert(TorchSide):
     values = np.zeros((2, *real.shape), np.int64)
     values[:, real] = np.concatenate([self.units[n] for n in numbers], axis=1)
     arrays = {"input_ids": values[0], "token_type_ids": values[1], "attention_mask": real}
-    return {name: torch.from_numpy(array.astype(np.int64)) for name, array in arrays.items()}
+    if self.work.settings["encoder"]["name"] != "bert":
+      del arrays["token_type_ids"]
+    move = lambda array: torch.from_numpy(array.astype(np.int64)).to(self.device)
+    return {name: move(array) for name, array in arrays.items()}
 
   def encode(self, numbers: np.ndarray) -> torch.Tensor:
     """Mean-pooled vectors of some units, `[n, d]`."""
@@ -227,7 +280,7 @@ class Bert(TorchSide):
     """Cross entropy of pairs, or the sum of hinges of triplets."""
     members = self.work.members[examples]
     if self.work.settings["system"] == "crossencoder":
-      labels = torch.from_numpy(self.work.labels[examples].astype(np.int64))
+      labels = torch.from_numpy(self.work.labels[examples].astype(np.int64)).to(self.device)
       return functional.cross_entropy(self.model(**self.pad(members[:, 0])).logits, labels)
     vectors = torch.cat([self.encode(group) for group in self._groups(members)])
     anchor, positive, negative = vectors.chunk(3)
@@ -262,8 +315,23 @@ class Encoding(Bert):
 
   def step(self, examples: np.ndarray) -> np.ndarray:
     """The vectors of the sentences of these numbers, on the host."""
-    with torch.inference_mode():
-      return self.encode(self.work.members[examples, 0]).numpy()
+    with (
+      torch.inference_mode(),
+      torch.autocast(self.device.type, torch.bfloat16, enabled=self.half),
+    ):
+      return self.output(self.work.members[examples, 0]).float().cpu().numpy()
+
+  def output(self, numbers: np.ndarray) -> torch.Tensor:
+    """What is read of some units."""
+    return self.encode(numbers)
+
+
+class Scoring(Encoding):
+  """Scores pairs sorted by length, as sentence-transformers does."""
+
+  def output(self, numbers: np.ndarray) -> torch.Tensor:
+    """The logits of some pairs, `[n, 2]`."""
+    return self.model(**self.pad(numbers)).logits
 
 
 class CrossVAE(TorchSide):
@@ -363,11 +431,14 @@ SIDES = {
   "triplet": Bert,
   "crossencoder": Bert,
   "encode": Encoding,
+  "score": Scoring,
   "crossvae": CrossVAE,
   "m2snet": M2SNet,
 }
 
 
-def side(work: Workload, params: Any, threads: int, fused: bool = False) -> TorchSide:
+def side(
+  work: Workload, params: Any, threads: int, fused: bool = False, half: bool = False
+) -> TorchSide:
   """PyTorch's side of a workload."""
-  return SIDES[work.settings["system"]](work, params, threads, fused)
+  return SIDES[work.settings["system"]](work, params, threads, fused, half)

@@ -21,12 +21,13 @@ def forward_flops(encoder: Mapping[str, Any], lengths: Any) -> float:
   """Floating-point operations of an encoder's matrix products over sequences of given lengths.
 
   n tokens cost, a layer, n·(8d² + 4·d·f) for the dense products and 4·n²·d for the two of attention
-  (d wide, f the feed-forward's width); a multiply-add counts two. Embeddings, norms, pooling and
+  (d wide, f the feed-forward's width; 6·d·f where it is gated); a multiply-add counts two. Embeddings, norms, pooling and
   heads are left out (below 1 % at these sizes). A training step costs three times as much.
   """
   n = np.asarray(lengths, np.float64)
   d, f = encoder["hidden_size"], encoder["intermediate_size"]
-  return encoder["num_layers"] * float(np.sum(n * (8 * d * d + 4 * d * f) + 4 * d * n * n))
+  products = 6 if encoder.get("name") == "modernbert" else 4
+  return encoder["num_layers"] * float(np.sum(n * (8 * d * d + products * d * f) + 4 * d * n * n))
 
 
 def word_flops(settings: Mapping[str, Any]) -> float:
@@ -78,7 +79,7 @@ def load_of(
   settings: Mapping[str, Any], examples: int, lengths: np.ndarray, rows: np.ndarray
 ) -> Load:
   """The load of `examples` whose units have `lengths`, computed in rows of the lengths `rows`."""
-  passes = 1 if settings["system"] == "encode" else 3
+  passes = 1 if settings["system"] in ("encode", "score") else 3
   flops = lambda of: passes * forward_flops(settings["encoder"], of)
   if settings["system"] == "crossvae":
     flops = lambda of: passes * word_flops(settings) * float(np.sum(of))

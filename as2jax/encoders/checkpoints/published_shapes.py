@@ -26,6 +26,12 @@ _BASE = {
   "num_attention_heads": 12,
   "intermediate_size": 3072,
 }
+_MINI = {
+  "hidden_size": 384,
+  "num_hidden_layers": 6,
+  "num_attention_heads": 12,
+  "intermediate_size": 1536,
+}
 _LARGE = {
   "hidden_size": 1024,
   "num_hidden_layers": 24,
@@ -81,6 +87,7 @@ def _hub(name: str, config: Mapping[str, Any]) -> Published:
 TRANSFORMERS = {
   "bert-base-uncased": _hub("google-bert/bert-base-uncased", _bert(_BASE)),
   "bert-large-uncased": _hub("google-bert/bert-large-uncased", _bert(_LARGE)),
+  "nreimers/MiniLM-L6-H384-uncased": _hub("nreimers/MiniLM-L6-H384-uncased", _bert(_MINI)),
   "roberta-base": _hub("FacebookAI/roberta-base", _roberta(_BASE)),
   "roberta-large": _hub("FacebookAI/roberta-large", _roberta(_LARGE)),
   "xlnet-base-cased": _hub("xlnet/xlnet-base-cased", _xlnet(768, 12, 12, 3072)),

@@ -1,0 +1,94 @@
+"""The benchmark of accelerators: its cases run anywhere, and its programs lower for CUDA."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+import tiny_encoders
+
+from launch.benchmarks import gpu, jax_side
+from launch.benchmarks.workload import forward_flops
+
+FAMILIES = ("bert", "modernbert")
+
+
+@pytest.fixture(scope="module")
+def shapes(tmp_path_factory):
+  """Tiny encoders in place of the published ones."""
+  with pytest.MonkeyPatch.context() as patch:
+    folder = tmp_path_factory.mktemp("shapes")
+    made = {name: str(tiny_encoders.folder(name, folder / name)) for name in FAMILIES}
+    patch.setattr(gpu, "SHAPES", made)
+    yield
+
+
+def flags(*arguments):
+  few = ["--questions=3", "--rows=4", "--dtype=float32", "--seconds=0.01", "--blocks=1"]
+  return gpu.parse([*few, *arguments])
+
+
+def test_lengths_are_distributed_as_wikiqas(shapes):
+  work = gpu.workload(
+    "bert", "encode", gpu.parse(["--questions=200", "--cases=bert:encode"]), "plain"
+  )
+  lengths = np.diff(work.offsets)
+  assert len(lengths) == 200 * (gpu.CANDIDATES + 1)
+  found = np.quantile(lengths, (0.25, 0.5, 0.75))
+  np.testing.assert_allclose(found, [gpu.SENTENCE[i] for i in (5, 10, 15)], rtol=0.15)
+  assert work.whole.tokens == lengths.sum() and work.whole.units == len(lengths)
+
+
+SLOW = [(s, f) for s in gpu.SYSTEMS for f in FAMILIES if (s, f) != ("score", "modernbert")]
+
+
+@pytest.mark.parametrize(
+  "system, family",
+  [("score", "modernbert"), *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
+)
+def test_programs_lower_for_cuda(shapes, family, system):
+  side = jax_side.side(gpu.workload(family, system, flags("--cases=bert:encode"), "plain"))
+  placed = side.place(side.batches[0])
+  if system in jax_side.PREDICTING:
+    arguments = (side.variables, placed)
+  else:
+    seeds = np.zeros(1, np.uint32)
+    arguments = (side.state, placed, seeds, np.ones(1, np.float32), np.ones(1, bool))
+  text = side.function.trace(*arguments).lower(lowering_platforms=("cuda",)).as_text()
+  assert "stablehlo.dot_general" in text
+
+
+@pytest.mark.slow
+def test_both_sides_are_measured(shapes, capsys, tmp_path):
+  pytest.importorskip("torch", reason="torch is not installed")
+  target = tmp_path / "rows.json"
+  arguments = ["--cases=bert:score,modernbert:triplet", f"--json={target}"]
+  few = ["--questions=2", "--rows=2", "--dtype=float32", "--seconds=0.01", "--blocks=1"]
+  assert gpu.main([*few, *arguments]) == 0
+  rows = json.loads(target.read_text())["rows"]
+  assert [(row["case"], row["side"].partition(" (")[0]) for row in rows] == [
+    (case, side)
+    for case in ("bert:score", "modernbert:triplet")
+    for side in ("as2jax, plain attention", "PyTorch")
+  ]
+  for row in rows:
+    assert row["tokens_per_second"] > 0 and 0 < row["mfu"] < 1
+    ours = row["side"].startswith("as2jax")
+    assert (0 < row["busy"] <= 1) if ours else row["busy"] is None
+  assert jax.devices()[0].device_kind in capsys.readouterr().out
+
+
+def test_cases_that_were_left_out_are_named():
+  assert gpu.text([], "a device", ["minilm:encode"]).endswith("(--minutes): minilm:encode")
+
+
+def test_a_gated_layer_counts_three_products():
+  sizes = {"hidden_size": 4, "intermediate_size": 8, "num_layers": 2, "name": "modernbert"}
+  n, d, f = 5, 4, 8
+  assert forward_flops(sizes, [n]) == 2 * (n * (8 * d * d + 6 * d * f) + 4 * n * n * d)
+
+
+def test_unknown_cases_are_refused(capsys):
+  with pytest.raises(SystemExit):
+    gpu.parse(["--cases=zebra:score"])
+  assert "zebra:score is no SHAPE:SYSTEM" in capsys.readouterr().err
