@@ -23,12 +23,19 @@ from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import exact_search, retrieval
 from as2jax.inference.hit import Hit
 from as2jax.inference.index_part import Part
-from as2jax.runtime import registry
+from as2jax.runtime import registry, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
 CONTENT = "index.json"
 FORMAT = 1
+KINDS = {  # of what CONTENT holds, by key
+  "parts": list,
+  "source": str | None,
+  "seed": int | None,
+  "dtype": str,
+  "ranker": str,
+}
 DOCUMENTS = 4096  # in a part: what is lost at most when indexing is interrupted
 DEPTH = 100  # documents that a second ranker ranks again
 SECONDS = 5.0  # between two lines of progress
@@ -123,17 +130,18 @@ class Index:
 
     """
     folder = _local(path)
-    try:
-      content = json.loads((folder / CONTENT).read_text(encoding="utf-8"))
-      if content["format"] != FORMAT:
-        raise InputError(f"{path}: an index of format {content['format']}; make it anew")
-      parts, source, seed, dtype, made_by = (
-        content[key] for key in ("parts", "source", "seed", "dtype", "ranker")
-      )
-    except OSError as error:
-      raise InputError(f"{path} is no index (no {CONTENT}): make one with Ranker.index") from error
-    except (ValueError, KeyError, TypeError) as error:
-      raise InputError(f"{folder / CONTENT}: it was changed by hand ({error!r})") from error
+    if not (folder / CONTENT).exists():
+      raise InputError(f"{path} is no index (no {CONTENT}): make one with Ranker.index")
+    content = regular_files.read_object(folder / CONTENT, "put it back, or make the index anew")
+    if content.get("format", FORMAT) != FORMAT:
+      raise InputError(f"{path}: an index of format {content['format']}; make it anew")
+    for key, kinds in KINDS.items():
+      if not isinstance(content.get(key, ...), kinds):
+        raise InputError(
+          f"{folder / CONTENT}: {key} is {content.get(key, 'missing')!r}: it was changed by hand; "
+          "put it back, or make the index anew"
+        )
+    parts, source, seed, dtype, made_by = (content[key] for key in KINDS)
     if ranker is None:
       if not source:
         raise InputError(f"{path}: the model was not opened by as2jax.load: give it as `ranker`")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from as2jax.runtime import checksums
+from as2jax.runtime import checksums, regular_files
 from as2jax.runtime.errors import InputError
 
 MANIFEST = "manifest.json"  # written last
@@ -95,6 +95,7 @@ def open_arrays(
   except OSError:  # nothing was finished here
     return None
   try:
+    regular_files.refuse_others(manifest)
     fields = checksums.unsealed(manifest.read_text(encoding="ascii"))
     sizes, sums = fields.pop("bytes"), fields.pop("checksums")
     for name, size in sizes.items():

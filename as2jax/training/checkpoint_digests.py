@@ -9,7 +9,7 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.runtime import checksums, processes
+from as2jax.runtime import checksums, processes, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
@@ -45,6 +45,7 @@ def read(step: epath.PathLike) -> dict[str, Any]:
   path = epath.Path(step) / NAME
   if not path.exists():
     raise InputError(f"{step} has no {NAME}: the save was cut off, or the file was deleted")
+  regular_files.refuse_others(path)
   try:
     return checksums.unsealed(path.read_bytes().decode("ascii"))
   except (OSError, ValueError) as error:

@@ -28,7 +28,7 @@ from as2jax.data.inputs import fitted
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
 from as2jax.data.record import Question, fingerprint
 from as2jax.evaluation import results
-from as2jax.runtime import checksums, processes, version
+from as2jax.runtime import checksums, processes, regular_files, version
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 from as2jax.training import checkpoint_digests
@@ -195,6 +195,7 @@ def read(workdir: epath.PathLike) -> dict:
   """
   path = epath.Path(workdir) / NAME
   again = "put it back, or train again in another --workdir"
+  regular_files.refuse_others(path)
   try:
     return checksums.unsealed(path.read_bytes().decode("ascii"))
   except FileNotFoundError:

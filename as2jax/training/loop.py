@@ -213,19 +213,19 @@ class Trainer:
     example = jax.tree.map(lambda x: x[0], self.batcher.batch(plan, 0))
     self.state = self.components.fresh_state(example, seeds, self.optimizer, self.mesh)
     self.tracker = Tracker.start(len(seeds), self.config.patience)
-    self.epoch = self.begin = self.step = 0
+    self.epoch = self.begin = self.step = rows = 0
     self.unwritten: list[dict] = []  # of the log, see `StepLog.unwritten`
     if self.checkpoints.latest_step is not None:
       self.state, saved = self.checkpoints.restore(states.abstract(self.state))
       self.tracker = Tracker(**saved["tracker"])
       self.epoch, self.begin, self.step = saved["epoch"], saved["begin"], saved["step"]
-      self.unwritten = saved["unwritten"]
+      self.unwritten, rows = saved["unwritten"], saved.get("rows", 0)
       log.info("continuing from step %d (epoch %d)", self.step, self.epoch)
     elif self.start:
       self.state = self.start.place(self.state, seeds, self.components.model)
     # With no checkpoint not even the row of step 0 counts: it will be written again.
     reached = self.step if self.checkpoints.latest_step is not None else -1
-    self.log.roll_back(seeds, reached, evaluated=self.begin == 0)
+    self.log.roll_back(seeds, reached, evaluated=self.begin == 0, rows=rows)
     if self.step_function is None:
       self.step_function = make_train_step(
         self.components.model,
@@ -287,8 +287,9 @@ class Trainer:
 
   def _save(self) -> None:
     self._check_finite()
-    self.log.flush()
+    self.log.flush(durable=True)
     position = {"epoch": self.epoch, "begin": self.begin, "step": self.step}
+    position["rows"] = self.log.count(self.seeds)
     # `asdict` copies the lists: the next evaluation may change them while this save is under way.
     best = self.tracker.saved_step
     tracker = dataclasses.asdict(self.tracker)

@@ -1,7 +1,9 @@
 """The folder of a run: its lock, its config and its logs."""
 
+import collections
 import contextlib
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Generator, Sequence
@@ -10,10 +12,11 @@ from typing import Any
 from etils import epath
 
 from as2jax.config.flat import differences, flatten
-from as2jax.runtime import processes, regular_files
+from as2jax.runtime import checksums, processes, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
+log = logging.getLogger(__name__)
 SEGMENT = 1 << 16  # bytes after which a log that cannot be appended to goes on in another file
 
 
@@ -121,15 +124,19 @@ class MetricsLog:
     self.closed = 0  # segments before the open one
     self.segment = ""  # what the open segment holds, where it cannot be appended to
     self.writers: dict[int, Any] = {}
+    self.rows: collections.Counter[int] = collections.Counter()  # of each seed
 
   def _segment(self, number: int) -> epath.Path:
     return self.path.with_name(f"metrics-{number:05d}.jsonl") if number else self.path
 
-  def roll_back(self, seeds: Sequence[int], step: int, *, evaluated: bool = True) -> None:
+  def roll_back(
+    self, seeds: Sequence[int], step: int, *, evaluated: bool = True, rows: int = 0
+  ) -> None:
     """Drops the rows of these seeds after `step`, and a last row that a kill left incomplete.
 
     Args:
       evaluated: whether the evaluation at `step` counts, or will be made again.
+      rows: how many of these seeds there were when `step` was saved; a warning says what is lost.
 
     Raises:
       InputError: a line is no row.
@@ -140,11 +147,15 @@ class MetricsLog:
       last = lambda row: step if evaluated or "epoch" not in row else step - 1
       kept = lambda row: row["seed"] not in seeds or row["step"] <= last(row)
       number = 0
+      self.rows.clear()
       while self._segment(number).exists():
-        self.closed, self.segment = number, _filtered(self._segment(number), kept)
+        self.closed = number
+        self.segment = _filtered(self._segment(number), kept, self.rows)
         number += 1
       if self.appends:
         self.segment = ""
+      if (lost := rows - self.count(seeds)) > 0:
+        log.warning("%s has lost %d rows from before step %d", self.path, lost, step + 1)
     if self.tensorboard:
       from tensorboardX import SummaryWriter
       from tensorboardX.summary import hparams
@@ -158,12 +169,17 @@ class MetricsLog:
     """Adds a row; `flush` writes it to disk."""
     if processes.first():
       self.pending += json.dumps({"seed": seed, "step": step, **values}) + "\n"
+      self.rows[seed] += 1
     if seed in self.writers:
       for name, value in values.items():
         self.writers[seed].add_scalar(tag(name), value, step)
 
-  def flush(self) -> None:
-    """Writes the rows that are not on disk yet."""
+  def count(self, seeds: Sequence[int]) -> int:
+    """Number of rows of these seeds; only the first process has any."""
+    return sum(self.rows[seed] for seed in seeds)
+
+  def flush(self, *, durable: bool = False) -> None:
+    """Writes the rows that are not on disk yet; `durable` makes them outlast a power failure."""
     if self.pending and self.appends:
       _append(self.path, self.pending)
     elif self.pending:
@@ -172,6 +188,8 @@ class MetricsLog:
       write_whole(self._segment(self.closed), self.segment + self.pending)
       self.segment += self.pending
     self.pending = ""
+    if durable and self.appends and processes.first() and self.path.exists():
+      checksums.make_durable(self.path)
     for writer in self.writers.values():
       writer.flush()
 
@@ -222,14 +240,20 @@ def _hyperparameters(config: Any) -> dict[str, Any]:
   return {key: plain(value) for key, value in flatten(json.loads(config.to_json())).items()}
 
 
-def _filtered(path: epath.Path, kept: Callable[[dict], bool]) -> str:
-  """Leaves in a file of rows those that are `kept`; returns its new content.
+def _filtered(
+  path: epath.Path, kept: Callable[[dict], bool], rows: collections.Counter[int]
+) -> str:
+  """Leaves in a file of rows those that are `kept`; counts them by seed, returns its new content.
 
   A last line without its line feed, which a kill in the middle of a write leaves, is dropped.
   """
+  regular_files.refuse_others(path)
   data = path.read_bytes()
   lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
-  left = b"".join(line for i, line in enumerate(lines, 1) if kept(_row(line, f"{path}:{i}")))
+  pairs = [(line, _row(line, f"{path}:{i}")) for i, line in enumerate(lines, 1)]
+  pairs = [(line, row) for line, row in pairs if kept(row)]
+  rows.update(row["seed"] for _, row in pairs)
+  left = b"".join(line for line, _ in pairs)
   if left != data:
     write_whole(path, left.decode())
   return left.decode()

@@ -134,8 +134,14 @@ def test_another_model_or_damage_is_told(ranker, finished_run, tmp_path):
   vectors.write_bytes(content)
   with pytest.raises(InputError, match="part-000001 is damaged"):
     Index.open(tmp_path / "copy", ranker=ranker)
-  (path / "index.json").write_text("{}")
-  with pytest.raises(InputError, match="changed by hand"):
+  made = json.loads((path / "index.json").read_text())
+  for damage in ("{}", json.dumps({**made, "parts": 3}), '{"a":' * 100_000, "[]"):
+    (path / "index.json").write_text(damage)
+    with pytest.raises(InputError, match=r"index.json: .*put it back, or make the index anew"):
+      Index.open(path, ranker=ranker)
+  (path / "index.json").unlink()
+  os.mkfifo(path / "index.json")
+  with pytest.raises(InputError, match="is a named pipe"):
     Index.open(path, ranker=ranker)
   with pytest.raises(InputError, match="on a local disk"):
     ranker.index(TEXTS, path="gs://bucket/x")

@@ -1,6 +1,7 @@
 """No damage to a checkpoint passes unnoticed, and a run goes back to the newest whole state."""
 
 import logging
+import os
 import random
 import shutil
 
@@ -81,6 +82,14 @@ def test_every_damaged_file_is_named(copied, kind):
           read_best(copied, step)
       path.write_bytes(whole)
     checkpoint_digests.check(folder, together=True)
+
+
+def test_a_manifest_that_is_a_pipe_is_not_opened(copied):
+  manifest = copied / "latest/3" / checkpoint_digests.NAME
+  manifest.unlink()
+  os.mkfifo(manifest)
+  with pytest.raises(InputError, match="manifest.json is a named pipe"):
+    checkpoint_digests.check(manifest.parent, together=False)
 
 
 @pytest.mark.parametrize("damaged", ["latest/3", "best/2"])

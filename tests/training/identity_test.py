@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shutil
 import types
 
@@ -251,15 +252,17 @@ def test_other_code_and_versions_go_on_with_a_line(there, monkeypatch, caplog):
   assert again["identity"]["changed"] == changed
 
 
-@pytest.mark.parametrize("damage", ["absent", "flip"])
+@pytest.mark.parametrize("damage", ["absent", "flip", "pipe"])
 def test_a_run_without_its_identity_is_refused(there, damage):
   path = there / "x/identity.json"
   content = bytearray(path.read_bytes())
   content[200] ^= 1
-  path.unlink() if damage == "absent" else path.write_bytes(content)
-  with pytest.raises(InputError, match=r"identity.json (is missing|was damaged)"):
+  path.unlink() if damage != "flip" else path.write_bytes(content)
+  if damage == "pipe":
+    os.mkfifo(path)
+  with pytest.raises(InputError, match=r"identity.json (is missing|was damaged|is a named pipe)"):
     resume(there)
-  with pytest.raises(InputError, match=r"identity.json (is missing|was damaged)"):
+  with pytest.raises(InputError, match=r"identity.json (is missing|was damaged|is a named pipe)"):
     Run(there / "x").ranker()
 
 

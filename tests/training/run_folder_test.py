@@ -62,6 +62,34 @@ def test_the_log_rolls_back_by_seed(tmp_path):
   assert list((tmp_path / "tensorboard/seed-0").iterdir())
 
 
+@pytest.mark.parametrize("damage", ["cut", "zeros", "none"])
+def test_a_log_that_has_lost_rows_says_how_many(tmp_path, caplog, damage):
+  """What a power failure may leave has no line that could be named."""
+  log = MetricsLog(tmp_path, tensorboard=False)
+  log.roll_back((0, 1), -1)
+  for step in (1, 2, 3, 4):
+    for seed in (0, 1):
+      log.write(seed, step, {"loss": 0.5})
+    log.flush(durable=True)
+  assert log.count((0,)) == 4 and log.count((0, 1)) == 8
+  saved = 3 * 2  # at step 3
+  data = log.path.read_bytes()
+  lines = data.splitlines(keepends=True)
+  log.path.write_bytes({"cut": b"".join(lines[:4]), "zeros": b"\0" * 99, "none": data}[damage])
+  again = MetricsLog(tmp_path, tensorboard=False)
+  again.roll_back((0, 1), 3, rows=saved)
+  lost = {"cut": 2, "zeros": 6, "none": 0}[damage]
+  said = [f"{again.path} has lost {lost} rows from before step 4"] if lost else []
+  assert [record.getMessage() for record in caplog.records] == said
+  assert again.count((0, 1)) == saved - lost
+
+
+def test_a_log_that_is_a_pipe_is_not_opened(tmp_path):
+  os.mkfifo(tmp_path / "metrics.jsonl")
+  with pytest.raises(InputError, match="metrics.jsonl is a named pipe"):
+    MetricsLog(tmp_path, tensorboard=False).roll_back((0,), 1)
+
+
 def test_a_damaged_log_names_its_line(tmp_path):
   log = MetricsLog(tmp_path, tensorboard=False)
   (tmp_path / "metrics.jsonl").write_text('{"seed": 0, "step": 1}\n{"seed"\n')

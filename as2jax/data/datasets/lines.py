@@ -1,6 +1,7 @@
 """The lines of a user's text file, and errors that name the file and the line."""
 
 import contextlib
+import functools
 import gzip
 import zlib
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from etils import epath
 from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
 
+LONGEST = 64 << 20  # bytes of a line: a small packed file may hold one of many GiB
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 GZIP = b"\x1f\x8b"
 ARCHIVES = (  # place in the file, mark, name
@@ -86,8 +88,8 @@ class Lines:
     ends: whether a line is given with its end, as `csv.reader` wants it; a lone CR is allowed then.
 
   Raises (while iterating):
-    InputError: the file is empty, unreadable or an archive, or a line is not UTF-8 or holds NUL or
-      a lone CR.
+    InputError: the file is empty, unreadable or an archive, or a line is not UTF-8, holds NUL or
+      a lone CR, or has `LONGEST` bytes.
 
   """
 
@@ -123,7 +125,10 @@ class Lines:
 
   def _raw(self, file: BinaryIO) -> Iterator[bytes]:
     try:
-      yield from file
+      for line in iter(functools.partial(file.readline, LONGEST), b""):
+        if len(line) == LONGEST:
+          raise self.error(f"the line has {LONGEST >> 20} MiB or more", self.number + 1)
+        yield line
     except UNPACKING as error:
       raise self.error(_damaged(error), self.number + 1) from error
 

@@ -6,6 +6,7 @@ import zipfile
 
 import pytest
 
+from as2jax.data.datasets import lines
 from as2jax.data.datasets.lines import Lines, unpacked
 from as2jax.runtime.errors import InputError
 
@@ -36,6 +37,15 @@ def test_damaged_gzip(tmp_path):
     list(Lines(written(tmp_path, packed[:5])))
   with pytest.raises(InputError, match=r"file.txt is empty"):
     list(Lines(written(tmp_path, gzip.compress(b""))))
+
+
+def test_a_line_of_a_packed_file_is_bounded(tmp_path, monkeypatch):
+  monkeypatch.setattr(lines, "LONGEST", 1 << 16)
+  longest = b"a" * (lines.LONGEST - 2) + b"\n"
+  bomb = gzip.compress(b"one\n" + longest + b"a" * (100 << 20))
+  with pytest.raises(InputError, match=r"file.txt:3: the line has 0 MiB or more$"):
+    list(Lines(written(tmp_path, bomb)))
+  assert len(list(Lines(written(tmp_path, gzip.compress(longest * 2))))) == 2
 
 
 def test_damaged_gzip_is_one_error_in_every_reader(tmp_path):
