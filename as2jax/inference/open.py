@@ -5,7 +5,6 @@ What is opened is a run's folder, or a folder as the original libraries publish 
 transformers, by path, as `package:NAME/FOLDER`, or by its name on the Hugging Face hub.
 """
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,7 +23,7 @@ from as2jax.evaluation import predict
 from as2jax.inference import modes, run
 from as2jax.inference.ranker import Ranker
 from as2jax.inference.run import Run
-from as2jax.runtime import compile_cache, registry
+from as2jax.runtime import compile_cache, registry, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.training import build
 
@@ -172,8 +171,8 @@ def _mapping(columns: Mapping[str, str] | str) -> str:
 def _is_run(folder: epath.Path) -> bool:
   """Whether a folder's config.json is that of a run: it has sections `model` and `loss`."""
   try:
-    content = json.loads((folder / "config.json").read_text())
-  except (OSError, ValueError):
+    content = regular_files.read_json(folder / "config.json")
+  except InputError:  # whoever reads the folder says what is wrong
     return False
   return isinstance(content, dict) and all(
     isinstance(content.get(key), dict) for key in ("model", "loss")

@@ -1,6 +1,7 @@
 """`as2jax.load` opens runs and published folders alike; `as2jax.train` makes a run."""
 
 import json
+import os
 import pathlib
 import pkgutil
 import shutil
@@ -119,6 +120,14 @@ def test_what_cannot_be_opened_says_why(tmp_path):
       as2jax.load(source)
   with pytest.raises(InputError, match="seed = 3: .* is no run's folder"):
     as2jax.load(tiny.encoder_folder(), seed=3)
+  config = tmp_path / "config.json"
+  config.write_text('{"a":' * 100_000)
+  with pytest.raises(InputError, match="config.json: .*nested too deeply"):
+    as2jax.load(tmp_path)
+  config.unlink()
+  os.mkfifo(config)
+  with pytest.raises(InputError, match="config.json is a named pipe"):
+    as2jax.load(tmp_path)
 
 
 def test_a_classifier_of_other_sizes_is_refused(tmp_path):
