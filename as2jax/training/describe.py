@@ -111,23 +111,7 @@ def _units(units: Sequence[tuple[str, ...]], questions: set[str], most: int) -> 
     return round(len(text.split()) * (QUESTION if text in questions else SENTENCE))
 
   lengths = [min(sum(map(tokens, parts)) + len(parts) + 1, most) for parts in units]
-  offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-  ids, small = np.zeros(offsets[-1], np.int32), np.zeros(offsets[-1], np.int8)
-  return UnitTable(
-    ids=ids,
-    type=small,
-    role=small,
-    offsets=offsets,
-    word_start=_NONE,
-    word_length=_NONE,
-    word_role=small[:0],
-    word_form=_NONE,
-    word_offsets=np.zeros(len(offsets), np.int64),
-    forms=(),
-    truncated_units=0,
-    lost_by_role=(0, 0, 0, 0),
-    blank_units=0,
-  )
+  return UnitTable.of_lengths(lengths)
 
 
 def _source(section: Mapping[str, Any]) -> Source:

@@ -184,24 +184,8 @@ def _units(count: int, quantiles: Sequence[int], vocabulary: int):
   random = np.random.default_rng(0)
   places = np.linspace(0, 1, len(quantiles))
   lengths = np.interp(random.random(count), places, quantiles).astype(np.int64)
-  offsets = np.concatenate([[0], np.cumsum(lengths)])
-  ids = random.integers(0, vocabulary, offsets[-1]).astype(np.int32)
-  small, none = np.zeros(len(ids), np.int8), np.zeros(0, np.int32)
-  return UnitTable(
-    ids=ids,
-    type=small,
-    role=small,
-    offsets=offsets,
-    word_start=none,
-    word_length=none,
-    word_role=small[:0],
-    word_form=none,
-    word_offsets=np.zeros_like(offsets),
-    forms=(),
-    truncated_units=0,
-    lost_by_role=(0, 0, 0, 0),
-    blank_units=0,
-  )
+  ids = random.integers(0, vocabulary, lengths.sum()).astype(np.int32)
+  return UnitTable.of_lengths(lengths, ids)
 
 
 def on_device(side: Any, seconds: float) -> float:

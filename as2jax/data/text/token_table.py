@@ -2,12 +2,14 @@
 
 import dataclasses
 import pathlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int8, Int32, Int64
 
 from as2jax.data.text.input_templates import ROLES
+from as2jax.data.text.words import cumulative
 from as2jax.runtime import array_folder
 
 VERSION = 1  # of the arrays and their meaning; part of every cache key
@@ -67,6 +69,29 @@ class UnitTable:
   truncated_units: int
   lost_by_role: tuple[int, int, int, int]
   blank_units: int
+
+  @classmethod
+  def of_lengths(
+    cls, lengths: Sequence[int], ids: Int32[np.ndarray, "t"] | None = None
+  ) -> "UnitTable":
+    """Units of so many tokens, all of one role and without words; their ids are 0 where not given."""
+    offsets = cumulative(np.asarray(lengths, np.int64))
+    small, none = np.zeros(offsets[-1], np.int8), np.zeros(0, np.int32)
+    return cls(
+      ids=np.zeros(offsets[-1], np.int32) if ids is None else ids,
+      type=small,
+      role=small,
+      offsets=offsets,
+      word_start=none,
+      word_length=none,
+      word_role=small[:0],
+      word_form=none,
+      word_offsets=np.zeros_like(offsets),
+      forms=(),
+      truncated_units=0,
+      lost_by_role=(0, 0, 0, 0),
+      blank_units=0,
+    )
 
   def __len__(self) -> int:
     return len(self.offsets) - 1
