@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from as2jax.data.datasets.retrieval import Retrieval
 from as2jax.data.record import Candidate, Question
-from as2jax.inference.explain import alignment_view
+from as2jax.inference.explain import alignment_view, pool_view
 from as2jax.inference.explain.token_similarity import Words
 from as2jax.inference.run import Run
-from as2jax.report import markup
+from as2jax.report import axes, markup
 from as2jax.report.drawing import Drawing, series
 from as2jax.report.questions import Row
 from as2jax.report.runs import Ranking, Runs, System
@@ -232,3 +233,47 @@ def section(found: Sequence[Explained]) -> tuple[str, dict[str, Drawing]]:
     parts.append(f'<div id="explained-{one.number}">{opened}</div>')
   lead = "Of the questions that differ most, or were asked for: a right candidate, and a wrong one on top."
   return markup.section("explanations", "Explanations", *parts, lead=lead), figures
+
+
+def projections(runs: Runs) -> tuple[str, dict[str, Drawing]]:
+  """Of a retrieval: the questions of the answer that most ask for, in two dimensions, each run's.
+
+  As figure 2 of the Cross-VAE's paper: unit vectors along their first two singular directions.
+  """
+  if not isinstance(runs.dataset, Retrieval):
+    return "", {}
+  opened = [(n, Run(s.name).ranker(), s) for n, s in enumerate(runs.systems) if _has(s)]
+  opened = [(n, ranker, system) for n, ranker, system in opened if ranker.has_vectors]
+  if not opened:
+    return "", {}
+  try:
+    passage, asked = pool_view.questions_of(runs.dataset.pools[runs.split], "most")
+  except InputError:
+    said = markup.note("No answer of the pool is asked for by two questions.")
+    return markup.section("retrieval", "Questions of one answer", said), {}
+  figures = {}
+  for number, ranker, system in opened:
+    vectors = np.asarray(ranker.encode_query(asked))
+    title = f"{system.label}: mean squared distance {pool_view.closeness(vectors):.4f}"
+    figures[f"projection-{number}"] = scatter(title, pool_view.projected(vectors), number)
+  shown = "".join(markup.figure(made.svg(), name=name) for name, made in figures.items())
+  texts = "".join(f"<li>{markup.text(text)}</li>" for text in asked)
+  parts = (f'<div class="grid">{shown}</div>', f"<ol>{texts}</ol>")
+  lead = f"The questions whose answer is: {passage}"
+  return markup.section("retrieval", "Questions of one answer", *parts, lead=lead), figures
+
+
+def scatter(title: str, points: np.ndarray, number: int) -> Drawing:
+  """Numbered points `[n, 2]`, both axes in one scale."""
+  made = Drawing(410, 330, title, f"{len(points)} questions")
+  made.text(0, 14, title, bold=True)
+  middle = (points.max(0) + points.min(0)) / 2
+  half = max(float(np.ptp(points, axis=0).max()) / 2, 0.05) * 1.15
+  ranges = [(float(m - half), float(m + half)) for m in middle]
+  frame = axes.Frame((58, 28, 396, 300), *ranges)
+  frame.draw_y(made)
+  frame.draw_x(made)
+  for n, (x, y) in enumerate(points.tolist(), 1):
+    made.circle(frame.across(x), frame.up(y), 3, series(number))
+    made.text(frame.across(x) + 5, frame.up(y) - 3, str(n), size=10)
+  return made

@@ -144,7 +144,7 @@ def content(
       markup.section("systems", "Systems", systems),
       _training(runs, trained),
       questions.section(runs, metrics[0], listed, asked, numbers),
-      why,
+      *why,
       kinds,
       silent,
       cards.section(runs),
@@ -161,15 +161,16 @@ def tested(runs: Runs, metrics: Sequence[str]) -> list[dict[str, Any]]:
 
 def _explained(
   runs: Runs, listed: Sequence[questions.Row], wanted: tuple[int, Sequence[str]]
-) -> tuple[str, dict[str, Drawing], list[str]]:
-  """The section of explanations, its figures, and the ids of the questions in it."""
+) -> tuple[list[str], dict[str, Drawing], list[str]]:
+  """The sections of explanations, their figures, and the ids of the questions in it."""
   if not any(wanted):
-    return "", {}, []
+    return [], {}, []
   from as2jax.report import explanations  # with jax and all that opens weights
 
   found = explanations.explain(runs, explanations.chosen(listed, *wanted))
   section, figures = explanations.section(found)
-  return section, figures, [one.question.id for one in found]
+  near, of_near = explanations.projections(runs)
+  return [section, near], figures | of_near, [one.question.id for one in found]
 
 
 def _training(runs: Runs, found: Mapping[str, Drawing]) -> str:

@@ -99,7 +99,7 @@
     around(next);
     const said = label === 1 ? "right" : label === 0 ? "wrong" : "not judged";
     const others = found.s.flatMap((other, n) =>
-      other && n !== system ? [`${other.r[0][at]} by ${systems[n]}`] : []);
+      other && n !== system ? [`${other.r[0][at] ?? "not listed"} by ${systems[n]}`] : []);
     words.append(make("em", [said, id, ...others].join(" · "), label === 1 ? "yes" : ""));
     item.append(words);
     return item;
@@ -111,8 +111,8 @@
       part.append(make("p", "No ranking of this question was written.", "note"));
       return part;
     }
-    const order = found.c.map((_, at) => at);
     const ranks = found.s[system].r[0];
+    const order = found.c.map((_, at) => at).filter((at) => ranks[at] !== null);
     order.sort((a, b) => first(ranks[a]) - first(ranks[b]));
     const items = make("ol");
     items.append(...order.map((at) => entry(found, system, at)));

@@ -198,7 +198,7 @@ def _candidates(question: Question, rankings: Sequence[Sequence[Ranking]]) -> di
 
   `t` are its texts; `c` its candidates: id, text, label, previous and next text (numbers in `t`, -1
   for none); `s` of each system, null where it wrote no ranking: `v`, the scores of its first seed,
-  and `r`, the ranks of each seed, a tied one as "2–4".
+  and `r`, the ranks of each seed, a tied one as "2–4", null of what it did not list.
   """
   texts: dict[str, int] = {}
   place = lambda text: texts.setdefault(text, len(texts)) if text else -1
@@ -208,17 +208,27 @@ def _candidates(question: Question, rankings: Sequence[Sequence[Ranking]]) -> di
   ids = [candidate.id for candidate in question.candidates]
   systems: list[dict[str, Any] | None] = []
   for seeds in rankings:
-    its = [[seed[question.id][id] for id in ids] for seed in seeds if question.id in seed]
+    its = [seed[question.id] for seed in seeds if question.id in seed]
     if not its or len(its) < len(seeds):
       systems.append(None)
       continue
-    systems.append({"v": [float(f"{x:.6g}") for x in its[0]], "r": list(map(ranks, its))})
+    scores = [float(f"{its[0][id]:.6g}") if id in its[0] else None for id in ids]
+    systems.append({"v": scores, "r": [ranks(one, ids) for one in its]})
   return {"t": list(texts), "c": rows, "s": systems}
 
 
-def ranks(scores: Sequence[float]) -> list[int | str]:
-  """The rank of each score, the greatest 1; those of equal scores are their range, "2–4"."""
-  values = np.asarray(scores, np.float64).astype(np.float32)
-  above = (values[None, :] > values[:, None]).sum(1).tolist()
-  equal = (values[None, :] == values[:, None]).sum(1).tolist()
-  return [a + 1 if e == 1 else f"{a + 1}–{a + e}" for a, e in zip(above, equal, strict=True)]
+def ranks(scores: Mapping[str, float], ids: Sequence[str]) -> list[int | str | None]:
+  """The rank of each candidate among those that are listed, the greatest score 1.
+
+  Those of equal scores share the range of their ranks, "2–4"; what is not listed has None.
+  """
+  values = np.asarray(list(scores.values()), np.float64).astype(np.float32)
+  found: list[int | str | None] = []
+  for id in ids:
+    if id not in scores:
+      found.append(None)
+      continue
+    value = np.float32(scores[id])
+    above, equal = int((values > value).sum()), int((values == value).sum())
+    found.append(above + 1 if equal == 1 else f"{above + 1}–{above + equal}")
+  return found

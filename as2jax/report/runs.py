@@ -10,13 +10,16 @@ from etils import epath
 
 from as2jax.data.datasets import load, trec_files
 from as2jax.data.datasets.dataset import Dataset
-from as2jax.data.record import Question
+from as2jax.data.datasets.pool import Pool
+from as2jax.data.datasets.retrieval import Retrieval
+from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import results, run_files, run_scores
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
 
 Ranking = dict[str, dict[str, float]]  # question -> candidate -> score
+RETRIEVED = 5  # passages of a pool that are shown of each system
 ADVICE = "it was changed by hand; have it made anew"
 
 
@@ -115,7 +118,27 @@ def read(
     return Runs(systems, split, {}, (), absent)
   facts = first.content["data"]
   dataset, questions, absent = _texts(first, facts, split)
+  if isinstance(dataset, Retrieval):
+    questions = _retrieved(dataset.pools[split], [system.rankings(split) for system in systems])
   return Runs(systems, split, facts, questions, absent, dataset)
+
+
+def _retrieved(pool: Pool, rankings: Sequence[Sequence[Ranking]]) -> tuple[Question, ...]:
+  """Each query with its right passages and those that some system's first seed found first."""
+  place = pool.place()
+  found = []
+  for query in pool.queries:
+    ids = dict.fromkeys(query.answers[:1])
+    for seeds in rankings:
+      scores = seeds[0].get(query.id, {}) if seeds else {}
+      ids |= dict.fromkeys(sorted(scores, key=lambda id: -scores[id])[:RETRIEVED])
+    passages = [pool.passages[place[id]] for id in ids if id in place]
+    candidates = tuple(
+      Candidate(p.id, p.text, int(p.id in query.answers), p.previous, p.next, title=p.title)
+      for p in passages
+    )
+    found.append(Question(query.id, query.text, candidates))
+  return tuple(found)
 
 
 def _system(name: str, label: str, scores: RunScores) -> System:
@@ -176,7 +199,8 @@ def _texts(
     for part in split.split("+"):
       if dataset.fingerprints.get(part, known[part]["fingerprint"]) != known[part]["fingerprint"]:
         return None, (), f"the {part} questions of {dataset.name} that are here are not the run's"
-    questions = () if config.evaluation.task == "retrieve" else tuple(dataset.splits[split])
-    return dataset, questions, ""
+    if isinstance(dataset, Retrieval):
+      return dataset, (), ""
+    return dataset, tuple(dataset.splits[split]), ""
   except (InputError, OSError, KeyError) as error:
     return None, (), " ".join(str(error).split())

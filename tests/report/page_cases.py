@@ -1,9 +1,51 @@
-"""A run whose questions, candidates, ids and folder try to be markup."""
+"""Reads a page; makes a run whose questions, candidates, ids and folder try to be markup."""
+
+import base64
+import html.parser
+import json
+import zlib
 
 from as2jax.config import base, baselines, check
 from as2jax.inference import modes
+from as2jax.report import questions
 
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>\"'& שלום 🧊"
+
+
+class Page(html.parser.HTMLParser):
+  """The elements of a page: [(tag, attributes, text up to the next tag)]."""
+
+  def __init__(self, text):
+    super().__init__(convert_charrefs=True)
+    self.elements, self.text = [], text
+    self.feed(text)
+    self.close()
+
+  def handle_starttag(self, tag, attrs):
+    self.elements.append((tag, dict(attrs), []))
+
+  def handle_data(self, data):
+    if self.elements:
+      self.elements[-1][2].append(data)
+
+  def handle_endtag(self, tag):
+    if tag in ("script", "style"):
+      self.elements.append(("", {}, []))  # takes the text between elements
+
+  def of(self, tag, **wanted):
+    return [
+      (attributes, "".join(text))
+      for name, attributes, text in self.elements
+      if name == tag and all(attributes.get(key) == value for key, value in wanted.items())
+    ]
+
+  def candidates(self):
+    """What the packed chunks hold, one entry a question."""
+    found = []
+    for attributes, text in self.of("script", type="text/plain"):
+      assert attributes["id"] == f"chunk-{len(found) // questions.CHUNK}"
+      found += json.loads(zlib.decompress(base64.b64decode(text)))
+    return found
 
 
 def hostile_run(folder):

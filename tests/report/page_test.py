@@ -2,13 +2,11 @@
 
 import base64
 import hashlib
-import html.parser
 import json
 import pathlib
 import re
 import shutil
 import xml.etree.ElementTree as tree
-import zlib
 
 import page_cases
 import pytest
@@ -20,49 +18,13 @@ from as2jax.report import drawing, make, page, questions
 from configs import wikiqa_baseline
 
 
-class Page(html.parser.HTMLParser):
-  """The elements of a page: [(tag, attributes, text up to the next tag)]."""
-
-  def __init__(self, text):
-    super().__init__(convert_charrefs=True)
-    self.elements, self.text = [], text
-    self.feed(text)
-    self.close()
-
-  def handle_starttag(self, tag, attrs):
-    self.elements.append((tag, dict(attrs), []))
-
-  def handle_data(self, data):
-    if self.elements:
-      self.elements[-1][2].append(data)
-
-  def handle_endtag(self, tag):
-    if tag in ("script", "style"):
-      self.elements.append(("", {}, []))  # takes the text between elements
-
-  def of(self, tag, **wanted):
-    return [
-      (attributes, "".join(text))
-      for name, attributes, text in self.elements
-      if name == tag and all(attributes.get(key) == value for key, value in wanted.items())
-    ]
-
-  def candidates(self):
-    """What the packed chunks hold, one entry a question."""
-    found = []
-    for attributes, text in self.of("script", type="text/plain"):
-      assert attributes["id"] == f"chunk-{len(found) // questions.CHUNK}"
-      found += json.loads(zlib.decompress(base64.b64decode(text)))
-    return found
-
-
 @pytest.fixture(scope="module")
 def made(finished_run, tmp_path_factory):
   """The page of two rankers without parameters, and their folders."""
   folders = [str(finished_run(name)) for name in ("bm25", "word_overlap")]
   target = tmp_path_factory.mktemp("page") / "report.html"
   make.make(folders, target, published={("map", "ASBERT"): 0.795})
-  return Page(target.read_text()), folders
+  return page_cases.Page(target.read_text()), folders
 
 
 def results(folder):
@@ -103,7 +65,7 @@ def test_it_has_its_sections_and_says_how_to_repeat_it(made):
 def test_the_verdict_names_the_better_system_and_what_speaks_against_it(finished_run, tmp_path):
   folders = [str(finished_run(name)) for name in ("word_overlap", "triplet")]
   make.make(folders, tmp_path / "x.html")
-  shown = Page((tmp_path / "x.html").read_text())
+  shown = page_cases.Page((tmp_path / "x.html").read_text())
   (_, verdict), *_ = shown.of("p", **{"class": "verdict"})
   mean = [results(folder)["map[sample-clean/test]"]["mean"] for folder in folders]
   assert f"{abs(mean[1] - mean[0]):.3f} ±" in verdict
@@ -135,13 +97,15 @@ def test_each_question_has_its_values_and_packed_candidates(made, finished_run):
 
 
 def test_equal_scores_share_their_ranks():
-  assert questions.ranks([1.0, 3.0, 2.0, 2.0]) == [4, 1, "2–3", "2–3"]
-  assert questions.ranks([0.1 + 0.2, 0.3]) == ["1–2", "1–2"]  # equal as float32, as metrics see it
+  listed = {"a": 1.0, "b": 3.0, "c": 2.0, "d": 2.0}
+  assert questions.ranks(listed, "dxab") == ["2–3", None, 4, 1]
+  tied = {"a": 0.1 + 0.2, "b": 0.3}  # equal as float32, as metrics see it
+  assert questions.ranks(tied, "ab") == ["1–2", "1–2"]
 
 
 def test_hostile_texts_stay_texts(tmp_path):
   run = page_cases.hostile_run(tmp_path)
-  shown = Page((run / make.NAME).read_text())
+  shown = page_cases.Page((run / make.NAME).read_text())
   scripts = shown.of("script")
   assert [a.get("type") for a, _ in scripts] == ["application/json", "text/plain", None]
   assert scripts[-1][1] == page.resource("page.js")
@@ -205,17 +169,19 @@ def test_the_command_and_the_run_write_it(finished_run, tmp_path, capsys):
   other = f"{finished_run('word_overlap')}"
   assert app.run(["report", run, other, "-o", str(target), "--metrics=mrr,map"]) == 0
   assert f"written: {target}" in capsys.readouterr().out
-  first, *_ = [t for a, t in Page(target.read_text()).of("p") if a.get("class") == "verdict"]
+  first, *_ = [
+    t for a, t in page_cases.Page(target.read_text()).of("p") if a.get("class") == "verdict"
+  ]
   assert "MRR" in first
   again = open_run(other).report(tmp_path / "b.html", against=[run], metrics=("mrr", "map"))
-  assert Page(again.read_text()).of("p", **{"class": "verdict"})[0][1] == first
+  assert page_cases.Page(again.read_text()).of("p", **{"class": "verdict"})[0][1] == first
 
 
 def test_a_run_file_made_elsewhere_stands_beside_a_run(finished_run, tmp_path):
   run, other = finished_run("bm25"), tmp_path / "llm.trec"
   shutil.copy(finished_run("word_overlap") / "eval/test/run.trec", other)
   make.make([str(run), str(other)], tmp_path / "x.html")
-  shown = Page((tmp_path / "x.html").read_text())
+  shown = page_cases.Page((tmp_path / "x.html").read_text())
   values = [float(a["data-value"]) for a, _ in shown.of("td") if "data-value" in a]
   assert values[2] == pytest.approx(
     results(finished_run("word_overlap"))["map[sample-clean/test]"]["mean"]
@@ -232,7 +198,7 @@ def test_a_run_leaves_its_page_unless_told_not_to(finished_run, tmp_path):
   config = config.copy_and_resolve_references().unlock()
   config.log.report = True
   modes.run(config.lock(), str(tmp_path / "with"))
-  assert Page((tmp_path / "with" / make.NAME).read_text()).of("section", id="verdict")
+  assert page_cases.Page((tmp_path / "with" / make.NAME).read_text()).of("section", id="verdict")
 
 
 def test_a_page_that_cannot_be_made_does_not_undo_the_run(tmp_path, caplog):
