@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import jax.numpy as jnp
 from flax import linen as nn
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from as2jax.data.batches.batch import Tokens
 from as2jax.layers import transformer
@@ -99,16 +99,22 @@ class BertEncoder(nn.Module):
       train=train,
     )
     mask = transformer.segment_mask(rows(tokens.segment))
-    last, every = self._scan(x, mask, all_layers=all_layers, train=train)
+    bias = self.attention_bias(rows(tokens.position))
+    last, every = self._scan(x, mask, bias, all_layers=all_layers, train=train)
     if all_layers:
       return jnp.concatenate([x[None], every]).reshape(-1, s, r, l, self.hidden_size)
     return last.reshape(s, r, l, self.hidden_size)
 
-  def _scan(self, x: Array, mask: Array, *, all_layers: bool, train: bool):
+  def attention_bias(self, position: Int[Array, "b l"]) -> Float[Array, "b h l l"] | None:
+    """What is added to the attention's scores in every layer; nothing, unless a subclass says so."""
+    del position
+    return None
+
+  def _scan(self, x: Array, mask: Array, bias: Array | None, *, all_layers: bool, train: bool):
     """The last layer's output, and with `all_layers` that of each layer."""
 
     def apply(layer, x):
-      x = layer(x, mask, train=train)
+      x = layer(x, mask, bias, train=train)
       return x, x if all_layers else None
 
     layer = transformer.TransformerLayer(

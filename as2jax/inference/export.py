@@ -39,12 +39,14 @@ LABELS = {0: "answer"}  # one logit, w₁ − w₀, whose sigmoid is P(1)
 CLASSIFIERS = {
   "bert": "BertForSequenceClassification",
   "roberta": "RobertaForSequenceClassification",
+  "mpnet": "MPNetForSequenceClassification",
   "xlnet": "XLNetForSequenceClassification",
   "modernbert": "ModernBertForSequenceClassification",
 }
 ENCODERS = {
   "bert": "BertModel",
   "roberta": "RobertaModel",
+  "mpnet": "MPNetModel",
   "xlnet": "XLNetModel",
   "modernbert": "ModernBertModel",
 }

@@ -116,19 +116,21 @@ def attend(
   value: Float[Array, "b l h k"],
   mask: Bool[Array, "b 1 l l"],
   *,
+  bias: Float[Array, "b h l l"] | None = None,
   drop: Callable[[Array], Array] = lambda weights: weights,
   precision: Any = None,
 ) -> Float[Array, "b l h k"]:
   """softmax(QKᵀ/√k)V within `mask` (Vaswani et al. 2017, equation 1); `drop` acts on the softmax.
 
-  Scores and softmax are float32; the products take their operands in the type they come in.
+  `bias` is added to the scores behind their division by √k. Scores and softmax are float32; the products take their operands in the type they come in.
   """
   # Heads outside of tokens: what is strided XLA:CPU multiplies at a third of the speed.
   query, key = jnp.swapaxes(query, 1, 2), jnp.swapaxes(key, 1, 2)
   scores = jnp.einsum(
     "bhqk,bhtk->bhqt", query, key, precision=precision, preferred_element_type=jnp.float32
   )
-  scores = jnp.where(mask, scores * query.shape[-1] ** -0.5, MASKED)
+  scores = scores * query.shape[-1] ** -0.5
+  scores = jnp.where(mask, scores if bias is None else scores + bias, MASKED)
   return mix(scores, value, drop=drop, precision=precision)
 
 
@@ -196,6 +198,7 @@ def attention_context(
   dropout: Dropout,
   precision: Any,
   train: bool,
+  bias: Float[Array, "b h l l"] | None = None,
 ) -> Float[Array, "b l h k"]:
   """Each head's mean of values by attention, in the implementation that `choose_attention` names.
 
@@ -203,9 +206,10 @@ def attention_context(
   """
   how = choose_attention(wanted, query.dtype, train and dropout.rate > 0)
   if how == "plain":
-    return attend(query, key, value, mask, drop=partial(dropout, train=train), precision=precision)
+    drop = partial(dropout, train=train)
+    return attend(query, key, value, mask, bias=bias, drop=drop, precision=precision)
   with jax.default_matmul_precision(precision or jax.config.jax_default_matmul_precision):
-    return jax.nn.dot_product_attention(query, key, value, mask=mask, implementation=how)
+    return jax.nn.dot_product_attention(query, key, value, bias, mask, implementation=how)
 
 
 class SelfAttention(nn.Module):
@@ -219,7 +223,12 @@ class SelfAttention(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: Float[Array, "b l d"], mask: Bool[Array, "b 1 l l"], *, train: bool
+    self,
+    x: Float[Array, "b l d"],
+    mask: Bool[Array, "b 1 l l"],
+    bias: Float[Array, "b h l l"] | None = None,
+    *,
+    train: bool,
   ) -> Float[Array, "b l d"]:
     """Attends where `mask` is true; dropout of the weights acts with `train`."""
     b, l, d = x.shape
@@ -237,6 +246,7 @@ class SelfAttention(nn.Module):
       dropout=Dropout(self.dropout),
       precision=self.precision,
       train=train,
+      bias=bias,
     )
     return dense("output")(context.reshape(b, l, d))
 
@@ -274,9 +284,14 @@ class TransformerLayer(nn.Module):
 
   @nn.compact
   def __call__(
-    self, x: Float[Array, "b l d"], mask: Bool[Array, "b 1 l l"], *, train: bool
+    self,
+    x: Float[Array, "b l d"],
+    mask: Bool[Array, "b 1 l l"],
+    bias: Float[Array, "b h l l"] | None = None,
+    *,
+    train: bool,
   ) -> Float[Array, "b l d"]:
-    """Updates `x`; tokens attend where `mask` is true, and dropout acts with `train`."""
+    """Updates `x`; tokens attend where `mask` is true, by scores with `bias`; dropout with `train`."""
     attended = SelfAttention(
       self.num_heads,
       self.attention_dropout,
@@ -284,7 +299,7 @@ class TransformerLayer(nn.Module):
       self.precision,
       self.attention,
       name="attention",
-    )(x, mask, train=train)
+    )(x, mask, bias, train=train)
     attended = Dropout(self.hidden_dropout)(attended, train=train)
     x = LayerNorm(self.layer_norm_eps, self.dtype, name="attention_norm")(x + attended)
     fed = FeedForward(
@@ -297,7 +312,8 @@ class TransformerLayer(nn.Module):
 class Embeddings(nn.Module):
   """Sum of word, position and type embeddings (and `offset`), then norm and dropout.
 
-  `position_offset` is added to positions (RoBERTa's begin at 2). An id outside its table gives NaN.
+  `position_offset` is added to positions (RoBERTa's begin at 2); with `type_vocab_size` 0 there are no
+  types. An id outside its table gives NaN.
   """
 
   vocab_size: int
@@ -327,7 +343,8 @@ class Embeddings(nn.Module):
 
     x = embed("word", self.vocab_size, ids)
     x += embed("position", self.max_positions, position + self.position_offset)
-    x += embed("type", self.type_vocab_size, type)
+    if self.type_vocab_size:
+      x += embed("type", self.type_vocab_size, type)
     if offset is not None:
       x += offset.astype(jnp.float32)
     x = LayerNorm(self.layer_norm_eps, self.dtype, name="norm")(x)

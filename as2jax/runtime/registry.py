@@ -47,6 +47,7 @@ ENCODERS = Table(
   {
     "bert": "as2jax.encoders.bert:BertEncoder",
     "roberta": "as2jax.encoders.bert:BertEncoder",
+    "mpnet": "as2jax.encoders.mpnet:MPNetEncoder",
     "xlnet": "as2jax.encoders.xlnet:XLNetEncoder",
     "modernbert": "as2jax.encoders.modernbert:ModernBertEncoder",
     "elmo": "as2jax.encoders.elmo:ElmoEncoder",

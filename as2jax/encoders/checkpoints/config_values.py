@@ -31,12 +31,14 @@ _SIZES = {
   "modernbert": _MODERNBERT_SIZES,
   "bert": _BERT_SIZES,
   "roberta": _BERT_SIZES,
+  "mpnet": _BERT_SIZES,
   "xlnet": _XLNET_SIZES,
 }
 _HEADS = {  # the width that the heads divide
   "modernbert": ("hidden_size", "num_attention_heads"),
   "bert": ("hidden_size", "num_attention_heads"),
   "roberta": ("hidden_size", "num_attention_heads"),
+  "mpnet": ("hidden_size", "num_attention_heads"),
   "xlnet": ("d_model", "n_head"),
 }
 _BERT_RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob")
@@ -45,6 +47,7 @@ _RATES = {
   "modernbert": _MODERNBERT_RATES,
   "bert": _BERT_RATES,
   "roberta": _BERT_RATES,
+  "mpnet": _BERT_RATES,
   "xlnet": ("dropout", "dropatt"),
 }
 _WORDS = (
@@ -60,7 +63,7 @@ def check(kind: str, config: Mapping[str, Any]) -> None:
   """Checks those values of a config that are there.
 
   Args:
-    kind: `bert`, `roberta`, `xlnet` or `modernbert`.
+    kind: `bert`, `roberta`, `mpnet`, `xlnet` or `modernbert`.
 
   Raises:
     ValueError: one is of another type, out of its range, or does not fit another; it names the key.

@@ -8,7 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from as2jax.encoders.checkpoints import bert_weights, modernbert_weights, xlnet_weights
+from as2jax.encoders.checkpoints import (
+  bert_weights,
+  modernbert_weights,
+  mpnet_weights,
+  xlnet_weights,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +87,14 @@ ROBERTA = dataclasses.replace(
   head={"pooler": "classifier.dense", "head": "classifier.out_proj"},
 )
 
+MPNET = _family(
+  mpnet_weights,
+  "mpnet",
+  "cls",
+  mpnet_weights.PREFIX,
+  head={"pooler": "classifier.dense", "head": "classifier.out_proj"},
+)
+
 XLNET = _family(
   xlnet_weights,
   "xlnet",
@@ -100,7 +113,7 @@ MODERNBERT = _family(
   first_stacked=modernbert_weights.FIRST_STACKED,
 )
 
-FAMILIES = {family.name: family for family in (BERT, ROBERTA, XLNET, MODERNBERT)}
+FAMILIES = {family.name: family for family in (BERT, ROBERTA, MPNET, XLNET, MODERNBERT)}
 
 
 def of(encoder: Any) -> Family:
@@ -109,6 +122,8 @@ def of(encoder: Any) -> Family:
   A subclass takes the weights of its base.
   """
   kinds = [cls.__name__ for cls in type(encoder).__mro__]
+  if "MPNetEncoder" in kinds:
+    return MPNET
   if "BertEncoder" in kinds:
     return ROBERTA if encoder.position_offset else BERT
   if "XLNetEncoder" in kinds:

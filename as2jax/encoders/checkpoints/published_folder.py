@@ -102,6 +102,7 @@ _SPECIALS = {
   "bert": {"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"},
   "modernbert": {"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"},
   "roberta": {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"},
+  "mpnet": {"bos": "<s>", "eos": "</s>", "unk": "[UNK]", "pad": "<pad>", "mask": "<mask>"},
   "xlnet": {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "pad": "<pad>", "mask": "<mask>"},
 }
 
@@ -131,6 +132,9 @@ def write_transformer(
   config |= {"model_type": family.name, "architectures": [architecture], "dtype": "float32"}
   keys = {"xlnet": _XLNET_KEYS, "modernbert": _MODERNBERT_KEYS}.get(family.name, _BERT_KEYS)
   config |= {key: getattr(encoder, field) for key, field in keys.items()}
+  if family.name == "mpnet":
+    config |= {"relative_attention_num_buckets": encoder.relative_buckets, "pad_token_id": 1}
+    del config["type_vocab_size"]
   if family.name == "roberta":
     config["pad_token_id"] = encoder.position_offset - 1
   folder = epath.Path(folder)
@@ -188,7 +192,9 @@ def _tokenizer_settings(tokenizer: Tokenizer, family: Family) -> dict[str, Any]:
     if backend.token_to_id(token) is not None
   }
   names = ["input_ids", "token_type_ids", "attention_mask"]
-  settings["model_input_names"] = names[::2] if family.name in ("roberta", "modernbert") else names
+  settings["model_input_names"] = (
+    names[::2] if family.name in ("roberta", "mpnet", "modernbert") else names
+  )
   normalizer = _part(state["normalizer"], "BertNormalizer")
   bytes_ = _part(state["pre_tokenizer"], "ByteLevel")
   if family.name == "bert" and state["model"]["type"] == "WordPiece" and normalizer:

@@ -90,6 +90,16 @@ TRANSFORMERS = {
   "nreimers/MiniLM-L6-H384-uncased": _hub("nreimers/MiniLM-L6-H384-uncased", _bert(_MINI)),
   "roberta-base": _hub("FacebookAI/roberta-base", _roberta(_BASE)),
   "roberta-large": _hub("FacebookAI/roberta-large", _roberta(_LARGE)),
+  "microsoft/mpnet-base": _hub(
+    "microsoft/mpnet-base",
+    {
+      "model_type": "mpnet",
+      "vocab_size": 30527,
+      "max_position_embeddings": 514,
+      "layer_norm_eps": 1e-5,
+      **_BASE,
+    },
+  ),
   "xlnet-base-cased": _hub("xlnet/xlnet-base-cased", _xlnet(768, 12, 12, 3072)),
   "xlnet-large-cased": _hub("xlnet/xlnet-large-cased", _xlnet(1024, 24, 16, 4096)),
   "answerdotai/ModernBERT-base": _hub(

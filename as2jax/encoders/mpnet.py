@@ -1,0 +1,57 @@
+"""MPNet (Song et al. 2020): BERT's layers with a bias by relative position, over packed rows."""
+
+import math
+from typing import Annotated
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from as2jax.encoders.bert import BertEncoder
+from as2jax.layers.transformer import INITIALIZER
+from as2jax.runtime.ranges import AtLeast
+
+FARTHEST = 128  # distances from here on share a bucket
+
+
+class MPNetEncoder(BertEncoder):
+  """BERT's network without token types, with one table of relative positions for all layers.
+
+  The score of a query at i and a key at j gets the bias of the bucket of j − i, a head each (section
+  2.3; the buckets are those of T5, Raffel et al. 2020, section 2.1). Positions are those of a unit, so
+  that units of a packed row have the biases that they have alone. Parameters: those of `BertEncoder`,
+  and `relative_bias` [buckets, heads].
+
+  Attributes:
+    relative_buckets: half of them for keys before the query, half for keys behind it.
+
+  """
+
+  type_vocab_size: int = 0
+  position_offset: int = 2
+  relative_buckets: Annotated[int, AtLeast(4)] = 32
+
+  def attention_bias(self, position: Int[Array, "b l"]) -> Float[Array, "b h l l"]:
+    """The bias of each pair of tokens, float32."""
+    shape = (self.relative_buckets, self.num_heads)
+    table = self.param("relative_bias", INITIALIZER, shape, jnp.float32)
+    farthest = self.max_positions
+    bucket = jnp.asarray(buckets(np.arange(-farthest, farthest + 1), self.relative_buckets))
+    # One gather a distance, then one a pair: the bucket's logarithm is not taken for every pair.
+    of_distance = jnp.take(table, bucket, axis=0)
+    distance = position[:, None, :] - position[:, :, None] + farthest
+    return jnp.moveaxis(jnp.take(of_distance, distance, axis=0), -1, 1)
+
+
+def buckets(distance: np.ndarray, count: int) -> np.ndarray:
+  """The bucket of each distance (key minus query), of `count`.
+
+  Near distances have a bucket each; farther ones share them by their logarithm, up to `FARTHEST`.
+  """
+  half = count // 2
+  near = half // 2
+  size = np.abs(distance)
+  ratio = np.log(np.maximum(size, 1).astype(np.float32) / np.float32(near))
+  scaled = ratio / np.float32(math.log(FARTHEST / near)) * np.float32(half - near)
+  far = np.minimum(near + scaled.astype(np.int32), half - 1)
+  return np.where(size < near, size, far).astype(np.int32) + half * (distance > 0)
