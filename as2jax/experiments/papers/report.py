@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from as2jax.evaluation import compare, results, run_scores
@@ -13,7 +13,7 @@ from as2jax.experiments.papers.plan import Choice, Plan, Table
 from as2jax.experiments.papers.rows import Column, Row
 from as2jax.experiments.sweeps import table as sweep_table
 from as2jax.experiments.sweeps.local_executor import finished
-from as2jax.report import tables
+from as2jax.report import many, tables
 from as2jax.runtime.files import write_whole
 
 
@@ -174,7 +174,7 @@ class Figures:
 def write(
   table: Table, plan: Plan, output: pathlib.Path, choice: Choice, failed: Mapping[str, str]
 ) -> str:
-  """Writes <table>.txt, .md, .tex, .csv and .json into `output`; returns the text."""
+  """Writes <table>.txt, .md, .tex, .csv, .json and .html into `output`; returns the text."""
   made = Figures(table, plan, output, choice)
   figures = {
     (row.name, column.heading): found
@@ -209,10 +209,31 @@ def write(
   flat = _flat(table, figures, made)
   write_whole(output / f"{table.name}.csv", compare.as_csv(flat) + "\n")
   write_whole(output / f"{table.name}.json", json.dumps(flat, indent=2) + "\n")
-  set_ = [list(map(tables.escaped, row)) for row in cells]
+  escaped = [list(map(tables.escaped, row)) for row in cells]
   caption = tables.escaped(heading.replace("\n", ". "))
-  write_whole(output / f"{table.name}.tex", tables.framed(set_, caption))
+  write_whole(output / f"{table.name}.tex", tables.framed(escaped, caption))
+  page = many.make(
+    table.title,
+    heading.partition("\n")[2],
+    result=[heading.partition("\n")[2], *tests],
+    marks=_marks(flat),
+    axis="ours with the 95 % half-width over questions; hollow: published",
+    cells=cells,
+    left=1,
+    ledger=sweep_table.ledger(output, jobs.values()),
+    notes=notes,
+  )
+  write_whole(output / f"{table.name}.html", page)
   return text
+
+
+def _marks(flat: Sequence[Mapping[str, Any]]) -> list[many.Mark]:
+  """A line of the figure for each cell with a figure, ours or published."""
+  return [
+    many.Mark(f"{one['row']} · {one['column']}", one["ours"], one["half_width"], one["published"])
+    for one in flat
+    if one["ours"] is not None or one["published"] is not None
+  ]
 
 
 def _average(found: Mapping[str, Figure]) -> Figure | None:

@@ -14,7 +14,7 @@ from as2jax.evaluation import compare, results, run_scores
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.experiments.sweeps.local_executor import finished, last_line
 from as2jax.experiments.sweeps.points import Job
-from as2jax.report import tables
+from as2jax.report import many, tables
 from as2jax.runtime.files import write_whole
 
 METRICS = ("map", "mrr", "p@1")
@@ -38,7 +38,7 @@ class Point:
 
 def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   """Returns the table of a sweep; writes it as `table.txt`, `.md` and `.tex`, all figures as
-  `table.csv` and `.json`.
+  `table.csv` and `.json`, and a page as `report.html`.
 
   A point counts where all its seeds are finished; its mean and s.d. are over seeds, its difference
   to the base is tested over questions. The best is called final when every point counts. A run that
@@ -81,9 +81,34 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   flat = _flat(rows, best)
   write_whole(output / "table.csv", compare.as_csv(flat) + "\n")
   write_whole(output / "table.json", json.dumps(flat, indent=2) + "\n")
-  set_ = [list(map(tables.escaped, row)) for row in cells]
-  write_whole(output / "table.tex", tables.framed(set_, tables.escaped(heading), left=2))
+  escaped = [list(map(tables.escaped, row)) for row in cells]
+  write_whole(output / "table.tex", tables.framed(escaped, tables.escaped(heading), left=2))
+  page = many.make(
+    f"Sweep {output.name}",
+    heading,
+    result=[line.strip() for line in result],
+    marks=[_mark(row, best) for row in rows[selection] if row["metric"].startswith("map[")],
+    axis=f"MAP on {selection}, by which the choice is made",
+    cells=cells,
+    left=2,
+    ledger=ledger(output, done),
+  )
+  write_whole(output / "report.html", page)
   return text
+
+
+def _mark(row: dict[str, Any], best: str) -> many.Mark:
+  return many.Mark(row["system"], row["mean"], row["half_width"], None, row["system"] == best)
+
+
+def ledger(output: pathlib.Path, done: Iterable[Job]) -> list[list[str]]:
+  """How often each finished run evaluated test with each of its seeds, under a head."""
+  rows = [["run", "folder", "times that test was evaluated"]]
+  for job in done:
+    content = results.read(output / job.id) or {"data": {"name": ""}}
+    count = results.times_evaluated(output / job.id, "test", content["data"]["name"])
+    rows.append([job.title, job.id, "not known" if count is None else str(count)])
+  return rows
 
 
 def _points(output: pathlib.Path, jobs: Sequence[Job]) -> list[Point]:
