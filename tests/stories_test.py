@@ -180,7 +180,7 @@ print(*[row["system"] for row in as2jax.compare(mine, words, length, metrics=["m
 
 
 def test_a_person_who_stops_and_goes_on(installed):
-  """Ctrl-C while training, indexing and sweeping; the same command goes on, to the same end."""
+  """Ctrl-C while training and indexing; the same command goes on, to the same end."""
   folder, command = installed.folder, installed.script
   small = ["--set", TINY.format(tiny.encoder_folder()), "--set", "data.train_fraction=0.3"]
   train = ["train", "wikiqa_triplet:sample", *small, "--set", "epochs=3", "--set", "log.steps=1"]
@@ -207,12 +207,16 @@ def test_a_person_who_stops_and_goes_on(installed):
   ]
   assert found[0] == found[1] and len(found[0]) == 10
 
-  sweep = ["lab", "sweep", "--base=wikiqa_triplet:sample", *small, "--grid=epochs=1,2"]
+
+def test_a_sweep_that_is_stopped_goes_on(installed):
+  """Ctrl-C between two runs of a sweep: what is finished is not run again."""
+  small = ["--set", TINY.format(tiny.encoder_folder()), "--set", "data.train_fraction=0.1"]
+  sweep = ["lab", "sweep", "--base=wikiqa_triplet:sample", *small, "--grid=epochs=1"]
   sweep += ["-o", "runs/sweep"]
-  text = _stopped(installed, sweep, "[1/2]")
+  text = _stopped(installed, sweep, "[1/2]")  # the base and one point
   assert "stopped by SIGINT" in text and "Traceback" not in text
-  printed = installed(command, *sweep)
-  assert "2 runs, 1 of them finished before" in printed
+  printed = installed(installed.script, *sweep)
+  assert "2 runs, 1 of them finished before" in printed and "result: " in printed
 
 
 def _stopped(installed, arguments, after):

@@ -64,6 +64,19 @@ def test_a_folder_searches_as_memory_does(ranker, tmp_path, encoded):
   assert encoded == [4, 4, 1] * 2
 
 
+def test_what_rounding_makes_equal_is_ordered_by_its_distance(ranker, monkeypatch):
+  """The vectors of an untrained model lie close together, far from the origin."""
+  near = np.random.default_rng(0).normal(100.0, 1e-4, (20, 16)).astype(np.float32)
+  monkeypatch.setattr(indexes, "DOCUMENTS", 4096)
+  monkeypatch.setattr(ranker, "encode_document", lambda texts: near[: len(texts)])
+  index = ranker.index([f"document {i}" for i in range(20)])
+  for i in range(20):
+    monkeypatch.setattr(ranker, "encode_query", lambda texts, i=i: near[i : i + 1])
+    hits = index.search("a question", 5)
+    assert hits[0].index == i and hits[0].score == 0
+    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+
+
 def test_the_same_call_goes_on_where_it_was_stopped(ranker, tmp_path, encoded, monkeypatch):
   path, write = tmp_path / "index", indexes.Part.write
 
