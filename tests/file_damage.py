@@ -1,4 +1,4 @@
-"""Damage that a format is prone to, and what its reader may answer."""
+"""Damage to files, as disks, copies, editors and downloads do it, and what a reader may answer."""
 
 import pathlib
 import random
@@ -6,15 +6,55 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from tests.data import damage
+KINDS = ("cut", "delete", "insert", "overwrite", "flip", "drop", "repeat", "swap")
+JUNK = (b"\n", b"\t", b"\r\n", b'"', b"\0", b"{", b"}", b",")
+MORE_JUNK = (
+  *JUNK, b"[" * 5000, b'{"a":' * 5000, b"-", b"1e999", b"99999999999", b"null", b"\xff",
+  b"\xed\xa0\x80", b"<", b"&", b"</", b"NaN",
+)  # fmt: skip
 
 
-def damaged(draw, data: bytes, junk: Sequence[bytes]) -> bytes:
-  """`data`, perhaps with one of `junk` in it, after the damage that befalls any file."""
-  if draw(st.booleans()):
-    at = draw(st.integers(0, len(data)))
-    data = data[:at] + draw(st.sampled_from(junk)) + data[at:]
-  return damage.damaged(draw, data)
+def damaged(draw, data: bytes, junk: Sequence[bytes] = ()) -> bytes:
+  """`damaged_by` drawn by hypothesis, perhaps with one of a format's own `junk` before it."""
+  rng = draw(st.randoms(use_true_random=False))
+  if junk and rng.random() < 0.5:
+    at = rng.randint(0, len(data))
+    data = data[:at] + rng.choice(junk) + data[at:]
+  return damaged_by(rng, data)
+
+
+def damaged_by(rng: random.Random, data: bytes, junk: Sequence[bytes] = JUNK) -> bytes:
+  """`data` after one to three damages."""
+  for _ in range(rng.randint(1, 3)):
+    kind, at = rng.choice(KINDS), rng.randint(0, len(data))
+    if kind == "cut":
+      data = data[:at]
+    elif kind == "delete":
+      data = data[:at] + data[at + rng.randint(1, 40) :]
+    elif kind == "insert":
+      data = (
+        data[:at] + rng.choice((rng.randbytes(rng.randint(1, 4)), rng.choice(junk))) + data[at:]
+      )
+    elif kind == "overwrite":
+      new = rng.choice((rng.randbytes(rng.randint(1, 3)), rng.choice(junk)))
+      data = data[:at] + new + data[at + len(new) :]
+    elif kind == "flip" and at < len(data):
+      data = data[:at] + bytes([data[at] ^ 1 << rng.randrange(8)]) + data[at + 1 :]
+    else:
+      data = _lines_moved(rng, data, kind)
+  return data
+
+
+def _lines_moved(rng: random.Random, data: bytes, kind: str) -> bytes:
+  lines = data.splitlines(keepends=True) or [b""]
+  i, j = rng.randrange(len(lines)), rng.randrange(len(lines))
+  if kind == "drop":
+    del lines[i]
+  elif kind == "repeat":
+    lines.insert(j, lines[i])
+  else:
+    lines[i], lines[j] = lines[j], lines[i]
+  return b"".join(lines)
 
 
 def has_place(error: Exception, path) -> bool:
@@ -24,9 +64,23 @@ def has_place(error: Exception, path) -> bool:
   return place.startswith(":") and number.isdecimal() or place.startswith(" is empty")
 
 
+def files(folder: pathlib.Path) -> list[pathlib.Path]:
+  """The files somewhere under `folder` that hold anything, in order."""
+  return sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+
+
+def flip_bit(path: pathlib.Path, rng: random.Random) -> str:
+  """Inverts one bit of a file; says which."""
+  data = bytearray(path.read_bytes())
+  at, bit = rng.randrange(len(data)), rng.randrange(8)
+  data[at] ^= 1 << bit
+  path.write_bytes(data)
+  return f"{path.name}: bit {bit} of byte {at}"
+
+
 def damage_one_byte(folder: pathlib.Path, random: random.Random) -> None:
   """Gives one byte, of one of the files somewhere under `folder`, another value."""
-  file = random.choice(sorted(path for path in folder.rglob("*") if path.is_file()))
+  file = random.choice(files(folder))
   data = bytearray(file.read_bytes())
   data[random.randrange(len(data))] ^= random.randrange(1, 256)
   file.write_bytes(data)

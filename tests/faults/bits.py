@@ -27,8 +27,8 @@ from as2jax.runtime.errors import InputError
 from as2jax.training import identity
 from as2jax.training.build import Components
 from as2jax.training.checkpoints import Checkpoints, read_best
-from tests.faults.damage import files, flip_bit
 from tests.faults.totals import Totals
+from tests.file_damage import files, flip_bit
 
 
 class Said(logging.Handler):

@@ -15,8 +15,8 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 
-from tests.faults.damage import damaged
 from tests.faults.totals import Totals
+from tests.file_damage import MORE_JUNK, damaged_by
 
 HANGS = 30.0  # seconds for one case
 MEMORY = 6 << 30  # bytes of address space beyond what the process has: no case may ask for more
@@ -54,7 +54,7 @@ def content(readers: Sequence[Reader], case: int, seed: int) -> tuple[Reader, by
   turn = case // len(readers)
   whole = turn < len(reader.contents)
   chosen = reader.contents[turn] if whole else rng.choice(reader.contents)
-  return reader, chosen if whole else damaged(chosen, rng), whole
+  return reader, chosen if whole else damaged_by(rng, chosen, MORE_JUNK), whole
 
 
 def _worker(readers, first: int, end: int, seed: int, totals: Totals) -> int:

@@ -1,5 +1,6 @@
 """Every reader of files that others write or disks damage, each with whole files and a judge."""
 
+import csv
 import gzip
 import io
 import json
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 import asnq_test
 import labelled_lines_test
 import numpy as np
+import pyarrow
 import semeval_test
 import squad_test
 import tanda_json_test
@@ -25,6 +27,7 @@ import weight_files
 import wikiqa_test
 import yahoo_raw_test
 import yahoo_test
+from pyarrow import parquet
 
 from as2jax.config import rerun
 from as2jax.data.datasets import trec_files
@@ -118,8 +121,26 @@ def _own_files() -> list[Reader]:
     rows = [line for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n") if line.strip()]
     return found == len(rows) - header
 
+  def counted_cells(path: pathlib.Path) -> bool:
+    found = sum(len(question.candidates) for question in read_labelled(path))
+    text = path.read_bytes().decode("utf-8-sig")
+    return found == sum(map(bool, csv.reader(io.StringIO(text, newline="")))) - 1
+
+  def as_arrow_reads(path: pathlib.Path) -> bool:
+    found = read_labelled(path)
+    rows = parquet.read_table(path).to_pylist()
+    texts = sorted((q.text, c.text) for q in found for c in q.candidates)
+    return texts == sorted((row["question"], row["candidate"]) for row in rows)
+
   packed = gzip.compress(table)
+  cells = io.StringIO(newline="")
+  csv.writer(cells).writerows(line.split("\t") for line in table.decode().splitlines())
+  records = [{"title": "", **record} for record in user_files_test.RECORDS]
+  arrow = io.BytesIO()
+  parquet.write_table(pyarrow.Table.from_pylist(records), arrow, write_page_checksum=True)
   return [
+    Reader("own CSV", [cells.getvalue().encode()], judged("own.csv", counted_cells)),
+    Reader("own Parquet", [arrow.getvalue()], judged("own.parquet", as_arrow_reads)),
     Reader("own TSV", [table], judged("own.tsv", lambda p: counted(p, 1))),
     Reader("own JSON", [lines], judged("own.jsonl", lambda p: counted(p, 0))),
     Reader("own TSV.gz", [packed], judged("own.tsv.gz", lambda p: counted(p, 1))),

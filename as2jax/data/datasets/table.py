@@ -237,7 +237,10 @@ def _delimiter(first: str, recognised: Callable[[Sequence[str]], int]) -> str:
   """What separates a header's cells: the known columns decide, then the number of columns."""
 
   def fit(delimiter: str) -> tuple[int, bool, int]:
-    header = next(csv.reader([first[: LONGEST - 1]], delimiter=delimiter))
+    try:
+      header = next(csv.reader([first[: LONGEST - 1]], delimiter=delimiter))
+    except csv.Error:  # whoever reads the line says what is wrong
+      header = []
     return recognised(header), delimiter == "\t" and len(header) > 1, len(header)
 
   return max(DELIMITERS, key=fit)
@@ -284,7 +287,7 @@ def _parquet(path: epath.Path) -> Table:
   def rows() -> Iterator[tuple[int, dict[str, Any]]]:
     number = 0
     with opened(path) as file:
-      for batch in parquet.ParquetFile(file).iter_batches():
+      for batch in parquet.ParquetFile(file, page_checksum_verification=True).iter_batches():
         for row in batch.to_pylist():
           yield number, row
           number += 1
@@ -293,7 +296,7 @@ def _parquet(path: epath.Path) -> Table:
     with opened(path) as file:
       columns = tuple(parquet.read_schema(file).names)
     return Table(str(path), columns, list(rows()))
-  except (pyarrow.ArrowException, OSError) as error:
+  except (pyarrow.ArrowException, OSError, UnicodeError) as error:
     text = " ".join(str(error).split())
     raise InputError(f"{path} cannot be read as Parquet ({text}); get the file again") from error
 

@@ -241,7 +241,9 @@ def _probe(backend: Any, source: str) -> SpecialTokens:
   """
   try:
     single, pair = backend.encode("a"), backend.encode("a", "b")
-  except Exception as error:  # the library raises nothing more exact
+  except BaseException as error:  # the library raises nothing more exact; its panics are such
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+      raise
     raise InputError(
       f"{source}: its tokenizer.json or vocabulary is damaged ({error}); get the files again"
     ) from error

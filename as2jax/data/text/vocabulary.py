@@ -97,9 +97,16 @@ def _serialised(folder: epath.Path) -> Any:
   file = folder / "tokenizer.json"
   text = file.read_text(encoding="utf-8")
   try:
-    rules = json.loads(text)["normalizer"]
+    content = json.loads(text)
   except RecursionError:
     raise InputError(f"{file}: not valid JSON (nested too deeply)") from None
+  unknown = sorted(_unknown_in_templates(content.get("post_processor") or {}))
+  if unknown:
+    raise InputError(
+      f"{file}: its template has the special tokens {unknown}, of which it states no id; get the "
+      "file again"
+    )
+  rules = content["normalizer"]
   growth = _growth(rules) if rules else 1.0
   if growth > MAX_GROWTH:
     raise InputError(
@@ -107,6 +114,14 @@ def _serialised(folder: epath.Path) -> Any:
       "tokeniser of an encoder"
     )
   return Tokenizer.from_str(text)
+
+
+def _unknown_in_templates(rule: dict[str, Any]) -> set[str]:
+  """Special tokens of templates whose ids are not stated: the library would panic at every text."""
+  found = [_unknown_in_templates(inner) for inner in rule.get("processors", ())]
+  pieces = [*rule.get("single", ()), *rule.get("pair", ())]
+  used = {piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece}
+  return set().union(used - set(rule.get("special_tokens", ())), *found)
 
 
 def _growth(rule: dict[str, Any]) -> float:

@@ -9,8 +9,8 @@ from as2jax.data.datasets.asnq import iterate_asnq, iterate_rows, read_asnq, wri
 from as2jax.data.datasets.dataset import load
 from as2jax.data.record import UNKNOWN
 from as2jax.runtime.errors import InputError
-from tests.data.damage import damaged
 from tests.data.synthetic import write_synthetic_asnq
+from tests.file_damage import damaged
 
 ROWS = (
   'who made "it" ?\tAnn made it .\t4',

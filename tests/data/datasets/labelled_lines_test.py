@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from as2jax.data.datasets.labelled_lines import read_judged
 from as2jax.runtime.errors import InputError
-from tests.data.damage import damaged
+from tests.file_damage import damaged
 
 RECORDS = (
   {"question": "who ?", "sentence": "Ann .", "label": 1, "next": "Ben .", "title": "T"},

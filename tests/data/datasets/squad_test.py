@@ -12,7 +12,7 @@ from as2jax.data.datasets.pool import PoolCounts, one_per_text, tally
 from as2jax.data.datasets.squad import REQA, SQUAD, held_out, read_paragraphs, read_squad
 from as2jax.data.record import Passage
 from as2jax.runtime.errors import InputError
-from tests.data.damage import damaged
+from tests.file_damage import damaged
 
 FOLDER = Path(os.environ.get("AS2JAX_DATA", ""), "squad")
 ICE = "Ice is “frozen” water. It floats.  Why? Ice is light. It floats."

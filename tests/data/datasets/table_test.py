@@ -1,6 +1,7 @@
 """A person's table in every form in which others write it: the same rows come out."""
 
 import csv
+import io
 import json
 import logging
 
@@ -119,6 +120,24 @@ def test_every_form_reads_alike(tmp_path):
   assert read_labelled(tmp_path / "theirs.parquet") == whole.questions
 
 
+@pytest.mark.parametrize("checksums, text", [(False, b"the c\xd2t 3"), (True, b"the cut 3")])
+def test_damaged_text_of_a_parquet_file_is_one_error(tmp_path, checksums, text):
+  """Pages without checksums are refused where they are no UTF-8, with them in any case."""
+  pyarrow = pytest.importorskip("pyarrow")
+  from pyarrow import parquet
+
+  path = tmp_path / "x.parquet"
+  rows = [{"question": "who sat", "candidate": f"the cat {i}", "label": i % 2} for i in range(9)]
+  plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+  parquet.write_table(pyarrow.Table.from_pylist(rows), path, **plain, write_page_checksum=checksums)
+  assert len(read_labelled(path)[0].candidates) == 9
+  data = path.read_bytes()
+  assert data.count(b"the cat 3") == 1
+  path.write_bytes(data.replace(b"the cat 3", text))
+  with pytest.raises(InputError, match="x.parquet cannot be read"):
+    read_labelled(path)
+
+
 def test_parquet_without_pyarrow_is_one_sentence(tmp_path, monkeypatch):
   monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
   for act in (
@@ -132,7 +151,7 @@ def test_parquet_without_pyarrow_is_one_sentence(tmp_path, monkeypatch):
 def test_a_file_that_is_no_parquet(tmp_path):
   pytest.importorskip("pyarrow", reason="pyarrow is not installed")
   (tmp_path / "x.parquet").write_text("question,answer\n")
-  with pytest.raises(InputError, match="x.parquet cannot be read as Parquet"):
+  with pytest.raises(InputError, match="x.parquet cannot be read"):
     read_labelled(tmp_path / "x.parquet")
 
 
@@ -281,6 +300,13 @@ def test_what_cannot_be_written_is_said_before(tmp_path):
   assert found.splitlines() == ["a", '"[""x""]"', ""]
 
 
+def test_a_carriage_return_in_the_header_is_one_error(tmp_path):
+  path = tmp_path / "mine.csv"
+  path.write_bytes(b"question,candi\rdate\nwho,so\n")
+  with pytest.raises(InputError, match="mine.csv:1: not a line of CSV"):
+    read(path, labelled=False)
+
+
 @given(drawn=st.data(), delimiter=st.sampled_from(",;\t"))
 def test_damage_is_an_error_with_its_place_or_what_csv_reads(tmp_path, drawn, delimiter):
   path = tmp_path / "mine.csv"
@@ -291,7 +317,8 @@ def test_damage_is_an_error_with_its_place_or_what_csv_reads(tmp_path, drawn, de
   except InputError as error:
     assert has_place(error, path)
     return
-  theirs = csv.reader(path.read_text("utf-8-sig").splitlines(True), delimiter=delimiter)
+  lines = io.StringIO(path.read_bytes().decode("utf-8-sig"), newline="")
+  theirs = csv.reader(lines, delimiter=delimiter)
   records = [record for record in theirs if any(cell.strip() for cell in record)]
   assert sum(len(q.candidates) for q in own.questions) == len(records) - 1
   texts = {cell for record in records[1:] for cell in record}

@@ -2,7 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
-from damage import damaged
+from file_damage import damaged
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,10 +2,12 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
 import struct
 import subprocess
 import sys
+import types
 import unicodedata
 
 import numpy as np
@@ -380,6 +382,36 @@ def test_rules_that_multiply_a_text_are_refused(tiny, tmp_path, rules, growth):
   content["normalizer"]["normalizers"][0]["normalizers"] = rules[:2]  # as published ones have
   (tmp_path / "tokenizer.json").write_text(json.dumps(content))
   load_tokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_template_of_unknown_special_tokens_is_refused(tiny, tmp_path, nested):
+  """The library panics at the first text, with a backtrace of its own."""
+  content = json.loads(tiny.backend.to_str())
+  rule = content["post_processor"]
+  if rule["type"] != "TemplateProcessing":
+    pytest.skip(f"{rule['type']} has no template")
+  name = rule["single"][-1]["SpecialToken"]["id"]
+  rule["special_tokens"]["other"] = rule["special_tokens"].pop(name)
+  if nested:
+    content["post_processor"] = {"type": "Sequence", "processors": [rule]}
+  (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+  with pytest.raises(InputError, match=f"tokenizer.json: its template .*{re.escape(name)}"):
+    load_tokenizer(str(tmp_path))
+
+
+def test_a_panic_of_the_library_is_one_error():
+  class PanicException(BaseException):
+    pass
+
+  def panics(*_):
+    raise PanicException("no entry found")
+
+  backend = types.SimpleNamespace(
+    encode=panics, no_truncation=lambda: None, no_padding=lambda: None
+  )
+  with pytest.raises(InputError, match=r"somewhere: .* is damaged \(no entry found\)"):
+    Tokenizer(backend, "somewhere")
 
 
 def test_a_deeply_nested_file_is_refused(tmp_path):
