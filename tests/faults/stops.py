@@ -21,6 +21,7 @@ import time
 import numpy as np
 import tiny
 
+from as2jax.runtime import startup
 from tests.faults.totals import Totals
 
 PAUSE = 0.05  # seconds added to each step, so that signals come between steps, too
@@ -43,6 +44,7 @@ class Runs:
   def __post_init__(self):
     from as2jax.inference import modes  # noqa: F401  imported before the forks
     from as2jax.main import entry  # noqa: F401
+    from as2jax.training import loop  # noqa: F401
 
     self.base.mkdir(parents=True, exist_ok=True)
     encoder = self.base / "encoder"
@@ -76,7 +78,9 @@ class Runs:
       log = os.open(self.base / f"{name}.log", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
       os.dup2(log, 1)
       os.dup2(log, 2)
-      signal.signal(signal.SIGINT, signal.default_int_handler)
+      signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job may ignore it
+      sys.argv = ["as2jax.main"]
+      startup.listen_for_interrupt()  # as where the package is imported by that command
       faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
       self._train(name)
       status = 0
