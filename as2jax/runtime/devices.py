@@ -3,6 +3,7 @@
 import glob
 import os
 import platform
+import resource
 
 from as2jax.runtime.errors import InputError
 
@@ -63,3 +64,12 @@ def _processor() -> str:
   except OSError:
     names = []
   return names[0] if names else platform.machine()
+
+
+def peak_memory() -> int:
+  """The most memory in bytes that was in use: of one local device, or of this process on CPU."""
+  import jax
+
+  used = [device.memory_stats() or {} for device in jax.local_devices()]
+  peaks = [stats["peak_bytes_in_use"] for stats in used if "peak_bytes_in_use" in stats]
+  return max(peaks) if peaks else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

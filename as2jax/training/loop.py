@@ -20,7 +20,7 @@ from as2jax.data.batches.prefetch import prefetch
 from as2jax.data.datasets import holdout
 from as2jax.encoders import open
 from as2jax.evaluation import diagnostics, parameter_free, predict, results, tasks
-from as2jax.runtime import preemption, processes, profiling, sharding
+from as2jax.runtime import devices, preemption, processes, profiling, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import identity, optimizers, warm_start
 from as2jax.training import state as states
@@ -380,6 +380,7 @@ class Trainer:
         "devices": jax.device_count(),
         "processes": processes.count(),
         "backend": jax.default_backend(),
+        "peak_memory_bytes": devices.peak_memory(),
         "compilations_of_step": self.step_function._cache_size(),
         "compilations_of_prediction": self.predictor.compilations,
         "seconds": round(time.monotonic() - self.started, 1),

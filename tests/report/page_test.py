@@ -78,6 +78,18 @@ def test_the_verdict_names_the_better_system_and_what_speaks_against_it(finished
   }
 
 
+def test_the_card_says_what_data_and_runs_are(finished_run, tmp_path):
+  run = finished_run("triplet")
+  shown = page_cases.Page(make.make([str(run)], tmp_path / "x.html").read_text())
+  content = json.loads((run / "results.json").read_text())
+  cells = [text for _, text in shown.of("td")]
+  assert content["data"]["splits"]["test"]["fingerprint"][:12] in cells
+  assert content["identity"]["weights"][:12] in cells
+  memory = content["execution"]["peak_memory_bytes"]
+  assert memory > 1e8 and f"{memory / 2**30:.2f} GiB at most" in cells
+  assert any("licence: Apache-2.0" in text for _, text in shown.of("li"))
+
+
 def test_each_question_has_its_values_and_packed_candidates(made, finished_run):
   shown, folders = made
   found = shown.candidates()

@@ -1,0 +1,69 @@
+"""Curves of training: every seed, the best marked, seconds that are summed from steps."""
+
+import numpy as np
+import pytest
+
+from as2jax.evaluation.run_scores import RunScores
+from as2jax.report import axes, curves
+from as2jax.report.runs import Runs, System
+
+
+def system(label="x"):
+  rows, metric = [], "map[d-clean/dev]"
+  for seed in (0, 1):
+    rows.append({"seed": seed, "step": 0, "epoch": 0, metric: 0.2})
+    for epoch, (step, seconds) in enumerate(((10, 0.5), (30, 0.25)), 1):
+      rows.append({"seed": seed, "step": step, "loss": 9.0 / step, "seconds_per_step": seconds})
+      rows.append(
+        {"seed": seed, "step": step, "epoch": epoch, metric: 0.5 - 0.1 * epoch, "kl": step}
+      )
+  content = {
+    "selected_on": "map, dev, clean",
+    "data": {"name": "d"},
+    "seeds": [{"seed": seed, "best_step": 10, "steps": 30} for seed in (0, 1)],
+  }
+  scores = RunScores(label, "d-clean/test", ("Q1",), {"map": np.ones((2, 1))})
+  return System(label, label, scores, content, {}, tuple(rows))
+
+
+def test_every_seed_has_its_curve_with_the_best_marked():
+  made = curves.drawings(Runs((system(),), "test", {}, (), ""))
+  assert set(made) == {
+    "dev-step", "dev-seconds", "loss-step", "loss-seconds", "curve-kl", "curve-throughput"
+  }  # fmt: skip
+  dev = made["dev-step"]
+  lines = [s for s in dev.shapes if s.tag == "polyline" and s.attributes["class"] == "d-c0"]
+  rings = [s for s in dev.shapes if s.tag == "circle"]
+  assert len(lines) == len(rings) == 2
+  assert rings[0].tip == "x, seed 0, best: 0.4000"
+  middle = lines[0].attributes["points"].split()[1]
+  assert f"{rings[0].attributes['cx']},{rings[0].attributes['cy']}" == middle
+
+
+def test_seconds_are_those_of_steps():
+  (curve, _) = curves._curves(0, system(), "loss", "seconds")
+  assert curve.x == pytest.approx((10 * 0.5, 10 * 0.5 + 20 * 0.25))
+  (curve, _) = curves._selected(0, system(), "seconds")
+  assert curve.x == pytest.approx((0.0, 5.0, 10.0)) and curve.best == pytest.approx(5.0)
+
+
+def test_long_curves_are_thinned_to_means():
+  points = [(float(n), float(n % 2)) for n in range(1000)]
+  thin = curves._thinned(points)
+  assert len(thin) <= curves.MOST
+  assert np.mean([x for x, _ in thin]) == pytest.approx(499.5, abs=1.5)
+
+
+@pytest.mark.parametrize(
+  "low, high, expected",
+  [(0.0, 1.0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (0.0, 0.0, [0.0]), (-3.0, 7.0, [-2, 0, 2, 4, 6])],
+)
+def test_ticks_are_round_and_within(low, high, expected):
+  assert axes.ticks(low, high) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+  "value, text", [(0.0, "0"), (0.25, "0.25"), (-2.0, "−2"), (2e-5, "2e−5"), (1.5e6, "1.5e6")]
+)
+def test_labels(value, text):
+  assert axes.label(value) == text
