@@ -23,8 +23,11 @@ run wikiqa_triplet:sample,grouped -o "$RUNS/triplet"
 
 printf '\n'
 .venv/bin/python -m as2jax compare --brief "$RUNS/word-overlap" "$RUNS/untrained" "$RUNS/triplet"
+.venv/bin/python -m as2jax report "$RUNS/word-overlap" "$RUNS/untrained" "$RUNS/triplet" \
+  -o "$RUNS/report.html" --explain=0 > /dev/null
 cat <<EOT
 
+One page that shows all three: $RUNS/report.html
 Written to $RUNS/triplet: results.json, metrics.jsonl, tensorboard/, eval/test/run.trec.
 Next, with \`source .venv/bin/activate\`:
   rank your own candidates (TSV, columns question and candidate):
