@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from as2jax.data.batches.batcher import Batcher, Column, Plan
+from as2jax.data.batches.epoch_steps import Steps
 from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.inputs.first_stage_ranking import OrderGiven
 from as2jax.data.inputs.protocol import Resources, declared
@@ -88,7 +89,7 @@ class Description(Components):
   def batch(self, batcher: Batcher) -> Any:
     """Shapes of one shard of the largest batch, `[1, …]`."""
     alone = dataclasses.replace(batcher, shards=1, accumulate=1)
-    empty = Plan((), _NONE, _NONE, _NONE)
+    empty = Plan(Steps((), 1, 1), _NONE, _NONE, _NONE)
     made = alone.batch(empty, 0, (batcher.rows[-1], batcher.row_lengths[-1]))
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), made)
 

@@ -279,13 +279,17 @@ def _of_code(config: Any) -> dict[str, Any]:
 
 
 @functools.cache
-def source_digest(modules: tuple[str, ...] = ()) -> str:
-  """SHA-256 of the source of the package, and of the modules of the user's own classes."""
+def source_digest(modules: tuple[str, ...] = (), folders: tuple[str, ...] = ()) -> str:
+  """SHA-256 of the source of the package, and of the modules of the user's own classes.
+
+  `folders`: of the package these alone; () for all of it.
+  """
   root = pathlib.Path(results.__file__).parents[1]
   files = {
     str(path.relative_to(root)): path
     for path in root.rglob("*.py")
-    if path.relative_to(root).parts[0] != "jobs"  # configs, which a run's folder holds
+    # `jobs` are configs, which a run's folder holds.
+    if (top := path.relative_to(root).parts[0]) != "jobs" and (not folders or top in folders)
   }
   for name in modules:
     files[name] = pathlib.Path(inspect.getfile(importlib.import_module(name)))

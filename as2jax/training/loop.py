@@ -160,7 +160,8 @@ class Trainer:
     self.diagnose = diagnostics.Diagnoser(components, self.mesh, group)
     self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard, config=config)
     self.step_function: Any = None
-    plan = self.batcher.plan(self.blocks, config.seeds[0], 0)
+    self.plans: dict[tuple[int, int], Plan] = {}  # of the epoch under way: large data take minutes
+    plan = self._plan(config.seeds[0], 0)
     self.padding = self.batcher.padding(plan)
     if processes.first() and (told := forecast(config, self.batcher, plan, components.pretrained)):
       display.say(told)
@@ -209,7 +210,7 @@ class Trainer:
     """State, tracker and position of a group: fresh, or those of its last checkpoint."""
     self.seeds = seeds
     self.checkpoints = Checkpoints(group_folder(self.workdir, self.config.seeds, seeds))
-    plan = self.batcher.plan(self.blocks, seeds[0], 0)
+    plan = self._plan(seeds[0], 0)
     example = jax.tree.map(lambda x: x[0], self.batcher.batch(plan, 0))
     self.state = self.components.fresh_state(example, seeds, self.optimizer, self.mesh)
     self.tracker = Tracker.start(len(seeds), self.config.patience)
@@ -238,7 +239,7 @@ class Trainer:
       )
 
   def _train_epoch(self) -> None:
-    plans = [self.batcher.plan(self.blocks, seed, self.epoch) for seed in self.seeds]
+    plans = [self._plan(seed, self.epoch) for seed in self.seeds]
     count = max(map(len, plans))
     seeds = np.asarray(self.seeds, np.uint32)
     step_log = StepLog(self.components, self.checkpoints, self.seeds, self.log, self.unwritten)
@@ -267,6 +268,15 @@ class Trainer:
         self.unwritten = step_log.unwritten()
         raise preemption.Preempted
     self.execution.setdefault("compilations_in_first_epoch", self.step_function._cache_size())
+
+  def _plan(self, seed: int, epoch: int) -> Plan:
+    """The plan of an epoch; those of other epochs, and of seeds of other groups, are forgotten."""
+    if (seed, epoch) not in self.plans:
+      group = next(group for group in seed_groups(self.config) if seed in group)
+      kept = {(s, epoch) for s in group}
+      self.plans = {key: plan for key, plan in self.plans.items() if key in kept}
+      self.plans[seed, epoch] = self.batcher.plan(self.blocks, seed, epoch)
+    return self.plans[seed, epoch]
 
   def _since_start(self, scalars: Any) -> float:
     if "seconds_to_first_step" not in self.execution:

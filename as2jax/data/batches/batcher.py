@@ -1,6 +1,7 @@
 """Batches of fixed shapes, cut from tables by number."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -8,12 +9,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from as2jax.data.batches.batch import Batch, Examples, Tokens, Units, Words
+from as2jax.data.batches.epoch_steps import Steps
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.batches.samplers import Limits, Sampler, Shard
 from as2jax.data.record import UNKNOWN
 from as2jax.data.text.token_table import UnitTable
 from as2jax.runtime.errors import InputError
 
+TRIAL = 2**16  # shards that decide how many rows `paper` batches have
 Level = Literal["token", "vocabulary", "word", "unit", "example"]
 
 
@@ -36,13 +39,13 @@ class Plan:
   """One epoch: `steps[i][micro][shard]`, with the shape that each step is padded to.
 
   Attributes:
-    steps: the shards of each step; None where an epoch's end leaves a shard without content.
+    steps: the shards of each step, in arrays; None where an epoch's end leaves one without content.
     rows, row_length: the bucket of each step, `[steps]`.
     seen: examples before each step, `[steps + 1]`; the last is the epoch's total.
 
   """
 
-  steps: tuple[tuple[tuple[Shard | None, ...], ...], ...]
+  steps: Steps
   rows: np.ndarray
   row_length: np.ndarray
   seen: np.ndarray
@@ -78,31 +81,18 @@ class Batcher:
 
   def plan(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> Plan:
     """The epoch's steps: a pure function of (seed, epoch, token lengths)."""
-    shards: list[Shard | None] = list(self.sampler.epoch(blocks, seed, epoch))
-    per_step = self.shards * self.accumulate
-    shards += [None] * (-len(shards) % per_step)
-    steps, rows, lengths, seen = [], [], [], [0]
-    for at in range(0, len(shards), per_step):
-      flat = shards[at : at + per_step]
-      steps.append(tuple(tuple(flat[m : m + self.shards]) for m in range(0, per_step, self.shards)))
-      full = [s for s in flat if s is not None]
-      rows.append(_bucket(self.rows, max(s.rows for s in full)))
-      longest = max(int(self.sampler.lengths[s.units].max()) for s in full)
-      lengths.append(
-        self.row_lengths[-1] if self.sampler.limits.packed else _bucket(self.row_lengths, longest)
-      )
-      seen.append(seen[-1] + sum(len(s.examples) for s in full))
-    return Plan(tuple(steps), np.asarray(rows), np.asarray(lengths), np.asarray(seen))
+    steps = Steps(self.sampler.epoch(blocks, seed, epoch), self.shards, self.accumulate)
+    rows = [_bucket(self.rows, int(r)) for r in steps.by_step(steps.rows, np.maximum)]
+    lengths = np.full(len(steps), self.row_lengths[-1])
+    if not self.sampler.limits.packed:
+      longest = steps.by_step(steps.of_units(self.sampler.lengths, np.maximum), np.maximum)
+      lengths = np.asarray([_bucket(self.row_lengths, int(length)) for length in longest])
+    seen = np.cumsum(np.append(0, steps.by_step(steps.examples_of_shards(), np.add)))
+    return Plan(steps, np.asarray(rows), lengths, seen)
 
   def padding(self, plan: Plan) -> float:
     """Share of the epoch's token positions that hold padding."""
-    real = sum(
-      int(self.sampler.lengths[s.units].sum())
-      for step in plan.steps
-      for micro in step
-      for s in micro
-      if s is not None
-    )
+    real = int(plan.steps.of_units(self.sampler.lengths, np.add).sum())
     total = int((plan.rows * plan.row_length).sum()) * self.shards * self.accumulate
     return 1 - real / max(total, 1)
 
@@ -316,11 +306,13 @@ def _check_fit(lengths: np.ndarray, longest: int) -> None:
 def _row_ladder(examples, lengths, sampler, per_shard, row_length, packed, buckets):
   """Numbers of rows that random batches of `per_shard` examples need: quantiles, then the most.
 
-  Measured on one shuffle that no seed of a run shares, so that every seed has the same shapes.
+  Measured on one shuffle that no seed of a run shares, so that every seed has the same shapes; of
+  large data on its first `TRIAL` shards. What exceeds the most waits for a shard with more room.
   """
   free = per_shard * examples.members.shape[1]
   limits = Limits(per_shard, free, free, row_length, packed)
   trial = Sampler(sampler, examples, lengths, limits)
-  needed = np.asarray([s.rows for s in trial.epoch(trial.blocks(), 2**31, 0)] or [1])
+  shuffled = itertools.islice(trial.epoch(trial.blocks(), 2**31, 0), TRIAL)
+  needed = np.asarray([s.rows for s in shuffled] or [1])
   quantiles = np.quantile(needed, np.linspace(0, 1, buckets + 1)[1:], method="higher")
   return tuple(sorted({int(q) for q in quantiles}))

@@ -190,11 +190,11 @@ class Sampler:
       return np.arange(len(self.table))[:, None]
     raise InputError(f"batch.sampler = {self.name!r} is not known; use `paper` or `grouped`")
 
-  def epoch(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> list[Shard]:
-    """The shards of one epoch, in order: every example exactly once."""
+  def epoch(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> Iterator[Shard]:
+    """The shards of one epoch, in order and one at a time: every example exactly once."""
     order = np.arange(len(blocks))
     if self.name == "by_length":
       order = np.argsort(self.lengths[self.table.members].max(axis=1), kind="stable")
     elif self.name != "ordered":
       order = np.random.default_rng((seed, epoch)).permutation(order)
-    return list(fill(blocks, order, self.table, self.lengths, self.limits))
+    return fill(blocks, order, self.table, self.lengths, self.limits)

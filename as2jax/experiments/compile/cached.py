@@ -26,6 +26,8 @@ OUTSIDE = (
   ),
   *(f"data.{name}" for name in ("rules", "holdout", "train_filter", "train_fraction", "ranking")),
 )
+# Folders of the package of which the steps are made.
+SOURCE = ("data", "layers", "encoders", "models", "evaluation", "training")
 SMALL = 2**16  # bytes: what is less is a scalar, or a few
 
 
@@ -43,7 +45,7 @@ def figures(config: Any, topology: str, *, exact: bool) -> dict[str, Any]:
   """Memory, work and collectives of a chip for the steps `train` and `predict`, JSON-able.
 
   They are kept in the cache's folder, under a hash of the shapes, the topology, the versions and the
-  source of the package.
+  source of what the steps are made of.
 
   Args:
     exact: see `aot.measure`.
@@ -58,7 +60,7 @@ def figures(config: Any, topology: str, *, exact: bool) -> dict[str, Any]:
     "topology": topology,
     "exact": exact,
     "versions": [versions["jax"], versions["flax"], versions["optax"], chips.LIBTPU],
-    "source": source_digest(),
+    "source": source_digest(folders=SOURCE),
   }
   name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
   path = folders.cache_folder(config.data.cache) / "tpu" / f"{name}.json"
