@@ -28,6 +28,7 @@ from as2jax.runtime import checksums, folders, processes, registry
 from as2jax.runtime.errors import InputError
 from as2jax.training import cached_gradients
 from as2jax.training import state as states
+from as2jax.training import stored_split
 
 if TYPE_CHECKING:
   from as2jax.encoders.open import Source
@@ -216,8 +217,7 @@ class Components:
 
   def train_batcher(self) -> Batcher:
     """Batches of the training split, as `config.batch` says."""
-    unlabelled = {"judged": False} if self.loss.reads_unlabelled else {}
-    made = self.tables(self.train_questions(), self.model.layout, training=True, **unlabelled)
+    made = self._training_tables()
     if not len(made.examples):
       raise InputError(
         f"data.train_filter = {self.config.data.train_filter!r} leaves no "
@@ -237,6 +237,19 @@ class Components:
       accumulate=batch.accumulate,
       buckets=batch.num_row_buckets,
     )
+
+  def _training_tables(self) -> BatchTables:
+    """The tables of the training split: those that an earlier run has kept, else made and kept."""
+    # All hosts do the same: one that lacks the tables would wait for the others to make them.
+    if all(processes.gather(lambda: stored_split.read(self) is not None)):
+      stored = stored_split.read(self)
+      if stored is not None:
+        return BatchTables(*stored, {})
+    unlabelled = {"judged": False} if self.loss.reads_unlabelled else {}
+    made = self.tables(self.train_questions(), self.model.layout, training=True, **unlabelled)
+    if not len(made.inputs):
+      processes.in_order(lambda: stored_split.keep(self, made.units, made.examples))
+    return made
 
   def predict_batcher(
     self, questions: Sequence[Question], layout: str, *, cache: bool = True

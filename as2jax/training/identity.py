@@ -10,13 +10,9 @@ of a run the weights, the tokeniser, the fitted inputs and the best checkpoint. 
 refused, but other code or versions, which a line in the log and in the results names.
 """
 
-import functools
 import hashlib
-import importlib
-import inspect
 import json
 import logging
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -31,7 +27,7 @@ from as2jax.evaluation import results
 from as2jax.runtime import checksums, processes, regular_files, version
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from as2jax.training import checkpoint_digests
+from as2jax.training import checkpoint_digests, stored_split
 from as2jax.training.build import Components
 from as2jax.training.run_folder import begun
 
@@ -248,9 +244,14 @@ def _of_data(components: Components, splits: Sequence[str]) -> dict[str, Any]:
   )
   pools = getattr(components.dataset, "pools", {})
   for name in dict.fromkeys(splits):
+    if name == TRAINING and (kept := stored_split.read_digest(components)):
+      found[name] = kept
+      continue
     pool = pools[name] if name in pools else None
     questions = _training(components) if name == TRAINING else components.data.splits[name]
     found[name] = of_questions(questions, (*pool.passages, *pool.queries) if pool else ())
+    if name == TRAINING:
+      stored_split.keep_digest(components, found[name])
     if ranking is not None and ranking.ranking is not None:
       arrays = {str(i): order for i, order in enumerate(ranking.for_layout(questions))}
       orders[name] = checksums.of_arrays(arrays)
@@ -272,31 +273,10 @@ def _of_code(config: Any) -> dict[str, Any]:
   )
   sent = version.source()  # only on a machine that the source was sent to
   return {
-    "code": source_digest(own),
+    "code": version.source_digest(own),
     "versions": results.versions(),
     **({"source": sent} if sent else {}),
   }
-
-
-@functools.cache
-def source_digest(modules: tuple[str, ...] = (), folders: tuple[str, ...] = ()) -> str:
-  """SHA-256 of the source of the package, and of the modules of the user's own classes.
-
-  `folders`: of the package these alone; () for all of it.
-  """
-  root = pathlib.Path(results.__file__).parents[1]
-  files = {
-    str(path.relative_to(root)): path
-    for path in root.rglob("*.py")
-    # `jobs` are configs, which a run's folder holds.
-    if (top := path.relative_to(root).parts[0]) != "jobs" and (not folders or top in folders)
-  }
-  for name in modules:
-    files[name] = pathlib.Path(inspect.getfile(importlib.import_module(name)))
-  digest = hashlib.sha256()
-  for name in sorted(files):
-    digest.update(f"{name}\0{hashlib.sha256(files[name].read_bytes()).hexdigest()}\n".encode())
-  return digest.hexdigest()
 
 
 def _refuse(workdir: epath.PathLike, was: Mapping, now: Mapping, advice: str) -> None:

@@ -17,7 +17,7 @@ from as2jax.data.record import Passage
 from as2jax.evaluation import results
 from as2jax.inference import apply, export
 from as2jax.inference.run import Run
-from as2jax.runtime import checksums
+from as2jax.runtime import checksums, version
 from as2jax.runtime.errors import InputError
 from as2jax.training import identity, warm_start
 from as2jax.training.loop import train_and_evaluate
@@ -269,11 +269,11 @@ def test_a_run_without_its_identity_is_refused(there, damage):
 def test_the_source_of_a_class_of_the_users_counts(tmp_path, monkeypatch):
   (tmp_path / "my_own_model.py").write_text("A = 1\n")
   monkeypatch.syspath_prepend(tmp_path)
-  before = identity.source_digest(("my_own_model",))
-  assert before != identity.source_digest(())
+  before = version.source_digest(("my_own_model",))
+  assert before != version.source_digest(())
   (tmp_path / "my_own_model.py").write_text("A = 2\n")
-  identity.source_digest.cache_clear()
-  assert identity.source_digest(("my_own_model",)) != before
+  version.source_digest.cache_clear()
+  assert version.source_digest(("my_own_model",)) != before
 
 
 def test_a_split_that_is_used_later_is_recorded_then(there):

@@ -143,12 +143,25 @@ def fill(
   shard never exceeds its limits, and no shape beyond the planned ones is ever needed.
   """
   members = table.members
-  pending = collections.deque(order.tolist())
-  while pending:
+  single = isinstance(blocks, np.ndarray)  # blocks of one example each, `[examples, 1]`
+  pending: collections.deque[int] = collections.deque()  # what waits, before the rest of `order`
+  at = 0
+  while pending or at < len(order):
+    if single and not pending:
+      chosen = blocks[order[at : at + limits.examples], 0]
+      if whole := _at_once(chosen, members, lengths, limits):
+        at += len(chosen)
+        yield whole
+        continue
     shard, waiting = _OpenShard(lengths, limits), []
     taken: list[int] = []
-    while pending and len(waiting) < WINDOW and shard.examples < limits.examples:
-      b = pending.popleft()
+    while len(waiting) < WINDOW and shard.examples < limits.examples:
+      if pending:
+        b = pending.popleft()
+      elif at < len(order):
+        b, at = int(order[at]), at + 1
+      else:
+        break
       units = [u for u in dict.fromkeys(members[blocks[b]].ravel().tolist()) if u >= 0]
       if shard.try_add(blocks[b], units):
         taken.append(b)
@@ -157,13 +170,32 @@ def fill(
     done = shard.close() if taken else None
     while done is None:
       if len(taken) <= 1:
-        at = taken[0] if taken else waiting[0]
-        raise ValueError(f"block {at} ({len(blocks[at])} examples) exceeds a shard: {limits}")
+        first = taken[0] if taken else waiting[0]
+        raise ValueError(f"block {first} ({len(blocks[first])} examples) exceeds a shard: {limits}")
       shard.drop_last()
       waiting.insert(0, taken.pop())
       done = shard.close()
     pending.extendleft(reversed(waiting))
     yield done
+
+
+def _at_once(
+  examples: np.ndarray, members: np.ndarray, lengths: np.ndarray, limits: Limits
+) -> Shard | None:
+  """The shard of just these examples where all of them fit, which `fill` would fill one by one."""
+  units = np.fromiter(dict.fromkeys(members[examples].ravel().tolist()), np.int32)
+  if members.shape[1] > 1:
+    units = units[units >= 0]
+  its = lengths[units]
+  full = (
+    int(its.sum()) > limits.rows * limits.row_length
+    if limits.packed
+    else (len(units) > limits.rows)
+  )
+  if full or len(units) > limits.units:
+    return None
+  row, start, rows = _place(its, limits)
+  return Shard(examples, units, row, start, rows) if rows <= limits.rows else None
 
 
 @dataclasses.dataclass(frozen=True)

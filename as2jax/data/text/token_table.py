@@ -53,6 +53,7 @@ class UnitTable:
     truncated_units: units that lost tokens to `max_length`.
     lost_by_role: tokens lost, one count a role.
     blank_units: units with a question or candidate that holds text but gives no token.
+    folder: of the cache that it is mapped from, "" in memory.
 
   """
 
@@ -69,6 +70,7 @@ class UnitTable:
   truncated_units: int
   lost_by_role: tuple[int, int, int, int]
   blank_units: int
+  folder: str = ""
 
   @classmethod
   def of_lengths(
@@ -194,4 +196,4 @@ def open_table(folder: pathlib.Path) -> UnitTable | None:
     return None
   arrays, fields = opened
   fields["forms"], fields["lost_by_role"] = tuple(fields["forms"]), tuple(fields["lost_by_role"])
-  return UnitTable(**arrays, **fields)
+  return UnitTable(**arrays, **fields, folder=str(folder))

@@ -10,7 +10,7 @@ from as2jax.experiments.compile import aot, chips
 from as2jax.experiments.compile.program import Collective
 from as2jax.runtime import folders
 from as2jax.runtime.files import write_whole
-from as2jax.training.identity import source_digest
+from as2jax.runtime.version import source_digest
 
 # The layers as a loop: compiles several times as fast, and needs the same memory of a chip. XLA counts
 # the bytes of a loop's body once; `--set encoder.unroll=0` counts every layer's.

@@ -1,0 +1,20 @@
+"""The start of a run on large data: within two minutes and two GiB of a prepared cache."""
+
+import pytest
+
+from launch.benchmarks import start
+
+
+def test_a_small_start_is_measured():
+  found = start.measured(200_000)
+  assert found["rows"] == 200_000 and found["steps"] > 350
+  # What grows with the rows: bytes of arrays, no objects. Twenty million rows must fit into 2 GiB.
+  assert found["own_gib_at_the_end"] < 0.25
+  assert found["processor_seconds"] < 12
+
+
+@pytest.mark.long  # five GB on disk, some minutes of writing
+def test_twenty_million_rows_start_within_two_minutes_and_two_gib():
+  found = start.measured(20_000_000)
+  assert found["processor_seconds"] < 120
+  assert found["own_gib_at_the_end"] < 2

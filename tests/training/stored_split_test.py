@@ -1,0 +1,98 @@
+"""The training split in arrays: a second run starts without its questions, and on the same numbers."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tiny
+
+from as2jax.data.datasets.dataset import Splits
+from as2jax.training import build, identity, stored_split
+from as2jax.training.describe import describe
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+  monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path))
+  return tmp_path / "splits"
+
+
+def config(model="crossencoder", **changes):
+  return tiny.config(model, data__cache="", **changes)
+
+
+def batch_of(parts):
+  batcher = parts.train_batcher()
+  plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
+  return plan, [batcher.batch(plan, i) for i in range(3)]
+
+
+@pytest.mark.parametrize("model", ["crossencoder", "triplet"])
+def test_a_second_run_makes_the_same_batches_without_the_questions(cache, monkeypatch, model):
+  import jax
+
+  parts = build.load(config(model))
+  plan, batches = batch_of(parts)
+  digest = identity._of_data(parts, (identity.TRAINING,))
+  assert len(list(cache.iterdir())) == 1
+  read = Splits.__getitem__
+
+  def refused(self, name):
+    assert name != "train", "the training questions are decoded"
+    return read(self, name)
+
+  monkeypatch.setattr(Splits, "__getitem__", refused)
+  again = build.load(config(model))
+  other_plan, others = batch_of(again)
+  assert len(plan) == len(other_plan) and np.array_equal(plan.seen, other_plan.seen)
+  assert jax.tree.all(jax.tree.map(np.array_equal, batches, others))
+  assert identity._of_data(again, (identity.TRAINING,)) == digest
+  with pytest.raises(AssertionError, match="decoded"):
+    again.train_questions()
+
+
+@pytest.mark.parametrize(
+  "changes",
+  [
+    {"data__train_fraction": 0.2},
+    {"data__train_filter": "both"},
+    {"data__rules": ("lowercase",)},
+    {"data__holdout": 0.5},
+    {"data__max_length": 32},
+    {"data__prompts": ("query: ", "")},
+  ],
+)
+def test_other_data_or_texts_are_another_split(cache, changes):
+  first, other = build.load(config()), build.load(config(**changes))
+  assert stored_split.folder(first) != stored_split.folder(other)
+  first.train_batcher()
+  assert stored_split.read(other) is None and stored_split.read(first) is not None
+
+
+def test_what_reads_questions_has_none(cache):
+  """Models whose inputs read texts, own files, rankers without parameters, described runs."""
+  assert stored_split.folder(build.load(config("cassie"))) is None
+  assert stored_split.folder(describe(config())) is None
+  own = config(data__name="files", data__train=str(cache / "x.tsv"))
+  parts = build.load(config())
+  assert stored_split.folder(parts) is not None
+  assert stored_split.folder(dataclasses.replace(parts, config=own)) is None
+
+
+def test_a_damaged_or_vanished_part_is_made_again(cache):
+  parts = build.load(config())
+  _, batches = batch_of(parts)
+  place = stored_split.folder(parts)
+  digest = identity._of_data(parts, (identity.TRAINING,))["data"][identity.TRAINING]
+  assert stored_split.read_digest(parts) == digest
+  path = place / stored_split.DIGEST
+  path.write_text(path.read_text().replace(digest["sha256"][:4], "0000"))
+  assert stored_split.read_digest(parts) is None
+  manifest = place / "examples" / "manifest.json"
+  manifest.write_text(manifest.read_text().replace("units", "unitz"))
+  again = build.load(config())
+  assert stored_split.read(again) is None
+  _, others = batch_of(again)
+  np.testing.assert_array_equal(batches[0].tokens.ids, others[0].tokens.ids)
+  assert stored_split.read(again) is not None
+  assert identity._of_data(again, (identity.TRAINING,))["data"][identity.TRAINING] == digest
