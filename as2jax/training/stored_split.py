@@ -69,7 +69,7 @@ def read(parts: Any) -> tuple[UnitTable, ExampleTable] | None:
   units = open_table(pathlib.Path(fields["units"]))
   if units is None:
     return None
-  return units, ExampleTable(**{name: arrays.get(name) for name in ARRAYS})
+  return units, ExampleTable(**arrays)  # `candidates` may be absent
 
 
 def keep(parts: Any, units: UnitTable, examples: ExampleTable) -> None:
