@@ -26,9 +26,8 @@ from as2jax.data.text.tokenise import ROLES, build_units
 from as2jax.evaluation import metrics, results
 from as2jax.runtime import checksums, folders, processes, registry
 from as2jax.runtime.errors import InputError
-from as2jax.training import cached_gradients
+from as2jax.training import cached_gradients, stored_split
 from as2jax.training import state as states
-from as2jax.training import stored_split
 
 if TYPE_CHECKING:
   from as2jax.encoders.open import Source
