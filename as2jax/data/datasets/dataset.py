@@ -54,6 +54,9 @@ class Splits(Mapping[str, Split], Generic[Split]):
       self._held[name] = self._read(name)
     return self._held[name]
 
+  def __contains__(self, name: object) -> bool:
+    return name in self._names  # the mixin's own asks for the content, which would be decoded
+
   def __iter__(self) -> Iterator[str]:
     return iter(self._names)
 
