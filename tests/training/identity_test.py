@@ -241,7 +241,7 @@ def test_a_ranker_without_weights_is_its_training_data(there):
 
 
 def test_other_code_and_versions_go_on_with_a_line(there, monkeypatch, caplog):
-  monkeypatch.setattr(identity, "source_digest", lambda modules: "f" * 64)
+  monkeypatch.setattr(identity.version, "source_digest", lambda modules: "f" * 64)
   monkeypatch.setattr(results, "versions", lambda: {"as2jax": "9"})
   with caplog.at_level(logging.WARNING):
     changed = resume(there)["identity"]["changed"]
