@@ -92,6 +92,7 @@ def note_evaluation(
   path = epath.Path(workdir) / LEDGER
   now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
   row = {"data": data, "split": split, "seeds": list(seeds), "mode": mode, "time": now}
+  regular_files.refuse_others(path)
   before = path.read_text() if path.exists() else ""
   write_whole(path, before + json.dumps(row) + "\n")
 
@@ -108,6 +109,7 @@ def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> int | Non
   path = epath.Path(workdir) / LEDGER
   if not path.exists():
     return None
+  regular_files.refuse_others(path)
   count: Counter[int] = Counter()
   for number, line in enumerate(path.read_bytes().splitlines(), 1):
     try:

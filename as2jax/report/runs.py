@@ -155,6 +155,7 @@ def _log(folder: epath.Path) -> list[dict[str, Any]]:
   """The rows of `metrics.jsonl` and of what it goes on in, where files cannot be appended to."""
   rows = []
   for path in sorted(folder.glob("metrics*.jsonl"), key=lambda path: (len(path.name), path.name)):
+    regular_files.refuse_others(path)
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
       try:
         row = json.loads(line)

@@ -1,6 +1,7 @@
 """Results: means over seeds with their half-width, notes, and the ledger of evaluations."""
 
 import logging
+import os
 
 import numpy as np
 import pytest
@@ -94,3 +95,11 @@ def test_the_log_names_pairs_labelled_both_ways_and_other_files(caplog):
     "made train: 1 (question, sentence) pairs are labelled both 0 and 1",
     "made: the files of train in here have the official counts, but not the SHA-256 of the official files",
   ]
+
+
+def test_a_ledger_that_is_a_pipe_is_not_opened(tmp_path):
+  os.mkfifo(tmp_path / results.LEDGER)
+  with pytest.raises(InputError, match="evaluations.jsonl is a named pipe"):
+    results.times_evaluated(tmp_path, "test", "x")
+  with pytest.raises(InputError, match="evaluations.jsonl is a named pipe"):
+    results.note_evaluation(tmp_path, "test", (0,), "x", "train")
