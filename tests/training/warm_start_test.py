@@ -195,7 +195,7 @@ def test_a_first_stage_that_cannot_be_used_is_one_message(first, tmp_path):
   for config, message in [
     (small(scope="all"), "warm_start.run is missing"),
     (small(warm_start__seed=1), "warm_start.run is missing"),
-    (small(run=folder), "warm_start.scope = '': set it to all .* or encoder"),
+    (small(run=folder), "warm_start.scope = '': set it to all .* or matching"),
     (small(run=tmp_path / "none", scope="encoder"), "none holds no run"),
     (small(run=unfinished, scope="encoder"), r"is not finished \(no results.json\)"),
     (small(run=lexical, scope="encoder"), "is a run of bm25, which has no parameters"),
