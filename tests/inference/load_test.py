@@ -182,7 +182,7 @@ def test_what_cannot_be_trained_says_so_before_it_begins(tmp_path):
     ({"overrides": {"optimizer.rte": 1e-5}}, "did you mean 'rate'"),
     ({"overrides": {"epochs": "many"}}, "overrides: epochs='many'"),
     ({"data": {"dev": "x.tsv"}}, "give a file for `train`"),
-    ({"data": {"training": "x.tsv"}}, "give a file for `train`"),
+    ({"data": {"training": "x.tsv"}}, "give a file or a frame for `train`"),
     ({"seeds": ()}, "seeds = \\(\\)"),
   ):
     with pytest.raises(InputError, match=message):
