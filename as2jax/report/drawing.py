@@ -88,6 +88,14 @@ class Drawing:
     place = dict(zip(("x", "y", "width", "height"), map(_number, (x, y, width, height))))
     self._add("rect", {"class": f"{kind}-{colour}", **place}, **style)
 
+  def squares(
+    self, corners: Sequence[tuple[float, float]], size: float, colour: str, **style: Any
+  ) -> None:
+    """Filled squares of one size and colour, by their upper left corners, as one shape."""
+    side = _number(size)
+    path = "".join(f"M{_number(x)} {_number(y)}h{side}v{side}h-{side}z" for x, y in corners)
+    self._add("path", {"class": f"f-{colour}", "d": path}, **style)
+
   def text(
     self, x: float, y: float, text: str, colour: str = "ink", *, anchor: str = "start", **style: Any
   ) -> None:
@@ -187,6 +195,8 @@ def _artist(shape: Shape) -> Any:
     "facecolor": paper if kind == "h" else colour,
     "edgecolor": colour if kind == "h" else "none",
   }
+  if shape.tag == "path":
+    return patches.PathPatch(_squares(given["d"]), linewidth=0, **fill, **look)
   if shape.tag == "circle":
     return patches.Circle(
       (number("cx"), number("cy")), number("r"), linewidth=width, **fill, **look
@@ -195,3 +205,17 @@ def _artist(shape: Shape) -> Any:
   return patches.Rectangle(
     corner, number("width"), number("height"), linewidth=width, **fill, **look
   )
+
+
+def _squares(text: str) -> Any:
+  """The path of `Drawing.squares` as matplotlib's."""
+  from matplotlib.path import Path
+
+  squares = []
+  for part in text.split("z")[:-1]:
+    corner, rest = part.removeprefix("M").split("h", 1)
+    x, y = map(float, corner.split())
+    side = float(rest.partition("v")[0])
+    points = [(x, y), (x + side, y), (x + side, y + side), (x, y + side), (x, y)]
+    squares.append(Path(points, closed=True))
+  return Path.make_compound_path(*squares)

@@ -26,6 +26,7 @@ from as2jax.runtime.errors import InputError
 log = logging.getLogger(__name__)
 CELL, LETTER, SLANTED = 22, 6.4, 0.8  # pixels: of a cell, of a letter, of a turned letter's height
 WORDS = 40  # of a sentence, in a picture; more are left out, which the caption says
+SHADES = 16  # of a cell, from the weakest that is drawn to the strongest
 NEAREST = 3
 NEIGHBOURS = 5000  # questions among which neighbours are looked for
 
@@ -176,7 +177,10 @@ def _said(what: str, words: Sequence[str], values: np.ndarray) -> str:
 def grid(
   title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray, number: int
 ) -> Drawing:
-  """A matrix as cells whose strength is the value, the greatest of each row ringed."""
+  """A matrix as cells whose strength is the value, the greatest of each row ringed.
+
+  Cells of one shade are one path: a page with a dozen matrices stays small.
+  """
   rows, columns = list(rows[:WORDS]), list(columns[:WORDS])
   values = np.asarray(values)[: len(rows), : len(columns)]
   left = 12 + LETTER * max((len(word) for word in rows), default=1)
@@ -185,23 +189,25 @@ def grid(
   width = max(left + CELL * len(columns) + slant, LETTER * len(title) + 20)
   made = Drawing(width, head + CELL * len(rows) + 8, title, _strongest(rows, columns, values))
   made.text(0, 14, title, bold=True)
-  highest = max(float(values.max(initial=0.0)), 1e-9)
+  highest, rings = max(float(values.max(initial=0.0)), 1e-9), []
   for j, word in enumerate(columns):
     made.text(left + CELL * (j + 0.6), head - 6, word, turn=-52, size=11)
   for i, word in enumerate(rows):
     y = head + CELL * i
     made.rect(left, y, CELL * len(columns) - 1, CELL - 1, "grid", opacity=0.5)
     made.text(left - 8, y + CELL * 0.68, word, anchor="end", size=11)
-    for j in range(len(columns)):
-      value = float(values[i, j])
-      strength = round(max(value, 0.0) / highest, 2)
-      if strength > 0:
-        tip = f"{word} – {columns[j]}: {value:.3f}"
-        place = (left + CELL * j, y, CELL - 1, CELL - 1)
-        made.rect(*place, series(number), opacity=strength, tip=tip)
     if len(columns):
       j = int(values[i].argmax())
-      made.rect(left + CELL * j + 7.5, y + 7.5, 6, 6, "ink", hollow=True, stroke=1)
+      tip = f"{word} – {columns[j]}: {float(values[i, j]):.3f}"
+      rings.append(((left + CELL * j + 7.5, y + 7.5, 6, 6), tip))
+  strength = np.rint(np.maximum(values, 0.0) / highest * SHADES).astype(int)
+  for shade in range(1, SHADES + 1):
+    at = np.argwhere(strength == shade).tolist()
+    corners = [(left + CELL * j, head + CELL * i) for i, j in at]
+    if corners:
+      made.squares(corners, CELL - 1, series(number), opacity=round(shade / SHADES, 2))
+  for place, tip in rings:
+    made.rect(*place, "ink", hollow=True, stroke=1, tip=tip)
   return made
 
 

@@ -245,9 +245,15 @@ def test_a_drawing_is_written_as_a_file_of_its_own_and_as_pdf():
   made.line([(0, 0), (10, 10)], "c0", dash="2 2")
   made.circle(5, 5, 2, "c1", hollow=True)
   made.rect(5, 5, 9, 9, "c2", opacity=0.5)
+  made.squares([(1, 2), (7.5, 2)], 4, "c1", opacity=0.25)
   made.text(4, 30, "words & $x$", turn=30, anchor="end", bold=True)
   alone = made.svg(alone=True)
   root = tree.fromstring(alone)
   assert root.attrib["aria-label"] == "a <b>" and "#0b5fa5" in alone and "var(" not in alone
+  assert ' d="M1 2h4v4h-4zM7.5 2h4v4h-4z"' in alone
+  squares = drawing._squares("M1 2h4v4h-4zM7.5 2h4v4h-4z").vertices
+  assert squares[:5].tolist() == [[1, 2], [5, 2], [5, 6], [1, 6], [1, 2]] and squares[
+    5
+  ].tolist() == [7.5, 2]
   pdf = made.pdf()
   assert pdf.startswith(b"%PDF") and b"/Font" in pdf and b"/Subtype /Image" not in pdf
