@@ -159,8 +159,8 @@ def test_a_students_system(installed):
   config = json.loads((folder / "runs/mine/config.json").read_text())
   assert config["model"]["name"] == "my_ranker:LengthRanker"
   for name in ("bm25", "word_overlap"):
-    installed(command, "train", f"wikiqa_baseline:{name},sample", "-o", f"runs/{name}")
-  systems = ["runs/bm25", "runs/word_overlap", "runs/mine"]
+    installed(command, "train", f"wikiqa_baseline:{name},sample", "-o", f"runs/sample-{name}")
+  systems = ["runs/sample-bm25", "runs/sample-word_overlap", "runs/mine"]
   rows = lines(installed(command, "compare", *systems, "--metrics=map"))
   assert [row["system"] for row in rows] == systems
   assert all("difference" in row for row in rows[1:])
@@ -171,7 +171,7 @@ def test_a_students_system(installed):
   code = """
 import as2jax
 data = as2jax.dataset("sample", "test", filter="clean")
-mine, words = (as2jax.evaluate(as2jax.open_run(f"runs/{x}"), data) for x in ("mine", "bm25"))
+mine, words = (as2jax.evaluate(as2jax.open_run(f"runs/{x}"), data) for x in ("mine", "sample-bm25"))
 length = as2jax.evaluate(as2jax.pairwise(lambda pairs: [float(len(c)) for _, c in pairs]), data)
 print(*[row["system"] for row in as2jax.compare(mine, words, length, metrics=["map"]).rows], sep="|")
 """

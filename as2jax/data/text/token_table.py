@@ -70,7 +70,7 @@ class UnitTable:
   truncated_units: int
   lost_by_role: tuple[int, int, int, int]
   blank_units: int
-  folder: str = ""
+  folder: str = dataclasses.field(default="", compare=False)
 
   @classmethod
   def of_lengths(

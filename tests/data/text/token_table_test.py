@@ -44,7 +44,7 @@ def encoded(monkeypatch) -> list[str]:
 
 
 def assert_equal(first, second):
-  for field in dataclasses.fields(first):
+  for field in (f for f in dataclasses.fields(first) if f.compare):
     a, b = getattr(first, field.name), getattr(second, field.name)
     np.testing.assert_array_equal(a, b)
     if isinstance(a, np.ndarray):
