@@ -20,6 +20,7 @@ from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.inputs import teacher_scores
 from as2jax.data.inputs.first_stage_ranking import FILE
 from as2jax.data.record import UNKNOWN, Question, fingerprint
+from as2jax.experiments.working_folder import open_working
 from as2jax.inference import open as opening
 from as2jax.inference.ranker import Ranker
 from as2jax.inference.run import Run
@@ -74,10 +75,7 @@ def distil(
       folder that holds something else.
 
   """
-  folder = epath.Path(output)
-  working = folder / "working"
-  if folder.exists() and any(path.name != working.name for path in folder.iterdir()):
-    raise InputError(f"--output={output} is not empty; name a new folder, or remove this one")
+  folder, working = open_working(output)
   if not teachers and cross_fit is None:
     raise InputError("no teacher: give --teacher or --cross-fit")
   asked = [question for question in questions if question.candidates]

@@ -23,6 +23,7 @@ from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.data.text.words import plain_form
 from as2jax.experiments.mining.miners import Miner, open_miners
 from as2jax.experiments.mining.pool import Pool
+from as2jax.experiments.working_folder import open_working
 from as2jax.inference.open import load as open_ranker
 from as2jax.inference.ranker import Ranker
 from as2jax.runtime.errors import InputError
@@ -103,10 +104,7 @@ def mine(
 
   """
   settings.check()
-  folder = epath.Path(output)
-  working = folder / "working"
-  if folder.exists() and any(path.name != working.name for path in folder.iterdir()):
-    raise InputError(f"--output={output} is not empty; name a new folder, or remove this one")
+  folder, working = open_working(output)
   asked, skipped = _asked(questions, kept_out)
   pool = Pool(questions, passages, [q.text for q in kept_out])
   if not asked or not len(pool):

@@ -1,0 +1,19 @@
+"""The folder of a command that goes on after a stop: what is under way lies in its part `working`."""
+
+from etils import epath
+
+from as2jax.runtime.errors import InputError
+
+
+def open_working(output: epath.PathLike) -> tuple[epath.Path, epath.Path]:
+  """The folder and its part for unfinished work, neither of which is made.
+
+  Raises:
+    InputError: the folder holds anything but unfinished work.
+
+  """
+  folder = epath.Path(output)
+  working = folder / "working"
+  if folder.exists() and any(path.name != working.name for path in folder.iterdir()):
+    raise InputError(f"--output={output} is not empty; name a new folder, or remove this one")
+  return folder, working
