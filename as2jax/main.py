@@ -15,11 +15,11 @@ def main(argv) -> None:
 
   if len(argv) > 1:
     raise InputError(f"unexpected arguments {argv[1:]}: every option is --name=value")
-  given = flags.FLAGS
-  process.begin_run(given.coordinator, given.processes, given.process_id, given.profile)
+  options = flags.FLAGS
+  process.begin_run(options.coordinator, options.processes, options.process_id, options.profile)
   from as2jax.inference import modes
 
-  text = modes.run(given.config, given.workdir)
+  text = modes.run(options.config, options.workdir)
   processes.stop()
   if processes.first():
     print(text)

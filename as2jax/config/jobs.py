@@ -29,17 +29,17 @@ def names() -> list[str]:
   return sorted(path.stem for path in folder().glob("*.py") if not path.stem.startswith("_"))
 
 
-def path(given: str) -> str:
+def path(job: str) -> str:
   """The file of a job that is given as a file, by name, or as `configs/NAME.py` from anywhere.
 
   What is none of them is returned as it is.
   """
-  if not os.path.isfile(given):
-    name = given.removeprefix("configs/").removesuffix(".py")
+  if not os.path.isfile(job):
+    name = job.removeprefix("configs/").removesuffix(".py")
     known = folder() / f"{name}.py"
-    if (given == name or given.startswith("configs/")) and known.is_file():
+    if (job == name or job.startswith("configs/")) and known.is_file():
       return str(known)
-  return given
+  return job
 
 
 def module(name: str) -> ModuleType:

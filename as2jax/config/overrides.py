@@ -98,7 +98,7 @@ def _items(text: str) -> tuple:
   return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
 
-def seeds_of(given: str) -> tuple[int, ...]:
+def seeds_of(text: str) -> tuple[int, ...]:
   """The seeds that --seeds names: `3` stands for 0, 1, 2; `0,4` and `4,` for themselves.
 
   Raises:
@@ -106,11 +106,11 @@ def seeds_of(given: str) -> tuple[int, ...]:
 
   """
   try:
-    numbers = [int(number) for number in given.split(",") if number.strip()]
+    numbers = [int(number) for number in text.split(",") if number.strip()]
   except ValueError:
     numbers = []
-  if not numbers or ("," not in given and numbers[0] < 1):
+  if not numbers or ("," not in text and numbers[0] < 1):
     raise InputError(
-      f"--seeds={given}: give their number (3 stands for 0, 1, 2), or the seeds, such as 0,4"
+      f"--seeds={text}: give their number (3 stands for 0, 1, 2), or the seeds, such as 0,4"
     )
-  return tuple(numbers) if "," in given else tuple(range(numbers[0]))
+  return tuple(numbers) if "," in text else tuple(range(numbers[0]))

@@ -57,20 +57,20 @@ def own_files(config: ConfigDict, files: Mapping[str, str]) -> dict[str, Any]:
     InputError: there is no train file, and the config trains.
 
   """
-  given = {split: path for split, path in files.items() if path}
-  if "train" not in given and config.loss.name != "none" and config.epochs:
+  paths = {split: path for split, path in files.items() if path}
+  if "train" not in paths and config.loss.name != "none" and config.epochs:
     raise InputError(
-      f"{config.model.name} is trained, and of your own files there is only {' and '.join(given)}: give a "
+      f"{config.model.name} is trained, and of your own files there is only {' and '.join(paths)}: give a "
       "file for `train`, too"
     )
-  held_out = config.data.holdout or (0.0 if "dev" in given else HELD_OUT)
-  held_out *= "train" in given  # what is not trained may have a test file alone
-  reported = ["heldout"] * bool(held_out) + [split for split in ("dev", "test") if split in given]
+  held_out = config.data.holdout or (0.0 if "dev" in paths else HELD_OUT)
+  held_out *= "train" in paths  # what is not trained may have a test file alone
+  reported = ["heldout"] * bool(held_out) + [split for split in ("dev", "test") if split in paths]
   name = config.data.name if config.data.name == "asnq_files" else "files"
   return {
     "data.name": name,
     "data.rules": (),
     "data.holdout": held_out,
     "evaluation.splits": tuple(reported),
-    **{f"data.{split}": path for split, path in given.items()},
+    **{f"data.{split}": path for split, path in paths.items()},
   }

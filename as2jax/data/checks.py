@@ -119,37 +119,37 @@ def check_all(options: dict[str, Any], *, as_json: bool) -> int:
     of these.
 
   """
-  found, absent, wrong = {}, {}, []
+  passports, absent, wrong = {}, {}, []
   root, downloads = data_folder(options["root"]), cache_folder(options["cache"]) / "downloads"
   for name, spec in SPECS.items():
     try:
       if not located(spec, root, downloads / name):
         absent[name] = lacking(spec, root, downloads / name)
         continue
-      found[name] = passport(load_any(name, **options | {"download": False}))
+      passports[name] = passport(load_any(name, **options | {"download": False}))
     except InputError as error:
       wrong.append(f"{name}: {error}")
       continue
     if not as_json:
-      facts = found[name]
+      entry = passports[name]
       print(
         "\n".join(
           [
-            f"{name}: {SHOWN[facts['verdict']]} ({facts['source']})",
-            *count_table(facts),
-            *([facts["why"]] if facts["why"] else []),
-            *(f"no {', '.join(files)} ({split})" for split, files in facts["missing"].items()),
+            f"{name}: {SHOWN[entry['verdict']]} ({entry['source']})",
+            *count_table(entry),
+            *([entry["why"]] if entry["why"] else []),
+            *(f"no {', '.join(files)} ({split})" for split, files in entry["missing"].items()),
             "",
           ]
         )
       )
   if as_json:
-    print(json.dumps({"found": found, "absent": absent}))
+    print(json.dumps({"found": passports, "absent": absent}))
   else:
-    differ = [name for name, facts in found.items() if facts["verdict"] == "differs"]
-    print(f"{len(found)} checked" + (f", counts differ: {', '.join(differ)}" if differ else ""))
+    differ = [name for name, entry in passports.items() if entry["verdict"] == "differs"]
+    print(f"{len(passports)} checked" + (f", counts differ: {', '.join(differ)}" if differ else ""))
     for name, missing in absent.items():
       print(f"absent: {name} (no {', '.join(missing)})")
   for message in wrong:
     print(message, file=sys.stderr)
-  return 2 if wrong else int(any(facts["verdict"] == "differs" for facts in found.values()))
+  return 2 if wrong else int(any(entry["verdict"] == "differs" for entry in passports.values()))

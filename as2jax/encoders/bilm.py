@@ -54,7 +54,7 @@ class CharacterCnn(nn.Module):
     table = self.param("embedding", nn.initializers.uniform(1.0), shape, jnp.float32)
     x = jnp.take(jnp.pad(table, ((1, 0), (0, 0))), characters, axis=0)
     # The maximum is over every place that a filter fits in, padding of the word included.
-    found = [
+    features = [
       ACTIVATIONS[self.activation](
         nn.Conv(
           number, (width,), padding="VALID", precision=self.precision, name=f"convolution_{i}"
@@ -62,7 +62,7 @@ class CharacterCnn(nn.Module):
       )
       for i, (width, number) in enumerate(self.filters)
     ]
-    x = jnp.concatenate(found, axis=-1)
+    x = jnp.concatenate(features, axis=-1)
     for i in range(self.num_highways):
       x = Highway(self.precision, name=f"highway_{i}")(x)
     if x.shape[-1] != self.projection_dim:
@@ -125,10 +125,10 @@ class ProjectedLstm(nn.Module):
 
   def products(self) -> Products:
     """The matrices that each step multiplies by, as `scan_units` takes them."""
-    found = {"recurrent": (self.recurrent_kernel, None)}
+    matrices = {"recurrent": (self.recurrent_kernel, None)}
     if self.projection_dim < self.cell_size:
-      found["projection"] = (self.projection_kernel, None)
-    return found
+      matrices["projection"] = (self.projection_kernel, None)
+    return matrices
 
   def step(self) -> Callable[[Product, LstmState, Array], tuple[LstmState, Array]]:
     """The step function, free of this module."""
@@ -184,7 +184,7 @@ class BidirectionalLayer(nn.Module):
     """
     b = segment.shape[0]
     cells = [getattr(self, name) for name in DIRECTIONS]
-    opened = [cell(*given) for cell, given in zip(cells, zip(before, opening), strict=True)]
+    opened = [cell(*arguments) for cell, arguments in zip(cells, zip(before, opening), strict=True)]
     directions = [
       Direction(
         cell.step(),
@@ -195,12 +195,14 @@ class BidirectionalLayer(nn.Module):
       )
       for cell, x, (state, _), backward in zip(cells, words, opened, (False, True), strict=True)
     ]
-    found = scan_units(directions, position, segment, unroll=self.unroll, precision=self.precision)
+    scanned = scan_units(
+      directions, position, segment, unroll=self.unroll, precision=self.precision
+    )
     inputs = [words, opening]
-    outputs = [[out for out, _ in found], [out for _, out in opened]]
+    outputs = [[out for out, _ in scanned], [out for _, out in opened]]
     after = None
     if closing is not None:
-      closed = [cell(state, x) for cell, (_, state), x in zip(cells, found, closing, strict=True)]
+      closed = [cell(state, x) for cell, (_, state), x in zip(cells, scanned, closing, strict=True)]
       read = jnp.any(segment > 0, axis=1)[:, None]
       after = [
         jax.tree.map(partial(jnp.where, read), state, old)

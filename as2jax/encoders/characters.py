@@ -45,17 +45,17 @@ def word_characters(words: Sequence[str], max_characters: int = 50) -> Int32[np.
   Of a longer word the first `max_characters` - 2 bytes count, even where that cuts a character.
   A lone surrogate, which UTF-8 has no bytes for, is left out.
   """
-  found = np.full((len(words), max_characters), PADDING, np.int32)
-  found[:, 0] = WORD_BEGIN
-  for row, word in zip(found, words, strict=True):
+  ids = np.full((len(words), max_characters), PADDING, np.int32)
+  ids[:, 0] = WORD_BEGIN
+  for row, word in zip(ids, words, strict=True):
     text = word.encode("utf-8", "ignore")[: max_characters - 2]
     row[1 : len(text) + 1] = np.frombuffer(text, np.uint8).astype(np.int32) + 1
     row[len(text) + 1] = WORD_END
-  return found
+  return ids
 
 
 def sentence_boundaries(max_characters: int = 50) -> Int32[np.ndarray, "2 c"]:
   """The character ids of `<S>` and `</S>`: words of one character that no byte has."""
-  found = np.full((2, max_characters), PADDING, np.int32)
-  found[:, :3] = [[WORD_BEGIN, mark, WORD_END] for mark in (SENTENCE_BEGIN, SENTENCE_END)]
-  return found
+  ids = np.full((2, max_characters), PADDING, np.int32)
+  ids[:, :3] = [[WORD_BEGIN, mark, WORD_END] for mark in (SENTENCE_BEGIN, SENTENCE_END)]
+  return ids

@@ -161,12 +161,12 @@ def cached(
       f"cache {cache!r} is not a local folder; give one in AS2JAX_CACHE or --config.data.cache"
     )
   folder = pathlib.Path(cache).expanduser() / "features" / name
-  found = _open(folder, shape, dtype)
-  if found is not None:
-    return found
+  vectors = _open(folder, shape, dtype)
+  if vectors is not None:
+    return vectors
   with _alone(folder):
-    found = _open(folder, shape, dtype)  # another process has just written them
-    if found is None:
+    vectors = _open(folder, shape, dtype)  # another process has just written them
+    if vectors is None:
       for left in folder.parent.glob(f"{name}.unfinished-*"):
         shutil.rmtree(left, ignore_errors=True)  # of a process that was killed: the lock is ours
       _check_room(folder, shape, dtype)
@@ -177,10 +177,10 @@ def cached(
       ):
         fill(FeatureWriter(writer, shape, dtype))
         writer.finish(about=about)
-      found = _open(folder, shape, dtype)
-  if found is None:
+      vectors = _open(folder, shape, dtype)
+  if vectors is None:
     raise InputError(f"{folder}: something else changed this cache just now; run again")
-  return found
+  return vectors
 
 
 def _open(folder: pathlib.Path, shape: tuple[int, ...], dtype: str) -> np.ndarray | None:

@@ -164,7 +164,7 @@ class FrozenEncoder:
     shape = (len(words.units.ids), *self.width())
     about = {**self._settings, "pretrained": self.source.facts["pretrained"], "shape": shape}
     before = self.calls
-    found = frozen_vector_cache.cached(
+    vectors = frozen_vector_cache.cached(
       self.cache,
       name,
       shape,
@@ -179,7 +179,7 @@ class FrozenEncoder:
       self.storage,
       f"{self.calls - before} calls of the encoder" if self.calls > before else "cached",
     )
-    return found
+    return vectors
 
   def _batcher(self, units: UnitTable, inputs: Mapping[str, Column]) -> Batcher:
     n = len(units)

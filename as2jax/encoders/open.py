@@ -167,10 +167,10 @@ def _in_folder(
   config = folders.config_file(folder)
   _keep(_memory(workdir), config.name, config.read_text())
   pretrained.check_vocabulary(tokenizer, folder)
-  given = {k: v for k, v in section.items() if k not in ("name", "pretrained") and v is not None}
-  sizes = {k: v for k, v in {"precision": None, **sizes}.items() if k not in given}
+  settings = {k: v for k, v in section.items() if k not in ("name", "pretrained") and v is not None}
+  sizes = {k: v for k, v in {"precision": None, **sizes}.items() if k not in settings}
   name = section["name"] if own else family.name
-  module = registry.build(registry.ENCODERS, {**given, "name": name}, "encoder", **sizes)
+  module = registry.build(registry.ENCODERS, {**settings, "name": name}, "encoder", **sizes)
   return Source(
     module=module,
     params={} if absent else flat(pretrained.load_params(folder, module)),
@@ -199,23 +199,25 @@ def _published_model(section: Mapping[str, Any], workdir: epath.PathLike) -> Sou
   memory = _memory(workdir)
   if absent:
     content = regular_files.read_json(folder / SENTENCE)
-    found = sentence_folder.SentenceFolder(folder, **{**content, "params": {}})
+    published = sentence_folder.SentenceFolder(folder, **{**content, "params": {}})
   elif section["name"] == "reranker":
-    found = _reranker(folder)
+    published = _reranker(folder)
   else:
-    found = sentence_folder.read(folder)
-  tokenizer = kept(memory, lambda: sentence_folder.load_tokenizer(found))
-  content = dataclasses.asdict(found)
+    published = sentence_folder.read(folder)
+  tokenizer = kept(memory, lambda: sentence_folder.load_tokenizer(published))
+  content = dataclasses.asdict(published)
   own = {key: content[key] for key in ("fields", "max_length", "lower_case", "prompts")}
   _keep(memory, SENTENCE, json.dumps(own) + "\n")
-  source = _in_folder({**section, "name": "auto"}, found.transformer, tokenizer, workdir, absent)
-  limits = [n for n in (found.max_length, source.max_length) if n is not None]
+  source = _in_folder(
+    {**section, "name": "auto"}, published.transformer, tokenizer, workdir, absent
+  )
+  limits = [n for n in (published.max_length, source.max_length) if n is not None]
   return dataclasses.replace(
     source,
     max_length=min(limits, default=None),
-    model_fields={name: as_tuple(value) for name, value in found.fields.items()},
-    model_params=found.params,
-    prompts=(found.prompts[0], found.prompts[1]),
+    model_fields={name: as_tuple(value) for name, value in published.fields.items()},
+    model_params=published.params,
+    prompts=(published.prompts[0], published.prompts[1]),
   )
 
 
@@ -226,13 +228,13 @@ def _reranker(folder: epath.Path) -> sentence_folder.SentenceFolder:
     InputError: there is none.
 
   """
-  found = published_head.read(folder)
-  if found is None:
+  published = published_head.read(folder)
+  if published is None:
     raise InputError(
       f"{folder} is no cross-encoder: its config names no sequence classifier, and no module of it "
       "gives scores; set encoder.name to sentence_bert for a bi-encoder, or to auto for an encoder"
     )
-  return found
+  return published
 
 
 def as_tuple(value: Any) -> Any:

@@ -63,9 +63,9 @@ def prepare(
   read = word_tokenizer.by_frequency(
     Counter({word: n for word, n in more.items() if word in left_out or word not in counts})
   )
-  made = _tokenizer(backend, [*kept, *read], marks)
-  rows, whole = np.zeros((made.vocab_size, table.shape[1]), np.float32), 0
-  for i, word in enumerate(word_tokenizer.entries(made)):
+  new_tokenizer = _tokenizer(backend, [*kept, *read], marks)
+  rows, whole = np.zeros((new_tokenizer.vocab_size, table.shape[1]), np.float32), 0
+  for i, word in enumerate(word_tokenizer.entries(new_tokenizer)):
     if word == word_tokenizer.PAD:
       continue
     whole += word in known
@@ -78,7 +78,7 @@ def prepare(
     "words_of_the_bert": whole, "marks": list(marks),
     "scale": scale,
   }  # fmt: skip
-  return WordEncoding(made, rows, {**facts, "sha256": digest(made, rows)})
+  return WordEncoding(new_tokenizer, rows, {**facts, "sha256": digest(new_tokenizer, rows)})
 
 
 def _check(backend: Any, known: Collection[str], marks: Sequence[str], folder: Any) -> None:
@@ -111,15 +111,15 @@ def _tokenizer(backend: Any, words: Sequence[str], marks: Sequence[str]) -> Toke
 
   entries = dict.fromkeys((word_tokenizer.PAD, word_tokenizer.UNKNOWN, *marks, *words))
   vocabulary = {word: i for i, word in enumerate(entries)}
-  made = Backend(models.WordLevel(vocabulary, unk_token=word_tokenizer.UNKNOWN))
-  made.normalizer, made.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
+  word_level = Backend(models.WordLevel(vocabulary, unk_token=word_tokenizer.UNKNOWN))
+  word_level.normalizer, word_level.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
   before, after = marks
-  made.post_processor = processors.TemplateProcessing(
+  word_level.post_processor = processors.TemplateProcessing(
     single=f"{before} $A {after}",
     pair=f"{before} $A {after} $B:1",  # only read, never used: words are not joined
     special_tokens=[(mark, vocabulary[mark]) for mark in marks],
   )
-  return Tokenizer(made, f"a vocabulary of {len(vocabulary):,} words")
+  return Tokenizer(word_level, f"a vocabulary of {len(vocabulary):,} words")
 
 
 def _table(folder: epath.PathLike) -> Float32[np.ndarray, "v d"]:

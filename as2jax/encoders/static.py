@@ -220,6 +220,6 @@ def load(folder: epath.PathLike) -> WordEncoding:
 
 def digest(tokenizer: Tokenizer, table: Float32[np.ndarray, "v d"]) -> str:
   """SHA-256 (hex) of a vocabulary and its vectors."""
-  found = hashlib.sha256(tokenizer.fingerprint.encode())
-  found.update(memoryview(np.ascontiguousarray(table)).cast("B"))
-  return found.hexdigest()
+  sha256 = hashlib.sha256(tokenizer.fingerprint.encode())
+  sha256.update(memoryview(np.ascontiguousarray(table)).cast("B"))
+  return sha256.hexdigest()

@@ -92,11 +92,13 @@ def best(questions: Sequence[Question], ranking: Mapping[str, Mapping[str, float
   for question in questions:
     if not question.candidates:
       continue
-    given = ranking.get(question.id, {})
-    lacking = [c.id for c in question.candidates if c.id not in given]
+    candidate_scores = ranking.get(question.id, {})
+    lacking = [c.id for c in question.candidates if c.id not in candidate_scores]
     if lacking:
       raise InputError(f"question {question.id!r}: its candidate {lacking[0]!r} is not ranked")
-    scores = np.asarray([given[c.id] for c in question.candidates], np.float64).astype(np.float32)
+    scores = np.asarray([candidate_scores[c.id] for c in question.candidates], np.float64).astype(
+      np.float32
+    )
     right = np.asarray([c.label == 1 for c in question.candidates])
     rows.append((float(scores.max()), right[scores == scores.max()].mean(), right.any()))
   score, right, answerable = np.asarray(rows, np.float64).reshape(-1, 3).T
@@ -190,11 +192,11 @@ def best_threshold(dev: Best) -> float:
 def _f1(test: Best, answered: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, ...]:
   """Precision, recall and F1 with weights of questions, `[questions]` or `[samples, questions]`."""
   right = weights @ (test.right * answered)
-  given = weights @ answered.astype(np.float64)
+  predicted = weights @ answered.astype(np.float64)
   due = weights @ test.answerable.astype(np.float64)
-  precision = right / np.maximum(given, 1)
+  precision = right / np.maximum(predicted, 1)
   recall = right / np.maximum(due, 1)
-  return precision, recall, 2 * right / np.maximum(given + due, 1)
+  return precision, recall, 2 * right / np.maximum(predicted + due, 1)
 
 
 def _bootstrap(test: Best, answered: np.ndarray) -> float:
@@ -217,12 +219,12 @@ def risk_coverage(probability: np.ndarray, right: np.ndarray) -> tuple[np.ndarra
 def reliability(probability: np.ndarray, right: np.ndarray) -> tuple[Bin, ...]:
   """Bins of equal numbers of questions, with Wilson's (1927) 95 % interval."""
   order = np.argsort(probability, kind="stable")
-  found = []
+  bins = []
   for part in np.array_split(order, min(BINS, len(order))):
     n, share = len(part), float(right[part].mean())
     z = 1.959963984540054
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     width = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     low, high = max(middle - width, 0.0), min(middle + width, 1.0)
-    found.append(Bin(n, float(probability[part].mean()), share, float(low), float(high)))
-  return tuple(found)
+    bins.append(Bin(n, float(probability[part].mean()), share, float(low), float(high)))
+  return tuple(bins)

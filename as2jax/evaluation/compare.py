@@ -55,7 +55,7 @@ def run(
 
   """
   wanted = [name.strip() for name in metrics.split(",")]
-  given: dict[str, Any] = {"split": split, "question_filter": question_filter}
+  options: dict[str, Any] = {"split": split, "question_filter": question_filter}
   fixed = lambda places: [name for name in places if name in deterministic]
   for name in sorted(set(deterministic) - set(names))[:1]:
     raise InputError(f"--deterministic={name}: it is none of the systems that are compared")
@@ -63,12 +63,12 @@ def run(
   if VERSUS in names:
     groups = _groups(names)
     loaded = [
-      run_scores.load(places, **given, deterministic=fixed(places))
+      run_scores.load(places, **options, deterministic=fixed(places))
       for places in zip(*groups, strict=True)
     ]
     rows, text = compare_groups(loaded, wanted, **tests), groups_as_text
   else:
-    loaded = [run_scores.load(names, **given, deterministic=deterministic)]
+    loaded = [run_scores.load(names, **options, deterministic=deterministic)]
     rows, text = compare(loaded[0], wanted, **tests), as_text
   seen = pretraining.under_table(system.pretraining for systems in loaded for system in systems)
   head = {"split": split, "question_filter": question_filter, **tests}
@@ -205,13 +205,13 @@ def methods(system: RunScores, base: RunScores, metric: str) -> significance.Met
   return significance.methods_test(*values, fixed=(system.deterministic, base.deterministic))
 
 
-def _methods_row(found: significance.MethodsComparison) -> Row:
+def _methods_row(comparison: significance.MethodsComparison) -> Row:
   """What is said of the methods, beside what `_tested` says of the models."""
   return {
-    "p_methods": found.p,
-    "methods_half_width": found.half_width,
-    "methods_detectable": found.detectable,
-    "methods_note": found.why,
+    "p_methods": comparison.p,
+    "methods_half_width": comparison.half_width,
+    "methods_detectable": comparison.detectable,
+    "methods_note": comparison.why,
   }
 
 

@@ -40,7 +40,7 @@ class Rows(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Found:
+class SearchResult:
   """What a search found for each query.
 
   Attributes:
@@ -96,7 +96,9 @@ def prepared(vectors: np.ndarray, similarity: str, *, side: str) -> np.ndarray:
   return np.concatenate([vectors, -squared.astype(np.float32)], 1)
 
 
-def reported(found: Found, queries: np.ndarray, pool: np.ndarray, similarity: str) -> np.ndarray:
+def reported(
+  result: SearchResult, queries: np.ndarray, pool: np.ndarray, similarity: str
+) -> np.ndarray:
   """The scores `[q, k]` that were found, as the model's own, float32: for `euclidean` −‖q − p‖.
 
   Distances are computed anew from the vectors, without the products' cancellation. Where these
@@ -108,16 +110,16 @@ def reported(found: Found, queries: np.ndarray, pool: np.ndarray, similarity: st
 
   """
   if similarity != "euclidean":
-    return found.scores
-  scores = np.full_like(found.scores, -np.inf)
-  for its, query, entries in zip(scores, queries, found.entries, strict=True):
+    return result.scores
+  scores = np.full_like(result.scores, -np.inf)
+  for its, query, entries in zip(scores, queries, result.entries, strict=True):
     there = entries != NONE
     gap = pool[entries[there]].astype(np.float64) - query
     its[there] = -np.linalg.norm(gap, axis=1)
   for at in range(1, scores.shape[1]):
     before = scores[:, at - 1]
     lower = np.minimum(scores[:, at], np.nextafter(before, np.float32(-np.inf)))
-    tie = found.scores[:, at] == found.scores[:, at - 1]
+    tie = result.scores[:, at] == result.scores[:, at - 1]
     scores[:, at] = np.where(tie, before, lower)
   return scores
 
@@ -156,7 +158,7 @@ class Searcher:
     *,
     weights: np.ndarray | None = None,
     right: Sequence[Sequence[Sequence[int]]] | None = None,
-  ) -> Found:
+  ) -> SearchResult:
     """Searches `pool` `[n, d]` for `queries` `[q, d]` by inner product, at the highest precision.
 
     Args:
@@ -182,9 +184,9 @@ class Searcher:
       weights,
       [np.full((self.queries, right_ids.shape[1]), np.inf, np.float32)] * len(parts),
     )
-    found = [self._joined(first, i, len(queries)) for i in range(5)]
+    arrays = [self._joined(first, i, len(queries)) for i in range(5)]
     if right is None:
-      return Found(*found)
+      return SearchResult(*arrays)
     best = [np.asarray(part[2]).max(2) for part in first]
     second = self._sweep(parts, pool, weights, best)
     for one, other in zip(first, second, strict=True):
@@ -193,7 +195,7 @@ class Searcher:
           "two sweeps over one pool gave different scores: its rows changed in "
           "between, or the device does not repeat its products"
         )
-    return Found(*found[:3], *(self._joined(second, i, len(queries)) for i in (3, 4)))
+    return SearchResult(*arrays[:3], *(self._joined(second, i, len(queries)) for i in (3, 4)))
 
   @staticmethod
   def _joined(parts: Sequence, i: int, queries: int) -> np.ndarray:

@@ -106,14 +106,14 @@ def _metrics(ranking: _Ranking) -> dict[str, np.ndarray]:
   share = relevant / size  # the probability that the candidate at this rank is positive
   # Positives up to this rank, given that there is one here: those of earlier groups, itself, and
   # each of the other `place` candidates of its group with probability (relevant-1)/(size-1).
-  found = ranking.before[ranking.group] + 1
-  found = found + ranking.place * (relevant - 1) / np.maximum(size - 1, 1)
+  positives_to_rank = ranking.before[ranking.group] + 1
+  positives_to_rank = positives_to_rank + ranking.place * (relevant - 1) / np.maximum(size - 1, 1)
   discount = np.where(ranking.rank <= 10, 1 / np.log2(ranking.rank + 1), 0.0)
   ideal = np.concatenate([[1.0], np.cumsum(1 / np.log2(np.arange(2, 12)))])
   ideal = ideal[np.minimum(ranking.positives, 10)]
   first = np.where(ranking.rank == 1, share, 0.0)
   return {
-    "map": over_positives(share * found / ranking.rank),
+    "map": over_positives(share * positives_to_rank / ranking.rank),
     "mrr": _reciprocal_rank(ranking),
     "p@1": np.bincount(ranking.question, weights=first, minlength=total),
     "r@1": over_positives(first),
@@ -197,11 +197,11 @@ def summarize(
       "questions": count,
     }
     if ranges is not None and metric in ranges:
-      found = ranges[metric]
+      tie_range = ranges[metric]
       summary[f"{metric}[{where}]"] |= {
-        "worst": found.worst,
-        "best": found.best,
-        "tied_questions": found.questions,
+        "worst": tie_range.worst,
+        "best": tie_range.best,
+        "tied_questions": tie_range.questions,
       }
   return summary
 
@@ -254,9 +254,9 @@ def ranges_of(
 def tie_note(ranges: Mapping[str, TieRange], where: str) -> list[str]:
   """One line for readers where ties leave more than `TIE_TOLERANCE` of a metric open, else none."""
   moved = [
-    f"{metric} from {found.worst:.4f} to {found.best:.4f} ({found.questions} questions)"
-    for metric, found in ranges.items()
-    if found.best - found.worst > TIE_TOLERANCE
+    f"{metric} from {tie_range.worst:.4f} to {tie_range.best:.4f} ({tie_range.questions} questions)"
+    for metric, tie_range in ranges.items()
+    if tie_range.best - tie_range.worst > TIE_TOLERANCE
   ]
   return [f"{where}: by the order of tied candidates {', '.join(moved)}"] if moved else []
 

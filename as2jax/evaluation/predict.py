@@ -117,12 +117,12 @@ class Predictor:
     """
     with self._lock:
       if self.model.encodes:
-        found = self._by_vectors(variables, questions, request)
+        by_name = self._by_vectors(variables, questions, request)
       else:
-        found = self._by_examples(variables, questions, request)
+        by_name = self._by_examples(variables, questions, request)
     sizes = np.cumsum([len(q.candidates) for q in questions])[:-1]
     scores = [
-      {name: np.split(values[seed], sizes) for name, values in found.items()}
+      {name: np.split(values[seed], sizes) for name, values in by_name.items()}
       for seed in range(self.seeds)
     ]
     for its in scores:
@@ -135,12 +135,12 @@ class Predictor:
   ) -> Batcher:
     """The batches of `questions`; the `KEPT` that were used last are not made again."""
     key = tuple(questions), layout, request
-    found = next((kept for kept in self._batchers if kept[0] == key), None)
-    if found is None:
-      found = key, self._new_batcher(*key)
-    others = [kept for kept in self._batchers if kept is not found]
-    self._batchers = [*others, found][-KEPT:]
-    return found[1]
+    entry = next((kept for kept in self._batchers if kept[0] == key), None)
+    if entry is None:
+      entry = key, self._new_batcher(*key)
+    others = [kept for kept in self._batchers if kept is not entry]
+    self._batchers = [*others, entry][-KEPT:]
+    return entry[1]
 
   def _new_batcher(self, questions: Sequence[Question], layout: str, request: bool) -> Batcher:
     if not request:
@@ -199,12 +199,14 @@ class Predictor:
     batcher = self.batcher(questions, "sentences", request=request)
     vectors: np.ndarray | None = None
     for shards, output in self._run(variables, batcher):
-      found = np.asarray(output.units)
+      unit_vectors = np.asarray(output.units)
       if vectors is None:
-        vectors = np.zeros((self.seeds, len(batcher.units.lengths), found.shape[-1]), np.float32)
+        vectors = np.zeros(
+          (self.seeds, len(batcher.units.lengths), unit_vectors.shape[-1]), np.float32
+        )
       for s, shard in enumerate(shards):
         if shard is not None:
-          vectors[:, shard.units] = found[:, s, : len(shard.units)]
+          vectors[:, shard.units] = unit_vectors[:, s, : len(shard.units)]
     assert vectors is not None, "a table of questions has texts"
     finite = np.isfinite(vectors).all(axis=(0, 2))
     if not finite.all():
@@ -224,16 +226,16 @@ class Predictor:
     pairs = sentence_pairs(questions)
     count = FEW_PAIRS if request and len(pairs) <= FEW_PAIRS else PAIRS
     assert self.compare is not None, "the model encodes"
-    found: dict[str, list[np.ndarray]] = {}
+    chunks: dict[str, list[np.ndarray]] = {}
     for at in range(0, len(pairs), count):
       part = pairs[at : at + count]
       padded = np.concatenate([part, np.zeros((count - len(part), 2), part.dtype)])
       scores = self.compare(variables, (vectors[:, padded[:, 0]], vectors[:, padded[:, 1]]))
       for name, values in scores.items():
-        found.setdefault(name, []).append(np.asarray(values, np.float32)[:, : len(part)])
+        chunks.setdefault(name, []).append(np.asarray(values, np.float32)[:, : len(part)])
     first = self.model.ranking_score
-    order = [first] + [name for name in found if name != first]
-    return {name: np.concatenate(found[name], axis=1) for name in order}
+    order = [first] + [name for name in chunks if name != first]
+    return {name: np.concatenate(chunks[name], axis=1) for name in order}
 
   def _by_examples(self, variables, questions, request) -> dict[str, np.ndarray]:
     batcher = self.batcher(questions, self.model.layout, request=request)
@@ -241,10 +243,10 @@ class Predictor:
     several = () if table.candidates is None else table.candidates.shape[1:]
     scores = np.zeros((self.seeds, len(table), *several), np.float32)
     for shards, output in self._run(variables, batcher):
-      found = np.asarray(output.scores, np.float32)
+      example_scores = np.asarray(output.scores, np.float32)
       for s, shard in enumerate(shards):
         if shard is not None:
-          scores[:, shard.examples] = found[:, s, : len(shard.examples)]
+          scores[:, shard.examples] = example_scores[:, s, : len(shard.examples)]
     if several:
       scores = above_the_rest(scores, table, self.components.orders(questions))
     return {self.model.score_names[0]: scores}
@@ -257,7 +259,7 @@ def sizes(batcher: Batcher) -> list[Batcher]:
   such a batcher takes only texts that fit. The smallest still holds one example, each of whose units
   may fill a row.
   """
-  found, limits = [batcher], batcher.sampler.limits
+  batchers, limits = [batcher], batcher.sampler.limits
   least = batcher.examples.members.shape[1]
   whole = limits.rows * limits.row_length
   tokens = whole // SHRINK
@@ -273,7 +275,7 @@ def sizes(batcher: Batcher) -> list[Batcher]:
       smaller = dataclasses.replace(
         limits, row_length=length, **{k: counts[k] // over[k] for k in counts}
       )
-      found.append(
+      batchers.append(
         dataclasses.replace(
           batcher,
           sampler=dataclasses.replace(batcher.sampler, limits=smaller),
@@ -283,20 +285,20 @@ def sizes(batcher: Batcher) -> list[Batcher]:
         )
       )
     tokens //= SHRINK
-  return found
+  return batchers
 
 
 def smallest(batcher: Batcher) -> Batcher:
   """Of `sizes`, the smallest that holds everything in one batch; `batcher` itself where none does."""
   lengths = batcher.sampler.lengths
-  for found in reversed(sizes(batcher)):
-    limits = found.sampler.limits
+  for smaller in reversed(sizes(batcher)):
+    limits = smaller.sampler.limits
     if lengths.max(initial=0) > limits.row_length:
       continue
-    if limits.packed and lengths.sum() > limits.rows * limits.row_length * found.shards:
+    if limits.packed and lengths.sum() > limits.rows * limits.row_length * smaller.shards:
       continue
-    if len(found.plan(found.sampler.blocks(), 0, 0)) <= 1:
-      return found
+    if len(smaller.plan(smaller.sampler.blocks(), 0, 0)) <= 1:
+      return smaller
   return batcher
 
 
@@ -320,15 +322,15 @@ def above_the_rest(
   assert candidates is not None, "the layout `joint` has candidates"
   sizes = [len(order) for order in orders]
   starts = np.cumsum([0, *sizes])
-  found = np.zeros((len(scores), starts[-1]), np.float32)
+  all_scores = np.zeros((len(scores), starts[-1]), np.float32)
   for e, question in enumerate(table.question.tolist()):
     top = candidates[e][candidates[e] >= 0]
     values = scores[:, e, : len(top)]
     rest = orders[question][len(top) :]
-    found[:, starts[question] + top] = values
+    all_scores[:, starts[question] + top] = values
     below = values.min(axis=1, keepdims=True) - np.arange(1, len(rest) + 1, dtype=np.float32)
-    found[:, starts[question] + rest] = below
-  return found
+    all_scores[:, starts[question] + rest] = below
+  return all_scores
 
 
 def sentence_pairs(questions: Sequence[Question]) -> np.ndarray:

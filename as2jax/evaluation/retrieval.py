@@ -129,20 +129,20 @@ def by_vectors(
     exact_search.prepared(x, similarity, side=side)
     for x, side in ((queries, "query"), (passages[first], "pool"))
   ]
-  found = searcher(*prepared, weights=weights, right=right)
+  result = searcher(*prepared, weights=weights, right=right)
   standings = {}
   for t, question_filter in enumerate(QUESTION_FILTERS):
     level = np.asarray(
       [
-        _level(of[entries], rows, found.right[q, t])
+        _level(of[entries], rows, result.right[q, t])
         for q, (entries, rows) in enumerate(zip(judged[t], right[t], strict=True))
       ]
     )
-    standings[question_filter] = Standing(found.above[:, t], found.level[:, t] - level, level)
+    standings[question_filter] = Standing(result.above[:, t], result.level[:, t] - level, level)
   members = np.split(np.argsort(of, kind="stable"), np.cumsum(weights)[:-1])
-  scores = exact_search.reported(found, queries, passages[first], similarity)
+  scores = exact_search.reported(result, queries, passages[first], similarity)
   entries, kept = [], []
-  for query, chosen, its in zip(pool.queries, found.entries, scores, strict=True):
+  for query, chosen, its in zip(pool.queries, result.entries, scores, strict=True):
     metrics.require_float32(its, query.id)
     chosen = chosen[chosen != exact_search.NONE]
     entries.append(np.concatenate([members[i] for i in chosen])[: searcher.k])
@@ -171,8 +171,8 @@ def by_scores(score: Callable[[str], np.ndarray], pool: Pool, *, depth: int, tie
       standings[t, q] = retrieval_metrics.standing(scores, one[q])
     entries.append(best(scores, depth))
     kept.append(scores[entries[-1]])
-  found = {f: Standing(*s.T) for f, s in zip(QUESTION_FILTERS, standings, strict=True)}
-  return Ranked(*retrieval_metrics.with_extremes(found, ties), entries, kept, [], {})
+  by_filter = {f: Standing(*s.T) for f, s in zip(QUESTION_FILTERS, standings, strict=True)}
+  return Ranked(*retrieval_metrics.with_extremes(by_filter, ties), entries, kept, [], {})
 
 
 def best(scores: np.ndarray, k: int) -> np.ndarray:
@@ -236,7 +236,7 @@ def evaluation(ranked: Ranked, data: Retrieval, split: str, *, often: int) -> Ev
 
 
 def write(
-  folder: epath.PathLike, found: Evaluation, ranked: Ranked, pool: Pool, *, tag: str
+  folder: epath.PathLike, evaluated: Evaluation, ranked: Ranked, pool: Pool, *, tag: str
 ) -> None:
   """Writes `run.trec` (the best of each query), `qrels.trec` (gold), `qrels-any.trec` and
   `per_question.tsv`, where `asked` is the number of queries with the same gold passage.
@@ -260,5 +260,5 @@ def write(
         ids,
         [len(pool.passages)] * len(ids),
         list(map(len, right)),
-        found.per_question,
+        evaluated.per_question,
       )

@@ -54,7 +54,7 @@ def standing(scores: np.ndarray, right: Sequence[int]) -> tuple[int, int, int]:
   )
 
 
-def per_query(found: Standing, *, ties: str = "expected") -> dict[str, np.ndarray]:
+def per_query(counts: Standing, *, ties: str = "expected") -> dict[str, np.ndarray]:
   """{metric: float64 [queries]} for each of `METRICS`.
 
   `mrr`: 1 / (rank of the first right entry). `r@k`: whether a right entry is among the first k.
@@ -67,7 +67,7 @@ def per_query(found: Standing, *, ties: str = "expected") -> dict[str, np.ndarra
   """
   if ties not in (*TIES, *ORDERS):
     raise InputError(f"evaluation.ties = {ties!r}: over a pool use one of {', '.join(TIES)}")
-  above, wrong, right = (np.asarray(x, np.int64) for x in dataclasses.astuple(found))
+  above, wrong, right = (np.asarray(x, np.int64) for x in dataclasses.astuple(counts))
   if ties == "pessimistic":
     above, wrong = above + wrong, np.zeros_like(wrong)
   elif ties == "optimistic":
@@ -102,12 +102,12 @@ def right_entries(pool: Pool, question_filter: str) -> list[list[int]]:
   same: dict[str, list[int]] = {}
   for i, passage in enumerate(pool.passages):
     same.setdefault(passage.text, []).append(i)
-  found = []
+  entries = []
   for query in pool.queries:
     answers = query.answers if question_filter == "any" else query.answers[:1]
     texts = dict.fromkeys(pool.passages[place[answer]].text for answer in answers)
-    found.append([i for text in texts for i in same[text]])
-  return found
+    entries.append([i for text in texts for i in same[text]])
+  return entries
 
 
 def asked(pool: Pool) -> np.ndarray:

@@ -58,14 +58,14 @@ def retrieved(run: epath.PathLike, pool: Pool, split: str, *, depth: int) -> Ret
         f"{folder / 'run.trec'}: query {query.id!r} is missing: the run was made "
         f"for another data set or another split than {split}"
       )
-    found = sorted(((score, id) for id, score in ranking[query.id].items()), reverse=True)[:depth]
-    unknown = [id for _, id in found if id not in place]
+    best = sorted(((score, id) for id, score in ranking[query.id].items()), reverse=True)[:depth]
+    unknown = [id for _, id in best if id not in place]
     if unknown:
       raise InputError(
         f"{folder / 'run.trec'}: query {query.id!r}: passage {unknown[0]!r} is not "
         "in the pool: the run was made for another data set"
       )
-    entries.append(np.asarray([place[id] for _, id in found], np.int64))
+    entries.append(np.asarray([place[id] for _, id in best], np.int64))
   ids, table = trec_files.read_per_question(folder / "per_question.tsv")
   at = {id: i for i, id in enumerate(ids)}
   missing = [query.id for query in pool.queries if query.id not in at]
@@ -95,7 +95,7 @@ def _folder(run: epath.PathLike, split: str) -> epath.Path:
   )
 
 
-def reranked(scores: list[np.ndarray], found: Retrieved, pool: Pool, *, ties: str) -> Ranked:
+def reranked(scores: list[np.ndarray], first_stage: Retrieved, pool: Pool, *, ties: str) -> Ranked:
   """The ranking of the retrieved passages by new scores, one array a query.
 
   A query whose right passages were all retrieved below the depth keeps its reciprocal rank: what is
@@ -110,7 +110,7 @@ def reranked(scores: list[np.ndarray], found: Retrieved, pool: Pool, *, ties: st
     right = retrieval_metrics.right_entries(pool, question_filter)
     hits = [
       np.flatnonzero(np.isin(entries, its))
-      for entries, its in zip(found.entries, right, strict=True)
+      for entries, its in zip(first_stage.entries, right, strict=True)
     ]
     inside = np.flatnonzero([len(x) > 0 for x in hits])
     places = np.asarray([retrieval_metrics.standing(scores[q], hits[q]) for q in inside], np.int64)
@@ -119,7 +119,7 @@ def reranked(scores: list[np.ndarray], found: Retrieved, pool: Pool, *, ties: st
     for order in (ties, *retrieval_metrics.ORDERS):
       measured = retrieval_metrics.per_query(standing, ties=order)
       whole = {name: np.zeros(len(scores)) for name in measured}
-      whole["mrr"] = found.reciprocal_ranks[question_filter].copy()
+      whole["mrr"] = first_stage.reciprocal_ranks[question_filter].copy()
       for name, its in measured.items():
         whole[name][inside] = its
       by_order.append(whole)
@@ -132,7 +132,7 @@ def reranked(scores: list[np.ndarray], found: Retrieved, pool: Pool, *, ties: st
   return Ranked(
     values,
     extremes,
-    [entries[o] for entries, o in zip(found.entries, order, strict=True)],
+    [entries[o] for entries, o in zip(first_stage.entries, order, strict=True)],
     [x[o] for x, o in zip(scores, order, strict=True)],
     notes,
     {},

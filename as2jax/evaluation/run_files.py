@@ -33,20 +33,20 @@ def scores(path: epath.PathLike, questions: Sequence[Question], run: Run) -> lis
     InputError: the file lacks a question or a candidate, or ranks one that the question has not.
 
   """
-  found = []
+  question_scores = []
   for question in questions:
-    given = run.get(question.id, {} if not question.candidates else None)
-    if given is None:
+    ranked = run.get(question.id, {} if not question.candidates else None)
+    if ranked is None:
       raise InputError(f"{path}: question {question.id!r} is missing: it ranks other questions")
     ids = [candidate.id for candidate in question.candidates]
-    for what, others in (("lacks", set(ids) - set(given)), ("ranks", set(given) - set(ids))):
+    for what, others in (("lacks", set(ids) - set(ranked)), ("ranks", set(ranked) - set(ids))):
       for id in sorted(others)[:1]:
         raise InputError(
           f"{path}: question {question.id!r}: it {what} the candidate {id!r}: a run file must "
           "rank the question's candidates, all of them and no others"
         )
-    found.append(np.asarray([given[id] for id in ids], np.float64).astype(np.float32))
-  return found
+    question_scores.append(np.asarray([ranked[id] for id in ids], np.float64).astype(np.float32))
+  return question_scores
 
 
 def of_questions(path: epath.PathLike, questions: Sequence[Question], ties: str) -> Table:
@@ -95,7 +95,7 @@ def of_pool(
   return names, columns
 
 
-def _standing(given: Mapping[str, float], right: Collection[str]) -> tuple[int, int, int] | None:
-  at = [i for i, id in enumerate(given) if id in right]
-  values = np.asarray(list(given.values()), np.float64).astype(np.float32)
+def _standing(ranked: Mapping[str, float], right: Collection[str]) -> tuple[int, int, int] | None:
+  at = [i for i, id in enumerate(ranked) if id in right]
+  values = np.asarray(list(ranked.values()), np.float64).astype(np.float32)
   return retrieval_metrics.standing(values, at) if at else None

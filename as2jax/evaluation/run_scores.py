@@ -158,17 +158,17 @@ def _kind(content: dict[str, Any]) -> str:
 
 def _often(place: _Place, split: str) -> str:
   """`often8`, as the run's results have it."""
-  found = [
+  filters = [
     m.group(1)
     for name in place.of_run["metrics"]
     if (m := re.fullmatch(rf"mrr\[.*-(often\d+)/{re.escape(split)}\]", name))
   ]
-  if not found:
+  if not filters:
     raise InputError(
       f"{place.name}: no answer of {split} is asked for so often that the question filter "
       "`often` has a question (evaluation.min_questions_per_answer)"
     )
-  return found[0]
+  return filters[0]
 
 
 def _counted(table: dict[str, np.ndarray], rule: str) -> np.ndarray:
@@ -226,7 +226,7 @@ def _run(name: str, split: str) -> _Place:
   """A run's tables, beside the results that they belong to."""
   from as2jax.evaluation import results  # it takes a second, which tables alone need not wait for
 
-  contents = {file: found for file in CONTENTS if (found := _read(epath.Path(name) / file))}
+  contents = {file: loaded for file in CONTENTS if (loaded := _read(epath.Path(name) / file))}
   if "results.json" not in contents:
     raise InputError(f"{name} holds no results.json: give the --workdir of a finished run")
   evaluated: dict[str, None] = {}

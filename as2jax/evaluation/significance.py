@@ -280,8 +280,8 @@ def macro_randomization_test(
   parts = _datasets(a, b)
   questions = sum(map(len, parts))
   weighted = np.concatenate([x * (questions / len(parts) / len(x)) for x in parts])
-  found = randomization_test(weighted, np.zeros(questions), samples=samples, seed=seed)
-  return dataclasses.replace(macro_t_test(a, b), p=found.p)
+  randomized = randomization_test(weighted, np.zeros(questions), samples=samples, seed=seed)
+  return dataclasses.replace(macro_t_test(a, b), p=randomized.p)
 
 
 def _datasets(a, b) -> list[np.ndarray]:

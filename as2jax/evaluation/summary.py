@@ -23,8 +23,8 @@ def summary(content: dict[str, Any], folder: str) -> str:
     data, _, split = of.rpartition("/")
     if not data.endswith(f"-{kept}"):
       continue
-    found = {name: content["metrics"].get(f"{name}[{of}]") for name in SHOWN[task]}
-    figures = [f"{name.upper()} {_figure(entry)}" for name, entry in found.items() if entry]
+    metrics = {name: content["metrics"].get(f"{name}[{of}]") for name in SHOWN[task]}
+    figures = [f"{name.upper()} {_figure(entry)}" for name, entry in metrics.items() if entry]
     lines.append(f"{split} ({data}): {'  '.join(figures)}")
     counts = content["data"]["splits"].get(split, {}).get("question_filters", {}).get(kept, {})
     if "positives" in counts:

@@ -196,8 +196,8 @@ def _logistic(x: np.ndarray, labels: np.ndarray) -> np.ndarray:
     value = np.logaddexp(0, -margin).mean() + 0.5e-6 * w @ w
     return value, -(sign * scipy.special.expit(-margin)) @ x / len(x) + 1e-6 * w
 
-  found = scipy.optimize.minimize(loss, np.zeros(x.shape[1]), jac=True, method="BFGS")
-  return found.x[:-1]
+  result = scipy.optimize.minimize(loss, np.zeros(x.shape[1]), jac=True, method="BFGS")
+  return result.x[:-1]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,9 +66,9 @@ class Writer:
       file.flush()
       os.fsync(file.fileno())
     sizes = {f"{name}.npy": os.fstat(file.fileno()).st_size for name, file in self._files.items()}
-    found = {name: checksums.of_file(self._folder / name) for name in sizes}
+    digests = {name: checksums.of_file(self._folder / name) for name in sizes}
     with (self._folder / MANIFEST).open("w", encoding="ascii") as file:
-      file.write(checksums.sealed({"bytes": sizes, "checksums": found, **fields}))
+      file.write(checksums.sealed({"bytes": sizes, "checksums": digests, **fields}))
       file.flush()
       os.fsync(file.fileno())
 

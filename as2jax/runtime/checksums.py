@@ -26,14 +26,14 @@ _known: dict[tuple, str] = {}  # by what a file system says of a file
 
 def of_file(path: epath.PathLike) -> str:
   """The checksum of a file's bytes, read once a process while its size and times stay the same."""
-  known = _identity(path)
-  if known in _known:
-    return _known[known]
-  found = compute(path)
+  identity = _identity(path)
+  if identity in _known:
+    return _known[identity]
+  digest = compute(path)
   # A file that has just changed could change again within one tick of its clock.
-  if _identity(path) == known and time.time() - max(known[-2:]) > _SETTLED:
-    _known[known] = found
-  return found
+  if _identity(path) == identity and time.time() - max(identity[-2:]) > _SETTLED:
+    _known[identity] = digest
+  return digest
 
 
 def compute(path: epath.PathLike) -> str:
@@ -49,8 +49,8 @@ def of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
   """SHA-256 (hex) of arrays with their names, types and shapes, several of them at a time."""
   names = sorted(arrays)
   with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
-    found = pool.map(lambda name: _of_array(arrays[name]), names)
-    lines = [f"{name} {digest}\n" for name, digest in zip(names, found)]
+    digests = pool.map(lambda name: _of_array(arrays[name]), names)
+    lines = [f"{name} {digest}\n" for name, digest in zip(names, digests)]
   return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 

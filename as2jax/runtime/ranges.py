@@ -54,7 +54,7 @@ def problem(field: dataclasses.Field, value: Any) -> str:
   """What is wrong with the value of a field, "" where it is in range or the field has none."""
   if value is None or typing.get_origin(field.type) is not Annotated:
     return ""
-  for known in field.type.__metadata__:
-    if isinstance(known, (OneOf, AtLeast, Share)) and (found := known.problem(value)):
-      return found
+  for bound in field.type.__metadata__:
+    if isinstance(bound, (OneOf, AtLeast, Share)) and (message := bound.problem(value)):
+      return message
   return ""

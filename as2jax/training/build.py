@@ -83,9 +83,9 @@ class Components:
 
     """
     texts = tuple(self.config.data.prompts) or self.source.prompts
-    made = Prompts(*texts)
-    made.check(self.source.tokenizer, self.config.data.max_length, self.inputs)
-    return made
+    prompts = Prompts(*texts)
+    prompts.check(self.source.tokenizer, self.config.data.max_length, self.inputs)
+    return prompts
 
   def train_questions(self) -> tuple[Question, ...]:
     """The training questions that holding out, then the protocol, then the fraction leave."""
@@ -176,11 +176,11 @@ class Components:
 
   def statistics(self, batcher: Batcher) -> dict[str, dict]:
     """What results say of the inputs in the data of `batcher`, by name."""
-    found = {
+    statistics = {
       entry.name: entry.statistics(batcher.inputs.get(entry.name), batcher.units)
       for entry in self.inputs
     }
-    return {name: its for name, its in found.items() if its}
+    return {name: its for name, its in statistics.items() if its}
 
   def orders(self, questions: Sequence[Question]) -> list[np.ndarray]:
     """The positions of each question's candidates, best first, as another ranker has them."""
@@ -216,19 +216,19 @@ class Components:
 
   def train_batcher(self) -> Batcher:
     """Batches of the training split, as `config.batch` says."""
-    made = self._training_tables()
-    if not len(made.examples):
+    tables = self._training_tables()
+    if not len(tables.examples):
       raise InputError(
         f"data.train_filter = {self.config.data.train_filter!r} leaves no "
         f"example for the layout {self.model.layout!r}"
       )
     batch = self.config.batch
     return fit_batcher(
-      made.units,
-      made.examples,
+      tables.units,
+      tables.examples,
       sampler=batch.sampler,
       examples_per_batch=batch.examples,
-      inputs=made.inputs,
+      inputs=tables.inputs,
       rows=batch.rows if batch.sampler == "grouped" else 0,
       row_lengths=batch.row_lengths,
       packed=batch.packed,
@@ -245,10 +245,10 @@ class Components:
       if stored is not None:
         return BatchTables(*stored, {})
     unlabelled = {"judged": False} if self.loss.reads_unlabelled else {}
-    made = self.tables(self.train_questions(), self.model.layout, training=True, **unlabelled)
-    if not len(made.inputs):
-      processes.in_order(lambda: stored_split.keep(self, made.units, made.examples))
-    return made
+    tables = self.tables(self.train_questions(), self.model.layout, training=True, **unlabelled)
+    if not len(tables.inputs):
+      processes.in_order(lambda: stored_split.keep(self, tables.units, tables.examples))
+    return tables
 
   def predict_batcher(
     self, questions: Sequence[Question], layout: str, *, cache: bool = True
@@ -259,19 +259,19 @@ class Components:
       cache: whether tokens are kept on disk, to be found the next time.
 
     """
-    made = self.tables(questions, layout, cache=cache, judged=False)
+    tables = self.tables(questions, layout, cache=cache, judged=False)
     batch = self.config.batch
     rows = batch.predict_rows
     # Not fitted to the split: every split is predicted in the same shapes. Models of words work on
     # each slot, used or not, and their units are long.
-    shortest = 64 if any(column.level == "word" for column in made.inputs.values()) else 8
+    shortest = 64 if any(column.level == "word" for column in tables.inputs.values()) else 8
     slots = (
       rows // batch.shards * (max(batch.row_lengths[-1] // shortest, 1) if batch.packed else 1)
     )
     return fit_batcher(
-      made.units,
-      made.examples,
-      inputs=made.inputs,
+      tables.units,
+      tables.examples,
+      inputs=tables.inputs,
       sampler="ordered" if batch.packed else "by_length",
       examples_per_batch=slots * batch.shards,
       rows=rows,
@@ -382,9 +382,9 @@ def _texts(dataset: datasets.Dataset | None, splits: Sequence[str]) -> Iterator[
 
   A pool's passages are among them.
   """
-  found = dataset.splits if dataset else {}
-  for name in splits or found:
-    for question in found.get(name, ()):
+  questions_by_split = dataset.splits if dataset else {}
+  for name in splits or questions_by_split:
+    for question in questions_by_split.get(name, ()):
       yield question.text
       yield from (candidate.text for candidate in question.candidates)
     if pool := getattr(dataset, "pools", {}).get(name):

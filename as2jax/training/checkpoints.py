@@ -110,8 +110,8 @@ def _recover(folder: epath.Path) -> None:
   steps, damage = processes.by_first(lambda: _steps(latest)), []
   for step in reversed(steps):
     try:
-      found = checkpoint_digests.check(latest / str(step), together=True)
-      needed = found["progress"].get("best", -1)
+      content = checkpoint_digests.check(latest / str(step), together=True)
+      needed = content["progress"].get("best", -1)
       if needed >= 0:
         checkpoint_digests.check(best / str(needed), together=True)
       break

@@ -68,12 +68,12 @@ class Description(Components):
   ) -> BatchTables:
     """Units of nothing but lengths, and columns of zeros."""
     units, table = self.examples(questions, layout, **options)
-    made = _units(units, {q.text for q in questions}, self.config.data.max_length)
+    unit_table = _units(units, {q.text for q in questions}, self.config.data.max_length)
     rows = {
-      "token": len(made.ids),
+      "token": len(unit_table.ids),
       "vocabulary": 1,  # the only id
-      "word": len(made.word_form),
-      "unit": len(made),
+      "word": len(unit_table.word_form),
+      "unit": len(unit_table),
       "example": len(table),
     }
     columns = {}
@@ -84,14 +84,14 @@ class Description(Components):
         tail, kind = spec
         values = np.broadcast_to(np.zeros((), kind), (rows[entry.level], *tail))
         columns[entry.name] = Column(entry.level, values)
-    return BatchTables(made, table, columns)
+    return BatchTables(unit_table, table, columns)
 
   def batch(self, batcher: Batcher) -> Any:
     """Shapes of one shard of the largest batch, `[1, …]`."""
     alone = dataclasses.replace(batcher, shards=1, accumulate=1)
     empty = Plan(Steps((), 1, 1), _NONE, _NONE, _NONE)
-    made = alone.batch(empty, 0, (batcher.rows[-1], batcher.row_lengths[-1]))
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), made)
+    batch = alone.batch(empty, 0, (batcher.rows[-1], batcher.row_lengths[-1]))
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), batch)
 
   def state(self, batch: Any, seeds: Sequence[int], optimizer: Any, mesh: Any) -> states.TrainState:
     """Shapes and shardings of the train state; `batch` is of one shard."""
@@ -118,24 +118,24 @@ def _units(units: Sequence[tuple[str, ...]], questions: set[str], most: int) -> 
 def _source(section: Mapping[str, Any]) -> Source:
   """The encoder that a section describes, without parameters and without a tokeniser."""
   kind = section["name"]
-  given = {k: v for k, v in section.items() if v is not None}
+  settings = {k: v for k, v in section.items() if v is not None}
   fields: dict[str, Any] = {}
   model_fields: Mapping[str, Any] = {}
   most = None
   if kind in ("auto", *FAMILIES) or ":" in kind:
     family, sizes = published_shapes.family(section["pretrained"])
     name = kind if ":" in kind else family.name
-    own = {k: v for k, v in given.items() if k != "pretrained"} | {"name": name}
+    own = {k: v for k, v in settings.items() if k != "pretrained"} | {"name": name}
     fields = {k: v for k, v in {"precision": None, **sizes}.items() if k not in own}
     model_fields = {"token": family.tokens}
   elif kind == "sentence_bert":
     sentence = published_shapes.sentence_bert(section["pretrained"])
-    own = {k: v for k, v in given.items() if k != "pretrained"} | {"name": sentence.family.name}
+    own = {k: v for k, v in settings.items() if k != "pretrained"} | {"name": sentence.family.name}
     fields = {k: v for k, v in {"precision": None, **sentence.sizes}.items() if k not in own}
     model_fields, most = sentence.fields, sentence.max_length
   elif kind == "reranker":
     shapes = published_shapes.reranker(section["pretrained"])
-    own = {k: v for k, v in given.items() if k != "pretrained"} | {"name": shapes.family.name}
+    own = {k: v for k, v in settings.items() if k != "pretrained"} | {"name": shapes.family.name}
     fields = {k: v for k, v in {"precision": None, **shapes.sizes}.items() if k not in own}
     model_fields, most = shapes.fields, shapes.max_length
   elif kind == "words":
@@ -148,12 +148,12 @@ def _source(section: Mapping[str, Any]) -> Source:
     model_fields = {"marks": (2, 3), "output_size": generated}
   elif kind in ("static", "recurrent"):
     drop = ("vectors", "weights", "vocabulary", "lower", "treebank", "unknown_words", "markers")
-    own = {k: v for k, v in given.items() if k not in drop}
+    own = {k: v for k, v in settings.items() if k not in drop}
     size = "hidden_size" if kind == "static" else "word_size"
     fields = {"vocab_size": WORDS, size: published_shapes.vector_width(section["vectors"])}
     fields |= {"precision": None} if kind == "recurrent" and "precision" not in own else {}
   elif kind == "elmo":
-    own = {k: v for k, v in given.items() if k not in ("pretrained", "treebank")}
+    own = {k: v for k, v in settings.items() if k not in ("pretrained", "treebank")}
     fields = published_shapes.elmo()
     fields |= {"precision": None} if "precision" not in own else {}
   else:

@@ -160,11 +160,11 @@ def check_best(workdir: epath.PathLike, folder: epath.PathLike, step: int) -> No
 
   """
   wanted = read(workdir)["best"].get(epath.Path(folder).name)
-  found = _digest_of_best(epath.Path(folder), step)
-  if wanted and found and wanted != found:  # what is absent or damaged, its reader says
+  digest = _digest_of_best(epath.Path(folder), step)
+  if wanted and digest and wanted != digest:  # what is absent or damaged, its reader says
     raise InputError(
       f"{folder}/best/{step} is not the checkpoint that this run ended with ({wanted[:SHOWN]} then, "
-      f"{found[:SHOWN]} now): put it back, or train again: --config=rerun:{workdir}/config.json "
+      f"{digest[:SHOWN]} now): put it back, or train again: --config=rerun:{workdir}/config.json "
       "--workdir=ANOTHER"
     )
 
@@ -238,24 +238,24 @@ def _of_use(components: Components) -> dict[str, Any]:
 
 def _of_data(components: Components, splits: Sequence[str]) -> dict[str, Any]:
   """Digests of the data as they are used, and of the order that a joint model starts from."""
-  found, orders = {}, {}
+  digests, orders = {}, {}
   ranking: Any = next(
     (entry for entry in components.inputs if entry.name == FirstStageRanking.name), None
   )
   pools = getattr(components.dataset, "pools", {})
   for name in dict.fromkeys(splits):
     if name == TRAINING and (kept := stored_split.read_digest(components)):
-      found[name] = kept
+      digests[name] = kept
       continue
     pool = pools[name] if name in pools else None
     questions = _training(components) if name == TRAINING else components.data.splits[name]
-    found[name] = of_questions(questions, (*pool.passages, *pool.queries) if pool else ())
+    digests[name] = of_questions(questions, (*pool.passages, *pool.queries) if pool else ())
     if name == TRAINING:
-      stored_split.keep_digest(components, found[name])
+      stored_split.keep_digest(components, digests[name])
     if ranking is not None and ranking.ranking is not None:
       arrays = {str(i): order for i, order in enumerate(ranking.for_layout(questions))}
       orders[name] = checksums.of_arrays(arrays)
-  return {"data": found, "first_stage_ranking": orders}
+  return {"data": digests, "first_stage_ranking": orders}
 
 
 def _training(components: Components) -> Sequence[Question]:

@@ -230,8 +230,8 @@ def tag(name: str) -> str:
 
   `map[wikiqa-clean/dev]` is `dev/map_wikiqa-clean`; a name without a split is of training.
   """
-  found = re.fullmatch(r"([^\[]+)\[(.+)/([^/\]]+)\]", name)
-  return f"{found[3]}/{found[1]}_{found[2]}" if found else f"train/{name}"
+  match = re.fullmatch(r"([^\[]+)\[(.+)/([^/\]]+)\]", name)
+  return f"{match[3]}/{match[1]}_{match[2]}" if match else f"train/{name}"
 
 
 def _hyperparameters(config: Any) -> dict[str, Any]:

@@ -62,10 +62,10 @@ def folder(parts: Any) -> pathlib.Path | None:
 def read(parts: Any) -> tuple[UnitTable, ExampleTable] | None:
   """The units and examples of the training split, memory-mapped; None where they are not kept."""
   place = folder(parts)
-  found = array_folder.open_arrays(place / "examples") if place else None
-  if found is None:
+  stored = array_folder.open_arrays(place / "examples") if place else None
+  if stored is None:
     return None
-  arrays, fields = found
+  arrays, fields = stored
   units = open_table(pathlib.Path(fields["units"]))
   if units is None:
     return None

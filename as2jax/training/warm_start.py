@@ -306,7 +306,7 @@ class WarmStart:
 
 def _matching(taken: Arrays, here: Mapping[str, Any], model: System) -> Arrays:
   """Those of the first run's arrays that the model has, by the paths that they have here."""
-  found = {}
+  matching = {}
   for path, value in taken.items():
     renamed = [
       target + path.removeprefix(start)
@@ -315,9 +315,9 @@ def _matching(taken: Arrays, here: Mapping[str, Any], model: System) -> Arrays:
     ]
     for target in (*renamed, path):
       if target in here and here[target].shape[1:] == value.shape:
-        found[target] = value
+        matching[target] = value
         break
-  return found
+  return matching
 
 
 def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:

@@ -151,13 +151,13 @@ def joint(
   number, rows, labels, chosen = Interner(), [], [], []
   for i, (question, order) in enumerate(zip(questions, first_stage_ranking, strict=True)):
     best = [int(at) for at in order[:size]]
-    found = [question.candidates[at] for at in best]
-    if not found or judged and all(c.label == UNKNOWN for c in found):
+    best_candidates = [question.candidates[at] for at in best]
+    if not best_candidates or judged and all(c.label == UNKNOWN for c in best_candidates):
       continue
-    unit = number((question.text, *(c.text for c in found)))
-    missing = size - len(found)
+    unit = number((question.text, *(c.text for c in best_candidates)))
+    missing = size - len(best_candidates)
     rows.append((unit, i, -1, best[-1]))
-    labels.append([c.label for c in found] + [UNKNOWN] * missing)
+    labels.append([c.label for c in best_candidates] + [UNKNOWN] * missing)
     chosen.append(best + [-1] * missing)
   table = _table(rows, 1, labels, columns=size)
   candidates = np.asarray(chosen, np.int32).reshape(len(rows), size)

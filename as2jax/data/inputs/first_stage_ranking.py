@@ -142,11 +142,11 @@ def _order(
   return np.asarray(sorted(range(len(keys)), key=keys.__getitem__, reverse=True), np.int64)
 
 
-def load(given: str, splits: Mapping[str, Sequence[Question]], names: Iterable[str]) -> Ranking:
+def load(source: str, splits: Mapping[str, Sequence[Question]], names: Iterable[str]) -> Ranking:
   """The ranking of some splits.
 
   Args:
-    given: a run's folder, whose `eval/<split>/run.trec` is read, or the path of such a file, with
+    source: a run's folder, whose `eval/<split>/run.trec` is read, or the path of such a file, with
       {split} in place of the split's name.
     splits: of the data set.
     names: those that are wanted.
@@ -155,48 +155,48 @@ def load(given: str, splits: Mapping[str, Sequence[Question]], names: Iterable[s
     InputError: a split without a file, or see `Ranking.add`.
 
   """
-  found = Ranking()
+  ranking = Ranking()
   for name in dict.fromkeys(names):
-    found.add(run_file(given, name), splits[name])
-  return found
+    ranking.add(run_file(source, name), splits[name])
+  return ranking
 
 
-def run_file(given: str, split: str, *, key: str = "data.ranking") -> epath.Path:
+def run_file(source: str, split: str, *, key: str = "data.ranking") -> epath.Path:
   """The run file of a split; InputError where there is none, or one a seed.
 
   Questions held out of train are in that of train, unless the ranker held out the same. `key` of the
   config has named it.
   """
-  if not given:
+  if not source:
     raise InputError(
       f"{key} is missing: this model ranks the best candidates of another "
       "ranker again; name the --workdir of its run, or its run file (with {split} "
       "in place of the split's name)"
     )
-  if not epath.Path(given).is_dir():
-    path = epath.Path(given.replace("{split}", split))
+  if not epath.Path(source).is_dir():
+    path = epath.Path(source.replace("{split}", split))
     if split == HELD_OUT and not path.exists():
-      return run_file(given, "train", key=key)
+      return run_file(source, "train", key=key)
     if not path.exists():
       raise InputError(
-        f"{key} = {given!r}: there is no {path}; name a run's folder, or a "
+        f"{key} = {source!r}: there is no {path}; name a run's folder, or a "
         "run file with {split} in place of the split's name"
       )
     return path
-  folder = epath.Path(given) / "eval" / split
+  folder = epath.Path(source) / "eval" / split
   if (folder / FILE).exists():
     return folder / FILE
   seeds = sorted(path.parent.name for path in folder.glob(f"seed-*/{FILE}"))
   if seeds:
     raise InputError(
-      f"{key} = {given!r} holds a ranking for each of {', '.join(seeds)}; "
-      f"name one: {given}/eval/{{split}}/{seeds[0]}/{FILE}"
+      f"{key} = {source!r} holds a ranking for each of {', '.join(seeds)}; "
+      f"name one: {source}/eval/{{split}}/{seeds[0]}/{FILE}"
     )
   if split == HELD_OUT:
-    return run_file(given, "train", key=key)
+    return run_file(source, "train", key=key)
   raise InputError(
-    f"{key} = {given!r} has not ranked {split}: there is no {folder / FILE}; "
-    f"make it with --config=rerun:{given}/config.json --workdir={given} "
+    f"{key} = {source!r} has not ranked {split}: there is no {folder / FILE}; "
+    f"make it with --config=rerun:{source}/config.json --workdir={source} "
     f"--config.mode=evaluate --config.evaluation.splits={split},"
   )
 
@@ -210,10 +210,10 @@ def check_unused(config: Any, encodes: bool) -> None:
       any other model ranks again what `data.ranking` retrieved from a pool.
 
   """
-  given = config.data.ranking
-  if given and (encodes or config.evaluation.task != "retrieve"):
+  ranking = config.data.ranking
+  if ranking and (encodes or config.evaluation.task != "retrieve"):
     raise InputError(
-      f"data.ranking = {given!r} is for models that rank the best candidates of "
+      f"data.ranking = {ranking!r} is for models that rank the best candidates of "
       "another ranker again (model.template = 'joint', or a cross-encoder with "
       "evaluation.task = 'retrieve'); leave it empty"
     )

@@ -133,8 +133,8 @@ def declared(*modules: Any) -> tuple[Input, ...]:
     InputError: two of them have the same name.
 
   """
-  found = tuple(entry for module in modules for entry in getattr(module, "inputs", ()))
-  names = [entry.name for entry in found]
+  inputs = tuple(entry for module in modules for entry in getattr(module, "inputs", ()))
+  names = [entry.name for entry in inputs]
   if len(set(names)) < len(names):
     raise InputError(f"inputs {names}: two have the same name; give each a name of its own")
-  return found
+  return inputs

@@ -84,12 +84,12 @@ def most_words(units: UnitTable, keep: Bool[np.ndarray, "w"]) -> dict[str, int]:
     {`question`, `sentence`, `question_kept`, `sentence_kept`: words}.
 
   """
-  found = {}
+  most = {}
   for name, weights in (("", None), ("_kept", keep)):
     counts = _counts(units, weights)
-    found["question" + name] = int(counts[:, :1].max(initial=0))
-    found["sentence" + name] = int(counts[:, 1:].max(initial=0))
-  return found
+    most["question" + name] = int(counts[:, :1].max(initial=0))
+    most["sentence" + name] = int(counts[:, 1:].max(initial=0))
+  return most
 
 
 def words_beyond(
@@ -111,8 +111,8 @@ def words_beyond(
     "question": np.maximum(counts[:, :1] - question_words, 0),
     "sentence": np.maximum(counts[:, 1:] - sentence_words, 0),
   }
-  return {f"{name}s": int((found > 0).sum()) for name, found in beyond.items()} | {
-    f"{name}_words": int(found.sum()) for name, found in beyond.items()
+  return {f"{name}s": int((excess > 0).sum()) for name, excess in beyond.items()} | {
+    f"{name}_words": int(excess.sum()) for name, excess in beyond.items()
   }
 
 

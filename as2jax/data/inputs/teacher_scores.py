@@ -100,7 +100,7 @@ def read_scores(file: epath.PathLike) -> Scores:
   """
   if epath.Path(file).suffix.lower() not in JSON_SUFFIXES:
     return trec_files.read_run(file)
-  found: dict[str, dict[str, float]] = {}
+  scores: dict[str, dict[str, float]] = {}
   lines = Lines(file)
   for row in json_objects(lines.filled("scored pair"), lines):
     named = next((names for names in _NAMES if all(name in row for name in names)), None)
@@ -112,10 +112,10 @@ def read_scores(file: epath.PathLike) -> Scores:
     score = row.get("score")
     if type(score) not in (int, float):
       raise lines.error(f"score is {score!r:.40}; expected a number")
-    if candidate in found.setdefault(question, {}):
+    if candidate in scores.setdefault(question, {}):
       raise lines.error(f"the pair of {question!r:.60} and {candidate!r:.60} occurs twice")
-    found[question][candidate] = float(score)
-  return found
+    scores[question][candidate] = float(score)
+  return scores
 
 
 def check_unused(config: Any, inputs: Sequence[Input]) -> None:

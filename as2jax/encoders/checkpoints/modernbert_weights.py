@@ -95,8 +95,8 @@ def _theta(config: Mapping[str, Any], kind: str) -> float:
     _KINDS[0]: ("global_rope_theta", 160_000.0),
     _KINDS[1]: ("local_rope_theta", 10_000.0),
   }[kind]
-  given = config.get("rope_parameters") or {}
-  of_kind = (given.get(kind) if isinstance(given, Mapping) else None) or {}
+  rope = config.get("rope_parameters") or {}
+  of_kind = (rope.get(kind) if isinstance(rope, Mapping) else None) or {}
   if config.get("rope_scaling") or of_kind.get("rope_type", "default") != "default":
     raise ValueError("rope_parameters: only rotary positions of type 'default' are implemented")
   theta = of_kind.get("rope_theta", config.get(published) or default)

@@ -31,11 +31,11 @@ def fields(config: Mapping[str, Any]) -> dict[str, Any]:
 
   Errors: `ValueError` for a missing key, or a variant that is not implemented.
   """
-  found = bert_weights.fields(config)
+  bert_fields = bert_weights.fields(config)
   buckets = config.get("relative_attention_num_buckets", 32)
   if type(buckets) is not int or not 4 <= buckets <= 1 << 12:
     raise ValueError(f"relative_attention_num_buckets is {buckets!r:.80}; expected 4 to 4,096")
-  return {**found, "type_vocab_size": 0, "position_offset": 2, "relative_buckets": buckets}
+  return {**bert_fields, "type_vocab_size": 0, "position_offset": 2, "relative_buckets": buckets}
 
 
 ours, theirs = bert_weights.ours, bert_weights.theirs

@@ -71,14 +71,14 @@ def labels(folder: epath.PathLike) -> list[str]:
 
 def tensors_of(layer: Layer, stem: str, params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
   """A layer's parameters (`kernel`, `bias`, `scale`) as the library's tensors."""
-  found = {}
+  tensors = {}
   if layer[0] == "dense":
-    found[f"{stem}.weight"] = params["kernel"].T
+    tensors[f"{stem}.weight"] = params["kernel"].T
   elif layer[0] == "norm":
-    found[f"{stem}.weight"] = params["scale"]
+    tensors[f"{stem}.weight"] = params["scale"]
   if layer[0] in ("dense", "norm") and layer[-1]:
-    found[f"{stem}.bias"] = params["bias"]
-  return found
+    tensors[f"{stem}.bias"] = params["bias"]
+  return tensors
 
 
 def _classifier_config(folder: epath.Path) -> dict[str, Any] | None:
@@ -119,11 +119,11 @@ def _layers(
       del parts["pooler"]
     if summary != ("last", "tanh" if "pooler" in parts else summary[1]):
       raise InputError(f"{file}: summary_type {summary[0]!r}, {summary[1]!r} is not implemented")
-  found: list[tuple[Layer, str]] = []
+  layers: list[tuple[Layer, str]] = []
   if "pooler" in parts:
-    found.append((("dense", width, "tanh", True), parts["pooler"]))
-  found.append((("dense", 0, "identity", True), parts["head"]))
-  return family.tokens, found
+    layers.append((("dense", width, "tanh", True), parts["pooler"]))
+  layers.append((("dense", 0, "identity", True), parts["head"]))
+  return family.tokens, layers
 
 
 def _classifier(folder: epath.Path, transformer: epath.Path, config: dict) -> SentenceFolder:
@@ -138,13 +138,13 @@ def _classifier(folder: epath.Path, transformer: epath.Path, config: dict) -> Se
   tensors, source = weights.read_tensors(transformer, keep=set(wanted))
   for name in sorted(wanted.keys() - tensors.keys()):
     raise InputError(f"{source}: the tensor {name!r} of the classifier is missing")
-  found, params = [], {}
+  head_layers, params = [], {}
   for number, (layer, stem) in enumerate(layers):
     leaves = {leaf: tensors.get(f"{stem}.{leaf}") for leaf in ("weight", "bias")}
     whole, arrays = _layer(layer, leaves, width, f"{source}: {stem}")
-    found.append(whole)
+    head_layers.append(whole)
     params |= {f"layer_{number}/{leaf}": value for leaf, value in arrays.items()}
-  fields = {"pooling": (pooling,), "layers": tuple(found), **_label(found)}
+  fields = {"pooling": (pooling,), "layers": tuple(head_layers), **_label(head_layers)}
   _, prompt = sentence_folder.named_prompts(folder)
   return SentenceFolder(
     transformer,

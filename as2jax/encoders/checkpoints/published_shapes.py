@@ -164,8 +164,8 @@ def family(name: str) -> tuple[Family, dict[str, Any]]:
   """
   if name in TRANSFORMERS:
     config = TRANSFORMERS[name].config
-    found = FAMILIES[config["model_type"]]
-    return found, found.fields(config)
+    model_family = FAMILIES[config["model_type"]]
+    return model_family, model_family.fields(config)
   return pretrained.read_family(pretrained.resolve(name))
 
 
@@ -188,9 +188,9 @@ def sentence_bert(name: str) -> SentenceShapes:
   if name in SENTENCE_BERTS:
     _, transformer, fields, max_length = SENTENCE_BERTS[name]
     return SentenceShapes(*family(transformer), fields, max_length)
-  found = sentence_folder.read(pretrained.resolve(name))
-  kind, sizes = pretrained.read_family(found.transformer)
-  return SentenceShapes(kind, sizes, found.fields, found.max_length)
+  published = sentence_folder.read(pretrained.resolve(name))
+  kind, sizes = pretrained.read_family(published.transformer)
+  return SentenceShapes(kind, sizes, published.fields, published.max_length)
 
 
 def reranker(name: str) -> SentenceShapes:
@@ -207,10 +207,12 @@ def reranker(name: str) -> SentenceShapes:
     kind, sizes = family(name)
     return SentenceShapes(kind, sizes, published_head.plain(kind, sizes["hidden_size"]), None)
   folder = pretrained.resolve(name)
-  found = published_head.read(folder)
-  if found is None:
+  published = published_head.read(folder)
+  if published is None:
     raise InputError(f"{folder} is no cross-encoder")
-  return SentenceShapes(*pretrained.read_family(found.transformer), found.fields, found.max_length)
+  return SentenceShapes(
+    *pretrained.read_family(published.transformer), published.fields, published.max_length
+  )
 
 
 def elmo() -> dict[str, Any]:
@@ -225,10 +227,10 @@ def vector_width(file: str) -> int:
     InputError: the name does not say it.
 
   """
-  found = re.search(r"\.(\d+)d\b", file)
-  if not found:
+  match = re.search(r"\.(\d+)d\b", file)
+  if not match:
     raise InputError(
       f"encoder.vectors = {file!r}: the name does not say how wide the vectors are; "
       "give such as glove.6B.300d.txt (the file is not read)"
     )
-  return int(found[1])
+  return int(match[1])

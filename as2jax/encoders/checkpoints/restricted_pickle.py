@@ -93,14 +93,14 @@ class _Machine:
       carry_out()
 
   def _find(self, module: str, name: str) -> None:
-    found = f"{module}.{name}"
-    if found not in self.known:
+    full_name = f"{module}.{name}"
+    if full_name not in self.known:
       raise PickleError(
-        f"tensors only; this file wants to run {found[:200]}, and nothing in it was run. Save the "
+        f"tensors only; this file wants to run {full_name[:200]}, and nothing in it was run. Save the "
         "state dict alone (torch.save(model.state_dict(), file)) or as safetensors, where you "
         "trust its source"
       )
-    self.stack.append(self.known[found])
+    self.stack.append(self.known[full_name])
 
   def _since_mark(self) -> list[Any]:
     values, self.stack = self.stack, self.marked.pop()

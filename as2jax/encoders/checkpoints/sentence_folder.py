@@ -136,7 +136,7 @@ def modules(folder: epath.Path) -> list[tuple[str, epath.Path]]:
       "with the model `biencoder`"
     )
   listed = _json(file, list)
-  found = []
+  named_folders = []
   for number, entry in enumerate(listed):
     kind = entry.get("type") if isinstance(entry, dict) else None
     path = entry.get("path") if isinstance(entry, dict) else None
@@ -147,8 +147,8 @@ def modules(folder: epath.Path) -> list[tuple[str, epath.Path]]:
       raise InputError(f"{file}: module {number} is {kind}, code of its own, which is not run")
     if ".." in path.split("/") or path.startswith("/"):
       raise InputError(f"{file}: module {number} lies at {path!r}, outside of the folder")
-    found.append((name, folder / path if path else folder))
-  return found
+    named_folders.append((name, folder / path if path else folder))
+  return named_folders
 
 
 def transformer_of(folder: epath.Path, listed: list[tuple[str, epath.Path]]) -> epath.Path:

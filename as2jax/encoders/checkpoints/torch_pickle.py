@@ -187,10 +187,10 @@ def _read_zip(
     if place not in entries:
       raise PickleError(f"the storage {place[:80]!r} is not in the archive; {AGAIN}")
     dtype, count = storages.specs[key]
-    found = _entry(data, entries[place])
-    if found.size != count * dtype.itemsize:
-      raise PickleError(f"{place!r} has {found.size} bytes, not {count} x {dtype}; {AGAIN}")
-    return found
+    content = _entry(data, entries[place])
+    if content.size != count * dtype.itemsize:
+      raise PickleError(f"{place!r} has {content.size} bytes, not {count} x {dtype}; {AGAIN}")
+    return content
 
   pickled = io.BytesIO(_entry(data, entries[name]).tobytes())
   return restricted_pickle.load(pickled, KNOWN, storages.resolve), stored
@@ -206,10 +206,10 @@ def _entry(data: np.ndarray, entry: zipfile.ZipInfo) -> np.ndarray:
     raise PickleError(f"the entry {name!r} is not where the archive says; {AGAIN}")
   _, name_length, extra_length = LOCAL_ENTRY.unpack(header)
   start = entry.header_offset + LOCAL_ENTRY.size + name_length + extra_length
-  found = data[start : start + entry.file_size]
-  if found.size != entry.file_size or zlib.crc32(found) != entry.CRC:
+  content = data[start : start + entry.file_size]
+  if content.size != entry.file_size or zlib.crc32(content) != entry.CRC:
     raise PickleError(f"the checksum of {name!r} does not match: damaged; {AGAIN}")
-  return found
+  return content
 
 
 def _read_legacy(

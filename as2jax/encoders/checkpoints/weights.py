@@ -51,13 +51,13 @@ def read_tensors(
   tensor with a number that is not finite in float32.
   """
   folder = epath.Path(folder)
-  found, file = _find(folder)
-  wanted = _Wanted(rename, keep, without_optimizer=found == "tensorflow")
-  if found == "tensorflow":
+  file_format, file = _find(folder)
+  wanted = _Wanted(rename, keep, without_optimizer=file_format == "tensorflow")
+  if file_format == "tensorflow":
     prefix = file.parent / file.name.removesuffix(".index")
     tensors = check_finite(tensorflow_checkpoint.read(prefix, wanted), file)
   else:
-    format_reader = torch_pickle.read if found == "torch" else _read_safetensors
+    format_reader = torch_pickle.read if file_format == "torch" else _read_safetensors
     read = lambda file, wanted: check_finite(format_reader(file, wanted), file)
     sharded = file.name in (INDEX, TORCH_INDEX)
     tensors = _read_sharded(file, read, wanted) if sharded else read(file, wanted)
@@ -100,9 +100,9 @@ class _Wanted:
 
 def _find(folder: epath.Path) -> tuple[Format, epath.Path]:
   """The format of a folder's weights and the one file, or the index of the several."""
-  for name, found in FILES.items():
+  for name, file_format in FILES.items():
     if (folder / name).exists():
-      return found, folder / name
+      return file_format, folder / name
   indexes = {file.name for pattern in TENSORFLOW_INDEXES for file in folder.glob(pattern)}
   if len(indexes) > 1:
     raise InputError(

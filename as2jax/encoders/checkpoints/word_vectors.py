@@ -208,11 +208,11 @@ class _Reader:
   def _judge(self, missing: int) -> None:
     if self.bad.total() + abs(missing) > TOLERATED * self.rows:
       header = f", and its header says {self.layout.declared}" if missing else ""
-      found = "".join(f"; {bad}" for bad in self.first_bad)
+      details = "".join(f"; {bad}" for bad in self.first_bad)
       raise InputError(
         f"{self.path}: {self.bad.total()} of {self.rows} rows are malformed{header}, which is "
         f"more than {TOLERATED:.0%} off; is it cut off, or no file of word vectors? Get it "
-        f"again{found}"
+        f"again{details}"
       )
 
   def _missing(self) -> int:
@@ -298,9 +298,9 @@ def _trained_on(path: epath.PathLike) -> dict[str, Any] | None:
   if not beside.exists():
     return None
   try:
-    found = json.loads(beside.read_text(encoding="utf-8"))
-    if found.pop("bytes") == epath.Path(path).stat().length:
-      return found
+    record = json.loads(beside.read_text(encoding="utf-8"))
+    if record.pop("bytes") == epath.Path(path).stat().length:
+      return record
   except (ValueError, KeyError, AttributeError, TypeError):
     pass
   raise InputError(

@@ -92,11 +92,11 @@ def fields(config: Mapping[str, Any]) -> dict[str, Any]:
   for key in (*required.values(), vocabulary):
     if key not in config:
       raise ValueError(f"the key {key!r} is missing")
-  found = {field: config[key] for field, key in required.items()}
-  width = config.get("d_head") or found["hidden_size"] // found["num_heads"]
-  if width * found["num_heads"] != found["hidden_size"]:
+  sizes = {field: config[key] for field, key in required.items()}
+  width = config.get("d_head") or sizes["hidden_size"] // sizes["num_heads"]
+  if width * sizes["num_heads"] != sizes["hidden_size"]:
     raise ValueError(
-      f"d_head {width} × n_head {found['num_heads']} is not d_model {found['hidden_size']}"
+      f"d_head {width} × n_head {sizes['num_heads']} is not d_model {sizes['hidden_size']}"
     )
   for key in ("bi_data", "same_length"):
     if config.get(key):
@@ -109,7 +109,7 @@ def fields(config: Mapping[str, Any]) -> dict[str, Any]:
     raise ValueError(f"ff_activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
   if activation == "gelu" and "model_type" not in config:
     activation = "gelu_new"
-  return found | {
+  return sizes | {
     "vocab_size": config[vocabulary],
     "attention_type": attention_type,
     "clamp_len": config.get("clamp_len", -1),
@@ -141,8 +141,8 @@ def tf_name(name: str) -> str | None:
   if stem or not rest:
     return None
   layer, _, leaf = rest.partition("/")
-  if (found := re.fullmatch(r"layer_(\d+)", layer)) and leaf in TENSORFLOW_LAYER_NAMES:
-    return f"layer.{found[1]}.{TENSORFLOW_LAYER_NAMES[leaf]}"
+  if (match := re.fullmatch(r"layer_(\d+)", layer)) and leaf in TENSORFLOW_LAYER_NAMES:
+    return f"layer.{match[1]}.{TENSORFLOW_LAYER_NAMES[leaf]}"
   return TENSORFLOW_NAMES.get(rest)
 
 
