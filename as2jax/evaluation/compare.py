@@ -50,7 +50,7 @@ def run(
   """The comparison of a command line as `text`, `json` or `csv`.
 
   Raises:
-    InputError: systems that cannot be compared (see `systems.load`), a metric that they lack,
+    InputError: systems that cannot be compared (see `run_scores.load`), a metric that they lack,
       groups of different sizes.
 
   """
@@ -70,7 +70,9 @@ def run(
   else:
     loaded = [run_scores.load(names, **options, deterministic=deterministic)]
     rows, text = compare(loaded[0], wanted, **tests), as_text
-  seen = pretraining.under_table(system.pretraining for systems in loaded for system in systems)
+  seen = pretraining.under_table(
+    system.pretraining for compared_runs in loaded for system in compared_runs
+  )
   head = {"split": split, "question_filter": question_filter, **tests}
   if form == "json":
     return json.dumps({**head, "rows": rows, "pretraining": seen}, indent=2)

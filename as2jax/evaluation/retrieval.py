@@ -121,10 +121,10 @@ def by_vectors(
   """Ranks by a similarity of vectors `[q, d]` and `[n, d]`."""
   first, of = distinct(passages)
   weights = np.bincount(of, minlength=len(first))
-  judged = [
+  right_passages = [
     retrieval_metrics.right_entries(pool, question_filter) for question_filter in QUESTION_FILTERS
   ]
-  right = [[list(dict.fromkeys(of[entries].tolist())) for entries in one] for one in judged]
+  right = [[list(dict.fromkeys(of[entries].tolist())) for entries in one] for one in right_passages]
   prepared = [
     exact_search.prepared(x, similarity, side=side)
     for x, side in ((queries, "query"), (passages[first], "pool"))
@@ -135,7 +135,7 @@ def by_vectors(
     level = np.asarray(
       [
         _level(of[entries], rows, result.right[q, t])
-        for q, (entries, rows) in enumerate(zip(judged[t], right[t], strict=True))
+        for q, (entries, rows) in enumerate(zip(right_passages[t], right[t], strict=True))
       ]
     )
     standings[question_filter] = Standing(result.above[:, t], result.level[:, t] - level, level)
@@ -159,7 +159,7 @@ def _level(vectors: np.ndarray, rows: Sequence[int], scores: np.ndarray) -> int:
 
 def by_scores(score: Callable[[str], np.ndarray], pool: Pool, *, depth: int, ties: str) -> Ranked:
   """Ranks by a function from a question to the float32 scores `[n]` of all passages."""
-  judged = [
+  right_passages = [
     retrieval_metrics.right_entries(pool, question_filter) for question_filter in QUESTION_FILTERS
   ]
   standings = np.zeros((len(QUESTION_FILTERS), len(pool.queries), 3), np.int64)
@@ -167,7 +167,7 @@ def by_scores(score: Callable[[str], np.ndarray], pool: Pool, *, depth: int, tie
   for q, query in enumerate(pool.queries):
     scores = score(query.text)
     metrics.require_float32(scores, query.id)
-    for t, one in enumerate(judged):
+    for t, one in enumerate(right_passages):
       standings[t, q] = retrieval_metrics.standing(scores, one[q])
     entries.append(best(scores, depth))
     kept.append(scores[entries[-1]])

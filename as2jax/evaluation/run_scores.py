@@ -116,12 +116,12 @@ def load(
   for place in known[1:]:
     _check_same_data(known[0], place, split)
   rule, data = _rule(question_filter, known, split)
-  systems = [_system(place, rule, data, place.name in deterministic) for place in places]
+  compared_runs = [_system(place, rule, data, place.name in deterministic) for place in places]
   first = _counts(places[0], rule)
   for place in places:
     for path, (ids, table) in zip(place.files, place.tables, strict=True):
       _check_same_questions(path, _counts_of(ids, table, rule), first)
-  return systems
+  return compared_runs
 
 
 def _rule(question_filter: str | None, known: Sequence[_Place], split: str) -> tuple[str, str]:

@@ -71,7 +71,7 @@ def near_duplicates(
     answers[question.text].update(c.text for c in question.candidates)
   kinds: dict[str, list[str]] = {
     "questions": [_kind(near_questions[q.text]) for q in test],
-    "sentences": [_kind(found) for found in near_sentences.values()],
+    "sentences": [_kind(neighbours) for neighbours in near_sentences.values()],
     "right sentences": [
       _kind(near_sentences[text])
       for text in dict.fromkeys(q.candidates[i].text for q in test for i in q.positives)
@@ -100,11 +100,11 @@ def _matches(
   known, same = set(train), defaultdict(list)
   for text in train:
     same[plain_form(text)].append(text)
-  found: dict[str, dict[str, str]] = {}
+  matches: dict[str, dict[str, str]] = {}
   for text in texts:
-    found[text] = dict.fromkeys(same.get(plain_form(text), ()), "normalised")
+    matches[text] = dict.fromkeys(same.get(plain_form(text), ()), "normalised")
     if text in known:
-      found[text][text] = "exact"
+      matches[text][text] = "exact"
   if texts and train:
     vectors = [
       exact_search.prepared(embed(its), "cosine", side=side)
@@ -112,8 +112,8 @@ def _matches(
     ]
     nearest = exact_search.Searcher(sharding.make_mesh(), k=NEAREST)(*vectors)
     for n, i in np.argwhere(nearest.scores > threshold):
-      found[texts[n]].setdefault(train[nearest.entries[n, i]], "vector")
-  return found
+      matches[texts[n]].setdefault(train[nearest.entries[n, i]], "vector")
+  return matches
 
 
 def _kind(near: dict[str, str]) -> str:
@@ -172,11 +172,13 @@ def report(
   parts = split.split("+")
   require(dataset, ("train", *parts))
   test = [question for part in parts for question in dataset.splits[part]]
-  found = near_duplicates(test, dataset.splits["train"], embedder(encoder), threshold=threshold)
+  duplicates = near_duplicates(
+    test, dataset.splits["train"], embedder(encoder), threshold=threshold
+  )
   without = {
     "all questions": frozenset(),
-    "without near-duplicate questions": found.questions,
-    "without near-duplicate questions or right sentences": found.questions | found.right,
+    "without near-duplicate questions": duplicates.questions,
+    "without near-duplicate questions or right sentences": duplicates.questions | duplicates.right,
   }
   rows = []
   for run in runs:
@@ -200,8 +202,8 @@ def report(
     "train": len(dataset.splits["train"]),
     "encoder": encoder,
     "threshold": threshold,
-    "texts": found.texts,
-    "counts": found.counts,
+    "texts": duplicates.texts,
+    "counts": duplicates.counts,
     "metrics": rows,
   }
 

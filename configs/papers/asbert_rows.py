@@ -32,7 +32,7 @@ def rows(data: str, published: Mapping[str, Sequence[float]]) -> tuple[Row, ...]
     published: name -> figures.
 
   """
-  made = []
+  table_rows = []
   for name, figures in published.items():
     network, _, encoder = name.partition("-")
     runs = {}
@@ -40,5 +40,5 @@ def rows(data: str, published: Mapping[str, Sequence[float]]) -> tuple[Row, ...]
       runs = {data: Run(f"configs/{data}_baseline.py:{BASELINES[name]}")}
     elif name not in LACKS:
       runs = {data: Run(f"configs/{data}_{network.lower()}.py{ENCODERS[encoder]}")}
-    made.append(Row(name, tuple(figures), runs, LACKS.get(name, "")))
-  return tuple(made)
+    table_rows.append(Row(name, tuple(figures), runs, LACKS.get(name, "")))
+  return tuple(table_rows)

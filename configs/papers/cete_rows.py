@@ -33,8 +33,10 @@ def run(data: str, kind: str, words: str) -> Run:
 
 def rows(sets: Sequence[str], published: dict[str, Sequence[float]]) -> tuple[Row, ...]:
   """The rows of table 3 or 4: feature-based, then fine-tuned."""
-  made = []
+  table_rows = []
   for name, words in {**FEATURES, **FINE_TUNED}.items():
     kind = "cete" if name in FEATURES else "crossencoder"
-    made.append(Row(name, tuple(published[name]), {data: run(data, kind, words) for data in sets}))
-  return tuple(made)
+    table_rows.append(
+      Row(name, tuple(published[name]), {data: run(data, kind, words) for data in sets})
+    )
+  return tuple(table_rows)

@@ -37,13 +37,13 @@ SEEDS = (0, 1, 2)
 NONE = (None,) * len(COLUMNS)
 
 
-def given() -> dict[str, tuple[str, str]]:
+def folders_of_environment() -> dict[str, tuple[str, str]]:
   """The folders that the environment names."""
-  found = {}
+  folders = {}
   for recipe in ("reranker", "embedder"):
     for folder in filter(None, os.environ.get(f"AS2JAX_{recipe.upper()}S", "").split(":")):
-      found[os.path.basename(os.path.normpath(folder))] = recipe, os.path.abspath(folder)
-  return found
+      folders[os.path.basename(os.path.normpath(folder))] = recipe, os.path.abspath(folder)
+  return folders
 
 
 def runs(words: str, **settings) -> dict[str, Run]:
@@ -65,17 +65,19 @@ def rows() -> tuple[Row, ...]:
     )
     for name in DATA
   }
-  made = [Row("BM25", NONE, lexical)]
-  for name, (recipe, folder) in {**PUBLISHED, **given()}.items():
+  table_rows = [Row("BM25", NONE, lexical)]
+  for name, (recipe, folder) in {**PUBLISHED, **folders_of_environment()}.items():
     where = {"encoder.pretrained": folder}
-    made.append(Row(f"{name}, zero-shot", NONE, runs(recipe, epochs=0, **where)))
-    made.append(Row(f"{name}, trained", NONE, runs(recipe, seeds=SEEDS, **where)))
+    table_rows.append(Row(f"{name}, zero-shot", NONE, runs(recipe, epochs=0, **where)))
+    table_rows.append(Row(f"{name}, trained", NONE, runs(recipe, seeds=SEEDS, **where)))
   for name, words in OURS.items():
-    made.append(Row(name, NONE, runs(words, seeds=SEEDS)))
+    table_rows.append(Row(name, NONE, runs(words, seeds=SEEDS)))
   paper = (0.795, 0.804, *NONE[2:])
-  made.append(Row("Triplet-BERT (ASBERT's paper)", paper, {}, "run by the table asbert_table3"))
-  made.append(Row("your run file", NONE, {}, "give it by --fill"))
-  return tuple(made)
+  table_rows.append(
+    Row("Triplet-BERT (ASBERT's paper)", paper, {}, "run by the table asbert_table3")
+  )
+  table_rows.append(Row("your run file", NONE, {}, "give it by --fill"))
+  return tuple(table_rows)
 
 
 ROWS = rows()

@@ -85,28 +85,30 @@ def fits(chip: Chip, step: Measured) -> bool:
 
 def advice(config: Any, step: str, devices: int) -> list[str]:
   """Overrides that make a step need less of a chip, those that change least first."""
-  batch, encoder, found = config.batch, config.encoder, []
+  batch, encoder, overrides = config.batch, config.encoder, []
   if step != "train":
     least = batch.shards
     if batch.predict_rows > least:
-      found.append(
+      overrides.append(
         f"--set batch.predict_rows={max(batch.predict_rows // 2, least)} (the same scores)"
       )
   else:
     if "remat" in encoder and not encoder.remat:
-      found.append("--set encoder.remat=true (the same numbers; activations are computed again)")
+      overrides.append(
+        "--set encoder.remat=true (the same numbers; activations are computed again)"
+      )
     rows = "rows" if batch.sampler == "grouped" else "examples"
     if batch[rows] >= 2 * batch.shards:
       half = batch[rows] // batch.shards // 2 * batch.shards
-      found.append(
+      overrides.append(
         f"--set batch.{rows}={half} --set batch.accumulate={2 * batch.accumulate} "
         "(the same step in parts)"
       )
   if "dtype" in encoder and encoder.dtype == "float32":
-    found.append("--set encoder.dtype=bfloat16 (rounds; parameters stay float32)")
+    overrides.append("--set encoder.dtype=bfloat16 (rounds; parameters stay float32)")
   if config.sharding.fsdp == 1 and devices > 1 and "remat" in encoder:
-    found.append(f"--set sharding.fsdp={min(devices, 4)} (parameters and optimiser in parts)")
-  return found
+    overrides.append(f"--set sharding.fsdp={min(devices, 4)} (parameters and optimiser in parts)")
+  return overrides
 
 
 def _short(number: float) -> str:
@@ -131,9 +133,9 @@ def run(config: Any, topology: str) -> int:
     print(report(chip, step), flush=True)
     if not fits(chip, step):
       fine = False
-      found = advice(config, step.name, chips.count(topology))
+      overrides = advice(config, step.name, chips.count(topology))
       print(
         "  try       "
-        + "\n            ".join(found or ["a chip with more memory, or a smaller model"])
+        + "\n            ".join(overrides or ["a chip with more memory, or a smaller model"])
       )
   return int(not fine)

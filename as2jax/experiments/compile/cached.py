@@ -67,14 +67,14 @@ def figures(config: Any, topology: str, *, exact: bool) -> dict[str, Any]:
   if path.exists():
     return json.loads(path.read_text())
   chip, _, steps = aot.measure(config, topology, ("train", "predict"), exact=exact)
-  found: dict[str, Any] = {"hbm": chip.hbm, "peak": chip.peak}
+  content: dict[str, Any] = {"hbm": chip.hbm, "peak": chip.peak}
   for step in steps:
-    found[step.name] = {"bytes": step.needs, "fits": aot.fits(chip, step), "flops": step.flops}
+    content[step.name] = {"bytes": step.needs, "fits": aot.fits(chip, step), "flops": step.flops}
     if step.program is not None:
       large, small = split(step.program.collectives)
-      found[step.name] |= {"large": large, "small": small, "seconds": step.seconds(chip)}
-  write_whole(path, json.dumps(found) + "\n")
-  return found
+      content[step.name] |= {"large": large, "small": small, "seconds": step.seconds(chip)}
+  write_whole(path, json.dumps(content) + "\n")
+  return content
 
 
 def split(collectives: list[Collective]) -> tuple[dict[str, list[float]], dict[str, list[float]]]:

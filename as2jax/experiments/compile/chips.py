@@ -61,8 +61,8 @@ _ENVIRONMENT = {
 
 def library() -> pathlib.Path | None:
   """The compiler's library: of the package libtpu if that is installed, or in `FOLDER`."""
-  found = importlib.util.find_spec("libtpu")
-  folders = [pathlib.Path(found.origin).parent] if found and found.origin else []
+  spec = importlib.util.find_spec("libtpu")
+  folders = [pathlib.Path(spec.origin).parent] if spec and spec.origin else []
   places = [folder / "libtpu.so" for folder in (*folders, FOLDER / "libtpu")]
   return next((place for place in places if place.exists()), None)
 
@@ -84,13 +84,13 @@ def parse(topology: str) -> tuple[Chip, tuple[int, ...]]:
     InputError: another form, or another chip.
 
   """
-  found = re.fullmatch(r"(\w+):(\d+(?:x\d+){1,2})", topology)
-  if not found or found[1] not in CHIPS:
+  match = re.fullmatch(r"(\w+):(\d+(?:x\d+){1,2})", topology)
+  if not match or match[1] not in CHIPS:
     raise InputError(
       f"--topology={topology}: give a chip ({', '.join(CHIPS)}) and its slice's "
       "shape, such as v5e:16x16 or v4:2x2x4"
     )
-  return CHIPS[found[1]], tuple(map(int, found[2].split("x")))
+  return CHIPS[match[1]], tuple(map(int, match[2].split("x")))
 
 
 def devices(topology: str) -> tuple[Chip, list[Any]]:
@@ -114,14 +114,14 @@ def devices(topology: str) -> tuple[Chip, list[Any]]:
   # A host holds up to 2 × 2 chips; of a smaller slice it holds all.
   bounds = (*(min(size, 2) for size in shape[:2]), 1)
   try:
-    found = topologies.get_topology_desc(
+    compile_devices = topologies.get_topology_desc(
       platform="tpu", topology_name=topology, chips_per_host_bounds=bounds
     ).devices
   except Exception as error:  # libtpu's own, of several kinds
     raise InputError(
       f"--topology={topology}: libtpu does not give it ({str(error).splitlines()[0]})"
     ) from error
-  cores = len(found) // math.prod(shape)
+  cores = len(compile_devices) // math.prod(shape)
   if cores > 1:
     chip = Chip(
       f"{chip.name} core",
@@ -130,7 +130,7 @@ def devices(topology: str) -> tuple[Chip, list[Any]]:
       chip.bandwidth / cores,
       chip.links / cores,
     )
-  return chip, list(found)
+  return chip, list(compile_devices)
 
 
 def count(topology: str) -> int:

@@ -60,18 +60,18 @@ def scaled(config: Any, parts: int) -> Any:
 
   """
   shards = config.batch.shards
-  made = config.copy_and_resolve_references()
+  scaled_config = config.copy_and_resolve_references()
   if shards >= parts:
-    return made
+    return scaled_config
   if parts % shards:
     raise InputError(
       f"batch.shards = {shards} does not divide the {parts} parts of the mesh: set "
       "--config.batch.shards=1"
     )
-  with made.unlocked():
+  with scaled_config.unlocked():
     for key in ("examples", "rows", "predict_rows", "shards"):
-      made.batch[key] = config.batch[key] * parts // shards
-  return made
+      scaled_config.batch[key] = config.batch[key] * parts // shards
+  return scaled_config
 
 
 def mesh_of(config: Any, devices: list[Any]) -> jax.sharding.Mesh:
@@ -137,29 +137,29 @@ def measure(name: str, trace: Callable[[], Any], chips: int) -> Measured:
   traced = trace()
   flops = matrix_flops(traced.jaxpr.jaxpr) / chips
   try:
-    done = traced.lower().compile()
+    executable = traced.lower().compile()
   except jax.errors.JaxRuntimeError as error:
     needs = refused(str(error))
     if needs is None:
       raise
     return Measured(name, None, needs, flops, None)
-  found = done.memory_analysis()
+  analysis = executable.memory_analysis()
   memory = {
-    "arguments": found.argument_size_in_bytes,
-    "outputs": found.output_size_in_bytes,
-    "aliased": found.alias_size_in_bytes,
-    "temporaries": found.temp_size_in_bytes,
-    "code": found.generated_code_size_in_bytes,
+    "arguments": analysis.argument_size_in_bytes,
+    "outputs": analysis.output_size_in_bytes,
+    "aliased": analysis.alias_size_in_bytes,
+    "temporaries": analysis.temp_size_in_bytes,
+    "code": analysis.generated_code_size_in_bytes,
   }
   needs = sum(memory.values()) - 2 * memory["aliased"]
-  moved = done.cost_analysis().get("bytes accessed", 0.0)
-  return Measured(name, memory, needs, flops, Program(done.as_text(), chips), moved)
+  moved = executable.cost_analysis().get("bytes accessed", 0.0)
+  return Measured(name, memory, needs, flops, Program(executable.as_text(), chips), moved)
 
 
 def refused(message: str) -> float | None:
   """The bytes that the compiler says it needed when it gave up for want of HBM; else None."""
   if "RESOURCE_EXHAUSTED" not in message:
     return None
-  found = re.search(r"Used ([\d.]+)([KMGT]) of", message)
+  match = re.search(r"Used ([\d.]+)([KMGT]) of", message)
   units = {"K": 2**10, "M": 2**20, "G": GIB, "T": 2**40}
-  return float(found[1]) * units[found[2]] if found else float("inf")
+  return float(match[1]) * units[match[2]] if match else float("inf")

@@ -16,23 +16,23 @@ def matrix_flops(jaxpr: Any) -> float:
 
 
 def _of(equation: Any) -> float:
-  kind, given = equation.primitive.name, equation.params
+  kind, params = equation.primitive.name, equation.params
   out = equation.outvars[0].aval if equation.outvars else None
   if kind == "dot_general":
-    (contracted, _), _ = given["dimension_numbers"]
+    (contracted, _), _ = params["dimension_numbers"]
     shape = equation.invars[0].aval.shape
     return 2.0 * math.prod(out.shape) * math.prod(shape[i] for i in contracted)
   if kind == "conv_general_dilated":
     kernel = equation.invars[1].aval.shape
-    features = kernel[given["dimension_numbers"].rhs_spec[0]]
-    return 2.0 * math.prod(out.shape) * math.prod(kernel) / features / given["batch_group_count"]
+    features = kernel[params["dimension_numbers"].rhs_spec[0]]
+    return 2.0 * math.prod(out.shape) * math.prod(kernel) / features / params["batch_group_count"]
   inner = [
     matrix_flops(getattr(value, "jaxpr", value))
     for value in jax.tree.leaves(
-      list(given.values()), is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")
+      list(params.values()), is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")
     )
     if hasattr(getattr(value, "jaxpr", value), "eqns")
   ]
   if kind == "cond":
     return max(inner, default=0.0)
-  return sum(inner) * (given["length"] if kind == "scan" else 1)
+  return sum(inner) * (params["length"] if kind == "scan" else 1)

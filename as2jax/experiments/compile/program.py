@@ -75,12 +75,12 @@ class Program:
     self.collectives: list[Collective] = []
     self.host_calls: list[str] = []
     for times, line in self._walk(entry, 1):
-      if found := _COLLECTIVE.search(line):
+      if match := _COLLECTIVE.search(line):
         group = _group(line, chips)
-        size = _bytes(found[1], found[2], bool(found[3])) * (
-          group if found[2] == "reduce-scatter" else 1
+        size = _bytes(match[1], match[2], bool(match[3])) * (
+          group if match[2] == "reduce-scatter" else 1
         )
-        self.collectives.append(Collective(found[2], size, group, times))
+        self.collectives.append(Collective(match[2], size, group, times))
       self.host_calls += _host_calls(line)
 
   def _walk(self, name: str, times: int) -> Iterator[tuple[int, str]]:
@@ -132,16 +132,16 @@ def _host_calls(line: str) -> list[str]:
   target = re.search(r'custom_call_target="([^"]*(?:callback|host)[^"]*)"', line, re.IGNORECASE)
   feed = re.search(r" (infeed|outfeed)\(", line)
   transfer = re.search(r" (send|recv)\(.*is_host_transfer=true", line)
-  return [found[1] for found in (target, feed, transfer) if found]
+  return [match[1] for match in (target, feed, transfer) if match]
 
 
 def _group(line: str, chips: int) -> int:
   """Chips that exchange with one another, from the three ways in which XLA writes groups."""
-  if found := re.search(r"replica_groups=\{\{([\d,]+)\}", line):
-    return len(found[1].split(","))
-  if found := re.search(r"replica_groups=\[\d+,(\d+)\]", line):
-    return int(found[1])
-  if found := re.search(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}", line):
-    sizes = dict(re.findall(r"'([^']+)'=(\d+)", found[1]))
-    return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", found[2]))
+  if match := re.search(r"replica_groups=\{\{([\d,]+)\}", line):
+    return len(match[1].split(","))
+  if match := re.search(r"replica_groups=\[\d+,(\d+)\]", line):
+    return int(match[1])
+  if match := re.search(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}", line):
+    sizes = dict(re.findall(r"'([^']+)'=(\d+)", match[1]))
+    return math.prod(int(sizes[axis]) for axis in re.findall(r"'([^']+)'", match[2]))
   return chips

@@ -41,12 +41,12 @@ def cell(name: str, topology: str, overrides: dict[str, Any]) -> dict[str, Any]:
   }
 
 
-def line(found: dict[str, Any]) -> str:
+def line(row: dict[str, Any]) -> str:
   """A row of the table."""
-  train, predict = found["train"], found["predict"]
+  train, predict = row["train"], row["predict"]
   cells = [
-    found["name"],
-    str(chips.count(found["topology"])),
+    row["name"],
+    str(chips.count(row["topology"])),
     f"{train['bytes'] / GIB:.2f}",
     f"{predict['bytes'] / GIB:.2f}",
   ]
@@ -96,7 +96,7 @@ def main(argv: list[str]) -> int:
   fine = True
   for name in (list(ROWS)[int(i)] for i in options.rows.split(",")):
     for topology in options.topologies.split(","):
-      found = cell(name, topology, overrides)
-      print(line(found), flush=True)
-      fine &= all(found[step]["fits"] for step in ("train", "predict"))
+      row = cell(name, topology, overrides)
+      print(line(row), flush=True)
+      fine &= all(row[step]["fits"] for step in ("train", "predict"))
   return int(not fine)

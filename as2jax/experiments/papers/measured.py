@@ -148,8 +148,8 @@ def summary(folder: pathlib.Path) -> str:
 
 
 def _scores(place: str, column: Column) -> RunScores:
-  (found,) = run_scores.load([place], split=column.split, question_filter=column.question_filter)
-  return found
+  (scores,) = run_scores.load([place], split=column.split, question_filter=column.question_filter)
+  return scores
 
 
 def _cell(scores: RunScores, column: Column) -> str:
@@ -177,12 +177,12 @@ def _against(table: MeasuredTable, folder: pathlib.Path, base: str, name: str) -
   column = table.columns[table.main]
   names = [str(folder / base), str(folder / name)]
   first, other = run_scores.load(names, split=column.split, question_filter=column.question_filter)
-  found = compare.methods(other, first, column.metric)
-  if found.why:
-    return f"{_signed(found.difference)}: {found.why}"
+  comparison = compare.methods(other, first, column.metric)
+  if comparison.why:
+    return f"{_signed(comparison.difference)}: {comparison.why}"
   return (
-    f"{_signed(found.difference)} ± {_short(found.half_width)} (p {compare.p_text(found.p)}, "
-    f"finds {_short(found.detectable)})"
+    f"{_signed(comparison.difference)} ± {_short(comparison.half_width)} (p {compare.p_text(comparison.p)}, "
+    f"finds {_short(comparison.detectable)})"
   )
 
 
@@ -223,15 +223,15 @@ def with_tables(text: str, folder: pathlib.Path) -> str:
     InputError: a place that has no end.
 
   """
-  for name, made in every(folder).items():
+  for name, markdown in every(folder).items():
     begin, end = place(name)
     if begin not in text:
       continue
     before, _, rest = text.partition(begin)
-    _, found, after = rest.partition(end)
-    if not found:
+    _, separator, after = rest.partition(end)
+    if not separator:
       raise InputError(f"the line {end} is missing after {begin}")
-    text = f"{before}{begin}\n{made}\n{end}{after}"
+    text = f"{before}{begin}\n{markdown}\n{end}{after}"
   return text
 
 
@@ -245,11 +245,11 @@ def rows() -> dict[str, Measured]:
   return {row.name: row for table in tables() for row in (*table.first, *table.rows) if row.name}
 
 
-def _collect(given: str, folder: pathlib.Path) -> None:
-  name, equals, source = given.rpartition("=")
+def _collect(argument: str, folder: pathlib.Path) -> None:
+  name, equals, source = argument.rpartition("=")
   name = name or pathlib.Path(source).name
   if name not in rows():
-    raise InputError(f"{given}: there is no row {name!r}: name one of {', '.join(rows())}")
+    raise InputError(f"{argument}: there is no row {name!r}: name one of {', '.join(rows())}")
   print(collected.collect(pathlib.Path(source), name, rows()[name].run, folder))
 
 
@@ -281,8 +281,8 @@ def run(
     return "\n".join(dict.fromkeys(commands(lacks)))
   if collect:
     return ""
-  made = every(folder)
+  markdown = every(folder)
   for name in wanted:
-    if name not in made:
-      raise InputError(f"there is no table {name!r}: name one of {', '.join(made)}")
-  return "\n\n".join(f"{name}\n\n{made[name]}" for name in wanted or made)
+    if name not in markdown:
+      raise InputError(f"there is no table {name!r}: name one of {', '.join(markdown)}")
+  return "\n\n".join(f"{name}\n\n{markdown[name]}" for name in wanted or markdown)

@@ -22,17 +22,17 @@ def other(wanted: Any, config: Any) -> str:
 
   Weights are told apart by their name, and by their width where the published one is known.
   """
-  found = []
+  differences = []
   if config.data.name != wanted.data.name or config.data.name == "sample":
-    found.append(f"data {config.data.name}")
+    differences.append(f"data {config.data.name}")
   if registry.has_parameters(config.model.name):
     for key in ("pretrained", "vectors", "weights"):
       mine, its = (str(c.encoder.get(key) or "") for c in (config, wanted))
       if mine.rpartition("/")[2] != its.rpartition("/")[2]:
-        found.append(f"{mine or 'none'} in place of {its}")
+        differences.append(f"{mine or 'none'} in place of {its}")
       elif its:
-        found += [f"{mine} of another shape ({one})" for one in _unlike(config, key, its)]
-  return "; ".join(found)
+        differences += [f"{mine} of another shape ({one})" for one in _unlike(config, key, its)]
+  return "; ".join(differences)
 
 
 def _unlike(config: Any, key: str, name: str) -> list[str]:

@@ -129,26 +129,26 @@ def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=needs.la
     lacking: says why a config cannot be run here, "" where it can.
 
   """
-  made = Plan()
+  run_plan = Plan()
   for row in table.rows:
     for key, run in row.runs.items():
       cell = row.name, key
       try:
-        jobs, wave, made.configs[cell] = _jobs(
-          run, f"{row.name}, {key}", output, choice, lacking, made
+        jobs, wave, run_plan.configs[cell] = _jobs(
+          run, f"{row.name}, {key}", output, choice, lacking, run_plan
         )
       except Lacking as reason:
-        made.skipped[cell] = str(reason)
-        made.configs[cell] = run.config
+        run_plan.skipped[cell] = str(reason)
+        run_plan.configs[cell] = run.config
         continue
-      made.cells[cell] = jobs
+      run_plan.cells[cell] = jobs
       if other := _other(run, choice):
-        made.others[cell] = other
-      _put(made, wave, jobs)
+        run_plan.others[cell] = other
+      _put(run_plan, wave, jobs)
     filled = any(name == row.name for name, _ in choice.filled)
     if not row.runs and row.lacks and not filled:
-      made.skipped[row.name, ""] = row.lacks
-  return made
+      run_plan.skipped[row.name, ""] = row.lacks
+  return run_plan
 
 
 def _other(run: Run, choice: Choice) -> str:
@@ -162,7 +162,7 @@ def _jobs(
   output: pathlib.Path,
   choice: Choice,
   lacking,
-  made: Plan,
+  run_plan: Plan,
   only: int | None = None,
 ) -> tuple[list[points.Job], int, str]:
   """A run's jobs, one a seed; their wave; the config that they are of.
@@ -188,12 +188,12 @@ def _jobs(
     for key, stage in run.after.items():
       try:
         (stage_job,), its, _ = _jobs(
-          stage, f"{title}: {key}", output, choice, lacking, made, only=seed
+          stage, f"{title}: {key}", output, choice, lacking, run_plan, only=seed
         )
       except Lacking as reason:
         reasons.append(f"it begins with {stage.config}: {reason}")
         continue
-      _put(made, its, [stage_job])
+      _put(run_plan, its, [stage_job])
       folders[key] = str(output / stage_job.id)
       before.append(stage_job.id)
       wave = max(wave, its + 1)
@@ -201,13 +201,13 @@ def _jobs(
       raise Lacking("; ".join(filter(None, reasons)))
     whole = override(config, {**folders, "seeds": (seed,)}, f"{name}:")
     jobs.append(points.job(whole, 0, f"{title}, seed {seed}", {}))
-    made.after[jobs[-1].id] = tuple(before)
+    run_plan.after[jobs[-1].id] = tuple(before)
   return jobs, wave, name
 
 
-def _put(made: Plan, wave: int, jobs: Sequence[points.Job]) -> None:
+def _put(run_plan: Plan, wave: int, jobs: Sequence[points.Job]) -> None:
   """Adds jobs to a wave; what another row runs, too, is run once."""
-  known = {job.id for jobs_ in made.waves for job in jobs_}
-  while len(made.waves) <= wave:
-    made.waves.append([])
-  made.waves[wave] += [job for job in jobs if job.id not in known]
+  known = {job.id for jobs_ in run_plan.waves for job in jobs_}
+  while len(run_plan.waves) <= wave:
+    run_plan.waves.append([])
+  run_plan.waves[wave] += [job for job in jobs if job.id not in known]

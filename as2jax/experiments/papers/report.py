@@ -77,8 +77,8 @@ class Figures:
     place = row.name, key, column.split, column.question_filter
     if place not in self._loaded:
       self._loaded[place] = self._load(row, key, column)
-    found = self._loaded[place]
-    return found if found and column.metric in found.values else None
+    loaded = self._loaded[place]
+    return loaded if loaded and column.metric in loaded.values else None
 
   def _load(self, row: Row, key: str, column: Column) -> RunScores | None:
     asked = {"split": column.split, "question_filter": column.question_filter}
@@ -106,23 +106,23 @@ class Figures:
     """What the finished runs of a row come to in a column; None where there are none."""
     if row.gain_over:
       return self._gain(row, column)
-    found = self._parts(row, column)
-    return found.get(column.runs[0]) if len(column.runs) == 1 else _average(found)
+    parts = self._parts(row, column)
+    return parts.get(column.runs[0]) if len(column.runs) == 1 else _average(parts)
 
   def _parts(self, row: Row, column: Column) -> dict[str, Figure]:
-    found = {}
+    figures = {}
     for key in column.runs:
       if scores := self.scores(row, key, column):
         values = scores.metric(column.metric)
         mean, sd = mean_sd(values.mean(1))
-        found[key] = Figure(mean, sd, half_width(values), len(values), 1)
-    return found
+        figures[key] = Figure(mean, sd, half_width(values), len(values), 1)
+    return figures
 
   def _gain(self, row: Row, column: Column) -> Figure | None:
     """The relative gain in per cent, over the data sets that both rows have."""
-    found = [self._parts(self.rows[name], column) for name in row.gain_over]
-    shared = found[0].keys() & found[1].keys()
-    base, ours = (_average({key: parts[key] for key in shared}) for parts in found)
+    by_row = [self._parts(self.rows[name], column) for name in row.gain_over]
+    shared = by_row[0].keys() & by_row[1].keys()
+    base, ours = (_average({key: parts[key] for key in shared}) for parts in by_row)
     if not base or not base.mean:
       return None
     return dataclasses.replace(ours, mean=100 * (ours.mean - base.mean) / base.mean)
@@ -175,24 +175,24 @@ def write(
   table: Table, plan: Plan, output: pathlib.Path, choice: Choice, failed: Mapping[str, str]
 ) -> str:
   """Writes <table>.txt, .md, .tex, .csv, .json and .html into `output`; returns the text."""
-  made = Figures(table, plan, output, choice)
+  measured = Figures(table, plan, output, choice)
   figures = {
-    (row.name, column.heading): found
+    (row.name, column.heading): figure
     for row in table.rows
     for column in table.columns
-    if (found := made.figure(row, column))
+    if (figure := measured.figure(row, column))
   }
-  cells = _cells(table, figures, made)
+  cells = _cells(table, figures, measured)
   heading = (
     f"{table.title}\nours: mean (s.d. over seeds) ± 95 % half-width over questions; "
     "paper: as published"
   )
-  notes = [*_changed(choice), *made.notes(), *_partial(table, figures)]
+  notes = [*_changed(choice), *measured.notes(), *_partial(table, figures)]
   notes += _left_out(table, plan, output, failed)
   jobs = {job.id: job for its in plan.cells.values() for job in its if finished(output / job.id)}
   notes += sweep_table.tests_seen(output, jobs.values())
   notes += sweep_table.seen_by(output, jobs.values())
-  tests = made.tests()
+  tests = measured.tests()
   text = "\n".join([heading, *compare.aligned(cells), "", *notes, "", *tests]).rstrip()
   write_whole(output / f"{table.name}.txt", text + "\n")
   marked = [
@@ -206,7 +206,7 @@ def write(
     *(["", "```", *tests, "```"] if tests else []),
   ]
   write_whole(output / f"{table.name}.md", "\n".join(marked) + "\n")
-  flat = _flat(table, figures, made)
+  flat = _flat(table, figures, measured)
   write_whole(output / f"{table.name}.csv", compare.as_csv(flat) + "\n")
   write_whole(output / f"{table.name}.json", json.dumps(flat, indent=2) + "\n")
   escaped = [list(map(tables.escaped, row)) for row in cells]
@@ -236,26 +236,26 @@ def _marks(flat: Sequence[Mapping[str, Any]]) -> list[many.Mark]:
   ]
 
 
-def _average(found: Mapping[str, Figure]) -> Figure | None:
-  if not found:
+def _average(parts: Mapping[str, Figure]) -> Figure | None:
+  if not parts:
     return None
   return Figure(
-    sum(part.mean for part in found.values()) / len(found),
+    sum(part.mean for part in parts.values()) / len(parts),
     None,
     None,
-    min(part.seeds for part in found.values()),
-    len(found),
+    min(part.seeds for part in parts.values()),
+    len(parts),
   )
 
 
 def _cells(
-  table: Table, figures: Mapping[tuple[str, str], Figure], made: Figures
+  table: Table, figures: Mapping[tuple[str, str], Figure], measured: Figures
 ) -> list[list[str]]:
   cells = [["", *(cell for column in table.columns for cell in (column.heading, "paper"))]]
   for row in table.rows:
-    ours = figures if row.name in made.own else {}
+    ours = figures if row.name in measured.own else {}
     cells.append(_line(row.name, row, table, ours, row.published))
-  for rows, _ in made.apart:
+  for rows, _ in measured.apart:
     if any((rows[0].name, column.heading) in figures for column in table.columns):
       name = " = ".join(row.name for row in rows)
       blank = (None,) * len(table.columns)
@@ -301,8 +301,8 @@ def _changed(choice: Choice) -> list[str]:
       f"not the paper's: every config that takes it was run with {','.join(choice.words)}"
     )
   if choice.settings:
-    given = ", ".join(f"{key}={value}" for key, value in choice.settings.items())
-    notes.append(f"not the paper's: {given}")
+    settings = ", ".join(f"{key}={value}" for key, value in choice.settings.items())
+    notes.append(f"not the paper's: {settings}")
   return notes
 
 
@@ -336,14 +336,14 @@ def _left_out(
 
 
 def _flat(
-  table: Table, figures: Mapping[tuple[str, str], Figure], made: Figures
+  table: Table, figures: Mapping[tuple[str, str], Figure], measured: Figures
 ) -> list[dict[str, Any]]:
   """Every figure: ours in the paper's units, and the published one with its source.
 
   `apart` is what a row reads in place of its own weights and data, or the rows that are one run.
   """
   apart = {
-    row.name: others or "one run of several rows" for rows, others in made.apart for row in rows
+    row.name: others or "one run of several rows" for rows, others in measured.apart for row in rows
   }
   flat = []
   for row in table.rows:

@@ -81,19 +81,19 @@ def make(name: str, output: pathlib.Path, choice: Choice, *, parallel: int, only
     return 0
   failed = run(plan, output, parallel) if parallel else {}
   print(report.write(table, plan, output, choice, failed))
-  if found := searches(table, plan, output):
-    write_whole(output / f"{table.name}-searches.txt", found + "\n")
-    print(f"\n{found}")
+  if text := searches(table, plan, output):
+    write_whole(output / f"{table.name}-searches.txt", text + "\n")
+    print(f"\n{text}")
   return 1 if failed else 0
 
 
-def filled(given: str) -> tuple[tuple[str, str], tuple[str, ...]]:
+def filled(argument: str) -> tuple[tuple[str, str], tuple[str, ...]]:
   """(row, data) and the run files of ROW:DATA=FILE[,FILE…]; InputError where it is none."""
-  cell, equals, files = given.partition("=")
+  cell, equals, files = argument.partition("=")
   row, _, key = cell.rpartition(":")
   missing = [file for file in files.split(",") if not pathlib.Path(file).is_file()]
   if not (row and equals):
-    raise InputError(f"--fill {given}: give ROW:DATA=FILE, such as USE:wikiqa=use.trec")
+    raise InputError(f"--fill {argument}: give ROW:DATA=FILE, such as USE:wikiqa=use.trec")
   if missing:
-    raise InputError(f"--fill {given}: there is no file {missing[0]}")
+    raise InputError(f"--fill {argument}: there is no file {missing[0]}")
   return (row, key), tuple(files.split(","))
