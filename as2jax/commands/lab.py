@@ -318,11 +318,13 @@ def measured(
   context_settings=PASS_ON,
   add_help_option=False,
   epilog=examples(
-    "as2jax lab bench benchmark --system=crossencoder", "as2jax lab bench search --pool=5000000"
+    "as2jax lab bench",
+    "as2jax lab bench benchmark --system=crossencoder",
+    "as2jax lab bench search --pool=5000000",
   ),
 )
 def bench(context: typer.Context) -> None:
-  """Runs a benchmark of the repository. One of launch/benchmarks, in a clone alone."""
+  """Runs a benchmark of launch/benchmarks, in a clone; without a name those of its README's table."""
   import os
   import pathlib
   import subprocess
@@ -334,7 +336,7 @@ def bench(context: typer.Context) -> None:
   names = sorted(path.stem for path in (root / "launch" / "benchmarks").glob("*.py"))
   if not names:
     raise InputError("benchmarks are no part of the package: run this in a clone of the repository")
-  name, *rest = context.args or [""]
+  name, *rest = context.args or ["history"]
   if name not in names:
     raise InputError(f"bench {name}: name one of {', '.join(names)}")
   command = [sys.executable, "-m", f"launch.benchmarks.{name}", *rest]

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from as2jax.runtime import huge_pages
+from launch.benchmarks import machine
 
 # Of each: our sampler, the data, what its examples and their parts are called.
 SYSTEMS = {
@@ -70,6 +71,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   add("--seconds", type=float, default=20.0, help="of a block")
   add("--blocks", type=int, default=3, help="of each side, alternating")
   add("--no-torch", action="store_true", help="our side alone")
+  add("--fair", action="store_true", help="also a PyTorch loop that encodes each sentence once")
+  add("--autocast", action="store_true", help="PyTorch's sides in bfloat16 autocast")
   add("--fused-adam", action="store_true", help="torch.optim.Adam(fused=True)")
   add(
     "--processes",
@@ -84,6 +87,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   flags = parser.parse_args(argv)
   sampler, data, *_ = SYSTEMS[flags.system]
   flags.sampler, flags.data = flags.sampler or sampler, flags.data or data
+  if flags.fair and flags.system != "triplet":
+    parser.error("--fair: a PyTorch loop over whole questions is written for triplets alone")
   return flags
 
 
@@ -126,11 +131,6 @@ def config_of(flags: argparse.Namespace) -> Any:
   return config
 
 
-def cores() -> int:
-  """How many threads each side computes with: the cores that this process may use."""
-  return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def measure(sides: Sequence[Any], *, blocks: int, seconds: float, dtype: str) -> list[dict]:
   """Warms up, then runs the sides in turn: one record a block."""
   from launch.benchmarks.jax_side import matmul_peak
@@ -168,11 +168,6 @@ def measure(sides: Sequence[Any], *, blocks: int, seconds: float, dtype: str) ->
         flush=True,
       )
   return records
-
-
-def busy(records: Sequence[dict]) -> bool:
-  """Whether other processes took so much of the cores that the ratio means nothing."""
-  return any(r["cpu_seconds"] < 0.8 * cores() * r["seconds"] for r in records)
 
 
 def summary(sides: Sequence[Any], records: Sequence[dict]) -> dict:
@@ -242,14 +237,18 @@ def run(flags: argparse.Namespace) -> dict:
   elif any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
     notes.append("PyTorch (torch, transformers) is not installed: our side alone")
   else:
-    from launch.benchmarks import torch_side
+    from launch.benchmarks import torch_grouped, torch_side
 
-    sides.append(torch_side.side(work, ours.params(), cores(), flags.fused_adam))
+    params = ours.params()
+    sides.append(torch_side.side(work, params, machine.cores(), flags.fused_adam, flags.autocast))
+    if flags.fair:
+      sides.append(torch_grouped.Grouped(work, params, machine.cores(), half=flags.autocast))
+  others = machine.Others()
   records = measure(sides, blocks=flags.blocks, seconds=flags.seconds, dtype=flags.dtype)
-  if jax.default_backend() == "cpu" and busy(records):
+  if others.busy():
     notes.append(
-      "the machine was BUSY: a block got less than 0.8 of its cores. PyTorch's threads "
-      "suffer more from that than ours: take no ratio from this run"
+      f"the machine was BUSY: other processes took {others.share():.0%} of its cores. PyTorch's "
+      "threads suffer more from that than ours: take no ratio from this run"
     )
   result = {
     **{key: work.settings[key] for key in ("system", "data", "sampler", "pretrained")},
@@ -257,7 +256,9 @@ def run(flags: argparse.Namespace) -> dict:
     "dropout": work.settings["model"].get(
       "word_dropout", work.settings["encoder"]["hidden_dropout"]
     ),
-    "cores": cores(),
+    "cores": machine.cores(),
+    "processor": machine.processor(),
+    "busy": others.busy(),
     "load_average": load_average,
     "notes": notes,
     "sides": [side.name for side in sides],
@@ -278,7 +279,7 @@ def text(result: Mapping[str, Any]) -> str:
   lines = [
     f"{result['system']} on {result['data']}, {result['pretrained']}, our sampler "
     f"{result['sampler']}, our dtype {result['dtype']}, dropout {result['dropout']}, "
-    f"{result['cores']} cores (load average {result['load_average']:.1f} before)"
+    f"{result['processor']}, {result['cores']} cores (load average {result['load_average']:.1f} before)"
   ]
   lines += [f"note: {note}" for note in result["notes"]]
   lines += ["", *_medians(result), "", *_blocks(result), ""]

@@ -72,10 +72,11 @@ def _first_step(flags: argparse.Namespace, folder: str, name: str) -> float:
 def peak_memory(side: str, file: str) -> float:
   """Peak resident memory (MiB) of this process after a few steps of one side."""
   work = workload.load(file)
-  if side == "torch":
-    from launch.benchmarks import benchmark, torch_side
+  if side.startswith("torch"):
+    from launch.benchmarks import machine, torch_grouped, torch_side
 
-    runner = torch_side.side(work, None, benchmark.cores())
+    of = torch_side.side if side == "torch" else torch_grouped.Grouped
+    runner = of(work, None, machine.cores())
     for examples in runner.plan(1)[:STEPS]:
       runner.step(examples)
   else:

@@ -6,7 +6,9 @@ neither finds an earlier call's work. Prints the median milliseconds a call, and
 """
 
 import argparse
+import json
 import os
+import pathlib
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +17,7 @@ import as2jax
 from as2jax.config import presets
 from as2jax.data.datasets import dataset as datasets
 from as2jax.encoders.checkpoints.pretrained import resolve
+from launch.benchmarks import machine
 
 Request = tuple[str, list[str]]
 
@@ -57,12 +60,25 @@ def theirs(source: str) -> Callable[[str, list[str]], object]:
   return rank
 
 
+def result(medians: dict[str, list[float]], busy: bool) -> dict:
+  """What `--json` writes: milliseconds of each side; its ratios say how many times as fast ours is."""
+  ours, *others = medians
+  content = {"sides": list(medians), "busy": busy, "notes": []}
+  for name, times in medians.items():
+    content[name] = {"speed": statistics.median(times)}
+  for name in others:
+    ratios = [b / a for a, b in zip(medians[ours], medians[name], strict=True)]
+    content[name] |= {"ratio": statistics.median(ratios), "ratio_of_each_block": ratios}
+  return content
+
+
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--source", default=presets.MINILM, help="a published bi-encoder")
   parser.add_argument("--candidates", type=int, default=10, help="of a question")
   parser.add_argument("--calls", type=int, default=20, help="in a block")
   parser.add_argument("--blocks", type=int, default=5, help="of each")
+  parser.add_argument("--json", metavar="FILE", help="write the results as one line of JSON")
   flags = parser.parse_args()
   ranker = as2jax.load(flags.source)
   ranker.warm_up()
@@ -71,6 +87,7 @@ def main() -> None:
   for rank in sides.values():
     timed(rank, asked[: flags.calls])
   medians: dict[str, list[float]] = {name: [] for name in sides}
+  others = machine.Others()
   for block in range(1, flags.blocks + 1):
     part = asked[block * flags.calls : (block + 1) * flags.calls]
     for name, rank in sides.items():
@@ -84,6 +101,9 @@ def main() -> None:
     f"rank of {flags.candidates}: as2jax {ours:.1f} ms, sentence-transformers {other:.1f} ms, "
     f"{statistics.median(ratios):.2f} × (blocks {', '.join(f'{r:.2f}' for r in ratios)})"
   )
+  if flags.json:
+    content = json.dumps(result(medians, others.busy()))
+    pathlib.Path(flags.json).write_text(content + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -283,7 +283,12 @@ class Bert(TorchSide):
       labels = torch.from_numpy(self.work.labels[examples].astype(np.int64)).to(self.device)
       return functional.cross_entropy(self.model(**self.pad(members[:, 0])).logits, labels)
     vectors = torch.cat([self.encode(group) for group in self._groups(members)])
-    anchor, positive, negative = vectors.chunk(3)
+    return self.hinges(*vectors.chunk(3))
+
+  def hinges(
+    self, anchor: torch.Tensor, positive: torch.Tensor, negative: torch.Tensor
+  ) -> torch.Tensor:
+    """The sum of the hinges of triplets of vectors `[n, d]`."""
     squared = lambda other: (anchor - other).square().sum(-1)
     margin = self.work.settings["loss"]["margin"]
     return functional.relu(squared(positive) - squared(negative) + margin).sum()

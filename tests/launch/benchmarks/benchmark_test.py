@@ -13,7 +13,7 @@ import pytest
 import tiny
 
 from as2jax.runtime.errors import InputError
-from launch.benchmarks import benchmark, jax_side, workload
+from launch.benchmarks import benchmark, jax_side, machine, workload
 
 ROOT = pathlib.Path(benchmark.__file__).parents[2]
 needs_torch = pytest.mark.skipif(
@@ -104,6 +104,28 @@ def test_both_sides_have_one_loss(work, system):
   for choice in theirs.choices():
     theirs.reset(choice)
     assert loss == pytest.approx(float(theirs.loss(examples).detach()), rel=1e-3)
+
+
+@needs_torch
+def test_the_grouped_loop_has_the_same_loss_and_encodes_a_sentence_once(work):
+  from launch.benchmarks import torch_grouped
+
+  ours = jax_side.side(work("triplet"))
+  theirs = torch_grouped.Grouped(work("triplet"), ours.params(), 1)
+  batch = ours.batches[0]
+  examples = numbers(work("triplet"), batch)
+  loss = float(ours.step(ours.place(batch))["loss"][0])  # dropout is 0
+  for choice in theirs.choices():
+    theirs.reset(choice)
+    assert loss == pytest.approx(float(theirs.loss(examples).detach()), rel=1e-3)
+  plan = theirs.plan(0)
+  np.testing.assert_array_equal(
+    np.sort(np.concatenate(plan)), np.arange(len(work("triplet").members))
+  )
+  anchors = [set(work("triplet").members[batch, 0].tolist()) for batch in plan]
+  assert sum(map(len, anchors)) == len(set.union(*anchors))  # no question is cut
+  distinct = len(np.unique(work("triplet").members[plan[0]]))
+  assert theirs.load(plan[0]).units == distinct < work("triplet").members[plan[0]].size
 
 
 @needs_torch
@@ -217,10 +239,14 @@ def test_absent_data_is_one_message(tmp_path, capsys, monkeypatch):
 
 
 def test_a_busy_machine_is_noticed(monkeypatch):
-  monkeypatch.setattr(benchmark, "cores", lambda: 2)
-  record = lambda cpu: {"cpu_seconds": cpu, "seconds": 10.0}
-  assert not benchmark.busy([record(18.0), record(19.5)])
-  assert benchmark.busy([record(18.0), record(10.0)])
+  monkeypatch.setattr(machine.os, "cpu_count", lambda: 2)
+  used, own, clock = iter([100.0, 118.0, 118.0]), iter([5.0, 22.0, 12.0]), iter([0.0, 10.0, 10.0])
+  monkeypatch.setattr(machine, "_used", lambda: next(used))
+  monkeypatch.setattr(machine.time, "process_time", lambda: next(own))
+  monkeypatch.setattr(machine.time, "monotonic", lambda: next(clock))
+  others = machine.Others()
+  assert not others.busy()  # 18 s of two cores' 20 were used, 17 by this process
+  assert others.share() == pytest.approx(0.55)  # 7 by this process
 
 
 def test_ratio_of_blocks():
