@@ -32,23 +32,7 @@ def get_config() -> ConfigDict:
   config.model = ConfigDict({"name": "biencoder"}, type_safe=True)
   config.loss = ConfigDict({"name": "none"}, type_safe=True)
   config.batch = _batch()
-  config.optimizer = ConfigDict(
-    {
-      "name": "adam",
-      "rate": 2e-5,
-      "schedule": "constant",  # constant | linear
-      "warmup": 0.0,  # part of the first epoch's examples
-      "b1": 0.9,
-      "b2": 0.999,
-      "eps": 1e-8,
-      "clip_norm": 1.0,  # 0: off
-      "weight_decay": 0.0,
-      "layer_decay": 1.0,  # factor of the rate from a layer to the one below it
-      # (regular expression, factor) pairs: factors of the rate by parameter path; 0 freezes, as in
-      # (("^encoder/embeddings", 0.0), ("^encoder/layers/[0-5]/", 0.0), ("^head", 10.0)).
-      "lr_multipliers": (),
-    }
-  )
+  config.optimizer = _optimizer()
   config.evaluation = ConfigDict(
     {
       "task": "rerank",  # rerank: a question's own candidates | retrieve: one pool for all questions
@@ -71,6 +55,27 @@ def get_config() -> ConfigDict:
   config.checkpoint = ConfigDict({"steps": 200})  # besides the end of each epoch
   config.log = ConfigDict({"steps": 20, "seconds": 15.0, "tensorboard": True, "report": True})
   return config
+
+
+def _optimizer() -> ConfigDict:
+  """The section `optimizer`: the update rule and its rates."""
+  return ConfigDict(
+    {
+      "name": "adam",
+      "rate": 2e-5,
+      "schedule": "constant",  # constant | linear
+      "warmup": 0.0,  # part of the first epoch's examples
+      "b1": 0.9,
+      "b2": 0.999,
+      "eps": 1e-8,
+      "clip_norm": 1.0,  # 0: off
+      "weight_decay": 0.0,
+      "layer_decay": 1.0,  # factor of the rate from a layer to the one below it
+      # (regular expression, factor) pairs: factors of the rate by parameter path; 0 freezes, as in
+      # (("^encoder/embeddings", 0.0), ("^encoder/layers/[0-5]/", 0.0), ("^head", 10.0)).
+      "lr_multipliers": (),
+    }
+  )
 
 
 def _data() -> ConfigDict:

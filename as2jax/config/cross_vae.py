@@ -17,19 +17,7 @@ MARKS = ("[CLS]", "[SEP]")
 def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict:
   """Turns `config` into that of a model with this `crossing`; `argument` holds its words."""
   words = (argument or "").split(",")
-  config.encoder = ConfigDict(
-    {
-      "name": "words",
-      "pretrained": "bert-base-uncased",  # paper: BERT token embeddings, 768
-      # Decoders generate the words of the training text. `data` (paper: each word has its vector,
-      # or the mean of its pieces'): words of other splits are read, too; `train`: they are unknown.
-      "vocabulary": "data",  # data | train
-      "size": 0,  # the most frequent so many words are generated, the rest as above; 0: all
-      "scale": 1.0,  # of the BERT's vectors, at the start
-      "marks": MARKS,  # entries of the BERT before and after each text
-      "hidden_dropout": 0.0,
-    }
-  )
+  config.encoder = _encoder()
   config.model = ConfigDict(
     {
       "name": "cross_vae",
@@ -75,6 +63,23 @@ def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict
     _tuned(config)
   others = [w for w in words if w not in ("mlp", "small", "tuned")]
   return presets.apply_to_pool(config, ",".join(others))
+
+
+def _encoder() -> ConfigDict:
+  """Words whose vectors begin with those of a BERT."""
+  return ConfigDict(
+    {
+      "name": "words",
+      "pretrained": "bert-base-uncased",  # paper: BERT token embeddings, 768
+      # Decoders generate the words of the training text. `data` (paper: each word has its vector,
+      # or the mean of its pieces'): words of other splits are read, too; `train`: they are unknown.
+      "vocabulary": "data",  # data | train
+      "size": 0,  # the most frequent so many words are generated, the rest as above; 0: all
+      "scale": 1.0,  # of the BERT's vectors, at the start
+      "marks": MARKS,  # entries of the BERT before and after each text
+      "hidden_dropout": 0.0,
+    }
+  )
 
 
 def _loss(config: ConfigDict) -> ConfigDict:

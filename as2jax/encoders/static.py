@@ -121,12 +121,7 @@ def prepare(
     InputError: a setting that is not known, or see `word_vectors.read` and `word_tokenizer.build`.
 
   """
-  if vocabulary not in VOCABULARIES:
-    raise InputError(f"encoder.vocabulary = {vocabulary!r}: use one of {', '.join(VOCABULARIES)}")
-  if unknown_words not in word_vectors.UNKNOWN_WORDS:  # before minutes of reading
-    raise InputError(
-      f"encoder.unknown_words = {unknown_words!r}: use one of {', '.join(word_vectors.UNKNOWN_WORDS)}"
-    )
+  _check_settings(vocabulary, unknown_words)  # before minutes of reading
   counts = word_tokenizer.count(texts, lower=lower, treebank=treebank)
   wanted = None if vocabulary == "file" else {*counts, *markers}
   vectors = word_vectors.read(path, wanted, lower=True, progress=progress)
@@ -155,6 +150,16 @@ def prepare(
     **_without_vector(counts, known),
   }  # fmt: skip
   return WordEncoding(tokenizer, table, {**facts, "sha256": digest(tokenizer, table)})
+
+
+def _check_settings(vocabulary: str, unknown_words: str) -> None:
+  """Raises InputError where a setting is not known."""
+  if vocabulary not in VOCABULARIES:
+    raise InputError(f"encoder.vocabulary = {vocabulary!r}: use one of {', '.join(VOCABULARIES)}")
+  if unknown_words not in word_vectors.UNKNOWN_WORDS:
+    raise InputError(
+      f"encoder.unknown_words = {unknown_words!r}: use one of {', '.join(word_vectors.UNKNOWN_WORDS)}"
+    )
 
 
 def _without_vector(counts: Counter[str], known: Iterable[str]) -> dict[str, Any]:

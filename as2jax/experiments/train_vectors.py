@@ -106,17 +106,6 @@ def train(
   """
   import gensim
   from gensim.models import Word2Vec
-  from gensim.models.callbacks import CallbackAny2Vec
-
-  class Progress(CallbackAny2Vec):
-    """A line an epoch on stderr."""
-
-    def __init__(self):
-      self.epochs = itertools.count(1)
-
-    def on_epoch_end(self, model):
-      done = next(self.epochs)
-      print(f"{output}: epoch {done} of {settings.epochs}", file=sys.stderr, flush=True)
 
   _check_folder(epath.Path(output))
   corpus = Corpus(texts, settings)
@@ -132,7 +121,10 @@ def train(
     )
   sentences, words = corpus.sentences, corpus.words
   model.train(
-    corpus, total_examples=model.corpus_count, epochs=settings.epochs, callbacks=[Progress()]
+    corpus,
+    total_examples=model.corpus_count,
+    epochs=settings.epochs,
+    callbacks=[_progress(output, settings.epochs)],
   )
   described = word_vectors.description(output)
   described.unlink(missing_ok=True)  # never beside other vectors than its own
@@ -148,6 +140,20 @@ def train(
   }
   write_whole(described, json.dumps(facts, indent=2) + "\n")
   return facts
+
+
+def _progress(output: epath.PathLike, epochs: int) -> Any:
+  """The callback that prints a line an epoch on stderr."""
+  from gensim.models.callbacks import CallbackAny2Vec
+
+  class Progress(CallbackAny2Vec):
+    def __init__(self):
+      self.epochs = itertools.count(1)
+
+    def on_epoch_end(self, model):
+      print(f"{output}: epoch {next(self.epochs)} of {epochs}", file=sys.stderr, flush=True)
+
+  return Progress()
 
 
 def _check_folder(output: epath.Path) -> None:

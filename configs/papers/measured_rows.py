@@ -7,20 +7,11 @@
 from as2jax.experiments.papers.measured import Measured, MeasuredTable, Summary
 from as2jax.experiments.papers.rows import Column, Run
 
-SEEDS = {"seeds": (0, 1, 2)}
+from .measured_cassie_rows import CASSIE, CASSIE_JOINT, CASSIE_PARTS, SEEDS
+
 MEAN = "MiniLM, mean-pooled, untrained, cosine"
 TEST = tuple(Column(heading, (), metric) for heading, metric in (("MAP", "map"), ("MRR", "mrr")))
 P1 = Column("P@1", (), "p@1")
-
-
-def _run(config, **settings):
-  """A job; keys have two underscores for a dot."""
-  return Run(f"configs/{config}", {key.replace("__", "."): v for key, v in settings.items()})
-
-
-def _trained(config, **settings):
-  return _run(config, **settings, **SEEDS)
-
 
 WIKIQA = MeasuredTable(
   "wikiqa",
@@ -29,44 +20,48 @@ WIKIQA = MeasuredTable(
     Measured(
       "word overlap",
       "wikiqa-word-overlap",
-      _run("wikiqa_baseline.py:word_overlap"),
+      Run.of("wikiqa_baseline.py:word_overlap"),
       (".611", ".617 ± .041", ".624", ".460"),
     ),
     Measured(
       "IDF overlap",
       "wikiqa-idf-overlap",
-      _run("wikiqa_baseline.py:idf_overlap"),
+      Run.of("wikiqa_baseline.py:idf_overlap"),
       (".617", ".618 ± .043", ".624", ".453"),
     ),
     Measured(
       "BM25",
       "wikiqa-bm25",
-      _run("wikiqa_baseline.py:bm25"),
+      Run.of("wikiqa_baseline.py:bm25"),
       (".570", ".601 ± .045", ".610", ".439"),
     ),
     Measured(
       MEAN,
       "wikiqa-mean",
-      _run("wikiqa_baseline.py:mean,minilm"),
+      Run.of("wikiqa_baseline.py:mean,minilm"),
       (".697", ".722 ± .041", ".736", ".593"),
     ),
     Measured(
       "triplet, paper's batches, 1 epoch",
       "wikiqa-triplet",
-      _trained("wikiqa_triplet.py:minilm", epochs=1),
+      Run.of("wikiqa_triplet.py:minilm", epochs=1, **SEEDS),
       (".795", ".837 ± .034", ".849", ".753"),
     ),
     Measured(
       "triplet, grouped, 3 epochs",
       "wikiqa-triplet-grouped",
-      _trained("wikiqa_triplet.py:grouped,minilm", epochs=3),
+      Run.of("wikiqa_triplet.py:grouped,minilm", epochs=3, **SEEDS),
       (".804", ".860 ± .033", ".873", ".794"),
     ),
     Measured(
       "cross-encoder, 1 epoch, answerable questions",
       "wikiqa-crossencoder",
-      _trained(
-        "wikiqa_crossencoder.py:minilm", epochs=1, data__train_filter="answerable", data__rules=()
+      Run.of(
+        "wikiqa_crossencoder.py:minilm",
+        epochs=1,
+        data__train_filter="answerable",
+        data__rules=(),
+        **SEEDS,
       ),
       (".754", ".698 ± .043", ".712", ".572"),
     ),
@@ -82,21 +77,21 @@ TRECQA = MeasuredTable(
   (*TEST, P1),
   (
     Measured(
-      "BM25", "trecqa-bm25", _run("trecqa_baseline.py:bm25"), (".694 ± .068", ".786", ".662")
+      "BM25", "trecqa-bm25", Run.of("trecqa_baseline.py:bm25"), (".694 ± .068", ".786", ".662")
     ),
     Measured(
-      MEAN, "trecqa-mean", _run("trecqa_baseline.py:mean,minilm"), (".761 ± .060", ".834", ".706")
+      MEAN, "trecqa-mean", Run.of("trecqa_baseline.py:mean,minilm"), (".761 ± .060", ".834", ".706")
     ),
     Measured(
       "triplet, grouped, 1 epoch",
       "trecqa-triplet",
-      _trained("trecqa_triplet.py:minilm,grouped", epochs=1),
+      Run.of("trecqa_triplet.py:minilm,grouped", epochs=1, **SEEDS),
       (".841 ± .046", ".917", ".838"),
     ),
     Measured(
       "cross-encoder, 3 epochs",
       "trecqa-crossencoder",
-      _trained("trecqa_crossencoder.py:minilm", data__name="trecqa"),
+      Run.of("trecqa_crossencoder.py:minilm", data__name="trecqa", **SEEDS),
       (".776 ± .057", ".852", ".735"),
     ),
   ),
@@ -110,25 +105,25 @@ SEMEVAL = MeasuredTable(
     Measured(
       "BM25",
       "semeval-bm25",
-      _run("semeval_baseline.py:bm25", **DEVEL),
+      Run.of("semeval_baseline.py:bm25", **DEVEL),
       (".786 ± .028", ".811", ".678"),
     ),
     Measured(
       MEAN,
       "semeval-mean",
-      _run("semeval_baseline.py:mean,minilm", **DEVEL),
+      Run.of("semeval_baseline.py:mean,minilm", **DEVEL),
       (".827 ± .025", ".871", ".773"),
     ),
     Measured(
       "triplet, grouped, 1 epoch",
       "semeval-triplet",
-      _trained("semeval_triplet.py:minilm,grouped", **DEVEL, epochs=1),
+      Run.of("semeval_triplet.py:minilm,grouped", **DEVEL, epochs=1, **SEEDS),
       (".837 ± .025", ".882", ".794"),
     ),
     Measured(
       "cross-encoder, 3 epochs",
       "semeval-crossencoder",
-      _trained("semeval_crossencoder.py:minilm", **DEVEL),
+      Run.of("semeval_crossencoder.py:minilm", **DEVEL, **SEEDS),
       (".886 ± .023", ".914", ".853"),
     ),
   ),
@@ -144,162 +139,17 @@ def _cete(data, encoder, mean):
       Measured(
         "the mean of the vectors",
         f"{data}-cete-mean",
-        _run(f"{data}_cete.py:minilm,no_encoder", **SEEDS),
+        Run.of(f"{data}_cete.py:minilm,no_encoder", **SEEDS),
         (mean,),
       ),
-      Measured("CETE's encoder", f"{data}-cete", _trained(f"{data}_cete.py:minilm"), (encoder,)),
+      Measured(
+        "CETE's encoder", f"{data}-cete", Run.of(f"{data}_cete.py:minilm", **SEEDS), (encoder,)
+      ),
     ),
     base=f"{data}-cete-mean",
   )
 
 
-BOTH = tuple(
-  Column(heading, (), metric, split="dev+test")
-  for heading, metric in (("P@1", "p@1"), ("MAP", "map"), ("MRR", "mrr"))
-)
-HELD = Column("held out MAP", (), "map", split="heldout")
-ONE_EPOCH = {"data__train_filter": "answerable", "epochs": 1, "optimizer__rate": 5e-5}
-PAIR = {"model__template": "pair", "model__segments": "none"}
-HELD_OUT = {"data__holdout": 0.1, "evaluation__splits": ("heldout", "dev+test")}
-TRANSFER = Measured(
-  "first stage",
-  "squad-transfer",
-  _trained(
-    "asnq_tanda.py:minilm",
-    data__name="asnq_files",
-    data__train="train.tsv",
-    data__dev="dev-172.tsv",
-    data__train_fraction=0.1,
-    epochs=1,
-  ),
-)
-FROM = {"warm_start__run": "runs/squad-transfer"}  # each seed begins with its own first stage
-CASSIE = MeasuredTable(
-  "cassie",
-  (HELD, *BOTH),
-  (
-    Measured(
-      "plain cross-encoder",
-      "cassie-plain",
-      _run("wikiqa_loct.py:minilm", **ONE_EPOCH, **PAIR, **SEEDS),
-      (".620 (.022)", ".602 (.007)", ".714 (.008)", ".727 (.009)"),
-    ),
-    Measured(
-      "LOCT",
-      "cassie-loct",
-      _trained("wikiqa_loct.py:minilm", **ONE_EPOCH),
-      (".596 (.006)", ".583 (.010)", ".692 (.014)", ".705 (.012)"),
-    ),
-    Measured(
-      "CASSIE",
-      "cassie",
-      _trained("wikiqa_cassie.py:minilm", **ONE_EPOCH),
-      (".584 (.007)", ".564 (.019)", ".678 (.013)", ".689 (.013)"),
-    ),
-    Measured(
-      "plain, transferred from SQuAD",
-      "cassie-plain-transferred",
-      _trained("wikiqa_loct.py:minilm", **ONE_EPOCH, **PAIR, **FROM, warm_start__scope="all"),
-      (".671 (.006)", ".638 (.010)", ".754 (.004)", ".768 (.005)"),
-    ),
-    Measured(
-      "CASSIE, transferred from SQuAD",
-      "cassie-transferred",
-      _trained("wikiqa_cassie.py:minilm", **ONE_EPOCH, **FROM, warm_start__scope="encoder"),
-      (".633", ".610", ".731", ".742"),
-    ),
-    Measured(
-      "BM25",
-      "cassie-bm25",
-      _run("wikiqa_baseline.py:bm25", **HELD_OUT),
-      ("", ".412", ".588", ".595"),
-    ),
-    Measured(
-      "IDF overlap",
-      "cassie-idf-overlap",
-      _run("wikiqa_baseline.py:idf_overlap", **HELD_OUT),
-      ("", ".452", ".618", ".623"),
-    ),
-    Measured("*plain, paper (RoBERTa-base)*", before=("", "*.632*", "*.750*", "")),
-    Measured("*LOCT, paper*", before=("", "*.681*", "*.790*", "")),
-    Measured("*CASSIE, paper*", before=("", "*.742*", "*.833*", "")),
-    Measured("*plain, transferred from ASNQ, paper*", before=("", "*.787*", "*.867*", "")),
-    Measured("*CASSIE, transferred from ASNQ, paper*", before=("", "*.838*", "*.893*", "")),
-  ),
-  base="cassie-plain",
-  main=2,
-  first=(TRANSFER,),
-)
-THIRD = {**ONE_EPOCH, "data__train_fraction": 0.33, **SEEDS}
-PARTS = {  # system: (name, change, P@1, MAP) with seed 0
-  "all parts": ("all", {}, ".504", ".644"),
-  "no transport: the mean of all words": (
-    "no-transport",
-    {"model__alignment": "mean"},
-    ".510",
-    ".651",
-  ),
-  "no graph": ("no-graph", {"model__graph_layers": 0}, ".501", ".636"),
-  "no mutual information": ("no-mi", {"loss__gamma": 0.0}, ".493", ".641"),
-  "uniform marginals": ("uniform", {"model__marginals": "uniform"}, ".510", ".652"),
-  "stop words aligned, too": (
-    "stop-words",
-    {"model__stop_words": False, "model__question_words": 32, "model__sentence_words": 128},
-    ".488",
-    ".635",
-  ),
-  "no embeddings of roles": ("no-roles", {"model__segments": "none"}, ".301", ".498"),
-  "no context": ("no-context", {"model__template": "pair"}, ".431", ".590"),
-}
-CASSIE_PARTS = MeasuredTable(
-  "cassie-parts",
-  BOTH[:2],
-  tuple(
-    Measured(
-      system,
-      f"cassie-parts-{name}",
-      _run("wikiqa_cassie.py:minilm", **{**THIRD, **change}),
-      tuple(figures),
-    )
-    for system, (name, change, *figures) in PARTS.items()
-  ),
-  base="cassie-parts-all",
-  main=1,
-)
-FIRST = Measured(
-  "plain cross-encoder, the first ranker",
-  "cassie-joint-first",
-  _run(
-    "wikiqa_loct.py:minilm",
-    **ONE_EPOCH,
-    **PAIR,
-    seeds=(0,),
-    evaluation__splits=("train", "heldout", "dev", "test", "dev+test"),
-  ),
-  (".604", ".720"),
-)
-JOINT = {**ONE_EPOCH, "epochs": 3, "data__ranking": "runs/cassie-joint-first", "seeds": (0,)}
-CASSIE_JOINT = MeasuredTable(
-  "cassie-joint",
-  BOTH[:2],
-  (
-    FIRST,
-    Measured(
-      "with the two graph convolutions that the paper prints",
-      "cassie-joint",
-      _run("wikiqa_cassie.py:joint,minilm", **JOINT),
-      (".282", ".517"),
-    ),
-    Measured(
-      "without (`model.graph_layers=0`)",
-      "cassie-joint-no-graph",
-      _run("wikiqa_cassie.py:joint,minilm", **JOINT, model__graph_layers=0),
-      (".602", ".716"),
-    ),
-  ),
-  base="cassie-joint-first",
-  main=1,
-)
 M2SNET = MeasuredTable(
   "m2snet",
   (Column("dev MAP", (), "map", split="dev"), *TEST),
@@ -308,8 +158,11 @@ M2SNET = MeasuredTable(
       Measured(
         f"`{name}`",
         f"m2snet-{name}",
-        _trained(
-          f"trecqa_m2snet.py:{name}", encoder__vectors="trec50.txt", data__train_fraction=0.1
+        Run.of(
+          f"trecqa_m2snet.py:{name}",
+          encoder__vectors="trec50.txt",
+          data__train_fraction=0.1,
+          **SEEDS,
         ),
         tuple(figures),
       )
@@ -325,7 +178,7 @@ M2SNET = MeasuredTable(
       Measured(
         system,
         f"trecqa-all-{name}",
-        _run(f"trecqa_baseline.py:{words}", data__name="trecqa_all"),
+        Run.of(f"trecqa_baseline.py:{words}", data__name="trecqa_all"),
         tuple(figures),
       )
       for system, name, words, *figures in (
@@ -354,12 +207,12 @@ SQUAD = MeasuredTable(
   GOLD,
   (
     Measured(
-      "BM25", "squad-bm25", _run("squad_baseline.py:bm25,squad_44"), (".688", ".610", ".783")
+      "BM25", "squad-bm25", Run.of("squad_baseline.py:bm25,squad_44"), (".688", ".610", ".783")
     ),
     Measured(
       "MiniLM, mean of its vectors",
       "squad-mean",
-      _run("squad_baseline.py:mean,minilm,squad_44"),
+      Run.of("squad_baseline.py:mean,minilm,squad_44"),
       (".676", ".577", ".797"),
     ),
   ),
@@ -377,7 +230,7 @@ CROSS_VAES = MeasuredTable(
       Measured(
         system,
         f"squad-{name}",
-        _trained(f"squad_{words}.py:squad_parts,minilm,small,mlp"),
+        Run.of(f"squad_{words}.py:squad_parts,minilm,small,mlp", **SEEDS),
         tuple(figures),
       )
       for system, name, words, *figures in (
@@ -416,13 +269,13 @@ CROSS_VAES = MeasuredTable(
     Measured(
       MEAN,
       "squad-parts-mean",
-      _run("squad_baseline.py:mean,minilm,squad_parts"),
+      Run.of("squad_baseline.py:mean,minilm,squad_parts"),
       (".741", ".674", ".577", ".789", ".443"),
     ),
     Measured(
       "BM25",
       "squad-parts-bm25",
-      _run("squad_baseline.py:bm25,squad_parts"),
+      Run.of("squad_baseline.py:bm25,squad_parts"),
       (".788", ".697", ".619", ".793", ""),
     ),
   ),

@@ -34,6 +34,11 @@ class Run(NamedTuple):
   settings: Mapping[str, Any] = {}
   after: Mapping[str, "Run"] = {}
 
+  @classmethod
+  def of(cls, config: str, **settings: Any) -> "Run":
+    """The job `configs/<config>`; the keys of `settings` have two underscores for a dot."""
+    return cls(f"configs/{config}", {key.replace("__", "."): v for key, v in settings.items()})
+
 
 class Row(NamedTuple):
   """One row: the published figures in the order of the columns (None where there is none).

@@ -1,0 +1,156 @@
+"""Our own tables of CASSIE: against LOCT and a plain cross-encoder, without its parts, and joint."""
+
+from as2jax.experiments.papers.measured import Measured, MeasuredTable
+from as2jax.experiments.papers.rows import Column, Run
+
+SEEDS = {"seeds": (0, 1, 2)}
+BOTH = tuple(
+  Column(heading, (), metric, split="dev+test")
+  for heading, metric in (("P@1", "p@1"), ("MAP", "map"), ("MRR", "mrr"))
+)
+HELD = Column("held out MAP", (), "map", split="heldout")
+ONE_EPOCH = {"data__train_filter": "answerable", "epochs": 1, "optimizer__rate": 5e-5}
+PAIR = {"model__template": "pair", "model__segments": "none"}
+HELD_OUT = {"data__holdout": 0.1, "evaluation__splits": ("heldout", "dev+test")}
+TRANSFER = Measured(
+  "first stage",
+  "squad-transfer",
+  Run.of(
+    "asnq_tanda.py:minilm",
+    data__name="asnq_files",
+    data__train="train.tsv",
+    data__dev="dev-172.tsv",
+    data__train_fraction=0.1,
+    epochs=1,
+    **SEEDS,
+  ),
+)
+FROM = {"warm_start__run": "runs/squad-transfer"}  # each seed begins with its own first stage
+CASSIE = MeasuredTable(
+  "cassie",
+  (HELD, *BOTH),
+  (
+    Measured(
+      "plain cross-encoder",
+      "cassie-plain",
+      Run.of("wikiqa_loct.py:minilm", **ONE_EPOCH, **PAIR, **SEEDS),
+      (".620 (.022)", ".602 (.007)", ".714 (.008)", ".727 (.009)"),
+    ),
+    Measured(
+      "LOCT",
+      "cassie-loct",
+      Run.of("wikiqa_loct.py:minilm", **ONE_EPOCH, **SEEDS),
+      (".596 (.006)", ".583 (.010)", ".692 (.014)", ".705 (.012)"),
+    ),
+    Measured(
+      "CASSIE",
+      "cassie",
+      Run.of("wikiqa_cassie.py:minilm", **ONE_EPOCH, **SEEDS),
+      (".584 (.007)", ".564 (.019)", ".678 (.013)", ".689 (.013)"),
+    ),
+    Measured(
+      "plain, transferred from SQuAD",
+      "cassie-plain-transferred",
+      Run.of(
+        "wikiqa_loct.py:minilm", **ONE_EPOCH, **PAIR, **FROM, warm_start__scope="all", **SEEDS
+      ),
+      (".671 (.006)", ".638 (.010)", ".754 (.004)", ".768 (.005)"),
+    ),
+    Measured(
+      "CASSIE, transferred from SQuAD",
+      "cassie-transferred",
+      Run.of("wikiqa_cassie.py:minilm", **ONE_EPOCH, **FROM, warm_start__scope="encoder", **SEEDS),
+      (".633", ".610", ".731", ".742"),
+    ),
+    Measured(
+      "BM25",
+      "cassie-bm25",
+      Run.of("wikiqa_baseline.py:bm25", **HELD_OUT),
+      ("", ".412", ".588", ".595"),
+    ),
+    Measured(
+      "IDF overlap",
+      "cassie-idf-overlap",
+      Run.of("wikiqa_baseline.py:idf_overlap", **HELD_OUT),
+      ("", ".452", ".618", ".623"),
+    ),
+    Measured("*plain, paper (RoBERTa-base)*", before=("", "*.632*", "*.750*", "")),
+    Measured("*LOCT, paper*", before=("", "*.681*", "*.790*", "")),
+    Measured("*CASSIE, paper*", before=("", "*.742*", "*.833*", "")),
+    Measured("*plain, transferred from ASNQ, paper*", before=("", "*.787*", "*.867*", "")),
+    Measured("*CASSIE, transferred from ASNQ, paper*", before=("", "*.838*", "*.893*", "")),
+  ),
+  base="cassie-plain",
+  main=2,
+  first=(TRANSFER,),
+)
+THIRD = {**ONE_EPOCH, "data__train_fraction": 0.33, **SEEDS}
+PARTS = {  # system: (name, change, P@1, MAP) with seed 0
+  "all parts": ("all", {}, ".504", ".644"),
+  "no transport: the mean of all words": (
+    "no-transport",
+    {"model__alignment": "mean"},
+    ".510",
+    ".651",
+  ),
+  "no graph": ("no-graph", {"model__graph_layers": 0}, ".501", ".636"),
+  "no mutual information": ("no-mi", {"loss__gamma": 0.0}, ".493", ".641"),
+  "uniform marginals": ("uniform", {"model__marginals": "uniform"}, ".510", ".652"),
+  "stop words aligned, too": (
+    "stop-words",
+    {"model__stop_words": False, "model__question_words": 32, "model__sentence_words": 128},
+    ".488",
+    ".635",
+  ),
+  "no embeddings of roles": ("no-roles", {"model__segments": "none"}, ".301", ".498"),
+  "no context": ("no-context", {"model__template": "pair"}, ".431", ".590"),
+}
+CASSIE_PARTS = MeasuredTable(
+  "cassie-parts",
+  BOTH[:2],
+  tuple(
+    Measured(
+      system,
+      f"cassie-parts-{name}",
+      Run.of("wikiqa_cassie.py:minilm", **{**THIRD, **change}),
+      tuple(figures),
+    )
+    for system, (name, change, *figures) in PARTS.items()
+  ),
+  base="cassie-parts-all",
+  main=1,
+)
+FIRST = Measured(
+  "plain cross-encoder, the first ranker",
+  "cassie-joint-first",
+  Run.of(
+    "wikiqa_loct.py:minilm",
+    **ONE_EPOCH,
+    **PAIR,
+    seeds=(0,),
+    evaluation__splits=("train", "heldout", "dev", "test", "dev+test"),
+  ),
+  (".604", ".720"),
+)
+JOINT = {**ONE_EPOCH, "epochs": 3, "data__ranking": "runs/cassie-joint-first", "seeds": (0,)}
+CASSIE_JOINT = MeasuredTable(
+  "cassie-joint",
+  BOTH[:2],
+  (
+    FIRST,
+    Measured(
+      "with the two graph convolutions that the paper prints",
+      "cassie-joint",
+      Run.of("wikiqa_cassie.py:joint,minilm", **JOINT),
+      (".282", ".517"),
+    ),
+    Measured(
+      "without (`model.graph_layers=0`)",
+      "cassie-joint-no-graph",
+      Run.of("wikiqa_cassie.py:joint,minilm", **JOINT, model__graph_layers=0),
+      (".602", ".716"),
+    ),
+  ),
+  base="cassie-joint-first",
+  main=1,
+)
