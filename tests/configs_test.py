@@ -128,12 +128,12 @@ def test_a_config_refuses_what_it_does_not_know():
 
 
 def test_feature_based_rankers_read_one_kind_of_vectors():
-  made = flags.load("configs/trecqa_cete.py:no_encoder,glove")
-  assert made.encoder.name == "static" and made.model.num_heads == 6
-  assert made.model.encoder_layers == made.epochs == 0
-  assert tuple(made.data.rules) == ("lowercase", "alphanumeric")
-  made = flags.load("configs/wikiqa_cete.py:elmo,sample")
-  assert made.encoder.name == "elmo" and made.data.name == "sample"
+  job_config = flags.load("configs/trecqa_cete.py:no_encoder,glove")
+  assert job_config.encoder.name == "static" and job_config.model.num_heads == 6
+  assert job_config.model.encoder_layers == job_config.epochs == 0
+  assert tuple(job_config.data.rules) == ("lowercase", "alphanumeric")
+  job_config = flags.load("configs/wikiqa_cete.py:elmo,sample")
+  assert job_config.encoder.name == "elmo" and job_config.data.name == "sample"
   with pytest.raises(InputError, match="elmo and minilm: name one of"):
     flags.load("configs/wikiqa_cete.py:elmo,minilm")
 

@@ -27,11 +27,11 @@ DATA = ("text", "datasets", "batches", "inputs")
 
 def modules():
   """{dotted name: path} of every module of the package."""
-  found = {}
+  paths = {}
   for path in sorted((ROOT / "as2jax").rglob("*.py")):
     name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    found[name] = path
-  return found
+    paths[name] = path
+  return paths
 
 
 MODULES = modules()
@@ -39,16 +39,16 @@ MODULES = modules()
 
 def imports(name):
   """The package's modules that a module imports, at its top or inside of functions."""
-  found = set()
+  imported = set()
   for node in ast.walk(ast.parse(MODULES[name].read_text())):
     if isinstance(node, ast.ImportFrom):
       assert node.level == 0, f"{name}: relative import"
       for alias in node.names:
         full = f"{node.module}.{alias.name}"
-        found.add(full if full in MODULES else node.module)
+        imported.add(full if full in MODULES else node.module)
     elif isinstance(node, ast.Import):
-      found.update(alias.name for alias in node.names)
-  return sorted(module for module in found if module in MODULES)
+      imported.update(alias.name for alias in node.names)
+  return sorted(module for module in imported if module in MODULES)
 
 
 GRAPH = {name: imports(name) for name in MODULES}
@@ -85,7 +85,7 @@ def test_no_import_goes_up(name):
 
 def circles():
   """Lists of modules that import one another, by Tarjan's algorithm."""
-  index, low, stack, found = {}, {}, [], []
+  index, low, stack, components = {}, {}, [], []
 
   def visit(name):
     index[name] = low[name] = len(index)
@@ -101,12 +101,12 @@ def circles():
       component = stack[at:]
       del stack[at:]
       if len(component) > 1:
-        found.append(sorted(component))
+        components.append(sorted(component))
 
   for name in GRAPH:
     if name not in index:
       visit(name)
-  return found
+  return components
 
 
 def test_no_modules_import_one_another():

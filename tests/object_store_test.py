@@ -57,10 +57,10 @@ def bucket(monkeypatch):
 
 
 def config(name="bm25"):
-  made = wikiqa_baseline.get_config(f"{name},sample")
-  made.evaluation.splits, made.log.tensorboard = ("test",), False
-  made.compilation_cache = "off"
-  return made.lock()
+  job_config = wikiqa_baseline.get_config(f"{name},sample")
+  job_config.evaluation.splits, job_config.log.tensorboard = ("test",), False
+  job_config.compilation_cache = "off"
+  return job_config.lock()
 
 
 def test_a_whole_run_is_written_read_and_evaluated_again(bucket, tmp_path):
@@ -103,8 +103,8 @@ def test_a_long_log_goes_on_in_further_objects(bucket, monkeypatch):
     log.close()
   names = sorted(path.name for path in folder.glob("metrics*.jsonl"))
   assert names[:2] == ["metrics-00001.jsonl", "metrics-00002.jsonl"] and "metrics.jsonl" in names
-  found = [row["step"] for name in [names[-1], *names[:-1]] for row in rows(folder / name)]
-  assert found == [*range(1, 51)] and max(sizes) < 250
+  actual = [row["step"] for name in [names[-1], *names[:-1]] for row in rows(folder / name)]
+  assert actual == [*range(1, 51)] and max(sizes) < 250
 
 
 def test_logs_and_memory_are_kept(bucket):

@@ -3,15 +3,15 @@
 import jax
 
 
-def primitives(jaxpr, found=None):
+def primitives(jaxpr, names=None):
   """The names of all primitives in a program and in its parts."""
-  found = set() if found is None else found
+  names = set() if names is None else names
   for equation in jaxpr.eqns:
-    found.add(equation.primitive.name)
+    names.add(equation.primitive.name)
     for value in jax.tree.leaves(
       list(equation.params.values()), is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")
     ):
       inner = getattr(value, "jaxpr", value)
       if hasattr(inner, "eqns"):
-        primitives(inner, found)
-  return found
+        primitives(inner, names)
+  return names

@@ -51,8 +51,8 @@ TESTED = ["test", "serve", "parquet"]  # installed for tests alone
 def ranges(*extras):
   """{name: requirement} of the metadata: the base and some extras."""
   lines = [*PROJECT["dependencies"], *(line for extra in extras for line in EXTRAS[extra])]
-  given = [requirements.Requirement(line) for line in lines]
-  return {utils.canonicalize_name(one.name): one for one in given}
+  wanted = [requirements.Requirement(line) for line in lines]
+  return {utils.canonicalize_name(one.name): one for one in wanted}
 
 
 def pins(file):

@@ -28,9 +28,9 @@ def wanted(path: str, transformer: bool) -> tuple:
 def assert_rules(state, *, transformer: bool) -> int:
   """Checks every leaf, moments like their parameters; returns how many are split."""
   shapes = jax.eval_shape(lambda: state)
-  found = jax.tree_util.tree_flatten_with_path(sharding.tree_shardings(shapes, MESH))[0]
+  actual = jax.tree_util.tree_flatten_with_path(sharding.tree_shardings(shapes, MESH))[0]
   leaves, specs = dict(jax.tree_util.tree_flatten_with_path(shapes)[0]), {}
-  for path, leaf in found:
+  for path, leaf in actual:
     name = "/".join(str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path)
     axes = wanted(name, transformer)
     assert all(size % 2 == 0 for size in leaves[path].shape[-len(axes) :] if axes), name

@@ -109,20 +109,20 @@ def config(model: str = "triplet", *words: str, **overrides):
   """
   from as2jax.config import base, presets
 
-  made = base.get_config()
-  getattr(presets, model)(made)
-  presets.apply(made, ",".join(("sample", *words)))
-  made.encoder.pretrained = encoder_folder()
-  made.epochs, made.data.max_length = 1, 64
-  made.data.train_fraction = 0.1  # of the sample: more than a dozen steps
-  made.batch.row_lengths, made.batch.rows, made.batch.predict_rows = (64,), 16, 64
-  made.batch.examples = 256 if "grouped" in words else 16
-  made.batch.num_row_buckets, made.batch.shards = 1, 2  # the tests have two devices
-  made.log.tensorboard = made.log.report = False
-  made.compilation_cache = "off"  # conftest sets one for all
+  job_config = base.get_config()
+  getattr(presets, model)(job_config)
+  presets.apply(job_config, ",".join(("sample", *words)))
+  job_config.encoder.pretrained = encoder_folder()
+  job_config.epochs, job_config.data.max_length = 1, 64
+  job_config.data.train_fraction = 0.1  # of the sample: more than a dozen steps
+  job_config.batch.row_lengths, job_config.batch.rows, job_config.batch.predict_rows = (64,), 16, 64
+  job_config.batch.examples = 256 if "grouped" in words else 16
+  job_config.batch.num_row_buckets, job_config.batch.shards = 1, 2  # the tests have two devices
+  job_config.log.tensorboard = job_config.log.report = False
+  job_config.compilation_cache = "off"  # conftest sets one for all
   for key, value in overrides.items():
-    made.update_from_flattened_dict({key.replace("__", "."): value})
-  return made.lock()
+    job_config.update_from_flattened_dict({key.replace("__", "."): value})
+  return job_config.lock()
 
 
 def best_parameters(folder) -> dict[str, np.ndarray]:

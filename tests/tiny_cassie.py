@@ -209,27 +209,27 @@ def batch(*shards, length=64, spare=0, least=(0, 0, 0)) -> Batch:
 @functools.cache
 def variables(net, k=3):
   """Random values for everything, so that no term vanishes."""
-  made = batch([[case(0, (2,) * (k + 1), (1,) * k)]])
-  shapes = jax.eval_shape(lambda: net.init(jax.random.key(0), made, train=False))
+  example_batch = batch([[case(0, (2,) * (k + 1), (1,) * k)]])
+  shapes = jax.eval_shape(lambda: net.init(jax.random.key(0), example_batch, train=False))
   rng = np.random.default_rng(1)
 
   def value(path, leaf):
-    found = rng.normal(size=leaf.shape) * (0.5 if path[-1].key in ("kernel", "word") else 0.2)
-    return jnp.asarray(found + (path[-1].key == "scale"), jnp.float32)
+    actual = rng.normal(size=leaf.shape) * (0.5 if path[-1].key in ("kernel", "word") else 0.2)
+    return jnp.asarray(actual + (path[-1].key == "scale"), jnp.float32)
 
   return jax.tree_util.tree_map_with_path(value, shapes)
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames=("train", "method"))
-def apply(net, values, made, *, train=False, method=None, key=None):
+def apply(net, values, example_batch, *, train=False, method=None, key=None):
   arguments = {} if method else {"train": train}
   rngs = {} if key is None else {"dropout": key}
-  return net.apply(values, made, method=method, rngs=rngs, **arguments)
+  return net.apply(values, example_batch, method=method, rngs=rngs, **arguments)
 
 
-def total(net, values, made, loss=LOSS):
+def total(net, values, example_batch, loss=LOSS):
   """The loss as the step adds it up."""
-  terms = loss(net.apply(values, made, train=True), made, jnp.float32(0))
+  terms = loss(net.apply(values, example_batch, train=True), example_batch, jnp.float32(0))
   return sum(
     t.scale
     * jnp.sum(jnp.where(t.weights > 0, t.values, 0) * t.weights)
@@ -240,21 +240,21 @@ def total(net, values, made, loss=LOSS):
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="loss")
-def gradient(net, values, made, loss=LOSS):
-  return jax.value_and_grad(lambda v: total(net, v, made, loss))(values)
+def gradient(net, values, example_batch, loss=LOSS):
+  return jax.value_and_grad(lambda v: total(net, v, example_batch, loss))(values)
 
 
 def run_config(*names, **changes):
   """A small form of a preset (and of what follows it) on a part of the sample."""
-  made = tiny.config(names[0])
-  with made.unlocked():
-    made.seeds, made.data.train_fraction, made.data.max_length = (0,), 0.1, 128
-    made.batch.row_lengths, made.batch.predict_rows = (128,), 32
-    made.batch.examples, made.optimizer.rate = 8, 1e-3
+  job_config = tiny.config(names[0])
+  with job_config.unlocked():
+    job_config.seeds, job_config.data.train_fraction, job_config.data.max_length = (0,), 0.1, 128
+    job_config.batch.row_lengths, job_config.batch.predict_rows = (128,), 32
+    job_config.batch.examples, job_config.optimizer.rate = 8, 1e-3
     if names[0] == "cassie":
-      made.model.update({"iterations": 10, "hidden": 8})
+      job_config.model.update({"iterations": 10, "hidden": 8})
     if "joint" in names:
-      made.model.template, made.data.ranking_size = "joint", 3
+      job_config.model.template, job_config.data.ranking_size = "joint", 3
     for key, value in changes.items():
-      made.update_from_flattened_dict({key.replace("__", "."): value})
-  return made
+      job_config.update_from_flattened_dict({key.replace("__", "."): value})
+  return job_config

@@ -123,15 +123,15 @@ def _shapes(net):
   return jax.eval_shape(lambda: net.init(jax.random.key(0), batch(), train=False))["params"]
 
 
-def run(net, values, made, *, train=False, key=0):
+def run(net, values, example_batch, *, train=False, key=0):
   """The output, compiled."""
-  return _run(net, train)(values, made, jax.random.key(key))
+  return _run(net, train)(values, example_batch, jax.random.key(key))
 
 
 @functools.cache
 def _run(net, train):
   return jax.jit(
-    lambda values, made, key: net.apply(
-      {"params": values}, made, train=train, rngs={"dropout": key} if train else None
+    lambda values, example_batch, key: net.apply(
+      {"params": values}, example_batch, train=train, rngs={"dropout": key} if train else None
     )
   )

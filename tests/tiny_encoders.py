@@ -174,16 +174,16 @@ def _modernbert(path):
 
 def sentence_vectors(path, texts=TEXTS, *, packed=True) -> np.ndarray:
   """The vectors `[n, d]` that as2jax computes with a sentence-transformers folder."""
-  found = sentence_folder.read(path)
-  module = encoder(found.transformer)
+  actual = sentence_folder.read(path)
+  module = encoder(actual.transformer)
   section = {"name": "sentence_bert", "score": "cosine"}
-  model = registry.build(registry.MODELS, section, "model", encoder=module, **found.fields)
-  limits = [n for n in (found.max_length, module.max_length) if n is not None]
+  model = registry.build(registry.MODELS, section, "model", encoder=module, **actual.fields)
+  limits = [n for n in (actual.max_length, module.max_length) if n is not None]
   question = Question("Q", texts[0], tuple(Candidate(f"C{i}", t, 0) for i, t in enumerate(texts)))
   units, examples = layouts.sentences((question,))
   length = min(limits)
   built = build_units(
-    units, sentence_folder.load_tokenizer(found), template="single", max_length=length
+    units, sentence_folder.load_tokenizer(actual), template="single", max_length=length
   )
   batcher = fit_batcher(
     built,
@@ -199,8 +199,8 @@ def sentence_vectors(path, texts=TEXTS, *, packed=True) -> np.ndarray:
   )
   batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
   batch = jax.tree.map(lambda x: jnp.asarray(x[0]), batch)
-  params = {"encoder": pretrained.load_params(found.transformer, module)}
-  for name, value in found.params.items():
+  params = {"encoder": pretrained.load_params(actual.transformer, module)}
+  for name, value in actual.params.items():
     layer, leaf = name.split("/")
     params.setdefault(layer, {})[leaf] = value
   encode = jax.jit(

@@ -25,17 +25,17 @@ QUESTION = Question(
 
 def config(encoder, cache, *words, **overrides):
   """A tiny config of the ranker; `encoder` is a folder of a transformer or changes the config."""
-  made = tiny.config("crossencoder").unlock()
-  cete.feature_based(made)
-  made.epochs = 1
+  job_config = tiny.config("crossencoder").unlock()
+  cete.feature_based(job_config)
+  job_config.epochs = 1
   if "no_encoder" in words:
-    cete.no_encoder(made)
-  made.model.num_heads = 2
-  made.data.max_length, made.data.train_fraction = 64, 0.2
-  made.data.cache = str(cache)
+    cete.no_encoder(job_config)
+  job_config.model.num_heads = 2
+  job_config.data.max_length, job_config.data.train_fraction = 64, 0.2
+  job_config.data.cache = str(cache)
   if callable(encoder):
-    encoder(made)
+    encoder(job_config)
   elif encoder:
-    made.encoder.pretrained = str(encoder)
-  made.update(overrides)
-  return made.lock()
+    job_config.encoder.pretrained = str(encoder)
+  job_config.update(overrides)
+  return job_config.lock()

@@ -104,15 +104,15 @@ def batch(seed=0, step=0, **settings):
   return jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, step))
 
 
-def variables(net, made, seed=0):
+def variables(net, example_batch, seed=0):
   """Random values for everything, so that no term vanishes."""
-  shapes = jax.eval_shape(lambda: net.init(jax.random.key(0), made, train=False))
+  shapes = jax.eval_shape(lambda: net.init(jax.random.key(0), example_batch, train=False))
   rng = np.random.default_rng(seed)
 
   def value(path, leaf):
     name = path[-1].key
     spread = {"kernel": leaf.size // leaf.shape[-1], "U": 40}.get(name, 4)
-    found = rng.normal(size=leaf.shape) / np.sqrt(spread)
-    return jnp.asarray(np.abs(found) + 0.5 if name in ("var", "scale") else found, jnp.float32)
+    actual = rng.normal(size=leaf.shape) / np.sqrt(spread)
+    return jnp.asarray(np.abs(actual) + 0.5 if name in ("var", "scale") else actual, jnp.float32)
 
   return jax.tree_util.tree_map_with_path(value, shapes)

@@ -28,7 +28,7 @@ def write(folder: pathlib.Path, questions: int = 24) -> dict[str, str]:
 
 def config(folder: pathlib.Path, preset: str, **overrides):
   """A run of a preset over the pool; `write` must have been called for the folder."""
-  made = {
+  settings = {
     "evaluation__task": "retrieve",
     "select": "mrr",
     "data__negatives": "paragraph",
@@ -37,12 +37,12 @@ def config(folder: pathlib.Path, preset: str, **overrides):
     "data__name": "files",
     **{f"data__{split}": str(folder / f"{split}.tsv") for split in ("train", "dev", "test")},
   }
-  return tiny.config(preset, **{**made, **overrides})
+  return tiny.config(preset, **{**settings, **overrides})
 
 
 def words(folder: pathlib.Path, name: str = "bm25"):
   """The config of a ranker of words over the pool."""
-  made = config(folder, "triplet")
-  with made.unlocked():
-    made.model = {"name": name}
-  return made
+  job_config = config(folder, "triplet")
+  with job_config.unlocked():
+    job_config.model = {"name": name}
+  return job_config

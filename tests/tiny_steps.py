@@ -68,42 +68,42 @@ class Case:
 
   def rates(self) -> list[float]:
     """The learning rate of each step, from the definition of the schedules."""
-    o, found = self.config.optimizer, []
+    o, rates = self.config.optimizer, []
     for progress in self.progress:
       rate = o.rate * (min(progress / o.warmup, 1.0) if o.warmup else 1.0)
       if o.schedule == "linear":
         rate *= min((self.config.epochs - progress) / (self.config.epochs - o.warmup), 1.0)
-      found.append(rate)
-    return found
+      rates.append(rate)
+    return rates
 
 
 def config(name: str) -> Any:
   """The config of a case; optimiser, clipping and schedule are those of the system's preset."""
   system = name.removesuffix(REAL)
-  made = tiny_systems.config("cross_vae" if system in CROSSING else system).unlock()
-  made.batch.update({"shards": 2, "examples": 12})
-  made.epochs = 2  # so that a linear schedule falls, and the weight of the KL rises
-  made.optimizer.rate = 1.0  # AdaDelta's own
-  if made.optimizer.name == "adam":
-    made.optimizer.update(ADAM)
+  job_config = tiny_systems.config("cross_vae" if system in CROSSING else system).unlock()
+  job_config.batch.update({"shards": 2, "examples": 12})
+  job_config.epochs = 2  # so that a linear schedule falls, and the weight of the KL rises
+  job_config.optimizer.rate = 1.0  # AdaDelta's own
+  if job_config.optimizer.name == "adam":
+    job_config.optimizer.update(ADAM)
   if name != system:
-    made.encoder.pretrained = presets.MINILM
-    made.optimizer.rate = 1e-4
+    job_config.encoder.pretrained = presets.MINILM
+    job_config.optimizer.rate = 1e-4
   for section, keys in (
-    (made.model, ("dropout",)),
-    (made.encoder, ("hidden_dropout", "attention_dropout")),
+    (job_config.model, ("dropout",)),
+    (job_config.encoder, ("hidden_dropout", "attention_dropout")),
   ):
     section.update({key: 0.0 for key in keys if key in section})
   if system in CROSSING:
-    made.model.crossing = CROSSING[system]
-  return made.lock()
+    job_config.model.crossing = CROSSING[system]
+  return job_config.lock()
 
 
 @functools.cache
 def case(name: str) -> Case:
   """The case of a name in `TINY` or `MINILM`."""
-  made = config(name)
-  experiment = build.load(made)
+  job_config = config(name)
+  experiment = build.load(job_config)
   batcher = experiment.train_batcher()
   plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
   chosen = (1, 2, len(plan) - 1)
@@ -118,7 +118,7 @@ def case(name: str) -> Case:
   params = {path: np.asarray(kept.get(path, draw(path, v.shape))) for path, v in flat.items()}
   progress = tuple(float(np.float32(plan.seen[i] / plan.seen[-1])) for i in chosen)
   experiment = dataclasses.replace(experiment, pretrained=params)
-  return Case(name.removesuffix(REAL), made, experiment, params, batches, progress)
+  return Case(name.removesuffix(REAL), job_config, experiment, params, batches, progress)
 
 
 def _leaves(tree):
@@ -184,8 +184,8 @@ def ours(case: Case) -> dict[str, Any]:
     placed = sharding.place(jax.tree.map(lambda x: x[None], batch), mesh)
     arguments = np.zeros(1, np.uint32), np.asarray([progress], np.float32), np.ones(1, bool)
     with _fixed_noise():
-      state, found = step(state, placed, *arguments)
-    scalars.append(host(found))
+      state, actual = step(state, placed, *arguments)
+    scalars.append(host(actual))
     gradients.append(host(state.opt_state[0]))
   statistics = {
     jax.tree_util.keystr(path[1:], simple=True, separator="/"): value
@@ -212,20 +212,22 @@ def measured_by(path: str) -> str:
 SAMPLE = 64  # elements of a tensor that a recording holds
 
 
-def choose(case: Case, found: dict[str, Any]) -> list[np.ndarray]:
+def choose(case: Case, results: dict[str, Any]) -> list[np.ndarray]:
   """Elements of each tensor, by path, that a recording holds.
 
   They are spread over those with a gradient: most rows of a table have none.
   """
   index = []
   for path in sorted(case.params):
-    moved = np.flatnonzero(sum(np.abs(g[path]) for g in found["gradients"]))
+    moved = np.flatnonzero(sum(np.abs(g[path]) for g in results["gradients"]))
     chosen = np.unique(np.linspace(0, max(len(moved) - 1, 0), SAMPLE).astype(int))
     index.append(moved[chosen] if len(moved) else np.zeros(1, int))
   return index
 
 
-def recording(case: Case, found: dict[str, Any], index: list[np.ndarray]) -> dict[str, np.ndarray]:
+def recording(
+  case: Case, results: dict[str, Any], index: list[np.ndarray]
+) -> dict[str, np.ndarray]:
   """What is kept of one side's results: of every tensor, norms and largest values, and a sample."""
   paths = sorted(case.params)
   return {
@@ -233,13 +235,15 @@ def recording(case: Case, found: dict[str, Any], index: list[np.ndarray]) -> dic
     "paths": np.asarray(paths),
     "counts": np.asarray([len(chosen) for chosen in index], np.int32),
     "index": np.concatenate(index).astype(np.int32),
-    **{name: found[name] for name in ("loss", "rate")},
-    **{f"statistics/{path}": value for path, value in found["statistics"].items()},
-    "gradient": np.stack([sample(g, paths, index) for g in found["gradients"]]).astype(np.float32),
-    "after": sample(found["after"], paths, index).astype(np.float32),
-    "norm": np.asarray([[np.linalg.norm(g[k]) for k in paths] for g in found["gradients"]]),
-    "largest": np.asarray([[np.abs(g[k]).max() for k in paths] for g in found["gradients"]]),
-    "largest_after": np.asarray([np.abs(found["after"][k]).max() for k in paths]),
+    **{name: results[name] for name in ("loss", "rate")},
+    **{f"statistics/{path}": value for path, value in results["statistics"].items()},
+    "gradient": np.stack([sample(g, paths, index) for g in results["gradients"]]).astype(
+      np.float32
+    ),
+    "after": sample(results["after"], paths, index).astype(np.float32),
+    "norm": np.asarray([[np.linalg.norm(g[k]) for k in paths] for g in results["gradients"]]),
+    "largest": np.asarray([[np.abs(g[k]).max() for k in paths] for g in results["gradients"]]),
+    "largest_after": np.asarray([np.abs(results["after"][k]).max() for k in paths]),
   }
 
 
@@ -250,13 +254,13 @@ def sample(tensors: dict[str, np.ndarray], paths, index) -> np.ndarray:
 
 def digest(case: Case) -> np.ndarray:
   """A checksum of parameters, tokens and labels: what a recording was made of."""
-  found = 0
+  actual = 0
   for path in sorted(case.params):
-    found = zlib.crc32(path.encode() + case.params[path].tobytes(), found)
+    actual = zlib.crc32(path.encode() + case.params[path].tobytes(), actual)
   for batch in case.batches:
     for part in (batch.tokens.ids, batch.units.length, batch.examples.labels):
-      found = zlib.crc32(np.ascontiguousarray(part, np.int32).tobytes(), found)
-  return np.asarray(found, np.int64)
+      actual = zlib.crc32(np.ascontiguousarray(part, np.int32).tobytes(), actual)
+  return np.asarray(actual, np.int64)
 
 
 def golden(name: str) -> pathlib.Path:

@@ -23,23 +23,23 @@ def config(system: str, **overrides):
   """
   if system in baselines.LEXICAL:
     return wikiqa_baseline.get_config(f"{system},sample").lock()
-  made = {
+  job_config = {
     "cassie": _cassie,
     "loct": _loct,
     "cete": _cete,
     "cross_vae": _cross_vae,
     "m2snet": _m2snet,
   }.get(system, _plain)(system)
-  with made.unlocked():
-    made.epochs, made.seeds, made.evaluation.splits = 1, (0,), ("test",)
-    made.optimizer.rate = 1e-3
-    made.batch.update({"shards": 8, "examples": 32, "predict_rows": 64, "num_row_buckets": 1})
-    made.log.update({"steps": 1, "tensorboard": False, "report": False})
-    made.data.train_fraction = FRACTION.get(system, 0.08)
-    made.compilation_cache = "off"
+  with job_config.unlocked():
+    job_config.epochs, job_config.seeds, job_config.evaluation.splits = 1, (0,), ("test",)
+    job_config.optimizer.rate = 1e-3
+    job_config.batch.update({"shards": 8, "examples": 32, "predict_rows": 64, "num_row_buckets": 1})
+    job_config.log.update({"steps": 1, "tensorboard": False, "report": False})
+    job_config.data.train_fraction = FRACTION.get(system, 0.08)
+    job_config.compilation_cache = "off"
     for key, value in overrides.items():
-      made.update_from_flattened_dict({key.replace("__", "."): value})
-  return made.lock()
+      job_config.update_from_flattened_dict({key.replace("__", "."): value})
+  return job_config.lock()
 
 
 def _plain(system):
@@ -51,9 +51,9 @@ def _cassie(system):
 
 
 def _loct(system):
-  made = tiny_cassie.run_config("loct")
-  made.unlock().encoder.pretrained = _sharp_encoder()
-  return made
+  job_config = tiny_cassie.run_config("loct")
+  job_config.unlock().encoder.pretrained = _sharp_encoder()
+  return job_config
 
 
 def _sharp_encoder() -> str:
@@ -87,9 +87,9 @@ def _cete(system):
 def _cross_vae(system):
   from configs import squad_cross_vae
 
-  made = squad_cross_vae.get_config("sample")
-  made.encoder.pretrained = tiny.encoder_folder()
-  made.model.update(
+  job_config = squad_cross_vae.get_config("sample")
+  job_config.encoder.pretrained = tiny.encoder_folder()
+  job_config.model.update(
     {
       "hidden_size": 5,
       "decoder_size": 7,
@@ -101,22 +101,22 @@ def _cross_vae(system):
       "softmax_chunk": 64,
     }
   )
-  made.data.max_length = 16
-  made.batch.update({"row_lengths": (16,), "rows": 64})
-  return made
+  job_config.data.max_length = 16
+  job_config.batch.update({"row_lengths": (16,), "rows": 64})
+  return job_config
 
 
 def _m2snet(system):
   from configs import trecqa_m2snet
 
-  made = trecqa_m2snet.get_config("2,sample")
-  made.encoder.vectors = _vectors()
-  made.model.update(
+  job_config = trecqa_m2snet.get_config("2,sample")
+  job_config.encoder.vectors = _vectors()
+  job_config.model.update(
     {"question_length": 12, "candidate_length": 14, "filter_size": 3, "filters": (4, 6)}
   )
-  made.data.max_length = 14
-  made.batch.row_lengths = (14,)
-  return made
+  job_config.data.max_length = 14
+  job_config.batch.row_lengths = (14,)
+  return job_config
 
 
 def _vectors() -> str:

@@ -71,25 +71,25 @@ def read(case: tiny_steps.Case, number: int) -> Inputs:
   at = lambda array, s, u: array[s, units.row[s, u], units.start[s, u] :][: units.length[s, u]]
 
   def texts(array):
-    made = np.zeros((len(used), longest, *array.shape[3:]), array.dtype)
+    padded = np.zeros((len(used), longest, *array.shape[3:]), array.dtype)
     for n, (s, u) in enumerate(used):
-      made[n, : units.length[s, u]] = at(array, s, u)
-    return torch.tensor(made)
+      padded[n, : units.length[s, u]] = at(array, s, u)
+    return torch.tensor(padded)
 
   place = np.full((shards, slots), -1)
   place[tuple(used.T)] = np.arange(len(used))
   shard, slot = np.nonzero(examples.mask > 0)
   of = lambda array: torch.tensor(np.asarray(array)[shard, slot])
-  found = {}
+  optional = {}
   if case.system in tiny_steps.CROSSING:
     shape = (*examples.mask.shape, case.config.model.latent_size)
-    found["noise"] = {side: of(tiny_steps.noise(side, shape)).double() for side in SIDES}
+    optional["noise"] = {side: of(tiny_steps.noise(side, shape)).double() for side in SIDES}
   if more["vectors"] is not None:
-    found["vectors"] = texts(np.asarray(more["vectors"])).double()
+    optional["vectors"] = texts(np.asarray(more["vectors"])).double()
   if more["overlap"] is not None:
-    found["overlap"] = of(more["overlap"]).double()
+    optional["overlap"] = of(more["overlap"]).double()
   if batch.words is not None:
-    found["words"] = _words(batch, more, used)
+    optional["words"] = _words(batch, more, used)
   return Inputs(
     ids=texts(tokens.ids).long(),
     type=texts(tokens.type).long(),
@@ -100,7 +100,7 @@ def read(case: tiny_steps.Case, number: int) -> Inputs:
     labels=of(examples.labels).long(),
     answer=of(examples.answer).long(),
     progress=case.progress[number],
-    **found,
+    **optional,
   )
 
 
@@ -114,12 +114,12 @@ def _micro(part: Any) -> Any:
 
 def _words(batch: Any, more: Mapping[str, Any], used: np.ndarray) -> tuple:
   """The words of each text that stop words do not leave out, by role."""
-  words, found = batch.words, []
+  words, by_text = batch.words, []
   for s, u in used:
     mine = np.flatnonzero((words.unit[s] == u) & (words.length[s] > 0) & (more["keep"][s] > 0))
     roles = [[], [], [], []]
     for w in mine:
       span = int(words.start[s, w]), int(words.length[s, w]), float(more["frequency"][s, w])
       roles[words.role[s, w]].append(span)
-    found.append(tuple(roles))
-  return tuple(found)
+    by_text.append(tuple(roles))
+  return tuple(by_text)

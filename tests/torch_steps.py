@@ -244,8 +244,8 @@ def cross_vae(case, p, x):
   other = (x.answer[:, None] != x.answer[None]) & (text[:, None] != text[None])
   negative = (own & (x.labels == 0)) | (other & ~own)
   positive = own & aligned[:, None]
-  found = F.softplus(-logits[positive]).mean(), F.softplus(logits[negative]).mean()
-  return total + loss.gamma / 2 * sum(found)
+  actual = F.softplus(-logits[positive]).mean(), F.softplus(logits[negative]).mean()
+  return total + loss.gamma / 2 * sum(actual)
 
 
 def posterior(p: Params, words: torch.Tensor, length: torch.Tensor):
@@ -278,8 +278,8 @@ def generate(p: Params, z, ids, length, table, model) -> torch.Tensor:
   target = ids[:, 1:]
   counts = (torch.arange(1, ids.shape[1]) < length[:, None]) & (target != UNKNOWN_WORD)
   counts &= target < model.output_size
-  found = logits.log_softmax(-1).gather(-1, target.clamp(max=model.output_size - 1)[..., None])
-  return (found[..., 0] * counts).sum(1)
+  actual = logits.log_softmax(-1).gather(-1, target.clamp(max=model.output_size - 1)[..., None])
+  return (actual[..., 0] * counts).sum(1)
 
 
 LOSSES: dict[str, Callable] = {

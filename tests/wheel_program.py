@@ -48,9 +48,9 @@ def sweep() -> Iterator[str]:
     for (product, multiply), (reduction, reduce) in itertools.product(
       PRODUCTS.items(), REDUCTIONS.items()
     ):
-      found = jax.jit(functools.partial(multiply, functools.partial(reduce, jnp)))(matrix, rows)
+      actual = jax.jit(functools.partial(multiply, functools.partial(reduce, jnp)))(matrix, rows)
       right = reduce(np, rows.astype(np.float64) @ matrix.T.astype(np.float64), -1)
-      error = np.max(np.abs(found - right)) / np.max(np.abs(right))
+      error = np.max(np.abs(actual - right)) / np.max(np.abs(right))
       if not error < 1e-5:
         yield f"{product}, {reduction}, k = {size}, {count} rows: {error:.1e} of the greatest"
 
@@ -62,9 +62,9 @@ def product_then_reduction() -> Iterator[str]:
     rows[:, 0] = np.arange(count)
     with jax.enable_x64(dtype is np.float64):
       matrix = jnp.eye(3, dtype=dtype)
-      found = jax.jit(jax.vmap(lambda row: jnp.sum((matrix @ row) ** 2)))(rows)
-    if not np.allclose(found, rows[:, 0] ** 2):
-      yield f"{dtype.__name__}: the last is {found[-1]}, not {rows[-1, 0] ** 2}"
+      actual = jax.jit(jax.vmap(lambda row: jnp.sum((matrix @ row) ** 2)))(rows)
+    if not np.allclose(actual, rows[:, 0] ** 2):
+      yield f"{dtype.__name__}: the last is {actual[-1]}, not {rows[-1, 0] ** 2}"
 
 
 def eight_axes() -> Iterator[str]:
@@ -89,9 +89,9 @@ def seven_axes_one_of_size_1() -> Iterator[str]:
 def sum_of_three() -> Iterator[str]:
   """The shortest of what jaxlib 0.10.1 computes wrongly."""
   rows = np.random.default_rng(0).normal(size=(2**15 + 1, 3)).astype(np.float32)
-  found = jax.jit(lambda rows: (np.eye(3, dtype=np.float32) @ rows.T).sum(0))(rows)
-  if not np.allclose(found, rows.sum(-1), atol=1e-5):
-    yield f"the last is {found[-1]}, not {rows[-1].sum()}"
+  actual = jax.jit(lambda rows: (np.eye(3, dtype=np.float32) @ rows.T).sum(0))(rows)
+  if not np.allclose(actual, rows.sum(-1), atol=1e-5):
+    yield f"the last is {actual[-1]}, not {rows[-1].sum()}"
 
 
 CASES = (product_then_reduction, eight_axes, seven_axes_one_of_size_1, sum_of_three, sweep)

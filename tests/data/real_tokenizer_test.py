@@ -37,8 +37,8 @@ def bare(tmp_path, name, *files):
 
 
 def same(ours, expected, sentences):
-  found = np.split(ours.ids, np.cumsum(ours.lengths)[:-1])
-  for text, ids, wanted in zip(sentences, found, expected, strict=True):
+  actual = np.split(ours.ids, np.cumsum(ours.lengths)[:-1])
+  for text, ids, wanted in zip(sentences, actual, expected, strict=True):
     assert ids.tolist() == list(wanted), text
 
 

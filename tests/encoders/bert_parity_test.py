@@ -42,10 +42,10 @@ def test_minilm_equals_the_recorded_reference(minilm):
   for rows, length in layouts(len(sequences)):
     tokens, units = lay(sequences, rows, length, unused=1)
     hidden = apply(encoder, params, tokens)
-    found = vectors(hidden, units)
+    actual = vectors(hidden, units)
     pooled = np.asarray(pool(hidden, tokens, units, "mean"))[0]
     for n in range(len(sequences)):
-      np.testing.assert_allclose(found[n], expected[n], atol=1e-5, rtol=0)
+      np.testing.assert_allclose(actual[n], expected[n], atol=1e-5, rtol=0)
       slot = int(np.flatnonzero(np.asarray(units.id[0]) == n)[0])
       np.testing.assert_allclose(pooled[slot], expected[n].mean(0), atol=1e-5, rtol=0)
 
@@ -80,11 +80,11 @@ def test_minilm_equals_live_torch(minilm):
   rng = np.random.default_rng(0)
   sequences = [rng.integers(1000, 30000, n).astype(np.int32) for n in (5, 40, 17, 128)]
   tokens, units = lay(sequences, [(0, 1, 2), (3,)], 128)
-  found = vectors(apply(encoder, params, tokens), units)
+  actual = vectors(apply(encoder, params, tokens), units)
   for n, ids in enumerate(sequences):
     with torch.no_grad():
       expected = model(torch.tensor(ids[None].astype(np.int64))).last_hidden_state[0].numpy()
-    np.testing.assert_allclose(found[n], expected, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(actual[n], expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("activation", ["gelu", "gelu_new", "relu"])
@@ -105,8 +105,8 @@ def test_random_weights_equal_torch_with_types_and_all_layers(activation):
     hidden_act=activation,
   )
   torch, model = torch_bert(config, params)
-  found = [vectors(h, units) for h in apply(encoder, params, tokens, all_layers=True)]
-  assert len(found) == 3
+  actual = [vectors(h, units) for h in apply(encoder, params, tokens, all_layers=True)]
+  assert len(actual) == 3
   for n, ids in enumerate(SEQUENCES):
     with torch.no_grad():
       expected = model(
@@ -115,4 +115,4 @@ def test_random_weights_equal_torch_with_types_and_all_layers(activation):
         output_hidden_states=True,
       ).hidden_states
     for layer in range(3):
-      np.testing.assert_allclose(found[layer][n], expected[layer][0].numpy(), atol=1e-5, rtol=0)
+      np.testing.assert_allclose(actual[layer][n], expected[layer][0].numpy(), atol=1e-5, rtol=0)

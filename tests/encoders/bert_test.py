@@ -21,9 +21,9 @@ def test_packing_padding_and_shards_change_no_vector():
   assert spread.min() > 0.05  # the comparison below is not one of constants
   for rows, length, shards in ((PACKED, 16, 1), (PACKED, 19, 2), ([(4, 3, 2), (0, 1)], 16, 2)):
     tokens, units = lay(SEQUENCES, rows, length, shards=shards)
-    found = vectors(apply(encoder, params, tokens), units)
+    actual = vectors(apply(encoder, params, tokens), units)
     for n in expected:
-      np.testing.assert_allclose(found[n], expected[n], atol=2e-6)
+      np.testing.assert_allclose(actual[n], expected[n], atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -39,10 +39,10 @@ def test_execution_choices_change_no_parameter_output_or_gradient(fields):
     np.testing.assert_array_equal(a, b)
   params = initialised(plain, tokens)
   expected = loss_and_gradient(plain, params, tokens, weights)
-  found = loss_and_gradient(chosen, params, tokens, weights)
+  actual = loss_and_gradient(chosen, params, tokens, weights)
   undropped = (apply(plain, params, tokens) * weights).sum()
   assert abs(expected[0] - undropped) > 0.1  # dropout is on, and the same in both
-  for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+  for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(actual), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5 * np.abs(a).max())
 
 
@@ -79,9 +79,9 @@ def test_the_fused_attention_is_the_plain_one_within_its_precision(dtype, near):
   difference = np.abs(apply(fused, params, tokens).astype(jnp.float32) * real - hidden).max()
   assert difference < near * np.abs(hidden).max()
   expected = loss_and_gradient(plain, params, tokens, weights)[1]
-  found = loss_and_gradient(fused, params, tokens, weights)[1]
+  actual = loss_and_gradient(fused, params, tokens, weights)[1]
   norm = lambda tree: np.sqrt(sum((np.asarray(x) ** 2).sum() for x in jax.tree.leaves(tree)))
-  difference = jax.tree.map(lambda a, b: np.subtract(a, b, dtype=np.float32), expected, found)
+  difference = jax.tree.map(lambda a, b: np.subtract(a, b, dtype=np.float32), expected, actual)
   assert norm(difference) < 3 * near * norm(expected)
 
 
@@ -116,12 +116,12 @@ def test_input_offset_is_added_before_the_norm():
   params = initialised(encoder, tokens)
   role = np.random.default_rng(0).normal(size=16).astype(np.float32)
   offset = jnp.broadcast_to(role, (1, 2, 16, 16))
-  found = apply(encoder, params, tokens, input_offset=offset)
+  actual = apply(encoder, params, tokens, input_offset=offset)
   # The same vector added to both token types is the same sum of embeddings.
   table = params["embeddings"]["type"] + jnp.broadcast_to(role, (2, 16))
   moved = {**params, "embeddings": {**params["embeddings"], "type": table}}
-  np.testing.assert_allclose(found, apply(encoder, moved, tokens), atol=1e-5)
-  assert np.abs(found[0, 0, 0] - apply(encoder, params, tokens)[0, 0, 0]).min() > 0
+  np.testing.assert_allclose(actual, apply(encoder, moved, tokens), atol=1e-5)
+  assert np.abs(actual[0, 0, 0] - apply(encoder, params, tokens)[0, 0, 0]).min() > 0
 
 
 def test_every_parameter_and_no_other_unit_gets_gradient():

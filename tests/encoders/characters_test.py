@@ -7,25 +7,25 @@ from as2jax.encoders.characters import NUM_CHARACTERS, sentence_boundaries, word
 
 def test_a_word_is_its_bytes_between_two_marks():
   # In the biLM's vocabulary 258 and 259 mark a word's ends and 260 pads; ids are one more.
-  found = word_characters(["cat", ""])
-  assert found.shape == (2, 50) and found.dtype == np.int32
-  np.testing.assert_array_equal(found[0, :6], [259, 100, 98, 117, 260, 261])
-  np.testing.assert_array_equal(found[1, :3], [259, 260, 261])
-  assert (found[0, 5:] == 261).all() and (found[1, 2:] == 261).all()
+  actual = word_characters(["cat", ""])
+  assert actual.shape == (2, 50) and actual.dtype == np.int32
+  np.testing.assert_array_equal(actual[0, :6], [259, 100, 98, 117, 260, 261])
+  np.testing.assert_array_equal(actual[1, :3], [259, 260, 261])
+  assert (actual[0, 5:] == 261).all() and (actual[1, 2:] == 261).all()
 
 
 def test_characters_beyond_ascii_are_utf8_bytes():
-  found = word_characters(["é€"], 10)[0]
+  actual = word_characters(["é€"], 10)[0]
   np.testing.assert_array_equal(
-    found, [259, 0xC3 + 1, 0xA9 + 1, 0xE2 + 1, 0x82 + 1, 0xAC + 1, 260, 261, 261, 261]
+    actual, [259, 0xC3 + 1, 0xA9 + 1, 0xE2 + 1, 0x82 + 1, 0xAC + 1, 260, 261, 261, 261]
   )
   np.testing.assert_array_equal(word_characters(["a\ud800b"], 6), word_characters(["ab"], 6))
 
 
 def test_long_words_are_cut_by_bytes():
   for word in ("x" * 48, "x" * 49, "x" * 500):
-    found = word_characters([word])[0]
-    np.testing.assert_array_equal(found, [259] + 48 * [ord("x") + 1] + [260])
+    actual = word_characters([word])[0]
+    np.testing.assert_array_equal(actual, [259] + 48 * [ord("x") + 1] + [260])
   # Eight bytes of nine: the last character is cut in the middle.
   np.testing.assert_array_equal(
     word_characters(["€€€"], 10)[0, 1:], word_characters(["€€€"], 50)[0, 1:9].tolist() + [260]
@@ -33,12 +33,12 @@ def test_long_words_are_cut_by_bytes():
 
 
 def test_sentence_marks():
-  found = sentence_boundaries(6)
-  np.testing.assert_array_equal(found, [[259, 257, 260] + 3 * [261], [259, 258, 260] + 3 * [261]])
-  assert found.dtype == np.int32
+  actual = sentence_boundaries(6)
+  np.testing.assert_array_equal(actual, [[259, 257, 260] + 3 * [261], [259, 258, 260] + 3 * [261]])
+  assert actual.dtype == np.int32
 
 
 def test_no_words_and_no_id_outside_the_table():
   assert word_characters([]).shape == (0, 50)
-  found = word_characters([chr(n) for n in range(300)])
-  assert found.min() == 1 and found.max() < NUM_CHARACTERS
+  actual = word_characters([chr(n) for n in range(300)])
+  assert actual.min() == 1 and actual.max() < NUM_CHARACTERS

@@ -38,8 +38,8 @@ def tiny(lstm=(), characters=(), **fields):
   options = tiny_elmo.options(dict(lstm), dict(characters))
   tensors = tiny_elmo.datasets(options)
   with tempfile.TemporaryDirectory() as folder:
-    found, params = elmo_weights.load(tiny_elmo.write(Path(folder), options, tensors))
-  return ElmoEncoder(**{**found, **RUNS, **fields}), params, options, tensors
+    actual, params = elmo_weights.load(tiny_elmo.write(Path(folder), options, tensors))
+  return ElmoEncoder(**{**actual, **RUNS, **fields}), params, options, tensors
 
 
 def laid(rows, length, sentences=SENTENCES, max_characters=8, **arguments):
@@ -69,15 +69,15 @@ def test_top_layer_equals_the_recordings_with_carried_state():
   for number, batch in enumerate(batches):
     tokens, units = laid([(0,), (1,), (2,)], length, batch, fields["max_characters"])
     layers, state = continued(encoder, params, tokens, state)
-    found = vectors(layers[-1], units)
+    actual = vectors(layers[-1], units)
     for k in range(3):
       with h5py.File(DATA / f"lm_embeddings_{k}.hdf5") as file:
         expected = np.concatenate(list(file[str(number)][...]), axis=-1)
-      np.testing.assert_allclose(found[k], expected, atol=1e-5, rtol=0)
+      np.testing.assert_allclose(actual[k], expected, atol=1e-5, rtol=0)
       checked += len(expected)
   assert len(batches) == 10 and checked > 700
   plain = vectors(apply(encoder, params, tokens, all_layers=True)[-1], units)
-  assert np.abs(plain[0] - found[0]).max() > 1e-2  # what the state carries does matter
+  assert np.abs(plain[0] - actual[0]).max() > 1e-2  # what the state carries does matter
 
 
 @needs_data
@@ -89,11 +89,11 @@ def test_every_layer_of_the_real_weights_equals_numpy():
     keep = lambda name, item: tensors.update({name: item[...]} if hasattr(item, "shape") else {})
     file.visititems(keep)
   tokens, units = laid(PACKED, 12, max_characters=fields["max_characters"])
-  found = [vectors(layer, units) for layer in apply(encoder, params, tokens, all_layers=True)]
+  actual = [vectors(layer, units) for layer in apply(encoder, params, tokens, all_layers=True)]
   for n, words in enumerate(SENTENCES):
     expected, _ = tiny_elmo.reference(tensors, options, words)
     for layer in range(3):
-      np.testing.assert_allclose(found[layer][n], expected[layer], atol=1e-5, rtol=0)
+      np.testing.assert_allclose(actual[layer][n], expected[layer], atol=1e-5, rtol=0)
 
 
 VARIANTS = [
@@ -108,11 +108,11 @@ VARIANTS = [
 def test_every_layer_equals_numpy_packed_and_carried(lstm, characters):
   encoder, params, options, tensors = tiny(lstm, characters)
   tokens, units = laid(PACKED, 12, unused=1)
-  found = [vectors(layer, units) for layer in apply(encoder, params, tokens, all_layers=True)]
-  assert len(found) == 1 + encoder.num_layers
+  actual = [vectors(layer, units) for layer in apply(encoder, params, tokens, all_layers=True)]
+  assert len(actual) == 1 + encoder.num_layers
   for n, words in enumerate(SENTENCES):
     expected, _ = tiny_elmo.reference(tensors, options, words)
-    for layer, vectors_ in enumerate(found):
+    for layer, vectors_ in enumerate(actual):
       np.testing.assert_allclose(vectors_[n], expected[layer], atol=2e-6, rtol=0)
   rng = np.random.default_rng(1)
   c, p = encoder.cell_size, encoder.projection_dim
@@ -152,9 +152,9 @@ def test_packing_padding_and_shards_change_no_vector():
   assert np.std(np.concatenate(list(expected.values())), axis=0).min() > 0.02
   for rows, length, shards in ((PACKED, 12, 1), ([(4, 3, 2, 0, 1), ()], 20, 2)):
     tokens, units = laid(rows, length, shards=shards)
-    found = vectors(apply(encoder, params, tokens), units)
+    actual = vectors(apply(encoder, params, tokens), units)
     for n in expected:
-      np.testing.assert_allclose(found[n], expected[n], atol=1e-6, rtol=0)
+      np.testing.assert_allclose(actual[n], expected[n], atol=1e-6, rtol=0)
 
 
 def test_a_zero_state_is_none_and_a_row_without_words_hands_its_state_on():
@@ -206,14 +206,14 @@ def test_every_parameter_gets_gradient_and_padding_none():
     mask = real[..., None]
     return jax.grad(lambda p: (apply(encoder, p, tokens) * weights * mask).sum())(params)
 
-  found = gradient(tokens)
-  for path, leaf in jax.tree_util.tree_leaves_with_path(found):
+  actual = gradient(tokens)
+  for path, leaf in jax.tree_util.tree_leaves_with_path(actual):
     assert np.isfinite(leaf).all() and np.abs(leaf).max() > 1e-6, path
   other = jnp.where(
     real[..., None], tokens.inputs["characters"], 7
   )  # letters where there is no word
   for a, b in zip(
-    *map(jax.tree.leaves, (found, gradient(tokens.replace(inputs={"characters": other})))),
+    *map(jax.tree.leaves, (actual, gradient(tokens.replace(inputs={"characters": other})))),
     strict=True,
   ):
     np.testing.assert_allclose(a, b, atol=1e-6)
@@ -224,8 +224,8 @@ def test_input_offset_is_added_to_what_each_direction_reads():
   tokens, units = laid(PACKED, 12)
   offset = np.random.default_rng(0).normal(size=(1, 2, 12, 8)).astype(np.float32)
   plain = apply(encoder, params, tokens, all_layers=True)
-  found = apply(encoder, params, tokens, input_offset=jnp.asarray(offset), all_layers=True)
-  np.testing.assert_allclose(found[0], plain[0] + offset, atol=1e-6)
+  actual = apply(encoder, params, tokens, input_offset=jnp.asarray(offset), all_layers=True)
+  np.testing.assert_allclose(actual[0], plain[0] + offset, atol=1e-6)
   # The two directions never meet: an offset in the first half leaves the backward one alone.
   offset[..., 4:] = 0
   half = apply(encoder, params, tokens, input_offset=jnp.asarray(offset), all_layers=True)

@@ -36,14 +36,14 @@ class Case:
 
   Attributes:
     name: of the encoder and the format.
-    found: computes ours; reference: computes the library's (Absent where it is not installed).
+    actual: computes ours; reference: computes the library's (Absent where it is not installed).
     key: of the recording of the reference; "" where the reference lies in the data.
     bound: of the largest absolute difference.
 
   """
 
   name: str
-  found: Callable[[], np.ndarray]
+  actual: Callable[[], np.ndarray]
   reference: Callable[[], np.ndarray]
   key: str = ""
   bound: float = 1e-5
@@ -92,32 +92,32 @@ def hidden(encoder, params, sequences, packed, length, types=None) -> np.ndarray
   """Token vectors of all sequences, packed into rows, one after the other: [tokens, d]."""
   tokens, units = layouts.lay(sequences, packed, length, types=types)
   apply = jax.jit(functools.partial(encoder.apply, train=False))
-  found = layouts.vectors(apply({"params": params}, tokens), units)
-  return np.concatenate([found[n] for n in range(len(sequences))])
+  actual = layouts.vectors(apply({"params": params}, tokens), units)
+  return np.concatenate([actual[n] for n in range(len(sequences))])
 
 
 def torch_hidden(model, sequences, types=None) -> np.ndarray:
   """The same from a torch model, each sequence alone."""
   import torch
 
-  found = []
+  outputs = []
   for n, ids in enumerate(sequences):
     kinds = None if types is None else torch.tensor(np.asarray(types[n], np.int64)[None])
     with torch.no_grad():
       output = model.eval()(torch.tensor(ids[None].astype(np.int64)), token_type_ids=kinds)
-    found.append(output.last_hidden_state[0].numpy())
-  return np.concatenate(found)
+    outputs.append(output.last_hidden_state[0].numpy())
+  return np.concatenate(outputs)
 
 
 def libraries(*names: str):
   """The modules called `names`; Absent where one is not installed."""
-  found = []
+  imported = []
   for name in names:
     try:
-      found.append(importlib.import_module(name))
+      imported.append(importlib.import_module(name))
     except ImportError:
       raise Absent(f"{name} is not installed") from None
-  return found
+  return imported
 
 
 def _types(kind: str) -> list[np.ndarray]:
@@ -153,7 +153,7 @@ def transformers_cases(kind: str, folder: pathlib.Path) -> list[Case]:
     assert not unexpected and set(missing) <= {"mask_emb"}, (missing, unexpected)
     return torch_hidden(model, IDS, _types(kind))
 
-  def found(write: Callable) -> np.ndarray:
+  def actual(write: Callable) -> np.ndarray:
     place = folder / f"{kind}-{write.__name__}"
     place.mkdir()
     (place / "config.json").write_text(json.dumps({"model_type": kind, **CONFIGS[kind]}))
@@ -161,7 +161,7 @@ def transformers_cases(kind: str, folder: pathlib.Path) -> list[Case]:
     return hidden(*module(place), IDS, PACKED, 16, _types(kind))
 
   return [
-    Case(f"{kind}, {name}", functools.partial(found, write), reference, kind)
+    Case(f"{kind}, {name}", functools.partial(actual, write), reference, kind)
     for name, write in FORMATS.items()
   ]
 

@@ -27,11 +27,11 @@ def test_a_format_gives_what_was_recorded(case):
       expected = np.load(format_cases.RECORDED)[case.key]
     else:  # the original's own recording, in the data
       expected = case.reference()
-    found = case.found()
+    actual = case.actual()
   except format_cases.Absent as reason:
     pytest.skip(str(reason))
-  assert case.bound <= 1e-5 and np.ptp(expected) > 1e-3 and np.isfinite(found).all()
-  np.testing.assert_allclose(found, expected, rtol=0, atol=case.bound)
+  assert case.bound <= 1e-5 and np.ptp(expected) > 1e-3 and np.isfinite(actual).all()
+  np.testing.assert_allclose(actual, expected, rtol=0, atol=case.bound)
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlnet"])

@@ -87,7 +87,7 @@ def test_the_key_is_of_all_that_the_encoder_reads(tokenizer):
     )
 
   letters = np.zeros((9, 4), np.int32)
-  found = {
+  keys = {
     key(),
     key(("b c", "a")),
     key(("a", "bc")),
@@ -96,17 +96,17 @@ def test_the_key_is_of_all_that_the_encoder_reads(tokenizer):
     key(inputs={"characters": letters + 1}),
     key(("a", "b c", "d")),
   }
-  assert len(found) == 7 and key() == key()
+  assert len(keys) == 7 and key() == key()
 
 
 def test_a_second_call_maps_what_the_first_wrote(tmp_path):
   fill = Filler()
   first, second = take(tmp_path, fill), take(tmp_path, fill)
   assert fill.times == 1
-  for found in (first, second):
-    np.testing.assert_array_equal(found, VALUES)
-    assert not found.flags.writeable and type(found) is np.ndarray
-    assert isinstance(found.base, np.memmap)
+  for actual in (first, second):
+    np.testing.assert_array_equal(actual, VALUES)
+    assert not actual.flags.writeable and type(actual) is np.ndarray
+    assert isinstance(actual.base, np.memmap)
   assert entries(tmp_path) == ["key", "key.lock"]
   np.testing.assert_array_equal(np.load(tmp_path / "features/key/features.npy"), VALUES)
   take(tmp_path, fill, name="other")

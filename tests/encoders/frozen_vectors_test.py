@@ -58,7 +58,7 @@ def words_alone(parts, texts):
       {"params": params}, tokens, all_layers=frozen.all_layers, train=False
     )
   )
-  found = []
+  word_vectors = []
   for text in texts:
     tokenizer, characters = source.tokenizer_of([text]), None
     if source.open_vocabulary:
@@ -86,8 +86,8 @@ def words_alone(parts, texts):
       hidden = np.moveaxis(hidden, 0, 1)
     spans = zip(units.word_start, units.word_length, strict=True)
     means = [hidden[a : a + k].mean(0) for a, k in spans] or [np.zeros(hidden.shape[-1])]
-    found.append(hidden if parts.facts["family"] in ("elmo", "static") else np.stack(means))
-  return found
+    word_vectors.append(hidden if parts.facts["family"] in ("elmo", "static") else np.stack(means))
+  return word_vectors
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta", "xlnet", "elmo", "learned", "glove"])
@@ -97,8 +97,8 @@ def test_features_of_a_packed_table_are_those_of_each_sentence_alone(kind, tmp_p
     "glove": lambda: glove(tmp_path / "x"),
     "learned": lambda: elmo(tmp_path / "x", mix="learned"),
   }.get(kind, lambda: tiny_encoders.folder(kind, tmp_path / "x"))()
-  made = config(encoder, tmp_path)
-  parts = build.load(made)
+  job_config = config(encoder, tmp_path)
+  parts = build.load(job_config)
   assert not parts.pretrained  # no part of the state
   tables = parts.tables((QUESTION,), "sentences")
   texts = [QUESTION.text, *(c.text for c in QUESTION.candidates)]
@@ -106,8 +106,8 @@ def test_features_of_a_packed_table_are_those_of_each_sentence_alone(kind, tmp_p
   level, vectors = tables.inputs["frozen_vectors"]
   assert level == "token"
   for u, alone in enumerate(words_alone(parts, texts)):
-    found = vectors[slice(*tables.units.offsets[u : u + 2])]
-    np.testing.assert_allclose(found, alone, atol=1e-5)
+    actual = vectors[slice(*tables.units.offsets[u : u + 2])]
+    np.testing.assert_allclose(actual, alone, atol=1e-5)
   assert len(vectors) == len(tables.units.ids) > 20
   if kind == "learned":
     assert vectors.shape[1:] == (3, 8)
@@ -129,7 +129,7 @@ def test_other_weights_or_fields_never_share_a_cache(tmp_path):
   name = next(n for n in tensors if n.endswith("output.dense.weight"))
   tensors[name][0] += 0.1
   save_file(tensors, str(second / "model.safetensors"), metadata={"format": "pt"})
-  found = {}
+  values = {}
   for key, folder, fields in (
     ("a", first, {}),
     ("b", second, {}),
@@ -137,22 +137,22 @@ def test_other_weights_or_fields_never_share_a_cache(tmp_path):
     ("wide", first, {"encoder.dtype": "bfloat16"}),
     ("dropout", first, {"encoder.hidden_dropout": 0.3}),
   ):
-    made = config(folder, tmp_path / "cache")
-    with made.unlocked():
-      made.update_from_flattened_dict(fields)
-    parts = build.load(made)
+    job_config = config(folder, tmp_path / "cache")
+    with job_config.unlocked():
+      job_config.update_from_flattened_dict(fields)
+    parts = build.load(job_config)
     column = parts.tables((QUESTION,), "sentences").inputs["frozen_vectors"]
-    found[key] = column.values, parts.inputs[0].encoder.calls
-  assert {key: calls for key, (_, calls) in found.items()} == {
+    values[key] = column.values, parts.inputs[0].encoder.calls
+  assert {key: calls for key, (_, calls) in values.items()} == {
     "a": 1,
     "b": 1,
     "half": 1,
     "wide": 1,
     "dropout": 0,
   }  # dropout is not used
-  assert np.abs(found["a"][0] - found["b"][0]).max() > 1e-5
-  assert found["half"][0].dtype == np.float16
-  np.testing.assert_allclose(found["a"][0], found["half"][0], atol=5e-3)
+  assert np.abs(values["a"][0] - values["b"][0]).max() > 1e-5
+  assert values["half"][0].dtype == np.float16
+  np.testing.assert_allclose(values["a"][0], values["half"][0], atol=5e-3)
 
 
 def test_a_run_calls_the_encoder_for_its_first_epoch_alone(tmp_path):
@@ -161,17 +161,17 @@ def test_a_run_calls_the_encoder_for_its_first_epoch_alone(tmp_path):
   calls = {}
   for name, epochs, seeds in (("two", 2, (0, 1)), ("one", 1, (0,))):
     cache = tmp_path / f"cache-{name}"
-    made = config(folder, cache, epochs=epochs, seeds=seeds)
-    modes.run(made, str(tmp_path / name))
-    found = results(tmp_path / name)
-    calls[name] = found["inputs"]["frozen_vectors"]["encoder_calls"]
-    assert found["seeds"][0]["steps"] > 0
+    job_config = config(folder, cache, epochs=epochs, seeds=seeds)
+    modes.run(job_config, str(tmp_path / name))
+    content = results(tmp_path / name)
+    calls[name] = content["inputs"]["frozen_vectors"]["encoder_calls"]
+    assert content["seeds"][0]["steps"] > 0
   assert calls["one"] == calls["two"] > 0
   before = {p: p.stat().st_mtime_ns for p in cache.glob("features/*/*")}
-  modes.run(made, str(tmp_path / "again"))
+  modes.run(job_config, str(tmp_path / "again"))
   again = results(tmp_path / "again")
   assert again["inputs"]["frozen_vectors"] == {"storage": "float32", "encoder_calls": 0}
-  assert again["metrics"] == found["metrics"]
+  assert again["metrics"] == content["metrics"]
   assert {p: p.stat().st_mtime_ns for p in cache.glob("features/*/*")} == before
   moved = tiny.best_parameters(tmp_path / "one")
   assert moved and not any(path.startswith("encoder") for path in moved)
@@ -180,17 +180,17 @@ def test_a_run_calls_the_encoder_for_its_first_epoch_alone(tmp_path):
 @pytest.mark.parametrize("kind", [pytest.param("elmo", marks=pytest.mark.slow), "glove"])
 def test_runs_over_words_and_ranking_of_new_texts(kind, tmp_path):
   encoder = elmo(tmp_path / "x", mix="learned") if kind == "elmo" else glove(tmp_path / "x")
-  made = config(encoder, tmp_path / "cache", seeds_parallel=True, seeds=(0, 1))
-  with made.unlocked():
-    made.model.storage = "float16"
+  job_config = config(encoder, tmp_path / "cache", seeds_parallel=True, seeds=(0, 1))
+  with job_config.unlocked():
+    job_config.model.storage = "float16"
   run = tmp_path / "run"
-  modes.run(made, str(run))
+  modes.run(job_config, str(run))
   assert results(run)["weights"]["family"] == {"glove": "static"}.get(kind, kind)
   questions = tmp_path / "questions.tsv"
   questions.write_text("what is a glacier\tA glacier is ice.\nwhat is a glacier\tZzz yyy.\n")
-  with made.unlocked():
-    made.mode, made.predict.input = "predict", str(questions)
-  modes.run(made, str(run))
+  with job_config.unlocked():
+    job_config.mode, job_config.predict.input = "predict", str(questions)
+  modes.run(job_config, str(run))
   ranked = (run / "predictions.tsv").read_text().splitlines()
   assert len(ranked) == 3 and "A glacier is ice." in "".join(ranked)
 

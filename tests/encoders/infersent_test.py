@@ -58,8 +58,8 @@ def test_equals_a_torch_lstm_with_maximum(published):
     "recurrent": jax.tree.map(jnp.asarray, infersent.load(path)),
   }
   tokens, units = lay(SEQUENCES, [(1, 0), (2, 3, 4)], 16, unused=1)
-  made = jax.eval_shape(lambda: encoder().init(jax.random.key(0), tokens, train=False))["params"]
-  assert jax.tree.map(jnp.shape, made) == jax.tree.map(jnp.shape, params)
+  shapes = jax.eval_shape(lambda: encoder().init(jax.random.key(0), tokens, train=False))["params"]
+  assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
   hidden = apply(encoder(), params, tokens)
   sentences = np.asarray(pool(hidden, tokens, units, "max"))[0]
   np.testing.assert_array_equal(apply(encoder(), params, tokens, all_layers=True)[0], hidden)

@@ -20,12 +20,12 @@ def torch_twin(params):
   """transformers' model with our parameters."""
   torch = pytest.importorskip("torch")
   transformers = pytest.importorskip("transformers")
-  made = transformers.ModernBertConfig(
+  twin_config = transformers.ModernBertConfig(
     **{k: v for k, v in config().items() if k != "model_type"},
     pad_token_id=0,
     attn_implementation="eager",
   )
-  model = transformers.ModernBertModel(made).eval()
+  model = transformers.ModernBertModel(twin_config).eval()
   tensors = pretrained.to_tensors(params, family=FAMILY)
   model.load_state_dict({name: torch.tensor(x) for name, x in tensors.items()}, strict=True)
   return torch, model
@@ -43,14 +43,14 @@ def test_hidden_states_and_gradients_are_those_of_transformers():
   weights = np.random.default_rng(1).normal(size=(1, 2, 18, 16)).astype(np.float32)
   weighed, loss = vectors(weights, units), 0.0
   for n, ids in enumerate(SEQUENCES):
-    found = model(torch.tensor(ids[None].astype(np.int64)), output_hidden_states=True)
-    theirs = [hidden[0].detach().numpy() for hidden in found.hidden_states]
+    actual = model(torch.tensor(ids[None].astype(np.int64)), output_hidden_states=True)
+    theirs = [hidden[0].detach().numpy() for hidden in actual.hidden_states]
     assert len(theirs) == len(layers) == 6
     for ours, hidden in zip(layers[:-1], theirs[:-1]):
       np.testing.assert_allclose(ours[n], hidden, atol=1e-5)
     for ours in (layers[-1], last):
-      np.testing.assert_allclose(ours[n], found.last_hidden_state[0].detach().numpy(), atol=1e-5)
-    loss = loss + (found.last_hidden_state[0] * torch.tensor(weighed[n])).sum()
+      np.testing.assert_allclose(ours[n], actual.last_hidden_state[0].detach().numpy(), atol=1e-5)
+    loss = loss + (actual.last_hidden_state[0] * torch.tensor(weighed[n])).sum()
   loss.backward()
   real = jnp.asarray(weights) * (tokens.segment > 0)[..., None]
   value, gradient = loss_and_gradient(encoder, params, tokens, real)
@@ -74,9 +74,9 @@ def test_packing_padding_and_shards_change_no_vector(fields):
   assert np.std(np.concatenate(list(expected.values())), axis=0).min() > 0.05
   for rows, length, shards in ((PACKED, 18, 1), ([(4, 3, 2), (0, 1)], 17, 2)):
     tokens, units = lay(SEQUENCES, rows, length, shards=shards)
-    found = vectors(apply(encoder, params, tokens), units)
+    actual = vectors(apply(encoder, params, tokens), units)
     for n in expected:
-      np.testing.assert_allclose(found[n], expected[n], atol=5e-6)
+      np.testing.assert_allclose(actual[n], expected[n], atol=5e-6)
 
 
 def test_local_layers_see_the_window_alone():
@@ -108,10 +108,10 @@ def test_input_offset_is_added_before_the_norm():
   tokens, _ = lay(SEQUENCES, PACKED, 18)
   params = initialised(encoder, tokens)
   role = np.random.default_rng(0).normal(size=16).astype(np.float32)
-  found = apply(encoder, params, tokens, input_offset=jnp.broadcast_to(role, (1, 2, 18, 16)))
+  actual = apply(encoder, params, tokens, input_offset=jnp.broadcast_to(role, (1, 2, 18, 16)))
   table = params["embeddings"]["word"] + role[None]
   moved = {**params, "embeddings": {**params["embeddings"], "word": table}}
-  np.testing.assert_allclose(found, apply(encoder, moved, tokens), atol=1e-5)
+  np.testing.assert_allclose(actual, apply(encoder, moved, tokens), atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,8 @@ def twin(params):
   torch = pytest.importorskip("torch", reason="torch is not installed")
   transformers = pytest.importorskip("transformers")
   buckets = {"relative_attention_num_buckets": 32, "attn_implementation": "eager"}
-  made = transformers.MPNetConfig(**{**KEYS, **buckets})
-  model = transformers.MPNetModel(made, add_pooling_layer=False).eval()
+  twin_config = transformers.MPNetConfig(**{**KEYS, **buckets})
+  model = transformers.MPNetModel(twin_config, add_pooling_layer=False).eval()
   tensors = pretrained.to_tensors(params, family=families.MPNET)
   model.load_state_dict({name: torch.tensor(x) for name, x in tensors.items()}, strict=True)
   return torch, model
@@ -61,10 +61,10 @@ def test_hidden_states_and_gradients_are_those_of_transformers():
   weights = np.random.default_rng(1).normal(size=(1, 2, 34, 16)).astype(np.float32)
   weighed, loss = vectors(weights, units), 0.0
   for n, ids in enumerate(SEQUENCES):
-    found = model(torch.tensor(ids[None].astype(np.int64)), output_hidden_states=True)
-    for hidden, theirs in zip(every, found.hidden_states, strict=True):
+    actual = model(torch.tensor(ids[None].astype(np.int64)), output_hidden_states=True)
+    for hidden, theirs in zip(every, actual.hidden_states, strict=True):
       np.testing.assert_allclose(vectors(hidden, units)[n], theirs[0].detach().numpy(), atol=1e-5)
-    loss = loss + (found.last_hidden_state[0] * torch.tensor(weighed[n])).sum()
+    loss = loss + (actual.last_hidden_state[0] * torch.tensor(weighed[n])).sum()
   loss.backward()
   real = np.where(np.asarray(tokens.segment)[..., None] > 0, weights, 0.0)
   value, gradient = loss_and_gradient(encoder, params, tokens, real)
@@ -87,9 +87,9 @@ def test_packing_and_padding_change_no_vector(fields):
   params = initialised(encoder, tokens)
   expected = vectors(apply(encoder, params, tokens), units)
   tokens, units = lay(SEQUENCES, LONG, 36)
-  found = vectors(apply(encoder, params, tokens), units)
+  actual = vectors(apply(encoder, params, tokens), units)
   for n in expected:
-    np.testing.assert_allclose(found[n], expected[n], atol=5e-6)
+    np.testing.assert_allclose(actual[n], expected[n], atol=5e-6)
 
 
 def test_buckets_by_hand():
@@ -103,8 +103,8 @@ def test_the_order_of_tokens_matters_by_the_bias_alone():
   tokens, units = lay(SEQUENCES, ALONE, 30)
   params = initialised(encoder, tokens)
   without = {**params, "relative_bias": 0 * params["relative_bias"]}
-  found, plain = (vectors(apply(encoder, p, tokens), units) for p in (params, without))
-  assert all(np.abs(found[n] - plain[n]).max() > 1e-3 for n in found)
+  actual, plain = (vectors(apply(encoder, p, tokens), units) for p in (params, without))
+  assert all(np.abs(actual[n] - plain[n]).max() > 1e-3 for n in actual)
 
 
 def test_a_folder_is_read(tmp_path):
@@ -124,8 +124,8 @@ def test_a_folder_is_read(tmp_path):
   section = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
   opened = registry.build(registry.ENCODERS, section, "encoder", precision=None, **fields)
   assert opened.relative_buckets == 8 and opened.max_length == 38
-  found = pretrained.load_params(tmp_path, opened)
-  np.testing.assert_array_equal(found["relative_bias"], params["relative_bias"])
+  actual = pretrained.load_params(tmp_path, opened)
+  np.testing.assert_array_equal(actual["relative_bias"], params["relative_bias"])
   (tmp_path / "config.json").write_text(
     json.dumps({**KEYS, "model_type": "mpnet", "relative_attention_num_buckets": 2})
   )

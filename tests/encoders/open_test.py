@@ -38,26 +38,28 @@ def vectors(tmp_path_factory):
 
 
 def config(model, encoder=None, **overrides):
-  made = tiny.config(model, "grouped", epochs=1, data__train_fraction=0.1, **overrides).unlock()
+  job_config = tiny.config(
+    model, "grouped", epochs=1, data__train_fraction=0.1, **overrides
+  ).unlock()
   if encoder:
-    encoder(made)
-  return made.lock()
+    encoder(job_config)
+  return job_config.lock()
 
 
-def untrained(made):
+def untrained(job_config):
   """The config as that of a baseline: the mean of the encoder's vectors, no step."""
-  with made.unlocked():
-    made.epochs = 0
-    made.model.score = "cosine"
-  return made
+  with job_config.unlocked():
+    job_config.epochs = 0
+    job_config.model.score = "cosine"
+  return job_config
 
 
 def results(workdir):
   return json.loads((workdir / "results.json").read_text())
 
 
-def clean_map(found):
-  return found["metrics"]["map[sample-clean/test]"]["mean"]
+def clean_map(content):
+  return content["metrics"]["map[sample-clean/test]"]["mean"]
 
 
 @pytest.mark.parametrize(
@@ -72,16 +74,16 @@ def clean_map(found):
 )
 def test_systems_train_on_other_transformers(kind, model, tmp_path):
   folder = tiny_encoders.folder(kind, tmp_path / kind)
-  made = (
+  job_config = (
     config(model, encoder__pretrained=str(folder), model__pooler=True)
     if (model == "crossencoder")
     else config(model, encoder__pretrained=str(folder))
   )
-  modes.run(made, str(tmp_path / "run"))
-  found = results(tmp_path / "run")
-  assert found["weights"]["family"] == kind and found["seeds"][0]["steps"] > 0
+  modes.run(job_config, str(tmp_path / "run"))
+  content = results(tmp_path / "run")
+  assert content["weights"]["family"] == kind and content["seeds"][0]["steps"] > 0
   if model == "crossencoder":
-    assert found["weights"]["pooler"] == "random"  # neither has a trained one
+    assert content["weights"]["pooler"] == "random"  # neither has a trained one
     moved = tiny.best_parameters(tmp_path / "run")
     assert {"pooler/kernel", "head/kernel"} <= set(moved)
 
@@ -90,26 +92,26 @@ def test_the_encoder_says_whose_vector_classifies(tmp_path):
   from as2jax.training.build import load
 
   for kind, token in (("bert", "cls"), ("roberta", "cls"), ("xlnet", "cls_last")):
-    made = config(
+    job_config = config(
       "crossencoder", encoder__pretrained=str(tiny_encoders.folder(kind, tmp_path / kind))
     )
-    assert load(made).model.token == token
-  with made.unlocked():
-    made.model.token = "cls"
-  assert load(made).model.token == "cls"  # as the config says
+    assert load(job_config).model.token == token
+  with job_config.unlocked():
+    job_config.model.token = "cls"
+  assert load(job_config).model.token == "cls"  # as the config says
 
 
 def test_a_name_that_the_weights_contradict_is_an_error(tmp_path):
   folder = tiny_encoders.folder("xlnet", tmp_path / "xlnet")
-  made = config("triplet", encoder__pretrained=str(folder), encoder__name="bert")
+  job_config = config("triplet", encoder__pretrained=str(folder), encoder__name="bert")
   with pytest.raises(InputError, match="'bert', but .* family 'xlnet'"):
-    modes.run(made, str(tmp_path / "run"))
+    modes.run(job_config, str(tmp_path / "run"))
 
 
 def static(path, **fields):
-  def apply(made):
-    presets.static(made, str(path), lower=True)
-    made.encoder.update(fields)
+  def apply(job_config):
+    presets.static(job_config, str(path), lower=True)
+    job_config.encoder.update(fields)
 
   return apply
 
@@ -117,25 +119,25 @@ def static(path, **fields):
 def test_word_vectors_rank_and_the_run_keeps_its_vocabulary(vectors, tmp_path):
   path = tmp_path / "own.txt"
   path.write_text(vectors.read_text())
-  made = untrained(config("triplet", static(path)))
+  job_config = untrained(config("triplet", static(path)))
   run = tmp_path / "run"
-  modes.run(made, str(run))
-  found = results(run)
-  facts = found["weights"]["words"]
-  assert found["weights"]["family"] == "static" and facts["oov_tokens"] > 0
-  assert found["seeds"][0]["steps"] == 0 and found["deterministic"] is True
+  modes.run(job_config, str(run))
+  content = results(run)
+  facts = content["weights"]["words"]
+  assert content["weights"]["family"] == "static" and facts["oov_tokens"] > 0
+  assert content["seeds"][0]["steps"] == 0 and content["deterministic"] is True
   # Ranking other texts takes the vocabulary of the run: the file may be gone.
   path.unlink()
   questions = tmp_path / "questions.tsv"
   questions.write_text("what is a glacier\tA glacier is ice.\nwhat is a glacier\tZzz yyy.\n")
-  with made.unlocked():
-    made.mode, made.predict.input = "predict", str(questions)
-  modes.run(made, str(run))
+  with job_config.unlocked():
+    job_config.mode, job_config.predict.input = "predict", str(questions)
+  modes.run(job_config, str(run))
   ranked = (run / "predictions.tsv").read_text().splitlines()
   assert len(ranked) == 3 and ranked[1].endswith("A glacier is ice.")
   (run / open.MEMORY / "vectors.safetensors").write_bytes(b"cut off")
   with pytest.raises(InputError, match="vectors.safetensors cannot be read"):
-    modes.run(made, str(run))
+    modes.run(job_config, str(run))
 
 
 def test_a_run_that_never_began_takes_the_vectors_anew(vectors, tmp_path):
@@ -151,23 +153,25 @@ def test_a_run_that_never_began_takes_the_vectors_anew(vectors, tmp_path):
 
 def test_vectors_train_along_or_stay(vectors, tmp_path):
   for multipliers in ((), (("encoder/", 0.0),)):
-    made = config("siamese", static(vectors))
-    with made.unlocked():
-      made.optimizer.lr_multipliers = multipliers
+    job_config = config("siamese", static(vectors))
+    with job_config.unlocked():
+      job_config.optimizer.lr_multipliers = multipliers
     run = tmp_path / f"run{len(multipliers)}"
-    modes.run(made, str(run))
+    modes.run(job_config, str(run))
     assert ("encoder/embeddings/word" in tiny.best_parameters(run)) == (not multipliers)
 
 
 def test_a_recurrent_encoder_trains(vectors, tmp_path):
-  def recurrent(made):
-    presets.infersent(made)
-    made.encoder.update({"vectors": str(vectors), "weights": "", "hidden_size": 6, "markers": ()})
+  def recurrent(job_config):
+    presets.infersent(job_config)
+    job_config.encoder.update(
+      {"vectors": str(vectors), "weights": "", "hidden_size": 6, "markers": ()}
+    )
 
-  made = config("siamese", recurrent)
-  with made.unlocked():
-    made.model.pooling = "max"
-  modes.run(made, str(tmp_path / "run"))
+  job_config = config("siamese", recurrent)
+  with job_config.unlocked():
+    job_config.model.pooling = "max"
+  modes.run(job_config, str(tmp_path / "run"))
   moved = tiny.best_parameters(tmp_path / "run")
   assert moved["encoder/recurrent/backward/input_kernel"].shape[-2:] == (8, 24)
 
@@ -179,20 +183,20 @@ def test_elmo_reads_every_word_by_its_characters(tmp_path):
   tiny_elmo.write(folder, options, tiny_elmo.datasets(options))
 
   def elmo(packed):
-    def apply(made):
-      presets.elmo(made)
-      made.encoder.pretrained = str(folder)
-      made.batch.packed = packed
+    def apply(job_config):
+      presets.elmo(job_config)
+      job_config.encoder.pretrained = str(folder)
+      job_config.batch.packed = packed
 
     return apply
 
-  found = {}
+  maps = {}
   for packed in (True, False):
     run = tmp_path / f"packed-{packed}"
     modes.run(untrained(config("triplet", elmo(packed))), str(run))
-    found[packed] = clean_map(results(run))
+    maps[packed] = clean_map(results(run))
     assert not (run / open.MEMORY).exists()  # any word will do
-  assert abs(found[True] - found[False]) < 1e-6
+  assert abs(maps[True] - maps[False]) < 1e-6
 
 
 def test_what_is_not_there_is_named(tmp_path, monkeypatch):

@@ -33,8 +33,8 @@ def bert():
 
 def test_words_take_their_row_or_the_mean_of_their_pieces(bert):
   folder, pieces, table = bert
-  found = piece_vectors.prepare(TEXTS, folder, size=0, marks=MARKS)
-  entries = word_tokenizer.entries(found.tokenizer)
+  actual = piece_vectors.prepare(TEXTS, folder, size=0, marks=MARKS)
+  entries = word_tokenizer.entries(actual.tokenizer)
   # By frequency, then by the alphabet; split and cleaned as BERT does it.
   assert entries == [
     "[PAD]",
@@ -51,35 +51,35 @@ def test_words_take_their_row_or_the_mean_of_their_pieces(bert):
     "cat",
     "s",
   ]
-  assert not found.table[0].any()
+  assert not actual.table[0].any()
   assert len(pieces.encode(["cafe"]).ids) > 1
-  for word, row in zip(entries[1:], found.table[1:]):
+  for word, row in zip(entries[1:], actual.table[1:]):
     ids = pieces.encode([word]).ids
     np.testing.assert_allclose(row, table[ids].mean(0), rtol=1e-6, atol=1e-7, err_msg=word)
-  encoded = found.tokenizer.encode(["THE zebra, Cat"])
-  assert found.tokenizer.tokens(encoded.ids) == ["the", "[UNK]", ",", "cat"]
-  special = found.tokenizer.special
+  encoded = actual.tokenizer.encode(["THE zebra, Cat"])
+  assert actual.tokenizer.tokens(encoded.ids) == ["the", "[UNK]", ",", "cat"]
+  special = actual.tokenizer.special
   assert [i for i, _ in special.single_before + special.single_after] == [2, 3]
-  assert (found.facts["types"], found.facts["tokens"]) == (9, 13)
+  assert (actual.facts["types"], actual.facts["tokens"]) == (9, 13)
 
 
 def test_the_most_frequent_words_alone(bert):
-  found = piece_vectors.prepare(TEXTS, bert[0], size=2, marks=MARKS)
-  assert word_tokenizer.entries(found.tokenizer)[4:] == ["the", "a"]
-  assert (found.facts["left_out_types"], found.facts["left_out_tokens"]) == (7, 8)
+  actual = piece_vectors.prepare(TEXTS, bert[0], size=2, marks=MARKS)
+  assert word_tokenizer.entries(actual.tokenizer)[4:] == ["the", "a"]
+  assert (actual.facts["left_out_types"], actual.facts["left_out_tokens"]) == (7, 8)
 
 
 def test_words_of_other_texts_are_read_but_not_generated(bert):
   folder, pieces, table = bert
-  found = piece_vectors.prepare(
+  actual = piece_vectors.prepare(
     TEXTS, folder, size=2, marks=MARKS, others=(*TEXTS, "the zebra"), scale=2.0
   )
-  entries = word_tokenizer.entries(found.tokenizer)
-  assert entries[4:6] == ["the", "a"] and found.facts["output_size"] == 6
+  entries = word_tokenizer.entries(actual.tokenizer)
+  assert entries[4:6] == ["the", "a"] and actual.facts["output_size"] == 6
   assert entries[6:] == ["dog", "!", "'", ",", "cafe", "cat", "s", "zebra"]
-  assert (found.facts["size"], found.facts["read_types"]) == (14, 8)
+  assert (actual.facts["size"], actual.facts["read_types"]) == (14, 8)
   np.testing.assert_allclose(
-    found.table[-1], 2 * table[pieces.encode(["zebra"]).ids].mean(0), rtol=1e-6, atol=1e-7
+    actual.table[-1], 2 * table[pieces.encode(["zebra"]).ids].mean(0), rtol=1e-6, atol=1e-7
   )
 
 
@@ -91,8 +91,8 @@ def test_a_run_remembers_its_words_and_a_train_vocabulary_asks_for_train_alone(b
     return iter(TEXTS)
 
   section = {**SECTION, "pretrained": bert[0]}
-  opened = lambda **given: open.open_source(
-    {**section, **given}, texts=texts, workdir=tmp_path / "run", root=""
+  opened = lambda **settings: open.open_source(
+    {**section, **settings}, texts=texts, workdir=tmp_path / "run", root=""
   )
   first = opened()
   assert asked == [("train",)] and first.model_fields == {"marks": (2, 3), "output_size": 13}

@@ -50,8 +50,8 @@ def _minilm() -> list[Case]:
     model = transformers.AutoModel.from_pretrained(str(package(MINILM)))
     return torch_hidden(model, sequences())[:, :16]
 
-  found = lambda: hidden(*module(package(MINILM)), sequences(), [(0, 1), (2, 3, 4)], 64)[:, :16]
-  return [Case("all-MiniLM-L6-v2, safetensors", found, reference, "minilm")]
+  actual = lambda: hidden(*module(package(MINILM)), sequences(), [(0, 1), (2, 3, 4)], 64)[:, :16]
+  return [Case("all-MiniLM-L6-v2, safetensors", actual, reference, "minilm")]
 
 
 def _bert_tiny() -> Case:
@@ -67,8 +67,8 @@ def _bert_tiny() -> Case:
     model.load_state_dict(state, strict=True)
     return torch_hidden(model, [ids % 15 for ids in IDS])  # of its small vocabulary
 
-  found = lambda: hidden(*module(data("bert_tiny")), [ids % 15 for ids in IDS], PACKED, 16)
-  return Case("Google's tiny BERT, TensorFlow checkpoint", found, reference, "bert_tiny")
+  actual = lambda: hidden(*module(data("bert_tiny")), [ids % 15 for ids in IDS], PACKED, 16)
+  return Case("Google's tiny BERT, TensorFlow checkpoint", actual, reference, "bert_tiny")
 
 
 def _google(variables, name: str) -> np.ndarray:
@@ -87,7 +87,7 @@ def _google(variables, name: str) -> np.ndarray:
 
 
 def _xlnet_tiny() -> list[Case]:
-  def found():
+  def actual():
     folder = data("xlnet_tiny", "test_checkpoint_empty")
     encoder, params = module(folder, attention_type="uni", hidden_dropout=0.0)  # as it was recorded
     ids, types = (np.load(folder / f"{name}.npy") for name in ("input_ids", "seg_ids"))
@@ -98,7 +98,7 @@ def _xlnet_tiny() -> list[Case]:
     expected = np.load(data("xlnet_tiny", "test_checkpoint_empty", "empty_output.npy"))
     return expected.reshape(-1, expected.shape[-1])
 
-  return [Case("the original's tiny XLNet, TensorFlow checkpoint", found, reference)]
+  return [Case("the original's tiny XLNet, TensorFlow checkpoint", actual, reference)]
 
 
 def _elmo() -> Case:
@@ -111,14 +111,14 @@ def _elmo() -> Case:
   def reference():
     import h5py
 
-    found = []
+    recorded = []
     for number in range(len(batches())):
       for k in range(3):
         with h5py.File(data("elmo") / f"lm_embeddings_{k}.hdf5") as file:
-          found.append(np.concatenate(list(file[str(number)][...]), axis=-1))
-    return np.concatenate(found)
+          recorded.append(np.concatenate(list(file[str(number)][...]), axis=-1))
+    return np.concatenate(recorded)
 
-  def found():
+  def actual():
     import tiny_elmo
 
     fields, params = elmo_weights.load(data("elmo"))
@@ -134,7 +134,7 @@ def _elmo() -> Case:
       result += [top[k] for k in range(3)]
     return np.concatenate(result)
 
-  return Case("the original's tiny ELMo, options.json and HDF5", found, reference)
+  return Case("the original's tiny ELMo, options.json and HDF5", actual, reference)
 
 
 def _glove() -> Case:
@@ -144,13 +144,13 @@ def _glove() -> Case:
     lines = path().read_text(encoding="utf-8").splitlines()[:200]
     return np.asarray([[float(x) for x in line.split(" ")[1:]] for line in lines], np.float32)
 
-  def found():
+  def actual():
     words = [line.split(" ")[0] for line in path().read_text(encoding="utf-8").splitlines()[:200]]
     vectors = word_vectors.read(path(), set(words), lower=False, progress=0)
     row = {word: n for n, word in enumerate(vectors.words)}
     return vectors.table[[row[word] for word in words]]
 
-  return Case("GloVe, text", found, reference, bound=0.0)
+  return Case("GloVe, text", actual, reference, bound=0.0)
 
 
 def _weights(cell: str, prefix: str = "") -> dict[str, np.ndarray]:
@@ -182,7 +182,7 @@ def _torch_recurrent(cell: str) -> list[np.ndarray]:
 
 
 def _recurrent() -> list[Case]:
-  def found(cell):
+  def actual(cell):
     params = from_torch(_weights(cell), "")
     tokens, units = layouts.lay(IDS, PACKED, 16)
     layer = Recurrent(cell, 7, True, 1, "highest")
@@ -197,7 +197,7 @@ def _recurrent() -> list[Case]:
   return [
     Case(
       f"bidirectional {cell.upper()}, state dict",
-      functools.partial(found, cell),
+      functools.partial(actual, cell),
       lambda cell=cell: np.concatenate(_torch_recurrent(cell)),
       cell,
       1e-6,
@@ -207,7 +207,7 @@ def _recurrent() -> list[Case]:
 
 
 def _infersent(folder: pathlib.Path) -> Case:
-  def found():
+  def actual():
     from as2jax.layers.pooling import pool
 
     path = folder / "infersent1.pkl"
@@ -230,7 +230,7 @@ def _infersent(folder: pathlib.Path) -> Case:
     return np.asarray(sentences)[np.argsort(np.asarray(units.id[0]))]
 
   reference = lambda: np.stack([x.max(axis=0) for x in _torch_recurrent("lstm")])
-  return Case("random InferSent, torch pickle", found, reference, "infersent")
+  return Case("random InferSent, torch pickle", actual, reference, "infersent")
 
 
 def _sentence_bert() -> Case:
@@ -239,9 +239,9 @@ def _sentence_bert() -> Case:
     model = library.SentenceTransformer(str(package(MINILM)), device="cpu")
     return model.encode(TEXTS)[:, :64]
 
-  def found():
+  def actual():
     import tiny_encoders
 
     return tiny_encoders.sentence_vectors(package(MINILM), TEXTS)[:, :64]
 
-  return Case("all-MiniLM-L6-v2, sentence-transformers folder", found, reference, "sentence_bert")
+  return Case("all-MiniLM-L6-v2, sentence-transformers folder", actual, reference, "sentence_bert")

@@ -33,11 +33,11 @@ def lay(sequences, rows, length, *, shards=1, unused=0, types=None):
 
 def vectors(hidden, units):
   """{number of the sequence: its token vectors}."""
-  found = {}
+  by_number = {}
   for shard in range(units.id.shape[0]):
     for row, start, size, member in np.stack(
       [units.row[shard], units.start[shard], units.length[shard], units.id[shard]], axis=1
     ):
       if size:
-        found[int(member)] = np.asarray(hidden[shard, row, start : start + size])
-  return found
+        by_number[int(member)] = np.asarray(hidden[shard, row, start : start + size])
+  return by_number

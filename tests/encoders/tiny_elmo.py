@@ -35,25 +35,25 @@ def datasets(options, seed=0):
   rng = np.random.default_rng(seed)
   draw = lambda *shape: rng.normal(0, 0.6, shape).astype(np.float32)
   lstm, cnn = options["lstm"], options["char_cnn"]
-  found = {"char_embed": draw(261, cnn["embedding"]["dim"])}
+  actual = {"char_embed": draw(261, cnn["embedding"]["dim"])}
   for i, (width, number) in enumerate(cnn["filters"]):
-    found[f"CNN/W_cnn_{i}"] = draw(1, width, cnn["embedding"]["dim"], number)
-    found[f"CNN/b_cnn_{i}"] = draw(number)
+    actual[f"CNN/W_cnn_{i}"] = draw(1, width, cnn["embedding"]["dim"], number)
+    actual[f"CNN/b_cnn_{i}"] = draw(number)
   total = sum(number for _, number in cnn["filters"])
   for i in range(cnn.get("n_highway") or 0):
     for part in ("carry", "transform"):
-      found[f"CNN_high_{i}/W_{part}"] = draw(total, total)
-      found[f"CNN_high_{i}/b_{part}"] = draw(total)
+      actual[f"CNN_high_{i}/W_{part}"] = draw(total, total)
+      actual[f"CNN_high_{i}/b_{part}"] = draw(total)
   p, c = lstm["projection_dim"], lstm["dim"]
   if total != p:
-    found["CNN_proj/W_proj"], found["CNN_proj/b_proj"] = draw(total, p), draw(p)
+    actual["CNN_proj/W_proj"], actual["CNN_proj/b_proj"] = draw(total, p), draw(p)
   for layer in range(lstm["n_layers"]):
     for direction in range(2):
       name = cell(direction, layer)
-      found[name + "W_0"], found[name + "B"] = draw(2 * p, 4 * c), draw(4 * c)
+      actual[name + "W_0"], actual[name + "B"] = draw(2 * p, 4 * c), draw(4 * c)
       if p < c:
-        found[name + "W_P_0"] = draw(c, p)
-  return found
+        actual[name + "W_P_0"] = draw(c, p)
+  return actual
 
 
 def options(lstm=None, characters=None):
@@ -78,12 +78,12 @@ def token_layer(tensors, options, characters):
   table = np.concatenate([np.zeros((1, cnn["embedding"]["dim"])), tensors["char_embed"]])
   vectors = []
   for word in characters:
-    x, found = table[word], []
+    x, maxima = table[word], []
     for i, (width, number) in enumerate(cnn["filters"]):
       kernel = tensors[f"CNN/W_cnn_{i}"][0].reshape(-1, number)
       places = [x[t : t + width].reshape(-1) @ kernel for t in range(len(x) - width + 1)]
-      found.append(np.max(places, axis=0) + tensors[f"CNN/b_cnn_{i}"])
-    y = np.concatenate(found)
+      maxima.append(np.max(places, axis=0) + tensors[f"CNN/b_cnn_{i}"])
+    y = np.concatenate(maxima)
     y = np.tanh(y) if cnn["activation"] == "tanh" else np.maximum(y, 0)
     for i in range(cnn.get("n_highway") or 0):
       read = lambda part: y @ tensors[f"CNN_high_{i}/W_{part}"] + tensors[f"CNN_high_{i}/b_{part}"]

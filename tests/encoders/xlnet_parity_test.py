@@ -40,8 +40,8 @@ def torch_xlnet(**config):
   sizes = dict(vocab_size=61, d_model=16, n_layer=2, n_head=4, d_inner=24)
   model = transformers.XLNetModel(transformers.XLNetConfig(**sizes, **config)).eval()
   state = {name: torch.tensor(x) for name, x in hf_weights().items()}
-  found = model.load_state_dict(state, strict=False)
-  assert found.missing_keys == ["mask_emb"] and not found.unexpected_keys
+  actual = model.load_state_dict(state, strict=False)
+  assert actual.missing_keys == ["mask_emb"] and not actual.unexpected_keys
   return torch, model
 
 
@@ -58,15 +58,15 @@ def torch_states(torch, model, ids, types):
 
 def torch_mems(torch, model, chunks):
   """[(output, new mems)] of chunks of ids [r, l], each given the mems of the one before."""
-  mems, found = None, []
+  mems, outputs = None, []
   for chunk in chunks:
     with torch.no_grad():
       result = model(torch.tensor(chunk.astype(np.int64)), mems=mems, use_mems=True)
     mems = result.mems
-    found.append(
+    outputs.append(
       (result.last_hidden_state.numpy(), np.stack([x.numpy().swapaxes(0, 1) for x in mems]))
     )
-  return found
+  return outputs
 
 
 MEMS = {"mem_len": 7, "reuse_len": 4}
@@ -89,10 +89,10 @@ def check_states(encoder, params, expected):
   """`expected`: for each sequence [layers + 1, l, d]."""
   for rows, length in ((ALONE, 9), (PACKED, 16)):
     tokens, units = lay(SEQUENCES, rows, length, types=TYPES)
-    found = [vectors(x, units) for x in apply(encoder, params, tokens, all_layers=True)]
+    actual = [vectors(x, units) for x in apply(encoder, params, tokens, all_layers=True)]
     for n, states in enumerate(expected):
       for layer, x in enumerate(states):
-        np.testing.assert_allclose(found[layer][n], x, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(actual[layer][n], x, atol=1e-5, rtol=0)
 
 
 def test_equals_the_recorded_reference(params):
@@ -161,10 +161,10 @@ def test_original_recording_without_mems_and_with_tied_biases():
 
 def test_original_recording_of_mems():
   path, encoder, params, variables, tokens = recording("test_checkpoint_pre")
-  _, found = with_mems(encoder, params, tokens, recorded_mems(path), 5)
+  _, actual = with_mems(encoder, params, tokens, recorded_mems(path), 5)
   for n in (0, 1):
     expected = np.load(path / f"pre_new_mems_{n}.npy")
-    np.testing.assert_allclose(found[n, 0], expected, atol=1e-6, rtol=0)
+    np.testing.assert_allclose(actual[n, 0], expected, atol=1e-6, rtol=0)
   # The files tune_* beside it belong to other weights: the first of them holds word vectors, and
   # none of this checkpoint's is like them.
   table = variables["model/transformer/word_embedding/lookup_table"]

@@ -46,9 +46,9 @@ def test_packing_padding_and_shards_change_no_vector(params):
   assert spread.min() > 0.05  # the comparison below is not one of constants
   for rows, length, shards in ((PACKED, 16, 1), (PACKED, 19, 2), ([(4, 3, 2), (0, 1)], 16, 2)):
     tokens, units = lay(SEQUENCES, rows, length, shards=shards, types=TYPES)
-    found = vectors(apply(tiny(), params, tokens), units)
+    actual = vectors(apply(tiny(), params, tokens), units)
     for n in expected:
-      np.testing.assert_allclose(found[n], expected[n], atol=3e-6)
+      np.testing.assert_allclose(actual[n], expected[n], atol=3e-6)
 
 
 def test_types_count_only_as_same_or_other(params):
@@ -76,10 +76,10 @@ def test_execution_choices_change_no_parameter_output_or_gradient(params, fields
   for a, b in zip(jax.tree.leaves(init(plain)), jax.tree.leaves(init(chosen)), strict=True):
     np.testing.assert_array_equal(a, b)
   expected = loss_and_gradient(plain, params, tokens, weights)
-  found = loss_and_gradient(chosen, params, tokens, weights)
+  actual = loss_and_gradient(chosen, params, tokens, weights)
   undropped = (apply(plain, params, tokens) * weights).sum()
   assert abs(expected[0] - undropped) > 0.1  # dropout is on, and the same in both
-  for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+  for a, b in zip(jax.tree.leaves(expected), jax.tree.leaves(actual), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5 * np.abs(a).max())
 
 
@@ -112,10 +112,10 @@ def test_padding_gives_finite_values_and_gradients(params):
 def test_input_offset_is_added_to_the_embeddings(params):
   tokens, _ = lay(SEQUENCES, PACKED, 16)
   role = np.random.default_rng(0).normal(size=16).astype(np.float32)
-  found = apply(tiny(), params, tokens, input_offset=jnp.broadcast_to(role, (1, 2, 16, 16)))
+  actual = apply(tiny(), params, tokens, input_offset=jnp.broadcast_to(role, (1, 2, 16, 16)))
   moved = {**params, "embeddings": {"word": params["embeddings"]["word"] + role[None]}}
-  np.testing.assert_allclose(found, apply(tiny(), moved, tokens), atol=1e-5)
-  assert np.abs(found - apply(tiny(), params, tokens)).max() > 0.1
+  np.testing.assert_allclose(actual, apply(tiny(), moved, tokens), atol=1e-5)
+  assert np.abs(actual - apply(tiny(), params, tokens)).max() > 0.1
 
 
 def test_every_parameter_and_no_other_unit_gets_gradient(params):
@@ -189,13 +189,13 @@ def test_mems_of_no_length_are_refused(params, mem_len, reuse_len):
 
 
 def test_causal_chunks_with_mems_are_the_whole_sequence(params):
-  encoder, mems, found = tiny(attention_type="uni"), None, []
+  encoder, mems, chunks = tiny(attention_type="uni"), None, []
   for chunk in CHUNKS:
     hidden, mems = with_mems(encoder, params, full_rows(chunk), mems, 15)
-    found.append(hidden)
+    chunks.append(hidden)
   tokens = full_rows(np.concatenate(CHUNKS, axis=1))
   whole = apply(encoder, params, tokens)
-  np.testing.assert_allclose(np.concatenate(found, axis=2), whole, atol=1e-5, rtol=0)
+  np.testing.assert_allclose(np.concatenate(chunks, axis=2), whole, atol=1e-5, rtol=0)
   assert np.abs(whole - apply(tiny(), params, tokens)).max() > 0.1
 
 

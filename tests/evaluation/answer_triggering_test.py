@@ -21,11 +21,11 @@ def made(count, seed):
 def test_the_best_candidate_is_right_by_the_part_of_ties_that_is():
   candidates = tuple(Candidate(f"D{n}", "x", label) for n, label in enumerate((1, 0, 0)))
   questions = [Question("Q1", "q", candidates), Question("Q2", "q", candidates[1:])]
-  found = answer_triggering.best(
+  actual = answer_triggering.best(
     questions, {"Q1": {"D0": 2.0, "D1": 2.0, "D2": 1.0}, "Q2": {"D1": -1.0, "D2": -3.0}}
   )
-  assert found.score.tolist() == [2.0, -1.0]
-  assert found.right.tolist() == [0.5, 0.0] and found.answerable.tolist() == [True, False]
+  assert actual.score.tolist() == [2.0, -1.0]
+  assert actual.right.tolist() == [0.5, 0.0] and actual.answerable.tolist() == [True, False]
   with pytest.raises(InputError, match="'D2' is not ranked"):
     answer_triggering.best(questions, {"Q1": {"D0": 2.0, "D1": 2.0}})
 
@@ -49,11 +49,11 @@ def test_precision_recall_and_f1_by_hand():
     np.array([1.0, 0.0, 1.0, 1.0, 0.0]),
     np.array([True, False, True, True, True]),
   )
-  found = answer_triggering.measure(dev, test)
-  assert found.threshold == 2.0 and found.answered == 3
-  assert (found.precision, found.recall) == pytest.approx((2 / 3, 2 / 4))
-  assert found.f1 == pytest.approx(2 * (2 / 3 * 1 / 2) / (2 / 3 + 1 / 2))
-  assert found.half_width > 0
+  actual = answer_triggering.measure(dev, test)
+  assert actual.threshold == 2.0 and actual.answered == 3
+  assert (actual.precision, actual.recall) == pytest.approx((2 / 3, 2 / 4))
+  assert actual.f1 == pytest.approx(2 * (2 / 3 * 1 / 2) / (2 / 3 + 1 / 2))
+  assert actual.half_width > 0
 
 
 def test_platt_is_the_logistic_regression_of_another_library():
@@ -74,9 +74,9 @@ def test_platt_is_the_logistic_regression_of_another_library():
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
 def test_platt_is_finite_where_scores_part_right_from_wrong(scale):
   score = scale * np.arange(10.0)
-  found = answer_triggering.platt(score, (score > 4.5 * scale).astype(float))(score)
-  assert np.isfinite(found).all() and (np.diff(found) >= 0).all()
-  assert found[0] < 0.2 and found[-1] > 0.8
+  actual = answer_triggering.platt(score, (score > 4.5 * scale).astype(float))(score)
+  assert np.isfinite(actual).all() and (np.diff(actual) >= 0).all()
+  assert actual[0] < 0.2 and actual[-1] > 0.8
 
 
 def test_isotonic_rises_and_is_that_of_another_library():
@@ -116,9 +116,9 @@ def test_bins_hold_every_question_and_have_wilsons_interval():
 
 def test_calibration_is_fitted_on_dev_alone():
   dev, test = made(150, 4), made(150, 5)
-  found = answer_triggering.measure(dev, test, calibration="isotonic")
+  actual = answer_triggering.measure(dev, test, calibration="isotonic")
   flipped = answer_triggering.measure(dev, Best(test.score, 1 - test.right, test.answerable))
-  assert found.threshold == flipped.threshold
-  assert flipped.brier > found.brier and flipped.area > found.area
+  assert actual.threshold == flipped.threshold
+  assert flipped.brier > actual.brier and flipped.area > actual.area
   with pytest.raises(InputError, match="calibration = 'zebra'"):
     answer_triggering.measure(dev, test, calibration="zebra")

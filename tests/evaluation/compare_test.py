@@ -91,8 +91,8 @@ def test_runs_against_the_first(folders, capsys):
     base = per_question(names[0], metric)
     p_values = []
     for name, row in zip(names, mine):
-      found = per_question(name, metric)
-      a, b = np.array([found[i] for i in base]), np.array(list(base.values()))
+      actual = per_question(name, metric)
+      a, b = np.array([actual[i] for i in base]), np.array(list(base.values()))
       results = json.loads((name / "results.json").read_text())["metrics"][row["metric"]]
       assert row["mean"] == pytest.approx(results["mean"], abs=1e-12) and row["sd"] is None
       assert row["half_width"] == pytest.approx(results["half_width"], abs=1e-12)
@@ -301,8 +301,8 @@ def test_what_encoders_have_seen_stands_under_the_table(folders, tmp_path, capsy
     assert not compared(*names, *TEXT)
     assert capsys.readouterr().out.splitlines()[-1].startswith(says)
     options = {"metrics": "map", "split": "test", "question_filter": None, "samples": 99, "seed": 0}
-    found = compare.run([str(name) for name in names], form="json", **options)
-    (line,) = json.loads(found)["pretraining"]
+    actual = compare.run([str(name) for name in names], form="json", **options)
+    (line,) = json.loads(actual)["pretraining"]
     assert line.startswith(says)
 
 
@@ -311,10 +311,10 @@ def test_a_run_file_is_measured_by_the_judgements_of_a_run(folders, tmp_path, ca
   file = tmp_path / "other.trec"
   shutil.copy(folders / "bm25/eval/test/run.trec", file)
   run = rows_of(capsys, folders / "word_overlap", folders / "bm25")
-  found = rows_of(capsys, folders / "word_overlap", file)
+  actual = rows_of(capsys, folders / "word_overlap", file)
   for key in ("mean", "half_width", "difference", "p_t", "p_randomization", "questions"):
-    assert [row.get(key) for row in found] == pytest.approx([row.get(key) for row in run]), key
-  assert found[1]["methods_note"] == "cannot be told from one seed"
+    assert [row.get(key) for row in actual] == pytest.approx([row.get(key) for row in run]), key
+  assert actual[1]["methods_note"] == "cannot be told from one seed"
   said = rows_of(capsys, folders / "word_overlap", file, f"--deterministic={file}")
   assert said[1]["p_methods"] == pytest.approx(run[1]["p_methods"])
   several = rows_of(capsys, folders / "word_overlap", f"{file},{file}")

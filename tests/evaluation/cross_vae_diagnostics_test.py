@@ -10,8 +10,8 @@ from as2jax.evaluation import cross_vae_diagnostics
 
 
 def side(mean, log_variance=None, **others):
-  found = {"mean": np.asarray(mean, np.float64), **{k: np.asarray(v) for k, v in others.items()}}
-  return found if log_variance is None else {**found, "log_variance": np.asarray(log_variance)}
+  actual = {"mean": np.asarray(mean, np.float64), **{k: np.asarray(v) for k, v in others.items()}}
+  return actual if log_variance is None else {**actual, "log_variance": np.asarray(log_variance)}
 
 
 def test_numbers_by_hand():
@@ -69,21 +69,25 @@ def test_dual_grus_have_a_variance_alone():
 
 
 def test_words_that_are_not_generated_are_read_but_do_not_count():
-  few, made = model(output_size=20), batch()
-  values, ids = params(few), np.asarray(made.tokens.ids)
+  few, example_batch = model(output_size=20), batch()
+  values, ids = params(few), np.asarray(example_batch.tokens.ids)
   seen = jax.jit(
-    lambda made: few.apply({"params": values}, made, train=False, method="reconstruct")["answer"]
+    lambda example_batch: few.apply(
+      {"params": values}, example_batch, train=False, method="reconstruct"
+    )["answer"]
   )
-  found = seen(made)
-  at = np.take_along_axis(np.asarray(made.units.row), np.asarray(made.examples.members[..., 1]), 1)
+  actual = seen(example_batch)
+  at = np.take_along_axis(
+    np.asarray(example_batch.units.row), np.asarray(example_batch.examples.members[..., 1]), 1
+  )
   texts = ids[0][at[0]][:, 1:]  # a unit a row
-  np.testing.assert_array_equal(found["all_words"][0], (texts > 0).sum(1))
-  np.testing.assert_array_equal(found["words"][0], ((texts > 0) & (texts < 20)).sum(1))
-  assert 0 < found["words"].sum() < found["all_words"].sum()
+  np.testing.assert_array_equal(actual["all_words"][0], (texts > 0).sum(1))
+  np.testing.assert_array_equal(actual["words"][0], ((texts > 0) & (texts < 20)).sum(1))
+  assert 0 < actual["words"].sum() < actual["all_words"].sum()
   # Another such word in its place: it is read, so what follows it is more or less likely.
   other = jnp.asarray(np.where(ids >= 20, 49 - ids, ids))
-  again = seen(made.replace(tokens=made.tokens.replace(ids=other)))
-  np.testing.assert_array_equal(again["words"], found["words"])
-  assert np.abs(again["log_likelihood"] - found["log_likelihood"]).max() > 1e-3
+  again = seen(example_batch.replace(tokens=example_batch.tokens.replace(ids=other)))
+  np.testing.assert_array_equal(again["words"], actual["words"])
+  assert np.abs(again["log_likelihood"] - actual["log_likelihood"]).max() > 1e-3
   # The decoder's scores have none for its row.
   assert values["answer_decoder"]["words"]["bias"].shape == (20,)

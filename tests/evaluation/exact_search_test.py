@@ -33,33 +33,35 @@ def test_search_is_numpys_ranking(devices, rows):
     for _ in range(2)
   ]
   mesh = sharding.make_mesh(devices=jax.devices()[:devices])
-  found = Searcher(mesh, k=5, rows=rows, queries=8)(queries, pool, weights=weights, right=right)
+  actual = Searcher(mesh, k=5, rows=rows, queries=8)(queries, pool, weights=weights, right=right)
   scores, order = brute(queries, pool, 5)
-  np.testing.assert_array_equal(found.entries, order)
-  np.testing.assert_array_equal(found.scores, np.take_along_axis(scores, order, 1))
+  np.testing.assert_array_equal(actual.entries, order)
+  np.testing.assert_array_equal(actual.scores, np.take_along_axis(scores, order, 1))
   for t, judgement in enumerate(right):
     for q, entries in enumerate(judgement):
       best = scores[q, entries].max()
-      np.testing.assert_array_equal(found.right[q, t, : len(entries)], scores[q, entries])
-      assert found.above[q, t] == weights[scores[q] > best].sum()
-      assert found.level[q, t] == weights[scores[q] == best].sum()
+      np.testing.assert_array_equal(actual.right[q, t, : len(entries)], scores[q, entries])
+      assert actual.above[q, t] == weights[scores[q] > best].sum()
+      assert actual.level[q, t] == weights[scores[q] == best].sum()
 
 
 def test_entries_with_equal_scores_come_in_ascending_order():
   pool = np.zeros((30, 4), np.float32)
-  found = Searcher(sharding.make_mesh(), k=3, rows=4, queries=2)(np.ones((1, 4), np.float32), pool)
-  assert found.entries.tolist() == [[0, 1, 2]]
+  actual = Searcher(sharding.make_mesh(), k=3, rows=4, queries=2)(np.ones((1, 4), np.float32), pool)
+  assert actual.entries.tolist() == [[0, 1, 2]]
   pool[::2] = -pool[::2]  # −0 ties with 0
-  found = Searcher(sharding.make_mesh(), k=3, rows=4, queries=2)(-np.ones((1, 4), np.float32), pool)
-  assert found.entries.tolist() == [[0, 1, 2]]
+  actual = Searcher(sharding.make_mesh(), k=3, rows=4, queries=2)(
+    -np.ones((1, 4), np.float32), pool
+  )
+  assert actual.entries.tolist() == [[0, 1, 2]]
 
 
 def test_a_pool_of_fewer_entries_than_asked_for():
-  found = Searcher(sharding.make_mesh(), k=4, rows=4, queries=2)(
+  actual = Searcher(sharding.make_mesh(), k=4, rows=4, queries=2)(
     np.ones((3, 2), np.float32), np.asarray([[1, 1], [2, 2]], np.float32)
   )
-  assert found.entries.tolist() == [[1, 0, NONE, NONE]] * 3
-  assert found.scores.tolist() == [[4, 2, -np.inf, -np.inf]] * 3
+  assert actual.entries.tolist() == [[1, 0, NONE, NONE]] * 3
+  assert actual.scores.tolist() == [[4, 2, -np.inf, -np.inf]] * 3
 
 
 def test_one_compilation_for_all_pools_and_queries():
@@ -80,8 +82,10 @@ def test_the_pool_is_read_block_by_block():
       return np.arange(300, dtype=np.float32).reshape(100, 3)[rows]
 
   pool = Streamed()
-  found = Searcher(sharding.make_mesh(), k=1, rows=10, queries=4)(np.ones((6, 3), np.float32), pool)
-  assert found.entries.tolist() == [[99]] * 6
+  actual = Searcher(sharding.make_mesh(), k=1, rows=10, queries=4)(
+    np.ones((6, 3), np.float32), pool
+  )
+  assert actual.entries.tolist() == [[99]] * 6
   assert pool.asked == [(i, i + 20) for i in range(0, 100, 20)]  # two devices of ten rows
 
 
@@ -98,15 +102,15 @@ def test_similarities_rank_as_they_say():
     "cosine": queries @ pool.T / np.where(lengths > 0, lengths, 1),
   }
   for similarity, scores in expected.items():
-    made = [
+    prepared = [
       exact_search.prepared(x, similarity, side=side)
       for x, side in ((queries, "query"), (pool, "pool"))
     ]
-    found = searcher(*made)
-    np.testing.assert_array_equal(found.entries, np.argsort(-scores, axis=1, kind="stable"))
+    actual = searcher(*prepared)
+    np.testing.assert_array_equal(actual.entries, np.argsort(-scores, axis=1, kind="stable"))
     np.testing.assert_allclose(
-      exact_search.reported(found, queries, pool, similarity),
-      np.take_along_axis(scores, found.entries, 1),
+      exact_search.reported(actual, queries, pool, similarity),
+      np.take_along_axis(scores, actual.entries, 1),
       atol=1e-5,
     )
 
@@ -116,14 +120,14 @@ def test_a_distance_is_reported_without_cancellation():
   pool = np.full((8, 4), 300, np.float32)
   pool[:6, 0] += np.float32([0, 0, 0.001, 0.01, 0.5, 1])
   queries = pool[:1]
-  made = [
+  prepared = [
     exact_search.prepared(x, "euclidean", side=s) for x, s in ((queries, "query"), (pool, "pool"))
   ]
-  found = Searcher(sharding.make_mesh(), k=8, rows=8, queries=1)(*made)
-  (scores,) = exact_search.reported(found, queries, pool, "euclidean")
+  actual = Searcher(sharding.make_mesh(), k=8, rows=8, queries=1)(*prepared)
+  (scores,) = exact_search.reported(actual, queries, pool, "euclidean")
   assert scores.dtype == np.float32 and (np.diff(scores) <= 0).all()
-  np.testing.assert_array_equal(np.diff(scores) == 0, np.diff(found.scores[0]) == 0)
-  place = {entry: score for entry, score in zip(found.entries[0].tolist(), scores.tolist())}
+  np.testing.assert_array_equal(np.diff(scores) == 0, np.diff(actual.scores[0]) == 0)
+  place = {entry: score for entry, score in zip(actual.entries[0].tolist(), scores.tolist())}
   assert place[5] == pytest.approx(-1, abs=1e-4) and place[4] == pytest.approx(-0.5, abs=1e-4)
 
 

@@ -51,11 +51,11 @@ def random_questions(count, *, levels, seed, longest=25):
   return scores, labels, ids
 
 
-def assert_same(found, expected, tolerance=1e-12):
-  assert set(found) == set(expected) == set(metrics.METRICS)
+def assert_same(actual, expected, tolerance=1e-12):
+  assert set(actual) == set(expected) == set(metrics.METRICS)
   for metric in metrics.METRICS:
     np.testing.assert_allclose(
-      found[metric], expected[metric], rtol=0, atol=tolerance, err_msg=metric
+      actual[metric], expected[metric], rtol=0, atol=tolerance, err_msg=metric
     )
 
 
@@ -101,23 +101,23 @@ def test_two_tied_candidates_by_hand():
 @pytest.mark.parametrize("levels", [1, 2, 4, 50])
 def test_trec_policy_is_trec_eval_with_ties(levels):
   scores, labels, ids = random_questions(1000, levels=levels, seed=levels)
-  found = metrics.per_question(scores, labels, ids, ties="trec")
-  assert_same(found, trec_eval(scores, labels, ids))
+  actual = metrics.per_question(scores, labels, ids, ties="trec")
+  assert_same(actual, trec_eval(scores, labels, ids))
 
 
 @pytest.mark.parametrize("ties", metrics.TIES)
 def test_every_policy_is_trec_eval_without_ties(ties):
   scores, labels, ids = random_questions(1000, levels=None, seed=7)
-  found = metrics.per_question(scores, labels, ids, ties=ties)
-  assert_same(found, trec_eval(scores, labels, ids))
+  actual = metrics.per_question(scores, labels, ids, ties=ties)
+  assert_same(actual, trec_eval(scores, labels, ids))
 
 
 def test_scores_are_compared_in_float32():
   scores, labels, ids = [np.array([1 + 1e-9, 1.0])], [np.array([1, 0])], [["a", "b"]]
   assert metrics.per_question(scores, labels)["mrr"] == pytest.approx(0.75)
-  found = metrics.per_question(scores, labels, ids, ties="trec")
-  assert found["mrr"] == 0.5
-  assert_same(found, trec_eval(scores, labels, ids))
+  actual = metrics.per_question(scores, labels, ids, ties="trec")
+  assert actual["mrr"] == 0.5
+  assert_same(actual, trec_eval(scores, labels, ids))
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])
@@ -133,12 +133,12 @@ def test_expected_of_long_ties_by_the_mean_of_sampled_orders():
   # Longer than the cut-offs of 5 and 10: too many orders to enumerate.
   random = np.random.default_rng(0)
   score, label = np.repeat([2, 1, 0], [3, 14, 6]), (np.arange(23) % 4 == 3).astype(int)
-  found = metrics.per_question([score], [label])
+  actual = metrics.per_question([score], [label])
   draws = 20_000
   sampled = metrics.per_question([score + random.random(23) for _ in range(draws)], [label] * draws)
   for metric, value in sampled.items():
     error = value.std() / math.sqrt(draws)
-    assert abs(found[metric][0] - value.mean()) <= 5 * error + 1e-12, metric
+    assert abs(actual[metric][0] - value.mean()) <= 5 * error + 1e-12, metric
 
 
 def test_expected_depends_on_neither_order_nor_ids():
@@ -234,9 +234,9 @@ def test_summary_has_protocol_names_and_counts():
 def test_tie_ranges():
   scores, labels = [np.zeros(2), np.array([1.0, 0.0])], [np.array([1, 0])] * 2
   # Positive first or last: 1 or 1/2 in the first question, 1 in the second.
-  found = metrics.tie_ranges(scores, labels)
-  assert found["map"] == (0.75, 1.0, 1) and found["p@1"] == (0.5, 1.0, 1)
-  assert found["r@5"] == (1.0, 1.0, 0)
+  actual = metrics.tie_ranges(scores, labels)
+  assert actual["map"] == (0.75, 1.0, 1) and actual["p@1"] == (0.5, 1.0, 1)
+  assert actual["r@5"] == (1.0, 1.0, 0)
   tied = metrics.tie_ranges(scores, labels, mask=np.array([True, False]))
   assert tied["map"] == (0.5, 1.0, 1)
   untied = metrics.tie_ranges(scores, labels, mask=np.array([False, True]))
@@ -252,7 +252,7 @@ def test_the_range_is_that_of_all_orders(seed):
   count = random.integers(1, 7)
   scores = random.integers(0, 3, count).astype(np.float32)
   labels = random.integers(0, 2, count)
-  found = metrics.tie_ranges([scores], [labels])
+  actual = metrics.tie_ranges([scores], [labels])
   values = {name: [] for name in metrics.METRICS}
   for order in itertools.permutations(range(len(scores))):
     if all(scores[a] >= scores[b] for a, b in itertools.pairwise(order)):
@@ -262,9 +262,9 @@ def test_the_range_is_that_of_all_orders(seed):
       for name, value in ranked.items():
         values[name].append(value[0])
   for name, every in values.items():
-    assert found[name].worst == pytest.approx(min(every))
-    assert found[name].best == pytest.approx(max(every))
-    assert found[name].questions == (max(every) - min(every) > 1e-12)
+    assert actual[name].worst == pytest.approx(min(every))
+    assert actual[name].best == pytest.approx(max(every))
+    assert actual[name].questions == (max(every) - min(every) > 1e-12)
 
 
 def test_average_recall_by_the_organisers_definition():

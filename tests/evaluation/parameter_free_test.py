@@ -13,10 +13,10 @@ from as2jax.runtime.errors import InputError
 
 
 def config(name, **overrides):
-  made = tiny.config("triplet", **overrides)
-  with made.unlocked():
-    made.model, made.loss = {"name": name}, {"name": "none"}
-  return made.lock()
+  job_config = tiny.config("triplet", **overrides)
+  with job_config.unlocked():
+    job_config.model, job_config.loss = {"name": name}, {"name": "none"}
+  return job_config.lock()
 
 
 def test_a_ranker_is_trained_evaluated_and_predicts(tmp_path):

@@ -74,11 +74,11 @@ def test_vectors_rank_as_numpy_does(ties):
   if ties == "expected":
     check(ranked, scores, pool, 10)
     data = type("Data", (), {"name": "x", "pools": {"test": pool}})
-    found = retrieval.evaluation(ranked, data, "test", often=2)
-    assert any(note.startswith("x-gold/test: by the order of tied") for note in found.notes)
+    actual = retrieval.evaluation(ranked, data, "test", often=2)
+    assert any(note.startswith("x-gold/test: by the order of tied") for note in actual.notes)
     labels = [np.isin(np.arange(60), r) for r in retrieval_metrics.right_entries(pool, "gold")]
     ranges = metrics.tie_ranges(list(scores), [x.astype(int) for x in labels])
-    entry = found.metrics["mrr[x-gold/test]"]
+    entry = actual.metrics["mrr[x-gold/test]"]
     assert entry["worst"] < entry["value"] < entry["best"] and 0 < entry["tied_questions"] <= 25
     assert [entry[key] for key in ("worst", "best", "tied_questions")] == pytest.approx(
       ranges["mrr"]
@@ -186,13 +186,13 @@ def test_reranking_by_hand():
   queries = tuple(Query(f"q{i}", f"{i} ?", (f"p{i}",), (1,)) for i in range(3))
   pool = Pool(passages, queries)
   entries = tuple(np.asarray(x) for x in ([5, 0, 4], [1, 2, 3], [0, 1, 3]))
-  found = retrieve_rerank.Retrieved(
+  actual = retrieve_rerank.Retrieved(
     entries,
     with_candidates(pool, entries),
     {"gold": np.asarray([0.5, 1.0, 0.2]), "any": np.asarray([0.5, 1.0, 0.2])},
   )
   scores = [np.float32([0, 9, 1]), np.float32([1, 1, 2]), np.float32([1, 2, 3])]
-  ranked = retrieve_rerank.reranked(scores, found, pool, ties="expected")
+  ranked = retrieve_rerank.reranked(scores, actual, pool, ties="expected")
   np.testing.assert_allclose(ranked.values["gold"]["mrr"], [1, (1 / 2 + 1 / 3) / 2, 0.2])
   assert ranked.values["gold"]["r@1"].tolist() == [1, 0, 0]
   assert ranked.values["any"]["r@5"].tolist() == [1, 1, 0]
@@ -202,7 +202,7 @@ def test_reranking_by_hand():
   assert worst == pytest.approx([1, 1 / 3, 0.2]) and best == pytest.approx([1, 1 / 2, 0.2])
   with pytest.raises(TypeError, match="'q0': scores that rank are float32, not float64"):
     doubles = [x.astype(np.float64) for x in scores]
-    retrieve_rerank.reranked(doubles, found, pool, ties="expected")
+    retrieve_rerank.reranked(doubles, actual, pool, ties="expected")
 
 
 def test_a_ranking_of_something_else_is_refused(folder, tmp_path):
@@ -253,7 +253,7 @@ def test_a_pool_is_ranked_by_float32_alone(monkeypatch):
   pool = made()
   vectors = np.random.default_rng(1).normal(size=(85, 4)).astype(np.float32)
   searcher = exact_search.Searcher(sharding.make_mesh(), k=10, rows=8, queries=8)
-  monkeypatch.setattr(exact_search, "reported", lambda found, *_: found.scores.astype(np.float64))
+  monkeypatch.setattr(exact_search, "reported", lambda result, *_: result.scores.astype(np.float64))
   with pytest.raises(TypeError, match="'q0': scores that rank are float32, not float64"):
     retrieval.by_vectors(searcher, vectors[:25], vectors[25:], pool, "dot", ties="expected")
   with pytest.raises(TypeError, match="'q0': scores that rank are float32, not float64"):
@@ -280,14 +280,14 @@ def test_evaluation_names_its_protocols():
   data = type("Data", (), {"name": "x", "pools": {"test": pool}})
   score = lexical.BM25().fit(()).over_pool([p.text for p in pool.passages])
   ranked = retrieval.by_scores(score, pool, depth=5, ties="expected")
-  found = retrieval.evaluation(ranked, data, "test", often=2)
-  assert isinstance(found, predict.Evaluation)
+  actual = retrieval.evaluation(ranked, data, "test", often=2)
+  assert isinstance(actual, predict.Evaluation)
   often = retrieval_metrics.asked(pool) >= 2
   assert 0 < often.sum() < 25
-  entry = found.metrics["mrr[x-often2/test]"]
+  entry = actual.metrics["mrr[x-often2/test]"]
   assert entry["questions"] == often.sum()
-  assert entry["value"] == pytest.approx(found.per_question["mrr"][often].mean())
-  assert found.metrics["r@5[x-any/test]"]["value"] == found.per_question["any:r@5"].mean()
+  assert entry["value"] == pytest.approx(actual.per_question["mrr"][often].mean())
+  assert actual.metrics["r@5[x-any/test]"]["value"] == actual.per_question["any:r@5"].mean()
 
 
 def test_a_score_that_is_not_finite_is_not_ranked():

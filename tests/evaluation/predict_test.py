@@ -19,7 +19,7 @@ from as2jax.training.build import load
 def questions():
   """Twelve questions whose candidates repeat one another's sentences; one has no candidates."""
   shared = Candidate("shared", "the cat sat on the mat", 0)
-  made = [
+  generated = [
     Question(
       f"Q{i}",
       f"who sat on mat {i % 5}",
@@ -27,7 +27,7 @@ def questions():
     )
     for i in range(11)
   ]
-  return (*made, Question("Q11", "who is alone", ()))
+  return (*generated, Question("Q11", "who is alone", ()))
 
 
 @pytest.fixture(scope="module", params=["triplet", "crossencoder"])
@@ -35,26 +35,28 @@ def predictor(request):
   config = tiny.config(request.param)
   experiment = load(config)
   mesh = sharding.make_mesh()
-  found = predict.Predictor(experiment, mesh, 1)
+  actual = predict.Predictor(experiment, mesh, 1)
   layout = "sentences" if experiment.model.encodes else experiment.model.layout
-  batcher = found.batcher(questions(), layout)
+  batcher = actual.batcher(questions(), layout)
   example = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
   state = experiment.fresh_state(
     jax.tree.map(lambda x: x[0], example), (0,), optimizers.no_optimizer(), mesh
   )
-  return found, states.ranking_variables(state)
+  return actual, states.ranking_variables(state)
 
 
 def test_each_distinct_text_is_encoded_once(predictor, monkeypatch):
-  found, variables = predictor
-  asked, seen, step = questions(), [], found.step
+  actual, variables = predictor
+  asked, seen, step = questions(), [], actual.step
   monkeypatch.setattr(
-    found, "step", lambda its, batch: (seen.append(np.asarray(batch.units.id)), step(its, batch))[1]
+    actual,
+    "step",
+    lambda its, batch: (seen.append(np.asarray(batch.units.id)), step(its, batch))[1],
   )
-  found(variables, asked)
+  actual(variables, asked)
   ids = np.concatenate([x.ravel() for x in seen])
   encoded = sorted(ids[ids >= 0].tolist())
-  if found.components.model.encodes:
+  if actual.components.model.encodes:
     texts = {q.text for q in asked} | {c.text for q in asked for c in q.candidates}
   else:
     texts = {(q.text, c.text) for q in asked for c in q.candidates}
@@ -63,22 +65,22 @@ def test_each_distinct_text_is_encoded_once(predictor, monkeypatch):
 
 def test_scores_belong_to_their_candidates(predictor):
   """Scores do not depend on what else is in the split, nor on its order."""
-  found, variables = predictor
+  actual, variables = predictor
   asked = questions()
-  scores = next(iter(found(variables, asked)[0].values()))
+  scores = next(iter(actual(variables, asked)[0].values()))
   assert [len(s) for s in scores] == [3] * 11 + [0]
   turned = tuple(Question(q.id, q.text, q.candidates[::-1]) for q in asked[::-1])
-  again = next(iter(found(variables, turned)[0].values()))[::-1]
+  again = next(iter(actual(variables, turned)[0].values()))[::-1]
   for one, other in zip(scores, again):
     np.testing.assert_allclose(one, other[::-1], atol=2e-6)
 
 
 def test_a_second_split_compiles_nothing(predictor):
-  found, variables = predictor
-  found(variables, questions())
-  before = found.compilations
-  found(variables, questions()[:4])
-  assert found.compilations == before
+  actual, variables = predictor
+  actual(variables, questions())
+  before = actual.compilations
+  actual(variables, questions()[:4])
+  assert actual.compilations == before
 
 
 def damaged(variables, number):
@@ -91,15 +93,15 @@ def damaged(variables, number):
 
 @pytest.mark.parametrize("number", [np.nan, np.inf])
 def test_what_is_not_finite_is_not_ranked(predictor, number):
-  found, variables = predictor
-  encodes = found.components.model.encodes
+  actual, variables = predictor
+  encodes = actual.components.model.encodes
   match = (
     "vectors of 21 of 21 sentences are not finite, the first that of 'who sat on mat 0'"
     if (encodes)
     else "question 'Q0': the score '.*' of candidate 'shared' is nan"
   )
   with pytest.raises(InputError, match=match):
-    found(damaged(variables, number), questions())
+    actual(damaged(variables, number), questions())
 
 
 def test_a_score_that_is_not_finite_is_named():
@@ -113,29 +115,29 @@ def test_a_score_that_is_not_finite_is_named():
 
 def test_questions_of_freshly_made_lists_get_their_own_scores(predictor):
   """A list that is freed leaves its address, and so its `id`, to the next one."""
-  found, variables = predictor
-  expected = next(iter(found(variables, questions())[0].values()))
+  actual, variables = predictor
+  expected = next(iter(actual(variables, questions())[0].values()))
   for _ in range(2):
     for i in range(11):
-      scores = next(iter(found(variables, [questions()[i]])[0].values()))
+      scores = next(iter(actual(variables, [questions()[i]])[0].values()))
       np.testing.assert_allclose(scores[0], expected[i], atol=2e-6)
 
 
 def test_batches_are_kept_for_equal_questions_and_not_for_ever(predictor):
-  found, _ = predictor
-  layout = "sentences" if found.components.model.encodes else found.components.model.layout
-  first = found.batcher(questions()[:1], layout)
+  actual, _ = predictor
+  layout = "sentences" if actual.components.model.encodes else actual.components.model.layout
+  first = actual.batcher(questions()[:1], layout)
   for i in range(1, predict.KEPT):
-    found.batcher(questions()[i : i + 1], layout)
-  assert found.batcher(list(questions()[:1]), layout) is first  # and now it is the last used
-  second = found.batcher(questions()[1:2], layout)
+    actual.batcher(questions()[i : i + 1], layout)
+  assert actual.batcher(list(questions()[:1]), layout) is first  # and now it is the last used
+  second = actual.batcher(questions()[1:2], layout)
   for i in range(predict.KEPT, 11):
-    found.batcher(questions()[i : i + 1], layout)
-  assert len(found._batchers) == predict.KEPT
-  assert found.batcher(questions()[1:2], layout) is second
-  assert found.batcher(questions()[2:3], layout) is not first
+    actual.batcher(questions()[i : i + 1], layout)
+  assert len(actual._batchers) == predict.KEPT
+  assert actual.batcher(questions()[1:2], layout) is second
+  assert actual.batcher(questions()[2:3], layout) is not first
   relabelled = Question("Q1", questions()[1].text, questions()[1].candidates[::-1])
-  assert found.batcher((relabelled,), layout) is not second
+  assert actual.batcher((relabelled,), layout) is not second
 
 
 def data(asked):
@@ -145,9 +147,9 @@ def data(asked):
 def test_protocols_and_ties():
   asked = questions()
   scores = [np.asarray([0.5, 0.5, 0.1], np.float32)] * 11 + [np.zeros(0, np.float32)]
-  found = predict.evaluate(scores, data(asked), "test", ties="expected")
-  assert found.metrics["map[demo-clean/test]"]["value"] == pytest.approx(0.75)
-  assert found.metrics["map[demo-all/test]"]["questions"] == 11  # one has no candidates
-  assert "map from 0.5000 to 1.0000" in found.notes[0]
+  actual = predict.evaluate(scores, data(asked), "test", ties="expected")
+  assert actual.metrics["map[demo-clean/test]"]["value"] == pytest.approx(0.75)
+  assert actual.metrics["map[demo-all/test]"]["questions"] == 11  # one has no candidates
+  assert "map from 0.5000 to 1.0000" in actual.notes[0]
   untied = [s + np.float32([0, 0.1, 0]) for s in scores[:-1]] + scores[-1:]
   assert predict.evaluate(untied, data(asked), "test", ties="expected").notes == []

@@ -20,26 +20,26 @@ VALUES = np.asarray([[0.2, 0.9, 1.0, 0.4], [0.6, 0.1, 1.0, 0.0]])
 
 def outcomes():
   """Two seeds whose values of one question lie far apart, with a metric that has no question's."""
-  made = []
+  generated = []
   for seed, values in enumerate(VALUES):
     width = significance.half_width(values)
     entry = {"value": values.mean(), "half_width": width, "questions": 4}
     metrics = {TITLE: entry, "avgrec[x]": {"value": 0.5, "half_width": None, "questions": 4}}
     one = Outcome(seed, 3, 1, 0.5, 6)
     one.add("cosine", Evaluation(metrics, {TITLE: values}, {}, []), primary=True)
-    made.append(one)
-  return made
+    generated.append(one)
+  return generated
 
 
 def test_the_half_width_of_a_mean_over_seeds_is_that_of_a_comparison():
-  found = results.over_seeds(outcomes())
+  actual = results.over_seeds(outcomes())
   means = VALUES.mean(0)  # .4, .5, 1, .2; t(0.975, 3) = 3.182446
   wanted = 3.182446 * means.std(ddof=1) / 2
-  assert found[TITLE]["half_width"] == pytest.approx(wanted, rel=1e-6)
-  assert found[TITLE]["half_width"] == significance.half_width(VALUES)
-  assert found[TITLE]["mean"] == pytest.approx(0.525)
-  assert found[TITLE]["sd"] == pytest.approx(np.std([0.625, 0.425], ddof=1))
-  assert found["avgrec[x]"]["half_width"] is None
+  assert actual[TITLE]["half_width"] == pytest.approx(wanted, rel=1e-6)
+  assert actual[TITLE]["half_width"] == significance.half_width(VALUES)
+  assert actual[TITLE]["mean"] == pytest.approx(0.525)
+  assert actual[TITLE]["sd"] == pytest.approx(np.std([0.625, 0.425], ddof=1))
+  assert actual["avgrec[x]"]["half_width"] is None
 
 
 def content(seeds, **facts):

@@ -23,10 +23,10 @@ def by_enumeration(above, wrong, right):
 
 def test_ties_are_exact_expectations():
   cases = list(itertools.product(range(7), range(6), range(1, 4)))
-  found = retrieval_metrics.per_query(Standing(*map(np.asarray, zip(*cases))))
+  actual = retrieval_metrics.per_query(Standing(*map(np.asarray, zip(*cases))))
   expected = np.asarray([by_enumeration(*case) for case in cases])
   for i, name in enumerate(retrieval_metrics.METRICS):
-    np.testing.assert_allclose(found[name], expected[:, i], atol=1e-12)
+    np.testing.assert_allclose(actual[name], expected[:, i], atol=1e-12)
 
 
 @pytest.mark.parametrize("ties", retrieval_metrics.TIES)
@@ -34,14 +34,16 @@ def test_equal_to_the_metrics_of_whole_rankings(ties):
   random = np.random.default_rng(0)
   scores = random.integers(0, 9, (300, 40)).astype(np.float32)
   right = [random.choice(40, size=random.integers(1, 3), replace=False) for _ in scores]
-  made = Standing(*np.asarray([retrieval_metrics.standing(s, r) for s, r in zip(scores, right)]).T)
-  found = retrieval_metrics.per_query(made, ties=ties)
+  standings = Standing(
+    *np.asarray([retrieval_metrics.standing(s, r) for s, r in zip(scores, right)]).T
+  )
+  actual = retrieval_metrics.per_query(standings, ties=ties)
   labels = [np.isin(np.arange(40), r).astype(int) for r in right]
   expected = metrics.per_question(list(scores), labels, ties=ties)
-  np.testing.assert_allclose(found["mrr"], expected["mrr"], atol=1e-12)
-  np.testing.assert_allclose(found["r@1"], expected["p@1"], atol=1e-12)
+  np.testing.assert_allclose(actual["mrr"], expected["mrr"], atol=1e-12)
+  np.testing.assert_allclose(actual["r@1"], expected["p@1"], atol=1e-12)
   alone = np.asarray([len(r) == 1 for r in right])
-  np.testing.assert_allclose(found["r@5"][alone], expected["r@5"][alone], atol=1e-12)
+  np.testing.assert_allclose(actual["r@5"][alone], expected["r@5"][alone], atol=1e-12)
 
 
 def test_other_policies_are_refused():
@@ -69,15 +71,15 @@ def test_a_sentence_of_the_same_text_is_right():
 
 def test_spread_of_the_queries_of_one_answer():
   # a and b lie at a right angle: ‖a − b‖² = 2, whatever their lengths.
-  found = retrieval_metrics.spread(np.asarray([[3.0, 0], [0, 2], [5, 0]]), pool())
-  assert found["sse"] == pytest.approx(2) and found["sse_answers"] == 1
+  actual = retrieval_metrics.spread(np.asarray([[3.0, 0], [0, 2], [5, 0]]), pool())
+  assert actual["sse"] == pytest.approx(2) and actual["sse_answers"] == 1
   # Of the pairs a-b, b-c, a-c two are at a right angle, one is at distance 0.
-  assert found["sse_random"] == pytest.approx(4 / 3, abs=0.1)
-  assert found["sse_relative"] == pytest.approx(found["sse"] / found["sse_random"])
+  assert actual["sse_random"] == pytest.approx(4 / 3, abs=0.1)
+  assert actual["sse_relative"] == pytest.approx(actual["sse"] / actual["sse_random"])
   random = np.random.default_rng(0).normal(size=(3, 4))
   unit = random / np.linalg.norm(random, axis=1, keepdims=True)
-  found = retrieval_metrics.spread(random, pool())
-  assert found["sse"] == pytest.approx(((unit[0] - unit[1]) ** 2).sum())
+  actual = retrieval_metrics.spread(random, pool())
+  assert actual["sse"] == pytest.approx(((unit[0] - unit[1]) ** 2).sum())
   alone = Pool(pool().passages, pool().queries[1:])
   assert retrieval_metrics.spread(random[1:], alone) == {}
 

@@ -20,12 +20,12 @@ def two_systems(count, seed=0):
 @pytest.mark.parametrize("count", [2, 3, 20, 633])
 def test_t_test_is_scipys(count):
   a, b = two_systems(count)
-  found, reference = significance.paired_t_test(a, b), stats.ttest_rel(a, b)
-  assert found.p == pytest.approx(reference.pvalue, rel=1e-9)
+  actual, reference = significance.paired_t_test(a, b), stats.ttest_rel(a, b)
+  assert actual.p == pytest.approx(reference.pvalue, rel=1e-9)
   interval = reference.confidence_interval(0.95)
-  assert found.difference == pytest.approx((interval.low + interval.high) / 2)
-  assert found.half_width == pytest.approx((interval.high - interval.low) / 2)
-  assert found.questions == count
+  assert actual.difference == pytest.approx((interval.low + interval.high) / 2)
+  assert actual.half_width == pytest.approx((interval.high - interval.low) / 2)
+  assert actual.questions == count
 
 
 def test_t_test_without_spread():
@@ -52,22 +52,22 @@ def test_exact_randomization_test_by_enumeration_with_equal_sums():
   difference = np.array([0.1, 0.2, 0.3, -0.1, 0.4, 0.0, 0.0])
   whole = np.array([1, 2, 3, -1, 4])
   sums = [abs(np.dot(signs, whole)) for signs in itertools.product((1, -1), repeat=5)]
-  found = significance.randomization_test(difference, np.zeros(7))
-  assert found.p == np.mean(np.array(sums) >= abs(whole.sum()))
-  assert found.questions == 7
+  actual = significance.randomization_test(difference, np.zeros(7))
+  assert actual.p == np.mean(np.array(sums) >= abs(whole.sum()))
+  assert actual.questions == 7
 
 
 def test_sampled_randomization_test():
   a, b = two_systems(200)
-  found = significance.randomization_test(a, b, samples=20_000)
-  assert found == significance.randomization_test(a, b, samples=20_000)  # of the same seed
-  assert found.p != significance.randomization_test(a, b, samples=20_000, seed=1).p
+  actual = significance.randomization_test(a, b, samples=20_000)
+  assert actual == significance.randomization_test(a, b, samples=20_000)  # of the same seed
+  assert actual.p != significance.randomization_test(a, b, samples=20_000, seed=1).p
   exact = stats.ttest_rel(a, b).pvalue  # close to it for so many questions
-  assert abs(found.p - exact) < 5 * np.sqrt(exact / 20_000) + 0.002
+  assert abs(actual.p - exact) < 5 * np.sqrt(exact / 20_000) + 0.002
   swapped = significance.randomization_test(b, a, samples=20_000)
-  assert swapped.difference == -found.difference and swapped.p == found.p
+  assert swapped.difference == -actual.difference and swapped.p == actual.p
   order = np.random.default_rng(1).permutation(200)
-  assert significance.randomization_test(a[order], b[order], samples=20_000).p == found.p
+  assert significance.randomization_test(a[order], b[order], samples=20_000).p == actual.p
   assert significance.randomization_test(a + 1, a, samples=999).p == 1 / 1000  # never zero
 
 
@@ -140,21 +140,21 @@ def three_datasets():
 def test_macro_t_test_of_two_datasets_is_welchs():
   """With two datasets the sum of the means of d and -(-d) is what Welch's test compares."""
   a, b = three_datasets()
-  found = significance.macro_t_test(a[:2], b[:2])
+  actual = significance.macro_t_test(a[:2], b[:2])
   d = [x - y for x, y in zip(a, b)]
   reference = stats.ttest_ind(d[0], -d[1], equal_var=False)
   interval = reference.confidence_interval(0.95)
-  assert found.p == pytest.approx(reference.pvalue, rel=1e-9)
-  assert found.difference == pytest.approx((d[0].mean() + d[1].mean()) / 2)
-  assert found.half_width == pytest.approx((interval.high - interval.low) / 4)
-  assert found.questions == 47
+  assert actual.p == pytest.approx(reference.pvalue, rel=1e-9)
+  assert actual.difference == pytest.approx((d[0].mean() + d[1].mean()) / 2)
+  assert actual.half_width == pytest.approx((interval.high - interval.low) / 4)
+  assert actual.questions == 47
 
 
 def test_macro_tests_of_one_dataset_are_the_paired_ones():
   a, b = three_datasets()
-  found, paired = (significance.macro_t_test(a[:1], b[:1]), significance.paired_t_test(a[0], b[0]))
+  actual, paired = (significance.macro_t_test(a[:1], b[:1]), significance.paired_t_test(a[0], b[0]))
   for field in ("difference", "half_width", "p", "questions"):
-    assert getattr(found, field) == pytest.approx(getattr(paired, field))
+    assert getattr(actual, field) == pytest.approx(getattr(paired, field))
   assert significance.macro_randomization_test(a[:1], b[:1]).p == pytest.approx(
     significance.randomization_test(a[0], b[0]).p
   )
@@ -168,9 +168,9 @@ def test_macro_randomization_test_by_enumeration():
     abs((d[0] * signs[:2]).mean() + (d[1] * signs[2:]).mean())
     for signs in itertools.product((1, -1), repeat=5)
   ]
-  found = significance.macro_randomization_test(a, b)
-  assert found.p == np.mean(np.array(sums) >= observed - 1e-12)
-  assert found.difference == pytest.approx((d[0].mean() + d[1].mean()) / 2)
+  actual = significance.macro_randomization_test(a, b)
+  assert actual.p == np.mean(np.array(sums) >= observed - 1e-12)
+  assert actual.difference == pytest.approx((d[0].mean() + d[1].mean()) / 2)
 
 
 def test_macro_tests_agree_and_weigh_datasets_alike():
@@ -198,8 +198,8 @@ def test_macro_tests_refuse_datasets_without_a_partner():
 def test_scipy_is_imported_only_where_a_test_is_made():
   """Most of what imports this module tests nothing; scipy.special alone takes 0.3 s."""
   code = "import sys, as2jax.evaluation.significance, as2jax.evaluation.run_scores as s; print('scipy' in sys.modules)"
-  found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-  assert found.stdout == "False\n", found.stderr
+  process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+  assert process.stdout == "False\n", process.stderr
 
 
 def runs(rng, *, luck, system, seeds=3, questions=243):
@@ -235,7 +235,7 @@ def test_equal_methods_differ_as_rarely_as_they_should(luck, system, capsys):
 def test_methods_by_hand():
   a = np.asarray([[1.0, 0.5, 1.0, 0.8], [0.1, 0.0, 0.2, 0.0]])
   b = np.asarray([[0.2, 0.0, 0.6, 0.0], [0.0, 0.1, 0.3, 0.0]])
-  found = methods_test(a, b)
+  actual = methods_test(a, b)
   seeds = [x.mean(1).var(ddof=1) for x in (a, b)]
   residual = np.mean(
     [((x - x.mean(0) - x.mean(1, keepdims=True) + x.mean()) ** 2).sum() / 3 for x in (a, b)]
@@ -246,28 +246,28 @@ def test_methods_by_hand():
   variance = sum(terms)
   assert variance > d / 4
   wanted = variance**2 / sum(t * t / f for t, f in zip(terms, freedom))
-  assert found.difference == pytest.approx(a.mean() - b.mean())
-  assert found.freedom == pytest.approx(min(wanted, 3))
-  t = stats.t(found.freedom)
-  assert found.half_width == pytest.approx(t.ppf(0.975) * variance**0.5)
-  assert found.p == pytest.approx(2 * t.sf(found.difference / variance**0.5))
-  assert found.detectable == pytest.approx((t.ppf(0.975) + t.ppf(0.8)) * variance**0.5)
+  assert actual.difference == pytest.approx(a.mean() - b.mean())
+  assert actual.freedom == pytest.approx(min(wanted, 3))
+  t = stats.t(actual.freedom)
+  assert actual.half_width == pytest.approx(t.ppf(0.975) * variance**0.5)
+  assert actual.p == pytest.approx(2 * t.sf(actual.difference / variance**0.5))
+  assert actual.detectable == pytest.approx((t.ppf(0.975) + t.ppf(0.8)) * variance**0.5)
 
 
 def test_one_seed_tells_nothing_of_a_method():
   rng = np.random.default_rng(0)
   several, one = rng.random((3, 20)), rng.random((1, 20))
   for a, b in ((several, one), (one, several), (one[0], one)):
-    found = methods_test(a, b)
-    assert found.why == "cannot be told from one seed" and found.p is found.half_width is None
-    assert found.difference == pytest.approx(np.mean(a) - np.mean(b))
+    actual = methods_test(a, b)
+    assert actual.why == "cannot be told from one seed" and actual.p is actual.half_width is None
+    assert actual.difference == pytest.approx(np.mean(a) - np.mean(b))
 
 
 def test_a_system_without_randomness_needs_one_run():
   rng = np.random.default_rng(0)
   several, bm25 = rng.random((3, 40)), rng.random((1, 40))
-  found = methods_test(several, bm25, fixed=(False, True))
-  assert found.p is not None
+  actual = methods_test(several, bm25, fixed=(False, True))
+  assert actual.p is not None
   # Two of them: questions alone are random, which is the paired t-test.
   both = methods_test(bm25, several[:1], fixed=(True, True))
   alone = paired_t_test(bm25, several[:1])
@@ -279,9 +279,9 @@ def test_the_variance_of_methods_is_never_below_that_of_questions():
   seen = 0
   for _ in range(50):
     a, b = rng.random((2, 2, 30))
-    found, alone = methods_test(a, b), paired_t_test(a, b)
-    assert found.half_width >= alone.half_width - 1e-12
-    seen += found.half_width == pytest.approx(alone.half_width)
+    actual, alone = methods_test(a, b), paired_t_test(a, b)
+    assert actual.half_width >= alone.half_width - 1e-12
+    seen += actual.half_width == pytest.approx(alone.half_width)
   assert 0 < seen < 50
 
 

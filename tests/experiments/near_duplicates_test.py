@@ -18,11 +18,11 @@ AXES = {"near": (1.0, 0.2), "far": (1.0, 0.5), "train": (1.0, 0.0)}
 
 def vectors(texts):
   """Cosines with "train …": .98 of "near …", .89 of "far …"; of other texts they are small."""
-  made = [np.random.default_rng(zlib.crc32(text.encode())).normal(size=64) for text in texts]
-  for row, text in zip(made, texts):
+  rows = [np.random.default_rng(zlib.crc32(text.encode())).normal(size=64) for text in texts]
+  for row, text in zip(rows, texts):
     if text.split()[0] in AXES:
       row[:] = (*AXES[text.split()[0]], *np.zeros(62))
-  return np.asarray(made, np.float32)
+  return np.asarray(rows, np.float32)
 
 
 def question(name, text, right, *wrong):
@@ -42,21 +42,21 @@ TEST = [
 
 
 def test_each_kind_is_found():
-  found = near_duplicates.near_duplicates(TEST, TRAIN, vectors)
-  assert found.texts == {"questions": 3, "sentences": 6, "right sentences": 3, "pairs": 6}
-  assert found.counts == {
+  actual = near_duplicates.near_duplicates(TEST, TRAIN, vectors)
+  assert actual.texts == {"questions": 3, "sentences": 6, "right sentences": 3, "pairs": 6}
+  assert actual.counts == {
     "questions": {"exact": 1, "normalised": 1, "vector": 2},
     "sentences": {"exact": 3, "normalised": 4, "vector": 4},
     "right sentences": {"exact": 1, "normalised": 2, "vector": 2},
     # "It snowed." is a sentence of another question than the one that is asked again.
     "pairs": {"exact": 0, "normalised": 1, "vector": 2},
   }
-  assert found.questions == {"same", "near"} and found.right == {"same", "near"}
+  assert actual.questions == {"same", "near"} and actual.right == {"same", "near"}
 
 
 def test_the_threshold_counts():
-  found = near_duplicates.near_duplicates(TEST, TRAIN, vectors, threshold=0.8)
-  assert found.counts["questions"] == {"exact": 1, "normalised": 1, "vector": 3}
+  actual = near_duplicates.near_duplicates(TEST, TRAIN, vectors, threshold=0.8)
+  assert actual.counts["questions"] == {"exact": 1, "normalised": 1, "vector": 3}
   alone = near_duplicates.near_duplicates(TEST, [], vectors)
   assert not any(any(its.values()) for its in alone.counts.values()) and not alone.questions
 
@@ -73,7 +73,7 @@ class Copied:
 @pytest.fixture
 def copied(finished_run, monkeypatch):
   monkeypatch.setattr(near_duplicates, "load_dataset", Copied)
-  monkeypatch.setattr(near_duplicates, "require", lambda *given: None)
+  monkeypatch.setattr(near_duplicates, "require", lambda *arguments: None)
   monkeypatch.setattr(near_duplicates, "embedder", lambda name: vectors)
   return finished_run("bm25")
 

@@ -39,10 +39,10 @@ def test_words_that_meet_are_near(tmp_path):
     dimension=12, window=5, epochs=20, min_count=2, negative=5, seed=1, lower=True, treebank=False
   )
   train(pairs(each=4000), tmp_path / "v.txt", settings, {})
-  found = vectors(tmp_path / "v.txt")
-  assert len(found.words) == 16
-  unit = found.table / np.linalg.norm(found.table, axis=1, keepdims=True)
-  same = np.equal.outer(*[np.array([word[:3] for word in found.words])] * 2)
+  actual = vectors(tmp_path / "v.txt")
+  assert len(actual.words) == 16
+  unit = actual.table / np.linalg.norm(actual.table, axis=1, keepdims=True)
+  same = np.equal.outer(*[np.array([word[:3] for word in actual.words])] * 2)
   cosine = unit @ unit.T
   assert cosine[same].min() > cosine[~same].max()
 
@@ -55,10 +55,10 @@ def test_a_dataset_by_the_command(tmp_path, capsys):
   assert told["fingerprint"] == sample.fingerprints["train"] and told["dataset"] == "sample"
   assert told["sentences"] == len(texts) == len(set(texts))
   assert (told["dimension"], told["epochs"], told["seed"], told["lower"]) == (8, 2, 3, True)
-  found = vectors(tmp_path / "v.txt")
-  assert found.table.shape == (told["vocabulary"], 8) and np.isfinite(found.table).all()
+  actual = vectors(tmp_path / "v.txt")
+  assert actual.table.shape == (told["vocabulary"], 8) and np.isfinite(actual.table).all()
   told.pop("bytes")
-  assert found.facts["trained_on"] == told
+  assert actual.facts["trained_on"] == told
   encoding = static.prepare(
     texts,
     tmp_path / "v.txt",

@@ -67,12 +67,12 @@ def by_hand(hidden, content, filtered):
 def test_points_are_means_of_pieces(filtered):
   content = made()
   x = hidden(content)
-  found, number = jax.jit(points, static_argnums=3, static_argnames="filtered")(
+  actual, number = jax.jit(points, static_argnums=3, static_argnames="filtered")(
     x, content.units, content.words, SIZES, filtered=filtered
   )
   vectors, expected = by_hand(x, content, filtered)
   np.testing.assert_array_equal(number, expected)
-  np.testing.assert_allclose(found, vectors, atol=1e-6)
+  np.testing.assert_allclose(actual, vectors, atol=1e-6)
   counts = (expected >= 0).sum((0, 1))
   assert counts.min() < counts.max() and (expected[0, 1, 7:11] < 0).all()
 
@@ -81,17 +81,17 @@ def test_points_are_means_of_pieces(filtered):
 def test_an_alignment_is_that_of_each_sentence_alone(marginals):
   content = made()
   x = hidden(content)
-  found = align(aligner(marginals=marginals, iterations=200), x, content)
+  actual = align(aligner(marginals=marginals, iterations=200), x, content)
   vectors, number = by_hand(x, content, filtered=True)
   frequency = np.asarray(content.words.inputs["document_frequency"])
-  found = jax.tree.map(np.asarray, found)
-  for s, u, k in np.ndindex(*found.distance.shape):
+  actual = jax.tree.map(np.asarray, actual)
+  for s, u, k in np.ndindex(*actual.distance.shape):
     question, first = number[s, u, :3], 3 + 4 * k
     sentence = number[s, u, first : first + 4]
     i, j = np.flatnonzero(question >= 0), np.flatnonzero(sentence >= 0)
-    assert bool(found.present[s, u, k]) == bool(len(i) and len(j))
+    assert bool(actual.present[s, u, k]) == bool(len(i) and len(j))
     if not (len(i) and len(j)):
-      assert not np.any(found.representation[s, u, k]) and not found.distance[s, u, k]
+      assert not np.any(actual.representation[s, u, k]) and not actual.distance[s, u, k]
       continue
     weigh = lambda n, s=s: np.ones(len(n)) if marginals == "uniform" else frequency[s, n]
     a, b = weigh(question[i]), weigh(sentence[j])
@@ -107,29 +107,29 @@ def test_an_alignment_is_that_of_each_sentence_alone(marginals):
       stopThr=0,
       warn=False,
     )  # from the same start
-    np.testing.assert_allclose(found.plan[s, u, k][np.ix_(i, j)], plan, atol=1e-5)
-    np.testing.assert_allclose(found.cost[s, u, k][np.ix_(i, j)], cost, atol=1e-5)
+    np.testing.assert_allclose(actual.plan[s, u, k][np.ix_(i, j)], plan, atol=1e-5)
+    np.testing.assert_allclose(actual.cost[s, u, k][np.ix_(i, j)], cost, atol=1e-5)
     chosen = sorted(set(np.argmax(plan, axis=1)))
-    assert np.flatnonzero(found.selected[s, u, k]).tolist() == j[chosen].tolist()
-    np.testing.assert_allclose(found.representation[s, u, k], right[chosen].mean(0), atol=1e-5)
-    np.testing.assert_allclose(found.distance[s, u, k], (cost * plan).sum(), atol=1e-5)
+    assert np.flatnonzero(actual.selected[s, u, k]).tolist() == j[chosen].tolist()
+    np.testing.assert_allclose(actual.representation[s, u, k], right[chosen].mean(0), atol=1e-5)
+    np.testing.assert_allclose(actual.distance[s, u, k], (cost * plan).sum(), atol=1e-5)
 
 
 def test_no_alignment_is_the_mean_of_all_words():
   content = made()
   x = hidden(content)
-  found = align(aligner(alignment="mean", marginals="uniform"), x, content)
+  actual = align(aligner(alignment="mean", marginals="uniform"), x, content)
   vectors, number = by_hand(x, content, filtered=True)
   real = number[0, 0, 3:7] >= 0
   np.testing.assert_allclose(
-    found.representation[0, 0, 0], vectors[0, 0, 3:7][real].mean(0), atol=1e-6
+    actual.representation[0, 0, 0], vectors[0, 0, 3:7][real].mean(0), atol=1e-6
   )
   question = number[0, 0, :3] >= 0
   cost = np.linalg.norm(
     vectors[0, 0, :3][question][:, None] - vectors[0, 0, 3:7][real][None], axis=-1
   )
-  np.testing.assert_allclose(found.distance[0, 0, 0], cost.mean(), rtol=1e-5)
-  assert not jnp.any(found.selected[0, 1, 1]) and not jnp.any(found.selected[0, 2])
+  np.testing.assert_allclose(actual.distance[0, 0, 0], cost.mean(), rtol=1e-5)
+  assert not jnp.any(actual.selected[0, 1, 1]) and not jnp.any(actual.selected[0, 2])
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_relevance_by_hand():
   plain = align(aligner(), x, content)
   chosen = {"plan": plain.selected}
   for relevance in ("plan_over_mass", "nearest"):
-    found = chosen[relevance] = align(aligner(relevance=relevance), x, content).selected
+    actual = chosen[relevance] = align(aligner(relevance=relevance), x, content).selected
     plan, cost = np.asarray(plain.plan), np.asarray(plain.cost)
     mass = np.maximum(plan.sum(-2, keepdims=True), 1e-12)
     value = {"plan_over_mass": plan / mass, "nearest": -cost}[relevance]
@@ -165,7 +165,7 @@ def test_relevance_by_hand():
         for number in (plain.question[at[:2]], plain.sentence[at])
       )
       best = {int(j[np.argmax(value[at][k, j])]) for k in i} if len(j) else set()
-      assert set(np.flatnonzero(found[at])) == best, (relevance, at)
+      assert set(np.flatnonzero(actual[at])) == best, (relevance, at)
   assert any(np.any(chosen["plan"] != other) for other in chosen.values())
 
 

@@ -38,8 +38,8 @@ def plain(x, kernel):
   return narrow_convolution(x, kernel, "highest")
 
 
-def assert_same(found, expected):
-  for a, b in zip(found, expected, strict=True):
+def assert_same(actual, expected):
+  for a, b in zip(actual, expected, strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
@@ -68,6 +68,6 @@ def test_a_group_is_cropped(monkeypatch):
   x, kernel, _ = inputs()
   expected = jax.jit(plain)(x, kernel)
   monkeypatch.setattr(cropped, "ROWS", (0.5,))
-  found = jax.jit(lambda x, kernel: ours(x, kernel))(x, kernel)
-  wrong = np.any(~np.isclose(found, expected, atol=1e-5), axis=(0, 2, 3))
+  actual = jax.jit(lambda x, kernel: ours(x, kernel))(x, kernel)
+  wrong = np.any(~np.isclose(actual, expected, atol=1e-5), axis=(0, 2, 3))
   assert list(np.flatnonzero(wrong)) == [3, 5, 6]

@@ -26,8 +26,8 @@ def decoder(kind="gru", tied=True, chunk=0):
   return GRUDecoder(H, tied, chunk, 1, "highest")
 
 
-def params(made):
-  shapes = jax.eval_shape(lambda: made.init(jax.random.key(0), *ARGUMENTS))["params"]
+def params(module):
+  shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), *ARGUMENTS))["params"]
   rng = np.random.default_rng(1)
   return jax.tree.map(lambda x: rng.normal(0, 0.5, x.shape).astype(np.float32), shapes)
 
@@ -53,7 +53,7 @@ def theirs(values, tied):
   layer = torch.nn.GRU(D + Z, H, batch_first=True)
   state = to_torch({"forward": values["layer"]["forward"]}, "")
   layer.load_state_dict({name: torch.tensor(x) for name, x in state.items()})
-  found = np.zeros((S, E, L))
+  actual = np.zeros((S, E, L))
   for s, e in np.ndindex(S, E):
     n, z = LENGTH[s, e], LATENT[s, e]
     start = np.tanh(z @ values["start"]["kernel"] + values["start"]["bias"])
@@ -61,39 +61,39 @@ def theirs(values, tied):
     with torch.no_grad():
       hidden = layer(torch.tensor(x)[None], torch.tensor(start)[None, None])[0][0].numpy()
     log_p = log_softmax(scores(values, hidden, tied))
-    found[s, e, :n] = log_p[np.arange(n), TARGET[s, e, :n]]
-  return found
+    actual[s, e, :n] = log_p[np.arange(n), TARGET[s, e, :n]]
+  return actual
 
 
 @pytest.mark.parametrize("tied, chunk", [(True, 0), (True, 4), (False, 0)])
 def test_the_gru_is_that_of_torch(tied, chunk):
-  made = decoder(tied=tied, chunk=chunk)
-  values = params(made)
-  found = made.apply({"params": on_device(values)}, *ARGUMENTS)
-  np.testing.assert_allclose(found, theirs(values, tied), atol=1e-5)
+  module = decoder(tied=tied, chunk=chunk)
+  values = params(module)
+  actual = module.apply({"params": on_device(values)}, *ARGUMENTS)
+  np.testing.assert_allclose(actual, theirs(values, tied), atol=1e-5)
   assert ("words" in values["words"]) != tied
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_bag_is_one_softmax_a_text(tied):
-  made = decoder("mlp", tied)
-  values = params(made)
-  found = made.apply({"params": on_device(values)}, *ARGUMENTS)
+  module = decoder("mlp", tied)
+  values = params(module)
+  actual = module.apply({"params": on_device(values)}, *ARGUMENTS)
   hidden = np.maximum(LATENT @ values["hidden"]["kernel"] + values["hidden"]["bias"], 0)
   log_p = log_softmax(scores(values, hidden, tied))
   wanted = np.where(REAL, np.take_along_axis(log_p, TARGET, -1), 0)
-  np.testing.assert_allclose(found, wanted, atol=1e-5)
+  np.testing.assert_allclose(actual, wanted, atol=1e-5)
 
 
 def test_greedy_words_are_the_most_probable_after_those_before():
-  made = decoder()
-  values = params(made)
+  module = decoder()
+  values = params(module)
   z = jnp.asarray(LATENT[0])
-  found = np.asarray(
-    made.apply({"params": on_device(values)}, z, jnp.asarray(TABLE), 4, 2, 3, method="generate")
+  actual = np.asarray(
+    module.apply({"params": on_device(values)}, z, jnp.asarray(TABLE), 4, 2, 3, method="generate")
   )
   likelihood = jax.jit(
-    lambda z, read, target: made.apply(
+    lambda z, read, target: module.apply(
       {"params": on_device(values)},
       z,
       jnp.asarray(TABLE)[read],
@@ -112,19 +112,19 @@ def test_greedy_words_are_the_most_probable_after_those_before():
       z_n = jnp.broadcast_to(z[n], (1, V - 3, Z))
       best = 3 + int(np.argmax(likelihood(z_n, each, target)[0, :, t]))
       if best == 3:
-        assert not found[n, t:].any()
+        assert not actual[n, t:].any()
         ended += 1
         break
-      assert found[n, t] == best
+      assert actual[n, t] == best
       words.append(best)
   assert ended < E  # else the words were never compared
 
 
 def test_generation_stops_at_the_end_mark():
-  made = decoder(tied=False)
-  values = params(made)
+  module = decoder(tied=False)
+  values = params(module)
   values["words"]["bias"][3] = 50
-  found = made.apply(
+  actual = module.apply(
     {"params": on_device(values)},
     jnp.asarray(LATENT[0]),
     jnp.asarray(TABLE),
@@ -133,15 +133,15 @@ def test_generation_stops_at_the_end_mark():
     3,
     method="generate",
   )
-  np.testing.assert_array_equal(found, 0)
+  np.testing.assert_array_equal(actual, 0)
 
 
 def test_a_bag_gives_its_likeliest_words_without_marks():
-  made = decoder("mlp")
-  values = params(made)
+  module = decoder("mlp")
+  values = params(module)
   values["words"]["bias"][[0, 1, 2, 3]] = 50
-  found = np.asarray(
-    made.apply(
+  actual = np.asarray(
+    module.apply(
       {"params": on_device(values)},
       jnp.asarray(LATENT[0]),
       jnp.asarray(TABLE),
@@ -153,4 +153,4 @@ def test_a_bag_gives_its_likeliest_words_without_marks():
   )
   hidden = np.maximum(LATENT[0] @ values["hidden"]["kernel"] + values["hidden"]["bias"], 0)
   order = 4 + np.argsort(-scores(values, hidden, True)[:, 4:], axis=1)[:, :4]
-  np.testing.assert_array_equal(found, order)
+  np.testing.assert_array_equal(actual, order)

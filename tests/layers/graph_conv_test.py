@@ -70,9 +70,9 @@ def dense(nodes, distance, present, weights, convolution):
 
 def test_the_graph_is_the_dense_reference():
   args = content() + parameters()
-  for found, expected in zip(ours(*args), dense(*args), strict=True):
+  for actual, expected in zip(ours(*args), dense(*args), strict=True):
     scale = np.abs(expected).max()
-    np.testing.assert_allclose(np.asarray(found) / scale, expected / scale, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(actual) / scale, expected / scale, atol=1e-6)
   rows = np.asarray(ours(*args)[0]).sum(-1)
   np.testing.assert_allclose(rows, np.asarray(args[2], float), atol=1e-6)
 
@@ -101,12 +101,14 @@ def test_a_sigmoid_weighs_each_edge_alone():
   args = parameters()
   alpha = np.asarray(ours(nodes, distance, present, *args)[0])
   graph = sentence_graphs(nodes, present)
-  found = EdgeWeights(HIDDEN, "sigmoid").apply(args[0], graph, distance.reshape(S, -1)).edges
-  found = np.asarray(found).reshape(S, E, K, K)
+  actual = EdgeWeights(HIDDEN, "sigmoid").apply(args[0], graph, distance.reshape(S, -1)).edges
+  actual = np.asarray(actual).reshape(S, E, K, K)
   real = np.asarray(present)[..., :, None] & np.asarray(present)[..., None, :]
-  odds = np.where(real, found, 0.5) / (1 - np.where(real, found, 0.5)) * real  # the softmax's, too
+  odds = (
+    np.where(real, actual, 0.5) / (1 - np.where(real, actual, 0.5)) * real
+  )  # the softmax's, too
   np.testing.assert_allclose(odds / np.maximum(odds.sum(-1, keepdims=True), 1e-9), alpha, atol=1e-4)
-  assert (found[~real] == 0).all() and np.ptp(found.sum(-1)[real.any(-1)]) > 1e-3
+  assert (actual[~real] == 0).all() and np.ptp(actual.sum(-1)[real.any(-1)]) > 1e-3
 
 
 def test_self_terms_by_hand():

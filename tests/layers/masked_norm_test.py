@@ -75,12 +75,12 @@ def test_what_lies_under_the_mask_reaches_nothing():
     out, new = run(x, mask, variables)
     return jnp.sum(jnp.sin(out)), (out, new)
 
-  (gradient, found), (gradient_, found_) = (
+  (gradient, actual), (gradient_, found_) = (
     jax.grad(loss, has_aux=True)(jnp.asarray(v)) for v in (x, other)
   )
-  for a, b in zip(jax.tree.leaves((gradient, found)), jax.tree.leaves((gradient_, found_))):
+  for a, b in zip(jax.tree.leaves((gradient, actual)), jax.tree.leaves((gradient_, found_))):
     np.testing.assert_array_equal(a, b)
-  assert np.all(np.asarray(found[0])[:, mask == 0] == 0)
+  assert np.all(np.asarray(actual[0])[:, mask == 0] == 0)
   assert np.all(np.asarray(gradient)[:, mask == 0] == 0) and np.any(np.asarray(gradient) != 0)
 
 

@@ -72,9 +72,9 @@ def test_gradients_are_those_of_the_loop_and_zero_at_padding(mode):
     return total
 
   gradient = lambda of: jax.jit(jax.grad(of))(hidden)
-  found = gradient(lambda h: (pool(h, tokens, units, mode) * weights).sum())
-  np.testing.assert_allclose(found, gradient(loop), atol=1e-6)
-  assert (np.asarray(found)[np.asarray(tokens.segment) == 0] == 0).all()
+  actual = gradient(lambda h: (pool(h, tokens, units, mode) * weights).sum())
+  np.testing.assert_allclose(actual, gradient(loop), atol=1e-6)
+  assert (np.asarray(actual)[np.asarray(tokens.segment) == 0] == 0).all()
 
 
 def test_max_of_ties_has_one_gradient():
@@ -99,9 +99,9 @@ def test_every_mode_has_a_reference():
 def test_weighted_means_of_two_tokens_by_hand():
   tokens, units = lay([np.ones(1, np.int32), np.ones(2, np.int32)], [(0, 1)], 4)
   hidden = jnp.asarray([5.0, 2.0, 8.0, 1e6]).reshape(1, 1, 4, 1)
-  found = {mode: np.asarray(pool(hidden, tokens, units, mode)).ravel() for mode in MODES}
-  np.testing.assert_allclose(found["weighted_mean"], [5.0, (2 + 2 * 8) / 3], rtol=1e-6)
-  np.testing.assert_allclose(found["mean_sqrt_len"], [5.0, 10 / 2**0.5], rtol=1e-6)
+  actual = {mode: np.asarray(pool(hidden, tokens, units, mode)).ravel() for mode in MODES}
+  np.testing.assert_allclose(actual["weighted_mean"], [5.0, (2 + 2 * 8) / 3], rtol=1e-6)
+  np.testing.assert_allclose(actual["mean_sqrt_len"], [5.0, 10 / 2**0.5], rtol=1e-6)
 
 
 def test_bfloat16_is_summed_in_float32():

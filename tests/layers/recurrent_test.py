@@ -45,13 +45,13 @@ def lay(rows, length):
 
 
 def spans(outputs, rows):
-  found = {}
+  by_sequence = {}
   for row, members in enumerate(rows):
     start = 0
     for member in members:
       end = start + len(SEQUENCES[member])
-      found[member], start = np.asarray(outputs[row, start:end]), end
-  return found
+      by_sequence[member], start = np.asarray(outputs[row, start:end]), end
+  return by_sequence
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -95,14 +95,14 @@ def test_equals_torch_on_packed_sequences_with_its_gradients(cell, bidirectional
   outputs, gradient = outputs_and_gradient(
     recurrent(cell, bidirectional), params, lay(ALONE, 11), jnp.asarray(weight, jnp.float32)
   )
-  found = spans(outputs, ALONE)
+  actual = spans(outputs, ALONE)
   packed = torch.nn.utils.rnn.pack_sequence(
     [torch.tensor(x) for x in SEQUENCES], enforce_sorted=False
   )
   expected, lengths = torch.nn.utils.rnn.pad_packed_sequence(module(packed)[0], batch_first=True)
   assert lengths.tolist() == [len(x) for x in SEQUENCES]
   for n, length in enumerate(lengths):
-    np.testing.assert_allclose(found[n], expected.detach()[n, :length], atol=1e-6, rtol=0)
+    np.testing.assert_allclose(actual[n], expected.detach()[n, :length], atol=1e-6, rtol=0)
   (expected * torch.tensor(weight[:, :9], dtype=torch.float32)).sum().backward()
   theirs = {f"rnn.{name}": p.grad.numpy() for name, p in module.named_parameters()}
   for name, leaf in to_torch(gradient, "rnn.").items():
@@ -129,12 +129,12 @@ def test_initial_states_equal_torch(cell, bidirectional):
     states = list(zip(hidden, inner, strict=True))
   initial = jax.tree.map(jnp.asarray, tuple(states) if bidirectional else states[0])
   layer = recurrent(cell, bidirectional)
-  found = apply(layer, params, jnp.asarray(x), position, jnp.ones_like(position), initial)
+  actual = apply(layer, params, jnp.asarray(x), position, jnp.ones_like(position), initial)
   with torch.no_grad():
     expected = module(torch.tensor(x), theirs)[0].numpy()
-  np.testing.assert_allclose(found, expected, atol=1e-6, rtol=0)
+  np.testing.assert_allclose(actual, expected, atol=1e-6, rtol=0)
   plain = apply(layer, params, jnp.asarray(x), position, jnp.ones_like(position))
-  assert np.abs(plain[:, 0] - found[:, 0]).max() > 0.1
+  assert np.abs(plain[:, 0] - actual[:, 0]).max() > 0.1
 
 
 @pytest.mark.parametrize("cell, bidirectional", CASES)
@@ -163,9 +163,9 @@ def test_packing_and_padding_change_no_vector_and_no_gradient(cell, bidirectiona
     ([(4, 1, 3, 2, 0)], 22, {}),
     ([(4, 3, 2), (), (0, 1)], 14, {"unroll": 4}),
   ):
-    found, other = run(rows, length, recurrent(cell, bidirectional, **fields))
+    actual, other = run(rows, length, recurrent(cell, bidirectional, **fields))
     for n in expected:
-      np.testing.assert_allclose(found[n], expected[n], atol=1e-6, rtol=0)
+      np.testing.assert_allclose(actual[n], expected[n], atol=1e-6, rtol=0)
     for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(other), strict=True):
       assert np.abs(a).max() > 1e-2
       np.testing.assert_allclose(a, b, atol=1e-5 * max(1, np.abs(a).max()), rtol=0)
@@ -202,10 +202,10 @@ def test_bfloat16_inputs_give_float32_states():
   layer = recurrent("gru", True)
   params = initialised(layer)
   x, position, segment = lay(ALONE, 9)
-  found = apply(layer, params, x.astype(jnp.bfloat16), position, segment)
-  assert found.dtype == jnp.float32
+  actual = apply(layer, params, x.astype(jnp.bfloat16), position, segment)
+  assert actual.dtype == jnp.float32
   exact = apply(layer, params, x.astype(jnp.bfloat16).astype(jnp.float32), position, segment)
-  np.testing.assert_array_equal(found, exact)
+  np.testing.assert_array_equal(actual, exact)
 
 
 def test_what_does_not_fit_is_named():

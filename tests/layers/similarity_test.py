@@ -24,10 +24,10 @@ def test_numbers_by_hand():
   grid = SimilarityGrid("metric", 2, 0.0)
   u = jnp.asarray([[[1.0, 2.0], [0.0, 1.0]], [[0.0, 0.0], [1.0, 0.0]]])
   b = jnp.arange(12.0).reshape(2, 3, 2)
-  found = grid.apply({"params": {"U": u, "B": b}}, X, Y, jnp.ones((1, 3, 2)))
+  actual = grid.apply({"params": {"U": u, "B": b}}, X, Y, jnp.ones((1, 3, 2)))
   # x·U_k y: of (3, 4) with itself 3·3 + 2·3·4 + 4·4 = 49, and 4·3 = 12
   np.testing.assert_allclose(
-    found[:, 0], [[[49, 1], [2, 3], [4 + 11, 5]], [[6 + 12, 7], [8, 9], [10, 11]]], rtol=1e-6
+    actual[:, 0], [[[49, 1], [2, 3], [4 + 11, 5]], [[6 + 12, 7], [8, 9], [10, 11]]], rtol=1e-6
   )
 
 
@@ -38,9 +38,9 @@ def test_the_metric_starts_near_the_scaled_dot_product():
   for noise, close in ((0.0, 1e-5), (0.01, 2.5)):
     grid = SimilarityGrid("metric", 2, noise)
     variables = jax.jit(grid.init)(jax.random.key(2), x, y, mask)
-    found = np.asarray(jax.jit(grid.apply)(variables, x, y, mask))
-    np.testing.assert_allclose(found, jnp.stack([plain] * 2), atol=close)
-    assert np.any(found[0] != found[1]) == (noise > 0)
+    actual = np.asarray(jax.jit(grid.apply)(variables, x, y, mask))
+    np.testing.assert_allclose(actual, jnp.stack([plain] * 2), atol=close)
+    assert np.any(actual[0] != actual[1]) == (noise > 0)
     assert not np.any(variables["params"]["B"])
     shapes = jax.tree.map(jnp.shape, variables["params"])
     assert shapes == {"U": (2, 50, 50), "B": (2, 3, 4)}
@@ -55,8 +55,8 @@ def test_gradients_are_finite_at_equal_and_zero_vectors_and_stop_at_the_mask(kin
   gradients = jax.tree.map(np.asarray, jax.jit(jax.grad(loss, (0, 1, 2)))(variables, X, Y))
   assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradients))
   assert not np.any(gradients[1][0, 2])
-  found = np.asarray(jax.jit(grid.apply)(variables, X, Y, mask))
-  assert found.shape == (modes, 1, 3, 2) and not np.any(found[:, 0, 2])
+  actual = np.asarray(jax.jit(grid.apply)(variables, X, Y, mask))
+  assert actual.shape == (modes, 1, 3, 2) and not np.any(actual[:, 0, 2])
 
 
 @pytest.mark.parametrize(

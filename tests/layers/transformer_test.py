@@ -106,9 +106,9 @@ def test_dropout_is_the_same_on_eight_devices_without_communication():
   done = subprocess.run(
     [sys.executable, "-c", DEVICES], capture_output=True, text=True, check=True, timeout=120
   )
-  found = json.loads(done.stdout)
-  assert found["devices"] == 8 and found["equal"] and found["communication"] == 0
-  assert 0.25 < found["dropped"] / (16 * 3 * 8 * 8) < 0.35
+  content = json.loads(done.stdout)
+  assert content["devices"] == 8 and content["equal"] and content["communication"] == 0
+  assert 0.25 < content["dropped"] / (16 * 3 * 8 * 8) < 0.35
 
 
 def test_layer_norm_has_float32_statistics_in_bfloat16():
@@ -118,10 +118,10 @@ def test_layer_norm_has_float32_statistics_in_bfloat16():
   variables = norm.init(jax.random.key(0), x16)
   exact = np.asarray(x16, np.float64)
   exact = (exact - exact.mean(-1, keepdims=True)) / exact.std(-1, keepdims=True)
-  found = norm.apply(variables, x16)
-  assert found.dtype == jnp.bfloat16
+  actual = norm.apply(variables, x16)
+  assert actual.dtype == jnp.bfloat16
   assert variables["params"]["scale"].dtype == jnp.float32
-  np.testing.assert_allclose(np.asarray(found, np.float64), exact, rtol=2**-8, atol=1e-3)
+  np.testing.assert_allclose(np.asarray(actual, np.float64), exact, rtol=2**-8, atol=1e-3)
 
 
 def test_gelu_is_the_exact_one():

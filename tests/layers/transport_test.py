@@ -41,8 +41,8 @@ def plan(cost, a, b, *, epsilon=0.1, relative=True, iterations=50):
 @functools.partial(jax.jit, static_argnames=("gradient", "iterations", "epsilon", "relative"))
 def gradient_of_distance(cost, a, b, gradient, epsilon=0.1, relative=True, iterations=50):
   def total(cost):
-    found = plan(cost, a, b, epsilon=epsilon, relative=relative, iterations=iterations)
-    return transport_cost(cost, found, gradient).sum()
+    actual = plan(cost, a, b, epsilon=epsilon, relative=relative, iterations=iterations)
+    return transport_cost(cost, actual, gradient).sum()
 
   return jax.grad(total)(cost)
 
@@ -58,24 +58,24 @@ def support(cost, a, b):
 def test_plans_are_pots(epsilon):
   x, y, a, b = problem((2, 3))
   cost = distances(x, y)
-  found = np.asarray(plan(cost, a, b, epsilon=epsilon, iterations=200))
-  np.testing.assert_allclose(found.sum(-1), a, atol=2e-6)
-  np.testing.assert_allclose(found.sum(-2), b, atol=1e-5)
+  actual = np.asarray(plan(cost, a, b, epsilon=epsilon, iterations=200))
+  np.testing.assert_allclose(actual.sum(-1), a, atol=2e-6)
+  np.testing.assert_allclose(actual.sum(-2), b, atol=1e-5)
   for k in np.ndindex(2, 3):
     c, left, right, where = support(cost[k], a[k], b[k])
     theirs = ot.sinkhorn(
       left, right, c, epsilon * c.mean(), method="sinkhorn_log", numItermax=5000, stopThr=1e-12
     )
-    np.testing.assert_allclose(found[k][where], theirs, atol=1e-5)
-    assert found[k].sum() == pytest.approx(theirs.sum(), abs=1e-5)  # nothing outside
+    np.testing.assert_allclose(actual[k][where], theirs, atol=1e-5)
+    assert actual[k].sum() == pytest.approx(theirs.sum(), abs=1e-5)  # nothing outside
 
 
 def test_the_default_number_of_iterations_converges():
   """ε = 0.1 of the mean cost: 4e-4 of the mass is misplaced after 20 iterations, 1e-6 after 50."""
   x, y, a, b = problem((20,), 12, 40, 32)
   for iterations, bound in ((20, 4e-4), (50, 2e-6)):
-    found = np.asarray(plan(distances(x, y), a, b, iterations=iterations))
-    assert np.abs(found.sum(-2) - b).sum(-1).max() < bound
+    actual = np.asarray(plan(distances(x, y), a, b, iterations=iterations))
+    assert np.abs(actual.sum(-2) - b).sum(-1).max() < bound
 
 
 def test_a_small_epsilon_reaches_the_exact_cost():
@@ -95,18 +95,18 @@ def test_unrolled_gradients_are_those_of_finite_differences(relative):
     distance = jax.jit(
       lambda c: transport_cost(c, plan(c, a, b, relative=relative, iterations=10), "unrolled")
     )
-    found = np.asarray(
+    actual = np.asarray(
       gradient_of_distance(cost, a, b, "unrolled", relative=relative, iterations=10)
     )
     step, unit = 1e-5, np.eye(cost.size).reshape(*cost.shape, *cost.shape)
     for at in ((0, 0), (2, 5), (4, 11), (1, 1), (0, 1)):  # the last two have a weight of 0
       moved = lambda by, at=at: distance(np.asarray(cost) + by * unit[at])
       expected = (moved(step) - moved(-step)) / (2 * step)
-      np.testing.assert_allclose(found[at], expected, rtol=1e-6, atol=1e-9)
-    assert np.abs(found).max() > 0.05
+      np.testing.assert_allclose(actual[at], expected, rtol=1e-6, atol=1e-9)
+    assert np.abs(actual).max() > 0.05
     single = [z.astype(jnp.float32) for z in (cost, a, b)]
   np.testing.assert_allclose(
-    gradient_of_distance(*single, "unrolled", relative=relative, iterations=10), found, atol=2e-5
+    gradient_of_distance(*single, "unrolled", relative=relative, iterations=10), actual, atol=2e-5
   )
 
 
@@ -119,9 +119,9 @@ def test_the_envelope_is_exact_for_the_entropic_objective():
 
     @jax.jit
     def objective(cost):
-      found = plan(cost, a, b, **settings)
-      ratio = jnp.where(found > 0, found, 1) / jnp.where(found > 0, a[:, None] * b[None], 1)
-      return transport_cost(cost, found, "unrolled") + 0.4 * jnp.sum(found * jnp.log(ratio))
+      actual = plan(cost, a, b, **settings)
+      ratio = jnp.where(actual > 0, actual, 1) / jnp.where(actual > 0, a[:, None] * b[None], 1)
+      return transport_cost(cost, actual, "unrolled") + 0.4 * jnp.sum(actual * jnp.log(ratio))
 
     envelope = np.asarray(gradient_of_distance(cost, a, b, "envelope", **settings))
     step, unit = 1e-5, np.eye(cost.size).reshape(*cost.shape, *cost.shape)
@@ -154,12 +154,12 @@ def test_points_of_weight_zero_change_nothing(gradient):
   none = lambda z: np.pad(z, ((0, 0), (0, 4)))
   args = (distances(x, y), a, b)
   wide = (distances(far(x, 1e6), far(y, -1e6)), none(a), none(b))
-  found = np.asarray(plan(*wide))
-  np.testing.assert_allclose(found[:, :5, :12], plan(*args), atol=1e-6)
-  assert not np.any(found[:, 5:]) and not np.any(found[..., 12:])
-  found = np.asarray(gradient_of_distance(*wide, gradient))
-  np.testing.assert_allclose(found[:, :5, :12], gradient_of_distance(*args, gradient), atol=1e-5)
-  assert not np.any(found[:, 5:]) and not np.any(found[:, :, 12:])
+  actual = np.asarray(plan(*wide))
+  np.testing.assert_allclose(actual[:, :5, :12], plan(*args), atol=1e-6)
+  assert not np.any(actual[:, 5:]) and not np.any(actual[..., 12:])
+  actual = np.asarray(gradient_of_distance(*wide, gradient))
+  np.testing.assert_allclose(actual[:, :5, :12], gradient_of_distance(*args, gradient), atol=1e-5)
+  assert not np.any(actual[:, 5:]) and not np.any(actual[:, :, 12:])
 
 
 @pytest.mark.parametrize("gradient", transport.GRADIENTS)
@@ -171,10 +171,10 @@ def test_an_empty_side_gives_no_plan_and_finite_gradients(gradient, side):
   if side in ("sentence", "both"):
     b = b.at[0].set(0)
   cost = distances(x, y)
-  found = np.asarray(plan(cost, a, b))
-  assert not np.any(found[0]) and found[1].sum() == pytest.approx(1, abs=1e-5)
-  assert np.asarray(transport_cost(cost, found, gradient))[0] == 0
-  assert not np.any(np.asarray(relevant_context(found, a, b))[0])
+  actual = np.asarray(plan(cost, a, b))
+  assert not np.any(actual[0]) and actual[1].sum() == pytest.approx(1, abs=1e-5)
+  assert np.asarray(transport_cost(cost, actual, gradient))[0] == 0
+  assert not np.any(np.asarray(relevant_context(actual, a, b))[0])
   gradient = np.asarray(gradient_of_distance(cost, a, b, gradient))
   assert np.isfinite(gradient).all() and not np.any(gradient[0]) and np.any(gradient[1])
 
@@ -212,15 +212,15 @@ def test_distances_keep_their_digits_and_their_gradient():
   assert not np.asarray(distances(x, y))[:, 1, 1].any()
   weights = rng.normal(size=expected.shape).astype(np.float32)
   slope = jax.jit(jax.grad(lambda x, y: (distances(x, y) * weights).sum(), (0, 1)))
-  found = jax.tree.map(np.asarray, slope(x, y))
+  actual = jax.tree.map(np.asarray, slope(x, y))
   unit = difference / np.where(expected > 0, expected, 1)[..., None] * weights[..., None]
-  np.testing.assert_allclose(found[0], unit.sum(2), atol=2e-2)  # x is rounded: 1e-6 / 1e-3
-  np.testing.assert_allclose(found[1], -unit.sum(1), atol=2e-2)
-  np.testing.assert_allclose(found[0][:, 2], unit.sum(2)[:, 2], atol=1e-5)
+  np.testing.assert_allclose(actual[0], unit.sum(2), atol=2e-2)  # x is rounded: 1e-6 / 1e-3
+  np.testing.assert_allclose(actual[1], -unit.sum(1), atol=2e-2)
+  np.testing.assert_allclose(actual[0][:, 2], unit.sum(2)[:, 2], atol=1e-5)
 
 
 def test_relevant_context_is_a_set_of_positions():
-  found = jnp.asarray(
+  actual = jnp.asarray(
     [
       [0.1, 0.3, 0.3, 0.0, 0.0],  # tie: the first
       [0.0, 0.2, 0.1, 0.0, 0.0],  # the same word again
@@ -229,7 +229,7 @@ def test_relevant_context_is_a_set_of_positions():
     ]
   )  # padding: chooses nothing
   a, b = jnp.asarray([0.4, 0.3, 0.3, 0]), jnp.asarray([0.2, 0.3, 0.2, 0.3, 0])
-  assert relevant_context(found, a, b).tolist() == [False, True, False, True, False]
+  assert relevant_context(actual, a, b).tolist() == [False, True, False, True, False]
   assert relevant_context(jnp.zeros((1, 2)), jnp.ones(1), jnp.asarray([0, 1.0])).tolist() == [
     False,
     True,
@@ -246,9 +246,9 @@ def test_no_callback_and_no_loop_of_unknown_length(gradient):
     )
 
   cost = distances(x, y)
-  found = primitives(jax.make_jaxpr(run)(cost).jaxpr)
-  assert "exp" in found and "scan" in found
-  assert "while" not in found and not any("callback" in name for name in found)
+  actual = primitives(jax.make_jaxpr(run)(cost).jaxpr)
+  assert "exp" in actual and "scan" in actual
+  assert "while" not in actual and not any("callback" in name for name in actual)
   assert "callback" not in jax.jit(run).lower(cost).as_text()
 
 

@@ -48,8 +48,8 @@ def packed(params, x=X, weight=WEIGHT, unroll=1):
     )
     for name in ("forward", "backward")
   ]
-  found = scan_units(directions, *layout(), unroll=unroll, precision="highest")
-  return sum((output * weight).sum() + jnp.square(state).sum() for output, state in found)
+  actual = scan_units(directions, *layout(), unroll=unroll, precision="highest")
+  return sum((output * weight).sum() + jnp.square(state).sum() for output, state in actual)
 
 
 def plain(params):
@@ -70,8 +70,8 @@ def plain(params):
   return total
 
 
-def assert_close(found, expected):
-  for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+def assert_close(actual, expected):
+  for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
     assert np.abs(b).max() > 1e-2
     np.testing.assert_allclose(a, b, atol=1e-5 * max(1, np.abs(b).max()), rtol=0)
 
@@ -87,10 +87,10 @@ def test_value_final_states_and_gradient_equal_those_of_a_plain_loop():
 def test_a_seed_axis_changes_nothing():
   several = [parameters() for _ in range(3)]
   together = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
-  found = jax.jit(jax.vmap(jax.grad(packed)))(together)
+  actual = jax.jit(jax.vmap(jax.grad(packed)))(together)
   alone = jax.jit(jax.grad(packed))
   for n, params in enumerate(several):
-    assert_close(jax.tree.map(lambda leaf, n=n: leaf[n], found), alone(params))
+    assert_close(jax.tree.map(lambda leaf, n=n: leaf[n], actual), alone(params))
 
 
 def test_devices_meet_outside_the_loop_alone():

@@ -22,10 +22,10 @@ WEIGHT = RNG.normal(size=(S, N)).astype(np.float32)
 @functools.partial(jax.jit, static_argnums=0)
 def value_and_gradient(chunk, hidden, kernel, bias):
   def total(hidden, kernel, bias):
-    found = log_likelihood(
+    actual = log_likelihood(
       hidden, jnp.asarray(TARGET), jnp.asarray(REAL), kernel, bias, chunk=chunk, precision="highest"
     )
-    return jnp.sum(WEIGHT * found), found
+    return jnp.sum(WEIGHT * actual), actual
 
   return jax.value_and_grad(total, (0, 1, 2), has_aux=True)(hidden, kernel, bias)
 
@@ -35,8 +35,8 @@ def test_any_chunk_gives_the_plain_softmax(chunk):
   logits = HIDDEN.astype(np.float64) @ KERNEL.T.astype(np.float64) + BIAS
   log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
   wanted = np.where(REAL, np.take_along_axis(log_p, TARGET[..., None], -1)[..., 0], 0)
-  (_, found), gradient = value_and_gradient(chunk, HIDDEN, KERNEL, BIAS)
-  np.testing.assert_allclose(found, wanted, atol=2e-6)
+  (_, actual), gradient = value_and_gradient(chunk, HIDDEN, KERNEL, BIAS)
+  np.testing.assert_allclose(actual, wanted, atol=2e-6)
   onehot = np.eye(V)[TARGET] - np.exp(log_p)
   slope = (WEIGHT * REAL)[..., None] * onehot
   for got, want in zip(
@@ -63,14 +63,14 @@ def memory(chunk, words, tokens, width):
     ).sum()
     return jax.grad(total, (0, 1, 2))(hidden, kernel, bias)
 
-  made = jax.jit(step).lower(
+  lowered = jax.jit(step).lower(
     shape(1, tokens, width),
     shape(words, width),
     shape(words),
     jax.ShapeDtypeStruct((1, tokens), jnp.int32),
     jax.ShapeDtypeStruct((1, tokens), jnp.bool_),
   )
-  return made.compile().memory_analysis().temp_size_in_bytes
+  return lowered.compile().memory_analysis().temp_size_in_bytes
 
 
 def test_memory_is_that_of_a_chunk():

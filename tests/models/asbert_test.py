@@ -75,10 +75,10 @@ def test_packing_and_padding_change_no_score(kind):
   assert packed.tokens.ids.shape != loose.tokens.ids.shape
   variables = tiny.init(model, packed)
   scores = []
-  for made, numbers in ((packed, order), (loose, other)):
-    found = np.asarray(tiny.apply(model, variables, made).scores)[0]
-    sorted_scores = np.empty((len(numbers), *found.shape[1:]))
-    sorted_scores[numbers] = found[: len(numbers)]
+  for example_batch, numbers in ((packed, order), (loose, other)):
+    actual = np.asarray(tiny.apply(model, variables, example_batch).scores)[0]
+    sorted_scores = np.empty((len(numbers), *actual.shape[1:]))
+    sorted_scores[numbers] = actual[: len(numbers)]
     scores.append(sorted_scores)
   assert np.ptp(scores[0]) > 1e-4
   np.testing.assert_allclose(scores[0], scores[1], atol=2e-6)
@@ -86,21 +86,23 @@ def test_packing_and_padding_change_no_score(kind):
 
 def test_prediction_is_deterministic_and_training_is_not():
   model = make("cross", tiny.encoder_module())
-  made, _ = batch("cross", packed=True)
-  variables = tiny.init(model, made)
-  run = lambda train, key: np.asarray(tiny.apply(model, variables, made, key, train=train).logits)
+  example_batch, _ = batch("cross", packed=True)
+  variables = tiny.init(model, example_batch)
+  run = lambda train, key: np.asarray(
+    tiny.apply(model, variables, example_batch, key, train=train).logits
+  )
   np.testing.assert_array_equal(run(False, 0), run(False, 1))
   assert np.abs(run(True, 0) - run(True, 1)).max() > 1e-4
 
 
 def test_triplet_distances_are_those_of_the_embeddings():
   model = make("triplet", tiny.encoder_module())
-  made, _ = batch("triplet", packed=True)
-  variables = tiny.init(model, made)
-  output = tiny.apply(model, variables, made)
-  units = np.asarray(tiny.apply(model, variables, made, method=Triplet.encode).units)[0]
-  for e in np.flatnonzero(np.asarray(made.examples.mask[0])):
-    a, p, n = units[np.asarray(made.examples.members[0, e])]
+  example_batch, _ = batch("triplet", packed=True)
+  variables = tiny.init(model, example_batch)
+  output = tiny.apply(model, variables, example_batch)
+  units = np.asarray(tiny.apply(model, variables, example_batch, method=Triplet.encode).units)[0]
+  for e in np.flatnonzero(np.asarray(example_batch.examples.mask[0])):
+    a, p, n = units[np.asarray(example_batch.examples.members[0, e])]
     np.testing.assert_allclose(
       output.squared_distances[0, e],
       [((a - p) ** 2).sum(), ((a - n) ** 2).sum()],
@@ -115,12 +117,12 @@ def test_triplet_distances_are_those_of_the_embeddings():
 def test_scores_at_training_are_those_at_ranking():
   for kind in ("triplet", "siamese"):
     model = make(kind, tiny.encoder_module())
-    made, _ = batch(kind, packed=True)
-    variables = tiny.init(model, made)
-    units = tiny.apply(model, variables, made, method=type(model).encode).units[0]
-    pair = tuple(units[made.examples.members[0, :, k]] for k in range(2))
+    example_batch, _ = batch(kind, packed=True)
+    variables = tiny.init(model, example_batch)
+    units = tiny.apply(model, variables, example_batch, method=type(model).encode).units[0]
+    pair = tuple(units[example_batch.examples.members[0, :, k]] for k in range(2))
     compared = tiny.apply(model, variables, pair, method=type(model).compare)
-    scores = tiny.apply(model, variables, made).scores[0]
+    scores = tiny.apply(model, variables, example_batch).scores[0]
     scores = scores[..., 0] if kind == "triplet" else scores
     np.testing.assert_allclose(compared[model.score], scores, atol=1e-6)
 
@@ -130,8 +132,10 @@ def test_scores_at_training_are_those_at_ranking():
 )
 def test_combinations_have_their_widths(combine, width):
   model = Siamese(tiny.encoder_module(), "mean", "euclidean", combine)
-  made, _ = batch("siamese", packed=True)
-  shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), made, train=False))["params"]
+  example_batch, _ = batch("siamese", packed=True)
+  shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), example_batch, train=False))[
+    "params"
+  ]
   assert shapes["head"]["kernel"].shape == (width, 1)
   assert set(COMBINATIONS) == {"concat_diff", "abs_diff", "product", "concat"}
 
@@ -139,9 +143,11 @@ def test_combinations_have_their_widths(combine, width):
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "cls_last", "attention"])
 def test_every_pooling_trains(pooling):
   model = Triplet(tiny.encoder_module(), pooling, "cosine")
-  made, _ = batch("triplet", packed=True)
-  variables = tiny.init(model, made)
-  total = lambda p: jnp.sum(model.apply({"params": p}, made, train=False).squared_distances)
+  example_batch, _ = batch("triplet", packed=True)
+  variables = tiny.init(model, example_batch)
+  total = lambda p: jnp.sum(
+    model.apply({"params": p}, example_batch, train=False).squared_distances
+  )
   gradient = jax.tree.leaves(jax.jit(jax.grad(total))(variables["params"]))
   assert all(np.isfinite(g).all() for g in gradient) and any(np.abs(g).max() > 0 for g in gradient)
 
@@ -164,9 +170,9 @@ def test_distances_are_safe_at_zero():
   ],
 )
 def test_unknown_choices(model, message):
-  made, _ = batch("siamese", packed=True)
+  example_batch, _ = batch("siamese", packed=True)
   with pytest.raises(InputError, match=message):
-    model(tiny.encoder_module()).init(jax.random.key(0), made, train=False)
+    model(tiny.encoder_module()).init(jax.random.key(0), example_batch, train=False)
 
 
 def test_paper_sizes():
@@ -181,10 +187,10 @@ def test_paper_sizes():
   )
   count = {}
   for kind in ("triplet", "siamese", "cross"):
-    made, _ = batch(kind, packed=True)
+    example_batch, _ = batch(kind, packed=True)
     shapes = jax.eval_shape(
-      lambda kind=kind, made=made: make(kind, BertEncoder(**base)).init(
-        jax.random.key(0), made, train=False
+      lambda kind=kind, example_batch=example_batch: make(kind, BertEncoder(**base)).init(
+        jax.random.key(0), example_batch, train=False
       )
     )
     count[kind] = sum(int(np.prod(x.shape)) for x in jax.tree.leaves(shapes))

@@ -16,11 +16,11 @@ def terms(labels, sentences, logits, pairs, **fields):
   counts = there.astype(jnp.int32)
   both = jnp.stack([counts, 2 * counts], axis=-1)
   output = CassieOutput(arrays[0][..., 0], *arrays, there, there, cosines, 3 * counts, both)
-  made = batch([[case(0, (1,) * (len(labels) + 1), labels)]])
+  example_batch = batch([[case(0, (1,) * (len(labels) + 1), labels)]])
   loss = CassieLoss(**{"gamma": 0.3, "mi_self_pairs": True, **fields})
   return {
     k: (float((t.values * t.weights).sum()), t)
-    for k, t in loss(output, made, jnp.float32(0)).items()
+    for k, t in loss(output, example_batch, jnp.float32(0)).items()
   }
 
 
@@ -31,11 +31,11 @@ def test_mutual_information_by_hand():
   expected = -(log_u[0, 0] + log_u[0, 2] + log_u[2, 0] + log_u[2, 2]) - (
     log_not[0, 1] + log_not[2, 1]
   )
-  found = terms((1, 0, 1), (1, 1, 1), [0.5], u)
-  assert found["mutual_information"][0] == pytest.approx(expected, rel=1e-6)
-  assert found["mutual_information"][1].scale == 0.3 and found["bce"][1].scale == 1.0
-  assert found["bce"][0] == pytest.approx(np.log1p(np.exp(-0.5)), rel=1e-6)
-  assert (found["answer_pairs"][0], found["contrast_pairs"][0]) == (4, 2)
+  actual = terms((1, 0, 1), (1, 1, 1), [0.5], u)
+  assert actual["mutual_information"][0] == pytest.approx(expected, rel=1e-6)
+  assert actual["mutual_information"][1].scale == 0.3 and actual["bce"][1].scale == 1.0
+  assert actual["bce"][0] == pytest.approx(np.log1p(np.exp(-0.5)), rel=1e-6)
+  assert (actual["answer_pairs"][0], actual["contrast_pairs"][0]) == (4, 2)
   without = terms((1, 0, 1), (1, 1, 1), [0.5], u, mi_self_pairs=False)
   assert without["mutual_information"][0] == pytest.approx(
     expected + log_u[0, 0] + log_u[2, 2], rel=1e-6
@@ -48,20 +48,22 @@ def test_mutual_information_by_hand():
 
 
 def test_what_is_watched_by_hand():
-  found = terms((1, 0, 1), (1, 1, 0), [0.5], np.zeros((3, 3)))
-  value = {name: total / float(term.weights.sum()) for name, (total, term) in found.items()}
+  actual = terms((1, 0, 1), (1, 1, 0), [0.5], np.zeros((3, 3)))
+  value = {name: total / float(term.weights.sum()) for name, (total, term) in actual.items()}
   assert value["node_cosine_0"] == 0.25 and value["node_cosine_1"] == 0.75
   assert value["self_alignment"] == 0.5 and value["relevant_words"] == 3
   watched = ("node_cosine_0", "node_cosine_1", "self_alignment", "relevant_words")
-  assert not any(found[name][1].scale for name in watched)
+  assert not any(actual[name][1].scale for name in watched)
   alone = terms((1, 0, 1), (1, 0, 0), [0.5], np.zeros((3, 3)))
   assert float(alone["node_cosine_1"][1].weights.sum()) == 0  # one node has no pair
 
 
 def test_cross_entropy_is_summed_over_the_candidates_of_joint():
   logits = [0.5, -1.0, 2.0, 3.0]
-  found = terms((1, 0, 0, -1), (1, 1, 0, 1), logits, np.zeros((4, 4)))
-  assert found["bce"][0] == pytest.approx(np.log1p(np.exp(-0.5)) + np.log1p(np.exp(-1.0)), rel=1e-6)
+  actual = terms((1, 0, 0, -1), (1, 1, 0, 1), logits, np.zeros((4, 4)))
+  assert actual["bce"][0] == pytest.approx(
+    np.log1p(np.exp(-0.5)) + np.log1p(np.exp(-1.0)), rel=1e-6
+  )
   both, apart = judged_pairs(
     jnp.asarray([[[1, 0, 0, -1]]]), jnp.ones((1, 1, 4), bool), self_pairs=True
   )

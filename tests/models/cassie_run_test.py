@@ -18,10 +18,10 @@ UNION = "dev+test"
 @pytest.fixture(scope="module")
 def ranker(tmp_path_factory):
   """A run of BM25, evaluated on every split as configs/wikiqa_cassie.py says."""
-  made = wikiqa_baseline.get_config("bm25,sample")
-  made.evaluation.splits, made.log.tensorboard = ("dev", "test"), False
+  job_config = wikiqa_baseline.get_config("bm25,sample")
+  job_config.evaluation.splits, job_config.log.tensorboard = ("dev", "test"), False
   folder = tmp_path_factory.mktemp("bm25")
-  first = train_and_evaluate(made.lock(), folder)
+  first = train_and_evaluate(job_config.lock(), folder)
   again = rerun.get_config(str(folder / "config.json"))
   again.mode, again.evaluation.splits = "evaluate", ("train", "dev", "test", UNION)
   content = apply.evaluate(again, folder)
@@ -32,8 +32,8 @@ def ranker(tmp_path_factory):
 def test_every_split_of_a_ranker_has_a_run_file(ranker):
   data = dataset.load("sample")
   for split in data.splits:
-    found = trec_files.read_run(ranker / "eval" / split / "run.trec")
-    assert {q: set(c) for q, c in found.items()} == {
+    actual = trec_files.read_run(ranker / "eval" / split / "run.trec")
+    assert {q: set(c) for q, c in actual.items()} == {
       q.id: {c.id for c in q.candidates} for q in data.splits[split]
     }
 
@@ -41,29 +41,31 @@ def test_every_split_of_a_ranker_has_a_run_file(ranker):
 @pytest.mark.slow
 def test_a_run_is_reported_on_dev_and_test_together(ranker, tmp_path):
   content = train_and_evaluate(run_config("cassie"), tmp_path / "run")
-  found = content["metrics"][f"map[sample-clean/{UNION}]"]
+  actual = content["metrics"][f"map[sample-clean/{UNION}]"]
   data = dataset.load("sample")
   both = data.splits["dev"] + data.splits["test"]
   clean = sum(bool(q.positives) for q in both)
-  assert found["questions"] == clean and "map[sample-clean/heldout]" in content["metrics"]
+  assert actual["questions"] == clean and "map[sample-clean/heldout]" in content["metrics"]
   folder = tmp_path / "run" / "eval" / UNION
   assert list(trec_files.read_run(folder / "run.trec")) == [q.id for q in both]
   ours, bm25 = run_scores.load([str(tmp_path / "run"), str(ranker)], split=UNION)
   assert ours.ids == bm25.ids and len(ours.ids) == clean
-  assert ours.metric("map").mean() == pytest.approx(found["mean"])
+  assert ours.metric("map").mean() == pytest.approx(actual["mean"])
   assert (tmp_path / "run" / "inputs" / "document_frequency.json").exists()
 
 
 @pytest.fixture(scope="module")
 def joint(ranker, tmp_path_factory):
   """(config, folder, results) of a finished joint run."""
-  given = run_config("cassie", "joint", data__ranking=str(ranker), evaluation__splits=("test",))
+  job_config = run_config(
+    "cassie", "joint", data__ranking=str(ranker), evaluation__splits=("test",)
+  )
   folder = tmp_path_factory.mktemp("joint")
-  return given, folder, train_and_evaluate(given, folder)
+  return job_config, folder, train_and_evaluate(job_config, folder)
 
 
 def test_joint_ranks_the_best_of_a_ranker_and_leaves_the_rest(ranker, joint):
-  given, folder, content = joint
+  job_config, folder, content = joint
   ours = trec_files.read_run(folder / "eval" / "test" / "run.trec")
   first = trec_files.read_run(ranker / "eval" / "test" / "run.trec")
   order = lambda run: sorted(run, key=lambda c: (np.float32(run[c]), c), reverse=True)
@@ -75,21 +77,25 @@ def test_joint_ranks_the_best_of_a_ranker_and_leaves_the_rest(ranker, joint):
     assert len(set(rest)) == len(rest) and all(x < scores[after[2]] for x in rest)
     moved += after != before
   assert moved
-  given = given.copy_and_resolve_references()
-  given.mode = "evaluate"
-  assert apply.evaluate(given, folder)["metrics"] == content["metrics"]
+  job_config = job_config.copy_and_resolve_references()
+  job_config.mode = "evaluate"
+  assert apply.evaluate(job_config, folder)["metrics"] == content["metrics"]
 
 
 def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_path):
-  given, folder, _ = joint
-  given, questions = given.copy_and_resolve_references(), tmp_path / "questions.tsv"
+  job_config, folder, _ = joint
+  job_config, questions = job_config.copy_and_resolve_references(), tmp_path / "questions.tsv"
   names = [f"candidate number {i}" for i in range(5)]
   questions.write_text("".join(f"what is it\t{name}\n" for name in names))
-  with given.unlocked():
-    given.mode, given.predict.input, given.data.ranking = "predict", str(questions), ""
-    given.predict.output = str(tmp_path / "predictions.tsv")
+  with job_config.unlocked():
+    job_config.mode, job_config.predict.input, job_config.data.ranking = (
+      "predict",
+      str(questions),
+      "",
+    )
+    job_config.predict.output = str(tmp_path / "predictions.tsv")
   with pytest.raises(InputError, match="name the run file .* in predict.ranking"):
-    apply.predict(given, folder)
+    apply.predict(job_config, folder)
   (question,) = read_unlabelled(questions)
   trec_files.write_run(
     tmp_path / "first.trec",
@@ -98,9 +104,9 @@ def test_joint_ranks_unlabelled_candidates_by_a_run_file_over_them(joint, tmp_pa
     [np.arange(5.0)],
     "first",
   )
-  with given.unlocked():
-    given.predict.ranking = str(tmp_path / "first.trec")
-  rows = apply.predict(given, folder).read_text().splitlines()[1:]
+  with job_config.unlocked():
+    job_config.predict.ranking = str(tmp_path / "first.trec")
+  rows = apply.predict(job_config, folder).read_text().splitlines()[1:]
   ranked = [row.split("\t")[-1] for row in rows]
   assert set(ranked[:3]) == set(names[2:]) and ranked[3:] == [names[1], names[0]]
 

@@ -15,13 +15,15 @@ from as2jax.training.state import TrainState
 from as2jax.training.step import make_train_step
 
 
-def lowered(net, made, seeds):
+def lowered(net, example_batch, seeds):
   """The real step for so many seeds at once: (primitives, StableHLO for TPU)."""
   optimizer = optimizers.from_config(run_config("cassie").optimizer)
   rate = optimizers.schedule("constant", rate=1e-3, warmup=0.0, epochs=1.0)
 
   def state(key):
-    params = traverse_util.flatten_dict(net.init(key, made, train=False)["params"], sep="/")
+    params = traverse_util.flatten_dict(
+      net.init(key, example_batch, train=False)["params"], sep="/"
+    )
     return TrainState(jnp.zeros((), jnp.int32), params, {}, optimizer.init(params), {})
 
   mesh = sharding.make_mesh()
@@ -31,7 +33,7 @@ def lowered(net, made, seeds):
     jax.eval_shape(jax.vmap(state), keys),
   )
   step = make_train_step(net, LOSS, optimizer, rate, mesh=mesh, state=shapes, seeds=seeds)
-  many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((seeds, 1, *x.shape), x.dtype), made)
+  many = jax.tree.map(lambda x: jax.ShapeDtypeStruct((seeds, 1, *x.shape), x.dtype), example_batch)
   each = lambda dtype: jax.ShapeDtypeStruct((seeds,), dtype)
   traced = step.trace(shapes, many, each(jnp.uint32), each(jnp.float32), each(bool))
   new, scalars = traced.out_info
@@ -55,9 +57,9 @@ JOINT = [[case(0, (2, 3, 1, 2, 2, 2), (1, 0, 0, 0, 1))]], [[case(1, (2,) * 6, (0
   ids=["roberta", "xlnet", "bert, joint", "bert, joint, two seeds at once"],
 )
 def test_the_step_is_one_program_for_tpu(net, content, seeds):
-  found, text = lowered(net, batch(*content), seeds)
-  assert {"scan", "dot_general", "exp"} <= found
-  assert "while" not in found and not any("callback" in name for name in found)
+  actual, text = lowered(net, batch(*content), seeds)
+  assert {"scan", "dot_general", "exp"} <= actual
+  assert "while" not in actual and not any("callback" in name for name in actual)
   assert "callback" not in text and "stablehlo.dot_general" in text
 
 

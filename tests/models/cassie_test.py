@@ -64,11 +64,13 @@ def test_a_padded_packed_batch_gives_the_numbers_of_single_examples():
   values = variables(net)
   one, many = apply(net, values, alone()), apply(net, values, packed())
   for field in ("scores", "logits", "pair_logits", "nodes", "sentences"):
-    found, expected = np.asarray(getattr(many, field)), np.asarray(getattr(one, field))
+    actual, expected = np.asarray(getattr(many, field)), np.asarray(getattr(one, field))
     for s, e in ((0, 4), (1, 2)):
-      np.testing.assert_allclose(found[s, :e], expected[s, :e], atol=2e-6, err_msg=field)
+      np.testing.assert_allclose(actual[s, :e], expected[s, :e], atol=2e-6, err_msg=field)
   assert np.ptp(np.asarray(one.scores)[0]) > 0.01
-  (loss, slopes), (other, those) = (gradient(net, values, made) for made in (alone(), packed()))
+  (loss, slopes), (other, those) = (
+    gradient(net, values, example_batch) for example_batch in (alone(), packed())
+  )
   np.testing.assert_allclose(loss, other, atol=1e-6)
   for a, b in zip(jax.tree.leaves(slopes), jax.tree.leaves(those), strict=True):
     np.testing.assert_allclose(a, b, atol=1e-5)
@@ -99,46 +101,55 @@ def test_empty_sentences_mask_nodes_and_leave_gradients_finite(net):
 
 
 def test_a_padding_node_is_part_of_the_graph():
-  net, values, made = quick(padding_node=True), variables(quick()), packed()
-  plain, output = apply(quick(), values, made), apply(net, values, made)
+  net, values, example_batch = quick(padding_node=True), variables(quick()), packed()
+  plain, output = apply(quick(), values, example_batch), apply(net, values, example_batch)
   assert np.all(output.nodes[0, 2:4]) and not np.any(output.nodes[1, 0])
   assert output.nodes[1, 1].tolist() == [False, True, True]
   assert abs(float(output.scores[0, 2]) - float(plain.scores[0, 2])) > 1e-4
   np.testing.assert_allclose(output.scores[0, :2], plain.scores[0, :2], atol=1e-6)
   np.testing.assert_array_equal(output.sentences, plain.sentences)
-  found = apply(net, values, made, method="align")
-  np.testing.assert_allclose(np.sum(found.edges[0, 2], axis=-1), 1, atol=1e-6)
+  actual = apply(net, values, example_batch, method="align")
+  np.testing.assert_allclose(np.sum(actual.edges[0, 2], axis=-1), 1, atol=1e-6)
 
 
 def test_permuting_the_context_permutes_the_result():
   """Previous and next change places in the words, the tokens staying where they are."""
   net = quick(segments="none")
-  values, made = variables(net), jax.tree.map(np.asarray, packed())
+  values, example_batch = variables(net), jax.tree.map(np.asarray, packed())
   order = np.array([0, 2, 1])
-  role = np.asarray([0, 1, 3, 2], np.int32)[made.words.role]
+  role = np.asarray([0, 1, 3, 2], np.int32)[example_batch.words.role]
   by_role = np.lexsort(
-    (np.arange(role.shape[1])[None].repeat(2, 0), role, made.words.unit, made.words.length == 0),
+    (
+      np.arange(role.shape[1])[None].repeat(2, 0),
+      role,
+      example_batch.words.unit,
+      example_batch.words.length == 0,
+    ),
     axis=-1,
   )
-  words = jax.tree.map(lambda x: np.take_along_axis(x, by_role, 1), made.words.replace(role=role))
-  labels = made.examples.labels[..., order]
-  turned = made.replace(words=words, examples=made.examples.replace(labels=labels))
-  a, b = apply(net, values, made), apply(net, values, turned)
+  words = jax.tree.map(
+    lambda x: np.take_along_axis(x, by_role, 1), example_batch.words.replace(role=role)
+  )
+  labels = example_batch.examples.labels[..., order]
+  turned = example_batch.replace(
+    words=words, examples=example_batch.examples.replace(labels=labels)
+  )
+  a, b = apply(net, values, example_batch), apply(net, values, turned)
   np.testing.assert_allclose(a.scores, b.scores, atol=1e-6)
   pairs = np.asarray(a.pair_logits)
   np.testing.assert_allclose(pairs[:, :, order][..., order], b.pair_logits, atol=1e-6)
   np.testing.assert_allclose(
-    gradient(net, values, made)[0], gradient(net, values, turned)[0], atol=1e-6
+    gradient(net, values, example_batch)[0], gradient(net, values, turned)[0], atol=1e-6
   )
 
 
 def test_the_loss_is_a_mean_over_real_examples():
   net, values = model(), variables(model())
   output = apply(net, values, packed())
-  found = LOSS(output, packed(), jnp.float32(0))
-  assert found["mutual_information"].weights.sum() == 6
-  assert found["bce"].weights.sum() == 4  # one has no question, one no candidate
-  assert found["masked_nodes"].values[0, :4].tolist() == [0, 0, 1, 2]
+  actual = LOSS(output, packed(), jnp.float32(0))
+  assert actual["mutual_information"].weights.sum() == 6
+  assert actual["bce"].weights.sum() == 4  # one has no question, one no candidate
+  assert actual["masked_nodes"].values[0, :4].tolist() == [0, 0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -152,10 +163,10 @@ def test_segment_embeddings_enter_every_encoder(kind, segments):
   rows = {"four": 4, "three": 3, "none": 0}[segments]
   table = values["params"].get("segment_embeddings", {"embedding": np.zeros((0, 8))})["embedding"]
   assert table.shape == (rows, 8)
-  made = packed()
-  role = jnp.where(made.tokens.role == 3, 2, made.tokens.role)  # next as previous
-  moved = made.replace(tokens=made.tokens.replace(role=role))
-  change = np.abs(apply(net, values, made).scores - apply(net, values, moved).scores).max()
+  example_batch = packed()
+  role = jnp.where(example_batch.tokens.role == 3, 2, example_batch.tokens.role)  # next as previous
+  moved = example_batch.replace(tokens=example_batch.tokens.replace(role=role))
+  change = np.abs(apply(net, values, example_batch).scores - apply(net, values, moved).scores).max()
   assert change > 1e-5 if segments == "four" else change == 0
 
 
@@ -228,12 +239,12 @@ def test_joint_scores_every_candidate(k):
   assert net.layout == "joint" and model().layout == "single"
   counts = (2, 2, 0) + (2,) * (k - 2)
   labels = (1, -1) + (0,) * (k - 2)
-  made = batch(
+  example_batch = batch(
     [[case(0, counts, labels)], [case(1, (2,) * (k + 1), (0, 1) + (0,) * (k - 2))]], spare=1
   )
   values = variables(net, k)
   assert values["params"]["segment_embeddings"]["embedding"].shape[0] == 2
-  output = apply(net, values, made)
+  output = apply(net, values, example_batch)
   assert output.scores.shape == (1, 3, k) and output.pair_logits.shape == (1, 3, k, k)
   assert output.nodes[0].tolist() == [[True, False] + [True] * (k - 2), [True] * k, [False] * k]
   if k == 2:
@@ -242,48 +253,52 @@ def test_joint_scores_every_candidate(k):
   np.testing.assert_allclose(
     apply(net, values, single).scores[0, 0], output.scores[0, 1], atol=1e-6
   )
-  assert finite(gradient(net, values, made))
+  assert finite(gradient(net, values, example_batch))
 
 
 def test_without_context_the_graph_has_one_node():
   net = quick(template="pair")
-  made = batch([[case(0, (3, 4), (1,)), case(1, (2, 3), (0,))]], spare=1)
+  example_batch = batch([[case(0, (3, 4), (1,)), case(1, (2, 3), (0,))]], spare=1)
   values = variables(net, 1)
-  output = apply(net, values, made)
+  output = apply(net, values, example_batch)
   assert output.scores.shape == (1, 3) and output.nodes[0].tolist() == [[True], [True], [False]]
-  np.testing.assert_allclose(apply(net, values, made, method="align").edges[0, :2], 1)
-  assert finite(gradient(net, values, made))
+  np.testing.assert_allclose(apply(net, values, example_batch, method="align").edges[0, :2], 1)
+  assert finite(gradient(net, values, example_batch))
 
 
 def test_a_picture_has_what_it_needs():
   net, values = quick(), variables(quick())
-  made = jax.tree.map(np.asarray, packed())
-  found = jax.tree.map(np.asarray, apply(net, values, made, method="align"))
-  words = made.words
+  example_batch = jax.tree.map(np.asarray, packed())
+  actual = jax.tree.map(np.asarray, apply(net, values, example_batch, method="align"))
+  words = example_batch.words
   for s, u, k in ((0, 0, 0), (0, 1, 2)):
-    question, sentence = found.units.question[s, u], found.units.sentence[s, u, k]
+    question, sentence = actual.units.question[s, u], actual.units.sentence[s, u, k]
     for number, role in ((question, 0), (sentence, k + 1)):
       real = number[number >= 0]
       assert len(real) and (words.unit[s, real] == u).all() and (words.role[s, real] == role).all()
-    plan = np.asarray(found.units.plan[s, u, k])
+    plan = np.asarray(actual.units.plan[s, u, k])
     assert plan.sum() == pytest.approx(1, abs=1e-5)
     assert not plan[np.asarray(question) < 0].any()
-    assert found.units.selected[s, u, k].any()
-  np.testing.assert_array_equal(found.scores, apply(net, values, made).scores)
+    assert actual.units.selected[s, u, k].any()
+  np.testing.assert_array_equal(actual.scores, apply(net, values, example_batch).scores)
 
 
 def test_dropout_is_the_encoders_and_ends_with_training():
   net = model(encoder=encoder(hidden_dropout=0.5))
-  values, made = variables(net), packed()
-  a, b = (apply(net, values, made, train=True, key=jax.random.key(n)).scores for n in (0, 1))
+  values, example_batch = variables(net), packed()
+  a, b = (
+    apply(net, values, example_batch, train=True, key=jax.random.key(n)).scores for n in (0, 1)
+  )
   assert np.abs(a - b).max() > 1e-4
-  still = [np.asarray(apply(net, values, made).scores) for _ in range(2)]
+  still = [np.asarray(apply(net, values, example_batch).scores) for _ in range(2)]
   np.testing.assert_array_equal(*still)
 
 
 def test_wrong_use_is_named():
-  made = packed()
-  shape = lambda net, b=made: jax.eval_shape(lambda: net.init(jax.random.key(0), b, train=False))
+  example_batch = packed()
+  shape = lambda net, b=example_batch: jax.eval_shape(
+    lambda: net.init(jax.random.key(0), b, train=False)
+  )
   for changes, message in (
     ({"template": "single"}, "model.template = 'single'"),
     ({"segments": "two"}, "model.segments = 'two'"),
@@ -292,9 +307,9 @@ def test_wrong_use_is_named():
   ):
     with pytest.raises(InputError, match=message):
       shape(model(**changes))
-  for words in (None, jax.tree.map(lambda x: x[:, :0], made.words)):
+  for words in (None, jax.tree.map(lambda x: x[:, :0], example_batch.words)):
     with pytest.raises(InputError, match="words, and this batch has none"):
-      shape(model(), made.replace(words=words))
+      shape(model(), example_batch.replace(words=words))
 
 
 def test_the_papers_sizes():
@@ -312,9 +327,9 @@ def test_the_papers_sizes():
   net = model(
     **{**FIELDS, "encoder": roberta, "hidden": 400, "question_words": 16, "sentence_words": 128}
   )
-  made = batch(*[[[case(0)]] * 8] * 8, length=256)
-  values = jax.eval_shape(lambda: net.init(jax.random.key(0), made, train=False))
-  output = jax.eval_shape(lambda v: net.apply(v, made, train=False), values)
+  example_batch = batch(*[[[case(0)]] * 8] * 8, length=256)
+  values = jax.eval_shape(lambda: net.init(jax.random.key(0), example_batch, train=False))
+  output = jax.eval_shape(lambda v: net.apply(v, example_batch, train=False), values)
   assert output.scores.shape == (8, 8) and output.pair_logits.shape == (8, 8, 3, 3)
   sizes = lambda name: {
     k: v.shape for k, v in jax.tree_util.tree_leaves_with_path(values["params"][name])
@@ -355,12 +370,12 @@ def test_zero_roles_begin_as_the_encoder_alone():
 
 def test_nodes_that_the_graph_makes_one_are_seen():
   """The cosine of nodes rises to 1 over convolutions; with a self term it stays below."""
-  found = {}
+  shares = {}
   for term in ("none", "residual"):
     net = model(self_term=term)
     output = apply(net, variables(net), packed())
     several = np.asarray((output.nodes.sum(-1) > 1) & (packed().examples.mask > 0))
     assert output.node_cosines.shape[-1] == 3 and several.any()
-    found[term] = np.asarray(output.node_cosines)[several].mean(0)
-  np.testing.assert_allclose(found["none"][0], found["residual"][0], atol=1e-6)
-  assert found["none"][2] > found["residual"][2]
+    shares[term] = np.asarray(output.node_cosines)[several].mean(0)
+  np.testing.assert_allclose(shares["none"][0], shares["residual"][0], atol=1e-6)
+  assert shares["none"][2] > shares["residual"][2]

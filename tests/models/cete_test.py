@@ -125,7 +125,7 @@ def test_vectors_are_those_of_torchs_layers(norm, positions):
   example, alone = random_batch(width)
   model = FeatureBased(2, heads, 0.2, positions, 3.0, norm, "float32")
   params = drawn(model, example)
-  found = jax.jit(lambda p: model.apply({"params": p}, example, train=False, method="encode"))(
+  actual = jax.jit(lambda p: model.apply({"params": p}, example, train=False, method="encode"))(
     params
   ).units[0]
   for unit, vectors in enumerate(alone):
@@ -140,7 +140,7 @@ def test_vectors_are_those_of_torchs_layers(norm, positions):
       if norm == "pre":
         weight, bias = (torch.tensor(params["output_norm"][k]) for k in ("scale", "bias"))
         x = torch.nn.functional.layer_norm(x, (width,), weight, bias, 1e-6)
-    np.testing.assert_allclose(found[unit], x[0].mean(0).numpy(), atol=1e-5)
+    np.testing.assert_allclose(actual[unit], x[0].mean(0).numpy(), atol=1e-5)
 
 
 def test_without_an_encoder_it_is_the_mean():
@@ -148,11 +148,11 @@ def test_without_an_encoder_it_is_the_mean():
   model = FeatureBased(0, 8, 0.2, "sinusoids", 1.0, "pre", "float32")
   assert not dict(model.init(jax.random.key(0), example, train=False))
   means = np.stack([vectors.mean(0) for vectors in alone])
-  found = model.apply({}, example, train=True).scores[0]
+  actual = model.apply({}, example, train=True).scores[0]
   for pair in range(3):
     a, b = means[2 * pair], means[2 * pair + 1]
     np.testing.assert_allclose(
-      found[pair], a @ b / np.linalg.norm(a) / np.linalg.norm(b), atol=1e-6
+      actual[pair], a @ b / np.linalg.norm(a) / np.linalg.norm(b), atol=1e-6
     )
 
 
@@ -188,12 +188,12 @@ def test_a_gradient_moves_every_parameter_and_dropout_acts(norm):
 
 
 def test_sinusoids_have_the_papers_form():
-  found = sinusoids(jnp.asarray([[0, 3]]), 5)
-  assert found.shape == (1, 2, 5)
-  np.testing.assert_allclose(found[0, 0], [0, 1, 0, 1, 0], atol=1e-7)
+  actual = sinusoids(jnp.asarray([[0, 3]]), 5)
+  assert actual.shape == (1, 2, 5)
+  np.testing.assert_allclose(actual[0, 0], [0, 1, 0, 1, 0], atol=1e-7)
   rate = 10000 ** (-2 / 5)
   np.testing.assert_allclose(
-    found[0, 1, :4], [np.sin(3), np.cos(3), np.sin(3 * rate), np.cos(3 * rate)], rtol=1e-5
+    actual[0, 1, :4], [np.sin(3), np.cos(3), np.sin(3 * rate), np.cos(3 * rate)], rtol=1e-5
   )
 
 
@@ -245,9 +245,9 @@ def test_several_layers_are_mixed_by_learned_weights():
 def test_the_ablation_trains_nothing(tmp_path):
   run = tmp_path / "run"
   modes.run(config(None, tmp_path / "cache", "no_encoder"), str(run))
-  found = json.loads((run / "results.json").read_text())
-  assert found["parameters"] == {"all": 0, "trainable": 0} and found["seeds"][0]["steps"] == 0
-  assert 0 < found["metrics"]["map[sample-clean/test]"]["mean"] < 1
+  content = json.loads((run / "results.json").read_text())
+  assert content["parameters"] == {"all": 0, "trainable": 0} and content["seeds"][0]["steps"] == 0
+  assert 0 < content["metrics"]["map[sample-clean/test]"]["mean"] < 1
 
 
 def test_paper_sizes():

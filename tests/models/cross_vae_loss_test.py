@@ -20,10 +20,10 @@ def mean(term):
 def test_the_kl_is_the_closed_form():
   rng = np.random.default_rng(0)
   mu, log_variance = rng.normal(size=(2, 5)), rng.normal(size=(2, 5))
-  found = kl_of_dimensions(jnp.asarray(mu, jnp.float32), jnp.asarray(log_variance, jnp.float32))
+  actual = kl_of_dimensions(jnp.asarray(mu, jnp.float32), jnp.asarray(log_variance, jnp.float32))
   # The integral itself, on a fine grid.
   x = np.linspace(-30, 30, 60_001)[:, None]
-  for m, lv, kl in zip(mu, log_variance, np.asarray(found)):
+  for m, lv, kl in zip(mu, log_variance, np.asarray(actual)):
     log_q = -0.5 * ((x - m) ** 2 / np.exp(lv) + lv + np.log(2 * np.pi))
     log_p = -0.5 * (x**2 + np.log(2 * np.pi))
     integral = (np.exp(log_q) * (log_q - log_p)).sum(0) * (x[1] - x[0])
@@ -46,18 +46,20 @@ def test_annealing_by_hand():
 )
 def test_other_schedules_by_hand(schedule, points):
   for progress, share in points:
-    found = float(annealed(jnp.float32(progress), 100, schedule))
-    assert found == pytest.approx(share, abs=1e-6), progress
+    actual = float(annealed(jnp.float32(progress), 100, schedule))
+    assert actual == pytest.approx(share, abs=1e-6), progress
 
 
 @pytest.mark.parametrize("negatives, shards", [(0, 1), (1, 1), (0, 2), (2, 2)])
 def test_positives_and_negatives_by_brute_force(negatives, shards):
-  made = batch(negatives=negatives, examples=26, shards=shards)
-  examples = made.examples
+  example_batch = batch(negatives=negatives, examples=26, shards=shards)
+  examples = example_batch.examples
   aligned = examples.mask * (examples.labels[..., 0] == 1)
-  positive, negative = map(np.asarray, pairs_of(made, aligned))
+  positive, negative = map(np.asarray, pairs_of(example_batch, aligned))
   ids = [
-    np.take_along_axis(np.asarray(made.units.id), np.asarray(examples.members[..., k]), 1).ravel()
+    np.take_along_axis(
+      np.asarray(example_batch.units.id), np.asarray(examples.members[..., k]), 1
+    ).ravel()
     for k in (0, 1)
   ]
   real, label = np.asarray(examples.mask).ravel() > 0, np.asarray(examples.labels).ravel()
@@ -79,13 +81,13 @@ def test_positives_and_negatives_by_brute_force(negatives, shards):
 
 def test_same_answer_columns_never_push():
   """The gradient of the matching loss on the cosine of a question with its answer's twin is 0."""
-  made, net = batch(), model()
-  output = run(net, params(net), made, train=True)
-  twins = np.asarray(made.examples.answer[0])
+  example_batch, net = batch(), model()
+  output = run(net, params(net), example_batch, train=True)
+  twins = np.asarray(example_batch.examples.answer[0])
   i, j = next((i, j) for i in range(8) for j in range(8) if i != j and twins[i] == twins[j])
 
   def total(cosines):
-    positive, negative = pairs_of(made, made.examples.mask)
+    positive, negative = pairs_of(example_batch, example_batch.examples.mask)
     return (positive * jax.nn.softplus(-cosines) + negative * jax.nn.softplus(cosines)).sum()
 
   slope = jax.grad(total)(all_cosines(output.question.matched, output.answer.matched))
@@ -101,26 +103,28 @@ def test_drawn_negatives_are_k_of_the_allowed():
 
 
 def test_sampled_negatives_differ_from_step_to_step():
-  made, net = batch(), model()
+  example_batch, net = batch(), model()
   values = params(net)
   chosen = []
   for key in range(2):
-    output = run(net, values, made, train=True, key=key)
-    term = loss(negatives="sampled:2")(output, made, jnp.float32(1))["matching_negative"]
+    output = run(net, values, example_batch, train=True, key=key)
+    term = loss(negatives="sampled:2")(output, example_batch, jnp.float32(1))["matching_negative"]
     chosen.append(np.asarray(term.weights))
     np.testing.assert_array_equal(chosen[-1].sum(-1), 2)
   assert np.any(chosen[0] != chosen[1])
 
 
 def test_the_terms_add_up_to_the_papers_loss():
-  made, net = batch(negatives=1, examples=16), model()
+  example_batch, net = batch(negatives=1, examples=16), model()
   values = params(net)
-  output = run(net, values, made, train=True)
+  output = run(net, values, example_batch, train=True)
   terms = loss(alpha=2.0, beta=3.0, gamma=5.0, epochs=10, redundancy=0.5)(
-    output, made, jnp.float32(1)
+    output, example_batch, jnp.float32(1)
   )
   total = sum(term.scale * mean(term) for term in terms.values() if term.scale)
-  right = np.asarray(made.examples.labels[..., 0] == 1) & (np.asarray(made.examples.mask) > 0)
+  right = np.asarray(example_batch.examples.labels[..., 0] == 1) & (
+    np.asarray(example_batch.examples.mask) > 0
+  )
   assert right.sum() == 8 and not right.all()
   wanted = 0.0
   for side in (output.question, output.answer):
@@ -133,7 +137,9 @@ def test_the_terms_add_up_to_the_papers_loss():
   q, a = (np.asarray(x.latent[0], np.float64) for x in (output.question, output.answer))
   unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
   p = 1 / (1 + np.exp(-(float(output.scale) * unit(q) @ unit(a).T + float(output.bias))))
-  positive, negative = (np.asarray(x[0]) for x in pairs_of(made, jnp.asarray(right, jnp.float32)))
+  positive, negative = (
+    np.asarray(x[0]) for x in pairs_of(example_batch, jnp.asarray(right, jnp.float32))
+  )
   wanted += (
     5
     / 2
@@ -147,12 +153,14 @@ def test_the_terms_add_up_to_the_papers_loss():
 
 
 def test_the_softmax_over_a_batch_in_numpy():
-  made, net = batch(negatives=1, examples=16), model(match_on="mean")
-  output = run(net, params(net), made, train=True)
-  terms = loss(matching="softmax", gamma=3.0)(output, made, jnp.float32(1))
+  example_batch, net = batch(negatives=1, examples=16), model(match_on="mean")
+  output = run(net, params(net), example_batch, train=True)
+  terms = loss(matching="softmax", gamma=3.0)(output, example_batch, jnp.float32(1))
   assert "matching_positive" not in terms and terms["matching_softmax"].scale == 3.0
-  right = jnp.asarray((made.examples.labels[..., 0] == 1) & (made.examples.mask > 0), jnp.float32)
-  positive, negative = (np.asarray(x[0]) for x in pairs_of(made, right))
+  right = jnp.asarray(
+    (example_batch.examples.labels[..., 0] == 1) & (example_batch.examples.mask > 0), jnp.float32
+  )
+  positive, negative = (np.asarray(x[0]) for x in pairs_of(example_batch, right))
   q, a = (np.asarray(x.mean[0], np.float64) for x in (output.question, output.answer))
   unit = lambda x: x / np.linalg.norm(x, axis=-1, keepdims=True)
   weight = np.exp(float(output.scale) * unit(q) @ unit(a).T)
@@ -165,12 +173,12 @@ def test_the_softmax_over_a_batch_in_numpy():
 
 
 def test_the_mean_over_words_and_free_bits():
-  made, net = batch(), model()
-  output = run(net, params(net), made, train=True)
+  example_batch, net = batch(), model()
+  output = run(net, params(net), example_batch, train=True)
   side = output.question
   each = np.asarray(kl_of_dimensions(side.mean, side.log_variance))[0].mean(0)
   limit = float(np.sort(each)[1])  # between the smallest and the greatest of three
-  terms = loss(reconstruction="mean", free_bits=limit)(output, made, jnp.float32(50))
+  terms = loss(reconstruction="mean", free_bits=limit)(output, example_batch, jnp.float32(50))
   per_word = np.asarray(-side.log_likelihood / side.words)[0].mean()
   assert mean(terms["reconstruction_question"]) == pytest.approx(per_word, rel=1e-5)
   cost = np.where(each > limit, each, limit).sum()
@@ -182,7 +190,7 @@ def test_the_mean_over_words_and_free_bits():
 
   def kl(shift):
     moved = side.replace(mean=side.mean + shift)
-    term = loss(free_bits=limit)(output.replace(question=moved), made, jnp.float32(50))
+    term = loss(free_bits=limit)(output.replace(question=moved), example_batch, jnp.float32(50))
     term = term["annealed_kl_question"]
     return (term.values * term.weights).sum()
 
@@ -192,9 +200,9 @@ def test_the_mean_over_words_and_free_bits():
 
 def test_what_is_watched():
   """Perplexity, KL by dimension and active units, in numpy."""
-  made, net = batch(), model()
-  output = run(net, params(net), made, train=True)
-  terms = loss()(output, made, jnp.float32(1))
+  example_batch, net = batch(), model()
+  output = run(net, params(net), example_batch, train=True)
+  terms = loss()(output, example_batch, jnp.float32(1))
   for name in ("question", "answer"):
     side = getattr(output, name)
     nats = -np.asarray(side.log_likelihood).sum() / np.asarray(side.words).sum()
@@ -212,23 +220,23 @@ def test_what_is_watched():
   dead = output.question.replace(
     mean=0 * output.question.mean, log_variance=0 * output.question.log_variance
   )
-  terms = loss()(output.replace(question=dead), made, jnp.float32(1))
+  terms = loss()(output.replace(question=dead), example_batch, jnp.float32(1))
   assert mean(terms["active_units_question"]) == mean(terms["kl_active_dimensions_question"]) == 0
 
 
 def test_shards_share_their_negatives():
-  net, made = model(), batch()
+  net, example_batch = model(), batch()
   values = params(net)
-  found = [
+  actual = [
     {
       name: term.scale and mean(term)
       for name, term in loss()(run(net, values, x), x, jnp.float32(30)).items()
     }
-    for x in (made, batch(shards=2))
+    for x in (example_batch, batch(shards=2))
   ]
-  assert found[0].keys() == found[1].keys()
-  for name in found[0]:
-    assert found[0][name] == pytest.approx(found[1][name], rel=1e-5, abs=1e-6), name
+  assert actual[0].keys() == actual[1].keys()
+  for name in actual[0]:
+    assert actual[0][name] == pytest.approx(actual[1][name], rel=1e-5, abs=1e-6), name
 
 
 @pytest.mark.parametrize("key", ["matching", "reconstruction", "kl_schedule"])

@@ -18,15 +18,17 @@ from configs import squad_cross_vae, squad_dual_gru, squad_dual_vae
 SIDES = ("question", "answer")
 
 
-def members(made, k):
+def members(example_batch, k):
   """Numbers of the texts of the examples' side k in the table, -1 for padding."""
-  at = np.take_along_axis(np.asarray(made.units.id), np.asarray(made.examples.members[..., k]), 1)
-  return np.where(made.examples.mask > 0, at, -1)
+  at = np.take_along_axis(
+    np.asarray(example_batch.units.id), np.asarray(example_batch.examples.members[..., k]), 1
+  )
+  return np.where(example_batch.examples.mask > 0, at, -1)
 
 
-def by_text(values, made, k):
+def by_text(values, example_batch, k):
   """Values `[s, e, …]` of the real examples, in the order of their numbers of text k."""
-  number = members(made, k).ravel()
+  number = members(example_batch, k).ravel()
   order = np.argsort(number, kind="stable")
   return np.asarray(values).reshape(len(number), -1)[order][number[order] >= 0]
 
@@ -34,17 +36,19 @@ def by_text(values, made, k):
 @functools.cache
 def gradients(crossing, decoder):
   """Absolute gradient of each side's reconstruction, by parameter."""
-  net, made = model(crossing, decoder=decoder), batch()
+  net, example_batch = model(crossing, decoder=decoder), batch()
 
   def value(values):
-    output = net.apply({"params": values}, made, train=True, rngs={"dropout": jax.random.key(0)})
+    output = net.apply(
+      {"params": values}, example_batch, train=True, rngs={"dropout": jax.random.key(0)}
+    )
     return jnp.stack([getattr(output, of).log_likelihood.sum() for of in SIDES])
 
-  found = jax.tree.map(np.asarray, jax.jit(jax.jacrev(value))(params(net)))
+  actual = jax.tree.map(np.asarray, jax.jit(jax.jacrev(value))(params(net)))
   return {
     of: {
       name: sum(float(np.abs(x[k]).sum()) for x in jax.tree.leaves(tree))
-      for name, tree in found.items()
+      for name, tree in actual.items()
     }
     for k, of in enumerate(SIDES)
   }
@@ -55,14 +59,14 @@ def gradients(crossing, decoder):
 def test_who_generates_what(crossing, decoder, of):
   other = SIDES[1 - SIDES.index(of)]
   source, unused = (other, of) if crossing == "cross" else (of, other)
-  found = gradients(crossing, decoder)[of]
-  assert found[f"{source}_encoder"] > 0 and found[f"{of}_decoder"] > 0
-  assert found[f"{unused}_encoder"] == found[f"{other}_decoder"] == 0
-  assert found["match_scale"] == found["match_bias"] == 0 and found["encoder"] > 0
+  actual = gradients(crossing, decoder)[of]
+  assert actual[f"{source}_encoder"] > 0 and actual[f"{of}_decoder"] > 0
+  assert actual[f"{unused}_encoder"] == actual[f"{other}_decoder"] == 0
+  assert actual["match_scale"] == actual["match_bias"] == 0 and actual["encoder"] > 0
 
 
 def test_dual_grus_have_neither_decoder_nor_variance():
-  net, made = model("none"), batch()
+  net, example_batch = model("none"), batch()
   values = params(net)
   assert set(values) == {
     "encoder",
@@ -72,7 +76,7 @@ def test_dual_grus_have_neither_decoder_nor_variance():
     "match_bias",
   }
   assert "log_variance" not in values["question_encoder"]
-  output = run(net, values, made, train=True)
+  output = run(net, values, example_batch, train=True)
   for side in (output.question, output.answer):
     assert side.log_likelihood is None and side.log_variance is None
     np.testing.assert_array_equal(side.latent, side.mean)
@@ -92,10 +96,10 @@ def test_a_batch_has_the_likelihoods_of_its_parts(decoder, others):
   values = params(net)
   wanted = run(net, values, whole)
   for settings in others:
-    made = batch(**settings)
-    found = run(net, values, made)
+    example_batch = batch(**settings)
+    actual = run(net, values, example_batch)
     for k, side in enumerate(SIDES):
-      one, two = getattr(wanted, side), getattr(found, side)
+      one, two = getattr(wanted, side), getattr(actual, side)
       # By the question, whose texts differ: two questions share an answer.
       for a, b in (
         (one.log_likelihood, two.log_likelihood),
@@ -103,37 +107,39 @@ def test_a_batch_has_the_likelihoods_of_its_parts(decoder, others):
         (one.words, two.words),
         (one.redundancy, two.redundancy),
       ):
-        np.testing.assert_allclose(by_text(a, whole, 0), by_text(b, made, 0), atol=2e-6)
+        np.testing.assert_allclose(by_text(a, whole, 0), by_text(b, example_batch, 0), atol=2e-6)
   if decoder == "mlp":
     return
   b = batcher(examples=4)
   plan, parts = b.plan(b.sampler.blocks(), 0, 0), []
   assert len(plan) == 2
   for i in range(2):
-    made = jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, i))
-    parts.append(by_text(run(net, values, made).answer.log_likelihood, made, 0))
+    example_batch = jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(plan, i))
+    parts.append(by_text(run(net, values, example_batch).answer.log_likelihood, example_batch, 0))
   np.testing.assert_allclose(
     np.concatenate(parts), by_text(wanted.answer.log_likelihood, whole, 0), atol=2e-6
   )
 
 
 def test_the_likelihood_is_of_the_words_after_the_first_mark():
-  made = batch()
+  example_batch = batch()
   length = np.take_along_axis(
-    np.asarray(made.units.length), np.asarray(made.examples.members[..., 1]), 1
+    np.asarray(example_batch.units.length), np.asarray(example_batch.examples.members[..., 1]), 1
   )
   for decoder, words in (("gru", length - 1), ("mlp", length - 2)):
     net = model("cross", decoder=decoder)
-    np.testing.assert_array_equal(run(net, params(net), made).answer.words, words)
+    np.testing.assert_array_equal(run(net, params(net), example_batch).answer.words, words)
 
 
 def test_words_beyond_a_sides_length_do_not_count():
-  short, made = model("cross", question_length=4, answer_length=5), batch()
+  short, example_batch = model("cross", question_length=4, answer_length=5), batch()
   values = params(short)
-  long = run(short, values, made)
-  cut = made.replace(
-    units=made.units.replace(
-      length=jnp.minimum(made.units.length, jnp.where(_role(made) == ROLES["question"], 4, 5))
+  long = run(short, values, example_batch)
+  cut = example_batch.replace(
+    units=example_batch.units.replace(
+      length=jnp.minimum(
+        example_batch.units.length, jnp.where(_role(example_batch) == ROLES["question"], 4, 5)
+      )
     )
   )
   for a, b in zip(jax.tree.leaves(long), jax.tree.leaves(run(short, values, cut)), strict=True):
@@ -141,40 +147,44 @@ def test_words_beyond_a_sides_length_do_not_count():
   assert float(long.answer.words.max()) == 4
 
 
-def _role(made):
-  place = made.units.row * made.tokens.role.shape[2] + made.units.start
-  return np.take_along_axis(np.asarray(made.tokens.role).reshape(len(place), -1), place, 1)
+def _role(example_batch):
+  place = example_batch.units.row * example_batch.tokens.role.shape[2] + example_batch.units.start
+  return np.take_along_axis(np.asarray(example_batch.tokens.role).reshape(len(place), -1), place, 1)
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_units_are_encoded_by_the_encoder_of_their_role(packed):
   net = model()
-  made = batch(packed=packed, length=24)
+  example_batch = batch(packed=packed, length=24)
   values = params(net)
-  encode = jax.jit(lambda made: net.apply({"params": values}, made, train=False, method="encode"))
-  vectors, output = np.asarray(encode(made).units), run(net, values, made)
+  encode = jax.jit(
+    lambda example_batch: net.apply({"params": values}, example_batch, train=False, method="encode")
+  )
+  vectors, output = np.asarray(encode(example_batch).units), run(net, values, example_batch)
   for k, side in enumerate(SIDES):
-    at = np.asarray(made.examples.members[0, :, k])
+    at = np.asarray(example_batch.examples.members[0, :, k])
     np.testing.assert_allclose(vectors[0, at], getattr(output, side).mean[0], atol=1e-6)
-  unused = np.asarray(made.units.length) == 0
+  unused = np.asarray(example_batch.units.length) == 0
   assert unused.any() and not vectors[unused].any()
   # Of one role alone: the vectors are those of the mixed batch.
-  only = made.replace(
-    units=made.units.replace(
-      length=jnp.where(_role(made) == ROLES["candidate"], made.units.length, 0)
+  only = example_batch.replace(
+    units=example_batch.units.replace(
+      length=jnp.where(_role(example_batch) == ROLES["candidate"], example_batch.units.length, 0)
     )
   )
-  mine = (_role(made) == ROLES["candidate"]) & ~unused
+  mine = (_role(example_batch) == ROLES["candidate"]) & ~unused
   np.testing.assert_allclose(np.asarray(encode(only).units)[mine], vectors[mine], atol=1e-6)
   # The roles of all turned round: the other encoder's.
-  turned = encode(made.replace(tokens=made.tokens.replace(role=1 - made.tokens.role))).units
+  turned = encode(
+    example_batch.replace(tokens=example_batch.tokens.replace(role=1 - example_batch.tokens.role))
+  ).units
   assert np.abs(np.asarray(turned) - vectors)[~unused].min() > 1e-6
 
 
 def test_encoders_are_shared_with_initialisation_by_encode():
-  net, made = model(), batch()
+  net, example_batch = model(), batch()
   both = [
-    jax.eval_shape(lambda m=m: net.init(jax.random.key(0), made, train=False, method=m))
+    jax.eval_shape(lambda m=m: net.init(jax.random.key(0), example_batch, train=False, method=m))
     for m in ("__call__", "encode")
   ]
   one, other = (set(x["params"]) for x in both)
@@ -182,10 +192,10 @@ def test_encoders_are_shared_with_initialisation_by_encode():
 
 
 def test_training_samples_and_prediction_does_not():
-  net, made = model(word_dropout=0.5), batch()
+  net, example_batch = model(word_dropout=0.5), batch()
   values = params(net)
   one, two, three = (
-    run(net, values, made, train=train, key=key).question
+    run(net, values, example_batch, train=train, key=key).question
     for train, key in ((True, 0), (True, 1), (False, 0))
   )
   assert np.abs(one.latent - two.latent).max() > 0.1
@@ -193,7 +203,9 @@ def test_training_samples_and_prediction_does_not():
   np.testing.assert_array_equal(three.latent, three.mean)
   np.testing.assert_array_equal(one.mean, three.mean)
   # A sample has the posterior's moments.
-  draws = np.stack([run(net, values, made, train=True, key=k).question.latent for k in range(400)])
+  draws = np.stack(
+    [run(net, values, example_batch, train=True, key=k).question.latent for k in range(400)]
+  )
   spread = np.exp(np.asarray(one.log_variance) / 2)
   assert np.abs((draws.mean(0) - one.mean) / spread).max() < 5 / 20
   assert np.abs(draws.std(0) / spread - 1).max() < 0.2
@@ -201,9 +213,15 @@ def test_training_samples_and_prediction_does_not():
 
 def test_word_dropout_leaves_marks_and_unknown_words_to_read():
   """With every word dropped, whatever the text, and nothing tied to the table."""
-  net, made = model(word_dropout=1 - 1e-9, tied=False), batch()
+  net, example_batch = model(word_dropout=1 - 1e-9, tied=False), batch()
   values = params(net)
-  text = gather_text(made.tokens, made.units, made.examples.members[..., 1], made.examples.mask, 12)
+  text = gather_text(
+    example_batch.tokens,
+    example_batch.units,
+    example_batch.examples.members[..., 1],
+    example_batch.examples.mask,
+    12,
+  )
 
   @jax.jit
   @jax.grad
@@ -220,10 +238,10 @@ def test_word_dropout_leaves_marks_and_unknown_words_to_read():
 
 def test_how_encoders_start():
   """Apart, every matrix differs; equal, none does; σ² starts where it is told."""
-  made, start = batch(), {}
+  example_batch, start = batch(), {}
   for answer in ("apart", "equal"):
     net = model(answer_start=answer, log_variance_start=-4.0)
-    values = net.init(jax.random.key(0), made, train=False)["params"]
+    values = net.init(jax.random.key(0), example_batch, train=False)["params"]
     flat = net.initial_params(traverse_util.flatten_dict(values, sep="/"))
     sides = [{k: v for k, v in flat.items() if k.startswith(f"{side}_encoder/")} for side in SIDES]
     assert len(sides[0]) == len(sides[1]) > 5
@@ -239,7 +257,7 @@ def test_how_encoders_start():
 
 
 def test_a_wrong_field_is_named():
-  made = batch()
+  example_batch = batch()
   for field, value in (
     ("crossing", "zigzag"),
     ("decoder", "lstm"),
@@ -247,7 +265,7 @@ def test_a_wrong_field_is_named():
     ("answer_start", "same"),
   ):
     with pytest.raises(InputError, match=f"model.{field} = '{value}': use one of"):
-      model(**{field: value}).init(jax.random.key(0), made, train=False)
+      model(**{field: value}).init(jax.random.key(0), example_batch, train=False)
   with pytest.raises(InputError, match="'none' has no decoder"):
     net = model("none")
     net.apply({"params": params(net)}, jnp.ones((1, 3)), "question", 3, method="generate")
@@ -264,11 +282,13 @@ def test_a_wrong_field_is_named():
 )
 def test_paper_sizes(config, crossing, decoder):
   """Parameters counted by hand, with 50,000 words of 768."""
-  made = config.get_config("mlp" if decoder == "mlp" else None)
-  check(made)
-  assert made.model.crossing == crossing and made.epochs == made.loss.epochs == 100
-  assert made.optimizer.rate == 1e-5 and made.batch.examples == 128
-  fields = {k: v for k, v in made.model.to_dict().items() if k != "name"}
+  job_config = config.get_config("mlp" if decoder == "mlp" else None)
+  check(job_config)
+  assert (
+    job_config.model.crossing == crossing and job_config.epochs == job_config.loss.epochs == 100
+  )
+  assert job_config.optimizer.rate == 1e-5 and job_config.batch.examples == 128
+  fields = {k: v for k, v in job_config.model.to_dict().items() if k != "name"}
   net = type(model())(
     type(model().encoder)(50_000, 768, 0.0), **fields, marks=MARKS, output_size=50_000
   )
@@ -286,20 +306,25 @@ def test_paper_sizes(config, crossing, decoder):
 
 
 def test_the_epochs_of_annealing_follow_those_of_the_run():
-  made = squad_cross_vae.get_config("sample")
-  assert made.epochs == made.loss.epochs == 3
-  made.epochs = 7
-  assert made.loss.epochs == 7
+  job_config = squad_cross_vae.get_config("sample")
+  assert job_config.epochs == job_config.loss.epochs == 3
+  job_config.epochs = 7
+  assert job_config.loss.epochs == 7
 
 
 @pytest.mark.parametrize("config", [squad_cross_vae, squad_dual_vae, squad_dual_gru])
 def test_the_small_size_is_the_same_for_all_three(config):
-  made, other = config.get_config("squad_parts,small,mlp"), squad_cross_vae.get_config("small")
-  check(made)
-  assert (made.model.decoder, made.data.name) == ("mlp", "squad_parts")
-  assert made.loss.epochs == made.epochs == 12 and made.loss == other.loss
-  assert made.model.answer_length == made.data.max_length == made.batch.row_lengths[0]
-  assert {k: v for k, v in made.model.items() if k not in ("crossing", "decoder")} == {
+  job_config, other = (
+    config.get_config("squad_parts,small,mlp"),
+    squad_cross_vae.get_config("small"),
+  )
+  check(job_config)
+  assert (job_config.model.decoder, job_config.data.name) == ("mlp", "squad_parts")
+  assert job_config.loss.epochs == job_config.epochs == 12 and job_config.loss == other.loss
+  assert (
+    job_config.model.answer_length == job_config.data.max_length == job_config.batch.row_lengths[0]
+  )
+  assert {k: v for k, v in job_config.model.items() if k not in ("crossing", "decoder")} == {
     k: v for k, v in other.model.items() if k not in ("crossing", "decoder")
   }
 

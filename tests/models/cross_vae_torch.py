@@ -145,23 +145,23 @@ def to_state(params: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     {f"{prefix}.weight": np.asarray(its["kernel"]).T}
     | ({f"{prefix}.bias": its["bias"]} if "bias" in its else {})
   )
-  found = {
+  actual = {
     "table.weight": params["encoder"]["embeddings"]["word"],
     "scale": params["match_scale"],
     "bias": params["match_bias"],
   }
   for side in SIDES:
     its, prefix = params[f"{side}_encoder"], f"encoders.{side}"
-    found |= to_torch(its["gru"], f"{prefix}.gru.")
+    actual |= to_torch(its["gru"], f"{prefix}.gru.")
     for name in ("hidden", "hops"):
-      found |= linear(f"{prefix}.{name}", its["attention"][name])
+      actual |= linear(f"{prefix}.{name}", its["attention"][name])
     for name in ("mean", "log_variance"):
-      found |= linear(f"{prefix}.{name}", its[name])
+      actual |= linear(f"{prefix}.{name}", its[name])
     its, prefix = params[f"{side}_decoder"], f"decoders.{side}"
-    found |= linear(f"{prefix}.start", its["start"]) | to_torch(its["layer"], f"{prefix}.gru.")
-    found[f"{prefix}.bias"] = its["words"]["bias"]
+    actual |= linear(f"{prefix}.start", its["start"]) | to_torch(its["layer"], f"{prefix}.gru.")
+    actual[f"{prefix}.bias"] = its["words"]["bias"]
     if "words" in its["words"]:
-      found[f"{prefix}.words"] = its["words"]["words"]
+      actual[f"{prefix}.words"] = its["words"]["words"]
     if "width" in its["words"]:
-      found |= linear(f"{prefix}.width", its["words"]["width"])
-  return {name: torch.tensor(np.array(value)) for name, value in found.items()}
+      actual |= linear(f"{prefix}.width", its["words"]["width"])
+  return {name: torch.tensor(np.array(value)) for name, value in actual.items()}

@@ -19,12 +19,12 @@ from configs import squad_cross_vae
 def trained(net, steps, *, rate=1e-2, devices=1, progress=10.0, **settings):
   """(parameters before, after, losses) of `steps` steps on one batch."""
   b = batcher(**settings)
-  made = b.batch(b.plan(b.sampler.blocks(), 0, 0), 0)
+  example_batch = b.batch(b.plan(b.sampler.blocks(), 0, 0), 0)
   mesh = sharding.make_mesh(devices=jax.devices()[:devices])
   optimizer = optimizers.from_config(squad_cross_vae.get_config().optimizer)
   state = states.create(
     net,
-    jax.tree.map(lambda x: x[0], made),
+    jax.tree.map(lambda x: x[0], example_batch),
     seeds=(0,),
     pretrained={},
     lr_multipliers=(),
@@ -35,7 +35,7 @@ def trained(net, steps, *, rate=1e-2, devices=1, progress=10.0, **settings):
     net, loss(beta=0.01), optimizer, lambda _: jnp.float32(rate), mesh=mesh, state=state, seeds=1
   )
   before = jax.tree.map(np.asarray, states.variables(state))["trainable"]
-  placed, losses = sharding.place(jax.tree.map(lambda x: x[None], made), mesh), []
+  placed, losses = sharding.place(jax.tree.map(lambda x: x[None], example_batch), mesh), []
   for _ in range(steps):
     state, scalars = step(
       state, placed, np.zeros(1, np.uint32), np.full(1, progress, np.float32), np.ones(1, bool)
@@ -60,8 +60,8 @@ def test_a_pair_learnt_by_heart_is_generated():
   before, after, losses, params = trained(net, 250, rate=2e-2)
   assert losses[-1] < 0.2 * losses[0]
   assert all(np.any(value != after[path]) for path, value in before.items())
-  made = batch()
-  z = run(net, params, made).question.mean[0]
+  example_batch = batch()
+  z = run(net, params, example_batch).question.mean[0]
   sides = []
 
   @jax.jit
@@ -72,10 +72,10 @@ def test_a_pair_learnt_by_heart_is_generated():
 
   words = generate(params, z)
   assert sides == ["answer"]
-  place = made.units.row * made.tokens.ids.shape[2] + made.units.start
-  flat = np.asarray(made.tokens.ids[0]).ravel()
-  for e, unit in enumerate(np.asarray(made.examples.members[0, :, 1])):
-    begin, length = int(place[0, unit]), int(made.units.length[0, unit])
+  place = example_batch.units.row * example_batch.tokens.ids.shape[2] + example_batch.units.start
+  flat = np.asarray(example_batch.tokens.ids[0]).ravel()
+  for e, unit in enumerate(np.asarray(example_batch.examples.members[0, :, 1])):
+    begin, length = int(place[0, unit]), int(example_batch.units.length[0, unit])
     text = flat[begin + 1 : begin + length - 1]
     assert flat[begin] == MARKS[0] and flat[begin + length - 1] == MARKS[1]
     np.testing.assert_array_equal(words[e], np.pad(text, (0, 12 - len(text))))

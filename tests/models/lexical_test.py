@@ -120,13 +120,13 @@ def test_bm25_by_hand(k1, b):
   corpus = {text: words.plain_words(text) for text in corpus}
   assert len(corpus) == 5
   scores = lexical.BM25Scorer(k1, b).score(questions)
-  for q, found in zip(questions, scores, strict=True):
+  for q, actual in zip(questions, scores, strict=True):
     expected = [
       by_hand_bm25(words.plain_words(q.text), corpus[c.text], corpus.values(), k1, b)
       for c in q.candidates
     ]
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert actual.dtype == np.float32
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("ranker", RANKERS)

@@ -15,14 +15,14 @@ from configs import trecqa_m2snet
 
 
 @functools.partial(jax.jit, static_argnums=0, static_argnames="train")
-def outcome(net, values, made, *, train):
+def outcome(net, values, example_batch, *, train):
   """Logits, loss with penalty, gradient of the parameters, new statistics."""
 
   def total(params):
     output, new = net.apply(
-      {**values, "params": params}, made, train=train, mutable=["batch_stats"]
+      {**values, "params": params}, example_batch, train=train, mutable=["batch_stats"]
     )
-    term = LOSS(output, made, jnp.float32(0))["bce"]
+    term = LOSS(output, example_batch, jnp.float32(0))["bce"]
     loss = jnp.sum(term.values * term.weights) / jnp.sum(term.weights)
     return loss + sum(LOSS.penalty(params).values()), (output, new)
 
@@ -48,26 +48,28 @@ def test_without_padding_it_is_pytorchs(row, size):
   small = size == "small"
   net = model(row, small)
   grid = net.question_length, net.candidate_length
-  made = batch(lengths=grid, examples=12) if small else batch(lengths=grid, n=3, examples=6)
-  assert made.examples.mask.all() and grid == ((12, 14) if small else (33, 60))
-  values = variables(net, made)
+  example_batch = (
+    batch(lengths=grid, examples=12) if small else batch(lengths=grid, n=3, examples=6)
+  )
+  assert example_batch.examples.mask.all() and grid == ((12, 14) if small else (33, 60))
+  values = variables(net, example_batch)
   settings = {f: getattr(net, f) for f in net.__dataclass_fields__ if f not in ("parent", "name")}
   table = values["params"]["encoder"]["embeddings"]["word"]
   theirs = m2snet_torch.M2SNet(settings, np.array(table))
   state = lambda: m2snet_torch.to_state(values["params"], values["batch_stats"])
   theirs.load_state_dict(state())
   assert set(theirs.state_dict()) == set(state())
-  inputs, labels = m2snet_torch.inputs(made, grid), m2snet_torch.labels(made)
-  ours = outcome(net, values, made, train=False)["scores"][0]
+  inputs, labels = m2snet_torch.inputs(example_batch, grid), m2snet_torch.labels(example_batch)
+  ours = outcome(net, values, example_batch, train=False)["scores"][0]
   np.testing.assert_allclose(ours, theirs.eval()(*inputs).detach().numpy(), atol=1e-5)
 
-  found = outcome(net, values, made, train=True)
+  actual = outcome(net, values, example_batch, train=True)
   theirs.train()
   optimizer = torch.optim.Adadelta(theirs.parameters(), lr=1.0, rho=0.95, eps=1e-6)
   loss = theirs.loss(labels, LOSS.weight, *inputs)
   loss.backward()
-  np.testing.assert_allclose(found["loss"], loss.item(), atol=1e-5)
-  gradients = m2snet_torch.to_state(found["gradient"], found["statistics"])
+  np.testing.assert_allclose(actual["loss"], loss.item(), atol=1e-5)
+  gradients = m2snet_torch.to_state(actual["gradient"], actual["statistics"])
   for name, p in theirs.named_parameters():
     np.testing.assert_allclose(
       gradients[name].numpy(), p.grad.numpy(), rtol=1e-4, atol=1e-5, err_msg=name
@@ -92,10 +94,14 @@ def test_without_padding_it_is_pytorchs(row, size):
 @pytest.mark.parametrize("row,hidden_norm", [(row, row == "shallow") for row in ROWS])
 def test_words_under_the_mask_reach_nothing(row, hidden_norm):
   net = model(row, hidden_norm=hidden_norm)
-  made = batch(examples=12, step=1)  # 16 pairs: the second batch holds 4
-  tokens, units = made.tokens, made.units
-  assert 0 < made.examples.mask.sum() < 12
-  anchors = {int(m) for m, e in zip(made.examples.members[0, :, 0], made.examples.mask[0]) if e}
+  example_batch = batch(examples=12, step=1)  # 16 pairs: the second batch holds 4
+  tokens, units = example_batch.tokens, example_batch.units
+  assert 0 < example_batch.examples.mask.sum() < 12
+  anchors = {
+    int(m)
+    for m, e in zip(example_batch.examples.members[0, :, 0], example_batch.examples.mask[0])
+    if e
+  }
   real = np.zeros(tokens.ids.shape[1:], bool)
   cut = 0
   for u in np.flatnonzero(np.asarray(units.length[0])):
@@ -105,63 +111,69 @@ def test_words_under_the_mask_reach_nothing(row, hidden_norm):
     cut += max(length - size, 0)
   assert cut > 0
   noise = np.random.default_rng(5).integers(2, WORDS, tokens.ids.shape)
-  other = made.replace(
+  other = example_batch.replace(
     tokens=tokens.replace(ids=jnp.where(real[None], tokens.ids, noise)),
-    examples=made.examples.replace(
-      members=jnp.where(made.examples.mask[..., None] > 0, made.examples.members, 3)
+    examples=example_batch.examples.replace(
+      members=jnp.where(
+        example_batch.examples.mask[..., None] > 0, example_batch.examples.members, 3
+      )
     ),
   )
-  values = variables(net, made)
+  values = variables(net, example_batch)
   for train in (True, False):
-    one, two = (outcome(net, values, x, train=train) for x in (made, other))
-    keep = np.asarray(made.examples.mask) > 0
+    one, two = (outcome(net, values, x, train=train) for x in (example_batch, other))
+    keep = np.asarray(example_batch.examples.mask) > 0
     for name in ("logits", "scores"):
       one[name], two[name] = one[name][keep], two[name][keep]
     for path, a in jax.tree_util.tree_leaves_with_path(one):
       b = functools.reduce(lambda tree, key: tree[key.key], path, two)
       np.testing.assert_array_equal(a, b, jax.tree_util.keystr(path))
-  changed = made.replace(tokens=tokens.replace(ids=jnp.where(real[None], noise, tokens.ids)))
+  changed = example_batch.replace(
+    tokens=tokens.replace(ids=jnp.where(real[None], noise, tokens.ids))
+  )
   assert np.abs(outcome(net, values, changed, train=True)["loss"] - one["loss"]) > 1e-4
 
 
 def test_packing_and_spare_slots_change_nothing():
-  net, found = model("2"), []
+  net, actual = model("2"), []
   for settings in (
     {"examples": 16, "sampler": "ordered"},
     {"examples": 24, "sampler": "ordered", "packed": True},
   ):
-    made = batch(**settings)
+    example_batch = batch(**settings)
     b = batcher(**settings)
     shard = b.plan(b.sampler.blocks(), 0, 0).steps[0][0][0]
-    values = variables(net, made)
-    one = outcome(net, values, made, train=True)
+    values = variables(net, example_batch)
+    one = outcome(net, values, example_batch, train=True)
     for name in ("logits", "scores"):
       one[name] = one[name][0, : len(shard.examples)][np.argsort(shard.examples)]
-    found.append(one)
-  assert len(found[0]["logits"]) == 16 and np.ptp(found[0]["logits"]) > 0.1
-  for a, b in zip(*map(jax.tree.leaves, found), strict=True):
+    actual.append(one)
+  assert len(actual[0]["logits"]) == 16 and np.ptp(actual[0]["logits"]) > 0.1
+  for a, b in zip(*map(jax.tree.leaves, actual), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_short_sentences_have_valid_positions_too():
   """One word each: less than a window; the score still depends on both."""
   net = model("cos")
-  made = batch(lengths=(1, 1))
-  values = variables(net, made)
-  found = outcome(net, values, made, train=True)
-  assert all(np.isfinite(x).all() for x in jax.tree.leaves(found))
-  assert np.any(found["gradient"]["encoder"]["embeddings"]["word"] != 0)
+  example_batch = batch(lengths=(1, 1))
+  values = variables(net, example_batch)
+  actual = outcome(net, values, example_batch, train=True)
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(actual))
+  assert np.any(actual["gradient"]["encoder"]["embeddings"]["word"] != 0)
 
 
 def test_prediction_is_deterministic_and_training_is_not():
   net = model("2", dropout=0.5)
-  made = batch()
-  values = variables(net, made)
+  example_batch = batch()
+  values = variables(net, example_batch)
 
   @functools.partial(jax.jit, static_argnames="train")
   def run(train, key):
     rngs = {"dropout": jax.random.key(key)}
-    return net.apply(values, made, train=train, mutable=["batch_stats"], rngs=rngs)[0].logits
+    return net.apply(values, example_batch, train=train, mutable=["batch_stats"], rngs=rngs)[
+      0
+    ].logits
 
   np.testing.assert_array_equal(run(False, 0), run(False, 1))
   assert np.abs(run(True, 0) - run(True, 1)).max() > 1e-3
@@ -177,15 +189,15 @@ def test_the_penalty_is_that_of_the_metric_alone():
 
 
 def test_without_features_it_says_what_it_wants():
-  made = batch()
-  made = made.replace(examples=made.examples.replace(inputs={}))
+  example_batch = batch()
+  example_batch = example_batch.replace(examples=example_batch.examples.replace(inputs={}))
   with pytest.raises(InputError, match="no input 'word_overlap'"):
-    jax.eval_shape(lambda: model("2").init(jax.random.key(0), made, train=False))
+    jax.eval_shape(lambda: model("2").init(jax.random.key(0), example_batch, train=False))
 
 
 def test_paper_sizes():
   """Parameters of each row beside the word vectors, counted by hand."""
-  made = batch(lengths=(33, 60), n=3, examples=6)
+  example_batch = batch(lengths=(33, 60), n=3, examples=6)
   maps = 64 * 5 * 12  # 33×60 → 29×56 → 14×28 → 10×24 → 5×12
   deep = 25 * 32 * 64 + 2 * 32 + 2 * 64 + 32 * (maps + 1) + 34 + 1
   shallow = 2 * 32 + 32 * (32 * 14 * 28 + 1) + 34 + 1
@@ -199,7 +211,7 @@ def test_paper_sizes():
   }
   for row in ROWS:
     shapes = jax.eval_shape(
-      lambda row=row: model(row, small=False).init(jax.random.key(0), made, train=False)
+      lambda row=row: model(row, small=False).init(jax.random.key(0), example_batch, train=False)
     )["params"]
     assert sum(x.size for x in jax.tree.leaves(shapes)) == wanted[row] + WORDS * WIDTH, row
 

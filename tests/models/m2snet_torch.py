@@ -75,14 +75,14 @@ class M2SNet(nn.Module):
 
 def to_state(params: Mapping[str, Any], statistics: Mapping[str, Any]) -> dict[str, torch.Tensor]:
   """Our parameters and `batch_stats` as the state of `M2SNet`."""
-  found = {"embedding.weight": params["encoder"]["embeddings"]["word"]}
-  found |= {name: params["grid"][name] for name in ("U", "B") if "grid" in params}
+  actual = {"embedding.weight": params["encoder"]["embeddings"]["word"]}
+  actual |= {name: params["grid"][name] for name in ("U", "B") if "grid" in params}
   for n in range(sum(name.startswith("convolution_") for name in params)):
     norm, running = params[f"norm_{n}"], statistics[f"norm_{n}"]
-    found[f"layers.{4 * n}.weight"] = np.transpose(
+    actual[f"layers.{4 * n}.weight"] = np.transpose(
       params[f"convolution_{n}"]["kernel"], (3, 2, 0, 1)
     )
-    found |= {
+    actual |= {
       f"layers.{4 * n + 1}.weight": norm["scale"],
       f"layers.{4 * n + 1}.bias": norm["bias"],
       f"layers.{4 * n + 1}.running_mean": running["mean"],
@@ -90,9 +90,9 @@ def to_state(params: Mapping[str, Any], statistics: Mapping[str, Any]) -> dict[s
       f"layers.{4 * n + 1}.num_batches_tracked": 0,
     }
   for name in ("hidden", "head"):
-    found[f"{name}.weight"] = np.transpose(params[name]["kernel"])
-    found[f"{name}.bias"] = params[name]["bias"]
-  return {name: torch.tensor(np.array(value)) for name, value in found.items()}
+    actual[f"{name}.weight"] = np.transpose(params[name]["kernel"])
+    actual[f"{name}.bias"] = params[name]["bias"]
+  return {name: torch.tensor(np.array(value)) for name, value in actual.items()}
 
 
 def inputs(batch: Any, lengths: tuple[int, int]) -> tuple[torch.Tensor, ...]:

@@ -65,17 +65,19 @@ def moved(before, after):
 
 
 def test_one_step_moves_every_parameter_and_statistic():
-  found = moved(*train(model("euc", dropout=0.1), 1)[:2])
-  assert not {"grid/U", "grid/B"} & set(found["trainable"])
-  assert set(found["mutables"]) == {"batch_stats"} and len(jax.tree.leaves(found["mutables"])) == 4
-  assert all(jax.tree.leaves(found)), found
+  actual = moved(*train(model("euc", dropout=0.1), 1)[:2])
+  assert not {"grid/U", "grid/B"} & set(actual["trainable"])
+  assert (
+    set(actual["mutables"]) == {"batch_stats"} and len(jax.tree.leaves(actual["mutables"])) == 4
+  )
+  assert all(jax.tree.leaves(actual)), actual
 
 
 def test_a_handful_is_overfitted():
   before, after, losses = train(model("2"), 60, examples=16)
   assert losses[-1, 0] < 0.1 < 0.5 < losses[0, 0]
-  found = moved(before, after)
-  assert {"grid/U", "grid/B"} <= set(found["trainable"]) and all(jax.tree.leaves(found)), found
+  actual = moved(before, after)
+  assert {"grid/U", "grid/B"} <= set(actual["trainable"]) and all(jax.tree.leaves(actual)), actual
 
 
 @pytest.mark.slow  # as `test_seeds_together_equal_each_alone` of the train step, for ten steps

@@ -41,9 +41,9 @@ def config(module):
   """A config of the guide's system, over the tiny encoder."""
 
   def make(**changes):
-    made = flags.load(f"{module}:sample").unlock()
+    job_config = flags.load(f"{module}:sample").unlock()
     small = tiny.config("triplet", data__train_fraction=0.1, checkpoint__steps=2, log__steps=1)
-    small.unlock().model, small.loss = made.model, made.loss
+    small.unlock().model, small.loss = job_config.model, job_config.loss
     small.epochs, small.optimizer.rate, small.optimizer.warmup = 2, 1e-2, 0.0
     for key, value in changes.items():
       small.update_from_flattened_dict({key.replace("__", "."): value})
@@ -125,9 +125,9 @@ def test_its_encoder_may_be_ones_own(config, tmp_path, module):
   """A subclass of a published encoder, with the weights of that one's folder."""
   code = "from as2jax.encoders.bert import BertEncoder\nclass MyBert(BertEncoder):\n  pass\n"
   (module.parent / "my_encoder.py").write_text(code)
-  made = config(encoder__name="my_encoder:MyBert", epochs=0, evaluation__splits=("dev",))
-  check.check(made)
-  own = load(made, data=False, workdir=_fitted(tmp_path))
+  job_config = config(encoder__name="my_encoder:MyBert", epochs=0, evaluation__splits=("dev",))
+  check.check(job_config)
+  own = load(job_config, data=False, workdir=_fitted(tmp_path))
   same = load(config(epochs=0), data=False, workdir=_fitted(tmp_path))
   assert type(own.model.encoder).__name__ == "MyBert"
   assert own.facts["sha256"] == same.facts["sha256"]

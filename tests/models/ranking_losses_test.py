@@ -22,13 +22,13 @@ SCORES = np.random.default_rng(0).normal(size=(2, 6)).astype(np.float32)
 
 
 def batch(labels=LABELS, **examples):
-  made = types.SimpleNamespace(
+  fields = types.SimpleNamespace(
     mask=jnp.asarray(MASK),
     labels=jnp.asarray(labels)[..., None],
     question=jnp.asarray(QUESTION),
     **examples,
   )
-  return types.SimpleNamespace(examples=made, inputs={"teacher_scores": jnp.asarray(TEACHER)})
+  return types.SimpleNamespace(examples=fields, inputs={"teacher_scores": jnp.asarray(TEACHER)})
 
 
 def value(loss, scores=SCORES, **settings):
@@ -95,8 +95,8 @@ def test_ranknet_by_hand(weighting, labels):
         change = abs(ndcg(s, y, exchanged) - ndcg(s, y, order)) / ideal
         pairs.append(math.log1p(math.exp(s[j] - s[i])) * (change if weighting == "ndcg" else 1))
     means += [np.mean(pairs)] if pairs else []
-  found = value(losses.RankNet(1.0, weighting), labels=labels)
-  np.testing.assert_allclose(found, np.mean(means), rtol=1e-5)
+  actual = value(losses.RankNet(1.0, weighting), labels=labels)
+  np.testing.assert_allclose(actual, np.mean(means), rtol=1e-5)
 
 
 def test_focal_by_hand():
@@ -169,8 +169,10 @@ def in_batch(loss, units):
     labels=jnp.asarray(PAIR_LABELS)[..., None],
     mask=jnp.asarray(PAIR_MASK),
   )
-  made = types.SimpleNamespace(examples=examples, units=types.SimpleNamespace(id=jnp.asarray(IDS)))
-  return loss(types.SimpleNamespace(units=jnp.asarray(units)), made, 0.0)
+  fields = types.SimpleNamespace(
+    examples=examples, units=types.SimpleNamespace(id=jnp.asarray(IDS))
+  )
+  return loss(types.SimpleNamespace(units=jnp.asarray(units)), fields, 0.0)
 
 
 def vectors():

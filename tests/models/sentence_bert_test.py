@@ -56,44 +56,48 @@ def batch():
   return jax.tree.map(lambda x: jnp.asarray(x[0]), b.batch(b.plan(b.sampler.blocks(), 0, 0), 0))
 
 
-def random_variables(model, made):
-  shapes = jax.eval_shape(lambda b: model.init(jax.random.key(0), b, train=False), made)
+def random_variables(model, example_batch):
+  shapes = jax.eval_shape(lambda b: model.init(jax.random.key(0), b, train=False), example_batch)
   rng = np.random.default_rng(0)
   return jax.tree.map(lambda x: jnp.asarray(rng.normal(0, 0.3, x.shape), jnp.float32), shapes)
 
 
-def embed(model, variables, made):
-  return np.asarray(tiny.apply(model, variables, made, method=SentenceBert.encode).units)
+def embed(model, variables, example_batch):
+  return np.asarray(tiny.apply(model, variables, example_batch, method=SentenceBert.encode).units)
 
 
 def test_vectors_by_hand():
-  model, made = make(), batch()
-  variables = random_variables(model, made)
+  model, example_batch = make(), batch()
+  variables = random_variables(model, example_batch)
   params = jax.tree.map(np.asarray, variables["params"])
-  hidden = tiny.apply(tiny.encoder_module(), {"params": params["encoder"]}, made.tokens)
-  x = np.concatenate([pool(hidden, made.tokens, made.units, mode) for mode in ("mean", "cls")], -1)
+  hidden = tiny.apply(tiny.encoder_module(), {"params": params["encoder"]}, example_batch.tokens)
+  x = np.concatenate(
+    [pool(hidden, example_batch.tokens, example_batch.units, mode) for mode in ("mean", "cls")], -1
+  )
   x = np.tanh(x @ params["dense_0"]["kernel"] + params["dense_0"]["bias"])
   x = x @ params["dense_1"]["kernel"]
   x = x * (1 + erf(x / 2**0.5)) / 2
   x = np.maximum(x @ params["dense_2"]["kernel"] + params["dense_2"]["bias"], 0)
   x = x @ params["dense_3"]["kernel"] + params["dense_3"]["bias"]
   x = x / np.linalg.norm(x, axis=-1, keepdims=True)
-  found, used = embed(model, variables, made), np.asarray(made.units.id) >= 0
+  actual, used = embed(model, variables, example_batch), np.asarray(example_batch.units.id) >= 0
   assert used.sum() == 5 and (~used).sum() >= 1
-  np.testing.assert_allclose(found[used], x[used], atol=1e-5)
-  assert (found[~used] == 0).all()  # in spite of the biases
+  np.testing.assert_allclose(actual[used], x[used], atol=1e-5)
+  assert (actual[~used] == 0).all()  # in spite of the biases
 
 
 def test_dense_parameters_have_the_names_that_folders_give():
-  model, made = make(), batch()
-  shapes = jax.eval_shape(lambda b: model.init(jax.random.key(0), b, train=False), made)["params"]
-  found = {
+  model, example_batch = make(), batch()
+  shapes = jax.eval_shape(lambda b: model.init(jax.random.key(0), b, train=False), example_batch)[
+    "params"
+  ]
+  names = {
     f"{name}/{leaf}": x.shape
     for name, layer in shapes.items()
     if name != "encoder"
     for leaf, x in layer.items()
   }
-  assert found == {
+  assert names == {
     "dense_0/kernel": (32, 7),
     "dense_0/bias": (7,),
     "dense_1/kernel": (7, 6),
@@ -105,23 +109,23 @@ def test_dense_parameters_have_the_names_that_folders_give():
 
 
 def test_without_dense_layers_it_is_the_bi_encoder():
-  made = batch()
+  example_batch = batch()
   bare = make(pooling=("max",), dense=(), normalize=False)
   section = {"name": "biencoder", "pooling": "max", "score": "cosine"}
   other = registry.build(registry.MODELS, section, "model", encoder=tiny.encoder_module())
-  variables = random_variables(bare, made)
+  variables = random_variables(bare, example_batch)
   np.testing.assert_array_equal(
-    embed(bare, variables, made), tiny.apply(other, variables, made).units
+    embed(bare, variables, example_batch), tiny.apply(other, variables, example_batch).units
   )
 
 
 @pytest.mark.parametrize("score", ["cosine", "euclidean"])
 def test_vectors_of_length_one_rank_alike_by_both_scores(score):
-  model, made = make(score), batch()
-  variables = random_variables(model, made)
-  found, used = embed(model, variables, made), np.asarray(made.units.id) >= 0
-  np.testing.assert_allclose(np.linalg.norm(found[used], axis=-1), 1, atol=1e-5)
-  u, v = (jnp.asarray(found[used][k]) for k in ([0, 0, 1], [1, 2, 3]))
+  model, example_batch = make(score), batch()
+  variables = random_variables(model, example_batch)
+  actual, used = embed(model, variables, example_batch), np.asarray(example_batch.units.id) >= 0
+  np.testing.assert_allclose(np.linalg.norm(actual[used], axis=-1), 1, atol=1e-5)
+  u, v = (jnp.asarray(actual[used][k]) for k in ([0, 0, 1], [1, 2, 3]))
   scores = tiny.apply(model, variables, (u, v), method=SentenceBert.compare)
   assert set(scores) == {"cosine", "dot", "euclidean"}
   np.testing.assert_allclose(scores["dot"], scores["cosine"], atol=1e-5)
@@ -129,11 +133,11 @@ def test_vectors_of_length_one_rank_alike_by_both_scores(score):
 
 
 def test_gradients_are_finite_at_a_zero_vector():
-  model, made = make(dense=((3, "relu", True),)), batch()
-  variables = random_variables(model, made)
+  model, example_batch = make(dense=((3, "relu", True),)), batch()
+  variables = random_variables(model, example_batch)
   variables["params"]["dense_0"] = {"kernel": jnp.zeros((32, 3)), "bias": -jnp.ones(3)}
-  assert (embed(model, variables, made) == 0).all()
-  total = lambda p: model.apply({"params": p}, made, train=False).units.sum()
+  assert (embed(model, variables, example_batch) == 0).all()
+  total = lambda p: model.apply({"params": p}, example_batch, train=False).units.sum()
   assert all(
     np.isfinite(x).all() for x in jax.tree.leaves(jax.jit(jax.grad(total))(variables["params"]))
   )

@@ -50,11 +50,16 @@ class Reader(System):
 @pytest.fixture
 def config(monkeypatch):
   monkeypatch.setitem(registry.MODELS, "reader", f"{__name__}:Reader")
-  made = tiny.config("crossencoder", "grouped", data__max_length=96, batch__row_lengths=(96,))
-  with made.unlocked():
-    made.model = {"name": "reader", "stop_words": True, "question_words": 4, "sentence_words": 8}
-    made.batch.predict_rows = 16
-  return made.lock()
+  job_config = tiny.config("crossencoder", "grouped", data__max_length=96, batch__row_lengths=(96,))
+  with job_config.unlocked():
+    job_config.model = {
+      "name": "reader",
+      "stop_words": True,
+      "question_words": 4,
+      "sentence_words": 8,
+    }
+    job_config.batch.predict_rows = 16
+  return job_config.lock()
 
 
 def batches(batcher):

@@ -28,7 +28,7 @@ def biencoder(dropout=0.0):
   )
 
 
-def state_of(model, made, devices=1):
+def state_of(model, example_batch, devices=1):
   """A state of one seed, with its leading axis."""
   optimizer = optimizers.direction(
     "sgd",
@@ -41,23 +41,23 @@ def state_of(model, made, devices=1):
     lr_multipliers=(),
   )
   mesh = sharding.make_mesh(devices=jax.devices()[:devices])
-  micro = jax.tree.map(lambda x: x[0, 0], made)
+  micro = jax.tree.map(lambda x: x[0, 0], example_batch)
   state = states.create(
     model, micro, seeds=(0,), pretrained={}, lr_multipliers=(), optimizer=optimizer, mesh=mesh
   )
   return mesh, optimizer, state
 
 
-def gradient(model, made, loss=LOSS):
+def gradient(model, example_batch, loss=LOSS):
   """(loss value, gradient by path) of the first seed's step."""
-  solo = jax.tree.map(lambda x: x[0], state_of(model, made)[2])
+  solo = jax.tree.map(lambda x: x[0], state_of(model, example_batch)[2])
   of = jax.jit(lambda s, b: gradient_sums(model, loss, s, b, KEY, jnp.float32(0.5)))
-  values, _, found, _ = of(solo, jax.tree.map(lambda x: x[0], made))
-  return values, found
+  values, _, actual, _ = of(solo, jax.tree.map(lambda x: x[0], example_batch))
+  return values, actual
 
 
-def assert_same(found, expected):
-  (values, gradients), (right, wanted) = found, expected
+def assert_same(actual, expected):
+  (values, gradients), (right, wanted) = actual, expected
   largest = max(float(jnp.abs(g).max()) for g in wanted.values())
   assert largest > 1e-3 and values.keys() == right.keys()
   for name, value in values.items():
@@ -79,9 +79,9 @@ def test_parts_give_the_gradient_of_one_batch(similarity):
 
 def test_both_passes_have_the_same_dropout():
   """With dropout, too, it is the gradient of the loss of what the first pass encoded."""
-  model, made = biencoder(0.3), batch(accumulate=4, examples=4)
-  solo = jax.tree.map(lambda x: x[0], state_of(model, made)[2])
-  micro = jax.tree.map(lambda x: jnp.asarray(x[0]), made)
+  model, example_batch = biencoder(0.3), batch(accumulate=4, examples=4)
+  solo = jax.tree.map(lambda x: x[0], state_of(model, example_batch)[2])
+  micro = jax.tree.map(lambda x: jnp.asarray(x[0]), example_batch)
 
   def direct(trainable):
     params = {"params": optimizers.merge(trainable, solo.frozen)}
@@ -98,40 +98,40 @@ def test_both_passes_have_the_same_dropout():
     return sum(jnp.sum(t.values * t.weights) / jnp.sum(t.weights) for t in terms.values())
 
   wanted = jax.jit(jax.grad(direct))(solo.trainable)
-  _, found = gradient(model, made)
+  _, actual = gradient(model, example_batch)
   largest = max(float(jnp.abs(g).max()) for g in wanted.values())
-  for path, g in found.items():
+  for path, g in actual.items():
     np.testing.assert_allclose(g, wanted[path], atol=1e-5 * largest, rtol=1e-5, err_msg=path)
-  other = gradient(biencoder(), made)[1]
-  assert any(np.abs(found[p] - other[p]).max() > 1e-2 * largest for p in found)  # dropout is on
+  other = gradient(biencoder(), example_batch)[1]
+  assert any(np.abs(actual[p] - other[p]).max() > 1e-2 * largest for p in actual)  # dropout is on
 
 
 @pytest.mark.slow
 def test_one_device_and_two_take_the_same_step():
-  made, found = batch(shards=2, accumulate=2, examples=8), []
+  example_batch, actual = batch(shards=2, accumulate=2, examples=8), []
   for devices in (1, 2):
-    mesh, optimizer, state = state_of(biencoder(0.1), made, devices)
+    mesh, optimizer, state = state_of(biencoder(0.1), example_batch, devices)
     schedule = optimizers.schedule("constant", rate=0.1, warmup=0.0, epochs=1)
     step = make_train_step(
       biencoder(0.1), LOSS, optimizer, schedule, mesh=mesh, state=state, seeds=1
     )
     state, scalars = step(
       state,
-      sharding.place(made, mesh),
+      sharding.place(example_batch, mesh),
       np.zeros(1, np.uint32),
       np.full(1, 0.5, np.float32),
       np.ones(1, bool),
     )
-    found.append(jax.tree.map(np.asarray, (state.trainable, scalars)))
-  for one, other in zip(*map(jax.tree.leaves, found), strict=True):
+    actual.append(jax.tree.map(np.asarray, (state.trainable, scalars)))
+  for one, other in zip(*map(jax.tree.leaves, actual), strict=True):
     np.testing.assert_allclose(one, other, atol=1e-5, rtol=1e-5)
 
 
-def temporary_bytes(made):
+def temporary_bytes(example_batch):
   model = biencoder()
-  solo = jax.tree.map(lambda x: x[0], state_of(model, made)[2])
+  solo = jax.tree.map(lambda x: x[0], state_of(model, example_batch)[2])
   of = jax.jit(lambda s, b: gradient_sums(model, LOSS, s, b, KEY, jnp.float32(0.5))[2])
-  compiled = of.lower(solo, jax.tree.map(lambda x: x[0], made)).compile()
+  compiled = of.lower(solo, jax.tree.map(lambda x: x[0], example_batch)).compile()
   return compiled.memory_analysis().temp_size_in_bytes
 
 
@@ -170,8 +170,8 @@ def test_accumulation_without_vectors_is_refused_before_training():
 
 
 def test_running_statistics_cannot_be_cached():
-  made = batch(accumulate=2, examples=8)
-  solo = jax.tree.map(lambda x: x[0], state_of(biencoder(), made)[2])
+  example_batch = batch(accumulate=2, examples=8)
+  solo = jax.tree.map(lambda x: x[0], state_of(biencoder(), example_batch)[2])
   solo = solo.replace(mutables={"batch_stats": {"mean": jnp.zeros(2)}})
   with pytest.raises(ValueError, match="running statistics twice"):
-    gradient_sums(biencoder(), LOSS, solo, jax.tree.map(lambda x: x[0], made), KEY, 0.5)
+    gradient_sums(biencoder(), LOSS, solo, jax.tree.map(lambda x: x[0], example_batch), KEY, 0.5)

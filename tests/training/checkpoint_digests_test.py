@@ -31,12 +31,12 @@ ABSTRACT = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, shardin
 def saved(tmp_path_factory):
   """Checkpoints of three steps; the best is that of step 2 in the last two, 1 in the first."""
   folder = tmp_path_factory.mktemp("saved")
-  made = Checkpoints(folder)
+  checkpoints = Checkpoints(folder)
   for step, best in ((1, 1), (2, 2), (3, 2)):
     if step == best:
-      made.save_best(step, tree(10 + step))
-    made.save(step, tree(step), {"at": step, "best": best})
-  made.close()
+      checkpoints.save_best(step, tree(10 + step))
+    checkpoints.save(step, tree(step), {"at": step, "best": best})
+  checkpoints.close()
   return folder
 
 
@@ -102,24 +102,24 @@ def test_a_run_goes_back_to_the_newest_whole_state_and_says_so(copied, damaged, 
       Checkpoints(copied)
     return
   with caplog.at_level(logging.WARNING):
-    found = Checkpoints(copied)
+    actual = Checkpoints(copied)
   assert f"{path} was damaged" in caplog.text
   assert "going back to the checkpoint of step 2" in caplog.text
-  state, progress = found.restore(ABSTRACT)
+  state, progress = actual.restore(ABSTRACT)
   assert progress == {"at": 2, "best": 2}
   np.testing.assert_array_equal(state["kernel"], tree(2)["kernel"])
-  found.save(3, tree(3), {"at": 3, "best": 2})  # the same step again
-  found.close()
+  actual.save(3, tree(3), {"at": 3, "best": 2})  # the same step again
+  actual.close()
   assert read_progress(copied) == {"at": 3, "best": 2}
   checkpoint_digests.check(copied / "latest" / "3", together=False)
 
 
 def test_a_best_that_was_cut_off_goes_back_with_the_state_that_names_it(tmp_path):
-  made = Checkpoints(tmp_path)
+  checkpoints = Checkpoints(tmp_path)
   for step in (1, 2):
-    made.save_best(step, tree(10 + step))
-    made.save(step, tree(step), {"at": step, "best": step})
-  made.close()
+    checkpoints.save_best(step, tree(10 + step))
+    checkpoints.save(step, tree(step), {"at": step, "best": step})
+  checkpoints.close()
   (tmp_path / "best/2" / checkpoint_digests.NAME).unlink()
   again = Checkpoints(tmp_path)
   assert again.latest_step == 1 and again.progress() == {"at": 1, "best": 1}
@@ -130,10 +130,10 @@ def test_a_best_that_was_cut_off_goes_back_with_the_state_that_names_it(tmp_path
 
 
 def test_a_first_save_that_was_cut_off_begins_anew(tmp_path, caplog):
-  made = Checkpoints(tmp_path)
-  made.save_best(0, tree(10))
-  made.save(0, tree(0), {"best": 0})
-  made.close()
+  checkpoints = Checkpoints(tmp_path)
+  checkpoints.save_best(0, tree(10))
+  checkpoints.save(0, tree(0), {"best": 0})
+  checkpoints.close()
   (tmp_path / "latest/0" / checkpoint_digests.NAME).unlink()
   again = Checkpoints(tmp_path)
   assert again.latest_step is None and "going back to the start" in caplog.text
@@ -160,11 +160,11 @@ def test_an_older_state_that_is_damaged_changes_nothing(copied):
 
 
 def test_a_later_position_at_a_saved_step_replaces_the_one_before(copied):
-  made = Checkpoints(copied)
+  checkpoints = Checkpoints(copied)
   before = checkpoint_digests.read(copied / "latest/3")
-  made.save_best(3, tree(13))
-  made.save(3, tree(3), {"at": 3, "best": 3})
-  made.close()
+  checkpoints.save_best(3, tree(13))
+  checkpoints.save(3, tree(3), {"at": 3, "best": 3})
+  checkpoints.close()
   after = checkpoint_digests.check(copied / "latest/3", together=False)
   assert after == {**before, "progress": {"at": 3, "best": 3}}
 

@@ -31,9 +31,9 @@ def test_a_state_moves_to_another_number_of_devices(tmp_path):
   saved.save(7, state, {"epoch": 1, "tracker": {"best": [None, 0.5]}})
   saved.wait()
   saved.close()
-  found, progress = Checkpoints(tmp_path).restore(abstract(tree(one, PartitionSpec(), 0.0)))
-  np.testing.assert_array_equal(found["kernel"], np.arange(32).reshape(1, 8, 4))
-  assert found["kernel"].sharding.device_set == set(one)
+  actual, progress = Checkpoints(tmp_path).restore(abstract(tree(one, PartitionSpec(), 0.0)))
+  np.testing.assert_array_equal(actual["kernel"], np.arange(32).reshape(1, 8, 4))
+  assert actual["kernel"].sharding.device_set == set(one)
   assert progress == {"epoch": 1, "tracker": {"best": [None, 0.5]}}
 
 

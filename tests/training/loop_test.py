@@ -69,12 +69,12 @@ def test_metrics_are_those_of_trec_eval_on_the_files(undisturbed):
   folder, config, content = undisturbed
   run = trec_files.read_run(folder / "eval/test/run.trec")
   qrels = trec_files.read_qrels(folder / "eval/test/qrels.trec")
-  found = pytrec_eval.RelevanceEvaluator(qrels, {"map", "recip_rank", "P_1"}).evaluate(run)
+  actual = pytrec_eval.RelevanceEvaluator(qrels, {"map", "recip_rank", "P_1"}).evaluate(run)
   answerable = [q for q in qrels if any(qrels[q].values())]
   for ours, theirs in (("map", "map"), ("mrr", "recip_rank"), ("p@1", "P_1")):
-    mean = np.mean([found[q][theirs] for q in answerable])
+    mean = np.mean([actual[q][theirs] for q in answerable])
     assert content["metrics"][f"{ours}[sample-clean/test]"]["mean"] == pytest.approx(mean, abs=1e-9)
-    mean = np.mean([found[q][theirs] for q in qrels])
+    mean = np.mean([actual[q][theirs] for q in qrels])
     assert content["metrics"][f"{ours}[sample-all/test]"]["mean"] == pytest.approx(mean, abs=1e-9)
 
 
@@ -190,9 +190,9 @@ def test_predict_writes_nothing_that_is_not_finite(undisturbed, tmp_path, monkey
   read = run.read_best
 
   def damaged(*arguments):
-    found = read(*arguments)
-    found["trainable"]["encoder/embeddings/norm/bias"][0, 0] = np.nan
-    return found
+    actual = read(*arguments)
+    actual["trainable"]["encoder/embeddings/norm/bias"][0, 0] = np.nan
+    return actual
 
   monkeypatch.setattr(run, "read_best", damaged)
   with pytest.raises(InputError, match="vectors of 4 of 4 sentences are not finite"):

@@ -24,8 +24,8 @@ def main() -> None:
   tiny_steps.golden("").parent.mkdir(exist_ok=True)
   for name in sys.argv[1:] or (*tiny_steps.TINY, *tiny_steps.MINILM):
     case = tiny_steps.case(name)
-    found = torch_steps.reference(case)
-    kept = tiny_steps.recording(case, found, tiny_steps.choose(case, found))
+    actual = torch_steps.reference(case)
+    kept = tiny_steps.recording(case, actual, tiny_steps.choose(case, actual))
     np.savez_compressed(tiny_steps.golden(name), **kept)
     print(name, tiny_steps.golden(name).stat().st_size, "bytes")
 

@@ -30,13 +30,13 @@ def test_it_says_how_far_a_run_is(tmp_path):
     display.seeds((0,), 0, 2, 3)  # the first of two runs of three epochs
     display.epoch(1, 0, 10, 0)  # the second epoch
     steps(display, 1, 4, 1.0)
-    found = shown(tmp_path)
-    assert (found["step"], found["steps"], found["epoch"]) == (14, 60, 2)
+    actual = shown(tmp_path)
+    assert (actual["step"], actual["steps"], actual["epoch"]) == (14, 60, 2)
     display.evaluated(2, "map[x/dev]", [0.5, 0.7], [True, True])
     display.evaluated(3, "map[x/dev]", [0.2, 0.4], [False, False])
-    found = shown(tmp_path)
-    assert found["value"] == pytest.approx(0.3) and found["best"] == pytest.approx(0.6)
-    assert abs(found["time"] - time.time()) < 60 and found["state"] == "training"
+    actual = shown(tmp_path)
+    assert actual["value"] == pytest.approx(0.3) and actual["best"] == pytest.approx(0.6)
+    assert abs(actual["time"] - time.time()) < 60 and actual["state"] == "training"
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ def test_it_says_how_far_a_run_is(tmp_path):
 def test_it_says_how_a_run_ended(tmp_path, error, state, text):
   with pytest.raises(type(error)), Display(CONFIG, tmp_path):
     raise error
-  found = shown(tmp_path)
-  assert found["state"] == state and found.get("error") == text
+  actual = shown(tmp_path)
+  assert actual["state"] == state and actual.get("error") == text
 
 
 def test_goodput_counts_steps_that_stay_over_restarts(tmp_path, monkeypatch):
@@ -91,10 +91,12 @@ def test_steps_of_seeds_that_train_together_count_once(tmp_path):
 
 def test_a_run_has_a_goodput(finished_run):
   run = finished_run("crossencoder")
-  found = results.read(run)["execution"]
-  assert 0 < found["goodput"] < 1
+  content = results.read(run)["execution"]
+  assert 0 < content["goodput"] < 1
   # Of the whole run's time, which the results have been told a moment before the end.
-  assert found["goodput"] == pytest.approx(run_folder.step_seconds(run) / found["seconds"], rel=0.2)
+  assert content["goodput"] == pytest.approx(
+    run_folder.step_seconds(run) / content["seconds"], rel=0.2
+  )
   assert shown(run)["best"] is not None
 
 

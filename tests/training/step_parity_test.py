@@ -46,8 +46,8 @@ def allowed(case, largest):
   return min(PARAMETER * largest, 0.003 * moves)
 
 
-def near(found, expected, bound, where):
-  error = np.abs(np.asarray(found, np.float64) - expected).max()
+def near(actual, expected, bound, where):
+  error = np.abs(np.asarray(actual, np.float64) - expected).max()
   assert error <= bound, f"{where}: off by {error:.2e}, allowed are {bound:.2e}"
 
 
@@ -58,15 +58,15 @@ def test_steps_equal_the_recorded_ones(case):
     "the batches or parameters are not those of the recording: where that is meant, run "
     "tests/training/make_golden_steps.py"
   )
-  found = ours(name)
-  np.testing.assert_allclose(found["loss"], golden["loss"], rtol=LOSS)
-  np.testing.assert_allclose(found["rate"], golden["rate"], rtol=1e-6)
+  actual = ours(name)
+  np.testing.assert_allclose(actual["loss"], golden["loss"], rtol=LOSS)
+  np.testing.assert_allclose(actual["rate"], golden["rate"], rtol=1e-6)
   paths = golden["paths"].tolist()
-  assert paths == sorted(found["after"])
+  assert paths == sorted(actual["after"])
   ends = np.cumsum(golden["counts"])[:-1]
   parts = lambda array: np.split(array, ends)
   index = parts(golden["index"])
-  for t, gradient in enumerate(found["gradients"]):
+  for t, gradient in enumerate(actual["gradients"]):
     for n, (path, its) in enumerate(zip(paths, parts(golden["gradient"][t]), strict=True)):
       by, where = paths.index(measured_by(path)), f"gradient of {path} at step {t + 1}"
       near(gradient[path].ravel()[index[n]], its, GRADIENT * golden["largest"][t, by], where)
@@ -74,41 +74,41 @@ def test_steps_equal_the_recorded_ones(case):
       near(norm, golden["norm"][t, n], GRADIENT * golden["norm"][t, by], f"norm of the {where}")
   for n, (path, its) in enumerate(zip(paths, parts(golden["after"]), strict=True)):
     bound = allowed(case, golden["largest_after"][n])
-    near(found["after"][path].ravel()[index[n]], its, bound, f"{path} after the steps")
-  for path, value in found["statistics"].items():
+    near(actual["after"][path].ravel()[index[n]], its, bound, f"{path} after the steps")
+  for path, value in actual["statistics"].items():
     expected = golden[f"statistics/{path}"]
     near(value, expected, PARAMETER * np.abs(expected).max(), f"running {path}")
 
 
 def test_steps_equal_those_of_pytorch_in_every_element(case):
   case, name = case
-  expected, found = theirs(name), ours(name)
-  np.testing.assert_allclose(found["loss"], expected["loss"], rtol=LOSS)
-  for t, (gradient, its) in enumerate(zip(found["gradients"], expected["gradients"], strict=True)):
+  expected, actual = theirs(name), ours(name)
+  np.testing.assert_allclose(actual["loss"], expected["loss"], rtol=LOSS)
+  for t, (gradient, its) in enumerate(zip(actual["gradients"], expected["gradients"], strict=True)):
     assert gradient.keys() == its.keys()
     for path in its:
       bound = GRADIENT * np.abs(its[measured_by(path)]).max()
       near(gradient[path], its[path], bound, f"gradient of {path} at step {t + 1}")
   for path, its in expected["after"].items():
     bound = allowed(case, np.abs(its).max())
-    near(found["after"][path], its, bound, f"{path} after the steps")
+    near(actual["after"][path], its, bound, f"{path} after the steps")
     # The comparison says something only where a parameter moves by far more than is allowed.
     if measured_by(path) == path:
       moved = np.abs(its - case.params[path]).max()
       assert moved > 20 * bound, f"{path} moves by {moved:.1e}, allowed are {bound:.1e}"
-  assert found["statistics"].keys() == expected["statistics"].keys()
+  assert actual["statistics"].keys() == expected["statistics"].keys()
   for path, its in expected["statistics"].items():
-    near(found["statistics"][path], its, PARAMETER * np.abs(its).max(), f"running {path}")
+    near(actual["statistics"][path], its, PARAMETER * np.abs(its).max(), f"running {path}")
 
 
 def test_the_recording_is_what_pytorch_gives(case):
   case, name = case
   golden = dict(np.load(tiny_steps.golden(name)))
   index = np.split(golden["index"], np.cumsum(golden["counts"])[:-1])
-  made = tiny_steps.recording(case, theirs(name), index)
-  assert golden.keys() == made.keys()
+  recorded = tiny_steps.recording(case, theirs(name), index)
+  assert golden.keys() == recorded.keys()
   for key, value in golden.items():
     if value.dtype.kind == "f":
-      near(made[key], value, 1e-6 * np.abs(value).max(), key)
+      near(recorded[key], value, 1e-6 * np.abs(value).max(), key)
     else:
-      np.testing.assert_array_equal(value, made[key], key)
+      np.testing.assert_array_equal(value, recorded[key], key)

@@ -54,8 +54,8 @@ def parameters(folder, seed=None):
   """All parameters of a run's best checkpoint, by path."""
   folder = folder / "checkpoints" / ("" if seed is None else f"seed-{seed}")
   step = max(int(p.name) for p in (folder / "best").iterdir() if p.name.isdigit())
-  found = checkpoints.read_best(folder, step)
-  return {k: v[0] for part in ("trainable", "frozen") for k, v in found[part].items()}
+  actual = checkpoints.read_best(folder, step)
+  return {k: v[0] for part in ("trainable", "frozen") for k, v in actual[part].items()}
 
 
 def test_all_parameters_are_taken(first, tmp_path):
@@ -173,7 +173,7 @@ def test_a_stopped_second_stage_continues_unless_the_first_changed(first, tmp_pa
   (tmp_path / "kept").rename(stopped / warm_start.NAME)
 
   again = train_and_evaluate(config, stopped)
-  drop = lambda found: {k: v for k, v in found.items() if k != "execution"}
+  drop = lambda results: {k: v for k, v in results.items() if k != "execution"}
   assert drop(again) == drop(content) and content["seeds"][0]["steps"] > 5
   one, other = parameters(whole), parameters(stopped)
   for path, value in one.items():
@@ -184,9 +184,9 @@ def test_a_first_stage_that_cannot_be_used_is_one_message(first, tmp_path):
   folder, _ = first
   refused = lambda config, message: pytest.raises(InputError, match=message)
   unfinished, lexical = tmp_path / "unfinished", tmp_path / "lexical"
-  for made in (unfinished, lexical):
-    made.mkdir()
-    shutil.copy(folder / "config.json", made)
+  for run in (unfinished, lexical):
+    run.mkdir()
+    shutil.copy(folder / "config.json", run)
   shutil.copy(folder / "results.json", lexical)
   text = json.loads((lexical / "config.json").read_text()) | {"model": {"name": "bm25"}}
   (lexical / "config.json").write_text(json.dumps(text))

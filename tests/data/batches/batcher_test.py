@@ -24,7 +24,7 @@ MAKE = {
 
 def questions(n=30, seed=0, candidates=(2, 9)):
   rng = np.random.default_rng(seed)
-  made = []
+  generated = []
   for i in range(n):
     count = int(rng.integers(*candidates))
     labels = rng.random(count) < 0.3
@@ -38,8 +38,8 @@ def questions(n=30, seed=0, candidates=(2, 9)):
       )
       for j in range(count)
     )
-    made.append(Question(f"Q{i}", f"question {i}", sentences))
-  return tuple(made)
+    generated.append(Question(f"Q{i}", f"question {i}", sentences))
+  return tuple(generated)
 
 
 def unit_table(units, seed=0, longest=20):
@@ -95,7 +95,7 @@ def batches(b, seed=0, epoch=0):
 def content(batch, shard):
   """(ids, type, role, position) of each used unit slot of a shard, by following the spans."""
   tokens, units = batch.tokens, batch.units
-  found = {}
+  slots = {}
   for u in np.flatnonzero(units.length[shard]):
     span = (
       shard,
@@ -106,10 +106,10 @@ def content(batch, shard):
     assert len(segment) == 1 and segment[0] > 0
     row = tokens.segment[shard, units.row[shard, u]]
     assert (row == segment[0]).sum() == units.length[shard, u]  # nobody else has this number
-    found[u] = [
+    slots[u] = [
       np.asarray(x[span]) for x in (tokens.ids, tokens.type, tokens.role, tokens.position)
     ]
-  return found
+  return slots
 
 
 SAMPLERS = ["paper", "grouped", "ordered"]
@@ -120,9 +120,9 @@ SAMPLERS = ["paper", "grouped", "ordered"]
 @pytest.mark.parametrize("shards,accumulate", [(1, 1), (4, 1), (2, 2)])
 def test_every_example_once_with_its_own_tokens(layout, sampler, shards, accumulate):
   b = batcher(layout, sampler=sampler, shards=shards, accumulate=accumulate)
-  plan, made = batches(b)
+  plan, example_batch = batches(b)
   seen = []
-  for step, batch in zip(plan.steps, made):
+  for step, batch in zip(plan.steps, example_batch):
     assert jax.tree.leaves(batch)[0].shape[:2] == (accumulate, shards)
     for m, micro in enumerate(step):
       part = jax.tree.map(lambda x: x[m], batch)
@@ -187,22 +187,22 @@ def test_a_plan_is_a_function_of_seed_and_epoch():
 
 
 def test_paper_batches_hold_the_papers_number_of_examples():
-  plan, made = batches(batcher("triplets"))
-  sizes = [int(x.examples.mask.sum()) for x in made]
+  plan, example_batch = batches(batcher("triplets"))
+  sizes = [int(x.examples.mask.sum()) for x in example_batch]
   assert set(sizes[:-1]) == {8} and 0 < sizes[-1] <= 8
 
 
 def test_grouped_keeps_questions_whole_and_rows_full():
   b = batcher("triplets", sampler="grouped", data=questions(200))
-  plan, made = batches(b)
+  plan, example_batch = batches(b)
   where: dict[int, set[int]] = {}
-  for i, batch in enumerate(made):
+  for i, batch in enumerate(example_batch):
     for q in np.unique(batch.examples.question[batch.examples.mask > 0]):
       where.setdefault(int(q), set()).add(i)
   assert all(len(steps) == 1 for steps in where.values())
   # 1 + P + N encodings a question, not 3·P·N.
   distinct = {int(u) for u in b.examples.members.ravel()}
-  assert sum(int((x.units.length > 0).sum()) for x in made) < 1.1 * len(distinct)
+  assert sum(int((x.units.length > 0).sum()) for x in example_batch) < 1.1 * len(distinct)
   assert b.padding(plan) < 0.12
 
 
@@ -225,7 +225,7 @@ def test_a_huge_question_is_tiled():
     accumulate=1,
     buckets=1,
   )
-  plan, made = batches(b)
+  plan, example_batch = batches(b)
   seen = np.concatenate([s.examples for step in plan.steps for m in step for s in m])
   assert sorted(seen.tolist()) == list(range(len(table))) and len(table) >= 2400
   encoded = sum(len(s.units) for step in plan.steps for m in step for s in m)
@@ -236,9 +236,9 @@ def test_unpacked_units_have_their_own_rows_and_short_rows():
   b = batcher(
     "sentences", sampler="by_length", packed=False, row_lengths=(8, 16, 32), examples_per_batch=16
   )
-  plan, made = batches(b)
+  plan, example_batch = batches(b)
   assert set(plan.row_length) == {8, 16, 32}
-  for batch in made:
+  for batch in example_batch:
     assert batch.tokens.segment.max() == 1 and not batch.units.start.any()
     used = batch.units.length[0, 0] > 0
     assert len(set(batch.units.row[0, 0][used])) == used.sum()
@@ -261,8 +261,8 @@ def test_words_follow_their_units():
     buckets=1,
     inputs={"frequency": Column("word", frequency)},
   )
-  plan, made = batches(b)
-  for batch in made:
+  plan, example_batch = batches(b)
+  for batch in example_batch:
     for s in range(2):
       words, ids = batch.words, batch.units.id[0, s]
       used = np.flatnonzero(words.length[0, s])
@@ -304,9 +304,9 @@ def test_columns_lie_beside_what_they_describe(packed):
     buckets=1,
     inputs=columns,
   )
-  plan, made = batches(b)
+  plan, example_batch = batches(b)
   seen = dict.fromkeys(columns, 0)
-  for step, batch in zip(plan.steps, made):
+  for step, batch in zip(plan.steps, example_batch):
     assert set(batch.inputs) == set(columns)
     assert all(batch.inputs[name].dtype == its.values.dtype for name, its in columns.items())
     for s, shard in enumerate(step[0]):
@@ -334,9 +334,9 @@ def test_columns_lie_beside_what_they_describe(packed):
         assert not tokens.inputs[name][0, s][tokens.segment[0, s] == 0].any()
   assert all(seen.values()) and seen["overlap"] == len(table)
   with pytest.raises(InputError, match="no input 'zebra' .it has: letters, overlap, page, vectors"):
-    made[0].inputs["zebra"]
+    example_batch[0].inputs["zebra"]
 
 
 def test_batches_without_columns_have_no_words():
-  _, made = batches(batcher("pairs"))
-  assert made[0].words is None and not made[0].inputs
+  _, example_batch = batches(batcher("pairs"))
+  assert example_batch[0].words is None and not example_batch[0].inputs

@@ -53,8 +53,8 @@ def weighed(unit, template="context", max_length=64):
 
 
 def test_frequency_and_keep_by_hand():
-  found = weighed(("Who is a cat?", "The zebra sat!", "It is.", ""))
-  assert found == [
+  actual = weighed(("Who is a cat?", "The zebra sat!", "It is.", ""))
+  assert actual == [
     ("who", 0, 2, False),
     ("is", 0, 2, False),
     ("a", 0, 1, False),
@@ -144,8 +144,8 @@ WIKIQA = pathlib.Path(os.environ.get("AS2JAX_DATA", "/nowhere")) / "wikiqa"
 @pytest.mark.skipif(not WIKIQA.is_dir(), reason="WikiQA is not in $AS2JAX_DATA")
 def test_real_questions_hold_their_words():
   train = dataset.load("wikiqa").splits["train"]
-  found = DocumentFrequency().fit(train)
-  assert found["questions"]["?"] == sum("?" in q.text for q in train)
+  actual = DocumentFrequency().fit(train)
+  assert actual["questions"]["?"] == sum("?" in q.text for q in train)
   texts = {c.text for q in train for c in q.candidates}
-  assert max(found["sentences"].values()) <= len(texts)
-  assert max(found["questions"].values()) <= len(train)
+  assert max(actual["sentences"].values()) <= len(texts)
+  assert max(actual["questions"].values()) <= len(train)

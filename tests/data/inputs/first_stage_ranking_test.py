@@ -40,10 +40,10 @@ def run(tmp_path):
 
 @pytest.mark.parametrize("form", ["{run}", "{run}/eval/{{split}}/run.trec"])
 def test_orders_are_those_of_the_files(run, form):
-  found = first_stage_ranking.load(form.format(run=run), SPLITS, ("train", "test", "test"))
-  assert found.order(SPLITS["train"][0]).tolist() == [1, 2, 0]
-  assert found.order(SPLITS["test"][0]).tolist() == [1, 0]  # a tie: by id, descending
-  assert found.order(SPLITS["train"][1]).tolist() == []
+  actual = first_stage_ranking.load(form.format(run=run), SPLITS, ("train", "test", "test"))
+  assert actual.order(SPLITS["train"][0]).tolist() == [1, 2, 0]
+  assert actual.order(SPLITS["test"][0]).tolist() == [1, 0]  # a tie: by id, descending
+  assert actual.order(SPLITS["train"][1]).tolist() == []
 
 
 def test_held_out_questions_are_in_the_file_of_train(run):
@@ -54,8 +54,10 @@ def test_held_out_questions_are_in_the_file_of_train(run):
   form = f"{run}/eval/{{split}}/run.trec"
   assert first_stage_ranking.load(form, splits, ("heldout",)).order(splits["heldout"][0])[0] == 1
   write(run / "eval" / "heldout" / "run.trec", SPLITS["train"][:1], [[9.0, 2.0, 1.0]])
-  for given in (str(run), form):
-    assert first_stage_ranking.load(given, splits, ("heldout",)).order(splits["heldout"][0])[0] == 0
+  for source in (str(run), form):
+    assert (
+      first_stage_ranking.load(source, splits, ("heldout",)).order(splits["heldout"][0])[0] == 0
+    )
 
 
 def test_what_is_missing_is_named(run, tmp_path):
@@ -79,9 +81,9 @@ def test_a_ranker_of_several_seeds_must_be_narrowed_down(run):
     write(run / "eval" / "dev" / f"seed-{seed}" / "run.trec", SPLITS["test"], [[1.0, 2.0]])
   with pytest.raises(InputError, match=r"each of seed-0, seed-1; name one: .*\{split\}/seed-0"):
     first_stage_ranking.load(str(run), {"dev": SPLITS["test"]}, ("dev",))
-  given = f"{run}/eval/{{split}}/seed-1/run.trec"
-  found = first_stage_ranking.load(given, {"dev": SPLITS["test"]}, ("dev",))
-  assert found.order(SPLITS["test"][0]).tolist() == [1, 0]
+  source = f"{run}/eval/{{split}}/seed-1/run.trec"
+  actual = first_stage_ranking.load(source, {"dev": SPLITS["test"]}, ("dev",))
+  assert actual.order(SPLITS["test"][0]).tolist() == [1, 0]
 
 
 def test_the_joint_layout_takes_the_best_in_their_order():

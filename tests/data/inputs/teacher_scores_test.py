@@ -36,8 +36,8 @@ def columns(entry):
 
 def test_scores_of_one_teacher_are_taken_as_they_are(tmp_path):
   run(tmp_path / "one" / "eval" / "train" / "run.trec", [[3.5, -1, 9], [0.25]])
-  found = columns(bound(str(tmp_path / "one")))
-  assert found.dtype == np.float32 and found.tolist() == [3.5, -1, 0.25]
+  actual = columns(bound(str(tmp_path / "one")))
+  assert actual.dtype == np.float32 and actual.tolist() == [3.5, -1, 0.25]
 
 
 def test_several_are_standardised_and_averaged(tmp_path):
@@ -45,8 +45,8 @@ def test_several_are_standardised_and_averaged(tmp_path):
   second = run(tmp_path / "b.trec", [[100, 300, 0], [200]])
   standard = lambda x: (np.asarray(x) - np.mean(x)) / np.std(x)
   expected = (standard([3, 0, 0]) + standard([100, 300, 200])) / 2
-  found = columns(bound(first.replace("train", "{split}"), second))
-  np.testing.assert_allclose(found, expected, rtol=1e-6)
+  actual = columns(bound(first.replace("train", "{split}"), second))
+  np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_a_pair_without_a_score_is_named(tmp_path):

@@ -106,7 +106,7 @@ def test_they_rank_as_the_baselines_do_where_lengths_are_equal():
   """The numerators are the scores of `word_overlap` and `idf_overlap`."""
   data = dataset.load("sample")
   questions = data.splits["test"][:20]
-  found = columns(questions, layouts.pairs(questions)[1], OVERLAP.fit(data.splits["train"]))
+  actual = columns(questions, layouts.pairs(questions)[1], OVERLAP.fit(data.splits["train"]))
   lengths = [
     len(words.plain_words(q.text)) + len(words.plain_words(c.text))
     for q in questions
@@ -117,13 +117,13 @@ def test_they_rank_as_the_baselines_do_where_lengths_are_equal():
   )
   for column, scorer in enumerate(scorers):
     np.testing.assert_allclose(
-      found[:, column] * lengths, np.concatenate(scorer(questions)), rtol=1e-4, atol=1e-5
+      actual[:, column] * lengths, np.concatenate(scorer(questions)), rtol=1e-4, atol=1e-5
     )
-  assert found.dtype == np.float32 and np.ptp(found, axis=0).min() > 0
+  assert actual.dtype == np.float32 and np.ptp(actual, axis=0).min() > 0
 
 
 def test_unjudged_candidates_are_left_out_as_the_layout_says():
   questions = (Question("Q", "the cat", (Candidate("a", "no", -1), Candidate("b", "the cat", 1))),)
   _, table = layouts.pairs(questions)
-  found = columns(questions, table, OVERLAP.fit(TRAIN))
-  assert found.shape == (1, 2) and found[0, 0] == 0.5
+  actual = columns(questions, table, OVERLAP.fit(TRAIN))
+  assert actual.shape == (1, 2) and actual[0, 0] == 0.5

@@ -39,16 +39,18 @@ def question(*texts, **context) -> Question:
 
 
 def test_rules_apply_in_the_order_given_to_every_text():
-  given = question(
+  original = question(
     "Tudor -LRB- 1806 -RRB-", previous="A B", next="C", title="Ice &amp; Trade", previous_label=1
   )
-  (found,) = normalise.apply((given,), ("ptb", "html", "mask_numbers", "lowercase", "alphanumeric"))
-  assert found.text == "who sold ice in num"
-  (candidate,) = found.candidates
+  (actual,) = normalise.apply(
+    (original,), ("ptb", "html", "mask_numbers", "lowercase", "alphanumeric")
+  )
+  assert actual.text == "who sold ice in num"
+  (candidate,) = actual.candidates
   assert candidate.text == "tudor num"
   assert (candidate.previous, candidate.next, candidate.title) == ("a b", "c", "ice trade")
   assert (candidate.id, candidate.label, candidate.previous_label) == ("q-0", 0, 1)
-  (other,) = normalise.apply((given,), ("alphanumeric", "mask_numbers"))
+  (other,) = normalise.apply((original,), ("alphanumeric", "mask_numbers"))
   assert other.candidates[0].text == "Tudor LRB <num> RRB"
 
 
@@ -62,8 +64,8 @@ def test_cetes_two_normalisations():
 
 def test_a_text_is_never_lost_and_what_stays_is_reported(caplog):
   kept = []
-  given = (question("YES", "\u00c4 :-)", previous="***", title="!"), question("\u00c4 :-)"))
-  first, second = normalise.apply(given, ("lowercase", "alphanumeric"), kept=kept)
+  originals = (question("YES", "\u00c4 :-)", previous="***", title="!"), question("\u00c4 :-)"))
+  first, second = normalise.apply(originals, ("lowercase", "alphanumeric"), kept=kept)
   assert [c.text for c in first.candidates] == ["yes", "\u00e4 :-)"]  # the rule before it counts
   assert second.candidates[0].text == "\u00e4 :-)"
   assert (first.candidates[0].previous, first.candidates[0].title) == ("", "")
@@ -72,8 +74,8 @@ def test_a_text_is_never_lost_and_what_stays_is_reported(caplog):
 
 
 def test_no_rules_change_nothing():
-  given = (question("a  b"), question())
-  assert normalise.apply(iter(given), ()) == given
+  originals = (question("a  b"), question())
+  assert normalise.apply(iter(originals), ()) == originals
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,6 @@ def test_names_that_are_no_rules(names, words):
   names=st.lists(st.sampled_from(sorted(normalise.RULES)), unique=True),
 )
 def test_no_rule_empties_or_drops_a_candidate(texts, names):
-  (found,) = normalise.apply((question(*texts),), names)
-  assert len(found.candidates) == len(texts) and found.text.strip()
-  assert all(candidate.text.strip() for candidate in found.candidates)
+  (actual,) = normalise.apply((question(*texts),), names)
+  assert len(actual.candidates) == len(texts) and actual.text.strip()
+  assert all(candidate.text.strip() for candidate in actual.candidates)

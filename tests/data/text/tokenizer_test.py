@@ -149,9 +149,9 @@ def real_sentences() -> list[str]:
 
 def assert_same_tokens(one: Tokenizer, other: Tokenizer, texts):
   assert one.special == other.special
-  found, expected = one.encode(texts, spans=True), other.encode(texts, spans=True)
+  actual, expected = one.encode(texts, spans=True), other.encode(texts, spans=True)
   for name in ("ids", "lengths", "starts", "ends"):
-    np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    np.testing.assert_array_equal(getattr(actual, name), getattr(expected, name))
 
 
 def test_minilm_equals_transformers(minilm_folder):

@@ -63,9 +63,9 @@ def test_real_sentences_split_as_the_house_splits():
   assert len(texts) > 300
   for lower in (False, True):
     encoded = build(lower=lower).encode(texts, spans=True)
-    found = np.stack([encoded.starts, encoded.ends], axis=1)
+    actual = np.stack([encoded.starts, encoded.ends], axis=1)
     wanted = [span for text in texts for span in expected(text)]
-    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(actual, wanted)
 
 
 @given(st.text(alphabet="aZ'’ .-\u0301\u00bd_9\u2167\x1cß\u0130", max_size=20))
@@ -118,9 +118,9 @@ def test_counting_splits_as_encoding():
     tokenizer = build(word_tokenizer.by_frequency(counts), **choice)
     ids = tokenizer.encode(texts).ids
     assert len(ids) == counts.total() and 1 not in ids and 0 not in ids
-    found = np.bincount(ids, minlength=tokenizer.vocab_size)[word_tokenizer.RESERVED :]
-    assert found.tolist() == [counts[w] for w in word_tokenizer.entries(tokenizer)[2:]]
-    assert (np.diff(found) <= 0).all()  # frequent words first
+    actual = np.bincount(ids, minlength=tokenizer.vocab_size)[word_tokenizer.RESERVED :]
+    assert actual.tolist() == [counts[w] for w in word_tokenizer.entries(tokenizer)[2:]]
+    assert (np.diff(actual) <= 0).all()  # frequent words first
 
 
 def test_unknown_words_may_be_skipped():

@@ -77,9 +77,9 @@ def test_published_names_and_files_beside_the_weights(folder):
     file["0"] = np.zeros((2, 3, 4))
   with h5py.File(folder / f"{stem}weights.hdf5", "a") as file:
     file["softmax/W"] = np.zeros((9, 4))
-  found = elmo_weights.load(folder)
-  assert found[0] == expected[0]
-  for a, b in zip(*map(jax.tree.leaves, (found[1], expected[1])), strict=True):
+  actual = elmo_weights.load(folder)
+  assert actual[0] == expected[0]
+  for a, b in zip(*map(jax.tree.leaves, (actual[1], expected[1])), strict=True):
     np.testing.assert_array_equal(a, b)
 
 

@@ -71,9 +71,9 @@ def test_what_was_true_of_another_model_is_dropped(tmp_path):
   (base / "config.json").write_text(json.dumps({**config, **stale}))
   (base / "tokenizer_config.json").write_text('{"name_or_path": "/home/x", "never_split": null}')
   write(base, tmp_path / "out")
-  found = json.loads((tmp_path / "out" / "config.json").read_text())
-  assert found["architectures"] == ["X"] and found["initializer_range"] == 0.03
-  assert not {"torch_dtype", "num_labels", "_name_or_path"} & set(found)
+  content = json.loads((tmp_path / "out" / "config.json").read_text())
+  assert content["architectures"] == ["X"] and content["initializer_range"] == 0.03
+  assert not {"torch_dtype", "num_labels", "_name_or_path"} & set(content)
   tokenizer = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
   assert "name_or_path" not in tokenizer and "never_split" in tokenizer
 
@@ -88,10 +88,10 @@ def test_an_original_config_becomes_one_of_transformers(kind, name, tanh, tmp_pa
   (base / "config.json").unlink()
   (base / name).write_text(json.dumps(config))
   write(base, tmp_path / "out")
-  found = json.loads((tmp_path / "out" / "config.json").read_text())
-  assert found["model_type"] == kind
+  content = json.loads((tmp_path / "out" / "config.json").read_text())
+  assert content["model_type"] == kind
   assert pretrained.read_family(tmp_path / "out") == pretrained.read_family(base)
-  activation = found["ff_activation" if kind == "xlnet" else "hidden_act"]
+  activation = content["ff_activation" if kind == "xlnet" else "hidden_act"]
   assert activation == ("gelu_new" if tanh else "gelu")  # XLNet's own gelu is the tanh form
 
 
@@ -181,8 +181,8 @@ def test_sentence_modules_come_back(pooling, tmp_path):
     version="1",
   )
   (tmp_path / "config.json").write_text("{}")
-  found = sentence_folder.read(tmp_path)
-  assert (found.fields, found.max_length, found.lower_case) == (fields, 30, True)
-  assert found.params.keys() == params.keys()
+  actual = sentence_folder.read(tmp_path)
+  assert (actual.fields, actual.max_length, actual.lower_case) == (fields, 30, True)
+  assert actual.params.keys() == params.keys()
   for name, value in params.items():
-    np.testing.assert_array_equal(found.params[name], value.astype(np.float32))
+    np.testing.assert_array_equal(actual.params[name], value.astype(np.float32))

@@ -82,15 +82,15 @@ def test_minilm_equals_the_library():
 def test_minilm_equals_the_recorded_vectors():
   with np.load(GOLDEN) as golden:
     assert tuple(golden["sentences"]) == SENTENCES
-    found = sentence_vectors(minilm(), SENTENCES)
-    np.testing.assert_allclose(found, golden["vectors"], atol=TOLERANCE, rtol=0)
+    actual = sentence_vectors(minilm(), SENTENCES)
+    np.testing.assert_allclose(actual, golden["vectors"], atol=TOLERANCE, rtol=0)
 
 
 def test_minilm_is_what_its_files_say():
-  found = sentence_folder.read(minilm())
-  assert found.fields == {"pooling": ("mean",), "dense": (), "normalize": True}
-  assert (found.max_length, found.lower_case, found.params) == (256, False, {})
-  assert found.transformer == minilm()
+  actual = sentence_folder.read(minilm())
+  assert actual.fields == {"pooling": ("mean",), "dense": (), "normalize": True}
+  assert (actual.max_length, actual.lower_case, actual.params) == (256, False, {})
+  assert actual.transformer == minilm()
 
 
 @pytest.mark.parametrize("mode", [*MODES, ("mean", "cls"), ("cls", "max", "weightedmean")])
@@ -214,10 +214,10 @@ def test_dense_weights_of_torch_are_read(bases, tmp_path):
   tensors = {name: torch.tensor(x) for name, x in load_file(weights).items()}
   torch.save(tensors, folder / "2_Dense" / "pytorch_model.bin")
   weights.unlink()
-  found = sentence_folder.read(folder).params
-  assert found.keys() == expected.keys() == {"dense_0/kernel", "dense_0/bias"}
-  for name in found:
-    np.testing.assert_array_equal(found[name], expected[name])
+  actual = sentence_folder.read(folder).params
+  assert actual.keys() == expected.keys() == {"dense_0/kernel", "dense_0/bias"}
+  for name in actual:
+    np.testing.assert_array_equal(actual[name], expected[name])
 
 
 def modules_of(folder, *kinds):

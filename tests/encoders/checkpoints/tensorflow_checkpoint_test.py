@@ -31,39 +31,39 @@ ARRAYS = {
 }
 
 
-def same(found, expected):
-  assert list(found) == list(expected)
+def same(actual, expected):
+  assert list(actual) == list(expected)
   for name, array in expected.items():
-    np.testing.assert_array_equal(found[name], array, strict=True)
+    np.testing.assert_array_equal(actual[name], array, strict=True)
 
 
 @has_data
 def test_reads_googles_bert():
   prefix = DATA / "bert_tiny" / "bert_model.ckpt"
-  found = tensorflow_checkpoint.read(prefix)
-  assert len(found) == 3 * 46 + 1 and found["global_step"] == 20
-  assert found["bert/embeddings/word_embeddings"].shape == (15, 4)
-  assert found["bert/encoder/layer_1/intermediate/dense/kernel"].shape == (4, 16)
+  actual = tensorflow_checkpoint.read(prefix)
+  assert len(actual) == 3 * 46 + 1 and actual["global_step"] == 20
+  assert actual["bert/embeddings/word_embeddings"].shape == (15, 4)
+  assert actual["bert/encoder/layer_1/intermediate/dense/kernel"].shape == (4, 16)
   # The tensors fill the data file, whose places a hexadecimal dump of the index shows.
   raw = prefix.with_name("bert_model.ckpt.data-00000-of-00001").read_bytes()
-  assert sum(array.nbytes for array in found.values()) == len(raw)
+  assert sum(array.nbytes for array in actual.values()) == len(raw)
   beta = np.frombuffer(raw, np.float32, 4, offset=0)
   gamma = np.frombuffer(raw, np.float32, 4, offset=48)
-  np.testing.assert_array_equal(found["bert/embeddings/LayerNorm/beta"], beta)
-  np.testing.assert_array_equal(found["bert/embeddings/LayerNorm/gamma"], gamma)
+  np.testing.assert_array_equal(actual["bert/embeddings/LayerNorm/beta"], beta)
+  np.testing.assert_array_equal(actual["bert/embeddings/LayerNorm/gamma"], gamma)
 
 
 @has_data
 @pytest.mark.parametrize("folder, count, biases", [("pre", 33, (2, 2, 3)), ("empty", 31, (2, 3))])
 def test_reads_googles_xlnet(folder, count, biases):
   prefix = DATA / "xlnet_tiny" / f"test_checkpoint_{folder}" / "xlnet_model.ckpt"
-  found = tensorflow_checkpoint.read(prefix)
-  assert len(found) == count and {array.dtype for array in found.values()} == {np.dtype("f4")}
-  assert found["model/transformer/word_embedding/lookup_table"].shape == (31, 6)
-  assert found["model/transformer/r_w_bias"].shape == biases
-  assert all(np.isfinite(array).all() for array in found.values())
+  actual = tensorflow_checkpoint.read(prefix)
+  assert len(actual) == count and {array.dtype for array in actual.values()} == {np.dtype("f4")}
+  assert actual["model/transformer/word_embedding/lookup_table"].shape == (31, 6)
+  assert actual["model/transformer/r_w_bias"].shape == biases
+  assert all(np.isfinite(array).all() for array in actual.values())
   kept = "model/transformer/r_w_bias"
-  same(tensorflow_checkpoint.read(prefix, {kept}), {kept: found[kept]})
+  same(tensorflow_checkpoint.read(prefix, {kept}), {kept: actual[kept]})
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3])
@@ -76,8 +76,8 @@ def test_reads_a_checkpoint_made_by_hand(tmp_path, shards):
 
 def test_bfloat16_becomes_float32(tmp_path):
   half = RNG.normal(size=(3, 5)).astype(ml_dtypes.bfloat16)
-  found = tensorflow_checkpoint.read(checkpoint(tmp_path / "x", {"w": half}))
-  same(found, {"w": half.astype(np.float32)})
+  actual = tensorflow_checkpoint.read(checkpoint(tmp_path / "x", {"w": half}))
+  same(actual, {"w": half.astype(np.float32)})
 
 
 def test_what_is_not_kept_is_not_loaded(tmp_path):

@@ -29,11 +29,11 @@ def written(folder, data):
   return path
 
 
-def same(found, expected):
-  assert list(found) == list(expected)
+def same(actual, expected):
+  assert list(actual) == list(expected)
   for name, array in expected.items():
-    assert found[name].dtype == array.dtype and found[name].flags.aligned
-    np.testing.assert_array_equal(found[name], array, strict=True)
+    assert actual[name].dtype == array.dtype and actual[name].flags.aligned
+    np.testing.assert_array_equal(actual[name], array, strict=True)
 
 
 def as_numpy(value):
@@ -88,8 +88,8 @@ def test_reads_files_made_by_hand(tmp_path, form):
   path = written(tmp_path, form(*plain(ARRAYS)))
   same(torch_pickle.read(path), ARRAYS)
   assert torch_pickle.read(path, keep=()) == {}
-  found = torch_pickle.read(path)["a.bias"]
-  found[0] = 7  # its own memory, not the file's
+  actual = torch_pickle.read(path)["a.bias"]
+  actual[0] = 7  # its own memory, not the file's
   same(torch_pickle.read(path), ARRAYS)
 
 
@@ -97,8 +97,8 @@ def test_reads_files_made_by_hand(tmp_path, form):
 def test_tied_weights_are_one_array(tmp_path, form):
   raw = {"0": ARRAYS["a.weight"].tobytes()}
   one = tensor("0", 12, (3, 4), (4, 1))
-  found = torch_pickle.read(written(tmp_path, form(state(a=one, b=one), raw)))
-  assert found["a"] is found["b"]
+  actual = torch_pickle.read(written(tmp_path, form(state(a=one, b=one), raw)))
+  assert actual["a"] is actual["b"]
 
 
 def test_python_2_and_views_of_storages_are_read(tmp_path):
@@ -205,8 +205,8 @@ def test_a_tensor_that_does_not_fit_its_storage_is_named(tmp_path, form, change,
 
 def test_a_single_element_may_have_any_stride(tmp_path):
   one = tensor("0", 3, (1, 3), (2**62, 1))
-  found = torch_pickle.read(written(tmp_path, archive(state(w=one), {"0": bytes(12)})))
-  same(found, {"w": np.zeros((1, 3), np.float32)})
+  actual = torch_pickle.read(written(tmp_path, archive(state(w=one), {"0": bytes(12)})))
+  same(actual, {"w": np.zeros((1, 3), np.float32)})
 
 
 def test_many_views_do_not_add_up(tmp_path):
@@ -281,11 +281,11 @@ def test_a_damaged_archive_gives_the_right_tensors_or_an_error(tmp_path, flips):
 def test_a_damaged_old_file_gives_no_more_than_it_holds_or_an_error(tmp_path, flips):
   # This form has no checksum: numbers and names may be others, unseen by torch too.
   try:
-    found = torch_pickle.read(written(tmp_path, damaged(OLD, flips)))
+    actual = torch_pickle.read(written(tmp_path, damaged(OLD, flips)))
   except InputError as error:
     assert "pytorch_model.bin: " in str(error)
   else:
-    assert sum(array.nbytes for array in found.values()) <= 4 * len(OLD)
+    assert sum(array.nbytes for array in actual.values()) <= 4 * len(OLD)
 
 
 @forms

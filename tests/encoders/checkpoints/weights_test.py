@@ -24,10 +24,10 @@ def arrays(value):
   return {"a.weight": np.full((2, 3), value, np.float32), "b.bias": np.float32([value, 0])}
 
 
-def same(found, expected):
-  assert list(found) == list(expected)
+def same(actual, expected):
+  assert list(actual) == list(expected)
   for name, array in expected.items():
-    np.testing.assert_array_equal(found[name], array, strict=True)
+    np.testing.assert_array_equal(actual[name], array, strict=True)
 
 
 def shard(folder, index, parts):

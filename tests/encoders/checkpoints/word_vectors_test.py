@@ -234,14 +234,14 @@ def test_damage_never_changes_a_vector_silently(tmp_path, data):
   except InputError as error:
     assert str(path) in str(error)
     return
-  facts, found = vectors.facts, as_dict(vectors)
+  facts, actual = vectors.facts, as_dict(vectors)
   assert kind != "cut off" or at >= 98
   hurt = {f"w{at - 1}", f"w{at}"} if kind == "line end lost" else {f"w{at - 1}"}
   for word in many(100):
     word, *numbers = word.split()
     if word not in hurt:
-      assert found.get(word) == [float(x) for x in numbers] or facts["duplicates"]
-  assert len(found) == 100 or facts["malformed"] or facts["missing"] or facts["duplicates"]
+      assert actual.get(word) == [float(x) for x in numbers] or facts["duplicates"]
+  assert len(actual) == 100 or facts["malformed"] or facts["missing"] or facts["duplicates"]
 
 
 def test_write_and_read_are_inverse(tmp_path):
@@ -249,9 +249,9 @@ def test_write_and_read_are_inverse(tmp_path):
   table[0, :3] = 1e-38, 3.4e38, np.float32(1) / 3
   words = tuple(f"w\u00e9{i}" for i in range(50))
   write(tmp_path / "new" / "v.txt", words, table)
-  found = read(tmp_path / "new" / "v.txt")
-  assert found.words == words
-  np.testing.assert_array_equal(found.table, table)
+  actual = read(tmp_path / "new" / "v.txt")
+  assert actual.words == words
+  np.testing.assert_array_equal(actual.table, table)
   with pytest.raises(InputError, match="'a b' has white space"):
     write(tmp_path / "v.txt", ["a b"], table[:1])
   with pytest.raises(ValueError):

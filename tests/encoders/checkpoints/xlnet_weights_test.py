@@ -75,8 +75,8 @@ def test_original_variables_reach_their_places():
   for n in range(2):
     for ours, theirs in (("query", "q"), ("key", "k"), ("value", "v"), ("relative", "r")):
       expected = np.einsum("lh,hnd->lnd", x, of(f"layer_{n}/rel_attn/{theirs}/kernel"))
-      found = (x @ attention[ours]["kernel"][n]).reshape(4, 2, 3)
-      np.testing.assert_allclose(found, expected, atol=1e-6)
+      actual = (x @ attention[ours]["kernel"][n]).reshape(4, 2, 3)
+      np.testing.assert_allclose(actual, expected, atol=1e-6)
     expected = np.einsum("lnd,hnd->lh", x.reshape(4, 2, 3), of(f"layer_{n}/rel_attn/o/kernel"))
     np.testing.assert_allclose(x @ attention["output"]["kernel"][n], expected, atol=1e-6)
     for name in ("r_w_bias", "r_r_bias", "r_s_bias", "seg_embed"):
@@ -109,9 +109,9 @@ def test_tensors_in_and_out_are_the_same():
     np.testing.assert_array_equal(tensor, tensors[name])
   headed = {"transformer." + name: x for name, x in tensors.items()}
   headed |= {"lm_loss.weight": tensors["word_embedding.weight"], "lm_loss.bias": np.zeros(11)}
-  found = to_hf(from_hf(headed))
+  actual = to_hf(from_hf(headed))
   for name, tensor in again.items():
-    np.testing.assert_array_equal(found[name], tensor)
+    np.testing.assert_array_equal(actual[name], tensor)
 
 
 @pytest.mark.parametrize(

@@ -61,14 +61,14 @@ def test_what_does_not_fit_is_told():
 )
 @pytest.mark.parametrize("name", ["train", "predict"])
 def test_every_advice_is_an_override_that_the_config_takes(path, name):
-  found = aot.advice(flags.load(path), name, 4)
-  assert found
-  for text in found:
+  actual = aot.advice(flags.load(path), name, 4)
+  assert actual
+  for text in actual:
     words = text.split()
-    given = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
+    settings = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
     config = flags.load(path)
-    assert given
-    changed = overrides.apply(config, overrides.parse(config, given))
+    assert settings
+    changed = overrides.apply(config, overrides.parse(config, settings))
     assert changed.to_json() != config.to_json()
 
 
@@ -98,8 +98,8 @@ def test_a_row_of_the_table():
     "small": small,
     "seconds": {"arithmetic": 0.01, "memory": 0.02, "links": 0.003},
   }
-  found = {"name": "x", "topology": "v5e:2x2", "train": train, "predict": {"bytes": GIB}}
-  assert table.line(found) == (
+  actual = {"name": "x", "topology": "v5e:2x2", "train": train, "predict": {"bytes": GIB}}
+  assert table.line(actual) == (
     "| x | 4 | 4.00 | 1.00 | 2.00 | 3 × all-reduce: 3 MiB; 2 small: 0.0 KiB | 10.0 / 20.0 / 3.0 |"
   )
 
@@ -116,9 +116,9 @@ def test_cassie_compiles_for_v5e_without_the_host():
     batch__predict_rows=4,
   )
   chip, _, steps = aot.measure(config, "v5e:1x1")
-  found = list(steps)
-  assert [s.name for s in found] == ["train", "predict"]
-  for one in found:
+  actual = list(steps)
+  assert [s.name for s in actual] == ["train", "predict"]
+  for one in actual:
     assert aot.fits(chip, one) and not one.program.host_calls and not one.program.collectives
     assert one.program.loops and None not in one.program.loops
 
@@ -133,9 +133,9 @@ def test_modernbert_compiles_for_v5e_without_the_host(job):
     config.batch.rows = config.batch.predict_rows = 8
     config.batch.examples = 64
   chip, _, steps = aot.measure(config, "v5e:1x1")
-  found = list(steps)
-  assert found[0].name == "train" and len(found) >= 2
-  for one in found:
+  actual = list(steps)
+  assert actual[0].name == "train" and len(actual) >= 2
+  for one in actual:
     assert aot.fits(chip, one) and not one.program.host_calls
 
 
@@ -145,8 +145,8 @@ def test_the_gradient_alone_is_exchanged_between_chips():
   config = tiny.config("triplet", batch__shards=1, batch__examples=4, batch__predict_rows=4)
   _, scaled, steps = aot.measure(config, "v5e:2x2", ("train",))
   assert scaled.batch.shards == 4
-  found = next(steps).program.collectives
-  assert {c.kind for c in found} == {"all-reduce"} and {c.group for c in found} == {4}
+  actual = next(steps).program.collectives
+  assert {c.kind for c in actual} == {"all-reduce"} and {c.group for c in actual} == {4}
 
 
 def test_the_script_of_the_tests_installs_the_compiler_that_jax_asks_for():

@@ -136,9 +136,9 @@ def test_a_table_says_what_its_rows_bear_out(kept):
   text = measured.rendered(table, kept)
   lines = {line.split(" | ")[0].strip("| "): line for line in text.splitlines() if "|" in line}
   base, bm25 = run_scores.load([str(kept / name) for name in ("word_overlap", "bm25")])
-  found = significance.methods_test(bm25.metric("map"), base.metric("map"), fixed=(True, True))
-  shown = f"{found.difference:+.3f} ± {found.half_width:.3f} (p ".replace("0.", ".")
-  assert shown in lines["bm25"] and f"finds {found.detectable:.3f})".replace("0.", ".") in text
+  actual = significance.methods_test(bm25.metric("map"), base.metric("map"), fixed=(True, True))
+  shown = f"{actual.difference:+.3f} ± {actual.half_width:.3f} (p ".replace("0.", ".")
+  assert shown in lines["bm25"] and f"finds {actual.detectable:.3f})".replace("0.", ".") in text
   assert (
     " | – | " in lines["bm25"] and " | 3 | " in lines["several"] and "(.000)" in lines["several"]
   )

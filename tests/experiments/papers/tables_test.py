@@ -104,15 +104,19 @@ def test_weights_of_the_right_name_and_another_shape_are_other_weights(tmp_path,
 
 
 def test_words_and_settings_change_what_takes_them():
-  made, name = paper_plan.resolve(
+  job_config, name = paper_plan.resolve(
     Run("configs/wikiqa_cete.py:bert,no_encoder"), Choice(("minilm",))
   )
-  assert name == "configs/wikiqa_cete.py:minilm,no_encoder" and "minilm" in made.encoder.pretrained
-  made, name = paper_plan.resolve(
+  assert (
+    name == "configs/wikiqa_cete.py:minilm,no_encoder" and "minilm" in job_config.encoder.pretrained
+  )
+  job_config, name = paper_plan.resolve(
     Run("configs/wikiqa_triplet.py:xlnet", {"epochs": 9}), Choice(("minilm",), {"epochs": 1})
   )
-  assert name == "configs/wikiqa_triplet.py:xlnet,minilm" and "minilm" in made.encoder.pretrained
-  assert made.epochs == 1
+  assert (
+    name == "configs/wikiqa_triplet.py:xlnet,minilm" and "minilm" in job_config.encoder.pretrained
+  )
+  assert job_config.epochs == 1
   with pytest.raises(InputError, match="zebra"):
     paper_plan.resolve(Run("configs/wikiqa_triplet.py:zebra"), Choice(("minilm",)))
 
@@ -193,11 +197,11 @@ def test_figures_stand_beside_the_published_ones(tmp_path):
   assert "other: best = before training" in text and "base: best" not in text
   assert "test was evaluated 4 times in all by 4 runs, at most 1 times by one" in text
   # The paper's claim: that `other` is better than `base`, of these models and of the methods.
-  found = significance.methods_test(
+  actual = significance.methods_test(
     np.stack([VALUES + 0.05] * 2), np.stack([VALUES - 0.1, VALUES + 0.1])
   )
-  assert "+0.0500" in claims and f"± {found.half_width:.4f}" in claims
-  assert compare.p_text(found.p) in claims and f"{found.detectable:.4f}" in claims
+  assert "+0.0500" in claims and f"± {actual.half_width:.4f}" in claims
+  assert compare.p_text(actual.p) in claims and f"{actual.detectable:.4f}" in claims
   assert "macro average" in claims  # of the column over two data sets
   rows = list(csv.DictReader((tmp_path / "made.csv").read_text().splitlines()))
   assert len(rows) == 8 and all(row["source"] == "A paper, table 9" for row in rows)
