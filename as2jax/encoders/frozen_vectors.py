@@ -140,7 +140,7 @@ class FrozenEncoder:
   @property
   def of_words(self) -> bool:
     """Whether the encoder's tokens are words, so that a table needs no word spans."""
-    return self.source.facts["family"] in OF_WORDS
+    return self.source.provenance["family"] in OF_WORDS
 
   def __call__(self, units: UnitTable, inputs: Mapping[str, Column]) -> np.ndarray:
     """The vectors of the words of `units`.
@@ -162,7 +162,7 @@ class FrozenEncoder:
     name = frozen_vector_cache.key(units, words, values, self._settings)
     batcher = self._batcher(units, inputs)
     shape = (len(words.units.ids), *self.width())
-    about = {**self._settings, "pretrained": self.source.facts["pretrained"], "shape": shape}
+    about = {**self._settings, "pretrained": self.source.provenance["pretrained"], "shape": shape}
     before = self.calls
     vectors = frozen_vector_cache.cached(
       self.cache,

@@ -18,7 +18,7 @@ from as2jax.runtime.files import write_whole
 
 # Where in a run's folder lies what it keeps of its encoder's: the tokeniser or vocabulary, the config,
 # and of a sentence-transformers folder (`SENTENCE`) what follows the transformer.
-MEMORY = "encoder"
+ENCODER_FOLDER = "encoder"
 SENTENCE = "sentence.json"
 # Fields of a module that change neither its parameters nor (but for rounding, dropout) its values.
 EXECUTION = (
@@ -46,7 +46,7 @@ class Source:
     tokenizer: text to its ids.
     pooler: a pretrained layer on the unit's token {kernel, bias}, or None.
     max_length: the longest unit in tokens, None where nothing limits it.
-    facts: what results say of it.
+    provenance: what results say of it.
     open_vocabulary: makes a tokeniser of the words of some texts; None where the vocabulary is
       closed (all but ELMo).
     model_fields: what the encoder knows of the model over it (`token`: whose vector classifies).
@@ -60,7 +60,7 @@ class Source:
   params: Mapping[str, np.ndarray]
   tokenizer: Any
   max_length: int | None
-  facts: Mapping[str, Any]
+  provenance: Mapping[str, Any]
   pooler: Mapping[str, np.ndarray] | None = None
   open_vocabulary: Callable[[Iterable[str]], Any] | None = None
   model_params: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -116,7 +116,7 @@ def open_source(
 
 def forget(workdir: epath.PathLike) -> None:
   """Removes what a run that never began has left to remember."""
-  (epath.Path(workdir) / MEMORY).rmtree(missing_ok=True)
+  (epath.Path(workdir) / ENCODER_FOLDER).rmtree(missing_ok=True)
   fitted.forget(workdir)
 
 
@@ -130,22 +130,26 @@ def _folder(section: Mapping[str, Any], workdir: epath.PathLike) -> tuple[epath.
   try:
     return pretrained.resolve(section["pretrained"]), ""
   except InputError as error:
-    memory = epath.Path(workdir) / MEMORY
-    if workdir and (memory.parent / "results.json").exists() and folders.config_file(memory):
-      return memory, str(error)
+    encoder_folder = epath.Path(workdir) / ENCODER_FOLDER
+    if (
+      workdir
+      and (encoder_folder.parent / "results.json").exists()
+      and folders.config_file(encoder_folder)
+    ):
+      return encoder_folder, str(error)
     raise
 
 
-def _keep(memory: epath.PathLike, name: str, text: str) -> None:
+def _keep(encoder_folder: epath.PathLike, name: str, text: str) -> None:
   """Writes what a finished run needs of its encoder's folder into the run's, once."""
-  if memory and not (epath.Path(memory) / name).exists():
-    write_whole(epath.Path(memory) / name, text)
+  if encoder_folder and not (epath.Path(encoder_folder) / name).exists():
+    write_whole(epath.Path(encoder_folder) / name, text)
 
 
 def _transformer(section: Mapping[str, Any], workdir: epath.PathLike) -> Source:
   """A published transformer; its tokeniser is the run's, else the folder's."""
   folder, absent = _folder(section, workdir)
-  tokenizer = kept(_memory(workdir), lambda: load_tokenizer(folder))
+  tokenizer = kept(_encoder_folder(workdir), lambda: load_tokenizer(folder))
   return _in_folder(section, folder, tokenizer, workdir, absent)
 
 
@@ -165,7 +169,7 @@ def _in_folder(
       f"{family.name!r}; set encoder.name to that or to 'auto'"
     )
   config = folders.config_file(folder)
-  _keep(_memory(workdir), config.name, config.read_text())
+  _keep(_encoder_folder(workdir), config.name, config.read_text())
   pretrained.check_vocabulary(tokenizer, folder)
   settings = {k: v for k, v in section.items() if k not in ("name", "pretrained") and v is not None}
   sizes = {k: v for k, v in {"precision": None, **sizes}.items() if k not in settings}
@@ -176,16 +180,16 @@ def _in_folder(
     params={} if absent else flat(pretrained.load_params(folder, module)),
     tokenizer=tokenizer,
     max_length=module.max_length,
-    facts={"pretrained": section["pretrained"], "family": family.name},
+    provenance={"pretrained": section["pretrained"], "family": family.name},
     pooler=None if absent else pretrained.load_pooler(folder, family),
     model_fields={"token": family.tokens},
     absent=absent,
   )
 
 
-def _memory(workdir: epath.PathLike) -> epath.PathLike:
+def _encoder_folder(workdir: epath.PathLike) -> epath.PathLike:
   """The folder in which a run keeps its tokeniser; "" for no run."""
-  return epath.Path(workdir) / MEMORY if workdir else ""
+  return epath.Path(workdir) / ENCODER_FOLDER if workdir else ""
 
 
 def _published_model(section: Mapping[str, Any], workdir: epath.PathLike) -> Source:
@@ -196,7 +200,7 @@ def _published_model(section: Mapping[str, Any], workdir: epath.PathLike) -> Sou
 
   """
   folder, absent = _folder(section, workdir)
-  memory = _memory(workdir)
+  encoder_folder = _encoder_folder(workdir)
   if absent:
     content = regular_files.read_json(folder / SENTENCE)
     published = sentence_folder.SentenceFolder(folder, **{**content, "params": {}})
@@ -204,10 +208,10 @@ def _published_model(section: Mapping[str, Any], workdir: epath.PathLike) -> Sou
     published = _reranker(folder)
   else:
     published = sentence_folder.read(folder)
-  tokenizer = kept(memory, lambda: sentence_folder.load_tokenizer(published))
+  tokenizer = kept(encoder_folder, lambda: sentence_folder.load_tokenizer(published))
   content = dataclasses.asdict(published)
   own = {key: content[key] for key in ("fields", "max_length", "lower_case", "prompts")}
-  _keep(memory, SENTENCE, json.dumps(own) + "\n")
+  _keep(encoder_folder, SENTENCE, json.dumps(own) + "\n")
   source = _in_folder(
     {**section, "name": "auto"}, published.transformer, tokenizer, workdir, absent
   )
@@ -268,7 +272,7 @@ def _elmo(section: Mapping[str, Any], root: str) -> Source:
     params=flat(params),
     tokenizer=None,
     max_length=None,
-    facts={"pretrained": section["pretrained"], "family": "elmo"},
+    provenance={"pretrained": section["pretrained"], "family": "elmo"},
     open_vocabulary=open_vocabulary,
   )
 
@@ -286,13 +290,17 @@ def _words(
     path = found_file(section["vectors"], root)
     return static.prepare(texts(), path, **settings, progress=PROGRESS)
 
-  encoding = _remembered(workdir, prepare)
+  encoding = _stored_encoding(workdir, prepare)
   own = _without(
     section, "vectors", "weights", "vocabulary", "lower", "treebank", "unknown_words", "markers"
   )
   rows, width = encoding.table.shape
   params = {"embeddings/word": encoding.table}
-  facts = {"pretrained": section["vectors"], "family": section["name"], "words": encoding.facts}
+  provenance = {
+    "pretrained": section["vectors"],
+    "family": section["name"],
+    "words": encoding.statistics,
+  }
   sizes = {"vocab_size": rows}
   if section["name"] == "static":
     sizes["hidden_size"] = width
@@ -300,12 +308,16 @@ def _words(
     sizes |= {"word_size": width, "precision": None}
     if section["weights"]:
       params |= flat({"recurrent": infersent.load(found_file(section["weights"], root))})
-      facts["weights"] = section["weights"]
+      provenance["weights"] = section["weights"]
   module = registry.build(
     registry.ENCODERS, own, "encoder", **{k: v for k, v in sizes.items() if own.get(k) is None}
   )
   return Source(
-    module=module, params=params, tokenizer=encoding.tokenizer, max_length=None, facts=facts
+    module=module,
+    params=params,
+    tokenizer=encoding.tokenizer,
+    max_length=None,
+    provenance=provenance,
   )
 
 
@@ -330,33 +342,37 @@ def _bert_words(
       others=others,
     )
 
-  encoding = _remembered(workdir, prepare)
+  encoding = _stored_encoding(workdir, prepare)
   rows, width = encoding.table.shape
   own = _without(section, "pretrained", "vocabulary", "size", "scale", "marks")
   module = registry.build(registry.ENCODERS, own, "encoder", vocab_size=rows, hidden_size=width)
-  ids = tuple(encoding.tokenizer.backend.token_to_id(mark) for mark in encoding.facts["marks"])
+  ids = tuple(encoding.tokenizer.backend.token_to_id(mark) for mark in encoding.statistics["marks"])
   return Source(
     module=module,
     params={"embeddings/word": encoding.table},
     tokenizer=encoding.tokenizer,
     max_length=None,
-    model_fields={"marks": ids, "output_size": encoding.facts["output_size"]},
-    facts={"pretrained": section["pretrained"], "family": "words", "words": encoding.facts},
+    model_fields={"marks": ids, "output_size": encoding.statistics["output_size"]},
+    provenance={
+      "pretrained": section["pretrained"],
+      "family": "words",
+      "words": encoding.statistics,
+    },
   )
 
 
-def _remembered(workdir: epath.PathLike, prepare: Callable[[], Any]) -> Any:
+def _stored_encoding(workdir: epath.PathLike, prepare: Callable[[], Any]) -> Any:
   """The vocabulary with its vectors that the run in `workdir` has, or a new one, kept there."""
   from as2jax.encoders import static
 
   if not workdir:
     return prepare()
-  memory = epath.Path(workdir) / MEMORY
-  if (memory / "vectors.json").exists():
-    return static.load(memory)
+  encoder_folder = epath.Path(workdir) / ENCODER_FOLDER
+  if (encoder_folder / "vectors.json").exists():
+    return static.load(encoder_folder)
   encoding = prepare()
-  memory.rmtree(missing_ok=True)  # a part that a killed process left
-  static.save(encoding, memory)
+  encoder_folder.rmtree(missing_ok=True)  # a part that a killed process left
+  static.save(encoding, encoder_folder)
   return encoding
 
 

@@ -34,7 +34,7 @@ def prepare(
   tokeniser does it before it looks for pieces. A word that the BERT has takes its row, any other
   the mean of its pieces' rows. Ids: `[PAD]` (a zero row), `[UNK]` (the BERT's), the marks, the
   words of `texts` by frequency, then those words of `others` that are not among them. `output_size`
-  in the facts is the number of rows before these last ones: what a decoder may generate.
+  in the statistics is the number of rows before these last ones: what a decoder may generate.
 
   Args:
     size: the most frequent so many words of `texts` come first; 0: all. The rest is unknown, unless
@@ -71,14 +71,14 @@ def prepare(
     whole += word in known
     ids = [known[word]] if word in known else [p.id for p in backend.model.tokenize(word)]
     rows[i] = scale * table[ids].mean(axis=0, dtype=np.float64)
-  facts = {
+  statistics = {
     "size": len(rows), "output_size": len(rows) - len(read), "types": len(counts),
     "left_out_types": len(left_out), "tokens": counts.total(),
     "left_out_tokens": sum(counts[word] for word in left_out), "read_types": len(read),
     "words_of_the_bert": whole, "marks": list(marks),
     "scale": scale,
   }  # fmt: skip
-  return WordEncoding(new_tokenizer, rows, {**facts, "sha256": digest(new_tokenizer, rows)})
+  return WordEncoding(new_tokenizer, rows, {**statistics, "sha256": digest(new_tokenizer, rows)})
 
 
 def _check(backend: Any, known: Collection[str], marks: Sequence[str], folder: Any) -> None:

@@ -23,7 +23,7 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.ranges import Rate
 
 VOCABULARIES = ("data", "file")
-_TABLE, _FACTS = "vectors.safetensors", "vectors.json"  # the second is written last
+_TABLE, _STATISTICS = "vectors.safetensors", "vectors.json"  # the second is written last
 _NAME = "embeddings/word"
 
 
@@ -85,13 +85,13 @@ class WordEncoding:
   Attributes:
     tokenizer: texts to ids.
     table: vectors of the ids.
-    facts: what results say of them: the file, the settings, the words without a vector.
+    statistics: what results say of them: the file, the settings, the words without a vector.
 
   """
 
   tokenizer: Tokenizer
   table: Float32[np.ndarray, "v d"]
-  facts: dict[str, Any]
+  statistics: dict[str, Any]
 
 
 def prepare(
@@ -142,14 +142,14 @@ def prepare(
   entries = word_tokenizer.entries(tokenizer)
   table, _ = word_vectors.lookup(vectors, entries, unknown_words=unknown_words)
   table[0] = 0  # padding
-  facts = {
-    "vectors": vectors.facts,
+  statistics = {
+    "vectors": vectors.statistics,
     "vocabulary": vocabulary, "lower": lower, "treebank": treebank, "unknown_words": unknown_words,
     "markers": list(markers),
     "size": len(entries),
     **_without_vector(counts, known),
   }  # fmt: skip
-  return WordEncoding(tokenizer, table, {**facts, "sha256": digest(tokenizer, table)})
+  return WordEncoding(tokenizer, table, {**statistics, "sha256": digest(tokenizer, table)})
 
 
 def _check_settings(vocabulary: str, unknown_words: str) -> None:
@@ -182,13 +182,13 @@ def save(encoding: WordEncoding, folder: epath.PathLike) -> None:
   from safetensors import numpy as safetensors
 
   folder = epath.Path(folder)
-  if (folder / _FACTS).exists():
+  if (folder / _STATISTICS).exists():
     raise InputError(f"{folder} holds a vocabulary with its vectors already; give another folder")
   try:
     folder.mkdir(parents=True, exist_ok=True)
     word_tokenizer.save(encoding.tokenizer, folder)
     (folder / _TABLE).write_bytes(safetensors.save({_NAME: np.ascontiguousarray(encoding.table)}))
-    (folder / _FACTS).write_text(json.dumps(encoding.facts, indent=2))
+    (folder / _STATISTICS).write_text(json.dumps(encoding.statistics, indent=2))
   except OSError as error:
     raise InputError(f"{folder} cannot be written: {error.strerror or error}") from error
 
@@ -205,22 +205,22 @@ def load(folder: epath.PathLike) -> WordEncoding:
 
   folder = epath.Path(folder)
   again = "make it again, from the data and the file of vectors"
-  if not (folder / _FACTS).exists():
-    raise InputError(f"{folder} holds no vocabulary with vectors (no {_FACTS}); {again}")
+  if not (folder / _STATISTICS).exists():
+    raise InputError(f"{folder} holds no vocabulary with vectors (no {_STATISTICS}); {again}")
   tokenizer = load_tokenizer(str(folder))
   try:
-    facts = regular_files.read_json(folder / _FACTS)
+    statistics = regular_files.read_json(folder / _STATISTICS)
     regular_files.refuse_others(folder / _TABLE)
     table = safetensors.load((folder / _TABLE).read_bytes())[_NAME]
-    whole = facts["sha256"] == digest(tokenizer, table)
+    whole = statistics["sha256"] == digest(tokenizer, table)
   except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-    problem = f"{_FACTS} or {_TABLE} cannot be read ({error!r})"
+    problem = f"{_STATISTICS} or {_TABLE} cannot be read ({error!r})"
     raise InputError(f"{folder}: {problem}; {again}") from None
   if not whole:
     raise InputError(
-      f"{folder}: its files do not belong together (their hash is not that in {_FACTS}); {again}"
+      f"{folder}: its files do not belong together (their hash is not that in {_STATISTICS}); {again}"
     )
-  return WordEncoding(tokenizer, table, facts)
+  return WordEncoding(tokenizer, table, statistics)
 
 
 def digest(tokenizer: Tokenizer, table: Float32[np.ndarray, "v d"]) -> str:

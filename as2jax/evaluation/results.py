@@ -153,9 +153,9 @@ def data_facts(dataset: Dataset, section: Any) -> dict:
 
   The log names splits with pairs labelled both 0 and 1, and files that are not the official ones.
   """
-  facts = passport(dataset)
-  others = [name for name, its in facts["splits"].items() if its["content"] == "other"]
-  for line in contradictions(facts):
+  statistics = passport(dataset)
+  others = [name for name, its in statistics["splits"].items() if its["content"] == "other"]
+  for line in contradictions(statistics):
     log.warning("%s", line)
   if others:
     log.warning(
@@ -166,10 +166,10 @@ def data_facts(dataset: Dataset, section: Any) -> dict:
     )
   splits = {
     name: {**its["question_filters"].get("all", its["question_filters"].get("pool")), **its}
-    for name, its in facts["splits"].items()
+    for name, its in statistics["splits"].items()
   }
   return {
-    **facts,
+    **statistics,
     "splits": splits,
     "rules": list(section.rules),
     "mined": mined.described(section.mined),
@@ -205,11 +205,11 @@ def write(
   data: dict,
   weights: dict,
   outcomes: Sequence[Outcome],
-  facts: dict,
+  summary: dict,
   name: str = "results.json",
 ) -> dict:
   """Writes `results.json` into a finished run's folder and returns its content."""
-  facts = dict(facts)
+  summary = dict(summary)
   content = {
     "metrics": over_seeds(outcomes),
     "seeds": [_written(o) for o in outcomes],
@@ -220,8 +220,8 @@ def write(
     "data": data,
     "weights": weights,
     "versions": versions(),
-    "execution": facts.pop("execution", {}),
-    **facts,
+    "execution": summary.pop("execution", {}),
+    **summary,
   }
   content.setdefault("before_training", before_training(content))
   write_whole(epath.Path(workdir) / name, json.dumps(content, indent=2) + "\n")

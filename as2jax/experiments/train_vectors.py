@@ -129,7 +129,7 @@ def train(
   described = word_vectors.description(output)
   described.unlink(missing_ok=True)  # never beside other vectors than its own
   word_vectors.write(output, model.wv.index_to_key, model.wv.vectors)
-  facts = {
+  description = {
     **source,
     "sentences": sentences,
     "words": words,
@@ -138,8 +138,8 @@ def train(
     **dataclasses.asdict(settings),
     "bytes": epath.Path(output).stat().length,
   }
-  write_whole(described, json.dumps(facts, indent=2) + "\n")
-  return facts
+  write_whole(described, json.dumps(description, indent=2) + "\n")
+  return description
 
 
 def _progress(output: epath.PathLike, epochs: int) -> Any:
@@ -179,8 +179,8 @@ def _source(flags: argparse.Namespace) -> tuple[Iterable[str], dict[str, Any]]:
   dataset = datasets.load(name, root=root, cache=cache, download=download)
   if "train" not in dataset.splits:
     raise InputError(f"the dataset {name!r} has no training split; name another, or give --text")
-  facts = {"dataset": name, "split": "train", "fingerprint": dataset.fingerprints["train"]}
-  return training_texts(dataset.splits["train"]), facts
+  source = {"dataset": name, "split": "train", "fingerprint": dataset.fingerprints["train"]}
+  return training_texts(dataset.splits["train"]), source
 
 
 def _positive(value: str) -> int:
@@ -220,9 +220,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
   )
   try:
     texts, told = _source(flags)
-    facts = train(texts, flags.output, settings, told)
+    description = train(texts, flags.output, settings, told)
   except InputError as error:
     print(error, file=sys.stderr)
     return 2
-  print(json.dumps(facts, indent=2))
+  print(json.dumps(description, indent=2))
   return 0

@@ -289,7 +289,7 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
 
   Args:
     data: whether the data set is loaded.
-    workdir: the run's folder, with its vocabulary (`open.MEMORY`) and what inputs have fitted.
+    workdir: the run's folder, with its vocabulary (`open.ENCODER_FOLDER`) and what inputs have fitted.
 
   Raises:
     InputError: see the parts.
@@ -317,13 +317,13 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
   )
   model, loss = model_and_loss(config, source)
   config = with_length(config, source)
-  arrays, facts = _weights(source, model)
+  arrays, provenance = _weights(source, model)
   encoder = source.module if has_encoder(config.model) else None
   if source.absent:
     if encoder is None:  # only the run's own encoder is in its checkpoints
       raise InputError(source.absent)
-    facts = (results.read(workdir) or {})["weights"]
-  resources = Resources(config, source, facts["sha256"], dataset)
+    provenance = (results.read(workdir) or {})["weights"]
+  resources = Resources(config, source, provenance["sha256"], dataset)
   parts = (model, encoder, loss) if config.mode == "train" else (model, encoder)
   inputs = tuple(entry.bind(resources) for entry in declared(*parts))
   if config.mode == "train":
@@ -339,7 +339,7 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
     model,
     loss,
     {} if encoder is None else arrays,
-    facts,
+    provenance,
     inputs,
     {entry.name: fitted.recall(entry, workdir, train) for entry in inputs},
   )
@@ -407,13 +407,13 @@ def _weights(source: "Source", model: Any) -> tuple[dict[str, np.ndarray], dict]
   arrays = {f"encoder/{path}": value for path, value in source.params.items()}
   arrays |= source.model_params
   tokenizer = source.tokenizer.fingerprint if source.tokenizer is not None else None
-  facts = {
-    **source.facts,
+  provenance = {
+    **source.provenance,
     "architecture": source.architecture,
     "tokenizer": tokenizer,
     "pooler": "none",
   }
   if model.pooler:
-    facts["pooler"] = "random" if source.pooler is None else "pretrained"
+    provenance["pooler"] = "random" if source.pooler is None else "pretrained"
     arrays.update({f"pooler/{name}": value for name, value in (source.pooler or {}).items()})
-  return arrays, {**facts, "sha256": checksums.of_arrays(arrays)}
+  return arrays, {**provenance, "sha256": checksums.of_arrays(arrays)}

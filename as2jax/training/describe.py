@@ -167,6 +167,6 @@ def _source(section: Mapping[str, Any]) -> Source:
     params={},
     tokenizer=None,
     max_length=most,
-    facts={"family": own["name"]},
+    provenance={"family": own["name"]},
     model_fields=model_fields,
   )

@@ -76,8 +76,8 @@ def _train_and_evaluate(
   known = identity.settle(workdir, components)
   if not components.model.has_parameters:
     outcome = _rank_untrained(components, workdir)
-    facts = {"deterministic": True, "identity": known}
-    return results.write(workdir, config, data, {}, [outcome], facts)
+    summary = {"deterministic": True, "identity": known}
+    return results.write(workdir, config, data, {}, [outcome], summary)
   if start:
     start.check_encoder(components.facts)
   groups = seed_groups(config)
@@ -88,9 +88,9 @@ def _train_and_evaluate(
   finally:
     trainer.log.close()
   identity.record_best(workdir, trainer.best)
-  facts = trainer.facts() | ({"warm_start": start.record} if start else {})
-  facts["identity"] = known
-  return results.write(workdir, config, data, components.facts, outcomes, facts)
+  summary = trainer.summary() | ({"warm_start": start.record} if start else {})
+  summary["identity"] = known
+  return results.write(workdir, config, data, components.facts, outcomes, summary)
 
 
 def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outcome:
@@ -367,7 +367,7 @@ class Trainer:
       self.task.record(self.workdir, best, split, outcomes)
     return outcomes
 
-  def facts(self) -> dict:
+  def summary(self) -> dict:
     """What the run was, and (under `execution`) how it went on this machine."""
     units, inputs = self.batcher.units, self.components.statistics(self.batcher)
     count = states.count(self.state.trainable) + states.count(self.state.frozen)

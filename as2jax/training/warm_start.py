@@ -27,7 +27,7 @@ from flax import traverse_util
 
 from as2jax.config.flat import differences, flatten
 from as2jax.data.inputs import fitted
-from as2jax.encoders.open import MEMORY
+from as2jax.encoders.open import ENCODER_FOLDER
 from as2jax.evaluation import results
 from as2jax.models.system import System
 from as2jax.runtime import checksums, processes, registry, regular_files
@@ -180,11 +180,11 @@ class WarmStart:
         + "\nDescribe the encoder as that run does"
       )
 
-  def carry_memory(self, workdir: epath.Path) -> None:
+  def copy_fitted(self, workdir: epath.Path) -> None:
     """Copies the vocabulary and fitted inputs of the first run: see the module's docstring."""
     from as2jax.encoders import static
 
-    source, target = self.run / MEMORY, workdir / MEMORY
+    source, target = self.run / ENCODER_FOLDER, workdir / ENCODER_FOLDER
     if (source / "vectors.json").exists():
       static.save(static.load(source), target)
     fitted_there = self.run / fitted.FOLDER
@@ -206,11 +206,11 @@ class WarmStart:
           f"{self.run}/results.json does not say the encoder's {key}: it is of an "
           "older version; train that run again"
         )
-    facts = (
+    encoders = (
       {key: side[key] for key in ("family", "architecture", "tokenizer")}
       for side in (there, weights)
     )
-    changed = differences(*map(flatten, facts), free=())
+    changed = differences(*map(flatten, encoders), free=())
     if changed:
       raise InputError(
         f"the encoder of warm_start.run = {self.run} ({there['pretrained']}) is not "
@@ -361,7 +361,7 @@ def _settle(start: WarmStart, config: Any, workdir: epath.Path) -> None:
     _check_unchanged(workdir / NAME, start.record)
     return
   start.check_encoder_config(config)
-  start.carry_memory(workdir)
+  start.copy_fitted(workdir)
   write_whole(workdir / NAME, json.dumps(start.record, indent=2) + "\n")
 
 

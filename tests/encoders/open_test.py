@@ -123,8 +123,8 @@ def test_word_vectors_rank_and_the_run_keeps_its_vocabulary(vectors, tmp_path):
   run = tmp_path / "run"
   modes.run(job_config, str(run))
   content = results(run)
-  facts = content["weights"]["words"]
-  assert content["weights"]["family"] == "static" and facts["oov_tokens"] > 0
+  statistics = content["weights"]["words"]
+  assert content["weights"]["family"] == "static" and statistics["oov_tokens"] > 0
   assert content["seeds"][0]["steps"] == 0 and content["deterministic"] is True
   # Ranking other texts takes the vocabulary of the run: the file may be gone.
   path.unlink()
@@ -135,7 +135,7 @@ def test_word_vectors_rank_and_the_run_keeps_its_vocabulary(vectors, tmp_path):
   modes.run(job_config, str(run))
   ranked = (run / "predictions.tsv").read_text().splitlines()
   assert len(ranked) == 3 and ranked[1].endswith("A glacier is ice.")
-  (run / open.MEMORY / "vectors.safetensors").write_bytes(b"cut off")
+  (run / open.ENCODER_FOLDER / "vectors.safetensors").write_bytes(b"cut off")
   with pytest.raises(InputError, match="vectors.safetensors cannot be read"):
     modes.run(job_config, str(run))
 
@@ -145,8 +145,8 @@ def test_a_run_that_never_began_takes_the_vectors_anew(vectors, tmp_path):
   run = tmp_path / "run"
   with pytest.raises(InputError, match="marker '<s>' is no word"):
     modes.run(untrained(config("triplet", broken)), str(run))
-  (run / open.MEMORY).mkdir(exist_ok=True)
-  (run / open.MEMORY / "vectors.json").write_text("{}")  # of another config
+  (run / open.ENCODER_FOLDER).mkdir(exist_ok=True)
+  (run / open.ENCODER_FOLDER / "vectors.json").write_text("{}")  # of another config
   modes.run(untrained(config("triplet", static(vectors))), str(run))
   assert results(run)["weights"]["words"]["markers"] == []
 
@@ -195,7 +195,7 @@ def test_elmo_reads_every_word_by_its_characters(tmp_path):
     run = tmp_path / f"packed-{packed}"
     modes.run(untrained(config("triplet", elmo(packed))), str(run))
     maps[packed] = clean_map(results(run))
-    assert not (run / open.MEMORY).exists()  # any word will do
+    assert not (run / open.ENCODER_FOLDER).exists()  # any word will do
   assert abs(maps[True] - maps[False]) < 1e-6
 
 

@@ -60,13 +60,13 @@ def test_words_take_their_row_or_the_mean_of_their_pieces(bert):
   assert actual.tokenizer.tokens(encoded.ids) == ["the", "[UNK]", ",", "cat"]
   special = actual.tokenizer.special
   assert [i for i, _ in special.single_before + special.single_after] == [2, 3]
-  assert (actual.facts["types"], actual.facts["tokens"]) == (9, 13)
+  assert (actual.statistics["types"], actual.statistics["tokens"]) == (9, 13)
 
 
 def test_the_most_frequent_words_alone(bert):
   actual = piece_vectors.prepare(TEXTS, bert[0], size=2, marks=MARKS)
   assert word_tokenizer.entries(actual.tokenizer)[4:] == ["the", "a"]
-  assert (actual.facts["left_out_types"], actual.facts["left_out_tokens"]) == (7, 8)
+  assert (actual.statistics["left_out_types"], actual.statistics["left_out_tokens"]) == (7, 8)
 
 
 def test_words_of_other_texts_are_read_but_not_generated(bert):
@@ -75,9 +75,9 @@ def test_words_of_other_texts_are_read_but_not_generated(bert):
     TEXTS, folder, size=2, marks=MARKS, others=(*TEXTS, "the zebra"), scale=2.0
   )
   entries = word_tokenizer.entries(actual.tokenizer)
-  assert entries[4:6] == ["the", "a"] and actual.facts["output_size"] == 6
+  assert entries[4:6] == ["the", "a"] and actual.statistics["output_size"] == 6
   assert entries[6:] == ["dog", "!", "'", ",", "cafe", "cat", "s", "zebra"]
-  assert (actual.facts["size"], actual.facts["read_types"]) == (14, 8)
+  assert (actual.statistics["size"], actual.statistics["read_types"]) == (14, 8)
   np.testing.assert_allclose(
     actual.table[-1], 2 * table[pieces.encode(["zebra"]).ids].mean(0), rtol=1e-6, atol=1e-7
   )
@@ -98,9 +98,9 @@ def test_a_run_remembers_its_words_and_a_train_vocabulary_asks_for_train_alone(b
   assert asked == [("train",)] and first.model_fields == {"marks": (2, 3), "output_size": 13}
   assert (first.module.vocab_size, first.module.hidden_size) == (13, 16)
   again = opened(pretrained="gone")
-  assert len(asked) == 1 and again.facts["words"] == first.facts["words"]
+  assert len(asked) == 1 and again.provenance["words"] == first.provenance["words"]
   np.testing.assert_array_equal(again.params["embeddings/word"], first.params["embeddings/word"])
-  assert static.load(tmp_path / "run" / open.MEMORY).facts["marks"] == list(MARKS)
+  assert static.load(tmp_path / "run" / open.ENCODER_FOLDER).statistics["marks"] == list(MARKS)
   open.open_source({**section, "vocabulary": "data"}, texts=texts, workdir="", root="")
   assert sorted(asked[1:]) == [(), ("train",)]
   with pytest.raises(InputError, match="encoder.vocabulary = 'file': use one of data, train"):

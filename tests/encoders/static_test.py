@@ -60,12 +60,12 @@ def test_each_word_has_its_vector(path):
     ("ICE", [2, 4]),
     ("[UNK]", [0, 0]),
   ]
-  facts = encoding.facts
-  assert (facts["types"], facts["oov_types"]) == (9, 3)
-  assert (facts["tokens"], facts["oov_tokens"]) == (10, 3)
-  assert facts["frequent_oov"] == ["form", "glacier's", "of"]
-  assert facts["vectors"]["rows"] == 8 and facts["vectors"]["kept"] == 4
-  assert facts["size"] == len(encoding.table) == encoding.tokenizer.vocab_size == 11
+  statistics = encoding.statistics
+  assert (statistics["types"], statistics["oov_types"]) == (9, 3)
+  assert (statistics["tokens"], statistics["oov_tokens"]) == (10, 3)
+  assert statistics["frequent_oov"] == ["form", "glacier's", "of"]
+  assert statistics["vectors"]["rows"] == 8 and statistics["vectors"]["kept"] == 4
+  assert statistics["size"] == len(encoding.table) == encoding.tokenizer.vocab_size == 11
 
 
 def test_policies_for_unknown_words(path):
@@ -90,7 +90,7 @@ def test_the_whole_file_may_be_the_vocabulary(path):
     ("caves", [3, 3]),
   ]
   assert word_tokenizer.entries(encoding.tokenizer)[2:] == [*ROWS, "ICE", "Ice"]
-  assert encoding.facts["oov_types"] == 3
+  assert encoding.statistics["oov_types"] == 3
 
 
 def test_lower_case_treebank_and_markers(path):
@@ -115,7 +115,7 @@ def test_saved_and_loaded_it_is_the_same(path, tmp_path):
   static.save(encoding, tmp_path / "run" / "vocabulary")
   loaded = static.load(tmp_path / "run" / "vocabulary")
   np.testing.assert_array_equal(loaded.table, encoding.table)
-  assert loaded.facts == encoding.facts
+  assert loaded.statistics == encoding.statistics
   assert encoded(loaded, TEXTS[2]) == encoded(encoding, TEXTS[2])
   with pytest.raises(InputError, match="already; give another folder"):
     static.save(encoding, tmp_path / "run" / "vocabulary")
@@ -213,5 +213,5 @@ def test_the_gradient_goes_to_the_rows_read():
 
 
 def test_facts_are_json(path):
-  facts = prepare(path).facts
-  assert json.loads(json.dumps(facts)) == facts
+  statistics = prepare(path).statistics
+  assert json.loads(json.dumps(statistics)) == statistics

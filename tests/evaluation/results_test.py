@@ -89,8 +89,8 @@ def test_the_log_names_pairs_labelled_both_ways_and_other_files(caplog):
   hashes = {"train": "aa", "test": "bb"}
   dataset = Dataset("made", splits, "both", "here", hashes, contents=contents)
   with caplog.at_level(logging.WARNING):
-    facts = results.data_facts(dataset, get_config().data)
-  assert facts["splits"]["train"]["contradictory_pairs"] == 1
+    statistics = results.data_facts(dataset, get_config().data)
+  assert statistics["splits"]["train"]["contradictory_pairs"] == 1
   assert [record.getMessage() for record in caplog.records] == [
     "made train: 1 (question, sentence) pairs are labelled both 0 and 1",
     "made: the files of train in here have the official counts, but not the SHA-256 of the official files",

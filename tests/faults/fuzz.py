@@ -19,7 +19,9 @@ from tests.faults.totals import Totals
 from tests.file_damage import MORE_JUNK, damaged_by
 
 HANGS = 30.0  # seconds for one case
-MEMORY = 6 << 30  # bytes of address space beyond what the process has: no case may ask for more
+ENCODER_FOLDER = (
+  6 << 30
+)  # bytes of address space beyond what the process has: no case may ask for more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +95,7 @@ def _worker(readers, first: int, end: int, seed: int, totals: Totals) -> int:
 def _judge_all(readers, first: int, end: int, seed: int, send: int) -> None:
   """The child: one line for each case."""
   pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
-  limit = pages * resource.getpagesize() + MEMORY
+  limit = pages * resource.getpagesize() + ENCODER_FOLDER
   resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
   status = 1
   try:

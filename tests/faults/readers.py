@@ -288,13 +288,13 @@ def _vectors() -> list[Reader]:
   def read(path: pathlib.Path, damaged: bytes | None) -> bool:
     """All rows that differ from the file's are counted: none is lost or added in silence."""
     found = word_vectors.read(path, None, lower=False, progress=0.0)
-    facts = found.facts
+    statistics = found.statistics
     if damaged is None:  # packed: every byte is checked
-      return facts["rows"] == 100 and len(found.words) == 100
+      return statistics["rows"] == 100 and len(found.words) == 100
     lines = [line for line in damaged.split(b"\n") if line.strip()]
     first = lines[0].removeprefix(b"\xef\xbb\xbf").split() if lines else []
     rows = len(lines) - (len(first) == 2)
-    lost = facts["malformed"] + facts["duplicates"]
+    lost = statistics["malformed"] + statistics["duplicates"]
     return len(found.words) + lost == rows and np.isfinite(found.table).all()
 
   return [

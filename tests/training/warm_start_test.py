@@ -8,7 +8,7 @@ import pytest
 import tiny
 import tiny_systems
 
-from as2jax.encoders.open import MEMORY
+from as2jax.encoders.open import ENCODER_FOLDER
 from as2jax.inference import model_card
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.runtime import checksums
@@ -252,7 +252,7 @@ def test_a_vocabulary_statistics_and_memory_come_along(tmp_path):
   # Another train split: other words' frequencies, were they counted anew.
   same, new = tmp_path / "all", tmp_path / "encoder"
   content = train_and_evaluate(m2snet(first, "all", epochs=0), same)
-  read = lambda run, name: (run / MEMORY / name).read_bytes()
+  read = lambda run, name: (run / ENCODER_FOLDER / name).read_bytes()
   for name in ("tokenizer.json", "vectors.safetensors", "vectors.json", OVERLAP):
     assert read(same, name) == read(first, name)
   entry = before["metrics"]["map[sample-clean/test]"]

@@ -31,7 +31,7 @@ TOLERATED = 0.01  # the part of a file's rows that may be malformed: one has to 
 UNKNOWN_WORDS = ("zero", "mean", "uniform", "skip")
 UNIFORM = 0.25  # half-width of the vectors drawn for unknown words (SPEC.md 6)
 _LOOK = 4096  # rows between two looks at the clock
-_SHOWN = 5  # malformed rows named in messages and facts
+_SHOWN = 5  # malformed rows named in messages and statistics
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Vectors:
 
   words: tuple[str, ...]
   table: Float32[np.ndarray, "n d"]
-  facts: dict[str, Any]
+  statistics: dict[str, Any]
 
 
 def read(
@@ -50,7 +50,7 @@ def read(
 
   Memory is that of the kept rows and one line. Malformed rows (fewer or more than d numbers, no
   word, a word that is not UTF-8; among the rows kept also what is no finite number) are left out,
-  counted, and the first of them named in the facts.
+  counted, and the first of them named in the statistics.
 
   Args:
     path: of the file; in a zip with several members, `FILE.zip:MEMBER`.
@@ -77,10 +77,10 @@ def read(
       f"{reader.rows:,} rows; is it of another language, or cased differently?"
     )
   table = np.frombuffer(reader.values, np.float32).reshape(-1, reader.layout.dimension)
-  facts = {"file": os.path.basename(str(path)), **reader.facts()}
+  statistics = {"file": os.path.basename(str(path)), **reader.statistics()}
   if trained_on := _trained_on(path):
-    facts["trained_on"] = trained_on
-  return Vectors(tuple(word.decode() for word in reader.words), table, facts)
+    statistics["trained_on"] = trained_on
+  return Vectors(tuple(word.decode() for word in reader.words), table, statistics)
 
 
 def lookup(
@@ -227,7 +227,7 @@ class _Reader:
       flush=True,
     )
 
-  def facts(self) -> dict[str, Any]:
+  def statistics(self) -> dict[str, Any]:
     return {
       "dimension": self.layout.dimension,
       "rows": self.rows,

@@ -80,8 +80,8 @@ def assert_whole(vectors):
 def test_formats(tmp_path, data):
   vectors = read(file(tmp_path, data))
   assert_whole(vectors)
-  assert vectors.facts["rows"] == vectors.facts["kept"] == 5
-  assert vectors.facts["dimension"] == 3 and not vectors.facts["malformed"]
+  assert vectors.statistics["rows"] == vectors.statistics["kept"] == 5
+  assert vectors.statistics["dimension"] == 3 and not vectors.statistics["malformed"]
 
 
 def test_packed(tmp_path):
@@ -110,7 +110,7 @@ def test_only_the_vocabulary_is_kept(tmp_path):
   assert lower.words == ("the", "ice")
   with pytest.raises(InputError, match="none of the 1 words asked for"):
     read(path, {"ICE"})
-  assert read(path, {"ice"}).facts | {"first_malformed": None} == {
+  assert read(path, {"ice"}).statistics | {"first_malformed": None} == {
     "file": "vectors.txt",
     "dimension": 3,
     "rows": 5,
@@ -124,7 +124,7 @@ def test_only_the_vocabulary_is_kept(tmp_path):
 
 def test_the_first_of_equal_words_counts(tmp_path):
   vectors = read(file(tmp_path, content(["a 1 2", "b 3 4", "a 5 6", "a 7 8"])))
-  assert as_dict(vectors) == {"a": [1, 2], "b": [3, 4]} and vectors.facts["duplicates"] == 2
+  assert as_dict(vectors) == {"a": [1, 2], "b": [3, 4]} and vectors.statistics["duplicates"] == 2
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_malformed_rows_are_counted_and_named(tmp_path, row, problem):
   vectors = read(path)
   assert vectors.words == tuple(f"w{i}" for i in range(200))
   assert vectors.table[:, 0].tolist() == list(range(200))
-  assert vectors.facts["malformed"] == 1
-  (named,) = vectors.facts["first_malformed"]
+  assert vectors.statistics["malformed"] == 1
+  (named,) = vectors.statistics["first_malformed"]
   assert named.startswith("line 8: ") and problem in named
   first = file(tmp_path, row + b"\n" + b"\n".join(rows), "first.txt")
   if problem != "too few numbers":  # else it is the layout that the other rows contradict
@@ -170,7 +170,7 @@ def test_too_many_malformed_rows(tmp_path):
   header = f"{len(rows)} 3"
   with pytest.raises(InputError, match="0 of 197 rows are malformed, and its header says 200"):
     read(file(tmp_path, content([header, *many(197)])))
-  assert read(file(tmp_path, content([header, *many(199)]))).facts["missing"] == 1
+  assert read(file(tmp_path, content([header, *many(199)]))).statistics["missing"] == 1
 
 
 def test_other_files_are_refused_early(tmp_path):
@@ -234,14 +234,19 @@ def test_damage_never_changes_a_vector_silently(tmp_path, data):
   except InputError as error:
     assert str(path) in str(error)
     return
-  facts, actual = vectors.facts, as_dict(vectors)
+  statistics, actual = vectors.statistics, as_dict(vectors)
   assert kind != "cut off" or at >= 98
   hurt = {f"w{at - 1}", f"w{at}"} if kind == "line end lost" else {f"w{at - 1}"}
   for word in many(100):
     word, *numbers = word.split()
     if word not in hurt:
-      assert actual.get(word) == [float(x) for x in numbers] or facts["duplicates"]
-  assert len(actual) == 100 or facts["malformed"] or facts["missing"] or facts["duplicates"]
+      assert actual.get(word) == [float(x) for x in numbers] or statistics["duplicates"]
+  assert (
+    len(actual) == 100
+    or statistics["malformed"]
+    or statistics["missing"]
+    or statistics["duplicates"]
+  )
 
 
 def test_write_and_read_are_inverse(tmp_path):
@@ -297,7 +302,7 @@ def test_what_vectors_were_trained_on_is_read_with_them(tmp_path):
   path = file(tmp_path, content())
   told = {"dataset": "sample", "bytes": path.stat().st_size}
   (tmp_path / "vectors.txt.json").write_text(json.dumps(told))
-  assert read(path).facts["trained_on"] == {"dataset": "sample"}
+  assert read(path).statistics["trained_on"] == {"dataset": "sample"}
   for other in (json.dumps(told | {"bytes": 1}), "{", "[]"):
     (tmp_path / "vectors.txt.json").write_text(other)
     with pytest.raises(InputError, match="vectors.txt.json does not describe"):
@@ -315,7 +320,7 @@ def test_real_glove():
   vectors = read(real("glove.6B.50d.first2446.txt"))
   assert vectors.table.shape == (2446, 50) and vectors.words[0] == "the"
   np.testing.assert_allclose(vectors.table[0, :3], [0.418, 0.24968, -0.41242], rtol=1e-6)
-  assert vectors.facts["malformed"] == vectors.facts["duplicates"] == 0
+  assert vectors.statistics["malformed"] == vectors.statistics["duplicates"] == 0
   some = read(real("glove.6B.50d.first2446.txt"), {"handed", "the"})
   np.testing.assert_array_equal(some.table, vectors.table[[0, -1]])
   packed = read(real("glove.6B.300d.sample.txt.gz"))
