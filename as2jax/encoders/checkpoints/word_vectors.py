@@ -191,7 +191,7 @@ class _Reader:
         words[word] = None
       except BadRow as problem:
         self._refuse(number, problem)
-    self._judge(self._missing())
+    self._check_malformed(self._missing())
 
   def _refuse(self, number: int, problem: BadRow) -> None:
     self.bad[problem.kind] += 1
@@ -203,9 +203,9 @@ class _Reader:
         "(of a .bin, save the text form first)"
       )
     if self.bad.total() > 1000:
-      self._judge(missing=0)  # as yet
+      self._check_malformed(missing=0)  # as yet
 
-  def _judge(self, missing: int) -> None:
+  def _check_malformed(self, missing: int) -> None:
     if self.bad.total() + abs(missing) > TOLERATED * self.rows:
       header = f", and its header says {self.layout.declared}" if missing else ""
       details = "".join(f"; {bad}" for bad in self.first_bad)
