@@ -58,7 +58,7 @@ def test_a_dataset_by_the_command(tmp_path, capsys):
   actual = vectors(tmp_path / "v.txt")
   assert actual.table.shape == (told["vocabulary"], 8) and np.isfinite(actual.table).all()
   told.pop("bytes")
-  assert actual.facts["trained_on"] == told
+  assert actual.statistics["trained_on"] == told
   encoding = static.prepare(
     texts,
     tmp_path / "v.txt",
@@ -69,8 +69,8 @@ def test_a_dataset_by_the_command(tmp_path, capsys):
     markers=(),
     progress=0.0,
   )
-  assert encoding.facts["tokens"] == told["words"]
-  assert encoding.facts["oov_types"] == encoding.facts["types"] - told["vocabulary"]
+  assert encoding.statistics["tokens"] == told["words"]
+  assert encoding.statistics["oov_types"] == encoding.statistics["types"] - told["vocabulary"]
   assert sorted(path.name for path in tmp_path.iterdir()) == ["v.txt", "v.txt.json"]
 
 
