@@ -201,9 +201,10 @@ def explain(
   seed: Seed = None,
   form: output.Form = "auto",
 ) -> None:
-  """Draws what a model sees. The words of a question and a candidate, A picture (PNG, SVG, PDF) and TSV.
+  """Draws what a model sees. Words of a question beside those of a candidate, as a picture and TSV.
 
-  CASSIE's runs show the alignment that it computes, others the cosine of their vectors.
+  CASSIE's runs show the alignment that it computes, M²S-Net's its grids of similarities, others the
+  cosine of their vectors. The picture is a PNG, SVG or PDF, in which text is text.
   """
   process.quiet_libraries()
   from as2jax.runtime import registry

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from as2jax.data.batches.batch import Batch
 from as2jax.data.inputs.protocol import Input
@@ -83,10 +83,7 @@ class M2SNet(System):
 
   @nn.compact
   def __call__(self, batch: Batch, *, train: bool) -> M2SNetOutput:
-    examples, norm = batch.examples, self._norm
-    # By the candidate's length: neighbours of one size are convolved together.
-    length = jnp.take_along_axis(batch.units.length, examples.members[..., 1], axis=1)
-    order = jnp.argsort(jnp.where(examples.mask > 0, length, 0), axis=1)
+    examples, norm, order = batch.examples, self._norm, _by_length(batch)
     x, rows, columns = self._grid(batch, order, train)
     for n, filters in enumerate(self.filters):
       shape = (self.filter_size, self.filter_size, x.shape[0], filters)
@@ -112,6 +109,21 @@ class M2SNet(System):
     logits = _ordered(logits.reshape(order.shape), jnp.argsort(order, axis=1))
     return M2SNetOutput(jax.lax.stop_gradient(logits), logits)
 
+  @nn.nowrap
+  def similarity_grids(self, variables, batch: Batch) -> Float[Array, "s e k i j"]:
+    """M (eq. 1) of each example, as the first convolution reads it, 0 beyond its tokens."""
+    _, kept = self.apply(
+      variables,
+      batch,
+      train=False,
+      capture_intermediates=lambda module, _: module.name == "grid",
+      mutable=["intermediates"],
+    )
+    (grid,) = kept["intermediates"]["grid"]["__call__"]
+    order = _by_length(batch)
+    grid = jnp.moveaxis(grid.reshape(len(grid), *order.shape, *grid.shape[2:]), 0, 2)
+    return _ordered(grid, jnp.argsort(order, axis=1))
+
   def _grid(self, batch: Batch, order: Array, train: bool) -> tuple[Array, Array, Array]:
     """Similarities `[k, n, i, j]` of all examples, and how many rows and columns of each are real.
 
@@ -131,6 +143,12 @@ class M2SNet(System):
 
   def _norm(self, name: str) -> MaskedBatchNorm:
     return MaskedBatchNorm(self.momentum, self.eps, name=name)
+
+
+def _by_length(batch: Batch) -> Int[Array, "s e"]:
+  """The order of examples by their candidate's length: neighbours of one size are convolved together."""
+  length = jnp.take_along_axis(batch.units.length, batch.examples.members[..., 1], axis=1)
+  return jnp.argsort(jnp.where(batch.examples.mask > 0, length, 0), axis=1)
 
 
 def _ordered(values: Float[Array, "s e ..."], order: Array) -> Float[Array, "s e ..."]:

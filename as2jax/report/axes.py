@@ -17,14 +17,23 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
   return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def label(value: float) -> str:
-  """A value beside an axis: few digits, no trailing zeros."""
+def label(value: float, step: float = 0.0) -> str:
+  """A value beside an axis: few digits, no trailing zeros; more where neighbours lie `step` apart."""
   if value == 0:
     return "0"
   if abs(value) >= 1e5 or abs(value) < 1e-3:
-    mantissa, _, power = f"{value:.1e}".partition("e")
-    return f"{mantissa.removesuffix('.0')}e{int(power)}".replace("-", "−")
-  return f"{value:.6g}".replace("-", "−")
+    digits = max(math.ceil(math.log10(abs(value) / step) - 1e-9), 0) if step else 1
+    mantissa, _, power = f"{value:.{max(digits, 1)}e}".partition("e")
+    mantissa = mantissa.rstrip("0").rstrip(".")
+    return f"{mantissa}e{int(power)}".replace("-", "−")
+  digits = max(math.ceil(math.log10(abs(value) / step) + 1), 6) if step else 6
+  return f"{value:.{digits}g}".replace("-", "−")
+
+
+def labels(values: Sequence[float]) -> list[str]:
+  """What stands beside the ticks of an axis, no two of them alike."""
+  step = values[1] - values[0] if len(values) > 1 else 0.0
+  return [label(value, step) for value in values]
 
 
 def spread(values: Sequence[float], margin: float = 0.06) -> tuple[float, float]:
@@ -61,18 +70,20 @@ class Frame:
 
   def draw_x(self, drawing: Drawing, name: str = "", *, grid: bool = False, count: int = 5) -> None:
     """Draws the horizontal axis, below the frame."""
-    for value in ticks(*self.x, count):
+    values = ticks(*self.x, count)
+    for value, said in zip(values, labels(values), strict=True):
       x = self.across(value)
       if grid:
         drawing.line([(x, self.top), (x, self.bottom)], "grid")
-      drawing.text(x, self.bottom + 14, label(value), "muted", anchor="middle", size=10)
+      drawing.text(x, self.bottom + 14, said, "muted", anchor="middle", size=10)
     if name:
       middle = (self.left + self.right) / 2
       drawing.text(middle, self.bottom + 29, name, "muted", anchor="middle", size=11)
 
   def draw_y(self, drawing: Drawing, *, count: int = 4) -> None:
     """Draws the vertical axis with its lines across the frame."""
-    for value in ticks(*self.y, count):
+    values = ticks(*self.y, count)
+    for value, said in zip(values, labels(values), strict=True):
       y = self.up(value)
       drawing.line([(self.left, y), (self.right, y)], "grid")
-      drawing.text(self.left - 6, y + 3.5, label(value), "muted", anchor="end", size=10)
+      drawing.text(self.left - 6, y + 3.5, said, "muted", anchor="end", size=10)

@@ -1,8 +1,9 @@
 """Why a sentence came first: what each run sees in a question and its candidates.
 
 Token similarity is the cosine of every word of the question with every word of the candidate, by the
-run's token vectors; of CASSIE it is the transport plan that the model computes, with the weights of
-its graph's edges. Bi-encoders also show the questions of the split whose vectors are nearest.
+run's token vectors. Of models that compare words themselves it is what they compute: M²S-Net's grids
+of similarities, one a mode, and CASSIE's transport plan beside the graph of its sentences.
+Bi-encoders also show the questions of the split whose vectors are nearest.
 """
 
 import logging
@@ -14,19 +15,20 @@ import numpy as np
 from as2jax.data.datasets.retrieval import Retrieval
 from as2jax.data.record import Candidate, Question
 from as2jax.inference.explain import alignment_view, pool_view
-from as2jax.inference.explain.token_similarity import Words
+from as2jax.inference.explain.token_similarity import Similarity, Words
 from as2jax.inference.run import Run
-from as2jax.report import axes, markup
-from as2jax.report.drawing import Drawing, series
+from as2jax.report import markup, pictures
+from as2jax.report.drawing import Drawing
 from as2jax.report.questions import Row
 from as2jax.report.runs import Ranking, Runs, System
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 
 log = logging.getLogger(__name__)
-CELL, LETTER, SLANTED = 22, 6.4, 0.8  # pixels: of a cell, of a letter, of a turned letter's height
-WORDS = 40  # of a sentence, in a picture; more are left out, which the caption says
-SHADES = 16  # of a cell, from the weakest that is drawn to the strongest
+EDGES = (
+  "weights of the graph's edges: what a sentence sends to another, and in its circle to itself"
+)
+GREY = 0.5 / pictures.SHADES  # of the greatest value, from which a value below 0 is seen
 NEAREST = 3
 NEIGHBOURS = 5000  # questions among which neighbours are looked for
 
@@ -76,7 +78,7 @@ def explain(runs: Runs, asked: Sequence[tuple[int, Row]]) -> list[Explained]:
     question = by_id[row.id]
     log.info("explaining %s", row.id)
     pairs = tuple(
-      (candidate, tuple(one.picture(question, candidate) for one in opened))
+      (candidate, tuple(shown for one in opened for shown in one.pictures(question, candidate)))
       for candidate in candidates(question, rankings)
     )
     near = tuple((one.system.label, texts) for one in opened if (texts := one.neighbours(question)))
@@ -115,7 +117,7 @@ class _Opened:
     self._ranker = self._ranker or self.run.ranker()
     return self._ranker
 
-  def picture(self, question: Question, candidate: Candidate) -> Shown:
+  def pictures(self, question: Question, candidate: Candidate) -> list[Shown]:
     """What the run sees in the pair; why not, where it cannot be seen."""
     label = self.system.label
     try:
@@ -123,14 +125,21 @@ class _Opened:
       if hasattr(registry.find(registry.MODELS, name, "model.name"), "align"):
         return self._alignment(question, candidate)
       pair = Question(question.id, question.text, (candidate,))
-      found = Words(self.run, pair).similarity(self.ranker)
+      return [self._similarity(found) for found in Words(self.run, pair).similarities(self.ranker)]
     except (InputError, NotImplementedError, AttributeError) as error:
-      return Shown(label, None, " ".join(str(error).split()))
-    title = f"{label}: {found.score_name} {found.score:.3f}"
-    drawn = grid(title, found.question, found.candidate, found.cosine, self.number)
-    return Shown(label, drawn, _said("cosine of the words' vectors", found.candidate, found.cosine))
+      return [Shown(label, None, " ".join(str(error).split()))]
 
-  def _alignment(self, question: Question, candidate: Candidate) -> Shown:
+  def _similarity(self, found: Similarity) -> Shown:
+    label = self.system.label
+    mode = f", {found.mode}" if found.mode else ""
+    title = f"{label}{mode}: {found.score_name} {found.score:.3f}"
+    drawn = pictures.grid(title, found.question, found.candidate, found.values, self.number)
+    what = {"cosine": "cosine of the words' vectors"}.get(
+      found.what, f"the model's own {found.what}"
+    )
+    return Shown(label, drawn, _said(what, found.candidate, found.values))
+
+  def _alignment(self, question: Question, candidate: Candidate) -> list[Shown]:
     config, label = self.run.config, self.system.label
     one = Question(question.id, question.text, (candidate,))
     if config.model.template == "joint":
@@ -138,17 +147,15 @@ class _Opened:
     view = alignment_view.Alignments(self.run, one).view(self.ranker)
     sentence = next((s for s in view.sentences if s.text == candidate.text), view.sentences[0])
     title = f"{label}: transport plan, cost {sentence.distance:.3f}"
-    drawn = grid(title, view.words, sentence.words, sentence.plan, self.number)
+    drawn = pictures.grid(title, view.words, sentence.words, sentence.plan, self.number)
     said = _said("plan between the words", sentence.words, sentence.plan)
+    shown = [Shown(label, drawn, said)]
     if view.edges is not None:
       names = [sentence.name for sentence in view.sentences]
-      sent = [
-        f"{names[j]} → {names[i]} {value:.2f}"
-        for (i, j), value in np.ndenumerate(view.edges)
-        if value
-      ]
-      said += f"; edges of the graph: {', '.join(sent)}"
-    return Shown(label, drawn, said)
+      shown.append(
+        Shown(label, pictures.graph(f"{label}: graph", names, view.edges, self.number), EDGES)
+      )
+    return shown
 
   def neighbours(self, question: Question) -> tuple[str, ...]:
     """The questions of the split whose vectors are nearest, with their cosines."""
@@ -170,52 +177,10 @@ class _Opened:
 
 def _said(what: str, words: Sequence[str], values: np.ndarray) -> str:
   """The caption of a picture: what its cells are, and how much the strongest is."""
-  cut = f"; the first {WORDS} of {len(words)} words" if len(words) > WORDS else ""
-  return f"{what}; the strongest is {float(values.max(initial=0.0)):.2f}{cut}"
-
-
-def grid(
-  title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray, number: int
-) -> Drawing:
-  """A matrix as cells whose strength is the value, the greatest of each row ringed.
-
-  Cells of one shade are one path: a page with a dozen matrices stays small.
-  """
-  rows, columns = list(rows[:WORDS]), list(columns[:WORDS])
-  values = np.asarray(values)[: len(rows), : len(columns)]
-  left = 12 + LETTER * max((len(word) for word in rows), default=1)
-  head = 34 + LETTER * SLANTED * max((len(word) for word in columns), default=1)
-  slant = 40 + LETTER * 0.6 * max((len(word) for word in columns), default=1)
-  width = max(left + CELL * len(columns) + slant, LETTER * len(title) + 20)
-  made = Drawing(width, head + CELL * len(rows) + 8, title, _strongest(rows, columns, values))
-  made.text(0, 14, title, bold=True)
-  highest, rings = max(float(values.max(initial=0.0)), 1e-9), []
-  for j, word in enumerate(columns):
-    made.text(left + CELL * (j + 0.6), head - 6, word, turn=-52, size=11)
-  for i, word in enumerate(rows):
-    y = head + CELL * i
-    made.rect(left, y, CELL * len(columns) - 1, CELL - 1, "grid", opacity=0.5)
-    made.text(left - 8, y + CELL * 0.68, word, anchor="end", size=11)
-    if len(columns):
-      j = int(values[i].argmax())
-      tip = f"{word} – {columns[j]}: {float(values[i, j]):.3f}"
-      rings.append(((left + CELL * j + 7.5, y + 7.5, 6, 6), tip))
-  strength = np.rint(np.maximum(values, 0.0) / highest * SHADES).astype(int)
-  for shade in range(1, SHADES + 1):
-    at = np.argwhere(strength == shade).tolist()
-    corners = [(left + CELL * j, head + CELL * i) for i, j in at]
-    if corners:
-      made.squares(corners, CELL - 1, series(number), opacity=round(shade / SHADES, 2))
-  for place, tip in rings:
-    made.rect(*place, "ink", hollow=True, stroke=1, tip=tip)
-  return made
-
-
-def _strongest(rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> str:
-  if not len(columns):
-    return "no word"
-  best = [columns[int(v.argmax())] for v in values]
-  return "; ".join(f"{word}: {other}" for word, other in zip(rows, best, strict=True))
+  most, count = pictures.WORDS, len(words)
+  cut = f"; the first {most} of {count} words" if count > most else ""
+  grey = "; grey: below 0" if values.min(initial=0.0) < -GREY * np.abs(values).max() else ""
+  return f"{what}; the strongest is {float(values.max(initial=0.0)):.2f}{grey}{cut}"
 
 
 def section(found: Sequence[Explained]) -> tuple[str, dict[str, Drawing]]:
@@ -226,13 +191,15 @@ def section(found: Sequence[Explained]) -> tuple[str, dict[str, Drawing]]:
     for n, (candidate, shown) in enumerate(one.pairs):
       mark = "right" if candidate.label == 1 else "wrong"
       inner.append(f"<p><strong>{mark}</strong> {markup.text(candidate.text)}</p>")
+      drawn = []
       for k, picture in enumerate(shown):
         if picture.drawing is None:
           inner.append(markup.note(f"{picture.system} is not explained: {picture.said}"))
           continue
         name = f"explained-{one.number}-{n}-{k}"
         figures[name] = picture.drawing
-        inner.append(markup.figure(picture.drawing.svg(), picture.said, name))
+        drawn.append(markup.figure(picture.drawing.svg(), picture.said, name))
+      inner.append(f'<div class="beside">{"".join(drawn)}</div>')
     for label, texts in one.neighbours:
       inner.append(f"<h4>Nearest questions by {markup.text(label)}</h4>{markup.items(texts)}")
     opened = markup.details(one.question.text, "".join(inner), opened=one is found[0])
@@ -261,25 +228,9 @@ def projections(runs: Runs) -> tuple[str, dict[str, Drawing]]:
   for number, ranker, system in opened:
     vectors = np.asarray(ranker.encode_query(asked))
     title = f"{system.label}: mean squared distance {pool_view.closeness(vectors):.4f}"
-    figures[f"projection-{number}"] = scatter(title, pool_view.projected(vectors), number)
+    figures[f"projection-{number}"] = pictures.scatter(title, pool_view.projected(vectors), number)
   shown = "".join(markup.figure(made.svg(), name=name) for name, made in figures.items())
   texts = "".join(f"<li>{markup.text(text)}</li>" for text in asked)
   parts = (f'<div class="grid">{shown}</div>', f"<ol>{texts}</ol>")
   lead = f"The questions whose answer is: {passage}"
   return markup.section("retrieval", "Questions of one answer", *parts, lead=lead), figures
-
-
-def scatter(title: str, points: np.ndarray, number: int) -> Drawing:
-  """Numbered points `[n, 2]`, both axes in one scale."""
-  made = Drawing(410, 330, title, f"{len(points)} questions")
-  made.text(0, 14, title, bold=True)
-  middle = (points.max(0) + points.min(0)) / 2
-  half = max(float(np.ptp(points, axis=0).max()) / 2, 0.05) * 1.15
-  ranges = [(float(m - half), float(m + half)) for m in middle]
-  frame = axes.Frame((58, 28, 396, 300), *ranges)
-  frame.draw_y(made)
-  frame.draw_x(made)
-  for n, (x, y) in enumerate(points.tolist(), 1):
-    made.circle(frame.across(x), frame.up(y), 3, series(number))
-    made.text(frame.across(x) + 5, frame.up(y) - 3, str(n), size=10)
-  return made

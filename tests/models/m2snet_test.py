@@ -153,6 +153,36 @@ def test_packing_and_spare_slots_change_nothing():
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("row", ["euc", "2"])
+def test_the_grids_are_those_of_the_examples(row):
+  """Each example's own tokens, in the order of the examples, 0 beyond them and of spare slots."""
+  net = model(row)
+  made = batch(examples=12, step=1)
+  values = variables(net, made)
+  found = np.asarray(net.similarity_grids(values, made))
+  size = net.question_length, net.candidate_length
+  assert found.shape == (1, 12, net.modes, *size)
+  table = np.asarray(values["params"]["encoder"]["embeddings"]["word"], np.float64)
+  tokens, units, mask = made.tokens, made.units, np.asarray(made.examples.mask[0])
+  for e in range(12):
+    if not mask[e]:
+      assert not found[0, e].any()
+      continue
+    sides = []
+    for unit, most in zip(made.examples.members[0, e].tolist(), size):
+      begin, length = int(units.start[0, unit]), min(int(units.length[0, unit]), most)
+      sides.append(table[tokens.ids[0, units.row[0, unit], begin : begin + length]])
+    x, y = sides
+    for k in range(net.modes):
+      if row == "euc":
+        expected = 1 / (1 + np.linalg.norm(x[:, None] - y[None], axis=-1))
+      else:
+        grid = {name: np.asarray(v, np.float64)[k] for name, v in values["params"]["grid"].items()}
+        expected = x @ grid["U"] @ y.T + grid["B"][: len(x), : len(y)]
+      np.testing.assert_allclose(found[0, e, k, : len(x), : len(y)], expected, atol=1e-5)
+      assert np.count_nonzero(found[0, e, k]) == expected.size
+
+
 def test_short_sentences_have_valid_positions_too():
   """One word each: less than a window; the score still depends on both."""
   net = model("cos")

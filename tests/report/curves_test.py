@@ -63,6 +63,18 @@ def test_ticks_are_round_and_within(low, high, expected):
 
 
 @pytest.mark.parametrize(
+  "low, high",
+  [(9.9e-4, 9.9001e-4), (0.9, 0.90001), (1e5, 1e5 + 3), (0, 1), (-2e-9, 3e-9), (123456, 123457)],
+)
+def test_no_two_ticks_have_one_label(low, high):
+  values = axes.ticks(low, high)
+  said = axes.labels(values)
+  assert len(set(said)) == len(values) > 2
+  numbers = [float(text.replace("−", "-")) for text in said]
+  assert numbers == pytest.approx(values, abs=(high - low) / 50)
+
+
+@pytest.mark.parametrize(
   "value, text", [(0.0, "0"), (0.25, "0.25"), (-2.0, "−2"), (2e-5, "2e−5"), (1.5e6, "1.5e6")]
 )
 def test_labels(value, text):

@@ -6,7 +6,7 @@ import pytest
 from as2jax.data.record import Question
 from as2jax.inference.explain.token_similarity import Words
 from as2jax.inference.run import Run
-from as2jax.report import explanations, make, questions, runs
+from as2jax.report import explanations, make, pictures, questions, runs
 from as2jax.runtime.errors import InputError
 
 SYSTEMS = ("triplet", *(pytest.param(s, marks=pytest.mark.slow) for s in ("m2snet", "cassie")))
@@ -18,13 +18,38 @@ def test_a_run_of_each_kind_is_explained(finished_run, system):
   asked = explanations.chosen(questions.rows(read, "map"), 1, ())
   (one,) = explanations.explain(read, asked)
   assert one.pairs[0][0].label == 1
-  for _, shown in one.pairs:
-    (picture,) = shown  # of the run with parameters alone
-    assert picture.system == system and picture.drawing is not None, picture.said
-    assert "the strongest is" in picture.said
+  for _, shown in one.pairs:  # of the run with parameters alone
+    assert len(shown) == {"triplet": 1, "m2snet": 2, "cassie": 2}[system]
+    for picture in shown:
+      assert picture.system == system and picture.drawing is not None, picture.said
+    assert "the strongest is" in shown[0].said
+    assert (shown[-1].said == explanations.EDGES) == (system == "cassie")
+    assert ("mode 2" in shown[-1].drawing.title) == (system == "m2snet")
   assert bool(one.neighbours) == (system == "triplet")
   section, figures = explanations.section([one])
-  assert len(figures) == len(one.pairs) and section.count("<svg") == len(figures)
+  assert len(figures) == sum(len(shown) for _, shown in one.pairs)
+  assert section.count("<svg") == len(figures)
+
+
+def test_a_graphs_arrows_carry_its_weights():
+  edges = np.array([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.0, 0.0, 0.0]])
+  edges[:, 2] = 0  # the third sentence is absent
+  made = pictures.graph("graph", ["candidate", "previous", "next"], edges, 1)
+  arrows = {s.tip: s for s in made.shapes if s.tip}
+  assert set(arrows) == {"previous to candidate: 0.300", "candidate to previous: 0.100"}
+  width = lambda tip: float(arrows[tip].attributes["stroke-width"])
+  assert width("previous to candidate: 0.300") > width("candidate to previous: 0.100")
+  texts = [s.text for s in made.shapes if s.tag == "text"]
+  assert {"0.50", "0.80", "–", "0.30", "0.10", "candidate", "previous", "next"} <= set(texts)
+  assert "previous to candidate 0.30" in made.description
+
+
+def test_cells_below_zero_are_grey():
+  values = np.array([[1.0, -0.5], [0.25, 0.0]])
+  made = pictures.grid("grid", ["a", "b"], ["c", "d"], values, 0)
+  cells = {s.attributes["class"]: s.attributes for s in made.shapes if s.tag == "path"}
+  assert set(cells) == {"f-c0", "f-muted"} and cells["f-muted"]["opacity"] == 0.5
+  assert explanations._said("grid", ["c", "d"], values).endswith("is 1.00; grey: below 0")
 
 
 def test_cells_are_the_cosines_of_words(finished_run):
@@ -36,13 +61,13 @@ def test_cells_are_the_cosines_of_words(finished_run):
   candidate, (picture,) = one.pairs[0]
   run = Run(folder)
   pair = Question(one.question.id, one.question.text, (candidate,))
-  found = Words(run, pair).similarity(run.ranker())
-  best = [found.candidate[n] for n in found.cosine.argmax(1)]
+  (found,) = Words(run, pair).similarities(run.ranker())
+  best = [found.candidate[n] for n in found.values.argmax(1)]
   expected = "; ".join(f"{a}: {b}" for a, b in zip(found.question, best, strict=True))
   assert picture.drawing.description == expected
   tips = [shape.tip for shape in picture.drawing.shapes if shape.tip]
-  i, j = np.unravel_index(found.cosine.argmax(), found.cosine.shape)
-  assert f"{found.question[i]} – {found.candidate[j]}: {found.cosine[i, j]:.3f}" in tips
+  i, j = np.unravel_index(found.values.argmax(), found.values.shape)
+  assert f"{found.question[i]} – {found.candidate[j]}: {found.values[i, j]:.3f}" in tips
 
 
 def test_those_that_differ_most_and_those_asked_for_are_chosen():

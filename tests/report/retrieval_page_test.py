@@ -6,7 +6,7 @@ import pytest
 
 from as2jax.data.datasets import trec_files
 from as2jax.inference import modes
-from as2jax.report import explanations, make, runs
+from as2jax.report import explanations, make, pictures, runs
 from configs import wikiqa_baseline
 
 
@@ -51,7 +51,7 @@ def test_projections_want_vectors(searched):
 
 def test_points_keep_their_distances():
   points = np.array([[0.0, 0.0], [0.3, 0.0], [0.0, 0.3]])
-  made = explanations.scatter("title", points, 1)
+  made = pictures.scatter("title", points, 1)
   place = np.array(
     [
       [float(s.attributes["cx"]), float(s.attributes["cy"])]

@@ -1,7 +1,8 @@
-"""The cosine of every word of a question with every word of a candidate by a run's token vectors.
+"""How similar every word of a question is to every word of a candidate, for a run.
 
-As CETE's figures 2 and 3: a picture and, beside it, the matrix as text (x.png, .svg or .pdf, and x.tsv); where asked,
-those of the weights that training began with, too (x.before.tsv). `as2jax explain` calls it.
+As CETE's figures 2 and 3: a picture and, beside it, the matrix as text (x.png, .svg or .pdf, and x.tsv; of
+a model with several grids x.mode-1.tsv …); where asked, those of the weights that training began
+with, too (x.before.tsv). `as2jax explain` calls it.
 """
 
 import textwrap
@@ -23,18 +24,20 @@ WIDEST = 20.0  # of two pictures side by side; above it they stand one upon the 
 
 
 def draw(panels: Sequence[tuple[str, Similarity]], form: str = ".png") -> bytes:
-  """A picture of one or two (title, similarity), in one scale of colours."""
+  """A picture of (title, similarity), in one scale of colours."""
   from matplotlib.figure import Figure
 
-  rows, columns = panels[0][1].cosine.shape
+  rows, columns = panels[0][1].values.shape
   width, height = columns * CELL + MARGIN, rows * CELL + MARGIN
   beside = len(panels) * width <= WIDEST
   across, down = (len(panels), 1) if beside else (1, len(panels))
   figure = Figure(figsize=(max(across * width, 5.0) + 0.8, down * height), layout="constrained")
   axes = figure.subplots(down, across, squeeze=False).ravel()
-  lowest = min(0.0, *(float(found.cosine.min()) for _, found in panels))
+  lowest = min(0.0, *(float(found.values.min()) for _, found in panels))
+  what = panels[0][1].what
+  highest = 1.0 if what == "cosine" else max(float(found.values.max()) for _, found in panels)
   for n, (axis, (title, found)) in enumerate(zip(axes, panels, strict=True)):
-    image = picture.cells(axis, found.cosine, cmap="viridis", vmin=lowest, vmax=1.0)
+    image = picture.cells(axis, found.values, cmap="viridis", vmin=lowest, vmax=highest)
     axis.set_xticks(
       range(columns),
       labels=found.candidate,
@@ -48,7 +51,7 @@ def draw(panels: Sequence[tuple[str, Similarity]], form: str = ".png") -> bytes:
     axis.set_ylabel("question" if n == 0 or not beside else "")
     lines = textwrap.wrap(title, max(int(width * 9), 30))
     axis.set_title("\n".join(lines), fontsize=10, parse_math=False)
-  bar = figure.colorbar(image, ax=list(axes), label="cosine", shrink=0.9)
+  bar = figure.colorbar(image, ax=list(axes), label=what, shrink=0.9)
   bar.solids.set_rasterized(False)
   return picture.written(figure, form)
 
@@ -56,7 +59,7 @@ def draw(panels: Sequence[tuple[str, Similarity]], form: str = ".png") -> bytes:
 def table(found: Similarity) -> str:
   """The matrix as tab-separated text: candidate words across, question words down."""
   lines = ["\t".join(["", *found.candidate])]
-  for word, values in zip(found.question, found.cosine, strict=True):
+  for word, values in zip(found.question, found.values, strict=True):
     lines.append("\t".join([word, *(f"{value:.6f}" for value in values)]))
   return "\n".join(lines) + "\n"
 
@@ -93,26 +96,26 @@ def make(
     opened, _question(opened.config, question, candidate, question_id, candidate_id, split)
   )
   moments = {"before": False, "after": True} if before else {"": True}
-  name = opened.folder.name
-  panels = {
-    key: words.similarity(opened.ranker(seed, trained=trained)) for key, trained in moments.items()
-  }
-  titled = [
-    (
-      f"{name}{', ' * bool(key)}{key and key + ' training'}: {found.score_name} {found.score:.3f}",
-      found,
-    )
-    for key, found in panels.items()
+  panels = [
+    (key, found)
+    for key, trained in moments.items()
+    for found in words.similarities(opened.ranker(seed, trained=trained))
   ]
-  drawn = draw(titled, form)
+  drawn = draw([(_title(opened.folder.name, key, found), found) for key, found in panels], form)
   try:
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_bytes(drawn)
-    for key, found in panels.items():
-      write_whole(output.with_suffix(".before.tsv" if key == "before" else ".tsv"), table(found))
+    for key, found in panels:
+      ending = ".before" * (key == "before") + f".{found.mode.replace(' ', '-')}" * bool(found.mode)
+      write_whole(output.with_suffix(f"{ending}.tsv"), table(found))
   except OSError as error:
     raise InputError(f"--output={output} cannot be written: {error}") from error
-  return list(panels.values())
+  return [found for _, found in panels]
+
+
+def _title(name: str, moment: str, found: Similarity) -> str:
+  said = [name, *([f"{moment} training"] if moment else []), *([found.mode] if found.mode else [])]
+  return f"{', '.join(said)}: {found.score_name} {found.score:.3f}"
 
 
 def _question(
@@ -154,19 +157,19 @@ def _question(
 
 
 def nearest(found: Similarity, count: int = 5) -> list[dict[str, Any]]:
-  """The pairs of words with the greatest cosines."""
-  best = np.argsort(-found.cosine, axis=None)[:count]
+  """The pairs of words that are the most similar."""
+  best = np.argsort(-found.values, axis=None)[:count]
   return [
     {
       "question": found.question[row],
       "candidate": found.candidate[column],
-      "cosine": float(found.cosine[row, column]),
+      found.what: float(found.values[row, column]),
     }
-    for row, column in zip(*np.unravel_index(best, found.cosine.shape))
+    for row, column in zip(*np.unravel_index(best, found.values.shape))
   ]
 
 
 def report(found: Similarity) -> str:
   """The score, and the nearest words."""
-  pairs = (f"{p['question']} – {p['candidate']} {p['cosine']:.2f}" for p in nearest(found))
+  pairs = (f"{p['question']} – {p['candidate']} {p[found.what]:.2f}" for p in nearest(found))
   return f"{found.score_name} {found.score:.3f}; nearest: {', '.join(pairs)}"

@@ -1,6 +1,7 @@
-"""Word-by-word cosine of a question and a candidate by a trained run's token vectors (CETE, 5.1).
+"""How similar each word of a question is to each of a candidate, for a trained run (CETE, 5.1).
 
-A model's token vectors are what its method `token_vectors(batch)` gives, where it has one, else the
+A model that compares words itself (`similarity_grids`, M²S-Net) shows its own grids, one a mode. Of
+others it is the cosine of token vectors. A model's token vectors are what its method `token_vectors(batch)` gives, where it has one, else the
 output of its encoder, `[shard, row, token, d]`. A bi-encoder reads the two texts alone, a
 cross-encoder in one sequence. A word's vector is the mean of its tokens'.
 """
@@ -23,20 +24,24 @@ from as2jax.training.build import Components
 
 @dataclasses.dataclass(frozen=True)
 class Similarity:
-  """Cosine of each word of a question with each word of a candidate.
+  """How similar each word of a question is to each word of a candidate.
 
   Attributes:
     question, candidate: the words as they are written, those that own no token left out.
-    cosine: `[question words, candidate words]`, float64; 0 where a vector is zero.
+    values: `[question words, candidate words]`, float64; of cosines 0 where a vector is zero.
     score: what the model ranks the candidate by; score_name: its name.
+    what: the values are: `cosine`, or the model's own `similarity`.
+    mode: of a model with several grids, such as `mode 1`.
 
   """
 
   question: tuple[str, ...]
   candidate: tuple[str, ...]
-  cosine: np.ndarray
+  values: np.ndarray
   score: float
   score_name: str
+  what: str = "cosine"
+  mode: str = ""
 
 
 class Words:
@@ -60,16 +65,29 @@ class Words:
     )
     self.table = word_table(self.components, question, self.batcher)
 
-  def similarity(self, ranker: Ranker) -> Similarity:
-    """What the weights of a ranker of the run make of the two texts."""
-    vectors = self._vectors(ranker)
-    sides = {role: self._side(role, vectors) for role in ("question", "candidate")}
-    name, values = next(iter(ranker.all_scores(self.questions).items()))
-    (question, q), (candidate, c) = sides["question"], sides["candidate"]
-    return Similarity(question, candidate, cosine(q, c), float(values[0][0]), name)
+  def similarities(self, ranker: Ranker) -> list[Similarity]:
+    """What the weights of a ranker of the run make of the two texts: one matrix, or one a mode."""
+    name, scores = next(iter(ranker.all_scores(self.questions).items()))
+    ours = {"score": float(scores[0][0]), "score_name": name}
+    (unit_q, question, q), (unit_c, candidate, c) = map(self._side, ("question", "candidate"))
+    if not hasattr(self.components.model, "similarity_grids"):
+      vectors = self._vectors(ranker)
+      means = lambda unit, spans: np.stack([vectors[unit][span].mean(0) for span in spans])
+      return [Similarity(question, candidate, cosine(means(unit_q, q), means(unit_c, c)), **ours)]
+    grids = self._grids(ranker)
+    rows, columns = (
+      [s for s in side if s.start < size] for side, size in zip((q, c), grids.shape[1:])
+    )
+    found = []
+    for n, grid in enumerate(grids, 1):
+      values = np.array([[grid[a, b].mean() for b in columns] for a in rows], np.float64)
+      mode = f"mode {n}" if len(grids) > 1 else ""
+      words = question[: len(rows)], candidate[: len(columns)]
+      found.append(Similarity(*words, values, **ours, what="similarity", mode=mode))
+    return found
 
-  def _side(self, role: str, vectors: dict[int, np.ndarray]) -> tuple[tuple[str, ...], np.ndarray]:
-    """The words of the question or the candidate, and their vectors `[words, d]`."""
+  def _side(self, role: str) -> tuple[int, tuple[str, ...], list[slice]]:
+    """The unit of the question or the candidate, its words, and the tokens of each."""
     unit, text = place(self.components.model.template, self.question, role)
     part = self.table.unit(unit)
     chosen = np.arange(len(part.word_start))
@@ -79,12 +97,20 @@ class Words:
       raise InputError(f"the {role} {text!r} has no word that the encoder knows: give another text")
     spans = [slice(s, s + n) for s, n in zip(part.word_start[chosen], part.word_length[chosen])]
     forms = [self.table.forms[f] for f in part.word_form[chosen]]
-    return as_written(text, forms), np.stack([vectors[unit][span].mean(0) for span in spans])
+    return unit, as_written(text, forms), spans
 
   def batches(self):
     """The batches that hold the question, `[accumulate, shard, …]`."""
     plan = self.batcher.plan(self.batcher.sampler.blocks(), 0, 0)
     return (self.batcher.batch(plan, i) for i in range(len(plan)))
+
+  def _grids(self, ranker: Ranker) -> np.ndarray:
+    """The model's own similarities of the example, `[modes, question tokens, candidate tokens]`."""
+    first = lambda tree: jax.tree.map(lambda x: x[0], tree)
+    batch = first(next(iter(self.batches())))
+    found = jax.jit(self.components.model.similarity_grids)(first(ranker.variables), batch)
+    (s,), (e,) = np.nonzero(batch.examples.mask > 0)
+    return np.asarray(found, np.float64)[s, e]
 
   def _vectors(self, ranker: Ranker) -> dict[int, np.ndarray]:
     """Token vectors `[tokens, d]` float64 of each unit."""

@@ -113,10 +113,10 @@ def test_the_matrix_is_that_of_the_encoders_vectors(folder, encoder, model, tmp_
   for found, params in ((before, untrained), (after, trained)):
     expected, (q, c) = by_hand(params, joined=model == "crossencoder")
     assert list(found.question) == q == list(Q_WORDS) and list(found.candidate) == c
-    np.testing.assert_allclose(found.cosine, expected, atol=2e-5)
+    np.testing.assert_allclose(found.values, expected, atol=2e-5)
     assert np.ptp(expected) > 0.3
     assert found.score_name == {"triplet": "euclidean", "crossencoder": "logit"}[model]
-  assert np.abs(before.cosine - after.cosine).max() > 1e-3 and before.score != after.score
+  assert np.abs(before.values - after.values).max() > 1e-3 and before.score != after.score
 
 
 def test_each_seed_has_its_own_head(folder, tmp_path):
@@ -126,7 +126,7 @@ def test_each_seed_has_its_own_head(folder, tmp_path):
     for seed in (None, 0, 4)
   }
   assert found[None].score == found[0].score != found[4].score
-  np.testing.assert_array_equal(found[0].cosine, found[4].cosine)  # of the same weights
+  np.testing.assert_array_equal(found[0].values, found[4].values)  # of the same weights
 
 
 def test_the_files(folder, tmp_path, capsys):
@@ -153,7 +153,7 @@ def test_the_files(folder, tmp_path, capsys):
     assert tuple(head.split("\t")[1:]) == found.candidate
     assert tuple(line.split("\t")[0] for line in lines) == found.question
     values = np.array([line.split("\t")[1:] for line in lines], float)
-    np.testing.assert_allclose(values, found.cosine, atol=1e-6)
+    np.testing.assert_allclose(values, found.values, atol=1e-6)
 
 
 def test_a_question_of_the_data(folder, tmp_path):
@@ -173,11 +173,11 @@ def test_a_question_of_the_data(folder, tmp_path):
     candidate=question.candidates[1].text,
   )
   assert found.question == same.question
-  np.testing.assert_array_equal(found.cosine, same.cosine)
+  np.testing.assert_array_equal(found.values, same.values)
   (twice,) = heatmap.make(
     folder / "triplet", tmp_path / "x.png", question=QUESTION, candidate=QUESTION
   )
-  np.testing.assert_allclose(np.diag(twice.cosine), 1)
+  np.testing.assert_allclose(np.diag(twice.values), 1)
 
 
 def test_a_model_may_have_token_vectors_of_its_own(folder, tmp_path, monkeypatch):
@@ -194,8 +194,8 @@ def test_a_model_may_have_token_vectors_of_its_own(folder, tmp_path, monkeypatch
   (own,) = heatmap.make(
     folder / "triplet", tmp_path / "x.png", question="cold water", candidate="the cold"
   )
-  np.testing.assert_allclose(own.cosine, 1)
-  assert np.abs(plain.cosine - 1).max() > 1e-3
+  np.testing.assert_allclose(own.values, 1)
+  assert np.abs(plain.values - 1).max() > 1e-3
 
 
 def test_words_as_written():
