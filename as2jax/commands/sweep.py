@@ -1,6 +1,6 @@
 """`as2jax lab sweep`: runs a sweep here, writes it for Cloud TPUs, and watches it there or here."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -16,23 +16,40 @@ Parallel = Annotated[
 ManySeeds = Annotated[
   str, typer.Option("--seeds", metavar="N", help="3 is 0, 1, 2; or such as 0,4; else the config's")
 ]
-
-
 Folder = Annotated[
   str, typer.Argument(metavar="DIR", help="a sweep's folder, or the bucket's that has its runs")
+]
+# What a sweep is, for whoever runs or writes it.
+Target = Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="runs and tables")]
+File = Annotated[
+  str, typer.Argument(metavar="[FILE]", help="a sweep file, configs/ablations/cete_grid.py")
+]
+Base = Annotated[str, typer.Option(metavar="JOB", help="the job", autocompletion=complete.jobs)]
+Axes = Annotated[
+  list[str], typer.Option("--grid", metavar="KEY=A,B", help="values of a key; several: all pairs")
 ]
 
 
 class WithDefault(TyperGroup):
-  """A group whose command `run` is meant where none is named."""
-
-  default = "run"
+  """A group whose command `run` is meant where none is named, and `emit` with `--emit=KIND`."""
 
   def parse_args(self, ctx, args):
-    """Puts in the default command."""
+    """Puts in the command that is meant."""
     if args and args[0] not in (*self.commands, "--help", "-h"):
-      args = [self.default, *args]
+      args = ["run", *args]
+    if args and args[0] == "run":
+      args = _emission(args[1:]) or args
     return super().parse_args(ctx, args)
+
+
+def _emission(args: list[str]) -> list[str]:
+  """The words of `emit KIND` for those of a run with `--emit=KIND`; none where it is not among them."""
+  for i, word in enumerate(args):
+    if word.startswith("--emit="):
+      return ["emit", word.removeprefix("--emit="), *args[:i], *args[i + 1 :]]
+    if word == "--emit":
+      return ["emit", *args[i + 1 : i + 2], *args[:i], *args[i + 2 :]]
+  return []
 
 
 app = typer.Typer(
@@ -42,7 +59,8 @@ app = typer.Typer(
   epilog=examples(
     "as2jax lab sweep --base=wikiqa_triplet:minilm --grid optimizer.rate=1e-5,2e-5 -o runs/rates",
     "as2jax lab sweep configs/ablations/cete_grid.py --parallel=2 -o runs/grid",
-    "as2jax lab sweep run --help                        all options",
+    "as2jax lab sweep configs/ablations/cete_grid.py -o runs/grid --emit=check --tpu=v5e-4",
+    "as2jax lab sweep run --help, … emit --help         all options",
     "as2jax lab sweep status runs/grid --follow         here, or gs://BUCKET/grid",
   ),
 )
@@ -50,16 +68,10 @@ app = typer.Typer(
 
 @app.command()
 def run(
-  target: Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="runs and tables")],
-  file: Annotated[
-    str, typer.Argument(metavar="[FILE]", help="a sweep file, configs/ablations/cete_grid.py")
-  ] = "",
-  base: Annotated[
-    str, typer.Option(metavar="JOB", help="the job", autocompletion=complete.jobs)
-  ] = "",
-  axes: Annotated[
-    list[str], typer.Option("--grid", metavar="KEY=A,B", help="values of a key; several: all pairs")
-  ] = [],  # noqa: B006
+  target: Target,
+  file: File = "",
+  base: Base = "",
+  axes: Axes = [],  # noqa: B006
   settings: Set = [],  # noqa: B006
   seeds: ManySeeds = "",
   parallel: Parallel = 1,
@@ -67,64 +79,79 @@ def run(
     Literal["", "dev", "test", "heldout"],
     typer.Option(help="split of the table (default: that which chooses)"),
   ] = "",
-  emit: Annotated[
-    Literal["", "skypilot", "gcloud", "check"],
-    typer.Option(
-      help="write files that run it on Cloud TPUs (launch/tpu_vm.md), start nothing; check: only say "
-      "what it takes there"
-    ),
-  ] = "",
-  tpu: Annotated[
-    str,
-    typer.Option(help="of --emit: such as v5e-8; of --emit=check also several, batches growing"),
-  ] = "v5e-1",
-  zones: Annotated[
-    str, typer.Option(metavar="A,B", help="of --emit, the best first (default: all that have it)")
-  ] = "",
-  store: Annotated[str, typer.Option(help="of --emit: gs:// folder of the runs")] = "",
-  data: Annotated[str, typer.Option(help="of --emit: gs:// folder, becomes AS2JAX_DATA")] = "",
-  changes: Annotated[
-    Literal["refuse", "carry"],
-    typer.Option(help="of --emit: uncommitted changes are refused, or carried as a patch"),
-  ] = "refuse",
-  spot: Annotated[bool, typer.Option(help="of --emit")] = True,
-  queued: Annotated[bool, typer.Option(help="of --emit: as queued resources")] = True,
-  compiles: Annotated[
-    bool, typer.Option("--compile/--no-compile", help="of --emit: compile every point for it first")
-  ] = True,
-  nodes: Annotated[int, typer.Option(min=1, help="of --emit=gcloud: machines at a time")] = 1,
 ) -> None:
   """Runs a grid or a sweep file. Every point and seed; the same command goes on after a stop."""
+  from as2jax.experiments.sweeps import sweep as sweeps
+
+  base, points, options = _given(file, base, axes, settings, seeds)
+  raise typer.Exit(sweeps.sweep(base, points, target, **options, parallel=parallel, split=table))
+
+
+@app.command()
+def emit(
+  kind: Annotated[
+    Literal["skypilot", "gcloud", "check"],
+    typer.Argument(help="the files; check only says what the points take there"),
+  ],
+  target: Target,
+  file: File = "",
+  base: Base = "",
+  axes: Axes = [],  # noqa: B006
+  settings: Set = [],  # noqa: B006
+  seeds: ManySeeds = "",
+  tpu: Annotated[
+    str, typer.Option(help="such as v5e-8; of check also several, batches growing")
+  ] = "v5e-1",
+  zones: Annotated[
+    str, typer.Option(metavar="A,B", help="the best first (default: all that have it)")
+  ] = "",
+  store: Annotated[str, typer.Option(help="gs:// folder of the runs")] = "",
+  data: Annotated[str, typer.Option(help="gs:// folder, becomes AS2JAX_DATA")] = "",
+  changes: Annotated[
+    Literal["refuse", "carry"],
+    typer.Option(help="uncommitted changes are refused, or carried as a patch"),
+  ] = "refuse",
+  spot: Annotated[bool, typer.Option(help="preemptible machines")] = True,
+  queued: Annotated[bool, typer.Option(help="as queued resources")] = True,
+  compiles: Annotated[
+    bool, typer.Option("--compile/--no-compile", help="compile every point for it first")
+  ] = True,
+  nodes: Annotated[int, typer.Option(min=1, help="of gcloud: machines at a time")] = 1,
+) -> None:
+  """Writes what runs a sweep on Cloud TPUs. Checks every point first; starts nothing. Also --emit."""
+  from as2jax.experiments.sweeps import cloud, machines
+  from as2jax.experiments.sweeps import sweep as sweeps
+
+  names = tpu.split(",")
+  if len(names) > 1 and kind != "check":
+    raise InputError(f"--tpu={tpu}: several are for --emit=check; name one")
+  where = [machines.machine(name, zones=zones, spot=spot, queued=queued) for name in names]
+  places = cloud.Places(store.rstrip("/"), data.rstrip("/"), changes == "carry")
+  base, points, options = _given(file, base, axes, settings, seeds)
+  jobs, folder = sweeps.planned(base, points, target, **options)
+  print(cloud.emit(kind, jobs, folder, where=where, places=places, nodes=nodes, compiles=compiles))
+
+
+def _given(
+  file: str, base: str, axes: list[str], settings: list[str], seeds: str
+) -> tuple[str, list[dict[str, Any]], dict[str, Any]]:
+  """The base, the points, and the options of `sweep.planned` that a command line describes.
+
+  Raises:
+    InputError: neither a sweep file nor a grid with its job, or both; a wrong file, key or value.
+
+  """
   from as2jax.config import flags, overrides
   from as2jax.experiments.sweeps import points as sweep_points
-  from as2jax.experiments.sweeps import sweep as sweeps
 
   if bool(file) == bool(axes) or (axes and not base):
     raise InputError("give a sweep file, or --base=JOB with --grid KEY=A,B")
   named, points = sweep_points.load(file) if file else (base, sweep_points.grid(base, axes))
-  elsewhere = None
-  if emit:
-    from as2jax.experiments.sweeps import cloud, machines
-
-    names = tpu.split(",")
-    if len(names) > 1 and emit != "check":
-      raise InputError(f"--tpu={tpu}: several are for --emit=check; name one")
-    where = [machines.machine(name, zones=zones, spot=spot, queued=queued) for name in names]
-    places = cloud.Places(store.rstrip("/"), data.rstrip("/"), changes == "carry")
-    elsewhere = lambda jobs, folder: cloud.emit(
-      emit, jobs, folder, where=where, places=places, nodes=nodes, compiles=compiles
-    )
-  status = sweeps.sweep(
-    base or named,
-    points,
-    target,
-    seeds=overrides.seeds_of(seeds) if seeds else (),
-    settings=overrides.parse(flags.load(base or named), settings),
-    parallel=parallel,
-    split=table,
-    elsewhere=elsewhere,
-  )
-  raise typer.Exit(status)
+  options = {
+    "seeds": overrides.seeds_of(seeds) if seeds else (),
+    "settings": overrides.parse(flags.load(base or named), settings),
+  }
+  return base or named, points, options
 
 
 @app.command()

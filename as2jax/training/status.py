@@ -1,17 +1,19 @@
 """`status.json` in a run's folder: how far the run is, for whoever watches it from another machine."""
 
-import json
+import logging
 import time
 from typing import Any
 
 from etils import epath
 
-from as2jax.runtime import processes
+from as2jax.runtime import checksums, processes
 from as2jax.runtime.files import write_whole
 from as2jax.training.run_folder import step_seconds
 
 NAME = "status.json"
 TRAINING, STOPPED, FAILED = "training", "stopped", "failed"
+
+log = logging.getLogger(__name__)
 
 
 class StatusFile:
@@ -19,7 +21,7 @@ class StatusFile:
 
   Its content: `state` (training, stopped, failed), `phase`, `step` of `steps`, `epoch`, `metric` with
   its `value` on the split that selects, `seconds_left`, `error`, `time` of writing, `began` (of the
-  first start) and `goodput`.
+  first start) and `goodput`; and a `checksum` of all that.
   """
 
   def __init__(self, workdir: epath.PathLike, seconds: float):
@@ -44,14 +46,16 @@ class StatusFile:
     if processes.first() and (now or time.monotonic() - self.last > self.seconds):
       self.last = time.monotonic()
       self.content |= {"time": time.time(), "goodput": self.goodput()}
-      write_whole(self.path, json.dumps(self.content) + "\n")
+      write_whole(self.path, checksums.sealed(self.content))
 
 
 def read(workdir: epath.PathLike) -> dict[str, Any]:
-  """The status of a run, {} where it has none that can be read."""
+  """The status of a run, {} where it has none, or (the log says so) one that is damaged."""
   path = epath.Path(workdir) / NAME
   try:
-    content = json.loads(path.read_text())
-  except (FileNotFoundError, ValueError):
+    return checksums.unsealed(path.read_text())
+  except FileNotFoundError:
     return {}
-  return content if isinstance(content, dict) else {}
+  except ValueError as error:
+    log.warning("%s is not what was written (%s): nothing is known of the run from it", path, error)
+    return {}

@@ -9,6 +9,7 @@ data's fingerprint, `config.data`, layout, template, tokeniser, and the source o
 import dataclasses
 import hashlib
 import json
+import logging
 import pathlib
 from typing import Any
 
@@ -24,6 +25,7 @@ from as2jax.runtime.version import source_digest
 # `parts` below are the `Components` of a run.
 ELSEWHERE = ("root", "cache", "download", "dev", "test", "columns", "drop")  # of `config.data`
 DIGEST = "digest.json"
+log = logging.getLogger(__name__)
 ARRAYS = tuple(field.name for field in dataclasses.fields(ExampleTable))
 
 
@@ -94,8 +96,9 @@ def read_digest(parts: Any) -> dict[str, Any] | None:
     return None
   try:
     return checksums.unsealed((place / DIGEST).read_text())
-  except ValueError:
-    return None  # damaged: it is computed again
+  except ValueError as error:
+    log.warning("%s: the digest is damaged (%s); it is made anew", place / DIGEST, error)
+    return None
 
 
 def keep_digest(parts: Any, digest: dict[str, Any]) -> None:

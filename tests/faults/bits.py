@@ -24,7 +24,7 @@ from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
-from as2jax.training import identity
+from as2jax.training import build, identity, stored_split
 from as2jax.training.build import Components
 from as2jax.training.checkpoints import Checkpoints, read_best
 from tests.faults.totals import Totals
@@ -139,11 +139,12 @@ def _restore_latest(folder, abstract, states: Mapping[int, Any], newest: int) ->
 
 def in_caches(seed: int, cases: int, scratch: pathlib.Path) -> list[Totals]:
   """One bit of one file of a cache: the content is exact again, and the log says that it was made."""
-  third = cases // 3
+  part = cases // 4
   return [
-    _in_token_tables(seed, cases - 2 * third, scratch / "units"),
-    _in_prepared_data(seed, third, scratch / "prepared"),
-    _in_frozen_vectors(seed, third, scratch / "vectors"),
+    _in_token_tables(seed, cases - 3 * part, scratch / "units"),
+    _in_prepared_data(seed, part, scratch / "prepared"),
+    _in_frozen_vectors(seed, part, scratch / "vectors"),
+    _in_training_splits(seed, part, scratch / "splits"),
   ]
 
 
@@ -208,6 +209,29 @@ def _in_frozen_vectors(seed: int, cases: int, folder: pathlib.Path) -> Totals:
     with said() as lines:
       found = frozen_vector_cache_test.take(folder, fill)
     _told(totals, np.array_equal(found, frozen_vector_cache_test.VALUES), lines, where)
+  return totals
+
+
+def _in_training_splits(seed: int, cases: int, folder: pathlib.Path) -> Totals:
+  """The examples and the digest that a run keeps, and the table of tokens that they name."""
+  totals = Totals("bits of training splits")
+  config = tiny.config("crossencoder", data__cache=str(folder))
+
+  def begun() -> tuple[dict[str, Any], Any]:
+    """What a run that begins has of its training split."""
+    parts = build.load(config)
+    batcher = parts.train_batcher()
+    arrays = {name: getattr(batcher.examples, name) for name in stored_split.ARRAYS}
+    digest = identity._of_data(parts, (identity.TRAINING,))
+    return {**arrays, "ids": batcher.units.ids, "offsets": batcher.units.offsets}, digest
+
+  arrays, digest = begun()
+  for case in range(cases):
+    rng = random.Random(f"{seed} training splits {case}")
+    where = flip_bit(rng.choice(_arrays(folder / "splits")), rng)
+    with said() as lines:
+      others, other_digest = begun()
+    _told(totals, same(others, arrays) and other_digest == digest, lines, where)
   return totals
 
 

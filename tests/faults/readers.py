@@ -27,6 +27,7 @@ import weight_files
 import wikiqa_test
 import yahoo_raw_test
 import yahoo_test
+from etils import epath
 from pyarrow import parquet
 
 from as2jax.config import rerun
@@ -38,7 +39,10 @@ from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.encoders import static
 from as2jax.encoders.checkpoints import elmo_weights, pretrained, weights, word_vectors
 from as2jax.evaluation import results
+from as2jax.experiments.sweeps import points, watch
+from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
+from as2jax.training import status
 from as2jax.training.run_folder import MetricsLog
 from tests.faults.fuzz import Reader
 
@@ -183,6 +187,35 @@ def evaluations() -> list[Reader]:
     kept = [line for line, row in rows if row["seed"] != 0 or row["step"] <= 3]
     return path.read_bytes().decode() == "".join(kept)
 
+  def known(path: pathlib.Path) -> bool:
+    """A status that is not what was written is none: the watcher draws nothing from it."""
+    found = status.read(path.parent)
+    row = watch.state_of(epath.Path(path.parent), points.Job("x", 0, "x", {}, 0, "{}"))
+    watch.table([row])
+    if not found:
+      assert row.state == watch.WAITING and not row.content
+      raise InputError(f"{path}: damaged")
+    return found == checksums.unsealed(path.read_bytes().decode()) == row.content
+
+  def listed(path: pathlib.Path) -> bool:
+    """The runs that the lines describe, all of them."""
+    found = points.read_manifest(epath.Path(path))
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [(job.id, job.title, job.seed) for job in found] == [
+      (row["id"], row["title"], row["seed"]) for row in rows
+    ]
+
+  def store(path: pathlib.Path) -> bool:
+    return str(watch.store_of(str(path.parent))) == json.loads(path.read_text())["store"]
+
+  of_a_run = checksums.sealed(
+    {"state": "training", "step": 3, "steps": 9, "best": 0.5, "time": 0.0}
+  )
+  runs = [points.Job(f"a{i}", i, f"x={i}, seed 0", {"x": i}, 0, "{}") for i in range(3)]
+  with tempfile.TemporaryDirectory() as scratch:
+    points.write_manifest(pathlib.Path(scratch), runs)
+    manifest = pathlib.Path(scratch, "manifest.jsonl").read_bytes()
+  place = json.dumps({"store": "/bucket/grid", "source": "0123456789ab"}) + "\n"
   ledger = "".join(
     json.dumps({"data": "x", "split": "test", "seeds": [0, 1], "mode": "train"}) + "\n"
     for _ in range(3)
@@ -213,6 +246,9 @@ def evaluations() -> list[Reader]:
       judged("results.json", lambda p: results.read(p.parent) == json.loads(p.read_bytes())),
     ),
     Reader("metrics.jsonl", [rows.encode()], judged("metrics.jsonl", rolled_back)),
+    Reader("status.json", [of_a_run.encode()], judged("status.json", known)),
+    Reader("a sweep's runs", [manifest], judged("manifest.jsonl", listed)),
+    Reader("a sweep's place", [place.encode()], judged("store.json", store)),
     Reader(
       "config.json of a run",
       [tiny.config(name).to_json(indent=2).encode() for name in ("crossencoder", "triplet")],

@@ -65,7 +65,7 @@ def checkpoints(base: pathlib.Path, seed: int, cases: int) -> list[Totals]:
 
 
 def caches(base: pathlib.Path, seed: int, cases: int) -> list[Totals]:
-  """Flipped bits in token tables, prepared data and frozen vectors."""
+  """Flipped bits in token tables, prepared data, frozen vectors and training splits."""
   from tests.faults import bits
 
   return bits.in_caches(seed, cases, base / "caches")

@@ -100,6 +100,16 @@ def test_a_run_has_a_goodput(finished_run):
   assert shown(run)["best"] is not None
 
 
-def test_a_damaged_status_is_none(tmp_path):
-  (tmp_path / status.NAME).write_text("{")
+def test_a_damaged_status_is_none(tmp_path, caplog):
+  with Display(CONFIG, tmp_path) as display:
+    display.phase("reading")
+  path = tmp_path / status.NAME
+  assert status.read(tmp_path)["phase"] == "reading"
+  path.write_text(path.read_text().replace("reading", "writing"))
   assert status.read(tmp_path) == {} == status.read(tmp_path / "absent")
+  (said,) = caplog.messages
+  assert str(path) in said and "not what was written" in said
+  # A run that goes on writes a whole one again, and counts its time from now.
+  with Display(CONFIG, tmp_path) as display:
+    display.phase("reading")
+  assert abs(status.read(tmp_path)["began"] - time.time()) < 60

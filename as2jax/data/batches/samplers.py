@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from as2jax.data.batches.examples import ExampleTable
-from as2jax.data.batches.packing import one_a_row, pack
+from as2jax.data.batches.packing import one_a_row, pack, pack_alike
 from as2jax.runtime.errors import InputError
 
 WINDOW = 24  # blocks looked at ahead to fill a shard's last tokens
+AHEAD = 256  # shards packed at once, at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,14 +146,15 @@ def fill(
   members = table.members
   single = isinstance(blocks, np.ndarray)  # blocks of one example each, `[examples, 1]`
   pending: collections.deque[int] = collections.deque()  # what waits, before the rest of `order`
-  at = 0
+  at, ahead = 0, 1
   while pending or at < len(order):
     if single and not pending:
-      chosen = blocks[order[at : at + limits.examples], 0]
-      if whole := _at_once(chosen, members, lengths, limits):
-        at += len(chosen)
-        yield whole
+      chosen = blocks[order[at : at + ahead * limits.examples], 0]
+      if whole := _several(chosen, members, lengths, limits):
+        at, ahead = at + sum(len(s.examples) for s in whole), min(4 * ahead, AHEAD)
+        yield from whole
         continue
+      ahead = 1
     shard, waiting = _OpenShard(lengths, limits), []
     taken: list[int] = []
     while len(waiting) < WINDOW and shard.examples < limits.examples:
@@ -177,6 +179,28 @@ def fill(
       done = shard.close()
     pending.extendleft(reversed(waiting))
     yield done
+
+
+def _several(
+  examples: np.ndarray, members: np.ndarray, lengths: np.ndarray, limits: Limits
+) -> list[Shard]:
+  """The full shards that these examples fill in their order, up to the first that does not fit."""
+  count = len(examples) // limits.examples
+  if count < 2 or members.shape[1] > 1 or not limits.packed or limits.examples > limits.units:
+    whole = _at_once(examples[: limits.examples], members, lengths, limits)
+    return [whole] if whole else []
+  parts = examples[: count * limits.examples].reshape(count, limits.examples)
+  units = members[parts, 0].astype(np.int32, copy=False)
+  its = lengths[units]
+  twice = (np.diff(np.sort(units, axis=1), axis=1) == 0).any(axis=1)
+  fine = (its.sum(axis=1) <= limits.rows * limits.row_length) & ~twice
+  count = int(np.logical_and.accumulate(fine).sum())
+  if not count:  # a unit may be there twice
+    whole = _at_once(parts[0], members, lengths, limits)
+    return [whole] if whole else []
+  row, start, rows = pack_alike(its[:count], limits.row_length)
+  count = int(np.logical_and.accumulate(rows <= limits.rows).sum())
+  return [Shard(parts[i], units[i], row[i], start[i], int(rows[i])) for i in range(count)]
 
 
 def _at_once(

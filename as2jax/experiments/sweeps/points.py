@@ -179,23 +179,31 @@ def read_manifest(path: epath.Path) -> list[Job]:
 
   """
   try:
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [
-      Job(
-        row["id"],
-        row["number"],
-        row["title"],
-        row["point"],
-        row["seed"],
-        json.dumps(row["config"], indent=2),
-      )
-      for row in rows
-    ]
-  except (ValueError, KeyError, TypeError) as error:
+    return [_listed(json.loads(line)) for line in path.read_text().splitlines()]
+  except (ValueError, KeyError, TypeError, RecursionError) as error:
     raise InputError(
       f"{path}: no manifest of a sweep ({error!r:.100}): start the sweep's command again, which "
       "writes it"
     ) from None
+
+
+def _listed(row: dict[str, Any]) -> Job:
+  """The run of a line; an id is the name of a folder, and nothing else."""
+  job = Job(
+    row["id"],
+    row["number"],
+    row["title"],
+    row["point"],
+    row["seed"],
+    json.dumps(row["config"], indent=2),
+  )
+  if not (isinstance(job.id, str) and re.fullmatch(r"\w[\w.-]*", job.id)):
+    raise ValueError(f"id = {job.id!r}")
+  if not (isinstance(job.title, str) and isinstance(job.overrides, dict)):
+    raise ValueError(f"title = {job.title!r}, point = {job.overrides!r}")
+  if not (isinstance(job.point, int) and isinstance(job.seed, int)):
+    raise ValueError(f"number = {job.point!r}, seed = {job.seed!r}")
+  return job
 
 
 def _title(point: Mapping[str, Any]) -> str:

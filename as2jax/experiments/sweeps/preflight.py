@@ -15,6 +15,7 @@ from as2jax.experiments.sweeps.points import Job
 from as2jax.runtime import registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training.describe import describe
+from as2jax.training.progress_bar import duration
 
 MFU = 0.35  # share of a chip's peak that a step is assumed to reach; no step was measured on a TPU
 
@@ -198,8 +199,8 @@ def _plan(batcher: Any) -> Any:
 
 
 def table(shapes: Sequence[Shape], where: Machine) -> str:
-  """A line a shape: its runs, memory of a chip, hours; then what the sweep takes in all."""
-  rows = [("point", "runs", "chips", "GiB, training", "GiB, prediction", "hours a run", "hours")]
+  """A line a shape: its runs, memory of a chip, time; then what the sweep takes in all."""
+  rows = [("point", "runs", "chips", "GiB, training", "GiB, prediction", "time of a run", "of all")]
   total, unknown = 0.0, 0
   for shape in shapes:
     memory = [
@@ -207,13 +208,13 @@ def table(shapes: Sequence[Shape], where: Machine) -> str:
       for step in ("train", "predict")
     ]
     runs = len(shape.jobs)
-    hours = ["–", "–"]
+    times = ["–", "–"]
     if shape.hours is None:
       unknown += runs
     else:
       total += shape.hours * runs
-      hours = [f"{shape.hours:.2f}", f"{shape.hours * runs:.2f}"]
-    rows.append((_few([j.title for j in shape.jobs]), str(runs), str(where.chips), *memory, *hours))
+      times = [_time(shape.hours), _time(shape.hours * runs)]
+    rows.append((_few([j.title for j in shape.jobs]), str(runs), str(where.chips), *memory, *times))
   widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
   lines = [
     "  ".join(
@@ -225,13 +226,17 @@ def table(shapes: Sequence[Shape], where: Machine) -> str:
   of = f"{chips.parse(where.topology)[0].hbm / GIB:.0f}"
   if total:
     lines.append(
-      f"{where.accelerator}, {of} GiB a chip; about {total:.1f} hours of the machine, "
-      f"{total * where.chips:.1f} of a chip: an estimate that assumes {MFU:.0%} of the chip's peak, "
-      "without starts, compilation and waiting"
+      f"{where.accelerator}, {of} GiB a chip; about {_time(total)} of the machine, "
+      f"{_time(total * where.chips)} of one chip: an estimate that assumes {MFU:.0%} of the chip's "
+      "peak, without starts, compilation and waiting"
     )
   if unknown:
     lines.append(
-      f"of {unknown} runs the hours are not known: that wants their data here (AS2JAX_DATA) and "
+      f"of {unknown} runs the time is not known: that wants their data here (AS2JAX_DATA) and "
       "the compiler"
     )
   return "\n".join(lines)
+
+
+def _time(hours: float) -> str:
+  return duration(3600 * hours) if hours * 3600 >= 0.5 else "< 1 s"

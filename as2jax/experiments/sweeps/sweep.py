@@ -10,7 +10,7 @@ held out); only the test figures of that one are a result of the sweep.
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from as2jax.experiments.sweeps import local_executor
@@ -29,34 +29,48 @@ def sweep(
   settings: Mapping[str, Any] | None = None,
   parallel: int = 1,
   split: str = "",
-  elsewhere: Callable[[Sequence[Job], pathlib.Path], str] | None = None,
 ) -> int:
   """Plans, runs and collects; prints the table. Returns 0, or 1 where a run failed.
 
   Args:
-    base: the config that the points override; see `points.load`.
-    points: flat overrides.
-    seeds, settings: of every point; see `points.plan`.
+    base, points, output, seeds, settings: see `planned`.
+    parallel: runs at a time; 0 to collect alone.
     split: of the table; "" for that by which the best is chosen.
-    elsewhere: writes what runs the jobs on other machines and says what to do with it; None to run
-      them here.
 
   """
-  if "://" in output:
-    raise InputError(f"--output={output}: runs on this machine want a local folder")
   if parallel < 0:
     raise InputError(f"--parallel={parallel}: give 1 or more, or 0 to collect alone")
-  jobs = plan(base, points, seeds=seeds, settings=settings)
-  folder = pathlib.Path(output).absolute()
-  write_manifest(folder, jobs)
-  if elsewhere:
-    print(elsewhere(jobs, folder))
-    return 0
+  jobs, folder = planned(base, points, output, seeds=seeds, settings=settings)
   failed = run_here(jobs, folder, parallel) if parallel else {}
   from as2jax.experiments.sweeps import table  # with numpy and all that reads results
 
   print(table.collect(folder, jobs, split))
   return 1 if failed else 0
+
+
+def planned(
+  base: str,
+  points: Sequence[Mapping[str, Any]],
+  output: str,
+  *,
+  seeds: Sequence[int] = (),
+  settings: Mapping[str, Any] | None = None,
+) -> tuple[list[Job], pathlib.Path]:
+  """The runs of a sweep and its folder, in which they are listed.
+
+  Args:
+    base: the config that the points override; see `points.load`.
+    points: flat overrides.
+    output: a local folder.
+    seeds, settings: of every point; see `points.plan`.
+
+  """
+  if "://" in output:
+    raise InputError(f"--output={output}: runs on this machine want a local folder")
+  jobs = plan(base, points, seeds=seeds, settings=settings)
+  folder = pathlib.Path(output).absolute()
+  write_manifest(folder, jobs)
+  return jobs, folder
 
 
 def run_here(jobs: Sequence[Job], folder: pathlib.Path, parallel: int) -> dict[str, str]:

@@ -56,12 +56,25 @@ def store_of(place: str) -> epath.Path:
   folder = epath.Path(place)
   named = folder / "store.json"
   if named.exists():
-    return epath.Path(json.loads(named.read_text())["store"])
+    try:
+      return _place(json.loads(named.read_text())["store"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+      raise InputError(
+        f"{named}: does not name the folder of the runs ({error!r:.100}): emit the sweep again, which "
+        "writes it"
+      ) from None
   if not (folder / "manifest.jsonl").exists():
     raise InputError(
       f"{place} has no manifest.jsonl: name the folder of a sweep (its --output, or its --store)"
     )
   return folder
+
+
+def _place(text: Any) -> epath.Path:
+  """The folder of that name; ValueError for what cannot be one."""
+  if not isinstance(text, str) or not text.strip() or "\0" in text:
+    raise ValueError(f"store = {text!r}")
+  return epath.Path(text)
 
 
 def jobs_of(place: str) -> list[Job]:

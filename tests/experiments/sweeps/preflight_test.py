@@ -49,15 +49,25 @@ def test_points_of_the_same_shapes_are_compiled_once_and_their_hours_are_told(co
   text = look(jobs)
   assert len(compiler.made) == 2 and {exact for *_, exact in compiler.made} == {True}
   rows = {line.split()[0].rstrip(","): line.split() for line in text.splitlines()[1:3]}
-  runs, chips_, *memory, one, hours = rows["base"][-6:]
+  runs, chips_, *memory, one, unit, both, other_unit = rows["base"][-8:]
   assert (runs, chips_, memory) == ("2", "1", ["2.00", "2.00"])
   # By hand: the steps of an epoch of the base, from the batcher of a described run.
   steps = len(preflight._plan(preflight.describe(tiny.config("crossencoder")).train_batcher()))
   config = tiny.config("crossencoder")
-  expected = config.epochs * steps * 1e15 / (preflight.MFU * 197e12) / 3600
-  assert float(one) == pytest.approx(expected, rel=0.5)  # of a tenth of the sample, not all of it
-  assert float(hours) == pytest.approx(2 * float(one), abs=0.02)
+  expected = config.epochs * steps * 1e15 / (preflight.MFU * 197e12)
+  assert (unit, other_unit) == ("min", "min")  # too short to be told in hours
+  assert 60 * float(one) == pytest.approx(expected, rel=0.5)  # of a tenth of the sample
+  assert float(both) == pytest.approx(2 * float(one), abs=1)
   assert "35% of the chip's peak" in text
+
+
+@pytest.mark.parametrize(
+  "hours, said", [(1e-5, "< 1 s"), (0.01, "36 s"), (0.5, "30 min"), (12.3, "12.3 h")]
+)
+def test_a_time_is_told_in_its_own_unit(hours, said):
+  config = tiny.config("crossencoder")
+  shape = preflight.Shape([job()], config, {}, hours)
+  assert said in preflight.table([shape], machines.machine("v5e-1")).splitlines()[1]
 
 
 def test_runs_that_must_fail_are_refused_with_the_keys_to_change(compiler):
@@ -99,7 +109,7 @@ def test_without_the_compiler_it_says_what_to_do(monkeypatch):
   monkeypatch.setattr(chips, "library", lambda: None)
   with pytest.raises(InputError, match="libtpu.*--no-compile"):
     look([job()])
-  assert "hours are not known" in look([job()], compiles=False)
+  assert "time is not known" in look([job()], compiles=False)
 
 
 def test_several_machines_are_for_a_check_alone(tmp_path, capsys):
@@ -108,7 +118,22 @@ def test_several_machines_are_for_a_check_alone(tmp_path, capsys):
   assert app.run([*arguments, "--emit=gcloud"]) == 2
   assert "several are for --emit=check" in capsys.readouterr().err
   assert app.run([*arguments, "--emit=check", "--no-compile"]) == 0
-  assert capsys.readouterr().out.count("hours a run") == 2
+  assert capsys.readouterr().out.count("time of a run") == 2
+
+
+def test_emission_is_a_verb_and_an_option(tmp_path, capsys):
+  """The option may stand anywhere among those of a run, in both forms."""
+  given = ["--base=wikiqa_triplet:sample", "--grid", "optimizer.rate=1e-5", "--no-compile"]
+  given.append(f"--output={tmp_path}")
+  forms = [["emit", "check", *given], [*given, "--emit", "check"], ["--emit=check", *given]]
+  forms.append(["run", *given, "--emit=check"])
+  said = []
+  for form in forms:
+    assert app.run(["lab", "sweep", *form]) == 0
+    said.append(capsys.readouterr().out)
+  assert said[0].count("time of a run") == 1 and len(set(said)) == 1
+  assert app.run(["lab", "sweep", *given[:-2], given[-1], "--emit=paper"]) == 2
+  assert "'paper' is not one of" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from rich.console import Console
 from as2jax.commands import app
 from as2jax.experiments.sweeps import local_executor, points, watch
 from as2jax.experiments.sweeps.local_executor import execute
+from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
 from as2jax.training import status
 
@@ -27,7 +28,7 @@ def say(folder, *, age=0.0, **content):
   """A run's status of so many seconds ago."""
   folder.mkdir(parents=True, exist_ok=True)
   content = {"state": "training", "time": time.time() - age, **content}
-  (folder / status.NAME).write_text(json.dumps(content))
+  (folder / status.NAME).write_text(checksums.sealed(content))
 
 
 def drawn(found, width=140):
