@@ -4,10 +4,14 @@ Writes the arrays of so many synthetic question-candidate pairs by the writers t
 opens them as a run does, plans an epoch and cuts one host's part of the first batch, in a process of
 its own. Prints seconds, processor seconds and the most memory of that process: in all, and what is its
 own (without pages of the mapped files, which the system takes back when it needs them).
+
+With `--command` nothing is made that a user has not: a file in ASNQ's form, which `as2jax train` reads,
+prepares, tokenises and keeps; then the same command in another folder, to its first step.
 """
 
 import argparse
 import json
+import os
 import pathlib
 import resource
 import shutil
@@ -22,11 +26,13 @@ from as2jax.data.batches.batcher import fit_batcher
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.text.token_table import TableWriter, open_table
 from as2jax.runtime import array_folder
+from as2jax.training import status
 
 CHUNK = 1 << 20
 CANDIDATES = 356  # a question, as ASNQ has
 LONGEST = 128
 SHARDS = 16  # of a batch; this host makes one
+SENTENCES = 50_000  # different ones of a file in ASNQ's form: a run tokenises each once
 
 
 def write(folder: pathlib.Path, rows: int) -> int:
@@ -106,6 +112,79 @@ def start(folder: pathlib.Path) -> dict[str, float]:
   }
 
 
+def write_source(folder: pathlib.Path, rows: int) -> int:
+  """Files in ASNQ's form, the sentences drawn from `SENTENCES` different ones; bytes of the first."""
+  rng = np.random.default_rng(0)
+  words = np.asarray([f"{a}{b}{c}" for a in "bdgklm" for b in "aeiou" for c in "nrstxz"])
+  pool = [" ".join(rng.choice(words, rng.integers(8, 30))) for _ in range(SENTENCES)]
+  (folder / "asnq").mkdir(parents=True)
+  for split, count in (("train", rows), ("dev", 4 * CANDIDATES)):
+    chosen = rng.integers(0, len(pool), count)
+    with (folder / "asnq" / f"asnq-{split}.csv").open("w") as file:
+      file.write("question,answer,label\n")
+      for i, sentence in enumerate(chosen.tolist()):
+        question, place = divmod(i, CANDIDATES)
+        file.write(f"{split} question {question},{pool[sentence]},{int(place == 3)}\n")
+  return (folder / "asnq" / "asnq-train.csv").stat().st_size
+
+
+def run_to_first_step(folder: pathlib.Path, name: str, seconds: float = 7200) -> dict[str, float]:
+  """Starts `as2jax train` and ends it after its first step; what it took until then."""
+  command = [sys.executable, "-m", "as2jax", "train", "asnq_tanda:minilm", "-o", str(folder / name)]
+  # The data set with context: of ASNQ itself the counts must be the published ones.
+  for change in (
+    "data.name=asnq_context",
+    "batch.examples=32",
+    "log.seconds=0",
+    "log.report=false",
+    "log.steps=1",
+  ):
+    command += ["--set", change]
+  env = {**os.environ, "AS2JAX_DATA": str(folder), "AS2JAX_CACHE": str(folder / "cache")}
+  env["JAX_PLATFORMS"] = "cpu"
+  began = time.monotonic()
+  with (folder / f"{name}.txt").open("w") as log:
+    process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
+  try:
+    while status.read(folder / name).get("step", 0) < 1:
+      if process.poll() is not None or time.monotonic() - began > seconds:
+        raise RuntimeError((folder / f"{name}.txt").read_text()[-2000:])
+      time.sleep(0.2)
+    found = {"seconds": time.monotonic() - began, **_of_process(process.pid)}
+  finally:
+    process.kill()
+    process.wait()
+  return found
+
+
+def _of_process(pid: int) -> dict[str, float]:
+  """Processor seconds, most memory and bytes read of a process that is there."""
+  place = pathlib.Path("/proc", str(pid))
+  fields = (place / "stat").read_text().rpartition(")")[2].split()
+  memory = dict(line.split(":") for line in (place / "status").read_text().splitlines())
+  read = dict(line.split(":") for line in (place / "io").read_text().splitlines())
+  return {
+    "processor_seconds": (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
+    "peak_gib": int(memory["VmHWM"].split()[0]) / 2**20,
+    "own_gib": int(memory["RssAnon"].split()[0]) / 2**20,
+    "gib_read": int(read["rchar"]) / 2**30,
+  }
+
+
+def by_command(rows: int) -> dict[str, float]:
+  """Two starts of a run on a file of so many rows: the second finds what the first has kept."""
+  folder = pathlib.Path(tempfile.mkdtemp())
+  try:
+    source = write_source(folder, rows)
+    first = run_to_first_step(folder, "first")
+    size = sum(path.stat().st_size for path in (folder / "cache").rglob("*") if path.is_file())
+    found = {"rows": rows, "gib_source": source / 2**30, "gib_on_disk": size / 2**30}
+    found |= {f"first_{name}": value for name, value in first.items()}
+    return found | run_to_first_step(folder, "second")
+  finally:
+    shutil.rmtree(folder)
+
+
 def measured(rows: int) -> dict[str, float]:
   """Writes, then starts in another process; removes what was written."""
   folder = pathlib.Path(tempfile.mkdtemp())
@@ -123,8 +202,12 @@ def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--rows", type=int, default=20_000_000)
   parser.add_argument("--folder", type=pathlib.Path, help="starts on what was written there")
+  parser.add_argument("--command", action="store_true", help="by `as2jax train`, from a file")
   options = parser.parse_args()
-  found = start(options.folder) if options.folder else measured(options.rows)
+  if options.folder:
+    found = start(options.folder)
+  else:
+    found = (by_command if options.command else measured)(options.rows)
   print(json.dumps(found))
 
 

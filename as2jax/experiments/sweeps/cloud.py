@@ -72,17 +72,17 @@ def emit(
 
   if kind != "check":
     places.check()
+    source = pack(output / "source.tar.gz", places.carry)  # what is refused is refused at once
   left = [job for job in jobs if not finished(output / job.id)]
   tables = [preflight(left, machine, compiles=compiles, scaled=len(where) > 1) for machine in where]
   if kind == "check":
     return "\n\n".join(tables)
-  return tables[0] + "\n" + _write(kind, jobs, left, output, where[0], places, nodes)
+  return tables[0] + "\n" + _write(kind, jobs, left, output, where[0], places, nodes, source)
 
 
 def _write(
-  kind, jobs, left, output: pathlib.Path, where: Machine, places: Places, nodes: int
+  kind, jobs, left, output: pathlib.Path, where: Machine, places: Places, nodes: int, source: str
 ) -> str:
-  source = pack(output / "source.tar.gz", places.carry)
   for job in left:
     path = output / job.id / "config.json"
     if not path.exists():

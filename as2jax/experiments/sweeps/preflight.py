@@ -79,15 +79,14 @@ def preflight(
     except InputError as error:
       wrong.setdefault(f"{error}{_proposed(config, where)}", []).append(job.title)
   _refuse(wrong, where)
-  if compiles and (reason := chips.absent()):
+  learned = [s for s in shapes.values() if registry.has_parameters(s.config.model.name)]
+  if compiles and learned and (reason := chips.absent()):
     raise InputError(
       f"--emit compiles every point for {where.topology} first: {reason}; --no-compile emits "
       "without"
     )
-  for number, shape in enumerate(shapes.values() if compiles else (), 1):
-    if not registry.has_parameters(shape.config.model.name):
-      continue
-    say(f"compiling {number} of {len(shapes)} shapes for {where.topology}: {shape.jobs[0].title}")
+  for number, shape in enumerate(learned if compiles else (), 1):
+    say(f"compiling {number} of {len(learned)} shapes for {where.topology}: {shape.jobs[0].title}")
     shape.figures = cached.figures(_as_loop(shape.config), where.topology, exact=_exact(where))
     shape.hours = _hours(shape)
     for step in ("train", "predict"):

@@ -112,6 +112,16 @@ def test_what_cannot_run_there_is_refused(tmp_path, options, message):
   assert not list(tmp_path.rglob("*.sh"))
 
 
+def test_changes_are_refused_before_anything_is_compiled(tmp_path, monkeypatch):
+  def refused(archive, carry):
+    raise InputError("--emit: these files are not committed")
+
+  monkeypatch.setattr(cloud, "pack", refused)
+  monkeypatch.setattr(preflight, "preflight", None)  # would fail
+  with pytest.raises(InputError, match="not committed"):
+    emit("gcloud", jobs_of(1), tmp_path)
+
+
 def test_a_generation_has_its_zones_sizes_and_shapes():
   found = {tpu: machines.machine(tpu) for tpu in ("v4-8", "v5p-16", "v5e-16", "v6e-1")}
   assert {tpu: its.chips for tpu, its in found.items()} == {

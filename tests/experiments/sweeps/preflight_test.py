@@ -99,10 +99,13 @@ def test_a_batch_grows_with_several_machines(compiler):
   assert shape["batch.shards"] == 4 and topology == "v5e:2x2"
 
 
-def test_a_ranker_without_parameters_is_not_compiled(compiler, finished_run):
+def test_a_ranker_without_parameters_needs_no_compiler(compiler, finished_run, monkeypatch):
   text = (finished_run("bm25") / "config.json").read_text()
+  monkeypatch.setattr(chips, "absent", lambda: "no libtpu here")
   look([points.Job("x", 0, "bm25", {}, 0, text)])
   assert not compiler.made
+  with pytest.raises(InputError, match="no libtpu here"):
+    look([job()])
 
 
 def test_without_the_compiler_it_says_what_to_do(monkeypatch):
