@@ -143,7 +143,7 @@ def test_a_job_is_known_by_its_name_from_anywhere(tmp_path, monkeypatch):
 def test_a_debugger_keeps_its_breakpoints(tmp_path):
   lines = (ROOT / "as2jax" / "main.py").read_text().splitlines()
   at = 1 + next(i for i, line in enumerate(lines) if "modes.run(" in line)
-  steps = [f"break {at}", "continue", "p 'mode is ' + given.config.mode", "quit"]
+  steps = [f"break {at}", "continue", "p 'mode is ' + options.config.mode", "quit"]
   done = subprocess.run(
     [sys.executable, "-m", "pdb"]
     + [part for step in steps for part in ("-c", step)]
