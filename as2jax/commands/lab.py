@@ -108,6 +108,38 @@ def paper(
 
 
 @app.command(
+  epilog=examples(
+    "as2jax lab controlled                              (lists the tasks)",
+    "as2jax lab controlled context --seeds=3",
+  )
+)
+def controlled(
+  tasks: Annotated[list[str], typer.Argument(metavar="[TASK]...", help="see without one")] = [],  # noqa: B006
+  target: Annotated[
+    str, typer.Option("-o", "--output", metavar="FOLDER", help="runs and encoders")
+  ] = "runs/controlled",
+  seeds: ManySeeds = "3",
+  settings: Set = [],  # noqa: B006
+) -> None:
+  """Trains systems and their ablations on generated data. Only the mechanism can answer there."""
+  import pathlib
+
+  from as2jax.config import overrides
+  from as2jax.experiments import controlled as controlled_tasks
+  from as2jax.experiments.sweeps import points
+
+  if not tasks:
+    for name, task in controlled_tasks.TASKS.items():
+      print(f"{name:12s} {', '.join(task.systems)}: {task.about}")
+    return
+  how = {"seeds": overrides.seeds_of(seeds), "settings": points.settings_of(settings)}
+  for name in tasks:
+    controlled_tasks.check(name)
+  for name in tasks:
+    print(controlled_tasks.run(name, pathlib.Path(target).absolute(), **how), end="\n\n")
+
+
+@app.command(
   "compile",
   epilog=examples(
     "as2jax lab compile wikiqa_triplet:roberta --topology=v5e:16x16 --set encoder.remat=true"

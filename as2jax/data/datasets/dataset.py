@@ -24,6 +24,7 @@ READERS = (
   "squad_rerank",
   "asnq",
   "wdrass",
+  "controlled",
 )
 
 

@@ -154,14 +154,19 @@ def load_pooler(
   }
 
 
-def from_tensors(tensors: Mapping[str, np.ndarray], encoder: Any, source: str) -> dict[str, Any]:
-  """Hugging Face tensors as the `params` of `encoder`; `source` names their file in errors."""
+def shapes(encoder: Any) -> dict[str, Any]:
+  """The shape and type of each parameter of `encoder`, by path."""
   import jax
 
+  return _flat(jax.eval_shape(_initialise(encoder), 0))
+
+
+def from_tensors(tensors: Mapping[str, np.ndarray], encoder: Any, source: str) -> dict[str, Any]:
+  """Hugging Face tensors as the `params` of `encoder`; `source` names their file in errors."""
   family = families.of(encoder)
   left = dict(tensors)
   params = {}
-  for path, spec in _flat(jax.eval_shape(_initialise(encoder), 0)).items():
+  for path, spec in shapes(encoder).items():
     stacked = "{}" in family.names[path]
     shape = spec.shape[1:] if stacked else spec.shape
     wanted = family.theirs(path, np.broadcast_to(np.float32(0), shape), encoder.num_heads).shape

@@ -1,0 +1,245 @@
+"""Controlled tasks: each system against its own ablation on data that only its mechanism can answer.
+
+`as2jax lab controlled` trains both from scratch over small encoders (CPU, a minute or two each) on
+the data sets of `as2jax.data.datasets.controlled`, and prints them with the test of methods.
+"""
+
+import dataclasses
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from flax import traverse_util
+
+from as2jax.config import flags, overrides
+from as2jax.data.datasets import controlled
+from as2jax.encoders.checkpoints import pretrained
+from as2jax.evaluation import compare
+from as2jax.experiments.sweeps.local_executor import finished
+from as2jax.inference import open as opening
+from as2jax.runtime import registry
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
+
+WIDTH, VECTOR = 64, 32  # of the small encoders and of the word vectors
+MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SAMPLES = 10_000  # of the randomization test
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+  """One task.
+
+  Attributes:
+    about: what decides which candidate is right.
+    encoder: the encoder that all of its systems begin with, one of `ENCODERS`.
+    settings: of all of its systems.
+    systems: name -> (job, settings); the first is the ablation to which the others are compared.
+    metric: by which they are compared.
+
+  """
+
+  about: str
+  encoder: str
+  settings: Mapping[str, Any]
+  systems: Mapping[str, tuple[str, Mapping[str, Any]]]
+  metric: str = "map"
+
+
+ENCODERS = {  # name -> the config key that names it, and its place in the folder
+  "mixing": ("encoder.pretrained", "mixing"),  # two layers of attention
+  "separate": ("encoder.pretrained", "separate"),  # a token's vector is that of its word alone
+  "vectors": ("encoder.vectors", f"words.{VECTOR}d.txt"),
+}
+QUIET = {
+  "log.tensorboard": False,
+  "log.report": False,
+  "checkpoint.steps": 100_000,
+  "evaluation.splits": ("dev", "test"),
+}
+IN_CONTEXT = {
+  "data.holdout": 0.0,
+  "data.max_length": 32,
+  "batch.row_lengths": (32,),
+  "batch.predict_rows": 128,
+  "optimizer.rate": 1e-3,
+}
+CASSIE = {
+  "model.hidden": 64,
+  "model.question_words": 4,
+  "model.sentence_words": 8,
+  "model.iterations": 20,
+}
+NO_CONTEXT = {"model.template": "pair", "model.segments": "none"}
+SEPARATE = {"optimizer.lr_multipliers": (("^encoder/layers/", 0.0), ("^(?!encoder/)", 10.0))}
+TASKS = {
+  "context": Task(
+    "the previous sentence names the question's topic, the next one another",
+    "mixing",
+    {**IN_CONTEXT, "epochs": 4},
+    {
+      "plain": ("wikiqa_loct", NO_CONTEXT),
+      "loct": ("wikiqa_loct", {}),
+      "cassie": ("wikiqa_cassie", CASSIE),
+    },
+  ),
+  "paraphrase": Task(
+    "each word of the question has a partner of its own",
+    "separate",
+    {**IN_CONTEXT, **NO_CONTEXT, **CASSIE, **SEPARATE, "epochs": 8},
+    {
+      "no-transport": ("wikiqa_cassie:tuned", {"model.alignment": "mean"}),
+      "cassie": ("wikiqa_cassie:tuned", {}),
+    },
+  ),
+  "questions": Task(
+    "many questions of one answer, in words that it does not hold",
+    "mixing",
+    {
+      "epochs": 20,
+      "data.max_length": 8,
+      "batch.row_lengths": (8,),
+      "batch.examples": 64,
+      "encoder.scale": 8.0,
+      "model.question_length": 8,
+      "model.answer_length": 8,
+    },
+    {
+      "dual-gru": ("squad_dual_gru:small,mlp,tuned", {}),
+      "cross-vae": ("squad_cross_vae:small,mlp,tuned", {}),
+    },
+    metric="mrr",
+  ),
+  "scales": Task(
+    "the distance and order of two runs of words",
+    "vectors",
+    {"epochs": 8, "model.question_length": 20, "model.candidate_length": 32, "data.rules": ()},
+    {"shallow": ("trecqa_m2snet:shallow", {}), "4": ("trecqa_m2snet:4", {})},
+  ),
+}
+
+
+def check(name: str) -> Task:
+  """The task of that name; InputError where there is none."""
+  if name not in TASKS:
+    raise InputError(f"there is no task {name}: name one of {', '.join(TASKS)}")
+  return TASKS[name]
+
+
+def run(
+  name: str,
+  output: pathlib.Path,
+  *,
+  seeds: Sequence[int] = (0, 1, 2),
+  settings: Mapping[str, Any] = {},  # noqa: B006 (never changed)
+) -> str:
+  """Trains the systems of a task and BM25, and returns their table with the test of methods.
+
+  The same call goes on where it was stopped, and trains nothing that is finished.
+
+  Args:
+    name: one of `TASKS`.
+    output: folder of the runs, and of the encoders that they begin with.
+    seeds: of each system.
+    settings: in place of the task's own.
+
+  Raises:
+    InputError: no such task.
+
+  """
+  task = check(name)
+  write_encoders(output / "encoders")
+  folders = {}
+  for system, (job, its) in jobs(name, output / "encoders").items():
+    folders[system] = output / name / system
+    if not finished(folders[system]):
+      trained = system in task.systems
+      opening.train(
+        config(job, {**its, **settings} if trained else its),
+        folders[system],
+        seeds=seeds if trained else (0,),
+      )
+  table = compare.run(
+    list(map(str, folders.values())),
+    metrics=task.metric,
+    split="test",
+    question_filter="gold" if task.metric == "mrr" else "clean",
+    samples=SAMPLES,
+    seed=0,
+    form="text",
+  )
+  return f"{name}: {task.about}\n{table}"
+
+
+def jobs(name: str, encoders: pathlib.Path) -> dict[str, tuple[str, dict[str, Any]]]:
+  """The systems of a task, its ablation first and BM25 last: name -> (job, its settings)."""
+  task = TASKS[name]
+  key, place = ENCODERS[task.encoder]
+  common = {"data.name": f"controlled_{name}", **QUIET}
+  made = {
+    system: (job, {**common, key: str(encoders / place), **task.settings, **its})
+    for system, (job, its) in task.systems.items()
+  }
+  lexical = {"evaluation.task": "retrieve", "select": "mrr"} if task.metric == "mrr" else {}
+  return {**made, "bm25": ("wikiqa_baseline:bm25", {**common, **lexical})}
+
+
+def config(job: str, settings: Mapping[str, Any]) -> Any:
+  """The config of one of `jobs`."""
+  return overrides.apply(flags.load(job), settings, f"{job}:")
+
+
+def write_encoders(folder: pathlib.Path) -> None:
+  """Writes what `ENCODERS` names, of random numbers, for the words of all tasks; what is there stays."""
+  words = controlled.vocabulary()
+  rng = np.random.default_rng(0)
+  rows = rng.normal(size=(len(words), VECTOR)) / np.sqrt(VECTOR)
+  lines = (
+    f"{word} {' '.join(f'{x:.5f}' for x in row)}\n" for word, row in zip(words, rows, strict=True)
+  )
+  folder.mkdir(parents=True, exist_ok=True)
+  write_whole(folder / ENCODERS["vectors"][1], "".join(lines))
+  for name, layers in (("mixing", 2), ("separate", 1)):
+    if not (folder / name / "model.safetensors").exists():
+      _write_bert(folder / name, words, layers, mixes=name == "mixing")
+
+
+def _write_bert(folder: pathlib.Path, words: Sequence[str], layers: int, *, mixes: bool) -> None:
+  """A BERT of the words; where it does not mix, what its layer adds begins as 0."""
+  from safetensors.numpy import save_file
+
+  sizes = {
+    "model_type": "bert",
+    "vocab_size": len(MARKS) + len(words),
+    "hidden_size": WIDTH,
+    "num_hidden_layers": layers,
+    "num_attention_heads": 4,
+    "intermediate_size": 2 * WIDTH,
+    "max_position_embeddings": 64,
+    "type_vocab_size": 2,
+    "layer_norm_eps": 1e-12,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+  }
+  folder.mkdir(parents=True, exist_ok=True)
+  write_whole(folder / "config.json", json.dumps(sizes))
+  write_whole(folder / "vocab.txt", "".join(f"{word}\n" for word in (*MARKS, *words)))
+  family, fields = pretrained.read_family(folder)
+  section = {"name": family.name, "dtype": "float32", "unroll": 0, "remat": False}
+  encoder = registry.build(registry.ENCODERS, section, "encoder", precision=None, **fields)
+  rng = np.random.default_rng(0)
+  params = {}
+  for path, spec in pretrained.shapes(encoder).items():
+    shape = spec.shape
+    value = rng.normal(0, WIDTH**-0.5, shape) if len(shape) > 1 else np.zeros(shape)
+    if path.endswith("/scale"):
+      value = np.ones(shape)
+    elif path.endswith("/bias") or (not mixes and "/output/" in path):
+      value = np.zeros(shape)
+    params[path] = value.astype(np.float32)
+  params["embeddings/position"] *= 1.0 if mixes else 0.0
+  tensors = pretrained.to_tensors(traverse_util.unflatten_dict(params, sep="/"))
+  save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})

@@ -1,0 +1,86 @@
+"""Each system learns on generated data what its own ablation cannot."""
+
+import numpy as np
+import pytest
+import tiny
+
+from as2jax.commands import app
+from as2jax.config import check
+from as2jax.data.datasets import controlled as data
+from as2jax.encoders.checkpoints import pretrained
+from as2jax.evaluation import run_scores
+from as2jax.experiments import controlled
+from as2jax.training import describe
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory):
+  folder = tmp_path_factory.mktemp("encoders")
+  controlled.write_encoders(folder)
+  return folder
+
+
+def test_every_task_has_its_data_and_every_system_its_parts(encoders):
+  assert {f"controlled_{name}" for name in controlled.TASKS} == set(data.TASKS)
+  for name in controlled.TASKS:
+    for system, (job, settings) in controlled.jobs(name, encoders).items():
+      config = controlled.config(job, settings)
+      assert config.data.name == f"controlled_{name}", system
+      check.check(config)
+      if system != "bm25":
+        describe.describe(config)
+
+
+@pytest.mark.parametrize("name", ["mixing", "separate"])
+def test_only_one_of_the_encoders_mixes_tokens(encoders, name):
+  encoder = tiny.encoder_module(encoders / name)
+  params = {"params": pretrained.load_params(encoders / name, encoder)}
+  tokens = tiny.tokens(rows=1)
+  changed = tokens.replace(ids=tokens.ids.at[0, 0, 3].set(9))
+  before, after = (
+    np.asarray(encoder.apply(params, made, train=False)) for made in (tokens, changed)
+  )
+  moved = np.abs(before - after).max(-1)[0, 0] > 1e-5
+  assert moved[3] and moved.all() == (name == "mixing") and moved.sum() in (1, len(moved))
+
+
+def test_encoders_are_the_same_each_time(encoders, tmp_path):
+  controlled.write_encoders(tmp_path)
+  for name in ("words.32d.txt", "mixing/model.safetensors", "separate/vocab.txt"):
+    assert (tmp_path / name).read_bytes() == (encoders / name).read_bytes()
+
+
+def test_tasks_are_listed_and_another_name_is_refused(capsys):
+  assert app.run(["lab", "controlled"]) == 0
+  told = capsys.readouterr().out
+  assert all(name in told for name in controlled.TASKS)
+  assert app.run(["lab", "controlled", "context", "zebra"]) == 2
+  assert "name one of context" in capsys.readouterr().err
+
+
+def means(name, folder):
+  """Trains a task with one seed; the test mean of each of its systems."""
+  text = controlled.run(name, folder, seeds=(0,))
+  task = controlled.TASKS[name]
+  assert all(system in text for system in (*task.systems, "bm25"))
+  rule = "gold" if task.metric == "mrr" else "clean"
+  folders = {system: str(folder / name / system) for system in (*task.systems, "bm25")}
+  runs = run_scores.load(list(folders.values()), split="test", question_filter=rule)
+  return {s: run.metric(task.metric).mean() for s, run in zip(folders, runs, strict=True)}
+
+
+CHANCE = 0.521  # of a random order of four candidates
+
+
+@pytest.mark.slow
+def test_the_previous_sentence_is_read_by_loct_and_cassie(tmp_path):
+  found = means("context", tmp_path)
+  assert min(found["loct"], found["cassie"]) >= 0.9
+  assert abs(found["plain"] - CHANCE) < 0.08 and abs(found["bm25"] - CHANCE) < 0.05
+
+
+@pytest.mark.slow
+def test_transport_uses_a_table_of_paraphrases(tmp_path):
+  found = means("paraphrase", tmp_path)
+  assert found["cassie"] >= 0.9
+  assert abs(found["no-transport"] - CHANCE) < 0.08 and abs(found["bm25"] - CHANCE) < 0.01
