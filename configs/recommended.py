@@ -3,7 +3,8 @@
 Arguments, joined by commas: `fast` (default), a bi-encoder trained with a softmax over a question's own
 candidates; `accurate`, a cross-encoder trained in the same way; `embedder` and `reranker`, the same for a
 published bi-encoder or cross-encoder, whose folder --config.encoder.pretrained names (with
---config.epochs=0 it ranks as it is); and those of as2jax/config/presets.py (`sample`, `minilm`,
+--config.epochs=0 it ranks as it is); `averaged`, which keeps the average of the last hundred
+steps' parameters; and those of as2jax/config/presets.py (`sample`, `minilm`,
 `ettin17m` …). The data set is WikiQA unless --config.data.name says another.
 """
 
@@ -26,4 +27,7 @@ def get_config(argument=None):
   config = base.get_config()
   config.data.name = "wikiqa"
   KINDS[kinds[0]](config)
-  return presets.apply(config, ",".join(word for word in words if word not in KINDS))
+  if "averaged" in words:
+    config.optimizer.average = 0.99
+  others = (word for word in words if word not in (*KINDS, "averaged"))
+  return presets.apply(config, ",".join(others))

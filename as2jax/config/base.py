@@ -70,6 +70,9 @@ def _optimizer() -> ConfigDict:
       "eps": 1e-8,
       "clip_norm": 1.0,  # 0: off
       "weight_decay": 0.0,
+      # Evaluated and kept is an average of the parameters: the mean over the first 1/(1 − average)
+      # steps, then a moving average with this decay. 0: the parameters themselves.
+      "average": 0.0,
       "layer_decay": 1.0,  # factor of the rate from a layer to the one below it
       # (regular expression, factor) pairs: factors of the rate by parameter path; 0 freezes, as in
       # (("^encoder/embeddings", 0.0), ("^encoder/layers/[0-5]/", 0.0), ("^head", 10.0)).

@@ -55,7 +55,7 @@ AT_LEAST = {
 }
 # Fractions in [0, 1): dropout rates, decay rates of running averages, the share of questions held
 # out.
-FRACTIONS = ("optimizer.b1", "optimizer.b2", "data.holdout")
+FRACTIONS = ("optimizer.b1", "optimizer.b2", "optimizer.average", "data.holdout")
 SPLITS = ("train", "dev", "test", "heldout")
 
 

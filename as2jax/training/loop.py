@@ -352,7 +352,7 @@ class Trainer:
       self.tracker.saved_step, states.abstract(states.variables(self.state))
     )
     self.best[self.checkpoints.folder] = self.tracker.saved_step
-    best = states.ranking_variables(dataclasses.replace(self.state, **restored))
+    best = states.ranking_variables(dataclasses.replace(self.state, opt_state=(), **restored))
     outcomes = [
       results.Outcome(
         seed, self.tracker.best_step[i], self.tracker.best_epoch[i], self.tracker.best[i], self.step

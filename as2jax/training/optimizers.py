@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from flax import traverse_util
+from flax import struct, traverse_util
 
 from as2jax.runtime.errors import InputError
 
@@ -46,7 +46,61 @@ def schedule(name: str, *, rate: float, warmup: float, epochs: float) -> Callabl
 def from_config(section: Mapping[str, Any]) -> optax.GradientTransformation:
   """Builds the `direction` that a config's section `optimizer` describes."""
   keys = ("b1", "b2", "eps", "clip_norm", "weight_decay", "layer_decay", "lr_multipliers")
-  return direction(section["name"], **{key: section[key] for key in keys})
+  rule = direction(section["name"], **{key: section[key] for key in keys})
+  return averaging(rule, section["average"]) if section["average"] else rule
+
+
+@struct.dataclass
+class Averaged:
+  """The state of a rule, and beside it the average of the parameters that it has moved.
+
+  Attributes:
+    rule: the rule's own state.
+    parameters: the average, by path; before the first step the parameters themselves.
+    steps: that it is an average of.
+    decay: see `averaging`.
+
+  """
+
+  rule: Any
+  parameters: dict[str, Any]
+  steps: Any
+  decay: float = struct.field(pytree_node=False)
+
+
+def averaging(
+  rule: optax.GradientTransformation, decay: float
+) -> optax.GradientTransformationExtraArgs:
+  """A rule that also keeps an average of the parameters, with which a model is evaluated.
+
+  After step t it is the mean of the parameters after each step as long as t ≤ 1 / (1 − decay), and
+  from then on an exponential moving average (Polyak and Juditsky 1992). `followed` takes the
+  parameters in.
+  """
+
+  def init(params):
+    return Averaged(rule.init(params), dict(params), jnp.zeros((), jnp.int32), decay)
+
+  def update(updates, state, params=None):
+    updates, moved = rule.update(updates, state.rule, params)
+    return updates, state.replace(rule=moved)
+
+  return optax.GradientTransformationExtraArgs(init, update)
+
+
+def followed(state: Any, params: dict[str, Any]) -> Any:
+  """The state of an optimizer once it has moved the parameters to `params`."""
+  if not isinstance(state, Averaged):
+    return state
+  steps = state.steps + 1
+  share = jnp.maximum(1.0 / steps.astype(jnp.float32), 1.0 - state.decay)
+  toward = lambda a, p: (a + share * (p.astype(jnp.float32) - a)).astype(p.dtype)
+  return state.replace(parameters=jax.tree.map(toward, state.parameters, params), steps=steps)
+
+
+def evaluated(state: Any, params: dict[str, Any]) -> dict[str, Any]:
+  """The parameters to evaluate: the average that an optimizer keeps, or else `params`."""
+  return state.parameters if isinstance(state, Averaged) else params
 
 
 def direction(

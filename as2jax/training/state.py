@@ -182,13 +182,25 @@ def count(params: Mapping[str, Any]) -> int:
 
 
 def ranking_variables(state: TrainState) -> dict:
-  """The model's collections as predict and compare steps take them: `{"params": …, …}`, `[seed, …]`."""
-  return {"params": state.params, **state.mutables}
+  """The model's collections as predict and compare steps take them: `{"params": …, …}`, `[seed, …]`.
+
+  Its parameters are their average where the optimizer keeps one.
+  """
+  return {
+    "params": optimizers.merge(
+      optimizers.evaluated(state.opt_state, state.trainable), state.frozen
+    ),
+    **state.mutables,
+  }
 
 
 def variables(state: TrainState) -> dict:
-  """What a checkpoint of the best evaluation holds: parameters and running statistics, `[seed, …]`."""
-  return {"trainable": state.trainable, "frozen": state.frozen, "mutables": state.mutables}
+  """What a checkpoint of the best evaluation holds: parameters and running statistics, `[seed, …]`.
+
+  The parameters are those that were evaluated: see `ranking_variables`.
+  """
+  trainable = optimizers.evaluated(state.opt_state, state.trainable)
+  return {"trainable": trainable, "frozen": state.frozen, "mutables": state.mutables}
 
 
 def choose(seeds: np.ndarray, new: Any, old: Any) -> Any:

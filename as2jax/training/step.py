@@ -176,6 +176,7 @@ def update(
   direction, opt_state = optimizer.update(gradient, state.opt_state, state.trainable)
   learning_rate = rate(progress)
   trainable = jax.tree.map(lambda p, u: p - learning_rate * u, state.trainable, direction)
+  opt_state = optimizers.followed(opt_state, trainable)
   new = dataclasses.replace(
     state, step=state.step + 1, trainable=trainable, opt_state=opt_state, mutables=mutables
   )

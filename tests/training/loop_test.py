@@ -128,6 +128,25 @@ def test_a_stopped_run_ends_like_an_undisturbed_one(undisturbed, tmp_path, monke
   assert_same(folder, again, done, content)
 
 
+@pytest.mark.slow
+def test_averaged_parameters_are_evaluated_kept_and_resumed(undisturbed, tmp_path, monkeypatch):
+  changes = {"epochs": 2, "optimizer__average": 0.9}
+  config, done = small(**changes), tmp_path / "done"
+  content = train_and_evaluate(config, done)
+  assert apply.evaluate(small(**changes, mode="evaluate"), done)["metrics"] == content["metrics"]
+  folder = tmp_path / "x"
+  interrupted(monkeypatch, config, folder, content["seeds"][0]["steps"] // 2)
+  assert_same(folder, train_and_evaluate(config, folder), done, content)
+  losses = lambda f: [
+    row["loss"]
+    for row in map(json.loads, (f / "metrics.jsonl").read_text().splitlines())
+    if "loss" in row
+  ]
+  assert losses(done) == losses(undisturbed[0])  # training itself does not change
+  one, other = tiny.best_parameters(done), tiny.best_parameters(undisturbed[0])
+  assert any(np.abs(one[path] - other[path]).max() > 1e-4 for path in one)
+
+
 def assert_same(folder, again, done, content):
   """Results, parameters, rows of the log and files are those of the run that was not disturbed."""
   assert comparable(again) == comparable(content)

@@ -131,3 +131,31 @@ def test_split_and_merge():
 def test_mistakes(make, message):
   with pytest.raises(InputError, match=message):
     make()
+
+
+def test_an_average_is_the_mean_of_the_first_steps_and_then_a_moving_one():
+  params = {"w": jnp.asarray([8.0, -1.0]), "b": jnp.asarray(2.0, jnp.bfloat16)}
+  averaged = optimizers.averaging(rule("sgd"), 0.75)
+  state = averaged.init(params)
+  assert optimizers.evaluated(state, {})["w"] is not None
+  after = [np.asarray([x, 2 * x]) for x in (1.0, 5.0, 0.0, 6.0, -4.0, 7.0)]
+  wanted = None
+  for step, value in enumerate(after, 1):
+    _, state = averaged.update(params, state, params)
+    state = optimizers.followed(state, {**params, "w": jnp.asarray(value)})
+    wanted = np.mean(after[:step], 0) if step <= 4 else 0.75 * wanted + 0.25 * value
+    np.testing.assert_allclose(optimizers.evaluated(state, {})["w"], wanted, rtol=1e-6)
+  assert optimizers.evaluated(state, {})["b"].dtype == jnp.bfloat16
+  plain = rule("sgd").init(params)
+  assert optimizers.followed(plain, params) is plain
+  assert optimizers.evaluated(plain, params) is params
+
+
+def test_an_average_leaves_the_directions_as_they_are():
+  grads = {"w": jnp.asarray([3.0, -0.5])}
+  plain, averaged = rule(), optimizers.averaging(rule(), 0.9)
+  one, other = plain.init(grads), averaged.init(grads)
+  for scale in (1.0, 0.1):
+    found, one = plain.update({"w": scale * grads["w"]}, one, grads)
+    its, other = averaged.update({"w": scale * grads["w"]}, other, grads)
+    np.testing.assert_array_equal(found["w"], its["w"])
