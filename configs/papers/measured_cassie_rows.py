@@ -4,6 +4,7 @@ from as2jax.experiments.papers.measured import Measured, MeasuredTable
 from as2jax.experiments.papers.rows import Column, Run
 
 SEEDS = {"seeds": (0, 1, 2)}
+NOT_YET = ("",)  # the cell of a row that was never trained
 BOTH = tuple(
   Column(heading, (), metric, split="dev+test")
   for heading, metric in (("P@1", "p@1"), ("MAP", "map"), ("MRR", "mrr"))
@@ -55,6 +56,24 @@ CASSIE = MeasuredTable(
         "wikiqa_loct.py:minilm", **ONE_EPOCH, **PAIR, **FROM, warm_start__scope="all", **SEEDS
       ),
       (".671 (.006)", ".638 (.010)", ".754 (.004)", ".768 (.005)"),
+    ),
+    Measured(
+      "plain cross-encoder, head × 10",
+      "cassie-plain-tuned",
+      Run.of(
+        "wikiqa_loct.py:minilm",
+        **ONE_EPOCH,
+        **PAIR,
+        optimizer__lr_multipliers=(("^(?!encoder/)", 10.0),),
+        **SEEDS,
+      ),
+      NOT_YET * 4,
+    ),
+    Measured(
+      "CASSIE, `tuned`",
+      "cassie-tuned",
+      Run.of("wikiqa_cassie.py:tuned,minilm", data__train_filter="answerable", epochs=1, **SEEDS),
+      NOT_YET * 4,
     ),
     Measured(
       "CASSIE, transferred from SQuAD",

@@ -7,7 +7,7 @@
 from as2jax.experiments.papers.measured import Measured, MeasuredTable, Summary
 from as2jax.experiments.papers.rows import Column, Run
 
-from .measured_cassie_rows import CASSIE, CASSIE_JOINT, CASSIE_PARTS, SEEDS
+from .measured_cassie_rows import CASSIE, CASSIE_JOINT, CASSIE_PARTS, NOT_YET, SEEDS
 
 MEAN = "MiniLM, mean-pooled, untrained, cosine"
 TEST = tuple(Column(heading, (), metric) for heading, metric in (("MAP", "map"), ("MRR", "mrr")))
@@ -176,6 +176,30 @@ M2SNET = MeasuredTable(
     ),
     *(
       Measured(
+        f"`4`, `tuned`{what}",
+        f"m2snet-4-tuned{name}",
+        Run.of("trecqa_m2snet.py:4,tuned", encoder__vectors="trec50.txt", **part, **SEEDS),
+        NOT_YET * 3,
+      )
+      for what, name, part in (
+        ("", "-tenth", {"data__train_fraction": 0.1}),
+        (", all of TRAIN-ALL", "", {}),
+      )
+    ),
+    *(
+      Measured(
+        f"logistic regression on overlap {what}",
+        f"trecqa-all-regression{name}",
+        Run.of("trecqa_baseline.py:overlap_regression", data__name="trecqa_all", **form),
+        NOT_YET * 3,
+      )
+      for what, name, form in (
+        ("by length, the features of `4`", "", {}),
+        ("counts", "-counts", {"model__overlap": "counts"}),
+      )
+    ),
+    *(
+      Measured(
         system,
         f"trecqa-all-{name}",
         Run.of(f"trecqa_baseline.py:{words}", data__name="trecqa_all"),
@@ -264,6 +288,19 @@ CROSS_VAES = MeasuredTable(
           ".232 (.004)",
           ".364 (.005)",
         ),
+      )
+    ),
+    *(
+      Measured(
+        f"{system}, `tuned`",
+        f"squad-{name}-tuned",
+        Run.of(f"squad_{words}.py:squad_parts,minilm,small,mlp,tuned", **SEEDS),
+        NOT_YET * 5,
+      )
+      for system, name, words in (
+        ("Dual-GRUs", "dual-gru", "dual_gru"),
+        ("Dual-VAEs", "dual-vae", "dual_vae"),
+        ("Cross-VAEs", "cross-vae", "cross_vae"),
       )
     ),
     Measured(

@@ -27,6 +27,7 @@ OLD_NOTE = (
   f"{OLD} Trained with jaxlib 0.10.2, before the protocols and the test of methods of November 2026: "
   "to be trained again."
 )
+NOT_YET = "not trained yet"
 LEGEND = (
   "± is the 95 % half-width of a mean over questions, the s.d. over seeds stands in brackets. The "
   "difference, its half-width and p are of methods (seeds and questions are random); `finds` is the "
@@ -43,7 +44,8 @@ class Measured(NamedTuple):
     system: as the table calls it.
     name: of its folder in configs/papers/results, "" of a published row.
     run: its job.
-    before: the cells of the columns as they were measured on the old wheel, or as published.
+    before: the cells of the columns as they were measured on the old wheel, or as published; all ""
+      where the row was never trained.
 
   """
 
@@ -109,7 +111,7 @@ def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
   notes, seen = [], []
   for row in table.rows:
     if not there(row.name):
-      mark = f" {OLD}" if row.name else ""
+      mark = "" if not row.name else f" {OLD}" if any(row.before) else f" ({NOT_YET})"
       cells.append([row.system + mark, *row.before, "", *[""] * compared])
       continue
     place = str(folder / row.name)
@@ -120,7 +122,7 @@ def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
     against = [_against(table, folder, base.name, row.name)] if compared else []
     cells.append([row.system, *map(_cell, loaded, table.columns), seeds, *against])
   lines = sweep_table.markdown(cells, left=1)
-  if any(row.name and not there(row.name) for row in table.rows):
+  if any(row.name and any(row.before) and not there(row.name) for row in table.rows):
     lines += ["", OLD_NOTE]
   if any(there(row.name) for row in table.rows):
     lines += ["", " ".join([LEGEND, *notes, *pretraining.under_table(seen)])]
