@@ -118,9 +118,9 @@ request() { # NODE: asks for it in ZONE; WORD is `ready`, or why there is none
 }
 
 create() { # NODE: in the first zone with room; waits for room, but not for what is refused for good
-  local began=$SECONDS refused count
+  local began=$SECONDS refused count what
   while :; do
-    refused='' count=0
+    refused='' count=0 what='no answer about'
     for ZONE in $ZONES; do
       request "$1"
       case "$WORD" in
@@ -128,7 +128,11 @@ create() { # NODE: in the first zone with room; waits for room, but not for what
         quota | type | absent)
           refused+="$(last)"$'\n'"  $(mend "$WORD")"$'\n'
           ;;
-        *) for_good "$WORD" && return 2 || count=$((count + 1)) ;;
+        *)
+          for_good "$WORD" && return 2
+          [ "$WORD" != room ] || what='no room for'
+          count=$((count + 1))
+          ;;
       esac
     done
     if [ $count = 0 ]; then
@@ -136,10 +140,10 @@ create() { # NODE: in the first zone with room; waits for room, but not for what
       return 2
     fi
     if [ $((SECONDS - began)) -ge $((3600 * HOURS)) ]; then
-      note "as2jax: no room for $TPU in $ZONES within $HOURS hours (HOURS=…, ZONES=… change that)"
+      note "as2jax: $what $TPU in $ZONES within $HOURS hours (HOURS=…, ZONES=… change that)"
       return 3
     fi
-    note "$1: no room for $TPU in $ZONES; asked for $(((SECONDS - began) / 60)) minutes of" \
+    note "$1: $what $TPU in $ZONES; asked for $(((SECONDS - began) / 60)) minutes of" \
       "$HOURS hours: $(last)"
     sleep "$PAUSE"
   done
@@ -281,6 +285,14 @@ stored() { # OBJECT: 0 where the bucket has it, 1 where not, 2 where it may not 
 
 put() { # FILE... FOLDER: into the bucket, when it answers; 2 where it may not be written
   until ask storage cp "$@"; do
+    for_good "$(why)" && return 2
+    note "the bucket does not answer: $(last)"
+    sleep "$PAUSE"
+  done
+}
+
+discard() { # OBJECT: out of the bucket, when it answers; 2 where that may not be written
+  until ask storage rm "$1" || [ "$(why)" = absent ]; do
     for_good "$(why)" && return 2
     note "the bucket does not answer: $(last)"
     sleep "$PAUSE"

@@ -49,6 +49,9 @@ def storage(verb, *names):
       print("ERROR: (gcloud.storage.ls) One or more URLs matched no objects.", file=sys.stderr)
       sys.exit(1)
   elif verb == "rm":
+    if not path(names[0]).exists():
+      print("ERROR: The following URLs matched no objects or files:", names[0], file=sys.stderr)
+      sys.exit(1)
     path(names[0]).unlink()
   elif verb == "rsync":
     shutil.copytree(path(names[0]), names[1], dirs_exist_ok=True)

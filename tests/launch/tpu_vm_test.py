@@ -116,12 +116,21 @@ def jobs_of(*numbers):
   return [points.Job(f"id{i}", i, f"point it's {i} $HOME", {}, 0, text) for i in numbers]
 
 
-def emit(out, jobs, *, queued=False, carry=False, zones="us-west4-a,us-central1-a", **options):
+def emit(
+  out,
+  jobs,
+  *,
+  kind="gcloud",
+  queued=False,
+  carry=False,
+  zones="us-west4-a,us-central1-a",
+  **options,
+):
   where = machines.machine("v5e-1", queued=queued, zones=zones)
   points.write_manifest(out, jobs)
   places = cloud.Places("gs://bucket/runs", "gs://bucket/data", carry)
-  cloud.emit("gcloud", jobs, out, where=[where], places=places, **{"nodes": 1, **options})
-  return out / "gcloud.sh"
+  cloud.emit(kind, jobs, out, where=[where], places=places, **{"nodes": 1, **options})
+  return out / ("gcloud.sh" if kind == "gcloud" else "skypilot/launch.sh")
 
 
 @pytest.mark.parametrize("queued", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -190,7 +199,10 @@ def test_uncommitted_changes_are_refused_or_carried_as_a_patch(clone, stand_in, 
   with pytest.raises(InputError, match=r"(?s)M\s+as2jax/a.py.*A\s+new.txt.*--changes=carry"):
     emit(tmp_path / "out", jobs_of(0))
   script = emit(tmp_path / "out", jobs_of(0), carry=True)
+  stand_in.store("").mkdir()
+  (stand_in.store("") / "cancelled").touch()  # before: a sweep goes on when it is started again
   assert stand_in.run(script, HOURS="1")[0] == 0
+  assert not (stand_in.store("") / "cancelled").exists()
   (ran,) = set(stand_in.ran())
   source = json.loads(re.search(r"\{.*?\}", ran)[0])
   assert len(source["commit"]) == 40 and len(source["patch"]) == 40
@@ -204,6 +216,38 @@ def test_uncommitted_changes_are_refused_or_carried_as_a_patch(clone, stand_in, 
   subprocess.run([*head, "apply", str(patch)], check=True)  # what ran can be had again
   assert (clone / "as2jax" / "a.py").read_text() == "A = 2\n"
   assert subprocess.check_output([*head, "status", "--porcelain", "as2jax/source.json"]) == b""
+
+
+SKY = """#!/bin/bash
+echo "$*" >>"$STAND_IN/sky"
+[ "$2" != queue ] || cat "$STAND_IN/queue"
+"""
+
+
+def test_skypilots_jobs_are_started_once_ended_and_started_again(clone, stand_in, tmp_path):
+  script = emit(tmp_path / "out", jobs_of(0, 1, 2), kind="skypilot")
+  sky = stand_in.folder / "bin" / "sky"
+  sky.write_text(SKY)
+  sky.chmod(0o755)
+  (stand_in.folder / "queue").write_text('[{"job_name": "as2jax-id1"}]')  # it is under way
+  stand_in.store("id2").mkdir(parents=True)
+  (stand_in.store("id2") / "results.json").touch()
+  (stand_in.store("") / "cancelled").touch()  # before
+
+  def asked(*words):
+    """The end status, and what SkyPilot is told, of a start in which nothing else fails."""
+    (stand_in.folder / "sky").write_text("")
+    status, _, _ = stand_in.run(script, *words, STEADY="1")
+    lines = (stand_in.folder / "sky").read_text().splitlines()
+    return status, [line for line in lines if " queue " not in f"{line} "]
+
+  assert stand_in.run(script)[0] == 1  # the bucket does not answer
+  assert (stand_in.store("") / "cancelled").exists()
+  launched = "jobs launch --yes --detach-run --name as2jax-id0 id0.yaml"
+  assert asked() == (0, [launched])
+  assert not (stand_in.store("") / "cancelled").exists()
+  assert (stand_in.store("") / "manifest.jsonl").exists()
+  assert asked("cancel") == (0, ["jobs cancel --yes --name as2jax-id1"])
 
 
 @pytest.mark.parametrize(

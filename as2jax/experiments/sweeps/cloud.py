@@ -199,7 +199,13 @@ runs=(
 {_listed(jobs)})
 failed=0
 active=$(sky jobs queue --skip-finished --output json) || exit 1
-[ "${{1:-}}" = cancel ] || gcloud storage cp ../manifest.jsonl ../source.tar.gz* "$store/" || exit 1
+if [ "${{1:-}}" != cancel ]; then # a sweep that was cancelled goes on when it is started again
+  said=$(gcloud storage rm "$store/cancelled" 2>&1) || [[ "$said" == *'matched no objects'* ]] || {{
+    echo "$said" >&2
+    exit 1
+  }}
+  gcloud storage cp ../manifest.jsonl ../source.tar.gz* "$store/" || exit 1
+fi
 for id in "${{runs[@]}}"; do
   if [ "${{1:-}}" = cancel ]; then
     ! grep -q "as2jax-$id" <<<"$active" || sky jobs cancel --yes --name "as2jax-$id" || failed=1
@@ -265,7 +271,7 @@ turn() {{ # K: every NODES-th run, one after the other, on a machine of its own
 
 rm -f failed.txt
 if [ "${{1:-}}" != delete ]; then
-  stored "$STORE/cancelled" && gcloud storage rm "$STORE/cancelled"
+  discard "$STORE/cancelled" || exit 2
   put manifest.jsonl source.tar.gz* "$STORE/" || exit 2
 fi
 for ((n = 0; n < NODES; n++)); do

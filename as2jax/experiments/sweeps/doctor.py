@@ -123,7 +123,7 @@ def _bucket(report: Report, store: str, where: Machine, account: str) -> None:
   if not re.fullmatch(r"gs://[^/]+", bucket):
     report.add("bucket", False, store, "give --store=gs://BUCKET/FOLDER")
     return
-  regions = sorted({zone.rpartition("-")[0] for zone in where.zones})
+  regions = list(dict.fromkeys(zone.rpartition("-")[0] for zone in where.zones))
   fine, found = ask("storage", "buckets", "describe", bucket, "--format=value(location)")
   location = found.lower()
   near = [r for r in regions if r == location or (len(location) == 2 and r.startswith(location))]
@@ -189,9 +189,11 @@ def here(report: Report, count: int, seconds: float = SECONDS) -> None:
 
   found = jax.device_count()
   kinds = ", ".join(sorted({device.device_kind for device in jax.devices()}))
+  # jax falls back to the processor where it does not get the chips.
+  fine = found == count and (jax.default_backend() == "tpu" or not processes.on_tpu_vm())
   report.add(
     "devices",
-    found == count,
+    fine,
     f"{found} of {count} ({kinds}) on {processes.count()} hosts",
     "start it on every host (--worker=all); ls /dev/accel* /dev/vfio shows a host's chips, "
     "sudo lsof -w /dev/accel* a process that holds them",

@@ -208,8 +208,8 @@ def table(shapes: Sequence[Shape], where: Machine) -> str:
     ]
     runs = len(shape.jobs)
     times = ["–", "–"]
-    if shape.hours is None:
-      unknown += runs
+    if shape.hours is None:  # a ranker without parameters takes none of a chip's
+      unknown += runs * registry.has_parameters(shape.config.model.name)
     else:
       total += shape.hours * runs
       times = [_time(shape.hours), _time(shape.hours * runs)]

@@ -89,7 +89,7 @@ def test_all_is_well(gcloud, capsys):
     ("beta quotas", "[]", "ask for 8 chips of v5litepod-8"),
     ("beta quotas", None, "ask for 8 chips of v5litepod-8"),
     ("storage buckets", None, "gcloud storage buckets create gs://b --location="),
-    ("storage buckets", "ASIA-EAST1", "another bucket"),
+    ("storage buckets", "ASIA-EAST1", "create gs://OTHER --location=us-west4"),  # the first zone's
     ("storage cp", None, "add-iam-policy-binding gs://b --member=user:a@x.example"),
   ],
 )
@@ -135,6 +135,19 @@ def test_steps_are_taken_on_all_devices_of_this_machine(capsys, monkeypatch):
   assert report.fine and any("ok    steps: " in line for line in lines)
   doctor.here(report, jax.device_count() + 1, seconds=0.1)
   assert not report.fine and "ls /dev/accel*" in lines[-2]
+
+
+def test_a_tpu_vm_that_computes_on_its_processor_is_not_well(monkeypatch):
+  import jax
+
+  monkeypatch.setattr(doctor, "WIDTH", 64)
+  monkeypatch.setattr(doctor.processes, "start", lambda: None)
+  monkeypatch.setattr(doctor.processes, "on_tpu_vm", lambda: True)
+  lines = []
+  report = doctor.Report(lines.append)
+  doctor.here(report, jax.device_count(), seconds=0.1)
+  (line,) = [line for line in lines if "devices:" in line]
+  assert line.startswith("BAD") and "lsof" in line and not report.fine
 
 
 def test_without_gcloud_it_says_where_to_get_it(monkeypatch, tmp_path):
