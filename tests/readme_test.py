@@ -89,8 +89,7 @@ def verb_of(words):
   """The verb of an `as2jax …` command with its arguments: (verb, words after it)."""
   found, rest = typer.main.get_command(app.app), words[1:]
   while hasattr(found, "commands"):
-    if hasattr(found, "default") and rest[0] not in found.commands:
-      return found.commands[found.default], rest
+    rest = found.meant(rest) if hasattr(found, "meant") else rest
     assert rest and rest[0] in found.commands, f"{' '.join(words)}: there is no such verb"
     found, rest = found.commands[rest[0]], rest[1:]
   return found, rest

@@ -35,21 +35,20 @@ class WithDefault(TyperGroup):
 
   def parse_args(self, ctx, args):
     """Puts in the command that is meant."""
-    if args and args[0] not in (*self.commands, "--help", "-h"):
+    return super().parse_args(ctx, self.meant(args))
+
+  def meant(self, args: list[str]) -> list[str]:
+    """The words with the name of the command before them; `--emit=KIND` is `emit KIND`."""
+    if not args or args[0] in ("--help", "-h"):
+      return args
+    if args[0] not in self.commands:
       args = ["run", *args]
-    if args and args[0] == "run":
-      args = _emission(args[1:]) or args
-    return super().parse_args(ctx, args)
-
-
-def _emission(args: list[str]) -> list[str]:
-  """The words of `emit KIND` for those of a run with `--emit=KIND`; none where it is not among them."""
-  for i, word in enumerate(args):
-    if word.startswith("--emit="):
-      return ["emit", word.removeprefix("--emit="), *args[:i], *args[i + 1 :]]
-    if word == "--emit":
-      return ["emit", *args[i + 1 : i + 2], *args[:i], *args[i + 2 :]]
-  return []
+    for i, word in enumerate(args if args[0] == "run" else ()):
+      if word.startswith("--emit="):
+        return ["emit", word.removeprefix("--emit="), *args[1:i], *args[i + 1 :]]
+      if word == "--emit":
+        return ["emit", *args[i + 1 : i + 2], *args[1:i], *args[i + 2 :]]
+    return args
 
 
 app = typer.Typer(
