@@ -53,7 +53,16 @@ def get_config() -> ConfigDict:
   )
   config.sharding = ConfigDict({"fsdp": 1, "tensor": 1})
   config.checkpoint = ConfigDict({"steps": 200})  # besides the end of each epoch
-  config.log = ConfigDict({"steps": 20, "seconds": 15.0, "tensorboard": True, "report": True})
+  config.log = ConfigDict(
+    {
+      "steps": 20,
+      "seconds": 15.0,
+      "tensorboard": True,
+      "report": True,
+      # Whether each step also logs the norm of each term's gradient: one more backward pass a term.
+      "gradient_norms": False,
+    }
+  )
   return config
 
 
@@ -112,6 +121,10 @@ def _data() -> ConfigDict:
       # First-stage ranking: the run whose best candidates a joint model (or best passages a
       # cross-encoder over a pool) re-ranks; for a joint model also run files, with `{split}`.
       "ranking": "",
+      # Of joint models: the order of the training questions, which the run above may have been trained
+      # on. "": its order; `shuffled`: its best K in random order; or a run or run file such as the
+      # cross-fitted scores of `as2jax lab distill`.
+      "ranking_train": "",
       # Distillation: runs that have ranked the training questions, or run files with {split}; several
       # are averaged.
       "teachers": (),

@@ -68,6 +68,11 @@ def check(config: Any) -> None:
     if problem:
       shown = tuple(value) if isinstance(value, list) else value
       raise InputError(f"{key} = {shown!r}: {problem}")
+  if config.log.get("gradient_norms") and config.batch.accumulate > 1:
+    raise InputError(
+      f"log.gradient_norms: of batches of batch.accumulate = {config.batch.accumulate} parts they are "
+      "not computed; set that to 1"
+    )
   for table, key in ((registry.MODELS, "model"), (registry.LOSSES, "loss")):
     cls = registry.find(table, config[key]["name"], f"{key}.name")
     registry.check_ranges(cls, config[key], key)

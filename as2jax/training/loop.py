@@ -236,6 +236,7 @@ class Trainer:
         mesh=self.mesh,
         state=self.state,
         seeds=len(seeds),
+        norms=self.config.log.gradient_norms,
       )
 
   def _train_epoch(self) -> None:
@@ -328,7 +329,8 @@ class Trainer:
     diagnoses = self.diagnose(variables, self.task.selection)
     for seed, evaluation, diagnosis in zip(self.seeds, evaluations, diagnoses, strict=True):
       metrics = {name: entry["value"] for name, entry in evaluation.metrics.items()}
-      self.log.write(seed, self.step, {"epoch": epoch, **metrics, **diagnosis.scalars})
+      scalars = {**evaluation.scalars, **diagnosis.scalars}
+      self.log.write(seed, self.step, {"epoch": epoch, **metrics, **scalars})
       diagnostics.write(self.workdir, diagnosis, epoch=epoch, seed=seed, seeds=self.config.seeds)
       values.append(evaluation.metrics[selector]["value"])
     improved = self.tracker.update(values, self.step, epoch)

@@ -40,6 +40,54 @@ def _divide(numerator, denominator):
   return numerator / jnp.where(denominator == 0, 1.0, denominator)
 
 
+def _terms(
+  model: nn.Module,
+  loss: Loss,
+  params: Any,
+  micro: Any,
+  mutables: Any,
+  key: jax.Array,
+  progress: Any,
+) -> tuple[dict[str, Term], Any]:
+  """The terms of a micro-batch `[shard, …]`, and the model's other collections after it."""
+  output, new = model.apply(
+    {"params": params, **mutables}, micro, train=True, mutable=list(mutables), rngs={"dropout": key}
+  )
+  return loss(output, micro, progress), new
+
+
+def term_norms(
+  model: nn.Module, loss: Loss, state: TrainState, batch: Any, key: jax.Array, progress: jax.Array
+) -> dict[str, jax.Array]:
+  """The norm of the gradient of each term that the loss counts, its scale included, by its name.
+
+  Args:
+    batch: of one micro-batch, `[1, shard, …]`.
+
+  Returns:
+    `gradient_norm_<term>`; a step that logs them has one more backward pass a term.
+
+  """
+  micro = jax.tree.map(lambda x: x[0], batch)
+  scales: dict[str, float] = {}
+
+  def values(trainable):
+    params = optimizers.merge(trainable, state.frozen)
+    terms, _ = _terms(
+      model, loss, params, micro, state.mutables, jax.random.fold_in(key, 0), progress
+    )
+    scales.update({name: term.scale for name, term in terms.items() if term.scale})
+    return {
+      name: scales[name] * _divide(n, jax.lax.stop_gradient(d))
+      for name, (n, d) in _sums(terms).items()
+      if name in scales
+    }
+
+  found, pull = jax.vjp(values, state.trainable)
+  only = lambda name: {other: jnp.float32(other == name) for other in found}
+  return {f"gradient_norm_{name}": optax.tree.norm(pull(only(name))[0]) for name in found}
+
+
 def gradient_sums(
   model: nn.Module, loss: Loss, state: TrainState, batch: Any, key: jax.Array, progress: jax.Array
 ):
@@ -56,15 +104,8 @@ def gradient_sums(
   scales: dict[str, float] = {}
 
   def sums(trainable, micro, mutables, i):
-    variables = {"params": optimizers.merge(trainable, state.frozen), **mutables}
-    output, new = model.apply(
-      variables,
-      micro,
-      train=True,
-      mutable=list(mutables),
-      rngs={"dropout": jax.random.fold_in(key, i)},
-    )
-    terms = loss(output, micro, progress)
+    params = optimizers.merge(trainable, state.frozen)
+    terms, new = _terms(model, loss, params, micro, mutables, jax.random.fold_in(key, i), progress)
     scales.update({name: term.scale for name, term in terms.items()})
     return _sums(terms), new
 
@@ -138,7 +179,14 @@ def _of_whole_batch(
 
 
 def differentiate(
-  model: nn.Module, loss: Loss, state: TrainState, batch: Any, seed: jax.Array, progress: jax.Array
+  model: nn.Module,
+  loss: Loss,
+  state: TrainState,
+  batch: Any,
+  seed: jax.Array,
+  progress: jax.Array,
+  *,
+  norms: bool = False,
 ):
   """Computes the gradient of one seed's step, penalties included.
 
@@ -146,12 +194,14 @@ def differentiate(
     state: the state without the seed axis.
     batch: `[accumulate, shard, …]`.
     progress: examples seen / examples of an epoch, before this step.
+    norms: whether the scalars have those of `term_norms`, too.
 
   Returns:
     The gradient by path, the new mutables, and scalars: `loss`, each term, each penalty.
 
   """
   key = jax.random.fold_in(jax.random.key(seed), state.step)
+  more = term_norms(model, loss, state, batch, key, progress) if norms else {}
   values, scales, gradient, mutables = gradient_sums(model, loss, state, batch, key, progress)
 
   def penalty(trainable):
@@ -161,7 +211,7 @@ def differentiate(
   extra, penalties = jax.grad(penalty, has_aux=True)(state.trainable)
   gradient = jax.tree.map(jnp.add, gradient, extra)
   total = sum(scales[name] * v for name, v in values.items()) + sum(penalties.values())
-  return gradient, mutables, {"loss": total, **values, **penalties}
+  return gradient, mutables, {"loss": total, **values, **penalties, **more}
 
 
 def update(
@@ -192,13 +242,15 @@ def make_train_step(
   mesh: Mesh,
   state: TrainState,
   seeds: int,
+  norms: bool = False,
 ):
   """Makes the jitted `(state, batch, seed, progress, active) → (state, scalars)`, with a seed axis.
 
   `batch` is `[seed, accumulate, shard, …]`, the others `[seed]`. A seed that is not active, because
-  it stopped early, keeps its state. `state` provides the shardings; its buffers are donated.
+  it stopped early, keeps its state. `state` provides the shardings; its buffers are donated. With
+  `norms` the scalars have the gradient's norm of each term (`term_norms`).
   """
-  compute = over_seeds(lambda *args: differentiate(model, loss, *args), seeds)
+  compute = over_seeds(lambda *args: differentiate(model, loss, *args, norms=norms), seeds)
   # `vmap` over the seed axis even where its length is one: with arrays of the state's own shape XLA
   # updates in place, whereas after a reshape it copies the state first (a sixth of a step on CPU).
   move = jax.vmap(lambda *args: update(optimizer, rate, *args))

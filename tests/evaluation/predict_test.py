@@ -153,3 +153,12 @@ def test_protocols_and_ties():
   assert "map from 0.5000 to 1.0000" in actual.notes[0]
   untied = [s + np.float32([0, 0.1, 0]) for s in scores[:-1]] + scores[-1:]
   assert predict.evaluate(untied, data(asked), "test", ties="expected").notes == []
+
+
+def test_the_spread_within_questions_is_a_part_of_the_whole():
+  scores = [np.asarray([1.0, 3.0]), np.asarray([5.0, 7.0]), np.zeros(0)]
+  every = np.concatenate(scores)
+  assert predict.spread_within(scores) == pytest.approx(1.0 / every.std())
+  assert predict.spread_within([x - x.mean() for x in scores[:2]]) == pytest.approx(1.0)
+  assert predict.spread_within([np.full(2, 1.0), np.full(3, 4.0)]) == 0.0
+  assert predict.spread_within([np.ones(4)]) == predict.spread_within([]) == 0.0

@@ -84,3 +84,10 @@ def test_transport_uses_a_table_of_paraphrases(tmp_path):
   found = means("paraphrase", tmp_path)
   assert found["cassie"] >= 0.9
   assert abs(found["no-transport"] - CHANCE) < 0.08 and abs(found["bm25"] - CHANCE) < 0.01
+
+
+@pytest.mark.slow
+def test_two_convolutions_see_what_one_does_not(tmp_path):
+  found = means("scales", tmp_path)
+  assert found["4"] >= 0.75
+  assert abs(found["shallow"] - CHANCE) < 0.08 and abs(found["bm25"] - CHANCE) < 0.01

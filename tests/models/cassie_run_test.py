@@ -1,14 +1,19 @@
 """CASSIE and its joint form through the loop, on the sample: trained, reported, ranking."""
 
+import json
+
 import numpy as np
 import pytest
 from tiny_cassie import run_config
 
+from as2jax.config import presets
 from as2jax.data.datasets import dataset, trec_files
 from as2jax.data.datasets.user_files import read_unlabelled
+from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
 from as2jax.evaluation import run_scores
 from as2jax.inference import apply
 from as2jax.runtime.errors import InputError
+from as2jax.training import build
 from as2jax.training.loop import train_and_evaluate
 from configs import rerun, wikiqa_baseline
 
@@ -54,6 +59,19 @@ def test_a_run_is_reported_on_dev_and_test_together(ranker, tmp_path):
   assert (tmp_path / "run" / "inputs" / "document_frequency.json").exists()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("tuned", [False, True])
+def test_logits_differ_within_questions_from_the_start(tmp_path, tuned):
+  job_config = run_config("cassie", epochs=0)
+  if tuned:
+    with job_config.unlocked():
+      presets.tuned_cassie(job_config)
+  train_and_evaluate(job_config, tmp_path / "run")
+  rows = map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())
+  (spread,) = [row["spread_within_questions[heldout]"] for row in rows if row.get("epoch") == 0]
+  assert 0.05 <= spread <= 1
+
+
 @pytest.fixture(scope="module")
 def joint(ranker, tmp_path_factory):
   """(config, folder, results) of a finished joint run."""
@@ -62,6 +80,22 @@ def joint(ranker, tmp_path_factory):
   )
   folder = tmp_path_factory.mktemp("joint")
   return job_config, folder, train_and_evaluate(job_config, folder)
+
+
+def test_joint_reads_training_questions_in_the_order_that_it_is_told(ranker):
+  orders = {}
+  for name in ("", "shuffled"):
+    parts = build.load(
+      run_config("cassie", "joint", data__ranking=str(ranker), data__ranking_train=name)
+    )
+    (ranking,) = [e.ranking for e in parts.inputs if e.name == FirstStageRanking.name]
+    dev, train = parts.dataset.splits["dev"], parts.dataset.splits["train"]
+    orders[name] = [[ranking.order(q).tolist() for q in its] for its in (dev, train)]
+  assert orders[""][0] == orders["shuffled"][0] and orders[""][1] != orders["shuffled"][1]
+  for plain, shuffled in zip(orders[""][1], orders["shuffled"][1], strict=True):
+    assert plain[3:] == shuffled[3:] and sorted(plain) == sorted(shuffled)
+  with pytest.raises(InputError, match="data.ranking_train = 'shuffled' is for models"):
+    build.load(run_config("cassie", data__ranking_train="shuffled"))
 
 
 def test_joint_ranks_the_best_of_a_ranker_and_leaves_the_rest(ranker, joint):

@@ -20,7 +20,7 @@ from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
 from as2jax.training import state as states
-from as2jax.training.step import gradient_sums, make_train_step
+from as2jax.training.step import differentiate, gradient_sums, make_train_step
 
 LOSS = ProbeLoss(gamma=0.1, weight=0.01)
 
@@ -316,3 +316,31 @@ def test_a_step_overwrites_its_state_without_copying_it():
     for dims in re.findall(r"= f32\[([\d,]+)\]\S* copy\(", entry)
   ]
   assert sizes and not sizes.intersection(copied)
+
+
+def test_the_gradient_of_each_term_is_logged_with_its_norm():
+  made = batch()
+  mesh, state, _ = make(probe(), LOSS, made)
+  one = jax.tree.map(lambda x: x[0], state)
+  micro = jax.tree.map(jnp.asarray, jax.tree.map(lambda x: x[0], made))
+  gradient, _, plain = differentiate(probe(), LOSS, one, micro, 3, 0.5)
+  again, _, scalars = differentiate(probe(), LOSS, one, micro, 3, 0.5, norms=True)
+  assert set(scalars) - set(plain) == {"gradient_norm_entropy", "gradient_norm_distance"}
+  for name in ("entropy", "distance"):
+    alone = Only(name)
+    wanted, _, _ = differentiate(probe(), alone, one, micro, 3, 0.5)
+    np.testing.assert_allclose(
+      scalars[f"gradient_norm_{name}"], optax.tree.norm(wanted), rtol=1e-4, err_msg=name
+    )
+  for path in gradient:
+    np.testing.assert_array_equal(gradient[path], again[path], path)
+
+
+class Only(Loss):
+  """One term of `LOSS`, without its penalty."""
+
+  def __init__(self, name):
+    self.name = name
+
+  def __call__(self, output, batch, progress):
+    return {self.name: LOSS(output, batch, progress)[self.name]}

@@ -1,6 +1,7 @@
 """Another ranker's order of the candidates, from its run files: what a joint model starts from."""
 
 import dataclasses
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -14,6 +15,7 @@ from as2jax.data.record import Question
 from as2jax.runtime.errors import InputError
 
 FILE = "run.trec"
+SHUFFLED = "shuffled"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +53,11 @@ class FirstStageRanking(Input):
     names = [part for split in config.evaluation.splits for part in split.split("+")]
     if config.mode == "train":
       names += ["train", holdout.selection_split(config.data)]
-    return FirstStageRanking(load(config.data.ranking, dataset.splits, names))
+    section = config.data
+    ranking = load(section.ranking, dataset.splits, names)
+    if config.mode == "train" and section.ranking_train:
+      trained_on(ranking, section.ranking_train, dataset.splits["train"], section.ranking_size)
+    return FirstStageRanking(ranking)
 
   def for_layout(self, questions: Sequence[Question]) -> list[np.ndarray]:
     """The positions of each question's candidates, best first.
@@ -161,6 +167,29 @@ def load(source: str, splits: Mapping[str, Sequence[Question]], names: Iterable[
   return ranking
 
 
+def trained_on(ranking: Ranking, source: str, questions: Iterable[Question], size: int) -> None:
+  """Replaces the order of training questions, which a ranker that has seen them knows too well.
+
+  Args:
+    ranking: of all questions; changed.
+    source: `shuffled`, the `size` best candidates of each question in random order (the same in
+      every run and for every seed); or a run's folder or run file, as `load` reads it, such as the
+      cross-fitted scores of `as2jax lab distill`.
+    questions: that are trained on.
+
+  Raises:
+    InputError: as `load`.
+
+  """
+  if source != SHUFFLED:
+    ranking.add(run_file(source, "train", key="data.ranking_train"), questions)
+    return
+  for question in questions:
+    order = ranking.order(question)
+    rng = np.random.default_rng(zlib.crc32(f"{question.id} {question.text}".encode()))
+    ranking.put(question, np.concatenate([rng.permutation(order[:size]), order[size:]]))
+
+
 def run_file(source: str, split: str, *, key: str = "data.ranking") -> epath.Path:
   """The run file of a split; InputError where there is none, or one a seed.
 
@@ -210,10 +239,11 @@ def check_unused(config: Any, encodes: bool) -> None:
       any other model ranks again what `data.ranking` retrieved from a pool.
 
   """
-  ranking = config.data.ranking
+  key = next((key for key in ("ranking_train", "ranking") if config.data[key]), "ranking")
+  ranking = config.data[key]
   if ranking and (encodes or config.evaluation.task != "retrieve"):
     raise InputError(
-      f"data.ranking = {ranking!r} is for models that rank the best candidates of "
+      f"data.{key} = {ranking!r} is for models that rank the best candidates of "
       "another ranker again (model.template = 'joint', or a cross-encoder with "
       "evaluation.task = 'retrieve'); leave it empty"
     )

@@ -60,6 +60,27 @@ def test_held_out_questions_are_in_the_file_of_train(run):
     )
 
 
+def test_training_questions_may_have_another_order(run, tmp_path):
+  long = tuple(question(f"Q{i}", 9) for i in range(20))
+  splits = {"train": long, "heldout": (question("held", 3),)}
+  write(run / "eval/train/run.trec", (*long, *splits["heldout"]), [range(9)] * 20 + [range(3)])
+  own = lambda: first_stage_ranking.load(str(run), splits, ("train", "heldout"))
+  ranking, again = own(), own()
+  for one in (ranking, again):
+    first_stage_ranking.trained_on(one, "shuffled", long, 4)
+  orders = [ranking.order(q).tolist() for q in long]
+  assert orders == [again.order(q).tolist() for q in long]
+  assert all(order[4:] == [4, 3, 2, 1, 0] for order in orders)
+  assert len({tuple(order) for order in orders}) > 8  # of 24 orders of the best four
+  assert {tuple(sorted(order[:4])) for order in orders} == {(5, 6, 7, 8)}
+  assert ranking.order(splits["heldout"][0]).tolist() == [2, 1, 0]
+  write(tmp_path / "soft/eval/train/run.trec", long, [range(9, 0, -1)] * 20)
+  first_stage_ranking.trained_on(ranking, str(tmp_path / "soft"), long, 4)
+  assert ranking.order(long[0]).tolist() == list(range(9))
+  with pytest.raises(InputError, match="data.ranking_train = 'nowhere': there is no nowhere"):
+    first_stage_ranking.trained_on(ranking, "nowhere", long, 4)
+
+
 def test_what_is_missing_is_named(run, tmp_path):
   with pytest.raises(InputError, match=r"has not ranked dev.*mode=evaluate.*splits=dev,"):
     first_stage_ranking.load(str(run), {"dev": ()}, ("dev",))
