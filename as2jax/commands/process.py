@@ -57,6 +57,8 @@ def quiet_libraries() -> None:
 
   logging.basicConfig(level=logging.INFO, handlers=[_ToStandardError()], force=True)
   absl_logging.set_verbosity(absl_logging.WARNING)  # orbax logs every save in ten lines
+  # transformers advises to install PyTorch, for models that as2jax does not take from it.
+  os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
 
 def begin_run(

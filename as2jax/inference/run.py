@@ -21,7 +21,15 @@ from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import predict, results
 from as2jax.evaluation.parameter_free import FittedRanker
 from as2jax.inference.ranker import ParameterFreeRanker, Ranker
-from as2jax.runtime import compile_cache, processes, registry, regular_files, sharding
+from as2jax.runtime import (
+  compile_cache,
+  cpu_compiler,
+  devices,
+  processes,
+  registry,
+  regular_files,
+  sharding,
+)
 from as2jax.runtime.errors import InputError
 from as2jax.training import identity, loop, optimizers
 from as2jax.training import state as states
@@ -292,7 +300,13 @@ def fitted_to_devices(config: ConfigDict, source: str) -> tuple[ConfigDict, jax.
   Args:
     source: what is opened, for the log.
 
+  Raises:
+    InputError: the device that $JAX_PLATFORMS names is not here.
+
   """
+  cpu_compiler.check(devices.backend())
+  if warning := devices.unused():
+    log.warning(warning)
   try:
     mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
   except InputError:

@@ -1,14 +1,35 @@
 """The devices of this machine: which are used, which are not, and which are asked for in vain."""
 
 import glob
+import logging
 import os
 import platform
 import resource
 
 from as2jax.runtime.errors import InputError
 
-# Files that a driver makes, and the extra whose plugin of jax uses the device.
-DRIVERS = {"NVIDIA GPU": ("/dev/nvidia[0-9]*", "cuda12"), "TPU": ("/dev/accel*", "tpu")}
+# Files that show a device, and the extra whose plugin of jax uses it. A TPU is also seen as a device
+# of Google's on the PCI bus; on v5e and later it has no /dev/accel.
+DRIVERS = {
+  "NVIDIA GPU": (("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/dxg"), "cuda12"),
+  "TPU": (("/dev/accel*",), "tpu"),
+}
+PCI = "/sys/bus/pci/devices"
+GOOGLE, TPUS = "0x1ae0", ("0x0027", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076")
+VFIO = "/dev/vfio/[0-9]*"  # a device handed to a program, which may be a TPU or anything else
+
+_failed_plugins: list[str] = []  # why each could not be used
+
+
+class _Plugins(logging.Filter):
+  """Keeps why a plugin of jax failed, which jax logs with a traceback, and leaves that out."""
+
+  def filter(self, record: logging.LogRecord) -> bool:
+    """Whether the record is shown."""
+    if not (record.exc_info and "plugin" in record.getMessage()):
+      return True
+    _failed_plugins.append(_in_one_line(record.exc_info[1]))
+    return False
 
 
 def backend() -> str:
@@ -18,17 +39,50 @@ def backend() -> str:
     InputError: $JAX_PLATFORMS names one that is not here.
 
   """
+  wanted = os.environ.get("JAX_PLATFORMS", "")
+  if "tpu" in wanted.split(",") and not _may_have_tpu():  # libtpu would look for a minute
+    raise InputError(
+      f"JAX_PLATFORMS={wanted}: this machine has no TPU; unset it to compute on what there is"
+    )
   import jax
 
+  logger, filtered = logging.getLogger("jax._src.xla_bridge"), _Plugins()
+  logger.addFilter(filtered)
   try:
     return jax.default_backend()
   except (RuntimeError, AssertionError) as error:  # jax asserts that a plugin has registered itself
-    wanted = os.environ.get("JAX_PLATFORMS", "")
-    why = " ".join(str(error).split())[:200] or "jax has no plugin for it"
+    failed = "; ".join(_failed_plugins)
+    why = failed or _in_one_line(error).partition(" (set JAX_PLATFORMS")[0]
     raise InputError(
-      f"JAX_PLATFORMS={wanted}: no such device can be used here ({why}); unset it to compute on what "
-      "there is, or install its plugin: pip install 'as2jax[cuda12]' (cuda13, tpu)"
+      f"JAX_PLATFORMS={wanted}: no such device can be used here "
+      f"({why or 'jax has no plugin for it'}); unset it to compute on what there is, or "
+      + ("check the driver" if failed else "install its plugin")
+      + ("" if failed else ": pip install 'as2jax[cuda12]' (cuda13, tpu)")
     ) from error
+  finally:
+    logger.removeFilter(filtered)
+
+
+def _in_one_line(error: BaseException | None) -> str:
+  return " ".join(str(error).split())[:200]
+
+
+def _may_have_tpu() -> bool:
+  """False where nothing of Google's is on the PCI bus, and no device that may be a TPU."""
+  files = (*DRIVERS["TPU"][0], VFIO)
+  return any(map(glob.glob, files)) or any(vendor == GOOGLE for vendor, _ in _pci())
+
+
+def _pci() -> list[tuple[str, str]]:
+  """(vendor, device) of each device on the PCI bus, as it writes them: 0x1ae0."""
+  found = []
+  for folder in glob.glob(f"{PCI}/*"):
+    try:
+      with open(f"{folder}/vendor") as vendor, open(f"{folder}/device") as device:
+        found.append((vendor.read().strip(), device.read().strip()))
+    except OSError:  # it was taken away
+      continue
+  return found
 
 
 def description() -> str:
@@ -43,18 +97,19 @@ def description() -> str:
 
 
 def unused() -> str:
-  """A warning where an accelerator is here and jax computes on the CPU, "" elsewhere."""
+  """A warning where an accelerator or its plugin is here and jax computes on the CPU, "" elsewhere."""
   if backend() != "cpu":
     return ""
+  asked = os.environ.get("JAX_PLATFORMS")
+  failed = "" if asked else "; ".join(_failed_plugins)
   for name, (files, extra) in DRIVERS.items():
-    if glob.glob(files):
-      how = (
-        f"JAX_PLATFORMS={os.environ['JAX_PLATFORMS']} asks for that"
-        if os.environ.get("JAX_PLATFORMS")
-        else f"pip install 'as2jax[{extra}]' adds what jax needs"
-      )
+    tpu = name == "TPU" and any(v == GOOGLE and device in TPUS for v, device in _pci())
+    if tpu or any(map(glob.glob, files)):
+      how = f"pip install 'as2jax[{extra}]' adds what jax needs"
+      if asked or failed:
+        how = f"JAX_PLATFORMS={asked} asks for that" if asked else f"its plugin failed ({failed})"
       return f"warning: this machine has a {name}, but jax computes on the CPU: {how}"
-  return ""
+  return f"warning: jax computes on the CPU: a plugin of it failed ({failed})" if failed else ""
 
 
 def _processor() -> str:

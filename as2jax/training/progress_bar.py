@@ -73,7 +73,8 @@ class Display:
   def phase(self, name: str) -> None:
     """What begins now: reading, tokenising, compiling, training, evaluating."""
     if self.bar is not None:
-      self.bar.update(self.task, description=f"{name}{self._where()}")
+      # Drawn at once: what is said from now on stands above the phase that it belongs to.
+      self.bar.update(self.task, description=f"{name}{self._where()}", refresh=True)
     elif name in ("reading", "tokenising", "compiling"):
       self.say(name)
     if name == "evaluating":
@@ -161,9 +162,8 @@ class Display:
     if self.bar is not None:
       finished = self.before * self.epochs + self.number - 1
       total = self.runs * self.epochs * self.steps
-      self.bar.update(
-        self.task, total=total, completed=finished * self.steps + self.done, state=state
-      )
+      completed = finished * self.steps + self.done
+      self.bar.update(self.task, total=total, completed=completed, state=state, refresh=True)
 
 
 def duration(seconds: float) -> str:

@@ -262,7 +262,7 @@ class _Reading:
   def _nested_key(self, record: Mapping[str, Any], groups: dict[Any, list[Row]]) -> Any:
     """Makes the group of a question that one object holds whole."""
     table = self._table
-    fields = self._fields(tuple(record))
+    fields = self._fields(tuple(name for name in record if name != "candidates"))
     question_id = text_field("question_id", record, table, fields.get("question_id", ""))
     text = text_field("question", record, table, fields.get("question", ""))
     if not text.strip():

@@ -88,6 +88,13 @@ def test_gzip_changes_nothing(tmp_path):
   assert read_labelled(packed) == read_labelled(plain)
 
 
+def test_nested_candidates_are_no_unread_column(tmp_path, caplog):
+  nested = {"question": "q", "candidates": [{"sentence": "c"}], "cnadidate_id": "7"}
+  read_unlabelled(json_lines(tmp_path, [nested]))
+  (told,) = [record.getMessage() for record in caplog.records]
+  assert "'cnadidate_id' is carried along unread" in told
+
+
 def test_load_reads_each_split_in_its_own_form(tmp_path):
   nested = {"question": "q", "candidates": [{"sentence": "c", "label": 0}]}
   paths = {
