@@ -268,6 +268,7 @@ class Run:
     return example(self.components)
 
   def _tracker(self, seeds: tuple[int, ...]) -> Tracker:
+    devices.backend()  # whoever reads a checkpoint needs one, and it may be absent
     folder = group_folder(self.folder, self.seeds, seeds)
     return Tracker(**read_progress(folder)["tracker"])
 

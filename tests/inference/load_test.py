@@ -199,6 +199,18 @@ def moved(run, target):
   return target
 
 
+def test_a_platform_that_is_not_here_is_told_before_a_checkpoint_is_read(finished_run, monkeypatch):
+  def absent():
+    raise as2jax.InputError("JAX_PLATFORMS=cuda: no such device")
+
+  monkeypatch.setattr("as2jax.runtime.devices.backend", absent)
+  monkeypatch.setattr("as2jax.inference.run.read_progress", lambda folder: 1 / 0)
+  opened = as2jax.open_run(finished_run("triplet"))
+  for use in (opened.ranker, lambda: opened.parameters(0)):
+    with pytest.raises(as2jax.InputError, match="no such device"):
+      use()
+
+
 def test_a_finished_run_opens_without_its_encoders_folder(finished_run, tmp_path, monkeypatch):
   """Its folder holds the tokeniser, the encoder's config and all parameters."""
   monkeypatch.chdir(tmp_path)
