@@ -3,7 +3,7 @@
 import difflib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from as2jax.data.datasets.lines import Lines, quoted
 from as2jax.runtime.errors import InputError
@@ -24,7 +24,7 @@ def json_objects(content: Iterable[tuple[int, str]], lines: Lines) -> Iterator[d
   """The JSON object of each line; InputError for anything else."""
   for _, line in content:
     try:
-      record = json.loads(line, object_pairs_hook=_object)
+      record = parsed(line)
     except (ValueError, RecursionError) as error:
       raise lines.error(
         f"not a JSON object: {error}: {quoted(line)}; write one object a line"
@@ -32,6 +32,11 @@ def json_objects(content: Iterable[tuple[int, str]], lines: Lines) -> Iterator[d
     if not isinstance(record, dict):
       raise lines.error(f"{quoted(line)} is not a JSON object; write one object a line")
     yield record
+
+
+def parsed(text: str) -> Any:
+  """The value of a JSON text; ValueError also where an object has a field twice."""
+  return json.loads(text, object_pairs_hook=_object)
 
 
 def _object(pairs: Sequence[tuple[str, object]]) -> dict:

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gzip
+import io
 import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -14,6 +15,7 @@ from as2jax.runtime.errors import InputError
 
 LONGEST = 64 << 20  # bytes of a line: a small packed file may hold one of many GiB
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # its byte order marks
 GZIP = b"\x1f\x8b"
 ARCHIVES = (  # place in the file, mark, name
   (0, b"PK\x03\x04", "zip"),
@@ -78,9 +80,10 @@ def _damaged(error: Exception) -> str:
 
 
 class Lines:
-  """The decoded lines of a UTF-8 file: iterating gives (number from 1, text without its end).
+  """The decoded lines of a text file: iterating gives (number from 1, text without its end).
 
-  Lines end in LF or CR LF; a byte order mark before the first is dropped; a gzip file is unpacked.
+  The text is UTF-8, or UTF-16 where the file begins with its byte order mark (Excel's "Unicode
+  text"). Lines end in LF or CR LF; a byte order mark is dropped; a gzip file is unpacked.
   One line is held at a time, so a file may be larger than memory.
 
   Args:
@@ -88,7 +91,7 @@ class Lines:
     ends: whether a line is given with its end, as `csv.reader` wants it; a lone CR is allowed then.
 
   Raises (while iterating):
-    InputError: the file is empty, unreadable or an archive, or a line is not UTF-8, holds NUL or
+    InputError: the file is empty, unreadable or an archive, or a line is neither, holds NUL or
       a lone CR, or has `LONGEST` bytes.
 
   """
@@ -124,13 +127,27 @@ class Lines:
       raise self.error(f"the file holds only empty lines; add one {record} a line", 1)
 
   def _raw(self, file: BinaryIO) -> Iterator[bytes]:
+    mark = file.read(2)
+    file.seek(0)
+    narrow = iter(functools.partial(file.readline, LONGEST), b"")
     try:
-      for line in iter(functools.partial(file.readline, LONGEST), b""):
-        if len(line) == LONGEST:
+      for line in self._from_utf_16(file) if mark in UTF_16 else narrow:
+        if len(line) >= LONGEST:
           raise self.error(f"the line has {LONGEST >> 20} MiB or more", self.number + 1)
         yield line
     except UNPACKING as error:
       raise self.error(_damaged(error), self.number + 1) from error
+
+  def _from_utf_16(self, file: BinaryIO) -> Iterator[bytes]:
+    """The lines in UTF-8; what is half a pair of surrogates stays so, and is refused there."""
+    text = io.TextIOWrapper(file, "utf-16", "surrogatepass", "\n")
+    try:
+      for line in iter(functools.partial(text.readline, LONGEST), ""):
+        yield line.encode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+      raise self.error("the UTF-16 text is cut off or damaged", self.number + 1) from error
+    finally:
+      text.detach()  # whoever opened the file closes it
 
   def _decoded(self, line: bytes) -> str:
     if not self.ends:
@@ -144,7 +161,9 @@ class Lines:
       ) from error
     for character, name in (("\0", "a NUL byte"), ("\r", "a carriage return inside the line")):
       if character in text and not (self.ends and character == "\r"):
-        raise self.error(f"there is {name} at position {text.index(character) + 1}; remove it")
+        wide = character == "\0" and self.number == 1 and text.count("\0") > len(text) // 3
+        how = "the file may be UTF-16: save it as UTF-8" if wide else "remove it"
+        raise self.error(f"there is {name} at position {text.index(character) + 1}; {how}")
     return text
 
   def error(self, problem: str, number: int | None = None) -> InputError:

@@ -1,12 +1,14 @@
 """The rows of a person's table: tab-separated or CSV files, JSON-lines, Parquet, pandas frames.
 
 A .csv file is read as RFC 4180 says: a cell in quotation marks may hold the delimiter (comma,
-semicolon or tab, whichever the header has), line breaks, and quotation marks doubled. Of
-tab-separated files both forms are common, those in which a quotation mark is a character like any
+semicolon or tab, whichever the header has, or what a first line such as `sep=;` names), line breaks,
+and quotation marks doubled. Of tab-separated files both forms are common, those in which a quotation mark is a character like any
 other, and those which spreadsheets and pandas write: `is_quoted` tells them apart.
 """
 
 import csv
+import itertools
+import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +16,7 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data.datasets.fields import json_objects
+from as2jax.data.datasets.fields import json_objects, parsed
 from as2jax.data.datasets.lines import Lines, opened, quoted
 from as2jax.runtime.errors import InputError
 
@@ -28,6 +30,7 @@ SUFFIXES = {
   ".csv": COMMAS,
 }
 DELIMITERS = (",", ";", "\t")
+NAMED = re.compile(r'"?sep=([^\w\s"]|\t)"?', re.IGNORECASE)  # a line that is there for Excel
 LONGEST = 131_072  # characters of a cell, as `csv` limits them
 log = logging.getLogger(__name__)
 Cells = Iterator[tuple[int, list[str]]]
@@ -40,9 +43,9 @@ class Table:
 
   Attributes:
     source: the path, or what a frame is called.
-    columns: of the header; None of JSON-lines.
-    number: of the row given last, None before the first: its line, or of Parquet and frames its
-      position from 0.
+    columns: of the header; None of JSON.
+    number: of the row given last, None before the first: its line, or of Parquet, frames and JSON
+      arrays its position from 0.
 
   """
 
@@ -98,12 +101,17 @@ def open_table(
   if hasattr(source, "columns") and hasattr(source, "to_dict"):
     return _frame(source)
   path = epath.Path(source).expanduser()
-  form = SUFFIXES.get(epath.Path(path.name.lower().removesuffix(".gz")).suffix)
+  suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix
+  form = SUFFIXES.get(suffix)
   if form == PARQUET:
     return _parquet(path)
   first = first_line(path)
-  if form == JSON or (form is None and first.lstrip().startswith("{")):
-    return json_table(path)
+  if form == JSON or (form is None and first.lstrip().startswith(("{", "["))):
+    array = suffix not in (".jsonl", ".ndjson") and _begins_array(path)
+    return _array(path) if array else json_table(path)
+  if named := NAMED.fullmatch(first):
+    lines = Lines(path, ends=True)
+    return delimited(lines, csv_cells(lines, named[1], skipped=1), recognised)
   delimiter = "\t" if form == TABS else _delimiter(first, recognised)
   if delimiter == "\t" and form != COMMAS and not is_quoted(path):
     lines = Lines(path)
@@ -119,23 +127,48 @@ def json_table(path: epath.PathLike) -> Table:
   return Table(str(path), None, _objects(lines), lines)
 
 
+def _begins_array(path: epath.Path) -> bool:
+  texts = (line.strip() for _, line in Lines(path, ends=True))
+  return next(filter(None, texts), "").startswith("[")
+
+
+def _array(path: epath.Path) -> Table:
+  """The table of one JSON array of objects, as pandas and spreadsheets' add-ons write it."""
+  lines = Lines(path, ends=True)
+  text = "".join(line for _, line in lines)
+  try:
+    values = parsed(text)
+  except json.JSONDecodeError as error:
+    problem = f"not a JSON array: {error.msg}; the file may be cut off"
+    raise lines.error(problem, min(error.lineno, lines.number)) from error
+  except (ValueError, RecursionError) as error:
+    raise InputError(f"{path}: not a JSON array of rows: {error}") from error
+  table = Table(str(path), None, enumerate(values))
+  for number, value in enumerate(values):
+    if not isinstance(value, dict) or not value:
+      raise table.error(f"{quoted(json.dumps(value))} is no row; write an object a row", number)
+  return table
+
+
 def tab_cells(lines: Lines) -> Cells:
   """The cells of each line between tabs; a quotation mark is a character like any other."""
   for number, line in lines:
     yield number, line.split("\t")
 
 
-def csv_cells(lines: Lines, delimiter: str = ",") -> Cells:
+def csv_cells(lines: Lines, delimiter: str = ",", skipped: int = 0) -> Cells:
   """The cells of each record of a CSV file, with the number of its first line.
 
   Args:
     lines: of the file, with their ends.
     delimiter: between cells.
+    skipped: how many lines stand before the first record.
 
   """
-  reader = csv.reader((line for _, line in lines), delimiter=delimiter, strict=True)
+  rest = itertools.islice(iter(lines), skipped, None)
+  reader = csv.reader((line for _, line in rest), delimiter=delimiter, strict=True)
   while True:
-    first = lines.number + 1
+    first = max(lines.number, skipped) + 1
     try:
       yield first, next(reader)
     except StopIteration:

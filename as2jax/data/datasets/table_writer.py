@@ -1,4 +1,4 @@
-"""Rows into a file that `table` reads again: TSV and CSV (quoted), JSON-lines, Parquet."""
+"""Rows into a file that `table` reads again: TSV and CSV (quoted), JSON-lines or array, Parquet."""
 
 import io
 import json
@@ -58,7 +58,9 @@ def write(target: str, rows: Iterable[Mapping[str, Any]], option: str = "--outpu
     if form == PARQUET:
       _write_parquet(epath.Path(target), columns, rows)
     elif form == JSON:
-      text = "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+      lines = [json.dumps(row, ensure_ascii=False, default=str) for row in rows]
+      array = target.lower().endswith(".json")
+      text = "[\n" + ",\n".join(lines) + "\n]\n" if array else "".join(f"{x}\n" for x in lines)
       write_whole(epath.Path(target), text)
     else:
       write_whole(epath.Path(target), delimited(columns, rows, DELIMITERS[form]))

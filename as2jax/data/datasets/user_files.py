@@ -205,6 +205,7 @@ class _Reading:
   def __init__(self, table: Table, given: Mapping[str, str], labelled: bool | None):
     self._table, self._given, self.labelled = table, given, labelled
     self._resolved: dict[tuple[str, ...], dict[str, str]] = {}
+    self._misspelt: set[str] = set()  # columns that were told of
     self._found: dict[str, list[int]] = {"empty": [], "repeated": [], "contradictory": []}
     self._rows = 0
     if table.columns is not None:
@@ -287,8 +288,10 @@ class _Reading:
       self._resolved[columns] = found
       others = [column for column in columns if column not in found.values()]
       for column, field in column_names.misspelt(others, found):
-        text = "%s: the column %r is carried along unread; did you mean %r?"
-        log.warning(text, self._table.source, column, field)
+        if column not in self._misspelt:
+          text = "%s: the column %r is carried along unread; did you mean %r?"
+          log.warning(text, self._table.source, column, field)
+        self._misspelt.add(column)
     return self._resolved[columns]
 
   def _row(self, record: Mapping[str, Any]) -> Row | None:

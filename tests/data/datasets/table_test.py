@@ -1,6 +1,7 @@
 """A person's table in every form in which others write it: the same rows come out."""
 
 import csv
+import gzip
 import io
 import json
 import logging
@@ -54,6 +55,75 @@ def test_what_csv_writes(tmp_path, delimiter, suffix, quoting, encoding):
   assert content(path) == EXPECTED
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize(
+  "line, delimiter", [("sep=;", ";"), ('"sep=|"', "|"), ("SEP=,", ","), ("sep=\t", "\t")]
+)
+def test_a_first_line_that_names_the_delimiter(tmp_path, line, delimiter, encoding):
+  path = tmp_path / "faq.csv"
+  with path.open("w", newline="", encoding=encoding) as file:
+    file.write(line + "\r\n")
+    csv.writer(file, delimiter=delimiter).writerows([list(ROWS[0]), *(r.values() for r in ROWS)])
+  assert content(path) == EXPECTED
+  with path.open("a", newline="", encoding=encoding.replace("utf-16", "utf-16-le")) as file:
+    file.write("one cell\r\n")
+  with pytest.raises(InputError, match=r"faq.csv:7: 1 columns in 'one cell'; expected 4"):
+    content(path)
+
+
+@pytest.mark.parametrize("name", ["faq.csv", "faq.tsv", "faq.jsonl", "faq.json", "standard input"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_utf_16_with_its_mark(tmp_path, name, packed):
+  """As Excel's "Unicode text" and PowerShell write it, in both orders of bytes."""
+  delimiter = "\t" if name.endswith("tsv") else ","
+  if "json" in name:
+    table_writer.write(str(tmp_path / name), ROWS)
+    text = (tmp_path / name).read_text()
+  else:
+    text = table_writer.delimited(list(ROWS[0]), ROWS, delimiter)
+  for data in (text.encode("utf-16"), b"\xfe\xff" + text.encode("utf-16-be")):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(data) if packed else data)
+    assert [(q, c, label) for q, c, label, _ in content(path)] == [e[:3] for e in EXPECTED]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("name", ["faq.json", "faq.json.gz", "standard input"])
+def test_an_array_of_rows(tmp_path, name, indent):
+  path = tmp_path / name
+  text = "\n " * (name == "faq.json") + json.dumps(ROWS, indent=indent)
+  path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+  assert [row[:3] for row in content(path)] == [row[:3] for row in EXPECTED]
+  assert [row[3] for row in content(path)] == [{"team": row["team"]} for row in ROWS]
+  nested = [{"question": "q", "candidates": ["a", {"text": "b"}]}]
+  (tmp_path / "nested.json").write_text(json.dumps(nested, indent=indent))
+  assert [c.text for c in read_unlabelled(tmp_path / "nested.json")[0].candidates] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+  "text, where, words",
+  [
+    ('[\n {"question": "q",\n  "answer": "a"},\n', "faq.json:3", "not a JSON array: "),
+    ('[{"question": "q", "answer": "a"}', "faq.json:1", "may be cut off"),
+    ('[{"question": "q"} {"question": "q"}]', "faq.json:1", "Expecting ',' delimiter"),
+    ('[{"question": "q", "answer": "a"}]\n[]', "faq.json:2", "Extra data"),
+    ('[{"question": "q", "answer": "a"}, "b"]', "faq.json: row 1", "is no row; write an object"),
+    ('[{"question": "q", "answer": "a"}, {}]', "faq.json: row 1", "is no row"),
+    ('[{"question": "q", "question": "q"}]', "faq.json", "a field occurs twice"),
+    ("[" * 100_000, "faq.json", "not a JSON array"),
+    ('[{"question": "q", "answer": "a"}, {"question": "q"}]', "faq.json: row 1", "candidate is"),
+    ('[{"question": "q", "answer": 3}]', "faq.json: row 0", "expected a text"),
+    ("[]", "faq.json", "nothing follows the header; add one candidate a line"),
+  ],
+)
+def test_a_damaged_array_names_its_place(tmp_path, text, where, words):
+  path = tmp_path / "faq.json"
+  path.write_text(text)
+  with pytest.raises(InputError) as error:
+    read_unlabelled(path)
+  assert str(error.value).startswith(f"{tmp_path}/{where}: ") and words in str(error.value)
+
+
 def test_what_excel_writes_between_tabs(tmp_path):
   """It quotes cells with commas, too."""
   path = tmp_path / "faq.tsv"
@@ -85,6 +155,11 @@ def test_a_quotation_mark_of_a_plain_file_is_a_character(tmp_path, caplog):
   with caplog.at_level(logging.WARNING):
     assert not is_quoted(path)
   assert "quotation marks are taken as part of the text" in caplog.text
+
+
+def test_json_is_written_as_one_array(tmp_path):
+  table_writer.write(str(tmp_path / "faq.json"), ROWS)
+  assert json.loads((tmp_path / "faq.json").read_text()) == ROWS
 
 
 @given(texts=st.lists(st.one_of(TEXT, ODD), min_size=2, max_size=6, unique=True))

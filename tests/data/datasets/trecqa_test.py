@@ -102,7 +102,7 @@ def changed(old: str, *new: str, lines=BARE) -> bytes:
 TOKENS = "It\tis\tcold\t."
 BROKEN = {
   "not UTF-8": (content().replace(b"merchant", b"m\xe9rchant"), 6, "not UTF-8"),
-  "UTF-16": (content().decode().encode("utf-16"), 1, "not UTF-8"),
+  "UTF-16 without its mark": (content().decode().encode("utf-16-le"), 1, "may be UTF-16"),
   "NUL": (content().replace(b"merchant", b"mer\0chant"), 6, "NUL"),
   "another file": (b"question\tcandidate\tlabel\n", 1, "where a question should begin"),
   "real XML": (b"<?xml version='1.0'?>\n<root/>\n", 1, "where a question should begin"),

@@ -95,7 +95,7 @@ BROKEN = {
   "two questions under one id": (replaced(5, "who", "whoever"), 7, "on line 5"),
   "question goes on later": (content([*ROWS, ROWS[2]]), 9, "began on line 2"),
   "not UTF-8": (content().replace("°".encode(), b"\xb0"), 3, "byte 0xb0 at position"),
-  "UTF-16": (content().decode().encode("utf-16"), 1, "not UTF-8"),
+  "UTF-16 without its mark": (content().decode().encode("utf-16-le"), 1, "may be UTF-16"),
   "NUL": (replaced(1, "below", "be\0low"), 3, "NUL"),
   "lone carriage return": (replaced(1, "below", "be\rlow"), 3, "carriage return"),
   "old Mac line ends": (content(end="\r"), 1, "carriage return"),
