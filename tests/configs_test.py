@@ -12,7 +12,7 @@ import sharding_rules
 import tiny
 from ml_collections import ConfigDict
 
-from as2jax.config import base, baselines, cete, check, flags, presets, recipes
+from as2jax.config import base, baselines, cete, check, flags, losses, presets, recipes
 from as2jax.config.flat import flatten
 from as2jax.experiments.compile import compiled
 from as2jax.inference import modes
@@ -47,7 +47,8 @@ def every_config():
       kinds = ["fast", "accurate"]
     elif path.stem in ("trecqa_m2snet", "squad_cross_vae"):
       kinds = ["", "tuned"]
-    words = ["", *presets.ARGUMENTS, ",".join(presets.ARGUMENTS)]
+    known = [w for w in presets.ARGUMENTS if w not in losses.WORDS or path.stem == "recommended"]
+    words = ["", *known, ",".join(known)]
     pairs = [*itertools.product(kinds[:1], words), *itertools.product(kinds[1:], ("", "sample"))]
     arguments = [",".join(filter(None, pair)) for pair in pairs]
     configs[name] = [f"{name}:{argument}" if argument else name for argument in arguments]

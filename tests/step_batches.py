@@ -31,8 +31,8 @@ def questions(n=12):
 
 
 @functools.cache
-def batcher(layout="pairs", shards=1, accumulate=1, examples=16):
-  units, table = layouts.LAYOUTS[layout](questions())
+def batcher(layout="pairs", shards=1, accumulate=1, examples=16, count=12):
+  units, table = layouts.LAYOUTS[layout](questions(count))
   template = "pair" if layout == "single" else "single"
   built = build_units(
     units, load_tokenizer(tiny.encoder_folder()), template=template, max_length=32

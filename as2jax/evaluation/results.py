@@ -173,6 +173,7 @@ def data_facts(dataset: Dataset, section: Any) -> dict:
     "splits": splits,
     "rules": list(section.rules),
     "mined": mined.described(section.mined),
+    "labelled_negatives": section.labelled_negatives,
     "train_filter": section.train_filter,
     "holdout": section.holdout,
     "train_fraction": section.train_fraction,

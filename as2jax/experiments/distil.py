@@ -20,6 +20,7 @@ from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.inputs import teacher_scores
 from as2jax.data.inputs.first_stage_ranking import FILE
 from as2jax.data.record import UNKNOWN, Question, fingerprint
+from as2jax.evaluation import metrics
 from as2jax.experiments.working_folder import open_working
 from as2jax.inference import open as opening
 from as2jax.inference.ranker import Ranker
@@ -81,17 +82,11 @@ def distil(
   asked = [question for question in questions if question.candidates]
   if not asked:
     raise InputError(f"{source or 'the data'}: no question has a candidate to score")
-  scores, facts = [], []
-  for teacher in teachers:
-    its, fact = _scores_of(teacher, asked, allow_seen)
-    scores.append(np.concatenate(its))
-    facts.append(fact)
+  scored = [_scores_of(teacher, asked, allow_seen) for teacher in teachers]
   if cross_fit is not None:
-    scores.append(np.concatenate(_cross_fitted(asked, cross_fit, working)))
-    facts.append({"cross_fit": cross_fit.job, "folds": cross_fit.folds, **cross_fit.overrides})
-  for fact, values in zip(facts, scores, strict=True):
-    if not np.isfinite(values).all():
-      raise InputError(f"the teacher {fact} gave a score that is not finite")
+    facts = {"cross_fit": cross_fit.job, "folds": cross_fit.folds, **cross_fit.overrides}
+    scored.append((_cross_fitted(asked, cross_fit, working), facts))
+  scores = [_finite(np.concatenate(its), facts) for its, facts in scored]
   ends = np.cumsum([len(question.candidates) for question in asked])
   soft = np.split(teacher_scores.averaged(scores), ends[:-1])
   ids = [[candidate.id for candidate in question.candidates] for question in asked]
@@ -100,7 +95,7 @@ def distil(
   trec_files.write_run(file, [question.id for question in asked], ids, soft, "teachers")
   content = {
     "as2jax": __version__,
-    "teachers": facts,
+    "teachers": [facts for _, facts in scored],
     "data": {"source": source, "fingerprint": fingerprint(questions)},
     "questions": len(asked),
     "pairs": int(ends[-1]),
@@ -108,6 +103,13 @@ def distil(
   write_whole(folder / CARD, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
   shutil.rmtree(working, ignore_errors=True)
   return content
+
+
+def _finite(scores: np.ndarray, teacher: Mapping[str, Any]) -> np.ndarray:
+  """The scores, where all are finite; InputError otherwise."""
+  if not np.isfinite(scores).all():
+    raise InputError(f"the teacher {dict(teacher)} gave a score that is not finite")
+  return scores
 
 
 def _scores_of(
@@ -143,6 +145,9 @@ def _of_ranker(ranker: Ranker, questions: Sequence[Question]) -> list[np.ndarray
 def _seen(teacher: str, questions: Sequence[Question]) -> int:
   """How many of the questions a run was trained on; 0 of one that took no step.
 
+  Questions that its `data.train_filter` left out were not: a run of answerable questions may score the
+  others of the same file.
+
   Raises:
     InputError: the run's data are not here, so that nobody can tell.
 
@@ -157,7 +162,9 @@ def _seen(teacher: str, questions: Sequence[Question]) -> int:
       f"whether the teacher {teacher} was trained on these questions cannot be told, as its data are "
       f"not here ({error}); say --allow-seen where it was not"
     ) from error
-  known = {question.text for question in train}
+  labels = [np.asarray([candidate.label for candidate in q.candidates]) for q in train]
+  kept = metrics.filter_mask(run.config.data.train_filter, labels)
+  known = {question.text for question, its in zip(train, kept, strict=True) if its}
   return sum(question.text in known for question in questions)
 
 

@@ -13,6 +13,7 @@ from as2jax.models.system import PublishedForm, System
 
 # What of a config made the model; the rest says where and how fast it was made.
 SETTINGS = (
+  "data.labelled_negatives",
   "data.train_filter",
   "data.holdout",
   "data.train_fraction",

@@ -355,6 +355,7 @@ class CassieLoss(Loss):
 
   gamma: float
   mi_self_pairs: bool
+  outputs: ClassVar[tuple[str, ...]] = ("pair_logits", "nodes", "sentences")
 
   def __call__(self, output: CassieOutput, batch: Batch, progress: Array) -> dict[str, Term]:
     del progress

@@ -1,7 +1,7 @@
 """The loss of Cross-VAEs and its siblings: α·L_cross + β·L_KL + γ·L_matching (Yu et al. 2020)."""
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -96,6 +96,7 @@ class CrossVAELoss(Loss):
   reconstruction: Annotated[str, OneOf(REDUCTIONS)]
   kl_schedule: Annotated[str, OneOf(SCHEDULES)]
   free_bits: float
+  outputs: ClassVar[tuple[str, ...]] = ("question", "answer", "draw")
 
   def __post_init__(self):
     for key, allowed in (

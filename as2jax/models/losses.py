@@ -6,6 +6,7 @@ a step.
 """
 
 import dataclasses
+import inspect
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 import jax
@@ -41,8 +42,13 @@ class Loss:
       (`as2jax.data.inputs.protocol`), each `training_only`.
     reads_unlabelled: whether candidates without a label are examples, too.
     whole_batch: whether an example's value depends on the other shards and micro-batches of its step.
+    layouts: of the examples that it knows; () for any.
+    outputs: what it reads of a system's outputs, by name.
 
   """
+
+  layouts: ClassVar[tuple[str, ...]] = ()
+  outputs: ClassVar[tuple[str, ...]] = ()
 
   inputs: ClassVar[tuple["Input", ...]] = ()
   whole_batch: ClassVar[bool] = False
@@ -55,6 +61,35 @@ class Loss:
     """Scalars added to the loss once a step; none by default."""
     del params
     return {}
+
+
+# Of each layout, systems that have it.
+SYSTEMS = {"pairs": "biencoder, siamese", "single": "crossencoder, reranker", "triplets": "triplet"}
+
+
+def check(loss: Loss, model: Any, config: Any) -> None:
+  """Raises InputError where a loss cannot read what a system gives; it names the layouts it knows."""
+  pair = f"loss.name = {config.loss.name!r} does not fit model.name = {config.model.name!r}"
+  known = "; ".join(
+    f"{layout} (model.name = {SYSTEMS[layout]})" if layout in SYSTEMS else layout
+    for layout in loss.layouts
+  )
+  if loss.layouts and model.layout not in loss.layouts:
+    raise InputError(
+      f"{pair}, whose examples have the layout {model.layout}: it knows {known}; take one of these "
+      "systems, or another loss"
+    )
+  output_class = inspect.signature(type(model).__call__).return_annotation
+  if not dataclasses.is_dataclass(output_class):  # a system from elsewhere need not say
+    return
+  absent = [
+    name for name in loss.outputs if name not in {f.name for f in dataclasses.fields(output_class)}
+  ]
+  if absent:
+    raise InputError(
+      f"{pair}: it reads {', '.join(absent)}, which that system does not give"
+      + (f"; it knows the layouts {known}" if known else "")
+    )
 
 
 SELECTIONS = ("all", "hard", "semihard", "violating")
@@ -86,6 +121,8 @@ class TripletLoss(Loss):
   margin: float
   selection: Annotated[str, OneOf(SELECTIONS)]
   reduction: Annotated[str, OneOf(("sum", "mean"))]
+  layouts: ClassVar[tuple[str, ...]] = ("triplets",)
+  outputs: ClassVar[tuple[str, ...]] = ("squared_distances",)
 
   def __post_init__(self):
     if self.selection not in SELECTIONS:
@@ -112,6 +149,9 @@ class TripletLoss(Loss):
 class BinaryCrossEntropy(Loss):
   """Mean of −y log ŷ − (1−y) log(1−ŷ) over judged pairs, from logits (ASBERT section 3.1)."""
 
+  layouts: ClassVar[tuple[str, ...]] = ("pairs",)
+  outputs: ClassVar[tuple[str, ...]] = ("logits",)
+
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     del progress
     labels = batch.examples.labels[..., 0]
@@ -123,6 +163,9 @@ class BinaryCrossEntropy(Loss):
 @dataclasses.dataclass(frozen=True)
 class SoftmaxCrossEntropy(Loss):
   """Mean cross entropy of a two-way softmax over judged examples (CETE section 3.2)."""
+
+  layouts: ClassVar[tuple[str, ...]] = ("single",)
+  outputs: ClassVar[tuple[str, ...]] = ("logits",)
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     del progress
@@ -136,6 +179,9 @@ class SoftmaxCrossEntropy(Loss):
 @dataclasses.dataclass(frozen=True)
 class MeanSquaredError(Loss):
   """Mean of (score − label)² over judged pairs; CETE's score is a cosine (section 4.3)."""
+
+  layouts: ClassVar[tuple[str, ...]] = ("pairs", "single")
+  outputs: ClassVar[tuple[str, ...]] = ("scores",)
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     del progress

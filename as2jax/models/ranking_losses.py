@@ -63,7 +63,15 @@ def _lists(
 
 
 @dataclasses.dataclass(frozen=True)
-class ListSoftmax(Loss):
+class ScoreLoss(Loss):
+  """A loss that reads one score a pair of question and candidate."""
+
+  layouts: ClassVar[tuple[str, ...]] = ("pairs", "single")
+  outputs: ClassVar[tuple[str, ...]] = ("scores",)
+
+
+@dataclasses.dataclass(frozen=True)
+class ListSoftmax(ScoreLoss):
   """−ln of each positive's share among itself and the negatives of its question, mean over positives.
 
   InfoNCE (van den Oord et al. 2018, eq. 4) over a question's own candidates. The question's other
@@ -83,7 +91,7 @@ class ListSoftmax(Loss):
 
 
 @dataclasses.dataclass(frozen=True)
-class ListNet(Loss):
+class ListNet(ScoreLoss):
   """Cross entropy of the softmax of scores against that of labels, mean over questions.
 
   ListNet's top-one probabilities (Cao et al. 2007, eq. 6 f.). Labels may be graded. A question with
@@ -101,7 +109,7 @@ class ListNet(Loss):
 
 
 @dataclasses.dataclass(frozen=True)
-class RankNet(Loss):
+class RankNet(ScoreLoss):
   """Logistic loss of every pair of candidates with different labels, mean over questions.
 
   ln(1 + exp(s_j − s_i)) where candidate i has the greater label (RankNet, Burges et al. 2005, eq. 3);
@@ -154,7 +162,7 @@ def _ndcg_changes(scores: Array, labels: Array, same: Array) -> Float[Array, "s 
 
 
 @dataclasses.dataclass(frozen=True)
-class MarginMSE(Loss):
+class MarginMSE(ScoreLoss):
   """Squared error of each margin between a positive and a negative against the teacher's.
 
   ((s_i − s_j) − (t_i − t_j))², the mean over the pairs of a question, then over questions (Hofstätter
@@ -175,7 +183,7 @@ class MarginMSE(Loss):
 
 
 @dataclasses.dataclass(frozen=True)
-class Distillation(Loss):
+class Distillation(ScoreLoss):
   """KL of the teacher's softmax over a question's candidates to the scores', mean over questions.
 
   Σ_j p_j (ln p_j − ln q_j), p = softmax(t / τ), q = softmax(scale · s) (Hinton et al. 2015, section 2,
@@ -230,6 +238,8 @@ class InBatchSoftmax(Loss):
   symmetric: bool
   false_negative_margin: float
   whole_batch: ClassVar[bool] = True
+  layouts: ClassVar[tuple[str, ...]] = ("pairs",)
+  outputs: ClassVar[tuple[str, ...]] = ("units",)
 
   def __post_init__(self):
     if self.similarity not in SIMILARITIES:
@@ -237,11 +247,6 @@ class InBatchSoftmax(Loss):
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
     del progress
-    if not hasattr(output, "units") or batch.examples.members.shape[-1] != 2:
-      raise InputError(
-        "loss.name = 'in_batch_softmax' compares vectors of questions and candidates: use it with a"
-        " bi-encoder of layout pairs (model.name = biencoder), or list_softmax, listnet, ranknet"
-      )
     terms = {"in_batch_softmax": self._side(output, batch, 0, 1)}
     if self.symmetric:
       terms["in_batch_softmax_questions"] = self._side(output, batch, 1, 0)
@@ -298,7 +303,7 @@ def _any_product(left: Bool[Array, "n k"], right: Bool[Array, "k m"]) -> Bool[Ar
 
 
 @dataclasses.dataclass(frozen=True)
-class FocalLoss(Loss):
+class FocalLoss(ScoreLoss):
   """Binary cross entropy times (1 − p)^γ, p the probability of the label (Lin et al. 2017, eq. 4).
 
   Mean over judged examples. γ = 0 is `BinaryCrossEntropy`.

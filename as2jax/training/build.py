@@ -24,6 +24,7 @@ from as2jax.data.text.prompts import Prompts
 from as2jax.data.text.token_table import UnitTable
 from as2jax.data.text.tokenise import ROLES, build_units
 from as2jax.evaluation import metrics, results
+from as2jax.models import losses
 from as2jax.runtime import checksums, folders, processes, registry
 from as2jax.runtime.errors import InputError
 from as2jax.training import cached_gradients, stored_split
@@ -369,12 +370,19 @@ def with_length(config: Any, source: "Source") -> Any:
 
 
 def model_and_loss(config: Any, source: "Source") -> tuple[Any, Any]:
-  """The model over the encoder of `source`, and its loss."""
+  """The model over the encoder of `source`, and its loss.
+
+  Raises:
+    InputError: a model or a loss that is not there, or a loss that cannot read the model's outputs.
+
+  """
   offered = {k: v for k, v in source.model_fields.items() if _open_field(config.model, k)}
   if has_encoder(config.model):
     offered["encoder"] = source.module
   model = registry.build(registry.MODELS, config.model, "model", **offered)
-  return model, registry.build(registry.LOSSES, config.loss, "loss")
+  loss = registry.build(registry.LOSSES, config.loss, "loss")
+  losses.check(loss, model, config)
+  return model, loss
 
 
 def _texts(dataset: datasets.Dataset | None, splits: Sequence[str]) -> Iterator[str]:

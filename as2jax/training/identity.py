@@ -18,6 +18,7 @@ from typing import Any
 
 from etils import epath
 
+from as2jax.config import base
 from as2jax.config.flat import flatten
 from as2jax.data.datasets import holdout
 from as2jax.data.inputs import fitted
@@ -44,6 +45,7 @@ OWN_DATA = (
   "data.drop",
   "data.rules",
   "data.mined",
+  "data.labelled_negatives",
   "data.holdout",
   "evaluation.task",
 )
@@ -149,7 +151,10 @@ def own_data(workdir: epath.PathLike, config: Any) -> bool:
   """Whether a config names the data of the run in `workdir`."""
   there = flatten(json.loads((epath.Path(workdir) / "config.json").read_text()))
   here = flatten(json.loads(config.to_json()))
-  return all(there.get(key) == here.get(key) for key in OWN_DATA)
+  default = flatten(
+    json.loads(base.get_config().to_json())
+  )  # of keys that are younger than the run
+  return all(there.get(key, default[key]) == here.get(key) for key in OWN_DATA)
 
 
 def check_best(workdir: epath.PathLike, folder: epath.PathLike, step: int) -> None:

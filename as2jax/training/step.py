@@ -95,7 +95,7 @@ def gradient_sums(
 
   The result is that of one large batch (running statistics aside, which each micro-batch updates
   in turn): denominators are added over all micro-batches before anything is divided. A loss over the
-  whole batch goes by cached gradients.
+  whole batch, whose values depend on the other micro-batches, goes by `_of_whole_batch`.
 
   Returns:
     (value of each term, scale of each term, gradient by path, mutables)
@@ -120,9 +120,6 @@ def gradient_sums(
 
   gradient_of = jax.grad(scaled, has_aux=True)
   steps = jax.tree.leaves(batch)[0].shape[0]
-  if steps > 1 and loss.whole_batch:
-    gradient, (values, scales) = _of_whole_batch(model, loss, state, batch, key, progress)
-    return values, scales, gradient, state.mutables
   if steps == 1:
     micro = jax.tree.map(lambda x: x[0], batch)
     gradient, (values, mutables) = gradient_of(state.trainable, micro, state.mutables, 0, None)
@@ -152,8 +149,8 @@ def gradient_sums(
 
 def _of_whole_batch(
   model: nn.Module, loss: Loss, state: TrainState, batch: Any, key: jax.Array, progress: jax.Array
-) -> tuple[Any, Any]:
-  """The gradient of a loss over all micro-batches together, and the values and scales of its terms."""
+) -> tuple[Any, Any, Any, Any]:
+  """As `gradient_sums`, of a loss over all micro-batches together, by cached gradients."""
   if jax.tree.leaves(state.mutables):
     raise ValueError("cached gradients encode twice, which would update running statistics twice")
 
@@ -175,7 +172,8 @@ def _of_whole_batch(
     scales = {name: term.scale for name, term in terms.items()}
     return sum(scales[name] * v for name, v in values.items() if scales[name]), (values, scales)
 
-  return cached_gradients.gradient(encode, value, state.trainable, batch)
+  gradient, (values, scales) = cached_gradients.gradient(encode, value, state.trainable, batch)
+  return values, scales, gradient, state.mutables
 
 
 def differentiate(
@@ -202,7 +200,9 @@ def differentiate(
   """
   key = jax.random.fold_in(jax.random.key(seed), state.step)
   more = term_norms(model, loss, state, batch, key, progress) if norms else {}
-  values, scales, gradient, mutables = gradient_sums(model, loss, state, batch, key, progress)
+  cached = loss.whole_batch and jax.tree.leaves(batch)[0].shape[0] > 1
+  sums = _of_whole_batch if cached else gradient_sums
+  values, scales, gradient, mutables = sums(model, loss, state, batch, key, progress)
 
   def penalty(trainable):
     terms = loss.penalty(optimizers.merge(trainable, state.frozen))

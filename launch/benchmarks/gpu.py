@@ -24,18 +24,13 @@ from typing import Any
 import numpy as np
 
 from launch.benchmarks.benchmark import allow_absent_jaxtyping
+from launch.benchmarks.workload import SHAPES, encoder_of
 
 # Tokens of WikiQA's training sentences, and of question and sentence together, at 0, 5 … 100 %.
 SENTENCE = (3, 8, 10, 13, 15, 17, 19, 21, 23, 25, 26, 28, 30, 32, 34, 37, 40, 43, 48, 56, 128)
 PAIR = (8, 18, 21, 23, 24, 26, 27, 29, 30, 31, 33, 34, 36, 38, 40, 42, 44, 47, 51, 58, 128)
 QUESTIONS, CANDIDATES, POSITIVES = 400, 10, 1
 LONGEST = 128
-SHAPES = {
-  "bert-base": "bert-base-uncased",
-  "minilm": "nreimers/MiniLM-L6-H384-uncased",
-  "modernbert-base": "answerdotai/ModernBERT-base",
-  "ettin-17m": "jhu-clsp/ettin-encoder-17m",
-}
 # Sampler, examples and rows of 128 tokens a batch, and the sections that build the rest.
 SYSTEMS: dict[str, tuple[str, int, int, dict[str, Any], dict[str, Any]]] = {
   "triplet": (
@@ -124,15 +119,13 @@ def workload(shape: str, system: str, flags: argparse.Namespace, attention: str,
   from as2jax.data.batches import examples
   from as2jax.data.batches.batcher import fit_batcher
   from as2jax.data.record import Candidate, Question
-  from as2jax.encoders.checkpoints import published_shapes
   from launch.benchmarks.workload import Load, Workload, batch_load
 
   sampler, size, rows, model, loss = SYSTEMS[system]
   rows = flags.rows or rows
-  family, fields = published_shapes.family(SHAPES[shape])
   trained = system in ("triplet", "crossencoder")
   rate = dict.fromkeys(DROPOUT, 0.1 if trained else 0.0)
-  sizes = {**fields, **rate, "dtype": flags.dtype, "attention": attention, **encoder}
+  sizes = encoder_of(shape, **{**rate, "dtype": flags.dtype, "attention": attention, **encoder})
   questions = [
     Question(
       str(q),
@@ -165,7 +158,7 @@ def workload(shape: str, system: str, flags: argparse.Namespace, attention: str,
   settings = {
     "system": system,
     "batch_size": None,
-    "encoder": {"name": family.name, **sizes},
+    "encoder": sizes,
     "model": model,
     "loss": loss,
     "optimizer": OPTIMIZER,

@@ -14,6 +14,12 @@ import numpy as np
 from as2jax.runtime.errors import InputError
 
 VERSION = 2  # of the file
+SHAPES = {
+  "bert-base": "bert-base-uncased",
+  "minilm": "nreimers/MiniLM-L6-H384-uncased",
+  "modernbert-base": "answerdotai/ModernBERT-base",
+  "ettin-17m": "jhu-clsp/ettin-encoder-17m",
+}
 WEIGHTS = ("float32", "float16", "none")
 
 
@@ -28,6 +34,24 @@ def forward_flops(encoder: Mapping[str, Any], lengths: Any) -> float:
   d, f = encoder["hidden_size"], encoder["intermediate_size"]
   products = 6 if encoder.get("name") == "modernbert" else 4
   return encoder["num_layers"] * float(np.sum(n * (8 * d * d + products * d * f) + 4 * d * n * n))
+
+
+def encoder_of(shape: str, **fields: Any) -> dict[str, Any]:
+  """The section `encoder` of a published shape; `fields` take the place of its own."""
+  from as2jax.encoders.checkpoints import published_shapes
+
+  family, sizes = published_shapes.family(SHAPES[shape])
+  return {"name": family.name, **sizes, **fields}
+
+
+def with_shape(work: "Workload", shape: str) -> "Workload":
+  """The same texts, by the same tokeniser, under an encoder of another shape with random weights."""
+  kept = ("dtype", "attention", "hidden_dropout", "attention_dropout")
+  encoder = encoder_of(shape, **{name: work.settings["encoder"][name] for name in kept})
+  settings = {**work.settings, "encoder": encoder, "pretrained": f"random weights, {shape}"}
+  count, make = work.epoch(0)
+  whole = sum((batch_load(settings, make(i)) for i in range(count)), Load())
+  return dataclasses.replace(work, settings=settings, weights={}, whole=whole)
 
 
 def word_flops(settings: Mapping[str, Any]) -> float:

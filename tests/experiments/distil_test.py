@@ -114,6 +114,20 @@ def test_a_run_is_asked_what_it_has_seen(finished_run, tmp_path):
   )
 
 
+def test_questions_that_a_run_was_not_trained_on_are_no_seen_ones(finished_run, tmp_path):
+  """A triplet network is trained on answerable questions; it may score the others of its file."""
+  teacher = finished_run("triplet")
+  config = as2jax.open_run(teacher).config
+  train = loading.load(config.data).splits["train"]
+  others = [q for q in train if not q.positives][:2]
+  assert config.data.train_filter == "answerable" and others
+  content = distil.distil(others, tmp_path / "out", [str(teacher)])
+  assert content["teachers"][0]["seen"] == 0
+  answered = next(q for q in train if q.positives)
+  with pytest.raises(InputError, match="trained on 1 of these 3"):
+    distil.distil([*others, answered], tmp_path / "x", [str(teacher)])
+
+
 def test_a_cross_fitted_teacher_never_scores_what_it_was_trained_on(tmp_path, monkeypatch):
   trained = []
 

@@ -8,6 +8,7 @@ import tiny
 from ml_collections import ConfigDict
 from step_batches import batch
 
+from as2jax.evaluation.predict_steps import over_seeds
 from as2jax.models.asbert import Siamese
 from as2jax.models.biencoder import BiEncoder
 from as2jax.models.losses import BinaryCrossEntropy
@@ -16,10 +17,11 @@ from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import build, cached_gradients, optimizers
 from as2jax.training import state as states
-from as2jax.training.step import gradient_sums, make_train_step
+from as2jax.training.step import differentiate, make_train_step
 
 LOSS = InBatchSoftmax(20.0, "cosine", True, 1e9)
-KEY = jax.random.key(3)
+SEED = 3
+KEY = jax.random.fold_in(jax.random.key(SEED), 0)  # of the first step
 
 
 def biencoder(dropout=0.0):
@@ -48,12 +50,18 @@ def state_of(model, example_batch, devices=1):
   return mesh, optimizer, state
 
 
-def gradient(model, example_batch, loss=LOSS):
-  """(loss value, gradient by path) of the first seed's step."""
-  solo = jax.tree.map(lambda x: x[0], state_of(model, example_batch)[2])
-  of = jax.jit(lambda s, b: gradient_sums(model, loss, s, b, KEY, jnp.float32(0.5)))
-  values, _, actual, _ = of(solo, jax.tree.map(lambda x: x[0], example_batch))
-  return values, actual
+def gradient_of(model, loss=LOSS):
+  """(state, batch) → (gradient by path, new mutables, scalars) of a step, with a seed axis of one."""
+  return over_seeds(
+    lambda s, b: differentiate(model, loss, s, b, jnp.uint32(SEED), jnp.float32(0.5)), 1
+  )
+
+
+def gradient(model, example_batch, loss=LOSS, devices=1):
+  """(scalars, gradient by path) of the first seed's step."""
+  mesh, _, state = state_of(model, example_batch, devices)
+  actual, _, scalars = jax.jit(gradient_of(model, loss))(state, sharding.place(example_batch, mesh))
+  return jax.tree.map(lambda x: np.asarray(x[0]), (scalars, actual))
 
 
 def assert_same(actual, expected):
@@ -75,6 +83,12 @@ def test_parts_give_the_gradient_of_one_batch(similarity):
   whole = gradient(biencoder(), batch(), loss)
   parts = batch(shards=2, accumulate=2, examples=8)
   assert_same(gradient(biencoder(), parts, loss), whole)
+
+
+@pytest.mark.slow
+def test_eight_devices_give_the_gradient_of_one_batch():
+  parts = batch(shards=8, accumulate=2, examples=8)
+  assert_same(gradient(biencoder(), parts, devices=8), gradient(biencoder(), batch()))
 
 
 def test_both_passes_have_the_same_dropout():
@@ -128,10 +142,8 @@ def test_one_device_and_two_take_the_same_step():
 
 
 def temporary_bytes(example_batch):
-  model = biencoder()
-  solo = jax.tree.map(lambda x: x[0], state_of(model, example_batch)[2])
-  of = jax.jit(lambda s, b: gradient_sums(model, LOSS, s, b, KEY, jnp.float32(0.5))[2])
-  compiled = of.lower(solo, jax.tree.map(lambda x: x[0], example_batch)).compile()
+  of = jax.jit(lambda s, b: gradient_of(biencoder())(s, b)[0])
+  compiled = of.lower(state_of(biencoder(), example_batch)[2], example_batch).compile()
   return compiled.memory_analysis().temp_size_in_bytes
 
 
@@ -139,6 +151,16 @@ def test_a_large_batch_in_parts_takes_little_memory():
   whole = temporary_bytes(batch(examples=48))
   parts = temporary_bytes(batch(examples=3, accumulate=16))
   assert parts < whole / 3, (parts, whole)
+
+
+@pytest.mark.slow
+def test_a_batch_of_1024_fits():
+  """1,024 pairs in 64 parts: the gradient of one batch in a tenth of its memory."""
+  whole = batch(examples=1024, count=256)
+  parts = batch(examples=16, accumulate=64, count=256)
+  assert whole.examples.mask.sum() == parts.examples.mask.sum() == 1024
+  assert temporary_bytes(parts) < temporary_bytes(whole) / 10
+  assert_same(gradient(biencoder(), parts), gradient(biencoder(), whole))
 
 
 def loaded(model, loss, **overrides):
@@ -162,9 +184,13 @@ IN_BATCH = {
 def test_accumulation_without_vectors_is_refused_before_training():
   assert loaded({}, IN_BATCH).loss.whole_batch
   siamese = {"name": "siamese", "combine": "concat_diff"}
-  with pytest.raises(InputError, match="batch.accumulate = 2: loss.name = 'in_batch_softmax'"):
+  with pytest.raises(InputError, match="'in_batch_softmax' does not fit model.name = 'siamese'"):
     loaded(siamese, IN_BATCH)
-  loaded(siamese, {"name": "bce"})  # other losses are sums over examples
+  parts = loaded(siamese, {"name": "bce"})  # other losses are sums over examples
+  with pytest.raises(
+    InputError, match="batch.accumulate = 2: loss.name = 'bce' compares all texts"
+  ):
+    cached_gradients.check(parts.config, parts.model, LOSS)
   assert not ListSoftmax(1.0).whole_batch and not BinaryCrossEntropy().whole_batch
   assert not Siamese(None, "mean", "cosine", "concat").scores_by_vectors
 
@@ -174,4 +200,4 @@ def test_running_statistics_cannot_be_cached():
   solo = jax.tree.map(lambda x: x[0], state_of(biencoder(), example_batch)[2])
   solo = solo.replace(mutables={"batch_stats": {"mean": jnp.zeros(2)}})
   with pytest.raises(ValueError, match="running statistics twice"):
-    gradient_sums(biencoder(), LOSS, solo, jax.tree.map(lambda x: x[0], example_batch), KEY, 0.5)
+    differentiate(biencoder(), LOSS, solo, jax.tree.map(lambda x: x[0], example_batch), SEED, 0.5)

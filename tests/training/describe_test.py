@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny
 from flax.traverse_util import flatten_dict
+from ml_collections import ConfigDict
 from programs import primitives
 
 from as2jax.config import flags
@@ -17,6 +18,8 @@ from as2jax.runtime.errors import InputError
 from as2jax.training import build, optimizers
 from as2jax.training import state as states
 from as2jax.training.describe import describe
+
+IN_BATCH = {"scale": 1.0, "similarity": "cosine", "symmetric": False, "false_negative_margin": 1e9}
 
 
 def traced(config):
@@ -172,3 +175,36 @@ def test_every_system_of_the_papers_takes_todays_encoders(job, encoder, word):
   assert type(parts.source.module).__name__ == encoder
   hidden = {"modernbert": 768, "ettin17m": 256}[word]
   assert parts.source.module.hidden_size == hidden
+
+
+@pytest.mark.parametrize(
+  "system, loss, message",
+  [
+    ("triplet", {"name": "list_softmax", "scale": 1.0}, "have the layout triplets: it knows pairs"),
+    ("crossencoder", {"name": "bce"}, "have the layout single: it knows pairs .model.name = bienc"),
+    ("siamese", {"name": "cross_entropy"}, "layout pairs: it knows single .model.name = crossenc"),
+    ("siamese", {"name": "focal", "gamma": 2.0, "scale": 1.0}, ""),
+    ("accurate", {"name": "focal", "gamma": 2.0, "scale": 1.0}, ""),
+    (
+      "siamese",
+      {"name": "in_batch_softmax", **IN_BATCH},
+      "it reads units, which that system does not give; it knows the layouts pairs",
+    ),
+    ("accurate", {"name": "in_batch_softmax", **IN_BATCH}, "the layout single: it knows pairs"),
+    ("fast", {"name": "bce"}, "it reads logits, which that system does not give"),
+    (
+      "fast",
+      {"name": "cassie", "gamma": 0.3, "mi_self_pairs": True},
+      "reads pair_logits, nodes, s",
+    ),
+  ],
+)
+def test_a_loss_that_cannot_read_a_systems_outputs_is_refused(system, loss, message):
+  config = tiny.config(system)
+  with config.unlocked():
+    config.loss = ConfigDict(loss)
+  if not message:
+    assert describe(config).loss is not None
+    return
+  with pytest.raises(InputError, match=f"'{loss['name']}' does not fit model.name = .*{message}"):
+    describe(config)

@@ -40,6 +40,11 @@ def load(section: Any, task: str = "rerank") -> Dataset:
         f"data.mined: {section.name} is a pool, whose training questions take negatives by "
         "data.negatives; leave data.mined empty"
       )
+    if not section.labelled_negatives:
+      raise InputError(
+        f"data.labelled_negatives = False: {section.name} is a pool, whose training questions have "
+        "positives alone unless data.negatives says otherwise; leave it True"
+      )
     if section.holdout:
       raise InputError(
         f"data.holdout = {section.holdout}: {section.name} is parted by article, "
@@ -93,6 +98,8 @@ def _rerank(section: Any) -> Dataset:
   if section.holdout:
     dataset = holdout.hold_out(dataset, section.holdout)
   splits = dataset.splits
+  if not section.labelled_negatives:
+    splits = _positives_alone(splits)
   if section.mined:
     splits = _with_negatives(splits, section.mined)
   if section.rules:
@@ -100,6 +107,20 @@ def _rerank(section: Any) -> Dataset:
     ruled = lambda split: tuple(normalise.apply(plain[split], section.rules))
     splits = Splits(tuple(plain), ruled)
   return dataclasses.replace(dataset, splits=Unions(splits))
+
+
+def _positives_alone(splits: Any) -> Splits:
+  """The splits with the labelled negatives of the training questions left out."""
+
+  def read(split: str) -> tuple[Question, ...]:
+    if split != "train":
+      return splits[split]
+    return tuple(
+      dataclasses.replace(q, candidates=tuple(q.candidates[i] for i in q.positives))
+      for q in splits[split]
+    )
+
+  return Splits(tuple(splits), read)
 
 
 def _with_negatives(splits: Any, folders: Iterable[str]) -> Splits:

@@ -139,7 +139,7 @@ def write_transformer(
     config["pad_token_id"] = encoder.position_offset - 1
   folder = epath.Path(folder)
   write_json(folder / "config.json", config | dict(settings))
-  _save(tensors, folder)
+  write_tensors(tensors, folder)
 
 
 def write_tokenizer(
@@ -300,7 +300,7 @@ def write_scoring_modules(
       write_json(folder / path / "config.json", {"dimension": width})
       tensors = {"norm.weight": leaves["scale"]}
       tensors["norm.bias"] = leaves.get("bias", np.zeros(width, np.float32))
-      _save(tensors, folder / path)
+      write_tensors(tensors, folder / path)
     else:
       (folder / path).mkdir()
   _write_modules(folder, modules)
@@ -348,7 +348,7 @@ def _write_dense(
   tensors = {"linear.weight": np.asarray(leaves["kernel"]).T}
   if bias:
     tensors["linear.bias"] = np.asarray(leaves["bias"])
-  _save(tensors, path)
+  write_tensors(tensors, path)
   return size
 
 
@@ -371,7 +371,7 @@ def _pooling_config(width: int, modes: Sequence[str]) -> dict[str, Any]:
   return {"embedding_dimension": width, "pooling_mode": list(modes), "include_prompt": True}
 
 
-def _save(tensors: Mapping[str, np.ndarray], folder: epath.Path) -> None:
+def write_tensors(tensors: Mapping[str, np.ndarray], folder: epath.Path) -> None:
   """Writes float32 tensors beside the folder's `config.json`, readable by whoever may read that."""
   from safetensors.numpy import save_file
 

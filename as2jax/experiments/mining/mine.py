@@ -120,11 +120,7 @@ def mine(
     for line in _lines(asked, pool, made, judge, settings, tally):
       file.write(line)
   content = {
-    "as2jax": __version__,
-    "miners": [miner.facts() for miner in made],
-    "judge": {"ranker": settings.judge, "fingerprint": judge.fingerprint} if judge else None,
-    "data": {"source": source, "fingerprint": fingerprint(questions)},
-    "settings": dataclasses.asdict(settings),
+    **_provenance(made, judge, settings, {"source": source, "fingerprint": fingerprint(questions)}),
     "passages": len(pool),
     "questions": {"asked": len(asked), **skipped},
     **tally.facts(settings.count),
@@ -138,6 +134,19 @@ def mine(
   write_whole(folder / mined.CARD, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
   shutil.rmtree(working)
   return content
+
+
+def _provenance(
+  miners: Sequence[Miner], judge: Ranker | None, settings: Settings, data: Mapping[str, str]
+) -> dict[str, Any]:
+  """What the negatives are made of and how."""
+  return {
+    "as2jax": __version__,
+    "miners": [miner.facts() for miner in miners],
+    "judge": {"ranker": settings.judge, "fingerprint": judge.fingerprint} if judge else None,
+    "data": dict(data),
+    "settings": dataclasses.asdict(settings),
+  }
 
 
 def report(content: Mapping[str, Any]) -> str:

@@ -61,6 +61,7 @@ class Plan:
     others: likewise -> what its weights or data are in place of the row's own.
     waves: jobs in the order in which they depend on each other.
     after: job -> the jobs that it depends on, by id.
+    taken: (row, key of its runs) -> the folder of a finished run with all its seeds, in place of jobs.
 
   """
 
@@ -70,6 +71,13 @@ class Plan:
   others: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
   waves: list[list[points.Job]] = dataclasses.field(default_factory=list)
   after: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+  taken: dict[tuple[str, str], pathlib.Path] = dataclasses.field(default_factory=dict)
+
+  def folders(self, cell: tuple[str, str], output: pathlib.Path) -> list[pathlib.Path]:
+    """Where the runs of a cell lie, or will lie."""
+    if cell in self.taken:
+      return [self.taken[cell]]
+    return [output / job.id for job in self.cells.get(cell, ())]
 
 
 class Lacking(Exception):

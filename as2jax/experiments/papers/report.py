@@ -50,7 +50,7 @@ class Figures:
     same: dict[tuple, list[Row]] = {}
     for row in table.rows:
       ids = [
-        (key, *(job.id for job in plan.cells[row.name, key]))
+        (key, *plan.folders((row.name, key), output))
         for key in row.runs
         if (row.name, key) in plan.cells
       ]
@@ -86,21 +86,25 @@ class Figures:
       judge = self._finished_of(key)
       return judge and run_scores.load([judge, ",".join(files)], **asked)[1]
     jobs = self.plan.cells.get((row.name, key), ())
-    if not jobs or not all(finished(self.output / job.id) for job in jobs):
+    folders = self.plan.folders((row.name, key), self.output)
+    if not jobs or not all(map(finished, folders)):
       return None
-    content = results.read(self.output / jobs[0].id)
+    content = results.read(folders[0])
     task = content["task"]
     metric = run_scores.KEYS[task][0]
     name = f"{metric}[{content['data']['name']}-{column.question_filter}/{column.split}]"
     if name not in content["metrics"]:
       return None
-    runs = run_scores.load([str(self.output / job.id) for job in jobs], **asked)
+    runs = run_scores.load(list(map(str, folders)), **asked)
+    if (row.name, key) in self.plan.taken:
+      return dataclasses.replace(runs[0], name=row.name)
     return sweep_table.one_system(row.name, jobs, runs)
 
   def _finished_of(self, key: str) -> str | None:
     """The folder of a finished run on the data of `key`, whose judgements measure run files."""
-    jobs = (job for (_, its), jobs in self.plan.cells.items() if its == key for job in jobs)
-    return next((str(self.output / job.id) for job in jobs if finished(self.output / job.id)), None)
+    cells = [cell for cell in self.plan.cells if cell[1] == key]
+    folders = (folder for cell in cells for folder in self.plan.folders(cell, self.output))
+    return next((str(folder) for folder in folders if finished(folder)), None)
 
   def figure(self, row: Row, column: Column) -> Figure | None:
     """What the finished runs of a row come to in a column; None where there are none."""
@@ -145,6 +149,8 @@ class Figures:
         lines += [f"{title}: {scores.note}"] * bool(scores.note)
         if len(scores.metric(column.metric)) == 1 and not scores.deterministic:
           lines.append(f"{title}: one seed: whether the method differs from another {ONE_SEED}")
+        if (row.name, key) in self.plan.taken:
+          lines.append(f"{title}: the finished run {self.plan.taken[row.name, key].name}")
         if (row.name, key) in self.choice.filled:
           lines.append(f"{title}: measured from a run file of a system from elsewhere")
     return lines
@@ -189,9 +195,8 @@ def write(
   )
   notes = [*_changed(choice), *measured.notes(), *_partial(table, figures)]
   notes += _left_out(table, plan, output, failed)
-  jobs = {job.id: job for its in plan.cells.values() for job in its if finished(output / job.id)}
-  notes += sweep_table.tests_seen(output, jobs.values())
-  notes += sweep_table.seen_by(output, jobs.values())
+  done = _finished(plan, output)
+  notes += [*sweep_table.tests_seen(done), *sweep_table.seen_by(done)]
   tests = measured.tests()
   text = "\n".join([heading, *compare.aligned(cells), "", *notes, "", *tests]).rstrip()
   write_whole(output / f"{table.name}.txt", text + "\n")
@@ -220,11 +225,24 @@ def write(
     axis="ours with the 95 % half-width over questions; hollow: published",
     cells=cells,
     left=1,
-    ledger=sweep_table.ledger(output, jobs.values()),
+    ledger=sweep_table.ledger(done),
     notes=notes,
   )
   write_whole(output / f"{table.name}.html", page)
   return text
+
+
+def _finished(plan: Plan, output: pathlib.Path) -> dict[pathlib.Path, str]:
+  """The finished runs of a table: folder -> the first cell that it fills, with its seed."""
+  done: dict[pathlib.Path, str] = {}
+  for cell, jobs in plan.cells.items():
+    titles = [job.title for job in jobs]
+    if cell in plan.taken:
+      titles = [titles[0].rpartition(", seed ")[0]]
+    for folder, title in zip(plan.folders(cell, output), titles, strict=True):
+      if finished(folder):
+        done.setdefault(folder, title)
+  return done
 
 
 def _marks(flat: Sequence[Mapping[str, Any]]) -> list[many.Mark]:
@@ -326,6 +344,8 @@ def _left_out(
     reasons.setdefault(reason, []).append(title(cell))
   notes = [f"skipped: {', '.join(cells)}: {reason}" for reason, cells in reasons.items()]
   for cell, jobs in plan.cells.items():
+    if cell in plan.taken:
+      continue
     for job in jobs:
       if job.id in failed:
         notes.append(f"failed: {title(cell)}, seed {job.seed} ({job.id}): {failed[job.id]}")

@@ -6,10 +6,12 @@ ones. What cannot be run is named with the reason.
 """
 
 import dataclasses
+import json
 import pathlib
+from collections.abc import Sequence
 
+from as2jax.experiments.papers import finished_runs, report
 from as2jax.experiments.papers import plan as paper_plan
-from as2jax.experiments.papers import report
 from as2jax.experiments.papers.plan import Choice, Plan, Table
 from as2jax.experiments.sweeps import sweep
 from as2jax.experiments.sweeps.local_executor import finished
@@ -29,6 +31,9 @@ def listing(table: Table, plan: Plan, output: pathlib.Path) -> str:
       name = " · ".join(filter(None, cell))
       if cell in plan.skipped:
         lines.append(f"  skipped   {name}: {plan.skipped[cell]}")
+      if cell in plan.taken:
+        lines.append(f"  taken     {name}: {plan.configs[cell]} ({plan.taken[cell]})")
+        continue
       for job in plan.cells.get(cell, ()):
         state = "finished" if finished(output / job.id) else "would run"
         lines.append(f"  {state:9s} {name}, seed {job.seed}: {plan.configs[cell]} ({job.id})")
@@ -39,10 +44,16 @@ def listing(table: Table, plan: Plan, output: pathlib.Path) -> str:
   return "\n".join(lines)
 
 
-def run(plan: Plan, output: pathlib.Path, parallel: int) -> dict[str, str]:
-  """Runs the jobs wave by wave; returns {id: why} of those that failed or could not begin."""
+def run(plan: Plan, output: pathlib.Path, parallel: int, *, train: bool = True) -> dict[str, str]:
+  """Runs the jobs wave by wave; returns {id: why} of those that failed or could not begin.
+
+  Without `train`, only those that take no step.
+  """
   failed: dict[str, str] = {}
-  for wave in plan.waves:
+  waves = plan.waves
+  if not train:
+    waves = [[job for job in wave if not json.loads(job.text)["epochs"]] for wave in waves]
+  for wave in waves:
     stopped = {job.id: before for job in wave for before in plan.after[job.id] if before in failed}
     failed |= {job: f"what it begins with has failed ({before})" for job, before in stopped.items()}
     ready = [job for job in wave if job.id not in stopped]
@@ -54,9 +65,10 @@ def run(plan: Plan, output: pathlib.Path, parallel: int) -> dict[str, str]:
 def searches(table: Table, plan: Plan, output: pathlib.Path) -> str:
   """The best test sentences for each of the table's questions, a column a row whose run is finished."""
   folders = {}
-  for (row, _), jobs in plan.cells.items():
-    if finished(output / jobs[0].id):
-      folders.setdefault(row, output / jobs[0].id)
+  for row, key in plan.cells:
+    folder = plan.folders((row, key), output)[0]
+    if finished(folder):
+      folders.setdefault(row, folder)
   if not table.searches or not folders:
     return ""
   pool = pool_view.open_pool(next(iter(folders.values())), "test")
@@ -69,17 +81,39 @@ def searches(table: Table, plan: Plan, output: pathlib.Path) -> str:
   )
 
 
-def make(name: str, output: pathlib.Path, choice: Choice, *, parallel: int, only_list: bool) -> int:
-  """Plans, runs and prints one table; returns 1 where a run failed, else 0."""
+def make(
+  name: str,
+  output: pathlib.Path,
+  choice: Choice,
+  *,
+  parallel: int,
+  only_list: bool,
+  runs: Sequence[pathlib.Path] = (),
+  train: bool = True,
+) -> int:
+  """Plans, runs and prints one table; returns 1 where a run failed, else 0.
+
+  Args:
+    name: of the table.
+    output: folder of runs and tables.
+    choice: what is changed in every row.
+    parallel: runs at a time; 0 for none.
+    only_list: says what would be run in place of running it.
+    runs: folders of finished runs, which stand for jobs of their config.
+    train: whether jobs that take training steps are run.
+
+  """
   table = paper_plan.load(name)
   cells = {(row.name, key) for row in table.rows for c in table.columns for key in c.runs}
   for row, key in sorted(set(choice.filled) - cells)[:1]:
     raise InputError(f"--fill {row}:{key}: {name} has no such row and data")
   plan = paper_plan.plan(table, output, choice)
+  if runs:
+    finished_runs.take(plan, runs)
   if only_list:
     print(listing(table, plan, output))
     return 0
-  failed = run(plan, output, parallel) if parallel else {}
+  failed = run(plan, output, parallel, train=train) if parallel else {}
   print(report.write(table, plan, output, choice, failed))
   if text := searches(table, plan, output):
     write_whole(output / f"{table.name}-searches.txt", text + "\n")

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,8 +70,8 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   cells = _cells(points, rows[split], best, base)
   result = _result(rows, best, selection, len(whole) == len(points))
   result += _without_results(output, points)
-  done = [job for point in points for job in point.done]
-  result += [*tests_seen(output, done), *seen_by(output, done)]
+  done = {output / job.id: job.title for point in points for job in point.done}
+  result += [*tests_seen(done), *seen_by(done)]
   text = "\n".join([heading, *compare.aligned(cells, left=2), "", *result])
   write_whole(output / "table.txt", text + "\n")
   write_whole(
@@ -91,7 +91,7 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
     axis=f"MAP on {selection}, by which the choice is made",
     cells=cells,
     left=2,
-    ledger=ledger(output, done),
+    ledger=ledger(done),
   )
   write_whole(output / "report.html", page)
   return text
@@ -101,13 +101,13 @@ def _mark(row: dict[str, Any], best: str) -> many.Mark:
   return many.Mark(row["system"], row["mean"], row["half_width"], None, row["system"] == best)
 
 
-def ledger(output: pathlib.Path, done: Iterable[Job]) -> list[list[str]]:
-  """How often each finished run evaluated test with each of its seeds, under a head."""
+def ledger(done: Mapping[pathlib.Path, str]) -> list[list[str]]:
+  """How often each finished run (folder -> title) evaluated test with its seeds, under a head."""
   rows = [["run", "folder", "times that test was evaluated"]]
-  for job in done:
-    content = results.read(output / job.id) or {"data": {"name": ""}}
-    count = results.times_evaluated(output / job.id, "test", content["data"]["name"])
-    rows.append([job.title, job.id, "not known" if count is None else str(count)])
+  for folder, title in done.items():
+    content = results.read(folder) or {"data": {"name": ""}}
+    count = results.times_evaluated(folder, "test", content["data"]["name"])
+    rows.append([title, folder.name, "not known" if count is None else str(count)])
   return rows
 
 
@@ -135,20 +135,20 @@ def _without_results(output: pathlib.Path, points: Sequence[Point]) -> list[str]
   ]
 
 
-def seen_by(output: pathlib.Path, done: Iterable[Job]) -> list[str]:
+def seen_by(done: Iterable[pathlib.Path]) -> list[str]:
   """What the encoders of finished runs are known to have seen, each statement once."""
-  contents = (results.read(output / job.id) for job in done)
+  contents = map(results.read, done)
   return pretraining.under_table(pretraining.statements(content or {}) for content in contents)
 
 
-def tests_seen(output: pathlib.Path, done: Iterable[Job]) -> list[str]:
+def tests_seen(done: Iterable[pathlib.Path]) -> list[str]:
   """How often the test split was evaluated by all runs of a table together."""
   counts = []
-  for job in done:
-    content = results.read(output / job.id)
+  for folder in done:
+    content = results.read(folder)
     if content is not None:
       name = content["data"]["name"]
-      counts.append(results.times_evaluated(output / job.id, "test", name))
+      counts.append(results.times_evaluated(folder, "test", name))
   known = [count for count in counts if count is not None]
   if not counts:
     return []

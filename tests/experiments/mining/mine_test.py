@@ -1,7 +1,10 @@
 """Mined negatives: which passages become one, what is written of them, and that training reads them."""
 
+import contextlib
 import json
-import resource
+import pathlib
+import re
+import threading
 
 import numpy as np
 import pytest
@@ -210,17 +213,59 @@ def test_settings_out_of_range_are_refused(rankers, tmp_path):
     mine.mine("angles", ASKED, tmp_path / "out", passages=["  "])
 
 
+@contextlib.contextmanager
+def growth():
+  """A list that gets how many megabytes of its own memory (not of mapped files) the process took more."""
+  status = pathlib.Path("/proc/self/status")
+  taken = lambda: int(re.search(r"RssAnon:\s+(\d+) kB", status.read_text())[1]) / 1024
+  before, seen, ended = taken(), [], threading.Event()
+
+  def watch():
+    while not ended.wait(0.02):
+      seen.append(taken())
+
+  watcher = threading.Thread(target=watch)
+  watcher.start()
+  grown = []
+  try:
+    yield grown
+  finally:
+    ended.set()
+    watcher.join()
+    grown.append(max(seen, default=before) - before)
+
+
+def around(count):
+  """Questions, each with a positive at 20 degrees from it."""
+  return [question(f"q{i}", f"who {i / 9}", (f"right {i / 9 + 20}", 1)) for i in range(count)]
+
+
 def test_the_matrix_of_scores_never_exists(rankers, tmp_path):
   """2,000 questions × 40,000 passages: the scores alone would take 320 MB."""
-  asked = [question(f"q{i}", f"who {i / 9}", (f"right {i / 9 + 20}", 1)) for i in range(2000)]
-  passages = [f"passage {i / 111}" for i in range(40_000)]
+  asked, passages = around(2000), [f"passage {i / 111}" for i in range(40_000)]
   settings = mine.Settings(last=20, count=4, below=1e9)
   mine.mine("angles", asked[:10], tmp_path / "warm", settings, passages=passages[:5000])
-  before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  content = mine.mine("angles", asked, tmp_path / "out", settings, passages=passages)
-  grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+  with growth() as grown:
+    content = mine.mine("angles", asked, tmp_path / "out", settings, passages=passages)
   assert content["passages"] == 42_000 and content["negatives"] > 1000
-  assert grown < 160, f"{grown:.0f} MB"
+  assert grown[0] < 160, f"{grown[0]:.0f} MB"
+
+
+@pytest.mark.long
+def test_a_million_passages_in_bounded_memory(rankers, tmp_path, monkeypatch):
+  """1,024 questions: 4 GB of scores, .5 GB of vectors, which lie in a file; texts may take .6 GB."""
+  spread = np.linspace(1, 64, 64)
+  wide = lambda self, texts: np.cos(
+    np.radians([float(text.split()[-1]) for text in texts])[:, None] * spread
+  ).astype(np.float32)
+  monkeypatch.setattr(Angles, "encode_query", wide)
+  asked, passages = around(1024), (f"passage {i / 2777.7:.6f}" for i in range(1_000_000))
+  settings = mine.Settings(last=20, count=4, below=1e9)
+  with growth() as grown:
+    content = mine.mine("angles", asked, tmp_path / "out", settings, passages=passages)
+  print(f"{content['passages']:,} passages: {grown[0]:.0f} MB")
+  assert content["passages"] > 1_000_000 and content["negatives"] > 3000
+  assert grown[0] < 900, f"{grown[0]:.0f} MB"
 
 
 def files(tmp_path):
@@ -287,6 +332,28 @@ def test_mining_and_training_take_turns(finished_run, tmp_path, monkeypatch):
   assert again.results["data"]["mined"][str(tmp_path / "third")]["miners"][0]["ranker"] == "second"
   with pytest.raises(InputError, match="mined"):
     as2jax.train(job(tmp_path), tmp_path / "second")  # a run is of one training set
+
+
+def test_pairs_alone_are_trained_on_beside_mined_negatives(tmp_path):
+  """`data.labelled_negatives=False`: positives, then what was mined; other splits stay whole."""
+  files(tmp_path)
+  folder = tmp_path / "negatives"
+  folder.mkdir()
+  row = {"question_id": "q1", "question": "who is number 0", "candidate": "x", "label": 0}
+  (folder / mined.FILE).write_text(json.dumps(row) + "\n")
+  (folder / mined.CARD).write_text("{}")
+  load = lambda **data: loading.load(job(tmp_path, **data).data).splits
+  whole, alone = load(), load(labelled_negatives=False)
+  assert all(len(q.candidates) == 2 for q in whole["train"])
+  assert all([c.label for c in q.candidates] == [1] for q in alone["train"])
+  assert alone["heldout"] == whole["heldout"]
+  more = load(labelled_negatives=False, mined=(str(folder),))["train"]
+  labels = {q.text: [c.label for c in q.candidates] for q in more}
+  assert labels.pop("who is number 0") == [1, 0] and set(map(tuple, labels.values())) == {(1,)}
+  with pytest.raises(InputError, match="squad is a pool, whose training questions have positives"):
+    loading.load(
+      tiny.config("fast", data__name="squad", data__labelled_negatives=False).data, "retrieve"
+    )
 
 
 def test_negatives_of_other_data_or_of_no_mining_are_refused(tmp_path):

@@ -309,6 +309,38 @@ def test_the_command(tmp_path, monkeypatch, capsys):
   assert "there is no table zebra: name one of asbert_table3" in capsys.readouterr().err
 
 
+def test_finished_runs_of_a_rows_config_are_not_trained_again(tmp_path, monkeypatch, capsys):
+  monkeypatch.setattr(paper_plan, "load", lambda name: made_table())
+  plan = functools.partial(paper_plan.plan, lacking=lambda config: "")
+  monkeypatch.setattr(paper_plan, "plan", plan)
+  ran = []
+  run_here = lambda jobs, output, parallel: ran.extend(job.title for job in jobs) or {}
+  monkeypatch.setattr(tables.sweep, "run_here", run_here)
+  made = plan(made_table(), tmp_path / "out", Choice())
+  for name, cell in (("x", ("base", "a")), ("y", ("other", "a"))):
+    config = json.loads(made.cells[cell][0].text)
+    del config["data"]["labelled_negatives"]  # a key that is younger than the run
+    config["epochs"] += cell[0] == "other"  # no run of this row
+    results(tmp_path / "runs" / name, 0.0)
+    (tmp_path / "runs" / name / "config.json").write_text(json.dumps(config))
+  command = ["lab", "paper", "made", f"--output={tmp_path / 'out'}"]
+  runs = [f"--runs={tmp_path / 'runs'}"]
+  assert app.run([*command, *runs, "--list"]) == 0
+  said = capsys.readouterr().out
+  assert said.count("taken ") == 1 and said.count("would run") == 2
+  assert app.run([*command, *runs]) == 0
+  assert ran == ["base, b, seed 0", "other, a, seed 0"]
+  said = capsys.readouterr().out
+  assert "base 0.5500 ± " in " ".join(said.split()) and "test was evaluated 1 times" in said
+  assert "base: the finished run x" in said and "not run yet: base · a" not in said
+  page = (tmp_path / "out" / "made.html").read_text()
+  assert "base, a" in page
+  ran.clear()
+  assert app.run([*command, *runs, "--no-train"]) == 0 and not ran
+  assert app.run([*command, f"--runs={tmp_path / 'out'}"]) == 2
+  assert "there is no finished run" in capsys.readouterr().err
+
+
 def test_searches_stand_side_by_side(finished_run):
   """As in ASBERT's table 5: a column a row, the best three of the test sentences."""
   names = ("triplet", "siamese")

@@ -178,6 +178,27 @@ def test_prepare_then_prepared(tmp_path, capsys, system, dtype):
 
 
 @pytest.mark.slow
+@needs_torch
+@pytest.mark.parametrize("system", ["encode", "crossencoder"])
+def test_an_encoder_of_another_shape_over_the_same_texts(tmp_path, system, work):
+  """ettin-17m's shape beside the one of the folder, on both sides."""
+  out = tmp_path / "out.json"
+  command = [f"--system={system}", "--data=sample", f"--encoder={tiny.encoder_folder()}"]
+  command += ["--shape=ettin-17m", "--seconds=0", "--blocks=1", f"--json={out}"]
+  assert benchmark.main(command) == 0
+  result = json.loads(out.read_text())
+  assert result["pretrained"] == "random weights, ettin-17m"
+  assert result["sides"] == ["as2jax", "torch"] and {b["side"] for b in result["blocks"]} == {
+    "as2jax",
+    "torch",
+  }
+  assert result["as2jax"]["epoch"]["tokens"] == work(system).whole.tokens
+  # 7 layers of width 256, gated to 384: 3.9 M parameters beside the word table, and attention's share.
+  flops = result["as2jax"]["epoch"]["flops"] / result["as2jax"]["epoch"]["tokens"]
+  assert flops > (1 if system == "encode" else 3) * 2 * 3.8e6
+
+
+@pytest.mark.slow
 def test_prepared_needs_jax_flax_optax_alone(tmp_path):
   file = tmp_path / "work.pkl"
   assert (

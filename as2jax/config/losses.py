@@ -1,0 +1,75 @@
+"""Words that put another loss in place of a config's own, with the values of its fields.
+
+Each takes a system that gives one score a pair of question and candidate; a triplet or siamese network
+becomes the bi-encoder of the same vectors. Batches become whole questions.
+"""
+
+from collections.abc import Callable
+
+from ml_collections import ConfigDict
+
+COSINE_SCALE = 20.0  # 1/τ of a softmax of cosines, as in sentence-transformers
+ANY = 1e9  # loss.false_negative_margin: no negative is left out
+
+
+def _listwise(name: str, **fields) -> Callable[[ConfigDict], None]:
+  """The word of a loss over a question's own candidates."""
+
+  def word(config: ConfigDict) -> None:
+    over_pairs(config)
+    config.loss = ConfigDict({"name": name, "scale": _scale(config), **fields})
+
+  return word
+
+
+def in_batch(config: ConfigDict) -> None:
+  """InfoNCE over all candidates of the batch; for bi-encoders."""
+  over_pairs(config)
+  config.loss = ConfigDict(
+    {
+      "name": "in_batch_softmax",
+      "scale": _scale(config),
+      "similarity": config.model.get("score", "cosine"),
+      "symmetric": False,
+      "false_negative_margin": ANY,
+    }
+  )
+
+
+def distil(config: ConfigDict) -> None:
+  """Learns the scores of --config.data.teachers (`as2jax lab distill`) in place of labels."""
+  over_pairs(config)
+  config.loss = ConfigDict(
+    {"name": "distillation", "scale": config.loss.get("scale", 1.0), "temperature": 1.0}
+  )
+  config.data.train_filter = "all"  # labels are not read
+
+
+def over_pairs(config: ConfigDict) -> None:
+  """Whole questions a batch, one example a pair of question and candidate."""
+  model = config.model
+  if model.name in ("triplet", "siamese"):  # their losses', not their vectors', examples
+    config.model = ConfigDict({"name": "biencoder", "pooling": model.pooling, "score": model.score})
+  grouped(config)
+
+
+def grouped(config: ConfigDict) -> None:
+  """Batches of whole questions: each sentence is encoded once (labelled in the results)."""
+  config.batch.sampler = "grouped"
+  config.batch.examples = 1024
+
+
+def _scale(config: ConfigDict) -> float:
+  return COSINE_SCALE if config.model.get("score") == "cosine" else 1.0
+
+
+WORDS: dict[str, Callable[[ConfigDict], None]] = {
+  "list_softmax": _listwise("list_softmax"),
+  "listnet": _listwise("listnet"),
+  "ranknet": _listwise("ranknet", weighting="none"),
+  "lambdaloss": _listwise("ranknet", weighting="ndcg"),
+  "focal": _listwise("focal", gamma=2.0),
+  "in_batch": in_batch,
+  "margin_mse": _listwise("margin_mse"),
+  "distil": distil,
+}
