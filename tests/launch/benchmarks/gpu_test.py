@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tiny_encoders
 
-from launch.benchmarks import gpu, jax_side
+from launch.benchmarks import gpu, jax_side, workload
 from launch.benchmarks.workload import forward_flops
 
 FAMILIES = ("bert", "modernbert")
@@ -19,7 +19,8 @@ def shapes(tmp_path_factory):
   with pytest.MonkeyPatch.context() as patch:
     folder = tmp_path_factory.mktemp("shapes")
     made = {name: str(tiny_encoders.folder(name, folder / name)) for name in FAMILIES}
-    patch.setattr(gpu, "SHAPES", made)
+    for name, shape in made.items():
+      patch.setitem(workload.SHAPES, name, shape)
     yield
 
 
