@@ -241,7 +241,8 @@ def test_how_encoders_start():
   example_batch, start = batch(), {}
   for answer in ("apart", "equal"):
     net = model(answer_start=answer, log_variance_start=-4.0)
-    values = net.init(jax.random.key(0), example_batch, train=False)["params"]
+    init = jax.jit(functools.partial(net.init, train=False))
+    values = init(jax.random.key(0), example_batch)["params"]
     flat = net.initial_params(traverse_util.flatten_dict(values, sep="/"))
     sides = [{k: v for k, v in flat.items() if k.startswith(f"{side}_encoder/")} for side in SIDES]
     assert len(sides[0]) == len(sides[1]) > 5

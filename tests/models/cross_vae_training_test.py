@@ -81,6 +81,7 @@ def test_a_pair_learnt_by_heart_is_generated():
     np.testing.assert_array_equal(words[e], np.pad(text, (0, 12 - len(text))))
 
 
+@pytest.mark.slow
 def test_devices_draw_the_same_samples():
   """Two shards on one device and on two; samples differ by shard.
 

@@ -289,6 +289,7 @@ def test_selection_on_held_out_questions(tmp_path):
   assert len(parts.train_questions()) == size  # the fraction is that of the rest
 
 
+@pytest.mark.slow
 def test_with_matching_parameters_cassie_begins_with_a_rankers_scores(tmp_path):
   """What beside the encoder is taken is the head; the node's logit is 0 before the first step."""
   same = {"data__train_fraction": 0.1, "model__segments": "none", "optimizer__rate": 3e-3}
