@@ -59,6 +59,7 @@ def quiet_libraries() -> None:
   absl_logging.set_verbosity(absl_logging.WARNING)  # orbax logs every save in ten lines
   # transformers advises to install PyTorch, for models that as2jax does not take from it.
   os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+  logging.getLogger("fontTools").setLevel(logging.WARNING)  # and each PDF's font in a hundred
 
 
 def begin_run(

@@ -8,6 +8,27 @@ from as2jax.commands import complete, process, use
 from as2jax.commands.output import shown
 from as2jax.runtime.errors import InputError
 
+Systems = Annotated[
+  list[str],
+  typer.Argument(
+    metavar="SYSTEM...",
+    help="folders of finished runs, tables of per-question scores, or TREC run files (those of one "
+    "system's seeds joined by commas); others are compared with the first",
+    autocompletion=complete.runs,
+  ),
+]
+Files = Annotated[
+  str,
+  typer.Option(
+    metavar="FOLDER",
+    help="every figure as SVG and PDF, the comparison as Markdown, LaTeX, CSV and JSON",
+  ),
+]
+Published = Annotated[
+  list[str],
+  typer.Option(metavar="METRIC=FIGURE:WHOSE", help="a published figure beside those of the papers"),
+]
+
 
 @shown(
   "as2jax report runs/x                                   (runs/x/report.html)",
@@ -16,15 +37,7 @@ from as2jax.runtime.errors import InputError
   "as2jax report runs/x reranked.trec -o report.html --published map=0.795:ASBERT",
 )
 def report(
-  systems: Annotated[
-    list[str],
-    typer.Argument(
-      metavar="SYSTEM...",
-      help="folders of finished runs, tables of per-question scores, or TREC run files (those of one "
-      "system's seeds joined by commas); others are compared with the first",
-      autocompletion=complete.runs,
-    ),
-  ],
+  systems: Systems,
   target: Annotated[
     str,
     typer.Option("-o", "--output", metavar="FILE", help="the page; in the first folder without"),
@@ -42,17 +55,8 @@ def report(
   question_ids: Annotated[
     list[str], typer.Option("--question", metavar="ID", help="explain this question, too")
   ] = [],  # noqa: B006
-  files: Annotated[
-    str,
-    typer.Option(
-      metavar="FOLDER",
-      help="every figure as SVG and PDF, the comparison as Markdown, LaTeX, CSV and JSON",
-    ),
-  ] = "",
-  published: Annotated[
-    list[str],
-    typer.Option(metavar="METRIC=FIGURE:WHOSE", help="a published figure, drawn beside the runs'"),
-  ] = [],  # noqa: B006
+  files: Files = "",
+  published: Published = [],  # noqa: B006
 ) -> None:
   """Writes a page that shows runs. One HTML file: verdict, curves, every question, data and runs."""
   import os

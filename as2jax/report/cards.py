@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from as2jax.data.datasets import dataset as datasets
 from as2jax.report import markup
 from as2jax.report.runs import Runs, System
 
@@ -15,13 +16,6 @@ CHOSEN = (
   "batch.sampler",
   "data.max_length",
 )
-
-# Of data sets whose licence their publishers state; of others the page says that it is not known here.
-LICENCES = {
-  "sample": "Apache-2.0 (written for as2jax)",
-  "wikiqa": "Microsoft Research Data License Agreement",
-  "squad": "CC BY-SA 4.0",
-}
 
 
 def section(runs: Runs) -> str:
@@ -55,13 +49,23 @@ def _data(facts: dict[str, Any]) -> str:
     f"{pair.replace('+', ' and ')}: {n}" for pair, n in (facts.get("overlap") or {}).items()
   ]
   said = [f"question texts in two splits: {', '.join(shared)}"] if shared else []
-  licence = LICENCES.get(facts["name"], "not known here: see where the data come from")
-  said.append(f"licence: {licence}")
+  spec = datasets.SPECS.get(facts["name"])
+  said.append(f"licence: {licence(facts['name'])}")
+  if spec:
+    said.append(f"source: {spec.citation}")
   if facts.get("why"):
     said.append(f"against published counts: {facts['why']}")
   if facts.get("rules"):
     said.append(f"text rules: {', '.join(facts['rules'])}")
   return f"<h3>{markup.text(facts['name'])}</h3>{markup.table(head, rows)}{markup.items(said)}"
+
+
+def licence(name: str) -> str:
+  """What the distributors of a data set state, or that they state none."""
+  spec = datasets.SPECS.get(name)
+  if spec is None:
+    return "that of your own files"
+  return spec.licence or "not stated by its distributors"
 
 
 def _identity(runs: Runs) -> list[list[str]]:

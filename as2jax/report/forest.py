@@ -40,7 +40,7 @@ def drawing(runs: Runs, rows: Sequence[dict[str, Any]], published: Published) ->
       _line(made, frame, y + 6, row, seeds, number, system.label)
       y += ROW
     for who, value in theirs[metric]:
-      made.text(LEFT - 10, y + 10, _cut(who), "muted", anchor="end", size=11)
+      made.text(LEFT - 10, y + 10, _cut(who, 34), "muted", anchor="end", size=11)
       made.circle(frame.across(value), y + 6, 4.5, "muted", hollow=True, stroke=1.5, tip=who)
       made.text(WIDTH - RIGHT + 14, y + 10, f"{value:.3f} published", "muted", size=11)
       y += ROW

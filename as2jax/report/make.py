@@ -23,9 +23,10 @@ from as2jax.report import (
   verdict,
 )
 from as2jax.report import runs as reading
+from as2jax.report.asked import Asked
 from as2jax.report.drawing import Drawing, series
 from as2jax.report.runs import Runs
-from as2jax.runtime import processes, regular_files
+from as2jax.runtime import processes, registry, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 NAME = "report.html"  # in a run's folder
 METRICS = {"rerank": ("map", "mrr", "p@1", "ndcg@10"), "retrieve": ("mrr", "r@1", "r@5")}
 SAMPLES = 100_000  # of the randomization test
-Published = Mapping[tuple[str, str], float]
+PUBLISHED = "as2jax.experiments.papers.published:figures"  # of the papers' rows that runs are of
 
 
 class Content(NamedTuple):
@@ -44,64 +45,31 @@ class Content(NamedTuple):
   rows: list[dict[str, Any]]
 
 
-def make(
-  names: Sequence[str],
-  output: epath.PathLike = NAME,
-  *,
-  split: str = "test",
-  metrics: Sequence[str] = (),
-  question_filter: str | None = None,
-  deterministic: Sequence[str] = (),
-  published: Published | None = None,
-  calibration: str = "platt",
-  files: epath.PathLike = "",
-  explain: int = 0,
-  question_ids: Sequence[str] = (),
-) -> epath.Path:
+def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) -> epath.Path:
   """Writes the page and returns its path.
 
   Args:
-    names: folders of finished runs, tables, or TREC run files; others are compared with the first.
-    output: the page, a .html.
-    split: of the runs' folders.
-    metrics: the first leads the page; () are those of the task.
-    question_filter: see `run_scores.load`.
-    deterministic: names of files whose system has no randomness.
-    published: {(metric, whose): figure}, drawn as hollow marks.
-    calibration: of scores, on dev: `platt` or `isotonic`.
-    files: a folder for every figure as SVG and PDF and the comparison as Markdown, LaTeX, CSV and
-      JSON; "" for none.
-    explain: so many questions that differ most are explained, which opens the runs' weights.
-    question_ids: further questions to explain.
+    names, output, options: the fields of `asked.Asked`.
 
   Raises:
     InputError: systems that cannot be compared, no such metric, or an output that cannot be written.
 
   """
+  asked = Asked(names, output, **options)
   output = epath.Path(output)
-  if calibration not in CALIBRATIONS:
-    raise InputError(f"--calibration={calibration}: use one of {', '.join(CALIBRATIONS)}")
+  if asked.calibration not in CALIBRATIONS:
+    raise InputError(f"--calibration={asked.calibration}: use one of {', '.join(CALIBRATIONS)}")
   if output.suffix != ".html":
     raise InputError(f"--output={output}: name a file that ends in .html")
-  if files:
+  if asked.files:
     importlib.import_module("matplotlib")  # a missing extra is said before the work
-  runs = reading.read(
-    names, split=split, question_filter=question_filter, deterministic=deterministic
-  )
-  chosen = tuple(metrics) or METRICS[runs.task]
-  command = [*names, "-o", str(output), f"--split={split}"]
-  if question_filter:
-    command.append(f"--filter={question_filter}")
-  if calibration != "platt":
-    command.append(f"--calibration={calibration}")
-  if explain or question_ids:
-    command += [f"--explain={explain}", *(f"--question={id}" for id in question_ids)]
-  wanted = (explain, tuple(question_ids))
-  made = content(runs, chosen, command, published or {}, calibration, wanted)
+  given = {"split": asked.split, "question_filter": asked.question_filter}
+  runs = reading.read(names, **given, deterministic=asked.deterministic)
+  made = content(runs, asked)
   try:
     write_whole(output, made.text)
-    if files:
-      write_files(epath.Path(files), made)
+    if asked.files:
+      write_files(epath.Path(asked.files), made)
   except OSError as error:
     raise InputError(f"--output={output} cannot be written: {error}") from error
   return output
@@ -116,47 +84,53 @@ def write_files(folder: epath.Path, made: Content) -> None:
     write_whole(folder / f"systems{suffix}", tables.written(made.rows, form))
 
 
-def content(
-  runs: Runs,
-  metrics: Sequence[str],
-  command: Sequence[str],
-  published: Published,
-  calibration: str,
-  wanted: tuple[int, Sequence[str]] = (0, ()),
-) -> Content:
-  """The page of systems; `wanted` is how many questions are explained, and which."""
-  metrics = [metric for metric in metrics if metric in runs.systems[0].scores.values] or metrics
+def content(runs: Runs, asked: Asked) -> Content:
+  """The page of systems."""
+  chosen = tuple(asked.metrics) or METRICS[runs.task]
+  metrics = [metric for metric in chosen if metric in runs.systems[0].scores.values] or chosen
   rows = tested(runs, metrics)
   where = rows[0]["metric"].partition("[")[2].rstrip("]")
+  published, sources = _published(runs, where, asked.published)
   figures = {"forest": forest.drawing(runs, rows, published)}
   trained = curves.drawings(runs)
-  asked = questions.drawings(runs, metrics[0])
+  bars = questions.drawings(runs, metrics[0])
   listed = questions.rows(runs, metrics[0])
-  why, of_why, numbers = _explained(runs, listed, wanted)
+  why, of_why, numbers = _explained(runs, listed, (asked.explain, asked.question_ids))
   kinds, of_kinds = strata.section(runs, metrics[0])
-  silent, of_silent = answering.section(runs, calibration)
-  systems = markup.figure(figures["forest"].svg(), name="forest") + forest.table(runs, rows)
+  silent, of_silent = answering.section(runs, asked.calibration)
+  shown = markup.figure(figures["forest"].svg(), sources, "forest")
   text = page.page(
     " · ".join(system.label for system in runs.systems),
     f"{where}, {rows[0]['questions']} questions",
     [
-      verdict.section(runs, rows, command),
-      markup.section("systems", "Systems", systems),
+      verdict.section(runs, rows, asked.commands(runs)),
+      markup.section("systems", "Systems", shown, forest.table(runs, rows)),
       _training(runs, trained),
-      questions.section(runs, metrics[0], listed, asked, numbers),
+      questions.section(runs, metrics[0], listed, bars, numbers),
       *why,
       kinds,
       silent,
       cards.section(runs),
     ],
   )
-  return Content(text, figures | trained | asked | of_why | of_kinds | of_silent, rows)
+  return Content(text, figures | trained | bars | of_why | of_kinds | of_silent, rows)
 
 
 def tested(runs: Runs, metrics: Sequence[str]) -> list[dict[str, Any]]:
   """The rows of `as2jax compare`."""
   scores = [system.scores for system in runs.systems]
   return compare.compare(scores, metrics, samples=SAMPLES, seed=0)
+
+
+def _published(
+  runs: Runs, where: str, given: Mapping[tuple[str, str], float]
+) -> tuple[dict[tuple[str, str], float], str]:
+  """Published figures by (metric, whose), those that were given too, and where they come from."""
+  ours = [(system.config, system.content) for system in runs.systems if system.config]
+  known = registry.resolve(PUBLISHED)(ours, where)
+  sources = "; ".join(dict.fromkeys(one.source for one in known))
+  figures = {(one.metric, one.whose): one.value for one in known}
+  return figures | dict(given), f"Hollow marks are published figures: {sources}." if sources else ""
 
 
 def _explained(

@@ -1,10 +1,7 @@
 """The verdict of a comparison in sentences, the command that repeats it, and what speaks against it."""
 
-import shlex
 from collections.abc import Sequence
 from typing import Any
-
-from etils import epath
 
 from as2jax.encoders import pretraining
 from as2jax.evaluation import compare, results, significance
@@ -20,12 +17,12 @@ PROTOCOL = {
 Row = dict[str, Any]
 
 
-def section(runs: Runs, rows: Sequence[Row], command: Sequence[str]) -> str:
+def section(runs: Runs, rows: Sequence[Row], commands: Sequence[str]) -> str:
   """The first section of the page.
 
   Args:
     rows: of `compare.compare`; the rows of the first metric give the sentences.
-    command: the arguments with which the page was asked for.
+    commands: that give the page, its tests and its runs again.
 
   """
   main = rows[0]["metric"]
@@ -33,7 +30,7 @@ def section(runs: Runs, rows: Sequence[Row], command: Sequence[str]) -> str:
   lines = [one_system(runs, first[0])] if len(first) == 1 else []
   lines += [sentence(runs, row, first[0]) for row in first[1:]]
   said = "".join(f'<p class="verdict">{markup.text(line)}</p>' for line in lines)
-  shown = "\n".join(commands(runs, command))
+  shown = "\n".join(commands)
   against = caveats(runs, first)
   reasons = (
     f"<h3>What speaks against trusting it</h3>{markup.items(against, 'caveats')}" if against else ""
@@ -123,19 +120,6 @@ def protocol(runs: Runs, row: Row) -> str:
     f"Protocol: {PROTOCOL[runs.task]}, questions of {where}{ties}{chosen}; ± is the 95 % half-width "
     "over questions."
   )
-
-
-def commands(runs: Runs, command: Sequence[str]) -> list[str]:
-  """The command of this page, that of its tests, and those that train the runs again."""
-  names = [system.name for system in runs.systems]
-  said = [shlex.join(["as2jax", "report", *command])]
-  if len(names) > 1:
-    said.append(shlex.join(["as2jax", "compare", *names, f"--split={runs.split}"]))
-  for system in runs.systems:
-    if system.content is not None:
-      config = f"rerun:{epath.Path(system.name) / 'config.json'}"
-      said.append(shlex.join(["as2jax", "train", config, "-o", f"{system.name}-again"]))
-  return said
 
 
 def caveats(runs: Runs, rows: Sequence[Row]) -> list[str]:

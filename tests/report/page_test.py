@@ -5,6 +5,7 @@ import hashlib
 import json
 import pathlib
 import re
+import shlex
 import shutil
 import xml.etree.ElementTree as tree
 
@@ -12,9 +13,10 @@ import page_cases
 import pytest
 
 from as2jax.commands import app
+from as2jax.experiments.papers import published
 from as2jax.inference import modes
 from as2jax.inference.open import open_run
-from as2jax.report import drawing, make, page, questions
+from as2jax.report import cards, drawing, make, page, questions
 from configs import wikiqa_baseline
 
 
@@ -88,6 +90,49 @@ def test_the_card_says_what_data_and_runs_are(finished_run, tmp_path):
   memory = content["execution"]["peak_memory_bytes"]
   assert memory > 1e8 and f"{memory / 2**30:.2f} GiB at most" in cells
   assert any("licence: Apache-2.0" in text for _, text in shown.of("li"))
+
+
+@pytest.mark.parametrize(
+  "name, stated",
+  [("wikiqa", "Microsoft Research Data License Agreement"), ("squad_44_as2", "CC BY-SA 4.0")],
+)
+def test_a_licence_is_what_the_distributors_state(name, stated):
+  assert cards.licence(name).startswith(stated)
+  assert cards.licence("trecqa") == "not stated by its distributors"
+  assert cards.licence("files") == "that of your own files"
+
+
+def test_the_commands_of_the_verdict_repeat_the_page(finished_run, tmp_path, monkeypatch, capsys):
+  monkeypatch.chdir(tmp_path)
+  runs = [str(finished_run(name)) for name in ("bm25", "word_overlap")]
+  options = ["--metrics=mrr,map", "--filter=answerable", "--calibration=isotonic", "--split=test"]
+  options += ["--published=mrr=0.7:a paper's", "--explain=0"]
+  assert app.run(["report", *runs, "-o", "a page.html", *options]) == 0
+  page_text = pathlib.Path("a page.html").read_text()
+  (_, code), *_ = page_cases.Page(page_text).of("code")
+  report, compare, *train = [shlex.split(line) for line in code.splitlines()]
+  assert set(options) <= set(report)
+  pathlib.Path("a page.html").unlink()
+  assert app.run(report[1:]) == 0
+  assert pathlib.Path("a page.html").read_text() == page_text
+  capsys.readouterr()
+  assert app.run([*compare[1:], "--format=json"]) == 0
+  means = [json.loads(line)["mean"] for line in capsys.readouterr().out.splitlines()]
+  cells = [a["data-value"] for a, _ in page_cases.Page(page_text).of("td") if "data-value" in a]
+  assert [float(value) for value in cells[: 2 * len(means) : 2]] == means
+  assert [line[2] for line in train] == [f"rerun:{run}/config.json" for run in runs]
+
+
+def test_published_figures_are_drawn_with_where_they_stand(finished_run, tmp_path, monkeypatch):
+  """Of the sample's run nothing is known; here it is, so that the page can be looked at."""
+  one = published.Published("map", "Triplet-BERT (ASBERT)", 0.795, "Triplet-BERT in a table")
+  text = make.make([str(finished_run("bm25"))], tmp_path / "a.html").read_text()
+  assert "published" not in page_cases.Page(text).of("section", id="systems")[0][1]
+  assert "Hollow marks" not in text and " published<" not in text
+  monkeypatch.setattr(published, "figures", lambda runs, where: [one])
+  text = make.make([str(finished_run("bm25"))], tmp_path / "b.html").read_text()
+  assert "0.795 published" in text
+  assert "Hollow marks are published figures: Triplet-BERT in a table." in text
 
 
 def test_each_question_has_its_values_and_packed_candidates(made, finished_run):

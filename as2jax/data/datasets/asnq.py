@@ -128,6 +128,7 @@ ASNQ = Spec(
   },
   url="https://wqa-public.s3.amazonaws.com/tanda-aaai-2020/data/asnq.tar",
   max_bytes=16 << 30,
+  licence="CC BY-NC-SA 3.0 (its authors' card, huggingface.co/datasets/AmazonScience/asnq)",
   citation="Garg, Vu and Moschitti: TANDA: Transfer and Adapt Pre-Trained Transformer Models for "
   "Answer Sentence Selection (AAAI 2020)",
 )
@@ -141,6 +142,7 @@ ASNQ_CONTEXT = dataclasses.replace(
   files={split: (f"asnq-{split}.csv",) for split in ("train", "dev")},
   published={},
   url="",
+  licence="",
   citation="Lauriola and Moschitti: Answer Sentence Selection Using Local and Global Context in "
   "Transformer Models (ECIR 2021)",
 )

@@ -74,6 +74,7 @@ class Spec:
     url: of the public archive, "" where there is none.
     embedded: the files are part of this package (then `folders` are its own).
     citation: the source of the data.
+    licence: as its distributors state it, with where they do; "" where they state none.
     addresses: name -> public address of the file itself, where it is not in an archive.
     documented: split -> question_filter -> counts that differ from the published ones for a reason
       that `why` explains; any other counts are an error.
@@ -92,6 +93,7 @@ class Spec:
   url: str = ""
   embedded: bool = False
   citation: str = ""
+  licence: str = ""
   addresses: Mapping[str, str] = dataclasses.field(default_factory=dict)
   documented: Mapping[str, Mapping[str, Counts]] = dataclasses.field(default_factory=dict)
   why: str = ""

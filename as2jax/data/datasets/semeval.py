@@ -194,6 +194,7 @@ SEMEVAL2015 = Spec(
     "dev": {"all": Counts(300, 1645, 875)},
     "test": {"all": Counts(329, 1976, 997)},
   },
+  licence="free for general research use (the README of its distribution)",
   citation="Nakov et al.: SemEval-2015 Task 3: Answer Selection in Community Question Answering",
 )
 
@@ -219,6 +220,7 @@ SEMEVAL2016 = dataclasses.replace(
     "dev": {"all": Counts(244, 2440, 818)},
     "test": {"all": Counts(327, 3270)},
   },
+  licence="",
   citation="Nakov et al.: SemEval-2016 Task 3: Community Question Answering",
   official="all",
   average_recall=True,

@@ -219,6 +219,7 @@ SQUAD = PoolSpec(
   why="ReQA splits sentences by rules of its own, ours are in sentences.py: 23 passages more in "
   "2,067 paragraphs, one (question, right sentence) pair less. About 70 of our breaks stand behind "
   "page references and notes (`.:33 `, `.[12] `), where splitters differ most",
+  licence="CC BY-SA 4.0 (rajpurkar.github.io/SQuAD-explorer)",
   citation="Rajpurkar et al.: SQuAD (EMNLP 2016); Ahmad et al.: ReQA (2019)",
 )
 

@@ -100,6 +100,7 @@ SQUAD_AS2, SQUAD_44_AS2 = (
     addresses=spec.addresses,
     sha256=spec.sha256,
     citation=spec.citation,
+    licence=spec.licence,
   )
   for spec in (SQUAD, SQUAD_44)
 )

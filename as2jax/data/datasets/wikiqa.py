@@ -176,6 +176,7 @@ WIKIQA = Spec(
     "WikiQA-dev.tsv": "023c530e742caca2a760d48bd249e13259248c11f3b880a4c1842aa259a30a54",
     "WikiQA-test.tsv": "3c3b66966cb183b71abf19510bc2302295c68dd7a25284ec9cf8b63d5b6929e3",
   },
+  licence="Microsoft Research Data License Agreement, for research (in the public archive)",
   citation="Yang, Yih and Meek: WikiQA: A Challenge Dataset for Open-Domain Question Answering "
   "(EMNLP 2015)",
 )
@@ -189,6 +190,7 @@ SAMPLE = Spec(
   clean="answerable",
   published={},
   embedded=True,
+  licence="Apache-2.0 (the licence of as2jax)",
   citation="written by this project",
 )
 

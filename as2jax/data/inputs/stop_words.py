@@ -41,13 +41,11 @@ class StopWords(Input):
   def columns(
     self, fitted: None, questions: Sequence[Question], tables: Tables
   ) -> Float32[np.ndarray, "w"]:
-    """`1 - kept`; logs what the model's limits leave out."""
+    """`1 - kept`; logs what the model's limits leave out, if anything."""
     keep = kept(tables.units)
-    log.info(
-      "the most words of a text: %s; left out: %s",
-      most_words(tables.units, keep),
-      self._beyond(tables.units, keep),
-    )
+    beyond = self._beyond(tables.units, keep)
+    if any(beyond.values()):
+      log.info("the most words of a text: %s; left out: %s", most_words(tables.units, keep), beyond)
     return (~keep).astype(np.float32)
 
   def spec(self) -> tuple[tuple[int, ...], Any]:

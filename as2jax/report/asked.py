@@ -1,0 +1,73 @@
+"""What a page was asked for, and the exact commands that give it again."""
+
+import dataclasses
+import shlex
+from collections.abc import Mapping, Sequence
+
+from etils import epath
+
+from as2jax.report.runs import Runs
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+  """The arguments of `as2jax report`.
+
+  Attributes:
+    names: folders of finished runs, tables, or TREC run files; others are compared with the first.
+    output: the page.
+    split: of the runs' folders.
+    metrics: the first leads the page; () are those of the task.
+    question_filter: see `run_scores.load`.
+    deterministic: names of files whose system has no randomness.
+    published: {(metric, whose): figure}, drawn as hollow marks beside those that are known.
+    calibration: of scores, on dev: `platt` or `isotonic`.
+    files: a folder for every figure as SVG and PDF and the comparison as Markdown, LaTeX, CSV and
+      JSON; "" for none.
+    explain: so many questions that differ most are explained, which opens the runs' weights.
+    question_ids: further questions to explain.
+
+  """
+
+  names: Sequence[str]
+  output: epath.PathLike
+  split: str = "test"
+  metrics: Sequence[str] = ()
+  question_filter: str | None = None
+  deterministic: Sequence[str] = ()
+  published: Mapping[tuple[str, str], float] = dataclasses.field(default_factory=dict)
+  calibration: str = "platt"
+  files: epath.PathLike = ""
+  explain: int = 0
+  question_ids: Sequence[str] = ()
+
+  def commands(self, runs: Runs) -> list[str]:
+    """The command of this page, that of its tests, and those that train the runs again."""
+    said = [shlex.join(["as2jax", "report", *self.names, "-o", str(self.output), *self._options()])]
+    if len(self.names) > 1:
+      said.append(shlex.join(["as2jax", "compare", *self.names, *self._shared()]))
+    for system in runs.systems:
+      if system.content is not None:
+        config = f"rerun:{epath.Path(system.name) / 'config.json'}"
+        said.append(shlex.join(["as2jax", "train", config, "-o", f"{system.name}-again"]))
+    return said
+
+  def _shared(self) -> list[str]:
+    """The options that `as2jax compare` has, too."""
+    found = [f"--split={self.split}"]
+    if self.metrics:
+      found.append(f"--metrics={','.join(self.metrics)}")
+    if self.question_filter:
+      found.append(f"--filter={self.question_filter}")
+    return [*found, *(f"--deterministic={name}" for name in self.deterministic)]
+
+  def _options(self) -> list[str]:
+    """All options of `as2jax report` that say what stands in the page."""
+    found = [*self._shared(), f"--explain={self.explain}"]
+    found += [f"--question={id}" for id in self.question_ids]
+    if self.calibration != "platt":
+      found.append(f"--calibration={self.calibration}")
+    found += [
+      f"--published={metric}={value!r}:{whose}" for (metric, whose), value in self.published.items()
+    ]
+    return found + ([f"--files={self.files}"] if self.files else [])
