@@ -213,6 +213,10 @@ def _read(file: epath.Path) -> dict[str, np.ndarray]:
     def visit(name, item):
       if not isinstance(item, h5py.Dataset):
         return
+      if not isinstance(name, str):  # bytes, where they are no UTF-8
+        raise InputError(
+          f"{file}: the dataset {name!r} has no readable name; fetch or copy it again"
+        )
       if item.dtype.kind != "f":
         raise InputError(f"{file}: the dataset {name!r} holds no numbers but {item.dtype}")
       if name.startswith("softmax"):

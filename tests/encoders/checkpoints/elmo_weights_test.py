@@ -174,6 +174,12 @@ def test_files_that_are_no_hdf5(folder):
   refused(folder, "lm_weights.hdf5", "git-LFS pointer", "git lfs pull")
 
 
+def test_a_name_that_is_no_text_is_refused(folder):
+  with h5py.File(folder / "lm_weights.hdf5", "r+") as file:
+    file["CNN"].create_dataset(b"W_\xcd", data=np.zeros(2, np.float32))
+  refused(folder, "lm_weights.hdf5", "xcd", "no readable name")
+
+
 def test_a_number_that_is_not_finite_is_named(folder):
   with h5py.File(folder / "lm_weights.hdf5", "r+") as file:
     file["CNN/W_cnn_0"][0, 0, 1, 0] = np.nan
