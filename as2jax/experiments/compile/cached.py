@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 from as2jax.config.flat import flatten
@@ -41,7 +42,9 @@ def shape_of(config: Any) -> dict[str, Any]:
   return {**kept, "seeds": len(config.seeds) if config.seeds_parallel else 1}
 
 
-def figures(config: Any, topology: str, *, exact: bool) -> dict[str, Any]:
+def figures(
+  config: Any, topology: str, *, exact: bool, begins: Callable[[], None] = lambda: None
+) -> dict[str, Any]:
   """Memory, work and collectives of a chip for the steps `train` and `predict`, JSON-able.
 
   They are kept in the cache's folder, under a hash of the shapes, the topology, the versions and the
@@ -49,6 +52,7 @@ def figures(config: Any, topology: str, *, exact: bool) -> dict[str, Any]:
 
   Args:
     exact: see `aot.measure`.
+    begins: called before anything is compiled, where no figures are kept.
 
   Raises:
     InputError: see `aot.measure`.
@@ -66,6 +70,7 @@ def figures(config: Any, topology: str, *, exact: bool) -> dict[str, Any]:
   path = folders.cache_folder(config.data.cache) / "tpu" / f"{name}.json"
   if path.exists():
     return json.loads(path.read_text())
+  begins()
   chip, _, steps = aot.measure(config, topology, ("train", "predict"), exact=exact)
   content: dict[str, Any] = {"hbm": chip.hbm, "peak": chip.peak}
   for step in steps:

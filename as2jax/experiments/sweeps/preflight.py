@@ -86,8 +86,13 @@ def preflight(
       "without"
     )
   for number, shape in enumerate(learned if compiles else (), 1):
-    say(f"compiling {number} of {len(learned)} shapes for {where.topology}: {shape.jobs[0].title}")
-    shape.figures = cached.figures(_as_loop(shape.config), where.topology, exact=_exact(where))
+    what = f"{number} of {len(learned)} shapes for {where.topology}: {shape.jobs[0].title}"
+    shape.figures = cached.figures(
+      _as_loop(shape.config),
+      where.topology,
+      exact=_exact(where),
+      begins=lambda what=what: say(f"compiling {what}"),
+    )
     shape.hours = _hours(shape)
     for step in ("train", "predict"):
       if step in shape.figures and not shape.figures[step]["fits"]:

@@ -24,7 +24,8 @@ def compiler(monkeypatch):
   """A compiler that notes what it is given: 2 GiB and 1e15 FLOP a step, or as `needs` says."""
   made = []
 
-  def figures(config, topology, *, exact):
+  def figures(config, topology, *, exact, begins):
+    begins()
     made.append((cached.shape_of(config), topology, exact))
     train = {"bytes": figures.needs, "fits": figures.needs < 16 * GIB, "flops": 1e15}
     return {"hbm": 16 * GIB, "peak": 197e12, "train": train, "predict": {**train, "flops": 0}}
@@ -144,10 +145,12 @@ def test_emission_is_a_verb_and_an_option(tmp_path, capsys):
 def test_a_shape_is_compiled_once_and_read_from_then_on(tmp_path, monkeypatch):
   monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path))
   config = tiny.config("crossencoder", data__cache="")
-  first = cached.figures(config, "v5e:1x1", exact=True)
+  told = []
+  first = cached.figures(config, "v5e:1x1", exact=True, begins=lambda: told.append(1))
   assert 0 < first["train"]["bytes"] < 16 * GIB and first["train"]["fits"]
   (path,) = (folders.cache_folder() / "tpu").iterdir()
   assert json.loads(path.read_text()) == first
   monkeypatch.setattr(cached.aot, "measure", None)  # would fail
   other = tiny.config("crossencoder", data__cache="", optimizer__rate=1e-3)
-  assert cached.figures(other, "v5e:1x1", exact=True) == first
+  again = cached.figures(other, "v5e:1x1", exact=True, begins=lambda: told.append(2))
+  assert again == first and told == [1]
