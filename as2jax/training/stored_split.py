@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import os
 import pathlib
 from typing import Any
 
@@ -68,7 +69,7 @@ def read(parts: Any) -> tuple[UnitTable, ExampleTable] | None:
   if stored is None:
     return None
   arrays, fields = stored
-  units = open_table(pathlib.Path(fields["units"]))
+  units = open_table(pathlib.Path(os.path.normpath(place / fields["units"])))
   if units is None:
     return None
   return units, ExampleTable(**arrays)  # `candidates` may be absent
@@ -86,7 +87,8 @@ def keep(parts: Any, units: UnitTable, examples: ExampleTable) -> None:
     with array_folder.Writer(unfinished, shapes) as writer:
       for name, values in arrays.items():
         writer.write(name, np.asarray(values))
-      writer.finish(units=units.folder)
+      # From here, so that a cache may be copied to another place.
+      writer.finish(units=os.path.relpath(units.folder, place))
 
 
 def read_digest(parts: Any) -> dict[str, Any] | None:

@@ -1,6 +1,7 @@
 """The training split in arrays: a second run starts without its questions, and on the same numbers."""
 
 import dataclasses
+import pathlib
 
 import numpy as np
 import pytest
@@ -77,6 +78,19 @@ def test_what_reads_questions_has_none(cache):
   parts = build.load(config())
   assert stored_split.folder(parts) is not None
   assert stored_split.folder(dataclasses.replace(parts, config=own)) is None
+
+
+def test_a_copied_cache_is_used(cache, tmp_path, monkeypatch):
+  parts = build.load(config())
+  _, batches = batch_of(parts)
+  copy = tmp_path.with_name(tmp_path.name + "-copied")
+  tmp_path.rename(copy)  # what was in the first place is gone
+  monkeypatch.setenv("AS2JAX_CACHE", str(copy))
+  again = build.load(config())
+  units, _ = stored_split.read(again)
+  assert pathlib.Path(units.folder).parent == copy / "units"
+  _, others = batch_of(again)
+  np.testing.assert_array_equal(batches[0].tokens.ids, others[0].tokens.ids)
 
 
 def test_a_damaged_or_vanished_part_is_made_again(cache):
