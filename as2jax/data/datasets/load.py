@@ -35,10 +35,10 @@ def load(section: Any, task: str = "rerank") -> Dataset:
   """
   normalise.check(tuple(section.rules))
   if task == "retrieve" and section.name in pools():
-    if section.mined:
+    if section.mined and section.rules:
       raise InputError(
-        f"data.mined: {section.name} is a pool, whose training questions take negatives by "
-        "data.negatives; leave data.mined empty"
+        f"data.mined: negatives for the pool {section.name} are mined in its own texts; leave "
+        "data.rules empty"
       )
     if not section.labelled_negatives:
       raise InputError(
@@ -53,7 +53,10 @@ def load(section: Any, task: str = "rerank") -> Dataset:
     pool_dataset = datasets.load_pool(
       section.name, root=section.root, cache=section.cache, download=section.download
     )
-    return retrieval(pool_dataset, negatives=section.negatives, text_rules=section.rules)
+    found = retrieval(pool_dataset, negatives=section.negatives, text_rules=section.rules)
+    if not section.mined:
+      return found
+    return dataclasses.replace(found, splits=_with_negatives(found.splits, section.mined))
   dataset = _rerank(section)
   return pooled(dataset, negatives=section.negatives) if task == "retrieve" else dataset
 

@@ -123,11 +123,11 @@ def _check(negatives: str) -> None:
     raise InputError(f"data.negatives = {negatives!r}: use one of {', '.join(NEGATIVES)}")
 
 
-def with_paragraph(pool: Pool) -> tuple[Question, ...]:
+def with_paragraph(pool: Pool, *, every: bool = False) -> tuple[Question, ...]:
   """Each query with its gold passage (label 1) and, as negatives, the rest of its paragraph.
 
-  Passages that another annotator chose, or with the text of a right one, are left out. Candidates
-  are in the order of the paragraph.
+  Passages that another annotator chose, or with the text of a right one, are left out; with `every`
+  those that were chosen are right candidates, too. Candidates are in the order of the paragraph.
   """
   together: dict[tuple[str, str], list[Passage]] = defaultdict(list)
   for passage in pool.passages:
@@ -138,10 +138,11 @@ def with_paragraph(pool: Pool) -> tuple[Question, ...]:
     right = [pool.passages[place[answer]] for answer in query.answers]
     texts = {passage.text for passage in right}
     gold = right[0]
+    chosen = {passage.id for passage in (right if every else right[:1])}
     candidates = [
-      _candidate(p, int(p.id == gold.id))
+      _candidate(p, int(p.id in chosen))
       for p in together[gold.title, gold.paragraph]
-      if p.id == gold.id or p.text not in texts
+      if p.id in chosen or p.text not in texts
     ]
     questions.append(Question(query.id, query.text, tuple(candidates)))
   return tuple(questions)

@@ -7,6 +7,7 @@ from etils import epath
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import mined, named, user_files
 from as2jax.data.datasets.pool import PoolSpec
+from as2jax.data.datasets.retrieval import with_paragraph
 from as2jax.data.record import Question
 from as2jax.runtime.errors import InputError
 
@@ -31,20 +32,18 @@ def read(data: str, exclude: Sequence[str]) -> tuple[tuple[Question, ...], list[
   """Training questions, and the questions of dev and test.
 
   Args:
-    data: the name of a data set, whose other splits are kept out, or a file of training questions.
+    data: the name of a data set, whose other splits are kept out, or a file of training questions. Of
+      a retrieval data set the candidates are a question's paragraph and all of its right passages.
     exclude: further files of questions to keep out, or NAME:SPLIT.
 
   Raises:
-    InputError: no such data set or file, or a data set that is a pool.
+    InputError: no such data set or file.
 
   """
   kept_out: list[Question] = []
   if data in datasets.SPECS:
-    if isinstance(datasets.SPECS[data], PoolSpec):
-      raise InputError(
-        f"{data} is a pool, whose passages are its negatives already (data.negatives)"
-      )
-    splits = named.dataset(data).splits
+    spec = datasets.SPECS[data]
+    splits = _of_pool(data) if isinstance(spec, PoolSpec) else named.dataset(data).splits
     if "train" not in splits:
       raise InputError(f"{data} has no split train to mine for; it has {', '.join(splits)}")
     questions = tuple(splits["train"])
@@ -58,3 +57,9 @@ def read(data: str, exclude: Sequence[str]) -> tuple[tuple[Question, ...], list[
     for its in named.by_address(address).splits.values():
       kept_out += its
   return questions, kept_out
+
+
+def _of_pool(name: str) -> dict[str, tuple[Question, ...]]:
+  """Split -> the questions of a retrieval data set, which together have every passage of a paragraph."""
+  pools = datasets.load_pool(name).splits
+  return {split: with_paragraph(pools[split], every=True) for split in pools}

@@ -12,10 +12,11 @@ import tiny
 
 import as2jax
 from as2jax.commands import app
+from as2jax.config import base
 from as2jax.data.datasets import load as loading
-from as2jax.data.datasets import mined
+from as2jax.data.datasets import mined, squad_parts
 from as2jax.data.record import Candidate, Question
-from as2jax.experiments.mining import mine, miners
+from as2jax.experiments.mining import mine, miners, sources
 from as2jax.inference.index import Index
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
@@ -376,3 +377,49 @@ def test_negatives_of_other_data_or_of_no_mining_are_refused(tmp_path):
       load()
   (folder / mined.FILE).write_text(json.dumps(row) + "\n")
   assert sum(c.text == "x" for q in load() for c in q.candidates) == 1
+
+
+def article(title, paragraphs):
+  """In SQuAD's form; each paragraph's question asks for its first sentence."""
+  made = []
+  for n, text in enumerate(paragraphs):
+    answer = {"text": text.split(".")[0], "answer_start": 0}
+    asked = {"id": f"{title}-{n}", "question": f"what of {title} {n}", "answers": [answer]}
+    made.append({"context": text, "qas": [asked]})
+  return {"title": title, "paragraphs": made}
+
+
+def test_a_pool_gets_hard_negatives_from_other_paragraphs(tmp_path, monkeypatch):
+  titles = {}
+  for n in range(100):
+    titles.setdefault(squad_parts.part(f"title{n}"), f"title{n}")
+  parts = [article(t, ["Cold glass floats here. It is nice."]) for t in titles.values()]
+  ours = [
+    article("Ice", ["What ice does is float. It is cold.", "What ice hides is air. So it is."])
+  ]
+  (tmp_path / "squad").mkdir()
+  for name, content in (("train-44-articles", ours), ("dev-v1.1", parts)):
+    (tmp_path / f"squad/{name}.json").write_text(json.dumps({"data": content}))
+  monkeypatch.setenv("AS2JAX_DATA", str(tmp_path))
+  monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path / "cache"))
+  questions, kept_out = sources.read("squad_parts", ())
+  assert {q.text for q in kept_out} == {f"what of {titles[s]} 0" for s in ("dev", "test")}
+  mine.mine(
+    "bm25", questions, tmp_path / "mined", mine.Settings(count=1, below=2.0), kept_out=kept_out
+  )
+  section = base.get_config().data
+  section.name, section.mined = "squad_parts", (str(tmp_path / "mined"),)
+  found = loading.load(section, "retrieve")
+  first = found.splits["train"][0]
+  right, hard = first.candidates
+  assert (right.label, hard.label) == (1, 0) and "float" in right.text
+  assert "hides" in hard.text  # of the other paragraph, and like the question
+  section.negatives = "paragraph"
+  labels = [
+    (c.label, c.text) for c in loading.load(section, "retrieve").splits["train"][0].candidates
+  ]
+  assert [label for label, _ in labels] == [1, 0, 0] and len(set(labels)) == 3
+  assert [len(q.candidates) for q in found.splits["test"]] == [1]
+  section.rules = ("lowercase",)
+  with pytest.raises(InputError, match="are mined in its own texts"):
+    loading.load(section, "retrieve")
