@@ -131,7 +131,8 @@ def cassie(config: ConfigDict) -> None:
     {
       "name": "cassie",
       "template": "context",  # context | pair (no context) | joint (the top K of another ranker)
-      "segments": "four",  # four | three (one for both context sentences) | none
+      # four | three (one for both context sentences) | none; of joint also ranks (one for each rank)
+      "segments": "four",
       "segments_start": "normal",  # normal | zero
       "alignment": "transport",  # transport | mean (no alignment)
       "marginals": "frequency",  # frequency | uniform

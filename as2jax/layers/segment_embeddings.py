@@ -11,7 +11,12 @@ from as2jax.runtime.errors import InputError
 
 # Rows of the table, by role; later roles have the last row.
 STARTS = ("normal", "zero")
-SEGMENTS = {"four": (0, 1, 2, 3), "three": (0, 1, 2, 2), "none": ()}
+SEGMENTS = {
+  "four": (0, 1, 2, 3),
+  "three": (0, 1, 2, 2),
+  "ranks": tuple(range(17)),  # of `joint`: the question, the candidates of ranks 1 to 16
+  "none": (),
+}
 
 
 class SegmentEmbeddings(nn.Module):
@@ -42,7 +47,7 @@ class SegmentEmbeddings(nn.Module):
 
 
 def check_fields(model: nn.Module, templates: tuple[str, ...]) -> None:
-  """Raises InputError where `model.template`, `segments` or `segments_start` is unknown."""
+  """Raises InputError where `model.template`, `segments` or `segments_start` is unknown or unfit."""
   for name, known in (
     ("template", templates),
     ("segments", tuple(SEGMENTS)),
@@ -50,8 +55,13 @@ def check_fields(model: nn.Module, templates: tuple[str, ...]) -> None:
   ):
     if getattr(model, name) not in known:
       raise InputError(f"model.{name} = {getattr(model, name)!r}: use one of {known}")
+  if model.segments == "ranks" and model.template != "joint":
+    raise InputError(
+      f"model.segments = 'ranks': the template {model.template!r} has no ranks; use it with 'joint'"
+    )
 
 
 def segment_rows(model: nn.Module) -> tuple[int, ...]:
-  """The row of each role: that of `model.segments`, or two (question, rest) without context."""
-  return SEGMENTS[model.segments] if "context" in model.template else (0, 1)
+  """The row of each role: that of `model.segments`, or two (question, rest) without context or ranks."""
+  named = "context" in model.template or model.segments == "ranks"
+  return SEGMENTS[model.segments] if named else (0, 1)

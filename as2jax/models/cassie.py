@@ -103,7 +103,8 @@ class Cassie(System):
     template: `context`, `pair` or `joint`.
     segments: embeddings by role, added to the LM's input embeddings before their norm:
       `four` (question, candidate, previous, next), `three` (one for both context sentences) or
-      `none`. `pair` and `joint` have two, question and candidate, with either.
+      `none`. `pair` and `joint` have two, question and candidate, with either; `joint` has one for
+      each rank of the ranker before it with `ranks`.
     segments_start: of these embeddings: `normal`, N(0, 0.02), or `zero`.
     alignment, marginals, stop_words, epsilon, epsilon_relative, iterations, transport_gradient,
       question_words, sentence_words, relevance: see `as2jax.layers.alignment.Aligner`.

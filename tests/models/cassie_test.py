@@ -302,6 +302,7 @@ def test_wrong_use_is_named():
   for changes, message in (
     ({"template": "single"}, "model.template = 'single'"),
     ({"segments": "two"}, "model.segments = 'two'"),
+    ({"segments": "ranks"}, "model.segments = 'ranks': the template 'context' has no ranks"),
     ({"marginals": "idf"}, "model.marginals"),
     ({"encoder": nn.Dense(8)}, "use bert, roberta or xlnet"),
   ):
@@ -356,6 +357,19 @@ def test_what_the_head_reads():
   for name in ("self_term", "edges"):
     with pytest.raises(InputError, match=f"model.{name} = 'other'"):
       variables(model(**{name: "other"}))
+
+
+def test_candidates_of_joint_may_have_an_embedding_of_their_rank():
+  """Moved to another rank, a sentence is another one only where ranks have embeddings."""
+  asked = batch([[case(0, (2, 2, 2, 2), (1, 0, 0))]])
+  role = jnp.where(asked.tokens.role == 3, 2, asked.tokens.role)
+  moved = asked.replace(tokens=asked.tokens.replace(role=role))
+  for segments, rows in (("four", 2), ("ranks", 17)):
+    net = quick(template="joint", segments=segments)
+    values = variables(net)
+    assert values["params"]["segment_embeddings"]["embedding"].shape == (rows, 8)
+    change = apply(net, values, asked).scores - apply(net, values, moved).scores
+    assert (np.abs(change).max() > 1e-5) == (segments == "ranks")
 
 
 def test_zero_roles_begin_as_the_encoder_alone():
