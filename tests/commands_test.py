@@ -1,5 +1,6 @@
 """The `as2jax` command: its verbs, what they print where, and mistakes in one line."""
 
+import contextlib
 import csv
 import io
 import json
@@ -11,7 +12,7 @@ import sys
 import pytest
 
 from as2jax.commands import app, complete, documents, train
-from as2jax.config import overrides
+from as2jax.config import overrides, presets
 from as2jax.data.datasets import user_files
 from as2jax.data.datasets.dataset import load as load_data
 from as2jax.runtime.errors import InputError
@@ -278,6 +279,24 @@ def test_keys_are_those_of_the_job(capsys):
   assert app.run(["list", "keys", "wikiqa_cassie"]) == 0
   rows = {row["key"]: row["value"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
   assert rows["model.epsilon"] == 0.1 and rows["seeds"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+  "line, offered",
+  [
+    ("train wikiqa_triplet : mi", ["minilm"]),
+    ("train wikiqa_triplet :", presets.ARGUMENTS),
+    ("train wikiqa_triplet : minilm,gr", ["minilm,grouped"]),
+    ("train wikiqa_t", ["wikiqa_tanda", "wikiqa_triplet"]),
+  ],
+)
+def test_bash_completes_words_behind_a_colon(monkeypatch, capfd, line, offered):
+  monkeypatch.setenv("_AS2JAX_COMPLETE", "complete_bash")
+  monkeypatch.setenv("COMP_WORDS", f"as2jax {line}")  # as bash cuts it
+  monkeypatch.setenv("COMP_CWORD", str(len(line.split())))
+  with contextlib.suppress(SystemExit):
+    app.run([])
+  assert capfd.readouterr().out.split() == list(offered)
 
 
 def test_completion_offers_jobs_words_recipes_and_runs(tmp_path, monkeypatch, finished_run):

@@ -10,6 +10,8 @@ import socket
 import time
 import urllib.request
 
+import jax
+import numpy as np
 import pytest
 import tiny
 
@@ -183,13 +185,14 @@ def test_a_person_who_stops_and_goes_on(installed):
   """Ctrl-C while training and indexing; the same command goes on, to the same end."""
   folder, command = installed.folder, installed.script
   small = ["--set", TINY.format(tiny.encoder_folder()), "--set", "data.train_fraction=0.3"]
-  train = ["train", "wikiqa_triplet:sample", *small, "--set", "epochs=3", "--set", "log.steps=1"]
+  train = ["train", "wikiqa_triplet:sample", *small, "--set", "epochs=8", "--set", "log.steps=1"]
   train += ["--set", "checkpoint.steps=1", "--format=json"]
   whole = lines(installed(command, *train, "-o", "runs/whole"))
   text = _stopped(installed, [*train, "-o", "runs/x"], "after 1 epoch")
   assert "stopped by SIGINT" in text and "Traceback" not in text
   assert not (folder / "runs/x/results.json").exists()
   assert lines(installed(command, *train, "-o", "runs/x")) == whole
+  assert_same_to_the_bit(folder / "runs/x", folder / "runs/whole")
 
   documents = [f"document {i} about {i % 97}" for i in range(9000)]
   (folder / "documents.txt").write_text("\n".join(documents) + "\n")
@@ -206,6 +209,24 @@ def test_a_person_who_stops_and_goes_on(installed):
     for name in ("documents.index", "whole.index")
   ]
   assert found[0] == found[1] and len(found[0]) == 10
+
+
+def assert_same_to_the_bit(one, other):
+  """Of two runs: parameters and the optimiser's state at the end, and the best parameters."""
+  from as2jax.training.checkpoints import read_tree
+
+  for kind, item in (("latest", "state"), ("best", "variables")):
+    numbers = [
+      {path.name for path in (run / "checkpoints" / kind).iterdir() if path.name.isdigit()}
+      for run in (one, other)
+    ]
+    step = max(map(int, numbers[0]))
+    assert step == max(map(int, numbers[1]))
+    trees = [read_tree(run / "checkpoints" / kind / str(step) / item) for run in (one, other)]
+    leaves, others = map(jax.tree.leaves_with_path, trees)
+    assert len(leaves) == len(others) > 10
+    for (path, a), (other_path, b) in zip(leaves, others, strict=True):
+      assert path == other_path and np.asarray(a).tobytes() == np.asarray(b).tobytes(), path
 
 
 def test_a_sweep_that_is_stopped_goes_on(installed):

@@ -1,6 +1,33 @@
 """What the shell's completion offers for arguments."""
 
+import contextlib
+import io
 import os
+from collections.abc import Iterator, MutableMapping
+
+
+@contextlib.contextmanager
+def colons_in_bash(environment: MutableMapping[str, str] = os.environ) -> Iterator[None]:
+  """Completes `wikiqa_triplet:mi` in bash, which cuts a line at colons and completes the last piece.
+
+  Within the block the line that is completed has its words whole, and what is offered is printed
+  without what stands before the last colon. Elsewhere nothing happens.
+  """
+  words = environment.get("COMP_WORDS", "").split()
+  number = int(environment.get("COMP_CWORD") or 0)
+  if environment.get("_AS2JAX_COMPLETE") != "complete_bash" or ":" not in words[: number + 1]:
+    yield
+    return
+  line = " ".join(words[: number + 1] + [""] * (number == len(words)))
+  whole = line.replace(" : ", ":").replace(" :", ":")
+  environment.update(COMP_WORDS=whole, COMP_CWORD=str(len(whole.split(" ")) - 1))
+  before = whole.rpartition(" ")[2].rpartition(":")
+  with contextlib.redirect_stdout(io.StringIO()) as offered:
+    try:
+      yield
+    finally:
+      lines = offered.getvalue().splitlines()
+      os.write(1, "".join(f"{x.removeprefix(''.join(before[:2]))}\n" for x in lines).encode())
 
 
 def jobs(incomplete: str) -> list[str]:

@@ -50,15 +50,20 @@ def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
   if not path.exists():
     raise InputError(f"{folder}/best has no checkpoint of step {step}: was it deleted? {AGAIN}")
   _check(path, together=False)
-  handler = ocp.PyTreeCheckpointHandler()
-  try:
-    tree = handler.metadata(path / "variables").tree
-    host = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-    variables = handler.restore(path / "variables", args=ocp.args.PyTreeRestore(restore_args=host))
-  finally:
-    handler.close()
+  variables = read_tree(path / "variables")
   check_finite(traverse_util.flatten_dict(variables, sep="/"), path)
   return variables
+
+
+def read_tree(path: epath.PathLike) -> dict[str, Any]:
+  """The arrays of one item of a checkpoint (`state`, `variables`) on the host, unchecked."""
+  handler = ocp.PyTreeCheckpointHandler()
+  try:
+    tree = handler.metadata(epath.Path(path)).tree
+    host = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
+    return handler.restore(epath.Path(path), args=ocp.args.PyTreeRestore(restore_args=host))
+  finally:
+    handler.close()
 
 
 def read_progress(folder: epath.PathLike) -> dict:

@@ -1,14 +1,17 @@
 import gzip
+import json
 import os
 import re
 import time
 from pathlib import Path
 
 import pytest
+from etils import epath
 from file_damage import damaged, has_place
 from hypothesis import given
 from hypothesis import strategies as st
 
+from as2jax.data.datasets import files_on_disk
 from as2jax.data.datasets.dataset_card import count
 from as2jax.data.datasets.files_on_disk import Counts
 from as2jax.data.datasets.trecqa import TRECQA, TRECQA_ALL, TRECQA_JSON, iterate_trecqa, read_trecqa
@@ -41,6 +44,22 @@ FULL = (
   *block("negative", "It melts", "PRP VBZ", "SUB ROOT", "2 0", "- -"),
   "</QApairs>",
 )
+
+
+def test_tandas_files_are_found_under_their_own_names(tmp_path):
+  """As its archive calls them, beside the plain names; without a training file."""
+  folder = tmp_path / "trecqa/json"
+  folder.mkdir(parents=True)
+  row = {"question": "who?", "candidates": [{"label": 1, "sentence": "Ann"}]}
+  for split in ("dev", "test"):
+    (folder / f"{split}-filtered.jsonl").write_text(json.dumps(row) + "\n")
+  root, downloads = epath.Path(tmp_path), epath.Path(tmp_path / "downloads")
+  found = files_on_disk.find(TRECQA_JSON, root, downloads, download=False)
+  assert list(found.files) == ["dev", "test"] and list(found.missing) == ["train"]
+  assert [path.name for path in found.files["dev"]] == ["dev-filtered.jsonl"]
+  (folder / "dev.jsonl").write_text("{}")
+  again = files_on_disk.find(TRECQA_JSON, root, downloads, download=False)
+  assert [path.name for path in again.files["dev"]] == ["dev.jsonl"]
 
 
 def content(lines=BARE, end="\n") -> bytes:
