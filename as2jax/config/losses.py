@@ -12,13 +12,14 @@ COSINE_SCALE = 20.0  # 1/τ of a softmax of cosines, as in sentence-transformers
 ANY = 1e9  # loss.false_negative_margin: no negative is left out
 
 
-def _listwise(name: str, **fields) -> Callable[[ConfigDict], None]:
-  """The word of a loss over a question's own candidates."""
+def _listwise(name: str, about: str, **fields) -> Callable[[ConfigDict], None]:
+  """The word of a loss over a question's own candidates; `about` is what lists say of it."""
 
   def word(config: ConfigDict) -> None:
     over_pairs(config)
     config.loss = ConfigDict({"name": name, "scale": _scale(config), **fields})
 
+  word.__doc__ = about
   return word
 
 
@@ -64,12 +65,22 @@ def _scale(config: ConfigDict) -> float:
 
 
 WORDS: dict[str, Callable[[ConfigDict], None]] = {
-  "list_softmax": _listwise("list_softmax"),
-  "listnet": _listwise("listnet"),
-  "ranknet": _listwise("ranknet", weighting="none"),
-  "lambdaloss": _listwise("ranknet", weighting="ndcg"),
-  "focal": _listwise("focal", gamma=2.0),
+  "list_softmax": _listwise(
+    "list_softmax", "Softmax of each positive against the negatives of its question."
+  ),
+  "listnet": _listwise(
+    "listnet", "Softmax of a question's scores against that of its labels (ListNet)."
+  ),
+  "ranknet": _listwise(
+    "ranknet", "Logistic loss of pairs of candidates of a question (RankNet).", weighting="none"
+  ),
+  "lambdaloss": _listwise(
+    "ranknet", "RankNet, each pair weighted by its change of NDCG (LambdaLoss).", weighting="ndcg"
+  ),
+  "focal": _listwise("focal", "Cross entropy that weighs hard pairs more (focal loss).", gamma=2.0),
   "in_batch": in_batch,
-  "margin_mse": _listwise("margin_mse"),
+  "margin_mse": _listwise(
+    "margin_mse", "Learns the margins of --config.data.teachers by squared error."
+  ),
   "distil": distil,
 }
