@@ -177,12 +177,12 @@ def jobs(name: str, encoders: pathlib.Path) -> dict[str, tuple[str, dict[str, An
   task = TASKS[name]
   key, place = ENCODERS[task.encoder]
   common = {"data.name": f"controlled_{name}", **QUIET}
-  made = {
+  trained_jobs = {
     system: (job, {**common, key: str(encoders / place), **task.settings, **its})
     for system, (job, its) in task.systems.items()
   }
   lexical = {"evaluation.task": "retrieve", "select": "mrr"} if task.metric == "mrr" else {}
-  return {**made, "bm25": ("wikiqa_baseline:bm25", {**common, **lexical})}
+  return {**trained_jobs, "bm25": ("wikiqa_baseline:bm25", {**common, **lexical})}
 
 
 def config(job: str, settings: Mapping[str, Any]) -> Any:

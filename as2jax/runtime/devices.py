@@ -75,14 +75,14 @@ def _may_have_tpu() -> bool:
 
 def _pci() -> list[tuple[str, str]]:
   """(vendor, device) of each device on the PCI bus, as it writes them: 0x1ae0."""
-  found = []
+  pairs = []
   for folder in glob.glob(f"{PCI}/*"):
     try:
       with open(f"{folder}/vendor") as vendor, open(f"{folder}/device") as device:
-        found.append((vendor.read().strip(), device.read().strip()))
+        pairs.append((vendor.read().strip(), device.read().strip()))
     except OSError:  # it was taken away
       continue
-  return found
+  return pairs
 
 
 def description() -> str:

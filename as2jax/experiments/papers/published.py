@@ -41,12 +41,12 @@ def figures(runs: Sequence[tuple[Config, Mapping[str, Any]]], where: str) -> lis
   papers: dict[str, list[Table]] = {}
   for table in map(plan.load, plan.names()) if wanted else ():
     papers.setdefault(_paper(table), []).append(table)
-  found: dict[tuple[str, str], Published] = {}
+  by_name: dict[tuple[str, str], Published] = {}
   for tables in papers.values():
     for config in wanted:
       for one in _of_paper(tables, config, where):
-        found.setdefault((one.metric, one.whose), one)
-  return list(found.values())
+        by_name.setdefault((one.metric, one.whose), one)
+  return list(by_name.values())
 
 
 def _paper(table: Table) -> str:
@@ -69,8 +69,8 @@ def _of_paper(tables: Sequence[Table], config: Config, where: str) -> list[Publi
     for row, key, theirs in _rows(table, where)
     if _same(config, theirs)
   ]
-  exact = [found for found in alike if found[3]]
-  nearest = sorted(alike, key=lambda found: found[4])[
+  exact = [match for match in alike if match[3]]
+  nearest = sorted(alike, key=lambda match: match[4])[
     :1
   ]  # the job without a further word, else the first
   chosen = exact or nearest * _may_differ(config)
