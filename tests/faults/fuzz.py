@@ -15,13 +15,12 @@ import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 
+from as2jax.runtime.errors import InputError
 from tests.faults.totals import Totals
 from tests.file_damage import MORE_JUNK, damaged_by
 
 HANGS = 30.0  # seconds for one case
-ENCODER_FOLDER = (
-  6 << 30
-)  # bytes of address space beyond what the process has: no case may ask for more
+MEMORY = 6 << 30  # bytes of address space beyond what the process has: no case may ask for more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +37,31 @@ class Reader:
   name: str
   contents: Sequence[bytes]
   judge: Callable[[pathlib.Path, bytes], str]
+
+
+def judged(name: str, read: Callable[[pathlib.Path], bool], place: str = "") -> Callable:
+  """The judge that writes the file `name` and asks whether `read(path)` is exactly right.
+
+  Args:
+    name: of the file.
+    read: reads it and says whether what was read is what the file holds.
+    place: what an error must name, instead of the folder and the file.
+
+  """
+
+  def judge(folder: pathlib.Path, data: bytes) -> str:
+    path = folder / name
+    path.write_bytes(data)
+    try:
+      right = read(path)
+    except InputError as error:
+      named = str(place or folder) in str(error) and (place or path.name) in str(error)
+      assert named, f"no place: {error}"
+      return "refused"
+    assert right, "silent: other content than the file's"
+    return "read"
+
+  return judge
 
 
 def run(readers: Sequence[Reader], cases: int, seed: int) -> Totals:
@@ -95,7 +119,7 @@ def _worker(readers, first: int, end: int, seed: int, totals: Totals) -> int:
 def _judge_all(readers, first: int, end: int, seed: int, send: int) -> None:
   """The child: one line for each case."""
   pages = int(pathlib.Path("/proc/self/statm").read_text().split()[0])
-  limit = pages * resource.getpagesize() + ENCODER_FOLDER
+  limit = pages * resource.getpagesize() + MEMORY
   resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
   status = 1
   try:

@@ -18,7 +18,6 @@ import pyarrow
 import semeval_test
 import squad_test
 import tanda_json_test
-import tiny
 import tiny_elmo
 import tiny_encoders
 import trecqa_test
@@ -27,55 +26,22 @@ import weight_files
 import wikiqa_test
 import yahoo_raw_test
 import yahoo_test
-from etils import epath
 from pyarrow import parquet
 
-from as2jax.config import rerun
-from as2jax.data.datasets import trec_files
 from as2jax.data.datasets.user_files import read_labelled
 from as2jax.data.inputs import fitted
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.encoders import static
 from as2jax.encoders.checkpoints import elmo_weights, pretrained, weights, word_vectors
-from as2jax.evaluation import results
-from as2jax.experiments.sweeps import points, watch
-from as2jax.runtime import checksums
-from as2jax.runtime.errors import InputError
-from as2jax.training import status
-from as2jax.training.run_folder import MetricsLog
-from tests.faults.fuzz import Reader
+from tests.faults import run_readers
+from tests.faults.fuzz import Reader, judged
 
 ARRAYS = {
   "a": np.arange(12, dtype=np.float32).reshape(3, 4),
   "layer.b": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3),
   "c": np.asarray([1, 2, 3], np.int64),
 }
-
-
-def judged(name: str, read: Callable[[pathlib.Path], bool], place: str = "") -> Callable:
-  """The judge that writes the file `name` and asks whether `read(path)` is exactly right.
-
-  Args:
-    name: of the file.
-    read: reads it and says whether what was read is what the file holds.
-    place: what an error must name, instead of the folder and the file.
-
-  """
-
-  def judge(folder: pathlib.Path, data: bytes) -> str:
-    path = folder / name
-    path.write_bytes(data)
-    try:
-      right = read(path)
-    except InputError as error:
-      named = str(place or folder) in str(error) and (place or path.name) in str(error)
-      assert named, f"no place: {error}"
-      return "refused"
-    assert right, "silent: other content than the file's"
-    return "read"
-
-  return judge
 
 
 def datasets() -> list[Reader]:
@@ -120,10 +86,10 @@ def _own_files() -> list[Reader]:
   lines = "".join(json.dumps(record) + "\n" for record in user_files_test.RECORDS).encode()
 
   def counted(path: pathlib.Path, header: int) -> bool:
-    found = sum(len(question.candidates) for question in read_labelled(path))
+    count = sum(len(question.candidates) for question in read_labelled(path))
     data = _unzipped(path)
     rows = [line for line in data.removeprefix(b"\xef\xbb\xbf").split(b"\n") if line.strip()]
-    return found == len(rows) - header
+    return count == len(rows) - header
 
   def counted_cells(path: pathlib.Path) -> bool:
     found = sum(len(question.candidates) for question in read_labelled(path))
@@ -161,100 +127,6 @@ def _unzipped(path: pathlib.Path) -> bytes:
     text += stream.decompress(data)
     data = stream.unused_data.lstrip(b"\0")
   return text
-
-
-def evaluations() -> list[Reader]:
-  """The readers of run files, judgements, scores and results."""
-  run = "".join(f"q{i} Q0 c{j} {j + 1} {9 - j}.5 tag\n" for i in range(3) for j in range(4))
-  qrels = "".join(f"q{i} 0 c{j} {j % 2}\n" for i in range(3) for j in range(4))
-  table = "question\tcandidates\tpositives\tmap\n" + "".join(f"q{i}\t4\t1\t0.5\n" for i in range(5))
-  lines = lambda path: len([x for x in path.read_bytes().split(b"\n") if x.strip()])
-  pairs = lambda read: lambda path: sum(map(len, read(path).values())) == lines(path)
-  written = {
-    "name": "x", "task": "rerank", "metrics": {"map[x-clean/test]": {"mean": 0.5, "sd": None}},
-    "seeds": [{"seed": 0}],
-  }  # fmt: skip
-  rows = "".join(json.dumps({"seed": 0, "step": i, "loss": 0.5}) + "\n" for i in range(6))
-
-  def rolled_back(path: pathlib.Path) -> bool:
-    """The log keeps each row up to the step, as it was, and the rows only."""
-    before = path.read_bytes()
-    log = MetricsLog(path.parent, tensorboard=False)
-    log.roll_back((0,), 3)
-    log.close()
-    whole = before[: before.rfind(b"\n") + 1].decode().splitlines(keepends=True)
-    rows = [(line, json.loads(line)) for line in whole]
-    kept = [line for line, row in rows if row["seed"] != 0 or row["step"] <= 3]
-    return path.read_bytes().decode() == "".join(kept)
-
-  def known(path: pathlib.Path) -> bool:
-    """A status that is not what was written is none: the watcher draws nothing from it."""
-    found = status.read(path.parent)
-    row = watch.state_of(epath.Path(path.parent), points.Job("x", 0, "x", {}, 0, "{}"))
-    watch.table([row])
-    if not found:
-      assert row.state == watch.WAITING and not row.content
-      raise InputError(f"{path}: damaged")
-    return found == checksums.unsealed(path.read_bytes().decode()) == row.content
-
-  def listed(path: pathlib.Path) -> bool:
-    """The runs that the lines describe, all of them."""
-    found = points.read_manifest(epath.Path(path))
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [(job.id, job.title, job.seed) for job in found] == [
-      (row["id"], row["title"], row["seed"]) for row in rows
-    ]
-
-  def store(path: pathlib.Path) -> bool:
-    return str(watch.store_of(str(path.parent))) == json.loads(path.read_text())["store"]
-
-  of_a_run = checksums.sealed(
-    {"state": "training", "step": 3, "steps": 9, "best": 0.5, "time": 0.0}
-  )
-  runs = [points.Job(f"a{i}", i, f"x={i}, seed 0", {"x": i}, 0, "{}") for i in range(3)]
-  with tempfile.TemporaryDirectory() as scratch:
-    points.write_manifest(pathlib.Path(scratch), runs)
-    manifest = pathlib.Path(scratch, "manifest.jsonl").read_bytes()
-  place = json.dumps({"store": "/bucket/grid", "source": "0123456789ab"}) + "\n"
-  ledger = "".join(
-    json.dumps({"data": "x", "split": "test", "seeds": [0, 1], "mode": "train"}) + "\n"
-    for _ in range(3)
-  )
-
-  def counted(path: pathlib.Path) -> bool:
-    """Only rows of this split of these data count, each once for each of its seeds."""
-    found = results.times_evaluated(path.parent, "test", "x")
-    rows = [json.loads(line) for line in path.read_bytes().splitlines()]
-    rows = [row for row in rows if row["data"] == "x" and "test" in row["split"].split("+")]
-    seeds = [seed for row in rows for seed in row["seeds"]]
-    return found == max(map(seeds.count, seeds), default=0)
-
-  return [
-    Reader("evaluations.jsonl", [ledger.encode()], judged("evaluations.jsonl", counted)),
-    Reader("TREC run", [run.encode()], judged("run.trec", pairs(trec_files.read_run))),
-    Reader("TREC judgements", [qrels.encode()], judged("qrels", pairs(trec_files.read_qrels))),
-    Reader(
-      "per-question scores",
-      [table.encode()],
-      judged(
-        "table.tsv", lambda p: len(trec_files.read_per_question(p)[0]) == max(lines(p) - 1, 0)
-      ),
-    ),
-    Reader(
-      "results.json",
-      [json.dumps(written, indent=2).encode()],
-      judged("results.json", lambda p: results.read(p.parent) == json.loads(p.read_bytes())),
-    ),
-    Reader("metrics.jsonl", [rows.encode()], judged("metrics.jsonl", rolled_back)),
-    Reader("status.json", [of_a_run.encode()], judged("status.json", known)),
-    Reader("a sweep's runs", [manifest], judged("manifest.jsonl", listed)),
-    Reader("a sweep's place", [place.encode()], judged("store.json", store)),
-    Reader(
-      "config.json of a run",
-      [tiny.config(name).to_json(indent=2).encode() for name in ("crossencoder", "triplet")],
-      judged("config.json", lambda p: bool(rerun.get_config(str(p)))),
-    ),
-  ]
 
 
 def weight_formats() -> list[Reader]:
@@ -323,15 +195,15 @@ def _vectors() -> list[Reader]:
 
   def read(path: pathlib.Path, damaged: bytes | None) -> bool:
     """All rows that differ from the file's are counted: none is lost or added in silence."""
-    found = word_vectors.read(path, None, lower=False, progress=0.0)
-    statistics = found.statistics
+    vectors = word_vectors.read(path, None, lower=False, progress=0.0)
+    statistics = vectors.statistics
     if damaged is None:  # packed: every byte is checked
-      return statistics["rows"] == 100 and len(found.words) == 100
+      return statistics["rows"] == 100 and len(vectors.words) == 100
     lines = [line for line in damaged.split(b"\n") if line.strip()]
     first = lines[0].removeprefix(b"\xef\xbb\xbf").split() if lines else []
     rows = len(lines) - (len(first) == 2)
     lost = statistics["malformed"] + statistics["duplicates"]
-    return len(found.words) + lost == rows and np.isfinite(found.table).all()
+    return len(vectors.words) + lost == rows and np.isfinite(vectors.table).all()
 
   return [
     Reader("word vectors", [text], judged("v.txt", lambda p: read(p, p.read_bytes()))),
@@ -435,8 +307,10 @@ def _kept_words() -> list[Reader]:
     for name, content in files.items():
       if name != path.name:
         path.with_name(name).write_bytes(content)
-    found = static.load(path.parent)
-    return np.array_equal(found.table, table) and found.tokenizer.fingerprint == words.fingerprint
+    encoding = static.load(path.parent)
+    return (
+      np.array_equal(encoding.table, table) and encoding.tokenizer.fingerprint == words.fingerprint
+    )
 
   return [
     Reader(f"a run's {name}", [content], judged(name, read, place="a run's"))
@@ -457,4 +331,10 @@ def _fitted() -> list[Reader]:
 
 def readers() -> list[Reader]:
   """All of them."""
-  return [*datasets(), *evaluations(), *weight_formats(), *encoders()]
+  return [
+    *datasets(),
+    *run_readers.evaluations(),
+    *run_readers.folders(),
+    *weight_formats(),
+    *encoders(),
+  ]
