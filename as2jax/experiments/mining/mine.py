@@ -112,9 +112,9 @@ def mine(
       f"there is nothing to mine: {len(questions)} questions ({skipped['without positive']} without a "
       f"positive, {skipped['in dev or test']} in dev or test), {len(pool)} passages"
     )
-  working.mkdir(parents=True, exist_ok=True)
   made = open_miners(miners, pool, working, settings.seed)
   judge = open_ranker(settings.judge) if settings.judge else None
+  working.mkdir(parents=True, exist_ok=True)
   tally = _Tally()
   with (working / mined.FILE).open("w") as file:
     for line in _lines(asked, pool, made, judge, settings, tally):

@@ -1,6 +1,7 @@
 """What finds passages for questions: a bi-encoder, a ranker by words, or chance."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -65,7 +66,12 @@ class Vectors:
         f"{source} has no vectors to search a pool with; mine with a bi-encoder or {WORDS}, and give "
         "this ranker as --judge"
       )
-    self._index = self._ranker.index(pool.texts, path=str(folder))
+    self._pool, self._folder = pool, folder
+
+  @functools.cached_property
+  def _index(self) -> Any:
+    """Of the passages' vectors; made when the first question asks, so that what is wrong is said before."""
+    return self._ranker.index(self._pool.texts, path=str(self._folder))
 
   def facts(self) -> dict[str, Any]:
     """The ranker, the SHA-256 of its parameters and settings, and its similarity."""

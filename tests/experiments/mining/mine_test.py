@@ -185,7 +185,7 @@ def test_few_or_no_passages_are_no_crash(rankers, tmp_path):
 
 def test_what_a_stopped_mining_encoded_is_not_encoded_again(rankers, tmp_path, monkeypatch):
   with monkeypatch.context() as patched:
-    patched.setattr(mine, "_lines", lambda *a: (_ for _ in ()).throw(KeyboardInterrupt))
+    patched.setattr(mined, "line", lambda *a, **b: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
       mine.mine("angles", ASKED, tmp_path / "out", passages=PASSAGES)
   before = Angles.encoded
@@ -207,6 +207,12 @@ def test_settings_out_of_range_are_refused(rankers, tmp_path):
   ):
     with pytest.raises(InputError, match=message):
       mine.mine("angles", ASKED, tmp_path / "out", settings)
+  assert not (tmp_path / "out").exists()
+  before = Angles.encoded
+  for wrong in (("angles,zebra", mine.Settings()), ("angles", mine.Settings(judge="zebra"))):
+    with pytest.raises(KeyError, match="zebra"):  # as the fixture says it
+      mine.mine(wrong[0], ASKED, tmp_path / "out", wrong[1])
+  assert Angles.encoded == before and not (tmp_path / "out").exists()  # before any work
   for named in ("", "angles,angles"):
     with pytest.raises(InputError, match="name a bi-encoder"):
       mine.mine(named, ASKED, tmp_path / "out")

@@ -13,7 +13,7 @@ from as2jax.commands import app
 from as2jax.data.datasets import trec_files
 from as2jax.evaluation import compare, significance
 from as2jax.evaluation.results import note_evaluation
-from as2jax.experiments.papers import needs, report, tables
+from as2jax.experiments.papers import collected, finished_runs, needs, report, tables
 from as2jax.experiments.papers import plan as paper_plan
 from as2jax.experiments.papers.plan import Choice, Table
 from as2jax.experiments.papers.rows import Column, Row, Run
@@ -339,6 +339,22 @@ def test_finished_runs_of_a_rows_config_are_not_trained_again(tmp_path, monkeypa
   assert app.run([*command, *runs, "--no-train"]) == 0 and not ran
   assert app.run([*command, f"--runs={tmp_path / 'out'}"]) == 2
   assert "there is no finished run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("data, columns", [("wikiqa", 4), ("trecqa", 2), ("semeval2015", 2)])
+def test_collected_results_fill_the_table_of_rerankers(data, columns, tmp_path):
+  """What the clone keeps of our measured rows, for every data set, with half-widths."""
+  table = paper_plan.load("rerankers")
+  plan = paper_plan.plan(table, tmp_path, Choice(), lacking=lambda config: "")
+  finished_runs.take(plan, [collected.folder()])
+  of_table = report.Figures(table, plan, tmp_path, Choice())
+  rows = {row.name: row for row in table.rows}
+  for name in ("BM25", "MiniLM's mean, untrained"):
+    assert (name, data) in plan.taken
+    filled = [of_table.figure(rows[name], c) for c in table.columns if c.runs == (data,)]
+    assert len(filled) == columns and all(0.4 < f.mean < 1 and f.half_width for f in filled)
+  waiting = {job.id for wave in plan.waves for job in wave}
+  assert not any(job.id in waiting for job in plan.cells["BM25", data])
 
 
 def test_searches_stand_side_by_side(finished_run):

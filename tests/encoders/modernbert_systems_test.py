@@ -1,0 +1,27 @@
+"""Every system of the papers is trained over a ModernBERT and ranks."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny_encoders
+import tiny_systems
+
+from as2jax.inference import modes
+
+SYSTEMS = [name for name in tiny_systems.SYSTEMS if name != "m2snet"]  # which has no transformer
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_system_is_trained_over_a_modernbert(system, tmp_path):
+  folder = tiny_encoders.folder("modernbert", tmp_path / "encoder")
+  config = tiny_systems.config(system, encoder__pretrained=str(folder), log__steps=1)
+  modes.run(config, str(tmp_path / "run"))
+  results = json.loads((tmp_path / "run" / "results.json").read_text())
+  assert results["weights"]["family"] == "modernbert"
+  assert results["seeds"][0]["steps"] > 1
+  rows = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+  losses = [row["loss"] for row in rows if "loss" in row]
+  assert len(losses) > 1 and np.isfinite(losses).all() and len(set(losses)) > 1
+  assert all(0 < entry["value"] <= 1 for entry in results["seeds"][0]["metrics"].values())
