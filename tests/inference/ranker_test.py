@@ -2,16 +2,19 @@
 
 import concurrent.futures
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tiny
+from ml_collections import ConfigDict
 
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import trec_files
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import predict
 from as2jax.inference import modes
+from as2jax.inference.ranker import Ranker
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 from configs import wikiqa_baseline
@@ -31,6 +34,17 @@ def runs(tmp_path_factory):
       config = wikiqa_baseline.get_config(f"{system},sample")
     modes.run(config, str(folder / system))
   return folder
+
+
+@pytest.mark.parametrize("layout", ["joint", "groups"])
+def test_a_model_that_scores_candidates_together_has_no_score_of_a_pair(layout):
+  config = ConfigDict({"model": {"name": "cassie"}})
+  parts = SimpleNamespace(config=config)
+  predictor = SimpleNamespace(components=parts, model=SimpleNamespace(layout=layout))
+  with pytest.raises(
+    InputError, match="cassie scores the candidates .* together.*: use rank_many$"
+  ):
+    Ranker(predictor, {}, seed=0).scores([("who", "Ann")])
 
 
 def questions():
