@@ -219,7 +219,7 @@ def job(folder, head):
   "form, family",
   [
     ("classifier", "modernbert"),
-    ("modular", "modernbert"),
+    pytest.param("modular", "modernbert", marks=pytest.mark.slow),
     pytest.param("classifier", "mpnet", marks=pytest.mark.slow),
     pytest.param("classifier", "xlm-roberta", marks=pytest.mark.slow),
   ],

@@ -95,6 +95,7 @@ def _check_diagnostics(run, found, rows):
     assert diagnosed[name] == pytest.approx(best[name], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_what_cannot_speak_says_so(tmp_path, capsys):
   run = tmp_path / "run"
   made = config(squad_dual_gru)

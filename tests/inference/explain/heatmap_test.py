@@ -42,6 +42,7 @@ def folder(tmp_path_factory, encoder):
     optimizer__rate=3e-4,
     optimizer__warmup=0.0,
     data__train_fraction=0.2,
+    evaluation__splits=("dev",),
     encoder__pretrained=encoder,
   )
   for model in ("triplet", "crossencoder"):
