@@ -249,9 +249,11 @@ def _positions(folder: epath.PathLike) -> int | None:
 def _similarity(folder: epath.Path) -> str:
   """The score by which a bi-encoder's folder compares vectors; the library's default is cosine."""
   if not (folder / sentence_folder.MODULES).exists():
+    config = folders.config_file(folder)
+    head = (config and regular_files.read_json(config).get("architectures")) or "nothing"
     raise InputError(
-      f"{folder} is an encoder alone (no {sentence_folder.MODULES}, and its config names no "
-      "sequence classifier), which was not trained to rank; train it, or run the job "
+      f"{folder} is an encoder alone (no {sentence_folder.MODULES}, and `architectures` of its config "
+      f"names {head}, no sequence classifier), which was not trained to rank; train it, or run the job "
       "wikiqa_baseline:mean with --config.encoder.pretrained set to it"
     )
   name = sentence_folder.similarity(folder)

@@ -110,7 +110,13 @@ def test_the_published_minilm_scores_as_its_library():
 
 
 def test_what_cannot_be_opened_says_why(tmp_path):
+  tagger = tmp_path / "tagger"
+  shutil.copytree(tiny.encoder_folder(), tagger)
+  config = json.loads((tagger / "config.json").read_text())
+  config["architectures"] = ["BertForTokenClassification"]
+  (tagger / "config.json").write_text(json.dumps(config))
   for source, message in (
+    (tagger, "names .'BertForTokenClassification'., no sequence classifier"),
     (tmp_path / "none", "no such folder"),
     (tmp_path, "neither a run's folder nor a published model"),
     (tiny.encoder_folder(), "an encoder alone.*not trained to rank"),
