@@ -44,6 +44,7 @@ def passport(dataset: Dataset | PoolDataset) -> dict:
     "verdict": verdict,
     "matches": verdict == "match" if verdict else None,
     "why": spec.why if spec and verdict == "documented" else "",
+    "note": getattr(spec, "note", ""),  # pools have none
   }
 
 
@@ -129,6 +130,7 @@ def table(facts: Mapping) -> str:
     f"fingerprint {split} {of_split['fingerprint']}" for split, of_split in facts["splits"].items()
   ]
   text += contents(facts)
+  text += [f"note: {facts['note']}"] if facts.get("note") else []
   text.append(
     {
       "match": "counts agree with the published ones",

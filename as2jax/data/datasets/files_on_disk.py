@@ -74,6 +74,7 @@ class Spec:
     url: of the public archive, "" where there is none.
     embedded: the files are part of this package (then `folders` are its own).
     citation: the source of the data.
+    note: what whoever loads it is told, "" for nothing.
     licence: as its distributors state it, with where they do; "" where they state none.
     addresses: name -> public address of the file itself, where it is not in an archive.
     documented: split -> question_filter -> counts that differ from the published ones for a reason
@@ -103,6 +104,7 @@ class Spec:
   max_bytes: int = 512 << 20
   other_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
   anywhere: bool = False
+  note: str = ""
 
   @property
   def names(self) -> tuple[str, ...]:

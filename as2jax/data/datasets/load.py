@@ -98,6 +98,8 @@ def _rerank(section: Any) -> Dataset:
     dataset = datasets.load(
       section.name, root=section.root, cache=section.cache, download=section.download
     )
+    if note := getattr(datasets.SPECS.get(section.name), "note", ""):
+      log.info("%s: %s", section.name, note)
   if section.holdout:
     dataset = holdout.hold_out(dataset, section.holdout)
   splits = dataset.splits

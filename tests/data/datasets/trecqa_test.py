@@ -1,5 +1,6 @@
 import gzip
 import json
+import logging
 import os
 import re
 import time
@@ -11,9 +12,11 @@ from file_damage import damaged, has_place
 from hypothesis import given
 from hypothesis import strategies as st
 
-from as2jax.data.datasets import files_on_disk
+from as2jax.config import base
+from as2jax.data.datasets import dataset_card, files_on_disk
 from as2jax.data.datasets.dataset_card import count
 from as2jax.data.datasets.files_on_disk import Counts
+from as2jax.data.datasets.load import load
 from as2jax.data.datasets.trecqa import TRECQA, TRECQA_ALL, TRECQA_JSON, iterate_trecqa, read_trecqa
 from as2jax.runtime.errors import InputError
 
@@ -60,6 +63,22 @@ def test_tandas_files_are_found_under_their_own_names(tmp_path):
   (folder / "dev.jsonl").write_text("{}")
   again = files_on_disk.find(TRECQA_JSON, root, downloads, download=False)
   assert [path.name for path in again.files["dev"]] == ["dev.jsonl"]
+
+
+def test_that_the_dev_sets_differ_is_said_where_one_is_loaded(tmp_path, caplog):
+  folder = tmp_path / "trecqa/json"
+  folder.mkdir(parents=True)
+  row = {"question": "who?", "candidates": [{"label": 1, "sentence": "Ann"}]}
+  (folder / "test-filtered.jsonl").write_text(json.dumps(row) + "\n")
+  section = base.get_config().data
+  section.name, section.root, section.cache = "trecqa_json", str(tmp_path), str(tmp_path / "cache")
+  with caplog.at_level(logging.INFO):
+    loaded = load(section, "rerank")
+  assert "trecqa_json: TrecQA has two dev sets, of 69 questions" in caplog.text
+  card = dataset_card.passport(loaded)
+  assert "of 65 in jacana's form" in card["note"]
+  assert f"note: {card['note']}" in dataset_card.table(card)
+  assert "of 65 questions with a positive and a negative here and of 69 in the JSON" in TRECQA.note
 
 
 def content(lines=BARE, end="\n") -> bytes:
