@@ -166,7 +166,8 @@ def _artist(shape: Shape) -> Any:
   kind, name = given["class"].split("-")
   colour, paper = COLOURS[name][0], COLOURS["paper"][0]
   number = lambda key: float(given[key])
-  look = {"alpha": float(given.get("opacity", 1.0))}
+  # One order for all: matplotlib would lay lines over discs.
+  look = {"alpha": float(given.get("opacity", 1.0)), "zorder": 1}
   width = float(given.get("stroke-width", 1.0))
   if shape.tag == "polyline":
     points = [tuple(map(float, pair.split(","))) for pair in given["points"].split()]

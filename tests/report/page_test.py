@@ -300,5 +300,6 @@ def test_a_drawing_is_written_as_a_file_of_its_own_and_as_pdf():
   assert squares[:5].tolist() == [[1, 2], [5, 2], [5, 6], [1, 6], [1, 2]] and squares[
     5
   ].tolist() == [7.5, 2]
+  assert {drawing._artist(shape).get_zorder() for shape in made.shapes} == {1}
   pdf = made.pdf()
   assert pdf.startswith(b"%PDF") and b"/Font" in pdf and b"/Subtype /Image" not in pdf
