@@ -90,13 +90,18 @@ def drawing(marks: Sequence[Mark], axis: str) -> Drawing:
         low, high = (frame.across(mark.mean + s * mark.half_width) for s in (-1, 1))
         made.line([(low, y), (high, y)], colour, stroke=2)
       made.circle(frame.across(mark.mean), y, 4.2, colour)
-      width = "" if mark.half_width is None else f" ± {axes.label(round(mark.half_width, 3))}"
-      said.append(f"{axes.label(round(mark.mean, 3))}{width}")
+      width = "" if mark.half_width is None else f" ± {_figure(mark.half_width, mark.mean)}"
+      said.append(f"{_figure(mark.mean, mark.mean)}{width}")
     if mark.published is not None:
       made.circle(frame.across(mark.published), y, 4.2, "muted", hollow=True, stroke=1.5)
-      said.append(f"published {axes.label(mark.published)}")
+      said.append(f"published {_figure(mark.published, mark.published)}")
     made.text(WIDTH - RIGHT + 12, y + 4, "; ".join(said) or "–", size=11)
   return made
+
+
+def _figure(value: float, beside: float) -> str:
+  """Three decimals, one where the figure `beside` is in per cent."""
+  return f"{value:.{3 if abs(beside) <= 1.5 else 1}f}".replace("-", "−")
 
 
 def _said(marks: Sequence[Mark]) -> str:

@@ -73,7 +73,8 @@ def sentence(runs: Runs, row: Row, base: Row) -> str:
     head = (
       f"No difference between {us} and {them} is shown: {metric} of {us} is {way} {size} on {where}"
     )
-  return f"{head} ({row['questions']} questions). These models: {told}. {_methods(row)}"
+  counted = f"{row['questions']} questions; seeds: {row['seeds']} against {base['seeds']}"
+  return f"{head} ({counted}). These models: {told}. {_methods(row)}"
 
 
 def _methods(row: Row) -> str:

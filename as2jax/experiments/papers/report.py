@@ -220,7 +220,7 @@ def write(
   page = many.make(
     table.title,
     heading.partition("\n")[2],
-    result=[heading.partition("\n")[2], *tests],
+    result=[_covered(flat), *tests],
     marks=_marks(flat),
     axis="ours with the 95 % half-width over questions; hollow: published",
     cells=cells,
@@ -252,6 +252,13 @@ def _marks(flat: Sequence[Mapping[str, Any]]) -> list[many.Mark]:
     for one in flat
     if one["ours"] is not None or one["published"] is not None
   ]
+
+
+def _covered(flat: Sequence[Mapping[str, Any]]) -> str:
+  """How many of the published figures stand beside one of ours."""
+  published = [one for one in flat if one["published"] is not None]
+  ours = sum(one["ours"] is not None for one in published)
+  return f"{ours} of the {len(published)} published figures have one of ours beside them."
 
 
 def _average(parts: Mapping[str, Figure]) -> Figure | None:
