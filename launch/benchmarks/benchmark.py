@@ -218,7 +218,7 @@ def run(flags: argparse.Namespace) -> dict:
   import jax
 
   from as2jax.runtime.errors import InputError
-  from launch.benchmarks import jax_side, workload
+  from launch.benchmarks import workload
 
   jax.config.update("jax_enable_compilation_cache", False)  # compile times are measured
   if flags.prepared:
@@ -234,21 +234,7 @@ def run(flags: argparse.Namespace) -> dict:
     workload.save(flags.prepare, work, batches=flags.batches, weights=flags.weights)
     return {"prepared": flags.prepare, "bytes": os.path.getsize(flags.prepare)}
   load_average = os.getloadavg()[0]
-  ours = jax_side.side(work)
-  sides, notes = [ours], []
-  if flags.seeds > 1:
-    sides.append(jax_side.side(work, flags.seeds))
-  if flags.prepared or flags.no_torch:
-    notes.append("PyTorch was not asked for: our side alone")
-  elif any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
-    notes.append("PyTorch (torch, transformers) is not installed: our side alone")
-  else:
-    from launch.benchmarks import torch_grouped, torch_side
-
-    params = None if flags.shape else ours.params()
-    sides.append(torch_side.side(work, params, machine.cores(), flags.fused_adam, flags.autocast))
-    if flags.fair:
-      sides.append(torch_grouped.Grouped(work, params, machine.cores(), half=flags.autocast))
+  sides, notes = _sides(flags, work)
   others = machine.Others()
   records = measure(sides, blocks=flags.blocks, seconds=flags.seconds, dtype=flags.dtype)
   if others.busy():
@@ -276,6 +262,25 @@ def run(flags: argparse.Namespace) -> dict:
 
     result["processes"] = processes.measure(flags, work, result["sides"])
   return result
+
+
+def _sides(flags: argparse.Namespace, work: Any) -> tuple[list[Any], list[str]]:
+  """Ours, PyTorch's that the flags ask for, and a note where one is not there."""
+  from launch.benchmarks import jax_side
+
+  ours = jax_side.side(work)
+  sides = [ours, *([jax_side.side(work, flags.seeds)] if flags.seeds > 1 else [])]
+  if flags.prepared or flags.no_torch:
+    return sides, ["PyTorch was not asked for: our side alone"]
+  if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
+    return sides, ["PyTorch (torch, transformers) is not installed: our side alone"]
+  from launch.benchmarks import torch_grouped, torch_side
+
+  params = ours.params()
+  sides.append(torch_side.side(work, params, machine.cores(), flags.fused_adam, flags.autocast))
+  if flags.fair:
+    sides.append(torch_grouped.Grouped(work, params, machine.cores(), half=flags.autocast))
+  return sides, []
 
 
 def text(result: Mapping[str, Any]) -> str:
