@@ -34,12 +34,16 @@ class Value(NamedTuple):
   half_width: float | None
 
 
-def strata(questions: Sequence[Question]) -> list[Stratum]:
-  """All strata of the questions; each way of parting puts every question into one of them."""
-  numbers = {
-    "words of the question": [len(plain_words(q.text)) for q in questions],
-    "candidates": [len(q.candidates) for q in questions],
-  }
+def strata(questions: Sequence[Question], *, pool: bool = False) -> list[Stratum]:
+  """All strata of the questions; each way of parting puts every question into one of them.
+
+  Args:
+    pool: whether all questions have one pool of candidates, so that their number parts nothing.
+
+  """
+  numbers = {"words of the question": [len(plain_words(q.text)) for q in questions]}
+  if not pool:
+    numbers["candidates"] = [len(q.candidates) for q in questions]
   found = _parted("question word", questions, question_word, (*WORDS, "how many …", "other"))
   for by, values in numbers.items():
     found += _thirds(by, values)
@@ -108,7 +112,7 @@ def section(runs: Runs, metric: str) -> tuple[str, dict[str, Drawing]]:
   ids = runs.systems[0].scores.ids
   if not all(id in by_id for id in ids):
     return "", {}
-  parts = strata([by_id[id] for id in ids])
+  parts = strata([by_id[id] for id in ids], pool=runs.task == "retrieve")
   means = [system.scores.metric(metric).mean(0) for system in runs.systems]
   alone = len(means) == 1
   shown = {0: means[0]} if alone else {n: m - means[0] for n, m in enumerate(means) if n}
