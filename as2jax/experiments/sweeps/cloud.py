@@ -250,7 +250,6 @@ cd "$(dirname "$0")"
 . ./tpu_vm.sh
 runs=(
 {_listed(jobs)})
-
 one() {{ # NODE ID
   stored "$STORE/$2/results.json" && return
   put "$2/config.json" "$STORE/$2/config.json" || return
