@@ -245,6 +245,7 @@ class Trainer:
     seeds = np.asarray(self.seeds, np.uint32)
     step_log = StepLog(self.components, self.checkpoints, self.seeds, self.log, self.unwritten)
     self.unwritten = []
+    padding = [self.batcher.padding_by_step(p) for p in plans]
     seen = lambda i: sum(int(p.seen[min(i, len(p))]) for p in plans)
     self.display.epoch(self.epoch, self.begin, count, seen(self.begin))
     for i, batch in enumerate(
@@ -257,7 +258,8 @@ class Trainer:
       self.state, scalars = self.step_function(self.state, batch, seeds, progress, active)
       self.step += 1
       self.trace.after_step(self.step, scalars)
-      step_log.add(self.step, scalars, [self._questions(p, i) for p in plans])
+      padded = [float(p[i]) if i < len(p) else 0.0 for p in padding]
+      step_log.add(self.step, scalars, [self._questions(p, i) for p in plans], padded)
       self.execution.setdefault("seconds_to_first_step", self._since_start(scalars))
       self.begin = i + 1
       saves, ends = self.step % self.config.checkpoint.steps == 0, preemption.due()

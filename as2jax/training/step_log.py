@@ -37,15 +37,17 @@ class StepLog:
     ]
     self.began = time.monotonic()
 
-  def add(self, step: int, scalars: Any, questions: Sequence[set[int]]) -> None:
-    """Adds a step's scalars `[seed]`; `questions` are those of its batch, by seed.
+  def add(
+    self, step: int, scalars: Any, questions: Sequence[set[int]], padding: Sequence[float]
+  ) -> None:
+    """Adds a step's scalars `[seed]`; questions and share of padding are those of its batch, by seed.
 
     Raises:
       InputError: the loss of the step before is not finite.
 
     """
     self._read()
-    self.pending = (step, scalars, questions)
+    self.pending = (step, {**scalars, "padding": np.asarray(padding, np.float32)}, questions)
 
   def _read(self) -> None:
     if self.pending is None:

@@ -33,6 +33,9 @@ def test_step_i_is_dispatched_when_step_i_minus_2_has_ended():
   for step in range(1, 8):
     # Here `step` is dispatched.
     assert sorted(set(read)) == list(range(1, step - 1))
-    window.add(step, {"loss": Scalar(step, read), "gradient_norm": Scalar(step, read)}, [set()])
-  assert window.write(7)["loss"] == 4.0 and max(read) == 7  # of the steps 1 to 7
+    scalars = {"loss": Scalar(step, read), "gradient_norm": Scalar(step, read)}
+    window.add(step, scalars, [set()], [step / 8])
+  row = window.write(7)
+  assert row["loss"] == 4.0 and max(read) == 7  # of the steps 1 to 7
+  assert row["padding"] == 0.5  # likewise
   assert log.rows == [(0, 7, 4.0)]

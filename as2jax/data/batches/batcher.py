@@ -92,9 +92,19 @@ class Batcher:
 
   def padding(self, plan: Plan) -> float:
     """Share of the epoch's token positions that hold padding."""
-    real = int(plan.steps.of_units(self.sampler.lengths, np.add).sum())
-    total = int((plan.rows * plan.row_length).sum()) * self.shards * self.accumulate
-    return 1 - real / max(total, 1)
+    real, total = self._positions(plan)
+    return 1 - int(real.sum()) / max(int(total.sum()), 1)
+
+  def padding_by_step(self, plan: Plan) -> np.ndarray:
+    """The same of each step, float64 `[steps]`."""
+    real, total = self._positions(plan)
+    return 1 - real / np.maximum(total, 1)
+
+  def _positions(self, plan: Plan) -> tuple[np.ndarray, np.ndarray]:
+    """The tokens of each step, and the token positions it is computed in: int64 `[steps]`."""
+    tokens = plan.steps.of_units(self.sampler.lengths.astype(np.int64), np.add)
+    rows = plan.rows.astype(np.int64) * plan.row_length
+    return plan.steps.by_step(tokens, np.add), rows * self.shards * self.accumulate
 
   def batch(
     self,

@@ -204,6 +204,8 @@ def test_grouped_keeps_questions_whole_and_rows_full():
   distinct = {int(u) for u in b.examples.members.ravel()}
   assert sum(int((x.units.length > 0).sum()) for x in example_batch) < 1.1 * len(distinct)
   assert b.padding(plan) < 0.12
+  empty = [1 - x.units.length.sum() / np.prod(x.tokens.ids.shape) for x in example_batch]
+  np.testing.assert_allclose(b.padding_by_step(plan), empty, rtol=1e-12)
 
 
 def test_a_huge_question_is_tiled():
