@@ -166,18 +166,9 @@ def write(
   options: dict[str, Any] = {"family": family, "num_heads": model.encoder.num_heads}
   given = {"base": base, "encoder": model.encoder, "family": family}
   if form.kind == "sequence_classifier":
-    tensors = {
-      family.prefix + name: tensor
-      for name, tensor in pretrained.to_tensors(encoder, **options).items()
-    }
-    single = _single_logit(params)
-    for part, stem in family.head.items():
-      if f"{part}/kernel" in params:
-        tensors[f"{stem}.weight"] = single[f"{part}/kernel"].T
-        tensors[f"{stem}.bias"] = single[f"{part}/bias"]
     published_folder.write_transformer(
       folder,
-      tensors,
+      _classifier_tensors(params, options),
       architecture=CLASSIFIERS[family.name],
       settings=_classifier_settings(form, family),
       **given,
@@ -210,6 +201,27 @@ def _single_logit(params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
   """The parameters with a two-way `head` made one whose logit is w₁ − w₀."""
   kernel, bias = params["head/kernel"], params["head/bias"]
   return {**params, "head/kernel": kernel[:, 1:] - kernel[:, :1], "head/bias": bias[1:] - bias[:1]}
+
+
+def _classifier_tensors(
+  params: Mapping[str, np.ndarray], options: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+  """The tensors of a sequence classifier: its encoder's, and those of its head's layers.
+
+  Args:
+    params: of the model, by path.
+    options: of `pretrained.to_tensors`, with the `family`.
+
+  """
+  family = options["family"]
+  encoder = pretrained.to_tensors(_below(params, "encoder/"), **options)
+  tensors = {family.prefix + name: tensor for name, tensor in encoder.items()}
+  single = _single_logit(params)
+  for part, stem in family.head.items():
+    if f"{part}/kernel" in params:
+      tensors[f"{stem}.weight"] = single[f"{part}/kernel"].T
+      tensors[f"{stem}.bias"] = single[f"{part}/bias"]
+  return tensors
 
 
 def _write_reranker(

@@ -108,15 +108,7 @@ def build(
     InputError: no pair is left.
 
   """
-  kept = list(
-    dict.fromkeys(
-      pair
-      for pair in pairs
-      if all(
-        shortest <= len(_WORD.findall(text)) <= longest for text in (pair.question, pair.answer)
-      )
-    )
-  )
+  kept = _of_length(pairs, shortest, longest)
   if not kept:
     raise InputError(
       f"no question and best answer of {shortest} to {longest} words each; give the "
@@ -148,6 +140,12 @@ def build(
       "left out %d questions for which BM25 found fewer than %d answers", few, negatives
     )
   return {split: tuple(questions) for split, questions in questions_of.items()}
+
+
+def _of_length(pairs: Iterable[Pair], shortest: int, longest: int) -> list[Pair]:
+  """The distinct pairs whose question and answer both have so many words."""
+  fits = lambda text: shortest <= len(_WORD.findall(text)) <= longest
+  return list(dict.fromkeys(pair for pair in pairs if fits(pair.question) and fits(pair.answer)))
 
 
 def _splits(texts: Sequence[str], seed: int) -> dict[str, str]:
