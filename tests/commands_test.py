@@ -131,8 +131,8 @@ def test_an_error_of_ours_is_one_line_with_its_place(monkeypatch, capsys):
 
 def resolved(*settings, job="wikiqa_triplet:sample", **options):
   """The config of a command line of `train`."""
-  given = {"seeds": "", "recipe": "", "files": {}} | options
-  return train.resolve(job, "runs/x", list(settings), **given)[0]
+  arguments = {"seeds": "", "recipe": "", "files": {}} | options
+  return train.resolve(job, "runs/x", list(settings), **arguments)[0]
 
 
 @pytest.mark.parametrize(
@@ -312,8 +312,8 @@ def test_completion_offers_jobs_words_recipes_and_runs(tmp_path, monkeypatch, fi
 def test_a_grid_is_every_combination(capsys):
   from as2jax.experiments.sweeps import points
 
-  found = points.grid("wikiqa_triplet:sample", ["epochs=1,2", "batch.row_lengths=(64,),(64,128)"])
-  assert found == [
+  actual = points.grid("wikiqa_triplet:sample", ["epochs=1,2", "batch.row_lengths=(64,),(64,128)"])
+  assert actual == [
     {"epochs": epochs, "batch.row_lengths": lengths}
     for epochs in (1, 2)
     for lengths in ((64,), (64, 128))
@@ -334,7 +334,7 @@ def test_an_index_is_made_and_searched(finished_run, tmp_path, capsys, monkeypat
   assert (row["id"], row["text"], row["rank"]) == ("b", "a dog came", 1)
   served = []
   monkeypatch.setattr(
-    "as2jax.inference.serve.serve", lambda *given, **named: served.append((given, named))
+    "as2jax.inference.serve.serve", lambda *arguments, **named: served.append((arguments, named))
   )
   assert app.run(["serve", run, f"--index={folder}", "--port=0"]) == 0
   ((ranker, opened), named) = served[0]
@@ -365,7 +365,7 @@ def test_wrong_documents_are_one_line(tmp_path, capsys, content, message):
 
 
 def test_messages_name_the_options_of_the_command(finished_run, capsys, monkeypatch):
-  monkeypatch.setattr("as2jax.commands.process.begin_run", lambda *given: None)
+  monkeypatch.setattr("as2jax.commands.process.begin_run", lambda *arguments: None)
   run = str(finished_run("bm25"))
   assert app.run(["train", "wikiqa_baseline:word_overlap,sample", "-o", run]) == 2
   error = capsys.readouterr().err
@@ -398,8 +398,8 @@ def test_rank_maps_columns_and_carries_the_others(finished_run, own, tmp_path, c
   for suffix in (".csv", ".tsv", ".jsonl"):
     target = str(tmp_path / f"ranked{suffix}")
     assert app.run(["rank", run, own, "-o", target, MAPPED]) == 0
-    found = user_files.read(target, labelled=False)
-    kept = {(row["candidate"], row["team"], row["good"]) for row in user_files.rows(found)}
+    actual = user_files.read(target, labelled=False)
+    kept = {(row["candidate"], row["team"], row["good"]) for row in user_files.rows(actual)}
     assert kept == {(row["reply"], row["team"], row["good"]) for row in OWN}
   again = str(tmp_path / "again.jsonl")  # a ranking is ranked again
   assert app.run(["rank", run, target, "-o", again]) == 0
@@ -440,8 +440,8 @@ def test_convert_writes_what_it_read(own, tmp_path, capsys):
   for suffix in ("tsv", "csv", "jsonl"):
     target = str(tmp_path / f"made.{suffix}")
     assert app.run(["data", "convert", own, target, MAPPED]) == 0
-    made = user_files.read(target, labelled=True)
-    assert made.questions == first.questions and dict(made.others) == dict(first.others)
+    converted = user_files.read(target, labelled=True)
+    assert converted.questions == first.questions and dict(converted.others) == dict(first.others)
   assert app.run(["data", "convert", "sample:dev", target]) == 0
   assert user_files.read_labelled(target)[3].text == load_data("sample").splits["dev"][3].text
   capsys.readouterr()

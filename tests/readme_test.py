@@ -23,7 +23,7 @@ NAMES = [str(path.relative_to(ROOT)) for path in PAGES]
 
 def commands(text):
   """The commands of the fenced bash blocks, as lists of words, with shell variables put in."""
-  found, variables = [], {}
+  actual, variables = [], {}
   for block in re.findall(r"^```bash\n(.*?)^```", text, re.M | re.S):
     joined = re.sub(r"\\\n\s*", " ", block)
     pending = ""
@@ -40,9 +40,9 @@ def commands(text):
         continue
       pending = ""
       if words:
-        found.append(words)
+        actual.append(words)
     assert not pending, f"quotes do not match: {pending}"
-  return found
+  return actual
 
 
 def module_of(words):
@@ -87,12 +87,12 @@ def test_the_commands_are_read():
 
 def verb_of(words):
   """The verb of an `as2jax …` command with its arguments: (verb, words after it)."""
-  found, rest = typer.main.get_command(app.app), words[1:]
-  while hasattr(found, "commands"):
-    rest = found.meant(rest) if hasattr(found, "meant") else rest
-    assert rest and rest[0] in found.commands, f"{' '.join(words)}: there is no such verb"
-    found, rest = found.commands[rest[0]], rest[1:]
-  return found, rest
+  actual, rest = typer.main.get_command(app.app), words[1:]
+  while hasattr(actual, "commands"):
+    rest = actual.meant(rest) if hasattr(actual, "meant") else rest
+    assert rest and rest[0] in actual.commands, f"{' '.join(words)}: there is no such verb"
+    actual, rest = actual.commands[rest[0]], rest[1:]
+  return actual, rest
 
 
 @pytest.mark.parametrize("name", NAMES)

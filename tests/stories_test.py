@@ -70,8 +70,8 @@ def test_an_engineers_faq(installed, faq):
   installed(command, "rank", "runs/faq", "faq.csv", MAPPED, "-o", "ranked.csv", base=True)
   with open(faq / "ranked.csv", newline="") as file:
     ranked = list(csv.DictReader(file))
-  found = {(row["question"], row["candidate"], row["good"], row["team"]) for row in ranked}
-  assert found == set(FAQ)
+  actual = {(row["question"], row["candidate"], row["good"], row["team"]) for row in ranked}
+  assert actual == set(FAQ)
 
   installed(command, "index", "runs/faq", "faq.csv", "--columns=text=reply", "-o", "all", base=True)
   answers = dict.fromkeys(reply for _, reply, _, _ in FAQ)
@@ -119,7 +119,7 @@ def _served(installed, texts):
   try:
     _until(lambda: ask("/health"), process, log)
     hits = ask("/rerank", {"query": FAQ[0][0], "texts": texts, "raw_scores": True})
-    found = ask("/search", {"query": FAQ[0][0], "k": 3})
+    actual = ask("/search", {"query": FAQ[0][0], "k": 3})
   finally:
     os.killpg(process.pid, signal.SIGINT)
     assert process.wait(60) in (0, 130), log.read_text()
@@ -127,12 +127,12 @@ def _served(installed, texts):
   return {
     "texts": [hit["score"] for hit in hits],
     "order": order,
-    "search": [hit["text"] for hit in _hits(found)],
+    "search": [hit["text"] for hit in _hits(actual)],
   }
 
 
-def _hits(found):
-  return found if isinstance(found, list) else found["results"]
+def _hits(answer):
+  return answer if isinstance(answer, list) else answer["results"]
 
 
 def _until(ask, process, log):
@@ -204,11 +204,11 @@ def test_a_person_who_stops_and_goes_on(installed):
   installed(command, *index)
   assert {path.name: path.stat().st_mtime_ns for path in part.iterdir()} == before
   installed(command, *index[:-1], "whole.index")
-  found = [
+  results = [
     lines(installed(command, "search", name, documents[4321]))
     for name in ("documents.index", "whole.index")
   ]
-  assert found[0] == found[1] and len(found[0]) == 10
+  assert results[0] == results[1] and len(results[0]) == 10
 
 
 def assert_same_to_the_bit(one, other):

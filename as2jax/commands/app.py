@@ -72,9 +72,9 @@ def about(
 
 def run(arguments: Sequence[str] | None = None) -> int:
   """Runs a command line; returns the exit status. A mistake is one line on standard error."""
-  given = list(sys.argv[1:] if arguments is None else arguments)
+  words = list(sys.argv[1:] if arguments is None else arguments)
   with complete.colons_in_bash():
-    return process.guarded(lambda: _run(given), words=process.in_words_of_the_command)
+    return process.guarded(lambda: _run(words), words=process.in_words_of_the_command)
 
 
 def _run(arguments: list[str]) -> int | None:

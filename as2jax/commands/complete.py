@@ -57,10 +57,10 @@ def runs(incomplete: str) -> list[str]:
     entries = [entry for entry in os.scandir(parent or ".") if entry.is_dir()]
   except OSError:
     return []
-  found = []
+  folders = []
   for entry in entries:
     if entry.name.startswith(start) and not entry.name.startswith("."):
       path = os.path.join(parent, entry.name)
       is_run = os.path.isfile(os.path.join(path, "config.json"))
-      found.append(path if is_run else path + os.sep)
-  return sorted(found)
+      folders.append(path if is_run else path + os.sep)
+  return sorted(folders)

@@ -110,8 +110,8 @@ def near_duplicates(
 
   if not 0 < threshold <= 1:
     raise InputError(f"--threshold={threshold}: give a number above 0, up to 1")
-  found = texts.report(runs, split=split, encoder=encoder or presets.MINILM, threshold=threshold)
-  output.emit(form, [found], lambda: texts.text_of(found))
+  content = texts.report(runs, split=split, encoder=encoder or presets.MINILM, threshold=threshold)
+  output.emit(form, [content], lambda: texts.text_of(content))
 
 
 @app.command(context_settings=PASS_ON, add_help_option=False)

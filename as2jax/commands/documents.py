@@ -30,17 +30,19 @@ def read(
 
   """
   path = epath.Path(file)
-  given = column_names.parse(columns, DOCUMENT_NAMES)
+  named_columns = column_names.parse(columns, DOCUMENT_NAMES)
   if epath.Path(path.name.lower().removesuffix(".gz")).suffix not in SUFFIXES:
     texts = [line.strip() for _, line in Lines(path) if line.strip()]
     if not texts:
       raise InputError(f"{file} holds no document: give one a line")
     return None, list(dict.fromkeys(texts)) if drop else texts
-  table = open_table(path, lambda names: column_names.recognised(names, given, DOCUMENT_NAMES))
+  table = open_table(
+    path, lambda names: column_names.recognised(names, named_columns, DOCUMENT_NAMES)
+  )
   rows: list[tuple[str, str]] = []
   empty: list[int] = []
   for record in table:
-    fields = column_names.resolve(tuple(record), given, table.error, DOCUMENT_NAMES)
+    fields = column_names.resolve(tuple(record), named_columns, table.error, DOCUMENT_NAMES)
     text = _text(record, fields, table)
     if not text.strip():
       empty.append(table.number or 0)

@@ -71,9 +71,9 @@ def keys(
   output.emit(form, rows, lambda: output.columns((row["key"], repr(row["value"])) for row in rows))
 
 
-def _print(form: str, found: Mapping[str, str]) -> None:
-  rows = [{"name": name, "about": about} for name, about in found.items()]
-  output.emit(form, rows, lambda: output.columns(found.items()))
+def _print(form: str, descriptions: Mapping[str, str]) -> None:
+  rows = [{"name": name, "about": about} for name, about in descriptions.items()]
+  output.emit(form, rows, lambda: output.columns(descriptions.items()))
 
 
 def _first_line(source: str) -> str:

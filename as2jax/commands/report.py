@@ -68,7 +68,7 @@ def report(
   process.quiet_libraries()
   from as2jax.report import make
 
-  made = make.make(
+  page = make.make(
     systems,
     target or os.path.join(systems[0], make.NAME),
     split=split,
@@ -81,16 +81,16 @@ def report(
     explain=explain,
     question_ids=question_ids,
   )
-  print(f"written: {made}" + (f", {files}" if files else ""))
+  print(f"written: {page}" + (f", {files}" if files else ""))
 
 
-def figure(given: str) -> tuple[tuple[str, str], float]:
+def figure(text: str) -> tuple[tuple[str, str], float]:
   """`map=0.795:ASBERT` as (metric, whose) and the figure."""
-  metric, _, rest = given.partition("=")
+  metric, _, rest = text.partition("=")
   value, _, whose = rest.partition(":")
   try:
     return (metric.strip(), whose.strip() or "published"), float(value)
   except ValueError:
     raise InputError(
-      f"--published={given}: write METRIC=FIGURE:WHOSE, such as map=0.795:ASBERT"
+      f"--published={text}: write METRIC=FIGURE:WHOSE, such as map=0.795:ASBERT"
     ) from None

@@ -166,20 +166,20 @@ def status(
 
   from as2jax.experiments.sweeps import watch
 
-  found = watch.states(place)
+  states = watch.states(place)
   if not follow:
     if output.as_json(form):
-      output.emit(form, watch.rows(found), str)
+      output.emit(form, watch.rows(states), str)
     else:
-      Console().print(watch.table(found))
+      Console().print(watch.table(states))
     return
   import time
 
-  with Live(watch.table(found)) as live:
-    while any(one.state in (watch.RUNNING, watch.WAITING) for one in found):
+  with Live(watch.table(states)) as live:
+    while any(one.state in (watch.RUNNING, watch.WAITING) for one in states):
       time.sleep(pause)
-      found = watch.states(place)
-      live.update(watch.table(found))
+      states = watch.states(place)
+      live.update(watch.table(states))
 
 
 @app.command()

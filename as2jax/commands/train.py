@@ -119,8 +119,8 @@ def resolve(
   config = flags.load(job or "own:" + recipe.replace(":", ",", 1))
   if any(files.values()):
     config = overrides.apply(config, recipes.own_files(config, files))
-  given = [f"data.columns={columns}"] * bool(columns) + ["data.drop=true"] * drop
-  values = overrides.parse(config, given + settings)
+  column_settings = [f"data.columns={columns}"] * bool(columns) + ["data.drop=true"] * drop
+  values = overrides.parse(config, column_settings + settings)
   if seeds:
     values["seeds"] = overrides.seeds_of(seeds)
   return overrides.apply(config, values), folder

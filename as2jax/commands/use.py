@@ -98,10 +98,12 @@ def evaluate(
   from as2jax.config import overrides
 
   config = opened(run)
-  given = [f"evaluation.splits={splits}"] * bool(splits) + [f"evaluation.data={data}"] * bool(data)
+  options = [f"evaluation.splits={splits}"] * bool(splits) + [f"evaluation.data={data}"] * bool(
+    data
+  )
   if data or columns or drop:  # a mapping of the training file's columns is not this file's
-    given += [f"data.columns={columns}", f"data.drop={drop}"]
-  values = overrides.parse(config, settings + given)
+    options += [f"data.columns={columns}", f"data.drop={drop}"]
+  values = overrides.parse(config, settings + options)
   config = overrides.apply(config, {**values, "mode": "evaluate"})
   from as2jax.inference import modes
 
@@ -156,7 +158,7 @@ def compare(
   table = form in ("markdown", "latex")
   asks = table or (form != "csv" and output.as_json(form))
   kept = "json" if asks else "csv" if form == "csv" else "text"
-  found = comparison.run(
+  result = comparison.run(
     systems,
     metrics=metrics,
     split=split,
@@ -169,11 +171,11 @@ def compare(
   if table:
     from as2jax.report import tables
 
-    print(tables.written(json.loads(found)["rows"], form), end="")
+    print(tables.written(json.loads(result)["rows"], form), end="")
   elif kept == "json":
-    output.emit("json", json.loads(found)["rows"], str)
+    output.emit("json", json.loads(result)["rows"], str)
   else:
-    print(found, end="" if kept == "csv" else "\n")
+    print(result, end="" if kept == "csv" else "\n")
 
 
 @shown(
@@ -231,10 +233,10 @@ def explain(
       raise InputError(f"{model} reads one candidate, without the sentences around it")
     from as2jax.inference.explain import heatmap
 
-    found = heatmap.make(
+    similarities = heatmap.make(
       run, target, question=question, candidate="".join(candidate) or None, before=before, **places
     )
-    rows, text = heatmap.nearest(found[-1]), heatmap.report(found[-1])
+    rows, text = heatmap.nearest(similarities[-1]), heatmap.report(similarities[-1])
   output.emit(form, rows, lambda: f"{text}\nwritten: {target}")
 
 
@@ -302,8 +304,8 @@ def index(
 
   ranker = load(run, seed="best" if seed is None else seed)
   say = lambda done, total: print(f"encoded {done} of {total}", file=sys.stderr, flush=True)
-  made = ranker.index(texts, ids=ids, path=target, progress=say)
-  print(f"written: {target} ({len(made)} documents)")
+  document_index = ranker.index(texts, ids=ids, path=target, progress=say)
+  print(f"written: {target} ({len(document_index)} documents)")
 
 
 @shown('as2jax search faq.index "how do I reset my password"', "as2jax search faq.index")

@@ -164,9 +164,10 @@ def run(
       )
   rule = "gold" if task.metric == "mrr" else "clean"
   places = list(map(str, folders.values()))
-  found = run_scores.load(places, split="test", question_filter=rule)
+  compared_runs = run_scores.load(places, split="test", question_filter=rule)
   named = [
-    dataclasses.replace(scores, name=system) for system, scores in zip(folders, found, strict=True)
+    dataclasses.replace(scores, name=system)
+    for system, scores in zip(folders, compared_runs, strict=True)
   ]
   table = compare.as_text(compare.compare(named, [task.metric], samples=SAMPLES, seed=0))
   return f"{name}: {task.about}\n{table}"

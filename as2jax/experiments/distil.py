@@ -119,13 +119,13 @@ def _scores_of(
   path = epath.Path(teacher).expanduser()
   if path.exists() and not path.is_dir():
     read = teacher_scores.read_scores(path)
-    found = [
+    scores = [
       np.asarray(
         [teacher_scores.score_of(teacher, read, q, i) for i in range(len(q.candidates))], np.float64
       )
       for q in questions
     ]
-    return found, {"file": teacher}
+    return scores, {"file": teacher}
   ranker = opening.load(teacher)
   seen = None if ranker.seed is None else _seen(teacher, questions)
   if seen and not allow_seen:

@@ -121,9 +121,9 @@ def start_from(run: Run, ranking: epath.PathLike, questions: Sequence[Question])
 
   """
   if ranking:
-    given = Ranking()
-    given.add(ranking, questions)
-    run.rerank(given)
+    first_stage = Ranking()
+    first_stage.add(ranking, questions)
+    run.rerank(first_stage)
   elif run.components.model.layout == "joint":
     raise InputError(
       f"{run.config.model.name} ranks the best candidates of another ranker again: name the run "

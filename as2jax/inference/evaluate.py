@@ -219,10 +219,10 @@ def _scores(
   if isinstance(system, Run):
     content = system.results
     seeds = [outcome["seed"] for outcome in content["seeds"]]
-    found = [_ranked(system.ranker(seed), questions) for seed in seeds]
+    scores_by_seed = [_ranked(system.ranker(seed), questions) for seed in seeds]
     if isinstance(data, Dataset):
       _note(system, data, seeds)
-    return found, _facts_of(system, content)
+    return scores_by_seed, _facts_of(system, content)
   if isinstance(system, Ranker):
     fixed = isinstance(system, ParameterFreeRanker)
     return [_ranked(system, questions)], {"name": system.name, "deterministic": fixed}
@@ -233,19 +233,19 @@ def _scores(
     raise InputError(
       f"{type(system).__name__} is no system: give a Ranker, a Run, a run file or a function"
     )
-  given = list(system(questions))
-  if len(given) != len(questions):
-    raise InputError(f"{_called(system)} gave {len(given)} arrays for {len(questions)} questions")
-  found = []
-  for question, values in zip(questions, given, strict=True):
+  outputs = list(system(questions))
+  if len(outputs) != len(questions):
+    raise InputError(f"{_called(system)} gave {len(outputs)} arrays for {len(questions)} questions")
+  scores = []
+  for question, values in zip(questions, outputs, strict=True):
     values = np.asarray(values)
     if values.shape != (len(question.candidates),):
       raise InputError(
         f"{_called(system)}: question {question.id!r} has {len(question.candidates)} candidates, but "
         f"scores of shape {values.shape}: give one a candidate"
       )
-    found.append(values.astype(np.float32))
-  return [found], {"name": _called(system)}
+    scores.append(values.astype(np.float32))
+  return [scores], {"name": _called(system)}
 
 
 def _ranked(ranker: Ranker, questions: Sequence[Question]) -> list[np.ndarray]:

@@ -164,14 +164,14 @@ def write(
   family = families.of(model.encoder)
   encoder = _below(params, "encoder/")
   options: dict[str, Any] = {"family": family, "num_heads": model.encoder.num_heads}
-  given = {"base": base, "encoder": model.encoder, "family": family}
+  source = {"base": base, "encoder": model.encoder, "family": family}
   if form.kind == "sequence_classifier":
     published_folder.write_transformer(
       folder,
       _classifier_tensors(params, options),
       architecture=CLASSIFIERS[family.name],
       settings=_classifier_settings(form, family),
-      **given,
+      **source,
     )
   elif form.kind == "reranker":
     _write_reranker(folder, components, params, form, base)
@@ -179,7 +179,7 @@ def write(
     # The pooler of BERT's pre-training is no part of the encoder; the library expects it there.
     tensors = pretrained.to_tensors(encoder, components.source.pooler, **options)
     published_folder.write_transformer(
-      folder, tensors, architecture=ENCODERS[family.name], settings={}, **given
+      folder, tensors, architecture=ENCODERS[family.name], settings={}, **source
     )
     published_folder.write_sentence_modules(
       folder,
@@ -251,7 +251,7 @@ def _write_reranker(
   tensors = pretrained.to_tensors(
     _below(params, "encoder/"), family=family, num_heads=encoder.num_heads
   )
-  given = {"base": base, "encoder": encoder, "family": family}
+  source = {"base": base, "encoder": encoder, "family": family}
   stems = published_head.stems(base) if names[0] == "layer_0" else ()
   if stems:
     tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
@@ -262,11 +262,11 @@ def _write_reranker(
       tensors,
       architecture=CLASSIFIERS[family.name],
       settings=_labels_of(base, form.layers[-1][1]),
-      **given,
+      **source,
     )
   else:
     published_folder.write_transformer(
-      folder, tensors, architecture=ENCODERS[family.name], settings={}, **given
+      folder, tensors, architecture=ENCODERS[family.name], settings={}, **source
     )
     published_folder.write_scoring_modules(
       folder,
@@ -315,11 +315,11 @@ def _classifier_settings(form: PublishedForm, family: families.Family) -> dict[s
 def _base(components: Components, form: PublishedForm) -> tuple[epath.Path, bool]:
   """The folder of the base transformer, and whether texts were lower-cased before its tokeniser."""
   folder = pretrained.resolve(components.config.encoder.pretrained)
-  if form.kind == "reranker" and (found := published_head.read(folder)):
-    return found.transformer, found.lower_case
+  if form.kind == "reranker" and (published := published_head.read(folder)):
+    return published.transformer, published.lower_case
   if form.from_sentence_folder or folders.config_file(folder) is None:
-    found = sentence_folder.read(folder)
-    return found.transformer, found.lower_case and form.from_sentence_folder
+    published = sentence_folder.read(folder)
+    return published.transformer, published.lower_case and form.from_sentence_folder
   return folder, False
 
 

@@ -108,8 +108,8 @@ class Index:
     if index.path is not None and (index.path / CONTENT).exists():
       index = cls.open(index.path, ranker=ranker)
       if len(index):
-        made = _documents(texts, ids, 0)
-        if [part.digest for part in index._parts] != [part.digest for part in made]:
+        new_parts = _documents(texts, ids, 0)
+        if [part.digest for part in index._parts] != [part.digest for part in new_parts]:
           raise InputError(
             f"{path} is an index of {len(index)} other documents: give another path, or `add` to it"
           )
@@ -145,8 +145,8 @@ class Index:
     if ranker is None:
       if not source:
         raise InputError(f"{path}: the model was not opened by as2jax.load: give it as `ranker`")
-      given = {} if seed is None else {"seed": seed}
-      ranker = registry.resolve("as2jax.inference.open:load")(source, dtype=dtype, **given)
+      options = {} if seed is None else {"seed": seed}
+      ranker = registry.resolve("as2jax.inference.open:load")(source, dtype=dtype, **options)
     if ranker.fingerprint != made_by:
       raise InputError(
         f"{path} was made with other parameters, tokeniser or settings than those of "
@@ -154,13 +154,13 @@ class Index:
         "vectors cannot be compared with this model's; make the index anew"
       )
     index = cls(ranker, folder)
-    found = []
+    read_parts = []
     for number, digest in enumerate(parts):
       part = Part.read(index._place(number))
       if part is None or part.digest != digest:
         raise InputError(f"{index._place(number)} is damaged or missing: make the index anew")
-      found.append(part)
-    index._take(found)
+      read_parts.append(part)
+    index._take(read_parts)
     return index
 
   def __len__(self) -> int:
@@ -252,9 +252,9 @@ class Index:
     parts, starts = self._parts, self._starts
     if not parts:
       raise InputError("the index holds no documents yet: add some")
-    found = self._search(queries, min(max(k, depth) if rerank else k, len(self)), parts)
+    nearest = self._search(queries, min(max(k, depth) if rerank else k, len(self)), parts)
     hits = []
-    for entries, scores in found:
+    for entries, scores in nearest:
       its = np.searchsorted(starts, entries, "right") - 1
       hits.append(
         [
@@ -291,13 +291,13 @@ class Index:
     rows = _Rows(parts)
     prepared = exact_search.prepared(vectors, similarity, side="query")
     entries = searcher(prepared, rows).entries
-    found = []
+    results = []
     for vector, chosen in zip(vectors, entries, strict=True):
       chosen = chosen[chosen != exact_search.NONE]
       scores = _scores(vector, rows.take(chosen), similarity)
       order = np.lexsort((chosen, -scores))[:k]
-      found.append((chosen[order], scores[order]))
-    return found
+      results.append((chosen[order], scores[order]))
+    return results
 
   def _by_words(
     self, queries: Sequence[str], k: int, parts: tuple[Part, ...]
@@ -305,12 +305,12 @@ class Index:
     if self._words is None or self._words[0] is not parts:
       texts = [part.text(i) for part in parts for i in range(len(part))]
       self._words = parts, self.ranker.over_pool(texts)
-    found = []
+    results = []
     for query in queries:
       scores = self._words[1](query)
       best = retrieval.best(scores, k)
-      found.append((best, scores[best]))
-    return found
+      results.append((best, scores[best]))
+    return results
 
   def _encoded(self, part: Part, number: int) -> Part:
     """A part with its vectors; from disk, where an interrupted call has left it."""

@@ -60,10 +60,10 @@ class Part:
   @classmethod
   def read(cls, folder: pathlib.Path) -> "Part | None":
     """What `write` wrote, memory-mapped and compared with its checksums; None where not all is there."""
-    found = array_folder.open_arrays(folder, what="part of an index")
-    if found is None:
+    stored = array_folder.open_arrays(folder, what="part of an index")
+    if stored is None:
       return None
-    arrays, fields = found
+    arrays, fields = stored
     texts, ids = (Strings(arrays[f"{x}_bytes"], arrays[f"{x}_offsets"]) for x in ("text", "id"))
     return cls(texts, ids, fields["digest"], arrays.get("vectors"), fields["made_by"])
 
@@ -85,10 +85,10 @@ class Part:
       for name, array in arrays.items():
         writer.write(name, array)
       writer.finish(digest=self.digest, made_by=self.made_by)
-    found = Part.read(folder)
-    if found is None:
+    part = Part.read(folder)
+    if part is None:
       raise InputError(f"{folder} was written and cannot be read back: check the disk")
-    return found
+    return part
 
   def __len__(self) -> int:
     return len(self.texts.offsets) - 1

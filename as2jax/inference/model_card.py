@@ -85,18 +85,18 @@ def render(
 
 def differences(config: Any, model: System, form: PublishedForm) -> list[str]:
   """Why the exported folder would rank otherwise than the run did, one sentence a reason."""
-  found = []
+  reasons = []
   if form.score != model.ranking_score:
-    found.append(
+    reasons.append(
       f"the run ranks by `{model.ranking_score}`, whose layers have no place in the folder, which "
       f"ranks by `{form.score}`"
     )
   if config.data.rules:
-    found.append(
+    reasons.append(
       f"the run changes texts before it reads them (data.rules = {tuple(config.data.rules)}), "
       "which the folder does not: apply these rules to questions and sentences first"
     )
-  return found
+  return reasons
 
 
 def _header(content: Mapping[str, Any], form: PublishedForm) -> str:

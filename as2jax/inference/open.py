@@ -120,10 +120,10 @@ def train(
     Preempted: a signal came, and what there was to save is saved.
 
   """
-  given = job if isinstance(job, ConfigDict) else flags.load(job)
-  files = {} if data is None else _own_files(given, output, data, columns, drop)
+  config = job if isinstance(job, ConfigDict) else flags.load(job)
+  files = {} if data is None else _own_files(config, output, data, columns, drop)
   values = {**files, "seeds": tuple(seeds), **overrides, "mode": "train"}
-  modes.run(config_overrides.apply(given, values, "overrides:"), os.fspath(output))
+  modes.run(config_overrides.apply(config, values, "overrides:"), os.fspath(output))
   return Run(output)
 
 
@@ -185,19 +185,19 @@ def _published(source: str, dtype: str, label: str | int | None) -> Ranker:
   config = base.get_config()
   config.encoder.pretrained, config.encoder.dtype = str(folder), dtype
   config.mode, config.data.name = "predict", "none"
-  found = published_head.read(folder)
-  if found is not None:
+  published = published_head.read(folder)
+  if published is not None:
     config.encoder.name = "reranker"
     config.model = ConfigDict({"name": "reranker", "dropout": 0.0})
-    if (number := _label(folder, found, label)) is not None:
+    if (number := _label(folder, published, label)) is not None:
       config.model.label = number
   else:
     if label is not None:
       raise InputError(f"label = {label!r}: {folder} is no classifier, which alone has classes")
     config.encoder.name = "sentence_bert"
     config.model = ConfigDict({"name": "sentence_bert", "score": _similarity(folder)})
-    found = sentence_folder.read(folder)
-  longest = found.max_length, _positions(found.transformer)
+    published = sentence_folder.read(folder)
+  longest = published.max_length, _positions(published.transformer)
   length = min((n for n in longest if n is not None), default=LONGEST)
   config.data.max_length, config.batch.row_lengths = length, (length,)
   check.check(config)
@@ -217,16 +217,16 @@ def _published(source: str, dtype: str, label: str | int | None) -> Ranker:
   return ranker
 
 
-def _label(folder: epath.Path, found: SentenceFolder, label: str | int | None) -> int | None:
+def _label(folder: epath.Path, published: SentenceFolder, label: str | int | None) -> int | None:
   """The number of the class that ranks, where it is given; None for what the folder says.
 
   Raises:
     InputError: no class of that name or number, or none is given and there are three or more.
 
   """
-  names, classes = published_head.labels(folder), found.fields["layers"][-1][1]
+  names, classes = published_head.labels(folder), published.fields["layers"][-1][1]
   shown = ", ".join(f"{i} {name}" for i, name in enumerate(names)) or f"0 to {classes - 1}"
-  if label is None and "label" not in found.fields:
+  if label is None and "label" not in published.fields:
     raise InputError(
       f"{folder} is a classifier with {classes} classes ({shown}): give `label`, the one that means "
       "'answers the question'"

@@ -20,10 +20,10 @@ def ranked(
     top: candidates of a question; all where None.
 
   """
-  found = iter(user_files.rows(own, ("rank", "score")))
+  own_rows = iter(user_files.rows(own, ("rank", "score")))
   result = []
   for question, its in zip(own.questions, scores, strict=True):
-    rows = [next(found) for _ in question.candidates]
+    rows = [next(own_rows) for _ in question.candidates]
     order = np.argsort(-np.asarray(its), kind="stable").tolist()[:top]
     for rank, at in enumerate(order, 1):
       row = rows[at]

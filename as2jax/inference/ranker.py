@@ -119,10 +119,10 @@ class Ranker:
     """
     if top_k is not None and top_k < 1:
       raise InputError(f"top_k = {top_k}: give 1 or more")
-    made = tuple(
+    numbered = tuple(
       Candidate(str(i), one) if isinstance(one, str) else one for i, one in enumerate(candidates)
     )
-    return self.rank_many([Question("0", question, made)])[0][:top_k]
+    return self.rank_many([Question("0", question, numbered)])[0][:top_k]
 
   def rank_many(self, questions: Sequence[Question]) -> list[list[Hit]]:
     """The candidates of each question, best first."""
@@ -173,8 +173,8 @@ class Ranker:
     anchor = ANCHOR
     while anchor in texts:  # a text is encoded once, as a question or as a candidate
       anchor += " " + ANCHOR
-    made = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
-    (question,) = self._checked([Question("0", anchor, made)])
+    numbered = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
+    (question,) = self._checked([Question("0", anchor, numbered)])
     vectors, _ = self.predictor.embed(self.variables, (question,), request=True)
     held = retrieval.numbers([question.text, *(c.text for c in question.candidates)])
     return vectors[0][held[1:]]

@@ -212,18 +212,18 @@ class Run:
     if registry.has_parameters(config.model.name):  # no device ranks by words
       config = self._for_this_machine[0]
     compile_cache.use_cache(config)
-    made = processes.in_order(lambda: load(config, data=self._data, workdir=self.folder))
-    self.changed = identity.check(self.folder, made)
-    if made.model.layout != "joint":
+    components = processes.in_order(lambda: load(config, data=self._data, workdir=self.folder))
+    self.changed = identity.check(self.folder, components)
+    if components.model.layout != "joint":
       if self._ranking is not None:
         raise InputError(
           "predict.ranking is for models that rank the best candidates of another "
           "ranker again (model.template = 'joint'); leave it empty"
         )
-      return made
-    if self._ranking is None and made.dataset is not None:
-      return made
-    return made.with_ranking(self._ranking or OrderGiven())
+      return components
+    if self._ranking is None and components.dataset is not None:
+      return components
+    return components.with_ranking(self._ranking or OrderGiven())
 
   def rerank(self, ranking: Ranking) -> None:
     """Names the first-stage ranking that a joint model starts from, before the first `ranker`.

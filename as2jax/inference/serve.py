@@ -138,13 +138,13 @@ class Queue:
     if jobs[0].kind == "rank":
       # Ids tell the questions of different requests apart.
       asked = [dataclasses.replace(job.question, id=str(i)) for i, job in enumerate(jobs)]
-      found = self.ranker.rank_many(asked)
+      rankings = self.ranker.rank_many(asked)
     else:
       assert self.index is not None, "without an index no search is put into the queue"
       again = self.ranker if jobs[0].kind == "search again" else None
       queries = [job.question.text for job in jobs]
-      found = self.index.search_many(queries, max(job.count for job in jobs), rerank=again)
-    return [hits[: job.count] for job, hits in zip(jobs, found, strict=True)]
+      rankings = self.index.search_many(queries, max(job.count for job in jobs), rerank=again)
+    return [hits[: job.count] for job, hits in zip(jobs, rankings, strict=True)]
 
   def close(self) -> None:
     """Ends the thread."""
@@ -314,19 +314,19 @@ def _rerank_request(body: Mapping[str, Any], limits: Limits) -> tuple[Question, 
   names = [name for name in ("texts", "documents") if name in body]
   if len(names) != 1:
     raise _Refused(422, "Validation", "give the candidates as `texts` or as `documents`")
-  given = body[names[0]]
-  if not isinstance(given, list) or not given:
+  texts = body[names[0]]
+  if not isinstance(texts, list) or not texts:
     raise _Refused(422, "Validation", f"`{names[0]}` is a list of one text or more")
-  if len(given) > limits.candidates:
-    text = f"{len(given)} candidates: at most {limits.candidates} are taken"
+  if len(texts) > limits.candidates:
+    text = f"{len(texts)} candidates: at most {limits.candidates} are taken"
     raise _Refused(413, "Validation", text)
   candidates = []
-  for i, one in enumerate(given):
+  for i, one in enumerate(texts):
     text = one.get("text") if isinstance(one, dict) else one
     if not isinstance(text, str) or not text.strip():
       raise _Refused(422, "Validation", f"{names[0]}[{i}] is {one!r:.100}: give a text")
     candidates.append(Candidate(str(i), text))
-  wanted = _number(body, "top_n", len(given), None) if names[0] == "documents" else len(given)
+  wanted = _number(body, "top_n", len(texts), None) if names[0] == "documents" else len(texts)
   for name in ("raw_scores", "return_text", "return_documents"):
     _flag(body, name)
   return Question("0", _text(body, "query"), tuple(candidates)), wanted

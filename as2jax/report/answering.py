@@ -46,7 +46,7 @@ def section(runs: Runs, calibration: str) -> tuple[str, dict[str, Drawing]]:
   if not shown:
     return markup.section("answering", "Answer or stay silent", *map(markup.note, notes)), {}
   figures = {"reliability": reliability(shown), "risk-coverage": risk(shown)}
-  grid = "".join(markup.figure(made.svg(), name=name) for name, made in figures.items())
+  grid = "".join(markup.figure(figure.svg(), name=name) for name, figure in figures.items())
   with_answer = sum(bool(question.positives) for question in runs.questions)
   counted = f"{len(runs.questions)} questions, {with_answer} of them with an answer. "
   legend = counted + LEGEND.format(
@@ -146,12 +146,12 @@ def means(seeds: Sequence[Triggering]) -> Mapping[str, float]:
 
 
 def _frame(
-  made: Drawing, title: str, below: str, right: float = 1.0, top: float = 1.0
+  drawing: Drawing, title: str, below: str, right: float = 1.0, top: float = 1.0
 ) -> axes.Frame:
-  made.text(0, 14, title, bold=True)
+  drawing.text(0, 14, title, bold=True)
   frame = axes.Frame((46, 28, WIDTH - 14, HEIGHT - 40), (0.0, right), (0.0, top))
-  frame.draw_y(made)
-  frame.draw_x(made, below)
+  frame.draw_y(drawing)
+  frame.draw_x(drawing, below)
   return frame
 
 
@@ -161,29 +161,33 @@ def reliability(shown: Sequence[tuple[int, Measured]]) -> Drawing:
     f"{m.system.label}: calibration error {means(m.seeds)['calibration_error']:.3f}"
     for _, m in shown
   )
-  made = Drawing(WIDTH, HEIGHT, "Reliability: the part that is right against the probability", said)
+  drawing = Drawing(
+    WIDTH, HEIGHT, "Reliability: the part that is right against the probability", said
+  )
   bins = [b for _, m in shown for b in m.seeds[0].bins]
   right = min(max(b.predicted for b in bins) * 1.1 + 0.02, 1.0)
   top = min(max(b.high for b in bins) * 1.05, 1.0)
-  frame = _frame(made, "right, of answers of like probability", "probability", right, top)
+  frame = _frame(drawing, "right, of answers of like probability", "probability", right, top)
   end = min(right, top)
-  made.line(
+  drawing.line(
     [(frame.across(0), frame.up(0)), (frame.across(end), frame.up(end))], "muted", dash="4 3"
   )
   for number, one in shown:
     for b in one.seeds[0].bins:
       x = frame.across(b.predicted) + 2 * number
-      made.line([(x, frame.up(b.low)), (x, frame.up(b.high))], series(number), opacity=0.55)
+      drawing.line([(x, frame.up(b.low)), (x, frame.up(b.high))], series(number), opacity=0.55)
       tip = f"{b.right:.3f} of {b.questions} questions"
-      made.circle(x, frame.up(b.right), 3, series(number), tip=tip)
-  return made
+      drawing.circle(x, frame.up(b.right), 3, series(number), tip=tip)
+  return drawing
 
 
 def risk(shown: Sequence[tuple[int, Measured]]) -> Drawing:
   """The part of the answers that is wrong against the part of the questions that is answered."""
   said = "; ".join(f"{m.system.label}: area {means(m.seeds)['area']:.3f}" for _, m in shown)
-  made = Drawing(WIDTH, HEIGHT, "Risk against coverage", said)
-  frame = _frame(made, "wrong, of the questions answered (risk)", "part of the questions answered")
+  drawing = Drawing(WIDTH, HEIGHT, "Risk against coverage", said)
+  frame = _frame(
+    drawing, "wrong, of the questions answered (risk)", "part of the questions answered"
+  )
   for number, one in shown:
     for seed in one.seeds:
       pick = np.unique(np.linspace(0, len(seed.risk) - 1, 200).astype(int))
@@ -191,5 +195,5 @@ def risk(shown: Sequence[tuple[int, Measured]]) -> Drawing:
         (frame.across(c), frame.up(r))
         for c, r in zip(seed.coverage[pick].tolist(), seed.risk[pick].tolist(), strict=True)
       ]
-      made.line(points, series(number), stroke=1.6, opacity=1.0 if len(one.seeds) == 1 else 0.6)
-  return made
+      drawing.line(points, series(number), stroke=1.6, opacity=1.0 if len(one.seeds) == 1 else 0.6)
+  return drawing

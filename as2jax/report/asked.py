@@ -54,20 +54,20 @@ class Asked:
 
   def _shared(self) -> list[str]:
     """The options that `as2jax compare` has, too."""
-    found = [f"--split={self.split}"]
+    options = [f"--split={self.split}"]
     if self.metrics:
-      found.append(f"--metrics={','.join(self.metrics)}")
+      options.append(f"--metrics={','.join(self.metrics)}")
     if self.question_filter:
-      found.append(f"--filter={self.question_filter}")
-    return [*found, *(f"--deterministic={name}" for name in self.deterministic)]
+      options.append(f"--filter={self.question_filter}")
+    return [*options, *(f"--deterministic={name}" for name in self.deterministic)]
 
   def _options(self) -> list[str]:
     """All options of `as2jax report` that say what stands in the page."""
-    found = [*self._shared(), f"--explain={self.explain}"]
-    found += [f"--question={id}" for id in self.question_ids]
+    options = [*self._shared(), f"--explain={self.explain}"]
+    options += [f"--question={id}" for id in self.question_ids]
     if self.calibration != "platt":
-      found.append(f"--calibration={self.calibration}")
-    found += [
+      options.append(f"--calibration={self.calibration}")
+    options += [
       f"--published={metric}={value!r}:{whose}" for (metric, whose), value in self.published.items()
     ]
-    return found + ([f"--files={self.files}"] if self.files else [])
+    return options + ([f"--files={self.files}"] if self.files else [])

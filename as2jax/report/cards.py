@@ -80,32 +80,34 @@ def _facts(system: System) -> dict[str, str]:
   if content is None:
     return {"made": "elsewhere"}
   identity, execution = content.get("identity", {}), content.get("execution", {})
-  found = {"folder": system.name, "model.name": str(_value(system.config, "model.name"))}
+  description = {"folder": system.name, "model.name": str(_value(system.config, "model.name"))}
   for key in CHOSEN if "parameters" in content else ():
     value = _value(system.config, key)
     if value not in (None, ""):
-      found[key] = str(value)
-  found["seeds"] = ", ".join(map(str, system.seeds))
+      description[key] = str(value)
+  description["seeds"] = ", ".join(map(str, system.seeds))
   trained = [outcome for outcome in content["seeds"] if outcome["steps"] > 0]
   if trained:
-    found["best epoch"] = ", ".join(str(outcome["best_epoch"]) for outcome in trained)
-    found["steps"] = ", ".join(str(outcome["steps"]) for outcome in trained)
+    description["best epoch"] = ", ".join(str(outcome["best_epoch"]) for outcome in trained)
+    description["steps"] = ", ".join(str(outcome["steps"]) for outcome in trained)
   if "parameters" in content:
     counts = content["parameters"]
-    found["parameters"] = f"{counts['all']:,} ({counts['trainable']:,} trained)"
+    description["parameters"] = f"{counts['all']:,} ({counts['trainable']:,} trained)"
   if "padding" in content:
-    found["padding"] = f"{100 * content['padding']:.1f} %"
+    description["padding"] = f"{100 * content['padding']:.1f} %"
   if execution:
     count = execution.get("devices", 0)
-    found["device"] = f"{count} × {execution.get('backend', '')}"
-    found["time"] = f"{execution.get('seconds', 0):,.0f} s"
+    description["device"] = f"{count} × {execution.get('backend', '')}"
+    description["time"] = f"{execution.get('seconds', 0):,.0f} s"
   if execution.get("peak_memory_bytes"):
-    found["memory"] = f"{execution['peak_memory_bytes'] / 2**30:.2f} GiB at most"
+    description["memory"] = f"{execution['peak_memory_bytes'] / 2**30:.2f} GiB at most"
   for name in ("weights", "tokenizer", "code"):
     if identity.get(name):
-      found[f"{name} (SHA-256)"] = str(identity[name])[:SHOWN]
-  found["versions"] = ", ".join(f"{name} {v}" for name, v in content.get("versions", {}).items())
-  return found
+      description[f"{name} (SHA-256)"] = str(identity[name])[:SHOWN]
+  description["versions"] = ", ".join(
+    f"{name} {v}" for name, v in content.get("versions", {}).items()
+  )
+  return description
 
 
 def _value(config: dict[str, Any], key: str) -> Any:

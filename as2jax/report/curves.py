@@ -26,26 +26,26 @@ class Curve(NamedTuple):
 
 def drawings(runs: Runs) -> dict[str, Drawing]:
   """{name: figure}: the selecting metric and the loss over steps and seconds, the others over steps."""
-  found: dict[str, Drawing] = {}
+  figures: dict[str, Drawing] = {}
   trained = [(n, s) for n, s in enumerate(runs.systems) if s.log]
   names = sorted({name for _, system in trained for name in _scalars(system)})
   for axis in ("step", "seconds"):
-    made = [curve for n, s in trained for curve in _selected(n, s, axis)]
-    if made:
+    curves = [curve for n, s in trained for curve in _selected(n, s, axis)]
+    if curves:
       key = _selector(trained[0][1])
-      found[f"dev-{axis}"] = draw(f"{key or 'selecting metric'}", axis, made)
-    made = [curve for n, s in trained for curve in _curves(n, s, "loss", axis)]
-    if made:
-      found[f"loss-{axis}"] = draw("training loss", axis, made)
+      figures[f"dev-{axis}"] = draw(f"{key or 'selecting metric'}", axis, curves)
+    curves = [curve for n, s in trained for curve in _curves(n, s, "loss", axis)]
+    if curves:
+      figures[f"loss-{axis}"] = draw("training loss", axis, curves)
   rest = [name for name in FIRST if name in names] + [n for n in names if n not in FIRST]
   for name in rest:
     if name != "loss":
-      made = [curve for n, s in trained for curve in _curves(n, s, name, "step")]
-      found[f"curve-{_file(name)}"] = draw(name.replace("_", " "), "step", made)
-  made = [curve for n, s in trained for curve in _throughput(n, s)]
-  if made:
-    found["curve-throughput"] = draw("steps a second", "step", made)
-  return {name: drawing for name, drawing in found.items() if drawing.shapes}
+      curves = [curve for n, s in trained for curve in _curves(n, s, name, "step")]
+      figures[f"curve-{_file(name)}"] = draw(name.replace("_", " "), "step", curves)
+  curves = [curve for n, s in trained for curve in _throughput(n, s)]
+  if curves:
+    figures["curve-throughput"] = draw("steps a second", "step", curves)
+  return {name: drawing for name, drawing in figures.items() if drawing.shapes}
 
 
 def _file(name: str) -> str:
@@ -54,26 +54,26 @@ def _file(name: str) -> str:
 
 def draw(title: str, axis: str, curves: Sequence[Curve]) -> Drawing:
   """One figure; nothing in it where no curve has two points."""
-  made = Drawing(WIDTH, HEIGHT, f"{title} by {axis}", _said(curves))
+  figure = Drawing(WIDTH, HEIGHT, f"{title} by {axis}", _said(curves))
   shown = [curve for curve in curves if len(curve.x) > 1 or curve.best is not None]
   if not any(len(curve.x) > 1 for curve in shown):
-    return made
+    return figure
   x = (min(min(c.x) for c in shown), max(max(c.x) for c in shown))
   frame = axes.Frame(
     (58, 28, WIDTH - 14, HEIGHT - 40), x, axes.spread([v for c in shown for v in c.y])
   )
-  made.text(0, 14, title, bold=True, size=12)
-  frame.draw_y(made)
-  frame.draw_x(made, {"step": "steps", "seconds": "seconds of training"}[axis])
+  figure.text(0, 14, title, bold=True, size=12)
+  frame.draw_y(figure)
+  frame.draw_x(figure, {"step": "steps", "seconds": "seconds of training"}[axis])
   for curve in shown:
     colour = series(curve.number)
     points = [(frame.across(a), frame.up(b)) for a, b in zip(curve.x, curve.y, strict=True)]
-    made.line(_thinned(points), colour, stroke=1.6, opacity=0.9)
+    figure.line(_thinned(points), colour, stroke=1.6, opacity=0.9)
     if curve.best is not None:
       at = min(range(len(curve.x)), key=lambda i: abs(curve.x[i] - (curve.best or 0.0)))
       tip = f"{curve.label}, best: {curve.y[at]:.4f}"
-      made.circle(*points[at], 4.5, colour, hollow=True, stroke=2, tip=tip)
-  return made
+      figure.circle(*points[at], 4.5, colour, hollow=True, stroke=2, tip=tip)
+  return figure
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -118,14 +118,14 @@ def _is_number(value: Any) -> bool:
 
 
 def _curves(number: int, system: System, name: str, axis: str) -> list[Curve]:
-  made = []
+  curves = []
   for seed in system.seeds:
     rows = [r for r in system.log if r["seed"] == seed and _is_number(r.get(name))]
     clock = _clock(system, seed)
     x = tuple(_place(clock, row["step"], axis) for row in rows)
     if x:
-      made.append(Curve(_label(system, seed), number, x, tuple(float(r[name]) for r in rows)))
-  return made
+      curves.append(Curve(_label(system, seed), number, x, tuple(float(r[name]) for r in rows)))
+  return curves
 
 
 def _selector(system: System) -> str:
@@ -137,23 +137,23 @@ def _selector(system: System) -> str:
 
 def _selected(number: int, system: System, axis: str) -> list[Curve]:
   """The metric that selects, with the best checkpoint of each seed."""
-  content, made = system.content or {"seeds": []}, []
+  content, curves = system.content or {"seeds": []}, []
   for outcome in content["seeds"]:
     for curve in _curves(number, system, _selector(system), axis):
       if curve.label == _label(system, outcome["seed"]):
         best = _place(_clock(system, outcome["seed"]), outcome["best_step"], axis)
-        made.append(curve._replace(best=best))
-  return made
+        curves.append(curve._replace(best=best))
+  return curves
 
 
 def _throughput(number: int, system: System) -> list[Curve]:
-  made = []
+  curves = []
   for seed in system.seeds:
     rows = [row for row in _training(system, seed) if row["seconds_per_step"] > 0]
     if rows:
       y = tuple(1 / row["seconds_per_step"] for row in rows)
-      made.append(Curve(_label(system, seed), number, tuple(float(r["step"]) for r in rows), y))
-  return made
+      curves.append(Curve(_label(system, seed), number, tuple(float(r["step"]) for r in rows), y))
+  return curves
 
 
 def _label(system: System, seed: int) -> str:

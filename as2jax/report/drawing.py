@@ -101,14 +101,19 @@ class Drawing:
   ) -> None:
     """Text whose base line begins, has its middle or ends at (x, y); `size`, `bold`, `turn`."""
     size, turn = style.pop("size", 12), style.pop("turn", 0)
-    given = {"class": f"f-{colour}", "x": _number(x), "y": _number(y), "font-size": _number(size)}
+    attributes = {
+      "class": f"f-{colour}",
+      "x": _number(x),
+      "y": _number(y),
+      "font-size": _number(size),
+    }
     if anchor != "start":
-      given["text-anchor"] = anchor
+      attributes["text-anchor"] = anchor
     if style.pop("bold", False):
-      given["font-weight"] = "600"
+      attributes["font-weight"] = "600"
     if turn:
-      given["transform"] = f"rotate({_number(turn)} {_number(x)} {_number(y)})"
-    self._add("text", given, text, **style)
+      attributes["transform"] = f"rotate({_number(turn)} {_number(x)} {_number(y)})"
+    self._add("text", attributes, text, **style)
 
   def _add(self, tag: str, attributes: dict[str, Any], text: str = "", **style: Any) -> None:
     names = {"stroke": "stroke-width", "dash": "stroke-dasharray", "data": "data-q"}
@@ -162,21 +167,21 @@ def _artist(shape: Shape) -> Any:
   """The shape as matplotlib's."""
   from matplotlib import lines, patches, text
 
-  given = shape.attributes
-  kind, name = given["class"].split("-")
+  attributes = shape.attributes
+  kind, name = attributes["class"].split("-")
   colour, paper = COLOURS[name][0], COLOURS["paper"][0]
-  number = lambda key: float(given[key])
+  number = lambda key: float(attributes[key])
   # One order for all: matplotlib would lay lines over discs.
-  look = {"alpha": float(given.get("opacity", 1.0)), "zorder": 1}
-  width = float(given.get("stroke-width", 1.0))
+  look = {"alpha": float(attributes.get("opacity", 1.0)), "zorder": 1}
+  width = float(attributes.get("stroke-width", 1.0))
   if shape.tag == "polyline":
-    points = [tuple(map(float, pair.split(","))) for pair in given["points"].split()]
-    dash = [float(part) for part in str(given.get("stroke-dasharray", "")).split()]
+    points = [tuple(map(float, pair.split(","))) for pair in attributes["points"].split()]
+    dash = [float(part) for part in str(attributes.get("stroke-dasharray", "")).split()]
     style: Any = (0, dash) if dash else "-"
     x, y = [p[0] for p in points], [p[1] for p in points]
     return lines.Line2D(x, y, color=colour, linewidth=width, linestyle=style, **look)
   if shape.tag == "text":
-    turn = float(given.get("transform", "rotate(0 ").split("(")[1].split(" ")[0])
+    turn = float(attributes.get("transform", "rotate(0 ").split("(")[1].split(" ")[0])
     sides = {"start": "left", "middle": "center", "end": "right"}
     return text.Text(
       number("x"),
@@ -184,10 +189,10 @@ def _artist(shape: Shape) -> Any:
       shape.text,
       color=colour,
       fontsize=number("font-size"),
-      fontweight="bold" if "font-weight" in given else "normal",
+      fontweight="bold" if "font-weight" in attributes else "normal",
       rotation=-turn,
       rotation_mode="anchor",
-      horizontalalignment=sides[given.get("text-anchor", "start")],
+      horizontalalignment=sides[attributes.get("text-anchor", "start")],
       verticalalignment="baseline",
       parse_math=False,
       **look,
@@ -197,7 +202,7 @@ def _artist(shape: Shape) -> Any:
     "edgecolor": colour if kind == "h" else "none",
   }
   if shape.tag == "path":
-    return patches.PathPatch(_squares(given["d"]), linewidth=0, **fill, **look)
+    return patches.PathPatch(_squares(attributes["d"]), linewidth=0, **fill, **look)
   if shape.tag == "circle":
     return patches.Circle(
       (number("cx"), number("cy")), number("r"), linewidth=width, **fill, **look

@@ -73,7 +73,7 @@ def explain(runs: Runs, asked: Sequence[tuple[int, Row]]) -> list[Explained]:
   if not opened or not by_id:
     return []
   rankings = [system.rankings(runs.split) for system in runs.systems]
-  found = []
+  explained = []
   for number, row in asked:
     question = by_id[row.id]
     log.info("explaining %s", row.id)
@@ -82,8 +82,8 @@ def explain(runs: Runs, asked: Sequence[tuple[int, Row]]) -> list[Explained]:
       for candidate in candidates(question, rankings)
     )
     near = tuple((one.system.label, texts) for one in opened if (texts := one.neighbours(question)))
-    found.append(Explained(number, question, pairs, near))
-  return found
+    explained.append(Explained(number, question, pairs, near))
+  return explained
 
 
 def candidates(question: Question, rankings: Sequence[Sequence[Ranking]]) -> list[Candidate]:
@@ -125,19 +125,24 @@ class _Opened:
       if hasattr(registry.find(registry.MODELS, name, "model.name"), "align"):
         return self._alignment(question, candidate)
       pair = Question(question.id, question.text, (candidate,))
-      return [self._similarity(found) for found in Words(self.run, pair).similarities(self.ranker)]
+      return [
+        self._similarity(similarity)
+        for similarity in Words(self.run, pair).similarities(self.ranker)
+      ]
     except (InputError, NotImplementedError, AttributeError) as error:
       return [Shown(label, None, " ".join(str(error).split()))]
 
-  def _similarity(self, found: Similarity) -> Shown:
+  def _similarity(self, similarity: Similarity) -> Shown:
     label = self.system.label
-    mode = f", {found.mode}" if found.mode else ""
-    title = f"{label}{mode}: {found.score_name} {found.score:.3f}"
-    drawn = pictures.grid(title, found.question, found.candidate, found.values, self.number)
-    what = {"cosine": "cosine of the words' vectors"}.get(
-      found.what, f"the model's own {found.what}"
+    mode = f", {similarity.mode}" if similarity.mode else ""
+    title = f"{label}{mode}: {similarity.score_name} {similarity.score:.3f}"
+    drawn = pictures.grid(
+      title, similarity.question, similarity.candidate, similarity.values, self.number
     )
-    return Shown(label, drawn, _said(what, found.candidate, found.values))
+    what = {"cosine": "cosine of the words' vectors"}.get(
+      similarity.what, f"the model's own {similarity.what}"
+    )
+    return Shown(label, drawn, _said(what, similarity.candidate, similarity.values))
 
   def _alignment(self, question: Question, candidate: Candidate) -> list[Shown]:
     config, label = self.run.config, self.system.label
@@ -183,10 +188,10 @@ def _said(what: str, words: Sequence[str], values: np.ndarray) -> str:
   return f"{what}; the strongest is {float(values.max(initial=0.0)):.2f}{grey}{cut}"
 
 
-def section(found: Sequence[Explained]) -> tuple[str, dict[str, Drawing]]:
+def section(explained: Sequence[Explained]) -> tuple[str, dict[str, Drawing]]:
   """The section and its figures."""
   parts, figures = [], {}
-  for one in found:
+  for one in explained:
     inner = []
     for n, (candidate, shown) in enumerate(one.pairs):
       mark = "right" if candidate.label == 1 else "wrong"
@@ -202,7 +207,7 @@ def section(found: Sequence[Explained]) -> tuple[str, dict[str, Drawing]]:
       inner.append(f'<div class="beside">{"".join(drawn)}</div>')
     for label, texts in one.neighbours:
       inner.append(f"<h4>Nearest questions by {markup.text(label)}</h4>{markup.items(texts)}")
-    opened = markup.details(one.question.text, "".join(inner), opened=one is found[0])
+    opened = markup.details(one.question.text, "".join(inner), opened=one is explained[0])
     parts.append(f'<div id="explained-{one.number}">{opened}</div>')
   lead = "Of the questions that differ most, or were asked for: a right candidate, and a wrong one on top."
   return markup.section("explanations", "Explanations", *parts, lead=lead), figures
@@ -229,7 +234,7 @@ def projections(runs: Runs) -> tuple[str, dict[str, Drawing]]:
     vectors = np.asarray(ranker.encode_query(asked))
     title = f"{system.label}: mean squared distance {pool_view.closeness(vectors):.4f}"
     figures[f"projection-{number}"] = pictures.scatter(title, pool_view.projected(vectors), number)
-  shown = "".join(markup.figure(made.svg(), name=name) for name, made in figures.items())
+  shown = "".join(markup.figure(figure.svg(), name=name) for name, figure in figures.items())
   texts = "".join(f"<li>{markup.text(text)}</li>" for text in asked)
   parts = (f'<div class="grid">{shown}</div>', f"<ol>{texts}</ol>")
   lead = f"The questions whose answer is: {passage}"

@@ -21,7 +21,7 @@ def drawing(runs: Runs, rows: Sequence[dict[str, Any]], published: Published) ->
   count = len(rows) + sum(map(len, theirs.values()))
   height = HEAD + count * ROW + len(metrics) * 16 + FOOT
   where = metrics[0].partition("[")[2].rstrip("]")
-  made = Drawing(
+  figure = Drawing(
     WIDTH, height, f"Forest plot of {len(runs.systems)} systems on {where}", _said(rows)
   )
   ends = [row["mean"] + s * (row["half_width"] or 0) for row in rows for s in (-1, 1)]
@@ -29,38 +29,44 @@ def drawing(runs: Runs, rows: Sequence[dict[str, Any]], published: Published) ->
   frame = axes.Frame(
     (LEFT, HEAD, WIDTH - RIGHT, height - FOOT), (max(low, 0), min(high, 1.02)), (0, 1)
   )
-  frame.draw_x(made, "mean over questions; line: 95 % half-width; small dots: seeds", grid=True)
+  frame.draw_x(figure, "mean over questions; line: 95 % half-width; small dots: seeds", grid=True)
   y = HEAD + 8.0
   for metric in metrics:
-    made.text(0, y + 10, short(metric).upper(), bold=True)
+    figure.text(0, y + 10, short(metric).upper(), bold=True)
     for number, (system, row) in enumerate(
       zip(runs.systems, [row for row in rows if row["metric"] == metric], strict=True)
     ):
       seeds = system.scores.metric(short(metric)).mean(1).tolist()
-      _line(made, frame, y + 6, row, seeds, number, system.label)
+      _line(figure, frame, y + 6, row, seeds, number, system.label)
       y += ROW
     for who, value in theirs[metric]:
-      made.text(LEFT - 10, y + 10, _cut(who, 34), "muted", anchor="end", size=11)
-      made.circle(frame.across(value), y + 6, 4.5, "muted", hollow=True, stroke=1.5, tip=who)
-      made.text(WIDTH - RIGHT + 14, y + 10, f"{value:.3f} published", "muted", size=11)
+      figure.text(LEFT - 10, y + 10, _cut(who, 34), "muted", anchor="end", size=11)
+      figure.circle(frame.across(value), y + 6, 4.5, "muted", hollow=True, stroke=1.5, tip=who)
+      figure.text(WIDTH - RIGHT + 14, y + 10, f"{value:.3f} published", "muted", size=11)
       y += ROW
     y += 16
-  return made
+  return figure
 
 
 def _line(
-  made: Drawing, frame: axes.Frame, y: float, row: dict, seeds: Sequence[float], n: int, label: str
+  figure: Drawing,
+  frame: axes.Frame,
+  y: float,
+  row: dict,
+  seeds: Sequence[float],
+  n: int,
+  label: str,
 ) -> None:
   colour, mean, width = series(n), row["mean"], row["half_width"]
-  made.text(LEFT - 10, y + 4, _cut(label), anchor="end", size=12)
+  figure.text(LEFT - 10, y + 4, _cut(label), anchor="end", size=12)
   if width is not None:
     low, high = (frame.across(min(max(mean + s * width, frame.x[0]), frame.x[1])) for s in (-1, 1))
-    made.line([(low, y), (high, y)], colour, stroke=2)
+    figure.line([(low, y), (high, y)], colour, stroke=2)
   for value in seeds if len(seeds) > 1 else ():
-    made.circle(frame.across(value), y, 2.2, colour, hollow=True, stroke=1)
-  made.circle(frame.across(mean), y, 4.5, colour, tip=f"{label}: {mean:.4f}")
+    figure.circle(frame.across(value), y, 2.2, colour, hollow=True, stroke=1)
+  figure.circle(frame.across(mean), y, 4.5, colour, tip=f"{label}: {mean:.4f}")
   spread = "" if width is None else f" ± {width:.3f}"
-  made.text(WIDTH - RIGHT + 14, y + 4, f"{mean:.3f}{spread}", size=12)
+  figure.text(WIDTH - RIGHT + 14, y + 4, f"{mean:.3f}{spread}", size=12)
 
 
 def _cut(label: str, most: int = 26) -> str:

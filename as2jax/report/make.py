@@ -63,25 +63,25 @@ def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) ->
     raise InputError(f"--output={output}: name a file that ends in .html")
   if asked.files:
     importlib.import_module("matplotlib")  # a missing extra is said before the work
-  given = {"split": asked.split, "question_filter": asked.question_filter}
-  runs = reading.read(names, **given, deterministic=asked.deterministic)
-  made = content(runs, asked)
+  selection = {"split": asked.split, "question_filter": asked.question_filter}
+  runs = reading.read(names, **selection, deterministic=asked.deterministic)
+  page_content = content(runs, asked)
   try:
-    write_whole(output, made.text)
+    write_whole(output, page_content.text)
     if asked.files:
-      write_files(epath.Path(asked.files), made)
+      write_files(epath.Path(asked.files), page_content)
   except OSError as error:
     raise InputError(f"--output={output} cannot be written: {error}") from error
   return output
 
 
-def write_files(folder: epath.Path, made: Content) -> None:
+def write_files(folder: epath.Path, page_content: Content) -> None:
   """Every figure as SVG and PDF, and the comparison in the forms of `tables`."""
-  for name, drawing in made.figures.items():
+  for name, drawing in page_content.figures.items():
     write_whole(folder / f"{name}.svg", drawing.svg(alone=True) + "\n")
     (folder / f"{name}.pdf").write_bytes(drawing.pdf())
   for form, suffix in tables.FORMS.items():
-    write_whole(folder / f"systems{suffix}", tables.written(made.rows, form))
+    write_whole(folder / f"systems{suffix}", tables.written(page_content.rows, form))
 
 
 def content(runs: Runs, asked: Asked) -> Content:
@@ -123,14 +123,16 @@ def tested(runs: Runs, metrics: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _published(
-  runs: Runs, where: str, given: Mapping[tuple[str, str], float]
+  runs: Runs, where: str, stated: Mapping[tuple[str, str], float]
 ) -> tuple[dict[tuple[str, str], float], str]:
   """Published figures by (metric, whose), those that were given too, and where they come from."""
   ours = [(system.config, system.content) for system in runs.systems if system.config]
   known = registry.resolve(PUBLISHED)(ours, where)
   sources = "; ".join(dict.fromkeys(one.source for one in known))
   figures = {(one.metric, one.whose): one.value for one in known}
-  return figures | dict(given), f"Hollow marks are published figures: {sources}." if sources else ""
+  return figures | dict(
+    stated
+  ), f"Hollow marks are published figures: {sources}." if sources else ""
 
 
 def _explained(
@@ -141,16 +143,16 @@ def _explained(
     return [], {}, []
   from as2jax.report import explanations  # with jax and all that opens weights
 
-  found = explanations.explain(runs, explanations.chosen(listed, *wanted))
-  section, figures = explanations.section(found)
+  explained = explanations.explain(runs, explanations.chosen(listed, *wanted))
+  section, figures = explanations.section(explained)
   near, of_near = explanations.projections(runs)
-  return [section, near], figures | of_near, [one.question.id for one in found]
+  return [section, near], figures | of_near, [one.question.id for one in explained]
 
 
-def _training(runs: Runs, found: Mapping[str, Drawing]) -> str:
-  if not found:
+def _training(runs: Runs, drawings: Mapping[str, Drawing]) -> str:
+  if not drawings:
     return ""
-  figures = "".join(markup.figure(made.svg(), name=name) for name, made in found.items())
+  figures = "".join(markup.figure(drawing.svg(), name=name) for name, drawing in drawings.items())
   ring = (
     "A ring marks the best checkpoint. Seconds are those of training steps, without evaluations."
   )

@@ -69,34 +69,34 @@ def make(
 
 def drawing(marks: Sequence[Mark], axis: str) -> Drawing:
   """A line a mark: ours with its half-width, published figures hollow; nothing without figures."""
-  made = Drawing(WIDTH, 16 + ROW * len(marks) + 36, axis, _said(marks))
+  figure = Drawing(WIDTH, 16 + ROW * len(marks) + 36, axis, _said(marks))
   ends = [mark.published for mark in marks if mark.published is not None]
   for mark in marks:
     if mark.mean is not None:
       ends += [mark.mean - (mark.half_width or 0.0), mark.mean + (mark.half_width or 0.0)]
   if not ends:
-    return made
-  bottom = made.height - 36
+    return figure
+  bottom = figure.height - 36
   frame = axes.Frame((LEFT, 12, WIDTH - RIGHT, bottom), axes.spread(ends), (0, 1))
-  frame.draw_x(made, axis, grid=True)
+  frame.draw_x(figure, axis, grid=True)
   for n, mark in enumerate(marks):
     y = 24.0 + ROW * n
     colour = "c1" if mark.chosen else "c0"
     label = mark.label if len(mark.label) <= 46 else mark.label[:45] + "…"
-    made.text(LEFT - 12, y + 4, label, anchor="end", size=11, bold=mark.chosen)
+    figure.text(LEFT - 12, y + 4, label, anchor="end", size=11, bold=mark.chosen)
     said = []
     if mark.mean is not None:
       if mark.half_width is not None:
         low, high = (frame.across(mark.mean + s * mark.half_width) for s in (-1, 1))
-        made.line([(low, y), (high, y)], colour, stroke=2)
-      made.circle(frame.across(mark.mean), y, 4.2, colour)
+        figure.line([(low, y), (high, y)], colour, stroke=2)
+      figure.circle(frame.across(mark.mean), y, 4.2, colour)
       width = "" if mark.half_width is None else f" ± {_figure(mark.half_width, mark.mean)}"
       said.append(f"{_figure(mark.mean, mark.mean)}{width}")
     if mark.published is not None:
-      made.circle(frame.across(mark.published), y, 4.2, "muted", hollow=True, stroke=1.5)
+      figure.circle(frame.across(mark.published), y, 4.2, "muted", hollow=True, stroke=1.5)
       said.append(f"published {_figure(mark.published, mark.published)}")
-    made.text(WIDTH - RIGHT + 12, y + 4, "; ".join(said) or "–", size=11)
-  return made
+    figure.text(WIDTH - RIGHT + 12, y + 4, "; ".join(said) or "–", size=11)
+  return figure
 
 
 def _figure(value: float, beside: float) -> str:

@@ -29,15 +29,15 @@ def grid(
   head = 34 + LETTER * SLANTED * max((len(word) for word in columns), default=1)
   slant = 40 + LETTER * 0.6 * max((len(word) for word in columns), default=1)
   width = max(left + CELL * len(columns) + slant, LETTER * len(title) + 20)
-  made = Drawing(width, head + CELL * len(rows) + 8, title, _strongest(rows, columns, values))
-  made.text(0, 14, title, bold=True)
+  drawing = Drawing(width, head + CELL * len(rows) + 8, title, _strongest(rows, columns, values))
+  drawing.text(0, 14, title, bold=True)
   highest, rings = max(float(np.abs(values).max(initial=0.0)), 1e-9), []
   for j, word in enumerate(columns):
-    made.text(left + CELL * (j + 0.6), head - 6, word, turn=-52, size=11)
+    drawing.text(left + CELL * (j + 0.6), head - 6, word, turn=-52, size=11)
   for i, word in enumerate(rows):
     y = head + CELL * i
-    made.rect(left, y, CELL * len(columns) - 1, CELL - 1, "grid", opacity=0.5)
-    made.text(left - 8, y + CELL * 0.68, word, anchor="end", size=11)
+    drawing.rect(left, y, CELL * len(columns) - 1, CELL - 1, "grid", opacity=0.5)
+    drawing.text(left - 8, y + CELL * 0.68, word, anchor="end", size=11)
     if len(columns):
       j = int(values[i].argmax())
       tip = f"{word} – {columns[j]}: {float(values[i, j]):.3f}"
@@ -47,10 +47,10 @@ def grid(
     at = np.argwhere(strength == shade).tolist()
     corners = [(left + CELL * j, head + CELL * i) for i, j in at]
     colour = series(number) if shade > 0 else "muted"
-    made.squares(corners, CELL - 1, colour, opacity=round(abs(shade) / SHADES, 2))
+    drawing.squares(corners, CELL - 1, colour, opacity=round(abs(shade) / SHADES, 2))
   for place, tip in rings:
-    made.rect(*place, "ink", hollow=True, stroke=1, tip=tip)
-  return made
+    drawing.rect(*place, "ink", hollow=True, stroke=1, tip=tip)
+  return drawing
 
 
 def _strongest(rows: Sequence[str], columns: Sequence[str], values: np.ndarray) -> str:
@@ -69,10 +69,10 @@ def graph(title: str, names: Sequence[str], edges: np.ndarray, number: int) -> D
   """
   names, count = [_short(name) for name in names], len(names)
   middle, radius = (190.0, 172.0), 62.0 + 12 * count
-  made = Drawing(
+  drawing = Drawing(
     max(380.0, LETTER * len(title) + 20), middle[1] + radius + 50, title, _sent(names, edges)
   )
-  made.text(0, 14, title, bold=True)
+  drawing.text(0, 14, title, bold=True)
   turns = [2 * math.pi * n / count - math.pi / 2 for n in range(count)]
   at = [(middle[0] + radius * math.cos(t), middle[1] + radius * math.sin(t)) for t in turns]
   for (i, j), value in np.ndenumerate(edges):
@@ -80,18 +80,18 @@ def graph(title: str, names: Sequence[str], edges: np.ndarray, number: int) -> D
       strongest = value >= np.delete(edges[i], i).max(initial=0.0)
       said = f"{value:.2f}" if count <= 3 or strongest else ""
       tip = f"{names[j]} to {names[i]}: {value:.3f}"
-      _edge(made, at[j], at[i], 0.5 + 5 * float(value), said, tip, series(number))
+      _edge(drawing, at[j], at[i], 0.5 + 5 * float(value), said, tip, series(number))
   for n, (x, y) in enumerate(at):
     absent = not edges[n].any()
-    made.circle(x, y, NODE, "muted" if absent else series(number), hollow=True, stroke=1.5)
+    drawing.circle(x, y, NODE, "muted" if absent else series(number), hollow=True, stroke=1.5)
     own = "–" if absent else f"{edges[n, n]:.2f}"
-    made.text(x, y + 4, own, "muted" if absent else "ink", anchor="middle", size=11)
+    drawing.text(x, y + 4, own, "muted" if absent else "ink", anchor="middle", size=11)
     beside = math.cos(turns[n])
     anchor = "middle" if abs(beside) < 0.3 else "start" if beside > 0 else "end"
     along = 0.0 if anchor == "middle" else math.copysign(NODE + 7, beside)
     below = (NODE + 16 if math.sin(turns[n]) > 0 else -NODE - 8) if anchor == "middle" else 4
-    made.text(x + along, y + below, names[n], anchor=anchor, size=11)
-  return made
+    drawing.text(x + along, y + below, names[n], anchor=anchor, size=11)
+  return drawing
 
 
 def _short(name: str) -> str:
@@ -107,7 +107,7 @@ def _sent(names: Sequence[str], edges: np.ndarray) -> str:
 
 
 def _edge(
-  made: Drawing,
+  drawing: Drawing,
   start: tuple[float, float],
   end: tuple[float, float],
   width: float,
@@ -129,27 +129,27 @@ def _edge(
     points.append(
       tuple(sum(w * p[k] for w, p in zip(weights, (start, control, end))) for k in (0, 1))
     )
-  made.line(points, colour, stroke=round(width, 2), opacity=0.75, tip=tip)
+  drawing.line(points, colour, stroke=round(width, 2), opacity=0.75, tip=tip)
   (ax, ay), (bx, by) = points[-2:]
   turn = math.atan2(by - ay, bx - ax)
   head = [(bx - 9 * math.cos(turn + s), by - 9 * math.sin(turn + s)) for s in (0.4, -0.4)]
-  made.line([head[0], (bx, by), head[1]], colour, stroke=1.8)
+  drawing.line([head[0], (bx, by), head[1]], colour, stroke=1.8)
   if said:
     x, y = points[STEPS // 3]
-    made.text(x - v * 11, y + u * 11 + 4, said, "muted", anchor="middle", size=10)
+    drawing.text(x - v * 11, y + u * 11 + 4, said, "muted", anchor="middle", size=10)
 
 
 def scatter(title: str, points: np.ndarray, number: int) -> Drawing:
   """Numbered points `[n, 2]`, both axes in one scale."""
-  made = Drawing(410, 330, title, f"{len(points)} questions")
-  made.text(0, 14, title, bold=True)
+  drawing = Drawing(410, 330, title, f"{len(points)} questions")
+  drawing.text(0, 14, title, bold=True)
   middle = (points.max(0) + points.min(0)) / 2
   half = max(float(np.ptp(points, axis=0).max()) / 2, 0.05) * 1.15
   ranges = [(float(m - half), float(m + half)) for m in middle]
   frame = axes.Frame((58, 28, 396, 300), *ranges)
-  frame.draw_y(made)
-  frame.draw_x(made)
+  frame.draw_y(drawing)
+  frame.draw_x(drawing)
   for n, (x, y) in enumerate(points.tolist(), 1):
-    made.circle(frame.across(x), frame.up(y), 3, series(number))
-    made.text(frame.across(x) + 5, frame.up(y) - 3, str(n), size=10)
-  return made
+    drawing.circle(frame.across(x), frame.up(y), 3, series(number))
+    drawing.text(frame.across(x) + 5, frame.up(y) - 3, str(n), size=10)
+  return drawing

@@ -39,38 +39,38 @@ def rows(runs: Runs, metric: str) -> list[Row]:
   """Every question of the split: those that are counted first, which differ most first."""
   means = [system.scores.metric(metric).mean(0) for system in runs.systems]
   values = dict(zip(runs.systems[0].scores.ids, np.stack(means, 1).tolist(), strict=True))
-  found = []
+  listed = []
   for question in runs.questions or tuple(Question(id, "", ()) for id in values):
     its = tuple(values.get(question.id, ()))
     count = len(question.candidates)
-    found.append(Row(question.id, question.text, count, len(question.positives), its))
+    listed.append(Row(question.id, question.text, count, len(question.positives), its))
   alone = len(runs.systems) == 1
   key = lambda row: (not row.values, row.values[0] if alone and row.values else 0.0)
-  return sorted(found, key=lambda row: (key(row), -abs(row.difference)))[:ROWS]
+  return sorted(listed, key=lambda row: (key(row), -abs(row.difference)))[:ROWS]
 
 
 def section(
   runs: Runs,
   metric: str,
-  found: Sequence[Row],
+  listed: Sequence[Row],
   figures: Mapping[str, Drawing],
   explained: Sequence[str] = (),
 ) -> str:
   """Waterfalls, the table, and the packed candidates."""
-  parts = [markup.figure(made.svg(), name=name) for name, made in figures.items()]
+  parts = [markup.figure(figure.svg(), name=name) for name, figure in figures.items()]
   if runs.absent:
     parts.append(markup.note(f"Texts and candidates are not shown: {runs.absent}."))
   total = len(runs.questions) or len(runs.systems[0].scores.ids)
-  packed, kept = _packed(runs, found)
-  if len(found) < total:
+  packed, kept = _packed(runs, listed)
+  if len(listed) < total:
     parts.append(
-      markup.note(f"{len(found)} of {total} questions are listed: those that differ most.")
+      markup.note(f"{len(listed)} of {total} questions are listed: those that differ most.")
     )
-  if runs.questions and kept < len(found):
+  if runs.questions and kept < len(listed):
     parts.append(
       markup.note(f"The candidates of the first {kept} questions of the table are in the page.")
     )
-  parts += [_tools(runs), _table(runs, metric, found, kept, set(explained)), packed]
+  parts += [_tools(runs), _table(runs, metric, listed, kept, set(explained)), packed]
   lead = "Choose a question to see its candidates as each system ranks them."
   return markup.section("questions", "Question by question", *parts, lead=lead if kept else "")
 
@@ -82,12 +82,12 @@ def drawings(runs: Runs, metric: str) -> dict[str, Drawing]:
     title = f"{metric.upper()} of {runs.systems[0].label}, question by question"
     return {"questions": waterfall(values, title, signed=False, number=0)}
   base = runs.systems[0]
-  made = {}
+  figures = {}
   for number, system in enumerate(runs.systems[1:], 1):
     values = system.scores.metric(metric).mean(0) - base.scores.metric(metric).mean(0)
     title = f"{metric.upper()} of {system.label} − {base.label}, question by question"
-    made[f"waterfall-{number}"] = waterfall(values, title, signed=True, number=number)
-  return made
+    figures[f"waterfall-{number}"] = waterfall(values, title, signed=True, number=number)
+  return figures
 
 
 def waterfall(values: np.ndarray, title: str, *, signed: bool, number: int) -> Drawing:
@@ -99,23 +99,23 @@ def waterfall(values: np.ndarray, title: str, *, signed: bool, number: int) -> D
   said = (
     f"{better} better, {same} the same, {worse} worse" if signed else f"{len(values)} questions"
   )
-  made = Drawing(WIDTH, HEIGHT, title, said)
-  made.text(0, 15, title, bold=True)
-  made.text(WIDTH - 12, 15, said, "muted", anchor="end", size=11)
+  drawing = Drawing(WIDTH, HEIGHT, title, said)
+  drawing.text(0, 15, title, bold=True)
+  drawing.text(WIDTH - 12, 15, said, "muted", anchor="end", size=11)
   y = (min(float(ordered.min()), -0.1), max(float(ordered.max()), 0.1)) if signed else (0.0, 1.0)
   frame = axes.Frame((46, 28, WIDTH - 12, HEIGHT - 18), (0, max(len(ordered), 1)), y)
-  frame.draw_y(made)
+  frame.draw_y(drawing)
   wide = (frame.right - frame.left) / max(len(ordered), 1)
   zero = frame.up(0)
   for n, value in enumerate(ordered.tolist()):
     colour = series(number if value > 0 else 0) if signed else series(number)
     top, end = sorted((zero, frame.up(value)))
     if end - top > 0.05:
-      made.rect(frame.across(n), top, max(wide - 0.4, 0.3), end - top, colour)
-  made.line([(frame.left, zero), (frame.right, zero)], "muted")
+      drawing.rect(frame.across(n), top, max(wide - 0.4, 0.3), end - top, colour)
+  drawing.line([(frame.left, zero), (frame.right, zero)], "muted")
   middle = (frame.left + frame.right) / 2
-  made.text(middle, HEIGHT - 4, "questions, sorted", "muted", anchor="middle", size=11)
-  return made
+  drawing.text(middle, HEIGHT - 4, "questions, sorted", "muted", anchor="middle", size=11)
+  return drawing
 
 
 def _tools(runs: Runs) -> str:
@@ -136,7 +136,7 @@ def _tools(runs: Runs) -> str:
   )
 
 
-def _table(runs: Runs, metric: str, found: Sequence[Row], kept: int, explained: set[str]) -> str:
+def _table(runs: Runs, metric: str, listed: Sequence[Row], kept: int, explained: set[str]) -> str:
   labels = [system.label for system in runs.systems]
   numbers = ["candidates", "right", *labels, *(["difference"] if len(labels) > 1 else [])]
   sort = lambda name, side: (
@@ -144,7 +144,7 @@ def _table(runs: Runs, metric: str, found: Sequence[Row], kept: int, explained: 
   )
   head = sort("question", "") + "".join(sort(name, ' class="n"') for name in numbers)
   body = "".join(
-    _row(n, row, len(labels), n < kept, row.id in explained) for n, row in enumerate(found)
+    _row(n, row, len(labels), n < kept, row.id in explained) for n, row in enumerate(listed)
   )
   named = markup.data(labels)
   return (
@@ -176,13 +176,13 @@ def _row(number: int, row: Row, systems: int, opens: bool, explained: bool) -> s
   return f'<tr data-q="{number}"{counted}><th scope="row">{name}</th>{"".join(cells)}</tr>'
 
 
-def _packed(runs: Runs, found: Sequence[Row]) -> tuple[str, int]:
+def _packed(runs: Runs, listed: Sequence[Row]) -> tuple[str, int]:
   """Script elements of packed candidates, and how many questions they hold."""
   by_id = {question.id: question for question in runs.questions}
   rankings = [system.rankings(runs.split) for system in runs.systems] if by_id else []
   chunks, size, kept = [], 0, 0
-  for start in range(0, len(found) if by_id else 0, CHUNK):
-    mine = [by_id[row.id] for row in found[start : start + CHUNK]]
+  for start in range(0, len(listed) if by_id else 0, CHUNK):
+    mine = [by_id[row.id] for row in listed[start : start + CHUNK]]
     written = json.dumps([_candidates(q, rankings) for q in mine], ensure_ascii=False)
     packed = base64.b64encode(zlib.compress(written.encode(), 9)).decode()
     size += len(packed)
@@ -223,12 +223,12 @@ def ranks(scores: Mapping[str, float], ids: Sequence[str]) -> list[int | str | N
   Those of equal scores share the range of their ranks, "2–4"; what is not listed has None.
   """
   values = np.asarray(list(scores.values()), np.float64).astype(np.float32)
-  found: list[int | str | None] = []
+  result: list[int | str | None] = []
   for id in ids:
     if id not in scores:
-      found.append(None)
+      result.append(None)
       continue
     value = np.float32(scores[id])
     above, equal = int((values > value).sum()), int((values == value).sum())
-    found.append(above + 1 if equal == 1 else f"{above + 1}–{above + equal}")
-  return found
+    result.append(above + 1 if equal == 1 else f"{above + 1}–{above + equal}")
+  return result

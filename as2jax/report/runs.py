@@ -54,9 +54,9 @@ class System:
     """The scores of a split, one ranking a seed; [] where none were written."""
     if self.content is None:
       files = [self.name] if epath.Path(self.name).exists() else self.name.split(",")
-      found = [trec_files.read_run(file) for file in files if run_files.is_run_file(file)]
+      rankings = [trec_files.read_run(file) for file in files if run_files.is_run_file(file)]
       # A file made elsewhere ranks one split: that of the page.
-      return found if all(set(self.scores.ids) <= set(ranking) for ranking in found) else []
+      return rankings if all(set(self.scores.ids) <= set(ranking) for ranking in rankings) else []
     folders = [results.folder(self.name, split, seed, self.seeds) for seed in self.seeds]
     paths = [folder / "run.trec" for folder in folders]
     return [trec_files.read_run(path) for path in paths] if all(p.exists() for p in paths) else []
@@ -106,8 +106,8 @@ def read(
     InputError: see `run_scores.load`.
 
   """
-  given = {"split": split, "question_filter": question_filter, "deterministic": deterministic}
-  scores = run_scores.load(names, **given)
+  options = {"split": split, "question_filter": question_filter, "deterministic": deterministic}
+  scores = run_scores.load(names, **options)
   labels = _labels(names)
   systems = tuple(
     _system(name, label, one) for name, label, one in zip(names, labels, scores, strict=True)
@@ -126,7 +126,7 @@ def read(
 def _retrieved(pool: Pool, rankings: Sequence[Sequence[Ranking]]) -> tuple[Question, ...]:
   """Each query with its right passages and those that some system's first seed found first."""
   place = pool.place()
-  found = []
+  questions = []
   for query in pool.queries:
     ids = dict.fromkeys(query.answers[:1])
     for seeds in rankings:
@@ -137,8 +137,8 @@ def _retrieved(pool: Pool, rankings: Sequence[Sequence[Ranking]]) -> tuple[Quest
       Candidate(p.id, p.text, int(p.id in query.answers), p.previous, p.next, title=p.title)
       for p in passages
     )
-    found.append(Question(query.id, query.text, candidates))
-  return tuple(found)
+    questions.append(Question(query.id, query.text, candidates))
+  return tuple(questions)
 
 
 def _system(name: str, label: str, scores: RunScores) -> System:
@@ -172,9 +172,9 @@ def _labels(names: Sequence[str]) -> list[str]:
   """The last part of each name, more of it where two end alike."""
   parts = [pathlib.PurePath(name.split(",")[0]).parts or (name,) for name in names]
   for count in range(1, max(map(len, parts)) + 1):
-    found = ["/".join(own[-count:]) for own in parts]
-    if len(set(found)) == len(found):
-      return found
+    labels = ["/".join(own[-count:]) for own in parts]
+    if len(set(labels)) == len(labels):
+      return labels
   return [f"{name} ({n})" for n, name in enumerate(names, 1)]
 
 

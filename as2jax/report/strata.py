@@ -44,13 +44,13 @@ def strata(questions: Sequence[Question], *, pool: bool = False) -> list[Stratum
   numbers = {"words of the question": [len(plain_words(q.text)) for q in questions]}
   if not pool:
     numbers["candidates"] = [len(q.candidates) for q in questions]
-  found = _parted("question word", questions, question_word, (*WORDS, "how many …", "other"))
+  parts = _parted("question word", questions, question_word, (*WORDS, "how many …", "other"))
   for by, values in numbers.items():
-    found += _thirds(by, values)
+    parts += _thirds(by, values)
   named = lambda q: _overlap_name(overlap(q))
-  found += _parted("words shared with the answer", questions, named, tuple(_OVERLAPS))
+  parts += _parted("words shared with the answer", questions, named, tuple(_OVERLAPS))
   around = lambda q: "with" if context(q) else "without"
-  return found + _parted("sentences around the answer", questions, around, ("with", "without"))
+  return parts + _parted("sentences around the answer", questions, around, ("with", "without"))
 
 
 def question_word(question: Question) -> str:
@@ -117,7 +117,7 @@ def section(runs: Runs, metric: str) -> tuple[str, dict[str, Drawing]]:
   alone = len(means) == 1
   shown = {0: means[0]} if alone else {n: m - means[0] for n, m in enumerate(means) if n}
   what = metric.upper() if alone else f"{metric.upper()}, difference to {runs.systems[0].label}"
-  made = drawing(runs, parts, shown, what)
+  figure = drawing(runs, parts, shown, what)
   told = (
     "Lines are 95 % half-widths of each part alone; with so many parts some lie off zero by chance."
   )
@@ -125,10 +125,10 @@ def section(runs: Runs, metric: str) -> tuple[str, dict[str, Drawing]]:
     markup.section(
       "strata",
       "Kinds of questions",
-      markup.figure(made.svg(), told, "strata"),
+      markup.figure(figure.svg(), told, "strata"),
       markup.details("Figures of each kind", table(runs, parts, means, metric)),
     ),
-    {"strata": made},
+    {"strata": figure},
   )
 
 
@@ -136,44 +136,44 @@ def drawing(
   runs: Runs, parts: Sequence[Stratum], shown: dict[int, np.ndarray], what: str
 ) -> Drawing:
   """One line a stratum and system: mean and half-width."""
-  found = {(n, k): value(v, s.at) for n, v in shown.items() for k, s in enumerate(parts)}
+  by_mark = {(n, k): value(v, s.at) for n, v in shown.items() for k, s in enumerate(parts)}
   groups = list(dict.fromkeys(part.by for part in parts))
   step = ROW + 8 * (len(shown) - 1)
   height = 30 + len(parts) * step + len(groups) * 20 + 34
-  said = "; ".join(f"{parts[k].by} {parts[k].name}: {v.mean:.3f}" for (_, k), v in found.items())
-  made = Drawing(WIDTH, height, f"{what}, by kind of question", said)
-  ends = [v.mean + s * (v.half_width or 0.0) for v in found.values() for s in (-1, 1)]
+  said = "; ".join(f"{parts[k].by} {parts[k].name}: {v.mean:.3f}" for (_, k), v in by_mark.items())
+  figure = Drawing(WIDTH, height, f"{what}, by kind of question", said)
+  ends = [v.mean + s * (v.half_width or 0.0) for v in by_mark.values() for s in (-1, 1)]
   low, high = axes.spread(ends) if len(runs.systems) > 1 else (0.0, 1.0)
   limits = (max(min(low, 0.0), -1.0), min(max(high, 0.0), 1.0))
   frame = axes.Frame((LEFT, 14, WIDTH - RIGHT, height - 34), limits, (0, 1))
-  frame.draw_x(made, what, grid=True)
+  frame.draw_x(figure, what, grid=True)
   if limits[0] < 0 < limits[1]:
-    made.line([(frame.across(0), 14), (frame.across(0), height - 34)], "muted")
+    figure.line([(frame.across(0), 14), (frame.across(0), height - 34)], "muted")
   y, before = 14.0, ""
   for k, part in enumerate(parts):
     if part.by != before:
       y += 20
-      made.text(0, y + 4, part.by, bold=True)
+      figure.text(0, y + 4, part.by, bold=True)
       before = part.by
-    made.text(LEFT - 14, y + 4, f"{part.name}  ({len(part.at)})", anchor="end")
+    figure.text(LEFT - 14, y + 4, f"{part.name}  ({len(part.at)})", anchor="end")
     for line, number in enumerate(shown):
-      _mark(made, frame, y + 8 * line, found[number, k], number)
+      _mark(figure, frame, y + 8 * line, by_mark[number, k], number)
     if len(shown) == 1:
-      one = found[next(iter(shown)), k]
+      one = by_mark[next(iter(shown)), k]
       width = "" if one.half_width is None else f" ± {one.half_width:.3f}"
       sign = "+" if len(runs.systems) > 1 else ""
       written = f"{one.mean:{sign}.3f}{width}".replace("-", "−")
-      made.text(WIDTH - RIGHT + 14, y + 4, written)
+      figure.text(WIDTH - RIGHT + 14, y + 4, written)
     y += step
-  return made
+  return figure
 
 
-def _mark(made: Drawing, frame: axes.Frame, y: float, one: Value, number: int) -> None:
+def _mark(figure: Drawing, frame: axes.Frame, y: float, one: Value, number: int) -> None:
   if one.half_width is not None:
     ends = (one.mean + s * one.half_width for s in (-1, 1))
     low, high = (frame.across(min(max(x, frame.x[0]), frame.x[1])) for x in ends)
-    made.line([(low, y), (high, y)], series(number), stroke=1.6)
-  made.circle(frame.across(one.mean), y, 3.6, series(number), tip=f"{one.mean:.3f}")
+    figure.line([(low, y), (high, y)], series(number), stroke=1.6)
+  figure.circle(frame.across(one.mean), y, 3.6, series(number), tip=f"{one.mean:.3f}")
 
 
 def table(runs: Runs, parts: Sequence[Stratum], means: Sequence[np.ndarray], metric: str) -> str:

@@ -86,14 +86,14 @@ def _short(metric: str) -> str:
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
   """A table of Markdown with its legend."""
-  systems, metrics, found = _pivoted(rows)
+  systems, metrics, by_cell = _pivoted(rows)
   best, (head, legend) = _best(rows), _said(rows)
   lines = [head, "", "| system | " + " | ".join(map(_short, metrics)) + " |"]
   lines.append("| --- |" + " ---: |" * len(metrics))
   for system in systems:
     cells = []
     for metric in metrics:
-      row = found[system, metric]
+      row = by_cell[system, metric]
       mean, spread = _figure(row)
       bold = f"**{mean}**" if row["mean"] == best.get(metric) else mean
       cells.append(f"{bold}{spread}{marks(row)}".replace("*", "\\*").replace("\\*\\*", "**"))
@@ -108,13 +108,13 @@ def _plain(text: str) -> str:
 
 def latex(rows: Sequence[Mapping[str, Any]]) -> str:
   """A table of LaTeX with booktabs."""
-  systems, metrics, found = _pivoted(rows)
+  systems, metrics, by_cell = _pivoted(rows)
   best, (head, legend) = _best(rows), _said(rows)
   lines = [["System", *(escaped(_short(metric)) for metric in metrics)]]
   for system in systems:
     cells = [escaped(system)]
     for metric in metrics:
-      row = found[system, metric]
+      row = by_cell[system, metric]
       mean, spread = _figure(row)
       bold = rf"\textbf{{{mean}}}" if row["mean"] == best.get(metric) else mean
       cells.append(bold + escaped(spread + marks(row)))

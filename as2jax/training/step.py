@@ -83,9 +83,9 @@ def term_norms(
       if name in scales
     }
 
-  found, pull = jax.vjp(values, state.trainable)
-  only = lambda name: {other: jnp.float32(other == name) for other in found}
-  return {f"gradient_norm_{name}": optax.tree.norm(pull(only(name))[0]) for name in found}
+  by_term, pull = jax.vjp(values, state.trainable)
+  only = lambda name: {other: jnp.float32(other == name) for other in by_term}
+  return {f"gradient_norm_{name}": optax.tree.norm(pull(only(name))[0]) for name in by_term}
 
 
 def gradient_sums(

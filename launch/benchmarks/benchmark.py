@@ -177,7 +177,7 @@ def measure(sides: Sequence[Any], *, blocks: int, seconds: float, dtype: str) ->
 
 def summary(sides: Sequence[Any], records: Sequence[dict]) -> dict:
   """Medians over the blocks, by side, and the ratio of the epochs."""
-  found: dict[str, Any] = {}
+  by_side: dict[str, Any] = {}
   for side in sides:
     own = [r for r in records if r["side"] == side.name]
     median = {
@@ -192,20 +192,20 @@ def summary(sides: Sequence[Any], records: Sequence[dict]) -> dict:
         "peak_flops",
       )
     }
-    found[side.name] = {
+    by_side[side.name] = {
       **median,
       "padding": side.whole.padding,
       "facts": side.facts(),
       "epoch": dataclasses.asdict(side.whole),
     }
-  first = found[sides[0].name]
+  first = by_side[sides[0].name]
   epochs = lambda side: [r["epoch_seconds"] for r in records if r["side"] == side.name]
   for side in sides[1:]:
-    own = found[side.name]
+    own = by_side[side.name]
     own["ratio"] = own["epoch_seconds"] / first["epoch_seconds"]
     own["ratio_of_cpu"] = own["epoch_cpu_seconds"] / first["epoch_cpu_seconds"]
     own["ratio_of_each_block"] = [b / a for a, b in zip(epochs(sides[0]), epochs(side))]
-  return found
+  return by_side
 
 
 def run(flags: argparse.Namespace) -> dict:

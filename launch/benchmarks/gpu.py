@@ -136,9 +136,9 @@ def workload(shape: str, system: str, flags: argparse.Namespace, attention: str,
   ]
   layout = {"triplet": examples.triplets, "encode": examples.sentences}.get(system)
   units, table = layout(questions) if layout else examples.single(questions, template="pair")
-  made = _units(len(units), SENTENCE if layout else PAIR, sizes["vocab_size"])
+  unit_table = _units(len(units), SENTENCE if layout else PAIR, sizes["vocab_size"])
   batcher = fit_batcher(
-    made,
+    unit_table,
     table,
     sampler=sampler,
     examples_per_batch=size,
@@ -165,7 +165,7 @@ def workload(shape: str, system: str, flags: argparse.Namespace, attention: str,
   }
   count, make = epoch(0)
   whole = sum((batch_load(settings, make(i)) for i in range(count)), Load())
-  arrays = (np.asarray(made.ids), np.asarray(made.type), np.asarray(made.offsets))
+  arrays = (np.asarray(unit_table.ids), np.asarray(unit_table.type), np.asarray(unit_table.offsets))
   members, labels = table.members, table.labels[:, 0]
   return Workload(settings, {}, *arrays, members, labels, None, epoch, whole)
 
@@ -281,9 +281,9 @@ def main(argv: Sequence[str] | None = None) -> int:
   allow_absent_jaxtyping()
   import jax
 
-  found = jax.devices()[0]
+  chip = jax.devices()[0]
   device = (
-    f"{found.device_kind} ({found.platform}), {flags.dtype}, jax {jax.__version__}, "
+    f"{chip.device_kind} ({chip.platform}), {flags.dtype}, jax {jax.__version__}, "
     f"{time.strftime('%Y-%m-%d')}"
   )
   began, rows, left_out = time.monotonic(), [], []

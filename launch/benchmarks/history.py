@@ -197,9 +197,9 @@ def _lines(row: Row, place: str, record: Mapping[str, Any]) -> Iterator[str]:
 def write() -> None:
   """Puts the table between its marks in launch/README.md."""
   text = README.read_text(encoding="utf-8")
-  start, found, rest = text.partition(BEGIN)
+  start, begin, rest = text.partition(BEGIN)
   _, ends, rest = rest.partition(END)
-  if not found or not ends:
+  if not begin or not ends:
     raise InputError(f"{README}: the marks {BEGIN} and {END} are not there")
   write_whole(README, f"{start}{BEGIN}\n{table(records())}\n{END}{rest}")
 

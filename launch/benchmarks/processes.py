@@ -20,7 +20,7 @@ PATIENCE = 1800  # seconds until a start counts as failed
 
 def measure(flags: argparse.Namespace, work: Workload, sides: Sequence[str]) -> dict[str, Any]:
   """Peak resident memory of each side alone; start to first step, compiling and compiled."""
-  found: dict[str, Any] = {}
+  figures: dict[str, Any] = {}
   with tempfile.TemporaryDirectory(prefix="as2jax-benchmark-") as folder:
     file = str(pathlib.Path(folder) / "work.pkl")
     workload.save(file, work, batches=STEPS, weights="float32")
@@ -30,11 +30,11 @@ def measure(flags: argparse.Namespace, work: Workload, sides: Sequence[str]) -> 
       if child.returncode:
         raise InputError(f"{' '.join(command)} failed: {child.stderr[-500:]}")
       mib = json.loads(child.stdout.splitlines()[-1])["peak_mib"]
-      found[f"peak memory of {side} alone, MiB"] = round(mib)
+      figures[f"peak memory of {side} alone, MiB"] = round(mib)
     if work.settings["system"] in ("triplet", "crossencoder") and not flags.prepared:
       for name in ("cold", "compiled before"):
-        found[f"start to first step ({name}), s"] = round(_first_step(flags, folder, name), 1)
-  return found
+        figures[f"start to first step ({name}), s"] = round(_first_step(flags, folder, name), 1)
+  return figures
 
 
 def _first_step(flags: argparse.Namespace, folder: str, name: str) -> float:

@@ -26,13 +26,13 @@ def requests(count: int, candidates: int) -> list[Request]:
   """Questions of the sample, each with as many of its sentences, no two alike."""
   questions = datasets.load("sample").splits["train"]
   texts = [c.text for q in questions for c in q.candidates]
-  made = []
+  generated = []
   for i in range(count):
     at = [(i * candidates + j) % len(texts) for j in range(candidates)]
     turn = f"({i})"
     question = f"{questions[i % len(questions)].text} {turn}"
-    made.append((question, [f"{texts[j]} {turn}" for j in at]))
-  return made
+    generated.append((question, [f"{texts[j]} {turn}" for j in at]))
+  return generated
 
 
 def timed(rank: Callable[[str, list[str]], object], asked: Sequence[Request]) -> list[float]:

@@ -36,15 +36,17 @@ class Made:
   def __getitem__(self, rows: slice) -> np.ndarray:
     started = time.monotonic()
     start, stop, _ = rows.indices(self.shape[0])
-    made = np.empty((stop - start, self.shape[1]), np.float32)
+    block = np.empty((stop - start, self.shape[1]), np.float32)
     at = start
     while at < stop:
       turn, first = divmod(at, len(self.table))
       size = min(stop - at, len(self.table) - first)
-      made[at - start : at - start + size] = np.roll(self.table[first : first + size], turn, axis=1)
+      block[at - start : at - start + size] = np.roll(
+        self.table[first : first + size], turn, axis=1
+      )
       at += size
     self.seconds += time.monotonic() - started
-    return made
+    return block
 
 
 def measure(pool: exact_search.Rows, *, queries: int, k: int, rows: int, ranks: bool) -> dict:
@@ -90,10 +92,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
   parser.add_argument("--rows", type=int, default=16_384, help="of the pool a device and block")
   parser.add_argument("--ranks", action="store_true", help="of right answers, too: two sweeps")
   parser.add_argument("--file", help="a pool to read: .npy of float32 [n, d]")
-  given = parser.parse_args(arguments)
-  pool = np.load(given.file, mmap_mode="r") if given.file else Made(given.pool, given.dimension)
-  found = measure(pool, queries=given.queries, k=given.k, rows=given.rows, ranks=given.ranks)
-  for name, value in found.items():
+  flags = parser.parse_args(arguments)
+  pool = np.load(flags.file, mmap_mode="r") if flags.file else Made(flags.pool, flags.dimension)
+  figures = measure(pool, queries=flags.queries, k=flags.k, rows=flags.rows, ranks=flags.ranks)
+  for name, value in figures.items():
     print(f"{name:24s} {value:,.1f}" if isinstance(value, float) else f"{name:24s} {value}")
 
 

@@ -150,11 +150,11 @@ def run_to_first_step(folder: pathlib.Path, name: str, seconds: float = 7200) ->
       if process.poll() is not None or time.monotonic() - began > seconds:
         raise RuntimeError((folder / f"{name}.txt").read_text()[-2000:])
       time.sleep(0.2)
-    found = {"seconds": time.monotonic() - began, **_of_process(process.pid)}
+    figures = {"seconds": time.monotonic() - began, **_of_process(process.pid)}
   finally:
     process.kill()
     process.wait()
-  return found
+  return figures
 
 
 def _of_process(pid: int) -> dict[str, float]:
@@ -178,9 +178,9 @@ def by_command(rows: int) -> dict[str, float]:
     source = write_source(folder, rows)
     first = run_to_first_step(folder, "first")
     size = sum(path.stat().st_size for path in (folder / "cache").rglob("*") if path.is_file())
-    found = {"rows": rows, "gib_source": source / 2**30, "gib_on_disk": size / 2**30}
-    found |= {f"first_{name}": value for name, value in first.items()}
-    return found | run_to_first_step(folder, "second")
+    figures = {"rows": rows, "gib_source": source / 2**30, "gib_on_disk": size / 2**30}
+    figures |= {f"first_{name}": value for name, value in first.items()}
+    return figures | run_to_first_step(folder, "second")
   finally:
     shutil.rmtree(folder)
 
@@ -205,10 +205,10 @@ def main() -> None:
   parser.add_argument("--command", action="store_true", help="by `as2jax train`, from a file")
   options = parser.parse_args()
   if options.folder:
-    found = start(options.folder)
+    figures = start(options.folder)
   else:
-    found = (by_command if options.command else measured)(options.rows)
-  print(json.dumps(found))
+    figures = (by_command if options.command else measured)(options.rows)
+  print(json.dumps(figures))
 
 
 if __name__ == "__main__":

@@ -152,11 +152,11 @@ class Workload:
   def shapes(self) -> list[Any]:
     """The first batch of each shape that the first epoch has."""
     count, make = self.epoch(0)
-    found: dict[tuple, Any] = {}
+    batches: dict[tuple, Any] = {}
     for i in range(count):
       batch = make(i)
-      found.setdefault(batch.tokens.ids.shape, batch)
-    return list(found.values())
+      batches.setdefault(batch.tokens.ids.shape, batch)
+    return list(batches.values())
 
 
 def from_config(config: Any, system: str) -> Workload:

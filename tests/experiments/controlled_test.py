@@ -38,7 +38,7 @@ def test_only_one_of_the_encoders_mixes_tokens(encoders, name):
   tokens = tiny.tokens(rows=1)
   changed = tokens.replace(ids=tokens.ids.at[0, 0, 3].set(9))
   before, after = (
-    np.asarray(encoder.apply(params, made, train=False)) for made in (tokens, changed)
+    np.asarray(encoder.apply(params, part, train=False)) for part in (tokens, changed)
   )
   moved = np.abs(before - after).max(-1)[0, 0] > 1e-5
   assert moved[3] and moved.all() == (name == "mixing") and moved.sum() in (1, len(moved))
@@ -74,26 +74,26 @@ CHANCE = 0.521  # of a random order of four candidates
 
 @pytest.mark.slow
 def test_the_previous_sentence_is_read_by_loct_and_cassie(tmp_path):
-  found = means("context", tmp_path)
-  assert min(found["loct"], found["cassie"]) >= 0.9
-  assert abs(found["plain"] - CHANCE) < 0.08 and abs(found["bm25"] - CHANCE) < 0.05
+  actual = means("context", tmp_path)
+  assert min(actual["loct"], actual["cassie"]) >= 0.9
+  assert abs(actual["plain"] - CHANCE) < 0.08 and abs(actual["bm25"] - CHANCE) < 0.05
 
 
 @pytest.mark.slow
 def test_transport_uses_a_table_of_paraphrases(tmp_path):
-  found = means("paraphrase", tmp_path)
-  assert found["cassie"] >= 0.9
-  assert abs(found["no-transport"] - CHANCE) < 0.08 and abs(found["bm25"] - CHANCE) < 0.01
+  actual = means("paraphrase", tmp_path)
+  assert actual["cassie"] >= 0.9
+  assert abs(actual["no-transport"] - CHANCE) < 0.08 and abs(actual["bm25"] - CHANCE) < 0.01
 
 
 @pytest.mark.slow
 def test_two_convolutions_see_what_one_does_not(tmp_path):
-  found = means("scales", tmp_path)
-  assert found["4"] >= 0.75
-  assert abs(found["shallow"] - CHANCE) < 0.12 and abs(found["bm25"] - CHANCE) < 0.01
+  actual = means("scales", tmp_path)
+  assert actual["4"] >= 0.75
+  assert abs(actual["shallow"] - CHANCE) < 0.12 and abs(actual["bm25"] - CHANCE) < 0.01
 
 
 @pytest.mark.slow
 def test_cross_vaes_and_dual_grus_find_answers_by_their_questions(tmp_path):
-  found = means("questions", tmp_path)
-  assert found["bm25"] < 0.05 < 0.55 < min(found["dual-gru"], found["cross-vae"])
+  actual = means("questions", tmp_path)
+  assert actual["bm25"] < 0.05 < 0.55 < min(actual["dual-gru"], actual["cross-vae"])

@@ -62,8 +62,8 @@ def test_files_of_scores_are_read_by_ids_or_texts_and_averaged(tmp_path):
   standard = lambda x: (x - x.mean()) / x.std()
   q, i = np.divmod(np.arange(48.0), 2)
   expected = (standard(q + 10 * i) + standard(-5 * i)) / 2
-  found = soft(tmp_path / "two")
-  flat = [found[x.id][c.id] for x in QUESTIONS for c in x.candidates]
+  actual = soft(tmp_path / "two")
+  flat = [actual[x.id][c.id] for x in QUESTIONS for c in x.candidates]
   np.testing.assert_allclose(flat, expected, rtol=1e-5, atol=1e-6)
   assert content["teachers"] == [{"file": first}, {"file": second}] and content["pairs"] == 48
 
@@ -108,9 +108,9 @@ def test_a_run_is_asked_what_it_has_seen(finished_run, tmp_path):
   content = distil.distil(QUESTIONS, tmp_path / "new", [teacher])  # it has not seen these
   assert content["teachers"][0]["seen"] == 0
   scores = as2jax.load(teacher).all_scores(QUESTIONS)["logit"]
-  found = soft(tmp_path / "new")
+  actual = soft(tmp_path / "new")
   np.testing.assert_allclose(
-    [found["q5"][c.id] for c in QUESTIONS[5].candidates], scores[5], atol=1e-6
+    [actual["q5"][c.id] for c in QUESTIONS[5].candidates], scores[5], atol=1e-6
   )
 
 
@@ -203,8 +203,8 @@ def test_the_command_cross_fits_a_job(tmp_path, monkeypatch):
     "batch.shards": "2",
     "compilation_cache": "off",
   }
-  given = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-  command = ["lab", "distill", file, "-o", "soft", "--cross-fit=recommended:accurate", *given]
+  options = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+  command = ["lab", "distill", file, "-o", "soft", "--cross-fit=recommended:accurate", *options]
   assert app.run(command) == 0
   assert len(soft(tmp_path / "soft")) == len(QUESTIONS)
   assert not (tmp_path / "soft" / "working").exists()

@@ -104,17 +104,17 @@ def in_checkpoints(folder: pathlib.Path, seed: int, cases: int, scratch: pathlib
 
 def _of_any_size(folder: pathlib.Path, rng: random.Random) -> pathlib.Path:
   """A file: half of the time any, half of the time by its number of bytes."""
-  found = files(folder)
-  sizes = [path.stat().st_size for path in found] if rng.random() < 0.5 else None
-  return rng.choices(found, sizes)[0]
+  actual = files(folder)
+  sizes = [path.stat().st_size for path in actual] if rng.random() < 0.5 else None
+  return rng.choices(actual, sizes)[0]
 
 
 def _restore_best(folder, step, wanted, damaged) -> str:
   try:
-    found = read_best(folder, step)
+    actual = read_best(folder, step)
   except InputError as error:
     return "refused" if damaged.name in str(error) else f"silent about the place: {error}"
-  return "not needed" if same(found, wanted) else f"silent: best {step} is another"
+  return "not needed" if same(actual, wanted) else f"silent: best {step} is another"
 
 
 def _restore_latest(folder, abstract, states: Mapping[int, Any], newest: int) -> str:
@@ -124,12 +124,12 @@ def _restore_latest(folder, abstract, states: Mapping[int, Any], newest: int) ->
     except InputError:
       return "refused"
     try:
-      step, (found, _) = opened.latest_step, opened.restore(abstract)
+      step, (actual, _) = opened.latest_step, opened.restore(abstract)
     except InputError:
       return "refused"
     finally:
       opened.abandon()
-  if not same(found, states[step]):
+  if not same(actual, states[step]):
     return f"silent: state {step} is another"
   if step == newest:
     return "not needed"
@@ -207,8 +207,8 @@ def _in_frozen_vectors(seed: int, cases: int, folder: pathlib.Path) -> Totals:
     rng = random.Random(f"{seed} frozen vectors {case}")
     where = flip_bit(rng.choice(files(folder / "features/key")), rng)
     with said() as lines:
-      found = frozen_vector_cache_test.take(folder, fill)
-    _told(totals, np.array_equal(found, frozen_vector_cache_test.VALUES), lines, where)
+      actual = frozen_vector_cache_test.take(folder, fill)
+    _told(totals, np.array_equal(actual, frozen_vector_cache_test.VALUES), lines, where)
   return totals
 
 
@@ -252,9 +252,9 @@ def in_weights(folder: pathlib.Path, seed: int, cases: int, scratch: pathlib.Pat
   kept = [path for path in files(run / "encoder")] if (run / "encoder").exists() else []
 
   def resumed() -> Components:
-    made = Run(run, rerun.get_config(str(run / "config.json"))).components
-    identity.settle(run, made)
-    return made
+    job_config = Run(run, rerun.get_config(str(run / "config.json"))).components
+    identity.settle(run, job_config)
+    return job_config
 
   parts = resumed()
   for case in range(cases):
@@ -263,11 +263,11 @@ def in_weights(folder: pathlib.Path, seed: int, cases: int, scratch: pathlib.Pat
     before = path.read_bytes()
     where = flip_bit(path, rng)
     try:
-      found = resumed()
+      actual = resumed()
       exact = (
-        same(dict(found.pretrained), dict(parts.pretrained))
-        and found.source.tokenizer.fingerprint == parts.source.tokenizer.fingerprint
-        and found.model == parts.model
+        same(dict(actual.pretrained), dict(parts.pretrained))
+        and actual.source.tokenizer.fingerprint == parts.source.tokenizer.fingerprint
+        and actual.model == parts.model
       )
       totals.add("not needed" if exact else "silent", wrong="" if exact else where)
     except InputError as error:

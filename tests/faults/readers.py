@@ -92,14 +92,14 @@ def _own_files() -> list[Reader]:
     return count == len(rows) - header
 
   def counted_cells(path: pathlib.Path) -> bool:
-    found = sum(len(question.candidates) for question in read_labelled(path))
+    actual = sum(len(question.candidates) for question in read_labelled(path))
     text = path.read_bytes().decode("utf-8-sig")
-    return found == sum(map(bool, csv.reader(io.StringIO(text, newline="")))) - 1
+    return actual == sum(map(bool, csv.reader(io.StringIO(text, newline="")))) - 1
 
   def as_arrow_reads(path: pathlib.Path) -> bool:
-    found = read_labelled(path)
+    actual = read_labelled(path)
     rows = parquet.read_table(path).to_pylist()
-    texts = sorted((q.text, c.text) for q in found for c in q.candidates)
+    texts = sorted((q.text, c.text) for q in actual for c in q.candidates)
     return texts == sorted((row["question"], row["candidate"]) for row in rows)
 
   packed = gzip.compress(table)
@@ -134,14 +134,14 @@ def weight_formats() -> list[Reader]:
   from safetensors.numpy import save
 
   plain, storages = weight_files.plain(ARRAYS)
-  equal = lambda found: (
-    found.keys() == ARRAYS.keys()
-    and all(np.array_equal(found[name], ARRAYS[name]) for name in ARRAYS)
+  equal = lambda tensors: (
+    tensors.keys() == ARRAYS.keys()
+    and all(np.array_equal(tensors[name], ARRAYS[name]) for name in ARRAYS)
   )
   read = lambda path: weights.read_tensors(path.parent)[0]
   # These two forms have no checksum: all bytes of their numbers must belong to some tensor.
   size = sum(array.nbytes for array in ARRAYS.values())
-  bounded = lambda found: sum(array.nbytes for array in found.values()) <= 2 * size
+  bounded = lambda tensors: sum(array.nbytes for array in tensors.values()) <= 2 * size
   with tempfile.TemporaryDirectory() as scratch:
     prefix = weight_files.checkpoint(pathlib.Path(scratch, "m.ckpt"), ARRAYS, 1)
     index = prefix.with_name("m.ckpt.index").read_bytes()
@@ -241,13 +241,13 @@ def _elmo() -> list[Reader]:
 def encoders() -> list[Reader]:
   """The readers of an encoder's config and vocabulary, and of what a run keeps of its words."""
   base = pathlib.Path(tempfile.mkdtemp())
-  found = []
+  opened = []
   for kind in ("bert", "roberta", "xlnet"):
     folder = tiny_encoders.folder(kind, base / kind)
     config = (folder / "config.json").read_bytes()
-    found.append(Reader(f"{kind}'s config", [config], judged("config.json", _sizes_are_stated)))
+    opened.append(Reader(f"{kind}'s config", [config], judged("config.json", _sizes_are_stated)))
     tokenizer = load_tokenizer(str(folder))
-    found.append(
+    opened.append(
       Reader(
         f"{kind}'s tokenizer.json",
         [tokenizer.backend.to_str().encode()],
@@ -265,9 +265,9 @@ def encoders() -> list[Reader]:
         # One message names both files of a byte-pair vocabulary.
         place = "" if name == "vocab.txt" else "vocab.json"
         content = (folder / name).read_bytes()
-        found.append(Reader(f"{kind}'s {name}", [content], judged(name, read, place)))
+        opened.append(Reader(f"{kind}'s {name}", [content], judged(name, read, place)))
   shutil.rmtree(base)
-  return [*found, *_kept_words(), *_fitted()]
+  return [*opened, *_kept_words(), *_fitted()]
 
 
 def _sizes_are_stated(path: pathlib.Path) -> bool:

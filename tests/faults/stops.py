@@ -126,23 +126,23 @@ class Runs:
 
   def differences(self, one: str, other: str) -> list[str]:
     """What two finished runs do not share to the bit."""
-    found = []
+    lines = []
     a, b = (json.loads((self.base / name / "results.json").read_text()) for name in (one, other))
-    found += [
+    lines += [
       f"results.json: {key}" for key in sorted({*a, *b} - {"execution"}) if a.get(key) != b.get(key)
     ]
     for name in FILES:
       if (self.base / one / name).read_bytes() != (self.base / other / name).read_bytes():
-        found.append(name)
+        lines.append(name)
     if self._log(one) != self._log(other):
-      found.append("metrics.jsonl")
+      lines.append("metrics.jsonl")
     a, b = (parameters(self.base / name) for name in (one, other))
-    found += [
+    lines += [
       f"parameter {key}"
       for key in sorted({*a, *b})
       if key not in a or key not in b or a[key].tobytes() != b[key].tobytes()
     ]
-    return found
+    return lines
 
   def _log(self, name: str) -> list[dict]:
     """The rows of a run's log, without times."""

@@ -95,28 +95,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
   parser.add_argument("parts", nargs="*", help=f"of {', '.join(PARTS)}; all by default")
   parser.add_argument("--small", action="store_true", help="the form of the slow tests")
   parser.add_argument("--seed", type=int, default=0)
-  given = parser.parse_args(arguments)
+  options = parser.parse_args(arguments)
   warnings.filterwarnings("ignore", "os.fork", RuntimeWarning)  # children use no device of ours
   logging.disable(logging.WARNING)
   totals = []
   with tempfile.TemporaryDirectory() as scratch:
     os.environ["AS2JAX_CACHE"] = str(pathlib.Path(scratch, "cache"))
     os.environ["TMPDIR"] = tempfile.tempdir = scratch
-    for name in given.parts or PARTS:
+    for name in options.parts or PARTS:
       start = time.monotonic()
-      found = PARTS[name](pathlib.Path(scratch), given.seed, *SIZES[name][given.small])
-      for total in found:
+      actual = PARTS[name](pathlib.Path(scratch), options.seed, *SIZES[name][options.small])
+      for total in actual:
         print("\n".join([str(total), *total.wrong]), flush=True)
       print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
-      totals += found
+      totals += actual
     tempfile.tempdir = None
   wrong = sum(len(total.wrong) for total in totals)
   cases = sum(total.outcomes.total() for total in totals)
-  print(f"commit {_commit()}, seed {given.seed}: {cases} cases, {wrong} wrong")
+  print(f"commit {_commit()}, seed {options.seed}: {cases} cases, {wrong} wrong")
   return int(wrong > 0)
 
 
 def _commit() -> str:
   command = ["git", "rev-parse", "--short", "HEAD"]
-  found = subprocess.run(command, cwd=pathlib.Path(__file__).parent, capture_output=True, text=True)
-  return found.stdout.strip() or "unknown"
+  process = subprocess.run(
+    command, cwd=pathlib.Path(__file__).parent, capture_output=True, text=True
+  )
+  return process.stdout.strip() or "unknown"

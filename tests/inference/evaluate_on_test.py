@@ -42,8 +42,8 @@ def test_the_runs_own_data_by_name_give_its_own_figures(copied, system):
   assert {path.name: path.read_bytes() for path in run.folder.glob("*.json")} == before
   folder = run.folder / "evaluations" / "sample-test"
   for file in ("run.trec", "qrels.trec"):
-    found, own = ((at / "eval/test" / file).read_text() for at in (folder, run.folder))
-    assert len(found.splitlines()) == len(own.splitlines())
+    actual, own = ((at / "eval/test" / file).read_text() for at in (folder, run.folder))
+    assert len(actual.splitlines()) == len(own.splitlines())
   here, there = run_scores.load([str(folder), str(run.folder)])
   assert here.ids == there.ids and here.deterministic == there.deterministic
 

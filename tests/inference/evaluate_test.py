@@ -49,14 +49,14 @@ def test_a_run_a_ranker_a_run_file_and_functions_are_measured_alike(folders, dat
     lambda questions: next(iter(ranker.all_scores(questions).values())),
     as2jax.pairwise(ranker.scores),
   ):
-    found = as2jax.evaluate(system, data)
-    assert found.data == "sample-clean/test" and found.values["map"].shape == (1, len(clean))
+    actual = as2jax.evaluate(system, data)
+    assert actual.data == "sample-clean/test" and actual.values["map"].shape == (1, len(clean))
     for key in ("mean", "half_width", "questions"):
-      assert found.metrics["map"][key] == pytest.approx(wanted[key], abs=1e-9), system
-    assert found.metrics["mrr"]["mean"] == pytest.approx(mean(folder, "mrr")["mean"], abs=1e-9)
-    assert f"map      {wanted['mean']:.4f} ± {wanted['half_width']:.4f}" in str(found)
+      assert actual.metrics["map"][key] == pytest.approx(wanted[key], abs=1e-9), system
+    assert actual.metrics["mrr"]["mean"] == pytest.approx(mean(folder, "mrr")["mean"], abs=1e-9)
+    assert f"map      {wanted['mean']:.4f} ± {wanted['half_width']:.4f}" in str(actual)
   assert (
-    found.metrics["map"]["worst"] <= found.metrics["map"]["mean"] <= found.metrics["map"]["best"]
+    actual.metrics["map"]["worst"] <= actual.metrics["map"]["mean"] <= actual.metrics["map"]["best"]
   )
   assert results.times_evaluated(folder, "test", "sample") == before + 2  # the run, and its folder
 
@@ -75,21 +75,21 @@ def test_only_what_is_known_to_be_without_randomness_is_deterministic(folders, d
 def test_a_comparison_is_that_of_the_command(folders, data):
   places = [folders / name for name in ("word_overlap", "bm25", "triplet")]
   evaluations = [as2jax.evaluate(as2jax.open_run(place), data) for place in places]
-  found = as2jax.compare(*evaluations)
+  actual = as2jax.compare(*evaluations)
   options = {"split": "test", "question_filter": None, "samples": 100_000, "seed": 0}
   printed = command.run([*map(str, places)], metrics="map,mrr", form="json", **options)
   rows = json.loads(printed)["rows"]
-  assert len(found.rows) == len(rows) == 6
-  for ours, theirs in zip(found.rows, rows, strict=True):
+  assert len(actual.rows) == len(rows) == 6
+  for ours, theirs in zip(actual.rows, rows, strict=True):
     assert ours["metric"] == theirs["metric"] and ours.keys() == theirs.keys()
     for key, value in theirs.items():
       if isinstance(value, float):
         assert ours[key] == pytest.approx(value, abs=2e-5), key
-  assert found.rows[2]["methods_note"] == "cannot be told from one seed" in str(found)
+  assert actual.rows[2]["methods_note"] == "cannot be told from one seed" in str(actual)
   turned = as2jax.compare(*evaluations[:2], baseline=1, correction="none", metrics=["mrr"])
   base, other = turned.rows
   assert base["system"] == evaluations[1].name and "p_t" not in base
-  assert other["difference"] == pytest.approx(-found.rows[4]["difference"])
+  assert other["difference"] == pytest.approx(-actual.rows[4]["difference"])
   assert not any(key.endswith("_holm") for key in other)
   assert turned.to_pandas()["difference"].iloc[1] == other["difference"]
 
@@ -105,15 +105,15 @@ QUESTIONS = tuple(
 def test_values_by_hand():
   """The positive is first, second, tied with one negative, last."""
   scores = [[3, 2, 1], [2, 3, 1], [2, 2, 1], [0, 1, 2]]
-  found = as2jax.evaluate(lambda questions: scores, QUESTIONS, name="mine")
-  assert found.values["map"].tolist() == [pytest.approx([1, 1 / 2, 3 / 4, 1 / 3])]
-  its = found.metrics["map"]
+  actual = as2jax.evaluate(lambda questions: scores, QUESTIONS, name="mine")
+  assert actual.values["map"].tolist() == [pytest.approx([1, 1 / 2, 3 / 4, 1 / 3])]
+  its = actual.metrics["map"]
   assert its["mean"] == pytest.approx((1 + 1 / 2 + 3 / 4 + 1 / 3) / 4) and its["sd"] is None
   assert its["worst"] == pytest.approx((1 + 1 / 2 + 1 / 2 + 1 / 3) / 4)
   assert its["best"] == pytest.approx((1 + 1 / 2 + 1 + 1 / 3) / 4) and its["tied_questions"] == 1
   other = as2jax.evaluate(as2jax.pairwise(lambda pairs: np.arange(len(pairs))[::-1]), QUESTIONS)
-  compared = as2jax.compare(found, other, metrics=["map"]).rows[1]
-  t = significance.paired_t_test(other.values["map"], found.values["map"])
+  compared = as2jax.compare(actual, other, metrics=["map"]).rows[1]
+  t = significance.paired_t_test(other.values["map"], actual.values["map"])
   assert (compared["difference"], compared["p_t"]) == pytest.approx((t.difference, t.p))
 
 

@@ -35,11 +35,11 @@ TOLERANCE = 1e-4
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
   """run(family, model, **overrides) -> (folder of a finished run, its config), each made once."""
-  made, folder = {}, tmp_path_factory.mktemp("runs")
+  folders, folder = {}, tmp_path_factory.mktemp("runs")
 
   def run(family, model, **overrides):
     key = (family, model, tuple(sorted(overrides.items())))
-    if key not in made:
+    if key not in folders:
       base = folder / family
       if not base.exists():
         tiny_encoders.folder(family, base)
@@ -53,10 +53,10 @@ def trained(tmp_path_factory):
         **overrides,
       }
       config = tiny.config(model, "grouped", **settings)
-      path = folder / f"run-{len(made)}"
+      path = folder / f"run-{len(folders)}"
       train_and_evaluate(config, path)
-      made[key] = path, config
-    return made[key]
+      folders[key] = path, config
+    return folders[key]
 
   return run
 
@@ -104,7 +104,7 @@ def classifier_scores(folder):
   tokenizer = AutoTokenizer.from_pretrained(folder)
   model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
   assert model.config.id2label == export.LABELS
-  found = []
+  scores = []
   for q in questions():
     texts = [c.text for c in q.candidates]
     batch = tokenizer(
@@ -112,14 +112,14 @@ def classifier_scores(folder):
     )
     with torch.no_grad():
       logits = model(**batch).logits.numpy()
-    found.append(logits[:, 0])
-  return found
+    scores.append(logits[:, 0])
+  return scores
 
 
-def assert_same(found, expected, tolerance=TOLERANCE):
-  found, expected = np.concatenate(found), np.concatenate(expected)
-  difference, spread = np.abs(found - expected).max(), np.ptp(expected)
-  print(f"max abs difference {difference:.1e} of {len(found)} scores over a range of {spread:.1e}")
+def assert_same(actual, expected, tolerance=TOLERANCE):
+  actual, expected = np.concatenate(actual), np.concatenate(expected)
+  difference, spread = np.abs(actual - expected).max(), np.ptp(expected)
+  print(f"max abs difference {difference:.1e} of {len(actual)} scores over a range of {spread:.1e}")
   # Also far smaller than what tells the candidates apart, little though a tiny run teaches.
   assert difference <= min(tolerance, 1e-3 * spread)
 
@@ -148,8 +148,8 @@ def test_a_biencoder_scores_the_same(
   folder = export.export(path, tmp_path / "out")
   assert_same(similarity_scores(folder), own_scores(path, ranks_below))
   hits = as2jax.load(folder).rank_many(questions())
-  found = [np.asarray([h.score for h in sorted(its, key=lambda h: h.index)]) for its in hits]
-  assert_same(found, own_scores(path, ranks_below), 1e-5)
+  actual = [np.asarray([h.score for h in sorted(its, key=lambda h: h.index)]) for its in hits]
+  assert_same(actual, own_scores(path, ranks_below), 1e-5)
   assert (
     json.loads((folder / "config_sentence_transformers.json").read_text())["similarity_fn_name"]
     == similarity
@@ -181,8 +181,8 @@ def test_a_crossencoder_scores_the_same(family, trained, tmp_path):
   # Opened again it is the same ranker, and the library's `rank` gives P(1) in the same order.
   ranker = as2jax.load(folder)
   hits = ranker.rank_many(questions())
-  found = [np.asarray([h.score for h in sorted(its, key=lambda h: h.index)]) for its in hits]
-  assert_same(found, expected, 1e-5)
+  actual = [np.asarray([h.score for h in sorted(its, key=lambda h: h.index)]) for its in hits]
+  assert_same(actual, expected, 1e-5)
   question = questions()[0]
   ranked = (
     library()
@@ -246,8 +246,8 @@ def test_sentence_bert_with_dense_layers(trained, tmp_path):
     library().SentenceTransformer(str(folder), device="cpu").encode(list(tiny_encoders.TEXTS))
   )
   np.testing.assert_allclose(ours, theirs, atol=1e-5)
-  found = sentence_folder.read(folder)
-  assert found.fields == {"pooling": model.pooling, "dense": model.dense, "normalize": True}
+  actual = sentence_folder.read(folder)
+  assert actual.fields == {"pooling": model.pooling, "dense": model.dense, "normalize": True}
 
 
 @pytest.mark.parametrize("parallel", [False, True])
@@ -259,10 +259,10 @@ def test_one_of_several_seeds(parallel, trained, tmp_path):
     export.export(path, tmp_path / "out", 4)
   assert not (tmp_path / "out").exists()
   folder = export.export(path, tmp_path / "out", 5)
-  found = cross_scores(folder)
-  assert_same(found, own_scores(path, "seed-5"))
+  actual = cross_scores(folder)
+  assert_same(actual, own_scores(path, "seed-5"))
   other = np.concatenate(own_scores(path, "seed-3"))  # another random head
-  assert np.abs(np.concatenate(found) - other).max() > TOLERANCE
+  assert np.abs(np.concatenate(actual) - other).max() > TOLERANCE
   card = (folder / "README.md").read_text()
   assert "seed 5" in card and "other seeds: it has 3, 5" in card
 

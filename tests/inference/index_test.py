@@ -147,8 +147,8 @@ def test_another_model_or_damage_is_told(ranker, finished_run, tmp_path):
   vectors.write_bytes(content)
   with pytest.raises(InputError, match="part-000001 is damaged"):
     Index.open(tmp_path / "copy", ranker=ranker)
-  made = json.loads((path / "index.json").read_text())
-  for damage in ("{}", json.dumps({**made, "parts": 3}), '{"a":' * 100_000, "[]"):
+  index_content = json.loads((path / "index.json").read_text())
+  for damage in ("{}", json.dumps({**index_content, "parts": 3}), '{"a":' * 100_000, "[]"):
     (path / "index.json").write_text(damage)
     with pytest.raises(InputError, match=r"index.json: .*put it back, or make the index anew"):
       Index.open(path, ranker=ranker)
@@ -205,19 +205,19 @@ def test_a_frame_is_ranked_as_pyterrier_wants(ranker):
       "source": list("vwxyz"),
     }
   )
-  found = ranker.transform(frame)
-  assert found["qid"].tolist() == ["q2"] * 3 + ["q1"] * 2
-  assert found["rank"].tolist() == [0, 1, 2, 0, 1]
+  actual = ranker.transform(frame)
+  assert actual["qid"].tolist() == ["q2"] * 3 + ["q1"] * 2
+  assert actual["rank"].tolist() == [0, 1, 2, 0, 1]
   expected = ranker.rank(QUERY, [TEXTS[0], TEXTS[2], TEXTS[4]])
-  assert found["text"].tolist()[:3] == [hit.text for hit in expected]
-  np.testing.assert_allclose(found["score"][:3], [hit.score for hit in expected], atol=1e-6)
-  assert dict(zip(found["docno"], found["source"])) == dict(zip(frame["docno"], frame["source"]))
+  assert actual["text"].tolist()[:3] == [hit.text for hit in expected]
+  np.testing.assert_allclose(actual["score"][:3], [hit.score for hit in expected], atol=1e-6)
+  assert dict(zip(actual["docno"], actual["source"])) == dict(zip(frame["docno"], frame["source"]))
   assert frame["score"].tolist() == [0.0] * 5
-  assert ranker.transform(frame.drop(columns="docno"))["rank"].tolist() == found["rank"].tolist()
+  assert ranker.transform(frame.drop(columns="docno"))["rank"].tolist() == actual["rank"].tolist()
   other = frame.rename(columns={"text": "reply"})
   again = ranker.transform(other, columns={"candidate": "reply"})
-  assert again["reply"].tolist() == found["text"].tolist()
-  assert set(ranker.transform(frame.head(0)).columns) == set(found.columns)
+  assert again["reply"].tolist() == actual["text"].tolist()
+  assert set(ranker.transform(frame.head(0)).columns) == set(actual.columns)
   with pytest.raises(InputError, match="the frame: there is no column candidate"):
     ranker.transform(other)
   with pytest.raises(InputError, match="question_id 'q1' reads"):

@@ -88,8 +88,8 @@ def test_a_biencoder_scores_as_its_library(similarity, tmp_path):
   np.testing.assert_allclose(ranker.encode_query([QUESTION]), vectors[:1], atol=1e-5)
   np.testing.assert_allclose(ranker.encode_document(TEXTS), vectors[1:], atol=1e-5)
   expected = model.similarity(vectors[:1], vectors[1:])[0]
-  found = ranker.scores([(QUESTION, text) for text in TEXTS])
-  np.testing.assert_allclose(found, expected, atol=1e-5)
+  actual = ranker.scores([(QUESTION, text) for text in TEXTS])
+  np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_the_published_minilm_scores_as_its_library():
@@ -182,8 +182,10 @@ def test_a_job_is_trained_on_files_of_ones_own(tmp_path):
 
 
 def test_what_cannot_be_trained_says_so_before_it_begins(tmp_path):
-  train = lambda job="wikiqa_triplet:sample", **given: as2jax.train(job, tmp_path / "run", **given)
-  for given, message in (
+  train = lambda job="wikiqa_triplet:sample", **options: as2jax.train(
+    job, tmp_path / "run", **options
+  )
+  for options, message in (
     ({"job": "wikiqa_triplets"}, "did you mean wikiqa_triplet"),
     ({"overrides": {"optimizer.rte": 1e-5}}, "did you mean 'rate'"),
     ({"overrides": {"epochs": "many"}}, "overrides: epochs='many'"),
@@ -192,7 +194,7 @@ def test_what_cannot_be_trained_says_so_before_it_begins(tmp_path):
     ({"seeds": ()}, "seeds = \\(\\)"),
   ):
     with pytest.raises(InputError, match=message):
-      train(**given)
+      train(**options)
   assert not (tmp_path / "run").exists()
 
 

@@ -68,8 +68,8 @@ def test_rank_and_predict_keep_every_character(run, tmp_path):
   for suffix in ("tsv", "jsonl"):
     config.predict.output = str(tmp_path / f"ranked.{suffix}")
     modes.run(config, str(run.folder))
-    found = user_files.read(config.predict.output, labelled=False)
-    texts = [c.text for q in found.questions for c in q.candidates]
+    actual = user_files.read(config.predict.output, labelled=False)
+    texts = [c.text for q in actual.questions for c in q.candidates]
     assert texts == [row["candidate"] for row in rows]
   with open(config.predict.output) as file:
     assert [json.loads(line)["rank"] for line in file] == [row["rank"] for row in rows]

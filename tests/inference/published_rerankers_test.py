@@ -160,8 +160,8 @@ def test_a_classifier_with_several_classes_wants_the_one_that_ranks(tmp_path):
   shares = torch.softmax(torch.tensor(logits(model)), -1).numpy()
   for label, column in (("yes", 2), (1, 1)):
     expected = np.log(shares[:, column]) - np.log1p(-shares[:, column])
-    found = as2jax.load(folder, label=label).scores(PAIRS)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    actual = as2jax.load(folder, label=label).scores(PAIRS)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 PROMPTS = {"query": "who was ", "passage": "a dog : ", "other": "glaciers "}

@@ -117,11 +117,11 @@ def test_vectors_and_their_index(runs):
   np.testing.assert_allclose([hit.score for hit in expected], np.sort(distances)[::-1], atol=1e-5)
   index = ranker.index(TEXTS, ids="abcd")
   for k in (1, 3, 10):
-    found = index.search("who sat", k)
-    assert [hit.index for hit in found] == [hit.index for hit in expected[:k]]
-    assert [hit.id for hit in found] == ["abcd"[hit.index] for hit in found]
+    actual = index.search("who sat", k)
+    assert [hit.index for hit in actual] == [hit.index for hit in expected[:k]]
+    assert [hit.id for hit in actual] == ["abcd"[hit.index] for hit in actual]
     np.testing.assert_allclose(
-      [hit.score for hit in found], [hit.score for hit in expected[:k]], atol=1e-5
+      [hit.score for hit in actual], [hit.score for hit in expected[:k]], atol=1e-5
     )
   assert index.search_many(["who sat", "x"], 2)[0] == index.search("who sat", 2)
   assert index.search_many([]) == []
@@ -134,8 +134,8 @@ def test_vectors_and_their_index(runs):
 @pytest.mark.parametrize("system", ["word_overlap", "idf_overlap", "bm25"])
 def test_words_are_searched_as_they_are_ranked(runs, system):
   ranker = Run(runs / system).ranker()
-  found = ranker.index(TEXTS).search("who sat on the mat", 4)
-  assert found == ranker.rank("who sat on the mat", TEXTS)
+  actual = ranker.index(TEXTS).search("who sat on the mat", 4)
+  assert actual == ranker.rank("who sat on the mat", TEXTS)
 
 
 @pytest.mark.parametrize("system", ["crossencoder", "bm25"])
@@ -174,6 +174,6 @@ def test_threads_share_a_ranker(runs):
   asked = questions()[:16]
   expected = [ranker.rank_many([question]) for question in asked]
   with concurrent.futures.ThreadPoolExecutor(8) as pool:
-    found = list(pool.map(lambda question: ranker.rank_many([question]), asked * 4))
-  assert found == expected * 4
+    actual = list(pool.map(lambda question: ranker.rank_many([question]), asked * 4))
+  assert actual == expected * 4
   assert len(ranker.predictor._batchers) <= predict.KEPT

@@ -69,9 +69,9 @@ def sigmoid(x):
 def test_texts_are_answered_as_text_embeddings_inference_does(url, cross):
   hits = cross.rank(QUERY, TEXTS)
   body = {"query": QUERY, "texts": TEXTS, "raw_scores": True, "return_text": True}
-  found = post(url, "/rerank", body).json()
-  assert [(e["index"], e["text"]) for e in found] == [(h.index, h.text) for h in hits]
-  np.testing.assert_allclose([e["score"] for e in found], [h.score for h in hits], atol=1e-6)
+  actual = post(url, "/rerank", body).json()
+  assert [(e["index"], e["text"]) for e in actual] == [(h.index, h.text) for h in hits]
+  np.testing.assert_allclose([e["score"] for e in actual], [h.score for h in hits], atol=1e-6)
   plain = post(url, "/rerank", {"query": QUERY, "texts": TEXTS}).json()
   assert [set(entry) for entry in plain] == [{"index", "score"}] * 4
   expected = sigmoid([h.score for h in hits])
@@ -81,24 +81,24 @@ def test_texts_are_answered_as_text_embeddings_inference_does(url, cross):
 def test_documents_are_answered_as_cohere_and_jina_do(url, cross):
   hits = cross.rank(QUERY, TEXTS, top_k=2)
   body = {"model": "any", "query": QUERY, "documents": [{"text": t} for t in TEXTS], "top_n": 2}
-  found = post(url, "/rerank", {**body, "return_documents": True}).json()
-  assert found["model"] == "any" and len(found["results"]) == 2
-  for entry, hit in zip(found["results"], hits, strict=True):
+  actual = post(url, "/rerank", {**body, "return_documents": True}).json()
+  assert actual["model"] == "any" and len(actual["results"]) == 2
+  for entry, hit in zip(actual["results"], hits, strict=True):
     assert (entry["index"], entry["document"]) == (hit.index, {"text": hit.text})
     assert entry["relevance_score"] == pytest.approx(sigmoid(hit.score), abs=1e-6)
-  found = post(url, "/rerank", {**body, "documents": TEXTS, "top_n": None}).json()
-  assert [set(entry) for entry in found["results"]] == [{"index", "relevance_score"}] * 4
+  actual = post(url, "/rerank", {**body, "documents": TEXTS, "top_n": None}).json()
+  assert [set(entry) for entry in actual["results"]] == [{"index", "relevance_score"}] * 4
 
 
 def test_an_index_is_searched(url, cross, index):
-  found = post(url, "/search", {"query": QUERY, "k": 3}).json()["results"]
+  actual = post(url, "/search", {"query": QUERY, "k": 3}).json()["results"]
   expected = index.search(QUERY, 3)
-  assert [(e["index"], e["id"], e["text"]) for e in found] == [
+  assert [(e["index"], e["id"], e["text"]) for e in actual] == [
     (h.index, h.id, h.text) for h in expected
   ]
-  np.testing.assert_allclose([e["score"] for e in found], [h.score for h in expected], atol=1e-6)
-  found = post(url, "/search", {"query": QUERY, "rerank": True}).json()["results"]
-  assert [e["index"] for e in found] == [h.index for h in cross.rank(QUERY, TEXTS)]
+  np.testing.assert_allclose([e["score"] for e in actual], [h.score for h in expected], atol=1e-6)
+  actual = post(url, "/search", {"query": QUERY, "rerank": True}).json()["results"]
+  assert [e["index"] for e in actual] == [h.index for h in cross.rank(QUERY, TEXTS)]
   state = httpx.get(url + "/health").json()
   assert state == {"status": "ok", "model": "crossencoder", "documents": 4, "waiting": 0}
 
@@ -129,10 +129,10 @@ def test_two_hundred_at_once_are_all_answered(url, cross):
   assert sum(calls) == 200 and len(calls) < 100  # batched together
   for (query, texts), answer in zip(asked, answers, strict=True):
     expected = {hit.index: hit.score for hit in cross.rank(query, texts)}
-    found = {entry["index"]: entry["score"] for entry in answer.json()}
-    assert found.keys() == expected.keys()
+    actual = {entry["index"]: entry["score"] for entry in answer.json()}
+    assert actual.keys() == expected.keys()
     for at, score in expected.items():
-      assert found[at] == pytest.approx(score, abs=2e-6)
+      assert actual[at] == pytest.approx(score, abs=2e-6)
 
 
 @pytest.mark.parametrize(

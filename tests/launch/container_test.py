@@ -37,13 +37,13 @@ def test_what_the_recipe_copies_is_there_and_has_what_it_runs():
 def test_the_recipes_commands_install_what_ranks(tmp_path):
   place = tmp_path / "as2jax"
   place.mkdir()
-  given = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-  given |= {"AS2JAX_CACHE": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"}
+  environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+  environment |= {"AS2JAX_CACHE": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"}
   python = pathlib.Path(sys.executable).resolve()
   for word, rest in instructions():
     if word == "ARG":
       name, _, value = rest.partition("=")
-      given[name] = value
+      environment[name] = value
     elif word == "COPY":
       *sources, target = rest.split()
       for source in sources:
@@ -57,12 +57,12 @@ def test_the_recipes_commands_install_what_ranks(tmp_path):
       command = rest.replace("/usr/local/bin/python3.11", str(python))
       assert str(python) in command
       done = subprocess.run(
-        ["bash", "-c", command], cwd=place, env=given, capture_output=True, text=True
+        ["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True
       )
       if "could not install" in done.stderr or "uv cannot be fetched" in done.stderr:
         pytest.skip(f"no packages here: {done.stderr.strip().splitlines()[0]}")
       assert done.returncode == 0, done.stderr[-2000:]
     elif word == "ENTRYPOINT":
       ranks = ["train", "wikiqa_baseline:bm25,sample", "-o", str(tmp_path / "run")]
-      subprocess.run([*json.loads(rest), *ranks], cwd=place, env=given, check=True)
+      subprocess.run([*json.loads(rest), *ranks], cwd=place, env=environment, check=True)
   assert (tmp_path / "run" / "results.json").exists()

@@ -75,12 +75,12 @@ class Cloud:
   def refuse(self, **zones):
     (self.folder / "zones.json").write_text(json.dumps(zones))
 
-  def start(self, *command, **given):
+  def start(self, *command, **variables):
     env = {
       **os.environ,
       "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
       "STAND_IN": str(self.folder),
-      **{"PAUSE": "0", "HOURS": "0", "ATTEMPTS": "2", "NAME": "node", **given},
+      **{"PAUSE": "0", "HOURS": "0", "ATTEMPTS": "2", "NAME": "node", **variables},
     }
     return subprocess.Popen(
       ["bash", *map(str, command)],
@@ -90,9 +90,9 @@ class Cloud:
       text=True,
     )
 
-  def run(self, *command, **given):
+  def run(self, *command, **variables):
     """Exit status, standard output, standard error."""
-    process = self.start(*command, **given)
+    process = self.start(*command, **variables)
     out, err = process.communicate(timeout=100)
     return process.returncode, out, err
 
@@ -176,20 +176,20 @@ def test_a_node_is_installed_once_and_again_for_another_source(clone, stand_in, 
   done = count()
   installed = lambda: count() - done
   home = stand_in.folder / "nodes" / "one" / "home"
-  given = {"REPOSITORY": str(clone), "DATA": "gs://bucket/data"}
+  variables = {"REPOSITORY": str(clone), "DATA": "gs://bucket/data"}
   install = lambda **more: stand_in.run(ROOT / "tests" / "launch" / "ready.sh", clone, **more)
-  assert install(**given)[0] == 0 and installed() == 1
-  assert install(**given)[0] == 0 and installed() == 1
+  assert install(**variables)[0] == 0 and installed() == 1
+  assert install(**variables)[0] == 0 and installed() == 1
   assert (home / "data" / "x.tsv").exists()
   (clone / "as2jax" / "a.py").write_text("A = 2\n")
   (clone / "as2jax" / "new.py").write_text("B = 1\n")
-  status, _, err = install(**given)
+  status, _, err = install(**variables)
   assert status == 2 and "as2jax/new.py" in err and "CHANGES=carry" in err
-  assert install(**given, CHANGES="carry")[0] == 0 and installed() == 2
+  assert install(**variables, CHANGES="carry")[0] == 0 and installed() == 2
   assert (home / "as2jax" / "as2jax" / "a.py").read_text() == "A = 2\n"
   assert (home / "as2jax" / "as2jax" / "new.py").exists()
   (clone / "as2jax" / "new.py").unlink()
-  assert install(**given, CHANGES="carry")[0] == 0
+  assert install(**variables, CHANGES="carry")[0] == 0
   assert not (home / "as2jax" / "as2jax" / "new.py").exists()  # what is gone is gone there, too
 
 
@@ -266,8 +266,8 @@ def test_skypilots_jobs_are_started_once_ended_and_started_again(clone, stand_in
 def test_what_waiting_does_not_mend_ends_at_once(clone, stand_in, tmp_path, refused, status, words):
   script = emit(tmp_path / "out", jobs_of(0, 3))
   stand_in.refuse(**refused)
-  given = {"HOURS": "0", "STEADY": "1"} if status == 3 else {"HOURS": "9"}
-  code, _, err = stand_in.run(script, **given)
+  variables = {"HOURS": "0", "STEADY": "1"} if status == 3 else {"HOURS": "9"}
+  code, _, err = stand_in.run(script, **variables)
   assert code == 1 and "id0: FAILED" in err and "id3: FAILED" in err
   for word in words:
     assert word in err
@@ -317,5 +317,5 @@ def test_gcloud_itself_knows_every_command(clone, stand_in, tmp_path):
     words = [re.sub(r"^(--command)=.*", r"\1=x", word, flags=re.DOTALL) for word in call]
     text = shlex.join(["gcloud", *words])
     lint = [gcloud, "meta", "lint-gcloud-commands", f"--command-string={text}"]
-    (found,) = json.loads(subprocess.check_output(lint, text=True, stderr=subprocess.DEVNULL))
-    assert found["success"], (text, found["error_message"])
+    (actual,) = json.loads(subprocess.check_output(lint, text=True, stderr=subprocess.DEVNULL))
+    assert actual["success"], (text, actual["error_message"])

@@ -157,19 +157,23 @@ def test_packing_and_spare_slots_change_nothing():
 def test_the_grids_are_those_of_the_examples(row):
   """Each example's own tokens, in the order of the examples, 0 beyond them and of spare slots."""
   net = model(row)
-  made = batch(examples=12, step=1)
-  values = variables(net, made)
-  found = np.asarray(net.similarity_grids(values, made))
+  example_batch = batch(examples=12, step=1)
+  values = variables(net, example_batch)
+  actual = np.asarray(net.similarity_grids(values, example_batch))
   size = net.question_length, net.candidate_length
-  assert found.shape == (1, 12, net.modes, *size)
+  assert actual.shape == (1, 12, net.modes, *size)
   table = np.asarray(values["params"]["encoder"]["embeddings"]["word"], np.float64)
-  tokens, units, mask = made.tokens, made.units, np.asarray(made.examples.mask[0])
+  tokens, units, mask = (
+    example_batch.tokens,
+    example_batch.units,
+    np.asarray(example_batch.examples.mask[0]),
+  )
   for e in range(12):
     if not mask[e]:
-      assert not found[0, e].any()
+      assert not actual[0, e].any()
       continue
     sides = []
-    for unit, most in zip(made.examples.members[0, e].tolist(), size):
+    for unit, most in zip(example_batch.examples.members[0, e].tolist(), size):
       begin, length = int(units.start[0, unit]), min(int(units.length[0, unit]), most)
       sides.append(table[tokens.ids[0, units.row[0, unit], begin : begin + length]])
     x, y = sides
@@ -179,8 +183,8 @@ def test_the_grids_are_those_of_the_examples(row):
       else:
         grid = {name: np.asarray(v, np.float64)[k] for name, v in values["params"]["grid"].items()}
         expected = x @ grid["U"] @ y.T + grid["B"][: len(x), : len(y)]
-      np.testing.assert_allclose(found[0, e, k, : len(x), : len(y)], expected, atol=1e-5)
-      assert np.count_nonzero(found[0, e, k]) == expected.size
+      np.testing.assert_allclose(actual[0, e, k, : len(x), : len(y)], expected, atol=1e-5)
+      assert np.count_nonzero(actual[0, e, k]) == expected.size
 
 
 def test_short_sentences_have_valid_positions_too():

@@ -27,11 +27,11 @@ def system(label="x"):
 
 
 def test_every_seed_has_its_curve_with_the_best_marked():
-  made = curves.drawings(Runs((system(),), "test", {}, (), ""))
-  assert set(made) == {
+  figures = curves.drawings(Runs((system(),), "test", {}, (), ""))
+  assert set(figures) == {
     "dev-step", "dev-seconds", "loss-step", "loss-seconds", "curve-kl", "curve-throughput"
   }  # fmt: skip
-  dev = made["dev-step"]
+  dev = figures["dev-step"]
   lines = [s for s in dev.shapes if s.tag == "polyline" and s.attributes["class"] == "d-c0"]
   rings = [s for s in dev.shapes if s.tag == "circle"]
   assert len(lines) == len(rings) == 2

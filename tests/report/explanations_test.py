@@ -34,20 +34,20 @@ def test_a_run_of_each_kind_is_explained(finished_run, system):
 def test_a_graphs_arrows_carry_its_weights():
   edges = np.array([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.0, 0.0, 0.0]])
   edges[:, 2] = 0  # the third sentence is absent
-  made = pictures.graph("graph", ["candidate", "previous", "next"], edges, 1)
-  arrows = {s.tip: s for s in made.shapes if s.tip}
+  picture = pictures.graph("graph", ["candidate", "previous", "next"], edges, 1)
+  arrows = {s.tip: s for s in picture.shapes if s.tip}
   assert set(arrows) == {"previous to candidate: 0.300", "candidate to previous: 0.100"}
   width = lambda tip: float(arrows[tip].attributes["stroke-width"])
   assert width("previous to candidate: 0.300") > width("candidate to previous: 0.100")
-  texts = [s.text for s in made.shapes if s.tag == "text"]
+  texts = [s.text for s in picture.shapes if s.tag == "text"]
   assert {"0.50", "0.80", "–", "0.30", "0.10", "candidate", "previous", "next"} <= set(texts)
-  assert "previous to candidate 0.30" in made.description
+  assert "previous to candidate 0.30" in picture.description
 
 
 def test_cells_below_zero_are_grey():
   values = np.array([[1.0, -0.5], [0.25, 0.0]])
-  made = pictures.grid("grid", ["a", "b"], ["c", "d"], values, 0)
-  cells = {s.attributes["class"]: s.attributes for s in made.shapes if s.tag == "path"}
+  picture = pictures.grid("grid", ["a", "b"], ["c", "d"], values, 0)
+  cells = {s.attributes["class"]: s.attributes for s in picture.shapes if s.tag == "path"}
   assert set(cells) == {"f-c0", "f-muted"} and cells["f-muted"]["opacity"] == 0.5
   assert explanations._said("grid", ["c", "d"], values).endswith("is 1.00; grey: below 0")
 
@@ -61,13 +61,13 @@ def test_cells_are_the_cosines_of_words(finished_run):
   candidate, (picture,) = one.pairs[0]
   run = Run(folder)
   pair = Question(one.question.id, one.question.text, (candidate,))
-  (found,) = Words(run, pair).similarities(run.ranker())
-  best = [found.candidate[n] for n in found.values.argmax(1)]
-  expected = "; ".join(f"{a}: {b}" for a, b in zip(found.question, best, strict=True))
+  (actual,) = Words(run, pair).similarities(run.ranker())
+  best = [actual.candidate[n] for n in actual.values.argmax(1)]
+  expected = "; ".join(f"{a}: {b}" for a, b in zip(actual.question, best, strict=True))
   assert picture.drawing.description == expected
   tips = [shape.tip for shape in picture.drawing.shapes if shape.tip]
-  i, j = np.unravel_index(found.values.argmax(), found.values.shape)
-  assert f"{found.question[i]} – {found.candidate[j]}: {found.values[i, j]:.3f}" in tips
+  i, j = np.unravel_index(actual.values.argmax(), actual.values.shape)
+  assert f"{actual.question[i]} – {actual.candidate[j]}: {actual.values[i, j]:.3f}" in tips
 
 
 def test_those_that_differ_most_and_those_asked_for_are_chosen():

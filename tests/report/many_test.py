@@ -35,10 +35,10 @@ def test_it_names_the_choice_and_counts_who_looked_at_test():
 
 
 def test_the_figure_has_ours_and_the_published():
-  made = many.drawing(MARKS, "MAP on dev")
-  circles = [s.attributes["class"] for s in made.shapes if s.tag == "circle"]
+  figure = many.drawing(MARKS, "MAP on dev")
+  circles = [s.attributes["class"] for s in figure.shapes if s.tag == "circle"]
   assert circles == ["f-c0", "f-c1", "h-muted"]
-  assert [s.text for s in made.shapes if "published" in s.text] == ["0.600; published 0.700"]
+  assert [s.text for s in figure.shapes if "published" in s.text] == ["0.600; published 0.700"]
   drawn = many.drawing([many.Mark("gain", 12.34, 1.0, -0.7), many.Mark("a", 0.83)], "x")
   assert {"12.3 ± 1.0; published −0.700", "0.830"} <= {s.text for s in drawn.shapes}
   assert not many.drawing([many.Mark("not run", None)], "MAP").shapes

@@ -41,11 +41,11 @@ class Page(html.parser.HTMLParser):
 
   def candidates(self):
     """What the packed chunks hold, one entry a question."""
-    found = []
+    listed = []
     for attributes, text in self.of("script", type="text/plain"):
-      assert attributes["id"] == f"chunk-{len(found) // questions.CHUNK}"
-      found += json.loads(zlib.decompress(base64.b64decode(text)))
-    return found
+      assert attributes["id"] == f"chunk-{len(listed) // questions.CHUNK}"
+      listed += json.loads(zlib.decompress(base64.b64decode(text)))
+    return listed
 
 
 def hostile_run(folder):

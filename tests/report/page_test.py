@@ -138,14 +138,14 @@ def test_published_figures_are_drawn_with_where_they_stand(finished_run, tmp_pat
 
 def test_each_question_has_its_values_and_packed_candidates(made, finished_run):
   shown, folders = made
-  found = shown.candidates()
-  assert len(found) == 68  # of test, those without an answer among them
+  actual = shown.candidates()
+  assert len(actual) == 68  # of test, those without an answer among them
   rows = [a for a, _ in shown.of("tr") if "data-q" in a]
   assert len(rows) == 68 and sum("data-rest" in a for a in rows) == 14
   lines = (finished_run("bm25") / "eval/test/run.trec").read_text().splitlines()
   ranks = {tuple(line.split()[0:3:2]): line.split()[3:5] for line in lines}
   ids = [text for _, text in shown.of("small")]
-  for id, question in zip(ids, found, strict=True):
+  for id, question in zip(ids, actual, strict=True):
     scores, shown_ranks = question["s"][0]["v"], question["s"][0]["r"][0]
     for (candidate, *_), score, rank in zip(question["c"], scores, shown_ranks, strict=True):
       place, value = ranks[id, candidate]
@@ -287,13 +287,13 @@ def test_mistakes_are_one_line(finished_run, arguments, part, capsys, tmp_path, 
 
 def test_a_drawing_is_written_as_a_file_of_its_own_and_as_pdf():
   pytest.importorskip("matplotlib")
-  made = drawing.Drawing(120, 60, "a <b>")
-  made.line([(0, 0), (10, 10)], "c0", dash="2 2")
-  made.circle(5, 5, 2, "c1", hollow=True)
-  made.rect(5, 5, 9, 9, "c2", opacity=0.5)
-  made.squares([(1, 2), (7.5, 2)], 4, "c1", opacity=0.25)
-  made.text(4, 30, "words & $x$", turn=30, anchor="end", bold=True)
-  alone = made.svg(alone=True)
+  figure = drawing.Drawing(120, 60, "a <b>")
+  figure.line([(0, 0), (10, 10)], "c0", dash="2 2")
+  figure.circle(5, 5, 2, "c1", hollow=True)
+  figure.rect(5, 5, 9, 9, "c2", opacity=0.5)
+  figure.squares([(1, 2), (7.5, 2)], 4, "c1", opacity=0.25)
+  figure.text(4, 30, "words & $x$", turn=30, anchor="end", bold=True)
+  alone = figure.svg(alone=True)
   root = tree.fromstring(alone)
   assert root.attrib["aria-label"] == "a <b>" and "#0b5fa5" in alone and "var(" not in alone
   assert ' d="M1 2h4v4h-4zM7.5 2h4v4h-4z"' in alone
@@ -301,6 +301,6 @@ def test_a_drawing_is_written_as_a_file_of_its_own_and_as_pdf():
   assert squares[:5].tolist() == [[1, 2], [5, 2], [5, 6], [1, 6], [1, 2]] and squares[
     5
   ].tolist() == [7.5, 2]
-  assert {drawing._artist(shape).get_zorder() for shape in made.shapes} == {1}
-  pdf = made.pdf()
+  assert {drawing._artist(shape).get_zorder() for shape in figure.shapes} == {1}
+  pdf = figure.pdf()
   assert pdf.startswith(b"%PDF") and b"/Font" in pdf and b"/Subtype /Image" not in pdf

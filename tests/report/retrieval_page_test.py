@@ -29,10 +29,10 @@ def test_each_question_has_what_both_found(searched, tmp_path):
   cells = [text for _, text in shown.of("th", scope="row")]
   assert "words of the question" in cells and "candidates" not in cells  # of one pool
   ids = [text for _, text in shown.of("small")]
-  found = [trec_files.read_run(folder / "eval/test/run.trec") for folder in searched]
+  actual = [trec_files.read_run(folder / "eval/test/run.trec") for folder in searched]
   for id, question in zip(ids, shown.candidates(), strict=True):
     assert any(label == 1 for _, _, label, *_ in question["c"])
-    for run, system in zip(found, question["s"], strict=True):
+    for run, system in zip(actual, question["s"], strict=True):
       for (candidate, *_), rank, score in zip(
         question["c"], system["r"][0], system["v"], strict=True
       ):
@@ -53,11 +53,11 @@ def test_projections_want_vectors(searched):
 
 def test_points_keep_their_distances():
   points = np.array([[0.0, 0.0], [0.3, 0.0], [0.0, 0.3]])
-  made = pictures.scatter("title", points, 1)
+  figure = pictures.scatter("title", points, 1)
   place = np.array(
     [
       [float(s.attributes["cx"]), float(s.attributes["cy"])]
-      for s in made.shapes
+      for s in figure.shapes
       if s.tag == "circle"
     ]
   )

@@ -38,13 +38,13 @@ def test_overlap_counts_content_words_of_the_nearest_right_sentence():
 
 def test_each_way_of_parting_takes_every_question_once():
   questions = [question("who " + "x " * n, "a", previous="b" * (n % 2)) for n in range(20)]
-  found = strata.strata(questions)
-  for by in {part.by for part in found}:
-    places = np.concatenate([part.at for part in found if part.by == by])
+  actual = strata.strata(questions)
+  for by in {part.by for part in actual}:
+    places = np.concatenate([part.at for part in actual if part.by == by])
     assert sorted(places.tolist()) == list(range(20)), by
-  around = {part.name: len(part.at) for part in found if part.by == "sentences around the answer"}
+  around = {part.name: len(part.at) for part in actual if part.by == "sentences around the answer"}
   assert around == {"with": 10, "without": 10}
-  words = {part.name: len(part.at) for part in found if part.by == "words of the question"}
+  words = {part.name: len(part.at) for part in actual if part.by == "words of the question"}
   assert words == {"up to 7": 7, "8 to 14": 7, "more than 14": 6}
 
 
@@ -73,8 +73,8 @@ def test_the_section_on_answering_counts_all_questions(two):
     answer_triggering.best(questions[split], two.systems[0].rankings(split)[0])
     for split in ("dev", "test")
   )
-  found = answer_triggering.measure(before, after)
-  assert f'data-value="{found.f1!r}"' in section
+  actual = answer_triggering.measure(before, after)
+  assert f'data-value="{actual.f1!r}"' in section
 
 
 def test_what_cannot_be_measured_is_said(finished_run, tmp_path):

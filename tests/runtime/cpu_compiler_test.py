@@ -19,7 +19,7 @@ PROGRAM = pathlib.Path(__file__).resolve().parents[1] / "wheel_program.py"
 def judge(*cases, flags):
   """Status and output of the program with the optimizations and settings that a user has."""
   kept = {k: v for k, v in os.environ.items() if not k.startswith(("XLA", "JAX"))}
-  found = subprocess.run(
+  process = subprocess.run(
     [sys.executable, str(PROGRAM), *cases],
     env={**kept, "XLA_FLAGS": flags},
     text=True,
@@ -27,7 +27,7 @@ def judge(*cases, flags):
     stderr=subprocess.STDOUT,
     timeout=120,
   )
-  return found.returncode, found.stdout
+  return process.returncode, process.stdout
 
 
 def flags_of_a_run():
@@ -110,7 +110,7 @@ jax.jit(lambda x: jnp.sin(x) @ x)(jnp.ones((8, 8))).block_until_ready()
 def test_a_command_that_reads_programs_from_the_cache_prints_nothing(tmp_path):
   kept = {k: v for k, v in os.environ.items() if not k.startswith(("XLA", "JAX", "TF_CPP"))}
   for _ in range(2):
-    found = subprocess.run(
+    process = subprocess.run(
       [sys.executable, "-c", CACHED, str(tmp_path)],
       env=kept,
       cwd=PROGRAM.parents[1],
@@ -118,5 +118,5 @@ def test_a_command_that_reads_programs_from_the_cache_prints_nothing(tmp_path):
       text=True,
       timeout=120,
     )
-    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
   assert list(tmp_path.iterdir())

@@ -62,8 +62,8 @@ def test_a_process_without_them_says_so_in_one_line(glibc, monkeypatch, caplog, 
 @pytest.mark.parametrize("name,value", [("HOME", "x"), *SETTINGS])
 def test_the_launch_scripts_do_the_same(glibc, name, value):
   script = 'source launch/environment.sh; printf %s "${GLIBC_TUNABLES:-}"'
-  given = {"PATH": os.environ["PATH"], name: value}
+  environment = {"PATH": os.environ["PATH"], name: value}
   done = subprocess.run(
-    ["bash", "-c", script], cwd=ROOT, env=given, capture_output=True, text=True, check=True
+    ["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
   )
-  assert done.stdout == huge_pages.environment(given).get("GLIBC_TUNABLES", "")
+  assert done.stdout == huge_pages.environment(environment).get("GLIBC_TUNABLES", "")

@@ -267,8 +267,8 @@ def test_to_one_of_two_processes_ends_both_at_one_point():
   pair = [begin("-c", PAIR, port, k) for k in range(2)]
   assert [process.stdout.readline() for process in pair] == ["started\n"] * 2
   # 127.0.0.1 and no other interface, also where it is written as an address of IPv6.
-  found = listening(port)
-  assert found and found <= {"0100007F", "0000000000000000FFFF00000100007F"}
+  actual = listening(port)
+  assert actual and actual <= {"0100007F", "0000000000000000FFFF00000100007F"}
   pair[1].send_signal(signal.SIGINT)
   said = [process.communicate(timeout=120) for process in pair]
   assert [process.returncode for process in pair] == [preemption.AGAIN, 130], said
@@ -278,12 +278,12 @@ def test_to_one_of_two_processes_ends_both_at_one_point():
 
 def listening(port):
   """The local addresses, as the kernel writes them, on which `port` is open."""
-  found = set()
+  ports = set()
   for table in ("/proc/net/tcp", "/proc/net/tcp6"):
     if pathlib.Path(table).exists():
       for line in pathlib.Path(table).read_text().splitlines()[1:]:
         local, _, state = line.split()[1:4]
         address, _, number = local.partition(":")
         if state == "0A" and int(number, 16) == port:
-          found.add(address)
-  return found
+          ports.add(address)
+  return ports

@@ -106,19 +106,19 @@ def results(folder):
 def assert_same_run(one, other):
   """The losses of three steps to 1e-5, the metrics before and after training and at the end."""
   a, b = rows(one), rows(other)
-  losses = [[row["loss"] for row in found if "loss" in row] for found in (a, b)]
+  losses = [[row["loss"] for row in log_rows if "loss" in row] for log_rows in (a, b)]
   assert len(losses[0]) == len(losses[1]) >= 3
   np.testing.assert_allclose(losses[0][:3], losses[1][:3], rtol=1e-5)
-  measured = [[row for row in found if "epoch" in row] for found in (a, b)]
+  measured = [[row for row in log_rows if "epoch" in row] for log_rows in (a, b)]
   assert len(measured[0]) == 2  # before and after
   for before, after in zip(*measured, strict=True):
     # Perplexities, which are logged beside the metrics, are rounded as losses are.
     assert before == pytest.approx(after, rel=1e-6, abs=1e-9)
-  found = [
+  log_rows = [
     {name: entry["mean"] for name, entry in results(folder)["metrics"].items()}
     for folder in (one, other)
   ]
-  assert found[0] == pytest.approx(found[1], abs=1e-9) and found[0]
+  assert log_rows[0] == pytest.approx(log_rows[1], abs=1e-9) and log_rows[0]
 
 
 @pytest.mark.slow  # three minutes of compiling for all of this file
@@ -181,9 +181,9 @@ def test_a_hundred_steps_killed_and_resumed_on_another_number_of_processes(tmp_p
     killed_after(40, several(tmp_path / "logs" / name, [job(name)], first), tmp_path / name)
     finish(several(tmp_path / "logs" / name, [job(name)], then))
     resumed = rows(tmp_path / name)
-    steps = [[row["step"] for row in found if "loss" in row] for found in (whole, resumed)]
+    steps = [[row["step"] for row in actual if "loss" in row] for actual in (whole, resumed)]
     assert steps[0] == steps[1] and steps[0][-1] >= 100
-    losses = [[row["loss"] for row in found if "loss" in row] for found in (whole, resumed)]
+    losses = [[row["loss"] for row in actual if "loss" in row] for actual in (whole, resumed)]
     # Rounding grows over a hundred steps: what is compared is the same data in the same order.
     np.testing.assert_allclose(*losses, rtol=2e-2, atol=2e-3)
     np.testing.assert_allclose(losses[0][:6], losses[1][:6], rtol=1e-4)

@@ -40,18 +40,20 @@ def test_what_no_rule_matches_is_replicated():
   assert sharding.spec_for("zebra/kernel", (8, 8), MESH) == P()
   mesh = sharding.make_mesh(fsdp=2, devices=jax.devices()[:2])
   tree = {"zebra/kernel": np.zeros((1, 8, 8)), "encoder/layers/query/kernel": np.zeros((1, 8, 8))}
-  found = sharding.tree_shardings(tree, mesh)
-  assert found["zebra/kernel"].is_fully_replicated
-  assert not found["encoder/layers/query/kernel"].is_fully_replicated
+  actual = sharding.tree_shardings(tree, mesh)
+  assert actual["zebra/kernel"].is_fully_replicated
+  assert not actual["encoder/layers/query/kernel"].is_fully_replicated
 
 
 @pytest.mark.parametrize("encoder", [tiny_cassie.encoder(), tiny_cassie.xlnet()])
 def test_every_leaf_of_a_state_has_its_rule(encoder):
   """BERT and XLNet under CASSIE; tests/configs_test.py walks the states of all configs."""
-  made = tiny_cassie.batch([[tiny_cassie.case(0, (2,) * 4, (1,) * 3)]])
+  example_batch = tiny_cassie.batch([[tiny_cassie.case(0, (2,) * 4, (1,) * 3)]])
   optimizer = optimizers.from_config(base.get_config().optimizer)
   state = jax.eval_shape(
-    lambda: states._initialise(tiny_cassie.model(encoder=encoder), made, {}, (), optimizer, 0)
+    lambda: states._initialise(
+      tiny_cassie.model(encoder=encoder), example_batch, {}, (), optimizer, 0
+    )
   )
   assert sharding_rules.assert_rules(state, transformer=True) >= 3 * 7
 
@@ -82,10 +84,10 @@ def test_moments_follow_their_parameters():
     "count": np.zeros((1,)),
   }
   mesh = sharding.make_mesh(fsdp=2, devices=jax.devices()[:2])
-  found = sharding.tree_shardings(tree, mesh)
-  moment = found["mu"]["encoder/layers/attention/query/kernel"]
+  actual = sharding.tree_shardings(tree, mesh)
+  moment = actual["mu"]["encoder/layers/attention/query/kernel"]
   assert moment.spec == P(None, None, "fsdp", "tensor")
-  assert found["count"].spec == P()
+  assert actual["count"].spec == P()
 
 
 def test_shards_that_do_not_spread_are_refused():

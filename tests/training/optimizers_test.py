@@ -156,6 +156,6 @@ def test_an_average_leaves_the_directions_as_they_are():
   plain, averaged = rule(), optimizers.averaging(rule(), 0.9)
   one, other = plain.init(grads), averaged.init(grads)
   for scale in (1.0, 0.1):
-    found, one = plain.update({"w": scale * grads["w"]}, one, grads)
+    actual, one = plain.update({"w": scale * grads["w"]}, one, grads)
     its, other = averaged.update({"w": scale * grads["w"]}, other, grads)
-    np.testing.assert_array_equal(found["w"], its["w"])
+    np.testing.assert_array_equal(actual["w"], its["w"])

@@ -60,11 +60,11 @@ def make(
   return mesh, state, step
 
 
-def run(step, mesh, state, made, seeds=(0,), progress=0.5, active=None):
+def run(step, mesh, state, example_batch, seeds=(0,), progress=0.5, active=None):
   n = len(seeds)
   return step(
     state,
-    sharding.place(made, mesh),
+    sharding.place(example_batch, mesh),
     np.asarray(seeds, np.uint32),
     np.full(n, progress, np.float32),
     np.ones(n, bool) if active is None else active,
@@ -76,10 +76,12 @@ def host(tree):
 
 
 def test_one_step_moves_every_trainable_parameter_and_no_frozen_one():
-  made = batch()
-  mesh, state, step = make(probe(0.1), LOSS, made, lr_multipliers=(("encoder/embeddings", 0.0),))
+  example_batch = batch()
+  mesh, state, step = make(
+    probe(0.1), LOSS, example_batch, lr_multipliers=(("encoder/embeddings", 0.0),)
+  )
   before = host(states.variables(state))
-  state, scalars = run(step, mesh, state, made)
+  state, scalars = run(step, mesh, state, example_batch)
   after = host(states.variables(state))
   for path, old in before["trainable"].items():
     if path.endswith("key/bias"):  # softmax ignores a shift of all keys: its gradient is rounding
@@ -123,27 +125,29 @@ class Rate(Loss):
 )
 def test_accumulation_and_shards_give_the_gradient_of_one_batch(loss):
   """The same 16 examples as one batch, as 4 shards, as 4 micro-batches."""
-  found = []
+  gradients = []
   plain = NoNorm(tiny.encoder_module(hidden_dropout=0.0, attention_dropout=0.0))
   solo = jax.tree.map(lambda x: x[0], _plain_state())
   sums = jax.jit(lambda s, b: gradient_sums(plain, loss, s, b, jax.random.key(0), jnp.float32(0.5)))
   for shards, accumulate, examples in ((1, 1, 16), (4, 1, 16), (1, 4, 4), (2, 2, 8)):
-    made = batch(shards=shards, accumulate=accumulate, examples=examples)
-    values, _, gradient, _ = sums(solo, jax.tree.map(lambda x: x[0], made))
-    found.append(
+    example_batch = batch(shards=shards, accumulate=accumulate, examples=examples)
+    values, _, gradient, _ = sums(solo, jax.tree.map(lambda x: x[0], example_batch))
+    gradients.append(
       (
-        sorted(made.examples.question[made.examples.mask > 0].tolist()),
+        sorted(example_batch.examples.question[example_batch.examples.mask > 0].tolist()),
         host(values),
         host(gradient),
       )
     )
-  largest = max(np.abs(g).max() for g in found[0][2].values())
-  for questions_, values, gradient in found[1:]:
-    assert questions_ == found[0][0]
+  largest = max(np.abs(g).max() for g in gradients[0][2].values())
+  for questions_, values, gradient in gradients[1:]:
+    assert questions_ == gradients[0][0]
     for name, value in values.items():
-      np.testing.assert_allclose(value, found[0][1][name], rtol=2e-5)
+      np.testing.assert_allclose(value, gradients[0][1][name], rtol=2e-5)
     for path, g in gradient.items():
-      np.testing.assert_allclose(g, found[0][2][path], rtol=1e-4, atol=1e-6 * largest, err_msg=path)
+      np.testing.assert_allclose(
+        g, gradients[0][2][path], rtol=1e-4, atol=1e-6 * largest, err_msg=path
+      )
 
 
 @functools.cache
@@ -171,11 +175,11 @@ class NoNorm(Probe):
 
 
 def test_dropout_depends_on_seed_and_step_alone():
-  made = batch()
-  mesh, state, step = make(probe(0.3), LOSS, made, name="sgd", rate=0.0)
+  example_batch = batch()
+  mesh, state, step = make(probe(0.3), LOSS, example_batch, name="sgd", rate=0.0)
   losses = []
   for seed in (0, 0, 1):
-    state, scalars = run(step, mesh, state, made, seeds=(seed,))
+    state, scalars = run(step, mesh, state, example_batch, seeds=(seed,))
     losses.append(float(scalars["loss"][0]))
     if len(losses) == 1:  # the same step again
       state = state.replace(step=state.step - 1)
@@ -183,11 +187,11 @@ def test_dropout_depends_on_seed_and_step_alone():
 
 
 def test_a_handful_is_overfitted():
-  made = batch(examples=8)
-  mesh, state, step = make(probe(), LOSS, made, rate=3e-3)
+  example_batch = batch(examples=8)
+  mesh, state, step = make(probe(), LOSS, example_batch, rate=3e-3)
   losses = []
   for _ in range(60):
-    state, scalars = run(step, mesh, state, made)
+    state, scalars = run(step, mesh, state, example_batch)
     losses.append(float(scalars["entropy"][0]))
   assert losses[-1] < 0.05 < losses[0]
 
@@ -196,15 +200,15 @@ def test_seeds_together_equal_each_alone():
   seeds = (3, 8)
   alone = []
   for seed in seeds:
-    made = batch((seed,))
-    mesh, state, step = make(probe(0.1), LOSS, made, seeds=(seed,), name="sgd", rate=0.1)
+    example_batch = batch((seed,))
+    mesh, state, step = make(probe(0.1), LOSS, example_batch, seeds=(seed,), name="sgd", rate=0.1)
     for _ in range(3):
-      state, scalars = run(step, mesh, state, made, seeds=(seed,))
+      state, scalars = run(step, mesh, state, example_batch, seeds=(seed,))
     alone.append((host(state.trainable), host(scalars)))
-  made = batch(seeds)
-  mesh, state, step = make(probe(0.1), LOSS, made, seeds=seeds, name="sgd", rate=0.1)
+  example_batch = batch(seeds)
+  mesh, state, step = make(probe(0.1), LOSS, example_batch, seeds=seeds, name="sgd", rate=0.1)
   for _ in range(3):
-    state, scalars = run(step, mesh, state, made, seeds=seeds)
+    state, scalars = run(step, mesh, state, example_batch, seeds=seeds)
   for i, (trainable, values) in enumerate(alone):
     np.testing.assert_allclose(scalars["loss"][i], values["loss"][0], rtol=1e-5)
     for path, p in trainable.items():
@@ -215,10 +219,10 @@ def test_seeds_together_equal_each_alone():
 
 def test_a_stopped_seed_keeps_its_state():
   seeds = (0, 1)
-  made = batch(seeds)
-  mesh, state, step = make(probe(0.1), LOSS, made, seeds=seeds)
+  example_batch = batch(seeds)
+  mesh, state, step = make(probe(0.1), LOSS, example_batch, seeds=seeds)
   before = host(state)
-  state, _ = run(step, mesh, state, made, seeds, active=np.asarray([True, False]))
+  state, _ = run(step, mesh, state, example_batch, seeds, active=np.asarray([True, False]))
   for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(host(state))):
     np.testing.assert_array_equal(old[1], new[1])
   assert state.step.tolist() == [1, 0]
@@ -239,26 +243,26 @@ def test_an_empty_micro_batch_changes_nothing():
   plan = b.plan(b.sampler.blocks(), 0, 0)
   assert plan.steps[-1][1] == (None,)
   pair = stack([b.batch(plan, len(plan) - 1)])
-  found = []
-  for made in (pair, jax.tree.map(lambda x: x[:, :1], pair)):
-    mesh, state, step = make(probe(), LOSS, made, name="sgd")
-    state, scalars = run(step, mesh, state, made)
-    found.append(host((states.variables(state), scalars)))
-  for one, other in zip(*map(jax.tree.leaves, found), strict=True):
+  updates = []
+  for example_batch in (pair, jax.tree.map(lambda x: x[:, :1], pair)):
+    mesh, state, step = make(probe(), LOSS, example_batch, name="sgd")
+    state, scalars = run(step, mesh, state, example_batch)
+    updates.append(host((states.variables(state), scalars)))
+  for one, other in zip(*map(jax.tree.leaves, updates), strict=True):
     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
 
 
 def test_a_cross_encoder_trains_through_the_same_step():
   from as2jax.models.losses import SoftmaxCrossEntropy
 
-  made = batch(layout="single")
+  example_batch = batch(layout="single")
   model = CrossEncoder(
     tiny.encoder_module(hidden_dropout=0.0, attention_dropout=0.0), "cls", True, 0.0
   )
-  mesh, state, step = make(model, SoftmaxCrossEntropy(), made, rate=1e-2)
+  mesh, state, step = make(model, SoftmaxCrossEntropy(), example_batch, rate=1e-2)
   first = last = None
   for _ in range(40):
-    state, scalars = run(step, mesh, state, made)
+    state, scalars = run(step, mesh, state, example_batch)
     last = float(scalars["loss"][0])
     first = last if first is None else first
   assert last < 0.1 * first
@@ -319,10 +323,10 @@ def test_a_step_overwrites_its_state_without_copying_it():
 
 
 def test_the_gradient_of_each_term_is_logged_with_its_norm():
-  made = batch()
-  mesh, state, _ = make(probe(), LOSS, made)
+  example_batch = batch()
+  mesh, state, _ = make(probe(), LOSS, example_batch)
   one = jax.tree.map(lambda x: x[0], state)
-  micro = jax.tree.map(jnp.asarray, jax.tree.map(lambda x: x[0], made))
+  micro = jax.tree.map(jnp.asarray, jax.tree.map(lambda x: x[0], example_batch))
   gradient, _, plain = differentiate(probe(), LOSS, one, micro, 3, 0.5)
   again, _, scalars = differentiate(probe(), LOSS, one, micro, 3, 0.5, norms=True)
   assert set(scalars) - set(plain) == {"gradient_norm_entropy", "gradient_norm_distance"}

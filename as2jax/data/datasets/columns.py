@@ -46,26 +46,26 @@ def parse(
   text: str, names: Mapping[str, Sequence[str]] = NAMES, option: str = "--columns"
 ) -> dict[str, str]:
   """{field: column} of `question=query,candidate=answer`; InputError for anything else."""
-  given: dict[str, str] = {}
+  columns: dict[str, str] = {}
   for item in filter(None, (part.strip() for part in text.split(","))):
     field, equals, column = (part.strip() for part in item.partition("="))
     if not (equals and column):
       raise InputError(f"{option}={text}: {item!r} is no FIELD=COLUMN, such as question=query")
-    if field in given:
+    if field in columns:
       raise InputError(f"{option}={text}: {field} is given twice")
-    given[field] = column
-  check(given, names, f"{option}={text}")
-  return given
+    columns[field] = column
+  check(columns, names, f"{option}={text}")
+  return columns
 
 
-def check(given: Mapping[str, str], names: Mapping[str, Sequence[str]], where: str) -> None:
+def check(columns: Mapping[str, str], names: Mapping[str, Sequence[str]], where: str) -> None:
   """Raises InputError where a mapping names a field that there is not, or one column twice."""
-  for field in given:
+  for field in columns:
     if field not in names:
       near = difflib.get_close_matches(field, names, 1)
       hint = f"did you mean {near[0]!r}? " if near else ""
       raise InputError(f"{where}: there is no field {field!r}; {hint}fields are {', '.join(names)}")
-  if len(set(given.values())) < len(given):
+  if len(set(columns.values())) < len(columns):
     raise InputError(f"{where}: one column stands for two fields")
 
 
@@ -75,16 +75,16 @@ def simple(name: str) -> str:
 
 
 def recognised(
-  columns: Sequence[str], given: Mapping[str, str], names: Mapping[str, Sequence[str]] = NAMES
+  columns: Sequence[str], named: Mapping[str, str], names: Mapping[str, Sequence[str]] = NAMES
 ) -> int:
   """How many of a header's columns are known by name or were named."""
-  known = {name for its in names.values() for name in its} | set(map(simple, given.values()))
+  known = {name for its in names.values() for name in its} | set(map(simple, named.values()))
   return sum(simple(column) in known for column in columns)
 
 
 def resolve(
   columns: Sequence[str],
-  given: Mapping[str, str],
+  named: Mapping[str, str],
   error: Callable[[str], InputError],
   names: Mapping[str, Sequence[str]] = NAMES,
 ) -> dict[str, str]:
@@ -103,17 +103,17 @@ def resolve(
     InputError: a column that was named is not there, or two may be one field.
 
   """
-  found: dict[str, str] = {}
-  for field, column in given.items():
+  resolved: dict[str, str] = {}
+  for field, column in named.items():
     same = [c for c in columns if c == column] or [
       c for c in columns if simple(c) == simple(column)
     ]
     if not same:
       raise error(f"there is no column {column!r}, which was named for {field}; {listed(columns)}")
-    found[field] = same[0]
-  taken = set(found.values())
+    resolved[field] = same[0]
+  taken = set(resolved.values())
   for field, known in names.items():
-    if field in found:
+    if field in resolved:
       continue
     free = [c for c in columns if c not in taken and simple(c) in known]
     exact = [c for c in free if c.strip().lower() == field]
@@ -123,13 +123,13 @@ def resolve(
         f"the columns {both} may both be the {field}; keep one, or name it: --columns {field}={free[0]}"
       )
     if free:
-      found[field] = (exact or free)[0]
-  return found
+      resolved[field] = (exact or free)[0]
+  return resolved
 
 
-def misspelt(columns: Sequence[str], found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def misspelt(columns: Sequence[str], resolved: Mapping[str, str]) -> Iterator[tuple[str, str]]:
   """(column, field) of columns whose name is nearly that of a field that was not found."""
-  absent = [field for field in NAMES if field not in found]
+  absent = [field for field in NAMES if field not in resolved]
   for column in columns:
     near = difflib.get_close_matches(simple(column), map(simple, absent), 1, 0.8)
     for field in absent:

@@ -144,7 +144,7 @@ def questions(rng: np.random.Generator, split: str) -> list[tuple[str, list[Cand
   fillers = words("filler")
   answer = _combination(rng, split)
   text = " ".join(values[np.arange(SLOTS), answer])
-  made = []
+  generated = []
   for _ in range(ASKED):
     slots = rng.choice(SLOTS, SLOTS - 1, replace=False)
     asked = [synonyms[slot, answer[slot], rng.integers(SYNONYMS)] for slot in slots]
@@ -154,8 +154,8 @@ def questions(rng: np.random.Generator, split: str) -> list[tuple[str, list[Cand
       if (other != answer).sum() >= 2:
         wrong = " ".join(values[np.arange(SLOTS), other])
         candidates.append(Candidate(str(len(candidates)), wrong, 0))
-    made.append((" ".join(rng.permutation([*asked, rng.choice(fillers)])), candidates))
-  return made
+    generated.append((" ".join(rng.permutation([*asked, rng.choice(fillers)])), candidates))
+  return generated
 
 
 def _combination(rng: np.random.Generator, split: str) -> np.ndarray:

@@ -190,10 +190,10 @@ def _check(path: epath.Path, sha256: str | None) -> None:
     logging.info("%s: no official SHA-256 is known; only counts will be compared", path.name)
     return
   with path.open("rb") as file:
-    found = hashlib.file_digest(file, "sha256").hexdigest()
-  if found != sha256:
+    actual = hashlib.file_digest(file, "sha256").hexdigest()
+  if actual != sha256:
     raise InputError(
-      f"{path.name} is not the official file: its SHA-256 is {found}, expected {sha256}"
+      f"{path.name} is not the official file: its SHA-256 is {actual}, expected {sha256}"
     )
 
 

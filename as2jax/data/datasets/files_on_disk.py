@@ -176,8 +176,8 @@ def _content(path: epath.Path, sha256: str | None) -> str:
 
 
 def _worst(contents: Iterable[str]) -> str:
-  found = set(contents)
-  return next(name for name in ("other", "unknown", "official") if name in found)
+  kinds = set(contents)
+  return next(name for name in ("other", "unknown", "official") if name in kinds)
 
 
 def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool) -> Source:
@@ -271,16 +271,16 @@ def _present(spec: Spec, folder: epath.Path) -> dict[str, epath.Path]:
   if spec.anywhere and folder.is_dir():
     for path in _walk(folder):
       below.setdefault(path.name, []).append(path)
-  found = {}
+  present = {}
   for name in spec.names:
     known = (name, *spec.other_names.get(name, ()))
     for file in (f"{known_name}{end}" for known_name in known for end in ("", ".gz")):
       paths = below.get(file, []) if spec.anywhere else [folder / file]
       paths = [path for path in paths if path.exists()]
       if paths:
-        found[name] = _only(paths)
+        present[name] = _only(paths)
         break
-  return found
+  return present
 
 
 def _walk(folder: epath.Path) -> Iterator[epath.Path]:

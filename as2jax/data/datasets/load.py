@@ -53,10 +53,10 @@ def load(section: Any, task: str = "rerank") -> Dataset:
     pool_dataset = datasets.load_pool(
       section.name, root=section.root, cache=section.cache, download=section.download
     )
-    found = retrieval(pool_dataset, negatives=section.negatives, text_rules=section.rules)
+    retrieved = retrieval(pool_dataset, negatives=section.negatives, text_rules=section.rules)
     if not section.mined:
-      return found
-    return dataclasses.replace(found, splits=_with_negatives(found.splits, section.mined))
+      return retrieved
+    return dataclasses.replace(retrieved, splits=_with_negatives(retrieved.splits, section.mined))
   dataset = _rerank(section)
   return pooled(dataset, negatives=section.negatives) if task == "retrieve" else dataset
 

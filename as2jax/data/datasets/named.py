@@ -45,10 +45,10 @@ def dataset(
   if isinstance(name_or_path, str) and name_or_path in datasets.SPECS:
     if columns:
       raise InputError(f"columns = {columns!r} are for your own files; {name_or_path} needs none")
-    found = datasets.load(name_or_path)
+    opened = datasets.load(name_or_path)
   else:
-    found = _of_file(name_or_path, split or "test", columns or "", drop)
-  return dataclasses.replace(_only(found, split) if split else found, filter=filter)
+    opened = _of_file(name_or_path, split or "test", columns or "", drop)
+  return dataclasses.replace(_only(opened, split) if split else opened, filter=filter)
 
 
 def by_address(

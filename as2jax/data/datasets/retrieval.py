@@ -25,7 +25,7 @@ class Retrieval(Dataset):
   pools: Mapping[str, Pool] = dataclasses.field(kw_only=True)
 
 
-def retrieval(found: PoolDataset, *, negatives: str, text_rules: Sequence[str]) -> Retrieval:
+def retrieval(dataset: PoolDataset, *, negatives: str, text_rules: Sequence[str]) -> Retrieval:
   """Builds the questions and the pool of every split, with text rules applied.
 
   The split `train` keeps questions of one text apart, as each has annotators of its own; the others
@@ -42,26 +42,26 @@ def retrieval(found: PoolDataset, *, negatives: str, text_rules: Sequence[str]) 
   make = with_paragraph if negatives == "paragraph" else aligned
 
   def pool(split: str) -> Pool:
-    whole = found.splits[split]
+    whole = dataset.splits[split]
     queries = whole.queries if split == "train" else one_per_text(whole.queries)
     return ruled(Pool(whole.passages, queries), text_rules)
 
-  pools = Splits(tuple(found.splits), pool)
-  splits = Splits(tuple(found.splits), lambda split: make(pools[split]))
+  pools = Splits(tuple(dataset.splits), pool)
+  splits = Splits(tuple(dataset.splits), lambda split: make(pools[split]))
   return Retrieval(
-    found.name,
+    dataset.name,
     splits,
-    found.clean,
-    found.source,
-    found.fingerprints,
-    found.facts,
-    found.overlap,
-    missing=found.missing,
+    dataset.clean,
+    dataset.source,
+    dataset.fingerprints,
+    dataset.facts,
+    dataset.overlap,
+    missing=dataset.missing,
     pools=pools,
   )
 
 
-def pooled(found: Dataset, *, negatives: str) -> Retrieval:
+def pooled(dataset: Dataset, *, negatives: str) -> Retrieval:
   """Turns a re-ranking dataset into a retrieval dataset: one pool of all candidates per split.
 
   Passages are the distinct sentences, queries the questions that have a positive one. The training
@@ -69,24 +69,24 @@ def pooled(found: Dataset, *, negatives: str) -> Retrieval:
   """
   _check(negatives)
   pools = Splits(
-    tuple(found.splits), lambda split: pool_of(found.splits[split], merge=split != "train")
+    tuple(dataset.splits), lambda split: pool_of(dataset.splits[split], merge=split != "train")
   )
 
   def questions(split: str) -> tuple[Question, ...]:
     if negatives == "paragraph" and split == "train":
-      return found.splits[split]
+      return dataset.splits[split]
     return aligned(pools[split])
 
-  splits = Splits(tuple(found.splits), questions)
+  splits = Splits(tuple(dataset.splits), questions)
   return Retrieval(
-    found.name,
+    dataset.name,
     splits,
-    found.clean,
-    found.source,
-    found.fingerprints,
-    found.facts,
-    found.overlap,
-    missing=found.missing,
+    dataset.clean,
+    dataset.source,
+    dataset.fingerprints,
+    dataset.facts,
+    dataset.overlap,
+    missing=dataset.missing,
     pools=pools,
   )
 

@@ -102,13 +102,13 @@ def load(
     InputError: no path at all, or a file is wrong.
 
   """
-  given = {split: path for split, path in paths.items() if path}
-  if not given:
+  present = {split: path for split, path in paths.items() if path}
+  if not present:
     raise InputError(
       f"data.name = {name!r} needs the paths of your files: give --config.data."
       + ", --config.data.".join(paths)
     )
-  return {split: read(epath.Path(path).expanduser()) for split, path in given.items()}
+  return {split: read(epath.Path(path).expanduser()) for split, path in present.items()}
 
 
 def read_labelled(
@@ -162,15 +162,15 @@ def read(
     InputError: anything else; names file, line and value.
 
   """
-  given = column_names.parse(columns) if isinstance(columns, str) else dict(columns)
-  column_names.check(given, column_names.NAMES, "columns")
-  if not given and _is_wikiqa(source):
+  named = column_names.parse(columns) if isinstance(columns, str) else dict(columns)
+  column_names.check(named, column_names.NAMES, "columns")
+  if not named and _is_wikiqa(source):
     questions = read_wikiqa(source, labelled=labelled is not False)
     rows = sum(len(question.candidates) for question in questions)
     return OwnFile(questions, {}, Problems(rows), labelled is not False)
-  recognised = lambda names: column_names.recognised(names, given)
+  recognised = lambda names: column_names.recognised(names, named)
   table = open_table(source, recognised, bare=() if labelled is not False else REQUIRED)
-  reading = _Reading(table, given, labelled)
+  reading = _Reading(table, named, labelled)
   groups = reading.groups(drop)
   _tell(table, reading.problems, drop, lenient)
   if not groups:
@@ -202,8 +202,8 @@ def _is_wikiqa(source: Any) -> bool:
 class _Reading:
   """The rows of a table, and what is odd in them."""
 
-  def __init__(self, table: Table, given: Mapping[str, str], labelled: bool | None):
-    self._table, self._given, self.labelled = table, given, labelled
+  def __init__(self, table: Table, named: Mapping[str, str], labelled: bool | None):
+    self._table, self._given, self.labelled = table, named, labelled
     self._resolved: dict[tuple[str, ...], dict[str, str]] = {}
     self._misspelt: set[str] = set()  # columns that were told of
     self._found: dict[str, list[int]] = {"empty": [], "repeated": [], "contradictory": []}
@@ -284,10 +284,10 @@ class _Reading:
 
   def _fields(self, columns: tuple[str, ...]) -> dict[str, str]:
     if columns not in self._resolved:
-      found = column_names.resolve(columns, self._given, self._table.error)
-      self._resolved[columns] = found
-      others = [column for column in columns if column not in found.values()]
-      for column, field in column_names.misspelt(others, found):
+      fields = column_names.resolve(columns, self._given, self._table.error)
+      self._resolved[columns] = fields
+      others = [column for column in columns if column not in fields.values()]
+      for column, field in column_names.misspelt(others, fields):
         if column not in self._misspelt:
           text = "%s: the column %r is carried along unread; did you mean %r?"
           log.warning(text, self._table.source, column, field)

@@ -112,15 +112,17 @@ def mine(
       f"there is nothing to mine: {len(questions)} questions ({skipped['without positive']} without a "
       f"positive, {skipped['in dev or test']} in dev or test), {len(pool)} passages"
     )
-  made = open_miners(miners, pool, working, settings.seed)
+  opened = open_miners(miners, pool, working, settings.seed)
   judge = open_ranker(settings.judge) if settings.judge else None
   working.mkdir(parents=True, exist_ok=True)
   tally = _Tally()
   with (working / mined.FILE).open("w") as file:
-    for line in _lines(asked, pool, made, judge, settings, tally):
+    for line in _lines(asked, pool, opened, judge, settings, tally):
       file.write(line)
   content = {
-    **_provenance(made, judge, settings, {"source": source, "fingerprint": fingerprint(questions)}),
+    **_provenance(
+      opened, judge, settings, {"source": source, "fingerprint": fingerprint(questions)}
+    ),
     "passages": len(pool),
     "questions": {"asked": len(asked), **skipped},
     **tally.facts(settings.count),
@@ -212,13 +214,13 @@ def _lines(
   random = np.random.default_rng(settings.seed)
   for start in range(0, len(asked), QUESTIONS):
     part = asked[start : start + QUESTIONS]
-    found = [_Found(question, pool, settings, tally) for question in part]
+    negatives = [_Found(question, pool, settings, tally) for question in part]
     for miner in miners:
-      for one, ranking in zip(found, miner.rank(part, settings.last), strict=True):
+      for one, ranking in zip(negatives, miner.rank(part, settings.last), strict=True):
         one.take(miner.name, ranking)
     if judge is not None:
-      _judged(found, pool, judge)
-    for one in found:
+      _judged(negatives, pool, judge)
+    for one in negatives:
       yield from one.lines(random)
 
 
@@ -318,10 +320,10 @@ def _limit(positives: np.ndarray, settings: Settings) -> float:
   return score - (1 - settings.below) * abs(score)
 
 
-def _judged(found: Sequence[_Found], pool: Pool, judge: Ranker) -> None:
+def _judged(negatives: Sequence[_Found], pool: Pool, judge: Ranker) -> None:
   """Drops what the judge holds for nearly as good an answer as the positives."""
   asked, passages = [], []
-  for one in found:
+  for one in negatives:
     positives = [one.question.candidates[i] for i in one.question.positives]
     numbers = one.open()
     texts = [c.text for c in positives] + [pool.texts[n] for n in numbers]
@@ -329,7 +331,7 @@ def _judged(found: Sequence[_Found], pool: Pool, judge: Ranker) -> None:
     asked.append(Question(one.question.id, one.question.text, its))
     passages.append(numbers)
   scores = next(iter(judge.all_scores(asked).values()))
-  for one, numbers, values in zip(found, passages, scores, strict=True):
+  for one, numbers, values in zip(negatives, passages, scores, strict=True):
     values = np.asarray(values, np.float64)
     if not judge.has_vectors:  # a share of log-odds, which may be negative, means nothing
       values = scipy.special.expit(values)

@@ -84,7 +84,7 @@ class Vectors:
 
   def rank(self, questions: Sequence[Question], depth: int) -> list[Ranking]:
     """See `Miner`."""
-    found = self._index.search_many([q.text for q in questions], depth)
+    hits_by_question = self._index.search_many([q.text for q in questions], depth)
     pairs = [(q.text, q.candidates[i].text) for q in questions for i in q.positives]
     scores = self._ranker.scores(pairs) if pairs else np.zeros(0, np.float32)
     ends = np.cumsum([len(q.positives) for q in questions])
@@ -94,7 +94,7 @@ class Vectors:
         np.asarray([hit.score for hit in hits], np.float64),
         its.astype(np.float64),
       )
-      for hits, its in zip(found, np.split(scores, ends[:-1]), strict=True)
+      for hits, its in zip(hits_by_question, np.split(scores, ends[:-1]), strict=True)
     ]
 
 
@@ -113,14 +113,16 @@ class Words:
 
   def rank(self, questions: Sequence[Question], depth: int) -> list[Ranking]:
     """See `Miner`; passages that share no word with the question are not found."""
-    found = []
+    rankings = []
     for question in questions:
       scores = self._scores_of(question.text)
       best = retrieval.best(scores, depth)
       best = best[scores[best] > 0]
       right = self._pool.numbers([question.candidates[i].text for i in question.positives])
-      found.append(Ranking(best, scores[best].astype(np.float64), scores[right].astype(np.float64)))
-    return found
+      rankings.append(
+        Ranking(best, scores[best].astype(np.float64), scores[right].astype(np.float64))
+      )
+    return rankings
 
 
 class Chance:
@@ -158,12 +160,12 @@ def open_miners(named: str, pool: Pool, folder: epath.PathLike, seed: int) -> li
       f"{named!r}: name a bi-encoder (a run or a published folder), {WORDS} or {CHANCE}, or several "
       "joined by commas, each once"
     )
-  made: list[Miner] = []
+  miners: list[Miner] = []
   for number, name in enumerate(names):
     if name == WORDS:
-      made.append(Words(pool))
+      miners.append(Words(pool))
     elif name == CHANCE:
-      made.append(Chance(pool, seed))
+      miners.append(Chance(pool, seed))
     else:
-      made.append(Vectors(name, pool, epath.Path(folder) / f"vectors-{number}"))
-  return made
+      miners.append(Vectors(name, pool, epath.Path(folder) / f"vectors-{number}"))
+  return miners

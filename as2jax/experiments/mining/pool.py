@@ -51,8 +51,8 @@ class Pool:
 
   def numbers(self, texts: Sequence[str]) -> list[int]:
     """The passages that some texts are; texts of no passage are left out."""
-    found = (self._numbers.get(plain_form(text)) for text in texts)
-    return [number for number in found if number is not None]
+    numbers = (self._numbers.get(plain_form(text)) for text in texts)
+    return [number for number in numbers if number is not None]
 
   def candidate(self, number: int) -> Candidate:
     """A passage as a candidate, with its context where its source has one."""

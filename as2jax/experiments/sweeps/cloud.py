@@ -239,14 +239,14 @@ def _gcloud_script(
     "SOURCE": source,
     "ARCHIVE": "$PWD/source.tar.gz",
   }
-  given = "\n".join(f': "${{{key}:={value}}}"' for key, value in variables.items())
+  assignments = "\n".join(f': "${{{key}:={value}}}"' for key, value in variables.items())
   return f"""#!/usr/bin/env bash
 # The runs of a sweep over NODES Cloud TPU machines, by plain gcloud commands; ends with a list of
 # what failed. Run again it skips what is finished. `bash gcloud.sh delete` ends the bill where it
 # was interrupted. What else may be given in the environment stands in tpu_vm.sh.
 set -uo pipefail
 cd "$(dirname "$0")"
-{given}
+{assignments}
 . ./tpu_vm.sh
 runs=(
 {_listed(jobs)})

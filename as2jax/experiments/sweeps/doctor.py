@@ -30,10 +30,10 @@ class Report:
   def __init__(self, say: Callable[[str], None]):
     self.say, self.fine = say, True
 
-  def add(self, name: str, fine: bool, found: str, mend: str) -> bool:
+  def add(self, name: str, fine: bool, finding: str, mend: str) -> bool:
     """Tells what was found, and where it is not `fine` what to do; returns `fine`."""
     self.fine &= fine
-    lines = found.splitlines() or [""]
+    lines = finding.splitlines() or [""]
     body = lines[0] if len(lines) == 1 else "".join(f"\n        {line}" for line in lines)
     self.say(
       f"{'ok  ' if fine else 'BAD '}  {name}: {body}" + ("" if fine else f"\n      do: {mend}")
@@ -66,9 +66,9 @@ def cloud(report: Report, where: Machine, store: str) -> None:
     return
   for api in ("tpu.googleapis.com", "storage.googleapis.com"):
     words = ["--enabled", f"--filter=config.name={api}", "--format=value(config.name)"]
-    fine, found = ask("services", "list", *words)
-    fine = fine and found == api
-    report.add(f"API {api}", fine, found or "not enabled", f"gcloud services enable {api}")
+    fine, enabled = ask("services", "list", *words)
+    fine = fine and enabled == api
+    report.add(f"API {api}", fine, enabled or "not enabled", f"gcloud services enable {api}")
   _zones(report, where, project)
   if store:
     _bucket(report, store, where, account)
@@ -79,10 +79,10 @@ def _zones(report: Report, where: Machine, project: str) -> None:
   there, refused = [], ""
   for zone in where.zones:
     words = [f"--zone={zone}", f"--filter=type={where.accelerator}", "--format=value(type)"]
-    fine, found = ask("compute", "tpus", "accelerator-types", "list", *words)
-    if fine and where.accelerator in found.split():
+    fine, answer = ask("compute", "tpus", "accelerator-types", "list", *words)
+    if fine and where.accelerator in answer.split():
       there.append(zone)
-    refused = refused if fine else found
+    refused = refused if fine else answer
   report.add(
     f"zones with {where.accelerator}",
     bool(there),
@@ -90,13 +90,13 @@ def _zones(report: Report, where: Machine, project: str) -> None:
     f"gcloud compute tpus accelerator-types list --zone={where.zones[0]}, then --zones or --tpu",
   )
   words = ["--service=tpu.googleapis.com", f"--project={project}", "--format=json"]
-  fine, found = ask("beta", "quotas", "info", "list", *words)
-  granted = quota(json.loads(found or "[]"), where) if fine else {}
+  fine, answer = ask("beta", "quotas", "info", "list", *words)
+  granted = quota(json.loads(answer or "[]"), where) if fine else {}
   enough = any(value >= where.chips for value in granted.values())
   report.add(
     "quota, chips by zone",
     enough,
-    ", ".join(f"{zone} {value:g}" for zone, value in granted.items()) or found[:200] or "none",
+    ", ".join(f"{zone} {value:g}" for zone, value in granted.items()) or answer[:200] or "none",
     f"ask for {where.chips} chips of {where.accelerator} under IAM & Admin → Quotas "
     f"(https://console.cloud.google.com/iam-admin/quotas?project={project})",
   )
@@ -105,7 +105,7 @@ def _zones(report: Report, where: Machine, project: str) -> None:
 def quota(infos: Sequence[dict[str, Any]], where: Machine) -> dict[str, float]:
   """{zone: chips} that the quotas of a project grant for a machine, in those of its zones."""
   mark = QUOTAS[where.topology.partition(":")[0]].lower()
-  found: dict[str, float] = {}
+  granted: dict[str, float] = {}
   for info in infos:
     name = info.get("quotaId", "").lower()
     if mark not in name or ("preemptible" in name) != where.spot:
@@ -114,8 +114,8 @@ def quota(infos: Sequence[dict[str, Any]], where: Machine) -> dict[str, float]:
       value = float(entry.get("details", {}).get("value", 0))
       for zone in entry.get("applicableLocations", ()):
         if zone in where.zones and value:
-          found[zone] = max(value, found.get(zone, 0.0))
-  return found
+          granted[zone] = max(value, granted.get(zone, 0.0))
+  return granted
 
 
 def _bucket(report: Report, store: str, where: Machine, account: str) -> None:
@@ -124,11 +124,11 @@ def _bucket(report: Report, store: str, where: Machine, account: str) -> None:
     report.add("bucket", False, store, "give --store=gs://BUCKET/FOLDER")
     return
   regions = list(dict.fromkeys(zone.rpartition("-")[0] for zone in where.zones))
-  fine, found = ask("storage", "buckets", "describe", bucket, "--format=value(location)")
-  location = found.lower()
+  fine, answer = ask("storage", "buckets", "describe", bucket, "--format=value(location)")
+  location = answer.lower()
   near = [r for r in regions if r == location or (len(location) == 2 and r.startswith(location))]
   create = f"gcloud storage buckets create {bucket} --location={regions[0]}"
-  if not report.add("bucket", fine, found, create):
+  if not report.add("bucket", fine, answer, create):
     return
   report.add(
     "bucket's region",
@@ -137,11 +137,11 @@ def _bucket(report: Report, store: str, where: Machine, account: str) -> None:
     f"give --zones of {location}, or another bucket: {create.replace(bucket, 'gs://OTHER')}",
   )
   mark = f"{store.rstrip('/')}/doctor-{int(time.time())}"
-  fine, found = ask("storage", "cp", str(ROOT / "requirements.txt"), mark)
+  fine, answer = ask("storage", "cp", str(ROOT / "requirements.txt"), mark)
   report.add(
     "writing into it",
     fine,
-    "works" if fine else found,
+    "works" if fine else answer,
     f"gcloud storage buckets add-iam-policy-binding {bucket} --member=user:{account} "
     "--role=roles/storage.objectAdmin",
   )
@@ -151,10 +151,10 @@ def _bucket(report: Report, store: str, where: Machine, account: str) -> None:
 
 def _versions(report: Report, *, tpu: bool = False) -> None:
   """Whether jax is the one of requirements.txt, and (`tpu`) libtpu the one that jax asks for."""
-  found = importlib.metadata.version("jax")
+  installed = importlib.metadata.version("jax")
   pins = (ROOT / "requirements.txt").read_text() if (ROOT / "requirements.txt").exists() else ""
   wanted = re.search(r"^jax==(\S+)", pins, re.M)
-  report.add("jax", wanted is None or found == wanted[1], found, "bash launch/install.sh")
+  report.add("jax", wanted is None or installed == wanted[1], installed, "bash launch/install.sh")
   if tpu:
     there = importlib.util.find_spec("libtpu") is not None
     version = importlib.metadata.version("libtpu") if there else "none"
@@ -187,19 +187,19 @@ def here(report: Report, count: int, seconds: float = SECONDS) -> None:
   _versions(report, tpu=processes.on_tpu_vm())
   import jax
 
-  found = jax.device_count()
+  device_count = jax.device_count()
   kinds = ", ".join(sorted({device.device_kind for device in jax.devices()}))
   # jax falls back to the processor where it does not get the chips.
-  fine = found == count and (jax.default_backend() == "tpu" or not processes.on_tpu_vm())
+  fine = device_count == count and (jax.default_backend() == "tpu" or not processes.on_tpu_vm())
   report.add(
     "devices",
     fine,
-    f"{found} of {count} ({kinds}) on {processes.count()} hosts",
+    f"{device_count} of {count} ({kinds}) on {processes.count()} hosts",
     "start it on every host (--worker=all); ls /dev/accel* /dev/vfio shows a host's chips, "
     "sudo lsof -w /dev/accel* a process that holds them",
   )
   steps, spent, right = _steps(seconds)
-  flops = 2 * WIDTH**3 * found * steps / max(spent, 1e-9)
+  flops = 2 * WIDTH**3 * device_count * steps / max(spent, 1e-9)
   report.add(
     "steps",
     right,

@@ -76,15 +76,15 @@ def machine(tpu: str, *, zones: str = "", spot: bool = True, queued: bool = Fals
     InputError: a name or a size that is not known, or words that are no zones.
 
   """
-  found = re.fullmatch(r"(v\w+)-(\d+)", tpu)
-  if not found or found[1] not in GENERATIONS:
+  match = re.fullmatch(r"(v\w+)-(\d+)", tpu)
+  if not match or match[1] not in GENERATIONS:
     raise InputError(
       f"--tpu={tpu}: give a generation ({', '.join(GENERATIONS)}) and a size, such as v5e-8"
     )
-  kind, size = GENERATIONS[found[1]], int(found[2])
+  kind, size = GENERATIONS[match[1]], int(match[2])
   if size not in kind.topologies:
     raise InputError(
-      f"--tpu={tpu}: {found[1]} comes in {', '.join(map(str, kind.topologies))}"
+      f"--tpu={tpu}: {match[1]} comes in {', '.join(map(str, kind.topologies))}"
       + (" (cores, two to a chip)" if kind.cores else "")
     )
   wanted = tuple(zones.split(",")) if zones else kind.zones
@@ -94,7 +94,7 @@ def machine(tpu: str, *, zones: str = "", spot: bool = True, queued: bool = Fals
   return Machine(
     f"{kind.accelerator}-{size}",
     kind.version,
-    f"{found[1]}:{kind.topologies[size]}",
+    f"{match[1]}:{kind.topologies[size]}",
     size // 2 if kind.cores else size,
     wanted,
     spot,

@@ -214,10 +214,10 @@ def _point(point: Mapping[str, Any]) -> str:
   return f"the point {_title(point)}:"
 
 
-def settings_of(given: Sequence[str]) -> dict[str, Any]:
+def settings_of(items: Sequence[str]) -> dict[str, Any]:
   """KEY=VALUE as overrides; what is no Python literal is text."""
   settings = {}
-  for item in given:
+  for item in items:
     key, equals, value = item.partition("=")
     if not equals:
       raise InputError(f"--set {item}: give KEY=VALUE")

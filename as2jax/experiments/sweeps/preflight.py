@@ -165,13 +165,13 @@ def _exact(where: Machine) -> bool:
 
 
 def _as_loop(config: Any) -> Any:
-  made = config.copy_and_resolve_references()
-  with made.unlocked():
+  loop_config = config.copy_and_resolve_references()
+  with loop_config.unlocked():
     for key, value in cached.LOOP.items():
       section, _, name = key.partition(".")
-      if name in made[section]:
-        made[section][name] = value
-  return made
+      if name in loop_config[section]:
+        loop_config[section][name] = value
+  return loop_config
 
 
 def _hours(shape: Shape) -> float | None:
@@ -180,11 +180,11 @@ def _hours(shape: Shape) -> float | None:
   None where the data are not here: their number decides that of the steps.
   """
   config = shape.config
-  given = config.data.copy_and_resolve_references()
-  with given.unlocked():
-    given.download = False
+  section = config.data.copy_and_resolve_references()
+  with section.unlocked():
+    section.download = False
   try:
-    data = load_dataset(given, config.evaluation.task)
+    data = load_dataset(section, config.evaluation.task)
   except InputError:
     return None
   parts = dataclasses.replace(describe(config), dataset=data)

@@ -62,8 +62,8 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   split = split or selection
   if split not in rows:
     return f"the runs were not evaluated on {split}, only on {', '.join(rows)}"
-  found = {row["system"]: row for row in rows[selection] if row["metric"].startswith("map[")}
-  best = max(whole, key=lambda point: found[point.title]["mean"]).title  # the first of equals
+  by_system = {row["system"]: row for row in rows[selection] if row["metric"].startswith("map[")}
+  best = max(whole, key=lambda point: by_system[point.title]["mean"]).title  # the first of equals
   if not base.whole:
     rows = {name: [_alone(row) for row in its] for name, its in rows.items()}
   heading = _heading(rows[split], selection)
@@ -225,7 +225,7 @@ def _cells(
   points: Sequence[Point], rows: Sequence[dict], best: str, base: Point
 ) -> list[list[str]]:
   metrics = list(dict.fromkeys(row["metric"] for row in rows))
-  found = {(row["system"], row["metric"]): row for row in rows}
+  by_cell = {(row["system"], row["metric"]): row for row in rows}
   first = metrics[0]
   cells = [
     [
@@ -244,8 +244,8 @@ def _cells(
     if not point.whole:
       cells.append(["", point.title, counted, *["–"] * len(metrics), *[""] * 6])
       continue
-    row = found[point.title, first]
-    means = [_mean(found[point.title, metric]) for metric in metrics]
+    row = by_cell[point.title, first]
+    means = [_mean(by_cell[point.title, metric]) for metric in metrics]
     tests = [""] * 6
     if point is not base and "p_t" in row:
       tests = [

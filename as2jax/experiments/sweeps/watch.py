@@ -126,12 +126,12 @@ def _alive(folder: epath.Path) -> bool:
 
 def _finished(folder: epath.Path) -> dict[str, Any]:
   content = results.read(folder) or {}
-  found = {"goodput": content.get("execution", {}).get("goodput")}
+  outcome = {"goodput": content.get("execution", {}).get("goodput")}
   chosen = [m for m in content.get("metrics", {}) if m.startswith("map[")]
   name = next((m for m in chosen if m.endswith(("/heldout]", "/dev]"))), None)
   if name:
-    found |= {"metric": name, "best": content["metrics"][name]["mean"]}
-  return found
+    outcome |= {"metric": name, "best": content["metrics"][name]["mean"]}
+  return outcome
 
 
 def log_files(folder: epath.Path) -> list[epath.Path]:
@@ -145,23 +145,23 @@ def _last(logs: Sequence[epath.Path]) -> str:
   return next((line for log in logs if (line := last_line(log))), "")
 
 
-def table(found: Sequence[State], heading: str = "") -> Table:
+def table(runs: Sequence[State], heading: str = "") -> Table:
   """Counts, then a row a run: step, metric on the split that selects, time left, goodput, error."""
-  counts = {state: sum(one.state == state for one in found) for state in COLOURS}
-  made = Table(
+  counts = {state: sum(one.state == state for one in runs) for state in COLOURS}
+  rich_table = Table(
     title=heading + ", ".join(f"{n} {state}" for state, n in counts.items() if n), expand=True
   )
   columns = (("run", 0), ("", 2), ("state", 0), ("step", 0), ("dev, best", 0), ("left", 0))
   for name, ratio in (*columns, ("goodput", 0), ("note", 3)):
-    made.add_column(name, overflow="ellipsis", no_wrap=True, ratio=ratio or None)
+    rich_table.add_column(name, overflow="ellipsis", no_wrap=True, ratio=ratio or None)
   order = list(COLOURS)
-  for one in sorted(found, key=lambda one: order.index(one.state))[:ROWS]:
-    made.add_row(
+  for one in sorted(runs, key=lambda one: order.index(one.state))[:ROWS]:
+    rich_table.add_row(
       one.id, Text(one.title), Text(one.state, COLOURS[one.state]), *_cells(one), Text(one.note)
     )
-  if len(found) > ROWS:
-    made.caption = f"and {len(found) - ROWS} more"
-  return made
+  if len(runs) > ROWS:
+    rich_table.caption = f"and {len(runs) - ROWS} more"
+  return rich_table
 
 
 def _cells(one: State) -> list[str]:
@@ -175,11 +175,11 @@ def _cells(one: State) -> list[str]:
   ]
 
 
-def rows(found: Sequence[State]) -> list[dict[str, Any]]:
+def rows(runs: Sequence[State]) -> list[dict[str, Any]]:
   """The same as JSON data."""
   return [
     {"id": s.id, "title": s.title, "state": s.state, "note": s.note, **_plain(s.content)}
-    for s in found
+    for s in runs
   ]
 
 

@@ -73,15 +73,15 @@ class Alignments(Words):
     model, first = self.components.model, lambda tree: jax.tree.map(lambda x: x[0], tree)
     batch = first(next(iter(self.batches())))
     apply = jax.jit(lambda v, b: model.apply(v, b, method="align"))
-    found = jax.tree.map(np.asarray, apply(first(ranker.variables), batch))
+    alignment = jax.tree.map(np.asarray, apply(first(ranker.variables), batch))
     (s,), (e,) = np.nonzero(batch.examples.mask > 0)
     unit = int(batch.examples.members[s, e, 0])
     forms = [self.table.forms[form] for form in batch.words.form[s]]
     named = lambda text, numbers: as_written(text, [forms[n] for n in numbers])
-    of = jax.tree.map(lambda x: x[s, unit], found.units)
+    of = jax.tree.map(lambda x: x[s, unit], alignment.units)
     rows = np.flatnonzero(of.question >= 0)
     words = named(self.question.text, of.question[rows])
-    logits = np.atleast_1d(found.scores[s, e])
+    logits = np.atleast_1d(alignment.scores[s, e])
     sentences = []
     for k, (name, text) in enumerate(texts(model.template, self.question, len(of.distance))):
       columns = np.flatnonzero(of.sentence[k] >= 0)
@@ -102,15 +102,15 @@ class Alignments(Words):
     for role, its in (("question", words), ("candidate", sentences[0].words)):
       if not its:
         raise InputError(f"the {role} has no word that the encoder knows: give another text")
-    edges = found.edges[s, e].astype(np.float64) if model.graph_layers else None
+    edges = alignment.edges[s, e].astype(np.float64) if model.graph_layers else None
     return View(self.question.text, words, tuple(sentences), edges, model.alignment != "mean")
 
 
 def texts(template: str, question: Question, count: int) -> list[tuple[str, str]]:
   """(name, text) of each sentence beside the question, in the order of roles 1 … `count`."""
   if template == "joint":
-    found = [(f"candidate {n}", c.text) for n, c in enumerate(question.candidates, 1)]
-    return found + [(f"candidate {n}", "") for n in range(len(found) + 1, count + 1)]
+    named = [(f"candidate {n}", c.text) for n, c in enumerate(question.candidates, 1)]
+    return named + [(f"candidate {n}", "") for n in range(len(named) + 1, count + 1)]
   candidate = question.candidates[0]
   return [
     (name, getattr(candidate, "text" if name == "candidate" else name)) for name in CONTEXT[:count]
@@ -145,7 +145,7 @@ def from_texts(
       f"--text-candidate was given {len(candidates)} times; the run reads {most} at once "
       f"(model.template = {template!r})"
     )
-  made = tuple(
+  with_context = tuple(
     Candidate(f"C{n}", text, previous=previous, next=following)
     for n, text in enumerate(candidates, 1)
   )
@@ -155,7 +155,7 @@ def from_texts(
   ):
     if not text.strip():
       raise InputError(f"{name} is empty: give a text")
-  return normalise.apply([Question("Q", question, made)], config.data.rules)[0]
+  return normalise.apply([Question("Q", question, with_context)], config.data.rules)[0]
 
 
 def from_data(config: Any, question_id: str, candidate_id: str | None, split: str) -> Question:

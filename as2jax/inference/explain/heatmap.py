@@ -33,20 +33,22 @@ def draw(panels: Sequence[tuple[str, Similarity]], form: str = ".png") -> bytes:
   across, down = (len(panels), 1) if beside else (1, len(panels))
   figure = Figure(figsize=(max(across * width, 5.0) + 0.8, down * height), layout="constrained")
   axes = figure.subplots(down, across, squeeze=False).ravel()
-  lowest = min(0.0, *(float(found.values.min()) for _, found in panels))
+  lowest = min(0.0, *(float(similarity.values.min()) for _, similarity in panels))
   what = panels[0][1].what
-  highest = 1.0 if what == "cosine" else max(float(found.values.max()) for _, found in panels)
-  for n, (axis, (title, found)) in enumerate(zip(axes, panels, strict=True)):
-    image = picture.cells(axis, found.values, cmap="viridis", vmin=lowest, vmax=highest)
+  highest = (
+    1.0 if what == "cosine" else max(float(similarity.values.max()) for _, similarity in panels)
+  )
+  for n, (axis, (title, similarity)) in enumerate(zip(axes, panels, strict=True)):
+    image = picture.cells(axis, similarity.values, cmap="viridis", vmin=lowest, vmax=highest)
     axis.set_xticks(
       range(columns),
-      labels=found.candidate,
+      labels=similarity.candidate,
       rotation=60,
       ha="right",
       rotation_mode="anchor",
       parse_math=False,
     )
-    axis.set_yticks(range(rows), labels=found.question, parse_math=False)
+    axis.set_yticks(range(rows), labels=similarity.question, parse_math=False)
     axis.set_xlabel("candidate")
     axis.set_ylabel("question" if n == 0 or not beside else "")
     lines = textwrap.wrap(title, max(int(width * 9), 30))
@@ -56,10 +58,10 @@ def draw(panels: Sequence[tuple[str, Similarity]], form: str = ".png") -> bytes:
   return picture.written(figure, form)
 
 
-def table(found: Similarity) -> str:
+def table(similarity: Similarity) -> str:
   """The matrix as tab-separated text: candidate words across, question words down."""
-  lines = ["\t".join(["", *found.candidate])]
-  for word, values in zip(found.question, found.values, strict=True):
+  lines = ["\t".join(["", *similarity.candidate])]
+  for word, values in zip(similarity.question, similarity.values, strict=True):
     lines.append("\t".join([word, *(f"{value:.6f}" for value in values)]))
   return "\n".join(lines) + "\n"
 
@@ -97,25 +99,33 @@ def make(
   )
   moments = {"before": False, "after": True} if before else {"": True}
   panels = [
-    (key, found)
+    (key, similarity)
     for key, trained in moments.items()
-    for found in words.similarities(opened.ranker(seed, trained=trained))
+    for similarity in words.similarities(opened.ranker(seed, trained=trained))
   ]
-  drawn = draw([(_title(opened.folder.name, key, found), found) for key, found in panels], form)
+  drawn = draw(
+    [(_title(opened.folder.name, key, similarity), similarity) for key, similarity in panels], form
+  )
   try:
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_bytes(drawn)
-    for key, found in panels:
-      ending = ".before" * (key == "before") + f".{found.mode.replace(' ', '-')}" * bool(found.mode)
-      write_whole(output.with_suffix(f"{ending}.tsv"), table(found))
+    for key, similarity in panels:
+      ending = ".before" * (key == "before") + f".{similarity.mode.replace(' ', '-')}" * bool(
+        similarity.mode
+      )
+      write_whole(output.with_suffix(f"{ending}.tsv"), table(similarity))
   except OSError as error:
     raise InputError(f"--output={output} cannot be written: {error}") from error
-  return [found for _, found in panels]
+  return [similarity for _, similarity in panels]
 
 
-def _title(name: str, moment: str, found: Similarity) -> str:
-  said = [name, *([f"{moment} training"] if moment else []), *([found.mode] if found.mode else [])]
-  return f"{', '.join(said)}: {found.score_name} {found.score:.3f}"
+def _title(name: str, moment: str, similarity: Similarity) -> str:
+  said = [
+    name,
+    *([f"{moment} training"] if moment else []),
+    *([similarity.mode] if similarity.mode else []),
+  ]
+  return f"{', '.join(said)}: {similarity.score_name} {similarity.score:.3f}"
 
 
 def _question(
@@ -133,22 +143,22 @@ def _question(
 
   texts, ids = (question, candidate), (question_id, candidate_id)
   if all(texts) and not any(ids):
-    given = Question("Q", question, (Candidate("C", candidate),))
-    return normalise.apply([given], config.data.rules)[0]
+    asked = Question("Q", question, (Candidate("C", candidate),))
+    return normalise.apply([asked], config.data.rules)[0]
   if any(texts) or not all(ids):
     raise InputError(
       "give --text-question and --text-candidate (two texts), or --question-id and --candidate-id"
     )
   data = load.load(config.data, config.evaluation.task)
   load.require(data, (split,))
-  for found in data.splits[split]:
-    if found.id == question_id:
-      for one in found.candidates:
+  for listed in data.splits[split]:
+    if listed.id == question_id:
+      for one in listed.candidates:
         if one.id == candidate_id:
-          return Question(found.id, found.text, (one,))
+          return Question(listed.id, listed.text, (one,))
       raise InputError(
         f"--candidate-id={candidate_id}: question {question_id} has "
-        f"{', '.join(c.id for c in found.candidates[:5])} …"
+        f"{', '.join(c.id for c in listed.candidates[:5])} …"
       )
   raise InputError(
     f"--question-id={question_id}: {data.name} has no such question in its split "
@@ -156,20 +166,22 @@ def _question(
   )
 
 
-def nearest(found: Similarity, count: int = 5) -> list[dict[str, Any]]:
+def nearest(similarity: Similarity, count: int = 5) -> list[dict[str, Any]]:
   """The pairs of words that are the most similar."""
-  best = np.argsort(-found.values, axis=None)[:count]
+  best = np.argsort(-similarity.values, axis=None)[:count]
   return [
     {
-      "question": found.question[row],
-      "candidate": found.candidate[column],
-      found.what: float(found.values[row, column]),
+      "question": similarity.question[row],
+      "candidate": similarity.candidate[column],
+      similarity.what: float(similarity.values[row, column]),
     }
-    for row, column in zip(*np.unravel_index(best, found.values.shape))
+    for row, column in zip(*np.unravel_index(best, similarity.values.shape))
   ]
 
 
-def report(found: Similarity) -> str:
+def report(similarity: Similarity) -> str:
   """The score, and the nearest words."""
-  pairs = (f"{p['question']} – {p['candidate']} {p[found.what]:.2f}" for p in nearest(found))
-  return f"{found.score_name} {found.score:.3f}; nearest: {', '.join(pairs)}"
+  pairs = (
+    f"{p['question']} – {p['candidate']} {p[similarity.what]:.2f}" for p in nearest(similarity)
+  )
+  return f"{similarity.score_name} {similarity.score:.3f}; nearest: {', '.join(pairs)}"

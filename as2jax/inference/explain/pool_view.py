@@ -140,10 +140,10 @@ def projected(vectors: np.ndarray) -> np.ndarray:
   lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
   unit = vectors / np.where(lengths > 0, lengths, 1.0)
   _, _, directions = np.linalg.svd(unit, full_matrices=False)
-  found = unit @ directions[:2].T
-  found = np.concatenate([found, np.zeros((len(found), 2 - found.shape[1]))], 1)
-  largest = found[np.abs(found).argmax(0), np.arange(2)]
-  return found * np.where(largest < 0, -1.0, 1.0)
+  points = unit @ directions[:2].T
+  points = np.concatenate([points, np.zeros((len(points), 2 - points.shape[1]))], 1)
+  largest = points[np.abs(points).argmax(0), np.arange(2)]
+  return points * np.where(largest < 0, -1.0, 1.0)
 
 
 def closeness(vectors: np.ndarray) -> float:

@@ -78,13 +78,13 @@ class Words:
     rows, columns = (
       [s for s in side if s.start < size] for side, size in zip((q, c), grids.shape[1:])
     )
-    found = []
+    similarities = []
     for n, grid in enumerate(grids, 1):
       values = np.array([[grid[a, b].mean() for b in columns] for a in rows], np.float64)
       mode = f"mode {n}" if len(grids) > 1 else ""
       words = question[: len(rows)], candidate[: len(columns)]
-      found.append(Similarity(*words, values, **ours, what="similarity", mode=mode))
-    return found
+      similarities.append(Similarity(*words, values, **ours, what="similarity", mode=mode))
+    return similarities
 
   def _side(self, role: str) -> tuple[int, tuple[str, ...], list[slice]]:
     """The unit of the question or the candidate, its words, and the tokens of each."""
@@ -108,9 +108,9 @@ class Words:
     """The model's own similarities of the example, `[modes, question tokens, candidate tokens]`."""
     first = lambda tree: jax.tree.map(lambda x: x[0], tree)
     batch = first(next(iter(self.batches())))
-    found = jax.jit(self.components.model.similarity_grids)(first(ranker.variables), batch)
+    grids = jax.jit(self.components.model.similarity_grids)(first(ranker.variables), batch)
     (s,), (e,) = np.nonzero(batch.examples.mask > 0)
-    return np.asarray(found, np.float64)[s, e]
+    return np.asarray(grids, np.float64)[s, e]
 
   def _vectors(self, ranker: Ranker) -> dict[int, np.ndarray]:
     """Token vectors `[tokens, d]` float64 of each unit."""
@@ -118,16 +118,16 @@ class Words:
     first = lambda tree: jax.tree.map(lambda x: x[0], tree)
     apply = jax.jit(lambda v, b: model.apply(v, b, method="token_vectors"))
     variables = first(ranker.variables)
-    found = {}
+    vectors = {}
     for batch in map(first, self.batches()):
       hidden = np.asarray(apply(variables, batch), np.float64)
       units = batch.units
       for s, slot in zip(*np.nonzero(units.length)):
         at = units.start[s, slot]
-        found[int(units.id[s, slot])] = hidden[
+        vectors[int(units.id[s, slot])] = hidden[
           s, units.row[s, slot], at : at + units.length[s, slot]
         ]
-    return found
+    return vectors
 
 
 def place(template: str, question: Question, role: str) -> tuple[int, str]:
@@ -139,9 +139,9 @@ def place(template: str, question: Question, role: str) -> tuple[int, str]:
 
 def word_table(components: Components, question: Question, batcher: Batcher) -> UnitTable:
   """The batcher's units with their words; InputError where a text is cut into other tokens there."""
-  made = batcher.units
-  if made.word_offsets[-1]:
-    return made
+  units = batcher.units
+  if units.word_offsets[-1]:
+    return units
   template, roles, candidate = components.model.template, None, question.candidates[0]
   texts = [unit_parts(template, question.text, candidate)]
   if template == "single":
@@ -150,7 +150,7 @@ def word_table(components: Components, question: Question, batcher: Batcher) -> 
   tokenizer = components.source.tokenizer
   if components.source.open_vocabulary:
     tokenizer, _ = components.source.open_vocabulary(text for unit in texts for text in unit)
-  found = build_units(
+  rebuilt = build_units(
     texts,
     tokenizer,
     template=template,
@@ -158,23 +158,25 @@ def word_table(components: Components, question: Question, batcher: Batcher) -> 
     words=True,
     max_length=components.config.data.max_length,
   )
-  if not (np.array_equal(found.ids, made.ids) and np.array_equal(found.offsets, made.offsets)):
+  if not (
+    np.array_equal(rebuilt.ids, units.ids) and np.array_equal(rebuilt.offsets, units.offsets)
+  ):
     raise InputError(
       f"model.name = {components.config.model.name!r}: its tokens are not those of "
       "the tokeniser, so that no word can be given its own"
     )
-  return found
+  return rebuilt
 
 
 def as_written(text: str, forms: Sequence[str]) -> tuple[str, ...]:
   """The words of `text` whose lower-cased forms are `forms`, in that order; other words may lie
   between.
   """
-  found, spelled = [], iter(words(text))
+  spelling, spelled = [], iter(words(text))
   for form in forms:
     start, end = next((start, end) for other, start, end in spelled if other == form)
-    found.append(text[start:end])
-  return tuple(found)
+    spelling.append(text[start:end])
+  return tuple(spelling)
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -30,8 +30,8 @@ def test_several_sets_are_packed_as_each_alone(seed, n, longest):
   lengths = np.random.default_rng(seed).integers(1, longest + 1, (5, n))
   row, start, rows = pack_alike(lengths, 64)
   for i, its in enumerate(lengths):
-    for found, expected in zip((row[i], start[i], rows[i]), pack(its, 64), strict=True):
-      np.testing.assert_array_equal(found, expected)
+    for actual, expected in zip((row[i], start[i], rows[i]), pack(its, 64), strict=True):
+      np.testing.assert_array_equal(actual, expected)
 
 
 def test_best_fit_fills_the_tightest_gap():

@@ -37,6 +37,6 @@ def test_packing_ahead_changes_no_shard(limits, units, monkeypatch):
   for one, other in zip(each, together, strict=True):
     assert one.rows == other.rows <= limits.rows
     for name in ("examples", "units", "row", "start"):
-      found, expected = getattr(other, name), getattr(one, name)
-      assert found.dtype == expected.dtype
-      np.testing.assert_array_equal(found, expected)
+      actual, expected = getattr(other, name), getattr(one, name)
+      assert actual.dtype == expected.dtype
+      np.testing.assert_array_equal(actual, expected)

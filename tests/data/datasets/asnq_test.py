@@ -83,9 +83,9 @@ def test_a_question_that_comes_back_is_brought_together(tmp_path, monkeypatch, b
   mixed = [ROWS[i] for i in (3, 0, 4, 1, 2)]
   end, it = read_asnq(written(tmp_path, content(mixed)))
   whole_it, whole_end = read_asnq(written(tmp_path, content()))
-  for found, whole in ((it, whole_it), (end, whole_end)):
-    assert found.text == whole.text
-    assert [(c.text, c.label) for c in found.candidates] == [
+  for actual, whole in ((it, whole_it), (end, whole_end)):
+    assert actual.text == whole.text
+    assert [(c.text, c.label) for c in actual.candidates] == [
       (c.text, c.label) for c in whole.candidates
     ]
   assert (end.id, it.id) == ("q1", "q2")  # by first sight
@@ -160,8 +160,8 @@ def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
 def test_the_synthetic_file(tmp_path):
   path = tmp_path / "made.tsv"
   questions = write_synthetic_asnq(path, 500, per_question=20)
-  found = list(iterate_asnq(path))
-  assert len(found) == questions and sum(len(q.candidates) for q in found) == 500
+  actual = list(iterate_asnq(path))
+  assert len(actual) == questions and sum(len(q.candidates) for q in actual) == 500
 
 
 def test_the_edition_with_context(tmp_path):

@@ -19,12 +19,12 @@ def questions(task, split="test", count=200, seed=0):
 
 def mean_reciprocal_rank(scores, asked):
   """With ties in expectation; scores: of each question's candidates."""
-  found = []
+  reciprocal_ranks = []
   for mine, question in zip(scores, asked, strict=True):
     mine, (right,) = np.asarray(mine), question.positives
     above, equal = (mine > mine[right] + 1e-9).sum(), (abs(mine - mine[right]) <= 1e-9).sum()
-    found.append(np.mean([1 / (above + i + 1) for i in range(equal)]))
-  return np.mean(found)
+    reciprocal_ranks.append(np.mean([1 / (above + i + 1) for i in range(equal)]))
+  return np.mean(reciprocal_ranks)
 
 
 def bags(asked, parts):

@@ -37,11 +37,16 @@ def publish(monkeypatch, **counts):
 
 def test_counts_by_protocol():
   train = passport(made())["splits"]["train"]
-  found = {
+  counts = {
     question_filter: tuple(numbers.values())
     for question_filter, numbers in train["question_filters"].items()
   }
-  assert found == {"all": (3, 5, 2), "answerable": (2, 4, 2), "both": (1, 3, 1), "clean": (1, 3, 1)}
+  assert counts == {
+    "all": (3, 5, 2),
+    "answerable": (2, 4, 2),
+    "both": (1, 3, 1),
+    "clean": (1, 3, 1),
+  }
   clean = passport(made(clean="answerable"))["splits"]["train"]["question_filters"]["clean"]
   assert tuple(clean.values()) == (2, 4, 2)
 

@@ -183,8 +183,14 @@ def test_documented_counts_are_no_error(tmp_path, monkeypatch):
 
 
 def test_splits_are_joined_under_a_name_of_both():
-  made = lambda *names: tuple(Question(n, "what", (Candidate("a", "x", 1),)) for n in names)
-  parts = {"dev": made("Q1", "Q2"), "test": made("Q3"), "train": made("Q3")}
+  questions_named = lambda *names: tuple(
+    Question(n, "what", (Candidate("a", "x", 1),)) for n in names
+  )
+  parts = {
+    "dev": questions_named("Q1", "Q2"),
+    "test": questions_named("Q3"),
+    "train": questions_named("Q3"),
+  }
   splits = dataset.Unions(parts)
   assert (
     splits["dev+test"] == parts["dev"] + parts["test"] and splits["dev+test"] is splits["dev+test"]

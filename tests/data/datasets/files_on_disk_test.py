@@ -77,8 +77,8 @@ def test_verdicts():
   spec = dataclasses.replace(
     SPEC, published={"train": {"all": Counts(3, 5)}}, documented={"train": {"all": Counts(3, 4)}}
   )
-  found = [spec.verdict("train", "all", Counts(3, pairs, 1)) for pairs in (5, 4, 3)]
-  assert found == ["match", "documented", "differs"]
+  actual = [spec.verdict("train", "all", Counts(3, pairs, 1)) for pairs in (5, 4, 3)]
+  assert actual == ["match", "documented", "differs"]
   assert spec.verdict("train", "both", Counts(3, 5, 1)) == ""
   assert spec.verdict("test", "all", Counts(3, 5, 1)) == ""
 

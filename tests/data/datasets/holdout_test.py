@@ -24,9 +24,9 @@ QUESTIONS = tuple(question(i, int(i % 4 == 0)) for i in range(200))  # 50 with a
 def section(**changes):
   from as2jax.config import base
 
-  made = base.get_config().data
-  made.update({"name": "sample", **changes})
-  return made
+  job_config = base.get_config().data
+  job_config.update({"name": "sample", **changes})
+  return job_config
 
 
 def test_the_part_is_that_of_the_answerable_and_of_the_others():
@@ -52,19 +52,19 @@ def test_questions_of_one_text_stay_together():
 
 def test_the_split_of_a_data_set_is_taken_from_train():
   whole = dataset.load("sample")
-  found = load.load(section(holdout=0.2, rules=("lowercase",)))
-  train, held = found.splits["train"], found.splits["heldout"]
+  actual = load.load(section(holdout=0.2, rules=("lowercase",)))
+  train, held = actual.splits["train"], actual.splits["heldout"]
   assert len(train) + len(held) == len(whole.splits["train"]) and len(held) > 30
   assert not {q.text for q in train} & {q.text for q in held}
   assert all(q.text == q.text.lower() for q in held)  # the rules apply to it, too
-  assert found.splits["test"] == load.load(section(rules=("lowercase",))).splits["test"]
+  assert actual.splits["test"] == load.load(section(rules=("lowercase",))).splits["test"]
   bare = load.load(section(holdout=0.2))
   assert {q.id for q in bare.splits["heldout"]} == {q.id for q in held}
-  assert found.fingerprints == {
+  assert actual.fingerprints == {
     **whole.fingerprints,
     "heldout": fingerprint(bare.splits["heldout"]),
   }
-  facts = passport(found)
+  facts = passport(actual)
   assert facts["splits"]["train"] == passport(whole)["splits"]["train"]
   assert facts["splits"]["heldout"]["question_filters"]["all"]["questions"] == len(held)
 
@@ -113,8 +113,8 @@ def test_a_users_file_in_asnqs_form_is_read_by_its_classes(tmp_path):
   for context in (False, True):
     path = tmp_path / f"{context}.tsv"
     write_asnq(path, rows, context=context)
-    found = load.load(section(name="asnq_files", train=str(path)))
-    (only,) = found.splits["train"]
-    assert found.name == "asnq_files" and [c.label for c in only.candidates] == [0, 1, 0, 0]
+    actual = load.load(section(name="asnq_files", train=str(path)))
+    (only,) = actual.splits["train"]
+    assert actual.name == "asnq_files" and [c.label for c in only.candidates] == [0, 1, 0, 0]
   with pytest.raises(InputError, match="data.name = 'asnq_files' needs the paths"):
     load.load(section(name="asnq_files"))

@@ -40,10 +40,10 @@ def test_retrieved_candidates():
 
 def test_text_rules_reach_the_pool():
   pool = Pool(PASSAGES, (Query("a", "Which ONE ?", ("p1",), (2,)),))
-  found = ruled(pool, ("lowercase",))
-  assert [p.text for p in found.passages] == ["one.", "two.", "three.", "four."]
-  assert found.passages[1].previous == "one." and found.queries[0].text == "which one ?"
-  assert found.passages[1].id == "p1" and ruled(pool, ()) is pool
+  actual = ruled(pool, ("lowercase",))
+  assert [p.text for p in actual.passages] == ["one.", "two.", "three.", "four."]
+  assert actual.passages[1].previous == "one." and actual.queries[0].text == "which one ?"
+  assert actual.passages[1].id == "p1" and ruled(pool, ()) is pool
 
 
 def test_a_reranking_data_set_as_a_pool():
@@ -78,11 +78,11 @@ def section(**values):
 
 
 def test_the_sample_as_a_pool():
-  found = load.load(section(name="sample"), "retrieve")
-  test = found.pools["test"]
-  texts = {q.text for q in found.splits["test"]}
-  assert len(texts) == len(test.queries) == len(found.splits["test"]) > 0
-  assert all(len(q.positives) == len(q.candidates) == 1 for q in found.splits["train"])
+  actual = load.load(section(name="sample"), "retrieve")
+  test = actual.pools["test"]
+  texts = {q.text for q in actual.splits["test"]}
+  assert len(texts) == len(test.queries) == len(actual.splits["test"]) > 0
+  assert all(len(q.positives) == len(q.candidates) == 1 for q in actual.splits["train"])
   whole = load.load(section(name="sample", negatives="paragraph"), "retrieve")
   assert any(q.negatives for q in whole.splits["train"])
   with pytest.raises(InputError, match="data.negatives = 'many'"):
@@ -134,14 +134,14 @@ def test_articles_are_parted(tmp_path):
 )
 @pytest.mark.slow
 def test_the_parts_of_squad():
-  found = load_pool("squad_parts")
-  counts = {split: tally(pool.passages, pool.queries) for split, pool in found.splits.items()}
+  actual = load_pool("squad_parts")
+  counts = {split: tally(pool.passages, pool.queries) for split, pool in actual.splits.items()}
   assert {split: (n.entries, n.questions) for split, n in counts.items()} == {
     "train": (13602, 14625),
     "dev": (942, 785),
     "test": (6119, 7037),
   }
   assert isinstance(counts["test"], PoolCounts)
-  titles = {split: {p.title for p in pool.passages} for split, pool in found.splits.items()}
+  titles = {split: {p.title for p in pool.passages} for split, pool in actual.splits.items()}
   assert not titles["train"] & titles["test"] and not titles["dev"] & titles["test"]
   assert {split: len(x) for split, x in titles.items()} == {"train": 58, "dev": 5, "test": 29}

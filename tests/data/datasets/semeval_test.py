@@ -219,8 +219,8 @@ def test_damage_is_an_error_with_its_place_or_a_reported_skip(tmp_path, drawn, t
 def located(spec):
   """The files of a data set in $AS2JAX_DATA, by split; none where it is not there."""
   root = epath.Path(os.environ.get("AS2JAX_DATA") or "/nonexistent")
-  found = files_on_disk.located(spec, root, root / "none")
-  return found.files if found else {}
+  actual = files_on_disk.located(spec, root, root / "none")
+  return actual.files if actual else {}
 
 
 def test_the_archives_as_they_unpack(tmp_path):

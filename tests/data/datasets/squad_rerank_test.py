@@ -28,12 +28,12 @@ def test_rows_in_asnqs_classes(tmp_path):
 
 
 def test_the_command_writes_asnqs_format(tmp_path, capsys):
-  path, made = written(tmp_path, squad()), tmp_path / "made.tsv"
-  assert main([str(path), str(made), "--no-context", "--paragraphs", "2"]) == 0
-  assert capsys.readouterr().out == f"{made}: 13 rows\n"
-  first = made.read_text().splitlines()[1]
+  path, target = written(tmp_path, squad()), tmp_path / "made.tsv"
+  assert main([str(path), str(target), "--no-context", "--paragraphs", "2"]) == 0
+  assert capsys.readouterr().out == f"{target}: 13 rows\n"
+  first = target.read_text().splitlines()[1]
   assert first == "What floats?\tIt floats.\t4"
-  assert main([str(made), str(tmp_path / "other.tsv")]) == 2
+  assert main([str(target), str(tmp_path / "other.tsv")]) == 2
   assert "made.tsv:1: not JSON" in capsys.readouterr().err
 
 

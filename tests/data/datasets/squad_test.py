@@ -229,9 +229,9 @@ def test_dev_by_reqas_construction():
   if "AS2JAX_DATA" not in os.environ or not path.exists():
     pytest.skip("needs SQuAD: set AS2JAX_DATA to the folder that holds squad/")
   queries = tuple(read_squad(path, "queries", "test"))
-  found = tally(read_squad(path, "pool", "test"), queries)
-  assert found == SQUAD.documented["test"]["pool"]
-  assert not REQA.agrees(found)
-  assert (found.questions, found.texts) == (REQA.questions, REQA.texts)
-  assert abs(found.entries - REQA.entries) <= 23 and abs(found.queries - REQA.queries) <= 1
+  actual = tally(read_squad(path, "pool", "test"), queries)
+  assert actual == SQUAD.documented["test"]["pool"]
+  assert not REQA.agrees(actual)
+  assert (actual.questions, actual.texts) == (REQA.questions, REQA.texts)
+  assert abs(actual.entries - REQA.entries) <= 23 and abs(actual.queries - REQA.queries) <= 1
   assert len(one_per_text(queries)) == 10539

@@ -138,10 +138,10 @@ def test_what_pandas_writes_of_a_data_set(tmp_path, suffix):
   frame.loc[::7, "candidate"] = 'He said "' + frame.loc[::7, "candidate"] + '", twice.'
   path = tmp_path / f"sample.{suffix}"
   frame.to_csv(path, sep="\t" if suffix == "tsv" else ",", index=False)
-  found = read_labelled(path)
-  assert [c.text for q in found for c in q.candidates] == frame["candidate"].tolist()
-  assert found == read_labelled(frame)
-  assert [c.label for q in found for c in q.candidates] == frame["label"].tolist()
+  actual = read_labelled(path)
+  assert [c.text for q in actual for c in q.candidates] == frame["candidate"].tolist()
+  assert actual == read_labelled(frame)
+  assert [c.label for q in actual for c in q.candidates] == frame["label"].tolist()
 
 
 def test_a_quotation_mark_of_a_plain_file_is_a_character(tmp_path, caplog):
@@ -168,14 +168,14 @@ def test_what_is_written_is_read_again(tmp_path, suffix, texts):
   if suffix == ".parquet":
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
   question, *candidates = texts
-  given = [
+  records = [
     {"question": question, "candidate": text, "label": i % 2, "more": text[::-1]}
     for i, text in enumerate(candidates)
   ]
   path = tmp_path / f"mine{suffix}"
-  table_writer.write(str(path), given)
+  table_writer.write(str(path), records)
   assert content(path) == [
-    (question, r["candidate"], r["label"], {"more": r["more"]}) for r in given
+    (question, r["candidate"], r["label"], {"more": r["more"]}) for r in records
   ]
 
 
@@ -371,8 +371,8 @@ def test_what_cannot_be_written_is_said_before(tmp_path):
   ):
     with pytest.raises(InputError, match=words):
       table_writer.check(target)
-  found = table_writer.delimited(["a"], [{"a": ["x"]}, {"a": None}], ",")
-  assert found.splitlines() == ["a", '"[""x""]"', ""]
+  actual = table_writer.delimited(["a"], [{"a": ["x"]}, {"a": None}], ",")
+  assert actual.splitlines() == ["a", '"[""x""]"', ""]
 
 
 def test_a_carriage_return_in_the_header_is_one_error(tmp_path):

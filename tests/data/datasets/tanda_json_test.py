@@ -43,9 +43,9 @@ def test_ids_context_and_alias(tmp_path):
   entry = {"candidate": "c", "label": 1, "candidate_id": 5, "previous": "p", "title": "t"}
   path = written(tmp_path, content({"question_id": "a", "question": "q", "candidates": [entry]}))
   (question,) = read_tanda_json(path)
-  (found,) = question.candidates
-  assert (question.id, found.id, found.text) == ("a", "5", "c")
-  assert (found.previous, found.next, found.title, found.label) == ("p", "", "t", 1)
+  (actual,) = question.candidates
+  assert (question.id, actual.id, actual.text) == ("a", "5", "c")
+  assert (actual.previous, actual.next, actual.title, actual.label) == ("p", "", "t", 1)
 
 
 @pytest.mark.parametrize(

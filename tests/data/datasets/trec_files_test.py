@@ -65,10 +65,10 @@ def test_trec_eval_on_the_files_agrees(tmp_path):
   with open(tmp_path / "run") as run, open(tmp_path / "qrels") as qrels:
     judgements, ranking = pytrec_eval.parse_qrel(qrels), pytrec_eval.parse_run(run)
   result = pytrec_eval.RelevanceEvaluator(judgements, {"map", "ndcg_cut.10"}).evaluate(ranking)
-  found = metrics.per_question(scores, labels, candidate_ids, ties="trec")
+  actual = metrics.per_question(scores, labels, candidate_ids, ties="trec")
   for name, metric in (("map", "map"), ("ndcg_cut_10", "ndcg@10")):
     reference = [result[question][name] for question in question_ids]
-    np.testing.assert_allclose(found[metric], reference, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(actual[metric], reference, rtol=0, atol=1e-12)
   # And so does the run that we read back ourselves.
   run = trec_files.read_run(tmp_path / "run")
   again = [

@@ -57,9 +57,9 @@ def test_tandas_files_are_found_under_their_own_names(tmp_path):
   for split in ("dev", "test"):
     (folder / f"{split}-filtered.jsonl").write_text(json.dumps(row) + "\n")
   root, downloads = epath.Path(tmp_path), epath.Path(tmp_path / "downloads")
-  found = files_on_disk.find(TRECQA_JSON, root, downloads, download=False)
-  assert list(found.files) == ["dev", "test"] and list(found.missing) == ["train"]
-  assert [path.name for path in found.files["dev"]] == ["dev-filtered.jsonl"]
+  actual = files_on_disk.find(TRECQA_JSON, root, downloads, download=False)
+  assert list(actual.files) == ["dev", "test"] and list(actual.missing) == ["train"]
+  assert [path.name for path in actual.files["dev"]] == ["dev-filtered.jsonl"]
   (folder / "dev.jsonl").write_text("{}")
   again = files_on_disk.find(TRECQA_JSON, root, downloads, download=False)
   assert [path.name for path in again.files["dev"]] == ["dev.jsonl"]

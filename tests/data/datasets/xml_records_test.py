@@ -26,8 +26,8 @@ def content(path, **options):
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 16])
 def test_records_with_their_lines_whatever_the_pieces(tmp_path, monkeypatch, chunk):
   monkeypatch.setattr(xml_records, "CHUNK", chunk)
-  found = content(written(tmp_path, many(5)))
-  assert found == [
+  actual = content(written(tmp_path, many(5)))
+  assert actual == [
     (str(i), 2 + 2 * i, "tail", [("a", f"caf\u00e9 {i}"), ("b", "")]) for i in range(5)
   ]
 

@@ -52,26 +52,26 @@ def pairs(n: int = len(THINGS)) -> list[Pair]:
 
 def test_reads_best_answers_and_reports_skips(tmp_path, caplog):
   data, skipped = raw(*documents(2), EMPTY), []
-  found = list(iterate_raw(written(tmp_path, data), skipped=skipped))
-  assert [pair.question for pair in found] == [
+  actual = list(iterate_raw(written(tmp_path, data), skipped=skipped))
+  assert [pair.question for pair in actual] == [
     "how do I make ice at home?",
     "how do I make bread at home?",
   ]
-  assert found[0].answer == "take ice powder and make it & wait at home"
+  assert actual[0].answer == "take ice powder and make it & wait at home"
   assert len(skipped) == 1 and data.split(b"\n")[skipped[0] - 1].startswith(b"<vespaadd><document")
   assert "skipped 1 documents" in caplog.text
-  assert list(iterate_raw(written(tmp_path, gzip.compress(data)))) == found
+  assert list(iterate_raw(written(tmp_path, gzip.compress(data)))) == actual
 
 
 def test_blocks_of_one_right_answer_and_sampled_wrong_ones():
-  given = pairs()
-  splits = build(given, **SETTINGS)
+  originals = pairs()
+  splits = build(originals, **SETTINGS)
   assert {split: len(questions) for split, questions in splits.items()} == {
     "train": 8,
     "dev": 1,
     "test": 1,
   }
-  right = {pair.question: pair.answer for pair in given}
+  right = {pair.question: pair.answer for pair in originals}
   for question in (question for questions in splits.values() for question in questions):
     texts = [c.text for c in question.candidates]
     assert len(texts) == len(set(texts)) == 5 and set(texts) <= set(right.values())
@@ -95,20 +95,20 @@ def test_negatives_come_from_the_best_finds():
   splits = build([*near, *far], **SETTINGS | {"top": 5})
   answers = {pair.answer for pair in near}
   asked = {pair.question for pair in near}
-  found = [q for questions in splits.values() for q in questions if q.text in asked]
-  assert len(found) == 6
-  assert all(c.text in answers for question in found for c in question.candidates)
+  actual = [q for questions in splits.values() for q in questions if q.text in asked]
+  assert len(actual) == 6
+  assert all(c.text in answers for question in actual for c in question.candidates)
 
 
 def test_one_question_text_is_in_one_split_and_its_answers_are_no_negatives():
-  given = pairs()
-  again = [Pair(pair.question, pair.answer + " twice at home") for pair in given]
-  splits = build([*given, *again, *given], **SETTINGS | {"top": 20})
+  originals = pairs()
+  again = [Pair(pair.question, pair.answer + " twice at home") for pair in originals]
+  splits = build([*originals, *again, *originals], **SETTINGS | {"top": 20})
   assert sum(map(len, splits.values())) == 20  # a repeated pair counts once
   texts = [{question.text for question in questions} for questions in splits.values()]
   assert not texts[0] & texts[1] and not texts[0] & texts[2] and not texts[1] & texts[2]
   right = {}
-  for pair in [*given, *again]:
+  for pair in [*originals, *again]:
     right.setdefault(pair.question, set()).add(pair.answer)
   for question in (question for questions in splits.values() for question in questions):
     assert not {c.text for c in question.candidates if not c.label} & right[question.text]
@@ -161,12 +161,12 @@ def judge(folder, data: bytes) -> str:
   """An error that names its place, or the counts that another reader finds in `data`."""
   path, skipped = written(folder, data), []
   try:
-    found = list(iterate_raw(path, skipped=skipped))
+    actual = list(iterate_raw(path, skipped=skipped))
   except InputError as error:
     assert has_place(error, path)
     return "refused"
-  assert len(found) + len(skipped) == len(list(ET.fromstring(data).iter("document")))
-  assert all(html.unescape(pair.answer).strip() and pair.question for pair in found)
+  assert len(actual) + len(skipped) == len(list(ET.fromstring(data).iter("document")))
+  assert all(html.unescape(pair.answer).strip() and pair.question for pair in actual)
   return "read"
 
 

@@ -42,8 +42,8 @@ class Angles:
     return self.encode_query(texts)
 
   def scores(self, pairs):
-    asked, given = (self.encode_query(texts) for texts in zip(*pairs))
-    return (asked * given).sum(1)
+    asked, answers = (self.encode_query(texts) for texts in zip(*pairs))
+    return (asked * answers).sum(1)
 
   def index(self, texts, path=None):
     return Index.make(self, texts, None, path, None)
@@ -67,8 +67,8 @@ def rankers(monkeypatch):
 
 
 def question(name, text, *candidates):
-  made = tuple(Candidate(f"{name}-{i}", *its) for i, its in enumerate(candidates))
-  return Question(name, text, made)
+  numbered = tuple(Candidate(f"{name}-{i}", *its) for i, its in enumerate(candidates))
+  return Question(name, text, numbered)
 
 
 def rows(folder):
@@ -387,12 +387,12 @@ def test_negatives_of_other_data_or_of_no_mining_are_refused(tmp_path):
 
 def article(title, paragraphs):
   """In SQuAD's form; each paragraph's question asks for its first sentence."""
-  made = []
+  passages = []
   for n, text in enumerate(paragraphs):
     answer = {"text": text.split(".")[0], "answer_start": 0}
     asked = {"id": f"{title}-{n}", "question": f"what of {title} {n}", "answers": [answer]}
-    made.append({"context": text, "qas": [asked]})
-  return {"title": title, "paragraphs": made}
+    passages.append({"context": text, "qas": [asked]})
+  return {"title": title, "paragraphs": passages}
 
 
 def test_a_pool_gets_hard_negatives_from_other_paragraphs(tmp_path, monkeypatch):
@@ -415,8 +415,8 @@ def test_a_pool_gets_hard_negatives_from_other_paragraphs(tmp_path, monkeypatch)
   )
   section = base.get_config().data
   section.name, section.mined = "squad_parts", (str(tmp_path / "mined"),)
-  found = loading.load(section, "retrieve")
-  first = found.splits["train"][0]
+  actual = loading.load(section, "retrieve")
+  first = actual.splits["train"][0]
   right, hard = first.candidates
   assert (right.label, hard.label) == (1, 0) and "float" in right.text
   assert "hides" in hard.text  # of the other paragraph, and like the question
@@ -425,7 +425,7 @@ def test_a_pool_gets_hard_negatives_from_other_paragraphs(tmp_path, monkeypatch)
     (c.label, c.text) for c in loading.load(section, "retrieve").splits["train"][0].candidates
   ]
   assert [label for label, _ in labels] == [1, 0, 0] and len(set(labels)) == 3
-  assert [len(q.candidates) for q in found.splits["test"]] == [1]
+  assert [len(q.candidates) for q in actual.splits["test"]] == [1]
   section.rules = ("lowercase",)
   with pytest.raises(InputError, match="are mined in its own texts"):
     loading.load(section, "retrieve")

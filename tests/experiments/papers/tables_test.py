@@ -316,9 +316,9 @@ def test_finished_runs_of_a_rows_config_are_not_trained_again(tmp_path, monkeypa
   ran = []
   run_here = lambda jobs, output, parallel: ran.extend(job.title for job in jobs) or {}
   monkeypatch.setattr(tables.sweep, "run_here", run_here)
-  made = plan(made_table(), tmp_path / "out", Choice())
+  run_plan = plan(made_table(), tmp_path / "out", Choice())
   for name, cell in (("x", ("base", "a")), ("y", ("other", "a"))):
-    config = json.loads(made.cells[cell][0].text)
+    config = json.loads(run_plan.cells[cell][0].text)
     del config["data"]["labelled_negatives"]  # a key that is younger than the run
     config["epochs"] += cell[0] == "other"  # no run of this row
     results(tmp_path / "runs" / name, 0.0)

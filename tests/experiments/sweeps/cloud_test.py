@@ -123,15 +123,15 @@ def test_changes_are_refused_before_anything_is_compiled(tmp_path, monkeypatch):
 
 
 def test_a_generation_has_its_zones_sizes_and_shapes():
-  found = {tpu: machines.machine(tpu) for tpu in ("v4-8", "v5p-16", "v5e-16", "v6e-1")}
-  assert {tpu: its.chips for tpu, its in found.items()} == {
+  actual = {tpu: machines.machine(tpu) for tpu in ("v4-8", "v5p-16", "v5e-16", "v6e-1")}
+  assert {tpu: its.chips for tpu, its in actual.items()} == {
     "v4-8": 4,
     "v5p-16": 8,
     "v5e-16": 16,
     "v6e-1": 1,
   }
-  assert found["v4-8"].zones == ("us-central2-b",)
-  assert "us-west4-a" in found["v5e-16"].zones and "us-west4-a" not in found["v6e-1"].zones
+  assert actual["v4-8"].zones == ("us-central2-b",)
+  assert "us-west4-a" in actual["v5e-16"].zones and "us-west4-a" not in actual["v6e-1"].zones
   assert machines.machine("v5e-4", zones="a-b1-c,us-east1-d").zones == ("a-b1-c", "us-east1-d")
   for kind, generation in machines.GENERATIONS.items():
     for size in generation.topologies:

@@ -22,18 +22,18 @@ def job(title="base, seed 0", system="crossencoder", **changes):
 @pytest.fixture
 def compiler(monkeypatch):
   """A compiler that notes what it is given: 2 GiB and 1e15 FLOP a step, or as `needs` says."""
-  made = []
+  compiled = []
 
   def figures(config, topology, *, exact, begins):
     begins()
-    made.append((cached.shape_of(config), topology, exact))
+    compiled.append((cached.shape_of(config), topology, exact))
     train = {"bytes": figures.needs, "fits": figures.needs < 16 * GIB, "flops": 1e15}
     return {"hbm": 16 * GIB, "peak": 197e12, "train": train, "predict": {**train, "flops": 0}}
 
   figures.needs = 2 * GIB
   monkeypatch.setattr(chips, "absent", lambda: "")
   monkeypatch.setattr(cached, "figures", figures)
-  figures.made = made
+  figures.made = compiled
   return figures
 
 
@@ -127,16 +127,16 @@ def test_several_machines_are_for_a_check_alone(tmp_path, capsys):
 
 def test_emission_is_a_verb_and_an_option(tmp_path, capsys):
   """The option may stand anywhere among those of a run, in both forms."""
-  given = ["--base=wikiqa_triplet:sample", "--grid", "optimizer.rate=1e-5", "--no-compile"]
-  given.append(f"--output={tmp_path}")
-  forms = [["emit", "check", *given], [*given, "--emit", "check"], ["--emit=check", *given]]
-  forms.append(["run", *given, "--emit=check"])
+  options = ["--base=wikiqa_triplet:sample", "--grid", "optimizer.rate=1e-5", "--no-compile"]
+  options.append(f"--output={tmp_path}")
+  forms = [["emit", "check", *options], [*options, "--emit", "check"], ["--emit=check", *options]]
+  forms.append(["run", *options, "--emit=check"])
   said = []
   for form in forms:
     assert app.run(["lab", "sweep", *form]) == 0
     said.append(capsys.readouterr().out)
   assert said[0].count("time of a run") == 1 and len(set(said)) == 1
-  assert app.run(["lab", "sweep", *given[:-2], given[-1], "--emit=paper"]) == 2
+  assert app.run(["lab", "sweep", *options[:-2], options[-1], "--emit=paper"]) == 2
   assert "'paper' is not one of" in capsys.readouterr().err
 
 

@@ -41,9 +41,9 @@ def sweep_file(folder, base, points):
   "path", sorted((ROOT / "configs" / "ablations").glob("*.py")), ids=lambda path: path.stem
 )
 def test_every_point_of_every_sweep_resolves(path):
-  base, given = points.load(str(path))
-  jobs = points.plan(base, given)
-  assert len({job.id for job in jobs}) == len(jobs) >= len(given)
+  base, grid = points.load(str(path))
+  jobs = points.plan(base, grid)
+  assert len({job.id for job in jobs}) == len(jobs) >= len(grid)
   start = flags.load(base)
   for job in jobs:
     config = points.override(start, job.overrides, "")
@@ -51,8 +51,8 @@ def test_every_point_of_every_sweep_resolves(path):
 
 
 def test_cetes_grid():
-  base, given = points.load("configs/ablations/cete_grid.py")
-  jobs = points.plan(base, given, seeds=(0, 3), settings={"encoder.pretrained": "x"})
+  base, grid = points.load("configs/ablations/cete_grid.py")
+  jobs = points.plan(base, grid, seeds=(0, 3), settings={"encoder.pretrained": "x"})
   assert len(jobs) == 12  # the base is one of the points
   assert {(tuple(j.overrides.values()), j.seed) for j in jobs} == {
     ((b, r), s) for b in (8, 16, 24) for r in (1e-5, 2e-5) for s in (0, 3)
@@ -70,14 +70,14 @@ def test_cetes_grid():
 
 
 def test_the_id_is_that_of_the_resolved_config():
-  given = [{"optimizer.rate": 1e-3}]
+  grid = [{"optimizer.rate": 1e-3}]
   base = "configs/wikiqa_triplet.py:sample"
-  first, second = points.plan(base, given)
+  first, second = points.plan(base, grid)
   assert first.title == "base, seed 0" and first.overrides == {}
-  assert points.plan(base, given)[1].id == second.id != first.id
+  assert points.plan(base, grid)[1].id == second.id != first.id
   # The same config by another way is the same run.
-  assert points.plan(base, given, settings={"optimizer.rate": 1e-3})[0].id == second.id
-  assert points.plan(base, given, seeds=(1,))[1].id != second.id
+  assert points.plan(base, grid, settings={"optimizer.rate": 1e-3})[0].id == second.id
+  assert points.plan(base, grid, seeds=(1,))[1].id != second.id
 
 
 @pytest.mark.parametrize(
@@ -231,28 +231,26 @@ def test_an_unfinished_point_is_no_result(lexical, tmp_path, capsys):
 
 
 def test_a_sweep_chooses_on_the_questions_held_out(tmp_path):
-  base, given = LEXICAL, [{"model.name": "word_overlap"}]
+  base, grid = LEXICAL, [{"model.name": "word_overlap"}]
   held = {"data.holdout": 0.2}
   with pytest.raises(InputError, match="evaluation.splits lacks heldout, by which a sweep chooses"):
-    points.plan(base, given, settings=held)
+    points.plan(base, grid, settings=held)
   with pytest.raises(InputError, match="data.holdout must be the same for all points"):
     points.plan(base, [held])
-  jobs = points.plan(
-    base, given, settings={**held, "evaluation.splits": ("heldout", "dev", "test")}
-  )
+  jobs = points.plan(base, grid, settings={**held, "evaluation.splits": ("heldout", "dev", "test")})
   for job in jobs:
     (tmp_path / "config.json").write_text(job.text)
     config = flags.load(f"configs/rerun.py:{tmp_path / 'config.json'}")
     loop.train_and_evaluate(config, tmp_path / job.id)
   text = table.collect(tmp_path, jobs, "")
   assert text.startswith("sample-clean/heldout") and "best by MAP on heldout" in text
-  found = {
+  maps = {
     job.title.partition(",")[0]: system.metric("map").mean()
     for job, system in zip(
       jobs, run_scores.load([str(tmp_path / job.id) for job in jobs], split="heldout")
     )
   }
-  assert f"result: {max(found, key=found.get)}, chosen by MAP on heldout" in text
+  assert f"result: {max(maps, key=maps.get)}, chosen by MAP on heldout" in text
   assert "/dev" in table.collect(tmp_path, jobs, "dev").splitlines()[0]
 
 
@@ -288,11 +286,11 @@ def test_runs_of_one_seed_are_one_system():
     "run", "x-clean/test", ("a", "b"), {"map": np.asarray([[value, 0.5]])}, **facts
   )
   before = {"note": "best = before training", "origins": ("p",)}
-  found = table.one_system("x", jobs, [run(0.1, deterministic=True), run(0.2, **before)])
-  assert found.metric("map").tolist() == [[0.1, 0.5], [0.2, 0.5]]
-  assert found.note == "best = before training (seed 5)" and not found.deterministic
+  actual = table.one_system("x", jobs, [run(0.1, deterministic=True), run(0.2, **before)])
+  assert actual.metric("map").tolist() == [[0.1, 0.5], [0.2, 0.5]]
+  assert actual.note == "best = before training (seed 5)" and not actual.deterministic
   both = table.one_system("x", jobs, [run(0.1, **before), run(0.2, **before)])
-  assert both.note == "best = before training" and both.shared_stage and not found.shared_stage
+  assert both.note == "best = before training" and both.shared_stage and not actual.shared_stage
 
 
 @pytest.mark.slow
@@ -333,7 +331,7 @@ def test_a_sweep_over_a_trained_model_killed_and_run_again(tmp_path, capsys):
   printed = capsys.readouterr().out
   assert "2 runs, 1 of them finished before" in printed and "result: " in printed
   assert (output / first.id / "results.json").stat().st_mtime_ns == when
-  found = [json.loads((output / job.id / "results.json").read_text()) for job in (first, second)]
-  values = [f["metrics"]["map[sample-clean/dev]"]["mean"] for f in found]
+  actual = [json.loads((output / job.id / "results.json").read_text()) for job in (first, second)]
+  values = [f["metrics"]["map[sample-clean/dev]"]["mean"] for f in actual]
   chosen = ("base", "optimizer.rate=0.001")[int(np.argmax(values))]
   assert f"result: {chosen}, chosen by MAP on dev" in printed

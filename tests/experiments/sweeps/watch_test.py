@@ -31,9 +31,9 @@ def say(folder, *, age=0.0, **content):
   (folder / status.NAME).write_text(checksums.sealed(content))
 
 
-def drawn(found, width=140):
+def drawn(states, width=140):
   console = Console(file=io.StringIO(), width=width)
-  console.print(watch.table(found))
+  console.print(watch.table(states))
   return console.file.getvalue()
 
 
@@ -62,8 +62,8 @@ def made(place):
 
 
 def test_states_in_a_bucket(bucket):
-  found = watch.states(made(f"{bucket}/grid"))
-  assert [one.state for one in found] == [
+  actual = watch.states(made(f"{bucket}/grid"))
+  assert [one.state for one in actual] == [
     "running",
     "failed",
     "stopped",
@@ -71,8 +71,8 @@ def test_states_in_a_bucket(bucket):
     "running",
     "running",
   ]
-  assert "silent for 50 min" in found[4].note and "no such file x.tsv" in found[5].note
-  text = drawn(found)
+  assert "silent for 50 min" in actual[4].note and "no such file x.tsv" in actual[5].note
+  text = drawn(actual)
   line = next(line for line in text.splitlines() if "id0" in line)
   for cell in ("30/100", "0.7125", "2.0 h", "85%"):
     assert cell in line
@@ -84,8 +84,8 @@ def test_a_killed_run_on_this_disk_has_failed(tmp_path):
   place = made(tmp_path)
   (tmp_path / "id4" / "log.txt").write_text("step 3\nKilled\n")
   (tmp_path / "id4" / ".lock").write_text(f"pid {2**22 + 1}")
-  found = {one.id: one for one in watch.states(place)}
-  assert found["id4"].state == "failed" and found["id4"].note == "Killed"
+  actual = {one.id: one for one in watch.states(place)}
+  assert actual["id4"].state == "failed" and actual["id4"].note == "Killed"
   (tmp_path / "id4" / ".lock").write_text(f"pid {os.getpid()}")
   assert watch.states(place)[4].state == "running"
 
@@ -167,11 +167,11 @@ def test_finished_runs_are_brought_here_and_make_the_table(
   assert (here / "table.csv").exists() and not (here / "id0" / "checkpoints").exists()
   again = (here / "id0" / "eval" / "test" / "run.trec").read_bytes()
   assert again == (finished_run("bm25") / "eval" / "test" / "run.trec").read_bytes()
-  found = watch.states(str(here))
-  assert [one.state for one in found] == ["finished", "finished"]
-  assert found[0].content["best"] == pytest.approx(
+  actual = watch.states(str(here))
+  assert [one.state for one in actual] == ["finished", "finished"]
+  assert actual[0].content["best"] == pytest.approx(
     json.loads((finished_run("bm25") / "results.json").read_text())["metrics"][
-      found[0].content["metric"]
+      actual[0].content["metric"]
     ]["mean"]
   )
 

@@ -167,9 +167,9 @@ def test_the_files(folder, tmp_path, capsys):
 
 def test_what_is_refused(folder, tmp_path, capsys, request):
   other = flags.load(f"{request.config.rootpath}/configs/wikiqa_loct.py:sample")
-  for name, made in (("loct", other), ("begun", tiny.config("triplet"))):
+  for name, job_config in (("loct", other), ("begun", tiny.config("triplet"))):
     (tmp_path / name).mkdir()
-    (tmp_path / name / "config.json").write_text(made.to_json())
+    (tmp_path / name / "config.json").write_text(job_config.to_json())
   (tmp_path / "bare").mkdir()
   shutil.copy(folder / "context" / "config.json", tmp_path / "bare")
   run, joint = f"{folder / 'context'}", f"{folder / 'joint'}"

@@ -12,9 +12,9 @@ from configs import squad_cross_vae, squad_dual_gru
 
 
 def config(module):
-  made = module.get_config("sample")
-  made.encoder.update({"pretrained": tiny.encoder_folder(), "size": 60})
-  made.model.update(
+  job_config = module.get_config("sample")
+  job_config.encoder.update({"pretrained": tiny.encoder_folder(), "size": 60})
+  job_config.model.update(
     {
       "hidden_size": 6,
       "decoder_size": 7,
@@ -26,20 +26,20 @@ def config(module):
       "softmax_chunk": 64,
     }
   )
-  made.data.update({"train_fraction": 0.6, "max_length": 16})
-  made.batch.update({"examples": 16, "predict_rows": 64, "row_lengths": (16,), "shards": 2})
-  made.epochs, made.optimizer.rate = 2, 1e-2
-  made.log.tensorboard, made.compilation_cache = False, "off"
-  return made.lock()
+  job_config.data.update({"train_fraction": 0.6, "max_length": 16})
+  job_config.batch.update({"examples": 16, "predict_rows": 64, "row_lengths": (16,), "shards": 2})
+  job_config.epochs, job_config.optimizer.rate = 2, 1e-2
+  job_config.log.tensorboard, job_config.compilation_cache = False, "off"
+  return job_config.lock()
 
 
 @pytest.mark.slow
 def test_a_run_is_diagnosed_and_generates(tmp_path, capsys):
   run = tmp_path / "run"
   modes.run(config(squad_cross_vae), str(run))
-  found = json.loads((run / "results.json").read_text())
-  assert found["execution"]["compilations_of_step"] == 1
-  words = found["weights"]["words"]
+  content = json.loads((run / "results.json").read_text())
+  assert content["execution"]["compilations_of_step"] == 1
+  words = content["weights"]["words"]
   assert words["output_size"] == 64 and words["size"] == 64 + words["read_types"] > 64
   rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
   logged = [row for row in rows if "loss" in row]
@@ -56,21 +56,21 @@ def test_a_run_is_diagnosed_and_generates(tmp_path, capsys):
   assert logged and all(wanted <= set(row) for row in logged)
   assert logged[-1]["beta"] == pytest.approx(1, abs=0.35) and logged[0]["beta"] < 0.5
   assert logged[-1]["perplexity_answer"] < logged[0]["perplexity_answer"]
-  _check_diagnostics(run, found, [row for row in rows if "epoch" in row])
+  _check_diagnostics(run, content, [row for row in rows if "epoch" in row])
   assert app.run(["lab", "generate", str(run), "--count=5", "--length=20"]) == 0  # compiled before
   text = (run / "generated" / "dev.txt").read_text()
   assert text == capsys.readouterr().out and text.count("question   ") == 5
   assert text.count("answer generated from the question: ") == 5
   assert text.count("question generated from the answer: ") == 5
-  made = generate.generate(run, split="test", count=5, length=20, seed=0)
-  assert all(1 <= len(one.from_question[1].split()) <= 20 for one in made)
-  best = found["seeds"][0]["best_epoch"]
+  generated = generate.generate(run, split="test", count=5, length=20, seed=0)
+  assert all(1 <= len(one.from_question[1].split()) <= 20 for one in generated)
+  best = content["seeds"][0]["best_epoch"]
   assert text == (run / "diagnostics" / f"epoch-{best:03d}" / "generated.txt").read_text()
   assert app.run(["lab", "generate", str(run), "--seed=8"]) == 2
   assert "seed = 8: the run has 0" in capsys.readouterr().err
 
 
-def _check_diagnostics(run, found, rows):
+def _check_diagnostics(run, content, rows):
   """Each evaluation has its numbers, its dimensions and its examples; the best one is kept."""
   assert [row["epoch"] for row in rows] == [0, 1, 2]
   for row in rows:
@@ -88,7 +88,7 @@ def _check_diagnostics(run, found, rows):
     assert (folder / "generated.txt").read_text().count("answer generated from the question") == 5
   first, *_, last = rows
   assert last["perplexity_answer[dev]"] < first["perplexity_answer[dev]"] < 100
-  diagnosed, best = found["seeds"][0]["diagnostics"], rows[found["seeds"][0]["best_epoch"]]
+  diagnosed, best = content["seeds"][0]["diagnostics"], rows[content["seeds"][0]["best_epoch"]]
   names = [name for name in diagnosed if name != "generated"]
   assert "words_not_generated_question[dev]" in names and len(diagnosed["generated"]) == 5
   for name in names:
@@ -98,10 +98,10 @@ def _check_diagnostics(run, found, rows):
 @pytest.mark.slow
 def test_what_cannot_speak_says_so(tmp_path, capsys):
   run = tmp_path / "run"
-  made = config(squad_dual_gru)
-  with made.unlocked():
-    made.epochs = 0
-  modes.run(made, str(run))
+  job_config = config(squad_dual_gru)
+  with job_config.unlocked():
+    job_config.epochs = 0
+  modes.run(job_config, str(run))
   assert [path.name for path in (run / "diagnostics" / "epoch-000").iterdir()] == ["latents.tsv"]
   assert app.run(["lab", "generate", str(run)]) == 2
   assert "'none' has no decoder" in capsys.readouterr().err

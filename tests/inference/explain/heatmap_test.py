@@ -111,23 +111,23 @@ def test_the_matrix_is_that_of_the_encoders_vectors(folder, encoder, model, tmp_
   )
   untrained = pretrained.load_params(encoder, tiny.encoder_module())
   trained = encoder_tree(tiny.best_parameters(folder / model))
-  for found, params in ((before, untrained), (after, trained)):
+  for actual, params in ((before, untrained), (after, trained)):
     expected, (q, c) = by_hand(params, joined=model == "crossencoder")
-    assert list(found.question) == q == list(Q_WORDS) and list(found.candidate) == c
-    np.testing.assert_allclose(found.values, expected, atol=2e-5)
+    assert list(actual.question) == q == list(Q_WORDS) and list(actual.candidate) == c
+    np.testing.assert_allclose(actual.values, expected, atol=2e-5)
     assert np.ptp(expected) > 0.3
-    assert found.score_name == {"triplet": "euclidean", "crossencoder": "logit"}[model]
+    assert actual.score_name == {"triplet": "euclidean", "crossencoder": "logit"}[model]
   assert np.abs(before.values - after.values).max() > 1e-3 and before.score != after.score
 
 
 def test_each_seed_has_its_own_head(folder, tmp_path):
   texts = {"question": QUESTION, "candidate": CANDIDATE}
-  found = {
+  by_seed = {
     seed: heatmap.make(folder / "seeds", tmp_path / "x.png", seed=seed, **texts)[0]
     for seed in (None, 0, 4)
   }
-  assert found[None].score == found[0].score != found[4].score
-  np.testing.assert_array_equal(found[0].values, found[4].values)  # of the same weights
+  assert by_seed[None].score == by_seed[0].score != by_seed[4].score
+  np.testing.assert_array_equal(by_seed[0].values, by_seed[4].values)  # of the same weights
 
 
 def test_the_files(folder, tmp_path, capsys):
@@ -149,19 +149,19 @@ def test_the_files(folder, tmp_path, capsys):
   before, after = heatmap.make(
     folder / "crossencoder", output, question=QUESTION, candidate=CANDIDATE, before=True
   )
-  for name, found in (("x.before.tsv", before), ("x.tsv", after)):
+  for name, actual in (("x.before.tsv", before), ("x.tsv", after)):
     head, *lines = (output.parent / name).read_text().splitlines()
-    assert tuple(head.split("\t")[1:]) == found.candidate
-    assert tuple(line.split("\t")[0] for line in lines) == found.question
+    assert tuple(head.split("\t")[1:]) == actual.candidate
+    assert tuple(line.split("\t")[0] for line in lines) == actual.question
     values = np.array([line.split("\t")[1:] for line in lines], float)
-    np.testing.assert_allclose(values, found.values, atol=1e-6)
+    np.testing.assert_allclose(values, actual.values, atol=1e-6)
 
 
 def test_a_question_of_the_data(folder, tmp_path):
   from as2jax.data.datasets import dataset
 
   question = next(q for q in dataset.load("sample").splits["test"] if len(q.candidates) > 1)
-  (found,) = heatmap.make(
+  (actual,) = heatmap.make(
     folder / "triplet",
     tmp_path / "x.png",
     question_id=question.id,
@@ -173,8 +173,8 @@ def test_a_question_of_the_data(folder, tmp_path):
     question=question.text,
     candidate=question.candidates[1].text,
   )
-  assert found.question == same.question
-  np.testing.assert_array_equal(found.values, same.values)
+  assert actual.question == same.question
+  np.testing.assert_array_equal(actual.values, same.values)
   (twice,) = heatmap.make(
     folder / "triplet", tmp_path / "x.png", question=QUESTION, candidate=QUESTION
   )

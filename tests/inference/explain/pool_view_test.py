@@ -98,16 +98,16 @@ def test_the_command_on_runs(tmp_path, capsys):
   lines = capsys.readouterr().out.splitlines()
   assert lines[0].startswith(f"question: {query.text}")
   # What the run's own evaluation found for the question is what the tool shows.
-  found = pool_view.open_run(tmp_path / "vectors", held).search(query.text, 3)
+  actual = pool_view.open_run(tmp_path / "vectors", held).search(query.text, 3)
   run = [
     line.split()
     for line in (tmp_path / "vectors" / "eval" / "test" / "run.trec").read_text().splitlines()
   ]
   mine = [(d, float(s)) for q, _, d, _, s, _ in run if q == query.id][:3]
-  assert [hit.id for hit in found] == [d for d, _ in mine]
+  assert [hit.id for hit in actual] == [d for d, _ in mine]
   # Both have the square of the distance.
   np.testing.assert_allclose(
-    [hit.score for hit in found], [s for _, s in mine], rtol=1e-4, atol=1e-4
+    [hit.score for hit in actual], [s for _, s in mine], rtol=1e-4, atol=1e-4
   )
   assert app.run(["lab", "pool", both[0], "--answer=most"]) == 0
   assert "SSE" in capsys.readouterr().out

@@ -33,10 +33,10 @@ def _untimed(monkeypatch):
 @pytest.fixture(scope="module")
 def work():
   """Workloads over `sample` and the tiny encoder without dropout, made once each."""
-  made = {}
+  made_work = {}
 
   def get(system):
-    if system not in made:
+    if system not in made_work:
       flags = benchmark.parse(
         [
           f"--system={system}",
@@ -46,8 +46,8 @@ def work():
           *FLAGS[system],
         ]
       )
-      made[system] = workload.from_config(benchmark.config_of(flags), system)
-    return made[system]
+      made_work[system] = workload.from_config(benchmark.config_of(flags), system)
+    return made_work[system]
 
   return get
 
@@ -87,8 +87,8 @@ def numbers(work, batch):
   by_units = {}
   for number, (members, label) in enumerate(zip(work.members.tolist(), work.labels, strict=True)):
     by_units[*members, label] = number
-  found = zip(units[e.members[0, 0][real]].tolist(), e.labels[0, 0, real, 0], strict=True)
-  return np.asarray([by_units[*members, label] for members, label in found])
+  actual = zip(units[e.members[0, 0][real]].tolist(), e.labels[0, 0, real, 0], strict=True)
+  return np.asarray([by_units[*members, label] for members, label in actual])
 
 
 @needs_torch
@@ -290,8 +290,8 @@ def test_ratio_of_blocks():
   sides = [Side("as2jax", [1.0, 2.0, 9.0]), Side("torch", [4.0, 5.0, 6.0])]
   records = benchmark.measure(sides, blocks=3, seconds=1, dtype="float32")
   assert [r["side"] for r in records] == ["as2jax", "torch"] * 3
-  found = benchmark.summary(sides, records)
-  assert found["torch"]["ratio"] == pytest.approx(5 / 2)
-  assert found["torch"]["ratio_of_each_block"] == pytest.approx([4, 2.5, 6 / 9])
-  assert found["as2jax"]["epoch_seconds"] == pytest.approx(4.0)
-  assert found["torch"]["examples_per_second"] == pytest.approx(1.0)
+  actual = benchmark.summary(sides, records)
+  assert actual["torch"]["ratio"] == pytest.approx(5 / 2)
+  assert actual["torch"]["ratio_of_each_block"] == pytest.approx([4, 2.5, 6 / 9])
+  assert actual["as2jax"]["epoch_seconds"] == pytest.approx(4.0)
+  assert actual["torch"]["examples_per_second"] == pytest.approx(1.0)

@@ -79,9 +79,9 @@ def test_both_sides_have_one_loss_and_one_gradient(work, ours):
   for way in side.choices():
     side.reset(way)
     side.model.eval()
-    found = side.loss(examples)
-    found.backward()
-    assert found.item() == pytest.approx(float(wanted), rel=1e-5)
+    actual = side.loss(examples)
+    actual.backward()
+    assert actual.item() == pytest.approx(float(wanted), rel=1e-5)
     for name, parameter in side.model.named_parameters():
       np.testing.assert_allclose(
         parameter.grad, wanted_gradient[name], atol=2e-5, rtol=2e-3, err_msg=name
@@ -93,7 +93,7 @@ def test_both_sides_run_the_same_examples_in_one_program(work, ours, monkeypatch
   side = torch_side.side(work, ours.params(), 1)
   sides = (ours, side)
   records = benchmark.measure(sides, blocks=1, seconds=0, dtype="float32")
-  found = benchmark.summary(sides, records)
-  assert found["as2jax"]["epoch"]["examples"] == found["torch"]["epoch"]["examples"]
-  assert found["as2jax"]["facts"]["programs"] == 1 and found["torch"]["ratio"] > 0
+  actual = benchmark.summary(sides, records)
+  assert actual["as2jax"]["epoch"]["examples"] == actual["torch"]["epoch"]["examples"]
+  assert actual["as2jax"]["facts"]["programs"] == 1 and actual["torch"]["ratio"] > 0
   assert side.choice in side.choices()

@@ -18,8 +18,8 @@ def shapes(tmp_path_factory):
   """Tiny encoders in place of the published ones."""
   with pytest.MonkeyPatch.context() as patch:
     folder = tmp_path_factory.mktemp("shapes")
-    made = {name: str(tiny_encoders.folder(name, folder / name)) for name in FAMILIES}
-    for name, shape in made.items():
+    folders = {name: str(tiny_encoders.folder(name, folder / name)) for name in FAMILIES}
+    for name, shape in folders.items():
       patch.setitem(workload.SHAPES, name, shape)
     yield
 
@@ -35,8 +35,8 @@ def test_lengths_are_distributed_as_wikiqas(shapes):
   )
   lengths = np.diff(work.offsets)
   assert len(lengths) == 200 * (gpu.CANDIDATES + 1)
-  found = np.quantile(lengths, (0.25, 0.5, 0.75))
-  np.testing.assert_allclose(found, [gpu.SENTENCE[i] for i in (5, 10, 15)], rtol=0.15)
+  actual = np.quantile(lengths, (0.25, 0.5, 0.75))
+  np.testing.assert_allclose(actual, [gpu.SENTENCE[i] for i in (5, 10, 15)], rtol=0.15)
   assert work.whole.tokens == lengths.sum() and work.whole.units == len(lengths)
 
 
