@@ -53,6 +53,14 @@ def doctor(
   raise typer.Exit(int(not report.fine))
 
 
+Fill = Annotated[
+  list[str],
+  typer.Option(
+    metavar="ROW:DATA=FILE", help="a row from the run file of any system: USE:wikiqa=use.trec"
+  ),
+]
+
+
 @app.command(
   epilog=examples(
     "as2jax lab paper                                   (lists the tables)",
@@ -72,12 +80,7 @@ def paper(
     str, typer.Option(help="further words of the jobs, such as minilm, which the table then says")
   ] = "",
   settings: Set = [],  # noqa: B006
-  fill: Annotated[
-    list[str],
-    typer.Option(
-      metavar="ROW:DATA=FILE", help="a row from the run file of any system: USE:wikiqa=use.trec"
-    ),
-  ] = [],  # noqa: B006
+  fill: Fill = [],  # noqa: B006
   runs: Annotated[
     list[str],
     typer.Option(metavar="FOLDER", help="finished runs, taken for rows that have their config"),

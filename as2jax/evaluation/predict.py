@@ -50,7 +50,7 @@ class Components(Protocol):
     ...
 
   @property
-  def facts(self) -> Mapping[str, Any]:
+  def provenance(self) -> Mapping[str, Any]:
     """What results say of the weights."""
     ...
 

@@ -148,7 +148,7 @@ def versions() -> dict[str, str]:
   return by_package
 
 
-def data_facts(dataset: Dataset, section: Any) -> dict:
+def data_record(dataset: Dataset, section: Any) -> dict:
   """What results say of the data: its passport, the text rules, the part that was trained on.
 
   The log names splits with pairs labelled both 0 and 1, and files that are not the official ones.

@@ -84,9 +84,9 @@ def distil(
     raise InputError(f"{source or 'the data'}: no question has a candidate to score")
   scored = [_scores_of(teacher, asked, allow_seen) for teacher in teachers]
   if cross_fit is not None:
-    facts = {"cross_fit": cross_fit.job, "folds": cross_fit.folds, **cross_fit.overrides}
-    scored.append((_cross_fitted(asked, cross_fit, working), facts))
-  scores = [_finite(np.concatenate(its), facts) for its, facts in scored]
+    provenance = {"cross_fit": cross_fit.job, "folds": cross_fit.folds, **cross_fit.overrides}
+    scored.append((_cross_fitted(asked, cross_fit, working), provenance))
+  scores = [_finite(np.concatenate(its), provenance) for its, provenance in scored]
   ends = np.cumsum([len(question.candidates) for question in asked])
   soft = np.split(teacher_scores.averaged(scores), ends[:-1])
   ids = [[candidate.id for candidate in question.candidates] for question in asked]
@@ -95,7 +95,7 @@ def distil(
   trec_files.write_run(file, [question.id for question in asked], ids, soft, "teachers")
   content = {
     "as2jax": __version__,
-    "teachers": [facts for _, facts in scored],
+    "teachers": [provenance for _, provenance in scored],
     "data": {"source": source, "fingerprint": fingerprint(questions)},
     "questions": len(asked),
     "pairs": int(ends[-1]),

@@ -51,8 +51,8 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
   return results.write(
     workdir,
     config,
-    results.data_facts(components.data, config.data),
-    components.facts,
+    results.data_record(components.data, config.data),
+    components.provenance,
     outcomes,
     {key: trained[key] for key in ("deterministic", "before_training") if key in trained}
     | {"identity": {**known, "changed": run.changed}},
@@ -100,7 +100,7 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
     for split in data.reported:
       task.record(folder, ranker.variables, split, [outcome])
     outcomes.append(outcome)
-  facts = {
+  summary = {
     "deterministic": trained.get("deterministic", False),
     "run": str(run.folder),
     "identity": {
@@ -109,8 +109,8 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
       "changed": run.changed,
     },
   }
-  of_data = results.data_facts(data, config.data)
-  return results.write(folder, config, of_data, run.components.facts, outcomes, facts)
+  of_data = results.data_record(data, config.data)
+  return results.write(folder, config, of_data, run.components.provenance, outcomes, summary)
 
 
 def start_from(run: Run, ranking: epath.PathLike, questions: Sequence[Question]) -> None:

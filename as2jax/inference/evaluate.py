@@ -122,19 +122,19 @@ def evaluate(
   _check(questions)
   if isinstance(system, (str, os.PathLike)) and epath.Path(system).is_dir():
     system = Run(system)
-  by_seed, facts = _scores(system, questions, data)
+  by_seed, description = _scores(system, questions, data)
   labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
   ids = [[c.id for c in q.candidates] for q in questions]
   names = [q.id for q in questions]
   for its in by_seed:
-    predict.check_finite(its, questions, facts["name"])
+    predict.check_finite(its, questions, description["name"])
   tables = [metrics.per_question(its, labels, ids, ties=ties, names=names) for its in by_seed]
   values = {metric: np.stack([table[metric] for table in tables]) for metric in tables[0]}
   ranges = metrics.tie_ranges(by_seed[0], labels, names=names)
-  facts |= {"name": name} if name else {}
-  facts |= {} if deterministic is None else {"deterministic": deterministic}
+  description |= {"name": name} if name else {}
+  description |= {} if deterministic is None else {"deterministic": deterministic}
   return Evaluation(
-    **facts,
+    **description,
     data=_title(data),
     ids=tuple(names),
     values=values,
@@ -222,7 +222,7 @@ def _scores(
     scores_by_seed = [_ranked(system.ranker(seed), questions) for seed in seeds]
     if isinstance(data, Dataset):
       _note(system, data, seeds)
-    return scores_by_seed, _facts_of(system, content)
+    return scores_by_seed, _description(system, content)
   if isinstance(system, Ranker):
     fixed = isinstance(system, ParameterFreeRanker)
     return [_ranked(system, questions)], {"name": system.name, "deterministic": fixed}
@@ -261,7 +261,7 @@ def _note(run: Run, data: Dataset, seeds: Sequence[int]) -> None:
     log.warning("%s cannot note that it was evaluated: %s", run.folder, error)
 
 
-def _facts_of(run: Run, content: dict) -> dict[str, Any]:
+def _description(run: Run, content: dict) -> dict[str, Any]:
   seeds = results.before_training(content)
   all_of_them = len(seeds) == len(content["seeds"])
   which = "" if all_of_them or not seeds else f" (seed {', '.join(map(str, seeds))})"

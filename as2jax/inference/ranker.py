@@ -86,7 +86,7 @@ class Ranker:
     return digest.hexdigest()
 
   def _settings(self) -> dict[str, Any]:
-    facts, data = self.predictor.components.facts, self.config.data
+    provenance, data = self.predictor.components.provenance, self.config.data
     prompts = self.predictor.components.prompts
     return {
       **({"prompts": dataclasses.astuple(prompts)} if any(dataclasses.astuple(prompts)) else {}),
@@ -94,8 +94,8 @@ class Ranker:
       "rules": list(data.rules),
       "max_length": data.max_length,
       "dtype": self.dtype,
-      "architecture": facts["architecture"],
-      "tokenizer": facts["tokenizer"],
+      "architecture": provenance["architecture"],
+      "tokenizer": provenance["tokenizer"],
     }
 
   @property

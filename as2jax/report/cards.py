@@ -20,7 +20,7 @@ CHOSEN = (
 
 def section(runs: Runs) -> str:
   """The data's card and the identity of each run."""
-  parts = [_data(runs.facts)] if runs.facts else []
+  parts = [_data(runs.data_record)] if runs.data_record else []
   rows = _identity(runs)
   if rows:
     head = ["", *(system.label for system in runs.systems)]
@@ -28,9 +28,9 @@ def section(runs: Runs) -> str:
   return markup.section("identity", "Data and runs", *parts)
 
 
-def _data(facts: dict[str, Any]) -> str:
+def _data(record: dict[str, Any]) -> str:
   rows = []
-  for split, its in facts["splits"].items():
+  for split, its in record["splits"].items():
     kept = its.get("question_filters", {}).get("clean", {})
     rows.append(
       [
@@ -46,18 +46,18 @@ def _data(facts: dict[str, Any]) -> str:
   head = ["split", "questions", "candidates", "right", "clean questions", "duplicate pairs"]
   head += ["contradictory", "against published counts", "SHA-256"]
   shared = [
-    f"{pair.replace('+', ' and ')}: {n}" for pair, n in (facts.get("overlap") or {}).items()
+    f"{pair.replace('+', ' and ')}: {n}" for pair, n in (record.get("overlap") or {}).items()
   ]
   said = [f"question texts in two splits: {', '.join(shared)}"] if shared else []
-  spec = datasets.SPECS.get(facts["name"])
-  said.append(f"licence: {licence(facts['name'])}")
+  spec = datasets.SPECS.get(record["name"])
+  said.append(f"licence: {licence(record['name'])}")
   if spec:
     said.append(f"source: {spec.citation}")
-  if facts.get("why"):
-    said.append(f"against published counts: {facts['why']}")
-  if facts.get("rules"):
-    said.append(f"text rules: {', '.join(facts['rules'])}")
-  return f"<h3>{markup.text(facts['name'])}</h3>{markup.table(head, rows)}{markup.items(said)}"
+  if record.get("why"):
+    said.append(f"against published counts: {record['why']}")
+  if record.get("rules"):
+    said.append(f"text rules: {', '.join(record['rules'])}")
+  return f"<h3>{markup.text(record['name'])}</h3>{markup.table(head, rows)}{markup.items(said)}"
 
 
 def licence(name: str) -> str:
@@ -70,12 +70,12 @@ def licence(name: str) -> str:
 
 def _identity(runs: Runs) -> list[list[str]]:
   """One row a fact, one column a system; rows that no system has are left out."""
-  columns = [_facts(system) for system in runs.systems]
+  columns = [_description(system) for system in runs.systems]
   names = dict.fromkeys(name for column in columns for name in column)
   return [[name, *(column.get(name, "–") for column in columns)] for name in names]
 
 
-def _facts(system: System) -> dict[str, str]:
+def _description(system: System) -> dict[str, str]:
   content = system.content
   if content is None:
     return {"made": "elsewhere"}

@@ -69,14 +69,14 @@ class Runs:
   Attributes:
     systems: the first is what others are compared with.
     split: as it was given, such as `test`.
-    facts: what the first run knows of its data (`data` of results.json), {} without a run.
+    data_record: what the first run knows of its data (`data` of results.json), {} without a run.
     questions: of the split, with texts; () where the data are not there, which `absent` explains.
 
   """
 
   systems: tuple[System, ...]
   split: str
-  facts: dict[str, Any]
+  data_record: dict[str, Any]
   questions: tuple[Question, ...]
   absent: str
   dataset: Dataset | None = None
@@ -116,11 +116,11 @@ def read(
   if first is None or first.content is None:
     absent = "no run of as2jax is among the systems, so that the questions' texts are not known"
     return Runs(systems, split, {}, (), absent)
-  facts = first.content["data"]
-  dataset, questions, absent = _texts(first, facts, split)
+  record = first.content["data"]
+  dataset, questions, absent = _texts(first, record, split)
   if isinstance(dataset, Retrieval):
     questions = _retrieved(dataset.pools[split], [system.rankings(split) for system in systems])
-  return Runs(systems, split, facts, questions, absent, dataset)
+  return Runs(systems, split, record, questions, absent, dataset)
 
 
 def _retrieved(pool: Pool, rankings: Sequence[Sequence[Ranking]]) -> tuple[Question, ...]:
@@ -179,24 +179,24 @@ def _labels(names: Sequence[str]) -> list[str]:
 
 
 def _texts(
-  run: System, facts: dict[str, Any], split: str
+  run: System, record: dict[str, Any], split: str
 ) -> tuple[Dataset | None, tuple[Question, ...], str]:
   """The data set of a run, the questions of its split; or why they cannot be shown."""
   from as2jax.config import rerun
 
   try:
     config = rerun.get_config(str(epath.Path(run.name) / "config.json"))
-    if facts["name"] != config.data.name:
+    if record["name"] != config.data.name:
       return (
         None,
         (),
-        f"the texts of {facts['name']}, on which the run was evaluated later, are not read",
+        f"the texts of {record['name']}, on which the run was evaluated later, are not read",
       )
     config = config.copy_and_resolve_references().unlock()
     config.data.download = False  # a page is made of what is here
     dataset = load.load(config.data, config.evaluation.task)
     load.require(dataset, split.split("+"))
-    known = facts["splits"]
+    known = record["splits"]
     for part in split.split("+"):
       if dataset.fingerprints.get(part, known[part]["fingerprint"]) != known[part]["fingerprint"]:
         return None, (), f"the {part} questions of {dataset.name} that are here are not the run's"

@@ -128,7 +128,7 @@ def caveats(runs: Runs, rows: Sequence[Row]) -> list[str]:
   lines: list[str] = []
   for system, row in zip(runs.systems, rows, strict=True):
     lines += [f"{system.label}: {line}" for line in _of_system(system, row, runs.split)]
-  lines += _of_data(runs.facts)
+  lines += _of_data(runs.data_record)
   codes = {(system.content or {}).get("identity", {}).get("code") for system in runs.systems} - {
     None
   }
@@ -165,15 +165,15 @@ def _of_system(system: System, row: Row, split: str) -> list[str]:
   return lines
 
 
-def _of_data(facts: dict[str, Any]) -> list[str]:
+def _of_data(record: dict[str, Any]) -> list[str]:
   """What the data's card says against the data."""
   lines = []
-  for pair, count in (facts.get("overlap") or {}).items():
+  for pair, count in (record.get("overlap") or {}).items():
     if count:
       lines.append(f"{count} question texts stand in both of {pair.replace('+', ' and ')}")
-  for split, its in facts.get("splits", {}).items():
+  for split, its in record.get("splits", {}).items():
     if its.get("contradictory_pairs"):
       lines.append(f"{its['contradictory_pairs']} pairs of {split} are labelled both 0 and 1")
-  if facts.get("matches") is False:
+  if record.get("matches") is False:
     lines.append("the files are not the official ones: their counts differ from the published")
   return lines

@@ -6,7 +6,7 @@ its result. Processes communicate through the coordination service of `jax.distr
 the devices, so a host may be slow and texts may have any length.
 
 An error in one process ends all of them: it reports the error to the service, which the others, who
-may be waiting in a collective that never ends, poll every second (`_Watch`). A process that is
+may be waiting in a collective that never ends, poll every second (`_Watchdog`). A process that is
 killed reports nothing: the others name it, with its host, after `SILENCE` seconds, and the service,
 which misses its heartbeat, ends them after `HEARTBEAT` seconds.
 """
@@ -45,7 +45,7 @@ class _Run:
   count = 1
   started = False
   messages = 0
-  watch: "_Watch | None" = None
+  watchdog: "_Watchdog | None" = None
 
 
 def first() -> bool:
@@ -130,7 +130,7 @@ def start(coordinator: str = "", processes: int = 0, process_id: int = -1) -> No
   _Run.started, _Run.messages = True, 0
   _Run.index, _Run.count = jax.process_index(), jax.process_count()
   if _Run.count > 1:
-    _Run.watch = _Watch()
+    _Run.watchdog = _Watchdog()
 
 
 def _service() -> Any:
@@ -208,7 +208,7 @@ def _hear(number: int) -> Any:
   return message["value"]
 
 
-class _Watch:
+class _Watchdog:
   """Two threads: one tells the service that this process lives and asks for the others, one judges.
 
   The one that judges ends this process where another has failed, and names a process that has not
@@ -293,7 +293,7 @@ def leave(status: int, text: str) -> NoReturn:
   sys.stdout.flush()
   sys.stderr.flush()
   if _Run.count > 1:
-    _Run.watch.stop()
+    _Run.watchdog.stop()
     try:
       _service().key_value_set(f"{FAILED}{_Run.index}", json.dumps([status, text[:2000]]))
       end = time.monotonic() + LOOK + GRACE + 2
@@ -309,10 +309,10 @@ def leave(status: int, text: str) -> NoReturn:
 
 def stop() -> None:
   """Stops polling for failures: from here on the processes end by themselves."""
-  if _Run.watch is not None:
-    _Run.watch.stop()
+  if _Run.watchdog is not None:
+    _Run.watchdog.stop()
     try:  # the others may have more to do
       _service().key_value_set(f"{ALIVE}{_Run.index}", ENDED, allow_overwrite=True)
     except Exception as error:
       log.debug("the other processes are gone: %s", error)
-    _Run.watch = None
+    _Run.watchdog = None

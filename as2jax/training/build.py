@@ -53,7 +53,7 @@ class Components:
     source: the encoder, with its tokeniser (`open.Source`); None for rankers without parameters.
     model: Linen module; loss: its loss.
     pretrained: host arrays by parameter path.
-    facts: what results say of the weights.
+    provenance: what results say of the weights.
     inputs: what the model and its encoder read beside token ids, bound to this run.
     fitted: what each input has counted in the training data, by its name.
 
@@ -65,7 +65,7 @@ class Components:
   model: Any
   loss: Any
   pretrained: Mapping[str, np.ndarray]
-  facts: dict
+  provenance: dict
   inputs: tuple[Input, ...] = ()
   fitted: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 

@@ -234,9 +234,9 @@ def _rates(module: Any) -> dict[str, str]:
 
 def _of_use(components: Components) -> dict[str, Any]:
   return {
-    "architecture": components.facts.get("architecture"),
-    "weights": components.facts.get("sha256"),
-    "tokenizer": components.facts.get("tokenizer"),
+    "architecture": components.provenance.get("architecture"),
+    "weights": components.provenance.get("sha256"),
+    "tokenizer": components.provenance.get("tokenizer"),
     "inputs": {name: fitted.digest(values) for name, values in components.fitted.items()},
   }
 

@@ -72,14 +72,14 @@ def _train_and_evaluate(
   """What `train_and_evaluate` does in a folder that is this process's."""
   display.phase("reading")
   components = processes.in_order(lambda: load(config, workdir=workdir))
-  data = results.data_facts(components.data, config.data)
+  data = results.data_record(components.data, config.data)
   known = identity.settle(workdir, components)
   if not components.model.has_parameters:
     outcome = _rank_untrained(components, workdir)
     summary = {"deterministic": True, "identity": known}
     return results.write(workdir, config, data, {}, [outcome], summary)
   if start:
-    start.check_encoder(components.facts)
+    start.check_encoder(components.provenance)
   groups = seed_groups(config)
   display.phase("tokenising")
   trainer = Trainer(components, workdir, len(groups[0]), started, display, start)
@@ -90,7 +90,7 @@ def _train_and_evaluate(
   identity.record_best(workdir, trainer.best)
   summary = trainer.summary() | ({"warm_start": start.record} if start else {})
   summary["identity"] = known
-  return results.write(workdir, config, data, components.facts, outcomes, summary)
+  return results.write(workdir, config, data, components.provenance, outcomes, summary)
 
 
 def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outcome:

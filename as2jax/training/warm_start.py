@@ -196,7 +196,7 @@ class WarmStart:
     """Raises InputError where the encoder or its tokeniser is not the first run's.
 
     Args:
-      weights: `Components.facts`.
+      weights: `Components.provenance`.
 
     """
     there = {**self.content["weights"], "tokenizer": identity.read(self.run)["tokenizer"]}

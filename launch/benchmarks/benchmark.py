@@ -195,7 +195,7 @@ def summary(sides: Sequence[Any], records: Sequence[dict]) -> dict:
     by_side[side.name] = {
       **median,
       "padding": side.whole.padding,
-      "facts": side.facts(),
+      "facts": side.description(),
       "epoch": dataclasses.asdict(side.whole),
     }
   first = by_side[sides[0].name]
@@ -302,8 +302,8 @@ def text(result: Mapping[str, Any]) -> str:
       f"block by block {each}); in processor time {own['ratio_of_cpu']:.2f}x"
     )
   for side in result["sides"]:
-    facts = ", ".join(f"{key} {value}" for key, value in result[side]["facts"].items())
-    lines.append(f"{side}: {facts}")
+    described = ", ".join(f"{key} {value}" for key, value in result[side]["facts"].items())
+    lines.append(f"{side}: {described}")
   lines += [f"{name}: {value}" for name, value in result.get("processes", {}).items()]
   return "\n".join(lines)
 

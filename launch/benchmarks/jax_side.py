@@ -96,7 +96,7 @@ class Training:
         seconds.append(time.perf_counter() - began)
       self.compile_seconds += seconds[0] - min(seconds[1:])
 
-  def facts(self) -> dict:
+  def description(self) -> dict:
     """How it ran."""
     return {
       "compile_seconds": round(self.compile_seconds, 2),

@@ -19,7 +19,7 @@ from as2jax.runtime import sharding
 SEED_ROWS = 1 << 16  # drawn once; blocks of the pool are these rows, shifted and scaled
 
 
-class Made:
+class SyntheticPool:
   """A pool `[n, d]` of normal numbers, made row by row from a table of 65,536 rows and a seed.
 
   Row i is the table's row i mod 65,536 with its numbers turned round by i div 65,536, so that all
@@ -54,7 +54,7 @@ def measure(pool: exact_search.Rows, *, queries: int, k: int, rows: int, ranks: 
   searcher = exact_search.Searcher(sharding.make_mesh(), k=k, rows=rows, queries=min(queries, 512))
   asked = np.random.default_rng(1).standard_normal((queries, pool.shape[1]), np.float32)
   right = [[[i % pool.shape[0]] for i in range(queries)]] if ranks else None
-  warm = Made(min(pool.shape[0], rows), pool.shape[1])
+  warm = SyntheticPool(min(pool.shape[0], rows), pool.shape[1])
   searcher(asked, warm, right=[[[0]] * queries] if ranks else None)
   before = getattr(pool, "seconds", 0.0)
   started = time.monotonic()
@@ -93,7 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
   parser.add_argument("--ranks", action="store_true", help="of right answers, too: two sweeps")
   parser.add_argument("--file", help="a pool to read: .npy of float32 [n, d]")
   flags = parser.parse_args(arguments)
-  pool = np.load(flags.file, mmap_mode="r") if flags.file else Made(flags.pool, flags.dimension)
+  pool = (
+    np.load(flags.file, mmap_mode="r") if flags.file else SyntheticPool(flags.pool, flags.dimension)
+  )
   figures = measure(pool, queries=flags.queries, k=flags.k, rows=flags.rows, ranks=flags.ranks)
   for name, value in figures.items():
     print(f"{name:24s} {value:,.1f}" if isinstance(value, float) else f"{name:24s} {value}")

@@ -156,7 +156,7 @@ class TorchSide(abc.ABC):
     self.wait()
     return done, time.perf_counter() - began
 
-  def facts(self) -> dict:
+  def description(self) -> dict:
     """How it ran."""
     return {
       "torch": torch.__version__,

@@ -186,7 +186,7 @@ def from_config(config: Any, system: str) -> Workload:
     "sampler": batcher.sampler.name,
     "pretrained": config.encoder.get("pretrained", "random word vectors"),
     "batch_size": config.batch.examples if batcher.sampler.name == "paper" else None,
-    "encoder": {"name": experiment.facts["family"], **_fields(model.encoder)},
+    "encoder": {"name": experiment.provenance["family"], **_fields(model.encoder)},
     "model": {"name": config.model.name, **_fields(model)},
     "loss": {"name": config.loss.name, **_fields(experiment.loss)},
     "optimizer": {

@@ -86,7 +86,9 @@ def words_alone(parts, texts):
       hidden = np.moveaxis(hidden, 0, 1)
     spans = zip(units.word_start, units.word_length, strict=True)
     means = [hidden[a : a + k].mean(0) for a, k in spans] or [np.zeros(hidden.shape[-1])]
-    word_vectors.append(hidden if parts.facts["family"] in ("elmo", "static") else np.stack(means))
+    word_vectors.append(
+      hidden if parts.provenance["family"] in ("elmo", "static") else np.stack(means)
+    )
   return word_vectors
 
 

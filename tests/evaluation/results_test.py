@@ -42,9 +42,9 @@ def test_the_half_width_of_a_mean_over_seeds_is_that_of_a_comparison():
   assert actual["avgrec[x]"]["half_width"] is None
 
 
-def content(seeds, **facts):
+def content(seeds, **fields):
   entries = [{"seed": s, "steps": 6, "best_epoch": 1, "notes": []} for s in seeds]
-  return {"metrics": {}, "task": "rerank", "data": {"name": "x"}, "seeds": entries, **facts}
+  return {"metrics": {}, "task": "rerank", "data": {"name": "x"}, "seeds": entries, **fields}
 
 
 def test_one_seed_of_a_trained_system_is_said_to_tell_nothing_of_the_method():
@@ -89,7 +89,7 @@ def test_the_log_names_pairs_labelled_both_ways_and_other_files(caplog):
   hashes = {"train": "aa", "test": "bb"}
   dataset = Dataset("made", splits, "both", "here", hashes, contents=contents)
   with caplog.at_level(logging.WARNING):
-    statistics = results.data_facts(dataset, get_config().data)
+    statistics = results.data_record(dataset, get_config().data)
   assert statistics["splits"]["train"]["contradictory_pairs"] == 1
   assert [record.getMessage() for record in caplog.records] == [
     "made train: 1 (question, sentence) pairs are labelled both 0 and 1",

@@ -11,10 +11,10 @@ from typing import Any
 
 import frozen_vector_cache_test
 import jax
-import made_wikiqa
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+import synthetic_wikiqa
 import tiny
 import token_table_test
 
@@ -180,12 +180,16 @@ def _arrays(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def _in_prepared_data(seed: int, cases: int, folder: pathlib.Path) -> Totals:
   totals = Totals("bits of prepared data")
-  root, cache, whole = made_wikiqa.write_source(folder / "root"), folder / "cache", folder / "whole"
+  root, cache, whole = (
+    synthetic_wikiqa.write_source(folder / "root"),
+    folder / "cache",
+    folder / "whole",
+  )
   with pytest.MonkeyPatch.context() as patch:
-    made_wikiqa.change(patch, published={}, sha256={})
+    synthetic_wikiqa.change(patch, published={}, sha256={})
     load = lambda: load_dataset("wikiqa", root=str(root), cache=str(cache), download=False)
     first = load()
-    splits = {split: first.splits[split] for split in made_wikiqa.SPLITS}
+    splits = {split: first.splits[split] for split in synthetic_wikiqa.SPLITS}
     shutil.copytree(cache, whole)
     for case in range(cases):
       rng = random.Random(f"{seed} prepared data {case}")

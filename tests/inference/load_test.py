@@ -227,7 +227,7 @@ def test_a_finished_run_opens_without_its_encoders_folder(finished_run, tmp_path
     run = as2jax.open_run(moved(whole, tmp_path / system))
     expected = as2jax.open_run(whole).ranker().rank(QUESTION, TEXTS)
     assert run.ranker().rank(QUESTION, TEXTS) == expected
-    assert run.components.facts["sha256"] == run.results["weights"]["sha256"]
+    assert run.components.provenance["sha256"] == run.results["weights"]["sha256"]
     with pytest.raises(InputError, match="began with weights that are not here.*/gone/from/here"):
       run.ranker(trained=False)
     with pytest.raises(InputError, match="encoder '/gone/from/here': no such folder"):

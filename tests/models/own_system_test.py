@@ -130,7 +130,7 @@ def test_its_encoder_may_be_ones_own(config, tmp_path, module):
   own = load(job_config, data=False, workdir=_fitted(tmp_path))
   same = load(config(epochs=0), data=False, workdir=_fitted(tmp_path))
   assert type(own.model.encoder).__name__ == "MyBert"
-  assert own.facts["sha256"] == same.facts["sha256"]
+  assert own.provenance["sha256"] == same.provenance["sha256"]
   with pytest.raises(InputError, match="encoder MyBert is a class of your own"):
     export.published_form(CrossEncoder(own.model.encoder, "cls", True, 0.0))
 

@@ -21,7 +21,7 @@ from configs import wikiqa_baseline
 
 
 @pytest.fixture(scope="module")
-def made(finished_run, tmp_path_factory):
+def page_of_two(finished_run, tmp_path_factory):
   """The page of two rankers without parameters, and their folders."""
   folders = [str(finished_run(name)) for name in ("bm25", "word_overlap")]
   target = tmp_path_factory.mktemp("page") / "report.html"
@@ -33,8 +33,8 @@ def results(folder):
   return json.loads((pathlib.Path(folder) / "results.json").read_text())["metrics"]
 
 
-def test_its_numbers_are_those_of_the_results(made):
-  shown, folders = made
+def test_its_numbers_are_those_of_the_results(page_of_two):
+  shown, folders = page_of_two
   cells = [(a["data-value"], text) for a, text in shown.of("td") if "data-value" in a]
   expected = []
   for metric in make.METRICS["rerank"]:
@@ -46,8 +46,8 @@ def test_its_numbers_are_those_of_the_results(made):
   assert [text for _, text in cells] == [f"{value:.4f}" for value in expected]
 
 
-def test_it_has_its_sections_and_says_how_to_repeat_it(made):
-  shown, folders = made
+def test_it_has_its_sections_and_says_how_to_repeat_it(page_of_two):
+  shown, folders = page_of_two
   assert [a["id"] for a, _ in shown.of("section")] == [
     "verdict",
     "systems",
@@ -136,8 +136,8 @@ def test_published_figures_are_drawn_with_where_they_stand(finished_run, tmp_pat
   assert "Hollow marks are published figures: Triplet-BERT in a table." in text
 
 
-def test_each_question_has_its_values_and_packed_candidates(made, finished_run):
-  shown, folders = made
+def test_each_question_has_its_values_and_packed_candidates(page_of_two, finished_run):
+  shown, folders = page_of_two
   actual = shown.candidates()
   assert len(actual) == 68  # of test, those without an answer among them
   rows = [a for a, _ in shown.of("tr") if "data-q" in a]
@@ -176,8 +176,8 @@ def test_hostile_texts_stay_texts(tmp_path):
   assert shown.of("title")[0][1] == run.name
 
 
-def test_the_policy_allows_this_style_and_program_alone(made):
-  shown, _ = made
+def test_the_policy_allows_this_style_and_program_alone(page_of_two):
+  shown, _ = page_of_two
   (policy,) = [a["content"] for a, _ in shown.of("meta") if "http-equiv" in a]
   parts = dict(part.strip().split(" ", 1) for part in policy.split(";"))
   digest = lambda text: (
@@ -214,8 +214,8 @@ def test_colours_can_be_read_in_both_themes():
         assert (high + 0.05) / (low + 0.05) >= 4.5, (name, theme)
 
 
-def test_figures_are_described_and_tables_have_heads(made):
-  shown, _ = made
+def test_figures_are_described_and_tables_have_heads(page_of_two):
+  shown, _ = page_of_two
   for attributes, _ in shown.of("svg"):
     assert attributes["role"] == "img" and attributes["aria-label"].strip(". ")
   assert all(a.get("scope") in ("col", "row") for a, _ in shown.of("th"))

@@ -84,7 +84,7 @@ def test_two_processes_agree_and_the_failure_of_one_ends_the_other(tmp_path):
 
 
 @pytest.mark.parametrize(
-  "given",
+  "flags",
   [
     ("", 2, -1),
     ("", 0, 1),
@@ -95,9 +95,9 @@ def test_two_processes_agree_and_the_failure_of_one_ends_the_other(tmp_path):
     ("auto", 2, 0),
   ],
 )
-def test_half_the_flags_are_refused(given):
+def test_half_the_flags_are_refused(flags):
   with pytest.raises(InputError, match="several processes need all three"):
-    processes.start(*given)
+    processes.start(*flags)
   assert processes.count() == 1 and not processes.started()
 
 

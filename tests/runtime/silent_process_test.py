@@ -28,7 +28,7 @@ time.sleep(600)
 def watch(monkeypatch):
   """A watch of process 0 of three, without threads and service."""
   monkeypatch.setattr(processes._Run, "count", 3)
-  watchdog = object.__new__(processes._Watch)
+  watchdog = object.__new__(processes._Watchdog)
   watchdog._asked, watchdog._named = 100.0, set()
   watchdog._heard = {0: ("9 host-0", 100.0), 1: ("9 host-1", 100.0), 2: ("9 host-2", 100.0)}
   return watchdog

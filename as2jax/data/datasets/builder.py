@@ -21,7 +21,7 @@ from tensorflow_datasets.core import example_serializer, naming
 from as2jax.data.datasets.files_on_disk import Counts, Source, Spec
 from as2jax.data.datasets.pool import PoolCounts
 from as2jax.data.datasets.shards import Progress, write_shards
-from as2jax.data.datasets.statistics import Facts, PoolFacts
+from as2jax.data.datasets.statistics import PoolStatistics, SplitStatistics
 from as2jax.data.datasets.tfds_schema import TABLES
 from as2jax.data.record import fingerprint
 from as2jax.runtime import checksums
@@ -107,7 +107,7 @@ class Prepared:
   Attributes:
     folders: table -> TFDS files; `tfds.builder_from_directory(folder)` reads them too.
     counts, fingerprints: split -> its counts, its fingerprint.
-    facts: split -> the statistics of its dataset card (`statistics.Facts.asdict`).
+    statistics: split -> the statistics of its dataset card (`statistics.SplitStatistics.asdict`).
     overlap: pair of splits -> number of question texts in both.
 
   """
@@ -115,7 +115,7 @@ class Prepared:
   folders: Mapping[str, epath.Path]
   counts: Mapping[str, Counts | PoolCounts]
   fingerprints: Mapping[str, str]
-  facts: Mapping[str, Mapping[str, Any]]
+  statistics: Mapping[str, Mapping[str, Any]]
   overlap: Mapping[str, int]
 
   def read(self, split: str, table: str = "questions") -> Iterator[Any]:
@@ -204,7 +204,7 @@ def _prepare(spec: Spec, source: Source, home: epath.Path) -> Prepared:
       "files": files,
       "counts": {split: dataclasses.astuple(numbers) for split, numbers in copy.counts.items()},
       "fingerprints": copy.fingerprints,
-      "facts": copy.facts,
+      "facts": copy.statistics,
       "overlap": copy.overlap,
     }
     (own / POINTER).write_text(checksums.sealed(pointer))
@@ -222,7 +222,7 @@ def _checked(spec: Spec, source: Source, folders: Mapping[str, epath.Path]) -> P
   gathered = {}
   counts, fingerprints = {}, {}
   for split in source.files:
-    its = gathered[split] = Facts() if "questions" in folders else PoolFacts()
+    its = gathered[split] = SplitStatistics() if "questions" in folders else PoolStatistics()
     parts = []
     for table, folder in folders.items():
       progress = Progress(f"reading back {spec.name} {split}", unit=TABLES[table].unit)
@@ -235,7 +235,7 @@ def _checked(spec: Spec, source: Source, folders: Mapping[str, epath.Path]) -> P
     folders,
     counts,
     fingerprints,
-    facts={split: its.asdict() for split, its in gathered.items()},
+    statistics={split: its.asdict() for split, its in gathered.items()},
     overlap={
       f"{a}+{b}": gathered[a].questions.shared(gathered[b].questions)
       for a, b in combinations(gathered, 2)

@@ -118,7 +118,7 @@ class Dataset:
     fingerprints: split -> SHA-256 of its content (`record.fingerprint`).
     official: what the question filter `official` keeps, "" where the data set has none.
     average_recall: whether AvgRec is one of its official metrics.
-    facts: split -> the statistics of its dataset card; None where it was not prepared.
+    statistics: split -> the statistics of its dataset card; None where it was not prepared.
     overlap: pair of splits -> number of question texts in both; None where it was not prepared.
     missing: split -> the names of its files, of the splits whose files are not all there.
     filter: which questions `questions` and what follows from it give; `splits` hold all.
@@ -131,7 +131,7 @@ class Dataset:
   clean: str
   source: str
   fingerprints: Mapping[str, str]
-  facts: Mapping[str, Mapping[str, Any]] | None = None
+  statistics: Mapping[str, Mapping[str, Any]] | None = None
   overlap: Mapping[str, int] | None = None
   official: str = ""
   average_recall: bool = False
@@ -204,7 +204,7 @@ class PoolDataset:
   splits: Mapping[str, Pool]
   source: str
   fingerprints: Mapping[str, str]
-  facts: Mapping[str, Mapping[str, Any]]
+  statistics: Mapping[str, Mapping[str, Any]]
   overlap: Mapping[str, int]
   clean: str = "pool"
   official: str = ""
@@ -242,7 +242,7 @@ def load(
     spec.clean,
     str(source.folder),
     copy.fingerprints,
-    copy.facts,
+    copy.statistics,
     copy.overlap,
     official=spec.official,
     average_recall=spec.average_recall,
@@ -274,7 +274,7 @@ def load_pool(
     splits,
     str(source.folder),
     copy.fingerprints,
-    copy.facts,
+    copy.statistics,
     copy.overlap,
     contents=source.contents(spec),
     missing=source.missing,

@@ -7,7 +7,7 @@ from typing import Any
 from as2jax.data.datasets.dataset import SPECS, Dataset, PoolDataset
 from as2jax.data.datasets.files_on_disk import Counts, Spec, Tally
 from as2jax.data.datasets.pool import PoolCounts
-from as2jax.data.datasets.statistics import KEEPS, QUANTILES, Facts
+from as2jax.data.datasets.statistics import KEEPS, QUANTILES, SplitStatistics
 from as2jax.data.record import Question
 
 VERDICTS = ("differs", "documented", "match")  # the worst first
@@ -28,10 +28,10 @@ def passport(dataset: Dataset | PoolDataset) -> dict:
   `differs`, "" where nothing is published; `matches` is whether it is `match`, None likewise.
   """
   spec = SPECS.get(dataset.name)
-  facts, overlap = dataset.facts, dataset.overlap
-  if facts is None or overlap is None:
-    facts, overlap = gathered(dataset.splits)
-  splits = {name: _split(of_split, dataset, name, spec) for name, of_split in facts.items()}
+  statistics, overlap = dataset.statistics, dataset.overlap
+  if statistics is None or overlap is None:
+    statistics, overlap = gathered(dataset.splits)
+  splits = {name: _split(of_split, dataset, name, spec) for name, of_split in statistics.items()}
   verdict = _worst(of_split["verdict"] for of_split in splits.values())
   return {
     "name": dataset.name,
@@ -58,23 +58,24 @@ def count(questions: Iterable[Question], question_filter: str) -> Counts:
 
 def gathered(splits: Mapping[str, Sequence[Question]]) -> tuple[dict, dict]:
   """The statistics of each split, and the number of question texts that each two share."""
-  facts = {}
+  statistics = {}
   for name, questions in splits.items():
-    facts[name] = Facts()
+    statistics[name] = SplitStatistics()
     for question in questions:
-      facts[name].take(question)
+      statistics[name].take(question)
   overlap = {
-    f"{a}+{b}": facts[a].questions.shared(facts[b].questions) for a, b in combinations(facts, 2)
+    f"{a}+{b}": statistics[a].questions.shared(statistics[b].questions)
+    for a, b in combinations(statistics, 2)
   }
-  return {name: of_split.asdict() for name, of_split in facts.items()}, overlap
+  return {name: of_split.asdict() for name, of_split in statistics.items()}, overlap
 
 
 def _split(
-  facts: Mapping[str, Any], dataset: Dataset | PoolDataset, name: str, spec: Spec | None
+  statistics: Mapping[str, Any], dataset: Dataset | PoolDataset, name: str, spec: Spec | None
 ) -> dict:
   counts = {
     question_filter: _counts(numbers)
-    for question_filter, numbers in facts["question_filters"].items()
+    for question_filter, numbers in statistics["question_filters"].items()
   }
   published = spec.published.get(name, {}) if spec else {}
   verdicts = {
@@ -86,7 +87,7 @@ def _split(
     question_filter: numbers.asdict() for question_filter, numbers in counts.items()
   }
   return {
-    **facts,
+    **statistics,
     "question_filters": question_filters
     | ({} if "pool" in counts else {"clean": question_filters[dataset.clean]}),
     "published": {
@@ -109,11 +110,11 @@ def _worst(verdicts: Iterable[str]) -> str:
   return next((verdict for verdict in VERDICTS if verdict in present), "")
 
 
-def table(facts: Mapping) -> str:
+def table(card: Mapping) -> str:
   """Formats the statistics from `passport` for a terminal."""
-  text = [f"{facts['name']} from {facts['source']}", "", *count_table(facts), ""]
+  text = [f"{card['name']} from {card['source']}", "", *count_table(card), ""]
   rows = [("split", "positive", "duplicates", "quantiles", *(f"{q:g}" for q in QUANTILES))]
-  for split, of_split in facts["splits"].items():
+  for split, of_split in card["splits"].items():
     share = of_split["positive_share"]
     first = (split, "" if share is None else f"{share:.2%}", str(of_split["duplicate_pairs"]))
     for name in LENGTHS:
@@ -122,37 +123,37 @@ def table(facts: Mapping) -> str:
         rows.append((*first, name.replace("_", " "), *values))
         first = ("", "", "")
   text += _aligned(rows, "<>><" + ">" * len(QUANTILES))
-  shared = ", ".join(f"{pair} {number}" for pair, number in facts["overlap"].items())
+  shared = ", ".join(f"{pair} {number}" for pair, number in card["overlap"].items())
   text += ["", f"questions in two splits: {shared}"] if shared else [""]
-  text += contradictions(facts)
-  text += [f"no {', '.join(names)} ({split})" for split, names in facts["missing"].items()]
+  text += contradictions(card)
+  text += [f"no {', '.join(names)} ({split})" for split, names in card["missing"].items()]
   text += [
-    f"fingerprint {split} {of_split['fingerprint']}" for split, of_split in facts["splits"].items()
+    f"fingerprint {split} {of_split['fingerprint']}" for split, of_split in card["splits"].items()
   ]
-  text += contents(facts)
-  text += [f"note: {facts['note']}"] if facts.get("note") else []
+  text += contents(card)
+  text += [f"note: {card['note']}"] if card.get("note") else []
   text.append(
     {
       "match": "counts agree with the published ones",
-      "documented": f"counts are not the published ones, as documented: {facts['why']}",
+      "documented": f"counts are not the published ones, as documented: {card['why']}",
       "differs": "COUNTS DIFFER from the published ones",
       "": "no counts are published",
-    }[facts["verdict"]]
+    }[card["verdict"]]
   )
   return "\n".join(text)
 
 
-def contradictions(facts: Mapping) -> list[str]:
+def contradictions(card: Mapping) -> list[str]:
   """One line for each split in which a pair is labelled both 0 and 1."""
-  numbers = {split: its["contradictory_pairs"] for split, its in facts["splits"].items()}
+  numbers = {split: its["contradictory_pairs"] for split, its in card["splits"].items()}
   return [
-    f"{facts['name']} {split}: {number} (question, sentence) pairs are labelled both 0 and 1"
+    f"{card['name']} {split}: {number} (question, sentence) pairs are labelled both 0 and 1"
     for split, number in numbers.items()
     if number
   ]
 
 
-def contents(facts: Mapping) -> list[str]:
+def contents(card: Mapping) -> list[str]:
   """What the content of the files was compared with: one line for each answer."""
   words = {
     "official": "SHA-256 of the official files",
@@ -161,25 +162,25 @@ def contents(facts: Mapping) -> list[str]:
   }
   lines = []
   for content, meaning in words.items():
-    splits = [name for name, its in facts["splits"].items() if its["content"] == content]
+    splits = [name for name, its in card["splits"].items() if its["content"] == content]
     if splits:
       lines.append(f"content of {', '.join(splits)}: {meaning}")
   return lines
 
 
-def count_table(facts: Mapping) -> list[str]:
+def count_table(card: Mapping) -> list[str]:
   """The counts of every split and question_filter against the published ones."""
-  first = next(iter(facts["splits"].values()))["question_filters"]
+  first = next(iter(card["splits"].values()))["question_filters"]
   names = tuple(next(iter(first.values())))
   rows = [("split", "question_filter", *names, "published", "")]
   shown = {"": "", "match": "ok", "documented": "documented", "differs": "DIFFERS"}
-  for split, of_split in facts["splits"].items():
+  for split, of_split in card["splits"].items():
     for question_filter, numbers in of_split["question_filters"].items():
       official = of_split["published"].get(question_filter)
       stated = str(_counts(official)) if official else ""
       verdict = shown[of_split["verdicts"].get(question_filter, "")]
       if question_filter == "clean":
-        question_filter += f" (= {facts['clean']})"
+        question_filter += f" (= {card['clean']})"
       rows.append((split, question_filter, *map(str, numbers.values()), stated, verdict))
   return _aligned(rows, "<<" + ">" * len(names) + "<<")
 

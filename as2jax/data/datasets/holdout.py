@@ -10,7 +10,7 @@ from typing import Any
 
 from as2jax.data.datasets import dataset_card
 from as2jax.data.datasets.dataset import Dataset, Splits
-from as2jax.data.datasets.statistics import Facts
+from as2jax.data.datasets.statistics import SplitStatistics
 from as2jax.data.record import Question, fingerprint
 from as2jax.runtime.errors import InputError
 
@@ -26,7 +26,7 @@ def hold_out(dataset: Dataset, fraction: float) -> Dataset:
   """Moves a part of the training questions into the split `heldout`.
 
   Statistics fitted to `train` afterwards (word frequencies, rarity) therefore never see them.
-  Counts, fingerprint and facts of `train` stay those of the source.
+  Counts, fingerprint and statistics of `train` stay those of the source.
 
   Raises:
     InputError: no training split, or too few questions in it.
@@ -42,10 +42,10 @@ def hold_out(dataset: Dataset, fraction: float) -> Dataset:
       f"{sum(bool(q.positives) for q in held)} of them with an answer, and "
       f"{len(rest)} left; give another part"
     )
-  facts, overlap = dataset.facts, dataset.overlap
-  if facts is None or overlap is None:
-    facts, overlap = dataset_card.gathered(dataset.splits)
-  of_held = Facts()
+  statistics, overlap = dataset.statistics, dataset.overlap
+  if statistics is None or overlap is None:
+    statistics, overlap = dataset_card.gathered(dataset.splits)
+  of_held = SplitStatistics()
   for question in held:
     of_held.take(question)
   parts = {"train": rest, NAME: held}
@@ -56,7 +56,7 @@ def hold_out(dataset: Dataset, fraction: float) -> Dataset:
     dataset,
     splits=splits,
     fingerprints={**dataset.fingerprints, NAME: fingerprint(held)},
-    facts={**facts, NAME: of_held.asdict()},
+    statistics={**statistics, NAME: of_held.asdict()},
     overlap=overlap,
   )
 

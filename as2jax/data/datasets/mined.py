@@ -24,11 +24,11 @@ def candidate_id(text: str) -> str:
   return PREFIX + hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def line(question: Question, candidate: Candidate, **facts: Any) -> str:
+def line(question: Question, candidate: Candidate, **provenance: Any) -> str:
   """One line of the file: a question, a negative for it, and what the miner says of it."""
   row = dict(zip(_TEXTS, (question.id, question.text, candidate.text), strict=True))
   row |= {name: value for name in _CONTEXT if (value := getattr(candidate, name))}
-  return json.dumps({**row, "label": 0, **facts}, ensure_ascii=False) + "\n"
+  return json.dumps({**row, "label": 0, **provenance}, ensure_ascii=False) + "\n"
 
 
 def card(folder: epath.PathLike) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def _only(data: Dataset, split: str) -> Dataset:
   missing = [part for part in parts if part not in data.splits]
   if missing:
     raise InputError(f"{data.name} has no split {missing[0]!r}; it has {', '.join(data.splits)}")
-  facts = None if data.facts is None else {part: data.facts[part] for part in parts}
+  statistics = None if data.statistics is None else {part: data.statistics[part] for part in parts}
   overlap = data.overlap and {
     pair: number for pair, number in data.overlap.items() if set(pair.split("+")) <= set(parts)
   }
@@ -119,7 +119,7 @@ def _only(data: Dataset, split: str) -> Dataset:
     data,
     splits=Unions(Splits(tuple(parts), data.splits.__getitem__)),
     fingerprints={part: data.fingerprints[part] for part in parts},
-    facts=facts,
+    statistics=statistics,
     overlap=overlap,
     split=split,
   )

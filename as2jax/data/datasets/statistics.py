@@ -22,7 +22,7 @@ _HELD = 1 << 20  # hashes held before they go to a file
 _PARTS = 64  # of a file of hashes, looked at one after the other
 
 
-class Facts:
+class SplitStatistics:
   """Statistics of one split of questions: `take` each question, then call `asdict`.
 
   Memory: 8 bytes a question, and hashes of the (question, sentence) pairs in a temporary file.
@@ -77,8 +77,8 @@ class Facts:
     }
 
 
-class PoolFacts:
-  """As `Facts`, for a split of retrieval data: first its passages, then its queries."""
+class PoolStatistics:
+  """As `SplitStatistics`, for a split of retrieval data: first its passages, then its queries."""
 
   def __init__(self) -> None:
     self._entries, self._queries = 0, [0, 0]  # questions, (question, right passage) pairs

@@ -203,10 +203,10 @@ class _Reading:
   """The rows of a table, and what is odd in them."""
 
   def __init__(self, table: Table, named: Mapping[str, str], labelled: bool | None):
-    self._table, self._given, self.labelled = table, named, labelled
+    self._table, self._named, self.labelled = table, named, labelled
     self._resolved: dict[tuple[str, ...], dict[str, str]] = {}
     self._misspelt: set[str] = set()  # columns that were told of
-    self._found: dict[str, list[int]] = {"empty": [], "repeated": [], "contradictory": []}
+    self._problem_lines: dict[str, list[int]] = {"empty": [], "repeated": [], "contradictory": []}
     self._rows = 0
     if table.columns is not None:
       fields = self._fields(table.columns)
@@ -220,7 +220,7 @@ class _Reading:
   def problems(self) -> Problems:
     """What was found; whole once `groups` has returned."""
     place = self._table.place(0).split()[0]
-    return Problems(self._rows, *map(tuple, self._found.values()), place)
+    return Problems(self._rows, *map(tuple, self._problem_lines.values()), place)
 
   def groups(self, drop: bool) -> dict[Any, list[Row]]:
     """The rows of each question, by its id, its text, or the line that holds all of it."""
@@ -231,7 +231,7 @@ class _Reading:
     for key, row in self._all(groups):
       self._rows += 1
       if row is None:
-        self._found["empty"].append(table.number or 0)
+        self._problem_lines["empty"].append(table.number or 0)
         continue
       earlier = earlier or row
       _check_alike(row, earlier, table)
@@ -244,7 +244,7 @@ class _Reading:
         )
       seen = labels[key][row.candidate]
       if seen:
-        self._found["repeated" if row.label in seen else "contradictory"].append(row.line)
+        self._problem_lines["repeated" if row.label in seen else "contradictory"].append(row.line)
       if not (drop and row.label in seen):
         group.append(row)
       seen.add(row.label)
@@ -284,7 +284,7 @@ class _Reading:
 
   def _fields(self, columns: tuple[str, ...]) -> dict[str, str]:
     if columns not in self._resolved:
-      fields = column_names.resolve(columns, self._given, self._table.error)
+      fields = column_names.resolve(columns, self._named, self._table.error)
       self._resolved[columns] = fields
       others = [column for column in columns if column not in fields.values()]
       for column, field in column_names.misspelt(others, fields):

@@ -125,7 +125,7 @@ def mine(
     ),
     "passages": len(pool),
     "questions": {"asked": len(asked), **skipped},
-    **tally.facts(settings.count),
+    **tally.summary(settings.count),
   }
   if not content["negatives"]:
     raise InputError(
@@ -144,7 +144,7 @@ def _provenance(
   """What the negatives are made of and how."""
   return {
     "as2jax": __version__,
-    "miners": [miner.facts() for miner in miners],
+    "miners": [miner.description() for miner in miners],
     "judge": {"ranker": settings.judge, "fingerprint": judge.fingerprint} if judge else None,
     "data": dict(data),
     "settings": dataclasses.asdict(settings),
@@ -175,7 +175,7 @@ class _Tally:
     self.taken = collections.Counter()  # by label, in the estimate of the rate of false negatives
     self.sizes = collections.Counter()
 
-  def facts(self, count: int) -> dict[str, Any]:
+  def summary(self, count: int) -> dict[str, Any]:
     positive, taken = self.taken[1], self.taken[0] + self.taken[1]
     return {
       "negatives": sum(size * number for size, number in self.sizes.items()),
@@ -214,12 +214,12 @@ def _lines(
   random = np.random.default_rng(settings.seed)
   for start in range(0, len(asked), QUESTIONS):
     part = asked[start : start + QUESTIONS]
-    negatives = [_Found(question, pool, settings, tally) for question in part]
+    negatives = [_QuestionNegatives(question, pool, settings, tally) for question in part]
     for miner in miners:
       for one, ranking in zip(negatives, miner.rank(part, settings.last), strict=True):
         one.take(miner.name, ranking)
     if judge is not None:
-      _judged(negatives, pool, judge)
+      _drop_by_judge(negatives, pool, judge)
     for one in negatives:
       yield from one.lines(random)
 
@@ -233,8 +233,8 @@ class _Hit:
   score: float
 
 
-class _Found:
-  """The passages that were found for one question."""
+class _QuestionNegatives:
+  """The passages that miners propose as negatives of one question."""
 
   def __init__(self, question: Question, pool: Pool, settings: Settings, tally: _Tally):
     self.question, self._pool, self._settings, self._tally = question, pool, settings, tally
@@ -290,9 +290,9 @@ class _Found:
     left = left[: self._settings.count]
     self._tally.sizes[len(left)] += 1
     for number, hit in left:
-      facts = {"by": hit.by, "rank": hit.rank}
-      facts |= {} if np.isnan(hit.score) else {"score": round(hit.score, 6)}
-      yield mined.line(self.question, self._pool.candidate(number), **facts)
+      provenance = {"by": hit.by, "rank": hit.rank}
+      provenance |= {} if np.isnan(hit.score) else {"score": round(hit.score, 6)}
+      yield mined.line(self.question, self._pool.candidate(number), **provenance)
 
   def _estimate(self) -> None:
     """Counts which labelled candidates would be taken if one of several positives had no label."""
@@ -320,7 +320,7 @@ def _limit(positives: np.ndarray, settings: Settings) -> float:
   return score - (1 - settings.below) * abs(score)
 
 
-def _judged(negatives: Sequence[_Found], pool: Pool, judge: Ranker) -> None:
+def _drop_by_judge(negatives: Sequence[_QuestionNegatives], pool: Pool, judge: Ranker) -> None:
   """Drops what the judge holds for nearly as good an answer as the positives."""
   asked, passages = [], []
   for one in negatives:

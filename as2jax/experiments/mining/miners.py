@@ -39,7 +39,7 @@ class Miner(Protocol):
 
   name: str
 
-  def facts(self) -> dict[str, Any]:
+  def description(self) -> dict[str, Any]:
     """What says which ranker it is."""
     ...
 
@@ -73,7 +73,7 @@ class Vectors:
     """Of the passages' vectors; made when the first question asks, so that what is wrong is said before."""
     return self._ranker.index(self._pool.texts, path=str(self._folder))
 
-  def facts(self) -> dict[str, Any]:
+  def description(self) -> dict[str, Any]:
     """The ranker, the SHA-256 of its parameters and settings, and its similarity."""
     return {
       "ranker": self.name,
@@ -107,7 +107,7 @@ class Words:
     self._pool = pool
     self._scores_of = BM25().fit(()).over_pool(pool.texts)
 
-  def facts(self) -> dict[str, Any]:
+  def description(self) -> dict[str, Any]:
     """The name alone: the scorer has constants for parameters."""
     return {"ranker": WORDS}
 
@@ -133,7 +133,7 @@ class Chance:
   def __init__(self, pool: Pool, seed: int):
     self._size, self._random = len(pool), np.random.default_rng(seed)
 
-  def facts(self) -> dict[str, Any]:
+  def description(self) -> dict[str, Any]:
     """The name alone."""
     return {"ranker": CHANCE}
 

@@ -52,22 +52,22 @@ def test_counts_by_protocol():
 
 
 def test_lengths_duplicates_balance_overlap():
-  facts = passport(made())
-  train, test = facts["splits"]["train"], facts["splits"]["test"]
+  card = passport(made())
+  train, test = card["splits"]["train"], card["splits"]["test"]
   assert train["positive_share"] == 0.4
   assert test["positive_share"] is None  # nobody judged them
   assert (train["duplicate_pairs"], test["duplicate_pairs"]) == (2, 1)
   assert (train["contradictory_pairs"], test["contradictory_pairs"]) == (1, 0)
   said = "made train: 1 (question, sentence) pairs are labelled both 0 and 1"
-  assert said in table(facts).splitlines()
+  assert said in table(card).splitlines()
   assert train["question_words"] | {"0.99": 0} == {
     "0": 2, "0.25": 2, "0.5": 2, "0.75": 3, "0.99": 0, "1": 4
   }  # fmt: skip
   assert set(train["candidate_words"].values()) == {3}
   assert (test["candidates"]["0"], test["candidates"]["1"]) == (0, 2)
-  assert facts["overlap"] == {"train+test": 1}
+  assert card["overlap"] == {"train+test": 1}
   assert train["fingerprint"] == "aa"
-  assert json.loads(json.dumps(facts)) == facts
+  assert json.loads(json.dumps(card)) == card
 
 
 def test_published_counts_are_compared(monkeypatch):
@@ -75,16 +75,16 @@ def test_published_counts_are_compared(monkeypatch):
   publish(monkeypatch, all=Counts(3, 5, 2), both=Counts(1, 3))
   assert passport(made())["matches"] is True
   publish(monkeypatch, all=Counts(3, 5, 2), both=Counts(1, 4))
-  facts = passport(made())
-  assert facts["matches"] is False
-  assert "1/4/–" in table(facts) and table(facts).count("DIFFERS") == 1
-  assert table(facts).splitlines()[-1] == "COUNTS DIFFER from the published ones"
+  card = passport(made())
+  assert card["matches"] is False
+  assert "1/4/–" in table(card) and table(card).count("DIFFERS") == 1
+  assert table(card).splitlines()[-1] == "COUNTS DIFFER from the published ones"
 
 
 def test_what_the_content_was_compared_with():
-  facts = passport(dataclasses.replace(made(), contents={"train": "other", "test": "official"}))
-  assert [facts["splits"][split]["content"] for split in ("train", "test")] == ["other", "official"]
-  said = table(facts).splitlines()
+  card = passport(dataclasses.replace(made(), contents={"train": "other", "test": "official"}))
+  assert [card["splits"][split]["content"] for split in ("train", "test")] == ["other", "official"]
+  said = table(card).splitlines()
   assert "content of test: SHA-256 of the official files" in said
   assert any(line.startswith("content of train: NOT the SHA-256") for line in said)
   said = table(passport(made())).splitlines()
@@ -92,9 +92,9 @@ def test_what_the_content_was_compared_with():
 
 
 def test_a_split_without_questions():
-  facts = passport(made(train=()))
-  assert facts["splits"]["train"]["question_filters"]["all"]["questions"] == 0
-  assert "train" in table(facts)
+  card = passport(made(train=()))
+  assert card["splits"]["train"]["question_filters"]["all"]["questions"] == 0
+  assert "train" in table(card)
 
 
 def test_command(tmp_path, monkeypatch, capsys):
@@ -119,9 +119,9 @@ def test_wikiqa(tmp_path, capsys):
   status = app.run(
     ["data", "check", "wikiqa", "--root", OFFICIAL, "--cache", str(tmp_path), "--format=json"]
   )
-  facts = json.loads(capsys.readouterr().out)
-  assert status == 0 and facts["matches"] is True
-  splits = facts["splits"].values()
+  card = json.loads(capsys.readouterr().out)
+  assert status == 0 and card["matches"] is True
+  splits = card["splits"].values()
   assert sum(split["duplicate_pairs"] for split in splits) == 8
   assert [split["content"] for split in splits] == ["official"] * 3
   assert [len(split["published"]) for split in splits] == [3, 3, 3]
@@ -133,10 +133,10 @@ def test_documented_counts_are_neither_a_match_nor_an_error(monkeypatch):
     SPECS["made"], documented={"train": {"all": Counts(3, 5, 2)}}, why="one lost its label"
   )
   monkeypatch.setitem(SPECS, "made", spec)
-  facts = passport(made())
-  assert (facts["verdict"], facts["matches"]) == ("documented", False)
-  assert "3/5/3" in table(facts) and "DIFFERS" not in table(facts)
-  assert table(facts).endswith("not the published ones, as documented: one lost its label")
+  card = passport(made())
+  assert (card["verdict"], card["matches"]) == ("documented", False)
+  assert "3/5/3" in table(card) and "DIFFERS" not in table(card)
+  assert table(card).endswith("not the published ones, as documented: one lost its label")
   assert passport(made(train=TRAIN[:2]))["verdict"] == "differs"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from etils import epath
-from made_wikiqa import OFFICIAL, SPLITS, alone, change, split_text, write_source  # noqa: F401
+from synthetic_wikiqa import OFFICIAL, SPLITS, alone, change, split_text, write_source  # noqa: F401
 
 from as2jax.data.datasets import dataset
 from as2jax.data.datasets.dataset import SPECS, load

@@ -64,9 +64,9 @@ def test_the_split_of_a_data_set_is_taken_from_train():
     **whole.fingerprints,
     "heldout": fingerprint(bare.splits["heldout"]),
   }
-  facts = passport(actual)
-  assert facts["splits"]["train"] == passport(whole)["splits"]["train"]
-  assert facts["splits"]["heldout"]["question_filters"]["all"]["questions"] == len(held)
+  card = passport(actual)
+  assert card["splits"]["train"] == passport(whole)["splits"]["train"]
+  assert card["splits"]["heldout"]["question_filters"]["all"]["questions"] == len(held)
 
 
 def test_files_without_facts_have_them_of_the_source():
@@ -77,11 +77,11 @@ def test_files_without_facts_have_them_of_the_source():
     "here",
     {"train": "aa", "dev": "bb"},
   )
-  facts = passport(holdout.hold_out(data, 0.1))
+  card = passport(holdout.hold_out(data, 0.1))
   assert {
-    name: its["question_filters"]["clean"]["questions"] for name, its in facts["splits"].items()
+    name: its["question_filters"]["clean"]["questions"] for name, its in card["splits"].items()
   } == {"train": 50, "dev": 1, "heldout": 5}
-  assert facts["overlap"] == {"train+dev": 3}
+  assert card["overlap"] == {"train+dev": 3}
 
 
 @pytest.mark.parametrize(

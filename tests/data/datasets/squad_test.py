@@ -218,7 +218,7 @@ def test_prepared_and_read_back(tmp_path):
     path = tmp_path / SQUAD.files[split][0].replace("train-v1.1", "train-44-articles")
     assert data.splits[split].passages == tuple(read_squad(path, "pool", split))
     assert data.splits[split].queries == tuple(read_squad(path, "queries", split))
-  assert data.facts["test"]["question_filters"]["pool"]["questions"] == 64
+  assert data.statistics["test"]["question_filters"]["pool"]["questions"] == 64
   text = table(passport(data))
   assert "10250/10246/11426/10570/10539  DIFFERS" in text and "answers" in text
   assert data.overlap["train+test"] == len({q.text for q in data.splits["train"].queries})

@@ -20,7 +20,7 @@ def test_prepared_from_json_lines(tmp_path):
     ("Ann .", 1, UNKNOWN, 0),
     ("Ben .", 0, 1, UNKNOWN),
   ]
-  assert data.facts["dev"]["question_filters"]["answerable"] == {
+  assert data.statistics["dev"]["question_filters"]["answerable"] == {
     "questions": 1,
     "pairs": 2,
     "positives": 1,

@@ -155,7 +155,7 @@ VALUES = np.asarray([0.1, 0.9, 0.5, 0.7])
 LABELS = [np.asarray([1, 0])] * 4
 
 
-def results(folder, shift, **facts):
+def results(folder, shift, **fields):
   """A finished run whose questions have VALUES + shift."""
   place = folder / "eval/test"
   place.mkdir(parents=True)
@@ -169,7 +169,7 @@ def results(folder, shift, **facts):
   trec_files.write_qrels(place / "qrels.trec", ids, candidates, LABELS)
   entry = {"mean": float(values.mean()), "value": float(values.mean()), "half_width": 0.01}
   names = {f"{m}[wikiqa-clean/test]": entry for m in ("map", "mrr")}
-  seed = {"seed": 0, "steps": 6, "best_epoch": 1, "metrics": names, **facts}
+  seed = {"seed": 0, "steps": 6, "best_epoch": 1, "metrics": names, **fields}
   data = {"name": "wikiqa", "clean": "answerable", "splits": {"test": {"fingerprint": "f"}}}
   content = {"data": data, "task": "rerank", "ties": "expected", "seeds": [seed], "metrics": names}
   (folder / "results.json").write_text(json.dumps(content))

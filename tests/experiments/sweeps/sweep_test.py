@@ -282,8 +282,8 @@ def test_a_diverged_point_is_named_in_the_table(lexical, tmp_path, monkeypatch, 
 def test_runs_of_one_seed_are_one_system():
   """Seeds side by side; a note names the seeds that it is of; one random run makes it random."""
   jobs = [points.Job("id", 0, "x", {}, seed, "{}") for seed in (3, 5)]
-  run = lambda value, **facts: run_scores.RunScores(
-    "run", "x-clean/test", ("a", "b"), {"map": np.asarray([[value, 0.5]])}, **facts
+  run = lambda value, **fields: run_scores.RunScores(
+    "run", "x-clean/test", ("a", "b"), {"map": np.asarray([[value, 0.5]])}, **fields
   )
   before = {"note": "best = before training", "origins": ("p",)}
   actual = table.one_system("x", jobs, [run(0.1, deterministic=True), run(0.2, **before)])

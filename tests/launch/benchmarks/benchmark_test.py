@@ -281,7 +281,7 @@ def test_ratio_of_blocks():
     def warm_up(self):
       pass
 
-    def facts(self):
+    def description(self):
       return {}
 
     def block(self, seconds):
