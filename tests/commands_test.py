@@ -11,10 +11,8 @@ import sys
 
 import pytest
 
-from as2jax.commands import app, complete, documents, train
+from as2jax.commands import app, complete, train
 from as2jax.config import overrides, presets
-from as2jax.data.datasets import user_files
-from as2jax.data.datasets.dataset import load as load_data
 from as2jax.runtime.errors import InputError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -371,92 +369,6 @@ def test_messages_name_the_options_of_the_command(finished_run, capsys, monkeypa
   error = capsys.readouterr().err
   assert "Give another --output" in error and f"`as2jax train {run}`" in error
   assert "--workdir" not in error and "--config" not in error
-
-
-OWN = [
-  {"ask": "who sat", "reply": "a\tdog\ncame", "good": "no", "team": "x"},
-  {"ask": "who sat", "reply": 'the "cat" sat', "good": "yes", "team": "y"},
-  {"ask": "what is ice", "reply": "frozen water", "good": "1.0", "team": "z"},
-  {"ask": "what is ice", "reply": "warm, as we know", "good": "false", "team": ""},
-]
-MAPPED = "--columns=question=ask,candidate=reply,label=good"
-
-
-@pytest.fixture
-def own(tmp_path):
-  """A file of one's own, with columns of other names."""
-  path = tmp_path / "faq.csv"
-  with path.open("w", newline="", encoding="utf-8-sig") as file:
-    writer = csv.DictWriter(file, list(OWN[0]), delimiter=";")
-    writer.writeheader()
-    writer.writerows(OWN)
-  return str(path)
-
-
-def test_rank_maps_columns_and_carries_the_others(finished_run, own, tmp_path, capsys):
-  run = str(finished_run("bm25"))
-  for suffix in (".csv", ".tsv", ".jsonl"):
-    target = str(tmp_path / f"ranked{suffix}")
-    assert app.run(["rank", run, own, "-o", target, MAPPED]) == 0
-    actual = user_files.read(target, labelled=False)
-    kept = {(row["candidate"], row["team"], row["good"]) for row in user_files.rows(actual)}
-    assert kept == {(row["reply"], row["team"], row["good"]) for row in OWN}
-  again = str(tmp_path / "again.jsonl")  # a ranking is ranked again
-  assert app.run(["rank", run, target, "-o", again]) == 0
-  with open(again) as file:
-    rows = list(map(json.loads, file))
-  assert {row["rank"] for row in rows} == {1, 2} and all(row["input_rank"] for row in rows)
-  capsys.readouterr()
-
-
-def test_own_files_have_a_card(own, capsys, tmp_path):
-  assert app.run(["data", "check", own, MAPPED]) == 0
-  card = json.loads(capsys.readouterr().out)
-  counts = card["splits"]["faq"]["question_filters"]["all"]
-  assert counts == {"questions": 2, "pairs": 4, "positives": 2}
-  other = tmp_path / "dev.jsonl"
-  other.write_text(
-    '{"question": "who sat", "candidate": "I"}\n{"question": "x", "candidate": ""}\n'
-  )
-  assert app.run(["data", "check", own, str(other), MAPPED, "--format=text"]) == 2  # other columns
-  capsys.readouterr()
-  assert app.run(["data", "convert", own, str(tmp_path / "train.tsv"), MAPPED]) == 0
-  arguments = ["data", "check", str(tmp_path / "train.tsv"), str(other), "--format=text"]
-  assert app.run(arguments) == 1
-  text = capsys.readouterr().out
-  for part in (
-    "train+dev 1",
-    "2 rows, of these 1 without",
-    "dev has no labels",
-    "50.00%",
-    "--drop",
-  ):
-    assert part in text
-  assert app.run([*arguments, "--drop"]) == 0
-
-
-def test_convert_writes_what_it_read(own, tmp_path, capsys):
-  first = user_files.read(own, labelled=True, columns=MAPPED.partition("=")[2])
-  for suffix in ("tsv", "csv", "jsonl"):
-    target = str(tmp_path / f"made.{suffix}")
-    assert app.run(["data", "convert", own, target, MAPPED]) == 0
-    converted = user_files.read(target, labelled=True)
-    assert converted.questions == first.questions and dict(converted.others) == dict(first.others)
-  assert app.run(["data", "convert", "sample:dev", target]) == 0
-  assert user_files.read_labelled(target)[3].text == load_data("sample").splits["dev"][3].text
-  capsys.readouterr()
-
-
-def test_a_table_of_documents(tmp_path):
-  path = tmp_path / "answers.csv"
-  path.write_text('number,reply\n7,"a, b"\n8,c\n')
-  assert documents.read(str(path), "text=reply,id=number") == (["7", "8"], ["a, b", "c"])
-  path.write_text("number,reply\n7,b\n8,c\n9,b\n10,\n")
-  assert documents.read(str(path), "text=reply,id=number", drop=True) == (["7", "8"], ["b", "c"])
-  with pytest.raises(InputError, match="1 of 4 documents have no text; .*--drop"):
-    documents.read(str(path), "text=reply")
-  with pytest.raises(InputError, match="no text; give it in a column text"):
-    documents.read(str(path), "id=number")
 
 
 def test_columns_and_drop_reach_the_config():
