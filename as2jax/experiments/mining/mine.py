@@ -119,10 +119,9 @@ def mine(
   with (working / mined.FILE).open("w") as file:
     for line in _lines(asked, pool, opened, judge, settings, tally):
       file.write(line)
+  data = {"source": source, "fingerprint": fingerprint(questions)}
   content = {
-    **_provenance(
-      opened, judge, settings, {"source": source, "fingerprint": fingerprint(questions)}
-    ),
+    **_provenance(opened, judge, settings, data),
     "passages": len(pool),
     "questions": {"asked": len(asked), **skipped},
     **tally.summary(settings.count),
