@@ -47,8 +47,8 @@ def examples(*lines: str) -> str:
 def shown(*lines: str) -> Callable[[Callable], Callable]:
   """Gives a verb's function the examples of its help, as the attribute `epilog`."""
 
-  def given(verb: Callable) -> Callable:
+  def with_examples(verb: Callable) -> Callable:
     verb.epilog = examples(*lines)
     return verb
 
-  return given
+  return with_examples

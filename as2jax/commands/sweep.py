@@ -82,7 +82,7 @@ def run(
   """Runs a grid or a sweep file. Every point and seed; the same command goes on after a stop."""
   from as2jax.experiments.sweeps import sweep as sweeps
 
-  base, points, options = _given(file, base, axes, settings, seeds)
+  base, points, options = _planned_from(file, base, axes, settings, seeds)
   raise typer.Exit(sweeps.sweep(base, points, target, **options, parallel=parallel, split=table))
 
 
@@ -126,12 +126,12 @@ def emit(
     raise InputError(f"--tpu={tpu}: several are for --emit=check; name one")
   where = [machines.machine(name, zones=zones, spot=spot, queued=queued) for name in names]
   places = cloud.Places(store.rstrip("/"), data.rstrip("/"), changes == "carry")
-  base, points, options = _given(file, base, axes, settings, seeds)
+  base, points, options = _planned_from(file, base, axes, settings, seeds)
   jobs, folder = sweeps.planned(base, points, target, **options)
   print(cloud.emit(kind, jobs, folder, where=where, places=places, nodes=nodes, compiles=compiles))
 
 
-def _given(
+def _planned_from(
   file: str, base: str, axes: list[str], settings: list[str], seeds: str
 ) -> tuple[str, list[dict[str, Any]], dict[str, Any]]:
   """The base, the points, and the options of `sweep.planned` that a command line describes.

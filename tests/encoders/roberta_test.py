@@ -74,7 +74,7 @@ def record():
   np.savez_compressed(GOLDEN, hidden=np.concatenate(reference()))
 
 
-def found(folder):
+def ours(folder):
   family, fields = pretrained.read_family(folder)
   assert family is families.ROBERTA and fields["position_offset"] == 2
   encoder = BertEncoder(**fields)
@@ -84,13 +84,13 @@ def found(folder):
 
 
 def test_packed_rows_equal_the_recorded_reference(tmp_path):
-  hidden = np.concatenate(found(write(tmp_path / "roberta", tensors())))
+  hidden = np.concatenate(ours(write(tmp_path / "roberta", tensors())))
   np.testing.assert_allclose(hidden, np.load(GOLDEN)["hidden"], atol=1e-5, rtol=0)
 
 
 def test_packed_rows_equal_live_torch(tmp_path):
   expected = np.concatenate(reference())
-  hidden = np.concatenate(found(write(tmp_path / "roberta", tensors())))
+  hidden = np.concatenate(ours(write(tmp_path / "roberta", tensors())))
   np.testing.assert_allclose(hidden, expected, atol=1e-5, rtol=0)
   np.testing.assert_allclose(expected, np.load(GOLDEN)["hidden"], atol=1e-6)
 
@@ -107,7 +107,7 @@ def test_what_files_hold_beside_the_encoder_is_left_out(tmp_path):
     )
   }
   folder = write(tmp_path / "roberta", {**tensors(), **extra})
-  np.testing.assert_array_equal(found(folder)[0], found(write(tmp_path / "bare", tensors()))[0])
+  np.testing.assert_array_equal(ours(folder)[0], ours(write(tmp_path / "bare", tensors()))[0])
   assert pretrained.load_pooler(folder, families.ROBERTA) is None  # it was never trained
 
 

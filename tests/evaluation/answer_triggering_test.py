@@ -11,7 +11,7 @@ from as2jax.evaluation.answer_triggering import Best
 from as2jax.runtime.errors import InputError
 
 
-def made(count, seed):
+def generated(count, seed):
   random = np.random.default_rng(seed)
   score = np.round(random.normal(size=count), 1)
   right = (random.random(count) < 1 / (1 + np.exp(-2 * score + 1))).astype(float)
@@ -31,7 +31,7 @@ def test_the_best_candidate_is_right_by_the_part_of_ties_that_is():
 
 
 def test_the_threshold_has_the_greatest_f1_on_dev():
-  dev = made(60, 1)
+  dev = generated(60, 1)
   threshold = answer_triggering.best_threshold(dev)
 
   def f1(limit):
@@ -58,7 +58,7 @@ def test_precision_recall_and_f1_by_hand():
 
 def test_platt_is_the_logistic_regression_of_another_library():
   linear_model = pytest.importorskip("sklearn.linear_model")
-  data = made(200, 2)
+  data = generated(200, 2)
   positive = data.right.sum()
   high, low = (positive + 1) / (positive + 2), 1 / (200 - positive + 2)
   target = np.where(data.right > 0, high, low)
@@ -81,7 +81,7 @@ def test_platt_is_finite_where_scores_part_right_from_wrong(scale):
 
 def test_isotonic_rises_and_is_that_of_another_library():
   isotonic = pytest.importorskip("sklearn.isotonic")
-  data = made(120, 3)
+  data = generated(120, 3)
   at = np.linspace(-4, 4, 50)
   ours = answer_triggering.isotonic(data.score, data.right)(at)
   theirs = isotonic.IsotonicRegression(out_of_bounds="clip").fit(data.score, data.right).predict(at)
@@ -115,7 +115,7 @@ def test_bins_hold_every_question_and_have_wilsons_interval():
 
 
 def test_calibration_is_fitted_on_dev_alone():
-  dev, test = made(150, 4), made(150, 5)
+  dev, test = generated(150, 4), generated(150, 5)
   actual = answer_triggering.measure(dev, test, calibration="isotonic")
   flipped = answer_triggering.measure(dev, Best(test.score, 1 - test.right, test.answerable))
   assert actual.threshold == flipped.threshold

@@ -27,7 +27,7 @@ from as2jax.runtime.errors import InputError
 WORDS = "ice snow fire water cold hot melts burns floats why what".split()
 
 
-def made(seed=0, passages=60, queries=25):
+def generated_pool(seed=0, passages=60, queries=25):
   """A pool with sentences of the same text, and queries with one to three right passages."""
   random = np.random.default_rng(seed)
   text = lambda: " ".join(random.choice(WORDS, size=random.integers(1, 5)))
@@ -63,7 +63,7 @@ def check(ranked, scores, pool, k):
 
 @pytest.mark.parametrize("ties", retrieval_metrics.TIES)
 def test_vectors_rank_as_numpy_does(ties):
-  pool = made()
+  pool = generated_pool()
   random = np.random.default_rng(1)
   queries = random.integers(-2, 3, (25, 4)).astype(np.float32)
   passages = random.integers(-2, 3, (60, 4)).astype(np.float32)
@@ -94,7 +94,7 @@ def test_vectors_rank_as_numpy_does(ties):
 
 @pytest.mark.parametrize("ranker", [lexical.WordOverlap, lexical.IDFOverlap, lexical.BM25])
 def test_words_rank_as_the_reranker_does(ranker):
-  pool = made()
+  pool = generated_pool()
   whole = with_candidates(pool, [np.arange(60)] * 25)
   train = whole[:5]
   scorer = ranker().fit(train)
@@ -105,7 +105,7 @@ def test_words_rank_as_the_reranker_does(ranker):
 
 
 def test_an_encoder_sees_each_text_in_its_role():
-  pool = made()
+  pool = generated_pool()
   texts = retrieval.Texts.of(pool)
   assert [q.text for q in texts.queries] == [q.text for q in pool.queries]
   (anchor,) = texts.passages
@@ -206,7 +206,7 @@ def test_reranking_by_hand():
 
 
 def test_a_ranking_of_something_else_is_refused(folder, tmp_path):
-  pool = made()
+  pool = generated_pool()
   with pytest.raises(InputError, match="query 'q0' is missing"):
     retrieve_rerank.retrieved(folder / "bm25", pool, "test", depth=20)
   with pytest.raises(InputError, match="there is no .*run.trec"):
@@ -250,7 +250,7 @@ def test_what_draws_nothing_is_deterministic(folder):
 
 
 def test_a_pool_is_ranked_by_float32_alone(monkeypatch):
-  pool = made()
+  pool = generated_pool()
   vectors = np.random.default_rng(1).normal(size=(85, 4)).astype(np.float32)
   searcher = exact_search.Searcher(sharding.make_mesh(), k=10, rows=8, queries=8)
   monkeypatch.setattr(exact_search, "reported", lambda result, *_: result.scores.astype(np.float64))
@@ -276,7 +276,7 @@ def test_a_run_file_over_a_pool_counts_what_it_lists(folder):
 
 
 def test_evaluation_names_its_protocols():
-  pool = made()
+  pool = generated_pool()
   data = type("Data", (), {"name": "x", "pools": {"test": pool}})
   score = lexical.BM25().fit(()).over_pool([p.text for p in pool.passages])
   ranked = retrieval.by_scores(score, pool, depth=5, ties="expected")

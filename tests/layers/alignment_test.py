@@ -17,7 +17,7 @@ SIZES = (3, 4, 4, 4)
 CASES = (case(0, (3, 6, 2, 3)), case(1, (5, 4, 0, 2)), case(2, (0, 4, 1, 1)), case(3))
 
 
-def made():
+def example_content():
   return batch([[CASES[0], CASES[1]], [CASES[2]]], [[CASES[3]]], spare=2)
 
 
@@ -65,7 +65,7 @@ def by_hand(hidden, content, filtered):
 
 @pytest.mark.parametrize("filtered", [True, False])
 def test_points_are_means_of_pieces(filtered):
-  content = made()
+  content = example_content()
   x = hidden(content)
   actual, number = jax.jit(points, static_argnums=3, static_argnames="filtered")(
     x, content.units, content.words, SIZES, filtered=filtered
@@ -79,7 +79,7 @@ def test_points_are_means_of_pieces(filtered):
 
 @pytest.mark.parametrize("marginals", ["frequency", "uniform"])
 def test_an_alignment_is_that_of_each_sentence_alone(marginals):
-  content = made()
+  content = example_content()
   x = hidden(content)
   actual = align(aligner(marginals=marginals, iterations=200), x, content)
   vectors, number = by_hand(x, content, filtered=True)
@@ -116,7 +116,7 @@ def test_an_alignment_is_that_of_each_sentence_alone(marginals):
 
 
 def test_no_alignment_is_the_mean_of_all_words():
-  content = made()
+  content = example_content()
   x = hidden(content)
   actual = align(aligner(alignment="mean", marginals="uniform"), x, content)
   vectors, number = by_hand(x, content, filtered=True)
@@ -150,7 +150,7 @@ def test_wrong_fields_are_named(field, value, message):
 
 def test_relevance_by_hand():
   """π over its column's mass and the smallest distance choose other words than π does."""
-  content = made()
+  content = example_content()
   x = hidden(content)
   plain = align(aligner(), x, content)
   chosen = {"plan": plain.selected}

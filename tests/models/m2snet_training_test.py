@@ -40,17 +40,17 @@ def train(net, steps, *, seeds=(0,), stopped=(), **settings):
   """The state after `steps` steps, as `Trainer` makes them, and the losses `[steps, seed]`."""
   b = batcher(**settings)
 
-  def made(i):
+  def batch_of(i):
     each = [b.plan(b.sampler.blocks(), seed, i // 2) for seed in seeds]
     return stack([b.batch(plan, i % len(plan)) for plan in each])
 
-  mesh, state, step = trainer(net, made(0), seeds=seeds)
+  mesh, state, step = trainer(net, batch_of(0), seeds=seeds)
   before, losses = jax.tree.map(np.asarray, states.variables(state)), []
   for i in range(steps):
     active = np.asarray([seed not in stopped for seed in seeds])
     state, scalars = step(
       state,
-      sharding.place(made(i), mesh),
+      sharding.place(batch_of(i), mesh),
       np.asarray(seeds, np.uint32),
       np.zeros(len(seeds), np.float32),
       active,

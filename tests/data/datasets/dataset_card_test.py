@@ -26,7 +26,7 @@ TRAIN = (question("who is it ?", 1, 0, 0), question("what ?", 0), question("when
 TEST = (question("what ?", -1, -1, words="one"), question("none"))
 
 
-def made(name="made", clean="both", train=TRAIN) -> Dataset:
+def data_set(name="made", clean="both", train=TRAIN) -> Dataset:
   return Dataset(name, {"train": train, "test": TEST}, clean, "here", {"train": "aa", "test": "bb"})
 
 
@@ -36,7 +36,7 @@ def publish(monkeypatch, **counts):
 
 
 def test_counts_by_protocol():
-  train = passport(made())["splits"]["train"]
+  train = passport(data_set())["splits"]["train"]
   counts = {
     question_filter: tuple(numbers.values())
     for question_filter, numbers in train["question_filters"].items()
@@ -47,12 +47,12 @@ def test_counts_by_protocol():
     "both": (1, 3, 1),
     "clean": (1, 3, 1),
   }
-  clean = passport(made(clean="answerable"))["splits"]["train"]["question_filters"]["clean"]
+  clean = passport(data_set(clean="answerable"))["splits"]["train"]["question_filters"]["clean"]
   assert tuple(clean.values()) == (2, 4, 2)
 
 
 def test_lengths_duplicates_balance_overlap():
-  card = passport(made())
+  card = passport(data_set())
   train, test = card["splits"]["train"], card["splits"]["test"]
   assert train["positive_share"] == 0.4
   assert test["positive_share"] is None  # nobody judged them
@@ -71,28 +71,28 @@ def test_lengths_duplicates_balance_overlap():
 
 
 def test_published_counts_are_compared(monkeypatch):
-  assert passport(made())["matches"] is None
+  assert passport(data_set())["matches"] is None
   publish(monkeypatch, all=Counts(3, 5, 2), both=Counts(1, 3))
-  assert passport(made())["matches"] is True
+  assert passport(data_set())["matches"] is True
   publish(monkeypatch, all=Counts(3, 5, 2), both=Counts(1, 4))
-  card = passport(made())
+  card = passport(data_set())
   assert card["matches"] is False
   assert "1/4/–" in table(card) and table(card).count("DIFFERS") == 1
   assert table(card).splitlines()[-1] == "COUNTS DIFFER from the published ones"
 
 
 def test_what_the_content_was_compared_with():
-  card = passport(dataclasses.replace(made(), contents={"train": "other", "test": "official"}))
+  card = passport(dataclasses.replace(data_set(), contents={"train": "other", "test": "official"}))
   assert [card["splits"][split]["content"] for split in ("train", "test")] == ["other", "official"]
   said = table(card).splitlines()
   assert "content of test: SHA-256 of the official files" in said
   assert any(line.startswith("content of train: NOT the SHA-256") for line in said)
-  said = table(passport(made())).splitlines()
+  said = table(passport(data_set())).splitlines()
   assert "content of train, test: no official SHA-256 is known; only counts were compared" in said
 
 
 def test_a_split_without_questions():
-  card = passport(made(train=()))
+  card = passport(data_set(train=()))
   assert card["splits"]["train"]["question_filters"]["all"]["questions"] == 0
   assert "train" in table(card)
 
@@ -133,11 +133,11 @@ def test_documented_counts_are_neither_a_match_nor_an_error(monkeypatch):
     SPECS["made"], documented={"train": {"all": Counts(3, 5, 2)}}, why="one lost its label"
   )
   monkeypatch.setitem(SPECS, "made", spec)
-  card = passport(made())
+  card = passport(data_set())
   assert (card["verdict"], card["matches"]) == ("documented", False)
   assert "3/5/3" in table(card) and "DIFFERS" not in table(card)
   assert table(card).endswith("not the published ones, as documented: one lost its label")
-  assert passport(made(train=TRAIN[:2]))["verdict"] == "differs"
+  assert passport(data_set(train=TRAIN[:2]))["verdict"] == "differs"
 
 
 def test_check_all(tmp_path, monkeypatch, capsys):

@@ -15,7 +15,7 @@ import zipfile
 
 import pytest
 from etils import epath
-from made_spec import SPEC, found
+from synthetic_spec import SPEC, files_of
 
 from as2jax.data.datasets import download
 from as2jax.runtime.errors import InputError
@@ -65,12 +65,12 @@ def serve(tmp_path):
 
 @pytest.mark.parametrize("archive", [zipped(), tarred()], ids=["zip", "tar.bz2"])
 def test_downloads_once(tmp_path, serve, archive):
-  here = found(tmp_path, url=serve(archive))
+  here = files_of(tmp_path, url=serve(archive))
   assert here.files["test"][0].read_text() == "content of c.tsv" * 50
   assert sorted(path.name for path in here.folder.iterdir()) == sorted(SPEC.names)
-  assert found(tmp_path, url=serve(b"gone")) == here
+  assert files_of(tmp_path, url=serve(b"gone")) == here
   (here.folder / "b.tsv").unlink()  # as a download that was killed leaves it
-  assert found(tmp_path, url=serve(archive)) == here
+  assert files_of(tmp_path, url=serve(archive)) == here
 
 
 @pytest.mark.parametrize(
@@ -86,38 +86,38 @@ def test_downloads_once(tmp_path, serve, archive):
 )
 def test_a_wrong_archive_leaves_nothing(tmp_path, serve, archive, words):
   with pytest.raises(InputError, match=words):
-    found(tmp_path, url=serve(archive))
+    files_of(tmp_path, url=serve(archive))
   assert not list((tmp_path / "downloads").iterdir())
 
 
 def test_a_wrong_address(tmp_path, serve):
   with pytest.raises(InputError, match="404"):
-    found(tmp_path, url=serve(b"") + "-elsewhere")
+    files_of(tmp_path, url=serve(b"") + "-elsewhere")
   with pytest.raises(InputError, match="the download failed"):
-    found(tmp_path, url="no address")
+    files_of(tmp_path, url="no address")
 
 
 def test_a_silent_server_or_resolver_does_not_hang(tmp_path, monkeypatch):
   monkeypatch.setattr(download, "SILENCE", 0.2)
   with socket.create_server(("127.0.0.1", 0)) as server:  # accepts, never answers
     with pytest.raises(InputError, match="the download failed"):
-      found(tmp_path, url=f"http://127.0.0.1:{server.getsockname()[1]}/archive")
+      files_of(tmp_path, url=f"http://127.0.0.1:{server.getsockname()[1]}/archive")
   monkeypatch.setattr(download.urllib.request, "urlopen", lambda *_, **__: time.sleep(20))
   start = time.monotonic()
   with pytest.raises(InputError, match="no answer within 0.2 seconds"):
-    found(tmp_path, url="http://127.0.0.1/archive")
+    files_of(tmp_path, url="http://127.0.0.1/archive")
   assert time.monotonic() - start < 5
 
 
 def test_files_that_are_published_one_by_one(tmp_path, serve):
   addresses = dict.fromkeys(SPEC.names, serve(b"content"))
   with pytest.raises(InputError, match="404"):
-    found(tmp_path, addresses=addresses | {"c.tsv": addresses["c.tsv"] + "-elsewhere"})
+    files_of(tmp_path, addresses=addresses | {"c.tsv": addresses["c.tsv"] + "-elsewhere"})
   assert not list((tmp_path / "downloads").iterdir())
-  here = found(tmp_path, addresses=addresses)
+  here = files_of(tmp_path, addresses=addresses)
   assert sorted(path.name for path in here.folder.iterdir()) == sorted(SPEC.names)
   assert here.files["train"][1].read_bytes() == b"content"
-  assert found(tmp_path, addresses=addresses, download=False) == here
+  assert files_of(tmp_path, addresses=addresses, download=False) == here
 
 
 class Slow(io.RawIOBase):
@@ -132,7 +132,7 @@ def test_a_server_that_drips_is_left(tmp_path, monkeypatch):
   monkeypatch.setattr(download, "LONGEST", 0.2)
   monkeypatch.setattr(download.urllib.request, "urlopen", lambda *_, **__: Slow())
   with pytest.raises(InputError, match="not done within 0.2 seconds; [0-9]+ bytes came"):
-    found(tmp_path, url="http://127.0.0.1/archive")
+    files_of(tmp_path, url="http://127.0.0.1/archive")
   assert not list((tmp_path / "downloads").iterdir())
 
 
@@ -169,7 +169,7 @@ def bomb(*, kind: str) -> bytes:
 )
 def test_sizes_are_limited_packed_and_unpacked(tmp_path, serve, archive, words):
   with pytest.raises(InputError, match=words):
-    found(tmp_path, url=serve(archive), max_bytes=1 << 20)
+    files_of(tmp_path, url=serve(archive), max_bytes=1 << 20)
   assert not list((tmp_path / "downloads").iterdir())
 
 
@@ -178,10 +178,10 @@ def test_only_official_content_is_kept(tmp_path, serve):
   sha256 = {name: digest(name) for name in SPEC.names}
   url = serve(zipped())
   with pytest.raises(InputError, match="a.tsv is not the official file: its SHA-256 is"):
-    found(tmp_path, url=url, sha256=sha256 | {"a.tsv": "0" * 64})
+    files_of(tmp_path, url=url, sha256=sha256 | {"a.tsv": "0" * 64})
   assert not list((tmp_path / "downloads").iterdir())
   spec = dataclasses.replace(SPEC, sha256=sha256)
-  contents = found(tmp_path, url=url, sha256=sha256).contents(spec)
+  contents = files_of(tmp_path, url=url, sha256=sha256).contents(spec)
   assert contents == {"train": "official", "test": "official"}
 
 
@@ -196,7 +196,7 @@ def encrypted() -> bytes:
 
 def test_an_encrypted_archive_is_one_error(tmp_path, serve):
   with pytest.raises(InputError, match="the archive is malformed: .*encrypted"):
-    found(tmp_path, url=serve(encrypted()))
+    files_of(tmp_path, url=serve(encrypted()))
 
 
 def test_a_damaged_archive_gives_its_files_or_one_error(tmp_path):

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 from etils import epath
-from made_spec import SPEC, found
+from synthetic_spec import SPEC, files_of
 
 from as2jax.data.datasets import files_on_disk
 from as2jax.data.datasets.files_on_disk import Counts
@@ -17,20 +17,20 @@ def test_the_first_folder_that_holds_the_files(tmp_path):
     place.mkdir(parents=True, exist_ok=True)
     for name in SPEC.names:
       (place / name).write_text(name)
-  here = found(tmp_path)
+  here = files_of(tmp_path)
   assert str(here.folder) == str(folder)
   assert [path.name for path in here.files["train"]] == ["a.tsv", "b.tsv"]
   digest = here.digest()
-  assert found(tmp_path).digest() == digest
+  assert files_of(tmp_path).digest() == digest
   (folder / "b.tsv").write_text("B.tsv")
-  assert found(tmp_path).digest() != digest
+  assert files_of(tmp_path).digest() != digest
   (folder / "b.tsv").unlink()  # of the first folder that holds a split, the others are left out
-  here = found(tmp_path)
+  here = files_of(tmp_path)
   assert str(here.folder) == str(folder) and list(here.files) == ["test"]
   assert here.missing == {"train": ("b.tsv",)}
   (folder / "c.tsv").unlink()
   with pytest.raises(InputError, match=r"made lacks b.tsv \(train\); c.tsv \(test\); put these"):
-    found(tmp_path)
+    files_of(tmp_path)
 
 
 def test_files_are_found_by_name_at_any_depth(tmp_path):
@@ -39,19 +39,19 @@ def test_files_are_found_by_name_at_any_depth(tmp_path):
     path = tmp_path / "root/made" / name
     path.parent.mkdir(parents=True)
     path.write_text("x")
-  here = found(tmp_path, **fields)
+  here = files_of(tmp_path, **fields)
   names = {split: [path.name for path in paths] for split, paths in here.files.items()}
   assert names == {"train": ["a.tsv", "b.tsv.gz"], "test": ["C-2.tsv"]}
   (tmp_path / "root/made/other/a.tsv").write_text("x")  # a copy
-  assert found(tmp_path, **fields).digest() == here.digest()
+  assert files_of(tmp_path, **fields).digest() == here.digest()
   (tmp_path / "root/made/other/a.tsv").write_text("y")
   with pytest.raises(InputError, match="made/other/a.tsv and .*have one name and differ"):
-    found(tmp_path, **fields)
+    files_of(tmp_path, **fields)
 
 
 def test_no_address_no_download(tmp_path):
   with pytest.raises(InputError, match="no public address") as error:
-    found(tmp_path, citation="Doe (2001)")
+    files_of(tmp_path, citation="Doe (2001)")
   assert "get the files (Doe (2001))" in str(error.value)
 
 
@@ -94,12 +94,12 @@ def test_compressed_files_are_found_as_the_files_themselves(tmp_path):
   folder.mkdir(parents=True)
   for name in ("a.tsv", "b.tsv.gz", "c.tsv.gz"):
     (folder / name).write_text("x")
-  source_ = found(tmp_path, download=False)
+  source_ = files_of(tmp_path, download=False)
   assert [path.name for path in source_.files["train"]] == ["a.tsv", "b.tsv.gz"]
   (folder / "b.tsv").write_text("x")  # the plain file comes first
-  assert found(tmp_path, download=False).files["train"][1].name == "b.tsv"
+  assert files_of(tmp_path, download=False).files["train"][1].name == "b.tsv"
   (folder / "c.tsv.gz").unlink()
-  assert found(tmp_path, download=False).missing == {"test": ("c.tsv",)}
+  assert files_of(tmp_path, download=False).missing == {"test": ("c.tsv",)}
 
 
 def test_the_content_is_compared_where_it_is_known(tmp_path):
@@ -109,7 +109,7 @@ def test_the_content_is_compared_where_it_is_known(tmp_path):
     (folder / name).write_text(name)
   sha256 = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("a.tsv", "b.tsv")}
   spec = dataclasses.replace(SPEC, sha256=sha256)
-  contents = lambda: found(tmp_path).contents(spec)
+  contents = lambda: files_of(tmp_path).contents(spec)
   assert contents() == {"train": "official", "test": "unknown"}
   (folder / "b.tsv").unlink()
   (folder / "b.tsv.gz").write_bytes(gzip.compress(b"b.tsv"))

@@ -10,7 +10,7 @@ from as2jax.experiments.papers import published
 FULL = {"parameters": {"all": 22_565_376}}
 
 
-def found(job, where, content=FULL, **changes):
+def published_figures(job, where, content=FULL, **changes):
   file, _, words = job.partition(":")
   config = flags.load(jobs.path(file) + (f":{words}" if words else ""))
   config.update_from_flattened_dict({key.replace("__", "."): v for key, v in changes.items()})
@@ -30,7 +30,7 @@ def found(job, where, content=FULL, **changes):
   ],
 )
 def test_a_run_has_the_figures_of_its_row(job, where, metric, whose, value):
-  figures = found(job, where)
+  figures = published_figures(job, where)
   assert figures[metric, whose] == value
   assert {name for _, name in figures} == {whose}
 
@@ -46,14 +46,14 @@ def test_a_run_has_the_figures_of_its_row(job, where, metric, whose, value):
   ],
 )
 def test_others_have_none(job, where):
-  assert found(job, where) == {}
+  assert published_figures(job, where) == {}
 
 
 def test_neither_toys_nor_second_stages_nor_other_models_have_any():
   known = ("wikiqa_triplet", "wikiqa-clean/test")
-  assert found(*known)
-  assert found(*known, content={"parameters": {"all": 9_000_000}}) == {}
-  assert found(*known, content={}) == {}
-  assert found(*known, warm_start__run="runs/asnq") == {}
-  assert found(*known, model__pooling="cls") == {}
-  assert found("wikiqa_triplet:sample", "wikiqa-clean/test", data__name="sample") == {}
+  assert published_figures(*known)
+  assert published_figures(*known, content={"parameters": {"all": 9_000_000}}) == {}
+  assert published_figures(*known, content={}) == {}
+  assert published_figures(*known, warm_start__run="runs/asnq") == {}
+  assert published_figures(*known, model__pooling="cls") == {}
+  assert published_figures("wikiqa_triplet:sample", "wikiqa-clean/test", data__name="sample") == {}

@@ -37,7 +37,7 @@ def drawn(states, width=140):
   return console.file.getvalue()
 
 
-def made(place):
+def begun_sweep(place):
   """A sweep with a run in each state; returns its folder."""
   place = epath.Path(place)
   place.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def made(place):
 
 
 def test_states_in_a_bucket(bucket):
-  actual = watch.states(made(f"{bucket}/grid"))
+  actual = watch.states(begun_sweep(f"{bucket}/grid"))
   assert [one.state for one in actual] == [
     "running",
     "failed",
@@ -81,7 +81,7 @@ def test_states_in_a_bucket(bucket):
 
 
 def test_a_killed_run_on_this_disk_has_failed(tmp_path):
-  place = made(tmp_path)
+  place = begun_sweep(tmp_path)
   (tmp_path / "id4" / "log.txt").write_text("step 3\nKilled\n")
   (tmp_path / "id4" / ".lock").write_text(f"pid {2**22 + 1}")
   actual = {one.id: one for one in watch.states(place)}
@@ -91,7 +91,7 @@ def test_a_killed_run_on_this_disk_has_failed(tmp_path):
 
 
 def test_the_commands(tmp_path, bucket, capsys):
-  store = made(f"{bucket}/grid")
+  store = begun_sweep(f"{bucket}/grid")
   here = tmp_path / "out"
   here.mkdir()
   (here / "manifest.jsonl").write_text((epath.Path(store) / "manifest.jsonl").read_text())

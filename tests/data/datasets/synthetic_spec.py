@@ -18,7 +18,7 @@ SPEC = Spec(
 )
 
 
-def found(tmp_path: Path, *, download: bool = True, **fields):
+def files_of(tmp_path: Path, *, download: bool = True, **fields):
   """The files of `SPEC` with other `fields`, below `root` or from `downloads` of this folder."""
   root, downloads = epath.Path(tmp_path / "root"), epath.Path(tmp_path / "downloads")
   return find(dataclasses.replace(SPEC, **fields), root, downloads, download=download)
