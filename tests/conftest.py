@@ -5,6 +5,7 @@ import gc
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -148,6 +149,8 @@ def installed(site, tmp_path_factory):
   def start(*arguments, log, base=False):
     with open(log, "w") as file:  # a pipe that nobody reads would stop it
       streams = {"stdout": file, "stderr": subprocess.STDOUT, "start_new_session": True}
+      if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a session in a script's background:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # else its children ignore it, too
       return subprocess.Popen([sys.executable, *arguments], **streams, **options(base))
 
   run.folder, run.script, run.start = empty, str(target / "bin" / "as2jax"), start

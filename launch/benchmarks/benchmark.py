@@ -276,7 +276,7 @@ def _sides(flags: argparse.Namespace, work: Any) -> tuple[list[Any], list[str]]:
     return sides, ["PyTorch (torch, transformers) is not installed: our side alone"]
   from launch.benchmarks import torch_grouped, torch_side
 
-  params = ours.params()
+  params = None if flags.shape else ours.params()
   sides.append(torch_side.side(work, params, machine.cores(), flags.fused_adam, flags.autocast))
   if flags.fair:
     sides.append(torch_grouped.Grouped(work, params, machine.cores(), half=flags.autocast))

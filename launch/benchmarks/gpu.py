@@ -82,6 +82,7 @@ OPTIMIZER = {
   "clip_norm": 1.0,
   "weight_decay": 0.0,
   "layer_decay": 1.0,
+  "average": 0.0,
   "schedule": "constant",
   "warmup": 0.1,
   "lr_multipliers": [],

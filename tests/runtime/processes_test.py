@@ -112,7 +112,10 @@ def assert_same_run(one, other):
   measured = [[row for row in log_rows if "epoch" in row] for log_rows in (a, b)]
   assert len(measured[0]) == 2  # before and after
   for before, after in zip(*measured, strict=True):
-    # Perplexities, which are logged beside the metrics, are rounded as losses are.
+    # Perplexities, which are logged beside the metrics, are rounded as losses are; the spread of
+    # scores as the scores of networks are.
+    spreads = [{n: row.pop(n) for n in list(row) if "spread" in n} for row in (before, after)]
+    assert spreads[0] == pytest.approx(spreads[1], rel=1e-4)
     assert before == pytest.approx(after, rel=1e-6, abs=1e-9)
   log_rows = [
     {name: entry["mean"] for name, entry in results(folder)["metrics"].items()}
