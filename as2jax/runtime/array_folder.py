@@ -10,15 +10,16 @@ import pathlib
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from as2jax.runtime import checksums, regular_files
+from as2jax.runtime import checked_array, checksums, regular_files
 from as2jax.runtime.errors import InputError
 
 MANIFEST = "manifest.json"  # written last
+LARGE = 16 * 2**20  # bytes of a file from which on it may be verified block by block
 _FRESH = 60  # seconds in which a new folder may not be locked yet
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Writer:
       file.flush()
       os.fsync(file.fileno())
     sizes = {f"{name}.npy": os.fstat(file.fileno()).st_size for name, file in self._files.items()}
-    digests = {name: checksums.of_file(self._folder / name) for name in sizes}
+    digests = {name: _written(self._folder / name, size) for name, size in sizes.items()}
     with (self._folder / MANIFEST).open("w", encoding="ascii") as file:
       file.write(checksums.sealed({"bytes": sizes, "checksums": digests, **fields}))
       file.flush()
@@ -81,13 +82,23 @@ class Writer:
         file.close()
 
 
+def _written(path: pathlib.Path, size: int) -> str:
+  """The checksum of a file that is small, those of the blocks of a large one."""
+  return checksums.of_file(path, by_block=size >= LARGE)
+
+
 def open_arrays(
-  folder: pathlib.Path, what: str = "cache"
-) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+  folder: pathlib.Path, what: str = "cache", by_block: Collection[str] = ()
+) -> tuple[dict[str, Any], dict[str, Any]] | None:
   """The arrays by name, memory-mapped, and the manifest's fields; None where not all is there.
 
   Checksums are verified, of each file once a process. What is damaged is said once, in the log,
   which calls it `what`.
+
+  Args:
+    by_block: names of arrays which, where they are large, are verified as they are read
+      (`checked_array.CheckedArray`).
+
   """
   manifest = folder / MANIFEST
   try:
@@ -98,10 +109,18 @@ def open_arrays(
     regular_files.refuse_others(manifest)
     fields = checksums.unsealed(manifest.read_text(encoding="ascii"))
     sizes, sums = fields.pop("bytes"), fields.pop("checksums")
+    arrays = {}
     for name, size in sizes.items():
-      if (folder / name).stat().st_size != size or checksums.of_file(folder / name) != sums[name]:
+      path, key = folder / name, name.removesuffix(".npy")
+      if path.stat().st_size != size:
         raise ValueError(f"{name} is not what was written")
-    return {name.removesuffix(".npy"): _map(folder / name) for name in sizes}, fields
+      if key in by_block and size >= LARGE:
+        arrays[key] = checked_array.opened(path, sums[name], manifest)
+      elif _written(path, size) != sums[name]:
+        raise ValueError(f"{name} is not what was written")
+      else:
+        arrays[key] = checked_array.mapped(path)[0]
+    return arrays, fields
   except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # it is made again
     _say_damaged(folder, what, str(error), written)
     return None
@@ -113,16 +132,6 @@ def _say_damaged(folder: pathlib.Path, what: str, reason: str, written: int) -> 
   del written
   again = "; it is made anew" if what == "cache" else ""
   log.warning("%s: the %s is damaged (%s)%s", folder, what, reason, again)
-
-
-def _map(path: pathlib.Path) -> np.ndarray:
-  with path.open("rb") as file:
-    np.lib.format.read_magic(file)
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    if not math.prod(shape):  # nothing to map
-      return np.empty(shape, dtype)
-  # A plain view: numpy's memmap subclass makes each slice several times dearer.
-  return np.load(path, mmap_mode="r").view(np.ndarray)
 
 
 @contextlib.contextmanager

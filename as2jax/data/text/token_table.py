@@ -190,8 +190,12 @@ class TableWriter:
 
 
 def open_table(folder: pathlib.Path) -> UnitTable | None:
-  """The table in `folder`, memory-mapped; None where there is none, or not all of it."""
-  opened = array_folder.open_arrays(folder)
+  """The table in `folder`, memory-mapped; None where there is none, or not all of it.
+
+  What large tables have of tokens and words is verified as it is read.
+  """
+  by_block = _DTYPES.keys() - {"offsets", "word_offsets"}  # these are read whole to plan an epoch
+  opened = array_folder.open_arrays(folder, by_block=by_block)
   if opened is None or opened[0].keys() != _DTYPES.keys():
     return None
   arrays, fields = opened
