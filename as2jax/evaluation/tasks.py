@@ -3,7 +3,7 @@
 Both offer the same: the split (`selection`) and the metric (`selector`) that select, what to predict, measuring a split, recording it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
@@ -36,13 +36,25 @@ class Rerank:
     return self.data.splits[split]
 
   def measure(self, variables: Any, split: str) -> list[predict.Evaluation]:
-    """One evaluation a seed of the variables, by the score that ranks."""
+    """One evaluation a seed of the variables, by the score that ranks.
+
+    Its scalars have what the system's other scores give of the metric that selects, so that the
+    log shows which of them learns.
+    """
     return [
-      predict.evaluate(
-        next(iter(scores.values())), self.data, split, ties=self.config.evaluation.ties
-      )
+      self._by_each_score(scores, split)
       for scores in self.predictor(variables, self.data.splits[split])
     ]
+
+  def _by_each_score(self, scores: Mapping[str, Any], split: str) -> predict.Evaluation:
+    first, *others = (
+      predict.evaluate(values, self.data, split, ties=self.config.evaluation.ties)
+      for values in scores.values()
+    )
+    for name, other in zip([*scores][1:], others):
+      if self.selector in other.metrics:
+        first.scalars[f"{self.selector} by {name}"] = other.metrics[self.selector]["value"]
+    return first
 
   def record(
     self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[results.Outcome]

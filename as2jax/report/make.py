@@ -130,9 +130,8 @@ def _published(
   known = registry.resolve(PUBLISHED)(ours, where)
   sources = "; ".join(dict.fromkeys(one.source for one in known))
   figures = {(one.metric, one.whose): one.value for one in known}
-  return figures | dict(
-    stated
-  ), f"Hollow marks are published figures: {sources}." if sources else ""
+  said = f"Hollow marks are published figures: {sources}." if sources else ""
+  return {**figures, **stated}, said
 
 
 def _explained(

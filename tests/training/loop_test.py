@@ -247,6 +247,11 @@ def test_several_seeds_have_results_of_their_own(tmp_path, parallel, undisturbed
   rows = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
   last = {seed: [r["loss"] for r in rows if r["seed"] == seed and "loss" in r] for seed in (0, 5)}
   assert len(last[0]) >= 3 and last[0] != last[5]
+  after = [row for row in rows if row.get("epoch") == 1]
+  assert len(after) == 2
+  for row in after:  # vectors are not normalised here: the scores rank differently
+    assert 0 < row["map[sample-clean/dev] by cosine"] < 1
+    assert "map[sample-clean/dev] by euclidean" not in row
 
 
 @pytest.mark.slow
@@ -274,6 +279,11 @@ def test_other_models_and_samplers_through_the_same_loop(tmp_path, model, words,
   assert execution["compilations_of_step"] == execution["compilations_in_first_epoch"]
   if model == "siamese":
     assert {"euclidean", "cosine"} == set(content["seeds"][0]["other_scores"])
+    rows = [json.loads(x) for x in (tmp_path / "x/metrics.jsonl").read_text().splitlines()]
+    evaluated = [row for row in rows if "epoch" in row]
+    assert all(
+      f"map[sample-clean/dev] by {s}" in r for s in ("euclidean", "cosine") for r in evaluated
+    )
 
 
 def test_a_loss_that_is_not_finite_stops_with_step_and_questions(tmp_path):

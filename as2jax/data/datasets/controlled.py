@@ -19,12 +19,8 @@ RECIPE = "controlled.json"
 CONSONANTS, VOWELS = "bdfgklmnprstvz", "aiou"
 SYLLABLES = [consonant + vowel for consonant in CONSONANTS for vowel in VOWELS]
 TOPICS, FILLERS, PAIRS, PLAIN = 4, 40, 24, 200
-SLOTS, VALUES, SYNONYMS, ASKED = (
-  4,
-  6,
-  2,
-  8,
-)  # of the answers of `questions`, and questions an answer
+# Of the answers of `questions`, and questions an answer.
+SLOTS, VALUES, SYNONYMS, ASKED = 4, 6, 2, 8
 # Of `scales`: a run's words, those between two runs, around them in a question and in a candidate.
 RUN, GAP, OTHERS, PLACES = 4, 2, 10, 24
 # The sets of words, one after the other: no two share a word.

@@ -48,17 +48,7 @@ def retrieval(dataset: PoolDataset, *, negatives: str, text_rules: Sequence[str]
 
   pools = Splits(tuple(dataset.splits), pool)
   splits = Splits(tuple(dataset.splits), lambda split: make(pools[split]))
-  return Retrieval(
-    dataset.name,
-    splits,
-    dataset.clean,
-    dataset.source,
-    dataset.fingerprints,
-    dataset.statistics,
-    dataset.overlap,
-    missing=dataset.missing,
-    pools=pools,
-  )
+  return _over(dataset, splits, pools)
 
 
 def pooled(dataset: Dataset, *, negatives: str) -> Retrieval:
@@ -78,6 +68,11 @@ def pooled(dataset: Dataset, *, negatives: str) -> Retrieval:
     return aligned(pools[split])
 
   splits = Splits(tuple(dataset.splits), questions)
+  return _over(dataset, splits, pools)
+
+
+def _over(dataset: Dataset, splits: Splits, pools: Splits) -> Retrieval:
+  """The data set with other splits and with pools."""
   return Retrieval(
     dataset.name,
     splits,

@@ -114,11 +114,13 @@ class Input:
         retokenised table.
 
     """
-    raise NotImplementedError
+    raise NotImplementedError(
+      f"{type(self).__name__} defines no columns(fitted, questions, tables)"
+    )
 
   def spec(self) -> tuple[tuple[int, ...], Any] | None:
     """Shape of a row of `columns` and its dtype, known without data; None where `columns` is None."""
-    raise NotImplementedError
+    raise NotImplementedError(f"{type(self).__name__} defines no spec()")
 
   def statistics(self, column: Column | None, units: UnitTable) -> dict[str, Any]:
     """What `results.json` says of this input in the training data, ready for JSON."""

@@ -70,9 +70,7 @@ def _of_paper(tables: Sequence[Table], config: Config, where: str) -> list[Publi
     if _same(config, theirs)
   ]
   exact = [match for match in alike if match[3]]
-  nearest = sorted(alike, key=lambda match: match[4])[
-    :1
-  ]  # the job without a further word, else the first
+  nearest = sorted(alike, key=lambda match: match[4])[:1]
   chosen = exact or nearest * _may_differ(config)
   name = chosen[0][1].name if chosen else ""
   return [
