@@ -8,6 +8,7 @@ from as2jax.experiments.papers.measured import Measured, MeasuredTable, Summary
 from as2jax.experiments.papers.rows import Column, Run
 
 from .measured_cassie_rows import CASSIE, CASSIE_JOINT, CASSIE_PARTS, NOT_YET, SEEDS
+from .measured_studies import STUDIES
 
 MEAN = "MiniLM, mean-pooled, untrained, cosine"
 TEST = tuple(Column(heading, (), metric) for heading, metric in (("MAP", "map"), ("MRR", "mrr")))
@@ -331,6 +332,7 @@ TABLES = (
   M2SNET,
   SQUAD,
   CROSS_VAES,
+  *STUDIES,
 )
 SUMMARY = (
   Summary("WikiQA clean test, MAP", "wikiqa", 1, "wikiqa-bm25"),

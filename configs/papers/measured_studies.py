@@ -1,0 +1,90 @@
+"""Our own tables of training studies on WikiQA: where negatives come from, and whose scores are learnt."""
+
+from as2jax.experiments.papers.measured import Measured, MeasuredTable
+from as2jax.experiments.papers.rows import Column, Run
+
+from .measured_cassie_rows import NOT_YET, SEEDS
+
+DEV = Column("dev MAP", (), "map", split="dev")
+TEST = tuple(Column(heading, (), metric) for heading, metric in (("MAP", "map"), ("MRR", "mrr")))
+UNTRAINED = Measured(
+  "MiniLM, mean-pooled, untrained, cosine", "wikiqa-mean", Run.of("wikiqa_baseline.py:mean,minilm")
+)
+LABELLED = Measured(
+  "6 layers, labels, 1 epoch",
+  "wikiqa-fast",
+  Run.of("recommended.py:fast,minilm", epochs=1, **SEEDS),
+  NOT_YET * 3,
+)
+IN_BATCH = Run.of(
+  "recommended.py:fast,in_batch,minilm", epochs=1, data__labelled_negatives=False, **SEEDS
+)
+
+
+def _with(**values):
+  return Run(IN_BATCH.config, {**IN_BATCH.settings, **Run.of("", **values).settings})
+
+
+NEGATIVES = MeasuredTable(
+  "negatives",
+  (DEV, *TEST),
+  (
+    UNTRAINED,
+    *(
+      Measured(system, f"negatives-{name}", _with(**values), NOT_YET * 3)
+      for system, name, values in (
+        ("answers of other questions alone", "in-batch", {}),
+        ("and eight drawn sentences a question", "random", {"data__mined": ("runs/random",)}),
+        ("and eight mined sentences a question", "mined", {"data__mined": ("runs/mined",)}),
+      )
+    ),
+    LABELLED._replace(system="the labelled candidates of the question"),
+  ),
+  base="negatives-in-batch",
+  main=1,
+)
+SMALL = {"encoder__pretrained": "runs/small", "epochs": 3}
+DISTILLATION = MeasuredTable(
+  "distillation",
+  (DEV, *TEST),
+  (
+    LABELLED,
+    Measured(
+      "the cross-encoder itself, labels, 3 epochs",
+      "wikiqa-accurate",
+      Run.of("recommended.py:accurate,minilm", **SEEDS),
+      NOT_YET * 3,
+    ),
+    *(
+      Measured(
+        system,
+        f"student-{name}",
+        Run.of(f"recommended.py:fast,{words}minilm", **values, **SEEDS),
+        NOT_YET * 3,
+      )
+      for system, name, words, values in (
+        (
+          "6 layers, scores of the cross-encoder, 1 epoch",
+          "6-scores",
+          "distil,",
+          {"epochs": 1, "data__teachers": ("runs/soft-cross",), "data__train_filter": "both"},
+        ),
+        ("2 of 6 layers, labels, 3 epochs", "2-labels", "", SMALL),
+        (
+          "2 of 6 layers, scores of 6 layers, 3 epochs",
+          "2-scores",
+          "distil,",
+          {
+            **SMALL,
+            "data__teachers": ("runs/soft-fast",),
+            "data__train_filter": "both",
+            "loss__temperature": 0.05,
+          },
+        ),
+      )
+    ),
+  ),
+  base="wikiqa-fast",
+  main=1,
+)
+STUDIES = (NEGATIVES, DISTILLATION)
