@@ -8,7 +8,7 @@ from as2jax.experiments.papers.measured import Measured, MeasuredTable, Summary
 from as2jax.experiments.papers.rows import Column, Run
 
 from .measured_cassie_rows import CASSIE, CASSIE_JOINT, CASSIE_PARTS, NOT_YET, SEEDS
-from .measured_studies import STUDIES
+from .measured_study_rows import STUDIES
 
 MEAN = "MiniLM, mean-pooled, untrained, cosine"
 TEST = tuple(Column(heading, (), metric) for heading, metric in (("MAP", "map"), ("MRR", "mrr")))
