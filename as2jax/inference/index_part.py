@@ -59,8 +59,12 @@ class Part:
 
   @classmethod
   def read(cls, folder: pathlib.Path) -> "Part | None":
-    """What `write` wrote, memory-mapped and compared with its checksums; None where not all is there."""
-    stored = array_folder.open_arrays(folder, what="part of an index")
+    """What `write` wrote, memory-mapped; None where not all is there.
+
+    Texts, ids and vectors are compared with their checksums as they are read.
+    """
+    later = ("text_bytes", "id_bytes", "vectors")
+    stored = array_folder.open_arrays(folder, "part of an index", later, large=0)
     if stored is None:
       return None
     arrays, fields = stored

@@ -19,7 +19,7 @@ from as2jax.runtime import checked_array, checksums, regular_files
 from as2jax.runtime.errors import InputError
 
 MANIFEST = "manifest.json"  # written last
-LARGE = 16 * 2**20  # bytes of a file from which on it may be verified block by block
+LARGE = 16 * 2**20  # bytes of a cache's file from which on it is verified block by block
 _FRESH = 60  # seconds in which a new folder may not be locked yet
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Writer:
       file.flush()
       os.fsync(file.fileno())
     sizes = {f"{name}.npy": os.fstat(file.fileno()).st_size for name, file in self._files.items()}
-    digests = {name: _written(self._folder / name, size) for name, size in sizes.items()}
+    digests = {name: checksums.of_file(self._folder / name, by_block=True) for name in sizes}
     with (self._folder / MANIFEST).open("w", encoding="ascii") as file:
       file.write(checksums.sealed({"bytes": sizes, "checksums": digests, **fields}))
       file.flush()
@@ -82,13 +82,12 @@ class Writer:
         file.close()
 
 
-def _written(path: pathlib.Path, size: int) -> str:
-  """The checksum of a file that is small, those of the blocks of a large one."""
-  return checksums.of_file(path, by_block=size >= LARGE)
-
-
 def open_arrays(
-  folder: pathlib.Path, what: str = "cache", by_block: Collection[str] = ()
+  folder: pathlib.Path,
+  what: str = "cache",
+  by_block: Collection[str] = (),
+  *,
+  large: int | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]] | None:
   """The arrays by name, memory-mapped, and the manifest's fields; None where not all is there.
 
@@ -96,8 +95,8 @@ def open_arrays(
   which calls it `what`.
 
   Args:
-    by_block: names of arrays which, where they are large, are verified as they are read
-      (`checked_array.CheckedArray`).
+    by_block: names of arrays which, where their file has `large` bytes (None: `LARGE`), are verified
+      as they are read (`checked_array.CheckedArray`).
 
   """
   manifest = folder / MANIFEST
@@ -114,9 +113,9 @@ def open_arrays(
       path, key = folder / name, name.removesuffix(".npy")
       if path.stat().st_size != size:
         raise ValueError(f"{name} is not what was written")
-      if key in by_block and size >= LARGE:
-        arrays[key] = checked_array.opened(path, sums[name], manifest)
-      elif _written(path, size) != sums[name]:
+      if key in by_block and size >= (LARGE if large is None else large):
+        arrays[key] = checked_array.opened(path, sums[name], manifest if what == "cache" else None)
+      elif checksums.of_file(path, by_block=True) != sums[name]:
         raise ValueError(f"{name} is not what was written")
       else:
         arrays[key] = checked_array.mapped(path)[0]

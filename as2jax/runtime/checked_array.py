@@ -23,28 +23,34 @@ def mapped(path: pathlib.Path) -> tuple[np.ndarray, int]:
   with path.open("rb") as file:
     np.lib.format.read_magic(file)
     shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    begin = file.tell()
     if not math.prod(shape):  # nothing to map
-      return np.empty(shape, dtype), file.tell()
+      return np.empty(shape, dtype), begin
     # A plain view: numpy's memmap subclass makes each slice several times dearer.
-    return np.load(path, mmap_mode="r").view(np.ndarray), file.tell()
+    return np.memmap(file, dtype, "r", begin, shape).view(np.ndarray), begin
 
 
-def opened(path: pathlib.Path, sums: str, manifest: pathlib.Path) -> "CheckedArray":
+def opened(path: pathlib.Path, sums: str, manifest: pathlib.Path | None) -> "CheckedArray":
   """The array of a .npy file of which the first block alone was read; see `CheckedArray`.
 
   Raises:
     ValueError: that block is damaged, or the checksums are those of another file.
 
   """
-  size = path.stat().st_size
-  if len(sums) != -(-size // BLOCK) * DIGITS or _checksum(path, 0) != sums[:DIGITS]:
+  blocks = -(-path.stat().st_size // BLOCK)
+  if len(sums) != blocks * DIGITS or not _intact(path, sums, [0]):
     raise ValueError(f"{path.name} is not what was written")
   return CheckedArray(path, *mapped(path), sums, manifest)
 
 
-def _checksum(path: pathlib.Path, block: int) -> str:
+def _intact(path: pathlib.Path, sums: str, blocks: list[int]) -> list[int]:
+  """The first of the blocks, in their order, that are what was written."""
   with path.open("rb", buffering=0) as file:
-    return f"{zlib.crc32(os.pread(file.fileno(), BLOCK, block * BLOCK)):08x}"
+    for i, block in enumerate(blocks):
+      digest = f"{zlib.crc32(os.pread(file.fileno(), BLOCK, block * BLOCK)):08x}"
+      if digest != sums[block * DIGITS : (block + 1) * DIGITS]:
+        return blocks[:i]
+  return blocks
 
 
 class CheckedArray(np.lib.mixins.NDArrayOperatorsMixin):
@@ -58,17 +64,23 @@ class CheckedArray(np.lib.mixins.NDArrayOperatorsMixin):
     array: its content, memory-mapped.
     begin: the byte of the file at which the content begins.
     sums: `checksums.of_blocks` when it was written.
-    manifest: removed where a block is damaged, so that the next process finds no cache and makes it.
+    manifest: of a cache; removed where a block is damaged, so that the next process finds no cache and
+      makes it.
 
   """
 
   def __init__(
-    self, path: pathlib.Path, array: np.ndarray, begin: int, sums: str, manifest: pathlib.Path
+    self,
+    path: pathlib.Path,
+    array: np.ndarray,
+    begin: int,
+    sums: str,
+    manifest: pathlib.Path | None,
   ):
     self._path, self._array, self._begin, self._sums = path, array, begin, sums
     self._manifest = manifest
     self._stride = math.prod(array.shape[1:]) * array.itemsize  # bytes of a row
-    self._right = np.zeros(len(sums) // DIGITS, bool)
+    self._verified = np.zeros(len(sums) // DIGITS, bool)
 
   @property
   def shape(self) -> tuple[int, ...]:
@@ -87,6 +99,9 @@ class CheckedArray(np.lib.mixins.NDArrayOperatorsMixin):
     if isinstance(index, slice):
       start, stop, step = index.indices(len(self))
       self._check(slice(start, stop) if step > 0 else slice(stop + 1, start + 1))
+    elif isinstance(index, int | np.integer):
+      row = int(index) % max(len(self), 1)
+      self._check(slice(row, row + 1))
     elif isinstance(index, np.ndarray) and index.dtype.kind == "i":
       self._check(np.where(index < 0, index + len(self), index))
     else:
@@ -111,19 +126,26 @@ class CheckedArray(np.lib.mixins.NDArrayOperatorsMixin):
     if isinstance(rows, slice):
       first = (self._begin + rows.start * self._stride) // BLOCK
       end = -(-(self._begin + rows.stop * self._stride) // BLOCK) if rows.stop > rows.start else 0
-      blocks = np.arange(first, min(end, len(self._right)))
+      blocks = np.arange(first, min(end, len(self._verified)))
     else:
-      rows = rows[(rows >= 0) & (rows < len(self))].ravel()  # numpy refuses the others
+      rows = rows[(rows >= 0) & (rows < len(self))].ravel().astype(np.int64)  # numpy refuses others
       start = self._begin + rows * self._stride
-      blocks = np.concatenate([start // BLOCK, (start + max(self._stride, 1) - 1) // BLOCK])
-      if self._stride > BLOCK:
-        raise AssertionError(f"{self._path}: a row of {self._stride} bytes is longer than a block")
-    for block in np.unique(blocks[~self._right[blocks]]).tolist():
-      if _checksum(self._path, block) != self._sums[block * DIGITS : (block + 1) * DIGITS]:
-        self._manifest.unlink(missing_ok=True)
-        raise InputError(
-          f"{self._path}: bytes {block * BLOCK:,} to {(block + 1) * BLOCK - 1:,} of this cache are not "
-          "what was written (check the disk); it will not be used again: start the same command once "
-          "more, which makes it anew"
-        )
-      self._right[block] = True
+      places = range(0, max(self._stride, 1) + BLOCK - 1, BLOCK)
+      within = np.minimum(np.asarray(places), max(self._stride - 1, 0))
+      blocks = (start[:, None] + within) // BLOCK
+    if not len(blocks := np.unique(blocks[~self._verified[blocks]])):
+      return
+    intact = _intact(self._path, self._sums, blocks.tolist())
+    self._verified[intact] = True
+    if len(intact) < len(blocks):
+      raise InputError(self._damage(int(blocks[len(intact)])))
+
+  def _damage(self, block: int) -> str:
+    where = f"{self._path}: bytes {block * BLOCK:,} to {(block + 1) * BLOCK - 1:,}"
+    if self._manifest is None:
+      return f"{where} are not what was written: check the disk, and make the index anew"
+    self._manifest.unlink(missing_ok=True)
+    return (
+      f"{where} of this cache are not what was written (check the disk); it will not be used again: "
+      "start the same command once more, which makes it anew"
+    )
