@@ -157,6 +157,7 @@ def test_other_weights_or_fields_never_share_a_cache(tmp_path):
   np.testing.assert_allclose(values["a"][0], values["half"][0], atol=5e-3)
 
 
+@pytest.mark.slow
 def test_a_run_calls_the_encoder_for_its_first_epoch_alone(tmp_path):
   """Epochs, seeds and a second run read what the first epoch of the first seed has computed."""
   folder = tiny_encoders.folder("bert", tmp_path / "bert")

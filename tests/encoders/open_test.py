@@ -65,10 +65,10 @@ def clean_map(content):
 @pytest.mark.parametrize(
   "kind, model",
   [
-    ("roberta", "triplet"),
+    pytest.param("roberta", "triplet", marks=pytest.mark.slow),
     ("xlnet", "triplet"),
     pytest.param("xlnet", "siamese", marks=pytest.mark.slow),
-    ("roberta", "crossencoder"),
+    pytest.param("roberta", "crossencoder", marks=pytest.mark.slow),
     pytest.param("xlnet", "crossencoder", marks=pytest.mark.slow),
   ],
 )

@@ -67,7 +67,9 @@ def test_bfloat16_is_close(params):
     assert 1e-5 < np.abs(x - exact[n]).max() < 0.1  # it did run in bfloat16
 
 
-@pytest.mark.parametrize("fields", [{"unroll": 1}, {"remat": True, "unroll": 2}])
+@pytest.mark.parametrize(
+  "fields", [pytest.param({"unroll": 1}, marks=pytest.mark.slow), {"remat": True, "unroll": 2}]
+)
 def test_execution_choices_change_no_parameter_output_or_gradient(params, fields):
   tokens, _ = lay(SEQUENCES, PACKED, 16, types=TYPES)
   weights = jnp.asarray(np.random.default_rng(0).normal(size=(1, 2, 16, 16)), jnp.float32)

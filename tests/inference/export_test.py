@@ -136,8 +136,14 @@ def assert_same(actual, expected, tolerance=TOLERANCE):
       "cosine",
       ".",
     ),
-    ("roberta", "triplet", {"model__pooling": "max", "epochs": 0}, "euclidean", "."),
-    ("xlnet", "triplet", {"model__pooling": "cls_last", "epochs": 0}, "euclidean", "."),
+    pytest.param(
+      *("roberta", "triplet", {"model__pooling": "max", "epochs": 0}, "euclidean", "."),
+      marks=pytest.mark.slow,
+    ),
+    pytest.param(
+      *("xlnet", "triplet", {"model__pooling": "cls_last", "epochs": 0}, "euclidean", "."),
+      marks=pytest.mark.slow,
+    ),
     ("roberta", "siamese", {"model__score": "head", "epochs": 0}, "euclidean", "euclidean"),
   ],
 )
@@ -171,7 +177,9 @@ def test_an_exported_folder_is_a_baseline_that_exports_again(trained, tmp_path):
   assert_same(similarity_scores(second), own_scores(path))
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "xlnet"])
+@pytest.mark.parametrize(
+  "family", ["bert", *(pytest.param(x, marks=pytest.mark.slow) for x in ("roberta", "xlnet"))]
+)
 def test_a_crossencoder_scores_the_same(family, trained, tmp_path):
   path, _ = trained(family, "crossencoder", epochs=int(family == "bert"))
   folder = export.export(path, tmp_path / "out")
@@ -250,7 +258,7 @@ def test_sentence_bert_with_dense_layers(trained, tmp_path):
   assert actual.fields == {"pooling": model.pooling, "dense": model.dense, "normalize": True}
 
 
-@pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.parametrize("parallel", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_one_of_several_seeds(parallel, trained, tmp_path):
   path, _ = trained("bert", "crossencoder", seeds=(3, 5), seeds_parallel=parallel, epochs=0)
   with pytest.raises(InputError, match=r"seeds \(3, 5\): choose one with --seed"):

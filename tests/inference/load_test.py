@@ -163,6 +163,7 @@ def rows(path: pathlib.Path, questions: int) -> pathlib.Path:
   return path
 
 
+@pytest.mark.slow
 def test_a_job_is_trained_on_files_of_ones_own(tmp_path):
   overrides = {
     "encoder.pretrained": tiny.encoder_folder(),

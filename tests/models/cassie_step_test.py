@@ -50,8 +50,8 @@ JOINT = [[case(0, (2, 3, 1, 2, 2, 2), (1, 0, 0, 0, 1))]], [[case(1, (2,) * 6, (0
   "net, content, seeds",
   [
     (model(encoder=encoder(type_vocab_size=1, position_offset=2)), CONTEXT, 1),
-    (model(encoder=xlnet()), CONTEXT, 1),
-    (model(template="joint"), JOINT, 1),
+    pytest.param(model(encoder=xlnet()), CONTEXT, 1, marks=pytest.mark.slow),
+    pytest.param(model(template="joint"), JOINT, 1, marks=pytest.mark.slow),
     (model(template="joint"), JOINT, 2),
   ],
   ids=["roberta", "xlnet", "bert, joint", "bert, joint, two seeds at once"],

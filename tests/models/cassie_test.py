@@ -189,6 +189,7 @@ def test_one_step_moves_every_parameter(net):
       assert np.abs(slope).max() > 1e-7, name
 
 
+@pytest.mark.slow
 def test_a_handful_of_examples_is_overfitted():
   net = model()
   values = jax.jit(net.init, static_argnames="train")(jax.random.key(0), packed(), train=False)
@@ -233,7 +234,7 @@ def test_every_ablation_changes_the_scores(changes):
   assert np.abs(change).max() > 1e-6
 
 
-@pytest.mark.parametrize("k", [2, 5])
+@pytest.mark.parametrize("k", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_joint_scores_every_candidate(k):
   net = quick(template="joint")
   assert net.layout == "joint" and model().layout == "single"

@@ -113,6 +113,7 @@ def test_it_is_evaluated_and_ranks(trained, config, tmp_path):
   assert len(lines) == 3 and {line.split("\t")[2] for line in lines[1:]} == {"1", "2"}
 
 
+@pytest.mark.slow
 def test_it_is_sharded_over_two_devices(trained, config, tmp_path):
   modes.run(config(sharding__fsdp=2), str(tmp_path / "sharded"))
   for name in ("logistic", "gradient_norm"):

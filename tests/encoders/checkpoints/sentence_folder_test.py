@@ -79,6 +79,7 @@ def test_minilm_equals_the_library():
   assert_equal(minilm(), SENTENCES)
 
 
+@pytest.mark.slow
 def test_minilm_equals_the_recorded_vectors():
   with np.load(GOLDEN) as golden:
     assert tuple(golden["sentences"]) == SENTENCES
