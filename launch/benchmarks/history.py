@@ -69,6 +69,11 @@ ROWS = {
   "encode": Row(
     "encoding WikiQA's test sentences", ("benchmark", "--system=encode"), "sentences/s"
   ),
+  "encode-modernbert": Row(
+    "the same, ModernBERT of ettin-17m's shape",
+    ("benchmark", "--system=encode", "--shape=ettin-17m"),
+    "sentences/s",
+  ),
   "rank10": Row("`rank` of ten candidates, warm", ("rank", "--candidates=10"), "ms"),
   "rank100": Row("`rank` of a hundred", ("rank", "--candidates=100"), "ms"),
 }

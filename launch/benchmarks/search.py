@@ -2,7 +2,8 @@
 
 The pool is drawn from a seed block by block as it is searched, so that neither memory nor disk holds
 it; what drawing takes is measured apart. With --file=x.npy a pool `[n, d]` is read from disk
-instead, memory-mapped. Prints queries a second, and the memory of the process at its highest.
+instead, memory-mapped; with --memory it lies in memory, and what a sweep reads a second is compared with
+what a copy of the pool does. Prints queries a second, and the memory of the process at its highest.
 """
 
 import argparse
@@ -49,6 +50,17 @@ class SyntheticPool:
     return block
 
 
+def read_per_second(pool: np.ndarray, often: int = 5) -> float:
+  """GB of a pool that numpy's copy reads a second, the median of some times: what memory allows."""
+  copy = np.empty_like(pool)
+  seconds = []
+  for _ in range(often):
+    started = time.monotonic()
+    np.copyto(copy, pool)
+    seconds.append(time.monotonic() - started)
+  return pool.nbytes / 1e9 / sorted(seconds)[often // 2]
+
+
 def measure(pool: exact_search.Rows, *, queries: int, k: int, rows: int, ranks: bool) -> dict:
   """Seconds, queries a second and memory of one search; compilation is not counted."""
   searcher = exact_search.Searcher(sharding.make_mesh(), k=k, rows=rows, queries=min(queries, 512))
@@ -60,16 +72,20 @@ def measure(pool: exact_search.Rows, *, queries: int, k: int, rows: int, ranks: 
   started = time.monotonic()
   searcher(asked, pool, right=right)
   seconds = time.monotonic() - started
+  copied = read_per_second(pool) if isinstance(pool, np.ndarray) else 0.0
+  sweeps = 2 if ranks else 1
+  read = sweeps * 4e-9 * np.prod(pool.shape) / seconds
   return {
     "queries": queries,
+    **({"read_gb_per_second": read, "of_a_copy": read / copied} if copied else {}),
     "pool": pool.shape[0],
     "dimension": pool.shape[1],
     "k": k,
-    "sweeps": 2 if ranks else 1,
+    "sweeps": sweeps,
     "seconds": seconds,
     "queries_per_second": queries / seconds,
     "seconds_making_the_pool": getattr(pool, "seconds", 0.0) - before,
-    "gflop_per_second": (2 if ranks else 1) * 2e-9 * queries * np.prod(pool.shape) / seconds,
+    "gflop_per_second": sweeps * 2e-9 * queries * np.prod(pool.shape) / seconds,
     "pool_mb": np.prod(pool.shape) * 4 / 1e6,
     "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
     "devices": jax.device_count(),
@@ -89,13 +105,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
   parser.add_argument("--dimension", type=int, default=512)
   parser.add_argument("--queries", type=int, default=256)
   parser.add_argument("--k", type=int, default=100)
-  parser.add_argument("--rows", type=int, default=16_384, help="of the pool a device and block")
+  parser.add_argument(
+    "--rows", type=int, default=exact_search.ROWS, help="of the pool a device and block"
+  )
   parser.add_argument("--ranks", action="store_true", help="of right answers, too: two sweeps")
   parser.add_argument("--file", help="a pool to read: .npy of float32 [n, d]")
+  parser.add_argument("--memory", action="store_true", help="the pool lies in memory")
   flags = parser.parse_args(arguments)
-  pool = (
-    np.load(flags.file, mmap_mode="r") if flags.file else SyntheticPool(flags.pool, flags.dimension)
-  )
+  pool: exact_search.Rows = SyntheticPool(flags.pool, flags.dimension)
+  if flags.file:
+    pool = np.load(flags.file, mmap_mode="r")
+  elif flags.memory:
+    pool = pool[:]
   figures = measure(pool, queries=flags.queries, k=flags.k, rows=flags.rows, ranks=flags.ranks)
   for name, value in figures.items():
     print(f"{name:24s} {value:,.1f}" if isinstance(value, float) else f"{name:24s} {value}")
