@@ -10,7 +10,7 @@ blocks gives the same float32 scores, so that ties are exact.
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -28,15 +28,36 @@ NONE = -1  # the number of an entry that is not there
 LONGEST = float(np.finfo(np.float32).max) / 4  # ‖q‖², ‖p‖²: so that ‖q − p‖² is finite in float32
 
 
+class Narrow(NamedTuple):
+  """Rows of a pool in fewer bits: row i is `scale[i] · values[i]`, with `last[i]` behind it.
+
+  Attributes:
+    values: `[n, d]` float16 or int8.
+    scale: `[n]` float32.
+    last: `[n]` float32, the column that `prepared` adds for `euclidean`; 0 where it adds none.
+
+  """
+
+  values: np.ndarray
+  scale: np.ndarray
+  last: np.ndarray
+
+  def __len__(self) -> int:
+    return len(self.values)
+
+
 class Rows(Protocol):
-  """A pool `[n, d]` of float32: an array, a memory-mapped file, or anything that can be sliced."""
+  """A pool `[n, d]` of float32: an array, a memory-mapped file, or anything that can be sliced.
+
+  A slice may also give the rows in fewer bits, which are widened on the device.
+  """
 
   @property
   def shape(self) -> tuple[int, ...]:
     """`[rows, d]`."""
     ...
 
-  def __getitem__(self, rows: slice, /) -> np.ndarray: ...
+  def __getitem__(self, rows: slice, /) -> "np.ndarray | Narrow": ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,17 +251,25 @@ class Searcher:
 
   def _blocks(
     self, pool: Rows, weights: np.ndarray | None
-  ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+  ) -> Iterator[tuple[int, np.ndarray | Narrow, np.ndarray]]:
     """(number of the first entry, vectors, weights) of each block, filled up with weight 0."""
     size = self.rows * self.mesh.size
-    count, width = pool.shape
-    for start in range(0, count, size):
-      part = np.asarray(pool[start : start + size], np.float32)
+    for start in range(0, pool.shape[0], size):
+      part = pool[start : start + size]
+      there = len(part)
       weight = np.zeros(size, np.int32)
-      weight[: len(part)] = 1 if weights is None else weights[start : start + size]
-      if len(part) < size:
-        part = np.concatenate([part, np.zeros((size - len(part), width), np.float32)])
-      yield start, part, weight
+      weight[:there] = 1 if weights is None else weights[start : start + size]
+      if isinstance(part, Narrow):
+        yield start, Narrow(*(_filled(np.asarray(x), size) for x in part)), weight
+      else:
+        yield start, _filled(np.asarray(part, np.float32), size), weight
+
+
+def _filled(rows: np.ndarray, size: int) -> np.ndarray:
+  """The rows with zeros behind them, so many in all."""
+  if len(rows) == size:
+    return rows
+  return np.concatenate([rows, np.zeros((size - len(rows), *rows.shape[1:]), rows.dtype)])
 
 
 def _tables(
@@ -294,9 +323,9 @@ def _programs(mesh: Mesh, k: int):
 def _step(k: int, state, queries, right, threshold, block, weight, start):
   """One block of the pool on one device: `state` leads with an axis of 1."""
   best, entries, scores_of_right, above, level = (x[0] for x in state)
-  rows = block.shape[0]
+  rows = len(weight)
   start = start + rows * jax.lax.axis_index(AXES)
-  scores = jnp.matmul(queries, block.T, precision=jax.lax.Precision.HIGHEST)
+  scores = _products(queries, block)
   scores = jnp.where(scores == 0, 0.0, scores)  # −0 and 0 tie, which top_k would put in order
   scores = jnp.where(weight[None] > 0, scores, -jnp.inf)
   values, at = jax.lax.top_k(scores, k)
@@ -315,6 +344,16 @@ def _step(k: int, state, queries, right, threshold, block, weight, start):
   above = above + jnp.stack([total(scores > limit) for limit in limits], 1)
   level = level + jnp.stack([total(scores == limit) for limit in limits], 1)
   return tuple(x[None] for x in (best, entries, scores_of_right, above, level))
+
+
+def _products(queries, block):
+  """The inner products `[q, n]` of queries `[q, d]` and a block of the pool."""
+  product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
+  if not isinstance(block, Narrow):
+    return product(queries, block.T)
+  width = block.values.shape[1]
+  scores = product(queries[:, :width], block.values.astype(jnp.float32).T) * block.scale[None]
+  return scores + queries[:, width:] * block.last[None] if queries.shape[1] > width else scores
 
 
 def _merged(k: int, state):

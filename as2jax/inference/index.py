@@ -21,6 +21,7 @@ import numpy as np
 
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import exact_search, retrieval
+from as2jax.inference import narrow
 from as2jax.inference.hit import Hit
 from as2jax.inference.index_part import Part
 from as2jax.runtime import registry, regular_files
@@ -28,8 +29,9 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
 CONTENT = "index.json"
-FORMAT = 1
+FORMAT = 2
 KINDS = {  # of what CONTENT holds, by key
+  "storage": str,
   "parts": list,
   "source": str | None,
   "seed": int | None,
@@ -38,6 +40,7 @@ KINDS = {  # of what CONTENT holds, by key
 }
 DOCUMENTS = 4096  # in a part: what is lost at most when indexing is interrupted
 DEPTH = 100  # documents that a second ranker ranks again
+DEEPEST = 4096  # documents scored again by float32 vectors, before all of these are searched
 SECONDS = 5.0  # between two lines of progress
 
 Progress = Callable[[int, int], None]
@@ -77,12 +80,16 @@ class Index:
   Attributes:
     ranker: the model that encodes queries (or ranks by words).
     path: the folder, None for an index in memory.
+    storage: of the vectors that are searched, one of `narrow.STORAGE`.
 
   """
 
-  def __init__(self, ranker: Encoder, path: str | os.PathLike | None = None):
+  def __init__(
+    self, ranker: Encoder, path: str | os.PathLike | None = None, storage: str = "float32"
+  ):
     """An index without documents yet; `add` brings them."""
-    self.ranker = ranker
+    narrow.check(storage)
+    self.ranker, self.storage = ranker, storage
     self.path = None if path is None else _local(path)
     self._parts: tuple[Part, ...] = ()
     self._starts = np.zeros(1, np.int64)
@@ -102,11 +109,17 @@ class Index:
     ids: Sequence[str] | None,
     path: str | os.PathLike | None,
     progress: Progress | None,
+    storage: str = "float32",
   ) -> "Index":
     """See `Ranker.index`."""
-    index = cls(ranker, path)
+    index = cls(ranker, path, storage)
     if index.path is not None and (index.path / CONTENT).exists():
       index = cls.open(index.path, ranker=ranker)
+      if index.storage != storage:
+        raise InputError(
+          f"{path} is an index whose vectors are searched in {index.storage}, not {storage}: give "
+          "another path, or the same storage"
+        )
       if len(index):
         new_parts = _documents(texts, ids, 0)
         if [part.digest for part in index._parts] != [part.digest for part in new_parts]:
@@ -133,15 +146,15 @@ class Index:
     if not (folder / CONTENT).exists():
       raise InputError(f"{path} is no index (no {CONTENT}): make one with Ranker.index")
     content = regular_files.read_object(folder / CONTENT, "put it back, or make the index anew")
-    if content.get("format", FORMAT) != FORMAT:
-      raise InputError(f"{path}: an index of format {content['format']}; make it anew")
+    if content.get("format") not in (None, FORMAT):
+      raise InputError(f"{path}: an index of format {content['format']!r}; make it anew")
     for key, kinds in KINDS.items():
       if not isinstance(content.get(key, ...), kinds):
         raise InputError(
-          f"{folder / CONTENT}: {key} is {content.get(key, 'missing')!r}: it was changed by hand; "
-          "put it back, or make the index anew"
+          f"{folder / CONTENT}: {key} is {content.get(key, 'missing')!r}: it was changed by hand "
+          "or is of an earlier version; put it back, or make the index anew"
         )
-    parts, source, seed, dtype, made_by = (content[key] for key in KINDS)
+    storage, parts, source, seed, dtype, made_by = (content[key] for key in KINDS)
     if ranker is None:
       if not source:
         raise InputError(f"{path}: the model was not opened by as2jax.load: give it as `ranker`")
@@ -153,7 +166,7 @@ class Index:
         f"{ranker.source or ranker.name} ({made_by[:12]}, not {ranker.fingerprint[:12]}): its "
         "vectors cannot be compared with this model's; make the index anew"
       )
-    index = cls(ranker, folder)
+    index = cls(ranker, folder, storage)
     read_parts = []
     for number, digest in enumerate(parts):
       part = Part.read(index._place(number))
@@ -221,7 +234,7 @@ class Index:
     folder = _local(path)
     if (folder / CONTENT).exists():
       raise InputError(f"{path} holds an index: give another path")
-    copy = Index(self.ranker, folder)
+    copy = Index(self.ranker, folder, self.storage)
     copy._write_content(())
     copy._take([part.write(copy._place(i)) for i, part in enumerate(self._parts)])
     copy._write_content(copy._parts)
@@ -279,25 +292,40 @@ class Index:
     """For each query the positions of the best documents, and their scores."""
     if not self.ranker.has_vectors:
       return self._by_words(queries, k, parts)
-    similarity = self.ranker.similarity
     vectors = self.ranker.encode_query(queries)
-    # One program for every k up to 16, 32, …, and for one query or a block of them. Twice as many are
-    # found as wanted: float32 orders near-equal distances by rounding, float64 then as they are.
-    searcher = exact_search.Searcher(
-      self.ranker.mesh,
-      k=max(32, 1 << (2 * k - 1).bit_length()),
-      queries=1 if len(queries) == 1 else exact_search.QUERIES,
-    )
     rows = _Rows(parts)
-    prepared = exact_search.prepared(vectors, similarity, side="query")
-    entries = searcher(prepared, rows).entries
     results = []
-    for vector, chosen in zip(vectors, entries, strict=True):
-      chosen = chosen[chosen != exact_search.NONE]
-      scores = _scores(vector, rows.take(chosen), similarity)
+    for vector, chosen in zip(vectors, self._nearest(vectors, k, rows), strict=True):
+      scores = _scores(vector, rows.take(chosen), self.ranker.similarity)
       order = np.lexsort((chosen, -scores))[:k]
       results.append((chosen[order], scores[order]))
     return results
+
+  def _nearest(self, vectors: np.ndarray, k: int, rows: "_Rows") -> list[np.ndarray]:
+    """For each query vector the positions of documents among which its best k are."""
+    prepared = exact_search.prepared(vectors, self.ranker.similarity, side="query")
+    # One program for every k up to 16, 32, …, and for one query or a block of them. Twice as many are
+    # found as wanted: float32 orders near-equal distances by rounding, float64 then as they are.
+    count = max(32, 1 << (2 * k - 1).bit_length())
+    found: list[np.ndarray] = [np.zeros(0, np.int32)] * len(vectors)
+    left = list(range(len(vectors)))
+    while left:
+      searched = rows.narrowed() if self.storage != "float32" and count <= DEEPEST else rows
+      searcher = exact_search.Searcher(
+        self.ranker.mesh, k=count, queries=1 if len(left) == 1 else exact_search.QUERIES
+      )
+      result = searcher(prepared[left], searched)
+      for i, entries in zip(left, result.entries, strict=True):
+        found[i] = entries[entries != exact_search.NONE]
+      if searched is rows:
+        break
+      unsure = [
+        i
+        for i, scores in zip(left, result.scores, strict=True)
+        if not rows.holds_the_best(prepared[i], found[i], k, float(scores[-1]))
+      ]
+      left, count = unsure, 8 * count
+    return found
 
   def _by_words(
     self, queries: Sequence[str], k: int, parts: tuple[Part, ...]
@@ -322,6 +350,9 @@ class Index:
       vectors = self.ranker.encode_document([part.text(i) for i in range(len(part))])
       prepared = exact_search.prepared(vectors, self.ranker.similarity, side="pool")
       part = dataclasses.replace(part, vectors=prepared)
+      if self.storage != "float32":
+        of = narrow.narrowed(prepared, self.storage, self.ranker.similarity)
+        part = dataclasses.replace(part, narrow=of[0], error=of[1])
     part = dataclasses.replace(part, made_by=self._made_by)
     if self.path is None:
       return part
@@ -343,6 +374,7 @@ class Index:
   def _write_content(self, parts: Sequence[Part]) -> None:
     content = {
       "format": FORMAT,
+      "storage": self.storage,
       "source": self.ranker.source,
       "seed": self.ranker.seed,
       "dtype": self.ranker.dtype,
@@ -369,6 +401,7 @@ class _Rows:
   """The vectors of all parts as one array `[n, d]` that is never made (`exact_search.Rows`)."""
 
   def __init__(self, parts: Sequence[Part]):
+    self._parts = parts
     self._vectors = [part.vectors for part in parts if part.vectors is not None]
     self._starts = np.cumsum([0, *map(len, parts)])
 
@@ -378,19 +411,55 @@ class _Rows:
     return int(self._starts[-1]), self._vectors[0].shape[1]
 
   def __getitem__(self, rows: slice) -> np.ndarray:
-    first, last, _ = rows.indices(self.shape[0])
-    pieces = list(self._pieces(first, last))
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+    return _joined(list(_pieces(self._vectors, self._starts, rows)))
 
-  def _pieces(self, first: int, last: int) -> Iterator[np.ndarray]:
-    for start, vectors in zip(self._starts, self._vectors):
-      if start < last and start + len(vectors) > first:
-        yield vectors[max(first - start, 0) : last - start]
+  def narrowed(self) -> "_NarrowRows":
+    """The same rows in fewer bits."""
+    return _NarrowRows([part.narrow for part in self._parts], self._starts, self.shape)
+
+  def holds_the_best(self, query: np.ndarray, entries: np.ndarray, k: int, lowest: float) -> bool:
+    """Whether the best k of all are among the entries that a search of narrow rows has found.
+
+    Args:
+      query: prepared.
+      entries: what was found.
+      lowest: the score of the last of them, −∞ where all rows were found.
+
+    """
+    exact = self.take(entries).astype(np.float64) @ query.astype(np.float64)
+    error = float(np.linalg.norm(query.astype(np.float64))) * max(p.error for p in self._parts)
+    return bool(np.partition(exact, -k)[-k] > lowest + error)
 
   def take(self, entries: np.ndarray) -> np.ndarray:
     """The rows at some positions."""
     its = np.searchsorted(self._starts, entries, "right") - 1
     return np.stack([self._vectors[p][i - self._starts[p]] for i, p in zip(entries, its)])
+
+
+class _NarrowRows:
+  """The vectors of all parts in fewer bits (`exact_search.Rows`)."""
+
+  def __init__(
+    self, parts: Sequence[exact_search.Narrow | None], starts: np.ndarray, shape: tuple[int, int]
+  ):
+    self._columns = [[part[i] for part in parts if part is not None] for i in range(3)]
+    self._starts, self.shape = starts, shape
+
+  def __getitem__(self, rows: slice) -> exact_search.Narrow:
+    columns = (_joined(list(_pieces(column, self._starts, rows))) for column in self._columns)
+    return exact_search.Narrow(*columns)
+
+
+def _pieces(arrays: Sequence[np.ndarray], starts: np.ndarray, rows: slice) -> Iterator[np.ndarray]:
+  """What the parts, which begin at `starts`, have of some rows."""
+  first, last, _ = rows.indices(int(starts[-1]))
+  for start, array in zip(starts, arrays):
+    if start < last and start + len(array) > first:
+      yield array[max(first - start, 0) : last - start]
+
+
+def _joined(pieces: list[np.ndarray]) -> np.ndarray:
+  return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
 
 def _scores(query: np.ndarray, prepared: np.ndarray, similarity: str) -> np.ndarray:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from as2jax.evaluation.exact_search import Narrow
 from as2jax.runtime import array_folder
 from as2jax.runtime.errors import InputError
 
@@ -39,6 +40,8 @@ class Part:
     digest: SHA-256 of both.
     vectors: `[n, d]` float32, prepared for the search; None where documents are ranked by words.
     made_by: the fingerprint of the model that encoded them.
+    narrow: the vectors in fewer bits, None where float32 alone is kept.
+    error: the most that narrowing can change a score, for a query of length 1.
 
   """
 
@@ -47,6 +50,8 @@ class Part:
   digest: str
   vectors: np.ndarray | None = None
   made_by: str = ""
+  narrow: Narrow | None = None
+  error: float = 0.0
 
   @classmethod
   def of(cls, texts: Sequence[str], ids: Sequence[str]) -> "Part":
@@ -63,13 +68,17 @@ class Part:
 
     Texts, ids and vectors are compared with their checksums as they are read.
     """
-    later = ("text_bytes", "id_bytes", "vectors")
+    later = ("text_bytes", "id_bytes", "vectors", "narrow_values")
     stored = array_folder.open_arrays(folder, "part of an index", later, large=0)
     if stored is None:
       return None
     arrays, fields = stored
     texts, ids = (Strings(arrays[f"{x}_bytes"], arrays[f"{x}_offsets"]) for x in ("text", "id"))
-    return cls(texts, ids, fields["digest"], arrays.get("vectors"), fields["made_by"])
+    narrow = None
+    if "narrow_values" in arrays:
+      narrow = Narrow(*(arrays[f"narrow_{name}"] for name in Narrow._fields))
+    own = fields["digest"], arrays.get("vectors"), fields["made_by"]
+    return cls(texts, ids, *own, narrow, fields["error"])
 
   def write(self, folder: pathlib.Path) -> "Part":
     """Writes the part into a new folder, whole or not at all; returns it memory-mapped."""
@@ -81,6 +90,8 @@ class Part:
     }
     if self.vectors is not None:
       arrays["vectors"] = self.vectors
+    if self.narrow is not None:
+      arrays |= {f"narrow_{name}": array for name, array in self.narrow._asdict().items()}
     shapes = {name: (array.shape, array.dtype) for name, array in arrays.items()}
     with (
       array_folder.new_folder(folder, what="index") as scratch,
@@ -88,7 +99,7 @@ class Part:
     ):
       for name, array in arrays.items():
         writer.write(name, array)
-      writer.finish(digest=self.digest, made_by=self.made_by)
+      writer.finish(digest=self.digest, made_by=self.made_by, error=self.error)
     part = Part.read(folder)
     if part is None:
       raise InputError(f"{folder} was written and cannot be read back: check the disk")

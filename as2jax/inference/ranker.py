@@ -186,6 +186,7 @@ class Ranker:
     ids: Sequence[str] | None = None,
     path: str | os.PathLike | None = None,
     progress: Callable[[int, int], None] | None = None,
+    storage: str = "float32",
   ) -> Index:
     """An index of documents, to be searched exactly; each document is encoded once.
 
@@ -195,6 +196,8 @@ class Ranker:
       path: a folder to keep it in, which is memory-mapped. The same call goes on with an index that
         was interrupted, and opens one that is complete.
       progress: called with the numbers of documents done and to do, after each part.
+      storage: of the vectors that are searched: `float32`, `float16` or `int8`. The best are scored
+        again by float32 vectors, which stay on disk, and hits are the same.
 
     Raises:
       TypeError: the model has no vectors.
@@ -203,7 +206,7 @@ class Ranker:
 
     """
     self._require_vectors()
-    return Index.make(cast(Encoder, self), texts, ids, path, progress)
+    return Index.make(cast(Encoder, self), texts, ids, path, progress, storage)
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
     """The function from a question to the float32 scores `[n]` of texts, of rankers by words."""
@@ -289,8 +292,11 @@ class ParameterFreeRanker(Ranker):
     ids: Sequence[str] | None = None,
     path: str | os.PathLike | None = None,
     progress: Callable[[int, int], None] | None = None,
+    storage: str = "float32",
   ) -> Index:
     """An index of documents, to be searched exactly by their words; see `Ranker.index`."""
+    if storage != "float32":
+      raise InputError(f"storage {storage!r}: {self.name} ranks by words and keeps no vectors")
     return Index.make(cast(Encoder, self), texts, ids, path, progress)
 
   @property
