@@ -161,6 +161,7 @@ def test_a_cross_fitted_teacher_never_scores_what_it_was_trained_on(tmp_path, mo
     distil.distil(QUESTIONS[:1], tmp_path / "y", [], cross_fit=fit)
 
 
+@pytest.mark.slow
 def test_unlabelled_pairs_are_scored_and_learned(tmp_path, monkeypatch):
   """The student sees no label in training, and ranks as its teacher does."""
   monkeypatch.chdir(tmp_path)

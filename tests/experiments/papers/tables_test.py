@@ -357,6 +357,7 @@ def test_collected_results_fill_the_table_of_rerankers(data, columns, tmp_path):
   assert not any(job.id in waiting for job in plan.cells["BM25", data])
 
 
+@pytest.mark.slow
 def test_searches_stand_side_by_side(finished_run):
   """As in ASBERT's table 5: a column a row, the best three of the test sentences."""
   names = ("triplet", "siamese")
