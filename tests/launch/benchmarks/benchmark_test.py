@@ -159,7 +159,12 @@ def test_torch_pads_to_the_longest_and_counts_it(work):
 
 
 @pytest.mark.parametrize(
-  "system,dtype", [("triplet", "bfloat16"), ("crossencoder", "float32"), ("encode", "float32")]
+  "system,dtype",
+  [
+    ("triplet", "bfloat16"),
+    pytest.param("crossencoder", "float32", marks=pytest.mark.slow),
+    ("encode", "float32"),
+  ],
 )
 def test_prepare_then_prepared(tmp_path, capsys, system, dtype):
   file, out = tmp_path / "work.pkl", tmp_path / "out.json"

@@ -88,6 +88,7 @@ def test_both_sides_have_one_loss_and_one_gradient(work, ours):
       )
 
 
+@pytest.mark.slow
 def test_both_sides_run_the_same_examples_in_one_program(work, ours, monkeypatch):
   monkeypatch.setattr(jax_side, "matmul_peak", lambda dtype: 1e9)
   side = torch_side.side(work, ours.params(), 1)
