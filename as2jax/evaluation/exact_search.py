@@ -42,9 +42,6 @@ class Narrow(NamedTuple):
   scale: np.ndarray
   last: np.ndarray
 
-  def __len__(self) -> int:
-    return len(self.values)
-
 
 class Rows(Protocol):
   """A pool `[n, d]` of float32: an array, a memory-mapped file, or anything that can be sliced.
@@ -256,7 +253,7 @@ class Searcher:
     size = self.rows * self.mesh.size
     for start in range(0, pool.shape[0], size):
       part = pool[start : start + size]
-      there = len(part)
+      there = len(part.values if isinstance(part, Narrow) else part)
       weight = np.zeros(size, np.int32)
       weight[:there] = 1 if weights is None else weights[start : start + size]
       if isinstance(part, Narrow):
