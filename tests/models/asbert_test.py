@@ -140,7 +140,14 @@ def test_combinations_have_their_widths(combine, width):
   assert set(COMBINATIONS) == {"concat_diff", "abs_diff", "product", "concat"}
 
 
-@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "cls_last", "attention"])
+@pytest.mark.parametrize(
+  "pooling",
+  [
+    *(pytest.param(x, marks=pytest.mark.slow) for x in ("max", "cls", "cls_last")),
+    "mean",
+    "attention",
+  ],
+)
 def test_every_pooling_trains(pooling):
   model = Triplet(tiny.encoder_module(), pooling, "cosine")
   example_batch, _ = batch("triplet", packed=True)

@@ -97,7 +97,13 @@ def test_without_padding_it_is_pytorchs(row, size):
     )
 
 
-@pytest.mark.parametrize("row,hidden_norm", [(row, row == "shallow") for row in ROWS])
+@pytest.mark.parametrize(
+  "row,hidden_norm",
+  [
+    pytest.param(row, row == "shallow", marks=() if row in ("shallow", "4") else pytest.mark.slow)
+    for row in ROWS
+  ],
+)
 def test_words_under_the_mask_reach_nothing(row, hidden_norm):
   net = model(row, hidden_norm=hidden_norm)
   example_batch = batch(examples=12, step=1)  # 16 pairs: the second batch holds 4

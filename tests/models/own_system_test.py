@@ -83,6 +83,7 @@ def test_it_trains_with_its_loss_and_its_input(trained, config):
   assert "mean" in kept.read_text()
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_it_was_stopped(trained, config, tmp_path, monkeypatch):
   add, run = loop.StepLog.add, tmp_path / "mine"
 

@@ -254,6 +254,7 @@ def test_an_empty_micro_batch_changes_nothing():
     np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_cross_encoder_trains_through_the_same_step():
   from as2jax.models.losses import SoftmaxCrossEntropy
 

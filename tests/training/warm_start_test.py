@@ -270,6 +270,7 @@ def test_a_vocabulary_statistics_and_memory_come_along(tmp_path):
     train_and_evaluate(small(run=first, scope="encoder"), tmp_path / "x")
 
 
+@pytest.mark.slow
 def test_selection_on_held_out_questions(tmp_path):
   config = small(data__holdout=0.2, evaluation__splits=("heldout", "dev", "test"))
   content = train_and_evaluate(config, tmp_path / "x")

@@ -93,6 +93,7 @@ def test_a_question_of_the_data_has_the_runs_score(folder, tmp_path):
   assert right.sentences[0].text == question.candidates[question.positives[0]].text
 
 
+@pytest.mark.slow
 def test_a_joint_run_shows_its_candidates_in_the_rankers_order(folder, tmp_path):
   question = next(q for q in dataset.load("sample").splits["test"] if len(q.candidates) > 3)
   scores = trec_files.read_run(folder / "joint" / "eval" / "test" / "run.trec")[question.id]

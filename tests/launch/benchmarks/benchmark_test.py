@@ -15,6 +15,7 @@ import tiny
 from as2jax.runtime.errors import InputError
 from launch.benchmarks import benchmark, jax_side, machine, workload
 
+pytestmark = pytest.mark.slow
 ROOT = pathlib.Path(benchmark.__file__).parents[2]
 needs_torch = pytest.mark.skipif(
   importlib.util.find_spec("torch") is None, reason="torch is not installed"

@@ -11,6 +11,8 @@ pytest.importorskip("torch")
 from as2jax.runtime import registry  # noqa: E402
 from launch.benchmarks import benchmark, jax_side, torch_side, workload  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def work():
