@@ -240,8 +240,8 @@ class Searcher:
     thresholds = [put(t, whole) for t in thresholds]
     states = [put(_empty(devices, self.queries, self.k, ids.shape[1:]), over) for _, ids in parts]
     for start, block, weight in self._blocks(pool, weights):
+      placed = put((block, weight), over)  # while the block before is searched
       jax.block_until_ready(states)  # else blocks would queue up on the devices
-      placed = put((block, weight), over)
       for i, (vectors, ids) in enumerate(parts):
         states[i] = self._step(states[i], vectors, ids, thresholds[i], *placed, np.int32(start))
     return [self._merge(state) for state in states]
