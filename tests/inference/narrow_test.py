@@ -107,16 +107,16 @@ def test_where_the_bound_does_not_decide_more_are_scored_and_then_all(monkeypatc
 
   monkeypatch.setattr(exact_search, "Searcher", noted)
   index.search("3", 10)
-  assert asked == [(32, "_NarrowRows"), (256, "_NarrowRows"), (2048, "_NarrowRows")]
+  assert asked == [(32, "NarrowRows"), (256, "NarrowRows"), (2048, "NarrowRows")]
   asked.clear()
   monkeypatch.setattr(indexes, "DEEPEST", 100)
   index.search("3", 10)
-  assert asked == [(32, "_NarrowRows"), (256, "_Rows")]
+  assert asked == [(32, "NarrowRows"), (256, "Rows")]
   asked.clear()
   index.ranker = ranker(documents("random"), "cosine")
   of_random = Index.make(index.ranker, texts, None, None, None, "int8")
   of_random.search("3", 10)
-  assert asked == [(32, "_NarrowRows")], "the bound decides"
+  assert asked == [(32, "NarrowRows")], "the bound decides"
 
 
 def test_bad_storage_is_refused(tmp_path, finished_run):
