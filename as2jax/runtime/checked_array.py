@@ -99,7 +99,7 @@ class CheckedArray(np.lib.mixins.NDArrayOperatorsMixin):
     if isinstance(index, slice):
       start, stop, step = index.indices(len(self))
       self._check(slice(start, stop) if step > 0 else slice(stop + 1, start + 1))
-    elif isinstance(index, int | np.integer):
+    elif isinstance(index, int | np.integer) and not isinstance(index, bool):  # True is a new axis
       row = int(index) % max(len(self), 1)
       self._check(slice(row, row + 1))
     elif isinstance(index, np.ndarray) and index.dtype.kind == "i":

@@ -74,6 +74,7 @@ indices = st.one_of(
   st.lists(st.integers(-40_000, 39_999), max_size=5).map(lambda x: np.array(x, np.int64)),
   st.just(np.arange(40_000) % 7_919 == 5),
   st.just((slice(3, 5), 1)),
+  st.booleans(),
 )
 
 
