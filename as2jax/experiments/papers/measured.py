@@ -156,9 +156,10 @@ def _scores(place: str, column: Column) -> RunScores:
 
 def _cell(scores: RunScores, column: Column) -> str:
   if column.metric not in scores.values:  # it has no value of a question (SSE)
-    entry = results.read(scores.name)["metrics"].get(scores.title(column.metric))
-    if entry is None:  # of vectors, which this ranker has not
-      return ""
+    content, title = results.read(scores.name), scores.title(column.metric)
+    if title not in content["metrics"] and not content.get("parameters", {}).get("all"):
+      return ""  # it is of vectors, which a ranker without parameters has not
+    entry = content["metrics"][title]
     return _short(entry["mean"]) + (f" ({_short(entry['sd'])})" if entry["sd"] is not None else "")
   values = scores.metric(column.metric)
   mean, sd = significance.mean_sd(values.mean(1))
