@@ -6,7 +6,7 @@ from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 from as2jax.runtime import sharding
 
 P = PartitionSpec
-MESH = AbstractMesh((2, 2, 2), sharding.AXES, axis_types=(AxisType.Auto,) * 3)
+MESH = AbstractMesh((2, 2, 2, 1), sharding.AXES, axis_types=(AxisType.Auto,) * 4)
 READ = ("query", "key", "value", "relative", "intermediate")  # read the hidden vectors
 
 

@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from as2jax.runtime import preemption, processes, stalls
+from as2jax.runtime import devices, preemption, processes, stalls
 from as2jax.runtime.errors import InputError
 
 # What `pip install "as2jax[EXTRA]"` adds, by the module that is imported.
@@ -75,6 +75,8 @@ def begin_run(
   quiet_libraries()
   processes.start(coordinator, count, process_id)
   preemption.listen()
+  if processes.count() == 1:
+    devices.use_cores()
   if not processes.first():
     logging.getLogger().setLevel(logging.WARNING)  # the first process says it
   from as2jax.runtime import profiling

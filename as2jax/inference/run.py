@@ -209,7 +209,7 @@ class Run:
   def components(self) -> Components:
     """Encoder, tokeniser and model; the data set where a config was given."""
     config = self.config
-    if registry.has_parameters(config.model.name):  # no device ranks by words
+    if self._own and registry.has_parameters(config.model.name):  # no device ranks by words
       config = self._for_this_machine[0]
     compile_cache.use_cache(config)
     components = processes.in_order(lambda: load(config, data=self._data, workdir=self.folder))
@@ -254,9 +254,7 @@ class Run:
     config = self.config
     if self._own:
       return fitted_to_devices(config, str(self.folder))
-    mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
-    sharding.check_shards(mesh, config.batch.shards)
-    return config, mesh
+    return config, sharding.mesh_for_batches(config, splits_rows=self.components.splits_rows)
 
   @functools.cached_property
   def predictor(self) -> predict.Predictor:

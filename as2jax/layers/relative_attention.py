@@ -14,6 +14,7 @@ import numpy as np
 from flax import linen as nn
 from jaxtyping import Array, Bool, Float
 
+from as2jax.layers.dense import Dense
 from as2jax.layers.transformer import ACTIVATIONS, INITIALIZER, MASKED, Dropout, LayerNorm, mix
 
 WAVELENGTH = 10_000.0  # the ratio of the slowest sinusoid, just out of reach, to the fastest
@@ -119,7 +120,7 @@ class DroppedFeedForward(nn.Module):
   @nn.compact
   def __call__(self, x: Float[Array, "b l d"], *, train: bool) -> Float[Array, "b l d"]:
     """Applies the layers; dropout acts with `train`."""
-    dense = lambda width, name: nn.Dense(
+    dense = lambda width, name: Dense(
       width, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
     )
     hidden = ACTIVATIONS[self.activation](dense(self.width, "intermediate")(x))

@@ -15,6 +15,7 @@ from flax import linen as nn
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
+from as2jax.layers.dense import Dense, spread
 from as2jax.runtime.errors import InputError
 
 INITIALIZER = nn.initializers.normal(0.02)  # BERT's initializer_range
@@ -98,10 +99,10 @@ class LayerNorm(nn.Module):
     x = x.astype(jnp.float32)
     if self.use_bias:
       bias = self.param("bias", nn.initializers.zeros, x.shape[-1:], jnp.float32)
-      shift = jnp.broadcast_to(bias, x.shape)
+      shift = spread(bias, x.shape)
     centred = x - x.mean(axis=-1, keepdims=True)
     variance = jnp.square(centred).mean(axis=-1, keepdims=True)
-    scaled = centred * lax.rsqrt(variance + self.epsilon) * jnp.broadcast_to(scale, x.shape)
+    scaled = centred * lax.rsqrt(variance + self.epsilon) * spread(scale, x.shape)
     return (scaled + shift).astype(self.dtype)
 
 
@@ -232,7 +233,7 @@ class SelfAttention(nn.Module):
   ) -> Float[Array, "b l d"]:
     """Attends where `mask` is true; dropout of the weights acts with `train`."""
     b, l, d = x.shape
-    dense = lambda name: nn.Dense(
+    dense = lambda name: Dense(
       d, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
     )
     heads = lambda name: dense(name)(x).reshape(b, l, self.num_heads, d // self.num_heads)
@@ -262,7 +263,7 @@ class FeedForward(nn.Module):
   @nn.compact
   def __call__(self, x: Float[Array, "b l d"]) -> Float[Array, "b l d"]:
     """Applies both layers to the last axis."""
-    dense = lambda width, name: nn.Dense(
+    dense = lambda width, name: Dense(
       width, dtype=self.dtype, precision=self.precision, kernel_init=INITIALIZER, name=name
     )
     hidden = ACTIVATIONS[self.activation](dense(self.width, "intermediate")(x))

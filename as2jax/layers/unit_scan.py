@@ -16,6 +16,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from as2jax.layers.dense import spread
+
 Weight = Array | np.ndarray  # parameters as read from a file are numpy arrays
 Product = Callable[[str, Array], Array]  # (name, x [b, i]) -> x·kernel + bias [b, o]
 Products = Mapping[str, tuple[Weight, Weight | None]]  # name -> (kernel [i, o], bias [o] or None)
@@ -50,7 +52,7 @@ def affine(
 ) -> Float[Array, "*n o"]:
   """x·kernel + bias in float32."""
   product = jnp.einsum("...i,io->...o", x.astype(jnp.float32), kernel, precision=precision)
-  return product if bias is None else product + jnp.broadcast_to(bias, product.shape)
+  return product if bias is None else product + spread(bias, product.shape)
 
 
 def single(products: Products, precision: Any) -> Product:

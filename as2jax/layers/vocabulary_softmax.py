@@ -11,6 +11,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from as2jax.layers.dense import spread
+
 
 def logits(
   hidden: Float[Array, "*n d"],
@@ -20,7 +22,7 @@ def logits(
 ) -> Float[Array, "*n v"]:
   """hidden·kernelᵀ + bias, float32."""
   product = jnp.einsum("...d,vd->...v", hidden.astype(jnp.float32), kernel, precision=precision)
-  return product + jnp.broadcast_to(bias, product.shape)
+  return product + spread(bias, product.shape)
 
 
 def log_softmax_at(scores: Float[Array, "*n v"], target: Int[Array, "*n"]) -> Float[Array, "*n"]:

@@ -1,5 +1,6 @@
 """Mesh, parameter rules and placement of batches (pjit style: `jax.jit` with `NamedSharding`)."""
 
+import dataclasses
 import logging
 import re
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from as2jax.runtime import cpu_compiler
 from as2jax.runtime.errors import InputError
 
-AXES = ("data", "fsdp", "tensor")
+AXES = ("data", "fsdp", "tensor", "rows")
 log = logging.getLogger(__name__)
 
 # Sharding rules for models over a transformer. The first pattern that matches a path gives specs in
@@ -34,11 +35,13 @@ RULES: tuple[tuple[str, tuple[PartitionSpec, ...]], ...] = (
 TRANSFORMER = "encoder/layers/"  # in the paths of such models alone
 
 
-def make_mesh(*, fsdp: int = 1, tensor: int = 1, devices: Sequence | None = None) -> Mesh:
-  """A mesh (`data`, `fsdp`, `tensor`) over all devices; the size of `data` follows.
+def make_mesh(
+  *, fsdp: int = 1, tensor: int = 1, rows: int = 1, devices: Sequence | None = None
+) -> Mesh:
+  """A mesh (`data`, `fsdp`, `tensor`, `rows`) over all devices; the size of `data` follows.
 
   Devices of one process are neighbours, so that `fsdp` and `tensor` stay within a process as far as
-  possible.
+  possible. Over `rows`, the devices share the rows of every shard (`mesh_for_batches`).
 
   Raises:
     InputError: sizes that do not divide the number of devices, or a refused jaxlib.
@@ -47,12 +50,37 @@ def make_mesh(*, fsdp: int = 1, tensor: int = 1, devices: Sequence | None = None
   devices = jax.devices() if devices is None else devices
   cpu_compiler.check(devices[0].platform)
   devices = sorted(devices, key=lambda device: getattr(device, "process_index", 0))
-  if len(devices) % (fsdp * tensor):
+  if len(devices) % (fsdp * tensor * rows):
     raise InputError(
       f"sharding.fsdp × sharding.tensor = {fsdp * tensor} does not divide {len(devices)} devices"
     )
-  shape = (len(devices) // (fsdp * tensor), fsdp, tensor)
-  return Mesh(np.asarray(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * 3)
+  shape = (len(devices) // (fsdp * tensor * rows), fsdp, tensor, rows)
+  return Mesh(np.asarray(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * len(AXES))
+
+
+def mesh_for_batches(config: Any, *, splits_rows: bool) -> Mesh:
+  """The mesh over all devices for a run's batches.
+
+  The devices of a CPU are its cores (`devices.use_cores`), one after the other or together at the
+  same cost. Where the shards of a batch cannot be spread over them, they share the rows of every
+  shard instead, and nothing that is computed depends on their number.
+
+  Args:
+    config: of the run; its `sharding` and `batch.shards` are read.
+    splits_rows: whether the rows are most of the work; where not, one core leads, and its products use all.
+
+  Raises:
+    InputError: accelerators, or CPUs of several processes, that the shards do not fit.
+
+  """
+  fsdp, tensor, shards = config.sharding.fsdp, config.sharding.tensor, config.batch.shards
+  devices = jax.devices()
+  cores = devices[0].platform == "cpu" and jax.process_count() == 1 and fsdp * tensor == 1
+  if cores and shards % len(devices):
+    return make_mesh(rows=len(devices)) if splits_rows else make_mesh(devices=devices[:1])
+  mesh = make_mesh(fsdp=fsdp, tensor=tensor)
+  check_shards(mesh, shards)
+  return mesh
 
 
 def check_shards(mesh: Mesh, shards: int) -> None:
@@ -142,6 +170,8 @@ def place_predict(batch: Any, mesh: Mesh, *, shards: int | None = None) -> Any:
 
 
 def _assemble(batch: Any, sharding: NamedSharding, axis: int, shards: int | None) -> Any:
+  if sharding.mesh.shape["rows"] > 1:
+    return _over_rows(batch, sharding, axis + 1)
   if sharding.is_fully_addressable:
     return jax.device_put(batch, sharding)
   mine = local_shards(sharding.mesh, shards) if shards else None
@@ -159,6 +189,25 @@ def _assemble(batch: Any, sharding: NamedSharding, axis: int, shards: int | None
     return jax.make_array_from_callback(shape, sharding, part)
 
   return jax.tree.map(one, batch)
+
+
+def _over_rows(batch: Any, sharding: NamedSharding, axis: int) -> Any:
+  """The batch on all devices, each with its part of the rows of tokens, which are along `axis`.
+
+  Rows of padding make their number a multiple of the devices': the last rows, so that dropout is the
+  same with them and without.
+  """
+  parts = sharding.mesh.shape["rows"]
+
+  def padded(x):
+    missing = [(0, -x.shape[axis] % parts if i == axis else 0) for i in range(x.ndim)]
+    return np.pad(x, missing)
+
+  split = NamedSharding(sharding.mesh, P(*sharding.spec, "rows"))
+  tokens = jax.device_put(jax.tree.map(padded, batch.tokens), split)
+  return dataclasses.replace(
+    jax.device_put(dataclasses.replace(batch, tokens=None), sharding), tokens=tokens
+  )
 
 
 def put(tree: Any, sharding: NamedSharding) -> Any:

@@ -88,6 +88,11 @@ class Components:
     prompts.check(self.source.tokenizer, self.config.data.max_length, self.inputs)
     return prompts
 
+  @property
+  def splits_rows(self) -> bool:
+    """Whether devices may share the rows of a shard: most of the work is a transformer's on them."""
+    return self.source is not None and has_encoder(self.config.model) and self.source.is_transformer
+
   def train_questions(self) -> tuple[Question, ...]:
     """The training questions that holding out, then the protocol, then the fraction leave."""
     data = self.config.data

@@ -147,8 +147,7 @@ class Trainer:
     config = self.config = components.config
     self.components, self.workdir, self.started, self.start = components, workdir, started, start
     self.display = display
-    self.mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
-    sharding.check_shards(self.mesh, config.batch.shards)
+    self.mesh = sharding.mesh_for_batches(config, splits_rows=components.splits_rows)
     self.shards = sharding.local_shards(self.mesh, config.batch.shards)
     self.batcher = components.train_batcher()
     self.blocks = self.batcher.sampler.blocks()

@@ -11,6 +11,7 @@ import numpy as np
 import optax
 from flax import struct, traverse_util
 
+from as2jax.layers.dense import norm
 from as2jax.runtime.errors import InputError
 
 SCHEDULES = ("constant", "linear")
@@ -159,8 +160,7 @@ def _clip(largest: float) -> optax.GradientTransformation:
 
   def update(updates, params):
     del params
-    norm = optax.tree.norm(updates)
-    factor = largest / jnp.maximum(norm, largest)
+    factor = largest / jnp.maximum(norm(updates), largest)
     return jax.tree.map(lambda u: u * factor, updates)
 
   return optax.stateless(update)

@@ -11,6 +11,7 @@ from flax import linen as nn
 from jax.sharding import Mesh
 
 from as2jax.evaluation.predict_steps import over_seeds
+from as2jax.layers.dense import norm
 from as2jax.models.losses import Loss, Term
 from as2jax.runtime import sharding
 from as2jax.training import cached_gradients, optimizers
@@ -85,7 +86,7 @@ def term_norms(
 
   by_term, pull = jax.vjp(values, state.trainable)
   only = lambda name: {other: jnp.float32(other == name) for other in by_term}
-  return {f"gradient_norm_{name}": optax.tree.norm(pull(only(name))[0]) for name in by_term}
+  return {f"gradient_norm_{name}": norm(pull(only(name))[0]) for name in by_term}
 
 
 def gradient_sums(
@@ -230,7 +231,7 @@ def update(
   new = dataclasses.replace(
     state, step=state.step + 1, trainable=trainable, opt_state=opt_state, mutables=mutables
   )
-  return new, {"learning_rate": learning_rate, "gradient_norm": optax.tree.norm(gradient)}
+  return new, {"learning_rate": learning_rate, "gradient_norm": norm(gradient)}
 
 
 def make_train_step(
@@ -269,5 +270,5 @@ def make_train_step(
     step,
     donate_argnums=0,
     out_shardings=(shardings, every),
-    in_shardings=(shardings, sharding.batch_sharding(mesh), every, every, every),
+    in_shardings=(shardings, None, every, every, every),  # None: as `sharding.place` put the batch
   )

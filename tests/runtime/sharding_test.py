@@ -16,7 +16,7 @@ from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
 from as2jax.training import state as states
 
-MESH = AbstractMesh((2, 4, 2), sharding.AXES, axis_types=(AxisType.Auto,) * 3)
+MESH = AbstractMesh((2, 4, 2, 1), sharding.AXES, axis_types=(AxisType.Auto,) * 4)
 P = PartitionSpec
 
 
@@ -97,3 +97,42 @@ def test_shards_that_do_not_spread_are_refused():
     sharding.check_shards(mesh, 3)
   with pytest.raises(InputError, match="does not divide 2 devices"):
     sharding.make_mesh(tensor=3, devices=jax.devices()[:2])
+
+
+def _config(shards, **sharding_section):
+  config = base.get_config()
+  config.batch.shards = shards
+  config.sharding.update(sharding_section)
+  return config
+
+
+def test_cores_share_the_rows_of_shards_that_do_not_spread():
+  shape = lambda *args, splits_rows=True: dict(
+    sharding.mesh_for_batches(_config(*args), splits_rows=splits_rows).shape
+  )
+  alone = {"data": 1, "fsdp": 1, "tensor": 1, "rows": 1}
+  assert shape(1) == shape(3) == {**alone, "rows": 2}
+  assert shape(1, splits_rows=False) == alone
+  assert shape(2) == shape(4) == {**alone, "data": 2}
+
+
+def test_accelerators_that_the_shards_do_not_fit_are_refused(monkeypatch):
+  monkeypatch.setattr(jax, "process_count", lambda: 2)  # CPUs of several hosts are no cores, too
+  with pytest.raises(InputError, match="batch.shards = 3 is not a multiple of the 2 devices"):
+    sharding.mesh_for_batches(_config(3), splits_rows=True)
+  monkeypatch.undo()
+  with pytest.raises(InputError, match="batch.shards = 1 is not a multiple of the 2 devices"):
+    sharding.mesh_for_batches(_config(1, fsdp=2), splits_rows=True)
+
+
+def test_rows_of_padding_make_their_number_a_multiple():
+  example_batch = tiny_cassie.batch([[tiny_cassie.case(0, (2,) * 4, (1,) * 3)]])
+  tokens = jax.tree.map(lambda x: np.asarray(x)[:, :1], example_batch.tokens)  # one row
+  host = jax.tree.map(lambda x: np.asarray(x)[None, None], example_batch.replace(tokens=tokens))
+  mesh = sharding.make_mesh(rows=2, devices=jax.devices()[:2])
+  placed = sharding.place(host, mesh)
+  assert placed.tokens.ids.shape[3] == 2 and not placed.tokens.segment[..., 1, :].any()
+  np.testing.assert_array_equal(placed.tokens.ids[..., :1, :], host.tokens.ids)
+  assert placed.tokens.ids.sharding.spec == P(None, None, ("data", "fsdp"), "rows")
+  assert placed.units.row.sharding.is_fully_replicated
+  assert jax.tree.structure(placed) == jax.tree.structure(host)

@@ -1,0 +1,95 @@
+"""Dense layers, and sums that XLA:CPU computes slowly when it is asked for them plainly.
+
+XLA:CPU adds up the columns of a matrix element by element on one core: the gradients of biases and
+norms took a twentieth of a training step. As a product with ones, which all cores share, the same
+sums take a tenth of that. On other platforms they are plain sums.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen as nn
+from jax import lax
+from jaxtyping import Array, Float
+
+WIDTH = 8  # columns of ones: a product with a single one would not be a matrix product
+
+
+def column_sums(x: Float[Array, "*n d"]) -> Float[Array, " d"]:
+  """The sums over all axes but the last, added up in float32."""
+  return lax.platform_dependent(x, cpu=_by_product, default=_plainly)
+
+
+def _by_product(x: Array) -> Array:
+  rows = x.reshape(-1, x.shape[-1])
+  ones = jnp.ones((WIDTH, rows.shape[0]), rows.dtype)
+  return _product(ones, rows)[0]
+
+
+def _plainly(x: Array) -> Array:
+  return jnp.sum(x, axis=range(x.ndim - 1), dtype=jnp.float32)
+
+
+def _product(a: Array, b: Array) -> Array:
+  return lax.dot(a, b, precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float32)
+
+
+def sum_of_squares(x: Float[Array, "..."]) -> Float[Array, ""]:
+  """The sum of all squared elements, added up in float32."""
+  squares = jnp.square(x.astype(jnp.float32))
+  return lax.platform_dependent(squares, cpu=_all_by_product, default=jnp.sum)
+
+
+def _all_by_product(x: Array) -> Array:
+  rows = x.reshape(-1, x.shape[-1] if x.ndim else 1)
+  return _product(rows, jnp.ones((rows.shape[1], WIDTH), rows.dtype))[:, 0].sum()
+
+
+def norm(tree: Any) -> Float[Array, ""]:
+  """The Euclidean norm of all arrays of a tree together, float32."""
+  return jnp.sqrt(sum(map(sum_of_squares, jax.tree.leaves(tree)), jnp.zeros(())))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def spread(vector: Float[Array | np.ndarray, " d"], shape: tuple[int, ...]) -> Float[Array, "*n d"]:
+  """`vector` for every position of an array of `shape`; the gradient is by `column_sums`."""
+  return jnp.broadcast_to(vector, shape)
+
+
+def _forward(vector, shape):
+  return spread(vector, shape), None
+
+
+def _backward(shape, _, gradient):
+  return (column_sums(gradient).astype(gradient.dtype),)
+
+
+spread.defvjp(_forward, _backward)
+
+
+class Dense(nn.Module):
+  """x·kernel + bias over the last axis, as flax's `Dense`, whose parameters it has.
+
+  Attributes:
+    features: width of the result.
+    dtype: of the arithmetic and the result; parameters are float32.
+
+  """
+
+  features: int
+  dtype: Any = jnp.float32
+  precision: Any = None
+  kernel_init: Any = nn.linear.default_kernel_init
+
+  @nn.compact
+  def __call__(self, x: Float[Array, "*n i"]) -> Float[Array, "*n o"]:
+    """Applies the layer."""
+    kernel = self.param("kernel", self.kernel_init, (x.shape[-1], self.features), jnp.float32)
+    bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
+    x, kernel, bias = (value.astype(self.dtype) for value in (x, kernel, bias))
+    # XLA:CPU copies what it multiplies over two axes, as the gradient of the kernel would be.
+    product = jnp.dot(x.reshape(-1, x.shape[-1]), kernel, precision=self.precision)
+    return (product + spread(bias, product.shape)).reshape(*x.shape[:-1], self.features)

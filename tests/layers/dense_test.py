@@ -1,0 +1,54 @@
+"""Sums by products beside numpy's, and the dense layer beside flax's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import linen as nn
+
+from as2jax.layers import dense
+
+
+@pytest.mark.parametrize("shape", [(3,), (1, 5), (7, 1), (4, 9, 6), (2, 3, 65, 4)])
+def test_column_sums_are_numpys(shape):
+  x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+  wanted = x.astype(np.float64).reshape(-1, shape[-1]).sum(0)
+  for sums in (dense.column_sums, dense._plainly):  # here, and on other platforms
+    np.testing.assert_allclose(jax.jit(sums)(x), wanted, rtol=1e-5, atol=1e-5)
+  np.testing.assert_allclose(
+    jax.vmap(dense.column_sums)(np.stack([x, 2 * x])), [wanted, 2 * wanted], rtol=1e-5, atol=1e-5
+  )
+
+
+def test_sums_of_half_precision_are_added_up_in_float32():
+  ones = jnp.ones((4096, 2), jnp.bfloat16)  # bfloat16 itself stays at 256
+  assert dense.column_sums(ones).tolist() == [4096, 4096]
+  assert float(dense.sum_of_squares(ones)) == 8192
+
+
+def test_the_norm_is_that_of_all_arrays_together():
+  rng = np.random.default_rng(0)
+  tree = {"a": rng.normal(size=(5, 7)), "b": [rng.normal(size=3), np.float32(2.0)]}
+  tree = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
+  np.testing.assert_allclose(dense.norm(tree), optax.tree.norm(tree), rtol=1e-6)
+  assert dense.norm({}) == 0
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_the_layer_is_flaxs_with_its_parameters_and_gradients(dtype):
+  ours, theirs = dense.Dense(5, dtype), nn.Dense(5, dtype=dtype)
+  x = jnp.asarray(np.random.default_rng(0).normal(size=(2, 3, 4)), jnp.float32)
+  params = theirs.init(jax.random.key(0), x)
+  jax.tree.map(np.testing.assert_array_equal, ours.init(jax.random.key(0), x), params)
+
+  def value(layer):
+    loss = lambda params, x: jnp.sum(jnp.sin(layer.apply(params, x).astype(jnp.float32)))
+    return jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(params, x)
+
+  tolerance = 1e-6 if dtype == jnp.float32 else 2e-2
+  jax.tree.map(
+    lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance),
+    value(ours),
+    value(theirs),
+  )
