@@ -9,7 +9,7 @@ import typer
 from as2jax.commands import complete, output, process
 from as2jax.commands.output import shown
 from as2jax.commands.train import Columns, Drop, Set, finish
-from as2jax.runtime import preemption
+from as2jax.runtime import devices, preemption
 from as2jax.runtime.errors import InputError
 
 Run = Annotated[
@@ -305,6 +305,7 @@ def index(
 
   process.quiet_libraries()
   ids, texts = documents.read(file, columns, drop=drop)
+  devices.use_cores()
   from as2jax.inference.open import load
 
   ranker = load(run, seed="best" if seed is None else seed)

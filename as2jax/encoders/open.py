@@ -73,11 +73,6 @@ class Source:
     return self.open_vocabulary(texts) if self.open_vocabulary else self.tokenizer
 
   @property
-  def is_transformer(self) -> bool:
-    """Whether the module computes its rows by layers of attention."""
-    return "num_heads" in {field.name for field in dataclasses.fields(self.module)}
-
-  @property
   def architecture(self) -> dict[str, str]:
     """What the module computes: its class and its fields, less those that only say how."""
     fields = (f.name for f in dataclasses.fields(self.module) if f.name not in EXECUTION)

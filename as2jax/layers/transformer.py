@@ -4,6 +4,7 @@ Parameters are float32 and `dtype` is the type of the arithmetic. Whatever it is
 statistics, attention scores and their softmax are float32.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +21,11 @@ from as2jax.runtime.errors import InputError
 
 INITIALIZER = nn.initializers.normal(0.02)  # BERT's initializer_range
 MASKED = -1e30  # finite, so that no row of scores can become NaN
+
+
+def is_transformer(encoder: nn.Module) -> bool:
+  """Whether an encoder computes its rows by layers of attention."""
+  return "num_heads" in {field.name for field in dataclasses.fields(encoder)}
 
 
 def hash_bits(key: Array, shape: tuple[int, ...]) -> UInt32[Array, "..."]:

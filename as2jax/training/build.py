@@ -24,6 +24,7 @@ from as2jax.data.text.prompts import Prompts
 from as2jax.data.text.token_table import UnitTable
 from as2jax.data.text.tokenise import ROLES, build_units
 from as2jax.evaluation import metrics, results
+from as2jax.layers.transformer import is_transformer
 from as2jax.models import losses
 from as2jax.runtime import checksums, folders, processes, registry
 from as2jax.runtime.errors import InputError
@@ -91,7 +92,11 @@ class Components:
   @property
   def splits_rows(self) -> bool:
     """Whether devices may share the rows of a shard: most of the work is a transformer's on them."""
-    return self.source is not None and has_encoder(self.config.model) and self.source.is_transformer
+    return (
+      self.source is not None
+      and has_encoder(self.config.model)
+      and is_transformer(self.source.module)
+    )
 
   def train_questions(self) -> tuple[Question, ...]:
     """The training questions that holding out, then the protocol, then the fraction leave."""

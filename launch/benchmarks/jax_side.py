@@ -1,4 +1,4 @@
-"""Our side of the benchmark: the project's own train and predict step, on one device."""
+"""Our side of the benchmark: the project's own train and predict step, on a CPU's cores or one chip."""
 
 import itertools
 import time
@@ -11,11 +11,14 @@ import numpy as np
 
 from as2jax.data.batches.prefetch import prefetch
 from as2jax.evaluation.predict_steps import make_predict_step
-from as2jax.runtime import registry, sharding
+from as2jax.layers.transformer import is_transformer
+from as2jax.runtime import devices, registry, sharding
 from as2jax.training import optimizers
 from as2jax.training import state as states
 from as2jax.training.step import make_train_step
 from launch.benchmarks.workload import Load, Workload, batch_load
+
+devices.use_cores()  # as a run does, before a device is looked at
 
 
 def matmul_peak(dtype: str) -> float:
@@ -32,6 +35,14 @@ def matmul_peak(dtype: str) -> float:
   return 2 * size**3 / min(seconds)
 
 
+def _mesh(encoder: Any) -> jax.sharding.Mesh:
+  """As a run has it: a CPU's cores share a transformer's rows; else the first device has all."""
+  here = jax.devices()
+  if here[0].platform == "cpu" and is_transformer(encoder):
+    return sharding.make_mesh(rows=len(here))
+  return sharding.make_mesh(devices=here[:1])
+
+
 class Training:
   """Steps of `seeds` seeds at once through epochs, prefetched as in a run."""
 
@@ -41,7 +52,7 @@ class Training:
     self.seeds, settings = tuple(range(seeds)), work.settings
     encoder = registry.build(registry.ENCODERS, settings["encoder"], "encoder")
     self.model = registry.build(registry.MODELS, settings["model"], "model", encoder=encoder)
-    self.mesh = sharding.make_mesh(devices=jax.devices()[:1])
+    self.mesh = _mesh(encoder)
     self.batches = work.shapes()
     self._build(settings)
     self._stream: Iterator | None = None
@@ -144,7 +155,7 @@ class Encoding(Training):
 
   def place(self, *batches: Any) -> Any:
     """One batch on the device."""
-    return jax.device_put(batches[0], sharding.predict_sharding(self.mesh))
+    return sharding.place_predict(batches[0], self.mesh)
 
   def step(self, placed: Any) -> Any:
     """The vectors of a batch's units, on the host, `[seed, shard, unit, d]`."""
