@@ -254,7 +254,7 @@ class Run:
     config = self.config
     if self._own:
       return fitted_to_devices(config, str(self.folder))
-    return config, sharding.mesh_for_batches(config, splits_rows=self.components.splits_rows)
+    return config, sharding.mesh_for_batches(config, most_cores=self.components.most_cores)
 
   @functools.cached_property
   def predictor(self) -> predict.Predictor:

@@ -4,6 +4,7 @@ import contextlib
 import glob
 import logging
 import os
+import pathlib
 import platform
 import resource
 
@@ -139,6 +140,15 @@ def _processor() -> str:
   except OSError:
     names = []
   return names[0] if names else platform.machine()
+
+
+def memory() -> int:
+  """The memory of this machine in bytes, or of the container that this process is in."""
+  sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+  for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+    with contextlib.suppress(OSError, ValueError):  # no such file; or it says "max"
+      sizes.append(int(pathlib.Path(file).read_text()))
+  return min(sizes)
 
 
 def peak_memory() -> int:

@@ -58,16 +58,15 @@ def make_mesh(
   return Mesh(np.asarray(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
-def mesh_for_batches(config: Any, *, splits_rows: bool) -> Mesh:
+def mesh_for_batches(config: Any, *, most_cores: int) -> Mesh:
   """The mesh over all devices for a run's batches.
 
-  The devices of a CPU are its cores (`devices.use_cores`), one after the other or together at the
-  same cost. Where the shards of a batch cannot be spread over them, they share the rows of every
-  shard instead, and nothing that is computed depends on their number.
+  The devices of a CPU are its cores (`devices.use_cores`). Where the shards of a batch cannot be
+  spread over them, they share the rows of every shard; that changes what is computed by rounding alone.
 
   Args:
     config: of the run; its `sharding` and `batch.shards` are read.
-    splits_rows: whether the rows are most of the work; where not, one core leads, and its products use all.
+    most_cores: how many may share rows; the rest take part in large products.
 
   Raises:
     InputError: accelerators, or CPUs of several processes, that the shards do not fit.
@@ -77,7 +76,8 @@ def mesh_for_batches(config: Any, *, splits_rows: bool) -> Mesh:
   devices = jax.devices()
   cores = devices[0].platform == "cpu" and jax.process_count() == 1 and fsdp * tensor == 1
   if cores and shards % len(devices):
-    return make_mesh(rows=len(devices)) if splits_rows else make_mesh(devices=devices[:1])
+    rows = min(most_cores, len(devices))
+    return make_mesh(rows=rows, devices=devices[:rows])
   mesh = make_mesh(fsdp=fsdp, tensor=tensor)
   check_shards(mesh, shards)
   return mesh

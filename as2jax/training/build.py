@@ -26,7 +26,7 @@ from as2jax.data.text.tokenise import ROLES, build_units
 from as2jax.evaluation import metrics, results
 from as2jax.layers.transformer import is_transformer
 from as2jax.models import losses
-from as2jax.runtime import checksums, folders, processes, registry
+from as2jax.runtime import checksums, devices, folders, processes, registry
 from as2jax.runtime.errors import InputError
 from as2jax.training import cached_gradients, stored_split
 from as2jax.training import state as states
@@ -90,13 +90,17 @@ class Components:
     return prompts
 
   @property
-  def splits_rows(self) -> bool:
-    """Whether devices may share the rows of a shard: most of the work is a transformer's on them."""
-    return (
-      self.source is not None
-      and has_encoder(self.config.model)
-      and is_transformer(self.source.module)
-    )
+  def most_cores(self) -> int:
+    """How many cores of a CPU may share the rows of a shard, of which each holds all parameters.
+
+    One, where most of the work is no transformer's on the rows; else as many as half of the machine's
+    memory has room for: float32 parameters, their gradient and two moments.
+    """
+    source = self.source
+    if source is None or not has_encoder(self.config.model) or not is_transformer(source.module):
+      return 1
+    copy = 16 * sum(value.size for value in self.pretrained.values())
+    return max(devices.memory() // 2 // max(copy, 1), 1)
 
   def train_questions(self) -> tuple[Question, ...]:
     """The training questions that holding out, then the protocol, then the fraction leave."""

@@ -147,7 +147,7 @@ class Trainer:
     config = self.config = components.config
     self.components, self.workdir, self.started, self.start = components, workdir, started, start
     self.display = display
-    self.mesh = sharding.mesh_for_batches(config, splits_rows=components.splits_rows)
+    self.mesh = sharding.mesh_for_batches(config, most_cores=components.most_cores)
     self.shards = sharding.local_shards(self.mesh, config.batch.shards)
     self.batcher = components.train_batcher()
     self.blocks = self.batcher.sampler.blocks()

@@ -107,22 +107,22 @@ def _config(shards, **sharding_section):
 
 
 def test_cores_share_the_rows_of_shards_that_do_not_spread():
-  shape = lambda *args, splits_rows=True: dict(
-    sharding.mesh_for_batches(_config(*args), splits_rows=splits_rows).shape
+  shape = lambda *args, most_cores=8: dict(
+    sharding.mesh_for_batches(_config(*args), most_cores=most_cores).shape
   )
   alone = {"data": 1, "fsdp": 1, "tensor": 1, "rows": 1}
   assert shape(1) == shape(3) == {**alone, "rows": 2}
-  assert shape(1, splits_rows=False) == alone
+  assert shape(1, most_cores=1) == alone
   assert shape(2) == shape(4) == {**alone, "data": 2}
 
 
 def test_accelerators_that_the_shards_do_not_fit_are_refused(monkeypatch):
   monkeypatch.setattr(jax, "process_count", lambda: 2)  # CPUs of several hosts are no cores, too
   with pytest.raises(InputError, match="batch.shards = 3 is not a multiple of the 2 devices"):
-    sharding.mesh_for_batches(_config(3), splits_rows=True)
+    sharding.mesh_for_batches(_config(3), most_cores=8)
   monkeypatch.undo()
   with pytest.raises(InputError, match="batch.shards = 1 is not a multiple of the 2 devices"):
-    sharding.mesh_for_batches(_config(1, fsdp=2), splits_rows=True)
+    sharding.mesh_for_batches(_config(1, fsdp=2), most_cores=8)
 
 
 def test_rows_of_padding_make_their_number_a_multiple():

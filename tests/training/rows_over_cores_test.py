@@ -7,7 +7,7 @@ import tiny
 import tiny_features
 
 from as2jax.data.batches.batcher import stack
-from as2jax.runtime import sharding
+from as2jax.runtime import devices, sharding
 from as2jax.training import build, optimizers
 from as2jax.training.step import make_train_step
 
@@ -45,10 +45,9 @@ def test_two_cores_take_the_steps_of_one(preset, words):
   # An odd number of rows: one of padding is added for the second core.
   config = tiny.config(preset, *words, batch__shards=1, batch__rows=15, optimizer__name="sgd")
   components = build.load(config)
-  assert components.splits_rows
   meshes = (
     sharding.make_mesh(devices=jax.devices()[:1]),
-    sharding.mesh_for_batches(config, splits_rows=True),
+    sharding.mesh_for_batches(config, most_cores=components.most_cores),
   )
   assert [mesh.shape["rows"] for mesh in meshes] == [1, 2]
   (alone, parameters), (together, split) = (_after_two_steps(components, m) for m in meshes)
@@ -61,4 +60,12 @@ def test_two_cores_take_the_steps_of_one(preset, words):
 
 def test_what_trains_no_transformer_keeps_one_core(tmp_path):
   """CETE's ranker reads the vectors of one, which are computed before."""
-  assert not build.load(tiny_features.config(None, tmp_path)).splits_rows
+  assert build.load(tiny_features.config(None, tmp_path)).most_cores == 1
+
+
+def test_cores_hold_no_more_copies_than_half_of_the_memory(monkeypatch):
+  components = build.load(tiny.config("triplet"))
+  copy = 16 * sum(value.size for value in components.pretrained.values())
+  for memory, cores in ((0, 1), (2 * copy, 1), (6 * copy, 3), (7 * copy, 3)):
+    monkeypatch.setattr(devices, "memory", lambda memory=memory: memory)
+    assert components.most_cores == cores
