@@ -23,7 +23,7 @@ from as2jax.evaluation import predict
 from as2jax.inference import modes, run
 from as2jax.inference.ranker import Ranker
 from as2jax.inference.run import Run
-from as2jax.runtime import compile_cache, registry, regular_files
+from as2jax.runtime import compile_cache, registry, regular_files, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import build
 
@@ -201,12 +201,13 @@ def _published(source: str, dtype: str, label: str | int | None) -> Ranker:
   length = min((n for n in longest if n is not None), default=LONGEST)
   config.data.max_length, config.batch.row_lengths = length, (length,)
   check.check(config)
-  config, mesh = run.fitted_to_devices(config, source)
+  config, here = run.fitted_to_devices(config, source)
   compile_cache.use_cache(config)
   components = build.load(config, data=False)
   params = {path: value[None] for path, value in components.pretrained.items()}
   problem = f"{folder}: its tensors do not fit the model that its config describes"
   run.check_fits(components.model, run.example(components), params, problem)
+  mesh = sharding.mesh_for_batches(config, most_cores=components.most_cores, devices=here)
   variables = run.placed({"params": traverse_util.unflatten_dict(params, sep="/")}, mesh)
   ranker = Ranker(predict.Predictor(components, mesh, 1), variables, seed=None)
   ranker.source = (

@@ -209,7 +209,7 @@ class Run:
   def components(self) -> Components:
     """Encoder, tokeniser and model; the data set where a config was given."""
     config = self.config
-    if self._own and registry.has_parameters(config.model.name):  # no device ranks by words
+    if registry.has_parameters(config.model.name):  # no device ranks by words
       config = self._for_this_machine[0]
     compile_cache.use_cache(config)
     components = processes.in_order(lambda: load(config, data=self._data, workdir=self.folder))
@@ -246,20 +246,20 @@ class Run:
     return FittedRanker(model, dataset.splits["train"])
 
   @functools.cached_property
-  def _for_this_machine(self) -> tuple[ConfigDict, jax.sharding.Mesh]:
-    """The config, and the mesh of devices that it is used on.
+  def _for_this_machine(self) -> tuple[ConfigDict, list[jax.Device]]:
+    """The config, and the devices that it is used on.
 
     The run's own config is fitted to the devices that are here; a given one must fit.
     """
-    config = self.config
-    if self._own:
-      return fitted_to_devices(config, str(self.folder))
-    return config, sharding.mesh_for_batches(config, most_cores=self.components.most_cores)
+    own = lambda: fitted_to_devices(self.config, str(self.folder))
+    return own() if self._own else (self.config, jax.devices())
 
   @functools.cached_property
   def predictor(self) -> predict.Predictor:
     """Prediction with the model for one seed's parameters, through programs that are kept."""
-    return predict.Predictor(self.components, self._for_this_machine[1], 1)
+    config, here = self._for_this_machine
+    mesh = sharding.mesh_for_batches(config, most_cores=self.components.most_cores, devices=here)
+    return predict.Predictor(self.components, mesh, 1)
 
   @functools.cached_property
   def _example(self) -> Any:
@@ -293,8 +293,8 @@ class Run:
     return {"params": traverse_util.unflatten_dict(params, sep="/"), **others}
 
 
-def fitted_to_devices(config: ConfigDict, source: str) -> tuple[ConfigDict, jax.sharding.Mesh]:
-  """The config for the devices that are here, and their mesh: one of them where not all fit.
+def fitted_to_devices(config: ConfigDict, source: str) -> tuple[ConfigDict, list[jax.Device]]:
+  """The config for the devices that are here, and those: one of them where not all fit.
 
   Args:
     source: what is opened, for the log.
@@ -306,16 +306,20 @@ def fitted_to_devices(config: ConfigDict, source: str) -> tuple[ConfigDict, jax.
   cpu_compiler.check(devices.backend())
   if warning := devices.unused():
     log.warning(warning)
-  try:
-    mesh = sharding.make_mesh(fsdp=config.sharding.fsdp, tensor=config.sharding.tensor)
-  except InputError:
-    mesh = None
-  if mesh is None or config.batch.predict_rows % (mesh.shape["data"] * mesh.shape["fsdp"]):
-    log.info("%s: one of %d devices ranks", source, jax.device_count())
-    mesh = sharding.make_mesh(devices=jax.local_devices()[:1])
+  here = jax.devices()
+  shards = len(here) // config.sharding.tensor
+  if sharding.are_cores(config, here):
+    shards = 1  # of which the cores share the rows
+  elif len(here) % (config.sharding.fsdp * config.sharding.tensor) or (
+    config.batch.predict_rows % shards
+  ):
+    log.info("%s: one of %d devices ranks", source, len(here))
+    here, shards = jax.local_devices()[:1], 1
   config = config.copy_and_resolve_references().unlock()
-  config.batch.shards = mesh.shape["data"] * mesh.shape["fsdp"]
-  return config.lock(), mesh
+  config.batch.shards = shards
+  if len(here) == 1:
+    config.sharding.fsdp = config.sharding.tensor = 1
+  return config.lock(), here
 
 
 def example(components: Components) -> Any:

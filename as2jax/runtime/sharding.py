@@ -58,11 +58,17 @@ def make_mesh(
   return Mesh(np.asarray(devices).reshape(shape), AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
-def mesh_for_batches(config: Any, *, most_cores: int) -> Mesh:
+def are_cores(config: Any, devices: Sequence) -> bool:
+  """Whether the devices are one process's cores (`devices.use_cores`), which a mesh may leave out."""
+  split = config.sharding.fsdp * config.sharding.tensor > 1
+  return devices[0].platform == "cpu" and jax.process_count() == 1 and not split
+
+
+def mesh_for_batches(config: Any, *, most_cores: int, devices: Sequence | None = None) -> Mesh:
   """The mesh over all devices for a run's batches.
 
-  The devices of a CPU are its cores (`devices.use_cores`). Where the shards of a batch cannot be
-  spread over them, they share the rows of every shard; that changes what is computed by rounding alone.
+  Where the shards of a batch cannot be spread over the cores of a CPU, they share the rows of every
+  shard. That changes what is computed by rounding alone.
 
   Args:
     config: of the run; its `sharding` and `batch.shards` are read.
@@ -73,12 +79,11 @@ def mesh_for_batches(config: Any, *, most_cores: int) -> Mesh:
 
   """
   fsdp, tensor, shards = config.sharding.fsdp, config.sharding.tensor, config.batch.shards
-  devices = jax.devices()
-  cores = devices[0].platform == "cpu" and jax.process_count() == 1 and fsdp * tensor == 1
-  if cores and shards % len(devices):
+  devices = jax.devices() if devices is None else devices
+  if are_cores(config, devices) and shards % len(devices):
     rows = min(most_cores, len(devices))
     return make_mesh(rows=rows, devices=devices[:rows])
-  mesh = make_mesh(fsdp=fsdp, tensor=tensor)
+  mesh = make_mesh(fsdp=fsdp, tensor=tensor, devices=devices)
   check_shards(mesh, shards)
   return mesh
 
