@@ -70,6 +70,45 @@ def _backward(shape, _, gradient):
 spread.defvjp(_forward, _backward)
 
 
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def affine(
+  x: Float[Array, "*n i"], kernel: Float[Array, "i o"], bias: Float[Array, " o"], precision: Any
+) -> Float[Array, "*n o"]:
+  """x·kernel + bias; on CPU the gradient of the kernel is a product of two matrices.
+
+  Over two axes, of rows and of tokens, XLA:CPU would copy what it multiplies. (Written so for all
+  platforms, and forward too, a TPU's compiler needs five times the memory for temporaries.)
+  """
+  product = lax.dot_general(x, kernel, (((x.ndim - 1,), (0,)), ((), ())), precision=precision)
+  return product + jnp.broadcast_to(bias, product.shape)
+
+
+def _affine_forward(x, kernel, bias, precision):
+  return affine(x, kernel, bias, precision), (x, kernel)
+
+
+def _affine_backward(precision, kept, gradient):
+  x, kernel = kept
+  over_outputs = (((x.ndim - 1,), (1,)), ((), ()))
+  by_input = lax.dot_general(gradient, kernel, over_outputs, precision=precision)
+  flat, whole = (partial(how, precision=precision) for how in (_flat, _whole))
+  by_kernel = lax.platform_dependent(x, gradient, cpu=flat, default=whole)
+  return by_input, by_kernel, column_sums(gradient).astype(gradient.dtype)
+
+
+def _flat(x: Array, gradient: Array, precision: Any) -> Array:
+  x, gradient = (value.reshape(-1, value.shape[-1]) for value in (x, gradient))
+  return _whole(x, gradient, precision)
+
+
+def _whole(x: Array, gradient: Array, precision: Any) -> Array:
+  every = tuple(range(x.ndim - 1))
+  return lax.dot_general(x, gradient, ((every, every), ((), ())), precision=precision)
+
+
+affine.defvjp(_affine_forward, _affine_backward)
+
+
 class Dense(nn.Module):
   """x·kernel + bias over the last axis, as flax's `Dense`, whose parameters it has.
 
@@ -90,6 +129,4 @@ class Dense(nn.Module):
     kernel = self.param("kernel", self.kernel_init, (x.shape[-1], self.features), jnp.float32)
     bias = self.param("bias", nn.initializers.zeros, (self.features,), jnp.float32)
     x, kernel, bias = (value.astype(self.dtype) for value in (x, kernel, bias))
-    # XLA:CPU copies what it multiplies over two axes, as the gradient of the kernel would be.
-    product = jnp.dot(x.reshape(-1, x.shape[-1]), kernel, precision=self.precision)
-    return (product + spread(bias, product.shape)).reshape(*x.shape[:-1], self.features)
+    return affine(x, kernel, bias, self.precision)
