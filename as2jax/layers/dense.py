@@ -72,7 +72,10 @@ spread.defvjp(_forward, _backward)
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def affine(
-  x: Float[Array, "*n i"], kernel: Float[Array, "i o"], bias: Float[Array, " o"], precision: Any
+  x: Float[Array, "*n i"],
+  kernel: Float[Array | np.ndarray, "i o"],
+  bias: Float[Array | np.ndarray, " o"],
+  precision: Any,
 ) -> Float[Array, "*n o"]:
   """x·kernel + bias; on CPU the gradient of the kernel is a product of two matrices.
 
