@@ -5,7 +5,8 @@ norms took a twentieth of a training step. As a product with ones, which all cor
 sums take a tenth of that. On other platforms they are plain sums.
 """
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -70,33 +71,47 @@ def _backward(shape, _, gradient):
 spread.defvjp(_forward, _backward)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3,))
 def affine(
   x: Float[Array, "*n i"],
   kernel: Float[Array | np.ndarray, "i o"],
   bias: Float[Array | np.ndarray, " o"],
   precision: Any,
 ) -> Float[Array, "*n o"]:
-  """x·kernel + bias; on CPU the gradient of the kernel is a product of two matrices.
+  """x·kernel + bias; on CPU all gradients are products of two matrices."""
+  product = _times(x, kernel, precision)
+  return product + spread(bias, product.shape)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _times(x: Array, kernel: Array, precision: Any) -> Array:
+  """x·kernel; on CPU the gradient of the kernel is a product of two matrices.
 
   Over two axes, of rows and of tokens, XLA:CPU would copy what it multiplies. (Written so for all
   platforms, and forward too, a TPU's compiler needs five times the memory for temporaries.)
   """
-  product = lax.dot_general(x, kernel, (((x.ndim - 1,), (0,)), ((), ())), precision=precision)
-  return product + jnp.broadcast_to(bias, product.shape)
+  return lax.dot_general(x, kernel, (((x.ndim - 1,), (0,)), ((), ())), precision=precision)
 
 
-def _affine_forward(x, kernel, bias, precision):
-  return affine(x, kernel, bias, precision), (x, kernel)
+def _times_forward(x, kernel, precision):
+  return _times(x, kernel, precision), (x, kernel)
 
 
-def _affine_backward(precision, kept, gradient):
+def _times_backward(precision, kept, gradient):
   x, kernel = kept
   over_outputs = (((x.ndim - 1,), (1,)), ((), ()))
   by_input = lax.dot_general(gradient, kernel, over_outputs, precision=precision)
-  flat, whole = (partial(how, precision=precision) for how in (_flat, _whole))
-  by_kernel = lax.platform_dependent(x, gradient, cpu=flat, default=whole)
-  return by_input, by_kernel, column_sums(gradient).astype(gradient.dtype)
+  return by_input, lax.platform_dependent(x, gradient, **_gradient_of_kernel(precision))
+
+
+_times.defvjp(_times_forward, _times_backward)
+
+
+@cache
+def _gradient_of_kernel(precision: Any) -> dict[str, Callable[[Array, Array], Array]]:
+  """The function of each platform; the same ones at each call, so that jax compiles them once."""
+  return {
+    name: partial(f, precision=precision) for name, f in (("cpu", _flat), ("default", _whole))
+  }
 
 
 def _flat(x: Array, gradient: Array, precision: Any) -> Array:
@@ -107,9 +122,6 @@ def _flat(x: Array, gradient: Array, precision: Any) -> Array:
 def _whole(x: Array, gradient: Array, precision: Any) -> Array:
   every = tuple(range(x.ndim - 1))
   return lax.dot_general(x, gradient, ((every, every), ((), ())), precision=precision)
-
-
-affine.defvjp(_affine_forward, _affine_backward)
 
 
 class Dense(nn.Module):
