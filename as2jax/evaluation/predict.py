@@ -377,7 +377,8 @@ def evaluate(scores: Sequence[np.ndarray], data: Dataset, split: str, *, ties: s
         "half_width": None,  # a ratio of sums over questions
         "questions": int(mask.sum()),
       }
-  scalars = {f"spread_within_questions[{split}]": spread_within(scores)}
+  answerable = [its for its, right in zip(scores, labels, strict=True) if (right == 1).any()]
+  scalars = {f"spread_within_questions[{split}]": spread_within(answerable)}
   return Evaluation(summary, counted, values, notes, scalars)
 
 

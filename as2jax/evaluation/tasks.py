@@ -6,6 +6,7 @@ Both offer the same: the split (`selection`) and the metric (`selector`) that se
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from as2jax.data.datasets import holdout
@@ -30,10 +31,22 @@ class Rerank:
     self.config, self.data, self.predictor = config, data, predictor
     self.selection = holdout.selection_split(config.data)
     self.selector = f"{config.select}[{data.name}-clean/{self.selection}]"
+    self._answerable: dict[str, list[int]] = {}
 
   def questions(self, split: str) -> tuple[Question, ...]:
-    """What is predicted of a split (first)."""
-    return self.data.splits[split]
+    """What `measure` predicts of a split: the questions that have a right answer.
+
+    Any order of another question's candidates is worth 0 in every metric.
+    """
+    return tuple(self.data.splits[split][i] for i in self._numbers(split))
+
+  def _numbers(self, split: str) -> list[int]:
+    """The positions of `questions` within the split; of all where none has a right answer."""
+    if split not in self._answerable:
+      every = self.data.splits[split]
+      right = [i for i, q in enumerate(every) if any(c.label == 1 for c in q.candidates)]
+      self._answerable[split] = right or list(range(len(every)))
+    return self._answerable[split]
 
   def measure(self, variables: Any, split: str) -> list[predict.Evaluation]:
     """One evaluation a seed of the variables, by the score that ranks.
@@ -41,20 +54,27 @@ class Rerank:
     Its scalars have what the system's other scores give of the metric that selects, so that the
     log shows which of them learns.
     """
-    return [
-      self._by_each_score(scores, split)
-      for scores in self.predictor(variables, self.data.splits[split])
-    ]
+    asked = self.questions(split)
+    return [self._by_each_score(scores, split) for scores in self.predictor(variables, asked)]
 
   def _by_each_score(self, scores: Mapping[str, Any], split: str) -> predict.Evaluation:
     first, *others = (
-      predict.evaluate(values, self.data, split, ties=self.config.evaluation.ties)
+      predict.evaluate(
+        self._of_all(values, split), self.data, split, ties=self.config.evaluation.ties
+      )
       for values in scores.values()
     )
     for name, other in zip([*scores][1:], others):
       if self.selector in other.metrics:
         first.scalars[f"{self.selector} by {name}"] = other.metrics[self.selector]["value"]
     return first
+
+  def _of_all(self, scores: Sequence[np.ndarray], split: str) -> list[np.ndarray]:
+    """The scores with zeros for the candidates of the questions that were not predicted."""
+    every = [np.zeros(len(q.candidates), np.float32) for q in self.data.splits[split]]
+    for number, its in zip(self._numbers(split), scores, strict=True):
+      every[number] = its
+    return every
 
   def record(
     self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[results.Outcome]

@@ -9,6 +9,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Sequence
+from concurrent import futures
 from typing import Any
 
 import jax
@@ -198,7 +199,10 @@ class Trainer:
   def _train(self) -> None:
     """Epoch by epoch from the position of the last checkpoint to the end."""
     if self.step == 0 and self.checkpoints.latest_step is None:
-      self._evaluate(0)
+      with futures.ThreadPoolExecutor(1) as beside:
+        compiled = beside.submit(self._compile_step, [self._plan(seed, 0) for seed in self.seeds])
+        self._evaluate(0)
+        compiled.result()
     while self.epoch < self.config.epochs and any(self.tracker.active):
       self._train_epoch()
       self._evaluate(self.epoch + 1)
@@ -238,10 +242,22 @@ class Trainer:
         norms=self.config.log.gradient_norms,
       )
 
+  def _compile_step(self, plans: Sequence[Plan]) -> None:
+    """Compiles the step of the first batch; jax keeps what it makes for the call that follows."""
+    if not self.config.epochs:
+      return
+    arguments = self._batch(plans, 0), *self._arguments(plans, 0)
+    self.step_function.lower(self.state, *arguments).compile()
+
+  def _arguments(self, plans: Sequence[Plan], i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What step `i` of an epoch takes beside state and batch: seeds, their progress, which go on."""
+    progress = [self.epoch + p.seen[min(i, len(p))] / p.seen[-1] for p in plans]
+    active = [a and i < len(p) for a, p in zip(self.tracker.active, plans)]
+    return np.asarray(self.seeds, np.uint32), np.asarray(progress, np.float32), np.asarray(active)
+
   def _train_epoch(self) -> None:
     plans = [self._plan(seed, self.epoch) for seed in self.seeds]
     count = max(map(len, plans))
-    seeds = np.asarray(self.seeds, np.uint32)
     step_log = StepLog(self.components, self.checkpoints, self.seeds, self.log, self.unwritten)
     self.unwritten = []
     padding = [self.batcher.padding_by_step(p) for p in plans]
@@ -250,11 +266,7 @@ class Trainer:
     for i, batch in enumerate(
       prefetch(lambda i: self._batch(plans, i), range(self.begin, count)), self.begin
     ):
-      progress = np.asarray(
-        [self.epoch + p.seen[min(i, len(p))] / p.seen[-1] for p in plans], np.float32
-      )
-      active = np.asarray([a and i < len(p) for a, p in zip(self.tracker.active, plans)])
-      self.state, scalars = self.step_function(self.state, batch, seeds, progress, active)
+      self.state, scalars = self.step_function(self.state, batch, *self._arguments(plans, i))
       self.step += 1
       self.trace.after_step(self.step, scalars)
       padded = [float(p[i]) if i < len(p) else 0.0 for p in padding]

@@ -55,6 +55,12 @@ WIKIQA = MeasuredTable(
       (".804", ".860 ± .033", ".873", ".794"),
     ),
     Measured(
+      "recommended `fast`, 3 epochs",
+      "wikiqa-recommended-fast",
+      Run.of("recommended.py:fast,minilm", **SEEDS),
+      NOT_YET * 4,
+    ),
+    Measured(
       "cross-encoder, 1 epoch, answerable questions",
       "wikiqa-crossencoder",
       Run.of(
@@ -145,6 +151,12 @@ def _cete(data, encoder, mean):
       ),
       Measured(
         "CETE's encoder", f"{data}-cete", Run.of(f"{data}_cete.py:minilm", **SEEDS), (encoder,)
+      ),
+      Measured(
+        "CETE's encoder, `tuned`",
+        f"{data}-cete-tuned",
+        Run.of(f"{data}_cete.py:minilm,tuned", **SEEDS),
+        NOT_YET,
       ),
     ),
     base=f"{data}-cete-mean",

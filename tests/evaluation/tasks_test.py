@@ -1,0 +1,57 @@
+"""What an evaluation predicts: no question of a split whose metrics its scores cannot change."""
+
+import types
+
+import numpy as np
+import tiny
+
+from as2jax.data.datasets.dataset import Dataset
+from as2jax.data.record import Candidate, Question, fingerprint
+from as2jax.evaluation import predict, tasks
+
+
+class Recorder:
+  """In place of a predictor: scores drawn by question, and what was asked."""
+
+  model = types.SimpleNamespace(score_names=("score",))
+
+  def __init__(self):
+    self.asked = []
+
+  def __call__(self, variables, questions):
+    self.asked.append([q.id for q in questions])
+    drawn = lambda q: np.random.default_rng(int(q.id[1:])).normal(size=len(q.candidates))
+    return [{"score": [drawn(q).astype(np.float32) for q in questions]}]
+
+
+def rerank(labels_of_each):
+  questions = tuple(
+    Question(
+      f"Q{i}", f"question {i}", tuple(Candidate(f"{i}-{j}", "a", l) for j, l in enumerate(labels))
+    )
+    for i, labels in enumerate(labels_of_each)
+  )
+  splits = {"train": questions[:1], "dev": questions}
+  prints = {name: fingerprint(its) for name, its in splits.items()}
+  data = Dataset("made", splits, "answerable", "", prints, official="all", average_recall=True)
+  recorder = Recorder()
+  return tasks.Rerank(tiny.config("triplet"), data, recorder), recorder, data
+
+
+def test_questions_without_an_answer_are_not_predicted_and_change_no_figure():
+  task, recorder, data = rerank([(0, 1, 0), (0, 0), (), (1, 0, 1, 0), (0,), (1,)])
+  (measured,) = task.measure(None, "dev")
+  assert recorder.asked == [["Q0", "Q3", "Q5"]]
+  (every,) = recorder(None, data.splits["dev"])
+  whole = predict.evaluate(every["score"], data, "dev", ties="expected")
+  assert measured.metrics == whole.metrics and measured.scalars == whole.scalars
+  assert {name.partition("/")[0] for name in whole.metrics} >= {
+    "map[made-clean",
+    "mrr[made-official",
+  }
+
+
+def test_of_a_split_without_an_answer_everything_is_predicted():
+  task, recorder, _ = rerank([(0, 0), (0,)])
+  task.measure(None, "dev")
+  assert recorder.asked == [["Q0", "Q1"]]
