@@ -224,9 +224,11 @@ def run(flags: argparse.Namespace) -> dict:
   """
   import jax
 
+  from as2jax.runtime import devices
   from as2jax.runtime.errors import InputError
   from launch.benchmarks import workload
 
+  devices.use_cores()  # as a run does, before a device is looked at
   jax.config.update("jax_enable_compilation_cache", False)  # compile times are measured
   if flags.prepared:
     work = workload.load(flags.prepared)

@@ -12,13 +12,11 @@ import numpy as np
 from as2jax.data.batches.prefetch import prefetch
 from as2jax.evaluation.predict_steps import make_predict_step
 from as2jax.layers.transformer import is_transformer
-from as2jax.runtime import devices, registry, sharding
+from as2jax.runtime import registry, sharding
 from as2jax.training import optimizers
 from as2jax.training import state as states
 from as2jax.training.step import make_train_step
 from launch.benchmarks.workload import Load, Workload, batch_load
-
-devices.use_cores()  # as a run does, before a device is looked at
 
 
 def matmul_peak(dtype: str) -> float:
@@ -113,6 +111,7 @@ class Training:
       "compile_seconds": round(self.compile_seconds, 2),
       "programs": self.function._cache_size(),
       "backend": jax.default_backend(),
+      "devices": self.mesh.size,
       "dtype": self.work.settings["encoder"].get("dtype", "float32"),
       "jax": jax.__version__,
       "shapes": sorted(str(b.tokens.ids.shape[1:]) for b in self.batches),

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from as2jax.runtime import devices
 from as2jax.runtime.errors import InputError
 from launch.benchmarks import workload
 from launch.benchmarks.workload import Workload
@@ -71,6 +72,7 @@ def _first_step(flags: argparse.Namespace, folder: str, name: str) -> float:
 
 def peak_memory(side: str, file: str) -> float:
   """Peak resident memory (MiB) of this process after a few steps of one side."""
+  devices.use_cores()
   work = workload.load(file)
   if side.startswith("torch"):
     from launch.benchmarks import machine, torch_grouped, torch_side
