@@ -70,7 +70,7 @@ def use_cores() -> None:
   """Makes each core of this process, up to `MOST_CORES`, a device of jax, where it computes on the CPU.
 
   On one device the other cores take part in large products alone. Two devices, each with half of the
-  rows, take two thirds to four fifths of the time for a step (as2jax.runtime.sharding's
+  rows of a large batch, take two thirds to nine tenths of the time for a step (as2jax.runtime.sharding's
   `mesh_for_batches`). Nothing happens where the user has chosen (JAX_NUM_CPU_DEVICES, or XLA's flag)
   or devices are in use.
   """

@@ -148,10 +148,14 @@ class Trainer:
     config = self.config = components.config
     self.components, self.workdir, self.started, self.start = components, workdir, started, start
     self.display = display
-    self.mesh = sharding.mesh_for_batches(config, most_cores=components.most_cores)
-    self.shards = sharding.local_shards(self.mesh, config.batch.shards)
     self.batcher = components.train_batcher()
     self.blocks = self.batcher.sampler.blocks()
+    self.plans: dict[tuple[int, int], Plan] = {}  # of the epoch under way: large data take minutes
+    plan = self._plan(config.seeds[0], 0)
+    worth = sharding.cores_worth(int(np.max(plan.rows * plan.row_length)))
+    most_cores = min(components.most_cores, worth)
+    self.mesh = sharding.mesh_for_batches(config, most_cores=most_cores)
+    self.shards = sharding.local_shards(self.mesh, config.batch.shards)
     o = config.optimizer
     self.rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
     self.optimizer = optimizers.from_config(o)
@@ -160,8 +164,6 @@ class Trainer:
     self.diagnose = diagnostics.Diagnoser(components, self.mesh, group)
     self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard, config=config)
     self.step_function: Any = None
-    self.plans: dict[tuple[int, int], Plan] = {}  # of the epoch under way: large data take minutes
-    plan = self._plan(config.seeds[0], 0)
     self.padding = self.batcher.padding(plan)
     if processes.first() and (told := forecast(config, self.batcher, plan, components.pretrained)):
       display.say(told)

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -33,11 +33,14 @@ def matmul_peak(dtype: str) -> float:
   return 2 * size**3 / min(seconds)
 
 
-def _mesh(encoder: Any, shards: int) -> jax.sharding.Mesh:
+def _mesh(encoder: Any, batches: Sequence[Any], training: bool) -> jax.sharding.Mesh:
   """As a run has it: a device a shard; of a single shard, a CPU's cores share a transformer's rows."""
   here = jax.devices()
+  shapes = [batch.tokens.ids.shape for batch in batches]  # [accumulate, shard, row, position]
+  shards, positions = shapes[0][1], max(rows * length for *_, rows, length in shapes)
   if shards == 1 and here[0].platform == "cpu" and is_transformer(encoder):
-    return sharding.make_mesh(rows=len(here))
+    cores = sharding.cores_worth(positions) if training else len(here)
+    return sharding.make_mesh(rows=min(cores, len(here)), devices=here[:cores])
   return sharding.make_mesh(devices=here[:shards])
 
 
@@ -51,7 +54,7 @@ class Training:
     encoder = registry.build(registry.ENCODERS, settings["encoder"], "encoder")
     self.model = registry.build(registry.MODELS, settings["model"], "model", encoder=encoder)
     self.batches = work.shapes()
-    self.mesh = _mesh(encoder, self.batches[0].tokens.ids.shape[1])
+    self.mesh = _mesh(encoder, self.batches, training=settings["system"] not in PREDICTING)
     self._build(settings)
     self._stream: Iterator | None = None
 
