@@ -83,7 +83,9 @@ def affine(
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
-def _times(x: Array, kernel: Array, precision: Any) -> Array:
+def _times(
+  x: Float[Array, "*n i"], kernel: Float[Array | np.ndarray, "i o"], precision: Any
+) -> Float[Array, "*n o"]:
   """x·kernel; on CPU the gradient of the kernel is a product of two matrices.
 
   Over two axes, of rows and of tokens, XLA:CPU would copy what it multiplies. (Written so for all
