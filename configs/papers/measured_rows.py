@@ -1,4 +1,4 @@
-"""Our own tables: rows, the runs behind them, and what the old wheel gave.
+"""Our own tables: rows, the runs behind them, and what jaxlib 0.10.2 gave.
 
 `as2jax lab measured` makes the READMEs' tables from these and from
 `results/`, where each run that was collected lies under its row's name.

@@ -4,7 +4,7 @@ Prints the tables that stand in configs/papers/README.md and in the root README;
 there. --collect FOLDER takes a finished run into configs/papers/results under the name of its
 folder (NAME=FOLDER under another). --missing prints the commands of the rows without results.
 
-A row of configs/papers/measured_rows.py without results shows the figures of the old wheel, marked.
+A row of configs/papers/measured_rows.py without results shows the figures from jaxlib 0.10.2, marked.
 """
 
 import pathlib
@@ -44,7 +44,7 @@ class Measured(NamedTuple):
     system: as the table calls it.
     name: of its folder in configs/papers/results, "" of a published row.
     run: its job.
-    before: the cells of the columns as they were measured on the old wheel, or as published; all ""
+    before: the cells of the columns as they were measured with jaxlib 0.10.2, or as published; all ""
       where the row was never trained.
 
   """
