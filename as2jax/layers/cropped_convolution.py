@@ -38,11 +38,6 @@ def cropped_convolution(
   correct within each example's rows and columns, and undefined beyond them.
   """
   convolve = lambda x, kernel: narrow_convolution(x, kernel, precision)
-
-  def gradients(x, kernel, gradient):
-    _, back = jax.vjp(convolve, x, kernel)
-    return back(gradient)
-
   h, w = kernel.shape[:2]
   least = jnp.stack(
     [jnp.minimum(rows + h - 1, x.shape[2]), jnp.minimum(columns + w - 1, x.shape[3])]
@@ -54,13 +49,13 @@ def cropped_convolution(
 
   def forward(x, kernel, least):
     whole = lambda x, kernel, least: convolve(x, kernel)
-    y = _by_platform(whole, _in_groups(_forward_at(convolve)), x, kernel, least)
+    y = _by_platform(whole, _in_groups(_forward_at(precision)), x, kernel, least)
     return y, (x, kernel, least)
 
   def backward(kept, gradient):
     x, kernel, least = kept
-    whole = lambda x, kernel, least, gradient: gradients(x, kernel, gradient)
-    dx, dk = _by_platform(whole, _in_groups(_backward_at(gradients)), x, kernel, least, gradient)
+    whole = lambda x, kernel, least, gradient: jax.vjp(convolve, x, kernel)[1](gradient)
+    dx, dk = _by_platform(whole, _in_groups(_backward_at(precision)), x, kernel, least, gradient)
     return dx, dk, None
 
   product.defvjp(forward, backward)
@@ -128,24 +123,46 @@ def _grown(y: Float[Array, "f n a b"], shape: tuple[int, int]) -> Float[Array, "
   return jnp.pad(y, [(0, 0), (0, 0), *((0, size - now) for size, now in zip(shape, y.shape[2:]))])
 
 
-def _forward_at(convolve: Callable) -> Callable:
+def _forward_at(precision: str) -> Callable:
+  """XLA's own convolution: on CPU it takes two fifths of the time of a product over patches."""
+  dimensions = ("NHWC", "HWIO", "NHWC")
+
   def at(i, j):
     def compute(x, kernel):
       shape = tuple(size - side + 1 for size, side in zip(x.shape[2:], kernel.shape))
-      return _grown(convolve(x[:, :, :i, :j], kernel), shape), None
+      grids = x[:, :, :i, :j].transpose(1, 2, 3, 0)
+      return _grown(
+        _convolved(grids, kernel, dimensions, precision).transpose(3, 0, 1, 2), shape
+      ), None
 
     return compute
 
   return at
 
 
-def _backward_at(gradients: Callable) -> Callable:
+def _backward_at(precision: str) -> Callable:
+  """The kernel's gradient is a convolution that adds over examples, the grids' one over patches.
+
+  The gradient that XLA derives for the grids from its convolution takes seven times as long.
+  """
+  dimensions = ("NHWC", "HWIO", "NHWC")  # channels take the place of examples, and these theirs
+
   def at(i, j):
     def compute(x, kernel, gradient):
       a, b = (size - side + 1 for size, side in zip((i, j), kernel.shape))
-      dx, dk = gradients(x[:, :, :i, :j], kernel, gradient[:, :, :a, :b])
-      return _grown(dx, x.shape[2:]), dk
+      grids, gradient = x[:, :, :i, :j], gradient[:, :, :a, :b]
+      _, back = jax.vjp(lambda grids: narrow_convolution(grids, kernel, precision), grids)
+      dk = _convolved(
+        grids.transpose(0, 2, 3, 1), gradient.transpose(2, 3, 1, 0), dimensions, precision
+      ).transpose(1, 2, 0, 3)
+      return _grown(*back(gradient), x.shape[2:]), dk
 
     return compute
 
   return at
+
+
+def _convolved(x: Array, kernel: Array, dimensions: tuple[str, str, str], precision: str) -> Array:
+  return lax.conv_general_dilated(
+    x, kernel, (1, 1), "VALID", dimension_numbers=dimensions, precision=precision
+  )

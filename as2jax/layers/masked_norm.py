@@ -5,6 +5,8 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jaxtyping import Array, Float
 
+from as2jax.layers import dense
+
 
 class MaskedBatchNorm(nn.Module):
   """γ·(x − E[x]) / √(Var[x] + ε) + β per channel (Ioffe and Szegedy 2015; M²S-Net eq. 3 and 4).
@@ -39,7 +41,7 @@ class MaskedBatchNorm(nn.Module):
       if not self.is_initializing():
         self._remember(mean, center, count > 0)
         self._remember(var, spread * count / jnp.maximum(count - 1, 1), count > 0)
-    wide = lambda value: value.reshape(-1, *(1,) * (x.ndim - 1))
+    wide = lambda value: dense.spread_channels(value, x.shape)
     factor = scale * jax.lax.rsqrt(spread + self.eps)
     normalised = (x - wide(center)) * wide(factor) + wide(bias)
     return jnp.where(mask[None] > 0, normalised, 0.0)
@@ -57,9 +59,10 @@ def masked_moments(
 
   Computed in two passes, because E[x²] − E[x]² loses digits where the mean is large.
   """
-  real, axes = mask[None] > 0, tuple(range(1, x.ndim))
+  real = mask[None] > 0
   count = jnp.sum(mask > 0).astype(jnp.float32)
   total = jnp.maximum(count, 1.0)
-  mean = jnp.sum(jnp.where(real, x, 0.0), axes, keepdims=True) / total
-  var = jnp.sum(jnp.where(real, jnp.square(x - mean), 0.0), axes) / total
-  return mean.reshape(-1), var, count
+  mean = dense.channel_sums(jnp.where(real, x, 0.0)) / total
+  centred = x - dense.spread_channels(mean, x.shape)
+  var = dense.channel_sums(jnp.where(real, jnp.square(centred), 0.0)) / total
+  return mean, var, count

@@ -21,9 +21,28 @@ def test_column_sums_are_numpys(shape):
   )
 
 
+@pytest.mark.parametrize("shape", [(1, 5), (7, 1), (4, 9, 6), (4, 2, 65, 3)])
+def test_channel_sums_are_numpys_and_each_others_gradients(shape):
+  rng = np.random.default_rng(0)
+  x, gradient = (rng.normal(size=size).astype(np.float32) for size in (shape, shape[:1]))
+  wanted = x.astype(np.float64).reshape(shape[0], -1).sum(1)
+  spread = np.broadcast_to(gradient.reshape(-1, *(1,) * (len(shape) - 1)), shape)
+  sums, back = jax.vjp(jax.jit(dense.channel_sums), x)
+  for actual in (sums, dense._channels_plainly(jnp.asarray(x))):  # here, and on other platforms
+    np.testing.assert_allclose(actual, wanted, rtol=1e-5, atol=1e-5)
+  np.testing.assert_array_equal(*back(gradient), spread)
+  many, back = jax.vjp(jax.jit(lambda vector: dense.spread_channels(vector, shape)), gradient)
+  np.testing.assert_array_equal(many, spread)
+  np.testing.assert_allclose(*back(x), wanted, rtol=1e-5, atol=1e-5)
+  np.testing.assert_allclose(
+    jax.vmap(dense.channel_sums)(np.stack([x, 2 * x])), [wanted, 2 * wanted], rtol=1e-5, atol=1e-5
+  )
+
+
 def test_sums_of_half_precision_are_added_up_in_float32():
   ones = jnp.ones((4096, 2), jnp.bfloat16)  # bfloat16 itself stays at 256
   assert dense.column_sums(ones).tolist() == [4096, 4096]
+  assert dense.channel_sums(ones.T).tolist() == [4096, 4096]
   assert float(dense.sum_of_squares(ones)) == 8192
 
 
