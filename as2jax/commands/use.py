@@ -133,7 +133,9 @@ def compare(
   brief: Annotated[
     bool, typer.Option("--brief", help="of runs' folders: MAP, MRR and P@1, a line a run")
   ] = False,
-  metrics: Annotated[str, typer.Option(help="joined by commas")] = "map,mrr",
+  metrics: Annotated[
+    str, typer.Option(help="joined by commas; default: map,mrr, or of retrieval mrr,r@1")
+  ] = "",
   split: Annotated[str, typer.Option(help="of runs' folders")] = "test",
   question_filter: Filter = None,
   deterministic: Deterministic = [],  # noqa: B006

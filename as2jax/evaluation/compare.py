@@ -49,12 +49,14 @@ def run(
 ) -> str:
   """The comparison of a command line as `text`, `json` or `csv`.
 
+  Args:
+    metrics: names joined by commas; "" for MAP and MRR, or MRR and R@1 of retrieval, which has no MAP.
+
   Raises:
     InputError: systems that cannot be compared (see `run_scores.load`), a metric that they lack,
       groups of different sizes.
 
   """
-  wanted = [name.strip() for name in metrics.split(",")]
   options: dict[str, Any] = {"split": split, "question_filter": question_filter}
   fixed = lambda places: [name for name in places if name in deterministic]
   for name in sorted(set(deterministic) - set(names))[:1]:
@@ -66,10 +68,10 @@ def run(
       run_scores.load(places, **options, deterministic=fixed(places))
       for places in zip(*groups, strict=True)
     ]
-    rows, text = compare_groups(loaded, wanted, **tests), groups_as_text
+    rows, text = compare_groups(loaded, _wanted(metrics, loaded), **tests), groups_as_text
   else:
     loaded = [run_scores.load(names, **options, deterministic=deterministic)]
-    rows, text = compare(loaded[0], wanted, **tests), as_text
+    rows, text = compare(loaded[0], _wanted(metrics, loaded), **tests), as_text
   seen = pretraining.under_table(
     system.pretraining for compared_runs in loaded for system in compared_runs
   )
@@ -77,6 +79,14 @@ def run(
   if form == "json":
     return json.dumps({**head, "rows": rows, "pretraining": seen}, indent=2)
   return as_csv(rows) if form == "csv" else "\n".join([text(rows), *_ledger(names, split), *seen])
+
+
+def _wanted(metrics: str, loaded: Sequence[Sequence[RunScores]]) -> list[str]:
+  """The metrics named by commas, or else those that are usual for what was measured."""
+  if metrics:
+    return [name.strip() for name in metrics.split(",")]
+  systems = [system for compared_runs in loaded for system in compared_runs]
+  return ["map", "mrr"] if any("map" in s.values for s in systems) else ["mrr", "r@1"]
 
 
 def _ledger(names: Sequence[str], split: str) -> list[str]:

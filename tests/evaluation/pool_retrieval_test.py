@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tiny_pool
 
+from as2jax.commands import app
 from as2jax.data.datasets import trec_files
 from as2jax.data.datasets.pool import Pool
 from as2jax.data.datasets.retrieval import with_candidates
@@ -241,6 +242,14 @@ def test_runs_over_a_pool_are_compared(folder):
     InputError, match="'clean' is no question filter of these: use one of gold, any"
   ):
     run_scores.load(names, question_filter="clean")
+
+
+def test_a_comparison_shows_the_metrics_that_its_runs_have(folder, capsys):
+  names = [str(folder / name) for name in ("bm25", "triplet")]
+  assert app.run(["compare", *names, "--samples=99", "--format=json"]) == 0
+  rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+  titles = ["mrr[files-gold/test]", "r@1[files-gold/test]"]
+  assert list(dict.fromkeys(row["metric"] for row in rows)) == titles
 
 
 def test_what_draws_nothing_is_deterministic(folder):
