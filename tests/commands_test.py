@@ -94,6 +94,7 @@ def test_each_verb_has_examples(verb, capsys):
     (["train", "wikiqa_triplet:sample"], ["folder is missing", "-o runs/x"]),
     (["train", "wikiqa_triplte", "-o", "x"], ["did you mean wikiqa_triplet?"]),
     (["train", "wikiqa_triplet", "-o", "x", "--zebra"], ["--zebra", "as2jax train --help"]),
+    (["lab", "compile", "x", "--config.encoder.unroll=1"], ["as --set encoder.unroll=VALUE"]),
     (["train", "--recipe=triplet", "-o", "x"], ["--train=FILE"]),
     (["train", "--recipe=zebra", "--train=x", "-o", "x"], ["name one recipe of fast, accurate"]),
     (["rank", ".", "x.csv"], ["x.csv does not exist"]),

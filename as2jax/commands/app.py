@@ -93,6 +93,12 @@ def _run(arguments: list[str]) -> int | None:
       print(context.get_help(), file=sys.stderr)
       return 2
     place = context.command_path if context else "as2jax"
+    name = getattr(error, "option_name", None) or ""
+    if name.startswith("--config."):  # a flag of `python -m as2jax.main`
+      key = name.removeprefix("--config.").partition("=")[0]
+      raise InputError(
+        f"{place} takes values of the config as --set {key}=VALUE, where it takes any: see {place} --help"
+      ) from None
     raise InputError(f"{error.format_message()} See {place} --help") from None
   if status == preemption.INTERRUPTED:  # while the command line was read
     raise KeyboardInterrupt
