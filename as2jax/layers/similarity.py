@@ -132,7 +132,7 @@ def narrow_convolution(
   """Convolution without padding (M²S-Net eq. 2), `[f, n, i − h + 1, j − w + 1]`.
 
   Computed as one matrix product over patches: on CPU, with its gradients, this is no slower than
-  XLA's convolution, and under `vmap` over seeds, where XLA's becomes a grouped convolution, it is
+  XLA's convolution with the gradients that XLA derives (`cropped_convolution` mixes both), and under `vmap` over seeds, where XLA's becomes a grouped convolution, it is
   little slower per seed than alone. Patches are stacked on the channels, the first axis, so that
   they are copied in long runs: with channels last the same product takes longer, and several
   products over shifted views take far longer.
