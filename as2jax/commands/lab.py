@@ -317,6 +317,21 @@ def cut(
   )
 
 
+@app.command(
+  epilog=examples(
+    "as2jax lab fuse runs/fast runs/accurate -o runs/fused", "as2jax compare runs/fast runs/fused"
+  )
+)
+def fuse(
+  runs: Annotated[list[str], typer.Argument(metavar="RUN RUN...", autocompletion=complete.runs)],
+  target: Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="a new folder")],
+) -> None:
+  """Adds up the scores of runs. Weights chosen on dev; their gain is cross-fitted."""
+  from as2jax.experiments import fuse as fusion
+
+  print(fusion.report(fusion.fuse(runs, target), target))
+
+
 @app.command(epilog=examples("as2jax lab generate runs/cross --seed=0"))
 def generate(
   run: Annotated[str, typer.Argument(metavar="RUN", autocompletion=complete.runs)],

@@ -80,7 +80,8 @@ def methods_test(
   questions of the difference of the means over seeds, and s²_res the mean square of what seeds and
   questions leave (pooled over both methods), which the first three terms count twice. The
   difference over √V is compared with Student's t with Satterthwaite's degrees of freedom, at most
-  Q − 1.
+  Q − 1, and at least those of the term that has the fewest (they would be fewer where the last term
+  nearly cancels the others).
 
   Args:
     a, b: `[seeds, questions]` (or `[questions]`, one seed).
@@ -106,7 +107,8 @@ def methods_test(
   variance = sum(term for term, _ in terms)
   freedom = float(count - 1)
   if variance > questions:
-    freedom = min(variance**2 / sum(t * t / f for t, f in terms if f), freedom)
+    fewest = min(f for t, f in terms if t > 0)
+    freedom = min(max(variance**2 / sum(t * t / f for t, f in terms if f), fewest), freedom)
   else:
     variance = questions
   error, largest = float(np.sqrt(variance)), float(np.abs(difference).max())

@@ -285,6 +285,15 @@ def test_the_variance_of_methods_is_never_below_that_of_questions():
   assert 0 < seen < 50
 
 
+def test_variances_that_cancel_leave_degrees_of_freedom():
+  """With few runs and much left by seeds and questions the sum is near 0, its interval finite."""
+  rng = np.random.default_rng(0)
+  for _ in range(200):
+    a, b = rng.random((2, 3, 40))
+    assert methods_test(a, a).freedom >= 2 and methods_test(a, b).freedom >= 2
+    assert methods_test(a, a).half_width < 0.4 and methods_test(a, a).p == 1
+
+
 def test_the_average_over_datasets_of_methods():
   """Variances add; equal ones with equal degrees of freedom have twice these."""
   rng = np.random.default_rng(5)
