@@ -61,6 +61,23 @@ WIKIQA = MeasuredTable(
       NOT_YET * 4,
     ),
     Measured(
+      "recommended `accurate`, 3 epochs",
+      "wikiqa-accurate",
+      Run.of("recommended.py:accurate,minilm", **SEEDS),
+      NOT_YET * 4,
+    ),
+    Measured(
+      "`accurate` begun from `fast`",
+      "wikiqa-accurate-from-fast",
+      Run.of(
+        "recommended.py:accurate,minilm",
+        warm_start__run="runs/wikiqa-recommended-fast",
+        warm_start__scope="encoder",
+        **SEEDS,
+      ),
+      NOT_YET * 4,
+    ),
+    Measured(
       "cross-encoder, 1 epoch, answerable questions",
       "wikiqa-crossencoder",
       Run.of(
@@ -94,6 +111,12 @@ TRECQA = MeasuredTable(
       "trecqa-triplet",
       Run.of("trecqa_triplet.py:minilm,grouped", epochs=1, **SEEDS),
       (".841 ± .046", ".917", ".838"),
+    ),
+    Measured(
+      "recommended `fast`, 3 epochs",
+      "trecqa-recommended-fast",
+      Run.of("recommended.py:fast,minilm", data__name="trecqa", data__rules=("ptb",), **SEEDS),
+      NOT_YET * 3,
     ),
     Measured(
       "cross-encoder, 3 epochs",
@@ -350,13 +373,16 @@ SUMMARY = (
   Summary("WikiQA clean test, MAP", "wikiqa", 1, "wikiqa-bm25"),
   Summary("", "wikiqa", 1, "wikiqa-mean"),
   Summary("", "wikiqa", 1, "wikiqa-triplet-grouped", ".795 (ASBERT, BERT-base)"),
+  Summary("", "wikiqa", 1, "wikiqa-recommended-fast"),
   Summary("", "wikiqa", 1, "wikiqa-crossencoder"),
-  Summary("WikiQA clean dev + test, MAP", "cassie", 2, "cassie", ".833 (RoBERTa-base)"),
+  Summary("WikiQA clean dev + test, MAP", "cassie", 2, "cassie-tuned", ".833 (RoBERTa-base)"),
   Summary("", "cassie", 2, "cassie-loct", ".790 (RoBERTa-base)"),
   Summary("", "cassie", 2, "cassie-plain", ".750 (RoBERTa-base)"),
   Summary("TrecQA clean test, MAP", "trecqa", 0, "trecqa-triplet"),
-  Summary("", "m2snet", 1, "m2snet-4", ".779 (GloVe, all data)", "M²S-Net `4`"),
+  Summary(
+    "", "m2snet", 1, "m2snet-4-tuned-tenth", ".779 (GloVe, all data)", "M²S-Net `4`, `tuned`"
+  ),
   Summary("", "m2snet", 1, "trecqa-all-idf-overlap"),
-  Summary("SQuAD sentence retrieval, MRR", "cross-vaes", 1, "squad-cross-vae"),
+  Summary("SQuAD sentence retrieval, MRR", "cross-vaes", 1, "squad-cross-vae-tuned"),
   Summary("", "cross-vaes", 1, "squad-parts-bm25"),
 )
