@@ -244,6 +244,11 @@ def read(workdir: epath.PathLike) -> dict | None:
   return regular_files.read_object(path, advice)
 
 
+def splits_of(content: dict) -> list[str]:
+  """The splits whose metrics results hold, in their order."""
+  return list(dict.fromkeys(title.rpartition("/")[2].rstrip("]") for title in content["metrics"]))
+
+
 def before_training(content: dict) -> list[int]:
   """The seeds of a run that trained, but whose best checkpoint is the one of epoch 0."""
   if any(o["steps"] < 0 for o in content["seeds"]):  # an evaluation, which did not train

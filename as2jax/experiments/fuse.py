@@ -103,7 +103,7 @@ def fuse(folders: Sequence[str], output: epath.PathLike) -> dict[str, Any]:
     results.data_record(data, config.data),
     {},
     outcomes,
-    {"deterministic": deterministic, "before_training": []},
+    {"deterministic": deterministic, "before_training": [], **_origin(systems)},
   )
   content = {
     "weights": dict(zip(systems.names, weights, strict=True)),
@@ -143,10 +143,19 @@ def _opened(folders: Sequence[str]) -> _Systems:
   return _Systems(tuple(folders), runs, load_dataset(first.config.data), tuple(sorted(seeds)))
 
 
+def _origin(systems: _Systems) -> dict[str, Any]:
+  """What the runs' encoders are, and the first stage where one run's seeds share it: it is the sum's, too."""
+  known = ("weights", "warm_start", "data")
+  parts = [{key: run.results[key] for key in known if key in run.results} for run in systems.runs]
+  loaded = run_scores.load(systems.names, split=selection_split(systems.runs[0].config.data))
+  shared = [part["warm_start"] for part, its in zip(parts, loaded, strict=True) if its.shared_stage]
+  named = [part | {"data": {"name": part["data"]["name"]}} for part in parts]
+  return {"fused": named, **({"warm_start": shared[0]} if shared else {})}
+
+
 def _splits(systems: _Systems) -> list[str]:
   """The splits that every run has evaluated."""
-  title = lambda key: key.rpartition("/")[2].rstrip("]")
-  by_run = [dict.fromkeys(map(title, run.metrics)) for run in systems.runs]
+  by_run = [results.splits_of(run.results) for run in systems.runs]
   return [split for split in by_run[0] if all(split in others for others in by_run)]
 
 

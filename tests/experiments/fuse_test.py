@@ -112,6 +112,8 @@ def trained(source, folder, seeds):
   (folder / "config.json").write_text(json.dumps(config))
   content = json.loads((folder / "results.json").read_text()) | {"deterministic": False}
   content["seeds"] = [content["seeds"][0] | {"seed": seed} for seed in seeds]
+  content["weights"] = {"pretrained": folder.name}
+  content["warm_start"] = {"data": "x", "seeds": [{"sha256": f"{folder.name}"} for _ in seeds]}
   (folder / "results.json").write_text(json.dumps(content))
   for split in ("dev", "test"):
     files = list((folder / "eval" / split).iterdir())
@@ -130,6 +132,8 @@ def test_seed_goes_with_seed_and_a_fixed_run_with_every_seed(finished_run, tmp_p
   assert set(content["weights"]) == {first, fixed, second}
   (scores,) = run_scores.load([str(tmp_path / "fused")])
   assert not scores.deterministic and scores.metric("map").shape[0] == 2  # seeds 1 and 2
+  assert scores.shared_stage  # each run's seeds began with the same parameters
+  assert {f"pretraining of {name}: unknown" for name in "ab"} < set(scores.pretraining)
   other = trained(finished_run("word_overlap"), tmp_path / "c", [7, 8])
   with pytest.raises(InputError, match="have no seed in common"):
     fuse.fuse([first, other], tmp_path / "never")

@@ -49,9 +49,8 @@ def collect(source: pathlib.Path, name: str, run: Run, target: pathlib.Path) -> 
     raise InputError(f"{source} is not finished (no results.json): finish it, then collect it")
   _check_config(source, name, run)
   seeds = [outcome["seed"] for outcome in content["seeds"]]
-  splits = dict.fromkeys(title.rpartition("/")[2].rstrip("]") for title in content["metrics"])
   written = {}
-  for split in splits:
+  for split in results.splits_of(content):
     run_scores.load([str(source)], split=split)  # says where tables and results disagree
     for seed in seeds:
       table = results.folder(source, split, seed, seeds) / "per_question.tsv"
