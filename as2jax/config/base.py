@@ -156,9 +156,9 @@ def _batch() -> ConfigDict:
   """The section `batch`: which examples form a batch, and its shapes."""
   return ConfigDict(
     {
-      "sampler": "paper",  # paper | grouped
-      "examples": 32,  # per batch: exactly (paper) or at most (grouped)
-      "rows": 24,  # per `grouped` batch
+      "sampler": "paper",  # paper | grouped | shared
+      "examples": 32,  # per batch: exactly (paper) or at most (grouped, shared)
+      "rows": 24,  # per batch of whole questions
       "row_lengths": (128,),
       "packed": True,  # several units per row
       "shards": 1,  # parts of a batch; a device holds one or more

@@ -60,6 +60,12 @@ def grouped(config: ConfigDict) -> None:
   config.batch.examples = 1024
 
 
+def shared(config: ConfigDict) -> None:
+  """Whole questions, those with the same candidates together: their sentences are encoded once."""
+  config.batch.sampler = "shared"
+  config.batch.examples = 2048
+
+
 def _scale(config: ConfigDict) -> float:
   return COSINE_SCALE if config.model.get("score") == "cosine" else 1.0
 

@@ -373,6 +373,7 @@ ARGUMENTS = {
   "modernbert": modernbert,
   "large": large,
   "grouped": losses.grouped,
+  "shared": losses.shared,
   **losses.WORDS,
   "transfer": transfer,
   "adapt": adapt,

@@ -12,6 +12,7 @@ from etils import epath
 from as2jax.data.batches import examples as layouts
 from as2jax.data.batches.batcher import Batcher, Column, fit_batcher
 from as2jax.data.batches.examples import ExampleTable
+from as2jax.data.batches.samplers import WHOLE_QUESTIONS
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import holdout
 from as2jax.data.datasets.load import load as load_dataset
@@ -244,7 +245,7 @@ class Components:
       sampler=batch.sampler,
       examples_per_batch=batch.examples,
       inputs=tables.inputs,
-      rows=batch.rows if batch.sampler == "grouped" else 0,
+      rows=batch.rows if batch.sampler in WHOLE_QUESTIONS else 0,
       row_lengths=batch.row_lengths,
       packed=batch.packed,
       shards=batch.shards,

@@ -12,6 +12,7 @@ from as2jax.runtime.errors import InputError
 
 WINDOW = 24  # blocks looked at ahead to fill a shard's last tokens
 AHEAD = 256  # shards packed at once, at most
+WHOLE_QUESTIONS = ("grouped", "shared")  # samplers that keep a question's examples together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +54,34 @@ def question_blocks(table: ExampleTable, lengths: np.ndarray, limits: Limits) ->
     else:
       blocks += _cut(examples, table, lengths, limits)
   return blocks
+
+
+def beside_those_who_share(
+  blocks: Sequence[np.ndarray], members: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+  """A random order of the blocks in which those that have units in common tend to be neighbours.
+
+  Of the units that several blocks hold, each block is filed under the one that a random ranking of
+  all units has first (MinHash, Broder 1997): blocks that share all such units always meet, others with
+  the Jaccard similarity of these units as probability. A new ranking makes new neighbours.
+
+  Args:
+    blocks: numbers of examples.
+    members: the units of each example, `[examples, members]`, -1 where there is none.
+    rng: draws the ranking, and the order of the files and within them.
+
+  """
+  sizes = [len(block) * members.shape[1] for block in blocks]
+  pairs = np.stack(
+    [np.repeat(np.arange(len(blocks)), sizes), members[np.concatenate(blocks)].ravel()]
+  )
+  block, unit = np.unique(pairs[:, pairs[1] >= 0], axis=1)
+  several = np.bincount(unit)[unit] > 1
+  units = int(unit.max()) + 1
+  file = units + np.arange(len(blocks))  # one that shares nothing is alone
+  np.minimum.at(file, block[several], rng.permutation(units)[unit[several]])
+  _, file = np.unique(file, return_inverse=True)
+  return np.lexsort((rng.permutation(len(blocks)), rng.permutation(len(blocks))[file]))
 
 
 def _cut(examples, table, lengths, limits) -> list[np.ndarray]:
@@ -229,6 +258,8 @@ class Sampler:
   `paper`: examples shuffled one by one, `limits.examples` of them a shard: the papers' batches.
   `grouped`: whole questions shuffled, as many a shard as its rows hold: each sentence is encoded
   once for all the examples in which it occurs.
+  `shared`: the same, and questions with candidates in common meet in a shard where they can: SQuAD's
+  of one paragraph, whose sentences are then encoded once for all of them.
   `ordered`: examples in the order given, for packed prediction.
   `by_length`: examples by their longest unit, for prediction with one unit a row.
   """
@@ -240,17 +271,22 @@ class Sampler:
 
   def blocks(self) -> Sequence[np.ndarray]:
     """The numbers of the examples, in blocks that stay together in every order of an epoch."""
-    if self.name == "grouped":
+    if self.name in WHOLE_QUESTIONS:
       return question_blocks(self.table, self.lengths, self.limits)
     if self.name in ("paper", "ordered", "by_length"):
       return np.arange(len(self.table))[:, None]
-    raise InputError(f"batch.sampler = {self.name!r} is not known; use `paper` or `grouped`")
+    raise InputError(
+      f"batch.sampler = {self.name!r} is not known; use `paper`, `grouped` or `shared`"
+    )
 
   def epoch(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> Iterator[Shard]:
     """The shards of one epoch, in order and one at a time: every example exactly once."""
     order = np.arange(len(blocks))
     if self.name == "by_length":
       order = np.argsort(self.lengths[self.table.members].max(axis=1), kind="stable")
+    elif self.name == "shared" and len(blocks):
+      rng = np.random.default_rng((seed, epoch))
+      order = beside_those_who_share(blocks, self.table.members, rng)
     elif self.name != "ordered":
       order = np.random.default_rng((seed, epoch)).permutation(order)
     return fill(blocks, order, self.table, self.lengths, self.limits)

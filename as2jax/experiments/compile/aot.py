@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from as2jax.config import check
+from as2jax.data.batches.samplers import WHOLE_QUESTIONS
 from as2jax.experiments.compile import chips, compiled
 from as2jax.experiments.compile.chips import GIB, Chip
 from as2jax.experiments.compile.compiled import Measured
@@ -97,7 +98,7 @@ def advice(config: Any, step: str, devices: int) -> list[str]:
       overrides.append(
         "--set encoder.remat=true (the same numbers; activations are computed again)"
       )
-    rows = "rows" if batch.sampler == "grouped" else "examples"
+    rows = "rows" if batch.sampler in WHOLE_QUESTIONS else "examples"
     if batch[rows] >= 2 * batch.shards:
       half = batch[rows] // batch.shards // 2 * batch.shards
       overrides.append(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from as2jax.config import check, rerun
+from as2jax.data.batches.samplers import WHOLE_QUESTIONS
 from as2jax.data.datasets.load import load as load_dataset
 from as2jax.experiments.compile import aot, cached, chips, compiled
 from as2jax.experiments.compile.chips import GIB
@@ -138,7 +139,7 @@ def _proposed(config: Any, where: Machine) -> str:
   tensor = config.sharding.tensor
   parts = where.chips // tensor if where.chips % tensor == 0 else where.chips
   shards = math.ceil(config.batch.shards / parts) * parts
-  divided = ["examples", "predict_rows"] + ["rows"] * (config.batch.sampler == "grouped")
+  divided = ["examples", "predict_rows"] + ["rows"] * (config.batch.sampler in WHOLE_QUESTIONS)
   wanted = {"shards": shards} | {
     name: math.ceil(config.batch[name] / shards) * shards for name in divided
   }
