@@ -1,0 +1,217 @@
+"""python -m launch.benchmarks.sentence_transformers_training: their own trainer on our training questions.
+
+Trains a bi-encoder (`MultipleNegativesRankingLoss`, each answer with some of its question's negatives) or a
+cross-encoder (`BinaryCrossEntropyLoss`, every pair) of sentence-transformers from the same published encoder,
+with the rate, warm-up and epochs of `configs/recommended.py`, keeps the epoch with the best MAP on dev, and
+writes the rankings as TREC run files, one a seed, for `as2jax compare` and `as2jax lab paper rerankers --fill`:
+
+    python -m launch.benchmarks.sentence_transformers_training bi wikiqa -o runs/st-bi
+    as2jax compare runs/fast runs/st-bi/seed-0.test.run,runs/st-bi/seed-1.test.run,runs/st-bi/seed-2.test.run
+
+Besides sentence-transformers and torch it needs `datasets` and `accelerate`.
+"""
+
+import argparse
+import json
+import pathlib
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from as2jax.config import base, presets
+from as2jax.data.datasets import trec_files
+from as2jax.data.datasets.load import load as load_dataset
+from as2jax.data.record import Question
+from as2jax.encoders.checkpoints.pretrained import resolve
+from as2jax.evaluation import metrics
+from launch.benchmarks import machine
+
+Scores = list[np.ndarray]
+RULES = {"trecqa": ("ptb",)}
+
+
+def texts(questions: Sequence[Question]) -> list[list[str]]:
+  """The candidates of each question."""
+  return [[candidate.text for candidate in question.candidates] for question in questions]
+
+
+def answer_rows(questions: Sequence[Question], negatives: int, seed: int) -> dict[str, list[str]]:
+  """A row for each right answer: its question, and as many of the question's negatives, drawn by seed.
+
+  Each negative is drawn once before any is drawn again.
+  """
+  rng = np.random.default_rng(seed)
+  columns = ["anchor", "positive", *(f"negative_{i + 1}" for i in range(negatives))]
+  rows: dict[str, list[str]] = {column: [] for column in columns}
+  for question in questions:
+    wrong = [candidate.text for candidate in question.candidates if candidate.label == 0]
+    for candidate in question.candidates:
+      if candidate.label == 1:
+        drawn = np.concatenate(
+          [rng.permutation(len(wrong)) for _ in range(-(-negatives // len(wrong)))]
+        )
+        chosen = [wrong[i] for i in drawn[:negatives]]
+        for column, text in zip(columns, [question.text, candidate.text, *chosen], strict=True):
+          rows[column].append(text)
+  return rows
+
+
+def pair_rows(questions: Sequence[Question]) -> dict[str, list]:
+  """A row for each pair of question and candidate, with its label."""
+  pairs = [(q.text, c.text, float(c.label)) for q in questions for c in q.candidates]
+  return dict(
+    zip(("question", "candidate", "label"), map(list, zip(*pairs, strict=True)), strict=True)
+  )
+
+
+def bi_encoder(flags: argparse.Namespace, questions: Sequence[Question], seed: int):
+  """Model, trainer without callbacks, and what scores questions."""
+  import datasets
+  import sentence_transformers as st
+  from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+  model = st.SentenceTransformer(str(resolve(flags.encoder)), device="cpu")
+  model.max_seq_length = 128
+  rows = answer_rows(questions, flags.negatives, seed)
+  trainer = st.SentenceTransformerTrainer(
+    model=model,
+    args=st.SentenceTransformerTrainingArguments(**arguments(flags, seed)),
+    train_dataset=datasets.Dataset.from_dict(rows),
+    loss=MultipleNegativesRankingLoss(model, scale=20.0),
+  )
+
+  def score(asked: Sequence[Question]) -> Scores:
+    encode = lambda its: model.encode(its, normalize_embeddings=True, show_progress_bar=False)
+    vectors = encode([q.text for q in asked])
+    lists = texts(asked)
+    sentences = encode([text for its in lists for text in its])
+    ends = np.cumsum([len(its) for its in lists])[:-1]
+    return [u @ v for u, v in zip(np.split(sentences, ends), vectors, strict=True)]
+
+  return model, trainer, score
+
+
+def cross_encoder(flags: argparse.Namespace, questions: Sequence[Question], seed: int):
+  """The same with a cross-encoder."""
+  import datasets
+  import sentence_transformers as st
+  from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
+  from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
+
+  model = st.CrossEncoder(str(resolve(flags.encoder)), num_labels=1, max_length=128, device="cpu")
+  trainer = CrossEncoderTrainer(
+    model=model,
+    args=CrossEncoderTrainingArguments(**arguments(flags, seed)),
+    train_dataset=datasets.Dataset.from_dict(pair_rows(questions)),
+    loss=BinaryCrossEntropyLoss(model),
+  )
+
+  def score(asked: Sequence[Question]) -> Scores:
+    lists = texts(asked)
+    pairs = [(q.text, text) for q, its in zip(asked, lists, strict=True) for text in its]
+    values = np.asarray(model.predict(pairs, show_progress_bar=False), np.float32).reshape(-1)
+    return np.split(values, np.cumsum([len(its) for its in lists])[:-1])
+
+  return model, trainer, score
+
+
+def arguments(flags: argparse.Namespace, seed: int) -> dict:
+  """The values of their training arguments."""
+  return {
+    "output_dir": str(pathlib.Path(flags.output) / "trainer"),
+    "num_train_epochs": flags.epochs,
+    "per_device_train_batch_size": flags.batch,
+    "learning_rate": 2e-5,
+    "warmup_steps": 0.1,  # below 1: a part of all steps
+    "seed": seed,
+    "save_strategy": "no",
+    "report_to": "none",
+    "logging_strategy": "no",
+    "disable_tqdm": True,
+    "use_cpu": True,
+  }
+
+
+def mean_ap(scores: Scores, questions: Sequence[Question]) -> float:
+  """MAP over the questions that have an answer."""
+  labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
+  values = metrics.per_question(scores, labels)["map"]
+  return float(values[metrics.filter_mask("answerable", labels)].mean())
+
+
+def best_epoch(trainer, score: Callable[[Sequence[Question]], Scores], data) -> dict:
+  """Trains; the scores of dev and test of the epoch with the best MAP on dev, and what it took."""
+  from transformers import TrainerCallback
+
+  record: dict = {"dev_map": [mean_ap(score(data.splits["dev"]), data.splits["dev"])], "aside": 0.0}
+
+  class Evaluate(TrainerCallback):
+    def on_epoch_end(self, *_, **__):
+      began = time.perf_counter()
+      trainer.model.eval()
+      value = mean_ap(score(data.splits["dev"]), data.splits["dev"])
+      if value > max(record["dev_map"][1:], default=-1.0):
+        record["scores"] = {split: score(data.splits[split]) for split in ("dev", "test")}
+        record["epoch"] = len(record["dev_map"])
+      record["dev_map"].append(value)
+      trainer.model.train()
+      record["aside"] += time.perf_counter() - began
+
+  trainer.add_callback(Evaluate())
+  began = time.perf_counter()
+  trainer.train()
+  record["seconds"] = time.perf_counter() - began - record.pop("aside")
+  return record
+
+
+def write(folder: pathlib.Path, seed: int, scores: dict[str, Scores], data) -> None:
+  """One run file a split."""
+  for split, its in scores.items():
+    questions = data.splits[split]
+    trec_files.write_run(
+      folder / f"seed-{seed}.{split}.run",
+      [question.id for question in questions],
+      [[candidate.id for candidate in question.candidates] for question in questions],
+      its,
+      "sentence-transformers",
+    )
+
+
+def main() -> None:
+  """Trains one seed after another; prints a JSON line each."""
+  parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+  parser.add_argument("kind", choices=("bi", "cross"))
+  parser.add_argument("data", help="a data set with dev and test, such as wikiqa")
+  parser.add_argument(
+    "-o", "--output", required=True, type=pathlib.Path, help="folder of run files"
+  )
+  parser.add_argument("--encoder", default=presets.MINILM)
+  parser.add_argument("--seeds", type=int, default=3)
+  parser.add_argument("--epochs", type=int, default=3)
+  parser.add_argument("--batch", type=int, default=16, help="rows of a step")
+  parser.add_argument("--negatives", type=int, default=6, help="of each answer, for `bi`")
+  flags = parser.parse_args()
+
+  import torch
+
+  torch.set_num_threads(machine.cores())
+  config = base.get_config()
+  config.data.name, config.data.rules = flags.data, RULES.get(flags.data, ())
+  data = load_dataset(config.data)
+  train = data.splits["train"]
+  both = metrics.filter_mask("both", [np.asarray([c.label for c in q.candidates]) for q in train])
+  questions = [question for question, kept in zip(train, both, strict=True) if kept]
+  flags.output.mkdir(parents=True, exist_ok=True)
+  for seed in range(flags.seeds):
+    torch.manual_seed(seed)
+    _, trainer, score = (bi_encoder if flags.kind == "bi" else cross_encoder)(
+      flags, questions, seed
+    )
+    record = best_epoch(trainer, score, data)
+    write(flags.output, seed, record.pop("scores"), data)
+    print(json.dumps({"kind": flags.kind, "data": flags.data, "seed": seed, **record}), flush=True)
+
+
+if __name__ == "__main__":
+  main()

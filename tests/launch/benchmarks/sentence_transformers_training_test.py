@@ -1,0 +1,69 @@
+"""What sentence-transformers is trained on, and which epoch is kept."""
+
+import collections
+import types
+
+import numpy as np
+import pytest
+
+from as2jax.data.datasets.trec_files import read_run
+from as2jax.data.record import Candidate, Question
+from launch.benchmarks import sentence_transformers_training as training
+
+
+def question(number: int, labels: str) -> Question:
+  candidates = [
+    Candidate(f"q{number}-{i}", f"text {number} {i}", int(label)) for i, label in enumerate(labels)
+  ]
+  return Question(f"q{number}", f"question {number}", tuple(candidates))
+
+
+def test_each_answer_has_a_row_and_each_negative_is_drawn_before_any_is_drawn_again():
+  rows = training.answer_rows([question(0, "1001"), question(1, "100000000")], 5, seed=0)
+  assert rows["anchor"] == ["question 0", "question 0", "question 1"]
+  assert rows["positive"] == ["text 0 0", "text 0 3", "text 1 0"]
+  drawn = [[rows[f"negative_{k + 1}"][i] for k in range(5)] for i in range(3)]
+  for row in drawn[:2]:  # two negatives, five drawn
+    assert sorted(collections.Counter(row).values()) == [2, 3]
+    assert set(row) == {"text 0 1", "text 0 2"}
+  assert len(set(drawn[2])) == 5
+  assert rows != training.answer_rows([question(0, "1001"), question(1, "100000000")], 5, seed=1)
+
+
+def test_each_pair_has_a_row():
+  rows = training.pair_rows([question(0, "10"), question(1, "0")])
+  assert rows == {
+    "question": ["question 0", "question 0", "question 1"],
+    "candidate": ["text 0 0", "text 0 1", "text 1 0"],
+    "label": [1.0, 0.0, 0.0],
+  }
+
+
+def test_the_epoch_that_is_best_on_dev_is_kept(tmp_path):
+  pytest.importorskip("torch")
+  data = types.SimpleNamespace(
+    splits={"dev": (question(0, "01"), question(1, "00")), "test": (question(2, "10"),)}
+  )
+  # Before training, then three epochs: the second alone ranks dev's answer first.
+  epochs = iter(([0, 1], [1, 0], [0, 1], [1, 0]))
+  now = []
+
+  class Trainer:
+    model = types.SimpleNamespace(train=lambda: None, eval=lambda: None)
+
+    def add_callback(self, callback):
+      self.callback = callback
+
+    def train(self):
+      for _ in range(3):
+        now[:] = next(epochs)
+        self.callback.on_epoch_end(None, None, None)
+
+  now[:] = next(epochs)
+  score = lambda asked: [np.asarray(now, np.float32) for _ in asked]
+  record = training.best_epoch(Trainer(), score, data)
+  assert record["dev_map"] == [1.0, 0.5, 1.0, 0.5]
+  assert record["epoch"] == 2 and record["seconds"] >= 0
+  training.write(tmp_path, 0, record["scores"], data)
+  assert set(read_run(tmp_path / "seed-0.test.run")) == {"q2"}
+  assert set(read_run(tmp_path / "seed-0.dev.run")) == {"q0", "q1"}
