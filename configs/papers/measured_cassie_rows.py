@@ -13,20 +13,14 @@ HELD = Column("held out MAP", (), "map", split="heldout")
 ONE_EPOCH = {"data__train_filter": "answerable", "epochs": 1, "optimizer__rate": 5e-5}
 PAIR = {"model__template": "pair", "model__segments": "none"}
 HELD_OUT = {"data__holdout": 0.1, "evaluation__splits": ("heldout", "dev+test")}
+SQUAD_FILES = {"data__name": "asnq_files", "data__train": "train.tsv", "data__dev": "dev-172.tsv"}
 TRANSFER = Measured(
   "first stage",
-  "squad-transfer",
-  Run.of(
-    "asnq_tanda.py:minilm",
-    data__name="asnq_files",
-    data__train="train.tsv",
-    data__dev="dev-172.tsv",
-    data__train_fraction=0.1,
-    epochs=1,
-    **SEEDS,
-  ),
+  "squad-transfer-one",
+  Run.of("asnq_tanda.py:minilm", **SQUAD_FILES, data__train_fraction=0.1, epochs=1),
 )
-FROM = {"warm_start__run": "runs/squad-transfer"}  # each seed begins with its own first stage
+# All seeds begin with the one first stage.
+FROM = {"warm_start__run": "runs/squad-transfer-one", "warm_start__seed": 0}
 CASSIE = MeasuredTable(
   "cassie",
   (HELD, *BOTH),
@@ -73,6 +67,21 @@ CASSIE = MeasuredTable(
       "CASSIE, `tuned`",
       "cassie-tuned",
       Run.of("wikiqa_cassie.py:tuned,minilm", data__train_filter="answerable", epochs=1, **SEEDS),
+      NOT_YET * 4,
+    ),
+    Measured(
+      "CASSIE, `tuned`, begun as the transferred ranker",
+      "cassie-tuned-transferred",
+      Run.of(
+        "wikiqa_cassie.py:tuned,minilm",
+        data__train_filter="answerable",
+        epochs=1,
+        model__ranker_head="pooled",
+        optimizer__lr_multipliers=(("^(?!encoder/|ranker/)", 10.0),),
+        **FROM,
+        warm_start__scope="matching",
+        **SEEDS,
+      ),
       NOT_YET * 4,
     ),
     Measured(

@@ -7,12 +7,27 @@
 from as2jax.experiments.papers.measured import Measured, MeasuredTable, Summary
 from as2jax.experiments.papers.rows import Column, Run
 
-from .measured_cassie_rows import CASSIE, CASSIE_JOINT, CASSIE_PARTS, NOT_YET, SEEDS
+from .measured_cassie_rows import CASSIE, CASSIE_JOINT, CASSIE_PARTS, NOT_YET, SEEDS, SQUAD_FILES
 from .measured_study_rows import STUDIES
 
 MEAN = "MiniLM, mean-pooled, untrained, cosine"
 TEST = tuple(Column(heading, (), metric) for heading, metric in (("MAP", "map"), ("MRR", "mrr")))
 P1 = Column("P@1", (), "p@1")
+PARAGRAPHS = Measured(
+  "first stage",
+  "fast-transfer",
+  Run.of(
+    "recommended.py:fast,in_batch,shared,minilm",
+    **SQUAD_FILES,
+    epochs=1,
+    evaluation__splits=("dev",),
+  ),
+)
+FROM_SQUAD = {  # all seeds begin with the one first stage
+  "warm_start__run": "runs/fast-transfer",
+  "warm_start__scope": "encoder",
+  "warm_start__seed": 0,
+}
 
 WIKIQA = MeasuredTable(
   "wikiqa",
@@ -61,6 +76,18 @@ WIKIQA = MeasuredTable(
       NOT_YET * 4,
     ),
     Measured(
+      "`fast` of SQuAD's paragraphs alone",
+      "wikiqa-fast-squad-alone",
+      Run.of("recommended.py:fast,minilm", epochs=0, **FROM_SQUAD),
+      NOT_YET * 4,
+    ),
+    Measured(
+      "`fast` begun from it, 3 epochs",
+      "wikiqa-fast-transferred",
+      Run.of("recommended.py:fast,minilm", **FROM_SQUAD, **SEEDS),
+      NOT_YET * 4,
+    ),
+    Measured(
       "recommended `accurate`, 3 epochs",
       "wikiqa-accurate",
       Run.of("recommended.py:accurate,minilm", **SEEDS),
@@ -95,6 +122,7 @@ WIKIQA = MeasuredTable(
   ),
   base="wikiqa-mean",
   main=1,
+  first=(PARAGRAPHS,),
 )
 TRECQA = MeasuredTable(
   "trecqa",
@@ -119,6 +147,24 @@ TRECQA = MeasuredTable(
       NOT_YET * 3,
     ),
     Measured(
+      "`fast` begun from SQuAD's paragraphs",
+      "trecqa-fast-transferred",
+      Run.of(
+        "recommended.py:fast,minilm",
+        data__name="trecqa",
+        data__rules=("ptb",),
+        **FROM_SQUAD,
+        **SEEDS,
+      ),
+      NOT_YET * 3,
+    ),
+    Measured(
+      "recommended `accurate`, 3 epochs",
+      "trecqa-accurate",
+      Run.of("recommended.py:accurate,minilm", data__name="trecqa", data__rules=("ptb",), **SEEDS),
+      NOT_YET * 3,
+    ),
+    Measured(
       "cross-encoder, 3 epochs",
       "trecqa-crossencoder",
       Run.of("trecqa_crossencoder.py:minilm", data__name="trecqa", **SEEDS),
@@ -126,6 +172,7 @@ TRECQA = MeasuredTable(
     ),
   ),
   base="trecqa-mean",
+  first=(PARAGRAPHS,),
 )
 DEVEL = {"data__name": "semeval2015_devel"}
 SEMEVAL = MeasuredTable(
@@ -151,6 +198,18 @@ SEMEVAL = MeasuredTable(
       (".837 ± .025", ".882", ".794"),
     ),
     Measured(
+      "recommended `fast`, 3 epochs",
+      "semeval-recommended-fast",
+      Run.of("recommended.py:fast,minilm", **DEVEL, **SEEDS),
+      NOT_YET * 3,
+    ),
+    Measured(
+      "`fast` begun from SQuAD's paragraphs",
+      "semeval-fast-transferred",
+      Run.of("recommended.py:fast,minilm", **DEVEL, **FROM_SQUAD, **SEEDS),
+      NOT_YET * 3,
+    ),
+    Measured(
       "cross-encoder, 3 epochs",
       "semeval-crossencoder",
       Run.of("semeval_crossencoder.py:minilm", **DEVEL, **SEEDS),
@@ -158,6 +217,7 @@ SEMEVAL = MeasuredTable(
     ),
   ),
   base="semeval-mean",
+  first=(PARAGRAPHS,),
 )
 
 

@@ -47,6 +47,20 @@ NEGATIVES = MeasuredTable(
   main=1,
 )
 SMALL = {"encoder__pretrained": "runs/small", "epochs": 3}
+TEXTS = Measured(
+  "first stage",
+  "student-2-texts",
+  Run.of(
+    "recommended.py:fast,distil,shared,minilm",
+    **SMALL,
+    data__name="files",
+    data__train="squad-texts.tsv",
+    data__dev="wikiqa/WikiQA-dev.tsv",
+    data__teachers=("runs/soft-squad",),
+    loss__temperature=0.05,
+    evaluation__splits=("dev",),
+  ),
+)
 DISTILLATION = MeasuredTable(
   "distillation",
   (DEV, *TEST),
@@ -74,6 +88,17 @@ DISTILLATION = MeasuredTable(
         ),
         ("2 of 6 layers, labels, 3 epochs", "2-labels", "", SMALL),
         (
+          "2 of 6 layers that first learnt SQuAD's texts from 6, labels, 3 epochs",
+          "2-texts-labels",
+          "",
+          {
+            **SMALL,
+            "warm_start__run": "runs/student-2-texts",
+            "warm_start__scope": "encoder",
+            "warm_start__seed": 0,
+          },
+        ),
+        (
           "2 of 6 layers, scores of 6 layers, 3 epochs",
           "2-scores",
           "distil,",
@@ -89,5 +114,6 @@ DISTILLATION = MeasuredTable(
   ),
   base="wikiqa-fast",
   main=1,
+  first=(TEXTS,),
 )
 STUDIES = (NEGATIVES, DISTILLATION)
