@@ -5,9 +5,10 @@ candidates; `accurate`, a cross-encoder trained in the same way; `embedder` and 
 published bi-encoder or cross-encoder, whose folder --config.encoder.pretrained names (with
 --config.epochs=0 it ranks as it is); `averaged`, which keeps the average of the last hundred
 steps' parameters; and those of as2jax/config/presets.py (`sample`, `minilm`, `ettin17m` …). The data
-set is WikiQA unless --config.data.name says another. `accurate` may begin from the encoder of a finished
-`fast` (--config.warm_start.run=RUN --config.warm_start.scope=encoder), and its scores may be added to those
-of `fast` (`as2jax lab fuse`): configs/papers/README.md has what that gave on WikiQA.
+set is WikiQA unless --config.data.name says another. Either may begin from the encoder of a finished `fast`
+(--config.warm_start.run=RUN --config.warm_start.scope=encoder): `fast` gains most from one that has learnt
+SQuAD's paragraphs (configs/README.md, "Warm start"). The scores of both may be added (`as2jax lab fuse`).
+configs/papers/README.md has what that gave on WikiQA.
 """
 
 from as2jax.config import base, presets
