@@ -45,8 +45,10 @@ def every_config():
       kinds = ["", "joint", "tuned", "joint,tuned"]
     elif path.stem == "recommended":
       kinds = ["fast", "accurate"]
-    elif path.stem in ("trecqa_m2snet", "squad_cross_vae"):
+    elif path.stem == "trecqa_m2snet":
       kinds = ["", "tuned"]
+    elif path.stem == "squad_cross_vae":
+      kinds = ["", "tuned", "small,wide,tuned"]
     known = [w for w in presets.ARGUMENTS if w not in losses.WORDS or path.stem == "recommended"]
     words = ["", *known, ",".join(known)]
     pairs = [*itertools.product(kinds[:1], words), *itertools.product(kinds[1:], ("", "sample"))]
@@ -71,6 +73,13 @@ def test_there_are_configs():
     "configs/wikiqa_crossencoder.py:grouped",
     "configs/wikiqa_baseline.py:bm25,sample",
   } <= set(ALL)
+
+
+def test_wide_is_a_size_of_small():
+  wide, small = (flags.load(f"configs/squad_dual_gru.py:small{word}") for word in (",wide", ""))
+  assert wide.model.hidden_size == wide.model.latent_size == 384 > small.model.hidden_size
+  with pytest.raises(InputError, match="give `small,wide`"):
+    flags.load("configs/squad_dual_gru.py:wide")
 
 
 def shared_keys(config):
