@@ -260,7 +260,7 @@ def test_several_seeds_have_results_of_their_own(tmp_path, parallel, undisturbed
 @pytest.mark.parametrize(
   "model,words,changes",
   [
-    ("siamese", ("grouped",), {"model__score": "head"}),
+    ("siamese", ("shared",), {"model__score": "head", "batch__examples": 256}),
     (
       "crossencoder",
       ("sample",),

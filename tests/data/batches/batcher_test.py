@@ -82,7 +82,7 @@ def batcher(layout="triplets", *, data=None, **changes):
     accumulate=1,
     buckets=2,
   )
-  if changes.get("sampler") in ("grouped", "ordered", "by_length"):
+  if changes.get("sampler") in ("grouped", "shared", "ordered", "by_length"):
     settings.update(rows=16, examples_per_batch=48)
   return fit_batcher(unit_table(units), table, **{**settings, **changes})
 
@@ -112,7 +112,7 @@ def content(batch, shard):
   return slots
 
 
-SAMPLERS = ["paper", "grouped", "ordered"]
+SAMPLERS = ["paper", "grouped", "shared", "ordered"]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
