@@ -453,6 +453,6 @@ SUMMARY = (
   Summary("TrecQA clean test, MAP", "trecqa", 0, "trecqa-triplet"),
   Summary("", "m2snet", 1, "m2snet-4-tuned", ".779 (GloVe)", "M²S-Net `4`, `tuned`"),
   Summary("", "m2snet", 1, "trecqa-all-idf-overlap"),
-  Summary("SQuAD sentence retrieval, MRR", "cross-vaes", 1, "squad-cross-vae-tuned"),
+  Summary("SQuAD sentence retrieval, MRR", "cross-vaes", 1, "squad-cross-vae-wide"),
   Summary("", "cross-vaes", 1, "squad-parts-bm25"),
 )
