@@ -70,6 +70,17 @@ WIKIQA = MeasuredTable(
       (".804", ".860 ± .033", ".873", ".794"),
     ),
     Measured(
+      "siamese, grouped, head × 100, 3 epochs",
+      "wikiqa-siamese",
+      Run.of(
+        "wikiqa_siamese.py:grouped,minilm",
+        epochs=3,
+        optimizer__lr_multipliers=(("^(?!encoder/)", 100.0),),
+        seeds=(0,),
+      ),
+      NOT_YET * 4,
+    ),
+    Measured(
       "recommended `fast`, 3 epochs",
       "wikiqa-recommended-fast",
       Run.of("recommended.py:fast,minilm", **SEEDS),
