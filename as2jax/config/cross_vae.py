@@ -13,6 +13,9 @@ from as2jax.config import presets
 from as2jax.runtime.errors import InputError
 
 MARKS = ("[CLS]", "[SEP]")
+SCALE = (
+  16.0  # of the word vectors, to a variance near 1: GRUs tell texts apart from the first step on
+)
 
 
 def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict:
@@ -116,7 +119,7 @@ def _small(config: ConfigDict) -> None:
 
   In the 44 articles, 2 % of the questions are longer than 20 words and 27 % of the answers than 40.
   """
-  config.encoder.scale = 16.0  # to a variance near 1: GRUs tell texts apart from the first step on
+  config.encoder.scale = SCALE
   config.encoder.size = 6000  # words generated: 92 % of the training text; all others are read
   config.model.update(
     {
@@ -143,9 +146,11 @@ def _tuned(config: ConfigDict) -> None:
   """Both encoders start as one and are matched by their means, with a softmax over the batch.
 
   Drawn apart, the two random encoders rank at chance; equal ones already rank by shared words. The
-  word table stays as BERT has it, and a text's reconstruction is the mean over its words, so that
-  it has the order of magnitude of its matching.
+  word table stays as BERT has it but for its scale, without which the steps are large beside what GRUs
+  make of it, and a text's reconstruction is the mean over its words, so that it has the order of
+  magnitude of its matching.
   """
+  config.encoder.scale = SCALE
   config.model.update(
     {
       "answer_start": "equal",
