@@ -13,9 +13,8 @@ from as2jax.config import presets
 from as2jax.runtime.errors import InputError
 
 MARKS = ("[CLS]", "[SEP]")
-SCALE = (
-  16.0  # of the word vectors, to a variance near 1: GRUs tell texts apart from the first step on
-)
+# Of the word vectors, to a variance near 1: GRUs tell texts apart from the first step on.
+SCALE = 16.0
 
 
 def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict:

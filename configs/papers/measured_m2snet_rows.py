@@ -1,0 +1,83 @@
+"""Our own table of M²S-Net: its rows on TrecQA, beside the regression on its features and lexical ones."""
+
+from as2jax.experiments.papers.measured import Measured, MeasuredTable
+from as2jax.experiments.papers.rows import Column, Run
+
+from .measured_cassie_rows import NOT_YET, SEEDS
+from .measured_study_rows import TEST
+
+M2SNET = MeasuredTable(
+  "m2snet",
+  (Column("dev MAP", (), "map", split="dev"), *TEST),
+  (
+    *(
+      Measured(
+        f"`{name}`",
+        f"m2snet-{name}",
+        Run.of(
+          f"trecqa_m2snet.py:{name}",
+          encoder__vectors="trec50.txt",
+          data__train_fraction=0.1,
+          **SEEDS,
+        ),
+        tuple(figures),
+      )
+      for name, *figures in (
+        ("euc", ".701 (.005)", ".604 (.017)", ".712 (.037)"),
+        ("cos", ".644 (.007)", ".593 (.028)", ".696 (.010)"),
+        ("shallow", ".626 (.002)", ".569 (.018)", ".662 (.020)"),
+        ("2", ".631 (.024)", ".573 (.020)", ".665 (.043)"),
+        ("4", ".623 (.017)", ".602 (.017)", ".695 (.020)"),
+      )
+    ),
+    *(
+      Measured(
+        f"`4`, `tuned`{what}",
+        f"m2snet-4-tuned{name}",
+        Run.of("trecqa_m2snet.py:4,tuned", encoder__vectors="trec50.txt", **part, **SEEDS),
+        NOT_YET * 3,
+      )
+      for what, name, part in (
+        ("", "-tenth", {"data__train_fraction": 0.1}),
+        (", all of TRAIN-ALL", "", {}),
+      )
+    ),
+    *(
+      Measured(
+        f"logistic regression on overlap {what}",
+        f"trecqa-all-regression{name}",
+        Run.of("trecqa_baseline.py:overlap_regression", data__name="trecqa_all", **form),
+        NOT_YET * 3,
+      )
+      for what, name, form in (
+        ("by length, the features of `4`", "", {}),
+        ("counts", "-counts", {"model__overlap": "counts"}),
+      )
+    ),
+    *(
+      Measured(
+        system,
+        f"trecqa-all-{name}",
+        Run.of(f"trecqa_baseline.py:{words}", data__name="trecqa_all"),
+        tuple(figures),
+      )
+      for system, name, words, *figures in (
+        ("word overlap", "word-overlap", "word_overlap", "", ".642", ".719"),
+        ("IDF overlap", "idf-overlap", "idf_overlap", "", ".705", ".796"),
+        ("BM25", "bm25", "bm25", "", ".694", ".786"),
+      )
+    ),
+    *(
+      Measured(f"*`{name}`, paper (all of TRAIN-ALL, GloVe)*", before=("", f"*{a}*", f"*{b}*"))
+      for name, a, b in (
+        ("euc", ".727", ".822"),
+        ("cos", ".741", ".832"),
+        ("shallow", ".748", ".838"),
+        ("2", ".770", ".864"),
+        ("4", ".779", ".849"),
+      )
+    ),
+  ),
+  base="trecqa-all-idf-overlap",
+  main=1,
+)
