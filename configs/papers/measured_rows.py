@@ -8,6 +8,8 @@ from as2jax.experiments.papers.measured import Measured, MeasuredTable, Summary
 from as2jax.experiments.papers.rows import Column, Run
 
 from .measured_cassie_rows import CASSIE, CASSIE_JOINT, CASSIE_PARTS, NOT_YET, SEEDS, SQUAD_FILES
+from .measured_closing_rows import CLOSING as CLOSING
+from .measured_closing_rows import CLOSING_DATA as CLOSING_DATA
 from .measured_m2snet_rows import M2SNET
 from .measured_study_rows import STUDIES, TEST
 
@@ -218,6 +220,12 @@ SEMEVAL = MeasuredTable(
       "`fast` of SQuAD's paragraphs alone",
       "semeval-fast-squad-alone",
       Run.of("recommended.py:fast,minilm", **DEVEL, epochs=0, **FROM_SQUAD),
+      NOT_YET * 3,
+    ),
+    Measured(
+      "recommended `accurate`, 3 epochs",
+      "semeval-accurate",
+      Run.of("recommended.py:accurate,minilm", **DEVEL, **SEEDS),
       NOT_YET * 3,
     ),
     Measured(

@@ -3,7 +3,7 @@
 from as2jax.experiments.papers.measured import Measured, MeasuredTable
 from as2jax.experiments.papers.rows import Column, Run
 
-from .measured_cassie_rows import NOT_YET, SEEDS
+from .measured_cassie_rows import NOT_YET, SEEDS, SQUAD_FILES
 
 DEV = Column("dev MAP", (), "map", split="dev")
 TEST = tuple(Column(heading, (), metric) for heading, metric in (("MAP", "map"), ("MRR", "mrr")))
@@ -61,6 +61,16 @@ TEXTS = Measured(
     evaluation__splits=("dev",),
   ),
 )
+SQUAD_LABELS = Measured(  # the control: the same texts with their labels, no teacher
+  "first stage",
+  "student-2-squad",
+  Run.of(
+    "recommended.py:fast,in_batch,shared,minilm",
+    **SMALL,
+    **SQUAD_FILES,
+    evaluation__splits=("dev",),
+  ),
+)
 DISTILLATION = MeasuredTable(
   "distillation",
   (DEV, *TEST),
@@ -99,6 +109,17 @@ DISTILLATION = MeasuredTable(
           },
         ),
         (
+          "2 of 6 layers that first learnt SQuAD's labels, labels, 3 epochs",
+          "2-squad-labels",
+          "",
+          {
+            **SMALL,
+            "warm_start__run": "runs/student-2-squad",
+            "warm_start__scope": "encoder",
+            "warm_start__seed": 0,
+          },
+        ),
+        (
           "2 of 6 layers, scores of 6 layers, 3 epochs",
           "2-scores",
           "distil,",
@@ -114,6 +135,6 @@ DISTILLATION = MeasuredTable(
   ),
   base="wikiqa-fast",
   main=1,
-  first=(TEXTS,),
+  first=(TEXTS, SQUAD_LABELS),
 )
 STUDIES = (NEGATIVES, DISTILLATION)

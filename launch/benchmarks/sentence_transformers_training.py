@@ -3,7 +3,8 @@
 Trains a bi-encoder (`MultipleNegativesRankingLoss`, each answer with some of its question's negatives) or a
 cross-encoder (`BinaryCrossEntropyLoss`, every pair) of sentence-transformers from the same published encoder,
 with the rate, warm-up and epochs of `configs/recommended.py`, keeps the epoch with the best MAP on dev, and
-writes the rankings as TREC run files, one a seed, for `as2jax compare` and `as2jax lab paper rerankers --fill`:
+writes the rankings as TREC run files, one a seed, for `as2jax compare` and `as2jax lab paper rerankers --fill`,
+beside them their per-question scores and what the training took (`seeds.jsonl`):
 
     python -m launch.benchmarks.sentence_transformers_training bi wikiqa -o runs/st-bi
     as2jax compare runs/fast runs/st-bi/seed-0.test.run,runs/st-bi/seed-1.test.run,runs/st-bi/seed-2.test.run
@@ -166,9 +167,16 @@ def best_epoch(trainer, score: Callable[[Sequence[Question]], Scores], data) -> 
 
 
 def write(folder: pathlib.Path, seed: int, scores: dict[str, Scores], data) -> None:
-  """One run file a split."""
+  """One run file and one table of per-question scores a split."""
   for split, its in scores.items():
     questions = data.splits[split]
+    labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
+    trec_files.write_per_question(
+      folder / f"seed-{seed}.{split}.tsv",
+      [question.id for question in questions],
+      labels,
+      metrics.per_question(its, labels),
+    )
     trec_files.write_run(
       folder / f"seed-{seed}.{split}.run",
       [question.id for question in questions],
@@ -210,7 +218,10 @@ def main() -> None:
     )
     record = best_epoch(trainer, score, data)
     write(flags.output, seed, record.pop("scores"), data)
-    print(json.dumps({"kind": flags.kind, "data": flags.data, "seed": seed, **record}), flush=True)
+    line = json.dumps({"kind": flags.kind, "data": flags.data, "seed": seed, **record})
+    print(line, flush=True)
+    with (flags.output / "seeds.jsonl").open("a" if seed else "w") as file:
+      file.write(line + "\n")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,9 @@ from as2jax.data.datasets import trec_files
 from as2jax.evaluation import results, run_scores
 from as2jax.experiments.papers.rows import Run
 from as2jax.runtime.errors import InputError
+from as2jax.training.run_folder import step_seconds
 
+SEEDS = "seeds.jsonl"  # of a peer's training: a line a seed
 LARGEST = 50_000  # bytes of a file
 LEFT_OUT = ("other_scores", "diagnostics")  # of each seed of results.json
 _PATH = re.compile(r"(?<![\w./:\]-])~?/(?:[\w.+@ -]+/)+")
@@ -61,20 +63,57 @@ def collect(source: pathlib.Path, name: str, run: Run, target: pathlib.Path) -> 
     {key: value for key, value in outcome.items() if key not in LEFT_OUT}
     for outcome in content["seeds"]
   ]
+  if any(outcome.get("steps") for outcome in content["seeds"]):
+    content["execution"]["seconds_in_steps"] = round(step_seconds(source), 1)
   config = json.loads((source / "config.json").read_text())
   written["results.json"] = (_without_paths(json.dumps(content)) + "\n").encode()
   written["config.json"] = (_without_paths(json.dumps(config, indent=1)) + "\n").encode()
   ledger = source / results.LEDGER
   if ledger.exists():
     written[results.LEDGER] = ledger.read_bytes()
+  return _write(source, written, target / name)
+
+
+def collect_tables(source: pathlib.Path, name: str, target: pathlib.Path) -> pathlib.Path:
+  """Copies what launch/benchmarks/sentence_transformers_training.py wrote into `target / name`.
+
+  Raises:
+    InputError: there is none of it, or a file would be too large.
+
+  """
+  if not (source / SEEDS).exists():
+    raise InputError(f"{source} holds no {SEEDS}: run the benchmark to its end, then collect it")
+  written = {SEEDS: (source / SEEDS).read_bytes()}
+  for table in sorted(source.glob("seed-*.tsv")):
+    ids, columns = trec_files.read_per_question(table)
+    written[f"{table.name}.xz"] = lzma.compress(_table(ids, columns), preset=9)
+  return _write(source, written, target / name)
+
+
+def tables(folder: pathlib.Path, split: str) -> str:
+  """The tables of all seeds that `collect_tables` kept, as `run_scores.load` takes them; "" for none."""
+  return ",".join(str(path) for path in sorted(folder.glob(f"seed-*.{split}.tsv.xz")))
+
+
+def seconds(folder: pathlib.Path) -> float | None:
+  """Mean seconds of a seed's training steps; None where they were not kept."""
+  if (folder / SEEDS).exists():
+    rows = [json.loads(line) for line in (folder / SEEDS).read_text().splitlines()]
+    return sum(row["seconds"] for row in rows) / len(rows)
+  content = results.read(folder) or {"seeds": ()}
+  spent = content.get("execution", {}).get("seconds_in_steps")
+  return None if spent is None else spent / len(content["seeds"])
+
+
+def _write(source: pathlib.Path, written: dict[str, bytes], target: pathlib.Path) -> pathlib.Path:
   for file, text in written.items():
     if len(text) > LARGEST:
       raise InputError(f"{source}: {file} has {len(text)} bytes, more than {LARGEST}")
   for file, text in written.items():
-    path = target / name / file
+    path = target / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text)
-  return target / name
+  return target
 
 
 def _check_config(source: pathlib.Path, name: str, run: Run) -> None:

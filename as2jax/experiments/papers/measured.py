@@ -95,6 +95,21 @@ class Summary(NamedTuple):
   system: str = ""
 
 
+class Closing(NamedTuple):
+  """One row of the table over all data sets, by the MAP of its runs on clean test.
+
+  Attributes:
+    system: as the table calls it.
+    names: of its folders in configs/papers/results, one a data set of `CLOSING_DATA`; "" for none.
+    command: of a system that is not ours, with places for {data} and {output}; "" of ours.
+
+  """
+
+  system: str
+  names: tuple[str, ...]
+  command: str = ""
+
+
 def tables() -> tuple[MeasuredTable, ...]:
   """Those of configs/papers/measured_rows.py."""
   return job_files.module("papers.measured_rows").TABLES
@@ -147,6 +162,29 @@ def summary(folder: pathlib.Path) -> str:
     system = (one.system or row.system) + f" {OLD}" * (not there)
     cells.append([one.data, system, figure, one.paper])
   return "\n".join([*sweep_table.markdown(cells, left=4), *["", OLD_NOTE] * old])
+
+
+def closing(folder: pathlib.Path) -> str:
+  """The table over all data sets: MAP on clean test, and seconds of a seed's training steps."""
+  module = job_files.module("papers.measured_rows")
+  judges = module.CLOSING[0].names  # they say which questions are clean
+  cells = [["system", *module.CLOSING_DATA]]
+  for row in module.CLOSING:
+    of_row = zip(row.names, judges, strict=True)
+    cells.append([row.system, *(_closing_cell(folder, *names) for names in of_row)])
+  lines = sweep_table.markdown(cells, left=1)
+  return "\n".join([*lines, "", "```bash", *dict.fromkeys(peers().values()), "```"])
+
+
+def _closing_cell(folder: pathlib.Path, name: str, judge: str) -> str:
+  if not (name and (folder / name).exists()):
+    return NOT_YET if name else ""
+  column = Column("MAP", (), "map")
+  foreign = collected.tables(folder / name, column.split)
+  names = [str(folder / judge), foreign] if foreign else [str(folder / name)]
+  scores = run_scores.load(names, split=column.split)[-1]
+  spent = collected.seconds(folder / name)
+  return _cell(scores, column) + (f", {spent:.0f} s" if spent else "")
 
 
 def _scores(place: str, column: Column) -> RunScores:
@@ -241,8 +279,20 @@ def with_tables(text: str, folder: pathlib.Path) -> str:
 
 
 def every(folder: pathlib.Path) -> dict[str, str]:
-  """Every table, and the `summary` of the root README, by name."""
-  return {**{table.name: rendered(table, folder) for table in tables()}, "summary": summary(folder)}
+  """Every table, with `closing` and the `summary` of the root README, by name."""
+  made = {table.name: rendered(table, folder) for table in tables()}
+  return {**made, "closing": closing(folder), "summary": summary(folder)}
+
+
+def peers() -> dict[str, str]:
+  """The command that makes it, for each folder of a system that is not ours."""
+  module = job_files.module("papers.measured_rows")
+  return {
+    name: row.command.format(data=data, output=f"runs/{name}")
+    for row in module.CLOSING
+    for name, data in zip(row.names, module.CLOSING_DATA.values(), strict=True)
+    if row.command and name
+  }
 
 
 def rows() -> dict[str, Measured]:
@@ -253,6 +303,9 @@ def rows() -> dict[str, Measured]:
 def _collect(argument: str, folder: pathlib.Path) -> None:
   name, equals, source = argument.rpartition("=")
   name = name or pathlib.Path(source).name
+  if name in peers():
+    print(collected.collect_tables(pathlib.Path(source), name, folder))
+    return
   if name not in rows():
     raise InputError(f"{argument}: there is no row {name!r}: name one of {', '.join(rows())}")
   print(collected.collect(pathlib.Path(source), name, rows()[name].run, folder))

@@ -8,9 +8,10 @@ import pytest
 
 from as2jax.commands import app
 from as2jax.config import jobs
+from as2jax.data.datasets import trec_files
 from as2jax.evaluation import results, run_scores, significance
 from as2jax.experiments.papers import collected, measured
-from as2jax.experiments.papers.measured import Measured, MeasuredTable
+from as2jax.experiments.papers.measured import Closing, Measured, MeasuredTable
 from as2jax.experiments.papers.rows import Column, Run
 from as2jax.runtime.errors import InputError
 
@@ -48,18 +49,20 @@ def test_every_row_resolves_and_a_name_has_one_run():
 def test_what_is_collected_is_small_has_no_path_and_gives_its_results():
   rows = measured.rows()
   for folder in sorted(path for path in collected.folder().iterdir() if path.is_dir()):
-    row = rows[folder.name]
     for path in folder.rglob("*"):
       if path.is_file():
         assert path.stat().st_size <= collected.LARGEST, path
         names = ("config.json", "results.json", results.LEDGER, "per_question.tsv.xz")
-        assert path.name in names, path
+        peer = path.name == collected.SEEDS or path.name.startswith("seed-")
+        assert peer if folder.name in measured.peers() else path.name in names, path
         if path.suffix == ".json":
           assert not collected._PATH.search(path.read_text(encoding="utf-8")), path
+    if folder.name in measured.peers():
+      continue
     config = json.loads((folder / "config.json").read_text())
     for split in config["evaluation"]["splits"]:
       run_scores.load([str(folder)], split=split)  # refuses tables that do not give the results
-    assert row.run.config.startswith("configs/")
+    assert rows[folder.name].run.config.startswith("configs/")
 
 
 @pytest.fixture
@@ -151,6 +154,57 @@ def test_a_table_says_what_its_rows_bear_out(kept):
   assert 'configs/x.py --config.epochs=1 "--config.seeds=(0,1)" --workdir=runs/old' in text
 
 
+@pytest.fixture
+def closing_rows(monkeypatch):
+  """BM25, which judges, and a peer, on one data set."""
+  rows = (
+    Closing("BM25", ("bm25",)),
+    Closing("their trainer", ("peer",), "train {data} -o {output}"),
+    Closing("later", ("later",)),
+  )
+  module = jobs.module("papers.measured_rows")
+  monkeypatch.setattr(module, "CLOSING", rows)
+  monkeypatch.setattr(module, "CLOSING_DATA", {"Sample": "sample"})
+
+
+def test_a_peer_is_collected_by_its_tables_and_stands_in_the_closing_table(
+  kept, closing_rows, tmp_path_factory
+):
+  source = tmp_path_factory.mktemp("peer")
+  ids, columns = trec_files.read_per_question(kept / "word_overlap/eval/test/per_question.tsv.xz")
+  for seed in range(2):
+    columns["map"] = columns["map"] * (1 - seed / 2)
+    content = collected._table(ids, columns)
+    (source / f"seed-{seed}.test.tsv").write_bytes(content)
+  with pytest.raises(InputError, match="holds no seeds.jsonl"):
+    collected.collect_tables(source, "peer", kept)
+  (source / collected.SEEDS).write_text('{"seconds": 30.0}\n{"seconds": 50.0}\n')
+  collected.collect_tables(source, "peer", kept)
+  lines = measured.closing(kept).splitlines()
+  (base,) = run_scores.load([str(kept / "word_overlap")])
+  mean = base.metric("map").mean()
+  assert f"| their trainer | {measured._short(mean * 0.75)} ± " in lines[3]
+  assert lines[3].endswith(f"({measured._short(mean * 0.5 / 2**0.5)}), 40 s |")
+  assert lines[4] == "| later | not trained yet |"
+  assert "train sample -o runs/peer" in lines
+
+
+def test_a_trained_run_keeps_how_long_its_steps_took(kept, finished_run, tmp_path):
+  source = tmp_path / "run"
+  shutil.copytree(finished_run("bm25"), source)
+  content = json.loads((source / "results.json").read_text())
+  content["seeds"][0]["steps"] = 20
+  (source / "results.json").write_text(json.dumps(content))
+  rows = (
+    {"seed": 0, "step": 10, "seconds_per_step": 2.0},
+    {"seed": 0, "step": 20, "seconds_per_step": 1},
+  )
+  (source / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+  collected.collect(source, "trained", Run(f"{LEXICAL}:bm25,sample"), tmp_path / "kept")
+  assert collected.seconds(tmp_path / "kept/trained") == 30.0
+  assert collected.seconds(kept / "bm25") is None
+
+
 MEASURED = ["lab", "measured"]
 
 
@@ -158,6 +212,7 @@ def test_the_command(kept, finished_run, monkeypatch, capsys, tmp_path_factory):
   row = Measured("BM25", "bm25", Run(f"{LEXICAL}:bm25,sample"), (".1",))
   monkeypatch.setattr(measured, "tables", lambda: (MeasuredTable("x", (MAP,), (row,)),))
   monkeypatch.setattr(jobs.module("papers.measured_rows"), "SUMMARY", ())
+  monkeypatch.setattr(measured, "closing", lambda folder: "")
   folder = tmp_path_factory.mktemp("results")
   monkeypatch.setattr(collected, "folder", lambda: folder)
   assert app.run(MEASURED + ["--missing"]) == 0

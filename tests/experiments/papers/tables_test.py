@@ -10,6 +10,8 @@ import pytest
 import tiny
 
 from as2jax.commands import app
+from as2jax.config import presets
+from as2jax.config.flat import flatten
 from as2jax.data.datasets import trec_files
 from as2jax.evaluation import compare, significance
 from as2jax.evaluation.results import note_evaluation
@@ -355,6 +357,21 @@ def test_collected_results_fill_the_table_of_rerankers(data, columns, tmp_path):
     assert len(filled) == columns and all(0.4 < f.mean < 1 and f.half_width for f in filled)
   waiting = {job.id for wave in plan.waves for job in wave}
   assert not any(job.id in waiting for job in plan.cells["BM25", data])
+
+
+def test_minilm_is_trained_once_in_the_table_of_rerankers():
+  """`fast` over its weights is the recipe of a published bi-encoder over its folder."""
+  table = paper_plan.load("rerankers")
+  names = {row.name for row in table.rows}
+  assert {"all-MiniLM-L6-v2, zero-shot", "fast, MiniLM"} <= names
+  assert "all-MiniLM-L6-v2, trained" not in names and "modernbert-embed-base, trained" in names
+  published = Run("configs/recommended.py:embedder", {"encoder.pretrained": presets.MINILM})
+  ours = Run("configs/recommended.py:fast,minilm")
+  flat = [flatten(json.loads(collected.resolve(run).to_json())) for run in (published, ours)]
+  different = {
+    key for key in flat[0].keys() | flat[1].keys() if flat[0].get(key) != flat[1].get(key)
+  }
+  assert different == {"encoder.name", "model.name", "model.pooling"}
 
 
 @pytest.mark.slow

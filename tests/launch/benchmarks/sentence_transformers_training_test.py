@@ -6,7 +6,7 @@ import types
 import numpy as np
 import pytest
 
-from as2jax.data.datasets.trec_files import read_run
+from as2jax.data.datasets.trec_files import read_per_question, read_run
 from as2jax.data.record import Candidate, Question
 from launch.benchmarks import sentence_transformers_training as training
 
@@ -67,3 +67,5 @@ def test_the_epoch_that_is_best_on_dev_is_kept(tmp_path):
   training.write(tmp_path, 0, record["scores"], data)
   assert set(read_run(tmp_path / "seed-0.test.run")) == {"q2"}
   assert set(read_run(tmp_path / "seed-0.dev.run")) == {"q0", "q1"}
+  ids, table = read_per_question(tmp_path / "seed-0.dev.tsv")
+  assert ids == ["q0", "q1"] and table["map"].tolist() == [1.0, 0.0]

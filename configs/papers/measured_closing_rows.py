@@ -1,0 +1,33 @@
+"""Our table over three data sets: untrained, lexical, the papers' systems, our recipes, sentence-transformers."""
+
+from as2jax.experiments.papers.measured import Closing
+
+CLOSING_DATA = {"WikiQA": "wikiqa", "TrecQA": "trecqa", "SemEval-2015": "semeval2015_devel"}
+PEER = (
+  "python -m launch.benchmarks.sentence_transformers_training {kind} {{data}} -o {{output}}{flags}"
+)
+CLOSING = (
+  Closing("MiniLM, mean-pooled, untrained", ("wikiqa-mean", "trecqa-mean", "semeval-mean")),
+  Closing("BM25", ("wikiqa-bm25", "trecqa-bm25", "semeval-bm25")),
+  Closing(
+    "ASBERT's triplet network", ("wikiqa-triplet-grouped", "trecqa-triplet", "semeval-triplet")
+  ),
+  Closing(
+    "CETE's cross-encoder", ("wikiqa-crossencoder", "trecqa-crossencoder", "semeval-crossencoder")
+  ),
+  Closing(
+    "recommended `fast`",
+    ("wikiqa-recommended-fast", "trecqa-recommended-fast", "semeval-recommended-fast"),
+  ),
+  Closing(
+    "`fast` of SQuAD's paragraphs alone",
+    ("wikiqa-fast-squad-alone", "trecqa-fast-squad-alone", "semeval-fast-squad-alone"),
+  ),
+  Closing("`fast` begun from it", ("wikiqa-fast-transferred", "", "")),
+  Closing("recommended `accurate`", ("wikiqa-accurate", "trecqa-accurate", "semeval-accurate")),
+  Closing(
+    "sentence-transformers' trainer, bi-encoder",
+    ("peer-bi-wikiqa", "", ""),
+    PEER.format(kind="bi", flags=" --negatives=3"),
+  ),
+)
