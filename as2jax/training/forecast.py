@@ -17,6 +17,7 @@ from as2jax.training.progress_bar import duration
 
 SHARE = 0.5  # of the matrix peak that a step was seen to reach
 LONG = 600.0  # seconds from which on a run is told of
+MINILM_WEIGHTS = 6 * 12 * 384**2  # as `weights` gives it, without a pooler
 LEAST = 2e10  # FLOP/s that any core reaches: for a run that is short even so nothing is measured
 
 
@@ -38,23 +39,27 @@ def forecast(config: Any, batcher: Batcher, plan: Plan, pretrained: Mapping[str,
     f"this will take about {duration(seconds)} on this machine (at most {config.epochs} epochs of "
     f"{len(plan)} steps, {len(config.seeds)} seed{'s'[: len(config.seeds) - 1]}; early stopping may "
     "end it before). "
-    f"Shorter: {shorter(config)}"
+    f"Shorter: {shorter(config, weights(pretrained))}"
   )
 
 
 def flops(batcher: Batcher, plan: Plan, pretrained: Mapping[str, Any]) -> float:
   """Floating-point operations of one epoch of training."""
-  matrices = [
-    value.size for path, value in pretrained.items() if value.ndim > 1 and "embeddings" not in path
-  ]
   positions = float(np.dot(plan.rows, plan.row_length)) * batcher.shards * batcher.accumulate
-  return 6.0 * sum(matrices) * positions
+  return 6.0 * weights(pretrained) * positions
 
 
-def shorter(config: Any) -> str:
-  """What makes the run shorter, as words of its job or a setting."""
+def weights(pretrained: Mapping[str, Any]) -> int:
+  """Numbers in the matrices that every token is multiplied with: those outside the embeddings."""
+  return sum(
+    value.size for path, value in pretrained.items() if value.ndim > 1 and "embeddings" not in path
+  )
+
+
+def shorter(config: Any, size: int) -> str:
+  """What makes the run shorter, as words of its job or a setting; `size` as `weights` gives it."""
   words = []
-  if config.encoder.get("pretrained", MINILM) != MINILM:
+  if config.encoder.get("pretrained", MINILM) != MINILM and size > 1.2 * MINILM_WEIGHTS:
     words.append("minilm")
   if config.batch.sampler == "paper":
     words.append("grouped")

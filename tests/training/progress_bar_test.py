@@ -242,20 +242,26 @@ def test_a_long_run_says_how_long_before_it_begins(monkeypatch):
   plan = Plan((None,) * 100, np.full(100, 24), np.full(100, 128), np.zeros(101))
   pretrained = {
     "encoder/embeddings/word": np.zeros((30_000, 64)),
-    "encoder/layers/0/kernel": np.zeros((1_000, 800)),
+    "encoder/layers/0/kernel": np.zeros((10_000, 2_000), np.int8),
     "encoder/layers/0/bias": np.zeros(1_000),
   }
   # 6 operations a parameter and position; two shards of 24 rows of 128 tokens, 100 steps.
-  assert forecast.flops(Batches, plan, pretrained) == 6 * 800_000 * 2 * 24 * 128 * 100
+  assert forecast.flops(Batches, plan, pretrained) == 6 * 20_000_000 * 2 * 24 * 128 * 100
   config = flags.load("wikiqa_triplet")
-  monkeypatch.setattr(forecast, "peak", lambda dtype: 6 * 800_000 * 2 * 24 * 128 * 100 * 40 / 1800)
+  monkeypatch.setattr(
+    forecast, "peak", lambda dtype: 6 * 20_000_000 * 2 * 24 * 128 * 100 * 40 / 1800
+  )
   told = forecast.forecast(config, Batches, plan, pretrained)
   assert told.startswith("this will take about 60 min on this machine (at most 40 epochs of 100")
   assert told.endswith("Shorter: the words minilm,grouped after the job's name and a colon")
   monkeypatch.setattr(forecast, "peak", lambda dtype: 1e13)
   assert forecast.forecast(config, Batches, plan, pretrained) == ""
   small = flags.load("wikiqa_triplet:minilm,grouped")
-  assert forecast.shorter(small).startswith("--set epochs=1")
+  assert forecast.shorter(small, forecast.MINILM_WEIGHTS).startswith("--set epochs=1")
+  # Two layers of MiniLM are smaller than it.
+  small.encoder.pretrained = "runs/small"
+  assert forecast.shorter(small, forecast.MINILM_WEIGHTS // 3).startswith("--set epochs=1")
+  assert forecast.shorter(small, 2 * forecast.MINILM_WEIGHTS).startswith("the word minilm after")
 
 
 def test_the_peak_of_this_machine_is_measured():
