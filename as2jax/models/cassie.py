@@ -115,8 +115,9 @@ class Cassie(System):
       unit's first token).
     ranker_head: whether the logit of a cross-encoder's head on the unit's first token is added to that
       of the candidate's node (`linear`, or `pooled` behind a tanh layer), which then begins as 0. With
-      `warm_start.scope` = `matching` it is a transferred ranker's, whose scores are CASSIE's before the
-      first step. Not in the paper, and not with `joint`.
+      `warm_start.scope` = `matching` it is a transferred ranker's, whose scores of the same units (with
+      `context`, those with context) are CASSIE's before the first step. Not in the paper, and not with
+      `joint`.
     hidden: width of the hidden layer of every FFN.
     padding_node: whether a missing context sentence is a node, with r = 0 and d = 0 (the paper's
       padding sentence), or none.
