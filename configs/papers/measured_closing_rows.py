@@ -3,9 +3,6 @@
 from as2jax.experiments.papers.measured import Closing
 
 CLOSING_DATA = {"WikiQA": "wikiqa", "TrecQA": "trecqa", "SemEval-2015": "semeval2015_devel"}
-PEER = (
-  "python -m launch.benchmarks.sentence_transformers_training {kind} {{data}} -o {{output}}{flags}"
-)
 CLOSING = (
   Closing("MiniLM, mean-pooled, untrained", ("wikiqa-mean", "trecqa-mean", "semeval-mean")),
   Closing("BM25", ("wikiqa-bm25", "trecqa-bm25", "semeval-bm25")),
@@ -28,6 +25,6 @@ CLOSING = (
   Closing(
     "sentence-transformers' trainer, bi-encoder",
     ("peer-bi-wikiqa", "", ""),
-    PEER.format(kind="bi", flags=" --negatives=3"),
+    "python -m launch.benchmarks.sentence_transformers_training bi {data} -o {output} --negatives=3",
   ),
 )
