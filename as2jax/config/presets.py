@@ -190,6 +190,21 @@ def tuned_cassie(config: ConfigDict) -> None:
 
 def loct(config: ConfigDict) -> None:
   """LOCT (Lauriola and Moschitti 2021), CASSIE's closest peer, trained as CASSIE is."""
+  _loct_model(config)
+  _in_context(config)
+
+
+def transfer_in_context(config: ConfigDict) -> None:
+  """TANDA's first stage as a ranker of CASSIE's units, whose encoder, roles and head CASSIE takes."""
+  _loct_model(config)
+  config.model.template = "context"
+  config.model.segments_start = "zero"  # the embeddings of the roles begin as what BERT has read
+  config.data.max_length = 256
+  config.batch.row_lengths = (config.data.max_length,)
+  transfer(config)
+
+
+def _loct_model(config: ConfigDict) -> None:
   crossencoder(config)
   config.model.update(
     {
@@ -199,7 +214,6 @@ def loct(config: ConfigDict) -> None:
       "segments_start": "normal",  # normal | zero
     }
   )
-  _in_context(config)
 
 
 def _in_context(config: ConfigDict) -> None:
