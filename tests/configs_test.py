@@ -43,6 +43,8 @@ def every_config():
       kinds = recipes.NAMES
     elif path.stem == "wikiqa_cassie":
       kinds = ["", "joint", "tuned", "joint,tuned"]
+    elif path.stem == "asnq_tanda":
+      kinds = ["", "context"]
     elif path.stem == "recommended":
       kinds = ["fast", "accurate"]
     elif path.stem == "trecqa_m2snet":
@@ -80,6 +82,18 @@ def test_wide_is_a_size_of_small():
   assert wide.model.hidden_size == wide.model.latent_size == 384 > small.model.hidden_size
   with pytest.raises(InputError, match="give `small,wide`"):
     flags.load("configs/squad_dual_gru.py:wide")
+
+
+def test_a_first_stage_in_context_reads_what_cassie_reads():
+  first = flags.load("configs/asnq_tanda.py:context,minilm")
+  cassie = flags.load("configs/wikiqa_cassie.py:tuned,minilm")
+  for key in ("template", "segments", "segments_start"):
+    assert first.model[key] == cassie.model[key], key
+  assert first.data.max_length == cassie.data.max_length
+  assert first.encoder == cassie.encoder
+  pairs = flags.load("configs/asnq_tanda.py:minilm")  # and is trained as the one of pairs is
+  for section in ("optimizer", "loss", "epochs", "seeds", "evaluation"):
+    assert first[section] == pairs[section], section
 
 
 def shared_keys(config):

@@ -10,6 +10,7 @@ BOTH = tuple(
   for heading, metric in (("P@1", "p@1"), ("MAP", "map"), ("MRR", "mrr"))
 )
 HELD = Column("held out MAP", (), "map", split="heldout")
+FASTER = (("^(?!encoder/)", 10.0),)
 ONE_EPOCH = {"data__train_filter": "answerable", "epochs": 1, "optimizer__rate": 5e-5}
 PAIR = {"model__template": "pair", "model__segments": "none"}
 HELD_OUT = {"data__holdout": 0.1, "evaluation__splits": ("heldout", "dev+test")}
@@ -18,6 +19,11 @@ TRANSFER = Measured(
   "first stage",
   "squad-transfer-one",
   Run.of("asnq_tanda.py:minilm", **SQUAD_FILES, data__train_fraction=0.1, epochs=1),
+)
+IN_CONTEXT = Measured(
+  "first stage in context",
+  "squad-transfer-context",
+  Run.of("asnq_tanda.py:context,minilm", **SQUAD_FILES, data__train_fraction=0.1, epochs=1),
 )
 # All seeds begin with the one first stage.
 FROM = {"warm_start__run": "runs/squad-transfer-one", "warm_start__seed": 0}
@@ -55,12 +61,14 @@ CASSIE = MeasuredTable(
       "plain cross-encoder, head × 10",
       "cassie-plain-tuned",
       Run.of(
-        "wikiqa_loct.py:minilm",
-        **ONE_EPOCH,
-        **PAIR,
-        optimizer__lr_multipliers=(("^(?!encoder/)", 10.0),),
-        **SEEDS,
+        "wikiqa_loct.py:minilm", **ONE_EPOCH, **PAIR, optimizer__lr_multipliers=FASTER, **SEEDS
       ),
+      NOT_YET * 4,
+    ),
+    Measured(
+      "LOCT, head and roles × 10",
+      "cassie-loct-tuned",
+      Run.of("wikiqa_loct.py:minilm", **ONE_EPOCH, optimizer__lr_multipliers=FASTER, **SEEDS),
       NOT_YET * 4,
     ),
     Measured(
@@ -79,6 +87,22 @@ CASSIE = MeasuredTable(
         model__ranker_head="pooled",
         optimizer__lr_multipliers=(("^(?!encoder/|ranker/)", 10.0),),
         **FROM,
+        warm_start__scope="matching",
+        **SEEDS,
+      ),
+      NOT_YET * 4,
+    ),
+    Measured(
+      "CASSIE, `tuned`, begun as a ranker that read context",
+      "cassie-tuned-in-context",
+      Run.of(
+        "wikiqa_cassie.py:tuned,minilm",
+        data__train_filter="answerable",
+        epochs=1,
+        model__ranker_head="pooled",
+        optimizer__lr_multipliers=(("^(?!encoder/|ranker/|segment_embeddings/)", 10.0),),
+        warm_start__run="runs/squad-transfer-context",
+        warm_start__seed=0,
         warm_start__scope="matching",
         **SEEDS,
       ),
@@ -110,7 +134,7 @@ CASSIE = MeasuredTable(
   ),
   base="cassie-plain",
   main=2,
-  first=(TRANSFER,),
+  first=(TRANSFER, IN_CONTEXT),
 )
 THIRD = {**ONE_EPOCH, "data__train_fraction": 0.33, **SEEDS}
 PARTS = {  # system: (name, change, P@1, MAP) with seed 0
@@ -177,6 +201,19 @@ CASSIE_JOINT = MeasuredTable(
       "cassie-joint-no-graph",
       Run.of("wikiqa_cassie.py:joint,minilm", **JOINT, model__graph_layers=0),
       (".602", ".716"),
+    ),
+    Measured(
+      "`tuned`",
+      "cassie-joint-tuned",
+      Run.of(
+        "wikiqa_cassie.py:joint,tuned,minilm",
+        data__train_filter="answerable",
+        epochs=3,
+        data__ranking="runs/cassie-joint-first",
+        data__ranking_train="shuffled",
+        **SEEDS,
+      ),
+      NOT_YET * 2,
     ),
   ),
   base="cassie-joint-first",

@@ -292,24 +292,26 @@ def test_selection_on_held_out_questions(tmp_path):
 
 @pytest.mark.slow
 def test_with_matching_parameters_cassie_begins_with_a_rankers_scores(tmp_path):
-  """What beside the encoder is taken is the head; the node's logit is 0 before the first step."""
-  same = {"data__train_fraction": 0.1, "model__segments": "none", "optimizer__rate": 3e-3}
+  """Beside the encoder, head and roles are taken; the node's logit is 0 before the first step."""
+  same = {"data__train_fraction": 0.1, "model__segments": "four", "optimizer__rate": 3e-3}
   ranker = tiny_systems.config("loct", epochs=1, model__template="context", **same)
   before = train_and_evaluate(ranker, tmp_path / "ranker")
   there = parameters(tmp_path / "ranker")
 
   def begun_with(scope, **changes):
     start = {"warm_start__run": str(tmp_path / "ranker"), "warm_start__scope": scope, "epochs": 0}
-    config = tiny_systems.config("cassie", **same, **start, **changes)
-    return train_and_evaluate(config, tmp_path / f"{scope}{len(changes)}")
+    config = tiny_systems.config("cassie", **{**same, **start, **changes})
+    return train_and_evaluate(config, tmp_path / "-".join((scope, *changes)))
 
   after = begun_with("matching", model__ranker_head="pooled")
   for name, entry in before["metrics"].items():
     assert after["metrics"][name]["mean"] == pytest.approx(entry["mean"], abs=1e-6), name
-  here = parameters(tmp_path / "matching1")
+  here = parameters(tmp_path / "matching-model__ranker_head")
   np.testing.assert_array_equal(here["ranker/head/kernel"], there["head/kernel"])
+  roles = [path for path in there if path.startswith("segment_embeddings/")]
+  assert roles and all(np.array_equal(here[path], there[path]) for path in roles)
   assert not here["head/output/kernel"].any() and here["head/hidden/kernel"].any()
   other = begun_with("encoder", model__ranker_head="pooled")
   assert other["metrics"] != before["metrics"]
   with pytest.raises(InputError, match="has none of the parameters .* set the scope to encoder"):
-    begun_with("matching")
+    begun_with("matching", model__segments="none")
