@@ -25,7 +25,12 @@ def get_config(argument="4"):
   config.data.name = "trecqa_all"
   config.data.rules = ("ptb",)
   config.epochs = 40  # the paper gives none; patience ends the run
-  presets.apply(config, ",".join(w for w in words if w not in (*MODES, "shallow", "tuned")))
+  others = [w for w in words if w not in (*MODES, "shallow", "tuned")]
+  if wrong := [w for w in others if w in presets.ENCODERS]:
+    raise InputError(
+      f"{wrong[0]}: M²S-Net reads word vectors; name their file by --config.encoder.vectors"
+    )
+  presets.apply(config, ",".join(w for w in others if w == "sample"))
   similarity, modes = MODES[kinds[0] if kinds else "4"]
   config.model = ConfigDict(
     {
@@ -66,4 +71,4 @@ def get_config(argument="4"):
   config.optimizer.update(
     {"name": "adadelta", "rate": 1.0, "b2": 0.95, "eps": 1e-6, "clip_norm": 0.0}
   )  # paper: AdaDelta (Zeiler's constants)
-  return config
+  return presets.apply(config, ",".join(w for w in others if w != "sample"))

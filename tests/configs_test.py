@@ -12,7 +12,7 @@ import sharding_rules
 import tiny
 from ml_collections import ConfigDict
 
-from as2jax.config import base, baselines, cete, check, flags, losses, presets, recipes
+from as2jax.config import base, baselines, cete, check, flags, losses, overrides, presets, recipes
 from as2jax.config.flat import flatten
 from as2jax.experiments.compile import compiled
 from as2jax.inference import modes
@@ -52,6 +52,8 @@ def every_config():
     elif path.stem == "squad_cross_vae":
       kinds = ["", "tuned", "small,wide,tuned"]
     known = [w for w in presets.ARGUMENTS if w not in losses.WORDS or path.stem == "recommended"]
+    if path.stem == "trecqa_m2snet":  # over word vectors
+      known = [w for w in known if w not in presets.ENCODERS]
     words = ["", *known, ",".join(known)]
     pairs = [*itertools.product(kinds[:1], words), *itertools.product(kinds[1:], ("", "sample"))]
     arguments = [",".join(filter(None, pair)) for pair in pairs]
@@ -94,6 +96,46 @@ def test_a_first_stage_in_context_reads_what_cassie_reads():
   pairs = flags.load("configs/asnq_tanda.py:minilm")  # and is trained as the one of pairs is
   for section in ("optimizer", "loss", "epochs", "seeds", "evaluation"):
     assert first[section] == pairs[section], section
+
+
+@pytest.mark.parametrize(
+  "job,message",
+  [
+    ("trecqa_m2snet:minilm", "M²S-Net reads word vectors"),
+    ("trecqa_m2snet:4,large", "M²S-Net reads word vectors"),
+    ("wikiqa_cete:bert,large", "bert and large: name one of"),
+    ("wikiqa_cete:modernbert,elmo", "elmo and modernbert: name one of"),
+  ],
+)
+def test_words_that_a_config_cannot_follow_are_refused(job, message):
+  with pytest.raises(InputError, match=message):
+    flags.load(job)
+
+
+def test_words_are_followed_whatever_the_config_sets():
+  m2snet = flags.load("trecqa_m2snet:list_softmax,adapt")
+  assert (m2snet.loss.name, m2snet.batch.sampler, m2snet.batch.examples) == (
+    "list_softmax",
+    "grouped",
+    1024,
+  )
+  assert m2snet.optimizer.rate == 1e-6
+  cosines = ("wikiqa_cete:minilm", "squad_cross_vae:small", "recommended:fast")
+  for job, scale in [*((job, 20.0) for job in cosines), ("wikiqa_crossencoder:minilm", 1.0)]:
+    assert flags.load(f"{job},list_softmax").loss.scale == scale, job
+
+
+def test_the_epochs_of_annealing_are_those_of_the_run(tmp_path):
+  config = flags.load("squad_cross_vae:small")
+  epochs = lambda changed: (changed.epochs, changed.loss.epochs)
+  assert epochs(overrides.apply(config, {"epochs": 3})) == (3, 3)
+  assert epochs(overrides.apply(config, {"loss.epochs": 4})) == (config.epochs, 4)
+  assert epochs(config) == (config.epochs, config.epochs)  # as before
+  (tmp_path / "config.json").write_text(config.to_json())
+  again = flags.load(f"rerun:{tmp_path / 'config.json'}")
+  assert epochs(overrides.apply(again, {"epochs": 3})) == (3, 3)
+  again.epochs = 5
+  assert epochs(again) == (5, 5)
 
 
 def shared_keys(config):

@@ -15,6 +15,7 @@ from as2jax.encoders.xlnet import XLNetEncoder
 from as2jax.models.cassie import Cassie, CassieLoss
 
 FIELDS = dict(
+  token="cls",
   template="context",
   segments="four",
   segments_start="normal",

@@ -12,7 +12,7 @@ from as2jax.config import presets
 from as2jax.runtime.errors import InputError
 
 VECTORS = ("bert", "bert_large", "elmo", "glove")
-OTHERS = ("minilm", "roberta", "xlnet")  # of as2jax/config/presets.py
+OTHERS = tuple(presets.ENCODERS)
 
 
 def apply(config: ConfigDict, argument: str | None) -> ConfigDict:

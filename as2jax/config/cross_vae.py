@@ -102,7 +102,7 @@ def _loss(config: ConfigDict) -> ConfigDict:
       "alpha": 1.0,
       "beta": 1.0,
       "gamma": 1.0,
-      "epochs": config.get_ref("epochs"),  # paper: β rises by 2/epochs an epoch up to 1
+      "epochs": config.get_oneway_ref("epochs"),  # paper: β rises by 2/epochs an epoch up to 1
       "negatives": "in_batch",  # in_batch | sampled:k
       "redundancy": 0.0,
       "matching": "bce",  # paper: bce; or softmax

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from ml_collections import ConfigDict
 
 COSINE_SCALE = 20.0  # 1/τ of a softmax of cosines, as in sentence-transformers
+BY_COSINE = ("feature_based", "cross_vae")  # models whose score is a cosine, whatever their config
 ANY = 1e9  # loss.false_negative_margin: no negative is left out
 
 
@@ -41,7 +42,7 @@ def distil(config: ConfigDict) -> None:
   """Learns the scores of --config.data.teachers (`as2jax lab distill`) in place of labels."""
   over_pairs(config)
   config.loss = ConfigDict(
-    {"name": "distillation", "scale": config.loss.get("scale", 1.0), "temperature": 1.0}
+    {"name": "distillation", "scale": config.loss.get("scale", _scale(config)), "temperature": 1.0}
   )
   config.data.train_filter = "all"  # labels are not read
 
@@ -67,7 +68,8 @@ def shared(config: ConfigDict) -> None:
 
 
 def _scale(config: ConfigDict) -> float:
-  return COSINE_SCALE if config.model.get("score") == "cosine" else 1.0
+  cosine = config.model.get("score") == "cosine" or config.model.name in BY_COSINE
+  return COSINE_SCALE if cosine else 1.0
 
 
 WORDS: dict[str, Callable[[ConfigDict], None]] = {

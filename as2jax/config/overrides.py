@@ -1,6 +1,7 @@
 """Overrides of a config by flat keys: {"optimizer.rate": 1e-5}, or KEY=VALUE from a command line."""
 
 import ast
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set") 
     InputError: an unknown key (names the nearest), a section, a value of another type.
 
   """
-  config = config.copy_and_resolve_references().lock()
+  config = copy.deepcopy(config).lock()  # with its references: the loss's epochs follow the run's
   for key, value in values.items():
     section, name = _place(config, key, option)
     try:
@@ -34,7 +35,7 @@ def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set") 
         f"{option} {key}={value!r}: {key} is of type {wanted}, now {section[name]!r}; give one value "
         "of that type"
       ) from error
-  return config
+  return config.copy_and_resolve_references().lock()
 
 
 def parse(config: ConfigDict, items: Sequence[str], option: str = "--set") -> dict[str, Any]:

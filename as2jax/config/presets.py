@@ -378,14 +378,17 @@ def sample(config: ConfigDict) -> None:
   config.checkpoint.steps = 20
 
 
-ARGUMENTS = {
-  "sample": sample,
+ENCODERS = {  # words that name a transformer
   "minilm": minilm,
   "ettin17m": ettin17m,
   "roberta": roberta,
   "xlnet": xlnet,
   "modernbert": modernbert,
   "large": large,
+}
+ARGUMENTS = {
+  "sample": sample,
+  **ENCODERS,
   "grouped": losses.grouped,
   "shared": losses.shared,
   **losses.WORDS,

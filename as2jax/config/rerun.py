@@ -59,6 +59,8 @@ def resolved(stored: Mapping[str, Any], name: str) -> ConfigDict:
         f"{name}: {key} = {json.dumps(value)} does not fit the keys of this "
         f"version (as2jax/config/base.py): {text}"
       ) from error
+  if config.loss.get("epochs") == config.epochs:  # as in the job that was run: they change together
+    config.loss.epochs = config.get_oneway_ref("epochs")
   return config.lock()
 
 

@@ -100,6 +100,8 @@ class Cassie(System):
 
   Attributes:
     encoder: LM, behind the encoder contract.
+    token: whose vector stands for a unit, `cls` (first token) or `cls_last` (XLNet); the encoder's
+      own where the config names none.
     template: `context`, `pair` or `joint`.
     segments: embeddings by role, added to the LM's input embeddings before their norm:
       `four` (question, candidate, previous, next), `three` (one for both context sentences) or
@@ -112,8 +114,8 @@ class Cassie(System):
     self_term, edges: see `as2jax.layers.graph_conv.GraphConvolution` and `EdgeWeights`.
     head_reads: what the head reads of a scored node, one or more of `h` (the node after the graph,
       the paper's), `r` (its relevant context), `d` (its transport cost) and `cls` (the vector of the
-      unit's first token).
-    ranker_head: whether the logit of a cross-encoder's head on the unit's first token is added to that
+      unit's `token`).
+    ranker_head: whether the logit of a cross-encoder's head on the unit's `token` is added to that
       of the candidate's node (`linear`, or `pooled` behind a tanh layer), which then begins as 0. With
       `warm_start.scope` = `matching` it is a transferred ranker's, whose scores of the same units (with
       `context`, those with context) are CASSIE's before the first step. Not in the paper, and not with
@@ -125,6 +127,7 @@ class Cassie(System):
   """
 
   encoder: nn.Module
+  token: str
   template: str = dataclasses.field()
   segments: Annotated[str, OneOf(tuple(SEGMENTS))]
   segments_start: Annotated[str, OneOf(STARTS)]
@@ -201,12 +204,12 @@ class Cassie(System):
 
   def align(self, batch: Batch) -> CassieAlignment:
     """Plans, costs, relevant context and edge weights of a batch, without dropout."""
-    aligned, first = self._align(batch, train=False)
-    output, edges = self._score(batch, aligned, first)
+    aligned, whole = self._align(batch, train=False)
+    output, edges = self._score(batch, aligned, whole)
     return CassieAlignment(aligned, edges, output.scores)
 
   def _align(self, batch: Batch, *, train: bool) -> tuple[Alignment, Float[Array, "s u d"]]:
-    """The alignment of each unit, and the vector of its first token."""
+    """The alignment of each unit, and the vector of its `token`."""
     if batch.words is None or not batch.words.unit.shape[-1]:
       raise InputError(
         "CASSIE aligns words, and this batch has none: cut it with word spans (`Batcher.words`)"
@@ -216,10 +219,10 @@ class Cassie(System):
       offset = self.segment_embeddings(batch.tokens)
     hidden = self.encoder(batch.tokens, input_offset=offset, train=train)
     sentences = batch.examples.labels.shape[-1]
-    first = pool(hidden, batch.tokens, batch.units, "cls")
-    return self.aligner(hidden, batch.units, batch.words, sentences), first
+    whole = pool(hidden, batch.tokens, batch.units, self.token)
+    return self.aligner(hidden, batch.units, batch.words, sentences), whole
 
-  def _score(self, batch: Batch, aligned: Alignment, first: Array) -> tuple[CassieOutput, Array]:
+  def _score(self, batch: Batch, aligned: Alignment, whole: Array) -> tuple[CassieOutput, Array]:
     """The output, and α `[s e k k]`."""
     examples, k = batch.examples, batch.examples.labels.shape[-1]
     real = (examples.mask > 0)[..., None]
@@ -245,14 +248,14 @@ class Cassie(System):
       "r": lambda: representation,
       "d": lambda: distance[..., None],
       "cls": lambda: jnp.broadcast_to(
-        of(first)[:, :, None], (*representation.shape[:3], first.shape[-1])
+        of(whole)[:, :, None], (*representation.shape[:3], whole.shape[-1])
       ),
     }
     parts = [read[name]()[:, :, :scored].astype(jnp.float32) for name in self.head_reads]
     logits = self.head(jnp.concatenate(parts, axis=-1))
     if self.ranker_head != "none":
-      logits = logits + self.ranker(of(first))[..., None]
-    scores = lax.stop_gradient(logits if self.template == "joint" else logits[..., 0])
+      logits = logits + self.ranker(of(whole))[..., None]
+    scores = logits if self.template == "joint" else logits[..., 0]
     output = CassieOutput(
       scores,
       logits,

@@ -250,7 +250,7 @@ class CrossVAE(System):
     draw = jnp.zeros((s, e, s * e))
     if train:
       draw = jax.random.uniform(self.make_rng("dropout"), draw.shape)
-    scores = jax.lax.stop_gradient(cosine(encoded["question"][0], encoded["answer"][0]))
+    scores = cosine(encoded["question"][0], encoded["answer"][0])
     return CrossVAEOutput(**sides, scale=self.scale, bias=self.bias, draw=draw, scores=scores)
 
   def encode(self, batch: Batch, *, train: bool) -> Embeddings:

@@ -97,6 +97,7 @@ class CrossVAELoss(Loss):
   kl_schedule: Annotated[str, OneOf(SCHEDULES)]
   free_bits: float
   outputs: ClassVar[tuple[str, ...]] = ("question", "answer", "draw")
+  whole_batch: ClassVar[bool] = True  # its negatives are those of all shards and micro-batches
 
   def __post_init__(self):
     for key, allowed in (

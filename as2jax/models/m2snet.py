@@ -107,7 +107,7 @@ class M2SNet(System):
     x = jnp.concatenate([x, features.reshape(len(x), -1)], axis=-1)
     logits = nn.Dense(1, name="head", precision=jax.lax.Precision.HIGHEST)(x)
     logits = _ordered(logits.reshape(order.shape), jnp.argsort(order, axis=1))
-    return M2SNetOutput(jax.lax.stop_gradient(logits), logits)
+    return M2SNetOutput(logits, logits)
 
   @nn.nowrap
   def similarity_grids(self, variables, batch: Batch) -> Float[Array, "s e k i j"]:

@@ -121,7 +121,8 @@ def direction(
     name: `adam`, `adadelta` or `sgd`.
     b1, b2, eps: of Adam; AdaDelta's ρ is `b2`.
     clip_norm: the largest global norm of the gradient; 0 does not clip.
-    weight_decay: decoupled weight decay, on matrices only; 0 leaves it out.
+    weight_decay: decoupled weight decay, on matrices only: on no bias and no scale of a norm, of one
+      layer or of stacked ones; 0 leaves it out.
     layer_decay, lr_multipliers: see `multipliers`. Gradients with multiplier 0 do not count in the
       norm that is clipped.
 
@@ -143,11 +144,18 @@ def direction(
     factors = lambda params: multipliers(params, layer_decay, lr_multipliers)
     chain.insert(0, _scale_by(lambda p: {k: np.sign(f) for k, f in factors(p).items()}))
   if weight_decay:
-    matrices = lambda params: jax.tree.map(lambda p: p.ndim > 1, params)
-    chain.append(optax.add_decayed_weights(weight_decay, mask=matrices))
+    chain.append(optax.add_decayed_weights(weight_decay, mask=_matrices))
   if factors:
     chain.append(_scale_by(factors))
   return optax.chain(*chain)
+
+
+def _matrices(params: Mapping[str, Any]) -> dict[str, bool]:
+  """Whether a parameter is a matrix; the first axis of a stack is that of its layers."""
+  return {
+    path: value.ndim - path.startswith(LAYERS) > 1 and not path.endswith("bias")
+    for path, value in params.items()
+  }
 
 
 def _clip(largest: float) -> optax.GradientTransformation:
@@ -167,6 +175,10 @@ def _clip(largest: float) -> optax.GradientTransformation:
 
 
 LAYERS = "encoder/layers/"  # before the paths of a transformer's parameters, stacked over layers
+FIRST = (
+  "encoder/first_layer/"  # where the first layer differs from the others and is not in the stack
+)
+ABOVE = "encoder/final_norm/"  # over the last layer
 
 
 def multipliers(
@@ -175,12 +187,13 @@ def multipliers(
   """Computes the factor of the learning rate of each parameter, by path.
 
   The layers of a transformer are stacked on the first axis of `encoder/layers/…`, so a multiplier
-  is an array that broadcasts from there.
+  is an array that broadcasts from there. With `encoder/first_layer/…` beside the stack, that is layer
+  0, and the stack begins with layer 1.
 
   Args:
     params: parameters by path.
     layer_decay: layer l of L (from 0) has layer_decay^(L - l), the embeddings layer_decay^(L + 1),
-      everything above the encoder 1 (Clark et al. 2020, ELECTRA).
+      everything above the layers 1 (Clark et al. 2020, ELECTRA).
     lr_multipliers: (regular expression, factor) pairs. The factors of all expressions that match
       somewhere in a path are multiplied; 0 freezes. A layer's parameters also match with their
       layer's number, as in `encoder/layers/3/attention/query/kernel`.
@@ -189,26 +202,39 @@ def multipliers(
     InputError: `layer_decay` is not 1 and the encoder has no stack of trainable layers.
 
   """
-  total = max((v.shape[0] for k, v in params.items() if k.startswith(LAYERS)), default=0)
+  numbers = {path: _numbers(path, value, params) for path, value in params.items()}
+  total = max((n[-1] + 1 for path, n in numbers.items() if path.startswith(LAYERS)), default=0)
   if layer_decay != 1 and not total:
     raise InputError(
       "optimizer.layer_decay: no encoder with a stack of trainable layers is there; set it to 1"
     )
   factors = {}
   for path, value in params.items():
-    factor = np.ones((1,) * len(value.shape))
-    if path.startswith(LAYERS):
-      of_layers = [
-        layer_decay ** (total - n) * _product(lr_multipliers, path, n)
-        for n in range(value.shape[0])
-      ]
-      factor = np.reshape(of_layers, (-1, *(1,) * (len(value.shape) - 1)))
-    elif path.startswith("encoder/"):
-      factor = factor * layer_decay ** (total + 1) * _product(lr_multipliers, path)
-    else:
-      factor = factor * _product(lr_multipliers, path)
-    factors[path] = factor.astype(np.float32)
+    of_layers = [
+      layer_decay ** _depth(path, n, total) * _product(lr_multipliers, path, n)
+      for n in numbers[path]
+    ]
+    stacked = (-1,) * path.startswith(LAYERS)
+    shape = (*stacked, *(1,) * (len(value.shape) - len(stacked)))
+    factors[path] = np.reshape(of_layers, shape).astype(np.float32)
   return factors
+
+
+def _numbers(path: str, value: Any, params: Mapping[str, Any]) -> Sequence[int | None]:
+  """The layers that a parameter is of, or (None,)."""
+  if path.startswith(FIRST):
+    return (0,)
+  if not path.startswith(LAYERS):
+    return (None,)
+  first = any(other.startswith(FIRST) for other in params)
+  return range(first, first + value.shape[0])
+
+
+def _depth(path: str, layer: int | None, total: int) -> int:
+  """How many steps of the decay a parameter is below what stands above the layers."""
+  if not path.startswith("encoder/") or path.startswith(ABOVE):
+    return 0
+  return total + 1 if layer is None else total - layer
 
 
 def _product(
@@ -219,7 +245,8 @@ def _product(
 
 
 def _matches(pattern: str, path: str, layer: int | None) -> bool:
-  numbered = path if layer is None else path.replace(LAYERS, f"{LAYERS}{layer}/", 1)
+  start = FIRST if path.startswith(FIRST) else LAYERS
+  numbered = path if layer is None else path.replace(start, f"{LAYERS}{layer}/", 1)
   return bool(re.search(pattern, path) or re.search(pattern, numbered))
 
 
@@ -241,7 +268,8 @@ def no_optimizer() -> optax.GradientTransformation:
 def split_frozen(params: dict, lr_multipliers: Sequence[tuple[str, float]]) -> tuple[dict, dict]:
   """Splits parameters into (trainable, frozen) flat dicts by path (`encoder/embeddings/…`).
 
-  A parameter is frozen where all of its elements have multiplier 0; it then has no moments.
+  A parameter is frozen where all of its elements have multiplier 0; it then has no moments. A first
+  layer outside of the stack counts as one of it here, so that the stack's numbers stay as they are.
 
   Args:
     params: a tree of arrays or of shapes.
@@ -252,7 +280,7 @@ def split_frozen(params: dict, lr_multipliers: Sequence[tuple[str, float]]) -> t
 
   """
   flat = traverse_util.flatten_dict(params, sep="/")
-  numbers = lambda path: range(flat[path].shape[0]) if path.startswith(LAYERS) else (None,)
+  numbers = lambda path: _numbers(path, flat[path], flat)
   for pattern, _ in lr_multipliers:
     if not any(_matches(pattern, path, n) for path in flat for n in numbers(path)):
       raise InputError(
@@ -262,6 +290,8 @@ def split_frozen(params: dict, lr_multipliers: Sequence[tuple[str, float]]) -> t
   still = {
     path for path in flat if all(_product(lr_multipliers, path, n) == 0 for n in numbers(path))
   }
+  if any(path.startswith(LAYERS) and path not in still for path in flat):
+    still = {path for path in still if not path.startswith(FIRST)}
   frozen = {path: value for path, value in flat.items() if path in still}
   return {path: value for path, value in flat.items() if path not in still}, frozen
 

@@ -11,6 +11,7 @@ from step_batches import batch
 from as2jax.evaluation.predict_steps import over_seeds
 from as2jax.models.asbert import Siamese
 from as2jax.models.biencoder import BiEncoder
+from as2jax.models.cross_vae_loss import CrossVAELoss
 from as2jax.models.losses import BinaryCrossEntropy
 from as2jax.models.ranking_losses import InBatchSoftmax, ListSoftmax
 from as2jax.runtime import sharding
@@ -196,6 +197,7 @@ def test_accumulation_without_vectors_is_refused_before_training():
     InputError, match="batch.accumulate = 2: loss.name = 'bce' compares all texts"
   ):
     cached_gradients.check(parts.config, parts.model, LOSS)
+  assert CrossVAELoss.whole_batch  # its negatives, too, are all of the batch
   assert not ListSoftmax(1.0).whole_batch and not BinaryCrossEntropy().whole_batch
   assert not Siamese(None, "mean", "cosine", "concat").scores_by_vectors
 

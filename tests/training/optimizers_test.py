@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import traverse_util
 
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
@@ -56,6 +57,16 @@ def test_decay_moves_matrices_alone():
   updates, _ = decayed.update(grads, decayed.init(params), params)
   np.testing.assert_allclose(updates["matrix"], 0.1)
   np.testing.assert_allclose(updates["bias"], 0)
+  stacked = {  # of two layers each
+    "encoder/layers/kernel": jnp.ones((2, 3, 3)),
+    "encoder/layers/bias": jnp.ones((2, 3)),
+    "encoder/layers/norm/scale": jnp.ones((2, 3)),
+    "encoder/layers/attention/r_w_bias": jnp.ones((2, 3, 3)),  # XLNet's, of each head
+  }
+  nothing = {path: jnp.zeros_like(value) for path, value in stacked.items()}
+  updates, _ = decayed.update(nothing, decayed.init(stacked), stacked)
+  np.testing.assert_allclose(updates.pop("encoder/layers/kernel"), 0.1)
+  assert len(updates) == 3 and not any(np.any(value) for value in updates.values())
 
 
 STACK = {
@@ -90,6 +101,36 @@ def test_frozen_layers_stay_and_have_no_part_in_the_clipped_norm():
   np.testing.assert_allclose(updates["encoder/layers/kernel"][:, 0, 0], [0, 0, 1.1])
   clipped = moved(lr_multipliers=TWO_FROZEN, clip_norm=1.0)  # the norm of 4 + 2 + 2 ones
   np.testing.assert_allclose(clipped["head/kernel"], 8**-0.5, rtol=1e-6)
+
+
+WITH_FIRST = {
+  "encoder/embeddings/word": np.ones((5, 2)),
+  "encoder/first_layer/kernel": np.ones((2, 2)),
+  "encoder/layers/kernel": np.ones((2, 2, 2)),
+  "encoder/final_norm/scale": np.ones(2),
+  "head/kernel": np.ones((2, 1)),
+}
+
+
+def test_a_first_layer_outside_of_the_stack_is_layer_0():
+  factors = optimizers.multipliers(WITH_FIRST, 0.5, ())
+  assert {path: np.ravel(factor).tolist() for path, factor in factors.items()} == {
+    "encoder/embeddings/word": [0.5**4],
+    "encoder/first_layer/kernel": [0.5**3],
+    "encoder/layers/kernel": [0.5**2, 0.5],
+    "encoder/final_norm/scale": [1.0],
+    "head/kernel": [1.0],
+  }
+  freeze = (("^encoder/layers/[01]/", 0.0),)
+  tree = traverse_util.unflatten_dict(WITH_FIRST, sep="/")
+  trainable, frozen = optimizers.split_frozen(tree, freeze)
+  assert (
+    not frozen
+  )  # a part of the stack is trained, and its numbers begin behind the first layer's
+  factors = optimizers.multipliers(trainable, 1.0, freeze)
+  assert np.ravel(factors["encoder/first_layer/kernel"]).tolist() == [0.0]
+  assert np.ravel(factors["encoder/layers/kernel"]).tolist() == [0.0, 1.0]
+  assert len(optimizers.split_frozen(tree, (("^encoder/layers/[0-2]/", 0.0),))[1]) == 2
 
 
 def test_multipliers_are_factors_by_path():

@@ -290,6 +290,18 @@ def test_selection_on_held_out_questions(tmp_path):
   assert len(parts.train_questions()) == size  # the fraction is that of the rest
 
 
+def test_averaged_parameters_begin_with_those_taken(first, tmp_path):
+  """Before the first step the average, by which a run is evaluated, is what it begins with."""
+  folder, content = first
+  begun_with = small(
+    run=folder, scope="all", epochs=0, data__holdout=0.2, warm_start__seed=5, optimizer__average=0.9
+  )
+  after = train_and_evaluate(begun_with, tmp_path / "x")
+  [_, before] = content["seeds"]
+  for name, entry in before["metrics"].items():
+    assert after["metrics"][name]["mean"] == pytest.approx(entry["value"], abs=1e-6), name
+
+
 @pytest.mark.slow
 def test_with_matching_parameters_cassie_begins_with_a_rankers_scores(tmp_path):
   """Beside the encoder, head and roles are taken; the node's logit is 0 before the first step."""
@@ -301,17 +313,22 @@ def test_with_matching_parameters_cassie_begins_with_a_rankers_scores(tmp_path):
   def begun_with(scope, **changes):
     start = {"warm_start__run": str(tmp_path / "ranker"), "warm_start__scope": scope, "epochs": 0}
     config = tiny_systems.config("cassie", **{**same, **start, **changes})
-    return train_and_evaluate(config, tmp_path / "-".join((scope, *changes)))
+    name = "-".join((scope, *map(str, changes.values())))
+    return train_and_evaluate(config, tmp_path / name)
 
   after = begun_with("matching", model__ranker_head="pooled")
   for name, entry in before["metrics"].items():
     assert after["metrics"][name]["mean"] == pytest.approx(entry["mean"], abs=1e-6), name
-  here = parameters(tmp_path / "matching-model__ranker_head")
+  here = parameters(tmp_path / "matching-pooled")
   np.testing.assert_array_equal(here["ranker/head/kernel"], there["head/kernel"])
   roles = [path for path in there if path.startswith("segment_embeddings/")]
   assert roles and all(np.array_equal(here[path], there[path]) for path in roles)
   assert not here["head/output/kernel"].any() and here["head/hidden/kernel"].any()
   other = begun_with("encoder", model__ranker_head="pooled")
   assert other["metrics"] != before["metrics"]
+  with pytest.raises(
+    InputError, match="was trained with pooler/, and this model has no ranker/pool"
+  ):
+    begun_with("matching", model__ranker_head="linear")
   with pytest.raises(InputError, match="has none of the parameters .* set the scope to encoder"):
     begun_with("matching", model__segments="none")

@@ -1,6 +1,7 @@
 """What a sweep came to: its points beside the base, the best by MAP, that one on test."""
 
 import dataclasses
+import itertools
 import json
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -160,9 +161,10 @@ def tests_seen(done: Iterable[pathlib.Path]) -> list[str]:
 
 
 def _splits(output: pathlib.Path, points: Sequence[Point]) -> list[str]:
-  """Those on which the runs were evaluated."""
+  """Those on which the runs were evaluated, the joined ones (dev+test) last; train is left out."""
   folder = output / points[0].jobs[0].id / "eval"
-  return [split for split in SPLITS if (folder / split).is_dir()]
+  there = [place.name for place in folder.iterdir() if set(place.name.split("+")) <= set(SPLITS)]
+  return sorted(there, key=lambda name: (len(parts := name.split("+")), SPLITS.index(parts[0])))
 
 
 def _systems(output: pathlib.Path, points: Sequence[Point], split: str) -> list[RunScores]:
@@ -264,14 +266,15 @@ def _mean(row: dict[str, Any]) -> str:
 
 
 def _result(rows: dict[str, list[dict]], best: str, selection: str, final: bool) -> list[str]:
-  """The figures of the chosen point on test, which played no part in the choice."""
+  """The figures of the chosen point on splits with test, which played no part in the choice."""
   if not final:
     return [
       f"best so far: {best}; not every point is finished, so there is no result yet "
       "(a point that cannot finish must be left out of the sweep)"
     ]
   lines = [f"result: {best}, chosen by MAP on {selection}"]
-  for row in rows.get("test", ()):
+  reported = [rows[split] for split in rows if "test" in split.split("+")]
+  for row in itertools.chain.from_iterable(reported):
     if row["system"] == best:
       line = (
         f"  {row['metric']} {_mean(row)} ± {row['half_width']:.4f} ({row['questions']} questions)"

@@ -237,7 +237,8 @@ def test_a_sweep_chooses_on_the_questions_held_out(tmp_path):
     points.plan(base, grid, settings=held)
   with pytest.raises(InputError, match="data.holdout must be the same for all points"):
     points.plan(base, [held])
-  jobs = points.plan(base, grid, settings={**held, "evaluation.splits": ("heldout", "dev", "test")})
+  splits = ("heldout", "dev", "dev+test")  # as CASSIE is reported
+  jobs = points.plan(base, grid, settings={**held, "evaluation.splits": splits})
   for job in jobs:
     (tmp_path / "config.json").write_text(job.text)
     config = flags.load(f"configs/rerun.py:{tmp_path / 'config.json'}")
@@ -251,7 +252,9 @@ def test_a_sweep_chooses_on_the_questions_held_out(tmp_path):
     )
   }
   assert f"result: {max(maps, key=maps.get)}, chosen by MAP on heldout" in text
-  assert "/dev" in table.collect(tmp_path, jobs, "dev").splitlines()[0]
+  assert "  map[sample-clean/dev+test] 0." in text  # what the choice came to
+  for split in ("dev", "dev+test"):
+    assert f"/{split}," in table.collect(tmp_path, jobs, split).splitlines()[0]
 
 
 def test_a_diverged_point_is_named_in_the_table(lexical, tmp_path, monkeypatch, capsys):
