@@ -99,6 +99,8 @@ def _cross_vae(system):
       "question_length": 16,
       "answer_length": 16,
       "softmax_chunk": 64,
+      "match_on": "sample",  # whose noise and whose second encoder golden steps are recorded with
+      "answer_start": "apart",
     }
   )
   job_config.data.max_length = 16

@@ -75,6 +75,7 @@ def glove(config: ConfigDict) -> None:
   """The baseline: GloVe, 300 wide, which 8 heads do not divide."""
   presets.static(config, "glove/glove.6B.300d.txt", lower=True)
   config.model.num_heads = 6
+  config.model.feature_scale = 300**0.5  # as in the authors' code
 
 
 def tuned(config: ConfigDict) -> None:
