@@ -80,6 +80,7 @@ def test_convert_writes_what_it_read(own, tmp_path, capsys):
     converted = user_files.read(target, labelled=True)
     assert converted.questions == first.questions and dict(converted.others) == dict(first.others)
   assert app.run(["data", "convert", "sample:dev", target]) == 0
+  assert app.run(["data", "convert", "sample:dev", target, "--drop"]) == 2
   assert user_files.read_labelled(target)[3].text == load_data("sample").splits["dev"][3].text
   capsys.readouterr()
 

@@ -179,7 +179,8 @@ def sentence_vectors(path, texts=TEXTS, *, packed=True) -> np.ndarray:
   section = {"name": "sentence_bert", "score": "cosine"}
   model = registry.build(registry.MODELS, section, "model", encoder=module, **actual.fields)
   limits = [n for n in (actual.max_length, module.max_length) if n is not None]
-  question = Question("Q", texts[0], tuple(Candidate(f"C{i}", t, 0) for i, t in enumerate(texts)))
+  first, *others = texts
+  question = Question("Q", first, tuple(Candidate(f"C{i}", t, 0) for i, t in enumerate(others)))
   units, examples = layouts.sentences((question,))
   length = min(limits)
   built = build_units(

@@ -18,6 +18,7 @@ Run = Annotated[
 Seed = Annotated[
   int | None, typer.Option(metavar="N", help="which of the run's seeds; the best where not given")
 ]
+SAMPLES = 100_000  # of the randomization test
 Filter = Annotated[
   str | None,
   typer.Option("--filter", help="the questions to count; the dataset's own where not given"),
@@ -97,6 +98,11 @@ def evaluate(
   process.begin_run()
   from as2jax.config import overrides
 
+  if data and splits:
+    raise InputError(
+      f"--splits={splits} is of the run's own data: name the split of other data with it, "
+      f"--data={data.partition(':')[0]}:{splits.split(',')[0]}"
+    )
   config = opened(run)
   options = [f"evaluation.splits={splits}"] * bool(splits) + [f"evaluation.data={data}"] * bool(
     data
@@ -139,7 +145,7 @@ def compare(
   split: Annotated[str, typer.Option(help="of runs' folders")] = "test",
   question_filter: Filter = None,
   deterministic: Deterministic = [],  # noqa: B006
-  samples: Annotated[int, typer.Option(min=1, help="of the randomization test")] = 100_000,
+  samples: Annotated[int, typer.Option(min=1, help="of the randomization test")] = SAMPLES,
   seed: Annotated[int, typer.Option(min=0, help="of the randomization test")] = 0,
   form: Annotated[
     Literal["auto", "text", "json", "csv", "markdown", "latex"],
@@ -153,6 +159,16 @@ def compare(
 
   check_filter(question_filter)
   if brief:
+    others = {
+      "--metrics": metrics,
+      "--filter": question_filter,
+      "--deterministic": deterministic,
+      "--format": form != "auto",
+      "--samples": samples != SAMPLES,
+      "--seed": seed,
+    }
+    if given := [name for name, value in others.items() if value]:
+      raise InputError(f"--brief takes no {', '.join(given)}: leave --brief or {given[0]} out")
     from as2jax.experiments import compare_runs
 
     print(compare_runs.table(systems, split))
@@ -246,7 +262,10 @@ def explain(
 def export(
   run: Run,
   target: Annotated[str, typer.Argument(metavar="FOLDER", help="must not exist, or be empty")],
-  seed: Seed = None,
+  seed: Annotated[
+    int | None,
+    typer.Option(metavar="N", help="which of the run's seeds; needed where it has several"),
+  ] = None,
 ) -> None:
   """Writes a folder for other libraries. For sentence-transformers or transformers, with a card."""
   process.quiet_libraries()

@@ -151,13 +151,7 @@ def _tuned(config: ConfigDict) -> None:
   magnitude of its matching.
   """
   config.encoder.scale = SCALE
-  config.model.update(
-    {
-      "log_variance_start": -4.0,
-      "match_scale": 20.0,
-      "match_bias": 0.0,
-    }
-  )
+  config.model.update({"log_variance_start": -4.0, "match_scale": 20.0, "match_bias": 0.0})
   config.loss.update({"matching": "softmax", "reconstruction": "mean", "alpha": 0.1, "beta": 0.001})
   config.optimizer.rate = 3e-4
   config.optimizer.lr_multipliers = (("^encoder/", 0.0),)

@@ -102,6 +102,8 @@ def convert(source: str, target: str, columns: str = "", *, drop: bool = False) 
   table_writer.check(target, "the target")
   name, _, split = source.partition(":")
   if name in SPECS:
+    if columns or drop:
+      raise InputError(f"{source} is a data set: --columns and --drop are for your own files")
     data = named.by_address(source)
     own = OwnFile(data.splits[split or "test"], {}, Problems(), True)
   else:

@@ -15,7 +15,7 @@ import numpy as np
 from etils import epath
 
 from as2jax.data.batches.batcher import Batcher
-from as2jax.data.batches.examples import ExampleTable
+from as2jax.data.batches.examples import ExampleTable, sentence_pairs
 from as2jax.data.datasets import trec_files
 from as2jax.data.datasets.dataset import Dataset
 from as2jax.data.record import Question
@@ -208,9 +208,7 @@ class Predictor:
     assert vectors is not None, "a table of questions has texts"
     finite = np.isfinite(vectors).all(axis=(0, 2))
     if not finite.all():
-      texts = list(
-        dict.fromkeys(text for q in questions for text in (q.text, *(c.text for c in q.candidates)))
-      )
+      texts = [text for (text,) in sentence_pairs(questions)[0].units()]
       raise InputError(
         f"the model's vectors of {np.count_nonzero(~finite)} of {len(texts)} "
         "sentences are not finite, the first that of "
@@ -221,7 +219,7 @@ class Predictor:
 
   def _by_vectors(self, variables, questions, request) -> dict[str, np.ndarray]:
     vectors, _ = self.embed(variables, questions, request=request)
-    pairs = sentence_pairs(questions)
+    _, pairs = sentence_pairs(questions)
     count = FEW_PAIRS if request and len(pairs) <= FEW_PAIRS else PAIRS
     assert self.compare is not None, "the model encodes"
     chunks: dict[str, list[np.ndarray]] = {}
@@ -279,16 +277,6 @@ def above_the_rest(
     below = values.min(axis=1, keepdims=True) - np.arange(1, len(rest) + 1, dtype=np.float32)
     all_scores[:, starts[question] + rest] = below
   return all_scores
-
-
-def sentence_pairs(questions: Sequence[Question]) -> np.ndarray:
-  """(question, candidate) of every candidate as numbers of `examples.sentences`, `[pairs, 2]`."""
-  number: dict[str, int] = {}
-  rows = []
-  for question in questions:
-    anchor = number.setdefault(question.text, len(number))
-    rows += [(anchor, number.setdefault(c.text, len(number))) for c in question.candidates]
-  return np.asarray(rows, np.int64).reshape(-1, 2)
 
 
 def check_finite(scores: Sequence[np.ndarray], questions: Sequence[Question], name: str) -> None:

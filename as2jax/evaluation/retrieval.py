@@ -55,14 +55,9 @@ class Texts:
   @classmethod
   def of(cls, pool: Pool) -> "Texts":
     """Queries without candidates, and one query with all passages as its candidates."""
-    texts = {passage.text for passage in pool.passages}
-    # A text has one role: that query is a text that is no passage.
-    anchor = next((i for i, query in enumerate(pool.queries) if query.text not in texts), None)
-    if anchor is None:
-      raise InputError("every query of the pool is one of its passages: check the data")
     places = np.arange(len(pool.passages))
     asked = tuple(Question(query.id, query.text, ()) for query in pool.queries)
-    alone = Pool(pool.passages, pool.queries[anchor : anchor + 1])
+    alone = Pool(pool.passages, pool.queries[:1])
     return cls(asked, with_candidates(alone, [places]))
 
 
@@ -86,12 +81,12 @@ class Vectors:
     passages, _ = self.predictor.embed(variables, texts.passages)
     asked = numbers(q.text for q in texts.queries)
     (anchor,) = texts.passages
-    held = numbers([anchor.text, *(c.text for c in anchor.candidates)])[1:]
+    held = 1 + numbers(c.text for c in anchor.candidates)  # behind the query
     return queries[:, asked], passages[:, held]
 
 
 def numbers(texts: Any) -> np.ndarray:
-  """The number of each text in the order of first sight, as `examples.sentences` gives it."""
+  """The number of each text of one side in the order of first sight, see `examples.Sentences`."""
   number: dict[str, int] = {}
   return np.asarray([number.setdefault(text, len(number)) for text in texts], np.int64)
 

@@ -1,6 +1,9 @@
 """What the modes `evaluate` and `predict` do with a trained run."""
 
 import dataclasses
+import hashlib
+import json
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +21,8 @@ from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 from as2jax.training import identity
 
+log = logging.getLogger(__name__)
+DIGITS = 8  # of a digest in a folder's name
 SELECTED = ("seed", "best_step", "best_epoch", "best_value", "steps")  # of an outcome
 
 
@@ -64,7 +69,8 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
   """Evaluates the best checkpoint of each seed of a finished run on any re-ranking data set.
 
   Texts go through the run's text rules. What is written lies apart from the run's own evaluation, in
-  `evaluations/<data>-<split>`: a folder with `results.json` and `eval/`, which `compare` reads.
+  `evaluations/<data>-<split>`: a folder with `results.json` and `eval/`, which `compare` reads. Other
+  questions of the same name lie beside it, with a digest. The run's ledger has a row more.
 
   Args:
     run: of any task.
@@ -90,7 +96,7 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
       )
   data = dataclasses.replace(data, splits=Unions(ruled))
   start_from(run, ranking, [question for its in ruled.values() for question in its])
-  folder = run.folder / "evaluations" / f"{data.name}-{'+'.join(data.splits)}"
+  folder = _folder(run, data)
   of_seed = {outcome["seed"]: outcome for outcome in trained["seeds"]}
   outcomes, task = [], None
   for seed in of_seed:
@@ -109,8 +115,29 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
       "changed": run.changed,
     },
   }
+  note(run, data, list(of_seed))
   of_data = results.data_record(data, config.data)
   return results.write(folder, config, of_data, run.components.provenance, outcomes, summary)
+
+
+def _folder(run: Run, data: Dataset) -> epath.Path:
+  """Where an evaluation on other data lies: its name, and behind it a digest if that is taken."""
+  folder = run.folder / "evaluations" / f"{data.name}-{'+'.join(data.splits)}"
+  now = {split: data.fingerprints.get(split) for split in data.splits}
+  there = (results.read(folder) or {}).get("data", {}).get("splits", {})
+  if all(there[split]["fingerprint"] == now[split] for split in now if split in there):
+    return folder
+  digest = hashlib.sha256(json.dumps(now, sort_keys=True).encode()).hexdigest()
+  return folder.with_name(f"{folder.name}-{digest[:DIGITS]}")
+
+
+def note(run: Run, data: Dataset, seeds: Sequence[int]) -> None:
+  """Adds the evaluation on other data to the run's ledger."""
+  try:
+    for split in data.reported:
+      results.note_evaluation(run.folder, split, seeds, data.name, "evaluate")
+  except OSError as error:
+    log.warning("%s cannot note that it was evaluated: %s", run.folder, error)
 
 
 def start_from(run: Run, ranking: epath.PathLike, questions: Sequence[Question]) -> None:

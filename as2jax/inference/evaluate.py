@@ -1,7 +1,6 @@
 """`as2jax.evaluate` measures anything that ranks; `as2jax.compare` compares what was measured."""
 
 import dataclasses
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +14,7 @@ from as2jax.data.record import UNKNOWN, Question, fingerprint
 from as2jax.evaluation import compare as comparisons
 from as2jax.evaluation import metrics, predict, results, run_files, significance
 from as2jax.evaluation.run_scores import RunScores
+from as2jax.inference.apply import note
 from as2jax.inference.ranker import ParameterFreeRanker, Ranker
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 # From questions to one array of scores each, one a candidate in the order given; higher is better.
 Scorer = Callable[[Sequence[Question]], Sequence[Sequence[float]]]
 System = Ranker | Run | str | os.PathLike | Scorer
-log = logging.getLogger(__name__)
 SAMPLES = 100_000  # of the randomization test
 
 
@@ -221,7 +220,7 @@ def _scores(
     seeds = [outcome["seed"] for outcome in content["seeds"]]
     scores_by_seed = [_ranked(system.ranker(seed), questions) for seed in seeds]
     if isinstance(data, Dataset):
-      _note(system, data, seeds)
+      note(system, data, seeds)
     return scores_by_seed, _description(system, content)
   if isinstance(system, Ranker):
     fixed = isinstance(system, ParameterFreeRanker)
@@ -250,15 +249,6 @@ def _scores(
 
 def _ranked(ranker: Ranker, questions: Sequence[Question]) -> list[np.ndarray]:
   return next(iter(ranker.all_scores(questions).values()))
-
-
-def _note(run: Run, data: Dataset, seeds: Sequence[int]) -> None:
-  """Adds the evaluation to the run's ledger."""
-  try:
-    for split in data.reported:
-      results.note_evaluation(run.folder, split, seeds, data.name, "evaluate")
-  except OSError as error:
-    log.warning("%s cannot note that it was evaluated: %s", run.folder, error)
 
 
 def _description(run: Run, content: dict) -> dict[str, Any]:

@@ -162,7 +162,8 @@ def _results(
 
 def _data(content: Mapping[str, Any]) -> str:
   data = content["data"]
-  counts = ("questions", "pairs", "positives")
+  pool = any("entries" in entry for entry in data["splits"].values())
+  counts = ("entries", "queries", "questions") if pool else ("questions", "pairs", "positives")
   lines = [
     "## Data",
     "",
@@ -172,9 +173,8 @@ def _data(content: Mapping[str, Any]) -> str:
     "|---|---|---|---|---|",
   ]
   for split, entry in data["splits"].items():
-    lines.append(
-      f"| {split} | {' | '.join(str(entry[key]) for key in counts)} | `{entry['fingerprint']}` |"
-    )
+    cells = (str(entry.get(key, "–")) for key in counts)
+    lines.append(f"| {split} | {' | '.join(cells)} | `{entry['fingerprint']}` |")
   return "\n".join(lines)
 
 

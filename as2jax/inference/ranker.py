@@ -170,14 +170,11 @@ class Ranker:
     self._require_vectors()
     if not len(texts):
       return self._no_vectors()
-    anchor = ANCHOR
-    while anchor in texts:  # a text is encoded once, as a question or as a candidate
-      anchor += " " + ANCHOR
     numbered = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
-    (question,) = self._checked([Question("0", anchor, numbered)])
+    (question,) = self._checked([Question("0", ANCHOR, numbered)])
     vectors, _ = self.predictor.embed(self.variables, (question,), request=True)
-    held = retrieval.numbers([question.text, *(c.text for c in question.candidates)])
-    return vectors[0][held[1:]]
+    held = 1 + retrieval.numbers(c.text for c in question.candidates)  # behind the question
+    return vectors[0][held]
 
   def index(
     self,
@@ -282,8 +279,16 @@ class ParameterFreeRanker(Ranker):
     self._scorer = fitted.scorer
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    """The function from a question to the float32 scores `[n]` of texts."""
-    return self._scorer.over_pool(texts)
+    """The function from a question to the float32 scores `[n]` of texts, under the run's rules."""
+    numbered = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
+    (documents,) = self._checked([Question("0", ANCHOR, numbered)])
+    scores_of = self._scorer.over_pool([candidate.text for candidate in documents.candidates])
+
+    def scores(question: str) -> np.ndarray:
+      (asked,) = self._checked([Question("0", question, ())])
+      return scores_of(asked.text)
+
+    return scores
 
   def index(
     self,

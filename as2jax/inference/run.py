@@ -187,10 +187,10 @@ class Run:
     return registry.resolve(REPORT)(names, output or self.folder / "report.html", **options)
 
   def check_seed(self, seed: int | None) -> int:
-    """The seed itself, the run's first where None; InputError where the run has no such seed."""
+    """The seed itself, `best_seed` where None; InputError where the run has no such seed."""
     if seed is not None and seed not in self.seeds:
       raise InputError(f"seed = {seed}: the run has {', '.join(map(str, self.seeds))}")
-    return self.seeds[0] if seed is None else seed
+    return self.best_seed if seed is None else seed
 
   @property
   def best_seed(self) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 
 from as2jax.data.record import Candidate, Question
 from as2jax.inference.hit import Hit
-from as2jax.inference.index import Index
+from as2jax.inference.index import DEPTH, Index
 from as2jax.inference.ranker import Ranker
 from as2jax.runtime.errors import InputError
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
   from starlette.requests import Request
 
 TOGETHER = 1024  # candidates of waiting requests that are ranked at once
+SEARCHED = (16, 32, 64, 128)  # hits up to which a search has a program, compiled at the start
 CLOSED = 499  # what nginx calls a request whose client has gone; nobody reads it
 
 log = logging.getLogger(__name__)
@@ -143,7 +144,13 @@ class Queue:
       assert self.index is not None, "without an index no search is put into the queue"
       again = self.ranker if jobs[0].kind == "search again" else None
       queries = [job.question.text for job in jobs]
-      rankings = self.index.search_many(queries, max(job.count for job in jobs), rerank=again)
+      rankings: list[list[Hit]] = [[]] * len(jobs)
+      for depth in {max(job.count, DEPTH) for job in jobs} if again else {0}:
+        its = [i for i, job in enumerate(jobs) if not again or max(job.count, DEPTH) == depth]
+        count = max(jobs[i].count for i in its)
+        found = self.index.search_many([queries[i] for i in its], count, rerank=again)
+        for i, hits in zip(its, found, strict=True):
+          rankings[i] = hits
     return [hits[: job.count] for job, hits in zip(jobs, rankings, strict=True)]
 
   def close(self) -> None:
@@ -154,7 +161,9 @@ class Queue:
 def application(
   ranker: Ranker, index: Index | None = None, *, limits: Limits = Limits()
 ) -> "Starlette":
-  """The ASGI application; its start compiles every program, so that no request waits for one.
+  """The ASGI application; its start compiles the programs, so that no request waits for one.
+
+  Of searches it compiles those with `k` up to 128; the first with a greater one compiles its own.
 
   Args:
     ranker: ranks for `/rerank`, and what `/search` found where a body says `rerank`.
@@ -272,7 +281,9 @@ def _warm_up(ranker: Ranker, index: Index | None) -> None:
   ranker.warm_up()
   if index is not None and len(index):
     index.ranker.warm_up()
-    index.search("question", 1)
+    for k in sorted({min(size, len(index)) for size in SEARCHED}):
+      for queries in (1, 2):  # one query has a program of its own
+        index.search_many(["question"] * queries, k)
 
 
 async def _body(request: "Request", limits: Limits) -> Mapping[str, Any]:

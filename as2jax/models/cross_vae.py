@@ -119,8 +119,7 @@ class CrossVAE(System):
   """E_q, E_a, and decoders D_q, D_a that generate a text from a latent (section 3.1, figure 1).
 
   In training both texts of each example are gathered from the rows of the batch, so each encoder
-  reads its own side alone. `encode` takes a unit's side from its role (`Tokens.role`: a text that
-  is question and candidate counts as question); a batch of one role alone runs one encoder, a
+  reads its own side alone. `encode` takes a unit's side from its role (`Tokens.role`); a batch of one role alone runs one encoder, a
   mixed one runs both on all units.
 
   Attributes:

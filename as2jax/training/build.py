@@ -166,8 +166,7 @@ class Components:
     cache = str(folders.cache_folder(data.cache)) if cached else ""
     roles = None
     if self.model.template == "single":
-      asked = {q.text for q in questions}
-      roles = [ROLES["question" if text in asked else "candidate"] for (text,) in units]
+      roles = np.where(table.asked, ROLES["question"], ROLES["candidate"]).tolist()
     units = self.prompts.before(units, roles)
     tokenizer = self.source.tokenizer_of(text for unit in units for text in unit)
     built = build_units(

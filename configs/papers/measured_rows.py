@@ -394,7 +394,7 @@ SUMMARY = (
   Summary("", "wikiqa", 1, "wikiqa-crossencoder"),
   Summary("WikiQA clean dev + test, MAP", "cassie", 2, "cassie-tuned", ".833 (RoBERTa-base)"),
   Summary("", "cassie", 2, "cassie-loct", ".790 (RoBERTa-base)"),
-  Summary("", "cassie", 2, "cassie-plain", ".750 (RoBERTa-base)"),
+  Summary("", "cassie", 2, "cassie-plain-tuned", ".750 (RoBERTa-base)"),
   Summary("TrecQA clean test, MAP", "trecqa", 0, "trecqa-triplet"),
   Summary("", "m2snet", 1, "m2snet-4-tuned", ".779 (GloVe)", "M²S-Net `4`, `tuned`"),
   Summary("", "m2snet", 1, "trecqa-all-idf-overlap"),

@@ -39,5 +39,9 @@ def test_what_cannot_be_compared(runs, capsys):
     compare_runs.table([str(runs / "bm25"), str(runs / "zebra")])
   with pytest.raises(InputError, match="was not evaluated on train, only on dev, test"):
     compare_runs.table([str(runs / "bm25")], split="train")
+  brief = ["compare", "--brief", str(runs / "bm25"), str(runs / "word_overlap")]
+  for option in ("--metrics=map", "--filter=all", "--format=json", "--samples=9", "--seed=1"):
+    assert app.run([*brief, option]) == 2
+    assert f"--brief takes no {option.partition('=')[0]}" in capsys.readouterr().err
   assert app.run(["compare", "--brief", str(runs / "zebra")]) == 2
   assert capsys.readouterr().err.startswith("as2jax: ")

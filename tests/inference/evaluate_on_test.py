@@ -6,9 +6,10 @@ import shutil
 import pytest
 
 import as2jax
+from as2jax.commands import app
 from as2jax.config import rerun
 from as2jax.data.datasets import named
-from as2jax.evaluation import run_scores
+from as2jax.evaluation import results, run_scores
 from as2jax.inference import apply, modes
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
@@ -69,3 +70,25 @@ def test_a_union_is_evaluated_as_one_list(copied):
   content = apply.evaluate_on(run, named.by_address("sample:dev+test"))
   both = as2jax.dataset("sample", "dev+test", filter="all")
   assert content["metrics"]["map[sample-all/dev+test]"]["questions"] == len(both.questions)
+
+
+def test_a_split_of_other_data_is_named_with_it(copied, capsys):
+  folder = str(copied("bm25"))
+  assert app.run(["evaluate", folder, "--data=sample", "--splits=dev"]) == 2
+  assert "--data=sample:dev" in capsys.readouterr().err
+
+
+def test_other_questions_of_one_name_lie_apart_and_the_run_counts_them(copied, tmp_path):
+  run = Run(copied("bm25"))
+  path = own_file(tmp_path)
+  first = apply.evaluate_on(run, as2jax.dataset(path))
+  again = apply.evaluate_on(run, as2jax.dataset(path))
+  assert again["metrics"] == first["metrics"]
+  path.write_text("".join(path.read_text().splitlines(keepends=True)[:40]))
+  other = apply.evaluate_on(run, as2jax.dataset(path))
+  assert other["metrics"] != first["metrics"]
+  folders = sorted((run.folder / "evaluations").iterdir())
+  assert len(folders) == 2 and folders[0].name == "own-test"
+  kept = json.loads((folders[0] / "results.json").read_text())
+  assert kept["metrics"] == first["metrics"]
+  assert results.times_evaluated(run.folder, "test", "own") == 3

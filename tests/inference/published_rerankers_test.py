@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 import as2jax
 from as2jax.config import base, presets
+from as2jax.data.record import Candidate, Question
 from as2jax.encoders.checkpoints import published_head
 from as2jax.inference import export
 from as2jax.runtime.errors import InputError
@@ -200,6 +201,12 @@ def test_a_biencoder_puts_its_prompts_before_texts(prompts, default, expected, n
   np.testing.assert_allclose(ranker.scores(PAIRS), similar, atol=1e-5)
   hits = ranker.rank(QUESTION, TEXTS)
   assert {hit.text for hit in hits} == set(TEXTS)  # without their prompts
+  # A document whose text somebody else asks for at the same time is a document still.
+  offered = tuple(Candidate(str(i), text) for i, text in enumerate(TEXTS))
+  asked = [Question(str(i), text, offered) for i, text in enumerate((QUESTION, *TEXTS[:2]))]
+  together, *_ = ranker.rank_many(asked)
+  assert [hit.index for hit in together] == [hit.index for hit in hits]
+  np.testing.assert_allclose([h.score for h in together], [h.score for h in hits], atol=1e-6)
 
 
 def job(folder, head):

@@ -138,6 +138,16 @@ def test_words_are_searched_as_they_are_ranked(runs, system):
   assert actual == ranker.rank("who sat on the mat", TEXTS)
 
 
+def test_words_are_searched_under_the_runs_rules(tmp_path):
+  config = wikiqa_baseline.get_config("bm25,sample")
+  config.data.rules = ("html", "alphanumeric")
+  modes.run(config, str(tmp_path / "x"))
+  ranker = Run(tmp_path / "x").ranker()
+  texts = ["ice &amp; snow", "the ice-cream", "snow"]
+  asked = "ice&amp;snow?"
+  assert ranker.index(texts).search(asked, 3) == ranker.rank(asked, texts)
+
+
 @pytest.mark.parametrize("system", ["crossencoder", "bm25"])
 def test_models_without_vectors_say_so(runs, system):
   ranker = Run(runs / system).ranker()

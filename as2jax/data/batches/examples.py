@@ -21,6 +21,7 @@ class ExampleTable:
     candidate: position among the question's candidates of the (last) candidate, `[e]`.
     candidates: where an example scores several candidates, their positions among the question's,
       `[e, K]`, -1 where it has fewer; else None.
+    asked: of units of one sentence, whether each is a question, `[units]`; of joined ones None.
 
   """
 
@@ -30,6 +31,7 @@ class ExampleTable:
   answer: np.ndarray
   candidate: np.ndarray
   candidates: np.ndarray | None = None
+  asked: np.ndarray | None = None
 
   def __len__(self) -> int:
     return len(self.members)
@@ -50,6 +52,33 @@ class Interner:
     return list(self.number)
 
 
+class Sentences:
+  """Gives each distinct question and each distinct candidate a number, in the order of first sight.
+
+  A text that is both has two: what is put before it, or which encoder reads it, depends on its side,
+  and never on what else is asked.
+  """
+
+  def __init__(self):
+    self._number = Interner()
+
+  def question(self, text: str) -> int:
+    """The number of a question."""
+    return self._number((True, text))
+
+  def candidate(self, text: str) -> int:
+    """The number of a candidate."""
+    return self._number((False, text))
+
+  def units(self) -> list[tuple[str]]:
+    """The texts in the order of their numbers, as units of one part."""
+    return [(text,) for _, text in self._number.keys()]
+
+  def asked(self) -> np.ndarray:
+    """Whether each is a question."""
+    return np.asarray([asked for asked, _ in self._number.keys()], bool)
+
+
 def triplets(questions: Sequence[Question], *, tile: int = 32) -> tuple[list, ExampleTable]:
   """Every (question, positive, negative) of every question (ASBERT section 3.2).
 
@@ -60,10 +89,12 @@ def triplets(questions: Sequence[Question], *, tile: int = 32) -> tuple[list, Ex
     The distinct units, and the table with labels `[e, 2]` = (1, 0).
 
   """
-  number, rows = Interner(), []
+  number, rows = Sentences(), []
   for i, question in enumerate(questions):
-    anchor = number((question.text,))
-    side = lambda positions, q=question: [(p, number((q.candidates[p].text,))) for p in positions]
+    anchor = number.question(question.text)
+    side = lambda positions, q=question: [
+      (p, number.candidate(q.candidates[p].text)) for p in positions
+    ]
     positives, negatives = side(question.positives), side(question.negatives)
     for a in range(0, len(positives), tile):
       for b in range(0, len(negatives), tile):
@@ -74,21 +105,22 @@ def triplets(questions: Sequence[Question], *, tile: int = 32) -> tuple[list, Ex
         ]
   rows = np.asarray(rows, np.int32).reshape(-1, 5)
   labels = np.tile(np.asarray([[1, 0]], np.int8), (len(rows), 1))
-  return number.keys(), ExampleTable(rows[:, :3], labels, rows[:, 3], rows[:, 1], rows[:, 4])
+  columns = rows[:, :3], labels, rows[:, 3], rows[:, 1], rows[:, 4]
+  return number.units(), ExampleTable(*columns, asked=number.asked())
 
 
 def pairs(questions: Sequence[Question], *, judged: bool = True) -> tuple[list, ExampleTable]:
   """Every (question, candidate), as two units; `judged` leaves out the unlabelled."""
-  number, rows, labels = Interner(), [], []
+  number, rows, labels = Sentences(), [], []
   for i, question in enumerate(questions):
-    anchor = number((question.text,))
+    anchor = number.question(question.text)
     for at, candidate in enumerate(question.candidates):
       if judged and candidate.label == UNKNOWN:
         continue
-      answer = number((candidate.text,))
+      answer = number.candidate(candidate.text)
       rows.append((anchor, answer, i, answer, at))
       labels.append(candidate.label)
-  return number.keys(), _table(rows, 2, labels)
+  return number.units(), _table(rows, 2, labels, asked=number.asked())
 
 
 def single(
@@ -117,16 +149,16 @@ def groups(questions: Sequence[Question], *, size: int) -> tuple[list, ExampleTa
 
   A question without candidates is no example.
   """
-  number, rows, labels = Interner(), [], []
+  number, rows, labels = Sentences(), [], []
   for i, question in enumerate(questions):
     chosen = question.candidates[:size]
     if not chosen:
       continue
-    units = [number((question.text,))] + [number((c.text,)) for c in chosen]
+    units = [number.question(question.text)] + [number.candidate(c.text) for c in chosen]
     missing = size - len(chosen)
     rows.append(tuple(units) + (-1,) * missing + (i, -1, len(chosen) - 1))
     labels.append([c.label for c in chosen] + [UNKNOWN] * missing)
-  return number.keys(), _table(rows, 1 + size, labels, columns=size)
+  return number.units(), _table(rows, 1 + size, labels, columns=size, asked=number.asked())
 
 
 def joint(
@@ -164,22 +196,30 @@ def joint(
   return number.keys(), dataclasses.replace(table, candidates=candidates)
 
 
-def _table(rows: list, k: int, labels: list, columns: int = 1) -> ExampleTable:
+def _table(
+  rows: list, k: int, labels: list, columns: int = 1, asked: np.ndarray | None = None
+) -> ExampleTable:
   rows = np.asarray(rows, np.int32).reshape(-1, k + 3)
   labels = np.asarray(labels, np.int8).reshape(len(rows), columns)
-  return ExampleTable(rows[:, :k], labels, rows[:, k], rows[:, k + 1], rows[:, k + 2])
+  return ExampleTable(rows[:, :k], labels, rows[:, k], rows[:, k + 1], rows[:, k + 2], asked=asked)
 
 
 def sentences(questions: Sequence[Question]) -> tuple[list, ExampleTable]:
-  """Every distinct sentence (questions and candidates) once: what an embedding model encodes."""
-  number = Interner()
-  for question in questions:
-    number((question.text,))
-    for candidate in question.candidates:
-      number((candidate.text,))
-  n = len(number.keys())
+  """Every distinct question and candidate once: what an embedding model encodes."""
+  number, _ = sentence_pairs(questions)
+  units = number.units()
+  n = len(units)
   rows = np.stack([np.arange(n), np.zeros(n), np.full(n, -1), np.zeros(n)], 1).astype(np.int32)
-  return number.keys(), _table(rows, 1, np.full((n, 1), UNKNOWN))
+  return units, _table(rows, 1, np.full((n, 1), UNKNOWN), asked=number.asked())
+
+
+def sentence_pairs(questions: Sequence[Question]) -> tuple[Sentences, np.ndarray]:
+  """The sentences of `sentences`, and (question, candidate) of every candidate, `[pairs, 2]`."""
+  number, rows = Sentences(), []
+  for question in questions:
+    anchor = number.question(question.text)
+    rows += [(anchor, number.candidate(c.text)) for c in question.candidates]
+  return number, np.asarray(rows, np.int64).reshape(-1, 2)
 
 
 LAYOUTS = {"triplets": triplets, "pairs": pairs, "single": single, "groups": groups, "joint": joint}

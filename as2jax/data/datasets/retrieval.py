@@ -82,6 +82,7 @@ def _over(dataset: Dataset, splits: Splits, pools: Splits) -> Retrieval:
     dataset.statistics,
     dataset.overlap,
     missing=dataset.missing,
+    contents=dataset.contents,
     pools=pools,
   )
 

@@ -79,7 +79,7 @@ class OwnFile:
     questions: in the order of first sight.
     others: (question id, candidate id) -> the other columns of its row, by their own names.
     numbers: of the rows of each question's candidates: lines, or positions in a frame.
-    problems: what is odd in it; of WikiQA's own format nothing is looked for.
+    problems: what is odd in it; of WikiQA's own format, which rows are repeated.
     labelled: whether it has labels, and they were read.
 
   """
@@ -165,9 +165,7 @@ def read(
   named = column_names.parse(columns) if isinstance(columns, str) else dict(columns)
   column_names.check(named, column_names.NAMES, "columns")
   if not named and _is_wikiqa(source):
-    questions = read_wikiqa(source, labelled=labelled is not False)
-    rows = sum(len(question.candidates) for question in questions)
-    return OwnFile(questions, {}, Problems(rows), labelled is not False)
+    return _of_wikiqa(source, labelled is not False, drop)
   recognised = lambda names: column_names.recognised(names, named)
   table = open_table(source, recognised, bare=() if labelled is not False else REQUIRED)
   reading = _Reading(table, named, labelled)
@@ -186,6 +184,33 @@ def read(
   }
   numbers = tuple(tuple(row.line for row in rows) for rows in groups.values())
   return OwnFile(questions, others, reading.problems, bool(reading.labelled), numbers)
+
+
+def _of_wikiqa(source: Any, labelled: bool, drop: bool) -> OwnFile:
+  """A file in WikiQA's form, whose sentences keep their neighbours, also where they are dropped."""
+  line, repeated, questions, numbers = 1, [], [], []
+  for question in read_wikiqa(source, labelled=labelled):
+    seen: set[tuple[str, int]] = set()
+    kept, lines = [], []
+    for candidate in question.candidates:
+      line += 1
+      again = (candidate.text, candidate.label) in seen
+      seen.add((candidate.text, candidate.label))
+      repeated += [line] * again
+      if not (again and drop):
+        kept.append(candidate)
+        lines.append(line)
+    questions.append(dataclasses.replace(question, candidates=tuple(kept)))
+    numbers.append(tuple(lines))
+  others = {
+    (question.id, candidate.id): {"DocumentID": candidate.id.rpartition("-")[0]}
+    for question in questions
+    for candidate in question.candidates
+  }
+  problems = Problems(line - 1, repeated=tuple(repeated))
+  if drop and repeated:
+    log.warning("%s: %s; repeated ones are left out", source, problems)
+  return OwnFile(tuple(questions), others, problems, labelled, tuple(numbers))
 
 
 def _is_wikiqa(source: Any) -> bool:

@@ -189,7 +189,7 @@ def make(
   Args:
     question, candidate, previous, following: texts; of candidates one, in a joint run up to K.
     question_id, candidate_id: those of the run's `split` in place of texts (`from_data`).
-    seed: which of the run's; its first where None.
+    seed: which of the run's; the best where None.
 
   Raises:
     InputError: no run, or one of a model that aligns nothing; no such question, candidate or seed;

@@ -82,7 +82,7 @@ def make(
 
   Args:
     question, candidate: two texts; or question_id, candidate_id: those of the run's `split`.
-    seed: which of the run's; its first where None.
+    seed: which of the run's; the best where None.
     before: whether the untrained weights are shown, too.
 
   Raises:

@@ -55,7 +55,7 @@ def open_run(folder: epath.PathLike, pool: Pool, seed: int | None = None) -> Ret
   """A run over a pool: one that encodes sentences, by its best checkpoint, or one of words.
 
   Args:
-    seed: which of the run's; its first where None.
+    seed: which of the run's; the best where None.
 
   Raises:
     InputError: no run, no such seed, a model that does not encode sentences.

@@ -93,11 +93,21 @@ class Words:
     chosen = np.arange(len(part.word_start))
     if self.components.model.template != "single":
       chosen = np.flatnonzero(part.word_role == ROLES[role])
+    chosen = chosen[self._prompt_words(role, text) :]
     if not len(chosen):
       raise InputError(f"the {role} {text!r} has no word that the encoder knows: give another text")
     spans = [slice(s, s + n) for s, n in zip(part.word_start[chosen], part.word_length[chosen])]
     forms = [self.table.forms[f] for f in part.word_form[chosen]]
     return unit, as_written(text, forms), spans
+
+  def _prompt_words(self, role: str, text: str) -> int:
+    """How many words stand before a text, which are no part of its picture."""
+    prompts = self.components.prompts
+    template = self.components.model.template
+    before = prompts.candidate if role == "candidate" and template == "single" else ""
+    if role == "question":
+      before = prompts.question
+    return len(words(before + text)) - len(words(text))
 
   def batches(self):
     """The batches that hold the question, `[accumulate, shard, …]`."""
@@ -133,8 +143,7 @@ class Words:
 def place(template: str, question: Question, role: str) -> tuple[int, str]:
   """The number of the unit in which a text stands, and the text."""
   texts = {"question": question.text, "candidate": question.candidates[0].text}
-  alone = template == "single" and texts["question"] != texts["candidate"]
-  return int(alone and role == "candidate"), texts[role]
+  return int(template == "single" and role == "candidate"), texts[role]
 
 
 def word_table(components: Components, question: Question, batcher: Batcher) -> UnitTable:
@@ -145,8 +154,9 @@ def word_table(components: Components, question: Question, batcher: Batcher) -> 
   template, roles, candidate = components.model.template, None, question.candidates[0]
   texts = [unit_parts(template, question.text, candidate)]
   if template == "single":
-    texts = list(dict.fromkeys([(question.text,), (candidate.text,)]))
-    roles = [ROLES["question"], ROLES["candidate"]][: len(texts)]
+    texts = [(question.text,), (candidate.text,)]
+    roles = [ROLES["question"], ROLES["candidate"]]
+  texts = components.prompts.before(texts, roles)
   tokenizer = components.source.tokenizer
   if components.source.open_vocabulary:
     tokenizer, _ = components.source.open_vocabulary(text for unit in texts for text in unit)

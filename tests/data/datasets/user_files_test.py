@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from as2jax.data.datasets import user_files
 from as2jax.data.datasets.user_files import load, read_labelled, read_unlabelled
 from as2jax.data.datasets.wikiqa import read_wikiqa
 from as2jax.data.record import UNKNOWN
@@ -125,6 +126,18 @@ def test_wikiqa_files_are_read_as_such(tmp_path):
   assert read_unlabelled(path) == read_wikiqa(path, labelled=False)
   with pytest.raises(InputError, match=r"mine.tsv:2: .*Label is empty"):
     read_labelled(path)
+
+
+def test_repeated_rows_of_a_wikiqa_file_are_told_and_dropped(tmp_path):
+  path = tmp_path / "mine.tsv"
+  row = lambda i, text: f"Q1\twhy\tD1\tTitle\tD1-{i}\t{text}\t0\n"
+  path.write_text(WIKIQA.splitlines(keepends=True)[0] + row(0, "a") + row(1, "b") + row(2, "a"))
+  whole = user_files.read(path, labelled=True)
+  assert whole.problems.repeated == (4,) and len(whole.questions[0].candidates) == 3
+  dropped = user_files.read(path, labelled=True, drop=True)
+  assert [c.id for c in dropped.questions[0].candidates] == ["D1-0", "D1-1"]
+  assert dropped.questions[0].candidates[1].next == "a"  # its neighbour in the document
+  assert dropped.others["Q1", "D1-1"] == {"DocumentID": "D1"} and dropped.numbers == ((2, 3),)
 
 
 def table(*rows: str, header: str = "question\tcandidate\tlabel") -> tuple[str, ...]:
