@@ -164,6 +164,24 @@ def test_options_are_those_of_the_module(name):
         assert any(map(stated.search, sources)), f"{name}: {module} has no option --{option[1]}"
 
 
+def _options(verb):
+  """Every option of a verb and of those below it."""
+  options = {o for parameter in verb.params for o in (*parameter.opts, *parameter.secondary_opts)}
+  return options.union(*map(_options, getattr(verb, "commands", {}).values()))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_options_in_the_text_exist(name):
+  """Each `--option` is one of a verb, or stands in the source of a launcher or of flags."""
+  known = _options(typer.main.get_command(app.app))
+  places = [*(ROOT / "launch").rglob("*.py"), *(ROOT / "launch").rglob("*.sh")]
+  places += [ROOT / "as2jax/config/flags.py", ROOT / "as2jax/commands/sweep.py"]
+  sources = "".join(path.read_text(encoding="utf-8") for path in places)
+  for option in re.findall(r"`--([a-z][a-z-]*)", (ROOT / name).read_text(encoding="utf-8")):
+    stated = f"--{option}" in known or re.search(rf'--{option}\b|"{option}"', sources)
+    assert stated, f"{name}: there is no option --{option}"
+
+
 def _imported(source):
   """Files of the modules of ours that `source` imports by name."""
   for package, names in re.findall(

@@ -19,7 +19,7 @@ from as2jax.data.datasets import trec_files
 from as2jax.encoders import open
 from as2jax.encoders.checkpoints import pretrained, sentence_folder
 from as2jax.evaluation import results
-from as2jax.inference import export
+from as2jax.inference import export, model_card
 from as2jax.models.asbert import Triplet
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.sentence_bert import SentenceBert
@@ -434,3 +434,10 @@ def test_a_deleted_checkpoint_and_changed_weights(trained, tmp_path):
   with pytest.raises(InputError, match="the pretrained weights: 000000000000 then"):
     export.export(copy, tmp_path / "out")
   assert not (tmp_path / "out").exists()
+
+
+def test_the_card_of_a_run_over_a_pool_has_the_pools_counts():
+  entry = {"entries": 7, "queries": 5, "questions": 4, "fingerprint": "f"}
+  text = model_card._data({"data": {"name": "squad_44", "splits": {"test": entry}}})
+  assert "| split | entries | queries | questions | fingerprint |" in text
+  assert "| test | 7 | 5 | 4 | `f` |" in text

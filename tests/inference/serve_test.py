@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import functools
 import json
 import socket
 import threading
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import as2jax
+from as2jax.data.record import Question
 from as2jax.inference import serve
 from as2jax.runtime.errors import InputError
 
@@ -245,6 +247,23 @@ def test_one_bad_request_spoils_no_other():
     assert "RuntimeError" in broken.json()["error"] and ask("again").status_code == 200
     answer = post(url, "/search", {"query": QUERY})
     assert answer.status_code == 404 and "no index" in answer.json()["error"]
+
+
+def test_a_neighbour_with_more_hits_changes_no_ranking(finished_run, monkeypatch):
+  """How many documents are ranked again depends on a request alone."""
+  monkeypatch.setattr(serve, "DEPTH", 2)
+  words = as2jax.load(finished_run("bm25"))
+  index = words.index([f"{text} {i}" for i, text in enumerate(TEXTS * 3)])
+  again = as2jax.load(finished_run("crossencoder"))
+  monkeypatch.setattr(
+    index, "search_many", functools.partial(index.search_many, depth=2), raising=True
+  )
+  queue = serve.Queue(again, index, serve.Limits())
+  job = lambda count: serve._Job("search again", Question("q", QUERY, ()), count, None)
+  alone, *_ = queue._together([job(1)])
+  beside, greedy = queue._together([job(1), job(12)])
+  assert beside == alone and len(greedy) == 12
+  queue.close()
 
 
 def test_a_port_in_use_is_told():

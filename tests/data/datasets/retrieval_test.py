@@ -10,7 +10,13 @@ from as2jax.config import base
 from as2jax.data.datasets import load
 from as2jax.data.datasets.dataset import load_pool
 from as2jax.data.datasets.pool import Pool, PoolCounts, tally
-from as2jax.data.datasets.retrieval import pool_of, ruled, with_candidates, with_paragraph
+from as2jax.data.datasets.retrieval import (
+  pool_of,
+  retrieval,
+  ruled,
+  with_candidates,
+  with_paragraph,
+)
 from as2jax.data.datasets.squad_parts import part, read_parts
 from as2jax.data.record import Candidate, Passage, Query, Question
 from as2jax.runtime.errors import InputError
@@ -145,3 +151,6 @@ def test_the_parts_of_squad():
   titles = {split: {p.title for p in pool.passages} for split, pool in actual.splits.items()}
   assert not titles["train"] & titles["test"] and not titles["dev"] & titles["test"]
   assert {split: len(x) for split, x in titles.items()} == {"train": 58, "dev": 5, "test": 29}
+  assert actual.contents["test"] == "official"  # dev-v1.1, by its SHA-256
+  made = retrieval(actual, negatives="none", text_rules=())
+  assert made.contents == actual.contents
