@@ -195,13 +195,18 @@ def loct(config: ConfigDict) -> None:
 
 
 def transfer_in_context(config: ConfigDict) -> None:
-  """TANDA's first stage as a ranker of CASSIE's units, whose encoder, roles and head CASSIE takes."""
+  """TANDA's first stage as a ranker of CASSIE's units, whose encoder, roles and head CASSIE takes.
+
+  At the encoder's own rate the roles, by which a candidate is told from its neighbours, and the head
+  learn too little: 919 steps on SQuAD come to a dev MAP of .49, with ten times that rate to .88.
+  """
   _loct_model(config)
   config.model.template = "context"
   config.model.segments_start = "zero"  # the embeddings of the roles begin as what BERT has read
   config.data.max_length = 256
   config.batch.row_lengths = (config.data.max_length,)
   transfer(config)
+  config.optimizer.lr_multipliers = (("^(?!encoder/)", 10.0),)
 
 
 def _loct_model(config: ConfigDict) -> None:

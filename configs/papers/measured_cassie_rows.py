@@ -22,7 +22,7 @@ TRANSFER = Measured(
 )
 IN_CONTEXT = Measured(
   "first stage in context",
-  "squad-transfer-context",
+  "squad-transfer-context-fast",
   Run.of("asnq_tanda.py:context,minilm", **SQUAD_FILES, data__train_fraction=0.1, epochs=1),
 )
 # All seeds begin with the one first stage.
@@ -94,14 +94,14 @@ CASSIE = MeasuredTable(
     ),
     Measured(
       "CASSIE, `tuned`, begun as a ranker that read context",
-      "cassie-tuned-in-context",
+      "cassie-tuned-in-context-fast",
       Run.of(
         "wikiqa_cassie.py:tuned,minilm",
         data__train_filter="answerable",
         epochs=1,
         model__ranker_head="pooled",
         optimizer__lr_multipliers=(("^(?!encoder/|ranker/|segment_embeddings/)", 10.0),),
-        warm_start__run="runs/squad-transfer-context",
+        warm_start__run="runs/squad-transfer-context-fast",
         warm_start__seed=0,
         warm_start__scope="matching",
         **SEEDS,

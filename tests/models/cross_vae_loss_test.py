@@ -115,7 +115,7 @@ def test_sampled_negatives_differ_from_step_to_step():
 
 
 def test_the_terms_add_up_to_the_papers_loss():
-  example_batch, net = batch(negatives=1, examples=16), model()
+  example_batch, net = batch(negatives=1, examples=16), model(match_on="sample")
   values = params(net)
   output = run(net, values, example_batch, train=True)
   terms = loss(alpha=2.0, beta=3.0, gamma=5.0, epochs=10, redundancy=0.5)(

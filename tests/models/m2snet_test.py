@@ -279,7 +279,8 @@ def test_the_arguments_of_the_config(argument, modes, similarity, filters):
   check(config)
   section = config.model
   assert (section.modes, section.similarity, section.filters) == (modes, similarity, filters)
-  assert config.batch.examples == 64 and not config.batch.packed
+  assert config.batch.examples == (1024 if argument == "grouped" else 64)
+  assert not config.batch.packed
   assert config.encoder.name == "static" and config.patience == 5
   assert config.data.name == ("sample" if "sample" in (argument or "") else "trecqa_all")
 
