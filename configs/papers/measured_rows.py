@@ -174,12 +174,7 @@ TRECQA = MeasuredTable(
     Measured(
       "`fast` of SQuAD's paragraphs alone",
       "trecqa-fast-squad-alone",
-      Run.of(
-        "recommended.py:fast,minilm",
-        data__name="trecqa",
-        data__rules=("ptb",),
-        **ALONE,
-      ),
+      Run.of("recommended.py:fast,minilm", data__name="trecqa", data__rules=("ptb",), **ALONE),
       NOT_YET * 3,
     ),
     Measured(

@@ -8,6 +8,7 @@ import json
 import lzma
 import pathlib
 import re
+import shutil
 from typing import Any
 
 from as2jax.config import check, flags
@@ -109,6 +110,8 @@ def _write(source: pathlib.Path, written: dict[str, bytes], target: pathlib.Path
   for file, text in written.items():
     if len(text) > LARGEST:
       raise InputError(f"{source}: {file} has {len(text)} bytes, more than {LARGEST}")
+  if target.exists():  # of a run that this one replaces, maybe of other seeds
+    shutil.rmtree(target)
   for file, text in written.items():
     path = target / file
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -94,6 +94,9 @@ def test_a_key_that_came_after_the_run_is_no_difference(finished_run, tmp_path):
   (source / "config.json").write_text(json.dumps(config))
   run = Run(f"{LEXICAL}:bm25,sample")
   assert collected.collect(source, "x", run, tmp_path / "kept").name == "x"
+  (tmp_path / "kept/x/stale").touch()  # of a run that was collected before
+  collected.collect(source, "x", run, tmp_path / "kept")
+  assert not (tmp_path / "kept/x/stale").exists()
   (source / "config.json").write_text(json.dumps(config | {"zebra": 1}))
   with pytest.raises(InputError, match="zebra: 1 there"):
     collected.collect(source, "x", run, tmp_path / "kept")
