@@ -166,6 +166,7 @@ class Components:
     cache = str(folders.cache_folder(data.cache)) if cached else ""
     roles = None
     if self.model.template == "single":
+      assert table.asked is not None, "units of one sentence are questions or candidates"
       roles = np.where(table.asked, ROLES["question"], ROLES["candidate"]).tolist()
     units = self.prompts.before(units, roles)
     tokenizer = self.source.tokenizer_of(text for unit in units for text in unit)

@@ -203,7 +203,8 @@ def multipliers(
 
   """
   numbers = {path: _numbers(path, value, params) for path, value in params.items()}
-  total = max((n[-1] + 1 for path, n in numbers.items() if path.startswith(LAYERS)), default=0)
+  stacked = (n for path, its in numbers.items() if path.startswith(LAYERS) for n in its)
+  total = 1 + max((n for n in stacked if n is not None), default=-1)
   if layer_decay != 1 and not total:
     raise InputError(
       "optimizer.layer_decay: no encoder with a stack of trainable layers is there; set it to 1"
