@@ -145,10 +145,10 @@ def embedder(source: str) -> Embed:
     )
 
   def embed(texts: Sequence[str]) -> np.ndarray:
-    asked = Question("0", texts[0], tuple(Candidate(str(i), t) for i, t in enumerate(texts)))
+    asked = Question("0", "texts", tuple(Candidate(str(i), t) for i, t in enumerate(texts)))
     vectors, batcher = ranker.predictor.embed(ranker.variables, (asked,))
-    assert len(batcher.units.lengths) == len(texts), "the texts are distinct"
-    return vectors[0]
+    assert len(batcher.units.lengths) == 1 + len(texts), "the texts are distinct"
+    return vectors[0][1:]  # behind the question
 
   return embed
 
