@@ -167,11 +167,7 @@ def compare(
       "--samples": samples != SAMPLES,
       "--seed": seed,
     }
-    if given := [name for name, value in others.items() if value]:
-      raise InputError(f"--brief takes no {', '.join(given)}: leave --brief or {given[0]} out")
-    from as2jax.experiments import compare_runs
-
-    print(compare_runs.table(systems, split))
+    _compare_briefly(systems, split, [name for name, value in others.items() if value])
     return
   table = form in ("markdown", "latex")
   asks = table or (form != "csv" and output.as_json(form))
@@ -194,6 +190,15 @@ def compare(
     output.emit("json", json.loads(result)["rows"], str)
   else:
     print(result, end="" if kept == "csv" else "\n")
+
+
+def _compare_briefly(systems: list[str], split: str, given: list[str]) -> None:
+  """A line a run; InputError where other options were `given`, which it does not follow."""
+  if given:
+    raise InputError(f"--brief takes no {', '.join(given)}: leave --brief or {given[0]} out")
+  from as2jax.experiments import compare_runs
+
+  print(compare_runs.table(systems, split))
 
 
 @shown(

@@ -161,9 +161,7 @@ class Queue:
 def application(
   ranker: Ranker, index: Index | None = None, *, limits: Limits = Limits()
 ) -> "Starlette":
-  """The ASGI application; its start compiles the programs, so that no request waits for one.
-
-  Of searches it compiles those with `k` up to 128; the first with a greater one compiles its own.
+  """The ASGI application; its start compiles the programs, those of searches with `k` up to 128.
 
   Args:
     ranker: ranks for `/rerank`, and what `/search` found where a body says `rerank`.

@@ -33,7 +33,7 @@ from as2jax.models.system import System
 from as2jax.runtime import checksums, processes, registry, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from as2jax.training import identity, optimizers
+from as2jax.training import identity, optimizers, warm_start_parts
 from as2jax.training.checkpoints import group_folder, read_best
 from as2jax.training.run_folder import begun
 from as2jax.training.state import TrainState
@@ -232,10 +232,13 @@ class WarmStart:
     if self.scope == "matching":
       there = taken[0][0]
       taken = [
-        (_matching(of_params, params, model), _matching(statistics, mutables, model))
+        (
+          warm_start_parts.matching(of_params, params, model),
+          warm_start_parts.matching(statistics, mutables, model),
+        )
         for of_params, statistics in taken
       ]
-      self._check_together(there, params, taken[0][0], model)
+      warm_start_parts.check_together(there, params, taken[0][0], model, self.run)
       params_here = {path: params[path] for path in params if path.startswith(ENCODER)}
       self._check_paths(
         params_here, {path: x for path, x in taken[0][0].items() if path.startswith(ENCODER)}
@@ -285,27 +288,6 @@ class WarmStart:
       ", ".join(new) or "nothing",
     )
 
-  def _check_together(
-    self, there: Arrays, params: Mapping[str, Any], taken: Arrays, model: System
-  ) -> None:
-    """Raises InputError where of the parts that a model renames only some are taken.
-
-    A head without the pooler that it was trained on, for example, gives other scores.
-    """
-    has = lambda paths, start: any(path.startswith(start) for path in paths)
-    parts = model.warm_start_paths.items()
-    came = [start for start, target in parts if has(taken, target)]
-    for start, target in parts:
-      lacks = has(there, start) != has(params, target)
-      if came and start not in came and lacks:
-        raise InputError(
-          f"warm_start.scope = 'matching': {', '.join(came)} of warm_start.run = {self.run} was trained "
-          + (f"with {start}, and" if has(there, start) else f"without {start}, but")
-          + f" this model has {'' if has(params, target) else 'no '}{target}: give it the same parts "
-          "(of CASSIE, model.ranker_head = 'pooled' where there is a pooler, else 'linear'), or set the "
-          "scope to encoder"
-        )
-
   def _check_paths(self, here: Mapping[str, Any], taken: Arrays) -> None:
     mine = {path: leaf.shape[1:] for path, leaf in here.items()}
     source = {path: value.shape for path, value in taken.items()}
@@ -331,22 +313,6 @@ class WarmStart:
         + "\n".join(wrong[:SHOWN] + more)
         + f"\nName a run of this model{hint}"
       )
-
-
-def _matching(taken: Arrays, here: Mapping[str, Any], model: System) -> Arrays:
-  """Those of the first run's arrays that the model has, by the paths that they have here."""
-  matching = {}
-  for path, value in taken.items():
-    renamed = [
-      target + path.removeprefix(start)
-      for start, target in model.warm_start_paths.items()
-      if path.startswith(start)
-    ]
-    for target in (*renamed, path):
-      if target in here and here[target].shape[1:] == value.shape:
-        matching[target] = value
-        break
-  return matching
 
 
 def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
