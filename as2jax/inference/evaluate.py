@@ -98,8 +98,9 @@ def evaluate(
   Args:
     system: a `Ranker`; a `Run`, all of whose seeds are measured; the folder of a run; a TREC run file;
       or a function from questions to one array of scores each (`pairwise` adapts a function of pairs).
-    data: from `as2jax.dataset`, whose `filter` says which questions count; a name such as
-      `wikiqa:test`, a file, a pandas frame, or questions.
+    data: from `as2jax.dataset`, whose `filter` says which questions count (never one without
+      candidates); a name such as `wikiqa:test`, a file, a pandas frame, or questions. Of a data set
+      a ranker by words reads every question, so that its scores are the same under each filter.
     ties: `expected`, `trec` or `pessimistic`.
     name: what the system is called; by default its folder, file or model.
     deterministic: whether another seed would give the same scores. A run says so itself; of anything
@@ -117,7 +118,8 @@ def evaluate(
     data = named.by_address(os.fspath(data), columns=columns, drop=drop)
   elif hasattr(data, "columns"):
     data = named.dataset(data, columns=columns, drop=drop)
-  questions = tuple(data.questions if isinstance(data, Dataset) else data)
+  asked = data.questions if isinstance(data, Dataset) else data
+  questions = tuple(question for question in asked if question.candidates)
   _check(questions)
   if isinstance(system, (str, os.PathLike)) and epath.Path(system).is_dir():
     system = Run(system)
@@ -218,13 +220,13 @@ def _scores(
   if isinstance(system, Run):
     content = system.results
     seeds = [outcome["seed"] for outcome in content["seeds"]]
-    scores_by_seed = [_ranked(system.ranker(seed), questions) for seed in seeds]
+    scores_by_seed = [_ranked(system.ranker(seed), questions, data) for seed in seeds]
     if isinstance(data, Dataset):
       note(system, data, seeds)
     return scores_by_seed, _description(system, content)
   if isinstance(system, Ranker):
     fixed = isinstance(system, ParameterFreeRanker)
-    return [_ranked(system, questions)], {"name": system.name, "deterministic": fixed}
+    return [_ranked(system, questions, data)], {"name": system.name, "deterministic": fixed}
   if isinstance(system, (str, os.PathLike)):
     path = os.fspath(system)
     return [run_files.scores(path, questions, trec_files.read_run(path))], {"name": path}
@@ -247,8 +249,16 @@ def _scores(
   return [scores], {"name": _called(system)}
 
 
-def _ranked(ranker: Ranker, questions: Sequence[Question]) -> list[np.ndarray]:
-  return next(iter(ranker.all_scores(questions).values()))
+def _ranked(ranker: Ranker, questions: Sequence[Question], data: Any) -> list[np.ndarray]:
+  """The scores of each question; a ranker by words has them from its whole split, as in a run."""
+  if not isinstance(ranker, ParameterFreeRanker) or not isinstance(data, Dataset):
+    return next(iter(ranker.all_scores(questions).values()))
+  kept: list[np.ndarray] = []
+  for split in data.reported:
+    every = data.splits[split]
+    scores = next(iter(ranker.all_scores(every).values()))
+    kept += [its for q, its in zip(every, scores, strict=True) if q.candidates and data.keeps(q)]
+  return kept
 
 
 def _description(run: Run, content: dict) -> dict[str, Any]:

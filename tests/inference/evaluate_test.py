@@ -1,5 +1,6 @@
 """as2jax.evaluate and as2jax.compare: any system on labelled questions, told apart as models and methods."""
 
+import dataclasses
 import json
 import shutil
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 import as2jax
+from as2jax.data.datasets import dataset
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import compare as command
 from as2jax.evaluation import results, significance
@@ -70,6 +72,21 @@ def test_only_what_is_known_to_be_without_randomness_is_deterministic(folders, d
   assert not as2jax.evaluate(by_file, every).deterministic
   assert as2jax.evaluate(by_file, every, deterministic=True).deterministic
   assert not as2jax.evaluate(as2jax.pairwise(ranker.scores), data).deterministic
+
+
+def test_words_are_weighed_by_the_whole_split_and_empty_questions_do_not_count(folders):
+  """As in a run: the word that a filtered question's candidates share is the commoner one."""
+  texts = lambda *its: tuple(Candidate(str(i), text, i == 0) for i, text in enumerate(its))
+  asked = Question("q", "alpha beta", texts("alpha", "beta"))
+  unanswered = Question(
+    "r", "beta", tuple(dataclasses.replace(c, label=0) for c in texts("beta x", "beta y"))
+  )
+  split = {"test": (asked, unanswered, Question("s", "gamma", ()))}
+  made = dataset.Dataset("mine", split, "answerable", "", {"test": ""}, filter="clean")
+  ranker = as2jax.open_run(folders / "bm25").ranker()
+  assert as2jax.evaluate(ranker, made).values["map"].tolist() == [[1.0]]
+  assert as2jax.evaluate(ranker, made.questions).values["map"].tolist() == [[0.75]]  # a tie
+  assert as2jax.evaluate(ranker, dataclasses.replace(made, filter="all")).ids == ("q", "r")
 
 
 def test_a_comparison_is_that_of_the_command(folders, data):

@@ -188,11 +188,15 @@ class Dataset:
       ]
     )
 
-  def _kept(self) -> Iterator[tuple[str, Question]]:
+  def keeps(self, question: Question) -> bool:
+    """Whether `filter` keeps a question."""
     rule = {"clean": self.clean, "official": self.official or "all"}.get(self.filter, self.filter)
+    return KEEPS[rule](question)
+
+  def _kept(self) -> Iterator[tuple[str, Question]]:
     for split, questions in self.splits.items():
       for question in questions:
-        if KEEPS[rule](question):
+        if self.keeps(question):
           yield split, question
 
 
