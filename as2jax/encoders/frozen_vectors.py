@@ -128,6 +128,8 @@ class FrozenEncoder:
       if f.name not in _SILENT
     }
     self._settings = {
+      # Two builds, or a CPU and a GPU, do not compute the same vectors to the bit.
+      "computed_by": [jax.lib.__version__, jax.default_backend()],
       "weights": digest,
       "encoder": type(source.module).__name__,
       "fields": {name: repr(value) for name, value in sorted(fields.items())},

@@ -9,7 +9,7 @@ import math
 import operator
 import platform
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -178,6 +178,31 @@ def data_record(dataset: Dataset, section: Any) -> dict:
     "holdout": section.holdout,
     "train_fraction": section.train_fraction,
   }
+
+
+def changed_split(record: dict, dataset: Any, splits: Collection[str] = ()) -> str | None:
+  """The first split that is no longer what results were made of; None where none has changed.
+
+  Args:
+    record: `data` of `results.json`.
+    dataset: what its config reads now; splits that either lacks are not compared.
+    splits: which are compared; all where empty.
+
+  """
+  for split, its in record["splits"].items():
+    now = dataset.fingerprints.get(split, its["fingerprint"])
+    if now != its["fingerprint"] and (not splits or split in splits):
+      return split
+  return None
+
+
+def require_unchanged(folder: str, content: dict, dataset: Any) -> None:
+  """Raises InputError where the data at hand are no longer those of the run in `folder`."""
+  if split := changed_split(content["data"], dataset):
+    raise InputError(
+      f"{folder}: the {split} questions or labels of {dataset.name} have changed since this run: put "
+      "the old files back, or train and evaluate it anew"
+    )
 
 
 def over_seeds(outcomes: Sequence[Outcome]) -> dict[str, dict]:

@@ -140,7 +140,10 @@ def _opened(folders: Sequence[str]) -> _Systems:
     raise InputError(
       f"{', '.join(folders)} have no seed in common: train one with the seeds of another"
     )
-  return _Systems(tuple(folders), runs, load_dataset(first.config.data), tuple(sorted(seeds)))
+  data = load_dataset(first.config.data)
+  for name, run in zip(folders, runs, strict=True):
+    results.require_unchanged(name, run.results, data)
+  return _Systems(tuple(folders), runs, data, tuple(sorted(seeds)))
 
 
 def _origin(systems: _Systems) -> dict[str, Any]:

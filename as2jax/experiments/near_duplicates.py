@@ -19,7 +19,7 @@ from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.datasets.load import require
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text.words import plain_form
-from as2jax.evaluation import compare, exact_search, run_scores, significance
+from as2jax.evaluation import compare, exact_search, results, run_scores, significance
 from as2jax.inference.open import load as open_ranker
 from as2jax.inference.run import Run
 from as2jax.runtime import sharding
@@ -167,8 +167,10 @@ def report(
 
   """
   runs = run_scores.load(folders, split=split)
-  section = Run(folders[0]).config.data
+  first = Run(folders[0])
+  section = first.config.data
   dataset = load_dataset(section)
+  results.require_unchanged(folders[0], first.results, dataset)
   parts = split.split("+")
   require(dataset, ("train", *parts))
   test = [question for part in parts for question in dataset.splits[part]]

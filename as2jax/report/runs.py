@@ -196,10 +196,8 @@ def _texts(
     config.data.download = False  # a page is made of what is here
     dataset = load.load(config.data, config.evaluation.task)
     load.require(dataset, split.split("+"))
-    known = record["splits"]
-    for part in split.split("+"):
-      if dataset.fingerprints.get(part, known[part]["fingerprint"]) != known[part]["fingerprint"]:
-        return None, (), f"the {part} questions of {dataset.name} that are here are not the run's"
+    if changed := results.changed_split(record, dataset, split.split("+")):
+      return None, (), f"the {changed} questions of {dataset.name} that are here are not the run's"
     if isinstance(dataset, Retrieval):
       return dataset, (), ""
     return dataset, tuple(dataset.splits[split]), ""

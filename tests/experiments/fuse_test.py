@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from etils import epath
 
 from as2jax.commands import app
 from as2jax.data.datasets import trec_files
@@ -137,6 +138,18 @@ def test_seed_goes_with_seed_and_a_fixed_run_with_every_seed(finished_run, tmp_p
   other = trained(finished_run("word_overlap"), tmp_path / "c", [7, 8])
   with pytest.raises(InputError, match="have no seed in common"):
     fuse.fuse([first, other], tmp_path / "never")
+
+
+def test_labels_that_have_changed_since_are_not_used(finished_run, tmp_path):
+  first = tmp_path / "first"
+  shutil.copytree(finished_run("word_overlap"), first)
+  second = oracle(first, tmp_path / "second")
+  for folder in (first, second):  # both runs, so that they can be compared
+    content = json.loads((epath.Path(folder) / "results.json").read_text())
+    content["data"]["splits"]["dev"]["fingerprint"] = "0" * 64
+    (epath.Path(folder) / "results.json").write_text(json.dumps(content))
+  with pytest.raises(InputError, match="first: the dev questions or labels of sample have changed"):
+    fuse.fuse([str(first), second], tmp_path / "fused")
 
 
 def test_what_cannot_be_fused(finished_run, tmp_path):
