@@ -20,6 +20,7 @@ from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.inputs import teacher_scores
 from as2jax.data.inputs.first_stage_ranking import FILE
 from as2jax.data.record import UNKNOWN, Question, fingerprint
+from as2jax.data.text import normalise
 from as2jax.evaluation import metrics
 from as2jax.experiments.working_folder import open_working
 from as2jax.inference import open as opening
@@ -143,29 +144,48 @@ def _of_ranker(ranker: Ranker, questions: Sequence[Question]) -> list[np.ndarray
 
 
 def _seen(teacher: str, questions: Sequence[Question]) -> int:
-  """How many of the questions a run was trained on; 0 of one that took no step.
+  """How many of the questions a run, or one that it was begun from, was trained on."""
+  run, left = Run(teacher), list(questions)
+  while True:
+    known = _trained_on(run)
+    asked = [Question(question.id, question.text, ()) for question in left]
+    # A run's questions are those of its text rules.
+    ruled = normalise.apply(asked, run.config.data.rules)
+    left = [question for question, its in zip(left, ruled, strict=True) if its.text not in known]
+    first = run.config.warm_start.run
+    if not first:
+      return len(questions) - len(left)
+    try:
+      run = Run(first)
+    except InputError as error:
+      raise InputError(
+        f"whether {first}, from which the teacher {teacher} was begun, was trained on these questions "
+        f"cannot be told ({error}); say --allow-seen where it was not"
+      ) from error
 
-  Questions that its `data.train_filter` left out were not: a run of answerable questions may score the
+
+def _trained_on(run: Run) -> frozenset[str]:
+  """The texts of a run's training questions, under its text rules; none where it took no step.
+
+  Questions that its `data.train_filter` left out are not: a run of answerable questions may score the
   others of the same file.
 
   Raises:
     InputError: the run's data are not here, so that nobody can tell.
 
   """
-  run = Run(teacher)
   if not any(outcome["steps"] for outcome in run.results["seeds"]):
-    return 0
+    return frozenset()
   try:
     train = load_dataset(run.config.data).splits["train"]
   except InputError as error:
     raise InputError(
-      f"whether the teacher {teacher} was trained on these questions cannot be told, as its data are "
+      f"whether {run.folder} was trained on these questions cannot be told, as its data are "
       f"not here ({error}); say --allow-seen where it was not"
     ) from error
   labels = [np.asarray([candidate.label for candidate in q.candidates]) for q in train]
   kept = metrics.filter_mask(run.config.data.train_filter, labels)
-  known = {question.text for question, its in zip(train, kept, strict=True) if its}
-  return sum(question.text in known for question in questions)
+  return frozenset(question.text for question, its in zip(train, kept, strict=True) if its)
 
 
 def fold_of(question: Question, folds: int) -> int:
@@ -189,7 +209,8 @@ def _cross_fitted(
         f"fold {fold + 1} of {cross_fit.folds} leaves {len(here)} questions to score and "
         f"{sum(bool(q.positives) for q in others)} with an answer to train on; give fewer folds"
       )
-    folder = working / f"fold-{fold}"
+    # Stopped and begun again on other questions or folds, it is another teacher.
+    folder = working / f"fold-{fold}-{fingerprint(others)[:12]}"
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "train.jsonl", "".join(map(_lines, others)))
     run = opening.train(

@@ -3,7 +3,7 @@
 Twenty million candidates as Python objects take gigabytes and minutes. What a run needs of them is in
 arrays: the tokenised units (`token_table`, in a cache of their own), the examples, and the digest that
 the run's identity records. Both are kept in the cache under a hash of all that they depend on: the
-data's fingerprint, `config.data`, layout, template, tokeniser, and the source of `as2jax.data`.
+data's fingerprint, `config.data`, mined negatives, layout, template, tokeniser, and the source of `as2jax.data`.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from as2jax.data.batches.examples import ExampleTable
+from as2jax.data.datasets import mined
 from as2jax.data.datasets.dataset import SPECS
 from as2jax.data.text.token_table import UnitTable, open_table
 from as2jax.runtime import array_folder, checksums, folders
@@ -48,6 +49,7 @@ def folder(parts: Any) -> pathlib.Path | None:
   key = {
     "data": {name: value for name, value in data.items() if name not in ELSEWHERE},
     "fingerprint": dataset.fingerprints["train"],
+    "mined": [checksums.of_file(mined.file(folder)) for folder in config.data.mined],
     "task": config.evaluation.task,
     "layout": parts.model.layout,
     "template": parts.model.template,

@@ -1,6 +1,8 @@
 """Soft labels of teachers: which are refused, averages, cross-fitting, and that a ranker learns them."""
 
 import json
+import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -128,8 +130,34 @@ def test_questions_that_a_run_was_not_trained_on_are_no_seen_ones(finished_run, 
     distil.distil([*others, answered], tmp_path / "x", [str(teacher)])
 
 
+def test_what_a_run_or_its_first_stage_read_under_its_rules_is_seen(finished_run, tmp_path):
+  first = finished_run("crossencoder")
+  own = loading.load(as2jax.open_run(first).config.data).splits["train"][:3]
+  loud = [Question(q.id, f"{q.text.upper()}?", q.candidates) for q in own]
+  assert distil._seen(str(first), loud) == 0
+  for name, changes, steps in (
+    ("ruled", {"data": {"rules": ["lowercase", "alphanumeric"]}}, None),
+    ("begun", {"warm_start": {"run": str(tmp_path / "ruled")}}, 0),
+    ("alone", {"warm_start": {"run": str(tmp_path / "gone")}}, 0),
+  ):
+    folder = tmp_path / name
+    shutil.copytree(first, folder)
+    config = json.loads((folder / "config.json").read_text())
+    for section, its in changes.items():
+      config[section] |= its
+    (folder / "config.json").write_text(json.dumps(config))
+    results = json.loads((folder / "results.json").read_text())
+    for outcome in results["seeds"] if steps is not None else ():
+      outcome["steps"] = steps
+    (folder / "results.json").write_text(json.dumps(results))
+  assert distil._seen(str(tmp_path / "ruled"), loud) == 3
+  assert distil._seen(str(tmp_path / "begun"), loud) == 3  # itself it took no step
+  with pytest.raises(InputError, match="gone, from which the teacher .*alone was begun"):
+    distil._seen(str(tmp_path / "alone"), loud)
+
+
 def test_a_cross_fitted_teacher_never_scores_what_it_was_trained_on(tmp_path, monkeypatch):
-  trained = []
+  trained, folders = [], []
 
   class Fitted:
     def __init__(self, known):
@@ -146,6 +174,7 @@ def test_a_cross_fitted_teacher_never_scores_what_it_was_trained_on(tmp_path, mo
     with open(data["train"]) as file:
       known = {json.loads(line)["question"] for line in file}
     trained.append((job, overrides, known))
+    folders.append(output)
     return Fitted(known)
 
   monkeypatch.setattr(distil.opening, "train", train)
@@ -155,6 +184,10 @@ def test_a_cross_fitted_teacher_never_scores_what_it_was_trained_on(tmp_path, mo
   assert len(trained) == 3 and content["pairs"] == 50
   assert set.union(*(known for *_, known in trained)) == {q.text for q in QUESTIONS}
   assert content["teachers"] == [{"cross_fit": "recommended:accurate", "folds": 3, "epochs": 1}]
+  # A teacher that was left behind by other folds is not taken for one of these.
+  fit_twice = distil.CrossFit("recommended:accurate", 2, {"epochs": 1})
+  distil._cross_fitted(doubled, fit_twice, tmp_path)
+  assert len({pathlib.Path(output).parent.name for output in folders}) == 5
   with pytest.raises(InputError, match="folds = 1"):
     distil.distil(QUESTIONS, tmp_path / "x", [], cross_fit=distil.CrossFit("a", 1, {}))
   with pytest.raises(InputError, match="leaves 0 questions to score|to train on; give fewer folds"):

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import tiny
 
+from as2jax.data.datasets import mined
 from as2jax.data.datasets.dataset import Splits
+from as2jax.data.record import Candidate
 from as2jax.training import build, identity, stored_split
 from as2jax.training.describe import describe
 
@@ -68,6 +70,22 @@ def test_other_data_or_texts_are_another_split(cache, changes):
   assert stored_split.folder(first) != stored_split.folder(other)
   first.train_batcher()
   assert stored_split.read(other) is None and stored_split.read(first) is not None
+
+
+def test_negatives_that_were_mined_anew_are_another_split(cache, tmp_path):
+  folder = tmp_path / "mined"
+  folder.mkdir()
+  (folder / mined.CARD).write_text("{}")
+  question = build.load(config()).train_questions()[0]
+  folders = []
+  for texts in (["one"], ["one", "two"]):
+    lines = [mined.line(question, Candidate(mined.candidate_id(text), text, 0)) for text in texts]
+    (folder / mined.FILE).write_text("".join(lines))
+    parts = build.load(config(data__mined=(str(folder),)))
+    assert stored_split.read(parts) is None
+    parts.train_batcher()
+    folders.append(stored_split.folder(parts))
+  assert folders[0] != folders[1]
 
 
 def test_what_reads_questions_has_none(cache):

@@ -50,6 +50,11 @@ def card(folder: epath.PathLike) -> dict[str, Any]:
   return content
 
 
+def file(folder: epath.PathLike) -> epath.Path:
+  """The file of the negatives in a folder."""
+  return epath.Path(folder).expanduser() / FILE
+
+
 def described(folders: Iterable[str]) -> dict[str, dict[str, Any] | None]:
   """How the negatives of each folder were mined; None of a folder that is no longer here."""
   there = lambda folder: (epath.Path(folder).expanduser() / CARD).exists()
@@ -76,7 +81,7 @@ def added(
   further: dict[str, dict[str, Candidate]] = {}
   for folder in folders:
     card(folder)
-    lines = Lines(epath.Path(folder).expanduser() / FILE)
+    lines = Lines(file(folder))
     for row in json_objects(lines.filled("negative"), lines):
       name, candidate = _negative(row, texts, lines)
       further.setdefault(name, {}).setdefault(candidate.text, candidate)
