@@ -91,6 +91,7 @@ def distil(
   ends = np.cumsum([len(question.candidates) for question in asked])
   soft = np.split(teacher_scores.averaged(scores), ends[:-1])
   ids = [[candidate.id for candidate in question.candidates] for question in asked]
+  working.mkdir(parents=True, exist_ok=True)
   (folder / "eval" / "train").mkdir(parents=True, exist_ok=True)
   file = folder / "eval" / "train" / FILE
   trec_files.write_run(file, [question.id for question in asked], ids, soft, "teachers")

@@ -8,12 +8,15 @@ from as2jax.runtime.errors import InputError
 def open_working(output: epath.PathLike) -> tuple[epath.Path, epath.Path]:
   """The folder and its part for unfinished work, neither of which is made.
 
+  A command puts its results beside that part and removes it last: as long as it is there, what lies
+  beside it is unfinished, too.
+
   Raises:
-    InputError: the folder holds anything but unfinished work.
+    InputError: the folder holds anything, and no unfinished work.
 
   """
   folder = epath.Path(output)
   working = folder / "working"
-  if folder.exists() and any(path.name != working.name for path in folder.iterdir()):
+  if folder.exists() and not working.exists() and any(folder.iterdir()):
     raise InputError(f"--output={output} is not empty; name a new folder, or remove this one")
   return folder, working

@@ -70,6 +70,19 @@ def test_files_of_scores_are_read_by_ids_or_texts_and_averaged(tmp_path):
   assert content["teachers"] == [{"file": first}, {"file": second}] and content["pairs"] == 48
 
 
+def test_one_that_was_killed_before_its_end_goes_on(tmp_path, monkeypatch):
+  scores, out = scored(tmp_path / "x.jsonl", lambda q, i: i), tmp_path / "out"
+  with monkeypatch.context() as patched:
+    patched.setattr(distil, "write_whole", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+      distil.distil(QUESTIONS, out, [scores])
+  assert (out / "eval").exists() and not (out / distil.CARD).exists()
+  assert distil.distil(QUESTIONS, out, [scores])["pairs"] == 48
+  assert (out / distil.CARD).exists() and not (out / "working").exists()
+  with pytest.raises(InputError, match="is not empty"):
+    distil.distil(QUESTIONS, out, [scores])
+
+
 def test_files_of_scores_that_are_wrong_name_the_line(tmp_path):
   good = {"question": "who is number 0", "candidate": "a dog 0", "score": 1}
   for line, message in (

@@ -201,13 +201,25 @@ def fill(
     done = shard.close() if taken else None
     while done is None:
       if len(taken) <= 1:
-        first = taken[0] if taken else waiting[0]
-        raise ValueError(f"block {first} ({len(blocks[first])} examples) exceeds a shard: {limits}")
+        raise _too_large(blocks[taken[0] if taken else waiting[0]], members, lengths, limits)
       shard.drop_last()
       waiting.insert(0, taken.pop())
       done = shard.close()
     pending.extendleft(reversed(waiting))
     yield done
+
+
+def _too_large(
+  block: np.ndarray, members: np.ndarray, lengths: np.ndarray, limits: Limits
+) -> InputError:
+  units = [u for u in dict.fromkeys(members[block].ravel().tolist()) if u >= 0]
+  tokens = int(lengths[units].sum())
+  return InputError(
+    f"batch.rows: {len(block)} examples that belong together have {len(units)} texts of {tokens} "
+    f"tokens, and a shard (batch.rows / batch.shards) holds {limits.rows} rows of {limits.row_length} "
+    f"tokens, {limits.units} texts and {limits.examples} examples: raise batch.rows, or lower "
+    "batch.shards or data.max_length"
+  )
 
 
 def _several(

@@ -131,7 +131,7 @@ def mine(
       f"no passage is left as a negative ({dict(tally.dropped)}): look at more ranks, allow greater "
       "scores (--below), or give more passages"
     )
-  (working / mined.FILE).rename(folder / mined.FILE)
+  (working / mined.FILE).replace(folder / mined.FILE)
   write_whole(folder / mined.CARD, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
   shutil.rmtree(working)
   return content

@@ -6,6 +6,7 @@ import pytest
 from as2jax.data.batches import samplers
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.batches.samplers import Limits, Sampler
+from as2jax.runtime.errors import InputError
 
 N = 1500
 
@@ -40,6 +41,16 @@ def test_packing_ahead_changes_no_shard(limits, units, monkeypatch):
       actual, expected = getattr(other, name), getattr(one, name)
       assert actual.dtype == expected.dtype
       np.testing.assert_array_equal(actual, expected)
+
+
+def test_examples_that_no_shard_can_hold_are_named():
+  """Two texts of 100 tokens, which belong together, and one row of 128."""
+  table = ExampleTable(
+    np.asarray([[0, 1]], np.int32), np.zeros((1, 1)), *[np.zeros(1, np.int32)] * 3
+  )
+  sampler = Sampler("paper", table, np.asarray([100, 100]), Limits(2, 2, 1, 128))
+  with pytest.raises(InputError, match=r"1 examples .* 2 texts of 200 tokens.* raise batch\.rows"):
+    list(sampler.epoch(sampler.blocks(), 0, 3))
 
 
 def paragraphs(questions: int, sentences: int, each: int) -> ExampleTable:
