@@ -100,12 +100,9 @@ def convert(source: str, target: str, columns: str = "", *, drop: bool = False) 
 
   """
   table_writer.check(target, "the target")
-  name, _, split = source.partition(":")
-  if name in SPECS:
-    if columns or drop:
-      raise InputError(f"{source} is a data set: --columns and --drop are for your own files")
-    data = named.by_address(source)
-    own = OwnFile(data.splits[split or "test"], {}, Problems(), True)
+  if named.is_named(source):
+    data = named.by_address(source, columns=columns, drop=drop)
+    own = OwnFile(data.splits[data.split], {}, Problems(), True)
   else:
     own = user_files.read(source, labelled=None, columns=columns, drop=drop)
   rows = list(user_files.rows(own))
