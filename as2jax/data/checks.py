@@ -11,7 +11,8 @@ from as2jax.data.datasets import named, table_writer, user_files
 from as2jax.data.datasets.dataset import SPECS, load_any
 from as2jax.data.datasets.dataset_card import count_table, passport, table
 from as2jax.data.datasets.files_on_disk import lacking, located
-from as2jax.data.datasets.user_files import OwnFile, Problems
+from as2jax.data.datasets.user_files import OwnFile
+from as2jax.data.datasets.user_rows import Problems
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.folders import cache_folder, data_folder
 
