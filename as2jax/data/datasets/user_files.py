@@ -97,6 +97,7 @@ def read(
   question with its `candidates`, texts or objects. WikiQA's own format is read as such. Rows with one
   question_id, or without ids one question text, are one question, wherever they stand; questions come
   in the order of first sight. Without ids, questions are q1, q2 … and their candidates q1-0, q1-1 ….
+  An object with candidates is a whole question: its id may not occur again.
 
   Args:
     source: a path, or a pandas frame.
@@ -126,6 +127,7 @@ def read(
   questions = tuple(
     _question(rows, i, table, key) for i, (key, rows) in enumerate(groups.items(), 1)
   )
+  _check_ids(questions, groups, table)
   others = {
     (question.id, candidate.id): row.others
     for question, rows in zip(questions, groups.values(), strict=True)
@@ -184,6 +186,23 @@ def _tell(table: Table, problems: Problems, drop: bool, lenient: bool) -> None:
     log.warning("%s: %s; rows without text and repeated ones are left out", table.source, text)
   else:
     log.warning("%s: %s", table.source, text)
+
+
+def _check_ids(
+  questions: Sequence[Question], groups: Mapping[Any, Sequence[Row]], table: Table
+) -> None:
+  """Refuses an id of two questions: of two objects, of an object and rows, or a given `q1`."""
+  first: dict[str, int] = {}
+  for question, (key, rows) in zip(questions, groups.items(), strict=True):
+    number = rows[0].line if rows else key[0]
+    if question.id in first:
+      raise table.error(
+        f"question_id {quoted(question.id)} was already on {table.place(first[question.id])}; give "
+        "each question its own id (without one they are q1, q2 …), and hold it in one object, or "
+        "in rows alone",
+        number,
+      )
+    first[question.id] = number
 
 
 def _question(rows: Sequence[Row], number: int, table: Table, key: Any) -> Question:

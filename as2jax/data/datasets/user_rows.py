@@ -136,8 +136,6 @@ class Reading:
     if not text.strip():
       raise table.error("the field question is empty or missing; every line needs a question")
     key = (table.number, question_id, text)
-    if question_id and any(isinstance(k, tuple) and k[1] == question_id for k in groups):
-      raise table.error(f"question_id {quoted(question_id)} was already on an earlier line")
     groups[key] = []
     return key
 

@@ -149,6 +149,7 @@ def objects(*lines) -> tuple[str, ...]:
 
 
 GOOD = {"question": "q", "candidate": "c", "label": 1}
+NESTED = {"question": "q", "candidates": [{"candidate": "c", "label": 1}]}
 BROKEN = {
   "too few columns": (table("q\tc\t1", "q\td"), 3, "2 columns"),
   "too many columns": (table("q\tc\t1", "q\td\t0\t"), 3, "4 columns"),
@@ -189,6 +190,13 @@ BROKEN = {
   "two questions under one id": (
     objects(GOOD | {"question_id": "a"}, {**GOOD, "question": "r", "question_id": "a"}), 2,
     "on line 1"),
+  "two objects under one id": (
+    objects(NESTED | {"question_id": "a"}, NESTED | {"question_id": "a"}), 2, "already on line 1"),
+  "an object and a row under one id": (
+    objects(NESTED | {"question_id": "a"}, GOOD | {"question_id": "a"}), 2,
+    "question_id 'a' was already on line 1; give each question its own id"),
+  "an id that one without gets": (
+    objects({"question": "r", "candidates": [], "question_id": "q2"}, GOOD), 2, "already on line 1"),
 }  # fmt: skip
 
 
