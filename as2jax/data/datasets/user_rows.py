@@ -160,9 +160,9 @@ class Reading:
     return self._resolved[columns]
 
   def _row(self, record: Mapping[str, Any]) -> Row | None:
-    table, fields = self._table, self._fields(tuple(record))
     if not record:
       return None
+    table, fields = self._table, self._fields(tuple(record))
     for name in REQUIRED:
       if name not in fields:
         raise table.error(f"the field {name} is missing; every line needs a {name}")

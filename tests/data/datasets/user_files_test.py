@@ -209,6 +209,26 @@ def test_broken_file(tmp_path, file, line, words):
   assert words in str(error.value)
 
 
+OWN = {"ask": "q", "reply": "c", "good": 1}
+
+
+@pytest.mark.parametrize(
+  "file",
+  [
+    ("mine.csv", "ask,reply,good", "q,c,1", "", "q,d,0"),
+    ("mine.csv", "ask,reply,good", "q,c,1", ",,", "q,d,0"),
+    ("mine.jsonl", json.dumps(OWN), "", json.dumps(OWN | {"reply": "d"})),
+  ],
+)
+def test_an_empty_line_under_named_columns_is_counted_and_dropped(tmp_path, file):
+  path = written(tmp_path, *file)
+  columns = "question=ask,candidate=reply,label=good"
+  with pytest.raises(InputError, match="3 rows, of these 1 without a question or a candidate"):
+    read_labelled(path, columns=columns)
+  (question,) = read_labelled(path, columns=columns, drop=True)
+  assert [c.text for c in question.candidates] == ["c", "d"]
+
+
 def test_unlabelled_headers(tmp_path):
   with pytest.raises(InputError, match=r":1: there is no column candidate"):
     read_unlabelled(written(tmp_path, "mine.tsv", "Question\ttitle", "q\tc"))
