@@ -89,6 +89,8 @@ def test_a_table_of_documents(tmp_path):
   path = tmp_path / "answers.csv"
   path.write_text('number,reply\n7,"a, b"\n8,c\n')
   assert documents.read(str(path), "text=reply,id=number") == (["7", "8"], ["a, b", "c"])
+  path.write_text("number,reply\n7,b\n8,c\n\n9,b\n10,d\n")
+  assert documents.read(str(path), "text=reply,id=number", drop=True)[1] == ["b", "c", "d"]
   path.write_text("number,reply\n7,b\n8,c\n9,b\n10,\n")
   assert documents.read(str(path), "text=reply,id=number", drop=True) == (["7", "8"], ["b", "c"])
   with pytest.raises(InputError, match="1 of 4 documents have no text; .*--drop"):
