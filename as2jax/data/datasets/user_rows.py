@@ -71,6 +71,7 @@ class Reading:
 
   def __init__(self, table: Table, named: Mapping[str, str], labelled: bool | None):
     self._table, self._named, self.labelled = table, named, labelled
+    self._optional = labelled is None  # labels are read where there are any
     self._resolved: dict[tuple[str, ...], dict[str, str]] = {}
     self._misspelt: set[str] = set()  # columns that were told of
     self._problem_lines: dict[str, list[int]] = {"empty": [], "repeated": [], "contradictory": []}
@@ -175,6 +176,11 @@ class Reading:
       return None
     if self.labelled is None:
       self.labelled = "label" in fields
+    elif self._optional and self.labelled != ("label" in fields):
+      here, others = ("no label", "have one") if self.labelled else ("a label", "have none")
+      raise table.error(
+        f"this line has {here}, earlier ones {others}; give it on all lines or on none"
+      )
     label = UNKNOWN
     if self.labelled:
       label = worded_label(record.get(fields.get("label", "label")), table)

@@ -212,6 +212,22 @@ def test_broken_file(tmp_path, file, line, words):
 OWN = {"ask": "q", "reply": "c", "good": 1}
 
 
+def test_labels_that_are_optional_are_on_all_lines_or_on_none(tmp_path):
+  bare = {"question": "q", "candidate": "d"}
+  read = lambda *records: user_files.read(json_lines(tmp_path, records), labelled=None)
+  assert read(GOOD, NESTED).labelled and not read(bare, bare | {"candidate": "e"}).labelled
+  nested = {"question": "r", "candidates": ["e", {"candidate": "f", "label": 1}]}
+  for records, words in (
+    ((bare, GOOD), "2: this line has a label, earlier ones have none; give it on all lines or on"),
+    ((GOOD, bare), "2: this line has no label, earlier ones have one; give it on all lines or on"),
+    ((nested,), "1: this line has a label, earlier ones have none"),
+  ):
+    with pytest.raises(InputError, match=f"mine.jsonl:{words}"):
+      read(*records)
+    unlabelled = read_unlabelled(json_lines(tmp_path, records))
+    assert {c.label for q in unlabelled for c in q.candidates} == {UNKNOWN}
+
+
 @pytest.mark.parametrize(
   "file",
   [
