@@ -103,7 +103,8 @@ def read(
     source: a path, or a pandas frame.
     labelled: whether labels are read: needed (True), ignored (False: two tab-separated columns
       without a header will do), or read where there is a column (None).
-    columns: {field: column}, or as text: `question=query,label=is_correct`.
+    columns: {field: column}, or as text: `question=query,label=is_correct`. A row of JSON-lines may
+      lack one that is optional.
     drop: whether rows without text, and those that repeat a candidate with its label, are left out;
       else the first are an error, and the second kept and logged.
     lenient: whether rows without text are left out and told in `problems` alone.

@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from as2jax.data.datasets import columns as column_names
@@ -11,6 +11,7 @@ from as2jax.data.datasets.fields import IDS, text_field, worded_label
 from as2jax.data.datasets.lines import check_id, quoted
 from as2jax.data.datasets.table import Table
 from as2jax.data.record import UNKNOWN
+from as2jax.runtime.errors import InputError
 
 REQUIRED = ("question", "candidate")
 SHOWN = 5  # lines of a problem that a message names
@@ -73,6 +74,8 @@ class Reading:
     self._table, self._named, self.labelled = table, named, labelled
     self._optional = labelled is None  # labels are read where there are any
     self._resolved: dict[tuple[str, ...], dict[str, str]] = {}
+    self._of_questions: dict[tuple[str, ...], dict[str, str]] = {}  # likewise, beside `candidates`
+    self._unseen = set(named)  # fields whose columns no record had
     self._misspelt: set[str] = set()  # columns that were told of
     self._problem_lines: dict[str, list[int]] = {"empty": [], "repeated": [], "contradictory": []}
     self._rows = 0
@@ -116,6 +119,13 @@ class Reading:
       if not (drop and row.label in seen):
         group.append(row)
       seen.add(row.label)
+    unseen = [name for name in self._named if name in self._unseen]
+    if unseen and any(groups.values()):
+      column = quoted(self._named[unseen[0]])
+      raise InputError(
+        f"{table.source}: no row has a column {column}, which was named for {unseen[0]}; correct its "
+        "name, or leave it out"
+      )
     return {key: rows for key, rows in groups.items() if rows or isinstance(key, tuple)}
 
   def _all(self, groups: dict[Any, list[Row]]) -> Iterator[tuple[Any, Row | None]]:
@@ -131,7 +141,10 @@ class Reading:
   def _nested_key(self, record: Mapping[str, Any], groups: dict[Any, list[Row]]) -> Any:
     """Makes the group of a question that one object holds whole."""
     table = self._table
-    fields = self._fields(tuple(name for name in record if name != "candidates"))
+    columns = tuple(name for name in record if name != "candidates")
+    if columns not in self._of_questions:
+      self._of_questions[columns] = self._resolve(columns, ("question", "question_id"))
+    fields = self._of_questions[columns]
     question_id = text_field("question_id", record, table, fields.get("question_id", ""))
     text = text_field("question", record, table, fields.get("question", ""))
     if not text.strip():
@@ -143,14 +156,15 @@ class Reading:
   def _nested_record(self, record: Mapping[str, Any], entry: Any) -> dict[str, Any]:
     shared = {name: value for name, value in record.items() if name != "candidates"}
     if isinstance(entry, str):
-      return {**shared, "candidate": entry}
+      return {**shared, self._named.get("candidate", "candidate"): entry}
     if isinstance(entry, dict) and "candidates" not in entry:
       return {**shared, **entry}
     raise self._table.error(f"a candidate is {quoted(str(entry))}; expected a text or an object")
 
   def _fields(self, columns: tuple[str, ...]) -> dict[str, str]:
     if columns not in self._resolved:
-      fields = column_names.resolve(columns, self._named, self._table.error)
+      fields = self._resolve(columns, column_names.NAMES)
+      self._unseen.difference_update(fields)
       self._resolved[columns] = fields
       others = [column for column in columns if column not in fields.values()]
       for column, field in column_names.misspelt(others, fields):
@@ -159,6 +173,21 @@ class Reading:
           log.warning(text, self._table.source, column, field)
         self._misspelt.add(column)
     return self._resolved[columns]
+
+  def _resolve(self, columns: tuple[str, ...], fields: Iterable[str]) -> dict[str, str]:
+    """{field: column} of some fields; a JSON record may lack optional ones that were named."""
+    named = {field: self._named[field] for field in fields if field in self._named}
+    absent: set[str] = set()
+    if self._table.columns is None:
+      there = set(map(column_names.simple, columns))
+      needed = (*REQUIRED, *["label"] * bool(self.labelled))
+      absent = {f for f in named if f not in needed and column_names.simple(named[f]) not in there}
+    return column_names.resolve(
+      columns,
+      {field: column for field, column in named.items() if field not in absent},
+      self._table.error,
+      {field: column_names.NAMES[field] for field in fields if field not in absent},
+    )
 
   def _row(self, record: Mapping[str, Any]) -> Row | None:
     if not record:

@@ -245,6 +245,35 @@ def test_an_empty_line_under_named_columns_is_counted_and_dropped(tmp_path, file
   assert [c.text for c in question.candidates] == ["c", "d"]
 
 
+def test_named_columns_of_json_lines_may_be_nested_or_absent(tmp_path):
+  nested = {
+    "ask": "q",
+    "nr": 7,
+    "candidates": [{"reply": "c", "good": 1}, {"reply": "d", "good": 0}],
+  }
+  flat = {"ask": "r", "nr": 8, "reply": "e", "good": 1}
+  columns = "question=ask,candidate=reply,label=good,question_id=nr,title=ctx"
+  path = json_lines(tmp_path, [nested, flat | {"ctx": "T"}, flat | {"reply": "f"}])
+  first, second = read_labelled(path, columns=columns)
+  assert (first.id, first.text, second.id) == ("7", "q", "8")
+  assert [(c.text, c.label) for c in first.candidates] == [("c", 1), ("d", 0)]
+  assert [(c.text, c.title) for c in second.candidates] == [("e", "T"), ("f", "")]
+  (texts,) = read_unlabelled(
+    json_lines(tmp_path, [{"ask": "q", "candidates": ["c", {"reply": "d"}]}]),
+    columns="question=ask,candidate=reply",
+  )
+  assert [c.text for c in texts.candidates] == ["c", "d"]
+  for named, words in (
+    (
+      "label=good,title=context",
+      "mine.jsonl: no row has a column 'context', which was named for title",
+    ),
+    ("label=right", "mine.jsonl:1: there is no column 'right', which was named for label"),
+  ):
+    with pytest.raises(InputError, match=words):
+      read_labelled(json_lines(tmp_path, [OWN]), columns=f"question=ask,candidate=reply,{named}")
+
+
 def test_unlabelled_headers(tmp_path):
   with pytest.raises(InputError, match=r":1: there is no column candidate"):
     read_unlabelled(written(tmp_path, "mine.tsv", "Question\ttitle", "q\tc"))
