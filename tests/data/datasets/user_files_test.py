@@ -183,6 +183,8 @@ BROKEN = {
   "a number for a text": (objects(GOOD | {"title": 3}), 1, "the field title is '3'"),
   "half a surrogate pair": (objects(GOOD | {"candidate": "\ud800"}), 1, "surrogate"),
   "white space in an id": (objects(GOOD | {"question_id": "a b"}), 1, "question_id is 'a b'"),
+  "a byte-order mark in an id": (
+    objects(GOOD | {"candidate_id": "\ufeffa"}), 1, "candidate_id is '\\ufeffa'; an id is not empty"),
   "id on some lines": (objects(GOOD, GOOD | {"question_id": "a"}), 2, "on all lines or on none"),
   "id missing later": (objects(GOOD | {"candidate_id": "a"}, GOOD), 2, "has no candidate_id"),
   "candidate id twice": (
