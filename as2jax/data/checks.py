@@ -108,7 +108,10 @@ def convert(source: str, target: str, columns: str = "", *, drop: bool = False) 
     own = user_files.read(source, labelled=None, columns=columns, drop=drop)
   rows = list(user_files.rows(own))
   table_writer.write(target, rows, "the target")
-  return f"{target} ({len(own.questions)} questions, {len(rows)} candidates)"
+  written = len({row["question_id"] for row in rows})
+  left_out = len(own.questions) - written
+  told = f"; {left_out} questions without candidates are left out" if left_out else ""
+  return f"{target} ({written} questions, {len(rows)} candidates{told})"
 
 
 def check_all(options: dict[str, Any], *, as_json: bool) -> int:
