@@ -28,7 +28,7 @@ class OwnFile:
     questions: in the order of first sight.
     others: (question id, candidate id) -> the other columns of its row, by their own names.
     numbers: of the rows of each question's candidates: lines, or positions in a frame.
-    problems: what is odd in it; of WikiQA's own format, which rows are repeated.
+    problems: what is odd in it.
     labelled: whether it has labels, and they were read.
 
   """
@@ -116,7 +116,7 @@ def read(
   named = column_names.parse(columns) if isinstance(columns, str) else dict(columns)
   column_names.check(named, column_names.NAMES, "columns")
   if not named and _is_wikiqa(source):
-    return _of_wikiqa(source, labelled is not False, drop)
+    return _of_wikiqa(source, labelled is not False, drop, lenient)
   recognised = lambda names: column_names.recognised(names, named)
   table = open_table(source, recognised, bare=() if labelled is not False else REQUIRED)
   reading = Reading(table, named, labelled)
@@ -138,17 +138,21 @@ def read(
   return OwnFile(questions, others, reading.problems, bool(reading.labelled), numbers)
 
 
-def _of_wikiqa(source: Any, labelled: bool, drop: bool) -> OwnFile:
+def _of_wikiqa(source: Any, labelled: bool, drop: bool, lenient: bool) -> OwnFile:
   """A file in WikiQA's form, whose sentences keep their neighbours, also where they are dropped."""
-  line, repeated, questions, numbers = 1, [], [], []
+  line, questions, numbers = 1, [], []
+  repeated: list[int] = []
+  contradictory: list[int] = []
   for question in read_wikiqa(source, labelled=labelled):
-    seen: set[tuple[str, int]] = set()
+    labels: dict[str, set[int]] = defaultdict(set)
     kept, lines = [], []
     for candidate in question.candidates:
       line += 1
-      again = (candidate.text, candidate.label) in seen
-      seen.add((candidate.text, candidate.label))
-      repeated += [line] * again
+      seen = labels[candidate.text]
+      again = candidate.label in seen
+      if seen:
+        (repeated if again else contradictory).append(line)
+      seen.add(candidate.label)
       if not (again and drop):
         kept.append(candidate)
         lines.append(line)
@@ -159,9 +163,9 @@ def _of_wikiqa(source: Any, labelled: bool, drop: bool) -> OwnFile:
     for question in questions
     for candidate in question.candidates
   }
-  problems = Problems(line - 1, repeated=tuple(repeated))
-  if drop and repeated:
-    log.warning("%s: %s; repeated ones are left out", source, problems)
+  problems = Problems(line - 1, repeated=tuple(repeated), contradictory=tuple(contradictory))
+  if str(problems) and not lenient:
+    log.warning("%s: %s%s", source, problems, "; repeated ones are left out" * drop)
   return OwnFile(tuple(questions), others, problems, labelled, tuple(numbers))
 
 

@@ -140,6 +140,20 @@ def test_repeated_rows_of_a_wikiqa_file_are_told_and_dropped(tmp_path):
   assert dropped.others["Q1", "D1-1"] == {"DocumentID": "D1"} and dropped.numbers == ((2, 3),)
 
 
+def test_contradictory_rows_of_a_wikiqa_file_are_told_and_kept(tmp_path, caplog):
+  path = tmp_path / "mine.tsv"
+  path.write_text(WIKIQA + "Q1\twhat is ice?\tD1\tIce\tD1-2\tFrozen water .\t0\n")
+  for drop in (False, True):
+    caplog.clear()
+    own = user_files.read(path, labelled=True, drop=drop)
+    assert own.problems.contradictory == (4,) and not own.problems.repeated
+    assert [c.label for c in own.questions[0].candidates] == [1, 0, 0]
+    assert "repeating one with another label (line 4)" in caplog.text
+  caplog.clear()
+  assert user_files.read(path, labelled=False, lenient=True).problems.repeated == (4,)
+  assert not caplog.text
+
+
 def table(*rows: str, header: str = "question\tcandidate\tlabel") -> tuple[str, ...]:
   return ("mine.tsv", header, *rows)
 
