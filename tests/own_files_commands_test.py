@@ -80,15 +80,25 @@ def test_convert_writes_what_it_read(own, tmp_path, capsys):
     converted = user_files.read(target, labelled=True)
     assert converted.questions == first.questions and dict(converted.others) == dict(first.others)
   assert app.run(["data", "convert", "sample:dev", target]) == 0
+  assert "left out" not in capsys.readouterr().out
   assert app.run(["data", "convert", "sample:dev", target, "--drop"]) == 2
   assert user_files.read_labelled(target)[3].text == load_data("sample").splits["dev"][3].text
+  objects = tmp_path / "objects.jsonl"
+  objects.write_text(
+    '{"question": "a", "candidates": ["b", "c"]}\n{"question": "d", "candidates": []}\n'
+  )
   capsys.readouterr()
+  assert app.run(["data", "convert", str(objects), target]) == 0
+  counts = "(1 questions, 2 candidates; 1 questions without candidates are left out)"
+  assert counts in capsys.readouterr().out
 
 
 def test_a_table_of_documents(tmp_path):
   path = tmp_path / "answers.csv"
   path.write_text('number,reply\n7,"a, b"\n8,c\n')
   assert documents.read(str(path), "text=reply,id=number") == (["7", "8"], ["a, b", "c"])
+  path.write_text("number,reply\n7,b\n8,c\n\n9,b\n10,d\n")
+  assert documents.read(str(path), "text=reply,id=number", drop=True)[1] == ["b", "c", "d"]
   path.write_text("number,reply\n7,b\n8,c\n9,b\n10,\n")
   assert documents.read(str(path), "text=reply,id=number", drop=True) == (["7", "8"], ["b", "c"])
   with pytest.raises(InputError, match="1 of 4 documents have no text; .*--drop"):

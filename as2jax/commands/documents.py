@@ -42,6 +42,9 @@ def read(
   rows: list[tuple[str, str]] = []
   empty: list[int] = []
   for record in table:
+    if not record:
+      empty.append(table.number or 0)
+      continue
     fields = column_names.resolve(tuple(record), named_columns, table.error, DOCUMENT_NAMES)
     text = _text(record, fields, table)
     if not text.strip():
@@ -77,9 +80,9 @@ def read(
 
 
 def _text(record: Mapping, fields: Mapping[str, str], table) -> str:
-  if record and "text" not in fields:
+  if "text" not in fields:
     raise table.error(
       f"no text; give it in a column text, candidate or answer, or name the column: --columns "
       f"text=COLUMN ({column_names.listed(tuple(record))})"
     )
-  return text_field("text", record, table, fields["text"]) if record else ""
+  return text_field("text", record, table, fields["text"])

@@ -97,12 +97,15 @@ def evaluate(
   """Evaluates a run again."""
   process.begin_run()
   from as2jax.config import overrides
+  from as2jax.data.datasets import named
 
   if data and splits:
     raise InputError(
       f"--splits={splits} is of the run's own data: name the split of other data with it, "
       f"--data={data.partition(':')[0]}:{splits.split(',')[0]}"
     )
+  if named.is_named(data):
+    named.refuse(data, columns, drop)
   config = opened(run)
   options = [f"evaluation.splits={splits}"] * bool(splits) + [f"evaluation.data={data}"] * bool(
     data

@@ -11,7 +11,8 @@ from as2jax.data.datasets import named, table_writer, user_files
 from as2jax.data.datasets.dataset import SPECS, load_any
 from as2jax.data.datasets.dataset_card import count_table, passport, table
 from as2jax.data.datasets.files_on_disk import lacking, located
-from as2jax.data.datasets.user_files import OwnFile, Problems
+from as2jax.data.datasets.user_files import OwnFile
+from as2jax.data.datasets.user_rows import Problems
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.folders import cache_folder, data_folder
 
@@ -100,17 +101,17 @@ def convert(source: str, target: str, columns: str = "", *, drop: bool = False) 
 
   """
   table_writer.check(target, "the target")
-  name, _, split = source.partition(":")
-  if name in SPECS:
-    if columns or drop:
-      raise InputError(f"{source} is a data set: --columns and --drop are for your own files")
-    data = named.by_address(source)
-    own = OwnFile(data.splits[split or "test"], {}, Problems(), True)
+  if named.is_named(source):
+    data = named.by_address(source, columns=columns, drop=drop)
+    own = OwnFile(data.splits[data.split], {}, Problems(), True)
   else:
     own = user_files.read(source, labelled=None, columns=columns, drop=drop)
   rows = list(user_files.rows(own))
   table_writer.write(target, rows, "the target")
-  return f"{target} ({len(own.questions)} questions, {len(rows)} candidates)"
+  written = len({row["question_id"] for row in rows})
+  left_out = len(own.questions) - written
+  told = f"; {left_out} questions without candidates are left out" if left_out else ""
+  return f"{target} ({written} questions, {len(rows)} candidates{told})"
 
 
 def check_all(options: dict[str, Any], *, as_json: bool) -> int:

@@ -91,8 +91,9 @@ class Retrieve:
   """One pool is ranked for all queries, in the way that the system can.
 
   Raises:
-    InputError: another policy for ties or metric than a pool has, a score that cannot be searched,
-      or (of a model that does not encode sentences) no `data.ranking`.
+    InputError: another policy for ties or metric than a pool has, a split without a question that has
+      a right answer, a score that cannot be searched, or (of a model that does not encode sentences)
+      no `data.ranking`.
 
   """
 
@@ -100,11 +101,24 @@ class Retrieve:
     self.config, self.data = config, data
     self.selection = holdout.selection_split(config.data)
     self.selector = selector(config, data)
+    self._require_queries()
     model = predictor.model
     way = (
       ScorePool if not model.has_parameters else SearchPool if model.encodes else RerankRetrieved
     )
     self.rank = way(config, data, predictor)
+
+  def _require_queries(self) -> None:
+    """Raises InputError where the pool of a split that will be measured has no query."""
+    selecting = (self.selection,) if self.config.mode == "train" else ()
+    for split in dict.fromkeys((*selecting, *self.config.evaluation.splits)):
+      if split in self.data.pools and not self.data.pools[split].queries:
+        other = "hold training questions out in its place (data.holdout=0.1)"
+        other = other if split in selecting else "leave it out of evaluation.splits"
+        raise InputError(
+          f"{self.data.name}: no question of the split {split} has a right answer (label 1), so that "
+          f"nothing can be measured on it; add some, or {other}"
+        )
 
   def questions(self, split: str) -> tuple[Question, ...]:
     """What is predicted of a split (first)."""

@@ -19,7 +19,7 @@ from etils import epath
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets.lines import Lines
 from as2jax.data.record import Question
-from as2jax.data.text import word_tokenizer
+from as2jax.data.text import normalise, word_tokenizer
 from as2jax.encoders.checkpoints import word_vectors
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -171,16 +171,20 @@ def _source(flags: argparse.Namespace) -> tuple[Iterable[str], dict[str, Any]]:
   if flags.text:
     return TextFile(flags.text), {"text": os.path.basename(flags.text)}
   name, root, cache, download = flags.data, flags.root, flags.cache, not flags.no_download
+  rules: tuple[str, ...] = ()
   if flags.config:
     from as2jax.config import flags as flags_config
 
     data = flags_config.load(flags.config).data
     name, root, cache, download = data.name, data.root, data.cache, data.download
+    rules = tuple(data.rules)
+    normalise.check(rules)
   dataset = datasets.load(name, root=root, cache=cache, download=download)
   if "train" not in dataset.splits:
     raise InputError(f"the dataset {name!r} has no training split; name another, or give --text")
   source = {"dataset": name, "split": "train", "fingerprint": dataset.fingerprints["train"]}
-  return training_texts(dataset.splits["train"]), source
+  source |= {"rules": list(rules)} if rules else {}
+  return training_texts(normalise.apply(dataset.splits["train"], rules)), source
 
 
 def _positive(value: str) -> int:
@@ -196,7 +200,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
   )
   source = parser.add_mutually_exclusive_group(required=True)
   source.add_argument("--data", metavar="NAME", help="a dataset, of which the training split")
-  source.add_argument("--config", metavar="FILE", help="a config, whose section `data` names it")
+  source.add_argument(
+    "--config", metavar="FILE", help="a config, whose section `data` names it and its text rules"
+  )
   source.add_argument("--text", metavar="FILE", help="a UTF-8 file with a text a line")
   parser.add_argument("--output", metavar="FILE", required=True, help="where the vectors go")
   parser.add_argument("--root", default="", help="folder of the data (default: $AS2JAX_DATA)")

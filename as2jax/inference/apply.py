@@ -33,8 +33,10 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
   `evaluation.data` names other data, the run is evaluated on these (`evaluate_on`).
   """
   if config.evaluation.data:
-    columns, drop = config.data.columns, config.data.drop
-    data = named.by_address(config.evaluation.data, columns=columns, drop=drop)
+    how: dict[str, Any] = {"columns": config.data.columns, "drop": config.data.drop}
+    if named.is_named(config.evaluation.data):  # they are of the files that the run was trained on
+      how = {}
+    data = named.by_address(config.evaluation.data, **how)
     return evaluate_on(Run(workdir, config, data=False), data, ranking=config.predict.ranking)
   run = Run(workdir, config)
   components = run.components

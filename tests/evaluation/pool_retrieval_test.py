@@ -20,6 +20,7 @@ from as2jax.evaluation import (
   retrieval_metrics,
   retrieve_rerank,
   run_scores,
+  tasks,
 )
 from as2jax.inference import modes
 from as2jax.models import lexical
@@ -219,6 +220,23 @@ def test_a_pool_has_metrics_of_its_own(folder, tmp_path):
     modes.run(tiny_pool.config(folder, "triplet", select="map"), str(tmp_path / "x"))
   with pytest.raises(InputError, match="'trec': over a pool use one of expected"):
     modes.run(tiny_pool.config(folder, "triplet", evaluation__ties="trec"), str(tmp_path / "x"))
+
+
+@pytest.mark.parametrize(
+  "empty, mode, words",
+  [
+    ("test", "train", "split test has a right answer .*leave it out of evaluation.splits"),
+    ("test", "evaluate", "split test has a right answer"),
+    ("dev", "train", "split dev has a right answer .*data.holdout=0.1"),
+  ],
+)
+def test_a_pool_without_queries_is_refused_before_anything_runs(tmp_path, empty, mode, words):
+  pool = generated_pool()
+  pools = {"dev": pool, "test": pool, empty: Pool(pool.passages, ())}
+  data = type("Data", (), {"name": "x", "pools": pools})
+  config = tiny_pool.config(tmp_path, "triplet", mode=mode, evaluation__splits=("test",))
+  with pytest.raises(InputError, match=f"x: no question of the {words}"):
+    tasks.Retrieve(config, data, None)
 
 
 def test_a_finished_run_is_evaluated_again(folder):

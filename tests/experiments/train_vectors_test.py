@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -80,6 +81,20 @@ def test_a_config_names_the_dataset(tmp_path, capsys):
   capsys.readouterr()
   assert (tmp_path / "conf.txt").read_bytes() == (tmp_path / "data.txt").read_bytes()
   assert json.loads((tmp_path / "conf.txt.json").read_text())["dataset"] == "sample"
+
+
+def test_the_text_rules_of_a_config_are_those_of_its_runs(tmp_path, capsys):
+  (tmp_path / "ruled.py").write_text(
+    "from configs.wikiqa_triplet import get_config as sample\n\n"
+    "def get_config():\n"
+    "  config = sample('sample')\n"
+    "  config.data.rules = ('mask_numbers', 'alphanumeric')\n"
+    "  return config\n"
+  )
+  assert main([f"--config={tmp_path}/ruled.py", f"--output={tmp_path}/v.txt", *FLAGS]) == 0
+  assert json.loads(capsys.readouterr().out)["rules"] == ["mask_numbers", "alphanumeric"]
+  words = vectors(tmp_path / "v.txt").words
+  assert "num" in words and not any(re.search("[^a-z]", word) for word in words)
 
 
 def test_the_same_again_in_another_process(tmp_path):

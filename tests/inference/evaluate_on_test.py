@@ -60,6 +60,8 @@ def test_other_data_lie_apart_and_a_file_needs_labels(copied, tmp_path):
   assert (folder / "evaluations/own-test/results.json").exists()
   content = json.loads((folder / "results.json").read_text())
   assert "map[sample-clean/test]" in content["metrics"]
+  config.evaluation.data, config.data.drop = "sample:test", True  # as the run's own files were read
+  assert "map[sample-clean/test]" in modes.run(config, str(folder))
   config.mode = "train"
   with pytest.raises(InputError, match="evaluation.data = .* is for a finished run"):
     modes.run(config, str(tmp_path / "other"))
@@ -76,6 +78,8 @@ def test_a_split_of_other_data_is_named_with_it(copied, capsys):
   folder = str(copied("bm25"))
   assert app.run(["evaluate", folder, "--data=sample", "--splits=dev"]) == 2
   assert "--data=sample:dev" in capsys.readouterr().err
+  assert app.run(["evaluate", folder, "--data=sample:dev", "--drop"]) == 2
+  assert "drop = True is for your own files" in capsys.readouterr().err
 
 
 def test_other_questions_of_one_name_lie_apart_and_the_run_counts_them(copied, tmp_path):

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -24,6 +25,9 @@ ARCHIVES = (  # place in the file, mark, name
   (0, b"7z\xbc\xaf\x27\x1c", "7z"),
   (257, b"ustar", "tar"),
 )
+# What would break a line of a run file, or has no UTF-8.
+_UNWRITABLE = re.compile(r"[\s\x00\ufeff\ud800-\udfff]")
+ID = "an id is not empty and has no white space, NUL or byte-order mark"
 UNPACKING = (EOFError, gzip.BadGzipFile, zlib.error)  # what a damaged gzip file raises
 
 
@@ -180,7 +184,12 @@ def quoted(text: str, limit: int = 60) -> str:
   return repr(text if len(text) <= limit else text[: limit - 1] + "…")
 
 
+def is_id(value: str) -> bool:
+  """Whether a run file, with columns separated by white space, can hold an id."""
+  return bool(value) and not _UNWRITABLE.search(value)
+
+
 def check_id(value: str, name: str, lines: Lines) -> None:
-  """Refuses an id that a run file (columns separated by white space) could not hold."""
-  if len(value.split()) != 1 or value.strip() != value:
-    raise lines.error(f"{name} is {quoted(value)}; an id has no white space and is not empty")
+  """Refuses what `is_id` does."""
+  if not is_id(value):
+    raise lines.error(f"{name} is {quoted(value)}; {ID}")

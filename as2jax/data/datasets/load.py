@@ -30,7 +30,7 @@ def load(section: Any, task: str = "rerank") -> Dataset:
 
   Raises:
     InputError: see `dataset.load`, `user_files.load`, `holdout.hold_out` and `normalise.check`; or
-      paths with the name of a known data set.
+      paths, columns or drop with the name of a known data set, or the latter two with ASNQ's form.
 
   """
   normalise.check(tuple(section.rules))
@@ -70,6 +70,11 @@ def _rerank(section: Any) -> Dataset:
   paths = {split: section[split] for split in SPLITS}
   if section.name in (FILES, ASNQ_FILES):
     how = {"columns": section.columns, "drop": section.drop}
+    if section.name == ASNQ_FILES and (given := [f"data.{name}" for name in how if how[name]]):
+      raise InputError(
+        f"{', '.join(given)} is for data.name={FILES}: files in ASNQ's form ({ASNQ_FILES}) have "
+        "fixed columns, and all of their rows are read; leave it out"
+      )
     own = lambda path: user_files.read_labelled(path, **how)
     read = own if section.name == FILES else asnq.read_asnq
     train = {}

@@ -88,6 +88,15 @@ def added(
   return tuple(_with(question, further.get(question.id, {})) for question in questions)
 
 
+def carried(questions: Sequence[Question], source: Sequence[Question]) -> tuple[Question, ...]:
+  """Questions with the mined negatives that `added` gave the questions of the same ids in `source`."""
+  further = {
+    q.id: {c.text: c for c in q.candidates if c.label == 0 and c.id.startswith(PREFIX)}
+    for q in source
+  }
+  return tuple(_with(question, further[question.id]) for question in questions)
+
+
 def _with(question: Question, further: Mapping[str, Candidate]) -> Question:
   there = {candidate.text for candidate in question.candidates}
   new = tuple(candidate for text, candidate in further.items() if text not in there)

@@ -43,8 +43,7 @@ def dataset(
   if filter not in FILTERS:
     raise InputError(f"filter = {filter!r}: use one of {', '.join(FILTERS)}")
   if isinstance(name_or_path, str) and name_or_path in datasets.SPECS:
-    if columns:
-      raise InputError(f"columns = {columns!r} are for your own files; {name_or_path} needs none")
+    refuse(name_or_path, columns, drop)
     opened = datasets.load(name_or_path)
   else:
     opened = _of_file(name_or_path, split or "test", columns or "", drop)
@@ -58,16 +57,28 @@ def by_address(
 
   Args:
     address: of a data set or a file.
-    columns, drop: of a file; see `dataset`.
+    columns, drop: of a file, and refused for a named data set; see `dataset`.
 
   Raises:
     InputError: as `dataset`.
 
   """
-  name, _, split = address.partition(":")
-  if name in datasets.SPECS:
-    return dataset(name, split or "test")
+  if is_named(address):
+    name, _, split = address.partition(":")
+    return dataset(name, split or "test", columns=columns, drop=drop)
   return dataset(address, columns=columns, drop=drop)
+
+
+def is_named(address: str) -> bool:
+  """Whether `by_address` would open a data set by its name."""
+  return address.partition(":")[0] in datasets.SPECS
+
+
+def refuse(name: str, columns: Mapping[str, str] | str | None, drop: bool) -> None:
+  """Raises InputError where what own files are read with is given for the data set `name`."""
+  if columns or drop:
+    given = f"columns = {columns!r} are" if columns else "drop = True is"
+    raise InputError(f"{given} for your own files; leave it out for the data set {name}")
 
 
 def own_files(
@@ -101,6 +112,8 @@ def _of_file(source: Any, split: str, columns: Mapping[str, str] | str, drop: bo
     if not path.exists() and path.name == str(path) and not path.suffix:
       datasets.spec_of(path.name)  # which names the data set that may be meant
     name = path.name.partition(".")[0]
+    if name in datasets.SPECS:  # wikiqa.csv is not the data set wikiqa
+      name = path.name if path.name not in datasets.SPECS else "files"
   questions = user_files.read_labelled(source, columns=columns, drop=drop)
   prints = {split: fingerprint(questions)}
   return Dataset(name, {split: questions}, "answerable", _called(source), prints)

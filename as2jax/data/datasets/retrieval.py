@@ -4,6 +4,7 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+from as2jax.data.datasets import mined
 from as2jax.data.datasets.dataset import Dataset, PoolDataset, Splits
 from as2jax.data.datasets.pool import Pool, aligned, make_query, one_per_text
 from as2jax.data.record import Candidate, Passage, Question
@@ -55,7 +56,8 @@ def pooled(dataset: Dataset, *, negatives: str) -> Retrieval:
   """Turns a re-ranking dataset into a retrieval dataset: one pool of all candidates per split.
 
   Passages are the distinct sentences, queries the questions that have a positive one. The training
-  questions keep their own candidates where `negatives` are of the `paragraph`.
+  questions keep their own candidates where `negatives` are of the `paragraph`, else the gold one and
+  what was mined for them.
   """
   _check(negatives)
   pools = Splits(
@@ -63,9 +65,11 @@ def pooled(dataset: Dataset, *, negatives: str) -> Retrieval:
   )
 
   def questions(split: str) -> tuple[Question, ...]:
-    if negatives == "paragraph" and split == "train":
+    if split != "train":
+      return aligned(pools[split])
+    if negatives == "paragraph":
       return dataset.splits[split]
-    return aligned(pools[split])
+    return mined.carried(aligned(pools[split]), dataset.splits[split])
 
   splits = Splits(tuple(dataset.splits), questions)
   return _over(dataset, splits, pools)

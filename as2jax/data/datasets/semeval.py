@@ -8,7 +8,7 @@ from absl import logging
 from etils import epath
 
 from as2jax.data.datasets.files_on_disk import Counts, Spec
-from as2jax.data.datasets.lines import quoted
+from as2jax.data.datasets.lines import ID, is_id, quoted
 from as2jax.data.datasets.xml_records import Element, XmlRecords
 from as2jax.data.record import Candidate, Question
 
@@ -159,10 +159,8 @@ def _attribute(element: Element, name: str, records: XmlRecords) -> str:
   value = element.attributes.get(name)
   if value is None:
     raise records.error(f"{element.tag} lacks the attribute {name}", element.line)
-  if name.endswith("ID") and (len(value.split()) != 1 or value.strip() != value):
-    raise records.error(
-      f"{name} is {quoted(value)}; an id has no white space and is not empty", element.line
-    )
+  if name.endswith("ID") and not is_id(value):
+    raise records.error(f"{name} is {quoted(value)}; {ID}", element.line)
   return value
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data.datasets.lines import quoted, unpacked
+from as2jax.data.datasets.lines import ID, is_id, quoted, unpacked
 from as2jax.data.datasets.pool import PoolCounts, PoolSpec, make_query
 from as2jax.data.record import Passage, Query
 from as2jax.data.text.sentences import sentence_spans
@@ -136,8 +136,8 @@ def _field(record: Any, name: str, kind: type, where: str) -> Any:
 
 def _asked(qa: Any, where: str, text: str, seen: dict[str, str]) -> Asked:
   id, question = _field(qa, "id", str, where), _field(qa, "question", str, where)
-  if len(id.split()) != 1 or id.strip() != id:
-    raise InputError(f"{where}: the id is {quoted(id)}; an id has no white space and is not empty")
+  if not is_id(id):
+    raise InputError(f"{where}: the id is {quoted(id)}; {ID}")
   if id in seen:
     raise InputError(
       f"{where}: the id {quoted(id)} was already that of {seen[id]}; give each question its own"

@@ -17,7 +17,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.data.datasets.fields import json_objects, parsed
-from as2jax.data.datasets.lines import Lines, opened, quoted
+from as2jax.data.datasets.lines import LONGEST, Lines, opened, quoted
 from as2jax.runtime.errors import InputError
 
 JSON, PARQUET, TABS, COMMAS = "JSON-lines", "Parquet", "tabs", "CSV"
@@ -31,7 +31,6 @@ SUFFIXES = {
 }
 DELIMITERS = (",", ";", "\t")
 NAMED = re.compile(r'"?sep=([^\w\s"]|\t)"?', re.IGNORECASE)  # a line that is there for Excel
-LONGEST = 131_072  # characters of a cell, as `csv` limits them
 log = logging.getLogger(__name__)
 Cells = Iterator[tuple[int, list[str]]]
 
@@ -166,6 +165,8 @@ def csv_cells(lines: Lines, delimiter: str = ",", skipped: int = 0) -> Cells:
 
   """
   rest = itertools.islice(iter(lines), skipped, None)
+  # One limit of all readers of the process: raised, and never lowered below what another has set.
+  csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
   reader = csv.reader((line for _, line in rest), delimiter=delimiter, strict=True)
   while True:
     first = max(lines.number, skipped) + 1
@@ -176,8 +177,8 @@ def csv_cells(lines: Lines, delimiter: str = ",", skipped: int = 0) -> Cells:
     except csv.Error as error:
       if "unexpected end" in str(error) or "field limit" in str(error):
         raise lines.error(
-          f"a quotation mark is not closed (within {LONGEST} characters); close it, or double it "
-          "inside a cell; the file may be cut off",
+          f"a quotation mark is not closed (within {LONGEST:,} characters); close it, or double "
+          "it inside a cell; the file may be cut off",
           first,
         ) from error
       raise lines.error(
@@ -271,7 +272,7 @@ def _delimiter(first: str, recognised: Callable[[Sequence[str]], int]) -> str:
 
   def fit(delimiter: str) -> tuple[int, bool, int]:
     try:
-      header = next(csv.reader([first[: LONGEST - 1]], delimiter=delimiter))
+      header = next(csv.reader([first[: csv.field_size_limit()]], delimiter=delimiter))
     except csv.Error:  # whoever reads the line says what is wrong
       header = []
     return recognised(header), delimiter == "\t" and len(header) > 1, len(header)

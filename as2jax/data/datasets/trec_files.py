@@ -7,17 +7,16 @@ With several processes, only the first one writes.
 import lzma
 import math
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from etils import epath
 
+from as2jax.data.datasets.lines import is_id
 from as2jax.data.record import UNKNOWN
 from as2jax.runtime import processes, regular_files
 from as2jax.runtime.errors import InputError
 
-_UNWRITABLE = re.compile(r"[\s\x00\ufeff\ud800-\udfff]")  # would break a line, or has no UTF-8
 _BOM = b"\xef\xbb\xbf"
 _NOT_OPENED = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
@@ -195,7 +194,7 @@ def _check_unique(path, what: str, ids: Iterable[str]):
 
 
 def _check_id(path, what: str, text: str):
-  if not text or _UNWRITABLE.search(text):
+  if not is_id(text):
     raise InputError(
       f"{path}: {what} {text!r} is empty or holds whitespace (or no valid text), "
       "which the format cannot carry: rename it"

@@ -9,66 +9,15 @@ from typing import Any
 from etils import epath
 
 from as2jax.data.datasets import columns as column_names
-from as2jax.data.datasets.fields import IDS, text_field, worded_label
-from as2jax.data.datasets.lines import Lines, check_id, quoted
+from as2jax.data.datasets.lines import Lines, quoted
 from as2jax.data.datasets.table import Table, open_table
+from as2jax.data.datasets.user_rows import REQUIRED, Problems, Reading, Row
 from as2jax.data.datasets.wikiqa import HEADER, read_wikiqa
 from as2jax.data.record import UNKNOWN, Candidate, Question
 from as2jax.runtime.errors import InputError
 
-REQUIRED = ("question", "candidate")
 CONTEXT = ("previous", "next", "title")
-SHOWN = 5  # lines of a problem that a message names
 log = logging.getLogger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Row:
-  """One candidate of the table; "" where a field is absent, `others` by the table's own names."""
-
-  line: int
-  label: int
-  question: str
-  candidate: str
-  previous: str = ""
-  next: str = ""
-  title: str = ""
-  question_id: str = ""
-  candidate_id: str = ""
-  others: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class Problems:
-  """What is odd in a table.
-
-  Attributes:
-    rows: how many there are.
-    empty: numbers of the rows without a question or without a candidate.
-    repeated: of those that repeat a candidate of their question with the same label.
-    contradictory: of those that repeat a candidate with another label.
-    place: "line" or "row".
-
-  """
-
-  rows: int = 0
-  empty: tuple[int, ...] = ()
-  repeated: tuple[int, ...] = ()
-  contradictory: tuple[int, ...] = ()
-  place: str = "line"
-
-  def __str__(self) -> str:
-    kinds = (
-      (self.empty, "without a question or a candidate"),
-      (self.repeated, "repeating a candidate of their question"),
-      (self.contradictory, "repeating one with another label"),
-    )
-    parts = [f"{len(its)} {what} ({self._numbers(its)})" for its, what in kinds if its]
-    return f"{self.rows} rows, of these {', '.join(parts)}" if parts else ""
-
-  def _numbers(self, numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:SHOWN])) + ", …" * (len(numbers) > SHOWN)
-    return f"{self.place}{'s' * (len(numbers) > 1)} {shown}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +28,7 @@ class OwnFile:
     questions: in the order of first sight.
     others: (question id, candidate id) -> the other columns of its row, by their own names.
     numbers: of the rows of each question's candidates: lines, or positions in a frame.
-    problems: what is odd in it; of WikiQA's own format, which rows are repeated.
+    problems: what is odd in it.
     labelled: whether it has labels, and they were read.
 
   """
@@ -148,12 +97,14 @@ def read(
   question with its `candidates`, texts or objects. WikiQA's own format is read as such. Rows with one
   question_id, or without ids one question text, are one question, wherever they stand; questions come
   in the order of first sight. Without ids, questions are q1, q2 … and their candidates q1-0, q1-1 ….
+  An object with candidates is a whole question: its id may not occur again.
 
   Args:
     source: a path, or a pandas frame.
     labelled: whether labels are read: needed (True), ignored (False: two tab-separated columns
       without a header will do), or read where there is a column (None).
-    columns: {field: column}, or as text: `question=query,label=is_correct`.
+    columns: {field: column}, or as text: `question=query,label=is_correct`. A row of JSON-lines may
+      lack one that is optional.
     drop: whether rows without text, and those that repeat a candidate with its label, are left out;
       else the first are an error, and the second kept and logged.
     lenient: whether rows without text are left out and told in `problems` alone.
@@ -165,10 +116,10 @@ def read(
   named = column_names.parse(columns) if isinstance(columns, str) else dict(columns)
   column_names.check(named, column_names.NAMES, "columns")
   if not named and _is_wikiqa(source):
-    return _of_wikiqa(source, labelled is not False, drop)
+    return _of_wikiqa(source, labelled is not False, drop, lenient)
   recognised = lambda names: column_names.recognised(names, named)
   table = open_table(source, recognised, bare=() if labelled is not False else REQUIRED)
-  reading = _Reading(table, named, labelled)
+  reading = Reading(table, named, labelled)
   groups = reading.groups(drop)
   _tell(table, reading.problems, drop, lenient)
   if not groups:
@@ -177,6 +128,7 @@ def read(
   questions = tuple(
     _question(rows, i, table, key) for i, (key, rows) in enumerate(groups.items(), 1)
   )
+  _check_ids(questions, groups, table)
   others = {
     (question.id, candidate.id): row.others
     for question, rows in zip(questions, groups.values(), strict=True)
@@ -186,17 +138,21 @@ def read(
   return OwnFile(questions, others, reading.problems, bool(reading.labelled), numbers)
 
 
-def _of_wikiqa(source: Any, labelled: bool, drop: bool) -> OwnFile:
+def _of_wikiqa(source: Any, labelled: bool, drop: bool, lenient: bool) -> OwnFile:
   """A file in WikiQA's form, whose sentences keep their neighbours, also where they are dropped."""
-  line, repeated, questions, numbers = 1, [], [], []
+  line, questions, numbers = 1, [], []
+  repeated: list[int] = []
+  contradictory: list[int] = []
   for question in read_wikiqa(source, labelled=labelled):
-    seen: set[tuple[str, int]] = set()
+    labels: dict[str, set[int]] = defaultdict(set)
     kept, lines = [], []
     for candidate in question.candidates:
       line += 1
-      again = (candidate.text, candidate.label) in seen
-      seen.add((candidate.text, candidate.label))
-      repeated += [line] * again
+      seen = labels[candidate.text]
+      again = candidate.label in seen
+      if seen:
+        (repeated if again else contradictory).append(line)
+      seen.add(candidate.label)
       if not (again and drop):
         kept.append(candidate)
         lines.append(line)
@@ -207,9 +163,9 @@ def _of_wikiqa(source: Any, labelled: bool, drop: bool) -> OwnFile:
     for question in questions
     for candidate in question.candidates
   }
-  problems = Problems(line - 1, repeated=tuple(repeated))
-  if drop and repeated:
-    log.warning("%s: %s; repeated ones are left out", source, problems)
+  problems = Problems(line - 1, repeated=tuple(repeated), contradictory=tuple(contradictory))
+  if str(problems) and not lenient:
+    log.warning("%s: %s%s", source, problems, "; repeated ones are left out" * drop)
   return OwnFile(tuple(questions), others, problems, labelled, tuple(numbers))
 
 
@@ -222,132 +178,6 @@ def _is_wikiqa(source: Any) -> bool:
   return next(
     (tuple(line.rstrip("\r\n").split("\t")) == HEADER for _, line in Lines(path, ends=True)), False
   )
-
-
-class _Reading:
-  """The rows of a table, and what is odd in them."""
-
-  def __init__(self, table: Table, named: Mapping[str, str], labelled: bool | None):
-    self._table, self._named, self.labelled = table, named, labelled
-    self._resolved: dict[tuple[str, ...], dict[str, str]] = {}
-    self._misspelt: set[str] = set()  # columns that were told of
-    self._problem_lines: dict[str, list[int]] = {"empty": [], "repeated": [], "contradictory": []}
-    self._rows = 0
-    if table.columns is not None:
-      fields = self._fields(table.columns)
-      for name in (*REQUIRED, *["label"] * bool(labelled)):
-        if name not in fields:
-          raise table.error(column_names.missing(name, table.columns))
-      if labelled is None:
-        self.labelled = "label" in fields
-
-  @property
-  def problems(self) -> Problems:
-    """What was found; whole once `groups` has returned."""
-    place = self._table.place(0).split()[0]
-    return Problems(self._rows, *map(tuple, self._problem_lines.values()), place)
-
-  def groups(self, drop: bool) -> dict[Any, list[Row]]:
-    """The rows of each question, by its id, its text, or the line that holds all of it."""
-    table = self._table
-    groups: dict[Any, list[Row]] = {}
-    labels: dict[Any, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-    earlier: Row | None = None
-    for key, row in self._all(groups):
-      self._rows += 1
-      if row is None:
-        self._problem_lines["empty"].append(table.number or 0)
-        continue
-      earlier = earlier or row
-      _check_alike(row, earlier, table)
-      key = key or row.question_id or row.question
-      group = groups.setdefault(key, [])
-      if group and group[0].question != row.question:
-        raise table.error(
-          f"question_id {quoted(row.question_id)} reads {quoted(row.question)} here and "
-          f"{quoted(group[0].question)} on {table.place(group[0].line)}; give each question its own id"
-        )
-      seen = labels[key][row.candidate]
-      if seen:
-        self._problem_lines["repeated" if row.label in seen else "contradictory"].append(row.line)
-      if not (drop and row.label in seen):
-        group.append(row)
-      seen.add(row.label)
-    return {key: rows for key, rows in groups.items() if rows or isinstance(key, tuple)}
-
-  def _all(self, groups: dict[Any, list[Row]]) -> Iterator[tuple[Any, Row | None]]:
-    """(what its question is told apart by, row) of each row; None for a row without text."""
-    for record in self._table:
-      if self._table.columns is None and isinstance(record.get("candidates"), list):
-        key = self._nested_key(record, groups)
-        for entry in record["candidates"]:
-          yield key, self._row(self._nested_record(record, entry))
-      else:
-        yield None, self._row(record)
-
-  def _nested_key(self, record: Mapping[str, Any], groups: dict[Any, list[Row]]) -> Any:
-    """Makes the group of a question that one object holds whole."""
-    table = self._table
-    fields = self._fields(tuple(name for name in record if name != "candidates"))
-    question_id = text_field("question_id", record, table, fields.get("question_id", ""))
-    text = text_field("question", record, table, fields.get("question", ""))
-    if not text.strip():
-      raise table.error("the field question is empty or missing; every line needs a question")
-    key = (table.number, question_id, text)
-    if question_id and any(isinstance(k, tuple) and k[1] == question_id for k in groups):
-      raise table.error(f"question_id {quoted(question_id)} was already on an earlier line")
-    groups[key] = []
-    return key
-
-  def _nested_record(self, record: Mapping[str, Any], entry: Any) -> dict[str, Any]:
-    shared = {name: value for name, value in record.items() if name != "candidates"}
-    if isinstance(entry, str):
-      return {**shared, "candidate": entry}
-    if isinstance(entry, dict) and "candidates" not in entry:
-      return {**shared, **entry}
-    raise self._table.error(f"a candidate is {quoted(str(entry))}; expected a text or an object")
-
-  def _fields(self, columns: tuple[str, ...]) -> dict[str, str]:
-    if columns not in self._resolved:
-      fields = column_names.resolve(columns, self._named, self._table.error)
-      self._resolved[columns] = fields
-      others = [column for column in columns if column not in fields.values()]
-      for column, field in column_names.misspelt(others, fields):
-        if column not in self._misspelt:
-          text = "%s: the column %r is carried along unread; did you mean %r?"
-          log.warning(text, self._table.source, column, field)
-        self._misspelt.add(column)
-    return self._resolved[columns]
-
-  def _row(self, record: Mapping[str, Any]) -> Row | None:
-    table, fields = self._table, self._fields(tuple(record))
-    if not record:
-      return None
-    for name in REQUIRED:
-      if name not in fields:
-        raise table.error(f"the field {name} is missing; every line needs a {name}")
-    texts = {
-      name: text_field(name, record, table, column)
-      for name, column in fields.items()
-      if name != "label"
-    }
-    if not all(texts[name].strip() for name in REQUIRED):
-      return None
-    if self.labelled is None:
-      self.labelled = "label" in fields
-    label = UNKNOWN
-    if self.labelled:
-      label = worded_label(record.get(fields.get("label", "label")), table)
-      for name in IDS:  # run files have columns separated by white space
-        if texts.get(name):
-          check_id(texts[name], name, table)
-    own = {column for name, column in fields.items() if name != "label" or self.labelled}
-    others = {name: value for name, value in record.items() if name not in own}
-    try:
-      str(others).encode()
-    except UnicodeEncodeError as error:
-      raise table.error("a column holds half a surrogate pair; remove it") from error
-    return Row(table.number or 0, label, **texts, others=others)
 
 
 def _tell(table: Table, problems: Problems, drop: bool, lenient: bool) -> None:
@@ -363,13 +193,21 @@ def _tell(table: Table, problems: Problems, drop: bool, lenient: bool) -> None:
     log.warning("%s: %s", table.source, text)
 
 
-def _check_alike(row: Row, earlier: Row, table: Table) -> None:
-  for name in IDS:
-    if bool(getattr(row, name)) != bool(getattr(earlier, name)):
-      here, there = ("has", "has none") if getattr(row, name) else ("has no", "has one")
+def _check_ids(
+  questions: Sequence[Question], groups: Mapping[Any, Sequence[Row]], table: Table
+) -> None:
+  """Refuses an id of two questions: of two objects, of an object and rows, or a given `q1`."""
+  first: dict[str, int] = {}
+  for question, (key, rows) in zip(questions, groups.items(), strict=True):
+    number = rows[0].line if rows else key[0]
+    if question.id in first:
       raise table.error(
-        f"this line {here} {name}, {table.place(earlier.line)} {there}; give it on all lines or on none"
+        f"question_id {quoted(question.id)} was already on {table.place(first[question.id])}; give "
+        "each question its own id (without one they are q1, q2 …), and hold it in one object, or "
+        "in rows alone",
+        number,
       )
+    first[question.id] = number
 
 
 def _question(rows: Sequence[Row], number: int, table: Table, key: Any) -> Question:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from as2jax.data.datasets import table
 from as2jax.data.datasets.labelled_lines import read_judged
 from as2jax.runtime.errors import InputError
 from tests.file_damage import damaged
@@ -87,11 +88,18 @@ def test_broken_commas(tmp_path, data, line, words):
   assert str(error.value).startswith(f"{path}:{line}: ") and words in str(error.value)
 
 
-def test_an_open_quotation_mark_does_not_swallow_a_file(tmp_path):
+def test_an_open_quotation_mark_does_not_swallow_a_file(tmp_path, monkeypatch):
+  monkeypatch.setattr(table, "LONGEST", 10_000)
+  limit = csv.field_size_limit(10_000)
   data = commas() + b'1,"q ?,s,,,,1\n' + b"1,q ?,s,,,,1\n" * 5000
   path = written(tmp_path, data, "train.csv")
-  with pytest.raises(InputError, match=r"train.csv:5: .* not closed \(within 131072 characters"):
-    read_judged(path)
+  words = r"train.csv:5: .* not closed \(within 10,000 characters"
+  try:
+    with pytest.raises(InputError, match=words) as error:
+      read_judged(path)
+  finally:
+    csv.field_size_limit(limit)
+  assert "field limit" in str(error.value.__cause__)
 
 
 def test_a_question_that_comes_back_is_brought_together(tmp_path):

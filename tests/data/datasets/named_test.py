@@ -4,6 +4,7 @@ import pytest
 
 import as2jax
 from as2jax.data.datasets import dataset as datasets
+from as2jax.data.datasets import named
 from as2jax.data.datasets.statistics import KEEPS
 from as2jax.runtime.errors import InputError
 
@@ -34,6 +35,13 @@ def test_a_file_gives_labels_and_pairs(tmp_path):
   assert [q.text for q in as2jax.dataset(path, "train", filter="both").questions] == ["who"]
 
 
+@pytest.mark.parametrize("file, name", [("sample.csv", "sample.csv"), ("sample", "files")])
+def test_a_file_is_not_called_as_a_data_set(tmp_path, file, name):
+  path = tmp_path / file
+  path.write_text("question,candidate,label\nwho,me,1\n")
+  assert as2jax.dataset(path).name == name
+
+
 def test_a_frame_holds_every_candidate():
   pytest.importorskip("pandas", reason="pandas is not installed")
   data = as2jax.dataset("sample", "test")
@@ -48,5 +56,14 @@ def test_what_is_wrong_is_named(tmp_path):
     as2jax.dataset("sample", "tset")
   with pytest.raises(InputError, match="filter = 'gold': use one of official, clean, all"):
     as2jax.dataset("sample", filter="gold")
+  for how, what in (
+    ({"columns": "label=good"}, "columns = 'label=good' are"),
+    ({"drop": True}, "drop = True is"),
+  ):
+    for opened in (as2jax.dataset, named.by_address):
+      with pytest.raises(
+        InputError, match=f"{what} for your own files; leave it out for .* sample"
+      ):
+        opened("sample", **how)
   with pytest.raises(InputError, match="nothing.tsv"):
     as2jax.dataset(str(tmp_path / "nothing.tsv"))

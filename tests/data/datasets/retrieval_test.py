@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from as2jax.config import base
-from as2jax.data.datasets import load
+from as2jax.data.datasets import load, mined
 from as2jax.data.datasets.dataset import load_pool
 from as2jax.data.datasets.pool import Pool, PoolCounts, tally
 from as2jax.data.datasets.retrieval import (
@@ -93,6 +93,25 @@ def test_the_sample_as_a_pool():
   assert any(q.negatives for q in whole.splits["train"])
   with pytest.raises(InputError, match="data.negatives = 'many'"):
     load.load(section(name="sample", negatives="many"), "retrieve")
+
+
+def test_mined_negatives_stay_beside_the_positives_of_a_reranking_data_set(tmp_path):
+  load_train = lambda **values: load.load(
+    section(name="sample", rules=("lowercase",), **values), "retrieve"
+  ).splits["train"]
+  questions = load.load(section(name="sample")).splits["train"]
+  asked, silent = (
+    next(q for q in questions if bool(q.positives) == answerable) for answerable in (True, False)
+  )
+  rows = [mined.line(q, Candidate("", "Mined Text", 0)) for q in (asked, silent)]
+  (tmp_path / mined.FILE).write_text("".join(rows))
+  (tmp_path / mined.CARD).write_text("{}")
+  plain, more = load_train(), load_train(mined=(str(tmp_path),))
+  added = {q.id: q.candidates[1:] for q in more}
+  assert [(c.text, c.label) for c in added.pop(asked.id)] == [("mined text", 0)]
+  assert not any(added.values()) and [q.candidates[:1] for q in more] == [
+    q.candidates for q in plain
+  ]
 
 
 def article(title, *contexts):

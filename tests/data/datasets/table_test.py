@@ -359,6 +359,22 @@ def test_a_mistake_names_its_line(tmp_path, text, line, words):
   assert str(error.value).startswith(f"{path}:{line if 'without' not in words else 3}: ")
 
 
+@pytest.mark.parametrize("suffix", ["csv", "tsv"])
+def test_a_long_cell_is_read_and_the_limit_of_csv_is_not_lowered(tmp_path, suffix):
+  path = tmp_path / f"faq.{suffix}"
+  long = 'a "b", ' * 30_000 + "c"  # beyond the 131,072 characters of `csv`
+  rows = [{"question": "q", "candidate": long}]
+  path.write_text(table_writer.delimited(list(rows[0]), rows, "\t" if suffix == "tsv" else ","))
+  before = csv.field_size_limit(131_072)
+  try:
+    assert read_unlabelled(path)[0].candidates[0].text == long
+    csv.field_size_limit(1 << 30)
+    read_unlabelled(path)
+    assert csv.field_size_limit() == 1 << 30
+  finally:
+    csv.field_size_limit(before)
+
+
 def test_what_cannot_be_written_is_said_before(tmp_path):
   (tmp_path / "folder.csv").mkdir()
   (tmp_path / "file").write_text("")

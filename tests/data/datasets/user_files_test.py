@@ -140,6 +140,20 @@ def test_repeated_rows_of_a_wikiqa_file_are_told_and_dropped(tmp_path):
   assert dropped.others["Q1", "D1-1"] == {"DocumentID": "D1"} and dropped.numbers == ((2, 3),)
 
 
+def test_contradictory_rows_of_a_wikiqa_file_are_told_and_kept(tmp_path, caplog):
+  path = tmp_path / "mine.tsv"
+  path.write_text(WIKIQA + "Q1\twhat is ice?\tD1\tIce\tD1-2\tFrozen water .\t0\n")
+  for drop in (False, True):
+    caplog.clear()
+    own = user_files.read(path, labelled=True, drop=drop)
+    assert own.problems.contradictory == (4,) and not own.problems.repeated
+    assert [c.label for c in own.questions[0].candidates] == [1, 0, 0]
+    assert "repeating one with another label (line 4)" in caplog.text
+  caplog.clear()
+  assert user_files.read(path, labelled=False, lenient=True).problems.repeated == (4,)
+  assert not caplog.text
+
+
 def table(*rows: str, header: str = "question\tcandidate\tlabel") -> tuple[str, ...]:
   return ("mine.tsv", header, *rows)
 
@@ -149,6 +163,7 @@ def objects(*lines) -> tuple[str, ...]:
 
 
 GOOD = {"question": "q", "candidate": "c", "label": 1}
+NESTED = {"question": "q", "candidates": [{"candidate": "c", "label": 1}]}
 BROKEN = {
   "too few columns": (table("q\tc\t1", "q\td"), 3, "2 columns"),
   "too many columns": (table("q\tc\t1", "q\td\t0\t"), 3, "4 columns"),
@@ -182,6 +197,8 @@ BROKEN = {
   "a number for a text": (objects(GOOD | {"title": 3}), 1, "the field title is '3'"),
   "half a surrogate pair": (objects(GOOD | {"candidate": "\ud800"}), 1, "surrogate"),
   "white space in an id": (objects(GOOD | {"question_id": "a b"}), 1, "question_id is 'a b'"),
+  "a byte-order mark in an id": (
+    objects(GOOD | {"candidate_id": "\ufeffa"}), 1, "candidate_id is '\\ufeffa'; an id is not empty"),
   "id on some lines": (objects(GOOD, GOOD | {"question_id": "a"}), 2, "on all lines or on none"),
   "id missing later": (objects(GOOD | {"candidate_id": "a"}, GOOD), 2, "has no candidate_id"),
   "candidate id twice": (
@@ -189,6 +206,13 @@ BROKEN = {
   "two questions under one id": (
     objects(GOOD | {"question_id": "a"}, {**GOOD, "question": "r", "question_id": "a"}), 2,
     "on line 1"),
+  "two objects under one id": (
+    objects(NESTED | {"question_id": "a"}, NESTED | {"question_id": "a"}), 2, "already on line 1"),
+  "an object and a row under one id": (
+    objects(NESTED | {"question_id": "a"}, GOOD | {"question_id": "a"}), 2,
+    "question_id 'a' was already on line 1; give each question its own id"),
+  "an id that one without gets": (
+    objects({"question": "r", "candidates": [], "question_id": "q2"}, GOOD), 2, "already on line 1"),
 }  # fmt: skip
 
 
@@ -199,6 +223,71 @@ def test_broken_file(tmp_path, file, line, words):
     read_labelled(path)
   assert str(error.value).startswith(f"{path}:{line}: ")
   assert words in str(error.value)
+
+
+OWN = {"ask": "q", "reply": "c", "good": 1}
+
+
+def test_labels_that_are_optional_are_on_all_lines_or_on_none(tmp_path):
+  bare = {"question": "q", "candidate": "d"}
+  read = lambda *records: user_files.read(json_lines(tmp_path, records), labelled=None)
+  assert read(GOOD, NESTED).labelled and not read(bare, bare | {"candidate": "e"}).labelled
+  nested = {"question": "r", "candidates": ["e", {"candidate": "f", "label": 1}]}
+  for records, words in (
+    ((bare, GOOD), "2: this line has a label, earlier ones have none; give it on all lines or on"),
+    ((GOOD, bare), "2: this line has no label, earlier ones have one; give it on all lines or on"),
+    ((nested,), "1: this line has a label, earlier ones have none"),
+  ):
+    with pytest.raises(InputError, match=f"mine.jsonl:{words}"):
+      read(*records)
+    unlabelled = read_unlabelled(json_lines(tmp_path, records))
+    assert {c.label for q in unlabelled for c in q.candidates} == {UNKNOWN}
+
+
+@pytest.mark.parametrize(
+  "file",
+  [
+    ("mine.csv", "ask,reply,good", "q,c,1", "", "q,d,0"),
+    ("mine.csv", "ask,reply,good", "q,c,1", ",,", "q,d,0"),
+    ("mine.jsonl", json.dumps(OWN), "", json.dumps(OWN | {"reply": "d"})),
+  ],
+)
+def test_an_empty_line_under_named_columns_is_counted_and_dropped(tmp_path, file):
+  path = written(tmp_path, *file)
+  columns = "question=ask,candidate=reply,label=good"
+  with pytest.raises(InputError, match="3 rows, of these 1 without a question or a candidate"):
+    read_labelled(path, columns=columns)
+  (question,) = read_labelled(path, columns=columns, drop=True)
+  assert [c.text for c in question.candidates] == ["c", "d"]
+
+
+def test_named_columns_of_json_lines_may_be_nested_or_absent(tmp_path):
+  nested = {
+    "ask": "q",
+    "nr": 7,
+    "candidates": [{"reply": "c", "good": 1}, {"reply": "d", "good": 0}],
+  }
+  flat = {"ask": "r", "nr": 8, "reply": "e", "good": 1}
+  columns = "question=ask,candidate=reply,label=good,question_id=nr,title=ctx"
+  path = json_lines(tmp_path, [nested, flat | {"ctx": "T"}, flat | {"reply": "f"}])
+  first, second = read_labelled(path, columns=columns)
+  assert (first.id, first.text, second.id) == ("7", "q", "8")
+  assert [(c.text, c.label) for c in first.candidates] == [("c", 1), ("d", 0)]
+  assert [(c.text, c.title) for c in second.candidates] == [("e", "T"), ("f", "")]
+  (texts,) = read_unlabelled(
+    json_lines(tmp_path, [{"ask": "q", "candidates": ["c", {"reply": "d"}]}]),
+    columns="question=ask,candidate=reply",
+  )
+  assert [c.text for c in texts.candidates] == ["c", "d"]
+  for named, words in (
+    (
+      "label=good,title=context",
+      "mine.jsonl: no row has a column 'context', which was named for title",
+    ),
+    ("label=right", "mine.jsonl:1: there is no column 'right', which was named for label"),
+  ):
+    with pytest.raises(InputError, match=words):
+      read_labelled(json_lines(tmp_path, [OWN]), columns=f"question=ask,candidate=reply,{named}")
 
 
 def test_unlabelled_headers(tmp_path):
