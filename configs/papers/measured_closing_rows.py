@@ -20,7 +20,10 @@ CLOSING = (
     "`fast` of SQuAD's paragraphs alone",
     ("wikiqa-fast-squad-alone", "trecqa-fast-squad-alone", "semeval-fast-squad-alone"),
   ),
-  Closing("`fast` begun from it", ("wikiqa-fast-transferred", "", "")),
+  Closing(
+    "`fast` begun from it",
+    ("wikiqa-fast-transferred", "trecqa-fast-transferred", "semeval-fast-transferred"),
+  ),
   Closing("recommended `accurate`", ("wikiqa-accurate", "trecqa-accurate", "semeval-accurate")),
   Closing(
     "sentence-transformers' trainer, bi-encoder",

@@ -32,14 +32,15 @@ M2SNET = MeasuredTable(
     ),
     *(
       Measured(
-        f"`4`, `tuned`{what}",
-        f"m2snet-4-tuned{name}",
-        Run.of("trecqa_m2snet.py:4,tuned", encoder__vectors="trec50.txt", **part, **SEEDS),
+        f"`{row}`, `tuned`{what}",
+        f"m2snet-{row}-tuned{name}",
+        Run.of(f"trecqa_m2snet.py:{row},tuned", encoder__vectors="trec50.txt", **part, **SEEDS),
         NOT_YET * 3,
       )
-      for what, name, part in (
-        ("", "-tenth", {"data__train_fraction": 0.1}),
-        (", all of TRAIN-ALL", "", {}),
+      for row, what, name, part in (
+        ("4", "", "-tenth", {"data__train_fraction": 0.1}),
+        ("euc", ", all of TRAIN-ALL", "", {}),
+        ("4", ", all of TRAIN-ALL", "", {}),
       )
     ),
     *(
