@@ -192,8 +192,24 @@ def test_own_files_take_the_place_of_a_jobs_data():
   assert (data.holdout, config.evaluation.splits) == (0.0, ("dev",))
   alone = resolved(job="", recipe="crossencoder", files={"train": "a.tsv", "test": "c.tsv"})
   assert alone.data.holdout == 0.1 and alone.evaluation.splits == ("heldout", "test")
+  for system in ("cassie", "loct"):  # which hold out a tenth of WikiQA
+    context = resolved(job="", recipe=f"{system}:minilm", files={"train": "a.tsv", "dev": "b.tsv"})
+    assert (context.data.holdout, context.evaluation.splits) == (0.0, ("dev",))
+    context = resolved(job="", recipe=f"{system}:minilm", files={"train": "a.tsv", "test": "c.tsv"})
+    assert (context.data.holdout, context.evaluation.splits) == (0.1, ("heldout", "test"))
+  files = {"train": "a.tsv", "dev": "b.tsv"}
+  asked = resolved("data.holdout=0.2", job="", recipe="cassie", files=files)
+  assert asked.data.holdout == 0.2
   job = resolved(job="trecqa_triplet:minilm", files={"train": "a.tsv", "dev": "b.tsv"})
   assert job.data.name == "files" and job.data.rules == () and job.model.name == "triplet"
+
+
+def test_a_test_file_alone_does_for_rankers_of_words_that_count_nothing():
+  words = resolved(job="", recipe="bm25", files={"test": "c.tsv"})
+  assert (words.data.holdout, words.evaluation.splits) == (0.0, ("test",))
+  for recipe in ("mean:minilm", "idf_overlap", "triplet:minilm"):
+    with pytest.raises(InputError, match="there is only test: give a file for `train`, too"):
+      resolved(job="", recipe=recipe, files={"test": "c.tsv"})
 
 
 def test_a_runs_folder_stands_for_its_config(finished_run):
