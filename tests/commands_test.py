@@ -105,6 +105,10 @@ def test_each_verb_has_examples(verb, capsys):
     (["compare", "nowhere"], ["nowhere"]),
     (["lab", "sweep", "-o", "x"], ["a sweep file, or --base=JOB"]),
     (["lab", "bench", "zebra"], ["bench zebra: name one of benchmark"]),
+    (["lab", "compile-table", "--set", "foo"], ["--set foo: give KEY=JSON"]),
+    (["lab", "compile-table", "--set", "encoder.dtype=bfloat16"], ["'bfloat16' is not JSON", '"']),
+    (["lab", "compile-table", "--set", "zebra=1"], ["the config has no key 'zebra'"]),
+    (["lab", "compile-table", "--rows=0,9"], ["no row '9'", "2 (CASSIE, RoBERTa-base)"]),
   ],
 )
 def test_a_mistake_is_one_line(arguments, parts, capsys, monkeypatch, tmp_path):
@@ -377,6 +381,15 @@ def test_wrong_documents_are_one_line(tmp_path, capsys, content, message):
   assert app.run(["index", "x", str(path), "-o", str(tmp_path / "index")]) == 2
   error = capsys.readouterr().err
   assert message in error and error.count("\n") == 1
+
+
+def test_a_run_without_vectors_indexes_nothing(finished_run, tmp_path, capsys):
+  run, file = str(finished_run("crossencoder")), tmp_path / "documents.txt"
+  file.write_text("the cat sat on the mat\n")
+  assert app.run(["index", run, str(file), "-o", str(tmp_path / "x")]) == 2
+  message = capsys.readouterr().err.splitlines()[-1]
+  assert message.startswith(f"as2jax: {run} cannot index documents: crossencoder reads a question")
+  assert not (tmp_path / "x").exists()
 
 
 def test_messages_name_the_options_of_the_command(finished_run, capsys, monkeypatch):

@@ -336,7 +336,10 @@ def index(
 
   ranker = load(run, seed="best" if seed is None else seed)
   say = lambda done, total: print(f"encoded {done} of {total}", file=sys.stderr, flush=True)
-  document_index = ranker.index(texts, ids=ids, path=target, progress=say, storage=storage)
+  try:
+    document_index = ranker.index(texts, ids=ids, path=target, progress=say, storage=storage)
+  except TypeError as error:
+    raise InputError(f"{run} cannot index documents: {error}; so has a ranker of words") from error
   print(f"written: {target} ({len(document_index)} documents)")
 
 
