@@ -218,7 +218,7 @@ def explain(
   previous: Annotated[str, typer.Option(help="the sentence before the candidate")] = "",
   following: Annotated[str, typer.Option("--next", help="the sentence after it")] = "",
   before: Annotated[
-    bool, typer.Option("--before", help="show the untrained weights beside it")
+    bool, typer.Option("--before", help="show the weights that training began with beside it")
   ] = False,
   target: Annotated[
     str, typer.Option("-o", "--output", metavar="FILE", help="the picture: .png, .svg or .pdf")
