@@ -105,6 +105,10 @@ def test_each_verb_has_examples(verb, capsys):
     (["compare", "nowhere"], ["nowhere"]),
     (["lab", "sweep", "-o", "x"], ["a sweep file, or --base=JOB"]),
     (["lab", "bench", "zebra"], ["bench zebra: name one of benchmark"]),
+    (["lab", "compile-table", "--set", "foo"], ["--set foo: give KEY=JSON"]),
+    (["lab", "compile-table", "--set", "encoder.dtype=bfloat16"], ["'bfloat16' is not JSON", '"']),
+    (["lab", "compile-table", "--set", "zebra=1"], ["the config has no key 'zebra'"]),
+    (["lab", "compile-table", "--rows=0,9"], ["no row '9'", "2 (CASSIE, RoBERTa-base)"]),
   ],
 )
 def test_a_mistake_is_one_line(arguments, parts, capsys, monkeypatch, tmp_path):
@@ -192,8 +196,24 @@ def test_own_files_take_the_place_of_a_jobs_data():
   assert (data.holdout, config.evaluation.splits) == (0.0, ("dev",))
   alone = resolved(job="", recipe="crossencoder", files={"train": "a.tsv", "test": "c.tsv"})
   assert alone.data.holdout == 0.1 and alone.evaluation.splits == ("heldout", "test")
+  for system in ("cassie", "loct"):  # which hold out a tenth of WikiQA
+    context = resolved(job="", recipe=f"{system}:minilm", files={"train": "a.tsv", "dev": "b.tsv"})
+    assert (context.data.holdout, context.evaluation.splits) == (0.0, ("dev",))
+    context = resolved(job="", recipe=f"{system}:minilm", files={"train": "a.tsv", "test": "c.tsv"})
+    assert (context.data.holdout, context.evaluation.splits) == (0.1, ("heldout", "test"))
+  files = {"train": "a.tsv", "dev": "b.tsv"}
+  asked = resolved("data.holdout=0.2", job="", recipe="cassie", files=files)
+  assert asked.data.holdout == 0.2
   job = resolved(job="trecqa_triplet:minilm", files={"train": "a.tsv", "dev": "b.tsv"})
   assert job.data.name == "files" and job.data.rules == () and job.model.name == "triplet"
+
+
+def test_a_test_file_alone_does_for_rankers_of_words_that_count_nothing():
+  words = resolved(job="", recipe="bm25", files={"test": "c.tsv"})
+  assert (words.data.holdout, words.evaluation.splits) == (0.0, ("test",))
+  for recipe in ("mean:minilm", "idf_overlap", "triplet:minilm"):
+    with pytest.raises(InputError, match="there is only test: give a file for `train`, too"):
+      resolved(job="", recipe=recipe, files={"test": "c.tsv"})
 
 
 def test_a_runs_folder_stands_for_its_config(finished_run):
@@ -361,6 +381,15 @@ def test_wrong_documents_are_one_line(tmp_path, capsys, content, message):
   assert app.run(["index", "x", str(path), "-o", str(tmp_path / "index")]) == 2
   error = capsys.readouterr().err
   assert message in error and error.count("\n") == 1
+
+
+def test_a_run_without_vectors_indexes_nothing(finished_run, tmp_path, capsys):
+  run, file = str(finished_run("crossencoder")), tmp_path / "documents.txt"
+  file.write_text("the cat sat on the mat\n")
+  assert app.run(["index", run, str(file), "-o", str(tmp_path / "x")]) == 2
+  message = capsys.readouterr().err.splitlines()[-1]
+  assert message.startswith(f"as2jax: {run} cannot index documents: crossencoder reads a question")
+  assert not (tmp_path / "x").exists()
 
 
 def test_messages_name_the_options_of_the_command(finished_run, capsys, monkeypatch):

@@ -54,6 +54,8 @@ def every_config():
     known = [w for w in presets.ARGUMENTS if w not in losses.WORDS or path.stem == "recommended"]
     if path.stem == "trecqa_m2snet":  # over word vectors
       known = [w for w in known if w not in presets.ENCODERS]
+    if path.stem.endswith("_baseline"):  # which are not trained
+      known = [w for w in known if w not in baselines.TRAINING]
     words = ["", *known, ",".join(known)]
     pairs = [*itertools.product(kinds[:1], words), *itertools.product(kinds[1:], ("", "sample"))]
     arguments = [",".join(filter(None, pair)) for pair in pairs]
@@ -107,6 +109,11 @@ def test_a_first_stage_in_context_reads_what_cassie_reads():
     ("trecqa_m2snet:4,large", "M²S-Net reads word vectors"),
     ("wikiqa_cete:bert,large", "bert and large: name one of"),
     ("wikiqa_cete:modernbert,elmo", "elmo and modernbert: name one of"),
+    ("wikiqa_baseline:glove,minilm", "minilm: glove reads vectors of its own"),
+    ("trecqa_baseline:elmo,roberta,large", "roberta and large: elmo reads vectors of its own"),
+    ("wikiqa_baseline:infersent,minilm", "minilm: infersent reads vectors of its own"),
+    ("squad_baseline:bm25,in_batch", "in_batch: bm25 is not trained"),
+    ("wikiqa_baseline:mean,minilm,adapt", "adapt: mean is not trained"),
   ],
 )
 def test_words_that_a_config_cannot_follow_are_refused(job, message):

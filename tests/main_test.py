@@ -11,6 +11,7 @@ import time
 import pytest
 import tiny
 from absl import flags
+from ml_collections import ConfigDict
 
 from as2jax.config import flags as flags_config
 from as2jax.inference import modes
@@ -222,6 +223,9 @@ def test_a_config_file_that_is_wrong_itself(tmp_path, content, parts):
     ("optimizer.rate", float("nan"), "finite"),
     ("optimizer.lr_multipliers", (("(", 0.0),), "regular expression"),
     ("optimizer.clip_norm", -1.0, "0 or more"),
+    ("optimizer.name", "adamw", "adam, adadelta, sgd"),
+    ("optimizer.schedule", "cosine", "constant, linear"),
+    ("batch.sampler", "ordered", "paper, grouped, shared"),
     ("loss.reduction", "max", "sum, mean"),
     ("checkpoint.steps", 0, "1 or more"),
     ("log.steps", 0, "1 or more"),
@@ -234,6 +238,14 @@ def test_a_value_that_cannot_be(tmp_path, key, value, part):
   with pytest.raises(InputError) as caught:
     modes.run(config, str(tmp_path / "x"))
   assert str(caught.value).startswith(f"{key} = ") and part in str(caught.value)
+  assert not (tmp_path / "x").exists()
+
+
+def test_a_model_without_a_loss_is_not_trained(tmp_path):
+  config = parsed()
+  config.loss = ConfigDict({"name": "none"})
+  with pytest.raises(InputError, match="epochs = .*loss.name = 'none' nothing is trained"):
+    modes.run(config, str(tmp_path / "x"))
   assert not (tmp_path / "x").exists()
 
 

@@ -338,7 +338,7 @@ def generate(
   split: Annotated[str, typer.Option()] = "dev",
   count: Annotated[int, typer.Option(min=1, help="of questions")] = 10,
   length: Annotated[int, typer.Option(min=1, help="of a text, in words")] = 40,
-  seed: Annotated[int | None, typer.Option(help="the first where not given")] = None,
+  seed: Annotated[int | None, typer.Option(help="the best where not given")] = None,
 ) -> None:
   """Writes what a Cross-VAE's latents generate."""
   from as2jax.evaluation.cross_vae_diagnostics import report
@@ -363,7 +363,7 @@ def pool(
   ] = None,
   split: Annotated[str, typer.Option(help="whose pool is searched")] = "test",
   top: Annotated[int, typer.Option(min=1, help="passages a run")] = 5,
-  seed: Annotated[int | None, typer.Option(help="the first where not given")] = None,
+  seed: Annotated[int | None, typer.Option(help="the best where not given")] = None,
 ) -> None:
   """Shows what runs find in a pool. Or how near the questions of an answer lie."""
   if bool(question) == bool(answer):

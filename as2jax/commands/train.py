@@ -114,7 +114,7 @@ def resolve(
     raise InputError("the run's folder is missing: -o runs/x")
   if recipe and not any(files.values()):
     raise InputError(
-      "--recipe wants your questions: --train=FILE, or --test=FILE for what is not trained"
+      "--recipe wants your questions: --train=FILE; --test=FILE alone does for bm25 and word_overlap"
     )
   config = flags.load(job or "own:" + recipe.replace(":", ",", 1))
   if any(files.values()):

@@ -221,7 +221,7 @@ def explain(
   previous: Annotated[str, typer.Option(help="the sentence before the candidate")] = "",
   following: Annotated[str, typer.Option("--next", help="the sentence after it")] = "",
   before: Annotated[
-    bool, typer.Option("--before", help="show the untrained weights beside it")
+    bool, typer.Option("--before", help="show the weights that training began with beside it")
   ] = False,
   target: Annotated[
     str, typer.Option("-o", "--output", metavar="FILE", help="the picture: .png, .svg or .pdf")
@@ -339,7 +339,10 @@ def index(
 
   ranker = load(run, seed="best" if seed is None else seed)
   say = lambda done, total: print(f"encoded {done} of {total}", file=sys.stderr, flush=True)
-  document_index = ranker.index(texts, ids=ids, path=target, progress=say, storage=storage)
+  try:
+    document_index = ranker.index(texts, ids=ids, path=target, progress=say, storage=storage)
+  except TypeError as error:
+    raise InputError(f"{run} cannot index documents: {error}; so has a ranker of words") from error
   print(f"written: {target} ({len(document_index)} documents)")
 
 

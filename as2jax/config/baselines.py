@@ -3,13 +3,14 @@
 Arguments, joined by commas: one of `word_overlap`, `idf_overlap`,
 `overlap_regression` (on M²S-Net's overlap features), `bm25`, `mean` (MEAN-BERT), `cls`
 (CLS-BERT), `glove`, `fasttext`, `elmo` (means of their vectors), `infersent` and `sbert`
-(Sentence-BERT); and `sample`, `minilm` … as everywhere. Vectors and weights that no package has are
-named by --config.encoder.vectors, .weights and .pretrained.
+(Sentence-BERT); and `sample`, `minilm` … as everywhere, but for words of training, and for encoders
+beside those that read word vectors or ELMo. Vectors and weights that no package has are named by
+--config.encoder.vectors, .weights and .pretrained.
 """
 
 from ml_collections import ConfigDict
 
-from as2jax.config import presets
+from as2jax.config import losses, presets
 from as2jax.runtime.errors import InputError
 
 LEXICAL = ("word_overlap", "idf_overlap", "overlap_regression", "bm25")
@@ -19,13 +20,15 @@ VECTORS = {
   "glove": ("glove/glove.6B.300d.txt", True),
   "fasttext": ("fasttext/crawl-300d-2M.vec", False),
 }
+OWN_ENCODER = (*VECTORS, "elmo", "infersent")  # baselines that read no transformer
+TRAINING = (*losses.WORDS, "transfer", "adapt")  # words of what is trained
 
 
 def apply(config: ConfigDict, argument: str) -> ConfigDict:
   """Turns `config` into that of the baseline that the words of `argument` name.
 
   Raises:
-    InputError: no baseline or several, or an unknown word.
+    InputError: no baseline or several, an unknown word, or one that the baseline cannot follow.
 
   """
   config.epochs = 0
@@ -34,6 +37,11 @@ def apply(config: ConfigDict, argument: str) -> ConfigDict:
   if len(kinds) != 1:
     raise InputError(f"name one of {', '.join(LEXICAL + ENCODERS)}: …_baseline.py:bm25")
   kind = kinds[0]
+  if trains := [w for w in words if w in TRAINING]:
+    raise InputError(f"{' and '.join(trains)}: {kind} is not trained; leave it out")
+  encoders = [w for w in words if w in presets.ENCODERS]
+  if kind in OWN_ENCODER and encoders:
+    raise InputError(f"{' and '.join(encoders)}: {kind} reads vectors of its own; leave it out")
   presets.apply(config, ",".join(w for w in words if w not in kinds))
   if kind in LEXICAL:
     config.model = ConfigDict({"name": kind})

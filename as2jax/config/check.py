@@ -22,6 +22,9 @@ CHOICES = {
   "evaluation.ties": "as2jax.evaluation.metrics:TIES",
   "evaluation.task": ("rerank", "retrieve"),
   "data.negatives": ("none", "paragraph"),
+  "batch.sampler": "as2jax.data.batches.samplers:TRAINING",
+  "optimizer.name": "as2jax.training.optimizers:RULES",
+  "optimizer.schedule": "as2jax.training.optimizers:SCHEDULES",
   "encoder.name": ("auto", "sentence_bert", "reranker", *registry.ENCODERS),
   "encoder.vocabulary": ("train", "data", "file"),
   "encoder.unknown_words": ("skip", "zero", "mean", "uniform"),
@@ -78,6 +81,11 @@ def check(config: Any) -> None:
     registry.check_ranges(cls, config[key], key)
   if not registry.has_parameters(config.model["name"]):
     return
+  if config.mode == "train" and config.epochs and config.loss["name"] == "none":
+    raise InputError(
+      f"epochs = {config.epochs}: with loss.name = 'none' nothing is trained; set epochs to 0, or "
+      "loss.name to a loss, such as list_softmax"
+    )
   # What the files decide is a transformer, whose keys are those of BERT's.
   name = config.encoder["name"]
   known = name if name in registry.ENCODERS or ":" in name else "bert"

@@ -12,6 +12,7 @@ FREE_KEYS = (
   "checkpoint.",
   "data.root",
   "data.cache",
+  "data.download",
   "evaluation.splits",
   "evaluation.data",
 )

@@ -6,6 +6,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from as2jax.config import baselines, presets
+from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 
 TRAINED = {
@@ -47,24 +48,25 @@ def apply(config: ConfigDict, argument: str) -> ConfigDict:
 def own_files(config: ConfigDict, files: Mapping[str, str]) -> dict[str, Any]:
   """The overrides that put a user's files in place of a config's data.
 
-  Without a dev file a tenth of the training questions selects; splits without a file are not
-  reported.
+  With a dev file that selects, whatever the config holds out; without one a part of the training
+  questions does, the config's own or a tenth. Splits without a file are not reported.
 
   Args:
     files: split (train, dev, test) -> path; "" where there is none.
 
   Raises:
-    InputError: there is no train file, and the config trains.
+    InputError: there is no train file, and a run of the config's model reads one.
 
   """
   paths = {split: path for split, path in files.items() if path}
-  if "train" not in paths and config.loss.name != "none" and config.epochs:
+  model: Any = registry.find(registry.MODELS, config.model.name, "model.name")
+  if "train" not in paths and (model.has_parameters or model.reads_training):
     raise InputError(
-      f"{config.model.name} is trained, and of your own files there is only {' and '.join(paths)}: give a "
-      "file for `train`, too"
+      f"a run of {config.model.name} reads training questions, and of your own files there is only "
+      f"{' and '.join(paths)}: give a file for `train`, too"
     )
-  held_out = config.data.holdout or (0.0 if "dev" in paths else HELD_OUT)
-  held_out *= "train" in paths  # what is not trained may have a test file alone
+  selects = "dev" in paths or "train" not in paths  # some rankers of words read no `train`
+  held_out = 0.0 if selects else config.data.holdout or HELD_OUT
   reported = ["heldout"] * bool(held_out) + [split for split in ("dev", "test") if split in paths]
   name = config.data.name if config.data.name == "asnq_files" else "files"
   return {

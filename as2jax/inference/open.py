@@ -25,7 +25,7 @@ from as2jax.inference.ranker import Ranker
 from as2jax.inference.run import Run
 from as2jax.runtime import compile_cache, registry, regular_files, sharding
 from as2jax.runtime.errors import InputError
-from as2jax.training import build
+from as2jax.training import build, run_folder
 
 if TYPE_CHECKING:
   import pandas
@@ -109,7 +109,8 @@ def train(
     data: your own files (TSV, CSV, JSON-lines, Parquet) or pandas frames by split (`train`, `dev`,
       `test`) in place of the job's data. Without `dev`, a tenth of the training questions is held
       out and selects the best epoch; reported are the splits that are there. A frame is written
-      into `output/data`, so that the run can be repeated from its folder.
+      into `output/data`, so that the run can be repeated from its folder; one that has begun goes on
+      with the same frames alone.
     columns: of `data`: {field: column} where its columns have none of the common names.
     drop: whether rows of `data` without text, and repeated ones, are left out.
     seeds: to train, one after another or as the job says.
@@ -121,9 +122,12 @@ def train(
 
   """
   config = job if isinstance(job, ConfigDict) else flags.load(job)
-  files = {} if data is None else _own_files(config, output, data, columns, drop)
+  files, frames = ({}, {}) if data is None else _own_files(config, output, data, columns, drop)
   values = {**files, "seeds": tuple(seeds), **overrides, "mode": "train"}
-  modes.run(config_overrides.apply(config, values, "overrides:"), os.fspath(output))
+  config = config_overrides.apply(config, values, "overrides:")
+  if frames:
+    _keep(frames, config, output)
+  modes.run(config, os.fspath(output))
   return Run(output)
 
 
@@ -133,29 +137,48 @@ def _own_files(
   data: Mapping[str, Any],
   columns: Mapping[str, str] | str,
   drop: bool,
-) -> dict[str, Any]:
-  """The overrides that put a user's files in place of the config's data set."""
+) -> tuple[dict[str, Any], dict[str, user_files.OwnFile]]:
+  """The overrides that put a user's files in place of the config's data set; frames by their paths."""
   unknown = [name for name in data if name not in ("train", "dev", "test")]
   if unknown or not data:
     raise InputError(
       f"data names {', '.join(map(str, data)) or 'nothing'}: give a file or a frame for `train`, and if "
       "you have them `dev` and `test`"
     )
-  paths = {}
+  paths, frames = {}, {}
   for split, source in data.items():
     if isinstance(source, (str, os.PathLike)):
       paths[split] = os.fspath(source)
       continue
-    own = user_files.read(source, labelled=True, columns=columns, drop=drop)
     paths[split] = os.path.join(os.path.abspath(output), "data", f"{split}.jsonl")
-    table_writer.write(paths[split], user_files.rows(own), "output")
+    frames[paths[split]] = user_files.read(source, labelled=True, columns=columns, drop=drop)
   files = recipes.own_files(config, paths)
-  frames = [split for split in data if not isinstance(data[split], (str, os.PathLike))]
   if len(frames) < len(data):
     if frames and columns:
       raise InputError(f"columns = {columns!r}: give files alone, or frames alone")
     files |= {"data.columns": _mapping(columns), "data.drop": drop}
-  return files
+  return files, frames
+
+
+def _keep(
+  frames: Mapping[str, user_files.OwnFile], config: ConfigDict, output: str | os.PathLike
+) -> None:
+  """Writes frames into a run's folder, or compares them with those that its run has begun with.
+
+  Raises:
+    InputError: a run is under way there, or has begun with another config or other frames.
+
+  """
+  check.check(config)
+  with run_folder.lock(output):
+    run_folder.claim(output, config)
+    for path, frame in frames.items():
+      if not (run_folder.begun(output) and os.path.exists(path)):
+        table_writer.write(path, user_files.rows(frame), "output")
+      elif user_files.read(path, labelled=True).questions != frame.questions:
+        raise InputError(
+          f"{output} holds a run that began with other data ({path}): give another output"
+        )
 
 
 def _mapping(columns: Mapping[str, str] | str) -> str:

@@ -31,7 +31,7 @@ from as2jax.runtime import (
   sharding,
 )
 from as2jax.runtime.errors import InputError
-from as2jax.training import identity, loop, optimizers
+from as2jax.training import identity, loop, optimizers, warm_start
 from as2jax.training import state as states
 from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import group_folder, read_best, read_progress
@@ -148,7 +148,8 @@ class Run:
         with.
 
     Raises:
-      InputError: no such seed, no checkpoint, or one that does not fit the run's config.
+      InputError: no such seed, no checkpoint, or one that does not fit the run's config; or training
+        began with weights or a run that are not here or have changed since.
 
     """
     if not registry.has_parameters(self.config.model.name):
@@ -163,10 +164,7 @@ class Run:
     if trained:
       variables = placed(self._variables(seed), self.predictor.mesh)
     else:
-      fresh = self.components.fresh_state(
-        self._example, (seed,), optimizers.no_optimizer(), self.predictor.mesh
-      )
-      variables = states.ranking_variables(fresh)
+      variables = states.ranking_variables(self._first_state(seed))
     ranker = Ranker(self.predictor, variables, seed=seed)
     ranker.source = str(self.folder) if trained else ""
     return ranker
@@ -264,6 +262,18 @@ class Run:
   @functools.cached_property
   def _example(self) -> Any:
     return example(self.components)
+
+  def _first_state(self, seed: int) -> states.TrainState:
+    """The state that training began with: fresh, or from the run that `warm_start` names."""
+    components = self.components
+    fresh = components.fresh_state(
+      self._example, (seed,), optimizers.no_optimizer(), self.predictor.mesh
+    )
+    try:
+      start = warm_start.begin(self.config, self.folder)
+    except InputError as error:
+      raise InputError(f"the run began with the parameters of another run: {error}") from error
+    return start.place(fresh, (seed,), components.model) if start else fresh
 
   def _tracker(self, seeds: tuple[int, ...]) -> Tracker:
     devices.backend()  # whoever reads a checkpoint needs one, and it may be absent

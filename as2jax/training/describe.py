@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from as2jax.config import base
 from as2jax.data.batches.batcher import Batcher, Column, Plan
 from as2jax.data.batches.epoch_steps import Steps
 from as2jax.data.datasets.load import load as load_dataset
@@ -46,9 +47,9 @@ def describe(config: Any) -> "Description":
   source = _source(config.encoder)
   config = with_length(config, source)
   model, loss = model_and_loss(config, source)
-  sample = config.data.copy_and_resolve_references()
-  with sample.unlocked():
-    sample.name, sample.rules, sample.holdout = "sample", (), 0.1
+  sample = base.get_config().data  # without the files, columns, rules and negatives of other data
+  sample.name, sample.holdout = "sample", 0.1
+  sample.root, sample.cache = config.data.root, config.data.cache
   encoder = source.module if has_encoder(config.model) else None
   resources = Resources(config, source, "", None)
   inputs = tuple(entry.bind(resources) for entry in declared(model, encoder, loss))

@@ -23,7 +23,7 @@ from as2jax.encoders import open
 from as2jax.evaluation import diagnostics, parameter_free, predict, results, tasks
 from as2jax.runtime import devices, preemption, processes, profiling, sharding
 from as2jax.runtime.errors import InputError
-from as2jax.training import identity, optimizers, warm_start
+from as2jax.training import finished_run, identity, optimizers, warm_start
 from as2jax.training import state as states
 from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import Checkpoints, group_folder
@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
   """Trains every seed of a config, evaluates each one's best checkpoint, writes `results.json`.
 
-  Run again, it continues from the last checkpoint; a finished run returns its results. On several
-  hosts all call it; see `hosts`.
+  Run again, it continues from the last checkpoint; a finished run returns its results, see
+  `finished_run`. On several hosts all call it; see `hosts`.
 
   Raises:
     InputError: anything wrong with config, data, weights or folder, before any work is lost.
@@ -111,10 +111,12 @@ def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outc
 
 
 def _enter(workdir: epath.Path, config: Any) -> dict | None:
-  """Makes the folder this run's; the results if it has finished."""
+  """Makes the folder this run's; the results if it has finished, with this data and these splits."""
   claim(workdir, config)
   finished = results.read(workdir)
-  if finished is None and not begun(workdir):
+  if finished is not None:
+    finished_run.check(workdir, config, finished)
+  elif not begun(workdir):
     open.forget(workdir)
   return finished
 

@@ -15,6 +15,11 @@ from as2jax.layers.dense import norm
 from as2jax.runtime.errors import InputError
 
 SCHEDULES = ("constant", "linear")
+RULES: dict[str, Callable[[float, float, float], optax.GradientTransformation]] = {
+  "adam": lambda b1, b2, eps: optax.scale_by_adam(b1=b1, b2=b2, eps=eps),
+  "adadelta": lambda b1, b2, eps: optax.scale_by_adadelta(rho=b2, eps=eps),
+  "sgd": lambda b1, b2, eps: optax.identity(),
+}
 
 
 def schedule(name: str, *, rate: float, warmup: float, epochs: float) -> Callable:
@@ -118,7 +123,7 @@ def direction(
   """The direction of the update, before the learning rate: clipping, the rule, multipliers.
 
   Args:
-    name: `adam`, `adadelta` or `sgd`.
+    name: of a rule in `RULES`.
     b1, b2, eps: of Adam; AdaDelta's ρ is `b2`.
     clip_norm: the largest global norm of the gradient; 0 does not clip.
     weight_decay: decoupled weight decay, on matrices only: on no bias and no scale of a norm, of one
@@ -130,15 +135,10 @@ def direction(
     InputError: an unknown name.
 
   """
-  rules = {
-    "adam": lambda: optax.scale_by_adam(b1=b1, b2=b2, eps=eps),
-    "adadelta": lambda: optax.scale_by_adadelta(rho=b2, eps=eps),
-    "sgd": optax.identity,
-  }
-  if name not in rules:
-    raise InputError(f"optimizer.name = {name!r}: use one of {tuple(rules)}")
+  if name not in RULES:
+    raise InputError(f"optimizer.name = {name!r}: use one of {tuple(RULES)}")
   chain = [_clip(clip_norm)] if clip_norm else []
-  chain.append(rules[name]())
+  chain.append(RULES[name](b1, b2, eps))
   factors = None
   if layer_decay != 1 or lr_multipliers:
     factors = lambda params: multipliers(params, layer_decay, lr_multipliers)

@@ -72,12 +72,20 @@ class StepLog:
     return [{name: value.tolist() for name, value in row.items()} for row in self.values]
 
   def write(self, step: int) -> dict[str, float]:
-    """Writes a row per seed, with means since the last row; returns the row of the first seed."""
+    """Writes a row per seed, with means since the last row; returns the row of the first seed.
+
+    The mean of a scalar is over the steps that have it.
+    """
     self._read()
     seconds = time.monotonic() - self.began
     rows = []
     for i, seed in enumerate(self.seeds):
-      row = {name: float(np.mean([v[name][i] for v in self.values])) for name in self.values[0]}
+      # A run that goes on may log other names than the steps before it did: log.gradient_norms.
+      names = dict.fromkeys(name for values in self.values for name in values)
+      row = {
+        name: float(np.mean([values[name][i] for values in self.values if name in values]))
+        for name in names
+      }
       row["seconds_per_step"] = seconds / len(self.values)
       self.log.write(seed, step, row)
       rows.append(row)

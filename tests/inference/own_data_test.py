@@ -8,6 +8,7 @@ import as2jax
 from as2jax.data.datasets import user_files
 from as2jax.inference import modes, rank_file
 from as2jax.runtime.errors import InputError
+from as2jax.training.run_folder import lock
 
 pandas = pytest.importorskip("pandas", reason="pandas is not installed")
 FRAME = pandas.DataFrame(
@@ -35,6 +36,21 @@ def test_a_frame_is_kept_in_the_runs_folder(run):
   assert run.metrics["map[files-all/test]"]["questions"] == 2
   again = as2jax.train("own:bm25", run.folder, data={"test": FRAME}, columns=COLUMNS, drop=True)
   assert again.metrics == run.metrics
+
+
+def test_another_frame_does_not_replace_the_data_of_a_run(run):
+  train = lambda job, frame: as2jax.train(
+    job, run.folder, data={"test": frame}, columns=COLUMNS, drop=True
+  )
+  path = run.folder / "data" / "test.jsonl"
+  before = path.read_text()
+  with pytest.raises(InputError, match="began with other data .*test.jsonl.*give another output"):
+    train("own:bm25", FRAME.head(3))
+  with pytest.raises(InputError, match="holds a run of another config"):
+    train("own:word_overlap", FRAME.head(3))
+  with lock(run.folder), pytest.raises(InputError, match="in use by another process"):
+    train("own:bm25", FRAME.head(3))
+  assert path.read_text() == before
 
 
 def test_without_text_nothing_begins(tmp_path):

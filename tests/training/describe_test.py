@@ -44,6 +44,20 @@ def test_shapes_are_those_of_a_run(words):
   assert batch.examples.members.shape[2:] == shard.examples.members.shape[1:]
 
 
+@pytest.mark.parametrize("name", ["files", "asnq_files"])
+def test_a_config_with_files_of_ones_own_is_described_without_them(name):
+  """They may lie on another machine; so may what was mined in them and what teachers scored."""
+  own = {"train": "gone.tsv", "dev": "gone.tsv", "test": "gone.tsv", "mined": ("gone",)}
+  own |= {"labelled_negatives": False, "teachers": ("gone",)}
+  own |= {"columns": "question=ask", "drop": True} if name == "files" else {}
+  changes = {f"data__{key}": value for key, value in own.items()}
+  described = describe(tiny.config("fast", data__name=name, **changes))
+  plain = describe(tiny.config("fast"))
+  assert described.config.data.train == "gone.tsv"
+  kinds = [parts.batch(parts.train_batcher()) for parts in (described, plain)]
+  assert jax.tree.map(lambda x: x.shape, kinds[0]) == jax.tree.map(lambda x: x.shape, kinds[1])
+
+
 def test_the_state_is_that_of_a_run():
   config = tiny.config("triplet", "grouped")
   real, described = build.load(config), describe(config)

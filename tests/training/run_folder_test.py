@@ -17,7 +17,14 @@ from as2jax.training.run_folder import MetricsLog, claim, lock
 
 def config(**changes):
   return ConfigDict(
-    {"mode": "train", "seeds": (0, 1), "optimizer": {"rate": 1e-3}, "log": {"steps": 5}, **changes}
+    {
+      "mode": "train",
+      "seeds": (0, 1),
+      "optimizer": {"rate": 1e-3},
+      "data": {"download": True},
+      "log": {"steps": 5},
+      **changes,
+    }
   )
 
 
@@ -27,7 +34,8 @@ def test_claim_writes_once_and_then_compares(tmp_path):
   (tmp_path / "checkpoints" / "latest" / "0").mkdir(parents=True)
   first = (tmp_path / "config.json").read_text()
   assert json.loads(first)["seeds"] == [0, 1]
-  claim(tmp_path, config(mode="predict", log={"steps": 9}))  # these change no number
+  free = {"mode": "predict", "data": {"download": False}, "log": {"steps": 9}}
+  claim(tmp_path, config(**free))  # these change no number
   assert (tmp_path / "config.json").read_text() == first
   with pytest.raises(InputError, match=r"optimizer.rate: 0.001 there, 0.1 now\n.*seeds: \[0, 1\]"):
     claim(tmp_path, config(optimizer={"rate": 0.1}, seeds=(0,)))

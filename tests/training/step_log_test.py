@@ -1,6 +1,7 @@
 """The rows of the log, and how far the host runs ahead of the devices."""
 
 import numpy as np
+import pytest
 
 from as2jax.training.step_log import StepLog
 
@@ -39,3 +40,16 @@ def test_step_i_is_dispatched_when_step_i_minus_2_has_ended():
   assert row["loss"] == 4.0 and max(read) == 7  # of the steps 1 to 7
   assert row["padding"] == 0.5  # likewise
   assert log.rows == [(0, 7, 4.0)]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_run_goes_on_with_other_scalars(before):
+  """`log.gradient_norms` may change when a run is resumed."""
+  scalars = {"loss": np.ones(1), "gradient_norm": np.ones(1)}
+  norms = {"gradient_norm/triplet": np.full(1, 3.0)}
+  first = StepLog(None, None, [0], Log())
+  first.add(1, scalars | (norms if before else {}), [set()], [0.0])
+  second = StepLog(None, None, [0], Log(), first.unwritten())
+  second.add(2, scalars | ({} if before else norms), [set()], [0.5])
+  row = second.write(2)
+  assert row["gradient_norm/triplet"] == 3.0 and row["padding"] == 0.25

@@ -13,6 +13,7 @@ from as2jax.runtime.errors import InputError
 WINDOW = 24  # blocks looked at ahead to fill a shard's last tokens
 AHEAD = 256  # shards packed at once, at most
 WHOLE_QUESTIONS = ("grouped", "shared")  # samplers that keep a question's examples together
+TRAINING = ("paper", *WHOLE_QUESTIONS)  # those of batches to train on
 
 
 @dataclasses.dataclass(frozen=True)
@@ -285,10 +286,10 @@ class Sampler:
     """The numbers of the examples, in blocks that stay together in every order of an epoch."""
     if self.name in WHOLE_QUESTIONS:
       return question_blocks(self.table, self.lengths, self.limits)
-    if self.name in ("paper", "ordered", "by_length"):
+    if self.name in (*TRAINING, "ordered", "by_length"):
       return np.arange(len(self.table))[:, None]
     raise InputError(
-      f"batch.sampler = {self.name!r} is not known; use `paper`, `grouped` or `shared`"
+      f"batch.sampler = {self.name!r} is not known; use one of {', '.join(TRAINING)}"
     )
 
   def epoch(self, blocks: Sequence[np.ndarray], seed: int, epoch: int) -> Iterator[Shard]:

@@ -1,9 +1,9 @@
 """What a compiled program does between chips and with the host, from its HLO text.
 
-Memory, arithmetic and traffic are XLA's own counts (`memory_analysis`, `cost_analysis`), which count
-the body of a loop once; here a collective counts as often as the loops around it turn. A loop's turns
-are those that XLA states, or the constant that its counter is compared with: every `scan` of jax
-counts from 0 by 1.
+Memory and the HBM's traffic are XLA's own counts (`memory_analysis`, `cost_analysis`), of which the
+second takes the body of a loop once; arithmetic is counted by `flops`. Here a collective counts as
+often as the loops around it turn. A loop's turns are those that XLA states, or the constant that its
+counter is compared with: every `scan` of jax counts from 0 by 1.
 """
 
 import collections

@@ -10,9 +10,11 @@ import json
 from typing import Any
 
 from as2jax.config import flags
+from as2jax.config.overrides import apply
 from as2jax.experiments.compile import chips
 from as2jax.experiments.compile.cached import LOOP, figures
 from as2jax.experiments.compile.chips import GIB
+from as2jax.runtime.errors import InputError
 
 TOPOLOGIES = ("v5e:1x1", "v5e:2x2", "v5e:4x4", "v5e:8x8", "v5e:16x16")
 ROWS = {
@@ -26,19 +28,21 @@ def cell(name: str, topology: str, overrides: dict[str, Any]) -> dict[str, Any]:
   """The measured figures of one row of the table, JSON-able.
 
   Raises:
-    InputError: see `aot.measure`.
+    InputError: an override that the config does not take; see also `aot.measure`.
 
   """
-  path, own = ROWS[name]
-  config = flags.load(path)
-  with config.unlocked():
-    config.update_from_flattened_dict({**LOOP, **own, **overrides})
   return {
     "name": name,
     "topology": topology,
     "overrides": overrides,
-    **figures(config, topology, exact=False),
+    **figures(_config(name, overrides), topology, exact=False),
   }
+
+
+def _config(name: str, overrides: dict[str, Any]) -> Any:
+  """The config of a row."""
+  path, own = ROWS[name]
+  return apply(flags.load(path), {**LOOP, **own, **overrides})
 
 
 def line(row: dict[str, Any]) -> str:
@@ -91,12 +95,36 @@ def main(argv: list[str]) -> int:
     help="an override for all rows, such as encoder.dtype='\"bfloat16\"'",
   )
   options = parser.parse_args(argv)
-  overrides = {key: json.loads(value) for key, value in (o.split("=", 1) for o in options.set)}
+  overrides, names = dict(map(_override, options.set)), list(map(_row, options.rows.split(",")))
+  for name in names:
+    _config(name, overrides)  # which refuses what it does not take
   print(HEADER, flush=True)
   fine = True
-  for name in (list(ROWS)[int(i)] for i in options.rows.split(",")):
+  for name in names:
     for topology in options.topologies.split(","):
       row = cell(name, topology, overrides)
       print(line(row), flush=True)
       fine &= all(row[step]["fits"] for step in ("train", "predict"))
   return int(not fine)
+
+
+def _override(item: str) -> tuple[str, Any]:
+  """KEY=JSON of --set; InputError where it is none."""
+  key, equals, text = item.partition("=")
+  if not key or not equals:
+    raise InputError(f"--set {item}: give KEY=JSON, such as encoder.remat=true")
+  try:
+    return key, json.loads(text)
+  except (ValueError, RecursionError) as error:
+    raise InputError(
+      f"--set {item}: {text!r:.60} is not JSON ({error}); texts have quotes, such as "
+      "encoder.dtype='\"bfloat16\"'"
+    ) from error
+
+
+def _row(number: str) -> str:
+  """The name of the row that an entry of --rows means; InputError where there is none."""
+  if number.strip() not in map(str, range(len(ROWS))):
+    known = ", ".join(f"{i} ({name})" for i, name in enumerate(ROWS))
+    raise InputError(f"--rows: there is no row {number!r}; the rows are {known}")
+  return list(ROWS)[int(number)]

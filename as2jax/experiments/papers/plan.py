@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from as2jax.config import cete, check, flags
+from as2jax.config import cete, check, flags, presets
 from as2jax.config import jobs as job_files
 from as2jax.config.overrides import apply as override
 from as2jax.experiments.papers import needs
@@ -111,12 +111,19 @@ def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
   """The config of a run before what it depends on, and FILE.py:ARGUMENT.
 
   Where the config refuses the words of `choice` beside the name of its own vectors, they take its
-  place; a config that does not take them at all stays the paper's, which the second result shows.
+  place; a baseline, which is not trained, takes those of an encoder alone. A config that does not
+  take them at all stays the paper's, which the second result shows.
   """
   file, _, argument = run.config.partition(":")
   path = job_files.path(file)
   rest = [word for word in argument.split(",") if word not in cete.VECTORS]
-  ways = ((argument, *choice.words), (*choice.words, *rest), (argument,))
+  encoders = [word for word in choice.words if word in presets.ENCODERS]
+  ways = (
+    (argument, *choice.words),
+    (*choice.words, *rest),
+    *[(argument, *encoders)] * bool(encoders),
+    (argument,),
+  )
   for words in ways if choice.words else ways[-1:]:
     text = ",".join(filter(None, words))
     try:

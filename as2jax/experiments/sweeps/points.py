@@ -30,6 +30,7 @@ DATA = (
   "data.dev",
   "data.test",
   "data.holdout",
+  "evaluation.task",
   "evaluation.splits",
   "evaluation.ties",
 )

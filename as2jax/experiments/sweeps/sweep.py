@@ -3,8 +3,8 @@
 A sweep file has `BASE`, a config file with its argument, and `points()`, which yields flat
 overrides of it ({"optimizer.rate": 1e-5}). Each point and seed is a run in a folder of
 the output whose name is the hash of its resolved config, so that what is finished is never run again.
-Points are compared, and the best is chosen, by MAP on dev (with data.holdout, on the questions
-held out); only the test figures of that one are a result of the sweep.
+Points are compared, and the best is chosen, by MAP (over a pool by MRR) on dev, with
+data.holdout on the questions held out; only the test figures of that one are a result of the sweep.
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-"""What a sweep came to: its points beside the base, the best by MAP, that one on test."""
+"""What a sweep came to: its points beside the base, the best by MAP or MRR, that one on test."""
 
 import dataclasses
 import itertools
@@ -18,7 +18,7 @@ from as2jax.experiments.sweeps.points import Job
 from as2jax.report import many, tables
 from as2jax.runtime.files import write_whole
 
-METRICS = ("map", "mrr", "p@1")
+METRICS = {"rerank": ("map", "mrr", "p@1"), "retrieve": ("mrr", "r@1", "r@5")}  # the first chooses
 SPLITS = ("heldout", "dev", "test")
 SAMPLES = 100_000  # of the randomization tests
 
@@ -49,7 +49,10 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
     split: of the table; "" is that on which the choice is made: dev, or the held-out questions.
 
   """
-  selection = holdout.selection_split(json.loads(jobs[0].text)["data"])
+  config = json.loads(jobs[0].text)
+  selection = holdout.selection_split(config["data"])
+  metrics = METRICS[config["evaluation"]["task"]]
+  choice = f"{metrics[0].upper()} on {selection}"
   points = _points(output, jobs)
   whole = [point for point in points if point.whole]
   base = next(p for p in points if p.title == "base" or p.title.endswith("(base)"))
@@ -57,19 +60,20 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   if not ordered:
     return "\n".join(["no point is finished", *_without_results(output, points)])
   rows = {
-    name: compare.compare(_systems(output, ordered, name), METRICS, samples=SAMPLES, seed=0)
+    name: compare.compare(_systems(output, ordered, name), metrics, samples=SAMPLES, seed=0)
     for name in _splits(output, ordered)
   }
   split = split or selection
   if split not in rows:
     return f"the runs were not evaluated on {split}, only on {', '.join(rows)}"
-  by_system = {row["system"]: row for row in rows[selection] if row["metric"].startswith("map[")}
+  choosing = [row for row in rows[selection] if row["metric"].startswith(f"{metrics[0]}[")]
+  by_system = {row["system"]: row for row in choosing}
   best = max(whole, key=lambda point: by_system[point.title]["mean"]).title  # the first of equals
   if not base.whole:
     rows = {name: [_alone(row) for row in its] for name, its in rows.items()}
-  heading = _heading(rows[split], selection)
+  heading = _heading(rows[split], choice)
   cells = _cells(points, rows[split], best, base)
-  result = _result(rows, best, selection, len(whole) == len(points))
+  result = _result(rows, best, choice, len(whole) == len(points))
   result += _without_results(output, points)
   done = {output / job.id: job.title for point in points for job in point.done}
   result += [*tests_seen(done), *seen_by(done)]
@@ -88,8 +92,8 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
     f"Sweep {output.name}",
     heading,
     result=[line.strip() for line in result],
-    marks=[_mark(row, best) for row in rows[selection] if row["metric"].startswith("map[")],
-    axis=f"MAP on {selection}, by which the choice is made",
+    marks=[_mark(row, best) for row in choosing],
+    axis=f"{choice}, by which the choice is made",
     cells=cells,
     left=2,
     ledger=ledger(done),
@@ -215,11 +219,11 @@ def markdown(cells: Sequence[Sequence[str]], left: int) -> list[str]:
   return [written(row) for row in (cells[0], rule, *cells[1:])]
 
 
-def _heading(rows: Sequence[dict], selection: str) -> str:
+def _heading(rows: Sequence[dict], choice: str) -> str:
   where = rows[0]["metric"].partition("[")[2].rstrip("]")
   return (
     f"{where}, {rows[0]['questions']} questions; mean (s.d. over seeds); ± is the 95 % "
-    f"half-width of a difference; * is the best by MAP on {selection}. {compare.METHODS_LEGEND}"
+    f"half-width of a difference; * is the best by {choice}. {compare.METHODS_LEGEND}"
   )
 
 
@@ -235,7 +239,7 @@ def _cells(
       "",
       "seeds",
       *(m.partition("[")[0].upper() for m in metrics),
-      "MAP − base",
+      f"{first.partition('[')[0].upper()} − base",
       "p (rand.)",
       "Holm",
       *compare.METHODS,
@@ -265,14 +269,14 @@ def _mean(row: dict[str, Any]) -> str:
   return f"{row['mean']:.4f}" + ("" if row["sd"] is None else f" ({row['sd']:.4f})")
 
 
-def _result(rows: dict[str, list[dict]], best: str, selection: str, final: bool) -> list[str]:
+def _result(rows: dict[str, list[dict]], best: str, choice: str, final: bool) -> list[str]:
   """The figures of the chosen point on splits with test, which played no part in the choice."""
   if not final:
     return [
       f"best so far: {best}; not every point is finished, so there is no result yet "
       "(a point that cannot finish must be left out of the sweep)"
     ]
-  lines = [f"result: {best}, chosen by MAP on {selection}"]
+  lines = [f"result: {best}, chosen by {choice}"]
   reported = [rows[split] for split in rows if "test" in split.split("+")]
   for row in itertools.chain.from_iterable(reported):
     if row["system"] == best:

@@ -24,7 +24,7 @@ from as2jax.runtime.files import write_whole
 def generate(
   run: epath.PathLike, *, split: str, count: int, length: int, seed: int | None
 ) -> list[Generated]:
-  """Texts for `count` questions of a run's data, from the best checkpoint of a seed (the first).
+  """Texts for `count` questions of a run's data, from the best checkpoint of a seed (the best one).
 
   Raises:
     InputError: a run without decoders or checkpoint, no such split, one without right answers.

@@ -78,12 +78,12 @@ def make(
   seed: int | None = None,
   before: bool = False,
 ) -> list[Similarity]:
-  """Writes the picture and the matrices; returns the matrices, that of the untrained weights first.
+  """Writes the picture and the matrices; returns the matrices, that of before training first.
 
   Args:
     question, candidate: two texts; or question_id, candidate_id: those of the run's `split`.
     seed: which of the run's; the best where None.
-    before: whether the untrained weights are shown, too.
+    before: whether the weights that training began with are shown, too.
 
   Raises:
     InputError: no run, no such question, candidate or seed, texts without words, an output that is

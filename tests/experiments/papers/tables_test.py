@@ -119,6 +119,15 @@ def test_words_and_settings_change_what_takes_them():
     name == "configs/wikiqa_triplet.py:xlnet,minilm" and "minilm" in job_config.encoder.pretrained
   )
   assert job_config.epochs == 1
+  words = Choice(("minilm", "list_softmax"))
+  kept = {
+    "glove": "glove",
+    "mean": "mean,minilm",
+    "bm25": "bm25,minilm",
+  }  # none of these is trained
+  for kind, taken in kept.items():
+    name = paper_plan.resolve(Run(f"configs/wikiqa_baseline.py:{kind}"), words)[1]
+    assert name == f"configs/wikiqa_baseline.py:{taken}"
   with pytest.raises(InputError, match="zebra"):
     paper_plan.resolve(Run("configs/wikiqa_triplet.py:zebra"), Choice(("minilm",)))
 

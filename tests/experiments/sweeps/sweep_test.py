@@ -12,6 +12,7 @@ import time
 import numpy as np
 import pytest
 import tiny
+import tiny_pool
 
 from as2jax.commands import app
 from as2jax.config import check, flags
@@ -255,6 +256,24 @@ def test_a_sweep_chooses_on_the_questions_held_out(tmp_path):
   assert "  map[sample-clean/dev+test] 0." in text  # what the choice came to
   for split in ("dev", "dev+test"):
     assert f"/{split}," in table.collect(tmp_path, jobs, split).splitlines()[0]
+
+
+def test_a_sweep_over_a_pool_chooses_by_mrr(tmp_path):
+  tiny_pool.write(tmp_path)
+  config = tiny_pool.words(tmp_path)
+  jobs = []
+  for number, name in enumerate(("bm25", "word_overlap")):
+    ranker = config.copy_and_resolve_references().unlock()
+    ranker.model.name = name
+    jobs.append(points.job(ranker, number, f"{'base' if not number else name}, seed 0", {}))
+    loop.train_and_evaluate(ranker, tmp_path / jobs[-1].id)
+  lines = table.collect(tmp_path, jobs, "").splitlines()
+  assert lines[0].startswith("files-gold/dev") and "the best by MRR on dev" in lines[0]
+  assert lines[1].split()[:7] == ["seeds", "MRR", "R@1", "R@5", "MRR", "−", "base"]
+  systems = run_scores.load([str(tmp_path / job.id) for job in jobs], split="dev")
+  best = int(np.argmax([system.metric("mrr").mean() for system in systems]))
+  assert f"result: {('base', 'word_overlap')[best]}, chosen by MRR on dev" in lines
+  assert any(line.startswith("  mrr[files-gold/test] 0.") for line in lines)
 
 
 def test_a_diverged_point_is_named_in_the_table(lexical, tmp_path, monkeypatch, capsys):
