@@ -149,6 +149,8 @@ class Reading:
     text = text_field("question", record, table, fields.get("question", ""))
     if not text.strip():
       raise table.error("the field question is empty or missing; every line needs a question")
+    if question_id and self.labelled:
+      check_id(question_id, "question_id", table)
     key = (table.number, question_id, text)
     groups[key] = []
     return key

@@ -197,6 +197,8 @@ BROKEN = {
   "a number for a text": (objects(GOOD | {"title": 3}), 1, "the field title is '3'"),
   "half a surrogate pair": (objects(GOOD | {"candidate": "\ud800"}), 1, "surrogate"),
   "white space in an id": (objects(GOOD | {"question_id": "a b"}), 1, "question_id is 'a b'"),
+  "white space in the id of a question without candidates": (
+    objects({"question_id": "a b", "question": "who", "candidates": []}), 1, "question_id is 'a b'"),
   "a byte-order mark in an id": (
     objects(GOOD | {"candidate_id": "\ufeffa"}), 1, "candidate_id is '\\ufeffa'; an id is not empty"),
   "id on some lines": (objects(GOOD, GOOD | {"question_id": "a"}), 2, "on all lines or on none"),
