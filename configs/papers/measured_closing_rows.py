@@ -26,6 +26,10 @@ CLOSING = (
   ),
   Closing("recommended `accurate`", ("wikiqa-accurate", "trecqa-accurate", "semeval-accurate")),
   Closing(
+    "`accurate` begun as one of SQuAD",
+    ("wikiqa-accurate-transferred", "trecqa-accurate-transferred", ""),
+  ),
+  Closing(
     "sentence-transformers' trainer, bi-encoder",
     ("peer-bi-wikiqa", "", ""),
     "python -m launch.benchmarks.sentence_transformers_training bi {data} -o {output} --negatives=3",
