@@ -280,7 +280,8 @@ def _called(function: Any) -> str:
 def _title(data: Any) -> str:
   if not isinstance(data, Dataset):
     return "questions"
-  return f"{data.name}-{data.filter}/{data.split or '+'.join(data.splits)}"
+  counted = "all" if data.filter == "official" and not data.official else data.filter
+  return f"{data.name}-{counted}/{data.split or '+'.join(data.splits)}"
 
 
 def _summary(values: np.ndarray, ties: metrics.TieRange) -> dict[str, float | int | None]:

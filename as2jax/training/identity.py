@@ -123,18 +123,22 @@ def check(workdir: epath.PathLike, components: Components) -> list[str]:
 def check_data(
   workdir: epath.PathLike, components: Components, splits: Sequence[str]
 ) -> dict[str, Any]:
-  """Digests of the data of `components`, compared with the run's where these are its own data.
+  """Digests of the data of `components`, compared with the run's.
 
-  A split that the run has not used yet is recorded.
+  A split that the run has not used yet is recorded. Files may have been moved.
 
   Raises:
-    InputError: one of the run's own splits has changed.
+    InputError: one of the run's own splits has changed, or the config names other data.
 
   """
-  now = _of_data(components, splits)
-  if not own_data(workdir, components.config):
-    return {"own": False, **now}
-  was = read(workdir)
+  now, was = _of_data(components, splits), read(workdir)
+  changed = other_data(workdir, components.config)
+  if changed and any(was["data"].get(name) != its for name, its in now["data"].items()):
+    raise InputError(
+      f"{workdir}: {'; '.join(changed)}. These are other data than the run's, of which eval/ is: to "
+      "evaluate the run on others, beside its own, name them in evaluation.data (as2jax evaluate "
+      f"{workdir} --data=NAME:SPLIT or FILE)"
+    )
   _refuse(
     workdir,
     was,
@@ -147,14 +151,14 @@ def check_data(
   return {"own": True, **now}
 
 
-def own_data(workdir: epath.PathLike, config: Any) -> bool:
-  """Whether a config names the data of the run in `workdir`."""
+def other_data(workdir: epath.PathLike, config: Any) -> list[str]:
+  """What a config says otherwise of the data than the run in `workdir`: `key: then, now`."""
   there = flatten(json.loads((epath.Path(workdir) / "config.json").read_text()))
   here = flatten(json.loads(config.to_json()))
-  default = flatten(
-    json.loads(base.get_config().to_json())
-  )  # of keys that are younger than the run
-  return all(there.get(key, default[key]) == here.get(key) for key in OWN_DATA)
+  # For keys that are younger than the run.
+  default = flatten(json.loads(base.get_config().to_json()))
+  pairs = {key: (there.get(key, default[key]), here.get(key)) for key in OWN_DATA}
+  return [f"{key}: {a!r} then, {b!r} now" for key, (a, b) in pairs.items() if a != b]
 
 
 def check_best(workdir: epath.PathLike, folder: epath.PathLike, step: int) -> None:

@@ -87,6 +87,8 @@ def test_words_are_weighed_by_the_whole_split_and_empty_questions_do_not_count(f
   assert as2jax.evaluate(ranker, made).values["map"].tolist() == [[1.0]]
   assert as2jax.evaluate(ranker, made.questions).values["map"].tolist() == [[0.75]]  # a tie
   assert as2jax.evaluate(ranker, dataclasses.replace(made, filter="all")).ids == ("q", "r")
+  unfiltered = as2jax.evaluate(ranker, dataclasses.replace(made, filter="official"))
+  assert unfiltered.data == "mine-all/test"  # it has no official filter
 
 
 def test_a_comparison_is_that_of_the_command(folders, data):

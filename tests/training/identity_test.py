@@ -192,9 +192,21 @@ def test_other_data_is_recorded_not_compared(there):
   other = config(there, mode="evaluate", evaluation__data=str(there / "other.jsonl"))
   known = apply.evaluate(other, there / "x")["identity"]
   assert not known["own"] and known["data"]["test"]["candidates"] == 5
-  shutil.copy(there / "test.jsonl", there / "dev.jsonl")
-  moved = config(there, mode="evaluate", data__test=str(there / "other.jsonl"))
-  assert not apply.evaluate(moved, there / "x")["identity"]["own"]
+
+
+def test_other_data_under_the_runs_own_keys_are_refused_and_moved_files_are_not(there):
+  """They would take the place of the run's own evaluation."""
+  before = (there / "x/eval/test/run.trec").read_bytes()
+  shutil.copy(there / "test.jsonl", there / "moved.jsonl")
+  only = {"mode": "evaluate", "evaluation__splits": ("test",)}
+  moved = config(there, **only, data__test=str(there / "moved.jsonl"))
+  assert apply.evaluate(moved, there / "x")["identity"]["own"]
+  other = config(there, **only, data__test=str(there / "dev.jsonl"))
+  with pytest.raises(
+    InputError, match=r"data.test: '.*test.jsonl' then, .* name them in evaluation"
+  ):
+    apply.evaluate(other, there / "x")
+  assert (there / "x/eval/test/run.trec").read_bytes() == before
 
 
 def change_epsilon(folder):

@@ -10,6 +10,7 @@ import tiny
 from as2jax.data.datasets import mined
 from as2jax.data.datasets.dataset import Splits
 from as2jax.data.record import Candidate
+from as2jax.runtime.errors import InputError
 from as2jax.training import build, identity, stored_split
 from as2jax.training.describe import describe
 
@@ -86,6 +87,8 @@ def test_negatives_that_were_mined_anew_are_another_split(cache, tmp_path):
     parts.train_batcher()
     folders.append(stored_split.folder(parts))
   assert folders[0] != folders[1]
+  with pytest.raises(InputError, match="data.mined: .*none holds no negatives.jsonl"):
+    stored_split.folder(build.load(config(data__mined=(str(tmp_path / "none"),))))
 
 
 def test_what_reads_questions_has_none(cache):

@@ -31,8 +31,8 @@ def line(question: Question, candidate: Candidate, **provenance: Any) -> str:
   return json.dumps({**row, "label": 0, **provenance}, ensure_ascii=False) + "\n"
 
 
-def card(folder: epath.PathLike) -> dict[str, Any]:
-  """How the negatives of a folder were mined.
+def file(folder: epath.PathLike) -> epath.Path:
+  """The file of the negatives in a folder.
 
   Raises:
     InputError: the folder holds none, or mining was not finished.
@@ -44,15 +44,16 @@ def card(folder: epath.PathLike) -> dict[str, Any]:
       f"data.mined: {folder} holds no {FILE} with {CARD}; make it with as2jax lab mine RANKER DATA -o "
       f"{folder}, or end a mining that was stopped by the same command"
     )
-  content = read_json(folder / CARD)
+  return folder / FILE
+
+
+def card(folder: epath.PathLike) -> dict[str, Any]:
+  """How the negatives of a folder were mined; InputError as `file`."""
+  path = file(folder).parent / CARD
+  content = read_json(path)
   if not isinstance(content, dict):
-    raise InputError(f"{folder / CARD}: holds no JSON object")
+    raise InputError(f"{path}: holds no JSON object")
   return content
-
-
-def file(folder: epath.PathLike) -> epath.Path:
-  """The file of the negatives in a folder."""
-  return epath.Path(folder).expanduser() / FILE
 
 
 def described(folders: Iterable[str]) -> dict[str, dict[str, Any] | None]:
