@@ -27,10 +27,14 @@ SELECTED = ("seed", "best_step", "best_epoch", "best_value", "steps")  # of an o
 
 
 def evaluate(config: Any, workdir: epath.PathLike) -> dict:
-  """Evaluates the best checkpoint of a run on `data` and `evaluation.splits` of the config.
+  """Evaluates the best checkpoint of a finished run on `data` and `evaluation.splits` of the config.
 
   Writes below `eval/` as training does, and `evaluation.json`; `results.json` stays. Where
   `evaluation.data` names other data, the run is evaluated on these (`evaluate_on`).
+
+  Raises:
+    InputError: the run is not finished, or its data have changed.
+
   """
   if config.evaluation.data:
     how: dict[str, Any] = {"columns": config.data.columns, "drop": config.data.drop}
@@ -39,6 +43,7 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
     data = named.by_address(config.evaluation.data, **how)
     return evaluate_on(Run(workdir, config, data=False), data, ranking=config.predict.ranking)
   run = Run(workdir, config)
+  trained = run.results
   components = run.components
   splits = components.config.evaluation.splits
   known = identity.check_data(run.folder, components, splits)
@@ -54,7 +59,6 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
   else:
     fitted: Any = run.ranker().predictor
     outcomes = [parameter_free.evaluate(config, components.dataset, fitted, workdir, splits)[0]]
-  trained = results.read(workdir) or {}  # of a run that has not finished there are none
   return results.write(
     workdir,
     config,

@@ -54,7 +54,8 @@ def load(
       question", by its name or number; needed from three classes on.
 
   Raises:
-    InputError: nothing of that name, a form that is not implemented, damaged or missing weights.
+    InputError: nothing of that name, a run that has not finished, a form that is not implemented,
+      damaged or missing weights.
 
   """
   source = os.fspath(source)

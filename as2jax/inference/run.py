@@ -117,10 +117,13 @@ class Run:
     if content is None:
       raise InputError(
         f"{self.folder} is not finished (no results.json), so its best checkpoint is not "
-        "known: continue it with as2jax.main "
-        f"--config=rerun:{self.folder}/config.json --workdir={self.folder}"
+        f"known: continue it with as2jax train {self.folder}"
       )
     return content
+
+  def check_finished(self) -> None:
+    """Raises InputError where the run has not finished."""
+    _ = self.results
 
   @property
   def files(self) -> Mapping[str, epath.Path]:
@@ -140,7 +143,8 @@ class Run:
   def ranker(self, seed: int | Literal["best"] = "best", *, trained: bool = True) -> Ranker:
     """The model with its parameters on the devices, ready to rank.
 
-    Rankers of one run share their compiled programs.
+    Rankers of one run share their compiled programs. A ranker without parameters has no checkpoint
+    and needs no finished run.
 
     Args:
       seed: of the run's; `best` is the one with the greatest value of the metric that selects.
@@ -148,14 +152,17 @@ class Run:
         with.
 
     Raises:
-      InputError: no such seed, no checkpoint, or one that does not fit the run's config; or training
-        began with weights or a run that are not here or have changed since.
+      InputError: no such seed, no checkpoint, or one that does not fit the run's config; `trained`,
+        and the run has not finished; or training began with weights or a run that are not here or
+        have changed since.
 
     """
     if not registry.has_parameters(self.config.model.name):
       words = ParameterFreeRanker(self._fitted, self.config, seed=self.seeds[0])
       words.source = str(self.folder)
       return words
+    if trained:
+      self.check_finished()
     seed = self.best_seed if seed == "best" else self.check_seed(seed)
     if not trained and self.components.source.absent:
       raise InputError(

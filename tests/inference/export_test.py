@@ -378,6 +378,7 @@ def test_a_run_that_is_not_there_or_not_finished(tmp_path, capsys):
   assert app.run(["export", str(path), out]) == 2
   message = capsys.readouterr().err
   assert "is not finished (no results.json)" in message and message.count("\n") == 1
+  assert message.endswith(f"continue it with as2jax train {path}\n")
   assert not (tmp_path / "out").exists()
 
 

@@ -13,7 +13,9 @@ import tiny_encoders
 from ml_collections import ConfigDict
 
 import as2jax
-from as2jax.inference import export, modes
+from as2jax.commands import app
+from as2jax.config import rerun
+from as2jax.inference import apply, export, modes
 from as2jax.runtime.errors import InputError
 
 QUESTION = "who sat on the mat"
@@ -239,7 +241,27 @@ def test_a_finished_run_opens_without_its_encoders_folder(finished_run, tmp_path
   left = moved(finished_run("triplet"), tmp_path / "left")
   (left / "results.json").unlink()
   with pytest.raises(InputError, match="encoder '/gone/from/here': no such folder"):
-    as2jax.open_run(left).ranker()
+    _ = as2jax.open_run(left).components
+
+
+def test_the_parameters_of_an_unfinished_run_are_not_used(finished_run, tmp_path, capsys):
+  left = shutil.copytree(finished_run("triplet"), tmp_path / "left")
+  (left / "results.json").unlink()
+  written = {path: path.read_bytes() for path in left.rglob("*") if path.is_file()}
+  unfinished = f"is not finished .*: continue it with as2jax train {left}$"
+  for seed in ("best", 0):
+    with pytest.raises(InputError, match=unfinished):
+      as2jax.load(left, seed=seed)
+  config = rerun.get_config(str(left / "config.json")).unlock()
+  config.mode = "evaluate"
+  with pytest.raises(InputError, match=unfinished):
+    apply.evaluate(config, left)
+  (tmp_path / "q.csv").write_text("question,candidate\nwho sat,the cat sat\n")
+  assert app.run(["rank", str(left), str(tmp_path / "q.csv")]) == 2
+  captured = capsys.readouterr()
+  assert captured.out == "" and "is not finished (no results.json)" in captured.err
+  assert written == {path: path.read_bytes() for path in left.rglob("*") if path.is_file()}
+  as2jax.open_run(left).ranker(trained=False)  # as training began, which needs no end
 
 
 def test_a_sentence_bert_run_opens_without_its_folder(tmp_path):

@@ -277,9 +277,9 @@ def test_a_run_without_its_identity_is_refused(there, damage):
   if damage == "pipe":
     os.mkfifo(path)
   with pytest.raises(InputError, match=r"identity.json (is missing|was damaged|is a named pipe)"):
-    resume(there)
-  with pytest.raises(InputError, match=r"identity.json (is missing|was damaged|is a named pipe)"):
     Run(there / "x").ranker()
+  with pytest.raises(InputError, match=r"identity.json (is missing|was damaged|is a named pipe)"):
+    resume(there)
 
 
 def test_the_source_of_a_class_of_the_users_counts(tmp_path, monkeypatch):
