@@ -114,15 +114,13 @@ class Ranker:
       top_k: how many are returned; all where None.
 
     Raises:
-      InputError: an empty text, or a score that is not finite.
+      InputError: one text in place of a list, a candidate that is neither a text nor a `Candidate`,
+        an empty text, or a score that is not finite.
 
     """
     if top_k is not None and top_k < 1:
       raise InputError(f"top_k = {top_k}: give 1 or more")
-    numbered = tuple(
-      Candidate(str(i), one) if isinstance(one, str) else one for i, one in enumerate(candidates)
-    )
-    return self.rank_many([Question("0", question, numbered)])[0][:top_k]
+    return self.rank_many([Question("0", question, _numbered(candidates))])[0][:top_k]
 
   def rank_many(self, questions: Sequence[Question]) -> list[list[Hit]]:
     """The candidates of each question, best first."""
@@ -137,7 +135,8 @@ class Ranker:
     """The score of each (question, candidate), float32 `[n]`; higher is better.
 
     Raises:
-      InputError: the model scores the candidates of a question together.
+      InputError: the model scores the candidates of a question together, or an entry is not two
+        texts.
 
     """
     if self._joint:
@@ -145,7 +144,13 @@ class Ranker:
         f"{self.name} scores the candidates of a question together, so that a pair has no score "
         "of its own: use rank_many"
       )
-    asked = [Question(str(i), q, (Candidate("0", c),)) for i, (q, c) in enumerate(pairs)]
+    asked = []
+    for i, pair in enumerate(pairs):
+      if not isinstance(pair, (tuple, list, np.ndarray)) or len(pair) != 2:
+        raise InputError(
+          f"pair {i} is {pair!r:.100}: give a question and a candidate, which are two texts"
+        )
+      asked.append(Question(str(i), pair[0], (Candidate("0", pair[1]),)))
     values = next(iter(self.all_scores(asked).values()))
     return np.concatenate([np.zeros(0, np.float32), *values])
 
@@ -159,6 +164,7 @@ class Ranker:
   def encode_query(self, texts: Sequence[str]) -> np.ndarray:
     """The vectors of questions, float32 `[n, d]`; TypeError for models without vectors."""
     self._require_vectors()
+    _refuse_one_text(texts, "texts")
     if not len(texts):
       return self._no_vectors()
     questions = self._checked([Question(str(i), text, ()) for i, text in enumerate(texts)])
@@ -168,6 +174,7 @@ class Ranker:
   def encode_document(self, texts: Sequence[str]) -> np.ndarray:
     """The vectors of candidates, float32 `[n, d]`; TypeError for models without vectors."""
     self._require_vectors()
+    _refuse_one_text(texts, "texts")
     if not len(texts):
       return self._no_vectors()
     numbered = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
@@ -317,3 +324,20 @@ class ParameterFreeRanker(Ranker):
 
   def _require_vectors(self) -> None:
     raise TypeError(f"{self.name} ranks by words and has no vectors of texts; a bi-encoder has")
+
+
+def _numbered(candidates: Sequence[str | Candidate]) -> tuple[Candidate, ...]:
+  """Candidates whose texts have their positions as ids."""
+  _refuse_one_text(candidates, "candidates")
+  numbered = []
+  for i, one in enumerate(candidates):
+    if not isinstance(one, (str, Candidate)):
+      raise InputError(f"candidate {i} is {one!r:.100}: give a text or a Candidate")
+    numbered.append(Candidate(str(i), one) if isinstance(one, str) else one)
+  return tuple(numbered)
+
+
+def _refuse_one_text(texts: object, what: str) -> None:
+  """Raises InputError for a text in place of a list, which would be read letter by letter."""
+  if isinstance(texts, str):
+    raise InputError(f"{what} = {texts!r:.100} is one text: give a list of texts")

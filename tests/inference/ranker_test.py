@@ -102,6 +102,16 @@ def test_texts_are_ranked_and_scored_alike(runs, system):
   for question, candidates in ((" ", TEXTS), ("who", ["", "x"])):
     with pytest.raises(InputError, match="give a text"):
       ranker.rank(question, candidates)
+  for candidates, message in (
+    ("abc", "candidates = 'abc' is one text: give a list"),
+    (["a", None], "candidate 1 is None: give a text or a Candidate"),
+    ([float("nan"), "a"], "candidate 0 is nan"),
+  ):
+    with pytest.raises(InputError, match=message):
+      ranker.rank("who", candidates)
+  for wrong in (("who", "a", "b"), "ab", None):
+    with pytest.raises(InputError, match="pair 1 is .*: give a question and a candidate"):
+      ranker.scores([("who", "a"), wrong])
   with pytest.raises(InputError, match="top_k = 0"):
     ranker.rank("who", TEXTS, top_k=0)
 
@@ -112,6 +122,9 @@ def test_vectors_and_their_index(runs):
   assert queries.shape == (2, 16) and documents.shape == (4, 16)
   np.testing.assert_array_equal(queries[0], queries[1])
   assert ranker.encode_document([]).shape == (0, 16)
+  for encode in (ranker.encode_query, ranker.encode_document):
+    with pytest.raises(InputError, match="texts = 'who' is one text"):
+      encode("who")
   expected = ranker.rank("who sat", TEXTS)
   distances = -np.linalg.norm(documents - queries[:1], axis=1)
   np.testing.assert_allclose([hit.score for hit in expected], np.sort(distances)[::-1], atol=1e-5)
