@@ -2,12 +2,15 @@
 
 import csv
 import json
+import pathlib
 
 import pytest
 
 from as2jax.commands import app, documents
+from as2jax.config import rerun
 from as2jax.data.datasets import user_files
 from as2jax.data.datasets.dataset import load as load_data
+from as2jax.inference import apply
 from as2jax.runtime.errors import InputError
 
 OWN = [
@@ -91,6 +94,22 @@ def test_convert_writes_what_it_read(own, tmp_path, capsys):
   assert app.run(["data", "convert", str(objects), target]) == 0
   counts = "(1 questions, 2 candidates; 1 questions without candidates are left out)"
   assert counts in capsys.readouterr().out
+
+
+def test_the_file_that_is_read_is_not_written(finished_run, own, tmp_path, capsys):
+  content = pathlib.Path(own).read_bytes()
+  other = tmp_path / "other.csv"
+  other.symlink_to(own)
+  run = str(finished_run("bm25"))
+  for target in (own, str(other), f"{tmp_path}/./faq.csv"):
+    for arguments in (["data", "convert", own, target], ["rank", run, own, "-o", target]):
+      assert app.run([*arguments, MAPPED]) == 2
+      assert f"={target} is the file that is read: name another" in capsys.readouterr().err
+  config = rerun.get_config(f"{run}/config.json").unlock()
+  config.predict.input = config.predict.output = own
+  with pytest.raises(InputError, match="predict.output=.* is the file that is read"):
+    apply.predict(config, run)
+  assert pathlib.Path(own).read_bytes() == content
 
 
 def test_a_table_of_documents(tmp_path):

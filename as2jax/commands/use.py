@@ -61,7 +61,7 @@ def rank(
   from as2jax.data.datasets import table_writer
 
   if target:
-    table_writer.check(target)
+    table_writer.check(target, source=file)
   process.quiet_libraries()
   with ranked_files.opened(file) as path:
     from as2jax.inference.rank_file import rank_file

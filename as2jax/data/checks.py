@@ -97,10 +97,10 @@ def convert(source: str, target: str, columns: str = "", *, drop: bool = False) 
     What was written, in words.
 
   Raises:
-    InputError: see `user_files.read`; or a target that is no table.
+    InputError: see `user_files.read`; or a target that is no table, or the source itself.
 
   """
-  table_writer.check(target, "the target")
+  table_writer.check(target, "the target", source=source)
   if named.is_named(source):
     data = named.by_address(source, columns=columns, drop=drop)
     own = OwnFile(data.splits[data.split], {}, Problems(), True)

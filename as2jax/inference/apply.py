@@ -176,7 +176,7 @@ def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
       "Parquet file of questions with candidates"
     )
   output = config.predict.output or str(epath.Path(workdir) / "predictions.tsv")
-  table_writer.check(output, "predict.output")
+  table_writer.check(output, "predict.output", source=config.predict.input)
   own = user_files.read(
     config.predict.input, labelled=False, columns=config.data.columns, drop=config.data.drop
   )

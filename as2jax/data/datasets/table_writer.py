@@ -15,8 +15,15 @@ from as2jax.runtime.files import write_whole
 DELIMITERS = {TABS: "\t", COMMAS: ","}
 
 
-def check(target: str, option: str = "--output") -> None:
-  """Raises InputError where no table can be written to `target`; makes its folder where it can."""
+def check(target: str, option: str = "--output", *, source: str = "") -> None:
+  """Raises InputError where no table can be written to `target`; makes its folder where it can.
+
+  Args:
+    source: the file whose rows will be written, which must be another.
+
+  """
+  if _same_file(source, target):
+    raise InputError(f"{option}={target} is the file that is read: name another")
   suffix = os.path.splitext(target)[1].lower()
   if suffix not in SUFFIXES:
     raise InputError(f"{option}={target}: name a file that ends in {', '.join(SUFFIXES)}")
@@ -42,6 +49,13 @@ def check(target: str, option: str = "--output") -> None:
         f"{option}={target}: Parquet needs pyarrow, which is not installed: "
         "pip install 'as2jax[parquet]'"
       ) from error
+
+
+def _same_file(source: str, target: str) -> bool:
+  try:
+    return os.path.samefile(source, target)
+  except OSError:  # one of them is not there, or not on a local disk
+    return source == target
 
 
 def write(target: str, rows: Iterable[Mapping[str, Any]], option: str = "--output") -> None:
