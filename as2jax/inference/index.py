@@ -88,10 +88,17 @@ class Index:
   def __init__(
     self, ranker: Encoder, path: str | os.PathLike | None = None, storage: str = "float32"
   ):
-    """An index without documents yet; `add` brings them."""
+    """An index without documents yet; `add` brings them.
+
+    Raises:
+      InputError: the folder holds other files, or the ranker's score cannot be searched.
+
+    """
     narrow.check(storage)
     self.ranker, self.storage = ranker, storage
     self.path = None if path is None else _local(path)
+    if self.path is not None and _holds_others(self.path):
+      raise InputError(f"{path} is not empty and holds no index: give a new folder")
     self._parts: tuple[Part, ...] = ()
     self._starts = np.zeros(1, np.int64)
     self._words: tuple[tuple[Part, ...], Callable[[str], np.ndarray]] | None = None
@@ -427,6 +434,13 @@ def _documents(texts: Sequence[str], ids: Sequence[str] | None, start: int) -> l
     Part.of(texts[at : at + DOCUMENTS], ids[at : at + DOCUMENTS])
     for at in range(0, len(texts), DOCUMENTS)
   ]
+
+
+def _holds_others(folder: pathlib.Path) -> bool:
+  """Whether a folder has files and no index; hidden ones may be those of a write that was stopped."""
+  if (folder / CONTENT).exists() or not folder.is_dir():
+    return False
+  return any(not path.name.startswith(".") for path in folder.iterdir())
 
 
 def _local(path: Any) -> pathlib.Path:

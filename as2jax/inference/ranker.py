@@ -206,7 +206,7 @@ class Ranker:
     Raises:
       TypeError: the model has no vectors.
       InputError: no texts, an empty one, another number of ids, a score that cannot be searched, or
-        a path that holds another index.
+        a path that holds another index or other files.
 
     """
     self._require_vectors()

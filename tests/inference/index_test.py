@@ -183,6 +183,19 @@ def test_another_model_or_damage_is_told(ranker, finished_run, tmp_path):
     ranker.index(TEXTS, path="gs://bucket/x")
 
 
+def test_no_index_is_written_among_other_files(finished_run, tmp_path):
+  ranker = as2jax.load(finished_run("bm25"))
+  memory = ranker.index(TEXTS)
+  (tmp_path / "config.json").write_text("{}")
+  for write in (lambda: ranker.index(TEXTS, path=tmp_path), lambda: memory.save(tmp_path)):
+    with pytest.raises(InputError, match="is not empty and holds no index: give a new folder"):
+      write()
+  assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+  (tmp_path / "new").mkdir()
+  (tmp_path / "new" / ".index.json.1").touch()  # what a killed process may leave
+  assert len(ranker.index(TEXTS, path=tmp_path / "new")) == 9
+
+
 def test_a_crossencoder_ranks_the_best_again(ranker, finished_run):
   cross, index = as2jax.load(finished_run("crossencoder")), ranker.index(TEXTS)
   first = index.search(QUERY, 4)
