@@ -104,14 +104,17 @@ def evaluate(
       f"--splits={splits} is of the run's own data: name the split of other data with it, "
       f"--data={data.partition(':')[0]}:{splits.split(',')[0]}"
     )
+  if not data and (columns or drop):
+    raise InputError(
+      f"{'--columns' if columns else '--drop'} is for a file of your own, which the run is evaluated "
+      "on in place of its own data: name it, --data=FILE"
+    )
   if named.is_named(data):
     named.refuse(data, columns, drop)
   config = opened(run)
-  options = [f"evaluation.splits={splits}"] * bool(splits) + [f"evaluation.data={data}"] * bool(
-    data
-  )
-  if data or columns or drop:  # a mapping of the training file's columns is not this file's
-    options += [f"data.columns={columns}", f"data.drop={drop}"]
+  options = [f"evaluation.splits={splits}"] * bool(splits)
+  if data:  # a mapping of the training file's columns is not this file's
+    options += [f"evaluation.data={data}", f"data.columns={columns}", f"data.drop={drop}"]
   values = overrides.parse(config, settings + options)
   config = overrides.apply(config, {**values, "mode": "evaluate"})
   from as2jax.inference import modes

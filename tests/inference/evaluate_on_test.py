@@ -80,6 +80,11 @@ def test_a_split_of_other_data_is_named_with_it(copied, capsys):
   assert "--data=sample:dev" in capsys.readouterr().err
   assert app.run(["evaluate", folder, "--data=sample:dev", "--drop"]) == 2
   assert "drop = True is for your own files" in capsys.readouterr().err
+  for option, name in (("--columns=question=q", "--columns"), ("--drop", "--drop")):
+    assert app.run(["evaluate", folder, option]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"as2jax: {name} is for a file of your own")
+    assert error.endswith("name it, --data=FILE\n")
 
 
 def test_other_questions_of_one_name_lie_apart_and_the_run_counts_them(copied, tmp_path):
