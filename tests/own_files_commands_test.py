@@ -11,6 +11,7 @@ from as2jax.config import rerun
 from as2jax.data.datasets import user_files
 from as2jax.data.datasets.dataset import load as load_data
 from as2jax.inference import apply
+from as2jax.inference.rank_file import rank_file
 from as2jax.runtime.errors import InputError
 
 OWN = [
@@ -96,6 +97,16 @@ def test_convert_writes_what_it_read(own, tmp_path, capsys):
   assert counts in capsys.readouterr().out
 
 
+def test_rank_says_how_many_questions_have_no_candidates(finished_run, tmp_path, caplog):
+  path = tmp_path / "objects.jsonl"
+  path.write_text(
+    '{"question": "a", "candidates": ["b", "c"]}\n{"question": "d", "candidates": []}\n'
+  )
+  run = str(finished_run("bm25"))
+  assert len(rank_file(run, path)) == 2
+  assert "1 of 2 questions have no candidates, and are left out" in caplog.text
+
+
 def test_the_file_that_is_read_is_not_written(finished_run, own, tmp_path, capsys):
   content = pathlib.Path(own).read_bytes()
   other = tmp_path / "other.csv"
@@ -112,7 +123,7 @@ def test_the_file_that_is_read_is_not_written(finished_run, own, tmp_path, capsy
   assert pathlib.Path(own).read_bytes() == content
 
 
-def test_a_table_of_documents(tmp_path):
+def test_a_table_of_documents(tmp_path, caplog):
   path = tmp_path / "answers.csv"
   path.write_text('number,reply\n7,"a, b"\n8,c\n')
   assert documents.read(str(path), "text=reply,id=number") == (["7", "8"], ["a, b", "c"])
@@ -120,6 +131,8 @@ def test_a_table_of_documents(tmp_path):
   assert documents.read(str(path), "text=reply,id=number", drop=True)[1] == ["b", "c", "d"]
   path.write_text("number,reply\n7,b\n8,c\n9,b\n10,\n")
   assert documents.read(str(path), "text=reply,id=number", drop=True) == (["7", "8"], ["b", "c"])
+  for text in ("1 of 4 documents have no text, and are left out", "1 of 4 documents repeat an ear"):
+    assert f"{path}: {text}" in caplog.text
   with pytest.raises(InputError, match="1 of 4 documents have no text; .*--drop"):
     documents.read(str(path), "text=reply")
   with pytest.raises(InputError, match="no text; give it in a column text"):

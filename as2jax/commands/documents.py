@@ -51,12 +51,12 @@ def read(
       empty.append(table.number or 0)
       continue
     rows.append((text_field("candidate_id", record, table, fields.get("id", "id")), text))
-  if empty and not drop:
-    raise table.error(
-      f"{len(empty)} of {len(rows) + len(empty)} documents have no text; mend the file, or leave them "
-      "out: --drop",
-      empty[0],
-    )
+  count = len(rows) + len(empty)
+  if empty:
+    without = f"{len(empty)} of {count} documents have no text"
+    if not drop:
+      raise table.error(f"{without}; mend the file, or leave them out: --drop", empty[0])
+    log.warning("%s: %s, and are left out", file, without)
   distinct: dict[str, tuple[str, str]] = {}
   for row_id, text in rows:
     distinct.setdefault(text, (row_id, text))
@@ -65,7 +65,7 @@ def read(
       "%s: %d of %d documents repeat an earlier text%s",
       file,
       len(rows) - len(distinct),
-      len(rows),
+      count,
       ", which are left out" if drop else "; --drop leaves them out",
     )
   rows = list(distinct.values()) if drop else rows
