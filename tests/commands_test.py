@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -351,6 +352,14 @@ def test_an_index_is_made_and_searched(finished_run, tmp_path, capsys, monkeypat
   assert app.run(["search", folder, "which dog came", "--top=1"]) == 0
   (row,) = map(json.loads, capsys.readouterr().out.splitlines())
   assert (row["id"], row["text"], row["rank"]) == ("b", "a dog came", 1)
+  assert app.run(["search", f"{folder}.none", "which dog came"]) == 2
+  assert "is no index (no index.json): as2jax index or Ranker" in capsys.readouterr().err
+  for question in ("", " "):
+    assert app.run(["search", folder, question]) == 2
+    assert f"the question is {question!r}: give a text" in capsys.readouterr().err
+  documents.write_text(json.dumps(rows[0]) + "\n")
+  assert app.run(["index", run, str(documents), "-o", folder]) == 2
+  assert "give another folder, or append to it in Python" in capsys.readouterr().err
   served = []
   monkeypatch.setattr(
     "as2jax.inference.serve.serve", lambda *arguments, **named: served.append((arguments, named))
@@ -392,13 +401,20 @@ def test_a_run_without_vectors_indexes_nothing(finished_run, tmp_path, capsys):
   assert not (tmp_path / "x").exists()
 
 
-def test_messages_name_the_options_of_the_command(finished_run, capsys, monkeypatch):
+def test_messages_name_the_options_of_the_command(
+  finished_run, tmp_path, capsys, monkeypatch, caplog
+):
+  caplog.set_level("INFO")
   monkeypatch.setattr("as2jax.commands.process.begin_run", lambda *arguments: None)
   run = str(finished_run("bm25"))
   assert app.run(["train", "wikiqa_baseline:word_overlap,sample", "-o", run]) == 2
   error = capsys.readouterr().err
   assert "Give another --output" in error and f"`as2jax train {run}`" in error
   assert "--workdir" not in error and "--config" not in error
+  copy = str(shutil.copytree(run, tmp_path / "copy"))
+  assert app.run(["train", copy]) == 0
+  assert f"{copy} is finished: these are its results. To run again, give another fo" in caplog.text
+  assert "--workdir" not in caplog.text
 
 
 def test_columns_and_drop_reach_the_config():

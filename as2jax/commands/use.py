@@ -353,8 +353,9 @@ def index(
 def search(
   folder: Annotated[str, typer.Argument(metavar="INDEX", help="what as2jax index wrote")],
   question: Annotated[
-    str, typer.Argument(metavar="[QUESTION]", help="without one: a question a line, until it ends")
-  ] = "",
+    str | None,
+    typer.Argument(metavar="[QUESTION]", help="without one: a question a line, until it ends"),
+  ] = None,
   top: Annotated[int, typer.Option(min=1, help="documents a question")] = 10,
   rerank: Annotated[
     str,
@@ -365,13 +366,15 @@ def search(
   form: output.Form = "auto",
 ) -> None:
   """Searches an index. For one question, or each that is typed."""
+  if question is not None and not question.strip():
+    raise InputError(f"the question is {question!r}: give a text, or none to type questions")
   process.quiet_libraries()
   from as2jax.inference.index import Index
   from as2jax.inference.open import load
 
   opened_index = Index.open(folder)
   second = load(rerank) if rerank else None
-  asked = [question] if question else _typed()
+  asked = _typed() if question is None else [question]
   for text in asked:
     hits = opened_index.search(text, top, rerank=second)
     rows = [

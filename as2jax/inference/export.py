@@ -337,12 +337,12 @@ def _poolings() -> list[str]:
 
 def _check_output(output: epath.PathLike) -> None:
   if "://" in str(output):
-    raise InputError(f"--output={output} is no local folder; give one, and copy it from there")
+    raise InputError(f"{output} is no local folder; give one, and copy it from there")
   path = pathlib.Path(output)
   if path.exists() and not path.is_dir():
-    raise InputError(f"--output={output} is a file; name a new folder")
+    raise InputError(f"{output} is a file; name a new folder")
   if path.exists() and any(path.iterdir()):
-    raise InputError(f"--output={output} is not empty; name a new folder, or remove this one")
+    raise InputError(f"{output} is not empty; name a new folder, or remove this one")
 
 
 @contextlib.contextmanager
@@ -355,6 +355,6 @@ def _whole(output: epath.PathLike) -> Generator[pathlib.Path, None, None]:
     yield scratch
     os.replace(scratch, output)
   except OSError as error:
-    raise InputError(f"--output={output} cannot be written: {error}") from error
+    raise InputError(f"{output} cannot be written: {error}") from error
   finally:
     shutil.rmtree(scratch, ignore_errors=True)

@@ -132,7 +132,8 @@ class Index:
         new_parts = _documents(texts, ids, 0)
         if [part.digest for part in index._parts] != [part.digest for part in new_parts]:
           raise InputError(
-            f"{path} is an index of {len(index)} other documents: give another path, or `add` to it"
+            f"{path} is an index of {len(index)} other documents: give another folder, or append to "
+            "it in Python, as2jax.Index.open(folder).add(texts)"
           )
         return index
     index.add(texts, ids=ids, progress=progress)
@@ -152,7 +153,7 @@ class Index:
     """
     folder = _local(path)
     if not (folder / CONTENT).exists():
-      raise InputError(f"{path} is no index (no {CONTENT}): make one with Ranker.index")
+      raise InputError(f"{path} is no index (no {CONTENT}): as2jax index or Ranker.index makes one")
     content = regular_files.read_object(folder / CONTENT, "put it back, or make the index anew")
     if content.get("format") not in (None, FORMAT):
       raise InputError(f"{path}: an index of format {content['format']!r}; make it anew")

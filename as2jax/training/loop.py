@@ -54,9 +54,7 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
   with lock(workdir):
     finished = processes.by_first(lambda: _enter(workdir, config))
     if finished is not None:
-      log.info(
-        "%s is finished: these are its results. To run again, give another --workdir.", workdir
-      )
+      log.info("%s is finished: these are its results. To run again, give another folder.", workdir)
       return finished
     start = warm_start.begin(config, workdir)
     with Display(config.log, workdir) as display:

@@ -404,7 +404,7 @@ def test_outputs_that_cannot_be(trained, tmp_path):
     (tmp_path / "file" / "below", "cannot be written"),
     ("gs://bucket/x", "no local folder"),
   ):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=f"^{output} .*{message}"):  # it has no option --output
       export.export(path, output)
   (tmp_path / "empty").mkdir()
   assert app.run(["export", str(path), str(tmp_path / "empty")]) == 0
