@@ -416,14 +416,21 @@ def apply(config: ConfigDict, argument: str | None) -> ConfigDict:
   """Applies the words of a config file's argument (`…py:grouped,minilm`), in order.
 
   Raises:
-    InputError: a word that is not known.
+    InputError: a word that is not known, or one that replaces the encoder of a word before it.
 
   """
-  for word in (argument or "").split(","):
-    if word and word not in ARGUMENTS:
+  encoder = ""  # the word that names it
+  for word in filter(None, (argument or "").split(",")):
+    if word not in ARGUMENTS:
       raise InputError(
         f"the argument {word!r} is not known; use {', '.join(ARGUMENTS)}, joined by commas"
       )
-    if word:
-      ARGUMENTS[word](config)
+    before = config.encoder.get("pretrained")
+    ARGUMENTS[word](config)
+    if encoder and word != "large" and config.encoder.get("pretrained") != before:
+      keeps = word == "sample" and encoder != "large"
+      hint = f": `sample,{encoder}` keeps {encoder}" if keeps else ""
+      raise InputError(f"{encoder} and {word} each set the encoder; name one{hint}")
+    if word in ENCODERS:
+      encoder = f"{encoder},{word}" if word == "large" and encoder else word
   return config
