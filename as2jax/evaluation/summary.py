@@ -58,4 +58,4 @@ def _split(content: dict[str, Any]) -> str:
 def _figure(entry: dict[str, Any]) -> str:
   width = entry["half_width"]
   spread = f", s.d. {entry['sd']:.4f} of {entry['seeds']} seeds" if entry["sd"] else ""
-  return f"{entry['mean']:.4f}" + (f" ± {width:.4f}" if width else "") + spread
+  return f"{entry['mean']:.4f}" + ("" if width is None else f" ± {width:.4f}") + spread
