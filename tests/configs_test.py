@@ -125,9 +125,28 @@ def test_words_that_a_config_cannot_follow_are_refused(job, message):
 @pytest.mark.parametrize(
   "job,message",
   [
-    ("wikiqa_triplet:roberta,minilm", "roberta and minilm each set the encoder; name one$"),
-    ("wikiqa_triplet:large,sample", "large and sample each set the encoder; name one$"),
-    ("wikiqa_triplet:roberta,sample", "name one: `sample,roberta` keeps roberta"),
+    ("wikiqa_triplet:smple", "'smple' is not known; did you mean 'sample'"),
+    ("wikiqa_cassie:jiont,minilm", "did you mean 'joint'"),
+    ("squad_cross_vae:squad_45", "did you mean 'squad_44'"),
+    ("wikiqa_triplet:zebra", "use sample, minilm, .*, adapt, joined by commas"),
+    ("own:triplt,minilm", "name one recipe of .*; did you mean 'triplet'"),
+    ("wikiqa_baseline:bm52,sample", "did you mean 'bm25'"),
+    ("own:zebra", "such as own:triplet,minilm$"),
+    ("own:triplet,bm25", "such as own:triplet,minilm$"),
+    ("wikiqa_baseline:sample", "sbert: …_baseline.py:bm25$"),
+  ],
+)
+def test_an_unknown_word_is_refused_with_the_nearest(job, message):
+  with pytest.raises(InputError, match=message):
+    flags.load(job)
+
+
+@pytest.mark.parametrize(
+  "job,message",
+  [
+    ("wikiqa_triplet:roberta,minilm", "roberta and minilm each set the encoder: name one"),
+    ("wikiqa_triplet:large,sample", "large and sample each set the encoder"),
+    ("wikiqa_triplet:roberta,sample", "name one, `sample` before it"),
     ("asnq_tanda:roberta,large,xlnet", "roberta,large and xlnet each"),
     ("own:mean,xlnet,roberta", "xlnet and roberta each"),
   ],
