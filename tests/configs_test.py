@@ -144,7 +144,7 @@ def test_an_unknown_word_is_refused_with_the_nearest(job, message):
 @pytest.mark.parametrize(
   "job,message",
   [
-    ("wikiqa_triplet:roberta,minilm", "roberta and minilm each set the encoder: name one"),
+    ("wikiqa_triplet:roberta,minilm", "roberta and minilm each set the encoder: name one$"),
     ("wikiqa_triplet:large,sample", "large and sample each set the encoder"),
     ("wikiqa_triplet:roberta,sample", "name one, `sample` before it"),
     ("asnq_tanda:roberta,large,xlnet", "roberta,large and xlnet each"),

@@ -443,7 +443,8 @@ def apply(config: ConfigDict, argument: str | None, own: Collection[str] = ()) -
     before = config.encoder.get("pretrained")
     ARGUMENTS[word](config)
     if encoder and word != "large" and config.encoder.get("pretrained") != before:
-      raise InputError(f"{encoder} and {word} each set the encoder: name one, `sample` before it")
+      advice = ", `sample` before it" * (word == "sample")
+      raise InputError(f"{encoder} and {word} each set the encoder: name one{advice}")
     if word in ENCODERS:
       encoder = f"{encoder},{word}" if word == "large" and encoder else word
   return config
