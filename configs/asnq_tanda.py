@@ -20,4 +20,4 @@ def get_config(argument=None):
     presets.crossencoder(config)
     presets.transfer(config)
   presets.roberta(config)
-  return presets.apply(config, ",".join(w for w in words if w != "context"))
+  return presets.apply(config, argument, ("context",))

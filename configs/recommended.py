@@ -33,5 +33,4 @@ def get_config(argument=None):
   KINDS[kinds[0]](config)
   if "averaged" in words:
     config.optimizer.average = 0.99
-  others = (word for word in words if word not in (*KINDS, "averaged"))
-  return presets.apply(config, ",".join(others))
+  return presets.apply(config, argument, (*KINDS, "averaged"))

@@ -71,4 +71,4 @@ def get_config(argument="4"):
   config.optimizer.update(
     {"name": "adadelta", "rate": 1.0, "b2": 0.95, "eps": 1e-6, "clip_norm": 0.0}
   )  # paper: AdaDelta (Zeiler's constants)
-  return presets.apply(config, ",".join(w for w in others if w != "sample"))
+  return presets.apply(config, argument, (*MODES, "shallow", "tuned", "sample"))

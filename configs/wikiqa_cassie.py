@@ -22,4 +22,4 @@ def get_config(argument=None):
     presets.joint(config)
   if "tuned" in words:
     presets.tuned_cassie(config)
-  return presets.apply(config, ",".join(w for w in words if w not in ("joint", "tuned")))
+  return presets.apply(config, argument, ("joint", "tuned"))

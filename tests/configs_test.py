@@ -26,8 +26,8 @@ LIBRARIES = ("__init__", "base", "baselines", "cete", "cross_vae", "presets", "r
 
 
 def every_config():
-  """{file: FILE and FILE:ARGUMENT of its configs}: each preset word alone and all together with the
-  first kind of a file, the other kinds bare and on the sample.
+  """{file: FILE and FILE:ARGUMENT of its configs}: each preset word alone and all together, of
+  encoders one, with the first kind of a file, the other kinds bare and on the sample.
   """
   configs = {}
   for path in sorted((ROOT / "configs").rglob("*.py")):
@@ -56,7 +56,8 @@ def every_config():
       known = [w for w in known if w not in presets.ENCODERS]
     if path.stem.endswith("_baseline"):  # which are not trained
       known = [w for w in known if w not in baselines.TRAINING]
-    words = ["", *known, ",".join(known)]
+    together = [w for w in known if w in ("roberta", "large") or w not in presets.ENCODERS]
+    words = ["", *known, ",".join(together)]
     pairs = [*itertools.product(kinds[:1], words), *itertools.product(kinds[1:], ("", "sample"))]
     arguments = [",".join(filter(None, pair)) for pair in pairs]
     configs[name] = [f"{name}:{argument}" if argument else name for argument in arguments]
@@ -119,6 +120,55 @@ def test_a_first_stage_in_context_reads_what_cassie_reads():
 def test_words_that_a_config_cannot_follow_are_refused(job, message):
   with pytest.raises(InputError, match=message):
     flags.load(job)
+
+
+@pytest.mark.parametrize(
+  "job,message",
+  [
+    ("wikiqa_triplet:smple", "'smple' is not known; did you mean 'sample'"),
+    ("wikiqa_cassie:jiont,minilm", "did you mean 'joint'"),
+    ("squad_cross_vae:squad_45", "did you mean 'squad_44'"),
+    ("wikiqa_triplet:zebra", "use sample, minilm, .*, adapt, joined by commas"),
+    ("own:triplt,minilm", "name one recipe of .*; did you mean 'triplet'"),
+    ("wikiqa_baseline:bm52,sample", "did you mean 'bm25'"),
+    ("own:zebra", "such as own:triplet,minilm$"),
+    ("own:triplet,bm25", "such as own:triplet,minilm$"),
+    ("wikiqa_baseline:sample", "sbert: …_baseline.py:bm25$"),
+  ],
+)
+def test_an_unknown_word_is_refused_with_the_nearest(job, message):
+  with pytest.raises(InputError, match=message):
+    flags.load(job)
+
+
+@pytest.mark.parametrize(
+  "job,message",
+  [
+    ("wikiqa_triplet:roberta,minilm", "roberta and minilm each set the encoder: name one$"),
+    ("wikiqa_triplet:large,sample", "large and sample each set the encoder"),
+    ("wikiqa_triplet:roberta,sample", "name one, `sample` before it"),
+    ("asnq_tanda:roberta,large,xlnet", "roberta,large and xlnet each"),
+    ("own:mean,xlnet,roberta", "xlnet and roberta each"),
+  ],
+)
+def test_a_second_encoder_is_refused(job, message):
+  with pytest.raises(InputError, match=message):
+    flags.load(job)
+
+
+@pytest.mark.parametrize(
+  "job,pretrained",
+  [
+    ("asnq_tanda:minilm", presets.MINILM),
+    ("asnq_tanda:large", "roberta-large"),
+    ("wikiqa_triplet:xlnet,large", "xlnet-large-cased"),
+    ("wikiqa_triplet:sample,roberta", "roberta-base"),
+    ("wikiqa_triplet:minilm,sample", presets.MINILM),
+    ("recommended:embedder,sample", presets.MINILM),
+  ],
+)
+def test_one_encoder_takes_the_place_of_the_jobs_own(job, pretrained):
+  assert flags.load(job).encoder.pretrained == pretrained
 
 
 def test_words_are_followed_whatever_the_config_sets():

@@ -137,3 +137,13 @@ def test_a_table_of_documents(tmp_path, caplog):
     documents.read(str(path), "text=reply")
   with pytest.raises(InputError, match="no text; give it in a column text"):
     documents.read(str(path), "id=number")
+
+
+def test_the_list_says_which_splits_are_here(tmp_path, capsys):
+  (tmp_path / "wikiqa").mkdir()
+  (tmp_path / "wikiqa/WikiQA-test.tsv").touch()
+  where = [f"--root={tmp_path}", f"--cache={tmp_path / 'cache'}"]
+  assert app.run(["data", "list", *where, "--format=text"]) == 0
+  told = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+  assert told["wikiqa"] == "here: test; not here: WikiQA-train.tsv, WikiQA-dev.tsv"
+  assert told["sample"] == "here" and told["trecqa_json"].startswith("not here: train.jsonl")

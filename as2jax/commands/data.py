@@ -1,6 +1,6 @@
 """`as2jax data`: the data sets that there are, and files of one's own."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,17 +17,23 @@ Cache = Annotated[str, typer.Option(metavar="FOLDER", help="of prepared copies (
 
 @app.command("list", epilog=examples("as2jax data list"))
 def list_sets(root: Root = "", cache: Cache = "", form: output.Form = "auto") -> None:
-  """Lists the data sets. And whether their files are here."""
+  """Lists the data sets. And whether their files are here, or those of which splits."""
   from as2jax.data.datasets.dataset import SPECS
-  from as2jax.data.datasets.files_on_disk import lacking
+  from as2jax.data.datasets.files_on_disk import lacking, splits_here
   from as2jax.runtime.folders import cache_folder, data_folder
 
   folder, downloads = data_folder(root), cache_folder(cache) / "downloads"
-  rows = [
-    {"name": name, "lacks": [str(file) for file in lacking(spec, folder, downloads / name)]}
-    for name, spec in SPECS.items()
-  ]
-  told = lambda row: f"not here: {', '.join(row['lacks'])}" if row["lacks"] else "here"
+  rows = []
+  for name, spec in SPECS.items():
+    places = spec, folder, downloads / name
+    rows.append({"name": name, "splits": splits_here(*places), "lacks": lacking(*places)})
+
+  def told(row: dict[str, Any]) -> str:
+    if not row["lacks"]:
+      return "here"
+    here = f"here: {', '.join(row['splits'])}; " if row["splits"] else ""
+    return f"{here}not here: {', '.join(row['lacks'])}"
+
   output.emit(form, rows, lambda: output.columns((row["name"], told(row)) for row in rows))
 
 

@@ -89,8 +89,12 @@ def figure(text: str) -> tuple[tuple[str, str], float]:
   metric, _, rest = text.partition("=")
   value, _, whose = rest.partition(":")
   try:
-    return (metric.strip(), whose.strip() or "published"), float(value)
+    known = float(value)
+    if not (0 <= known <= 1 and metric.strip() and whose.strip()):
+      raise ValueError
   except ValueError:
     raise InputError(
-      f"--published={text}: write METRIC=FIGURE:WHOSE, such as map=0.795:ASBERT"
+      f"--published={text}: write METRIC=FIGURE:WHOSE with a figure from 0 to 1, such as "
+      "map=0.795:ASBERT"
     ) from None
+  return (metric.strip(), whose.strip()), known

@@ -19,6 +19,8 @@ Seed = Annotated[
   int | None, typer.Option(metavar="N", help="which of the run's seeds; the best where not given")
 ]
 SAMPLES = 100_000  # of the randomization test
+# Keys of training alone, which say nothing of how a finished run is evaluated.
+TRAINING = ("epochs", "patience", "optimizer.", "loss.", "checkpoint.", "warm_start.")
 Filter = Annotated[
   str | None,
   typer.Option("--filter", help="the questions to count; the dataset's own where not given"),
@@ -116,6 +118,11 @@ def evaluate(
   if data:  # a mapping of the training file's columns is not this file's
     options += [f"evaluation.data={data}", f"data.columns={columns}", f"data.drop={drop}"]
   values = overrides.parse(config, settings + options)
+  if idle := [key for key in values if key.startswith(TRAINING)]:
+    raise InputError(
+      f"--set {idle[0]}: a key of training, which changes nothing in a finished run; leave it out, or "
+      f"train another run: as2jax train rerun:{run}/config.json -o FOLDER --set {idle[0]}=VALUE"
+    )
   config = overrides.apply(config, {**values, "mode": "evaluate"})
   from as2jax.inference import modes
 

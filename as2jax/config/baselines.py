@@ -35,14 +35,16 @@ def apply(config: ConfigDict, argument: str) -> ConfigDict:
   words = argument.split(",")
   kinds = [w for w in words if w in LEXICAL + ENCODERS]
   if len(kinds) != 1:
-    raise InputError(f"name one of {', '.join(LEXICAL + ENCODERS)}: …_baseline.py:bm25")
+    near = "" if kinds else presets.nearest(words, LEXICAL + ENCODERS)
+    hint = near or "…_baseline.py:bm25"
+    raise InputError(f"name one of {', '.join(LEXICAL + ENCODERS)}: {hint}")
   kind = kinds[0]
   if trains := [w for w in words if w in TRAINING]:
     raise InputError(f"{' and '.join(trains)}: {kind} is not trained; leave it out")
   encoders = [w for w in words if w in presets.ENCODERS]
   if kind in OWN_ENCODER and encoders:
     raise InputError(f"{' and '.join(encoders)}: {kind} reads vectors of its own; leave it out")
-  presets.apply(config, ",".join(w for w in words if w not in kinds))
+  presets.apply(config, argument, kinds)
   if kind in LEXICAL:
     config.model = ConfigDict({"name": kind})
     if kind == "overlap_regression":

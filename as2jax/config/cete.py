@@ -28,7 +28,7 @@ def apply(config: ConfigDict, argument: str | None) -> ConfigDict:
   if kinds and len(clash) > 1:
     raise InputError(f"{' and '.join(clash)}: name one of {', '.join(VECTORS + OTHERS)}")
   feature_based(config)
-  presets.apply(config, ",".join(w for w in words if w not in (*VECTORS, "no_encoder", "tuned")))
+  presets.apply(config, argument, (*VECTORS, "no_encoder", "tuned"))
   if kinds:
     {"bert": bert, "bert_large": bert_large, "elmo": presets.elmo, "glove": glove}[kinds[0]](config)
   if "tuned" in words:

@@ -75,8 +75,7 @@ def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict
     _tuned(config)
   if "wide" in words:
     _wide(config)
-  others = [w for w in words if w not in ("mlp", "small", "tuned", "wide")]
-  return presets.apply_to_pool(config, ",".join(others))
+  return presets.apply_to_pool(config, argument, ("mlp", "small", "tuned", "wide"))
 
 
 def _encoder() -> ConfigDict:

@@ -1,5 +1,8 @@
 """Presets that config files share: models, data sets, and the words of a config's argument."""
 
+import difflib
+from collections.abc import Collection
+
 from ml_collections import ConfigDict
 from ml_collections.config_dict import placeholder
 
@@ -403,27 +406,45 @@ ARGUMENTS = {
 POOLS = {"squad_44": squad_44, "squad_parts": squad_parts}
 
 
-def apply_to_pool(config: ConfigDict, argument: str | None) -> ConfigDict:
-  """Applies the words of an argument, those of `POOLS` among them; errors as in `apply`."""
-  words = (argument or "").split(",")
-  for word in words:
+def nearest(words: Collection[str], known: Collection[str]) -> str:
+  """`did you mean …?` for the first of the words, but `ARGUMENTS`, that is like a known one; or ""."""
+  near = (difflib.get_close_matches(w, known, 1) for w in words if w not in ARGUMENTS)
+  return next((f"did you mean {one[0]!r}?" for one in near if one), "")
+
+
+def apply_to_pool(
+  config: ConfigDict, argument: str | None, own: Collection[str] = ()
+) -> ConfigDict:
+  """Applies the words of an argument, those of `POOLS` among them; see `apply`."""
+  for word in (argument or "").split(","):
     if word in POOLS:
       POOLS[word](config)
-  return apply(config, ",".join(word for word in words if word not in POOLS))
+  return apply(config, argument, (*POOLS, *own))
 
 
-def apply(config: ConfigDict, argument: str | None) -> ConfigDict:
+def apply(config: ConfigDict, argument: str | None, own: Collection[str] = ()) -> ConfigDict:
   """Applies the words of a config file's argument (`…py:grouped,minilm`), in order.
 
+  Args:
+    own: words of the file's own, which it applies itself.
+
   Raises:
-    InputError: a word that is not known.
+    InputError: a word that is not known, or one that replaces the encoder of a word before it.
 
   """
+  encoder = ""  # the word that names it
   for word in (argument or "").split(","):
-    if word and word not in ARGUMENTS:
-      raise InputError(
-        f"the argument {word!r} is not known; use {', '.join(ARGUMENTS)}, joined by commas"
-      )
-    if word:
-      ARGUMENTS[word](config)
+    if not word or word in own:
+      continue
+    if word not in ARGUMENTS:
+      known = (*own, *ARGUMENTS)
+      hint = nearest([word], known) or f"use {', '.join(known)}, joined by commas"
+      raise InputError(f"the argument {word!r} is not known; {hint}")
+    before = config.encoder.get("pretrained")
+    ARGUMENTS[word](config)
+    if encoder and word != "large" and config.encoder.get("pretrained") != before:
+      advice = ", `sample` before it" * (word == "sample")
+      raise InputError(f"{encoder} and {word} each set the encoder: name one{advice}")
+    if word in ENCODERS:
+      encoder = f"{encoder},{word}" if word == "large" and encoder else word
   return config

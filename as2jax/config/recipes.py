@@ -34,10 +34,12 @@ def apply(config: ConfigDict, argument: str) -> ConfigDict:
   words = argument.split(",")
   named = [word for word in words if word in NAMES]
   if len(named) != 1:
-    raise InputError(f"name one recipe of {', '.join(NAMES)}, such as own:triplet,minilm")
+    near = "" if named else presets.nearest(words, NAMES)
+    hint = near or "such as own:triplet,minilm"
+    raise InputError(f"name one recipe of {', '.join(NAMES)}; {hint}")
   if named[0] in TRAINED:
     TRAINED[named[0]](config)
-    presets.apply(config, ",".join(word for word in words if word not in NAMES))
+    presets.apply(config, argument, named)
   else:
     baselines.apply(config, argument)
   if config.data.name != "sample":

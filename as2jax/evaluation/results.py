@@ -297,11 +297,12 @@ def table(content: dict, workdir: epath.PathLike | None = None) -> str:
     shown = ("mrr[", "r@1[", "r@5[", "sse[", "sse_relative[")
   for name, entry in content["metrics"].items():
     if name.startswith(shown):
-      width = entry["half_width"]
+      width, count = entry["half_width"], entry["questions"]
+      counted = f"{count} question{'' if count == 1 else 's'}"
       spread = f" ± {entry['sd']:.4f} (sd of {entry['seeds']} seeds)" if entry["sd"] else ""
       lines.append(
         f"{name:34s} {entry['mean']:.4f}{spread}"
-        + (f"   ± {width:.4f} (95 %, {entry['questions']} questions)" if width else "")
+        + (f"   ({counted})" if width is None else f"   ± {width:.4f} (95 %, {counted})")
       )
   lines += [f"note, seed {seed}: {BEFORE_TRAINING}" for seed in before_training(content)]
   if len(content["seeds"]) == 1 and not content.get("deterministic"):

@@ -2,10 +2,19 @@
 
 from typing import Any
 
+from etils import epath
+
 from as2jax.evaluation import results
 
 SHOWN = {"rerank": ("map", "mrr", "p@1"), "retrieve": ("mrr", "r@1", "r@5")}
 LINES = 10
+FILES = (
+  "results.json",
+  "checkpoints/best",
+  "eval/*/run.trec",
+  "eval/*/seed-*/run.trec",
+  "tensorboard",
+)
 
 
 def summary(content: dict[str, Any], folder: str) -> str:
@@ -40,7 +49,7 @@ def summary(content: dict[str, Any], folder: str) -> str:
     f"note: seed {seed}: {results.BEFORE_TRAINING}" for seed in results.before_training(content)
   ]
   end = [
-    f"files: {folder}: results.json, checkpoints/best, eval/*/run.trec, tensorboard",
+    f"files: {folder}: {', '.join(name for name in FILES if any(epath.Path(folder).glob(name)))}",
     f"next:  as2jax rank {folder} FILE",
     f"       as2jax compare OTHER_RUN {folder}{_split(content)}",
   ]
@@ -58,4 +67,4 @@ def _split(content: dict[str, Any]) -> str:
 def _figure(entry: dict[str, Any]) -> str:
   width = entry["half_width"]
   spread = f", s.d. {entry['sd']:.4f} of {entry['seeds']} seeds" if entry["sd"] else ""
-  return f"{entry['mean']:.4f}" + (f" ± {width:.4f}" if width else "") + spread
+  return f"{entry['mean']:.4f}" + ("" if width is None else f" ± {width:.4f}") + spread

@@ -99,7 +99,8 @@ def candidates(question: Question, rankings: Sequence[Sequence[Ranking]]) -> lis
 
 
 def _has(system: System) -> bool:
-  return system.content is not None and registry.has_parameters(system.config["model"]["name"])
+  """Whether the system is a run of a model that was trained; a fused run has none."""
+  return bool(system.config) and registry.has_parameters(system.config["model"]["name"])
 
 
 class _Opened:

@@ -86,8 +86,7 @@ def write_files(folder: epath.Path, page_content: Content) -> None:
 
 def content(runs: Runs, asked: Asked) -> Content:
   """The page of systems."""
-  chosen = tuple(asked.metrics) or METRICS[runs.task]
-  metrics = [metric for metric in chosen if metric in runs.systems[0].scores.values] or chosen
+  metrics = _metrics(runs, asked)
   rows = tested(runs, metrics)
   where = rows[0]["metric"].partition("[")[2].rstrip("]")
   published, sources = _published(runs, where, asked.published)
@@ -114,6 +113,27 @@ def content(runs: Runs, asked: Asked) -> Content:
     ],
   )
   return Content(text, figures | trained | bars | of_why | of_kinds | of_silent, rows)
+
+
+def _metrics(runs: Runs, asked: Asked) -> Sequence[str]:
+  """The metrics of the page: those asked for, or those of the task that the first system has.
+
+  Raises:
+    InputError: a system lacks one that is asked for, or the page lacks that of a published figure.
+
+  """
+  usual, values = METRICS[runs.task], runs.systems[0].scores.values
+  metrics = asked.metrics or [metric for metric in usual if metric in values] or usual
+  for system in runs.systems:
+    for metric in metrics:
+      system.scores.metric(metric)
+  for metric, whose in asked.published:
+    if metric not in metrics:
+      raise InputError(
+        f"--published: the figure of {whose} is of {metric!r}, which the page does not show; name one "
+        f"of {', '.join(metrics)}, or the metrics of the page with --metrics"
+      )
+  return metrics
 
 
 def tested(runs: Runs, metrics: Sequence[str]) -> list[dict[str, Any]]:

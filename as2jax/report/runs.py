@@ -31,7 +31,7 @@ class System:
     name: as it was given; label: short, different from that of each other system.
     scores: on the questions that are counted.
     content: of the run's `results.json`; None of a table or a run file made elsewhere.
-    config: of the run, {} likewise.
+    config: of the run, {} likewise and of a fused run.
     log: the rows of the run's `metrics.jsonl`, () where there are none.
 
   """

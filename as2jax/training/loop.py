@@ -281,6 +281,7 @@ class Trainer:
       if saves and i + 1 < count:
         self._save()
       if ends:
+        self.display.stops(self.begin)
         self.unwritten = step_log.unwritten()
         raise preemption.Preempted
     self.execution.setdefault("compilations_in_first_epoch", self.step_function._cache_size())

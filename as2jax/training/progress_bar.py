@@ -56,8 +56,8 @@ class Display:
     if self.bar is not None:
       self.bar.stop()
     if error is None:
-      return  # the results say it
-    if isinstance(error, (preemption.Preempted, KeyboardInterrupt)):
+      self.status.write(now=True, state=status.FINISHED, phase=None, seconds_left=None)
+    elif isinstance(error, (preemption.Preempted, KeyboardInterrupt)):
       self.status.write(now=True, state=status.STOPPED)
     else:
       text = " ".join(str(error).split()) or type(error).__name__
@@ -111,12 +111,8 @@ class Display:
       self.rate = (examples - self.began[2]) / (now - self.began[0])
     self.status.in_steps += row["seconds_per_step"] * (done - self.done)
     self.done = done
-    total = self.runs * self.epochs * self.steps
     self.status.write(
-      step=total - self._steps_left(),
-      steps=total,
-      epoch=self.number,
-      seconds_left=round(self._left()) if self.per_step else None,
+      **self._position(), seconds_left=round(self._left()) if self.per_step else None
     )
     state = [f"loss {row['loss']:.4g}"]
     if self.per_step:
@@ -130,6 +126,11 @@ class Display:
       self.last = now
       self.say(f"training{self._where()}  {done}/{self.steps}  {'  '.join(state)}")
 
+  def stops(self, done: int) -> None:
+    """The run stops after `done` steps of the epoch."""
+    self.done = done
+    self.status.write(**self._position())
+
   def evaluated(self, epoch: int, name: str, values: Sequence[float], best: Sequence[bool]) -> None:
     """The selection metric of every seed after `epoch` epochs."""
     if self.evaluating is not None and self.evaluated_before:
@@ -140,6 +141,10 @@ class Display:
     self.status.write(now=True, metric=name, value=mean, best=self.best)
     shown = "  ".join(f"{v:.4f}{' (best)' if b else ''}" for v, b in zip(values, best))
     self.say(f"after {epoch} epoch{'' if epoch == 1 else 's'}  {name} {shown}")
+
+  def _position(self) -> dict[str, Any]:
+    total = self.runs * self.epochs * self.steps
+    return {"step": total - self._steps_left(), "steps": total, "epoch": self.number}
 
   def _where(self) -> str:
     if not self.number:

@@ -11,7 +11,7 @@ from as2jax.runtime.files import write_whole
 from as2jax.training.run_folder import step_seconds
 
 NAME = "status.json"
-TRAINING, STOPPED, FAILED = "training", "stopped", "failed"
+TRAINING, STOPPED, FAILED, FINISHED = "training", "stopped", "failed", "finished"
 
 log = logging.getLogger(__name__)
 
@@ -19,9 +19,9 @@ log = logging.getLogger(__name__)
 class StatusFile:
   """Writes what is known of a run, at most every so many seconds; only the first process does.
 
-  Its content: `state` (training, stopped, failed), `phase`, `step` of `steps`, `epoch`, `metric` with
-  its `value` on the split that selects, `seconds_left`, `error`, `time` of writing, `began` (of the
-  first start) and `goodput`; and a `checksum` of all that.
+  Its content: `state` (training, stopped, failed, finished), `phase` (None once finished), `step` of
+  `steps`, `epoch`, `metric` with its `value` on the split that selects, `seconds_left`, `error`, `time`
+  of writing, `began` (of the first start) and `goodput`; and a `checksum` of all that.
   """
 
   def __init__(self, workdir: epath.PathLike, seconds: float):

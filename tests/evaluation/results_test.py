@@ -9,7 +9,7 @@ import pytest
 from as2jax.config.base import get_config
 from as2jax.data.datasets.dataset import Dataset
 from as2jax.data.record import Candidate, Question
-from as2jax.evaluation import results, significance
+from as2jax.evaluation import results, significance, summary
 from as2jax.evaluation.predict import Evaluation
 from as2jax.evaluation.results import Outcome
 from as2jax.runtime.errors import InputError
@@ -45,6 +45,18 @@ def test_the_half_width_of_a_mean_over_seeds_is_that_of_a_comparison():
 def content(seeds, **fields):
   entries = [{"seed": s, "steps": 6, "best_epoch": 1, "notes": []} for s in seeds]
   return {"metrics": {}, "task": "rerank", "data": {"name": "x"}, "seeds": entries, **fields}
+
+
+@pytest.mark.parametrize(
+  "values, shown",
+  [([0.5, 0.5], "0.5000   ± 0.0000 (95 %, 2 questions)"), ([0.5], "0.5000   (1 question)")],
+)
+def test_the_number_of_questions_stands_beside_every_figure(values, shown):
+  entry = {"mean": 0.5, "sd": None, "seeds": 1, "questions": len(values)}
+  entry["half_width"] = significance.half_width(np.asarray([values]))
+  (line,) = results.table(content([0, 1], metrics={TITLE: entry})).splitlines()
+  assert line.endswith(shown)
+  assert ("± 0.0000" in summary._figure(entry)) == (len(values) > 1)
 
 
 def test_one_seed_of_a_trained_system_is_said_to_tell_nothing_of_the_method():

@@ -69,6 +69,10 @@ def test_a_fused_run_is_the_weighted_sum_and_compare_reads_it(finished_run, tmp_
     wanted = sum(w * fuse.standardised(x) for w, x in zip(weights, parts, strict=True))
     np.testing.assert_allclose(list(ranked.values()), wanted, atol=1e-6)
   assert app.run(["compare", first, str(out)]) == 0
+  for names in ([first, str(out)], [str(out)]):  # a fused run has no model to explain
+    page = tmp_path / f"{len(names)}.html"
+    assert app.run(["report", *names, "-o", str(page)]) == 0
+    assert 'id="systems"' in page.read_text()
   (scores,) = run_scores.load([str(out)])
   assert scores.deterministic and scores.title("map") == "map[sample-clean/test]"
 

@@ -74,6 +74,13 @@ def test_a_union_is_evaluated_as_one_list(copied):
   assert content["metrics"]["map[sample-all/dev+test]"]["questions"] == len(both.questions)
 
 
+@pytest.mark.parametrize("setting", ["epochs=3", "optimizer.rate=1"])
+def test_a_key_of_training_is_refused(copied, capsys, setting):
+  assert app.run(["evaluate", str(copied("bm25")), "--set", setting]) == 2
+  told = capsys.readouterr().err
+  assert f"--set {setting.partition('=')[0]}: a key of training" in told and "rerun:" in told
+
+
 def test_a_split_of_other_data_is_named_with_it(copied, capsys):
   folder = str(copied("bm25"))
   assert app.run(["evaluate", folder, "--data=sample", "--splits=dev"]) == 2

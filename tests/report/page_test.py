@@ -270,7 +270,12 @@ def test_a_page_that_cannot_be_made_does_not_undo_the_run(tmp_path, caplog):
   "arguments, part",
   [
     (["{run}", "-o", "x.pdf"], "name a file that ends in .html"),
-    (["{run}", "--published", "map=high"], "METRIC=FIGURE:WHOSE"),
+    (["{run}", "--published", "map=high:X"], "METRIC=FIGURE:WHOSE"),
+    (["{run}", "--published", "map=1.795:X"], "--published=map=1.795:X: write METRIC=FIGURE"),
+    (["{run}", "--published", "map=nan:X"], "a figure from 0 to 1"),
+    (["{run}", "--published", "map=0.795"], "METRIC=FIGURE:WHOSE"),
+    (["{run}", "--published", "mapp=0.795:X", "-o", "x.html"], "figure of X is of 'mapp', which"),
+    (["{run}", "--metrics=map,foo", "-o", "x.html"], "no metric 'foo': it has map"),
     (["{run}", "--filter=zebra", "-o", "x.html"], "--filter=zebra"),
     (["{run}", "--metrics=zebra", "-o", "x.html"], "no metric 'zebra'"),
     (["x.trec"], "name the page"),

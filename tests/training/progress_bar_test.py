@@ -216,6 +216,21 @@ def test_the_device_is_named_with_its_kind():
   assert re.match(r"(\d+ × )?CPU \(.+, \d+ cores\)$", devices.description())
 
 
+def test_the_files_that_are_told_are_there(tmp_path):
+  entry = {"seed": 0, "steps": 0, "best_epoch": 0, "notes": []}
+  content = {"metrics": {}, "task": "rerank", "data": {"name": "x"}, "seeds": [entry]}
+  told = lambda: summary.summary(content, str(tmp_path)).splitlines()[0]
+  for name in ("results.json", "eval/test/run.trec"):  # what a ranker of words leaves
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).touch()
+  assert told() == f"files: {tmp_path}: results.json, eval/*/run.trec"
+  (tmp_path / "eval/test/seed-1").mkdir()
+  (tmp_path / "eval/test/run.trec").rename(tmp_path / "eval/test/seed-1/run.trec")
+  for name in ("checkpoints/best", "tensorboard"):
+    (tmp_path / name).mkdir(parents=True)
+  assert told().endswith(": results.json, checkpoints/best, eval/*/seed-*/run.trec, tensorboard")
+
+
 @pytest.mark.parametrize("system, lines", [("bm25", 8), ("triplet", 10)])
 def test_the_end_is_at_most_ten_lines(finished_run, system, lines):
   folder = finished_run(system)

@@ -37,6 +37,22 @@ def test_it_says_how_far_a_run_is(tmp_path):
     actual = shown(tmp_path)
     assert actual["value"] == pytest.approx(0.3) and actual["best"] == pytest.approx(0.6)
     assert abs(actual["time"] - time.time()) < 60 and actual["state"] == "training"
+  actual = shown(tmp_path)
+  assert (actual["state"], actual["phase"], actual["seconds_left"]) == ("finished", None, None)
+  with Display(CONFIG, tmp_path) as display:
+    display.phase("reading")
+    assert shown(tmp_path)["state"] == "training"
+
+
+def test_a_run_that_stops_says_after_which_step(tmp_path):
+  """With steps of which the log has no row yet."""
+  with pytest.raises(preemption.Preempted), Display(CONFIG, tmp_path) as display:
+    display.seeds((0,), 0, 1, 2)
+    display.epoch(1, 0, 10, 0)
+    display.stops(3)
+    raise preemption.Preempted
+  actual = shown(tmp_path)
+  assert (actual["state"], actual["step"], actual["steps"]) == ("stopped", 13, 20)
 
 
 @pytest.mark.parametrize(
@@ -97,15 +113,15 @@ def test_a_run_has_a_goodput(finished_run):
   assert content["goodput"] == pytest.approx(
     run_folder.step_seconds(run) / content["seconds"], rel=0.2
   )
-  assert shown(run)["best"] is not None
+  assert shown(run)["best"] is not None and shown(run)["state"] == "finished"
 
 
 def test_a_damaged_status_is_none(tmp_path, caplog):
   with Display(CONFIG, tmp_path) as display:
     display.phase("reading")
   path = tmp_path / status.NAME
-  assert status.read(tmp_path)["phase"] == "reading"
-  path.write_text(path.read_text().replace("reading", "writing"))
+  assert status.read(tmp_path)["state"] == "finished"
+  path.write_text(path.read_text().replace("finished", "training"))
   assert status.read(tmp_path) == {} == status.read(tmp_path / "absent")
   (said,) = caplog.messages
   assert str(path) in said and "not what was written" in said

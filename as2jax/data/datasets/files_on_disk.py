@@ -246,6 +246,15 @@ def lacking(spec: Spec, root: epath.Path, downloads: epath.Path) -> list[str]:
   return min((list(dict.fromkeys(itertools.chain(*names))) for names in missing), key=len)
 
 
+def splits_here(spec: Spec, root: epath.Path, downloads: epath.Path) -> list[str]:
+  """The splits that `find` reads without a download; [] also where it refuses what is there."""
+  try:
+    source = located(spec, root, downloads)
+  except InputError:
+    return []
+  return list(source.files) if source else []
+
+
 def _source(spec: Spec, folder: epath.Path) -> Source:
   try:
     present = _present(spec, folder)

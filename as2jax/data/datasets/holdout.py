@@ -29,18 +29,25 @@ def hold_out(dataset: Dataset, fraction: float) -> Dataset:
   Counts, fingerprint and statistics of `train` stay those of the source.
 
   Raises:
-    InputError: no training split, or too few questions in it.
+    InputError: no training split, too few questions in it, or none with an answer.
 
   """
   if "train" not in dataset.splits:
     raise InputError(f"data.holdout = {fraction}: {dataset.name} has no split 'train'; set it to 0")
-  rest, held = divided(dataset.splits["train"], fraction)
+  train = dataset.splits["train"]
+  if not any(question.positives for question in train):
+    raise InputError(
+      f"data.holdout = {fraction}: of the {len(train)} training questions of {dataset.name} none has "
+      "a candidate with label 1, so that none can select; label the right candidates 1"
+    )
+  rest, held = divided(train, fraction)
   if not rest or not any(question.positives for question in held):
     raise InputError(
-      f"data.holdout = {fraction}: of the {len(dataset.splits['train'])} training "
-      f"questions of {dataset.name}, {len(held)} would be held out, "
+      f"data.holdout = {fraction}: of the {len(train)} training questions "
+      f"of {dataset.name}, {len(held)} would be held out, "
       f"{sum(bool(q.positives) for q in held)} of them with an answer, and "
-      f"{len(rest)} left; give another part"
+      f"{len(rest)} left; give another part, or select on dev: data.holdout=0, and for your own files "
+      "--dev=FILE"
     )
   statistics, overlap = dataset.statistics, dataset.overlap
   if statistics is None or overlap is None:

@@ -14,6 +14,9 @@ from as2jax.experiments.sweeps import points, sweep
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 
+# Words that set an encoder, whatever was named before; `large` wants one.
+REPLACING = {"sample", *presets.ENCODERS} - {"large"}
+
 
 @dataclasses.dataclass(frozen=True)
 class Table:
@@ -110,18 +113,21 @@ def load(name: str) -> Table:
 def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
   """The config of a run before what it depends on, and FILE.py:ARGUMENT.
 
-  Where the config refuses the words of `choice` beside the name of its own vectors, they take its
-  place; a baseline, which is not trained, takes those of an encoder alone. A config that does not
+  A word that names an encoder takes the place of the row's own. Where the config refuses the words of
+  `choice` beside the name of its own vectors, they take its place; a baseline, which is not trained, takes those of an encoder alone. A config that does not
   take them at all stays the paper's, which the second result shows.
   """
   file, _, argument = run.config.partition(":")
   path = job_files.path(file)
-  rest = [word for word in argument.split(",") if word not in cete.VECTORS]
+  own = argument.split(",")
+  if any(word in REPLACING for word in choice.words):
+    own = [word for word in own if word not in presets.ENCODERS]
+  rest = [word for word in own if word not in cete.VECTORS]
   encoders = [word for word in choice.words if word in presets.ENCODERS]
   ways = (
-    (argument, *choice.words),
+    (*own, *choice.words),
     (*choice.words, *rest),
-    *[(argument, *encoders)] * bool(encoders),
+    *[(*own, *encoders)] * bool(encoders),
     (argument,),
   )
   for words in ways if choice.words else ways[-1:]:

@@ -61,6 +61,10 @@ def test_what_is_lacking(tmp_path):
   (root / "made").mkdir(parents=True)
   (root / "made/b.tsv").write_text("b")
   assert files_on_disk.lacking(SPEC, root, downloads) == ["a.tsv", "c.tsv"]
+  assert files_on_disk.splits_here(SPEC, root, downloads) == []  # a part of one, which is refused
+  (root / "made/c.tsv").write_text("c")
+  assert files_on_disk.splits_here(SPEC, root, downloads) == ["test"]
+  (root / "made/c.tsv").unlink()
   assert files_on_disk.lacking(dataclasses.replace(SPEC, embedded=True), root, downloads) == []
   downloads.mkdir()
   for name in SPEC.names:

@@ -115,10 +115,13 @@ def test_words_and_settings_change_what_takes_them():
   job_config, name = paper_plan.resolve(
     Run("configs/wikiqa_triplet.py:xlnet", {"epochs": 9}), Choice(("minilm",), {"epochs": 1})
   )
-  assert (
-    name == "configs/wikiqa_triplet.py:xlnet,minilm" and "minilm" in job_config.encoder.pretrained
-  )
+  assert name == "configs/wikiqa_triplet.py:minilm" and "minilm" in job_config.encoder.pretrained
   assert job_config.epochs == 1
+  job_config, name = paper_plan.resolve(
+    Run("configs/wikiqa_triplet.py:roberta,grouped"), Choice(("large",))
+  )
+  assert name.endswith(":roberta,grouped,large")
+  assert job_config.encoder.pretrained == "roberta-large"
   words = Choice(("minilm", "list_softmax"))
   kept = {
     "glove": "glove",
