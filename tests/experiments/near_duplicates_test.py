@@ -68,6 +68,7 @@ class Copied:
     its = load_dataset(section)
     first = next(q for q in its.splits["test"] if q.positives)
     self.splits = {"train": (first, *its.splits["train"]), "test": its.splits["test"]}
+    self.name, self.fingerprints = its.name, dict(its.fingerprints)  # as the run recorded them
 
 
 @pytest.fixture
@@ -93,6 +94,17 @@ def test_metrics_without_them(copied, capsys):
   assert app.run(["data", "near-duplicates", str(copied), "--format=text"]) == 0
   text = capsys.readouterr().out
   assert "what test shares with the" in text and "without near-duplicate questions" in text
+
+
+def test_data_that_have_changed_since_are_not_compared(copied, monkeypatch, capsys):
+  def changed(section):
+    its = Copied(section)
+    its.fingerprints["train"] = "0" * 64
+    return its
+
+  monkeypatch.setattr(near_duplicates, "load_dataset", changed)
+  assert app.run(["data", "near-duplicates", str(copied)]) == 2
+  assert "the train questions or labels of sample have changed" in capsys.readouterr().err
 
 
 def test_bad_input(copied, capsys):
