@@ -98,7 +98,8 @@ def test_overrides(override, key, value):
     (["--config=configs/zebra.py"], ["no file configs/zebra.py", "wikiqa_siamese.py"]),
     (["--config=nowhere/x.py"], ["no file nowhere/x.py", "not even the folder nowhere"]),
     (["--config=pyproject.toml"], ["pyproject.toml is no Python file"]),
-    ([f"--config={TRIPLET}:sampel"], ["'sampel' is not known", "use sample, minilm, "]),
+    ([f"--config={TRIPLET}:sampel"], ["'sampel' is not known", "did you mean 'sample'?"]),
+    ([f"--config={TRIPLET}:zebra"], ["'zebra' is not known", "use sample, minilm, "]),
     (["--config=configs/wikiqa_baseline.py:sample"], ["name one of word_overlap"]),
     (
       [f"--config={TRIPLET}", "--config.optimizer.rat=1"],
