@@ -32,10 +32,8 @@ def read(
   path = epath.Path(file)
   named_columns = column_names.parse(columns, DOCUMENT_NAMES)
   if epath.Path(path.name.lower().removesuffix(".gz")).suffix not in SUFFIXES:
-    texts = [line.strip() for _, line in Lines(path) if line.strip()]
-    if not texts:
-      raise InputError(f"{file} holds no document: give one a line")
-    return None, list(dict.fromkeys(texts)) if drop else texts
+    lines = [("", line.strip()) for _, line in Lines(path) if line.strip()]
+    return None, [text for _, text in _distinct(file, lines, len(lines), drop)]
   table = open_table(
     path, lambda names: column_names.recognised(names, named_columns, DOCUMENT_NAMES)
   )
@@ -57,6 +55,21 @@ def read(
     if not drop:
       raise table.error(f"{without}; mend the file, or leave them out: --drop", empty[0])
     log.warning("%s: %s, and are left out", file, without)
+  rows = _distinct(file, rows, count, drop)
+  ids = [row_id for row_id, _ in rows]
+  if any(ids) and not all(ids):
+    raise InputError(
+      f"{file}: some documents have an id and some have none: give it to all or none"
+    )
+  return (ids if all(ids) else None), [text for _, text in rows]
+
+
+def _distinct(
+  file: str, rows: list[tuple[str, str]], count: int, drop: bool
+) -> list[tuple[str, str]]:
+  """The (id, text) of a file of `count` documents, each text once where `drop`; says what repeats."""
+  if not rows:
+    raise InputError(f"{file} holds no document: give one a line")
   distinct: dict[str, tuple[str, str]] = {}
   for row_id, text in rows:
     distinct.setdefault(text, (row_id, text))
@@ -68,15 +81,7 @@ def read(
       count,
       ", which are left out" if drop else "; --drop leaves them out",
     )
-  rows = list(distinct.values()) if drop else rows
-  if not rows:
-    raise InputError(f"{file} holds no document: give one a line")
-  ids = [row_id for row_id, _ in rows]
-  if any(ids) and not all(ids):
-    raise InputError(
-      f"{file}: some documents have an id and some have none: give it to all or none"
-    )
-  return (ids if all(ids) else None), [text for _, text in rows]
+  return list(distinct.values()) if drop else rows
 
 
 def _text(record: Mapping, fields: Mapping[str, str], table) -> str:

@@ -77,17 +77,7 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
   result += _without_results(output, points)
   done = {output / job.id: job.title for point in points for job in point.done}
   result += [*tests_seen(done), *seen_by(done)]
-  text = "\n".join([heading, *compare.aligned(cells, left=2), "", *result])
-  write_whole(output / "table.txt", text + "\n")
-  write_whole(
-    output / "table.md",
-    "\n".join([heading, "", *markdown(cells, left=2), "", "\\\n".join(result)]) + "\n",
-  )
-  flat = _flat(rows, best)
-  write_whole(output / "table.csv", compare.as_csv(flat) + "\n")
-  write_whole(output / "table.json", json.dumps(flat, indent=2) + "\n")
-  escaped = [list(map(tables.escaped, row)) for row in cells]
-  write_whole(output / "table.tex", tables.framed(escaped, tables.escaped(heading), left=2))
+  text = _write(output, heading, cells, result, _flat(rows, best))
   page = many.make(
     f"Sweep {output.name}",
     heading,
@@ -99,6 +89,27 @@ def collect(output: pathlib.Path, jobs: Sequence[Job], split: str) -> str:
     ledger=ledger(done),
   )
   write_whole(output / "report.html", page)
+  return text
+
+
+def _write(
+  output: pathlib.Path,
+  heading: str,
+  cells: Sequence[Sequence[str]],
+  result: Sequence[str],
+  flat: Sequence[dict[str, Any]],
+) -> str:
+  """Writes the table as text, Markdown and LaTeX, all figures as CSV and JSON; returns the text."""
+  text = "\n".join([heading, *compare.aligned(cells, left=2), "", *result])
+  write_whole(output / "table.txt", text + "\n")
+  write_whole(
+    output / "table.md",
+    "\n".join([heading, "", *markdown(cells, left=2), "", "\\\n".join(result)]) + "\n",
+  )
+  write_whole(output / "table.csv", compare.as_csv(flat) + "\n")
+  write_whole(output / "table.json", json.dumps(flat, indent=2) + "\n")
+  escaped = [list(map(tables.escaped, row)) for row in cells]
+  write_whole(output / "table.tex", tables.framed(escaped, tables.escaped(heading), left=2))
   return text
 
 
