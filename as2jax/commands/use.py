@@ -166,8 +166,6 @@ def compare(
   ] = "auto",
 ) -> None:
   """Compares systems with the first. Question by question: differences, half-widths, tests."""
-  import json
-
   from as2jax.evaluation import compare as comparison
 
   check_filter(question_filter)
@@ -182,8 +180,7 @@ def compare(
     }
     _compare_briefly(systems, split, [name for name, value in others.items() if value])
     return
-  table = form in ("markdown", "latex")
-  asks = table or (form != "csv" and output.as_json(form))
+  asks = form in ("markdown", "latex") or (form != "csv" and output.as_json(form))
   kept = "json" if asks else "csv" if form == "csv" else "text"
   result = comparison.run(
     systems,
@@ -195,7 +192,14 @@ def compare(
     form=kept,
     deterministic=deterministic,
   )
-  if table:
+  _print_comparison(result, form, kept)
+
+
+def _print_comparison(result: str, form: str, kept: str) -> None:
+  """Prints a comparison that was made as `kept` in the form that was asked for."""
+  import json
+
+  if form in ("markdown", "latex"):
     from as2jax.report import tables
 
     print(tables.written(json.loads(result)["rows"], form), end="")
