@@ -4,7 +4,8 @@ Trains a bi-encoder (`MultipleNegativesRankingLoss`, each answer with some of it
 cross-encoder (`BinaryCrossEntropyLoss`, every pair) of sentence-transformers from the same published encoder,
 with the rate, warm-up and epochs of `configs/recommended.py`, keeps the epoch with the best MAP on dev, and
 writes the rankings as TREC run files, one a seed, for `as2jax compare` and `as2jax lab paper rerankers --fill`,
-beside them their per-question scores and what the training took (`seeds.jsonl`):
+beside them their per-question scores and what the training took (`seeds.jsonl`). The seeds that a folder has
+already are not trained again:
 
     python -m launch.benchmarks.sentence_transformers_training bi wikiqa -o runs/st-bi
     as2jax compare runs/fast runs/st-bi/seed-0.test.run,runs/st-bi/seed-1.test.run,runs/st-bi/seed-2.test.run
@@ -21,11 +22,13 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from as2jax.config import base, presets
+from as2jax.config.flat import differences
 from as2jax.data.datasets import trec_files
 from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.record import Question
 from as2jax.encoders.checkpoints.pretrained import resolve
 from as2jax.evaluation import metrics
+from as2jax.runtime.errors import InputError
 from launch.benchmarks import machine
 
 Scores = list[np.ndarray]
@@ -186,6 +189,22 @@ def write(folder: pathlib.Path, seed: int, scores: dict[str, Scores], data) -> N
     )
 
 
+def finished(file: pathlib.Path, settings: dict) -> int:
+  """How many seeds the lines of `file` record.
+
+  Raises:
+    InputError: they were trained with other settings, or the seeds are not 0, 1, … in order.
+
+  """
+  rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+  for seed, row in enumerate(rows):
+    of_line = {"seed": row["seed"], **{key: row.get(key, its) for key, its in settings.items()}}
+    changed = differences(of_line, {"seed": seed, **settings})
+    if changed:
+      raise InputError(f"{file}, line {seed + 1}: {'; '.join(map(str.strip, changed))}: name another folder")
+  return len(rows)
+
+
 def main() -> None:
   """Trains one seed after another; prints a JSON line each."""
   parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -211,17 +230,21 @@ def main() -> None:
   both = metrics.filter_mask("both", [np.asarray([c.label for c in q.candidates]) for q in train])
   questions = [question for question, kept in zip(train, both, strict=True) if kept]
   flags.output.mkdir(parents=True, exist_ok=True)
-  for seed in range(flags.seeds):
+  settings = {"kind": flags.kind, "data": flags.data}
+  settings |= {"encoder": flags.encoder, "epochs": flags.epochs, "batch": flags.batch}
+  settings |= {"negatives": flags.negatives} if flags.kind == "bi" else {}
+  file = flags.output / "seeds.jsonl"
+  for seed in range(finished(file, settings), flags.seeds):
     torch.manual_seed(seed)
     _, trainer, score = (bi_encoder if flags.kind == "bi" else cross_encoder)(
       flags, questions, seed
     )
     record = best_epoch(trainer, score, data)
     write(flags.output, seed, record.pop("scores"), data)
-    line = json.dumps({"kind": flags.kind, "data": flags.data, "seed": seed, **record})
+    line = json.dumps({**settings, "seed": seed, **record})
     print(line, flush=True)
-    with (flags.output / "seeds.jsonl").open("a" if seed else "w") as file:
-      file.write(line + "\n")
+    with file.open("a") as lines:
+      lines.write(line + "\n")
 
 
 if __name__ == "__main__":
