@@ -201,7 +201,9 @@ def finished(file: pathlib.Path, settings: dict) -> int:
     of_line = {"seed": row["seed"], **{key: row.get(key, its) for key, its in settings.items()}}
     changed = differences(of_line, {"seed": seed, **settings})
     if changed:
-      raise InputError(f"{file}, line {seed + 1}: {'; '.join(map(str.strip, changed))}: name another folder")
+      raise InputError(
+        f"{file}, line {seed + 1}: {'; '.join(map(str.strip, changed))}: name another folder"
+      )
   return len(rows)
 
 
