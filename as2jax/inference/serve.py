@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 
 TOGETHER = 1024  # candidates of waiting requests that are ranked at once
 SEARCHED = (16, 32, 64, 128)  # hits up to which a search has a program, compiled at the start
+FIELDS = {  # of a body with `texts`, of one with `documents`
+  "texts": ("query", "texts", "raw_scores", "return_text"),
+  "documents": ("query", "documents", "raw_scores", "return_documents", "top_n", "model"),
+}
+# Further fields of the two services, without effect here: texts are cut to what the ranker reads.
+PASSED = ("truncate", "truncation_direction", "max_tokens_per_doc", "priority")
 CLOSED = 499  # what nginx calls a request whose client has gone; nobody reads it
 
 log = logging.getLogger(__name__)
@@ -198,6 +204,7 @@ def application(
   async def search(request: "Request", body: Mapping[str, Any]) -> Any:
     if index is None:
       raise _Refused(404, "Validation", "this service has no index: start it with one")
+    _check_fields(body, ("query", "k", "rerank"))
     query, count = _text(body, "query"), _number(body, "k", 10, limits.candidates)
     kind = "search again" if _flag(body, "rerank") else "search"
     hits = await _answered(request, queue.put(kind, Question("0", query, ()), count))
@@ -318,11 +325,22 @@ async def _gone(request: "Request") -> None:
     pass
 
 
+def _check_fields(
+  body: Mapping[str, Any], names: Sequence[str], passed: Sequence[str] = ()
+) -> None:
+  """Refuses a field that would be ignored, such as a misspelt `top_n`."""
+  for field in body:
+    if field not in (*names, *passed):
+      text = f"there is no field {field!r:.100}: name one of {', '.join(names)}"
+      raise _Refused(422, "Validation", text)
+
+
 def _rerank_request(body: Mapping[str, Any], limits: Limits) -> tuple[Question, int]:
   """The question of a body with its candidates, and how many of them are wanted."""
-  names = [name for name in ("texts", "documents") if name in body]
+  names = [name for name in FIELDS if name in body]
   if len(names) != 1:
     raise _Refused(422, "Validation", "give the candidates as `texts` or as `documents`")
+  _check_fields(body, FIELDS[names[0]], PASSED)
   texts = body[names[0]]
   if not isinstance(texts, list) or not texts:
     raise _Refused(422, "Validation", f"`{names[0]}` is a list of one text or more")

@@ -74,7 +74,7 @@ def test_texts_are_answered_as_text_embeddings_inference_does(url, cross):
   actual = post(url, "/rerank", body).json()
   assert [(e["index"], e["text"]) for e in actual] == [(h.index, h.text) for h in hits]
   np.testing.assert_allclose([e["score"] for e in actual], [h.score for h in hits], atol=1e-6)
-  plain = post(url, "/rerank", {"query": QUERY, "texts": TEXTS}).json()
+  plain = post(url, "/rerank", {"query": QUERY, "texts": TEXTS, "truncate": True}).json()
   assert [set(entry) for entry in plain] == [{"index", "score"}] * 4
   expected = sigmoid([h.score for h in hits])
   np.testing.assert_allclose([e["score"] for e in plain], expected, atol=1e-6)
@@ -151,6 +151,19 @@ def test_two_hundred_at_once_are_all_answered(url, cross):
     ("/rerank", {"query": QUERY, "texts": ["x", 3]}, 422, "texts[1] is 3"),
     ("/rerank", {"query": QUERY, "texts": TEXTS, "raw_scores": "yes"}, 422, "true or false"),
     ("/rerank", {"query": QUERY, "documents": TEXTS, "top_n": 0}, 422, "`top_n` is 0"),
+    (
+      "/rerank",
+      {"query": QUERY, "documents": TEXTS, "topn": 2},
+      422,
+      "no field 'topn': name one of",
+    ),
+    ("/rerank", {"query": QUERY, "texts": TEXTS, "top_n": 2}, 422, "no field 'top_n'"),
+    (
+      "/search",
+      {"query": QUERY, "top_k": 5},
+      422,
+      "no field 'top_k': name one of query, k, rerank",
+    ),
     ("/rerank", {"query": QUERY, "texts": ["x"] * 51}, 413, "at most 50"),
     ("/rerank", {"query": QUERY, "texts": ["x" * 20_000]}, 413, "longer than 20000 bytes"),
     ("/search", {"query": QUERY, "k": 51}, 413, "at most 50"),
