@@ -8,7 +8,6 @@ trained on all folds of the questions but one, it scores the one that is left.
 import dataclasses
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -77,33 +76,31 @@ def distil(
       folder that holds something else.
 
   """
-  folder, working = open_working(output)
-  if not teachers and cross_fit is None:
-    raise InputError("no teacher: give --teacher or --cross-fit")
-  asked = [question for question in questions if question.candidates]
-  if not asked:
-    raise InputError(f"{source or 'the data'}: no question has a candidate to score")
-  scored = [_scores_of(teacher, asked, allow_seen) for teacher in teachers]
-  if cross_fit is not None:
-    provenance = {"cross_fit": cross_fit.job, "folds": cross_fit.folds, **cross_fit.overrides}
-    scored.append((_cross_fitted(asked, cross_fit, working), provenance))
-  scores = [_finite(np.concatenate(its), provenance) for its, provenance in scored]
-  ends = np.cumsum([len(question.candidates) for question in asked])
-  soft = np.split(teacher_scores.averaged(scores), ends[:-1])
-  ids = [[candidate.id for candidate in question.candidates] for question in asked]
-  working.mkdir(parents=True, exist_ok=True)
-  (folder / "eval" / "train").mkdir(parents=True, exist_ok=True)
-  file = folder / "eval" / "train" / FILE
-  trec_files.write_run(file, [question.id for question in asked], ids, soft, "teachers")
-  content = {
-    "as2jax": __version__,
-    "teachers": [provenance for _, provenance in scored],
-    "data": {"source": source, "fingerprint": fingerprint(questions)},
-    "questions": len(asked),
-    "pairs": int(ends[-1]),
-  }
-  write_whole(folder / CARD, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-  shutil.rmtree(working, ignore_errors=True)
+  with open_working(output) as (folder, working):
+    if not teachers and cross_fit is None:
+      raise InputError("no teacher: give --teacher or --cross-fit")
+    asked = [question for question in questions if question.candidates]
+    if not asked:
+      raise InputError(f"{source or 'the data'}: no question has a candidate to score")
+    scored = [_scores_of(teacher, asked, allow_seen) for teacher in teachers]
+    if cross_fit is not None:
+      provenance = {"cross_fit": cross_fit.job, "folds": cross_fit.folds, **cross_fit.overrides}
+      scored.append((_cross_fitted(asked, cross_fit, working), provenance))
+    scores = [_finite(np.concatenate(its), provenance) for its, provenance in scored]
+    ends = np.cumsum([len(question.candidates) for question in asked])
+    soft = np.split(teacher_scores.averaged(scores), ends[:-1])
+    ids = [[candidate.id for candidate in question.candidates] for question in asked]
+    (folder / "eval" / "train").mkdir(parents=True, exist_ok=True)
+    file = folder / "eval" / "train" / FILE
+    trec_files.write_run(file, [question.id for question in asked], ids, soft, "teachers")
+    content = {
+      "as2jax": __version__,
+      "teachers": [provenance for _, provenance in scored],
+      "data": {"source": source, "fingerprint": fingerprint(questions)},
+      "questions": len(asked),
+      "pairs": int(ends[-1]),
+    }
+    write_whole(folder / CARD, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
   return content
 
 

@@ -81,39 +81,39 @@ def fuse(folders: Sequence[str], output: epath.PathLike) -> dict[str, Any]:
       selected on different splits, or have no seed in common; too few questions to choose by.
 
   """
-  folder, _ = open_working(output)
-  systems = _opened(folders)
-  config, data = systems.runs[0].config, systems.data
-  selecting = selection_split(config.data)
-  standardised = _standardised(systems.scores(selecting))
-  weights, estimate = _chosen(standardised, data, selecting, config.evaluation.ties)
-  splits = [split for split in _splits(systems) if split in data.splits]
-  outcomes = [results.Outcome(seed, -1, -1, None, -1) for seed in systems.seeds]
-  written = config.copy_and_resolve_references().unlock()
-  written.seeds = systems.seeds
-  for split in splits:
-    sums = _sums(_standardised(systems.scores(split)), weights)
-    for outcome, scores in zip(outcomes, sums, strict=True):
-      results.record(folder, outcome, {"fused": scores}, data, split, written)
-    results.note_evaluation(folder, split, systems.seeds, data.name, "fuse")
-  deterministic = all(run.results.get("deterministic") for run in systems.runs)
-  results.write(
-    folder,
-    written,
-    results.data_record(data, config.data),
-    {},
-    outcomes,
-    {"deterministic": deterministic, "before_training": [], **_origin(systems)},
-  )
-  content = {
-    "weights": dict(zip(systems.names, weights, strict=True)),
-    "selecting": selecting,
-    "map": dict(zip(systems.names, estimate.single, strict=True)),
-    "fused_cross_fitted": estimate.fused,
-    "gain": estimate.gain,
-    "half_width": estimate.half_width,
-  }
-  write_whole(folder / CARD, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+  with open_working(output) as (folder, _):
+    systems = _opened(folders)
+    config, data = systems.runs[0].config, systems.data
+    selecting = selection_split(config.data)
+    standardised = _standardised(systems.scores(selecting))
+    weights, estimate = _chosen(standardised, data, selecting, config.evaluation.ties)
+    splits = [split for split in _splits(systems) if split in data.splits]
+    outcomes = [results.Outcome(seed, -1, -1, None, -1) for seed in systems.seeds]
+    written = config.copy_and_resolve_references().unlock()
+    written.seeds = systems.seeds
+    for split in splits:
+      sums = _sums(_standardised(systems.scores(split)), weights)
+      for outcome, scores in zip(outcomes, sums, strict=True):
+        results.record(folder, outcome, {"fused": scores}, data, split, written)
+      results.note_evaluation(folder, split, systems.seeds, data.name, "fuse")
+    deterministic = all(run.results.get("deterministic") for run in systems.runs)
+    results.write(
+      folder,
+      written,
+      results.data_record(data, config.data),
+      {},
+      outcomes,
+      {"deterministic": deterministic, "before_training": [], **_origin(systems)},
+    )
+    content = {
+      "weights": dict(zip(systems.names, weights, strict=True)),
+      "selecting": selecting,
+      "map": dict(zip(systems.names, estimate.single, strict=True)),
+      "fused_cross_fitted": estimate.fused,
+      "gain": estimate.gain,
+      "half_width": estimate.half_width,
+    }
+    write_whole(folder / CARD, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
   return content
 
 

@@ -1,22 +1,39 @@
 """The folder of a command that goes on after a stop: what is under way lies in its part `working`."""
 
+import contextlib
+from collections.abc import Generator
+
 from etils import epath
 
 from as2jax.runtime.errors import InputError
+from as2jax.training import run_folder
 
 
-def open_working(output: epath.PathLike) -> tuple[epath.Path, epath.Path]:
-  """The folder and its part for unfinished work, neither of which is made.
+@contextlib.contextmanager
+def open_working(output: epath.PathLike) -> Generator[tuple[epath.Path, epath.Path], None, None]:
+  """The folder and its part for unfinished work, which no other process can open meanwhile.
 
-  A command puts its results beside that part and removes it last: as long as it is there, what lies
-  beside it is unfinished, too.
+  A command puts its results beside that part, which is removed at the end: as long as it is there,
+  what lies beside it is unfinished, too. After an error it stays, for the same command to go on,
+  where anything was begun.
 
   Raises:
-    InputError: the folder holds anything, and no unfinished work.
+    InputError: the folder holds anything, and no unfinished work, or is in use.
 
   """
   folder = epath.Path(output)
-  working = folder / "working"
-  if folder.exists() and not working.exists() and any(folder.iterdir()):
+  working, new = folder / "working", not folder.exists()
+  if not (new or working.exists()) and any(folder.iterdir()):
     raise InputError(f"--output={output} is not empty; name a new folder, or remove this one")
-  return folder, working
+  with run_folder.lock(working, f"--output={output}"):
+    try:
+      yield folder, working
+    except BaseException:
+      begun = {path.name for at in (folder, working) for path in at.iterdir()} - {
+        "working",
+        ".lock",
+      }
+      if not begun:
+        (folder if new else working).rmtree()
+      raise
+    working.rmtree()

@@ -21,27 +21,32 @@ SEGMENT = 1 << 16  # bytes after which a log that cannot be appended to goes on 
 
 
 @contextlib.contextmanager
-def lock(workdir: epath.PathLike) -> Generator[None, None, None]:
-  """Locks the run's folder; the system releases the lock however the process ends.
+def lock(workdir: epath.PathLike, option: str = "") -> Generator[None, None, None]:
+  """Locks a folder, which it makes; the system releases the lock however the process ends.
 
   With several processes, the first one holds the lock. Object stores cannot lock: nothing is
   checked there.
 
+  Args:
+    workdir: the folder.
+    option: what the user gave, for messages: `--workdir=FOLDER` where nothing else is said.
+
   Raises:
-    InputError: another run holds the lock.
+    InputError: another process holds the lock.
 
   """
   with contextlib.ExitStack() as held:
-    processes.by_first(lambda: held.enter_context(_locked(epath.Path(workdir))))
+    processes.by_first(lambda: held.enter_context(_locked(epath.Path(workdir), option)))
     yield
 
 
 @contextlib.contextmanager
-def _locked(workdir: epath.Path) -> Generator[None, None, None]:
+def _locked(workdir: epath.Path, option: str) -> Generator[None, None, None]:
+  option = option or f"--workdir={workdir}"
   try:
     workdir.mkdir(parents=True, exist_ok=True)
   except OSError as error:
-    raise InputError(f"--workdir={workdir} cannot be made: {error}") from error
+    raise InputError(f"{option} cannot be made: {error}") from error
   if "://" in str(workdir):
     yield
     return
@@ -50,15 +55,15 @@ def _locked(workdir: epath.Path) -> Generator[None, None, None]:
   try:
     file = open(workdir / ".lock", "a+")
   except OSError as error:
-    raise InputError(f"--workdir={workdir} cannot be written: {error}") from error
+    raise InputError(f"{option} cannot be written: {error}") from error
   with file:
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
       file.seek(0)
       raise InputError(
-        f"--workdir={workdir} is in use by another process ({file.read().strip()}); "
-        "wait for it, or give another --workdir"
+        f"{option} is in use by another process ({file.read().strip()}); "
+        f"wait for it, or give another {option.partition('=')[0]}"
       ) from error
     file.seek(0)
     file.truncate()

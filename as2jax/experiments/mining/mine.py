@@ -10,7 +10,6 @@ labelled candidates: of a question with several positives each in turn counts as
 import collections
 import dataclasses
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -104,36 +103,34 @@ def mine(
 
   """
   settings.check()
-  folder, working = open_working(output)
-  asked, skipped = _asked(questions, kept_out)
-  pool = Pool(questions, passages, [q.text for q in kept_out])
-  if not asked or not len(pool):
-    raise InputError(
-      f"there is nothing to mine: {len(questions)} questions ({skipped['without positive']} without a "
-      f"positive, {skipped['in dev or test']} in dev or test), {len(pool)} passages"
-    )
-  opened = open_miners(miners, pool, working, settings.seed)
-  judge = open_ranker(settings.judge) if settings.judge else None
-  working.mkdir(parents=True, exist_ok=True)
-  tally = _Tally()
-  with (working / mined.FILE).open("w") as file:
-    for line in _lines(asked, pool, opened, judge, settings, tally):
-      file.write(line)
-  data = {"source": source, "fingerprint": fingerprint(questions)}
-  content = {
-    **_provenance(opened, judge, settings, data),
-    "passages": len(pool),
-    "questions": {"asked": len(asked), **skipped},
-    **tally.summary(settings.count),
-  }
-  if not content["negatives"]:
-    raise InputError(
-      f"no passage is left as a negative ({dict(tally.dropped)}): look at more ranks, allow greater "
-      "scores (--below), or give more passages"
-    )
-  (working / mined.FILE).replace(folder / mined.FILE)
-  write_whole(folder / mined.CARD, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-  shutil.rmtree(working)
+  with open_working(output) as (folder, working):
+    asked, skipped = _asked(questions, kept_out)
+    pool = Pool(questions, passages, [q.text for q in kept_out])
+    if not asked or not len(pool):
+      raise InputError(
+        f"there is nothing to mine: {len(questions)} questions ({skipped['without positive']} without a "
+        f"positive, {skipped['in dev or test']} in dev or test), {len(pool)} passages"
+      )
+    opened = open_miners(miners, pool, working, settings.seed)
+    judge = open_ranker(settings.judge) if settings.judge else None
+    tally = _Tally()
+    with (working / mined.FILE).open("w") as file:
+      for line in _lines(asked, pool, opened, judge, settings, tally):
+        file.write(line)
+    data = {"source": source, "fingerprint": fingerprint(questions)}
+    content = {
+      **_provenance(opened, judge, settings, data),
+      "passages": len(pool),
+      "questions": {"asked": len(asked), **skipped},
+      **tally.summary(settings.count),
+    }
+    if not content["negatives"]:
+      raise InputError(
+        f"no passage is left as a negative ({dict(tally.dropped)}): look at more ranks, allow greater "
+        "scores (--below), or give more passages"
+      )
+    (working / mined.FILE).replace(folder / mined.FILE)
+    write_whole(folder / mined.CARD, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
   return content
 
 
