@@ -5,6 +5,7 @@ what an interrupted call has encoded is found by the next one, and more can be a
 are known by a digest of texts and ids, the model by one of its parameters, tokeniser and settings.
 """
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -13,7 +14,7 @@ import pathlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -23,11 +24,12 @@ from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import exact_search, retrieval
 from as2jax.inference import narrow
 from as2jax.inference.hit import Hit
-from as2jax.inference.index_part import Part
+from as2jax.inference.index_part import Part, parts_of
 from as2jax.inference.index_rows import Rows
 from as2jax.runtime import registry, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
+from as2jax.training import run_folder
 
 CONTENT = "index.json"
 FORMAT = 2
@@ -39,7 +41,6 @@ KINDS = {  # of what CONTENT holds, by key
   "dtype": str,
   "ranker": str,
 }
-DOCUMENTS = 4096  # in a part: what is lost at most when indexing is interrupted
 DEPTH = 100  # documents that a second ranker ranks again
 DEEPEST = 4096  # documents scored again by float32 vectors, before all of these are searched
 SECONDS = 5.0  # between two lines of progress
@@ -129,7 +130,7 @@ class Index:
           "another path, or the same storage"
         )
       if len(index):
-        new_parts = _documents(texts, ids, 0)
+        new_parts = parts_of(texts, ids, 0)
         if [part.digest for part in index._parts] != [part.digest for part in new_parts]:
           raise InputError(
             f"{path} is an index of {len(index)} other documents: give another folder, or append to "
@@ -215,11 +216,12 @@ class Index:
       progress: called with the numbers of documents done and to do, after each part.
 
     Raises:
-      InputError: no texts, an empty one, another number of ids, an id that occurs twice.
+      InputError: no texts, an empty one, another number of ids, an id that occurs twice, a folder to
+        which another process adds, or has added since it was opened.
 
     """
-    with self._adding:
-      documents = _documents(texts, ids, len(self))
+    with self._adding, self._alone():
+      documents = parts_of(texts, ids, len(self))
       self._check_ids(documents)
       if self.path is not None:
         self._write_content(self._parts)
@@ -349,6 +351,19 @@ class Index:
       results.append((best, scores[best]))
     return results
 
+  @contextlib.contextmanager
+  def _alone(self) -> Generator[None, None, None]:
+    """Keeps other processes from adding to the folder, where there is one."""
+    if self.path is None:
+      yield
+      return
+    with run_folder.lock(self.path, f"the index {self.path}"):
+      if (self.path / CONTENT).exists():
+        there = regular_files.read_object(self.path / CONTENT, "make the index anew").get("parts")
+        if there != [part.digest for part in self._parts]:
+          raise InputError(f"another process has added to {self.path}: open the index again")
+      yield
+
   def _encoded(self, part: Part, number: int) -> Part:
     """A part with its vectors; from disk, where an interrupted call has left it."""
     if self.path is not None:
@@ -416,25 +431,6 @@ def _scores(query: np.ndarray, prepared: np.ndarray, similarity: str) -> np.ndar
     length = np.linalg.norm(query)
     scores = scores / (length if length > 0 else 1.0)
   return scores
-
-
-def _documents(texts: Sequence[str], ids: Sequence[str] | None, start: int) -> list[Part]:
-  """Texts and ids in parts, without vectors."""
-  if isinstance(texts, str):
-    raise InputError(f"{texts!r:.100} is one text: give a list of texts")
-  texts = list(texts)
-  ids = list(map(str, range(start, start + len(texts)))) if ids is None else list(map(str, ids))
-  if not texts or len(texts) != len(ids):
-    raise InputError(
-      f"{len(texts)} texts and {len(ids)} ids: give one text or more, and an id of each"
-    )
-  for name, text in zip(ids, texts):
-    if not isinstance(text, str) or not text.strip():
-      raise InputError(f"document {name!r} is {text!r}: give a text")
-  return [
-    Part.of(texts[at : at + DOCUMENTS], ids[at : at + DOCUMENTS])
-    for at in range(0, len(texts), DOCUMENTS)
-  ]
 
 
 def _holds_others(folder: pathlib.Path) -> bool:

@@ -11,6 +11,8 @@ from as2jax.evaluation.exact_search import Narrow
 from as2jax.runtime import array_folder
 from as2jax.runtime.errors import InputError
 
+DOCUMENTS = 4096  # in a part: what is lost at most when indexing is interrupted
+
 
 @dataclasses.dataclass(frozen=True)
 class Strings:
@@ -115,3 +117,22 @@ class Part:
   def id(self, i: int) -> str:
     """The id of document i."""
     return self.ids[i]
+
+
+def parts_of(texts: Sequence[str], ids: Sequence[str] | None, start: int) -> list[Part]:
+  """Texts and ids in parts, without vectors."""
+  if isinstance(texts, str):
+    raise InputError(f"{texts!r:.100} is one text: give a list of texts")
+  texts = list(texts)
+  ids = list(map(str, range(start, start + len(texts)))) if ids is None else list(map(str, ids))
+  if not texts or len(texts) != len(ids):
+    raise InputError(
+      f"{len(texts)} texts and {len(ids)} ids: give one text or more, and an id of each"
+    )
+  for name, text in zip(ids, texts):
+    if not isinstance(text, str) or not text.strip():
+      raise InputError(f"document {name!r} is {text!r}: give a text")
+  return [
+    Part.of(texts[at : at + DOCUMENTS], ids[at : at + DOCUMENTS])
+    for at in range(0, len(texts), DOCUMENTS)
+  ]

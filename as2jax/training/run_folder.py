@@ -29,7 +29,7 @@ def lock(workdir: epath.PathLike, option: str = "") -> Generator[None, None, Non
 
   Args:
     workdir: the folder.
-    option: what the user gave, for messages: `--workdir=FOLDER` where nothing else is said.
+    option: its name in messages: `--workdir=FOLDER` where nothing else is said.
 
   Raises:
     InputError: another process holds the lock.
@@ -63,7 +63,7 @@ def _locked(workdir: epath.Path, option: str) -> Generator[None, None, None]:
       file.seek(0)
       raise InputError(
         f"{option} is in use by another process ({file.read().strip()}); "
-        f"wait for it, or give another {option.partition('=')[0]}"
+        "wait for it, or give another folder"
       ) from error
     file.seek(0)
     file.truncate()

@@ -11,6 +11,7 @@ import pytest
 
 import as2jax
 from as2jax.inference import index as indexes
+from as2jax.inference import index_part
 from as2jax.inference.index import Index
 from as2jax.inference.index_part import Part
 from as2jax.runtime.errors import InputError
@@ -26,7 +27,7 @@ def ranker(finished_run):
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
-  monkeypatch.setattr(indexes, "DOCUMENTS", 4)
+  monkeypatch.setattr(index_part, "DOCUMENTS", 4)
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_a_folder_searches_as_memory_does(ranker, tmp_path, encoded):
 def test_what_rounding_makes_equal_is_ordered_by_its_distance(ranker, monkeypatch):
   """The vectors of an untrained model lie close together, far from the origin."""
   near = np.random.default_rng(0).normal(100.0, 1e-4, (20, 16)).astype(np.float32)
-  monkeypatch.setattr(indexes, "DOCUMENTS", 4096)
+  monkeypatch.setattr(index_part, "DOCUMENTS", 4096)
   monkeypatch.setattr(ranker, "encode_document", lambda texts: near[: len(texts)])
   index = ranker.index([f"document {i}" for i in range(20)])
   for i in range(20):
@@ -113,6 +114,27 @@ def test_parts_of_other_texts_are_not_taken(ranker, tmp_path, encoded, monkeypat
   index = ranker.index(others, path=path)
   assert encoded == [4, 4, 1, 4, 1]
   assert index.texts == Index.open(path, ranker=ranker).texts == others
+
+
+def test_two_processes_lose_nothing_that_the_other_has_added(ranker, tmp_path):
+  path = tmp_path / "index"
+  first = ranker.index(TEXTS[:5], path=path)
+  second = Index.open(path, ranker=ranker)
+  during = []
+
+  def progress(*_):
+    with pytest.raises(InputError, match=r"the index .* is in use by another process \(pid \d+\)"):
+      second.add(["while the first one adds"])
+    during.append(True)
+
+  first.add(TEXTS[5:], progress=progress)
+  assert during
+  with pytest.raises(
+    InputError, match="another process has added to .*index: open the index again"
+  ):
+    second.add(["after the first one has added"])
+  assert Index.open(path, ranker=ranker).texts == TEXTS
+  assert [entry.name for entry in path.iterdir() if entry.name.startswith(".")] == [".lock"]
 
 
 def test_documents_are_appended(ranker, tmp_path, encoded):

@@ -7,7 +7,7 @@ import pytest
 
 from as2jax.evaluation import exact_search
 from as2jax.inference import index as indexes
-from as2jax.inference import narrow
+from as2jax.inference import index_part, narrow
 from as2jax.inference.hit import Hit
 from as2jax.inference.index import Index
 from as2jax.runtime import sharding
@@ -50,7 +50,7 @@ def documents(kind):
 @pytest.mark.parametrize("similarity", exact_search.SIMILARITIES)
 @pytest.mark.parametrize("kind", ["random", "near", "scales", "equal"])
 def test_hits_are_the_best_in_float64(kind, similarity, tmp_path, monkeypatch):
-  monkeypatch.setattr(indexes, "DOCUMENTS", 128)
+  monkeypatch.setattr(index_part, "DOCUMENTS", 128)
   vectors, texts = documents(kind), list(map(str, range(300)))
   model, wanted = ranker(vectors, similarity), []
   pool = exact_search.prepared(vectors, similarity, side="pool")
