@@ -137,6 +137,22 @@ def test_a_table_of_documents(tmp_path, caplog):
     documents.read(str(path), "text=reply")
   with pytest.raises(InputError, match="no text; give it in a column text"):
     documents.read(str(path), "id=number")
+  path.write_text("number,reply\n7,b\n8,c\n7,b\n")
+  assert documents.read(str(path), "text=reply,id=number", drop=True) == (["7", "8"], ["b", "c"])
+  with pytest.raises(InputError, match="answers.csv:4: line 2 has the id '7', too"):
+    documents.read(str(path), "text=reply,id=number")
+  path.write_text("number,reply\n7,b\n8,c\n7,d\n")
+  with pytest.raises(InputError, match="answers.csv:4: line 2 has the id '7', too"):
+    documents.read(str(path), "text=reply,id=number", drop=True)
+
+
+@pytest.mark.parametrize(
+  "name, content", [("faq.xlsx", b"PK\x03\x04"), ("faq.xls", b"\xd0\xcf\x11\xe0\xa1")]
+)
+def test_a_spreadsheet_is_told_as_one(tmp_path, name, content):
+  (tmp_path / name).write_bytes(content)
+  with pytest.raises(InputError, match=f"{name}: this is a spreadsheet; save it as CSV"):
+    user_files.read_unlabelled(str(tmp_path / name))
 
 
 def test_the_list_says_which_splits_are_here(tmp_path, capsys):

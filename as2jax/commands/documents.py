@@ -38,6 +38,7 @@ def read(
     path, lambda names: column_names.recognised(names, named_columns, DOCUMENT_NAMES)
   )
   rows: list[tuple[str, str]] = []
+  seen: dict[str, tuple[int, str]] = {}  # the first row of each id
   empty: list[int] = []
   for record in table:
     if not record:
@@ -48,7 +49,11 @@ def read(
     if not text.strip():
       empty.append(table.number or 0)
       continue
-    rows.append((text_field("candidate_id", record, table, fields.get("id", "id")), text))
+    row_id = text_field("candidate_id", record, table, fields.get("id", "id"))
+    number, earlier = seen.setdefault(row_id, (table.number or 0, text))
+    if row_id and number != table.number and not (drop and text == earlier):
+      raise table.error(f"{table.place(number)} has the id {row_id!r}, too; give each its own")
+    rows.append((row_id, text))
   count = len(rows) + len(empty)
   if empty:
     without = f"{len(empty)} of {count} documents have no text"

@@ -25,6 +25,8 @@ ARCHIVES = (  # place in the file, mark, name
   (0, b"7z\xbc\xaf\x27\x1c", "7z"),
   (257, b"ustar", "tar"),
 )
+SPREADSHEETS = (".xlsx", ".xlsm", ".ods")  # zip archives
+OLD_SPREADSHEET = b"\xd0\xcf\x11\xe0"  # how an .xls begins
 # What would break a line of a run file, or has no UTF-8.
 _UNWRITABLE = re.compile(r"[\s\x00\ufeff\ud800-\udfff]")
 ID = "an id is not empty and has no white space, NUL or byte-order mark"
@@ -58,9 +60,10 @@ def unpacked(path: epath.PathLike) -> Iterator[BinaryIO]:
   InputError where the block does not handle it.
 
   Raises:
-    InputError: as `opened`, or the file is an archive of files, or damaged.
+    InputError: as `opened`, or the file is an archive of files, a spreadsheet, or damaged.
 
   """
+  path = epath.Path(path)
   with opened(path) as file:
     packed = file.read(len(GZIP)) == GZIP
     file.seek(0)
@@ -69,6 +72,8 @@ def unpacked(path: epath.PathLike) -> Iterator[BinaryIO]:
       start = stream.read(512)
     except UNPACKING as error:
       raise InputError(f"{path}:1: {_damaged(error)}") from error
+    if start.startswith(OLD_SPREADSHEET) or path.suffix.lower() in SPREADSHEETS:
+      raise InputError(f"{path}: this is a spreadsheet; save it as CSV (UTF-8) and give that file")
     for place, mark, name in ARCHIVES:
       if start[place:].startswith(mark):
         raise InputError(f"{path}:1: this is a {name} archive; unpack it and give a file of it")
