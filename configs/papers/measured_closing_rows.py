@@ -27,11 +27,16 @@ CLOSING = (
   Closing("recommended `accurate`", ("wikiqa-accurate", "trecqa-accurate", "semeval-accurate")),
   Closing(
     "`accurate` begun as one of SQuAD",
-    ("wikiqa-accurate-transferred", "trecqa-accurate-transferred", ""),
+    ("wikiqa-accurate-transferred", "trecqa-accurate-transferred", "semeval-accurate-transferred"),
   ),
   Closing(
     "sentence-transformers' trainer, bi-encoder",
-    ("peer-bi-wikiqa", "", ""),
+    ("peer-bi-wikiqa", "peer-bi-trecqa", "peer-bi-semeval2015_devel"),
     "python -m launch.benchmarks.sentence_transformers_training bi {data} -o {output} --negatives=3",
+  ),
+  Closing(
+    "sentence-transformers' trainer, cross-encoder",
+    ("peer-cross-wikiqa", "peer-cross-trecqa", "peer-cross-semeval2015_devel"),
+    "python -m launch.benchmarks.sentence_transformers_training cross {data} -o {output}",
   ),
 )
