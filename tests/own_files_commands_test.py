@@ -155,6 +155,12 @@ def test_a_spreadsheet_is_told_as_one(tmp_path, name, content):
     user_files.read_unlabelled(str(tmp_path / name))
 
 
+def test_text_with_a_spreadsheets_name_is_read(tmp_path):
+  (tmp_path / "faq.xlsx").write_text("question,candidate\nwho sat,the cat\n")
+  (question,) = user_files.read_unlabelled(str(tmp_path / "faq.xlsx"))
+  assert question.text == "who sat"
+
+
 def test_the_list_says_which_splits_are_here(tmp_path, capsys):
   (tmp_path / "wikiqa").mkdir()
   (tmp_path / "wikiqa/WikiQA-test.tsv").touch()

@@ -26,10 +26,9 @@ from as2jax.inference import narrow
 from as2jax.inference.hit import Hit
 from as2jax.inference.index_part import Part, parts_of
 from as2jax.inference.index_rows import Rows
-from as2jax.runtime import registry, regular_files
+from as2jax.runtime import folder_lock, registry, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from as2jax.training import run_folder
 
 CONTENT = "index.json"
 FORMAT = 2
@@ -357,7 +356,7 @@ class Index:
     if self.path is None:
       yield
       return
-    with run_folder.lock(self.path, f"the index {self.path}"):
+    with folder_lock.lock(self.path, f"the index {self.path}"):
       if (self.path / CONTENT).exists():
         there = regular_files.read_object(self.path / CONTENT, "make the index anew").get("parts")
         if there != [part.digest for part in self._parts]:

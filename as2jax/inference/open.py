@@ -23,7 +23,7 @@ from as2jax.evaluation import predict
 from as2jax.inference import modes, run
 from as2jax.inference.ranker import Ranker
 from as2jax.inference.run import Run
-from as2jax.runtime import compile_cache, registry, regular_files, sharding
+from as2jax.runtime import compile_cache, folder_lock, registry, regular_files, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import build, run_folder
 
@@ -171,7 +171,7 @@ def _keep(
 
   """
   check.check(config)
-  with run_folder.lock(output):
+  with folder_lock.lock(output):
     run_folder.claim(output, config)
     for path, frame in frames.items():
       if not (run_folder.begun(output) and os.path.exists(path)):

@@ -23,6 +23,7 @@ from as2jax.encoders import open
 from as2jax.evaluation import diagnostics, parameter_free, predict, results, tasks
 from as2jax.runtime import devices, preemption, processes, profiling, sharding
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.folder_lock import lock
 from as2jax.training import finished_run, identity, optimizers, warm_start
 from as2jax.training import state as states
 from as2jax.training.build import Components, load
@@ -30,7 +31,7 @@ from as2jax.training.checkpoints import Checkpoints, group_folder
 from as2jax.training.early_stopping import Tracker
 from as2jax.training.forecast import forecast
 from as2jax.training.progress_bar import Display
-from as2jax.training.run_folder import MetricsLog, begun, claim, lock
+from as2jax.training.run_folder import MetricsLog, begun, claim
 from as2jax.training.step import make_train_step
 from as2jax.training.step_log import StepLog
 

@@ -1,12 +1,11 @@
-"""The folder of a run: its lock, its config and its logs."""
+"""The folder of a run: its config and its logs."""
 
 import collections
-import contextlib
 import json
 import logging
 import os
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from etils import epath
@@ -18,58 +17,6 @@ from as2jax.runtime.files import write_whole
 
 log = logging.getLogger(__name__)
 SEGMENT = 1 << 16  # bytes after which a log that cannot be appended to goes on in another file
-
-
-@contextlib.contextmanager
-def lock(workdir: epath.PathLike, option: str = "") -> Generator[None, None, None]:
-  """Locks a folder, which it makes; the system releases the lock however the process ends.
-
-  With several processes, the first one holds the lock. Object stores cannot lock: nothing is
-  checked there.
-
-  Args:
-    workdir: the folder.
-    option: its name in messages: `--workdir=FOLDER` where nothing else is said.
-
-  Raises:
-    InputError: another process holds the lock.
-
-  """
-  with contextlib.ExitStack() as held:
-    processes.by_first(lambda: held.enter_context(_locked(epath.Path(workdir), option)))
-    yield
-
-
-@contextlib.contextmanager
-def _locked(workdir: epath.Path, option: str) -> Generator[None, None, None]:
-  option = option or f"--workdir={workdir}"
-  try:
-    workdir.mkdir(parents=True, exist_ok=True)
-  except OSError as error:
-    raise InputError(f"{option} cannot be made: {error}") from error
-  if "://" in str(workdir):
-    yield
-    return
-  import fcntl
-
-  try:
-    file = open(workdir / ".lock", "a+")
-  except OSError as error:
-    raise InputError(f"{option} cannot be written: {error}") from error
-  with file:
-    try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-      file.seek(0)
-      raise InputError(
-        f"{option} is in use by another process ({file.read().strip()}); "
-        "wait for it, or give another folder"
-      ) from error
-    file.seek(0)
-    file.truncate()
-    file.write(f"pid {os.getpid()}")
-    file.flush()
-    yield
 
 
 def begun(workdir: epath.PathLike) -> bool:

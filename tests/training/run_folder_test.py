@@ -11,8 +11,9 @@ from ml_collections import ConfigDict
 from as2jax.config.flat import differences, flatten
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
+from as2jax.runtime.folder_lock import lock
 from as2jax.training.early_stopping import Tracker
-from as2jax.training.run_folder import MetricsLog, claim, lock
+from as2jax.training.run_folder import MetricsLog, claim
 
 
 def config(**changes):

@@ -72,7 +72,8 @@ def unpacked(path: epath.PathLike) -> Iterator[BinaryIO]:
       start = stream.read(512)
     except UNPACKING as error:
       raise InputError(f"{path}:1: {_damaged(error)}") from error
-    if start.startswith(OLD_SPREADSHEET) or path.suffix.lower() in SPREADSHEETS:
+    sheet = start.startswith(ARCHIVES[0][1]) and path.suffix.lower() in SPREADSHEETS
+    if sheet or start.startswith(OLD_SPREADSHEET):
       raise InputError(f"{path}: this is a spreadsheet; save it as CSV (UTF-8) and give that file")
     for place, mark, name in ARCHIVES:
       if start[place:].startswith(mark):

@@ -15,8 +15,8 @@ from etils import epath
 from as2jax.runtime import huge_pages
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
+from as2jax.runtime.folder_lock import lock
 from as2jax.runtime.preemption import AGAIN, INTERRUPTED
-from as2jax.training.run_folder import lock
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 POLL = 0.2  # seconds

@@ -19,8 +19,8 @@ from as2jax.config import check, flags
 from as2jax.evaluation import compare, run_scores, significance
 from as2jax.experiments.sweeps import local_executor, points, table
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.folder_lock import lock
 from as2jax.training import loop
-from as2jax.training.run_folder import lock
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 LEXICAL = "configs/wikiqa_baseline.py:bm25,sample"
