@@ -7,7 +7,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from as2jax.commands import complete, data, lab, lists, output, process, report, train, use
+from as2jax.commands import (
+  complete,
+  data,
+  evaluate,
+  lab,
+  lists,
+  output,
+  process,
+  report,
+  train,
+  use,
+)
 from as2jax.runtime import preemption
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.version import __version__
@@ -46,7 +57,7 @@ VERBS = (
   use.rank,
   use.index,
   use.search,
-  use.evaluate,
+  evaluate.evaluate,
   use.compare,
   report.report,
   use.explain,

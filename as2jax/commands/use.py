@@ -1,4 +1,4 @@
-"""What is done with finished runs: rank, evaluate, compare, explain, export, index, search, serve."""
+"""What is done with finished runs: rank, compare, explain, export, index, search, serve."""
 
 import sys
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import typer
 
 from as2jax.commands import complete, output, process
 from as2jax.commands.output import shown
-from as2jax.commands.train import Columns, Drop, Set, finish
+from as2jax.commands.train import Columns, Drop
 from as2jax.runtime import devices, preemption
 from as2jax.runtime.errors import InputError
 
@@ -19,8 +19,6 @@ Seed = Annotated[
   int | None, typer.Option(metavar="N", help="which of the run's seeds; the best where not given")
 ]
 SAMPLES = 100_000  # of the randomization test
-# Keys of training alone, which say nothing of how a finished run is evaluated.
-TRAINING = ("epochs", "patience", "optimizer.", "loss.", "checkpoint.", "warm_start.")
 Filter = Annotated[
   str | None,
   typer.Option("--filter", help="the questions to count; the dataset's own where not given"),
@@ -75,62 +73,6 @@ def rank(
     print(f"written: {target} ({len({row['question_id'] for row in rows})} questions)")
   else:
     output.emit(form, rows, lambda: ranked_files.text(rows))
-
-
-@shown(
-  "as2jax evaluate runs/x",
-  "as2jax evaluate runs/x --data=semeval2016:test",
-  "as2jax evaluate runs/x --data=own.csv --columns question=query,label=is_correct",
-)
-def evaluate(
-  run: Run,
-  data: Annotated[
-    str,
-    typer.Option(metavar="NAME:SPLIT|FILE", help="other data: semeval2016:test, or your own file"),
-  ] = "",
-  splits: Annotated[
-    str, typer.Option(metavar="NAMES", help="such as dev,test; the run's where not given")
-  ] = "",
-  columns: Columns = "",
-  drop: Drop = False,
-  settings: Set = [],  # noqa: B006
-  form: output.Form = "auto",
-) -> None:
-  """Evaluates a run again."""
-  process.begin_run()
-  from as2jax.config import overrides
-  from as2jax.data.datasets import named
-
-  if data and splits:
-    raise InputError(
-      f"--splits={splits} is of the run's own data: name the split of other data with it, "
-      f"--data={data.partition(':')[0]}:{splits.split(',')[0]}"
-    )
-  if not data and (columns or drop):
-    raise InputError(
-      f"{'--columns' if columns else '--drop'} is for a file of your own, which the run is evaluated "
-      "on in place of its own data: name it, --data=FILE"
-    )
-  if named.is_named(data):
-    named.refuse(data, columns, drop)
-  config = opened(run)
-  options = [f"evaluation.splits={splits}"] * bool(splits)
-  if data:  # a mapping of the training file's columns is not this file's
-    options += [f"evaluation.data={data}", f"data.columns={columns}", f"data.drop={drop}"]
-  values = overrides.parse(config, settings + options)
-  if idle := [key for key in values if key.startswith(TRAINING)]:
-    raise InputError(
-      f"--set {idle[0]}: a key of training, which changes nothing in a finished run; leave it out, or "
-      f"train another run: as2jax train rerun:{run}/config.json -o FOLDER --set {idle[0]}=VALUE"
-    )
-  config = overrides.apply(config, {**values, "mode": "evaluate"})
-  from as2jax.inference import modes
-
-  folder = modes.prepare(config, run)
-  content = modes.content(config, folder)
-  from as2jax.evaluation import results
-
-  finish(content, lambda: results.table(content, folder), form)
 
 
 @shown(

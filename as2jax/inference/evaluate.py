@@ -14,6 +14,7 @@ from as2jax.data.record import UNKNOWN, Question, fingerprint
 from as2jax.evaluation import compare as comparisons
 from as2jax.evaluation import metrics, predict, results, run_files, significance
 from as2jax.evaluation.run_scores import RunScores
+from as2jax.inference import open as opening
 from as2jax.inference.apply import note
 from as2jax.inference.ranker import ParameterFreeRanker, Ranker
 from as2jax.inference.run import Run
@@ -96,8 +97,9 @@ def evaluate(
   """Measures a system on labelled questions.
 
   Args:
-    system: a `Ranker`; a `Run`, all of whose seeds are measured; the folder of a run; a TREC run file;
-      or a function from questions to one array of scores each (`pairwise` adapts a function of pairs).
+    system: a `Ranker`; a `Run`, all of whose seeds are measured; the folder of a run; a published model,
+      as `as2jax.load` takes it; a TREC run file; or a function from questions to one array of scores
+      each (`pairwise` adapts a function of pairs).
     data: from `as2jax.dataset`, whose `filter` says which questions count (never one without
       candidates); a name such as `wikiqa:test`, a file, a pandas frame, or questions. Of a data set
       a ranker by words reads every question, so that its scores are the same under each filter.
@@ -110,8 +112,8 @@ def evaluate(
   The ledger of a run (`evaluations.jsonl` in its folder) has a row more for each split of a data set.
 
   Raises:
-    InputError: no questions, a candidate without label, scores of another number than candidates or
-      that are not finite.
+    InputError: no questions, a candidate without label, nothing of the system's name, scores of
+      another number than candidates or that are not finite.
 
   """
   if isinstance(data, (str, os.PathLike)):
@@ -121,8 +123,8 @@ def evaluate(
   asked = data.questions if isinstance(data, Dataset) else data
   questions = tuple(question for question in asked if question.candidates)
   _check(questions)
-  if isinstance(system, (str, os.PathLike)) and epath.Path(system).is_dir():
-    system = Run(system)
+  if isinstance(system, (str, os.PathLike)) and not epath.Path(system).is_file():
+    system = Run(system) if opening.is_run(system) else opening.load(system)
   by_seed, description = _scores(system, questions, data)
   labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
   ids = [[c.id for c in q.candidates] for q in questions]

@@ -60,7 +60,7 @@ def load(
   """
   source = os.fspath(source)
   folder = epath.Path(source).expanduser()
-  if _is_run(folder):
+  if is_run(folder):
     if label is not None:
       raise InputError(f"label = {label!r}: {source} is a run, whose config has model.label")
     return Run(folder, dtype=dtype).ranker(seed)
@@ -192,10 +192,10 @@ def _mapping(columns: Mapping[str, str] | str) -> str:
   return text
 
 
-def _is_run(folder: epath.Path) -> bool:
+def is_run(folder: epath.PathLike) -> bool:
   """Whether a folder's config.json is that of a run: it has sections `model` and `loss`."""
   try:
-    content = regular_files.read_json(folder / "config.json")
+    content = regular_files.read_json(epath.Path(folder).expanduser() / "config.json")
   except InputError:  # whoever reads the folder says what is wrong
     return False
   return isinstance(content, dict) and all(

@@ -32,10 +32,11 @@ TOGETHER = 1024  # candidates of waiting requests that are ranked at once
 SEARCHED = (16, 32, 64, 128)  # hits up to which a search has a program, compiled at the start
 FIELDS = {  # of a body with `texts`, of one with `documents`
   "texts": ("query", "texts", "raw_scores", "return_text"),
-  "documents": ("query", "documents", "raw_scores", "return_documents", "top_n", "model"),
+  "documents": ("query", "documents", "raw_scores", "return_documents", "top_n"),
 }
-# Further fields of the two services, without effect here: texts are cut to what the ranker reads.
-PASSED = ("truncate", "truncation_direction", "max_tokens_per_doc", "priority")
+# Further fields of the two services, without effect on the ranking: one model is served, and texts are
+# cut to what it reads.
+PASSED = ("model", "truncate", "truncation_direction", "max_tokens_per_doc", "priority")
 CLOSED = 499  # what nginx calls a request whose client has gone; nobody reads it
 
 log = logging.getLogger(__name__)

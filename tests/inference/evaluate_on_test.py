@@ -10,7 +10,7 @@ from as2jax.commands import app
 from as2jax.config import rerun
 from as2jax.data.datasets import named
 from as2jax.evaluation import results, run_scores
-from as2jax.inference import apply, modes
+from as2jax.inference import apply, export, modes
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 
@@ -108,3 +108,48 @@ def test_other_questions_of_one_name_lie_apart_and_the_run_counts_them(copied, t
   kept = json.loads((folders[0] / "results.json").read_text())
   assert kept["metrics"] == first["metrics"]
   assert results.times_evaluated(run.folder, "test", "own") == 3
+
+
+def exported(finished_run):
+  """A finished run as a published model, made once a process."""
+  folder = finished_run("triplet")
+  target = folder.with_name("triplet-published")
+  if not target.exists():
+    export.export(folder, target, 0)
+  return str(target)
+
+
+def test_a_published_model_is_measured_and_compared_with_runs(tmp_path, finished_run, capsys):
+  model, table = exported(finished_run), str(tmp_path / "model.tsv")
+  assert app.run(["evaluate", model, "--data=sample:test", "-o", table]) == 0
+  rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+  by_name = {row["metric"]: row for row in rows}
+  assert {"map[sample-clean/test]", "map[sample-all/test]"} <= set(by_name)
+  data = as2jax.dataset("sample", "test", filter="clean")
+  expected = as2jax.evaluate(as2jax.load(model), data).metrics["map"]["mean"]
+  assert by_name["map[sample-clean/test]"]["mean"] == pytest.approx(expected, abs=1e-9)
+  assert as2jax.evaluate(model, data).metrics["map"]["mean"] == pytest.approx(expected, abs=1e-9)
+  of_table, of_run = run_scores.load([table, str(finished_run("bm25"))])
+  assert of_table.ids == of_run.ids
+  assert of_table.metric("map").mean() == pytest.approx(expected, abs=1e-9)
+  assert app.run(["evaluate", model, "--data=sample:test", "--rules=mask_numbers,lowercase"]) == 0
+
+
+@pytest.mark.parametrize(
+  ("options", "told"),
+  [
+    ([], "holds no run, which would have data of its own: name labelled"),
+    (["--data=sample:test", "--set", "epochs=1"], "--set is for runs"),
+    (["--splits=dev"], "--splits is for runs"),
+    (["--data=sample:test", "--rules=upper"], "data.rules holds 'upper'"),
+  ],
+)
+def test_what_only_a_run_has_is_refused_for_a_published_model(finished_run, capsys, options, told):
+  assert app.run(["evaluate", exported(finished_run), *options]) == 2
+  assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--rules=ptb", "--output=x.tsv"])
+def test_what_a_run_has_of_its_own_is_refused(finished_run, capsys, option):
+  assert app.run(["evaluate", str(finished_run("bm25")), option]) == 2
+  assert f"{option.partition('=')[0]} is for what is no run" in capsys.readouterr().err

@@ -1,0 +1,165 @@
+"""`as2jax evaluate`: a finished run again, or a published model or a run file on labelled questions."""
+
+from typing import Annotated, Any
+
+import typer
+
+from as2jax.commands import complete, output, process
+from as2jax.commands.output import shown
+from as2jax.commands.train import Columns, Drop, Set, finish
+from as2jax.commands.use import opened
+from as2jax.runtime.errors import InputError
+
+# Keys of training alone, which say nothing of how a finished run is evaluated.
+TRAINING = ("epochs", "patience", "optimizer.", "loss.", "checkpoint.", "warm_start.")
+
+
+@shown(
+  "as2jax evaluate runs/x",
+  "as2jax evaluate runs/x --data=semeval2016:test",
+  "as2jax evaluate runs/x --data=own.csv --columns question=query,label=is_correct",
+  "as2jax evaluate cross-encoder/ms-marco-MiniLM-L6-v2 --data=wikiqa:test -o marco.tsv",
+)
+def evaluate(
+  system: Annotated[
+    str,
+    typer.Argument(
+      metavar="SYSTEM",
+      help="a finished run's folder, a published model (a folder, package:NAME/FOLDER, a hub name) or "
+      "a TREC run file",
+      autocompletion=complete.runs,
+    ),
+  ],
+  data: Annotated[
+    str,
+    typer.Option(metavar="NAME:SPLIT|FILE", help="other data: semeval2016:test, or your own file"),
+  ] = "",
+  splits: Annotated[
+    str, typer.Option(metavar="NAMES", help="such as dev,test; the run's where not given")
+  ] = "",
+  columns: Columns = "",
+  drop: Drop = False,
+  rules: Annotated[
+    str,
+    typer.Option(
+      metavar="NAMES", help="of no run: text rules, such as ptb for trecqa, joined by commas"
+    ),
+  ] = "",
+  target: Annotated[
+    str,
+    typer.Option(
+      "-o", "--output", metavar="FILE", help="of no run: the scores of each question, for compare"
+    ),
+  ] = "",
+  settings: Set = [],  # noqa: B006 (typer reads the default)
+  form: output.Form = "auto",
+) -> None:
+  """Evaluates a run again, or what is no run on labelled questions."""
+  from as2jax.data.datasets import named
+
+  process.begin_run()
+  if data and splits:
+    raise InputError(
+      f"--splits={splits} is of the run's own data: name the split of other data with it, "
+      f"--data={data.partition(':')[0]}:{splits.split(',')[0]}"
+    )
+  if not data and (columns or drop):
+    raise InputError(
+      f"{'--columns' if columns else '--drop'} is for a file of your own, which the run is evaluated "
+      "on in place of its own data: name it, --data=FILE"
+    )
+  if named.is_named(data):
+    named.refuse(data, columns, drop)
+  from as2jax.inference import open as opening
+
+  if opening.is_run(system):
+    if rules or target:
+      raise InputError(
+        f"{'--rules' if rules else '--output'} is for what is no run: {system} has its own text rules, "
+        "and keeps the scores of each question in its folder"
+      )
+    _again(system, data, splits, columns, drop, settings, form)
+    return
+  if settings or splits:
+    raise InputError(
+      f"{'--set' if settings else '--splits'} is for runs: {system} is none (name the split with the "
+      "data, --data=wikiqa:test)"
+    )
+  if not data:
+    raise InputError(
+      f"{system} holds no run, which would have data of its own: name labelled questions, --data=wikiqa:test or "
+      "--data=FILE"
+    )
+  _on_questions(system, data, columns, drop, tuple(filter(None, rules.split(","))), target, form)
+
+
+def _again(
+  run: str, data: str, splits: str, columns: str, drop: bool, settings: list[str], form: str
+) -> None:
+  """A finished run, on its own data or on others."""
+  from as2jax.config import overrides
+
+  config = opened(run)
+  options = [f"evaluation.splits={splits}"] * bool(splits)
+  if data:  # a mapping of the training file's columns is not this file's
+    options += [f"evaluation.data={data}", f"data.columns={columns}", f"data.drop={drop}"]
+  values = overrides.parse(config, settings + options)
+  if idle := [key for key in values if key.startswith(TRAINING)]:
+    raise InputError(
+      f"--set {idle[0]}: a key of training, which changes nothing in a finished run; leave it out, or "
+      f"train another run: as2jax train rerun:{run}/config.json -o FOLDER --set {idle[0]}=VALUE"
+    )
+  config = overrides.apply(config, {**values, "mode": "evaluate"})
+  from as2jax.inference import modes
+
+  folder = modes.prepare(config, run)
+  content = modes.content(config, folder)
+  from as2jax.evaluation import results
+
+  finish(content, lambda: results.table(content, folder), form)
+
+
+def _on_questions(
+  system: str,
+  address: str,
+  columns: str,
+  drop: bool,
+  rules: tuple[str, ...],
+  target: str,
+  form: str,
+) -> None:
+  """What is no run, on the questions of a data set or file, under each of its question filters."""
+  import dataclasses
+
+  from as2jax.data.datasets import named, trec_files
+  from as2jax.data.datasets.dataset import Splits, Unions
+  from as2jax.data.text import normalise
+  from as2jax.evaluation import metrics, results
+  from as2jax.inference.evaluate import evaluate as measured
+
+  normalise.check(rules)
+  data = dataclasses.replace(named.by_address(address, columns=columns, drop=drop), filter="all")
+  if rules:
+    plain = data.splits
+    ruled = Splits(tuple(plain), lambda split: normalise.apply(plain[split], rules))
+    data = dataclasses.replace(data, splits=Unions(ruled))
+  evaluation = measured(system, data)
+  labels = [[c.label for c in question.candidates] for question in data.questions]
+  values = {metric: its[0] for metric, its in evaluation.values.items()}
+  if target:
+    trec_files.write_per_question(target, evaluation.ids, labels, values)
+  summary: dict[str, Any] = {}
+  for question_filter, rule in metrics.filters(data.clean, data.official).items():
+    summary |= metrics.summarize(
+      values,
+      metrics.filter_mask(rule, labels),
+      dataset=data.name,
+      question_filter=question_filter,
+      split="+".join(data.reported),
+    )
+  rows = {
+    name: {"mean": entry.pop("value"), "sd": None, "seeds": 1, **entry}
+    for name, entry in summary.items()
+  }
+  content = {"task": "rerank", "metrics": rows, "seeds": [], "deterministic": True}
+  finish(content, lambda: results.table(content), form)
