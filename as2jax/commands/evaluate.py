@@ -55,23 +55,10 @@ def evaluate(
   form: output.Form = "auto",
 ) -> None:
   """Evaluates a run again, or what is no run on labelled questions."""
-  from as2jax.data.datasets import named
-
   process.begin_run()
-  if data and splits:
-    raise InputError(
-      f"--splits={splits} is of the run's own data: name the split of other data with it, "
-      f"--data={data.partition(':')[0]}:{splits.split(',')[0]}"
-    )
-  if not data and (columns or drop):
-    raise InputError(
-      f"{'--columns' if columns else '--drop'} is for a file of your own, which the run is evaluated "
-      "on in place of its own data: name it, --data=FILE"
-    )
-  if named.is_named(data):
-    named.refuse(data, columns, drop)
   from as2jax.inference import open as opening
 
+  _check_data(data, splits, columns, drop)
   if opening.is_run(system):
     if rules or target:
       raise InputError(
@@ -86,11 +73,41 @@ def evaluate(
       "data, --data=wikiqa:test)"
     )
   if not data:
-    raise InputError(
-      f"{system} holds no run, which would have data of its own: name labelled questions, --data=wikiqa:test or "
-      "--data=FILE"
-    )
+    _refuse_without_data(system)
   _on_questions(system, data, columns, drop, tuple(filter(None, rules.split(","))), target, form)
+
+
+def _check_data(data: str, splits: str, columns: str, drop: bool) -> None:
+  """Raises InputError where the options of data do not go together."""
+  from as2jax.data.datasets import named
+
+  if data and splits:
+    raise InputError(
+      f"--splits={splits} is of the run's own data: name the split of other data with it, "
+      f"--data={data.partition(':')[0]}:{splits.split(',')[0]}"
+    )
+  if not data and (columns or drop):
+    raise InputError(
+      f"{'--columns' if columns else '--drop'} is for a file of your own, which the run is evaluated "
+      "on in place of its own data: name it, --data=FILE"
+    )
+  if named.is_named(data):
+    named.refuse(data, columns, drop)
+
+
+def _refuse_without_data(system: str) -> None:
+  """Says that what is no run needs data, or what is wrong with a run's damaged config."""
+  import os
+
+  from as2jax.runtime import regular_files
+
+  config = os.path.join(system, "config.json")
+  if os.path.exists(config):
+    regular_files.read_json(config)
+  raise InputError(
+    f"{system} holds no run, which would have data of its own: train first, or name labelled "
+    "questions, --data=wikiqa:test or --data=FILE"
+  )
 
 
 def _again(
@@ -131,20 +148,24 @@ def _on_questions(
   """What is no run, on the questions of a data set or file, under each of its question filters."""
   import dataclasses
 
-  from as2jax.data.datasets import named, trec_files
+  from as2jax.data.datasets import named, table_writer, trec_files
   from as2jax.data.datasets.dataset import Splits, Unions
   from as2jax.data.text import normalise
   from as2jax.evaluation import metrics, results
   from as2jax.inference.evaluate import evaluate as measured
 
   normalise.check(rules)
+  if target:
+    if not target.endswith(".tsv"):
+      raise InputError(f"--output={target}: the scores are a tab-separated table, name a .tsv file")
+    table_writer.check(target, source=address)
   data = dataclasses.replace(named.by_address(address, columns=columns, drop=drop), filter="all")
   if rules:
     plain = data.splits
     ruled = Splits(tuple(plain), lambda split: normalise.apply(plain[split], rules))
     data = dataclasses.replace(data, splits=Unions(ruled))
   evaluation = measured(system, data)
-  labels = [[c.label for c in question.candidates] for question in data.questions]
+  labels = [[c.label for c in q.candidates] for q in data.questions if q.candidates]
   values = {metric: its[0] for metric, its in evaluation.values.items()}
   if target:
     trec_files.write_per_question(target, evaluation.ids, labels, values)
@@ -161,5 +182,10 @@ def _on_questions(
     name: {"mean": entry.pop("value"), "sd": None, "seeds": 1, **entry}
     for name, entry in summary.items()
   }
-  content = {"task": "rerank", "metrics": rows, "seeds": [], "deterministic": True}
+  content = {
+    "task": "rerank",
+    "metrics": rows,
+    "seeds": [],
+    "deterministic": True,
+  }  # it has no seeds
   finish(content, lambda: results.table(content), form)

@@ -1,5 +1,6 @@
 """A finished run is evaluated on the split of any data set, and on a person's own file."""
 
+import dataclasses
 import json
 import shutil
 
@@ -9,6 +10,7 @@ import as2jax
 from as2jax.commands import app
 from as2jax.config import rerun
 from as2jax.data.datasets import named
+from as2jax.data.record import Question
 from as2jax.evaluation import results, run_scores
 from as2jax.inference import apply, export, modes
 from as2jax.inference.run import Run
@@ -138,10 +140,12 @@ def test_a_published_model_is_measured_and_compared_with_runs(tmp_path, finished
 @pytest.mark.parametrize(
   ("options", "told"),
   [
-    ([], "holds no run, which would have data of its own: name labelled"),
+    ([], "holds no run, which would have data of its own: train first, or name labelled"),
     (["--data=sample:test", "--set", "epochs=1"], "--set is for runs"),
     (["--splits=dev"], "--splits is for runs"),
     (["--data=sample:test", "--rules=upper"], "data.rules holds 'upper'"),
+    (["--data=sample:test", "-o", "scores.csv"], "--output=scores.csv: the scores are"),
+    (["--data=squad:test"], "squad"),
   ],
 )
 def test_what_only_a_run_has_is_refused_for_a_published_model(finished_run, capsys, options, told):
@@ -153,3 +157,26 @@ def test_what_only_a_run_has_is_refused_for_a_published_model(finished_run, caps
 def test_what_a_run_has_of_its_own_is_refused(finished_run, capsys, option):
   assert app.run(["evaluate", str(finished_run("bm25")), option]) == 2
   assert f"{option.partition('=')[0]} is for what is no run" in capsys.readouterr().err
+
+
+def test_a_run_file_is_measured_and_questions_without_candidates_do_not_count(
+  finished_run, monkeypatch, capsys
+):
+  run = finished_run("bm25")
+  empty = Question("nobody answered", "who?", ())
+  real = as2jax.dataset("sample", "test")
+  with_empty = dataclasses.replace(real, splits={"test": (empty, *real.splits["test"])})
+  monkeypatch.setattr(named, "by_address", lambda *_, **__: with_empty)
+  file = str(run / "eval/test/run.trec")
+  assert app.run(["evaluate", file, "--data=sample:test"]) == 0
+  rows = {row["metric"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+  own = json.loads((run / "results.json").read_text())["metrics"]
+  for name in ("map[sample-clean/test]", "mrr[sample-all/test]"):
+    assert rows[name]["mean"] == pytest.approx(own[name]["mean"], abs=1e-9)
+    assert rows[name]["questions"] == own[name]["questions"]
+
+
+def test_a_damaged_config_is_told_as_such(tmp_path, capsys):
+  (tmp_path / "config.json").write_text("{")
+  assert app.run(["evaluate", str(tmp_path)]) == 2
+  assert "config.json: not valid JSON" in capsys.readouterr().err
