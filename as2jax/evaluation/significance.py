@@ -22,6 +22,9 @@ from as2jax.runtime.errors import InputError
 
 ONE_STAGE = "cannot be told: its seeds began with one first stage"
 ONE_SEED = "cannot be told from one seed"
+ROUNDED = (
+  1e-9  # relative; tables of per-question scores may have ten digits, and systems differ by more
+)
 _EXACT = 16  # up to so many non-zero differences all 2^n signs are enumerated
 _BLOCK = 1 << 22  # signs drawn at a time
 
@@ -302,12 +305,14 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 
 def _differences(a, b) -> np.ndarray:
+  """A − b of each question; 0 where only the digits of a table tell one from the other."""
   a, b = question_means(a), question_means(b)
   if a.shape != b.shape:
     raise InputError(f"{len(a)} questions against {len(b)}: both systems must answer the same ones")
   if len(a) < 2:
     raise InputError("a paired test needs at least 2 questions, got 1")
-  return a - b
+  equal = np.abs(a - b) <= ROUNDED * np.maximum(np.abs(a), np.abs(b))
+  return np.where(equal, 0.0, a - b)
 
 
 def _comparison(difference, p) -> Comparison:

@@ -83,6 +83,12 @@ def test_sampled_agrees_with_exact(monkeypatch):
 def test_equal_systems_have_p_one():
   a, _ = two_systems(30)
   assert significance.randomization_test(a, a).p == 1
+  written = np.array([float(f"{value:.10g}") for value in a])  # as a table of ten digits has it
+  assert np.any(written != a)
+  for test in (paired_t_test, significance.randomization_test):
+    assert test(a, written).p == 1 and test(a, written).difference == 0
+  fixed = methods_test(a, written, fixed=(True, True))
+  assert (fixed.difference, fixed.p) == (0, 1)
 
 
 def test_seeds_are_averaged_per_question_first():
