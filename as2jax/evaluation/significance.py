@@ -22,9 +22,7 @@ from as2jax.runtime.errors import InputError
 
 ONE_STAGE = "cannot be told: its seeds began with one first stage"
 ONE_SEED = "cannot be told from one seed"
-ROUNDED = (
-  1e-9  # relative; tables of per-question scores may have ten digits, and systems differ by more
-)
+ROUNDED = 1e-9  # relative: tables of per-question scores may have ten digits
 _EXACT = 16  # up to so many non-zero differences all 2^n signs are enumerated
 _BLOCK = 1 << 22  # signs drawn at a time
 
@@ -305,7 +303,7 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 
 def _differences(a, b) -> np.ndarray:
-  """A − b of each question; 0 where only the digits of a table tell one from the other."""
+  """The difference of each question; 0 where only the digits of a table tell one from the other."""
   a, b = question_means(a), question_means(b)
   if a.shape != b.shape:
     raise InputError(f"{len(a)} questions against {len(b)}: both systems must answer the same ones")
