@@ -170,13 +170,15 @@ def _on_questions(
   if target:
     trec_files.write_per_question(target, evaluation.ids, labels, values)
   summary: dict[str, Any] = {}
+  notes: list[str] = []
+  split = "+".join(data.reported)
   for question_filter, rule in metrics.filters(data.clean, data.official).items():
+    mask = metrics.filter_mask(rule, labels)
+    ranges = metrics.ranges_of(evaluation.worst, evaluation.best, mask)
+    if question_filter == "clean":
+      notes = metrics.tie_note(ranges, f"{data.name}-clean/{split}")
     summary |= metrics.summarize(
-      values,
-      metrics.filter_mask(rule, labels),
-      dataset=data.name,
-      question_filter=question_filter,
-      split="+".join(data.reported),
+      values, mask, ranges=ranges, dataset=data.name, question_filter=question_filter, split=split
     )
   rows = {
     name: {"mean": entry.pop("value"), "sd": None, "seeds": 1, **entry}
@@ -188,4 +190,5 @@ def _on_questions(
     "seeds": [],
     "deterministic": True,
   }  # it has no seeds
-  finish(content, lambda: results.table(content), form)
+  text = lambda: "\n".join([results.table(content), *(f"note: {note}" for note in notes)])
+  finish(content, text, form)

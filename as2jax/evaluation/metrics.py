@@ -221,14 +221,24 @@ def tie_ranges(
 ) -> dict[str, TieRange]:
   """How far the order of tied candidates could move each metric, over the questions in `mask`.
 
-  The worst order puts the negatives of a group first, the best order its positives; both hold for
-  all metrics at once. Arguments and errors are those of `per_question`; no question gives zeros.
+  Arguments and errors are those of `per_question`; no question gives zeros.
   """
   counted = np.ones(len(scores), bool) if mask is None else np.asarray(mask, bool)
-  orders = ("pessimistic", "optimistic")
-  return ranges_of(
-    *(_metrics(_rank(scores, labels, None, order, names)) for order in orders), counted
+  return ranges_of(*tie_extremes(scores, labels, names=names), counted)
+
+
+def tie_extremes(
+  scores: Sequence[np.ndarray], labels: Sequence[np.ndarray], *, names: Sequence[str] | None = None
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+  """Each metric of each question under the worst and under the best order of tied candidates.
+
+  The worst order puts the negatives of a group first, the best order its positives; both hold for
+  all metrics at once. Arguments and errors are those of `per_question`.
+  """
+  worst, best = (
+    _metrics(_rank(scores, labels, None, order, names)) for order in ("pessimistic", "optimistic")
   )
+  return worst, best
 
 
 def ranges_of(

@@ -38,11 +38,14 @@ class Evaluation(RunScores):
       over seeds and questions, the standard deviation over seeds (None of one seed), the 95 %
       half-width over questions, and how far the order of tied candidates could move the first seed's
       mean, in how many questions.
+    worst, best: {metric: [questions]} of the first seed, under the worst and the best order of ties.
     fingerprint: SHA-256 of the questions with their labels; ties: how ties were resolved.
 
   """
 
   metrics: dict[str, dict[str, float | int | None]] = dataclasses.field(default_factory=dict)
+  worst: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+  best: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
   fingerprint: str = ""
   ties: str = "expected"
 
@@ -133,7 +136,8 @@ def evaluate(
     predict.check_finite(its, questions, description["name"])
   tables = [metrics.per_question(its, labels, ids, ties=ties, names=names) for its in by_seed]
   values = {metric: np.stack([table[metric] for table in tables]) for metric in tables[0]}
-  ranges = metrics.tie_ranges(by_seed[0], labels, names=names)
+  worst, best = metrics.tie_extremes(by_seed[0], labels, names=names)
+  ranges = metrics.ranges_of(worst, best, np.ones(len(names), bool))
   description |= {"name": name} if name else {}
   description |= {} if deterministic is None else {"deterministic": deterministic}
   return Evaluation(
@@ -142,6 +146,8 @@ def evaluate(
     ids=tuple(names),
     values=values,
     metrics={metric: _summary(its, ranges[metric]) for metric, its in values.items()},
+    worst=worst,
+    best=best,
     fingerprint=fingerprint(questions),
     ties=ties,
   )

@@ -16,6 +16,7 @@ Besides sentence-transformers and torch it needs `datasets` and `accelerate`.
 import argparse
 import json
 import pathlib
+import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -250,4 +251,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-  main()
+  try:
+    main()
+  except InputError as error:
+    print(f"sentence_transformers_training: {error}", file=sys.stderr)
+    sys.exit(2)

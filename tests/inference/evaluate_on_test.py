@@ -162,7 +162,7 @@ def test_what_a_run_has_of_its_own_is_refused(finished_run, capsys, option):
 def test_a_run_file_is_measured_and_questions_without_candidates_do_not_count(
   finished_run, monkeypatch, capsys
 ):
-  run = finished_run("bm25")
+  run = finished_run("word_overlap")
   empty = Question("nobody answered", "who?", ())
   real = as2jax.dataset("sample", "test")
   with_empty = dataclasses.replace(real, splits={"test": (empty, *real.splits["test"])})
@@ -170,10 +170,15 @@ def test_a_run_file_is_measured_and_questions_without_candidates_do_not_count(
   file = str(run / "eval/test/run.trec")
   assert app.run(["evaluate", file, "--data=sample:test"]) == 0
   rows = {row["metric"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
-  own = json.loads((run / "results.json").read_text())["metrics"]
+  (own,) = json.loads((run / "results.json").read_text())["seeds"]
   for name in ("map[sample-clean/test]", "mrr[sample-all/test]"):
-    assert rows[name]["mean"] == pytest.approx(own[name]["mean"], abs=1e-9)
-    assert rows[name]["questions"] == own[name]["questions"]
+    rows[name]["value"] = rows[name]["mean"]
+    for key in ("value", "questions", "worst", "best", "tied_questions"):
+      assert rows[name][key] == pytest.approx(own["metrics"][name][key], abs=1e-9), key
+    assert rows[name]["worst"] < rows[name]["best"]
+  assert app.run(["evaluate", file, "--data=sample:test", "--format=text"]) == 0
+  (told,) = (note for note in own["notes"] if "sample-clean/test" in note)
+  assert f"note: {told.removeprefix('score word_overlap: ')}\n" in capsys.readouterr().out
 
 
 def test_a_damaged_config_is_told_as_such(tmp_path, capsys):
