@@ -1,4 +1,4 @@
-"""Our own tables: rows, the runs behind them, and what jaxlib 0.10.2 gave.
+"""Our own tables: rows, and the runs behind them.
 
 `as2jax lab measured` makes the READMEs' tables from these and from
 `results/`, where each run that was collected lies under its row's name.
@@ -7,7 +7,7 @@
 from as2jax.experiments.papers.measured import Measured, MeasuredTable, Summary
 from as2jax.experiments.papers.rows import Column, Run
 
-from .measured_cassie_rows import CASSIE, CASSIE_JOINT, CASSIE_PARTS, NOT_YET, SEEDS, SQUAD_FILES
+from .measured_cassie_rows import CASSIE, CASSIE_JOINT, CASSIE_PARTS, SEEDS, SQUAD_FILES
 from .measured_closing_rows import CLOSING as CLOSING
 from .measured_closing_rows import CLOSING_DATA as CLOSING_DATA
 from .measured_m2snet_rows import M2SNET
@@ -50,41 +50,19 @@ WIKIQA = MeasuredTable(
   "wikiqa",
   (Column("dev MAP", (), "map", split="dev"), *TEST, P1),
   (
-    Measured(
-      "word overlap",
-      "wikiqa-word-overlap",
-      Run.of("wikiqa_baseline.py:word_overlap"),
-      (".611", ".617 ± .041", ".624", ".460"),
-    ),
-    Measured(
-      "IDF overlap",
-      "wikiqa-idf-overlap",
-      Run.of("wikiqa_baseline.py:idf_overlap"),
-      (".617", ".618 ± .043", ".624", ".453"),
-    ),
-    Measured(
-      "BM25",
-      "wikiqa-bm25",
-      Run.of("wikiqa_baseline.py:bm25"),
-      (".570", ".601 ± .045", ".610", ".439"),
-    ),
-    Measured(
-      MEAN,
-      "wikiqa-mean",
-      Run.of("wikiqa_baseline.py:mean,minilm"),
-      (".697", ".722 ± .041", ".736", ".593"),
-    ),
+    Measured("word overlap", "wikiqa-word-overlap", Run.of("wikiqa_baseline.py:word_overlap")),
+    Measured("IDF overlap", "wikiqa-idf-overlap", Run.of("wikiqa_baseline.py:idf_overlap")),
+    Measured("BM25", "wikiqa-bm25", Run.of("wikiqa_baseline.py:bm25")),
+    Measured(MEAN, "wikiqa-mean", Run.of("wikiqa_baseline.py:mean,minilm")),
     Measured(
       "triplet, paper's batches, 1 epoch",
       "wikiqa-triplet",
       Run.of("wikiqa_triplet.py:minilm", epochs=1, **SEEDS),
-      (".795", ".837 ± .034", ".849", ".753"),
     ),
     Measured(
       "triplet, grouped, 3 epochs",
       "wikiqa-triplet-grouped",
       Run.of("wikiqa_triplet.py:grouped,minilm", epochs=3, **SEEDS),
-      (".804", ".860 ± .033", ".873", ".794"),
     ),
     Measured(
       "siamese, grouped, head × 100, 3 epochs",
@@ -95,31 +73,26 @@ WIKIQA = MeasuredTable(
         optimizer__lr_multipliers=(("^(?!encoder/)", 100.0),),
         seeds=(0,),
       ),
-      NOT_YET * 4,
     ),
     Measured(
       "recommended `fast`, 3 epochs",
       "wikiqa-recommended-fast",
       Run.of("recommended.py:fast,minilm", **SEEDS),
-      NOT_YET * 4,
     ),
     Measured(
       "`fast` of SQuAD's paragraphs alone",
       "wikiqa-fast-squad-alone",
       Run.of("recommended.py:fast,minilm", **ALONE),
-      NOT_YET * 4,
     ),
     Measured(
       "`fast` begun from these, 3 epochs",
       "wikiqa-fast-transferred",
       Run.of("recommended.py:fast,minilm", **BEGUN),
-      NOT_YET * 4,
     ),
     Measured(
       "recommended `accurate`, 3 epochs",
       "wikiqa-accurate",
       Run.of("recommended.py:accurate,minilm", **SEEDS),
-      NOT_YET * 4,
     ),
     Measured(
       "`accurate` begun from `fast`",
@@ -130,13 +103,11 @@ WIKIQA = MeasuredTable(
         warm_start__scope="encoder",
         **SEEDS,
       ),
-      NOT_YET * 4,
     ),
     Measured(
       "`accurate` begun as one of a tenth of SQuAD's questions",
       "wikiqa-accurate-transferred",
       Run.of("recommended.py:accurate,minilm", **RANKER),
-      NOT_YET * 4,
     ),
     Measured(
       "cross-encoder, 1 epoch, answerable questions",
@@ -148,10 +119,9 @@ WIKIQA = MeasuredTable(
         data__rules=(),
         **SEEDS,
       ),
-      (".754", ".698 ± .043", ".712", ".572"),
     ),
     Measured(
-      "*ASBERT's paper, Triplet-BERT (BERT-base)*", before=("*.830*", "*.795*", "*.804*", "")
+      "*ASBERT's paper, Triplet-BERT (BERT-base)*", published=("*.830*", "*.795*", "*.804*", "")
     ),
   ),
   base="wikiqa-mean",
@@ -162,53 +132,42 @@ TRECQA = MeasuredTable(
   "trecqa",
   (*TEST, P1),
   (
-    Measured(
-      "BM25", "trecqa-bm25", Run.of("trecqa_baseline.py:bm25"), (".694 ± .068", ".786", ".662")
-    ),
-    Measured(
-      MEAN, "trecqa-mean", Run.of("trecqa_baseline.py:mean,minilm"), (".761 ± .060", ".834", ".706")
-    ),
+    Measured("BM25", "trecqa-bm25", Run.of("trecqa_baseline.py:bm25")),
+    Measured(MEAN, "trecqa-mean", Run.of("trecqa_baseline.py:mean,minilm")),
     Measured(
       "triplet, grouped, 1 epoch",
       "trecqa-triplet",
       Run.of("trecqa_triplet.py:minilm,grouped", epochs=1, **SEEDS),
-      (".841 ± .046", ".917", ".838"),
     ),
     Measured(
       "recommended `fast`, 3 epochs",
       "trecqa-recommended-fast",
       Run.of("recommended.py:fast,minilm", data__name="trecqa", data__rules=("ptb",), **SEEDS),
-      NOT_YET * 3,
     ),
     Measured(
       "`fast` of SQuAD's paragraphs alone",
       "trecqa-fast-squad-alone",
       Run.of("recommended.py:fast,minilm", data__name="trecqa", data__rules=("ptb",), **ALONE),
-      NOT_YET * 3,
     ),
     Measured(
       "`fast` begun from these, 3 epochs",
       "trecqa-fast-transferred",
       Run.of("recommended.py:fast,minilm", data__name="trecqa", data__rules=("ptb",), **BEGUN),
-      NOT_YET * 3,
     ),
     Measured(
       "recommended `accurate`, 3 epochs",
       "trecqa-accurate",
       Run.of("recommended.py:accurate,minilm", data__name="trecqa", data__rules=("ptb",), **SEEDS),
-      NOT_YET * 3,
     ),
     Measured(
       "`accurate` begun as one of a tenth of SQuAD's questions",
       "trecqa-accurate-transferred",
       Run.of("recommended.py:accurate,minilm", data__name="trecqa", data__rules=("ptb",), **RANKER),
-      NOT_YET * 3,
     ),
     Measured(
       "cross-encoder, 3 epochs",
       "trecqa-crossencoder",
       Run.of("trecqa_crossencoder.py:minilm", data__name="trecqa", **SEEDS),
-      (".776 ± .057", ".852", ".735"),
     ),
   ),
   base="trecqa-mean",
@@ -219,59 +178,42 @@ SEMEVAL = MeasuredTable(
   "semeval2015",
   (*TEST, P1),
   (
-    Measured(
-      "BM25",
-      "semeval-bm25",
-      Run.of("semeval_baseline.py:bm25", **DEVEL),
-      (".786 ± .028", ".811", ".678"),
-    ),
-    Measured(
-      MEAN,
-      "semeval-mean",
-      Run.of("semeval_baseline.py:mean,minilm", **DEVEL),
-      (".827 ± .025", ".871", ".773"),
-    ),
+    Measured("BM25", "semeval-bm25", Run.of("semeval_baseline.py:bm25", **DEVEL)),
+    Measured(MEAN, "semeval-mean", Run.of("semeval_baseline.py:mean,minilm", **DEVEL)),
     Measured(
       "triplet, grouped, 1 epoch",
       "semeval-triplet",
       Run.of("semeval_triplet.py:minilm,grouped", **DEVEL, epochs=1, **SEEDS),
-      (".837 ± .025", ".882", ".794"),
     ),
     Measured(
       "recommended `fast`, 3 epochs",
       "semeval-recommended-fast",
       Run.of("recommended.py:fast,minilm", **DEVEL, **SEEDS),
-      NOT_YET * 3,
     ),
     Measured(
       "`fast` of SQuAD's paragraphs alone",
       "semeval-fast-squad-alone",
       Run.of("recommended.py:fast,minilm", **DEVEL, **ALONE),
-      NOT_YET * 3,
     ),
     Measured(
       "`fast` begun from these, 3 epochs",
       "semeval-fast-transferred",
       Run.of("recommended.py:fast,minilm", **DEVEL, **BEGUN),
-      NOT_YET * 3,
     ),
     Measured(
       "recommended `accurate`, 3 epochs",
       "semeval-accurate",
       Run.of("recommended.py:accurate,minilm", **DEVEL, **SEEDS),
-      NOT_YET * 3,
     ),
     Measured(
       "`accurate` begun as one of a tenth of SQuAD's questions",
       "semeval-accurate-transferred",
       Run.of("recommended.py:accurate,minilm", **DEVEL, **RANKER),
-      NOT_YET * 3,
     ),
     Measured(
       "cross-encoder, 3 epochs",
       "semeval-crossencoder",
       Run.of("semeval_crossencoder.py:minilm", **DEVEL, **SEEDS),
-      (".886 ± .023", ".914", ".853"),
     ),
   ),
   base="semeval-mean",
@@ -279,7 +221,7 @@ SEMEVAL = MeasuredTable(
 )
 
 
-def _cete(data, encoder, mean):
+def _cete(data):
   return MeasuredTable(
     f"cete-{data}",
     TEST[:1],
@@ -288,16 +230,12 @@ def _cete(data, encoder, mean):
         "the mean of the vectors",
         f"{data}-cete-mean",
         Run.of(f"{data}_cete.py:minilm,no_encoder", **SEEDS),
-        (mean,),
       ),
-      Measured(
-        "CETE's encoder", f"{data}-cete", Run.of(f"{data}_cete.py:minilm", **SEEDS), (encoder,)
-      ),
+      Measured("CETE's encoder", f"{data}-cete", Run.of(f"{data}_cete.py:minilm", **SEEDS)),
       Measured(
         "CETE's encoder, `tuned`",
         f"{data}-cete-tuned",
         Run.of(f"{data}_cete.py:minilm,tuned", **SEEDS),
-        NOT_YET,
       ),
     ),
     base=f"{data}-cete-mean",
@@ -309,17 +247,17 @@ SQUAD = MeasuredTable(
   "squad",
   GOLD,
   (
+    Measured("BM25", "squad-bm25", Run.of("squad_baseline.py:bm25,squad_44")),
     Measured(
-      "BM25", "squad-bm25", Run.of("squad_baseline.py:bm25,squad_44"), (".688", ".610", ".783")
-    ),
-    Measured(
-      "MiniLM, mean of its vectors",
-      "squad-mean",
-      Run.of("squad_baseline.py:mean,minilm,squad_44"),
-      (".676", ".577", ".797"),
+      "MiniLM, mean of its vectors", "squad-mean", Run.of("squad_baseline.py:mean,minilm,squad_44")
     ),
   ),
   base="squad-bm25",
+)
+SQUAD_SYSTEMS = (
+  ("Dual-GRUs", "dual-gru", "dual_gru"),
+  ("Dual-VAEs", "dual-vae", "dual_vae"),
+  ("Cross-VAEs", "cross-vae", "cross_vae"),
 )
 APART = {"model__answer_start": "apart", "model__match_on": "sample"}
 CROSS_VAES = MeasuredTable(
@@ -335,72 +273,24 @@ CROSS_VAES = MeasuredTable(
         system,
         f"squad-{name}",
         Run.of(f"squad_{words}.py:squad_parts,minilm,small,mlp", **APART, **SEEDS),
-        tuple(figures),
       )
-      for system, name, words, *figures in (
-        (
-          "Dual-GRUs",
-          "dual-gru",
-          "dual_gru",
-          ".376",
-          ".250 (.009)",
-          ".161 (.011)",
-          ".337 (.007)",
-          ".447 (.005)",
-        ),
-        (
-          "Dual-VAEs",
-          "dual-vae",
-          "dual_vae",
-          ".320",
-          ".202 (.005)",
-          ".124 (.005)",
-          ".276 (.009)",
-          ".417 (.006)",
-        ),
-        (
-          "Cross-VAEs",
-          "cross-vae",
-          "cross_vae",
-          ".272",
-          ".168 (.004)",
-          ".096 (.004)",
-          ".232 (.004)",
-          ".364 (.005)",
-        ),
-      )
+      for system, name, words in SQUAD_SYSTEMS
     ),
     *(
       Measured(
         f"{system}, `tuned`",
         f"squad-{name}-tuned",
         Run.of(f"squad_{words}.py:squad_parts,minilm,small,mlp,tuned", **SEEDS),
-        NOT_YET * 5,
       )
-      for system, name, words in (
-        ("Dual-GRUs", "dual-gru", "dual_gru"),
-        ("Dual-VAEs", "dual-vae", "dual_vae"),
-        ("Cross-VAEs", "cross-vae", "cross_vae"),
-      )
+      for system, name, words in SQUAD_SYSTEMS
     ),
     Measured(
       "Cross-VAEs, `tuned`, `wide`",
       "squad-cross-vae-wide",
       Run.of("squad_cross_vae.py:squad_parts,minilm,small,mlp,tuned,wide", **SEEDS),
-      NOT_YET * 5,
     ),
-    Measured(
-      MEAN,
-      "squad-parts-mean",
-      Run.of("squad_baseline.py:mean,minilm,squad_parts"),
-      (".741", ".674", ".577", ".789", ".443"),
-    ),
-    Measured(
-      "BM25",
-      "squad-parts-bm25",
-      Run.of("squad_baseline.py:bm25,squad_parts"),
-      (".788", ".697", ".619", ".793", ""),
-    ),
+    Measured(MEAN, "squad-parts-mean", Run.of("squad_baseline.py:mean,minilm,squad_parts")),
+    Measured("BM25", "squad-parts-bm25", Run.of("squad_baseline.py:bm25,squad_parts")),
   ),
   base="squad-parts-bm25",
   main=1,
@@ -409,8 +299,8 @@ TABLES = (
   WIKIQA,
   TRECQA,
   SEMEVAL,
-  _cete("wikiqa", ".685", ".714"),
-  _cete("trecqa", ".764", ".780"),
+  _cete("wikiqa"),
+  _cete("trecqa"),
   CASSIE,
   CASSIE_PARTS,
   CASSIE_JOINT,

@@ -3,21 +3,17 @@
 from as2jax.experiments.papers.measured import Measured, MeasuredTable
 from as2jax.experiments.papers.rows import Column, Run
 
-from .measured_cassie_rows import NOT_YET, SEEDS, SQUAD_FILES
+from .measured_cassie_rows import SEEDS, SQUAD_FILES
 
 DEV = Column("dev MAP", (), "map", split="dev")
 TEST = tuple(Column(heading, (), metric) for heading, metric in (("MAP", "map"), ("MRR", "mrr")))
 UNTRAINED = Measured(
-  "MiniLM, mean-pooled, untrained, cosine",
-  "wikiqa-mean",
-  Run.of("wikiqa_baseline.py:mean,minilm"),
-  NOT_YET * 3,
+  "MiniLM, mean-pooled, untrained, cosine", "wikiqa-mean", Run.of("wikiqa_baseline.py:mean,minilm")
 )
 LABELLED = Measured(
   "6 layers, labels, 1 epoch",
   "wikiqa-fast",
   Run.of("recommended.py:fast,minilm", epochs=1, **SEEDS),
-  NOT_YET * 3,
 )
 IN_BATCH = Run.of(
   "recommended.py:fast,in_batch,minilm", epochs=1, data__labelled_negatives=False, **SEEDS
@@ -34,7 +30,7 @@ NEGATIVES = MeasuredTable(
   (
     UNTRAINED,
     *(
-      Measured(system, f"negatives-{name}", _with(**values), NOT_YET * 3)
+      Measured(system, f"negatives-{name}", _with(**values))
       for system, name, values in (
         ("answers of other questions alone", "in-batch", {"data__train_filter": "answerable"}),
         ("and eight drawn sentences a question", "random", {"data__mined": ("runs/random",)}),
@@ -80,14 +76,10 @@ DISTILLATION = MeasuredTable(
       "the cross-encoder itself, labels, 3 epochs",
       "wikiqa-accurate",
       Run.of("recommended.py:accurate,minilm", **SEEDS),
-      NOT_YET * 3,
     ),
     *(
       Measured(
-        system,
-        f"student-{name}",
-        Run.of(f"recommended.py:fast,{words}minilm", **values, **SEEDS),
-        NOT_YET * 3,
+        system, f"student-{name}", Run.of(f"recommended.py:fast,{words}minilm", **values, **SEEDS)
       )
       for system, name, words, values in (
         (

@@ -4,7 +4,7 @@ Prints the tables that stand in configs/papers/README.md and in the root README;
 there. --collect FOLDER takes a finished run into configs/papers/results under the name of its
 folder (NAME=FOLDER under another). --missing prints the commands of the rows without results.
 
-A row of configs/papers/measured_rows.py without results shows the figures from jaxlib 0.10.2, marked.
+A row of configs/papers/measured_rows.py without results is shown as not trained yet.
 """
 
 import pathlib
@@ -22,11 +22,6 @@ from as2jax.experiments.sweeps import table as sweep_table
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
-OLD = "†"
-OLD_NOTE = (
-  f"{OLD} Trained with jaxlib 0.10.2, before the protocols and the test of methods of November 2026: "
-  "to be trained again."
-)
 NOT_YET = "not trained yet"
 LEGEND = (
   "± is the 95 % half-width of a mean over questions, the s.d. over seeds stands in brackets. The "
@@ -44,15 +39,14 @@ class Measured(NamedTuple):
     system: as the table calls it.
     name: of its folder in configs/papers/results, "" of a published row.
     run: its job.
-    before: the cells of the columns as they were measured with jaxlib 0.10.2, or as published; all ""
-      where the row was never trained.
+    published: the cells of the columns of a published row.
 
   """
 
   system: str
   name: str = ""
   run: Run = Run("")
-  before: tuple[str, ...] = ()
+  published: tuple[str, ...] = ()
 
 
 class MeasuredTable(NamedTuple):
@@ -126,8 +120,9 @@ def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
   notes, seen = [], []
   for row in table.rows:
     if not there(row.name):
-      mark = "" if not row.name else f" {OLD}" if any(row.before) else f" ({NOT_YET})"
-      cells.append([row.system + mark, *row.before, "", *[""] * compared])
+      mark = f" ({NOT_YET})" if row.name else ""
+      figures = row.published or [""] * len(heading)
+      cells.append([row.system + mark, *figures, "", *[""] * compared])
       continue
     place = str(folder / row.name)
     loaded = [_scores(place, column) for column in table.columns]
@@ -137,10 +132,9 @@ def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
     against = [_against(table, folder, base.name, row.name)] if compared else []
     cells.append([row.system, *map(_cell, loaded, table.columns), seeds, *against])
   lines = sweep_table.markdown(cells, left=1)
-  if any(row.name and any(row.before) and not there(row.name) for row in table.rows):
-    lines += ["", OLD_NOTE]
   if any(there(row.name) for row in table.rows):
-    lines += ["", " ".join([LEGEND, *notes, *pretraining.under_table(seen)])]
+    known = [f"{line[:1].upper()}{line[1:]}." for line in pretraining.under_table(seen)]
+    lines += ["", " ".join([LEGEND, *notes, *known])]
   if table.commands:
     lines += ["", "```bash", *commands(table.rows, table.first), "```"]
   return "\n".join(lines)
@@ -149,19 +143,15 @@ def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
 def summary(folder: pathlib.Path) -> str:
   """The root README's table: one figure a row."""
   known = {table.name: table for table in tables()}
-  cells, old = [["data, metric", "system", "ours", "paper"]], False
+  cells = [["data, metric", "system", "ours", "paper"]]
   for one in job_files.module("papers.measured_rows").SUMMARY:
     table = known[one.table]
     row = next(row for row in table.rows if row.name == one.name)
     there = (folder / row.name / "results.json").exists()
-    old |= not there
-    figure = row.before[one.column]
-    if there:
-      column = table.columns[one.column]
-      figure = _cell(_scores(str(folder / row.name), column), column)
-    system = (one.system or row.system) + f" {OLD}" * (not there)
-    cells.append([one.data, system, figure, one.paper])
-  return "\n".join([*sweep_table.markdown(cells, left=4), *["", OLD_NOTE] * old])
+    column = table.columns[one.column]
+    figure = _cell(_scores(str(folder / row.name), column), column) if there else NOT_YET
+    cells.append([one.data, one.system or row.system, figure, one.paper])
+  return "\n".join(sweep_table.markdown(cells, left=4))
 
 
 def closing(folder: pathlib.Path) -> str:

@@ -39,7 +39,8 @@ def test_every_row_resolves_and_a_name_has_one_run():
     names = [row.name for row in table.rows]
     assert not table.base or table.base in names
     for row in (*table.first, *table.rows):
-      assert len(row.before) == len(table.columns) or row in table.first, row.system
+      assert bool(row.name) != bool(row.published), row.system
+      assert len(row.published) in (0, len(table.columns)), row.system
       if row.name:
         assert runs.setdefault(row.name, row.run) == row.run, row.name
   for run in runs.values():
@@ -136,9 +137,9 @@ def test_a_table_says_what_its_rows_bear_out(kept):
   trained(kept, "several", (0, 1, 2))
   trained(kept, "one", (0,))
   rows = tuple(Measured(name, name) for name in ("word_overlap", "bm25", "several", "one"))
-  old = Measured("old", "old", Run("configs/x.py", {"epochs": 1, "seeds": (0, 1)}), (".500",))
-  published = Measured("*paper*", before=("*.700*",))
-  table = MeasuredTable("x", (MAP,), (*rows, old, published), base="word_overlap")
+  later = Measured("later", "later", Run("configs/x.py", {"epochs": 1, "seeds": (0, 1)}))
+  published = Measured("*paper*", published=("*.700*",))
+  table = MeasuredTable("x", (MAP,), (*rows, later, published), base="word_overlap")
   text = measured.rendered(table, kept)
   lines = {line.split(" | ")[0].strip("| "): line for line in text.splitlines() if "|" in line}
   base, bm25 = run_scores.load([str(kept / name) for name in ("word_overlap", "bm25")])
@@ -149,12 +150,11 @@ def test_a_table_says_what_its_rows_bear_out(kept):
     " | – | " in lines["bm25"] and " | 3 | " in lines["several"] and "(.000)" in lines["several"]
   )
   assert "cannot be told from one seed" in lines["one"]
-  assert lines["old †"].startswith("| old † | .500 |") and "*.700*" in lines["*paper*"]
-  assert measured.OLD_NOTE in text
+  assert lines["later (not trained yet)"].endswith("|  |  |  |") and "*.700*" in lines["*paper*"]
   assert "one: fewer than 3 seeds." in text and "several: fewer" not in text
   assert "several: best = before training (seed 0)." in text
   assert "one: test was evaluated 2 times with each seed." in text
-  assert 'configs/x.py --config.epochs=1 "--config.seeds=(0,1)" --workdir=runs/old' in text
+  assert 'configs/x.py --config.epochs=1 "--config.seeds=(0,1)" --workdir=runs/later' in text
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ MEASURED = ["lab", "measured"]
 
 
 def test_the_command(kept, finished_run, monkeypatch, capsys, tmp_path_factory):
-  row = Measured("BM25", "bm25", Run(f"{LEXICAL}:bm25,sample"), (".1",))
+  row = Measured("BM25", "bm25", Run(f"{LEXICAL}:bm25,sample"))
   monkeypatch.setattr(measured, "tables", lambda: (MeasuredTable("x", (MAP,), (row,)),))
   monkeypatch.setattr(jobs.module("papers.measured_rows"), "SUMMARY", ())
   monkeypatch.setattr(measured, "closing", lambda folder: "")
