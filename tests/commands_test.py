@@ -212,8 +212,10 @@ def test_own_files_take_the_place_of_a_jobs_data():
 def test_a_test_file_alone_does_for_rankers_of_words_that_count_nothing():
   words = resolved(job="", recipe="bm25", files={"test": "c.tsv"})
   assert (words.data.holdout, words.evaluation.splits) == (0.0, ("test",))
-  for recipe in ("mean:minilm", "idf_overlap", "triplet:minilm"):
-    with pytest.raises(InputError, match="there is only test: give a file for `train`, too"):
+  for recipe in ("mean:minilm", "glove", "idf_overlap", "triplet:minilm"):
+    told = "there is only test: give a file for `train`, too"
+    without = ", or evaluate package:.*: as2jax evaluate package:" * (recipe == "mean:minilm")
+    with pytest.raises(InputError, match=told + (without or "$")):
       resolved(job="", recipe=recipe, files={"test": "c.tsv"})
 
 

@@ -63,9 +63,12 @@ def own_files(config: ConfigDict, files: Mapping[str, str]) -> dict[str, Any]:
   paths = {split: path for split, path in files.items() if path}
   model: Any = registry.find(registry.MODELS, config.model.name, "model.name")
   if "train" not in paths and (model.has_parameters or model.reads_training):
+    untrained = model.has_parameters and config.epochs == 0 and config.encoder.get("pretrained")
     raise InputError(
       f"a run of {config.model.name} reads training questions, and of your own files there is only "
       f"{' and '.join(paths)}: give a file for `train`, too"
+      + f", or evaluate {untrained} without a run: as2jax evaluate {untrained} --data=FILE"
+      * bool(untrained)
     )
   selects = "dev" in paths or "train" not in paths  # some rankers of words read no `train`
   held_out = 0.0 if selects else config.data.holdout or HELD_OUT
