@@ -197,7 +197,11 @@ class Reading:
     table, fields = self._table, self._fields(tuple(record))
     for name in REQUIRED:
       if name not in fields:
-        raise table.error(f"the field {name} is missing; every line needs a {name}")
+        inside = [key for key, value in record.items() if isinstance(value, list)]
+        hint = (
+          f"; if {inside[0]} holds the records, make this list the whole file" if inside else ""
+        )
+        raise table.error(f"the field {name} is missing; every line needs a {name}{hint}")
     texts = {
       name: text_field(name, record, table, column)
       for name, column in fields.items()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from as2jax.data.datasets import columns as column_names
 from as2jax.data.datasets import user_files
 from as2jax.data.datasets.user_files import load, read_labelled, read_unlabelled
 from as2jax.data.datasets.wikiqa import read_wikiqa
@@ -186,7 +187,8 @@ BROKEN = {
   "columns among JSON": (objects(GOOD, "q\tc\t1"), 2, "not a JSON object"),
   "JSON in a .tsv": (("mine.tsv", json.dumps(GOOD)), 1, "expected a header"),
   "field twice": (objects('{"question": "q", "question": "r", "candidate": "c"}'), 1, "twice"),
-  "missing question": (objects({"candidate": "c", "label": 1}), 1, "question is missing"),
+  "missing question": (objects({"candidate": "c", "label": 1}), 1, "every line needs a question"),
+  "records inside an object": (objects({"data": [GOOD]}), 1, "if data holds the records, make this list the whole file"),
   "missing label": (objects(GOOD, {"question": "q", "candidate": "d"}), 2, "label is missing"),
   "null label": (objects(GOOD | {"label": None}), 1, "label is missing"),
   "label 2": (objects(GOOD | {"label": 2}), 1, "label is '2'"),
@@ -339,8 +341,11 @@ def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn, 
 
 
 def _question(line: bytes, name: str, data: bytes) -> str:
+  """Of one line; a column is known by its name without case, blanks, hyphens and underscores."""
   if name == "mine.jsonl":
-    return json.loads(line.removeprefix(b"\xef\xbb\xbf"))["question"]
-  header = data.split(b"\n")[0].removeprefix(b"\xef\xbb\xbf").decode().lower().rstrip("\r")
-  columns = [column.strip() for column in header.split("\t")]
-  return line.decode().rstrip("\r").split("\t")[columns.index("question")]
+    record = json.loads(line.removeprefix(b"\xef\xbb\xbf"))
+    (text,) = (text for column, text in record.items() if column_names.simple(column) == "question")
+    return text
+  header = data.split(b"\n")[0].removeprefix(b"\xef\xbb\xbf").decode().rstrip("\r").split("\t")
+  position = [column_names.simple(column) for column in header].index("question")
+  return line.decode().rstrip("\r").split("\t")[position]
