@@ -60,8 +60,8 @@ def read(
 
   Raises:
     InputError: an absent, unreadable or cut-off file; one that is no text of vectors; more than
-      `TOLERATED` of the rows malformed or missing (against the header), or the very first one;
-      none of the words in it.
+      `TOLERATED` of the rows malformed or missing (against the header), or the very first one; more
+      of the words ending in a number; none of the words in it.
 
   """
   wanted = None
@@ -154,7 +154,7 @@ class _Reader:
   def __init__(self, path: str, stream: io.BufferedIOBase, wanted: set[bytes] | None):
     self.path, self.wanted = path, wanted
     self.layout, self.lines = first_row(path, stream)
-    self.rows = self.duplicates = 0
+    self.rows = self.duplicates = self.numbered = 0
     self.words: dict[bytes, None] = {}
     self.values = array.array("f")
     self.bad: Counter[str] = Counter()
@@ -182,6 +182,8 @@ class _Reader:
         word = layout.word(line)
         if number == layout.first_line:
           layout.numbers(line)
+        if b" " in word and word.rsplit(b" ", 1)[1].isdigit():
+          self.numbered += 1  # such words are rare: more of them are rows of more numbers
         if wanted is not None and word not in wanted:
           continue
         if word in words:
@@ -192,6 +194,11 @@ class _Reader:
       except BadRow as problem:
         self._refuse(number, problem)
     self._check_malformed(self._missing())
+    if self.numbered > TOLERATED * self.rows:
+      raise InputError(
+        f"{self.path}: {self.numbered} of {self.rows} words would end in a number, if a row had "
+        f"{layout.dimension} numbers as the first line says; mend that line, or get the file again"
+      )
 
   def _refuse(self, number: int, problem: BadRow) -> None:
     self.bad[problem.kind] += 1
