@@ -72,7 +72,7 @@ WIKIQA = MeasuredTable(
         "wikiqa_siamese.py:grouped,minilm",
         epochs=3,
         optimizer__lr_multipliers=(("^(?!encoder/)", 100.0),),
-        seeds=(0,),
+        **SEEDS,
       ),
     ),
     Measured(
