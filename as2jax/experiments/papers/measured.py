@@ -9,7 +9,7 @@ A row of configs/papers/measured_rows.py without results is shown as not trained
 
 import pathlib
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from as2jax.config import jobs as job_files
@@ -249,14 +249,14 @@ def place(name: str) -> tuple[str, str]:
   return f"<!-- measured: {name} -->", f"<!-- end of {name} -->"
 
 
-def with_tables(text: str, folder: pathlib.Path) -> str:
-  """The text of a README with its tables made anew.
+def with_tables(text: str, made: Mapping[str, str]) -> str:
+  """The text of a README with the tables in `made`, by name, in their places.
 
   Raises:
     InputError: a place that has no end.
 
   """
-  for name, markdown in every(folder).items():
+  for name, markdown in made.items():
     begin, end = place(name)
     if begin not in text:
       continue
@@ -320,9 +320,10 @@ def run(
   for one in collect:
     _collect(one, folder)
   if write:
+    made = every(folder)
     for name in READMES:
       path = job_files.folder().parent / name
-      write_whole(path, with_tables(path.read_text(encoding="utf-8"), folder))
+      write_whole(path, with_tables(path.read_text(encoding="utf-8"), made))
     return "\n".join(f"written: {name}" for name in READMES)
   if missing:
     lacks = [row for row in rows().values() if not (folder / row.name / "results.json").exists()]
