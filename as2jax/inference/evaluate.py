@@ -119,13 +119,8 @@ def evaluate(
       another number than candidates or that are not finite.
 
   """
-  if isinstance(data, (str, os.PathLike)):
-    data = named.by_address(os.fspath(data), columns=columns, drop=drop)
-  elif hasattr(data, "columns"):
-    data = named.dataset(data, columns=columns, drop=drop)
-  asked = data.questions if isinstance(data, Dataset) else data
-  questions = tuple(question for question in asked if question.candidates)
-  _check(questions)
+  data = _read(data, columns, drop)
+  questions = _labelled(data)
   if isinstance(system, (str, os.PathLike)) and not epath.Path(system).is_file():
     system = Run(system) if opening.is_run(system) else opening.load(system)
   by_seed, description = _scores(system, questions, data)
@@ -210,7 +205,24 @@ def pairwise(function: Callable[[list[tuple[str, str]]], Sequence[float]]) -> Sc
   return system
 
 
-def _check(questions: Sequence[Question]) -> None:
+def _read(
+  data: Any, columns: Mapping[str, str] | str | None, drop: bool
+) -> Dataset | Sequence[Question]:
+  """The data of an address or a frame; other data as they are."""
+  if isinstance(data, (str, os.PathLike)):
+    return named.by_address(os.fspath(data), columns=columns, drop=drop)
+  return named.dataset(data, columns=columns, drop=drop) if hasattr(data, "columns") else data
+
+
+def _labelled(data: Dataset | Sequence[Question]) -> tuple[Question, ...]:
+  """The questions that have candidates.
+
+  Raises:
+    InputError: there is none, or a candidate without label.
+
+  """
+  asked = data.questions if isinstance(data, Dataset) else data
+  questions = tuple(question for question in asked if question.candidates)
   if not questions:
     raise InputError("there are no questions to evaluate on: check the data and its filter")
   for question in questions:
@@ -219,6 +231,7 @@ def _check(questions: Sequence[Question]) -> None:
         f"a candidate of question {question.id!r} has no label, without which nothing can be "
         "evaluated: add a column label with 0 or 1"
       )
+  return questions
 
 
 def _scores(
