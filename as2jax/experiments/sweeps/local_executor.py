@@ -33,11 +33,15 @@ class Job(Protocol):
 
 
 class Running(NamedTuple):
-  """A run of this machine that is under way, `started` in seconds of the monotonic clock."""
+  """A run of this machine that is under way, `started` in seconds of the monotonic clock.
+
+  Of those that run at a time each has a place, from 0, and by it its share of the cores.
+  """
 
   job: Job
   process: subprocess.Popen
   started: float
+  place: int
 
 
 def finished(folder: pathlib.Path) -> bool:
@@ -79,6 +83,7 @@ def execute(
   """
   waiting = [job for job in jobs if not finished(output / job.id)]
   say(f"{len(jobs)} runs, {len(jobs) - len(waiting)} of them finished before")
+  parallel = min(parallel, len(waiting))
   failed: dict[str, str] = {}
   running: list[Running] = []
   cancelled = output / "cancelled"
@@ -92,7 +97,9 @@ def execute(
             if finished(output / job.id):
               say(f"{job.id} {job.title}: another process finished it")
             else:
-              running.append(_start(job, output / job.id, make_command))
+              place = min(set(range(parallel)) - {one.place for one in running})
+              process = _start(job, output / job.id, make_command, share_of_cores(place, parallel))
+              running.append(Running(job, process, time.monotonic(), place))
         for one in [one for one in running if one.process.poll() is not None]:
           running.remove(one)
           if one.process.returncode and _held(output / one.job.id):
@@ -116,7 +123,18 @@ def execute(
   return failed
 
 
-def _start(job: Job, folder: pathlib.Path, make_command) -> Running:
+def share_of_cores(place: int, parallel: int) -> set[int]:
+  """The cores of the run at `place` of `parallel` ones; empty where there is nothing to share out.
+
+  Two trainings on one core each take 13 % less time than two on both (accurate, MiniLM, two cores).
+  """
+  if parallel == 1 or not hasattr(os, "sched_getaffinity"):  # the latter is Linux' own
+    return set()
+  cores = sorted(os.sched_getaffinity(0))
+  return set(cores[place % len(cores) :: parallel])
+
+
+def _start(job: Job, folder: pathlib.Path, make_command, cores: set[int]) -> subprocess.Popen:
   if not (folder / "config.json").exists():
     write_whole(folder / "config.json", job.text + "\n")
   with open(folder / "log.txt", "ab") as log:
@@ -127,7 +145,10 @@ def _start(job: Job, folder: pathlib.Path, make_command) -> Running:
       stdin=subprocess.DEVNULL,
       env=huge_pages.environment(os.environ),
     )
-  return Running(job, process, time.monotonic())
+  if cores:
+    with contextlib.suppress(ProcessLookupError):  # it has ended already
+      os.sched_setaffinity(process.pid, cores)  # before it starts threads, which inherit it
+  return process
 
 
 def _ended(one: Running, output: pathlib.Path, failed: dict[str, str]) -> str:

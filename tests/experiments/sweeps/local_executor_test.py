@@ -1,5 +1,7 @@
 """The local executor of sweeps, with processes of our own."""
 
+import ast
+import os
 import pathlib
 import subprocess
 import sys
@@ -53,6 +55,36 @@ def test_a_failed_run_stops_no_other_and_is_tried_again(tmp_path):
   assert "3 runs, 2 of them finished before" in said
   assert times == {i: (tmp_path / f"id{i}" / "results.json").stat().st_mtime_ns for i in (0, 2)}
   assert "first" in (tmp_path / "id1" / "log.txt").read_text()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux alone pins processes")
+@pytest.mark.parametrize(("jobs", "parallel"), [(3, 2), (1, 2), (2, 1)])
+def test_runs_at_a_time_share_the_cores(tmp_path, jobs, parallel):
+  """Each place has its share; a run alone has all of them."""
+  here = sorted(os.sched_getaffinity(0))
+  code = (
+    "import os, pathlib, time\ntime.sleep(0.3)\n"
+    "(pathlib.Path(FOLDER) / 'cores').write_text(repr(sorted(os.sched_getaffinity(0))))\n" + FINISH
+  )
+  assert not local_executor.execute(
+    jobs_of(jobs), tmp_path, parallel=parallel, say=[].append, make_command=script(code)
+  )
+  seen = [ast.literal_eval((tmp_path / f"id{i}" / "cores").read_text()) for i in range(jobs)]
+  if min(jobs, parallel) == 1:
+    assert seen == [here] * jobs
+  else:
+    shares = [here[i % len(here) :: parallel] for i in range(parallel)]
+    assert seen[:2] == shares and seen[2] in shares
+
+
+def test_more_runs_than_cores_have_one_core_each(monkeypatch):
+  monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 4, 7}, raising=False)
+  shares = [local_executor.share_of_cores(place, 5) for place in range(5)]
+  assert shares == [{1}, {4}, {7}, {1}, {4}]
+  assert local_executor.share_of_cores(1, 2) == {4} and local_executor.share_of_cores(0, 2) == {
+    1,
+    7,
+  }
 
 
 def test_a_run_that_was_told_to_end_goes_on(tmp_path):
