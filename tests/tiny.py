@@ -125,11 +125,12 @@ def config(model: str = "triplet", *words: str, **overrides):
   return job_config.lock()
 
 
-def best_parameters(folder) -> dict[str, np.ndarray]:
-  """The trainable parameters of a run's last best checkpoint, on one device, by path."""
+def best_parameters(folder, group="") -> dict[str, np.ndarray]:
+  """The trainable parameters of a run's last best checkpoint, on one device, by path; of several
+  seeds that of `group`, `seed-<k>`."""
   import orbax.checkpoint as ocp
 
-  kept = pathlib.Path(folder).absolute() / "checkpoints" / "best"
+  kept = pathlib.Path(folder).absolute() / "checkpoints" / group / "best"
   step = max(int(p.name) for p in kept.iterdir() if p.name.isdigit())
   reader, path = ocp.StandardCheckpointer(), kept / str(step) / "variables"
   alone = jax.sharding.SingleDeviceSharding(jax.devices()[0])

@@ -10,12 +10,16 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.config.flat import differences, flatten
+from as2jax.config.flat import FREE_KEYS, differences, flatten
 from as2jax.runtime import checksums, processes, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
 log = logging.getLogger(__name__)
+ADDED = (
+  "Seeds can be added after those that are there, where they train one by one (not seeds_parallel), and "
+  "to a single one in a local folder"
+)
 SEGMENT = 1 << 16  # bytes after which a log that cannot be appended to goes on in another file
 
 
@@ -34,7 +38,8 @@ def claim(workdir: epath.PathLike, config: Any) -> None:
   """Writes the resolved config into a new run's folder, or checks it against the run's config.
 
   A folder counts as new until its run has saved something, so that it can be used again after a
-  mistake in the config was corrected.
+  mistake in the config was corrected. Seeds may be added to those that train one by one, also when
+  they have finished: the run goes on with the new ones.
 
   Raises:
     InputError: the folder holds a run of another config; the message lists the differences.
@@ -44,17 +49,46 @@ def claim(workdir: epath.PathLike, config: Any) -> None:
   text = config.to_json(indent=2)
   if path.exists() and begun(workdir):
     advice = "it was changed by hand; give another --workdir"
-    old = regular_files.read_object(path, advice)
-    changed = differences(flatten(old), flatten(json.loads(text)))
-    if changed:
+    old, new = flatten(regular_files.read_object(path, advice)), flatten(json.loads(text))
+    changed = differences(old, new)
+    if not changed:
+      return
+    seeds_alone = not differences(old, new, (*FREE_KEYS, "seeds"))
+    if not (seeds_alone and _adds_seeds(old, new, str(workdir))):
       raise InputError(
         f"{workdir} holds a run of another config:\n"
         + "\n".join(changed)
+        + ("\n" + ADDED if seeds_alone else "")
         + "\nGive another --workdir, or repeat that run with "
         f"--config=rerun:{path}"
       )
-    return
+    _reopen(epath.Path(workdir), old["seeds"])
   write_whole(path, text + "\n")
+
+
+def _adds_seeds(old: dict[str, Any], new: dict[str, Any], workdir: str) -> bool:
+  """Whether the seeds of a config are those of an older one and others after them."""
+  before, now = old["seeds"], new["seeds"]
+  # What a single seed has left lies in no folder of it, and object stores cannot rename folders.
+  movable = len(before) > 1 or "://" not in workdir
+  return now[: len(before)] == before and not new["seeds_parallel"] and movable
+
+
+def _reopen(workdir: epath.Path, seeds: Sequence[int]) -> None:
+  """Makes a run unfinished, and what a single seed has left that of one of several.
+
+  Killed half-way, it is called again, as the config is written after it.
+  """
+  log.info("%s goes on with other seeds than %s, too", workdir, ", ".join(map(str, seeds)))
+  for name in ("results.json", "report.html"):
+    (workdir / name).unlink(missing_ok=True)
+  if len(seeds) > 1:
+    return
+  for folder in (workdir / "checkpoints", workdir / "diagnostics", *(workdir / "eval").glob("*")):
+    own = folder / f"seed-{seeds[0]}"
+    for path in [path for path in folder.glob("*") if path.name != own.name]:
+      own.mkdir(exist_ok=True)
+      path.rename(own / path.name)
 
 
 class MetricsLog:

@@ -353,14 +353,16 @@ def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
 def _settle(start: WarmStart, config: Any, workdir: epath.Path) -> None:
   """Records what a run starts from, or compares it with the record."""
   if begun(workdir):
-    _check_unchanged(workdir / NAME, start.record)
-    return
-  start.check_encoder_config(config)
-  start.copy_fitted(workdir)
+    if _check_unchanged(workdir / NAME, start.record) == len(start.record["seeds"]):
+      return
+  else:
+    start.check_encoder_config(config)
+    start.copy_fitted(workdir)
   write_whole(workdir / NAME, json.dumps(start.record, indent=2) + "\n")
 
 
-def _check_unchanged(path: epath.Path, record: dict) -> None:
+def _check_unchanged(path: epath.Path, record: dict) -> int:
+  """The number of seeds on record, which began as they would now; others may be added."""
   try:
     before = json.loads(path.read_text())["seeds"]
   except (OSError, ValueError, KeyError, TypeError) as error:
@@ -373,13 +375,14 @@ def _check_unchanged(path: epath.Path, record: dict) -> None:
     for old, now in zip(before, record["seeds"])
     if old != now
   ]
-  if changed or len(before) != len(record["seeds"]):
+  if changed or len(before) > len(record["seeds"]):
     raise InputError(
       f"warm_start.run = {record['run']} has changed since this run began from it:\n"
       + "\n".join(changed)
       + "\nPut it back as it was, or start in another "
       "--workdir"
     )
+  return len(before)
 
 
 def _shown(entry: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ import tiny
 
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import trec_files
+from as2jax.evaluation import results
 from as2jax.inference import apply, run
 from as2jax.runtime.errors import InputError
 from as2jax.training import checkpoints, loop, step
@@ -254,6 +255,27 @@ def test_several_seeds_have_results_of_their_own(tmp_path, parallel, undisturbed
   rows = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
   last = {seed: [r["loss"] for r in rows if r["seed"] == seed and "loss" in r] for seed in (0, 5)}
   assert len(last[0]) >= 3 and last[0] != last[5]
+  if not parallel:
+    later = tmp_path / "later"
+    train_and_evaluate(small(epochs=1), later)
+    assert_seeds_added(
+      later, train_and_evaluate(small(epochs=1, seeds=(0, 5)), later), folder, content
+    )
+
+
+def assert_seeds_added(later, again, whole, content):
+  """A run to which a seed was added when it had ended is like one of both from the start."""
+  assert comparable(again) == comparable(content)
+  files = {}
+  for folder in (later, whole):
+    paths = [path for path in (folder / "eval").rglob("*") if path.is_file()]
+    files[folder] = {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+  assert files[later] == files[whole] and "eval/test/seed-0/run.trec" in files[whole]
+  for seed in (0, 5):
+    one, other = (tiny.best_parameters(folder, f"seed-{seed}") for folder in (later, whole))
+    for path, a in one.items():
+      np.testing.assert_array_equal(a, other[path], path)
+  assert results.times_evaluated(later, "test", "sample") == 2
 
 
 @pytest.mark.slow

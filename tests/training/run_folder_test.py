@@ -21,6 +21,7 @@ def config(**changes):
     {
       "mode": "train",
       "seeds": (0, 1),
+      "seeds_parallel": False,
       "optimizer": {"rate": 1e-3},
       "data": {"download": True},
       "log": {"steps": 5},
@@ -43,6 +44,53 @@ def test_claim_writes_once_and_then_compares(tmp_path):
   (tmp_path / "config.json").write_text("{")
   with pytest.raises(InputError, match="not valid JSON"):
     claim(tmp_path, config())
+
+
+def left_by(folder, *paths):
+  for path in paths:
+    (folder / path).mkdir(parents=True) if path.endswith("/") else write_whole(folder / path, "x")
+
+
+def files_in(folder):
+  return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_seeds_are_added_to_a_run_of_several(tmp_path):
+  claim(tmp_path, config())
+  paths = ("checkpoints/seed-0/latest/7/a", "eval/test/seed-1/run.trec", "evaluations.jsonl")
+  left_by(tmp_path, *paths, "results.json", "report.html")
+  claim(tmp_path, config(seeds=(0, 1, 4), log={"steps": 9}))
+  assert json.loads((tmp_path / "config.json").read_text())["seeds"] == [0, 1, 4]
+  assert files_in(tmp_path) == sorted([*paths, "config.json"])
+  for seeds in ((1, 0, 4, 5), (0, 1), (0, 4, 1)):
+    with pytest.raises(InputError, match=r"seeds: \[0, 1, 4\] there.*\nSeeds can be added after"):
+      claim(tmp_path, config(seeds=seeds))
+  with pytest.raises(InputError, match=r"rate: 0.001 there, 0.1 now\n  seeds.*\nGive another"):
+    claim(tmp_path, config(seeds=(0, 1, 4, 5), optimizer={"rate": 0.1}))
+  assert files_in(tmp_path) == sorted([*paths, "config.json"])
+
+
+def test_seeds_that_train_together_are_not_added_to(tmp_path):
+  claim(tmp_path, config(seeds_parallel=True))
+  left_by(tmp_path, "checkpoints/seed-0-1/latest/7/")
+  with pytest.raises(InputError, match=r"seeds: \[0, 1\] there"):
+    claim(tmp_path, config(seeds=(0, 1, 2), seeds_parallel=True))
+
+
+def test_what_a_single_seed_has_left_becomes_that_of_one_of_several(tmp_path):
+  """Also where a kill has stopped the first attempt half-way."""
+  claim(tmp_path, config(seeds=(3,)))
+  kept = ("metrics.jsonl", "checkpoints/seed-3/best/4/a")
+  moved = (
+    "checkpoints/{}latest/7/b",
+    "diagnostics/{}epoch-000/c",
+    "eval/test/{}cosine/d",
+    "eval/dev/{}e",
+  )
+  left_by(tmp_path, *kept, *(path.format("") for path in moved), "results.json")
+  claim(tmp_path, config(seeds=(3, 0)))
+  there = [*kept, *(path.format("seed-3/") for path in moved), "config.json"]
+  assert files_in(tmp_path) == sorted(there)
 
 
 def test_differences_name_absent_keys():
