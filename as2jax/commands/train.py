@@ -34,6 +34,7 @@ Output = Annotated[str, typer.Option("-o", "--output", metavar="FOLDER", help="o
   "as2jax train wikiqa_triplet:sample -o runs/y --set epochs=3 --seeds 3",
   "as2jax train --recipe=triplet:minilm --train=faq.csv --dev=dev.csv -o runs/faq",
   "as2jax train runs/x                                    (goes on with it)",
+  "as2jax train runs/x --seeds=5                          (adds seeds to it)",
 )
 def train(
   job: Annotated[

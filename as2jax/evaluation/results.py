@@ -308,8 +308,8 @@ def table(content: dict, workdir: epath.PathLike | None = None) -> str:
   if len(content["seeds"]) == 1 and not content.get("deterministic"):
     seed = content["seeds"][0]["seed"]
     lines.append(
-      f"note: one seed: whether this method differs from another {ONE_SEED}; the run's command with "
-      f"--config.seeds=({seed},{seed + 1},{seed + 2}) adds two to it"
+      f"note: one seed: whether this method differs from another {ONE_SEED}; "
+      f"as2jax train {workdir or 'RUN'} --seeds={seed},{seed + 1},{seed + 2} adds two to it"
     )
   for outcome in content["seeds"]:
     lines += [f"note, seed {outcome['seed']}: {note}" for note in outcome["notes"]]

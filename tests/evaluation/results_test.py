@@ -60,9 +60,7 @@ def test_the_number_of_questions_stands_beside_every_figure(values, shown):
 
 
 def test_one_seed_of_a_trained_system_is_said_to_tell_nothing_of_the_method():
-  told = (
-    "cannot be told from one seed; the run's command with --config.seeds=(3,4,5) adds two to it"
-  )
+  told = "cannot be told from one seed; as2jax train RUN --seeds=3,4,5 adds two to it"
   assert told in results.table(content([3]))
   assert "one seed" not in results.table(content([0, 1]))
   assert "one seed" not in results.table(content([0], deterministic=True))
