@@ -11,6 +11,7 @@ LINES = 10
 FILES = (
   "results.json",
   "checkpoints/best",
+  "checkpoints/seed-*/best",
   "eval/*/run.trec",
   "eval/*/seed-*/run.trec",
   "tensorboard",

@@ -226,8 +226,12 @@ def test_the_files_that_are_told_are_there(tmp_path):
   assert told() == f"files: {tmp_path}: results.json, eval/*/run.trec"
   (tmp_path / "eval/test/seed-1").mkdir()
   (tmp_path / "eval/test/run.trec").rename(tmp_path / "eval/test/seed-1/run.trec")
-  for name in ("checkpoints/best", "tensorboard"):
+  for name in ("checkpoints/seed-1/best", "tensorboard"):
     (tmp_path / name).mkdir(parents=True)
+  assert told().endswith(
+    ": results.json, checkpoints/seed-*/best, eval/*/seed-*/run.trec, tensorboard"
+  )
+  (tmp_path / "checkpoints/seed-1/best").rename(tmp_path / "checkpoints/best")
   assert told().endswith(": results.json, checkpoints/best, eval/*/seed-*/run.trec, tensorboard")
 
 
