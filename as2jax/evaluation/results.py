@@ -97,10 +97,19 @@ def note_evaluation(
   write_whole(path, before + json.dumps(row) + "\n")
 
 
+def note_another_training(workdir: epath.PathLike) -> None:
+  """Tells the rows of a training whose results and checkpoints were deleted from those to come."""
+  path = epath.Path(workdir) / LEDGER
+  if path.exists():
+    regular_files.refuse_others(path)
+    write_whole(path, path.read_text().replace('"mode": "train"', '"mode": "earlier training"'))
+
+
 def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> int | None:
   """How often a split of `data` was evaluated with the seed for which it was most often.
 
-  None where the run has no ledger. An evaluation of `dev+test` is one of `test`, too.
+  None where the run has no ledger. An evaluation of `dev+test` is one of `test`, too. What a training
+  evaluates at its end counts once, as a run that goes on evaluates the same parameters again.
 
   Raises:
     InputError: a line of the ledger is no row of it.
@@ -111,11 +120,16 @@ def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> int | Non
     return None
   regular_files.refuse_others(path)
   count: Counter[int] = Counter()
+  trained: set[tuple[str, int]] = set()
   for number, line in enumerate(path.read_bytes().splitlines(), 1):
     try:
       row = json.loads(line.decode())
       if row["data"] == data and set(split.split("+")) & set(row["split"].split("+")):
-        count.update(map(operator.index, row["seeds"]))
+        seeds = {operator.index(seed) for seed in row["seeds"]}
+        if row.get("mode") == "train":
+          seeds = {seed for seed in seeds if (row["split"], seed) not in trained}
+          trained |= {(row["split"], seed) for seed in seeds}
+        count.update(seeds)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
       raise InputError(
         f"{path}:{number}: no row of the ledger of evaluations ({error!r:.100}); it was changed by "

@@ -117,6 +117,7 @@ def _enter(workdir: epath.Path, config: Any) -> dict | None:
     finished_run.check(workdir, config, finished)
   elif not begun(workdir):
     open.forget(workdir)
+    results.note_another_training(workdir)
   return finished
 
 

@@ -83,6 +83,18 @@ def test_the_ledger_counts_evaluations_of_a_split_by_seed(tmp_path):
   assert "test was evaluated 2 times with each seed" in results.table(content([0]), tmp_path)
 
 
+def test_what_a_training_evaluates_at_its_end_again_counts_once(tmp_path):
+  count = lambda: results.times_evaluated(tmp_path, "test", "x")
+  for seeds in ((0,), (0, 1)):  # it was stopped, or seeds were added
+    results.note_evaluation(tmp_path, "test", seeds, "x", "train")
+  assert count() == 1
+  results.note_evaluation(tmp_path, "test", (1,), "x", "evaluate")
+  assert count() == 2
+  results.note_another_training(tmp_path)
+  results.note_evaluation(tmp_path, "test", (0, 1), "x", "train")
+  assert count() == 3
+
+
 @pytest.mark.parametrize(
   "line",
   [b"\xff", b"{", b"[]", b'{"data": "x"}', b'{"data": "x", "split": "test", "seeds": [1e999]}'],
