@@ -63,7 +63,7 @@ WIKIQA = MeasuredTable(
     Measured(
       "triplet, grouped, 3 epochs",
       "wikiqa-triplet-grouped",
-      Run.of("wikiqa_triplet.py:grouped,minilm", epochs=3, **SEEDS),
+      Run.of("wikiqa_triplet.py:grouped,minilm", epochs=3, **FIVE),
     ),
     Measured(
       "siamese, grouped, head × 100, 3 epochs",
@@ -94,6 +94,16 @@ WIKIQA = MeasuredTable(
       "recommended `accurate`, 3 epochs",
       "wikiqa-accurate",
       Run.of("recommended.py:accurate,minilm", **SEEDS),
+    ),
+    Measured(
+      "`accurate`, 3 epochs, rate and warm-up by dev",
+      "wikiqa-accurate-grid",
+      Run.of(
+        "recommended.py:accurate,minilm",
+        optimizer__rate=1e-4,
+        optimizer__warmup=0.5,
+        **SEEDS,
+      ),
     ),
     Measured(
       "`accurate` begun from `fast`",
