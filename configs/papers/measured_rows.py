@@ -99,10 +99,7 @@ WIKIQA = MeasuredTable(
       "`accurate`, 3 epochs, rate and warm-up by dev",
       "wikiqa-accurate-grid",
       Run.of(
-        "recommended.py:accurate,minilm",
-        optimizer__rate=1e-4,
-        optimizer__warmup=0.5,
-        **SEEDS,
+        "recommended.py:accurate,minilm", optimizer__rate=1e-4, optimizer__warmup=0.5, **SEEDS
       ),
     ),
     Measured(
