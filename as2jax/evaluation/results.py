@@ -29,6 +29,7 @@ from as2jax.runtime.version import __version__
 log = logging.getLogger(__name__)
 BEFORE_TRAINING = "best = before training"
 LEDGER = "evaluations.jsonl"  # one row an evaluation of a split
+MODES = ("train", "earlier training", "evaluate", "fuse")  # what evaluates
 QUESTION_FILTERS = {"rerank": "clean", "retrieve": "gold"}  # that selects, of a kind of evaluation
 PACKAGES = (
   "jax",
@@ -126,7 +127,9 @@ def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> int | Non
       row = json.loads(line.decode())
       if row["data"] == data and set(split.split("+")) & set(row["split"].split("+")):
         seeds = {operator.index(seed) for seed in row["seeds"]}
-        if row.get("mode") == "train":
+        if row["mode"] not in MODES:
+          raise ValueError(f"mode {row['mode']!r:.20}")
+        if row["mode"] == "train":
           seeds = {seed for seed in seeds if (row["split"], seed) not in trained}
           trained |= {(row["split"], seed) for seed in seeds}
         count.update(seeds)

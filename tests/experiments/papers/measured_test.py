@@ -126,7 +126,7 @@ def trained(folder, name, luck):
     if len(luck) > 1:
       shutil.copytree(folder / "bm25/eval/test", target / f"eval/test/seed-{seed}")
   (target / "results.json").write_text(json.dumps(content))
-  row = {"data": "sample", "split": "test", "seeds": [0]}
+  row = {"data": "sample", "split": "test", "seeds": [0], "mode": "evaluate"}
   (target / results.LEDGER).write_text(2 * (json.dumps(row) + "\n"))
 
 
