@@ -84,11 +84,15 @@ def _known(path: pathlib.Path) -> bool:
 
 
 def _counted(path: pathlib.Path) -> bool:
-  """Only rows of this split of these data count, each once for each of its seeds."""
+  """Only rows of this split of these data count, each once for each of its seeds; a training's once."""
   times = results.times_evaluated(path.parent, "test", "x")
   rows = [json.loads(line) for line in path.read_bytes().splitlines()]
   rows = [row for row in rows if row["data"] == "x" and "test" in row["split"].split("+")]
-  seeds = [seed for row in rows for seed in row["seeds"]]
+  trained = {
+    (row["split"], seed) for row in rows if row["mode"] == "train" for seed in row["seeds"]
+  }
+  seeds = [seed for _, seed in trained]
+  seeds += [seed for row in rows if row["mode"] != "train" for seed in set(row["seeds"])]
   return times == max(map(seeds.count, seeds), default=0)
 
 
