@@ -31,7 +31,7 @@ from as2jax.training.checkpoints import Checkpoints, group_folder
 from as2jax.training.early_stopping import Tracker
 from as2jax.training.forecast import forecast
 from as2jax.training.progress_bar import Display
-from as2jax.training.run_folder import MetricsLog, begun, claim
+from as2jax.training.run_folder import MetricsLog, begun, change_seeds, claim
 from as2jax.training.step import make_train_step
 from as2jax.training.step_log import StepLog
 
@@ -74,6 +74,9 @@ def _train_and_evaluate(
   components = processes.in_order(lambda: load(config, workdir=workdir))
   data = results.data_record(components.data, config.data)
   known = identity.settle(workdir, components)
+  processes.by_first(
+    lambda: change_seeds(workdir, config)
+  )  # only now that nothing else has changed
   if not components.model.has_parameters:
     outcome = _rank_untrained(components, workdir)
     summary = {"deterministic": True, "identity": known}
@@ -110,8 +113,9 @@ def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outc
 
 
 def _enter(workdir: epath.Path, config: Any) -> dict | None:
-  """Makes the folder this run's; the results if it has finished, with this data and these splits."""
-  claim(workdir, config)
+  """Makes the folder this run's; the results if it has finished, with these seeds, data and splits."""
+  if not claim(workdir, config):
+    return None
   finished = results.read(workdir)
   if finished is not None:
     finished_run.check(workdir, config, finished)

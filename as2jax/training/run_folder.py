@@ -16,9 +16,9 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
 log = logging.getLogger(__name__)
-ADDED = (
-  "Seeds can be added after those that are there, where they train one by one (not seeds_parallel), and "
-  "to a single one in a local folder"
+SEEDS = (
+  "Seeds can be added after those that are there (to a single one in a local folder only), and those at the "
+  "end that have not begun left out, but for two; not with seeds_parallel"
 )
 SEGMENT = 1 << 16  # bytes after which a log that cannot be appended to goes on in another file
 
@@ -34,12 +34,15 @@ def begun(workdir: epath.PathLike) -> bool:
   return (workdir / "results.json").exists() or any(path.name.isdigit() for path in saved)
 
 
-def claim(workdir: epath.PathLike, config: Any) -> None:
+def claim(workdir: epath.PathLike, config: Any) -> bool:
   """Writes the resolved config into a new run's folder, or checks it against the run's config.
 
   A folder counts as new until its run has saved something, so that it can be used again after a
-  mistake in the config was corrected. Seeds may be added to those that train one by one, also when
-  they have finished: the run goes on with the new ones.
+  mistake in the config was corrected.
+
+  Returns:
+    Whether the folder's config is this one. It is not where seeds are added to those that train one by
+    one, or left out that have not begun: that changes nothing before `change_seeds` is called.
 
   Raises:
     InputError: the folder holds a run of another config; the message lists the differences.
@@ -47,48 +50,63 @@ def claim(workdir: epath.PathLike, config: Any) -> None:
   """
   path = epath.Path(workdir) / "config.json"
   text = config.to_json(indent=2)
-  if path.exists() and begun(workdir):
-    advice = "it was changed by hand; give another --workdir"
-    old, new = flatten(regular_files.read_object(path, advice)), flatten(json.loads(text))
-    changed = differences(old, new)
-    if not changed:
-      return
-    seeds_alone = not differences(old, new, (*FREE_KEYS, "seeds"))
-    if not (seeds_alone and _adds_seeds(old, new, str(workdir))):
-      raise InputError(
-        f"{workdir} holds a run of another config:\n"
-        + "\n".join(changed)
-        + ("\n" + ADDED if seeds_alone else "")
-        + "\nGive another --workdir, or repeat that run with "
-        f"--config=rerun:{path}"
-      )
-    _reopen(epath.Path(workdir), old["seeds"])
-  write_whole(path, text + "\n")
+  if not (path.exists() and begun(workdir)):
+    write_whole(path, text + "\n")
+    return True
+  old, new = flatten(_read(path)), flatten(json.loads(text))
+  changed = differences(old, new)
+  seeds_alone = not differences(old, new, (*FREE_KEYS, "seeds"))
+  if changed and not (seeds_alone and _may_change_seeds(epath.Path(workdir), old, new)):
+    raise InputError(
+      f"{workdir} holds a run of another config:\n"
+      + "\n".join(changed)
+      + ("\n" + SEEDS if seeds_alone else "")
+      + "\nGive another --workdir, or repeat that run with "
+      f"--config=rerun:{path}"
+    )
+  return not changed
 
 
-def _adds_seeds(old: dict[str, Any], new: dict[str, Any], workdir: str) -> bool:
-  """Whether the seeds of a config are those of an older one and others after them."""
-  before, now = old["seeds"], new["seeds"]
-  # What a single seed has left lies in no folder of it, and object stores cannot rename folders.
-  movable = len(before) > 1 or "://" not in workdir
-  return now[: len(before)] == before and not new["seeds_parallel"] and movable
+def change_seeds(workdir: epath.PathLike, config: Any) -> None:
+  """Gives a run the seeds of a config that `claim` has checked; without results, it goes on.
 
-
-def _reopen(workdir: epath.Path, seeds: Sequence[int]) -> None:
-  """Makes a run unfinished, and what a single seed has left that of one of several.
-
-  Killed half-way, it is called again, as the config is written after it.
+  What a single seed has left becomes that of one of several. Killed half-way, it begins again, as the
+  config is written last.
   """
-  log.info("%s goes on with other seeds than %s, too", workdir, ", ".join(map(str, seeds)))
+  workdir = epath.Path(workdir)
+  path = workdir / "config.json"
+  before = _read(path)["seeds"]
+  if before == list(config.seeds):
+    return
+  log.info("%s had the seeds %s", workdir, ", ".join(map(str, before)))
   for name in ("results.json", "report.html"):
     (workdir / name).unlink(missing_ok=True)
-  if len(seeds) > 1:
-    return
-  for folder in (workdir / "checkpoints", workdir / "diagnostics", *(workdir / "eval").glob("*")):
-    own = folder / f"seed-{seeds[0]}"
-    for path in [path for path in folder.glob("*") if path.name != own.name]:
-      own.mkdir(exist_ok=True)
-      path.rename(own / path.name)
+  if len(before) == 1:
+    for folder in (workdir / "checkpoints", workdir / "diagnostics", *(workdir / "eval").glob("*")):
+      own = folder / f"seed-{before[0]}"
+      for left in [left for left in folder.glob("*") if left.name != own.name]:
+        own.mkdir(exist_ok=True)
+        left.rename(own / left.name)
+  write_whole(path, config.to_json(indent=2) + "\n")
+
+
+def _may_change_seeds(workdir: epath.Path, old: dict[str, Any], new: dict[str, Any]) -> bool:
+  """Whether seeds are added at the end, or left out there that have not begun."""
+  before, now = old["seeds"], new["seeds"]
+  both = min(len(before), len(now))
+  if new["seeds_parallel"] or before[:both] != now[:both]:
+    return False
+  if (
+    len(before) == 1
+  ):  # what it has left lies in no folder of it, and object stores cannot rename those
+    return "://" not in str(workdir)
+  return len(now) > 1 and not any(
+    (workdir / "checkpoints" / f"seed-{seed}").exists() for seed in before[both:]
+  )
+
+
+def _read(path: epath.Path) -> dict[str, Any]:
+  return regular_files.read_object(path, "it was changed by hand; give another --workdir")
 
 
 class MetricsLog:

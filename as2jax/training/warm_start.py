@@ -353,7 +353,7 @@ def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
 def _settle(start: WarmStart, config: Any, workdir: epath.Path) -> None:
   """Records what a run starts from, or compares it with the record."""
   if begun(workdir):
-    if _check_unchanged(workdir / NAME, start.record) == len(start.record["seeds"]):
+    if _check_unchanged(workdir / NAME, start.record):
       return
   else:
     start.check_encoder_config(config)
@@ -361,8 +361,8 @@ def _settle(start: WarmStart, config: Any, workdir: epath.Path) -> None:
   write_whole(workdir / NAME, json.dumps(start.record, indent=2) + "\n")
 
 
-def _check_unchanged(path: epath.Path, record: dict) -> int:
-  """The number of seeds on record, which began as they would now; others may be added."""
+def _check_unchanged(path: epath.Path, record: dict) -> bool:
+  """Whether the seeds on record are those of now; those that are both must have begun as they would now."""
   try:
     before = json.loads(path.read_text())["seeds"]
   except (OSError, ValueError, KeyError, TypeError) as error:
@@ -375,14 +375,14 @@ def _check_unchanged(path: epath.Path, record: dict) -> int:
     for old, now in zip(before, record["seeds"])
     if old != now
   ]
-  if changed or len(before) > len(record["seeds"]):
+  if changed:
     raise InputError(
       f"warm_start.run = {record['run']} has changed since this run began from it:\n"
       + "\n".join(changed)
       + "\nPut it back as it was, or start in another "
       "--workdir"
     )
-  return len(before)
+  return len(before) == len(record["seeds"])
 
 
 def _shown(entry: Mapping[str, Any]) -> str:

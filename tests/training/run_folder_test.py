@@ -13,7 +13,7 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 from as2jax.runtime.folder_lock import lock
 from as2jax.training.early_stopping import Tracker
-from as2jax.training.run_folder import MetricsLog, claim
+from as2jax.training.run_folder import MetricsLog, change_seeds, claim
 
 
 def config(**changes):
@@ -56,18 +56,36 @@ def files_in(folder):
 
 
 def test_seeds_are_added_to_a_run_of_several(tmp_path):
-  claim(tmp_path, config())
+  assert claim(tmp_path, config())
   paths = ("checkpoints/seed-0/latest/7/a", "eval/test/seed-1/run.trec", "evaluations.jsonl")
   left_by(tmp_path, *paths, "results.json", "report.html")
-  claim(tmp_path, config(seeds=(0, 1, 4), log={"steps": 9}))
+  before = files_in(tmp_path), (tmp_path / "config.json").read_text()
+  more = config(seeds=(0, 1, 4), log={"steps": 9})
+  assert not claim(tmp_path, more)  # nothing is lost before all else was compared
+  assert before == (files_in(tmp_path), (tmp_path / "config.json").read_text())
+  change_seeds(tmp_path, more)
+  assert claim(tmp_path, more)
   assert json.loads((tmp_path / "config.json").read_text())["seeds"] == [0, 1, 4]
   assert files_in(tmp_path) == sorted([*paths, "config.json"])
-  for seeds in ((1, 0, 4, 5), (0, 1), (0, 4, 1)):
+  for seeds in ((1, 0, 4, 5), (0, 4, 1), (0,)):
     with pytest.raises(InputError, match=r"seeds: \[0, 1, 4\] there.*\nSeeds can be added after"):
       claim(tmp_path, config(seeds=seeds))
   with pytest.raises(InputError, match=r"rate: 0.001 there, 0.1 now\n  seeds.*\nGive another"):
     claim(tmp_path, config(seeds=(0, 1, 4, 5), optimizer={"rate": 0.1}))
-  assert files_in(tmp_path) == sorted([*paths, "config.json"])
+
+
+def test_seeds_that_have_not_begun_can_be_left_out(tmp_path):
+  """As where 50 were typed in place of 5."""
+  claim(tmp_path, config(seeds=tuple(range(50))))
+  left_by(tmp_path, "checkpoints/seed-0/latest/7/", "checkpoints/seed-1/latest/0/")
+  fewer = config(seeds=(0, 1))
+  assert not claim(tmp_path, fewer)
+  change_seeds(tmp_path, fewer)
+  assert claim(tmp_path, fewer)
+  change_seeds(tmp_path, config(seeds=(0, 1, 2)))
+  left_by(tmp_path, "checkpoints/seed-2/latest/7/")
+  with pytest.raises(InputError, match=r"seeds: \[0, 1, 2\] there, \[0, 1\] now"):
+    claim(tmp_path, fewer)
 
 
 def test_seeds_that_train_together_are_not_added_to(tmp_path):
@@ -88,7 +106,8 @@ def test_what_a_single_seed_has_left_becomes_that_of_one_of_several(tmp_path):
     "eval/dev/{}e",
   )
   left_by(tmp_path, *kept, *(path.format("") for path in moved), "results.json")
-  claim(tmp_path, config(seeds=(3, 0)))
+  assert not claim(tmp_path, config(seeds=(3, 0)))
+  change_seeds(tmp_path, config(seeds=(3, 0)))
   there = [*kept, *(path.format("seed-3/") for path in moved), "config.json"]
   assert files_in(tmp_path) == sorted(there)
 

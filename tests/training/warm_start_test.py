@@ -189,13 +189,16 @@ def test_a_stopped_second_stage_continues_unless_the_first_changed(first, tmp_pa
 
 
 def test_seeds_can_be_added_to_a_second_stage(first, tmp_path):
-  config = small(run=first[0], scope="encoder", warm_start__seed=0, epochs=0)
-  train_and_evaluate(config, tmp_path / "x")
-  with config.unlocked():
-    config.seeds = (0, 5)
-  train_and_evaluate(config, tmp_path / "x")
-  record = json.loads((tmp_path / "x" / warm_start.NAME).read_text())["seeds"]
-  assert [(entry["seed"], entry["from_seed"]) for entry in record] == [(0, 0), (5, 0)]
+  """Seeds that the first stage lacks cost a finished run nothing."""
+  folder, config = tmp_path / "x", small(run=first[0], scope="encoder", epochs=0)
+  content = train_and_evaluate(config, folder)
+  more = lambda *seeds: small(run=first[0], scope="encoder", epochs=0, seeds=seeds)
+  with pytest.raises(InputError, match="has no seed 7"):
+    train_and_evaluate(more(0, 5, 7), folder)
+  assert train_and_evaluate(config, folder) == content
+  train_and_evaluate(more(0, 5), folder)
+  record = json.loads((folder / warm_start.NAME).read_text())["seeds"]
+  assert [(entry["seed"], entry["from_seed"]) for entry in record] == [(0, 0), (5, 5)]
 
 
 def test_a_first_stage_that_cannot_be_used_is_one_message(first, tmp_path):
