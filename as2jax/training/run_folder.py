@@ -17,8 +17,8 @@ from as2jax.runtime.files import write_whole
 
 log = logging.getLogger(__name__)
 SEEDS = (
-  "Seeds can be added after those that are there (to a single one in a local folder only), and those at the "
-  "end that have not begun left out, but for two; not with seeds_parallel"
+  "Seeds can be added after those that are there (to a single one in a local folder only), and the last that "
+  "have not begun can be left out, down to two; not with seeds_parallel"
 )
 SEGMENT = 1 << 16  # bytes after which a log that cannot be appended to goes on in another file
 
