@@ -1,26 +1,22 @@
 """The ranker that we recommend today, for any data set and encoder.
 
 Arguments, joined by commas: `fast` (default), a bi-encoder trained with a softmax over a question's own
-candidates; `accurate`, a cross-encoder trained in the same way; `embedder` and `reranker`, the same for a
-published bi-encoder or cross-encoder, whose folder --config.encoder.pretrained names (with
---config.epochs=0 it ranks as it is); `averaged`, which keeps the average of the last hundred
-steps' parameters; and those of as2jax/config/presets.py (`sample`, `minilm`, `ettin17m` …). The data
-set is WikiQA unless --config.data.name says another. Either may begin from the encoder of a finished `fast`
+candidates; `accurate`, a cross-encoder trained in the same way, with `minilm` at the rate that dev
+chose for it (as2jax/config/recommended.py); `embedder` and `reranker`, the same for a published
+bi-encoder or cross-encoder, whose folder --config.encoder.pretrained names (with --config.epochs=0 it
+ranks as it is); `averaged`, which keeps the average of the last hundred steps' parameters; and those of
+as2jax/config/presets.py (`sample`, `minilm`, `ettin17m` …). The data set is WikiQA unless
+--config.data.name says another. Either may begin from the encoder of a finished `fast`
 (--config.warm_start.run=RUN --config.warm_start.scope=encoder): `fast` of SQuAD's paragraphs ranks well
 without labels of one's own, and `accurate` begun whole as one of SQuAD's (scope=all) needs fewer of
-them (configs/README.md, "Warm start"). The scores of both may be added (`as2jax lab fuse`). configs/papers/README.md has what that gave: on WikiQA and TrecQA `fast` ranks
-better, on SemEval's forum posts `accurate`.
+them (configs/README.md, "Warm start"). The scores of both may be added (`as2jax lab fuse`).
+configs/papers/README.md has what that gave: on WikiQA and TrecQA `fast` ranks better, on SemEval's
+forum posts `accurate`.
 """
 
 from as2jax.config import base, presets
+from as2jax.config.recommended import KINDS, rates_of_encoder
 from as2jax.runtime.errors import InputError
-
-KINDS = {
-  "fast": presets.fast,
-  "accurate": presets.accurate,
-  "embedder": presets.embedder,
-  "reranker": presets.reranker,
-}
 
 
 def get_config(argument=None):
@@ -33,4 +29,6 @@ def get_config(argument=None):
   KINDS[kinds[0]](config)
   if "averaged" in words:
     config.optimizer.average = 0.99
-  return presets.apply(config, argument, (*KINDS, "averaged"))
+  presets.apply(config, argument, (*KINDS, "averaged"))
+  rates_of_encoder(config, kinds[0], words)
+  return config

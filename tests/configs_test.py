@@ -103,6 +103,26 @@ def test_a_first_stage_in_context_reads_what_cassie_reads():
   assert changed == {"lr_multipliers"}
 
 
+@pytest.mark.parametrize("file", ["recommended", "own"])
+@pytest.mark.parametrize(
+  "words,rate,warmup",
+  [
+    ("accurate", 2e-5, 0.1),
+    ("accurate,minilm", 1e-4, 0.5),
+    ("minilm,accurate", 1e-4, 0.5),
+    ("accurate,sample", 1e-4, 0.5),
+    ("accurate,sample,ettin17m", 2e-5, 0.1),
+    ("accurate,minilm,transfer", 2e-5, 0.1),
+    ("accurate,minilm,adapt", 1e-6, 0.1),
+    ("fast,minilm", 2e-5, 0.1),
+    ("reranker,minilm", 2e-5, 0.1),
+  ],
+)
+def test_a_recommended_rate_is_that_of_its_encoder(file, words, rate, warmup):
+  optimizer = flags.load(f"configs/{file}.py:{words}").optimizer
+  assert (optimizer.rate, optimizer.warmup) == (rate, warmup)
+
+
 @pytest.mark.parametrize(
   "job,message",
   [

@@ -62,56 +62,6 @@ def crossencoder(config: ConfigDict) -> None:
   config.optimizer.warmup = 0.1
 
 
-def fast(config: ConfigDict) -> None:
-  """The recommended bi-encoder: cosine of means, softmax over a question's own candidates."""
-  config.model = ConfigDict({"name": "biencoder", "pooling": "mean", "score": "cosine"})
-  config.loss = ConfigDict({"name": "list_softmax", "scale": 20.0})
-  _recommended(config)
-
-
-def accurate(config: ConfigDict) -> None:
-  """The recommended cross-encoder: softmax over a question's own candidates, a faster new head."""
-  crossencoder(config)
-  config.loss = ConfigDict({"name": "list_softmax", "scale": 1.0})
-  _recommended(config)
-  config.optimizer.lr_multipliers = (("^(head|pooler)/", 10.0),)
-
-
-def reranker(config: ConfigDict) -> None:
-  """A published cross-encoder with its own head, trained further as `accurate` is.
-
-  --config.encoder.pretrained=FOLDER names it; of three and more classes, --config.model.label the one
-  that means "answers the question".
-  """
-  config.model = ConfigDict({"name": "reranker", "label": placeholder(int), "dropout": 0.1})
-  config.loss = ConfigDict({"name": "list_softmax", "scale": 1.0})
-  _published(config)
-
-
-def embedder(config: ConfigDict) -> None:
-  """A published bi-encoder with its pooling, layers and prompts, trained further as `fast` is."""
-  config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
-  config.loss = ConfigDict({"name": "list_softmax", "scale": 20.0})
-  config.encoder.pretrained = SENTENCE_BERT
-  _published(config)
-
-
-def _published(config: ConfigDict) -> None:
-  config.encoder.name = config.model.name
-  _recommended(config)
-
-
-def _recommended(config: ConfigDict) -> None:
-  """Whole questions a batch, so that each is compared with all of its candidates."""
-  config.epochs = 3
-  config.data.train_filter = "both"  # a question without a positive or a negative teaches nothing
-  config.data.max_length = 128
-  losses.grouped(config)
-  config.optimizer.rate = 2e-5
-  config.optimizer.schedule = "linear"
-  config.optimizer.warmup = 0.1
-
-
 def transfer(config: ConfigDict) -> None:
   """TANDA's first stage: a general ranker from a large data set."""
   config.epochs = 2

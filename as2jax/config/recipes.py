@@ -5,15 +5,12 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from as2jax.config import baselines, presets
+from as2jax.config import baselines, presets, recommended
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 
 TRAINED = {
-  "fast": presets.fast,
-  "accurate": presets.accurate,
-  "reranker": presets.reranker,
-  "embedder": presets.embedder,
+  **recommended.KINDS,
   "triplet": presets.triplet,
   "siamese": presets.siamese,
   "crossencoder": presets.crossencoder,
@@ -40,6 +37,7 @@ def apply(config: ConfigDict, argument: str) -> ConfigDict:
   if named[0] in TRAINED:
     TRAINED[named[0]](config)
     presets.apply(config, argument, named)
+    recommended.rates_of_encoder(config, named[0], words)
   else:
     baselines.apply(config, argument)
   if config.data.name != "sample":

@@ -155,7 +155,7 @@ def summary(folder: pathlib.Path) -> str:
 
 
 def closing(folder: pathlib.Path) -> str:
-  """The table over all data sets: MAP on clean test, and seconds of a seed's training steps."""
+  """The table over all data sets: MAP on clean test, seeds, and seconds of a seed's training steps."""
   module = job_files.module("papers.measured_rows")
   judges = module.CLOSING[0].names  # they say which questions are clean
   cells = [["system", *module.CLOSING_DATA]]
@@ -174,7 +174,8 @@ def _closing_cell(folder: pathlib.Path, name: str, judge: str) -> str:
   names = [str(folder / judge), foreign] if foreign else [str(folder / name)]
   scores = run_scores.load(names, split=column.split)[-1]
   spent = collected.seconds(folder / name)
-  return _cell(scores, column) + (f", {spent:.0f} s" if spent else "")
+  figure = _cell(scores, column, counted=True)
+  return figure + (f", {spent:.0f} s" if spent else "")
 
 
 def _scores(place: str, column: Column) -> RunScores:
@@ -182,7 +183,8 @@ def _scores(place: str, column: Column) -> RunScores:
   return scores
 
 
-def _cell(scores: RunScores, column: Column) -> str:
+def _cell(scores: RunScores, column: Column, counted: bool = False) -> str:
+  """A figure with its half-width and the s.d. over seeds; `counted` adds the number of seeds."""
   if column.metric not in scores.values:  # it has no value of a question (SSE)
     content, title = results.read(scores.name), scores.title(column.metric)
     if title not in content["metrics"] and not content.get("parameters", {}).get("all"):
@@ -191,7 +193,8 @@ def _cell(scores: RunScores, column: Column) -> str:
     return _short(entry["mean"]) + (f" ({_short(entry['sd'])})" if entry["sd"] is not None else "")
   values = scores.metric(column.metric)
   mean, sd = significance.mean_sd(values.mean(1))
-  spread = "" if sd is None or scores.deterministic else f" ({_short(sd)})"
+  number = f"; {len(values)}" if counted else ""
+  spread = "" if sd is None or scores.deterministic else f" ({_short(sd)}{number})"
   return f"{_short(mean)} ± {_short(significance.half_width(values))}{spread}"
 
 

@@ -184,7 +184,7 @@ def test_a_peer_is_collected_by_its_tables_and_stands_in_the_closing_table(
   (base,) = run_scores.load([str(kept / "word_overlap")])
   mean = base.metric("map").mean()
   assert f"| their trainer | {measured._short(mean * 0.75)} ± " in lines[3]
-  assert lines[3].endswith(f"({measured._short(mean * 0.5 / 2**0.5)}), 40 s |")
+  assert lines[3].endswith(f"({measured._short(mean * 0.5 / 2**0.5)}; 2), 40 s |")
   assert lines[4] == "| later | not trained yet |"
   assert "train sample -o runs/peer" in lines
 
