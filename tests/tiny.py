@@ -107,10 +107,11 @@ def config(model: str = "triplet", *words: str, **overrides):
 
   `overrides` have dots as double underscores: `optimizer__rate=1e-3`.
   """
-  from as2jax.config import base, presets
+  from as2jax.config import base, presets, recommended
 
   job_config = base.get_config()
-  getattr(presets, model)(job_config)
+  preset = recommended.KINDS.get(model) or getattr(presets, model)
+  preset(job_config)
   presets.apply(job_config, ",".join(("sample", *words)))
   job_config.encoder.pretrained = encoder_folder()
   job_config.epochs, job_config.data.max_length = 1, 64
