@@ -74,9 +74,8 @@ def _train_and_evaluate(
   components = processes.in_order(lambda: load(config, workdir=workdir))
   data = results.data_record(components.data, config.data)
   known = identity.settle(workdir, components)
-  processes.by_first(
-    lambda: change_seeds(workdir, config)
-  )  # only now that nothing else has changed
+  # Only now, that nothing else has changed.
+  processes.by_first(lambda: change_seeds(workdir, config))
   if not components.model.has_parameters:
     outcome = _rank_untrained(components, workdir)
     summary = {"deterministic": True, "identity": known}
