@@ -2,6 +2,7 @@
 
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,9 +23,12 @@ def commands(runs: Runs, folder: pathlib.Path) -> dict[str, list[str]]:
   questions = folder / "questions.tsv"
   lines = [f"who sat on {i}?\tthe cat sat on {i}." for i in range(5)]
   questions.write_text("question\tcandidate\n" + "\n".join(lines) + "\n")
+  begun = folder / "begun"  # of its own: `train` may be interrupted before it makes its folder
+  begun.mkdir(exist_ok=True)
+  shutil.copy(runs.base / "config.json", begun)
   return {
     "train": ["as2jax.main", config, f"--workdir={folder / 'run'}"],
-    "go on": ["as2jax", "train", str(folder / "run")],
+    "go on": ["as2jax", "train", str(begun)],
     "evaluate": ["as2jax", "evaluate", plain],
     "rank": ["as2jax", "rank", plain, str(questions), "-o", str(folder / "ranked.jsonl")],
     "export": ["as2jax", "export", plain, str(folder / "exported")],
