@@ -97,7 +97,8 @@ def _description(system: System) -> dict[str, str]:
     description["padding"] = f"{100 * content['padding']:.1f} %"
   if execution:
     count = execution.get("devices", 0)
-    description["device"] = f"{count} × {execution.get('backend', '')}"
+    name = execution.get("device") or execution.get("backend", "")
+    description["device"] = f"{count} × {name}"
     description["time"] = f"{execution.get('seconds', 0):,.0f} s"
   if execution.get("peak_memory_bytes"):
     description["memory"] = f"{execution['peak_memory_bytes'] / 2**30:.2f} GiB at most"

@@ -413,6 +413,7 @@ class Trainer:
         "devices": jax.device_count(),
         "processes": processes.count(),
         "backend": jax.default_backend(),
+        "device": jax.devices()[0].device_kind,
         "peak_memory_bytes": devices.peak_memory(),
         "compilations_of_step": self.step_function._cache_size(),
         "compilations_of_prediction": self.predictor.compilations,

@@ -109,6 +109,26 @@ CASSIE = MeasuredTable(
   main=2,
   first=(TRANSFER, IN_CONTEXT),
 )
+
+
+def _longer(name: str, epochs: int) -> MeasuredTable:
+  """The same comparison with more epochs; `cassie-printed-10` was not trained."""
+  of = {**ONE_EPOCH, "epochs": epochs, **SEEDS}
+  faster = {"optimizer__lr_multipliers": FASTER}
+  plain = Run.of("wikiqa_loct.py:minilm", **of, **PAIR, **faster)
+  loct = Run.of("wikiqa_loct.py:minilm", **of, **faster)
+  printed = Run.of("wikiqa_cassie.py:minilm", **of)
+  tuned = Run.of("wikiqa_cassie.py:tuned,minilm", **of)
+  rows = (
+    Measured("plain cross-encoder, head × 10", f"cassie-plain-{epochs}", plain),
+    Measured("LOCT, head and roles × 10", f"cassie-loct-{epochs}", loct),
+    Measured("CASSIE", f"cassie-printed-{epochs}", printed),
+    Measured("CASSIE, `tuned`", f"cassie-tuned-{epochs}", tuned),
+  )
+  return MeasuredTable(name, (HELD, *BOTH), rows, base=f"cassie-plain-{epochs}", main=2)
+
+
+CASSIE_LONGER = (_longer("cassie-three-epochs", 3), _longer("cassie-ten-epochs", 10))
 THIRD = {**ONE_EPOCH, "data__train_fraction": 0.33, **SEEDS}
 PARTS = {  # system: (name, change)
   "all parts": ("all", {}),

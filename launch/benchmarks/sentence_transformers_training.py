@@ -2,8 +2,8 @@
 
 Trains a bi-encoder (`MultipleNegativesRankingLoss`, each answer with some of its question's negatives) or a
 cross-encoder (`BinaryCrossEntropyLoss`, every pair) of sentence-transformers from the same published encoder,
-with the rate, warm-up and epochs of `configs/recommended.py`, keeps the epoch with the best MAP on dev, and
-writes the rankings as TREC run files, one a seed, for `as2jax compare` and `as2jax lab paper rerankers --fill`,
+with the rate, warm-up and epochs of `recommended:fast` where no other are named, keeps the epoch with the best
+MAP on dev, and writes the rankings as TREC run files, one a seed, for `as2jax compare` and `as2jax lab paper rerankers --fill`,
 beside them their per-question scores and what the training took (`seeds.jsonl`). The seeds that a folder has
 already are not trained again:
 
@@ -34,6 +34,7 @@ from launch.benchmarks import machine
 
 Scores = list[np.ndarray]
 RULES = {"trecqa": ("ptb",)}
+FIRST = {"rate": 2e-5, "warmup": 0.1, "accelerator": ""}  # of lines that do not say
 
 
 def texts(questions: Sequence[Question]) -> list[list[str]]:
@@ -76,7 +77,7 @@ def bi_encoder(flags: argparse.Namespace, questions: Sequence[Question], seed: i
   import sentence_transformers as st
   from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-  model = st.SentenceTransformer(str(resolve(flags.encoder)), device="cpu")
+  model = st.SentenceTransformer(str(resolve(flags.encoder)), device=flags.device)
   model.max_seq_length = 128
   rows = answer_rows(questions, flags.negatives, seed)
   trainer = st.SentenceTransformerTrainer(
@@ -104,7 +105,9 @@ def cross_encoder(flags: argparse.Namespace, questions: Sequence[Question], seed
   from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
   from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss
 
-  model = st.CrossEncoder(str(resolve(flags.encoder)), num_labels=1, max_length=128, device="cpu")
+  model = st.CrossEncoder(
+    str(resolve(flags.encoder)), num_labels=1, max_length=128, device=flags.device
+  )
   trainer = CrossEncoderTrainer(
     model=model,
     args=CrossEncoderTrainingArguments(**arguments(flags, seed)),
@@ -127,14 +130,14 @@ def arguments(flags: argparse.Namespace, seed: int) -> dict:
     "output_dir": str(pathlib.Path(flags.output) / "trainer"),
     "num_train_epochs": flags.epochs,
     "per_device_train_batch_size": flags.batch,
-    "learning_rate": 2e-5,
-    "warmup_steps": 0.1,  # below 1: a part of all steps
+    "learning_rate": flags.rate,
+    "warmup_steps": flags.warmup,  # below 1: a part of all steps
     "seed": seed,
     "save_strategy": "no",
     "report_to": "none",
     "logging_strategy": "no",
     "disable_tqdm": True,
-    "use_cpu": True,
+    "use_cpu": flags.device == "cpu",
   }
 
 
@@ -199,7 +202,8 @@ def finished(file: pathlib.Path, settings: dict) -> int:
   """
   rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
   for seed, row in enumerate(rows):
-    of_line = {"seed": row["seed"], **{key: row.get(key, its) for key, its in settings.items()}}
+    of_line = {key: row.get(key, FIRST.get(key, its)) for key, its in settings.items()}
+    of_line["seed"] = row["seed"]
     changed = differences(of_line, {"seed": seed, **settings})
     if changed:
       raise InputError(
@@ -221,6 +225,9 @@ def main() -> None:
   parser.add_argument("--epochs", type=int, default=3)
   parser.add_argument("--batch", type=int, default=16, help="rows of a step")
   parser.add_argument("--negatives", type=int, default=6, help="of each answer, for `bi`")
+  parser.add_argument("--rate", type=float, default=FIRST["rate"])
+  parser.add_argument("--warmup", type=float, default=FIRST["warmup"], help="share of all steps")
+  parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
   flags = parser.parse_args()
 
   import torch
@@ -236,6 +243,9 @@ def main() -> None:
   settings = {"kind": flags.kind, "data": flags.data}
   settings |= {"encoder": flags.encoder, "epochs": flags.epochs, "batch": flags.batch}
   settings |= {"negatives": flags.negatives} if flags.kind == "bi" else {}
+  settings |= {"rate": flags.rate, "warmup": flags.warmup, "accelerator": ""}
+  if flags.device == "cuda":
+    settings["accelerator"] = torch.cuda.get_device_name()
   file = flags.output / "seeds.jsonl"
   for seed in range(finished(file, settings), flags.seeds):
     torch.manual_seed(seed)

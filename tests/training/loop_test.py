@@ -300,6 +300,7 @@ def test_other_models_and_samplers_through_the_same_loop(tmp_path, model, words,
   content = train_and_evaluate(small(model, *words, **changes), tmp_path / "x")
   assert content["metrics"]["map[sample-clean/test]"]["mean"] > 0.2
   execution = content["execution"]
+  assert execution["backend"] == "cpu" and execution["device"] == "cpu"
   assert execution["compilations_of_step"] == execution["compilations_in_first_epoch"]
   if model == "siamese":
     assert {"euclidean", "cosine"} == set(content["seeds"][0]["other_scores"])

@@ -11,6 +11,8 @@ import re
 import shutil
 from typing import Any
 
+import numpy as np
+
 from as2jax.config import check, flags
 from as2jax.config import jobs as job_files
 from as2jax.config.flat import differences, flatten
@@ -22,6 +24,7 @@ from as2jax.runtime.errors import InputError
 from as2jax.training.run_folder import step_seconds
 
 SEEDS = "seeds.jsonl"  # of a peer's training: a line a seed
+CPU_SECONDS = "cpu_seconds.json"  # of the runs on a CPU that runs on an accelerator replaced
 LARGEST = 50_000  # bytes of a file
 LEFT_OUT = ("other_scores", "diagnostics")  # of each seed of results.json
 _PATH = re.compile(r"(?<![\w./:\]-])~?/(?:[\w.+@ -]+/)+")
@@ -97,13 +100,33 @@ def tables(folder: pathlib.Path, split: str) -> str:
 
 
 def seconds(folder: pathlib.Path) -> float | None:
-  """Mean seconds of a seed's training steps; None where they were not kept."""
+  """Mean seconds on a CPU of a seed's training steps; None where they were not kept.
+
+  Those on an accelerator say nothing beside them: rows that were trained there keep the seconds of
+  the CPU's run which they replaced.
+  """
+  kept = folder / CPU_SECONDS
+  if kept.exists():
+    return json.loads(kept.read_text())["seconds"]
+  if accelerator(folder):
+    return None
   if (folder / SEEDS).exists():
-    rows = [json.loads(line) for line in (folder / SEEDS).read_text().splitlines()]
-    return sum(row["seconds"] for row in rows) / len(rows)
+    return float(np.mean([row["seconds"] for row in _lines(folder)]))
   content = results.read(folder) or {"seeds": ()}
   spent = content.get("execution", {}).get("seconds_in_steps")
   return None if spent is None else spent / len(content["seeds"])
+
+
+def accelerator(folder: pathlib.Path) -> str:
+  """The name of the accelerator that trained the seeds; "" for a CPU."""
+  if (folder / SEEDS).exists():
+    return _lines(folder)[0].get("accelerator", "")
+  execution = (results.read(folder) or {}).get("execution", {})
+  return execution.get("device", "") if execution.get("backend", "cpu") != "cpu" else ""
+
+
+def _lines(folder: pathlib.Path) -> list[dict[str, Any]]:
+  return [json.loads(line) for line in (folder / SEEDS).read_text().splitlines()]
 
 
 def _write(source: pathlib.Path, written: dict[str, bytes], target: pathlib.Path) -> pathlib.Path:
@@ -111,6 +134,9 @@ def _write(source: pathlib.Path, written: dict[str, bytes], target: pathlib.Path
     if len(text) > LARGEST:
       raise InputError(f"{source}: {file} has {len(text)} bytes, more than {LARGEST}")
   if target.exists():  # of a run that this one replaces, maybe of other seeds
+    spent = seconds(target)
+    if accelerator(source) and spent is not None:
+      written[CPU_SECONDS] = f"{json.dumps({'seconds': round(spent, 1)})}\n".encode()
     shutil.rmtree(target)
   for file, text in written.items():
     path = target / file

@@ -51,7 +51,9 @@ def test_what_is_collected_is_small_has_no_path_and_gives_its_results():
       if path.is_file():
         assert path.stat().st_size <= collected.LARGEST, path
         names = ("config.json", "results.json", results.LEDGER, "per_question.tsv.xz")
-        peer = path.name == collected.SEEDS or path.name.startswith("seed-")
+        names += (collected.CPU_SECONDS,)
+        peer = path.name in (collected.SEEDS, collected.CPU_SECONDS)
+        peer = peer or path.name.startswith("seed-")
         assert peer if folder.name in measured.peers() else path.name in names, path
         if path.suffix == ".json":
           assert not collected._PATH.search(path.read_text(encoding="utf-8")), path
@@ -203,6 +205,42 @@ def test_a_trained_run_keeps_how_long_its_steps_took(kept, finished_run, tmp_pat
   collected.collect(source, "trained", Run(f"{LEXICAL}:bm25,sample"), tmp_path / "kept")
   assert collected.seconds(tmp_path / "kept/trained") == 30.0
   assert collected.seconds(kept / "bm25") is None
+
+
+def test_seconds_are_those_of_a_cpu_and_outlive_runs_on_an_accelerator(
+  kept, finished_run, tmp_path
+):
+  row = Run(f"{LEXICAL}:bm25,sample")
+  source = tmp_path / "run"
+  shutil.copytree(finished_run("bm25"), source)
+  content = json.loads((source / "results.json").read_text())
+  content["seeds"][0]["steps"] = 20
+  (source / "metrics.jsonl").write_text('{"seed": 0, "step": 20, "seconds_per_step": 1.5}\n')
+  for name, execution in (
+    ("first", {"backend": "gpu", "device": "Accelerator 7"}),
+    ("again", {"backend": "cpu", "device": "cpu"}),
+    ("again", {"backend": "gpu", "device": "Accelerator 7"}),
+    ("again", {"backend": "gpu", "device": "Accelerator 7"}),
+  ):
+    content["execution"] |= execution
+    (source / "results.json").write_text(json.dumps(content))
+    collected.collect(source, name, row, tmp_path)
+  assert collected.seconds(tmp_path / "first") is None
+  assert collected.seconds(tmp_path / "again") == 30.0
+  assert collected.accelerator(tmp_path / "again") == "Accelerator 7"
+  assert collected.accelerator(kept / "bm25") == ""
+  rows = (Measured("on a CPU", "bm25", row), Measured("on another", "again", row))
+  text = measured.rendered(MeasuredTable("t", (MAP,), rows), tmp_path)
+  assert "Trained on Accelerator 7: on another." in text
+
+
+def test_seconds_of_a_peer_are_those_of_a_cpu_too(kept, tmp_path):
+  for line, spent in (('{"seconds": 40.0}', 40.0), ('{"seconds": 2.0, "accelerator": "A"}', 40.0)):
+    source = tmp_path / "peer"
+    source.mkdir(exist_ok=True)
+    (source / collected.SEEDS).write_text(line + "\n")
+    collected.collect_tables(source, "peer", tmp_path / "kept")
+    assert collected.seconds(tmp_path / "kept/peer") == spent
 
 
 MEASURED = ["lab", "measured"]

@@ -86,3 +86,13 @@ def test_seeds_that_a_folder_has_are_not_trained_again(tmp_path):
   file.write_text('{"kind": "bi", "data": "wikiqa", "seed": 1}\n')
   with pytest.raises(InputError, match="line 1: .*seed"):
     training.finished(file, settings)
+
+
+def test_lines_that_name_no_rate_were_trained_with_the_first_on_a_cpu(tmp_path):
+  file = tmp_path / "seeds.jsonl"
+  file.write_text('{"kind": "bi", "seed": 0}\n')
+  settings = {"kind": "bi", **training.FIRST}
+  assert training.finished(file, settings) == 1
+  for other in ({"rate": 1e-4}, {"warmup": 0.5}, {"accelerator": "A"}):
+    with pytest.raises(InputError, match=next(iter(other))):
+      training.finished(file, {**settings, **other})
