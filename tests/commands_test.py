@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import errno
 import io
 import json
 import os
@@ -14,6 +15,7 @@ import pytest
 
 from as2jax.commands import app, complete, train
 from as2jax.config import overrides, presets
+from as2jax.runtime import files
 from as2jax.runtime.errors import InputError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -123,6 +125,20 @@ def test_a_mistake_is_one_line(arguments, parts, capsys, monkeypatch, tmp_path):
   for part in parts:
     assert part in captured.err, captured.err
   assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_one_line_wherever_it_is_noticed(number, monkeypatch, capsys, tmp_path):
+  def fail(*_):
+    raise OSError(number, os.strerror(number))
+
+  monkeypatch.setattr("os.fsync", fail)
+  file = tmp_path / "status.json"
+  monkeypatch.setattr("as2jax.config.jobs.names", lambda: files.write_whole(file, "{}"))
+  assert app.run(["list", "jobs"]) == 2
+  error = capsys.readouterr().err
+  assert error.startswith(f"as2jax: {file} cannot be written ({os.strerror(number)}): make room")
+  assert error.count("\n") == 1
 
 
 def test_an_error_of_ours_is_one_line_with_its_place(monkeypatch, capsys):

@@ -5,6 +5,7 @@ for an error of ours; 2 for a mistake in the input; 75 after SIGTERM and 130 aft
 which the same command goes on.
 """
 
+import errno
 import logging
 import os
 import pathlib
@@ -115,9 +116,9 @@ def guarded(
   except Exception as error:
     if preemption.interrupted():  # compiled code gives KeyboardInterrupt other types
       return _interrupted()
-    if extra := missing_extra(error):
-      print(f"{processes.name()}: {extra}", file=sys.stderr)
-      return _end(2, extra)
+    if told := missing_extra(error) or no_room(error):
+      print(f"{processes.name()}: {told}", file=sys.stderr)
+      return _end(2, told)
     if processes.count() == 1 and raises:
       raise
     if processes.count() == 1 and not os.environ.get(TRACEBACK):
@@ -125,6 +126,16 @@ def guarded(
       return 1
     traceback.print_exc()
     return _end(1, f"{type(error).__name__}: {error}")
+
+
+def no_room(error: BaseException) -> str:
+  """What to say of a disk or a quota that is full, wherever it was noticed; "" of other errors."""
+  if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    return ""
+  return (
+    f"{error.filename or 'a file'} cannot be written ({error.strerror}): make room and run the "
+    "same command again; a run goes on from its last whole checkpoint"
+  )
 
 
 def _interrupted(where: str = "") -> int:

@@ -21,7 +21,11 @@ def write_whole(path: epath.PathLike, text: str) -> None:
     path.write_text(text)  # an object becomes visible only when it is complete
     return
   scratch = path.parent / f".{path.name}.{os.getpid()}"
-  scratch.write_text(text)
-  checksums.make_durable(scratch)
-  os.replace(scratch, path)
+  try:
+    scratch.write_text(text)
+    checksums.make_durable(scratch)
+    os.replace(scratch, path)
+  except OSError as error:  # of a full disk, it would not say of which file
+    error.filename = error.filename or str(path)
+    raise
   checksums.make_durable(path.parent)

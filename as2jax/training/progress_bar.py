@@ -1,5 +1,6 @@
 """The progress of a run: a bar over the whole run on a terminal, a few plain lines elsewhere."""
 
+import contextlib
 import sys
 import time
 from collections.abc import Sequence
@@ -61,7 +62,8 @@ class Display:
       self.status.write(now=True, state=status.STOPPED)
     else:
       text = " ".join(str(error).split()) or type(error).__name__
-      self.status.write(now=True, state=status.FAILED, error=text[:1000])
+      with contextlib.suppress(OSError):  # of a full disk: it would hide what happened
+        self.status.write(now=True, state=status.FAILED, error=text[:1000])
 
   def say(self, text: str) -> None:
     """Prints a line above the bar."""

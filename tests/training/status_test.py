@@ -71,6 +71,15 @@ def test_it_says_how_a_run_ended(tmp_path, error, state, text):
   assert actual["state"] == state and actual.get("error") == text
 
 
+def test_a_disk_that_is_full_does_not_hide_how_a_run_ended(tmp_path, monkeypatch):
+  def fail(*_):
+    raise OSError(28, "No space left on device")
+
+  with pytest.raises(ValueError, match="no room"), Display(CONFIG, tmp_path):
+    monkeypatch.setattr(status, "write_whole", fail)
+    raise ValueError("no room")
+
+
 def test_goodput_counts_steps_that_stay_over_restarts(tmp_path, monkeypatch):
   """By hand: 8 s of steps, then 100 s pass, 5 s of steps again, of which a restart keeps 4 + 5."""
   now = [1000.0]
