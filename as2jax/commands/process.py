@@ -1,10 +1,11 @@
 """What surrounds the work of a command: logging, signals, several hosts, messages, exit status.
 
 The exit status is 0; 1 where what was asked for failed (counts differ, a run of a sweep failed) or
-for an error of ours; 2 for a mistake in the input; 75 after SIGTERM and 130 after SIGINT, after
+for an error of ours; 2 for a mistake in the input or a full disk; 75 after SIGTERM and 130 after SIGINT, after
 which the same command goes on.
 """
 
+import contextlib
 import errno
 import logging
 import os
@@ -117,7 +118,8 @@ def guarded(
     if preemption.interrupted():  # compiled code gives KeyboardInterrupt other types
       return _interrupted()
     if told := missing_extra(error) or no_room(error):
-      print(f"{processes.name()}: {told}", file=sys.stderr)
+      with contextlib.suppress(OSError):  # standard error may be a file on the same disk
+        print(f"{processes.name()}: {told}", file=sys.stderr)
       return _end(2, told)
     if processes.count() == 1 and raises:
       raise
@@ -129,7 +131,7 @@ def guarded(
 
 
 def no_room(error: BaseException) -> str:
-  """What to say of a disk or a quota that is full, wherever it was noticed; "" of other errors."""
+  """What to say of a full disk or quota, where the system names it as the error; "" of others."""
   if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
     return ""
   return (

@@ -25,7 +25,8 @@ def write_whole(path: epath.PathLike, text: str) -> None:
     scratch.write_text(text)
     checksums.make_durable(scratch)
     os.replace(scratch, path)
+    checksums.make_durable(path.parent)
   except OSError as error:  # of a full disk, it would not say of which file
-    error.filename = error.filename or str(path)
+    scratch.unlink(missing_ok=True)
+    error.filename = str(path)
     raise
-  checksums.make_durable(path.parent)

@@ -58,11 +58,12 @@ class Display:
       self.bar.stop()
     if error is None:
       self.status.write(now=True, state=status.FINISHED, phase=None, seconds_left=None)
-    elif isinstance(error, (preemption.Preempted, KeyboardInterrupt)):
-      self.status.write(now=True, state=status.STOPPED)
-    else:
-      text = " ".join(str(error).split()) or type(error).__name__
-      with contextlib.suppress(OSError):  # of a full disk: it would hide what happened
+      return
+    with contextlib.suppress(OSError):  # of a full disk: it would hide what ended the run
+      if isinstance(error, (preemption.Preempted, KeyboardInterrupt)):
+        self.status.write(now=True, state=status.STOPPED)
+      else:
+        text = " ".join(str(error).split()) or type(error).__name__
         self.status.write(now=True, state=status.FAILED, error=text[:1000])
 
   def say(self, text: str) -> None:

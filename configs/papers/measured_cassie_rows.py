@@ -10,6 +10,7 @@ BOTH = tuple(
 )
 HELD = Column("held out MAP", (), "map", split="heldout")
 FASTER = (("^(?!encoder/)", 10.0),)
+ANSWERABLE = {"data__train_filter": "answerable", "optimizer__rate": 5e-5}
 ONE_EPOCH = {"data__train_filter": "answerable", "epochs": 1, "optimizer__rate": 5e-5}
 PAIR = {"model__template": "pair", "model__segments": "none"}
 HELD_OUT = {"data__holdout": 0.1, "evaluation__splits": ("heldout", "dev+test")}
@@ -112,8 +113,8 @@ CASSIE = MeasuredTable(
 
 
 def _longer(name: str, epochs: int) -> MeasuredTable:
-  """The same comparison with more epochs; `cassie-printed-10` was not trained."""
-  of = {**ONE_EPOCH, "epochs": epochs, **SEEDS}
+  """The same comparison with more epochs, and with new layers × 10 where not said otherwise."""
+  of = {**ANSWERABLE, "epochs": epochs, **SEEDS}
   faster = {"optimizer__lr_multipliers": FASTER}
   plain = Run.of("wikiqa_loct.py:minilm", **of, **PAIR, **faster)
   loct = Run.of("wikiqa_loct.py:minilm", **of, **faster)
@@ -122,7 +123,7 @@ def _longer(name: str, epochs: int) -> MeasuredTable:
   rows = (
     Measured("plain cross-encoder, head × 10", f"cassie-plain-{epochs}", plain),
     Measured("LOCT, head and roles × 10", f"cassie-loct-{epochs}", loct),
-    Measured("CASSIE", f"cassie-printed-{epochs}", printed),
+    Measured("CASSIE, printed, one rate", f"cassie-printed-{epochs}", printed),
     Measured("CASSIE, `tuned`", f"cassie-tuned-{epochs}", tuned),
   )
   return MeasuredTable(name, (HELD, *BOTH), rows, base=f"cassie-plain-{epochs}", main=2)

@@ -2,15 +2,15 @@
 
 Trains a bi-encoder (`MultipleNegativesRankingLoss`, each answer with some of its question's negatives) or a
 cross-encoder (`BinaryCrossEntropyLoss`, every pair) of sentence-transformers from the same published encoder,
-with the rate, warm-up and epochs of `recommended:fast` where no other are named, keeps the epoch with the best
-MAP on dev, and writes the rankings as TREC run files, one a seed, for `as2jax compare` and `as2jax lab paper rerankers --fill`,
+with the rate and epochs of `recommended:fast` and a warm-up over a tenth of all steps (ours is a tenth of the
+first epoch) where no other are named, keeps the epoch with the best MAP on dev, and writes the rankings as TREC run files, one a seed, for `as2jax compare` and `as2jax lab paper rerankers --fill`,
 beside them their per-question scores and what the training took (`seeds.jsonl`). The seeds that a folder has
 already are not trained again:
 
     python -m launch.benchmarks.sentence_transformers_training bi wikiqa -o runs/st-bi
     as2jax compare runs/fast runs/st-bi/seed-0.test.run,runs/st-bi/seed-1.test.run,runs/st-bi/seed-2.test.run
 
-Besides sentence-transformers and torch it needs `datasets` and `accelerate`.
+`--device=cuda` trains on a GPU, whose name the lines then keep. Besides sentence-transformers and torch it needs `datasets` and `accelerate`.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from launch.benchmarks import machine
 
 Scores = list[np.ndarray]
 RULES = {"trecqa": ("ptb",)}
-FIRST = {"rate": 2e-5, "warmup": 0.1, "accelerator": ""}  # of lines that do not say
+DEFAULTS = {"rate": 2e-5, "warmup": 0.1, "accelerator": ""}  # of lines that do not say, too
 
 
 def texts(questions: Sequence[Question]) -> list[list[str]]:
@@ -202,7 +202,7 @@ def finished(file: pathlib.Path, settings: dict) -> int:
   """
   rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
   for seed, row in enumerate(rows):
-    of_line = {key: row.get(key, FIRST.get(key, its)) for key, its in settings.items()}
+    of_line = {key: row.get(key, DEFAULTS.get(key, its)) for key, its in settings.items()}
     of_line["seed"] = row["seed"]
     changed = differences(of_line, {"seed": seed, **settings})
     if changed:
@@ -210,6 +210,14 @@ def finished(file: pathlib.Path, settings: dict) -> int:
         f"{file}, line {seed + 1}: {'; '.join(map(str.strip, changed))}: name another folder"
       )
   return len(rows)
+
+
+def share(text: str) -> float:
+  """A number from 0 to below 1: their arguments take 1 and more as numbers of steps."""
+  value = float(text)
+  if not 0 <= value < 1:
+    raise argparse.ArgumentTypeError(f"{text} is no share of all steps: give 0 to below 1")
+  return value
 
 
 def main() -> None:
@@ -225,8 +233,8 @@ def main() -> None:
   parser.add_argument("--epochs", type=int, default=3)
   parser.add_argument("--batch", type=int, default=16, help="rows of a step")
   parser.add_argument("--negatives", type=int, default=6, help="of each answer, for `bi`")
-  parser.add_argument("--rate", type=float, default=FIRST["rate"])
-  parser.add_argument("--warmup", type=float, default=FIRST["warmup"], help="share of all steps")
+  parser.add_argument("--rate", type=float, default=DEFAULTS["rate"])
+  parser.add_argument("--warmup", type=share, default=DEFAULTS["warmup"], help="share of all steps")
   parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
   flags = parser.parse_args()
 
@@ -245,6 +253,8 @@ def main() -> None:
   settings |= {"negatives": flags.negatives} if flags.kind == "bi" else {}
   settings |= {"rate": flags.rate, "warmup": flags.warmup, "accelerator": ""}
   if flags.device == "cuda":
+    if torch.cuda.device_count() != 1:  # on several, `--batch` would be that of each
+      raise InputError(f"{torch.cuda.device_count()} GPUs: name one in CUDA_VISIBLE_DEVICES")
     settings["accelerator"] = torch.cuda.get_device_name()
   file = flags.output / "seeds.jsonl"
   for seed in range(finished(file, settings), flags.seeds):

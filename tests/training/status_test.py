@@ -71,13 +71,16 @@ def test_it_says_how_a_run_ended(tmp_path, error, state, text):
   assert actual["state"] == state and actual.get("error") == text
 
 
-def test_a_disk_that_is_full_does_not_hide_how_a_run_ended(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+  "error", [ValueError("no room"), preemption.Preempted("saved"), KeyboardInterrupt()]
+)
+def test_a_disk_that_is_full_does_not_hide_how_a_run_ended(tmp_path, monkeypatch, error):
   def fail(*_):
     raise OSError(28, "No space left on device")
 
-  with pytest.raises(ValueError, match="no room"), Display(CONFIG, tmp_path):
+  with pytest.raises(type(error)), Display(CONFIG, tmp_path):
     monkeypatch.setattr(status, "write_whole", fail)
-    raise ValueError("no room")
+    raise error
 
 
 def test_goodput_counts_steps_that_stay_over_restarts(tmp_path, monkeypatch):

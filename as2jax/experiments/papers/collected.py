@@ -24,6 +24,7 @@ from as2jax.runtime.errors import InputError
 from as2jax.training.run_folder import step_seconds
 
 SEEDS = "seeds.jsonl"  # of a peer's training: a line a seed
+OF_A_SEED = ("seed", "dev_map", "epoch", "seconds", "accelerator")  # the rest are settings
 CPU_SECONDS = "cpu_seconds.json"  # of the runs on a CPU that runs on an accelerator replaced
 LARGEST = 50_000  # bytes of a file
 LEFT_OUT = ("other_scores", "diagnostics")  # of each seed of results.json
@@ -122,7 +123,8 @@ def accelerator(folder: pathlib.Path) -> str:
   if (folder / SEEDS).exists():
     return _lines(folder)[0].get("accelerator", "")
   execution = (results.read(folder) or {}).get("execution", {})
-  return execution.get("device", "") if execution.get("backend", "cpu") != "cpu" else ""
+  backend = execution.get("backend", "cpu")
+  return "" if backend == "cpu" else execution.get("device") or backend
 
 
 def _lines(folder: pathlib.Path) -> list[dict[str, Any]]:
@@ -135,7 +137,7 @@ def _write(source: pathlib.Path, written: dict[str, bytes], target: pathlib.Path
       raise InputError(f"{source}: {file} has {len(text)} bytes, more than {LARGEST}")
   if target.exists():  # of a run that this one replaces, maybe of other seeds
     spent = seconds(target)
-    if accelerator(source) and spent is not None:
+    if spent is not None and accelerator(source) and _same_training(source, target):
       written[CPU_SECONDS] = f"{json.dumps({'seconds': round(spent, 1)})}\n".encode()
     shutil.rmtree(target)
   for file, text in written.items():
@@ -145,10 +147,26 @@ def _write(source: pathlib.Path, written: dict[str, bytes], target: pathlib.Path
   return target
 
 
+def _same_training(one: pathlib.Path, other: pathlib.Path) -> bool:
+  """Whether two folders agree in all settings that both state; later versions state more."""
+  settings = _of_a_peer if (one / SEEDS).exists() else _settings
+  a, b = settings(one), settings(other)
+  return all(a[key] == b[key] for key in a.keys() & b.keys())
+
+
+def _of_a_peer(folder: pathlib.Path) -> dict[str, Any]:
+  return {key: its for key, its in _lines(folder)[0].items() if key not in OF_A_SEED}
+
+
+def _settings(folder: pathlib.Path) -> dict[str, Any]:
+  """A run's config without its seeds and without folders."""
+  flat = flatten(json.loads((folder / "config.json").read_text()))
+  return {key: _named(value) for key, value in flat.items() if key != "seeds"}
+
+
 def _check_config(source: pathlib.Path, name: str, run: Run) -> None:
-  mine = lambda flat: {key: _named(value) for key, value in flat.items() if key != "seeds"}
-  there = mine(flatten(json.loads((source / "config.json").read_text())))
-  wanted = mine(flatten(json.loads(resolve(run).to_json())))
+  there = _settings(source)
+  wanted = {key: _named(its) for key, its in flatten(json.loads(resolve(run).to_json())).items()}
   known = {key: value for key, value in wanted.items() if key in there}  # others came later
   changed = differences(there, known)
   if changed:

@@ -117,7 +117,7 @@ def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
   heading = [column.heading for column in table.columns]
   difference = f"{table.columns[table.main].heading} − {base.system}" if compared else ""
   cells = [["system", *heading, "seeds", *[difference] * compared]]
-  notes, seen, devices = [], [], {}
+  notes, seen, devices = [], [], []
   for row in table.rows:
     if not there(row.name):
       mark = f" ({NOT_YET})" if row.name else ""
@@ -128,19 +128,27 @@ def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
     loaded = [_scores(place, column) for column in table.columns]
     notes += _notes(row, folder / row.name, loaded[0])
     seen.append(loaded[0].pretraining)
-    if device := collected.accelerator(folder / row.name):
-      devices.setdefault(device, []).append(row.system)
+    devices.append((row.system, folder / row.name))
     seeds = "–" if loaded[0].deterministic else str(len(next(iter(loaded[0].values.values()))))
     against = [_against(table, folder, base.name, row.name)] if compared else []
     cells.append([row.system, *map(_cell, loaded, table.columns), seeds, *against])
   lines = sweep_table.markdown(cells, left=1)
   if any(there(row.name) for row in table.rows):
-    notes += [f"Trained on {device}: {'; '.join(its)}." for device, its in devices.items()]
+    notes += _trained_on(devices)
     known = [f"{line[:1].upper()}{line[1:]}." for line in pretraining.under_table(seen)]
     lines += ["", " ".join([LEGEND, *notes, *known])]
   if table.commands:
     lines += ["", "```bash", *commands(table.rows, table.first), "```"]
   return "\n".join(lines)
+
+
+def _trained_on(rows: Sequence[tuple[str, pathlib.Path]]) -> list[str]:
+  """A sentence for each accelerator that trained some of the rows, given as (name, folder)."""
+  names: dict[str, list[str]] = {}
+  for name, place in rows:
+    if place.exists() and (device := collected.accelerator(place)):
+      names.setdefault(device, []).append(name)
+  return [f"Trained on {device}: {'; '.join(its)}." for device, its in names.items()]
 
 
 def summary(folder: pathlib.Path) -> str:
@@ -153,7 +161,9 @@ def summary(folder: pathlib.Path) -> str:
     there = (folder / row.name / "results.json").exists()
     column = table.columns[one.column]
     figure = _cell(_scores(str(folder / row.name), column), column) if there else NOT_YET
-    cells.append([one.data, one.system or row.system, figure, one.paper])
+    device = collected.accelerator(folder / row.name) if there else ""
+    system = (one.system or row.system) + (f" ({device})" if device else "")
+    cells.append([one.data, system, figure, one.paper])
   return "\n".join(sweep_table.markdown(cells, left=4))
 
 
@@ -166,6 +176,14 @@ def closing(folder: pathlib.Path) -> str:
     of_row = zip(row.names, judges, strict=True)
     cells.append([row.system, *(_closing_cell(folder, *names) for names in of_row)])
   lines = sweep_table.markdown(cells, left=1)
+  places = [
+    (f"{row.system} ({data})", folder / name)
+    for row in module.CLOSING
+    for name, data in zip(row.names, module.CLOSING_DATA, strict=True)
+    if name
+  ]
+  if said := _trained_on(places):
+    lines += ["", f"{' '.join(said)} The seconds beside them are those of the CPU runs before."]
   return "\n".join([*lines, "", "```bash", *dict.fromkeys(peers().values()), "```"])
 
 

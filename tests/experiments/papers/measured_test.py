@@ -221,26 +221,54 @@ def test_seconds_are_those_of_a_cpu_and_outlive_runs_on_an_accelerator(
     ("again", {"backend": "cpu", "device": "cpu"}),
     ("again", {"backend": "gpu", "device": "Accelerator 7"}),
     ("again", {"backend": "gpu", "device": "Accelerator 7"}),
+    ("back", {"backend": "cpu", "device": "cpu"}),
+    ("back", {"backend": "gpu", "device": "Accelerator 7"}),
+    ("back", {"backend": "cpu", "device": "cpu"}),
   ):
     content["execution"] |= execution
     (source / "results.json").write_text(json.dumps(content))
     collected.collect(source, name, row, tmp_path)
   assert collected.seconds(tmp_path / "first") is None
   assert collected.seconds(tmp_path / "again") == 30.0
+  assert not (tmp_path / "back" / collected.CPU_SECONDS).exists()
   assert collected.accelerator(tmp_path / "again") == "Accelerator 7"
   assert collected.accelerator(kept / "bm25") == ""
   rows = (Measured("on a CPU", "bm25", row), Measured("on another", "again", row))
   text = measured.rendered(MeasuredTable("t", (MAP,), rows), tmp_path)
   assert "Trained on Accelerator 7: on another." in text
+  del content["execution"]["device"]  # of earlier versions
+  content["execution"]["backend"] = "gpu"
+  (source / "results.json").write_text(json.dumps(content))
+  assert collected.accelerator(source) == "gpu"
 
 
-def test_seconds_of_a_peer_are_those_of_a_cpu_too(kept, tmp_path):
-  for line, spent in (('{"seconds": 40.0}', 40.0), ('{"seconds": 2.0, "accelerator": "A"}', 40.0)):
-    source = tmp_path / "peer"
-    source.mkdir(exist_ok=True)
-    (source / collected.SEEDS).write_text(line + "\n")
-    collected.collect_tables(source, "peer", tmp_path / "kept")
-    assert collected.seconds(tmp_path / "kept/peer") == spent
+def test_seconds_of_a_peer_are_those_of_a_cpu_and_of_the_same_settings(tmp_path):
+  source, kept = tmp_path / "peer", tmp_path / "kept"
+  source.mkdir()
+  for line, spent in (
+    ({"epochs": 3, "seconds": 40.0}, 40.0),
+    ({"epochs": 3, "seconds": 2.0, "rate": 2e-5, "accelerator": "A"}, 40.0),
+    ({"epochs": 1, "seconds": 1.0, "accelerator": "A"}, None),
+  ):
+    (source / collected.SEEDS).write_text(json.dumps(line) + "\n")
+    collected.collect_tables(source, "peer", kept)
+    assert collected.seconds(kept / "peer") == spent
+
+
+def test_seconds_of_another_config_are_not_kept(kept, finished_run, tmp_path):
+  source, row = tmp_path / "run", Run(f"{LEXICAL}:bm25,sample")
+  shutil.copytree(finished_run("bm25"), source)
+  content = json.loads((source / "results.json").read_text())
+  content["execution"] |= {"backend": "gpu"}
+  (source / "results.json").write_text(json.dumps(content))
+  (kept / "bm25" / collected.CPU_SECONDS).write_text('{"seconds": 30.0}')
+  collected.collect(source, "bm25", row, kept)
+  assert collected.seconds(kept / "bm25") == 30.0
+  file = kept / "bm25" / "config.json"
+  config = json.loads(file.read_text())
+  file.write_text(json.dumps(config | {"epochs": config["epochs"] + 1}))
+  collected.collect(source, "bm25", row, kept)
+  assert collected.seconds(kept / "bm25") is None
 
 
 MEASURED = ["lab", "measured"]

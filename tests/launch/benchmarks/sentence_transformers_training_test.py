@@ -1,5 +1,6 @@
 """What sentence-transformers is trained on, and which epoch is kept."""
 
+import argparse
 import collections
 import types
 
@@ -91,8 +92,24 @@ def test_seeds_that_a_folder_has_are_not_trained_again(tmp_path):
 def test_lines_that_name_no_rate_were_trained_with_the_first_on_a_cpu(tmp_path):
   file = tmp_path / "seeds.jsonl"
   file.write_text('{"kind": "bi", "seed": 0}\n')
-  settings = {"kind": "bi", **training.FIRST}
+  settings = {"kind": "bi", **training.DEFAULTS}
   assert training.finished(file, settings) == 1
   for other in ({"rate": 1e-4}, {"warmup": 0.5}, {"accelerator": "A"}):
     with pytest.raises(InputError, match=next(iter(other))):
       training.finished(file, {**settings, **other})
+
+
+def test_their_trainer_takes_the_rate_the_warm_up_and_the_device():
+  flags = argparse.Namespace(output="out", epochs=2, batch=8, rate=1e-4, warmup=0.5, device="cuda")
+  its = training.arguments(flags, 3)
+  assert (its["learning_rate"], its["warmup_steps"], its["seed"]) == (1e-4, 0.5, 3)
+  assert not its["use_cpu"]
+  flags.device = "cpu"
+  assert training.arguments(flags, 3)["use_cpu"]
+
+
+def test_a_warm_up_is_a_share():
+  assert training.share("0") == 0 and training.share("0.5") == 0.5
+  for text in ("1", "-0.1", "nan"):
+    with pytest.raises(argparse.ArgumentTypeError, match="share of all steps"):
+      training.share(text)
