@@ -1,8 +1,8 @@
 """What surrounds the work of a command: logging, signals, several hosts, messages, exit status.
 
 The exit status is 0; 1 where what was asked for failed (counts differ, a run of a sweep failed) or
-for an error of ours; 2 for a mistake in the input or a full disk; 75 after SIGTERM and 130 after SIGINT, after
-which the same command goes on.
+for an error of ours; 2 for a mistake in the input or a full disk; 75 after SIGTERM and 130 after
+SIGINT, after which the same command goes on.
 """
 
 import contextlib

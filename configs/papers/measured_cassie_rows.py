@@ -10,7 +10,6 @@ BOTH = tuple(
 )
 HELD = Column("held out MAP", (), "map", split="heldout")
 FASTER = (("^(?!encoder/)", 10.0),)
-ANSWERABLE = {"data__train_filter": "answerable", "optimizer__rate": 5e-5}
 ONE_EPOCH = {"data__train_filter": "answerable", "epochs": 1, "optimizer__rate": 5e-5}
 PAIR = {"model__template": "pair", "model__segments": "none"}
 HELD_OUT = {"data__holdout": 0.1, "evaluation__splits": ("heldout", "dev+test")}
@@ -114,7 +113,7 @@ CASSIE = MeasuredTable(
 
 def _longer(name: str, epochs: int) -> MeasuredTable:
   """The same comparison with more epochs, and with new layers × 10 where not said otherwise."""
-  of = {**ANSWERABLE, "epochs": epochs, **SEEDS}
+  of = {**ONE_EPOCH, "epochs": epochs, **SEEDS}
   faster = {"optimizer__lr_multipliers": FASTER}
   plain = Run.of("wikiqa_loct.py:minilm", **of, **PAIR, **faster)
   loct = Run.of("wikiqa_loct.py:minilm", **of, **faster)

@@ -10,7 +10,8 @@ already are not trained again:
     python -m launch.benchmarks.sentence_transformers_training bi wikiqa -o runs/st-bi
     as2jax compare runs/fast runs/st-bi/seed-0.test.run,runs/st-bi/seed-1.test.run,runs/st-bi/seed-2.test.run
 
-`--device=cuda` trains on a GPU, whose name the lines then keep. Besides sentence-transformers and torch it needs `datasets` and `accelerate`.
+`--device=cuda` trains on a GPU, whose name the lines then keep. Besides sentence-transformers and torch it
+needs `datasets` and `accelerate`.
 """
 
 import argparse

@@ -117,7 +117,7 @@ def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
   heading = [column.heading for column in table.columns]
   difference = f"{table.columns[table.main].heading} − {base.system}" if compared else ""
   cells = [["system", *heading, "seeds", *[difference] * compared]]
-  notes, seen, devices = [], [], []
+  notes, seen, places = [], [], []
   for row in table.rows:
     if not there(row.name):
       mark = f" ({NOT_YET})" if row.name else ""
@@ -128,13 +128,13 @@ def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
     loaded = [_scores(place, column) for column in table.columns]
     notes += _notes(row, folder / row.name, loaded[0])
     seen.append(loaded[0].pretraining)
-    devices.append((row.system, folder / row.name))
+    places.append((row.system, folder / row.name))
     seeds = "–" if loaded[0].deterministic else str(len(next(iter(loaded[0].values.values()))))
     against = [_against(table, folder, base.name, row.name)] if compared else []
     cells.append([row.system, *map(_cell, loaded, table.columns), seeds, *against])
   lines = sweep_table.markdown(cells, left=1)
   if any(there(row.name) for row in table.rows):
-    notes += _trained_on(devices)
+    notes += _trained_on(places)
     known = [f"{line[:1].upper()}{line[1:]}." for line in pretraining.under_table(seen)]
     lines += ["", " ".join([LEGEND, *notes, *known])]
   if table.commands:

@@ -189,6 +189,13 @@ def test_a_peer_is_collected_by_its_tables_and_stands_in_the_closing_table(
   assert lines[3].endswith(f"({measured._short(mean * 0.5 / 2**0.5)}; 2), 40 s |")
   assert lines[4] == "| later | not trained yet |"
   assert "train sample -o runs/peer" in lines
+  assert "Trained on" not in "\n".join(lines)
+  file = source / collected.SEEDS
+  file.write_text('{"seconds": 3.0, "accelerator": "A7"}\n' * 2)
+  collected.collect_tables(source, "peer", kept)
+  again = measured.closing(kept)
+  assert again.splitlines()[3] == lines[3]  # with the seconds of the CPU's run
+  assert "Trained on A7: their trainer (Sample). The seconds beside them are those of" in again
 
 
 def test_a_trained_run_keeps_how_long_its_steps_took(kept, finished_run, tmp_path):
