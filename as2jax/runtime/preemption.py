@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -107,6 +108,8 @@ def _unwind(_, frame: types.FrameType | None) -> None:
       _end(startup.NOTHING)
     frame = frame.f_back
   _Heard.unwinding.set()
+  # Of a coroutine that unwinding drops, Python would say that it was never awaited.
+  warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
   raise KeyboardInterrupt
 
 

@@ -159,8 +159,10 @@ preemption.LATE = 0.2
 preemption.listen_for_interrupt(unwinds=True)
 class Callback:
   def __del__(self): signal.raise_signal(signal.SIGINT)
+async def read(): pass
 try:
   if sys.argv[1] == "instructions": signal.raise_signal(signal.SIGINT)
+  if sys.argv[1] == "coroutine": read(), signal.raise_signal(signal.SIGINT)
   if sys.argv[1] == "callback": Callback()
   threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
   hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
@@ -169,10 +171,10 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("where", ["instructions", "callback", "call"])
+@pytest.mark.parametrize("where", ["instructions", "coroutine", "callback", "call"])
 def test_a_short_command_unwinds_where_it_can(where):
   out, err = (process := begin("-c", UNWINDING, where)).communicate(timeout=30)
-  if where == "instructions":
+  if where in ("instructions", "coroutine"):  # that was to be awaited, as in reading a checkpoint
     assert (out, err, process.returncode) == ("unwound True\n", "", 0)
   else:
     assert (out, process.returncode) == ("", 130)
