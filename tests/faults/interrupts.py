@@ -50,6 +50,8 @@ def interrupt(runs: Runs, seed: int, cases: int) -> list[Totals]:
     rng = random.Random(f"{seed} interrupts {case}")
     longest = took.get(name, 5.0)
     moment = rng.random() * (longest if rng.random() < 0.7 else min(longest, 1.0))
+    # Of one that had ended: `export` replaces no folder.
+    shutil.rmtree(folder / "exported", ignore_errors=True)
     begin = time.monotonic()
     status, said = send(lines[name], moment, twice=rng.random() < 0.25)
     if status == 0:  # it had ended: the next ones come earlier
