@@ -1,8 +1,8 @@
 """The ranker that we recommend today, for any data set and encoder.
 
 Arguments, joined by commas: `fast` (default), a bi-encoder trained with a softmax over a question's own
-candidates; `accurate`, a cross-encoder trained in the same way, with `minilm` at the rate that dev
-chose for it (as2jax/config/recommended.py); `embedder` and `reranker`, the same for a published
+candidates; `accurate`, a cross-encoder trained in the same way, both with `minilm` at the rate that dev
+chose for them (as2jax/config/recommended.py); `embedder` and `reranker`, the same for a published
 bi-encoder or cross-encoder, whose folder --config.encoder.pretrained names (with --config.epochs=0 it
 ranks as it is); `averaged`, which keeps the average of the last hundred steps' parameters; and those of
 as2jax/config/presets.py (`sample`, `minilm`, `ettin17m` …). The data set is WikiQA unless
@@ -11,7 +11,7 @@ as2jax/config/presets.py (`sample`, `minilm`, `ettin17m` …). The data set is W
 without labels of one's own, and `accurate` begun whole as one of SQuAD's (scope=all) needs fewer of
 them (configs/README.md, "Warm start"). The scores of both may be added (`as2jax lab fuse`).
 configs/papers/README.md has what that gave: on WikiQA and TrecQA `fast` ranks better, on SemEval's
-forum posts `accurate`.
+forum posts neither is shown to rank better.
 """
 
 from as2jax.config import base, presets

@@ -114,7 +114,11 @@ def test_a_first_stage_in_context_reads_what_cassie_reads():
     ("accurate,sample,ettin17m", 2e-5, 0.1),
     ("accurate,minilm,transfer", 2e-5, 0.1),
     ("accurate,minilm,adapt", 1e-6, 0.1),
-    ("fast,minilm", 2e-5, 0.1),
+    ("accurate,minilm,ranknet", 2e-5, 0.1),
+    ("fast,minilm", 1e-4, 0.5),
+    ("fast,minilm,in_batch", 2e-5, 0.1),
+    ("fast,minilm,distil", 2e-5, 0.1),
+    ("fast,ettin17m", 2e-5, 0.1),
     ("reranker,minilm", 2e-5, 0.1),
   ],
 )

@@ -60,15 +60,15 @@ def _recommended(config: ConfigDict) -> None:
 
 KINDS = {"fast": fast, "accurate": accurate, "embedder": embedder, "reranker": reranker}
 # Where WikiQA's dev chose other rates than those that papers give BERT-base (configs/papers/README.md).
-RATES = {("accurate", presets.MINILM): {"rate": 1e-4, "warmup": 0.5}}
+RATES = {(kind, presets.MINILM): {"rate": 1e-4, "warmup": 0.5} for kind in ("fast", "accurate")}
 
 
 def rates_of_encoder(config: ConfigDict, kind: str, words: Collection[str]) -> None:
-  """Sets the rate and warm-up that were chosen for one of `KINDS` with this encoder, if they were.
+  """Sets the rate and warm-up that were chosen for one of `KINDS` with this encoder and its own loss.
 
   Args:
     words: the argument's, already applied; `transfer` and `adapt` have rates of their own.
 
   """
-  if not {"transfer", "adapt"} & set(words):
+  if config.loss.name == "list_softmax" and not {"transfer", "adapt"} & set(words):
     config.optimizer.update(RATES.get((kind, config.encoder.get("pretrained")), {}))

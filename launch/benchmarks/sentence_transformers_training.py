@@ -2,8 +2,8 @@
 
 Trains a bi-encoder (`MultipleNegativesRankingLoss`, each answer with some of its question's negatives) or a
 cross-encoder (`BinaryCrossEntropyLoss`, every pair) of sentence-transformers from the same published encoder,
-with the rate and epochs of `recommended:fast` and a warm-up over a tenth of all steps (ours is a tenth of the
-first epoch) where no other are named, keeps the epoch with the best MAP on dev, and writes the rankings as TREC run files, one a seed, for `as2jax compare` and `as2jax lab paper rerankers --fill`,
+for as many epochs as `recommended:fast`, at 2e-5 with a warm-up over a tenth of all steps where no other are
+named (of ours, half the first epoch is --warmup=0.1667), keeps the epoch with the best MAP on dev, and writes the rankings as TREC run files, one a seed, for `as2jax compare` and `as2jax lab paper rerankers --fill`,
 beside them their per-question scores and what the training took (`seeds.jsonl`). The seeds that a folder has
 already are not trained again:
 
