@@ -35,6 +35,12 @@ CLOSING = (
     "python -m launch.benchmarks.sentence_transformers_training bi {data} -o {output} --negatives=3",
   ),
   Closing(
+    "sentence-transformers' trainer, bi-encoder, the rate of `fast`",
+    ("peer-bi-rate-wikiqa", "peer-bi-rate-trecqa", "peer-bi-rate-semeval2015_devel"),
+    "python -m launch.benchmarks.sentence_transformers_training bi {data} -o {output} --negatives=3 "
+    "--rate=1e-4 --warmup=0.1667",
+  ),
+  Closing(
     "sentence-transformers' trainer, cross-encoder",
     ("peer-cross-wikiqa", "peer-cross-trecqa", "peer-cross-semeval2015_devel"),
     "python -m launch.benchmarks.sentence_transformers_training cross {data} -o {output}",
