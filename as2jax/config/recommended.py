@@ -59,7 +59,7 @@ def _recommended(config: ConfigDict) -> None:
 
 
 KINDS = {"fast": fast, "accurate": accurate, "embedder": embedder, "reranker": reranker}
-# Where WikiQA's dev chose other rates than those that papers give BERT-base (configs/papers/README.md).
+# Where dev chose other rates than those that papers give BERT-base (configs/papers/README.md).
 RATES = {(kind, presets.MINILM): {"rate": 1e-4, "warmup": 0.5} for kind in ("fast", "accurate")}
 
 

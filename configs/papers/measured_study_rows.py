@@ -6,10 +6,8 @@ from as2jax.experiments.papers.rows import Column, Run
 from .measured_cassie_rows import SEEDS, SQUAD_FILES
 
 DEV = Column("dev MAP", (), "map", split="dev")
-SLOW = {
-  "optimizer__rate": 2e-5,
-  "optimizer__warmup": 0.1,
-}  # `fast` and `accurate` before dev chose their rates
+# `fast` and `accurate` before dev chose their rates.
+SLOW = {"optimizer__rate": 2e-5, "optimizer__warmup": 0.1}
 TEST = tuple(Column(heading, (), metric) for heading, metric in (("MAP", "map"), ("MRR", "mrr")))
 UNTRAINED = Measured(
   "MiniLM, mean-pooled, untrained, cosine", "wikiqa-mean", Run.of("wikiqa_baseline.py:mean,minilm")
