@@ -100,6 +100,11 @@ def tables(folder: pathlib.Path, split: str) -> str:
   return ",".join(str(path) for path in sorted(folder.glob(f"seed-*.{split}.tsv.xz")))
 
 
+def seeds_of_peer(folder: pathlib.Path) -> int:
+  """How many seeds `collect_tables` kept; 0 where it kept none."""
+  return len(_lines(folder)) if (folder / SEEDS).exists() else 0
+
+
 def seconds(folder: pathlib.Path) -> float | None:
   """Mean seconds on a CPU of a seed's training steps; None where they were not kept.
 

@@ -184,7 +184,11 @@ def closing(folder: pathlib.Path) -> str:
   ]
   if said := _trained_on(places):
     lines += ["", f"{' '.join(said)} The seconds beside them are those of the CPU runs before."]
-  return "\n".join([*lines, "", "```bash", *dict.fromkeys(peers().values()), "```"])
+  commands = []
+  for name, command in peers().items():
+    seeds = collected.seeds_of_peer(folder / name)
+    commands.append(f"{command} --seeds={seeds}" if seeds else command)
+  return "\n".join([*lines, "", "```bash", *dict.fromkeys(commands), "```"])
 
 
 def _closing_cell(folder: pathlib.Path, name: str, judge: str) -> str:

@@ -188,7 +188,7 @@ def test_a_peer_is_collected_by_its_tables_and_stands_in_the_closing_table(
   assert f"| their trainer | {measured._short(mean * 0.75)} ± " in lines[3]
   assert lines[3].endswith(f"({measured._short(mean * 0.5 / 2**0.5)}; 2), 40 s |")
   assert lines[4] == "| later | not trained yet |"
-  assert "train sample -o runs/peer" in lines
+  assert "train sample -o runs/peer --seeds=2" in lines
   assert "Trained on" not in "\n".join(lines)
   file = source / collected.SEEDS
   file.write_text('{"seconds": 3.0, "accelerator": "A7"}\n' * 2)
