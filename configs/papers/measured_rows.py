@@ -19,6 +19,7 @@ from .measured_closing_rows import CLOSING as CLOSING
 from .measured_closing_rows import CLOSING_DATA as CLOSING_DATA
 from .measured_m2snet_rows import M2SNET
 from .measured_study_rows import SLOW, STUDIES, TEST
+from .measured_tuned_rows import TUNED
 
 MEAN = "MiniLM, mean-pooled, untrained, cosine"
 FIVE = {"seeds": (0, 1, 2, 3, 4)}
@@ -354,6 +355,7 @@ TABLES = (
   SQUAD,
   CROSS_VAES,
   *STUDIES,
+  *TUNED,
 )
 SUMMARY = (
   Summary("WikiQA clean test, MAP", "wikiqa", 1, "wikiqa-bm25"),

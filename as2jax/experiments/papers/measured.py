@@ -255,7 +255,7 @@ def _notes(row: Measured, place: pathlib.Path, scores: RunScores) -> list[str]:
   if scores.note:
     notes.append(f"{row.system}: {scores.note}.")
   count = results.times_evaluated(place, "test", results.read(place)["data"]["name"])
-  if count != 1:
+  if count not in (0, 1):  # a row that is judged by other questions has left test unread
     notes.append(f"{row.system}: {results.ledger_note(count)}.")
   return notes
 
