@@ -126,7 +126,7 @@ def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
       continue
     place = str(folder / row.name)
     loaded = [_scores(place, column) for column in table.columns]
-    notes += _notes(row, folder / row.name, loaded[0])
+    notes += _notes(row, folder / row.name, loaded[0], table.columns)
     seen.append(loaded[0].pretraining)
     places.append((row.system, folder / row.name))
     seeds = "–" if loaded[0].deterministic else str(len(next(iter(loaded[0].values.values()))))
@@ -247,7 +247,9 @@ def _against(table: MeasuredTable, folder: pathlib.Path, base: str, name: str) -
   )
 
 
-def _notes(row: Measured, place: pathlib.Path, scores: RunScores) -> list[str]:
+def _notes(
+  row: Measured, place: pathlib.Path, scores: RunScores, columns: Sequence[Column]
+) -> list[str]:
   notes = []
   seeds = len(next(iter(scores.values.values())))
   if not scores.deterministic and seeds < FEW:
@@ -255,7 +257,8 @@ def _notes(row: Measured, place: pathlib.Path, scores: RunScores) -> list[str]:
   if scores.note:
     notes.append(f"{row.system}: {scores.note}.")
   count = results.times_evaluated(place, "test", results.read(place)["data"]["name"])
-  if count not in (0, 1):  # a row that is judged by other questions has left test unread
+  shown = any("test" in column.split.split("+") for column in columns)
+  if count != 1 and (shown or count != 0):  # a table of other questions leaves test unread
     notes.append(f"{row.system}: {results.ledger_note(count)}.")
   return notes
 
