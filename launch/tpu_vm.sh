@@ -234,6 +234,20 @@ rm -rf as2jax && mv new as2jax && bash as2jax/launch/install.sh tpu &&
 ${DATA:+gcloud storage rsync $DATA data --recursive && }echo '$want' >installed"
 }
 
+install_found() { # NODE: the command `install`, on a node that is there
+  local status
+  locate "$1" || return
+  if [ "$STATE" != READY ]; then
+    note "as2jax: $1 is $STATE in $ZONES; what makes it: bash launch/tpu_vm.sh create $1"
+    return 1
+  fi
+  install "$1" && return
+  status=$?
+  [ $status != 2 ] || return 2
+  note "as2jax: $1 in $ZONE is not installed (the same command tries again):"$'\n'"$SAID"
+  return 1
+}
+
 ready() { # NODE: there, with everything installed
   local began=$SECONDS lost=$SECONDS failures=0 status
   while :; do
@@ -350,5 +364,6 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
     sed -n '2,/^:/{/^#/s/^# \{0,1\}//p}' "$0" >&2
     exit 2
   fi
+  [ "$1" != install ] || set -- install_found "${@:2}"
   "$@"
 fi

@@ -193,6 +193,25 @@ def test_a_node_is_installed_once_and_again_for_another_source(clone, stand_in, 
   assert not (home / "as2jax" / "as2jax" / "new.py").exists()  # what is gone is gone there, too
 
 
+def test_install_by_itself_finds_the_nodes_zone(clone, stand_in):
+  variables = {
+    "REPOSITORY": str(clone),
+    "ZONES": "us-west4-a us-central1-a",
+    "DATA": "gs://bucket/data",
+  }
+  command = lambda word, **more: stand_in.run(
+    clone / "launch" / "tpu_vm.sh", word, "one", **variables, STEADY="1", **more
+  )
+  status, _, err = command("install")
+  assert status == 1 and "one is ABSENT" in err and "tpu_vm.sh create one" in err
+  stand_in.refuse(**{"us-west4-a": "room"})
+  assert command("create", HOURS="1")[0] == 0
+  status, _, err = command("install")  # uv fails once
+  assert status == 1 and "one in us-central1-a is not installed" in err and "no network" in err
+  assert command("install")[0] == 0
+  assert (stand_in.folder / "nodes" / "one" / "home" / "data" / "x.tsv").exists()
+
+
 def test_uncommitted_changes_are_refused_or_carried_as_a_patch(clone, stand_in, tmp_path):
   (clone / "as2jax" / "a.py").write_text("A = 2\n")
   (clone / "new.txt").write_text("new\n")
