@@ -95,6 +95,11 @@ CASSIE = MeasuredTable(
       "cassie-transferred",
       Run.of("wikiqa_cassie.py:minilm", **ONE_EPOCH, **FROM, warm_start__scope="encoder", **SEEDS),
     ),
+    Measured(
+      "MiniLM, mean-pooled, untrained, cosine",
+      "cassie-mean",
+      Run.of("wikiqa_baseline.py:mean,minilm", **HELD_OUT),
+    ),
     Measured("BM25", "cassie-bm25", Run.of("wikiqa_baseline.py:bm25", **HELD_OUT)),
     Measured(
       "IDF overlap", "cassie-idf-overlap", Run.of("wikiqa_baseline.py:idf_overlap", **HELD_OUT)
