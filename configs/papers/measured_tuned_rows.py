@@ -5,7 +5,11 @@ from collections.abc import Mapping
 from as2jax.experiments.papers.measured import Measured, MeasuredTable
 from as2jax.experiments.papers.rows import Column, Run
 
-from .measured_cassie_rows import HELD, SEEDS
+from .measured_cassie_rows import HELD, ONE_EPOCH, SEEDS
+
+THIRD = {"data__holdout": 0.3, "evaluation__splits": ("heldout",)}
+SINUSOIDS = {"model__positions": "sinusoids"}
+SLOWER = {"optimizer__rate": 5e-5}
 
 Changes = Mapping[str, tuple[str, dict]]  # system: (end of its name, what is taken back)
 
@@ -54,5 +58,28 @@ TUNED = (
       "12 epochs": ("epochs", {"epochs": 12, "patience": 12}),
     },
     base="squad-cross-vae-tuned",
+  ),
+  _taken_back(
+    "cassie",
+    HELD,
+    "wikiqa_cassie.py:tuned,minilm",
+    {**THIRD, **ONE_EPOCH},
+    {
+      "marginals by frequency": ("frequency", {"model__marginals": "frequency"}),
+      "the head reads h alone": ("h", {"model__head_reads": ("h",)}),
+      "roles begin at random": ("roles", {"model__segments_start": "normal"}),
+      "one rate for all": ("rate", {"optimizer__lr_multipliers": ()}),
+    },
+  ),
+  _taken_back(
+    "cete",
+    HELD,
+    "wikiqa_cete.py:minilm,tuned",
+    THIRD,
+    {
+      "sinusoids": ("sinusoids", SINUSOIDS),
+      "rate 5e-5": ("rate", SLOWER),
+      "both: the printed recipe": ("printed", {**SINUSOIDS, **SLOWER}),
+    },
   ),
 )
