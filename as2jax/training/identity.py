@@ -23,6 +23,7 @@ from as2jax.config.flat import flatten
 from as2jax.data.datasets import holdout
 from as2jax.data.inputs import fitted
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
+from as2jax.data.inputs.teacher_scores import TeacherScores
 from as2jax.data.record import Question, fingerprint
 from as2jax.evaluation import results
 from as2jax.runtime import checksums, processes, regular_files, version
@@ -52,6 +53,7 @@ OWN_DATA = (
 PARTS = {
   "data": "the questions of {!r}",
   "first_stage_ranking": "the first-stage ranking of {!r}",
+  "teachers": "the teachers' scores of {!r}",
   "architecture": "the encoder's {!r}",
   "weights": "the pretrained weights",
   "tokenizer": "the tokeniser with its vocabulary",
@@ -246,11 +248,10 @@ def _of_use(components: Components) -> dict[str, Any]:
 
 
 def _of_data(components: Components, splits: Sequence[str]) -> dict[str, Any]:
-  """Digests of the data as they are used, and of the order that a joint model starts from."""
+  """Digests of the data as they are used, and of other rankers' orders and scores of them."""
   digests, orders = {}, {}
-  ranking: Any = next(
-    (entry for entry in components.inputs if entry.name == FirstStageRanking.name), None
-  )
+  named: dict[str, Any] = {entry.name: entry for entry in components.inputs}
+  ranking, teachers = (named.get(kind.name) for kind in (FirstStageRanking, TeacherScores))
   pools = getattr(components.dataset, "pools", {})
   for name in dict.fromkeys(splits):
     if name == TRAINING and (kept := stored_split.read_digest(components)):
@@ -264,7 +265,9 @@ def _of_data(components: Components, splits: Sequence[str]) -> dict[str, Any]:
     if ranking is not None and ranking.ranking is not None:
       arrays = {str(i): order for i, order in enumerate(ranking.for_layout(questions))}
       orders[name] = checksums.of_arrays(arrays)
-  return {"data": digests, "first_stage_ranking": orders}
+  taught = teachers is not None and teachers.teachers and TRAINING in splits
+  scores = {"teachers": {TRAINING: teachers.digest()}} if taught else {}
+  return {"data": digests, "first_stage_ranking": orders, **scores}
 
 
 def _training(components: Components) -> Sequence[Question]:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tiny
 
+from as2jax.config import losses
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets.pool import Pool
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, Ranking
@@ -176,6 +177,26 @@ def test_resuming_with_something_else_is_refused(there, change, named):
   with pytest.raises(InputError, match=named):
     resume(there)
   assert not (there / "x/results.json").exists()
+
+
+def test_resuming_with_other_scores_of_teachers_is_refused(trained, tmp_path):
+  file = tmp_path / "soft.jsonl"
+  texts = [{"question": r["question"], "candidate": r["candidate"]} for r in rows(trained, "train")]
+
+  def train(sign):
+    file.write_text("".join(json.dumps({**t, "score": sign}) + "\n" for t in texts))
+    taught = config(trained).unlock()
+    losses.distil(taught)
+    taught.data.teachers = (str(file),)
+    taught.batch.examples = 64
+    return train_and_evaluate(taught.lock(), tmp_path / "run")
+
+  train(1.0)
+  (tmp_path / "run/results.json").unlink()
+  train(1.0)  # the same scores, written anew
+  (tmp_path / "run/results.json").unlink()
+  with pytest.raises(InputError, match="the teachers' scores of 'training': "):
+    train(-1.0)
 
 
 def test_evaluating_the_own_splits_again_compares_their_data_alone(there):

@@ -1,6 +1,8 @@
 """Scores that other rankers gave to the training pairs: soft labels for distillation."""
 
 import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -58,6 +60,11 @@ class TeacherScores(Input):
       )
     files = [run_file(teacher, "train", key="data.teachers") for teacher in named]
     return TeacherScores(tuple((str(file), read_scores(file)) for file in files))
+
+  def digest(self) -> str:
+    """SHA-256 (hex) of the scores of all teachers; the names and forms of their files do not count."""
+    scores = json.dumps([its for _, its in self.teachers], sort_keys=True)
+    return hashlib.sha256(scores.encode()).hexdigest()
 
   def columns(
     self, fitted: None, questions: Sequence[Question], tables: Tables
