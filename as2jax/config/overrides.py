@@ -14,7 +14,7 @@ TRUE, FALSE = ("true", "yes", "1"), ("false", "no", "0")
 
 
 def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set") -> ConfigDict:
-  """A locked copy of a config with other values.
+  """A locked copy of a config with other values, its references kept: the loss's epochs follow the run's.
 
   Args:
     values: by dotted key.
@@ -24,18 +24,25 @@ def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set") 
     InputError: an unknown key (names the nearest), a section, a value of another type.
 
   """
-  config = copy.deepcopy(config).lock()  # with its references: the loss's epochs follow the run's
+  config = copy.deepcopy(config).lock()
   for key, value in values.items():
     section, name = _place(config, key, option)
+    value = tuple(value) if isinstance(value, list) else value
     try:
-      section[name] = tuple(value) if isinstance(value, list) else value
+      if section.get_type(name) is type(
+        None
+      ):  # read from JSON, which keeps no type of what is unset
+        with section.ignore_type():
+          section[name] = value
+      else:
+        section[name] = value
     except (TypeError, ValueError) as error:
       wanted = section.get_type(name).__name__
       raise InputError(
         f"{option} {key}={value!r}: {key} is of type {wanted}, now {section[name]!r}; give one value "
         "of that type"
       ) from error
-  return config.copy_and_resolve_references().lock()
+  return config
 
 
 def parse(config: ConfigDict, items: Sequence[str], option: str = "--set") -> dict[str, Any]:
@@ -88,7 +95,12 @@ def _typed(text: str, wanted: type) -> Any:
     raise ValueError(text)
   if wanted is tuple:
     return _items(text)
-  return wanted(text) if wanted in (int, float, str) else ast.literal_eval(text)
+  if wanted in (int, float, str):
+    return wanted(text)
+  try:
+    return ast.literal_eval(text)
+  except (ValueError, SyntaxError):
+    return text
 
 
 def _items(text: str) -> tuple:
