@@ -56,7 +56,9 @@ def every_config():
       known = [w for w in known if w not in presets.ENCODERS]
     if path.stem.endswith("_baseline"):  # which are not trained
       known = [w for w in known if w not in baselines.TRAINING]
-    together = [w for w in known if w in ("roberta", "large") or w not in presets.ENCODERS]
+    replaced = {word for group in presets.ONE_OF for word in tuple(group)[1:]}
+    replaced |= presets.ENCODERS.keys() - {"roberta", "large"}
+    together = [word for word in known if word not in replaced]
     words = ["", *known, ",".join(together)]
     pairs = [*itertools.product(kinds[:1], words), *itertools.product(kinds[1:], ("", "sample"))]
     arguments = [",".join(filter(None, pair)) for pair in pairs]
@@ -152,7 +154,7 @@ def test_words_that_a_config_cannot_follow_are_refused(job, message):
     ("wikiqa_triplet:smple", "'smple' is not known; did you mean 'sample'"),
     ("wikiqa_cassie:jiont,minilm", "did you mean 'joint'"),
     ("squad_cross_vae:squad_45", "did you mean 'squad_44'"),
-    ("wikiqa_triplet:zebra", "use sample, minilm, .*, adapt, joined by commas"),
+    ("wikiqa_triplet:zebra", "use sample, minilm, .*, adapt, .*, joined by commas"),
     ("own:triplt,minilm", "name one recipe of .*; did you mean 'triplet'"),
     ("wikiqa_baseline:bm52,sample", "did you mean 'bm25'"),
     ("own:zebra", "such as own:triplet,minilm$"),
@@ -208,12 +210,35 @@ def test_words_are_followed_whatever_the_config_sets():
     assert flags.load(f"{job},list_softmax").loss.scale == scale, job
 
 
+def test_the_order_of_words_changes_nothing_and_no_word_replaces_another():
+  for words in ("in_batch,shared", "shared,in_batch"):
+    batch = flags.load(f"recommended:fast,minilm,{words}").batch
+    assert (batch.sampler, batch.examples) == ("shared", 2048), words
+  for job in (
+    "recommended:fast,grouped,shared",
+    "recommended:accurate,listnet,ranknet",
+    "squad_triplet:squad_parts,squad_44",
+    "wikiqa_crossencoder:adapt,transfer",
+  ):
+    with pytest.raises(InputError, match="replace one another: name one"):
+      flags.load(job)
+
+
+def test_a_value_that_json_left_without_a_type_can_be_set(tmp_path):
+  (tmp_path / "config.json").write_text(flags.load("wikiqa_crossencoder:minilm").to_json())
+  again = flags.load(f"rerun:{tmp_path / 'config.json'}")
+  values = overrides.parse(again, ["model.token=first", "encoder.attention=plain"])
+  changed = overrides.apply(overrides.apply(again, values), {"epochs": 2})
+  assert (changed.model.token, changed.encoder.attention) == ("first", "plain")
+
+
 def test_the_epochs_of_annealing_are_those_of_the_run(tmp_path):
   config = flags.load("squad_cross_vae:small")
   epochs = lambda changed: (changed.epochs, changed.loss.epochs)
   assert epochs(overrides.apply(config, {"epochs": 3})) == (3, 3)
   assert epochs(overrides.apply(config, {"loss.epochs": 4})) == (config.epochs, 4)
   assert epochs(config) == (config.epochs, config.epochs)  # as before
+  assert epochs(overrides.apply(overrides.apply(config, {}), {"epochs": 3})) == (3, 3)
   (tmp_path / "config.json").write_text(config.to_json())
   again = flags.load(f"rerun:{tmp_path / 'config.json'}")
   assert epochs(overrides.apply(again, {"epochs": 3})) == (3, 3)

@@ -67,6 +67,9 @@ def shared(config: ConfigDict) -> None:
   config.batch.examples = 2048
 
 
+SAMPLERS: dict[str, Callable[[ConfigDict], None]] = {"grouped": grouped, "shared": shared}
+
+
 def _scale(config: ConfigDict) -> float:
   cosine = config.model.get("score") == "cosine" or config.model.name in BY_COSINE
   return COSINE_SCALE if cosine else 1.0

@@ -347,13 +347,13 @@ ENCODERS = {  # words that name a transformer
 ARGUMENTS = {
   "sample": sample,
   **ENCODERS,
-  "grouped": losses.grouped,
-  "shared": losses.shared,
   **losses.WORDS,
   "transfer": transfer,
   "adapt": adapt,
+  **losses.SAMPLERS,  # after the losses, which set batches of their own
 }
 POOLS = {"squad_44": squad_44, "squad_parts": squad_parts}
+ONE_OF = (losses.WORDS, losses.SAMPLERS, ("transfer", "adapt"), POOLS)  # of each, one word at most
 
 
 def nearest(words: Collection[str], known: Collection[str]) -> str:
@@ -373,17 +373,22 @@ def apply_to_pool(
 
 
 def apply(config: ConfigDict, argument: str | None, own: Collection[str] = ()) -> ConfigDict:
-  """Applies the words of a config file's argument (`…py:grouped,minilm`), in order.
+  """Applies the words of a config file's argument (`…py:grouped,minilm`), samplers last, else in order.
 
   Args:
     own: words of the file's own, which it applies itself.
 
   Raises:
-    InputError: a word that is not known, or one that replaces the encoder of a word before it.
+    InputError: a word that is not known, or one that replaces what a word before it has set.
 
   """
   encoder = ""  # the word that names it
-  for word in (argument or "").split(","):
+  words = (argument or "").split(",")
+  for group in ONE_OF:
+    named = [word for word in dict.fromkeys(words) if word in group]
+    if len(named) > 1:
+      raise InputError(f"{' and '.join(named)} replace one another: name one")
+  for word in sorted(words, key=losses.SAMPLERS.__contains__):
     if not word or word in own:
       continue
     if word not in ARGUMENTS:
