@@ -8,7 +8,7 @@ temperature τ.
 """
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,7 @@ from as2jax.data.inputs.teacher_scores import TeacherScores
 from as2jax.layers.vectors import norm, take
 from as2jax.models.losses import Loss, Term
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.ranges import AtLeast
 
 NOWHERE = -1e30  # a logit that softmax takes as 0, and that has no NaN in its gradient
 
@@ -309,7 +310,7 @@ class FocalLoss(ScoreLoss):
   Mean over judged examples. γ = 0 is `BinaryCrossEntropy`.
   """
 
-  gamma: float
+  gamma: Annotated[float, AtLeast(0)]
   scale: float
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
@@ -317,5 +318,6 @@ class FocalLoss(ScoreLoss):
     labels = batch.examples.labels[..., 0]
     judged = batch.examples.mask * (labels >= 0)
     margin = self.scale * output.scores * jnp.where(labels > 0, 1.0, -1.0)
-    values = jax.nn.sigmoid(-margin) ** self.gamma * jax.nn.softplus(-margin)
+    # (1 − p)^γ by its logarithm: a power below 1 of a probability that underflows has no gradient.
+    values = jnp.exp(-self.gamma * jax.nn.softplus(margin)) * jax.nn.softplus(-margin)
     return {"focal": Term(values, judged)}

@@ -112,6 +112,16 @@ def test_focal_by_hand():
   np.testing.assert_allclose(value(losses.FocalLoss(2.0, 1.0)), np.mean(values), rtol=1e-5)
 
 
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+def test_focal_has_a_gradient_where_the_right_answer_is_certain(gamma):
+  scores = jnp.asarray(SCORES).at[0].multiply(200.0)
+  loss = lambda x: sum(
+    (term.values * term.weights).sum()
+    for term in losses.FocalLoss(gamma, 1.0)(types.SimpleNamespace(scores=x), batch(), 0.0).values()
+  )
+  assert np.isfinite(jax.grad(loss)(scores)).all()
+
+
 def test_margin_mse_by_hand():
   means = []
   for (s, y), (t, _) in zip(questions(), questions(scores=TEACHER)):
