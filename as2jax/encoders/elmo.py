@@ -141,7 +141,7 @@ class ElmoEncoder(nn.Module):
       return sum(layers[1:], layers[0]) / len(layers)
     if self.mix == "learned":
       return self.layer_mix(jnp.stack(layers))
-    return layers[-1 if self.mix == "top" else self.mix]
+    return layers[self._layer()]
 
   def with_state(
     self, tokens: Tokens, state: State, train: bool = False
@@ -215,13 +215,18 @@ class ElmoEncoder(nn.Module):
       )
     return self.characters(words.reshape(-1, self.max_characters))
 
+  def _layer(self) -> int | None:
+    """The layer that is read alone, which a config names by a number or its text; else None."""
+    if self.mix == "top":
+      return self.num_layers
+    return int(self.mix) if str(self.mix).isdecimal() else None
+
   def _check(self):
     if self.activation not in ACTIVATIONS:
       raise InputError(
         f"encoder.activation: {self.activation!r} is none of {', '.join(ACTIVATIONS)}"
       )
-    numbered = isinstance(self.mix, int) and not isinstance(self.mix, bool)
-    if not (0 <= self.mix <= self.num_layers if numbered else self.mix in MIXES):
+    if self.mix not in MIXES and self._layer() not in range(self.num_layers + 1):
       raise InputError(
         f"encoder.mix: {self.mix!r} is none of {', '.join(MIXES)} and no layer from 0 to "
         f"{self.num_layers}"

@@ -181,7 +181,7 @@ def test_mixes():
   np.testing.assert_array_equal(layers[0, ..., :4], layers[0, ..., 4:])
   run = lambda mix, params=params: apply(encoder.clone(mix=mix), params, tokens)
   np.testing.assert_allclose(run("uniform"), layers.mean(0), atol=1e-6)
-  for mix, layer in (("top", 2), (1, 1)):
+  for mix, layer in (("top", 2), (1, 1), ("1", 1)):
     np.testing.assert_array_equal(run(mix), layers[layer])
   learned = encoder.clone(mix="learned")
   shapes = jax.eval_shape(lambda: learned.init(jax.random.key(0), tokens, train=False))["params"]
@@ -267,6 +267,7 @@ def test_published_sizes():
     ({"mix": "mean"}, "mix.*'mean'.*uniform.*from 0 to 2"),
     ({"mix": 3}, "mix.*3.*from 0 to 2"),
     ({"mix": True}, "mix.*True"),
+    ({"mix": "3"}, "mix.*3.*from 0 to 2"),
     ({"activation": "gelu"}, "activation.*gelu.*relu, tanh"),
     ({"projection_dim": 9}, "projection_dim.*9.*cell_size 6"),
     ({"filters": ((9, 2),)}, "filters.*9.*8"),
