@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import tiny
+import tiny_encoders
 from flax import linen as nn
 from flax import struct
 from jaxtyping import Array
@@ -195,6 +196,16 @@ def test_an_input_of_ones_own_needs_no_edit(config, monkeypatch, tmp_path):
   shard = described.batch(described.train_batcher())
   assert shard.inputs["lengths"].shape[2:] == (1,)
   assert shard.inputs["lengths"].dtype == batch.inputs["lengths"].dtype
+
+
+def test_cls_of_an_encoder_whose_cls_is_the_last_token_is_refused(tmp_path):
+  folder = str(tiny_encoders.folder("xlnet", tmp_path / "xlnet"))
+  job = lambda pooling: tiny.config(
+    encoder__pretrained=folder, encoder__name="xlnet", model__pooling=pooling
+  )
+  with pytest.raises(InputError, match="model.pooling = 'cls' .* the last: .*pooling=cls_last"):
+    load(job("cls"))
+  assert load(job("cls_last")).model.pooling == "cls_last"
 
 
 def test_models_that_read_no_words_get_none():
