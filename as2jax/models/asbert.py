@@ -2,6 +2,7 @@
 
 from typing import Annotated, ClassVar
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
@@ -72,7 +73,7 @@ class Siamese(BiEncoder):
     super().setup()
     if self.combine not in COMBINATIONS:
       raise InputError(f"model.combine = {self.combine!r}: use one of {COMBINATIONS}")
-    self.head = nn.Dense(1)
+    self.head = nn.Dense(1, precision=jax.lax.Precision.HIGHEST)
 
   def compare(self, pair: tuple[Array, Array], *, train: bool) -> dict[str, Array]:
     del train

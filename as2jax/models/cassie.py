@@ -278,8 +278,9 @@ class RankerHead(nn.Module):
   def __call__(self, x: Float[Array, "*n d"]) -> Float[Array, "*n"]:
     """Returns one number for each vector."""
     if self.pooled:
-      x = jnp.tanh(nn.Dense(x.shape[-1], name="pooler")(x))
-    logits = nn.Dense(2, name="head", kernel_init=nn.initializers.normal(0.02))(x)
+      x = jnp.tanh(nn.Dense(x.shape[-1], name="pooler", precision=lax.Precision.HIGHEST)(x))
+    start = nn.initializers.normal(0.02)
+    logits = nn.Dense(2, name="head", kernel_init=start, precision=lax.Precision.HIGHEST)(x)
     logits = logits.astype(jnp.float32)
     return logits[..., 1] - logits[..., 0]
 

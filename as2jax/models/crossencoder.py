@@ -6,6 +6,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from flax import linen as nn
 from flax import struct
+from jax import lax
 from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch, Tokens
@@ -51,9 +52,10 @@ class SequenceClassifier(System):
     units = pool(hidden, batch.tokens, batch.units, self.token)
     x = take(units, batch.examples.members[..., 0])
     if self.pooler:
-      x = jnp.tanh(nn.Dense(x.shape[-1], name="pooler")(x))
+      x = jnp.tanh(nn.Dense(x.shape[-1], name="pooler", precision=lax.Precision.HIGHEST)(x))
     x = nn.Dropout(self.dropout, deterministic=not train)(x)
-    logits = nn.Dense(2, name="head", kernel_init=nn.initializers.normal(0.02))(x)
+    start = nn.initializers.normal(0.02)
+    logits = nn.Dense(2, name="head", kernel_init=start, precision=lax.Precision.HIGHEST)(x)
     logits = logits.astype(jnp.float32)
     return CrossEncoderOutput(logits[..., 1] - logits[..., 0], logits)
 
