@@ -1,9 +1,9 @@
 """CETE's feature-based rankers (Laskar et al. 2020, section 3.1): what `*_cete.py` configs share.
 
 Arguments, joined by commas: one of `bert`, `bert_large`, `elmo`, `glove`, `minilm` … (whose vectors
-are read; `bert` where none is named); `no_encoder`, the ablation of figure 4; `tuned`, without
-positions and with ten times the paper's rate; and `sample` …, as everywhere. Files of vectors and weights that no package has are named by --config.encoder.vectors
-and --config.encoder.pretrained.
+are read; `bert` where none is named); `no_encoder`, the ablation of figure 4; `tuned`, with ten
+times the paper's rate; and `sample` …, as everywhere. Files of vectors and weights that no package
+has are named by --config.encoder.vectors and --config.encoder.pretrained.
 """
 
 from ml_collections import ConfigDict
@@ -46,7 +46,7 @@ def feature_based(config: ConfigDict) -> None:
       "encoder_layers": 1,  # paper: 1
       "num_heads": 8,  # paper: 8
       "dropout": 0.2,  # paper: 0.2
-      "positions": "sinusoids",  # paper: sinusoids; or none
+      "positions": "none",  # none | sinusoids, which the authors' code adds to GloVe alone
       "feature_scale": 1.0,  # of the vectors, before positions are added
       "norm": "pre",  # pre | post; the paper does not say
       "storage": "float32",  # of the vectors on disk: float32 | float16
@@ -75,12 +75,12 @@ def glove(config: ConfigDict) -> None:
   """The baseline: GloVe, 300 wide, which 8 heads do not divide."""
   presets.static(config, "glove/glove.6B.300d.txt", lower=True)
   config.model.num_heads = 6
+  config.model.positions = "sinusoids"
   config.model.feature_scale = 300**0.5  # as in the authors' code
 
 
 def tuned(config: ConfigDict) -> None:
-  """Without sinusoids, whose mean square (1/2) is four times that of contextual vectors."""
-  config.model.positions = "none"
+  """A new encoder's rate, ten times the paper's."""
   config.optimizer.rate = 5e-4
 
 

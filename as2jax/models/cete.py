@@ -76,8 +76,8 @@ class FeatureBased(System):
     encoder_layers: 1; 0 is the ablation of figure 4: the mean of the vectors, without positions.
     num_heads: 8, of the new encoder; must divide the width (GloVe's 300: 6).
     dropout: on the sum of vectors and positions, on what each sublayer adds, on the attention.
-    positions: `sinusoids`, added to the vectors (the paper's), or `none`, as for contextual vectors,
-      which hold their position already.
+    positions: `sinusoids`, added to the vectors (section 3.1, and the authors' code for GloVe alone),
+      or `none`, for contextual vectors, which hold their position already.
     feature_scale: what the vectors are multiplied by before the positions (of mean square 1/2) are
       added; 1 is the paper's sum (Vaswani et al. 2017, section 3.4, have √d).
     norm: `pre` (each sublayer's input and the last output are normalised) or `post`.

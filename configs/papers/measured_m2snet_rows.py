@@ -6,18 +6,20 @@ from as2jax.experiments.papers.rows import Column, Run
 from .measured_cassie_rows import SEEDS
 from .measured_study_rows import TEST
 
+BY_LENGTH = {"model__overlap": "by_length", "model__standardise_overlap": False}
 M2SNET = MeasuredTable(
   "m2snet",
   (Column("dev MAP", (), "map", split="dev"), *TEST),
   (
     *(
       Measured(
-        f"`{name}`",
+        f"`{name}`, overlap by length, unscaled",
         f"m2snet-{name}",
         Run.of(
           f"trecqa_m2snet.py:{name}",
           encoder__vectors="trec50.txt",
           data__train_fraction=0.1,
+          **BY_LENGTH,
           **SEEDS,
         ),
       )

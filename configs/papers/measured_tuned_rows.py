@@ -8,8 +8,6 @@ from as2jax.experiments.papers.rows import Column, Run
 from .measured_cassie_rows import HELD, ONE_EPOCH, SEEDS
 
 THIRD = {"data__holdout": 0.3, "evaluation__splits": ("heldout",)}
-SINUSOIDS = {"model__positions": "sinusoids"}
-SLOWER = {"optimizer__rate": 5e-5}
 
 Changes = Mapping[str, tuple[str, dict]]  # system: (end of its name, what is taken back)
 
@@ -39,6 +37,7 @@ TUNED = (
       "data__train_fraction": 0.1,
     },
     {
+      "overlap as counts": ("counts", {"model__overlap": "counts"}),
       "overlap by length": ("by-length", {"model__overlap": "by_length"}),
       "overlap not standardised": ("plain", {"model__standardise_overlap": False}),
     },
@@ -69,17 +68,6 @@ TUNED = (
       "the head reads h alone": ("h", {"model__head_reads": ("h",)}),
       "roles begin at random": ("roles", {"model__segments_start": "normal"}),
       "one rate for all": ("rate", {"optimizer__lr_multipliers": ()}),
-    },
-  ),
-  _taken_back(
-    "cete",
-    HELD,
-    "wikiqa_cete.py:minilm,tuned",
-    THIRD,
-    {
-      "sinusoids": ("sinusoids", SINUSOIDS),
-      "rate 5e-5": ("rate", SLOWER),
-      "both: the printed recipe": ("printed", {**SINUSOIDS, **SLOWER}),
     },
   ),
 )

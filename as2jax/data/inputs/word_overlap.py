@@ -30,7 +30,7 @@ class WordOverlap(Input):
 
   Attributes:
     form: what the number of shared word types and their summed IDF are divided by: `by_length`, the
-      sum of both texts' lengths in words (the paper's); `counts`, by nothing; `shares`, by the
+      sum of both texts' lengths in words; `counts`, by nothing; `shares`, by the
       number of the question's word types and by their summed IDF.
     standardise: whether each feature is shifted and scaled to mean 0 and standard deviation 1 over
       the judged pairs of the training questions.
