@@ -149,29 +149,36 @@ create() { # NODE: in the first zone with room; waits for room, but not for what
   done
 }
 
-delete() { # NODE: wherever it is, with its request; ends when it is gone
-  local kind tries=0 gone
+delete() { # NODE: wherever it is, with its request; ends when it is gone, 2 where it never would be
+  local kind force tries=0 gone word
   while [ $tries -lt 20 ]; do
     gone=1
     for ZONE in $ZONES; do
       for kind in queued-resources tpu-vm; do
-        if [ $kind = tpu-vm ]; then
-          tpus $kind describe "$1" --format='value(state)' || [ "$(why)" = connection ] || continue
-          tpus $kind delete "$1" --quiet
-        elif [ "$QUEUED" = 1 ]; then
-          tpus $kind describe "$1" --format='value(state.state)' || [ "$(why)" = connection ] ||
-            continue
-          tpus $kind delete "$1" --force --quiet
-        else
-          continue
-        fi || [ "$(why)" = absent ] || gone=''
+        force=()
+        if [ $kind = queued-resources ]; then
+          [ "$QUEUED" = 1 ] || continue
+          force=(--force)
+        fi
+        if tpus $kind describe "$1" --format='value(state)'; then
+          tpus $kind delete "$1" "${force[@]}" --quiet && continue
+        elif [ "$(why)" = type ]; then
+          continue # there is no such zone
+        fi
+        word=$(why)
+        [ "$word" != absent ] || continue
+        if for_good "$word"; then
+          note "as2jax: $1 is not deleted, and may cost money"
+          return 2
+        fi
+        gone=''
       done
     done
     [ -z "$gone" ] || return 0
     tries=$((tries + 1))
     sleep "$PAUSE"
   done
-  note "as2jax: $1 is not deleted, and costs money: $(last)"
+  note "as2jax: $1 is not deleted, and may cost money: $(last)"
   return 1
 }
 

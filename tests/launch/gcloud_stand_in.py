@@ -2,7 +2,8 @@
 
 A bucket is a folder `gs/BUCKET`, a machine a folder `nodes/NAME` with its state, its zone and a home,
 in which `ssh` runs the very command that it is given. Every place at which gcloud is called fails
-once, as the real one would there. `$STAND_IN/zones.json` says what a zone answers for good.
+once, as the real one would there. `$STAND_IN/zones.json` says what a zone answers for good when a
+machine is made in it, `$REFUSE` what every call is answered.
 """
 
 import json
@@ -19,6 +20,7 @@ WORDS = {
   "room": "ERROR: (gcloud) There is no more capacity in the zone; you can try in another zone",
   "type": "ERROR: (gcloud) NOT_FOUND: accelerator type not found",
   "permission": "ERROR: (gcloud) PERMISSION_DENIED: tpu.nodes.create on projects/p",
+  "login": "ERROR: (gcloud) Reauthentication failed. Please run: $ gcloud auth login",
   "api": "ERROR: Cloud TPU API has not been used in project 1 before or it is disabled.",
   "absent": "ERROR: (gcloud) NOT_FOUND: Resource 'projects/p/nodes' was not found",
   "connection": "ERROR: gcloud crashed (ConnectionError): ('Connection aborted.', timeout)",
@@ -113,6 +115,8 @@ def tpus(kind, verb, name, *options):
 def main(words):
   with open(ROOT / "calls", "a") as file:
     file.write(json.dumps(words) + "\n")
+  if refused := os.environ.get("REFUSE"):
+    end(refused)
   mark = ROOT / "failed" / place(words)
   first = not mark.exists() and "STEADY" not in os.environ
   mark.parent.mkdir(exist_ok=True)

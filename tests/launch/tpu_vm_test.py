@@ -301,6 +301,40 @@ def test_the_next_zone_is_asked_where_one_has_no_room(clone, stand_in, tmp_path)
   assert status == 0 and "made in us-south1-a" in err, err
 
 
+@pytest.mark.parametrize("queued", ["0", "1"])
+@pytest.mark.parametrize(
+  "refused, status, words",
+  [
+    ("login", 2, "log in: gcloud auth login"),
+    ("api", 2, "gcloud services enable tpu.googleapis.com"),
+    ("permission", 2, "add-iam-policy-binding"),
+    ("quota", 1, "Quota limit"),
+  ],
+)
+def test_a_node_of_which_gcloud_does_not_say_is_not_taken_for_deleted(
+  stand_in, queued, refused, status, words
+):
+  variables = {"ZONES": "us-west4-a us-central1-a", "QUEUED": queued, "STEADY": "1"}
+  command = lambda word, **more: stand_in.run(
+    ROOT / "launch" / "tpu_vm.sh", word, "one", **variables, **more
+  )
+  stand_in.refuse(**{"us-west4-a": "room"})
+  assert command("create", HOURS="1")[0] == 0
+  code, _, err = command("delete", REFUSE=refused)
+  assert code == status and words in err and "one is not deleted" in err
+  assert (stand_in.folder / "nodes" / "one").exists()
+  assert command("delete", REFUSE="type")[0] == 0  # no zone of this name
+  assert command("delete")[0] == 0 and not (stand_in.folder / "nodes" / "one").exists()
+  assert command("delete")[0] == 0  # it is gone
+
+
+def test_a_sweep_whose_nodes_may_still_be_there_fails(clone, stand_in, tmp_path):
+  script = emit(tmp_path / "out", jobs_of(0))
+  status, _, err = stand_in.run(script, "delete", REFUSE="login")
+  assert status == 1 and "node-0: FAILED" in err and "log in" in err
+  assert stand_in.run(script, "delete", STEADY="1")[0] == 0
+
+
 @pytest.mark.slow
 def test_a_cancelled_sweep_saves_and_ends(clone, stand_in, tmp_path):
   process = stand_in.start(emit(tmp_path / "out", jobs_of(5, 0)), HOURS="1")

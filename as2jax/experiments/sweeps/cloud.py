@@ -242,8 +242,9 @@ def _gcloud_script(
   assignments = "\n".join(f': "${{{key}:={value}}}"' for key, value in variables.items())
   return f"""#!/usr/bin/env bash
 # The runs of a sweep over NODES Cloud TPU machines, by plain gcloud commands; ends with a list of
-# what failed. Run again it skips what is finished. `bash gcloud.sh delete` ends the bill where it
-# was interrupted. What else may be given in the environment stands in tpu_vm.sh.
+# what failed, machines that could not be deleted among it. Run again it skips what is finished.
+# `bash gcloud.sh delete` ends the bill where it was interrupted. What else may be given in the
+# environment stands in tpu_vm.sh.
 set -uo pipefail
 cd "$(dirname "$0")"
 {assignments}
@@ -265,7 +266,7 @@ turn() {{ # K: every NODES-th run, one after the other, on a machine of its own
     fi
     if [ $status = 0 ]; then echo "${{runs[$k]}}: finished"; else echo "${{runs[$k]}}" >>failed.txt; fi
   done
-  delete "$node"
+  delete "$node" || echo "$node" >>failed.txt
 }}
 
 rm -f failed.txt
@@ -274,7 +275,11 @@ if [ "${{1:-}}" != delete ]; then
   put manifest.jsonl source.tar.gz* "$STORE/" || exit 2
 fi
 for ((n = 0; n < NODES; n++)); do
-  if [ "${{1:-}}" = delete ]; then delete "$NAME-$n" & else turn "$n" & fi
+  if [ "${{1:-}}" = delete ]; then
+    delete "$NAME-$n" || echo "$NAME-$n" >>failed.txt &
+  else
+    turn "$n" &
+  fi
 done
 wait
 if [ -s failed.txt ]; then
