@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from as2jax.config import check, rerun
@@ -31,7 +31,7 @@ class _Device:
 
 @dataclasses.dataclass
 class Shape:
-  """Runs whose steps have the same shapes.
+  """Runs whose steps have the same shapes and number.
 
   Attributes:
     jobs: the runs; config: of the first.
@@ -70,7 +70,7 @@ def preflight(
     config = rerun.resolved(json.loads(job.text), job.title)
     if scaled:
       config = compiled.scaled(config, where.chips // config.sharding.tensor)
-    key = json.dumps([cached.shape_of(config), config.data.name], sort_keys=True)
+    key = json.dumps([cached.shape_of(config), _length(config)], sort_keys=True)
     if key in shapes:
       shapes[key].jobs.append(job)
       continue
@@ -86,15 +86,7 @@ def preflight(
       f"--emit compiles every point for {where.topology} first: {reason}; --no-compile emits "
       "without"
     )
-  for number, shape in enumerate(learned if compiles else (), 1):
-    what = f"{number} of {len(learned)} shapes for {where.topology}: {shape.jobs[0].title}"
-    shape.figures = cached.figures(
-      _as_loop(shape.config),
-      where.topology,
-      exact=_exact(where),
-      begins=lambda what=what: say(f"compiling {what}"),
-    )
-    shape.hours = _hours(shape)
+  for shape in _compiled(learned, where, say) if compiles else ():
     for step in ("train", "predict"):
       if step in shape.figures and not shape.figures[step]["fits"]:
         needs, hbm = shape.figures[step]["bytes"] / GIB, shape.figures["hbm"] / GIB
@@ -104,6 +96,27 @@ def preflight(
         ).append(shape.jobs[0].title)
   _refuse(wrong, where)
   return table(list(shapes.values()), where)
+
+
+def _compiled(
+  shapes: Sequence[Shape], where: Machine, say: Callable[[str], None]
+) -> Iterator[Shape]:
+  """Sets figures and hours; compiles once what has the same shapes, and yields the first of them."""
+  alike: dict[str, list[Shape]] = {}
+  for shape in shapes:
+    alike.setdefault(json.dumps(cached.shape_of(shape.config), sort_keys=True), []).append(shape)
+  for number, same in enumerate(alike.values(), 1):
+    what = f"{number} of {len(alike)} shapes for {where.topology}: {same[0].jobs[0].title}"
+    figures = cached.figures(
+      _as_loop(same[0].config),
+      where.topology,
+      exact=_exact(where),
+      begins=lambda what=what: say(f"compiling {what}"),
+    )
+    for shape in same:
+      shape.figures = figures
+      shape.hours = _hours(shape)
+    yield same[0]
 
 
 def check_on(config: Any, count: int) -> None:
@@ -175,6 +188,12 @@ def _as_loop(config: Any) -> Any:
   return loop_config
 
 
+def _length(config: Any) -> list[Any]:
+  """The keys of a config that decide, beside its shapes, how many steps a run takes."""
+  data = json.loads(config.data.to_json())
+  return [data, config.evaluation.task, config.epochs, len(config.seeds)]
+
+
 def _hours(shape: Shape) -> float | None:
   """Hours of one run: FLOPs of its steps and evaluations on dev over `MFU` of the peak.
 
@@ -204,7 +223,7 @@ def _plan(batcher: Any) -> Any:
 
 
 def table(shapes: Sequence[Shape], where: Machine) -> str:
-  """A line a shape: its runs, memory of a chip, time; then what the sweep takes in all."""
+  """A line a shape and number of steps: its runs, memory of a chip, time; then what the sweep takes in all."""
   rows = [("point", "runs", "chips", "GiB, training", "GiB, prediction", "time of a run", "of all")]
   total, unknown = 0.0, 0
   for shape in shapes:

@@ -62,6 +62,18 @@ def test_points_of_the_same_shapes_are_compiled_once_and_their_hours_are_told(co
   assert "35% of the chip's peak" in text
 
 
+@pytest.mark.parametrize("changes", [{"epochs": 1}, {"data__train_fraction": 0.05}])
+def test_the_time_of_each_run_is_its_own(compiler, monkeypatch, changes):
+  """Runs of one shape may take more steps or fewer, which the sum of the sweep follows."""
+  monkeypatch.setattr(preflight, "_time", lambda hours: f"{hours:.6f} h")
+  jobs = [job("short, seed 0", **{"epochs": 9, **changes}), job("long, seed 0", epochs=9)]
+  short, long, total = look(jobs).splitlines()[1:]
+  assert len(compiler.made) == 1
+  times = [float(line.split()[-2]) for line in (short, long)]
+  assert 0 < times[0] < times[1]
+  assert float(total.split("; about ")[1].split()[0]) == pytest.approx(sum(times), abs=1e-5)
+
+
 @pytest.mark.parametrize(
   "hours, said", [(1e-5, "< 1 s"), (0.01, "36 s"), (0.5, "30 min"), (12.3, "12.3 h")]
 )
