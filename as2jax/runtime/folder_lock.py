@@ -11,7 +11,9 @@ from as2jax.runtime.errors import InputError
 
 
 @contextlib.contextmanager
-def lock(workdir: epath.PathLike, option: str = "") -> Generator[None, None, None]:
+def lock(
+  workdir: epath.PathLike, option: str = "", *, signed: bool = True
+) -> Generator[None, None, None]:
   """Locks a folder, which it makes; the system releases the lock however the process ends.
 
   With several processes, the first one holds the lock. Object stores cannot lock: nothing is
@@ -20,18 +22,19 @@ def lock(workdir: epath.PathLike, option: str = "") -> Generator[None, None, Non
   Args:
     workdir: the folder.
     option: its name in messages: `--workdir=FOLDER` where nothing else is said.
+    signed: whether this process writes its id into the lock's file; else the file stays as it is.
 
   Raises:
     InputError: another process holds the lock.
 
   """
   with contextlib.ExitStack() as held:
-    processes.by_first(lambda: held.enter_context(_locked(epath.Path(workdir), option)))
+    processes.by_first(lambda: held.enter_context(_locked(epath.Path(workdir), option, signed)))
     yield
 
 
 @contextlib.contextmanager
-def _locked(workdir: epath.Path, option: str) -> Generator[None, None, None]:
+def _locked(workdir: epath.Path, option: str, signed: bool) -> Generator[None, None, None]:
   option = option or f"--workdir={workdir}"
   try:
     workdir.mkdir(parents=True, exist_ok=True)
@@ -55,8 +58,9 @@ def _locked(workdir: epath.Path, option: str) -> Generator[None, None, None]:
         f"{option} is in use by another process ({file.read().strip()}); "
         "wait for it, or give another folder"
       ) from error
-    file.seek(0)
-    file.truncate()
-    file.write(f"pid {os.getpid()}")
-    file.flush()
+    if signed:
+      file.seek(0)
+      file.truncate()
+      file.write(f"pid {os.getpid()}")
+      file.flush()
     yield

@@ -145,6 +145,8 @@ def _start(job: Job, folder: pathlib.Path, make_command, cores: set[int]) -> sub
       stdin=subprocess.DEVNULL,
       env=huge_pages.environment(os.environ),
     )
+  # Until the run locks its folder, and if it never does: by this id `watch` knows whether it lives.
+  (folder / ".lock").write_text(f"pid {process.pid}")
   if cores:
     with contextlib.suppress(ProcessLookupError):  # it has ended already
       os.sched_setaffinity(process.pid, cores)  # before it starts threads, which inherit it
@@ -174,9 +176,9 @@ def last_line(log: epath.PathLike) -> str:
 
 
 def _held(folder: pathlib.Path) -> bool:
-  """Whether another process works in the folder."""
+  """Whether another process works in the folder; its lock keeps the name of the last that did."""
   try:
-    with lock(folder):
+    with lock(folder, signed=False):
       return False
   except InputError as error:
     if "in use by another process" in str(error):
