@@ -204,16 +204,17 @@ def bring(place: str) -> None:
   store, here = store_of(place), epath.Path(place)
   for job in jobs_of(place) if store != here else ():
     if (store / job.id / "results.json").exists():
-      _copy(store / job.id, here / job.id)
+      whole = (here / job.id / "results.json").exists()  # else a copy was broken off
+      _copy(store / job.id, here / job.id, anew=not whole)
 
 
-def _copy(source: epath.Path, target: epath.Path) -> None:
+def _copy(source: epath.Path, target: epath.Path, *, anew: bool) -> None:
   target.mkdir(parents=True, exist_ok=True)
-  last = ("results.json",)  # a copy that is broken off is made again
+  last = ("results.json",)  # copied each time: it may have been broken off itself
   for path in sorted(source.iterdir(), key=lambda path: path.name in last):
     if path.name == "checkpoints":
       continue
     if path.is_dir():
-      _copy(path, target / path.name)
-    elif not (target / path.name).exists() or path.name in last:
+      _copy(path, target / path.name, anew=anew)
+    elif anew or not (target / path.name).exists() or path.name in last:
       (target / path.name).write_bytes(path.read_bytes())

@@ -176,6 +176,22 @@ def test_finished_runs_are_brought_here_and_make_the_table(
   )
 
 
+def test_a_run_whose_copy_was_broken_off_is_copied_anew(tmp_path):
+  here, store = tmp_path / "out", tmp_path / "store"
+  points.write_manifest(here, jobs_of(1))
+  (here / "store.json").write_text(json.dumps({"store": str(store)}))
+  for root, ranking in ((here, "q1 Q0 a 1"), (store, "q1 Q0 a 1\nq1 Q0 b 2\n")):
+    (root / "id0" / "eval").mkdir(parents=True)
+    (root / "id0" / "eval" / "run.trec").write_text(ranking)
+  (store / "id0" / "results.json").write_text("{}")
+  copied = here / "id0" / "eval" / "run.trec"
+  watch.bring(str(here))
+  assert copied.read_text() == ranking and (here / "id0" / "results.json").read_text() == "{}"
+  before = copied.stat().st_mtime_ns
+  watch.bring(str(here))
+  assert copied.stat().st_mtime_ns == before  # a whole copy is not made again
+
+
 def test_a_damaged_manifest_is_named(tmp_path):
   (tmp_path / "manifest.jsonl").write_text('{"id": 1}\n')
   with pytest.raises(InputError, match="manifest.jsonl: no manifest of a sweep"):
