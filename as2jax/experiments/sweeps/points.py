@@ -108,7 +108,8 @@ def plan(
     settings: overrides of the base itself.
 
   Raises:
-    InputError: an override that does not fit the base, two equal points, points on other data.
+    InputError: an override that does not fit the base, two equal points, points on other data, a
+      seed that is given twice.
 
   """
   start = override(flags.load(base), settings or {})
@@ -116,6 +117,7 @@ def plan(
   if selection not in start.evaluation.splits:
     raise InputError(f"evaluation.splits lacks {selection}, by which a sweep chooses: put it there")
   seeds = tuple(seeds) or tuple(start.seeds)
+  check.check(override(start, {"seeds": seeds}))  # below, each run has one of them
   resolved: dict[str, Mapping[str, Any]] = {}
   jobs: list[Job] = []
   for point in points:

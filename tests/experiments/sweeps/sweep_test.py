@@ -104,6 +104,12 @@ def test_a_wrong_sweep_is_refused(tmp_path, rows, message, capsys):
   assert capsys.readouterr().err.startswith("as2jax: ") and not (tmp_path / "x").exists()
 
 
+def test_a_seed_that_is_given_twice_is_refused():
+  """Its two runs would be one folder, and the table would count one run as two."""
+  with pytest.raises(InputError, match=r"seeds = \(0, 1, 1\): give different whole numbers"):
+    points.plan(LEXICAL, [{"model.name": "word_overlap"}], seeds=(0, 1, 1))
+
+
 def test_a_wrong_sweep_file_or_option_is_refused(tmp_path, capsys):
   broken = tmp_path / "broken.py"
   broken.write_text("BASE = 1 / 0\n")
