@@ -5,6 +5,7 @@ is finished in either place is skipped, and results brought back are collected a
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 import pathlib
@@ -99,7 +100,7 @@ def _write(
   else:
     script = output / "gcloud.sh"
     shutil.copy(SCRIPT, output / SCRIPT.name)  # as it is now: the repository may go on
-    write_whole(script, _gcloud_script(left, where, places, nodes, source))
+    write_whole(script, _gcloud_script(_name(jobs), left, where, places, nodes, source))
   return (
     f"{len(left)} of {len(jobs)} runs to do, with the source {source}. Start, and go on after "
     f"whatever happened:\n  bash {script}\nWatch, end, and bring the results here:\n"
@@ -222,8 +223,14 @@ exit $failed
 """
 
 
+def _name(jobs: Sequence[Job]) -> str:
+  """Of a sweep's machines: the same however many of its runs are finished."""
+  ids = " ".join(job.id for job in jobs)
+  return f"as2jax-{hashlib.sha256(ids.encode()).hexdigest()[:12]}"
+
+
 def _gcloud_script(
-  jobs: Sequence[Job], where: Machine, places: Places, nodes: int, source: str
+  name: str, jobs: Sequence[Job], where: Machine, places: Places, nodes: int, source: str
 ) -> str:
   """Plain commands: the variables, the functions of launch/tpu_vm.sh, the runs over so many nodes."""
   variables = {
@@ -235,7 +242,7 @@ def _gcloud_script(
     "DATA": places.data,
     "STORE": places.store,
     "NODES": nodes,
-    "NAME": f"as2jax-{jobs[0].id if jobs else 'none'}",
+    "NAME": name,
     "SOURCE": source,
     "ARCHIVE": "$PWD/source.tar.gz",
   }

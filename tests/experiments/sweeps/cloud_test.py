@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -153,6 +154,20 @@ def test_the_command_writes_them(tmp_path, monkeypatch, capsys):
   assert '"${SPOT:=0}"' in script and '"${STORE:=gs://bucket/x}"' in script
   assert app.run(["lab", "sweep", *arguments]) == 2
   assert "--store=: give" in capsys.readouterr().err
+
+
+def test_machines_keep_their_names_when_a_sweep_is_emitted_again(tmp_path):
+  """So that `gcloud.sh delete` finds those of the earlier script; another sweep has its own."""
+
+  def name(jobs):
+    emit("gcloud", jobs, tmp_path)
+    return re.search(r"NAME:=(as2jax-\w+)}", (tmp_path / "gcloud.sh").read_text())[1]
+
+  first = name(jobs_of(2))
+  for done in ("id0", "id1"):
+    finish(tmp_path / done)
+    assert name(jobs_of(2)) == first
+  assert name(jobs_of(3)) != first
 
 
 @pytest.mark.parametrize("name", ["tpu_vm.sh", "job.sh", "install.sh", "environment.sh"])
