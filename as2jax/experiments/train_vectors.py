@@ -176,7 +176,8 @@ def _source(flags: argparse.Namespace) -> tuple[Iterable[str], dict[str, Any]]:
     from as2jax.config import flags as flags_config
 
     data = flags_config.load(flags.config).data
-    name, root, cache, download = data.name, data.root, data.cache, data.download
+    name, root, cache = data.name, root or data.root, cache or data.cache
+    download = download and data.download
     rules = tuple(data.rules)
     normalise.check(rules)
   dataset = datasets.load(name, root=root, cache=cache, download=download)

@@ -83,6 +83,34 @@ def test_a_config_names_the_dataset(tmp_path, capsys):
   assert json.loads((tmp_path / "conf.txt.json").read_text())["dataset"] == "sample"
 
 
+@pytest.mark.parametrize(
+  ("flags", "expected"),
+  [
+    ([], {"root": "its/root", "cache": "its/cache", "download": True}),
+    (["--root=mine"], {"root": "mine", "cache": "its/cache", "download": True}),
+    (["--cache=mine", "--no-download"], {"root": "its/root", "cache": "mine", "download": False}),
+  ],
+)
+def test_flags_override_where_a_config_has_its_data(tmp_path, monkeypatch, flags, expected):
+  (tmp_path / "placed.py").write_text(
+    "from configs.wikiqa_triplet import get_config as sample\n\n"
+    "def get_config():\n"
+    "  config = sample('sample')\n"
+    "  config.data.root, config.data.cache = 'its/root', 'its/cache'\n"
+    "  config.data.download = True\n"
+    "  return config\n"
+  )
+  asked = []
+
+  def noted(name, **options):
+    asked.append(options)
+    raise InputError("nothing is read here")
+
+  monkeypatch.setattr(train_vectors.datasets, "load", noted)
+  assert main([f"--config={tmp_path}/placed.py", f"--output={tmp_path}/v.txt", *flags]) == 2
+  assert asked == [expected]
+
+
 def test_the_text_rules_of_a_config_are_those_of_its_runs(tmp_path, capsys):
   (tmp_path / "ruled.py").write_text(
     "from configs.wikiqa_triplet import get_config as sample\n\n"
