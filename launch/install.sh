@@ -28,6 +28,7 @@ find_uv() { # prints where it is, after fetching it where it is not
       { curl -LsSf "https://astral.sh/uv/$(pinned uv | sed 's/.*==//')/install.sh" |
         env UV_INSTALL_DIR="$PWD/.uv/bin" UV_NO_MODIFY_PATH=1 sh >&2; }
   fi
+  [ -x .uv/bin/uv ] || return 1
   echo "$PWD/.uv/bin/uv"
 }
 
