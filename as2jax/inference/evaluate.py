@@ -9,7 +9,7 @@ import numpy as np
 from etils import epath
 
 from as2jax.data.datasets import named, trec_files
-from as2jax.data.datasets.dataset import Dataset
+from as2jax.data.datasets.dataset import Dataset, check_ids
 from as2jax.data.record import UNKNOWN, Question, fingerprint
 from as2jax.evaluation import compare as comparisons
 from as2jax.evaluation import metrics, predict, results, run_files, significance
@@ -115,8 +115,8 @@ def evaluate(
   The ledger of a run (`evaluations.jsonl` in its folder) has a row more for each split of a data set.
 
   Raises:
-    InputError: no questions, a candidate without label, nothing of the system's name, scores of
-      another number than candidates or that are not finite.
+    InputError: no questions, two with one id, a candidate without label, nothing of the system's name,
+      scores of another number than candidates or that are not finite.
 
   """
   data = _read(data, columns, drop)
@@ -218,13 +218,14 @@ def _labelled(data: Dataset | Sequence[Question]) -> tuple[Question, ...]:
   """The questions that have candidates.
 
   Raises:
-    InputError: there is none, or a candidate without label.
+    InputError: there is none, two have one id, or a candidate has no label.
 
   """
   asked = data.questions if isinstance(data, Dataset) else data
   questions = tuple(question for question in asked if question.candidates)
   if not questions:
     raise InputError("there are no questions to evaluate on: check the data and its filter")
+  check_ids(questions, _title(data), "evaluate one split at a time")
   for question in questions:
     if any(candidate.label == UNKNOWN for candidate in question.candidates):
       raise InputError(

@@ -3,7 +3,7 @@
 import dataclasses
 import difflib
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from as2jax.data.datasets.files_on_disk import Counts, Source, Spec, find
@@ -95,15 +95,20 @@ class Unions(Mapping[str, tuple[Question, ...]]):
 
 
 def _union(name: str, parts: Sequence[Sequence[Question]]) -> tuple[Question, ...]:
+  questions = tuple(question for part in parts for question in part)
+  check_ids(questions, f"evaluation.splits: {name!r}", "report the splits one by one")
+  return questions
+
+
+def check_ids(questions: Iterable[Question], where: str, advice: str) -> None:
+  """Raises InputError where two questions have one id, such as those of files that number theirs."""
   seen: set[str] = set()
-  for question in (question for part in parts for question in part):
+  for question in questions:
     if question.id in seen:
       raise InputError(
-        f"evaluation.splits: {name!r} cannot be one list of questions, as two of "
-        f"them have the id {question.id!r}; report the splits one by one"
+        f"{where} cannot be one list of questions, as two of them have the id {question.id!r}; {advice}"
       )
     seen.add(question.id)
-  return tuple(question for part in parts for question in part)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,10 +157,18 @@ class Dataset:
 
   @property
   def qrels(self) -> dict[str, dict[str, int]]:
-    """{question id: {candidate id: label}} of the judged candidates of `questions`."""
+    """{question id: {candidate id: label}} of the judged candidates of `questions`.
+
+    Raises:
+      InputError: two questions, such as those of two splits, have one id.
+
+    """
+    questions = self.questions
+    where = f"{self.name}: {'+'.join(self.reported)}"
+    check_ids(questions, where, "open one split, as2jax.dataset(NAME, SPLIT)")
     return {
       question.id: {c.id: c.label for c in question.candidates if c.label != UNKNOWN}
-      for question in self.questions
+      for question in questions
     }
 
   def pairs(self) -> list[tuple[str, str, int]]:
