@@ -134,8 +134,8 @@ def make_question(id: str, rows: Sequence[Row], *, positive: int) -> Question:
         int(row.label == positive),
         row.previous,
         row.next,
-        _only(labels, row.previous),
-        _only(labels, row.next),
+        label_of(labels, row.previous),
+        label_of(labels, row.next),
         row.title,
       )
       for i, row in enumerate(rows)
@@ -143,6 +143,7 @@ def make_question(id: str, rows: Sequence[Row], *, positive: int) -> Question:
   )
 
 
-def _only(labels: Mapping[str, set[int]], text: str) -> int:
+def label_of(labels: Mapping[str, set[int]], text: str) -> int:
+  """The label of a context sentence, from those of the candidates by text; else `UNKNOWN`."""
   values = labels.get(text, ())
   return next(iter(values)) if len(values) == 1 else UNKNOWN

@@ -2,10 +2,11 @@
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from as2jax.data.datasets import mined
 from as2jax.data.datasets.dataset import Dataset, PoolDataset, Splits
+from as2jax.data.datasets.grouping import label_of
 from as2jax.data.datasets.pool import Pool, aligned, make_query, one_per_text
 from as2jax.data.record import Candidate, Passage, Question
 from as2jax.data.text import normalise
@@ -139,12 +140,8 @@ def with_paragraph(pool: Pool, *, every: bool = False) -> tuple[Question, ...]:
     texts = {passage.text for passage in right}
     gold = right[0]
     chosen = {passage.id for passage in (right if every else right[:1])}
-    candidates = [
-      _candidate(p, int(p.id in chosen))
-      for p in together[gold.title, gold.paragraph]
-      if p.id in chosen or p.text not in texts
-    ]
-    questions.append(Question(query.id, query.text, tuple(candidates)))
+    its = [p for p in together[gold.title, gold.paragraph] if p.id in chosen or p.text not in texts]
+    questions.append(Question(query.id, query.text, _candidates(its, chosen)))
   return tuple(questions)
 
 
@@ -152,14 +149,8 @@ def with_candidates(pool: Pool, candidates: Iterable[Iterable[int]]) -> tuple[Qu
   """Each query with the passages at given positions of the pool; right ones (any) are positive."""
   questions = []
   for query, chosen in zip(pool.queries, candidates, strict=True):
-    right = set(query.answers)
-    questions.append(
-      Question(
-        query.id,
-        query.text,
-        tuple(_candidate(pool.passages[i], int(pool.passages[i].id in right)) for i in chosen),
-      )
-    )
+    its = [pool.passages[i] for i in chosen]
+    questions.append(Question(query.id, query.text, _candidates(its, set(query.answers))))
   return tuple(questions)
 
 
@@ -168,9 +159,7 @@ def ruled(pool: Pool, names: Sequence[str]) -> Pool:
   if not names:
     return pool
   asked = normalise.apply([Question(query.id, query.text, ()) for query in pool.queries], names)
-  (whole,) = normalise.apply(
-    [Question("pool", "pool", tuple(_candidate(passage, 0) for passage in pool.passages))], names
-  )
+  (whole,) = normalise.apply([Question("pool", "pool", _candidates(pool.passages, ()))], names)
   passages = [
     dataclasses.replace(p, text=c.text, previous=c.previous, next=c.next, title=c.title)
     for p, c in zip(pool.passages, whole.candidates, strict=True)
@@ -182,7 +171,25 @@ def ruled(pool: Pool, names: Sequence[str]) -> Pool:
   return Pool(tuple(passages), tuple(queries))
 
 
-def _candidate(passage: Passage, label: int) -> Candidate:
-  return Candidate(
-    passage.id, passage.text, label, passage.previous, passage.next, title=passage.title
+def _candidates(passages: Sequence[Passage], right: Collection[str]) -> tuple[Candidate, ...]:
+  """The passages as candidates, of which those with ids in `right` are positive.
+
+  A context sentence has the label of the candidate with the same text, as in
+  `grouping.make_question`.
+  """
+  labels: dict[str, set[int]] = defaultdict(set)
+  for p in passages:
+    labels[p.text].add(int(p.id in right))
+  return tuple(
+    Candidate(
+      p.id,
+      p.text,
+      int(p.id in right),
+      p.previous,
+      p.next,
+      label_of(labels, p.previous),
+      label_of(labels, p.next),
+      p.title,
+    )
+    for p in passages
   )

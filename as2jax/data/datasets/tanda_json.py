@@ -1,11 +1,14 @@
 """The JSON-lines form in which TANDA (Garg et al. 2020) used TrecQA: one question a line."""
 
+import dataclasses
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from etils import epath
 
 from as2jax.data.datasets.fields import json_objects, label_field, renamed, text_field
+from as2jax.data.datasets.grouping import label_of
 from as2jax.data.datasets.lines import Lines, check_id, quoted
 from as2jax.data.record import UNKNOWN, Candidate, Question
 
@@ -19,8 +22,9 @@ def read_tanda_json(path: epath.PathLike, *, labelled: bool = True) -> tuple[Que
 
   A line is one question, also where two have the same text; one without candidates is kept. A
   question may have `question_id`, a candidate `candidate_id`, `previous`, `next` and `title`.
-  Without ids, questions are q1, q2 … and their candidates q1-0, q1-1 …. Empty lines at the end of
-  the file are not read.
+  Without ids, questions are q1, q2 … and their candidates q1-0, q1-1 …. A context sentence has the
+  label of the candidate with the same text, as in `grouping.make_question`. Empty lines at the end
+  of the file are not read.
 
   Args:
     path: the file.
@@ -64,6 +68,7 @@ def _question(record: Mapping, question_id: str, lines: Lines, labelled: bool) -
       "label and sentence"
     )
   candidates: dict[str, Candidate] = {}
+  labels: dict[str, set[int]] = defaultdict(set)  # by text
   for i, entry in enumerate(entries):
     if not isinstance(entry, dict):
       raise lines.error(
@@ -81,7 +86,17 @@ def _question(record: Mapping, question_id: str, lines: Lines, labelled: bool) -
     context = {name: text_field(name, entry, lines) for name in ("previous", "next", "title")}
     label = label_field(entry, lines, "candidate") if labelled else UNKNOWN
     candidates[candidate_id] = Candidate(candidate_id, sentence, label, **context)
-  return Question(question_id, text, tuple(candidates.values()))
+    labels[sentence].add(label)
+  return Question(
+    question_id,
+    text,
+    tuple(
+      dataclasses.replace(
+        c, previous_label=label_of(labels, c.previous), next_label=label_of(labels, c.next)
+      )
+      for c in candidates.values()
+    ),
+  )
 
 
 def _filled(name: str, record: Mapping, lines: Lines, what: str) -> str:

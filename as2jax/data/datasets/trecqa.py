@@ -219,6 +219,7 @@ TRECQA_JSON = dataclasses.replace(
   TRECQA,
   name="trecqa_json",
   reader=iterate_tanda_json,
+  version="1.0.1",  # context sentences have labels
   files={split: (f"{split}.jsonl",) for split in ("train", "dev", "test")},
   folders=("trecqa/json", "trecqa_json"),
   other_names={f"{split}.jsonl": (f"{split}-filtered.jsonl",) for split in ("dev", "test")},

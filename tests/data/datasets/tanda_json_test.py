@@ -48,6 +48,24 @@ def test_ids_context_and_alias(tmp_path):
   assert (actual.previous, actual.next, actual.title, actual.label) == ("p", "", "t", 1)
 
 
+def test_context_has_the_label_of_the_candidate_with_its_text(tmp_path):
+  texts = {"a": 0, "b": 1, "c": 0}
+  entries = [{"sentence": x, "label": label} for x, label in texts.items()]
+  entries[0] |= {"next": "b"}
+  entries[1] |= {"previous": "a", "next": "c"}
+  entries[2] |= {"previous": "b", "next": "d"}
+  path = written(tmp_path, content({"question": "q", "candidates": entries}))
+  (question,) = read_tanda_json(path)
+  around = [(c.previous_label, c.next_label) for c in question.candidates]
+  assert around == [(UNKNOWN, 1), (0, 0), (1, UNKNOWN)]
+  (twice,) = read_tanda_json(
+    written(
+      tmp_path, content({"question": "q", "candidates": [*entries, {"sentence": "b", "label": 0}]})
+    )
+  )
+  assert twice.candidates[0].next_label == UNKNOWN  # the candidates with its text disagree
+
+
 @pytest.mark.parametrize(
   "data", [content(end="\r\n"), b"\xef\xbb\xbf" + content(), content()[:-1], content() + b"\n\n"]
 )
