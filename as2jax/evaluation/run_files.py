@@ -77,10 +77,12 @@ def of_pool(
     asked: question -> number of questions with its answer.
     size: of the pool.
 
+  Raises:
+    InputError: the file lacks a question, lists more passages than the pool has, or no right one.
+
   """
   run, names = trec_files.read_run(path), list(right["gold"])
-  for name in [name for name in names if name not in run][:1]:
-    raise InputError(f"{path}: question {name!r} is missing: it ranks other questions")
+  _check_pool(path, run, right, size)
   columns = {
     "candidates": np.full(len(names), float(size)),
     "positives": np.asarray([len(right["gold"][name]) for name in names], np.float64),
@@ -93,6 +95,26 @@ def of_pool(
     for metric, values in retrieval_metrics.per_query(places, ties=ties).items():
       columns[prefix + metric] = np.where(listed, values, 0.0)
   return names, columns
+
+
+def _check_pool(
+  path: epath.PathLike, run: Run, right: Mapping[str, Mapping[str, Collection[str]]], size: int
+) -> None:
+  """Raises InputError where a run cannot be of the pool, whose other ids are not known here."""
+  for name in right["gold"]:
+    if name not in run:
+      raise InputError(f"{path}: question {name!r} is missing: it ranks other questions")
+    if len(run[name]) > size:
+      raise InputError(
+        f"{path}: question {name!r} has {len(run[name])} passages, but the pool has {size}: it ranks "
+        "another pool"
+      )
+  pairs = [(run[name], its[name]) for its in right.values() for name in right["gold"]]
+  if all(listed.keys().isdisjoint(ids) for listed, ids in pairs):
+    raise InputError(
+      f"{path}: no question lists any of its right passages: check that the ids are those of the "
+      "pool, as in the run.trec of the run that it is compared with"
+    )
 
 
 def _standing(ranked: Mapping[str, float], right: Collection[str]) -> tuple[int, int, int] | None:

@@ -19,6 +19,7 @@ from as2jax.evaluation import (
   retrieval,
   retrieval_metrics,
   retrieve_rerank,
+  run_files,
   run_scores,
   tasks,
 )
@@ -300,6 +301,33 @@ def test_a_run_file_over_a_pool_counts_what_it_lists(folder):
         listed.metric(metric)[inside], whole.metric(metric)[inside], atol=1e-12
       )
       assert not listed.metric(metric)[~inside].any()
+
+
+@pytest.mark.parametrize(
+  "listed, message",
+  [
+    ({"x": "abcd", "y": "a"}, "'x' has 4 passages, but the pool has 3: it ranks another pool"),
+    ({"x": "d", "y": "ef"}, "no question lists any of its right passages: check that the ids"),
+    ({"x": "a"}, "question 'y' is missing"),
+    ({"x": "bc", "y": "b"}, ""),  # right for another annotator
+  ],
+)
+def test_a_run_file_over_another_pool_is_refused(tmp_path, listed, message):
+  path = tmp_path / "run.trec"
+  trec_files.write_run(
+    path,
+    list(listed),
+    list(map(list, listed.values())),
+    [range(len(x)) for x in listed.values()],
+    "t",
+  )
+  right = {"gold": {"x": {"a"}, "y": {"a"}}, "any": {"x": {"a", "b"}, "y": {"a"}}}
+  measure = lambda: run_files.of_pool(path, right, {"x": 2, "y": 2}, 3, "expected")
+  if not message:
+    assert measure()[1]["any:mrr"].tolist() == [0.5, 0]
+    return
+  with pytest.raises(InputError, match=message):
+    measure()
 
 
 def test_evaluation_names_its_protocols():
