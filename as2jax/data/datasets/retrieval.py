@@ -96,22 +96,30 @@ def pool_of(questions: Sequence[Question], *, merge: bool) -> Pool:
   """All candidates as a pool; `merge`: one query a question text.
 
   A passage's id is those of its first question and candidate, joined by a colon.
+
+  Raises:
+    InputError: two passages get one id, such as where ids hold colons.
+
   """
   passages: dict[str, Passage] = {}
+  origins: dict[str, tuple[str, str]] = {}  # passage id -> ids of question and candidate
   queries = []
   for question in questions:
     votes = {}
     for candidate in question.candidates:
-      passage = passages.setdefault(
-        candidate.text,
-        Passage(
-          f"{question.id}:{candidate.id}",
-          candidate.text,
-          candidate.title,
-          candidate.previous,
-          candidate.next,
-        ),
-      )
+      if candidate.text not in passages:
+        id = f"{question.id}:{candidate.id}"
+        if id in origins:
+          raise InputError(
+            f"candidate {candidate.id!r} of question {question.id!r} and candidate "
+            f"{origins[id][1]!r} of question {origins[id][0]!r} would both be the passage {id!r} of "
+            "a pool: give them other ids, without colons"
+          )
+        origins[id] = question.id, candidate.id
+        passages[candidate.text] = Passage(
+          id, candidate.text, candidate.title, candidate.previous, candidate.next
+        )
+      passage = passages[candidate.text]
       if candidate.label == 1:
         votes[passage.id] = 1
     if votes:

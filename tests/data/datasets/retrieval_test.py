@@ -81,6 +81,18 @@ def test_a_reranking_data_set_as_a_pool():
   ]
 
 
+def test_passages_of_a_pool_have_ids_of_their_own():
+  first, second = (
+    Question(name, "A ?", (Candidate(id, text, 1),))
+    for name, id, text in (("1", "2:3", "One."), ("1:2", "3", "Two."))
+  )
+  told = "candidate '3' of question '1:2' and candidate '2:3' of question '1' .* passage '1:2:3'"
+  with pytest.raises(InputError, match=told):
+    pool_of((first, second), merge=False)
+  again = Question("1:2", "A ?", (Candidate("3", "One.", 1),))  # one text is one passage
+  assert [p.id for p in pool_of((first, again), merge=False).passages] == ["1:2:3"]
+
+
 def section(**values):
   data = base.get_config().data
   data.update(values)
