@@ -180,6 +180,10 @@ def _on_questions(
     summary |= metrics.summarize(
       values, mask, ranges=ranges, dataset=data.name, question_filter=question_filter, split=split
     )
+    if rule == data.official and "avgrec" in evaluation.metrics:
+      recall = {"value": evaluation.metrics["avgrec"]["mean"], "half_width": None}
+      where = f"{data.name}-{question_filter}/{split}"
+      summary[f"avgrec[{where}]"] = {**recall, "questions": int(mask.sum())}
   rows = {
     name: {"mean": entry.pop("value"), "sd": None, "seeds": 1, **entry}
     for name, entry in summary.items()

@@ -309,7 +309,7 @@ def ledger_note(count: int | None, split: str = "test") -> str:
 def table(content: dict, workdir: epath.PathLike | None = None) -> str:
   """The main figures as text, with the notes of the run's ledger where its folder is given."""
   lines = []
-  shown = ("map[", "mrr[", "p@1[")
+  shown = ("map[", "mrr[", "p@1[", "avgrec[")
   if content["task"] == "retrieve":
     shown = ("mrr[", "r@1[", "r@5[", "sse[", "sse_relative[")
   for name, entry in content["metrics"].items():

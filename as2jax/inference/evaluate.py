@@ -37,7 +37,8 @@ class Evaluation(RunScores):
     metrics: {metric: {mean, sd, half_width, seeds, questions, worst, best, tied_questions}}: the mean
       over seeds and questions, the standard deviation over seeds (None of one seed), the 95 %
       half-width over questions, and how far the order of tied candidates could move the first seed's
-      mean, in how many questions.
+      mean, in how many questions. Of data that report it `avgrec`, a ratio of sums over questions:
+      its half_width is None, and nothing is said of ties.
     worst, best: {metric: [questions]} of the first seed, under the worst and the best order of ties.
     fingerprint: SHA-256 of the questions with their labels; ties: how ties were resolved.
 
@@ -140,7 +141,8 @@ def evaluate(
     data=_title(data),
     ids=tuple(names),
     values=values,
-    metrics={metric: _summary(its, ranges[metric]) for metric, its in values.items()},
+    metrics={metric: _summary(its, ranges[metric]) for metric, its in values.items()}
+    | _average_recall(by_seed, labels, data),
     worst=worst,
     best=best,
     fingerprint=fingerprint(questions),
@@ -318,3 +320,18 @@ def _summary(values: np.ndarray, ties: metrics.TieRange) -> dict[str, float | in
     "best": ties.best,
     "tied_questions": ties.questions,
   }
+
+
+def _average_recall(
+  by_seed: Sequence[Sequence[np.ndarray]], labels: Sequence[np.ndarray], data: Any
+) -> dict[str, dict]:
+  """The entry `avgrec` of data whose official questions are measured by it; else none."""
+  if not isinstance(data, Dataset) or not data.average_recall:
+    return {}
+  if data.filter not in ("official", data.official):
+    return {}
+  every = np.ones(len(labels), bool)
+  recalls = [metrics.average_recall(its, labels, mask=every) for its in by_seed]
+  mean, sd = significance.mean_sd(np.asarray(recalls))
+  entry = {"mean": mean, "sd": sd, "half_width": None}
+  return {"avgrec": entry | {"seeds": len(recalls), "questions": len(labels)}}

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import as2jax
-from as2jax.data.datasets import dataset
+from as2jax.commands import app
+from as2jax.data.datasets import dataset, named, trec_files
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import compare as command
 from as2jax.evaluation import results, significance
@@ -134,6 +135,34 @@ def test_values_by_hand():
   compared = as2jax.compare(actual, other, metrics=["map"]).rows[1]
   t = significance.paired_t_test(other.values["map"], actual.values["map"])
   assert (compared["difference"], compared["p_t"]) == pytest.approx((t.difference, t.p))
+
+
+def test_average_recall_is_that_of_the_official_questions(tmp_path, monkeypatch, capsys):
+  """As SemEval reports it: recall at 1, 2 and 3 … 10 is 1 / 4, 3 / 4 and 1."""
+  path = tmp_path / "run.trec"
+  scores = [np.float32(its) for its in ([3, 2, 1], [2, 3, 1], [0, 1, -1], [0, 1, 2])]
+  trec_files.write_run(path, [q.id for q in QUESTIONS], [list("abc")] * 4, scores, "tag")
+  split = {"test": QUESTIONS}
+  data = dataset.Dataset("cqa", split, "both", "", {}, official="all", average_recall=True)
+  expected = (1 / 4 + 3 / 4 + 8) / 10
+  for kept in ("all", "official"):
+    its = as2jax.evaluate(path, dataclasses.replace(data, filter=kept)).metrics["avgrec"]
+    assert its["mean"] == pytest.approx(expected)
+    assert its["questions"] == 4 and its["sd"] is its["half_width"] is None
+  for other in (
+    dataclasses.replace(data, filter="clean"),
+    dataclasses.replace(data, average_recall=False),
+    QUESTIONS,
+  ):
+    assert "avgrec" not in as2jax.evaluate(path, other).metrics
+  monkeypatch.setattr(named, "by_address", lambda *_, **__: data)
+  assert app.run(["evaluate", str(path), "--data=cqa:test"]) == 0
+  rows = {row["metric"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+  row = rows["avgrec[cqa-official/test]"]
+  assert (row["mean"], row["questions"]) == (pytest.approx(expected), 4)
+  assert "avgrec[cqa-clean/test]" not in rows
+  assert app.run(["evaluate", str(path), "--data=cqa:test", "--format=text"]) == 0
+  assert "avgrec[cqa-official/test]" in capsys.readouterr().out
 
 
 def test_what_cannot_be_evaluated(tmp_path):
