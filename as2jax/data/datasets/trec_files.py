@@ -14,11 +14,11 @@ from etils import epath
 
 from as2jax.data.datasets.lines import is_id
 from as2jax.data.record import UNKNOWN
-from as2jax.runtime import processes, regular_files
+from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
 
 _BOM = b"\xef\xbb\xbf"
-_NOT_OPENED = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
 def write_run(
@@ -257,14 +257,9 @@ def read_lines(path: epath.PathLike) -> list[bytes]:
 
 
 def _write(path, lines: list[str]):
-  if not processes.first():
-    return
-  path = epath.Path(path)
   try:
-    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+    write_whole(path, "".join(f"{line}\n" for line in lines))
   except OSError as e:
-    if not isinstance(e, _NOT_OPENED):
-      path.unlink(missing_ok=True)  # a full disk leaves the first part behind
     raise InputError(
       f"{path}: cannot be written ({e.strerror or e}): make room, or write elsewhere"
     ) from e
