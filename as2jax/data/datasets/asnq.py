@@ -9,6 +9,7 @@ context that is made from Natural Questions (Lauriola and Moschitti 2021) is `as
 
 import dataclasses
 import functools
+import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from etils import epath
@@ -95,22 +96,29 @@ def _row(cells: Sequence[str], names: Sequence[str], line: str, lines: Lines) ->
 
 
 def write_asnq(path: epath.PathLike, rows: Iterable[Row], *, context: bool) -> int:
-  """Writes rows (with classes as labels) in ASNQ's format; returns how many.
+  """Writes rows (with classes as labels) in ASNQ's format, the whole file or none; returns how many.
 
   Args:
     rows: tabs and line breaks in their texts become spaces.
     context: writes a header and the columns previous, next and title too.
 
   """
+  path = epath.Path(path)
+  scratch = path.parent / f".{path.name}.{os.getpid()}"
   count = 0
-  with epath.Path(path).open("wb") as file:
-    if context:
-      file.write(("\t".join((*COLUMNS, *CONTEXT)) + "\n").encode())
-    for row in rows:
-      cells = [row.question, row.text, str(row.label)]
-      cells += [row.previous, row.next, row.title] if context else []
-      file.write(("\t".join(" ".join(cell.split()) for cell in cells) + "\n").encode())
-      count += 1
+  try:
+    with scratch.open("wb") as file:
+      if context:
+        file.write(("\t".join((*COLUMNS, *CONTEXT)) + "\n").encode())
+      for row in rows:
+        cells = [row.question, row.text, str(row.label)]
+        cells += [row.previous, row.next, row.title] if context else []
+        file.write(("\t".join(" ".join(cell.split()) for cell in cells) + "\n").encode())
+        count += 1
+    scratch.replace(path)
+  except BaseException:
+    scratch.unlink(missing_ok=True)
+    raise
   return count
 
 

@@ -76,6 +76,14 @@ def test_what_is_written_is_read(tmp_path):
     assert read_asnq(tmp_path / "copy") == read_asnq(path)
 
 
+def test_a_bad_row_leaves_the_file_as_it_was(tmp_path):
+  target = tmp_path / "made.tsv"
+  target.write_text("before")
+  with pytest.raises(InputError, match="the label is '5'"):
+    write_asnq(target, iterate_rows(written(tmp_path, content([*ROWS, "q\ts\t5"]))), context=True)
+  assert target.read_text() == "before" and len(list(tmp_path.iterdir())) == 2
+
+
 @pytest.mark.parametrize("bucket_rows", [1, 2, 100])
 def test_a_question_that_comes_back_is_brought_together(tmp_path, monkeypatch, bucket_rows):
   monkeypatch.setattr(grouping, "BUCKET_ROWS", bucket_rows)
