@@ -62,7 +62,8 @@ def write(target: str, rows: Iterable[Mapping[str, Any]], option: str = "--outpu
   """Writes the rows whole, in the form that the file's suffix asks for; see `check`.
 
   Columns are those of all rows, in the order of first sight. In TSV and CSV a missing value is
-  empty, and what is neither text nor number is written as JSON.
+  empty, and dicts and lists are JSON text. So are those of a Parquet column, all of which becomes
+  text, as does one of several types or of numbers that no type holds.
   """
   rows = list(rows)
   columns = list(dict.fromkeys(name for row in rows for name in row))
@@ -103,6 +104,10 @@ def _text(value: Any) -> str:
   return str(value)
 
 
+def _texts(values: Iterable[Any]) -> list[str | None]:
+  return [None if value is None else _text(value) for value in values]
+
+
 def _write_parquet(
   path: epath.Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]
 ) -> None:
@@ -112,10 +117,12 @@ def _write_parquet(
   arrays = {}
   for name in columns:
     values = [row.get(name) for row in rows]
+    if any(isinstance(value, (dict, list)) for value in values):
+      values = _texts(values)
     try:
       arrays[name] = pyarrow.array(values)
-    except pyarrow.ArrowException:  # values of several types
-      arrays[name] = pyarrow.array([None if v is None else _text(v) for v in values])
+    except (pyarrow.ArrowException, OverflowError):  # several types, or beyond 64 bits
+      arrays[name] = pyarrow.array(_texts(values))
   content = io.BytesIO()
   parquet.write_table(pyarrow.table(arrays), content)
   scratch = path.parent / f".{path.name}.{os.getpid()}"

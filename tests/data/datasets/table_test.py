@@ -179,6 +179,26 @@ def test_what_is_written_is_read_again(tmp_path, suffix, texts):
   ]
 
 
+@pytest.mark.parametrize(
+  "values, texts",
+  [
+    ([{}, None], ["{}", None]),
+    ([{"a": "é"}, {"b": 1}], ['{"a": "é"}', '{"b": 1}']),
+    ([[], [{}]], ["[]", "[{}]"]),
+    ([2**70, 1], [str(2**70), "1"]),
+    ([1, "a"], ["1", "a"]),
+    ([1, None], [1, None]),
+  ],
+)
+def test_a_column_of_any_values_is_written_to_parquet(tmp_path, values, texts):
+  pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+  from pyarrow import parquet
+
+  path = tmp_path / "x.parquet"
+  table_writer.write(str(path), [{"more": value} for value in values])
+  assert parquet.read_table(path)["more"].to_pylist() == texts
+
+
 def test_every_form_reads_alike(tmp_path):
   pandas = pytest.importorskip("pandas", reason="pandas is not installed")
   frame = pandas.DataFrame(ROWS)
