@@ -22,11 +22,24 @@ def check(target: str, option: str = "--output", *, source: str = "") -> None:
     source: the file whose rows will be written, which must be another.
 
   """
-  if _same_file(source, target):
-    raise InputError(f"{option}={target} is the file that is read: name another")
   suffix = os.path.splitext(target)[1].lower()
   if suffix not in SUFFIXES:
     raise InputError(f"{option}={target}: name a file that ends in {', '.join(SUFFIXES)}")
+  check_place(target, option, source=source)
+  if SUFFIXES[suffix] == PARQUET:
+    try:
+      import pyarrow  # noqa: F401
+    except ImportError as error:
+      raise InputError(
+        f"{option}={target}: Parquet needs pyarrow, which is not installed: "
+        "pip install 'as2jax[parquet]'"
+      ) from error
+
+
+def check_place(target: str, option: str, *, source: str) -> None:
+  """As `check`, for a file of any form."""
+  if _same_file(source, target):
+    raise InputError(f"{option}={target} is the file that is read: name another")
   folder = os.path.dirname(os.path.abspath(target))
   if "://" not in target and (
     os.path.isdir(target) or (os.path.exists(folder) and not os.path.isdir(folder))
@@ -41,14 +54,6 @@ def check(target: str, option: str = "--output", *, source: str = "") -> None:
       scratch.unlink()
     except OSError as error:
       raise InputError(f"{option}={target} cannot be written: {error}") from error
-  if SUFFIXES[suffix] == PARQUET:
-    try:
-      import pyarrow  # noqa: F401
-    except ImportError as error:
-      raise InputError(
-        f"{option}={target}: Parquet needs pyarrow, which is not installed: "
-        "pip install 'as2jax[parquet]'"
-      ) from error
 
 
 def _same_file(source: str, target: str) -> bool:

@@ -211,6 +211,15 @@ def _best(scores: np.ndarray, top: int) -> np.ndarray:
   return np.concatenate([above, np.flatnonzero(scores == least)[: top - len(above)]])
 
 
+def _make(folder: epath.Path) -> None:
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise InputError(
+      f"--output={folder}: it cannot be made a folder ({error.strerror or error}): name another"
+    ) from error
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
   """Builds and writes the three files; returns the exit status: 0 or 2 (bad input)."""
   parser = argparse.ArgumentParser(
@@ -229,7 +238,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.error(
       f"--top is at least {BLOCK - 1}, --shortest between 1 and --longest, --seed not below 0"
     )
+  folder = epath.Path(flags.output)
   try:
+    _make(folder)
     splits = build(
       (pair for path in flags.raw for pair in iterate_raw(path)),
       seed=flags.seed,
@@ -241,8 +252,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
   except InputError as error:
     print(error, file=sys.stderr)
     return 2
-  folder = epath.Path(flags.output)
-  folder.mkdir(parents=True, exist_ok=True)
   for split, questions in splits.items():
     write_yahoo(folder / f"{split}.tsv", questions)
     print(f"{folder / split}.tsv: {len(questions)} questions")

@@ -37,6 +37,20 @@ def test_the_command_writes_asnqs_format(tmp_path, capsys):
   assert "made.tsv:1: not JSON" in capsys.readouterr().err
 
 
+def test_the_command_makes_the_folder_and_says_where_it_cannot_write(tmp_path, capsys):
+  path = written(tmp_path, squad())
+  assert main([str(path), str(tmp_path / "new" / "made.tsv")]) == 0
+  before = path.read_bytes()
+  for target, told in (
+    (path, "is the file that is read: name another"),
+    (path / "made.tsv", "cannot be written: name a file in a folder"),
+    (tmp_path, "cannot be written: name a file in a folder"),
+  ):
+    assert main([str(path), str(target)]) == 2
+    assert capsys.readouterr().err == f"output={target} {told}\n"
+  assert path.read_bytes() == before
+
+
 def test_dev_articles_of_the_real_training_part(tmp_path):
   path = Path(os.environ.get("AS2JAX_DATA", ""), "squad", "train-44-articles.json")
   if "AS2JAX_DATA" not in os.environ or not path.exists():

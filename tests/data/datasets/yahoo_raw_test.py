@@ -137,6 +137,17 @@ def test_the_command_writes_what_the_data_set_reads(tmp_path, capsys):
     yahoo_raw.main([str(path), "--output", str(tmp_path), "--seed", "0", "--top", "3"])
 
 
+def test_the_command_says_before_the_work_that_the_output_is_no_folder(
+  tmp_path, monkeypatch, capsys
+):
+  path = written(tmp_path, raw(*documents()))
+  monkeypatch.setattr(yahoo_raw, "build", None)
+  for target in (path, path / "built"):
+    assert yahoo_raw.main([str(path), "--output", str(target), "--seed", "0"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"--output={target}: it cannot be made a folder")
+
+
 BROKEN = {
   "cut off": (raw(*documents(2))[:-60], 16, "cut off"),
   "no subject": (raw(EMPTY.replace("subject", "title")), 3, "has no subject"),
