@@ -45,7 +45,7 @@ def scores(path: epath.PathLike, questions: Sequence[Question], run: Run) -> lis
           f"{path}: question {question.id!r}: it {what} the candidate {id!r}: a run file must "
           "rank the question's candidates, all of them and no others"
         )
-    question_scores.append(np.asarray([ranked[id] for id in ids], np.float64).astype(np.float32))
+    question_scores.append(_float32([ranked[id] for id in ids]))
   return question_scores
 
 
@@ -119,5 +119,9 @@ def _check_pool(
 
 def _standing(ranked: Mapping[str, float], right: Collection[str]) -> tuple[int, int, int] | None:
   at = [i for i, id in enumerate(ranked) if id in right]
-  values = np.asarray(list(ranked.values()), np.float64).astype(np.float32)
-  return retrieval_metrics.standing(values, at) if at else None
+  return retrieval_metrics.standing(_float32(list(ranked.values())), at) if at else None
+
+
+def _float32(scores: Sequence[float]) -> np.ndarray:
+  with np.errstate(over="ignore"):  # beyond float32 means infinite
+    return np.asarray(scores, np.float64).astype(np.float32)

@@ -117,7 +117,7 @@ def evaluate(
 
   Raises:
     InputError: no questions, two with one id, a candidate without label, nothing of the system's name,
-      scores of another number than candidates or that are not finite.
+      scores of another number than candidates or (but for a run file's) that are not finite.
 
   """
   data = _read(data, columns, drop)
@@ -128,8 +128,9 @@ def evaluate(
   labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
   ids = [[c.id for c in q.candidates] for q in questions]
   names = [q.id for q in questions]
-  for its in by_seed:
-    predict.check_finite(its, questions, description["name"])
+  if not isinstance(system, (str, os.PathLike)):  # a run file may hold infinities, as for `compare`
+    for its in by_seed:
+      predict.check_finite(its, questions, description["name"])
   tables = [metrics.per_question(its, labels, ids, ties=ties, names=names) for its in by_seed]
   values = {metric: np.stack([table[metric] for table in tables]) for metric in tables[0]}
   worst, best = metrics.tie_extremes(by_seed[0], labels, names=names)

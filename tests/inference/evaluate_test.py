@@ -165,6 +165,20 @@ def test_average_recall_is_that_of_the_official_questions(tmp_path, monkeypatch,
   assert "avgrec[cqa-official/test]" in capsys.readouterr().out
 
 
+def test_infinite_scores_of_a_run_file_rank_as_in_trec_eval(tmp_path):
+  """The positive, `a`, is first, first, tied with one negative, last."""
+  path = tmp_path / "run.trec"
+  scores = (("1e39", "1", "0"), ("inf", "2", "-inf"), ("1e39", "inf", "0"), ("-inf", "2", "1"))
+  rows = [
+    f"q{i} Q0 {candidate} 1 {score} tag\n"
+    for i, its in enumerate(scores)
+    for candidate, score in zip("abc", its, strict=True)
+  ]
+  path.write_text("".join(rows))
+  actual = as2jax.evaluate(path, QUESTIONS).values["map"]
+  assert actual.tolist() == [pytest.approx([1, 1, 3 / 4, 1 / 3])]
+
+
 def test_what_cannot_be_evaluated(tmp_path):
   good = lambda questions: [[1, 2, 3]] * len(questions)
   unlabelled = (Question("q", "what", (Candidate("a", "x"),)),)
