@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shutil
 
 import pytest
@@ -115,7 +116,7 @@ def test_other_questions_of_one_name_lie_apart_and_the_run_counts_them(copied, t
 def exported(finished_run):
   """A finished run as a published model, made once a process."""
   folder = finished_run("triplet")
-  target = folder.with_name("triplet-published")
+  target = folder.with_name(f"triplet-published-{os.getpid()}")
   if not target.exists():
     export.export(folder, target, 0)
   return str(target)
