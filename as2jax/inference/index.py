@@ -71,7 +71,7 @@ class Encoder(Protocol):
   def encode_query(self, texts: Sequence[str]) -> np.ndarray: ...  # noqa: D102
   def encode_document(self, texts: Sequence[str]) -> np.ndarray: ...  # noqa: D102
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]: ...  # noqa: D102
-  def rank_many(self, questions: Sequence[Question]) -> list[list[Hit]]: ...  # noqa: D102
+  def rank_each(self, questions: Sequence[Question]) -> list[list[Hit]]: ...  # noqa: D102
   def warm_up(self) -> None: ...  # noqa: D102
 
 
@@ -293,7 +293,7 @@ class Index:
     ]
     return [
       [dataclasses.replace(its[again.index], score=again.score) for again in ranked[:k]]
-      for its, ranked in zip(hits, rerank.rank_many(asked), strict=True)
+      for its, ranked in zip(hits, rerank.rank_each(asked), strict=True)
     ]
 
   def _search(

@@ -131,6 +131,10 @@ class Ranker:
       ranked.append([Hit(i, float(scores[i]), its[i].text, its[i].id) for i in order])
     return ranked
 
+  def rank_each(self, questions: Sequence[Question]) -> list[list[Hit]]:
+    """The candidates of each question, best first, as if it were the only one."""
+    return self.rank_many(questions)
+
   def scores(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
     """The score of each (question, candidate), float32 `[n]`; higher is better.
 
@@ -310,6 +314,10 @@ class ParameterFreeRanker(Ranker):
     if storage != "float32":
       raise InputError(f"storage {storage!r}: {self.name} ranks by words and keeps no vectors")
     return Index.make(cast(Encoder, self), texts, ids, path, progress)
+
+  def rank_each(self, questions: Sequence[Question]) -> list[list[Hit]]:
+    """The candidates of each question; `rank_many` would count words in those of all questions."""
+    return [self.rank_many([question])[0] for question in questions]
 
   @property
   def has_vectors(self) -> bool:

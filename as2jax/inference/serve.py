@@ -146,7 +146,7 @@ class Queue:
     if jobs[0].kind == "rank":
       # Ids tell the questions of different requests apart.
       asked = [dataclasses.replace(job.question, id=str(i)) for i, job in enumerate(jobs)]
-      rankings = self.ranker.rank_many(asked)
+      rankings = self.ranker.rank_each(asked)
     else:
       assert self.index is not None, "without an index no search is put into the queue"
       again = self.ranker if jobs[0].kind == "search again" else None

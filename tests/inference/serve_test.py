@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import as2jax
-from as2jax.data.record import Question
+from as2jax.data.record import Candidate, Question
 from as2jax.inference import serve
 from as2jax.runtime.errors import InputError
 
@@ -192,7 +192,7 @@ class Held:
   def warm_up(self):
     pass
 
-  def rank_many(self, questions):
+  def rank_each(self, questions):
     self.began.set()
     assert self.go.wait(60)
     self.asked += [question.text for question in questions]
@@ -279,6 +279,25 @@ def test_a_neighbour_with_more_hits_changes_no_ranking(finished_run, monkeypatch
   beside, greedy = queue._together([job(1), job(12)])
   assert beside == alone and len(greedy) == 12
   queue.close()
+
+
+def test_a_neighbour_changes_no_score_by_words(finished_run):
+  """BM25 counts words in the candidates of one request (one query of a search) alone."""
+  words = as2jax.load(finished_run("bm25"))
+  queue = serve.Queue(words, words.index(TEXTS), serve.Limits())
+  others = tuple(Candidate(str(i), f"cat {i} on a mat") for i in range(9))
+  asked = Question("q", "cat dog", tuple(Candidate(str(i), text) for i, text in enumerate(TEXTS)))
+  for kind in ("rank", "search again"):
+    job = lambda question, kind=kind: serve._Job(kind, question, 4, None)
+    (alone,) = queue._together([job(asked)])
+    beside, _ = queue._together([job(asked), job(Question("p", "who is", others))])
+    assert beside == alone
+  queue.close()
+  index = words.index(TEXTS)
+  both = index.search_many(["cat dog", "ice melts"], 1, rerank=words, depth=2)
+  assert both == [
+    index.search(query, 1, rerank=words, depth=2) for query in ("cat dog", "ice melts")
+  ]
 
 
 def test_a_port_in_use_is_told():
