@@ -166,7 +166,7 @@ class Queue:
 
 
 def application(
-  ranker: Ranker, index: Index | None = None, *, limits: Limits = Limits()
+  ranker: Ranker, index: Index | None = None, *, limits: Limits = Limits(), warm_up: bool = True
 ) -> "Starlette":
   """The ASGI application; its start compiles the programs, those of searches with `k` up to 128.
 
@@ -174,6 +174,7 @@ def application(
     ranker: ranks for `/rerank`, and what `/search` found where a body says `rerank`.
     index: searched by `/search`.
     limits: of requests.
+    warm_up: whether the start compiles; False where that has been done.
 
   Raises:
     InputError: the extra `serve` is not installed.
@@ -189,7 +190,8 @@ def application(
 
   @contextlib.asynccontextmanager
   async def lifespan(_: Any) -> AsyncGenerator[None, None]:
-    await asyncio.get_running_loop().run_in_executor(None, _warm_up, ranker, index)
+    if warm_up:
+      await asyncio.get_running_loop().run_in_executor(None, _warm_up, ranker, index)
     worker = asyncio.ensure_future(queue.work())
     try:
       yield  # uvicorn ends it when every accepted request is answered
@@ -259,10 +261,11 @@ def serve(
   """Serves until SIGINT or SIGTERM comes; what was accepted before is answered.
 
   Raises:
-    InputError: the extra `serve` is not installed, or the port cannot be used.
+    InputError: the extra `serve` is not installed, the index is damaged, or the port cannot be used.
 
   """
-  web = server(application(ranker, index, limits=limits), host, port)
+  web = server(application(ranker, index, limits=limits, warm_up=False), host, port)
+  _warm_up(ranker, index)  # here, because uvicorn would print a traceback of what it raises
   with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again at its end
     try:
       web.run()

@@ -300,6 +300,18 @@ def test_a_neighbour_changes_no_score_by_words(finished_run):
   ]
 
 
+def test_a_start_that_fails_is_told_as_what_it_is(caplog, monkeypatch):
+  ranker, damage = Held(), InputError("faq.index/part-000000 is damaged: make the index anew")
+
+  def warm_up():
+    raise damage
+
+  monkeypatch.setattr(ranker, "warm_up", warm_up)
+  with pytest.raises(InputError, match="part-000000 is damaged") as raised:
+    serve.serve(ranker, port=0)
+  assert raised.value is damage and "Traceback" not in caplog.text
+
+
 def test_a_port_in_use_is_told():
   with socket.socket() as taken:
     taken.bind(("127.0.0.1", 0))
