@@ -165,7 +165,10 @@ class _Opened:
 
   def neighbours(self, question: Question) -> tuple[str, ...]:
     """The questions of the split whose vectors are nearest, with their cosines."""
-    if not self.ranker.has_vectors:
+    try:
+      if not self.ranker.has_vectors:
+        return ()
+    except InputError:  # without checkpoints; `pictures` says so
       return ()
     others = self.runs.questions[:NEIGHBOURS]
     if self._vectors is None:
@@ -221,10 +224,15 @@ def projections(runs: Runs) -> tuple[str, dict[str, Drawing]]:
   """
   if not isinstance(runs.dataset, Retrieval):
     return "", {}
-  opened = [(n, Run(s.name).ranker(), s) for n, s in enumerate(runs.systems) if _has(s)]
-  opened = [(n, ranker, system) for n, ranker, system in opened if ranker.has_vectors]
+  opened, absent = [], []
+  for number, system in enumerate(runs.systems):
+    try:
+      if _has(system) and (ranker := Run(system.name).ranker()).has_vectors:
+        opened.append((number, ranker, system))
+    except InputError as error:
+      absent.append(markup.note(f"{system.label} is not shown: {' '.join(str(error).split())}"))
   if not opened:
-    return "", {}
+    return markup.section("retrieval", "Questions of one answer", *absent), {}
   try:
     passage, asked = pool_view.questions_of(runs.dataset.pools[runs.split], "most")
   except InputError:
@@ -237,6 +245,6 @@ def projections(runs: Runs) -> tuple[str, dict[str, Drawing]]:
     figures[f"projection-{number}"] = pictures.scatter(title, pool_view.projected(vectors), number)
   shown = "".join(markup.figure(figure.svg(), name=name) for name, figure in figures.items())
   texts = "".join(f"<li>{markup.text(text)}</li>" for text in asked)
-  parts = (f'<div class="grid">{shown}</div>', f"<ol>{texts}</ol>")
+  parts = (f'<div class="grid">{shown}</div>', *absent, f"<ol>{texts}</ol>")
   lead = f"The questions whose answer is: {passage}"
   return markup.section("retrieval", "Questions of one answer", *parts, lead=lead), figures

@@ -1,8 +1,12 @@
 """Explanations in the page: what the model computes, by words, of the questions that are flagged."""
 
+import dataclasses
+import shutil
+
 import numpy as np
 import pytest
 
+from as2jax.data.datasets.retrieval import Retrieval
 from as2jax.data.record import Question
 from as2jax.inference.explain.token_similarity import Words
 from as2jax.inference.run import Run
@@ -83,3 +87,17 @@ def test_the_page_links_a_question_to_its_explanation(finished_run, tmp_path):
   text = target.read_text()
   assert 'href="#explained-0"' in text and 'id="explained-0"' in text
   assert "Nearest questions by triplet" in text
+
+
+def test_a_run_without_checkpoints_has_a_page_that_says_so(finished_run, tmp_path):
+  folder = tmp_path / "collected"
+  shutil.copytree(
+    finished_run("triplet"), folder, ignore=shutil.ignore_patterns("checkpoints", "report.html")
+  )
+  text = make.make([str(folder)], tmp_path / "x.html", explain=1).read_text()
+  assert "collected is not explained: " in text and "holds no checkpoint" in text
+  pool = Retrieval("x", {}, "answerable", "", {}, pools={})
+  shown, figures = explanations.projections(
+    dataclasses.replace(runs.read([str(folder)]), dataset=pool)
+  )
+  assert "collected is not shown: " in shown and "holds no checkpoint" in shown and not figures
