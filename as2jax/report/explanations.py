@@ -87,7 +87,9 @@ def explain(runs: Runs, asked: Sequence[tuple[int, Row]]) -> list[Explained]:
 
 
 def candidates(question: Question, rankings: Sequence[Sequence[Ranking]]) -> list[Candidate]:
-  """The first right candidate, and a wrong one that some system ranks first."""
+  """The first right candidate, and a wrong one that some system ranks first; [] where none are."""
+  if not question.candidates:
+    return []
   right = [question.candidates[n] for n in question.positives[:1]]
   for seeds in rankings:
     for ranking in seeds[:1]:
@@ -196,7 +198,7 @@ def section(explained: Sequence[Explained]) -> tuple[str, dict[str, Drawing]]:
   """The section and its figures."""
   parts, figures = [], {}
   for one in explained:
-    inner = []
+    inner = [] if one.pairs else [markup.note("The question has no candidates to explain.")]
     for n, (candidate, shown) in enumerate(one.pairs):
       mark = "right" if candidate.label == 1 else "wrong"
       inner.append(f"<p><strong>{mark}</strong> {markup.text(candidate.text)}</p>")

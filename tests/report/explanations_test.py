@@ -82,6 +82,13 @@ def test_those_that_differ_most_and_those_asked_for_are_chosen():
     explanations.chosen(rows, 0, ["Q7"])
 
 
+def test_a_question_without_candidates_is_said_to_have_none():
+  question = Question("Q", "who is it", ())
+  assert explanations.candidates(question, [[{"Q": {}}]]) == []
+  shown, figures = explanations.section([explanations.Explained(0, question, (), ())])
+  assert "who is it" in shown and "The question has no candidates" in shown and not figures
+
+
 def test_the_page_links_a_question_to_its_explanation(finished_run, tmp_path):
   target = make.make([str(finished_run("triplet"))], tmp_path / "x.html", explain=1)
   text = target.read_text()
