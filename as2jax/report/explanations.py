@@ -149,11 +149,16 @@ class _Opened:
 
   def _alignment(self, question: Question, candidate: Candidate) -> list[Shown]:
     config, label = self.run.config, self.system.label
-    one = Question(question.id, question.text, (candidate,))
+    one, place = Question(question.id, question.text, (candidate,)), 0
     if config.model.template == "joint":
       one = alignment_view.from_data(config, question.id, None, self.runs.split)
+      together = [other.id for other in one.candidates]
+      if candidate.id not in together:
+        said = f"this sentence is not among the {len(together)} candidates that it reads together"
+        return [Shown(label, None, said)]
+      place = together.index(candidate.id)
     view = alignment_view.Alignments(self.run, one).view(self.ranker)
-    sentence = next((s for s in view.sentences if s.text == candidate.text), view.sentences[0])
+    sentence = view.sentences[place]
     title = f"{label}: transport plan, cost {sentence.distance:.3f}"
     drawn = pictures.grid(title, view.words, sentence.words, sentence.plan, self.number)
     said = _said("plan between the words", sentence.words, sentence.plan)

@@ -2,12 +2,15 @@
 
 import dataclasses
 import shutil
+import types
 
 import numpy as np
 import pytest
 
 from as2jax.data.datasets.retrieval import Retrieval
-from as2jax.data.record import Question
+from as2jax.data.record import Candidate, Question
+from as2jax.inference.explain import alignment_view
+from as2jax.inference.explain.alignment_view import Sentence, View
 from as2jax.inference.explain.token_similarity import Words
 from as2jax.inference.run import Run
 from as2jax.report import explanations, make, pictures, questions, runs
@@ -87,6 +90,30 @@ def test_a_question_without_candidates_is_said_to_have_none():
   assert explanations.candidates(question, [[{"Q": {}}]]) == []
   shown, figures = explanations.section([explanations.Explained(0, question, (), ())])
   assert "who is it" in shown and "The question has no candidates" in shown and not figures
+
+
+def test_a_joint_run_explains_none_but_the_candidates_that_it_reads(monkeypatch):
+  candidates = tuple(Candidate(f"C{n}", f"text {n}", int(n == 2)) for n in range(3))
+  question = Question("Q", "ask me", candidates)
+  read_together = dataclasses.replace(question, candidates=candidates[:2])
+  cells = np.ones((2, 1))
+  sentences = [
+    Sentence(c.id, c.text, (c.text,), cells, cells, cells[0] > 0, n, 0.0)
+    for n, c in enumerate(read_together.candidates)
+  ]
+  view = View("ask me", ("ask", "me"), tuple(sentences), None, True)
+  monkeypatch.setattr(alignment_view, "from_data", lambda *arguments: read_together)
+  monkeypatch.setattr(alignment_view.Alignments, "__init__", lambda *arguments: None)
+  monkeypatch.setattr(alignment_view.Alignments, "view", lambda self, ranker: view)
+  opened = object.__new__(explanations._Opened)
+  config = types.SimpleNamespace(model=types.SimpleNamespace(template="joint"))
+  opened.run, opened._ranker, opened.number = types.SimpleNamespace(config=config), "ranker", 0
+  opened.system = types.SimpleNamespace(label="joint")
+  opened.runs = types.SimpleNamespace(split="test")
+  (shown,) = opened._alignment(question, candidates[1])
+  assert "cost 1.000" in shown.drawing.title
+  (shown,) = opened._alignment(question, candidates[2])
+  assert shown.drawing is None and "not among the 2 candidates" in shown.said
 
 
 def test_the_page_links_a_question_to_its_explanation(finished_run, tmp_path):
