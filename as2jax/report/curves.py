@@ -32,8 +32,9 @@ def drawings(runs: Runs) -> dict[str, Drawing]:
   for axis in ("step", "seconds"):
     curves = [curve for n, s in trained for curve in _selected(n, s, axis)]
     if curves:
-      key = _selector(trained[0][1])
-      figures[f"dev-{axis}"] = draw(f"{key or 'selecting metric'}", axis, curves)
+      keys = {_selector(system) for _, system in trained}
+      title = keys.pop() if len(keys) == 1 else "each run's selecting metric"
+      figures[f"dev-{axis}"] = draw(title, axis, curves)
     curves = [curve for n, s in trained for curve in _curves(n, s, "loss", axis)]
     if curves:
       figures[f"loss-{axis}"] = draw("training loss", axis, curves)

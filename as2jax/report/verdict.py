@@ -116,11 +116,19 @@ def protocol(runs: Runs, row: Row) -> str:
   ties = chosen = ""
   if run is not None and run.content is not None:
     ties = f"; ties: {run.content['ties']}"
-    chosen = f"; the best checkpoint was chosen by {run.content['selected_on']}"
+    chosen = f"; the best checkpoint was chosen by {_selectors(runs)}"
   return (
     f"Protocol: {PROTOCOL[runs.task]}, questions of {where}{ties}{chosen}; ± is the 95 % half-width "
     "over questions."
   )
+
+
+def _selectors(runs: Runs) -> str:
+  """By what the runs' checkpoints were chosen, run by run where that differs."""
+  by_label = {s.label: s.content["selected_on"] for s in runs.systems if s.content is not None}
+  if len(set(by_label.values())) == 1:
+    return next(iter(by_label.values()))
+  return " and ".join(f"{selector} ({label})" for label, selector in by_label.items())
 
 
 def caveats(runs: Runs, rows: Sequence[Row]) -> list[str]:

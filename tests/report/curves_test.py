@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from as2jax.evaluation.run_scores import RunScores
-from as2jax.report import axes, curves
+from as2jax.report import axes, curves, verdict
 from as2jax.report.runs import Runs, System
 
 
@@ -38,6 +38,20 @@ def test_every_seed_has_its_curve_with_the_best_marked():
   assert rings[0].tip == "x, seed 0, best: 0.4000"
   middle = lines[0].attributes["points"].split()[1]
   assert f"{rings[0].attributes['cx']},{rings[0].attributes['cy']}" == middle
+
+
+def test_runs_that_other_metrics_select_are_not_said_to_share_one():
+  first, second = system("x"), system("y")
+  second.content["selected_on"] = "mrr, dev, clean"
+  runs = Runs((first, second), "test", {}, (), "")
+  titles = lambda runs: {figure.title for figure in curves.drawings(runs).values()}
+  assert "map[d-clean/dev] by step" in titles(Runs((first,), "test", {}, (), ""))
+  assert "each run's selecting metric by step" in titles(runs)
+  content = {"ties": "by position", "task": "rerank"}
+  for one in (first, second):
+    one.content.update(content)
+  said = verdict.protocol(runs, {"metric": "map[d-clean/test]"})
+  assert "was chosen by map, dev, clean (x) and mrr, dev, clean (y); ±" in said
 
 
 def test_seconds_are_those_of_steps():
