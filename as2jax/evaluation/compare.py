@@ -84,7 +84,7 @@ def run(
 def _wanted(metrics: str, loaded: Sequence[Sequence[RunScores]]) -> list[str]:
   """The metrics named by commas, or else those that are usual for what was measured."""
   if metrics:
-    return [name.strip() for name in metrics.split(",")]
+    return list(dict.fromkeys(name.strip() for name in metrics.split(",")))
   systems = [system for compared_runs in loaded for system in compared_runs]
   return ["map", "mrr"] if any("map" in s.values for s in systems) else ["mrr", "r@1"]
 

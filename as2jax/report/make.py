@@ -123,7 +123,9 @@ def _metrics(runs: Runs, asked: Asked) -> Sequence[str]:
 
   """
   usual, values = METRICS[runs.task], runs.systems[0].scores.values
-  metrics = asked.metrics or [metric for metric in usual if metric in values] or usual
+  metrics = (
+    list(dict.fromkeys(asked.metrics)) or [metric for metric in usual if metric in values] or usual
+  )
   for system in runs.systems:
     for metric in metrics:
       system.scores.metric(metric)

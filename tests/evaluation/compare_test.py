@@ -259,6 +259,11 @@ def test_results_changed_by_hand(folders, tmp_path):
     run_scores.load([str(twin)])
 
 
+def test_a_metric_named_twice_is_tested_once(folders, capsys):
+  names = folders / "word_overlap", folders / "bm25", folders / "idf_overlap"
+  assert rows_of(capsys, *names, "--metrics=map,map") == rows_of(capsys, *names, "--metrics=map")
+
+
 def test_one_run_without_randomness_is_a_method(folders, capsys):
   """Another run of word overlap or BM25 would be the same: methods are told apart by one of each."""
   for name in ("word_overlap", "bm25"):

@@ -33,6 +33,14 @@ def results(folder):
   return json.loads((pathlib.Path(folder) / "results.json").read_text())["metrics"]
 
 
+def test_a_metric_named_twice_is_shown_once(page_of_two, tmp_path):
+  _, folders = page_of_two
+  for name, metrics in (("twice", ("map", "map")), ("once", ("map",))):
+    make.make(folders, tmp_path / f"{name}.html", metrics=metrics)
+  twice, once = (page_cases.Page((tmp_path / f"{n}.html").read_text()) for n in ("twice", "once"))
+  assert twice.of("td") == once.of("td")
+
+
 def test_its_numbers_are_those_of_the_results(page_of_two):
   shown, folders = page_of_two
   cells = [(a["data-value"], text) for a, text in shown.of("td") if "data-value" in a]
