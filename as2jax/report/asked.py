@@ -47,7 +47,7 @@ class Asked:
     if len(self.names) > 1:
       said.append(shlex.join(["as2jax", "compare", *self.names, *self._shared()]))
     for system in runs.systems:
-      if system.content is not None:
+      if system.config:  # an evaluation on other data, or a fused run, has none
         config = f"rerun:{epath.Path(system.name) / 'config.json'}"
         said.append(shlex.join(["as2jax", "train", config, "-o", f"{system.name}-again"]))
     return said

@@ -1,10 +1,13 @@
 """Curves of training: every seed, the best marked, seconds that are summed from steps."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.report import axes, curves, verdict
+from as2jax.report.asked import Asked
 from as2jax.report.runs import Runs, System
 
 
@@ -52,6 +55,16 @@ def test_runs_that_other_metrics_select_are_not_said_to_share_one():
     one.content.update(content)
   said = verdict.protocol(runs, {"metric": "map[d-clean/test]"})
   assert "was chosen by map, dev, clean (x) and mrr, dev, clean (y); ±" in said
+
+
+def test_what_has_no_config_is_not_trained_again():
+  trained, evaluated = system("runs/x"), system("runs/x/evaluations/y")
+  trained = dataclasses.replace(trained, config={"model": {"name": "triplet"}})
+  names = [trained.name, evaluated.name]
+  lines = Asked(names, "x.html").commands(Runs((trained, evaluated), "test", {}, (), ""))
+  assert [line for line in lines if " train " in line] == [
+    "as2jax train rerun:runs/x/config.json -o runs/x-again"
+  ]
 
 
 def test_seconds_are_those_of_steps():
