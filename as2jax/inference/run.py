@@ -158,6 +158,8 @@ class Run:
 
     """
     if not registry.has_parameters(self.config.model.name):
+      if seed not in ("best", 0):  # its results are of seed 0, whatever the config's seeds are
+        self.check_seed(seed)
       words = ParameterFreeRanker(self._fitted, self.config, seed=self.seeds[0])
       words.source = str(self.folder)
       return words

@@ -166,6 +166,10 @@ def _explained(
 
   explained = explanations.explain(runs, explanations.chosen(listed, *wanted))
   section, figures = explanations.section(explained)
+  if wanted[1] and not explained:
+    why = runs.absent or "no system of the page has parameters"
+    note = markup.note(f"No question is explained: {why}.")
+    section = markup.section("explanations", "Explanations", note)
   near, of_near = explanations.projections(runs)
   return [section, near], figures | of_near, [one.question.id for one in explained]
 

@@ -48,6 +48,15 @@ def test_a_run_is_opened_by_its_folder(finished_run):
     as2jax.load(folder, dtype="int8")
 
 
+def test_a_ranker_without_parameters_has_the_seed_of_its_results_alone(finished_run):
+  folder = finished_run("bm25")
+  assert as2jax.load(folder, seed=0).rank(QUESTION, TEXTS) == as2jax.load(folder).rank(
+    QUESTION, TEXTS
+  )
+  with pytest.raises(InputError, match="seed = 7: the run has 0"):
+    as2jax.load(folder, seed=7)
+
+
 def crossencoder(family, folder, labels):
   """A CrossEncoder with random weights, saved by sentence-transformers itself."""
   library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is missing")

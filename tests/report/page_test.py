@@ -41,6 +41,15 @@ def test_a_metric_named_twice_is_shown_once(page_of_two, tmp_path):
   assert twice.of("td") == once.of("td")
 
 
+def test_a_question_that_no_system_explains_is_said_so(page_of_two, tmp_path):
+  _, folders = page_of_two
+  text = make.make(folders, tmp_path / "x.html", explain=1).read_text()
+  assert 'id="explanations"' not in text
+  (id, *_) = [text for _, text in page_cases.Page(text).of("small")]
+  shown = page_cases.Page(make.make(folders, tmp_path / "x.html", question_ids=[id]).read_text())
+  assert "No question is explained: no system of the page has parameters." in shown.text
+
+
 def test_its_numbers_are_those_of_the_results(page_of_two):
   shown, folders = page_of_two
   cells = [(a["data-value"], text) for a, text in shown.of("td") if "data-value" in a]
