@@ -12,8 +12,9 @@ import contextlib
 import dataclasses
 import json
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -37,6 +38,7 @@ FIELDS = {  # of a body with `texts`, of one with `documents`
 # Further fields of the two services, without effect on the ranking: one model is served, and texts are
 # cut to what it reads.
 PASSED = ("model", "truncate", "truncation_direction", "max_tokens_per_doc", "priority")
+SURROGATE = re.compile("[\ud800-\udfff]")
 CLOSED = 499  # what nginx calls a request whose client has gone; nobody reads it
 
 log = logging.getLogger(__name__)
@@ -64,6 +66,12 @@ class _Refused(Exception):
   def __init__(self, status: int, kind: str, text: str):
     super().__init__(text)
     self.status, self.kind = status, kind
+
+
+def _failed(error: Exception) -> _Refused:
+  """The answer to a request that an error of ours ended, which the log has."""
+  text = f"the request failed ({type(error).__name__}); the service's log says more"
+  return _Refused(500, "Backend", text)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -111,7 +119,7 @@ class Queue:
         answers = await loop.run_in_executor(self._thread, self._answers, jobs)
       except Exception as error:  # the service goes on
         log.exception("%d requests failed", len(jobs))
-        answers = [error] * len(jobs)
+        answers = [_failed(error)] * len(jobs)
       for job, answer in zip(jobs, answers, strict=True):
         if job.answer.done():  # cancelled
           continue
@@ -232,20 +240,24 @@ def application(
 
 def _endpoint(respond: Callable[["Request", Mapping[str, Any]], Any], limits: Limits) -> Callable:
   """The endpoint that answers a request's body as `respond` does, and an error as JSON."""
+  from starlette.requests import ClientDisconnect
   from starlette.responses import JSONResponse
 
   async def answer(request: "Request") -> JSONResponse:
     try:
       return JSONResponse(await respond(request, await _body(request, limits)))
     except _Refused as error:
-      headers = {"retry-after": "1"} if error.status == 429 else None
-      content = {"error": str(error), "error_type": error.kind}
-      return JSONResponse(content, error.status, headers)
+      refused = error
     except InputError as error:
-      return JSONResponse({"error": str(error), "error_type": "Validation"}, 422)
-    except Exception as error:  # said in the log by `work`
-      text = f"ranking failed ({type(error).__name__}); the service's log says more"
-      return JSONResponse({"error": text, "error_type": "Backend"}, 500)
+      refused = _Refused(422, "Validation", str(error))
+    except ClientDisconnect:
+      refused = _Refused(CLOSED, "Validation", "the client has gone")
+    except Exception as error:
+      log.exception("a request to %s failed", request.url.path)
+      refused = _failed(error)
+    headers = {"retry-after": "1"} if refused.status == 429 else None
+    content = {"error": str(refused), "error_type": refused.kind}
+    return JSONResponse(content, refused.status, headers)
 
   return answer
 
@@ -354,12 +366,14 @@ def _rerank_request(body: Mapping[str, Any], limits: Limits) -> tuple[Question, 
   candidates = []
   for i, one in enumerate(texts):
     text = one.get("text") if isinstance(one, dict) else one
-    if not isinstance(text, str) or not text.strip():
+    if not _is_text(text) or not text.strip():
       raise _Refused(422, "Validation", f"{names[0]}[{i}] is {one!r:.100}: give a text")
     candidates.append(Candidate(str(i), text))
   wanted = _number(body, "top_n", len(texts), None) if names[0] == "documents" else len(texts)
   for name in ("raw_scores", "return_text", "return_documents"):
     _flag(body, name)
+  if (model := body.get("model")) is not None and not _is_text(model):
+    raise _Refused(422, "Validation", f"`model` is {model!r:.100}: give a text")
   return Question("0", _text(body, "query"), tuple(candidates)), wanted
 
 
@@ -378,9 +392,14 @@ def _sigmoid(x: float) -> float:
   return 0.5 * (1 + np.tanh(0.5 * x))  # never overflows
 
 
+def _is_text(value: object) -> TypeGuard[str]:
+  """Whether a value is a text that can be answered; JSON's half of a surrogate pair is none."""
+  return isinstance(value, str) and not SURROGATE.search(value)
+
+
 def _text(body: Mapping[str, Any], name: str) -> str:
   value = body.get(name)
-  if not isinstance(value, str) or not value.strip():
+  if not _is_text(value) or not value.strip():
     raise _Refused(422, "Validation", f"`{name}` is {value!r:.100}: give a text")
   return value
 
@@ -397,6 +416,6 @@ def _number(body: Mapping[str, Any], name: str, default: int, most: int | None) 
 
 def _flag(body: Mapping[str, Any], name: str) -> bool:
   value = body.get(name)
-  if value not in (None, True, False):
+  if not isinstance(value, bool | None):  # 1 equals True
     raise _Refused(422, "Validation", f"`{name}` is {value!r:.100}: give true or false")
   return bool(value)

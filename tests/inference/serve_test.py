@@ -152,6 +152,16 @@ def test_two_hundred_at_once_are_all_answered(url, cross):
     ("/rerank", {"query": QUERY, "texts": []}, 422, "one text or more"),
     ("/rerank", {"query": QUERY, "texts": ["x", 3]}, 422, "texts[1] is 3"),
     ("/rerank", {"query": QUERY, "texts": TEXTS, "raw_scores": "yes"}, 422, "true or false"),
+    ("/rerank", {"query": QUERY, "texts": TEXTS, "raw_scores": 1}, 422, "`raw_scores` is 1"),
+    ("/rerank", {"query": QUERY, "documents": TEXTS, "model": np.nan}, 422, "`model` is nan"),
+    (
+      "/rerank",
+      {"query": QUERY, "documents": TEXTS, "model": "\ud83d"},
+      422,
+      "`model` is '\\ud83d'",
+    ),
+    ("/rerank", {"query": "\ud83d", "texts": TEXTS}, 422, "`query` is '\\ud83d'"),
+    ("/rerank", {"query": QUERY, "texts": ["\ud83d"]}, 422, "texts[0] is '\\ud83d'"),
     ("/rerank", {"query": QUERY, "documents": TEXTS, "top_n": 0}, 422, "`top_n` is 0"),
     (
       "/rerank",
@@ -262,6 +272,18 @@ def test_one_bad_request_spoils_no_other():
     assert "RuntimeError" in broken.json()["error"] and ask("again").status_code == 200
     answer = post(url, "/search", {"query": QUERY})
     assert answer.status_code == 404 and "no index" in answer.json()["error"]
+
+
+def test_an_answer_that_cannot_be_written_is_logged(monkeypatch, caplog):
+  ranker = Held()
+  ranker.go.set()
+  monkeypatch.setattr(
+    ranker, "rank_each", lambda asked: [[as2jax.Hit(0, np.nan, "x", "0")] for _ in asked]
+  )
+  with running(ranker) as (url, _):
+    answer = post(url, "/rerank", {"query": "q", "texts": ["x"]})
+  assert answer.status_code == 500 and "ValueError" in answer.json()["error"]
+  assert "a request to /rerank failed" in caplog.text and "Out of range float" in caplog.text
 
 
 def test_a_neighbour_with_more_hits_changes_no_ranking(finished_run, monkeypatch):
