@@ -62,16 +62,23 @@ def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) ->
   if output.suffix != ".html":
     raise InputError(f"--output={output}: name a file that ends in .html")
   if asked.files:
+    if (folder := epath.Path(asked.files)).exists() and not folder.is_dir():
+      raise InputError(
+        f"--files={asked.files} is a file: name a folder, which is made if it is new"
+      )
     importlib.import_module("matplotlib")  # a missing extra is said before the work
   selection = {"split": asked.split, "question_filter": asked.question_filter}
   runs = reading.read(names, **selection, deterministic=asked.deterministic)
   page_content = content(runs, asked)
   try:
     write_whole(output, page_content.text)
-    if asked.files:
-      write_files(epath.Path(asked.files), page_content)
   except OSError as error:
     raise InputError(f"--output={output} cannot be written: {error}") from error
+  if asked.files:
+    try:
+      write_files(epath.Path(asked.files), page_content)
+    except OSError as error:
+      raise InputError(f"--files={asked.files} cannot be written: {error}") from error
   return output
 
 

@@ -295,6 +295,10 @@ def test_a_page_that_cannot_be_made_does_not_undo_the_run(tmp_path, caplog):
     (["{run}", "--metrics=map,foo", "-o", "x.html"], "no metric 'foo': it has map"),
     (["{run}", "--filter=zebra", "-o", "x.html"], "--filter=zebra"),
     (["{run}", "--metrics=zebra", "-o", "x.html"], "no metric 'zebra'"),
+    (
+      ["{run}", "-o", "x.html", "--files={run}/config.json"],
+      "config.json is a file: name a folder",
+    ),
     (["x.trec"], "name the page"),
   ],
 )
