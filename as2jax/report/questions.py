@@ -146,9 +146,9 @@ def _table(runs: Runs, metric: str, listed: Sequence[Row], kept: int, explained:
   body = "".join(
     _row(n, row, len(labels), n < kept, row.id in explained) for n, row in enumerate(listed)
   )
-  named = markup.data(labels)
+  named, title = markup.data(labels), markup.text(metric.upper())
   return (
-    f'<div class="scroll tall" tabindex="0"><table id="per-question"><caption>{metric.upper()} of each '
+    f'<div class="scroll tall" tabindex="0"><table id="per-question"><caption>{title} of each '
     f"question; the value of a run is the mean over its seeds</caption><thead><tr>{head}</tr></thead>"
     f'<tbody>{body}</tbody></table></div><script type="application/json" id="labels">{named}</script>'
   )

@@ -193,6 +193,16 @@ def test_hostile_texts_stay_texts(tmp_path):
   assert shown.of("title")[0][1] == run.name
 
 
+def test_a_metrics_name_stays_a_text(tmp_path):
+  for name in ("x", "y"):
+    rows = "Q1\t2\t1\t0.5\nQ2\t2\t1\t0.25\n"
+    head = f"question\tcandidates\tpositives\t{page_cases.HOSTILE}\n"
+    (tmp_path / f"{name}.tsv").write_text(head + rows)
+  files = [str(tmp_path / f"{name}.tsv") for name in ("x", "y")]
+  make.make(files, tmp_path / "x.html", metrics=[page_cases.HOSTILE])
+  assert not page_cases.Page((tmp_path / "x.html").read_text()).of("img")
+
+
 def test_the_policy_allows_this_style_and_program_alone(page_of_two):
   shown, _ = page_of_two
   (policy,) = [a["content"] for a, _ in shown.of("meta") if "http-equiv" in a]
