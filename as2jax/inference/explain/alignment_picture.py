@@ -249,13 +249,13 @@ def report(view: View) -> str:
 
 
 def rows(view: View) -> list[dict[str, Any]]:
-  """Each sentence with its cost, its logit, and the word that each question word chose."""
+  """Each sentence with its cost, its logit, and pairs of a question word and the one it chose."""
   return [
     {
       "sentence": sentence.name,
       "cost": float(sentence.distance),
       "logit": None if sentence.logit is None else float(sentence.logit),
-      "chosen": {word: sentence.words[j] for word, j in zip(view.words, sentence.plan.argmax(1))}
+      "chosen": [[word, sentence.words[j]] for word, j in zip(view.words, sentence.plan.argmax(1))]
       if view.transported
       else None,
     }

@@ -1,5 +1,7 @@
 """Pictures as SVG and PDF: cells are shapes, labels are text, and the bytes can be repeated."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,14 @@ def test_they_are_drawn_as_shapes_and_text(name):
   assert b"<image" not in svg and b"$cat$</text>" in svg
   assert pdf.startswith(b"%PDF") and b"/Subtype /Image" not in pdf and b"/Font" in pdf
   assert DRAWN[name](".svg") == svg and DRAWN[name](".pdf") == pdf
+
+
+def test_a_word_that_occurs_twice_keeps_each_of_its_choices():
+  plan = np.array([[0.5, 0.0], [0.0, 0.5]])
+  words, relevant = ("the", "cat"), np.array([True, True])
+  one = Sentence("candidate", "the cat", words, plan, 1 - plan, relevant, 0.3, 0.1)
+  (row,) = alignment_picture.rows(View("who who", ("who", "who"), (one,), None, True))
+  assert json.loads(json.dumps(row["chosen"])) == [["who", "the"], ["who", "cat"]]
 
 
 def test_other_forms_are_refused():
