@@ -46,10 +46,10 @@ def get_config(argument="4"):
       "hidden_size": 32,  # paper: 32
       "dropout": 0.5,  # paper: 0.5
       "hidden_norm": False,
-      "overlap": "shares"
-      if tuned
-      else "counts",  # counts | shares | by_length; paper: "the simplest"
-      "standardise_overlap": True,  # AdaDelta does not move the weights of unscaled features in time
+      # counts | shares | by_length; the paper says "the simplest". AdaDelta does not move the weights
+      # of unscaled features in time.
+      "overlap": "shares" if tuned else "counts",
+      "standardise_overlap": True,
       "momentum": 0.9,
       "eps": 1e-5,
       "precision": "highest",  # default | high | highest

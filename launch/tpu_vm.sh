@@ -90,13 +90,13 @@ request() { # NODE: asks for it in ZONE; WORD is `ready`, or why there is none
   [ "$SPOT" = 1 ] && spot=(--spot)
   WORD=ready
   if [ "$QUEUED" != 1 ]; then
-    tpus tpu-vm create "$1" --accelerator-type="$TPU" --version="$VERSION" "${spot[@]}" ||
+    tpus tpu-vm create "$1" --accelerator-type="$TPU" --version="$VERSION" ${spot[@]+"${spot[@]}"} ||
       WORD=$(why)
     [ "$WORD" != exists ] || WORD=ready
     return
   fi
   tpus queued-resources create "$1" --node-id="$1" --accelerator-type="$TPU" \
-    --runtime-version="$VERSION" "${spot[@]}" || WORD=$(why)
+    --runtime-version="$VERSION" ${spot[@]+"${spot[@]}"} || WORD=$(why)
   [[ "$WORD" =~ ^(ready|exists)$ ]] || return
   WORD=room
   while tpus queued-resources describe "$1" --format='value(state.state)' ||
@@ -161,7 +161,7 @@ delete() { # NODE: wherever it is, with its request; ends when it is gone, 2 whe
           force=(--force)
         fi
         if tpus $kind describe "$1" --format='value(state)'; then
-          tpus $kind delete "$1" "${force[@]}" --quiet && continue
+          tpus $kind delete "$1" ${force[@]+"${force[@]}"} --quiet && continue
         elif [ "$(why)" = type ]; then
           continue # there is no such zone
         fi
@@ -244,10 +244,15 @@ ${DATA:+gcloud storage rsync $DATA data --recursive && }echo '$want' >installed"
 install_found() { # NODE: the command `install`, on a node that is there
   local status
   locate "$1" || return
-  if [ "$STATE" != READY ]; then
-    note "as2jax: $1 is $STATE in $ZONES; what makes it: bash launch/tpu_vm.sh create $1"
-    return 1
-  fi
+  case "$STATE" in
+    READY) ;;
+    ABSENT) note "as2jax: $1 is in none of $ZONES; make it: bash launch/tpu_vm.sh create $1" ;;
+    UNKNOWN | CREATING | STARTING | RESTARTING | REPAIRING)
+      note "as2jax: $1 is $STATE ($(last)); wait, and give the same command again"
+      ;;
+    *) note "as2jax: $1 is $STATE; delete it, and make it anew: bash launch/tpu_vm.sh delete $1" ;;
+  esac
+  [ "$STATE" = READY ] || return 1
   install "$1" && return
   status=$?
   [ $status != 2 ] || return 2

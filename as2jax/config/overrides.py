@@ -29,9 +29,8 @@ def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set") 
     section, name = _place(config, key, option)
     value = tuple(value) if isinstance(value, list) else value
     try:
-      if section.get_type(name) is type(
-        None
-      ):  # read from JSON, which keeps no type of what is unset
+      # A value that is unset has no type where the config comes from JSON.
+      if section.get_type(name) is type(None):
         with section.ignore_type():
           section[name] = value
       else:

@@ -228,7 +228,9 @@ def _labelled(data: Dataset | Sequence[Question]) -> tuple[Question, ...]:
   questions = tuple(question for question in asked if question.candidates)
   if not questions:
     raise InputError("there are no questions to evaluate on: check the data and its filter")
-  check_ids(questions, _title(data), "evaluate one split at a time")
+  several = "evaluate one split at a time"
+  advice = several if isinstance(data, Dataset) else "give each an id of its own"
+  check_ids(questions, _title(data), advice)
   for question in questions:
     if any(candidate.label == UNKNOWN for candidate in question.candidates):
       raise InputError(

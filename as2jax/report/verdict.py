@@ -125,7 +125,9 @@ def protocol(runs: Runs, row: Row) -> str:
 
 def _selectors(runs: Runs) -> str:
   """By what the runs' checkpoints were chosen, run by run where that differs."""
-  by_label = {s.label: s.content["selected_on"] for s in runs.systems if s.content is not None}
+  contents = [(s.label, s.content) for s in runs.systems if s.content is not None]
+  trained = [(label, its) for label, its in contents if any(o["steps"] > 0 for o in its["seeds"])]
+  by_label = {label: its["selected_on"] for label, its in trained or contents}
   if len(set(by_label.values())) == 1:
     return next(iter(by_label.values()))
   return " and ".join(f"{selector} ({label})" for label, selector in by_label.items())

@@ -392,11 +392,6 @@ def model_and_loss(config: Any, source: "Source") -> tuple[Any, Any]:
 
   """
   offered = {k: v for k, v in source.model_fields.items() if _open_field(config.model, k)}
-  if config.model.get("pooling") == "cls" and source.model_fields.get("token") == "cls_last":
-    raise InputError(
-      "model.pooling = 'cls' reads the first token of a text, and this encoder's <cls> is the last: "
-      "--config.model.pooling=cls_last"
-    )
   if has_encoder(config.model):
     offered["encoder"] = source.module
   model = registry.build(registry.MODELS, config.model, "model", **offered)

@@ -72,6 +72,8 @@ def _train_and_evaluate(
   """What `train_and_evaluate` does in a folder that is this process's."""
   display.phase("reading")
   components = processes.in_order(lambda: load(config, workdir=workdir))
+  if not begun(workdir):
+    _check_pooling(config, components.source)
   data = results.data_record(components.data, config.data)
   known = identity.settle(workdir, components)
   # Only now, that nothing else has changed.
@@ -93,6 +95,16 @@ def _train_and_evaluate(
   summary = trainer.summary() | ({"warm_start": start.record} if start else {})
   summary["identity"] = known
   return results.write(workdir, config, data, components.provenance, outcomes, summary)
+
+
+def _check_pooling(config: Any, source: Any) -> None:
+  """Raises InputError where `cls`, the first token, is pooled over an encoder whose <cls> is the last."""
+  last = source is not None and source.model_fields.get("token") == "cls_last"
+  if last and config.model.get("pooling") == "cls":
+    raise InputError(
+      "model.pooling = 'cls' reads the first token of a text, and this encoder's <cls> is the last: "
+      "--config.model.pooling=cls_last"
+    )
 
 
 def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outcome:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from as2jax.data.datasets import mined
 from as2jax.data.datasets.dataset import Dataset, PoolDataset, Splits
-from as2jax.data.datasets.grouping import label_of
 from as2jax.data.datasets.pool import Pool, aligned, make_query, one_per_text
 from as2jax.data.record import Candidate, Passage, Question
 from as2jax.data.text import normalise
@@ -179,25 +178,8 @@ def ruled(pool: Pool, names: Sequence[str]) -> Pool:
   return Pool(tuple(passages), tuple(queries))
 
 
-def _candidates(passages: Sequence[Passage], right: Collection[str]) -> tuple[Candidate, ...]:
-  """The passages as candidates, of which those with ids in `right` are positive.
-
-  A context sentence has the label of the candidate with the same text, as in
-  `grouping.make_question`.
-  """
-  labels: dict[str, set[int]] = defaultdict(set)
-  for p in passages:
-    labels[p.text].add(int(p.id in right))
+def _candidates(passages: Iterable[Passage], right: Collection[str]) -> tuple[Candidate, ...]:
+  """The passages as candidates, of which those with ids in `right` are positive."""
   return tuple(
-    Candidate(
-      p.id,
-      p.text,
-      int(p.id in right),
-      p.previous,
-      p.next,
-      label_of(labels, p.previous),
-      label_of(labels, p.next),
-      p.title,
-    )
-    for p in passages
+    Candidate(p.id, p.text, int(p.id in right), p.previous, p.next, title=p.title) for p in passages
   )
