@@ -42,6 +42,11 @@ TINY = (
   "dual_gru",
 )
 CROSSING = {"cross_vae": "cross", "dual_vae": "dual", "dual_gru": "none"}
+# What the recorded steps had and PyTorch's have, but a preset has not.
+RECORDED = {
+  "cete": {"positions": "sinusoids"},
+  "m2snet": {"overlap": "by_length", "standardise_overlap": False},
+}
 REAL = "_minilm"  # behind the name of a system: with the real MiniLM
 MINILM = tuple(system + REAL for system in ("crossencoder", "triplet", "siamese"))
 
@@ -94,6 +99,7 @@ def config(name: str) -> Any:
     (job_config.encoder, ("hidden_dropout", "attention_dropout")),
   ):
     section.update({key: 0.0 for key in keys if key in section})
+  job_config.model.update(RECORDED.get(system, {}))
   if system in CROSSING:
     job_config.model.crossing = CROSSING[system]
   return job_config.lock()
