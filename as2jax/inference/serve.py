@@ -180,8 +180,7 @@ def application(
 
   Args:
     ranker: ranks for `/rerank`, and what `/search` found where a body says `rerank`.
-    index: searched by `/search`.
-    limits: of requests.
+    index: searched by `/search`; limits: of requests.
     warm_up: whether the start compiles; False where that has been done.
 
   Raises:
@@ -226,16 +225,22 @@ def application(
     state = {"status": "ok", "model": ranker.name, "documents": documents}
     return JSONResponse({**state, "waiting": len(queue)})
 
-  async def error(_: "Request", problem: Any) -> JSONResponse:
-    content = {"error": problem.detail, "error_type": "Validation"}
-    return JSONResponse(content, problem.status_code, problem.headers)
-
   routes = [
     Route("/rerank", _endpoint(rerank, limits), methods=["POST"]),
     Route("/search", _endpoint(search, limits), methods=["POST"]),
     Route("/health", health, methods=["GET"]),
   ]
-  return Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: error, 405: error})
+  return Starlette(
+    routes=routes, lifespan=lifespan, exception_handlers={404: _no_route, 405: _no_route}
+  )
+
+
+async def _no_route(_: "Request", problem: Any) -> Any:
+  """The answer to another path or method, in the form of the other errors."""
+  from starlette.responses import JSONResponse
+
+  content = {"error": problem.detail, "error_type": "Validation"}
+  return JSONResponse(content, problem.status_code, problem.headers)
 
 
 def _endpoint(respond: Callable[["Request", Mapping[str, Any]], Any], limits: Limits) -> Callable:

@@ -229,10 +229,8 @@ def _name(jobs: Sequence[Job]) -> str:
   return f"as2jax-{hashlib.sha256(ids.encode()).hexdigest()[:12]}"
 
 
-def _gcloud_script(
-  name: str, jobs: Sequence[Job], where: Machine, places: Places, nodes: int, source: str
-) -> str:
-  """Plain commands: the variables, the functions of launch/tpu_vm.sh, the runs over so many nodes."""
+def _assignments(name: str, where: Machine, places: Places, nodes: int, source: str) -> str:
+  """What `_gcloud_script` reads, where the environment does not say otherwise."""
   variables = {
     "TPU": where.accelerator,
     "VERSION": where.version,
@@ -246,7 +244,13 @@ def _gcloud_script(
     "SOURCE": source,
     "ARCHIVE": "$PWD/source.tar.gz",
   }
-  assignments = "\n".join(f': "${{{key}:={value}}}"' for key, value in variables.items())
+  return "\n".join(f': "${{{key}:={value}}}"' for key, value in variables.items())
+
+
+def _gcloud_script(
+  name: str, jobs: Sequence[Job], where: Machine, places: Places, nodes: int, source: str
+) -> str:
+  """Plain commands: the variables, the functions of launch/tpu_vm.sh, the runs over so many nodes."""
   return f"""#!/usr/bin/env bash
 # The runs of a sweep over NODES Cloud TPU machines, by plain gcloud commands; ends with a list of
 # what failed, machines that could not be deleted among it. Run again it skips what is finished.
@@ -254,7 +258,7 @@ def _gcloud_script(
 # environment stands in tpu_vm.sh.
 set -uo pipefail
 cd "$(dirname "$0")"
-{assignments}
+{_assignments(name, where, places, nodes, source)}
 . ./tpu_vm.sh
 runs=(
 {_listed(jobs)})
@@ -262,6 +266,10 @@ one() {{ # NODE ID
   stored "$STORE/$2/results.json" && return
   put "$2/config.json" "$STORE/$2/config.json" || return
   run "$1" "configs/rerun.py:$STORE/$2/config.json" "$STORE/$2"
+}}
+
+end() {{ # NODE
+  delete "$1" || echo "$1" >>failed.txt
 }}
 
 turn() {{ # K: every NODES-th run, one after the other, on a machine of its own
@@ -273,7 +281,7 @@ turn() {{ # K: every NODES-th run, one after the other, on a machine of its own
     fi
     if [ $status = 0 ]; then echo "${{runs[$k]}}: finished"; else echo "${{runs[$k]}}" >>failed.txt; fi
   done
-  delete "$node" || echo "$node" >>failed.txt
+  end "$node"
 }}
 
 rm -f failed.txt
@@ -282,11 +290,7 @@ if [ "${{1:-}}" != delete ]; then
   put manifest.jsonl source.tar.gz* "$STORE/" || exit 2
 fi
 for ((n = 0; n < NODES; n++)); do
-  if [ "${{1:-}}" = delete ]; then
-    delete "$NAME-$n" || echo "$NAME-$n" >>failed.txt &
-  else
-    turn "$n" &
-  fi
+  if [ "${{1:-}}" = delete ]; then end "$NAME-$n" & else turn "$n" & fi
 done
 wait
 if [ -s failed.txt ]; then
