@@ -44,7 +44,6 @@ TINY = (
 CROSSING = {"cross_vae": "cross", "dual_vae": "dual", "dual_gru": "none"}
 # What the recorded steps had and PyTorch's have, but a preset has not.
 RECORDED = {
-  "cete": {"positions": "sinusoids"},
   "m2snet": {"overlap": "by_length", "standardise_overlap": False},
 }
 REAL = "_minilm"  # behind the name of a system: with the real MiniLM
