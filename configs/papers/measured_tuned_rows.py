@@ -54,6 +54,15 @@ TUNED = (
       "word table at the rate of all": ("table", {"optimizer__lr_multipliers": ()}),
       "reconstruction: the sum over words": ("sum", {"loss__reconstruction": "sum"}),
       "α = β = .01": ("weights", {"loss__alpha": 0.01, "loss__beta": 0.01}),
+      "the start of log σ², the table's rate and the weights": (
+        "three",
+        {
+          "model__log_variance_start": 0.0,
+          "optimizer__lr_multipliers": (),
+          "loss__alpha": 0.01,
+          "loss__beta": 0.01,
+        },
+      ),
       "12 epochs": ("epochs", {"epochs": 12, "patience": 12}),
     },
     base="squad-cross-vae-tuned",
