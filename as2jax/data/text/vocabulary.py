@@ -1,7 +1,9 @@
 """Converts the vocabulary files of a pretrained encoder to a `tokenizers.Tokenizer`.
 
-`tokenizer.json` is read by `tokenizers` alone. Older files are converted by `transformers`, which
-is imported only then (it takes seconds); a run's folder keeps the result
+`tokenizer.json` is read by `tokenizers` alone. Where `tokenizer_config.json` beside it states another
+case, accents, Chinese characters or prefix space, that statement counts, as in the classes of
+`transformers` for BERT, MPNet and RoBERTa. Older files are converted by `transformers`, which is
+imported only then (it takes seconds); a run's folder keeps the result
 (`as2jax.data.text.tokenizer.kept`). What `transformers` 5.23 does not do, and is done here:
 
 - `vocab.txt` without `tokenizer_config.json`: `BertTokenizer` lower-cases every text. A vocabulary
@@ -30,6 +32,18 @@ from as2jax.runtime.errors import InputError
 FILES = "tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model"
 _SETTINGS = "tokenizer_config.json"
 MAX_GROWTH = 1000  # of a text by the rules of a normaliser; published ones stay below 10
+# (part of `tokenizer.json`, its type) -> key of `tokenizer_config.json` -> the key that it sets there.
+_STATED = {
+  ("normalizer", "BertNormalizer"): {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+  },
+  ("pre_tokenizer", "ByteLevel"): {"add_prefix_space": "add_prefix_space"},
+  ("post_processor", "RobertaProcessing"): {"add_prefix_space": "add_prefix_space"},
+}
+# Classes of transformers that take `tokenizer.json` as it is.
+_GENERAL = ("PreTrainedTokenizerFast", "TokenizersBackend")
 
 
 def file_of(folder: epath.Path) -> str:
@@ -113,7 +127,21 @@ def _serialised(folder: epath.Path) -> Any:
       f"{file}: the rules of its normaliser may make a text {growth:.0e} times longer; this is no "
       "tokeniser of an encoder"
     )
-  return Tokenizer.from_str(text)
+  changed = _as_stated(content, _settings(folder))
+  return Tokenizer.from_str(json.dumps(content) if changed else text)
+
+
+def _as_stated(content: dict[str, Any], settings: dict[str, Any]) -> bool:
+  """Sets in a parsed `tokenizer.json` what `settings` state; whether this changed anything."""
+  changed = False
+  if settings.get("tokenizer_class") in _GENERAL:
+    return changed
+  for (part, kind), keys in _STATED.items():
+    rule = content.get(part) or {}
+    for key, theirs in keys.items():
+      if rule.get("type") == kind and key in settings and settings[key] != rule.get(theirs):
+        rule[theirs], changed = settings[key], True
+  return changed
 
 
 def _unknown_in_templates(rule: dict[str, Any]) -> set[str]:

@@ -260,6 +260,26 @@ def test_bare_vocabulary_decides_case_unless_told(tmp_path, tokens, settings, ex
   assert ours.tokens(ours.encode(["Ice"]).ids) == expected
 
 
+GENERAL = {"do_lower_case": False, "tokenizer_class": "PreTrainedTokenizerFast"}
+STATED = {"do_lower_case": False}, {"strip_accents": False}, {"tokenize_chinese_chars": False}
+
+
+@pytest.mark.parametrize("stated", [*STATED, GENERAL, {"add_prefix_space": True}])
+def test_settings_beside_tokenizer_json_count_as_in_transformers(tmp_path, stated):
+  """A general class alone takes the file as it is."""
+  transformers = pytest.importorskip("transformers")
+  kind = "roberta" if "add_prefix_space" in stated else "bert"
+  folder = {"bert": bert_folder, "roberta": roberta_folder}[kind](tmp_path / "x")
+  (folder / "config.json").write_text(json.dumps({"model_type": kind}))
+  before, texts = load_tokenizer(str(folder)), ["Ice forming", "caf\u00e9", "a\u6771\u4eacb"]
+  (folder / "tokenizer.json").write_text(before.backend.to_str())
+  (folder / "tokenizer_config.json").write_text(json.dumps(stated))
+  ours = load_tokenizer(str(folder))
+  expected = transformers.AutoTokenizer.from_pretrained(folder)(texts, add_special_tokens=False)
+  assert ours.encode(texts).ids.tolist() == sum(expected["input_ids"], [])
+  assert (ours.fingerprint == before.fingerprint) is (stated == GENERAL)
+
+
 def test_special_tokens_are_those_of_the_pair_template(tmp_path):
   bert = load_tokenizer(str(bert_folder(tmp_path / "bert")))
   cls, sep = 2, 3
