@@ -152,6 +152,11 @@ def test_both_forms_of_the_config_are_read():
   assert ModernBertEncoder(**modernbert_weights.fields(today)) == tiny()
 
 
+def test_local_attention_without_a_base_of_its_own_has_the_global_one():
+  fields = modernbert_weights.fields(config(global_rope_theta=7e4, local_rope_theta=None))
+  assert (fields["global_theta"], fields["local_theta"]) == (7e4, 7e4)
+
+
 @pytest.mark.parametrize(
   "changes, message",
   [
@@ -164,6 +169,7 @@ def test_both_forms_of_the_config_are_read():
     ),
     ({"rope_scaling": {"rope_type": "yarn"}}, "only rotary positions of type 'default'"),
     ({"global_rope_theta": "far"}, "global_rope_theta is 'far'"),
+    ({"global_rope_theta": None}, "global_rope_theta is None"),
   ],
 )
 def test_variants_that_are_not_there_are_named(changes, message):

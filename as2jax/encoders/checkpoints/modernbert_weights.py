@@ -99,7 +99,9 @@ def _theta(config: Mapping[str, Any], kind: str) -> float:
   of_kind = (rope.get(kind) if isinstance(rope, Mapping) else None) or {}
   if config.get("rope_scaling") or of_kind.get("rope_type", "default") != "default":
     raise ValueError("rope_parameters: only rotary positions of type 'default' are implemented")
-  theta = of_kind.get("rope_theta", config.get(published) or default)
+  theta = of_kind.get("rope_theta", config.get(published, default))
+  if theta is None and kind == _KINDS[1]:  # as the original code has it: one base for all layers
+    return _theta(config, _KINDS[0])
   if type(theta) not in (int, float) or not 1 < theta < 1e12:
     raise ValueError(f"{published} is {theta!r:.80}; expected a number above 1")
   return float(theta)
