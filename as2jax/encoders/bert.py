@@ -36,7 +36,7 @@ class BertEncoder(nn.Module):
     precision: of the matrix products. None is jax's default, which is full float32 on CPU but TF32
       or a bfloat16 pass on GPU and TPU: right for training, where "highest" takes several passes
       for each product. Set "highest" to compare with a float32 reference there.
-    attention: how attention is computed; see `layers.ATTENTION`.
+    attention: how attention is computed; see `layers.transformer.ATTENTION`.
     unroll: how many layers one turn of the loop over layers holds; 0 is all of up to 12 layers
       (and 1 with `remat` or for deeper models). Unrolled steps are about 10 % faster on CPU; a loop
       compiles in the time of one layer (12 layers: 3 s against 8; 24 layers: 3 s against 16).

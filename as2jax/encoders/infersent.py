@@ -28,12 +28,12 @@ class RecurrentEncoder(nn.Module):
   weights `load` reads; its vocabulary has the markers and leaves unknown words out (`skip`). Of a
   sentence without known words it read `</s>` alone; here that is `<s>`, a zero vector and `</s>`.
 
-    embeddings/word [vocab_size, word_size], recurrent/{forward, backward}/... (`modules.recurrent`)
+    embeddings/word [vocab_size, word_size], recurrent/{forward, backward}/... (`layers.recurrent`)
 
   Attributes:
     word_size: width of the word vectors.
     hidden_dropout: rate of dropout on the word vectors (InferSent: 0).
-    cell, hidden_size, bidirectional, unroll, precision: see `modules.recurrent.Recurrent`; vectors
+    cell, hidden_size, bidirectional, unroll, precision: see `layers.recurrent.Recurrent`; vectors
       have 2·hidden_size numbers where bidirectional.
 
   """
