@@ -20,7 +20,9 @@ from as2jax.runtime.regular_files import read_json
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
 # Older releases name the file by the architecture.
-TRANSFORMER_CONFIGS = tuple(f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "xlnet"))
+TRANSFORMER_CONFIGS = tuple(
+  f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "xlm-roberta", "xlnet")
+)
 # The library's pooling modes -> those of `as2jax.layers.pooling`, in the order in which it joins
 # the vectors of a folder that names its modes by flags.
 POOLINGS = {

@@ -1,6 +1,6 @@
 """Sentence-BERT folders against the library that writes them, live and by a golden file.
 
-`python tests/encoders/sentence_folder_test.py` records the golden file anew.
+`python tests/encoders/checkpoints/sentence_folder_test.py` records the golden file anew.
 """
 
 import importlib.util
@@ -203,6 +203,19 @@ def test_a_folder_of_an_early_release_equals_the_library(bases, tmp_path):
   assert sentence_folder.read(folder).transformer == folder / "0_Transformer"
   assert sentence_folder.read(folder).fields["dense"] == ((5, "tanh", True),)
   assert_equal(folder)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "xlm-roberta", "xlnet"])
+def test_settings_are_read_from_the_file_that_an_early_release_named(kind, tmp_path):
+  base = tmp_path / "base"
+  base.mkdir()
+  (base / "config.json").write_text("{}")
+  folder = handmade(tmp_path / "x", base)
+  settings = folder / "0_Transformer" / "sentence_bert_config.json"
+  change(settings, do_lower_case=True)
+  settings.rename(settings.with_name(f"sentence_{kind}_config.json"))
+  actual = sentence_folder.read(folder)
+  assert (actual.max_length, actual.lower_case) == (12, True)
 
 
 def test_dense_weights_of_torch_are_read(bases, tmp_path):
