@@ -23,6 +23,8 @@ SETTINGS = "config_sentence_transformers.json"
 TRANSFORMER_CONFIGS = tuple(
   f"sentence_{kind}_config.json" for kind in ("bert", "roberta", "xlm-roberta", "xlnet")
 )
+# Keys of these files that change what the transformer reads, and are not implemented.
+NOT_READ = ("query_length", "document_length", "query_expansion", "processing_kwargs")
 # The library's pooling modes -> those of `as2jax.layers.pooling`, in the order in which it joins
 # the vectors of a folder that names its modes by flags.
 POOLINGS = {
@@ -84,8 +86,8 @@ def read(folder: epath.PathLike) -> SentenceFolder:
   """Reads all of a sentence-transformers folder but the transformer's own weights.
 
   Errors: `InputError` for a folder without `modules.json`, a module or an order of modules that is
-  not implemented (a word-embedding model, a residual dense layer, a prompt that no pooling sees), and
-  tensors that do not fit.
+  not implemented (a word-embedding model, a residual dense layer, a prompt that no pooling sees, a
+  length of questions of their own), and tensors that do not fit.
   """
   folder = epath.Path(folder)
   listed = modules(folder)
@@ -259,8 +261,19 @@ def check_vector(
 
 
 def _transformer_settings(folder: epath.Path) -> dict[str, Any]:
-  files = [folder / name for name in TRANSFORMER_CONFIGS if (folder / name).exists()]
-  return _json(files[0], dict) if files else {}
+  """What the library's own file in a transformer's folder says; {} where there is none.
+
+  Errors: `InputError` for one of `NOT_READ`.
+  """
+  file = next((folder / name for name in TRANSFORMER_CONFIGS if (folder / name).exists()), None)
+  settings = {} if file is None else _json(file, dict)
+  for key in NOT_READ:
+    if settings.get(key):
+      raise InputError(
+        f"{file}: {key} is {settings[key]!r:.80}; implemented is one length for all texts, "
+        "max_seq_length, and the tokeniser as it is"
+      )
+  return settings
 
 
 def lower_case(folder: epath.PathLike) -> bool:

@@ -258,6 +258,10 @@ FIRST = [
     (lambda f: modules_of(f, ("../x", FIRST[0][1]), FIRST[1]), "outside of the folder"),
     (lambda f: modules_of(f, ("0", FIRST[0][1]), FIRST[1]), "0: the transformer.*has no config"),
     (lambda f: modules_of(f, *FIRST[::-1]), "modules are Pooling, Transformer; implemented"),
+    (
+      lambda f: change(f / "0_Transformer" / "sentence_bert_config.json", query_length=5),
+      "sentence_bert_config.json: query_length is 5; implemented is one length",
+    ),
     (lambda f: (f / "1_Pooling" / "config.json").unlink(), "1_Pooling/config.json: cannot be read"),
     (lambda f: change(f / "1_Pooling" / "config.json", pooling_mode="sum"), "'sum' is none of cls"),
     (lambda f: change(f / "1_Pooling" / "config.json", pooling_mode_new=True), "pooling_mode_new"),
