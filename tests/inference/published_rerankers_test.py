@@ -134,6 +134,16 @@ def test_a_sequence_classifier_scores_as_its_library(family, config, tmp_path):
   assert_ranks_alike(*classifier(family, tmp_path, **config))
 
 
+def test_a_classifier_that_is_given_no_token_types_scores_as_its_library(tmp_path):
+  from sentence_transformers import CrossEncoder
+
+  _, folder = classifier("bert", tmp_path)
+  file = folder / "tokenizer_config.json"
+  names = {"model_input_names": ["input_ids", "attention_mask"]}
+  file.write_text(json.dumps({**json.loads(file.read_text()), **names}))
+  assert_ranks_alike(CrossEncoder(str(folder), device="cpu"), folder)
+
+
 @pytest.mark.parametrize(
   "family, options",
   [

@@ -2,7 +2,8 @@
 
 `tokenizer.json` is read by `tokenizers` alone. Where `tokenizer_config.json` beside it states another
 case, accents, Chinese characters or prefix space, that statement counts, as in the classes of
-`transformers` for BERT, MPNet and RoBERTa. Older files are converted by `transformers`, which is
+`transformers` for BERT, MPNet and RoBERTa; where it states inputs of the model without token types, all
+types are 0. Older files are converted by `transformers`, which is
 imported only then (it takes seconds); a run's folder keeps the result
 (`as2jax.data.text.tokenizer.kept`). What `transformers` 5.23 does not do, and is done here:
 
@@ -78,7 +79,9 @@ def load_backend(folder: epath.Path) -> Any:
         if (folder / name).exists():
           pathlib.Path(copy, name).write_bytes((folder / name).read_bytes())
       convert = {"vocab.txt": _wordpiece, "vocab.json": _byte_pairs, "spiece.model": _unigram}
-      return convert[file](pathlib.Path(copy), _settings(folder), folder)
+      backend = convert[file](pathlib.Path(copy), settings := _settings(folder), folder)
+    content = json.loads(backend.to_str())
+    return type(backend).from_str(json.dumps(content)) if _as_stated(content, settings) else backend
   except InputError:
     raise
   except Exception as error:  # the libraries raise errors of many kinds on what they cannot parse
@@ -133,7 +136,8 @@ def _serialised(folder: epath.Path) -> Any:
 
 def _as_stated(content: dict[str, Any], settings: dict[str, Any]) -> bool:
   """Sets in a parsed `tokenizer.json` what `settings` state; whether this changed anything."""
-  changed = False
+  names = settings.get("model_input_names", ["token_type_ids"])
+  changed = "token_type_ids" not in names and _without_types(content.get("post_processor") or {})
   if settings.get("tokenizer_class") in _GENERAL:
     return changed
   for (part, kind), keys in _STATED.items():
@@ -142,6 +146,16 @@ def _as_stated(content: dict[str, Any], settings: dict[str, Any]) -> bool:
       if rule.get("type") == kind and key in settings and settings[key] != rule.get(theirs):
         rule[theirs], changed = settings[key], True
   return changed
+
+
+def _without_types(rule: dict[str, Any]) -> bool:
+  """Gives all tokens of a template the type 0, as a model has it that is given no types."""
+  pieces = [*rule.get("single", ()), *rule.get("pair", ())]
+  typed = [value for piece in pieces for value in piece.values() if value["type_id"]]
+  for value in typed:
+    value["type_id"] = 0
+  nested = [_without_types(inner) for inner in rule.get("processors", ())]
+  return bool(typed) or any(nested)
 
 
 def _unknown_in_templates(rule: dict[str, Any]) -> set[str]:

@@ -192,9 +192,9 @@ def _tokenizer_settings(tokenizer: Tokenizer, family: Family) -> dict[str, Any]:
     if backend.token_to_id(token) is not None
   }
   names = ["input_ids", "token_type_ids", "attention_mask"]
-  settings["model_input_names"] = (
-    names[::2] if family.name in ("roberta", "mpnet", "modernbert") else names
-  )
+  # A tokeniser whose texts are all of type 0 may come from a base whose model is given no types.
+  untyped = family.name in ("roberta", "mpnet", "modernbert") or not any(special.types)
+  settings["model_input_names"] = names[::2] if untyped else names
   normalizer = _part(state["normalizer"], "BertNormalizer")
   bytes_ = _part(state["pre_tokenizer"], "ByteLevel")
   if family.name == "bert" and state["model"]["type"] == "WordPiece" and normalizer:

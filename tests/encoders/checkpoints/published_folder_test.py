@@ -117,6 +117,14 @@ def test_tokenisers_are_those_of_transformers(kind, tmp_path):
   assert bool(types) == (kind != "roberta")
 
 
+def test_a_tokeniser_that_gives_no_types_stays_so(tmp_path):
+  base = tiny_encoders.folder("bert", tmp_path / "base")
+  names = {"model_input_names": ["input_ids", "attention_mask"]}
+  (base / "tokenizer_config.json").write_text(json.dumps(names))
+  write(base, tmp_path / "out")
+  assert not assert_tokenises_the_same(tmp_path / "out", load_tokenizer(base))
+
+
 @pytest.mark.parametrize("name", ["bert-base-uncased", "roberta-base", "xlnet-base-cased"])
 @pytest.mark.parametrize("without", [(), ("tokenizer.json",), ("tokenizer_config.json",)])
 def test_real_tokenisers_are_those_of_transformers(name, without, tmp_path):
