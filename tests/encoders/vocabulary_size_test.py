@@ -114,6 +114,16 @@ def test_rows_behind_an_added_token_are_padding(bert):
     checked(bert, rows + 36)
 
 
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_tokens_that_a_model_was_given_later_are_read(kind, tmp_path):
+  """An old tokeniser lists them, with their ids, beside its vocabulary."""
+  folder = tiny_encoders.folder(kind, tmp_path / kind)
+  rows = rows_of(folder)
+  (folder / "added_tokens.json").write_text(json.dumps({"glaciology": rows, "<q>": rows + 1}))
+  tokenizer = checked(folder, rows + 2)
+  assert tokenizer.encode(["<q> glaciology"]).ids[[0, -1]].tolist() == [rows + 1, rows]
+
+
 def test_padding_to_a_multiple_is_stated_by_the_config(bert):
   rows = rows_of(bert)
   with pytest.raises(InputError, match="vocab.txt: "):

@@ -32,6 +32,7 @@ from as2jax.runtime.errors import InputError
 
 FILES = "tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model"
 _SETTINGS = "tokenizer_config.json"
+_BESIDE = (_SETTINGS, "special_tokens_map.json", "added_tokens.json")
 MAX_GROWTH = 1000  # of a text by the rules of a normaliser; published ones stay below 10
 # (part of `tokenizer.json`, its type) -> key of `tokenizer_config.json` -> the key that it sets there.
 _STATED = {
@@ -55,7 +56,7 @@ def file_of(folder: epath.Path) -> str:
 
   """
   names = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")
-  for name in (*names, "merges.txt", _SETTINGS, "special_tokens_map.json"):
+  for name in (*names, "merges.txt", *_BESIDE):
     regular_files.refuse_others(folder / name)
   for name in names:
     if (folder / name).exists() and (name != "vocab.json" or (folder / "merges.txt").exists()):
@@ -75,7 +76,7 @@ def load_backend(folder: epath.Path) -> Any:
     if file == "tokenizer.json":
       return _serialised(folder)
     with tempfile.TemporaryDirectory() as copy:  # transformers reads local files alone
-      for name in (file, "merges.txt", _SETTINGS, "special_tokens_map.json"):
+      for name in (file, "merges.txt", *_BESIDE):
         if (folder / name).exists():
           pathlib.Path(copy, name).write_bytes((folder / name).read_bytes())
       convert = {"vocab.txt": _wordpiece, "vocab.json": _byte_pairs, "spiece.model": _unigram}
