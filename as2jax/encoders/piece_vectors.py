@@ -83,7 +83,7 @@ def prepare(
 
 def _check(backend: Any, known: Collection[str], marks: Sequence[str], folder: Any) -> None:
   """Refuses a tokeniser that is no BERT's, and marks that its vocabulary lacks."""
-  if type(backend.model).__name__ != "WordPiece":
+  if type(backend.model).__name__ != "WordPiece" or backend.pre_tokenizer is None:
     raise InputError(
       f"{folder}: its tokeniser is no BERT's (WordPiece), so it does not say where "
       "words begin; name a BERT in encoder.pretrained"
@@ -99,8 +99,9 @@ def _check(backend: Any, known: Collection[str], marks: Sequence[str], folder: A
 def _count(backend: Any, texts: Iterable[str]) -> Counter[str]:
   """How often each word occurs, split as the BERT's tokeniser splits before it looks for pieces."""
   counts: Counter[str] = Counter()
+  normalised = backend.normalizer.normalize_str if backend.normalizer else str
   for text in texts:
-    pieces = backend.pre_tokenizer.pre_tokenize_str(backend.normalizer.normalize_str(text))
+    pieces = backend.pre_tokenizer.pre_tokenize_str(normalised(text))
     counts.update(word for word, _ in pieces)
   return counts
 
@@ -112,7 +113,9 @@ def _tokenizer(backend: Any, words: Sequence[str], marks: Sequence[str]) -> Toke
   entries = dict.fromkeys((word_tokenizer.PAD, word_tokenizer.UNKNOWN, *marks, *words))
   vocabulary = {word: i for i, word in enumerate(entries)}
   word_level = Backend(models.WordLevel(vocabulary, unk_token=word_tokenizer.UNKNOWN))
-  word_level.normalizer, word_level.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
+  word_level.pre_tokenizer = backend.pre_tokenizer
+  if backend.normalizer:
+    word_level.normalizer = backend.normalizer
   before, after = marks
   word_level.post_processor = processors.TemplateProcessing(
     single=f"{before} $A {after}",

@@ -1,5 +1,7 @@
 """Whole words with vectors from a BERT's input table, and the run's memory of them."""
 
+import json
+
 import numpy as np
 import pytest
 import tiny
@@ -105,6 +107,18 @@ def test_a_run_remembers_its_words_and_a_train_vocabulary_asks_for_train_alone(b
   assert sorted(asked[1:]) == [(), ("train",)]
   with pytest.raises(InputError, match="encoder.vocabulary = 'file': use one of data, train"):
     open.open_source({**section, "vocabulary": "file"}, texts=texts, workdir="", root="")
+
+
+def test_a_tokeniser_without_a_normaliser_is_read_and_one_without_words_refused(tmp_path):
+  folder = tiny_encoders.folder("bert", tmp_path / "bert")
+  content = json.loads(load_tokenizer(str(folder)).backend.to_str())
+  file = folder / "tokenizer.json"
+  file.write_text(json.dumps({**content, "normalizer": None}))
+  actual = piece_vectors.prepare(("a cat sat A",), folder, size=0, marks=MARKS)
+  assert word_tokenizer.entries(actual.tokenizer)[4:] == ["A", "a", "cat", "sat"]
+  file.write_text(json.dumps({**content, "pre_tokenizer": None}))
+  with pytest.raises(InputError, match="no BERT's"):
+    piece_vectors.prepare(("a cat",), folder, size=0, marks=MARKS)
 
 
 def test_bad_input_is_named(bert, tmp_path):
