@@ -54,7 +54,7 @@ def run(
 
   Raises:
     InputError: systems that cannot be compared (see `run_scores.load`), a metric that they lack,
-      groups of different sizes.
+      groups of different sizes, or with two runs on the same questions.
 
   """
   options: dict[str, Any] = {"split": split, "question_filter": question_filter}
@@ -68,6 +68,7 @@ def run(
       run_scores.load(places, **options, deterministic=fixed(places))
       for places in zip(*groups, strict=True)
     ]
+    _require_different_data(loaded)
     rows, text = compare_groups(loaded, _wanted(metrics, loaded), **tests), groups_as_text
   else:
     loaded = [run_scores.load(names, **options, deterministic=deterministic)]
@@ -79,6 +80,20 @@ def run(
   if form == "json":
     return json.dumps({**head, "rows": rows, "pretraining": seen}, indent=2)
   return as_csv(rows) if form == "csv" else "\n".join([text(rows), *_ledger(names, split), *seen])
+
+
+def _require_different_data(loaded: Sequence[Sequence[RunScores]]) -> None:
+  """Raises InputError where two data sets of groups are one, whose questions would count twice."""
+  first: dict[str, RunScores] = {}
+  for system, *_ in loaded:
+    if system.fingerprint and system.fingerprint in first:
+      raise InputError(
+        f"{first[system.fingerprint].name} and {system.name} have the same questions, {system.data}: "
+        "the systems of a group stand for different data sets, and questions that count twice make "
+        "p-values too small; several seeds are one system, a run with all of its seeds or tables "
+        "joined by commas"
+      )
+    first[system.fingerprint] = system
 
 
 def _wanted(metrics: str, loaded: Sequence[Sequence[RunScores]]) -> list[str]:

@@ -37,6 +37,7 @@ class RunScores:
     deterministic: whether another seed would give the same scores (BM25, an untrained cosine).
     pretraining: what the run's encoder is known to have seen (`encoders/pretraining.py`).
     origins: digests of the parameters with which each seed began, of a run with a warm start.
+    fingerprint: SHA-256 of the questions with their labels; "" of a table, which does not say it.
     note: "best = before training" of a run that training did not improve, with the seeds where it
       is not all of them; else "".
 
@@ -50,6 +51,7 @@ class RunScores:
   note: str = ""
   pretraining: tuple[str, ...] = ()
   origins: tuple[str, ...] = ()
+  fingerprint: str = ""
 
   @property
   def shared_stage(self) -> bool:
@@ -116,7 +118,10 @@ def load(
   for place in known[1:]:
     _check_same_data(known[0], place, split)
   rule, data = _rule(question_filter, known, split)
-  compared_runs = [_system(place, rule, data, place.name in deterministic) for place in places]
+  print_of_data = _fingerprint(known[0].of_run, split) if known else ""
+  compared_runs = [
+    _system(place, rule, data, place.name in deterministic, print_of_data) for place in places
+  ]
   first = _counts(places[0], rule)
   for place in places:
     for path, (ids, table) in zip(place.files, place.tables, strict=True):
@@ -292,11 +297,12 @@ def _read(path: epath.Path) -> dict[str, Any] | None:
   return regular_files.read_object(path, "it was changed by hand; have it made anew")
 
 
+def _fingerprint(content: dict[str, Any], split: str) -> str:
+  return "+".join(content["data"]["splits"][part]["fingerprint"] for part in split.split("+"))
+
+
 def _check_same_data(first: _Place, other: _Place, split: str) -> None:
-  of = lambda place: "+".join(
-    place.of_run["data"]["splits"][part]["fingerprint"] for part in split.split("+")
-  )
-  a, b = of(first), of(other)
+  a, b = (_fingerprint(place.of_run, split) for place in (first, other))
   if a != b:
     name = lambda place: place.of_run["data"]["name"]
     raise InputError(
@@ -344,7 +350,9 @@ def _check_same_questions(path: str, counts: dict, first: dict) -> None:
       )
 
 
-def _system(place: _Place, rule: str, data: str, deterministic: bool) -> RunScores:
+def _system(
+  place: _Place, rule: str, data: str, deterministic: bool, fingerprint: str
+) -> RunScores:
   ids = tuple(sorted(_counts(place, rule)))
   seeds = []
   for path, (names, table) in zip(place.files, place.tables, strict=True):
@@ -378,4 +386,5 @@ def _system(place: _Place, rule: str, data: str, deterministic: bool) -> RunScor
     content.get("note", ""),
     tuple(pretraining.statements(content)),
     content.get("origins", ()),
+    fingerprint,
   )

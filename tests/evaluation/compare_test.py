@@ -63,6 +63,15 @@ def changed(source, target, change):
   return str(target)
 
 
+def of_other_data(source, target):
+  """A copy of a run whose results.json says that its test questions are others."""
+
+  def other(content):
+    content["data"]["splits"]["test"]["fingerprint"] = "0123456789"
+
+  return changed(source, target, other)
+
+
 def per_question(folder, metric):
   """The answerable questions' values of a run, by question id."""
   ids, table = trec_files.read_per_question(folder / "eval" / "test" / "per_question.tsv")
@@ -173,7 +182,7 @@ def test_a_later_evaluation_is_what_its_tables_say(folders, tmp_path, capsys):
 def test_groups_are_compared_per_dataset_and_on_average(folders, tmp_path, capsys):
   other = {}
   for name in ("word_overlap", "bm25"):
-    other[name] = changed(folders / name, tmp_path / name, lambda c: None)
+    other[name] = of_other_data(folders / name, tmp_path / name)
   arguments = [
     folders / "word_overlap",
     other["word_overlap"],
@@ -204,11 +213,7 @@ def test_groups_are_compared_per_dataset_and_on_average(folders, tmp_path, capsy
 
 def test_what_cannot_be_compared(folders, tmp_path, capsys):
   base, bm25 = str(folders / "word_overlap"), str(folders / "bm25")
-
-  def other_data(content):
-    content["data"]["splits"]["test"]["fingerprint"] = "0123456789"
-
-  foreign = changed(folders / "bm25", tmp_path / "foreign", other_data)
+  foreign = of_other_data(folders / "bm25", tmp_path / "foreign")
   tied = changed(folders / "bm25", tmp_path / "tied", lambda c: c.update(ties="trec"))
   table = str(folders / "bm25" / "eval" / "test" / "per_question.tsv")
   ids, columns = trec_files.read_per_question(table)
@@ -244,6 +249,10 @@ def test_what_cannot_be_compared(folders, tmp_path, capsys):
     ([base, "vs", bm25, bm25], "groups of 1, 2 systems"),
     ([base, "vs"], "groups of 1, 0 systems"),
     ([base, base, "vs", bm25, foreign], "foreign was evaluated on other data"),
+    (
+      [base, bm25, "vs", bm25, base],
+      "word_overlap and .*bm25 have the same questions, sample-clean",
+    ),
   ]:
     assert compared(*arguments) == 2, arguments
     captured = capsys.readouterr()
@@ -349,16 +358,18 @@ def test_seeds_that_share_a_first_stage_are_not_independent(folders, tmp_path, c
 
 
 def test_groups_are_compared_as_methods(folders, tmp_path, capsys):
-  twins = [str(two_seeds(folders / "bm25", tmp_path / name)) for name in ("a", "b")]
-  base = str(folders / "word_overlap")
-  rows = rows_of(capsys, base, base, "vs", *twins, "--metrics=map")
+  twins = [two_seeds(folders / "bm25", tmp_path / "a")]
+  twins.append(of_other_data(twins[0], tmp_path / "b"))
+  bases = [folders / "word_overlap", of_other_data(folders / "word_overlap", tmp_path / "base")]
+  rows = rows_of(capsys, *bases, "vs", *twins, "--metrics=map")
   assert rows[0]["p_methods"] == pytest.approx(rows[1]["p_methods"])
   # Twice the same variance: that of the average is half of it.
   assert rows[2]["methods_half_width"] < rows[0]["methods_half_width"]
   assert "p_methods" not in rows[3]
-  assert not compared(base, base, "vs", *twins, *TEXT)
+  assert not compared(*bases, "vs", *twins, *TEXT)
   assert "of methods" in capsys.readouterr().out
-  alone = rows_of(capsys, base, base, "vs", twins[0], folders / "bm25", "--metrics=map")
+  bm25 = of_other_data(folders / "bm25", tmp_path / "bm25")
+  alone = rows_of(capsys, *bases, "vs", twins[0], bm25, "--metrics=map")
   assert alone[2]["p_methods"] is not None  # BM25 has no randomness
 
 
