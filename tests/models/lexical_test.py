@@ -1,6 +1,7 @@
 import math
 import os
 import pathlib
+import unicodedata
 
 import numpy as np
 import pytest
@@ -46,6 +47,9 @@ def test_words():
     "2010",
   ]
   assert words.plain_words("Zürich 北京") == ["zürich", "北京"]
+  decomposed = unicodedata.normalize("NFD", "Zürich 한국")
+  assert words.plain_words(decomposed) == ["zürich", "한국"]
+  assert words.plain_form(decomposed) == words.plain_form("ZÜRICH, 한국!")
 
 
 def test_word_overlap_counts_types():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -26,9 +27,10 @@ PLAIN_WORD = re.compile(r"\w+")
 def plain_words(text: str) -> list[str]:
   """The runs of letters, digits and underscores of the lower-cased text, in order.
 
-  What the lexical rankers and the overlap features count: no punctuation, no inner apostrophes.
+  What the lexical rankers and the overlap features count: no punctuation, no inner apostrophes. A
+  letter and its accent are one letter, in whichever of Unicode's forms they are written (NFC).
   """
-  return PLAIN_WORD.findall(text.lower())
+  return PLAIN_WORD.findall(unicodedata.normalize("NFC", text).lower())
 
 
 def plain_form(text: str) -> str:
