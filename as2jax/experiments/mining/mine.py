@@ -1,10 +1,11 @@
 """Mines negatives for training questions: candidates that rank high and do not answer.
 
 A passage of ranks `first` to `last` becomes a negative of a question unless it is, in this order: kept
-out (a question of dev or test), a candidate of the question already, or too near to its positives: with
-a score above `below` of that of a positive (NV-Retriever's TopK-PercPos, Moreira et al. 2024, section
-3.2) by a miner or by the judge. How many negatives answer their question all the same is estimated on
-labelled candidates: of a question with several positives each in turn counts as unlabelled.
+out (a question of dev or test), a candidate of the question already (or a right one of a question in the
+same words), or too near to its positives: with a score above `below` of that of a positive
+(NV-Retriever's TopK-PercPos, Moreira et al. 2024, section 3.2) by a miner or by the judge. How many
+negatives answer their question all the same is estimated on labelled candidates: of a question with
+several positives each in turn counts as unlabelled.
 """
 
 import collections
@@ -113,9 +114,9 @@ def mine(
       )
     opened = open_miners(miners, pool, working, settings.seed)
     judge = open_ranker(settings.judge) if settings.judge else None
-    tally = _Tally()
+    tally, answers = _Tally(), _answers(questions)
     with (working / mined.FILE).open("w") as file:
-      for line in _lines(asked, pool, opened, judge, settings, tally):
+      for line in _lines(asked, answers, pool, opened, judge, settings, tally):
         file.write(line)
     data = {"source": source, "fingerprint": fingerprint(questions)}
     content = {
@@ -198,8 +199,18 @@ def _asked(
   }
 
 
+def _answers(questions: Sequence[Question]) -> dict[str, list[str]]:
+  """The right candidates of the questions in the same words, by the `plain_form` of these."""
+  answers = collections.defaultdict(list)
+  for question in questions:
+    right = [question.candidates[i].text for i in question.positives]
+    answers[plain_form(question.text)] += right
+  return answers
+
+
 def _lines(
   asked: Sequence[Question],
+  answers: Mapping[str, Sequence[str]],
   pool: Pool,
   miners: Sequence[Miner],
   judge: Ranker | None,
@@ -210,7 +221,10 @@ def _lines(
   random = np.random.default_rng(settings.seed)
   for start in range(0, len(asked), QUESTIONS):
     part = asked[start : start + QUESTIONS]
-    negatives = [_QuestionNegatives(question, pool, settings, tally) for question in part]
+    negatives = [
+      _QuestionNegatives(question, answers[plain_form(question.text)], pool, settings, tally)
+      for question in part
+    ]
     for miner in miners:
       for one, ranking in zip(negatives, miner.rank(part, settings.last), strict=True):
         one.take(miner.name, ranking)
@@ -230,9 +244,11 @@ class _Hit:
 
 
 class _QuestionNegatives:
-  """The passages that miners propose as negatives of one question."""
+  """The passages that miners propose as negatives of one question, whose right ones are `answers`."""
 
-  def __init__(self, question: Question, pool: Pool, settings: Settings, tally: _Tally):
+  def __init__(
+    self, question: Question, answers: Sequence[str], pool: Pool, settings: Settings, tally: _Tally
+  ):
     self.question, self._pool, self._settings, self._tally = question, pool, settings, tally
     self.hits: dict[int, _Hit] = {}
     self.near: dict[int, str] = {}  # passages too near to the positives, and by whom
@@ -241,6 +257,7 @@ class _QuestionNegatives:
     for candidate in question.candidates:  # a text of several labels is a positive
       for number in pool.numbers([candidate.text]):
         self._own[number] = max(candidate.label, self._own.get(number, candidate.label))
+    self._own |= dict.fromkeys(pool.numbers(answers), 1)
 
   def take(self, name: str, ranking: Any) -> None:
     """Takes in what a miner found."""

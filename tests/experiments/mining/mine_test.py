@@ -123,6 +123,17 @@ def test_questions_of_dev_and_test_are_neither_asked_nor_mined(rankers, tmp_path
   assert content["questions"] == {"asked": 1, "in dev or test": 1, "without positive": 0}
 
 
+def test_answers_to_a_question_in_the_same_words_are_no_negatives(rankers, tmp_path):
+  twin = question("t", "WHO 0", ("answer 45", 1), ("wrong 46", 0))
+  content = mine.mine("angles", (ASKED[0], twin), tmp_path / "out", passages=("off 60",))
+  mined_for = lambda name: [
+    r["candidate"] for r in rows(tmp_path / "out") if r["question_id"] == name
+  ]
+  assert mined_for("a") == ["wrong 46", "off 60"]  # but for the right 45 of the twin
+  assert mined_for("t") == ["wrong 50", "off 60"]
+  assert content["dropped"] == {"candidate already": 6}
+
+
 def test_ranks_counts_and_chance(rankers, tmp_path):
   window = mine.Settings(first=5, last=6, below=1e9)
   mine.mine("angles", ASKED[:1], tmp_path / "window", window, passages=PASSAGES)
