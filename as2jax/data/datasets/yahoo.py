@@ -11,6 +11,7 @@ from etils import epath
 from as2jax.data.datasets.files_on_disk import Counts, Spec
 from as2jax.data.datasets.lines import Lines, quoted
 from as2jax.data.record import Candidate, Question
+from as2jax.runtime.files import write_whole
 
 COLUMNS = ("question", "answer", "label")
 BLOCK = 5  # rows: one positive, four negatives
@@ -84,11 +85,11 @@ def _question(block: list[tuple[str, str, int]], question_id: str, lines: Lines)
 
 
 def write_yahoo(path: epath.PathLike, questions: Iterable[Question]) -> None:
-  """Writes what `read_yahoo` reads; texts must hold no tab and no line break."""
+  """Writes what `read_yahoo` reads, the whole file or none; texts hold no tab and no line break."""
   rows = ["\t".join(COLUMNS)]
   for question in questions:
     rows += [f"{question.text}\t{c.text}\t{c.label}" for c in question.candidates]
-  epath.Path(path).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+  write_whole(path, "".join(f"{row}\n" for row in rows))
 
 
 def _blocks(pairs: int) -> dict[str, Counts]:

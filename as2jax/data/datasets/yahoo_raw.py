@@ -253,6 +253,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(error, file=sys.stderr)
     return 2
   for split, questions in splits.items():
-    write_yahoo(folder / f"{split}.tsv", questions)
+    try:
+      write_yahoo(folder / f"{split}.tsv", questions)
+    except OSError as error:
+      print(f"--output={folder}: {split}.tsv cannot be written: {error}", file=sys.stderr)
+      return 2
     print(f"{folder / split}.tsv: {len(questions)} questions")
   return 0

@@ -148,6 +148,14 @@ def test_the_command_says_before_the_work_that_the_output_is_no_folder(
     assert error.startswith(f"--output={target}: it cannot be made a folder")
 
 
+def test_a_file_that_cannot_be_written_is_named_and_left_as_it_is(tmp_path, capsys):
+  path = written(tmp_path, raw(*documents()))
+  (tmp_path / "built" / "dev.tsv" / "inside").mkdir(parents=True)
+  assert yahoo_raw.main([str(path), "--output", str(tmp_path / "built"), "--seed", "0"]) == 2
+  assert "dev.tsv cannot be written" in capsys.readouterr().err
+  assert sorted(p.name for p in (tmp_path / "built").iterdir()) == ["dev.tsv", "train.tsv"]
+
+
 BROKEN = {
   "cut off": (raw(*documents(2))[:-60], 16, "cut off"),
   "no subject": (raw(EMPTY.replace("subject", "title")), 3, "has no subject"),
