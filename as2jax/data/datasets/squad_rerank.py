@@ -128,6 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
   )
   parser.add_argument("--no-context", action="store_true", help="ASNQ's three columns, no header")
   flags = parser.parse_args(arguments)
+  if flags.paragraphs < 1:
+    parser.error(f"--paragraphs={flags.paragraphs}: the question's own is one")
   try:
     table_writer.check_place(flags.output, "output", source=flags.input)
     rows = asnq_rows(flags.input, split=flags.split, paragraphs=flags.paragraphs)

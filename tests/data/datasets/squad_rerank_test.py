@@ -35,6 +35,9 @@ def test_the_command_writes_asnqs_format(tmp_path, capsys):
   assert first == "What floats?\tIt floats.\t4"
   assert main([str(target), str(tmp_path / "other.tsv")]) == 2
   assert "made.tsv:1: not JSON" in capsys.readouterr().err
+  with pytest.raises(SystemExit):
+    main([str(path), str(tmp_path / "none.tsv"), "--paragraphs", "0"])
+  assert not (tmp_path / "none.tsv").exists()
 
 
 def test_the_command_makes_the_folder_and_says_where_it_cannot_write(tmp_path, capsys):
