@@ -35,6 +35,11 @@ DIVERGED = (
   "another checkpoint"
 )
 
+NO_CHOICE = (
+  "no question has both a right and a wrong candidate, so that every ranking has the same metrics: add "
+  "candidates with label 0, or rank one pool of all candidates (evaluation.task=retrieve)"
+)
+
 
 class Components(Protocol):
   """What prediction needs of a run's parts (`as2jax.training.build` makes them)."""
@@ -328,6 +333,17 @@ def spread_within(scores: Sequence[np.ndarray]) -> float:
   return float(np.sqrt(np.mean(np.square(within, dtype=np.float64))) / total) if total else 0.0
 
 
+def has_no_choice(questions: Sequence[Question]) -> bool:
+  """Whether questions with a right candidate have right ones alone, so that all rankings are equal."""
+  answered = False
+  for question in questions:
+    right = len(question.positives)
+    if 0 < right < len(question.candidates):
+      return False
+    answered = answered or right > 0
+  return answered
+
+
 def evaluate(scores: Sequence[np.ndarray], data: Dataset, split: str, *, ties: str) -> Evaluation:
   """Measures one ranking of a split under every question filter that leaves a question.
 
@@ -358,6 +374,7 @@ def evaluate(scores: Sequence[np.ndarray], data: Dataset, split: str, *, ties: s
     counted |= {f"{metric}[{where}]": its[mask] for metric, its in values.items()}
     if question_filter == "clean":
       notes += metrics.tie_note(ranges, where)
+      notes += [f"{where}: {NO_CHOICE}"] * has_no_choice(questions)
     if data.average_recall and rule == data.official:
       recall = metrics.average_recall(scores, labels, mask=mask)
       summary[f"avgrec[{where}]"] = {

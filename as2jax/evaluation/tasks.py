@@ -3,6 +3,7 @@
 Both offer the same: the split (`selection`) and the metric (`selector`) that select, what to predict, measuring a split, recording it.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,15 +24,21 @@ from as2jax.evaluation import (
 from as2jax.evaluation.retrieval import Ranked
 from as2jax.runtime.errors import InputError
 
+log = logging.getLogger(__name__)
+
 
 class Rerank:
-  """Every question ranks its own candidates."""
+  """Every question ranks its own candidates; the log says of which splits all rankings are equal."""
 
   def __init__(self, config: Any, data: Any, predictor: Any):
     self.config, self.data, self.predictor = config, data, predictor
     self.selection = holdout.selection_split(config.data)
     self.selector = f"{config.select}[{data.name}-clean/{self.selection}]"
     self._answerable: dict[str, list[int]] = {}
+    selecting = (self.selection,) if config.mode == "train" else ()
+    for split in dict.fromkeys((*selecting, *config.evaluation.splits)):
+      if split in data.splits and predict.has_no_choice(data.splits[split]):
+        log.warning("%s, %s: %s", data.name, split, predict.NO_CHOICE)
 
   def questions(self, split: str) -> tuple[Question, ...]:
     """What `measure` predicts of a split: the questions that have a right answer.

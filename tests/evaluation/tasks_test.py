@@ -55,3 +55,19 @@ def test_of_a_split_without_an_answer_everything_is_predicted():
   task, recorder, _ = rerank([(0, 0), (0,)])
   task.measure(None, "dev")
   assert recorder.asked == [["Q0", "Q1"]]
+
+
+def test_splits_of_which_all_rankings_are_equal_are_named(caplog):
+  said = "no question has both a right and a wrong candidate"
+  for labels, alike in (
+    ([(1,), (1, 1), (0,), ()], True),
+    ([(1,), (1, 0)], False),
+    ([(0, 0), (0,)], False),
+  ):
+    caplog.clear()
+    task, _, data = rerank(labels)
+    assert [record.getMessage().startswith(f"made, dev: {said}") for record in caplog.records] == [
+      True
+    ] * alike
+    (measured,) = task.measure(None, "dev")
+    assert any(f"made-clean/dev: {said}" in note for note in measured.notes) == alike
