@@ -17,7 +17,7 @@ from etils import epath
 
 from as2jax.data.datasets import holdout, mined
 from as2jax.data.datasets.dataset import Dataset
-from as2jax.data.datasets.dataset_card import contradictions, passport
+from as2jax.data.datasets.dataset_card import contradictions, passport, shared_with_training
 from as2jax.evaluation.predict import Evaluation, Scores, evaluate
 from as2jax.evaluation.predict import write as write_files
 from as2jax.evaluation.significance import ONE_SEED, half_width, mean_sd
@@ -168,11 +168,12 @@ def versions() -> dict[str, str]:
 def data_record(dataset: Dataset, section: Any) -> dict:
   """What results say of the data: its passport, the text rules, the part that was trained on.
 
-  The log names splits with pairs labelled both 0 and 1, and files that are not the official ones.
+  The log names splits with pairs labelled both 0 and 1, those that share questions with train, and files
+  that are not the official ones.
   """
   statistics = passport(dataset)
   others = [name for name, its in statistics["splits"].items() if its["content"] == "other"]
-  for line in contradictions(statistics):
+  for line in (*contradictions(statistics), *shared_with_training(statistics)):
     log.warning("%s", line)
   if others:
     log.warning(

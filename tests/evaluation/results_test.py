@@ -107,9 +107,9 @@ def test_a_line_of_the_ledger_that_is_no_row_is_named(tmp_path, line):
     results.times_evaluated(tmp_path, "test", "x")
 
 
-def test_the_log_names_pairs_labelled_both_ways_and_other_files(caplog):
+def test_the_log_names_odd_pairs_questions_of_train_elsewhere_and_other_files(caplog):
   candidates = (Candidate("a", "yes", 1), Candidate("b", "yes", 0), Candidate("c", "no", 0))
-  splits = {"train": (Question("1", "who ?", candidates),), "test": ()}
+  splits = {"train": (Question("1", "who ?", candidates),), "test": (Question("7", "who ?", ()),)}
   contents = {"train": "other", "test": "official"}
   hashes = {"train": "aa", "test": "bb"}
   dataset = Dataset("made", splits, "both", "here", hashes, contents=contents)
@@ -118,6 +118,7 @@ def test_the_log_names_pairs_labelled_both_ways_and_other_files(caplog):
   assert statistics["splits"]["train"]["contradictory_pairs"] == 1
   assert [record.getMessage() for record in caplog.records] == [
     "made train: 1 (question, sentence) pairs are labelled both 0 and 1",
+    "made: 1 question texts of test stand in train, too, so that figures on test say less of new questions",
     "made: the files of train in here have the official counts, but not the SHA-256 of the official files",
   ]
 

@@ -153,6 +153,20 @@ def contradictions(card: Mapping) -> list[str]:
   ]
 
 
+def shared_with_training(card: Mapping) -> list[str]:
+  """One line for each split that has question texts of the split train."""
+  others = {
+    pair.removeprefix("train+").removesuffix("+train"): number
+    for pair, number in card["overlap"].items()
+    if number and (pair.startswith("train+") or pair.endswith("+train"))
+  }
+  return [
+    f"{card['name']}: {number} question texts of {split} stand in train, too, so that figures on {split} "
+    "say less of new questions"
+    for split, number in others.items()
+  ]
+
+
 def contents(card: Mapping) -> list[str]:
   """What the content of the files was compared with: one line for each answer."""
   words = {
