@@ -187,6 +187,8 @@ def _counted(table: dict[str, np.ndarray], rule: str) -> np.ndarray:
 
 def _place(name: str, judge: _Place | None, split: str) -> _Place:
   files = (name,) if epath.Path(name).exists() else tuple(name.split(","))
+  for file in sorted(file for file in set(files) if files.count(file) > 1)[:1]:
+    raise InputError(f"{name}: {file} is given twice: give each seed's file once")
   for file in files:
     if len(files) > 1 and epath.Path(file).is_dir():
       raise InputError(

@@ -239,6 +239,7 @@ def test_what_cannot_be_compared(folders, tmp_path, capsys):
     ([base, f"{base},{bm25}"], "is a folder, which holds all seeds"),
     ([base, few], "few: question .* is not in both tables"),
     ([few, table], "question .* is not in both tables"),
+    ([base, f"{table},{few},{table}"], f"{re.escape(table)} is given twice"),
     ([f"{table},{few}"], "few: question .* is not in both tables"),
     ([base, unlike, "--filter=answerable"], "unlike: question .* candidates.*same data"),
     ([none], "none: no question is counted"),
@@ -331,7 +332,8 @@ def test_a_run_file_is_measured_by_the_judgements_of_a_run(folders, tmp_path, ca
   assert actual[1]["methods_note"] == "cannot be told from one seed"
   said = rows_of(capsys, folders / "word_overlap", file, f"--deterministic={file}")
   assert said[1]["p_methods"] == pytest.approx(run[1]["p_methods"])
-  several = rows_of(capsys, folders / "word_overlap", f"{file},{file}")
+  copy = shutil.copy(file, tmp_path / "copy.trec")
+  several = rows_of(capsys, folders / "word_overlap", f"{file},{copy}")
   assert several[1]["seeds"] == 2 and several[1]["sd"] == 0 and several[1]["methods_note"] == ""
   for arguments, message in (
     ([file], "is a run file, which does not say what is right"),
