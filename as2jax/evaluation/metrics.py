@@ -353,8 +353,10 @@ def _flatten(scores, labels, names):
       "is not a number (NaN): it cannot be ranked; mend the model or the run file it comes from"
     )
   for i in np.flatnonzero(~np.isin(label, (1, 0, UNKNOWN)))[:1]:
+    number = np.issubdtype(label.dtype, np.number)
+    shown = f"{label[i]:g}" if number else repr(str(label[i]))
     raise InputError(
-      f"{_name(names, question[i])}: label {label[i]:g}: use 1 (positive), 0 or {UNKNOWN} (unknown)"
+      f"{_name(names, question[i])}: label {shown}: use the number 1 (positive), 0 or {UNKNOWN} (unknown)"
     )
   return score, label == 1, question, lengths
 

@@ -261,18 +261,27 @@ def _scores(
     raise InputError(
       f"{type(system).__name__} is no system: give a Ranker, a Run, a run file or a function"
     )
-  outputs = list(system(questions))
+  outputs = system(questions)
+  if not hasattr(outputs, "__iter__"):
+    raise InputError(f"{_called(system)} gave {outputs!r:.40}: give one array of scores a question")
+  outputs = list(outputs)
   if len(outputs) != len(questions):
     raise InputError(f"{_called(system)} gave {len(outputs)} arrays for {len(questions)} questions")
   scores = []
   for question, values in zip(questions, outputs, strict=True):
-    values = np.asarray(values)
+    try:
+      with np.errstate(over="ignore"):  # beyond float32 means infinite, which is refused
+        values = np.asarray(values).astype(np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
+      raise InputError(
+        f"{_called(system)}: the scores of question {question.id!r} are no numbers ({error})"
+      ) from error
     if values.shape != (len(question.candidates),):
       raise InputError(
         f"{_called(system)}: question {question.id!r} has {len(question.candidates)} candidates, but "
         f"scores of shape {values.shape}: give one a candidate"
       )
-    scores.append(values.astype(np.float32))
+    scores.append(values)
   return [scores], {"name": _called(system)}
 
 

@@ -188,6 +188,8 @@ def test_infinite_scores_rank_first_and_last_and_tie():
     ({"scores": [[1.0], [0.5]]}, r"'q2': 1 scores but 2 labels"),
     ({"scores": [[1.0]]}, r"scores of 1 questions, but labels of 2"),
     ({"labels": [[1], [0, 3]]}, r"'q2': label 3"),
+    ({"labels": [["1"], ["0", "1"]]}, r"'q1': label '1': use the number 1"),
+    ({"labels": [[1], [0, None]]}, r"'q2': label 'None': use the number 1"),
     ({"ties": "random"}, r"ties='random'.*expected, trec, pessimistic"),
     ({"ties": "trec"}, r"give ids"),
     ({"ties": "trec", "ids": [["a"], ["b"]]}, r"ids and scores differ"),

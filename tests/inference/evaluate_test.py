@@ -200,6 +200,11 @@ def test_what_cannot_be_evaluated(tmp_path):
     (lambda q: [[1, 2]] * 4, QUESTIONS, "'q0' has 3 candidates, but scores of shape"),
     (lambda q: [[1, 2, np.nan]] * 4, QUESTIONS, "is nan, which cannot be ranked"),
     (as2jax.pairwise(lambda pairs: np.ones((len(pairs), 2))), QUESTIONS, r"shape \(12, 2\) for 12"),
+    (lambda q: [["1", "high", 3]] * 4, QUESTIONS, "scores of question 'q0' are no numbers"),
+    (lambda q: [[1, [2], 3]] * 4, QUESTIONS, "scores of question 'q0' are no numbers"),
+    (lambda q: [[1, 10**400, 3]] * 4, QUESTIONS, "scores of question 'q0' are no numbers"),
+    (lambda q: [[1, 1e300, 3]] * 4, QUESTIONS, "is inf, which cannot be ranked"),
+    (lambda q: None, QUESTIONS, "gave None: give one array of scores a question"),
     (3, QUESTIONS, "int is no system"),
   ):
     with pytest.raises(InputError, match=message):
