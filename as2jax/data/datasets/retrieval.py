@@ -30,7 +30,7 @@ def retrieval(dataset: PoolDataset, *, negatives: str, text_rules: Sequence[str]
   """Builds the questions and the pool of every split, with text rules applied.
 
   The split `train` keeps questions of one text apart, as each has annotators of its own; the others
-  have one query a text.
+  have one query a text, as the rules leave it.
 
   Args:
     negatives: one of `NEGATIVES`; see `with_paragraph`.
@@ -43,9 +43,8 @@ def retrieval(dataset: PoolDataset, *, negatives: str, text_rules: Sequence[str]
   make = with_paragraph if negatives == "paragraph" else aligned
 
   def pool(split: str) -> Pool:
-    whole = dataset.splits[split]
-    queries = whole.queries if split == "train" else one_per_text(whole.queries)
-    return ruled(Pool(whole.passages, queries), text_rules)
+    whole = ruled(dataset.splits[split], text_rules)
+    return whole if split == "train" else Pool(whole.passages, one_per_text(whole.queries))
 
   pools = Splits(tuple(dataset.splits), pool)
   splits = Splits(tuple(dataset.splits), lambda split: make(pools[split]))

@@ -8,7 +8,7 @@ import pytest
 
 from as2jax.config import base
 from as2jax.data.datasets import load, mined
-from as2jax.data.datasets.dataset import load_pool
+from as2jax.data.datasets.dataset import PoolDataset, load_pool
 from as2jax.data.datasets.pool import Pool, PoolCounts, tally
 from as2jax.data.datasets.retrieval import (
   pool_of,
@@ -50,6 +50,17 @@ def test_text_rules_reach_the_pool():
   assert [p.text for p in actual.passages] == ["one.", "two.", "three.", "four."]
   assert actual.passages[1].previous == "one." and actual.queries[0].text == "which one ?"
   assert actual.passages[1].id == "p1" and ruled(pool, ()) is pool
+
+
+def test_questions_that_text_rules_make_equal_are_one_query():
+  queries = (Query("a", "Which ONE ?", ("p1",), (1,)), Query("b", "which one ?", ("p2",), (2,)))
+  pools = {"train": Pool(PASSAGES, queries), "test": Pool(PASSAGES, queries)}
+  data = PoolDataset("made", pools, "", {}, {}, {})
+  actual = retrieval(data, negatives="none", text_rules=("lowercase",)).pools
+  assert actual["test"].queries == (Query("a", "which one ?", ("p2", "p1"), (2, 1)),)
+  assert [query.id for query in actual["train"].queries] == ["a", "b"]
+  plain = retrieval(data, negatives="none", text_rules=()).pools
+  assert plain["test"].queries == queries
 
 
 def test_a_reranking_data_set_as_a_pool():
