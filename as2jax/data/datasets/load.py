@@ -114,7 +114,11 @@ def _rerank(section: Any) -> Dataset:
     splits = _with_negatives(splits, section.mined)
   if section.rules:
     plain = splits
-    ruled = lambda split: tuple(normalise.apply(plain[split], section.rules))
+
+    def ruled(split: str) -> tuple[Question, ...]:
+      questions = normalise.apply(plain[split], section.rules)
+      return mined.distinct(questions) if split == "train" else questions
+
     splits = Splits(tuple(plain), ruled)
   return dataclasses.replace(dataset, splits=Unions(splits))
 

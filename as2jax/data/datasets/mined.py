@@ -98,6 +98,20 @@ def carried(questions: Sequence[Question], source: Sequence[Question]) -> tuple[
   return tuple(_with(question, further[question.id]) for question in questions)
 
 
+def distinct(questions: Sequence[Question]) -> tuple[Question, ...]:
+  """Questions without mined candidates that text rules have made equal to one before them."""
+  left = []
+  for question in questions:
+    there = {c.text for c in question.candidates if not c.id.startswith(PREFIX)}
+    kept = []
+    for candidate in question.candidates:
+      if not candidate.id.startswith(PREFIX) or candidate.text not in there:
+        kept.append(candidate)
+      there.add(candidate.text)
+    left.append(Question(question.id, question.text, tuple(kept)))
+  return tuple(left)
+
+
 def _with(question: Question, further: Mapping[str, Candidate]) -> Question:
   there = {candidate.text for candidate in question.candidates}
   new = tuple(candidate for text, candidate in further.items() if text not in there)

@@ -137,6 +137,21 @@ def test_mined_negatives_stay_beside_the_positives_of_a_reranking_data_set(tmp_p
   ]
 
 
+def test_mined_texts_that_text_rules_make_equal_to_a_candidate_are_left_out(tmp_path):
+  asked = next(q for q in load.load(section(name="sample")).splits["train"] if q.positives)
+  right = asked.candidates[asked.positives[0]].text
+  texts = (right.upper(), "Mined Text", "MINED text")
+  rows = [mined.line(asked, Candidate("", text, 0)) for text in texts]
+  (tmp_path / mined.FILE).write_text("".join(rows))
+  (tmp_path / mined.CARD).write_text("{}")
+  ruled = section(name="sample", rules=("lowercase",), mined=(str(tmp_path),))
+  (more,) = (q for q in load.load(ruled).splits["train"] if q.id == asked.id)
+  assert [c.text for c in more.candidates[len(asked.candidates) :]] == ["mined text"]
+  assert [c.id for c in more.candidates[: len(asked.candidates)]] == [
+    c.id for c in asked.candidates
+  ]
+
+
 def article(title, *contexts):
   return {
     "title": title,
