@@ -221,9 +221,10 @@ class InBatchSoftmax(Loss):
   """−ln of each positive's share among all candidates of the batch, mean over positives.
 
   In-batch negatives (Henderson et al. 2017, section 4; InfoNCE): for a question, every text that is a
-  candidate anywhere in the batch, over all shards and devices, except the other positives of
-  that question. Equal texts count once. Only for bi-encoders with layout `pairs`, whose output has
-  `units`. Accumulated micro-batches are one batch (`as2jax.training.cached_gradients`).
+  candidate anywhere in the batch, over all shards and devices, except the question's other positives,
+  as far as the batch holds the question's pairs with them (the sampler `grouped` keeps these together).
+  Equal texts count once. Only for bi-encoders with layout `pairs`, whose output has `units`.
+  Accumulated micro-batches are one batch (`as2jax.training.cached_gradients`).
 
   Attributes:
     scale: 1/τ, 20 for a cosine in sentence-transformers.
