@@ -173,6 +173,7 @@ def write(
       settings=_classifier_settings(form, family),
       **source,
     )
+    _write_classifier_prompt(folder, components)
   elif form.kind == "reranker":
     _write_reranker(folder, components, params, form, base)
   else:
@@ -264,6 +265,7 @@ def _write_reranker(
       settings=_labels_of(base, form.layers[-1][1]),
       **source,
     )
+    _write_classifier_prompt(folder, components)
   else:
     published_folder.write_transformer(
       folder, tensors, architecture=ENCODERS[family.name], settings={}, **source
@@ -275,10 +277,17 @@ def _write_reranker(
       layers=layers,
       max_length=components.config.data.max_length,
     )
-  prompt = components.prompts.question
-  if prompt or not stems:
+    prompt = components.prompts.question
     published_folder.write_settings(
       folder, version=__version__, prompts={"query": prompt} if prompt else {}, cross_encoder=True
+    )
+
+
+def _write_classifier_prompt(folder: pathlib.Path, components: Components) -> None:
+  """Writes what stands before the questions of a sequence classifier, where something does."""
+  if prompt := components.prompts.question:
+    published_folder.write_classifier_prompt(
+      folder, prompt=prompt, max_length=components.config.data.max_length, version=__version__
     )
 
 

@@ -202,6 +202,16 @@ def test_a_crossencoder_scores_the_same(family, trained, tmp_path):
   np.testing.assert_allclose([e["score"] for e in ranked], 1 / (1 + np.exp(-logits)), atol=1e-5)
 
 
+def test_a_crossencoder_keeps_its_prompt(trained, tmp_path):
+  path, _ = trained("bert", "crossencoder", data__prompts=("glaciers or dogs: ", ""), epochs=0)
+  folder = export.export(path, tmp_path / "out")
+  expected = own_scores(path)
+  assert_same(cross_scores(folder), expected, 1e-5)
+  ranker = as2jax.load(folder)
+  assert ranker.predictor.components.prompts.question == "glaciers or dogs: "
+  assert_same(next(iter(ranker.all_scores(questions()).values())), expected, 1e-5)
+
+
 def test_xlnet_without_the_layer_before_its_head(trained, tmp_path):
   path, _ = trained(
     "xlnet",

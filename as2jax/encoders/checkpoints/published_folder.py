@@ -307,6 +307,27 @@ def write_scoring_modules(
   write_json(folder / TRANSFORMER_CONFIGS[0], {"max_seq_length": max_length})
 
 
+def write_classifier_prompt(
+  folder: epath.PathLike, *, prompt: str, max_length: int, version: str
+) -> None:
+  """Writes the prompt of a sequence classifier, which `CrossEncoder` puts before every pair.
+
+  The library reads prompts of a folder with a list of modules alone, here the classifier as a whole;
+  transformers' own classes read none.
+
+  Args:
+    max_length: tokens of a pair, special tokens included.
+
+  """
+  folder = epath.Path(folder)
+  _write_modules(folder, [("", "Transformer")])
+  task = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
+  write_json(folder / TRANSFORMER_CONFIGS[0], {**task, "max_seq_length": max_length})
+  write_settings(
+    folder, version=version, prompts={"query": prompt}, cross_encoder=True, activation=False
+  )
+
+
 def write_settings(
   folder: epath.PathLike,
   *,
@@ -314,13 +335,18 @@ def write_settings(
   prompts: Mapping[str, str],
   similarity: str | None = None,
   cross_encoder: bool = False,
+  activation: bool = True,
 ) -> None:
-  """Writes the library's settings; of a cross-encoder, the one prompt is that of every pair."""
+  """Writes the library's settings; of a cross-encoder, the one prompt is that of every pair.
+
+  `activation`: whether they state the sigmoid of its scores; else the transformer's config does.
+  """
   content = {"__version__": {"as2jax": version}, "prompts": dict(prompts)}
   content["default_prompt_name"] = next(iter(prompts), None) if cross_encoder else None
   if cross_encoder:
     content |= {"model_type": "CrossEncoder"}
-    content |= {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
+    if activation:
+      content |= {"activation_fn": "torch.nn.modules.activation.Sigmoid"}
   else:
     content["similarity_fn_name"] = similarity
   write_json(epath.Path(folder) / "config_sentence_transformers.json", content)
