@@ -13,7 +13,7 @@ from etils import epath
 from flax import traverse_util
 from ml_collections import ConfigDict
 
-from as2jax.config import check, rerun
+from as2jax.config import base, check, rerun
 from as2jax.config.flat import differences, flatten
 from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.inputs.first_stage_ranking import OrderGiven, Ranking
@@ -47,6 +47,8 @@ USED = (
   "encoder.weights",
   "encoder.mix",
   "data.max_length",
+  "data.rules",
+  "data.prompts",
   "seeds",
   "seeds_parallel",
 )
@@ -378,7 +380,9 @@ def _check_same_model(config: ConfigDict, path: epath.Path) -> None:
   """Raises InputError where the config describes another model than the run's at `path`."""
   there = regular_files.read_object(path, "it was changed by hand; put it back as it was")
   used = lambda flat: {k: v for k, v in flat.items() if k.startswith(USED)}
-  changed = differences(used(flatten(there)), used(flatten(json.loads(config.to_json()))))
+  # For keys that are younger than the run.
+  default = flatten({"data": json.loads(base.get_config().data.to_json())})
+  changed = differences(used(default | flatten(there)), used(flatten(json.loads(config.to_json()))))
   if changed:
     raise InputError(
       f"{path.parent} holds a run of another model:\n"

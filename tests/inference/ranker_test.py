@@ -1,6 +1,7 @@
 """A run opened from its folder ranks, scores, encodes and searches, and its programs are kept."""
 
 import concurrent.futures
+import json
 import shutil
 from types import SimpleNamespace
 
@@ -70,6 +71,18 @@ def test_a_run_is_known_by_its_folder(runs, tmp_path, monkeypatch):
     run.ranker(4)
   with pytest.raises(InputError, match="none holds no run"):
     Run(tmp_path / "none")
+
+
+@pytest.mark.parametrize("key, value", [("prompts", ("query: ", "")), ("rules", ("lowercase",))])
+def test_a_config_that_reads_texts_otherwise_is_refused(key, value, tmp_path):
+  config = tiny.config("triplet", mode="evaluate", data__rules=(), data__prompts=())
+  content = json.loads(config.to_json())
+  for there in (content, content | {"data": {**content["data"], key: "absent"}}):
+    there["data"] = {name: its for name, its in there["data"].items() if its != "absent"}
+    (tmp_path / "config.json").write_text(json.dumps(there))
+    Run(tmp_path, config)  # a run that is older than the key has its default
+    with pytest.raises(InputError, match=rf"another model:\n  data.{key}: \[\] there, \['.*now"):
+      Run(tmp_path, tiny.config("triplet", mode="evaluate", **{f"data__{key}": value}))
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
