@@ -276,7 +276,8 @@ class Trainer:
 
   def _train_epoch(self) -> None:
     plans = [self._plan(seed, self.epoch) for seed in self.seeds]
-    count = max(map(len, plans))
+    active = self.tracker.active
+    count = max(len(p) for a, p in zip(active, plans) if a)
     step_log = StepLog(self.components, self.checkpoints, self.seeds, self.log, self.unwritten)
     self.unwritten = []
     padding = [self.batcher.padding_by_step(p) for p in plans]
@@ -289,7 +290,8 @@ class Trainer:
       self.step += 1
       self.trace.after_step(self.step, scalars)
       padded = [float(p[i]) if i < len(p) else 0.0 for p in padding]
-      step_log.add(self.step, scalars, [self._questions(p, i) for p in plans], padded)
+      questions = [self._questions(p, i) if a else set() for a, p in zip(active, plans)]
+      step_log.add(self.step, scalars, questions, padded)
       self.execution.setdefault("seconds_to_first_step", self._since_start(scalars))
       self.begin = i + 1
       saves, ends = self.step % self.config.checkpoint.steps == 0, preemption.due()
@@ -388,9 +390,10 @@ class Trainer:
     )
     self.best[self.checkpoints.folder] = self.tracker.saved_step
     best = states.ranking_variables(dataclasses.replace(self.state, opt_state=(), **restored))
+    steps = np.asarray(self.state.step).tolist()  # of seeds that train together, some stop before
     outcomes = [
       results.Outcome(
-        seed, self.tracker.best_step[i], self.tracker.best_epoch[i], self.tracker.best[i], self.step
+        seed, self.tracker.best_step[i], self.tracker.best_epoch[i], self.tracker.best[i], steps[i]
       )
       for i, seed in enumerate(self.seeds)
     ]

@@ -11,6 +11,8 @@ from as2jax.training.build import Components
 from as2jax.training.checkpoints import Checkpoints
 from as2jax.training.run_folder import MetricsLog
 
+TAKEN = "taken"  # beside a step's scalars: whether each seed has taken the step
+
 
 class StepLog:
   """The scalars of the steps since the last row of the log; stops the run at a non-finite loss.
@@ -42,6 +44,8 @@ class StepLog:
   ) -> None:
     """Adds a step's scalars `[seed]`; questions and share of padding are those of its batch, by seed.
 
+    A seed without questions does not take the step: it has stopped, or its epoch has fewer steps.
+
     Raises:
       InputError: the loss of the step before is not finite.
 
@@ -54,6 +58,7 @@ class StepLog:
       return
     step, scalars, questions = self.pending
     values = {name: np.asarray(v) for name, v in scalars.items()}
+    values[TAKEN] = np.asarray([bool(its) for its in questions])
     for i, seed in enumerate(self.seeds):
       finite = np.isfinite(values["loss"][i]) and np.isfinite(values["gradient_norm"][i])
       if questions[i] and not finite:
@@ -72,18 +77,20 @@ class StepLog:
     return [{name: value.tolist() for name, value in row.items()} for row in self.values]
 
   def write(self, step: int) -> dict[str, float]:
-    """Writes a row per seed, with means since the last row; returns the row of the first seed.
+    """Writes a row per seed, with means since the last row; returns the first that has a loss.
 
-    The mean of a scalar is over the steps that have it.
+    The mean of a scalar is over the steps that have it and that the seed has taken. A seed that has
+    taken none has `seconds_per_step` alone.
     """
     self._read()
     seconds = time.monotonic() - self.began
     rows = []
     for i, seed in enumerate(self.seeds):
+      taken = [values for values in self.values if TAKEN not in values or values[TAKEN][i]]
       # A run that goes on may log other names than the steps before it did: log.gradient_norms.
-      names = dict.fromkeys(name for values in self.values for name in values)
+      names = dict.fromkeys(name for values in taken for name in values if name != TAKEN)
       row = {
-        name: float(np.mean([values[name][i] for values in self.values if name in values]))
+        name: float(np.mean([values[name][i] for values in taken if name in values]))
         for name in names
       }
       row["seconds_per_step"] = seconds / len(self.values)
@@ -91,4 +98,4 @@ class StepLog:
       rows.append(row)
     self.values, self.began = [], time.monotonic()
     self.log.flush()
-    return rows[0]
+    return next(row for row in rows if "loss" in row)

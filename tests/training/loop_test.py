@@ -241,6 +241,23 @@ def test_early_stopping_counts_evaluations(tmp_path):
   assert content["seeds"][0]["best_epoch"] == 0
 
 
+def test_seeds_that_train_together_stop_each_by_itself(tmp_path, monkeypatch):
+  """Seed 5 stops after an epoch, seed 0 goes on: its steps and its rows are those it has taken."""
+  update = loop.Tracker.update
+
+  def better(tracker, values, step, epoch):
+    return update(tracker, [float(epoch), float(not epoch)], step, epoch)
+
+  monkeypatch.setattr(loop.Tracker, "update", better)
+  config = small(epochs=2, patience=1, seeds=(0, 5), seeds_parallel=True, log__steps=1)
+  whole, stopped = train_and_evaluate(config, tmp_path / "x")["seeds"]
+  rows = [json.loads(x) for x in (tmp_path / "x/metrics.jsonl").read_text().splitlines()]
+  losses = {seed: [r["loss"] for r in rows if r["seed"] == seed and "loss" in r] for seed in (0, 5)}
+  assert (whole["best_epoch"], stopped["best_epoch"]) == (2, 0)
+  assert len(losses[0]) == whole["steps"] > stopped["steps"] == len(losses[5])
+  assert 0.0 not in losses[0] + losses[5]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", [False, True])
 def test_several_seeds_have_results_of_their_own(tmp_path, parallel, undisturbed):
