@@ -3,8 +3,38 @@
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
+
+from as2jax.data.datasets import holdout
+from as2jax.data.datasets.dataset import Dataset
+from as2jax.evaluation import metrics
 from as2jax.runtime.errors import InputError
+
+
+def check_selection(config: Any, dataset: Dataset) -> None:
+  """Raises InputError where no question of the split that selects counts in the metric that selects.
+
+  Of a pool, `evaluation.tasks.Retrieve` says so.
+  """
+  if config.evaluation.task != "rerank":
+    return
+  split = holdout.selection_split(config.data)
+  labels = [np.asarray([c.label for c in q.candidates]) for q in dataset.splits[split]]
+  if metrics.filter_mask(dataset.clean, labels).any():
+    return
+  both = " and one with label 0" * (dataset.clean == "both")
+  held = split == holdout.NAME
+  raise InputError(
+    f"{dataset.name}: none of the {len(labels)} questions of the split {split} has a candidate with "
+    f"label 1{both}, so that it cannot select the best epoch; "
+    + (
+      "raise data.holdout"
+      if held
+      else "label some, or hold training questions out in its place (data.holdout=0.1)"
+    )
+  )
 
 
 @dataclasses.dataclass

@@ -28,7 +28,7 @@ from as2jax.training import finished_run, identity, optimizers, warm_start
 from as2jax.training import state as states
 from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import Checkpoints, group_folder
-from as2jax.training.early_stopping import Tracker
+from as2jax.training.early_stopping import Tracker, check_selection
 from as2jax.training.forecast import forecast
 from as2jax.training.progress_bar import Display
 from as2jax.training.run_folder import MetricsLog, begun, change_seeds, claim
@@ -82,6 +82,7 @@ def _train_and_evaluate(
     outcome = _rank_untrained(components, workdir)
     summary = {"deterministic": True, "identity": known}
     return results.write(workdir, config, data, {}, [outcome], summary)
+  check_selection(config, components.data)
   if start:
     start.check_encoder(components.provenance)
   groups = seed_groups(config)
@@ -118,7 +119,7 @@ def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outc
   splits = dict.fromkeys((selection, *config.evaluation.splits))
   splits = tuple(split for split in splits if split in dataset.splits)
   outcome, selector = parameter_free.evaluate(config, dataset, ranker, workdir, splits)
-  if selection in splits:
+  if selector in outcome.metrics:  # no question of the split may have an answer
     outcome.best_value = outcome.metrics[selector]["value"]
   return outcome
 

@@ -3,9 +3,11 @@
 import math
 
 import pytest
+import tiny
 
 from as2jax.runtime.errors import InputError
 from as2jax.training.early_stopping import Tracker
+from as2jax.training.loop import train_and_evaluate
 
 
 def test_only_a_finite_value_is_best():
@@ -26,3 +28,17 @@ def test_a_seed_that_has_stopped_is_not_asked():
   assert tracker.update([0.6, 0.4], 1, 1) == [True, False] and tracker.active == [True, False]
   assert tracker.update([0.7, math.nan], 2, 2) == [True, False]
   assert tracker.best == [0.7, 0.5]
+
+
+def test_a_split_without_an_answer_selects_nothing(tmp_path):
+  files = {}
+  for split, right in (("train", 1), ("dev", 0)):
+    rows = [f"{split} {i}\tanswer {j}\t{right * j}" for i in range(4) for j in (0, 1)]
+    path = tmp_path / f"{split}.tsv"
+    path.write_text("\n".join(["question\tcandidate\tlabel", *rows]) + "\n")
+    files[f"data__{split}"] = str(path)
+  config = tiny.config("triplet", data__name="files", data__train_fraction=1.0, **files)
+  with pytest.raises(
+    InputError, match="none of the 4 questions of the split dev .*data.holdout=0.1"
+  ):
+    train_and_evaluate(config, tmp_path / "run")
