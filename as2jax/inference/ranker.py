@@ -124,7 +124,7 @@ class Ranker:
 
   def rank_many(self, questions: Sequence[Question]) -> list[list[Hit]]:
     """The candidates of each question, best first."""
-    ranked = []
+    questions, ranked = tuple(questions), []
     for question, scores in zip(questions, next(iter(self.all_scores(questions).values()))):
       order = np.argsort(-scores, kind="stable").tolist()
       its = question.candidates
@@ -271,8 +271,14 @@ class Ranker:
     return np.zeros((0, self.encode_query(["question"]).shape[1]), np.float32)
 
   def _checked(self, questions: Sequence[Question]) -> tuple[Question, ...]:
-    """The questions under the run's text rules; InputError for an empty text."""
+    """The questions under the run's text rules; InputError for an empty text, or none at all."""
+    questions = tuple(questions)
     for question in questions:
+      for one in question.candidates:
+        if not isinstance(one, Candidate):
+          raise InputError(
+            f"question {question.id!r}: a candidate is {one!r:.100}: give a Candidate, or texts to `rank`"
+          )
       for what, text in (
         ("question", question.text),
         *(("candidate", candidate.text) for candidate in question.candidates),
