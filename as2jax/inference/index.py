@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import operator
 import os
 import pathlib
 import shutil
@@ -268,6 +269,7 @@ class Index:
     self, queries: Sequence[str], k: int = 10, *, rerank: Encoder | None = None, depth: int = DEPTH
   ) -> list[list[Hit]]:
     """What `search` finds for each query."""
+    k, depth = operator.index(k), operator.index(depth)  # a number of numpy's, too
     if k < 1 or depth < 1:
       raise InputError(f"k = {k}, depth = {depth}: give 1 or more")
     if not len(queries):

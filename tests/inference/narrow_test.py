@@ -132,3 +132,10 @@ def test_bad_storage_is_refused(tmp_path, finished_run):
     Index.make(model, texts, None, tmp_path / "x", None)
   with pytest.raises(InputError, match="bm25 ranks by words and keeps no vectors"):
     as2jax.load(finished_run("bm25")).index(["a text"], storage="int8")
+
+
+def test_the_number_of_hits_is_any_whole_number():
+  index = Index.make(ranker(documents("random"), "dot"), ["1", "2", "3"], None, None, None)
+  assert index.search("2", np.int64(2)) == index.search("2", 2)
+  with pytest.raises(TypeError, match="float"):
+    index.search("2", 2.0)
