@@ -80,7 +80,8 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
   base, lower_case = _base(components, form)
   with _whole(output) as folder:
     write(folder, components, params, form=form, base=base, lower_case=lower_case)
-    card = model_card.render(content, components.config, seed, form=form, model=components.model)
+    described = {"form": form, "model": components.model, "prompts": components.prompts}
+    card = model_card.render(content, components.config, seed, **described)
     (folder / "README.md").write_text(card, encoding="utf-8")
   return pathlib.Path(output)
 

@@ -8,6 +8,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.config.flat import flatten
+from as2jax.data.text.prompts import Prompts
 from as2jax.encoders import pretraining
 from as2jax.models.system import PublishedForm, System
 
@@ -48,10 +49,21 @@ scores = model.similarity(model.encode(questions), model.encode(sentences))""",
 ranked = CrossEncoder("FOLDER").rank(question, sentences)  # best first, by P(answer)""",
 }
 CODE["reranker"] = CODE["sequence_classifier"]
+PROMPTED = """from sentence_transformers import SentenceTransformer
+model = SentenceTransformer("FOLDER")
+questions = model.encode(questions, prompt_name="query")
+sentences = model.encode(sentences, prompt_name="document")
+scores = model.similarity(questions, sentences)"""  # of a sentence transformer with prompts
 
 
 def render(
-  content: Mapping[str, Any], config: Any, seed: int, *, form: PublishedForm, model: System
+  content: Mapping[str, Any],
+  config: Any,
+  seed: int,
+  *,
+  form: PublishedForm,
+  model: System,
+  prompts: Prompts,
 ) -> str:
   """The card as Markdown; every fact is from the run's results and config.
 
@@ -61,6 +73,7 @@ def render(
     seed: the one that is exported.
     form: what is exported.
     model: the system.
+    prompts: what the run put before texts.
 
   """
   outcome = next(o for o in content["seeds"] if o["seed"] == seed)
@@ -69,10 +82,7 @@ def render(
   parts = [
     _header(content, form),
     _about(content, config, outcome, form),
-    "## Use\n\n```python\n"
-    + CODE[form.kind]
-    + "\n```\n\nHigher scores are better. Inputs of more than "
-    f"{config.data.max_length} tokens are cut, as they were in training.",
+    _use(config, form, prompts),
     _results(content, outcome, metrics, form.score),
     _data(content),
     _base(content, seed),
@@ -135,6 +145,25 @@ def _about(
   if not outcome["steps"]:
     lines.append("This run took no training step: these are the weights that it began with.")
   return "\n".join(lines)
+
+
+def _use(config: Any, form: PublishedForm, prompts: Prompts) -> str:
+  code, said = CODE[form.kind], ""
+  if form.kind == "sentence_transformer" and (prompts.question or prompts.candidate):
+    code = PROMPTED
+    said = (
+      f" The prompt `query` is `{prompts.question}`, and `document` is `{prompts.candidate}`: without "
+      "them the vectors are others."
+    )
+  elif prompts.question:
+    said = (
+      f" `{prompts.question}` stands before each question: `CrossEncoder` puts it there, and "
+      "transformers' own classes do not."
+    )
+  return (
+    f"## Use\n\n```python\n{code}\n```\n\nHigher scores are better. Inputs of more than "
+    f"{config.data.max_length} tokens are cut, as they were in training.{said}"
+  )
 
 
 def _results(

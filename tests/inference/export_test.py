@@ -207,9 +207,23 @@ def test_a_crossencoder_keeps_its_prompt(trained, tmp_path):
   folder = export.export(path, tmp_path / "out")
   expected = own_scores(path)
   assert_same(cross_scores(folder), expected, 1e-5)
+  assert "`glaciers or dogs: ` stands before each question" in (folder / "README.md").read_text()
   ranker = as2jax.load(folder)
   assert ranker.predictor.components.prompts.question == "glaciers or dogs: "
   assert_same(next(iter(ranker.all_scores(questions()).values())), expected, 1e-5)
+
+
+def test_the_code_of_the_card_puts_prompts_before_texts(trained, tmp_path):
+  library()
+  path, _ = trained("bert", "triplet", data__prompts=("glaciers or dogs: ", "who: "), epochs=0)
+  folder = export.export(path, tmp_path / "out")
+  code = re.search(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.S)[1]
+  scores = []
+  for question in questions()[:2]:
+    names = {"questions": [question.text], "sentences": [c.text for c in question.candidates]}
+    exec(code.replace("FOLDER", str(folder)), names)
+    scores.append(names["scores"].numpy()[0])
+  assert_same(scores, own_scores(path)[:2])
 
 
 def test_xlnet_without_the_layer_before_its_head(trained, tmp_path):
