@@ -43,9 +43,7 @@ TINY = (
 )
 CROSSING = {"cross_vae": "cross", "dual_vae": "dual", "dual_gru": "none"}
 # What the recorded steps had and PyTorch's have, but a preset has not.
-RECORDED = {
-  "m2snet": {"overlap": "by_length", "standardise_overlap": False},
-}
+RECORDED = {"m2snet": {"overlap": "by_length", "standardise_overlap": False}}
 REAL = "_minilm"  # behind the name of a system: with the real MiniLM
 MINILM = tuple(system + REAL for system in ("crossencoder", "triplet", "siamese"))
 
