@@ -103,7 +103,8 @@ def _data() -> ConfigDict:
       "drop": False,  # of your own files: leave out rows without text and repeated ones
       "rules": (),  # text rules in order: ptb, html, lowercase, alphanumeric, mask_numbers
       # What is put before each question and each candidate, ("query: ", "passage: "); a cross-encoder
-      # has the first alone. (): as the folder of the encoder says, ("", ""): nothing.
+      # has the first alone. (): as a published model's folder says (encoder.name = sentence_bert or
+      # reranker), and nothing of any other encoder's; ("", ""): nothing.
       "prompts": (),
       "root": "",  # "" is $AS2JAX_DATA, then ~/.cache/as2jax/data
       "cache": "",  # "" is $AS2JAX_CACHE, then ~/.cache/as2jax

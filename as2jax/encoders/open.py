@@ -50,7 +50,8 @@ class Source:
     open_vocabulary: makes a tokeniser of the words of some texts; None where the vocabulary is
       closed (all but ELMo).
     model_fields: what the encoder knows of the model over it (`token`: whose vector classifies).
-    prompts: what the encoder's folder puts before each question and each candidate.
+    prompts: what a published model's folder puts before each question and each candidate; those of
+      a folder that is opened as an encoder alone are not read.
     absent: why the pretrained parameters could not be read, "" where they were: a finished run opens
       without them, by what it keeps of its encoder's folder.
 

@@ -79,7 +79,7 @@ class Components:
 
   @property
   def prompts(self) -> Prompts:
-    """What is put before texts: `data.prompts`, else what the encoder's folder says.
+    """What is put before texts: `data.prompts`, else what a published model's folder says.
 
     Raises:
       InputError: a prompt leaves no room for a text.
