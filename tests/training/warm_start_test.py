@@ -9,6 +9,7 @@ import pytest
 import tiny
 import tiny_systems
 
+from as2jax.data.text.prompts import Prompts
 from as2jax.encoders.open import ENCODER_FOLDER
 from as2jax.inference import model_card
 from as2jax.inference.run import Run
@@ -95,7 +96,8 @@ def test_all_parameters_are_taken(first, tmp_path):
   }
   assert json.loads((tmp_path / "x" / warm_start.NAME).read_text()) == content["warm_start"]
   model = CrossEncoder(tiny.encoder_module(), "cls", True, 0.0)
-  card = model_card.render(content, config, 5, form=model.published_form(), model=model)
+  described = {"form": model.published_form(), "model": model, "prompts": Prompts()}
+  card = model_card.render(content, config, 5, **described)
   assert f"all parameters of `crossencoder` trained on `sample` (step {was['best_step']};" in card
   third = train_and_evaluate(
     small(run=tmp_path / "x", scope="all", epochs=0, warm_start__seed=5), tmp_path / "y"
