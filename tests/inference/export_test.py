@@ -18,8 +18,7 @@ from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import trec_files
 from as2jax.encoders import open
 from as2jax.encoders.checkpoints import pretrained, sentence_folder
-from as2jax.evaluation import results
-from as2jax.inference import export, model_card
+from as2jax.inference import export
 from as2jax.models.asbert import Triplet
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.sentence_bert import SentenceBert
@@ -30,35 +29,6 @@ from as2jax.training.build import load
 from as2jax.training.loop import train_and_evaluate
 
 TOLERANCE = 1e-4
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-  """run(family, model, **overrides) -> (folder of a finished run, its config), each made once."""
-  folders, folder = {}, tmp_path_factory.mktemp("runs")
-
-  def run(family, model, **overrides):
-    key = (family, model, tuple(sorted(overrides.items())))
-    if key not in folders:
-      base = folder / family
-      if not base.exists():
-        tiny_encoders.folder(family, base)
-      settings = {
-        "encoder__pretrained": str(base),
-        "data__train_fraction": 0.1,
-        "optimizer__rate": 3e-3,
-        "optimizer__warmup": 0.0,
-        "data__max_length": 48,
-        "evaluation__splits": ("dev",),
-        **overrides,
-      }
-      config = tiny.config(model, "grouped", **settings)
-      path = folder / f"run-{len(folders)}"
-      train_and_evaluate(config, path)
-      folders[key] = path, config
-    return folders[key]
-
-  return run
 
 
 def questions():
@@ -299,57 +269,6 @@ def test_one_of_several_seeds(parallel, trained, tmp_path):
   assert "seed 5" in card and "other seeds: it has 3, 5" in card
 
 
-def test_the_card_states_what_results_json_does(trained, tmp_path):
-  path, config = trained("bert", "triplet")
-  content = results.read(path)
-  card = (export.export(path, tmp_path / "out") / "README.md").read_text()
-  for name, entry in content["seeds"][0]["metrics"].items():
-    assert re.search(
-      rf"\| {re.escape(name)} \| {entry['value']:.4f} \| {entry['half_width']:.4f} "
-      rf"\| {entry['questions']} \|",
-      card,
-    ), name
-  for split in content["data"]["splits"].values():
-    assert split["fingerprint"] in card
-  for part in (
-    content["weights"]["sha256"],
-    config.encoder.pretrained,
-    f"pretraining of {config.encoder.pretrained}: unknown",
-    '`model.pooling`: "mean"',
-    "`loss.margin`: 5.0",
-    "seed 0",
-    "SentenceTransformer(",
-    "optimiser's state",
-  ):
-    assert part in card, part
-  assert "base_model" not in card  # a folder of this disk is no name on the hub
-  code = re.search(r"```python\n(.*?)```", card, re.S)[1]
-  assert code.count("\n") == 3
-
-
-def test_a_siamese_head_stays_behind_and_the_card_says_so(trained, tmp_path, caplog):
-  path, _ = trained("roberta", "siamese", model__score="head", epochs=0)
-  outcome = results.read(path)["seeds"][0]
-  card = (export.export(path, tmp_path / "out") / "README.md").read_text()
-  name = "map[sample-clean/dev]"
-  value = outcome["other_scores"]["euclidean"][name]["value"]
-  assert f"| {name} | {value:.4f} |" in card and "ranked by `euclidean`" in card
-  assert "the run's own figures, which are the head's, are not those above" in card
-  reason = "he run ranks by `head`, whose layers have no place in the folder"
-  assert "Ranks otherwise than the run" in card and reason in card and reason in caplog.text
-
-
-def test_text_rules_are_said_not_to_be_in_the_folder(trained, tmp_path, caplog):
-  path, _ = trained("bert", "crossencoder", data__rules=("lowercase", "alphanumeric"), epochs=0)
-  card = (export.export(path, tmp_path / "out") / "README.md").read_text()
-  reason = "data.rules = ('lowercase', 'alphanumeric')"
-  assert reason in card.split("## Ranks otherwise than the run")[1] and reason in caplog.text
-  caplog.clear()
-  path, _ = trained("bert", "crossencoder", epochs=1)
-  card = (export.export(path, tmp_path / "plain") / "README.md").read_text()
-  assert "otherwise" not in card and "otherwise" not in caplog.text
-
-
 class Louder(Triplet):
   """A bi-encoder that encodes in its own way, which its published form would not."""
 
@@ -459,10 +378,3 @@ def test_a_deleted_checkpoint_and_changed_weights(trained, tmp_path):
   with pytest.raises(InputError, match="the pretrained weights: 000000000000 then"):
     export.export(copy, tmp_path / "out")
   assert not (tmp_path / "out").exists()
-
-
-def test_the_card_of_a_run_over_a_pool_has_the_pools_counts():
-  entry = {"entries": 7, "queries": 5, "questions": 4, "fingerprint": "f"}
-  text = model_card._data({"data": {"name": "squad_44", "splits": {"test": entry}}})
-  assert "| split | entries | queries | questions | fingerprint |" in text
-  assert "| test | 7 | 5 | 4 | `f` |" in text
