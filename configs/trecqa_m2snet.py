@@ -1,9 +1,8 @@
 """M²S-Net on TrecQA, TRAIN-ALL (Meng and Li 2016, tables 2 and 3).
 
 Arguments, joined by commas: a row of table 3, `euc`, `cos`, `2` or `4` (default: 4); `shallow`, one
-convolution, of mode 4, or 2 in `shallow,2`; `tuned`, overlap features as standardised shares of the
-question in place of the paper's; and those of as2jax/config/presets.py (`sample` …). Vectors of one's
-own, where GloVe is not at hand: as2jax lab vectors --data=trecqa_all
+convolution, of mode 4, or 2 in `shallow,2`; and those of as2jax/config/presets.py (`sample` …).
+Vectors of one's own, where GloVe is not at hand: as2jax lab vectors --data=trecqa_all
 --dimension=50 --treebank --output=FILE, then --config.encoder.vectors=FILE.
 """
 
@@ -21,11 +20,10 @@ def get_config(argument="4"):
   if len(kinds) > 1:
     raise InputError(f"{' and '.join(kinds)} exclude each other: name one of {', '.join(MODES)}")
   config = base.get_config()
-  tuned = "tuned" in words
   config.data.name = "trecqa_all"
   config.data.rules = ("ptb",)
   config.epochs = 40  # the paper gives none; patience ends the run
-  others = [w for w in words if w not in (*MODES, "shallow", "tuned")]
+  others = [w for w in words if w not in (*MODES, "shallow")]
   if wrong := [w for w in others if w in presets.ENCODERS]:
     raise InputError(
       f"{wrong[0]}: M²S-Net reads word vectors; name their file by --config.encoder.vectors"
@@ -48,7 +46,7 @@ def get_config(argument="4"):
       "hidden_norm": False,
       # counts | shares | by_length; the paper says "the simplest". AdaDelta does not move the weights
       # of unscaled features in time.
-      "overlap": "shares" if tuned else "counts",
+      "overlap": "counts",
       "standardise_overlap": True,
       "momentum": 0.9,
       "eps": 1e-5,
@@ -73,4 +71,4 @@ def get_config(argument="4"):
   config.optimizer.update(
     {"name": "adadelta", "rate": 1.0, "b2": 0.95, "eps": 1e-6, "clip_norm": 0.0}
   )  # paper: AdaDelta (Zeiler's constants)
-  return presets.apply(config, argument, (*MODES, "shallow", "tuned", "sample"))
+  return presets.apply(config, argument, (*MODES, "shallow", "sample"))

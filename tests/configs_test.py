@@ -38,7 +38,7 @@ def every_config():
     if path.stem.endswith("_baseline"):
       kinds = [*baselines.LEXICAL, *baselines.ENCODERS]
     elif path.stem.endswith("_cete"):
-      kinds = ["", *cete.VECTORS, "no_encoder", "no_encoder,elmo", "tuned"]
+      kinds = ["", *cete.VECTORS, "no_encoder", "no_encoder,elmo"]
     elif path.stem == "own":
       kinds = recipes.NAMES
     elif path.stem == "wikiqa_cassie":
@@ -47,8 +47,6 @@ def every_config():
       kinds = ["", "context"]
     elif path.stem == "recommended":
       kinds = ["fast", "accurate"]
-    elif path.stem == "trecqa_m2snet":
-      kinds = ["", "tuned"]
     elif path.stem == "squad_cross_vae":
       kinds = ["", "tuned", "small,wide,tuned"]
     known = [w for w in presets.ARGUMENTS if w not in losses.WORDS or path.stem == "recommended"]

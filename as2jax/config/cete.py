@@ -1,9 +1,9 @@
 """CETE's feature-based rankers (Laskar et al. 2020, section 3.1): what `*_cete.py` configs share.
 
 Arguments, joined by commas: one of `bert`, `bert_large`, `elmo`, `glove`, `minilm` … (whose vectors
-are read; `bert` where none is named); `no_encoder`, the ablation of figure 4; `tuned`, with ten
-times the paper's rate; and `sample` …, as everywhere. Files of vectors and weights that no package
-has are named by --config.encoder.vectors and --config.encoder.pretrained.
+are read; `bert` where none is named); `no_encoder`, the ablation of figure 4; and `sample` …, as
+everywhere. Files of vectors and weights that no package has are named by --config.encoder.vectors
+and --config.encoder.pretrained.
 """
 
 from ml_collections import ConfigDict
@@ -28,11 +28,9 @@ def apply(config: ConfigDict, argument: str | None) -> ConfigDict:
   if kinds and len(clash) > 1:
     raise InputError(f"{' and '.join(clash)}: name one of {', '.join(VECTORS + OTHERS)}")
   feature_based(config)
-  presets.apply(config, argument, (*VECTORS, "no_encoder", "tuned"))
+  presets.apply(config, argument, (*VECTORS, "no_encoder"))
   if kinds:
     {"bert": bert, "bert_large": bert_large, "elmo": presets.elmo, "glove": glove}[kinds[0]](config)
-  if "tuned" in words:
-    tuned(config)
   if "no_encoder" in words:
     no_encoder(config)
   return config
@@ -77,11 +75,6 @@ def glove(config: ConfigDict) -> None:
   config.model.num_heads = 6
   config.model.positions = "sinusoids"
   config.model.feature_scale = 300**0.5  # as in the authors' code
-
-
-def tuned(config: ConfigDict) -> None:
-  """A new encoder's rate, ten times the paper's."""
-  config.optimizer.rate = 5e-4
 
 
 def no_encoder(config: ConfigDict) -> None:

@@ -3,10 +3,12 @@
 from as2jax.experiments.papers.measured import Measured, MeasuredTable
 from as2jax.experiments.papers.rows import Column, Run
 
-from .measured_cassie_rows import SEEDS
+from .measured_cassie_rows import HELD, SEEDS
 from .measured_study_rows import TEST
 
 BY_LENGTH = {"model__overlap": "by_length", "model__standardise_overlap": False}
+TENTH = {"data__train_fraction": 0.1}
+SHARES = {"model__overlap": "shares"}
 M2SNET = MeasuredTable(
   "m2snet",
   (Column("dev MAP", (), "map", split="dev"), *TEST),
@@ -16,26 +18,24 @@ M2SNET = MeasuredTable(
         f"`{name}`, overlap by length, unscaled",
         f"m2snet-{name}",
         Run.of(
-          f"trecqa_m2snet.py:{name}",
-          encoder__vectors="trec50.txt",
-          data__train_fraction=0.1,
-          **BY_LENGTH,
-          **SEEDS,
+          f"trecqa_m2snet.py:{name}", encoder__vectors="trec50.txt", **TENTH, **BY_LENGTH, **SEEDS
         ),
       )
       for name in ("euc", "cos", "shallow", "2", "4")
     ),
     *(
       Measured(
-        f"`{row}`, `tuned`{what}",
-        f"m2snet-{row}-tuned{name}",
-        Run.of(f"trecqa_m2snet.py:{row},tuned", encoder__vectors="trec50.txt", **part, **SEEDS),
+        f"`{row}`{what}",
+        f"m2snet-{row}-{name}",
+        Run.of(f"trecqa_m2snet.py:{row}", encoder__vectors="trec50.txt", **part, **SEEDS),
       )
-      for row, what, name, part in (
-        ("4", "", "-tenth", {"data__train_fraction": 0.1}),
-        ("euc", ", all of TRAIN-ALL", "", {}),
-        ("4", ", all of TRAIN-ALL", "", {}),
+      for what, name, part, rows in (
+        ("", "tenth", TENTH, ("cos", "shallow", "2", "4")),
+        (", all of TRAIN-ALL", "all", {}, ("euc", "cos", "shallow", "2", "4")),
+        (", overlap as shares", "shares-tenth", {**SHARES, **TENTH}, ("4",)),
+        (", overlap as shares, all of TRAIN-ALL", "shares-all", SHARES, ("euc", "4")),
       )
+      for row in rows
     ),
     *(
       Measured(
@@ -71,4 +71,30 @@ M2SNET = MeasuredTable(
   ),
   base="trecqa-all-idf-overlap",
   main=1,
+)
+HELD_OUT = {
+  "data__holdout": 0.2,
+  "evaluation__splits": ("heldout",),
+  "encoder__vectors": "trec50.txt",
+  **TENTH,
+}
+OVERLAP = MeasuredTable(
+  "m2snet-overlap",
+  (HELD,),
+  tuple(
+    Measured(
+      system, f"m2snet-held-{name}", Run.of("trecqa_m2snet.py:4", **HELD_OUT, **form, **SEEDS)
+    )
+    for system, name, form in (
+      ("counts, standardised (the default)", "counts", {}),
+      ("shares of the question, standardised", "shares", SHARES),
+      ("by length, standardised", "by-length", {"model__overlap": "by_length"}),
+      (
+        "shares of the question, unscaled",
+        "shares-unscaled",
+        {**SHARES, "model__standardise_overlap": False},
+      ),
+    )
+  ),
+  base="m2snet-held-counts",
 )
