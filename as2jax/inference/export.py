@@ -174,9 +174,9 @@ def write(
       settings=_classifier_settings(form, family),
       **source,
     )
-    _write_classifier_prompt(folder, components)
+    _write_classifier_module(folder, components, lower_case)
   elif form.kind == "reranker":
-    _write_reranker(folder, components, params, form, base)
+    _write_reranker(folder, components, params, form=form, base=base, lower_case=lower_case)
   else:
     # The pooler of BERT's pre-training is no part of the encoder; the library expects it there.
     tensors = pretrained.to_tensors(encoder, components.source.pooler, **options)
@@ -230,8 +230,10 @@ def _write_reranker(
   folder: pathlib.Path,
   components: Components,
   params: Mapping[str, np.ndarray],
+  *,
   form: PublishedForm,
   base: epath.PathLike,
+  lower_case: bool,
 ) -> None:
   """Writes encoder and head: as a sequence classifier where the base is one, else as modules."""
   encoder = components.model.encoder
@@ -266,7 +268,7 @@ def _write_reranker(
       settings=_labels_of(base, form.layers[-1][1]),
       **source,
     )
-    _write_classifier_prompt(folder, components)
+    _write_classifier_module(folder, components, lower_case)
   else:
     published_folder.write_transformer(
       folder, tensors, architecture=ENCODERS[family.name], settings={}, **source
@@ -277,6 +279,7 @@ def _write_reranker(
       pooling=form.pooling,
       layers=layers,
       max_length=components.config.data.max_length,
+      lower_case=lower_case,
     )
     prompt = components.prompts.question
     published_folder.write_settings(
@@ -284,11 +287,17 @@ def _write_reranker(
     )
 
 
-def _write_classifier_prompt(folder: pathlib.Path, components: Components) -> None:
-  """Writes what stands before the questions of a sequence classifier, where something does."""
-  if prompt := components.prompts.question:
-    published_folder.write_classifier_prompt(
-      folder, prompt=prompt, max_length=components.config.data.max_length, version=__version__
+def _write_classifier_module(
+  folder: pathlib.Path, components: Components, lower_case: bool
+) -> None:
+  """Writes what is done to the texts of a sequence classifier, where something is."""
+  if components.prompts.question or lower_case:
+    published_folder.write_classifier_module(
+      folder,
+      prompt=components.prompts.question,
+      lower_case=lower_case,
+      max_length=components.config.data.max_length,
+      version=__version__,
     )
 
 

@@ -219,6 +219,26 @@ def test_a_biencoder_puts_its_prompts_before_texts(prompts, default, expected, n
   np.testing.assert_allclose([h.score for h in together], [h.score for h in hits], atol=1e-6)
 
 
+@pytest.mark.parametrize("make", [classifier, modular])
+def test_a_reranker_that_lower_cases_its_texts_does_so_when_it_is_exported(make, tmp_path):
+  from sentence_transformers import CrossEncoder
+
+  _, folder = make("modernbert", tmp_path)
+  file = folder / "sentence_bert_config.json"
+  settings = json.loads(file.read_text()) if file.exists() else {}
+  file.write_text(json.dumps({**settings, "do_lower_case": True}))
+  config = job(folder, "reranker")
+  config.epochs = 0
+  run = as2jax.train(config, tmp_path / "run")
+  pairs = [(question.upper(), text.upper()) for question, text in PAIRS]
+  scores = run.ranker().scores(pairs)
+  np.testing.assert_allclose(scores, run.ranker().scores(PAIRS), atol=1e-6)
+  for place in (folder, export.export(run.folder, tmp_path / "out")):
+    np.testing.assert_allclose(
+      logits(CrossEncoder(str(place), device="cpu"), pairs), scores, atol=1e-5
+    )
+
+
 def job(folder, head):
   """One epoch on the sample from a published folder."""
   return tiny.config(

@@ -272,6 +272,7 @@ def write_scoring_modules(
   pooling: Sequence[str],
   layers: Sequence[tuple[tuple, Mapping[str, np.ndarray]]],
   max_length: int,
+  lower_case: bool,
 ) -> None:
   """Writes the modules of a modular `CrossEncoder` behind the transformer at the folder's root.
 
@@ -280,6 +281,7 @@ def write_scoring_modules(
     pooling: our modes.
     layers: of `as2jax.layers.vector_layers` with their parameters by leaf; the last gives scores.
     max_length: tokens of a pair, special tokens included.
+    lower_case: as in `sentence_folder.SentenceFolder`.
 
   """
   folder = epath.Path(folder)
@@ -304,28 +306,32 @@ def write_scoring_modules(
     else:
       (folder / path).mkdir()
   _write_modules(folder, modules)
-  write_json(folder / TRANSFORMER_CONFIGS[0], {"max_seq_length": max_length})
+  write_json(
+    folder / TRANSFORMER_CONFIGS[0], {"max_seq_length": max_length, "do_lower_case": lower_case}
+  )
 
 
-def write_classifier_prompt(
-  folder: epath.PathLike, *, prompt: str, max_length: int, version: str
+def write_classifier_module(
+  folder: epath.PathLike, *, prompt: str, lower_case: bool, max_length: int, version: str
 ) -> None:
-  """Writes the prompt of a sequence classifier, which `CrossEncoder` puts before every pair.
+  """Writes what `CrossEncoder` does to every pair before a sequence classifier reads it.
 
-  The library reads prompts of a folder with a list of modules alone, here the classifier as a whole;
-  transformers' own classes read none.
+  The library reads it in a folder with a list of modules alone, here the classifier as a whole;
+  transformers' own classes read none of it.
 
   Args:
+    prompt: before every pair; "" for none.
+    lower_case: as in `sentence_folder.SentenceFolder`.
     max_length: tokens of a pair, special tokens included.
 
   """
   folder = epath.Path(folder)
   _write_modules(folder, [("", "Transformer")])
   task = {"transformer_task": "sequence-classification", "module_output_name": "scores"}
-  write_json(folder / TRANSFORMER_CONFIGS[0], {**task, "max_seq_length": max_length})
-  write_settings(
-    folder, version=version, prompts={"query": prompt}, cross_encoder=True, activation=False
-  )
+  settings = {"max_seq_length": max_length, "do_lower_case": lower_case}
+  write_json(folder / TRANSFORMER_CONFIGS[0], task | settings)
+  prompts = {"query": prompt} if prompt else {}
+  write_settings(folder, version=version, prompts=prompts, cross_encoder=True, activation=False)
 
 
 def write_settings(
