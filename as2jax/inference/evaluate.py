@@ -154,7 +154,7 @@ def evaluate(
 def compare(
   *evaluations: Evaluation,
   baseline: int = 0,
-  metrics: Sequence[str] = ("map", "mrr"),
+  metrics: str | Sequence[str] = ("map", "mrr"),
   correction: Literal["holm", "none"] = "holm",
 ) -> Comparison:
   """Compares systems that answered the same questions, each with the baseline.
@@ -162,6 +162,7 @@ def compare(
   Args:
     evaluations: two or more, from `evaluate`.
     baseline: position of the one that the others are compared with.
+    metrics: names, as a text joined by commas.
     correction: `holm` adds p-values adjusted for the number of systems, within a metric.
 
   Raises:
@@ -182,6 +183,8 @@ def compare(
         f"{one.name} was measured on {one.data} with ties={one.ties}, {base.name} on {base.data} with "
         f"ties={base.ties}: compare systems on the same questions and labels"
       )
+  if isinstance(metrics, str):
+    metrics = [name.strip() for name in metrics.split(",")]
   rows = comparisons.compare([base, *others], metrics, samples=SAMPLES, seed=0)
   if correction == "none":
     rows = [{k: v for k, v in row.items() if not k.endswith("_holm")} for row in rows]

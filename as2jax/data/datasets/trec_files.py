@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from etils import epath
 
-from as2jax.data.datasets.lines import is_id
+from as2jax.data.datasets.lines import is_id, opened, unpacked
 from as2jax.data.record import UNKNOWN
-from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
@@ -234,17 +233,19 @@ def _read(path, layout: str):
 
 
 def read_lines(path: epath.PathLike) -> list[bytes]:
-  """Returns a file's lines, each checked to be UTF-8, less the empty ones at its end."""
-  regular_files.refuse_others(path)
-  try:
-    content = epath.Path(path).read_bytes()
-  except (FileNotFoundError, IsADirectoryError):
-    raise InputError(f"{path}: there is no such file: check the path") from None
+  """Returns a file's lines, each checked to be UTF-8, less the empty ones at its end.
+
+  What gzip compressed is unpacked, whatever the file is called, and what xz did in a file `….xz`.
+  """
   if os.fspath(path).endswith(".xz"):
-    try:
-      content = lzma.decompress(content)
-    except (lzma.LZMAError, EOFError) as error:
-      raise InputError(f"{path}: not a whole xz file ({error}): write it again") from None
+    with opened(path) as file:
+      try:
+        content = lzma.decompress(file.read())
+      except (lzma.LZMAError, EOFError) as error:
+        raise InputError(f"{path}: not a whole xz file ({error}): write it again") from None
+  else:
+    with unpacked(path) as stream:
+      content = stream.read()
   lines = content.removeprefix(_BOM).rstrip().split(b"\n") if content.strip() else []
   for number, line in enumerate(lines, 1):
     try:

@@ -1,4 +1,5 @@
 import errno
+import gzip
 
 import numpy as np
 import pytest
@@ -197,7 +198,13 @@ def test_malformed_tables_are_refused(tmp_path, text, message):
 def test_other_tools_files_are_read(tmp_path):
   (tmp_path / "run").write_bytes(b"\xef\xbb\xbfq\tQ0  a\t1 5e-1 t\r\nq Q0 b\xc2\xa0c 2 0.4 t\r\n\n")
   assert trec_files.read_run(tmp_path / "run") == {"q": {"a": 0.5, "b\u00a0c": 0.4}}
-  with pytest.raises(InputError, match="missing: there is no such file"):
+  packed = tmp_path / "run.gz"
+  packed.write_bytes(gzip.compress((tmp_path / "run").read_bytes()))
+  assert trec_files.read_run(packed) == trec_files.read_run(tmp_path / "run")
+  packed.write_bytes(packed.read_bytes()[:-9])
+  with pytest.raises(InputError, match="run.gz.*cut off or damaged"):
+    trec_files.read_run(packed)
+  with pytest.raises(InputError, match="missing does not exist"):
     trec_files.read_run(tmp_path / "missing")
 
 
