@@ -189,6 +189,11 @@ def _settings(folder: epath.Path) -> dict[str, Any]:
     raise InputError(f"{path}: not JSON ({error}); get the file again") from error
   if not isinstance(settings, dict):
     raise InputError(f"{path}: not a JSON object; get the file again")
+  if (side := settings.get("truncation_side") or "right") != "right":
+    raise InputError(
+      f"{path}: truncation_side is {side!r}, but texts that are too long are cut at their end "
+      "here; set it to 'right' to accept that"
+    )
   return settings
 
 
