@@ -49,6 +49,13 @@ def test_words():
   assert words.plain_words("Zürich 北京") == ["zürich", "北京"]
   decomposed = unicodedata.normalize("NFD", "Zürich 한국")
   assert words.plain_words(decomposed) == ["zürich", "한국"]
+  assert words.plain_words("हिन्दी क्या है? x\u0304-ray, \u0301.") == [
+    "हिन्दी",
+    "क्या",
+    "है",
+    "x\u0304",
+    "ray",
+  ]
   assert words.plain_form(decomposed) == words.plain_form("ZÜRICH, 한국!")
 
 

@@ -28,9 +28,15 @@ def plain_words(text: str) -> list[str]:
   """The runs of letters, digits and underscores of the lower-cased text, in order.
 
   What the lexical rankers and the overlap features count: no punctuation, no inner apostrophes. A
-  letter and its accent are one letter, in whichever of Unicode's forms they are written (NFC).
+  letter and its accent are one letter, in whichever of Unicode's forms they are written (NFC), and
+  marks that have no such form stay in their word, as the vowel signs of Devanagari do.
   """
-  return PLAIN_WORD.findall(unicodedata.normalize("NFC", text).lower())
+  text = unicodedata.normalize("NFC", text).lower()
+  if not text.isascii():
+    marks = "".join(sorted(c for c in set(text) if unicodedata.category(c).startswith("M")))
+    if marks:
+      return re.findall(rf"\w[\w{marks}]*", text)
+  return PLAIN_WORD.findall(text)
 
 
 def plain_form(text: str) -> str:
