@@ -225,7 +225,7 @@ def settings_of(items: Sequence[str]) -> dict[str, Any]:
     if not equals:
       raise InputError(f"--set {item}: give KEY=VALUE")
     try:
-      settings[key] = ast.literal_eval(value)
+      settings[key] = ast.literal_eval({"true": "True", "false": "False"}.get(value, value))
     except (ValueError, SyntaxError):
       settings[key] = value
   return settings

@@ -13,6 +13,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from etils import epath
+
 from as2jax.experiments.sweeps import local_executor
 from as2jax.experiments.sweeps.points import Job, plan, write_manifest
 from as2jax.runtime.errors import InputError
@@ -88,7 +90,8 @@ def run_here(jobs: Sequence[Job], folder: pathlib.Path, parallel: int) -> dict[s
 
   def draw() -> None:
     if time.monotonic() - drawn[0] > DRAW:
-      live.update(watch.table(watch.states(str(folder))))
+      states = [watch.state_of(epath.Path(folder / job.id), job) for job in jobs]
+      live.update(watch.table(states))
       drawn[0] = time.monotonic()
 
   with Live(transient=True) as live:

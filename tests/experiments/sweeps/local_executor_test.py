@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from as2jax.experiments.sweeps import local_executor, points, watch
+from as2jax.experiments.sweeps import local_executor, points, sweep, watch
 from as2jax.runtime import checksums, preemption
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -55,6 +55,26 @@ def test_a_failed_run_stops_no_other_and_is_tried_again(tmp_path):
   assert "3 runs, 2 of them finished before" in said
   assert times == {i: (tmp_path / f"id{i}" / "results.json").stat().st_mtime_ns for i in (0, 2)}
   assert "first" in (tmp_path / "id1" / "log.txt").read_text()
+
+
+def test_a_terminal_shows_jobs_that_no_manifest_lists(tmp_path, monkeypatch):
+  drawn, start = [], local_executor._start
+  put = lambda job, folder, _, cores: start(job, folder, script(FINISH), cores)
+  monkeypatch.setattr(local_executor, "_start", put)
+  monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+  monkeypatch.setattr(sweep, "DRAW", 0.0)
+  monkeypatch.setattr(watch, "table", lambda states: drawn.append(len(states)) or "")
+  assert sweep.run_here(jobs_of(2), tmp_path, parallel=1) == {}
+  assert drawn and set(drawn) == {2}
+
+
+def test_settings_take_the_words_of_other_commands():
+  assert points.settings_of(["a=true", "b=False", "c=0.5", "d=word"]) == {
+    "a": True,
+    "b": False,
+    "c": 0.5,
+    "d": "word",
+  }
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="Linux alone pins processes")
