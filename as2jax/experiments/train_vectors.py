@@ -194,6 +194,12 @@ def _positive(value: str) -> int:
   return int(value)
 
 
+def _seed(value: str) -> int:
+  if not value.isdecimal() or int(value) >= 2**32:
+    raise argparse.ArgumentTypeError(f"{value!r} is no whole number from 0 to 2**32 - 1")
+  return int(value)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
   """Trains as the flags say; returns the exit status: 0 or 2 (bad input)."""
   parser = argparse.ArgumentParser(
@@ -213,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   for name, value in numbers.items():
     flag, told = f"--{name.replace('_', '-')}", f"(default: {value})"
     parser.add_argument(flag, type=_positive, metavar="N", default=value, help=told)
-  parser.add_argument("--seed", type=int, metavar="N", default=0, help="(default: 0)")
+  parser.add_argument("--seed", type=_seed, metavar="N", default=0, help="(default: 0)")
   parser.add_argument("--cased", action="store_true", help="keep case")
   parser.add_argument(
     "--treebank", action="store_true", help="words as GloVe has them: do n't, John 's, u.s., 1,000"

@@ -4,6 +4,7 @@ import pytest
 
 from as2jax.commands import app
 from as2jax.experiments import compare_runs
+from as2jax.experiments.papers import collected
 from as2jax.runtime.errors import InputError
 
 
@@ -32,6 +33,14 @@ def test_what_the_encoders_have_seen_is_said(finished_run):
   names = [str(finished_run(name)) for name in ("bm25", "triplet")]
   *_, last = compare_runs.table(names).splitlines()
   assert last.startswith("pretraining of ") and last.endswith(": unknown")  # a folder of the tests
+
+
+def test_runs_over_a_pool_have_their_own_metrics():
+  places = [str(collected.folder() / f"squad-parts-{name}") for name in ("bm25", "mean")]
+  title, head, base, other = compare_runs.table(places).splitlines()[:4]
+  assert title.startswith("mrr[squad_parts-gold/test]: 7022 questions")
+  assert head.split() == ["MRR", "R@1", "R@5", "MRR", "−", "squad-parts-bm25"]
+  assert base.split()[:2] == ["squad-parts-bm25", "0.697"] and "-0.024" in other
 
 
 def test_what_cannot_be_compared(runs, capsys):

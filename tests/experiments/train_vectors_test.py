@@ -185,7 +185,12 @@ def test_bad_input(tmp_path, capsys, flags, pattern):
 
 
 @pytest.mark.parametrize(
-  "flags", [[], ["--data=sample", "--text=x"], ["--data=sample", "--dimension=0"]]
+  "flags",
+  [
+    [],
+    ["--data=sample", "--text=x"],
+    *(["--data=sample", x] for x in ("--dimension=0", "--seed=-1")),
+  ],
 )
 def test_unfit_flags(tmp_path, capsys, flags):
   with pytest.raises(SystemExit) as caught:
