@@ -90,7 +90,9 @@ def folders_of_environment() -> dict[str, tuple[str, str]]:
   folders = {}
   for recipe in ("reranker", "embedder"):
     for folder in filter(None, os.environ.get(f"AS2JAX_{recipe.upper()}S", "").split(":")):
-      folders[os.path.basename(os.path.normpath(folder))] = recipe, os.path.abspath(folder)
+      path = os.path.abspath(folder)
+      name = os.path.basename(path)
+      folders[path if name in folders else name] = recipe, path
   return folders
 
 

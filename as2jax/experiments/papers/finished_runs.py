@@ -16,7 +16,8 @@ from as2jax.runtime.errors import InputError
 def take(plan: Plan, folders: Sequence[pathlib.Path]) -> None:
   """Fills cells of `plan` with finished runs, whose jobs are then not run.
 
-  A run fits where its config differs in nothing but its seeds, all of which the row asks for.
+  A run fits where its config differs in nothing but its seeds, all of which the row asks for, and it
+  was evaluated on the splits that the row reports.
 
   Args:
     plan: gets `taken`; jobs that no other cell needs leave its waves.
@@ -30,21 +31,17 @@ def take(plan: Plan, folders: Sequence[pathlib.Path]) -> None:
   for cell, jobs in plan.cells.items():
     wanted = _known(json.loads(jobs[0].text))
     seeds = sorted(job.seed for job in jobs)
-    for folder, config, its in runs:
-      if its == seeds and not differences(config, wanted):
+    for folder, config, content in runs:
+      its = sorted(outcome["seed"] for outcome in content["seeds"])
+      lacks = _unevaluated(content, wanted["evaluation.splits"])
+      if its == seeds and not lacks and not differences(config, wanted):
         plan.taken[cell] = folder
         break
-  left = {job.id for cell, jobs in plan.cells.items() if cell not in plan.taken for job in jobs}
-  waiting = list(left)
-  while waiting:
-    before = set(plan.after.get(waiting.pop(), ())) - left
-    left |= before
-    waiting += before
-  plan.waves[:] = [[job for job in wave if job.id in left] for wave in plan.waves]
+  plan.drop_idle()
 
 
-def _finished(folder: pathlib.Path) -> list[tuple[pathlib.Path, dict[str, Any], list[int]]]:
-  """The folder, config and seeds of each finished run that lies at `folder` or in it."""
+def _finished(folder: pathlib.Path) -> list[tuple[pathlib.Path, dict[str, Any], dict[str, Any]]]:
+  """The folder, config and results of each finished run that lies at `folder` or in it."""
   there = [folder, *sorted(folder.iterdir())] if folder.is_dir() else []
   runs = [path for path in there if finished(path) and (path / "config.json").exists()]
   if not runs:
@@ -52,13 +49,15 @@ def _finished(folder: pathlib.Path) -> list[tuple[pathlib.Path, dict[str, Any], 
       f"--runs={folder}: there is no finished run (a folder with results.json), nor in its folders"
     )
   return [
-    (
-      path.absolute(),
-      _known(json.loads((path / "config.json").read_text())),
-      sorted(outcome["seed"] for outcome in results.read(path)["seeds"]),
-    )
+    (path.absolute(), _known(json.loads((path / "config.json").read_text())), results.read(path))
     for path in runs
   ]
+
+
+def _unevaluated(content: dict[str, Any], asked: Sequence[str]) -> list[str]:
+  """The splits that a row reports and its data have, but the results lack."""
+  there, parts = results.splits_of(content), content["data"]["splits"].keys()
+  return [split for split in asked if split not in there and set(split.split("+")) <= parts]
 
 
 def _known(config: dict[str, Any]) -> dict[str, Any]:

@@ -82,6 +82,16 @@ class Plan:
       return [self.taken[cell]]
     return [output / job.id for job in self.cells.get(cell, ())]
 
+  def drop_idle(self) -> None:
+    """Takes out of the waves what no cell needs: its cell is skipped, or taken from a finished run."""
+    left = {job.id for cell, jobs in self.cells.items() if cell not in self.taken for job in jobs}
+    waiting = list(left)
+    while waiting:
+      before = set(self.after.get(waiting.pop(), ())) - left
+      left |= before
+      waiting += before
+    self.waves[:] = [[job for job in wave if job.id in left] for wave in self.waves]
+
 
 class Lacking(Exception):
   """A job that cannot be run here; the message says why."""
@@ -169,6 +179,7 @@ def plan(table: Table, output: pathlib.Path, choice: Choice, *, lacking=needs.la
     filled = any(name == row.name for name, _ in choice.filled)
     if not row.runs and row.lacks and not filled:
       run_plan.skipped[row.name, ""] = row.lacks
+  run_plan.drop_idle()
   return run_plan
 
 

@@ -139,6 +139,11 @@ class Figures:
       one = f"{names} are one run here" if len(rows) > 1 else names
       why = f"not the paper's ({others})" if others else "not set beside the published figures"
       lines.append(f"{one}: {why}")
+    lines += [
+      f"{row} · {key}: its run file is not measured, as no run on these data is finished here"
+      for row, key in self.choice.filled
+      if self._finished_of(key) is None
+    ]
     first = {column.runs[0]: column for column in reversed(self.table.columns)}
     for row in self.table.rows:
       for key, column in first.items():

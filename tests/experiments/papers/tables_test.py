@@ -71,6 +71,14 @@ def test_a_second_stage_names_its_first(tmp_path):
   assert ("CASSIE", "plain") in without.cells and transfers[0].id not in without.after
 
 
+def test_nothing_is_trained_for_rows_that_are_skipped(tmp_path):
+  lacking = lambda config: "no wdrass" if config.data.name == "wdrass" else ""
+  plan = paper_plan.plan(
+    paper_plan.load("cassie_table4"), tmp_path, Choice(("minilm",)), lacking=lacking
+  )
+  assert len(plan.skipped) == 3 and not any(plan.waves)
+
+
 def test_rows_of_one_run_and_rows_of_other_weights_are_told(tmp_path, monkeypatch):
   table = paper_plan.load("asbert_table3")
   lacking = lambda config: ""
@@ -255,9 +263,14 @@ def test_a_row_is_filled_by_a_run_file(tmp_path):
   choice = Choice(filled={("foreign", "a"): (str(file),)})
   plan = paper_plan.plan(table, tmp_path, choice, lacking=lambda config: "")
   assert "foreign" not in {name for name, _ in plan.skipped}
-  assert "foreign – 0.250" in " ".join(report.write(table, plan, tmp_path, choice, {}).split())
+  unmeasured = report.write(table, plan, tmp_path, choice, {})
+  assert "foreign – 0.250" in " ".join(unmeasured.split())
+  assert (
+    "foreign · a: its run file is not measured, as no run on these data is finished" in unmeasured
+  )
   results(tmp_path / plan.cells["base", "a"][0].id, 0.0)
   text = report.write(table, plan, tmp_path, choice, {})
+  assert "is not measured" not in text
   width = significance.half_width(np.asarray([1, 1, 1, 0.5]))
   assert f"foreign 0.8750 ± {width:.4f} 0.250" in " ".join(text.split())
   assert "foreign · a: measured from a run file" in text or "foreign: measured from a run" in text
@@ -350,6 +363,13 @@ def test_finished_runs_of_a_rows_config_are_not_trained_again(tmp_path, monkeypa
   page = (tmp_path / "out" / "made.html").read_text()
   assert "base, a" in page
   ran.clear()
+  place = tmp_path / "runs" / "x" / "results.json"
+  content = place.read_text()
+  there = json.loads(content.replace("/test]", "/dev]"))  # as if evaluated on dev alone
+  there["data"]["splits"]["dev"] = {"fingerprint": "f"}
+  place.write_text(json.dumps(there))
+  assert app.run([*command, *runs, "--list"]) == 0 and "taken " not in capsys.readouterr().out
+  place.write_text(content)
   assert app.run([*command, *runs, "--no-train"]) == 0 and not ran
   assert app.run([*command, f"--runs={tmp_path / 'out'}"]) == 2
   assert "there is no finished run" in capsys.readouterr().err
