@@ -174,13 +174,17 @@ def _check_config(source: pathlib.Path, name: str, run: Run) -> None:
   wanted = {key: _named(its) for key, its in flatten(json.loads(resolve(run).to_json())).items()}
   known = {key: value for key, value in wanted.items() if key in there}  # others came later
   changed = differences(there, known)
+  younger = [key for key in run.settings if key not in there and key != "seeds"]
+  changed += [f"  {key}: the run's version did not have it" for key in younger]
   if changed:
     raise InputError(f"{source} is no run of the row {name}:\n" + "\n".join(changed))
 
 
 def _named(value: Any) -> Any:
-  """A path without its folders, which differ from machine to machine."""
-  return value.rpartition("/")[2] if isinstance(value, str) else value
+  """A path without its folders, which differ from machine to machine; a package's is the same on all."""
+  if not isinstance(value, str) or value.startswith("package:"):
+    return value
+  return value.rpartition("/")[2]
 
 
 def _table(ids, columns) -> bytes:

