@@ -21,7 +21,7 @@ from as2jax.data.batches.prefetch import prefetch
 from as2jax.data.datasets import holdout
 from as2jax.encoders import open
 from as2jax.evaluation import diagnostics, parameter_free, predict, results, tasks
-from as2jax.runtime import devices, preemption, processes, profiling, sharding
+from as2jax.runtime import devices, preemption, processes, profiling, registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.folder_lock import lock
 from as2jax.training import finished_run, identity, optimizers, warm_start
@@ -52,6 +52,11 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
   started = time.monotonic()
   workdir = epath.Path(workdir)
   seed_groups(config)
+  if len(config.seeds) > 1 and not registry.has_parameters(config.model.name):
+    log.info("%s has no randomness: one seed stands for all", config.model.name)
+    config = config.copy_and_resolve_references().unlock()
+    config.seeds = tuple(config.seeds)[:1]
+    config.lock()
   with lock(workdir):
     finished = processes.by_first(lambda: _enter(workdir, config))
     if finished is not None:

@@ -7,6 +7,7 @@ import pytest
 import tiny
 
 from as2jax.data.datasets import load
+from as2jax.evaluation import run_scores
 from as2jax.inference import modes
 from as2jax.models import lexical
 from as2jax.runtime.errors import InputError
@@ -17,6 +18,13 @@ def config(name, **overrides):
   with job_config.unlocked():
     job_config.model, job_config.loss = {"name": name}, {"name": "none"}
   return job_config.lock()
+
+
+def test_seeds_of_a_ranker_without_randomness_are_one(tmp_path):
+  run = str(tmp_path / "run")
+  for seeds in ((0,), (0, 1, 2)):
+    modes.run(config("bm25", seeds=seeds), run)
+    assert run_scores.load([run])[0].metric("map").shape[0] == 1
 
 
 def test_a_ranker_is_trained_evaluated_and_predicts(tmp_path):
