@@ -107,7 +107,7 @@ def test_each_verb_has_examples(verb, capsys):
     (["evaluate", "nowhere"], ["nowhere holds no run"]),
     (["compare", "nowhere"], ["nowhere"]),
     (["lab", "sweep", "-o", "x"], ["a sweep file, or --base=JOB"]),
-    (["lab", "bench", "zebra"], ["bench zebra: name one of benchmark"]),
+    (["lab", "bench", "machine"], ["bench machine: name one of benchmark"]),
     (["lab", "compile-table", "--set", "foo"], ["--set foo: give KEY=JSON"]),
     (["lab", "compile-table", "--set", "encoder.dtype=bfloat16"], ["'bfloat16' is not JSON", '"']),
     (["lab", "compile-table", "--set", "zebra=1"], ["the config has no key 'zebra'"]),

@@ -437,7 +437,9 @@ def test_cetes_text_rules_of_a_year(kind):
     of(":semeval2015,semeval2016")
 
 
-def test_lengths_out_of_range_are_refused():
+def test_lengths_and_splits_out_of_range_are_refused():
+  with pytest.raises(InputError, match=r"evaluation.splits = \(1,\): give some of train"):
+    check.check(tiny.config("triplet", evaluation__splits=(1,)))
   for length, right in ((0, True), (4, True), (3, False), (-1, False)):
     config = tiny.config("triplet", data__max_length=length)
     if right:

@@ -3,6 +3,7 @@
 import csv
 import json
 import pathlib
+import shutil
 
 import pytest
 
@@ -48,6 +49,15 @@ def test_rank_maps_columns_and_carries_the_others(finished_run, own, tmp_path, c
     rows = list(map(json.loads, file))
   assert {row["rank"] for row in rows} == {1, 2} and all(row["input_rank"] for row in rows)
   capsys.readouterr()
+
+
+def test_settings_name_the_columns_of_a_file_that_is_evaluated(finished_run, own, tmp_path, capsys):
+  run = tmp_path / "run"
+  shutil.copytree(finished_run("bm25"), run)
+  columns = MAPPED.removeprefix("--columns=")
+  told = ["evaluate", str(run), f"--data={own}"]
+  assert app.run([*told, "--set", f"data.columns={columns}"]) == 0
+  assert app.run(told) == 2 and "question" in capsys.readouterr().err
 
 
 def test_own_files_have_a_card(own, capsys, tmp_path):

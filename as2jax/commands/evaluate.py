@@ -120,7 +120,7 @@ def _again(
   options = [f"evaluation.splits={splits}"] * bool(splits)
   if data:  # a mapping of the training file's columns is not this file's
     options += [f"evaluation.data={data}", f"data.columns={columns}", f"data.drop={drop}"]
-  values = overrides.parse(config, settings + options)
+  values = overrides.parse(config, options + settings)
   if idle := [key for key in values if key.startswith(TRAINING)]:
     raise InputError(
       f"--set {idle[0]}: a key of training, which changes nothing in a finished run; leave it out, or "

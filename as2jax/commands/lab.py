@@ -368,6 +368,8 @@ def pool(
   """Shows what runs find in a pool. Or how near the questions of an answer lie."""
   if bool(question) == bool(answer):
     raise InputError("give one of --text-question and --answer")
+  if question and target:
+    raise InputError("--output is the picture of --answer: leave it out with --text-question")
   from as2jax.inference.explain import pool_view
 
   passages = pool_view.open_pool(runs[0], split)
@@ -423,13 +425,15 @@ def bench(context: typer.Context) -> None:
   from as2jax.runtime import huge_pages
 
   root = pathlib.Path(__file__).resolve().parents[2]
-  names = sorted(path.stem for path in (root / "launch" / "benchmarks").glob("*.py"))
+  files = sorted((root / "launch" / "benchmarks").glob("*.py"))
+  names = [file.stem for file in files if "__main__" in file.read_text(encoding="utf-8")]
   if not names:
     raise InputError("benchmarks are no part of the package: run this in a clone of the repository")
   name, *rest = context.args or ["history"]
   if name not in names:
     raise InputError(f"bench {name}: name one of {', '.join(names)}")
   command = [sys.executable, "-m", f"launch.benchmarks.{name}", *rest]
-  raise typer.Exit(
-    subprocess.run(command, cwd=root, env=huge_pages.environment(os.environ)).returncode
-  )
+  # Files that the user names lie where the command was given.
+  paths = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+  environment = huge_pages.environment({**os.environ, "PYTHONPATH": paths})
+  raise typer.Exit(subprocess.run(command, env=environment).returncode)

@@ -160,7 +160,7 @@ def _lr_multipliers(pairs: Sequence) -> str | None:
 
 
 def _splits(splits: Sequence) -> str | None:
-  parts = [split.split("+") for split in splits]
+  parts = [str(split).split("+") for split in splits]
   known = all(set(part) <= set(SPLITS) and len(set(part)) == len(part) for part in parts)
   if not splits or not known or len(set(splits)) < len(splits):
     return (
