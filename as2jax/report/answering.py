@@ -88,7 +88,8 @@ def _measure(runs: Runs, system: System, dev: str, calibration: str) -> Measured
   before, after = system.rankings(dev), system.rankings(split)
   if not before or not after:
     lacking = split if before else dev
-    return Measured(system, (), f"it was not evaluated on {lacking} (evaluation.splits)")
+    why = f"it has no run.trec of {lacking}: it was not evaluated there, or that was not kept"
+    return Measured(system, (), why)
   questions = runs.dataset.splits[dev]
   try:
     seeds = tuple(

@@ -41,29 +41,35 @@ class Asked:
   explain: int = 0
   question_ids: Sequence[str] = ()
 
-  def commands(self, runs: Runs) -> list[str]:
-    """The command of this page, that of its tests, and those that train the runs again."""
+  def commands(self, runs: Runs, metrics: Sequence[str]) -> list[str]:
+    """The command of this page, that of its tests, and those that train the runs again.
+
+    Args:
+      metrics: of the page, which `as2jax compare` would not take by itself.
+
+    """
     said = [shlex.join(["as2jax", "report", *self.names, "-o", str(self.output), *self._options()])]
     if len(self.names) > 1:
-      said.append(shlex.join(["as2jax", "compare", *self.names, *self._shared()]))
+      said.append(shlex.join(["as2jax", "compare", *self.names, *self._shared(metrics)]))
     for system in runs.systems:
       if system.config:  # an evaluation on other data, or a fused run, has none
-        config = f"rerun:{epath.Path(system.name) / 'config.json'}"
-        said.append(shlex.join(["as2jax", "train", config, "-o", f"{system.name}-again"]))
+        folder = epath.Path(system.name)  # without a slash at its end
+        config = f"rerun:{folder / 'config.json'}"
+        said.append(shlex.join(["as2jax", "train", config, "-o", f"{folder}-again"]))
     return said
 
-  def _shared(self) -> list[str]:
+  def _shared(self, metrics: Sequence[str]) -> list[str]:
     """The options that `as2jax compare` has, too."""
     options = [f"--split={self.split}"]
-    if self.metrics:
-      options.append(f"--metrics={','.join(self.metrics)}")
+    if metrics:
+      options.append(f"--metrics={','.join(metrics)}")
     if self.question_filter:
       options.append(f"--filter={self.question_filter}")
     return [*options, *(f"--deterministic={name}" for name in self.deterministic)]
 
   def _options(self) -> list[str]:
     """All options of `as2jax report` that say what stands in the page."""
-    options = [*self._shared(), f"--explain={self.explain}"]
+    options = [*self._shared(self.metrics), f"--explain={self.explain}"]
     options += [f"--question={id}" for id in self.question_ids]
     if self.calibration != "platt":
       options.append(f"--calibration={self.calibration}")

@@ -100,7 +100,7 @@ def content(runs: Runs, asked: Asked) -> Content:
   figures = {"forest": forest.drawing(runs, rows, published)}
   trained = curves.drawings(runs)
   bars = questions.drawings(runs, metrics[0])
-  listed = questions.rows(runs, metrics[0])
+  listed = questions.rows(runs, metrics[0], asked.question_ids)
   why, of_why, numbers = _explained(runs, listed, (asked.explain, asked.question_ids))
   kinds, of_kinds = strata.section(runs, metrics[0])
   silent, of_silent = answering.section(runs, asked.calibration)
@@ -109,7 +109,7 @@ def content(runs: Runs, asked: Asked) -> Content:
     " · ".join(system.label for system in runs.systems),
     f"{where}, {rows[0]['questions']} questions",
     [
-      verdict.section(runs, rows, asked.commands(runs)),
+      verdict.section(runs, rows, asked.commands(runs, metrics)),
       markup.section("systems", "Systems", shown, forest.table(runs, rows)),
       _training(runs, trained),
       questions.section(runs, metrics[0], listed, bars, numbers),

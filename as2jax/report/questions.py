@@ -3,7 +3,7 @@
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,8 +35,11 @@ class Row(NamedTuple):
     return self.values[-1] - self.values[0] if len(self.values) > 1 else 0.0
 
 
-def rows(runs: Runs, metric: str) -> list[Row]:
-  """Every question of the split: those that are counted first, which differ most first."""
+def rows(runs: Runs, metric: str, kept: Collection[str] = ()) -> list[Row]:
+  """Every question of the split: those that are counted first, which differ most first.
+
+  Of more than `ROWS` the first, and those of the ids `kept`.
+  """
   means = [system.scores.metric(metric).mean(0) for system in runs.systems]
   values = dict(zip(runs.systems[0].scores.ids, np.stack(means, 1).tolist(), strict=True))
   listed = []
@@ -46,7 +49,8 @@ def rows(runs: Runs, metric: str) -> list[Row]:
     listed.append(Row(question.id, question.text, count, len(question.positives), its))
   alone = len(runs.systems) == 1
   key = lambda row: (not row.values, row.values[0] if alone and row.values else 0.0)
-  return sorted(listed, key=lambda row: (key(row), -abs(row.difference)))[:ROWS]
+  listed.sort(key=lambda row: (key(row), -abs(row.difference)))
+  return listed[:ROWS] + [row for row in listed[ROWS:] if row.id in kept]
 
 
 def section(

@@ -116,7 +116,8 @@ def protocol(runs: Runs, row: Row) -> str:
   ties = chosen = ""
   if run is not None and run.content is not None:
     ties = f"; ties: {run.content['ties']}"
-    chosen = f"; the best checkpoint was chosen by {_selectors(runs)}"
+    selectors = _selectors(runs)
+    chosen = f"; the best checkpoint was chosen by {selectors}" if selectors else ""
   return (
     f"Protocol: {PROTOCOL[runs.task]}, questions of {where}{ties}{chosen}; ± is the 95 % half-width "
     "over questions."
@@ -124,10 +125,10 @@ def protocol(runs: Runs, row: Row) -> str:
 
 
 def _selectors(runs: Runs) -> str:
-  """By what the runs' checkpoints were chosen, run by run where that differs."""
+  """By what the trained runs' checkpoints were chosen, run by run where that differs; "" of none."""
   contents = [(s.label, s.content) for s in runs.systems if s.content is not None]
   trained = [(label, its) for label, its in contents if any(o["steps"] > 0 for o in its["seeds"])]
-  by_label = {label: its["selected_on"] for label, its in trained or contents}
+  by_label = {label: its["selected_on"] for label, its in trained}
   if len(set(by_label.values())) == 1:
     return next(iter(by_label.values()))
   return " and ".join(f"{selector} ({label})" for label, selector in by_label.items())
@@ -184,6 +185,9 @@ def _of_data(record: dict[str, Any]) -> list[str]:
   for split, its in record.get("splits", {}).items():
     if its.get("contradictory_pairs"):
       lines.append(f"{its['contradictory_pairs']} pairs of {split} are labelled both 0 and 1")
-  if record.get("matches") is False:
+  if record.get("verdict") == "differs":
     lines.append("the files are not the official ones: their counts differ from the published")
+  others = [s for s, its in record.get("splits", {}).items() if its.get("content") == "other"]
+  if others:
+    lines.append(f"the files of {', '.join(others)} have not the SHA-256 of the official ones")
   return lines

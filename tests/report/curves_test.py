@@ -61,7 +61,7 @@ def test_what_has_no_config_is_not_trained_again():
   trained, evaluated = system("runs/x"), system("runs/x/evaluations/y")
   trained = dataclasses.replace(trained, config={"model": {"name": "triplet"}})
   names = [trained.name, evaluated.name]
-  lines = Asked(names, "x.html").commands(Runs((trained, evaluated), "test", {}, (), ""))
+  lines = Asked(names, "x.html").commands(Runs((trained, evaluated), "test", {}, (), ""), ("map",))
   assert [line for line in lines if " train " in line] == [
     "as2jax train rerun:runs/x/config.json -o runs/x-again"
   ]

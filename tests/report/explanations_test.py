@@ -135,3 +135,10 @@ def test_a_run_without_checkpoints_has_a_page_that_says_so(finished_run, tmp_pat
     dataclasses.replace(runs.read([str(folder)]), dataset=pool)
   )
   assert "collected is not shown: " in shown and "holds no checkpoint" in shown and not figures
+
+
+def test_a_question_that_is_asked_for_is_listed_beyond_the_first(finished_run, monkeypatch):
+  read = runs.read([str(finished_run(name)) for name in ("bm25", "word_overlap")])
+  every = questions.rows(read, "map")
+  monkeypatch.setattr(questions, "ROWS", 2)
+  assert questions.rows(read, "map", [every[7].id]) == [*every[:2], every[7]]

@@ -17,6 +17,7 @@ from as2jax.experiments.papers import published
 from as2jax.inference import modes
 from as2jax.inference.open import open_run
 from as2jax.report import cards, drawing, make, page, questions
+from as2jax.report.verdict import _of_data
 from configs import wikiqa_baseline
 
 
@@ -75,6 +76,7 @@ def test_it_has_its_sections_and_says_how_to_repeat_it(page_of_two):
   ]
   (_, code), *_ = shown.of("code")
   assert f"as2jax compare {folders[0]} {folders[1]} --split=test" in code
+  assert "--metrics=map,mrr,p@1,ndcg@10" in code  # of the page; `compare` alone takes two
   (_, verdict), *_ = shown.of("p", **{"class": "verdict"})
   p = re.search(r"These models: p [=<] ?[\d.]+ by the randomization test", verdict)
   assert p and "54 questions" in verdict
@@ -340,3 +342,16 @@ def test_a_drawing_is_written_as_a_file_of_its_own_and_as_pdf():
   assert {drawing._artist(shape).get_zorder() for shape in figure.shapes} == {1}
   pdf = figure.pdf()
   assert pdf.startswith(b"%PDF") and b"/Font" in pdf and b"/Subtype /Image" not in pdf
+
+
+def test_documented_counts_do_not_speak_against_the_data():
+  of = lambda told, content: _of_data({"verdict": told, "splits": {"test": {"content": content}}})
+  assert of("documented", "official") == of("match", "unknown") == []
+  assert len(of("differs", "other")) == 2
+
+
+def test_an_untrained_system_was_not_chosen(finished_run, tmp_path):
+  folders = [f"{finished_run(name)}/" for name in ("word_overlap", "bm25")]  # as a shell completes
+  make.make(folders, tmp_path / "x.html", explain=0)
+  text = (tmp_path / "x.html").read_text()
+  assert "was chosen by" not in text and "/-again" not in text and "bm25-again" in text

@@ -85,4 +85,4 @@ def test_what_cannot_be_measured_is_said(finished_run, tmp_path):
   assert "other.trec is not measured: its scores on dev are not known" in section
   alone = runs.read([str(finished_run("triplet"))])  # evaluated on test alone
   section, figures = answering.section(alone, "platt")
-  assert "it was not evaluated on dev" in section and not figures
+  assert "it has no run.trec of dev" in section and not figures
