@@ -35,6 +35,9 @@ tpus() { ask compute tpus "$@" --zone="$ZONE"; }
 last() { printf %s "${SAID##*$'\n'}"; }
 
 why() { # what SAID means, in a word
+  if [[ "$SAID" =~ gs://[^/[:space:]]+\ not\ found:\ 404|bucket\ does\ not\ exist ]]; then
+    echo bucket && return
+  fi
   case "$SAID" in
     *'per minute'* | *RATE_LIMIT* | *rateLimitExceeded*) echo connection ;;
     *'more capacity'* | *RESOURCE_POOL_EXHAUSTED* | *'nsufficient capacity'* | *STOCKOUT*) echo room ;;
@@ -55,6 +58,8 @@ mend() { # WORD: what to do about what waiting does not mend
   case "$1" in
     login) echo 'log in: gcloud auth login' ;;
     api) echo 'switch the API on: gcloud services enable tpu.googleapis.com storage.googleapis.com' ;;
+    bucket) echo 'there is no such bucket:' \
+      'gcloud storage buckets create gs://BUCKET --location=REGION' ;;
     permission) echo 'your account may not do this; an owner of the project gives it the right:' \
       'gcloud projects add-iam-policy-binding PROJECT --member=user:YOU --role=roles/tpu.admin' ;;
     quota) echo "no quota for $TPU (spot: $SPOT) in $ZONE: ask for it under IAM & Admin → Quotas," \
@@ -65,7 +70,7 @@ mend() { # WORD: what to do about what waiting does not mend
 }
 
 for_good() { # WORD: whether no zone and no later time would do
-  [[ "$1" =~ ^(login|api|permission)$ ]] || return 1
+  [[ "$1" =~ ^(login|api|permission|bucket)$ ]] || return 1
   note "$(last)"
   note "as2jax: $(mend "$1")"
 }
@@ -149,6 +154,24 @@ create() { # NODE: in the first zone with room; waits for room, but not for what
   done
 }
 
+create_absent() { # NODE: the command `create`, which makes no second one in another zone
+  local began=$SECONDS
+  while locate "$1" || return; do
+    [ "$STATE" = UNKNOWN ] || break
+    note "$1: UNKNOWN: $(last)"
+    [ $((SECONDS - began)) -lt $((3600 * HOURS)) ] || return 3
+    sleep "$PAUSE"
+  done
+  case "$STATE" in
+    ABSENT) create "$1" ;;
+    READY | CREATING | STARTING | RESTARTING | REPAIRING) note "$1: $STATE in $ZONE" ;;
+    *)
+      note "as2jax: $1 is $STATE in $ZONE; delete it first: bash launch/tpu_vm.sh delete $1"
+      return 1
+      ;;
+  esac
+}
+
 delete() { # NODE: wherever it is, with its request; ends when it is gone, 2 where it never would be
   local kind force tries=0 gone word
   while [ $tries -lt 20 ]; do
@@ -184,8 +207,9 @@ delete() { # NODE: wherever it is, with its request; ends when it is gone, 2 whe
 
 on() { # NODE HOSTS COMMAND: its status on the hosts; 255 where a connection ended before it did
   local status failed
+  # A machine that is taken away may not close the connection, on which ssh would wait for hours.
   ask compute tpus tpu-vm ssh "$1" --zone="$ZONE" --worker="$2" \
-    --command="$3"$'\n'"echo as2jax-status: \$?"
+    --ssh-flag=-oServerAliveInterval=30 --command="$3"$'\n'"echo as2jax-status: \$?"
   status=$?
   failed=$(grep -o 'as2jax-status: [0-9]*' <<<"$SAID" | grep -v ' 0$' | head -n 1)
   if [ -n "$failed" ]; then
@@ -309,9 +333,10 @@ stored() { # OBJECT: 0 where the bucket has it, 1 where not, 2 where it may not 
   [ "$word" = absent ] && return 1 || return 255
 }
 
-put() { # FILE... FOLDER: into the bucket, when it answers; 2 where it may not be written
+put() { # FILE... FOLDER: into the bucket, when it answers; 1 without FILE, 2 without the right
   until ask storage cp "$@"; do
     for_good "$(why)" && return 2
+    [ "$(why)" != absent ] || { note "as2jax: $SAID" && return 1; }
     note "the bucket does not answer: $(last)"
     sleep "$PAUSE"
   done
@@ -376,6 +401,7 @@ if [ "${BASH_SOURCE[0]}" = "$0" ]; then
     sed -n '2,/^:/{/^#/s/^# \{0,1\}//p}' "$0" >&2
     exit 2
   fi
+  [ "$1" != create ] || set -- create_absent "${@:2}"
   [ "$1" != install ] || set -- install_found "${@:2}"
   "$@"
 fi

@@ -24,6 +24,8 @@ WORDS = {
   "api": "ERROR: Cloud TPU API has not been used in project 1 before or it is disabled.",
   "absent": "ERROR: (gcloud) NOT_FOUND: Resource 'projects/p/nodes' was not found",
   "connection": "ERROR: gcloud crashed (ConnectionError): ('Connection aborted.', timeout)",
+  "bucket": "ERROR: (gcloud.storage.rm) gs://bucket not found: 404.",
+  "no-bucket": "ERROR: (gcloud.storage.cp) HTTPError 404: The specified bucket does not exist.",
   "ssh": "ssh: connect to host 10.0.0.1 port 22: Connection refused",
 }
 
@@ -60,6 +62,9 @@ def storage(verb, *names):
   elif verb == "cp":
     target = path(names[-1])
     for name in names[:-1]:
+      if not pathlib.Path(name).exists():
+        print("ERROR: The following URLs matched no objects or files:", name, file=sys.stderr)
+        sys.exit(1)
       to = target / pathlib.Path(name).name if names[-1].endswith("/") else target
       to.parent.mkdir(parents=True, exist_ok=True)
       shutil.copy(name, to)

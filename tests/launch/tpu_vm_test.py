@@ -206,6 +206,10 @@ def test_install_by_itself_finds_the_nodes_zone(clone, stand_in):
   assert status == 1 and "one is in none of" in err and "tpu_vm.sh create one" in err
   stand_in.refuse(**{"us-west4-a": "room"})
   assert command("create", HOURS="1")[0] == 0
+  stand_in.refuse()
+  status, _, err = command("create", HOURS="1")  # again: no second one where there is room by now
+  assert status == 0 and "READY in us-central1-a" in err
+  assert sum(call[3:4] == ["create"] for call in stand_in.calls()) == 2
   status, _, err = command("install")  # uv fails once
   assert status == 1 and "one in us-central1-a is not installed" in err and "no network" in err
   assert command("install")[0] == 0
@@ -294,6 +298,30 @@ def test_what_waiting_does_not_mend_ends_at_once(clone, stand_in, tmp_path, refu
   assert len(created) <= 4 and not (stand_in.folder / "ran").exists()
 
 
+def test_a_bucket_that_does_not_exist_is_not_waited_for(clone, stand_in, tmp_path):
+  script = emit(tmp_path / "out", jobs_of(0))
+  for refused in ("bucket", "no-bucket"):
+    status, _, err = stand_in.run(script, REFUSE=refused)
+    assert status == 2 and "gcloud storage buckets create" in err
+
+
+def test_a_run_whose_config_was_removed_fails_alone(clone, stand_in, tmp_path):
+  script = emit(tmp_path / "out", jobs_of(0, 3))
+  (tmp_path / "out" / "id0" / "config.json").unlink()
+  status, out, err = stand_in.run(script, HOURS="1", STEADY="1")
+  assert status == 1 and "id0: FAILED" in err and "id3: finished" in out
+
+
+def test_variables_of_another_job_do_not_move_a_sweep(clone, stand_in, tmp_path):
+  """launch/tpu_vm.md exports them for a single job, above."""
+  script = emit(tmp_path / "out", jobs_of(0))
+  other = {"STORE": "gs://bucket/other", "TPU": "v5litepod-8", "ZONES": "mars-1-a", "DATA": ""}
+  assert stand_in.run(script, HOURS="1", STEADY="1", **other)[0] == 0
+  (create,) = [call for call in stand_in.calls() if call[3:4] == ["create"]]
+  assert "--accelerator-type=v5litepod-1" in create and "--zone=us-west4-a" in create
+  assert (stand_in.store("id0") / "results.json").exists()
+
+
 def test_the_next_zone_is_asked_where_one_has_no_room(clone, stand_in, tmp_path):
   stand_in.refuse(**{"us-west4-a": "room", "us-central1-a": "quota"})
   script = emit(tmp_path / "out", jobs_of(0), zones="us-west4-a,us-central1-a,us-south1-a")
@@ -331,7 +359,7 @@ def test_a_node_of_which_gcloud_does_not_say_is_not_taken_for_deleted(
 def test_a_sweep_whose_nodes_may_still_be_there_fails(clone, stand_in, tmp_path):
   script = emit(tmp_path / "out", jobs_of(0))
   status, _, err = stand_in.run(script, "delete", REFUSE="login")
-  assert status == 1 and "node-0: FAILED" in err and "log in" in err
+  assert status == 1 and re.search(r"as2jax-\w+-0: FAILED", err) and "log in" in err
   assert stand_in.run(script, "delete", STEADY="1")[0] == 0
 
 

@@ -13,11 +13,13 @@ import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
 from as2jax.experiments.sweeps.local_executor import ROOT, Job, finished
 from as2jax.experiments.sweeps.machines import Machine
+from as2jax.experiments.sweeps.points import write_manifest
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 from as2jax.runtime.preemption import AGAIN
@@ -58,6 +60,8 @@ def emit(
 ) -> str:
   """Writes what runs the unfinished jobs elsewhere; returns what it takes and what to do with it.
 
+  Of a sweep that is refused nothing is written: scripts of an earlier emission stay as they are.
+
   Args:
     kind: `skypilot`, `gcloud`, or `check`, which writes nothing.
     where: the machine; of `check` also several, with whose sizes the batches grow.
@@ -71,14 +75,19 @@ def emit(
   """
   from as2jax.experiments.sweeps.preflight import preflight  # with jax
 
-  if kind != "check":
-    places.check()
-    source = pack(output / "source.tar.gz", places.carry)  # what is refused is refused at once
   left = [job for job in jobs if not finished(output / job.id)]
-  tables = [preflight(left, machine, compiles=compiles, scaled=len(where) > 1) for machine in where]
+  look = lambda machine: preflight(left, machine, compiles=compiles, scaled=len(where) > 1)
   if kind == "check":
-    return "\n\n".join(tables)
-  return tables[0] + "\n" + _write(kind, jobs, left, output, where[0], places, nodes, source)
+    return "\n\n".join(map(look, where))
+  places.check()
+  with tempfile.TemporaryDirectory() as scratch:
+    packed = pathlib.Path(scratch)
+    source = pack(packed / "source.tar.gz", places.carry)  # what is refused is refused at once
+    table = look(where[0])
+    write_manifest(output, jobs)
+    for path in packed.iterdir():
+      shutil.copy(path, output / path.name)
+  return table + "\n" + _write(kind, jobs, left, output, where[0], places, nodes, source)
 
 
 def _write(
@@ -101,11 +110,13 @@ def _write(
     script = output / "gcloud.sh"
     shutil.copy(SCRIPT, output / SCRIPT.name)  # as it is now: the repository may go on
     write_whole(script, _gcloud_script(_name(jobs), left, where, places, nodes, source))
+  place = shlex.quote(str(output))
   return (
     f"{len(left)} of {len(jobs)} runs to do, with the source {source}. Start, and go on after "
-    f"whatever happened:\n  bash {script}\nWatch, end, and bring the results here:\n"
-    f"  as2jax lab sweep status {output}\n  as2jax lab sweep cancel {output}\n"
-    f"  as2jax lab sweep collect {output}"
+    f"whatever happened:\n  bash {shlex.quote(str(script))}\n"
+    "Watch, end, and bring the results here:\n"
+    f"  as2jax lab sweep status {place}\n  as2jax lab sweep cancel {place}\n"
+    f"  as2jax lab sweep collect {place}"
   )
 
 
@@ -230,7 +241,11 @@ def _name(jobs: Sequence[Job]) -> str:
 
 
 def _assignments(name: str, where: Machine, places: Places, nodes: int, source: str) -> str:
-  """What `_gcloud_script` reads, where the environment does not say otherwise."""
+  """What `_gcloud_script` reads.
+
+  `NODES` alone is left to the environment: a TPU or STORE of another job, as launch/tpu_vm.md
+  exports them, would send the runs where neither their checks nor `store.json` say.
+  """
   variables = {
     "TPU": where.accelerator,
     "VERSION": where.version,
@@ -239,12 +254,13 @@ def _assignments(name: str, where: Machine, places: Places, nodes: int, source: 
     "QUEUED": int(where.queued),
     "DATA": places.data,
     "STORE": places.store,
-    "NODES": nodes,
     "NAME": name,
     "SOURCE": source,
     "ARCHIVE": "$PWD/source.tar.gz",
   }
-  return "\n".join(f': "${{{key}:={value}}}"' for key, value in variables.items())
+  return "\n".join(
+    [*(f'{key}="{value}"' for key, value in variables.items()), f': "${{NODES:={nodes}}}"']
+  )
 
 
 def _gcloud_script(
@@ -254,8 +270,8 @@ def _gcloud_script(
   return f"""#!/usr/bin/env bash
 # The runs of a sweep over NODES Cloud TPU machines, by plain gcloud commands; ends with a list of
 # what failed, machines that could not be deleted among it. Run again it skips what is finished.
-# `bash gcloud.sh delete` ends the bill where it was interrupted. What else may be given in the
-# environment stands in tpu_vm.sh.
+# `bash gcloud.sh delete` ends the bill where it was interrupted. In the environment NODES may be
+# given, and what tpu_vm.sh reads and is not set here.
 set -uo pipefail
 cd "$(dirname "$0")"
 {_assignments(name, where, places, nodes, source)}

@@ -42,7 +42,7 @@ class Report:
 
 
 def ask(*words: str) -> tuple[bool, str]:
-  """Whether a gcloud command succeeds, and what it prints (of a failure the last line)."""
+  """Whether a gcloud command succeeds, and what it prints (of a failure's errors the last line)."""
   try:
     done = subprocess.run(["gcloud", *words], capture_output=True, text=True, timeout=120)
   except FileNotFoundError:
@@ -51,7 +51,8 @@ def ask(*words: str) -> tuple[bool, str]:
     return False, "no answer within two minutes"
   if done.returncode:
     lines = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-    return False, next((line for line in lines if "ERROR" in line), lines[-1])
+    error = next((line for line in lines if "ERROR" in line), lines[-1])
+    return False, f"{done.stdout.strip()}\n{error}".strip()  # first what a machine's doctor says
   return True, done.stdout.strip()
 
 

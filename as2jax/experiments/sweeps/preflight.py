@@ -89,7 +89,10 @@ def preflight(
   for shape in _compiled(learned, where, say) if compiles else ():
     for step in ("train", "predict"):
       if step in shape.figures and not shape.figures[step]["fits"]:
-        needs, hbm = shape.figures[step]["bytes"] / GIB, shape.figures["hbm"] / GIB
+        needs = shape.figures[step]["bytes"] / GIB
+        hbm = shape.figures["hbm"] * _grown(shape.config, where) / GIB
+        if needs <= hbm:  # half a chip of v4 was given what a whole one holds
+          continue
         advice = "\n    ".join(aot.advice(shape.config, step, where.chips))
         wrong.setdefault(
           f"{step} needs {needs:.2f} of the {hbm:.0f} GiB of a chip; try one of\n    {advice}", []
@@ -115,7 +118,7 @@ def _compiled(
     )
     for shape in same:
       shape.figures = figures
-      shape.hours = _hours(shape)
+      shape.hours = _hours(shape, where)
     yield same[0]
 
 
@@ -194,7 +197,15 @@ def _length(config: Any) -> list[Any]:
   return [data, config.evaluation.task, config.epochs, len(config.seeds)]
 
 
-def _hours(shape: Shape) -> float | None:
+def _grown(config: Any, where: Machine) -> float:
+  """How many times a run's batch the compiled one is: twice where the halves of v4 made it grow."""
+  if _exact(where):
+    return 1.0
+  halves = 2 * where.chips // config.sharding.tensor
+  return compiled.scaled(config, halves).batch.shards / config.batch.shards
+
+
+def _hours(shape: Shape, where: Machine) -> float | None:
   """Hours of one run: FLOPs of its steps and evaluations on dev over `MFU` of the peak.
 
   None where the data are not here: their number decides that of the steps.
@@ -215,6 +226,7 @@ def _hours(shape: Shape) -> float | None:
     layout = "sentences" if parts.model.encodes else parts.model.layout
     batches = len(_plan(parts.predict_batcher(parts.dataset.splits["dev"], layout)))
     flops += (config.epochs + 1) * batches * shape.figures["predict"]["flops"]
+  flops /= _grown(config, where)
   return flops / (MFU * shape.figures["peak"]) / 3600 * len(config.seeds)
 
 

@@ -43,6 +43,7 @@ def sweep(
   if parallel < 0:
     raise InputError(f"--parallel={parallel}: give 1 or more, or 0 to collect alone")
   jobs, folder = planned(base, points, output, seeds=seeds, settings=settings)
+  write_manifest(folder, jobs)
   failed = run_here(jobs, folder, parallel) if parallel else {}
   from as2jax.experiments.sweeps import table  # with numpy and all that reads results
 
@@ -58,7 +59,7 @@ def planned(
   seeds: Sequence[int] = (),
   settings: Mapping[str, Any] | None = None,
 ) -> tuple[list[Job], pathlib.Path]:
-  """The runs of a sweep and its folder, in which they are listed.
+  """The runs of a sweep and its folder, into which nothing is written yet.
 
   Args:
     base: the config that the points override; see `points.load`.
@@ -70,9 +71,7 @@ def planned(
   if "://" in output:
     raise InputError(f"--output={output}: runs on this machine want a local folder")
   jobs = plan(base, points, seeds=seeds, settings=settings)
-  folder = pathlib.Path(output).absolute()
-  write_manifest(folder, jobs)
-  return jobs, folder
+  return jobs, pathlib.Path(output).absolute()
 
 
 def run_here(jobs: Sequence[Job], folder: pathlib.Path, parallel: int) -> dict[str, str]:

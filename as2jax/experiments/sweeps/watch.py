@@ -84,9 +84,17 @@ def jobs_of(place: str) -> list[Job]:
 
 
 def states(place: str) -> list[State]:
-  """Where every run of a sweep is."""
-  store = store_of(place)
-  return [state_of(store / job.id, job) for job in jobs_of(place)]
+  """Where every run of a sweep is; one that finished here is started in no other place."""
+  store, here = store_of(place), epath.Path(place)
+  cancelled = (store / CANCELLED).exists()
+  found = []
+  for job in jobs_of(place):
+    folder = here if (here / job.id / "results.json").exists() else store
+    state = state_of(folder / job.id, job)
+    if cancelled and state.state == WAITING:
+      state = state._replace(state=STOPPED, note="the sweep is cancelled")
+    found.append(state)
+  return found
 
 
 def state_of(folder: epath.Path, job: Job) -> State:

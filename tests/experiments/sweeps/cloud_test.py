@@ -151,9 +151,31 @@ def test_the_command_writes_them(tmp_path, monkeypatch, capsys):
   assert app.run(["lab", "sweep", *arguments, "--store=gs://bucket/x/", "--no-spot"]) == 0
   assert "2 of 2 runs to do" in capsys.readouterr().out
   script = (tmp_path / "out" / "gcloud.sh").read_text()
-  assert '"${SPOT:=0}"' in script and '"${STORE:=gs://bucket/x}"' in script
+  assert 'SPOT="0"' in script and 'STORE="gs://bucket/x"' in script
   assert app.run(["lab", "sweep", *arguments]) == 2
   assert "--store=: give" in capsys.readouterr().err
+
+
+def test_what_is_only_checked_or_refused_leaves_an_earlier_emission_as_it_is(
+  tmp_path, monkeypatch, capsys
+):
+  monkeypatch.chdir(ROOT)
+  monkeypatch.setattr(cloud, "pack", lambda archive, carry: archive.write_text("new") and "new")
+  out = tmp_path / "out"
+  base = ["--base=wikiqa_baseline:bm25,sample", "--grid", "model.name=word_overlap"]
+  command = ["lab", "sweep", *base, f"--output={out}", "--store=gs://bucket/x"]
+  assert app.run([*command, "--emit=gcloud"]) == 0
+  (out / "source.tar.gz").write_text("old")
+  before = (out / "manifest.jsonl").read_text()
+  assert app.run([*command, "--emit=check", "--seeds=2"]) == 0
+
+  def refused(*jobs, **options):
+    raise InputError("it does not fit")
+
+  monkeypatch.setattr(preflight, "preflight", refused)
+  assert app.run([*command, "--emit=gcloud", "--seeds=2"]) == 2
+  assert (out / "manifest.jsonl").read_text() == before
+  assert (out / "source.tar.gz").read_text() == "old"
 
 
 def test_machines_keep_their_names_when_a_sweep_is_emitted_again(tmp_path):
@@ -161,7 +183,7 @@ def test_machines_keep_their_names_when_a_sweep_is_emitted_again(tmp_path):
 
   def name(jobs):
     emit("gcloud", jobs, tmp_path)
-    return re.search(r"NAME:=(as2jax-\w+)}", (tmp_path / "gcloud.sh").read_text())[1]
+    return re.search(r'NAME="(as2jax-\w+)"', (tmp_path / "gcloud.sh").read_text())[1]
 
   first = name(jobs_of(2))
   for done in ("id0", "id1"):

@@ -150,6 +150,18 @@ def test_a_tpu_vm_that_computes_on_its_processor_is_not_well(monkeypatch):
   assert line.startswith("BAD") and "lsof" in line and not report.fine
 
 
+def test_what_a_machine_says_of_itself_is_told_where_it_is_not_well(capsys, monkeypatch, tmp_path):
+  gcloud = tmp_path / "gcloud"
+  gcloud.write_text(
+    "#!/bin/sh\ncase $* in *describe*) echo READY; exit 0 ;; esac\n"
+    "echo 'BAD   devices: 4 of 8'; echo '##### Command execution failed.' >&2; exit 1\n"
+  )
+  gcloud.chmod(0o755)
+  monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+  status, said = look(capsys, "--node=first")
+  assert status == 1 and "devices: 4 of 8" in said and "execution failed" in said
+
+
 def test_without_gcloud_it_says_where_to_get_it(monkeypatch, tmp_path):
   monkeypatch.setenv("PATH", str(tmp_path))
   assert doctor.ask("auth", "list") == (

@@ -62,6 +62,12 @@ def test_points_of_the_same_shapes_are_compiled_once_and_their_hours_are_told(co
   assert "35% of the chip's peak" in text
 
 
+@pytest.mark.parametrize("tpu, shards, grown", [("v4-8", 4, 2), ("v4-8", 8, 1), ("v5e-4", 4, 1)])
+def test_the_time_of_v4_is_that_of_the_batch_of_the_run(tpu, shards, grown):
+  config = tiny.config("crossencoder", batch__shards=shards)
+  assert preflight._grown(config, machines.machine(tpu)) == grown
+
+
 @pytest.mark.parametrize("changes", [{"epochs": 1}, {"data__train_fraction": 0.05}])
 def test_the_time_of_each_run_is_its_own(compiler, monkeypatch, changes):
   """Runs of one shape may take more steps or fewer, which the sum of the sweep follows."""
@@ -104,6 +110,10 @@ def test_what_does_not_fit_a_chip_is_refused_with_advice(compiler):
   compiler.needs = 20 * GIB
   with pytest.raises(InputError, match=r"(?s)20.00 of the 16 GiB.*--set encoder.remat=true"):
     look([job()])
+  look([job(batch__shards=4)], "v4-8")  # whose chips have 32
+  compiler.needs = 40 * GIB
+  with pytest.raises(InputError, match="40.00 of the 32 GiB of a chip"):
+    look([job(batch__shards=4)], "v4-8")
 
 
 def test_a_batch_grows_with_several_machines(compiler):

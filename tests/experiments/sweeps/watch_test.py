@@ -80,6 +80,22 @@ def test_states_in_a_bucket(bucket):
   assert text.index("id1") < text.index("id0") < text.index("id3")  # what wants a person is first
 
 
+def test_runs_that_finished_here_and_those_of_a_cancelled_sweep_have_ended(tmp_path):
+  """The script in which the others are emitted starts neither, so that nobody waits for them."""
+  here, store = tmp_path / "out", tmp_path / "store"
+  begun_sweep(store)
+  points.write_manifest(here, jobs_of(6))
+  (here / "store.json").write_text(json.dumps({"store": str(store)}))
+  (here / "id3").mkdir()
+  (here / "id3" / "results.json").write_text("{}")
+  assert watch.states(str(here))[3].state == "finished"
+  (here / "id3" / "results.json").unlink()
+  assert watch.states(str(here))[3].state == "waiting"
+  watch.cancel(str(here))
+  state = watch.states(str(here))[3]
+  assert (state.state, state.note) == ("stopped", "the sweep is cancelled")
+
+
 def test_a_killed_run_on_this_disk_has_failed(tmp_path):
   place = begun_sweep(tmp_path)
   (tmp_path / "id4" / "log.txt").write_text("step 3\nKilled\n")
