@@ -88,27 +88,27 @@ def advice(config: Any, step: str, devices: int) -> list[str]:
   """Overrides that make a step need less of a chip, those that change least first."""
   batch, encoder, overrides = config.batch, config.encoder, []
   if step != "train":
-    least = batch.shards
-    if batch.predict_rows > least:
-      overrides.append(
-        f"--set batch.predict_rows={max(batch.predict_rows // 2, least)} (the same scores)"
-      )
+    if batch.predict_rows >= 2 * batch.shards:
+      half = batch.predict_rows // batch.shards // 2 * batch.shards
+      overrides.append(f"--set batch.predict_rows={half} (the same scores)")
   else:
     if "remat" in encoder and not encoder.remat:
       overrides.append(
         "--set encoder.remat=true (the same numbers; activations are computed again)"
       )
     rows = "rows" if batch.sampler in WHOLE_QUESTIONS else "examples"
-    if batch[rows] >= 2 * batch.shards:
-      half = batch[rows] // batch.shards // 2 * batch.shards
+    each = batch[rows] // batch.shards
+    if each > 1:  # in as few equal parts as it divides into: others would be another step
+      cut = next(n for n in range(2, each + 1) if each % n == 0)
       overrides.append(
-        f"--set batch.{rows}={half} --set batch.accumulate={2 * batch.accumulate} "
-        "(the same step in parts)"
+        f"--set batch.{rows}={each // cut * batch.shards} "
+        f"--set batch.accumulate={cut * batch.accumulate} (the same step in parts)"
       )
   if "dtype" in encoder and encoder.dtype == "float32":
     overrides.append("--set encoder.dtype=bfloat16 (rounds; parameters stay float32)")
-  if config.sharding.fsdp == 1 and devices > 1 and "remat" in encoder:
-    overrides.append(f"--set sharding.fsdp={min(devices, 4)} (parameters and optimiser in parts)")
+  parts = min(devices // config.sharding.tensor, 4)
+  if config.sharding.fsdp == 1 and parts > 1 and "remat" in encoder:
+    overrides.append(f"--set sharding.fsdp={parts} (parameters and optimiser in parts)")
   return overrides
 
 

@@ -72,6 +72,16 @@ def test_every_advice_is_an_override_that_the_config_takes(path, name):
     assert changed.to_json() != config.to_json()
 
 
+def test_advice_divides_into_the_shards_and_the_mesh():
+  sizes = {"batch__shards": 8, "batch__examples": 24, "batch__predict_rows": 24}
+  config = tiny.config("crossencoder", **sizes, sharding__tensor=2)
+  said = " ".join(aot.advice(config, "train", 8))
+  assert "batch.examples=8 --set batch.accumulate=3 (the same step" in said
+  assert "sharding.fsdp=4 " in said
+  assert "sharding.fsdp=2 " in " ".join(aot.advice(config, "train", 4))
+  assert "batch.predict_rows=8 " in " ".join(aot.advice(config, "predict", 8))
+
+
 def test_topologies_are_parsed():
   assert chips.parse("v5e:16x16") == (V5E, (16, 16)) and chips.count("v5p:2x2x4") == 16
   for wrong in ("v5e", "v9:2x2", "v5e:2", "v5e-16"):
