@@ -157,9 +157,15 @@ def read_per_question(path: epath.PathLike) -> tuple[list[str], dict[str, np.nda
         f"{path}:{number}: {len(fields)} columns, but the header has {len(header)}: "
         "the file may be cut off; write it again"
       )
-    values = [_number(path, number, x, float, "value") for x in fields[1:]]
-    if not all(map(math.isfinite, values)):
-      raise InputError(f"{path}:{number}: a value is not finite: {line.decode()!r}")
+    try:
+      values = list(map(float, fields[1:]))
+    except ValueError:
+      values = [math.nan]
+    if b"_" in line or not all(map(math.isfinite, values)):
+      for text in fields[1:]:
+        _number(path, number, text, float, "value")
+      if not all(map(math.isfinite, values)):
+        raise InputError(f"{path}:{number}: a value is not finite: {line.decode()!r}")
     if fields[0] in rows:
       raise InputError(f"{path}:{number}: question {fields[0]!r} occurs twice: keep one row")
     rows[fields[0]] = values

@@ -117,24 +117,29 @@ def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
   heading = [column.heading for column in table.columns]
   difference = f"{table.columns[table.main].heading} − {base.system}" if compared else ""
   cells = [["system", *heading, "seeds", *[difference] * compared]]
-  notes, seen, places = [], [], []
+  notes, seen = [], []
+  trained = [row for row in table.rows if there(row.name)]
+  of_questions = {
+    questions: _scores(folder, trained, *questions, together=compared)
+    for questions in dict.fromkeys(map(_questions, table.columns))
+  }
+  columns = [of_questions[_questions(column)] for column in table.columns]
+  loaded = dict(zip((row.name for row in trained), zip(*columns, strict=True), strict=True))
   for row in table.rows:
-    if not there(row.name):
+    if row.name not in loaded:
       mark = f" ({NOT_YET})" if row.name else ""
       figures = row.published or [""] * len(heading)
       cells.append([row.system + mark, *figures, "", *[""] * compared])
       continue
-    place = str(folder / row.name)
-    loaded = [_scores(place, column) for column in table.columns]
-    notes += _notes(row, folder / row.name, loaded[0], table.columns)
-    seen.append(loaded[0].pretraining)
-    places.append((row.system, folder / row.name))
-    seeds = "–" if loaded[0].deterministic else str(len(next(iter(loaded[0].values.values()))))
-    against = [_against(table, folder, base.name, row.name)] if compared else []
-    cells.append([row.system, *map(_cell, loaded, table.columns), seeds, *against])
+    scores = loaded[row.name]
+    notes += _notes(row, folder / row.name, scores[0], table.columns)
+    seen.append(scores[0].pretraining)
+    seeds = "–" if scores[0].deterministic else str(len(next(iter(scores[0].values.values()))))
+    against = [_against(loaded[base.name], scores, table)] if compared else []
+    cells.append([row.system, *map(_cell, scores, table.columns), seeds, *against])
   lines = sweep_table.markdown(cells, left=1)
-  if any(there(row.name) for row in table.rows):
-    notes += _trained_on(places)
+  if trained:
+    notes += _trained_on([(row.system, folder / row.name) for row in trained])
     known = [f"{line[:1].upper()}{line[1:]}." for line in pretraining.under_table(seen)]
     lines += ["", " ".join([LEGEND, *notes, *known])]
   if table.commands:
@@ -160,7 +165,7 @@ def summary(folder: pathlib.Path) -> str:
     row = next(row for row in table.rows if row.name == one.name)
     there = (folder / row.name / "results.json").exists()
     column = table.columns[one.column]
-    figure = _cell(_scores(str(folder / row.name), column), column) if there else NOT_YET
+    figure = _cell(*_scores(folder, [row], *_questions(column)), column) if there else NOT_YET
     device = collected.accelerator(folder / row.name) if there else ""
     system = (one.system or row.system) + (f" ({device})" if device else "")
     cells.append([one.data, system, figure, one.paper])
@@ -203,9 +208,18 @@ def _closing_cell(folder: pathlib.Path, name: str, judge: str) -> str:
   return figure + (f", {spent:.0f} s" if spent else "")
 
 
-def _scores(place: str, column: Column) -> RunScores:
-  (scores,) = run_scores.load([place], split=column.split, question_filter=column.question_filter)
-  return scores
+def _questions(column: Column) -> tuple[str, str]:
+  """Split and question filter."""
+  return column.split, column.question_filter
+
+
+def _scores(
+  folder: pathlib.Path, rows: Sequence[Measured], split: str, rule: str, together: bool = False
+) -> list[RunScores]:
+  """Those of the rows; of rows `together`, which must have answered the same questions."""
+  names = [str(folder / row.name) for row in rows]
+  load = lambda its: run_scores.load(its, split=split, question_filter=rule)
+  return load(names) if together else [one for name in names for one in load([name])]
 
 
 def _cell(scores: RunScores, column: Column, counted: bool = False) -> str:
@@ -231,14 +245,12 @@ def _signed(value: float) -> str:
   return ("−" if value < 0 else "+") + _short(abs(value))
 
 
-def _against(table: MeasuredTable, folder: pathlib.Path, base: str, name: str) -> str:
-  """The difference to the base, of methods."""
-  if name == base:
+def _against(first: Sequence[RunScores], other: Sequence[RunScores], table: MeasuredTable) -> str:
+  """The difference of a row to the base by the main column, of methods."""
+  if other is first:
     return ""
-  column = table.columns[table.main]
-  names = [str(folder / base), str(folder / name)]
-  first, other = run_scores.load(names, split=column.split, question_filter=column.question_filter)
-  comparison = compare.methods(other, first, column.metric)
+  main = table.main
+  comparison = compare.methods(other[main], first[main], table.columns[main].metric)
   if comparison.why:
     return f"{_signed(comparison.difference)}: {comparison.why}"
   return (
