@@ -4,7 +4,8 @@ Trains a bi-encoder (`MultipleNegativesRankingLoss`, each answer with some of it
 cross-encoder (`BinaryCrossEntropyLoss`, every pair) of sentence-transformers from the same published encoder,
 for as many epochs as `recommended:fast`, at 2e-5 with a warm-up over a tenth of all steps where no other are
 named (of ours, half the first epoch is --warmup=0.1667), keeps the epoch with the best MAP on dev, and writes the rankings as TREC run files, one a seed, for `as2jax compare` and `as2jax lab paper rerankers --fill`,
-beside them their per-question scores and what the training took (`seeds.jsonl`). The seeds that a folder has
+beside them their per-question scores, what the training took (`seeds.jsonl`) and which splits were
+evaluated (`evaluations.jsonl`). The seeds that a folder has
 already are not trained again:
 
     python -m launch.benchmarks.sentence_transformers_training bi wikiqa -o runs/st-bi
@@ -15,6 +16,7 @@ needs `datasets` and `accelerate`.
 """
 
 import argparse
+import copy
 import json
 import pathlib
 import sys
@@ -29,7 +31,7 @@ from as2jax.data.datasets import trec_files
 from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.record import Question
 from as2jax.encoders.checkpoints.pretrained import resolve
-from as2jax.evaluation import metrics
+from as2jax.evaluation import metrics, results
 from as2jax.runtime.errors import InputError
 from launch.benchmarks import machine
 
@@ -150,7 +152,10 @@ def mean_ap(scores: Scores, questions: Sequence[Question]) -> float:
 
 
 def best_epoch(trainer, score: Callable[[Sequence[Question]], Scores], data) -> dict:
-  """Trains; the scores of dev and test of the epoch with the best MAP on dev, and what it took."""
+  """Trains; the scores of dev and test of the epoch with the best MAP on dev, and what it took.
+
+  Test is scored once, by the model of that epoch.
+  """
   from transformers import TrainerCallback
 
   record: dict = {"dev_map": [mean_ap(score(data.splits["dev"]), data.splits["dev"])], "aside": 0.0}
@@ -161,7 +166,7 @@ def best_epoch(trainer, score: Callable[[Sequence[Question]], Scores], data) -> 
       trainer.model.eval()
       value = mean_ap(score(data.splits["dev"]), data.splits["dev"])
       if value > max(record["dev_map"][1:], default=-1.0):
-        record["scores"] = {split: score(data.splits[split]) for split in ("dev", "test")}
+        record["best"] = copy.deepcopy(trainer.model.state_dict())
         record["epoch"] = len(record["dev_map"])
       record["dev_map"].append(value)
       trainer.model.train()
@@ -171,6 +176,9 @@ def best_epoch(trainer, score: Callable[[Sequence[Question]], Scores], data) -> 
   began = time.perf_counter()
   trainer.train()
   record["seconds"] = time.perf_counter() - began - record.pop("aside")
+  trainer.model.load_state_dict(record.pop("best"))
+  trainer.model.eval()
+  record["scores"] = {split: score(data.splits[split]) for split in ("dev", "test")}
   return record
 
 
@@ -264,6 +272,8 @@ def main() -> None:
       flags, questions, seed
     )
     record = best_epoch(trainer, score, data)
+    for split in record["scores"]:
+      results.note_evaluation(flags.output, split, (seed,), flags.data, "train")
     write(flags.output, seed, record.pop("scores"), data)
     line = json.dumps({**settings, "seed": seed, **record})
     print(line, flush=True)

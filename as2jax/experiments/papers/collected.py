@@ -92,6 +92,8 @@ def collect_tables(source: pathlib.Path, name: str, target: pathlib.Path) -> pat
   for table in sorted(source.glob("seed-*.tsv")):
     ids, columns = trec_files.read_per_question(table)
     written[f"{table.name}.xz"] = lzma.compress(_table(ids, columns), preset=9)
+  if (source / results.LEDGER).exists():
+    written[results.LEDGER] = (source / results.LEDGER).read_bytes()
   return _write(source, written, target / name)
 
 
@@ -144,12 +146,26 @@ def _write(source: pathlib.Path, written: dict[str, bytes], target: pathlib.Path
     spent = seconds(target)
     if spent is not None and accelerator(source) and _same_training(source, target):
       written[CPU_SECONDS] = f"{json.dumps({'seconds': round(spent, 1)})}\n".encode()
+    if earlier := _earlier_evaluations(target, written.get(results.LEDGER, b"")):
+      written[results.LEDGER] = earlier + written.get(results.LEDGER, b"")
     shutil.rmtree(target)
   for file, text in written.items():
     path = target / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text)
   return target
+
+
+def _earlier_evaluations(target: pathlib.Path, ledger: bytes) -> bytes:
+  """The rows of the ledger in `target` that the one in its place lacks, as of an earlier training."""
+  kept = target / results.LEDGER
+  if not kept.exists():
+    return b""
+  results.note_another_training(target)
+  of = lambda line: {key: its for key, its in json.loads(line).items() if key != "mode"}
+  there = [of(line) for line in ledger.splitlines()]
+  lines = kept.read_bytes().splitlines(keepends=True)
+  return b"".join(line for line in lines if of(line) not in there)
 
 
 def _same_training(one: pathlib.Path, other: pathlib.Path) -> bool:

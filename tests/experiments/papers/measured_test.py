@@ -254,6 +254,23 @@ def test_a_trained_run_keeps_how_long_its_steps_took(kept, finished_run, tmp_pat
   assert collected.seconds(kept / "bm25") is None
 
 
+def test_evaluations_of_a_replaced_run_stay_in_the_ledger(kept, finished_run, tmp_path):
+  row, source = Run(f"{LEXICAL}:bm25,sample"), tmp_path / "run"
+  shutil.copytree(finished_run("bm25"), source)
+  ledger = source / results.LEDGER
+  times = lambda: results.times_evaluated(kept / "bm25", "test", "sample")
+  assert (once := times()) == 1
+  collected.collect(source, "bm25", row, kept)  # the same run
+  assert times() == once
+  ledger.write_text(ledger.read_text().replace('"time": "20', '"time": "30'))
+  for _ in range(2):
+    collected.collect(source, "bm25", row, kept)
+    assert times() == 2 * once
+  ledger.unlink()
+  collected.collect(source, "bm25", row, kept)
+  assert times() == 2 * once
+
+
 def test_seconds_are_those_of_a_cpu_and_outlive_runs_on_an_accelerator(
   kept, finished_run, tmp_path
 ):

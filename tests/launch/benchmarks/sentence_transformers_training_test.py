@@ -47,25 +47,40 @@ def test_the_epoch_that_is_best_on_dev_is_kept(tmp_path):
     splits={"dev": (question(0, "01"), question(1, "00")), "test": (question(2, "10"),)}
   )
   # Before training, then three epochs: the second alone ranks dev's answer first.
-  epochs = iter(([0, 1], [1, 0], [0, 1], [1, 0]))
-  now = []
+  epochs, scored = iter(([0, 1], [1, 0], [0, 1], [1, 0])), []
+
+  class Model:
+    def state_dict(self):
+      return {"scores": self.scores}
+
+    def load_state_dict(self, state):
+      self.scores = state["scores"]
+
+    def train(self):
+      pass
+
+    eval = train
 
   class Trainer:
-    model = types.SimpleNamespace(train=lambda: None, eval=lambda: None)
+    model = Model()
 
     def add_callback(self, callback):
       self.callback = callback
 
     def train(self):
       for _ in range(3):
-        now[:] = next(epochs)
+        self.model.scores[:] = next(epochs)
         self.callback.on_epoch_end(None, None, None)
 
-  now[:] = next(epochs)
-  score = lambda asked: [np.asarray(now, np.float32) for _ in asked]
+  def score(asked):
+    scored.append(asked)
+    return [np.asarray(Trainer.model.scores, np.float32) for _ in asked]
+
+  Trainer.model.scores = next(epochs)
   record = training.best_epoch(Trainer(), score, data)
   assert record["dev_map"] == [1.0, 0.5, 1.0, 0.5]
   assert record["epoch"] == 2 and record["seconds"] >= 0
+  assert scored.count(data.splits["test"]) == 1
   training.write(tmp_path, 0, record["scores"], data)
   assert set(read_run(tmp_path / "seed-0.test.run")) == {"q2"}
   assert set(read_run(tmp_path / "seed-0.dev.run")) == {"q0", "q1"}
