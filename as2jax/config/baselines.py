@@ -2,19 +2,19 @@
 
 Arguments, joined by commas: one of `word_overlap`, `idf_overlap`,
 `overlap_regression` (on M²S-Net's overlap features), `bm25`, `mean` (MEAN-BERT), `cls`
-(CLS-BERT), `glove`, `fasttext`, `elmo` (means of their vectors), `infersent` and `sbert`
-(Sentence-BERT); and `sample`, `minilm` … as everywhere, but for words of training, and for encoders
+(CLS-BERT), `glove`, `fasttext`, `elmo`, `word_table` (means of their vectors; the last those that
+Cross-VAEs begin with), `infersent` and `sbert` (Sentence-BERT); and `sample`, `minilm` … as everywhere, but for words of training, and for encoders
 beside those that read word vectors or ELMo. Vectors and weights that no package has are named by
 --config.encoder.vectors, .weights and .pretrained.
 """
 
 from ml_collections import ConfigDict
 
-from as2jax.config import losses, presets
+from as2jax.config import cross_vae, losses, presets
 from as2jax.runtime.errors import InputError
 
 LEXICAL = ("word_overlap", "idf_overlap", "overlap_regression", "bm25")
-ENCODERS = ("mean", "cls", "glove", "fasttext", "elmo", "infersent", "sbert")
+ENCODERS = ("mean", "cls", "glove", "fasttext", "elmo", "word_table", "infersent", "sbert")
 # The files as they are published, and whether their words are in lower case.
 VECTORS = {
   "glove": ("glove/glove.6B.300d.txt", True),
@@ -60,6 +60,9 @@ def apply(config: ConfigDict, argument: str) -> ConfigDict:
     config.model = ConfigDict({"name": "biencoder", "pooling": pooling, "score": "cosine"})
   if kind in VECTORS:
     presets.static(config, VECTORS[kind][0], lower=VECTORS[kind][1])
+  elif kind == "word_table":
+    pretrained, config.encoder = config.encoder.pretrained, cross_vae.word_table()
+    config.encoder.pretrained = pretrained
   elif kind in ("elmo", "infersent"):
     getattr(presets, kind)(config)
   return config

@@ -27,7 +27,7 @@ def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict
   words = (argument or "").split(",")
   if "wide" in words and "small" not in words:
     raise InputError("`wide` widens the encoders of `small`: give `small,wide`, or neither")
-  config.encoder = _encoder()
+  config.encoder = word_table()
   config.model = ConfigDict(
     {
       "name": "cross_vae",
@@ -78,7 +78,7 @@ def apply(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict
   return presets.apply_to_pool(config, argument, ("mlp", "small", "tuned", "wide"))
 
 
-def _encoder() -> ConfigDict:
+def word_table() -> ConfigDict:
   """Words whose vectors begin with those of a BERT."""
   return ConfigDict(
     {

@@ -178,12 +178,12 @@ CASSIE_JOINT = MeasuredTable(
   (
     FIRST,
     Measured(
-      "with the two graph convolutions that the paper prints",
+      "old recipe: with the two graph convolutions that the paper prints",
       "cassie-joint",
       Run.of("wikiqa_cassie.py:joint,minilm", **JOINT),
     ),
     Measured(
-      "without (`model.graph_layers=0`)",
+      "old recipe: without (`model.graph_layers=0`)",
       "cassie-joint-no-graph",
       Run.of("wikiqa_cassie.py:joint,minilm", **JOINT, model__graph_layers=0),
     ),

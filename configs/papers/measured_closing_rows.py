@@ -7,10 +7,12 @@ CLOSING = (
   Closing("MiniLM, mean-pooled, untrained", ("wikiqa-mean", "trecqa-mean", "semeval-mean")),
   Closing("BM25", ("wikiqa-bm25", "trecqa-bm25", "semeval-bm25")),
   Closing(
-    "ASBERT's triplet network", ("wikiqa-triplet-grouped", "trecqa-triplet", "semeval-triplet")
+    "ASBERT's triplet network (3, 1 and 1 epochs)",
+    ("wikiqa-triplet-grouped", "trecqa-triplet", "semeval-triplet"),
   ),
   Closing(
-    "CETE's cross-encoder", ("wikiqa-crossencoder", "trecqa-crossencoder", "semeval-crossencoder")
+    "CETE's cross-encoder (1, 3 and 3 epochs)",
+    ("wikiqa-crossencoder", "trecqa-crossencoder", "semeval-crossencoder"),
   ),
   Closing(
     "recommended `fast`",

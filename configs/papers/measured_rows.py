@@ -17,6 +17,7 @@ from .measured_cassie_rows import (
 )
 from .measured_closing_rows import CLOSING as CLOSING
 from .measured_closing_rows import CLOSING_DATA as CLOSING_DATA
+from .measured_cross_vae_rows import CROSS_VAES
 from .measured_m2snet_rows import M2SNET, OVERLAP
 from .measured_study_rows import SLOW, STUDIES, TEST
 from .measured_tuned_rows import TUNED
@@ -307,68 +308,6 @@ SQUAD = MeasuredTable(
   ),
   base="squad-bm25",
 )
-SQUAD_SYSTEMS = (
-  ("Dual-GRUs", "dual-gru", "dual_gru"),
-  ("Dual-VAEs", "dual-vae", "dual_vae"),
-  ("Cross-VAEs", "cross-vae", "cross_vae"),
-)
-APART = {"model__answer_start": "apart", "model__match_on": "sample"}
-CROSS_VAES = MeasuredTable(
-  "cross-vaes",
-  (
-    Column("dev MRR", (), "mrr", "gold", "dev"),
-    *GOLD,
-    Column("SSE, relative", (), "sse_relative", "gold"),
-  ),
-  (
-    *(
-      Measured(
-        system,
-        f"squad-{name}",
-        Run.of(f"squad_{words}.py:squad_parts,minilm,small,mlp", **APART, **SEEDS),
-      )
-      for system, name, words in SQUAD_SYSTEMS
-    ),
-    *(
-      Measured(
-        f"{system}, `tuned`",
-        f"squad-{name}-tuned",
-        Run.of(f"squad_{words}.py:squad_parts,minilm,small,mlp,tuned", **SEEDS),
-      )
-      for system, name, words in SQUAD_SYSTEMS
-    ),
-    *(
-      Measured(
-        f"{system}, `tuned`, the paper's sizes",
-        f"squad-{name}-paper-size",
-        Run.of(f"squad_{words}.py:squad_parts,minilm,mlp,tuned", **SEEDS),
-      )
-      for system, name, words in SQUAD_SYSTEMS
-    ),
-    *(
-      Measured(
-        f"{system}, `tuned`, the paper's sizes, reconstruction as the sum over words",
-        f"squad-{name}-paper-size-sum",
-        Run.of(
-          f"squad_{words}.py:squad_parts,minilm,mlp,tuned", **SEEDS, loss__reconstruction="sum"
-        ),
-      )
-      for system, name, words in SQUAD_SYSTEMS[1:]
-    ),
-    *(
-      Measured(
-        f"{system}, `tuned`, `wide`",
-        f"squad-{name}-wide",
-        Run.of(f"squad_{words}.py:squad_parts,minilm,small,mlp,tuned,wide", **SEEDS),
-      )
-      for system, name, words in SQUAD_SYSTEMS
-    ),
-    Measured(MEAN, "squad-parts-mean", Run.of("squad_baseline.py:mean,minilm,squad_parts")),
-    Measured("BM25", "squad-parts-bm25", Run.of("squad_baseline.py:bm25,squad_parts")),
-  ),
-  base="squad-parts-bm25",
-  main=1,
-)
 TABLES = (
   WIKIQA,
   TRECQA,
@@ -391,13 +330,7 @@ SUMMARY = (
   Summary("", "wikiqa", 1, "wikiqa-mean"),
   Summary("", "wikiqa", 1, "wikiqa-triplet-grouped", ".795 (ASBERT, BERT-base)"),
   Summary("", "wikiqa", 1, "wikiqa-recommended-fast"),
-  Summary(
-    "",
-    "wikiqa",
-    1,
-    "wikiqa-accurate-transferred",
-    system="recommended `accurate`, begun as a ranker of SQuAD's sentences",
-  ),
+  Summary("", "wikiqa", 1, "wikiqa-accurate"),
   Summary(
     "WikiQA clean dev + test, MAP",
     "cassie-three-epochs",

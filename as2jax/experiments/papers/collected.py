@@ -27,7 +27,9 @@ SEEDS = "seeds.jsonl"  # of a peer's training: a line a seed
 OF_A_SEED = ("seed", "dev_map", "epoch", "seconds", "accelerator")  # the rest are settings
 CPU_SECONDS = "cpu_seconds.json"  # of the runs on a CPU that runs on an accelerator replaced
 LARGEST = 50_000  # bytes of a file
-LEFT_OUT = ("other_scores", "diagnostics")  # of each seed of results.json
+LEFT_OUT = (
+  "other_scores",
+)  # of each seed of results.json, and of its diagnostics what is no number
 _PATH = re.compile(r"(?<![\w./:\]-])~?/(?:[\w.+@ -]+/)+")
 
 
@@ -64,10 +66,7 @@ def collect(source: pathlib.Path, name: str, run: Run, target: pathlib.Path) -> 
       ids, columns = trec_files.read_per_question(table)
       place = results.folder("", split, seed, seeds) / "per_question.tsv.xz"
       written[str(place)] = lzma.compress(_table(ids, columns), preset=9)
-  content["seeds"] = [
-    {key: value for key, value in outcome.items() if key not in LEFT_OUT}
-    for outcome in content["seeds"]
-  ]
+  content["seeds"] = [_of_a_seed(outcome) for outcome in content["seeds"]]
   if any(outcome.get("steps") for outcome in content["seeds"]):
     content["execution"]["seconds_in_steps"] = round(step_seconds(source), 1)
   config = json.loads((source / "config.json").read_text())
@@ -77,6 +76,14 @@ def collect(source: pathlib.Path, name: str, run: Run, target: pathlib.Path) -> 
   if ledger.exists():
     written[results.LEDGER] = ledger.read_bytes()
   return _write(source, written, target / name)
+
+
+def _of_a_seed(outcome: dict[str, Any]) -> dict[str, Any]:
+  kept = {key: value for key, value in outcome.items() if key not in LEFT_OUT}
+  numbers = kept.pop("diagnostics", {}).items()
+  if numbers := {key: value for key, value in numbers if isinstance(value, int | float)}:
+    kept["diagnostics"] = numbers
+  return kept
 
 
 def collect_tables(source: pathlib.Path, name: str, target: pathlib.Path) -> pathlib.Path:
@@ -123,6 +130,13 @@ def seconds(folder: pathlib.Path) -> float | None:
   content = results.read(folder) or {"seeds": ()}
   spent = content.get("execution", {}).get("seconds_in_steps")
   return None if spent is None else spent / len(content["seeds"])
+
+
+def steps_took(folder: pathlib.Path) -> float:
+  """Seconds of the training steps of all seeds, on whatever trained them; 0.0 where none were kept."""
+  if (folder / SEEDS).exists():
+    return sum(row["seconds"] for row in _lines(folder))
+  return ((results.read(folder) or {}).get("execution") or {}).get("seconds_in_steps", 0.0)
 
 
 def accelerator(folder: pathlib.Path) -> str:

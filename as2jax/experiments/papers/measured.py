@@ -140,6 +140,7 @@ def rendered(table: MeasuredTable, folder: pathlib.Path) -> str:
   lines = sweep_table.markdown(cells, left=1)
   if trained:
     notes += _trained_on([(row.system, folder / row.name) for row in trained])
+    notes += _hours([folder / row.name for row in trained])
     known = [f"{line[:1].upper()}{line[1:]}." for line in pretraining.under_table(seen)]
     lines += ["", " ".join([LEGEND, *notes, *known])]
   if table.commands:
@@ -154,6 +155,17 @@ def _trained_on(rows: Sequence[tuple[str, pathlib.Path]]) -> list[str]:
     if place.exists() and (device := collected.accelerator(place)):
       names.setdefault(device, []).append(name)
   return [f"Trained on {device}: {'; '.join(its)}." for device, its in names.items()]
+
+
+def _hours(places: Sequence[pathlib.Path]) -> list[str]:
+  """A sentence: how long the training steps of all seeds of the runs took, by what trained them."""
+  spent: dict[str, float] = {}
+  for place in places:
+    if seconds := collected.steps_took(place):
+      device = collected.accelerator(place) or "a CPU"
+      spent[device] = spent.get(device, 0.0) + seconds / 3600
+  parts = [f"{hours:.1f} hours on {device}" for device, hours in spent.items()]
+  return [f"All training steps took {' and '.join(parts)}."] * bool(parts)
 
 
 def summary(folder: pathlib.Path) -> str:
@@ -187,8 +199,10 @@ def closing(folder: pathlib.Path) -> str:
     for name, data in zip(row.names, module.CLOSING_DATA, strict=True)
     if name
   ]
-  if said := _trained_on(places):
-    lines += ["", f"{' '.join(said)} The seconds beside them are those of the CPU runs before."]
+  said = _trained_on(places)
+  if any(collected.accelerator(place) and collected.seconds(place) for _, place in places):
+    said.append("The seconds beside them are those of the CPU runs before.")
+  lines += ["", " ".join(said)] if said else []
   commands = []
   for name, command in peers().items():
     seeds = collected.seeds_of_peer(folder / name)
