@@ -57,6 +57,11 @@ CASSIE = MeasuredTable(
       Run.of("wikiqa_loct.py:minilm", **ONE_EPOCH, optimizer__lr_multipliers=FASTER, **SEEDS),
     ),
     Measured(
+      "CASSIE, printed, new layers × 10",
+      "cassie-faster",
+      Run.of("wikiqa_cassie.py:minilm", **ONE_EPOCH, optimizer__lr_multipliers=FASTER, **SEEDS),
+    ),
+    Measured(
       "CASSIE, `tuned`",
       "cassie-tuned",
       Run.of("wikiqa_cassie.py:tuned,minilm", data__train_filter="answerable", epochs=1, **SEEDS),
