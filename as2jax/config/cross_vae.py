@@ -2,8 +2,8 @@
 
 Arguments, joined by commas: `mlp`, decoders as in the paper's section 4.3 in place of section 3.2's
 GRU; `small`, the same structure in sizes and epochs that two CPU cores can train; `small,wide`, the
-same with encoders of 384 units; `tuned`, a recipe that learns to match, in place of the paper's (see
-`_tuned`); `squad_44` or `squad_parts`, other parts of SQuAD; and those of as2jax/config/presets.py
+same with encoders of 384 units; `tuned`, a recipe that learns to match, in place of the paper's, which was
+not seen to begin to (see `_tuned`); `squad_44` or `squad_parts`, other parts of SQuAD; and those of as2jax/config/presets.py
 (`sample` …), of which the encoder named is the BERT whose input table words begin with.
 """
 
