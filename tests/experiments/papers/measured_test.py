@@ -236,6 +236,8 @@ def test_a_peer_is_collected_by_its_tables_and_stands_in_the_closing_table(
   again = measured.closing(kept)
   assert again.splitlines()[3] == lines[3]  # with the seconds of the CPU's run
   assert "Trained on A7: their trainer (Sample). The seconds beside them are those of" in again
+  (kept / "peer" / collected.CPU_SECONDS).unlink()
+  assert "The seconds" not in measured.closing(kept)
 
 
 def test_a_trained_run_keeps_how_long_its_steps_took(kept, finished_run, tmp_path):
@@ -243,6 +245,7 @@ def test_a_trained_run_keeps_how_long_its_steps_took(kept, finished_run, tmp_pat
   shutil.copytree(finished_run("bm25"), source)
   content = json.loads((source / "results.json").read_text())
   content["seeds"][0]["steps"] = 20
+  content["seeds"][0]["diagnostics"] = {"kl": 1.5, "generated": ["a text"]}
   (source / "results.json").write_text(json.dumps(content))
   rows = (
     {"seed": 0, "step": 10, "seconds_per_step": 2.0},
@@ -250,7 +253,10 @@ def test_a_trained_run_keeps_how_long_its_steps_took(kept, finished_run, tmp_pat
   )
   (source / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
   collected.collect(source, "trained", Run(f"{LEXICAL}:bm25,sample"), tmp_path / "kept")
-  assert collected.seconds(tmp_path / "kept/trained") == 30.0
+  trained = tmp_path / "kept/trained"
+  assert collected.seconds(trained) == collected.steps_took(trained) == 30.0
+  (outcome,) = json.loads((trained / "results.json").read_text())["seeds"]
+  assert outcome["diagnostics"] == {"kl": 1.5}  # texts of the data stay out
   assert collected.seconds(kept / "bm25") is None
 
 
@@ -300,6 +306,7 @@ def test_seconds_are_those_of_a_cpu_and_outlive_runs_on_an_accelerator(
   rows = (Measured("on a CPU", "bm25", row), Measured("on another", "again", row))
   text = measured.rendered(MeasuredTable("t", (MAP,), rows), tmp_path)
   assert "Trained on Accelerator 7: on another." in text
+  assert "All training steps took 0.0 hours on Accelerator 7." in text
   del content["execution"]["device"]  # of earlier versions
   content["execution"]["backend"] = "gpu"
   (source / "results.json").write_text(json.dumps(content))
