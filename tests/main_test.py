@@ -214,6 +214,8 @@ def test_a_config_file_that_is_wrong_itself(tmp_path, content, parts):
     ("data.train_fraction", 1.5, "up to 1"),
     ("data.train_filter", "some", "answerable"),
     ("data.max_length", 3, "4 or more"),
+    ("data.mined", (1,), "paths as texts"),
+    ("data.teachers", ("",), "paths as texts"),
     ("encoder.dtype", "float16", "bfloat16"),
     ("encoder.precision", "exact", "highest"),
     ("encoder.hidden_dropout", 1.0, "below 1"),

@@ -111,6 +111,8 @@ def _problem(key: str, value: Any) -> str | None:
     "data.train_fraction": _part,
     "data.max_length": _max_length,
     "data.prompts": _prompts,
+    "data.mined": _paths,
+    "data.teachers": _paths,
   }.get(key)
   return special(value) if special else None
 
@@ -132,6 +134,12 @@ def _prompts(texts: Sequence) -> str | None:
   if not isinstance(texts, (tuple, list)) or len(texts) not in (0, 2):
     return "give what stands before questions and before candidates, such as ('query: ', '')"
   return None if all(isinstance(text, str) for text in texts) else "give two texts"
+
+
+def _paths(names: Sequence) -> str | None:
+  if all(isinstance(name, str) and name for name in names):
+    return None
+  return "give paths as texts, such as ('negatives',)"
 
 
 def _row_lengths(lengths: Sequence) -> str | None:

@@ -11,6 +11,7 @@ from as2jax.config import flags
 from as2jax.runtime.errors import InputError
 
 TRUE, FALSE = ("true", "yes", "1"), ("false", "no", "0")
+NO_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)  # of `literal_eval`
 
 
 def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set") -> ConfigDict:
@@ -98,14 +99,14 @@ def _typed(text: str, wanted: type) -> Any:
     return wanted(text)
   try:
     return ast.literal_eval(text)
-  except (ValueError, SyntaxError):
+  except NO_LITERAL:
     return text
 
 
 def _items(text: str) -> tuple:
   try:
     value = ast.literal_eval(text)
-  except (ValueError, SyntaxError):
+  except NO_LITERAL:
     value = tuple(part for part in text.split(",") if part)  # bare words: dev,test
   return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 

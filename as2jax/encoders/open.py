@@ -52,6 +52,8 @@ class Source:
     model_fields: what the encoder knows of the model over it (`token`: whose vector classifies).
     prompts: what a published model's folder puts before each question and each candidate; those of
       a folder that is opened as an encoder alone are not read.
+    stated: what a sentence-transformers folder says of its texts, which `sentence_folder.say_unread`
+      logs where a run does otherwise: `max_seq_length`, and of an encoder alone `do_lower_case` and `prompts`.
     absent: why the pretrained parameters could not be read, "" where they were: a finished run opens
       without them, by what it keeps of its encoder's folder.
 
@@ -67,6 +69,7 @@ class Source:
   model_params: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
   model_fields: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   prompts: tuple[str, str] = ("", "")
+  stated: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   absent: str = ""
 
   def tokenizer_of(self, texts: Iterable[str]) -> Any:
@@ -110,7 +113,7 @@ def open_source(
     return _words(section, texts, workdir, root)
   if kind == "words":
     return _bert_words(section, texts, workdir)
-  if kind in ("sentence_bert", "reranker"):
+  if kind in sentence_folder.PUBLISHED:
     return _published_model(section, workdir)
   return _transformer(section, workdir)
 
@@ -151,7 +154,8 @@ def _transformer(section: Mapping[str, Any], workdir: epath.PathLike) -> Source:
   """A published transformer; its tokeniser is the run's, else the folder's."""
   folder, absent = _folder(section, workdir)
   tokenizer = kept(_encoder_folder(workdir), lambda: load_tokenizer(folder))
-  return _in_folder(section, folder, tokenizer, workdir, absent)
+  source = _in_folder(section, folder, tokenizer, workdir, absent)
+  return source if absent else dataclasses.replace(source, stated=sentence_folder.stated(folder))
 
 
 def _in_folder(
@@ -212,6 +216,7 @@ def _published_model(section: Mapping[str, Any], workdir: epath.PathLike) -> Sou
   tokenizer = kept(encoder_folder, lambda: sentence_folder.load_tokenizer(published))
   content = dataclasses.asdict(published)
   own = {key: content[key] for key in ("fields", "max_length", "lower_case", "prompts")}
+  _check_same(encoder_folder, own, folder)
   _keep(encoder_folder, SENTENCE, json.dumps(own) + "\n")
   source = _in_folder(
     {**section, "name": "auto"}, published.transformer, tokenizer, workdir, absent
@@ -223,7 +228,28 @@ def _published_model(section: Mapping[str, Any], workdir: epath.PathLike) -> Sou
     model_fields={name: as_tuple(value) for name, value in published.fields.items()},
     model_params=published.params,
     prompts=(published.prompts[0], published.prompts[1]),
+    stated={} if published.max_length is None else {"max_seq_length": published.max_length},
   )
+
+
+def _check_same(encoder_folder: epath.PathLike, now: dict[str, Any], folder: epath.Path) -> None:
+  """Raises InputError where a published model's folder says something else than when a run began."""
+  if not encoder_folder or not (epath.Path(encoder_folder) / SENTENCE).exists():
+    return
+  advice = "put the folder back as it was, or train again in another --workdir"
+  then = regular_files.read_object(epath.Path(encoder_folder) / SENTENCE, advice)
+  now = json.loads(json.dumps(now))
+  changed = [
+    f"  {key}: {then[key]!r} then, {now[key]!r} now"
+    for key in now
+    if key in then and then[key] != now[key]
+  ]
+  if changed:
+    raise InputError(
+      f"{folder} is not what the run in {epath.Path(encoder_folder).parent} began with:\n"
+      + "\n".join(changed)
+      + f"\nP{advice[1:]}"
+    )
 
 
 def _reranker(folder: epath.Path) -> sentence_folder.SentenceFolder:

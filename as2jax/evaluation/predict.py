@@ -64,6 +64,11 @@ class Components(Protocol):
     """What is put before texts."""
     ...
 
+  @property
+  def inputs(self) -> Sequence[Any]:
+    """What the model reads beside token ids."""
+    ...
+
   def predict_batcher(
     self, questions: Sequence[Question], layout: str, *, cache: bool = True
   ) -> Batcher:

@@ -13,6 +13,7 @@ from as2jax.data.record import Question
 from as2jax.evaluation import metrics, retrieval_metrics
 from as2jax.evaluation.retrieval import ANY, Ranked
 from as2jax.evaluation.retrieval_metrics import QUESTION_FILTERS, Standing
+from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
 
 
@@ -42,12 +43,21 @@ def retrieved(run: epath.PathLike, pool: Pool, split: str, *, depth: int) -> Ret
     InputError: no such files, another pool's ids, queries that are missing.
 
   """
-  if not run:
-    raise InputError(
-      "data.ranking is missing: this model compares each question with each "
-      "candidate, so that over a pool it re-ranks the best of another run: "
-      "--config.data.ranking=runs/bm25"
-    )
+  entries, reciprocal_ranks = _read(run, pool, split, depth)
+  return Retrieved(tuple(entries), with_candidates(pool, entries), reciprocal_ranks)
+
+
+def digest(run: epath.PathLike, pool: Pool, split: str) -> str:
+  """SHA-256 (hex) of what `retrieved` reads, at any depth; errors as there."""
+  entries, reciprocal_ranks = _read(run, pool, split, None)
+  arrays = {str(i): order for i, order in enumerate(entries)}
+  return checksums.of_arrays(arrays | reciprocal_ranks)
+
+
+def _read(
+  run: epath.PathLike, pool: Pool, split: str, depth: int | None
+) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
+  """The entries and the reciprocal ranks of `Retrieved`; of all depths where `depth` is None."""
   folder = _folder(run, split)
   ranking = trec_files.read_run(folder / "run.trec")
   place = pool.place()
@@ -76,14 +86,16 @@ def retrieved(run: epath.PathLike, pool: Pool, split: str, *, depth: int) -> Ret
       + ": evaluate that run over this pool (evaluation.task=retrieve)"
     )
   rows = [at[query.id] for query in pool.queries]
-  return Retrieved(
-    tuple(entries),
-    with_candidates(pool, entries),
-    {"gold": table["mrr"][rows], "any": table[ANY + "mrr"][rows]},
-  )
+  return entries, {"gold": table["mrr"][rows], "any": table[ANY + "mrr"][rows]}
 
 
 def _folder(run: epath.PathLike, split: str) -> epath.Path:
+  if not run:
+    raise InputError(
+      "data.ranking is missing: this model compares each question with each "
+      "candidate, so that over a pool it re-ranks the best of another run: "
+      "--config.data.ranking=runs/bm25"
+    )
   places = [epath.Path(run) / "eval" / split, epath.Path(run) / split]
   for place in places:
     if (place / "run.trec").exists():

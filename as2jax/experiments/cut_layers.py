@@ -7,7 +7,7 @@ Layers are kept as they are and renumbered (as a start for a smaller model: Sun 
 import pathlib
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,10 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.regular_files import read_json
 
 COUNTS = ("num_hidden_layers", "n_layer")  # a config's keys of the number of layers
-# Of a folder, what is true of all layers alone: its weights in any form, and its card.
-_LEFT_OUT = ("model*.safetensors*", "pytorch_model*", "*.h5", "*.msgpack", "*.ot", "*.ckpt*")
-_LEFT_OUT += ("onnx", "openvino", "README.md", ".git*")
+# Of a folder, what is true of all layers alone: its weights in any form, and its card. The weights of
+# the modules behind the transformer stay.
+_WEIGHTS = ("model*.safetensors*", "pytorch_model*", "*.h5", "*.msgpack", "*.ot", "*.ckpt*")
+_OTHERS = ("onnx", "openvino", "README.md", ".git*")
 
 
 def cut(source: str, output: epath.PathLike, layers: Sequence[int]) -> dict[str, Any]:
@@ -53,16 +54,31 @@ def cut(source: str, output: epath.PathLike, layers: Sequence[int]) -> dict[str,
     raise InputError(f"{source}: its weights are TensorFlow's; save them as {WEIGHTS} first")
   tensors, file = read_tensors(inner)
   kept = _renumbered(tensors, family, fields["num_layers"], layers, file)
-  shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*_LEFT_OUT))
-  target = target / inner.relative_to(folder)
   config = read_json(inner / "config.json")
   config |= {key: len(layers) for key in COUNTS if key in config}
   if "layer_types" in config:
     config["layer_types"] = [config["layer_types"][i] for i in layers]
-  published_folder.write_json(target / "config.json", config | {"dtype": "float32"})
-  published_folder.write_tensors(kept, target)
+  try:
+    shutil.copytree(folder, target, ignore=_left_out({folder, inner}))
+    place = target / inner.relative_to(folder)
+    published_folder.write_json(place / "config.json", config | {"dtype": "float32"})
+    published_folder.write_tensors(kept, place)
+  except BaseException:
+    shutil.rmtree(target, ignore_errors=True)  # nothing half-written is left
+    raise
   parameters = sum(tensor.size for tensor in kept.values())
   return {"layers": list(layers), "of": fields["num_layers"], "parameters": parameters}
+
+
+def _left_out(whole: Collection[pathlib.Path]) -> Callable[[str, list[str]], set[str]]:
+  """The function `ignore` of `copytree`; `whole`: the folders whose weights are of all layers."""
+  weights, others = shutil.ignore_patterns(*_WEIGHTS), shutil.ignore_patterns(*_OTHERS)
+
+  def names(place: str, there: list[str]) -> set[str]:
+    left = set(others(place, there))
+    return left | set(weights(place, there)) if pathlib.Path(place) in whole else left
+
+  return names
 
 
 def _check(

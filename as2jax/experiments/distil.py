@@ -15,6 +15,7 @@ import numpy as np
 from etils import epath
 
 from as2jax.data.datasets import trec_files
+from as2jax.data.datasets.lines import ID, is_id, quoted
 from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.inputs import teacher_scores
 from as2jax.data.inputs.first_stage_ranking import FILE
@@ -82,6 +83,7 @@ def distil(
     asked = [question for question in questions if question.candidates]
     if not asked:
       raise InputError(f"{source or 'the data'}: no question has a candidate to score")
+    _check(asked, cross_fit, source)  # before hours of scoring
     scored = [_scores_of(teacher, asked, allow_seen) for teacher in teachers]
     if cross_fit is not None:
       provenance = {"cross_fit": cross_fit.job, "folds": cross_fit.folds, **cross_fit.overrides}
@@ -102,6 +104,19 @@ def distil(
     }
     write_whole(folder / CARD, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
   return content
+
+
+def _check(questions: Sequence[Question], cross_fit: CrossFit | None, source: str) -> None:
+  """Raises InputError for a number of folds that makes no sense, and ids that no run file can hold."""
+  if cross_fit is not None and cross_fit.folds < 2:
+    raise InputError(f"folds = {cross_fit.folds}: give 2 or more")
+  for question in questions:
+    for what, name in (
+      ("question_id", question.id),
+      *(("candidate_id", candidate.id) for candidate in question.candidates),
+    ):
+      if not is_id(name):
+        raise InputError(f"{source or 'the data'}: {what} is {quoted(name)}; {ID}")
 
 
 def _finite(scores: np.ndarray, teacher: Mapping[str, Any]) -> np.ndarray:
@@ -126,6 +141,7 @@ def _scores_of(
     ]
     return scores, {"file": teacher}
   ranker = opening.load(teacher)
+  ranker.require_ranking()
   seen = None if ranker.seed is None else _seen(teacher, questions)
   if seen and not allow_seen:
     raise InputError(
@@ -143,7 +159,7 @@ def _of_ranker(ranker: Ranker, questions: Sequence[Question]) -> list[np.ndarray
 
 def _seen(teacher: str, questions: Sequence[Question]) -> int:
   """How many of the questions a run, or one that it was begun from, was trained on."""
-  run, left = Run(teacher), list(questions)
+  run, left = Run(epath.Path(teacher).expanduser()), list(questions)
   while True:
     known = _trained_on(run)
     asked = [Question(question.id, question.text, ()) for question in left]
@@ -175,7 +191,7 @@ def _trained_on(run: Run) -> frozenset[str]:
   if not any(outcome["steps"] for outcome in run.results["seeds"]):
     return frozenset()
   try:
-    train = load_dataset(run.config.data).splits["train"]
+    train = load_dataset(run.config.data, run.config.evaluation.task).splits["train"]
   except InputError as error:
     raise InputError(
       f"whether {run.folder} was trained on these questions cannot be told, as its data are "
@@ -195,8 +211,6 @@ def _cross_fitted(
   questions: Sequence[Question], cross_fit: CrossFit, working: epath.Path
 ) -> list[np.ndarray]:
   """The scores of each question by a teacher that was trained on the other folds."""
-  if cross_fit.folds < 2:
-    raise InputError(f"folds = {cross_fit.folds}: give 2 or more")
   folds = [fold_of(question, cross_fit.folds) for question in questions]
   scores: list[np.ndarray] = [np.zeros(0)] * len(questions)
   for fold in range(cross_fit.folds):

@@ -29,6 +29,7 @@ from as2jax.runtime.files import write_whole
 
 CARD = "fusion.json"
 STEPS = 10  # weights are tenths
+MOST = 8  # runs: of these there are 19,448 weights, which are all tried
 FOLDS = 5
 # By system and seed, the float32 scores of each question's candidates.
 SplitScores = Sequence[Sequence[Sequence[np.ndarray]]]
@@ -68,7 +69,7 @@ def fuse(folders: Sequence[str], output: epath.PathLike) -> dict[str, Any]:
   """Writes the fused rankings of finished runs into a folder that `compare` reads like a run's.
 
   Args:
-    folders: two runs of re-ranking or more, on the same questions; seed goes with seed.
+    folders: two to `MOST` runs of re-ranking, on the same questions; seed goes with seed.
     output: a new folder.
 
   Returns:
@@ -120,6 +121,11 @@ def fuse(folders: Sequence[str], output: epath.PathLike) -> dict[str, Any]:
 def _opened(folders: Sequence[str]) -> _Systems:
   if len(folders) < 2 or len(set(folders)) < len(folders):
     raise InputError(f"{', '.join(folders) or 'nothing'}: give two runs or more, each once")
+  if len(folders) > MOST:
+    raise InputError(
+      f"{len(folders)} runs: at most {MOST} are fused, as all weights in tenths are tried; leave out "
+      "those with the lowest MAP"
+    )
   runs = tuple(map(Run, folders))
   for name, run in zip(folders, runs, strict=True):
     if run.results["task"] != "rerank":
@@ -186,8 +192,11 @@ def _sums(scores: SplitScores, weights: Sequence[float]) -> list[list[np.ndarray
 
 def grid(systems: int) -> list[tuple[float, ...]]:
   """All weights of sum 1 in tenths, the most even first: of equals, that one is taken."""
-  shares = itertools.product(range(STEPS + 1), repeat=systems)
-  weights = [tuple(n / STEPS for n in one) for one in shares if sum(one) == STEPS]
+  weights = []
+  # Of a row of tenths and bars, each system has the tenths between two bars.
+  for bars in itertools.combinations(range(STEPS + systems - 1), systems - 1):
+    ends = (-1, *bars, STEPS + systems - 1)
+    weights.append(tuple((b - a - 1) / STEPS for a, b in itertools.pairwise(ends)))
   return sorted(weights, key=lambda one: sum(w * w for w in one))
 
 

@@ -116,7 +116,8 @@ def evaluate(
   The ledger of a run (`evaluations.jsonl` in its folder) has a row more for each split of a data set.
 
   Raises:
-    InputError: no questions, two with one id, a candidate without label, nothing of the system's name,
+    InputError: a joint run whose first-stage ranking of these questions is not known (name it by
+      `Run.rerank`), no questions, two with one id, a candidate without label, nothing of the system's name,
       scores of another number than candidates or (but for a run file's) that are not finite.
 
   """
@@ -290,6 +291,7 @@ def _scores(
 
 def _ranked(ranker: Ranker, questions: Sequence[Question], data: Any) -> list[np.ndarray]:
   """The scores of each question; a ranker by words has them from its whole split, as in a run."""
+  ranker.require_ranking()
   if not isinstance(ranker, ParameterFreeRanker) or not isinstance(data, Dataset):
     return next(iter(ranker.all_scores(questions).values()))
   kept: list[np.ndarray] = []

@@ -18,6 +18,7 @@ import numpy as np
 from flax import traverse_util
 
 from as2jax.data.datasets import user_files
+from as2jax.data.inputs.first_stage_ranking import OrderGiven
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise
 from as2jax.evaluation import predict, retrieval
@@ -247,6 +248,19 @@ class Ranker:
       scores += [hit.score for hit in hits]
       ranks += range(len(hits))
     return frame.iloc[order].assign(score=np.asarray(scores, np.float64), rank=ranks)
+
+  def require_ranking(self) -> None:
+    """Raises InputError where the model ranks again what another ranker has, which nobody has named.
+
+    `rank` takes the candidates to come in that ranker's order, which those of a data set do not.
+    """
+    inputs = self.predictor.components.inputs if self._joint else ()
+    if any(isinstance(getattr(entry, "ranking", None), OrderGiven) for entry in inputs):
+      raise InputError(
+        f"{self.source or self.name} ranks the best candidates of another ranker again, and there is no "
+        "ranking of these questions: evaluate the run on them with that ranker's run file (as2jax "
+        "evaluate RUN --data=FILE --set predict.ranking=RUN_FILE), and give the run.trec that it writes"
+      )
 
   def warm_up(self) -> None:
     """Compiles the programs of every size that a request may take, so that no request waits."""

@@ -46,9 +46,11 @@ USED = (
   "encoder.vectors",
   "encoder.weights",
   "encoder.mix",
+  "encoder.treebank",
   "data.max_length",
   "data.rules",
   "data.prompts",
+  "data.ranking_size",
   "seeds",
   "seeds_parallel",
 )

@@ -311,6 +311,7 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
     InputError: see the parts.
 
   """
+  from as2jax.encoders.checkpoints import sentence_folder
   from as2jax.encoders.open import open_source
 
   dataset = load_dataset(config.data, config.evaluation.task) if data else None
@@ -333,6 +334,8 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
   )
   model, loss = model_and_loss(config, source)
   config = with_length(config, source)
+  if config.mode == "train":
+    sentence_folder.say_unread(source.stated, config)
   arrays, provenance = _weights(source, model)
   encoder = source.module if has_encoder(config.model) else None
   if source.absent:

@@ -1,9 +1,10 @@
 """`identity.json`: what a run's results follow from, as digests, so that nothing is exchanged unnoticed.
 
 A run's folder records the questions that it trains and is evaluated on (texts, labels and order,
-after text rules and filters), the pretrained encoder's fields and weights, the tokeniser with its
-vocabulary, what inputs have fitted, the source of the package (and of the user's own classes) and
-the versions of packages. Digests are of content: paths and times do not count.
+after text rules and filters), another ranker's order of them where that is ranked again, the
+pretrained encoder's fields and weights, the tokeniser with its vocabulary, what inputs have fitted, the
+source of the package (and of the user's own classes) and the versions of packages. Digests are of
+content: paths and times do not count.
 
 Resuming compares all of it; evaluating the run's own splits again compares their data, and every use
 of a run the weights, the tokeniser, the fitted inputs and the best checkpoint. What differs is
@@ -25,7 +26,7 @@ from as2jax.data.inputs import fitted
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
 from as2jax.data.inputs.teacher_scores import TeacherScores
 from as2jax.data.record import Question, fingerprint
-from as2jax.evaluation import results
+from as2jax.evaluation import results, retrieve_rerank
 from as2jax.runtime import checksums, processes, regular_files, version
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -262,6 +263,9 @@ def _of_data(components: Components, splits: Sequence[str]) -> dict[str, Any]:
     digests[name] = of_questions(questions, (*pool.passages, *pool.queries) if pool else ())
     if name == TRAINING:
       stored_split.keep_digest(components, digests[name])
+    if pool and components.model.has_parameters and not components.model.encodes:
+      source = components.config.data.ranking
+      orders[name] = retrieve_rerank.digest(source, pool, name)
     if ranking is not None and ranking.ranking is not None:
       arrays = {str(i): order for i, order in enumerate(ranking.for_layout(questions))}
       orders[name] = checksums.of_arrays(arrays)

@@ -1,6 +1,8 @@
 """Encoders as configs name them: whole runs of each kind, and what a run remembers."""
 
 import json
+import logging
+import shutil
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from as2jax.config import presets
 from as2jax.data.datasets import dataset
 from as2jax.data.text import word_tokenizer
 from as2jax.encoders import open
+from as2jax.encoders.checkpoints import published_folder, sentence_folder
 from as2jax.inference import modes
 from as2jax.runtime.errors import InputError
 
@@ -205,3 +208,54 @@ def test_what_is_not_there_is_named(tmp_path, monkeypatch):
     modes.run(untrained(config("triplet", static("glove/glove.6B.300d.txt"))), str(tmp_path / "a"))
   with pytest.raises(InputError, match="'elmo': no such folder.*options.json"):
     modes.run(untrained(config("triplet", presets.elmo)), str(tmp_path / "b"))
+
+
+def sentence_model(folder, **changes):
+  """A tiny bi-encoder of sentence-transformers in `folder`, whose transformer is made once."""
+  if not folder.exists():
+    tiny_encoders.folder("bert", folder)
+  shutil.rmtree(folder / "1_Pooling", ignore_errors=True)
+  settings = {"max_length": 20, "lower_case": True, "prompts": ("query: ", ""), "modes": ("mean",)}
+  settings |= changes
+  fields = {"pooling": settings.pop("modes"), "dense": (), "normalize": False}
+  published_folder.write_sentence_modules(
+    folder, width=16, fields=fields, params={}, similarity="cosine", version="x", **settings
+  )
+  return str(folder)
+
+
+@pytest.mark.parametrize(
+  "changes, key",
+  [({"prompts": ("", "")}, "prompts"), ({"modes": ("cls",)}, "fields"), ({"max_length": 9}, "max")],
+)
+def test_a_published_model_that_has_changed_since_a_run_began_is_refused(changes, key, tmp_path):
+  source = sentence_model(tmp_path / "published")
+  section = {"name": "sentence_bert", "pretrained": source, "dtype": "float32"}
+  section |= {"unroll": 0, "remat": False}
+  opened = lambda: open.open_source(section, texts=lambda *_: (), workdir=tmp_path / "run", root="")
+  assert opened().prompts == ("query: ", "")
+  sentence_model(tmp_path / "published", **changes)
+  with pytest.raises(InputError, match=f"not what the run in .*began with:\n  {key}.*then, "):
+    opened()
+  sentence_model(tmp_path / "published")
+  assert opened().prompts == ("query: ", "")
+
+
+def test_what_a_folder_says_and_a_run_does_not_follow_is_logged(tmp_path, caplog):
+  source = sentence_model(tmp_path / "published")
+  stated = {"max_seq_length": 20, "do_lower_case": True, "prompts": ("query: ", "")}
+
+  def said(name="auto", known=stated, **changes):
+    caplog.clear()
+    job_config = tiny.config("triplet", encoder__pretrained=source, encoder__name=name, **changes)
+    with caplog.at_level(logging.INFO):
+      sentence_folder.say_unread(known, job_config)
+    return caplog.text
+
+  assert sentence_folder.stated(source) == stated
+  assert "do_lower_case = True, prompts = ('query: ', ''), max_seq_length = 20" in said()
+  assert "prompts" not in said(data__prompts=("", ""))
+  longest = {"max_seq_length": 20}
+  assert not said(known=longest, data__max_length=20)
+  assert not said(known=longest, data__max_length=10)  # an encoder alone may read shorter texts
+  assert "20 (data.max_length = 10)" in said("sentence_bert", longest, data__max_length=10)

@@ -5,11 +5,13 @@ import json
 import jax
 import numpy as np
 import pytest
+import tiny_encoders
 from format_cases import CONFIGS, module, tensors
 from safetensors.numpy import load_file, save_file
 
 import as2jax
 from as2jax.commands import app
+from as2jax.encoders.checkpoints import published_folder, sentence_folder
 from as2jax.experiments import cut_layers
 from as2jax.inference.export import export
 from as2jax.runtime.errors import InputError
@@ -82,6 +84,25 @@ def test_weights_that_are_not_the_configs_are_refused(tmp_path):
   (tmp_path / "all" / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 6}))
   with pytest.raises(InputError, match="layers 0, 1, 2, 3, 4, the config says 6 layers"):
     cut_layers.cut(source, tmp_path / "cut", [0, 1])
+
+
+def test_the_layers_behind_a_transformer_stay(tmp_path):
+  folder, cut = tiny_encoders.folder("bert", tmp_path / "all"), tmp_path / "cut"
+  kernel = np.arange(32, dtype=np.float32).reshape(16, 2)
+  published_folder.write_sentence_modules(
+    folder, width=16, fields={"pooling": ("mean",), "dense": ((2, "tanh", False),), "normalize": True},
+    params={"dense_0/kernel": kernel}, max_length=20, lower_case=False, similarity="cosine", version="x",
+  )  # fmt: skip
+  cut_layers.cut(str(folder), cut, [1])
+  np.testing.assert_array_equal(sentence_folder.read(cut).params["dense_0/kernel"], kernel)
+
+
+def test_nothing_half_written_is_left(tmp_path, monkeypatch):
+  source = modernbert(tmp_path / "all")
+  monkeypatch.setattr(cut_layers.published_folder, "write_tensors", lambda *_: 1 / 0)
+  with pytest.raises(ZeroDivisionError):
+    cut_layers.cut(source, tmp_path / "cut", [0])
+  assert not (tmp_path / "cut").exists()
 
 
 def test_the_command_cuts_a_bi_encoder_that_then_ranks(finished_run, tmp_path, capsys):

@@ -3,10 +3,12 @@
 import json
 import pathlib
 import shutil
+import types
 
 import numpy as np
 import pytest
 import tiny
+import tiny_pool
 
 import as2jax
 from as2jax.commands import app
@@ -100,6 +102,30 @@ def test_files_of_scores_that_are_wrong_name_the_line(tmp_path):
   with pytest.raises(InputError, match="x.jsonl: candidate 'q0-0' of the training question 'q0'"):
     distil.distil(QUESTIONS, tmp_path / "out", [str(tmp_path / "x.jsonl")])
   assert not (tmp_path / "out").exists()
+
+
+def test_ids_that_no_run_file_holds_are_refused_before_anything_is_scored(tmp_path, monkeypatch):
+  monkeypatch.setattr(distil, "_scores_of", lambda *_: pytest.fail("scored"))
+  for asked, what in (
+    (Question("a b", "who", (Candidate("c", "me"),)), "question_id is 'a b'"),
+    (Question("a", "who", (Candidate("c d", "me"),)), "candidate_id is 'c d'"),
+  ):
+    with pytest.raises(InputError, match=f"pairs.jsonl: {what}; an id is not empty"):
+      distil.distil([asked], tmp_path / "out", ["x.trec"], source="pairs.jsonl")
+  with pytest.raises(InputError, match="folds = 1"):
+    distil.distil(QUESTIONS, tmp_path / "out", ["x.trec"], cross_fit=distil.CrossFit("a", 1, {}))
+
+
+def test_what_a_run_over_a_pool_was_trained_on_is_told(tmp_path, monkeypatch):
+  tiny_pool.write(tmp_path)
+  config = tiny_pool.words(tmp_path)
+  asked = []
+  monkeypatch.setattr(
+    distil, "load_dataset", lambda section, task: asked.append(task) or loading.load(section, task)
+  )
+  run = types.SimpleNamespace(config=config, results={"seeds": [{"steps": 1}]}, folder=tmp_path)
+  known = distil._trained_on(run)
+  assert asked == ["retrieve"] and len(known) == 24 and all(text.endswith(" ?") for text in known)
 
 
 def test_nothing_to_do_is_said(tmp_path):

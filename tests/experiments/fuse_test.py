@@ -1,5 +1,6 @@
 """Fused rankings: by hand, their weights and cross-fitted gain, a folder that `compare` reads."""
 
+import itertools
 import json
 import shutil
 
@@ -24,6 +25,9 @@ def test_weights_are_tenths_of_sum_one_and_the_even_ones_come_first():
   weights = fuse.grid(2)
   assert len(weights) == 11 and weights[0] == (0.5, 0.5) and (1.0, 0.0) in weights[-2:]
   assert len(fuse.grid(3)) == 66 and all(sum(w) == pytest.approx(1) for w in fuse.grid(3))
+  every = [w for w in itertools.product(np.arange(11) / 10, repeat=3) if sum(w) == pytest.approx(1)]
+  assert sorted(fuse.grid(3)) == sorted(every)
+  assert len(set(fuse.grid(fuse.MOST))) == 19_448  # in a second
 
 
 def oracle(source, folder):
@@ -161,6 +165,7 @@ def test_what_cannot_be_fused(finished_run, tmp_path):
   for folders, message in (
     ([run], "give two runs or more"),
     ([run, run], "each once"),
+    ([f"{run}-{i}" for i in range(9)], "9 runs: at most 8 are fused"),
     ([run, str(tmp_path / "none")], "none holds no run"),
   ):
     with pytest.raises(InputError, match=message):

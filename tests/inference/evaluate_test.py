@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tiny
 
 import as2jax
 from as2jax.commands import app
@@ -13,6 +14,7 @@ from as2jax.data.datasets import dataset, named, trec_files
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import compare as command
 from as2jax.evaluation import results, significance
+from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 
 
@@ -222,3 +224,12 @@ def test_what_cannot_be_evaluated(tmp_path):
   ):
     with pytest.raises(InputError, match=message):
       as2jax.compare(*arguments, **options)
+
+
+def test_a_run_is_used_with_the_numbers_that_it_was_trained_with(tmp_path):
+  config = tiny.config("triplet")
+  (tmp_path / "config.json").write_text(config.to_json())
+  Run(tmp_path, config)
+  other = tiny.config("triplet", data__ranking_size=3)
+  with pytest.raises(InputError, match="data.ranking_size: 5 there, 3 now"):
+    Run(tmp_path, other)

@@ -12,10 +12,12 @@ from ml_collections import ConfigDict
 
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import trec_files
+from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, OrderGiven, Ranking
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import predict
 from as2jax.evaluation.parameter_free import FittedRanker
 from as2jax.inference import modes
+from as2jax.inference.evaluate import evaluate
 from as2jax.inference.ranker import ParameterFreeRanker, Ranker
 from as2jax.inference.run import Run
 from as2jax.models import lexical
@@ -48,6 +50,20 @@ def test_a_model_that_scores_candidates_together_has_no_score_of_a_pair(layout):
     InputError, match="cassie scores the candidates .* together.*: use rank_many$"
   ):
     Ranker(predictor, {}, seed=0).scores([("who", "Ann")])
+
+
+def test_a_joint_model_measures_nothing_in_the_order_of_the_data():
+  model, config = SimpleNamespace(layout="joint"), ConfigDict({"model": {"name": "cassie"}})
+
+  def ranker(ranking):
+    parts = SimpleNamespace(config=config, inputs=(FirstStageRanking(ranking),))
+    return Ranker(SimpleNamespace(components=parts, model=model), {}, seed=0)
+
+  ranker(Ranking()).require_ranking()
+  asked = [Question("q", "who", (Candidate("c", "Ann", 1),))]
+  for use in (ranker(OrderGiven()).require_ranking, lambda: evaluate(ranker(OrderGiven()), asked)):
+    with pytest.raises(InputError, match="cassie ranks .* no ranking of these .*predict.ranking"):
+      use()
 
 
 def questions():

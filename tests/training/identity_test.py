@@ -12,9 +12,10 @@ import tiny
 
 from as2jax.config import losses
 from as2jax.data.datasets import dataset as datasets
+from as2jax.data.datasets import trec_files
 from as2jax.data.datasets.pool import Pool
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, Ranking
-from as2jax.data.record import Passage
+from as2jax.data.record import Passage, Query
 from as2jax.evaluation import results
 from as2jax.inference import apply, export
 from as2jax.inference.run import Run
@@ -347,9 +348,9 @@ def test_pools_and_first_stage_rankings_count():
 
   def digests(pool, ranking):
     data = types.SimpleNamespace(splits={"test": questions}, pools={"test": pool})
-    inputs = (FirstStageRanking(ranking),)
+    inputs, model = (FirstStageRanking(ranking),), types.SimpleNamespace(has_parameters=False)
     return identity._of_data(
-      types.SimpleNamespace(dataset=data, data=data, inputs=inputs), ("test",)
+      types.SimpleNamespace(dataset=data, data=data, inputs=inputs, model=model), ("test",)
     )
 
   first = digests(pools[0], plain)
@@ -357,6 +358,28 @@ def test_pools_and_first_stage_rankings_count():
   assert digests(pools[1], plain)["data"] != first["data"]
   assert digests(pools[0], turned)["first_stage_ranking"] != first["first_stage_ranking"]
   assert digests(pools[0], turned)["data"] == first["data"]
+
+
+def test_the_ranking_of_a_pool_that_is_ranked_again_counts(tmp_path):
+  """Its order and its reciprocal ranks do, scores that give the same order do not."""
+  passages = tuple(Passage(str(i), text) for i, text in enumerate(("ice", "snow", "fire")))
+  pool = Pool(passages, (Query("q", "what burns ?", ("2",), (1,)),))
+  place = tmp_path / "eval" / "test"
+
+  def digest(scores, rank, encodes=False):
+    trec_files.write_run(place / "run.trec", ["q"], [["0", "1", "2"]], [np.asarray(scores)], "x")
+    table = {"mrr": np.asarray([1 / rank]), "any:mrr": np.asarray([1 / rank])}
+    trec_files.write_table(place / "per_question.tsv", ["q"], [3], [1], table)
+    data = types.SimpleNamespace(splits={"test": ()}, pools={"test": pool})
+    config = types.SimpleNamespace(data=types.SimpleNamespace(ranking=str(tmp_path)))
+    model = types.SimpleNamespace(has_parameters=True, encodes=encodes)
+    parts = types.SimpleNamespace(dataset=data, data=data, inputs=(), model=model, config=config)
+    return identity._of_data(parts, ("test",))["first_stage_ranking"]
+
+  first = digest([3.0, 2.0, 1.0], 3)
+  assert first.keys() == {"test"} and digest([9.0, 5.0, 4.0], 3) == first
+  assert digest([1.0, 2.0, 3.0], 1) != first and digest([3.0, 2.0, 1.0], 2) != first
+  assert digest([1.0, 2.0, 3.0], 1, encodes=True) == {}  # a bi-encoder searches the pool itself
 
 
 def test_the_source_that_was_sent_to_a_machine_is_part_of_the_identity(

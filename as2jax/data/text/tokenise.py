@@ -133,7 +133,7 @@ def _key(
   """SHA-256 (hex) of all that the table depends on."""
   import tokenizers
 
-  head = [VERSION, tokenizers.__version__, tokenizer.fingerprint, WORD.pattern, *settings]
+  head = [VERSION, tokenizers.__version__, tokenizer.fingerprint, WORD, *settings]
   digest = hashlib.sha256(json.dumps(head).encode())
   for start in range(0, len(units), _CHUNK):
     digest.update(b"\n" + json.dumps(units[start : start + _CHUNK]).encode())

@@ -31,6 +31,7 @@ from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
 
 FILES = "tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model"
+_NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")
 _SETTINGS = "tokenizer_config.json"
 _BESIDE = (_SETTINGS, "special_tokens_map.json", "added_tokens.json")
 MAX_GROWTH = 1000  # of a text by the rules of a normaliser; published ones stay below 10
@@ -55,13 +56,23 @@ def file_of(folder: epath.Path) -> str:
     InputError: none of `FILES` is there, or one is no file but a directory, a pipe or a device.
 
   """
-  names = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")
-  for name in (*names, "merges.txt", *_BESIDE):
+  for name in (*_NAMES, "merges.txt", *_BESIDE):
     regular_files.refuse_others(folder / name)
-  for name in names:
+  if name := _first(folder):
+    return name
+  raise InputError(f"{folder}: no tokeniser here; put {FILES} into it")
+
+
+def is_there(folder: epath.Path) -> bool:
+  """Whether `folder` holds one of `FILES`."""
+  return bool(_first(folder))
+
+
+def _first(folder: epath.Path) -> str:
+  for name in _NAMES:
     if (folder / name).exists() and (name != "vocab.json" or (folder / "merges.txt").exists()):
       return name
-  raise InputError(f"{folder}: no tokeniser here; put {FILES} into it")
+  return ""
 
 
 def load_backend(folder: epath.Path) -> Any:

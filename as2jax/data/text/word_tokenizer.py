@@ -20,8 +20,8 @@ PAD_ID, UNKNOWN_ID = range(RESERVED)
 # `as2jax.data.text.words.WORD` in Oniguruma's terms. Its \w has marks and other connectors, and lacks
 # numbers that are no digits; its \s lacks four control characters. What is left are characters that
 # one of the two Unicode versions does not know (a test goes through all of them).
-_LETTER = r"\p{L}\p{N}_\x{300}-\x{36f}"
-_WORD = rf"[{_LETTER}]+(?:['\x{{2019}}][{_LETTER}]+)*|[^\s\x{{1c}}-\x{{1f}}]"
+_RUN = r"[\p{L}\p{N}_][\p{L}\p{N}\p{M}_]*"
+_WORD = rf"{_RUN}(?:['\x{{2019}}]{_RUN})*|[^\s\x{{1c}}-\x{{1f}}]"
 # What the Penn Treebank has as one word beside these, and what it cuts off.
 _ENDING = "'(?:s|re|ve|ll|d|m)"
 _WHOLE = rf"\d+(?:[.,:]\d+)+|(?:\p{{L}}\.){{2,}}|(?<!\S)(?i:{_ENDING})(?!\S)"

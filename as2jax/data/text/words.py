@@ -1,6 +1,7 @@
 """Words of a text, and the table of distinct texts: their tokens and the words that own them."""
 
 import dataclasses
+import functools
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -10,15 +11,30 @@ from jaxtyping import Int32, Int64
 
 from as2jax.data.text.tokenizer import Encoded, Tokenizer
 
-# Runs of letters, digits and accents, inner apostrophes included ("don't" is in every stop list);
-# any other character is a word of its own, so that each character but space is in a word.
-WORD = re.compile("[\\w\u0300-\u036f]+(?:['\u2019][\\w\u0300-\u036f]+)*|\\S")
+# Runs of letters, digits and their marks, inner apostrophes included ("don't" is in every stop list);
+# any other character is a word of its own, so that each character but space is in a word. {} stands for
+# the marks (accents, the vowel signs of Devanagari …) that a text has.
+WORD = "\\w[\\w{0}]*(?:['\u2019]\\w[\\w{0}]*)*|\\S"
 _CHUNK = 4096  # texts tokenised at once: what the library returns is far larger than the ids
 
 
 def words(text: str) -> list[tuple[str, int, int]]:
   """The words and punctuation marks of `text`: lower-cased form, first character, end."""
-  return [(m.group().lower().replace("\u2019", "'"), *m.span()) for m in WORD.finditer(text)]
+  pattern = word_pattern(marks(text))
+  return [(m.group().lower().replace("\u2019", "'"), *m.span()) for m in pattern.finditer(text)]
+
+
+@functools.lru_cache(maxsize=256)
+def word_pattern(those: str) -> re.Pattern[str]:
+  """`WORD` for texts whose marks are those."""
+  return re.compile(WORD.format(those))
+
+
+def marks(text: str) -> str:
+  """The distinct combining marks of a text, which belong to the letter before them."""
+  if text.isascii():
+    return ""
+  return "".join(sorted(c for c in set(text) if unicodedata.category(c).startswith("M")))
 
 
 PLAIN_WORD = re.compile(r"\w+")
@@ -32,11 +48,8 @@ def plain_words(text: str) -> list[str]:
   marks that have no such form stay in their word, as the vowel signs of Devanagari do.
   """
   text = unicodedata.normalize("NFC", text).lower()
-  if not text.isascii():
-    marks = "".join(sorted(c for c in set(text) if unicodedata.category(c).startswith("M")))
-    if marks:
-      return re.findall(rf"\w[\w{marks}]*", text)
-  return PLAIN_WORD.findall(text)
+  there = marks(text)
+  return re.findall(rf"\w[\w{there}]*", text) if there else PLAIN_WORD.findall(text)
 
 
 def plain_form(text: str) -> str:

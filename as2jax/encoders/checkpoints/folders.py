@@ -5,14 +5,17 @@ transformers' own look-up tries for minutes.
 """
 
 import importlib.util
-import os
 import re
+from collections.abc import Iterator
 
 from etils import epath
 
-from as2jax.encoders.checkpoints.weights import INDEX, WEIGHTS
+from as2jax.data.text import vocabulary
+from as2jax.encoders.checkpoints.weights import FILES, INDEX, TORCH_INDEX, WEIGHTS
+from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
 
+MODULES = "modules.json"  # of a sentence-transformers folder
 CONFIGS = ("config.json", "bert_config.json", "xlnet_config.json")  # Google's names last
 # Of a hub name: one form of the weights is enough, and `_hub_folder` says which.
 DOWNLOADED = (
@@ -100,7 +103,7 @@ def config_file(folder: epath.PathLike) -> epath.Path | None:
 
 
 def _with_config(folder: epath.Path, spec: str) -> epath.Path:
-  if config_file(folder) is None and not (folder / "modules.json").exists():
+  if config_file(folder) is None and not (folder / MODULES).exists():
     raise InputError(
       f"encoder {spec!r}: the folder {folder} has no config.json; it must hold config.json, "
       f"{WEIGHTS} and the tokeniser's files, as Hugging Face's save_pretrained writes them"
@@ -119,20 +122,62 @@ def _package_folder(spec: str) -> epath.Path:
   return epath.Path(module_spec.submodule_search_locations[0]) / inner
 
 
-def _has_weights(folder: epath.Path) -> bool:
-  places = [place for place in (folder, folder / "0_Transformer") if place.is_dir()]
-  return any(any(place.glob(pattern)) for place in places for pattern in (*SAFETENSORS, *TORCH))
+def _snapshot(name: str) -> epath.Path | None:
+  """The folder of a hub name in the local cache, which a download that was stopped leaves in part."""
+  import huggingface_hub
+
+  for file in ("config.json", MODULES):
+    cached = huggingface_hub.try_to_load_from_cache(name, file)
+    if isinstance(cached, str):
+      return epath.Path(cached).parent
+  return None
 
 
 def _cached(name: str) -> str:
-  """The folder of a hub name in the local cache, "" where it is not there with its weights."""
-  import huggingface_hub
+  """The folder of a hub name in the local cache, "" where it is not there or not whole."""
+  folder = _snapshot(name)
+  return "" if folder is None or _lacking(folder) else str(folder)
 
-  for file in ("config.json", "modules.json"):
-    cached = huggingface_hub.try_to_load_from_cache(name, file)
-    if isinstance(cached, str) and _has_weights(epath.Path(cached).parent):
-      return os.path.dirname(cached)
-  return ""
+
+def _lacking(folder: epath.Path) -> str:
+  """What the folder of an encoder, or one of its modules, lacks; "" where it is whole."""
+  try:
+    listed = regular_files.read_json(folder / MODULES) if (folder / MODULES).exists() else None
+    parts = [("Transformer", folder)]
+    if listed is not None:
+      parts = [(entry["type"].rpartition(".")[2], folder / entry["path"]) for entry in listed]
+    return next((lack for kind, place in parts for lack in _lacking_of(kind, place)), "")
+  except InputError as error:
+    return str(error)
+  except (AttributeError, KeyError, TypeError):
+    return ""  # whoever reads the list of modules says what is wrong with it
+
+
+def _lacking_of(kind: str, folder: epath.Path) -> Iterator[str]:
+  """What a module of a kind lacks."""
+  if (
+    kind == "Transformer"
+    and config_file(folder) is None
+    or (kind in ("Pooling", "Dense", "LayerNorm") and not (folder / "config.json").exists())
+  ):
+    yield str(folder / "config.json")
+  if kind in ("Transformer", "Dense", "LayerNorm"):
+    yield from _lacking_weights(folder)
+  if kind == "Transformer" and not vocabulary.is_there(folder):
+    yield f"the tokeniser in {folder} ({vocabulary.FILES})"
+
+
+def _lacking_weights(folder: epath.Path) -> list[str]:
+  """The files of weights that a folder lacks."""
+  file = next((name for name in FILES if (folder / name).exists()), None)
+  if file is None:
+    return [str(folder / WEIGHTS)]
+  if file not in (INDEX, TORCH_INDEX):
+    return []
+  index = regular_files.read_json(folder / file)
+  places = index.get("weight_map") if isinstance(index, dict) else None
+  names = sorted(set(map(str, places.values()))) if isinstance(places, dict) else []
+  return [str(folder / name) for name in names if not (folder / name).exists()]
 
 
 def _hub_folder(name: str) -> str:
@@ -149,9 +194,11 @@ def _hub_folder(name: str) -> str:
     return huggingface_hub.snapshot_download(name, allow_patterns=(*DOWNLOADED, *form))
   except Exception as error:  # the client raises its own, httpx's and the socket's errors
     reason = str(error).strip().splitlines() or [""]
+    there = _snapshot(name)
+    part = f", which lacks {_lacking(there)}" if there else ""
     raise InputError(
-      f"encoder {name!r}: no folder of that name here, not in the Hugging Face cache "
-      f"({constants.HF_HUB_CACHE}), and {constants.ENDPOINT} did not give it "
+      f"encoder {name!r}: no folder of that name here, not{' whole' * bool(there)} in the Hugging Face "
+      f"cache ({constants.HF_HUB_CACHE}{part}), and {constants.ENDPOINT} did not give it "
       f"({type(error).__name__}: {reason[0]}). Check the name, or on a machine with a network run "
       f"`hf download {name}` and copy the folder here, then give its path; {SAMPLE}"
     ) from None

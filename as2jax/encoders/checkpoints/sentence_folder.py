@@ -6,6 +6,7 @@ layers, a normalisation. `read` turns them into the fields and parameters of
 """
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,11 +14,15 @@ import numpy as np
 from etils import epath
 
 from as2jax.encoders.checkpoints import weights
-from as2jax.encoders.checkpoints.folders import config_file
+from as2jax.encoders.checkpoints.folders import MODULES, config_file
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.regular_files import read_json
 
-MODULES = "modules.json"
+log = logging.getLogger(__name__)
+PUBLISHED = (
+  "sentence_bert",
+  "reranker",
+)  # `encoder.name` of what is opened with all its folder says
 SETTINGS = "config_sentence_transformers.json"
 # Older releases name the file by the architecture.
 TRANSFORMER_CONFIGS = tuple(
@@ -291,6 +296,43 @@ def similarity(folder: epath.PathLike) -> str | None:
   """The library's name of the function that compares two vectors, as the folder states it."""
   file = epath.Path(folder) / SETTINGS
   return _json(file, dict).get("similarity_fn_name") if file.exists() else None
+
+
+def stated(folder: epath.PathLike) -> dict[str, Any]:
+  """What a folder says of texts beside its tokeniser, which an encoder alone does not follow.
+
+  Returns:
+    Of `max_seq_length`, `do_lower_case` and `prompts` (before questions and before candidates) those
+    that it states.
+
+  """
+  folder = epath.Path(folder)
+  try:
+    settings, prompts = _transformer_settings(folder), _prompts(folder)
+  except (
+    InputError
+  ):  # of a module that is not implemented, or damaged: an encoder alone needs neither
+    return {}
+  found = {key: settings.get(key) for key in ("max_seq_length", "do_lower_case")}
+  found["prompts"] = prompts if any(prompts) else None
+  return {key: value for key, value in found.items() if value}
+
+
+def say_unread(stated: Mapping[str, Any], config: Any) -> None:
+  """Logs what an encoder's folder says of its texts, and what the run of `config` does not follow."""
+  own, length = config.encoder["name"] in PUBLISHED, config.data.max_length
+  said = {k: v for k, v in stated.items() if k != "prompts" or not config.data.prompts}
+  longest = said.pop("max_seq_length", None)
+  lines = [f"{key} = {value!r}" for key, value in said.items()]
+  if longest and (length > longest or own and length < longest):
+    lines.append(f"max_seq_length = {longest} (data.max_length = {length})")
+  if lines:
+    log.info(
+      "%s: its folder says %s, which this run does not follow%s",
+      config.encoder["pretrained"],
+      ", ".join(lines),
+      "" if own else "; encoder.name = sentence_bert, as --recipe=embedder has it, does",
+    )
 
 
 def _max_length(folder: epath.Path, settings: Mapping[str, Any]) -> int | None:

@@ -114,6 +114,8 @@ def mine(
       )
     opened = open_miners(miners, pool, working, settings.seed)
     judge = open_ranker(settings.judge) if settings.judge else None
+    if judge is not None:
+      judge.require_ranking()
     tally, answers = _Tally(), _answers(questions)
     with (working / mined.FILE).open("w") as file:
       for line in _lines(asked, answers, pool, opened, judge, settings, tally):

@@ -14,9 +14,9 @@ from tokenizer_test import SENTENCES, bert_folder
 
 from as2jax.data.datasets.dataset import load
 from as2jax.data.text import word_tokenizer
+from as2jax.data.text import words as house
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import load_tokenizer
-from as2jax.data.text.words import WORD
 from as2jax.runtime.errors import InputError
 
 WORDS = ("ice", "Caves", "caves", "form", "don't", "<s>", "</s>")
@@ -33,7 +33,14 @@ def spans(tokenizer, text):
 
 
 def expected(text):
-  return [match.span() for match in WORD.finditer(text)]
+  return [match.span() for match in house.word_pattern(house.marks(text)).finditer(text)]
+
+
+def test_marks_stay_with_their_letters():
+  for text in ("हिन्दी में", "cafe\u0301 naïve", "שָׁלוֹם", "❤\ufe0f ok"):
+    actual = [form for form, *_ in house.words(text)]
+    assert actual == ([*text.split()] if text[0] != "❤" else ["❤", "\ufe0f", "ok"])
+    assert [text[start:end] for start, end in spans(build(), text)] == actual
 
 
 def test_every_character_splits_as_the_house_splits():

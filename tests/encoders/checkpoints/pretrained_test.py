@@ -371,14 +371,39 @@ def test_without_a_network_a_hub_name_fails_within_seconds(hub):
   assert "\n" not in message
 
 
-def test_the_local_cache_comes_before_the_network(hub):
-  snapshot = hub / "models--bert-base-uncased" / "snapshots" / ("0" * 40)
-  snapshot.mkdir(parents=True)
+@pytest.fixture
+def snapshot(hub):
+  """The folder of bert-base-uncased in the cache, still empty."""
+  folder = hub / "models--bert-base-uncased" / "snapshots" / ("0" * 40)
+  folder.mkdir(parents=True)
   refs = hub / "models--bert-base-uncased" / "refs"
   refs.mkdir()
   (refs / "main").write_text("0" * 40)
+  return folder
+
+
+def test_the_local_cache_comes_before_the_network(snapshot):
+  """Half a snapshot is none, and what it lacks is named."""
+
+  def lacks(name):
+    with pytest.raises(InputError, match=rf"not whole in .*, which lacks .*{name}.*did not give"):
+      pretrained.resolve("bert-base-uncased")
+
   write(snapshot, None)
-  with pytest.raises(InputError, match="did not give it"):  # half a snapshot is none
-    pretrained.resolve("bert-base-uncased")
+  lacks("model.safetensors")
+  part = "model-00002-of-00002.safetensors"
+  (snapshot / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": part}}))
+  (snapshot / "model-00001-of-00002.safetensors").touch()
+  lacks(part)
   write(snapshot, bert_tensors())
+  lacks("the tokeniser in .*vocab.txt")
+  (snapshot / "vocab.txt").touch()
+  assert str(pretrained.resolve("bert-base-uncased")) == str(snapshot)
+  modules = {"1_Pooling": "Pooling", "2_Dense": "Dense", "3_Normalize": "Normalize"}
+  listed = [{"path": k, "type": f"sentence_transformers.models.{v}"} for k, v in modules.items()]
+  (snapshot / "modules.json").write_text(json.dumps(listed))
+  for name in ("1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"):
+    lacks(name)
+    (snapshot / name).parent.mkdir(exist_ok=True)
+    (snapshot / name).touch()
   assert str(pretrained.resolve("bert-base-uncased")) == str(snapshot)

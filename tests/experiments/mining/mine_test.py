@@ -54,6 +54,9 @@ class Judge:
 
   has_vectors, fingerprint = False, "j" * 64
 
+  def require_ranking(self):
+    """It reads pairs."""
+
   def all_scores(self, questions):
     score = lambda c: 4.0 if "answer" in c.text else -4.0
     return {"logit": [np.asarray([score(c) for c in q.candidates]) for q in questions]}
