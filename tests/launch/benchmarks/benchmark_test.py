@@ -185,7 +185,7 @@ def test_prepare_then_prepared(tmp_path, capsys, system, dtype):
 
 @pytest.mark.slow
 @needs_torch
-@pytest.mark.parametrize("system", ["encode", "crossencoder"])
+@pytest.mark.parametrize("system", ["encode", pytest.param("crossencoder", marks=pytest.mark.long)])
 def test_an_encoder_of_another_shape_over_the_same_texts(tmp_path, system, work):
   """ettin-17m's shape beside the one of the folder, on both sides."""
   out = tmp_path / "out.json"
