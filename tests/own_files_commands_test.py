@@ -1,13 +1,15 @@
 """The `as2jax` command on files of a person's own, whose columns have other names."""
 
 import csv
+import datetime
+import io
 import json
 import pathlib
 import shutil
 
 import pytest
 
-from as2jax.commands import app, documents
+from as2jax.commands import app, documents, use
 from as2jax.config import rerun
 from as2jax.data.datasets import user_files
 from as2jax.data.datasets.dataset import load as load_data
@@ -49,6 +51,37 @@ def test_rank_maps_columns_and_carries_the_others(finished_run, own, tmp_path, c
     rows = list(map(json.loads, file))
   assert {row["rank"] for row in rows} == {1, 2} and all(row["input_rank"] for row in rows)
   capsys.readouterr()
+
+
+def test_a_column_of_dates_is_printed_as_it_is_written(finished_run, tmp_path, capsys):
+  pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+  from pyarrow import parquet
+
+  rows = [{"question": "who", "candidate": "I", "day": datetime.date(2020, 1, 2)}]
+  parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "asked.parquet")
+  told = ["rank", str(finished_run("bm25")), str(tmp_path / "asked.parquet")]
+  assert app.run(told) == 0
+  (row,) = map(json.loads, capsys.readouterr().out.splitlines())
+  assert row["day"] == "2020-01-02"
+
+
+def test_the_prompt_of_search_stays_out_of_what_is_redirected(monkeypatch, capsys):
+  typed = io.StringIO("who sat\n")
+  typed.isatty = lambda: True
+  monkeypatch.setattr("sys.stdin", typed)
+  assert list(use._typed()) == ["who sat"]
+  printed = capsys.readouterr()
+  assert printed.out == "" and printed.err == "question: " * 2
+
+
+def test_options_that_could_change_nothing_are_refused(finished_run, tmp_path, capsys):
+  run, file = str(finished_run("bm25")), tmp_path / "answers.txt"
+  file.write_text("the cat sat\n")
+  assert app.run(["index", run, str(file), "-o", str(tmp_path / "i"), "--columns=text=reply"]) == 2
+  assert "answers.txt is read as a text a line" in capsys.readouterr().err
+  ranked = f"{run}/eval/test/run.trec"
+  assert app.run(["evaluate", ranked, "--data=sample:test", "--rules=ptb"]) == 2
+  assert "--rules=ptb: " in capsys.readouterr().err
 
 
 def test_settings_name_the_columns_of_a_file_that_is_evaluated(finished_run, own, tmp_path, capsys):

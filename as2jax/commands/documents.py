@@ -32,6 +32,11 @@ def read(
   path = epath.Path(file)
   named_columns = column_names.parse(columns, DOCUMENT_NAMES)
   if epath.Path(path.name.lower().removesuffix(".gz")).suffix not in SUFFIXES:
+    if columns:
+      raise InputError(
+        f"--columns={columns}: {file} is read as a text a line; a file with columns ends in "
+        f"{', '.join(SUFFIXES)}"
+      )
     lines = [("", line.strip()) for _, line in Lines(path) if line.strip()]
     return None, [text for _, text in _distinct(file, lines, len(lines), drop)]
   table = open_table(

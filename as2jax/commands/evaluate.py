@@ -56,6 +56,8 @@ def evaluate(
 ) -> None:
   """Evaluates a run again, or what is no run on labelled questions."""
   process.begin_run()
+  import os
+
   from as2jax.inference import open as opening
 
   _check_data(data, splits, columns, drop)
@@ -74,6 +76,8 @@ def evaluate(
     )
   if not data:
     _refuse_without_data(system)
+  if rules and os.path.isfile(system):
+    raise InputError(f"--rules={rules}: {system} has scores already, for which no text is read")
   _on_questions(system, data, columns, drop, tuple(filter(None, rules.split(","))), target, form)
 
 

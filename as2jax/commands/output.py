@@ -19,10 +19,10 @@ def as_json(form: str) -> bool:
 
 
 def emit(form: str, rows: Iterable[Mapping[str, Any]], text: Callable[[], str]) -> None:
-  """Prints rows as JSON lines, or the text."""
+  """Prints rows as JSON lines, in which a value that JSON has not, such as a date, is text; or the text."""
   if as_json(form):
     for row in rows:
-      print(json.dumps(row, ensure_ascii=False))
+      print(json.dumps(row, ensure_ascii=False, default=str))
   else:
     print(text())
 

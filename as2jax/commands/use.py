@@ -341,10 +341,14 @@ def search(
 
 
 def _typed() -> Iterator[str]:
-  """The questions of standard input, with a prompt on a terminal."""
+  """The questions of standard input, with a prompt on a terminal; hits alone go to a file or pipe."""
+  prompt = "question: " if sys.stdin.isatty() else ""
+  apart = not sys.stdout.isatty()
   while True:
+    if apart:
+      print(prompt, end="", file=sys.stderr, flush=True)
     try:
-      text = input("question: " if sys.stdin.isatty() else "")
+      text = input("" if apart else prompt)
     except EOFError:
       return
     if text.strip():

@@ -123,7 +123,9 @@ def evaluate(
   """
   data = _read(data, columns, drop)
   questions = _labelled(data)
-  if isinstance(system, (str, os.PathLike)) and not epath.Path(system).is_file():
+  if isinstance(system, (str, os.PathLike)):
+    system = os.path.expanduser(system)
+  if isinstance(system, str) and not epath.Path(system).is_file():
     system = Run(system) if opening.is_run(system) else opening.load(system)
   by_seed, description = _scores(system, questions, data)
   labels = [np.asarray([c.label for c in q.candidates]) for q in questions]

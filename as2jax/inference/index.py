@@ -7,6 +7,7 @@ are known by a digest of texts and ids, the model by one of its parameters, toke
 
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
 import operator
@@ -42,7 +43,7 @@ KINDS = {  # of what CONTENT holds, by key
   "ranker": str,
 }
 DEPTH = 100  # documents that a second ranker ranks again
-DEEPEST = 4096  # documents scored again by float32 vectors, before all of these are searched
+DEEPEST = 4096  # documents that the device finds of a query, before all are scored in float64
 SECONDS = 5.0  # between two lines of progress
 
 Progress = Callable[[int, int], None]
@@ -274,10 +275,11 @@ class Index:
       raise InputError(f"k = {k}, depth = {depth}: give 1 or more")
     if not len(queries):
       return []
-    parts, starts = self._parts, self._starts
+    parts = self._parts
     if not parts:
       raise InputError("the index holds no documents yet: add some")
-    nearest = self._search(queries, min(max(k, depth) if rerank else k, len(self)), parts)
+    starts = np.cumsum([0, *map(len, parts)])
+    nearest = self._search(queries, min(max(k, depth) if rerank else k, int(starts[-1])), parts)
     hits = []
     for entries, scores in nearest:
       its = np.searchsorted(starts, entries, "right") - 1
@@ -316,38 +318,37 @@ class Index:
   def _nearest(self, vectors: np.ndarray, k: int, rows: Rows) -> list[np.ndarray]:
     """For each query vector the positions of documents among which its best k are."""
     prepared = exact_search.prepared(vectors, self.ranker.similarity, side="query")
+    searched = rows if self.storage == "float32" else rows.narrowed()
     # One program for every k up to 16, 32, …, and for one query or a block of them. Twice as many are
     # found as wanted: float32 orders near-equal distances by rounding, float64 then as they are.
     count = max(32, 1 << (2 * k - 1).bit_length())
     found: list[np.ndarray] = [np.zeros(0, np.int32)] * len(vectors)
     left = list(range(len(vectors)))
-    while left:
-      searched = rows.narrowed() if self.storage != "float32" and count <= DEEPEST else rows
+    while left and count <= DEEPEST:
       searcher = exact_search.Searcher(
         self.ranker.mesh, k=count, queries=1 if len(left) == 1 else exact_search.QUERIES
       )
-      result = searcher(prepared[left], searched)
-      for i, entries in zip(left, result.entries, strict=True):
+      result, unsure = searcher(prepared[left], searched), []
+      for i, entries, scores in zip(left, result.entries, result.scores, strict=True):
         found[i] = entries[entries != exact_search.NONE]
-      if searched is rows:
-        break
-      unsure = [
-        i
-        for i, scores in zip(left, result.scores, strict=True)
-        if not rows.holds_the_best(prepared[i], found[i], k, float(scores[-1]))
-      ]
+        if not rows.holds_the_best(prepared[i], found[i], k, float(scores[-1])):
+          unsure.append(i)
       left, count = unsure, 8 * count
+    for i in left:
+      scores_of = functools.partial(_scores, vectors[i], similarity=self.ranker.similarity)
+      found[i] = rows.best(scores_of, k)
     return found
 
   def _by_words(
     self, queries: Sequence[str], k: int, parts: tuple[Part, ...]
   ) -> list[tuple[np.ndarray, np.ndarray]]:
-    if self._words is None or self._words[0] is not parts:
+    words = self._words  # another thread may search with documents that were added since
+    if words is None or words[0] is not parts:
       texts = [part.text(i) for part in parts for i in range(len(part))]
-      self._words = parts, self.ranker.over_pool(texts)
+      self._words = words = parts, self.ranker.over_pool(texts)
     results = []
     for query in queries:
-      scores = self._words[1](query)
+      scores = words[1](query)
       best = retrieval.best(scores, k)
       results.append((best, scores[best]))
     return results
@@ -374,7 +375,7 @@ class Index:
     if self.ranker.has_vectors:
       vectors = self.ranker.encode_document([part.text(i) for i in range(len(part))])
       prepared = exact_search.prepared(vectors, self.ranker.similarity, side="pool")
-      part = dataclasses.replace(part, vectors=prepared)
+      part = dataclasses.replace(part, vectors=prepared, error=narrow.rounding(prepared))
       if self.storage != "float32":
         of = narrow.narrowed(prepared, self.storage, self.ranker.similarity)
         part = dataclasses.replace(part, narrow=of[0], error=of[1])

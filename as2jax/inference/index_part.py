@@ -43,7 +43,7 @@ class Part:
     vectors: `[n, d]` float32, prepared for the search; None where documents are ranked by words.
     made_by: the fingerprint of the model that encoded them.
     narrow: the vectors in fewer bits, None where float32 alone is kept.
-    error: the most that narrowing can change a score, for a query of length 1.
+    error: the most that narrowing and rounding can change a score, for a query of length 1.
 
   """
 

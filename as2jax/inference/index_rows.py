@@ -1,6 +1,6 @@
 """The vectors of all parts of an index as one array, which is never made."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -29,7 +29,7 @@ class Rows:
     return NarrowRows([part.narrow for part in self._parts], self._starts, self.shape)
 
   def holds_the_best(self, query: np.ndarray, entries: np.ndarray, k: int, lowest: float) -> bool:
-    """Whether the best k of all are among the entries that a search of narrow rows has found.
+    """Whether the best k of all are among the entries that a search on the device has found.
 
     Args:
       query: prepared.
@@ -40,6 +40,22 @@ class Rows:
     exact = self.take(entries).astype(np.float64) @ query.astype(np.float64)
     error = float(np.linalg.norm(query.astype(np.float64))) * max(p.error for p in self._parts)
     return bool(np.partition(exact, -k)[-k] > lowest + error)
+
+  def best(self, scores_of: Callable[[np.ndarray], np.ndarray], k: int) -> np.ndarray:
+    """Positions of the k rows of greatest score, equal ones in ascending order, read block by block.
+
+    Args:
+      scores_of: from rows `[n, d]` to their scores `[n]`, float64.
+
+    """
+    entries, scores = np.zeros(0, np.int64), np.zeros(0)
+    for start in range(0, self.shape[0], exact_search.ROWS):
+      block = scores_of(self[start : start + exact_search.ROWS])
+      entries = np.concatenate([entries, start + np.arange(len(block))])
+      scores = np.concatenate([scores, block])
+      kept = np.lexsort((entries, -scores))[:k]
+      entries, scores = entries[kept], scores[kept]
+    return entries
 
   def take(self, entries: np.ndarray) -> np.ndarray:
     """The rows at some positions."""

@@ -2,8 +2,8 @@
 
 A search reads the narrow vectors and scores the best again by the float32 ones. It is exact all the same:
 by the Cauchy–Schwarz inequality a score is off by at most ‖q‖ times the length of what narrowing took
-from a document, so that a document which was not found cannot have been among the best, or else the
-float32 vectors are searched.
+from a document, and by rounding, so that a document which was not found cannot have been among the
+best, or else more are found, and at last all documents are scored in float64.
 """
 
 import numpy as np
@@ -20,6 +20,12 @@ def check(storage: str) -> None:
   """Raises InputError where it is none of `STORAGE`."""
   if storage not in STORAGE:
     raise InputError(f"storage {storage!r}: vectors are kept as one of {', '.join(STORAGE)}")
+
+
+def rounding(prepared: Float32[np.ndarray, "n w"]) -> float:
+  """The most that a product in float32 can be off, for a query of length 1: of w rounded numbers."""
+  lengths = np.linalg.norm(prepared.astype(np.float64), axis=1)
+  return 2 * (prepared.shape[1] + 2) * float(np.finfo(np.float32).eps * lengths.max(initial=0))
 
 
 def narrowed(
@@ -41,8 +47,5 @@ def narrowed(
   values = vectors / scale[:, None]
   values = np.rint(values).astype(np.int8) if storage == "int8" else values.astype(np.float16)
   gap = vectors.astype(np.float64) - scale[:, None].astype(np.float64) * values
-  lengths = np.linalg.norm(prepared.astype(np.float64), axis=1)
-  # The device's products of w numbers are rounded, too.
-  rounding = 2 * (prepared.shape[1] + 2) * np.finfo(np.float32).eps * lengths.max(initial=0)
-  error = float(np.linalg.norm(gap, axis=1).max(initial=0) + rounding)
+  error = float(np.linalg.norm(gap, axis=1).max(initial=0)) + rounding(prepared)
   return Narrow(values, scale, last), error

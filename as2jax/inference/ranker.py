@@ -21,6 +21,7 @@ from as2jax.data.datasets import user_files
 from as2jax.data.inputs.first_stage_ranking import OrderGiven
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise
+from as2jax.encoders.frozen_vectors import FrozenVectors
 from as2jax.evaluation import predict, retrieval
 from as2jax.evaluation.parameter_free import FittedRanker
 from as2jax.evaluation.predict import Scores
@@ -87,9 +88,12 @@ class Ranker:
     return digest.hexdigest()
 
   def _settings(self) -> dict[str, Any]:
-    provenance, data = self.predictor.components.provenance, self.config.data
-    prompts = self.predictor.components.prompts
+    components, data = self.predictor.components, self.config.data
+    provenance, prompts = components.provenance, components.prompts
+    # Weights that are no parameters of the model: those of a frozen encoder whose vectors it reads.
+    frozen = any(entry.name == FrozenVectors.name for entry in components.inputs)
     return {
+      **({"weights": provenance["sha256"]} if frozen else {}),
       **({"prompts": dataclasses.astuple(prompts)} if any(dataclasses.astuple(prompts)) else {}),
       "model": self.config.model.to_dict(),
       "rules": list(data.rules),

@@ -91,7 +91,7 @@ class Run:
       InputError: the folder holds no run, or one of another model than `config` describes.
 
     """
-    folder = epath.Path(folder)
+    folder = epath.Path(folder).expanduser()
     self.folder = folder if "://" in str(folder) else epath.Path(folder.absolute())
     path = self.folder / "config.json"
     if not path.exists():

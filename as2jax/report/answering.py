@@ -48,7 +48,8 @@ def section(runs: Runs, calibration: str) -> tuple[str, dict[str, Drawing]]:
   figures = {"reliability": reliability(shown), "risk-coverage": risk(shown)}
   grid = "".join(markup.figure(figure.svg(), name=name) for name, figure in figures.items())
   with_answer = sum(bool(question.positives) for question in runs.questions)
-  counted = f"{len(runs.questions)} questions, {with_answer} of them with an answer. "
+  asked = sum(bool(question.candidates) for question in runs.questions)
+  counted = f"{asked} questions, {with_answer} of them with an answer. "
   legend = counted + LEGEND.format(
     dev=dev, calibration=_named(calibration), bins=answer_triggering.BINS
   )

@@ -195,7 +195,9 @@ def _said(what: str, words: Sequence[str], values: np.ndarray) -> str:
   """The caption of a picture: what its cells are, and how much the strongest is."""
   most, count = pictures.WORDS, len(words)
   cut = f"; the first {most} of {count} words" if count > most else ""
-  grey = "; grey: below 0" if values.min(initial=0.0) < -GREY * np.abs(values).max() else ""
+  grey = (
+    "; grey: below 0" if values.min(initial=0.0) < -GREY * np.abs(values).max(initial=0.0) else ""
+  )
   return f"{what}; the strongest is {float(values.max(initial=0.0)):.2f}{grey}{cut}"
 
 

@@ -89,7 +89,8 @@
     const ranks = found.s[system].r.map((seed) => seed[at]);
     const rank = make("b", String(ranks[0]));
     rank.title = ranks.length > 1 ? `rank by seed: ${ranks.join(", ")}` : "rank";
-    item.append(rank, make("span", found.s[system].v[at].toFixed(4), "score"));
+    const score = found.s[system].v[at]; // a text where it is infinite
+    item.append(rank, make("span", score.toFixed ? score.toFixed(4) : score, "score"));
     const words = make("div");
     const around = (n) => { if (n >= 0) words.append(make("span", found.t[n], "around")); };
     around(previous);

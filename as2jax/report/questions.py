@@ -201,8 +201,8 @@ def _candidates(question: Question, rankings: Sequence[Sequence[Ranking]]) -> di
   """What the page shows of one question.
 
   `t` are its texts; `c` its candidates: id, text, label, previous and next text (numbers in `t`, -1
-  for none); `s` of each system, null where it wrote no ranking: `v`, the scores of its first seed,
-  and `r`, the ranks of each seed, a tied one as "2–4", null of what it did not list.
+  for none); `s` of each system, null where it wrote no ranking: `v`, the scores of its first seed
+  (infinite ones as texts, for which JSON has no numbers), and `r`, the ranks of each seed, a tied one as "2–4", null of what it did not list.
   """
   texts: dict[str, int] = {}
   place = lambda text: texts.setdefault(text, len(texts)) if text else -1
@@ -216,9 +216,15 @@ def _candidates(question: Question, rankings: Sequence[Sequence[Ranking]]) -> di
     if not its or len(its) < len(seeds):
       systems.append(None)
       continue
-    scores = [float(f"{its[0][id]:.6g}") if id in its[0] else None for id in ids]
+    scores = [_shown(its[0][id]) if id in its[0] else None for id in ids]
     systems.append({"v": scores, "r": [ranks(one, ids) for one in its]})
   return {"t": list(texts), "c": rows, "s": systems}
+
+
+def _shown(score: float) -> float | str:
+  if np.isfinite(score):
+    return float(f"{score:.6g}")
+  return "∞" if score > 0 else "−∞"
 
 
 def ranks(scores: Mapping[str, float], ids: Sequence[str]) -> list[int | str | None]:

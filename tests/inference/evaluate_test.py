@@ -181,6 +181,14 @@ def test_infinite_scores_of_a_run_file_rank_as_in_trec_eval(tmp_path):
   assert actual.tolist() == [pytest.approx([1, 1, 3 / 4, 1 / 3])]
 
 
+def test_the_home_folder_may_be_written_as_everywhere(folders, data, monkeypatch):
+  monkeypatch.setenv("HOME", str(folders))
+  assert as2jax.open_run("~/bm25").folder == as2jax.open_run(folders / "bm25").folder
+  every = as2jax.dataset("sample", "test", filter="all")
+  for system, asked in (("~/bm25", data), ("~/bm25/eval/test/run.trec", every)):
+    assert as2jax.evaluate(system, asked).name.startswith(str(folders))
+
+
 def test_what_cannot_be_evaluated(tmp_path):
   good = lambda questions: [[1, 2, 3]] * len(questions)
   unlabelled = (Question("q", "what", (Candidate("a", "x"),)),)

@@ -8,13 +8,20 @@ import shutil
 
 import numpy as np
 import pytest
+import tiny
+import tiny_features
+from safetensors.numpy import load_file, save_file
 
 import as2jax
+from as2jax.evaluation import predict
 from as2jax.inference import index as indexes
 from as2jax.inference import index_part
 from as2jax.inference.index import Index
 from as2jax.inference.index_part import Part
+from as2jax.inference.ranker import Ranker
+from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
+from as2jax.training import build
 
 QUERY = "who sat on the mat"
 TEXTS = [f"the {what} {where}" for what in ("cat", "dog", "ice") for where in ("sat", "ran", "is")]
@@ -69,11 +76,11 @@ def test_a_folder_searches_as_memory_does(ranker, tmp_path, encoded):
 
 def test_what_rounding_makes_equal_is_ordered_by_its_distance(ranker, monkeypatch):
   """The vectors of an untrained model lie close together, far from the origin."""
-  near = np.random.default_rng(0).normal(100.0, 1e-4, (20, 16)).astype(np.float32)
+  near = np.random.default_rng(0).normal(100.0, 1e-4, (200, 16)).astype(np.float32)
   monkeypatch.setattr(index_part, "DOCUMENTS", 4096)
   monkeypatch.setattr(ranker, "encode_document", lambda texts: near[: len(texts)])
-  index = ranker.index([f"document {i}" for i in range(20)])
-  for i in range(20):
+  index = ranker.index([f"document {i}" for i in range(200)])
+  for i in range(0, 200, 10):
     monkeypatch.setattr(ranker, "encode_query", lambda texts, i=i: near[i : i + 1])
     hits = index.search("a question", 5)
     assert hits[0].index == i and hits[0].score == 0
@@ -205,6 +212,19 @@ def test_another_model_or_damage_is_told(ranker, finished_run, tmp_path):
     ranker.index(TEXTS, path="gs://bucket/x")
 
 
+def test_an_index_knows_the_weights_of_a_frozen_encoder(tmp_path):
+  """Which are no parameters of CETE's ablation: it has none."""
+  others, fingerprints = tmp_path / "others", []
+  shutil.copytree(tiny.encoder_folder(), others)
+  file = others / "model.safetensors"
+  save_file({name: np.roll(value, 1, 0) for name, value in load_file(file).items()}, file)
+  for folder in (tiny.encoder_folder(), others):
+    parts = build.load(tiny_features.config(folder, tmp_path, "no_encoder"), data=False)
+    model = predict.Predictor(parts, sharding.make_mesh(), 1)
+    fingerprints.append(Ranker(model, {"params": {}}, seed=None).fingerprint)
+  assert fingerprints[0] != fingerprints[1]
+
+
 def test_no_index_is_written_among_other_files(finished_run, tmp_path):
   ranker = as2jax.load(finished_run("bm25"))
   memory = ranker.index(TEXTS)
@@ -249,6 +269,26 @@ def test_words_are_kept_and_searched_too(finished_run, tmp_path):
   index.add(["a cat sat"])
   assert index.search("cat sat", 1)[0].index in (0, 9)
   assert "vectors.npy" not in os.listdir(tmp_path / "index" / "part-000000")
+
+
+def test_a_search_by_words_keeps_to_its_documents_while_others_are_added(finished_run, monkeypatch):
+  ranker = as2jax.load(finished_run("bm25"))
+  index, over_pool = ranker.index(TEXTS), ranker.over_pool
+
+  def over(texts):
+    scores = over_pool(texts)
+
+    def scored(query):
+      if len(index) == len(TEXTS):  # as another thread would, between two queries
+        index.add(["nobody ran"])
+        index.search("nobody ran", 1)
+      return scores(query)
+
+    return scored
+
+  monkeypatch.setattr(ranker, "over_pool", over)
+  hits = index.search_many(["cat sat", "nobody ran"], 20)
+  assert [len(its) for its in hits] == [9, 9] and len(index) == 10
 
 
 def test_a_frame_is_ranked_as_pyterrier_wants(ranker):

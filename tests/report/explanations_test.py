@@ -57,6 +57,9 @@ def test_cells_below_zero_are_grey():
   cells = {s.attributes["class"]: s.attributes for s in picture.shapes if s.tag == "path"}
   assert set(cells) == {"f-c0", "f-muted"} and cells["f-muted"]["opacity"] == 0.5
   assert explanations._said("grid", ["c", "d"], values).endswith("is 1.00; grey: below 0")
+  nothing = np.zeros((2, 0))  # of a sentence of a joint run that has no word
+  assert pictures.grid("grid", ["a", "b"], [], nothing, 0).description == "no word"
+  assert explanations._said("grid", [], nothing) == "grid; the strongest is 0.00"
 
 
 def test_cells_are_the_cosines_of_words(finished_run):

@@ -13,6 +13,7 @@ import page_cases
 import pytest
 
 from as2jax.commands import app
+from as2jax.data.record import Candidate, Question
 from as2jax.experiments.papers import published
 from as2jax.inference import modes
 from as2jax.inference.open import open_run
@@ -178,6 +179,12 @@ def test_equal_scores_share_their_ranks():
   assert questions.ranks(listed, "dxab") == ["2–3", None, 4, 1]
   tied = {"a": 0.1 + 0.2, "b": 0.3}  # equal as float32, as metrics see it
   assert questions.ranks(tied, "ab") == ["1–2", "1–2"]
+
+
+def test_infinite_scores_are_texts_which_json_can_hold():
+  question = Question("Q", "?", (Candidate("a", "x", 1), Candidate("b", "y", 0)))
+  packed = questions._candidates(question, [[{"Q": {"a": 1e400, "b": -1e400}}]])
+  assert json.loads(json.dumps(packed, allow_nan=False))["s"] == [{"v": ["∞", "−∞"], "r": [[1, 2]]}]
 
 
 def test_hostile_texts_stay_texts(tmp_path):

@@ -1,5 +1,7 @@
 """Kinds of questions, and the section on answering: what they part, and figures that can be redone."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -67,6 +69,8 @@ def test_a_stratum_has_the_mean_of_its_questions(two):
 def test_the_section_on_answering_counts_all_questions(two):
   section, figures = answering.section(two, "platt")
   assert "68 questions, 54 of them with an answer" in section
+  more = dataclasses.replace(two, questions=(*two.questions, Question("none", "who", ())))
+  assert answering.section(more, "platt")[0] == section, "a question without candidates counts not"
   assert set(figures) == {"reliability", "risk-coverage"}
   questions = {split: two.dataset.splits[split] for split in ("dev", "test")}
   before, after = (

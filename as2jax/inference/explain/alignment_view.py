@@ -184,7 +184,8 @@ def from_data(config: Any, question_id: str, candidate_id: str | None, split: st
         f"--candidate-id={candidate_id}: a joint run reads the best "
         f"{config.data.ranking_size} candidates together; leave it out"
       )
-    order = rankings.load(config.data.ranking, data.splits, (split,)).order(chosen)
+    ranking = rankings.load(config.data.ranking, data.splits, split.split("+"))
+    order = ranking.order(chosen)
     best = [chosen.candidates[at] for at in order[: config.data.ranking_size]]
     return Question(chosen.id, chosen.text, tuple(best))
   if candidate_id is None:
