@@ -1,5 +1,6 @@
 """Each system learns on generated data what its own ablation cannot."""
 
+import jax
 import numpy as np
 import pytest
 import tiny
@@ -71,6 +72,15 @@ def test_finished_runs_of_other_settings_are_refused(tmp_path, monkeypatch):
   assert asked[-1] == "read" and asked.count(99) == len(controlled.TASKS["context"].systems)
 
 
+@pytest.fixture
+def optimised():
+  """Programs as a user's are: these tests train for minutes, more than twice as long without."""
+  before = jax.config.values["jax_disable_most_optimizations"]
+  jax.config.update("jax_disable_most_optimizations", False)
+  yield
+  jax.config.update("jax_disable_most_optimizations", before)
+
+
 def means(name, folder):
   """Trains a task with one seed; the test mean of each of its systems."""
   text = controlled.run(name, folder, seeds=(0,), settings={"batch.shards": 2})  # on two devices
@@ -86,27 +96,27 @@ CHANCE = 0.521  # of a random order of four candidates
 
 
 @pytest.mark.slow
-def test_the_previous_sentence_is_read_by_loct_and_cassie(tmp_path):
+def test_the_previous_sentence_is_read_by_loct_and_cassie(tmp_path, optimised):
   actual = means("context", tmp_path)
   assert min(actual["loct"], actual["cassie"]) >= 0.9
   assert abs(actual["plain"] - CHANCE) < 0.08 and abs(actual["bm25"] - CHANCE) < 0.05
 
 
 @pytest.mark.slow
-def test_transport_uses_a_table_of_paraphrases(tmp_path):
+def test_transport_uses_a_table_of_paraphrases(tmp_path, optimised):
   actual = means("paraphrase", tmp_path)
   assert actual["cassie"] >= 0.9
   assert abs(actual["no-transport"] - CHANCE) < 0.08 and abs(actual["bm25"] - CHANCE) < 0.01
 
 
 @pytest.mark.slow
-def test_two_convolutions_see_what_one_does_not(tmp_path):
+def test_two_convolutions_see_what_one_does_not(tmp_path, optimised):
   actual = means("scales", tmp_path)
   assert actual["4"] >= 0.75
   assert abs(actual["shallow"] - CHANCE) < 0.12 and abs(actual["bm25"] - CHANCE) < 0.01
 
 
 @pytest.mark.slow
-def test_cross_vaes_and_dual_grus_find_answers_by_their_questions(tmp_path):
+def test_cross_vaes_and_dual_grus_find_answers_by_their_questions(tmp_path, optimised):
   actual = means("questions", tmp_path)
   assert actual["bm25"] < 0.05 < 0.55 < min(actual["dual-gru"], actual["cross-vae"])
