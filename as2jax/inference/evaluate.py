@@ -123,10 +123,7 @@ def evaluate(
   """
   data = _read(data, columns, drop)
   questions = _labelled(data)
-  if isinstance(system, (str, os.PathLike)):
-    system = os.path.expanduser(system)
-  if isinstance(system, str) and not epath.Path(system).is_file():
-    system = Run(system) if opening.is_run(system) else opening.load(system)
+  system = _opened(system)
   by_seed, description = _scores(system, questions, data)
   labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
   ids = [[c.id for c in q.candidates] for q in questions]
@@ -152,6 +149,16 @@ def evaluate(
     fingerprint=fingerprint(questions),
     ties=ties,
   )
+
+
+def _opened(system: System) -> System:
+  """A run or a ranker for its name; the name of a run file stays as it is."""
+  if not isinstance(system, (str, os.PathLike)):
+    return system
+  name = os.path.expanduser(system)
+  if epath.Path(name).is_file():
+    return name
+  return Run(name) if opening.is_run(name) else opening.load(name)
 
 
 def compare(

@@ -300,6 +300,19 @@ class Components:
     )
 
 
+def _with_data(config: Any) -> tuple[Any, datasets.Dataset]:
+  """The config as it is reported with its data, and these, which hold the splits that it needs."""
+  dataset = load_dataset(config.data, config.evaluation.task)
+  config = reported(config, dataset)
+  if registry.has_parameters(config.model.name):
+    needed = ("train", holdout.selection_split(config.data)) if config.mode == "train" else ()
+  else:
+    model: Any = registry.find(registry.MODELS, config.model.name, "model.name")
+    needed = ("train",) if model.reads_training else ()
+  require(dataset, needed)
+  return config, dataset
+
+
 def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Components:
   """Reads data and weights; everything that can be wrong with a config or its files is found here.
 
@@ -314,15 +327,7 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
   from as2jax.encoders.checkpoints import sentence_folder
   from as2jax.encoders.open import open_source
 
-  dataset = load_dataset(config.data, config.evaluation.task) if data else None
-  if dataset:
-    config = reported(config, dataset)
-    if registry.has_parameters(config.model.name):
-      needed = ("train", holdout.selection_split(config.data)) if config.mode == "train" else ()
-    else:
-      model: Any = registry.find(registry.MODELS, config.model.name, "model.name")
-      needed = ("train",) if model.reads_training else ()
-    require(dataset, needed)
+  config, dataset = _with_data(config) if data else (config, None)
   if not registry.has_parameters(config.model.name):
     model = registry.build(registry.MODELS, config.model, "model")
     return Components(config, dataset, None, model, None, {}, {})
