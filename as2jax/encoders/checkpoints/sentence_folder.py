@@ -19,10 +19,8 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.regular_files import read_json
 
 log = logging.getLogger(__name__)
-PUBLISHED = (
-  "sentence_bert",
-  "reranker",
-)  # `encoder.name` of what is opened with all its folder says
+# `encoder.name` of what is opened with all that its folder says.
+PUBLISHED = ("sentence_bert", "reranker")
 SETTINGS = "config_sentence_transformers.json"
 # Older releases name the file by the architecture.
 TRANSFORMER_CONFIGS = tuple(
@@ -309,9 +307,7 @@ def stated(folder: epath.PathLike) -> dict[str, Any]:
   folder = epath.Path(folder)
   try:
     settings, prompts = _transformer_settings(folder), _prompts(folder)
-  except (
-    InputError
-  ):  # of a module that is not implemented, or damaged: an encoder alone needs neither
+  except InputError:  # of a module that is not implemented: an encoder alone needs none
     return {}
   found = {key: settings.get(key) for key in ("max_seq_length", "do_lower_case")}
   found["prompts"] = prompts if any(prompts) else None
