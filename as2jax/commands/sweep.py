@@ -161,25 +161,28 @@ def status(
   form: output.Form = "auto",
 ) -> None:
   """Shows where each run is. Step, dev, time left, failures: from its folder alone."""
+  import time
+
   from rich.console import Console
   from rich.live import Live
 
   from as2jax.experiments.sweeps import watch
 
   states = watch.states(place)
-  if not follow:
-    if output.as_json(form):
-      output.emit(form, watch.rows(states), str)
-    else:
-      Console().print(watch.table(states))
-    return
-  import time
-
-  with Live(watch.table(states)) as live:
-    while any(one.state in (watch.RUNNING, watch.WAITING) for one in states):
+  unfinished = lambda: any(one.state in (watch.RUNNING, watch.WAITING) for one in states)
+  if output.as_json(form):
+    while follow and unfinished():
       time.sleep(pause)
       states = watch.states(place)
-      live.update(watch.table(states))
+    output.emit(form, watch.rows(states), str)
+  elif not follow:
+    Console().print(watch.table(states))
+  else:
+    with Live(watch.table(states)) as live:
+      while unfinished():
+        time.sleep(pause)
+        states = watch.states(place)
+        live.update(watch.table(states))
 
 
 @app.command()

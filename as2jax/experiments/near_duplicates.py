@@ -17,7 +17,7 @@ import numpy as np
 
 from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.datasets.load import require
-from as2jax.data.record import Candidate, Question
+from as2jax.data.record import Question
 from as2jax.data.text.words import plain_form
 from as2jax.evaluation import compare, exact_search, results, run_scores, significance
 from as2jax.inference.open import load as open_ranker
@@ -134,6 +134,8 @@ def _pair_kind(question: dict[str, str], sentence: dict[str, str], answers: Any)
 def embedder(source: str) -> Embed:
   """The vectors of a published sentence encoder, or of a run, as `as2jax.load` opens it.
 
+  A run has text rules of its own, which its vectors follow.
+
   Raises:
     InputError: no such encoder, or a model that has no vectors.
 
@@ -144,13 +146,7 @@ def embedder(source: str) -> Embed:
       f"--encoder={source}: {ranker.name} has no vectors of texts; give a bi-encoder"
     )
 
-  def embed(texts: Sequence[str]) -> np.ndarray:
-    asked = Question("0", "texts", tuple(Candidate(str(i), t) for i, t in enumerate(texts)))
-    vectors, batcher = ranker.predictor.embed(ranker.variables, (asked,))
-    assert len(batcher.units.lengths) == 1 + len(texts), "the texts are distinct"
-    return vectors[0][1:]  # behind the question
-
-  return embed
+  return ranker.encode_document
 
 
 def report(

@@ -74,6 +74,8 @@ ROWS = {
     ("benchmark", "--system=encode", "--shape=ettin-17m"),
     "sentences/s",
   ),
+  "rank-split": Row("ranking WikiQA's first 300 test questions", ("rank_split",), "sentences/s"),
+  "rank-split-cross": Row("the same by a cross-encoder", ("rank_split", "--kind=cross"), "pairs/s"),
   "rank10": Row("`rank` of ten candidates, warm", ("rank", "--candidates=10"), "ms"),
   "rank100": Row("`rank` of a hundred", ("rank", "--candidates=100"), "ms"),
 }

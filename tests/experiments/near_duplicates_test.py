@@ -117,3 +117,15 @@ def test_the_vectors_are_those_of_a_run_or_a_published_encoder(finished_run):
   texts = ["who wrote it", "It rained.", "It snowed."]
   expected = near_duplicates.open_ranker(folder).encode_document(texts)
   np.testing.assert_allclose(near_duplicates.embedder(folder)(texts), expected, atol=1e-5)
+
+
+def test_the_vectors_follow_the_text_rules_of_the_run(finished_run, monkeypatch):
+  """Of which two texts may become one."""
+  folder = str(finished_run("triplet"))
+  ranker = near_duplicates.open_ranker(folder)
+  plain = ranker.encode_document(["It rained 3 times"])
+  ranker.config.data.rules = ("mask_numbers",)
+  monkeypatch.setattr(near_duplicates, "open_ranker", lambda source: ranker)
+  vectors = near_duplicates.embedder(folder)(["It rained 3 times", "It rained 1,200.50 times"])
+  np.testing.assert_array_equal(vectors[0], vectors[1])
+  assert np.abs(vectors[0] - plain[0]).max() > 1e-3

@@ -212,3 +212,15 @@ def test_a_damaged_manifest_is_named(tmp_path):
   (tmp_path / "manifest.jsonl").write_text('{"id": 1}\n')
   with pytest.raises(InputError, match="manifest.jsonl: no manifest of a sweep"):
     watch.states(str(tmp_path))
+
+
+def test_as_json_follow_prints_how_the_runs_ended(tmp_path, monkeypatch, capsys):
+  folder, looks = begun_sweep(tmp_path / "grid"), []
+  running, ended = watch.states(folder), [s for s in watch.states(folder) if s.state == "failed"]
+  monkeypatch.setattr(
+    watch, "states", lambda place: looks.append(place) or (running if len(looks) < 3 else ended)
+  )
+  monkeypatch.setattr(time, "sleep", lambda seconds: None)
+  assert app.run(["lab", "sweep", "status", folder, "--follow", "--format=json"]) == 0
+  rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+  assert {row["state"] for row in rows} == {"failed"} and len(looks) == 3
