@@ -79,6 +79,7 @@ def check(config: Any) -> None:
   for table, key in ((registry.MODELS, "model"), (registry.LOSSES, "loss")):
     cls = registry.find(table, config[key]["name"], f"{key}.name")
     registry.check_ranges(cls, config[key], key)
+  _check_score(config.model)
   if not registry.has_parameters(config.model["name"]):
     return
   if config.mode == "train" and config.epochs and config.loss["name"] == "none":
@@ -91,6 +92,14 @@ def check(config: Any) -> None:
   known = name if name in registry.ENCODERS or ":" in name else "bert"
   cls = registry.find(registry.ENCODERS, known, "encoder.name")
   registry.check_ranges(cls, config.encoder, "encoder")
+
+
+def _check_score(section: Any) -> None:
+  """Raises InputError where `model.score` is none of the scores that the system gives."""
+  model: Any = registry.find(registry.MODELS, section["name"], "model.name")
+  score = section.get("score")
+  if score and score not in model.score_names:
+    raise InputError(f"model.score = {score!r}: use one of {', '.join(model.score_names)}")
 
 
 def _problem(key: str, value: Any) -> str | None:

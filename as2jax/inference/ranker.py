@@ -276,7 +276,7 @@ class Ranker:
 
   @property
   def _joint(self) -> bool:
-    return self.model.layout in ("joint", "groups")
+    return self.model.layout == "joint"
 
   def _require_vectors(self) -> None:
     if not self.model.encodes:

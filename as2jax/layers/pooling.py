@@ -17,6 +17,7 @@ from as2jax.data.batches.batch import Tokens, Units
 from as2jax.layers.transformer import INITIALIZER
 from as2jax.runtime.errors import InputError
 
+TOKENS = ("cls", "cls_last")  # modes that take one token's vector
 MODES = ("mean", "max", "cls", "cls_last", "mean_sqrt_len", "weighted_mean")
 
 

@@ -28,7 +28,7 @@ from as2jax.layers.graph_conv import (
   sentence_graphs,
   ungroup,
 )
-from as2jax.layers.pooling import pool
+from as2jax.layers.pooling import TOKENS, pool
 from as2jax.layers.segment_embeddings import (
   SEGMENTS,
   STARTS,
@@ -41,7 +41,7 @@ from as2jax.layers.vectors import norm
 from as2jax.models.losses import Loss, Term
 from as2jax.models.system import Layout, System
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import AtLeast, OneOf
+from as2jax.runtime.ranges import Above, AtLeast, Each, OneOf
 
 TEMPLATES = ("context", "pair", "joint")
 HEAD_READS = ("h", "r", "d", "cls")
@@ -54,7 +54,7 @@ class CassieOutput:
 
   Attributes:
     scores: `[s e]`, in `joint` `[s e k]`; an absent node's has no meaning.
-    logits: `[s e n]`, n = 1 or K.
+    node_logits: `[s e n]`, n = 1 or K.
     pair_logits: of U([h_i; h_j]), in the order (i, j).
     nodes: whether a node takes part: it has words, or stands for a missing sentence.
     sentences: whether a node has words.
@@ -66,7 +66,7 @@ class CassieOutput:
   """
 
   scores: Array
-  logits: Float[Array, "s e n"]
+  node_logits: Float[Array, "s e n"]
   pair_logits: Float[Array, "s e k k"]
   nodes: Bool[Array, "s e k"]
   sentences: Bool[Array, "s e k"]
@@ -127,26 +127,26 @@ class Cassie(System):
   """
 
   encoder: nn.Module
-  token: str
-  template: str = dataclasses.field()
+  token: Annotated[str, OneOf(TOKENS)]
+  template: Annotated[str, OneOf(TEMPLATES)] = dataclasses.field()
   segments: Annotated[str, OneOf(tuple(SEGMENTS))]
   segments_start: Annotated[str, OneOf(STARTS)]
   alignment: Annotated[str, OneOf(ALIGNMENTS)]
   marginals: Annotated[str, OneOf(MARGINALS)]
   stop_words: bool
-  epsilon: float
+  epsilon: Annotated[float, Above(0)]
   epsilon_relative: bool
   iterations: Annotated[int, AtLeast(1)]
   transport_gradient: Annotated[str, OneOf(GRADIENTS)]
-  question_words: int
-  sentence_words: int
+  question_words: Annotated[int, AtLeast(1)]
+  sentence_words: Annotated[int, AtLeast(1)]
   relevance: Annotated[str, OneOf(RELEVANCE)]
-  graph_layers: int
+  graph_layers: Annotated[int, AtLeast(0)]
   self_term: Annotated[str, OneOf(SELF_TERMS)]
   edges: Annotated[str, OneOf(EDGES)]
-  head_reads: tuple[str, ...]
+  head_reads: Annotated[tuple[str, ...], Each(OneOf(HEAD_READS))]
   ranker_head: Annotated[str, OneOf(RANKER_HEADS)]
-  hidden: int
+  hidden: Annotated[int, AtLeast(1)]
   padding_node: bool
 
   score_names: ClassVar[tuple[str, ...]] = ("logit",)
@@ -202,6 +202,11 @@ class Cassie(System):
   def __call__(self, batch: Batch, *, train: bool) -> CassieOutput:
     return self._score(batch, *self._align(batch, train=train))[0]
 
+  def token_vectors(self, batch: Batch, *, train: bool = False) -> Float[Array, "s r l d"]:
+    """The encoder's vector of each token, which has read the embeddings by role."""
+    offset = None if self.segments == "none" else self.segment_embeddings(batch.tokens)
+    return self.encoder(batch.tokens, input_offset=offset, train=train)
+
   def align(self, batch: Batch) -> CassieAlignment:
     """Plans, costs, relevant context and edge weights of a batch, without dropout."""
     aligned, whole = self._align(batch, train=False)
@@ -214,10 +219,7 @@ class Cassie(System):
       raise InputError(
         "CASSIE aligns words, and this batch has none: cut it with word spans (`Batcher.words`)"
       )
-    offset = None
-    if self.segments != "none":
-      offset = self.segment_embeddings(batch.tokens)
-    hidden = self.encoder(batch.tokens, input_offset=offset, train=train)
+    hidden = self.token_vectors(batch, train=train)
     sentences = batch.examples.labels.shape[-1]
     whole = pool(hidden, batch.tokens, batch.units, self.token)
     return self.aligner(hidden, batch.units, batch.words, sentences), whole
@@ -361,16 +363,17 @@ class CassieLoss(Loss):
 
   gamma: float
   mi_self_pairs: bool
-  outputs: ClassVar[tuple[str, ...]] = ("pair_logits", "nodes", "sentences")
+  outputs: ClassVar[tuple[str, ...]] = ("node_logits", "pair_logits", "nodes", "sentences")
 
   def __call__(self, output: CassieOutput, batch: Batch, progress: Array) -> dict[str, Term]:
     del progress
     examples = batch.examples
     labels, mask = examples.labels, examples.mask
-    scored = labels[..., : output.logits.shape[-1]]
-    there = output.sentences[..., : output.logits.shape[-1]]
+    scored = labels[..., : output.node_logits.shape[-1]]
+    there = output.sentences[..., : output.node_logits.shape[-1]]
     judged = (there & (scored >= 0)).astype(jnp.float32)
-    entropy = jax.nn.softplus(output.logits) - output.logits * jnp.where(scored == 1, 1.0, 0.0)
+    logits = output.node_logits
+    entropy = jax.nn.softplus(logits) - logits * jnp.where(scored == 1, 1.0, 0.0)
     both, apart = judged_pairs(labels, output.sentences, self_pairs=self.mi_self_pairs)
     u = output.pair_logits
     mutual = both * jax.nn.softplus(-u) + apart * jax.nn.softplus(u)

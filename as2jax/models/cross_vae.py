@@ -150,13 +150,13 @@ class CrossVAE(System):
   encoder: nn.Module
   crossing: Annotated[str, OneOf(tuple(SOURCES))]
   decoder: Annotated[str, OneOf(DECODERS)]
-  hidden_size: int
-  decoder_size: int
-  hops: int
-  attention_size: int
-  latent_size: int
-  question_length: int
-  answer_length: int
+  hidden_size: Annotated[int, AtLeast(1)]
+  decoder_size: Annotated[int, AtLeast(1)]
+  hops: Annotated[int, AtLeast(1)]
+  attention_size: Annotated[int, AtLeast(1)]
+  latent_size: Annotated[int, AtLeast(1)]
+  question_length: Annotated[int, AtLeast(2)]
+  answer_length: Annotated[int, AtLeast(2)]
   word_dropout: Rate
   tied: bool
   match_on: Annotated[str, OneOf(MATCHED)]
@@ -165,7 +165,7 @@ class CrossVAE(System):
   match_scale: float
   match_bias: float
   softmax_chunk: Annotated[int, AtLeast(0)]
-  unroll: int
+  unroll: Annotated[int, AtLeast(1)]
   precision: Precision
   marks: tuple[int, int]
   output_size: int

@@ -95,7 +95,7 @@ class CrossVAELoss(Loss):
   matching: Annotated[str, OneOf(MATCHINGS)]
   reconstruction: Annotated[str, OneOf(REDUCTIONS)]
   kl_schedule: Annotated[str, OneOf(SCHEDULES)]
-  free_bits: float
+  free_bits: Annotated[float, AtLeast(0)]
   outputs: ClassVar[tuple[str, ...]] = ("question", "answer", "draw")
   whole_batch: ClassVar[bool] = True  # its negatives are those of all shards and micro-batches
 

@@ -1,7 +1,7 @@
 """The cross-encoder: question and candidate in one sequence (CETE section 3.2, TANDA)."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -10,10 +10,10 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Batch, Tokens
-from as2jax.layers.pooling import pool
+from as2jax.layers.pooling import TOKENS, pool
 from as2jax.layers.vectors import take
 from as2jax.models.system import Layout, PublishedForm, System, Template
-from as2jax.runtime.ranges import Rate
+from as2jax.runtime.ranges import OneOf, Rate
 
 
 @struct.dataclass
@@ -38,7 +38,7 @@ class SequenceClassifier(System):
   """
 
   encoder: nn.Module
-  token: str
+  token: Annotated[str, OneOf(TOKENS)]
   pooler: bool = dataclasses.field()
   dropout: Rate
 
@@ -47,8 +47,7 @@ class SequenceClassifier(System):
 
   @nn.compact
   def __call__(self, batch: Batch, *, train: bool) -> CrossEncoderOutput:
-    offset = self.input_offset(batch.tokens)
-    hidden = self.encoder(batch.tokens, input_offset=offset, train=train)
+    hidden = self.token_vectors(batch, train=train)
     units = pool(hidden, batch.tokens, batch.units, self.token)
     x = take(units, batch.examples.members[..., 0])
     if self.pooler:
@@ -58,6 +57,11 @@ class SequenceClassifier(System):
     logits = nn.Dense(2, name="head", kernel_init=start, precision=lax.Precision.HIGHEST)(x)
     logits = logits.astype(jnp.float32)
     return CrossEncoderOutput(logits[..., 1] - logits[..., 0], logits)
+
+  def token_vectors(self, batch: Batch, *, train: bool = False) -> Float[Array, "s r l d"]:
+    """The encoder's vector of each token, which has read `input_offset`."""
+    offset = self.input_offset(batch.tokens)
+    return self.encoder(batch.tokens, input_offset=offset, train=train)
 
   def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
     """What is added to the encoder's input embeddings; nothing, unless a subclass says so."""

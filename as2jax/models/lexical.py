@@ -10,7 +10,7 @@ import functools
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import scipy.optimize
@@ -18,11 +18,11 @@ import scipy.special
 from flax import linen as nn
 
 from as2jax.data.inputs import word_overlap as overlap_features
-from as2jax.data.inputs.word_overlap import Form
 from as2jax.data.record import Question
 from as2jax.data.text.words import plain_words
 from as2jax.models.system import ParameterFreeSystem, Scorer
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.ranges import OneOf
 
 K1, B = 1.5, 0.75  # of BM25: how slowly repeated words saturate, how much long texts are held back
 
@@ -66,7 +66,7 @@ class OverlapRegression(ParameterFreeSystem):
 
   """
 
-  overlap: Form
+  overlap: Annotated[str, OneOf(overlap_features.FORMS)]
   score_names: ClassVar[tuple[str, ...]] = ("overlap_regression",)
 
   @nn.nowrap
@@ -133,6 +133,11 @@ class OverlapScorer:
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
     """See `Scorer`."""
+    sums = self.sums_over_pool(texts)
+    return lambda question: sums(question).astype(np.float32)
+
+  def sums_over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
+    """The function from a question to the sums `[n]` over `texts`, float64 as `score` adds them up."""
     distinct, number = _distinct(texts)
     holders: dict[str, list[int]] = defaultdict(list)
     for i, text in enumerate(distinct):
@@ -145,7 +150,7 @@ class OverlapScorer:
       for word in dict.fromkeys(plain_words(question)):
         if word in places:
           total[places[word]] += self.weight(word)
-      return total.astype(np.float32)[number]
+      return total[number]
 
     return score
 
@@ -168,7 +173,8 @@ class RegressionScorer:
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
     """See `Scorer`."""
     idf = functools.partial(overlap_features.inverse_frequency, fitted=self.fitted)
-    number, weight = (OverlapScorer(of).over_pool(texts) for of in (lambda word: 1.0, idf))
+    of_weights = (lambda word: 1.0, idf)
+    number, weight = (OverlapScorer(of).sums_over_pool(texts) for of in of_weights)
     lengths = np.asarray([len(plain_words(text)) for text in texts], np.int64)
 
     def score(question: str) -> np.ndarray:

@@ -34,16 +34,17 @@ class LocalContextCrossEncoder(SequenceClassifier):
 
   """
 
-  template: str = dataclasses.field()
+  template: Annotated[str, OneOf(TEMPLATES)] = dataclasses.field()
   segments: Annotated[str, OneOf(tuple(SEGMENTS))]
   segments_start: Annotated[str, OneOf(STARTS)]
 
+  def setup(self):
+    check_fields(self, TEMPLATES)
+    if self.segments != "none":
+      self.segment_embeddings = SegmentEmbeddings(
+        segment_rows(self), self.encoder.hidden_size, self.segments_start
+      )
+
   def input_offset(self, tokens: Tokens) -> Float[Array, "s r l d"] | None:
     """The role embeddings."""
-    check_fields(self, TEMPLATES)
-    if self.segments == "none":
-      return None
-    table = SegmentEmbeddings(
-      segment_rows(self), self.encoder.hidden_size, self.segments_start, name="segment_embeddings"
-    )
-    return table(tokens)
+    return None if self.segments == "none" else self.segment_embeddings(tokens)

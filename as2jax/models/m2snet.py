@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from as2jax.data.batches.batch import Batch
 from as2jax.data.inputs.protocol import Input
-from as2jax.data.inputs.word_overlap import Form, WordOverlap
+from as2jax.data.inputs.word_overlap import FORMS, WordOverlap
 from as2jax.layers import similarity
 from as2jax.layers.cropped_convolution import cropped_convolution
 from as2jax.layers.masked_norm import MaskedBatchNorm
@@ -20,7 +20,7 @@ from as2jax.layers.similarity import SIMILARITIES
 from as2jax.layers.transformer import Dropout
 from as2jax.models.losses import BinaryCrossEntropy
 from as2jax.models.system import System
-from as2jax.runtime.ranges import OneOf, Precision, Rate
+from as2jax.runtime.ranges import AtLeast, Each, OneOf, Precision, Rate
 
 
 @struct.dataclass
@@ -58,20 +58,20 @@ class M2SNet(System):
 
   encoder: nn.Module
   similarity: Annotated[str, OneOf(SIMILARITIES)]
-  modes: int
-  noise: float
-  question_length: int
-  candidate_length: int
-  filters: Sequence[int]
-  filter_size: int
-  pool_size: int
-  hidden_size: int
+  modes: Annotated[int, AtLeast(1)]
+  noise: Annotated[float, AtLeast(0)]
+  question_length: Annotated[int, AtLeast(1)]
+  candidate_length: Annotated[int, AtLeast(1)]
+  filters: Annotated[Sequence[int], Each(AtLeast(1))]
+  filter_size: Annotated[int, AtLeast(1)]
+  pool_size: Annotated[int, AtLeast(1)]
+  hidden_size: Annotated[int, AtLeast(1)]
   dropout: Rate
   hidden_norm: bool
-  overlap: Form
+  overlap: Annotated[str, OneOf(FORMS)]
   standardise_overlap: bool
   momentum: Rate
-  eps: float
+  eps: Annotated[float, AtLeast(0)]
   precision: Precision
 
   score_names: ClassVar[tuple[str, ...]] = ("logit",)

@@ -20,8 +20,9 @@ from as2jax.data.inputs.teacher_scores import TeacherScores
 from as2jax.layers.vectors import norm, take
 from as2jax.models.losses import Loss, Term
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import AtLeast
+from as2jax.runtime.ranges import Above, AtLeast, OneOf
 
+WEIGHTINGS = ("none", "ndcg")
 NOWHERE = -1e30  # a logit that softmax takes as 0, and that has no NaN in its gradient
 
 
@@ -124,10 +125,10 @@ class RankNet(ScoreLoss):
   """
 
   scale: float
-  weighting: str
+  weighting: Annotated[str, OneOf(WEIGHTINGS)]
 
   def __post_init__(self):
-    if self.weighting not in ("none", "ndcg"):
+    if self.weighting not in WEIGHTINGS:
       raise InputError(f"loss.weighting = {self.weighting!r}: use none or ndcg")
 
   def __call__(self, output, batch, progress) -> dict[str, Term]:
@@ -196,7 +197,7 @@ class Distillation(ScoreLoss):
   """
 
   scale: float
-  temperature: float
+  temperature: Annotated[float, Above(0)]
   reads_unlabelled: ClassVar[bool] = True
   inputs: ClassVar[tuple[Input, ...]] = (TeacherScores(),)
 
@@ -236,7 +237,7 @@ class InBatchSoftmax(Loss):
   """
 
   scale: float
-  similarity: str
+  similarity: Annotated[str, OneOf(SIMILARITIES)]
   symmetric: bool
   false_negative_margin: float
   whole_batch: ClassVar[bool] = True

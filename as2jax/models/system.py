@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a system is imported beside a jax that has none of what inp
   from as2jax.data.inputs.protocol import Input
 
 Template = Literal["single", "pair", "context", "local_context", "joint"]
-Layout = Literal["pairs", "triplets", "single", "groups", "joint"]
+Layout = Literal["pairs", "triplets", "single", "joint"]
 
 
 @struct.dataclass

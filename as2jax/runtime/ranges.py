@@ -37,6 +37,30 @@ class AtLeast:
 
 
 @dataclasses.dataclass(frozen=True)
+class Above:
+  """A finite number greater than `limit`."""
+
+  limit: float
+
+  def problem(self, value: Any) -> str:
+    """What to do about a value, "" where it is in range."""
+    return "" if self.limit < value < math.inf else f"give a number above {self.limit}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Each:
+  """One or more values, each within `bound`."""
+
+  bound: OneOf | AtLeast
+
+  def problem(self, value: Any) -> str:
+    """What to do about the values, "" where all are in range."""
+    if not value:
+      return "give one value or more"
+    return next((message for one in value if (message := self.bound.problem(one))), "")
+
+
+@dataclasses.dataclass(frozen=True)
 class Share:
   """A part of a whole that is not the whole: a rate of dropout, the decay of a running average."""
 
@@ -55,6 +79,8 @@ def problem(field: dataclasses.Field, value: Any) -> str:
   if value is None or typing.get_origin(field.type) is not Annotated:
     return ""
   for bound in field.type.__metadata__:
-    if isinstance(bound, (OneOf, AtLeast, Share)) and (message := bound.problem(value)):
+    if isinstance(bound, (OneOf, AtLeast, Above, Each, Share)) and (
+      message := bound.problem(value)
+    ):
       return message
   return ""

@@ -276,8 +276,7 @@ class Components:
 
     """
     tables = self.tables(questions, layout, cache=cache, judged=False)
-    batch = self.config.batch
-    rows = batch.predict_rows
+    batch, rows = self.config.batch, self.config.batch.predict_rows
     # Not fitted to the split: every split is predicted in the same shapes. Models of words work on
     # each slot, used or not, and their units are long.
     shortest = 64 if any(column.level == "word" for column in tables.inputs.values()) else 8
@@ -297,6 +296,7 @@ class Components:
       shards=batch.shards,
       accumulate=1,
       buckets=1,
+      rows_key="batch.predict_rows",
     )
 
 

@@ -41,11 +41,10 @@ def runs(tmp_path_factory):
   return folder
 
 
-@pytest.mark.parametrize("layout", ["joint", "groups"])
-def test_a_model_that_scores_candidates_together_has_no_score_of_a_pair(layout):
+def test_a_model_that_scores_candidates_together_has_no_score_of_a_pair():
   config = ConfigDict({"model": {"name": "cassie"}})
   parts = SimpleNamespace(config=config)
-  predictor = SimpleNamespace(components=parts, model=SimpleNamespace(layout=layout))
+  predictor = SimpleNamespace(components=parts, model=SimpleNamespace(layout="joint"))
   with pytest.raises(
     InputError, match="cassie scores the candidates .* together.*: use rank_many$"
   ):

@@ -7,10 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import tiny
 from flax import linen as nn
+from ml_collections import ConfigDict
 from tiny_cassie import (
   FIELDS,
   LOSS,
+  Lookup,
   apply,
   batch,
   case,
@@ -23,6 +26,8 @@ from tiny_cassie import (
 )
 
 from as2jax.encoders.bert import BertEncoder
+from as2jax.models.loct import LocalContextCrossEncoder
+from as2jax.models.losses import SoftmaxCrossEntropy, check
 from as2jax.runtime.errors import InputError
 
 # Judged and unjudged context, a missing sentence, no question, no candidate.
@@ -63,7 +68,7 @@ def test_a_padded_packed_batch_gives_the_numbers_of_single_examples():
   net = model()
   values = variables(net)
   one, many = apply(net, values, alone()), apply(net, values, packed())
-  for field in ("scores", "logits", "pair_logits", "nodes", "sentences"):
+  for field in ("scores", "node_logits", "pair_logits", "nodes", "sentences"):
     actual, expected = np.asarray(getattr(many, field)), np.asarray(getattr(one, field))
     for s, e in ((0, 4), (1, 2)):
       np.testing.assert_allclose(actual[s, :e], expected[s, :e], atol=2e-6, err_msg=field)
@@ -398,3 +403,31 @@ def test_nodes_that_the_graph_makes_one_are_seen():
     shares[term] = np.asarray(output.node_cosines)[several].mean(0)
   np.testing.assert_allclose(shares["none"][0], shares["residual"][0], atol=1e-6)
   assert shares["none"][2] > shares["residual"][2]
+
+
+def test_token_vectors_have_read_the_embeddings_by_role():
+  """Of LOCT's and of CASSIE's encoder alike: they are what a picture of words compares."""
+  loct = LocalContextCrossEncoder(
+    encoder=Lookup(8),
+    token="cls",
+    pooler=False,
+    dropout=0.0,
+    template="context",
+    segments="four",
+    segments_start="normal",
+  )
+  for net in (loct, quick()):
+    values = tiny.init(net, packed())
+    words = np.asarray(values["params"]["encoder"]["word"])
+    roles = np.asarray(values["params"]["segment_embeddings"]["embedding"])
+    tokens = jax.tree.map(np.asarray, packed().tokens)
+    vectors = tiny.apply(net, values, packed(), method="token_vectors")
+    np.testing.assert_allclose(vectors, words[tokens.ids] + roles[tokens.role], atol=1e-6)
+
+
+def test_a_loss_of_two_way_logits_is_refused():
+  """A node has one logit, whose softmax is 1: the cross entropy would be 0 for every batch."""
+  config = ConfigDict({"loss": {"name": "cross_entropy"}, "model": {"name": "cassie"}})
+  check(LOSS, quick(), config)
+  with pytest.raises(InputError, match="it reads logits, which that system does not give"):
+    check(SoftmaxCrossEntropy(), quick(), config)

@@ -9,7 +9,7 @@ import tiny
 from as2jax.config import check, flags
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import AtLeast, OneOf, Share
+from as2jax.runtime.ranges import Above, AtLeast, Each, OneOf, Share
 from as2jax.training.describe import describe
 
 
@@ -22,6 +22,9 @@ from as2jax.training.describe import describe
     (AtLeast(0), 0, float("nan"), "give 0 or more"),
     (Share(), 0.0, 1.0, "give a number from 0 to below 1"),
     (Share(), 0.99, -0.1, "give a number from 0 to below 1"),
+    (Above(0), 1e-9, 0.0, "give a number above 0"),
+    (Each(AtLeast(1)), (1, 2), (1, 0), "give 1 or more"),
+    (Each(OneOf(("a", "b"))), ("b", "a"), (), "give one value or more"),
   ],
 )
 def test_ranges(known, right, wrong, message):
@@ -65,6 +68,21 @@ WRONG = [
   ("squad_cross_vae.py", "model.match_on", "zebra", "use one of sample, mean"),
   ("squad_cross_vae.py", "model.softmax_chunk", -1, "give 0 or more"),
   ("squad_cross_vae.py", "loss.redundancy", -1.0, "give 0 or more"),
+  ("squad_cross_vae.py", "loss.free_bits", -1.0, "give 0 or more"),
+  ("squad_cross_vae.py", "model.latent_size", 0, "give 1 or more"),
+  ("squad_cross_vae.py", "model.answer_length", 1, "give 2 or more"),
+  ("squad_cross_vae.py", "model.unroll", 0, "give 1 or more"),
+  ("trecqa_m2snet.py", "model.filter_size", 0, "give 1 or more"),
+  ("trecqa_m2snet.py", "model.filters", (32, 0), "give 1 or more"),
+  ("trecqa_m2snet.py", "model.overlap", "zebra", "use one of by_length, counts, shares"),
+  ("wikiqa_cassie.py", "model.epsilon", 0.0, "give a number above 0"),
+  ("wikiqa_cassie.py", "model.graph_layers", -1, "give 0 or more"),
+  ("wikiqa_cassie.py", "model.head_reads", ("h", "zebra"), "use one of h, r, d, cls"),
+  ("wikiqa_cassie.py", "model.hidden", 0, "give 1 or more"),
+  ("wikiqa_cassie.py", "model.template", "zebra", "use one of context, pair, joint"),
+  ("wikiqa_loct.py", "model.template", "zebra", "use one of local_context, context, pair"),
+  ("wikiqa_triplet.py:lambdaloss", "loss.weighting", "map", "use one of none, ndcg"),
+  ("wikiqa_triplet.py:in_batch", "loss.similarity", "l2", "use one of cosine, dot, euclidean"),
 ]
 
 
@@ -78,6 +96,18 @@ def test_a_config_out_of_range_is_refused_before_anything_is_read(file, key, val
     with pytest.raises(InputError) as error:
       refuses(config)
     assert str(error.value).startswith(f"{key} = {value!r}: {message}")
+
+
+@pytest.mark.parametrize(
+  "file, names",
+  [("wikiqa_triplet.py", "euclidean, cosine"), ("wikiqa_siamese.py", "euclidean, cosine, head")],
+)
+def test_a_score_that_the_system_lacks_is_refused_before_anything_is_read(file, names):
+  config = flags.load(f"configs/{file}")
+  with config.unlocked():
+    config.model.score = "zebra"
+  with pytest.raises(InputError, match=f"model.score = 'zebra': use one of {names}$"):
+    check.check(config)
 
 
 def test_a_class_of_the_users_is_checked_too():

@@ -74,8 +74,7 @@ class Examples:
   """What the loss sees: tuples of unit indices, local to the shard.
 
   `members` holds, by layout: `triplets` (anchor, positive, negative); `pairs` (question, answer);
-  `groups` (question, candidate 1 … K); `single` and `joint` (one joined sequence). Labels are those
-  of the candidates; under a template with context, of (candidate, previous, next) sentence.
+  `single` and `joint` (one joined sequence). Labels are those of the candidates; under a template with context, of (candidate, previous, next) sentence.
 
   Attributes:
     members: unit indices; 0 where masked.

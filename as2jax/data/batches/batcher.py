@@ -256,11 +256,12 @@ def fit_batcher(
   buckets: int,
   unit_slots: int = 0,
   inputs: Mapping[str, Column] = MappingProxyType({}),
+  rows_key: str = "batch.rows",
 ) -> Batcher:
   """Chooses the shapes for a split: everything that `Batcher` needs and a config leaves open.
 
   Args:
-    sampler: `paper`, `grouped`, `ordered` or `by_length`.
+    sampler: a name of `samplers.Sampler`.
     examples_per_batch: examples a batch, over all shards (the exact number for `paper`, the most
       for the others).
     rows: rows a batch, over all shards; 0 lets `paper` measure what its batches need.
@@ -268,12 +269,13 @@ def fit_batcher(
     buckets: how many numbers of rows `paper` may choose from.
     unit_slots: units a shard; 0 fits them to the lengths, so that another split may differ.
     inputs: columns by name. Batches have `words` where one is of level `word`.
+    rows_key: the key of the config that says `rows`, for messages.
 
   Raises:
     InputError: sizes that do not divide by `shards`, or units longer than a row.
 
   """
-  for name, value in (("batch.examples", examples_per_batch), ("batch.rows", rows)):
+  for name, value in (("batch.examples", examples_per_batch), (rows_key, rows)):
     if value % shards:
       raise InputError(f"{name} = {value} does not divide into batch.shards = {shards}")
   lengths = np.asarray(units.lengths, np.int64)
@@ -284,7 +286,7 @@ def fit_batcher(
     mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
     most = rows // shards if not packed else int(1.4 * rows // shards * row_lengths[-1] / mean) + 8
     unit_slots = unit_slots or max(min(most, per_shard * width), 1)
-    limits = Limits(per_shard, unit_slots, rows // shards, row_lengths[-1], packed)
+    limits = Limits(per_shard, unit_slots, rows // shards, row_lengths[-1], packed, rows_key)
     ladder: tuple[int, ...] = (rows // shards,)
   else:
     ladder = _row_ladder(examples, lengths, sampler, per_shard, row_lengths[-1], packed, buckets)

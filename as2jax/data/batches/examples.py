@@ -144,23 +144,6 @@ def single(
   return number.keys(), _table(rows, 1, labels, columns=3 if context else 1)
 
 
-def groups(questions: Sequence[Question], *, size: int) -> tuple[list, ExampleTable]:
-  """Each question with its first `size` candidates, in the order given (a ranker's top K).
-
-  A question without candidates is no example.
-  """
-  number, rows, labels = Sentences(), [], []
-  for i, question in enumerate(questions):
-    chosen = question.candidates[:size]
-    if not chosen:
-      continue
-    units = [number.question(question.text)] + [number.candidate(c.text) for c in chosen]
-    missing = size - len(chosen)
-    rows.append(tuple(units) + (-1,) * missing + (i, -1, len(chosen) - 1))
-    labels.append([c.label for c in chosen] + [UNKNOWN] * missing)
-  return number.units(), _table(rows, 1 + size, labels, columns=size, asked=number.asked())
-
-
 def joint(
   questions: Sequence[Question],
   *,
@@ -222,4 +205,4 @@ def sentence_pairs(questions: Sequence[Question]) -> tuple[Sentences, np.ndarray
   return number, np.asarray(rows, np.int64).reshape(-1, 2)
 
 
-LAYOUTS = {"triplets": triplets, "pairs": pairs, "single": single, "groups": groups, "joint": joint}
+LAYOUTS = {"triplets": triplets, "pairs": pairs, "single": single, "joint": joint}

@@ -18,13 +18,17 @@ TRAINING = ("paper", *WHOLE_QUESTIONS)  # those of batches to train on
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-  """What one shard of a batch may hold."""
+  """What one shard of a batch may hold.
+
+  `rows_key` is the key of the config that says the number of a batch's rows, for messages.
+  """
 
   examples: int
   units: int
   rows: int
   row_length: int
   packed: bool = True
+  rows_key: str = "batch.rows"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,10 +220,10 @@ def _too_large(
   units = [u for u in dict.fromkeys(members[block].ravel().tolist()) if u >= 0]
   tokens = int(lengths[units].sum())
   return InputError(
-    f"batch.rows: {len(block)} examples that belong together have {len(units)} texts of {tokens} "
-    f"tokens, and a shard (batch.rows / batch.shards) holds {limits.rows} rows of {limits.row_length} "
-    f"tokens, {limits.units} texts and {limits.examples} examples: raise batch.rows, or lower "
-    "batch.shards or data.max_length"
+    f"{limits.rows_key}: {len(block)} examples that belong together have {len(units)} texts of "
+    f"{tokens} tokens, and a shard ({limits.rows_key} / batch.shards) holds {limits.rows} rows of "
+    f"{limits.row_length} tokens, {limits.units} texts and {limits.examples} examples: raise "
+    f"{limits.rows_key}, or lower batch.shards or data.max_length"
   )
 
 

@@ -14,7 +14,6 @@ MAKE = {
   "triplets": lambda q: layouts.triplets(q, tile=4),
   "pairs": layouts.pairs,
   "single": lambda q: layouts.single(q, template="context"),
-  "groups": lambda q: layouts.groups(q, size=5),
   "joint": lambda q: layouts.joint(
     q, size=3, first_stage_ranking=[np.arange(len(x.candidates))[::-1] for x in q]
   ),
@@ -352,3 +351,17 @@ def test_columns_lie_beside_what_they_describe(packed):
 def test_batches_without_columns_have_no_words():
   _, example_batch = batches(batcher("pairs"))
   assert example_batch[0].words is None and not example_batch[0].inputs
+
+
+def test_a_refusal_names_the_key_of_the_rows():
+  with pytest.raises(
+    InputError, match="^batch.predict_rows = 30 does not divide into batch.shards"
+  ):
+    batcher("pairs", sampler="ordered", rows=30, shards=4, rows_key="batch.predict_rows")
+  b = batcher(
+    "pairs", sampler="by_length", rows=2, shards=2, packed=False, rows_key="batch.predict_rows"
+  )
+  with pytest.raises(
+    InputError, match="^batch.predict_rows: .* raise batch.predict_rows, or lower"
+  ):
+    b.plan(b.sampler.blocks(), 0, 0)
