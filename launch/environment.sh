@@ -22,6 +22,9 @@ make_venv() {
 run this again"
     return
   fi
+  if [ -n "${PYTHON:-}" ] && ! supported "$PYTHON"; then
+    die "PYTHON=$PYTHON is no Python 3.11 or 3.12: name another, or leave PYTHON out"
+  fi
   local candidate
   for candidate in ${PYTHON:+"$PYTHON"} python3.11 python3.12 python3 python; do
     if supported "$candidate"; then

@@ -11,9 +11,17 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 accelerator() {
   if compgen -G '/dev/accel*' >/dev/null || compgen -G '/dev/vfio/[0-9]*' >/dev/null; then
     echo tpu
-  elif command -v nvidia-smi >/dev/null; then # CUDA 13 wants a driver of 580 or later
-    [ "$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | cut -d. -f1 | sort -n | head -n 1)" -ge 580 ] &&
-      echo cuda13 || echo cuda12
+  elif command -v nvidia-smi >/dev/null; then
+    local driver
+    driver=$(nvidia-smi --query-gpu=driver_version --format=csv,noheader | cut -d. -f1 | sort -n |
+      head -n 1)
+    case "$driver" in
+      '' | *[!0-9]*) # no driver, or no GPU that it knows
+        echo "nvidia-smi names no driver: for the CPU (or give cuda12 or cuda13)" >&2
+        echo cpu
+        ;;
+      *) [ "$driver" -ge 580 ] && echo cuda13 || echo cuda12 ;; # what CUDA 13 wants
+    esac
   else
     echo cpu
   fi
@@ -45,6 +53,6 @@ if [ ! -x .venv/bin/python ]; then
   [ -z "${PYTHON:-}" ] || python=(--python "$PYTHON")
   "$uv" venv --quiet --seed "${python[@]}" .venv
 fi
-"$uv" pip install --quiet --python .venv/bin/python -r requirements.txt "${more[@]}" \
-  "$(pinned gcsfs)" || no_packages
+"$uv" pip install --quiet --python .venv/bin/python -r requirements.txt \
+  ${more[@]+"${more[@]}"} "$(pinned gcsfs)" || no_packages
 "$uv" pip install --quiet --python .venv/bin/python --no-deps "$ENCODER" || no_packages

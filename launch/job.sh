@@ -21,7 +21,7 @@ keep() { gcloud storage cp "$log" "$folder/logs/$(hostname).txt" --quiet >/dev/n
 AS2JAX_DATA=$HOME/data AS2JAX_CACHE=$HOME/cache .venv/bin/python -m as2jax.main \
   --config="$config" --workdir="$folder" "$@" >>"$log" 2>&1 &
 run=$!
-while sleep "${LOOK:-60}"; do
+while sleep "${LOOK:-60}" && kill -0 $run 2>/dev/null; do # also where this script was killed
   keep
   if cancelled; then kill -TERM $run 2>/dev/null; fi
 done 9>&- >/dev/null 2>&1 &

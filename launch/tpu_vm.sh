@@ -220,11 +220,12 @@ on() { # NODE HOSTS COMMAND: its status on the hosts; 255 where a connection end
 
 pack() { # FILE: the source as an archive; prints its name, the commit and, if any, its patch's
   local tree commit patch='' name scratch
-  scratch=$(mktemp -d)
   commit=$(git -C "$REPOSITORY" rev-parse HEAD) || return 2
+  scratch=$(mktemp -d)
   name=${commit:0:12}
   mygit() { GIT_INDEX_FILE=$scratch/index git -C "$REPOSITORY" "$@"; }
-  mygit read-tree HEAD && mygit add --all && tree=$(mygit write-tree) || return 2
+  mygit read-tree HEAD && mygit add --all && tree=$(mygit write-tree) ||
+    { rm -r "$scratch" && return 2; }
   if [ "$tree" != "$(mygit rev-parse 'HEAD^{tree}')" ]; then
     if [ "$CHANGES" != carry ]; then
       note "as2jax: these files are not committed, so that no node would have them:"
@@ -250,7 +251,8 @@ pack() { # FILE: the source as an archive; prints its name, the commit and, if a
 install() { # NODE: puts on all hosts what they do not have yet; 255 where they cannot be reached
   local want
   if [ -z "${SOURCE:-}" ]; then # as emitted with a sweep, or the repository as it is now
-    ARCHIVE=$(mktemp -d)/as2jax.tar.gz
+    PACKED=$(mktemp -d) # removed at the end
+    ARCHIVE=$PACKED/as2jax.tar.gz
     SOURCE=$(pack "$ARCHIVE") || return 2
   fi
   want="$SOURCE $DATA"
@@ -351,7 +353,8 @@ discard() { # OBJECT: out of the bucket, when it answers; 2 where that may not b
 }
 
 run() { # NODE CONFIG DIR [OPTION...]
-  local node=$1 config=$2 folder=$3 name failures=0 status more=''
+  local node=$1 folder=$3 name failures=0 status job more=''
+  job=$(printf '%q %q' "$2" "$3")
   shift 3
   [ $# = 0 ] || more=$(printf ' %q' "$@")
   name=$(basename "$folder")
@@ -369,7 +372,7 @@ run() { # NODE CONFIG DIR [OPTION...]
       0)
         # The output goes to a file and the lock is the node's: where this connection breaks, the
         # run goes on, and the next turn waits for it.
-        on "$node" all "bash as2jax/launch/job.sh $config $folder\
+        on "$node" all "bash as2jax/launch/job.sh $job\
 ${STORE:+ --config.compilation_cache=$STORE/xla}$more"
         status=$?
         [ $status != 0 ] || ! stored "$folder/results.json" || return 0
@@ -397,7 +400,10 @@ state() { locate "$1" && echo "$STATE"; }
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   set -uo pipefail
-  if [ $# -lt 2 ] || [[ ! "$1" =~ ^(create|install|run|logs|state|delete|pack)$ ]]; then
+  trap '[ -z "${PACKED:-}" ] || rm -rf "$PACKED"' EXIT
+  least=2
+  case "${1:-}" in run) least=4 ;; logs) least=3 ;; esac
+  if [ $# -lt $least ] || [[ ! "$1" =~ ^(create|install|run|logs|state|delete|pack)$ ]]; then
     sed -n '2,/^:/{/^#/s/^# \{0,1\}//p}' "$0" >&2
     exit 2
   fi

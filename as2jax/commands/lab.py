@@ -426,10 +426,14 @@ def bench(context: typer.Context) -> None:
 
   root = pathlib.Path(__file__).resolve().parents[2]
   files = sorted((root / "launch" / "benchmarks").glob("*.py"))
-  names = [file.stem for file in files if "__main__" in file.read_text(encoding="utf-8")]
+  begins = '"""python -m launch.benchmarks.'  # what a person may start
+  names = [file.stem for file in files if file.read_text(encoding="utf-8").startswith(begins)]
   if not names:
     raise InputError("benchmarks are no part of the package: run this in a clone of the repository")
   name, *rest = context.args or ["history"]
+  if name in ("-h", "--help"):
+    print(f"{context.get_help()}\n\nBenchmarks: {', '.join(names)}")
+    return
   if name not in names:
     raise InputError(f"bench {name}: name one of {', '.join(names)}")
   command = [sys.executable, "-m", f"launch.benchmarks.{name}", *rest]

@@ -76,7 +76,9 @@ def _figure(row: Mapping[str, Any]) -> tuple[str, str]:
 def _said(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
   """What is measured on what, and the legend."""
   where = rows[0]["metric"].partition("[")[2].rstrip("]")
-  holm = ", Holm-adjusted" if any("p_randomization_holm" in row for row in rows) else ""
+  tested = [row for row in rows if "p_randomization_holm" in row]
+  changed = any(row["p_randomization_holm"] != row["p_randomization"] for row in tested)
+  holm = ", Holm-adjusted" * changed  # of two systems there is nothing to adjust
   return f"{where}, {rows[0]['questions']} questions", LEGEND.format(holm=holm)
 
 

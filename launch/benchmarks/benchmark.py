@@ -15,11 +15,13 @@ times `--seconds` each. A block is a part of an epoch: its time is scaled by tok
 """
 
 import argparse
+import atexit
 import dataclasses
 import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 import time
@@ -93,6 +95,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
   flags = parser.parse_args(argv)
   sampler, data, *_ = SYSTEMS[flags.system]
   flags.sampler, flags.data = flags.sampler or sampler, flags.data or data
+  if not flags.prepared and flags.data not in (data, "sample"):
+    parser.error(f"--data={flags.data}: {flags.system} is measured on {data} or sample")
   if flags.fair and flags.system != "triplet":
     parser.error("--fair: a PyTorch loop over whole questions is written for triplets alone")
   return flags
@@ -117,7 +121,9 @@ def _config_of(flags: argparse.Namespace) -> Any:
   if flags.system == "m2snet":
     words = [flags.row] + ["sample"] * (flags.data == "sample")
     config = trecqa_m2snet.get_config(",".join(words))
-    file = pathlib.Path(tempfile.mkdtemp(prefix="as2jax-benchmark-")) / "vectors.txt"
+    folder = tempfile.mkdtemp(prefix="as2jax-benchmark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    file = pathlib.Path(folder) / "vectors.txt"
     file.write_text(f"the{' 0.1' * 50}\n")  # all other words are unknown, and drawn
     config.encoder.vectors, config.data.download = str(file), False
     return config
@@ -275,8 +281,13 @@ def run(flags: argparse.Namespace) -> dict:
 
 def _sides(flags: argparse.Namespace, work: Any) -> tuple[list[Any], list[str]]:
   """Ours, PyTorch's that the flags ask for, and a note where one is not there."""
+  from as2jax.runtime.errors import InputError
   from launch.benchmarks import jax_side
 
+  if flags.seeds > 1 and work.settings["system"] in jax_side.PREDICTING:
+    raise InputError(
+      f"--seeds={flags.seeds}: {work.settings['system']} trains nothing; leave it out"
+    )
   ours = jax_side.side(work)
   sides = [ours, *([jax_side.side(work, flags.seeds)] if flags.seeds > 1 else [])]
   if flags.prepared or flags.no_torch:
@@ -286,9 +297,10 @@ def _sides(flags: argparse.Namespace, work: Any) -> tuple[list[Any], list[str]]:
   from launch.benchmarks import torch_grouped, torch_side
 
   params = None if flags.shape else ours.params()
-  sides.append(torch_side.side(work, params, machine.cores(), flags.fused_adam, flags.autocast))
+  how = (work, params, machine.cores(), flags.fused_adam, flags.autocast)
+  sides.append(torch_side.side(*how))
   if flags.fair:
-    sides.append(torch_grouped.Grouped(work, params, machine.cores(), half=flags.autocast))
+    sides.append(torch_grouped.Grouped(*how))
   return sides, []
 
 

@@ -9,7 +9,8 @@ order of `CASES` until `--minutes` are over; those that are left out are named.
   python -m launch.benchmarks.gpu --cases=bert-base:triplet --no-torch
 
 MFU is FLOP/s of real tokens over those of a large matrix product measured here. `busy` is the speed
-with host work over that of the same batches when they lie on the device already.
+with host work over that of the same batches when they lie on the device already. GiB is the most that
+the side's library had in use; of ours nothing is said where an earlier side of this process had more.
 """
 
 import argparse
@@ -219,9 +220,10 @@ def case(shape: str, system: str, flags: argparse.Namespace) -> list[dict[str, A
     work = workload(shape, system, flags, "plain")
     cores = len(os.sched_getaffinity(0))
     sides["PyTorch"] = torch_side.side(work, None, cores, half=flags.dtype == "bfloat16")
+  peaks = {}
   for name, side in sides.items():
     print(f"{shape}:{system}: warming up {name}", file=sys.stderr, flush=True)
-    side.warm_up()
+    peaks[name] = _warmed_up(side)
   peak = jax_side.matmul_peak(flags.dtype)
   loads: dict[str, list] = {name: [] for name in sides}
   for _ in range(flags.blocks):
@@ -232,6 +234,7 @@ def case(shape: str, system: str, flags: argparse.Namespace) -> list[dict[str, A
     rate = lambda what: float(np.median([getattr(x, what) / t for x, t in loads[name]]))
     ours = name != "PyTorch"
     device = on_device(side, flags.seconds) if ours else None
+    peak_bytes = peaks[name] if ours else side.peak_memory()
     rows.append(
       {
         "case": f"{shape}:{system}",
@@ -241,7 +244,7 @@ def case(shape: str, system: str, flags: argparse.Namespace) -> list[dict[str, A
         "tokens_per_second": rate("tokens"),
         "mfu": rate("flops") / peak,
         "peak_flops": peak,
-        "gib": _memory(side, ours) / 2**30,
+        "gib": peak_bytes / 2**30 if peak_bytes else None,
         "busy": min(rate("positions") / device, 1.0) if device else None,
         "blocks": [x.tokens / t for x, t in loads[name]],
       }
@@ -249,13 +252,19 @@ def case(shape: str, system: str, flags: argparse.Namespace) -> list[dict[str, A
   return rows
 
 
-def _memory(side: Any, ours: bool) -> float:
-  """The most bytes of the device that were in use; 0 where it does not say."""
-  if ours:
-    import jax
+def _warmed_up(side: Any) -> int:
+  """Warms a side up; the most bytes that jax then had in use, 0 where it had as many before."""
+  before = _peak()
+  side.warm_up()
+  after = _peak()
+  return after if after > before else 0
 
-    return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)
-  return side.peak_memory()
+
+def _peak() -> int:
+  """The most bytes of the device that jax had in use in this process; 0 where it does not say."""
+  import jax
+
+  return (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0)
 
 
 def text(rows: Sequence[Mapping[str, Any]], device: str, left_out: Sequence[str]) -> str:
@@ -266,9 +275,10 @@ def text(rows: Sequence[Mapping[str, Any]], device: str, left_out: Sequence[str]
   ]
   for row in rows:
     busy = "" if row["busy"] is None else f"{row['busy']:.0%}"
+    gib = "" if row["gib"] is None else f"{row['gib']:.1f}"
     lines.append(
       f"{row['case']:28}{row['side']:44}{row['units_per_second']:>10,.0f}"
-      f"{row['tokens_per_second']:>12,.0f}{row['mfu']:>8.1%}{row['gib']:>8.1f}{busy:>8}"
+      f"{row['tokens_per_second']:>12,.0f}{row['mfu']:>8.1%}{gib:>8}{busy:>8}"
     )
   if left_out:
     lines.append(f"left out for want of time (--minutes): {', '.join(left_out)}")

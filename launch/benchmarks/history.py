@@ -82,7 +82,7 @@ ROWS = {
 
 
 def commit() -> tuple[str, bool]:
-  """The clone's commit, and whether its files differ from it.
+  """The clone's commit, and whether its files differ from it, but the records and their table.
 
   Raises:
     InputError: the program does not run in a clone.
@@ -94,7 +94,8 @@ def commit() -> tuple[str, bool]:
   head = git("rev-parse", "--short", "HEAD")
   if head.returncode:
     raise InputError("a record names its commit: run this in a clone of the repository")
-  return head.stdout.strip(), bool(git("status", "--porcelain").stdout.strip())
+  kept = [f":(exclude){path.relative_to(ROOT)}" for path in (FOLDER, README)]
+  return head.stdout.strip(), bool(git("status", "--porcelain", "--", ".", *kept).stdout.strip())
 
 
 def machine() -> dict[str, Any]:
@@ -232,7 +233,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"== {name}", file=sys.stderr, flush=True)
         record = {**where, **measure(name, extra)}
         file = add([record])
-        note = ": BUSY, not for the table" if record["busy"] else ""
+        whys = {"BUSY": record["busy"], "uncommitted changes": record["changed"]}
+        why = " and ".join(word for word, holds in whys.items() if holds)
+        note = f": {why}, not for the table" if why else ""
         print(f"{name}: kept in {file.relative_to(ROOT)}{note}", flush=True)
     write()
   except InputError as error:

@@ -25,14 +25,16 @@ def measure(flags: argparse.Namespace, work: Workload, sides: Sequence[str]) -> 
   with tempfile.TemporaryDirectory(prefix="as2jax-benchmark-") as folder:
     file = str(pathlib.Path(folder) / "work.pkl")
     workload.save(file, work, batches=STEPS, weights="float32")
+    how = {"seeds": flags.seeds, "fused": flags.fused_adam, "half": flags.autocast}
     for side in sides:
-      command = [sys.executable, "-m", "launch.benchmarks.processes", side, file]
+      command = [sys.executable, "-m", "launch.benchmarks.processes", side, file, json.dumps(how)]
       child = subprocess.run(command, capture_output=True, text=True, check=False)
       if child.returncode:
         raise InputError(f"{' '.join(command)} failed: {child.stderr[-500:]}")
       mib = json.loads(child.stdout.splitlines()[-1])["peak_mib"]
       figures[f"peak memory of {side} alone, MiB"] = round(mib)
-    if work.settings["system"] in ("triplet", "crossencoder") and not flags.prepared:
+    trained = work.settings["system"] in ("triplet", "crossencoder")
+    if trained and not flags.prepared and not flags.shape:
       for name in ("cold", "compiled before"):
         figures[f"start to first step ({name}), s"] = round(_first_step(flags, folder, name), 1)
   return figures
@@ -52,6 +54,10 @@ def _first_step(flags: argparse.Namespace, folder: str, name: str) -> float:
     f"--config=configs/wikiqa_{flags.system}.py:{','.join(words)}",
     "--config.log.steps=1",
     f"--config.encoder.pretrained={flags.encoder}",
+    f"--config.encoder.dtype={flags.dtype}",
+    f"--config.encoder.hidden_dropout={flags.dropout}",
+    f"--config.encoder.attention_dropout={flags.dropout}",
+    f"--config.batch.shards={flags.shards}",
     "--config.log.tensorboard=False",
     f"--config.compilation_cache={folder}/xla",
   ]
@@ -70,21 +76,28 @@ def _first_step(flags: argparse.Namespace, folder: str, name: str) -> float:
     raise InputError(f"{' '.join(command)} wrote no step: {log.read()[-500:]}")
 
 
-def peak_memory(side: str, file: str) -> float:
-  """Peak resident memory (MiB) of this process after a few steps of one side."""
+def peak_memory(side: str, file: str, options: str) -> float:
+  """Peak resident memory (MiB) of this process after a few steps of one side.
+
+  Args:
+    side: its name; file: of the workload.
+    options: JSON of the seeds of ours that has several, and of PyTorch's `fused` and `half`.
+
+  """
+  how = json.loads(options)
   devices.use_cores()
   work = workload.load(file)
   if side.startswith("torch"):
     from launch.benchmarks import machine, torch_grouped, torch_side
 
     of = torch_side.side if side == "torch" else torch_grouped.Grouped
-    runner = of(work, None, machine.cores())
+    runner = of(work, None, machine.cores(), how["fused"], how["half"])
     for examples in runner.plan(1)[:STEPS]:
       runner.step(examples)
   else:
     from launch.benchmarks import jax_side
 
-    runner = jax_side.side(work)
+    runner = jax_side.side(work, 1 if side == "as2jax" else how["seeds"])
     for _ in range(STEPS):
       runner.block(0)
   # Not getrusage: its peak outlives exec, so that a child would report its parent's.

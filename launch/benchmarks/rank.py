@@ -48,7 +48,9 @@ def timed(rank: Callable[[str, list[str]], object], asked: Sequence[Request]) ->
 def theirs(source: str) -> Callable[[str, list[str]], object]:
   """The same with sentence-transformers."""
   import sentence_transformers
+  import torch
 
+  torch.set_num_threads(machine.cores())
   model = sentence_transformers.SentenceTransformer(str(resolve(source)), device="cpu")
   model.eval()
 

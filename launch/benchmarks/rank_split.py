@@ -69,6 +69,7 @@ def theirs(source: str, kind: str) -> Scores:
   import sentence_transformers
   import torch
 
+  torch.set_num_threads(machine.cores())
   path, options = str(resolve(source)), {"show_progress_bar": False}
   if kind == "cross":
     scorer = sentence_transformers.CrossEncoder(path, device="cpu")

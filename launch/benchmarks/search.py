@@ -2,8 +2,9 @@
 
 The pool is drawn from a seed block by block as it is searched, so that neither memory nor disk holds
 it; what drawing takes is measured apart. With --file=x.npy a pool `[n, d]` is read from disk
-instead, memory-mapped; with --memory it lies in memory, and what a sweep reads a second is compared with
-what a copy of the pool does. Prints queries a second, and the memory of the process at its highest.
+instead, memory-mapped; with --memory either pool lies in memory. What a sweep of a file or of memory
+reads a second is compared with what a copy of the pool does. Prints queries a second, and the memory
+of the process at its highest.
 """
 
 import argparse
@@ -87,7 +88,7 @@ def measure(pool: exact_search.Rows, *, queries: int, k: int, rows: int, ranks: 
     "seconds_making_the_pool": getattr(pool, "seconds", 0.0) - before,
     "gflop_per_second": sweeps * 2e-9 * queries * np.prod(pool.shape) / seconds,
     "pool_mb": np.prod(pool.shape) * 4 / 1e6,
-    "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3,
+    "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
     "devices": jax.device_count(),
     "backend": jax.default_backend(),
     "compilations": searcher.compilations,
@@ -114,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
   flags = parser.parse_args(arguments)
   pool: exact_search.Rows = SyntheticPool(flags.pool, flags.dimension)
   if flags.file:
-    pool = np.load(flags.file, mmap_mode="r")
+    pool = np.load(flags.file, mmap_mode=None if flags.memory else "r")
   elif flags.memory:
     pool = pool[:]
   figures = measure(pool, queries=flags.queries, k=flags.k, rows=flags.rows, ranks=flags.ranks)

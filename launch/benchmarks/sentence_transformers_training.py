@@ -29,6 +29,7 @@ from as2jax.config import base, presets
 from as2jax.config.flat import differences
 from as2jax.data.datasets import trec_files
 from as2jax.data.datasets.load import load as load_dataset
+from as2jax.data.datasets.load import require
 from as2jax.data.record import Question
 from as2jax.encoders.checkpoints.pretrained import resolve
 from as2jax.evaluation import metrics, results
@@ -209,8 +210,15 @@ def finished(file: pathlib.Path, settings: dict) -> int:
     InputError: they were trained with other settings, or the seeds are not 0, 1, … in order.
 
   """
-  rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-  for seed, row in enumerate(rows):
+  lines = file.read_text().splitlines() if file.exists() else []
+  for seed, line in enumerate(lines):
+    try:
+      row = json.loads(line)
+    except ValueError as error:
+      raise InputError(
+        f"{file}, line {seed + 1}: cut off or damaged ({error}); delete the line, and its seed is "
+        "trained again"
+      ) from None
     of_line = {key: row.get(key, DEFAULTS.get(key, its)) for key, its in settings.items()}
     of_line["seed"] = row["seed"]
     changed = differences(of_line, {"seed": seed, **settings})
@@ -218,7 +226,7 @@ def finished(file: pathlib.Path, settings: dict) -> int:
       raise InputError(
         f"{file}, line {seed + 1}: {'; '.join(map(str.strip, changed))}: name another folder"
       )
-  return len(rows)
+  return len(lines)
 
 
 def share(text: str) -> float:
@@ -253,6 +261,7 @@ def main() -> None:
   config = base.get_config()
   config.data.name, config.data.rules = flags.data, RULES.get(flags.data, ())
   data = load_dataset(config.data)
+  require(data, ("train", "dev", "test"))
   train = data.splits["train"]
   both = metrics.filter_mask("both", [np.asarray([c.label for c in q.candidates]) for q in train])
   questions = [question for question, kept in zip(train, both, strict=True) if kept]

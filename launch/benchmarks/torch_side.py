@@ -48,8 +48,7 @@ class TorchSide(abc.ABC):
     torch.set_num_threads(threads)
     torch.manual_seed(0)
     self.work, self.fused, self.half = work, fused, half
-    on_gpu = self.accelerated and torch.cuda.is_available()
-    self.device = torch.device("cuda" if on_gpu else "cpu")
+    self.device = torch.device("cuda" if self.accelerated and torch.cuda.is_available() else "cpu")
     self.size = work.settings["batch_size"] or self.batch_size
     self.lengths = np.diff(work.offsets)
     tensor = lambda value: value if torch.is_tensor(value) else torch.tensor(np.array(value))
@@ -127,6 +126,8 @@ class TorchSide(abc.ABC):
       best[choice] = np.minimum(seconds, best.get(choice, seconds))
     self.trials = {c: float(s.sum()) / sum(map(len, trial)) for c, s in best.items()}
     self.reset(min(self.trials, key=self.trials.get))
+    if self.device.type == "cuda":
+      torch.cuda.reset_peak_memory_stats()  # so that the peak is that of this choice alone
     self.step(trial[0])
     self.whole = sum((self.load(examples) for examples in self.plan(1)), Load())
 

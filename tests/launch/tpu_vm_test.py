@@ -194,10 +194,13 @@ def test_a_node_is_installed_once_and_again_for_another_source(clone, stand_in, 
 
 
 def test_install_by_itself_finds_the_nodes_zone(clone, stand_in):
+  temporary = stand_in.folder / "temporary"
+  temporary.mkdir()
   variables = {
     "REPOSITORY": str(clone),
     "ZONES": "us-west4-a us-central1-a",
     "DATA": "gs://bucket/data",
+    "TMPDIR": str(temporary),
   }
   command = lambda word, **more: stand_in.run(
     clone / "launch" / "tpu_vm.sh", word, "one", **variables, STEADY="1", **more
@@ -214,6 +217,14 @@ def test_install_by_itself_finds_the_nodes_zone(clone, stand_in):
   assert status == 1 and "one in us-central1-a is not installed" in err and "no network" in err
   assert command("install")[0] == 0
   assert (stand_in.folder / "nodes" / "one" / "home" / "data" / "x.tsv").exists()
+  assert not list(temporary.iterdir())
+
+
+def test_a_command_without_its_arguments_says_which_it_has(clone, stand_in):
+  for words in (["run", "one"], ["run", "one", "config.py"], ["logs", "one"], ["state"], []):
+    status, _, err = stand_in.run(clone / "launch" / "tpu_vm.sh", *words)
+    assert status == 2 and "run NODE CONFIG DIR" in err and "unbound" not in err
+  assert not (stand_in.folder / "calls").exists()
 
 
 def test_uncommitted_changes_are_refused_or_carried_as_a_patch(clone, stand_in, tmp_path):

@@ -44,6 +44,8 @@ def test_markdown():
     "| 100 % & #1 | **0.600**†\\* |",
   ]
   assert "Holm-adjusted" in lines[-1]
+  alone = [ROWS[0], {**ROWS[1], "p_randomization_holm": 0.001}]  # of two systems: nothing to adjust
+  assert "Holm" not in tables.written(alone, "markdown")
 
 
 def test_latex_is_booktabs_with_everything_escaped(tmp_path):

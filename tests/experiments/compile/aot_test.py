@@ -133,9 +133,14 @@ def test_cassie_compiles_for_v5e_without_the_host():
     assert one.program.loops and None not in one.program.loops
 
 
-@pytest.mark.slow
 @needs_libtpu
-@pytest.mark.parametrize("job", ["recommended:fast,ettin17m", "recommended:accurate,ettin17m"])
+@pytest.mark.parametrize(
+  "job",
+  [
+    pytest.param("recommended:fast,ettin17m", marks=pytest.mark.slow),
+    pytest.param("recommended:accurate,ettin17m", marks=pytest.mark.long),
+  ],
+)
 def test_modernbert_compiles_for_v5e_without_the_host(job):
   """Training and prediction of the smallest ettin at its published size, in small batches."""
   config = flags.load(job)

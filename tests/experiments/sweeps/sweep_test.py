@@ -343,7 +343,7 @@ def test_a_sweep_over_a_trained_model_killed_and_run_again(tmp_path, capsys):
     env={**os.environ, "JAX_PLATFORMS": "cpu"},
     stdout=subprocess.PIPE,
   )
-  deadline = time.monotonic() + 100
+  deadline = time.monotonic() + 300
   while not (output / second.id / "log.txt").exists():
     assert process.poll() is None and time.monotonic() < deadline
     time.sleep(0.1)

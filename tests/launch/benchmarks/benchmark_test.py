@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 import jax
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 import tiny
 
 from as2jax.runtime.errors import InputError
-from launch.benchmarks import benchmark, jax_side, machine, workload
+from launch.benchmarks import benchmark, jax_side, machine, processes, workload
 
 pytestmark = pytest.mark.slow
 ROOT = pathlib.Path(benchmark.__file__).parents[2]
@@ -263,6 +264,59 @@ def test_absent_data_is_one_message(tmp_path, capsys, monkeypatch):
   assert benchmark.main([f"--encoder={tiny.encoder_folder()}"]) == 2
   message = capsys.readouterr().err
   assert "wikiqa" in message.lower() and "AS2JAX_DATA" in message
+
+
+def test_data_that_a_system_is_not_measured_on_are_refused(capsys):
+  for words in (["--system=triplet", "--data=trecqa_all"], ["--system=m2snet", "--data=wikiqa"]):
+    with pytest.raises(SystemExit):
+      benchmark.parse(words)
+    assert f"{words[1]}: {words[0][9:]} is measured on" in capsys.readouterr().err
+
+
+def test_seeds_of_what_is_not_trained_are_refused(work):
+  flags = benchmark.parse(["--system=encode", "--data=sample", "--seeds=2"])
+  with pytest.raises(InputError, match="--seeds=2: encode trains nothing"):
+    benchmark._sides(flags, work("encode"))
+
+
+def test_made_up_vectors_vanish_with_the_process(tmp_path):
+  program = (
+    "from launch.benchmarks import benchmark; import os\n"
+    "config = benchmark.config_of(benchmark.parse(['--system=m2snet', '--data=sample']))\n"
+    "print(os.path.isfile(config.encoder.vectors))"
+  )
+  environment = {**os.environ, "TMPDIR": str(tmp_path)}
+  command = [sys.executable, "-c", program]
+  assert subprocess.check_output(command, cwd=ROOT, env=environment, text=True).strip() == "True"
+  assert not list(tmp_path.iterdir())
+
+
+def test_other_processes_measure_what_the_flags_say(monkeypatch, work):
+  """Memory of as many seeds and of PyTorch as it ran; the start of the same dtype and shards."""
+  asked = []
+
+  def run(command, **_):
+    asked.append(command[3:])
+    return type("Done", (), {"returncode": 0, "stdout": '{"peak_mib": 1}'})
+
+  monkeypatch.setattr(processes.subprocess, "run", run)
+  monkeypatch.setattr(processes, "_first_step", lambda *_: asked.append("start") or 1.0)
+  words = ["--data=sample", "--seeds=2", "--autocast", "--shape=ettin-17m"]
+  processes.measure(benchmark.parse(words), work("triplet"), ["as2jax, 2 seeds", "torch"])
+  assert [(side, json.loads(how)) for side, _, how in asked] == [
+    (side, {"seeds": 2, "fused": False, "half": True}) for side in ("as2jax, 2 seeds", "torch")
+  ]  # no start: no run has weights of that shape
+  started = []
+  monkeypatch.undo()
+  child = type("Child", (), {"poll": lambda self: 1, "kill": lambda self: None})
+  child.__enter__, child.__exit__ = lambda self: self, lambda self, *_: None
+  popen = lambda command, **_: started.append(command) or child()
+  monkeypatch.setattr(processes.subprocess, "Popen", popen)
+  flags = benchmark.parse(["--data=sample", "--dtype=bfloat16", "--shards=2", "--dropout=0"])
+  with tempfile.TemporaryDirectory() as folder, pytest.raises(InputError, match="wrote no step"):
+    processes._first_step(flags, folder, "cold")
+  wanted = {"encoder.dtype=bfloat16", "batch.shards=2", "encoder.hidden_dropout=0.0"}
+  assert {f"--config.{word}" for word in wanted} <= set(started[0])
 
 
 def test_a_busy_machine_is_noticed(monkeypatch):

@@ -79,6 +79,17 @@ def test_both_sides_are_measured(shapes, capsys, tmp_path):
   assert jax.devices()[0].device_kind in capsys.readouterr().out
 
 
+def test_memory_is_told_of_a_side_alone_that_had_more_than_those_before(monkeypatch):
+  peaks = iter([0, 3 << 30, 3 << 30, 3 << 30])
+  monkeypatch.setattr(gpu, "_peak", lambda: next(peaks))
+  side = type("Side", (), {"warm_up": lambda self: None})()
+  assert [gpu._warmed_up(side), gpu._warmed_up(side)] == [3 << 30, 0]
+  row = {"case": "minilm:encode", "side": "as2jax", "units_per_second": 1.0, "mfu": 0.5}
+  row |= {"tokens_per_second": 1.0, "busy": None}
+  assert "50.0%     2.5" in gpu.text([{**row, "gib": 2.5}], "a device", [])
+  assert gpu.text([{**row, "gib": None}], "a device", []).rstrip().endswith("50.0%")
+
+
 def test_cases_that_were_left_out_are_named():
   assert gpu.text([], "a device", ["minilm:encode"]).endswith("(--minutes): minilm:encode")
 

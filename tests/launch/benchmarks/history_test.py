@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import subprocess
 
 import pytest
 
@@ -90,6 +91,32 @@ def test_a_failed_benchmark_is_named(folder, monkeypatch):
   monkeypatch.setitem(history.ROWS, "encode", row)
   with pytest.raises(InputError, match="no_such_benchmark failed with status 1"):
     history.measure("encode")
+
+
+def test_records_and_their_table_are_no_changes_of_what_is_measured(folder, monkeypatch):
+  """So that rows which are run one after another all stand in the table."""
+  monkeypatch.setattr(history, "ROOT", folder)
+  git = ["git", "-c", "user.name=x", "-c", "user.email=x@x.example", "-C", str(folder)]
+  (folder / "step.py").write_text("A = 1\n")
+  for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"]):
+    subprocess.run([*git, *words], check=True)
+  history.add([record()])
+  history.write()
+  assert not history.commit()[1]
+  (folder / "step.py").write_text("A = 2\n")
+  assert history.commit()[1]
+
+
+def test_a_record_that_the_table_leaves_out_is_told(folder, monkeypatch, capsys):
+  monkeypatch.setattr(history, "ROOT", folder)
+  where = {key: record()[key] for key in ("processor", "cores", "commit", "date", "versions")}
+  for changed, busy, told in ((True, True, "BUSY and uncommitted changes"), (False, False, "")):
+    monkeypatch.setattr(history, "machine", lambda changed=changed: {**where, "changed": changed})
+    measured = {"row": "encode", "flags": [], **history.shortened({**RESULT, "busy": busy})}
+    monkeypatch.setattr(history, "measure", lambda *_, measured=measured: measured)
+    assert history.main(["encode"]) == 0
+    line = capsys.readouterr().out.strip()
+    assert line.endswith(f": {told}, not for the table" if told else "made-cpu-2.jsonl")
 
 
 def test_the_committed_readme_is_what_the_records_say():

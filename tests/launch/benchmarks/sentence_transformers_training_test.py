@@ -102,6 +102,9 @@ def test_seeds_that_a_folder_has_are_not_trained_again(tmp_path):
   file.write_text('{"kind": "bi", "data": "wikiqa", "seed": 1}\n')
   with pytest.raises(InputError, match="line 1: .*seed"):
     training.finished(file, settings)
+  file.write_text('{"kind": "bi", "data": "wikiqa", "seed": 0, "epochs": 3}\n{"kind": "b')
+  with pytest.raises(InputError, match="line 2: cut off or damaged"):
+    training.finished(file, settings)
 
 
 def test_lines_that_name_no_rate_were_trained_with_the_first_on_a_cpu(tmp_path):
