@@ -21,6 +21,7 @@ from as2jax.data.datasets.dataset import Dataset
 from as2jax.data.record import Question
 from as2jax.data.text.prompts import Prompts
 from as2jax.evaluation import metrics
+from as2jax.evaluation.passes import passes, short_rows
 from as2jax.evaluation.predict_steps import make_compare_step, make_predict_step
 from as2jax.evaluation.request_sizes import sizes, smallest
 from as2jax.runtime import preemption, processes, sharding
@@ -105,6 +106,11 @@ class Predictor:
     self._batchers: list[tuple[tuple[tuple[Question, ...], str, bool], Batcher]] = []
 
   @property
+  def _on_cpu(self) -> bool:
+    """Whether it computes on CPUs, where attention over long rows is what costs."""
+    return self.mesh.devices.flat[0].platform == "cpu"
+
+  @property
   def compilations(self) -> int:
     """Programs compiled so far."""
     return self.step._cache_size() + (self.compare._cache_size() if self.compare else 0)
@@ -165,7 +171,9 @@ class Predictor:
     model = self.model
     layout = "sentences" if model.encodes else model.layout
     output = None
-    for batcher in sizes(self.components.predict_batcher(questions, layout, cache=False)):
+    whole = self.components.predict_batcher(questions, layout, cache=False)
+    short = short_rows(whole) if self._on_cpu else None
+    for batcher in [*sizes(whole), *([short] if short else [])]:
       plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
       lengths = batcher.row_lengths[-1:] if batcher.sampler.limits.packed else batcher.row_lengths
       mine = sharding.local_shards(self.mesh, batcher.shards)
@@ -181,15 +189,15 @@ class Predictor:
         output = self.compare(variables, (vectors, vectors))
     jax.block_until_ready(output)
 
-  def _run(self, variables: Any, batcher: Batcher):
+  def _run(self, variables: Any, batcher: Batcher, request: bool):
     """Yields (shards, output) of each batch."""
-    plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
     mine = sharding.local_shards(self.mesh, batcher.shards)
-    for i in range(len(plan)):
-      preemption.check()
-      batch = batcher.batch(plan, i, only=mine)
-      placed = sharding.place_predict(batch, self.mesh, shards=batcher.shards)
-      yield plan.steps[i][0], self.step(variables, placed)
+    for its, plan in passes(batcher, apart=self._on_cpu, request=request):
+      for i in range(len(plan)):
+        preemption.check()
+        batch = its.batch(plan, i, only=mine)
+        placed = sharding.place_predict(batch, self.mesh, shards=its.shards)
+        yield plan.steps[i][0], self.step(variables, placed)
 
   def embed(
     self, variables: Any, questions: Sequence[Question], *, request: bool = False
@@ -206,7 +214,7 @@ class Predictor:
   def _embed(self, variables, questions, request) -> tuple[np.ndarray, Batcher]:
     batcher = self.batcher(questions, "sentences", request=request)
     vectors: np.ndarray | None = None
-    for shards, output in self._run(variables, batcher):
+    for shards, output in self._run(variables, batcher, request):
       unit_vectors = np.asarray(output.units)
       if vectors is None:
         vectors = np.zeros(
@@ -248,7 +256,7 @@ class Predictor:
     table = batcher.examples
     several = () if table.candidates is None else table.candidates.shape[1:]
     scores = np.zeros((self.seeds, len(table), *several), np.float32)
-    for shards, output in self._run(variables, batcher):
+    for shards, output in self._run(variables, batcher, request):
       example_scores = np.asarray(output.scores, np.float32)
       for s, shard in enumerate(shards):
         if shard is not None:

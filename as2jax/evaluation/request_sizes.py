@@ -1,6 +1,9 @@
 """The sizes of a request's batch: it computes little more than what the request holds."""
 
 import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
 
 from as2jax.data.batches.batcher import Batcher
 
@@ -45,15 +48,26 @@ def sizes(batcher: Batcher) -> list[Batcher]:
   return batchers
 
 
-def smallest(batcher: Batcher) -> Batcher:
-  """Of `sizes`, the smallest that holds everything in one batch; `batcher` itself where none does."""
+def smallest(batcher: Batcher, blocks: Sequence[np.ndarray] | None = None) -> Batcher:
+  """Of `sizes`, the smallest that holds everything in one batch; `batcher` itself where none does.
+
+  Args:
+    batcher: of all examples.
+    blocks: the examples to be held, as the sampler has them; all where None.
+
+  """
   lengths = batcher.sampler.lengths
+  if blocks is None:
+    blocks = batcher.sampler.blocks()
+  else:
+    units = np.unique(batcher.examples.members[np.concatenate(blocks)])
+    lengths = lengths[units[units >= 0]]
   for smaller in reversed(sizes(batcher)):
     limits = smaller.sampler.limits
     if lengths.max(initial=0) > limits.row_length:
       continue
     if limits.packed and lengths.sum() > limits.rows * limits.row_length * smaller.shards:
       continue
-    if len(smaller.plan(smaller.sampler.blocks(), 0, 0)) <= 1:
+    if len(smaller.plan(blocks, 0, 0)) <= 1:
       return smaller
   return batcher

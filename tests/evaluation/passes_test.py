@@ -1,0 +1,82 @@
+"""Short texts in short rows: each example once, the same scores, nothing compiled after a warm-up."""
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from predict_test import questions
+
+from as2jax.data.record import Candidate, Question
+from as2jax.evaluation import passes, predict
+from as2jax.runtime import sharding
+from as2jax.training import optimizers
+from as2jax.training import state as states
+from as2jax.training.build import load
+
+LONG = Candidate("long", " ".join(["the dog sat on the mat"] * 7), 0)  # more than 32 tokens
+
+
+def asked():
+  """Those of the other test, of which two have a candidate too long for a short row."""
+  first, second, *others = questions()
+  longer = lambda q: Question(q.id, q.text, (*q.candidates, LONG))
+  return (longer(first), longer(second), *others)
+
+
+@pytest.fixture(scope="module", params=["triplet", "crossencoder"])
+def predictor(request):
+  """Of a model whose batches have two shards of one row of 64 tokens, and its variables."""
+  experiment = load(tiny.config(request.param, batch__predict_rows=2))
+  mesh = sharding.make_mesh()
+  actual = predict.Predictor(experiment, mesh, 1)
+  layout = "sentences" if experiment.model.encodes else experiment.model.layout
+  batcher = actual.batcher(asked(), layout)
+  example = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
+  state = experiment.fresh_state(
+    jax.tree.map(lambda x: x[0], example), (0,), optimizers.no_optimizer(), mesh
+  )
+  return actual, states.ranking_variables(state), layout
+
+
+@pytest.mark.parametrize("request_", [False, True], ids=["split", "request"])
+def test_short_rows_change_no_score(predictor, monkeypatch, request_):
+  actual, variables, layout = predictor
+  expected = actual(variables, asked(), request=request_)[0]
+  monkeypatch.setattr(passes, "SHORT", 32)
+  monkeypatch.setattr(passes, "BATCHES", 1)
+  batcher = actual.batcher(asked(), layout, request=request_)
+  its = passes.passes(batcher, apart=True, request=request_)
+  assert [part.row_lengths[-1] for part, _ in its] == [32, 64]
+  examples = [s.examples for _, plan in its for step in plan.steps for s in step[0] if s]
+  assert sorted(np.concatenate(examples).tolist()) == list(range(len(batcher.examples)))
+  for name, scores in actual(variables, asked(), request=request_)[0].items():
+    for one, other in zip(expected[name], scores, strict=True):
+      np.testing.assert_allclose(other, one, atol=1e-5)
+
+
+def test_nothing_compiles_after_a_warm_up(predictor, monkeypatch):
+  actual, variables, _ = predictor
+  monkeypatch.setattr(passes, "SHORT", 32)
+  actual.warm_up(variables, questions()[:1])
+  before = actual.compilations
+  actual(variables, asked(), request=True)
+  actual(variables, questions(), request=True)  # all of them short
+  assert actual.compilations == before
+
+
+def test_few_short_texts_stay_with_the_long_ones(predictor, monkeypatch):
+  actual, _, layout = predictor
+  monkeypatch.setattr(passes, "SHORT", 32)
+  monkeypatch.setattr(passes, "BATCHES", 100)
+  few = passes.passes(actual.batcher(asked(), layout), apart=True, request=False)
+  elsewhere = passes.passes(actual.batcher(asked(), layout), apart=False, request=True)
+  assert [[part.row_lengths for part, _ in its] for its in (few, elsewhere)] == [[(64,)]] * 2
+
+
+def test_rows_of_a_text_each_are_as_long_as_it_anyway(predictor, monkeypatch):
+  actual, _, layout = predictor
+  batcher = actual.batcher(asked(), layout)
+  monkeypatch.setattr(passes, "SHORT", 64)
+  assert passes.short_rows(batcher) is None
+  monkeypatch.setattr(passes, "SHORT", 48)  # not a part of 64
+  assert passes.short_rows(batcher) is None
