@@ -1,17 +1,12 @@
 """Short texts in short rows: each example once, the same scores, nothing compiled after a warm-up."""
 
-import jax
 import numpy as np
 import pytest
 import tiny
-from predict_test import questions
+from predict_test import predictor_of, questions
 
 from as2jax.data.record import Candidate, Question
-from as2jax.evaluation import passes, predict
-from as2jax.runtime import sharding
-from as2jax.training import optimizers
-from as2jax.training import state as states
-from as2jax.training.build import load
+from as2jax.evaluation import passes
 
 LONG = Candidate("long", " ".join(["the dog sat on the mat"] * 7), 0)  # more than 32 tokens
 
@@ -26,16 +21,9 @@ def asked():
 @pytest.fixture(scope="module", params=["triplet", "crossencoder"])
 def predictor(request):
   """Of a model whose batches have two shards of one row of 64 tokens, and its variables."""
-  experiment = load(tiny.config(request.param, batch__predict_rows=2))
-  mesh = sharding.make_mesh()
-  actual = predict.Predictor(experiment, mesh, 1)
-  layout = "sentences" if experiment.model.encodes else experiment.model.layout
-  batcher = actual.batcher(asked(), layout)
-  example = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
-  state = experiment.fresh_state(
-    jax.tree.map(lambda x: x[0], example), (0,), optimizers.no_optimizer(), mesh
-  )
-  return actual, states.ranking_variables(state), layout
+  actual, variables = predictor_of(tiny.config(request.param, batch__predict_rows=2))
+  model = actual.model
+  return actual, variables, "sentences" if model.encodes else model.layout
 
 
 @pytest.mark.parametrize("request_", [False, True], ids=["split", "request"])

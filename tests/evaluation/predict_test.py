@@ -30,9 +30,8 @@ def questions():
   return (*generated, Question("Q11", "who is alone", ()))
 
 
-@pytest.fixture(scope="module", params=["triplet", "crossencoder"])
-def predictor(request):
-  config = tiny.config(request.param)
+def predictor_of(config):
+  """A predictor of an untrained model, and its variables."""
   experiment = load(config)
   mesh = sharding.make_mesh()
   actual = predict.Predictor(experiment, mesh, 1)
@@ -43,6 +42,11 @@ def predictor(request):
     jax.tree.map(lambda x: x[0], example), (0,), optimizers.no_optimizer(), mesh
   )
   return actual, states.ranking_variables(state)
+
+
+@pytest.fixture(scope="module", params=["triplet", "crossencoder"])
+def predictor(request):
+  return predictor_of(tiny.config(request.param))
 
 
 def test_each_distinct_text_is_encoded_once(predictor, monkeypatch):
