@@ -209,7 +209,7 @@ def test_every_system_of_the_papers_takes_todays_encoders(job, encoder, word):
     (
       "fast",
       {"name": "cassie", "gamma": 0.3, "mi_self_pairs": True},
-      "reads pair_logits, nodes, s",
+      "reads node_logits, pair_logits, nodes, s",
     ),
   ],
 )
