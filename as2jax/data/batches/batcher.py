@@ -262,8 +262,7 @@ def fit_batcher(
 
   Args:
     sampler: a name of `samplers.Sampler`.
-    examples_per_batch: examples a batch, over all shards (the exact number for `paper`, the most
-      for the others).
+    examples_per_batch: over all shards: for `paper` their number, for the others the most.
     rows: rows a batch, over all shards; 0 lets `paper` measure what its batches need.
     row_lengths: allowed row lengths; units are at most as long as the last.
     buckets: how many numbers of rows `paper` may choose from.
@@ -283,9 +282,8 @@ def fit_batcher(
   _check_fit(lengths, row_lengths[-1])
   per_shard, width = examples_per_batch // shards, examples.members.shape[1]
   if rows:
-    mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
-    most = rows // shards if not packed else int(1.4 * rows // shards * row_lengths[-1] / mean) + 8
-    unit_slots = unit_slots or max(min(most, per_shard * width), 1)
+    room = rows // shards if not packed else _room(lengths, rows, shards, row_lengths[-1])
+    unit_slots = unit_slots or max(min(room, per_shard * width), 1)
     limits = Limits(per_shard, unit_slots, rows // shards, row_lengths[-1], packed, rows_key)
     ladder: tuple[int, ...] = (rows // shards,)
   else:
@@ -304,6 +302,12 @@ def fit_batcher(
     word_slots,
     inputs,
   )
+
+
+def _room(lengths: np.ndarray, rows: int, shards: int, row_length: int) -> int:
+  """Units for which a packed shard has slots: two fifths more than fit at their mean length."""
+  mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
+  return int(1.4 * rows // shards * row_length / mean) + 8
 
 
 def _check_fit(lengths: np.ndarray, longest: int) -> None:
