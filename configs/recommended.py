@@ -9,7 +9,7 @@ as2jax/config/presets.py (`sample`, `minilm`, `ettin17m` …). The data set is W
 --config.data.name says another. Either may begin from the encoder of a finished `fast`
 (--config.warm_start.run=RUN --config.warm_start.scope=encoder): `fast` of SQuAD's paragraphs ranks well
 without labels of one's own, and `accurate` begun whole as one of SQuAD's (scope=all) needs fewer of
-them (configs/README.md, "Warm start"). The scores of both may be added (`as2jax lab fuse`).
+them (configs/README.md, "Warm start").
 configs/papers/README.md has what that gave: on WikiQA and TrecQA `fast` ranks better, on SemEval's
 forum posts neither is shown to rank better.
 """

@@ -121,11 +121,9 @@ def statements(content: Mapping[str, Any]) -> list[str]:
   """What the encoder of a run has seen, a line a file of weights; nothing for rankers of words.
 
   Args:
-    content: of the run's `results.json`; of fused runs (`fused`), each of them is named.
+    content: of the run's `results.json`.
 
   """
-  if "fused" in content:
-    return list(dict.fromkeys(line for part in content["fused"] for line in statements(part)))
   weights, data = content.get("weights") or {}, content.get("data", {}).get("name", "")
   lines = []
   for key in ("pretrained", "weights"):

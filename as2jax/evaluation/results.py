@@ -29,7 +29,7 @@ from as2jax.runtime.version import __version__
 log = logging.getLogger(__name__)
 BEFORE_TRAINING = "best = before training"
 LEDGER = "evaluations.jsonl"  # one row an evaluation of a split
-MODES = ("train", "earlier training", "evaluate", "fuse")  # what evaluates
+MODES = ("train", "earlier training", "evaluate")  # what evaluates
 QUESTION_FILTERS = {"rerank": "clean", "retrieve": "gold"}  # that selects, of a kind of evaluation
 PACKAGES = (
   "jax",

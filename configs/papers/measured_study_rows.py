@@ -3,7 +3,7 @@
 from as2jax.experiments.papers.measured import Measured, MeasuredTable
 from as2jax.experiments.papers.rows import Column, Run
 
-from .measured_cassie_rows import SEEDS, SQUAD_FILES
+from .measured_cassie_rows import SEEDS
 
 DEV = Column("dev MAP", (), "map", split="dev")
 # `fast` and `accurate` before dev chose their rates.
@@ -44,31 +44,6 @@ NEGATIVES = MeasuredTable(
   base="negatives-in-batch",
   main=1,
 )
-SMALL = {"encoder__pretrained": "runs/small", "epochs": 3}
-TEXTS = Measured(
-  "first stage",
-  "student-2-texts",
-  Run.of(
-    "recommended.py:fast,distil,shared,minilm",
-    **SMALL,
-    data__name="files",
-    data__train="squad-texts.tsv",
-    data__dev="wikiqa/WikiQA-dev.tsv",
-    data__teachers=("runs/soft-squad",),
-    loss__temperature=0.05,
-    evaluation__splits=("dev",),
-  ),
-)
-SQUAD_LABELS = Measured(  # the control: the same texts with their labels, no teacher
-  "first stage",
-  "student-2-squad",
-  Run.of(
-    "recommended.py:fast,in_batch,shared,minilm",
-    **SMALL,
-    **SQUAD_FILES,
-    evaluation__splits=("dev",),
-  ),
-)
 DISTILLATION = MeasuredTable(
   "distillation",
   (DEV, *TEST),
@@ -79,58 +54,19 @@ DISTILLATION = MeasuredTable(
       "wikiqa-accurate-slow",
       Run.of("recommended.py:accurate,minilm", **SLOW, **SEEDS),
     ),
-    *(
-      Measured(
-        system, f"student-{name}", Run.of(f"recommended.py:fast,{words}minilm", **values, **SEEDS)
-      )
-      for system, name, words, values in (
-        (
-          "6 layers, scores of the cross-encoder, 1 epoch",
-          "6-scores",
-          "distil,",
-          {"epochs": 1, "data__teachers": ("runs/soft-cross",), "data__train_filter": "both"},
-        ),
-        ("2 of 6 layers, labels, 3 epochs", "2-labels", "", {**SMALL, **SLOW}),
-        (
-          "2 of 6 layers that first learnt SQuAD's texts from 6, labels, 3 epochs",
-          "2-texts-labels",
-          "",
-          {
-            **SMALL,
-            **SLOW,
-            "warm_start__run": "runs/student-2-texts",
-            "warm_start__scope": "encoder",
-            "warm_start__seed": 0,
-          },
-        ),
-        (
-          "2 of 6 layers that first learnt SQuAD's labels, labels, 3 epochs",
-          "2-squad-labels",
-          "",
-          {
-            **SMALL,
-            **SLOW,
-            "warm_start__run": "runs/student-2-squad",
-            "warm_start__scope": "encoder",
-            "warm_start__seed": 0,
-          },
-        ),
-        (
-          "2 of 6 layers, scores of 6 layers, 3 epochs",
-          "2-scores",
-          "distil,",
-          {
-            **SMALL,
-            "data__teachers": ("runs/soft-fast",),
-            "data__train_filter": "both",
-            "loss__temperature": 0.05,
-          },
-        ),
-      )
+    Measured(
+      "6 layers, scores of the cross-encoder, 1 epoch",
+      "student-6-scores",
+      Run.of(
+        "recommended.py:fast,distil,minilm",
+        epochs=1,
+        data__teachers=("runs/soft-cross",),
+        data__train_filter="both",
+        **SEEDS,
+      ),
     ),
   ),
   base="wikiqa-fast",
   main=1,
-  first=(TEXTS, SQUAD_LABELS),
 )
 STUDIES = (NEGATIVES, DISTILLATION)

@@ -5,17 +5,17 @@ same command goes on after a kill; tables share runs), and prints our figures be
 ones. What cannot be run is named with the reason.
 """
 
-import dataclasses
 import json
 import pathlib
 from collections.abc import Sequence
 
+from as2jax.data.datasets import load
 from as2jax.experiments.papers import finished_runs, report
 from as2jax.experiments.papers import plan as paper_plan
 from as2jax.experiments.papers.plan import Choice, Plan, Table
 from as2jax.experiments.sweeps import sweep
 from as2jax.experiments.sweeps.local_executor import finished
-from as2jax.inference.explain import pool_view
+from as2jax.inference import run as finished_run
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
@@ -63,7 +63,7 @@ def run(plan: Plan, output: pathlib.Path, parallel: int, *, train: bool = True) 
 
 
 def searches(table: Table, plan: Plan, output: pathlib.Path) -> str:
-  """The best test sentences for each of the table's questions, a column a row whose run is finished."""
+  """Search the test sentences with each of the table's questions, by every row whose run is finished."""
   folders = {}
   for row, key in plan.cells:
     folder = plan.folders((row, key), output)[0]
@@ -71,14 +71,18 @@ def searches(table: Table, plan: Plan, output: pathlib.Path) -> str:
       folders.setdefault(row, folder)
   if not table.searches or not folders:
     return ""
-  pool = pool_view.open_pool(next(iter(folders.values())), "test")
-  retrievers = [
-    dataclasses.replace(pool_view.open_run(folder, pool), name=row)
-    for row, folder in folders.items()
-  ]
-  return "\n\n".join(
-    pool_view.side_by_side(question, retrievers, pool, top=SEARCHED) for question in table.searches
-  )
+  config = finished_run.Run(next(iter(folders.values()))).config
+  pool = load.load(config.data, "retrieve").pools["test"]
+  texts = [passage.text for passage in pool.passages]
+  indexes = {row: finished_run.Run(folder).ranker().index(texts) for row, folder in folders.items()}
+  lines = []
+  for question in table.searches:
+    lines += ["", f"question: {question}"]
+    for row, index in indexes.items():
+      lines.append(f"  {row}")
+      for rank, hit in enumerate(index.search(question, SEARCHED), 1):
+        lines.append(f"    {rank}. {hit.score:.3f} {hit.text}")
+  return "\n".join(lines[1:])
 
 
 def make(

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from as2jax.inference.explain import alignment_picture, heatmap, picture, pool_view
+from as2jax.inference.explain import alignment_picture, heatmap, picture
 from as2jax.inference.explain.alignment_view import Sentence, View
 from as2jax.inference.explain.token_similarity import Similarity
 from as2jax.runtime.errors import InputError
@@ -29,7 +29,6 @@ def view():
 DRAWN = {
   "heatmap": lambda form: heatmap.draw([("a title", similarity())], form),
   "alignment": lambda form: alignment_picture.draw(view(), "a title", form),
-  "pool": lambda form: pool_view.draw([("$cat$", np.eye(2))], form),
 }
 
 
