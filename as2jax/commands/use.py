@@ -260,7 +260,6 @@ def opened(run: str) -> Any:
 @shown(
   "as2jax index runs/x answers.jsonl -o faq.index",
   "as2jax index runs/x faq.csv -o faq.index --columns text=answer --drop",
-  "as2jax index runs/x answers.jsonl -o small.index --storage=int8",
 )
 def index(
   run: Run,
@@ -280,10 +279,6 @@ def index(
   drop: Annotated[
     bool, typer.Option("--drop", help="leave out rows without text and repeated texts")
   ] = False,
-  storage: Annotated[
-    Literal["float32", "float16", "int8"],
-    typer.Option(help="of the vectors that are searched; hits are the same"),
-  ] = "float32",
 ) -> None:
   """Encodes documents for search. Once; the same command goes on after a stop."""
   from as2jax.commands import documents
@@ -296,7 +291,7 @@ def index(
   ranker = load(run, seed="best" if seed is None else seed)
   say = lambda done, total: print(f"encoded {done} of {total}", file=sys.stderr, flush=True)
   try:
-    document_index = ranker.index(texts, ids=ids, path=target, progress=say, storage=storage)
+    document_index = ranker.index(texts, ids=ids, path=target, progress=say)
   except TypeError as error:
     raise InputError(f"{run} cannot index documents: {error}; so has a ranker of words") from error
   print(f"written: {target} ({len(document_index)} documents)")

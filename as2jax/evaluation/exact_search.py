@@ -10,7 +10,7 @@ blocks gives the same float32 scores, so that ties are exact.
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,36 +25,8 @@ SIMILARITIES = ("dot", "cosine", "euclidean")
 ROWS = 4096  # of the pool in a block, a device
 QUERIES = 512  # in a block
 NONE = -1  # the number of an entry that is not there
+Rows = Any  # a pool `[n, d]` of float32: an array, or anything with a `shape` that can be sliced
 LONGEST = float(np.finfo(np.float32).max) / 4  # ‖q‖², ‖p‖²: so that ‖q − p‖² is finite in float32
-
-
-class Narrow(NamedTuple):
-  """Rows of a pool in fewer bits: row i is `scale[i] · values[i]`, with `last[i]` behind it.
-
-  Attributes:
-    values: `[n, d]` float16 or int8.
-    scale: `[n]` float32.
-    last: `[n]` float32, the column that `prepared` adds for `euclidean`; 0 where it adds none.
-
-  """
-
-  values: np.ndarray
-  scale: np.ndarray
-  last: np.ndarray
-
-
-class Rows(Protocol):
-  """A pool `[n, d]` of float32: an array, a memory-mapped file, or anything that can be sliced.
-
-  A slice may also give the rows in fewer bits, which are widened on the device.
-  """
-
-  @property
-  def shape(self) -> tuple[int, ...]:
-    """`[rows, d]`."""
-    ...
-
-  def __getitem__(self, rows: slice, /) -> "np.ndarray | Narrow": ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,9 +73,8 @@ def prepared(vectors: np.ndarray, similarity: str, *, side: str) -> np.ndarray:
   if not (squared <= LONGEST).all():  # nor is it for NaN
     bad = int(np.flatnonzero(~(squared[:, 0] <= LONGEST))[0])
     raise InputError(
-      f"{side} vector {bad + 1} is not finite, or too long for float32 (its squared "
-      f"length is {squared[bad, 0]:g}), so that nothing can be ranked by it: the "
-      "model has diverged; take another checkpoint"
+      f"{side} vector {bad + 1} is not finite, or too long for float32 (its squared length is "
+      f"{squared[bad, 0]:g}): the model has diverged; take another checkpoint"
     )
   if similarity == "dot":
     return vectors
@@ -112,6 +83,12 @@ def prepared(vectors: np.ndarray, similarity: str, *, side: str) -> np.ndarray:
   if side == "query":
     return np.concatenate([2 * vectors, np.ones_like(squared, np.float32)], 1)
   return np.concatenate([vectors, -squared.astype(np.float32)], 1)
+
+
+def rounding(prepared: np.ndarray) -> float:
+  """Bounds how far a float32 score of prepared vectors `[n, w]` is off, for a query of length 1."""
+  lengths = np.linalg.norm(prepared.astype(np.float64), axis=1)
+  return 2 * (prepared.shape[1] + 2) * float(np.finfo(np.float32).eps * lengths.max(initial=0))
 
 
 def reported(
@@ -143,11 +120,10 @@ def reported(
 
 
 class Searcher:
-  """Searches of any pool and queries with one compiled program a width d, k and r.
+  """Searches any pool and queries with one compiled program a width d, k and r.
 
-  Memory a device: a block of the pool (`rows · d`, twice while the next one is on its way), one of
-  queries (`queries · d`) with its scores (`queries · rows`), and k + r numbers a query; the host
-  holds two blocks of the pool. All in 4 bytes.
+  A device holds two blocks of the pool (`rows · d`), a block of queries with its scores
+  (`queries · rows`), and k + r numbers a query.
 
   Attributes:
     mesh: over whose devices the rows of a block are spread, on all its axes.
@@ -157,10 +133,6 @@ class Searcher:
   """
 
   def __init__(self, mesh: Mesh, *, k: int, rows: int = ROWS, queries: int = QUERIES):
-    if k < 1 or rows < 1 or queries < 1:
-      raise InputError(
-        f"a search for {k} entries in blocks of {queries} × {rows}: each is 1 or more"
-      )
     self.mesh, self.k, self.rows, self.queries = mesh, k, max(rows, k), queries
     self._step, self._merge = _programs(mesh, k)
 
@@ -185,7 +157,7 @@ class Searcher:
         None: nothing is counted, and one sweep is enough.
 
     Raises:
-      InputError: widths that differ, no entries, right entries outside the pool.
+      InputError: widths that differ, no entries.
 
     """
     count, width = pool.shape
@@ -194,35 +166,21 @@ class Searcher:
         f"queries {queries.shape} cannot be put to a pool {tuple(pool.shape)}: both "
         "are vectors of one width, and neither is empty"
       )
-    right_ids = _tables(right, len(queries), count)
+    right_ids = _tables(right, len(queries))
     parts = [self._part(queries, right_ids, at) for at in range(0, len(queries), self.queries)]
-    first = self._sweep(
-      parts,
-      pool,
-      weights,
-      [np.full((self.queries, right_ids.shape[1]), np.inf, np.float32)] * len(parts),
-    )
-    arrays = [self._joined(first, i, len(queries)) for i in range(5)]
+    unreached = np.full((self.queries, right_ids.shape[1]), np.inf, np.float32)
+    first = self._sweep(parts, pool, weights, [unreached] * len(parts))
     if right is None:
-      return SearchResult(*arrays)
+      return _result(first, first, len(queries))
     best = [np.asarray(part[2]).max(2) for part in first]
     second = self._sweep(parts, pool, weights, best)
     for one, other in zip(first, second, strict=True):
       if not np.array_equal(np.asarray(one[2]), np.asarray(other[2])):
-        raise RuntimeError(
-          "two sweeps over one pool gave different scores: its rows changed in "
-          "between, or the device does not repeat its products"
-        )
-    return SearchResult(*arrays[:3], *(self._joined(second, i, len(queries)) for i in (3, 4)))
-
-  @staticmethod
-  def _joined(parts: Sequence, i: int, queries: int) -> np.ndarray:
-    """Result `i` of all blocks of queries; the last two, which are counts, as int64."""
-    whole = np.concatenate([np.asarray(part[i]) for part in parts])[:queries]
-    return whole.astype(np.int64) if i >= 3 else whole
+        raise RuntimeError("two sweeps over one pool gave different scores: its rows changed")
+    return _result(first, second, len(queries))
 
   def _part(self, queries: np.ndarray, right: np.ndarray, at: int) -> tuple[Any, Any]:
-    """A block of queries and of their right entries on the devices, filled up."""
+    """Places a block of queries and of their right entries on the devices, padded."""
     whole = NamedSharding(self.mesh, P())
     vectors = np.zeros((self.queries, queries.shape[1]), np.float32)
     ids = np.full((self.queries, *right.shape[1:]), NONE, np.int32)
@@ -248,46 +206,33 @@ class Searcher:
 
   def _blocks(
     self, pool: Rows, weights: np.ndarray | None
-  ) -> Iterator[tuple[int, np.ndarray | Narrow, np.ndarray]]:
-    """(number of the first entry, vectors, weights) of each block, filled up with weight 0."""
+  ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Yields (number of the first entry, vectors, weights) of each block, padded with weight 0."""
     size = self.rows * self.mesh.size
     for start in range(0, pool.shape[0], size):
-      part = pool[start : start + size]
-      there = len(part.values if isinstance(part, Narrow) else part)
+      part = np.asarray(pool[start : start + size], np.float32)
       weight = np.zeros(size, np.int32)
-      weight[:there] = 1 if weights is None else weights[start : start + size]
-      if isinstance(part, Narrow):
-        yield start, Narrow(*(_filled(np.asarray(x), size) for x in part)), weight
-      else:
-        yield start, _filled(np.asarray(part, np.float32), size), weight
+      weight[: len(part)] = 1 if weights is None else weights[start : start + size]
+      if len(part) < size:
+        part = np.pad(part, ((0, size - len(part)), (0, 0)))
+      yield start, part, weight
 
 
-def _filled(rows: np.ndarray, size: int) -> np.ndarray:
-  """The rows with zeros behind them, so many in all."""
-  if len(rows) == size:
-    return rows
-  return np.concatenate([rows, np.zeros((size - len(rows), *rows.shape[1:]), rows.dtype)])
+def _result(found: Sequence, counted: Sequence, queries: int) -> SearchResult:
+  """Joins what two sweeps gave for each block of queries; counts become int64."""
+  joined = lambda parts, i: np.concatenate([np.asarray(part[i]) for part in parts])[:queries]
+  counts = (joined(counted, i).astype(np.int64) for i in (3, 4))
+  return SearchResult(*(joined(found, i) for i in range(3)), *counts)
 
 
-def _tables(
-  right: Sequence[Sequence[Sequence[int]]] | None, queries: int, count: int
-) -> np.ndarray:
+def _tables(right: Sequence[Sequence[Sequence[int]]] | None, queries: int) -> np.ndarray:
   """Right entries `[q, t, r]`, r a power of two, so that few widths are compiled."""
   if right is None:
     return np.full((queries, 1, 1), NONE, np.int32)
   most = max((len(entries) for one in right for entries in one), default=1)
   table = np.full((queries, len(right), 1 << max(most - 1, 0).bit_length()), NONE, np.int32)
   for t, one in enumerate(right):
-    if len(one) != queries or not all(len(entries) for entries in one):
-      raise InputError(
-        f"{queries} queries, {len(one)} lists of right entries: give each query one or more"
-      )
     for i, entries in enumerate(one):
-      if min(entries) < 0 or max(entries) >= count:
-        raise InputError(
-          f"query {i + 1}: right entries {list(entries)[:5]} in a pool of {count}: "
-          f"numbers go from 0 to {count - 1}"
-        )
       table[i, t, : len(entries)] = entries
   return table
 
@@ -322,7 +267,7 @@ def _step(k: int, state, queries, right, threshold, block, weight, start):
   best, entries, scores_of_right, above, level = (x[0] for x in state)
   rows = len(weight)
   start = start + rows * jax.lax.axis_index(AXES)
-  scores = _products(queries, block)
+  scores = jnp.matmul(queries, block.T, precision=jax.lax.Precision.HIGHEST)
   scores = jnp.where(scores == 0, 0.0, scores)  # −0 and 0 tie, which top_k would put in order
   scores = jnp.where(weight[None] > 0, scores, -jnp.inf)
   values, at = jax.lax.top_k(scores, k)
@@ -341,16 +286,6 @@ def _step(k: int, state, queries, right, threshold, block, weight, start):
   above = above + jnp.stack([total(scores > limit) for limit in limits], 1)
   level = level + jnp.stack([total(scores == limit) for limit in limits], 1)
   return tuple(x[None] for x in (best, entries, scores_of_right, above, level))
-
-
-def _products(queries, block):
-  """The inner products `[q, n]` of queries `[q, d]` and a block of the pool."""
-  product = functools.partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
-  if not isinstance(block, Narrow):
-    return product(queries, block.T)
-  width = block.values.shape[1]
-  scores = product(queries[:, :width], block.values.astype(jnp.float32).T) * block.scale[None]
-  return scores + queries[:, width:] * block.last[None] if queries.shape[1] > width else scores
 
 
 def _merged(k: int, state):

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -25,8 +25,8 @@ from as2jax.encoders.frozen_vectors import FrozenVectors
 from as2jax.evaluation import predict, retrieval
 from as2jax.evaluation.parameter_free import FittedRanker
 from as2jax.evaluation.predict import Scores
-from as2jax.inference.hit import Hit
-from as2jax.inference.index import Encoder, Index
+from as2jax.inference.index import Index
+from as2jax.inference.index_part import Hit
 from as2jax.runtime.errors import InputError
 
 if TYPE_CHECKING:
@@ -199,7 +199,6 @@ class Ranker:
     ids: Sequence[str] | None = None,
     path: str | os.PathLike | None = None,
     progress: Callable[[int, int], None] | None = None,
-    storage: str = "float32",
   ) -> Index:
     """An index of documents, to be searched exactly; each document is encoded once.
 
@@ -209,8 +208,6 @@ class Ranker:
       path: a folder to keep it in, which is memory-mapped. The same call goes on with an index that
         was interrupted, and opens one that is complete.
       progress: called with the numbers of documents done and to do, after each part.
-      storage: of the vectors that are searched: `float32`, `float16` or `int8`. The best are scored
-        again by float32 vectors, which stay on disk, and hits are the same.
 
     Raises:
       TypeError: the model has no vectors.
@@ -218,11 +215,12 @@ class Ranker:
         a path that holds another index or other files.
 
     """
-    self._require_vectors()
-    return Index.make(cast(Encoder, self), texts, ids, path, progress, storage)
+    if not isinstance(self, ParameterFreeRanker):  # which ranks by words
+      self._require_vectors()
+    return Index.make(self, texts, ids, path, progress)
 
   def over_pool(self, texts: Sequence[str]) -> Callable[[str], np.ndarray]:
-    """The function from a question to the float32 scores `[n]` of texts, of rankers by words."""
+    """Returns the function from a question to the float32 scores `[n]` of texts (by words alone)."""
     raise TypeError(f"{self.name} does not rank by words alone: use index")
 
   def transform(
@@ -324,20 +322,6 @@ class ParameterFreeRanker(Ranker):
       return scores_of(asked.text)
 
     return scores
-
-  def index(
-    self,
-    texts: Sequence[str],
-    *,
-    ids: Sequence[str] | None = None,
-    path: str | os.PathLike | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    storage: str = "float32",
-  ) -> Index:
-    """An index of documents, to be searched exactly by their words; see `Ranker.index`."""
-    if storage != "float32":
-      raise InputError(f"storage {storage!r}: {self.name} ranks by words and keeps no vectors")
-    return Index.make(cast(Encoder, self), texts, ids, path, progress)
 
   def rank_each(self, questions: Sequence[Question]) -> list[list[Hit]]:
     """The candidates of each question; `rank_many` would count words in those of all questions."""

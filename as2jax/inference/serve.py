@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 import numpy as np
 
 from as2jax.data.record import Candidate, Question
-from as2jax.inference.hit import Hit
 from as2jax.inference.index import DEPTH, Index
+from as2jax.inference.index_part import Hit
 from as2jax.inference.ranker import Ranker
 from as2jax.runtime.errors import InputError
 

@@ -5,6 +5,7 @@ import dataclasses
 import json
 import os
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import tiny_features
 from safetensors.numpy import load_file, save_file
 
 import as2jax
-from as2jax.evaluation import predict
+from as2jax.evaluation import exact_search, predict
 from as2jax.inference import index as indexes
 from as2jax.inference import index_part
 from as2jax.inference.index import Index
@@ -59,32 +60,61 @@ def test_a_folder_searches_as_memory_does(ranker, tmp_path, encoded):
   for hit in expected:
     assert hit.score == pytest.approx(ranked[hit.index], abs=1e-5)
     assert (hit.text, hit.id) == (TEXTS[hit.index], "abcdefghi"[hit.index])
-  memory.save(tmp_path / "saved")
-  for index in (
-    kept,
-    Index.open(tmp_path / "saved"),
-    Index.open(tmp_path / "index", ranker=ranker),
-  ):
+  for index in (kept, Index.open(tmp_path / "index"), Index.open(kept.path, ranker=ranker)):
     assert index.search(QUERY, 5) == expected and len(index) == 9
     assert index.texts == TEXTS and index.ids == list("abcdefghi")
-    vectors = index._parts[0].vectors
+    vectors = index._rows.parts[0].vectors
     assert not vectors.flags.writeable and not vectors.flags.owndata  # a memory map
-  with pytest.raises(InputError, match="holds an index"):
-    memory.save(tmp_path / "saved")
   assert encoded == [4, 4, 1] * 2
 
 
-def test_what_rounding_makes_equal_is_ordered_by_its_distance(ranker, monkeypatch):
-  """The vectors of an untrained model lie close together, far from the origin."""
-  near = np.random.default_rng(0).normal(100.0, 1e-4, (200, 16)).astype(np.float32)
-  monkeypatch.setattr(index_part, "DOCUMENTS", 4096)
-  monkeypatch.setattr(ranker, "encode_document", lambda texts: near[: len(texts)])
-  index = ranker.index([f"document {i}" for i in range(200)])
-  for i in range(0, 200, 10):
-    monkeypatch.setattr(ranker, "encode_query", lambda texts, i=i: near[i : i + 1])
-    hits = index.search("a question", 5)
-    assert hits[0].index == i and hits[0].score == 0
-    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+def bi_encoder(vectors, similarity):
+  """A bi-encoder whose texts are the numbers of these vectors."""
+  encode = lambda texts: np.stack([vectors[int(text)] for text in texts])
+  return types.SimpleNamespace(
+    source="",
+    name="numbers",
+    seed=None,
+    dtype="float32",
+    fingerprint="f" * 64,
+    has_vectors=True,
+    similarity=similarity,
+    mesh=sharding.make_mesh(),
+    encode_query=encode,
+    encode_document=encode,
+  )
+
+
+def documents(kind):
+  random = np.random.default_rng(0)
+  vectors = random.normal(size=(300, 16)).astype(np.float32)
+  if kind == "near":  # closer to one another than float32 tells
+    vectors = (100 + 1e-4 * vectors).astype(np.float32)
+  elif kind == "scales":
+    vectors *= np.float32(10.0) ** random.integers(-30, 8, (300, 1))
+    vectors[5] = 0
+  elif kind == "equal":
+    vectors[100:] = vectors[7]
+  return vectors
+
+
+@pytest.mark.parametrize("similarity", exact_search.SIMILARITIES)
+@pytest.mark.parametrize("kind", ["random", "near", "scales", "equal"])
+def test_hits_are_the_best_in_float64(kind, similarity, monkeypatch):
+  """Equal scores in the documents' order, whatever float32 rounds; a query alone or with others."""
+  monkeypatch.setattr(index_part, "DOCUMENTS", 128)
+  vectors, texts = documents(kind), list(map(str, range(300)))
+  index = Index.make(bi_encoder(vectors, similarity), texts)
+  pool = exact_search.prepared(vectors, similarity, side="pool")
+  wanted = []
+  for query in vectors[:9]:
+    scores = indexes._scores(query, pool, similarity)
+    best = np.lexsort((np.arange(300), -scores))[:10]
+    wanted.append([as2jax.Hit(int(i), float(scores[i]), str(i), str(i)) for i in best])
+  assert index.search_many(texts[:9], 10) == wanted
+  assert index.search(texts[3], np.int64(10)) == wanted[3]
+  if similarity == "euclidean" and kind == "near":
+    assert [hits[0].index for hits in wanted] == list(range(9)) and wanted[0][0].score == 0
 
 
 def test_the_same_call_goes_on_where_it_was_stopped(ranker, tmp_path, encoded, monkeypatch):
@@ -177,7 +207,7 @@ def test_a_part_is_compared_with_its_checksums_as_it_is_read(tmp_path):
   file.write_bytes(content)
   there = Part.read(tmp_path / "part")
   np.testing.assert_array_equal(there.vectors[:60], vectors[:60])
-  assert there.text(99) == "text" and there.id(99) == "99"
+  assert there.texts[99] == "text" and there.ids[99] == "99"
   with pytest.raises(InputError, match=r"vectors\.npy: bytes .* make the index anew"):
     there.vectors[60:]
   assert Part.read(tmp_path / "part") is not None, "what is left can still be read"
@@ -227,11 +257,9 @@ def test_an_index_knows_the_weights_of_a_frozen_encoder(tmp_path):
 
 def test_no_index_is_written_among_other_files(finished_run, tmp_path):
   ranker = as2jax.load(finished_run("bm25"))
-  memory = ranker.index(TEXTS)
   (tmp_path / "config.json").write_text("{}")
-  for write in (lambda: ranker.index(TEXTS, path=tmp_path), lambda: memory.save(tmp_path)):
-    with pytest.raises(InputError, match="is not empty and holds no index: give a new folder"):
-      write()
+  with pytest.raises(InputError, match="is not empty and holds no index: give a new folder"):
+    ranker.index(TEXTS, path=tmp_path)
   assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
   (tmp_path / "new").mkdir()
   (tmp_path / "new" / ".index.json.1").touch()  # what a killed process may leave
