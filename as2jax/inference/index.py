@@ -16,7 +16,7 @@ import pathlib
 import shutil
 import threading
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +27,7 @@ from as2jax.runtime import folder_lock, registry, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
-if TYPE_CHECKING:
-  from as2jax.inference.ranker import Ranker
-
+Ranker = Any  # `as2jax.inference.ranker.Ranker`, which makes indexes
 CONTENT = "index.json"
 FORMAT = 2
 FIELDS = {  # of CONTENT, with their types
@@ -56,7 +54,7 @@ class Index:
 
   """
 
-  def __init__(self, ranker: "Ranker", path: str | os.PathLike | None = None):
+  def __init__(self, ranker: Ranker, path: str | os.PathLike | None = None):
     """Makes an index without documents; `add` brings them.
 
     Raises:
@@ -79,7 +77,7 @@ class Index:
   @classmethod
   def make(
     cls,
-    ranker: "Ranker",
+    ranker: Ranker,
     texts: Sequence[str],
     ids: Sequence[str] | None = None,
     path: str | os.PathLike | None = None,
@@ -100,7 +98,7 @@ class Index:
     return index
 
   @classmethod
-  def open(cls, path: str | os.PathLike, *, ranker: "Ranker | None" = None) -> "Index":
+  def open(cls, path: str | os.PathLike, *, ranker: Ranker | None = None) -> "Index":
     """Opens an index by its folder.
 
     Args:
@@ -185,7 +183,7 @@ class Index:
       self._rows = Rows(parts)
 
   def search(
-    self, query: str, k: int = 10, *, rerank: "Ranker | None" = None, depth: int = DEPTH
+    self, query: str, k: int = 10, *, rerank: Ranker | None = None, depth: int = DEPTH
   ) -> list[Hit]:
     """Finds the k documents of greatest score, best first; equal scores in the documents' order.
 
@@ -200,7 +198,7 @@ class Index:
     return self.search_many([query], k, rerank=rerank, depth=depth)[0]
 
   def search_many(
-    self, queries: Sequence[str], k: int = 10, *, rerank: "Ranker | None" = None, depth: int = DEPTH
+    self, queries: Sequence[str], k: int = 10, *, rerank: Ranker | None = None, depth: int = DEPTH
   ) -> list[list[Hit]]:
     """Finds for each query what `search` finds."""
     k, depth = operator.index(k), operator.index(depth)  # a number of numpy's, too
