@@ -110,10 +110,6 @@ def test_each_verb_has_examples(verb, capsys):
     (["lab", "sweep", "-o", "x"], ["a sweep file, or --base=JOB"]),
     (["lab", "bench", "machine"], ["bench machine: name one of benchmark"]),
     (["lab", "bench", "processes"], ["bench processes: name one of benchmark"]),
-    (["lab", "compile-table", "--set", "foo"], ["--set foo: give KEY=JSON"]),
-    (["lab", "compile-table", "--set", "encoder.dtype=bfloat16"], ["'bfloat16' is not JSON", '"']),
-    (["lab", "compile-table", "--set", "zebra=1"], ["the config has no key 'zebra'"]),
-    (["lab", "compile-table", "--rows=0,9"], ["no row '9'", "2 (CASSIE, RoBERTa-base)"]),
   ],
 )
 def test_a_mistake_is_one_line(arguments, parts, capsys, monkeypatch, tmp_path):

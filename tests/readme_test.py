@@ -135,7 +135,7 @@ def test_modules_and_scripts_exist(name):
 def test_configs_and_keys_exist(name, config):
   for words in COMMANDS[name]:
     paths = [w.split("=", 1)[1] for w in words if re.match(r"--(config|base)=", w)]
-    paths += [w for w in words if re.match(r"configs/\w+\.py\b", w)]  # tpu_vm.sh run NAME CONFIG
+    paths += [w for w in words if re.match(r"configs/\w+\.py\b", w)]  # job.sh CONFIG DIR
     for path in paths:
       if path.startswith("configs/rerun.py"):
         path = "configs/wikiqa_triplet.py"  # the run that it names has such a config

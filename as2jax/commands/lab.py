@@ -17,42 +17,6 @@ app.add_typer(sweep.app, name="sweep")
 PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 
 
-tpu_app = typer.Typer(help="Cloud TPUs: what stands in the way of a job.", no_args_is_help=True)
-app.add_typer(tpu_app, name="tpu")
-
-
-@tpu_app.command(
-  epilog=examples(
-    "as2jax lab tpu doctor --tpu=v5e-8 --store=gs://BUCKET/runs",
-    "as2jax lab tpu doctor --tpu=v5e-8 --node=first        (on the machine, half a minute)",
-  )
-)
-def doctor(
-  tpu: Annotated[str, typer.Option(help="the machine, such as v5e-8")] = "v5e-1",
-  zones: Annotated[
-    str, typer.Option(metavar="A,B", help="the best first (default: all that have it)")
-  ] = "",
-  store: Annotated[str, typer.Option(help="gs:// folder of the runs")] = "",
-  spot: Annotated[bool, typer.Option(help="whose quota is looked at")] = True,
-  node: Annotated[str, typer.Option(help="a machine that is there: looks on it")] = "",
-  here: Annotated[bool, typer.Option("--here", help="looks at this machine alone")] = False,
-  chips: Annotated[int, typer.Option(help="of --here: how many there should be")] = 1,
-) -> None:
-  """Finds what stands in the way. Each with the command that mends it; status 1 where there is."""
-  from as2jax.experiments.sweeps import doctor as doctors
-  from as2jax.experiments.sweeps import machines
-
-  where = machines.machine(tpu, zones=zones, spot=spot)
-  report = doctors.Report(lambda line: print(line, flush=True))
-  if here:
-    doctors.here(report, chips)
-  elif node:
-    doctors.node(report, node, where)
-  else:
-    doctors.cloud(report, where, store)
-  raise typer.Exit(int(not report.fine))
-
-
 Fill = Annotated[
   list[str],
   typer.Option(
@@ -175,14 +139,6 @@ def compile_for(
 
   config = flags.load(job)
   raise typer.Exit(aot.run(overrides.apply(config, overrides.parse(config, settings)), topology))
-
-
-@app.command("compile-table", context_settings=PASS_ON, add_help_option=False)
-def compile_table(context: typer.Context) -> None:
-  """Compiles over sizes of a slice. A table in Markdown; --help shows its options."""
-  from as2jax.experiments.compile import table
-
-  raise typer.Exit(table.main(context.args))
 
 
 @app.command(context_settings=PASS_ON, add_help_option=False)

@@ -5,12 +5,11 @@ import pathlib
 import tempfile
 
 import tiny
-from etils import epath
 
 from as2jax.config import rerun
 from as2jax.data.datasets import trec_files
 from as2jax.evaluation import results
-from as2jax.experiments.sweeps import points, watch
+from as2jax.experiments.sweeps import points, states
 from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
 from as2jax.training import status
@@ -73,14 +72,14 @@ def _rolled_back(path: pathlib.Path) -> bool:
 
 
 def _known(path: pathlib.Path) -> bool:
-  """A status that is not what was written is none: the watcher draws nothing from it."""
+  """A status that is not what was written is none: nothing is shown of it."""
   actual = status.read(path.parent)
-  row = watch.state_of(epath.Path(path.parent), points.Job("x", 0, "x", {}, 0, "{}"))
-  watch.table([row])
+  row = states.state_of(path.parent, points.Job("x", 0, "x", {}, 0, "{}"))
+  states.cells([row])
   if not actual:
-    assert row.state == watch.WAITING and not row.content
+    assert row == {"id": "x", "title": "x", "state": states.WAITING, "note": ""}
     raise InputError(f"{path}: damaged")
-  return actual == checksums.unsealed(path.read_bytes().decode()) == row.content
+  return actual == checksums.unsealed(path.read_bytes().decode()) and row["step"] == actual["step"]
 
 
 def _counted(path: pathlib.Path) -> bool:
@@ -101,23 +100,18 @@ def folders() -> list[Reader]:
 
   def listed(path: pathlib.Path) -> bool:
     """The runs that the lines describe, all of them."""
-    actual = points.read_manifest(epath.Path(path))
+    actual = points.read_manifest(path.parent)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return [(job.id, job.title, job.seed) for job in actual] == [
       (row["id"], row["title"], row["seed"]) for row in rows
     ]
 
-  def store(path: pathlib.Path) -> bool:
-    return str(watch.store_of(str(path.parent))) == json.loads(path.read_text())["store"]
-
   runs = [points.Job(f"a{i}", i, f"x={i}, seed 0", {"x": i}, 0, "{}") for i in range(3)]
   with tempfile.TemporaryDirectory() as scratch:
     points.write_manifest(pathlib.Path(scratch), runs)
     manifest = pathlib.Path(scratch, "manifest.jsonl").read_bytes()
-  place = json.dumps({"store": "/bucket/grid", "source": "0123456789ab"}) + "\n"
   return [
     Reader("a sweep's runs", [manifest], judged("manifest.jsonl", listed)),
-    Reader("a sweep's place", [place.encode()], judged("store.json", store)),
     Reader(
       "config.json of a run",
       [tiny.config(name).to_json(indent=2).encode() for name in ("crossencoder", "triplet")],

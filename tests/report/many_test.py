@@ -49,7 +49,10 @@ def test_a_sweep_leaves_its_page(tmp_path):
   from as2jax.experiments.sweeps import sweep
 
   points = [{}, {"data.rules": ("lowercase",)}]
-  assert sweep.sweep("wikiqa_baseline:word_overlap,sample", points, str(tmp_path / "s")) == 0
+  assert (
+    sweep.sweep(*sweep.planned("wikiqa_baseline:word_overlap,sample", points, str(tmp_path / "s")))
+    == 0
+  )
   shown = page_cases.Page((tmp_path / "s" / "report.html").read_text())
   assert "chosen by MAP on dev" in shown.of("p", **{"class": "verdict"})[0][1]
   ledger = [text for _, text in shown.of("td", **{"class": "n"})][-2:]

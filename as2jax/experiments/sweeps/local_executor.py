@@ -1,4 +1,4 @@
-"""Runs the jobs of a sweep on this machine, so many at a time, each a process of `as2jax.main`."""
+"""Run the jobs of a sweep on this machine, so many at a time, each a process of `as2jax.main`."""
 
 import contextlib
 import os
@@ -9,8 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
-
-from etils import epath
 
 from as2jax.runtime import huge_pages
 from as2jax.runtime.errors import InputError
@@ -45,12 +43,12 @@ class Running(NamedTuple):
 
 
 def finished(folder: pathlib.Path) -> bool:
-  """Whether a run has come to its results, which are the last that it writes."""
+  """Tell whether a run has its results, which are the last that it writes."""
   return (folder / "results.json").exists()
 
 
 def command(folder: pathlib.Path) -> list[str]:
-  """What runs, or continues, the run in `folder`."""
+  """Return the command that starts or continues the run in `folder`."""
   return [
     sys.executable,
     "-m",
@@ -66,13 +64,9 @@ def execute(
   *,
   parallel: int,
   say: Callable[[str], None] = print,
-  watch: Callable[[], None] | None = None,
   make_command: Callable[[pathlib.Path], list[str]] = command,
 ) -> dict[str, str]:
-  """Runs what is not finished; returns {id: last line of its log} of the runs that failed.
-
-  `say` is told what happens; `watch` is called several times a second. The file `cancelled` in
-  `output`, if it comes, ends the runs as an interrupt does.
+  """Run what is not finished; return {id: last line of its log} of the runs that failed.
 
   A run that another process holds is waited for, and taken over if that ends without results.
   Where this process is interrupted (also by SIGTERM) its runs end; called again, they go on.
@@ -86,37 +80,32 @@ def execute(
   parallel = min(parallel, len(waiting))
   failed: dict[str, str] = {}
   running: list[Running] = []
-  cancelled = output / "cancelled"
-  cancelled.unlink(missing_ok=True)  # of an earlier start
   with _terminated_as_interrupted():
     try:
       while waiting or running:
         for job in list(waiting):
-          if len(running) < parallel and not _held(output / job.id):
-            waiting.remove(job)
-            if finished(output / job.id):
-              say(f"{job.id} {job.title}: another process finished it")
-            else:
-              place = min(set(range(parallel)) - {one.place for one in running})
-              process = _start(job, output / job.id, make_command, share_of_cores(place, parallel))
-              running.append(Running(job, process, time.monotonic(), place))
+          if len(running) == parallel or _held(output / job.id):
+            continue
+          waiting.remove(job)
+          if finished(output / job.id):
+            say(f"{job.id} {job.title}: another process finished it")
+            continue
+          place = min(set(range(parallel)) - {one.place for one in running})
+          process = _start(job, output / job.id, make_command, share_of_cores(place, parallel))
+          running.append(Running(job, process, time.monotonic(), place))
         for one in [one for one in running if one.process.poll() is not None]:
           running.remove(one)
-          if one.process.returncode and _held(output / one.job.id):
+          name, status = f"{one.job.id} {one.job.title}", one.process.returncode
+          if status and _held(output / one.job.id):
             waiting.append(one.job)  # another process was first
-            continue
-          if one.process.returncode in (INTERRUPTED, -signal.SIGINT):
-            raise KeyboardInterrupt(f"{one.job.id} {one.job.title}")
-          if one.process.returncode == AGAIN:
+          elif status in (INTERRUPTED, -signal.SIGINT):
+            raise KeyboardInterrupt(name)
+          elif status == AGAIN:
             waiting.append(one.job)
-            say(f"{one.job.id} {one.job.title}: told to end (SIGTERM); it goes on later")
-            continue
-          done = len(jobs) - len(waiting) - len(running)
-          say(f"[{done}/{len(jobs)}] {one.job.id} {one.job.title}: {_ended(one, output, failed)}")
-        if watch:
-          watch()
-        if cancelled.exists():
-          raise KeyboardInterrupt("the sweep was cancelled")
+            say(f"{name}: told to end (SIGTERM); it goes on later")
+          else:
+            done = len(jobs) - len(waiting) - len(running)
+            say(f"[{done}/{len(jobs)}] {name}: {_ended(one, output, failed)}")
         time.sleep(POLL if waiting or running else 0)
     finally:
       _stop([one.process for one in running])
@@ -124,7 +113,7 @@ def execute(
 
 
 def share_of_cores(place: int, parallel: int) -> set[int]:
-  """The cores of the run at `place` of `parallel` ones; empty where there is nothing to share out.
+  """Return the cores of the run at `place` of `parallel` ones; none where nothing is shared out.
 
   Two trainings on one core each take 13 % less time than two on both (accurate, MiniLM, two cores).
   """
@@ -134,9 +123,14 @@ def share_of_cores(place: int, parallel: int) -> set[int]:
   return set(cores[place % len(cores) :: parallel])
 
 
-def _start(job: Job, folder: pathlib.Path, make_command, cores: set[int]) -> subprocess.Popen:
+def write_config(folder: pathlib.Path, job: Job) -> None:
+  """Write a run's config, unless it is there."""
   if not (folder / "config.json").exists():
     write_whole(folder / "config.json", job.text + "\n")
+
+
+def _start(job: Job, folder: pathlib.Path, make_command, cores: set[int]) -> subprocess.Popen:
+  write_config(folder, job)
   with open(folder / "log.txt", "ab") as log:
     process = subprocess.Popen(
       make_command(folder),
@@ -145,8 +139,6 @@ def _start(job: Job, folder: pathlib.Path, make_command, cores: set[int]) -> sub
       stdin=subprocess.DEVNULL,
       env=huge_pages.environment(os.environ),
     )
-  # Until the run locks its folder, and if it never does: by this id `watch` knows whether it lives.
-  (folder / ".lock").write_text(f"pid {process.pid}")
   if cores:
     with contextlib.suppress(ProcessLookupError):  # it has ended already
       os.sched_setaffinity(process.pid, cores)  # before it starts threads, which inherit it
@@ -154,7 +146,7 @@ def _start(job: Job, folder: pathlib.Path, make_command, cores: set[int]) -> sub
 
 
 def _ended(one: Running, output: pathlib.Path, failed: dict[str, str]) -> str:
-  """What to say of a run that ended; a failure is noted."""
+  """Return what to say of a run that ended; note a failure."""
   seconds = time.monotonic() - one.started
   if one.process.returncode == 0 and finished(output / one.job.id):
     return f"finished in {seconds:.0f} s"
@@ -163,22 +155,20 @@ def _ended(one: Running, output: pathlib.Path, failed: dict[str, str]) -> str:
   return f"FAILED with status {one.process.returncode}: {last} ({log})"
 
 
-def last_line(log: epath.PathLike) -> str:
-  """The last line of a log, which may be under way; "" where there is none yet."""
-  try:
-    with epath.Path(log).open("rb") as file:
-      file.seek(0, 2)
-      file.seek(max(file.tell() - TAIL, 0))
-      lines = file.read().decode(errors="replace").replace("\r", "\n").split("\n")
-  except FileNotFoundError:
+def last_line(log: pathlib.Path) -> str:
+  """Return the last line of a log, which may be under way; "" where there is none yet."""
+  if not log.exists():
     return ""
+  with log.open("rb") as file:
+    file.seek(max(log.stat().st_size - TAIL, 0))
+    lines = file.read().decode(errors="replace").replace("\r", "\n").split("\n")
   return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _held(folder: pathlib.Path) -> bool:
-  """Whether another process works in the folder; its lock keeps the name of the last that did."""
+  """Tell whether another process works in the folder."""
   try:
-    with lock(folder, signed=False):
+    with lock(folder):
       return False
   except InputError as error:
     if "in use by another process" in str(error):
@@ -188,7 +178,7 @@ def _held(folder: pathlib.Path) -> bool:
 
 @contextlib.contextmanager
 def _terminated_as_interrupted() -> Iterator[None]:
-  """SIGTERM ends the block as ^C does, so that what it started is ended, too."""
+  """End the block at SIGTERM as ^C does, so that what it started is ended, too."""
 
   def interrupt(*_):
     raise KeyboardInterrupt
@@ -205,7 +195,7 @@ def _terminated_as_interrupted() -> Iterator[None]:
 
 
 def _stop(processes: Sequence[subprocess.Popen]) -> None:
-  """Ends what still runs: told to, it saves itself; interrupted again, or too late, it is killed."""
+  """End what still runs: told to, it saves itself; interrupted again, or too late, it is killed."""
   try:
     for process in processes:
       process.terminate()

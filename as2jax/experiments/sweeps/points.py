@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from etils import epath
 from ml_collections import ConfigDict
 
 from as2jax.config import check, flags
@@ -174,13 +173,16 @@ def write_manifest(output: pathlib.Path, jobs: Sequence[Job]) -> None:
   write_whole(output / "manifest.jsonl", "\n".join(lines) + "\n")
 
 
-def read_manifest(path: epath.Path) -> list[Job]:
-  """The runs that a manifest lists.
+def read_manifest(folder: pathlib.Path) -> list[Job]:
+  """Return the runs of the sweep in a folder.
 
   Raises:
-    InputError: it is damaged.
+    InputError: no sweep's folder, or its manifest is damaged.
 
   """
+  path = folder / "manifest.jsonl"
+  if not path.exists():
+    raise InputError(f"{folder} has no manifest.jsonl: name the folder of a sweep (its --output)")
   try:
     return [_listed(json.loads(line)) for line in path.read_text().splitlines()]
   except (ValueError, KeyError, TypeError, RecursionError) as error:

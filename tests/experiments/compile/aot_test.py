@@ -8,7 +8,7 @@ from packaging import requirements
 
 from as2jax.commands import app
 from as2jax.config import flags, overrides
-from as2jax.experiments.compile import aot, cached, chips, compiled, table
+from as2jax.experiments.compile import aot, chips, compiled
 from as2jax.experiments.compile.chips import GIB
 from as2jax.experiments.compile.compiled import Measured
 from as2jax.experiments.compile.program import Collective, Program
@@ -93,25 +93,6 @@ def test_without_libtpu_it_says_what_to_install(monkeypatch, capsys):
   monkeypatch.setattr(chips, "library", lambda: None)
   status = app.run(["lab", "compile", "wikiqa_triplet", "--topology=v5e:2x2"])
   assert status == 2 and f"libtpu=={chips.LIBTPU}" in capsys.readouterr().err
-
-
-def test_a_row_of_the_table():
-  large, small = cached.split(
-    [Collective("all-reduce", 2**20, 4, 3), Collective("all-reduce", 4, 4, 2)]
-  )
-  assert large == {"all-reduce": [3, 3 * 2**20]} and small == {"all-reduce": [2, 8]}
-  train = {
-    "bytes": 4 * GIB,
-    "fits": True,
-    "flops": 2e12,
-    "large": large,
-    "small": small,
-    "seconds": {"arithmetic": 0.01, "memory": 0.02, "links": 0.003},
-  }
-  actual = {"name": "x", "topology": "v5e:2x2", "train": train, "predict": {"bytes": GIB}}
-  assert table.line(actual) == (
-    "| x | 4 | 4.00 | 1.00 | 2.00 | 3 × all-reduce: 3 MiB; 2 small: 0.0 KiB | 10.0 / 20.0 / 3.0 |"
-  )
 
 
 @pytest.mark.slow

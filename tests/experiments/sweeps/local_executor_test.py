@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from as2jax.experiments.sweeps import local_executor, points, sweep, watch
-from as2jax.runtime import checksums, preemption
+from as2jax.experiments.sweeps import local_executor, points
+from as2jax.runtime import preemption
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -55,17 +55,6 @@ def test_a_failed_run_stops_no_other_and_is_tried_again(tmp_path):
   assert "3 runs, 2 of them finished before" in said
   assert times == {i: (tmp_path / f"id{i}" / "results.json").stat().st_mtime_ns for i in (0, 2)}
   assert "first" in (tmp_path / "id1" / "log.txt").read_text()
-
-
-def test_a_terminal_shows_jobs_that_no_manifest_lists(tmp_path, monkeypatch):
-  drawn, start = [], local_executor._start
-  put = lambda job, folder, _, cores: start(job, folder, script(FINISH), cores)
-  monkeypatch.setattr(local_executor, "_start", put)
-  monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-  monkeypatch.setattr(sweep, "DRAW", 0.0)
-  monkeypatch.setattr(watch, "table", lambda states: drawn.append(len(states)) or "")
-  assert sweep.run_here(jobs_of(2), tmp_path, parallel=1) == {}
-  assert drawn and set(drawn) == {2}
 
 
 def test_settings_take_the_words_of_other_commands():
@@ -145,28 +134,6 @@ def test_a_run_without_results_has_failed(tmp_path):
     jobs_of(1), tmp_path, parallel=1, say=lambda line: None, make_command=script("print('gone')")
   )
   assert failed == {"id0": "gone"}
-
-
-def test_a_killed_run_is_shown_as_failed_while_the_sweep_goes_on(tmp_path):
-  """Also one that has not locked its folder yet; one that starts is shown as running."""
-  begun = checksums.sealed({"state": "training", "time": time.time() - 1000})
-  kill = "import os, signal, time\nif FOLDER.endswith('id2'): time.sleep(60)\n"
-  kill += "from as2jax.runtime.folder_lock import lock\nif FOLDER.endswith('id1'):\n"
-  kill += f"  lock(FOLDER).__enter__(); open(FOLDER + '/status.json', 'w').write({begun!r})\n"
-  kill += "os.kill(os.getpid(), signal.SIGKILL)"
-  points.write_manifest(tmp_path, jobs_of(3))
-  said, states = [], []
-
-  def look():
-    if len(said) == 3:  # the heading and two failures
-      states.extend(one.state for one in watch.states(str(tmp_path)))
-      watch.cancel(str(tmp_path))
-
-  with pytest.raises(KeyboardInterrupt, match="cancelled"):
-    local_executor.execute(
-      jobs_of(3), tmp_path, parallel=3, say=said.append, watch=look, make_command=script(kill)
-    )
-  assert states == ["failed", "failed", "running"]
 
 
 @pytest.mark.parametrize("parallel", [1, 2])
