@@ -11,7 +11,7 @@ import pytest
 
 from as2jax.commands import app, documents, use
 from as2jax.config import rerun
-from as2jax.data.datasets import user_files
+from as2jax.data import user_files
 from as2jax.data.datasets.dataset import load as load_data
 from as2jax.inference import apply
 from as2jax.inference.rank_file import rank_file

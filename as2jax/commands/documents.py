@@ -5,11 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from etils import epath
 
-from as2jax.data.datasets import columns as column_names
-from as2jax.data.datasets.columns import DOCUMENT_NAMES
-from as2jax.data.datasets.fields import text_field
-from as2jax.data.datasets.lines import Lines
-from as2jax.data.datasets.table import SUFFIXES, open_table
+from as2jax.data import columns as column_names
+from as2jax.data.columns import DOCUMENT_NAMES
+from as2jax.data.lines import Lines, text_problem
+from as2jax.data.tables import SUFFIXES, Table, open_table
 from as2jax.runtime.errors import InputError
 
 log = logging.getLogger(__name__)
@@ -39,25 +38,29 @@ def read(
       )
     lines = [("", line.strip()) for _, line in Lines(path) if line.strip()]
     return None, [text for _, text in _distinct(file, lines, len(lines), drop)]
-  table = open_table(
-    path, lambda names: column_names.recognised(names, named_columns, DOCUMENT_NAMES)
-  )
+  table = open_table(path, named_columns, DOCUMENT_NAMES)
   rows: list[tuple[str, str]] = []
   seen: dict[str, tuple[int, str]] = {}  # the first row of each id
   empty: list[int] = []
-  for record in table:
-    if not record:
-      empty.append(table.number or 0)
-      continue
-    fields = column_names.resolve(tuple(record), named_columns, table.error, DOCUMENT_NAMES)
-    text = _text(record, fields, table)
+  for number, record in table.rows:
+    fields = (
+      column_names.resolve(tuple(record), named_columns, table, number, DOCUMENT_NAMES)
+      if record
+      else {}
+    )
+    text = _text(record, fields, table, number) if record else ""
     if not text.strip():
-      empty.append(table.number or 0)
+      empty.append(number)
       continue
-    row_id = text_field("candidate_id", record, table, fields.get("id", "id"))
-    number, earlier = seen.setdefault(row_id, (table.number or 0, text))
-    if row_id and number != table.number and not (drop and text == earlier):
-      raise table.error(f"{table.place(number)} has the id {row_id!r}, too; give each its own")
+    row_id = "" if (value := record.get(fields.get("id", "id"))) is None else value
+    if problem := text_problem("candidate_id", row_id):
+      raise table.error(problem, number)
+    row_id = str(row_id)
+    first, earlier = seen.setdefault(row_id, (number, text))
+    if row_id and first != number and not (drop and text == earlier):
+      raise table.error(
+        f"{table.place(first)} has the id {row_id!r}, too; give each its own", number
+      )
     rows.append((row_id, text))
   count = len(rows) + len(empty)
   if empty:
@@ -94,10 +97,14 @@ def _distinct(
   return list(distinct.values()) if drop else rows
 
 
-def _text(record: Mapping, fields: Mapping[str, str], table) -> str:
+def _text(record: Mapping, fields: Mapping[str, str], table: Table, number: int) -> str:
   if "text" not in fields:
     raise table.error(
       f"no text; give it in a column text, candidate or answer, or name the column: --columns "
-      f"text=COLUMN ({column_names.listed(tuple(record))})"
+      f"text=COLUMN ({column_names.listed(tuple(record))})",
+      number,
     )
-  return text_field("text", record, table, fields["text"])
+  text = record[fields["text"]]
+  if problem := text_problem("text", text):
+    raise table.error(problem, number)
+  return text or ""

@@ -152,7 +152,8 @@ def _on_questions(
   """What is no run, on the questions of a data set or file, under each of its question filters."""
   import dataclasses
 
-  from as2jax.data.datasets import named, table_writer, trec_files
+  from as2jax.data import tables
+  from as2jax.data.datasets import named, trec_files
   from as2jax.data.datasets.dataset import Splits, Unions
   from as2jax.data.text import normalise
   from as2jax.evaluation import metrics, results
@@ -162,7 +163,7 @@ def _on_questions(
   if target:
     if not target.endswith(".tsv"):
       raise InputError(f"--output={target}: the scores are a tab-separated table, name a .tsv file")
-    table_writer.check(target, source=address)
+    tables.check_target(target, source=address)
   data = dataclasses.replace(named.by_address(address, columns=columns, drop=drop), filter="all")
   if rules:
     plain = data.splits

@@ -58,10 +58,10 @@ def rank(
 ) -> None:
   """Ranks the candidates of each question. Other columns of the file are carried through."""
   from as2jax.commands import ranked_files
-  from as2jax.data.datasets import table_writer
+  from as2jax.data import tables
 
   if target:
-    table_writer.check(target, source=file)
+    tables.check_target(target, source=file)
   process.quiet_libraries()
   with ranked_files.opened(file) as path:
     from as2jax.inference.rank_file import rank_file
@@ -69,7 +69,7 @@ def rank(
     which = "best" if seed is None else seed
     rows = rank_file(run, path, seed=which, top=top, ranking=ranking, columns=columns, drop=drop)
   if target:
-    table_writer.write(target, rows)
+    tables.write(target, rows)
     print(f"written: {target} ({len({row['question_id'] for row in rows})} questions)")
   else:
     output.emit(form, rows, lambda: ranked_files.text(rows))

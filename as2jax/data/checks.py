@@ -7,12 +7,12 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data.datasets import named, table_writer, user_files
+from as2jax.data import tables, user_files
+from as2jax.data.datasets import named
 from as2jax.data.datasets.dataset import SPECS, load_any
 from as2jax.data.datasets.dataset_card import count_table, passport, table
 from as2jax.data.datasets.files_on_disk import lacking, located
-from as2jax.data.datasets.user_files import OwnFile
-from as2jax.data.datasets.user_rows import Problems
+from as2jax.data.user_files import OwnFile, Problems
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.folders import cache_folder, data_folder
 
@@ -100,14 +100,14 @@ def convert(source: str, target: str, columns: str = "", *, drop: bool = False) 
     InputError: see `user_files.read`; or a target that is no table, or the source itself.
 
   """
-  table_writer.check(target, "the target", source=source)
+  tables.check_target(target, "the target", source=source)
   if named.is_named(source):
     data = named.by_address(source, columns=columns, drop=drop)
     own = OwnFile(data.splits[data.split], {}, Problems(), True)
   else:
     own = user_files.read(source, labelled=None, columns=columns, drop=drop)
   rows = list(user_files.rows(own))
-  table_writer.write(target, rows, "the target")
+  tables.write(target, rows, "the target")
   written = len({row["question_id"] for row in rows})
   left_out = len(own.questions) - written
   told = f"; {left_out} questions without candidates are left out" if left_out else ""

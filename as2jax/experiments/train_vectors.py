@@ -17,7 +17,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.data.datasets import dataset as datasets
-from as2jax.data.datasets.lines import Lines
+from as2jax.data.lines import Lines
 from as2jax.data.record import Question
 from as2jax.data.text import normalise, word_tokenizer
 from as2jax.encoders.checkpoints import word_vectors

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from as2jax.data.datasets import named, table_writer, user_files
+from as2jax.data import tables, user_files
+from as2jax.data.datasets import named
 from as2jax.data.datasets.dataset import Dataset, Unions
 from as2jax.data.inputs.first_stage_ranking import Ranking
 from as2jax.data.record import UNKNOWN, Question
@@ -176,12 +177,12 @@ def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
       "Parquet file of questions with candidates"
     )
   output = config.predict.output or str(epath.Path(workdir) / "predictions.tsv")
-  table_writer.check(output, "predict.output", source=config.predict.input)
+  tables.check_target(output, "predict.output", source=config.predict.input)
   own = user_files.read(
     config.predict.input, labelled=False, columns=config.data.columns, drop=config.data.drop
   )
   start_from(run, config.predict.ranking, normalise.apply(own.questions, config.data.rules))
   by_seed = [next(iter(run.ranker(seed).all_scores(own.questions).values())) for seed in run.seeds]
   scores = [np.mean(of_question, axis=0) for of_question in zip(*by_seed, strict=True)]
-  table_writer.write(output, ranked_rows.ranked(own, scores), "predict.output")
+  tables.write(output, ranked_rows.ranked(own, scores), "predict.output")
   return epath.Path(output)

@@ -15,8 +15,8 @@ from ml_collections import ConfigDict
 
 from as2jax.config import base, check, flags, recipes
 from as2jax.config import overrides as config_overrides
-from as2jax.data.datasets import columns as column_names
-from as2jax.data.datasets import table_writer, user_files
+from as2jax.data import columns as column_names
+from as2jax.data import tables, user_files
 from as2jax.encoders.checkpoints import folders, pretrained, published_head, sentence_folder
 from as2jax.encoders.checkpoints.sentence_folder import SentenceFolder
 from as2jax.evaluation import predict
@@ -175,7 +175,7 @@ def _keep(
     run_folder.claim(output, config)
     for path, frame in frames.items():
       if not (run_folder.begun(output) and os.path.exists(path)):
-        table_writer.write(path, user_files.rows(frame), "output")
+        tables.write(path, user_files.rows(frame), "output")
       elif user_files.read(path, labelled=True).questions != frame.questions:
         raise InputError(
           f"{output} holds a run that began with other data ({path}): give another output"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from as2jax.data.datasets import user_files
+from as2jax.data import user_files
 from as2jax.data.text import normalise
 from as2jax.inference import apply, open, ranked_rows
 from as2jax.inference.run import Run

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from as2jax.data.datasets import user_files
-from as2jax.data.datasets.user_files import OwnFile
+from as2jax.data import user_files
+from as2jax.data.user_files import OwnFile
 
 log = logging.getLogger(__name__)
 

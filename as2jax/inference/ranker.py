@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from flax import traverse_util
 
-from as2jax.data.datasets import user_files
+from as2jax.data import user_files
 from as2jax.data.inputs.first_stage_ranking import OrderGiven
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise

@@ -28,10 +28,10 @@ import yahoo_raw_test
 import yahoo_test
 from pyarrow import parquet
 
-from as2jax.data.datasets.user_files import read_labelled
 from as2jax.data.inputs import fitted
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import load_tokenizer
+from as2jax.data.user_files import read_labelled
 from as2jax.encoders import static
 from as2jax.encoders.checkpoints import elmo_weights, pretrained, weights, word_vectors
 from tests.faults import run_readers

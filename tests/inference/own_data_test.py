@@ -5,7 +5,7 @@ import json
 import pytest
 
 import as2jax
-from as2jax.data.datasets import user_files
+from as2jax.data import user_files
 from as2jax.inference import modes, rank_file
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.folder_lock import lock

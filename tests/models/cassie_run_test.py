@@ -9,8 +9,8 @@ from tiny_cassie import run_config
 
 from as2jax.config import presets
 from as2jax.data.datasets import dataset, trec_files
-from as2jax.data.datasets.user_files import read_unlabelled
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
+from as2jax.data.user_files import read_unlabelled
 from as2jax.evaluation import run_scores
 from as2jax.inference import apply
 from as2jax.inference.explain import alignment_view

@@ -6,8 +6,8 @@ import pytest
 import tiny
 
 from as2jax.config import flags
+from as2jax.data import user_files
 from as2jax.data.datasets import dataset as datasets
-from as2jax.data.datasets import user_files
 from as2jax.data.record import fingerprint
 from as2jax.runtime.errors import InputError
 from as2jax.training import finished_run

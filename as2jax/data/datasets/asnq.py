@@ -17,7 +17,7 @@ from etils import epath
 from as2jax.data.datasets.files_on_disk import Counts, Spec
 from as2jax.data.datasets.grouping import CONTEXT, Row, grouped, make_question
 from as2jax.data.datasets.labelled_lines import iterate_judged
-from as2jax.data.datasets.lines import Lines, quoted
+from as2jax.data.lines import Lines, quoted
 from as2jax.data.record import Question
 from as2jax.runtime.errors import InputError
 

@@ -21,7 +21,7 @@ from typing import BinaryIO
 from absl import logging
 from etils import epath
 
-from as2jax.data.datasets.lines import opened
+from as2jax.data.lines import opened
 from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
 

@@ -9,7 +9,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.data.datasets import download as downloading
-from as2jax.data.datasets.lines import opened, unpacked
+from as2jax.data.lines import opened, unpacked
 from as2jax.data.record import Question
 from as2jax.runtime.errors import InputError
 

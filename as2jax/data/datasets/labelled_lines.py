@@ -7,22 +7,14 @@ candidate, or answer) and label (1: answers, 0: does not), and where there are a
 used. Any other field is an error rather than a guess.
 """
 
+import csv
 import functools
 from collections.abc import Iterator, Mapping
 
 from etils import epath
 
-from as2jax.data.datasets.fields import label_field, renamed, text_field
 from as2jax.data.datasets.grouping import CONTEXT, Row, grouped, make_question
-from as2jax.data.datasets.lines import Lines
-from as2jax.data.datasets.table import (
-  Table,
-  csv_cells,
-  delimited,
-  first_line,
-  json_table,
-  tab_cells,
-)
+from as2jax.data.lines import LONGEST, Lines, json_objects, label_field, renamed, text_field
 from as2jax.data.record import Question
 
 REQUIRED = ("question", "sentence", "label")
@@ -51,40 +43,70 @@ def iterate_judged(path: epath.PathLike) -> Iterator[Question]:
 
 
 def iterate_rows(path: epath.PathLike) -> Iterator[Row]:
-  """The rows of the file."""
-  table = _opened(epath.Path(path))
-  if table.columns is not None:
-    names = renamed(dict.fromkeys(table.columns, ""), FIELDS, ALIASES, table)
-    for name in REQUIRED:
-      if name not in names:
-        raise table.error(f"there is no column {name} ({', '.join(table.columns)})")
-  seen = False
-  for record in table:
-    if not record:
-      raise table.error("the line is empty; remove it")
-    seen = True
-    yield _row(renamed(record, FIELDS, ALIASES, table), table)
-  if not seen:
-    raise table.error("nothing follows the header; get the file again")
+  """Yield the rows of the file."""
+  path = epath.Path(path)
+  is_csv = path.name.lower().removesuffix(".gz").endswith(".csv")
+  lines = Lines(path, ends=is_csv)
+  count = 0
+  for count, record in enumerate(_records(lines, is_csv), 1):
+    yield _row(renamed(record, FIELDS, ALIASES, lines), lines)
+  if not count:
+    raise lines.error("nothing follows the header; get the file again")
 
 
-def _opened(path: epath.Path) -> Table:
-  if first_line(path).lstrip().startswith("{"):
-    return json_table(path)
-  known_columns = lambda header: len({*FIELDS, *ALIASES}.intersection(header))
-  if path.name.lower().removesuffix(".gz").endswith(".csv"):
-    lines = Lines(path, ends=True)
-    return delimited(lines, csv_cells(lines), known_columns)
-  lines = Lines(path)
-  return delimited(lines, tab_cells(lines), known_columns)
+def _records(lines: Lines, is_csv: bool) -> Iterator[Mapping[str, object]]:
+  """Yield each JSON object, or the cells of each record by the names in the header."""
+  header = None
+  for cells in _cells(lines, is_csv):
+    if isinstance(cells, dict):
+      yield cells
+    elif not any(cell.strip() for cell in cells):
+      raise lines.error("the line is empty; remove it")
+    elif header is None:
+      header = cells
+      names = renamed(dict.fromkeys(header, ""), FIELDS, ALIASES, lines)
+      for name in (*REQUIRED, *header):
+        if name in REQUIRED and name not in names:
+          raise lines.error(f"there is no column {name} ({', '.join(header)})")
+        if header.count(name) > 1:
+          raise lines.error(f"the header names {name} twice; rename one")
+    elif len(cells) != len(header):
+      names = ", ".join(header)
+      raise lines.error(f"{len(cells)} columns in {cells}; expected {len(header)}: {names}")
+    else:
+      yield dict(zip(header, cells))
 
 
-def _row(record: Mapping[str, object], table: Table) -> Row:
-  texts = {name: text_field(name, record, table) for name in ("question", "sentence", *CONTEXT)}
+def _cells(lines: Lines, is_csv: bool) -> Iterator[list[str] | dict]:
+  """Yield a JSON object or the cells of a header or row."""
+  if not is_csv:
+    objects = False
+    for number, line in lines.filled("sentence"):
+      objects = objects or (number == 1 and line.lstrip().startswith("{"))
+      yield next(json_objects([(number, line)], lines)) if objects else line.split("\t")
+    return
+  csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
+  reader = csv.reader((line for _, line in lines), strict=True)
+  while True:
+    first = lines.number + 1
+    try:
+      cells = next(reader)
+    except StopIteration:
+      return
+    except csv.Error as error:
+      problem = (
+        f"not a line of CSV ({error}); close quotation marks, and double those inside a cell"
+      )
+      raise lines.error(problem, first) from error
+    yield cells
+
+
+def _row(record: Mapping[str, object], lines: Lines) -> Row:
+  texts = {name: text_field(name, record, lines) for name in ("question", "sentence", *CONTEXT)}
   for name in ("question", "sentence"):
     if not texts[name].strip():
       what = "is empty" if name in record else "is missing"
-      raise table.error(f"the field {name} {what}; every line needs a {name}")
+      raise lines.error(f"the field {name} {what}; every line needs a {name}")
   context = (texts[name] for name in CONTEXT)
-  label = label_field(record, table)
-  return Row(table.number, texts["question"], texts["sentence"], label, *context)
+  label = label_field(record, lines)
+  return Row(lines.number, texts["question"], texts["sentence"], label, *context)

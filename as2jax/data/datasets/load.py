@@ -5,7 +5,10 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
-from as2jax.data.datasets import asnq, holdout, mined, user_files
+from etils import epath
+
+from as2jax.data import user_files
+from as2jax.data.datasets import asnq, holdout, mined
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets.dataset import Dataset, Splits, Unions
 from as2jax.data.datasets.pool import PoolSpec
@@ -75,17 +78,18 @@ def _rerank(section: Any) -> Dataset:
         f"{', '.join(given)} is for data.name={FILES}: files in ASNQ's form ({ASNQ_FILES}) have "
         "fixed columns, and all of their rows are read; leave it out"
       )
-    own = lambda path: user_files.read_labelled(path, **how)
-    read = own if section.name == FILES else asnq.read_asnq
-    train = {}
-    if section.name == FILES and section.teachers and paths["train"]:  # a teacher's scores will do
-      partly = lambda path: user_files.read_partly_labelled(path, **how)
-      train = user_files.load({"train": paths["train"]}, partly, name=section.name)
-    left = {split: path for split, path in paths.items() if split not in train}
-    others = (
-      user_files.load(left, read, name=section.name) if any(left.values()) or not train else {}
-    )
-    splits = {**train, **others}
+    if not any(paths.values()):
+      raise InputError(
+        f"data.name = {section.name!r} needs the paths of your files: give --config.data."
+        + ", --config.data.".join(paths)
+      )
+    splits = {}
+    for split, path in paths.items():
+      if path and section.name == ASNQ_FILES:
+        splits[split] = asnq.read_asnq(epath.Path(path).expanduser())
+      elif path:  # of training questions a teacher's scores will do
+        needed = None if split == "train" and section.teachers else True
+        splits[split] = user_files.read(path, labelled=needed, **how).questions
     dataset = Dataset(
       section.name,
       splits,

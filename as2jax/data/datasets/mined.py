@@ -7,8 +7,7 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data.datasets.fields import json_objects
-from as2jax.data.datasets.lines import Lines, quoted
+from as2jax.data.lines import Lines, json_objects, quoted
 from as2jax.data.record import Candidate, Question
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.regular_files import read_json

@@ -7,11 +7,11 @@ from typing import Any
 
 from etils import epath
 
+from as2jax.data import user_files
 from as2jax.data.datasets import dataset as datasets
-from as2jax.data.datasets import user_files
 from as2jax.data.datasets.dataset import FILTERS, Dataset, Splits, Unions
-from as2jax.data.datasets.user_files import OwnFile
 from as2jax.data.record import fingerprint
+from as2jax.data.user_files import OwnFile
 from as2jax.runtime.errors import InputError
 
 

@@ -8,8 +8,8 @@ from absl import logging
 from etils import epath
 
 from as2jax.data.datasets.files_on_disk import Counts, Spec
-from as2jax.data.datasets.lines import ID, is_id, quoted
 from as2jax.data.datasets.xml_records import Element, XmlRecords
+from as2jax.data.lines import ID, is_id, quoted
 from as2jax.data.record import Candidate, Question
 
 SKIP = "SubtaskA_Skip_Because_Same_As_RelQuestion_ID"

@@ -12,8 +12,8 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data.datasets.lines import ID, is_id, quoted, unpacked
 from as2jax.data.datasets.pool import PoolCounts, PoolSpec, make_query
+from as2jax.data.lines import ID, is_id, quoted, unpacked
 from as2jax.data.record import Passage, Query
 from as2jax.data.text.sentences import sentence_spans
 from as2jax.runtime.errors import InputError

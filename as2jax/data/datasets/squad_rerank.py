@@ -11,7 +11,7 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data.datasets import table_writer
+from as2jax.data import tables
 from as2jax.data.datasets.asnq import POSITIVE, write_asnq
 from as2jax.data.datasets.files_on_disk import Spec
 from as2jax.data.datasets.grouping import Row, make_question, together
@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
   if flags.paragraphs < 1:
     parser.error(f"--paragraphs={flags.paragraphs}: the question's own is one")
   try:
-    table_writer.check_place(flags.output, "output", source=flags.input)
+    tables.check_place(flags.output, "output", source=flags.input)
     rows = asnq_rows(flags.input, split=flags.split, paragraphs=flags.paragraphs)
     count = write_asnq(flags.output, rows, context=not flags.no_context)
   except InputError as error:

@@ -7,9 +7,16 @@ from collections.abc import Iterator, Mapping
 
 from etils import epath
 
-from as2jax.data.datasets.fields import json_objects, label_field, renamed, text_field
 from as2jax.data.datasets.grouping import label_of
-from as2jax.data.datasets.lines import Lines, check_id, quoted
+from as2jax.data.lines import (
+  Lines,
+  check_id,
+  json_objects,
+  label_field,
+  quoted,
+  renamed,
+  text_field,
+)
 from as2jax.data.record import UNKNOWN, Candidate, Question
 
 QUESTION = ("question", "candidates", "question_id")

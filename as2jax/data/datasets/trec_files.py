@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from etils import epath
 
-from as2jax.data.datasets.lines import is_id, opened, unpacked
+from as2jax.data.lines import is_id, opened, unpacked
 from as2jax.data.record import UNKNOWN
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole

@@ -8,8 +8,8 @@ from absl import logging
 from etils import epath
 
 from as2jax.data.datasets.files_on_disk import Counts, Spec
-from as2jax.data.datasets.lines import Lines, check_id, quoted
 from as2jax.data.datasets.tanda_json import iterate_tanda_json
+from as2jax.data.lines import Lines, check_id, quoted
 from as2jax.data.record import Candidate, Question
 
 START = re.compile(r"<QApairs id='([^']*)'>")

@@ -7,7 +7,7 @@ from itertools import pairwise
 from etils import epath
 
 from as2jax.data.datasets.files_on_disk import Counts, Spec
-from as2jax.data.datasets.lines import Lines, check_id, quoted
+from as2jax.data.lines import Lines, check_id, quoted
 from as2jax.data.record import UNKNOWN, Candidate, Question
 
 HEADER = (

@@ -10,7 +10,7 @@ from xml.parsers import expat
 
 from etils import epath
 
-from as2jax.data.datasets.lines import UNPACKING, quoted, unpacked
+from as2jax.data.lines import UNPACKING, quoted, unpacked
 from as2jax.runtime.errors import InputError
 
 CHUNK = 1 << 16  # bytes parsed at once

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from etils import epath
 
 from as2jax.data.datasets.files_on_disk import Counts, Spec
-from as2jax.data.datasets.lines import Lines, quoted
+from as2jax.data.lines import Lines, quoted
 from as2jax.data.record import Candidate, Question
 from as2jax.runtime.files import write_whole
 

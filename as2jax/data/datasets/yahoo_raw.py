@@ -17,9 +17,9 @@ import numpy as np
 from absl import logging
 from etils import epath
 
-from as2jax.data.datasets.lines import quoted
 from as2jax.data.datasets.xml_records import Element, XmlRecords
 from as2jax.data.datasets.yahoo import BLOCK, write_yahoo
+from as2jax.data.lines import quoted
 from as2jax.data.record import Candidate, Question
 from as2jax.runtime.errors import InputError
 

@@ -11,10 +11,9 @@ from etils import epath
 from jaxtyping import Float32
 
 from as2jax.data.datasets import trec_files
-from as2jax.data.datasets.fields import json_objects
-from as2jax.data.datasets.lines import Lines
 from as2jax.data.inputs.first_stage_ranking import run_file
 from as2jax.data.inputs.protocol import Input, Resources, Tables
+from as2jax.data.lines import Lines, json_objects
 from as2jax.data.record import Question
 from as2jax.runtime.errors import InputError
 

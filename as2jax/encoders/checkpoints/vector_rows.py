@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterable
 
-from as2jax.data.datasets.lines import BYTE_ORDER_MARK
+from as2jax.data.lines import BYTE_ORDER_MARK
 from as2jax.runtime.errors import InputError
 
 _LONGEST = 1 << 20  # bytes of a first line; a binary file may have no second one

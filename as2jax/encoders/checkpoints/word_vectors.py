@@ -22,7 +22,7 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float32
 
-from as2jax.data.datasets.lines import opened
+from as2jax.data.lines import opened
 from as2jax.encoders.checkpoints import git_lfs
 from as2jax.encoders.checkpoints.vector_rows import BadRow, first_row
 from as2jax.runtime.errors import InputError

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 from etils import epath
 
+from as2jax.data import user_files
 from as2jax.data.datasets import dataset as datasets
-from as2jax.data.datasets import mined, named, user_files
+from as2jax.data.datasets import mined, named
 from as2jax.data.datasets.pool import PoolSpec
 from as2jax.data.datasets.retrieval import with_paragraph
 from as2jax.data.record import Question
@@ -24,7 +25,7 @@ def to_score(data: str, folders: Sequence[str]) -> tuple[Question, ...]:
   if data in datasets.SPECS:
     questions, _ = read(data, ())
   else:
-    questions = user_files.read_partly_labelled(epath.Path(data).expanduser())
+    questions = user_files.read(data, labelled=None).questions
   return mined.added(questions, folders) if folders else questions
 
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from as2jax.data.datasets.tanda_json import read_tanda_json
-from as2jax.data.datasets.user_files import read_labelled, read_unlabelled
 from as2jax.data.record import UNKNOWN
+from as2jax.data.user_files import read_labelled, read_unlabelled
 from as2jax.runtime.errors import InputError
 
 RECORDS = (
@@ -99,14 +99,18 @@ BROKEN = {
   "candidates no list": (content({"question": "q", "candidates": "c"}), 1, "expected a list"),
   "candidate no object": (content({"question": "q", "candidates": ["c"]}), 1, "candidate 1 is"),
   "unknown field": (content(GOOD | {"answers": 1}), 1, "'answers' is not a known field"),
-  "unknown field inside": (content(one(lable=1)), 1, "did you mean 'label'"),
+  "unknown field inside": (content(one(lable=1)), 1, "'lable' is not a known field"),
   "nested": (content(NESTED), 1, "'candidates' is not a known field"),
   "no label": (content(one(label=None)), 1, "label is missing; every candidate"),
   "unknown label": (content(one(label=2)), 1, "label is '2'; expected 0 or 1"),
   "label true": (content(one(label=True)), 1, "label is 'True'"),
   "empty sentence": (content(GOOD, one(sentence="")), 2, "sentence is empty"),
   "a number for a text": (content(one(sentence=3)), 1, "the field sentence is '3'"),
-  "sentence and candidate": (content(one(candidate="d")), 1, "both `candidate` and `sentence`"),
+  "sentence and candidate": (
+    content(one(candidate="d")),
+    1,
+    "sentence is given twice (by `candidate`, too)",
+  ),
   "field twice": (content('{"question": "q", "question": "r"}'), 1, "twice"),
   "half a surrogate pair": (content(one(sentence="\ud800")), 1, "surrogate"),
   "id on some lines": (content(GOOD, GOOD | {"question_id": "a"}), 2, "on all or on none"),

@@ -6,8 +6,8 @@ import zipfile
 
 import pytest
 
-from as2jax.data.datasets import lines
-from as2jax.data.datasets.lines import Lines, unpacked
+from as2jax.data import lines
+from as2jax.data.lines import Lines, unpacked
 from as2jax.runtime.errors import InputError
 
 TEXT = "first\r\nsecond \u00e9\nlast"
@@ -25,20 +25,6 @@ def test_gzip_is_unpacked_by_content(tmp_path, mark):
   data = mark + TEXT.encode()
   assert list(Lines(written(tmp_path, data))) == LINES
   assert list(Lines(written(tmp_path, gzip.compress(data)))) == LINES
-
-
-def test_damaged_utf_16(tmp_path):
-  data = TEXT.encode("utf-16")
-  assert list(Lines(written(tmp_path, data))) == LINES
-  with pytest.raises(InputError, match=r"file.txt:3: the UTF-16 text is cut off or damaged"):
-    list(Lines(written(tmp_path, data[:-1])))
-  half = "first\nseco\ud800nd\n".encode("utf-16", "surrogatepass")
-  with pytest.raises(InputError, match=r"file.txt:2: byte 0xed at position 5"):
-    list(Lines(written(tmp_path, half)))
-  with pytest.raises(InputError, match="NUL byte at position 2; the file may be UTF-16: save it"):
-    list(Lines(written(tmp_path, data[2:])))
-  with pytest.raises(InputError, match="file.txt is empty"):
-    list(Lines(written(tmp_path, data[:2])))
 
 
 def test_damaged_gzip(tmp_path):

@@ -1,0 +1,281 @@
+"""Text files read line by line, and the fields of their records; errors name the file and the line."""
+
+import contextlib
+import functools
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+from etils import epath
+
+from as2jax.runtime import regular_files
+from as2jax.runtime.errors import InputError
+
+LONGEST = 64 << 20  # bytes of a line: a small packed file may hold one of many GiB
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # its byte order marks
+GZIP = b"\x1f\x8b"
+ARCHIVES = (  # place in the file, mark, name
+  (0, b"PK\x03\x04", "zip"),
+  (4, b"1AY&SY", "bzip2"),
+  (0, b"\xfd7zXZ\x00", "xz"),
+  (0, b"7z\xbc\xaf\x27\x1c", "7z"),
+  (257, b"ustar", "tar"),
+)
+SPREADSHEETS = (".xlsx", ".xlsm", ".ods")  # zip archives
+OLD_SPREADSHEET = b"\xd0\xcf\x11\xe0"  # how an .xls begins
+# What would break a line of a run file, or has no UTF-8.
+_UNWRITABLE = re.compile(r"[\s\x00\ufeff\ud800-\udfff]")
+ID = "an id is not empty and has no white space, NUL or byte-order mark"
+IDS = ("question_id", "candidate_id")
+UNPACKING = (EOFError, gzip.BadGzipFile, zlib.error)  # what a damaged gzip file raises
+
+
+@contextlib.contextmanager
+def opened(path: epath.PathLike) -> Iterator[BinaryIO]:
+  """Open `path` for reading bytes.
+
+  Raises:
+    InputError: the path is absent, no file (a directory, a pipe, a device), or cannot be read.
+
+  """
+  path = epath.Path(path)
+  regular_files.refuse_others(path)
+  try:
+    with path.open("rb") as file:
+      yield file
+  except FileNotFoundError as error:
+    raise InputError(f"{path} does not exist; check the path") from error
+  except OSError as error:
+    raise InputError(f"{path} cannot be read: {error.strerror or error}; check the file") from error
+
+
+@contextlib.contextmanager
+def unpacked(path: epath.PathLike) -> Iterator[BinaryIO]:
+  """Open `path` as `opened` does, and unpack gzip on the way, whatever the file is called.
+
+  Reading raises one of `UNPACKING` where the compressed file is cut off or damaged, which becomes an
+  InputError where the block does not handle it.
+
+  Raises:
+    InputError: as `opened`, or the file is an archive of files, a spreadsheet, or damaged.
+
+  """
+  path = epath.Path(path)
+  with opened(path) as file:
+    stream: BinaryIO = file
+    if file.read(len(GZIP)) == GZIP:
+      stream = gzip.GzipFile(fileobj=file)
+    file.seek(0)
+    try:
+      start = stream.read(512)
+    except UNPACKING as error:
+      raise InputError(f"{path}:1: {_damaged(error)}") from error
+    sheet = start.startswith(ARCHIVES[0][1]) and path.suffix.lower() in SPREADSHEETS
+    if sheet or start.startswith(OLD_SPREADSHEET):
+      raise InputError(f"{path}: this is a spreadsheet; save it as CSV (UTF-8) and give that file")
+    for place, mark, name in ARCHIVES:
+      if start[place:].startswith(mark):
+        raise InputError(f"{path}:1: this is a {name} archive; unpack it and give a file of it")
+    stream.seek(0)
+    try:
+      yield stream
+    except UNPACKING as error:
+      raise InputError(f"{path}: {_damaged(error)}") from error
+
+
+def _damaged(error: Exception) -> str:
+  return f"the gzip file is cut off or damaged ({error}); get it again"
+
+
+class Lines:
+  """The decoded lines of a text file: iterating gives (number from 1, text without its end).
+
+  The text is UTF-8. Lines end in LF or CR LF; a byte order mark is dropped; a gzip file is unpacked.
+  One line is held at a time, so a file may be larger than memory.
+
+  Args:
+    path: of the file.
+    ends: whether a line is given with its end, as `csv.reader` wants it; a lone CR is allowed then.
+
+  Raises (while iterating):
+    InputError: the file is empty, unreadable or an archive, or a line is no UTF-8, holds NUL or
+      a lone CR, or has `LONGEST` bytes.
+
+  """
+
+  def __init__(self, path: epath.PathLike, *, ends: bool = False):
+    self.path = epath.Path(path)
+    self.ends = ends
+    self.number = 0
+    self.unterminated = False
+
+  def __iter__(self) -> Iterator[tuple[int, str]]:
+    with unpacked(self.path) as file:
+      for line in self._raw(file):
+        self.number += 1
+        self.unterminated = not line.endswith(b"\n")
+        if not self.ends:
+          line = line.removesuffix(b"\n").removesuffix(b"\r")
+        text = decoded(line, self.path, self.number)
+        if "\r" in text and not self.ends:
+          place = text.index("\r") + 1
+          raise self.error(
+            f"there is a carriage return inside the line at position {place}; remove it"
+          )
+        yield self.number, text
+    if not self.number:
+      raise InputError(f"{self.path} is empty; get the file again")
+
+  def filled(self, record: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines, less empty ones at the end of the file; refuse an empty one elsewhere."""
+    blank = None
+    for number, line in self:
+      if not line.strip():
+        blank = blank or number
+        continue
+      if blank:
+        raise self.error("the line is empty; remove it", blank)
+      yield number, line
+    if blank == 1:
+      raise self.error(f"the file holds only empty lines; add one {record} a line", 1)
+
+  def _raw(self, file: BinaryIO) -> Iterator[bytes]:
+    try:
+      for line in iter(functools.partial(file.readline, LONGEST), b""):
+        if len(line) >= LONGEST:
+          raise self.error(f"the line has {LONGEST >> 20} MiB or more", self.number + 1)
+        yield line
+    except UNPACKING as error:
+      raise self.error(_damaged(error), self.number + 1) from error
+
+  def error(self, problem: str, number: int | None = None) -> InputError:
+    """Make the error for `problem` on line `number` (default: the line given last)."""
+    number = number or self.number
+    hint = ""
+    if self.unterminated and number == self.number:
+      hint = " (the file ends on this line without a line break: it may be cut off; get it again)"
+    return InputError(f"{self.path}:{number}: {problem}{hint}")
+
+
+def decoded(data: bytes, path: epath.PathLike, number: int = 1) -> str:
+  """Decode UTF-8 that begins on line `number` of a file; drop the file's byte order mark.
+
+  Raises:
+    InputError: another encoding, or a NUL; names file, line and place.
+
+  """
+  if number == 1:
+    data = data.removeprefix(BYTE_ORDER_MARK)
+  try:
+    text = data.decode("utf-8")
+  except UnicodeDecodeError as error:
+    before = data[: error.start]
+    line, place = number + before.count(b"\n"), error.start - before.rfind(b"\n")
+    raise InputError(
+      f"{path}:{line}: byte 0x{data[error.start]:02x} at position {place} of the line is not UTF-8; "
+      "convert the file to UTF-8 (in Excel: save as CSV UTF-8)"
+    ) from error
+  if "\0" in text:
+    at = text.index("\0")
+    line, place = number + text.count("\n", 0, at), at - text.rfind("\n", 0, at)
+    how = "remove it"
+    if line == 1 and text.count("\0") > len(text) // 3:
+      how = "the file may be UTF-16: save it as UTF-8"
+    raise InputError(f"{path}:{line}: there is a NUL byte at position {place}; {how}")
+  return text
+
+
+def quoted(text: str, limit: int = 60) -> str:
+  """Quote `text` for a message, shortened to `limit` characters."""
+  return repr(text if len(text) <= limit else text[: limit - 1] + "…")
+
+
+def is_id(value: str) -> bool:
+  """Tell whether a run file, with columns separated by white space, can hold an id."""
+  return bool(value) and not _UNWRITABLE.search(value)
+
+
+def check_id(value: str, name: str, lines: Lines) -> None:
+  """Refuse an id that `is_id` refuses."""
+  if not is_id(value):
+    raise lines.error(f"{name} is {quoted(value)}; {ID}")
+
+
+def json_objects(content: Iterable[tuple[int, str]], lines: Lines) -> Iterator[dict]:
+  """Yield the JSON object of each line; InputError for anything else."""
+  for _, line in content:
+    try:
+      record = parsed(line)
+    except (ValueError, RecursionError) as error:
+      raise lines.error(
+        f"not a JSON object: {error}: {quoted(line)}; write one object a line"
+      ) from error
+    if not isinstance(record, dict):
+      raise lines.error(f"{quoted(line)} is not a JSON object; write one object a line")
+    yield record
+
+
+def parsed(text: str) -> Any:
+  """Parse JSON; ValueError also where an object has a field twice."""
+  return json.loads(text, object_pairs_hook=_object)
+
+
+def _object(pairs: Sequence[tuple[str, object]]) -> dict:
+  record = dict(pairs)
+  if len(record) != len(pairs):
+    raise ValueError("a field occurs twice")
+  return record
+
+
+def renamed(
+  record: Mapping[str, object], names: Sequence[str], aliases: Mapping[str, str], lines: Lines
+) -> dict:
+  """Resolve aliases in `record`; InputError unless every field is one of `names`, and once."""
+  result = {}
+  for field, value in record.items():
+    name = aliases.get(field, field)
+    if name not in names:
+      others = "".join(f" (and `{alias}` for `{its}`)" for alias, its in aliases.items())
+      known = f"known are {', '.join(names)}{others}"
+      raise lines.error(f"{quoted(field)} is not a known field; {known}")
+    if name in result:
+      raise lines.error(f"the field {name} is given twice (by `{field}`, too); keep one")
+    result[name] = value
+  return result
+
+
+def text_problem(name: str, value: object) -> str:
+  """Say what is wrong with the text of a field, "" where nothing is; an id may be a number."""
+  if value is None or (name in IDS and type(value) is int):
+    return ""
+  if not isinstance(value, str):
+    return (
+      f"the field {name} is {quoted(json.dumps(value, default=str))}; expected a text in quotes"
+    )
+  try:
+    value.encode("utf-8")
+  except UnicodeEncodeError as error:
+    return f"the field {name} holds half a surrogate pair at position {error.start + 1}; remove it"
+  return ""
+
+
+def text_field(name: str, record: Mapping[str, object], lines: Lines) -> str:
+  """Return the text of a field, "" where it is absent or null; an id may be a number."""
+  value = record.get(name)
+  if problem := text_problem(name, value):
+    raise lines.error(problem)
+  return "" if value is None else str(value)
+
+
+def label_field(record: Mapping[str, object], lines: Lines, what: str = "line") -> int:
+  """Return the label, 0 or 1, given as a number or as text."""
+  value = record.get("label")
+  if value is None or value == "":
+    raise lines.error(f"the field label is missing; every {what} needs a label, 0 or 1")
+  if isinstance(value, bool) or value not in (0, 1, "0", "1") or isinstance(value, float):
+    raise lines.error(f"label is {quoted(str(value))}; expected 0 or 1")
+  return int(value)

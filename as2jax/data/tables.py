@@ -1,0 +1,428 @@
+"""Tables of users: CSV, TSV, JSON-lines, JSON arrays, Parquet, pandas frames; and writing them.
+
+Every cell of CSV and TSV stays text (`NA`, `null` and `007` too). A cell in quotation marks may hold
+delimiters, line breaks and doubled quotation marks. Of tab-separated files some quote cells so, and in
+others a quotation mark is a character: `is_quoted` tells them apart.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import logging
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from etils import epath
+
+from as2jax.data import columns as column_names
+from as2jax.data.lines import LONGEST, UTF_16, decoded, parsed, quoted, unpacked
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import write_whole
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}  # of a written file
+SUFFIXES = (".jsonl", ".json", ".ndjson", ".parquet", ".tsv", ".csv")
+PYARROW = "Parquet needs pyarrow, which is not installed: pip install 'as2jax[parquet]'"
+SHOWN = 5  # rows that a refusal names
+log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass
+class Table:
+  """The rows of a table.
+
+  Attributes:
+    source: the path, or what a frame is called.
+    columns: of the header; None of JSON, whose rows have columns of their own.
+    rows: (number, {column: value}) of each row; {} where all cells are empty.
+    unit: what `number` counts: "line" (from 1) or "row" (from 0; Parquet, frames, JSON arrays).
+    unended: the number of the last line where no line break ends it, else 0.
+
+  """
+
+  source: str
+  columns: tuple[str, ...] | None
+  rows: list[tuple[int, dict[str, Any]]]
+  unit: str = "line"
+  unended: int = 0
+
+  def place(self, number: int) -> str:
+    """Name a row for a message."""
+    return f"{self.unit} {number}"
+
+  def error(self, problem: str, number: int | None = None) -> InputError:
+    """Make the error for a problem of the whole table, or of row `number`."""
+    if number is None and self.unit == "line" and self.columns is not None:
+      number = 1  # the header's
+    if number is None:
+      return InputError(f"{self.source}: {problem}")
+    if self.unit == "row":
+      return InputError(f"{self.source}: row {number}: {problem}")
+    cut = " (the file ends on this line without a line break: it may be cut off; get it again)"
+    return InputError(f"{self.source}:{number}: {problem}{cut if number == self.unended else ''}")
+
+  def refuse(self, faults: Sequence[tuple[int, str]]) -> None:
+    """Raise one InputError for all faults, each a (row number, problem); none where there is none."""
+    if not faults:
+      return
+    number, problem = faults[0]
+    others = [f"{self.place(n)}: {what}" for n, what in faults[1:SHOWN]]
+    if len(faults) > SHOWN:
+      others.append(f"{len(faults) - SHOWN} more")
+    raise self.error("; ".join([problem, *others]), number)
+
+
+def open_table(
+  source: Any,
+  named: Mapping[str, str],
+  names: column_names.Fields = column_names.NAMES,
+  bare: tuple[str, ...] = (),
+) -> Table:
+  """Read the table in a file (also packed by gzip), or of a pandas frame.
+
+  Args:
+    source: a path or a frame.
+    named: {field: column} that the user has named.
+    names: the fields that are looked for; a header needs one of them.
+    bare: the columns of a tab-separated file without a header; () where it needs one.
+
+  Raises:
+    InputError: no such file, no table, pyarrow not installed; names file and lines.
+
+  """
+  if hasattr(source, "columns") and hasattr(source, "to_dict"):
+    return _frame(source)
+  path = epath.Path(source).expanduser()
+  suffix = epath.Path(path.name.lower().removesuffix(".gz")).suffix
+  if suffix == ".parquet":
+    return _parquet(path)
+  text = read_text(path)
+  begin = text.lstrip()[:1]
+  if suffix in (".jsonl", ".json", ".ndjson") or (suffix not in SUFFIXES and begin in ("{", "[")):
+    array = begin == "[" and suffix not in (".jsonl", ".ndjson")
+    return _array(path, text) if array else _json_lines(path, text)
+  return _delimited(path, text, suffix, named, names, bare)
+
+
+def read_text(path: epath.Path) -> str:
+  """Read a text file of UTF-8, or of UTF-16 with its byte-order mark; line ends stay as they are.
+
+  Raises:
+    InputError: no such file, an empty or damaged one, an archive, a NUL; names file and line.
+
+  """
+  with unpacked(path) as file:
+    data = file.read()
+  if data.startswith(UTF_16):
+    try:
+      data = data.decode("utf-16", "surrogatepass").encode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+      line = data[: error.start].decode("utf-16", "replace").count("\n") + 1
+      raise InputError(f"{path}:{line}: the UTF-16 text is cut off or damaged") from error
+  if not data.removeprefix(b"\xef\xbb\xbf"):
+    raise InputError(f"{path} is empty; get the file again")
+  return decoded(data, path)
+
+
+def _unended(text: str) -> int:
+  return 0 if text.endswith("\n") else text.count("\n") + 1
+
+
+def _json_lines(path: epath.Path, text: str) -> Table:
+  table = Table(str(path), None, [], unended=_unended(text))
+  faults = []
+  lines = text.rstrip().split("\n")
+  for number, line in enumerate(lines, 1):
+    row: Any = {}
+    if line.strip():
+      try:
+        row = parsed(line.removesuffix("\r"))
+      except (ValueError, RecursionError) as error:
+        problem = f"not a JSON object: {error}: {quoted(line)}; write one object a line"
+        faults.append((number, problem))
+        continue
+      if not isinstance(row, dict) or not row:
+        faults.append((number, f"{quoted(line)} is not a JSON object; write one object a line"))
+        continue
+    table.rows.append((number, row))
+  table.refuse(faults)
+  if not any(row for _, row in table.rows):
+    raise table.error("nothing follows the header; add one candidate a line", 1)
+  return table
+
+
+def _array(path: epath.Path, text: str) -> Table:
+  try:
+    values = parsed(text)
+  except json.JSONDecodeError as error:
+    problem = f"not a JSON array: {error.msg}; the file may be cut off"
+    raise InputError(
+      f"{path}:{min(error.lineno, text.rstrip().count(chr(10)) + 1)}: {problem}"
+    ) from error
+  except (ValueError, RecursionError) as error:
+    raise InputError(f"{path}: not a JSON array of rows: {error}") from error
+  table = Table(str(path), None, list(enumerate(values)), unit="row")
+  problem = "{} is no row; write an object a row"
+  wrong = [(i, row) for i, row in table.rows if not isinstance(row, dict) or not row]
+  table.refuse([(i, problem.format(quoted(json.dumps(row)))) for i, row in wrong])
+  return table
+
+
+def _delimited(
+  path: epath.Path,
+  text: str,
+  suffix: str,
+  named: Mapping[str, str],
+  names: column_names.Fields,
+  bare: tuple[str, ...],
+) -> Table:
+  """Read CSV, or cells between tabs; the known columns of the first line find the delimiter."""
+  delimiter = "\t" if suffix == ".tsv" else _delimiter(text, named, names)
+  plain = delimiter == "\t" and suffix != ".csv" and not is_quoted(text, path)
+  table = Table(str(path), (), [], unended=_unended(text))
+  if plain and (at := re.search(r"\r(?!\n)", text)):
+    line = text.count("\n", 0, at.start()) + 1
+    raise table.error("there is a carriage return inside the line; remove it", line)
+  records = _records(table, text, delimiter, plain)
+  number, header = next(records, (1, []))
+  if not any(cell.strip() for cell in header):
+    raise table.error("the first line is empty; begin with a header", number)
+  shown = quoted(", ".join(header), 120)
+  first = []
+  table.columns = tuple(header)
+  if not column_names.recognised(header, named, names):
+    if delimiter != "\t" or len(header) != len(bare):
+      raise table.error(
+        f"the first line is {shown}; expected a header of columns such as question, candidate and "
+        "label, or name them: --columns question=COLUMN,candidate=COLUMN",
+        number,
+      )
+    first, table.columns = [(number, header)], bare
+  if len(set(table.columns)) < len(table.columns):
+    raise table.error(f"the header {shown} names a column twice; rename one", number)
+  faults = []
+  for number, cells in [*first, *records]:
+    if not any(cell.strip() for cell in cells):
+      table.rows.append((number, {}))
+    elif len(cells) != len(table.columns):
+      problem = f"{len(cells)} columns in {quoted(', '.join(cells))}; expected {len(table.columns)}"
+      faults.append((number, f"{problem}: {', '.join(table.columns)}"))
+    else:
+      table.rows.append((number, dict(zip(table.columns, cells))))
+  while table.rows and not table.rows[-1][1]:  # empty lines at the end are none
+    del table.rows[-1]
+  table.refuse(faults)
+  return table
+
+
+def _records(
+  table: Table, text: str, delimiter: str, plain: bool
+) -> Iterator[tuple[int, list[str]]]:
+  """Yield the cells of each record with the number of its first line."""
+  if plain:
+    for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
+      yield number, line.removesuffix("\r").split("\t")
+    return
+  csv.field_size_limit(max(LONGEST, csv.field_size_limit()))  # of the process: never lowered
+  reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
+  while True:
+    first = reader.line_num + 1
+    try:
+      yield first, next(reader)
+    except StopIteration:
+      return
+    except csv.Error as error:
+      if "unexpected end" in str(error) or "field limit" in str(error):
+        how = "a quotation mark is not closed; close it, or double it inside a cell; the file may be cut off"
+      else:
+        how = (
+          f"not a line of CSV ({error}); quote cells that hold {delimiter!r}, and double quotation "
+          "marks inside"
+        )
+      raise table.error(how, first) from error
+
+
+def _delimiter(text: str, named: Mapping[str, str], names: column_names.Fields) -> str:
+  """Find what separates a header's cells: the known columns decide, then the number of columns."""
+  first = text.partition("\n")[0].rstrip("\r")
+
+  def fit(delimiter: str) -> tuple[int, bool, int]:
+    try:
+      header = next(csv.reader([first[: csv.field_size_limit()]], delimiter=delimiter), [])
+    except csv.Error:  # whoever reads the line says what is wrong
+      header = []
+    return (
+      column_names.recognised(header, named, names),
+      delimiter == "\t" and len(header) > 1,
+      len(header),
+    )
+
+  return max((",", ";", "\t"), key=fit)
+
+
+_CELL = re.compile(r'(?:"((?:[^"]|"")*)"|([^\t\n"]*?))(?:\t|\r?\n|\r?\Z)')
+
+
+def is_quoted(text: str, path: epath.PathLike = "") -> bool:
+  """Tell whether a tab-separated text quotes cells as CSV does.
+
+  It does where each cell that holds a quotation mark stands in quotation marks, with those inside
+  doubled, for a reason that a writer has: the cell holds a quotation mark, a tab or a line break; or
+  all cells with a comma are quoted (Excel's), or all that are no numbers. But where lines as they
+  are have equal numbers of cells, a quotation mark does not make one cell of two lines.
+  """
+  if '"' not in text:
+    return False
+  inside, outside, at = [], [], 0
+  while at < len(text):
+    match = _CELL.match(text, at)
+    if match is None:
+      return False
+    (outside if match[1] is None else inside).append(match[2] if match[1] is None else match[1])
+    at = match.end()
+  if any(re.search(r"[\t\r\n]", cell) for cell in inside):
+    widths = {line.count("\t") for line in text.removesuffix("\n").split("\n")}
+    if len(widths) == 1 and not re.search(r"\r(?!\n)", text):  # which no line may hold
+      return False
+  for_no_reason = [cell for cell in inside if not re.search(r'["\t\r\n]', cell)]
+  if not for_no_reason or not any(re.search(r"[^-+.\d]", cell) for cell in outside):
+    return True
+  if all("," in cell for cell in for_no_reason) and not any("," in cell for cell in outside):
+    return True
+  log.warning(
+    "%s: some cells are in quotation marks, such as %s, and most are not: quotation marks are "
+    "taken as part of the text", path, quoted(f'"{for_no_reason[0]}"'),
+  )  # fmt: skip
+  return False
+
+
+def _parquet(path: epath.Path) -> Table:
+  try:
+    import pyarrow
+    from pyarrow import parquet
+  except ImportError as error:
+    raise InputError(f"{path}: {PYARROW}") from error
+  try:
+    with unpacked(path) as file:
+      content = parquet.ParquetFile(file, page_checksum_verification=True).read()
+    return Table(
+      str(path), tuple(content.column_names), list(enumerate(content.to_pylist())), "row"
+    )
+  except (pyarrow.ArrowException, OSError, UnicodeError) as error:
+    text = " ".join(str(error).split())
+    raise InputError(f"{path} cannot be read as Parquet ({text}); get the file again") from error
+
+
+def _frame(frame: Any) -> Table:
+  frame = frame.rename(columns=str).astype(object)
+  columns = tuple(frame.columns)
+  if len(set(columns)) < len(columns):
+    raise InputError(f"the frame names a column twice ({', '.join(columns)}); rename one")
+  rows = frame.where(frame.notna(), None).to_dict("records")
+  return Table("the frame", columns, list(enumerate(rows)), unit="row")
+
+
+def check_target(target: str, option: str = "--output", *, source: str = "") -> None:
+  """Raise InputError where no table can be written to `target`; make its folder where it can.
+
+  Args:
+    target: the file to write.
+    option: what the message calls it.
+    source: the file whose rows will be written, which must be another.
+
+  """
+  suffix = os.path.splitext(target)[1].lower()
+  if suffix not in SUFFIXES:
+    raise InputError(f"{option}={target}: name a file that ends in {', '.join(SUFFIXES)}")
+  check_place(target, option, source=source)
+  if suffix == ".parquet":
+    try:
+      import pyarrow  # noqa: F401
+    except ImportError as error:
+      raise InputError(f"{option}={target}: {PYARROW}") from error
+
+
+def check_place(target: str, option: str, *, source: str) -> None:
+  """Raise InputError as `check_target` does, for a file of any form."""
+  there = os.path.exists(source) and os.path.exists(target)
+  if source == target or (there and os.path.samefile(source, target)):
+    raise InputError(f"{option}={target} is the file that is read: name another")
+  if "://" in target:
+    return
+  path = epath.Path(target)
+  folder = os.path.dirname(os.path.abspath(target))
+  if os.path.isdir(target) or (os.path.exists(folder) and not os.path.isdir(folder)):
+    raise InputError(f"{option}={target} cannot be written: name a file in a folder")
+  scratch = path.parent / f".{path.name}.{os.getpid()}"
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch.write_bytes(b"")
+    scratch.unlink()
+  except OSError as error:
+    raise InputError(f"{option}={target} cannot be written: {error}") from error
+
+
+def write(target: str, rows: Iterable[Mapping[str, Any]], option: str = "--output") -> None:
+  """Write rows in the form that the file's suffix asks for; see `check_target`.
+
+  Columns are those of all rows, in the order of first sight. In TSV and CSV a missing value is
+  empty, and dicts and lists are JSON text. So are those of a Parquet column, all of which becomes
+  text, as does one of several types or of numbers that no type holds.
+  """
+  rows = list(rows)
+  path, suffix = epath.Path(target), os.path.splitext(target)[1].lower()
+  try:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if suffix == ".parquet":
+      _write_parquet(path, _columns(rows), rows)
+    elif suffix in DELIMITERS:
+      write_whole(path, delimited(rows, DELIMITERS[suffix]))
+    else:
+      lines = [json.dumps(row, ensure_ascii=False, default=str) for row in rows]
+      array = "[\n" + ",\n".join(lines) + "\n]\n"
+      write_whole(path, array if suffix == ".json" else "".join(f"{line}\n" for line in lines))
+  except OSError as error:
+    raise InputError(f"{option}={target} cannot be written: {error}") from error
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+  return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def delimited(rows: Sequence[Mapping[str, Any]], delimiter: str) -> str:
+  """Format rows with a header: cells are quoted as RFC 4180 says, lines end in LF."""
+  columns = _columns(rows)
+  lines = [columns]
+  for row in rows:
+    lines.append([_text(row.get(name)) or "" for name in columns])
+  mark = re.compile(f'[{delimiter}"\\n\\r]')
+  quote = lambda cell: '"' + cell.replace('"', '""') + '"' if mark.search(cell) else cell
+  return "".join(delimiter.join(map(quote, line)) + "\n" for line in lines)
+
+
+def _text(value: Any) -> str | None:
+  if isinstance(value, (dict, list)):
+    return json.dumps(value, ensure_ascii=False, default=str)
+  return None if value is None else str(value)
+
+
+def _write_parquet(path: epath.Path, columns: Sequence[str], rows: Sequence[Mapping]) -> None:
+  import pyarrow
+  from pyarrow import parquet
+
+  arrays = {}
+  for name in columns:
+    values = [row.get(name) for row in rows]
+    if any(isinstance(value, (dict, list)) for value in values):
+      values = list(map(_text, values))
+    try:
+      arrays[name] = pyarrow.array(values)
+    except (pyarrow.ArrowException, OverflowError):  # several types, or beyond 64 bits
+      arrays[name] = pyarrow.array(list(map(_text, values)))
+  content = io.BytesIO()
+  parquet.write_table(pyarrow.table(arrays), content)
+  scratch = path.parent / f".{path.name}.{os.getpid()}"
+  scratch.write_bytes(content.getvalue())
+  scratch.replace(path)

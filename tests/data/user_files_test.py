@@ -1,0 +1,455 @@
+"""Users' tables in every form in which others write them: the same rows come out, or a refusal."""
+
+import csv
+import gzip
+import io
+import json
+import logging
+import sys
+from pathlib import Path
+
+import pandas
+import pyarrow
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from as2jax.data import tables
+from as2jax.data.datasets import named
+from as2jax.data.datasets.wikiqa import read_wikiqa
+from as2jax.data.record import UNKNOWN
+from as2jax.data.user_files import read, read_labelled, read_unlabelled, rows
+from as2jax.runtime.errors import InputError
+from tests.file_damage import damaged, has_place
+
+ROWS = [
+  {"question": 'who said "no"?', "candidate": "Ann,\nwho\tsaid so.", "label": 1, "team": "x;y"},
+  {"question": 'who said "no"?', "candidate": '"Ben" did', "label": 0, "team": "NA"},
+  {"question": "why", "candidate": "so, they say", "label": 1, "team": "007"},
+]
+CONTENT = [(r["question"], r["candidate"], r["label"], r["team"]) for r in ROWS]
+RECORDS = (
+  {"question": 'what is "ice"?', "candidate": "Frozen water.", "label": 1, "next": "Cold."},
+  {"question": "who sells it?", "candidate": "Merchants.", "label": 0, "title": "Ice trade"},
+  {"question": 'what is "ice"?', "candidate": "Cold.", "label": 0, "previous": "Frozen water."},
+  {"question": "who sells it?", "candidate": "Merchants.", "label": 1},
+)
+COLUMNS = ("question", "candidate", "label", "previous", "next", "title")
+TABLE = tuple("\t".join(str(record.get(name, "")) for name in COLUMNS) for record in RECORDS)
+WIKIQA = (
+  "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\n"
+  "Q1\twhat is ice?\tD1\tIce\tD1-0\tFrozen water .\t1\n"
+  "Q1\twhat is ice?\tD1\tIce\tD1-1\tIt is cold .\t0\n"
+)
+
+
+def written(folder: Path, name: str, text: str | bytes) -> Path:
+  path = folder / name
+  path.write_bytes(text if isinstance(text, bytes) else text.encode())
+  return path
+
+
+def json_lines(*records) -> str:
+  return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def content(source, **how) -> list[tuple]:
+  """(question, candidate, label, team) of each row of a file or frame."""
+  own = read(source, **({"labelled": True} | how))
+  pairs = [(q, c) for q in own.questions for c in q.candidates]
+  return [(q.text, c.text, c.label, own.others[q.id, c.id].get("team")) for q, c in pairs]
+
+
+def cells(delimiter: str, quoting=csv.QUOTE_MINIMAL, end="\r\n") -> str:
+  text = io.StringIO(newline="")
+  writer = csv.writer(text, delimiter=delimiter, quoting=quoting, lineterminator=end)
+  writer.writerows([list(ROWS[0]), *(row.values() for row in ROWS)])
+  return text.getvalue()
+
+
+def test_forms_of_text_give_the_same_rows(tmp_path):
+  excel_tsv = 'question\tanswer\tlabel\tteam\r\nwhy\t"so, they say"\t1\t007\r\n'
+  lines = json_lines(*ROWS)
+  frame = pandas.DataFrame(ROWS)
+  for name, text in (
+    *[(f"faq.{s}", cells(d, q)) for s, d in (("csv", ","), ("csv", ";"), ("csv", "\t"), ("tsv", "\t"))
+      for q in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC)],
+    ("faq.csv", "\ufeff" + cells(",")),
+    ("faq.tsv", cells("\t").encode("utf-16")),
+    ("faq.tsv", b"\xfe\xff" + cells("\t", end="\n").encode("utf-16-be")),
+    ("faq.csv.gz", gzip.compress(cells(",").encode())),
+    ("faq.tsv", frame.to_csv(index=False, sep="\t")),
+    ("faq.csv", frame.to_csv(index=False)),
+    ("faq.jsonl", lines),
+    ("faq.jsonl", lines.encode("utf-16")),
+    ("faq.ndjson", lines.replace("\n", "\r\n")),
+    ("faq.json", json.dumps(ROWS, indent=2)),
+    ("faq.json", "\n " + json.dumps(ROWS)),
+    ("standard input", cells(";")),
+    ("standard input", lines),
+    ("standard input", json.dumps(ROWS)),
+  ):  # fmt: skip
+    assert content(written(tmp_path, name, text)) == CONTENT, (name, text)
+  assert content(written(tmp_path, "faq.tsv", excel_tsv)) == CONTENT[2:]
+  assert content(frame) == CONTENT
+
+
+def test_parquet_and_frames_give_the_same_rows(tmp_path):
+  frame = pandas.DataFrame(ROWS)
+  frame.to_parquet(tmp_path / "faq.parquet")
+  assert content(tmp_path / "faq.parquet") == CONTENT
+  frame.loc[1, "team"] = None
+  assert content(frame)[1][3] is None
+  whole = read(frame, labelled=True)
+  for suffix in ("csv", "tsv", "jsonl", "json", "parquet"):
+    tables.write(str(tmp_path / f"mine.{suffix}"), rows(whole))
+    assert read(tmp_path / f"mine.{suffix}", labelled=None).questions == whole.questions
+
+
+def test_fields_of_rows_and_objects(tmp_path):
+  table = "\n".join(("\t".join(COLUMNS), *TABLE, ""))
+  questions = read_labelled(written(tmp_path, "mine.tsv", table))
+  assert questions == read_labelled(written(tmp_path, "mine.txt", json_lines(*RECORDS)))
+  ice, trade = questions
+  assert (ice.id, ice.text) == ("q1", 'what is "ice"?')
+  first, second = ice.candidates
+  assert (first.id, first.label, first.next_label, first.previous_label) == ("q1-0", 1, 0, UNKNOWN)
+  assert (second.previous, second.previous_label) == ("Frozen water.", 1)
+  assert (trade.id, trade.candidates[0].title) == ("q2", "Ice trade")
+  assert [c.text for c in trade.candidates] == ["Merchants."] * 2  # the same text twice is kept
+  bare = read_unlabelled(written(tmp_path, "mine.tsv", "{who\tnobody\nwhat\tnothing\n{who\tme\n\n"))
+  assert [(q.text, len(q.candidates)) for q in bare] == [("{who", 2), ("what", 1)]
+  odd = json_lines(*(record | {"label": "?"} for record in RECORDS))
+  unlabelled = read_unlabelled(written(tmp_path, "mine.jsonl", odd))
+  assert {c.label for q in unlabelled for c in q.candidates} == {UNKNOWN}
+
+
+def test_ids_are_kept_and_group(tmp_path):
+  text = json_lines(
+    {"question_id": 7, "candidate_id": "b", "question": "same?", "sentence": "x", "label": "1"},
+    {"question_id": 8, "candidate_id": "b", "question": "same?", "sentence": "y", "label": "0"},
+    {"question_id": 7, "candidate_id": "a", "question": "same?", "sentence": "z", "label": 0},
+  )
+  seven, eight = read_labelled(written(tmp_path, "mine.jsonl", text))
+  assert (seven.id, eight.id) == ("7", "8")
+  assert [(c.id, c.text) for c in seven.candidates] == [("b", "x"), ("a", "z")]
+
+
+def test_a_question_with_its_candidates_in_one_object(tmp_path):
+  objects = [
+    {"ask": "q", "nr": 7, "candidates": [{"reply": "c", "good": 1}, {"reply": "d", "good": 0}]},
+    {"ask": "r", "nr": 8, "reply": "e", "good": 1, "ctx": "T"},
+    {"ask": "r", "nr": 8, "reply": "f", "good": 1},
+  ]
+  columns = "question=ask,candidate=reply,label=good,question_id=nr,title=ctx"
+  path = written(tmp_path, "mine.jsonl", json_lines(*objects))
+  first, second = read_labelled(path, columns=columns)
+  assert (first.id, first.text, second.id) == ("7", "q", "8")
+  assert [(c.text, c.label) for c in first.candidates] == [("c", 1), ("d", 0)]
+  assert [(c.text, c.title) for c in second.candidates] == [("e", "T"), ("f", "")]
+  objects = [
+    {"query": "q", "candidates": ["a", "b"], "team": 1},
+    {"query": "q", "candidates": [{"text": "c", "team": 2}]},
+    {"query": "p", "candidates": []},
+  ]
+  own = read(written(tmp_path, "mine.json", json.dumps(objects)), labelled=False)
+  assert [[c.text for c in q.candidates] for q in own.questions] == [["a", "b"], ["c"], []]
+  assert [row["team"] for row in rows(own)] == [1, 1, 2]
+
+
+@pytest.mark.parametrize(
+  "header",
+  ["query,answer,relevance", "Question Text,Text,Is_Correct", "qid,query,docno,passage,label"],
+)
+def test_columns_by_common_names(tmp_path, header):
+  row = ["0" if name in ("relevance", "Is_Correct", "label") else "x" for name in header.split(",")]
+  (question,) = read_labelled(written(tmp_path, "faq.csv", f"{header}\n{','.join(row)}\n"))
+  assert (question.text, question.candidates[0].text, question.candidates[0].label) == ("x", "x", 0)
+
+
+def test_columns_by_mapping_and_the_others(tmp_path):
+  text = "ask,reply,good,question,rank,score\nwhy,so,yes,no,3,.5\n"
+  path = written(tmp_path, "faq.csv", text)
+  columns = "question=ask,candidate=reply,label=good"
+  own = read(path, labelled=True, columns=columns)
+  assert own.questions[0].text == "why" and own.questions[0].candidates[0].label == 1
+  mapping = {"question": "ask", "candidate": "reply", "label": "good"}
+  assert own == read(path, labelled=True, columns=mapping)
+  (row,) = rows(own)
+  assert (row["question"], row["input_question"], row["label"]) == ("why", "no", 1)
+  (row,) = rows(read(path, labelled=False, columns=columns), ("rank", "score"))
+  assert (row["input_rank"], row["input_score"], row["good"]) == ("3", ".5", "yes")
+
+
+@pytest.mark.parametrize(
+  "words, label",
+  [((1, "1", 1.0, "1.0", True, "yes", "Yes", "TRUE", "true "), 1),
+   ((0, "0", 0.0, "0.0", False, "no", "No", "FALSE", "false"), 0)],
+)  # fmt: skip
+def test_words_for_labels(tmp_path, words, label):
+  lines = [{"question": "q", "candidate": str(i), "label": word} for i, word in enumerate(words)]
+  (question,) = read_labelled(written(tmp_path, "faq.jsonl", json_lines(*lines)))
+  assert {c.label for c in question.candidates} == {label}
+
+
+def test_a_quotation_mark_of_a_plain_file_is_a_character(tmp_path, caplog):
+  lines = ["question\tcandidate", 'who\t"Ann, he said', 'who\tshe said."', 'who\t5" long']
+  path = written(tmp_path, "faq.tsv", "\n".join(lines) + "\n")
+  assert [c.text for c in read_unlabelled(path)[0].candidates] == [x[4:] for x in lines[1:]]
+  assert not tables.is_quoted("\n".join(lines[:3]) + "\n")  # might be one cell of two lines
+  with caplog.at_level(logging.WARNING):
+    assert not tables.is_quoted('question\tcandidate\nwho\t"Ann"\nwho\tBen\n')
+  assert "quotation marks are taken as part of the text" in caplog.text
+
+
+def test_standard_input_is_known_by_its_content(tmp_path):
+  for text in (
+    "question\tanswer\nq, r; s\ta\n",
+    "answer;question\na;q, r\n",
+    "team,query,text\nx,q,a\n",
+  ):
+    (question,) = read_unlabelled(written(tmp_path, "standard input", text))
+    assert question.candidates[0].text == "a"
+  assert read_unlabelled(written(tmp_path, "standard input", "q, r\ta\n"))[0].text == "q, r"
+
+
+def test_odd_rows_are_named_together_or_dropped(tmp_path, caplog):
+  path = written(
+    tmp_path, "faq.csv", "question,answer,label\nq,a,1\nq,,0\nq,a,yes\n,b,0\nq,a,0\nr,c,0\n,,\n"
+  )
+  said = (
+    "6 rows, of these 2 without a question or a candidate (lines 3, 5), 1 repeating a candidate of "
+    "their question (line 4), 1 repeating one with another label (line 6)"
+  )
+  with pytest.raises(InputError) as error:
+    read_labelled(path)
+  assert said in str(error.value) and "--drop" in str(error.value)
+  assert str(error.value).startswith(f"{path}:3: ")
+  with caplog.at_level(logging.WARNING):
+    first, second = read_labelled(path, drop=True)
+  assert said in caplog.text and "left out" in caplog.text
+  assert [(c.text, c.label) for c in first.candidates] == [("a", 1), ("a", 0)]
+  assert second.text == "r"
+  own = read(path, labelled=None, lenient=True)
+  assert own.problems.empty == (3, 5) and len(own.questions[0].candidates) == 3
+
+
+def test_a_near_name_is_said_and_carried(tmp_path, caplog):
+  own = read(written(tmp_path, "faq.csv", "question,answer,previos\nq,a,b\n"), labelled=None)
+  assert "'previos' is carried along unread; did you mean 'previous'?" in caplog.text
+  assert own.questions[0].candidates[0].label == UNKNOWN and not own.labelled
+
+
+def test_wikiqa_files_are_read_as_such(tmp_path, caplog):
+  path = written(tmp_path, "mine.tsv", WIKIQA)
+  assert read_labelled(path) == read_wikiqa(path)
+  row = lambda i, text, label: f"Q1\twhat is ice?\tD1\tIce\tD1-{i}\t{text}\t{label}\n"
+  more = row(2, "It is cold .", 0) + row(3, "Frozen water .", 0)
+  path.write_text(WIKIQA + more)
+  own = read(path, labelled=True, drop=True)
+  assert [c.id for c in own.questions[0].candidates] == ["D1-0", "D1-1", "D1-3"]
+  assert own.questions[0].candidates[1].next == "It is cold ."  # its neighbour in the document
+  assert own.others["Q1", "D1-1"] == {"DocumentID": "D1"} and own.numbers == ((2, 3, 5),)
+  assert (own.problems.repeated, own.problems.contradictory) == ((4,), (5,))
+  assert "repeating one with another label (line 5)" in caplog.text
+  path.write_text(WIKIQA.replace("\t1\n", "\t\n"))
+  assert read_unlabelled(path) == read_wikiqa(path, labelled=False)
+
+
+GOOD = {"question": "q", "candidate": "c", "label": 1}
+NESTED = {"question": "q", "candidates": [{"candidate": "c", "label": 1}]}
+HEADER = "question\tcandidate\tlabel\n"
+NAMED = "question=ask,candidate=reply,"
+
+
+def objects(*records) -> tuple[str, str]:
+  lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+  return "mine.jsonl", "".join(line + "\n" for line in lines)
+
+
+def table(text: str, header=HEADER) -> tuple[str, str]:
+  return "mine.tsv", header + text
+
+
+REFUSED = [  # (name, content), where, words, what else `read` is given
+  (table("q\tc\t1\nq\td\n"), ":3", "2 columns in 'q, d'; expected 3", {}),
+  (table("q\tc\t1\nq\td\t0\t\nq\n"), ":3", "line 4: 1 columns", {}),
+  (table("q\tc\tmaybe\nq\td\t1\nq\te\t\n"), ":2", "label is 'maybe'; expected 0 or 1, yes or no, true or false; line 4: the field label is missing", {}),
+  (table("q\t \t1\n"), ":2", "1 without a question or a candidate (line 2); mend the file, or leave", {}),
+  (table("q\tc\t1\n\nq\td\t1\n"), ":3", "3 rows, of these 1 without a question", {}),
+  (("mine.tsv", "\n\n"), ":1", "the first line is empty", {}),
+  (table(""), ":1", "nothing follows the header", {}),
+  (table("q\tc\n", "question\tcandidate\n"), ":1", "no column label", {}),
+  (table("q\tc\t1\n", "question\tcandidate\tlable\n"), ":1", "did you mean 'lable'? name it: --columns label=lable", {}),
+  (table("a\tb\tc\n", "question\tlabel\tlabel\n"), ":1", "a column twice", {}),
+  (("mine.tsv", "a\tb\t1\n"), ":1", "expected a header", {}),
+  (("mine.tsv", "a\tb\rc\n"), ":1", "carriage return", {"labelled": False}),
+  (objects(GOOD, "{question: 1}", "[1, 2]"), ":2", "line 3: '[1, 2]' is not a JSON object", {}),
+  (objects("[" * 100_000), ":1", "not a JSON object", {}),
+  (("mine.tsv", json.dumps(GOOD)), ":1", "expected a header", {}),
+  (objects('{"question": "q", "question": "r", "candidate": "c"}'), ":1", "a field occurs twice", {}),
+  (objects({"candidate": "c", "label": 1}), ":1", "every line needs a question", {}),
+  (objects({"data": [GOOD]}), ":1", "if data holds the records, make this list the whole file", {}),
+  (objects(GOOD | {"label": None}), ":1", "label is missing", {}),
+  (objects(GOOD | {"label": [1]}), ":1", "label is '[1]'", {}),
+  (objects({"question": "q", "sentence": "s", "answer": "t", "label": 1}), ":1", "`sentence` and `answer` may both be the candidate; keep one, or name it: --columns candidate=", {}),
+  (objects(GOOD | {"title": 3}), ":1", "the field title is '3'", {}),
+  (objects(GOOD | {"candidate": ["a", "b"]}), ":1", "the field candidate is '[\"a\", \"b\"]'; expected a text", {}),
+  (objects(GOOD | {"candidate": "\ud800"}), ":1", "surrogate", {}),
+  (objects(GOOD | {"question_id": "a b"}), ":1", "question_id is 'a b'", {}),
+  (objects({"question_id": "a b", "question": "who", "candidates": []}), ":1", "question_id is 'a b'", {}),
+  (objects(GOOD | {"candidate_id": "\ufeffa"}), ":1", "candidate_id is '\\ufeffa'; an id is not empty", {}),
+  (objects(GOOD, GOOD | {"question_id": "a"}), ":2", "on all lines or on none", {}),
+  (objects(GOOD | {"candidate_id": "a"}, GOOD), ":2", "has no candidate_id", {}),
+  (objects(GOOD | {"candidate_id": "a"}, GOOD | {"candidate_id": "a"}), ":2", "occurs twice", {}),
+  (objects(GOOD | {"question_id": "a"}, {**GOOD, "question": "r", "question_id": "a"}), ":2", "on line 1", {}),
+  (objects(NESTED | {"question_id": "a"}, GOOD | {"question_id": "a"}), ":2", "question_id 'a' was already on line 1; give each question its own id", {}),
+  (objects({"question": "r", "candidates": [], "question_id": "q2"}, GOOD), ":2", "already on line 1", {}),
+  (objects({"question": "q", "candidates": [3]}), ":1", "a candidate is '3'; expected a text", {}),
+  (objects({"question": "q", "candidate": "d"}, GOOD), ":2", "this line has a label, earlier ones have none", {"labelled": None}),
+  (objects({"question": "r", "candidates": [{"candidate": "f", "label": 1}, "e"]}), ":1", "this line has no label, earlier", {"labelled": None}),
+  (objects({"ask": "q", "reply": "c", "good": 1}), "", "no row has a column 'context', which was named for title", {"columns": NAMED + "label=good,title=context"}),
+  (objects({"ask": "q", "reply": "c", "good": 1}), ":1", "there is no column 'right', which was named for label", {"columns": NAMED + "label=right"}),
+  (("mine.csv", "ask,reply,good\nq,c,1\n,,\nq,d,0\n"), ":3", "3 rows, of these 1 without", {"columns": NAMED + "label=good"}),
+  (("mine.csv", 'question,answer,label\nq,"a,1\n'), ":2", "a quotation mark is not closed", {}),
+  (("mine.csv", 'question,answer,label\n"q"x,a,1\n'), ":2", "not a line of CSV", {}),
+  (("mine.csv", "question,candi\rdate\nwho,so\n"), ":1", "not a line of CSV", {}),
+  (("mine.json", '[\n {"question": "q",\n  "answer": "a"},\n'), ":3", "not a JSON array: ", {}),
+  (("mine.json", '[{"question": "q", "answer": "a"}]\n[]'), ":2", "Extra data", {}),
+  (("mine.json", '[{"question": "q", "answer": "a"}, "b", {}]'), ": row 1", "is no row; write an object a row; row 2", {}),
+  (("mine.json", "[" * 100_000), "", "not a JSON array", {}),
+  (("mine.json", '[{"question": "q", "answer": 3}]'), ": row 0", "expected a text", {}),
+  (("mine.json", "[]"), "", "nothing follows the header; add one candidate a line", {}),
+  (("mine.jsonl", json.dumps(GOOD).encode() + b'\n{"question": "caf\xe9"}\n'), ":2", "byte 0xe9 at position 18", {}),
+  (("mine.jsonl", json.dumps(GOOD)[:-5]), ":1", "it may be cut off", {}),
+  (("mine.jsonl", b""), " is empty", "get the file again", {}),
+  (("mine.tsv", HEADER.encode("utf-16") + b"q"), ":2", "the UTF-16 text is cut off", {}),
+  (("mine.tsv", HEADER.encode("utf-16-le")), ":1", "the file may be UTF-16: save it as UTF-8", {}),
+  (("mine.parquet", "question,answer\n"), " cannot be read as Parquet", "get the file again", {}),
+  (("mine.xlsx", b"PK\x03\x04"), "", "this is a spreadsheet; save it as CSV", {}),
+  (("mine.tsv", WIKIQA.replace("\t1\n", "\t\n")), ":2", "Label is empty", {}),
+  (("mine.csv", "ask,reply\n"), "columns", "there is no field 'quest'; did you mean 'question'", {"columns": {"quest": "ask"}}),
+  (("mine.csv", "ask,reply\n"), "--columns=question", "no FIELD=COLUMN", {"columns": "question"}),
+  (("mine.csv", "ask,reply\n"), "--columns", "one column stands for two", {"columns": "question=ask,candidate=ask"}),
+  (("mine.csv", "ask,reply\n"), "--columns", "given twice", {"columns": "question=ask,question=reply"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("file, where, words, how", REFUSED)
+def test_refused(tmp_path, file, where, words, how):
+  path = written(tmp_path, *file)
+  with pytest.raises(InputError) as error:
+    read(path, **({"labelled": True} | how))
+  message = str(error.value)
+  assert message.startswith(where if where[:1] in "c-" and where else f"{path}{where}")
+  assert words in message
+
+
+def test_what_cannot_be_written_is_said_before(tmp_path, monkeypatch):
+  (tmp_path / "folder.csv").mkdir()
+  (tmp_path / "file").write_text("")
+  for target, words in (
+    ("x.xml", "ends in .jsonl"),
+    (str(tmp_path / "folder.csv"), "name a file"),
+    (str(tmp_path / "file" / "x.csv"), "name a file"),
+    ("/proc/as2jax/x.csv", "cannot be written"),
+  ):
+    with pytest.raises(InputError, match=words):
+      tables.check_target(target)
+  with pytest.raises(InputError, match="is the file that is read: name another"):
+    tables.check_target(f"{tmp_path}/./x.csv", source=str(written(tmp_path, "x.csv", "")))
+  monkeypatch.setitem(sys.modules, "pyarrow", None)
+  for act in (read_labelled, tables.check_target):
+    with pytest.raises(InputError, match=r"Parquet needs pyarrow.*pip install 'as2jax\[parquet\]'"):
+      act(str(tmp_path / "x.parquet"))
+
+
+@pytest.mark.parametrize("checksums, text", [(False, b"the c\xd2t 3"), (True, b"the cut 3")])
+def test_damaged_text_of_a_parquet_file_is_one_error(tmp_path, checksums, text):
+  """Pages without checksums are refused where they are no UTF-8, with them in any case."""
+  path = tmp_path / "x.parquet"
+  records = [{"question": "who sat", "candidate": f"the cat {i}", "label": 1} for i in range(9)]
+  plain = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+  arrow = pyarrow.Table.from_pylist(records)
+  parquet.write_table(arrow, path, **plain, write_page_checksum=checksums)
+  assert len(read_labelled(path)[0].candidates) == 9
+  path.write_bytes(path.read_bytes().replace(b"the cat 3", text))
+  with pytest.raises(InputError, match="x.parquet cannot be read"):
+    read_labelled(path)
+
+
+@pytest.mark.parametrize(
+  "values, texts",
+  [
+    ([{}, None], ["{}", None]),
+    ([[], [{}]], ["[]", "[{}]"]),
+    ([2**70, 1], [str(2**70), "1"]),
+    ([1, "a"], ["1", "a"]),
+    ([1, None], [1, None]),
+  ],
+)
+def test_a_column_of_any_values_is_written(tmp_path, values, texts):
+  written_rows = [{"a": 1, "more": value} for value in values]
+  tables.write(str(tmp_path / "x.parquet"), written_rows)
+  assert parquet.read_table(tmp_path / "x.parquet")["more"].to_pylist() == texts
+  tables.write(str(tmp_path / "x.csv"), written_rows)
+  with (tmp_path / "x.csv").open(newline="") as file:
+    assert [row["more"] for row in csv.DictReader(file)] == [
+      str("" if x is None else x) for x in texts
+    ]
+
+
+def test_what_pandas_writes_of_a_data_set(tmp_path):
+  frame = named.dataset("sample", "train").to_pandas()
+  frame.loc[::7, "candidate"] = 'He said "' + frame.loc[::7, "candidate"] + '", twice.'
+  for suffix, delimiter in (("csv", ","), ("tsv", "\t")):
+    frame.to_csv(tmp_path / f"sample.{suffix}", sep=delimiter, index=False)
+    actual = read_labelled(tmp_path / f"sample.{suffix}")
+    assert [c.text for q in actual for c in q.candidates] == frame["candidate"].tolist()
+    assert actual == read_labelled(frame)
+
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
+ODD = st.text("a\"',;\t\r\n ", min_size=1, max_size=6)
+
+
+@given(texts=st.lists(st.one_of(TEXT, ODD).filter(str.strip), min_size=2, max_size=6, unique=True))
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_what_is_written_is_read_again(tmp_path, suffix, texts):
+  question, *candidates = texts
+  expected = [(question, text, i % 2, text[::-1]) for i, text in enumerate(candidates)]
+  names = ("question", "candidate", "label", "team")
+  path = tmp_path / f"mine{suffix}"
+  tables.write(str(path), [dict(zip(names, row)) for row in expected])
+  assert content(path) == expected
+
+
+@given(drawn=st.data(), delimiter=st.sampled_from(",;\t"))
+def test_damage_is_an_error_with_its_place_or_what_csv_reads(tmp_path, drawn, delimiter):
+  data = damaged(drawn.draw, cells(delimiter).encode(), (b'"', b"\n", delimiter.encode()))
+  path = written(tmp_path, "mine.csv", data)
+  try:
+    own = read(path, labelled=True)
+  except InputError as error:
+    assert has_place(error, path)
+    return
+  theirs = csv.reader(io.StringIO(data.decode("utf-8-sig"), newline=""), delimiter=delimiter)
+  records = [record for record in theirs if any(cell.strip() for cell in record)]
+  assert sum(len(q.candidates) for q in own.questions) == len(records) - 1
+  texts = {cell for record in records[1:] for cell in record}
+  assert {c.text for q in own.questions for c in q.candidates} <= texts
+
+
+@given(drawn=st.data(), name=st.sampled_from(("mine.tsv", "mine.jsonl")))
+def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn, name):
+  lines = [json.dumps(r) for r in RECORDS] if name == "mine.jsonl" else ["\t".join(COLUMNS), *TABLE]
+  data = damaged(drawn.draw, "".join(line + "\n" for line in lines).encode())
+  path = written(tmp_path, name, data)
+  try:
+    questions = read_labelled(path)
+  except InputError as error:
+    assert has_place(error, path)
+    return
+  filled = [line for line in data.split(b"\n") if line.strip()][name == "mine.tsv" :]
+  assert sum(len(question.candidates) for question in questions) == len(filled)
