@@ -1,32 +1,26 @@
-"""Frozen word vectors on disk: written once, whole or not at all, memory-mapped ever after.
+"""Frozen word vectors in the cache.
 
-`word_table` makes each word of a table a token of its own, `cached` keeps the words' vectors in a
-folder that carries the hash of all that they depend on (`key`).
+`word_table` makes each word of a table a token of its own, `cached` keeps the words' vectors under the
+hash of all that they depend on (`key`).
 """
 
-import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import logging
-import os
-import pathlib
-import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Int32, Shaped
 
 from as2jax.data.text.token_table import UnitTable
-from as2jax.runtime import array_folder
+from as2jax.runtime import cache
 from as2jax.runtime.errors import InputError
 
 VERSION = 1  # of the vectors and their meaning; part of every key
 STORAGE = ("float32", "float16")
-MARGIN = 64 * 2**20  # bytes that a new file leaves free on its disk
 SECONDS = 15.0  # between two lines of progress
 _NAME = "features"  # of the array
 
@@ -101,11 +95,36 @@ def key(units: UnitTable, words: WordTable, inputs: Mapping[str, np.ndarray], se
   return digest.hexdigest()
 
 
-class FeatureWriter:
-  """Takes the vectors of runs of words, in any order, into an array of a folder."""
+def cached(
+  folder: str,
+  name: str,
+  shape: tuple[int, ...],
+  dtype: str,
+  fill: Callable[["FeatureWriter"], None],
+  about: Any,
+) -> np.ndarray:
+  """Returns the vectors `[words, …]` of the cache, memory-mapped; `fill` computes them once.
 
-  def __init__(self, writer: array_folder.Writer, shape: tuple[int, ...], dtype: str):
-    self._writer, self._count, self._dtype = writer, shape[0], np.dtype(dtype)
+  Args:
+    folder: of the cache.
+    name: their `key`.
+    about: JSON data for whoever looks into the folder.
+
+  """
+
+  def build(writer: cache.Writer) -> dict[str, Any]:
+    writer.create(_NAME, shape, dtype)
+    fill(FeatureWriter(writer, shape[0], dtype))
+    return {"about": about}
+
+  return cache.cached(cache.place(folder, "features", name), build).arrays[_NAME]
+
+
+class FeatureWriter:
+  """Takes the vectors of runs of words, in any order, into an array of the cache."""
+
+  def __init__(self, writer: cache.Writer, count: int, dtype: str):
+    self._writer, self._count, self._dtype = writer, count, np.dtype(dtype)
     self._told = time.monotonic()
 
   def put(self, start: int, vectors: Shaped[np.ndarray, "n ..."]) -> None:
@@ -132,97 +151,3 @@ class FeatureWriter:
       self._told = time.monotonic()
       done = self._writer.written[_NAME]
       log.info("features: %d %% of %s words", 100 * done // self._count, f"{self._count:,}")
-
-
-def cached(
-  cache: str,
-  name: str,
-  shape: tuple[int, ...],
-  dtype: str,
-  fill: Callable[[FeatureWriter], None],
-  about: Any,
-) -> np.ndarray:
-  """The vectors `[words, …]` of the folder `<cache>/features/<name>`, memory-mapped.
-
-  Where they are not there, or not whole, `fill` computes them; a process that finds another at it
-  waits, and reads what that one has written.
-
-  Args:
-    name: their `key`.
-    about: JSON data for whoever looks into the folder.
-
-  Raises:
-    InputError: a cache that cannot be written or is no local folder, or a disk without room (found
-      before anything is computed).
-
-  """
-  if "://" in str(cache):
-    raise InputError(
-      f"cache {cache!r} is not a local folder; give one in AS2JAX_CACHE or --config.data.cache"
-    )
-  folder = pathlib.Path(cache).expanduser() / "features" / name
-  vectors = _open(folder, shape, dtype)
-  if vectors is not None:
-    return vectors
-  with _alone(folder):
-    vectors = _open(folder, shape, dtype)  # another process has just written them
-    if vectors is None:
-      for left in folder.parent.glob(f"{name}.unfinished-*"):
-        shutil.rmtree(left, ignore_errors=True)  # of a process that was killed: the lock is ours
-      _check_room(folder, shape, dtype)
-      arrays = {_NAME: (tuple(shape), dtype)}
-      with (
-        array_folder.new_folder(folder, lambda f: _open(f, shape, dtype)) as unfinished,
-        array_folder.Writer(unfinished, arrays) as writer,
-      ):
-        fill(FeatureWriter(writer, shape, dtype))
-        writer.finish(about=about)
-      vectors = _open(folder, shape, dtype)
-  if vectors is None:
-    raise InputError(f"{folder}: something else changed this cache just now; run again")
-  return vectors
-
-
-def _open(folder: pathlib.Path, shape: tuple[int, ...], dtype: str) -> np.ndarray | None:
-  """The array in `folder`; None where there is none, or not all of it."""
-  opened = array_folder.open_arrays(folder)
-  array = opened and opened[0].get(_NAME)
-  right = array is not None and array.shape == tuple(shape) and array.dtype == np.dtype(dtype)
-  return array if right else None
-
-
-@contextlib.contextmanager
-def _alone(folder: pathlib.Path) -> Iterator[None]:
-  """Holds the lock of a folder of features, which ends with this process, however that ends."""
-  try:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder.with_name(f"{folder.name}.lock"), os.O_RDWR | os.O_CREAT, 0o666)
-  except OSError as error:
-    raise InputError(
-      f"{folder}: the cache cannot be written ({error}); free or allow space there, "
-      "or give another cache folder"
-    ) from error
-  try:
-    try:
-      fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-      log.info("%s: another process computes these features; waiting for it", folder)
-      fcntl.flock(descriptor, fcntl.LOCK_EX)
-    yield
-  finally:
-    os.close(descriptor)
-
-
-def _check_room(folder: pathlib.Path, shape: tuple[int, ...], dtype: str) -> None:
-  """Raises InputError where the disk lacks room for an array."""
-  need = int(np.prod(shape)) * np.dtype(dtype).itemsize
-  free = shutil.disk_usage(folder.parent).free
-  if free >= need + MARGIN:
-    return
-  narrower = ", or halve them with --config.model.storage=float16" if dtype == "float32" else ""
-  raise InputError(
-    f"{folder.parent}: no room for features: {shape[0]:,} words × {int(np.prod(shape[1:])):,} "
-    f"numbers in {dtype} need {need / 2**20:,.0f} MiB (and {MARGIN / 2**20:.0f} to spare), "
-    f"{free / 2**20:,.0f} MiB are free. Free some space, name another folder in AS2JAX_CACHE or "
-    f"--config.data.cache{narrower}"
-  )

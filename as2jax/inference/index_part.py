@@ -4,11 +4,12 @@ import dataclasses
 import hashlib
 import pathlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from as2jax.evaluation import exact_search
-from as2jax.runtime import array_folder
+from as2jax.runtime import cache
 from as2jax.runtime.errors import InputError
 
 DOCUMENTS = 4096  # in a part: the most that an interruption loses
@@ -81,15 +82,11 @@ class Part:
 
   @classmethod
   def read(cls, folder: pathlib.Path) -> "Part | None":
-    """Memory-maps what `write` wrote; None where not all of it is there.
-
-    Texts, ids and vectors are compared with their checksums as they are read.
-    """
-    later = ("text_bytes", "id_bytes", "vectors")
-    stored = array_folder.open_arrays(folder, "part of an index", later, large=0)
+    """Memory-maps what `write` wrote; None where not all of it is there."""
+    stored = cache.read(folder, "part of an index")
     if stored is None:
       return None
-    arrays, fields = stored
+    arrays, fields = stored.arrays, stored.fields
     texts = Strings(arrays["text_bytes"], arrays["text_offsets"])
     ids = Strings(arrays["id_bytes"], arrays["id_offsets"])
     vectors = arrays.get("vectors")
@@ -105,17 +102,22 @@ class Part:
     }
     if self.vectors is not None:
       arrays["vectors"] = self.vectors
-    shapes = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-    with (
-      array_folder.new_folder(folder, what="index") as scratch,
-      array_folder.Writer(scratch, shapes) as writer,
-    ):
+
+    def build(writer: cache.Writer) -> dict[str, Any]:
       for name, array in arrays.items():
+        writer.create(name, array.shape, array.dtype)
         writer.write(name, array)
-      writer.finish(digest=self.digest, made_by=self.made_by, error=self.error)
+      return {"digest": self.digest, "made_by": self.made_by, "error": self.error}
+
+    try:
+      cache.write(folder, build)
+    except OSError as error:
+      raise InputError(
+        f"{folder}: the index cannot be written ({error}); free or allow space there, or give "
+        "another folder for the index"
+      ) from error
     part = Part.read(folder)
-    if part is None:
-      raise InputError(f"{folder} was written and cannot be read back: check the disk")
+    assert part is not None  # `write` has read it
     return part
 
   def __len__(self) -> int:

@@ -18,25 +18,21 @@ import numpy as np
 from etils import epath
 
 PIECE = 1 << 20  # bytes read at once
-BLOCK = 1 << 16  # bytes that have a checksum of their own in a large file; divides `PIECE`
 THREADS = 4  # digests release the interpreter's lock
 _SETTLED = 1.0  # seconds after which a change gives a file another time, on any file system
 _HEAD = '{"checksum": "%s", '  # of a sealed text
 _known: dict[tuple, str] = {}  # by what a file system says of a file
 
 
-def of_file(path: epath.PathLike, *, by_block: bool = False) -> str:
-  """The checksum of a file's bytes, or those of its blocks in turn.
-
-  It is read once a process while its size and times stay the same.
-  """
+def of_file(path: epath.PathLike) -> str:
+  """Returns the checksum of a file's bytes, read once a process while size and times stay the same."""
   identity = _identity(path)
-  if (identity, by_block) in _known:
-    return _known[identity, by_block]
-  digest = of_blocks(path) if by_block else compute(path)
+  if identity in _known:
+    return _known[identity]
+  digest = compute(path)
   # A file that has just changed could change again within one tick of its clock.
   if _identity(path) == identity and time.time() - max(identity[-2:]) > _SETTLED:
-    _known[identity, by_block] = digest
+    _known[identity] = digest
   return digest
 
 
@@ -47,15 +43,6 @@ def compute(path: epath.PathLike) -> str:
     while part := file.read(PIECE):
       total = zlib.crc32(part, total)
   return f"{total:08x}"
-
-
-def of_blocks(path: epath.PathLike) -> str:
-  """The checksums of each `BLOCK` bytes of a file, one after the other, read now."""
-  sums = []
-  with epath.Path(path).open("rb") as file:
-    while part := file.read(PIECE):
-      sums += [f"{zlib.crc32(part[i : i + BLOCK]):08x}" for i in range(0, len(part), BLOCK)]
-  return "".join(sums)
 
 
 def of_arrays(arrays: Mapping[str, np.ndarray]) -> str:

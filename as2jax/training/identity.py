@@ -255,27 +255,31 @@ def _of_data(components: Components, splits: Sequence[str]) -> dict[str, Any]:
   ranking, teachers = (named.get(kind.name) for kind in (FirstStageRanking, TeacherScores))
   pools = getattr(components.dataset, "pools", {})
   for name in dict.fromkeys(splits):
-    if name == TRAINING and (kept := stored_split.read_digest(components)):
-      digests[name] = kept
-      continue
     pool = pools[name] if name in pools else None
-    questions = _training(components) if name == TRAINING else components.data.splits[name]
-    digests[name] = of_questions(questions, (*pool.passages, *pool.queries) if pool else ())
-    if name == TRAINING:
-      stored_split.keep_digest(components, digests[name])
+    digests[name] = _of_split(components, name, pool)
     if pool and components.model.has_parameters and not components.model.encodes:
       source = components.config.data.ranking
       orders[name] = retrieve_rerank.digest(source, pool, name)
     if ranking is not None and ranking.ranking is not None:
-      arrays = {str(i): order for i, order in enumerate(ranking.for_layout(questions))}
+      split = ranking.for_layout(_questions(components, name))
+      arrays = {str(i): order for i, order in enumerate(split)}
       orders[name] = checksums.of_arrays(arrays)
   taught = teachers is not None and teachers.teachers and TRAINING in splits
   scores = {"teachers": {TRAINING: teachers.digest()}} if taught else {}
   return {"data": digests, "first_stage_ranking": orders, **scores}
 
 
-def _training(components: Components) -> Sequence[Question]:
+def _of_split(components: Components, name: str, pool: Any) -> dict[str, Any]:
+  """Returns the digest of a split's questions and of its pool."""
+  further = (*pool.passages, *pool.queries) if pool else ()
+  compute = lambda: of_questions(_questions(components, name), further)
+  return stored_split.digest(components, compute) if name == TRAINING else compute()
+
+
+def _questions(components: Components, name: str) -> Sequence[Question]:
   model = components.model
+  if name != TRAINING:
+    return components.data.splits[name]
   if model.has_parameters:
     return components.train_questions()
   return components.data.splits["train"] if model.reads_training else ()

@@ -7,27 +7,21 @@ data's fingerprint, `config.data`, mined negatives, layout, template, tokeniser,
 """
 
 import dataclasses
-import hashlib
 import json
-import logging
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any
-
-import numpy as np
 
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.datasets import mined
 from as2jax.data.datasets.dataset import SPECS
-from as2jax.data.text.token_table import UnitTable, open_table
-from as2jax.runtime import array_folder, checksums, folders
-from as2jax.runtime.files import write_whole
+from as2jax.data.text.token_table import UnitTable, table_of
+from as2jax.runtime import cache, checksums, folders
 from as2jax.runtime.version import source_digest
 
 # `parts` below are the `Components` of a run.
 ELSEWHERE = ("root", "cache", "download", "dev", "test", "columns", "drop")  # of `config.data`
-DIGEST = "digest.json"
-log = logging.getLogger(__name__)
 ARRAYS = tuple(field.name for field in dataclasses.fields(ExampleTable))
 
 
@@ -59,53 +53,43 @@ def folder(parts: Any) -> pathlib.Path | None:
     "tokenizer": [parts.source.tokenizer.fingerprint, tokenizers.__version__],
     "source": source_digest(folders=("data",)),
   }
-  name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-  cache = folders.cache_folder(config.data.cache)
-  return None if "://" in str(cache) else pathlib.Path(cache) / "splits" / name
+  root = folders.cache_folder(config.data.cache)
+  return None if "://" in str(root) else cache.place(root, "splits", key)
 
 
 def read(parts: Any) -> tuple[UnitTable, ExampleTable] | None:
-  """The units and examples of the training split, memory-mapped; None where they are not kept."""
+  """Returns the units and examples of the training split, memory-mapped; None where none are kept."""
   place = folder(parts)
-  stored = array_folder.open_arrays(place / "examples") if place else None
+  stored = cache.read(place) if place else None
   if stored is None:
     return None
-  arrays, fields = stored
-  units = open_table(pathlib.Path(os.path.normpath(place / fields["units"])))
+  # A relative path, so that a cache may be copied to another place.
+  units = table_of(cache.read(pathlib.Path(os.path.normpath(place / stored.fields["units"]))))
   if units is None:
     return None
-  return units, ExampleTable(**arrays)  # `candidates` may be absent
+  return units, ExampleTable(**stored.arrays)  # `candidates` may be absent
 
 
 def keep(parts: Any, units: UnitTable, examples: ExampleTable) -> None:
   """Keeps the units and examples of the training split for the next run."""
   place = folder(parts)
-  if place is None or not units.folder or read(parts) is not None:
+  if place is None or not units.folder:
     return
-  arrays = {name: getattr(examples, name) for name in ARRAYS}
-  arrays = {name: values for name, values in arrays.items() if values is not None}
-  with array_folder.new_folder(place / "examples") as unfinished:
-    shapes = {name: (values.shape, values.dtype) for name, values in arrays.items()}
-    with array_folder.Writer(unfinished, shapes) as writer:
-      for name, values in arrays.items():
-        writer.write(name, np.asarray(values))
-      # From here, so that a cache may be copied to another place.
-      writer.finish(units=os.path.relpath(units.folder, place))
+
+  def build(writer: cache.Writer) -> dict[str, Any]:
+    for name in ARRAYS:
+      values = getattr(examples, name)
+      if values is not None:
+        writer.create(name, values.shape, values.dtype)
+        writer.write(name, values)
+    return {"units": os.path.relpath(units.folder, place)}
+
+  cache.cached(place, build)
 
 
-def read_digest(parts: Any) -> dict[str, Any] | None:
-  """The digest of the training questions, see `identity.of_questions`; None where it is not kept."""
+def digest(parts: Any, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+  """Returns the digest of the training questions (see `identity.of_questions`), computed once."""
   place = folder(parts)
-  if place is None or not (place / DIGEST).exists():
-    return None
-  try:
-    return checksums.unsealed((place / DIGEST).read_text())
-  except ValueError as error:
-    log.warning("%s: the digest is damaged (%s); it is made anew", place / DIGEST, error)
-    return None
-
-
-def keep_digest(parts: Any, digest: dict[str, Any]) -> None:
-  """Keeps the digest of the training questions for the next run."""
-  if (place := folder(parts)) is not None:
-    write_whole(place / DIGEST, checksums.sealed(digest))
+  if place is None:
+    return compute()
+  return cache.cached(place.with_name(f"{place.name}-digest"), lambda _: compute()).fields

@@ -19,13 +19,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 import numpy as np
 
 from as2jax.data.batches.batcher import fit_batcher
 from as2jax.data.batches.examples import ExampleTable
-from as2jax.data.text.token_table import TableWriter, open_table
-from as2jax.runtime import array_folder
+from as2jax.data.text.token_table import create_arrays, table_of
+from as2jax.runtime import cache
 from as2jax.training import status
 
 CHUNK = 1 << 20
@@ -41,20 +42,19 @@ def write(folder: pathlib.Path, rows: int) -> int:
   lengths = rng.integers(16, 60, rows, dtype=np.int64)
   offsets = np.concatenate([[0], np.cumsum(lengths)])
   total = int(offsets[-1])
-  totals = {"offsets": rows + 1, "word_offsets": rows + 1}
-  totals |= dict.fromkeys(("ids", "type", "role"), total)
-  totals |= dict.fromkeys(("word_start", "word_length", "word_role", "word_form"), 0)
-  (folder / "units").mkdir(parents=True)
-  with TableWriter(totals, folder / "units") as writer:
-    writer.add(offsets=offsets, word_offsets=np.zeros(rows + 1, np.int64))
+
+  def build_units(writer: cache.Writer) -> dict[str, Any]:
+    create_arrays(writer, total, rows, 0)
+    writer.write("offsets", offsets)
+    writer.write("word_offsets", np.zeros(rows + 1, np.int64))
     for start in range(0, total, CHUNK):
       size = min(CHUNK, total - start)
-      writer.add(
-        ids=rng.integers(5, 30000, size, dtype=np.int32),
-        type=np.zeros(size, np.int8),
-        role=np.ones(size, np.int8),
-      )
-    writer.finish(forms=(), truncated_units=0, lost_by_role=(0, 0, 0, 0), blank_units=0)
+      writer.write("ids", rng.integers(5, 30000, size, dtype=np.int32))
+      writer.write("type", np.zeros(size, np.int8))
+      writer.write("role", np.ones(size, np.int8))
+    return {"forms": (), "truncated_units": 0, "lost_by_role": (0, 0, 0, 0), "blank_units": 0}
+
+  cache.write(folder / "units", build_units)
   numbers = np.arange(rows, dtype=np.int32)
   examples = {
     "members": numbers[:, None],
@@ -63,12 +63,14 @@ def write(folder: pathlib.Path, rows: int) -> int:
     "answer": numbers,
     "candidate": numbers % CANDIDATES,
   }
-  (folder / "examples").mkdir()
-  shapes = {name: (values.shape, values.dtype) for name, values in examples.items()}
-  with array_folder.Writer(folder / "examples", shapes) as writer:
+
+  def build_examples(writer: cache.Writer) -> dict[str, Any]:
     for name, values in examples.items():
+      writer.create(name, values.shape, values.dtype)
       writer.write(name, values)
-    writer.finish(units=str(folder / "units"))
+    return {}
+
+  cache.write(folder / "examples", build_examples)
   return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
@@ -78,8 +80,8 @@ def start(folder: pathlib.Path) -> dict[str, float]:
 
   jax.config.update("jax_platforms", "cpu")
   began, spent = time.monotonic(), time.process_time()
-  units = open_table(folder / "units")
-  arrays, _ = array_folder.open_arrays(folder / "examples")
+  units = table_of(cache.read(folder / "units"))
+  arrays = cache.read(folder / "examples").arrays
   batcher = fit_batcher(
     units,
     ExampleTable(**arrays),

@@ -2,7 +2,6 @@
 
 import os
 
-from as2jax.runtime import array_folder
 from as2jax.runtime.files import write_whole
 
 
@@ -24,10 +23,3 @@ def test_the_content_is_on_the_disk_before_its_name_and_the_name_before_the_end(
   write_whole(tmp_path / "folder" / "file", "content")
   assert done == [f".file.{os.getpid()}", "replace", "folder"]
   assert (tmp_path / "folder" / "file").read_text() == "content"
-
-
-def test_a_cache_whose_manifest_is_a_pipe_is_damaged(tmp_path, caplog):
-  os.mkfifo(tmp_path / array_folder.MANIFEST)
-  assert array_folder.open_arrays(tmp_path) is None
-  (record,) = caplog.records
-  assert "manifest.json is a named pipe" in record.getMessage()

@@ -38,7 +38,7 @@ def test_a_second_run_makes_the_same_batches_without_the_questions(cache, monkey
   parts = build.load(config(model))
   plan, batches = batch_of(parts)
   digest = identity._of_data(parts, (identity.TRAINING,))
-  assert len(list(cache.iterdir())) == 1
+  assert len([path for path in cache.iterdir() if path.is_dir()]) == 2  # examples and digest
   read = Splits.__getitem__
 
   def refused(self, name):
@@ -119,11 +119,7 @@ def test_a_damaged_or_vanished_part_is_made_again(cache):
   _, batches = batch_of(parts)
   place = stored_split.folder(parts)
   digest = identity._of_data(parts, (identity.TRAINING,))["data"][identity.TRAINING]
-  assert stored_split.read_digest(parts) == digest
-  path = place / stored_split.DIGEST
-  path.write_text(path.read_text().replace(digest["sha256"][:4], "0000"))
-  assert stored_split.read_digest(parts) is None
-  manifest = place / "examples" / "manifest.json"
+  manifest = place / "manifest.json"
   manifest.write_text(manifest.read_text().replace("units", "unitz"))
   again = build.load(config())
   assert stored_split.read(again) is None

@@ -1,16 +1,15 @@
 """The table of tokenised units, in memory or memory-mapped from a cache folder."""
 
 import dataclasses
-import pathlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int8, Int32, Int64
 
 from as2jax.data.text.input_templates import ROLES
 from as2jax.data.text.words import cumulative
-from as2jax.runtime import array_folder
+from as2jax.runtime import cache
 
 VERSION = 1  # of the arrays and their meaning; part of every cache key
 _DTYPES = {
@@ -142,62 +141,20 @@ class UnitTable:
     return line
 
 
-class TableWriter:
-  """Takes the arrays of a table piece by piece, into memory or into a folder.
-
-  Args:
-    totals: length of each array, by field name of `UnitTable`.
-    folder: where the .npy files go; None keeps them in memory.
-
-  """
-
-  def __init__(self, totals: dict[str, int], folder: pathlib.Path | None = None):
-    arrays = {name: ((n,), _DTYPES[name]) for name, n in totals.items()}
-    self._writer = None if folder is None else array_folder.Writer(folder, arrays)
-    if folder is None:
-      self._arrays = {name: np.empty(*array) for name, array in arrays.items()}
-      self._written = dict.fromkeys(totals, 0)
-
-  def add(self, **pieces: np.ndarray) -> None:
-    """Appends a piece to each array named."""
-    for name, piece in pieces.items():
-      if self._writer:
-        self._writer.write(name, piece)
-      else:
-        start = self._written[name]
-        self._written[name] += len(piece)
-        self._arrays[name][start : self._written[name]] = piece
-
-  def finish(self, **fields: Any) -> UnitTable | None:
-    """The table in memory; in a folder, makes the files durable, with a manifest, and gives None.
-
-    Args:
-      **fields: the fields of `UnitTable` that are no arrays.
-
-    """
-    if self._writer:
-      return self._writer.finish(**fields)
-    if any(len(array) != self._written[name] for name, array in self._arrays.items()):
-      raise AssertionError(f"the table is not full: {self._written}")
-    return UnitTable(**self._arrays, **fields)
-
-  def __enter__(self) -> "TableWriter":
-    return self
-
-  def __exit__(self, *error: object) -> None:
-    if self._writer:
-      self._writer.__exit__(*error)
+def create_arrays(writer: cache.Writer, tokens: int, units: int, words: int) -> None:
+  """Begins the arrays of a table, each of its length."""
+  for name in ("offsets", "word_offsets"):
+    writer.create(name, (units + 1,), _DTYPES[name])
+  for name in ("ids", "type", "role"):
+    writer.create(name, (tokens,), _DTYPES[name])
+  for name in ("word_start", "word_length", "word_role", "word_form"):
+    writer.create(name, (words,), _DTYPES[name])
 
 
-def open_table(folder: pathlib.Path) -> UnitTable | None:
-  """The table in `folder`, memory-mapped; None where there is none, or not all of it.
-
-  What large tables have of tokens and words is verified as it is read.
-  """
-  by_block = _DTYPES.keys() - {"offsets", "word_offsets"}  # these are read whole to plan an epoch
-  opened = array_folder.open_arrays(folder, by_block=by_block)
-  if opened is None or opened[0].keys() != _DTYPES.keys():
+def table_of(entry: cache.Entry | None) -> UnitTable | None:
+  """Returns the table that an entry of the cache holds."""
+  if entry is None:
     return None
-  arrays, fields = opened
+  fields = dict(entry.fields)
   fields["forms"], fields["lost_by_role"] = tuple(fields["forms"]), tuple(fields["lost_by_role"])
-  return UnitTable(**arrays, **fields, folder=str(folder))
+  return UnitTable(**entry.arrays, **fields, folder=str(entry.folder or ""))

@@ -6,9 +6,8 @@
 import array
 import hashlib
 import json
-import pathlib
 from collections.abc import Hashable, Iterable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Int64
@@ -22,10 +21,10 @@ from as2jax.data.text.input_templates import (
   truncate,
   unit_parts,
 )
-from as2jax.data.text.token_table import VERSION, TableWriter, Unit, UnitTable, open_table
+from as2jax.data.text.token_table import VERSION, Unit, UnitTable, create_arrays, table_of
 from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
 from as2jax.data.text.words import WORD, cumulative, tokenize, words
-from as2jax.runtime.array_folder import new_folder
+from as2jax.runtime import cache as caches
 from as2jax.runtime.errors import InputError
 
 __all__ = [
@@ -79,7 +78,7 @@ def build_units(
 
   Raises:
     InputError: an empty question or candidate, a `max_length` without room for them, an unknown
-      template, a cache that cannot be written.
+      template, a cache that is no local folder.
 
   """
   if template not in TEMPLATES:
@@ -98,19 +97,15 @@ def build_units(
       f"max_length {max_length} is too short for the template {template!r}, which "
       f"has {specials} special tokens; give at least {specials + required}"
     )
-  if not cache:
-    return _build(units, tokenizer, template, max_length, words, roles)
-  if "://" in cache:
-    raise InputError(f"cache {cache!r} is not a local folder; give one, or '' for none")
-  key = _key(units, tokenizer, roles, [template, max_length, words])
-  folder = pathlib.Path(cache).expanduser() / "units" / key
-  table = open_table(folder)
-  if table is None:
-    with new_folder(folder) as unfinished:
-      _build(units, tokenizer, template, max_length, words, roles, unfinished)
-    table = open_table(folder)
-    if table is None:
-      raise InputError(f"{folder}: something else changed this cache just now; run again")
+  build = lambda writer: _build(units, tokenizer, template, max_length, words, roles, writer)
+  if cache:
+    key = _key(units, tokenizer, roles, [template, max_length, words])
+    entry = caches.cached(caches.place(cache, "units", key), build)
+  else:
+    writer = caches.Writer()
+    entry = writer.finish(build(writer))
+  table = table_of(entry)
+  assert table is not None
   return table
 
 
@@ -148,9 +143,9 @@ def _build(
   max_length: int,
   find_words: bool,
   roles: np.ndarray,
-  folder: pathlib.Path | None = None,
-) -> UnitTable | None:
-  """The table of `units`, in memory, or in `folder` (then None)."""
+  writer: caches.Writer,
+) -> dict[str, Any]:
+  """Writes the arrays of the table of `units`; returns its other fields."""
   names, index, parts = _distinct_texts(units, template, roles.shape[1])
   texts = tokenize(names, tokenizer, find_words=find_words)
   lengths = np.diff(texts.offsets)[index]
@@ -162,38 +157,34 @@ def _build(
   offsets = cumulative(kept.sum(axis=1) + specials)
   word_offsets = cumulative(word_counts.sum(axis=1))
 
-  totals = {"offsets": len(offsets), "word_offsets": len(word_offsets)}
-  totals |= dict.fromkeys(("ids", "type", "role"), int(offsets[-1]))
-  totals |= dict.fromkeys(
-    ("word_start", "word_length", "word_role", "word_form"), int(word_offsets[-1])
-  )
-  with TableWriter(totals, folder) as writer:
-    writer.add(offsets=offsets, word_offsets=word_offsets)
-    for start in range(0, len(index), _CHUNK):
-      chunk = slice(start, start + _CHUNK)
-      writer.add(
-        **assemble(
-          texts,
-          index[chunk],
-          kept[chunk],
-          word_counts[chunk],
-          roles[chunk],
-          parts[chunk],
-          around,
-          types,
-        )
-      )
-    lost = lengths - kept
-    there = np.arange(index.shape[1]) < parts[:, None]
-    if template != "joint":
-      there[:, split_parts(template)[1]] = False
-    named = np.minimum(roles, ROLES["candidate"]) if template == "joint" else roles
-    return writer.finish(
-      forms=texts.forms,
-      truncated_units=int(lost.any(axis=1).sum()),
-      lost_by_role=tuple(int(lost[named == role].sum()) for role in ROLES.values()),
-      blank_units=int(((lengths == 0) & there).any(axis=1).sum()),
+  create_arrays(writer, int(offsets[-1]), len(units), int(word_offsets[-1]))
+  writer.write("offsets", offsets)
+  writer.write("word_offsets", word_offsets)
+  for start in range(0, len(index), _CHUNK):
+    chunk = slice(start, start + _CHUNK)
+    pieces = assemble(
+      texts,
+      index[chunk],
+      kept[chunk],
+      word_counts[chunk],
+      roles[chunk],
+      parts[chunk],
+      around,
+      types,
     )
+    for name, piece in pieces.items():
+      writer.write(name, piece)
+  lost = lengths - kept
+  there = np.arange(index.shape[1]) < parts[:, None]
+  if template != "joint":
+    there[:, split_parts(template)[1]] = False
+  named = np.minimum(roles, ROLES["candidate"]) if template == "joint" else roles
+  return {
+    "forms": texts.forms,
+    "truncated_units": int(lost.any(axis=1).sum()),
+    "lost_by_role": [int(lost[named == role].sum()) for role in ROLES.values()],
+    "blank_units": int(((lengths == 0) & there).any(axis=1).sum()),
+  }
 
 
 def _distinct_texts(

@@ -1,0 +1,257 @@
+"""One cache for tokens, splits, vectors and compiled shapes: folders, each whole or not at all.
+
+A folder holds arrays as `<name>.npy` and a manifest, written last, with the files' sizes and checksums
+and further fields. `cached(place(cache, kind, key), build)` reads it, or builds it once.
+"""
+
+import concurrent.futures
+import contextlib
+import functools
+import hashlib
+import json
+import logging
+import math
+import os
+import pathlib
+import shutil
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from as2jax.runtime import checksums, regular_files
+from as2jax.runtime.errors import InputError
+
+MANIFEST = "manifest.json"
+
+log = logging.getLogger(__name__)
+
+
+class Entry(NamedTuple):
+  """Holds what a folder of the cache holds.
+
+  Attributes:
+    arrays: by name; memory-mapped where `folder` is given.
+    fields: JSON data of the manifest.
+    folder: where the arrays lie, None in memory.
+
+  """
+
+  arrays: dict[str, np.ndarray]
+  fields: dict[str, Any]
+  folder: pathlib.Path | None = None
+
+
+class Writer:
+  """Takes arrays of known shapes piece by piece, into memory or into the files of a folder.
+
+  Files, not memory maps: a full disk must be an error, not a SIGBUS.
+  """
+
+  def __init__(self, folder: pathlib.Path | None = None):
+    self._folder, self._files, self._begin = folder, {}, {}
+    self._arrays: dict[str, np.ndarray] = {}
+    self._shapes: dict[str, tuple[tuple[int, ...], np.dtype]] = {}
+    self.written: dict[str, int] = {}  # rows of each array
+
+  def create(self, name: str, shape: tuple[int, ...], dtype: Any) -> None:
+    """Begins an array and takes its room on the disk.
+
+    Raises:
+      OSError: the disk has no room.
+
+    """
+    dtype = np.dtype(dtype)
+    self._shapes[name], self.written[name] = (tuple(shape), dtype), 0
+    if self._folder is None:
+      self._arrays[name] = np.empty(shape, dtype)
+      return
+    self._files[name] = file = (self._folder / f"{name}.npy").open("wb")
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+    np.lib.format.write_array_header_1_0(file, {**header, "shape": tuple(shape)})
+    self._begin[name] = file.tell()
+    file.flush()
+    if size := math.prod(shape) * dtype.itemsize:
+      os.posix_fallocate(file.fileno(), self._begin[name], size)
+
+  def write(self, name: str, rows: np.ndarray, start: int | None = None) -> None:
+    """Writes rows of an array from row `start` on, or after those written last; each row once."""
+    shape, dtype = self._shapes[name]
+    start = self.written[name] if start is None else start
+    self.written[name] += len(rows)
+    if self._folder is None:
+      self._arrays[name][start : start + len(rows)] = rows
+      return
+    rows = np.ascontiguousarray(rows, dtype)
+    self._files[name].seek(self._begin[name] + start * math.prod(shape[1:]) * dtype.itemsize)
+    self._files[name].write(memoryview(rows).cast("B") if rows.size else b"")
+
+  def finish(self, fields: Mapping[str, Any]) -> Entry | None:
+    """Returns what was written in memory; in a folder, writes the manifest and returns None."""
+    lacking = {n: rows for n, rows in self.written.items() if rows != self._shapes[n][0][0]}
+    if lacking:
+      raise AssertionError(f"not every row was written: {lacking} of {self._shapes}")
+    if self._folder is None:
+      return Entry(self._arrays, dict(fields))
+    sizes, sums = {}, {}
+    for name, file in self._files.items():
+      file.flush()
+      os.fsync(file.fileno())
+      sizes[file_name := f"{name}.npy"] = os.fstat(file.fileno()).st_size
+      sums[file_name] = checksums.of_file(self._folder / file_name)
+    with (self._folder / MANIFEST).open("w", encoding="ascii") as file:
+      file.write(checksums.sealed({"bytes": sizes, "checksums": sums, "fields": dict(fields)}))
+      file.flush()
+      os.fsync(file.fileno())
+    return None
+
+  def close(self) -> None:
+    """Closes the files."""
+    for file in self._files.values():
+      with contextlib.suppress(OSError):  # the error that counts was raised before
+        file.close()
+
+
+Build = Callable[[Writer], Mapping[str, Any]]
+
+
+def place(cache: str | os.PathLike, kind: str, key: Any) -> pathlib.Path:
+  """Returns the folder `<cache>/<kind>/<hash of key>`.
+
+  Args:
+    cache: a local folder.
+    kind: what is cached ("units", "splits", …).
+    key: JSON data, all that the content depends on.
+
+  Raises:
+    InputError: the cache is no local folder.
+
+  """
+  if "://" in os.fspath(cache):
+    raise InputError(
+      f"cache {str(cache)!r} is not a local folder; give one in AS2JAX_CACHE or --config.data.cache"
+    )
+  name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+  return pathlib.Path(cache).expanduser() / kind / name
+
+
+def cached(folder: pathlib.Path, build: Build) -> Entry:
+  """Reads a folder of the cache, or builds it; a second process waits for the first.
+
+  Where the folder cannot be written, a warning says so once and the content is built in memory.
+
+  Args:
+    folder: see `place`.
+    build: writes the arrays and returns the manifest's fields.
+
+  """
+  from filelock import FileLock, Timeout
+
+  entry = read(folder)
+  if entry is not None:
+    return entry
+  try:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder.with_name(f"{folder.name}.lock"))
+    try:
+      held = lock.acquire(timeout=0)
+    except Timeout:
+      log.info("%s: another process builds this; waiting for it", folder)
+      held = lock.acquire()
+    with held:
+      entry = read(folder)
+      return write(folder, build) if entry is None else entry
+  except OSError as error:
+    _warn_unwritable(str(folder.parent), error.strerror or str(error))
+  writer = Writer()
+  entry = writer.finish(build(writer))
+  assert entry is not None
+  return entry
+
+
+def write(folder: pathlib.Path, build: Build) -> Entry:
+  """Builds a folder whole or not at all, over one that is damaged; the caller holds its lock.
+
+  Raises:
+    OSError: it cannot be written, or what was written cannot be read back.
+
+  """
+  scratch = folder.with_name(f"{folder.name}.unfinished")
+  shutil.rmtree(scratch, ignore_errors=True)  # of a process that was killed
+  scratch.mkdir(parents=True)
+  writer = Writer(scratch)
+  try:
+    writer.finish(build(writer))
+    checksums.make_durable(scratch)
+    if folder.exists():
+      shutil.rmtree(folder)
+    os.replace(scratch, folder)
+    checksums.make_durable(folder.parent)
+  finally:
+    writer.close()
+    shutil.rmtree(scratch, ignore_errors=True)
+  entry = read(folder)
+  if entry is None:
+    raise OSError(f"{folder} was written and cannot be read back: check the disk")
+  return entry
+
+
+def read(folder: pathlib.Path, what: str = "cache") -> Entry | None:
+  """Returns the content of a folder, or None where it is not there or not what was written.
+
+  All files are compared with their checksums, once a process. Damage is logged once; the message
+  calls the folder `what`.
+  """
+  manifest = folder / MANIFEST
+  try:
+    written = manifest.stat().st_mtime_ns
+  except OSError:  # nothing was finished here
+    return None
+  try:
+    regular_files.refuse_others(manifest)
+    content = checksums.unsealed(manifest.read_text(encoding="ascii"))
+    if "fields" not in content:
+      raise ValueError("it is of an earlier version of as2jax")
+    for name, size in content["bytes"].items():
+      if (folder / name).stat().st_size != size:
+        raise ValueError(f"{name} is not what was written")
+    with concurrent.futures.ThreadPoolExecutor(checksums.THREADS) as pool:
+      names = list(content["bytes"])
+      sums = pool.map(lambda name: checksums.of_file(folder / name), names)
+      for name, checksum in zip(names, sums):
+        if checksum != content["checksums"][name]:
+          raise ValueError(f"{name} is not what was written")
+    arrays = {name.removesuffix(".npy"): _mapped(folder / name) for name in content["bytes"]}
+    return Entry(arrays, content["fields"], folder)
+  except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:  # it is built again
+    _warn_damaged(folder, what, str(error), written)
+    return None
+
+
+def _mapped(path: pathlib.Path) -> np.ndarray:
+  """Returns the array of a .npy file, memory-mapped."""
+  with path.open("rb") as file:
+    np.lib.format.read_magic(file)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    if not math.prod(shape):  # nothing to map
+      return np.empty(shape, dtype)
+    # A plain view: numpy's memmap subclass makes each slice several times dearer.
+    return np.memmap(file, dtype, "r", file.tell(), shape).view(np.ndarray)
+
+
+@functools.lru_cache
+def _warn_unwritable(folder: str, reason: str) -> None:
+  log.warning(
+    "%s: the cache cannot be written (%s), so that this is computed in each process: free or allow "
+    "space there, or give another folder in AS2JAX_CACHE or --config.data.cache",
+    folder,
+    reason,
+  )
+
+
+@functools.lru_cache
+def _warn_damaged(folder: pathlib.Path, what: str, reason: str, written: int) -> None:
+  """Logs the damage, once for what was written at that time, however often it is looked at."""
+  del written
+  again = "; it is made anew" if what == "cache" else ""
+  log.warning("%s: the %s is damaged (%s)%s", folder, what, reason, again)

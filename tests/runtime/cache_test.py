@@ -1,0 +1,235 @@
+"""The one cache: folders whole or not at all, read only as they were written, built by one process."""
+
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from as2jax.runtime import cache, checksums
+from as2jax.runtime.errors import InputError
+from tests.file_damage import damage_one_byte
+
+VALUES = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+
+
+class Build:
+  """Writes VALUES, the end first, and counts how often."""
+
+  def __init__(self):
+    self.times = 0
+
+  def __call__(self, writer):
+    self.times += 1
+    writer.create("values", VALUES.shape, VALUES.dtype)
+    writer.create("none", (0, 3), np.int32)
+    writer.write("values", VALUES[2:], 2)
+    writer.write("values", VALUES[:2], 0)
+    return {"about": ["x"]}
+
+
+@pytest.fixture(autouse=True)
+def _warnings_are_new():
+  cache._warn_unwritable.cache_clear()
+
+
+def take(folder, build, key="key"):
+  entry = cache.cached(cache.place(folder, "kind", key), build)
+  np.testing.assert_array_equal(entry.arrays["values"], VALUES)
+  assert entry.arrays["none"].shape == (0, 3) and entry.fields == {"about": ["x"]}
+  return entry
+
+
+def entries(folder):
+  return [path for path in (folder / "kind").iterdir() if path.suffix != ".lock"]
+
+
+def test_a_second_call_maps_what_the_first_wrote(tmp_path):
+  build = Build()
+  first, second = take(tmp_path, build), take(tmp_path, build)
+  assert build.times == 1 and entries(tmp_path) == [first.folder]
+  for entry in (first, second):
+    values = entry.arrays["values"]
+    assert type(values) is np.ndarray and isinstance(values.base, np.memmap)
+    assert not values.flags.writeable
+  take(tmp_path, build, key="other")
+  assert build.times == 2
+  copy = (tmp_path / "kind").rename(tmp_path / "copy")
+  assert cache.read(copy / first.folder.name) is not None
+
+
+def cut(path):
+  path.write_bytes(path.read_bytes()[:-1])
+
+
+def other_array(path):
+  with path.open("wb") as file:
+    np.save(file, VALUES[:4])
+
+
+def make_pipe(path):
+  path.unlink()
+  os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+  ("name", "damage"),
+  [
+    *((name, damage) for name in ("values.npy", cache.MANIFEST) for damage in (cut, os.remove)),
+    ("values.npy", other_array),
+    (cache.MANIFEST, make_pipe),
+  ],
+)
+def test_what_is_not_whole_is_built_again(tmp_path, name, damage):
+  build = Build()
+  damage(take(tmp_path, build).folder / name)
+  take(tmp_path, build)
+  take(tmp_path, build)
+  assert build.times == 2 and len(entries(tmp_path)) == 1
+
+
+def test_no_damaged_byte_is_used(tmp_path, caplog):
+  build = Build()
+  folder = take(tmp_path, build).folder
+  for seed in range(50):
+    damage_one_byte(folder, random.Random(seed))
+    caplog.clear()
+    take(tmp_path, build)
+    assert build.times == seed + 2
+    (line,) = caplog.messages
+    assert line.startswith(f"{folder}: the cache is damaged") and line.endswith("is made anew")
+
+
+def test_a_folder_of_an_earlier_version_is_built_again(tmp_path, caplog):
+  build = Build()
+  manifest = take(tmp_path, build).folder / cache.MANIFEST
+  manifest.write_text(checksums.sealed({"bytes": {}, "checksums": {}, "about": 1}))
+  take(tmp_path, build)
+  assert build.times == 2 and "earlier version" in caplog.text
+
+
+def test_a_file_is_read_for_its_checksum_once_a_process(tmp_path, monkeypatch):
+  monkeypatch.setattr(checksums, "_SETTLED", -1.0)
+  computed, compute = [], checksums.compute
+  folder = take(tmp_path, Build()).folder
+  monkeypatch.setattr(checksums, "compute", lambda path: computed.append(path) or compute(path))
+  for _ in range(3):
+    assert cache.read(folder) is not None
+  assert not computed
+  time.sleep(0.02)
+  os.utime(folder / "values.npy")
+  assert cache.read(folder) is not None
+  assert computed == [folder / "values.npy"]
+
+
+def test_an_error_leaves_nothing(tmp_path):
+  def broken(writer):
+    Build()(writer)
+    raise KeyboardInterrupt
+
+  def incomplete(writer):
+    writer.create("values", VALUES.shape, VALUES.dtype)
+    writer.write("values", VALUES[:2])
+    return {}
+
+  with pytest.raises(KeyboardInterrupt):
+    take(tmp_path, broken)
+  with pytest.raises(AssertionError, match="'values': 2"):
+    take(tmp_path, incomplete)
+  assert entries(tmp_path) == []
+
+
+KILLED = """
+import os, sys
+from as2jax.runtime import cache
+
+def build(writer):
+  writer.create("values", (5, 3), "float32")
+  os._exit(9)
+
+cache.cached(cache.place(sys.argv[1], "kind", "key"), build)
+"""
+
+
+def test_a_killed_builder_is_swept(tmp_path):
+  process = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], check=False)
+  assert process.returncode == 9
+  assert [path.suffix for path in entries(tmp_path)] == [".unfinished"]
+  folder = take(tmp_path, Build()).folder
+  assert entries(tmp_path) == [folder]
+
+
+def test_a_second_builder_waits_and_reads(tmp_path, caplog):
+  begun, done, build = threading.Event(), threading.Event(), Build()
+
+  def slow(writer):
+    begun.set()
+    done.wait(10)
+    return build(writer)
+
+  results = []
+  first = threading.Thread(target=lambda: results.append(take(tmp_path, slow)))
+  first.start()
+  assert begun.wait(10)
+  second = threading.Thread(target=lambda: results.append(take(tmp_path, build)))
+  with caplog.at_level("INFO", "as2jax"):
+    second.start()
+    deadline = time.monotonic() + 10
+    while "waiting for it" not in caplog.text and time.monotonic() < deadline:
+      time.sleep(0.01)
+  assert second.is_alive() and not results
+  done.set()
+  first.join(10)
+  second.join(10)
+  assert build.times == 1 and len(results) == 2
+
+
+def test_a_cache_that_cannot_be_written_warns_once_and_goes_on(tmp_path, caplog):
+  (tmp_path / "file").write_text("")
+  build = Build()
+  for _ in range(2):
+    entry = take(tmp_path / "file", build)
+    assert entry.folder is None
+  (line,) = caplog.messages
+  assert "cannot be written" in line and "AS2JAX_CACHE" in line
+  assert build.times == 2
+
+
+@pytest.mark.parametrize("call", ["posix_fallocate", "fsync"])
+def test_a_full_disk_is_one_warning(tmp_path, monkeypatch, caplog, call):
+  def full(*_):
+    raise OSError(28, "No space left on device")
+
+  with monkeypatch.context() as patch:
+    patch.setattr(os, call, full)
+    assert take(tmp_path, Build()).folder is None
+  assert entries(tmp_path) == []
+  (line,) = caplog.messages
+  assert "No space left on device" in line
+  assert take(tmp_path, Build()).folder is not None
+
+
+def test_an_object_store_is_no_cache():
+  with pytest.raises(InputError, match="not a local folder"):
+    cache.place("gs://bucket/x", "kind", "key")
+
+
+def test_the_content_is_on_the_disk_before_its_name(tmp_path, monkeypatch):
+  done, fsync, replace = [], os.fsync, os.replace
+
+  def note_fsync(descriptor):
+    done.append(pathlib.Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+    fsync(descriptor)
+
+  monkeypatch.setattr(os, "fsync", note_fsync)
+  monkeypatch.setattr(os, "replace", lambda a, b: done.append("renamed") or replace(a, b))
+  folder = take(tmp_path, Build()).folder
+  assert done == [
+    *("values.npy", "none.npy", cache.MANIFEST),
+    *(f"{folder.name}.unfinished", "renamed", "kind"),
+  ]
