@@ -1,7 +1,6 @@
 """An index is kept in a folder: resumed, appended to, checked against its texts and its model."""
 
 import concurrent.futures
-import dataclasses
 import json
 import os
 import shutil
@@ -18,7 +17,6 @@ from as2jax.evaluation import exact_search, predict
 from as2jax.inference import index as indexes
 from as2jax.inference import index_part
 from as2jax.inference.index import Index
-from as2jax.inference.index_part import Part
 from as2jax.inference.ranker import Ranker
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
@@ -195,22 +193,6 @@ def test_documents_are_appended(ranker, tmp_path, encoded):
     with pytest.raises(InputError, match=message):
       index.add(texts, ids=ids)
   assert len(Index.open(path, ranker=ranker)) == 9
-
-
-def test_a_part_is_compared_with_its_checksums_as_it_is_read(tmp_path):
-  vectors = np.random.default_rng(0).normal(size=(100, 512)).astype(np.float32)  # 4 blocks
-  part = dataclasses.replace(Part.of(["text"] * 100, list(map(str, range(100)))), vectors=vectors)
-  part.write(tmp_path / "part")
-  file = tmp_path / "part" / "vectors.npy"
-  content = bytearray(file.read_bytes())
-  content[-1] ^= 1
-  file.write_bytes(content)
-  there = Part.read(tmp_path / "part")
-  np.testing.assert_array_equal(there.vectors[:60], vectors[:60])
-  assert there.texts[99] == "text" and there.ids[99] == "99"
-  with pytest.raises(InputError, match=r"vectors\.npy: bytes .* make the index anew"):
-    there.vectors[60:]
-  assert Part.read(tmp_path / "part") is not None, "what is left can still be read"
 
 
 def test_another_model_or_damage_is_told(ranker, finished_run, tmp_path):
