@@ -249,7 +249,9 @@ def _run(name: str, split: str) -> _Place:
     if title not in content["metrics"]:
       continue
     seeds = [outcome["seed"] for outcome in content["seeds"]]
-    files = tuple(_table_of(results.folder(name, split, seed, seeds)) for seed in seeds)
+    files = tuple(
+      str(results.folder(name, split, seed, seeds) / "per_question.tsv") for seed in seeds
+    )
     trained = contents["results.json"]  # an evaluation does not say how the run was trained
     content = content | {"deterministic": trained.get("deterministic", False)}
     content["note"] = _note(results.before_training(trained), trained, results.BEFORE_TRAINING)
@@ -265,12 +267,6 @@ def _run(name: str, split: str) -> _Place:
     "results.json: they were changed, or are those of another evaluation; evaluate "
     "it again"
   )
-
-
-def _table_of(folder: epath.Path) -> str:
-  """The table in a folder; compressed where only what stands for a run was kept."""
-  packed = folder / "per_question.tsv.xz"
-  return str(packed if packed.exists() else folder / "per_question.tsv")
 
 
 def _note(seeds: Sequence[int], content: dict[str, Any], text: str) -> str:

@@ -36,8 +36,9 @@ def test_what_the_encoders_have_seen_is_said(finished_run):
 
 
 def test_runs_over_a_pool_have_their_own_metrics():
-  places = [str(collected.folder() / f"squad-parts-{name}") for name in ("bm25", "mean")]
-  title, head, base, other = compare_runs.table(places).splitlines()[:4]
+  with collected.unpacked(collected.folder(), "squad-parts-*") as rows:
+    places = [str(rows / f"squad-parts-{name}") for name in ("bm25", "mean")]
+    title, head, base, other = compare_runs.table(places).splitlines()[:4]
   assert title.startswith("mrr[squad_parts-gold/test]: 7022 questions")
   assert head.split() == ["MRR", "R@1", "R@5", "MRR", "−", "squad-parts-bm25"]
   assert base.split()[:2] == ["squad-parts-bm25", "0.697"] and "-0.024" in other

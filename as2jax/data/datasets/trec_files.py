@@ -4,15 +4,13 @@ Each file is composed in memory and written atomically; where that fails nothing
 With several processes, only the first one writes.
 """
 
-import lzma
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from etils import epath
 
-from as2jax.data.lines import is_id, opened, unpacked
+from as2jax.data.lines import is_id, unpacked
 from as2jax.data.record import UNKNOWN
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -241,17 +239,10 @@ def _read(path, layout: str):
 def read_lines(path: epath.PathLike) -> list[bytes]:
   """Returns a file's lines, each checked to be UTF-8, less the empty ones at its end.
 
-  What gzip compressed is unpacked, whatever the file is called, and what xz did in a file `….xz`.
+  What gzip compressed is unpacked, whatever the file is called.
   """
-  if os.fspath(path).endswith(".xz"):
-    with opened(path) as file:
-      try:
-        content = lzma.decompress(file.read())
-      except (lzma.LZMAError, EOFError) as error:
-        raise InputError(f"{path}: not a whole xz file ({error}): write it again") from None
-  else:
-    with unpacked(path) as stream:
-      content = stream.read()
+  with unpacked(path) as stream:
+    content = stream.read()
   lines = content.removeprefix(_BOM).rstrip().split(b"\n") if content.strip() else []
   for number, line in enumerate(lines, 1):
     try:

@@ -1,14 +1,19 @@
-"""What a finished run leaves in configs/papers/results: its config, results, ledger, questions' values.
+"""Keep finished runs as rows of configs/papers/results: one file a row, `<row>.tar.xz`.
 
-The folder has the layout of a run's, so that `run_scores.load` and the comparison read it. It holds
+Unpacked, a row has a run's layout (`config.json`, `results.json`, the ledger of evaluations, the values of
+every question), which comparisons read: `tar -xf configs/papers/results/wikiqa-bm25.tar.xz -C runs`. It holds
 no text of the data and no path of the machine that trained it.
 """
 
+import contextlib
+import io
 import json
 import lzma
 import pathlib
 import re
-import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,206 +29,217 @@ from as2jax.runtime.errors import InputError
 from as2jax.training.run_folder import step_seconds
 
 SEEDS = "seeds.jsonl"  # of a peer's training: a line a seed
-OF_A_SEED = ("seed", "dev_map", "epoch", "seconds", "accelerator")  # the rest are settings
-CPU_SECONDS = "cpu_seconds.json"  # of the runs on a CPU that runs on an accelerator replaced
-LARGEST = 50_000  # bytes of a file
-LEFT_OUT = (
-  "other_scores",
-)  # of each seed of results.json, and of its diagnostics what is no number
+LARGEST = 150_000  # bytes of a row
+PACKED = ".tar.xz"
+LEFT_OUT = ("other_scores",)  # of each seed, and of its diagnostics what is no number
 _PATH = re.compile(r"(?<![\w./:\]-])~?/(?:[\w.+@ -]+/)+")
 
 
 def folder() -> pathlib.Path:
-  """Where the results lie; in a wheel there are none."""
+  """Return the folder of the rows; a wheel has none."""
   return job_files.folder() / "papers" / "results"
 
 
+@contextlib.contextmanager
+def unpacked(where: pathlib.Path, names: str = "*") -> Iterator[pathlib.Path]:
+  """Unpack the rows in `where` whose names match a pattern into a temporary folder, a folder a row."""
+  with tempfile.TemporaryDirectory(prefix="as2jax-rows-") as place:
+    for path in sorted(where.glob(f"{names}{PACKED}")):
+      _unpack(path, pathlib.Path(place))
+    yield pathlib.Path(place)
+
+
+def _unpack(path: pathlib.Path, place: pathlib.Path) -> None:
+  try:
+    whole = io.BytesIO(lzma.decompress(path.read_bytes()))
+    with tarfile.open(fileobj=whole) as archive:
+      archive.extractall(place, filter="data")
+  except (tarfile.TarError, lzma.LZMAError, EOFError) as error:
+    raise InputError(
+      f"{path} is not a whole row ({error}): check it out or collect it again"
+    ) from None
+
+
 def resolve(run: Run) -> Any:
-  """The config that a row states, with the seeds that the config file has."""
+  """Return the config that a row states, with the seeds that the config file has."""
   config = override(flags.load(run.config), run.settings, f"{run.config}:")
   check.check(config)
   return config
 
 
-def collect(source: pathlib.Path, name: str, run: Run, target: pathlib.Path) -> pathlib.Path:
-  """Copies what stands for a finished run into `target / name`.
+def collect(source: pathlib.Path, name: str, run: Run, where: pathlib.Path) -> pathlib.Path:
+  """Keep what stands for a finished run as the row `name` in `where`.
 
   Raises:
-    InputError: it is not finished, it is a run of another config than the row `name` states, its
-      tables do not give its results, or a file would be too large.
+    InputError: it is not finished, it is a run of another config than the row states, its tables do
+      not give its results, or the row would be too large.
 
   """
   content = results.read(source)
   if content is None:
     raise InputError(f"{source} is not finished (no results.json): finish it, then collect it")
-  _check_config(source, name, run)
+  check_config(source, name, run)
   seeds = [outcome["seed"] for outcome in content["seeds"]]
-  written = {}
+  files = {}
   for split in results.splits_of(content):
     run_scores.load([str(source)], split=split)  # says where tables and results disagree
     for seed in seeds:
       table = results.folder(source, split, seed, seeds) / "per_question.tsv"
-      ids, columns = trec_files.read_per_question(table)
-      place = results.folder("", split, seed, seeds) / "per_question.tsv.xz"
-      written[str(place)] = lzma.compress(_table(ids, columns), preset=9)
-  content["seeds"] = [_of_a_seed(outcome) for outcome in content["seeds"]]
+      place = results.folder("", split, seed, seeds) / "per_question.tsv"
+      files[str(place)] = _table(table)
+  content["seeds"] = [_of_seed(outcome) for outcome in content["seeds"]]
   if any(outcome.get("steps") for outcome in content["seeds"]):
     content["execution"]["seconds_in_steps"] = round(step_seconds(source), 1)
   config = json.loads((source / "config.json").read_text())
-  written["results.json"] = (_without_paths(json.dumps(content)) + "\n").encode()
-  written["config.json"] = (_without_paths(json.dumps(config, indent=1)) + "\n").encode()
-  ledger = source / results.LEDGER
-  if ledger.exists():
-    written[results.LEDGER] = ledger.read_bytes()
-  return _write(source, written, target / name)
+  files["results.json"] = (_PATH.sub("", json.dumps(content)) + "\n").encode()
+  files["config.json"] = (_PATH.sub("", json.dumps(config, indent=1)) + "\n").encode()
+  return _write(source, name, files, where)
 
 
-def _of_a_seed(outcome: dict[str, Any]) -> dict[str, Any]:
-  kept = {key: value for key, value in outcome.items() if key not in LEFT_OUT}
-  numbers = kept.pop("diagnostics", {}).items()
-  if numbers := {key: value for key, value in numbers if isinstance(value, int | float)}:
-    kept["diagnostics"] = numbers
-  return kept
+def _of_seed(outcome: dict[str, Any]) -> dict[str, Any]:
+  row = {key: value for key, value in outcome.items() if key not in LEFT_OUT}
+  numbers = {}
+  for key, value in row.pop("diagnostics", {}).items():
+    if isinstance(value, int | float):
+      numbers[key] = value
+  if numbers:
+    row["diagnostics"] = numbers
+  return row
 
 
-def collect_tables(source: pathlib.Path, name: str, target: pathlib.Path) -> pathlib.Path:
-  """Copies what launch/benchmarks/sentence_transformers_training.py wrote into `target / name`.
+def collect_peer(source: pathlib.Path, name: str, where: pathlib.Path) -> pathlib.Path:
+  """Keep what launch/benchmarks/sentence_transformers_training.py wrote as the row `name` in `where`.
 
   Raises:
-    InputError: there is none of it, or a file would be too large.
+    InputError: there is none of it, or the row would be too large.
 
   """
   if not (source / SEEDS).exists():
     raise InputError(f"{source} holds no {SEEDS}: run the benchmark to its end, then collect it")
-  written = {SEEDS: (source / SEEDS).read_bytes()}
+  files = {SEEDS: (source / SEEDS).read_bytes()}
   for table in sorted(source.glob("seed-*.tsv")):
-    ids, columns = trec_files.read_per_question(table)
-    written[f"{table.name}.xz"] = lzma.compress(_table(ids, columns), preset=9)
-  if (source / results.LEDGER).exists():
-    written[results.LEDGER] = (source / results.LEDGER).read_bytes()
-  return _write(source, written, target / name)
+    files[table.name] = _table(table)
+  return _write(source, name, files, where)
 
 
-def tables(folder: pathlib.Path, split: str) -> str:
-  """The tables of all seeds that `collect_tables` kept, as `run_scores.load` takes them; "" for none."""
-  return ",".join(str(path) for path in sorted(folder.glob(f"seed-*.{split}.tsv.xz")))
+def peer_tables(row: pathlib.Path, split: str) -> str:
+  """Return the tables of all seeds of a peer's row, as `run_scores.load` takes them; "" for none."""
+  return ",".join(str(path) for path in sorted(row.glob(f"seed-*.{split}.tsv")))
 
 
-def seeds_of_peer(folder: pathlib.Path) -> int:
-  """How many seeds `collect_tables` kept; 0 where it kept none."""
-  return len(_lines(folder)) if (folder / SEEDS).exists() else 0
+def peer_seeds(row: pathlib.Path) -> int:
+  """Return how many seeds a peer's row has; 0 where there is none."""
+  return len(_lines(row)) if (row / SEEDS).exists() else 0
 
 
-def seconds(folder: pathlib.Path) -> float | None:
-  """Mean seconds on a CPU of a seed's training steps; None where they were not kept.
+def step_time(row: pathlib.Path) -> float:
+  """Return the seconds of the training steps of all seeds; 0.0 where none were kept."""
+  if (row / SEEDS).exists():
+    return sum(line["seconds"] for line in _lines(row))
+  return _execution(row).get("seconds_in_steps", 0.0)
 
-  Those on an accelerator say nothing beside them: rows that were trained there keep the seconds of
-  the CPU's run which they replaced.
-  """
-  kept = folder / CPU_SECONDS
-  if kept.exists():
-    return json.loads(kept.read_text())["seconds"]
-  if accelerator(folder):
+
+def cpu_seconds_per_seed(row: pathlib.Path) -> float | None:
+  """Return the mean seconds of a seed's training steps on a CPU; None where another device trained."""
+  spent = step_time(row)
+  if accelerator(row) or not spent:
     return None
-  if (folder / SEEDS).exists():
-    return float(np.mean([row["seconds"] for row in _lines(folder)]))
-  content = results.read(folder) or {"seeds": ()}
-  spent = content.get("execution", {}).get("seconds_in_steps")
-  return None if spent is None else spent / len(content["seeds"])
+  return spent / (peer_seeds(row) or len((results.read(row) or {})["seeds"]))
 
 
-def steps_took(folder: pathlib.Path) -> float:
-  """Seconds of the training steps of all seeds, on whatever trained them; 0.0 where none were kept."""
-  if (folder / SEEDS).exists():
-    return sum(row["seconds"] for row in _lines(folder))
-  return ((results.read(folder) or {}).get("execution") or {}).get("seconds_in_steps", 0.0)
-
-
-def accelerator(folder: pathlib.Path) -> str:
-  """The name of the accelerator that trained the seeds; "" for a CPU."""
-  if (folder / SEEDS).exists():
-    return _lines(folder)[0].get("accelerator", "")
-  execution = (results.read(folder) or {}).get("execution", {})
+def accelerator(row: pathlib.Path) -> str:
+  """Return the name of the accelerator that trained the seeds; "" for a CPU."""
+  if (row / SEEDS).exists():
+    return _lines(row)[0].get("accelerator", "")
+  execution = _execution(row)
   backend = execution.get("backend", "cpu")
   return "" if backend == "cpu" else execution.get("device") or backend
 
 
-def _lines(folder: pathlib.Path) -> list[dict[str, Any]]:
-  return [json.loads(line) for line in (folder / SEEDS).read_text().splitlines()]
+def _execution(row: pathlib.Path) -> dict[str, Any]:
+  return (results.read(row) or {}).get("execution") or {}
 
 
-def _write(source: pathlib.Path, written: dict[str, bytes], target: pathlib.Path) -> pathlib.Path:
-  for file, text in written.items():
-    if len(text) > LARGEST:
-      raise InputError(f"{source}: {file} has {len(text)} bytes, more than {LARGEST}")
-  if target.exists():  # of a run that this one replaces, maybe of other seeds
-    spent = seconds(target)
-    if spent is not None and accelerator(source) and _same_training(source, target):
-      written[CPU_SECONDS] = f"{json.dumps({'seconds': round(spent, 1)})}\n".encode()
-    if earlier := _earlier_evaluations(target, written.get(results.LEDGER, b"")):
-      written[results.LEDGER] = earlier + written.get(results.LEDGER, b"")
-    shutil.rmtree(target)
-  for file, text in written.items():
-    path = target / file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text)
+def _lines(row: pathlib.Path) -> list[dict[str, Any]]:
+  return [json.loads(line) for line in (row / SEEDS).read_text().splitlines()]
+
+
+def _write(
+  source: pathlib.Path, name: str, files: dict[str, bytes], where: pathlib.Path
+) -> pathlib.Path:
+  """Pack the files of a row, with the ledger of the run and of the row that it replaces."""
+  target = where / f"{name}{PACKED}"
+  ledger = source / results.LEDGER
+  if ledger.exists():
+    files[results.LEDGER] = ledger.read_bytes()
+  if target.exists():
+    rows = files.get(results.LEDGER, b"")
+    if earlier := _earlier_evaluations(target, name, rows):
+      files[results.LEDGER] = earlier + rows
+  packed = lzma.compress(_archive(name, files), preset=9 | lzma.PRESET_EXTREME)
+  if len(packed) > LARGEST:
+    raise InputError(f"{source}: the row has {len(packed)} bytes, more than {LARGEST}")
+  where.mkdir(parents=True, exist_ok=True)
+  target.write_bytes(packed)
   return target
 
 
-def _earlier_evaluations(target: pathlib.Path, ledger: bytes) -> bytes:
-  """The rows of the ledger in `target` that the one in its place lacks, as of an earlier training."""
-  kept = target / results.LEDGER
-  if not kept.exists():
-    return b""
-  results.note_another_training(target)
-  of = lambda line: {key: its for key, its in json.loads(line).items() if key != "mode"}
-  there = [of(line) for line in ledger.splitlines()]
-  lines = kept.read_bytes().splitlines(keepends=True)
-  return b"".join(line for line in lines if of(line) not in there)
+def _archive(name: str, files: dict[str, bytes]) -> bytes:
+  """Return the files below the folder `name` as a tar archive without times and owners."""
+  written = io.BytesIO()
+  with tarfile.open(fileobj=written, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+    for file in sorted(files):
+      entry = tarfile.TarInfo(f"{name}/{file}")
+      entry.size, entry.mode = len(files[file]), 0o644
+      archive.addfile(entry, io.BytesIO(files[file]))
+  return written.getvalue()
 
 
-def _same_training(one: pathlib.Path, other: pathlib.Path) -> bool:
-  """Whether two folders agree in all settings that both state; later versions state more."""
-  settings = _of_a_peer if (one / SEEDS).exists() else _settings
-  a, b = settings(one), settings(other)
-  return all(a[key] == b[key] for key in a.keys() & b.keys())
+def _earlier_evaluations(target: pathlib.Path, name: str, rows: bytes) -> bytes:
+  """Return the ledger rows of the row in `target` that the new ones lack: of an earlier training."""
+  without_mode = lambda line: {k: v for k, v in json.loads(line).items() if k != "mode"}
+  known = [without_mode(line) for line in rows.splitlines()]
+  with tempfile.TemporaryDirectory() as place:
+    _unpack(target, pathlib.Path(place))
+    ledger = pathlib.Path(place) / name / results.LEDGER
+    if not ledger.exists():
+      return b""
+    results.note_another_training(ledger.parent)
+    lines = ledger.read_bytes().splitlines(keepends=True)
+  return b"".join(line for line in lines if without_mode(line) not in known)
 
 
-def _of_a_peer(folder: pathlib.Path) -> dict[str, Any]:
-  return {key: its for key, its in _lines(folder)[0].items() if key not in OF_A_SEED}
+def check_config(source: pathlib.Path, name: str, run: Run) -> None:
+  """Raise InputError where a run's config is not the one that the row `name` states.
 
-
-def _settings(folder: pathlib.Path) -> dict[str, Any]:
-  """A run's config without its seeds and without folders."""
-  flat = flatten(json.loads((folder / "config.json").read_text()))
-  return {key: _named(value) for key, value in flat.items() if key != "seeds"}
-
-
-def _check_config(source: pathlib.Path, name: str, run: Run) -> None:
-  there = _settings(source)
-  wanted = {key: _named(its) for key, its in flatten(json.loads(resolve(run).to_json())).items()}
-  known = {key: value for key, value in wanted.items() if key in there}  # others came later
+  Keys that the run's version did not have yet are not compared, nor are seeds and folders of paths.
+  """
+  there = _settings(json.loads((source / "config.json").read_text()))
+  wanted = _settings(json.loads(resolve(run).to_json()))
+  known = {key: value for key, value in wanted.items() if key in there}
   changed = differences(there, known)
-  younger = [key for key in run.settings if key not in there and key != "seeds"]
-  changed += [f"  {key}: the run's version did not have it" for key in younger]
+  for key in run.settings:
+    if key not in there and key != "seeds":
+      changed.append(f"  {key}: the run's version did not have it")
   if changed:
     raise InputError(f"{source} is no run of the row {name}:\n" + "\n".join(changed))
 
 
-def _named(value: Any) -> Any:
-  """A path without its folders, which differ from machine to machine; a package's is the same on all."""
-  if not isinstance(value, str) or value.startswith("package:"):
-    return value
-  return value.rpartition("/")[2]
+def _settings(config: dict[str, Any]) -> dict[str, Any]:
+  """Return a flat config without seeds, paths without their folders (but those in packages)."""
+  settings = {}
+  for key, value in flatten(config).items():
+    if isinstance(value, str) and not value.startswith("package:"):
+      value = value.rpartition("/")[2]
+    if key != "seeds":
+      settings[key] = value
+  return settings
 
 
-def _table(ids, columns) -> bytes:
-  """As `trec_files.write_table`, in ten digits."""
+def _table(path: pathlib.Path) -> bytes:
+  """Return a table of per-question scores in ten digits."""
+  ids, columns = trec_files.read_per_question(path)
   lines = ["\t".join(["question", *columns])]
-  for question, *values in zip(ids, *(c.tolist() for c in columns.values()), strict=True):
+  for question, values in zip(ids, np.stack(list(columns.values()), 1).tolist(), strict=True):
     lines.append("\t".join([question, *(f"{value:.10g}" for value in values)]))
   return ("\n".join(lines) + "\n").encode()
-
-
-def _without_paths(text: str) -> str:
-  return _PATH.sub("", text)

@@ -161,7 +161,7 @@ def _hours(places: Sequence[pathlib.Path]) -> list[str]:
   """A sentence: how long the training steps of all seeds of the runs took, by what trained them."""
   spent: dict[str, float] = {}
   for place in places:
-    if seconds := collected.steps_took(place):
+    if seconds := collected.step_time(place):
       device = collected.accelerator(place) or "a CPU"
       spent[device] = spent.get(device, 0.0) + seconds / 3600
   parts = [f"{hours:.1f} hours on {device}" for device, hours in spent.items()]
@@ -200,12 +200,10 @@ def closing(folder: pathlib.Path) -> str:
     if name
   ]
   said = _trained_on(places)
-  if any(collected.accelerator(place) and collected.seconds(place) for _, place in places):
-    said.append("The seconds beside them are those of the CPU runs before.")
   lines += ["", " ".join(said)] if said else []
   commands = []
   for name, command in peers().items():
-    seeds = collected.seeds_of_peer(folder / name)
+    seeds = collected.peer_seeds(folder / name)
     commands.append(f"{command} --seeds={seeds}" if seeds else command)
   return "\n".join([*lines, "", "```bash", *dict.fromkeys(commands), "```"])
 
@@ -214,10 +212,10 @@ def _closing_cell(folder: pathlib.Path, name: str, judge: str) -> str:
   if not (name and (folder / name).exists()):
     return NOT_YET if name else ""
   column = Column("MAP", (), "map")
-  foreign = collected.tables(folder / name, column.split)
+  foreign = collected.peer_tables(folder / name, column.split)
   names = [str(folder / judge), foreign] if foreign else [str(folder / name)]
   scores = run_scores.load(names, split=column.split)[-1]
-  spent = collected.seconds(folder / name)
+  spent = collected.cpu_seconds_per_seed(folder / name)
   figure = _cell(scores, column, counted=True)
   return figure + (f", {spent:.0f} s" if spent else "")
 
@@ -356,7 +354,7 @@ def _collect(argument: str, folder: pathlib.Path) -> None:
   name, equals, source = argument.rpartition("=")
   name = name or pathlib.Path(source).name
   if name in peers():
-    print(collected.collect_tables(pathlib.Path(source), name, folder))
+    print(collected.collect_peer(pathlib.Path(source), name, folder))
     return
   if name not in rows():
     raise InputError(f"{argument}: there is no row {name!r}: name one of {', '.join(rows())}")
@@ -381,18 +379,20 @@ def run(
   folder = collected.folder()
   for one in collect:
     _collect(one, folder)
+  if collect and not write:
+    return ""
+  if missing:
+    lacks = [
+      row for row in rows().values() if not (folder / f"{row.name}{collected.PACKED}").exists()
+    ]
+    return "\n".join(dict.fromkeys(commands(lacks)))
+  with collected.unpacked(folder) as place:
+    markdown = every(place)
   if write:
-    made = every(folder)
     for name in READMES:
       path = job_files.folder().parent / name
-      write_whole(path, with_tables(path.read_text(encoding="utf-8"), made))
+      write_whole(path, with_tables(path.read_text(encoding="utf-8"), markdown))
     return "\n".join(f"written: {name}" for name in READMES)
-  if missing:
-    lacks = [row for row in rows().values() if not (folder / row.name / "results.json").exists()]
-    return "\n".join(dict.fromkeys(commands(lacks)))
-  if collect:
-    return ""
-  markdown = every(folder)
   for name in wanted:
     if name not in markdown:
       raise InputError(f"there is no table {name!r}: name one of {', '.join(markdown)}")

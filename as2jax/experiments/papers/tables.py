@@ -5,12 +5,13 @@ same command goes on after a kill; tables share runs), and prints our figures be
 ones. What cannot be run is named with the reason.
 """
 
+import contextlib
 import json
 import pathlib
 from collections.abc import Sequence
 
 from as2jax.data.datasets import load
-from as2jax.experiments.papers import finished_runs, report
+from as2jax.experiments.papers import collected, finished_runs, report
 from as2jax.experiments.papers import plan as paper_plan
 from as2jax.experiments.papers.plan import Choice, Plan, Table
 from as2jax.experiments.sweeps import sweep
@@ -112,8 +113,30 @@ def make(
   for row, key in sorted(set(choice.filled) - cells)[:1]:
     raise InputError(f"--fill {row}:{key}: {name} has no such row and data")
   plan = paper_plan.plan(table, output, choice)
-  if runs:
-    finished_runs.take(plan, runs)
+  with contextlib.ExitStack() as stack:
+    folders = [stack.enter_context(_opened(folder)) for folder in runs]
+    if folders:
+      finished_runs.take(plan, folders)
+    return _fill(table, plan, output, choice, parallel=parallel, only_list=only_list, train=train)
+
+
+def _opened(folder: pathlib.Path) -> contextlib.AbstractContextManager[pathlib.Path]:
+  """Open a folder of runs, or of the packed rows of configs/papers/results."""
+  packed = any(folder.glob(f"*{collected.PACKED}"))
+  return collected.unpacked(folder) if packed else contextlib.nullcontext(folder)
+
+
+def _fill(
+  table: Table,
+  plan: Plan,
+  output: pathlib.Path,
+  choice: Choice,
+  *,
+  parallel: int,
+  only_list: bool,
+  train: bool,
+) -> int:
+  """Run what is left of a plan and print the table; return 1 where a run failed, else 0."""
   if only_list:
     print(listing(table, plan, output))
     return 0

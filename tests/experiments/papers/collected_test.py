@@ -1,0 +1,152 @@
+"""Rows of configs/papers/results: one small file each, of the run that its row states."""
+
+import json
+import pathlib
+import shutil
+
+import pytest
+
+from as2jax.data.datasets import trec_files
+from as2jax.evaluation import results, run_scores
+from as2jax.experiments.papers import collected, measured
+from as2jax.experiments.papers.rows import Run
+from as2jax.runtime.errors import InputError
+
+BM25 = Run("configs/wikiqa_baseline.py:bm25,sample")
+FILES = {"config.json", "results.json", results.LEDGER, "per_question.tsv"}
+
+
+def unpacked(path):
+  with collected.unpacked(path.parent, path.name.removesuffix(collected.PACKED)) as rows:
+    copy = path.parent / "unpacked" / path.name
+    shutil.rmtree(copy, ignore_errors=True)
+    return pathlib.Path(shutil.copytree(next(rows.iterdir()), copy))
+
+
+@pytest.fixture
+def run(finished_run, tmp_path):
+  """A finished run that may be changed, and how its results are."""
+  source = tmp_path / "run"
+  shutil.copytree(finished_run("bm25"), source)
+  return source
+
+
+def change(path, **values):
+  path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_every_row_is_small_has_no_path_and_gives_its_results(kept_rows):
+  rows, peers = measured.rows(), measured.peers()
+  for folder in sorted(kept_rows.iterdir()):
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert (collected.folder() / f"{folder.name}{collected.PACKED}").stat().st_size <= (
+      collected.LARGEST
+    )
+    if folder.name in peers:
+      assert all(
+        p.name in (collected.SEEDS, results.LEDGER) or p.name[:5] == "seed-" for p in files
+      )
+      continue
+    assert {path.name for path in files} <= FILES
+    for path in files:
+      if path.suffix == ".json":
+        assert not collected._PATH.search(path.read_text(encoding="utf-8")), path
+    collected.check_config(folder, folder.name, rows[folder.name].run)
+    for split in results.splits_of(results.read(folder)):
+      run_scores.load([str(folder)], split=split)  # refuses tables that do not give the results
+
+
+def test_a_row_is_compared_like_its_run_and_packed_to_the_same_bytes(run, tmp_path):
+  path = collected.collect(run, "x", BM25, tmp_path / "kept")
+  packed = path.read_bytes()
+  (ours,), (theirs,) = (run_scores.load([str(f)]) for f in (unpacked(path), run))
+  assert ours.ids == theirs.ids and ours.deterministic
+  for metric, values in theirs.values.items():
+    assert ours.metric(metric) == pytest.approx(values, abs=1e-9)
+  assert collected.collect(run, "x", BM25, tmp_path / "kept").read_bytes() == packed
+  path.write_bytes(packed[:-20])
+  with pytest.raises(InputError, match="is not a whole row"):
+    unpacked(path)
+
+
+@pytest.mark.parametrize(
+  "changes, message",
+  [
+    ({"patience": None}, ""),  # a key that came after the run
+    ({"zebra": 1}, "zebra: 1 there"),
+    ({"select": "mrr"}, "no run of the row x:\n.*select: 'mrr' there"),
+  ],
+)
+def test_a_run_of_another_config_is_refused(changes, message, run, tmp_path):
+  config = json.loads((run / "config.json").read_text()) | changes
+  if "patience" in changes:
+    del config["patience"]
+  (run / "config.json").write_text(json.dumps(config))
+  if not message:
+    assert collected.collect(run, "x", BM25, tmp_path / "kept").name == "x.tar.xz"
+    return
+  with pytest.raises(InputError, match=message):
+    collected.collect(run, "x", BM25, tmp_path / "kept")
+
+
+def test_what_else_is_not_collected(run, tmp_path):
+  with pytest.raises(InputError, match="is not finished"):
+    collected.collect(tmp_path, "x", BM25, tmp_path / "kept")
+  config = json.loads((run / "config.json").read_text())
+  del config["patience"]
+  (run / "config.json").write_text(json.dumps(config))
+  with pytest.raises(InputError, match="patience: the run's version did not have it"):
+    collected.collect(run, "x", BM25._replace(settings={"patience": 3}), tmp_path)
+  with pytest.raises(InputError, match="holds no seeds.jsonl"):
+    collected.collect_peer(run, "x", tmp_path / "kept")
+  assert collected._PATH.sub("", '"/home/me/runs/x.txt" map[x/test] https://a/b ~/y/z') == (
+    '"x.txt" map[x/test] https://a/b z'
+  )
+
+
+def test_evaluations_of_a_replaced_run_stay_in_the_ledger(run, tmp_path):
+  def times():
+    path = collected.collect(run, "x", BM25, tmp_path / "kept")
+    return results.times_evaluated(unpacked(path), "test", "sample")
+
+  assert times() == times() == 1  # the same run again
+  ledger = run / results.LEDGER
+  ledger.write_text(ledger.read_text().replace('"time": "20', '"time": "30'))
+  assert times() == times() == 2
+  ledger.unlink()
+  assert times() == 2
+
+
+def test_a_row_says_what_trained_it_and_how_long(run, tmp_path):
+  outcome = json.loads((run / "results.json").read_text())["seeds"][0]
+  outcome |= {"steps": 20, "diagnostics": {"kl": 1.5, "generated": ["a text"]}}
+  lines = ({"seed": 0, "step": 10, "seconds_per_step": 2.0},)
+  lines += ({"seed": 0, "step": 20, "seconds_per_step": 1},)
+  (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+  change(run / "results.json", seeds=[outcome])
+  row = unpacked(collected.collect(run, "x", BM25, tmp_path / "kept"))
+  assert collected.step_time(row) == collected.cpu_seconds_per_seed(row) == 30.0
+  assert collected.accelerator(row) == ""
+  (written,) = json.loads((row / "results.json").read_text())["seeds"]
+  assert written["diagnostics"] == {"kl": 1.5}  # texts of the data stay out
+  execution = json.loads((run / "results.json").read_text())["execution"]
+  change(run / "results.json", execution=execution | {"backend": "gpu", "device": "A 7"})
+  row = unpacked(collected.collect(run, "x", BM25, tmp_path / "kept"))
+  assert collected.accelerator(row) == "A 7" and collected.cpu_seconds_per_seed(row) is None
+
+
+def test_a_peer_is_kept_by_its_tables(run, tmp_path):
+  source = tmp_path / "peer"
+  source.mkdir()
+  table = run / "eval/test/per_question.tsv"
+  for seed in range(2):
+    shutil.copy(table, source / f"seed-{seed}.test.tsv")
+  (source / collected.SEEDS).write_text('{"seconds": 30.0}\n{"seconds": 50.0}\n')
+  row = unpacked(collected.collect_peer(source, "peer", tmp_path / "kept"))
+  assert collected.peer_seeds(row) == 2 and collected.cpu_seconds_per_seed(row) == 40.0
+  first, _ = collected.peer_tables(row, "test").split(",")
+  for a, b in zip(
+    trec_files.read_per_question(first)[1].values(), trec_files.read_per_question(table)[1].values()
+  ):
+    assert a == pytest.approx(b, abs=1e-9)
+  assert collected.peer_tables(row, "dev") == ""
