@@ -9,8 +9,7 @@ from flax import linen as nn
 from jaxtyping import Array, Float
 
 from as2jax.data.batches.batch import Tokens
-from as2jax.encoders.checkpoints import torch_pickle
-from as2jax.encoders.checkpoints.weights import check_finite
+from as2jax.encoders.checkpoints import weights
 from as2jax.encoders.static import StaticEncoder, WordTable
 from as2jax.layers.recurrent import Recurrent, from_torch
 from as2jax.layers.transformer import Dropout
@@ -82,11 +81,11 @@ def load(path: epath.PathLike) -> dict[str, dict[str, np.ndarray]]:
   The first belongs to GloVe (glove.840B.300d), the second to fastText (crawl-300d-2M).
 
   Raises:
-    InputError: the file cannot be read (`torch_pickle.read`), holds a number that is not finite,
-      or no bidirectional LSTM of one layer under `enc_lstm`.
+    InputError: the file cannot be read (`weights.read_file`), or holds no bidirectional LSTM of one
+      layer under `enc_lstm`.
 
   """
-  tensors = check_finite(torch_pickle.read(path), path)
+  tensors = weights.read_file(path)
   other = [name for name in tensors if not name.startswith(_PREFIX) or "_l0" not in name]
   if other:
     raise InputError(

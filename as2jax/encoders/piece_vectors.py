@@ -12,7 +12,7 @@ from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
 from as2jax.encoders.checkpoints import pretrained
 from as2jax.encoders.checkpoints.folders import config_file
-from as2jax.encoders.checkpoints.weights import format_of, read_tensors
+from as2jax.encoders.checkpoints.weights import read_tensors
 from as2jax.encoders.static import WordEncoding, digest
 from as2jax.runtime.errors import InputError
 
@@ -129,11 +129,7 @@ def _table(folder: epath.PathLike) -> Float32[np.ndarray, "v d"]:
   """The rows of the input table alone."""
   family, fields = pretrained.read_family(folder)
   name = family.names[_NAME]
-  if format_of(folder) == "tensorflow":
-    variables, source = read_tensors(folder)
-    tensors = family.from_tensorflow(variables, fields["num_layers"])
-  else:
-    tensors, source = read_tensors(folder, family.today, keep=(name,))
+  tensors, source = read_tensors(folder, family.today, keep=(name,))
   if name not in tensors:
     raise InputError(f"{source}: the tensor {name!r}, the table of word vectors, is missing")
   table = np.asarray(family.ours(_NAME, tensors[name]), np.float32)

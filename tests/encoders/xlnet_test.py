@@ -1,6 +1,8 @@
-"""XLNet: packing, mems, gradients, execution choices, sizes; parity is in xlnet_parity_test."""
+"""XLNet: packing, mems, gradients, and what the original code recorded; parity is in parity_test."""
 
 import functools
+import os
+import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +25,7 @@ from tiny_xlnet import (
 from as2jax.encoders.checkpoints import pretrained
 from as2jax.encoders.xlnet import XLNetEncoder
 from as2jax.layers import transformer
+from as2jax.layers.relative_attention import RelativeLayer, sinusoids
 from as2jax.runtime.errors import InputError
 
 
@@ -132,41 +135,6 @@ def test_every_parameter_and_no_other_unit_gets_gradient(params):
     assert (np.abs(leaf).reshape(2, -1).max(-1) > 1e-6).all(), path
 
 
-BASE = dict(vocab_size=32000, hidden_size=768, num_layers=12, num_heads=12, intermediate_size=3072)
-LARGE = {**BASE, "hidden_size": 1024, "num_layers": 24, "num_heads": 16, "intermediate_size": 4096}
-SIZES = pytest.mark.parametrize(
-  "fields, published", [(BASE, 116_718_336), (LARGE, 360_268_800)], ids=["base", "large"]
-)
-
-
-@SIZES
-def test_published_sizes(fields, published):
-  encoder = tiny(**fields)
-  tokens, _ = lay([np.arange(4)], [(0,)], 8)
-  shapes = jax.eval_shape(lambda: encoder.init(jax.random.key(0), tokens, train=False))["params"]
-  mask_embedding = fields["hidden_size"]  # of the query stream, which pre-training alone has
-  assert sum(x.size for x in jax.tree.leaves(shapes)) + mask_embedding == published
-  assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(shapes))
-  assert all(x.shape[0] == fields["num_layers"] for x in jax.tree.leaves(shapes["layers"]))
-  assert XLNetEncoder.embedding_table(shapes).shape == (32000, fields["hidden_size"])
-  assert encoder.max_length is None
-
-
-@SIZES
-def test_published_sizes_are_those_of_transformers(fields, published):
-  torch = pytest.importorskip("torch", reason="torch is not installed")
-  transformers = pytest.importorskip("transformers")
-  config = transformers.XLNetConfig(
-    d_model=fields["hidden_size"],
-    n_layer=fields["num_layers"],
-    n_head=fields["num_heads"],
-    d_inner=fields["intermediate_size"],
-  )
-  with torch.device("meta"):
-    model = transformers.XLNetModel(config)
-  assert sum(x.numel() for x in model.parameters()) == published
-
-
 @pytest.mark.parametrize(
   "fields, message",
   [
@@ -206,3 +174,118 @@ def test_no_gradient_flows_into_new_mems(params):
     return with_mems(tiny(), params, full_rows(CHUNKS[0]), None, 5)[1].sum()
 
   assert all(not np.any(x) for x in jax.tree.leaves(jax.grad(remembered)(params)))
+
+
+def torch_mems(chunks, **config):
+  """[(output, new mems)] of chunks of ids [r, l], each given the mems of the one before."""
+  torch = pytest.importorskip("torch", reason="torch is not installed")
+  import transformers
+
+  sizes = dict(vocab_size=61, d_model=16, n_layer=2, n_head=4, d_inner=24)
+  model = transformers.XLNetModel(transformers.XLNetConfig(**sizes, **config)).eval()
+  state = {name: torch.tensor(x) for name, x in hf_weights().items()}
+  model.load_state_dict(state, strict=False)
+  mems, outputs = None, []
+  for chunk in chunks:
+    with torch.no_grad():
+      result = model(torch.tensor(chunk.astype(np.int64)), mems=mems, use_mems=True)
+    mems = result.mems
+    remembered = np.stack([x.numpy().swapaxes(0, 1) for x in mems])
+    outputs.append((result.last_hidden_state.numpy(), remembered))
+  return outputs
+
+
+@pytest.mark.parametrize("mem_len, reuse_len", [(3, None), (7, 4)])
+def test_mems_equal_torch(params, mem_len, reuse_len):
+  mems = None
+  theirs = torch_mems(CHUNKS, mem_len=mem_len, reuse_len=reuse_len)
+  for chunk, (output, expected) in zip(CHUNKS, theirs, strict=True):
+    hidden, mems = with_mems(tiny(), params, full_rows(chunk), mems, mem_len, reuse_len)
+    assert mems.shape == (2, 1, *expected.shape[1:])
+    np.testing.assert_allclose(hidden[0], output, atol=1e-5, rtol=0)
+    np.testing.assert_allclose(mems[:, 0], expected, atol=1e-5, rtol=0)
+
+
+def from_original(variables, layers):
+  """Variables of the original code as tensors of transformers: biases may hold all layers."""
+  leaves = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
+  tensors = {}
+  for name, value in variables.items():
+    stem, _, rest = name.partition("model/transformer/")
+    if stem or not rest or rest.startswith("mask_emb"):
+      continue
+    if rest == "word_embedding/lookup_table":
+      tensors["word_embedding.weight"] = value
+    elif not rest.startswith("layer_"):
+      rank = 3 if rest == "seg_embed" else 2
+      for n in range(layers):
+        tensors[f"layer.{n}.rel_attn.{rest}"] = value[n] if value.ndim > rank else value
+    else:
+      layer, part, *inner, leaf = rest.split("/")
+      place = f"layer.{layer.removeprefix('layer_')}.{part}"
+      if part == "rel_attn" and leaf == "kernel":
+        tensors[f"{place}.{inner[0]}"] = value
+      else:
+        within = inner[0].replace("LayerNorm", "layer_norm")
+        tensors[f"{place}.{within}.{leaves[leaf]}"] = value.T if leaf == "kernel" else value
+  return tensors
+
+
+def recording(folder):
+  """(folder, encoder, params, variables, tokens) of one of the original's tiny checkpoints."""
+  from safetensors.numpy import load_file
+
+  path = pathlib.Path(os.environ.get("AS2JAX_DATA", ""), "xlnet_tiny", folder)
+  if "AS2JAX_DATA" not in os.environ or not path.exists():
+    pytest.skip("needs XLNet's recordings: set AS2JAX_DATA to the folder that holds xlnet_tiny/")
+  variables = load_file(path / "xlnet_model.tf_names.safetensors")
+  sizes = dict(vocab_size=31, hidden_size=6, num_heads=2, intermediate_size=12)
+  # They were recorded with causal attention, and the original code's `gelu` is the tanh form.
+  encoder = tiny(**sizes, attention_type="uni", activation="gelu_new")
+  tokens = full_rows(np.load(path / "input_ids.npy"), np.load(path / "seg_ids.npy"))
+  params = pretrained.from_tensors(from_original(variables, 2), encoder, str(path))
+  return path, encoder, params, variables, tokens
+
+
+def recorded_mems(path):
+  return np.stack([np.load(path / f"mems_{n}.npy") for n in (0, 1)]).astype(np.float32)[:, None]
+
+
+def test_original_recording_without_mems_and_with_tied_biases():
+  path, encoder, params, _, tokens = recording("test_checkpoint_empty")
+  expected = np.load(path / "empty_output.npy")
+  np.testing.assert_allclose(apply(encoder, params, tokens)[0], expected, atol=1e-6, rtol=0)
+  both_ways = apply(encoder.clone(attention_type="bi"), params, tokens)[0]
+  assert np.abs(both_ways - expected).max() > 1e-3  # the recording does tell the two apart
+
+
+def test_original_recording_of_mems_and_of_the_query_stream_built_from_the_same_layers():
+  path, encoder, params, variables, tokens = recording("test_checkpoint_pre")
+  mems = recorded_mems(path)
+  _, new = with_mems(encoder, params, tokens, mems, 5)
+  for n in (0, 1):
+    expected = np.load(path / f"pre_new_mems_{n}.npy")
+    np.testing.assert_allclose(new[n, 0], expected, atol=1e-6, rtol=0)
+  content = new[:, 0]  # the inputs of both layers
+  asked = np.load(path / "input_query.npy")[..., None].astype(np.float32)
+  mask_embedding = variables["model/transformer/mask_emb/mask_emb"]
+  query = jnp.asarray(asked * mask_embedding[0] + (1 - asked) * content[0])
+  types = np.asarray(tokens.type[0])
+  same = (types[:, :, None] == np.pad(types, ((0, 0), (5, 0)))[:, None])[:, None]
+  earlier = np.concatenate([np.ones((5, 5), bool), np.tril(np.ones((5, 5), bool), -1)], axis=1)
+  mask = jnp.asarray(np.broadcast_to(earlier, (2, 1, 5, 10)))  # a target does not see itself
+  layer = RelativeLayer(2, 12, encoder.activation, 1e-12, 0.0, 0.0, jnp.float32, None)
+  attend = jax.jit(functools.partial(layer.apply, train=False))
+  for n in (0, 1):
+    query = attend(
+      {"params": jax.tree.map(lambda x: x[n], params["layers"])},
+      query,
+      jnp.concatenate([mems[n, 0], content[n]], axis=1),
+      mask,
+      jnp.asarray(same),
+      sinusoids(5, 10, 6, -1),
+    )
+  logits = query @ params["embeddings"]["word"].T + variables["model/lm_loss/bias"][None, None]
+  expected = np.load(path / "pre_output.npy")
+  assert expected.std() > 1e-3
+  np.testing.assert_allclose(jax.nn.softmax(logits), expected, atol=1e-7, rtol=0)

@@ -22,7 +22,6 @@ import tiny_elmo
 import tiny_encoders
 import trecqa_test
 import user_files_test
-import weight_files
 import wikiqa_test
 import yahoo_raw_test
 import yahoo_test
@@ -133,27 +132,14 @@ def weight_formats() -> list[Reader]:
   """The readers of weights: what has a checksum must be equal, the others keep names and shapes."""
   from safetensors.numpy import save
 
-  plain, storages = weight_files.plain(ARRAYS)
   equal = lambda tensors: (
     tensors.keys() == ARRAYS.keys()
     and all(np.array_equal(tensors[name], ARRAYS[name]) for name in ARRAYS)
   )
   read = lambda path: weights.read_tensors(path.parent)[0]
-  # These two forms have no checksum: all bytes of their numbers must belong to some tensor.
+  # This form has no checksum: all bytes of their numbers must belong to some tensor.
   size = sum(array.nbytes for array in ARRAYS.values())
   bounded = lambda tensors: sum(array.nbytes for array in tensors.values()) <= 2 * size
-  with tempfile.TemporaryDirectory() as scratch:
-    prefix = weight_files.checkpoint(pathlib.Path(scratch, "m.ckpt"), ARRAYS, 1)
-    index = prefix.with_name("m.ckpt.index").read_bytes()
-    (content,) = (path.read_bytes() for path in pathlib.Path(scratch).glob("*.data-*"))
-
-  def of_index(path: pathlib.Path) -> bool:
-    path.with_name("m.ckpt.data-00000-of-00001").write_bytes(content)
-    return equal(read(path))
-
-  def of_data(path: pathlib.Path) -> bool:
-    path.with_name("m.ckpt.index").write_bytes(index)
-    return equal(read(path))
 
   def of_shards(path: pathlib.Path) -> bool:
     path.with_name("one.safetensors").write_bytes(save(ARRAYS))
@@ -162,20 +148,6 @@ def weight_formats() -> list[Reader]:
   places = {"metadata": {}, "weight_map": dict.fromkeys(ARRAYS, "one.safetensors")}
   return [
     Reader("safetensors", [save(ARRAYS)], judged("model.safetensors", lambda p: bounded(read(p)))),
-    Reader(
-      "torch's zip",
-      [weight_files.archive(plain, storages)],
-      judged("pytorch_model.bin", lambda p: equal(read(p))),
-    ),
-    Reader(
-      "torch's old form",
-      [weight_files.legacy(*weight_files.plain({k: v for k, v in ARRAYS.items() if k != "c"}))],
-      judged("pytorch_model.bin", lambda p: bounded(read(p))),
-    ),
-    Reader("TensorFlow's index", [index], judged("m.ckpt.index", of_index, place="m.ckpt")),
-    Reader(
-      "TensorFlow's data", [content], judged("m.ckpt.data-00000-of-00001", of_data, place="m.ckpt")
-    ),
     Reader(
       "index of shards",
       [json.dumps(places).encode()],

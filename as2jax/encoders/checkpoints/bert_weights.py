@@ -43,10 +43,8 @@ IGNORED = re.compile(
   r"|(cls|classifier|qa_outputs|lm_head)\..+"
 )
 
-# The original release: a variable's leaf -> torch's; LayerNorm's had those names till 2019 in
-# torch's checkpoints, too.
+# Leaves of LayerNorm till 2019.
 NORM_LEAVES = {"gamma": "weight", "beta": "bias"}
-TENSORFLOW_LEAVES = {"kernel": "weight", "bias": "bias", **NORM_LEAVES}
 
 
 def fields(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,24 +104,3 @@ def today(name: str) -> str:
   if stem.endswith("LayerNorm"):
     leaf = NORM_LEAVES.get(leaf, leaf)
   return stem + dot + leaf
-
-
-def from_tensorflow(variables: Mapping[str, np.ndarray], num_layers: int) -> dict[str, np.ndarray]:
-  """Variables of an original checkpoint (`bert/encoder/layer_0/…`) as Hugging Face tensors.
-
-  Variables that are no weights (the optimiser's, the step) have no `bert/` or `cls/` in front and
-  are left out.
-  """
-  del num_layers
-  tensors = {}
-  for variable, value in variables.items():
-    root, _, rest = variable.partition("/")
-    if root not in ("bert", "cls") or rest.endswith(("adam_m", "adam_v")):
-      continue
-    stem, _, leaf = re.sub(r"layer_(\d+)", r"layer/\1", rest).rpartition("/")
-    tensor = value.T if leaf == "kernel" else value
-    if leaf.endswith("_embeddings"):
-      stem, leaf = f"{stem}/{leaf}", "weight"
-    name = f"{stem}/{TENSORFLOW_LEAVES.get(leaf, leaf)}".replace("/", ".")
-    tensors[name if root == "bert" else f"cls.{name}"] = tensor
-  return tensors

@@ -16,7 +16,6 @@ _BERT_SIZES = {
 }
 _XLNET_SIZES = {
   "vocab_size": 1 << 24,
-  "n_token": 1 << 24,
   "d_model": 1 << 16,
   "n_layer": 1 << 10,
   "n_head": 1 << 12,

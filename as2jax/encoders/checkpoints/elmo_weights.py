@@ -10,10 +10,9 @@ from flax import traverse_util
 
 from as2jax.encoders.bilm import ACTIVATIONS
 from as2jax.encoders.characters import NUM_CHARACTERS
-from as2jax.encoders.checkpoints import git_lfs
 from as2jax.encoders.checkpoints.weights import check_finite
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.regular_files import read_json
+from as2jax.runtime.regular_files import read_json, refuse_others
 
 GROUPS = ("CNN", "RNN_0", "char_embed")  # what tells weights from other HDF5 files of a folder
 MAX_PACKING = 8  # bytes of weights for a byte of file: compression does not save so much
@@ -111,7 +110,7 @@ def read_params(folder: epath.PathLike, fields: dict[str, Any]) -> dict[str, Any
   They are read from the one HDF5 file of the folder that has the groups of an ELMo's weights;
   others, such as recorded embeddings, are passed over. A softmax over words is ignored and logged.
 
-  Errors: `InputError` for no or several such files, a git-LFS pointer or a file that is not whole,
+  Errors: `InputError` for no or several such files, a file that is not whole,
   for a missing, misshapen or unknown dataset, and for a number that is not finite.
   """
   file = _weights_file(epath.Path(folder))
@@ -244,7 +243,7 @@ def _opened(file: epath.Path, read):
   import h5py
 
   try:
-    git_lfs.refuse_pointer(file)
+    refuse_others(file)
     with file.open("rb") as stream, h5py.File(stream, "r") as content:
       return read(content)
   except InputError:

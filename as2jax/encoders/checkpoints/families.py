@@ -27,7 +27,6 @@ class Family:
     names: parameter path -> Hugging Face tensor, `{}` the layer.
     ours, theirs: turn one tensor (see `bert_weights`).
     today: a name in a file -> the name in `names`.
-    from_tensorflow: variables of an original checkpoint -> tensors.
     ignored: names (as of `today`) of what files hold beside the encoder.
     prefix: of the encoder's names in a file of a model with a head.
     pooler: parameter -> tensor of a pretrained layer on the unit's token; {} where there is none.
@@ -44,7 +43,6 @@ class Family:
   ours: Callable[[str, np.ndarray], np.ndarray]
   theirs: Callable[[str, np.ndarray, int], np.ndarray]
   today: Callable[[str], str]
-  from_tensorflow: Callable[[Mapping[str, np.ndarray], int], dict[str, np.ndarray]]
   ignored: re.Pattern
   prefix: str
   pooler: Mapping[str, str]
@@ -63,7 +61,6 @@ def _family(module: ModuleType, name: str, tokens: str, prefix: str, **fields: A
     names=module.NAMES,
     ours=module.ours,
     theirs=module.theirs,
-    from_tensorflow=module.from_tensorflow,
     ignored=module.IGNORED,
     **{"pooler": {}, **fields},
   )

@@ -16,7 +16,7 @@ from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
 
 MODULES = "modules.json"  # of a sentence-transformers folder
-CONFIGS = ("config.json", "bert_config.json", "xlnet_config.json")  # Google's names last
+CONFIG = "config.json"
 # Of a hub name: one form of the weights is enough, and `_hub_folder` says which.
 DOWNLOADED = (
   "*config*.json",
@@ -97,9 +97,9 @@ def given_folder(spec: str, root: str, wanted: str) -> epath.Path:
 
 
 def config_file(folder: epath.PathLike) -> epath.Path | None:
-  """The config that lies in `folder`, Hugging Face's before Google's; None where there is none."""
-  paths = (epath.Path(folder) / name for name in CONFIGS)
-  return next((file for file in paths if file.exists()), None)
+  """Returns the config that lies in `folder`; None where there is none."""
+  file = epath.Path(folder) / CONFIG
+  return file if file.exists() else None
 
 
 def _with_config(folder: epath.Path, spec: str) -> epath.Path:

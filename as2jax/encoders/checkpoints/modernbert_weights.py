@@ -121,9 +121,3 @@ def theirs(path: str, value: np.ndarray, num_heads: int) -> np.ndarray:
 def today(name: str) -> str:
   """A tensor's name as `ModernBertModel` has it: no prefix."""
   return name.removeprefix(PREFIX)
-
-
-def from_tensorflow(variables: Mapping[str, np.ndarray], num_layers: int) -> dict[str, np.ndarray]:
-  """ModernBERT was never published as a TensorFlow checkpoint."""
-  del variables, num_layers
-  raise ValueError("a TensorFlow checkpoint of ModernBERT is not known; give its safetensors file")

@@ -39,9 +39,3 @@ def fields(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 ours, theirs = bert_weights.ours, bert_weights.theirs
-
-
-def from_tensorflow(variables: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
-  """MPNet was never published as a TensorFlow checkpoint."""
-  del variables, num_layers
-  raise ValueError("a TensorFlow checkpoint of MPNet is not known; give its safetensors file")

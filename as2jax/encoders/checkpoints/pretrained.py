@@ -1,8 +1,7 @@
 """Published transformer weights: read a folder's config, map tensors to parameters and back.
 
 The config is read as JSON rather than by transformers' `AutoConfig`, which puts BERT-base's value in
-place of each key that is missing ({"model_type": "bert"} gets a vocab_size of 30522), and does not
-read the original releases' `bert_config.json` and `xlnet_config.json`, which have no `model_type`.
+place of each key that is missing ({"model_type": "bert"} gets a vocab_size of 30522).
 """
 
 from collections.abc import Mapping
@@ -18,8 +17,8 @@ from as2jax.data.text import vocabulary
 from as2jax.data.text.tokenizer import Tokenizer
 from as2jax.encoders.checkpoints import config_values, families
 from as2jax.encoders.checkpoints.families import FAMILIES, Family
-from as2jax.encoders.checkpoints.folders import CONFIGS, config_file, resolve
-from as2jax.encoders.checkpoints.weights import format_of, read_tensors
+from as2jax.encoders.checkpoints.folders import CONFIG, config_file, resolve
+from as2jax.encoders.checkpoints.weights import read_tensors
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.regular_files import read_json
 
@@ -45,8 +44,7 @@ def read_family(folder: epath.PathLike) -> tuple[Family, dict[str, Any]]:
   any sense (`config_values`), or a variant that is not implemented.
   """
   file, config = _config(folder)
-  # Google's configs say by their name what they are of.
-  kind = config.get("model_type", {CONFIGS[1]: "bert", CONFIGS[2]: "xlnet"}.get(file.name))
+  kind = config.get("model_type")
   kind = ALIASES.get(kind, kind) if isinstance(kind, str) else kind
   if not isinstance(kind, str) or kind not in FAMILIES:
     raise InputError(f"{file}: model_type is {kind!r:.80}; known are {', '.join(FAMILIES)}")
@@ -61,7 +59,7 @@ def _config(folder: epath.PathLike) -> tuple[epath.Path, dict[str, Any]]:
   """A folder's config, and the file that it is in."""
   file = config_file(folder)
   if file is None:
-    raise InputError(f"{folder}: none of {', '.join(CONFIGS)} is there")
+    raise InputError(f"{folder}: there is no {CONFIG}")
   config = read_json(file)
   if not isinstance(config, dict):
     raise InputError(f"{file}: holds no JSON object")
@@ -120,14 +118,7 @@ def load_params(folder: epath.PathLike, encoder: Any) -> dict[str, Any]:
   unknown or misshapen tensor (with both shapes) and for a file that is not whole.
   """
   family = families.of(encoder)
-  if format_of(folder) == "tensorflow":
-    variables, source = read_tensors(folder)
-    try:
-      tensors = family.from_tensorflow(variables, encoder.num_layers)
-    except ValueError as error:
-      raise InputError(f"{source}: {error}") from None
-  else:
-    tensors, source = read_tensors(folder, family.today)
+  tensors, source = read_tensors(folder, family.today)
   return from_tensors(tensors, encoder, source)
 
 
@@ -137,12 +128,7 @@ def load_pooler(
   """The pooler's dense layer {kernel [d, d], bias [d]}, or None where the folder has none."""
   if not family.pooler:
     return None
-  if format_of(folder) == "tensorflow":
-    variables, source = read_tensors(folder)
-    tensors = family.from_tensorflow(variables, 0)
-    tensors = {name: tensors[name] for name in family.pooler.values() if name in tensors}
-  else:
-    tensors, source = read_tensors(folder, family.today, keep=family.pooler.values())
+  tensors, source = read_tensors(folder, family.today, keep=family.pooler.values())
   if not tensors:
     return None
   for name in family.pooler.values():

@@ -127,7 +127,7 @@ def write_transformer(
 
   """
   file = config_file(base)
-  kept = json.loads(file.read_text()) if file.name == "config.json" else {}
+  kept = json.loads(file.read_text())
   config = {key: value for key, value in kept.items() if key not in _NOT_KEPT}
   config |= {"model_type": family.name, "architectures": [architecture], "dtype": "float32"}
   keys = {"xlnet": _XLNET_KEYS, "modernbert": _MODERNBERT_KEYS}.get(family.name, _BERT_KEYS)

@@ -84,7 +84,7 @@ def tensors_of(layer: Layer, stem: str, params: Mapping[str, np.ndarray]) -> dic
 def _classifier_config(folder: epath.Path) -> dict[str, Any] | None:
   """The config of a sequence classifier; None where the folder's names none."""
   file = config_file(folder)
-  if file is None or file.name != "config.json":
+  if file is None:
     return None
   config = read_json(file)
   names = config.get("architectures") or () if isinstance(config, dict) else ()

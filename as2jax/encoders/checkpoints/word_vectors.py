@@ -23,7 +23,6 @@ from etils import epath
 from jaxtyping import Float32
 
 from as2jax.data.lines import opened
-from as2jax.encoders.checkpoints import git_lfs
 from as2jax.encoders.checkpoints.vector_rows import BadRow, first_row
 from as2jax.runtime.errors import InputError
 
@@ -259,10 +258,8 @@ def _stream(path: epath.PathLike) -> Iterator[tuple[io.BufferedIOBase, Any]]:
     raw = stack.enter_context(opened(file))
     size = max(raw.seek(0, os.SEEK_END), 1)
     raw.seek(0)
-    head = raw.read(len(git_lfs.POINTER))
+    head = raw.read(4)
     raw.seek(0)
-    if head == git_lfs.POINTER:
-      raise InputError(f"{file}: a git-LFS pointer, not the vectors; run `git lfs pull` there")
     try:
       stream = raw
       if head.startswith(b"\x1f\x8b"):

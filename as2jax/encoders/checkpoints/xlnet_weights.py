@@ -1,7 +1,7 @@
 """Published XLNet weights: config keys, tensor names and shapes, read from and written to.
 
 Hugging Face's `XLNetModel` holds its attention matrices as bare [d, heads, k] parameters without
-`.weight`; the original TensorFlow checkpoints hold the relative biases of all layers in one array.
+`.weight`.
 """
 
 import re
@@ -52,33 +52,9 @@ IGNORED = re.compile(
   r"|start_logits|end_logits|answer_class)\..+"
 )
 
-# The original release: variable -> Hugging Face tensor (`{}`: one array for all layers).
-TENSORFLOW_STEM = "model/transformer/"
-TENSORFLOW_NAMES = {
-  "word_embedding/lookup_table": "word_embedding.weight",
-  "mask_emb/mask_emb": "mask_emb",
-  "seg_embed": "layer.{}.rel_attn.seg_embed",
-} | {name: f"layer.{{}}.rel_attn.{name}" for name in ("r_w_bias", "r_r_bias", "r_s_bias")}
-TENSORFLOW_LAYER_NAMES = (
-  {f"rel_attn/{name}/kernel": f"rel_attn.{name}" for name in ("q", "k", "v", "o", "r")}
-  | {
-    f"{part}/LayerNorm/{theirs}": f"{part}.layer_norm.{leaf}"
-    for part in ("rel_attn", "ff")
-    for theirs, leaf in (("gamma", "weight"), ("beta", "bias"))
-  }
-  | {
-    f"ff/layer_{n}/{theirs}": f"ff.layer_{n}.{leaf}"
-    for n in (1, 2)
-    for theirs, leaf in (("kernel", "weight"), ("bias", "bias"))
-  }
-)
-
 
 def fields(config: Mapping[str, Any]) -> dict[str, Any]:
-  """`XLNetEncoder` fields that a `config.json` or an original `xlnet_config.json` states.
-
-  The same word `gelu` is the exact function in transformers and the tanh approximation in the
-  original code; an original config is known by having no `model_type`.
+  """Returns the `XLNetEncoder` fields that a `config.json` states.
 
   Errors: `ValueError` naming the key, for a missing one or a variant that is not implemented.
   """
@@ -88,8 +64,7 @@ def fields(config: Mapping[str, Any]) -> dict[str, Any]:
     "num_heads": "n_head",
     "intermediate_size": "d_inner",
   }
-  vocabulary = "vocab_size" if "vocab_size" in config else "n_token"
-  for key in (*required.values(), vocabulary):
+  for key in (*required.values(), "vocab_size"):
     if key not in config:
       raise ValueError(f"the key {key!r} is missing")
   sizes = {field: config[key] for field, key in required.items()}
@@ -107,10 +82,8 @@ def fields(config: Mapping[str, Any]) -> dict[str, Any]:
   activation = config.get("ff_activation", "gelu")
   if activation not in ACTIVATIONS:
     raise ValueError(f"ff_activation {activation!r} is none of {', '.join(ACTIVATIONS)}")
-  if activation == "gelu" and "model_type" not in config:
-    activation = "gelu_new"
   return sizes | {
-    "vocab_size": config[vocabulary],
+    "vocab_size": config["vocab_size"],
     "attention_type": attention_type,
     "clamp_len": config.get("clamp_len", -1),
     "layer_norm_eps": config.get("layer_norm_eps", 1e-12),
@@ -131,40 +104,3 @@ def theirs(path: str, value: np.ndarray, num_heads: int) -> np.ndarray:
   """The inverse of `ours`."""
   value = value.T if path in TRANSPOSED else value
   return value.reshape(value.shape[0], num_heads, -1) if path in HEADED else value
-
-
-def tf_name(name: str) -> str | None:
-  """The Hugging Face name of a variable of an original checkpoint; None where it is no weight of
-  the model's body (head, optimiser, step). `{}` in it: the array holds that tensor of all layers.
-  """
-  stem, _, rest = name.partition(TENSORFLOW_STEM)
-  if stem or not rest:
-    return None
-  layer, _, leaf = rest.partition("/")
-  if (match := re.fullmatch(r"layer_(\d+)", layer)) and leaf in TENSORFLOW_LAYER_NAMES:
-    return f"layer.{match[1]}.{TENSORFLOW_LAYER_NAMES[leaf]}"
-  return TENSORFLOW_NAMES.get(rest)
-
-
-def from_tensorflow(variables: Mapping[str, np.ndarray], num_layers: int) -> dict[str, np.ndarray]:
-  """Variables of an original checkpoint as Hugging Face tensors.
-
-  Biases that all layers share (`untie_r` false: [heads, k] in place of [layers, heads, k]) are
-  repeated for each. Variables that `tf_name` does not know are left out.
-  """
-  tensors = {}
-  for variable, value in variables.items():
-    name = tf_name(variable)
-    if name is None:
-      continue
-    if "{}" in name:
-      rank = 3 if name.endswith("seg_embed") else 2
-      every = value if value.ndim > rank else np.broadcast_to(value, (num_layers, *value.shape))
-      if len(every) != num_layers:
-        raise ValueError(
-          f"the variable {variable!r} has {len(every)} layers, the config asks for {num_layers}"
-        )
-      tensors |= {name.format(n): part for n, part in enumerate(every)}
-    else:
-      tensors[name] = value.T if variable.endswith("kernel") and value.ndim == 2 else value
-  return tensors

@@ -171,7 +171,7 @@ def test_files_that_are_no_hdf5(folder):
     file.write_bytes(whole[:size])
     refused(folder, "lm_weights.hdf5", "not a whole HDF5 file", "fetch or copy it again")
   file.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")
-  refused(folder, "lm_weights.hdf5", "git-LFS pointer", "git lfs pull")
+  refused(folder, "lm_weights.hdf5", "not a whole HDF5 file")
 
 
 def test_a_name_that_is_no_text_is_refused(folder):

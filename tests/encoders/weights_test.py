@@ -1,0 +1,201 @@
+"""Which of a folder's weight files is read, under which names, and what is said of the others."""
+
+import json
+import os
+import struct
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import save, save_file
+
+from as2jax.encoders.checkpoints import weights
+from as2jax.encoders.checkpoints.weights import read_tensors
+from as2jax.runtime.errors import InputError
+
+
+def arrays(value=1.0):
+  return {"a.weight": np.full((2, 3), value, np.float32), "b.bias": np.float32([value, 0])}
+
+
+def same(actual, expected):
+  assert list(actual) == list(expected)
+  for name, array in expected.items():
+    np.testing.assert_array_equal(actual[name], array, strict=True)
+
+
+def pickled(tensors, path, **options):
+  torch = pytest.importorskip("torch", reason="torch is not installed")
+  torch.save({name: torch.tensor(x) for name, x in tensors.items()}, path, **options)
+
+
+def shard(folder, index, write, tensors=None):
+  """Writes a file a tensor, and their index."""
+  places = {}
+  for number, (name, array) in enumerate((tensors or arrays()).items()):
+    places[name] = f"part-{number}{'.safetensors' if 'safetensors' in index else '.bin'}"
+    write({name: array}, folder / places[name])
+  (folder / index).write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+def test_the_formats_have_an_order(tmp_path):
+  expected = []
+  for value, (name, write) in enumerate(
+    (
+      ("pytorch_model.bin.index.json", pickled),
+      ("pytorch_model.bin", pickled),
+      ("model.safetensors.index.json", save_file),
+      ("model.safetensors", save_file),
+    )
+  ):
+    tensors = arrays(value)
+    if name.endswith("json"):
+      shard(tmp_path, name, write, tensors)
+    else:
+      write(tensors, tmp_path / name)
+    actual, source = read_tensors(tmp_path)
+    same(actual, tensors)
+    expected.append(source)
+  assert len(set(expected)) == 4
+
+
+@pytest.mark.parametrize("write", [save_file, pickled])
+def test_names_are_renamed_and_only_kept_tensors_loaded(tmp_path, write):
+  index = "model.safetensors" if write is save_file else "pytorch_model.bin"
+  shard(tmp_path, f"{index}.index.json", write)
+  rename = lambda name: name.removeprefix("a.")
+  same(
+    read_tensors(tmp_path, rename)[0],
+    {"weight": arrays()["a.weight"], **{k: v for k, v in arrays().items() if k == "b.bias"}},
+  )
+  next(tmp_path.glob("part-1*")).unlink()  # of no tensor that is kept
+  same(read_tensors(tmp_path, rename, keep=["weight", "none"])[0], {"weight": arrays()["a.weight"]})
+  with pytest.raises(InputError, match="part-1.*cannot be read"):
+    read_tensors(tmp_path)
+
+
+def test_half_precision_is_read_from_safetensors_and_pickles(tmp_path):
+  torch = pytest.importorskip("torch", reason="torch is not installed")
+  half = np.float32([[1.5, -2.25], [3, 1e-3]]).astype(ml_dtypes.bfloat16)
+  expected = {"f": np.float16([1, 2]), "i": np.arange(3), "w": half.astype(np.float32)}
+  save_file({**expected, "w": half}, tmp_path / "model.safetensors")
+  same(read_tensors(tmp_path)[0], expected)
+  tensors = {name: torch.tensor(x) for name, x in expected.items()}
+  tensors["w"] = tensors["w"].bfloat16()
+  for zipped in (True, False):  # today's form, and that before torch 1.6
+    path = tmp_path / "of_torch.bin"
+    torch.save(tensors, path, _use_new_zipfile_serialization=zipped)
+    same(weights.read_file(path), expected)
+
+
+class Hostile:
+  def __reduce__(self):
+    return os.system, ("touch hostile",)
+
+
+def hostile(folder):
+  torch = pytest.importorskip("torch", reason="torch is not installed")
+  torch.save({"a": Hostile()}, folder / "pytorch_model.bin")
+
+
+def text(name, content):
+  return lambda folder: (folder / name).write_bytes(
+    content if isinstance(content, bytes) else content.encode()
+  )
+
+
+def of_dtype(kind):
+  header = json.dumps({"w": {"dtype": kind, "shape": [2], "data_offsets": [0, 2]}}).encode()
+  return struct.pack("<Q", len(header)) + header + b"12"
+
+
+def in_two_files(folder):
+  shard(folder, "model.safetensors.index.json", save_file)
+  save_file(arrays(2), folder / "part-1.safetensors")
+
+
+def promised(folder):
+  shard(folder, "model.safetensors.index.json", save_file)
+  save_file({"c": np.zeros(1)}, folder / "part-1.safetensors")
+
+
+INDEX = "model.safetensors.index.json"
+REFUSED = [
+  (lambda folder: None, "no weights here; put one of model.safetensors, .*pytorch_model.bin"),
+  (text("bert_model.ckpt.index", "x"), "TensorFlow checkpoints are not read; convert it"),
+  (text("model.ckpt-20.index", "x"), "TensorFlow checkpoints are not read; convert it"),
+  (text("model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+   "model.safetensors: not a whole safetensors file"),
+  (text("model.safetensors", b""), "model.safetensors: not a whole safetensors file"),
+  (text("model.safetensors", of_dtype("F8_E4M3")), "model.safetensors: the tensor 'w' is F8_E4M3"),
+  (lambda f: save_file({"w": np.float64([1, 1e300])}, f / "model.safetensors"),
+   r"'w' holds 1 of 2 .*finite in float32.*1e\+300, at \[1\]"),
+  (lambda f: save_file({"w": np.float32([[0, np.nan]])}, f / "model.safetensors"),
+   r"'w' holds 1 of 2 .*nan, at \[0, 1\]"),
+  (lambda f: pickled({"w": np.float32([np.inf])}, f / "pytorch_model.bin"),
+   r"pytorch_model.bin: .*'w' holds 1 of 1 .*inf, at \[0\]"),
+  (lambda f: pickled({}, f / "pytorch_model.bin", pickle_protocol=4) or text("pytorch_model.bin", b"x")(f),
+   "pytorch_model.bin: not a whole pickle of tensors alone"),
+  (hostile, "pytorch_model.bin: not a whole pickle of tensors alone"),
+  (in_two_files, "part-1.safetensors: the tensor 'a.weight' is in another file"),
+  (promised, "the tensor 'b.bias' is not in part-1"),
+  (text(INDEX, "[" * 100_000), "not valid JSON"),
+  (text(INDEX, "[]"), "not an index of weight files"),
+  (text(INDEX, '{"weight_map": 3}'), "not an index of weight files"),
+  (text(INDEX, '{"weight_map": {"a": "../x.bin"}}'), "not an index of weight files"),
+  (text(INDEX, '{"weight_map": {"a": 3}}'), "not an index of weight files"),
+  (lambda f: (f / "model.safetensors").mkdir(), "is a directory"),
+  (lambda f: os.mkfifo(f / "pytorch_model.bin"), "is a named pipe"),
+  (lambda f: (f / INDEX).symlink_to("/dev/zero"), "is a device"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("write, message", REFUSED)
+def test_what_cannot_be_read_is_named(tmp_path, monkeypatch, write, message):
+  monkeypatch.chdir(tmp_path)
+  write(tmp_path)
+  with pytest.raises(InputError, match=message) as caught:
+    read_tensors(tmp_path)
+  assert str(caught.value).startswith(str(tmp_path)) and "\n" not in str(caught.value)
+  assert not (tmp_path / "hostile").exists()
+
+
+def test_two_tensors_of_one_name_and_what_is_no_tensor_are_named(tmp_path):
+  save_file(arrays(), tmp_path / "model.safetensors")
+  with pytest.raises(InputError, match="'a.weight' and 'b.bias' are both 'one' here"):
+    read_tensors(tmp_path, lambda name: "one")
+  torch = pytest.importorskip("torch", reason="torch is not installed")
+  torch.save({"state": {"a": torch.zeros(1)}}, tmp_path / "x.bin")
+  with pytest.raises(InputError, match="x.bin: 'state' is no tensor but dict"):
+    weights.read_file(tmp_path / "x.bin")
+
+
+def test_without_torch_a_pickle_is_refused_with_advice(tmp_path, monkeypatch):
+  (tmp_path / "pytorch_model.bin").write_bytes(b"x")
+  monkeypatch.setitem(sys.modules, "torch", None)
+  with pytest.raises(InputError, match="pip install torch`, or give the weights as model.safetens"):
+    read_tensors(tmp_path)
+
+
+FLIPS = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), min_size=1, max_size=3)
+
+
+@given(flips=FLIPS, cut=st.integers(0, 1 << 20))
+def test_damaged_safetensors_give_no_more_than_they_hold_or_an_error(tmp_path, flips, cut):
+  # safetensors has no checksum: a changed number, name or type can go unseen, a cut cannot.
+  whole = save(arrays())
+  data = bytearray(whole)
+  for place, bits in flips:
+    data[place % len(data)] ^= bits
+  (tmp_path / "model.safetensors").write_bytes(data)
+  try:
+    tensors, _ = read_tensors(tmp_path)
+    assert sum(array.nbytes for array in tensors.values()) <= 2 * len(whole)
+  except InputError as error:
+    assert "model.safetensors: " in str(error)
+  (tmp_path / "model.safetensors").write_bytes(whole[: cut % len(whole)])
+  with pytest.raises(InputError, match="not a whole safetensors file|cannot be read"):
+    read_tensors(tmp_path)
