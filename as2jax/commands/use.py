@@ -166,60 +166,44 @@ def _compare_briefly(systems: list[str], split: str, given: list[str]) -> None:
 )
 def explain(
   run: Run,
-  question: Annotated[str | None, typer.Option("--text-question", help="a text")] = None,
+  question: Annotated[str, typer.Option("--text-question", help="a text")] = "",
   candidate: Annotated[
     list[str],
     typer.Option("--text-candidate", help="a text; for a joint run several times, best first"),
   ] = [],  # noqa: B006
-  question_id: Annotated[str | None, typer.Option(help="one of the run's data, for a text")] = None,
+  question_id: Annotated[str, typer.Option(help="one of the run's data, for a text")] = "",
   candidate_id: Annotated[str | None, typer.Option(help="one of its candidates")] = None,
   split: Annotated[str, typer.Option(help="of the ids")] = "test",
   previous: Annotated[str, typer.Option(help="the sentence before the candidate")] = "",
   following: Annotated[str, typer.Option("--next", help="the sentence after it")] = "",
-  before: Annotated[
-    bool, typer.Option("--before", help="show the weights that training began with beside it")
-  ] = False,
   target: Annotated[
     str, typer.Option("-o", "--output", metavar="FILE", help="the picture: .png, .svg or .pdf")
   ] = "explained.png",
   seed: Seed = None,
   form: output.Form = "auto",
 ) -> None:
-  """Draws what a model sees. Words of a question beside those of a candidate, as a picture and TSV.
+  """Draws what a model sees. Words of a question against those of a candidate, as a picture and TSV.
 
-  CASSIE's runs show the alignment that it computes, M²S-Net's its grids of similarities, others the
-  cosine of their vectors. The picture is a PNG, SVG or PDF, in which text is text.
+  CASSIE's runs show the transport plans that they compute, M²S-Net's their grids of similarities,
+  others the cosine of their vectors. The picture is a PNG, SVG or PDF, in which text is text.
   """
   process.quiet_libraries()
-  from as2jax.runtime import registry
+  from as2jax.inference import heatmap
 
-  model = opened(run).model.name
-  places = {"question_id": question_id, "candidate_id": candidate_id, "split": split, "seed": seed}
-  if hasattr(registry.find(registry.MODELS, model, "model.name"), "align"):
-    if before:
-      raise InputError("--before is for models without an alignment of their own")
-    from as2jax.inference.explain import alignment_picture
-
-    view = alignment_picture.make(
-      run,
-      target,
-      question=question,
-      candidate=candidate or None,
-      previous=previous,
-      following=following,
-      **places,
-    )
-    rows, text = alignment_picture.rows(view), alignment_picture.report(view)
-  else:
-    if previous or following or len(candidate) > 1:
-      raise InputError(f"{model} reads one candidate, without the sentences around it")
-    from as2jax.inference.explain import heatmap
-
-    similarities = heatmap.make(
-      run, target, question=question, candidate="".join(candidate) or None, before=before, **places
-    )
-    rows, text = heatmap.nearest(similarities[-1]), heatmap.report(similarities[-1])
-  output.emit(form, rows, lambda: f"{text}\nwritten: {target}")
+  panels = heatmap.make(
+    run,
+    target,
+    question=question,
+    candidates=candidate,
+    previous=previous,
+    following=following,
+    question_id=question_id,
+    candidate_id=candidate_id,
+    split=split,
+    seed=seed,
+  )
+  shown_text = lambda: f"{heatmap.report(panels)}\nwritten: {target}"
+  output.emit(form, heatmap.nearest(panels), shown_text)
 
 
 @shown("as2jax export runs/x exported --seed=0")

@@ -135,7 +135,7 @@ class System(nn.Module):
     raise NotImplementedError(f"{type(self).__name__} defines no compare(pair, *, train)")
 
   def token_vectors(self, batch: Batch, *, train: bool = False) -> Float[Array, "s r l d"]:
-    """The vector of each token, of which `as2jax.inference.explain.heatmap` takes cosines."""
+    """The vector of each token, of which `as2jax.inference.explain` takes cosines."""
     return self.encoder(batch.tokens, train=train)
 
   @nn.nowrap

@@ -14,8 +14,8 @@ import numpy as np
 
 from as2jax.data.datasets.retrieval import Retrieval
 from as2jax.data.record import Candidate, Question
-from as2jax.inference.explain import alignment_view, pool_view
-from as2jax.inference.explain.token_similarity import Similarity, Words
+from as2jax.inference import explain as explaining
+from as2jax.inference.explain import Similarity, Words
 from as2jax.inference.run import Run
 from as2jax.report import markup, pictures
 from as2jax.report.drawing import Drawing
@@ -151,13 +151,13 @@ class _Opened:
     config, label = self.run.config, self.system.label
     one, place = Question(question.id, question.text, (candidate,)), 0
     if config.model.template == "joint":
-      one = alignment_view.from_data(config, question.id, None, self.runs.split)
+      one = explaining.from_data(config, question.id, None, self.runs.split)
       together = [other.id for other in one.candidates]
       if candidate.id not in together:
         said = f"this sentence is not among the {len(together)} candidates that it reads together"
         return [Shown(label, None, said)]
       place = together.index(candidate.id)
-    view = alignment_view.Alignments(self.run, one).view(self.ranker)
+    view = Words(self.run, one).alignment(self.ranker)
     sentence = view.sentences[place]
     title = f"{label}: transport plan, cost {sentence.distance:.3f}"
     drawn = pictures.grid(title, view.words, sentence.words, sentence.plan, self.number)
@@ -243,15 +243,15 @@ def projections(runs: Runs) -> tuple[str, dict[str, Drawing]]:
   if not opened:
     return markup.section("retrieval", "Questions of one answer", *absent), {}
   try:
-    passage, asked = pool_view.questions_of(runs.dataset.pools[runs.split], "most")
+    passage, asked = explaining.questions_of(runs.dataset.pools[runs.split], "most")
   except InputError:
     said = markup.note("No answer of the pool is asked for by two questions.")
     return markup.section("retrieval", "Questions of one answer", said), {}
   figures = {}
   for number, ranker, system in opened:
     vectors = np.asarray(ranker.encode_query(asked))
-    title = f"{system.label}: mean squared distance {pool_view.closeness(vectors):.4f}"
-    figures[f"projection-{number}"] = pictures.scatter(title, pool_view.projected(vectors), number)
+    title = f"{system.label}: mean squared distance {explaining.closeness(vectors):.4f}"
+    figures[f"projection-{number}"] = pictures.scatter(title, explaining.projected(vectors), number)
   shown = "".join(markup.figure(figure.svg(), name=name) for name, figure in figures.items())
   texts = "".join(f"<li>{markup.text(text)}</li>" for text in asked)
   parts = (f'<div class="grid">{shown}</div>', *absent, f"<ol>{texts}</ol>")

@@ -12,8 +12,7 @@ from as2jax.data.datasets import dataset, trec_files
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
 from as2jax.data.user_files import read_unlabelled
 from as2jax.evaluation import run_scores
-from as2jax.inference import apply
-from as2jax.inference.explain import alignment_view
+from as2jax.inference import apply, explain
 from as2jax.runtime.errors import InputError
 from as2jax.training import build
 from as2jax.training.loop import train_and_evaluate
@@ -123,7 +122,7 @@ def test_joint_is_explained_on_dev_and_test_together_by_the_run_files_of_each(ra
     shutil.copytree(ranker / "eval" / split, tmp_path / "eval" / split)
   job_config = run_config("cassie", "joint", data__ranking=str(tmp_path))
   asked = dataset.load("sample").splits["test"][0].id
-  by_split = [alignment_view.from_data(job_config, asked, None, s) for s in ("test", UNION)]
+  by_split = [explain.from_data(job_config, asked, None, s) for s in ("test", UNION)]
   assert by_split[0] == by_split[1] and len(by_split[0].candidates) == 3
 
 

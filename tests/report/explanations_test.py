@@ -9,9 +9,8 @@ import pytest
 
 from as2jax.data.datasets.retrieval import Retrieval
 from as2jax.data.record import Candidate, Question
-from as2jax.inference.explain import alignment_view
-from as2jax.inference.explain.alignment_view import Sentence, View
-from as2jax.inference.explain.token_similarity import Words
+from as2jax.inference import explain as explaining
+from as2jax.inference.explain import Sentence, View, Words
 from as2jax.inference.run import Run
 from as2jax.report import explanations, make, pictures, questions, runs
 from as2jax.runtime.errors import InputError
@@ -105,9 +104,9 @@ def test_a_joint_run_explains_none_but_the_candidates_that_it_reads(monkeypatch)
     for n, c in enumerate(read_together.candidates)
   ]
   view = View("ask me", ("ask", "me"), tuple(sentences), None, True)
-  monkeypatch.setattr(alignment_view, "from_data", lambda *arguments: read_together)
-  monkeypatch.setattr(alignment_view.Alignments, "__init__", lambda *arguments: None)
-  monkeypatch.setattr(alignment_view.Alignments, "view", lambda self, ranker: view)
+  monkeypatch.setattr(explaining, "from_data", lambda *arguments: read_together)
+  monkeypatch.setattr(Words, "__init__", lambda *arguments: None)
+  monkeypatch.setattr(Words, "alignment", lambda self, ranker: view)
   opened = object.__new__(explanations._Opened)
   config = types.SimpleNamespace(model=types.SimpleNamespace(template="joint"))
   opened.run, opened._ranker, opened.number = types.SimpleNamespace(config=config), "ranker", 0

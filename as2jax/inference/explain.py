@@ -1,0 +1,421 @@
+"""What a trained run sees in a question and its candidate, word by word.
+
+A model that compares words itself (`similarity_grids`, M²S-Net) shows its own grids, one a mode, and
+one that aligns them (`align`, CASSIE) a transport plan a sentence. Of others it is the cosine of token
+vectors (CETE, 5.1): what the model's `token_vectors(batch)` gives, `[shard, row, token, d]`; a word's
+vector is the mean of its tokens'. A bi-encoder reads the two texts alone, a cross-encoder together.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from as2jax.data.batches.batcher import Batcher
+from as2jax.data.datasets import load
+from as2jax.data.datasets.pool import Pool
+from as2jax.data.inputs import first_stage_ranking as rankings
+from as2jax.data.record import Candidate, Question
+from as2jax.data.text import normalise
+from as2jax.data.text.tokenise import ROLES, UnitTable, build_units, unit_parts, words
+from as2jax.inference.ranker import Ranker
+from as2jax.inference.run import Run
+from as2jax.runtime import registry
+from as2jax.runtime.errors import InputError
+from as2jax.training.build import Components
+
+CONTEXT = ("candidate", "previous", "next")
+
+
+@dataclasses.dataclass(frozen=True)
+class Similarity:
+  """How similar each word of a question is to each word of a sentence.
+
+  Attributes:
+    question, candidate: the words as they are written, without those that own no token.
+    values: `[question words, candidate words]`, float64; of cosines 0 where a vector is zero.
+    score: what the model ranks the candidate by (of a plan, its cost); score_name: its name.
+    what: the values are: `cosine`, `plan`, or the model's own `similarity`.
+    mode: names one of several matrices, such as `mode 1` or the sentence `previous`.
+    marked: the words of the relevant context, `[candidate words]`; None: none are marked.
+
+  """
+
+  question: tuple[str, ...]
+  candidate: tuple[str, ...]
+  values: np.ndarray
+  score: float
+  score_name: str
+  what: str = "cosine"
+  mode: str = ""
+  marked: np.ndarray | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Sentence:
+  """One sentence that is aligned with the question.
+
+  Attributes:
+    name: `candidate`, `previous`, `next`; in a joint run `candidate 1` … `candidate K`.
+    text: as it is written, "" where there is none.
+    words: those that were aligned (no stop words, where the run leaves them out), as written.
+    plan, cost: π and D, `[question words, words]`, float64.
+    relevant: whether a word is of the relevant context, `[words]`.
+    distance: d = Σ D·π.
+    logit: of p, where the sentence is scored.
+
+  """
+
+  name: str
+  text: str
+  words: tuple[str, ...]
+  plan: np.ndarray
+  cost: np.ndarray
+  relevant: np.ndarray
+  distance: float
+  logit: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+  """The question, its sentences (candidate and context, or K candidates) and their graph.
+
+  Attributes:
+    question: its text; words: those that were aligned, as written.
+    edges: α `[K, K]`, what sentence j sends to sentence i, 0 where either is absent; None where the
+      run has no graph convolutions, which nothing is sent through.
+    transported: whether the plan is one of transport; else that of independent words, under which
+      every word is relevant (`model.alignment = 'mean'`).
+
+  """
+
+  question: str
+  words: tuple[str, ...]
+  sentences: tuple[Sentence, ...]
+  edges: np.ndarray | None
+  transported: bool
+
+
+class Words:
+  """The words of one question and its candidate (a joint run: its K), as a run reads them.
+
+  Raises:
+    InputError: a model without tokens, a text without words.
+
+  """
+
+  def __init__(self, run: Run, question: Question):
+    if not registry.has_parameters(run.config.model.name):
+      raise InputError(
+        f"{run.folder} is a run of {run.config.model.name}, which has no token vectors"
+      )
+    self.run, self.question, self.questions = run, question, (question,)
+    self.components = run.components
+    model = self.components.model
+    self.batcher = run.predictor.batcher(
+      self.questions, "sentences" if model.encodes else model.layout, request=True
+    )
+    self.table = word_table(self.components, question, self.batcher)
+
+  def similarities(self, ranker: Ranker) -> list[Similarity]:
+    """Returns what a ranker of the run makes of the texts: one matrix, or one a mode or sentence."""
+    model = self.components.model
+    if hasattr(model, "align"):
+      return plans(self.alignment(ranker))
+    name, scores = next(iter(ranker.all_scores(self.questions).items()))
+    score = {"score": float(scores[0][0]), "score_name": name}
+    question_unit, question, question_spans = self._side("question")
+    candidate_unit, candidate, candidate_spans = self._side("candidate")
+    if not hasattr(model, "similarity_grids"):
+      vectors = self._vectors(ranker)
+      q = np.stack([vectors[question_unit][span].mean(0) for span in question_spans])
+      c = np.stack([vectors[candidate_unit][span].mean(0) for span in candidate_spans])
+      return [Similarity(question, candidate, cosine(q, c), **score)]
+    grids = self._grids(ranker)
+    rows = [span for span in question_spans if span.start < grids.shape[1]]
+    columns = [span for span in candidate_spans if span.start < grids.shape[2]]
+    shown = question[: len(rows)], candidate[: len(columns)]
+    similarities = []
+    for n, grid in enumerate(grids, 1):
+      values = np.array([[grid[a, b].mean() for b in columns] for a in rows], np.float64)
+      mode = f"mode {n}" if len(grids) > 1 else ""
+      similarities.append(Similarity(*shown, values, **score, what="similarity", mode=mode))
+    return similarities
+
+  def alignment(self, ranker: Ranker) -> View:
+    """Returns the plans, costs and edges of a model that aligns words (`align`)."""
+    model = self.components.model
+    batch = _first(next(iter(self._batches())))
+    apply = jax.jit(lambda v, b: model.apply(v, b, method="align"))
+    alignment = jax.tree.map(np.asarray, apply(_first(ranker.variables), batch))
+    (s,), (e,) = np.nonzero(batch.examples.mask > 0)
+    unit = int(batch.examples.members[s, e, 0])
+    forms = [self.table.forms[form] for form in batch.words.form[s]]
+    named = lambda text, numbers: as_written(text, [forms[n] for n in numbers])
+    of = jax.tree.map(lambda x: x[s, unit], alignment.units)
+    rows = np.flatnonzero(of.question >= 0)
+    question_words = named(self.question.text, of.question[rows])
+    logits = np.atleast_1d(alignment.scores[s, e])
+    sentences = []
+    for k, (name, text) in enumerate(_sentences(model.template, self.question, len(of.distance))):
+      columns = np.flatnonzero(of.sentence[k] >= 0)
+      cells = np.ix_(rows, columns)
+      scored = k < len(logits) and bool(of.present[k])
+      sentences.append(
+        Sentence(
+          name,
+          text,
+          named(text, of.sentence[k, columns]),
+          of.plan[k][cells].astype(np.float64),
+          of.cost[k][cells].astype(np.float64),
+          of.selected[k, columns],
+          float(of.distance[k]),
+          float(logits[k]) if scored else None,
+        )
+      )
+    for role, found in (("question", question_words), ("candidate", sentences[0].words)):
+      if not found:
+        raise InputError(f"the {role} has no word that the encoder knows: give another text")
+    edges = alignment.edges[s, e].astype(np.float64) if model.graph_layers else None
+    transported = model.alignment != "mean"
+    return View(self.question.text, question_words, tuple(sentences), edges, transported)
+
+  def _side(self, role: str) -> tuple[int, tuple[str, ...], list[slice]]:
+    """Returns the unit of the question or the candidate, its words, and the tokens of each."""
+    template = self.components.model.template
+    unit = int(template == "single" and role == "candidate")
+    text = self.question.text if role == "question" else self.question.candidates[0].text
+    part = self.table.unit(unit)
+    chosen = np.arange(len(part.word_start))
+    if template != "single":
+      chosen = np.flatnonzero(part.word_role == ROLES[role])
+    prompt = self.components.prompts.question
+    if role == "candidate":
+      prompt = self.components.prompts.candidate if template == "single" else ""
+    chosen = chosen[len(words(prompt + text)) - len(words(text)) :]  # not the prompt's words
+    if not len(chosen):
+      raise InputError(f"the {role} {text!r} has no word that the encoder knows: give another text")
+    spans = [slice(s, s + n) for s, n in zip(part.word_start[chosen], part.word_length[chosen])]
+    return unit, as_written(text, [self.table.forms[f] for f in part.word_form[chosen]]), spans
+
+  def _batches(self):
+    """Yields the batches that hold the question, `[accumulate, shard, …]`."""
+    plan = self.batcher.plan(self.batcher.sampler.blocks(), 0, 0)
+    for i in range(len(plan)):
+      yield self.batcher.batch(plan, i)
+
+  def _grids(self, ranker: Ranker) -> np.ndarray:
+    """Returns the model's own similarities, `[modes, question tokens, candidate tokens]`."""
+    batch = _first(next(iter(self._batches())))
+    grids = jax.jit(self.components.model.similarity_grids)(_first(ranker.variables), batch)
+    (s,), (e,) = np.nonzero(batch.examples.mask > 0)
+    return np.asarray(grids, np.float64)[s, e]
+
+  def _vectors(self, ranker: Ranker) -> dict[int, np.ndarray]:
+    """Returns token vectors `[tokens, d]` float64 of each unit."""
+    model = self.components.model
+    apply = jax.jit(lambda v, b: model.apply(v, b, method="token_vectors"))
+    vectors = {}
+    for batch in map(_first, self._batches()):
+      hidden = np.asarray(apply(_first(ranker.variables), batch), np.float64)
+      units = batch.units
+      for s, slot in zip(*np.nonzero(units.length)):
+        row, at, length = units.row[s, slot], units.start[s, slot], units.length[s, slot]
+        vectors[int(units.id[s, slot])] = hidden[s, row, at : at + length]
+    return vectors
+
+
+def _first(tree: Any) -> Any:
+  return jax.tree.map(lambda x: x[0], tree)
+
+
+def plans(view: View) -> list[Similarity]:
+  """Returns the plan of each sentence that has words, its relevant context marked."""
+  similarities = []
+  for sentence in view.sentences:
+    if sentence.words:
+      marked = sentence.relevant if view.transported else None
+      similarities.append(
+        Similarity(
+          view.words,
+          sentence.words,
+          sentence.plan,
+          sentence.distance,
+          "cost",
+          "plan",
+          sentence.name,
+          marked,
+        )
+      )
+  return similarities
+
+
+def _sentences(template: str, question: Question, count: int) -> list[tuple[str, str]]:
+  """Returns (name, text) of each sentence beside the question, in the order of roles 1 … `count`."""
+  if template == "joint":
+    texts = [candidate.text for candidate in question.candidates]
+    texts += [""] * (count - len(texts))
+    return [(f"candidate {n}", text) for n, text in enumerate(texts, 1)]
+  candidate = question.candidates[0]
+  texts = (candidate.text, candidate.previous, candidate.next)
+  return list(zip(CONTEXT, texts))[:count]
+
+
+def word_table(components: Components, question: Question, batcher: Batcher) -> UnitTable:
+  """Returns the batcher's units with their words; InputError where its tokens are cut otherwise."""
+  units = batcher.units
+  if units.word_offsets[-1]:
+    return units
+  template, roles, candidate = components.model.template, None, question.candidates[0]
+  texts = [unit_parts(template, question.text, candidate)]
+  if template == "single":
+    texts = [(question.text,), (candidate.text,)]
+    roles = [ROLES["question"], ROLES["candidate"]]
+  texts = components.prompts.before(texts, roles)
+  tokenizer = components.source.tokenizer
+  if components.source.open_vocabulary:
+    tokenizer, _ = components.source.open_vocabulary(text for unit in texts for text in unit)
+  rebuilt = build_units(
+    texts,
+    tokenizer,
+    template=template,
+    roles=roles,
+    words=True,
+    max_length=components.config.data.max_length,
+  )
+  same = np.array_equal(rebuilt.ids, units.ids) and np.array_equal(rebuilt.offsets, units.offsets)
+  if not same:
+    raise InputError(
+      f"model.name = {components.config.model.name!r}: its tokens are not those of "
+      "the tokeniser, so that no word can be given its own"
+    )
+  return rebuilt
+
+
+def as_written(text: str, forms: Sequence[str]) -> tuple[str, ...]:
+  """Returns the words of `text` whose lower-cased forms are `forms`, in order; others may lie between."""
+  spelling, spelled = [], iter(words(text))
+  for form in forms:
+    start, end = next((start, end) for other, start, end in spelled if other == form)
+    spelling.append(text[start:end])
+  return tuple(spelling)
+
+
+def cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+  """Returns the cosine of each row of `a` `[n, d]` with each of `b` `[m, d]`; 0 with a zero vector."""
+  return unit_rows(a) @ unit_rows(b).T
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+  """Scales rows `[n, d]` to length 1, float64; a zero row stays zero."""
+  lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
+  return vectors / np.where(lengths > 0, lengths, 1.0)
+
+
+def from_texts(
+  config: Any, question: str, candidates: Sequence[str], *, previous: str = "", following: str = ""
+) -> Question:
+  """Returns the question with its candidate and context (a joint run: candidates), under its rules.
+
+  Raises:
+    InputError: context, or several candidates, for a run that does not read them.
+
+  """
+  template = config.model.get("template", "")
+  if (previous or following) and template != "context":
+    raise InputError("--previous and --next: the run reads no context; leave them out")
+  most = config.data.ranking_size if template == "joint" else 1
+  if len(candidates) > most:
+    raise InputError(
+      f"--text-candidate was given {len(candidates)} times; the run reads {most} at once"
+    )
+  for name, texts in (("--text-question", [question]), ("--text-candidate", candidates)):
+    if not all(text.strip() for text in texts):
+      raise InputError(f"{name} is empty: give a text")
+  in_context = []
+  for n, text in enumerate(candidates, 1):
+    in_context.append(Candidate(f"C{n}", text, previous=previous, next=following))
+  asked = Question("Q", question, tuple(in_context))
+  return normalise.apply([asked], config.data.rules)[0]
+
+
+def from_data(config: Any, question_id: str, candidate_id: str | None, split: str) -> Question:
+  """Returns a question of the run's data with one candidate, or with those that a joint run ranks.
+
+  Where no candidate is named, it is the first right one, else the first.
+
+  Raises:
+    InputError: no such split, question or candidate; a candidate for a joint run.
+
+  """
+  data = load.load(config.data, config.evaluation.task)
+  load.require(data, (split,))
+  questions = data.splits[split]
+  question = next((q for q in questions if q.id == question_id), None)
+  if question is None:
+    raise InputError(
+      f"--question-id={question_id}: {data.name} has no such question in its split "
+      f"{split!r} (the first is {questions[0].id}); name another --split?"
+    )
+  if not question.candidates:
+    raise InputError(f"--question-id={question_id} has no candidates: name another")
+  if config.model.get("template") == "joint":
+    size = config.data.ranking_size
+    if candidate_id is not None:
+      raise InputError(
+        f"--candidate-id={candidate_id}: a joint run reads the best {size} candidates together; "
+        "leave it out"
+      )
+    order = rankings.load(config.data.ranking, data.splits, split.split("+")).order(question)
+    chosen = tuple(question.candidates[at] for at in order[:size])
+  elif candidate_id is None:
+    chosen = (question.candidates[(*question.positives, 0)[0]],)
+  else:
+    chosen = tuple(one for one in question.candidates if one.id == candidate_id)
+    if not chosen:
+      known = ", ".join(candidate.id for candidate in question.candidates[:5])
+      raise InputError(f"--candidate-id={candidate_id}: question {question_id} has {known} …")
+  return Question(question.id, question.text, chosen)
+
+
+def questions_of(pool: Pool, answer: str) -> tuple[str, list[str]]:
+  """Returns the passage `answer` (an id, or `most`) and the questions whose gold passage it is.
+
+  Raises:
+    InputError: no such passage, or fewer than two questions.
+
+  """
+  count = Counter(query.answers[0] for query in pool.queries)
+  if answer == "most" and count:
+    answer = count.most_common(1)[0][0]
+  place = pool.place()
+  if answer not in place:
+    raise InputError(f"the pool has no passage {answer!r} (the first is {pool.passages[0].id})")
+  asked = [query.text for query in pool.queries if query.answers[0] == answer]
+  if len(asked) < 2:
+    raise InputError(f"passage {answer!r}: {len(asked)} questions have it as their answer, not two")
+  return pool.passages[place[answer]].text, asked
+
+
+def projected(vectors: np.ndarray) -> np.ndarray:
+  """Projects vectors `[n, d]` of length 1 on their first two singular directions, `[n, 2]`.
+
+  They are not centred, as in Cross-VAE (figure 2), so that what is close to one direction stays so;
+  signs are such that each coordinate's largest value is positive.
+  """
+  unit = unit_rows(vectors)
+  _, _, directions = np.linalg.svd(unit, full_matrices=False)
+  points = unit @ directions[:2].T
+  points = np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
+  largest = points[np.abs(points).argmax(0), np.arange(2)]
+  return points * np.where(largest < 0, -1.0, 1.0)
+
+
+def closeness(vectors: np.ndarray) -> float:
+  """Returns the mean squared distance between the rows `[n, d]`, brought to length 1 (SSE)."""
+  unit = unit_rows(vectors)
+  first, second = np.triu_indices(len(unit), 1)
+  return float(np.square(unit[first] - unit[second]).sum(1).mean())

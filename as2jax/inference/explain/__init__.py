@@ -1,1 +1,0 @@
-"""What a trained run does with a text, as tables and pictures."""

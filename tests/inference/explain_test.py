@@ -1,0 +1,375 @@
+"""What a run sees: cosines and plans by hand, the words, the files, what is refused."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import ot
+import pytest
+import tiny
+from flax import traverse_util
+from safetensors.numpy import load_file, save_file
+from tiny_cassie import run_config
+
+import as2jax
+from as2jax.commands import app
+from as2jax.data.datasets import dataset, trec_files
+from as2jax.data.datasets.pool import Pool
+from as2jax.data.record import Passage, Query
+from as2jax.data.text.tokenizer import load_tokenizer
+from as2jax.inference import explain, heatmap, modes
+from as2jax.inference.explain import Similarity
+from as2jax.inference.run import Run
+from as2jax.runtime.errors import InputError
+from configs import wikiqa_baseline
+
+QUESTION = "Why is the Fjord's water cold?"
+CANDIDATE = "Melting glaciers feed it, so the water stays at 4 $ or $ less."
+Q_WORDS = ("Why", "is", "the", "Fjord's", "water", "cold", "?")
+ALIGNED = "What is the cause of a melting glacier?"
+SENTENCE = "Warm water, so it is said, melts the glacier."
+PREVIOUS = "The Fjord's water is warm."
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+  """The tiny encoder with layer norms as they are initialised: its vectors differ in direction."""
+  folder = tmp_path_factory.mktemp("encoder") / "x"
+  shutil.copytree(tiny.encoder_folder(), folder)
+  weights = load_file(folder / "model.safetensors")
+  for name, value in weights.items():
+    if "LayerNorm" in name:
+      weights[name] = np.full_like(value, float(name.endswith("weight")))
+  save_file(weights, folder / "model.safetensors")
+  return str(folder)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, encoder):
+  """Runs over that encoder: `triplet`, and `crossencoder` of two seeds that never trained."""
+  root = tmp_path_factory.mktemp("runs")
+  few = dict(
+    optimizer__rate=3e-4,
+    optimizer__warmup=0.0,
+    data__train_fraction=0.2,
+    evaluation__splits=("dev",),
+    encoder__pretrained=encoder,
+  )
+  modes.run(tiny.config("triplet", "grouped", **few), str(root / "triplet"))
+  config = tiny.config("crossencoder", "grouped", epochs=0, seeds=(0, 4), **few)
+  modes.run(config, str(root / "crossencoder"))
+  return root
+
+
+def pieces(text):
+  """Ids of each word of `text`, cut by hand at white space and before punctuation."""
+  tokenizer = load_tokenizer(tiny.encoder_folder())
+  spaced = text.replace("?", " ?").replace(",", " ,").replace(".", " .")
+  return [(word, tokenizer.encode([word]).ids) for word in spaced.split()]
+
+
+def by_hand(params, joined):
+  """Cosines of the words, from the encoder on plain rows."""
+  encoder = tiny.encoder_module()
+  sides = [pieces(QUESTION), pieces(CANDIDATE)]
+  cls, sep = 2, 3
+
+  def hidden(ids, types):
+    tokens = tiny.tokens(1, 1, len(ids))
+    array = lambda x: jax.numpy.asarray(x, jax.numpy.int32)[None, None]
+    tokens = tokens.replace(ids=array(ids), type=array(types))
+    return np.asarray(
+      jax.jit(lambda p, t: encoder.apply({"params": p}, t, train=False))(params, tokens)
+    )[0, 0]
+
+  flat = [np.concatenate([ids for _, ids in side]) for side in sides]
+  if joined:
+    ids = [cls, *flat[0], sep, *flat[1], sep]
+    every = hidden(ids, [0] * (len(flat[0]) + 2) + [1] * (len(flat[1]) + 1))
+    starts = (1, len(flat[0]) + 2)
+    outputs = [every[start : start + len(x)] for start, x in zip(starts, flat)]
+  else:
+    outputs = [hidden([cls, *x, sep], [0] * (len(x) + 2))[1:-1] for x in flat]
+  vectors = []
+  for side, output in zip(sides, outputs):
+    ends = np.cumsum([len(ids) for _, ids in side])
+    vectors.append([output[end - len(ids) : end].mean(0) for end, (_, ids) in zip(ends, side)])
+  return np.array(
+    [[u @ v / np.linalg.norm(u) / np.linalg.norm(v) for v in vectors[1]] for u in vectors[0]]
+  ), [[word for word, _ in side] for side in sides]
+
+
+def encoder_tree(params):
+  """The encoder's of a run's parameters by path."""
+  return traverse_util.unflatten_dict(
+    {
+      path.removeprefix("encoder/"): value
+      for path, value in params.items()
+      if path.startswith("encoder/")
+    },
+    sep="/",
+  )
+
+
+@pytest.mark.parametrize("model", ["triplet", "crossencoder"])
+def test_the_matrix_is_that_of_the_encoders_vectors(folder, model, tmp_path):
+  texts = {"question": QUESTION, "candidates": [CANDIDATE]}
+  (actual,) = heatmap.make(folder / model, tmp_path / "x.png", seed=0, **texts)
+  params = encoder_tree(Run(folder / model).parameters(0))
+  expected, (q, c) = by_hand(params, joined=model == "crossencoder")
+  assert list(actual.question) == q == list(Q_WORDS) and list(actual.candidate) == c
+  np.testing.assert_allclose(actual.values, expected, atol=2e-5)
+  assert np.ptp(expected) > 0.3
+  assert actual.score_name == {"triplet": "euclidean", "crossencoder": "logit"}[model]
+  assert actual.score == pytest.approx(
+    Run(folder / model).ranker(0).scores([(QUESTION, CANDIDATE)])[0], abs=1e-5
+  )
+
+
+def test_a_prompt_is_read_and_not_shown(folder, tmp_path):
+  """Its words stand before each text, and the picture has the text's own."""
+  prompted = shutil.copytree(folder / "triplet", tmp_path / "prompted")
+  path = prompted / "config.json"
+  config = json.loads(path.read_text())
+  config["data"]["prompts"] = ["the query : ", "a passage , "]
+  path.write_text(json.dumps(config))
+  texts = {"question": QUESTION, "candidates": [CANDIDATE]}
+  [plain] = heatmap.make(folder / "triplet", tmp_path / "x.png", **texts)
+  [actual] = heatmap.make(prompted, tmp_path / "x.png", **texts)
+  assert (actual.question, actual.candidate) == (plain.question, plain.candidate)
+  assert actual.values.shape == plain.values.shape
+  assert np.abs(actual.values - plain.values).max() > 1e-3
+  assert actual.score == pytest.approx(as2jax.load(prompted).scores([(QUESTION, CANDIDATE)])[0])
+
+
+def test_each_seed_has_its_own_head(folder, tmp_path):
+  texts = {"question": QUESTION, "candidates": [CANDIDATE]}
+  by_seed = {}
+  for seed in (None, 0, 4):
+    (by_seed[seed],) = heatmap.make(folder / "crossencoder", tmp_path / "x.png", seed=seed, **texts)
+  best = Run(folder / "crossencoder").best_seed
+  assert by_seed[None].score == by_seed[best].score and by_seed[0].score != by_seed[4].score
+  np.testing.assert_array_equal(by_seed[0].values, by_seed[4].values)  # of the same weights
+
+
+def test_the_files(folder, finished_run, tmp_path, capsys):
+  from matplotlib.image import imread
+
+  output = tmp_path / "deep" / "x.png"
+  texts = [f"--text-question={QUESTION}", f"--text-candidate={CANDIDATE}", f"--output={output}"]
+  assert app.run(["explain", str(folder / "triplet"), *texts]) == 0
+  printed = capsys.readouterr().out.splitlines()
+  assert len(printed) == 5 and json.loads(printed[0])["cosine"] > 0
+  context = [f"--previous={PREVIOUS}", "--format=text"]
+  assert app.run(["explain", str(finished_run("cassie")), *texts, *context]) == 0
+  printed = capsys.readouterr().out.splitlines()
+  assert printed[0].startswith("candidate: cost ") and printed[1].startswith("previous: cost ")
+  picture = imread(output)
+  assert picture.shape[0] > 400 and picture.shape[1] > 500
+  assert len(np.unique(picture[..., :3].reshape(-1, 3), axis=0)) > 50  # cells of many colours
+  files = {file.name for file in output.parent.iterdir()}
+  assert files == {"x.png", "x.tsv", "x.candidate.tsv", "x.previous.tsv"}
+  texts = {"question": QUESTION, "candidates": [CANDIDATE]}
+  (actual,) = heatmap.make(folder / "triplet", output, **texts)
+  head, *lines = (output.parent / "x.tsv").read_text().splitlines()
+  assert tuple(head.split("\t")[1:]) == actual.candidate
+  assert tuple(line.split("\t")[0] for line in lines) == actual.question
+  values = np.array([line.split("\t")[1:] for line in lines], float)
+  np.testing.assert_allclose(values, actual.values, atol=1e-6)
+
+
+def test_a_question_of_the_data(folder, tmp_path):
+  question = next(q for q in dataset.load("sample").splits["test"] if len(q.candidates) > 1)
+  one = question.candidates[1]
+  make = lambda **of: heatmap.make(folder / "triplet", tmp_path / "x.png", **of)[0]
+  actual = make(question_id=question.id, candidate_id=one.id)
+  same = make(question=question.text, candidates=[one.text])
+  assert actual.question == same.question
+  np.testing.assert_array_equal(actual.values, same.values)
+  right = question.candidates[question.positives[0]]
+  assert explain.from_data(
+    Run(folder / "triplet").config, question.id, None, "test"
+  ).candidates == (right,)
+  twice = make(question=QUESTION, candidates=[QUESTION])
+  np.testing.assert_allclose(np.diag(twice.values), 1)
+
+
+def test_a_model_may_have_token_vectors_of_its_own(folder, tmp_path, monkeypatch):
+  from as2jax.models.asbert import Triplet
+
+  def token_vectors(self, batch):
+    return jax.numpy.ones((*batch.tokens.ids.shape, 3)) * (batch.tokens.ids[..., None] > 5)
+
+  monkeypatch.setattr(Triplet, "token_vectors", token_vectors, raising=False)
+  texts = {"question": "cold water", "candidates": ["the cold"]}
+  (own,) = heatmap.make(folder / "triplet", tmp_path / "x.png", **texts)
+  np.testing.assert_allclose(own.values, 1)
+
+
+def test_plans_are_pots_over_the_words(finished_run, tmp_path):
+  run = Run(finished_run("cassie"))
+  asked = explain.from_texts(run.config, ALIGNED, [SENTENCE], previous=PREVIOUS)
+  view = explain.Words(run, asked).alignment(run.ranker())
+  candidate, previous, following = view.sentences
+  assert view.words == ("cause", "melting", "glacier") and view.transported
+  assert candidate.words == ("Warm", "water", "said", "melts", "glacier")
+  assert previous.words == ("Fjord's", "water", "warm") and previous.text == PREVIOUS
+  assert (following.words, following.text, following.logit) == ((), "", None)
+  counts = json.loads((run.folder / "inputs" / "document_frequency.json").read_text())["values"]
+  of = lambda table, words: np.asarray([counts[table].get(w.lower(), 1) for w in words], float)
+  for sentence in (candidate, previous):
+    a, b = of("questions", view.words), of("sentences", sentence.words)
+    expected = ot.sinkhorn(
+      a / a.sum(),
+      b / b.sum(),
+      sentence.cost,
+      0.1 * sentence.cost.mean(),
+      method="sinkhorn_log",
+      numItermax=10,
+      stopThr=0,
+      warn=False,
+    )
+    np.testing.assert_allclose(sentence.plan, expected, atol=1e-5)
+    assert set(np.flatnonzero(sentence.relevant)) == set(expected.argmax(1))
+    assert sentence.distance == pytest.approx((expected * sentence.cost).sum(), rel=1e-4)
+  np.testing.assert_allclose(view.edges.sum(1), [1, 1, 0], atol=1e-6)
+  assert (view.edges[:2, :2] > 0).all() and not view.edges[:, 2].any()
+  panels = explain.plans(view)
+  assert [panel.mode for panel in panels] == ["candidate", "previous"]
+  np.testing.assert_array_equal(panels[1].marked, previous.relevant)
+  mean = shutil.copytree(run.folder, tmp_path / "mean")
+  config = json.loads((mean / "config.json").read_text())
+  config["model"]["alignment"] = "mean"
+  (mean / "config.json").write_text(json.dumps(config))
+  texts = {"question": ALIGNED, "candidates": [SENTENCE]}
+  (only,) = heatmap.make(mean, tmp_path / "x.svg", **texts)
+  assert only.marked is None, "no transport: every word is relevant"
+
+
+def test_an_aligned_question_of_the_data_has_the_runs_score(finished_run):
+  run = Run(finished_run("cassie"))
+  question = next(q for q in dataset.load("sample").splits["test"] if len(q.candidates) > 2)
+  scores = trec_files.read_run(run.folder / "eval" / "test" / "run.trec")[question.id]
+  one = question.candidates[1]
+  asked = explain.from_data(run.config, question.id, one.id, "test")
+  view = explain.Words(run, asked).alignment(run.ranker())
+  assert view.sentences[0].logit == pytest.approx(scores[one.id], abs=1e-4)
+  assert [s.text for s in view.sentences] == [one.text, one.previous, one.next]
+
+
+@pytest.mark.slow
+def test_a_joint_run_shows_its_candidates_in_the_rankers_order(tmp_path):
+  first = wikiqa_baseline.get_config("bm25,sample")
+  first.evaluation.splits, first.log.tensorboard = ("train", "dev", "test"), False
+  modes.run(first.lock(), str(tmp_path / "bm25"))
+  config = run_config(
+    "cassie", "joint", epochs=0, data__ranking=str(tmp_path / "bm25"), evaluation__splits=("test",)
+  )
+  modes.run(config, str(tmp_path / "joint"))
+  question = next(q for q in dataset.load("sample").splits["test"] if len(q.candidates) > 3)
+  of = lambda name: trec_files.read_run(tmp_path / name / "eval" / "test" / "run.trec")[question.id]
+  scores, first = of("joint"), of("bm25")
+  text = {c.id: c.text for c in question.candidates}
+  best = sorted(first, key=lambda c: (np.float32(first[c]), c), reverse=True)[:3]
+  run = Run(tmp_path / "joint")
+  see = lambda asked: explain.Words(run, asked).alignment(run.ranker())
+  view = see(explain.from_data(run.config, question.id, None, "test"))
+  assert [s.text for s in view.sentences] == [text[c] for c in best]
+  logits = [s.logit for s in view.sentences]
+  np.testing.assert_allclose(logits, [scores[c] for c in best], atol=1e-4)
+  texts = [text[c] for c in best]
+  same = see(explain.from_texts(run.config, question.text, texts))
+  np.testing.assert_array_equal(same.edges, view.edges)
+  np.testing.assert_allclose(same.edges.sum(1), 1, atol=1e-6)
+  two = see(explain.from_texts(run.config, question.text, texts[:2]))
+  assert [s.name for s in two.sentences] == ["candidate 1", "candidate 2", "candidate 3"]
+  assert two.sentences[2].words == () and not two.edges[2].any()
+  for refused, message in (
+    (lambda: explain.from_texts(run.config, "a", ["b"], following="c"), "reads no context"),
+    (lambda: explain.from_texts(run.config, "a", list("bcde")), "given 4 times; the run reads 3"),
+    (
+      lambda: explain.from_data(run.config, question.id, "C", "test"),
+      "reads the best 3 candidates",
+    ),
+  ):
+    with pytest.raises(InputError, match=message):
+      refused()
+
+
+def test_words_as_written():
+  assert explain.as_written("The  CAT, the cat!", ["the", "cat", "the", "!"]) == (
+    "The",
+    "CAT",
+    "the",
+    "!",
+  )
+  zero = explain.cosine(np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[2.0, 2.0]]))
+  np.testing.assert_allclose(zero, [[0], [0.5**0.5]])
+
+
+def test_pictures_are_drawn_as_shapes_and_text():
+  values = np.array([[0.1, 0.9, -0.2], [0.5, 0.0, 1.0]])
+  one = Similarity(("who", "sat"), ("the", "$cat$", "sat"), values, 0.7, "cosine")
+  other = Similarity(("who",), ("it",), values[:1, :1], 0.7, "cost", marked=np.array([True]))
+  draw = lambda form: heatmap.draw([("a title", one), ("another", other)], form)
+  svg, pdf, png = map(draw, heatmap.FORMS[1:] + heatmap.FORMS[:1])
+  assert png.startswith(b"\x89PNG")
+  assert b"<image" not in svg and b"$cat$</text>" in svg
+  assert pdf.startswith(b"%PDF") and b"/Subtype /Image" not in pdf and b"/Font" in pdf
+  assert draw(".svg") == svg and draw(".pdf") == pdf
+
+
+def pool():
+  passages = tuple(Passage(f"p{i}", f"sentence number {i}") for i in range(4))
+  asked = (("a", "which one ?", "p1"), ("b", "which other ?", "p1"), ("c", "what ?", "p2"))
+  return Pool(passages, tuple(Query(id, text, (answer,), (1,)) for id, text, answer in asked))
+
+
+def test_the_questions_of_one_answer():
+  expected = ("sentence number 1", ["which one ?", "which other ?"])
+  assert explain.questions_of(pool(), "most") == expected
+  for answer, message in (("p2", "1 questions have it"), ("zebra", "the first is p0")):
+    with pytest.raises(InputError, match=message):
+      explain.questions_of(pool(), answer)
+
+
+def test_projection_keeps_what_two_directions_hold():
+  random = np.random.default_rng(0)
+  plane = random.normal(size=(2, 7))
+  vectors = random.normal(size=(9, 2)) @ plane
+  unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+  points = explain.projected(vectors)
+  distances = lambda x: np.square(x[:, None] - x[None]).sum(-1)
+  np.testing.assert_allclose(distances(points), distances(unit), atol=1e-9)
+  expected = distances(unit)[np.triu_indices(9, 1)].mean()
+  np.testing.assert_allclose(explain.closeness(vectors), expected)
+  assert explain.projected(np.ones((3, 1))).shape == (3, 2)
+
+
+TEXTS = ["--text-question=a", "--text-candidate=b"]
+REFUSED = [  # system, arguments, words of the message
+  ("zebra", TEXTS, "zebra holds no run"),
+  ("bm25", TEXTS, "bm25, which has no token vectors"),
+  ("triplet", [*TEXTS, "--output=x.jpg"], "ends in .png"),
+  ("triplet", [*TEXTS, "--seed=1"], "seed = 1: the run has 0"),
+  ("triplet", ["--text-question=a"], "give --text-question and --text-candidate"),
+  ("triplet", [*TEXTS, "--question-id=Q1"], "give --text-question and --text-candidate"),
+  ("triplet", ["--question-id=zebra"], "no such question in its split 'test'"),
+  ("triplet", ["--question-id=zebra", "--split=none"], "has no split 'none'"),
+  ("triplet", [*TEXTS, "--previous=a"], "reads no context"),
+  ("triplet", [*TEXTS, "--text-candidate=c"], "given 2 times; the run reads 1"),
+  ("triplet", [*TEXTS, "--output=/dev/null/x.png"], "cannot be written"),
+  ("cassie", ["--text-question= ", "--text-candidate=a"], "--text-question is empty"),
+  ("cassie", ["--question-id=Q1", "--previous=a"], "give --text-question and --text-candidate"),
+]
+
+
+@pytest.mark.parametrize("system, arguments, message", REFUSED)
+def test_what_is_refused(system, arguments, message, finished_run, tmp_path, capsys):
+  run = system if system == "zebra" else str(finished_run(system))
+  png = f"--output={tmp_path / 'x.png'}"
+  assert app.run(["explain", run, png, *arguments]) == 2
+  captured = capsys.readouterr()
+  assert message in captured.err and not captured.out, captured.err
+  assert not (tmp_path / "x.png").exists()
