@@ -1,0 +1,312 @@
+"""Compares what two trees of the project compute, to the bit, on this machine.
+
+python tests/goldens/compare_trees.py OLD NEW [--only=triplet,cete] [--keep=FOLDER]
+
+OLD and NEW are two checkouts with the same `.venv`. In each, the same commands train every system on
+its tiny config, rank users' files, evaluate run files, break 500 texts into sentences and compile three
+jobs for TPU v5e. The values that are compared come from files that other programs read (run.trec,
+qrels.trec, metrics.jsonl, Orbax checkpoints) and from printed JSON, so that a tree may change all
+of its insides. Status 1 where anything differs.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+TINY = {
+  "batch.num_row_buckets": 1,
+  "batch.predict_rows": 64,
+  "batch.shards": 8,
+  "compilation_cache": "off",
+  "epochs": 1,
+  "evaluation.splits": "('test',)",
+  "log.report": False,
+  "log.steps": 1,
+  "log.tensorboard": False,
+  "optimizer.rate": 0.001,
+}
+TEXT = {"batch.row_lengths": "(64,)", "batch.rows": 16, "data.max_length": 64}
+CONTEXT = {"batch.row_lengths": "(128,)", "batch.rows": 16, "data.max_length": 128}
+ENCODER = {"encoder.pretrained": "{folder}/encoder"}
+JOBS = {
+  "triplet": ("wikiqa_triplet", "sample", {**TEXT, **ENCODER, "data.train_fraction": 0.08}),
+  "grouped": ("wikiqa_triplet", "sample,grouped", {**TEXT, **ENCODER, "data.train_fraction": 0.2}),
+  "siamese": ("wikiqa_siamese", "sample", {**TEXT, **ENCODER, "data.train_fraction": 0.08}),
+  "crossencoder": (
+    "wikiqa_crossencoder",
+    "sample",
+    {**TEXT, **ENCODER, "batch.examples": 32, "data.train_fraction": 0.15, "seeds": "(0,1)"},
+  ),
+  "loct": (
+    "wikiqa_loct",
+    "sample",
+    {**CONTEXT, **ENCODER, "batch.examples": 32, "data.train_fraction": 0.08, "seeds": "(0,)"},
+  ),
+  "cassie": (
+    "wikiqa_cassie",
+    "sample",
+    {
+      **CONTEXT,
+      **ENCODER,
+      "batch.examples": 32,
+      "data.train_fraction": 0.08,
+      "seeds": "(0,)",
+      "model.hidden": 8,
+      "model.iterations": 10,
+    },
+  ),
+  "cete": (
+    "wikiqa_cete",
+    "sample",
+    {
+      **TEXT,
+      **ENCODER,
+      "data.train_fraction": 0.08,
+      "model.num_heads": 2,
+      "model.positions": "sinusoids",
+    },
+  ),
+  "cross_vae": (
+    "squad_cross_vae",
+    "sample",
+    {
+      **ENCODER,
+      "batch.examples": 32,
+      "batch.row_lengths": "(16,)",
+      "batch.rows": 64,
+      "data.max_length": 16,
+      "data.train_fraction": 0.6,
+      "loss.epochs": 1,
+      "model.answer_length": 16,
+      "model.answer_start": "apart",
+      "model.attention_size": 4,
+      "model.decoder_size": 7,
+      "model.hidden_size": 5,
+      "model.hops": 2,
+      "model.latent_size": 3,
+      "model.match_on": "sample",
+      "model.question_length": 16,
+      "model.softmax_chunk": 64,
+    },
+  ),
+  "m2snet": (
+    "trecqa_m2snet",
+    "2,sample",
+    {
+      "batch.examples": 32,
+      "batch.row_lengths": "(14,)",
+      "data.max_length": 14,
+      "data.train_fraction": 0.08,
+      "encoder.vectors": "{folder}/vectors.txt",
+      "model.candidate_length": 14,
+      "model.filter_size": 3,
+      "model.filters": "(4,6)",
+      "model.question_length": 12,
+    },
+  ),
+  "bm25": ("wikiqa_baseline", "bm25,sample", {}),
+  "word_overlap": ("wikiqa_baseline", "word_overlap,sample", {}),
+}
+UNTIMED = (
+  "loss",
+  "grad",
+  "map",
+  "mrr",
+  "p@1",
+  "rate",
+  "norm",
+  "term",
+  "dev",
+  "positives",
+  "triplets",
+)
+QUESTIONS = [
+  ("how are glacier caves formed", "A cave is formed within ice.", "Ice is cold. NA"),
+  ("what is 007", "null", "The agent 007 is a spy; he drives."),
+]
+COMPILED = ("wikiqa_triplet:minilm", "wikiqa_cassie:minilm", "squad_cross_vae")
+
+
+def tables(folder: pathlib.Path) -> dict[str, str]:
+  """Write six users' files of one content; return file names and options of `rank`."""
+  rows = [(q, c) for q, *answers in QUESTIONS for c in answers]
+  quoted = "".join(f'"{q}","{c}"\n' for q, c in rows)
+  (folder / "plain.csv").write_text(f"question,candidate\n{quoted}")
+  semicolons = quoted.replace('","', '";"')
+  (folder / "mark.csv").write_text(f"\ufeffquestion;candidate\n{semicolons}")
+  (folder / "renamed.csv").write_text(f"ask,reply\n{quoted}")
+  (folder / "tabs.tsv").write_text(
+    "question\tcandidate\n" + "".join(f"{q}\t{c}\n" for q, c in rows)
+  )
+  lines = [json.dumps({"question": q, "candidate": c}) for q, c in rows]
+  (folder / "lines.jsonl").write_text("\n".join(lines) + "\n")
+  grouped = [json.dumps({"question": q, "candidates": list(answers)}) for q, *answers in QUESTIONS]
+  (folder / "grouped.jsonl").write_text("\n".join(grouped) + "\n")
+  return {
+    "plain.csv": "", "mark.csv": "", "tabs.tsv": "", "lines.jsonl": "", "grouped.jsonl": "",
+    "renamed.csv": "--columns=question=ask,candidate=reply",
+  }  # fmt: skip
+
+
+def prepare(folder: pathlib.Path) -> None:
+  """Write a tiny BERT folder and word vectors, by libraries alone."""
+  import numpy as np
+  import transformers
+  from safetensors.numpy import save_file
+
+  sys.path.insert(0, str(HERE.parent))
+  import tiny
+
+  encoder, words = folder / "encoder", tiny.vocabulary()
+  encoder.mkdir(parents=True)
+  (encoder / "vocab.txt").write_text("\n".join(words) + "\n")
+  settings = {**tiny.SIZES, "vocab_size": len(words)}
+  (encoder / "config.json").write_text(json.dumps(settings))
+  transformers.logging.set_verbosity_error()
+  import torch
+
+  torch.manual_seed(0)
+  model = transformers.BertModel(transformers.BertConfig(**settings))
+  rng = np.random.default_rng(0)
+  arrays = {
+    name: rng.normal(0, 0.4, value.shape).astype(np.float32)
+    for name, value in model.state_dict().items()
+    if value.dtype.is_floating_point
+  }
+  save_file(arrays, str(encoder / "model.safetensors"), metadata={"format": "pt"})
+  common = "the a of in to and is was what how who when where are on it for by with".split()
+  rows = [f"{w} {' '.join(f'{x:.3f}' for x in rng.normal(size=8))}\n" for w in common]
+  (folder / "vectors.txt").write_text("".join(rows))
+
+
+def call(tree: pathlib.Path, cache: pathlib.Path, *arguments: str) -> str:
+  """Run Python in a tree; return what it printed, or its status and errors."""
+  environment = {**os.environ, "JAX_PLATFORMS": "cpu", "AS2JAX_CACHE": str(cache)}
+  environment |= {"JAX_COMPILATION_CACHE_DIR": str(cache.parent / "programs")}
+  environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2", "PYTHONPATH": str(tree)}
+  command = [str(tree / ".venv/bin/python"), *arguments]
+  done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
+  if done.returncode:
+    return f"status {done.returncode}: {done.stderr[-1500:]}"
+  return done.stdout
+
+
+def parameters(run: pathlib.Path) -> dict[str, str]:
+  """Return the digest of every array in a run's checkpoints, by path."""
+  import jax
+  import numpy as np
+  import orbax.checkpoint as ocp
+
+  digests = {}
+  for path in sorted(run.glob("checkpoints/**/variables")):
+    alone = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    reader = ocp.StandardCheckpointer()
+    tree = reader.metadata(path).item_metadata.tree
+    target = jax.tree.map(lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype, sharding=alone), tree)
+    for key, value in jax.tree_util.tree_flatten_with_path(reader.restore(path, target))[0]:
+      name = f"{path.relative_to(run)}{jax.tree_util.keystr(key)}"
+      digests[name] = hashlib.sha256(np.asarray(value).tobytes()).hexdigest()[:16]
+  return digests
+
+
+def log_lines(run: pathlib.Path) -> list[dict]:
+  """Return the values of metrics.jsonl that no clock decides."""
+  kept = []
+  for line in (run / "metrics.jsonl").read_text().splitlines():
+    values = json.loads(line)
+    names = [n for n in values if n == "step" or any(word in n.lower() for word in UNTIMED)]
+    kept.append({n: values[n] for n in names if "second" not in n and "per_s" not in n})
+  return kept
+
+
+def record(tree: pathlib.Path, shared: pathlib.Path, out: pathlib.Path, only: list[str]) -> dict:
+  """Run everything in one tree; return {name: value}."""
+  found, cache = {}, out / "cache"
+  for name in only:
+    if name not in JOBS:
+      continue
+    job, words, keys = JOBS[name]
+    run = out / "runs" / name
+    values = {**TINY, **keys} if keys else {"log.report": False, "log.tensorboard": False}
+    flags = [f"--config.{k}={str(v).format(folder=shared)}" for k, v in values.items()]
+    config = f"--config={tree}/configs/{job}.py:{words}"
+    said = call(tree, cache, "-m", "as2jax.main", config, f"--workdir={run}", *flags)
+    if said.startswith("status"):
+      found[f"{name}: trains"] = said
+      continue
+    for file in sorted(run.glob("**/eval/**/*.trec*")):
+      found[f"{name}: {file.relative_to(run)}"] = file.read_bytes().hex()
+    if (run / "metrics.jsonl").exists():
+      for number, line in enumerate(log_lines(run)):
+        found[f"{name}: metrics.jsonl line {number}"] = line
+    found |= {f"{name}: {k}": v for k, v in parameters(run).items()}
+    table = call(
+      tree, cache, "-m", "as2jax", "compare", str(out / "runs/bm25"), str(run), "--format=json"
+    )
+    if name != "bm25":
+      found[f"{name}: compare"] = table.replace(str(out), "")
+    print(f"  {name}", flush=True)
+  if "files" in only:
+    files = out / "files"
+    files.mkdir()
+    for file, option in tables(files).items():
+      ranked = out / f"{file}.ranked.csv"
+      options = ["-o", str(ranked), *option.split()]
+      for run in ("bm25", "triplet"):
+        said = call(
+          tree, cache, "-m", "as2jax", "rank", str(out / "runs" / run), str(files / file), *options
+        )
+        found[f"files: {file} by {run}"] = ranked.read_text() if ranked.exists() else said
+        ranked.unlink(missing_ok=True)
+  if "sentences" in only:
+    found["sentences"] = call(tree, cache, str(HERE / "break_texts.py"))
+  if "compile" in only:
+    for job in COMPILED:
+      said = call(tree, cache, "-m", "as2jax", "lab", "compile", job, "--topology=v5e:2x2")
+      found[f"compile: {job}"] = [line for line in said.splitlines() if "second" not in line]
+  return found
+
+
+def main() -> int:
+  parser = argparse.ArgumentParser(description=__doc__)
+  parser.add_argument("old", type=pathlib.Path)
+  parser.add_argument("new", type=pathlib.Path)
+  parser.add_argument("--only", default=",".join(["bm25", *JOBS, "files", "sentences", "compile"]))
+  parser.add_argument(
+    "--keep", type=pathlib.Path, help="keep what the old tree gave here, and read it again"
+  )
+  options = parser.parse_args()
+  only = list(dict.fromkeys(options.only.split(",")))
+  with tempfile.TemporaryDirectory() as scratch:
+    folder = (options.keep or pathlib.Path(scratch)).absolute()
+    if not (folder / "shared").exists():
+      prepare(folder / "shared")
+    found = {}
+    for name, tree in (("old", options.old), ("new", options.new)):
+      kept = folder / f"{name}.json"
+      if name == "old" and kept.exists():
+        found[name] = json.loads(kept.read_text())
+        continue
+      print(tree, flush=True)
+      shutil.rmtree(folder / name, ignore_errors=True)
+      (folder / name).mkdir()
+      found[name] = record(tree.absolute(), folder / "shared", folder / name, only)
+      found[name] = json.loads(json.dumps(found[name]).replace(str(folder / name), ""))
+      kept.write_text(json.dumps(found[name], indent=1))
+  old = {k: v for k, v in found["old"].items() if k.split(":")[0] in only}
+  differing = [k for k in {**old, **found["new"]} if old.get(k) != found["new"].get(k)]
+  for key in differing[:60]:
+    print(f"{key}\n  old {str(old.get(key))[:300]}\n  new {str(found['new'].get(key))[:300]}")
+  print(f"{len(old)} values in the old tree, {len(differing)} differ")
+  return int(bool(differing) or not old)
+
+
+if __name__ == "__main__":
+  sys.exit(main())
