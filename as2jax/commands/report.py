@@ -1,6 +1,6 @@
 """`as2jax report`: one self-contained HTML page that shows runs."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -46,9 +46,6 @@ def report(
   metrics: Annotated[str, typer.Option(help="joined by commas; the first leads the page")] = "",
   question_filter: use.Filter = None,
   deterministic: use.Deterministic = [],  # noqa: B006
-  calibration: Annotated[
-    Literal["platt", "isotonic"], typer.Option(help="of scores as probabilities, fitted on dev")
-  ] = "platt",
   explain: Annotated[
     int, typer.Option(min=0, help="explain so many questions that differ most; opens the weights")
   ] = 3,
@@ -76,7 +73,6 @@ def report(
     question_filter=question_filter,
     deterministic=deterministic,
     published=figures,
-    calibration=calibration,
     files=files,
     explain=explain,
     question_ids=question_ids,

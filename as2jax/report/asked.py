@@ -21,7 +21,6 @@ class Asked:
     question_filter: see `run_scores.load`.
     deterministic: names of files whose system has no randomness.
     published: {(metric, whose): figure}, drawn as hollow marks beside those that are known.
-    calibration: of scores, on dev: `platt` or `isotonic`.
     files: a folder for every figure as SVG and PDF and the comparison as Markdown, LaTeX, CSV and
       JSON; "" for none.
     explain: so many questions that differ most are explained, which opens the runs' weights.
@@ -36,7 +35,6 @@ class Asked:
   question_filter: str | None = None
   deterministic: Sequence[str] = ()
   published: Mapping[tuple[str, str], float] = dataclasses.field(default_factory=dict)
-  calibration: str = "platt"
   files: epath.PathLike = ""
   explain: int = 0
   question_ids: Sequence[str] = ()
@@ -71,8 +69,6 @@ class Asked:
     """All options of `as2jax report` that say what stands in the page."""
     options = [*self._shared(self.metrics), f"--explain={self.explain}"]
     options += [f"--question={id}" for id in self.question_ids]
-    if self.calibration != "platt":
-      options.append(f"--calibration={self.calibration}")
     options += [
       f"--published={metric}={value!r}:{whose}" for (metric, whose), value in self.published.items()
     ]

@@ -9,16 +9,13 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from as2jax.evaluation import compare, run_scores
-from as2jax.evaluation.answer_triggering import CALIBRATIONS
 from as2jax.report import (
-  answering,
   cards,
   curves,
   forest,
   markup,
   page,
   questions,
-  strata,
   tables,
   verdict,
 )
@@ -57,8 +54,6 @@ def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) ->
   """
   asked = Asked(names, output, **options)
   output = epath.Path(output)
-  if asked.calibration not in CALIBRATIONS:
-    raise InputError(f"--calibration={asked.calibration}: use one of {', '.join(CALIBRATIONS)}")
   if output.suffix != ".html":
     raise InputError(f"--output={output}: name a file that ends in .html")
   if asked.files:
@@ -102,8 +97,6 @@ def content(runs: Runs, asked: Asked) -> Content:
   bars = questions.drawings(runs, metrics[0])
   listed = questions.rows(runs, metrics[0], asked.question_ids)
   why, of_why, numbers = _explained(runs, listed, (asked.explain, asked.question_ids))
-  kinds, of_kinds = strata.section(runs, metrics[0])
-  silent, of_silent = answering.section(runs, asked.calibration)
   shown = markup.figure(figures["forest"].svg(), sources, "forest")
   text = page.page(
     " · ".join(system.label for system in runs.systems),
@@ -114,12 +107,10 @@ def content(runs: Runs, asked: Asked) -> Content:
       _training(runs, trained),
       questions.section(runs, metrics[0], listed, bars, numbers),
       *why,
-      kinds,
-      silent,
       cards.section(runs),
     ],
   )
-  return Content(text, figures | trained | bars | of_why | of_kinds | of_silent, rows)
+  return Content(text, figures | trained | bars | of_why, rows)
 
 
 def _metrics(runs: Runs, asked: Asked) -> Sequence[str]:

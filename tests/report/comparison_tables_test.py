@@ -86,7 +86,7 @@ def test_a_page_leaves_its_figures_and_tables_as_files(finished_run, tmp_path, c
   )
   names = {path.name for path in folder.iterdir()}
   figures = {name.removesuffix(".svg") for name in names if name.endswith(".svg")}
-  assert {"forest", "dev-step", "loss-step", "waterfall-1", "strata"} <= figures
+  assert {"forest", "dev-step", "loss-step", "waterfall-1"} <= figures
   assert names == {f"{one}{suffix}" for one in figures for suffix in (".svg", ".pdf")} | {
     f"systems{suffix}" for suffix in tables.FORMS.values()
   }

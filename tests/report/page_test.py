@@ -71,8 +71,6 @@ def test_it_has_its_sections_and_says_how_to_repeat_it(page_of_two):
     "verdict",
     "systems",
     "questions",
-    "strata",
-    "answering",
     "identity",
   ]
   (_, code), *_ = shown.of("code")
@@ -126,7 +124,7 @@ def test_a_licence_is_what_the_distributors_state(name, stated):
 def test_the_commands_of_the_verdict_repeat_the_page(finished_run, tmp_path, monkeypatch, capsys):
   monkeypatch.chdir(tmp_path)
   runs = [str(finished_run(name)) for name in ("bm25", "word_overlap")]
-  options = ["--metrics=mrr,map", "--filter=answerable", "--calibration=isotonic", "--split=test"]
+  options = ["--metrics=mrr,map", "--filter=answerable", "--split=test"]
   options += ["--published=mrr=0.7:a paper's", "--explain=0"]
   assert app.run(["report", *runs, "-o", "a page.html", *options]) == 0
   page_text = pathlib.Path("a page.html").read_text()
