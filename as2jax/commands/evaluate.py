@@ -1,6 +1,6 @@
 """`as2jax evaluate`: a finished run again, or a published model or a run file on labelled questions."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -149,15 +149,15 @@ def _on_questions(
   target: str,
   form: str,
 ) -> None:
-  """What is no run, on the questions of a data set or file, under each of its question filters."""
+  """Measure what is no run on labelled questions, under each of their question filters."""
   import dataclasses
 
   from as2jax.data import tables
   from as2jax.data.datasets import named, trec_files
   from as2jax.data.datasets.dataset import Splits, Unions
   from as2jax.data.text import normalise
-  from as2jax.evaluation import metrics, results
-  from as2jax.inference.evaluate import evaluate as measured
+  from as2jax.evaluation import results, tasks
+  from as2jax.inference.evaluate import labelled, scores_of
 
   normalise.check(rules)
   if target:
@@ -169,35 +169,16 @@ def _on_questions(
     plain = data.splits
     ruled = Splits(tuple(plain), lambda split: normalise.apply(plain[split], rules))
     data = dataclasses.replace(data, splits=Unions(ruled))
-  evaluation = measured(system, data)
-  labels = [[c.label for c in q.candidates] for q in data.questions if q.candidates]
-  values = {metric: its[0] for metric, its in evaluation.values.items()}
-  if target:
-    trec_files.write_per_question(target, evaluation.ids, labels, values)
-  summary: dict[str, Any] = {}
-  notes: list[str] = []
+  questions = labelled(data)
+  (scores,), _ = scores_of(system, questions, data)
   split = "+".join(data.reported)
-  for question_filter, rule in metrics.filters(data.clean, data.official).items():
-    mask = metrics.filter_mask(rule, labels)
-    ranges = metrics.ranges_of(evaluation.worst, evaluation.best, mask)
-    if question_filter == "clean":
-      notes = metrics.tie_note(ranges, f"{data.name}-clean/{split}")
-    summary |= metrics.summarize(
-      values, mask, ranges=ranges, dataset=data.name, question_filter=question_filter, split=split
-    )
-    if rule == data.official and "avgrec" in evaluation.metrics:
-      recall = {"value": evaluation.metrics["avgrec"]["mean"], "half_width": None}
-      where = f"{data.name}-{question_filter}/{split}"
-      summary[f"avgrec[{where}]"] = {**recall, "questions": int(mask.sum())}
-  rows = {
-    name: {"mean": entry.pop("value"), "sd": None, "seeds": 1, **entry}
-    for name, entry in summary.items()
-  }
-  content = {
-    "task": "rerank",
-    "metrics": rows,
-    "seeds": [],
-    "deterministic": True,
-  }  # it has no seeds
-  text = lambda: "\n".join([results.table(content), *(f"note: {note}" for note in notes)])
+  found = tasks.evaluate(scores, data, split, ties="expected", questions=questions)
+  if target:
+    names, labels = [question.id for question in questions], tasks.labels_of(questions)
+    trec_files.write_per_question(target, names, labels, found.per_question)
+  rows = {}
+  for name, entry in found.metrics.items():
+    rows[name] = {"mean": entry.pop("value"), "sd": None, "seeds": 1, **entry}
+  content = {"task": "rerank", "metrics": rows, "seeds": [], "deterministic": True}
+  text = lambda: "\n".join([results.table(content), *(f"note: {note}" for note in found.notes)])
   finish(content, text, form)

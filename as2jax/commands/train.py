@@ -76,11 +76,11 @@ def train(
   files = {"train": train_file, "dev": dev, "test": test}
   config, folder = resolve(job, folder, settings, seeds, recipe, files, columns, drop)
   process.begin_run(coordinator, processes, process_id, profile)
-  from as2jax.evaluation import summary
+  from as2jax.evaluation import results
   from as2jax.inference import modes
 
   content = modes.content(config, modes.prepare(config, folder))
-  finish(content, lambda: summary.summary(content, folder), form)
+  finish(content, lambda: results.summary(content, folder), form)
 
 
 def resolve(

@@ -1,21 +1,24 @@
-"""Diagnostics: what a system measures of itself at each evaluation, beside the metrics.
+"""Measure what a system says of itself at each evaluation, beside the metrics.
 
-A system names its `Diagnostics` (`System.diagnostics`). Here the outputs of one evaluation are
-gathered, for any system; what they say is a pure function of the gathered outputs of one seed. The
-loop asks on the split that selects after each epoch, and again of the best checkpoint at the end.
+A system names its `Diagnostics` (`System.diagnostics`). The outputs of one evaluation are gathered
+for any system; what they say is a pure function of the gathered outputs of one seed. The loop asks
+on the split that selects after each epoch, and again of the best checkpoint at the end. Below are
+those of Cross-VAE: whether its posterior collapses, and what its latents generate.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
 from as2jax.data.batches.batcher import Batcher
 from as2jax.data.record import Question
-from as2jax.evaluation.predict_steps import make_predict_step
+from as2jax.evaluation.predict import make_predict_step
+from as2jax.models.cross_vae_loss import ACTIVE, kl_of_dimensions
 from as2jax.models.system import System
 from as2jax.runtime import preemption, registry, sharding
 from as2jax.runtime.errors import InputError
@@ -28,7 +31,7 @@ FOLDER = "diagnostics"
 
 @dataclasses.dataclass(frozen=True)
 class Gathered:
-  """The outputs of one seed on one split.
+  """Hold the outputs of one seed on one split.
 
   Attributes:
     questions: that were asked, `n` of them.
@@ -46,7 +49,7 @@ class Gathered:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-  """What is known of one seed on one split.
+  """Hold what is known of one seed on one split.
 
   Attributes:
     scalars: by name, for the log and the results.
@@ -62,7 +65,7 @@ class Diagnosis:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnostics:
-  """What a system declares.
+  """Declare what a system is asked at an evaluation.
 
   Attributes:
     method: of the system: `(batch, train) → {…: array [s, e, …]}`, of the system's layout.
@@ -84,7 +87,7 @@ class Diagnostics:
 
 
 class TextGenerator:
-  """Texts that a system generates from outputs of its own; compiled once a number of examples."""
+  """Generate texts from a system's outputs; compiled once a number of examples."""
 
   def __init__(self, model: System, tokenizer: Any, method: str, length: int):
     self.tokenizer = tokenizer
@@ -107,7 +110,7 @@ class TextGenerator:
 
 
 class Diagnoser:
-  """Gathers and diagnoses splits for the variables of one run; steps and batches are kept."""
+  """Gather and diagnose splits for the variables of one run; compiled once."""
 
   def __init__(self, components: Any, mesh: jax.sharding.Mesh, seeds: int):
     self.components, self.mesh, self.seeds = components, mesh, seeds
@@ -143,8 +146,8 @@ class Diagnoser:
     for seed, outputs in enumerate(by_seed):
       texts: Texts = {}
       if declared.generate:
-        its_own = jax.tree.map(lambda x, seed=seed: x[seed], variables)
-        texts = self.generator(its_own, jax.tree.map(lambda x: x[chosen], outputs))
+        of_seed = jax.tree.map(lambda x, seed=seed: x[seed], variables)
+        texts = self.generator(of_seed, jax.tree.map(lambda x: x[chosen], outputs))
       gathered.append(Gathered(questions, outputs, chosen, texts))
     return gathered
 
@@ -164,7 +167,7 @@ class Diagnoser:
 def gather(
   step: Callable, variables: Any, batcher: Batcher, mesh: jax.sharding.Mesh, seeds: int
 ) -> list[Tree]:
-  """The outputs of a predict step for every example, by seed, in the order of the examples."""
+  """Return the outputs of a predict step for every example, by seed, in the examples' order."""
   plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
   local = sharding.local_shards(mesh, batcher.shards)
   gathered: Any = None
@@ -185,7 +188,7 @@ def gather(
 
 
 def with_first_answer(questions: Sequence[Question]) -> tuple[Question, ...]:
-  """The questions that have a right answer, each with the first of them as its one candidate."""
+  """Return the questions with a right answer, each with the first of them as its one candidate."""
   return tuple(
     Question(q.id, q.text, (q.candidates[q.positives[0]],)) for q in questions if q.positives
   )
@@ -194,9 +197,83 @@ def with_first_answer(questions: Sequence[Question]) -> tuple[Question, ...]:
 def write(
   workdir: epath.PathLike, diagnosis: Diagnosis, *, epoch: int, seed: int, seeds: Sequence[int]
 ) -> None:
-  """Writes the files of an evaluation: `diagnostics/[seed-<k>/]epoch-<n>/<name>`."""
+  """Write the files of an evaluation: `diagnostics/[seed-<k>/]epoch-<n>/<name>`."""
   folder = epath.Path(workdir) / FOLDER
   if len(seeds) > 1:
     folder = folder / f"seed-{seed}"
   for name, text in diagnosis.files.items():
     write_whole(folder / f"epoch-{epoch:03d}" / name, text)
+
+
+SIDES = ("question", "answer")  # of a Cross-VAE
+# By side: mean, log_variance [n, z], others [n], as `CrossVAE.reconstruct` gives them.
+Outputs = Mapping[str, Mapping[str, np.ndarray]]
+
+
+def cross_vae(gathered: Gathered) -> Diagnosis:
+  """Return scalars, `latents.tsv` and `generated.txt` of one seed of a Cross-VAE.
+
+  Of each question that has a right answer, with the first of them; z = μ, decoders read the true
+  words (teacher forcing) without word dropout.
+  """
+  files, examples, blocks = {"latents.tsv": latents_table(gathered.outputs)}, [], []
+  for number, place in enumerate(gathered.chosen if gathered.texts else ()):
+    question = gathered.questions[place]
+    example: dict[str, Any] = {"question": question.text, "answer": question.candidates[0].text}
+    lines = [f"question   {example['question']}", f"answer     {example['answer']}"]
+    for source in SIDES:  # (side, text): which side's text is generated from the latent of `source`
+      ((side, texts),) = gathered.texts[source].items()
+      example[f"from_{source}"] = (side, texts[number])
+      lines.append(f"{side} generated from the {source}: {texts[number]}")
+    examples.append(example)
+    blocks.append("\n".join(lines))
+  if examples:
+    files["generated.txt"] = "\n\n".join(blocks) + "\n"
+  return Diagnosis(latents_summary(gathered.outputs), files, {"generated": examples})
+
+
+def latents_summary(outputs: Outputs) -> dict[str, float]:
+  """Return scalars by `<what>_<side>`, of the sides `question` and `answer`.
+
+  `kl`: the sum over dimensions of the mean KL(q(z | text) ‖ N(0, 1)); `kl_active_dimensions`:
+  dimensions whose mean KL exceeds 0.01 nats; `active_units`: those whose μ has a variance over
+  texts above 0.01 (Burda et al. 2016); `perplexity`: of the words that a decoder can generate;
+  `words_not_generated`: the share of the others. Of Dual-GRUs only the variance.
+  """
+  scalars = {}
+  for side in SIDES:
+    values = outputs[side]
+    scalars[f"active_units_{side}"] = float((values["mean"].var(axis=0) > ACTIVE).sum())
+    if "log_variance" in values:
+      kl = _kl(values).mean(axis=0)
+      scalars[f"kl_{side}"] = float(kl.sum())
+      scalars[f"kl_active_dimensions_{side}"] = float((kl > ACTIVE).sum())
+    if "log_likelihood" in values:
+      words = values["words"].sum()
+      scalars[f"perplexity_{side}"] = float(np.exp(-values["log_likelihood"].sum() / max(words, 1)))
+      scalars[f"words_not_generated_{side}"] = float(1 - words / max(values["all_words"].sum(), 1))
+  return scalars
+
+
+def _kl(values: Mapping[str, np.ndarray]) -> jax.Array:
+  return kl_of_dimensions(jnp.asarray(values["mean"]), jnp.asarray(values["log_variance"]))
+
+
+def latents_table(outputs: Outputs) -> str:
+  """Return one row a dimension, tab-separated: mean KL in nats and variance of μ of each side."""
+  columns: dict[str, np.ndarray] = {}
+  for side in SIDES:
+    values = outputs[side]
+    if "log_variance" in values:
+      kl = np.asarray(_kl(values))
+      columns[f"kl_{side}"] = kl.mean(axis=0)
+    columns[f"variance_of_mean_{side}"] = values["mean"].var(axis=0)
+  lines = ["\t".join(["dimension", *columns])]
+  for number, row in enumerate(zip(*columns.values(), strict=True)):
+    lines.append("\t".join([str(number), *(f"{value:.6g}" for value in row)]))
+  return "\n".join(lines) + "\n"
+
+
+CROSS_VAE = Diagnostics(
+  method="reconstruct", questions=with_first_answer, diagnose=cross_vae, generate="generate_texts"
+)

@@ -158,18 +158,16 @@ def summarize(
   values: Mapping[str, np.ndarray],
   mask: np.ndarray,
   *,
-  dataset: str,
-  question_filter: str,
-  split: str,
+  where: str,
   ranges: Mapping[str, TieRange] | None = None,
 ) -> dict[str, dict[str, float | int | None]]:
-  """Returns mean, 95 % half-width over questions and their number, under names with the filter.
+  """Return mean, 95 % half-width over questions and their number, under names with the filter.
 
   Args:
     values: {metric: [questions]}, as from `per_question`.
     mask: bool [questions], as from `filter_mask`.
-    dataset, question_filter, split: the parts of the name, `map[wikiqa-clean/test]`.
-    ranges: what ties leave open, as from `tie_ranges` with the same mask; None where nothing is
+    where: data, question filter and split, `wikiqa-clean/test` of the name `map[wikiqa-clean/test]`.
+    ranges: what ties leave open, as from `ranges_of` with the same mask; None where nothing is
       known of ties.
 
   Returns:
@@ -182,27 +180,19 @@ def summarize(
   """
   mask = np.asarray(mask, bool)
   count = int(mask.sum())
-  where = f"{dataset}-{question_filter}/{split}"
   if not count:
     raise InputError(
       f"{where}: none of the {len(mask)} questions is counted by this question filter, so there is no "
       "mean to report: check the labels, or take another question filter"
     )
-  summary = {}
+  summary: dict[str, dict[str, float | int | None]] = {}
   for metric, value in values.items():
     chosen = np.asarray(value, np.float64)[mask]
-    summary[f"{metric}[{where}]"] = {
-      "value": float(chosen.mean()),
-      "half_width": half_width(chosen),
-      "questions": count,
-    }
+    entry = {"value": float(chosen.mean()), "half_width": half_width(chosen), "questions": count}
     if ranges is not None and metric in ranges:
-      tie_range = ranges[metric]
-      summary[f"{metric}[{where}]"] |= {
-        "worst": tie_range.worst,
-        "best": tie_range.best,
-        "tied_questions": tie_range.questions,
-      }
+      worst, best, tied = ranges[metric]
+      entry |= {"worst": worst, "best": best, "tied_questions": tied}
+    summary[f"{metric}[{where}]"] = entry
   return summary
 
 
@@ -210,21 +200,6 @@ def require_float32(scores: np.ndarray, question: str) -> None:
   """Raises TypeError where the scores that rank a question's candidates are not float32."""
   if scores.dtype != np.float32:
     raise TypeError(f"question {question!r}: scores that rank are float32, not {scores.dtype}")
-
-
-def tie_ranges(
-  scores: Sequence[np.ndarray],
-  labels: Sequence[np.ndarray],
-  *,
-  mask: np.ndarray | None = None,
-  names: Sequence[str] | None = None,
-) -> dict[str, TieRange]:
-  """How far the order of tied candidates could move each metric, over the questions in `mask`.
-
-  Arguments and errors are those of `per_question`; no question gives zeros.
-  """
-  counted = np.ones(len(scores), bool) if mask is None else np.asarray(mask, bool)
-  return ranges_of(*tie_extremes(scores, labels, names=names), counted)
 
 
 def tie_extremes(

@@ -1,99 +1,100 @@
-"""Predict a split, regroup by question, measure, write run files.
+"""Predict scores: forward passes over packed batches, regrouped by question.
 
-A model that encodes sentences (`encodes`) encodes each distinct sentence once and compares vectors;
-any other scores each candidate's example. Each host makes its part of a batch; every host gets the
-output of all of it, and measures the same.
+A bi-encoder encodes each distinct sentence once and compares vectors; any other system scores each
+candidate's example. Each host makes its part of a batch; every host gets the output of all of it.
 """
 
 import dataclasses
 import threading
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import jax
 import numpy as np
-from etils import epath
+from flax import linen as nn
+from jax.sharding import Mesh
 
-from as2jax.data.batches.batcher import Batcher
+from as2jax.data.batches.batcher import Batcher, Plan
 from as2jax.data.batches.examples import ExampleTable, sentence_pairs
-from as2jax.data.datasets import trec_files
-from as2jax.data.datasets.dataset import Dataset
 from as2jax.data.record import Question
-from as2jax.data.text.prompts import Prompts
-from as2jax.evaluation import metrics
-from as2jax.evaluation.passes import passes, short_rows
-from as2jax.evaluation.predict_steps import make_compare_step, make_predict_step
-from as2jax.evaluation.request_sizes import sizes, smallest
-from as2jax.runtime import preemption, processes, sharding
+from as2jax.models.system import ParameterFreeSystem, Scorer
+from as2jax.runtime import preemption, sharding
 from as2jax.runtime.errors import InputError
 
+Scores = dict[str, list[np.ndarray]]  # by score name, one array a question
 PAIRS = 4096  # pairs of vectors compared at once
 FEW_PAIRS = 64  # in a request that has no more
 KEPT = 8  # batchers; three splits of a pool, queries and passages, take six
-Scores = dict[str, list[np.ndarray]]  # by score name, one array a question
+SHORT = 128  # tokens of a short row
+BATCHES = 4  # batches of short texts from which a second program and last batch pay
+SHRINK = 2  # a request that fits into a half, a quarter … of a batch's tokens is given no more
+FINE = 4096  # tokens a shard below which requests have more sizes to choose from
+SHORTEST = 32  # tokens of the shortest row
 DIVERGED = (
   "the weights are damaged, or training has diverged; lower optimizer.rate, or take "
   "another checkpoint"
 )
 
-NO_CHOICE = (
-  "no question has both a right and a wrong candidate, so that every ranking has the same metrics: add "
-  "candidates with label 0, or rank one pool of all candidates (evaluation.task=retrieve)"
-)
+
+def over_seeds(function: Callable, seeds: int) -> Callable:
+  """Lift a function of one seed to arguments with a leading seed axis."""
+  if seeds > 1:
+    return jax.vmap(function)
+
+  def alone(*args):
+    result = function(*jax.tree.map(lambda x: x[0], args))
+    return jax.tree.map(lambda x: x[None], result)
+
+  return alone
 
 
-class Components(Protocol):
-  """What prediction needs of a run's parts (`as2jax.training.build` makes them)."""
+def make_predict_step(model: nn.Module, method: str, *, mesh: Mesh, seeds: int) -> Any:
+  """Return the jitted forward pass `(variables, batch) → output`, without dropout.
 
-  @property
-  def config(self) -> Any:
-    """The run's config."""
-    ...
+  Args:
+    model: the system; method: of it, `encode` or `__call__`.
+    seeds: the leading axis of `variables` (`{"params": …}` and others). The batch is `[1, shard, …]`,
+      the same sentences for every seed. The output is replicated, so that every host can read it.
 
-  @property
-  def model(self) -> Any:
-    """The system."""
-    ...
+  """
 
-  @property
-  def provenance(self) -> Mapping[str, Any]:
-    """What results say of the weights."""
-    ...
+  def predict(variables, batch):
+    batch = jax.tree.map(lambda x: x[0], batch)
+    return over_seeds(lambda v: _forward(model, method, v, batch), seeds)(variables)
 
-  @property
-  def prompts(self) -> Prompts:
-    """What is put before texts."""
-    ...
+  return jax.jit(predict, out_shardings=sharding.replicated(mesh))
 
-  @property
-  def inputs(self) -> Sequence[Any]:
-    """What the model reads beside token ids."""
-    ...
 
-  def predict_batcher(
-    self, questions: Sequence[Question], layout: str, *, cache: bool = True
-  ) -> Batcher:
-    """Batches that hold every unit (`sentences`) or every candidate of `questions` once.
+def make_compare_step(model: nn.Module, *, mesh: Mesh, seeds: int) -> Any:
+  """Return the jitted `(variables, (questions, candidates)) → {score name: [seed, pairs]}`.
 
-    Args:
-      cache: whether tokens are kept on disk, to be found the next time.
+  Questions and candidates are vectors `[seed, pairs, d]` of a bi-encoder; `variables` as in
+  `make_predict_step`.
+  """
 
-    """
-    ...
+  def compare(variables, pair):
+    return over_seeds(lambda v, x: _forward(model, "compare", v, x), seeds)(variables, pair)
 
-  def orders(self, questions: Sequence[Question]) -> list[np.ndarray]:
-    """The candidates of each question, best first, as another ranker has them."""
-    ...
+  return jax.jit(compare, out_shardings=sharding.replicated(mesh))
+
+
+def _forward(model, method, variables, argument):
+  return model.apply(variables, argument, train=False, method=getattr(type(model), method))
 
 
 class Predictor:
-  """Scores questions with the model of a run, for each seed of its variables `{"params": …, …}`, `[seed, …]`.
+  """Score questions with a run's system, for each seed of its variables.
 
-  The compiled steps are kept: a second split, or a later epoch, compiles nothing. Threads may share
-  a predictor; one at a time uses it.
+  Compiled steps and batches are reused: a second split, or a later epoch, compiles nothing. Threads
+  may share a predictor; one at a time uses it.
+
+  Args:
+    components: of the run, as `as2jax.training.build` makes them: `model`, `predict_batcher`, `orders`.
+    seeds: the leading axis of the variables.
+
   """
 
-  def __init__(self, components: Components, mesh: jax.sharding.Mesh, seeds: int):
+  def __init__(self, components: Any, mesh: Mesh, seeds: int):
     self.components, self.mesh, self.seeds = components, mesh, seeds
     model = self.model = components.model
     self.step = make_predict_step(
@@ -101,24 +102,24 @@ class Predictor:
     )
     self.compare = make_compare_step(model, mesh=mesh, seeds=seeds) if model.encodes else None
     self._lock = threading.RLock()
-    # ((questions, layout, request), batcher), least recently used first. They are compared by
-    # content: the `id` of a list is given to another one once it is freed.
-    self._batchers: list[tuple[tuple[tuple[Question, ...], str, bool], Batcher]] = []
+    # Least recently used first. Keys are compared by content: the `id` of a list is given to
+    # another one once it is freed.
+    self._batchers: list[tuple[Any, Batcher]] = []
 
   @property
   def _on_cpu(self) -> bool:
-    """Whether it computes on CPUs, where attention over long rows is what costs."""
+    """Whether the mesh is of CPUs, where attention over long rows is what costs."""
     return self.mesh.devices.flat[0].platform == "cpu"
 
   @property
   def compilations(self) -> int:
-    """Programs compiled so far."""
+    """Return the number of programs compiled so far."""
     return self.step._cache_size() + (self.compare._cache_size() if self.compare else 0)
 
   def __call__(
     self, variables: Any, questions: Sequence[Question], *, request: bool = False
   ) -> list[Scores]:
-    """Scores of every candidate, one entry a seed; the first name is the one that ranks.
+    """Score every candidate: one entry a seed; the first score name is the one that ranks.
 
     Args:
       variables: the model's, `[seed, …]`.
@@ -134,54 +135,49 @@ class Predictor:
         by_name = self._by_vectors(variables, questions, request)
       else:
         by_name = self._by_examples(variables, questions, request)
-    sizes = np.cumsum([len(q.candidates) for q in questions])[:-1]
-    scores = [
-      {name: np.split(values[seed], sizes) for name, values in by_name.items()}
-      for seed in range(self.seeds)
-    ]
-    for its in scores:
-      for name, values in its.items():
+    ends = np.cumsum([len(q.candidates) for q in questions])[:-1]
+    by_seed = []
+    for seed in range(self.seeds):
+      scores = {name: np.split(values[seed], ends) for name, values in by_name.items()}
+      for name, values in scores.items():
         check_finite(values, questions, name)
-    return scores
+      by_seed.append(scores)
+    return by_seed
 
   def batcher(
     self, questions: Sequence[Question], layout: str, *, request: bool = False
   ) -> Batcher:
-    """The batches of `questions`; the `KEPT` that were used last are not made again."""
+    """Return the batches of `questions`; the `KEPT` that were used last are not made again."""
     key = tuple(questions), layout, request
-    entry = next((kept for kept in self._batchers if kept[0] == key), None)
-    if entry is None:
-      entry = key, self._new_batcher(*key)
-    others = [kept for kept in self._batchers if kept is not entry]
-    self._batchers = [*others, entry][-KEPT:]
-    return entry[1]
-
-  def _new_batcher(self, questions: Sequence[Question], layout: str, request: bool) -> Batcher:
-    if not request:
-      return self.components.predict_batcher(questions, layout)
-    return smallest(self.components.predict_batcher(questions, layout, cache=False))
+    for place, (known, batcher) in enumerate(self._batchers):
+      if known == key:
+        self._batchers.append(self._batchers.pop(place))
+        return batcher
+    batcher = self.components.predict_batcher(key[0], layout, cache=not request)
+    if request:
+      batcher = smallest(batcher)
+    self._batchers = [*self._batchers, (key, batcher)][-KEPT:]
+    return batcher
 
   def warm_up(self, variables: Any, questions: Sequence[Question]) -> None:
-    """Compiles the programs of every size that a request's batches may have.
+    """Compile the programs of every size that a request's batches may have.
 
     Args:
       questions: any that the model can read.
 
     """
-    model = self.model
-    layout = "sentences" if model.encodes else model.layout
-    output = None
+    layout = "sentences" if self.model.encodes else self.model.layout
     whole = self.components.predict_batcher(questions, layout, cache=False)
+    batchers = sizes(whole)
     short = short_rows(whole) if self._on_cpu else None
-    for batcher in [*sizes(whole), *([short] if short else [])]:
+    if short is not None:
+      batchers.append(short)
+    output = None
+    for batcher in batchers:
       plan = batcher.plan(batcher.sampler.blocks(), 0, 0)
-      lengths = batcher.row_lengths[-1:] if batcher.sampler.limits.packed else batcher.row_lengths
-      mine = sharding.local_shards(self.mesh, batcher.shards)
-      for length in lengths:
-        batch = batcher.batch(plan, len(plan), (batcher.rows[-1], length), mine)
-        output = self.step(
-          variables, sharding.place_predict(batch, self.mesh, shards=batcher.shards)
-        )
+      packed = batcher.sampler.limits.packed
+      for length in batcher.row_lengths[-1:] if packed else batcher.row_lengths:
+        output = self._forward(variables, batcher, plan, len(plan), (batcher.rows[-1], length))
     if self.compare is not None and output is not None:
       width = output.units.shape[-1]
       for count in (FEW_PAIRS, PAIRS):
@@ -189,20 +185,22 @@ class Predictor:
         output = self.compare(variables, (vectors, vectors))
     jax.block_until_ready(output)
 
-  def _run(self, variables: Any, batcher: Batcher, request: bool):
-    """Yields (shards, output) of each batch."""
+  def _forward(self, variables, batcher: Batcher, plan: Plan, number: int, *shape) -> Any:
     mine = sharding.local_shards(self.mesh, batcher.shards)
-    for its, plan in passes(batcher, apart=self._on_cpu, request=request):
-      for i in range(len(plan)):
+    batch = batcher.batch(plan, number, *shape, only=mine)
+    return self.step(variables, sharding.place_predict(batch, self.mesh, shards=batcher.shards))
+
+  def _run(self, variables: Any, batcher: Batcher, request: bool) -> Iterator[tuple[Any, Any]]:
+    """Yield (shards, output) of each batch."""
+    for part, plan in plans(batcher, apart=self._on_cpu, request=request):
+      for number in range(len(plan)):
         preemption.check()
-        batch = its.batch(plan, i, only=mine)
-        placed = sharding.place_predict(batch, self.mesh, shards=its.shards)
-        yield plan.steps[i][0], self.step(variables, placed)
+        yield plan.steps[number][0], self._forward(variables, part, plan, number)
 
   def embed(
     self, variables: Any, questions: Sequence[Question], *, request: bool = False
   ) -> tuple[np.ndarray, Batcher]:
-    """The vector of each distinct sentence, `[seed, sentence, d]`, by its number in the table.
+    """Return the vector of each distinct sentence, `[seed, sentence, d]`, by its number in the table.
 
     Raises:
       InputError: one is not finite.
@@ -269,7 +267,7 @@ class Predictor:
 def above_the_rest(
   scores: np.ndarray, table: ExampleTable, orders: Sequence[np.ndarray]
 ) -> np.ndarray:
-  """Scores of all candidates: those that a joint model scored first, the rest below them.
+  """Return scores of all candidates: those that a joint model scored, the rest below them.
 
   The rest keeps the order of the ranker that chose the first: a step of 1 below the lowest score
   and below one another.
@@ -298,7 +296,7 @@ def above_the_rest(
 
 
 def check_finite(scores: Sequence[np.ndarray], questions: Sequence[Question], name: str) -> None:
-  """Raises InputError where a score of the `questions`' candidates is not finite.
+  """Raise InputError where a score of the `questions`' candidates is not finite.
 
   Args:
     scores: one array a question; name: of the score, for the message.
@@ -314,113 +312,129 @@ def check_finite(scores: Sequence[np.ndarray], questions: Sequence[Question], na
       )
 
 
-@dataclasses.dataclass(frozen=True)
-class Evaluation:
-  """Metrics of one ranking of one split.
+def short_rows(batcher: Batcher) -> Batcher | None:
+  """Return batches of as many tokens in rows of `SHORT` tokens; None where rows are not longer.
 
-  Attributes:
-    metrics: {`map[wikiqa-clean/test]`: {value, half_width, questions}}.
-    values: {`map[wikiqa-clean/test]`: [questions that are counted]}.
-    per_question: {metric: [questions]}.
-    notes: what a reader must know (ties that move a metric).
-    scalars: for the log, by name.
-
+  In a packed row each token attends over the whole row, other texts' tokens masked. In rows of 512,
+  into which published rerankers' texts may grow, a pair of 40 tokens so costs half as much again on a
+  CPU as in rows of 128. Rows of one text each are as long as it anyway.
   """
-
-  metrics: dict[str, dict]
-  values: dict[str, np.ndarray]
-  per_question: dict[str, np.ndarray]
-  notes: list[str]
-  scalars: dict[str, float] = dataclasses.field(default_factory=dict)
-
-
-def spread_within(scores: Sequence[np.ndarray]) -> float:
-  """The part of the scores' standard deviation that lies within questions, 0 to 1.
-
-  √(mean over candidates of (s − its question's mean)²) over the standard deviation of all scores; 0
-  where all are equal. Near 0, a ranker tells questions apart in place of their candidates.
-  """
-  within = np.concatenate([its - its.mean() for its in scores if len(its)] or [np.zeros(1)])
-  every = np.concatenate([*scores, np.zeros(0)]).astype(np.float64)
-  total = every.std() if len(every) else 0.0
-  return float(np.sqrt(np.mean(np.square(within, dtype=np.float64))) / total) if total else 0.0
+  limits = batcher.sampler.limits
+  times, left = divmod(limits.row_length, SHORT)
+  if not limits.packed or times < 2 or left:
+    return None
+  shorter = dataclasses.replace(limits, rows=limits.rows * times, row_length=SHORT)
+  return dataclasses.replace(
+    batcher,
+    sampler=dataclasses.replace(batcher.sampler, limits=shorter),
+    rows=(shorter.rows,),
+    row_lengths=(SHORT,),
+  )
 
 
-def has_no_choice(questions: Sequence[Question]) -> bool:
-  """Whether questions with a right candidate have right ones alone, so that all rankings are equal."""
-  answered = False
-  for question in questions:
-    right = len(question.positives)
-    if 0 < right < len(question.candidates):
-      return False
-    answered = answered or right > 0
-  return answered
-
-
-def evaluate(scores: Sequence[np.ndarray], data: Dataset, split: str, *, ties: str) -> Evaluation:
-  """Measures one ranking of a split under every question filter that leaves a question.
+def plans(batcher: Batcher, *, apart: bool, request: bool) -> list[tuple[Batcher, Plan]]:
+  """Return batchers with their plans, which together hold each example once.
 
   Args:
-    scores: one array a question, higher is better.
-    ties: policy of `metrics.per_question`.
+    batcher: of all examples.
+    apart: whether short texts may have rows of their own.
+    request: whether the questions are a request, whose programs are all compiled beforehand: one
+      batch of short texts is enough then, and the others' batch shrinks to what it holds.
 
   """
-  questions = data.splits[split]
-  for question, its_scores in zip(questions, scores, strict=True):
-    metrics.require_float32(its_scores, question.id)
-  labels = [np.asarray([c.label for c in q.candidates]) for q in questions]
-  ids = [[c.id for c in q.candidates] for q in questions]
-  names = [q.id for q in questions]
-  values = metrics.per_question(scores, labels, ids, ties=ties, names=names)
-  summary: dict[str, dict] = {}
-  counted: dict[str, np.ndarray] = {}
-  notes: list[str] = []
-  for question_filter, rule in metrics.filters(data.clean, data.official).items():
-    mask = metrics.filter_mask(rule, labels)
-    if not mask.any():
+  blocks = batcher.sampler.blocks()
+  whole = [(batcher, batcher.plan(blocks, 0, 0))]
+  short = short_rows(batcher) if apart else None
+  if short is None or not len(blocks):
+    return whole
+  alone: Any = np.concatenate(blocks)  # prediction's blocks are of one example
+  members, lengths = batcher.examples.members[alone], batcher.sampler.lengths
+  is_short = np.where(members >= 0, lengths[members], 0).max(axis=1) <= SHORT
+  units = np.unique(members[is_short])
+  limits = batcher.sampler.limits
+  batch = limits.rows * limits.row_length * batcher.shards
+  if lengths[units[units >= 0]].sum() < batch * (1 if request else BATCHES):
+    return whole
+  few, many = alone[~is_short, None], alone[is_short, None]
+  parts = [(short, many)]
+  if len(few):
+    parts.append((smallest(batcher, few) if request else batcher, few))
+  return [(part, part.plan(examples, 0, 0)) for part, examples in parts]
+
+
+def sizes(batcher: Batcher) -> list[Batcher]:
+  """Return batchers of the same tables whose batches have all the tokens, half, a quarter …
+
+  Below `FINE` tokens a shard there are three quarters of each, too. Below one row, rows are shorter:
+  such a batcher takes only texts that fit. The smallest still holds one example, each of whose units
+  may fill a row.
+  """
+  batchers, limits = [batcher], batcher.sampler.limits
+  least = batcher.examples.members.shape[1]
+  whole = limits.rows * limits.row_length
+  tokens = whole // SHRINK
+  while tokens >= SHORTEST:
+    for size in (tokens * 3 // 2, tokens) if tokens * 3 // 2 < FINE else (tokens,):
+      length = limits.row_length
+      while limits.packed and size % length and length % 2 == 0 and length > SHORTEST:
+        length //= 2
+      counts = {"rows": size, "units": limits.units * size, "examples": limits.examples * size}
+      over = {"rows": length, "units": whole, "examples": whole}
+      if any(counts[k] % over[k] or counts[k] // over[k] < least for k in counts):
+        continue
+      smaller = dataclasses.replace(
+        limits, row_length=length, **{k: counts[k] // over[k] for k in counts}
+      )
+      batchers.append(
+        dataclasses.replace(
+          batcher,
+          sampler=dataclasses.replace(batcher.sampler, limits=smaller),
+          rows=(smaller.rows,),
+          row_lengths=(length,) if limits.packed else batcher.row_lengths,
+          words=batcher.words * size // whole,
+        )
+      )
+    tokens //= SHRINK
+  return batchers
+
+
+def smallest(batcher: Batcher, blocks: Sequence[np.ndarray] | None = None) -> Batcher:
+  """Return the smallest of `sizes` that holds all in one batch; `batcher` where none does.
+
+  Args:
+    batcher: of all examples.
+    blocks: the examples to be held, as the sampler has them; all where None.
+
+  """
+  lengths = batcher.sampler.lengths
+  if blocks is None:
+    blocks = batcher.sampler.blocks()
+  else:
+    units = np.unique(batcher.examples.members[np.concatenate(blocks)])
+    lengths = lengths[units[units >= 0]]
+  for smaller in reversed(sizes(batcher)):
+    limits = smaller.sampler.limits
+    if lengths.max(initial=0) > limits.row_length:
       continue
-    where = f"{data.name}-{question_filter}/{split}"
-    ranges = metrics.tie_ranges(scores, labels, mask=mask)
-    summary |= metrics.summarize(
-      values, mask, dataset=data.name, question_filter=question_filter, split=split, ranges=ranges
-    )
-    counted |= {f"{metric}[{where}]": its[mask] for metric, its in values.items()}
-    if question_filter == "clean":
-      notes += metrics.tie_note(ranges, where)
-      notes += [f"{where}: {NO_CHOICE}"] * has_no_choice(questions)
-    if data.average_recall and rule == data.official:
-      recall = metrics.average_recall(scores, labels, mask=mask)
-      summary[f"avgrec[{where}]"] = {
-        "value": recall,
-        "half_width": None,  # a ratio of sums over questions
-        "questions": int(mask.sum()),
-      }
-  answerable = [its for its, right in zip(scores, labels, strict=True) if (right == 1).any()]
-  scalars = {f"spread_within_questions[{split}]": spread_within(answerable)}
-  return Evaluation(summary, counted, values, notes, scalars)
+    if limits.packed and lengths.sum() > limits.rows * limits.row_length * smaller.shards:
+      continue
+    if len(smaller.plan(blocks, 0, 0)) <= 1:
+      return smaller
+  return batcher
 
 
-def write(
-  folder: epath.PathLike,
-  evaluation: Evaluation,
-  scores: Sequence[np.ndarray],
-  questions: Sequence[Question],
-  *,
-  tag: str,
-) -> None:
-  """Writes `run.trec`, `qrels.trec` and `per_question.tsv` into `folder`."""
-  folder = epath.Path(folder)
-  if processes.first():
-    folder.mkdir(parents=True, exist_ok=True)
-  full = [i for i, q in enumerate(questions) if q.candidates]
-  ids = [questions[i].id for i in full]
-  candidates = [[c.id for c in questions[i].candidates] for i in full]
-  labels = [np.asarray([c.label for c in questions[i].candidates]) for i in full]
-  trec_files.write_run(folder / "run.trec", ids, candidates, [scores[i] for i in full], tag)
-  trec_files.write_qrels(folder / "qrels.trec", ids, candidates, labels)
-  trec_files.write_per_question(
-    folder / "per_question.tsv",
-    [q.id for q in questions],
-    [np.asarray([c.label for c in q.candidates]) for q in questions],
-    evaluation.per_question,
-  )
+class FittedRanker:
+  """Score by a ranker without parameters, fitted on `train`; it takes the place of a `Predictor`."""
+
+  def __init__(self, model: ParameterFreeSystem, train: Sequence[Question]):
+    self.model = model
+    self.scorer: Scorer = model.fit(train)
+
+  def __call__(
+    self, variables: Any, questions: Sequence[Question], *, request: bool = False
+  ) -> list[Scores]:
+    """Score every candidate, as of one seed; InputError where a score is not finite."""
+    del variables, request
+    name, scores = self.model.ranking_score, self.scorer.score(questions)
+    check_finite(scores, questions, name)
+    return [{name: scores}]

@@ -1,4 +1,4 @@
-"""`results.json`: the metrics of a run, its data and weights, and how it was executed."""
+"""Keep what an evaluation came to: `results.json`, the ledger of evaluations, summaries in text."""
 
 import dataclasses
 import datetime
@@ -18,8 +18,6 @@ from etils import epath
 from as2jax.data.datasets import holdout, mined
 from as2jax.data.datasets.dataset import Dataset
 from as2jax.data.datasets.dataset_card import contradictions, passport, shared_with_training
-from as2jax.evaluation.predict import Evaluation, Scores, evaluate
-from as2jax.evaluation.predict import write as write_files
 from as2jax.evaluation.significance import ONE_SEED, half_width, mean_sd
 from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
@@ -29,8 +27,8 @@ from as2jax.runtime.version import __version__
 log = logging.getLogger(__name__)
 BEFORE_TRAINING = "best = before training"
 LEDGER = "evaluations.jsonl"  # one row an evaluation of a split
-MODES = ("train", "earlier training", "evaluate")  # what evaluates
-QUESTION_FILTERS = {"rerank": "clean", "retrieve": "gold"}  # that selects, of a kind of evaluation
+MODES = ("train", "earlier training", "evaluate")  # of a row of the ledger
+QUESTION_FILTERS = {"rerank": "clean", "retrieve": "gold"}  # that selects, of a task
 PACKAGES = (
   "jax",
   "jaxlib",
@@ -41,11 +39,46 @@ PACKAGES = (
   "tokenizers",
   "numpy",
 )
+# Of the end of a run and of `as2jax evaluate`.
+SUMMARY = {"rerank": ("map", "mrr", "p@1"), "retrieve": ("mrr", "r@1", "r@5")}
+TABLE = {
+  "rerank": ("map", "mrr", "p@1", "avgrec"),
+  "retrieve": ("mrr", "r@1", "r@5", "sse", "sse_relative"),
+}
+LINES = 10  # of the summary
+FILES = (
+  "results.json",
+  "checkpoints/best",
+  "checkpoints/seed-*/best",
+  "eval/*/run.trec",
+  "eval/*/seed-*/run.trec",
+  "tensorboard",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+  """Hold the metrics of one ranking of one split.
+
+  Attributes:
+    metrics: {`map[wikiqa-clean/test]`: {value, half_width, questions, worst, best, tied_questions}}.
+    values: {`map[wikiqa-clean/test]`: [questions that are counted]}.
+    per_question: {metric: [questions]}.
+    notes: what a reader must know (ties that move a metric).
+    scalars: for the log, by name.
+
+  """
+
+  metrics: dict[str, dict]
+  values: dict[str, np.ndarray]
+  per_question: dict[str, np.ndarray]
+  notes: list[str]
+  scalars: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass
 class Outcome:
-  """What one seed came to.
+  """Hold what one seed came to.
 
   Attributes:
     best_step, best_epoch, best_value: of the selection metric.
@@ -68,7 +101,7 @@ class Outcome:
   diagnostics: dict[str, Any] = dataclasses.field(default_factory=dict)
 
   def add(self, score: str, evaluation: Evaluation, *, primary: bool) -> None:
-    """Takes in the evaluation of one split by one score."""
+    """Add the evaluation of one split by one score."""
     target = self.metrics if primary else self.other_scores.setdefault(score, {})
     target.update(evaluation.metrics)
     if primary:
@@ -79,7 +112,7 @@ class Outcome:
 def folder(
   workdir: epath.PathLike, split: str, seed: int, seeds: Sequence[int], score: str = ""
 ) -> epath.Path:
-  """Where the run files of a split lie: `eval/<split>[/seed-<k>][/<score>]`."""
+  """Return the folder of a split's run files: `eval/<split>[/seed-<k>][/<score>]`."""
   path = epath.Path(workdir) / "eval" / split
   if len(seeds) > 1:
     path = path / f"seed-{seed}"
@@ -89,7 +122,7 @@ def folder(
 def note_evaluation(
   workdir: epath.PathLike, split: str, seeds: Sequence[int], data: str, mode: str
 ) -> None:
-  """Adds a row to the run's ledger: this split of `data` was evaluated, once with each seed."""
+  """Add a row to the run's ledger: this split of `data` was evaluated, once with each seed."""
   path = epath.Path(workdir) / LEDGER
   now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
   row = {"data": data, "split": split, "seeds": list(seeds), "mode": mode, "time": now}
@@ -99,7 +132,7 @@ def note_evaluation(
 
 
 def note_another_training(workdir: epath.PathLike) -> None:
-  """Tells the rows of a training whose results and checkpoints were deleted from those to come."""
+  """Mark the rows of a training whose results were deleted, before another one begins."""
   path = epath.Path(workdir) / LEDGER
   if path.exists():
     regular_files.refuse_others(path)
@@ -107,7 +140,7 @@ def note_another_training(workdir: epath.PathLike) -> None:
 
 
 def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> int | None:
-  """How often a split of `data` was evaluated with the seed for which it was most often.
+  """Count the evaluations of a split of `data`, with the seed that has the most.
 
   None where the run has no ledger. An evaluation of `dev+test` is one of `test`, too. What a training
   evaluates at its end counts once, as a run that goes on evaluates the same parameters again.
@@ -141,24 +174,8 @@ def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> int | Non
   return max(count.values(), default=0)
 
 
-def record(
-  workdir: epath.PathLike, outcome: Outcome, scores: Scores, data: Dataset, split: str, config: Any
-) -> None:
-  """Measures every score of a split (the first ranks), writes its files, adds it to `outcome`."""
-  for k, (name, values) in enumerate(scores.items()):
-    evaluation = evaluate(values, data, split, ties=config.evaluation.ties)
-    outcome.add(name, evaluation, primary=k == 0)
-    write_files(
-      folder(workdir, split, outcome.seed, config.seeds, "" if k == 0 else name),
-      evaluation,
-      values,
-      data.splits[split],
-      tag=f"as2jax-{name}",
-    )
-
-
 def versions() -> dict[str, str]:
-  """Versions of as2jax, Python and the packages that numbers depend on."""
+  """Return the versions of as2jax, Python and the packages that numbers depend on."""
   by_package = {"as2jax": __version__, "python": platform.python_version()}
   for package in PACKAGES:
     by_package[package] = importlib.metadata.version(package)
@@ -166,15 +183,20 @@ def versions() -> dict[str, str]:
 
 
 def data_record(dataset: Dataset, section: Any) -> dict:
-  """What results say of the data: its passport, the text rules, the part that was trained on.
+  """Return what results say of the data: statistics, text rules, the part trained on.
 
   The log names splits with pairs labelled both 0 and 1, those that share questions with train, and files
   that are not the official ones.
   """
   statistics = passport(dataset)
-  others = [name for name, its in statistics["splits"].items() if its["content"] == "other"]
   for line in (*contradictions(statistics), *shared_with_training(statistics)):
     log.warning("%s", line)
+  splits, others = {}, []
+  for name, entry in statistics["splits"].items():
+    counts = entry["question_filters"].get("all", entry["question_filters"].get("pool"))
+    splits[name] = {**counts, **entry}
+    if entry["content"] == "other":
+      others.append(name)
   if others:
     log.warning(
       "%s: the files of %s in %s have the official counts, but not the SHA-256 of the official files",
@@ -182,10 +204,6 @@ def data_record(dataset: Dataset, section: Any) -> dict:
       ", ".join(others),
       dataset.source,
     )
-  splits = {
-    name: {**its["question_filters"].get("all", its["question_filters"].get("pool")), **its}
-    for name, its in statistics["splits"].items()
-  }
   return {
     **statistics,
     "splits": splits,
@@ -199,7 +217,7 @@ def data_record(dataset: Dataset, section: Any) -> dict:
 
 
 def changed_split(record: dict, dataset: Any, splits: Collection[str] = ()) -> str | None:
-  """The first split that is no longer what results were made of; None where none has changed.
+  """Return the first split that differs from the results' record; None where none does.
 
   Args:
     record: `data` of `results.json`.
@@ -215,7 +233,7 @@ def changed_split(record: dict, dataset: Any, splits: Collection[str] = ()) -> s
 
 
 def require_unchanged(folder: str, content: dict, dataset: Any) -> None:
-  """Raises InputError where the data at hand are no longer those of the run in `folder`."""
+  """Raise InputError where the data at hand are no longer those of the run in `folder`."""
   if split := changed_split(content["data"], dataset):
     raise InputError(
       f"{folder}: the {split} questions or labels of {dataset.name} have changed since this run: put "
@@ -224,15 +242,15 @@ def require_unchanged(folder: str, content: dict, dataset: Any) -> None:
 
 
 def over_seeds(outcomes: Sequence[Outcome]) -> dict[str, dict]:
-  """Mean and s.d. over seeds of every metric, with the half-width over questions of the mean.
+  """Return mean and s.d. over seeds of every metric, with the half-width over questions.
 
   The half-width is that of the questions' means over seeds, as in a comparison.
   """
   summary = {}
   for name in outcomes[0].metrics:
-    entries = [o.metrics[name] for o in outcomes]
-    mean, sd = mean_sd(np.asarray([e["value"] for e in entries]))
-    values = [o.values[name] for o in outcomes if name in o.values]
+    entries = [outcome.metrics[name] for outcome in outcomes]
+    mean, sd = mean_sd(np.asarray([entry["value"] for entry in entries]))
+    values = [outcome.values[name] for outcome in outcomes if name in outcome.values]
     summary[name] = {
       "mean": mean,
       "sd": None if sd is None or math.isnan(sd) else sd,
@@ -252,19 +270,23 @@ def write(
   summary: dict,
   name: str = "results.json",
 ) -> dict:
-  """Writes `results.json` into a finished run's folder and returns its content."""
-  summary = dict(summary)
+  """Write `results.json` into a finished run's folder and return its content."""
+  task, seeds = config.evaluation.task, []
+  for outcome in outcomes:
+    entry = dataclasses.asdict(dataclasses.replace(outcome, values={}))
+    del entry["values"]
+    seeds.append(entry)
+  selection = holdout.selection_split(config.data)
   content = {
     "metrics": over_seeds(outcomes),
-    "seeds": [_written(o) for o in outcomes],
-    "task": config.evaluation.task,
+    "seeds": seeds,
+    "task": task,
     "ties": config.evaluation.ties,
-    "selected_on": f"{config.select}, {holdout.selection_split(config.data)}, "
-    f"{QUESTION_FILTERS[config.evaluation.task]}",
+    "selected_on": f"{config.select}, {selection}, {QUESTION_FILTERS[task]}",
     "data": data,
     "weights": weights,
     "versions": versions(),
-    "execution": summary.pop("execution", {}),
+    "execution": {},
     **summary,
   }
   content.setdefault("before_training", before_training(content))
@@ -272,14 +294,8 @@ def write(
   return content
 
 
-def _written(outcome: Outcome) -> dict[str, Any]:
-  entry = dataclasses.asdict(dataclasses.replace(outcome, values={}))
-  del entry["values"]
-  return entry
-
-
 def read(workdir: epath.PathLike) -> dict | None:
-  """The results of a finished run, None where it has not finished."""
+  """Return the results of a finished run, None where it has not finished."""
   path = epath.Path(workdir) / "results.json"
   if not path.exists():
     return None
@@ -288,19 +304,31 @@ def read(workdir: epath.PathLike) -> dict | None:
 
 
 def splits_of(content: dict) -> list[str]:
-  """The splits whose metrics results hold, in their order."""
+  """Return the splits whose metrics results hold, in their order."""
   return list(dict.fromkeys(title.rpartition("/")[2].rstrip("]") for title in content["metrics"]))
 
 
 def before_training(content: dict) -> list[int]:
-  """The seeds of a run that trained, but whose best checkpoint is the one of epoch 0."""
-  if any(o["steps"] < 0 for o in content["seeds"]):  # an evaluation, which did not train
-    return content.get("before_training", [])
-  return [o["seed"] for o in content["seeds"] if o["steps"] > 0 and o["best_epoch"] == 0]
+  """Return the seeds of a run that trained, but whose best checkpoint is the one of epoch 0."""
+  seeds = []
+  for outcome in content["seeds"]:
+    if outcome["steps"] < 0:  # an evaluation, which did not train
+      return content.get("before_training", [])
+    if outcome["steps"] > 0 and outcome["best_epoch"] == 0:
+      seeds.append(outcome["seed"])
+  return seeds
+
+
+def best_before_training(content: dict) -> str:
+  """Say that training did not improve a run, with the seeds where it is not all; "" where it did."""
+  seeds = before_training(content)
+  if len(seeds) == len(content["seeds"]) or not seeds:
+    return BEFORE_TRAINING * bool(seeds)
+  return f"{BEFORE_TRAINING} (seed {', '.join(map(str, seeds))})"
 
 
 def ledger_note(count: int | None, split: str = "test") -> str:
-  """What a reader is told of how often a split was evaluated."""
+  """Say how often a split was evaluated."""
   if count is None:
     return f"how often {split} was evaluated is not known (no {LEDGER})"
   times = "once" if count == 1 else f"{count} times"
@@ -308,20 +336,19 @@ def ledger_note(count: int | None, split: str = "test") -> str:
 
 
 def table(content: dict, workdir: epath.PathLike | None = None) -> str:
-  """The main figures as text, with the notes of the run's ledger where its folder is given."""
+  """Return the main figures as text, with the notes of the run's ledger where its folder is given."""
   lines = []
-  shown = ("map[", "mrr[", "p@1[", "avgrec[")
-  if content["task"] == "retrieve":
-    shown = ("mrr[", "r@1[", "r@5[", "sse[", "sse_relative[")
   for name, entry in content["metrics"].items():
-    if name.startswith(shown):
-      width, count = entry["half_width"], entry["questions"]
-      counted = f"{count} question{'' if count == 1 else 's'}"
-      spread = f" ± {entry['sd']:.4f} (sd of {entry['seeds']} seeds)" if entry["sd"] else ""
-      lines.append(
-        f"{name:34s} {entry['mean']:.4f}{spread}"
-        + (f"   ({counted})" if width is None else f"   ± {width:.4f} (95 %, {counted})")
-      )
+    if name.partition("[")[0] not in TABLE[content["task"]]:
+      continue
+    line = f"{name:34s} {entry['mean']:.4f}"
+    if entry["sd"]:
+      line += f" ± {entry['sd']:.4f} (sd of {entry['seeds']} seeds)"
+    counted = "1 question" if entry["questions"] == 1 else f"{entry['questions']} questions"
+    if entry["half_width"] is None:
+      lines.append(f"{line}   ({counted})")
+    else:
+      lines.append(f"{line}   ± {entry['half_width']:.4f} (95 %, {counted})")
   lines += [f"note, seed {seed}: {BEFORE_TRAINING}" for seed in before_training(content)]
   if len(content["seeds"]) == 1 and not content.get("deterministic"):
     seed = content["seeds"][0]["seed"]
@@ -332,6 +359,66 @@ def table(content: dict, workdir: epath.PathLike | None = None) -> str:
   for outcome in content["seeds"]:
     lines += [f"note, seed {outcome['seed']}: {note}" for note in outcome["notes"]]
   if workdir is not None:
-    count = times_evaluated(workdir, "test", content["data"]["name"])
-    lines.append(f"note: {ledger_note(count)}")
+    lines.append(f"note: {ledger_note(times_evaluated(workdir, 'test', content['data']['name']))}")
   return "\n".join(lines)
+
+
+def summary(content: dict[str, Any], folder: str) -> str:
+  """Return the end of a run in ten lines: figures, best epochs, files, what to type next.
+
+  Args:
+    content: of `results.json`.
+    folder: of the run, as it is typed.
+
+  """
+  lines = _split_lines(content)
+  seeds, epochs, trained = [], [], False
+  for outcome in content["seeds"]:
+    seeds.append(str(outcome["seed"]))
+    epochs.append(str(outcome["best_epoch"]))
+    trained = trained or outcome["steps"] > 0
+  if trained:
+    chosen = f"by {content['selected_on']}"
+    lines.append(f"best epoch {', '.join(epochs)} (seed {', '.join(seeds)}), {chosen}")
+  lines += [f"note: seed {seed}: {BEFORE_TRAINING}" for seed in before_training(content)]
+  splits, option = splits_of(content), ""
+  if splits and "test" not in splits:  # the default of `compare`
+    option = f" --split={splits[0]}"
+  files = [name for name in FILES if any(epath.Path(folder).glob(name))]
+  end = [
+    f"files: {folder}: {', '.join(files)}",
+    f"next:  as2jax rank {folder} FILE",
+    f"       as2jax compare OTHER_RUN {folder}{option}",
+  ]
+  if content.get("parameters", {}).get("all"):
+    end.append(f"       as2jax export {folder} FOLDER")
+  return "\n".join(lines[: LINES - len(end)] + end)
+
+
+def _split_lines(content: dict[str, Any]) -> list[str]:
+  """Return the figures of each reported split, and its counts of questions and candidates."""
+  question_filter, lines = QUESTION_FILTERS[content["task"]], []
+  for where in dict.fromkeys(name.partition("[")[2].rstrip("]") for name in content["metrics"]):
+    data, _, split = where.rpartition("/")
+    if not data.endswith(f"-{question_filter}"):
+      continue
+    figures = []
+    for metric in SUMMARY[content["task"]]:
+      entry = content["metrics"].get(f"{metric}[{where}]")
+      if not entry:
+        continue
+      figure = f"{metric.upper()} {entry['mean']:.4f}"
+      if entry["half_width"] is not None:
+        figure += f" ± {entry['half_width']:.4f}"
+      if entry["sd"]:
+        figure += f", s.d. {entry['sd']:.4f} of {entry['seeds']} seeds"
+      figures.append(figure)
+    lines.append(f"{split} ({data}): {'  '.join(figures)}")
+    record = content["data"]["splits"].get(split, {})
+    counts = record.get("question_filters", {}).get(question_filter, {})
+    if "positives" in counts:
+      lines.append(
+        f"  {counts['questions']} questions, {counts['pairs']} candidates, "
+        f"{counts['positives']} of them right"
+      )
+  return lines

@@ -23,7 +23,6 @@ CUTS = {"r@1": 1, "r@5": 5}
 ORDERS = ("pessimistic", "optimistic")
 TIES = ("expected", "pessimistic")  # `trec` needs the order of all ids, beyond what is counted
 QUESTION_FILTERS = ("gold", "any")
-Metrics = dict[str, np.ndarray]  # by name, `[q]` each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,20 +75,6 @@ def per_query(counts: Standing, *, ties: str = "expected") -> dict[str, np.ndarr
   for name, cut in CUTS.items():
     values[name] = 1 - _missed(wrong, right, np.maximum(cut - above, 0))
   return values
-
-
-def with_extremes(
-  standings: Mapping[str, Standing], ties: str
-) -> tuple[dict[str, Metrics], dict[str, tuple[Metrics, Metrics]]]:
-  """By question filter: the metrics under `ties`, and those under the worst and the best order."""
-  worst, best = ORDERS
-  return (
-    {name: per_query(its, ties=ties) for name, its in standings.items()},
-    {
-      name: (per_query(its, ties=worst), per_query(its, ties=best))
-      for name, its in standings.items()
-    },
-  )
 
 
 def right_entries(pool: Pool, question_filter: str) -> list[list[int]]:

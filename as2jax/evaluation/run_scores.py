@@ -254,7 +254,7 @@ def _run(name: str, split: str) -> _Place:
     )
     trained = contents["results.json"]  # an evaluation does not say how the run was trained
     content = content | {"deterministic": trained.get("deterministic", False)}
-    content["note"] = _note(results.before_training(trained), trained, results.BEFORE_TRAINING)
+    content["note"] = results.best_before_training(trained)
     begun = trained.get("warm_start", {}).get("seeds", ())
     content["origins"] = tuple(one["sha256"] for one in begun)
     place = _Place(name, files, tuple(map(trec_files.read_per_question, files)), content)
@@ -267,12 +267,6 @@ def _run(name: str, split: str) -> _Place:
     "results.json: they were changed, or are those of another evaluation; evaluate "
     "it again"
   )
-
-
-def _note(seeds: Sequence[int], content: dict[str, Any], text: str) -> str:
-  if len(seeds) < len(content["seeds"]):
-    return f"{text} (seed {', '.join(map(str, seeds))})" if seeds else ""
-  return text
 
 
 def _agrees(place: _Place, title: str) -> bool:

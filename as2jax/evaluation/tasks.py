@@ -1,6 +1,7 @@
-"""The two tasks of an evaluation: `rerank` a question's own candidates, or `retrieve` from a pool.
+"""Evaluate a split: `rerank` each question's own candidates, or `retrieve` from one pool.
 
-Both offer the same: the split (`selection`) and the metric (`selector`) that select, what to predict, measuring a split, recording it.
+Both tasks have the split (`selection`) and the metric (`selector`) that select the best checkpoint,
+`questions` to predict, `measure` for selection and `record`, which also writes a split's files.
 """
 
 import logging
@@ -10,269 +11,300 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from as2jax.data.datasets import holdout
+from as2jax.data.datasets import holdout, trec_files
+from as2jax.data.datasets.dataset import Dataset
 from as2jax.data.datasets.retrieval import Retrieval
 from as2jax.data.record import Question
-from as2jax.evaluation import (
-  exact_search,
-  predict,
-  results,
-  retrieval,
-  retrieval_metrics,
-  retrieve_rerank,
-)
-from as2jax.evaluation.retrieval import Ranked
+from as2jax.evaluation import metrics, results, retrieval_metrics, retrieve
+from as2jax.evaluation.results import Evaluation, Outcome
+from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 
 log = logging.getLogger(__name__)
+NO_CHOICE = (
+  "no question has both a right and a wrong candidate, so that every ranking has the same metrics: add "
+  "candidates with label 0, or rank one pool of all candidates (evaluation.task=retrieve)"
+)
 
 
-class Rerank:
-  """Every question ranks its own candidates; the log says of which splits all rankings are equal."""
+def labels_of(questions: Sequence[Question]) -> list[np.ndarray]:
+  """Return the labels of each question's candidates."""
+  return [np.asarray([c.label for c in question.candidates]) for question in questions]
 
-  def __init__(self, config: Any, data: Any, predictor: Any):
-    self.config, self.data, self.predictor = config, data, predictor
+
+def evaluate(
+  scores: Sequence[np.ndarray],
+  data: Dataset,
+  split: str,
+  *,
+  ties: str,
+  questions: Sequence[Question] = (),
+) -> Evaluation:
+  """Measure one ranking of a split under every question filter that leaves a question.
+
+  Args:
+    scores: one float32 array a question, higher is better.
+    ties: policy of `metrics.per_question`.
+    questions: those of the split that are ranked; all of it where not given.
+
+  """
+  questions = questions or data.splits[split]
+  for question, values in zip(questions, scores, strict=True):
+    metrics.require_float32(values, question.id)
+  labels, names = labels_of(questions), [question.id for question in questions]
+  ids = [[c.id for c in question.candidates] for question in questions]
+  per_question = metrics.per_question(scores, labels, ids, ties=ties, names=names)
+  extremes = metrics.tie_extremes(scores, labels, names=names)
+  found = Evaluation({}, {}, per_question, [])
+  for question_filter, rule in metrics.filters(data.clean, data.official).items():
+    mask = metrics.filter_mask(rule, labels)
+    if not mask.any():
+      continue
+    where = f"{data.name}-{question_filter}/{split}"
+    ranges = metrics.ranges_of(*extremes, mask)
+    found.metrics.update(metrics.summarize(per_question, mask, where=where, ranges=ranges))
+    for metric, values in per_question.items():
+      found.values[f"{metric}[{where}]"] = values[mask]
+    if question_filter == "clean":
+      found.notes.extend(metrics.tie_note(ranges, where))
+      if has_no_choice(questions):
+        found.notes.append(f"{where}: {NO_CHOICE}")
+    if data.average_recall and rule == data.official:
+      recall = metrics.average_recall(scores, labels, mask=mask)
+      # A ratio of sums over questions has no half-width.
+      entry = {"value": recall, "half_width": None, "questions": int(mask.sum())}
+      found.metrics[f"avgrec[{where}]"] = entry
+  answerable = []
+  for values, right in zip(scores, labels, strict=True):
+    if (right == 1).any():
+      answerable.append(values)
+  found.scalars[f"spread_within_questions[{split}]"] = spread_within(answerable)
+  return found
+
+
+def spread_within(scores: Sequence[np.ndarray]) -> float:
+  """Return the part of the scores' standard deviation that lies within questions, 0 to 1.
+
+  √(mean over candidates of (s − its question's mean)²) over the standard deviation of all scores; 0
+  where all are equal. Near 0, a ranker tells questions apart in place of their candidates.
+  """
+  every = np.concatenate([*scores, np.zeros(0)]).astype(np.float64)
+  if not np.isfinite(every).all():  # those of a run file
+    return float("nan")
+  total = every.std() if len(every) else 0.0
+  if not total:
+    return 0.0
+  within = np.concatenate([values - values.mean() for values in scores if len(values)])
+  return float(np.sqrt(np.mean(np.square(within, dtype=np.float64))) / total)
+
+
+def has_no_choice(questions: Sequence[Question]) -> bool:
+  """Whether questions with a right candidate have right ones alone, so that all rankings are equal."""
+  answered = False
+  for question in questions:
+    right = len(question.positives)
+    if 0 < right < len(question.candidates):
+      return False
+    answered = answered or right > 0
+  return answered
+
+
+def write(
+  folder: epath.PathLike,
+  evaluation: Evaluation,
+  scores: Sequence[np.ndarray],
+  questions: Sequence[Question],
+  *,
+  tag: str,
+) -> None:
+  """Write `run.trec`, `qrels.trec` and `per_question.tsv` into `folder`."""
+  folder = epath.Path(folder)
+  if processes.first():
+    folder.mkdir(parents=True, exist_ok=True)
+  labels, names = labels_of(questions), [question.id for question in questions]
+  full = [i for i, question in enumerate(questions) if question.candidates]
+  ids = [names[i] for i in full]
+  candidates = [[c.id for c in questions[i].candidates] for i in full]
+  trec_files.write_run(folder / "run.trec", ids, candidates, [scores[i] for i in full], tag)
+  trec_files.write_qrels(folder / "qrels.trec", ids, candidates, [labels[i] for i in full])
+  table = folder / "per_question.tsv"
+  trec_files.write_per_question(table, names, labels, evaluation.per_question)
+
+
+def record(
+  workdir: epath.PathLike,
+  outcome: Outcome,
+  scores: Mapping[str, Sequence[np.ndarray]],
+  data: Dataset,
+  split: str,
+  config: Any,
+) -> None:
+  """Measure every score of a split (the first ranks), write its files, add it to `outcome`."""
+  for number, (name, values) in enumerate(scores.items()):
+    evaluation = evaluate(values, data, split, ties=config.evaluation.ties)
+    outcome.add(name, evaluation, primary=number == 0)
+    folder = results.folder(workdir, split, outcome.seed, config.seeds, name if number else "")
+    write(folder, evaluation, values, data.splits[split], tag=f"as2jax-{name}")
+
+
+class _Task:
+  """What both tasks share."""
+
+  rank: Any  # (variables, split, …) → what is ranked, one entry a seed
+
+  def __init__(self, config: Any, data: Any):
+    self.config, self.data = config, data
     self.selection = holdout.selection_split(config.data)
+    self.measured = list(config.evaluation.splits)
+    if config.mode == "train":
+      self.measured = list(dict.fromkeys((self.selection, *self.measured)))
+
+  def _note(self, workdir: epath.PathLike, split: str, outcomes: Sequence[Outcome]) -> None:
+    seeds = [outcome.seed for outcome in outcomes]
+    results.note_evaluation(workdir, split, seeds, self.data.name, self.config.mode)
+
+
+class Rerank(_Task):
+  """Rank every question's own candidates; log the splits of which all rankings are equal."""
+
+  def __init__(self, config: Any, data: Dataset, predictor: Any):
+    super().__init__(config, data)
+    self.predictor = predictor
     self.selector = f"{config.select}[{data.name}-clean/{self.selection}]"
     self._answerable: dict[str, list[int]] = {}
-    selecting = (self.selection,) if config.mode == "train" else ()
-    for split in dict.fromkeys((*selecting, *config.evaluation.splits)):
-      if split in data.splits and predict.has_no_choice(data.splits[split]):
-        log.warning("%s, %s: %s", data.name, split, predict.NO_CHOICE)
+    for split in self.measured:
+      if split in data.splits and has_no_choice(data.splits[split]):
+        log.warning("%s, %s: %s", data.name, split, NO_CHOICE)
 
   def questions(self, split: str) -> tuple[Question, ...]:
-    """What `measure` predicts of a split: the questions that have a right answer.
+    """Return what `measure` predicts of a split: the questions that have a right answer.
 
     Any order of another question's candidates is worth 0 in every metric.
     """
     return tuple(self.data.splits[split][i] for i in self._numbers(split))
 
   def _numbers(self, split: str) -> list[int]:
-    """The positions of `questions` within the split; of all where none has a right answer."""
+    """Return the positions of `questions` in the split; all where none has a right answer."""
     if split not in self._answerable:
       every = self.data.splits[split]
-      right = [i for i, q in enumerate(every) if any(c.label == 1 for c in q.candidates)]
+      right = [i for i, question in enumerate(every) if question.positives]
       self._answerable[split] = right or list(range(len(every)))
     return self._answerable[split]
 
-  def measure(self, variables: Any, split: str) -> list[predict.Evaluation]:
-    """One evaluation a seed of the variables, by the score that ranks.
+  def measure(self, variables: Any, split: str) -> list[Evaluation]:
+    """Return one evaluation a seed of the variables, by the score that ranks.
 
     Its scalars have what the system's other scores give of the metric that selects, so that the
     log shows which of them learns.
     """
-    asked = self.questions(split)
-    return [self._by_each_score(scores, split) for scores in self.predictor(variables, asked)]
+    by_seed = []
+    for scores in self.predictor(variables, self.questions(split)):
+      found: Evaluation | None = None
+      for name, values in scores.items():
+        filled = self._filled(values, split)
+        one = evaluate(filled, self.data, split, ties=self.config.evaluation.ties)
+        if found is None:
+          found = one
+          by_seed.append(found)
+        elif self.selector in one.metrics:
+          found.scalars[f"{self.selector} by {name}"] = one.metrics[self.selector]["value"]
+    return by_seed
 
-  def _by_each_score(self, scores: Mapping[str, Any], split: str) -> predict.Evaluation:
-    first, *others = (
-      predict.evaluate(
-        self._of_all(values, split), self.data, split, ties=self.config.evaluation.ties
-      )
-      for values in scores.values()
-    )
-    for name, other in zip([*scores][1:], others):
-      if self.selector in other.metrics:
-        first.scalars[f"{self.selector} by {name}"] = other.metrics[self.selector]["value"]
-    return first
-
-  def _of_all(self, scores: Sequence[np.ndarray], split: str) -> list[np.ndarray]:
-    """The scores with zeros for the candidates of the questions that were not predicted."""
-    every = [np.zeros(len(q.candidates), np.float32) for q in self.data.splits[split]]
-    for number, its in zip(self._numbers(split), scores, strict=True):
-      every[number] = its
-    return every
+  def _filled(self, scores: Sequence[np.ndarray], split: str) -> list[np.ndarray]:
+    """Return the scores with zeros for the candidates of questions that were not predicted."""
+    filled = [np.zeros(len(q.candidates), np.float32) for q in self.data.splits[split]]
+    for number, values in zip(self._numbers(split), scores, strict=True):
+      filled[number] = values
+    return filled
 
   def record(
-    self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[results.Outcome]
+    self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[Outcome]
   ) -> None:
-    """Measures every score of a split, writes its files, adds it to the outcome of each seed."""
-    for outcome, scores in zip(
-      outcomes, self.predictor(variables, self.data.splits[split]), strict=True
-    ):
-      results.record(workdir, outcome, scores, self.data, split, self.config)
-    _note(workdir, split, outcomes, self.config, self.data)
+    """Measure every score of a split, write its files, add it to the outcome of each seed."""
+    by_seed = self.predictor(variables, self.data.splits[split])
+    for outcome, scores in zip(outcomes, by_seed, strict=True):
+      record(workdir, outcome, scores, self.data, split, self.config)
+    self._note(workdir, split, outcomes)
 
 
-class Retrieve:
-  """One pool is ranked for all queries, in the way that the system can.
+class Retrieve(_Task):
+  """Rank one pool for all queries, in the way that the system can.
 
   Raises:
     InputError: another policy for ties or metric than a pool has, a split without a question that has
-      a right answer, a score that cannot be searched, or (of a model that does not encode sentences)
-      no `data.ranking`.
+      a right answer, a score that cannot be searched, or (of a cross-encoder) no `data.ranking`.
 
   """
 
   def __init__(self, config: Any, data: Retrieval, predictor: Any):
-    self.config, self.data = config, data
-    self.selection = holdout.selection_split(config.data)
-    self.selector = selector(config, data)
+    super().__init__(config, data)
+    self.selector = self._selector()
     self._require_queries()
-    model = predictor.model
-    way = (
-      ScorePool if not model.has_parameters else SearchPool if model.encodes else RerankRetrieved
-    )
-    self.rank = way(config, data, predictor)
+    if not predictor.model.has_parameters:
+      self.rank = retrieve.ScorePool(config, data, predictor)
+    elif predictor.model.encodes:
+      self.rank = retrieve.SearchPool(config, data, predictor)
+    else:
+      self.rank = retrieve.RerankRetrieved(config, data, predictor, self.measured)
+
+  def _selector(self) -> str:
+    """Return the metric over a pool that chooses the best checkpoint."""
+    for key, value, known in (
+      ("select", self.config.select, retrieval_metrics.METRICS),
+      ("evaluation.ties", self.config.evaluation.ties, retrieval_metrics.TIES),
+    ):
+      if value not in known:
+        raise InputError(f"{key} = {value!r}: over a pool use one of {', '.join(known)}")
+    return f"{self.config.select}[{self.data.name}-gold/{self.selection}]"
 
   def _require_queries(self) -> None:
-    """Raises InputError where the pool of a split that will be measured has no query."""
-    selecting = (self.selection,) if self.config.mode == "train" else ()
-    for split in dict.fromkeys((*selecting, *self.config.evaluation.splits)):
+    """Raise InputError where the pool of a split that will be measured has no query."""
+    for split in self.measured:
       if split in self.data.pools and not self.data.pools[split].queries:
-        other = "hold training questions out in its place (data.holdout=0.1)"
-        other = other if split in selecting else "leave it out of evaluation.splits"
+        other = "leave it out of evaluation.splits"
+        if split == self.selection and self.config.mode == "train":
+          other = "hold training questions out in its place (data.holdout=0.1)"
         raise InputError(
           f"{self.data.name}: no question of the split {split} has a right answer (label 1), so that "
           f"nothing can be measured on it; add some, or {other}"
         )
 
   def questions(self, split: str) -> tuple[Question, ...]:
-    """What is predicted of a split (first)."""
+    """Return what is predicted of a split first."""
     return self.rank.questions(split)
 
-  def measure(self, variables: Any, split: str) -> list[predict.Evaluation]:
-    """One evaluation a seed of the variables, by the score that ranks."""
-    return [
-      self._evaluation(next(iter(ranked.values())), split)
-      for ranked in self.rank(variables, split, every_score=False)
-    ]
+  def measure(self, variables: Any, split: str) -> list[Evaluation]:
+    """Return one evaluation a seed of the variables, by the score that ranks."""
+    by_seed = []
+    for rankings in self.rank(variables, split, every_score=False):
+      by_seed.append(self._evaluation(next(iter(rankings.values())), split))
+    return by_seed
 
   def record(
-    self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[results.Outcome]
+    self, workdir: epath.PathLike, variables: Any, split: str, outcomes: Sequence[Outcome]
   ) -> None:
-    """Measures every score of a split, writes its files, adds it to the outcome of each seed."""
-    rankings = self.rank(variables, split, every_score=True)
-    for outcome, ranked in zip(outcomes, rankings, strict=True):
-      for k, (score, ranking) in enumerate(ranked.items()):
-        evaluation = self._evaluation(ranking, split)
-        outcome.add(score, evaluation, primary=k == 0)
-        folder = results.folder(
-          workdir, split, outcome.seed, self.config.seeds, "" if k == 0 else score
-        )
-        retrieval.write(folder, evaluation, ranking, self.data.pools[split], tag=f"as2jax-{score}")
-    _note(workdir, split, outcomes, self.config, self.data)
+    """Measure every score of a split, write its files, add it to the outcome of each seed."""
+    by_seed = self.rank(variables, split, every_score=True)
+    for outcome, rankings in zip(outcomes, by_seed, strict=True):
+      for number, (name, ranking) in enumerate(rankings.items()):
+        evaluation, pool = self._evaluation(ranking, split), self.data.pools[split]
+        outcome.add(name, evaluation, primary=number == 0)
+        seeds = self.config.seeds
+        folder = results.folder(workdir, split, outcome.seed, seeds, name if number else "")
+        retrieve.write(folder, evaluation, ranking, pool, tag=f"as2jax-{name}")
+    self._note(workdir, split, outcomes)
 
-  def _evaluation(self, ranked: Ranked, split: str) -> predict.Evaluation:
-    return retrieval.evaluation(
-      ranked, self.data, split, often=self.config.evaluation.min_questions_per_answer
-    )
-
-
-class SearchPool:
-  """Ranks a pool by the vectors of a system that encodes; its first score is the one that ranks."""
-
-  def __init__(self, config: Any, data: Retrieval, predictor: predict.Predictor):
-    self.config, self.data, model = config, data, predictor.model
-    self.vectors = retrieval.Vectors(predictor, data)
-    self.searcher = exact_search.Searcher(predictor.mesh, k=config.evaluation.depth)
-    first = model.ranking_score
-    if first not in exact_search.SIMILARITIES:
-      raise InputError(
-        f"model.score = {first!r}: a pool can be searched by "
-        f"{', '.join(exact_search.SIMILARITIES)}; set --config.model.score"
-      )
-    others = [s for s in model.score_names if s in exact_search.SIMILARITIES and s != first]
-    self.scores = (first, *others)
-
-  def questions(self, split: str) -> tuple[Question, ...]:
-    """The queries: they are encoded first."""
-    return self.vectors.texts(split).queries
-
-  def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
-    """For each seed of the variables, {score: the ranking of the pool}."""
-    pool, ties = self.data.pools[split], self.config.evaluation.ties
-    return [
-      {
-        name: retrieval.by_vectors(self.searcher, queries, passages, pool, name, ties=ties)
-        for name in (self.scores if every_score else self.scores[:1])
-      }
-      for queries, passages in zip(*self.vectors(variables, split), strict=True)
-    ]
-
-
-class RerankRetrieved:
-  """Ranks again what another run retrieved from a pool (`data.ranking`), pair by pair."""
-
-  def __init__(self, config: Any, data: Retrieval, predictor: predict.Predictor):
-    self.config, self.data, self.predictor = config, data, predictor
-    self._retrieved: dict[str, retrieve_rerank.Retrieved] = {}
-    selecting = (holdout.selection_split(config.data),) if config.mode == "train" else ()
-    for split in dict.fromkeys((*selecting, *config.evaluation.splits)):
-      self._of(split)  # what is wrong with the files is found before anything is trained
-
-  def questions(self, split: str) -> tuple[Question, ...]:
-    """The queries with the retrieved passages as their candidates."""
-    return self._of(split).questions
-
-  def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
-    """For each seed of the variables, {score: the ranking of what was retrieved}."""
-    del every_score  # there is one
-    retrieved, pool, ties = self._of(split), self.data.pools[split], self.config.evaluation.ties
-    rankings = []
-    for scores in self.predictor(variables, retrieved.questions):
-      name, values = next(iter(scores.items()))
-      rankings.append({name: retrieve_rerank.reranked(values, retrieved, pool, ties=ties)})
-    return rankings
-
-  def _of(self, split: str) -> retrieve_rerank.Retrieved:
-    if split not in self._retrieved:
-      self._retrieved[split] = retrieve_rerank.retrieved(
-        self.config.data.ranking, self.data.pools[split], split, depth=self.config.evaluation.depth
-      )
-    return self._retrieved[split]
-
-
-class ScorePool:
-  """Ranks a pool by the scores that a ranker without parameters gives all of it."""
-
-  def __init__(self, config: Any, data: Retrieval, ranker: Any):
-    self.config, self.data, self.ranker = config, data, ranker
-
-  def questions(self, split: str) -> tuple[Question, ...]:
-    """None: nothing is predicted in batches."""
-    del split
-    return ()
-
-  def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
-    """{score: the ranking of the pool}, as of one seed."""
-    del variables, every_score
-    pool, evaluation = self.data.pools[split], self.config.evaluation
-    score = self.ranker.scorer.over_pool([passage.text for passage in pool.passages])
-    ranked = retrieval.by_scores(score, pool, depth=evaluation.depth, ties=evaluation.ties)
-    return [{self.ranker.model.ranking_score: ranked}]
-
-
-def _note(workdir, split, outcomes, config, data) -> None:
-  seeds = [outcome.seed for outcome in outcomes]
-  results.note_evaluation(workdir, split, seeds, data.name, config.mode)
+  def _evaluation(self, ranked: retrieve.Ranked, split: str) -> Evaluation:
+    often = self.config.evaluation.min_questions_per_answer
+    return retrieve.evaluate(ranked, self.data, split, often=often)
 
 
 def make(config: Any, data: Any, predictor: Any) -> Rerank | Retrieve:
-  """The task that `evaluation.task` names.
+  """Return the task that `evaluation.task` names.
 
   Args:
-    predictor: a `predict.Predictor`, or a `parameter_free.FittedRanker`.
+    predictor: a `predict.Predictor`, or a `predict.FittedRanker`.
 
   """
-  by_name = {"rerank": Rerank, "retrieve": Retrieve}
-  return by_name[config.evaluation.task](config, data, predictor)
-
-
-def selector(config: Any, data: Any) -> str:
-  """The metric over a pool that chooses the best checkpoint.
-
-  Raises:
-    InputError: a metric or a policy for ties that a pool does not have.
-
-  """
-  if config.select not in retrieval_metrics.METRICS:
-    raise InputError(
-      f"select = {config.select!r}: over a pool use one of {', '.join(retrieval_metrics.METRICS)}"
-    )
-  if config.evaluation.ties not in retrieval_metrics.TIES:
-    raise InputError(
-      f"evaluation.ties = {config.evaluation.ties!r}: over a pool use one of "
-      f"{', '.join(retrieval_metrics.TIES)}"
-    )
-  return f"{config.select}[{data.name}-gold/{holdout.selection_split(config.data)}]"
+  task = {"rerank": Rerank, "retrieve": Retrieve}[config.evaluation.task]
+  return task(config, data, predictor)

@@ -1,4 +1,4 @@
-"""What the modes `evaluate` and `predict` do with a trained run."""
+"""Evaluate a finished run again, or on other data, and rank the candidates of a table by it."""
 
 import dataclasses
 import hashlib
@@ -16,7 +16,7 @@ from as2jax.data.datasets.dataset import Dataset, Unions
 from as2jax.data.inputs.first_stage_ranking import Ranking
 from as2jax.data.record import UNKNOWN, Question
 from as2jax.data.text import normalise
-from as2jax.evaluation import parameter_free, results, tasks
+from as2jax.evaluation import results, tasks
 from as2jax.inference import ranked_rows
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
@@ -28,7 +28,7 @@ SELECTED = ("seed", "best_step", "best_epoch", "best_value", "steps")  # of an o
 
 
 def evaluate(config: Any, workdir: epath.PathLike) -> dict:
-  """Evaluates the best checkpoint of a finished run on `data` and `evaluation.splits` of the config.
+  """Evaluate the best checkpoint of a finished run again, on `evaluation.splits` of the config.
 
   Writes below `eval/` as training does, and `evaluation.json`; `results.json` stays. Where
   `evaluation.data` names other data, the run is evaluated on these (`evaluate_on`).
@@ -38,9 +38,9 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
 
   """
   if config.evaluation.data:
-    how: dict[str, Any] = {"columns": config.data.columns, "drop": config.data.drop}
-    if named.is_named(config.evaluation.data):  # they are of the files that the run was trained on
-      how = {}
+    how: dict[str, Any] = {}
+    if not named.is_named(config.evaluation.data):  # of the run's own files they say nothing here
+      how = {"columns": config.data.columns, "drop": config.data.drop}
     data = named.by_address(config.evaluation.data, **how)
     return evaluate_on(Run(workdir, config, data=False), data, ranking=config.predict.ranking)
   run = Run(workdir, config)
@@ -48,32 +48,20 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
   components = run.components
   splits = components.config.evaluation.splits
   known = identity.check_data(run.folder, components, splits)
-  if components.model.has_parameters:
-    outcomes, task = [], None
-    for seed in run.seeds:
-      ranker = run.ranker(seed)
-      task = task or tasks.make(config, components.dataset, ranker.predictor)
-      outcome = results.Outcome(seed, -1, -1, float("nan"), -1)
-      for split in splits:
-        task.record(workdir, ranker.variables, split, [outcome])
-      outcomes.append(outcome)
-  else:
-    fitted: Any = run.ranker().predictor
-    outcomes = [parameter_free.evaluate(config, components.dataset, fitted, workdir, splits)[0]]
-  return results.write(
-    workdir,
-    config,
-    results.data_record(components.data, config.data),
-    components.provenance,
-    outcomes,
-    {key: trained[key] for key in ("deterministic", "before_training") if key in trained}
-    | {"identity": {**known, "changed": run.changed}},
-    name="evaluation.json",
-  )
+  outcomes = []
+  for seed in run.seeds if components.model.has_parameters else (0,):
+    steps = -1 if components.model.has_parameters else 0
+    outcomes.append(results.Outcome(seed, steps, steps, float("nan"), steps))
+  _record(run, config, components.dataset, workdir, splits, outcomes)
+  summary = {key: trained[key] for key in ("deterministic", "before_training") if key in trained}
+  summary["identity"] = {**known, "changed": run.changed}
+  of_data = results.data_record(components.data, config.data)
+  provenance, name = components.provenance, "evaluation.json"
+  return results.write(workdir, config, of_data, provenance, outcomes, summary, name=name)
 
 
 def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dict:
-  """Evaluates the best checkpoint of each seed of a finished run on any re-ranking data set.
+  """Evaluate the best checkpoint of each seed of a finished run on any re-ranking data set.
 
   Texts go through the run's text rules. What is written lies apart from the run's own evaluation, in
   `evaluations/<data>-<split>`: a folder with `results.json` and `eval/`, which `compare` reads. Other
@@ -94,41 +82,58 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
   trained = run.results
   config = run.config.copy_and_resolve_references().unlock()
   config.evaluation.task = "rerank"
-  ruled = {name: normalise.apply(its, config.data.rules) for name, its in data.splits.items()}
-  for question in (question for its in ruled.values() for question in its):
-    if any(candidate.label == UNKNOWN for candidate in question.candidates):
-      raise InputError(
-        f"{data.source}: a candidate of question {question.id!r} has no label, without which "
-        "nothing can be evaluated: add a column label with 0 or 1"
-      )
+  ruled, questions = {}, []
+  for split, plain in data.splits.items():
+    ruled[split] = normalise.apply(plain, config.data.rules)
+    questions += ruled[split]
+  require_labels(questions, f"{data.source}: ")
   data = dataclasses.replace(data, splits=Unions(ruled))
-  start_from(run, ranking, [question for its in ruled.values() for question in its])
+  start_from(run, ranking, questions)
   folder = _folder(run, data)
-  of_seed = {outcome["seed"]: outcome for outcome in trained["seeds"]}
-  outcomes, task = [], None
-  for seed in of_seed:
-    ranker = run.ranker(seed if run.components.model.has_parameters else "best")
-    task = task or tasks.make(config, data, ranker.predictor)
-    outcome = results.Outcome(**{name: of_seed[seed][name] for name in SELECTED})
-    for split in data.reported:
-      task.record(folder, ranker.variables, split, [outcome])
-    outcomes.append(outcome)
+  outcomes = []
+  for outcome in trained["seeds"]:
+    outcomes.append(results.Outcome(**{name: outcome[name] for name in SELECTED}))
+  _record(run, config, data, folder, data.reported, outcomes)
+  prints = {split: identity.of_questions(data.splits[split]) for split in data.reported}
   summary = {
     "deterministic": trained.get("deterministic", False),
     "run": str(run.folder),
-    "identity": {
-      "own": False,
-      "data": {split: identity.of_questions(data.splits[split]) for split in data.reported},
-      "changed": run.changed,
-    },
+    "identity": {"own": False, "data": prints, "changed": run.changed},
   }
-  note(run, data, list(of_seed))
+  note(run, data, [outcome.seed for outcome in outcomes])
   of_data = results.data_record(data, config.data)
   return results.write(folder, config, of_data, run.components.provenance, outcomes, summary)
 
 
+def _record(
+  run: Run,
+  config: Any,
+  data: Any,
+  folder: epath.PathLike,
+  splits: Sequence[str],
+  outcomes: Sequence[results.Outcome],
+) -> None:
+  """Measure splits of `data` with each outcome's seed, and write their files below `folder`."""
+  task = None
+  for outcome in outcomes:
+    ranker = run.ranker(outcome.seed if run.components.model.has_parameters else "best")
+    task = task or tasks.make(config, data, ranker.predictor)
+    for split in splits:
+      task.record(folder, ranker.variables, split, [outcome])
+
+
+def require_labels(questions: Sequence[Question], where: str = "") -> None:
+  """Raise InputError where a candidate has no label; `where` stands before the message."""
+  for question in questions:
+    if any(candidate.label == UNKNOWN for candidate in question.candidates):
+      raise InputError(
+        f"{where}a candidate of question {question.id!r} has no label, without which nothing can be "
+        "evaluated: add a column label with 0 or 1"
+      )
+
+
 def _folder(run: Run, data: Dataset) -> epath.Path:
-  """Where an evaluation on other data lies: its name, and behind it a digest if that is taken."""
+  """Return the folder of an evaluation on other data; with a digest where the name is taken."""
   folder = run.folder / "evaluations" / f"{data.name}-{'+'.join(data.splits)}"
   now = {split: data.fingerprints.get(split) for split in data.splits}
   there = (results.read(folder) or {}).get("data", {}).get("splits", {})
@@ -139,7 +144,7 @@ def _folder(run: Run, data: Dataset) -> epath.Path:
 
 
 def note(run: Run, data: Dataset, seeds: Sequence[int]) -> None:
-  """Adds the evaluation on other data to the run's ledger."""
+  """Add the evaluation on other data to the run's ledger."""
   try:
     for split in data.reported:
       results.note_evaluation(run.folder, split, seeds, data.name, "evaluate")
@@ -148,7 +153,7 @@ def note(run: Run, data: Dataset, seeds: Sequence[int]) -> None:
 
 
 def start_from(run: Run, ranking: epath.PathLike, questions: Sequence[Question]) -> None:
-  """Names the first-stage ranking of `questions`, which already are under the run's text rules.
+  """Name the first-stage ranking of `questions`, which already are under the run's text rules.
 
   Raises:
     InputError: a joint model without one.
@@ -166,7 +171,7 @@ def start_from(run: Run, ranking: epath.PathLike, questions: Sequence[Question])
 
 
 def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
-  """Ranks the candidates of the table `predict.input` and writes a table, best first.
+  """Rank the candidates of the table `predict.input` and writes a table, best first.
 
   The rows are those of `as2jax rank` (`ranked_rows.ranked`), but the score is the mean over seeds.
   """

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from as2jax.data.record import Candidate, Question
-from as2jax.evaluation import exact_search, retrieval
+from as2jax.evaluation import exact_search, retrieve
 from as2jax.inference.index_part import Hit, Part, Rows, parts_of
 from as2jax.runtime import folder_lock, registry, regular_files
 from as2jax.runtime.errors import InputError
@@ -261,7 +261,7 @@ class Index:
     results = []
     for query in queries:
       scores = words[1](query)
-      entries = retrieval.best(scores, k)
+      entries = retrieve.best(scores, k)
       results.append((entries, scores[entries]))
     return results
 

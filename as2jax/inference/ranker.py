@@ -22,9 +22,8 @@ from as2jax.data.inputs.first_stage_ranking import OrderGiven
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import normalise
 from as2jax.encoders.frozen_vectors import FrozenVectors
-from as2jax.evaluation import predict, retrieval
-from as2jax.evaluation.parameter_free import FittedRanker
-from as2jax.evaluation.predict import Scores
+from as2jax.evaluation import predict, retrieve
+from as2jax.evaluation.predict import FittedRanker, Scores
 from as2jax.inference.index import Index
 from as2jax.inference.index_part import Hit
 from as2jax.runtime.errors import InputError
@@ -178,7 +177,7 @@ class Ranker:
       return self._no_vectors()
     questions = self._checked([Question(str(i), text, ()) for i, text in enumerate(texts)])
     vectors, _ = self.predictor.embed(self.variables, questions, request=True)
-    return vectors[0][retrieval.numbers(q.text for q in questions)]
+    return vectors[0][retrieve.numbers(q.text for q in questions)]
 
   def encode_document(self, texts: Sequence[str]) -> np.ndarray:
     """The vectors of candidates, float32 `[n, d]`; TypeError for models without vectors."""
@@ -189,7 +188,7 @@ class Ranker:
     numbered = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
     (question,) = self._checked([Question("0", ANCHOR, numbered)])
     vectors, _ = self.predictor.embed(self.variables, (question,), request=True)
-    held = 1 + retrieval.numbers(c.text for c in question.candidates)  # behind the question
+    held = 1 + retrieve.numbers(c.text for c in question.candidates)  # behind the question
     return vectors[0][held]
 
   def index(

@@ -19,7 +19,7 @@ from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.inputs.first_stage_ranking import OrderGiven, Ranking
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import predict, results
-from as2jax.evaluation.parameter_free import FittedRanker
+from as2jax.evaluation.predict import FittedRanker
 from as2jax.inference.ranker import ParameterFreeRanker, Ranker
 from as2jax.runtime import (
   compile_cache,

@@ -172,7 +172,7 @@ class CrossVAE(System):
 
   encodes: ClassVar[bool] = True
   score_names: ClassVar[tuple[str, ...]] = ("cosine",)
-  diagnostics: ClassVar[str] = "as2jax.evaluation.cross_vae_diagnostics:DIAGNOSTICS"
+  diagnostics: ClassVar[str] = "as2jax.evaluation.diagnostics:CROSS_VAE"
 
   def setup(self):
     for key, allowed in (

@@ -9,16 +9,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from as2jax.evaluation import compare, run_scores
-from as2jax.report import (
-  cards,
-  curves,
-  forest,
-  markup,
-  page,
-  questions,
-  tables,
-  verdict,
-)
+from as2jax.report import cards, curves, forest, markup, page, questions, tables, verdict
 from as2jax.report import runs as reading
 from as2jax.report.asked import Asked
 from as2jax.report.drawing import Drawing, series

@@ -26,7 +26,7 @@ from as2jax.data.inputs import fitted
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
 from as2jax.data.inputs.teacher_scores import TeacherScores
 from as2jax.data.record import Question, fingerprint
-from as2jax.evaluation import results, retrieve_rerank
+from as2jax.evaluation import results, retrieve
 from as2jax.runtime import checksums, processes, regular_files, version
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
@@ -259,7 +259,7 @@ def _of_data(components: Components, splits: Sequence[str]) -> dict[str, Any]:
     digests[name] = _of_split(components, name, pool)
     if pool and components.model.has_parameters and not components.model.encodes:
       source = components.config.data.ranking
-      orders[name] = retrieve_rerank.digest(source, pool, name)
+      orders[name] = retrieve.digest(source, pool, name)
     if ranking is not None and ranking.ranking is not None:
       split = ranking.for_layout(_questions(components, name))
       arrays = {str(i): order for i, order in enumerate(split)}

@@ -20,7 +20,7 @@ from as2jax.data.batches.batcher import Plan, stack
 from as2jax.data.batches.prefetch import prefetch
 from as2jax.data.datasets import holdout
 from as2jax.encoders import open
-from as2jax.evaluation import diagnostics, parameter_free, predict, results, tasks
+from as2jax.evaluation import diagnostics, predict, results, tasks
 from as2jax.runtime import devices, preemption, processes, profiling, registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.folder_lock import lock
@@ -117,15 +117,15 @@ def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outc
   """The outcome of a ranker without parameters on the split that selects and the reported ones."""
   config, dataset = components.config, components.data
   model = components.model
-  ranker = parameter_free.FittedRanker(
-    model, dataset.splits["train"] if model.reads_training else ()
-  )
+  ranker = predict.FittedRanker(model, dataset.splits["train"] if model.reads_training else ())
   selection = holdout.selection_split(config.data)
-  splits = dict.fromkeys((selection, *config.evaluation.splits))
-  splits = tuple(split for split in splits if split in dataset.splits)
-  outcome, selector = parameter_free.evaluate(config, dataset, ranker, workdir, splits)
-  if selector in outcome.metrics:  # no question of the split may have an answer
-    outcome.best_value = outcome.metrics[selector]["value"]
+  task = tasks.make(config, dataset, ranker)
+  outcome = results.Outcome(0, 0, 0, float("nan"), 0)
+  for split in dict.fromkeys((selection, *config.evaluation.splits)):
+    if split in dataset.splits:
+      task.record(workdir, None, split, [outcome])
+  if task.selector in outcome.metrics:  # no question of the split may have an answer
+    outcome.best_value = outcome.metrics[task.selector]["value"]
   return outcome
 
 

@@ -10,7 +10,7 @@ import optax
 from flax import linen as nn
 from jax.sharding import Mesh
 
-from as2jax.evaluation.predict_steps import over_seeds
+from as2jax.evaluation.predict import over_seeds
 from as2jax.layers.dense import norm
 from as2jax.models.losses import Loss, Term
 from as2jax.runtime import sharding

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from as2jax.data.batches.prefetch import prefetch
-from as2jax.evaluation.predict_steps import make_predict_step
+from as2jax.evaluation.predict import make_predict_step
 from as2jax.layers.transformer import is_transformer
 from as2jax.runtime import registry, sharding
 from as2jax.training import optimizers

@@ -217,8 +217,7 @@ def test_protocol_masks():
 def test_summary_has_protocol_names_and_counts():
   values = {"map": np.array([0.5, 1.0, 0.0, 0.75])}
   mask = np.array([True, True, False, True])
-  where = {"dataset": "wikiqa", "question_filter": "clean", "split": "test"}
-  summary = metrics.summarize(values, mask, **where)
+  summary = metrics.summarize(values, mask, where="wikiqa-clean/test")
   # Three values: t(0.975, 2) = 4.302653, standard deviation 0.25.
   assert summary == {
     "map[wikiqa-clean/test]": {
@@ -227,21 +226,28 @@ def test_summary_has_protocol_names_and_counts():
       "questions": 3,
     }
   }
-  one = metrics.summarize(values, np.arange(4) == 1, **where)["map[wikiqa-clean/test]"]
+  one = metrics.summarize(values, np.arange(4) == 1, where="wikiqa-clean/test")[
+    "map[wikiqa-clean/test]"
+  ]
   assert one == {"value": 1.0, "half_width": None, "questions": 1}
   with pytest.raises(InputError, match="wikiqa-clean/test: none of the 4 questions"):
-    metrics.summarize(values, np.zeros(4, bool), **where)
+    metrics.summarize(values, np.zeros(4, bool), where="wikiqa-clean/test")
+
+
+def ranges(scores, labels, mask=None):
+  every = np.ones(len(scores), bool)
+  return metrics.ranges_of(*metrics.tie_extremes(scores, labels), every if mask is None else mask)
 
 
 def test_tie_ranges():
   scores, labels = [np.zeros(2), np.array([1.0, 0.0])], [np.array([1, 0])] * 2
   # Positive first or last: 1 or 1/2 in the first question, 1 in the second.
-  actual = metrics.tie_ranges(scores, labels)
+  actual = ranges(scores, labels)
   assert actual["map"] == (0.75, 1.0, 1) and actual["p@1"] == (0.5, 1.0, 1)
   assert actual["r@5"] == (1.0, 1.0, 0)
-  tied = metrics.tie_ranges(scores, labels, mask=np.array([True, False]))
+  tied = ranges(scores, labels, mask=np.array([True, False]))
   assert tied["map"] == (0.5, 1.0, 1)
-  untied = metrics.tie_ranges(scores, labels, mask=np.array([False, True]))
+  untied = ranges(scores, labels, mask=np.array([False, True]))
   assert all(one.worst == one.best and not one.questions for one in untied.values())
   assert metrics.tie_note(untied, "x") == []
   (note,) = metrics.tie_note(tied, "demo-clean/test")
@@ -254,7 +260,7 @@ def test_the_range_is_that_of_all_orders(seed):
   count = random.integers(1, 7)
   scores = random.integers(0, 3, count).astype(np.float32)
   labels = random.integers(0, 2, count)
-  actual = metrics.tie_ranges([scores], [labels])
+  actual = ranges([scores], [labels])
   values = {name: [] for name in metrics.METRICS}
   for order in itertools.permutations(range(len(scores))):
     if all(scores[a] >= scores[b] for a, b in itertools.pairwise(order)):

@@ -8,7 +8,7 @@ from flax import traverse_util
 
 from as2jax.data.datasets.dataset import Dataset
 from as2jax.data.record import Candidate, Question, fingerprint
-from as2jax.evaluation import predict
+from as2jax.evaluation import predict, tasks
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
 from as2jax.training import optimizers
@@ -151,18 +151,18 @@ def data(asked):
 def test_protocols_and_ties():
   asked = questions()
   scores = [np.asarray([0.5, 0.5, 0.1], np.float32)] * 11 + [np.zeros(0, np.float32)]
-  actual = predict.evaluate(scores, data(asked), "test", ties="expected")
+  actual = tasks.evaluate(scores, data(asked), "test", ties="expected")
   assert actual.metrics["map[demo-clean/test]"]["value"] == pytest.approx(0.75)
   assert actual.metrics["map[demo-all/test]"]["questions"] == 11  # one has no candidates
   assert "map from 0.5000 to 1.0000" in actual.notes[0]
   untied = [s + np.float32([0, 0.1, 0]) for s in scores[:-1]] + scores[-1:]
-  assert predict.evaluate(untied, data(asked), "test", ties="expected").notes == []
+  assert tasks.evaluate(untied, data(asked), "test", ties="expected").notes == []
 
 
 def test_the_spread_within_questions_is_a_part_of_the_whole():
   scores = [np.asarray([1.0, 3.0]), np.asarray([5.0, 7.0]), np.zeros(0)]
   every = np.concatenate(scores)
-  assert predict.spread_within(scores) == pytest.approx(1.0 / every.std())
-  assert predict.spread_within([x - x.mean() for x in scores[:2]]) == pytest.approx(1.0)
-  assert predict.spread_within([np.full(2, 1.0), np.full(3, 4.0)]) == 0.0
-  assert predict.spread_within([np.ones(4)]) == predict.spread_within([]) == 0.0
+  assert tasks.spread_within(scores) == pytest.approx(1.0 / every.std())
+  assert tasks.spread_within([x - x.mean() for x in scores[:2]]) == pytest.approx(1.0)
+  assert tasks.spread_within([np.full(2, 1.0), np.full(3, 4.0)]) == 0.0
+  assert tasks.spread_within([np.ones(4)]) == tasks.spread_within([]) == 0.0

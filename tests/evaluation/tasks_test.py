@@ -7,7 +7,7 @@ import tiny
 
 from as2jax.data.datasets.dataset import Dataset
 from as2jax.data.record import Candidate, Question, fingerprint
-from as2jax.evaluation import predict, tasks
+from as2jax.evaluation import tasks
 
 
 class Recorder:
@@ -43,7 +43,7 @@ def test_questions_without_an_answer_are_not_predicted_and_change_no_figure():
   (measured,) = task.measure(None, "dev")
   assert recorder.asked == [["Q0", "Q3", "Q5"]]
   (every,) = recorder(None, data.splits["dev"])
-  whole = predict.evaluate(every["score"], data, "dev", ties="expected")
+  whole = tasks.evaluate(every["score"], data, "dev", ties="expected")
   assert measured.metrics == whole.metrics and measured.scalars == whole.scalars
   assert {name.partition("/")[0] for name in whole.metrics} >= {
     "map[made-clean",

@@ -15,7 +15,7 @@ from as2jax.data.datasets import trec_files
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, OrderGiven, Ranking
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import predict
-from as2jax.evaluation.parameter_free import FittedRanker
+from as2jax.evaluation.predict import FittedRanker
 from as2jax.inference import modes
 from as2jax.inference.evaluate import evaluate
 from as2jax.inference.ranker import ParameterFreeRanker, Ranker

@@ -8,7 +8,7 @@ import tiny
 from ml_collections import ConfigDict
 from step_batches import batch
 
-from as2jax.evaluation.predict_steps import over_seeds
+from as2jax.evaluation.predict import over_seeds
 from as2jax.models.asbert import Siamese
 from as2jax.models.biencoder import BiEncoder
 from as2jax.models.cross_vae_loss import CrossVAELoss

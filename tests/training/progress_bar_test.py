@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from as2jax.config import flags
 from as2jax.data.batches.batcher import Plan
-from as2jax.evaluation import summary
+from as2jax.evaluation import results
 from as2jax.runtime import devices
 from as2jax.runtime.errors import InputError
 from as2jax.training import forecast, progress_bar, run_folder
@@ -219,7 +219,7 @@ def test_the_device_is_named_with_its_kind():
 def test_the_files_that_are_told_are_there(tmp_path):
   entry = {"seed": 0, "steps": 0, "best_epoch": 0, "notes": []}
   content = {"metrics": {}, "task": "rerank", "data": {"name": "x"}, "seeds": [entry]}
-  told = lambda: summary.summary(content, str(tmp_path)).splitlines()[0]
+  told = lambda: results.summary(content, str(tmp_path)).splitlines()[0]
   for name in ("results.json", "eval/test/run.trec"):  # what a ranker of words leaves
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).touch()
@@ -239,7 +239,7 @@ def test_the_files_that_are_told_are_there(tmp_path):
 def test_the_end_is_at_most_ten_lines(finished_run, system, lines):
   folder = finished_run(system)
   content = json.loads((folder / "results.json").read_text())
-  told = summary.summary(content, "runs/x").splitlines()
+  told = results.summary(content, "runs/x").splitlines()
   assert len(told) <= lines
   split = told[0].partition(" ")[0]
   counts = {"dev": "30 questions, 264 candidates, 33", "test": "54 questions, 477 candidates, 63"}

@@ -8,8 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from as2jax.evaluation.predict import PAIRS
-from as2jax.evaluation.predict_steps import make_compare_step, make_predict_step
+from as2jax.evaluation.predict import PAIRS, make_compare_step, make_predict_step
 from as2jax.experiments.compile.chips import GIB, Chip
 from as2jax.experiments.compile.flops import matrix_flops
 from as2jax.experiments.compile.program import Program

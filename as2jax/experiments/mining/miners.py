@@ -9,7 +9,7 @@ import numpy as np
 from etils import epath
 
 from as2jax.data.record import Question
-from as2jax.evaluation import retrieval
+from as2jax.evaluation import retrieve
 from as2jax.experiments.mining.pool import Pool
 from as2jax.inference.open import load as open_ranker
 from as2jax.models.lexical import BM25
@@ -116,7 +116,7 @@ class Words:
     rankings = []
     for question in questions:
       scores = self._scores_of(question.text)
-      best = retrieval.best(scores, depth)
+      best = retrieve.best(scores, depth)
       best = best[scores[best] > 0]
       right = self._pool.numbers([question.candidates[i].text for i in question.positives])
       rankings.append(

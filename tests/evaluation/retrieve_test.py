@@ -15,10 +15,9 @@ from as2jax.data.record import Passage, Query
 from as2jax.evaluation import (
   exact_search,
   metrics,
-  predict,
-  retrieval,
+  results,
   retrieval_metrics,
-  retrieve_rerank,
+  retrieve,
   run_files,
   run_scores,
   tasks,
@@ -73,15 +72,16 @@ def test_vectors_rank_as_numpy_does(ties):
   passages = random.integers(-2, 3, (60, 4)).astype(np.float32)
   passages[7], passages[20:25] = passages[3], passages[10]  # one text, and equal vectors
   searcher = exact_search.Searcher(sharding.make_mesh(), k=10, rows=8, queries=8)
-  ranked = retrieval.by_vectors(searcher, queries, passages, pool, "dot", ties=ties)
+  ranked = retrieve.by_vectors(searcher, queries, passages, pool, "dot", ties=ties)
   scores = queries @ passages.T
   if ties == "expected":
     check(ranked, scores, pool, 10)
     data = type("Data", (), {"name": "x", "pools": {"test": pool}})
-    actual = retrieval.evaluation(ranked, data, "test", often=2)
+    actual = retrieve.evaluate(ranked, data, "test", often=2)
     assert any(note.startswith("x-gold/test: by the order of tied") for note in actual.notes)
     labels = [np.isin(np.arange(60), r) for r in retrieval_metrics.right_entries(pool, "gold")]
-    ranges = metrics.tie_ranges(list(scores), [x.astype(int) for x in labels])
+    extremes = metrics.tie_extremes(list(scores), [x.astype(int) for x in labels])
+    ranges = metrics.ranges_of(*extremes, np.ones(25, bool))
     entry = actual.metrics["mrr[x-gold/test]"]
     assert entry["worst"] < entry["value"] < entry["best"] and 0 < entry["tied_questions"] <= 25
     assert [entry[key] for key in ("worst", "best", "tied_questions")] == pytest.approx(
@@ -103,19 +103,18 @@ def test_words_rank_as_the_reranker_does(ranker):
   train = whole[:5]
   scorer = ranker().fit(train)
   expected, score = scorer.score(whole), scorer.over_pool([p.text for p in pool.passages])
-  ranked = retrieval.by_scores(score, pool, depth=10, ties="expected")
+  ranked = retrieve.by_scores(score, pool, depth=10, ties="expected")
   np.testing.assert_allclose([score(q.text) for q in pool.queries], expected, rtol=1e-6)
   check(ranked, [score(q.text) for q in pool.queries], pool, 10)
 
 
 def test_an_encoder_sees_each_text_in_its_role():
   pool = generated_pool()
-  texts = retrieval.Texts.of(pool)
-  assert [q.text for q in texts.queries] == [q.text for q in pool.queries]
-  (anchor,) = texts.passages
+  queries, (anchor,) = retrieve.texts_of(pool)
+  assert [q.text for q in queries] == [q.text for q in pool.queries]
   assert [c.text for c in anchor.candidates] == [p.text for p in pool.passages]
   asked = Query("x", pool.passages[0].text, ("p0",), (1,))  # a query that is a passage, too
-  (anchor,) = retrieval.Texts.of(Pool(pool.passages, (asked,))).passages
+  _, (anchor,) = retrieve.texts_of(Pool(pool.passages, (asked,)))
   units, table = layouts.sentences((anchor,))
   assert units[0] == units[1] == (asked.text,) and table.asked.tolist()[:2] == [True, False]
 
@@ -189,13 +188,13 @@ def test_reranking_by_hand():
   queries = tuple(Query(f"q{i}", f"{i} ?", (f"p{i}",), (1,)) for i in range(3))
   pool = Pool(passages, queries)
   entries = tuple(np.asarray(x) for x in ([5, 0, 4], [1, 2, 3], [0, 1, 3]))
-  actual = retrieve_rerank.Retrieved(
+  actual = retrieve.Retrieved(
     entries,
     with_candidates(pool, entries),
     {"gold": np.asarray([0.5, 1.0, 0.2]), "any": np.asarray([0.5, 1.0, 0.2])},
   )
   scores = [np.float32([0, 9, 1]), np.float32([1, 1, 2]), np.float32([1, 2, 3])]
-  ranked = retrieve_rerank.reranked(scores, actual, pool, ties="expected")
+  ranked = retrieve.reranked(scores, actual, pool, ties="expected")
   np.testing.assert_allclose(ranked.values["gold"]["mrr"], [1, (1 / 2 + 1 / 3) / 2, 0.2])
   assert ranked.values["gold"]["r@1"].tolist() == [1, 0, 0]
   assert ranked.values["any"]["r@5"].tolist() == [1, 1, 0]
@@ -205,15 +204,15 @@ def test_reranking_by_hand():
   assert worst == pytest.approx([1, 1 / 3, 0.2]) and best == pytest.approx([1, 1 / 2, 0.2])
   with pytest.raises(TypeError, match="'q0': scores that rank are float32, not float64"):
     doubles = [x.astype(np.float64) for x in scores]
-    retrieve_rerank.reranked(doubles, actual, pool, ties="expected")
+    retrieve.reranked(doubles, actual, pool, ties="expected")
 
 
 def test_a_ranking_of_something_else_is_refused(folder, tmp_path):
   pool = generated_pool()
   with pytest.raises(InputError, match="query 'q0' is missing"):
-    retrieve_rerank.retrieved(folder / "bm25", pool, "test", depth=20)
+    retrieve.retrieved(folder / "bm25", pool, "test", depth=20)
   with pytest.raises(InputError, match="there is no .*run.trec"):
-    retrieve_rerank.retrieved(tmp_path, pool, "test", depth=20)
+    retrieve.retrieved(tmp_path, pool, "test", depth=20)
 
 
 def test_a_pool_has_metrics_of_its_own(folder, tmp_path):
@@ -283,9 +282,9 @@ def test_a_pool_is_ranked_by_float32_alone(monkeypatch):
   searcher = exact_search.Searcher(sharding.make_mesh(), k=10, rows=8, queries=8)
   monkeypatch.setattr(exact_search, "reported", lambda result, *_: result.scores.astype(np.float64))
   with pytest.raises(TypeError, match="'q0': scores that rank are float32, not float64"):
-    retrieval.by_vectors(searcher, vectors[:25], vectors[25:], pool, "dot", ties="expected")
+    retrieve.by_vectors(searcher, vectors[:25], vectors[25:], pool, "dot", ties="expected")
   with pytest.raises(TypeError, match="'q0': scores that rank are float32, not float64"):
-    retrieval.by_scores(lambda text: np.zeros(60), pool, depth=5, ties="expected")
+    retrieve.by_scores(lambda text: np.zeros(60), pool, depth=5, ties="expected")
 
 
 def test_a_run_file_over_a_pool_counts_what_it_lists(folder):
@@ -334,9 +333,9 @@ def test_evaluation_names_its_protocols():
   pool = generated_pool()
   data = type("Data", (), {"name": "x", "pools": {"test": pool}})
   score = lexical.BM25().fit(()).over_pool([p.text for p in pool.passages])
-  ranked = retrieval.by_scores(score, pool, depth=5, ties="expected")
-  actual = retrieval.evaluation(ranked, data, "test", often=2)
-  assert isinstance(actual, predict.Evaluation)
+  ranked = retrieve.by_scores(score, pool, depth=5, ties="expected")
+  actual = retrieve.evaluate(ranked, data, "test", often=2)
+  assert isinstance(actual, results.Evaluation)
   often = retrieval_metrics.asked(pool) >= 2
   assert 0 < often.sum() < 25
   entry = actual.metrics["mrr[x-often2/test]"]
@@ -348,4 +347,4 @@ def test_evaluation_names_its_protocols():
 def test_a_score_that_is_not_finite_is_not_ranked():
   for number in (np.nan, np.inf, -np.inf):
     with pytest.raises(InputError, match=f"score of passage 2 of the pool is {number}"):
-      retrieval.best(np.float32([1, number, 2]), 2)
+      retrieve.best(np.float32([1, number, 2]), 2)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny_cross_vae import batch, model, params
 
-from as2jax.evaluation import cross_vae_diagnostics
+from as2jax.evaluation import diagnostics
 
 
 def side(mean, log_variance=None, **others):
@@ -25,7 +25,7 @@ def test_numbers_by_hand():
       np.zeros((2, 3)), log_variance, words=[2, 2], all_words=[2, 2], log_likelihood=[0.0, 0.0]
     ),
   }
-  assert cross_vae_diagnostics.summary(measured) == pytest.approx(
+  assert diagnostics.latents_summary(measured) == pytest.approx(
     {
       "active_units_question": 1,
       "kl_question": 0.5 + 2,
@@ -39,7 +39,7 @@ def test_numbers_by_hand():
       "words_not_generated_answer": 0,
     }
   )
-  head, *rows = [line.split("\t") for line in cross_vae_diagnostics.table(measured).splitlines()]
+  head, *rows = [line.split("\t") for line in diagnostics.latents_table(measured).splitlines()]
   assert head == [
     "dimension",
     "kl_question",
@@ -59,11 +59,11 @@ def test_dual_grus_have_a_variance_alone():
     name: side([[0.0, 1], [1, 1]], all_words=[1, 1], words=[1, 1])
     for name in ("question", "answer")
   }
-  assert cross_vae_diagnostics.summary(measured) == {
+  assert diagnostics.latents_summary(measured) == {
     "active_units_question": 1,
     "active_units_answer": 1,
   }
-  assert cross_vae_diagnostics.table(measured).startswith(
+  assert diagnostics.latents_table(measured).startswith(
     "dimension\tvariance_of_mean_question\tvariance_of_mean_answer\n"
   )
 

@@ -1,0 +1,439 @@
+"""Rank a pool for each of its queries, measure every question filter, write run files.
+
+A system that encodes is searched by its vectors, a cross-encoder ranks again what a named run
+retrieved, and rankers without parameters score the whole pool.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from as2jax.data.datasets import trec_files
+from as2jax.data.datasets.pool import Pool
+from as2jax.data.datasets.retrieval import Retrieval, with_candidates
+from as2jax.data.record import Question
+from as2jax.evaluation import exact_search, metrics, retrieval_metrics
+from as2jax.evaluation.results import Evaluation
+from as2jax.evaluation.retrieval_metrics import ORDERS, QUESTION_FILTERS, Standing, right_entries
+from as2jax.evaluation.run_files import ANY
+from as2jax.runtime import checksums, processes
+from as2jax.runtime.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranked:
+  """The ranking of a pool by one score.
+
+  Attributes:
+    values: {question_filter: {metric: [queries]}} for `QUESTION_FILTERS`.
+    extremes: likewise (worst, best), by the order of tied passages.
+    entries: positions in the pool of each query's best passages, best first.
+    scores: their float32 scores.
+    notes: what a reader must know.
+    spread: of `retrieval_metrics.spread`, {} where there are no vectors.
+
+  """
+
+  values: Mapping[str, Mapping[str, np.ndarray]]
+  extremes: Mapping[str, Sequence[Mapping[str, np.ndarray]]]
+  entries: Sequence[np.ndarray]
+  scores: Sequence[np.ndarray]
+  notes: Sequence[str] = ()
+  spread: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+
+def numbers(texts: Iterable[str]) -> np.ndarray:
+  """Return the number of each text in the order of first sight, as `examples.Sentences` has it."""
+  number: dict[str, int] = {}
+  return np.asarray([number.setdefault(text, len(number)) for text in texts], np.int64)
+
+
+def distinct(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """Return the position of the first of each distinct row, and the number of each row's: [m], [n].
+
+  Rows that are equal bit by bit are searched once, so that their scores are equal, too, whatever a
+  device makes of a row's place in a block.
+  """
+  number: dict[bytes, int] = {}
+  rows = np.ascontiguousarray(vectors + np.float32(0))  # −0 becomes 0
+  of = np.asarray([number.setdefault(row.tobytes(), len(number)) for row in rows], np.int64)
+  _, first = np.unique(of, return_index=True)
+  return first, of
+
+
+def by_vectors(
+  searcher: exact_search.Searcher,
+  queries: np.ndarray,
+  passages: np.ndarray,
+  pool: Pool,
+  similarity: str,
+  *,
+  ties: str,
+) -> Ranked:
+  """Rank a pool by a similarity of vectors `[q, d]` and `[n, d]`."""
+  first, of = distinct(passages)
+  weights = np.bincount(of, minlength=len(first))
+  right_passages = [right_entries(pool, name) for name in QUESTION_FILTERS]
+  right_rows = []
+  for of_queries in right_passages:
+    right_rows.append([list(dict.fromkeys(of[entries].tolist())) for entries in of_queries])
+  result = searcher(
+    exact_search.prepared(queries, similarity, side="query"),
+    exact_search.prepared(passages[first], similarity, side="pool"),
+    weights=weights,
+    right=right_rows,
+  )
+  standings = {}
+  for t, name in enumerate(QUESTION_FILTERS):
+    level = np.zeros(len(queries), np.int64)
+    for q, (entries, rows) in enumerate(zip(right_passages[t], right_rows[t], strict=True)):
+      level[q] = _level(of[entries], rows, result.right[q, t])
+    standings[name] = Standing(result.above[:, t], result.level[:, t] - level, level)
+  members = np.split(np.argsort(of, kind="stable"), np.cumsum(weights)[:-1])
+  reported = exact_search.reported(result, queries, passages[first], similarity)
+  entries, scores = [], []
+  for query, chosen, values in zip(pool.queries, result.entries, reported, strict=True):
+    metrics.require_float32(values, query.id)
+    chosen = chosen[chosen != exact_search.NONE]
+    entries.append(np.concatenate([members[i] for i in chosen])[: searcher.k])
+    scores.append(np.repeat(values[: len(chosen)], weights[chosen])[: searcher.k])
+  spread = retrieval_metrics.spread(queries, pool)
+  return Ranked(*_with_extremes(standings, ties), entries, scores, spread=spread)
+
+
+def _level(vectors: np.ndarray, rows: Sequence[int], scores: np.ndarray) -> int:
+  """Count the right passages that have the best score; `scores` are those of their distinct `rows`."""
+  score_of = dict(zip(rows, scores))
+  return sum(score_of[v] == scores.max() for v in vectors.tolist())
+
+
+def by_scores(score: Callable[[str], np.ndarray], pool: Pool, *, depth: int, ties: str) -> Ranked:
+  """Rank by a function from a question to the float32 scores `[n]` of all passages."""
+  right = [right_entries(pool, name) for name in QUESTION_FILTERS]
+  counts = np.zeros((len(QUESTION_FILTERS), len(pool.queries), 3), np.int64)
+  entries, kept = [], []
+  for q, query in enumerate(pool.queries):
+    scores = score(query.text)
+    metrics.require_float32(scores, query.id)
+    for t, of_queries in enumerate(right):
+      counts[t, q] = retrieval_metrics.standing(scores, of_queries[q])
+    entries.append(best(scores, depth))
+    kept.append(scores[entries[-1]])
+  standings = {name: Standing(*of.T) for name, of in zip(QUESTION_FILTERS, counts, strict=True)}
+  return Ranked(*_with_extremes(standings, ties), entries, kept)
+
+
+def _with_extremes(standings: Mapping[str, Standing], ties: str) -> tuple[dict, dict]:
+  """Return by question filter the metrics under `ties`, and those of the worst and best order."""
+  values, extremes = {}, {}
+  for name, standing in standings.items():
+    values[name] = retrieval_metrics.per_query(standing, ties=ties)
+    extremes[name] = [retrieval_metrics.per_query(standing, ties=order) for order in ORDERS]
+  return values, extremes
+
+
+def best(scores: np.ndarray, k: int) -> np.ndarray:
+  """Return the positions of the k greatest scores, best first, equal ones in ascending order.
+
+  Raises:
+    InputError: a score is not finite.
+
+  """
+  if not np.isfinite(scores).all():
+    at = int(np.argmin(np.isfinite(scores)))
+    raise InputError(
+      f"the score of passage {at + 1} of the pool is {scores[at]}, which cannot be "
+      "ranked; correct the ranker"
+    )
+  chosen = np.arange(len(scores))
+  if k < len(scores):
+    limit = np.partition(scores, len(scores) - k)[len(scores) - k]
+    chosen = np.flatnonzero(scores >= limit)
+  return chosen[np.argsort(-scores[chosen], kind="stable")][:k]
+
+
+def evaluate(ranked: Ranked, data: Retrieval, split: str, *, often: int) -> Evaluation:
+  """Measure one ranking under `gold`, `any` and `often<n>` (where an answer is asked for so often)."""
+  pool = data.pools[split]
+  every, asked = np.ones(len(pool.queries), bool), retrieval_metrics.asked(pool)
+  table = dict(ranked.values["gold"])
+  for metric, values in ranked.values["any"].items():
+    table[ANY + metric] = values
+  table["asked"] = asked.astype(np.float64)
+  found = Evaluation({}, {}, table, [f"{data.name}-{split}, {note}" for note in ranked.notes])
+  often_asked = (f"often{often}", "gold", asked >= often)
+  for name, rule, mask in (("gold", "gold", every), ("any", "any", every), often_asked):
+    if not mask.any():
+      continue
+    where = f"{data.name}-{name}/{split}"
+    ranges = metrics.ranges_of(*ranked.extremes[rule], mask)
+    found.metrics.update(metrics.summarize(ranked.values[rule], mask, where=where, ranges=ranges))
+    for metric, values in ranked.values[rule].items():
+      found.values[f"{metric}[{where}]"] = values[mask]
+    if name == rule:
+      found.notes.extend(metrics.tie_note(ranges, where))
+  for name in ("sse", "sse_random", "sse_relative") if ranked.spread else ():
+    count = ranked.spread["sse_answers"]
+    entry = {"value": ranked.spread[name], "half_width": None, "questions": count}
+    found.metrics[f"{name}[{data.name}-gold/{split}]"] = entry
+  return found
+
+
+def write(
+  folder: epath.PathLike, evaluation: Evaluation, ranked: Ranked, pool: Pool, *, tag: str
+) -> None:
+  """Write `run.trec` (the best of each query), `qrels.trec` (gold), `qrels-any.trec` and
+  `per_question.tsv`, where `asked` is the number of queries with the same gold passage.
+  """
+  folder = epath.Path(folder)
+  if processes.first():
+    folder.mkdir(parents=True, exist_ok=True)
+  ids = [query.id for query in pool.queries]
+  named = lambda places: [pool.passages[i].id for i in places]
+  listed = [named(entries) for entries in ranked.entries]
+  trec_files.write_run(folder / "run.trec", ids, listed, ranked.scores, tag)
+  for file, question_filter in (("qrels.trec", "gold"), ("qrels-any.trec", "any")):
+    right = right_entries(pool, question_filter)
+    ones = [np.ones(len(entries)) for entries in right]
+    trec_files.write_qrels(folder / file, ids, [named(entries) for entries in right], ones)
+  sizes = [len(pool.passages)] * len(ids)
+  right = [len(entries) for entries in right_entries(pool, "gold")]
+  table = folder / "per_question.tsv"
+  trec_files.write_table(table, ids, sizes, right, evaluation.per_question)
+
+
+def texts_of(pool: Pool) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
+  """Return the queries without candidates, and one query with all passages as its candidates."""
+  queries = tuple(Question(query.id, query.text, ()) for query in pool.queries)
+  one = Pool(pool.passages, pool.queries[:1])
+  return queries, with_candidates(one, [np.arange(len(pool.passages))])
+
+
+class SearchPool:
+  """Rank a pool by the vectors of a system that encodes; its first score is the one that ranks."""
+
+  def __init__(self, config: Any, data: Retrieval, predictor: Any):
+    self.config, self.data, self.predictor = config, data, predictor
+    self.searcher = exact_search.Searcher(predictor.mesh, k=config.evaluation.depth)
+    self._texts: dict[str, tuple[tuple[Question, ...], tuple[Question, ...]]] = {}
+    model, known = predictor.model, exact_search.SIMILARITIES
+    first = model.ranking_score
+    if first not in known:
+      raise InputError(
+        f"model.score = {first!r}: a pool can be searched by {', '.join(known)}; set "
+        "--config.model.score"
+      )
+    others = [name for name in model.score_names if name in known and name != first]
+    self.scores = (first, *others)
+
+  def texts(self, split: str) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
+    """Return `texts_of` the pool of a split."""
+    if split not in self._texts:
+      self._texts[split] = texts_of(self.data.pools[split])
+    return self._texts[split]
+
+  def questions(self, split: str) -> tuple[Question, ...]:
+    """Return the queries: they are encoded first."""
+    return self.texts(split)[0]
+
+  def vectors(self, variables: Any, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """Encode queries `[seed, q, d]` and passages `[seed, n, d]`, float32."""
+    queries, passages = self.texts(split)
+    of_queries, _ = self.predictor.embed(variables, queries)
+    of_passages, _ = self.predictor.embed(variables, passages)
+    asked = numbers(query.text for query in queries)
+    (anchor,) = passages
+    held = 1 + numbers(candidate.text for candidate in anchor.candidates)  # behind the query
+    return of_queries[:, asked], of_passages[:, held]
+
+  def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
+    """Return for each seed of the variables {score: the ranking of the pool}."""
+    pool, ties = self.data.pools[split], self.config.evaluation.ties
+    by_seed = []
+    for queries, passages in zip(*self.vectors(variables, split), strict=True):
+      rankings = {}
+      for name in self.scores if every_score else self.scores[:1]:
+        rankings[name] = by_vectors(self.searcher, queries, passages, pool, name, ties=ties)
+      by_seed.append(rankings)
+    return by_seed
+
+
+class ScorePool:
+  """Rank a pool by the scores that a ranker without parameters gives all of it."""
+
+  def __init__(self, config: Any, data: Retrieval, ranker: Any):
+    self.config, self.data, self.ranker = config, data, ranker
+
+  def questions(self, split: str) -> tuple[Question, ...]:
+    """Return none: nothing is predicted in batches."""
+    del split
+    return ()
+
+  def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
+    """Return {score: the ranking of the pool}, as of one seed."""
+    del variables, every_score
+    pool, evaluation = self.data.pools[split], self.config.evaluation
+    score = self.ranker.scorer.over_pool([passage.text for passage in pool.passages])
+    ranked = by_scores(score, pool, depth=evaluation.depth, ties=evaluation.ties)
+    return [{self.ranker.model.ranking_score: ranked}]
+
+
+@dataclasses.dataclass(frozen=True)
+class Retrieved:
+  """The best passages of each query by another run.
+
+  Attributes:
+    entries: their positions in the pool, best first.
+    questions: the queries with them as candidates.
+    reciprocal_ranks: {question_filter: [queries]}, of the first right passage over the whole pool.
+
+  """
+
+  entries: tuple[np.ndarray, ...]
+  questions: tuple[Question, ...]
+  reciprocal_ranks: dict[str, np.ndarray]
+
+
+class RerankRetrieved:
+  """Rank again what another run retrieved from a pool (`data.ranking`), pair by pair."""
+
+  def __init__(self, config: Any, data: Retrieval, predictor: Any, splits: Sequence[str]):
+    self.config, self.data, self.predictor = config, data, predictor
+    self._retrieved: dict[str, Retrieved] = {}
+    for split in splits:  # what is wrong with the files is found before anything is trained
+      self._of(split)
+
+  def questions(self, split: str) -> tuple[Question, ...]:
+    """Return the queries with the retrieved passages as their candidates."""
+    return self._of(split).questions
+
+  def __call__(self, variables: Any, split: str, *, every_score: bool) -> list[dict[str, Ranked]]:
+    """Return for each seed of the variables {score: the ranking of what was retrieved}."""
+    del every_score  # there is one
+    first_stage, ties = self._of(split), self.config.evaluation.ties
+    by_seed = []
+    for scores in self.predictor(variables, first_stage.questions):
+      name, values = next(iter(scores.items()))
+      by_seed.append({name: reranked(values, first_stage, self.data.pools[split], ties=ties)})
+    return by_seed
+
+  def _of(self, split: str) -> Retrieved:
+    if split not in self._retrieved:
+      pool, depth = self.data.pools[split], self.config.evaluation.depth
+      self._retrieved[split] = retrieved(self.config.data.ranking, pool, split, depth=depth)
+    return self._retrieved[split]
+
+
+def retrieved(run: epath.PathLike, pool: Pool, split: str, *, depth: int) -> Retrieved:
+  """Read `eval/<split>/run.trec` and `per_question.tsv` of a run over the same pool.
+
+  Args:
+    depth: how many of the best are taken; score descending, then id descending, as trec_eval does.
+
+  Raises:
+    InputError: no such files, another pool's ids, queries that are missing.
+
+  """
+  entries, reciprocal_ranks = _read(run, pool, split, depth)
+  return Retrieved(tuple(entries), with_candidates(pool, entries), reciprocal_ranks)
+
+
+def digest(run: epath.PathLike, pool: Pool, split: str) -> str:
+  """Return the SHA-256 (hex) of what `retrieved` reads, at any depth; errors as there."""
+  entries, reciprocal_ranks = _read(run, pool, split, None)
+  arrays = {str(i): order for i, order in enumerate(entries)}
+  return checksums.of_arrays(arrays | reciprocal_ranks)
+
+
+def _read(
+  run: epath.PathLike, pool: Pool, split: str, depth: int | None
+) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
+  """Return the entries and the reciprocal ranks of `Retrieved`; of all depths where `depth` is None."""
+  folder = _folder(run, split)
+  ranking, place = trec_files.read_run(folder / "run.trec"), pool.place()
+  entries = []
+  for query in pool.queries:
+    if query.id not in ranking:
+      raise InputError(
+        f"{folder / 'run.trec'}: query {query.id!r} is missing: the run was made "
+        f"for another data set or another split than {split}"
+      )
+    listed = sorted(((score, id) for id, score in ranking[query.id].items()), reverse=True)[:depth]
+    for _, id in listed:
+      if id not in place:
+        raise InputError(
+          f"{folder / 'run.trec'}: query {query.id!r}: passage {id!r} is not "
+          "in the pool: the run was made for another data set"
+        )
+    entries.append(np.asarray([place[id] for _, id in listed], np.int64))
+  ids, table = trec_files.read_per_question(folder / "per_question.tsv")
+  at = {id: i for i, id in enumerate(ids)}
+  lacking = [f"query {query.id!r}" for query in pool.queries if query.id not in at]
+  if ANY + "mrr" not in table:
+    lacking.append(f"the column {ANY}mrr")
+  if lacking:
+    raise InputError(
+      f"{folder / 'per_question.tsv'} lacks {lacking[0]}: evaluate that run over this pool "
+      "(evaluation.task=retrieve)"
+    )
+  rows = [at[query.id] for query in pool.queries]
+  return entries, {"gold": table["mrr"][rows], "any": table[ANY + "mrr"][rows]}
+
+
+def _folder(run: epath.PathLike, split: str) -> epath.Path:
+  if not run:
+    raise InputError(
+      "data.ranking is missing: this model compares each question with each "
+      "candidate, so that over a pool it re-ranks the best of another run: "
+      "--config.data.ranking=runs/bm25"
+    )
+  places = [epath.Path(run) / "eval" / split, epath.Path(run) / split]
+  for place in places:
+    if (place / "run.trec").exists():
+      return place
+  raise InputError(
+    f"data.ranking = {str(run)!r}: there is no {places[0] / 'run.trec'}: name the "
+    f"--workdir of a finished run of one seed that was evaluated on {split} "
+    "(evaluation.splits)"
+  )
+
+
+def reranked(scores: list[np.ndarray], first_stage: Retrieved, pool: Pool, *, ties: str) -> Ranked:
+  """Rank the retrieved passages by new scores, one array a query.
+
+  A query whose right passages were all retrieved below the depth keeps its reciprocal rank: what is
+  re-ranked stays above them.
+  """
+  for query, values in zip(pool.queries, scores, strict=True):
+    metrics.require_float32(values, query.id)
+  by_filter: dict[str, Any] = {}
+  extremes: dict[str, Any] = {}
+  notes = []
+  for name in QUESTION_FILTERS:
+    inside, places = [], []
+    for q, right in enumerate(right_entries(pool, name)):
+      hits = np.flatnonzero(np.isin(first_stage.entries[q], right))
+      if len(hits):
+        inside.append(q)
+        places.append(retrieval_metrics.standing(scores[q], hits.tolist()))
+    standing = Standing(*np.asarray(places, np.int64).reshape(-1, 3).T)
+    by_order = []
+    for order in (ties, *ORDERS):
+      whole = {metric: np.zeros(len(scores)) for metric in retrieval_metrics.METRICS}
+      whole["mrr"] = first_stage.reciprocal_ranks[name].copy()
+      for metric, values in retrieval_metrics.per_query(standing, ties=order).items():
+        whole[metric][inside] = values
+      by_order.append(whole)
+    by_filter[name], *extremes[name] = by_order
+    notes.append(
+      f"{name}: {len(inside)} of {len(scores)} queries have a right passage among what is re-ranked"
+    )
+  entries, ordered = [], []
+  for places, values in zip(first_stage.entries, scores, strict=True):
+    order = np.argsort(-values, kind="stable")
+    entries.append(places[order])
+    ordered.append(values[order])
+  return Ranked(by_filter, extremes, entries, ordered, notes)
