@@ -30,7 +30,7 @@ EXTRAS = {
   "gensim": "train",
   "matplotlib": "report",
   "gcsfs": "gcs",
-  "starlette": "serve",
+  "fastapi": "serve",
   "uvicorn": "serve",
 }
 TRACEBACK = "AS2JAX_TRACEBACK"  # in the environment: print the traceback of an error of ours

@@ -29,7 +29,7 @@ from as2jax.runtime.files import write_whole
 
 Ranker = Any  # `as2jax.inference.ranker.Ranker`, which makes indexes
 CONTENT = "index.json"
-FORMAT = 2
+FORMAT = 3
 FIELDS = {  # of CONTENT, with their types
   "parts": list,
   "source": str | None,

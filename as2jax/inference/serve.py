@@ -1,4 +1,4 @@
-"""A ranker as a web service: an ASGI application on uvicorn.
+"""A ranker as a web service: a FastAPI application on uvicorn.
 
 `POST /rerank` answers as two services in use do: a body with `texts` as Hugging Face's Text
 Embeddings Inference, one with `documents` as Cohere's and Jina's rerank endpoints. Scores are
@@ -10,13 +10,12 @@ import asyncio
 import concurrent.futures
 import contextlib
 import dataclasses
-import json
 import logging
-import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeGuard
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import pydantic
 
 from as2jax.data.record import Candidate, Question
 from as2jax.inference.index import DEPTH, Index
@@ -25,21 +24,20 @@ from as2jax.inference.ranker import Ranker
 from as2jax.runtime.errors import InputError
 
 if TYPE_CHECKING:
+  import fastapi
   import uvicorn
-  from starlette.applications import Starlette
-  from starlette.requests import Request
 
 TOGETHER = 1024  # candidates of waiting requests that are ranked at once
 SEARCHED = (16, 32, 64, 128)  # hits up to which a search has a program, compiled at the start
-FIELDS = {  # of a body with `texts`, of one with `documents`
-  "texts": ("query", "texts", "raw_scores", "return_text"),
-  "documents": ("query", "documents", "raw_scores", "return_documents", "top_n"),
-}
-# Further fields of the two services, without effect on the ranking: one model is served, and texts are
-# cut to what it reads.
 PASSED = ("model", "truncate", "truncation_direction", "max_tokens_per_doc", "priority")
-SURROGATE = re.compile("[\ud800-\udfff]")
 CLOSED = 499  # what nginx calls a request whose client has gone; nobody reads it
+ADVICE = {  # by pydantic's name of a mistake
+  "bool_type": "give true or false",
+  "int_type": "give a number from 1",
+  "greater_than_equal": "give a number from 1",
+  "list_type": "give a list of one text or more",
+  "too_short": "give a list of one text or more",
+}
 
 log = logging.getLogger(__name__)
 
@@ -60,25 +58,67 @@ class Limits:
   waiting: int = 512
 
 
-class _Refused(Exception):
-  """An answer that is an error: its status, the kind of error, and what is wrong."""
+def _check_text(text: str) -> str:
+  text.encode()  # a ValueError for half a surrogate pair, which JSON can hold
+  if not text.strip():
+    raise ValueError("empty")
+  return text
 
-  def __init__(self, status: int, kind: str, text: str):
+
+Text = Annotated[str, pydantic.AfterValidator(_check_text)]
+Document = Annotated[
+  Text, pydantic.BeforeValidator(lambda one: one.get("text") if isinstance(one, dict) else one)
+]
+Texts = Annotated[list[Document], pydantic.Field(min_length=1)]
+Flag = bool | None
+
+
+class _Body(pydantic.BaseModel):
+  model_config = pydantic.ConfigDict(strict=True, extra="forbid")
+
+  query: Text
+
+
+class RerankBody(_Body):
+  """The body of `/rerank`: `texts`, or `documents` with `top_n`.
+
+  The last fields are the two services' and without effect: one model is served, and texts are cut to
+  what it reads.
+  """
+
+  texts: Texts | None = None
+  documents: Texts | None = None
+  top_n: Annotated[int, pydantic.Field(ge=1)] | None = None
+  raw_scores: Flag = None
+  return_text: Flag = None
+  return_documents: Flag = None
+  model: Text | None = None
+  truncate: Any = None
+  truncation_direction: Any = None
+  max_tokens_per_doc: Any = None
+  priority: Any = None
+
+
+class SearchBody(_Body):
+  """The body of `/search`."""
+
+  k: Annotated[int, pydantic.Field(ge=1)] | None = None
+  rerank: Flag = None
+
+
+class Refused(Exception):
+  """An answer that is an error: its status, what is wrong, and the kind of error."""
+
+  def __init__(self, status: int, text: str, kind: str = "Validation"):
     super().__init__(text)
     self.status, self.kind = status, kind
-
-
-def _failed(error: Exception) -> _Refused:
-  """The answer to a request that an error of ours ended, which the log has."""
-  text = f"the request failed ({type(error).__name__}); the service's log says more"
-  return _Refused(500, "Backend", text)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Job:
   """A request that waits: a question to rank, or a query with the number of hits wanted."""
 
-  kind: str  # rank | search | search again: what is done together
+  kind: str  # rank | search | search, best N again: what is done together
   question: Question
   count: int
   answer: asyncio.Future
@@ -100,9 +140,9 @@ class Queue:
     return sum(not job.answer.done() for job in self._jobs)
 
   def put(self, kind: str, question: Question, count: int) -> asyncio.Future:
-    """The answer to a request, a list of hits; it raises where the queue is full."""
+    """Returns the future hits of a request; refuses it where the queue is full."""
     if len(self) >= self.limits.waiting:
-      raise _Refused(429, "Overloaded", f"{len(self)} requests wait: try again later")
+      raise Refused(429, f"{len(self)} requests wait: try again later", "Overloaded")
     job = _Job(kind, question, count, asyncio.get_running_loop().create_future())
     self._jobs.append(job)
     self._some.set()
@@ -110,16 +150,15 @@ class Queue:
 
   async def work(self) -> None:
     """Answers requests for ever; cancelled, it ends at once: nobody waits any more."""
-    loop = asyncio.get_running_loop()
     while True:
       await self._some.wait()
       if not (jobs := self._next()):
         continue
       try:
+        loop = asyncio.get_running_loop()
         answers = await loop.run_in_executor(self._thread, self._answers, jobs)
       except Exception as error:  # the service goes on
-        log.exception("%d requests failed", len(jobs))
-        answers = [_failed(error)] * len(jobs)
+        answers = [error] * len(jobs)
       for job, answer in zip(jobs, answers, strict=True):
         if job.answer.done():  # cancelled
           continue
@@ -129,7 +168,7 @@ class Queue:
           job.answer.set_result(answer)
 
   def _next(self) -> list[_Job]:
-    """The first that waits and those of its kind behind it, up to `TOGETHER` candidates."""
+    """Takes the first that waits and those of its kind behind it, up to `TOGETHER` candidates."""
     waiting = [job for job in self._jobs if not job.answer.done()]
     taken, size = [], 0
     for job in waiting:
@@ -142,7 +181,7 @@ class Queue:
     return taken
 
   def _answers(self, jobs: Sequence[_Job]) -> Sequence[list[Hit] | Exception]:
-    """The hits of each job; where they fail together, each alone, so that one spoils no other."""
+    """Returns the hits of each job; where they fail together, each alone: one spoils no other."""
     try:
       return self._together(jobs)
     except InputError as error:
@@ -154,19 +193,12 @@ class Queue:
     if jobs[0].kind == "rank":
       # Ids tell the questions of different requests apart.
       asked = [dataclasses.replace(job.question, id=str(i)) for i, job in enumerate(jobs)]
-      rankings = self.ranker.rank_each(asked)
-    else:
-      assert self.index is not None, "without an index no search is put into the queue"
-      again = self.ranker if jobs[0].kind == "search again" else None
-      queries = [job.question.text for job in jobs]
-      rankings: list[list[Hit]] = [[]] * len(jobs)
-      for depth in {max(job.count, DEPTH) for job in jobs} if again else {0}:
-        its = [i for i, job in enumerate(jobs) if not again or max(job.count, DEPTH) == depth]
-        count = max(jobs[i].count for i in its)
-        found = self.index.search_many([queries[i] for i in its], count, rerank=again)
-        for i, hits in zip(its, found, strict=True):
-          rankings[i] = hits
-    return [hits[: job.count] for job, hits in zip(jobs, rankings, strict=True)]
+      return [hits[: job.count] for job, hits in zip(jobs, self.ranker.rank_each(asked))]
+    assert self.index is not None, "without an index no search is put into the queue"
+    again = self.ranker if jobs[0].kind != "search" else None
+    queries, count = [job.question.text for job in jobs], max(job.count for job in jobs)
+    found = self.index.search_many(queries, count, rerank=again)
+    return [hits[: job.count] for job, hits in zip(jobs, found)]
 
   def close(self) -> None:
     """Ends the thread."""
@@ -175,24 +207,20 @@ class Queue:
 
 def application(
   ranker: Ranker, index: Index | None = None, *, limits: Limits = Limits(), warm_up: bool = True
-) -> "Starlette":
-  """The ASGI application; its start compiles the programs, those of searches with `k` up to 128.
+) -> "fastapi.FastAPI":
+  """Returns the ASGI application; its start compiles the programs, of searches with `k` up to 128.
 
   Args:
     ranker: ranks for `/rerank`, and what `/search` found where a body says `rerank`.
     index: searched by `/search`; limits: of requests.
     warm_up: whether the start compiles; False where that has been done.
 
-  Raises:
-    InputError: the extra `serve` is not installed.
-
   """
-  try:
-    from starlette.applications import Starlette
-    from starlette.responses import JSONResponse
-    from starlette.routing import Route
-  except ImportError as error:
-    raise InputError(f"serving needs {error.name}: pip install 'as2jax[serve]' adds it") from error
+  import fastapi
+  from fastapi.exceptions import RequestValidationError
+  from fastapi.responses import JSONResponse
+  from starlette.exceptions import HTTPException
+
   queue = Queue(ranker, index, limits)
 
   @contextlib.asynccontextmanager
@@ -206,65 +234,58 @@ def application(
       worker.cancel()
       queue.close()
 
-  async def rerank(request: "Request", body: Mapping[str, Any]) -> Any:
-    question, wanted = _rerank_request(body, limits)
+  app = fastapi.FastAPI(lifespan=lifespan, openapi_url=None, strict_content_type=False)
+
+  app.add_middleware(_limited, most=limits.body)
+
+  @app.post("/rerank")
+  async def rerank(request: fastapi.Request, body: RerankBody) -> JSONResponse:
+    question = _rerank_question(body, limits)
+    wanted = body.top_n or len(question.candidates)
     hits = await _answered(request, queue.put("rank", question, wanted))
-    return _rerank_answer(body, hits, ranker.name)
+    return JSONResponse(_rerank_answer(body, hits, ranker.name))
 
-  async def search(request: "Request", body: Mapping[str, Any]) -> Any:
+  @app.post("/search")
+  async def search(request: fastapi.Request, body: SearchBody) -> JSONResponse:
     if index is None:
-      raise _Refused(404, "Validation", "this service has no index: start it with one")
-    _check_fields(body, ("query", "k", "rerank"))
-    query, count = _text(body, "query"), _number(body, "k", 10, limits.candidates)
-    kind = "search again" if _flag(body, "rerank") else "search"
-    hits = await _answered(request, queue.put(kind, Question("0", query, ()), count))
-    return {"results": [dataclasses.asdict(hit) for hit in hits]}
+      raise Refused(404, "this service has no index: start it with one")
+    count = body.k or 10
+    if count > limits.candidates:
+      raise Refused(413, f"`k` is {count}: at most {limits.candidates} are given")
+    # How many documents are ranked again depends on a request alone.
+    kind = f"search, best {max(count, DEPTH)} again" if body.rerank else "search"
+    hits = await _answered(request, queue.put(kind, Question("0", body.query, ()), count))
+    return JSONResponse({"results": [dataclasses.asdict(hit) for hit in hits]})
 
-  async def health(_: "Request") -> JSONResponse:
+  @app.get("/health")
+  async def health() -> JSONResponse:
     documents = None if index is None else len(index)
     state = {"status": "ok", "model": ranker.name, "documents": documents}
     return JSONResponse({**state, "waiting": len(queue)})
 
-  routes = [
-    Route("/rerank", _endpoint(rerank, limits), methods=["POST"]),
-    Route("/search", _endpoint(search, limits), methods=["POST"]),
-    Route("/health", health, methods=["GET"]),
-  ]
-  return Starlette(
-    routes=routes, lifespan=lifespan, exception_handlers={404: _no_route, 405: _no_route}
-  )
+  @app.exception_handler(Refused)
+  @app.exception_handler(InputError)
+  @app.exception_handler(HTTPException)
+  @app.exception_handler(RequestValidationError)
+  @app.exception_handler(Exception)
+  async def error_of(request: fastapi.Request, error: Exception) -> JSONResponse:
+    status, kind, text = 422, "Validation", str(error)
+    if isinstance(error, Refused):
+      status, kind = error.status, error.kind
+    elif isinstance(error, HTTPException):
+      status, text = error.status_code, error.detail
+      text = f"the body is not JSON: {text}" if status == 400 else text
+    elif isinstance(error, RequestValidationError):
+      body = SearchBody if request.url.path == "/search" else RerankBody
+      status, text = _said(error.errors()[0], body)
+    elif not isinstance(error, InputError):
+      log.error("a request to %s failed", request.url.path, exc_info=error)
+      text = f"the request failed ({type(error).__name__}); the service's log says more"
+      status, kind = 500, "Backend"
+    headers = {"retry-after": "1"} if status == 429 else None
+    return JSONResponse({"error": text, "error_type": kind}, status, headers)
 
-
-async def _no_route(_: "Request", problem: Any) -> Any:
-  """The answer to another path or method, in the form of the other errors."""
-  from starlette.responses import JSONResponse
-
-  content = {"error": problem.detail, "error_type": "Validation"}
-  return JSONResponse(content, problem.status_code, problem.headers)
-
-
-def _endpoint(respond: Callable[["Request", Mapping[str, Any]], Any], limits: Limits) -> Callable:
-  """The endpoint that answers a request's body as `respond` does, and an error as JSON."""
-  from starlette.requests import ClientDisconnect
-  from starlette.responses import JSONResponse
-
-  async def answer(request: "Request") -> JSONResponse:
-    try:
-      return JSONResponse(await respond(request, await _body(request, limits)))
-    except _Refused as error:
-      refused = error
-    except InputError as error:
-      refused = _Refused(422, "Validation", str(error))
-    except ClientDisconnect:
-      refused = _Refused(CLOSED, "Validation", "the client has gone")
-    except Exception as error:
-      log.exception("a request to %s failed", request.url.path)
-      refused = _failed(error)
-    headers = {"retry-after": "1"} if refused.status == 429 else None
-    content = {"error": str(refused), "error_type": refused.kind}
-    return JSONResponse(content, refused.status, headers)
-
-  return answer
+  return app
 
 
 def serve(
@@ -278,7 +299,7 @@ def serve(
   """Serves until SIGINT or SIGTERM comes; what was accepted before is answered.
 
   Raises:
-    InputError: the extra `serve` is not installed, the index is damaged, or the port cannot be used.
+    InputError: the index is damaged, or the port cannot be used.
 
   """
   web = server(application(ranker, index, limits=limits, warm_up=False), host, port)
@@ -290,17 +311,12 @@ def serve(
       raise InputError(f"cannot serve on {host}:{port}: is the port in use?") from error
 
 
-def server(app: "Starlette", host: str, port: int) -> "uvicorn.Server":
-  """The server that `serve` runs; `should_exit` ends it as a signal does."""
-  try:
-    import uvicorn
-  except ImportError as error:
-    raise InputError(f"serving needs {error.name}: pip install 'as2jax[serve]' adds it") from error
-  return uvicorn.Server(
-    uvicorn.Config(
-      app, host=host, port=port, ws="none", lifespan="on", log_level="info", access_log=False
-    )
-  )
+def server(app: Any, host: str, port: int) -> "uvicorn.Server":
+  """Returns the server that `serve` runs; `should_exit` ends it as a signal does."""
+  import uvicorn
+
+  options = {"ws": "none", "lifespan": "on", "log_level": "info", "access_log": False}
+  return uvicorn.Server(uvicorn.Config(app, host=host, port=port, **options))
 
 
 def _warm_up(ranker: Ranker, index: Index | None) -> None:
@@ -312,115 +328,78 @@ def _warm_up(ranker: Ranker, index: Index | None) -> None:
         index.search_many(["question"] * queries, k)
 
 
-async def _body(request: "Request", limits: Limits) -> Mapping[str, Any]:
-  """The JSON object of a request, which is read no further than the limit."""
-  content = bytearray()
-  async for piece in request.stream():
-    content += piece
-    if len(content) > limits.body:
-      raise _Refused(413, "Validation", f"the body is longer than {limits.body} bytes")
-  try:
-    body = json.loads(content)
-  except (ValueError, RecursionError) as error:
-    raise _Refused(400, "Validation", f"the body is not JSON: {error}") from error
-  if not isinstance(body, dict):
-    raise _Refused(422, "Validation", "the body is no JSON object")
-  return body
-
-
-async def _answered(request: "Request", answer: asyncio.Future) -> list[Hit]:
-  """The answer of the queue, which is cancelled where the client goes before."""
-  gone = asyncio.ensure_future(_gone(request))
-  try:
-    await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
-    if not answer.done():
+async def _answered(request: "fastapi.Request", answer: asyncio.Future) -> list[Hit]:
+  """Returns the answer of the queue, which is cancelled where the client goes before."""
+  while not answer.done():
+    await asyncio.wait([answer], timeout=0.05)
+    if not answer.done() and await request.is_disconnected():
       answer.cancel()
-      raise _Refused(CLOSED, "Validation", "the client has gone")
-    return answer.result()
-  finally:
-    gone.cancel()
+      raise Refused(CLOSED, "the client has gone")
+  return answer.result()
 
 
-async def _gone(request: "Request") -> None:
-  while (await request.receive())["type"] != "http.disconnect":
-    pass
+def _limited(app: Any, most: int) -> Any:
+  """Returns an ASGI application that reads no more than so many bytes of a request's body."""
+
+  async def with_limit(scope: Any, receive: Any, send: Any) -> None:
+    size = 0
+
+    async def received() -> Any:
+      nonlocal size
+      message = await receive()
+      size += len(message.get("body", b""))
+      if size > most:
+        from starlette.exceptions import HTTPException
+
+        raise HTTPException(413, f"the body is longer than {most} bytes")
+      return message
+
+    await app(scope, received, send)
+
+  return with_limit
 
 
-def _check_fields(
-  body: Mapping[str, Any], names: Sequence[str], passed: Sequence[str] = ()
-) -> None:
-  """Refuses a field that would be ignored, such as a misspelt `top_n`."""
-  for field in body:
-    if field not in (*names, *passed):
-      text = f"there is no field {field!r:.100}: name one of {', '.join(names)}"
-      raise _Refused(422, "Validation", text)
+def _said(problem: Mapping[str, Any], body: type[_Body]) -> tuple[int, str]:
+  """Returns the status and the sentence of a mistake that pydantic has found in a body."""
+  if problem["type"] == "json_invalid":
+    return 400, f"the body is not JSON: {problem['ctx']['error']}"
+  _, *place = problem["loc"]
+  if not place:
+    return 422, "the body is no JSON object"
+  if problem["type"] == "extra_forbidden":
+    names = ", ".join(name for name in body.model_fields if name not in PASSED)
+    return 422, f"there is no field {place[0]!r:.100}: name one of {names}"
+  name = "".join(f"[{part}]" if isinstance(part, int) else part for part in place[:2])
+  value = None if problem["type"] == "missing" else problem["input"]
+  return 422, f"`{name}` is {value!r:.100}: {ADVICE.get(problem['type'], 'give a text')}"
 
 
-def _rerank_request(body: Mapping[str, Any], limits: Limits) -> tuple[Question, int]:
-  """The question of a body with its candidates, and how many of them are wanted."""
-  names = [name for name in FIELDS if name in body]
-  if len(names) != 1:
-    raise _Refused(422, "Validation", "give the candidates as `texts` or as `documents`")
-  _check_fields(body, FIELDS[names[0]], PASSED)
-  texts = body[names[0]]
-  if not isinstance(texts, list) or not texts:
-    raise _Refused(422, "Validation", f"`{names[0]}` is a list of one text or more")
+def _rerank_question(body: RerankBody, limits: Limits) -> Question:
+  """Returns the question of a body with its candidates; refuses fields that would be ignored."""
+  if (body.texts is None) == (body.documents is None):
+    raise Refused(422, "give the candidates as `texts` or as `documents`")
+  texts = body.texts or body.documents or []
+  given = "texts" if body.documents is None else "documents"
+  others = {"texts": ("return_documents", "top_n"), "documents": ("return_text",)}
+  for name in others[given]:
+    if name in body.model_fields_set:
+      raise Refused(422, f"there is no field {name!r} beside `{given}`: leave it out")
   if len(texts) > limits.candidates:
-    text = f"{len(texts)} candidates: at most {limits.candidates} are taken"
-    raise _Refused(413, "Validation", text)
-  candidates = []
-  for i, one in enumerate(texts):
-    text = one.get("text") if isinstance(one, dict) else one
-    if not _is_text(text) or not text.strip():
-      raise _Refused(422, "Validation", f"{names[0]}[{i}] is {one!r:.100}: give a text")
-    candidates.append(Candidate(str(i), text))
-  wanted = _number(body, "top_n", len(texts), None) if names[0] == "documents" else len(texts)
-  for name in ("raw_scores", "return_text", "return_documents"):
-    _flag(body, name)
-  if (model := body.get("model")) is not None and not _is_text(model):
-    raise _Refused(422, "Validation", f"`model` is {model!r:.100}: give a text")
-  return Question("0", _text(body, "query"), tuple(candidates)), wanted
+    raise Refused(413, f"{len(texts)} candidates: at most {limits.candidates} are taken")
+  candidates = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
+  return Question("0", body.query, candidates)
 
 
-def _rerank_answer(body: Mapping[str, Any], hits: Sequence[Hit], model: str) -> Any:
-  raw = _flag(body, "raw_scores")
-  score = lambda hit: hit.score if raw else float(_sigmoid(hit.score))
-  if "texts" in body:
-    extra = lambda hit: {"text": hit.text} if _flag(body, "return_text") else {}
-    return [{"index": hit.index, "score": score(hit), **extra(hit)} for hit in hits]
-  extra = lambda hit: {"document": {"text": hit.text}} if _flag(body, "return_documents") else {}
-  results = [{"index": hit.index, "relevance_score": score(hit), **extra(hit)} for hit in hits]
-  return {"model": body.get("model") or model, "results": results}
-
-
-def _sigmoid(x: float) -> float:
-  return 0.5 * (1 + np.tanh(0.5 * x))  # never overflows
-
-
-def _is_text(value: object) -> TypeGuard[str]:
-  """Whether a value is a text that can be answered; JSON's half of a surrogate pair is none."""
-  return isinstance(value, str) and not SURROGATE.search(value)
-
-
-def _text(body: Mapping[str, Any], name: str) -> str:
-  value = body.get(name)
-  if not _is_text(value) or not value.strip():
-    raise _Refused(422, "Validation", f"`{name}` is {value!r:.100}: give a text")
-  return value
-
-
-def _number(body: Mapping[str, Any], name: str, default: int, most: int | None) -> int:
-  value = body.get(name)
-  value = default if value is None else value
-  if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-    raise _Refused(422, "Validation", f"`{name}` is {value!r:.100}: give a number from 1")
-  if most is not None and value > most:
-    raise _Refused(413, "Validation", f"`{name}` is {value}: at most {most} are given")
-  return value
-
-
-def _flag(body: Mapping[str, Any], name: str) -> bool:
-  value = body.get(name)
-  if not isinstance(value, bool | None):  # 1 equals True
-    raise _Refused(422, "Validation", f"`{name}` is {value!r:.100}: give true or false")
-  return bool(value)
+def _rerank_answer(body: RerankBody, hits: Sequence[Hit], model: str) -> Any:
+  results = []
+  for hit in hits:
+    score = hit.score if body.raw_scores else 0.5 * (1 + float(np.tanh(0.5 * hit.score)))
+    if body.documents is None:
+      text = {"text": hit.text} if body.return_text else {}
+      results.append({"index": hit.index, "score": score, **text})
+    else:
+      document = {"document": {"text": hit.text}} if body.return_documents else {}
+      results.append({"index": hit.index, "relevance_score": score, **document})
+  if body.documents is None:
+    return results
+  return {"model": body.model or model, "results": results}

@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import functools
 import json
 import socket
 import threading
@@ -17,7 +16,7 @@ from as2jax.inference import serve
 from as2jax.runtime.errors import InputError
 
 httpx = pytest.importorskip("httpx", reason="httpx is not installed")
-pytest.importorskip("starlette", reason="starlette is not installed")
+pytest.importorskip("fastapi", reason="fastapi is not installed")
 pytest.importorskip("uvicorn", reason="uvicorn is not installed")
 
 QUERY = "who sat on the mat"
@@ -150,7 +149,14 @@ def test_two_hundred_at_once_are_all_answered(url, cross):
     ("/rerank", {"query": QUERY}, 422, "`texts` or as `documents`"),
     ("/rerank", {"query": QUERY, "texts": TEXTS, "documents": TEXTS}, 422, "`texts` or as"),
     ("/rerank", {"query": QUERY, "texts": []}, 422, "one text or more"),
-    ("/rerank", {"query": QUERY, "texts": ["x", 3]}, 422, "texts[1] is 3"),
+    ("/rerank", {"query": QUERY, "texts": "x"}, 422, "`texts` is 'x': give a list of one"),
+    (
+      "/rerank",
+      {"query": QUERY, "documents": [{"body": "x"}]},
+      422,
+      "documents[0]` is None: give a",
+    ),
+    ("/rerank", {"query": QUERY, "texts": ["x", 3]}, 422, "`texts[1]` is 3: give a text"),
     ("/rerank", {"query": QUERY, "texts": TEXTS, "raw_scores": "yes"}, 422, "true or false"),
     ("/rerank", {"query": QUERY, "texts": TEXTS, "raw_scores": 1}, 422, "`raw_scores` is 1"),
     ("/rerank", {"query": QUERY, "documents": TEXTS, "model": np.nan}, 422, "`model` is nan"),
@@ -161,7 +167,7 @@ def test_two_hundred_at_once_are_all_answered(url, cross):
       "`model` is '\\ud83d'",
     ),
     ("/rerank", {"query": "\ud83d", "texts": TEXTS}, 422, "`query` is '\\ud83d'"),
-    ("/rerank", {"query": QUERY, "texts": ["\ud83d"]}, 422, "texts[0] is '\\ud83d'"),
+    ("/rerank", {"query": QUERY, "texts": ["\ud83d"]}, 422, "`texts[0]` is '\\ud83d'"),
     ("/rerank", {"query": QUERY, "documents": TEXTS, "top_n": 0}, 422, "`top_n` is 0"),
     (
       "/rerank",
@@ -286,30 +292,13 @@ def test_an_answer_that_cannot_be_written_is_logged(monkeypatch, caplog):
   assert "a request to /rerank failed" in caplog.text and "Out of range float" in caplog.text
 
 
-def test_a_neighbour_with_more_hits_changes_no_ranking(finished_run, monkeypatch):
-  """How many documents are ranked again depends on a request alone."""
-  monkeypatch.setattr(serve, "DEPTH", 2)
-  words = as2jax.load(finished_run("bm25"))
-  index = words.index([f"{text} {i}" for i, text in enumerate(TEXTS * 3)])
-  again = as2jax.load(finished_run("crossencoder"))
-  monkeypatch.setattr(
-    index, "search_many", functools.partial(index.search_many, depth=2), raising=True
-  )
-  queue = serve.Queue(again, index, serve.Limits())
-  job = lambda count: serve._Job("search again", Question("q", QUERY, ()), count, None)
-  alone, *_ = queue._together([job(1)])
-  beside, greedy = queue._together([job(1), job(12)])
-  assert beside == alone and len(greedy) == 12
-  queue.close()
-
-
 def test_a_neighbour_changes_no_score_by_words(finished_run):
   """BM25 counts words in the candidates of one request (one query of a search) alone."""
   words = as2jax.load(finished_run("bm25"))
   queue = serve.Queue(words, words.index(TEXTS), serve.Limits())
   others = tuple(Candidate(str(i), f"cat {i} on a mat") for i in range(9))
   asked = Question("q", "cat dog", tuple(Candidate(str(i), text) for i, text in enumerate(TEXTS)))
-  for kind in ("rank", "search again"):
+  for kind in ("rank", "search, best 100 again"):
     job = lambda question, kind=kind: serve._Job(kind, question, 4, None)
     (alone,) = queue._together([job(asked)])
     beside, _ = queue._together([job(asked), job(Question("p", "who is", others))])
