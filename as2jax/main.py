@@ -1,43 +1,91 @@
 """python -m as2jax.main --config=configs/wikiqa_triplet.py --workdir=runs/x."""
 
+import argparse
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 from as2jax.commands import process
 from as2jax.runtime import preemption, processes
 from as2jax.runtime.errors import InputError
 
-_CONFIG_HELP = "the run's config, a file or a job's name, with its argument: wikiqa_triplet:sample"
+VALUE = "--config."  # before KEY=VALUE
+SWITCHED_OFF = "--noconfig."  # before a key that is True or False
 
 
-def main(argv) -> None:
-  """Sets up the process and dispatches on `config.mode`."""
-  from absl import flags
+def parse(arguments: Sequence[str]) -> tuple[Any, argparse.Namespace]:
+  """Read a command line: the config with its overrides, and the other options.
 
-  if len(argv) > 1:
-    raise InputError(f"unexpected arguments {argv[1:]}: every option is --name=value")
-  options = flags.FLAGS
+  Raises:
+    InputError: a missing config, an unknown option or key, a value of the wrong type.
+
+  """
+  parser = argparse.ArgumentParser(
+    prog="python -m as2jax.main",
+    allow_abbrev=False,
+    exit_on_error=False,
+    epilog="--config.KEY=VALUE sets a value of the config (as2jax list keys).",
+  )
+  parser.add_argument(
+    "--config", help="a file or a job's name with its words: wikiqa_triplet:sample"
+  )
+  parser.add_argument("--workdir", default="", help="folder of the run: checkpoints, logs, results")
+  parser.add_argument(
+    "--profile", type=int, default=0, help="trace so many steps of training into WORKDIR/profile"
+  )
+  parser.add_argument(
+    "--coordinator",
+    default="",
+    help="several processes: HOST:PORT of process 0; `auto`: as Slurm, Open MPI or Kubernetes say; "
+    "TPU VMs need nothing",
+  )
+  parser.add_argument("--processes", type=int, default=0, help="how many; 1: this host alone")
+  parser.add_argument("--process_id", type=int, default=-1, help="which one this is, from 0")
+  try:
+    options, others = parser.parse_known_args(arguments)
+  except argparse.ArgumentError as error:
+    raise InputError(str(error)) from error
+  from as2jax.config import jobs, overrides
+
+  if not options.config:
+    raise InputError(f"--config is missing: name a config, as {jobs.EXAMPLE}")
+  config = jobs.load(options.config)
+  settings = []
+  while others:
+    given = others.pop(0)
+    if given.startswith(SWITCHED_OFF):
+      settings.append(given.removeprefix(SWITCHED_OFF) + "=false")
+    elif given.startswith(VALUE):
+      setting = given.removeprefix(VALUE)
+      if "=" not in setting and others:
+        setting += "=" + others.pop(0)
+      settings.append(setting)
+    elif given.startswith("-"):
+      raise InputError(
+        f"there is no option {given!r}; there are --config, --workdir, --config.KEY=VALUE and, for "
+        "several processes, --coordinator, --processes, --process_id"
+      )
+    else:
+      raise InputError(f"unexpected argument {given!r}: every option is --name=value")
+  return overrides.apply(config, overrides.parse(config, settings, VALUE), VALUE), options
+
+
+def main(arguments: Sequence[str]) -> None:
+  """Set up the process, run what `config.mode` says and print it."""
+  config, options = parse(arguments)
   process.begin_run(options.coordinator, options.processes, options.process_id, options.profile)
   from as2jax.inference import modes
 
-  text = modes.run(options.config, options.workdir)
+  text = modes.run(config, options.workdir)
   processes.stop()
   if processes.first():
     print(text)
 
 
 def entry() -> None:
-  """Parses flags, runs, and turns a user's mistake into one message and status 2."""
+  """Run the command line; a user's mistake is one message and status 2."""
   preemption.listen_for_interrupt()
-  from absl import app, flags
-
-  from as2jax.config import flags as flags_config
-
-  flags_config.define(_CONFIG_HELP)
-  flags.DEFINE_integer(
-    "profile", 0, "trace so many steps of training into WORKDIR/profile", lower_bound=0
-  )
-  flags.adopt_module_key_flags(flags_config)  # so that --help lists them
-  status = process.guarded(lambda: app.run(main, flags_parser=flags_config.parse), raises=True)
+  status = process.guarded(lambda: main(sys.argv[1:]), raises=True)
   preemption.work_is_done()
   sys.exit(status)
 

@@ -1,3 +1,7 @@
-"""The config that a run resolved to: --config=configs/rerun.py:runs/x/config.json."""
+"""The config that a run resolved to: --config=rerun:runs/x/config.json."""
 
-from as2jax.config.rerun import get_config as get_config
+from as2jax.config import jobs
+
+
+def get_config(argument=None):
+  return jobs.of_run(argument)

@@ -1,12 +1,9 @@
-"""Untrained baselines on SemEval CQA, subtask A; for the arguments see as2jax/config/baselines.py.
+"""Untrained baselines on SemEval CQA, subtask A; the year: --config.data.name=semeval2016; words as in `recipes.BASELINES`."""
 
-The year is the data set's name: --config.data.name=semeval2016.
-"""
-
-from as2jax.config import base, baselines, presets
+from as2jax.config import base, recipes
 
 
 def get_config(argument="mean"):
   config = base.get_config()
-  presets.semeval(config)
-  return baselines.apply(config, argument)
+  config.data.name = "semeval2015"
+  return recipes.baseline(config, argument)

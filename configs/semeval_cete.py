@@ -1,11 +1,12 @@
-"""CETE's feature-based ranker on SemEval CQA, subtask A; for the arguments see as2jax/config/cete.py.
+"""CETE's feature-based ranker on SemEval CQA, subtask A; words as in `recipes.cete`.
 
 A word names the year: semeval2015 (the default), semeval2016, semeval2017.
 """
 
-from as2jax.config import base, cete, presets
+from as2jax.config import base, recipes
 
 
 def get_config(argument=None):
   config = base.get_config()
-  return cete.apply(config, presets.cete_semeval(config, argument))
+  argument, config.data.name, config.data.rules = recipes.semeval_of_cete(argument)
+  return recipes.cete(config, argument)

@@ -1,13 +1,7 @@
-"""ASBERT's siamese network on SemEval CQA, subtask A; the paper has no such row.
+"""ASBERT's siamese network on SemEval CQA, subtask A (no row of the paper); the year: --config.data.name=semeval2016."""
 
-Arguments as everywhere. The year is the data set's name: --config.data.name=semeval2016.
-"""
-
-from as2jax.config import base, presets
+from as2jax.config import recipes
 
 
 def get_config(argument=None):
-  config = base.get_config()
-  presets.siamese(config)
-  presets.semeval(config)
-  return presets.apply(config, argument)
+  return recipes.job("siamese", argument, "semeval2015")

@@ -1,14 +1,11 @@
-"""Untrained baselines on SQuAD's pool (Cross-VAE, table 2); arguments as in as2jax/config/baselines.py.
+"""Untrained baselines on SQuAD's pool (Cross-VAE, table 2); also `squad_44`, `squad_parts`."""
 
-Also `squad_44` and `squad_parts`: other parts of SQuAD, for who lacks its training file.
-"""
-
-from as2jax.config import base, baselines, presets
+from as2jax.config import base, recipes, words
 
 
 def get_config(argument="mean"):
   config = base.get_config()
-  presets.squad(config)
-  words = argument.split(",")
-  presets.apply_to_pool(config, ",".join(word for word in words if word in presets.POOLS))
-  return baselines.apply(config, ",".join(word for word in words if word not in presets.POOLS))
+  recipes.squad(config)
+  named = words.split(argument)
+  words.apply_to_pool(config, ",".join(word for word in named if word in words.POOLS))
+  return recipes.baseline(config, ",".join(word for word in named if word not in words.POOLS))

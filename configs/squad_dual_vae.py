@@ -1,9 +1,9 @@
-"""Dual-VAEs on SQuAD 1.1 (Yu et al. 2020, table 2); for the arguments see as2jax/config/cross_vae.py."""
+"""Dual-VAEs on SQuAD 1.1 (Yu et al. 2020, table 2); words as in `recipes.cross_vae`."""
 
-from as2jax.config import base, cross_vae, presets
+from as2jax.config import base, recipes
 
 
 def get_config(argument=None):
   config = base.get_config()
-  presets.squad(config)
-  return cross_vae.apply(config, "dual", argument)
+  recipes.squad(config)
+  return recipes.cross_vae(config, "dual", argument)

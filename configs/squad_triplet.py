@@ -1,15 +1,15 @@
 """A bi-encoder on SQuAD's pool: ASBERT's triplets, negatives from the right sentence's paragraph.
 
-Arguments as in configs/wikiqa_triplet.py, and `squad_44` or `squad_parts` (other parts of SQuAD).
+Also `squad_44` and `squad_parts`: other parts of SQuAD.
 """
 
-from as2jax.config import base, presets
+from as2jax.config import base, recipes, words
 
 
 def get_config(argument=None):
   config = base.get_config()
-  presets.triplet(config)
-  presets.squad(config)
+  recipes.triplet(config)
+  recipes.squad(config)
   config.data.negatives = "paragraph"
   config.epochs = 3
-  return presets.apply_to_pool(config, argument)
+  return words.apply_to_pool(config, argument)

@@ -1,9 +1,9 @@
-"""Untrained baselines on TrecQA (ASBERT, table 4); for the arguments see as2jax/config/baselines.py."""
+"""Untrained baselines on TrecQA (ASBERT, table 4); words as in `recipes.BASELINES`."""
 
-from as2jax.config import base, baselines, presets
+from as2jax.config import base, recipes
 
 
 def get_config(argument="mean"):
   config = base.get_config()
-  presets.trecqa(config)
-  return baselines.apply(config, argument)
+  config.data.name, config.data.rules = "trecqa", ("ptb",)
+  return recipes.baseline(config, argument)

@@ -1,35 +1,30 @@
 """M²S-Net on TrecQA, TRAIN-ALL (Meng and Li 2016, tables 2 and 3).
 
-Arguments, joined by commas: a row of table 3, `euc`, `cos`, `2` or `4` (default: 4); `shallow`, one
-convolution, of mode 4, or 2 in `shallow,2`; and those of as2jax/config/presets.py (`sample` …).
-Vectors of one's own, where GloVe is not at hand: as2jax lab vectors --data=trecqa_all
+Words: a row of table 3, `euc`, `cos`, `2` or `4` (default: 4); `shallow`, one convolution. Vectors of one's own, where GloVe is not at hand: as2jax lab vectors --data=trecqa_all
 --dimension=50 --treebank --output=FILE, then --config.encoder.vectors=FILE.
 """
 
 from ml_collections import ConfigDict
 
-from as2jax.config import base, presets
+from as2jax.config import base, recipes, words
 from as2jax.runtime.errors import InputError
 
 MODES = {"euc": ("euclidean", 1), "cos": ("cosine", 1), "2": ("metric", 2), "4": ("metric", 4)}
 
 
 def get_config(argument="4"):
-  words = (argument or "").split(",")
-  kinds = [w for w in words if w in MODES]
-  if len(kinds) > 1:
-    raise InputError(f"{' and '.join(kinds)} exclude each other: name one of {', '.join(MODES)}")
+  named = words.split(argument)
+  similarity, modes = MODES[words.one_of(argument, MODES, "4")]
+  if wrong := [word for word in named if word in words.ENCODERS]:
+    raise InputError(
+      f"{wrong[0]}: M²S-Net reads word vectors; name their file by --config.encoder.vectors"
+    )
   config = base.get_config()
   config.data.name = "trecqa_all"
   config.data.rules = ("ptb",)
   config.epochs = 40  # the paper gives none; patience ends the run
-  others = [w for w in words if w not in (*MODES, "shallow")]
-  if wrong := [w for w in others if w in presets.ENCODERS]:
-    raise InputError(
-      f"{wrong[0]}: M²S-Net reads word vectors; name their file by --config.encoder.vectors"
-    )
-  presets.apply(config, ",".join(w for w in others if w == "sample"))
-  similarity, modes = MODES[kinds[0] if kinds else "4"]
+  if "sample" in named:
+    words.sample(config)
   config.model = ConfigDict(
     {
       "name": "m2snet",
@@ -38,7 +33,7 @@ def get_config(argument="4"):
       "noise": 0.01,
       "question_length": 33,
       "candidate_length": 60,
-      "filters": (32,) if "shallow" in words else (32, 64),  # paper: 32, then 64
+      "filters": (32,) if "shallow" in named else (32, 64),  # paper: 32, then 64
       "filter_size": 5,  # paper: width 5
       "pool_size": 2,
       "hidden_size": 32,  # paper: 32
@@ -54,7 +49,7 @@ def get_config(argument="4"):
     }
   )
   config.loss = ConfigDict({"name": "m2snet", "weight": 5e-4})  # paper: 5e-4
-  presets.static(config, "glove/glove.6B.50d.txt", lower=True)  # paper: GloVe 6B, 50 dimensions
+  recipes.static(config, "glove/glove.6B.50d.txt", lower=True)  # paper: GloVe 6B, 50 dimensions
   config.encoder.unknown_words = "uniform"  # paper: unknown words uniform in ±0.25, trained along
   config.patience = 5  # paper: 5 epochs
   config.data.max_length = config.model.candidate_length
@@ -71,4 +66,4 @@ def get_config(argument="4"):
   config.optimizer.update(
     {"name": "adadelta", "rate": 1.0, "b2": 0.95, "eps": 1e-6, "clip_norm": 0.0}
   )  # paper: AdaDelta (Zeiler's constants)
-  return presets.apply(config, argument, (*MODES, "shallow", "sample"))
+  return words.apply(config, argument, (*MODES, "shallow", "sample"))

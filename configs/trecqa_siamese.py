@@ -1,13 +1,7 @@
-"""ASBERT's siamese network on TrecQA, the small TRAIN (Shonibare 2021, tables 2 and 4).
+"""ASBERT's siamese network on TrecQA, the small TRAIN (Shonibare 2021, tables 2 and 4)."""
 
-Arguments, joined by commas: those of as2jax/config/presets.py (`minilm`, `roberta`, `grouped` …).
-"""
-
-from as2jax.config import base, presets
+from as2jax.config import recipes
 
 
 def get_config(argument=None):
-  config = base.get_config()
-  presets.siamese(config)
-  presets.trecqa(config)
-  return presets.apply(config, argument)
+  return recipes.job("siamese", argument, "trecqa", ("ptb",))

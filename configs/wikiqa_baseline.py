@@ -1,9 +1,9 @@
-"""Untrained baselines on WikiQA (ASBERT, table 3); for the arguments see as2jax/config/baselines.py."""
+"""Untrained baselines on WikiQA (ASBERT, table 3); words as in `recipes.BASELINES`."""
 
-from as2jax.config import base, baselines
+from as2jax.config import base, recipes
 
 
 def get_config(argument="mean"):
   config = base.get_config()
   config.data.name = "wikiqa"
-  return baselines.apply(config, argument)
+  return recipes.baseline(config, argument)

@@ -1,10 +1,9 @@
-"""CETE's feature-based ranker on WikiQA (tables 3 and 4); for the arguments see as2jax/config/cete.py."""
+"""CETE's feature-based ranker on WikiQA (tables 3 and 4); words as in `recipes.cete`."""
 
-from as2jax.config import base, cete
+from as2jax.config import base, recipes
 
 
 def get_config(argument=None):
   config = base.get_config()
-  config.data.name = "wikiqa"
-  config.data.rules = ("alphanumeric",)  # CETE's code
-  return cete.apply(config, argument)
+  config.data.name, config.data.rules = "wikiqa", ("alphanumeric",)  # CETE's code
+  return recipes.cete(config, argument)

@@ -1,16 +1,15 @@
 """The second stage of TANDA (Garg et al. 2020; CASSIE, section 4.1): adapts a ranker to WikiQA.
 
-Name the finished first stage (configs/asnq_tanda.py): --config.warm_start.run=FOLDER. Arguments,
-joined by commas: `sample`, `minilm` … as everywhere, and those of the first stage's encoder.
+Name the finished first stage (configs/asnq_tanda.py): --config.warm_start.run=FOLDER.
 """
 
-from as2jax.config import base, presets
+from as2jax.config import base, recipes, words
 
 
 def get_config(argument=None):
   config = base.get_config()
   config.data.name = "wikiqa"
-  presets.crossencoder(config)
-  presets.roberta(config)
-  presets.adapt(config)
-  return presets.apply(config, argument)
+  recipes.crossencoder(config)
+  words.roberta(config)
+  words.adapt(config)
+  return words.apply(config, argument)

@@ -1,9 +1,9 @@
-"""CETE's feature-based ranker on YahooCQA; for the arguments see as2jax/config/cete.py."""
+"""CETE's feature-based ranker on YahooCQA; words as in `recipes.cete`."""
 
-from as2jax.config import base, cete
+from as2jax.config import base, recipes
 
 
 def get_config(argument=None):
   config = base.get_config()
   config.data.name = "yahoocqa"
-  return cete.apply(config, argument)
+  return recipes.cete(config, argument)

@@ -1,6 +1,5 @@
 """The `as2jax` command: its verbs, what they print where, and mistakes in one line."""
 
-import contextlib
 import csv
 import errno
 import io
@@ -13,8 +12,8 @@ import sys
 
 import pytest
 
-from as2jax.commands import app, complete, train
-from as2jax.config import overrides, presets
+from as2jax.commands import app, train
+from as2jax.config import overrides
 from as2jax.runtime import files
 from as2jax.runtime.errors import InputError
 
@@ -304,7 +303,7 @@ def test_compare_prints_rows(finished_run, capsys):
   assert "54 questions" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("kind", ["jobs", "recipes", "models", "encoders", "presets"])
+@pytest.mark.parametrize("kind", ["jobs", "recipes", "words", "models", "encoders"])
 def test_what_is_listed_has_a_name_and_a_line(kind, capsys):
   assert app.run(["list", kind]) == 0
   rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -315,34 +314,6 @@ def test_keys_are_those_of_the_job(capsys):
   assert app.run(["list", "keys", "wikiqa_cassie"]) == 0
   rows = {row["key"]: row["value"] for row in map(json.loads, capsys.readouterr().out.splitlines())}
   assert rows["model.epsilon"] == 0.1 and rows["seeds"] == [0, 1, 2]
-
-
-@pytest.mark.parametrize(
-  "line, offered",
-  [
-    ("train wikiqa_triplet : mi", ["minilm"]),
-    ("train wikiqa_triplet :", presets.ARGUMENTS),
-    ("train wikiqa_triplet : minilm,gr", ["minilm,grouped"]),
-    ("train wikiqa_t", ["wikiqa_tanda", "wikiqa_triplet"]),
-  ],
-)
-def test_bash_completes_words_behind_a_colon(monkeypatch, capfd, line, offered):
-  monkeypatch.setenv("_AS2JAX_COMPLETE", "complete_bash")
-  monkeypatch.setenv("COMP_WORDS", f"as2jax {line}")  # as bash cuts it
-  monkeypatch.setenv("COMP_CWORD", str(len(line.split())))
-  with contextlib.suppress(SystemExit):
-    app.run([])
-  assert capfd.readouterr().out.split() == list(offered)
-
-
-def test_completion_offers_jobs_words_recipes_and_runs(tmp_path, monkeypatch, finished_run):
-  assert "wikiqa_triplet" in complete.jobs("wikiqa_t")
-  assert "wikiqa_triplet:minilm,grouped" in complete.jobs("wikiqa_triplet:minilm,")
-  assert complete.recipes("trip") == ["triplet"]
-  monkeypatch.chdir(tmp_path)
-  (tmp_path / "runs" / "x").mkdir(parents=True)
-  (tmp_path / "runs" / "x" / "config.json").write_text("{}")
-  assert complete.runs("r") == ["runs/"] and complete.runs("runs/") == ["runs/x"]
 
 
 def test_a_grid_is_every_combination(capsys):

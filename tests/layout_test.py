@@ -19,7 +19,10 @@ def test_imports_go_one_way():
   report = subprocess.run(
     [sys.executable, "-c", CHECK],
     cwd=ROOT,
-    env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+    env={
+      **os.environ,
+      "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    },
     text=True,
     stdout=subprocess.PIPE,
     stderr=subprocess.STDOUT,

@@ -10,10 +10,9 @@ import time
 
 import pytest
 import tiny
-from absl import flags
 from ml_collections import ConfigDict
 
-from as2jax.config import flags as flags_config
+from as2jax import main
 from as2jax.inference import modes
 from as2jax.runtime.errors import InputError
 
@@ -23,18 +22,13 @@ TRIPLET = "configs/wikiqa_triplet.py"
 
 def parsed(*arguments, config=TRIPLET + ":sample"):
   """The config after a command line."""
-  values, argv = flags.FlagValues(), ["main", f"--config={config}", *arguments]
-  flags_config.define("", values, argv)
-  assert flags_config.parse(argv, values) == ["main"]
-  return values.config
+  return main.parse([f"--config={config}", *arguments])[0]
 
 
-def refused(*argv):
+def refused(*arguments):
   """The message with which the command line is refused."""
-  values, argv = flags.FlagValues(), ["main", *argv]
-  flags_config.define("", values, argv)
   with pytest.raises(InputError) as caught:
-    flags_config.parse(argv, values)
+    main.parse(arguments)
   message = str(caught.value)
   assert "Traceback" not in message and "\n" not in message
   return message
@@ -108,11 +102,12 @@ def test_overrides(override, key, value):
     ([f"--config={TRIPLET}", "--config.zebra=1"], ["no key 'zebra'", "its keys are batch, "]),
     ([f"--config={TRIPLET}", "--config.epochs.first=1"], ["'first'", "epochs is a value"]),
     ([f"--config={TRIPLET}", "--config.epochs=many"], ["--config.epochs=many", "type int"]),
+    ([f"--config={TRIPLET}", "--processes=many"], ["argument --processes: invalid int value"]),
     ([f"--config={TRIPLET}", "--config.optimizer.rate=fast"], ["optimizer.rate=fast", "float"]),
     ([f"--config={TRIPLET}", "--config.batch.packed=maybe"], ["batch.packed=maybe", "bool"]),
-    ([f"--config={TRIPLET}", "--config.optimizer=adam"], ["optimizer is a section", "rate"]),
-    ([f"--config={TRIPLET}", "--worksdir=x"], ["'worksdir'", "--workdir"]),
-    (["--config.epochs=1", f"--config={TRIPLET}"], ["put --config first"]),
+    ([f"--config={TRIPLET}", "--config.optimizer=adam"], ["it is a section", "rate"]),
+    ([f"--config={TRIPLET}", "--worksdir=x"], ["'--worksdir=x'", "--workdir"]),
+    ([f"--config={TRIPLET}", "epochs=1"], ["unexpected argument 'epochs=1'"]),
     (["--config=configs/rerun.py"], ["--config=rerun:runs/x/config.json"]),
     (["--config=configs/rerun.py:nowhere.json"], ["no file nowhere.json", "--workdir"]),
     (["--config=rerun:nowhere.json"], ["no file nowhere.json", "--workdir"]),
@@ -132,11 +127,8 @@ def test_a_job_is_known_by_its_name_from_anywhere(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   for name in ("wikiqa_triplet", TRIPLET, str(ROOT / TRIPLET)):
     assert parsed("--config.epochs=3", config=f"{name}:sample").to_json() == expected
-  values = flags.FlagValues()
-  argv = ["main", "--config", "wikiqa_triplet:sample", "--config.epochs=3"]
-  flags_config.define("", values, argv)
-  flags_config.parse(argv, values)
-  assert values.config.to_json() == expected
+  argv = ["--config", "wikiqa_triplet:sample", "--config.epochs", "3"]
+  assert main.parse(argv)[0].to_json() == expected
   (tmp_path / "configs").mkdir()
   (tmp_path / TRIPLET).write_text("def get_config(): raise KeyError('a file comes first')")
   assert "a file comes first" in refused(f"--config={TRIPLET}")
@@ -145,7 +137,7 @@ def test_a_job_is_known_by_its_name_from_anywhere(tmp_path, monkeypatch):
 def test_a_debugger_keeps_its_breakpoints(tmp_path):
   lines = (ROOT / "as2jax" / "main.py").read_text().splitlines()
   at = 1 + next(i for i, line in enumerate(lines) if "modes.run(" in line)
-  steps = [f"break {at}", "continue", "p 'mode is ' + options.config.mode", "quit"]
+  steps = [f"break {at}", "continue", "p 'mode is ' + config.mode", "quit"]
   done = subprocess.run(
     [sys.executable, "-m", "pdb"]
     + [part for step in steps for part in ("-c", step)]

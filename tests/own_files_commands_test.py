@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from as2jax.commands import app, documents, use
-from as2jax.config import rerun
+from as2jax.config import jobs
 from as2jax.data import user_files
 from as2jax.data.datasets.dataset import load as load_data
 from as2jax.inference import apply
@@ -159,7 +159,7 @@ def test_the_file_that_is_read_is_not_written(finished_run, own, tmp_path, capsy
     for arguments in (["data", "convert", own, target], ["rank", run, own, "-o", target]):
       assert app.run([*arguments, MAPPED]) == 2
       assert f"={target} is the file that is read: name another" in capsys.readouterr().err
-  config = rerun.get_config(f"{run}/config.json").unlock()
+  config = jobs.of_run(f"{run}/config.json").unlock()
   config.predict.input = config.predict.output = own
   with pytest.raises(InputError, match="predict.output=.* is the file that is read"):
     apply.predict(config, run)

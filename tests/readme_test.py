@@ -9,7 +9,8 @@ import pytest
 import typer
 
 from as2jax.commands import app
-from as2jax.config import flags
+from as2jax.config import jobs as job_files
+from as2jax.config import overrides
 from as2jax.data.datasets.dataset import SPECS
 from as2jax.experiments.papers import plan
 
@@ -65,7 +66,7 @@ def config():
 
   def load(path):
     if path not in resolved:
-      resolved[path] = flags.load(path)
+      resolved[path] = job_files.load(path)
     return resolved[path]
 
   return load
@@ -113,7 +114,7 @@ def test_verbs_and_their_options_exist(name, config):
     base = config(jobs[0]) if jobs else None
     keys = [rest[i + 1] for i, word in enumerate(rest) if word in ("--set", "--grid")]
     for key in keys if base else ():
-      flags.check_key(base, key.split("=")[0])
+      overrides.check_key(base, key.split("=")[0])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -142,13 +143,13 @@ def test_configs_and_keys_exist(name, config):
       resolved = config(path)
       for word in words:
         if key := re.match(r"--config\.([\w.]+)=", word):
-          flags.check_key(resolved, key[1])
+          overrides.check_key(resolved, key[1])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_options_are_those_of_the_module(name):
   """Each --option of a command stands in the source of the module it starts, or of flags.py."""
-  shared = (ROOT / "as2jax/config/flags.py").read_text(encoding="utf-8")
+  shared = (ROOT / "as2jax/main.py").read_text(encoding="utf-8")
   for words in COMMANDS[name]:
     module = module_of(words)
     if not module or not module.startswith(("as2jax", "launch")):
@@ -175,7 +176,7 @@ def test_options_in_the_text_exist(name):
   """Each `--option` is one of a verb, or stands in the source of a launcher or of flags."""
   known = _options(typer.main.get_command(app.app))
   places = [*(ROOT / "launch").rglob("*.py"), *(ROOT / "launch").rglob("*.sh")]
-  places += [ROOT / "as2jax/config/flags.py", ROOT / "as2jax/commands/sweep.py"]
+  places += [ROOT / "as2jax/main.py", ROOT / "as2jax/commands/sweep.py"]
   sources = "".join(path.read_text(encoding="utf-8") for path in places)
   for option in re.findall(r"`--([a-z][a-z-]*)", (ROOT / name).read_text(encoding="utf-8")):
     stated = f"--{option}" in known or re.search(rf'--{option}\b|"{option}"', sources)

@@ -107,12 +107,13 @@ def config(model: str = "triplet", *words: str, **overrides):
 
   `overrides` have dots as double underscores: `optimizer__rate=1e-3`.
   """
-  from as2jax.config import base, presets, recommended
+  from as2jax.config import base, recipes
+  from as2jax.config import words as config_words
 
   job_config = base.get_config()
-  preset = recommended.KINDS.get(model) or getattr(presets, model)
+  preset = recipes.RECOMMENDED.get(model) or recipes.SYSTEMS[model]
   preset(job_config)
-  presets.apply(job_config, ",".join(("sample", *words)))
+  config_words.apply(job_config, ",".join(("sample", *words)))
   job_config.encoder.pretrained = encoder_folder()
   job_config.epochs, job_config.data.max_length = 1, 64
   job_config.data.train_fraction = 0.1  # of the sample: more than a dozen steps

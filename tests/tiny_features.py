@@ -2,7 +2,7 @@
 
 import tiny
 
-from as2jax.config import cete
+from as2jax.config import recipes
 from as2jax.data.record import Candidate, Question
 
 QUESTION = Question(
@@ -26,10 +26,10 @@ QUESTION = Question(
 def config(encoder, cache, *words, **overrides):
   """A tiny config of the ranker; `encoder` is a folder of a transformer or changes the config."""
   job_config = tiny.config("crossencoder").unlock()
-  cete.feature_based(job_config)
+  recipes.feature_based(job_config)
   job_config.epochs = 1
   if "no_encoder" in words:
-    cete.no_encoder(job_config)
+    recipes.no_encoder(job_config)
   job_config.model.num_heads = 2
   job_config.data.max_length, job_config.data.train_fraction = 64, 0.2
   job_config.data.cache = str(cache)

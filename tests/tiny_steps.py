@@ -19,7 +19,7 @@ import numpy as np
 import optax
 import tiny_systems
 
-from as2jax.config import presets
+from as2jax.config import words
 from as2jax.runtime import sharding
 from as2jax.training import build, optimizers
 from as2jax.training.step import make_train_step
@@ -89,7 +89,7 @@ def config(name: str) -> Any:
   if job_config.optimizer.name == "adam":
     job_config.optimizer.update(ADAM)
   if name != system:
-    job_config.encoder.pretrained = presets.MINILM
+    job_config.encoder.pretrained = words.MINILM
     job_config.optimizer.rate = 1e-4
   for section, keys in (
     (job_config.model, ("dropout",)),

@@ -8,7 +8,7 @@ import tiny
 import tiny_cassie
 import tiny_features
 
-from as2jax.config import baselines
+from as2jax.config import recipes
 from configs import wikiqa_baseline
 
 SYSTEMS = ("triplet", "siamese", "crossencoder", "loct", "cassie", "cete", "cross_vae", "m2snet")
@@ -21,7 +21,7 @@ def config(system: str, **overrides):
 
   `system` is one of `SYSTEMS`, or a ranker without parameters as its config file has it.
   """
-  if system in baselines.LEXICAL:
+  if system in recipes.LEXICAL:
     return wikiqa_baseline.get_config(f"{system},sample").lock()
   job_config = {
     "cassie": _cassie,

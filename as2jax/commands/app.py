@@ -7,18 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from as2jax.commands import (
-  complete,
-  data,
-  evaluate,
-  lab,
-  lists,
-  output,
-  process,
-  report,
-  train,
-  use,
-)
+from as2jax.commands import data, evaluate, lab, lists, output, process, report, train, use
 from as2jax.runtime import preemption
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.version import __version__
@@ -84,8 +73,7 @@ def about(
 def run(arguments: Sequence[str] | None = None) -> int:
   """Runs a command line; returns the exit status. A mistake is one line on standard error."""
   words = list(sys.argv[1:] if arguments is None else arguments)
-  with complete.colons_in_bash():
-    return process.guarded(lambda: _run(words), words=process.in_words_of_the_command)
+  return process.guarded(lambda: _run(words), words=process.in_words_of_the_command)
 
 
 def _run(arguments: list[str]) -> int | None:

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from as2jax.commands import complete, output
+from as2jax.commands import output
 from as2jax.commands.output import examples
 from as2jax.commands.train import Columns, Drop
 from as2jax.runtime.errors import InputError
@@ -104,19 +104,19 @@ def convert(
   "near-duplicates", epilog=examples("as2jax data near-duplicates runs/bm25 runs/x --threshold=0.9")
 )
 def near_duplicates(
-  runs: Annotated[list[str], typer.Argument(metavar="RUN...", autocompletion=complete.runs)],
+  runs: Annotated[list[str], typer.Argument(metavar="RUN...")],
   split: Annotated[str, typer.Option(help="whose texts are looked for in train")] = "test",
   encoder: Annotated[str, typer.Option(help="whose vectors are compared; MiniLM without")] = "",
   threshold: Annotated[float, typer.Option(help="of the cosine, above 0, up to 1")] = 0.95,
   form: output.Form = "auto",
 ) -> None:
   """Counts test texts that the training data hold, too. And runs' metrics without them."""
-  from as2jax.config import presets
+  from as2jax.config import words
   from as2jax.experiments import near_duplicates as texts
 
   if not 0 < threshold <= 1:
     raise InputError(f"--threshold={threshold}: give a number above 0, up to 1")
-  content = texts.report(runs, split=split, encoder=encoder or presets.MINILM, threshold=threshold)
+  content = texts.report(runs, split=split, encoder=encoder or words.MINILM, threshold=threshold)
   output.emit(form, [content], lambda: texts.text_of(content))
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from as2jax.commands import complete, output, process
+from as2jax.commands import output, process
 from as2jax.commands.output import shown
 from as2jax.commands.train import Columns, Drop, Set, finish
 from as2jax.commands.use import opened
@@ -27,7 +27,6 @@ def evaluate(
       metavar="SYSTEM",
       help="a finished run's folder, a published model (a folder, package:NAME/FOLDER, a hub name) or "
       "a TREC run file",
-      autocompletion=complete.runs,
     ),
   ],
   data: Annotated[

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from as2jax.commands import complete, sweep
+from as2jax.commands import sweep
 from as2jax.commands.output import examples
 from as2jax.commands.sweep import ManySeeds, Parallel
 from as2jax.commands.train import Set
@@ -129,15 +129,16 @@ def controlled(
   ),
 )
 def compile_for(
-  job: Annotated[str, typer.Argument(autocompletion=complete.jobs)],
+  job: Annotated[str, typer.Argument()],
   topology: Annotated[str, typer.Option(help="chip and shape of the slice")] = "v5e:1x1",
   settings: Set = [],  # noqa: B006
 ) -> None:
   """Compiles a job's steps for absent TPUs. Memory, work, traffic; status 1 where it does not fit."""
-  from as2jax.config import flags, overrides
+  from as2jax.config import jobs as job_files
+  from as2jax.config import overrides
   from as2jax.experiments.compile import aot
 
-  config = flags.load(job)
+  config = job_files.load(job)
   raise typer.Exit(aot.run(overrides.apply(config, overrides.parse(config, settings)), topology))
 
 
@@ -228,7 +229,8 @@ def distill(
   ] = False,
 ) -> None:
   """Scores training questions by teachers. Soft labels for `data.teachers`; several are averaged."""
-  from as2jax.config import flags, overrides
+  from as2jax.config import jobs as job_files
+  from as2jax.config import overrides
   from as2jax.experiments import distil
   from as2jax.experiments.mining import sources
 
@@ -236,7 +238,7 @@ def distill(
     raise InputError("--set is for the job of --cross-fit")
   job = None
   if cross_fit:
-    values = overrides.parse(flags.load(cross_fit), settings)
+    values = overrides.parse(job_files.load(cross_fit), settings)
     job = distil.CrossFit(cross_fit, folds, values)
   content = distil.distil(
     sources.to_score(data, mined),

@@ -1,15 +1,15 @@
 """`as2jax list`: what the command knows by name."""
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated
 
 import typer
 
-from as2jax.commands import complete, output
+from as2jax.commands import output
 
 app = typer.Typer(
-  help="Lists jobs, recipes, models, encoders, presets or keys.", no_args_is_help=True
+  help="Lists jobs, recipes, words, models, encoders or keys.", no_args_is_help=True
 )
 
 
@@ -27,8 +27,16 @@ def recipes(form: output.Form = "auto") -> None:
   """Lists the recipes for your own files: as2jax train --recipe=NAME."""
   from as2jax.config import recipes as known
 
-  told = lambda name: known.TRAINED[name].__doc__ if name in known.TRAINED else "A baseline."
-  _print(form, {name: told(name).splitlines()[0] for name in known.NAMES})
+  baselines = dict.fromkeys(known.BASELINES, "Rank without training (recipes.baseline).")
+  _print(form, {**_first_lines(known.SYSTEMS), **baselines})
+
+
+@app.command()
+def words(form: output.Form = "auto") -> None:
+  """Lists the words behind a job or a recipe: as2jax train wikiqa_triplet:minilm,grouped."""
+  from as2jax.config import words as known
+
+  _print(form, _first_lines({**known.WORDS, **known.POOLS}))
 
 
 @app.command()
@@ -48,32 +56,25 @@ def encoders(form: output.Form = "auto") -> None:
 
 
 @app.command()
-def presets(form: output.Form = "auto") -> None:
-  """Lists the words that may follow a job: as2jax train wikiqa_triplet:minilm,grouped."""
-  from as2jax.config import presets as known
-
-  words = {**known.ARGUMENTS, **known.POOLS}
-  _print(form, {word: (preset.__doc__ or "").splitlines()[0] for word, preset in words.items()})
-
-
-@app.command()
 def keys(
-  job: Annotated[
-    str, typer.Argument(help="the job whose values are shown", autocompletion=complete.jobs)
-  ] = "wikiqa_triplet",
+  job: Annotated[str, typer.Argument(help="the job whose values are shown")] = "wikiqa_triplet",
   form: output.Form = "auto",
 ) -> None:
   """Lists a job's keys with their values: as2jax train --set KEY=VALUE."""
-  from as2jax.config import flags
-  from as2jax.config.flat import flatten
+  from as2jax.config import jobs as job_files
+  from as2jax.config.overrides import flatten
 
-  rows = [{"key": key, "value": value} for key, value in flatten(flags.load(job)).items()]
+  rows = [{"key": key, "value": value} for key, value in flatten(job_files.load(job)).items()]
   output.emit(form, rows, lambda: output.columns((row["key"], repr(row["value"])) for row in rows))
 
 
 def _print(form: str, descriptions: Mapping[str, str]) -> None:
   rows = [{"name": name, "about": about} for name, about in descriptions.items()]
   output.emit(form, rows, lambda: output.columns(descriptions.items()))
+
+
+def _first_lines(functions: Mapping[str, Callable]) -> dict[str, str]:
+  return {name: (function.__doc__ or "").partition("\n")[0] for name, function in functions.items()}
 
 
 def _first_line(source: str) -> str:

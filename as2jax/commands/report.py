@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from as2jax.commands import complete, process, use
+from as2jax.commands import process, use
 from as2jax.commands.output import shown
 from as2jax.runtime.errors import InputError
 
@@ -14,7 +14,6 @@ Systems = Annotated[
     metavar="SYSTEM...",
     help="folders of finished runs, tables of per-question scores, or TREC run files (those of one "
     "system's seeds joined by commas); others are compared with the first",
-    autocompletion=complete.runs,
   ),
 ]
 Files = Annotated[

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 from typer.core import TyperGroup
 
-from as2jax.commands import complete, output
+from as2jax.commands import output
 from as2jax.commands.output import examples
 from as2jax.commands.train import Set
 from as2jax.runtime.errors import InputError
@@ -56,9 +56,7 @@ def run(
   file: Annotated[
     str, typer.Argument(metavar="[FILE]", help="a sweep file, configs/ablations/cete_grid.py")
   ] = "",
-  base: Annotated[
-    str, typer.Option(metavar="JOB", help="the job", autocompletion=complete.jobs)
-  ] = "",
+  base: Annotated[str, typer.Option(metavar="JOB", help="the job")] = "",
   axes: Annotated[
     list[str], typer.Option("--grid", metavar="KEY=A,B", help="values of a key; several: all pairs")
   ] = [],  # noqa: B006
@@ -72,7 +70,8 @@ def run(
   ] = None,
 ) -> None:
   """Runs a grid or a sweep file. Every point and seed; the same command goes on after a stop."""
-  from as2jax.config import flags, overrides
+  from as2jax.config import jobs as job_files
+  from as2jax.config import overrides
   from as2jax.experiments.sweeps import points as sweep_points
   from as2jax.experiments.sweeps import sweep as sweeps
 
@@ -85,7 +84,7 @@ def run(
     points,
     target,
     seeds=overrides.seeds_of(seeds) if seeds else (),
-    settings=overrides.parse(flags.load(base), settings),
+    settings=overrides.parse(job_files.load(base), settings),
   )
   if prepare is not None:
     print(sweeps.prepare(jobs, folder, prepare))

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from as2jax.commands import complete, output, process
+from as2jax.commands import output, process
 from as2jax.commands.output import shown
 from as2jax.runtime.errors import InputError
 
@@ -41,9 +41,8 @@ def train(
     str,
     typer.Argument(
       metavar="[JOB]",
-      help="a job's name with words, wikiqa_triplet:minilm (as2jax list jobs, as2jax list presets), "
+      help="a job's name with words, wikiqa_triplet:minilm (as2jax list jobs, as2jax list words), "
       "a config file, or a run's folder to go on with it",
-      autocompletion=complete.jobs,
     ),
   ] = "",
   folder: Output = "",
@@ -54,7 +53,6 @@ def train(
     typer.Option(
       metavar="NAME[:WORDS]",
       help="a system for your own files, such as triplet:minilm (as2jax list recipes)",
-      autocompletion=complete.recipes,
     ),
   ] = "",
   train_file: Annotated[str, typer.Option("--train", metavar="FILE", help="your questions")] = "",
@@ -101,7 +99,8 @@ def resolve(
   """
   import os
 
-  from as2jax.config import flags, overrides, recipes
+  from as2jax.config import jobs as job_files
+  from as2jax.config import overrides, recipes
 
   if bool(job) == bool(recipe):
     raise InputError(
@@ -117,7 +116,7 @@ def resolve(
     raise InputError(
       "--recipe wants your questions: --train=FILE; --test=FILE alone does for bm25 and word_overlap"
     )
-  config = flags.load(job or "own:" + recipe.replace(":", ",", 1))
+  config = job_files.load(job or "own:" + recipe.replace(":", ",", 1))
   if any(files.values()):
     config = overrides.apply(config, recipes.own_files(config, files))
   column_settings = [f"data.columns={columns}"] * bool(columns) + ["data.drop=true"] * drop

@@ -6,15 +6,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from as2jax.commands import complete, output, process
+from as2jax.commands import output, process
 from as2jax.commands.output import shown
 from as2jax.commands.train import Columns, Drop
 from as2jax.runtime import devices, preemption
 from as2jax.runtime.errors import InputError
 
-Run = Annotated[
-  str, typer.Argument(metavar="RUN", help="a finished run's folder", autocompletion=complete.runs)
-]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="a finished run's folder")]
 Seed = Annotated[
   int | None, typer.Option(metavar="N", help="which of the run's seeds; the best where not given")
 ]
@@ -88,7 +86,6 @@ def compare(
       help="folders of finished runs, tables of per-question scores, or TREC run files (those of one "
       "system's seeds joined by commas); the first is the base. `vs` between systems makes groups, "
       "each with one run a dataset",
-      autocompletion=complete.runs,
     ),
   ],
   brief: Annotated[
@@ -234,11 +231,11 @@ def opened(run: str) -> Any:
   """The config of the run in a folder."""
   import os
 
-  from as2jax.config import rerun
+  from as2jax.config import jobs
 
   if "://" not in run and not os.path.isfile(os.path.join(run, "config.json")):
     raise InputError(f"{run} holds no run (no config.json): train first")
-  return rerun.get_config(os.path.join(run, "config.json"))
+  return jobs.of_run(os.path.join(run, "config.json"))
 
 
 @shown(
@@ -289,12 +286,7 @@ def search(
     typer.Argument(metavar="[QUESTION]", help="without one: a question a line, until it ends"),
   ] = None,
   top: Annotated[int, typer.Option(min=1, help="documents a question")] = 10,
-  rerank: Annotated[
-    str,
-    typer.Option(
-      metavar="RUN", help="a run that ranks the best again", autocompletion=complete.runs
-    ),
-  ] = "",
+  rerank: Annotated[str, typer.Option(metavar="RUN", help="a run that ranks the best again")] = "",
   form: output.Form = "auto",
 ) -> None:
   """Searches an index. For one question, or each that is typed."""

@@ -1,22 +1,35 @@
-"""The config files of the jobs, by name: `wikiqa_triplet` is `configs/wikiqa_triplet.py`.
+"""Jobs: the config files by name (`wikiqa_triplet` is `configs/wikiqa_triplet.py`), and runs' configs.
 
-A repository has them in `configs`; an installed package has a copy of them, `as2jax/jobs`, which is
-made when the wheel is built (`as2jax.config.build_wheel`).
+A repository has the files in `configs`; an installed package has a copy of them, `as2jax/jobs`, which
+is made when the wheel is built (`as2jax.config.build_wheel`).
 """
 
+import difflib
 import importlib
 import importlib.util
+import json
 import os
 import pathlib
 import sys
+import traceback
+from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
+
+from etils import epath
+from ml_collections import ConfigDict
+
+from as2jax.config import base
+from as2jax.runtime import regular_files
+from as2jax.runtime.errors import InputError
 
 PACKAGE = "as2jax.jobs"
 FOLDERS = ("jobs", "../configs")  # beside the package's folders: installed, or in a repository
+EXAMPLE = "--config=wikiqa_triplet:sample (which needs no data and no network)"
 
 
 def folder() -> pathlib.Path:
-  """Where the config files lie; FileNotFoundError where the package has none."""
+  """Return the folder of the config files; FileNotFoundError where the package has none."""
   root = pathlib.Path(__file__).resolve().parent.parent
   for name in FOLDERS:
     if (root / name / "__init__.py").is_file():
@@ -25,14 +38,14 @@ def folder() -> pathlib.Path:
 
 
 def names() -> list[str]:
-  """The jobs that there are, sorted."""
+  """List the jobs' names, sorted."""
   return sorted(path.stem for path in folder().glob("*.py") if not path.stem.startswith("_"))
 
 
 def path(job: str) -> str:
-  """The file of a job that is given as a file, by name, or as `configs/NAME.py` from anywhere.
+  """Return the file of a job given as a file, by name, or as `configs/NAME.py` from anywhere.
 
-  What is none of them is returned as it is.
+  Anything else is returned as it is.
   """
   if not os.path.isfile(job):
     name = job.removeprefix("configs/").removesuffix(".py")
@@ -43,7 +56,7 @@ def path(job: str) -> str:
 
 
 def module(name: str) -> ModuleType:
-  """The module of a job or a table, by its dotted name below `configs` (`papers.cete_table3`)."""
+  """Import a job or a table by its dotted name below `configs` (`papers.cete_table3`)."""
   if PACKAGE not in sys.modules:
     place = folder()
     spec = importlib.util.spec_from_file_location(
@@ -53,3 +66,120 @@ def module(name: str) -> ModuleType:
     sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(sys.modules[PACKAGE])
   return importlib.import_module(f"{PACKAGE}.{name}")
+
+
+def load(job: str) -> ConfigDict:
+  """Resolve `NAME`, `NAME:WORDS`, `FILE.py` or `FILE.py:WORDS` to a locked config.
+
+  Raises:
+    InputError: the file is absent, refuses its words, or fails.
+
+  """
+  name, *words = job.split(":", 1)
+  file = path(name)
+  if not os.path.isfile(file):
+    raise InputError(f"--config={job}: there is no file {file}{_near(file)}")
+  spec = importlib.util.spec_from_file_location("config_file", file)
+  if spec is None or spec.loader is None:
+    raise InputError(
+      f"--config={job}: {file} is no Python file; name one of configs/, as {EXAMPLE}"
+    )
+  try:
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    if not hasattr(loaded, "get_config"):
+      raise InputError("it defines no get_config()")
+    config = loaded.get_config(*words)
+  except InputError as error:
+    raise InputError(f"--config={job}: {error}") from error
+  except Exception as error:  # a config file may raise anything
+    place = _line(error, file)
+    raise InputError(f"--config={job}: {place}: {type(error).__name__}: {error}") from error
+  if not isinstance(config, ConfigDict):
+    raise InputError(
+      f"--config={job}: get_config() gives a {type(config).__name__}, not a ConfigDict"
+    )
+  return config.lock()
+
+
+def of_run(file: str | None) -> ConfigDict:
+  """Read the config of a run from the path of its `config.json`.
+
+  Raises:
+    InputError: no such file, or it is not the config of a run.
+
+  """
+  if not file:
+    raise InputError("name the run's config: --config=rerun:runs/x/config.json")
+  if not epath.Path(file).is_file():
+    raise InputError(f"there is no file {file}; a run writes its config.json into its --workdir")
+  stored = regular_files.read_json(epath.Path(file))
+  if not isinstance(stored, dict) or not all(
+    isinstance(stored.get(key), dict) for key in ("model", "loss")
+  ):
+    raise InputError(f"{file} is no config of a run: it has no sections `model` and `loss`")
+  return resolved(stored, file)
+
+
+def resolved(stored: Mapping[str, Any], name: str) -> ConfigDict:
+  """Build the config that the content of a `config.json` stands for; errors say `name`.
+
+  Raises:
+    InputError: a key or a value that this version does not have.
+
+  """
+  config = base.get_config()
+  whole = ["model", "loss"]
+  encoder = stored.get("encoder", {})
+  if isinstance(encoder, dict) and set(encoder) - set(config.encoder):
+    whole.append("encoder")  # word vectors and others have keys of their own
+  for key, value in sorted(stored.items(), key=lambda entry: entry[0] not in whole):
+    try:
+      if key in whole:
+        config[key] = ConfigDict(_tuples(value))
+      else:
+        config.lock()
+        config.update({key: _tuples(value)})
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+      text = " ".join(str(error).replace("\\n", " ").split())
+      raise InputError(
+        f"{name}: {key} = {json.dumps(value)} does not fit the keys of this "
+        f"version (as2jax/config/base.py): {text}"
+      ) from error
+  if config.loss.get("epochs") == config.epochs:  # as in the job that was run: they change together
+    config.loss.epochs = config.get_oneway_ref("epochs")
+  return config.lock()
+
+
+def _tuples(value: Any) -> Any:
+  """Turn the lists of JSON back into tuples."""
+  if isinstance(value, dict):
+    return {key: _tuples(inner) for key, inner in value.items()}
+  return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _near(file: str) -> str:
+  """Say what the user may have meant by a file that is not there."""
+  if os.sep not in file and not file.endswith(".py"):
+    close = difflib.get_close_matches(file, names(), 1, 0.6)
+    hint = f"did you mean {close[0]}?" if close else f"the jobs are {', '.join(names())}"
+    return f", and no job has this name; {hint}"
+  place = os.path.dirname(file) or "."
+  if not os.path.isdir(place):
+    return f", not even the folder {place} (here is {os.getcwd()}); an example is {EXAMPLE}"
+  present = sorted(path.name for path in pathlib.Path(place).glob("[!_]*.py"))
+  close = difflib.get_close_matches(os.path.basename(file), present, 1, 0.8)
+  if close:
+    return f"; did you mean {os.path.join(place, close[0])}?"
+  return f"; {place} holds {', '.join(present)}" if present else f"; an example is {EXAMPLE}"
+
+
+def _line(error: BaseException, file: str) -> str:
+  """Return `FILE:LINE` of the config file's last frame in the error's traceback."""
+  if isinstance(error, SyntaxError):
+    return f"{error.filename}:{error.lineno}"
+  place = file
+  for frame in traceback.extract_tb(error.__traceback__):
+    if os.path.realpath(frame.filename) == os.path.realpath(file):
+      place = f"{file}:{frame.lineno}"
+  return place

@@ -1,33 +1,68 @@
-"""Overrides of a config by flat keys: {"optimizer.rate": 1e-5}, or KEY=VALUE from a command line."""
+"""Configs by flat key: `optimizer.rate=1e-5` of a command line, {"optimizer.rate": 1e-5} in Python."""
 
 import ast
 import copy
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
 
-from as2jax.config import flags
 from as2jax.runtime.errors import InputError
 
-TRUE, FALSE = ("true", "yes", "1"), ("false", "no", "0")
-NO_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)  # of `literal_eval`
+# Keys that may change when a run is resumed, because they do not affect its results.
+FREE_KEYS = (
+  "mode",
+  "predict.",
+  "log.",
+  "compilation_cache",
+  "checkpoint.",
+  "data.root",
+  "data.cache",
+  "data.download",
+  "evaluation.splits",
+  "evaluation.data",
+)
+BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def flatten(config: Any, prefix: str = "") -> dict[str, Any]:
+  """Return a nested config as {dotted key: value}; tuples become lists, as JSON has them."""
+  flat = {}
+  for key, value in dict(config).items():
+    if hasattr(value, "items"):
+      flat.update(flatten(value, f"{prefix}{key}."))
+    else:
+      flat[prefix + key] = list(value) if isinstance(value, tuple) else value
+  return flat
+
+
+def differences(old: dict, new: dict, free: Sequence[str] = FREE_KEYS) -> list[str]:
+  """List the keys that differ between two flat configs, one line a key, without `free` keys."""
+  lines = []
+  for key in sorted(set(old) | set(new)):
+    if any(key == f or (f.endswith(".") and key.startswith(f)) for f in free):
+      continue
+    a, b = old.get(key, "(absent)"), new.get(key, "(absent)")
+    if a != b:
+      lines.append(f"  {key}: {a!r} there, {b!r} now")
+  return lines
 
 
 def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set") -> ConfigDict:
-  """A locked copy of a config with other values, its references kept: the loss's epochs follow the run's.
+  """Return a locked copy of a config with other values; references between keys stay.
 
   Args:
     values: by dotted key.
-    option: how they were given, for messages.
+    option: what the user wrote before the key, for messages.
 
   Raises:
     InputError: an unknown key (names the nearest), a section, a value of another type.
 
   """
-  config = copy.deepcopy(config).lock()
+  config, before = copy.deepcopy(config).lock(), _before(option)
   for key, value in values.items():
-    section, name = _place(config, key, option)
+    section, name = _find(config, key, before)
     value = tuple(value) if isinstance(value, list) else value
     try:
       # A value that is unset has no type where the config comes from JSON.
@@ -37,82 +72,57 @@ def apply(config: ConfigDict, values: Mapping[str, Any], option: str = "--set") 
       else:
         section[name] = value
     except (TypeError, ValueError) as error:
-      wanted = section.get_type(name).__name__
-      raise InputError(
-        f"{option} {key}={value!r}: {key} is of type {wanted}, now {section[name]!r}; give one value "
-        "of that type"
+      raise _wrong_type(
+        section, key, f"{before}{key}={value!r}", "give one value of that type"
       ) from error
   return config
 
 
 def parse(config: ConfigDict, items: Sequence[str], option: str = "--set") -> dict[str, Any]:
-  """KEY=VALUE texts as overrides of `config`, each value of its key's type.
+  """Read KEY=VALUE texts as overrides of `config`, each value of its key's type.
 
-  A tuple may be written as one: `(0, 1)`, or as its items: `0,1`.
+  A tuple may be written as `(0, 1)` or as its items: `0,1`.
 
   Raises:
     InputError: see `apply`; or no KEY=VALUE.
 
   """
-  values = {}
+  values, before = {}, _before(option)
   for item in items:
     key, equals, text = item.partition("=")
     if not equals:
-      raise InputError(f"{option} {item}: give KEY=VALUE")
-    section, name = _place(config, key, option)
+      raise InputError(f"{before}{item}: give KEY=VALUE")
+    section, name = _find(config, key, before)
     wanted = section.get_type(name)
     try:
       values[key] = _typed(text, wanted)
-    except ValueError as error:
-      several = wanted is not str and "," in text
-      raise InputError(
-        f"{option} {item}: {key} is of type {wanted.__name__}, now {section[name]!r}; "
-        + (
-          f"give one value (a grid of several is `as2jax lab sweep --grid {item}`)"
-          if several
-          else "give a value of that type"
-        )
-      ) from error
+    except (ValueError, KeyError) as error:
+      advice = "give a value of that type"
+      if wanted is not str and "," in text:
+        advice = f"give one value (a grid of several is `as2jax lab sweep --grid {item}`)"
+      raise _wrong_type(section, key, before + item, advice) from error
   return values
 
 
-def _place(config: ConfigDict, key: str, option: str) -> tuple[ConfigDict, str]:
-  """The section that holds a key, and its name there."""
-  flags.check_key(config, key, f"{option} ")
-  *sections, name = key.split(".")
-  for section in sections:
-    config = config[section]
-  if isinstance(config[name], ConfigDict):
-    raise InputError(f"{option} {key}: it is a section; set its keys: {', '.join(config[name])}")
-  return config, name
-
-
-def _typed(text: str, wanted: type) -> Any:
-  """A text as a value of a type; ValueError where it is none."""
-  if wanted is bool:
-    if text.lower() in TRUE + FALSE:
-      return text.lower() in TRUE
-    raise ValueError(text)
-  if wanted is tuple:
-    return _items(text)
-  if wanted in (int, float, str):
-    return wanted(text)
-  try:
-    return ast.literal_eval(text)
-  except NO_LITERAL:
-    return text
-
-
-def _items(text: str) -> tuple:
-  try:
-    value = ast.literal_eval(text)
-  except NO_LITERAL:
-    value = tuple(part for part in text.split(",") if part)  # bare words: dev,test
-  return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+def check_key(config: ConfigDict, path: str, option: str = "--config.") -> None:
+  """Raise InputError where `path` (`optimizer.rate`) leads to no key of the config."""
+  here: Any = config
+  for depth, name in enumerate(names := path.split(".")):
+    if isinstance(here, ConfigDict) and name in here:
+      here = here[name]
+      continue
+    section = ".".join(names[:depth])
+    hint = f"{section} is a value, no section"
+    if isinstance(here, ConfigDict):
+      near = difflib.get_close_matches(name, sorted(here), 1)
+      hint = f"did you mean {near[0]!r}?" if near else f"its keys are {', '.join(sorted(here))}"
+    raise InputError(
+      f"{option}{path}: the config{' section ' * bool(section)}{section} has no key {name!r}; {hint}"
+    )
 
 
 def seeds_of(text: str) -> tuple[int, ...]:
-  """The seeds that --seeds names: `3` stands for 0, 1, 2; `0,4` and `4,` for themselves.
+  """Return the seeds that --seeds names: `3` is 0, 1, 2; `0,4` and `4,` are themselves.
 
   Raises:
     InputError: anything else.
@@ -127,3 +137,43 @@ def seeds_of(text: str) -> tuple[int, ...]:
       f"--seeds={text}: give their number (3 stands for 0, 1, 2), or the seeds, such as 0,4"
     )
   return tuple(numbers) if "," in text else tuple(range(numbers[0]))
+
+
+def _before(option: str) -> str:
+  """Return what stands before a key in messages: `--set `, `--config.`."""
+  return option if option.endswith(".") else f"{option} "
+
+
+def _find(config: ConfigDict, key: str, before: str) -> tuple[ConfigDict, str]:
+  """Return the section that holds a key, and the key's name in it."""
+  check_key(config, key, before)
+  *sections, name = key.split(".")
+  for section in sections:
+    config = config[section]
+  if isinstance(config[name], ConfigDict):
+    raise InputError(f"{before}{key}: it is a section; set its keys: {', '.join(config[name])}")
+  return config, name
+
+
+def _wrong_type(section: ConfigDict, key: str, given: str, advice: str) -> InputError:
+  name = key.rpartition(".")[2]
+  return InputError(
+    f"{given}: {key} is of type {section.get_type(name).__name__}, now {section[name]!r}; {advice}"
+  )
+
+
+def _typed(text: str, wanted: type) -> Any:
+  """Read a text as a value of a type; ValueError or KeyError where it is none."""
+  if wanted is bool:
+    return BOOLEANS[text.lower()]
+  if wanted in (int, float, str):
+    return wanted(text)
+  try:
+    value = ast.literal_eval(text)
+  except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+    value = text
+    if wanted is tuple:
+      value = tuple(part for part in text.split(",") if part)  # bare words: dev,test
+  if wanted is tuple and not isinstance(value, tuple):
+    value = tuple(value) if isinstance(value, list) else (value,)
+  return value

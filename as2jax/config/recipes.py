@@ -1,55 +1,552 @@
-"""One's own data with a system of the package: what `--recipe`, `--train`, `--dev`, `--test` mean."""
+"""Recipes: one function a paper's system, with the paper's values; and what we recommend.
+
+Each sets `model`, `loss` and how it is trained in a base config; `SYSTEMS` has them by name. What a paper
+leaves open is a key whose comment says so.
+"""
 
 from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
+from ml_collections.config_dict import placeholder
 
-from as2jax.config import baselines, presets, recommended
+from as2jax.config import base, words
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 
-TRAINED = {
-  **recommended.KINDS,
-  "triplet": presets.triplet,
-  "siamese": presets.siamese,
-  "crossencoder": presets.crossencoder,
-  "loct": presets.loct,
-  "cassie": presets.cassie,
-}
-NAMES = (*TRAINED, *baselines.LEXICAL, *baselines.ENCODERS)
+SENTENCE_BERT = "sentence-transformers/bert-base-nli-mean-tokens"
+GLOVE = "glove/glove.6B.300d.txt"
 HELD_OUT = 0.1  # of the training questions, where no dev file selects the best epoch
 
 
-def apply(config: ConfigDict, argument: str) -> ConfigDict:
-  """Turns `config` into that of a recipe on files: `triplet,minilm` names it and further words.
+def triplet(config: ConfigDict) -> None:
+  """Set ASBERT's triplet network (Shonibare 2021, section 3.2, 4.3)."""
+  config.model = ConfigDict({"name": "triplet", "pooling": "mean", "score": "euclidean"})
+  config.loss = ConfigDict(
+    {"name": "triplet", "margin": 5.0, "selection": "all", "reduction": "sum"}
+  )
+  _asbert(config)
+
+
+def siamese(config: ConfigDict) -> None:
+  """Set ASBERT's siamese network (Shonibare 2021, section 3.1, 4.3)."""
+  config.model = ConfigDict(
+    {"name": "siamese", "pooling": "mean", "score": "euclidean", "combine": "concat_diff"}
+  )
+  config.loss = ConfigDict({"name": "bce"})
+  _asbert(config)
+
+
+def _asbert(config: ConfigDict) -> None:
+  config.epochs = 40  # the paper gives none; patience ends the run
+  config.patience = 20  # paper: 20 epochs
+  config.data.train_filter = "answerable"
+  config.data.max_length = 128  # paper: 128
+  config.batch.examples = 32  # paper: 32
+  config.optimizer.rate = 2e-5  # paper: 2e-5
+  config.optimizer.warmup = 0.1  # paper: 10 % of the data
+  config.optimizer.eps = 1e-8  # paper: 1e-8
+  config.optimizer.clip_norm = 1.0  # paper: 1
+
+
+def crossencoder(config: ConfigDict) -> None:
+  """Set a fine-tuned cross-encoder (CETE section 3.2)."""
+  # A token of None: the encoder's own.
+  config.model = ConfigDict(
+    {"name": "crossencoder", "token": placeholder(str), "pooler": True, "dropout": 0.1}
+  )
+  config.loss = ConfigDict({"name": "cross_entropy"})
+  config.epochs = 3
+  config.data.max_length = 128  # paper: 128
+  config.batch.examples = 16  # paper: 8, 16 or 24
+  config.optimizer.rate = 2e-5  # paper: 1e-5 or 2e-5
+  config.optimizer.schedule = "linear"
+  config.optimizer.warmup = 0.1
+
+
+def cassie(config: ConfigDict) -> None:
+  """Set CASSIE (Nguyen et al. 2023, section 3), including what the paper leaves open."""
+  config.model = ConfigDict(
+    {
+      "name": "cassie",
+      "template": "context",  # context | pair (no context) | joint (the top K of another ranker)
+      # four | three (one for both context sentences) | none; of joint also ranks (one for each rank)
+      "segments": "four",
+      "segments_start": "normal",  # normal | zero
+      "alignment": "transport",  # transport | mean (no alignment)
+      "marginals": "frequency",  # frequency | uniform
+      "stop_words": True,  # whether stop words and punctuation are left out
+      "epsilon": 0.1,
+      "epsilon_relative": True,  # to the mean cost
+      "iterations": 50,
+      "transport_gradient": "envelope",  # envelope | unrolled
+      # The largest numbers of words; further words are left out. Without stop words, no question of
+      # WikiQA has more than 14 words, and 0.04 % of the sentences have more than 64.
+      "question_words": 16,
+      "sentence_words": 64,
+      "relevance": "plan",  # paper: plan; or plan_over_mass, nearest
+      "graph_layers": 2,  # paper: 2
+      "self_term": "none",  # paper: none; or residual, loop
+      "edges": "softmax",  # paper: softmax; or sigmoid
+      "head_reads": ("h",),  # paper: h; one or more of h, r, d, cls
+      "ranker_head": "none",  # none | linear | pooled: adds a transferred ranker's logit
+      "hidden": 400,  # paper: 400
+      "padding_node": False,
+    }
+  )
+  config.loss = ConfigDict({"name": "cassie", "gamma": 0.3, "mi_self_pairs": True})  # paper: 0.3
+  _in_context(config)
+
+
+def loct(config: ConfigDict) -> None:
+  """Set LOCT (Lauriola and Moschitti 2021), CASSIE's closest peer, trained as CASSIE is."""
+  loct_model(config)
+  _in_context(config)
+
+
+def loct_model(config: ConfigDict) -> None:
+  """Set LOCT's model and a cross-encoder's training."""
+  crossencoder(config)
+  config.model.name = "loct"
+  config.model.template = "local_context"  # local_context | context | pair (no context)
+  config.model.segments = "four"  # four | three (one for both context sentences) | none
+  config.model.segments_start = "normal"  # normal | zero
+
+
+def _in_context(config: ConfigDict) -> None:
+  """Train and report as CASSIE's paper does on WikiQA (section 4.1)."""
+  words.roberta(config)  # paper: RoBERTa-base
+  config.seeds = (0, 1, 2)  # paper: three
+  config.epochs = 10
+  config.data.train_filter = "all"  # paper: all 2,118 questions
+  config.data.holdout = 0.1  # paper: a small part of the training data, as dev is reported
+  config.data.max_length = 256
+  config.batch.examples = 64  # paper: 64
+  config.batch.row_lengths = (256,)
+  config.optimizer.rate = 1e-5  # paper: Adam, 1e-5
+  config.optimizer.schedule, config.optimizer.warmup = "constant", 0.0
+  config.evaluation.splits = ("heldout", "dev+test")  # paper: both together
+
+
+# The kinds of vectors that CETE's feature-based ranker reads, each by what sets its encoder.
+CETE_VECTORS = ("bert", "bert_large", "elmo", "glove")
+
+
+def feature_based(config: ConfigDict) -> None:
+  """Set CETE's new encoder over frozen vectors (Laskar et al. 2020, section 3.1, 4.3)."""
+  config.model = ConfigDict(
+    {
+      "name": "feature_based",
+      "encoder_layers": 1,  # paper: 1
+      "num_heads": 8,  # paper: 8
+      "dropout": 0.2,  # paper: 0.2
+      "positions": "none",  # none | sinusoids, which the authors' code adds to GloVe alone
+      "feature_scale": 1.0,  # of the vectors, before positions are added
+      "norm": "pre",  # pre | post; the paper does not say
+      "storage": "float32",  # of the vectors on disk: float32 | float16
+    }
+  )
+  config.loss = ConfigDict({"name": "squared_error"})
+  config.epochs = 20  # the paper gives none; patience ends the run
+  config.patience = 5
+  config.data.max_length = 128
+  config.batch.examples = 32  # the paper gives none
+  config.optimizer.rate = 5e-5  # paper: 5e-5
+  config.optimizer.clip_norm = 0.0
+
+
+def no_encoder(config: ConfigDict) -> None:
+  """Rank by the mean of the vectors alone, untrained (CETE figure 4)."""
+  config.model.encoder_layers = 0
+  config.epochs = 0
+
+
+def cete(config: ConfigDict, argument: str | None) -> ConfigDict:
+  """Apply the words of CETE's feature-based jobs: one of `CETE_VECTORS`, and `no_encoder`.
+
+  Raises:
+    InputError: two encoders, or an unknown word.
+
+  """
+  named = words.split(argument)
+  kinds = [word for word in named if word in CETE_VECTORS]
+  both = kinds + [word for word in named if word in words.ENCODERS]
+  if kinds and len(both) > 1:
+    known = ", ".join((*CETE_VECTORS, *words.ENCODERS))
+    raise InputError(f"{' and '.join(both)}: name one of {known}")
+  feature_based(config)
+  words.apply(config, argument, (*CETE_VECTORS, "no_encoder"))
+  if kinds == ["bert"]:
+    config.encoder.pretrained = "bert-base-uncased"
+  elif kinds == ["bert_large"]:
+    config.encoder.pretrained = "bert-large-uncased"
+  elif kinds == ["elmo"]:
+    elmo(config)
+  elif kinds == ["glove"]:  # 300 wide, which 8 heads do not divide
+    static(config, GLOVE, lower=True)
+    config.model.num_heads = 6
+    config.model.positions = "sinusoids"
+    config.model.feature_scale = 300**0.5  # as in the authors' code
+  if "no_encoder" in named:
+    no_encoder(config)
+  return config
+
+
+def cross_vae(config: ConfigDict, crossing: str, argument: str | None) -> ConfigDict:
+  """Set Cross-VAEs (Yu et al. 2020): `crossing` is `cross`, `dual` or `none` (Dual-GRUs).
+
+  Words: `mlp`, decoders as in the paper's section 4.3; `small`, sizes and epochs that two CPU cores can
+  train; `small,wide`, the same with encoders of 384 units; `tuned`, a recipe that learns to match. An
+  encoder's word names the BERT whose input table words begin with.
+
+  Raises:
+    InputError: an unknown word, or `wide` without `small`.
+
+  """
+  named = words.split(argument)
+  if "wide" in named and "small" not in named:
+    raise InputError("`wide` widens the encoders of `small`: give `small,wide`, or neither")
+  config.encoder = word_table()
+  config.model = ConfigDict(
+    {
+      "name": "cross_vae",
+      "crossing": crossing,  # cross | dual | none
+      "decoder": "gru",  # gru | mlp
+      "hidden_size": 768,  # paper: 768
+      "decoder_size": 768,  # paper: 768
+      "hops": 4,
+      "attention_size": 350,  # Lin et al.: 350 units
+      "latent_size": 512,  # paper: 512
+      "question_length": 32,
+      "answer_length": 64,
+      "word_dropout": 0.0,
+      "tied": True,
+      # The paper compares samples (eq. 3), of which 3 % is signal at the start, and says nothing of how
+      # both encoders start: drawn apart they rank at chance, equal ones by shared words.
+      "match_on": "mean",  # mean | sample
+      "answer_start": "equal",  # equal | apart
+      "log_variance_start": 0.0,
+      "match_scale": 10.0,
+      "match_bias": -5.0,
+      "softmax_chunk": 512,
+      "unroll": 1,
+      "precision": "highest",  # default | high | highest
+    }
+  )
+  config.loss = ConfigDict(
+    {
+      "name": "cross_vae",
+      "alpha": 1.0,
+      "beta": 1.0,
+      "gamma": 1.0,
+      "epochs": config.get_oneway_ref("epochs"),  # paper: β rises by 2/epochs an epoch up to 1
+      "negatives": "in_batch",  # in_batch | sampled:k
+      "redundancy": 0.0,
+      "matching": "bce",  # paper: bce; or softmax
+      "reconstruction": "sum",  # paper: sum; or mean over words
+      "kl_schedule": "linear",  # paper: linear; or delayed, cyclical
+      "free_bits": 0.0,
+    }
+  )
+  config.epochs = config.patience = 100  # paper: 100
+  config.optimizer.update({"rate": 1e-5, "clip_norm": 0.0})  # paper: Adam, 1e-5
+  config.data.max_length = 64
+  config.batch.update({"examples": 128, "packed": False, "num_row_buckets": 1, "rows": 256})
+  config.batch.update({"row_lengths": (64,), "predict_rows": 128})
+  if "mlp" in named:
+    config.model.decoder = "mlp"
+  for word, recipe in (("small", _small), ("tuned", _tuned), ("wide", _wide)):
+    if word in named:
+      recipe(config)
+  return words.apply_to_pool(config, argument, ("mlp", "small", "tuned", "wide"))
+
+
+def _small(config: ConfigDict) -> None:
+  """Take a sixth of the width, a hundred times the rate and an eighth of the epochs.
+
+  In the 44 articles, 2 % of the questions are longer than 20 words and 27 % of the answers than 40.
+  """
+  config.encoder.scale = 16.0  # word vectors of variance near 1: GRUs tell texts apart at once
+  config.encoder.size = 6000  # words generated: 92 % of the training text; all others are read
+  for size in ("hidden_size", "decoder_size", "attention_size", "latent_size"):
+    config.model[size] = 128
+  config.model.update({"question_length": 20, "answer_length": 40, "tied": False})
+  config.model.match_bias = 0.0
+  # The paper gives no weights. The reconstruction of a text is about 250 nats and its matching 0.7:
+  # with equal weights, matching does not begin to be learnt in so short a training.
+  config.loss.alpha = config.loss.beta = 0.01
+  config.epochs, config.patience = 12, 12
+  config.optimizer.rate = 1e-3
+  config.data.max_length = 40
+  config.batch.row_lengths = (40,)
+
+
+def _tuned(config: ConfigDict) -> None:
+  """Match by a softmax over the batch at a lower rate, in few epochs.
+
+  A text's reconstruction is the mean over its words: at the paper's sizes their sum takes from the
+  matching.
+  """
+  config.encoder.scale = 16.0
+  config.model.update({"match_scale": 20.0, "match_bias": 0.0})
+  config.loss.update({"matching": "softmax", "reconstruction": "mean", "alpha": 0.01, "beta": 0.01})
+  config.optimizer.rate = 3e-4
+  config.epochs = config.patience = 4
+
+
+def _wide(config: ConfigDict) -> None:
+  """Make encoders and latent vectors as wide as MiniLM's word table, with dropout on its vectors.
+
+  Narrower ones lose what the table knows: two equal random encoders of 128 units rank with .447 MRR
+  (dev of `squad_parts`), of 384 units with .554.
+  """
+  config.model.hidden_size = config.model.latent_size = 384
+  config.encoder.hidden_dropout = 0.2
+
+
+def word_table() -> ConfigDict:
+  """Return the encoder of words whose vectors begin with those of a BERT."""
+  return ConfigDict(
+    {
+      "name": "words",
+      "pretrained": "bert-base-uncased",  # paper: BERT token embeddings, 768
+      # Decoders generate the words of the training text. `data` (paper: each word has its vector,
+      # or the mean of its pieces'): words of other splits are read, too; `train`: they are unknown.
+      "vocabulary": "data",  # data | train
+      "size": 0,  # the most frequent so many words are generated, the rest as above; 0: all
+      "scale": 1.0,  # of the BERT's vectors, at the start
+      "marks": ("[CLS]", "[SEP]"),  # entries of the BERT before and after each text
+      "hidden_dropout": 0.0,
+    }
+  )
+
+
+def static(config: ConfigDict, vectors: str, *, lower: bool) -> None:
+  """Read word vectors in place of a transformer."""
+  config.encoder = ConfigDict(
+    {
+      "name": "static",
+      "vectors": vectors,  # a file, also under the folder of the data; `x.zip:member` for a zip's
+      "vocabulary": "data",  # the words of the data set; `file`: every row (to rank other texts)
+      "lower": lower,
+      "treebank": True,  # do n't, John 's, 1,000.5: as the vectors' own text was split
+      "unknown_words": "skip",  # words without a vector: skip | zero | mean | uniform
+      "markers": (),  # two words put around each sentence
+      "hidden_dropout": 0.0,
+    }
+  )
+
+
+def infersent(config: ConfigDict) -> None:
+  """Read InferSent (Conneau et al. 2017): BiLSTM-max over GloVe."""
+  static(config, "glove/glove.840B.300d.txt", lower=False)
+  config.encoder.update({"name": "recurrent", "cell": "lstm", "hidden_size": 2048, "unroll": 1})
+  config.encoder.weights = "infersent/infersent1.pkl"  # "": random
+  config.encoder.update({"bidirectional": True, "markers": ("<s>", "</s>")})
+  config.encoder.precision = placeholder(str)
+
+
+def elmo(config: ConfigDict) -> None:
+  """Read ELMo (Peters et al. 2018), the mean of its three layers."""
+  config.encoder = ConfigDict(
+    {
+      "name": "elmo",
+      "pretrained": "elmo",  # the folder of options.json and *.hdf5, also under that of the data
+      "mix": "uniform",  # uniform | learned | top, or the number of a layer
+      "treebank": True,  # do n't, John 's, 1,000.5: as its training text was split
+      "unroll": 1,
+      "precision": placeholder(str),
+    }
+  )
+
+
+def fast(config: ConfigDict) -> None:
+  """Set the recommended bi-encoder: cosine of means, softmax over a question's own candidates."""
+  config.model = ConfigDict({"name": "biencoder", "pooling": "mean", "score": "cosine"})
+  config.loss = ConfigDict({"name": "list_softmax", "scale": 20.0})
+  _recommended(config)
+
+
+def accurate(config: ConfigDict) -> None:
+  """Set the recommended cross-encoder: the same softmax, a faster new head."""
+  crossencoder(config)
+  config.loss = ConfigDict({"name": "list_softmax", "scale": 1.0})
+  _recommended(config)
+  config.optimizer.lr_multipliers = (("^(head|pooler)/", 10.0),)
+
+
+def embedder(config: ConfigDict) -> None:
+  """Train a published bi-encoder with its pooling, layers and prompts as `fast` is."""
+  fast(config)
+  config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
+  config.encoder.name, config.encoder.pretrained = "sentence_bert", SENTENCE_BERT
+
+
+def reranker(config: ConfigDict) -> None:
+  """Train a published cross-encoder with its own head by the loss of `accurate`.
+
+  --config.encoder.pretrained=FOLDER names it; of three and more classes, --config.model.label the one
+  that means "answers the question".
+  """
+  config.model = ConfigDict({"name": "reranker", "label": placeholder(int), "dropout": 0.1})
+  config.loss = ConfigDict({"name": "list_softmax", "scale": 1.0})
+  config.encoder.name = "reranker"
+  _recommended(config)
+
+
+def _recommended(config: ConfigDict) -> None:
+  """Batch whole questions, so that each is compared with all of its candidates."""
+  config.epochs = 3
+  config.data.train_filter = "both"  # a question without a positive or a negative teaches nothing
+  config.data.max_length = 128
+  words.grouped(config)
+  config.optimizer.rate = 2e-5
+  config.optimizer.schedule = "linear"
+  config.optimizer.warmup = 0.1
+
+
+RECOMMENDED: dict[str, words.Recipe] = {
+  "fast": fast,
+  "accurate": accurate,
+  "embedder": embedder,
+  "reranker": reranker,
+}
+SYSTEMS: dict[str, words.Recipe] = {
+  **RECOMMENDED,
+  "triplet": triplet,
+  "siamese": siamese,
+  "crossencoder": crossencoder,
+  "loct": loct,
+  "cassie": cassie,
+}
+LEXICAL = ("word_overlap", "idf_overlap", "overlap_regression", "bm25")
+UNTRAINED = ("mean", "cls", "glove", "fasttext", "elmo", "word_table", "infersent", "sbert")
+BASELINES = (*LEXICAL, *UNTRAINED)
+OWN_VECTORS = ("glove", "fasttext", "elmo", "infersent")  # baselines that read no transformer
+TRAINING = (*words.LOSSES, *words.STAGES)
+NAMES = (*SYSTEMS, *BASELINES)
+
+
+# The text rules that CETE's authors' files show: those of 2015 keep upper case.
+CETE_SEMEVAL = {
+  "semeval2015": ("alphanumeric",),
+  "semeval2016": ("lowercase", "alphanumeric"),
+  "semeval2017": ("lowercase", "alphanumeric"),
+}
+
+
+def job(system: str, argument: str | None, data: str, rules: tuple[str, ...] = ()) -> ConfigDict:
+  """Return the config of a system on a data set with its text rules, and an argument's words."""
+  config = base.get_config()
+  SYSTEMS[system](config)
+  config.data.name, config.data.rules = data, rules
+  return words.apply(config, argument)
+
+
+def semeval_of_cete(argument: str | None) -> tuple[str, str, tuple[str, ...]]:
+  """Return an argument without its word for a year, that data set's name and its text rules."""
+  year = words.one_of(argument, CETE_SEMEVAL, "semeval2015")
+  rest = [word for word in words.split(argument) if word not in CETE_SEMEVAL]
+  return ",".join(rest), year, CETE_SEMEVAL[year]
+
+
+def squad(config: ConfigDict) -> None:
+  """Retrieve sentences of SQuAD 1.1 from one pool (Cross-VAE, table 2)."""
+  config.data.name = "squad"
+  config.evaluation.task = "retrieve"
+  config.select = "mrr"
+
+
+def recommended(config: ConfigDict, kind: str, argument: str, own: tuple[str, ...]) -> ConfigDict:
+  """Apply a recommended system and the words of an argument, with the rate that its encoder wants.
+
+  Dev chose MiniLM's rate and warm-up for `fast` and `accurate` with their own loss, from scratch.
+  """
+  RECOMMENDED[kind](config)
+  words.apply(config, argument, own)
+  if (
+    kind in ("fast", "accurate")
+    and config.encoder.get("pretrained") == words.MINILM
+    and config.loss.name == "list_softmax"
+    and not set(words.STAGES) & set(words.split(argument))
+  ):
+    config.optimizer.update({"rate": 1e-4, "warmup": 0.5})
+  return config
+
+
+def baseline(config: ConfigDict, argument: str) -> ConfigDict:
+  """Apply an untrained baseline (ASBERT's tables 3 and 4), one of `BASELINES`, and further words.
+
+  Files of vectors and weights that no package has are named by --config.encoder.vectors, .weights and
+  .pretrained.
+
+  Raises:
+    InputError: no baseline or several, an unknown word, or one that the baseline cannot follow.
+
+  """
+  config.epochs = 0
+  kind = _one_name(argument, BASELINES, "one of", "…_baseline.py:bm25")
+  named = words.split(argument)
+  if trains := [word for word in named if word in TRAINING]:
+    raise InputError(f"{' and '.join(trains)}: {kind} is not trained; leave it out")
+  encoders = [word for word in named if word in words.ENCODERS]
+  if kind in OWN_VECTORS and encoders:
+    raise InputError(f"{' and '.join(encoders)}: {kind} reads vectors of its own; leave it out")
+  words.apply(config, argument, (kind,))
+  if kind in LEXICAL:
+    config.model = ConfigDict({"name": kind})
+    if kind == "overlap_regression":
+      config.model.overlap = "by_length"  # by_length | counts | shares
+    return config
+  if kind == "sbert":
+    config.model = ConfigDict({"name": "sentence_bert", "score": "cosine"})
+    config.encoder.name = "sentence_bert"  # with the pooling and layers that its folder names
+    config.data.max_length, config.batch.row_lengths = 0, (256,)  # cut where its folder says
+    if config.encoder.pretrained == "bert-base-uncased":
+      config.encoder.pretrained = SENTENCE_BERT
+    return config
+  pooling = {"cls": "cls", "infersent": "max"}.get(kind, "mean")
+  config.model = ConfigDict({"name": "biencoder", "pooling": pooling, "score": "cosine"})
+  if kind == "glove":
+    static(config, GLOVE, lower=True)
+  elif kind == "fasttext":
+    static(config, "fasttext/crawl-300d-2M.vec", lower=False)
+  elif kind == "elmo":
+    elmo(config)
+  elif kind == "infersent":
+    infersent(config)
+  elif kind == "word_table":
+    pretrained, config.encoder = config.encoder.pretrained, word_table()
+    config.encoder.pretrained = pretrained
+  return config
+
+
+def own(argument: str) -> ConfigDict:
+  """Return the config of a recipe on one's own files: `triplet,minilm` names it and further words.
 
   Raises:
     InputError: no recipe or several, or an unknown word.
 
   """
-  words = argument.split(",")
-  named = [word for word in words if word in NAMES]
-  if len(named) != 1:
-    near = "" if named else presets.nearest(words, NAMES)
-    hint = near or "such as own:triplet,minilm"
-    raise InputError(f"name one recipe of {', '.join(NAMES)}; {hint}")
-  if named[0] in TRAINED:
-    TRAINED[named[0]](config)
-    presets.apply(config, argument, named)
-    recommended.rates_of_encoder(config, named[0], words)
+  config = base.get_config()
+  name = _one_name(argument, NAMES, "one recipe of", "such as own:triplet,minilm")
+  if name in RECOMMENDED:
+    recommended(config, name, argument, (name,))
+  elif name in SYSTEMS:
+    SYSTEMS[name](config)
+    words.apply(config, argument, (name,))
   else:
-    baselines.apply(config, argument)
+    baseline(config, argument)
   if config.data.name != "sample":
     config.data.name = "files"
   return config
 
 
 def own_files(config: ConfigDict, files: Mapping[str, str]) -> dict[str, Any]:
-  """The overrides that put a user's files in place of a config's data.
+  """Return the overrides that put a user's files in place of a config's data.
 
-  With a dev file that selects, whatever the config holds out; without one a part of the training
-  questions does, the config's own or a tenth. Splits without a file are not reported.
+  A dev file selects; without one a part of the training questions does, the config's own or a tenth.
+  Splits without a file are not reported.
 
   Args:
     files: split (train, dev, test) -> path; "" where there is none.
@@ -62,20 +559,29 @@ def own_files(config: ConfigDict, files: Mapping[str, str]) -> dict[str, Any]:
   model: Any = registry.find(registry.MODELS, config.model.name, "model.name")
   if "train" not in paths and (model.has_parameters or model.reads_training):
     untrained = model.has_parameters and config.epochs == 0 and config.encoder.get("pretrained")
+    advice = f", or evaluate {untrained} without a run: as2jax evaluate {untrained} --data=FILE"
     raise InputError(
       f"a run of {config.model.name} reads training questions, and of your own files there is only "
-      f"{' and '.join(paths)}: give a file for `train`, too"
-      + f", or evaluate {untrained} without a run: as2jax evaluate {untrained} --data=FILE"
-      * bool(untrained)
+      f"{' and '.join(paths)}: give a file for `train`, too" + advice * bool(untrained)
     )
   selects = "dev" in paths or "train" not in paths  # some rankers of words read no `train`
   held_out = 0.0 if selects else config.data.holdout or HELD_OUT
   reported = ["heldout"] * bool(held_out) + [split for split in ("dev", "test") if split in paths]
-  name = config.data.name if config.data.name == "asnq_files" else "files"
-  return {
-    "data.name": name,
-    "data.rules": (),
-    "data.holdout": held_out,
-    "evaluation.splits": tuple(reported),
-    **{f"data.{split}": path for split, path in paths.items()},
-  }
+  values = {f"data.{split}": path for split, path in paths.items()}
+  values["data.name"] = "asnq_files" if config.data.name == "asnq_files" else "files"
+  values["data.rules"] = ()
+  values["data.holdout"] = held_out
+  values["evaluation.splits"] = tuple(reported)
+  return values
+
+
+def _one_name(argument: str, known: tuple[str, ...], what: str, example: str) -> str:
+  """Return the one word of an argument that is known; InputError where it is not one."""
+  named = words.split(argument)
+  found = [word for word in named if word in known]
+  if len(found) != 1:
+    hint = "" if found else words.nearest(named, known)
+    raise InputError(
+      f"name {what} {', '.join(known)}{';' if 'recipe' in what else ':'} {hint or example}"
+    )
+  return found[0]

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from flax import traverse_util
 
-from as2jax.config import flags, overrides
+from as2jax.config import jobs as job_files
+from as2jax.config import overrides
 from as2jax.data.datasets import controlled
 from as2jax.encoders.checkpoints import pretrained
 from as2jax.evaluation import compare, run_scores
@@ -187,7 +188,7 @@ def jobs(name: str, encoders: pathlib.Path) -> dict[str, tuple[str, dict[str, An
 
 def config(job: str, settings: Mapping[str, Any]) -> Any:
   """The config of one of `jobs`."""
-  return overrides.apply(flags.load(job), settings, f"{job}:")
+  return overrides.apply(job_files.load(job), settings, f"{job}:")
 
 
 def write_encoders(folder: pathlib.Path) -> None:

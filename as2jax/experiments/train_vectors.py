@@ -173,9 +173,9 @@ def _source(flags: argparse.Namespace) -> tuple[Iterable[str], dict[str, Any]]:
   name, root, cache, download = flags.data, flags.root, flags.cache, not flags.no_download
   rules: tuple[str, ...] = ()
   if flags.config:
-    from as2jax.config import flags as flags_config
+    from as2jax.config import jobs
 
-    data = flags_config.load(flags.config).data
+    data = jobs.load(flags.config).data
     name, root, cache = data.name, root or data.root, cache or data.cache
     download = download and data.download
     rules = tuple(data.rules)

@@ -13,7 +13,7 @@ from etils import epath
 from flax import traverse_util
 from ml_collections import ConfigDict
 
-from as2jax.config import base, check, flags, recipes
+from as2jax.config import base, check, jobs, recipes
 from as2jax.config import overrides as config_overrides
 from as2jax.data import columns as column_names
 from as2jax.data import tables, user_files
@@ -122,7 +122,7 @@ def train(
     Preempted: a signal came, and what there was to save is saved.
 
   """
-  config = job if isinstance(job, ConfigDict) else flags.load(job)
+  config = job if isinstance(job, ConfigDict) else jobs.load(job)
   files, frames = ({}, {}) if data is None else _own_files(config, output, data, columns, drop)
   values = {**files, "seeds": tuple(seeds), **overrides, "mode": "train"}
   config = config_overrides.apply(config, values, "overrides:")

@@ -13,8 +13,8 @@ from etils import epath
 from flax import traverse_util
 from ml_collections import ConfigDict
 
-from as2jax.config import base, check, rerun
-from as2jax.config.flat import differences, flatten
+from as2jax.config import base, check, jobs
+from as2jax.config.overrides import differences, flatten
 from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.inputs.first_stage_ranking import OrderGiven, Ranking
 from as2jax.data.record import Candidate, Question
@@ -100,7 +100,7 @@ class Run:
     self._data = config is not None if data is None else data
     self._ranking: Ranking | None = None
     self.changed: list[str] = []
-    self.config = rerun.get_config(str(path)) if config is None else config
+    self.config = jobs.of_run(str(path)) if config is None else config
     if config is not None:
       _check_same_model(config, path)
     if dtype is not None and "dtype" in self.config.encoder:

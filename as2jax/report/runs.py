@@ -182,10 +182,10 @@ def _texts(
   run: System, record: dict[str, Any], split: str
 ) -> tuple[Dataset | None, tuple[Question, ...], str]:
   """The data set of a run, the questions of its split; or why they cannot be shown."""
-  from as2jax.config import rerun
+  from as2jax.config import jobs
 
   try:
-    config = rerun.get_config(str(epath.Path(run.name) / "config.json"))
+    config = jobs.of_run(str(epath.Path(run.name) / "config.json"))
     if record["name"] != config.data.name:
       return (
         None,

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from as2jax.config.presets import MINILM
+from as2jax.config.words import MINILM
 from as2jax.data.batches.batcher import Batcher, Plan
 from as2jax.training.progress_bar import duration
 

@@ -20,7 +20,7 @@ from typing import Any
 from etils import epath
 
 from as2jax.config import base
-from as2jax.config.flat import flatten
+from as2jax.config.overrides import flatten
 from as2jax.data.datasets import holdout
 from as2jax.data.inputs import fitted
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking

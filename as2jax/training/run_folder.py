@@ -10,7 +10,7 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.config.flat import FREE_KEYS, differences, flatten
+from as2jax.config.overrides import FREE_KEYS, differences, flatten
 from as2jax.runtime import checksums, processes, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole

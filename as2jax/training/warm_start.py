@@ -25,7 +25,7 @@ import numpy as np
 from etils import epath
 from flax import traverse_util
 
-from as2jax.config.flat import differences, flatten
+from as2jax.config.overrides import differences, flatten
 from as2jax.data.inputs import fitted
 from as2jax.encoders.open import ENCODER_FOLDER
 from as2jax.evaluation import results

@@ -8,7 +8,7 @@ leaves the other rows that would be trained.
 
 import os
 
-from as2jax.config import presets
+from as2jax.config import words as config_words
 from as2jax.experiments.papers.rows import Column, Row, Run
 
 TITLE = "Rerankers of today on answer sentence selection, official protocols"
@@ -31,7 +31,7 @@ COLUMNS = tuple(
 )
 # By its name in the table: the recipe, and the folder or hub name.
 PUBLISHED = {
-  "all-MiniLM-L6-v2": ("embedder", presets.MINILM),
+  "all-MiniLM-L6-v2": ("embedder", config_words.MINILM),
   "modernbert-embed-base": ("embedder", "nomic-ai/modernbert-embed-base"),
   "granite-embedding-english-r2": ("embedder", "ibm-granite/granite-embedding-english-r2"),
   "ms-marco-MiniLM-L6-v2": ("reranker", "cross-encoder/ms-marco-MiniLM-L6-v2"),
@@ -121,7 +121,7 @@ def rows() -> tuple[Row, ...]:
     where = {"encoder.pretrained": folder}
     table_rows.append(Row(f"{name}, zero-shot", NONE, runs(recipe, epochs=0, **where)))
     # Trained, MiniLM is the row `fast, MiniLM`: same weights, pooling and loss, a rate of its own.
-    if folder != presets.MINILM:
+    if folder != config_words.MINILM:
       table_rows.append(Row(f"{name}, trained", NONE, runs(recipe, seeds=SEEDS, **where)))
   for name, words in OURS.items():
     table_rows.append(Row(name, NONE, runs(words, seeds=SEEDS)))

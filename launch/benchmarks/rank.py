@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import as2jax
-from as2jax.config import presets
+from as2jax.config import words
 from as2jax.data.datasets import dataset as datasets
 from as2jax.encoders.checkpoints.pretrained import resolve
 from launch.benchmarks import machine
@@ -76,7 +76,7 @@ def result(medians: dict[str, list[float]], busy: bool) -> dict:
 
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument("--source", default=presets.MINILM, help="a published bi-encoder")
+  parser.add_argument("--source", default=words.MINILM, help="a published bi-encoder")
   parser.add_argument("--candidates", type=int, default=10, help="of a question")
   parser.add_argument("--calls", type=int, default=20, help="in a block")
   parser.add_argument("--blocks", type=int, default=5, help="of each")

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 import as2jax
-from as2jax.config import presets
+from as2jax.config import words
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.record import Question
 from as2jax.encoders.checkpoints.pretrained import resolve
@@ -128,7 +128,7 @@ def main() -> None:
   questions = datasets.load(flags.data, download=False).splits["test"][: flags.questions]
   count = sum(len(q.candidates) for q in questions)
   with tempfile.TemporaryDirectory(prefix="as2jax-rank-split-") as folder:
-    source = flags.source or presets.MINILM
+    source = flags.source or words.MINILM
     if flags.kind == "cross" and not flags.source:
       source = make_cross_encoder(source, folder)
     sides = {"as2jax": ours(source), "sentence-transformers": theirs(source, flags.kind)}

@@ -25,8 +25,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from as2jax.config import base, presets
-from as2jax.config.flat import differences
+from as2jax.config import base, words
+from as2jax.config.overrides import differences
 from as2jax.data.datasets import trec_files
 from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.datasets.load import require
@@ -245,7 +245,7 @@ def main() -> None:
   parser.add_argument(
     "-o", "--output", required=True, type=pathlib.Path, help="folder of run files"
   )
-  parser.add_argument("--encoder", default=presets.MINILM)
+  parser.add_argument("--encoder", default=words.MINILM)
   parser.add_argument("--seeds", type=int, default=3)
   parser.add_argument("--epochs", type=int, default=3)
   parser.add_argument("--batch", type=int, default=16, help="rows of a step")

@@ -15,14 +15,14 @@ import httpx
 import numpy as np
 
 import as2jax
-from as2jax.config import presets
+from as2jax.config import words
 from as2jax.inference import serve
 from launch.benchmarks.rank import requests
 
 
 def main() -> None:
   parser = argparse.ArgumentParser(description=__doc__)
-  parser.add_argument("--model", default=presets.MINILM, help="whatever as2jax.load opens")
+  parser.add_argument("--model", default=words.MINILM, help="whatever as2jax.load opens")
   parser.add_argument("--candidates", type=int, default=10, help="of a request")
   parser.add_argument("--requests", type=int, default=200, help="for each number of clients")
   parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 32], help="at once")

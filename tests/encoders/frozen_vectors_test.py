@@ -11,7 +11,7 @@ import tiny_encoders
 from flax import traverse_util
 from tiny_features import QUESTION, config
 
-from as2jax.config import presets
+from as2jax.config import recipes
 from as2jax.data.batches.batch import Tokens
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.word_tokenizer import entries
@@ -28,7 +28,7 @@ def elmo(folder, **fields):
   tiny_elmo.write(folder, options, tiny_elmo.datasets(options))
 
   def apply(config):
-    presets.elmo(config)
+    recipes.elmo(config)
     config.encoder.update({"pretrained": str(folder), **fields})
 
   return apply
@@ -42,7 +42,7 @@ def glove(path):
       f"{w} {' '.join(f'{x:.4f}' for x in row)}\n" for w, row in zip(words, rows, strict=True)
     )
   )
-  return lambda config: presets.static(config, str(path), lower=True)
+  return lambda config: recipes.static(config, str(path), lower=True)
 
 
 def results(run):

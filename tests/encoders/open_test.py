@@ -10,7 +10,7 @@ import tiny
 import tiny_elmo
 import tiny_encoders
 
-from as2jax.config import presets
+from as2jax.config import recipes
 from as2jax.data.datasets import dataset
 from as2jax.data.text import word_tokenizer
 from as2jax.encoders import open
@@ -113,7 +113,7 @@ def test_a_name_that_the_weights_contradict_is_an_error(tmp_path):
 
 def static(path, **fields):
   def apply(job_config):
-    presets.static(job_config, str(path), lower=True)
+    recipes.static(job_config, str(path), lower=True)
     job_config.encoder.update(fields)
 
   return apply
@@ -166,7 +166,7 @@ def test_vectors_train_along_or_stay(vectors, tmp_path):
 
 def test_a_recurrent_encoder_trains(vectors, tmp_path):
   def recurrent(job_config):
-    presets.infersent(job_config)
+    recipes.infersent(job_config)
     job_config.encoder.update(
       {"vectors": str(vectors), "weights": "", "hidden_size": 6, "markers": ()}
     )
@@ -187,7 +187,7 @@ def test_elmo_reads_every_word_by_its_characters(tmp_path):
 
   def elmo(packed):
     def apply(job_config):
-      presets.elmo(job_config)
+      recipes.elmo(job_config)
       job_config.encoder.pretrained = str(folder)
       job_config.batch.packed = packed
 
@@ -207,7 +207,7 @@ def test_what_is_not_there_is_named(tmp_path, monkeypatch):
   with pytest.raises(InputError, match="glove.6B.300d.txt.*--config.encoder.vectors.*lab vectors"):
     modes.run(untrained(config("triplet", static("glove/glove.6B.300d.txt"))), str(tmp_path / "a"))
   with pytest.raises(InputError, match="'elmo': no such folder.*options.json"):
-    modes.run(untrained(config("triplet", presets.elmo)), str(tmp_path / "b"))
+    modes.run(untrained(config("triplet", recipes.elmo)), str(tmp_path / "b"))
 
 
 def sentence_model(folder, **changes):

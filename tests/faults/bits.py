@@ -17,7 +17,7 @@ import synthetic_wikiqa
 import tiny
 import token_table_test
 
-from as2jax.config import rerun
+from as2jax.config import jobs
 from as2jax.data.datasets.dataset import load as load_dataset
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import load_tokenizer
@@ -241,7 +241,7 @@ def in_weights(folder: pathlib.Path, seed: int, cases: int, scratch: pathlib.Pat
   kept = [path for path in files(run / "encoder")] if (run / "encoder").exists() else []
 
   def resumed() -> Components:
-    job_config = Run(run, rerun.get_config(str(run / "config.json"))).components
+    job_config = Run(run, jobs.of_run(str(run / "config.json"))).components
     identity.settle(run, job_config)
     return job_config
 

@@ -6,7 +6,7 @@ import tempfile
 
 import tiny
 
-from as2jax.config import rerun
+from as2jax.config import jobs
 from as2jax.data.datasets import trec_files
 from as2jax.evaluation import results
 from as2jax.experiments.sweeps import points, states
@@ -115,6 +115,6 @@ def folders() -> list[Reader]:
     Reader(
       "config.json of a run",
       [tiny.config(name).to_json(indent=2).encode() for name in ("crossencoder", "triplet")],
-      judged("config.json", lambda p: bool(rerun.get_config(str(p)))),
+      judged("config.json", lambda p: bool(jobs.of_run(str(p)))),
     ),
   ]

@@ -9,7 +9,7 @@ import pytest
 
 import as2jax
 from as2jax.commands import app
-from as2jax.config import rerun
+from as2jax.config import jobs
 from as2jax.data.datasets import named
 from as2jax.data.record import Question
 from as2jax.evaluation import results, run_scores
@@ -54,7 +54,7 @@ def test_the_runs_own_data_by_name_give_its_own_figures(copied, system):
 
 def test_other_data_lie_apart_and_a_file_needs_labels(copied, tmp_path):
   folder = copied("bm25")
-  config = rerun.get_config(str(folder / "config.json")).unlock()
+  config = jobs.of_run(str(folder / "config.json")).unlock()
   config.mode, config.evaluation.data = "evaluate", str(own_file(tmp_path))
   kept = (folder / "eval/test/run.trec").read_bytes()
   text = modes.run(config, str(folder))

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 
 import as2jax
 from as2jax.commands import app
-from as2jax.config import rerun
+from as2jax.config import jobs
 from as2jax.inference import apply, export, modes
 from as2jax.runtime.errors import InputError
 
@@ -261,7 +261,7 @@ def test_the_parameters_of_an_unfinished_run_are_not_used(finished_run, tmp_path
   for seed in ("best", 0):
     with pytest.raises(InputError, match=unfinished):
       as2jax.load(left, seed=seed)
-  config = rerun.get_config(str(left / "config.json")).unlock()
+  config = jobs.of_run(str(left / "config.json")).unlock()
   config.mode = "evaluate"
   with pytest.raises(InputError, match=unfinished):
     apply.evaluate(config, left)

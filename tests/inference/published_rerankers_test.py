@@ -10,7 +10,7 @@ import tiny_encoders
 from ml_collections import ConfigDict
 
 import as2jax
-from as2jax.config import base, recommended
+from as2jax.config import base, recipes
 from as2jax.data.record import Candidate, Question
 from as2jax.encoders.checkpoints import published_head
 from as2jax.inference import export
@@ -339,7 +339,7 @@ def test_an_encoder_is_no_reranker(tmp_path):
   folder = encoder("modernbert", tmp_path / "base")
   assert published_head.read(folder) is None
   config = base.get_config()
-  recommended.reranker(config)
+  recipes.reranker(config)
   config.encoder.pretrained = str(folder)
   config.data.name, config.compilation_cache = "sample", "off"
   with pytest.raises(InputError, match="is no cross-encoder"):

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from as2jax.commands import app
-from as2jax.config import flags
+from as2jax.config import jobs as job_files
+from as2jax.config import overrides
 from as2jax.experiments.sweeps import points
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -34,9 +35,9 @@ def test_a_task_names_what_there_is(name):
 
 def test_the_job_resolves(monkeypatch):
   monkeypatch.chdir(ROOT)
-  config = flags.load(TASKS["sky.yaml"]["envs"]["CONFIG"])
+  config = job_files.load(TASKS["sky.yaml"]["envs"]["CONFIG"])
   for option in TASKS["sky.yaml"]["envs"]["OPTIONS"].split():
-    flags.check_key(config, re.match(r"--config\.([\w.]+)=\d+$", option)[1])
+    overrides.check_key(config, re.match(r"--config\.([\w.]+)=\d+$", option)[1])
 
 
 def test_a_run_of_a_sweep_is_prepared_by_its_number(tmp_path, monkeypatch, capsys):
@@ -47,6 +48,6 @@ def test_a_run_of_a_sweep_is_prepared_by_its_number(tmp_path, monkeypatch, capsy
   assert app.run([*command, "--prepare=1"]) == 0
   (said,) = capsys.readouterr().out.splitlines()
   assert said == str(tmp_path / jobs[1].id)
-  assert flags.load(f"rerun:{said}/config.json").to_json(indent=2) == jobs[1].text
+  assert job_files.load(f"rerun:{said}/config.json").to_json(indent=2) == jobs[1].text
   assert app.run([*command, f"--prepare={len(jobs)}"]) == 2
   assert f"the sweep has {len(jobs)} runs" in capsys.readouterr().err

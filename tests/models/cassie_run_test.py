@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tiny_cassie import run_config
 
-from as2jax.config import presets
+from as2jax.config import recipes
 from as2jax.data.datasets import dataset, trec_files
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
 from as2jax.data.user_files import read_unlabelled
@@ -66,7 +66,7 @@ def test_logits_differ_within_questions_from_the_start(tmp_path, tuned):
   job_config = run_config("cassie", epochs=0)
   if tuned:
     with job_config.unlocked():
-      presets.tuned_cassie(job_config)
+      recipes.tuned_cassie(job_config)
   train_and_evaluate(job_config, tmp_path / "run")
   rows = map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines())
   (spread,) = [row["spread_within_questions[heldout]"] for row in rows if row.get("epoch") == 0]

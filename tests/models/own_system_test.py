@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny
 
-from as2jax.config import check, flags
+from as2jax.config import check, jobs
 from as2jax.data.inputs import fitted
 from as2jax.experiments import compare_runs
 from as2jax.inference import export, modes
@@ -41,7 +41,7 @@ def config(module):
   """A config of the guide's system, over the tiny encoder."""
 
   def make(**changes):
-    job_config = flags.load(f"{module}:sample").unlock()
+    job_config = jobs.load(f"{module}:sample").unlock()
     small = tiny.config("triplet", data__train_fraction=0.1, checkpoint__steps=2, log__steps=1)
     small.unlock().model, small.loss = job_config.model, job_config.loss
     small.epochs, small.optimizer.rate, small.optimizer.warmup = 2, 1e-2, 0.0

@@ -5,7 +5,7 @@ import html.parser
 import json
 import zlib
 
-from as2jax.config import base, baselines, check
+from as2jax.config import base, check, recipes
 from as2jax.inference import modes
 from as2jax.report import questions
 
@@ -59,7 +59,7 @@ def hostile_run(folder):
       )
   file = folder / "own.tsv"
   file.write_text("\n".join(rows) + "\n")
-  config = baselines.apply(base.get_config(), "word_overlap")
+  config = recipes.baseline(base.get_config(), "word_overlap")
   config.data.name, config.data.test, config.data.dev = "files", str(file), str(file)
   config.data.train = str(file)
   config.evaluation.splits = ("dev", "test")

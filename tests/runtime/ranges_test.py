@@ -6,7 +6,7 @@ from typing import Annotated
 import pytest
 import tiny
 
-from as2jax.config import check, flags
+from as2jax.config import check, jobs
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.ranges import Above, AtLeast, Each, OneOf, Share
@@ -88,7 +88,7 @@ WRONG = [
 
 @pytest.mark.parametrize("file, key, value, message", WRONG)
 def test_a_config_out_of_range_is_refused_before_anything_is_read(file, key, value, message):
-  config = flags.load(f"configs/{file}")
+  config = jobs.load(f"configs/{file}")
   check.check(config)
   with config.unlocked():
     config.update_from_flattened_dict({key: value})
@@ -103,7 +103,7 @@ def test_a_config_out_of_range_is_refused_before_anything_is_read(file, key, val
   [("wikiqa_triplet.py", "euclidean, cosine"), ("wikiqa_siamese.py", "euclidean, cosine, head")],
 )
 def test_a_score_that_the_system_lacks_is_refused_before_anything_is_read(file, names):
-  config = flags.load(f"configs/{file}")
+  config = jobs.load(f"configs/{file}")
   with config.unlocked():
     config.model.score = "zebra"
   with pytest.raises(InputError, match=f"model.score = 'zebra': use one of {names}$"):

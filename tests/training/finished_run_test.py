@@ -5,7 +5,7 @@ import logging
 import pytest
 import tiny
 
-from as2jax.config import flags
+from as2jax.config import jobs
 from as2jax.data import user_files
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.record import fingerprint
@@ -80,7 +80,7 @@ def test_a_data_set_whose_files_have_changed_is_refused(tmp_path, monkeypatch):
   (tmp_path / "wikiqa").mkdir()
   path = tmp_path / "wikiqa" / "WikiQA-train.tsv"
   path.write_text("\n".join([WIKIQA, "Q1\twho sat\tD1\tt\tD1-0\tthe cat sat\t1"]) + "\n")
-  config = flags.load("wikiqa_triplet:minilm")
+  config = jobs.load("wikiqa_triplet:minilm")
   fingerprints = datasets.load("wikiqa", check=False).fingerprints
   content = finished(tmp_path, config, fingerprints)
   asked = asking(config, "test")

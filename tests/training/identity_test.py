@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tiny
 
-from as2jax.config import losses
+from as2jax.config import words as config_words
 from as2jax.data.datasets import dataset as datasets
 from as2jax.data.datasets import trec_files
 from as2jax.data.datasets.pool import Pool
@@ -187,7 +187,7 @@ def test_resuming_with_other_scores_of_teachers_is_refused(trained, tmp_path):
   def train(sign):
     file.write_text("".join(json.dumps({**t, "score": sign}) + "\n" for t in texts))
     taught = config(trained).unlock()
-    losses.distil(taught)
+    config_words.distil(taught)
     taught.data.teachers = (str(file),)
     taught.batch.examples = 64
     return train_and_evaluate(taught.lock(), tmp_path / "run")

@@ -11,7 +11,7 @@ import pytest
 import rich.console
 from ml_collections import ConfigDict
 
-from as2jax.config import flags
+from as2jax.config import jobs
 from as2jax.data.batches.batcher import Plan
 from as2jax.evaluation import results
 from as2jax.runtime import devices
@@ -266,7 +266,7 @@ def test_a_long_run_says_how_long_before_it_begins(monkeypatch):
   }
   # 6 operations a parameter and position; two shards of 24 rows of 128 tokens, 100 steps.
   assert forecast.flops(Batches, plan, pretrained) == 6 * 20_000_000 * 2 * 24 * 128 * 100
-  config = flags.load("wikiqa_triplet")
+  config = jobs.load("wikiqa_triplet")
   monkeypatch.setattr(
     forecast, "peak", lambda dtype: 6 * 20_000_000 * 2 * 24 * 128 * 100 * 40 / 1800
   )
@@ -275,7 +275,7 @@ def test_a_long_run_says_how_long_before_it_begins(monkeypatch):
   assert told.endswith("Shorter: the words minilm,grouped after the job's name and a colon")
   monkeypatch.setattr(forecast, "peak", lambda dtype: 1e13)
   assert forecast.forecast(config, Batches, plan, pretrained) == ""
-  small = flags.load("wikiqa_triplet:minilm,grouped")
+  small = jobs.load("wikiqa_triplet:minilm,grouped")
   assert forecast.shorter(small, forecast.MINILM_WEIGHTS).startswith("--set epochs=1")
   # Two layers of MiniLM are smaller than it.
   small.encoder.pretrained = "runs/small"

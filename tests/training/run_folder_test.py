@@ -8,7 +8,7 @@ import signal
 import pytest
 from ml_collections import ConfigDict
 
-from as2jax.config.flat import differences, flatten
+from as2jax.config.overrides import differences, flatten
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 from as2jax.runtime.folder_lock import lock

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from as2jax.config import check, flags
+from as2jax.config import check
 from as2jax.config import jobs as job_files
-from as2jax.config.flat import differences, flatten
 from as2jax.config.overrides import apply as override
+from as2jax.config.overrides import differences, flatten
 from as2jax.data.datasets import trec_files
 from as2jax.evaluation import results, run_scores
 from as2jax.experiments.papers.rows import Run
@@ -62,7 +62,7 @@ def _unpack(path: pathlib.Path, place: pathlib.Path) -> None:
 
 def resolve(run: Run) -> Any:
   """Return the config that a row states, with the seeds that the config file has."""
-  config = override(flags.load(run.config), run.settings, f"{run.config}:")
+  config = override(job_files.load(run.config), run.settings, f"{run.config}:")
   check.check(config)
   return config
 

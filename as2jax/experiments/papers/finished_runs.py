@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from as2jax.config import base
-from as2jax.config.flat import differences, flatten
+from as2jax.config.overrides import differences, flatten
 from as2jax.evaluation import results
 from as2jax.experiments.papers.plan import Plan
 from as2jax.experiments.sweeps.local_executor import finished

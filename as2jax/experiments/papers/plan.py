@@ -5,8 +5,9 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from as2jax.config import cete, check, flags, presets
+from as2jax.config import check, recipes
 from as2jax.config import jobs as job_files
+from as2jax.config import words as config_words
 from as2jax.config.overrides import apply as override
 from as2jax.experiments.papers import needs
 from as2jax.experiments.papers.rows import Column, Row, Run
@@ -15,7 +16,7 @@ from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 
 # Words that set an encoder, whatever was named before; `large` wants one.
-REPLACING = {"sample", *presets.ENCODERS} - {"large"}
+REPLACING = {"sample", *config_words.ENCODERS} - {"large"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,9 +132,9 @@ def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
   path = job_files.path(file)
   own = argument.split(",")
   if any(word in REPLACING for word in choice.words):
-    own = [word for word in own if word not in presets.ENCODERS]
-  rest = [word for word in own if word not in cete.VECTORS]
-  encoders = [word for word in choice.words if word in presets.ENCODERS]
+    own = [word for word in own if word not in config_words.ENCODERS]
+  rest = [word for word in own if word not in recipes.CETE_VECTORS]
+  encoders = [word for word in choice.words if word in config_words.ENCODERS]
   ways = (
     (*own, *choice.words),
     (*choice.words, *rest),
@@ -143,7 +144,7 @@ def resolve(run: Run, choice: Choice) -> tuple[Any, str]:
   for words in ways if choice.words else ways[-1:]:
     text = ",".join(filter(None, words))
     try:
-      start = flags.load(f"{path}:{text}" if text else path)
+      start = job_files.load(f"{path}:{text}" if text else path)
       break
     except InputError:
       if words == (argument,):

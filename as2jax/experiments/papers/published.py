@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from as2jax.config.flat import flatten
+from as2jax.config.overrides import flatten
 from as2jax.experiments.papers import plan
 from as2jax.experiments.papers.plan import Choice, Table
 from as2jax.experiments.papers.rows import Row

@@ -13,7 +13,8 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from as2jax.config import check, flags
+from as2jax.config import check
+from as2jax.config import jobs as job_files
 from as2jax.config.overrides import apply as override
 from as2jax.config.overrides import parse
 from as2jax.data.datasets import holdout
@@ -82,7 +83,7 @@ def grid(base: str, items: Sequence[str]) -> list[dict[str, Any]]:
     InputError: an unknown key, a value of another type, a key that is given twice.
 
   """
-  config, axes = flags.load(base), {}
+  config, axes = job_files.load(base), {}
   for item in items:
     key, _, text = item.partition("=")
     if key in axes:
@@ -111,7 +112,7 @@ def plan(
       seed that is given twice.
 
   """
-  start = override(flags.load(base), settings or {})
+  start = override(job_files.load(base), settings or {})
   selection = holdout.selection_split(start.data)
   if selection not in start.evaluation.splits:
     raise InputError(f"evaluation.splits lacks {selection}, by which a sweep chooses: put it there")

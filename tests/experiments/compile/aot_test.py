@@ -7,7 +7,7 @@ import tiny
 from packaging import requirements
 
 from as2jax.commands import app
-from as2jax.config import flags, overrides
+from as2jax.config import jobs, overrides
 from as2jax.experiments.compile import aot, chips, compiled
 from as2jax.experiments.compile.chips import GIB
 from as2jax.experiments.compile.compiled import Measured
@@ -61,12 +61,12 @@ def test_what_does_not_fit_is_told():
 )
 @pytest.mark.parametrize("name", ["train", "predict"])
 def test_every_advice_is_an_override_that_the_config_takes(path, name):
-  actual = aot.advice(flags.load(path), name, 4)
+  actual = aot.advice(jobs.load(path), name, 4)
   assert actual
   for text in actual:
     words = text.split()
     settings = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
-    config = flags.load(path)
+    config = jobs.load(path)
     assert settings
     changed = overrides.apply(config, overrides.parse(config, settings))
     assert changed.to_json() != config.to_json()
@@ -124,7 +124,7 @@ def test_cassie_compiles_for_v5e_without_the_host():
 )
 def test_modernbert_compiles_for_v5e_without_the_host(job):
   """Training and prediction of the smallest ettin at its published size, in small batches."""
-  config = flags.load(job)
+  config = jobs.load(job)
   with config.unlocked():
     config.batch.rows = config.batch.predict_rows = 8
     config.batch.examples = 64

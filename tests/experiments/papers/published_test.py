@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from as2jax.config import flags, jobs
+from as2jax.config import jobs
 from as2jax.experiments.papers import published
 
 FULL = {"parameters": {"all": 22_565_376}}
@@ -12,7 +12,7 @@ FULL = {"parameters": {"all": 22_565_376}}
 
 def published_figures(job, where, content=FULL, **changes):
   file, _, words = job.partition(":")
-  config = flags.load(jobs.path(file) + (f":{words}" if words else ""))
+  config = jobs.load(jobs.path(file) + (f":{words}" if words else ""))
   config.update_from_flattened_dict({key.replace("__", "."): v for key, v in changes.items()})
   figures = published.figures([(json.loads(config.to_json()), content)], where)
   return {(one.metric, one.whose): one.value for one in figures}

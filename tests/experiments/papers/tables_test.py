@@ -10,8 +10,8 @@ import pytest
 import tiny
 
 from as2jax.commands import app
-from as2jax.config import presets
-from as2jax.config.flat import flatten
+from as2jax.config import words as config_words
+from as2jax.config.overrides import flatten
 from as2jax.data.datasets import trec_files
 from as2jax.evaluation import compare, significance
 from as2jax.evaluation.results import note_evaluation
@@ -397,7 +397,7 @@ def test_minilm_is_trained_once_in_the_table_of_rerankers():
   names = {row.name for row in table.rows}
   assert {"all-MiniLM-L6-v2, zero-shot", "fast, MiniLM"} <= names
   assert "all-MiniLM-L6-v2, trained" not in names and "modernbert-embed-base, trained" in names
-  published = Run("configs/recommended.py:embedder", {"encoder.pretrained": presets.MINILM})
+  published = Run("configs/recommended.py:embedder", {"encoder.pretrained": config_words.MINILM})
   ours = Run("configs/recommended.py:fast,minilm")
   flat = [flatten(json.loads(collected.resolve(run).to_json())) for run in (published, ours)]
   different = {

@@ -15,7 +15,8 @@ import tiny
 import tiny_pool
 
 from as2jax.commands import app
-from as2jax.config import check, flags
+from as2jax.config import check
+from as2jax.config import jobs as job_files
 from as2jax.evaluation import compare, run_scores, significance
 from as2jax.experiments.sweeps import local_executor, points, table
 from as2jax.runtime.errors import InputError
@@ -45,7 +46,7 @@ def test_every_point_of_every_sweep_resolves(path):
   base, grid = points.load(str(path))
   jobs = points.plan(base, grid)
   assert len({job.id for job in jobs}) == len(jobs) >= len(grid)
-  start = flags.load(base)
+  start = job_files.load(base)
   for job in jobs:
     config = points.override(start, job.overrides, "")
     check.check(config)
@@ -248,7 +249,7 @@ def test_a_sweep_chooses_on_the_questions_held_out(tmp_path):
   jobs = points.plan(base, grid, settings={**held, "evaluation.splits": splits})
   for job in jobs:
     (tmp_path / "config.json").write_text(job.text)
-    config = flags.load(f"configs/rerun.py:{tmp_path / 'config.json'}")
+    config = job_files.load(f"configs/rerun.py:{tmp_path / 'config.json'}")
     loop.train_and_evaluate(config, tmp_path / job.id)
   text = table.collect(tmp_path, jobs, "")
   assert text.startswith("sample-clean/heldout") and "best by MAP on heldout" in text
