@@ -15,7 +15,7 @@ from as2jax.runtime.errors import InputError
 from as2jax.runtime.ranges import AtLeast, OneOf, Share
 
 SPLITS = ("train", "dev", "test", "heldout")
-RANGES = {
+RANGES: dict[str, OneOf | AtLeast | Share] = {
   "mode": OneOf(("train", "evaluate", "predict")),
   "warm_start.scope": OneOf(("", "all", "encoder", "matching")),
   "evaluation.task": OneOf(("rerank", "retrieve")),

@@ -567,7 +567,7 @@ def own_files(config: ConfigDict, files: Mapping[str, str]) -> dict[str, Any]:
   selects = "dev" in paths or "train" not in paths  # some rankers of words read no `train`
   held_out = 0.0 if selects else config.data.holdout or HELD_OUT
   reported = ["heldout"] * bool(held_out) + [split for split in ("dev", "test") if split in paths]
-  values = {f"data.{split}": path for split, path in paths.items()}
+  values: dict[str, Any] = {f"data.{split}": path for split, path in paths.items()}
   values["data.name"] = "asnq_files" if config.data.name == "asnq_files" else "files"
   values["data.rules"] = ()
   values["data.holdout"] = held_out

@@ -8,7 +8,7 @@ import pytest
 
 from as2jax.commands import app
 from as2jax.config import jobs
-from as2jax.config.flat import flatten
+from as2jax.config.overrides import flatten
 from as2jax.evaluation import results, run_scores, significance
 from as2jax.experiments.papers import collected, measured
 from as2jax.experiments.papers.measured import Closing, Measured, MeasuredTable
