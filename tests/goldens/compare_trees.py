@@ -131,7 +131,7 @@ QUESTIONS = [
   ("how are glacier caves formed", "A cave is formed within ice.", "Ice is cold. NA"),
   ("what is 007", "null", "The agent 007 is a spy; he drives."),
 ]
-COMPILED = ("wikiqa_triplet:minilm", "wikiqa_cassie:minilm", "squad_cross_vae")
+COMPILED = ("triplet", "cassie", "cross_vae")
 
 
 def tables(folder: pathlib.Path) -> dict[str, str]:
@@ -237,10 +237,11 @@ def record(tree: pathlib.Path, shared: pathlib.Path, out: pathlib.Path, only: li
     values = {**TINY, **keys} if keys else {"log.report": False, "log.tensorboard": False}
     flags = [f"--config.{k}={str(v).format(folder=shared)}" for k, v in values.items()]
     config = f"--config={tree}/configs/{job}.py:{words}"
-    said = call(tree, cache, "-m", "as2jax.main", config, f"--workdir={run}", *flags)
-    if said.startswith("status"):
-      found[f"{name}: trains"] = said
-      continue
+    if not (run / "results.json").exists():
+      said = call(tree, cache, "-m", "as2jax.main", config, f"--workdir={run}", *flags)
+      if said.startswith("status"):
+        found[f"{name}: trains"] = said
+        continue
     for file in sorted(run.glob("**/eval/**/*.trec*")):
       found[f"{name}: {file.relative_to(run)}"] = file.read_bytes().hex()
     if (run / "metrics.jsonl").exists():
@@ -255,7 +256,7 @@ def record(tree: pathlib.Path, shared: pathlib.Path, out: pathlib.Path, only: li
     print(f"  {name}", flush=True)
   if "files" in only:
     files = out / "files"
-    files.mkdir()
+    files.mkdir(exist_ok=True)
     for file, option in tables(files).items():
       ranked = out / f"{file}.ranked.csv"
       options = ["-o", str(ranked), *option.split()]
@@ -268,9 +269,14 @@ def record(tree: pathlib.Path, shared: pathlib.Path, out: pathlib.Path, only: li
   if "sentences" in only:
     found["sentences"] = call(tree, cache, str(HERE / "break_texts.py"))
   if "compile" in only:
-    for job in COMPILED:
-      said = call(tree, cache, "-m", "as2jax", "lab", "compile", job, "--topology=v5e:2x2")
-      found[f"compile: {job}"] = [line for line in said.splitlines() if "second" not in line]
+    for name in COMPILED:
+      job, words, keys = JOBS[name]
+      values = {k: str(v).format(folder=shared) for k, v in {**TINY, **keys}.items()}
+      sets = [f"--set={k}={v}" for k, v in values.items()]
+      said = call(
+        tree, cache, "-m", "as2jax", "lab", "compile", f"{job}:{words}", "--topology=v5e:2x2", *sets
+      )
+      found[f"compile: {name}"] = [line for line in said.splitlines() if "second" not in line]
   return found
 
 
@@ -295,8 +301,9 @@ def main() -> int:
         found[name] = json.loads(kept.read_text())
         continue
       print(tree, flush=True)
-      shutil.rmtree(folder / name, ignore_errors=True)
-      (folder / name).mkdir()
+      if name == "new" or not options.keep:
+        shutil.rmtree(folder / name, ignore_errors=True)
+      (folder / name).mkdir(exist_ok=True)
       found[name] = record(tree.absolute(), folder / "shared", folder / name, only)
       found[name] = json.loads(json.dumps(found[name]).replace(str(folder / name), ""))
       kept.write_text(json.dumps(found[name], indent=1))
