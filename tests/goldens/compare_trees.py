@@ -37,7 +37,11 @@ CONTEXT = {"batch.row_lengths": "(128,)", "batch.rows": 16, "data.max_length": 1
 ENCODER = {"encoder.pretrained": "{folder}/encoder"}
 JOBS = {
   "triplet": ("wikiqa_triplet", "sample", {**TEXT, **ENCODER, "data.train_fraction": 0.08}),
-  "grouped": ("wikiqa_triplet", "sample,grouped", {**TEXT, **ENCODER, "data.train_fraction": 0.2}),
+  "grouped": (
+    "wikiqa_triplet",
+    "sample,grouped",
+    {**TEXT, **ENCODER, "batch.rows": 64, "batch.examples": 256, "data.train_fraction": 0.2},
+  ),
   "siamese": ("wikiqa_siamese", "sample", {**TEXT, **ENCODER, "data.train_fraction": 0.08}),
   "crossencoder": (
     "wikiqa_crossencoder",
