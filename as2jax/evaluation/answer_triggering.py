@@ -1,0 +1,158 @@
+"""Answer or stay silent: whether a ranker's best score says that its best candidate is right.
+
+A system answers with its best candidate where that candidate's score reaches a threshold. Answer
+triggering (Yang et al. 2015, section 4) measures over all questions, also those without an answer:
+precision (right answers / answers), recall (right answers / answerable questions), F1. The threshold
+is fixed on dev. Where candidates tie for the best score, the share of them that is right counts.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from as2jax.data.record import Question
+from as2jax.runtime.errors import InputError
+
+BINS = 10  # of the calibration error, with equal numbers of questions
+SAMPLES = 1000  # of the bootstrap over questions
+
+
+@dataclasses.dataclass(frozen=True)
+class Best:
+  """The best candidate of each question.
+
+  Attributes:
+    score: `[questions]` float64.
+    right: the share of the best-scored candidates that is right, `[questions]` float64.
+    answerable: whether the question has a right candidate, `[questions]` bool.
+
+  """
+
+  score: np.ndarray
+  right: np.ndarray
+  answerable: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Triggering:
+  """Answer triggering of one seed on a split.
+
+  Attributes:
+    threshold: the score with the greatest F1 on dev.
+    precision, recall, f1: at that threshold.
+    half_width: of F1's 95 % interval, by the bootstrap over questions.
+    answered: number of questions answered.
+    brier: mean squared difference of probability and rightness.
+    calibration_error: mean distance of probability and rightness over bins of equal size.
+
+  """
+
+  threshold: float
+  precision: float
+  recall: float
+  f1: float
+  half_width: float
+  answered: int
+  brier: float
+  calibration_error: float
+
+
+def best(questions: Sequence[Question], ranking: Mapping[str, Mapping[str, float]]) -> Best:
+  """Return the best candidate of each question by a run file's scores, compared as float32.
+
+  Raises:
+    InputError: the ranking lacks a question or a candidate.
+
+  """
+  rows = []
+  for question in questions:
+    if not question.candidates:
+      continue
+    scored = ranking.get(question.id, {})
+    for candidate in question.candidates:
+      if candidate.id not in scored:
+        raise InputError(f"question {question.id!r}: its candidate {candidate.id!r} is not ranked")
+    scores = np.float32([scored[c.id] for c in question.candidates])
+    right = np.asarray([c.label == 1 for c in question.candidates])
+    rows.append((float(scores.max()), right[scores == scores.max()].mean(), right.any()))
+  score, right, answerable = np.asarray(rows, np.float64).reshape(-1, 3).T
+  return Best(score, right, answerable > 0)
+
+
+def measure(dev: Best, test: Best) -> Triggering:
+  """Fit probabilities (Platt) and threshold on dev; measure both on test.
+
+  Raises:
+    InputError: a split without questions.
+
+  """
+  if not len(dev.score) or not len(test.score):
+    raise InputError("there is no question to calibrate on, or none to measure")
+  probability = platt(dev.score, dev.right)(test.score)
+  threshold = best_threshold(dev)
+  answered = test.score >= threshold
+  precision, recall, f1 = _precision_recall_f1(test, answered, np.ones(len(answered)))
+  error = 0.0
+  for part in np.array_split(np.argsort(probability, kind="stable"), min(BINS, len(probability))):
+    error += len(part) * abs(probability[part].mean() - test.right[part].mean())
+  return Triggering(
+    threshold=threshold,
+    precision=float(precision),
+    recall=float(recall),
+    f1=float(f1),
+    half_width=_bootstrap(test, answered),
+    answered=int(answered.sum()),
+    brier=float(np.square(probability - test.right).mean()),
+    calibration_error=float(error) / len(probability),
+  )
+
+
+def platt(score: np.ndarray, right: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+  """Fit a logistic regression of `right` on the score; return scores -> probabilities.
+
+  Targets are smoothed (Platt 1999): (N₊ + 1)/(N₊ + 2) for right, 1/(N₋ + 2) for wrong.
+  """
+  from scipy import optimize, special
+
+  count = right.sum()
+  high, low = (count + 1) / (count + 2), 1 / (len(right) - count + 2)
+  target = low + right * (high - low)
+  centre, scale = score.mean(), score.std() or 1.0
+  x = np.stack([(score - centre) / scale, np.ones(len(score))], axis=1)
+
+  def loss(weights):
+    logits = x @ weights
+    return np.sum(np.logaddexp(0, logits) - target * logits)
+
+  def gradient(weights):
+    return x.T @ (special.expit(x @ weights) - target)
+
+  fitted = optimize.minimize(loss, np.zeros(2), jac=gradient, options={"gtol": 1e-9}).x
+  return lambda s: special.expit((s - centre) / scale * fitted[0] + fitted[1])
+
+
+def best_threshold(dev: Best) -> float:
+  """Return the highest score at and above which answering has the greatest F1 on dev."""
+  order = np.argsort(-dev.score, kind="stable")
+  score, right = dev.score[order], np.cumsum(dev.right[order])
+  last = np.append(score[1:] != score[:-1], True)  # of those with one score
+  f1 = 2 * right / (np.arange(1, len(score) + 1) + max(int(dev.answerable.sum()), 1))
+  return float(score[np.argmax(np.where(last, f1, -1.0))])
+
+
+def _precision_recall_f1(test: Best, answered: np.ndarray, weights: np.ndarray):
+  """With weights of questions, `[questions]` or `[samples, questions]`."""
+  right = weights @ (test.right * answered)
+  predicted = weights @ answered.astype(np.float64)
+  due = weights @ test.answerable.astype(np.float64)
+  f1 = 2 * right / np.maximum(predicted + due, 1)
+  return right / np.maximum(predicted, 1), right / np.maximum(due, 1), f1
+
+
+def _bootstrap(test: Best, answered: np.ndarray) -> float:
+  """Return half the width of F1's 95 % interval over resampled questions."""
+  count = len(answered)
+  drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), SAMPLES)
+  low, high = np.quantile(_precision_recall_f1(test, answered, drawn)[2], [0.025, 0.975])
+  return float(high - low) / 2

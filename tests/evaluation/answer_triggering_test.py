@@ -1,0 +1,85 @@
+"""Answer or stay silent: against brute force, other libraries and hand-made cases."""
+
+import numpy as np
+import pytest
+
+from as2jax.data.record import Candidate, Question
+from as2jax.evaluation import answer_triggering
+from as2jax.evaluation.answer_triggering import Best
+from as2jax.runtime.errors import InputError
+
+
+def generated(count, seed):
+  random = np.random.default_rng(seed)
+  score = np.round(random.normal(size=count), 1)
+  right = (random.random(count) < 1 / (1 + np.exp(-2 * score + 1))).astype(float)
+  return Best(score, right, right + random.random(count) > 0.5)
+
+
+def test_the_best_candidate_is_right_by_the_part_of_ties_that_is():
+  candidates = tuple(Candidate(f"D{n}", "x", label) for n, label in enumerate((1, 0, 0)))
+  questions = [Question("Q1", "q", candidates), Question("Q2", "q", candidates[1:])]
+  actual = answer_triggering.best(
+    questions, {"Q1": {"D0": 2.0, "D1": 2.0, "D2": 1.0}, "Q2": {"D1": -1.0, "D2": -3.0}}
+  )
+  assert actual.score.tolist() == [2.0, -1.0]
+  assert actual.right.tolist() == [0.5, 0.0] and actual.answerable.tolist() == [True, False]
+  with pytest.raises(InputError, match="'D2' is not ranked"):
+    answer_triggering.best(questions, {"Q1": {"D0": 2.0, "D1": 2.0}})
+
+
+def test_the_threshold_has_the_greatest_f1_on_dev():
+  dev = generated(60, 1)
+  threshold = answer_triggering.best_threshold(dev)
+
+  def f1(limit):
+    answered = dev.score >= limit
+    right = (dev.right * answered).sum()
+    return 2 * right / (answered.sum() + dev.answerable.sum())
+
+  assert f1(threshold) == pytest.approx(max(map(f1, dev.score)))
+
+
+def test_precision_recall_and_f1_by_hand():
+  dev = Best(np.array([1.0, 2.0]), np.array([0.0, 1.0]), np.array([False, True]))
+  test = Best(
+    np.array([3.0, 2.5, 2.0, 1.0, 0.0]),
+    np.array([1.0, 0.0, 1.0, 1.0, 0.0]),
+    np.array([True, False, True, True, True]),
+  )
+  actual = answer_triggering.measure(dev, test)
+  assert actual.threshold == 2.0 and actual.answered == 3
+  assert (actual.precision, actual.recall) == pytest.approx((2 / 3, 2 / 4))
+  assert actual.f1 == pytest.approx(2 * (2 / 3 * 1 / 2) / (2 / 3 + 1 / 2))
+  assert actual.half_width > 0
+
+
+def test_platt_is_the_logistic_regression_of_another_library():
+  linear_model = pytest.importorskip("sklearn.linear_model")
+  data = generated(200, 2)
+  positive = data.right.sum()
+  high, low = (positive + 1) / (positive + 2), 1 / (200 - positive + 2)
+  target = np.where(data.right > 0, high, low)
+  model = linear_model.LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)
+  twice = np.concatenate([data.score, data.score])[:, None]
+  model.fit(twice, np.repeat([1, 0], 200), sample_weight=np.concatenate([target, 1 - target]))
+  at = np.linspace(-4, 4, 30)
+  theirs = model.predict_proba(at[:, None])[:, 1]
+  ours = answer_triggering.platt(data.score, data.right)(at)
+  np.testing.assert_allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
+def test_platt_is_finite_where_scores_part_right_from_wrong(scale):
+  score = scale * np.arange(10.0)
+  actual = answer_triggering.platt(score, (score > 4.5 * scale).astype(float))(score)
+  assert np.isfinite(actual).all() and (np.diff(actual) >= 0).all()
+  assert actual[0] < 0.2 and actual[-1] > 0.8
+
+
+def test_calibration_is_fitted_on_dev_alone():
+  dev, test = generated(150, 4), generated(150, 5)
+  actual = answer_triggering.measure(dev, test)
+  flipped = answer_triggering.measure(dev, Best(test.score, 1 - test.right, test.answerable))
+  assert actual.threshold == flipped.threshold
+  assert flipped.brier > actual.brier and flipped.calibration_error > actual.calibration_error
