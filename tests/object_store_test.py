@@ -15,8 +15,9 @@ from as2jax.evaluation import results
 from as2jax.inference import apply, modes
 from as2jax.runtime import files
 from as2jax.runtime.errors import InputError
-from as2jax.training import run_folder
-from as2jax.training.run_folder import MetricsLog, begun, claim
+from as2jax.training import metrics_log
+from as2jax.training.metrics_log import MetricsLog
+from as2jax.training.record import begun, claim
 from configs import wikiqa_baseline
 
 
@@ -92,8 +93,8 @@ def test_a_long_log_goes_on_in_further_objects(bucket, monkeypatch):
     sizes.append(len(text))
     files.write_whole(path, text)
 
-  monkeypatch.setattr(run_folder, "SEGMENT", 200)
-  monkeypatch.setattr(run_folder, "write_whole", counted)
+  monkeypatch.setattr(metrics_log, "SEGMENT", 200)
+  monkeypatch.setattr(metrics_log, "write_whole", counted)
   for start in (0, 30):  # begun, and resumed from step 30
     log = MetricsLog(folder, tensorboard=False)
     log.roll_back((0,), start)

@@ -20,7 +20,7 @@ from as2jax.evaluation import results, tasks
 from as2jax.inference import ranked_rows
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
-from as2jax.training import identity
+from as2jax.training import record
 
 log = logging.getLogger(__name__)
 DIGITS = 8  # of a digest in a folder's name
@@ -47,7 +47,7 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
   trained = run.results
   components = run.components
   splits = components.config.evaluation.splits
-  known = identity.check_data(run.folder, components, splits)
+  known = record.check_data(run.folder, components, splits)
   outcomes = []
   for seed in run.seeds if components.model.has_parameters else (0,):
     steps = -1 if components.model.has_parameters else 0
@@ -94,7 +94,7 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
   for outcome in trained["seeds"]:
     outcomes.append(results.Outcome(**{name: outcome[name] for name in SELECTED}))
   _record(run, config, data, folder, data.reported, outcomes)
-  prints = {split: identity.of_questions(data.splits[split]) for split in data.reported}
+  prints = {split: record.of_questions(data.splits[split]) for split in data.reported}
   summary = {
     "deterministic": trained.get("deterministic", False),
     "run": str(run.folder),

@@ -25,7 +25,7 @@ from as2jax.inference.ranker import Ranker
 from as2jax.inference.run import Run
 from as2jax.runtime import compile_cache, folder_lock, registry, regular_files, sharding
 from as2jax.runtime.errors import InputError
-from as2jax.training import build, run_folder
+from as2jax.training import build, record
 
 if TYPE_CHECKING:
   import pandas
@@ -172,9 +172,9 @@ def _keep(
   """
   check.check(config)
   with folder_lock.lock(output):
-    run_folder.claim(output, config)
+    record.claim(output, config)
     for path, frame in frames.items():
-      if not (run_folder.begun(output) and os.path.exists(path)):
+      if not (record.begun(output) and os.path.exists(path)):
         tables.write(path, user_files.rows(frame), "output")
       elif user_files.read(path, labelled=True).questions != frame.questions:
         raise InputError(

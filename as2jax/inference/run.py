@@ -31,11 +31,11 @@ from as2jax.runtime import (
   sharding,
 )
 from as2jax.runtime.errors import InputError
-from as2jax.training import identity, loop, optimizers, warm_start
+from as2jax.training import loop, optimizers, record, warm_start
 from as2jax.training import state as states
 from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import group_folder, read_best, read_progress
-from as2jax.training.early_stopping import Tracker
+from as2jax.training.state import Tracker
 
 log = logging.getLogger(__name__)
 # Keys that a checkpoint's scores depend on; the others may differ when a run is used.
@@ -224,7 +224,7 @@ class Run:
       config = self._for_this_machine[0]
     compile_cache.use_cache(config)
     components = processes.in_order(lambda: load(config, data=self._data, workdir=self.folder))
-    self.changed = identity.check(self.folder, components)
+    self.changed = record.check(self.folder, components)
     if components.model.layout != "joint":
       if self._ranking is not None:
         raise InputError(
@@ -253,7 +253,7 @@ class Run:
     if not model.reads_training or dataset is None:
       return FittedRanker(model, ())
     loaded = dataclasses.replace(self.components, dataset=dataset)
-    identity.check_data(self.folder, loaded, (identity.TRAINING,))
+    record.check_data(self.folder, loaded, (record.TRAINING,))
     return FittedRanker(model, dataset.splits["train"])
 
   @functools.cached_property
@@ -297,7 +297,7 @@ class Run:
     """The host arrays `[1, …]` of the best checkpoint of a seed: `{"params": …, …}`."""
     seeds = next(group for group in loop.seed_groups(self.config) if seed in group)
     folder, step = group_folder(self.folder, self.seeds, seeds), self._tracker(seeds).saved_step
-    identity.check_best(self.folder, folder, step)
+    record.check_best(self.folder, folder, step)
     content = read_best(folder, step)
     at = seeds.index(seed)
     params = {

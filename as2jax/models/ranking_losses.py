@@ -225,7 +225,7 @@ class InBatchSoftmax(Loss):
   candidate anywhere in the batch, over all shards and devices, except the question's other positives,
   as far as the batch holds the question's pairs with them (the sampler `grouped` keeps these together).
   Equal texts count once. Only for bi-encoders with layout `pairs`, whose output has `units`.
-  Accumulated micro-batches are one batch (`as2jax.training.cached_gradients`).
+  Accumulated micro-batches are one batch (`as2jax.training.step.cached_gradient`).
 
   Attributes:
     scale: 1/τ, 20 for a cosine in sentence-transformers.

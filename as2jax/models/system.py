@@ -87,7 +87,7 @@ class System(nn.Module):
     inputs: what the system reads beside token ids (`as2jax.data.inputs.protocol`); a property where
       it depends on fields.
     scores_by_vectors: whether what `__call__` gives is `output_of` the vectors of `encode`, so that
-      gradients can be cached by vector (`as2jax.training.cached_gradients`).
+      gradients can be cached by vector (`as2jax.training.step.cached_gradient`).
     has_parameters: whether there is anything to train; False for `ParameterFreeSystem` alone.
     warm_start_paths: of another system's parameters, the beginning of a path -> that of the path here
       which takes them with `warm_start.scope` = `matching`; equal paths need no entry.

@@ -29,8 +29,9 @@ from as2jax.layers.transformer import is_transformer
 from as2jax.models import losses
 from as2jax.runtime import checksums, devices, folders, processes, registry
 from as2jax.runtime.errors import InputError
-from as2jax.training import cached_gradients, stored_split
 from as2jax.training import state as states
+from as2jax.training import stored_split
+from as2jax.training.step import check_accumulation
 
 if TYPE_CHECKING:
   from as2jax.encoders.open import Source
@@ -352,7 +353,7 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
   inputs = tuple(entry.bind(resources) for entry in declared(*parts))
   if config.mode == "train":
     teacher_scores.check_unused(config, inputs)
-    cached_gradients.check(config, model, loss)
+    check_accumulation(config, model, loss)
   if all(entry.name != FirstStageRanking.name for entry in inputs):
     first_stage_ranking.check_unused(config, model.encodes)
   train = lambda: dataset.splits["train"] if dataset else None

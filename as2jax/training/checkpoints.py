@@ -1,11 +1,13 @@
 """Orbax checkpoints of the latest states and of the best parameters, each written atomically.
 
-Each has a manifest with checksums (`checkpoint_digests`), which is verified before anything is read
-from it. That of a latest state holds the position of the loop, too.
+Each has a manifest with the checksum of every file, which is verified before anything is read from it.
+It is written last, when the step is whole on disk: a step without one was cut off. That of a latest
+state holds the position of the loop, too. Checksums are of files, so they hold on any number of hosts.
 """
 
 import concurrent.futures
 import contextlib
+import hashlib
 import logging
 import shutil
 from collections.abc import Sequence
@@ -19,11 +21,12 @@ from flax import traverse_util
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
 from as2jax.encoders.checkpoints.weights import check_finite
-from as2jax.runtime import processes
+from as2jax.runtime import checksums, processes, regular_files
 from as2jax.runtime.errors import InputError
-from as2jax.training import checkpoint_digests
+from as2jax.runtime.files import write_whole
 
 log = logging.getLogger(__name__)
+MANIFEST = "manifest.json"  # in the folder of a step
 HEADROOM = 1.1  # a save needs this many times the size of the checkpoint as free space
 AGAIN = (
   "Run the training command again (in a finished run's folder, delete results.json first): it goes "
@@ -33,7 +36,7 @@ AGAIN = (
 
 
 def group_folder(workdir: epath.PathLike, seeds: Sequence[int], group: Sequence[int]) -> epath.Path:
-  """The folder of the checkpoints of `group`, those of a run's `seeds` that train together."""
+  """Returns the folder of the checkpoints of `group`, the seeds of a run that train together."""
   name = "" if len(seeds) == 1 else "seed-" + "-".join(map(str, group))
   return epath.Path(workdir) / "checkpoints" / name
 
@@ -49,14 +52,14 @@ def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
   path = folder / "best" / str(step)
   if not path.exists():
     raise InputError(f"{folder}/best has no checkpoint of step {step}: was it deleted? {AGAIN}")
-  _check(path, together=False)
+  _verify_or_advise(path, together=False)
   variables = read_tree(path / "variables")
   check_finite(traverse_util.flatten_dict(variables, sep="/"), path)
   return variables
 
 
 def read_tree(path: epath.PathLike) -> dict[str, Any]:
-  """The arrays of one item of a checkpoint (`state`, `variables`) on the host, unchecked."""
+  """Reads one item of a checkpoint (`state`, `variables`) as host arrays, unchecked."""
   handler = ocp.PyTreeCheckpointHandler()
   try:
     tree = handler.metadata(epath.Path(path)).tree
@@ -75,18 +78,98 @@ def read_progress(folder: epath.PathLike) -> dict:
   """
   latest = _absolute(folder) / "latest"
   for step in reversed(_steps(latest)):
-    if (latest / str(step) / checkpoint_digests.NAME).exists():  # else the save is not finished
+    if (latest / str(step) / MANIFEST).exists():  # else the save is not finished
       try:
-        return checkpoint_digests.read(latest / str(step))["progress"]
+        return _read_manifest(latest / str(step))["progress"]
       except InputError as error:
         raise InputError(f"{error}. {AGAIN}") from None
   raise InputError(f"{latest} holds no checkpoint: train first; was it deleted? Train again")
 
 
-def _check(step: epath.Path, *, together: bool) -> None:
-  """`checkpoint_digests.check`; the error says what to do."""
+def digest_of_best(folder: epath.PathLike, step: int) -> str:
+  """Returns the SHA-256 of a best checkpoint's manifest, "" where there is none."""
+  manifest = epath.Path(folder) / "best" / str(step) / MANIFEST
+  return hashlib.sha256(manifest.read_bytes()).hexdigest() if manifest.exists() else ""
+
+
+def _write_manifest(step: epath.Path, **fields: Any) -> None:
+  """Writes the manifest of a step that is whole on disk, with `fields` (JSON data) in it.
+
+  The files are read back for it, once: a manifest that is there keeps its checksums.
+  """
+  if not processes.first():
+    return
+  if (step / MANIFEST).exists():
+    write_whole(step / MANIFEST, checksums.sealed({**_read_manifest(step), **fields}))
+    return
+  names = sorted(str(path.relative_to(step)) for path in _files(step))
+  with concurrent.futures.ThreadPoolExecutor(checksums.THREADS) as pool:
+    sums = list(pool.map(lambda name: checksums.compute(step / name), names))
+  sizes = {name: (step / name).stat().length for name in names}
+  content = {"bytes": sizes, "checksums": dict(zip(names, sums)), **fields}
+  write_whole(step / MANIFEST, checksums.sealed(content))
+
+
+def _read_manifest(step: epath.Path) -> dict[str, Any]:
+  path = step / MANIFEST
+  if not path.exists():
+    raise InputError(f"{step} has no {MANIFEST}: the save was cut off, or the file was deleted")
+  regular_files.refuse_others(path)
   try:
-    checkpoint_digests.check(step, together=together)
+    return checksums.unsealed(path.read_bytes().decode("ascii"))
+  except (OSError, ValueError) as error:
+    raise InputError(f"{path} was damaged: {error}") from None
+
+
+def _verify(step: epath.PathLike, *, together: bool) -> dict[str, Any]:
+  """Compares the files of a step with its manifest, and returns the manifest's content.
+
+  Args:
+    step: its folder.
+    together: whether all processes call it, and share the work and the answer.
+
+  Raises:
+    InputError: a file is missing or has other content, or the manifest is not there or damaged.
+
+  """
+  step = epath.Path(step)
+  fields = processes.by_first(lambda: _read_manifest(step)) if together else _read_manifest(step)
+  names = sorted(fields["checksums"])
+  mine = names[processes.index() :: processes.count()] if together else names
+  with concurrent.futures.ThreadPoolExecutor(checksums.THREADS) as pool:
+    damaged = [text for text in pool.map(lambda name: _damage(step, name, fields), mine) if text]
+  if together:
+    damaged = sum(processes.gather(lambda: damaged), [])
+  if damaged:
+    more = f" (and {len(damaged) - 1} more files)" if len(damaged) > 1 else ""
+    raise InputError(f"{damaged[0]}{more}")
+  return fields
+
+
+def _damage(step: epath.Path, name: str, fields: dict[str, Any]) -> str:
+  """Says what is wrong with one file; "" where nothing is."""
+  path = step / name
+  try:
+    size, wanted = path.stat().length, fields["bytes"][name]
+    if size != wanted:
+      return f"{path} was damaged: it has {size} bytes, {wanted} were saved"
+    if checksums.of_file(path) != fields["checksums"][name]:
+      return f"{path} was damaged: its content is not what was saved"
+  except OSError as error:
+    return f"{path} was damaged: it cannot be read ({error})"
+  return ""
+
+
+def _files(folder: epath.Path) -> list[epath.Path]:
+  found = []
+  for entry in folder.iterdir():
+    found += _files(entry) if entry.is_dir() else [entry]
+  return found
+
+
+def _verify_or_advise(step: epath.Path, *, together: bool) -> None:
+  try:
+    _verify(step, together=together)
   except InputError as error:
     raise InputError(f"{error}. {AGAIN}") from None
 
@@ -115,16 +198,16 @@ def _recover(folder: epath.Path) -> None:
   steps, damage = processes.by_first(lambda: _steps(latest)), []
   for step in reversed(steps):
     try:
-      content = checkpoint_digests.check(latest / str(step), together=True)
+      content = _verify(latest / str(step), together=True)
       needed = content["progress"].get("best", -1)
       if needed >= 0:
-        checkpoint_digests.check(best / str(needed), together=True)
+        _verify(best / str(needed), together=True)
       break
     except InputError as error:
       damage.append(str(error))
   else:
     step = needed = -1
-    sealed = lambda: [(latest / str(n) / checkpoint_digests.NAME).exists() for n in steps]
+    sealed = lambda: [(latest / str(n) / MANIFEST).exists() for n in steps]
     if len(steps) > 1 or any(processes.by_first(sealed)):
       raise InputError(
         "\n".join(damage) + f"\n{folder} has no whole checkpoint left to go on from. Put the files "
@@ -238,7 +321,7 @@ class Checkpoints:
     manager.wait_until_finished()
     if before is not None:
       before.result()
-    checkpoint_digests.write(manager.directory / str(step), **fields)
+    _write_manifest(epath.Path(manager.directory) / str(step), **fields)
 
   def _check_space(self, step: int, tree: Any) -> None:
     folder = epath.Path(self.folder)
@@ -254,14 +337,11 @@ class Checkpoints:
       )
 
   def _last_good(self) -> str:
-    steps = [
-      step
-      for step in _steps(self.folder / "latest")
-      if (self.folder / "latest" / str(step) / checkpoint_digests.NAME).exists()
-    ]
+    latest = self.folder / "latest"
+    steps = [step for step in _steps(latest) if (latest / str(step) / MANIFEST).exists()]
     if not steps:
       return "No checkpoint was written yet."
-    return f"The last whole checkpoint is of step {max(steps)}."
+    return f"The last whole checkpoint is of step {steps[-1]}."
 
   def last_finite(self) -> str:
     """Names the newest state on disk, whose numbers were all finite (see `states.check_finite`)."""
@@ -294,12 +374,6 @@ class Checkpoints:
     """The step of the latest checkpoint, None where there is none."""
     return self._latest.latest_step()
 
-  def progress(self) -> dict:
-    """The position of the loop in the latest checkpoint."""
-    self._finish(self._latest)
-    path = self.folder / "latest" / str(self.latest_step)
-    return processes.by_first(lambda: checkpoint_digests.read(path)["progress"])
-
   def restore(self, abstract: Any) -> tuple[Any, dict]:
     """Restores the latest state, with the shardings of `abstract`, and the position of the loop.
 
@@ -318,7 +392,9 @@ class Checkpoints:
         f"{self.folder}/latest/{step} cannot be restored: {error}. Was it written by "
         "another model? Start in another --workdir, or delete this one."
       ) from error
-    return restored["state"], self.progress()
+    self._finish(self._latest)
+    path = self.folder / "latest" / str(step)
+    return restored["state"], processes.by_first(lambda: _read_manifest(path)["progress"])
 
   def restore_best(self, step: int, abstract: Any) -> Any:
     """Restores the variables that `save_best` saved at `step`.
@@ -333,16 +409,16 @@ class Checkpoints:
         f"{self.folder}/best has no checkpoint of step {step}, only "
         f"{sorted(self._best.all_steps())}: was the folder changed by hand?"
       )
-    _check(self.folder / "best" / str(step), together=True)
+    _verify_or_advise(self.folder / "best" / str(step), together=True)
     args = ocp.args.Composite(variables=ocp.args.StandardRestore(abstract))
     return self._best.restore(step, args=args)["variables"]
 
   def close(self) -> None:
     """Finishes all saves and ends their threads."""
     self.wait()
-    self._close()
+    self._end_threads()
 
-  def _close(self) -> None:
+  def _end_threads(self) -> None:
     self._sealer.shutdown()
     for manager in (self._latest, self._best):
       manager.close()
@@ -352,7 +428,7 @@ class Checkpoints:
 
     Otherwise a save that is under way fails when the interpreter shuts down, or hangs it.
     """
-    for end in (self.wait, self._close):
+    for end in (self.wait, self._end_threads):
       try:
         end()
       except Exception as error:  # the run's own error is the one to show

@@ -24,16 +24,14 @@ from as2jax.evaluation import diagnostics, predict, results, tasks
 from as2jax.runtime import devices, preemption, processes, profiling, registry, sharding
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.folder_lock import lock
-from as2jax.training import finished_run, identity, optimizers, warm_start
+from as2jax.training import optimizers, record, warm_start
 from as2jax.training import state as states
 from as2jax.training.build import Components, load
 from as2jax.training.checkpoints import Checkpoints, group_folder
-from as2jax.training.early_stopping import Tracker, check_selection
-from as2jax.training.forecast import forecast
-from as2jax.training.progress_bar import Display
-from as2jax.training.run_folder import MetricsLog, begun, change_seeds, claim
+from as2jax.training.metrics_log import MetricsLog, StepLog
+from as2jax.training.progress import Progress
+from as2jax.training.state import Tracker, check_selection
 from as2jax.training.step import make_train_step
-from as2jax.training.step_log import StepLog
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +40,7 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
   """Trains every seed of a config, evaluates each one's best checkpoint, writes `results.json`.
 
   Run again, it continues from the last checkpoint; a finished run returns its results, see
-  `finished_run`. On several hosts all call it; see `hosts`.
+  `record.check_finished`. On several hosts all call it; see `processes`.
 
   Raises:
     InputError: anything wrong with config, data, weights or folder, before any work is lost.
@@ -58,49 +56,66 @@ def train_and_evaluate(config: Any, workdir: epath.PathLike) -> dict:
     config.seeds = tuple(config.seeds)[:1]
     config.lock()
   with lock(workdir):
-    finished = processes.by_first(lambda: _enter(workdir, config))
+    finished = processes.by_first(lambda: _claim(workdir, config))
     if finished is not None:
       log.info("%s is finished: these are its results. To run again, give another folder.", workdir)
       return finished
     start = warm_start.begin(config, workdir)
-    with Display(config.log, workdir) as display:
-      return _train_and_evaluate(config, workdir, start, display, started)
+    with Progress(config.log, workdir) as progress:
+      return _train_and_evaluate(config, workdir, start, progress, started)
+
+
+def _claim(workdir: epath.Path, config: Any) -> dict | None:
+  """Makes the folder this run's; returns the results if it has finished with this config."""
+  if not record.claim(workdir, config):
+    return None
+  finished = results.read(workdir)
+  if finished is not None:
+    record.check_finished(workdir, config, finished)
+  elif not record.begun(workdir):
+    open.forget(workdir)
+    results.note_another_training(workdir)
+  return finished
 
 
 def _train_and_evaluate(
   config: Any,
   workdir: epath.Path,
   start: warm_start.WarmStart | None,
-  display: Display,
+  progress: Progress,
   started: float,
 ) -> dict:
-  """What `train_and_evaluate` does in a folder that is this process's."""
-  display.phase("reading")
+  """Does what `train_and_evaluate` does, in a folder that is this process's."""
+  progress.phase("reading")
   components = processes.in_order(lambda: load(config, workdir=workdir))
-  if not begun(workdir):
+  if not record.begun(workdir):
     _check_pooling(config, components.source)
   data = results.data_record(components.data, config.data)
-  known = identity.settle(workdir, components)
+  known = record.settle(workdir, components, start.record if start else None)
   # Only now, that nothing else has changed.
-  processes.by_first(lambda: change_seeds(workdir, config))
-  if not components.model.has_parameters:
-    outcome = _rank_untrained(components, workdir)
-    summary = {"deterministic": True, "identity": known}
-    return results.write(workdir, config, data, {}, [outcome], summary)
-  check_selection(config, components.data)
-  if start:
-    start.check_encoder(components.provenance)
-  groups = seed_groups(config)
-  display.phase("tokenising")
-  trainer = Trainer(components, workdir, len(groups[0]), started, display, start)
-  try:
-    outcomes = [outcome for i, seeds in enumerate(groups) for outcome in trainer.run(seeds, i)]
-  finally:
-    trainer.log.close()
-  identity.record_best(workdir, trainer.best)
-  summary = trainer.summary() | ({"warm_start": start.record} if start else {})
-  summary["identity"] = known
-  return results.write(workdir, config, data, components.provenance, outcomes, summary)
+  processes.by_first(lambda: record.change_seeds(workdir, config))
+  best: dict[epath.Path, int] = {}
+  if components.model.has_parameters:
+    check_selection(config, components.data)
+    if start:
+      start.check_encoder(components.provenance)
+    progress.phase("tokenising")
+    trainer = Trainer(components, workdir, started, progress, start)
+    try:
+      outcomes = []
+      for number, seeds in enumerate(seed_groups(config)):
+        outcomes += trainer.run(seeds, number)
+    finally:
+      trainer.log.close()
+    best, weights, summary = trainer.best, components.provenance, trainer.summary()
+    if start:
+      summary["warm_start"] = start.record
+  else:
+    outcomes, weights = [_rank_untrained(components, workdir)], {}
+    summary = {"deterministic": True}
+  content = results.write(workdir, config, data, weights, outcomes, {**summary, "identity": known})
+  record.finish(workdir, best)
+  return content
 
 
 def _check_pooling(config: Any, source: Any) -> None:
@@ -129,21 +144,8 @@ def _rank_untrained(components: Components, workdir: epath.Path) -> results.Outc
   return outcome
 
 
-def _enter(workdir: epath.Path, config: Any) -> dict | None:
-  """Makes the folder this run's; the results if it has finished, with these seeds, data and splits."""
-  if not claim(workdir, config):
-    return None
-  finished = results.read(workdir)
-  if finished is not None:
-    finished_run.check(workdir, config, finished)
-  elif not begun(workdir):
-    open.forget(workdir)
-    results.note_another_training(workdir)
-  return finished
-
-
 def seed_groups(config: Any) -> list[tuple[int, ...]]:
-  """The seeds that train together: all of them under `vmap`, one by one `in_turn`.
+  """Returns the groups of seeds that train together: all under `vmap`, or one by one.
 
   Raises:
     InputError: no seeds, a repeated one, one that is no whole number.
@@ -157,47 +159,51 @@ def seed_groups(config: Any) -> list[tuple[int, ...]]:
 
 
 class Trainer:
-  """Runs groups of seeds, one after another, through the same compiled steps."""
+  """Trains groups of seeds, one after another, through the same compiled steps.
+
+  Attributes:
+    state, tracker: of the group under way.
+    epoch, begin, step: epochs done, steps done of the epoch under way, steps done in all.
+    unwritten: scalars of steps since the last row of the log, see `StepLog.unwritten`.
+    best: the step of the best checkpoint of each group, by the folder of its checkpoints.
+
+  """
 
   def __init__(
     self,
     components: Components,
     workdir: epath.Path,
-    group: int,
     started: float,
-    display: Display,
+    progress: Progress,
     start: warm_start.WarmStart | None = None,
   ):
     config = self.config = components.config
     self.components, self.workdir, self.started, self.start = components, workdir, started, start
-    self.display = display
+    self.progress, self.groups = progress, seed_groups(config)
     self.batcher = components.train_batcher()
     self.blocks = self.batcher.sampler.blocks()
     self.plans: dict[tuple[int, int], Plan] = {}  # of the epoch under way: large data take minutes
     plan = self._plan(config.seeds[0], 0)
     worth = sharding.cores_worth(int(np.max(plan.rows * plan.row_length)))
-    most_cores = min(components.most_cores, worth)
-    self.mesh = sharding.mesh_for_batches(config, most_cores=most_cores)
+    self.mesh = sharding.mesh_for_batches(config, most_cores=min(components.most_cores, worth))
     self.shards = sharding.local_shards(self.mesh, config.batch.shards)
     o = config.optimizer
     self.rate = optimizers.schedule(o.schedule, rate=o.rate, warmup=o.warmup, epochs=config.epochs)
     self.optimizer = optimizers.from_config(o)
-    self.predictor = predict.Predictor(components, self.mesh, group)
+    self.predictor = predict.Predictor(components, self.mesh, len(self.groups[0]))
     self.task = tasks.make(config, components.dataset, self.predictor)
-    self.diagnose = diagnostics.Diagnoser(components, self.mesh, group)
+    self.diagnose = diagnostics.Diagnoser(components, self.mesh, len(self.groups[0]))
     self.log = MetricsLog(workdir, tensorboard=config.log.tensorboard, config=config)
     self.step_function: Any = None
     self.padding = self.batcher.padding(plan)
-    if processes.first() and (told := forecast(config, self.batcher, plan, components.pretrained)):
-      display.say(told)
     self.execution: dict[str, Any] = {}
-    self.best: dict[epath.PathLike, int] = {}  # the step of the best checkpoint of each group
+    self.best: dict[epath.Path, int] = {}
     self.trace = profiling.Trace(workdir)
 
-  def run(self, seeds: Sequence[int], done: int = 0) -> list[results.Outcome]:
-    """Trains a group of seeds, after `done` others, and evaluates the best checkpoint of each."""
+  def run(self, seeds: Sequence[int], number: int = 0) -> list[results.Outcome]:
+    """Trains group `number`, and evaluates the best checkpoint of each of its seeds."""
     self._open(seeds)
-    self.display.seeds(seeds, done, len(seed_groups(self.config)), self.config.epochs)
+    self.progress.begin_group(seeds, number, len(self.groups), self.config.epochs)
     try:
       with preemption.deferred():
         self._train()
@@ -212,48 +218,25 @@ class Trainer:
       self.checkpoints.abandon()
       raise
 
-  def _save_before_the_end(self) -> str:
-    """Saves where the loop is, finishes all saves, and says what was saved."""
-    try:
-      if self.step:  # before the first step there is nothing that would be missed
-        self._save()
-    finally:
-      self.checkpoints.close()
-    return f"saved at step {self.step}" if self.step else "nothing to save before the first step"
-
-  def _train(self) -> None:
-    """Epoch by epoch from the position of the last checkpoint to the end."""
-    if self.step == 0 and self.checkpoints.latest_step is None:
-      with futures.ThreadPoolExecutor(1) as beside:
-        compiled = beside.submit(self._compile_step, [self._plan(seed, 0) for seed in self.seeds])
-        self._evaluate(0)
-        compiled.result()
-    while self.epoch < self.config.epochs and any(self.tracker.active):
-      self._train_epoch()
-      self._evaluate(self.epoch + 1)
-    self.trace.close(self.step, self.state)
-    self.checkpoints.wait()
-
   def _open(self, seeds: Sequence[int]) -> None:
-    """State, tracker and position of a group: fresh, or those of its last checkpoint."""
+    """Begins a group with a fresh state, or goes on from its last checkpoint."""
     self.seeds = seeds
     self.checkpoints = Checkpoints(group_folder(self.workdir, self.config.seeds, seeds))
-    plan = self._plan(seeds[0], 0)
-    example = jax.tree.map(lambda x: x[0], self.batcher.batch(plan, 0))
+    example = jax.tree.map(lambda x: x[0], self.batcher.batch(self._plan(seeds[0], 0), 0))
     self.state = self.components.fresh_state(example, seeds, self.optimizer, self.mesh)
     self.tracker = Tracker.start(len(seeds), self.config.patience)
     self.epoch = self.begin = self.step = rows = 0
-    self.unwritten: list[dict] = []  # of the log, see `StepLog.unwritten`
+    self.unwritten: list[dict] = []
+    reached = -1  # with no checkpoint not even the row of step 0 counts: it will be written again
     if self.checkpoints.latest_step is not None:
       self.state, saved = self.checkpoints.restore(states.abstract(self.state))
       self.tracker = Tracker(**saved["tracker"])
       self.epoch, self.begin, self.step = saved["epoch"], saved["begin"], saved["step"]
       self.unwritten, rows = saved["unwritten"], saved.get("rows", 0)
+      reached = self.step
       log.info("continuing from step %d (epoch %d)", self.step, self.epoch)
     elif self.start:
       self.state = self.start.place(self.state, seeds, self.components.model)
-    # With no checkpoint not even the row of step 0 counts: it will be written again.
-    reached = self.step if self.checkpoints.latest_step is not None else -1
     self.log.roll_back(seeds, reached, evaluated=self.begin == 0, rows=rows)
     if self.step_function is None:
       self.step_function = make_train_step(
@@ -267,31 +250,29 @@ class Trainer:
         norms=self.config.log.gradient_norms,
       )
 
-  def _compile_step(self, plans: Sequence[Plan]) -> None:
-    """Compiles the step of the first batch; jax keeps what it makes for the call that follows."""
-    if not self.config.epochs:
-      return
-    arguments = self._batch(plans, 0), *self._arguments(plans, 0)
-    self.step_function.lower(self.state, *arguments).compile()
-
-  def _arguments(self, plans: Sequence[Plan], i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """What step `i` of an epoch takes beside state and batch: seeds, their progress, which go on."""
-    progress = [self.epoch + p.seen[min(i, len(p))] / p.seen[-1] for p in plans]
-    active = [a and i < len(p) for a, p in zip(self.tracker.active, plans)]
-    return np.asarray(self.seeds, np.uint32), np.asarray(progress, np.float32), np.asarray(active)
+  def _train(self) -> None:
+    """Trains epoch by epoch from the position of the last checkpoint to the end."""
+    if self.step == 0 and self.checkpoints.latest_step is None:
+      with futures.ThreadPoolExecutor(1) as beside:
+        compiled = beside.submit(self._compile_step, [self._plan(seed, 0) for seed in self.seeds])
+        self._evaluate(0)
+        compiled.result()
+    while self.epoch < self.config.epochs and any(self.tracker.active):
+      self._train_epoch()
+      self._evaluate(self.epoch + 1)
+    self.trace.close(self.step, self.state)
+    self.checkpoints.wait()
 
   def _train_epoch(self) -> None:
     plans = [self._plan(seed, self.epoch) for seed in self.seeds]
     active = self.tracker.active
     count = max(len(p) for a, p in zip(active, plans) if a)
-    step_log = StepLog(self.components, self.checkpoints, self.seeds, self.log, self.unwritten)
+    step_log = StepLog(self.seeds, self.log, self._explain, self.unwritten)
     self.unwritten = []
     padding = [self.batcher.padding_by_step(p) for p in plans]
-    seen = lambda i: sum(int(p.seen[min(i, len(p))]) for p in plans)
-    self.display.epoch(self.epoch, self.begin, count, seen(self.begin))
-    for i, batch in enumerate(
-      prefetch(lambda i: self._batch(plans, i), range(self.begin, count)), self.begin
-    ):
+    self.progress.begin_epoch(self.epoch, self.begin, count)
+    batches = prefetch(lambda i: self._batch(plans, i), range(self.begin, count))
+    for i, batch in enumerate(batches, self.begin):
       self.state, scalars = self.step_function(self.state, batch, *self._arguments(plans, i))
       self.step += 1
       self.trace.after_step(self.step, scalars)
@@ -302,68 +283,73 @@ class Trainer:
       self.begin = i + 1
       saves, ends = self.step % self.config.checkpoint.steps == 0, preemption.due()
       if saves or self.step % self.config.log.steps == 0 or i + 1 == count:
-        self.display.step(i + 1, step_log.write(self.step), seen(i + 1))
+        self.progress.step(i + 1, step_log.write(self.step))
       if saves and i + 1 < count:
         self._save()
       if ends:
-        self.display.stops(self.begin)
+        self.progress.stop(self.begin)
         self.unwritten = step_log.unwritten()
         raise preemption.Preempted
     self.execution.setdefault("compilations_in_first_epoch", self.step_function._cache_size())
 
   def _plan(self, seed: int, epoch: int) -> Plan:
-    """The plan of an epoch; those of other epochs, and of seeds of other groups, are forgotten."""
+    """Returns the plan of an epoch; those of other epochs and of other groups are forgotten."""
     if (seed, epoch) not in self.plans:
-      group = next(group for group in seed_groups(self.config) if seed in group)
+      group = next(group for group in self.groups if seed in group)
       kept = {(s, epoch) for s in group}
       self.plans = {key: plan for key, plan in self.plans.items() if key in kept}
       self.plans[seed, epoch] = self.batcher.plan(self.blocks, seed, epoch)
     return self.plans[seed, epoch]
+
+  def _batch(self, plans: Sequence[Plan], i: int) -> Any:
+    """Makes batch `i` of each seed, padded to one shape, on the devices; this host makes its shards."""
+    live = [p for p in plans if i < len(p)]
+    shape = (max(int(p.rows[i]) for p in live), max(int(p.row_length[i]) for p in live))
+    batch = stack([self.batcher.batch(p, i, shape, only=self.shards) for p in plans])
+    return sharding.place(batch, self.mesh, shards=self.config.batch.shards)
+
+  def _arguments(self, plans: Sequence[Plan], i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns seeds, their progress and whether they are active, beside state and batch of step `i`."""
+    progress = [self.epoch + p.seen[min(i, len(p))] / p.seen[-1] for p in plans]
+    active = [a and i < len(p) for a, p in zip(self.tracker.active, plans)]
+    return np.asarray(self.seeds, np.uint32), np.asarray(progress, np.float32), np.asarray(active)
+
+  def _compile_step(self, plans: Sequence[Plan]) -> None:
+    """Compiles the step of the first batch; jax keeps what it makes for the call that follows."""
+    if self.config.epochs:
+      arguments = self._batch(plans, 0), *self._arguments(plans, 0)
+      self.step_function.lower(self.state, *arguments).compile()
+
+  def _questions(self, plan: Plan, i: int) -> set[int]:
+    """Returns the numbers of the questions in step `i` of a plan."""
+    numbers: set[int] = set()
+    for micro in plan.steps[i] if i < len(plan) else ():
+      for shard in micro:
+        if shard is not None:
+          numbers.update(self.batcher.examples.question[shard.examples].tolist())
+    return numbers
+
+  def _explain(self, questions: set[int]) -> str:
+    """Says of a loss that is not finite where it arose and what to do."""
+    training = self.components.train_questions()
+    ids = [training[number].id for number in sorted(questions)]
+    return (
+      f"on questions {ids}. {self.checkpoints.last_finite()} Lower optimizer.rate or look at these "
+      "questions."
+    )
 
   def _since_start(self, scalars: Any) -> float:
     if "seconds_to_first_step" not in self.execution:
       jax.block_until_ready(scalars)
     return round(time.monotonic() - self.started, 2)
 
-  def _batch(self, plans: Sequence[Plan], i: int) -> Any:
-    """Batch `i` of each seed, padded to one shape, on the devices; this host makes its shards."""
-    live = [p for p in plans if i < len(p)]
-    shape = (max(int(p.rows[i]) for p in live), max(int(p.row_length[i]) for p in live))
-    batch = stack([self.batcher.batch(p, i, shape, only=self.shards) for p in plans])
-    return sharding.place(batch, self.mesh, shards=self.config.batch.shards)
-
-  def _questions(self, plan: Plan, i: int) -> set[int]:
-    """Numbers of the questions in step `i` of a plan."""
-    shards = [s for micro in plan.steps[i] for s in micro if s is not None] if i < len(plan) else []
-    return {int(q) for s in shards for q in self.batcher.examples.question[s.examples]}
-
-  def _save(self) -> None:
-    self._check_finite()
-    self.log.flush(durable=True)
-    position = {"epoch": self.epoch, "begin": self.begin, "step": self.step}
-    position["rows"] = self.log.count(self.seeds)
-    # `asdict` copies the lists: the next evaluation may change them while this save is under way.
-    best = self.tracker.saved_step
-    tracker = dataclasses.asdict(self.tracker)
-    progress = {**position, "best": best, "tracker": tracker, "unwritten": self.unwritten}
-    self.checkpoints.save(self.step, self.state, progress)
-
-  def _check_finite(self) -> None:
-    """Raises InputError where the state is not finite: it is neither evaluated nor saved."""
-    wrong = states.not_finite(self.state)
-    if wrong:
-      raise InputError(
-        f"step {self.step}: {wrong[0]} (one of {len(wrong)} arrays of the state) is not finite: "
-        f"training has diverged. {self.checkpoints.last_finite()} Lower optimizer.rate."
-      )
-
   def _evaluate(self, epoch: int) -> None:
-    """Metrics and diagnostics on the split that selects after `epoch` epochs, the best, the state.
+    """Evaluates on the split that selects after `epoch` epochs; saves the best, then the state.
 
     In this order; all of it is written, or replayed.
     """
     self._check_finite()
-    self.display.phase("evaluating")
+    self.progress.phase("evaluating")
     values, selector = [], self.task.selector
     variables = states.ranking_variables(self.state)
     evaluations = self.task.measure(variables, self.task.selection)
@@ -375,11 +361,35 @@ class Trainer:
       diagnostics.write(self.workdir, diagnosis, epoch=epoch, seed=seed, seeds=self.config.seeds)
       values.append(evaluation.metrics[selector]["value"])
     improved = self.tracker.update(values, self.step, epoch)
-    self.display.evaluated(epoch, selector, values, improved)
+    self.progress.evaluated(epoch, selector, values, improved)
     if any(improved):
       self._save_best(improved)
     self.epoch, self.begin = epoch, 0
     self._save()
+
+  def _check_finite(self) -> None:
+    """Raises InputError where the state is not finite: it is neither evaluated nor saved."""
+    wrong = states.not_finite(self.state)
+    if wrong:
+      raise InputError(
+        f"step {self.step}: {wrong[0]} (one of {len(wrong)} arrays of the state) is not finite: "
+        f"training has diverged. {self.checkpoints.last_finite()} Lower optimizer.rate."
+      )
+
+  def _save(self) -> None:
+    self._check_finite()
+    self.log.flush(durable=True)
+    progress = {
+      "epoch": self.epoch,
+      "begin": self.begin,
+      "step": self.step,
+      "rows": self.log.count(self.seeds),
+      "best": self.tracker.saved_step,
+      # `asdict` copies the lists: the next evaluation may change them while this save is under way.
+      "tracker": dataclasses.asdict(self.tracker),
+      "unwritten": self.unwritten,
+    }
+    self.checkpoints.save(self.step, self.state, progress)
 
   def _save_best(self, improved: Sequence[bool]) -> None:
     variables = states.variables(self.state)
@@ -389,57 +399,68 @@ class Trainer:
     self.checkpoints.save_best(self.step, variables)
     self.tracker.saved_step = self.step
 
+  def _save_before_the_end(self) -> str:
+    """Saves where the loop is, finishes all saves, and says what was saved."""
+    try:
+      if self.step:  # before the first step there is nothing that would be missed
+        self._save()
+    finally:
+      self.checkpoints.close()
+    return f"saved at step {self.step}" if self.step else "nothing to save before the first step"
+
   def _finish(self) -> list[results.Outcome]:
     """Evaluates the best checkpoint, read back from disk, on the splits that are reported."""
-    restored = self.checkpoints.restore_best(
-      self.tracker.saved_step, states.abstract(states.variables(self.state))
-    )
-    self.best[self.checkpoints.folder] = self.tracker.saved_step
+    saved, tracker = self.tracker.saved_step, self.tracker
+    shapes = states.abstract(states.variables(self.state))
+    restored = self.checkpoints.restore_best(saved, shapes)
+    self.best[self.checkpoints.folder] = saved
     best = states.ranking_variables(dataclasses.replace(self.state, opt_state=(), **restored))
     steps = np.asarray(self.state.step).tolist()  # of seeds that train together, some stop before
-    outcomes = [
-      results.Outcome(
-        seed, self.tracker.best_step[i], self.tracker.best_epoch[i], self.tracker.best[i], steps[i]
-      )
-      for i, seed in enumerate(self.seeds)
-    ]
-    self.display.phase("evaluating")
+    self.progress.phase("evaluating")
     diagnoses = self.diagnose(best, self.task.selection)
-    for outcome, diagnosis in zip(outcomes, diagnoses, strict=True):
+    outcomes = []
+    for i, (seed, diagnosis) in enumerate(zip(self.seeds, diagnoses, strict=True)):
+      outcome = results.Outcome(
+        seed, tracker.best_step[i], tracker.best_epoch[i], tracker.best[i], steps[i]
+      )
       outcome.diagnostics = {**diagnosis.scalars, **diagnosis.summary}
+      outcomes.append(outcome)
     for split in self.config.evaluation.splits:
       self.task.record(self.workdir, best, split, outcomes)
     return outcomes
 
   def summary(self) -> dict:
-    """What the run was, and (under `execution`) how it went on this machine."""
+    """Returns what the run was, and (under `execution`) how it went on this machine."""
     units, inputs = self.batcher.units, self.components.statistics(self.batcher)
-    count = states.count(self.state.trainable) + states.count(self.state.frozen)
-    return {
+    trainable, frozen = self.state.trainable, self.state.frozen
+    pretrained = trainable.keys() | frozen.keys() <= self.components.pretrained.keys()
+    content = {
       # Nothing was drawn by a seed: no step was taken, and every parameter is a pretrained one.
-      "deterministic": self.step == 0
-      and self.start is None
-      and self.state.trainable.keys() | self.state.frozen.keys()
-      <= self.components.pretrained.keys(),
-      "parameters": {"all": count, "trainable": states.count(self.state.trainable)},
+      "deterministic": self.step == 0 and self.start is None and pretrained,
+      "parameters": {
+        "all": states.count(trainable) + states.count(frozen),
+        "trainable": states.count(trainable),
+      },
       "examples": len(self.batcher.examples),
       "sampler": self.config.batch.sampler,
       "units": len(units.lengths),
       "truncated_units": int(units.truncated_units),
       "tokens_lost": int(units.tokens_lost),
-      **({"inputs": inputs} if inputs else {}),
-      "padding": round(self.padding, 4),
-      "execution": {
-        **self.execution,
-        "devices": jax.device_count(),
-        "processes": processes.count(),
-        "backend": jax.default_backend(),
-        "device": jax.devices()[0].device_kind,
-        "peak_memory_bytes": devices.peak_memory(),
-        "compilations_of_step": self.step_function._cache_size(),
-        "compilations_of_prediction": self.predictor.compilations,
-        "seconds": round(time.monotonic() - self.started, 1),
-        # The share of the time since the first start that was spent in steps which count.
-        "goodput": self.display.status.goodput(),
-      },
     }
+    if inputs:
+      content["inputs"] = inputs
+    content["padding"] = round(self.padding, 4)
+    content["execution"] = {
+      **self.execution,
+      "devices": jax.device_count(),
+      "processes": processes.count(),
+      "backend": jax.default_backend(),
+      "device": jax.devices()[0].device_kind,
+      "peak_memory_bytes": devices.peak_memory(),
+      "compilations_of_step": self.step_function._cache_size(),
+      "compilations_of_prediction": self.predictor.compilations,
+      "seconds": round(time.monotonic() - self.started, 1),
+      # The share of the time since the first start that was spent in steps which count.
+      "goodput": self.progress.goodput(),
+    }
+    return content

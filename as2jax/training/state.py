@@ -1,9 +1,11 @@
-"""The train state: shapes first, then sharded initialisation from pretrained weights.
+"""What training changes: the train state, and the tracker of early stopping.
 
-Every leaf has a leading seed axis, of length one for a run of one seed.
+Every leaf of a train state has a leading seed axis, of length one for a run of one seed.
 """
 
+import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +17,9 @@ from flax import struct, traverse_util
 from jax.sharding import Mesh
 from jaxtyping import Array, Int
 
+from as2jax.data.datasets import holdout
+from as2jax.data.datasets.dataset import Dataset
+from as2jax.evaluation import metrics
 from as2jax.models.system import System
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
@@ -23,7 +28,7 @@ from as2jax.training import optimizers
 
 @struct.dataclass
 class TrainState:
-  """Everything that a step reads and writes.
+  """Holds everything that a step reads and writes.
 
   Attributes:
     step: steps taken, `[seed]`.
@@ -41,7 +46,7 @@ class TrainState:
 
   @property
   def params(self) -> dict:
-    """The model's parameter tree."""
+    """Returns the model's parameter tree."""
     return optimizers.merge(self.trainable, self.frozen)
 
 
@@ -121,7 +126,7 @@ def shapes(
   optimizer: optax.GradientTransformation,
   mesh: Mesh,
 ) -> TrainState:
-  """Shapes and shardings of what `create` returns, computed without any device."""
+  """Returns the shapes and shardings of what `create` returns, without any device."""
   init = _initialiser(model, batch, lr_multipliers, optimizer)
   shape_tree = jax.eval_shape(init, np.asarray(seeds, np.uint32), {})
   return jax.tree.map(
@@ -150,12 +155,12 @@ def _initialiser(
 
 
 def abstract(state: Any) -> Any:
-  """Shapes, types and shardings of a state, or of a part of one, as the target of restoring a checkpoint."""
+  """Returns the shapes, types and shardings of (a part of) a state, to restore a checkpoint into."""
   return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state)
 
 
 def not_finite(state: TrainState) -> list[str]:
-  """The paths of the arrays of a state that hold a number which is not finite."""
+  """Returns the paths of the arrays of a state that are not finite."""
   leaves = jax.tree_util.tree_flatten_with_path(state)[0]
   floats = {
     jax.tree_util.keystr(path, simple=True, separator="/"): leaf
@@ -171,18 +176,18 @@ def not_finite(state: TrainState) -> list[str]:
 
 @functools.cache
 def _all_finite(mesh: Mesh) -> Callable[[list[Array]], Array]:
-  """A compiled function: whether each array is finite, as one array that every device holds."""
+  """Compiles a function that says whether each array is finite, to every device."""
   every = lambda arrays: jnp.stack([jnp.isfinite(x).all() for x in arrays])
   return jax.jit(every, out_shardings=sharding.replicated(mesh))
 
 
 def count(params: Mapping[str, Any]) -> int:
-  """The number of parameters of one seed, from flat `[seed, …]` arrays."""
+  """Counts the parameters of one seed, from flat `[seed, …]` arrays."""
   return int(sum(np.prod(p.shape[1:]) for p in params.values()))
 
 
 def ranking_variables(state: TrainState) -> dict:
-  """The model's collections as predict and compare steps take them: `{"params": …, …}`, `[seed, …]`.
+  """Returns the collections that predict and compare steps take: `{"params": …, …}`, `[seed, …]`.
 
   Its parameters are their average where the optimizer keeps one.
   """
@@ -195,7 +200,7 @@ def ranking_variables(state: TrainState) -> dict:
 
 
 def variables(state: TrainState) -> dict:
-  """What a checkpoint of the best evaluation holds: parameters and running statistics, `[seed, …]`.
+  """Returns what a checkpoint of the best evaluation holds, `[seed, …]`.
 
   The parameters are those that were evaluated: see `ranking_variables`.
   """
@@ -212,3 +217,80 @@ def choose(seeds: np.ndarray, new: Any, old: Any) -> Any:
     )
 
   return jax.jit(choice, out_shardings=jax.tree.map(lambda x: x.sharding, new))(seeds, new, old)
+
+
+def check_selection(config: Any, dataset: Dataset) -> None:
+  """Raises InputError where no question of the split that selects counts in the metric that selects.
+
+  Of a pool, `evaluation.tasks.Retrieve` says so.
+  """
+  if config.evaluation.task != "rerank":
+    return
+  split = holdout.selection_split(config.data)
+  labels = [np.asarray([c.label for c in q.candidates]) for q in dataset.splits[split]]
+  if metrics.filter_mask(dataset.clean, labels).any():
+    return
+  both = " and one with label 0" * (dataset.clean == "both")
+  advice = "label some, or hold training questions out in its place (data.holdout=0.1)"
+  if split == holdout.NAME:
+    advice = "raise data.holdout"
+  raise InputError(
+    f"{dataset.name}: none of the {len(labels)} questions of the split {split} has a candidate with "
+    f"label 1{both}, so that it cannot select the best epoch; {advice}"
+  )
+
+
+@dataclasses.dataclass
+class Tracker:
+  """Holds the state of early stopping between evaluations; saved with every checkpoint.
+
+  Attributes:
+    patience: evaluations without an improvement after which a seed stops.
+    best: the best selection value of each seed, None before the first evaluation.
+    best_step, best_epoch: the step and the epoch of the best value.
+    waited: evaluations since the best one.
+    active: whether each seed still trains.
+    saved_step: the step of the last checkpoint of best parameters.
+
+  """
+
+  patience: int
+  best: list[float | None]
+  best_step: list[int]
+  best_epoch: list[int]
+  waited: list[int]
+  active: list[bool]
+  saved_step: int = -1
+
+  @classmethod
+  def start(cls, seeds: int, patience: int) -> "Tracker":
+    """Returns the state before the first evaluation."""
+    if patience < 1:
+      raise InputError(f"patience = {patience}: give at least 1 evaluation")
+    return cls(patience, [None] * seeds, [0] * seeds, [0] * seeds, [0] * seeds, [True] * seeds)
+
+  def update(self, values: Sequence[float], step: int, epoch: int) -> list[bool]:
+    """Records one evaluation; returns which active seeds improved (a tie is no improvement).
+
+    Raises:
+      InputError: the value of an active seed is not finite, so that it cannot be compared.
+
+    """
+    improved = []
+    for i, value in enumerate(values):
+      if self.active[i] and not math.isfinite(value):
+        raise InputError(
+          f"step {step}, epoch {epoch}: the metric that selects is {value} for seed "
+          f"{i + 1} of {len(values)}, which can be compared with nothing: training "
+          "has diverged; lower optimizer.rate"
+        )
+      best = self.best[i]
+      better = self.active[i] and (best is None or value > best)
+      improved.append(better)
+      if better:
+        self.best[i], self.best_step[i], self.best_epoch[i] = float(value), step, epoch
+        self.waited[i] = 0
+      elif self.active[i]:
+        self.waited[i] += 1
+        self.active[i] = self.waited[i] < self.patience
+    return improved

@@ -1,7 +1,7 @@
 """The train step: forward pass, loss, gradient and update, jitted with shardings."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -14,7 +14,8 @@ from as2jax.evaluation.predict import over_seeds
 from as2jax.layers.dense import norm
 from as2jax.models.losses import Loss, Term
 from as2jax.runtime import sharding
-from as2jax.training import cached_gradients, optimizers
+from as2jax.runtime.errors import InputError
+from as2jax.training import optimizers
 from as2jax.training.state import TrainState
 
 
@@ -173,8 +174,64 @@ def _of_whole_batch(
     scales = {name: term.scale for name, term in terms.items()}
     return sum(scales[name] * v for name, v in values.items() if scales[name]), (values, scales)
 
-  gradient, (values, scales) = cached_gradients.gradient(encode, value, state.trainable, batch)
+  gradient, (values, scales) = cached_gradient(encode, value, state.trainable, batch)
   return values, scales, gradient, state.mutables
+
+
+def check_accumulation(config: Any, model: Any, loss: Any) -> None:
+  """Raises InputError where a run would accumulate a loss over a whole batch without its vectors."""
+  if config.batch.accumulate > 1 and loss.whole_batch and not model.scores_by_vectors:
+    raise InputError(
+      f"batch.accumulate = {config.batch.accumulate}: loss.name = {config.loss.name!r} compares all "
+      f"texts of a batch, and the gradient of {config.model.name!r} is not one of vectors alone; set "
+      "batch.accumulate to 1, or train a bi-encoder that is scored by its vectors (model.name = "
+      "biencoder or sentence_bert)"
+    )
+
+
+def _merged(batch: Any) -> Any:
+  """Views micro-batches `[accumulate, shard, …]` as one of accumulate · shard shards, `[shard, …]`.
+
+  Micro-batches of one shard stand together, so that no array moves between devices.
+  """
+  return jax.tree.map(lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:]), batch)
+
+
+def cached_gradient(
+  encode: Callable[[Mapping[str, jax.Array], Any, jax.Array], jax.Array],
+  value: Callable[[Mapping[str, jax.Array], jax.Array, Any], tuple[jax.Array, Any]],
+  trainable: Mapping[str, jax.Array],
+  batch: Any,
+) -> tuple[Mapping[str, jax.Array], Any]:
+  """Differentiates a loss over a whole batch that is encoded in parts (GradCache, Gao et al. 2021).
+
+  The first pass encodes the micro-batches and keeps the vectors alone, then the loss gives the gradient
+  with respect to these, and the second pass encodes each micro-batch again, with the same dropout, and
+  pulls its vectors' gradient back to the parameters. The result is the gradient of one large batch.
+
+  Args:
+    encode: (parameters, micro-batch, its number) → the vectors of its units `[shard, unit, d]`; equal
+      for equal arguments, dropout included.
+    value: (parameters, vectors, merged batch) → the loss, and further results.
+    trainable: parameters by path.
+    batch: `[accumulate, shard, …]`.
+
+  """
+  items = (jnp.arange(jax.tree.leaves(batch)[0].shape[0]), batch)
+  vectors = jax.lax.map(lambda item: encode(trainable, item[1], item[0]), items)
+
+  def loss_of(trainable, vectors):
+    return value(trainable, _merged(vectors), _merged(batch))
+
+  (direct, cached), further = jax.grad(loss_of, argnums=(0, 1), has_aux=True)(trainable, vectors)
+
+  def pull(total, item):
+    number, micro, of_vectors = item
+    _, back = jax.vjp(lambda params: encode(params, micro, number), trainable)
+    return jax.tree.map(jnp.add, total, back(of_vectors)[0]), None
+
+  total, _ = jax.lax.scan(pull, direct, (*items, cached))
+  return total, further
 
 
 def differentiate(

@@ -88,7 +88,7 @@ def keep(parts: Any, units: UnitTable, examples: ExampleTable) -> None:
 
 
 def digest(parts: Any, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-  """Returns the digest of the training questions (see `identity.of_questions`), computed once."""
+  """Returns the digest of the training questions (see `record.of_questions`), computed once."""
   place = folder(parts)
   if place is None:
     return compute()

@@ -4,13 +4,12 @@ With `warm_start.scope` = `all`, all parameters and running statistics are copie
 agree with those of the model. With `encoder`, only those of the encoder are copied, and the others
 (a pooler under the head, role embeddings) are initialised as in a fresh run. With `matching`, those
 others that this model has are copied, too: under the same path or the one that it declares
-(`System.warm_start_paths`), and of the same shape. An encoder's own
-vocabulary is copied with its parameters; what else was fitted to the first run's training data (how
-rare words are) is copied with `all` only. Optimizer, schedule, epochs and early stopping start
-anew.
+(`System.warm_start_paths`), and of the same shape. An encoder's own vocabulary is copied with its
+parameters; what else was fitted to the first run's training data (how rare words are) is copied with
+`all` only. Optimizer, schedule, epochs and early stopping start anew.
 
-When the run begins, the source and the digest of the parameters are recorded in `warm_start.json`,
-and later in `results.json`; resuming is refused where the first run has changed since.
+The source and the digest of the parameters are recorded in `run.json` when the run begins, and in
+`results.json`; resuming is refused where the first run has changed since.
 """
 
 import dataclasses
@@ -33,12 +32,12 @@ from as2jax.models.system import System
 from as2jax.runtime import checksums, processes, registry, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from as2jax.training import identity, optimizers, warm_start_parts
+from as2jax.training import optimizers, record
 from as2jax.training.checkpoints import group_folder, read_best
-from as2jax.training.run_folder import begun
 from as2jax.training.state import TrainState
 
-NAME = "warm_start.json"  # in a run's folder
+OLD_NAME = "warm_start.json"  # in the folder of a run of a version before 0.2
+SCOPES = ("all", "encoder", "matching")
 ENCODER = "encoder/"  # before the paths of an encoder's parameters
 # Keys of the section `encoder` that may differ: they say how the encoder is computed or where it is
 # read from. `WarmStart.check_encoder` compares what it is.
@@ -62,7 +61,7 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-  """The checkpoint that one seed starts from: the best one of a seed of the first run.
+  """Names the checkpoint that one seed starts from: the best one of a seed of the first run.
 
   Attributes:
     folder: the folder that holds `best/`.
@@ -81,7 +80,7 @@ class Origin:
 
 
 class WarmStart:
-  """The finished first run that a run starts from.
+  """Takes the parameters of a finished first run.
 
   Args:
     section: the config's section `warm_start`.
@@ -95,65 +94,53 @@ class WarmStart:
   def __init__(self, section: Mapping[str, Any], seeds: Sequence[int]):
     self.run, self.scope = epath.Path(section["run"]), section["scope"]
     self.config, self.content = _finished(self.run)
-    there = [outcome["seed"] for outcome in self.content["seeds"]]
+    known = tuple(outcome["seed"] for outcome in self.content["seeds"])
     self.origins = {}
     for seed in seeds:
       taken = seed if section["seed"] is None else section["seed"]
-      if taken not in there:
+      if taken not in known:
         raise InputError(
           f"warm_start.run = {self.run} has no seed {taken} (it has "
-          f"{', '.join(map(str, there))}): say which one every seed takes, such as "
-          f"--config.warm_start.seed={there[0]}"
+          f"{', '.join(map(str, known))}): say which one every seed takes, such as "
+          f"--config.warm_start.seed={known[0]}"
         )
-      self.origins[seed] = self._origin(taken, tuple(there))
+      self.origins[seed] = self._origin(taken, known)
 
-  def _origin(self, seed: int, there: tuple[int, ...]) -> Origin:
-    group = there if self.config["seeds_parallel"] else (seed,)
+  def _origin(self, seed: int, known: tuple[int, ...]) -> Origin:
+    group = known if self.config["seeds_parallel"] else (seed,)
     outcomes = {outcome["seed"]: outcome for outcome in self.content["seeds"]}
     # Each save of a group holds the best parameters so far of all its seeds.
     step = max(outcomes[member]["best_step"] for member in group)
-    return Origin(
-      group_folder(self.run, there, group),
-      step,
-      group.index(seed),
-      seed,
-      outcomes[seed]["best_value"],
-    )
+    folder = group_folder(self.run, known, group)
+    return Origin(folder, step, group.index(seed), seed, outcomes[seed]["best_value"])
 
   def arrays(self, seed: int) -> tuple[Arrays, Arrays]:
-    """The parameters and the running statistics, by path, that `seed` starts from."""
+    """Reads the parameters and the running statistics, by path, that `seed` starts from."""
     origin = self.origins[seed]
-    identity.check_best(self.run, origin.folder, origin.step)
+    record.check_best(self.run, origin.folder, origin.step)
     variables = read_best(origin.folder, origin.step)
     params = {**variables["trainable"], **variables["frozen"]}
     mutables = traverse_util.flatten_dict(variables["mutables"], sep="/")
     of_seed = lambda tree: {path: value[origin.index] for path, value in tree.items()}
-    return of_seed(self._concerned(params, False)), of_seed(self._concerned(mutables, True))
+    return of_seed(self._in_scope(params)), of_seed(self._in_scope(mutables, statistics=True))
 
-  def _concerned(self, tree: Mapping[str, Any], collections: bool) -> dict[str, Any]:
-    """The part of a tree (parameters, or `collections` of statistics) that is copied."""
-    below = lambda path: path.partition("/")[2] if collections else path
-    return {
-      path: value
-      for path, value in tree.items()
-      if self.scope != "encoder" or below(path).startswith(ENCODER)
-    }
+  def _in_scope(self, tree: Mapping[str, Any], *, statistics: bool = False) -> dict[str, Any]:
+    """Leaves what is copied of a tree of parameters, or of (collections of) running statistics."""
+    if self.scope != "encoder":
+      return dict(tree)
+    below = lambda path: path.partition("/")[2] if statistics else path
+    return {path: value for path, value in tree.items() if below(path).startswith(ENCODER)}
 
   @functools.cached_property
   def record(self) -> dict:
-    """What is copied from where, with digests, ready for JSON."""
+    """Says what is copied from where, with digests, ready for JSON."""
     digests: dict[Origin, str] = {}
+    seeds = []
     for seed, origin in self.origins.items():
       if origin not in digests:
         params, statistics = self.arrays(seed)
         digests[origin] = checksums.of_arrays({**params, **statistics})
-    return {
-      "run": str(self.run),
-      "scope": self.scope,
-      "model": self.config["model"]["name"],
-      "data": self.content["data"]["name"],
-      "selected_on": self.content["selected_on"],
-      "seeds": [
+      seeds.append(
         {
           "seed": seed,
           "from_seed": origin.seed,
@@ -161,36 +148,32 @@ class WarmStart:
           "value": origin.value,
           "sha256": digests[origin],
         }
-        for seed, origin in self.origins.items()
-      ],
-      **({"warm_start": self.content["warm_start"]} if "warm_start" in self.content else {}),
+      )
+    content = {
+      "run": str(self.run),
+      "scope": self.scope,
+      "model": self.config["model"]["name"],
+      "data": self.content["data"]["name"],
+      "selected_on": self.content["selected_on"],
+      "seeds": seeds,
     }
+    if "warm_start" in self.content:
+      content["warm_start"] = self.content["warm_start"]
+    return content
 
   def check_encoder_config(self, config: Any) -> None:
     """Raises InputError where the sections `encoder` describe other encoders."""
-    both = (
-      {f"encoder.{key}": value for key, value in flatten(section).items() if key not in FREE}
-      for section in (self.config["encoder"], json.loads(config.to_json())["encoder"])
-    )
-    changed = differences(*both, free=())
+    sections = []
+    for section in (self.config["encoder"], json.loads(config.to_json())["encoder"]):
+      values = flatten(section).items()
+      sections.append({f"encoder.{key}": value for key, value in values if key not in FREE})
+    changed = differences(*sections, free=())
     if changed:
       raise InputError(
         f"warm_start.run = {self.run} has another encoder:\n"
         + "\n".join(changed)
         + "\nDescribe the encoder as that run does"
       )
-
-  def copy_fitted(self, workdir: epath.Path) -> None:
-    """Copies the vocabulary and fitted inputs of the first run: see the module's docstring."""
-    from as2jax.encoders import static
-
-    source, target = self.run / ENCODER_FOLDER, workdir / ENCODER_FOLDER
-    if (source / "vectors.json").exists():
-      static.save(static.load(source), target)
-    fitted_there = self.run / fitted.FOLDER
-    if self.scope == "all" and fitted_there.exists():
-      for path in fitted_there.iterdir():
-        write_whole(workdir / fitted.FOLDER / path.name, path.read_text())
 
   def check_encoder(self, weights: Mapping[str, Any]) -> None:
     """Raises InputError where the encoder or its tokeniser is not the first run's.
@@ -199,24 +182,48 @@ class WarmStart:
       weights: `Components.provenance`.
 
     """
-    there = {**self.content["weights"], "tokenizer": identity.read(self.run)["tokenizer"]}
-    for key in ("family", "architecture", "tokenizer"):
-      if key not in there:
-        raise InputError(
-          f"{self.run}/results.json does not say the encoder's {key}: it is of an "
-          "older version; train that run again"
-        )
-    encoders = (
-      {key: side[key] for key in ("family", "architecture", "tokenizer")}
-      for side in (there, weights)
-    )
-    changed = differences(*map(flatten, encoders), free=())
+    first = {**self.content["weights"], "tokenizer": record.read(self.run)["tokenizer"]}
+    keys = ("family", "architecture", "tokenizer")
+    lacking = [key for key in keys if key not in first]
+    if lacking:
+      raise InputError(
+        f"{self.run}/results.json does not say the encoder's {lacking[0]}: it is of an older version; "
+        "train that run again"
+      )
+    encoders = [flatten({key: side[key] for key in keys}) for side in (first, weights)]
+    changed = differences(*encoders, free=())
     if changed:
       raise InputError(
-        f"the encoder of warm_start.run = {self.run} ({there['pretrained']}) is not "
+        f"the encoder of warm_start.run = {self.run} ({first['pretrained']}) is not "
         f"that of this config ({weights['pretrained']}):\n"
         + "\n".join(changed)
         + "\nName the same published encoder in encoder.pretrained"
+      )
+
+  def copy_fitted(self, workdir: epath.Path) -> None:
+    """Copies the vocabulary and fitted inputs of the first run: see the module's docstring."""
+    from as2jax.encoders import static
+
+    source = self.run / ENCODER_FOLDER
+    if (source / "vectors.json").exists():
+      static.save(static.load(source), workdir / ENCODER_FOLDER)
+    counted = self.run / fitted.FOLDER
+    if self.scope == "all" and counted.exists():
+      for path in counted.iterdir():
+        write_whole(workdir / fitted.FOLDER / path.name, path.read_text())
+
+  def check_unchanged(self, before: Mapping[str, Any]) -> None:
+    """Raises InputError where resumed seeds did not start from the same parameters."""
+    shown = lambda e: f"seed {e['from_seed']}, step {e['step']}, {e['sha256'][:12]}"
+    changed = []
+    for old, now in zip(before["seeds"], self.record["seeds"]):
+      if old != now:
+        changed.append(f"  seed {now['seed']}: {shown(old)} then, {shown(now)} now")
+    if changed:
+      raise InputError(
+        f"warm_start.run = {self.run} has changed since this run began from it:\n"
+        + "\n".join(changed)
+        + "\nPut it back as it was, or start in another --workdir"
       )
 
   def place(self, state: TrainState, seeds: Sequence[int], model: System) -> TrainState:
@@ -230,33 +237,22 @@ class WarmStart:
     mutables = traverse_util.flatten_dict(state.mutables, sep="/")
     taken = [self.arrays(seed) for seed in seeds]
     if self.scope == "matching":
-      there = taken[0][0]
-      taken = [
-        (
-          warm_start_parts.matching(of_params, params, model),
-          warm_start_parts.matching(statistics, mutables, model),
-        )
-        for of_params, statistics in taken
-      ]
-      warm_start_parts.check_together(there, params, taken[0][0], model, self.run)
-      params_here = {path: params[path] for path in params if path.startswith(ENCODER)}
-      self._check_paths(
-        params_here, {path: x for path, x in taken[0][0].items() if path.startswith(ENCODER)}
-      )
-      self._say_matching(params, taken[0][0])
+      every = taken[0][0]
+      taken = [(_matching(a, params, model), _matching(b, mutables, model)) for a, b in taken]
+      copied = taken[0][0]
+      self._check_together(every, params, copied, model)
+      of_encoder = lambda tree: {path: x for path, x in tree.items() if path.startswith(ENCODER)}
+      self._check_paths(of_encoder(params), of_encoder(copied))
+      self._log_matching(params, copied)
     else:
-      self._check_paths(
-        {**self._concerned(params, False), **self._concerned(mutables, True)},
-        {**taken[0][0], **taken[0][1]},
-      )
+      here = self._in_scope(params) | self._in_scope(mutables, statistics=True)
+      self._check_paths(here, {**taken[0][0], **taken[0][1]})
 
-    def placed(tree, which):
-      return {
-        path: _put([arrays[which][path] for arrays in taken], leaf)
-        if path in taken[0][which]
-        else leaf
-        for path, leaf in tree.items()
-      }
+    def placed(tree: Mapping[str, Any], which: int) -> dict[str, Any]:
+      new = dict(tree)
+      for path in tree.keys() & taken[0][which].keys():
+        new[path] = _put([arrays[which][path] for arrays in taken], tree[path])
+      return new
 
     opt_state = state.opt_state
     if isinstance(
@@ -271,62 +267,100 @@ class WarmStart:
       opt_state=opt_state,
     )
 
-  def _say_matching(self, params: Mapping[str, Any], taken: Arrays) -> None:
-    """Logs what beside the encoder is taken and what is new; InputError where nothing is taken."""
+  def _check_together(
+    self, first: Arrays, params: Mapping[str, Any], copied: Arrays, model: System
+  ) -> None:
+    """Raises InputError where of the parts that a model renames only some are copied.
+
+    A head without the pooler that it was trained on, for example, gives other scores.
+    """
+    has = lambda paths, start: any(path.startswith(start) for path in paths)
+    parts = model.warm_start_paths.items()
+    came = [start for start, target in parts if has(copied, target)]
+    for start, target in parts:
+      if came and start not in came and has(first, start) != has(params, target):
+        trained = f"with {start}, and" if has(first, start) else f"without {start}, but"
+        none = "" if has(params, target) else "no "
+        raise InputError(
+          f"warm_start.scope = 'matching': {', '.join(came)} of warm_start.run = {self.run} was trained "
+          f"{trained} this model has {none}{target}: give it the same parts (of CASSIE, "
+          "model.ranker_head = 'pooled' where there is a pooler, else 'linear'), or set the scope to "
+          "encoder"
+        )
+
+  def _log_matching(self, params: Mapping[str, Any], copied: Arrays) -> None:
+    """Logs what beside the encoder is copied and what is new; InputError where nothing is copied."""
     parts = lambda paths: sorted({path.rpartition("/")[0] for path in paths})
-    others = parts(path for path in taken if not path.startswith(ENCODER))
-    new = parts(path for path in params if path not in taken)
+    others = parts(path for path in copied if not path.startswith(ENCODER))
+    new = ", ".join(parts(params.keys() - copied.keys()))
     if not others:
       raise InputError(
         f"warm_start.scope = 'matching': beside the encoder's, this model has none of the parameters of "
-        f"warm_start.run = {self.run}; it has {', '.join(new) or 'no others'}: set the scope to encoder"
+        f"warm_start.run = {self.run}; it has {new or 'no others'}: set the scope to encoder"
       )
     log.info(
-      "begins with the encoder and %s of %s; new: %s",
-      ", ".join(others),
-      self.run,
-      ", ".join(new) or "nothing",
+      "begins with the encoder and %s of %s; new: %s", ", ".join(others), self.run, new or "nothing"
     )
 
-  def _check_paths(self, here: Mapping[str, Any], taken: Arrays) -> None:
-    mine = {path: leaf.shape[1:] for path, leaf in here.items()}
-    source = {path: value.shape for path, value in taken.items()}
-    if not mine or not source:
+  def _check_paths(self, params: Mapping[str, Any], copied: Arrays) -> None:
+    here = {path: leaf.shape[1:] for path, leaf in params.items()}
+    first = {path: value.shape for path, value in copied.items()}
+    if not here or not first:
       raise InputError(
-        f"warm_start: {'this model' if source else self.run} has no parameters "
-        f"{'of an encoder ' if self.scope == 'encoder' else ''}to "
-        f"{'replace' if source else 'take'}"
+        f"warm_start: {'this model' if first else self.run} has no parameters "
+        f"{'of an encoder ' if self.scope == 'encoder' else ''}to {'replace' if first else 'take'}"
       )
-    wrong = [
-      f"  {path}: {source.get(path, 'absent')} there, {mine.get(path, 'absent')} here"
-      for path in sorted(mine.keys() | source.keys())
-      if source.get(path) != mine.get(path)
-    ]
+    wrong = []
+    for path in sorted(here.keys() | first.keys()):
+      if first.get(path) != here.get(path):
+        wrong.append(
+          f"  {path}: {first.get(path, 'absent')} there, {here.get(path, 'absent')} here"
+        )
     if wrong:
-      more = [f"  … and {len(wrong) - SHOWN} more"] if len(wrong) > SHOWN else []
-      hint = (
-        "; set warm_start.scope=encoder to take its encoder alone" if self.scope == "all" else ""
-      )
+      if len(wrong) > SHOWN:
+        wrong[SHOWN:] = [f"  … and {len(wrong) - SHOWN} more"]
+      hint = "; set warm_start.scope=encoder to take its encoder alone" * (self.scope == "all")
       raise InputError(
         f"warm_start.run = {self.run} has other parameters than this model "
         f"(warm_start.scope = {self.scope!r}):\n"
-        + "\n".join(wrong[:SHOWN] + more)
+        + "\n".join(wrong)
         + f"\nName a run of this model{hint}"
       )
+
+
+def _matching(copied: Arrays, here: Mapping[str, Any], model: System) -> Arrays:
+  """Leaves the first run's arrays that the model has, by the paths that they have here."""
+  matching = {}
+  for path, value in copied.items():
+    targets = [path]
+    for start, target in model.warm_start_paths.items():
+      if path.startswith(start):
+        targets.insert(-1, target + path.removeprefix(start))
+    for target in targets:
+      if target in here and here[target].shape[1:] == value.shape:
+        matching[target] = value
+        break
+  return matching
+
+
+def _put(values: Sequence[np.ndarray], leaf: jax.Array) -> jax.Array:
+  """Stacks the values of all seeds into an array sharded like `leaf`."""
+  stacked = np.stack(values).astype(leaf.dtype)
+  return jax.make_array_from_callback(leaf.shape, leaf.sharding, lambda index: stacked[index])
 
 
 def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
   """Opens the first run that a config names; None where it names none.
 
-  A new run's folder gets `warm_start.json` and copies of what was fitted; for a run that has begun,
-  the record is compared with the first run as it is now.
+  A new run's folder gets copies of what was fitted; of a run that has begun, the record is compared
+  with the first run as it is now.
 
   Raises:
     InputError: a wrong section `warm_start`, or a first run that is unusable or has changed.
 
   """
   workdir, section = epath.Path(workdir), config.warm_start
-  run, scope, seed = (section[key] for key in ("run", "scope", "seed"))
+  run, scope, seed = section["run"], section["scope"], section["seed"]
   if not run:
     if scope or seed is not None:
       raise InputError(
@@ -338,7 +372,7 @@ def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
     raise InputError(
       f"warm_start.run = {run}: {config.model.name} has no parameters to begin with; set it to ''"
     )
-  if scope not in ("all", "encoder", "matching"):
+  if scope not in SCOPES:
     raise InputError(
       f"warm_start.scope = {scope!r}: set it to all (all parameters of {run}), "
       "encoder (its encoder's alone) or matching (those that this model has, too)"
@@ -346,47 +380,21 @@ def begin(config: Any, workdir: epath.PathLike) -> WarmStart | None:
   if _absolute(run) == _absolute(workdir):
     raise InputError(f"warm_start.run = {run} is the --workdir itself: give another --workdir")
   start = WarmStart(section, tuple(config.seeds))
-  processes.by_first(lambda: _settle(start, config, workdir))
+  processes.by_first(lambda: _check_or_copy(start, config, workdir))
   return start
 
 
-def _settle(start: WarmStart, config: Any, workdir: epath.Path) -> None:
-  """Records what a run starts from, or compares it with the record."""
-  if begun(workdir):
-    if _check_unchanged(workdir / NAME, start.record):
-      return
-  else:
+def _check_or_copy(start: WarmStart, config: Any, workdir: epath.Path) -> None:
+  if not record.begun(workdir):
     start.check_encoder_config(config)
     start.copy_fitted(workdir)
-  write_whole(workdir / NAME, json.dumps(start.record, indent=2) + "\n")
-
-
-def _check_unchanged(path: epath.Path, record: dict) -> bool:
-  """Whether the seeds on record are those of now; those that are both must have begun as they would now."""
-  try:
-    before = json.loads(path.read_text())["seeds"]
-  except (OSError, ValueError, KeyError, TypeError) as error:
-    raise InputError(
-      f"{path} cannot be read ({error!r}): it says what this run began with; put it "
-      "back, or start in another --workdir"
-    ) from None
-  changed = [
-    f"  seed {now['seed']}: {_shown(old)} then, {_shown(now)} now"
-    for old, now in zip(before, record["seeds"])
-    if old != now
-  ]
-  if changed:
-    raise InputError(
-      f"warm_start.run = {record['run']} has changed since this run began from it:\n"
-      + "\n".join(changed)
-      + "\nPut it back as it was, or start in another "
-      "--workdir"
-    )
-  return len(before) == len(record["seeds"])
-
-
-def _shown(entry: Mapping[str, Any]) -> str:
-  return f"seed {entry['from_seed']}, step {entry['step']}, {entry['sha256'][:12]}"
+    return
+  before = record.read(workdir).get("warm_start")
+  if before is None and (workdir / OLD_NAME).exists():
+    advice = "it says what this run began with; put it back, or start in another --workdir"
+    before = regular_files.read_object(workdir / OLD_NAME, advice)
+  if before is not None:
+    start.check_unchanged(before)
 
 
 def _finished(run: epath.Path) -> tuple[dict, dict]:
@@ -414,9 +422,3 @@ def _finished(run: epath.Path) -> tuple[dict, dict]:
 def _absolute(path: epath.PathLike) -> str:
   text = str(path)
   return text.rstrip("/") if "://" in text else str(epath.Path(text).resolve())
-
-
-def _put(values: Sequence[np.ndarray], leaf: jax.Array) -> jax.Array:
-  """Stacks the values of all seeds into an array sharded like `leaf`."""
-  stacked = np.stack(values).astype(leaf.dtype)
-  return jax.make_array_from_callback(leaf.shape, leaf.sharding, lambda index: stacked[index])

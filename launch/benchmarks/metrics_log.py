@@ -3,7 +3,7 @@
 import tempfile
 import time
 
-from as2jax.training.run_folder import MetricsLog
+from as2jax.training.metrics_log import MetricsLog
 
 ROW = {"loss": 0.25, "gradient_norm": 1.5, "rate": 2e-5, "seconds_per_step": 0.125}
 FLUSHES = 50

@@ -27,7 +27,7 @@ from as2jax.data.batches.batcher import fit_batcher
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.text.token_table import create_arrays, table_of
 from as2jax.runtime import cache
-from as2jax.training import status
+from as2jax.training import progress
 
 CHUNK = 1 << 20
 CANDIDATES = 356  # a question, as ASNQ has
@@ -148,7 +148,7 @@ def run_to_first_step(folder: pathlib.Path, name: str, seconds: float = 7200) ->
   with (folder / f"{name}.txt").open("w") as log:
     process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
   try:
-    while status.read(folder / name).get("step", 0) < 1:
+    while progress.read_status(folder / name).get("step", 0) < 1:
       if process.poll() is not None or time.monotonic() - began > seconds:
         raise RuntimeError((folder / f"{name}.txt").read_text()[-2000:])
       time.sleep(0.2)

@@ -23,7 +23,7 @@ from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
-from as2jax.training import build, identity, stored_split
+from as2jax.training import build, record, stored_split
 from as2jax.training.build import Components
 from as2jax.training.checkpoints import Checkpoints, read_best
 from tests.faults.totals import Totals
@@ -211,7 +211,7 @@ def _in_training_splits(seed: int, cases: int, folder: pathlib.Path) -> Totals:
     parts = build.load(config)
     batcher = parts.train_batcher()
     arrays = {name: getattr(batcher.examples, name) for name in stored_split.ARRAYS}
-    digest = identity._of_data(parts, (identity.TRAINING,))
+    digest = record._of_data(parts, (record.TRAINING,))
     return {**arrays, "ids": batcher.units.ids, "offsets": batcher.units.offsets}, digest
 
   arrays, digest = begun()
@@ -242,7 +242,7 @@ def in_weights(folder: pathlib.Path, seed: int, cases: int, scratch: pathlib.Pat
 
   def resumed() -> Components:
     job_config = Run(run, jobs.of_run(str(run / "config.json"))).components
-    identity.settle(run, job_config)
+    record.settle(run, job_config)
     return job_config
 
   parts = resumed()

@@ -12,8 +12,8 @@ from as2jax.evaluation import results
 from as2jax.experiments.sweeps import points, states
 from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
-from as2jax.training import status
-from as2jax.training.run_folder import MetricsLog
+from as2jax.training import progress
+from as2jax.training.metrics_log import MetricsLog
 from tests.faults.fuzz import Reader, judged
 
 
@@ -73,7 +73,7 @@ def _rolled_back(path: pathlib.Path) -> bool:
 
 def _known(path: pathlib.Path) -> bool:
   """A status that is not what was written is none: nothing is shown of it."""
-  actual = status.read(path.parent)
+  actual = progress.read_status(path.parent)
   row = states.state_of(path.parent, points.Job("x", 0, "x", {}, 0, "{}"))
   states.cells([row])
   if not actual:

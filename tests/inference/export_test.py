@@ -24,7 +24,6 @@ from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.sentence_bert import SentenceBert
 from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
-from as2jax.training import identity
 from as2jax.training.build import load
 from as2jax.training.loop import train_and_evaluate
 
@@ -373,8 +372,8 @@ def test_a_deleted_checkpoint_and_changed_weights(trained, tmp_path):
   shutil.rmtree(copy / "checkpoints" / "best")
   with pytest.raises(InputError, match="best has no checkpoint"):
     export.export(copy, tmp_path / "out")
-  content = {**identity.read(copy), "weights": "0" * 64}
-  (copy / "identity.json").write_text(checksums.sealed(content))
+  content = {**record.read(copy), "weights": "0" * 64}
+  (copy / "run.json").write_text(checksums.sealed(content))
   with pytest.raises(InputError, match="the pretrained weights: 000000000000 then"):
     export.export(copy, tmp_path / "out")
   assert not (tmp_path / "out").exists()

@@ -16,8 +16,9 @@ from as2jax.models.losses import BinaryCrossEntropy
 from as2jax.models.ranking_losses import InBatchSoftmax, ListSoftmax
 from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
-from as2jax.training import build, cached_gradients, optimizers
+from as2jax.training import build, optimizers
 from as2jax.training import state as states
+from as2jax.training import step as steps
 from as2jax.training.step import differentiate, make_train_step
 
 LOSS = InBatchSoftmax(20.0, "cosine", True, 1e9)
@@ -106,8 +107,8 @@ def test_both_passes_have_the_same_dropout():
       ).units
     )
     parts = [encode(jax.tree.map(lambda x, i=i: x[i], micro), i) for i in range(2)]
-    whole = cached_gradients.merged(micro)
-    units = cached_gradients.merged(jnp.stack(parts))
+    whole = steps._merged(micro)
+    units = steps._merged(jnp.stack(parts))
     output = model.apply(params, units, whole, train=True, method="output_of")
     terms = LOSS(output, whole, 0.5)
     return sum(jnp.sum(t.values * t.weights) / jnp.sum(t.weights) for t in terms.values())
@@ -196,7 +197,7 @@ def test_accumulation_without_vectors_is_refused_before_training():
   with pytest.raises(
     InputError, match="batch.accumulate = 2: loss.name = 'bce' compares all texts"
   ):
-    cached_gradients.check(parts.config, parts.model, LOSS)
+    steps.check_accumulation(parts.config, parts.model, LOSS)
   assert CrossVAELoss.whole_batch  # its negatives, too, are all of the batch
   assert not ListSoftmax(1.0).whole_batch and not BinaryCrossEntropy().whole_batch
   assert not Siamese(None, "mean", "cosine", "concat").scores_by_vectors

@@ -11,7 +11,7 @@ from as2jax.data.datasets import mined
 from as2jax.data.datasets.dataset import Splits
 from as2jax.data.record import Candidate
 from as2jax.runtime.errors import InputError
-from as2jax.training import build, identity, stored_split
+from as2jax.training import build, record, stored_split
 from as2jax.training.describe import describe
 
 
@@ -37,7 +37,7 @@ def test_a_second_run_makes_the_same_batches_without_the_questions(cache, monkey
 
   parts = build.load(config(model))
   plan, batches = batch_of(parts)
-  digest = identity._of_data(parts, (identity.TRAINING,))
+  digest = record._of_data(parts, (record.TRAINING,))
   assert len([path for path in cache.iterdir() if path.is_dir()]) == 2  # examples and digest
   read = Splits.__getitem__
 
@@ -50,7 +50,7 @@ def test_a_second_run_makes_the_same_batches_without_the_questions(cache, monkey
   other_plan, others = batch_of(again)
   assert len(plan) == len(other_plan) and np.array_equal(plan.seen, other_plan.seen)
   assert jax.tree.all(jax.tree.map(np.array_equal, batches, others))
-  assert identity._of_data(again, (identity.TRAINING,)) == digest
+  assert record._of_data(again, (record.TRAINING,)) == digest
   with pytest.raises(AssertionError, match="decoded"):
     again.train_questions()
 
@@ -118,7 +118,7 @@ def test_a_damaged_or_vanished_part_is_made_again(cache):
   parts = build.load(config())
   _, batches = batch_of(parts)
   place = stored_split.folder(parts)
-  digest = identity._of_data(parts, (identity.TRAINING,))["data"][identity.TRAINING]
+  digest = record._of_data(parts, (record.TRAINING,))["data"][record.TRAINING]
   manifest = place / "manifest.json"
   manifest.write_text(manifest.read_text().replace("units", "unitz"))
   again = build.load(config())
@@ -126,4 +126,4 @@ def test_a_damaged_or_vanished_part_is_made_again(cache):
   _, others = batch_of(again)
   np.testing.assert_array_equal(batches[0].tokens.ids, others[0].tokens.ids)
   assert stored_split.read(again) is not None
-  assert identity._of_data(again, (identity.TRAINING,))["data"][identity.TRAINING] == digest
+  assert record._of_data(again, (record.TRAINING,))["data"][record.TRAINING] == digest

@@ -16,9 +16,9 @@ from as2jax.inference.run import Run
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
-from as2jax.training import build, checkpoints, identity, loop, warm_start
+from as2jax.training import build, checkpoints, loop, record
 from as2jax.training.loop import train_and_evaluate
-from as2jax.training.run_folder import begun
+from as2jax.training.record import begun
 
 
 def small(model="crossencoder", run="", scope="", **changes):
@@ -94,7 +94,7 @@ def test_all_parameters_are_taken(first, tmp_path):
     "value": was["best_value"],
     "sha256": "",
   }
-  assert json.loads((tmp_path / "x" / warm_start.NAME).read_text()) == content["warm_start"]
+  assert record.read(tmp_path / "x")["warm_start"] == content["warm_start"]
   model = CrossEncoder(tiny.encoder_module(), "cls", True, 0.0)
   described = {"form": model.published_form(), "model": model, "prompts": Prompts()}
   card = model_card.render(content, config, 5, **described)
@@ -177,11 +177,6 @@ def test_a_stopped_second_stage_continues_unless_the_first_changed(first, tmp_pa
     train_and_evaluate(config, stopped)
   shutil.rmtree(moved)
   shutil.copytree(first[0], moved)
-  (stopped / warm_start.NAME).rename(tmp_path / "kept")
-  with pytest.raises(InputError, match="it says what this run began with; put it back"):
-    train_and_evaluate(config, stopped)
-  (tmp_path / "kept").rename(stopped / warm_start.NAME)
-
   again = train_and_evaluate(config, stopped)
   drop = lambda results: {k: v for k, v in results.items() if k != "execution"}
   assert drop(again) == drop(content) and content["seeds"][0]["steps"] > 5
@@ -199,8 +194,8 @@ def test_seeds_can_be_added_to_a_second_stage(first, tmp_path):
     train_and_evaluate(more(0, 5, 7), folder)
   assert train_and_evaluate(config, folder) == content
   train_and_evaluate(more(0, 5), folder)
-  record = json.loads((folder / warm_start.NAME).read_text())["seeds"]
-  assert [(entry["seed"], entry["from_seed"]) for entry in record] == [(0, 0), (5, 5)]
+  seeds = record.read(folder)["warm_start"]["seeds"]
+  assert [(entry["seed"], entry["from_seed"]) for entry in seeds] == [(0, 0), (5, 5)]
 
 
 def test_a_first_stage_that_cannot_be_used_is_one_message(first, tmp_path):
@@ -229,7 +224,7 @@ def test_a_first_stage_that_cannot_be_used_is_one_message(first, tmp_path):
   ]:
     with refused(config, message):
       train_and_evaluate(config, tmp_path / "x")
-    assert not (tmp_path / "x" / warm_start.NAME).exists()
+    assert not (tmp_path / "x" / record.NAME).exists()
 
 
 def test_another_encoder_or_other_parameters_are_one_message(first, tmp_path):
@@ -237,8 +232,8 @@ def test_another_encoder_or_other_parameters_are_one_message(first, tmp_path):
   other = shutil.copytree(folder, tmp_path / "other")
   weights = dict(content["weights"])
   weights["architecture"] = {**weights["architecture"], "num_heads": "4"}
-  known = {**identity.read(other), "tokenizer": "another"}
-  (other / identity.NAME).write_text(checksums.sealed(known))
+  known = {**record.read(other), "tokenizer": "another"}
+  (other / record.NAME).write_text(checksums.sealed(known))
   (other / "results.json").write_text(json.dumps({**content, "weights": weights}))
   with pytest.raises(
     InputError,

@@ -26,7 +26,7 @@ from as2jax.data.datasets import trec_files
 from as2jax.evaluation import results, run_scores
 from as2jax.experiments.papers.rows import Run
 from as2jax.runtime.errors import InputError
-from as2jax.training.run_folder import step_seconds
+from as2jax.training.metrics_log import step_seconds
 
 SEEDS = "seeds.jsonl"  # of a peer's training: a line a seed
 LARGEST = 150_000  # bytes of a row

@@ -8,8 +8,8 @@ from typing import Any
 from as2jax.evaluation import results
 from as2jax.experiments.sweeps.local_executor import last_line
 from as2jax.experiments.sweeps.points import Job, read_manifest
-from as2jax.training import status
-from as2jax.training.progress_bar import duration
+from as2jax.training import progress
+from as2jax.training.progress import duration
 
 WAITING, RUNNING, SILENT = "waiting", "running", "silent"
 QUIET = 300.0  # seconds without a word, after which a run is called silent: it may have been killed
@@ -22,13 +22,19 @@ def rows(folder: pathlib.Path) -> list[dict[str, Any]]:
 
 def state_of(folder: pathlib.Path, job: Job) -> dict[str, Any]:
   """Return the state of one run: waiting, running, silent, stopped, failed or finished."""
-  row = {"id": job.id, "title": job.title, "state": WAITING, "note": "", **status.read(folder)}
+  row = {
+    "id": job.id,
+    "title": job.title,
+    "state": WAITING,
+    "note": "",
+    **progress.read_status(folder),
+  }
   log = folder / "log.txt"
   if (folder / "results.json").exists():
-    return row | {"state": status.FINISHED} | _outcome(folder)
+    return row | {"state": progress.FINISHED} | _outcome(folder)
   if row["state"] == WAITING and not log.exists():
     return row
-  if row["state"] in (WAITING, status.TRAINING):
+  if row["state"] in (WAITING, progress.TRAINING):
     age = time.time() - row.get("time", log.stat().st_mtime if log.exists() else 0.0)
     row |= {"state": RUNNING, "note": "" if "time" in row else last_line(log)}
     if age > QUIET:
@@ -57,7 +63,7 @@ def cells(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
         run["title"],
         run["state"],
         f"{run['step']}/{run['steps']}"
-        if "step" in run and run["state"] != status.FINISHED
+        if "step" in run and run["state"] != progress.FINISHED
         else "",
         "" if run.get("best") is None else f"{run['best']:.4f}",
         "" if left is None else duration(left),

@@ -11,14 +11,14 @@ from as2jax.commands import app
 from as2jax.evaluation import results
 from as2jax.experiments.sweeps import points, states
 from as2jax.runtime import checksums
-from as2jax.training import status
+from as2jax.training import progress
 
 
 def begin(folder, *, age=0.0, **content):
   """A run whose status was written so many seconds ago."""
   folder.mkdir(parents=True)
-  content = {"state": status.TRAINING, "time": time.time() - age, **content}
-  (folder / status.NAME).write_text(checksums.sealed(content))
+  content = {"state": progress.TRAINING, "time": time.time() - age, **content}
+  (folder / progress.NAME).write_text(checksums.sealed(content))
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def place(tmp_path, finished_run):
   jobs = [points.Job(f"id{i}", i, f"x={i}, seed 0", {"x": i}, 0, "{}") for i in range(7)]
   points.write_manifest(tmp_path, jobs)
   begin(tmp_path / "id0", step=30, steps=100, best=0.7125, seconds_left=7200, goodput=0.85)
-  begin(tmp_path / "id1", state=status.FAILED, error="step 3: the loss is nan.")
-  begin(tmp_path / "id2", state=status.STOPPED, step=50, steps=100)
+  begin(tmp_path / "id1", state=progress.FAILED, error="step 3: the loss is nan.")
+  begin(tmp_path / "id2", state=progress.STOPPED, step=50, steps=100)
   begin(tmp_path / "id4", age=3000, step=1, steps=9)
   (tmp_path / "id4" / "log.txt").write_text("step 3\nKilled\n")
   (tmp_path / "id5").mkdir()

@@ -1,4 +1,4 @@
-"""A run is what it began with: what was exchanged since is refused and named."""
+"""The record of a run: its config and seeds, and that what was exchanged since is refused and named."""
 
 import json
 import logging
@@ -9,9 +9,11 @@ import types
 import numpy as np
 import pytest
 import tiny
+from ml_collections import ConfigDict
 
 from as2jax.config import words as config_words
 from as2jax.data.datasets import dataset as datasets
+from as2jax.data.datasets import load as datasets_load
 from as2jax.data.datasets import trec_files
 from as2jax.data.datasets.pool import Pool
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, Ranking
@@ -21,7 +23,8 @@ from as2jax.inference import apply, export
 from as2jax.inference.run import Run
 from as2jax.runtime import checksums, version
 from as2jax.runtime.errors import InputError
-from as2jax.training import identity, warm_start
+from as2jax.runtime.files import write_whole
+from as2jax.training import record, warm_start
 from as2jax.training.loop import train_and_evaluate
 
 SIZES = {"train": 40, "dev": 10, "test": 10}
@@ -126,25 +129,16 @@ def swap_tokens(folder):
 
 
 def test_what_is_recorded(trained):
-  known = identity.read(trained / "x")
+  known = record.read(trained / "x")
   assert known["data"].keys() == {"training", "dev", "test"}
   assert known["data"]["dev"]["questions"] == SIZES["dev"]
   assert known["weights"] == results.read(trained / "x")["weights"]["sha256"]
   assert known["tokenizer"] and known["code"] and known["versions"]["jax"]
   assert known["best"].keys() == {"checkpoints"}
   recorded = results.read(trained / "x")["identity"]
-  assert recorded == {key: value for key, value in known.items() if key != "best"}
-  without = identity.read(trained / "idf")
+  assert recorded == {key: value for key, value in known.items() if key not in ("best", "results")}
+  without = record.read(trained / "idf")
   assert without["weights"] is None and without["data"].keys() >= {"training", "test"}
-
-
-def test_a_digest_does_not_depend_on_paths_or_times(there):
-  for name in ("train.jsonl", "encoder/model.safetensors", "x/encoder/tokenizer.json"):
-    path = there / name
-    content = path.read_bytes()
-    path.unlink()
-    path.write_bytes(content)
-  resume(there)
 
 
 @pytest.mark.parametrize(
@@ -235,11 +229,6 @@ def change_epsilon(folder):
   change_config(folder, layer_norm_eps=1e-3)
 
 
-def test_rates_of_dropout_are_nothing_to_a_use(there):
-  change_config(there, hidden_dropout_prob=0.3)
-  Run(there / "x").ranker()
-
-
 @pytest.mark.parametrize(
   "change, words",
   [
@@ -259,9 +248,9 @@ def test_every_use_compares_the_encoder(there, change, words):
 
 
 def test_another_best_checkpoint_is_refused(there):
-  content = checksums.unsealed((there / "x/identity.json").read_text())
+  content = checksums.unsealed((there / "x/run.json").read_text())
   content["best"]["checkpoints"] = "0" * 64
-  (there / "x/identity.json").write_text(checksums.sealed(content))
+  (there / "x/run.json").write_text(checksums.sealed(content))
   with pytest.raises(InputError, match="not the checkpoint that this run ended with .000000000000"):
     Run(there / "x").ranker()
 
@@ -279,7 +268,7 @@ def test_a_ranker_without_weights_is_its_training_data(there):
 
 
 def test_other_code_and_versions_go_on_with_a_line(there, monkeypatch, caplog):
-  monkeypatch.setattr(identity.version, "source_digest", lambda modules: "f" * 64)
+  monkeypatch.setattr(record.version, "source_digest", lambda modules: "f" * 64)
   monkeypatch.setattr(results, "versions", lambda: {"as2jax": "9"})
   with caplog.at_level(logging.WARNING):
     changed = resume(there)["identity"]["changed"]
@@ -292,15 +281,15 @@ def test_other_code_and_versions_go_on_with_a_line(there, monkeypatch, caplog):
 
 @pytest.mark.parametrize("damage", ["absent", "flip", "pipe"])
 def test_a_run_without_its_identity_is_refused(there, damage):
-  path = there / "x/identity.json"
+  path = there / "x/run.json"
   content = bytearray(path.read_bytes())
   content[200] ^= 1
   path.unlink() if damage != "flip" else path.write_bytes(content)
   if damage == "pipe":
     os.mkfifo(path)
-  with pytest.raises(InputError, match=r"identity.json (is missing|was damaged|is a named pipe)"):
+  with pytest.raises(InputError, match=r"run.json (is missing|was damaged|is a named pipe)"):
     Run(there / "x").ranker()
-  with pytest.raises(InputError, match=r"identity.json (is missing|was damaged|is a named pipe)"):
+  with pytest.raises(InputError, match=r"run.json (is missing|was damaged|is a named pipe)"):
     resume(there)
 
 
@@ -316,9 +305,9 @@ def test_the_source_of_a_class_of_the_users_counts(tmp_path, monkeypatch):
 
 def test_a_split_that_is_used_later_is_recorded_then(there):
   later = config(there, mode="evaluate", evaluation__splits=("train",))
-  assert "train" not in identity.read(there / "x")["data"]
+  assert "train" not in record.read(there / "x")["data"]
   apply.evaluate(later, there / "x")
-  assert identity.read(there / "x")["data"]["train"]["questions"] == SIZES["train"]
+  assert record.read(there / "x")["data"]["train"]["questions"] == SIZES["train"]
   turn_labels(there, "train")
   with pytest.raises(InputError, match="the questions of 'train'"):
     apply.evaluate(later, there / "x")
@@ -328,9 +317,9 @@ def test_a_first_stage_is_compared_by_its_checkpoint_not_its_data(there):
   section = {"run": str(there / "x"), "scope": "all", "seed": None}
   turn_labels(there, "train")
   assert warm_start.WarmStart(section, (0,)).record["seeds"][0]["sha256"]
-  content = identity.read(there / "x")
+  content = record.read(there / "x")
   content["best"]["checkpoints"] = "0" * 64
-  (there / "x/identity.json").write_text(checksums.sealed(content))
+  (there / "x/run.json").write_text(checksums.sealed(content))
   with pytest.raises(InputError, match="not the checkpoint that this run ended with"):
     _ = warm_start.WarmStart(section, (0,)).record
 
@@ -349,7 +338,7 @@ def test_pools_and_first_stage_rankings_count():
   def digests(pool, ranking):
     data = types.SimpleNamespace(splits={"test": questions}, pools={"test": pool})
     inputs, model = (FirstStageRanking(ranking),), types.SimpleNamespace(has_parameters=False)
-    return identity._of_data(
+    return record._of_data(
       types.SimpleNamespace(dataset=data, data=data, inputs=inputs, model=model), ("test",)
     )
 
@@ -374,7 +363,7 @@ def test_the_ranking_of_a_pool_that_is_ranked_again_counts(tmp_path):
     config = types.SimpleNamespace(data=types.SimpleNamespace(ranking=str(tmp_path)))
     model = types.SimpleNamespace(has_parameters=True, encodes=encodes)
     parts = types.SimpleNamespace(dataset=data, data=data, inputs=(), model=model, config=config)
-    return identity._of_data(parts, ("test",))["first_stage_ranking"]
+    return record._of_data(parts, ("test",))["first_stage_ranking"]
 
   first = digest([3.0, 2.0, 1.0], 3)
   assert first.keys() == {"test"} and digest([9.0, 5.0, 4.0], 3) == first
@@ -382,12 +371,152 @@ def test_the_ranking_of_a_pool_that_is_ranked_again_counts(tmp_path):
   assert digest([1.0, 2.0, 3.0], 1, encodes=True) == {}  # a bi-encoder searches the pool itself
 
 
-def test_the_source_that_was_sent_to_a_machine_is_part_of_the_identity(
-  trained, tmp_path, monkeypatch
-):
-  assert "source" not in identity.read(trained / "idf")  # here nobody sent it
-  sent = {"commit": "0" * 40, "patch": "1" * 40}
-  monkeypatch.setattr(identity.version, "source", lambda: sent)
-  train_and_evaluate(lexical(trained), tmp_path / "idf")
-  assert identity.read(tmp_path / "idf")["source"] == sent
-  assert results.read(tmp_path / "idf")["identity"]["source"] == sent
+def claimed(**changes):
+  return ConfigDict(
+    {
+      "mode": "train",
+      "seeds": (0, 1),
+      "seeds_parallel": False,
+      "optimizer": {"rate": 1e-3},
+      "data": {"download": True},
+      "log": {"steps": 5},
+      **changes,
+    }
+  )
+
+
+def test_claim_writes_once_and_then_compares(tmp_path):
+  record.claim(
+    tmp_path, claimed(optimizer={"rate": 0.5})
+  )  # nothing came of it: the folder is still new
+  record.claim(tmp_path, claimed())
+  (tmp_path / "checkpoints" / "latest" / "0").mkdir(parents=True)
+  first = (tmp_path / "config.json").read_text()
+  assert json.loads(first)["seeds"] == [0, 1]
+  free = {"mode": "predict", "data": {"download": False}, "log": {"steps": 9}}
+  record.claim(tmp_path, claimed(**free))  # these change no number
+  assert (tmp_path / "config.json").read_text() == first
+  with pytest.raises(InputError, match=r"optimizer.rate: 0.001 there, 0.1 now\n.*seeds: \[0, 1\]"):
+    record.claim(tmp_path, claimed(optimizer={"rate": 0.1}, seeds=(0,)))
+  for text in ("{", "[" * 100_000, "[1]"):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(InputError, match="config.json: .*give another --workdir"):
+      record.claim(tmp_path, claimed())
+
+
+def left_by(folder, *paths):
+  for path in paths:
+    (folder / path).mkdir(parents=True) if path.endswith("/") else write_whole(folder / path, "x")
+
+
+def files_in(folder):
+  return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_seeds_are_added_to_a_run_of_several(tmp_path):
+  assert record.claim(tmp_path, claimed())
+  paths = ("checkpoints/seed-0/latest/7/a", "eval/test/seed-1/run.trec", "evaluations.jsonl")
+  left_by(tmp_path, *paths, "results.json", "report.html")
+  before = files_in(tmp_path), (tmp_path / "config.json").read_text()
+  more = claimed(seeds=(0, 1, 4), log={"steps": 9})
+  assert not record.claim(tmp_path, more)  # nothing is lost before all else was compared
+  assert before == (files_in(tmp_path), (tmp_path / "config.json").read_text())
+  record.change_seeds(tmp_path, more)
+  assert record.claim(tmp_path, more)
+  assert json.loads((tmp_path / "config.json").read_text())["seeds"] == [0, 1, 4]
+  assert files_in(tmp_path) == sorted([*paths, "config.json"])
+  for seeds in ((1, 0, 4, 5), (0, 4, 1), (0,)):
+    with pytest.raises(InputError, match=r"seeds: \[0, 1, 4\] there.*\nSeeds can be added after"):
+      record.claim(tmp_path, claimed(seeds=seeds))
+  with pytest.raises(InputError, match=r"rate: 0.001 there, 0.1 now\n  seeds.*\nGive another"):
+    record.claim(tmp_path, claimed(seeds=(0, 1, 4, 5), optimizer={"rate": 0.1}))
+
+
+def test_seeds_that_have_not_begun_can_be_left_out(tmp_path):
+  """As where 50 were typed in place of 5."""
+  record.claim(tmp_path, claimed(seeds=tuple(range(50))))
+  left_by(tmp_path, "checkpoints/seed-0/latest/7/", "checkpoints/seed-1/latest/0/")
+  fewer = claimed(seeds=(0, 1))
+  assert not record.claim(tmp_path, fewer)
+  record.change_seeds(tmp_path, fewer)
+  assert record.claim(tmp_path, fewer)
+  record.change_seeds(tmp_path, claimed(seeds=(0, 1, 2)))
+  left_by(tmp_path, "checkpoints/seed-2/latest/7/")
+  with pytest.raises(InputError, match=r"seeds: \[0, 1, 2\] there, \[0, 1\] now"):
+    record.claim(tmp_path, fewer)
+
+
+def test_seeds_that_train_together_are_not_added_to(tmp_path):
+  record.claim(tmp_path, claimed(seeds_parallel=True))
+  left_by(tmp_path, "checkpoints/seed-0-1/latest/7/")
+  with pytest.raises(InputError, match=r"seeds: \[0, 1\] there"):
+    record.claim(tmp_path, claimed(seeds=(0, 1, 2), seeds_parallel=True))
+
+
+def test_what_a_single_seed_has_left_becomes_that_of_one_of_several(tmp_path):
+  """Also where a kill has stopped the first attempt half-way."""
+  record.claim(tmp_path, claimed(seeds=(3,)))
+  kept = ("metrics.jsonl", "checkpoints/seed-3/best/4/a")
+  moved = (
+    "checkpoints/{}latest/7/b",
+    "diagnostics/{}epoch-000/c",
+    "eval/test/{}cosine/d",
+    "eval/dev/{}e",
+  )
+  left_by(tmp_path, *kept, *(path.format("") for path in moved), "results.json")
+  assert not record.claim(tmp_path, claimed(seeds=(3, 0)))
+  record.change_seeds(tmp_path, claimed(seeds=(3, 0)))
+  there = [*kept, *(path.format("seed-3/") for path in moved), "config.json"]
+  assert files_in(tmp_path) == sorted(there)
+
+
+ROWS = ["question\tcandidate\tlabel", "who sat\tthe cat sat\t1", "who sat\ta dog\t0"]
+
+
+@pytest.fixture
+def finished(tmp_path):
+  """A config over own files, and the results of a run on them that was evaluated on test."""
+  paths = {split: tmp_path / f"{split}.tsv" for split in ("train", "test")}
+  for path in paths.values():
+    path.write_text("\n".join(ROWS) + "\n")
+  settings = {f"data__{split}": str(path) for split, path in paths.items()}
+  job_config = tiny.config("triplet", data__name="files", data__holdout=0.1, **settings)
+  (tmp_path / "config.json").write_text(job_config.to_json())
+  whole = job_config.data.copy_and_resolve_references().unlock()
+  whole.holdout = 0.0
+  fingerprints = datasets_load.load(whole).fingerprints
+  splits = {split: {"fingerprint": fingerprints[split]} for split in paths}
+  return job_config, {"metrics": {"map[files-all/test]": {}}, "data": {"splits": splits}}
+
+
+def test_a_split_that_was_not_evaluated_is_not_dropped_in_silence(finished, tmp_path):
+  job_config, content = finished
+  record.check_finished(tmp_path, job_config, content)  # asked for dev and test; there is no dev
+  asked = job_config.copy_and_resolve_references().unlock()
+  asked.evaluation.splits = ("test", "train")
+  with pytest.raises(InputError, match="are of test, not of train; as2jax evaluate .*=train"):
+    record.check_finished(tmp_path, asked, content)
+
+
+def test_own_files_that_have_changed_since_the_end_are_refused(finished, tmp_path, monkeypatch):
+  job_config, content = finished
+  path = tmp_path / "train.tsv"
+  path.write_text(path.read_text().replace("\t0", "\t1"))
+  with pytest.raises(InputError, match="have changed since: the questions of 'train'"):
+    record.check_finished(tmp_path, job_config, content)
+  with monkeypatch.context() as patch:
+    patch.setattr(record, "SMALL", 10)
+    record.check_finished(tmp_path, job_config, content)
+  path.unlink()
+  record.check_finished(tmp_path, job_config, content)
+
+
+def test_changed_results_are_refused_and_a_run_of_an_earlier_version_opens(there):
+  results_file = there / "x/results.json"
+  whole = results_file.read_text()
+  results_file.write_text(whole.replace("0.", "0.9", 1))
+  with pytest.raises(InputError, match="results.json is not what the run wrote: put it back"):
+    Run(there / "x").ranker()
+  results_file.write_text(whole)
+  (there / "x/run.json").rename(there / "x/identity.json")
+  Run(there / "x").ranker()

@@ -1,13 +1,14 @@
 """Early stopping: what is best, and what cannot be."""
 
+import json
 import math
 
 import pytest
 import tiny
 
 from as2jax.runtime.errors import InputError
-from as2jax.training.early_stopping import Tracker
 from as2jax.training.loop import train_and_evaluate
+from as2jax.training.state import Tracker
 
 
 def test_only_a_finite_value_is_best():
@@ -42,3 +43,16 @@ def test_a_split_without_an_answer_selects_nothing(tmp_path):
     InputError, match="none of the 4 questions of the split dev .*data.holdout=0.1"
   ):
     train_and_evaluate(config, tmp_path / "run")
+
+
+def test_tracker_stops_each_seed_by_its_own_patience():
+  tracker = Tracker.start(2, patience=2)
+  assert tracker.update([0.5, 0.5], 0, 0) == [True, True]
+  assert tracker.update([0.6, 0.5], 10, 1) == [True, False]  # a tie is no gain
+  assert tracker.update([0.5, 0.4], 20, 2) == [False, False]
+  assert tracker.active == [True, False]
+  assert tracker.update([0.7, 0.9], 30, 3) == [True, False]  # a stopped seed stays as it was
+  assert tracker.best == [0.7, 0.5] and tracker.best_step == [30, 0]
+  assert Tracker(**json.loads(json.dumps(vars(tracker)))) == tracker
+  with pytest.raises(InputError, match="patience = 0"):
+    Tracker.start(1, 0)

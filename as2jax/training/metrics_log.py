@@ -1,116 +1,29 @@
-"""The folder of a run: its config and its logs."""
+"""`metrics.jsonl` and TensorBoard: one row per seed and logged step."""
 
 import collections
 import json
 import logging
 import os
 import re
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from etils import epath
 
-from as2jax.config.overrides import FREE_KEYS, differences, flatten
+from as2jax.config.overrides import flatten
 from as2jax.runtime import checksums, processes, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 
 log = logging.getLogger(__name__)
-SEEDS = (
-  "Seeds can be added after those that are there (to a single one in a local folder only), and the last that "
-  "have not begun can be left out, down to two; not with seeds_parallel"
-)
 SEGMENT = 1 << 16  # bytes after which a log that cannot be appended to goes on in another file
-
-
-def begun(workdir: epath.PathLike) -> bool:
-  """Whether the folder holds results or checkpoints, which belong to one config."""
-  workdir = epath.Path(workdir)
-  saved = (
-    path
-    for pattern in ("latest/*", "best/*", "*/latest/*", "*/best/*")
-    for path in (workdir / "checkpoints").glob(pattern)
-  )
-  return (workdir / "results.json").exists() or any(path.name.isdigit() for path in saved)
-
-
-def claim(workdir: epath.PathLike, config: Any) -> bool:
-  """Writes the resolved config into a new run's folder, or checks it against the run's config.
-
-  A folder counts as new until its run has saved something, so that it can be used again after a
-  mistake in the config was corrected.
-
-  Returns:
-    Whether the folder's config is this one. It is not where seeds are added to those that train one by
-    one, or left out that have not begun: that changes nothing before `change_seeds` is called.
-
-  Raises:
-    InputError: the folder holds a run of another config; the message lists the differences.
-
-  """
-  path = epath.Path(workdir) / "config.json"
-  text = config.to_json(indent=2)
-  if not (path.exists() and begun(workdir)):
-    write_whole(path, text + "\n")
-    return True
-  old, new = flatten(_read(path)), flatten(json.loads(text))
-  changed = differences(old, new)
-  seeds_alone = not differences(old, new, (*FREE_KEYS, "seeds"))
-  if changed and not (seeds_alone and _may_change_seeds(epath.Path(workdir), old, new)):
-    raise InputError(
-      f"{workdir} holds a run of another config:\n"
-      + "\n".join(changed)
-      + ("\n" + SEEDS if seeds_alone else "")
-      + "\nGive another --workdir, or repeat that run with "
-      f"--config=rerun:{path}"
-    )
-  return not changed
-
-
-def change_seeds(workdir: epath.PathLike, config: Any) -> None:
-  """Gives a run the seeds of a config that `claim` has checked; without results, it goes on.
-
-  What a single seed has left becomes that of one of several. Killed half-way, it begins again, as the
-  config is written last.
-  """
-  workdir = epath.Path(workdir)
-  path = workdir / "config.json"
-  before = _read(path)["seeds"]
-  if before == list(config.seeds):
-    return
-  log.info("%s had the seeds %s", workdir, ", ".join(map(str, before)))
-  for name in ("results.json", "report.html"):
-    (workdir / name).unlink(missing_ok=True)
-  if len(before) == 1:
-    for folder in (workdir / "checkpoints", workdir / "diagnostics", *(workdir / "eval").glob("*")):
-      own = folder / f"seed-{before[0]}"
-      for left in [left for left in folder.glob("*") if left.name != own.name]:
-        own.mkdir(exist_ok=True)
-        left.rename(own / left.name)
-  write_whole(path, config.to_json(indent=2) + "\n")
-
-
-def _may_change_seeds(workdir: epath.Path, old: dict[str, Any], new: dict[str, Any]) -> bool:
-  """Whether seeds are added at the end, or left out there that have not begun."""
-  before, now = old["seeds"], new["seeds"]
-  both = min(len(before), len(now))
-  if new["seeds_parallel"] or before[:both] != now[:both]:
-    return False
-  if (
-    len(before) == 1
-  ):  # what it has left lies in no folder of it, and object stores cannot rename those
-    return "://" not in str(workdir)
-  return len(now) > 1 and not any(
-    (workdir / "checkpoints" / f"seed-{seed}").exists() for seed in before[both:]
-  )
-
-
-def _read(path: epath.Path) -> dict[str, Any]:
-  return regular_files.read_object(path, "it was changed by hand; give another --workdir")
+TAKEN = "taken"  # beside a step's scalars: whether each seed has taken the step
 
 
 class MetricsLog:
-  """`metrics.jsonl` and TensorBoard: one row per seed and logged step.
+  """Writes `metrics.jsonl` and TensorBoard's files; only the first process does.
 
   Rows after a restored step are dropped, so that a resumed run leaves the same log as one that was
   never interrupted. Rows are appended, so that a flush costs the same however long the log is.
@@ -124,7 +37,7 @@ class MetricsLog:
     self.tensorboard = tensorboard and processes.first()
     self.hyperparameters = {} if config is None else _hyperparameters(config)
     self.appends = "://" not in str(self.path)
-    self.pending = ""  # rows that are not on disk; only the first process has any
+    self.pending = ""  # rows that are not on disk
     self.closed = 0  # segments before the open one
     self.segment = ""  # what the open segment holds, where it cannot be appended to
     self.writers: dict[int, Any] = {}
@@ -139,6 +52,8 @@ class MetricsLog:
     """Drops the rows of these seeds after `step`, and a last row that a kill left incomplete.
 
     Args:
+      seeds: those that go on.
+      step: the last one that counts.
       evaluated: whether the evaluation at `step` counts, or will be made again.
       rows: how many of these seeds there were when `step` was saved; a warning says what is lost.
 
@@ -146,15 +61,18 @@ class MetricsLog:
       InputError: a line is no row.
 
     """
+
+    def counts(row: dict) -> bool:
+      last = step if evaluated or "epoch" not in row else step - 1
+      return row["seed"] not in seeds or row["step"] <= last
+
     if processes.first():
       self.flush()
-      last = lambda row: step if evaluated or "epoch" not in row else step - 1
-      kept = lambda row: row["seed"] not in seeds or row["step"] <= last(row)
       number = 0
       self.rows.clear()
       while self._segment(number).exists():
         self.closed = number
-        self.segment = _filtered(self._segment(number), kept, self.rows)
+        self.segment = _filtered(self._segment(number), counts, self.rows)
         number += 1
       if self.appends:
         self.segment = ""
@@ -179,7 +97,7 @@ class MetricsLog:
         self.writers[seed].add_scalar(tag(name), value, step)
 
   def count(self, seeds: Sequence[int]) -> int:
-    """Number of rows of these seeds; only the first process has any."""
+    """Returns the number of rows of these seeds."""
     return sum(self.rows[seed] for seed in seeds)
 
   def flush(self, *, durable: bool = False) -> None:
@@ -204,8 +122,100 @@ class MetricsLog:
       writer.close()
 
 
+class StepLog:
+  """Collects the scalars of steps since the last row of the log; stops a run of non-finite loss.
+
+  A step's scalars are read after the next step has been dispatched, so that reading costs no time.
+  This also bounds how far a host runs ahead: step i is dispatched when step i - 2 has ended on all
+  devices. So no process is more than two steps ahead of another, and the point at which all agree
+  to end (see `preemption`) is at most that far away.
+
+  Args:
+    seeds: those that train together.
+    metrics_log: takes the rows.
+    explain: (questions of a step) → what else to say of a loss that is not finite.
+    unwritten: `unwritten()` of the log before, where a run goes on.
+
+  """
+
+  def __init__(
+    self,
+    seeds: Sequence[int],
+    metrics_log: MetricsLog,
+    explain: Callable[[set[int]], str],
+    unwritten: Sequence[dict[str, Sequence[float]]] = (),
+  ):
+    self.seeds, self.log, self.explain = seeds, metrics_log, explain
+    self.pending: tuple | None = None
+    self.values = []
+    for row in unwritten:
+      self.values.append({name: np.asarray(value, np.float32) for name, value in row.items()})
+    self.began = time.monotonic()
+
+  def add(
+    self, step: int, scalars: Any, questions: Sequence[set[int]], padding: Sequence[float]
+  ) -> None:
+    """Adds a step's scalars `[seed]`; questions and share of padding are those of its batch, by seed.
+
+    A seed without questions does not take the step: it has stopped, or its epoch has fewer steps.
+
+    Raises:
+      InputError: the loss of the step before is not finite.
+
+    """
+    self._read()
+    self.pending = (step, {**scalars, "padding": np.asarray(padding, np.float32)}, questions)
+
+  def _read(self) -> None:
+    if self.pending is None:
+      return
+    step, scalars, questions = self.pending
+    values = {name: np.asarray(v) for name, v in scalars.items()}
+    values[TAKEN] = np.asarray([bool(of_seed) for of_seed in questions])
+    for i, seed in enumerate(self.seeds):
+      finite = np.isfinite(values["loss"][i]) and np.isfinite(values["gradient_norm"][i])
+      if questions[i] and not finite:
+        raise InputError(
+          f"step {step}, seed {seed}: the loss is {values['loss'][i]} (gradient norm "
+          f"{values['gradient_norm'][i]}) {self.explain(questions[i])}"
+        )
+    self.values.append(values)
+    self.pending = None
+
+  def unwritten(self) -> list[dict[str, list[float]]]:
+    """Returns the steps since the last row, as JSON data from which a `StepLog` can go on."""
+    self._read()
+    return [{name: value.tolist() for name, value in row.items()} for row in self.values]
+
+  def write(self, step: int) -> dict[str, float]:
+    """Writes a row per seed, with means since the last row; returns the first that has a loss.
+
+    The mean of a scalar is over the steps that have it and that the seed has taken. A seed that has
+    taken none has `seconds_per_step` alone.
+    """
+    self._read()
+    seconds = time.monotonic() - self.began
+    shown: dict[str, float] = {}
+    for i, seed in enumerate(self.seeds):
+      # A run that goes on may log other names than the steps before it did: log.gradient_norms.
+      by_name: dict[str, list[np.ndarray]] = {}
+      for values in self.values:
+        if TAKEN not in values or values[TAKEN][i]:
+          for name, value in values.items():
+            if name != TAKEN:
+              by_name.setdefault(name, []).append(value[i])
+      row = {name: float(np.mean(values)) for name, values in by_name.items()}
+      row["seconds_per_step"] = seconds / len(self.values)
+      self.log.write(seed, step, row)
+      if "loss" in row and not shown:
+        shown = row
+    self.values, self.began = [], time.monotonic()
+    self.log.flush()
+    return shown
+
+
 def step_seconds(workdir: epath.PathLike) -> float:
-  """Seconds that the steps took which the log of a run has; steps of seeds that train together once.
+  """Returns the seconds of all steps in a run's log; steps of seeds that train together count once.
 
   Steps that a restart repeats count once, as the log is rolled back before it goes on.
   """
@@ -223,14 +233,14 @@ def step_seconds(workdir: epath.PathLike) -> float:
 
 
 def segments(workdir: epath.PathLike) -> list[epath.Path]:
-  """The files of a run's log, in order: one, but in object stores."""
+  """Returns the files of a run's log, in order: one, but in object stores."""
   workdir = epath.Path(workdir)
   first = workdir / "metrics.jsonl"
   return [first, *sorted(workdir.glob("metrics-*.jsonl"))] if first.exists() else []
 
 
 def tag(name: str) -> str:
-  """A value's name in TensorBoard, which groups by what stands before the slash.
+  """Returns a value's name in TensorBoard, which groups by what stands before the slash.
 
   `map[wikiqa-clean/dev]` is `dev/map_wikiqa-clean`; a name without a split is of training.
   """
@@ -239,25 +249,28 @@ def tag(name: str) -> str:
 
 
 def _hyperparameters(config: Any) -> dict[str, Any]:
-  """The flat config, of values that TensorBoard shows as they are and texts of the others."""
-  plain = lambda value: value if isinstance(value, (bool, int, float, str)) else repr(value)
-  return {key: plain(value) for key, value in flatten(json.loads(config.to_json())).items()}
+  """Returns the flat config, with values that TensorBoard cannot show as texts."""
+  values = flatten(json.loads(config.to_json()))
+  return {k: v if isinstance(v, (bool, int, float, str)) else repr(v) for k, v in values.items()}
 
 
 def _filtered(
-  path: epath.Path, kept: Callable[[dict], bool], rows: collections.Counter[int]
+  path: epath.Path, counts: Callable[[dict], bool], rows: collections.Counter[int]
 ) -> str:
-  """Leaves in a file of rows those that are `kept`; counts them by seed, returns its new content.
+  """Drops the rows of a file that do not count; counts the others by seed, returns the content.
 
   A last line without its line feed, which a kill in the middle of a write leaves, is dropped.
   """
   regular_files.refuse_others(path)
   data = path.read_bytes()
   lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
-  pairs = [(line, _row(line, f"{path}:{i}")) for i, line in enumerate(lines, 1)]
-  pairs = [(line, row) for line, row in pairs if kept(row)]
-  rows.update(row["seed"] for _, row in pairs)
-  left = b"".join(line for line, _ in pairs)
+  counted = []
+  for number, line in enumerate(lines, 1):
+    row = _row(line, f"{path}:{number}")
+    if counts(row):
+      rows[row["seed"]] += 1
+      counted.append(line)
+  left = b"".join(counted)
   if left != data:
     write_whole(path, left.decode())
   return left.decode()

@@ -1,0 +1,225 @@
+"""The rows of a run's log, and how far the host runs ahead of the devices."""
+
+import json
+import os
+import pathlib
+import signal
+
+import numpy as np
+import pytest
+from ml_collections import ConfigDict
+
+from as2jax.runtime.errors import InputError
+from as2jax.training import metrics_log
+from as2jax.training.metrics_log import MetricsLog, StepLog
+
+METRIC = "map[wikiqa-clean/dev]"
+
+
+def test_the_log_rolls_back_by_seed(tmp_path):
+  log = MetricsLog(tmp_path, tensorboard=True)
+  log.roll_back((0, 1), 0)
+  for step in (1, 2, 3):
+    for seed in (0, 1):
+      log.write(seed, step, {"loss": step + seed / 10})
+  log.close()
+  again = MetricsLog(tmp_path, tensorboard=True)
+  again.roll_back((0,), 1)
+  again.close()
+  rows = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+  assert [(r["seed"], r["step"]) for r in rows] == [(0, 1), (1, 1), (1, 2), (1, 3)]
+  again.write(1, 3, {"epoch": 1})
+  again.flush()
+  again.roll_back((1,), 3, evaluated=True)
+  assert '"epoch"' in again.path.read_text()
+  again.roll_back((1,), 3, evaluated=False)  # it will be made, and written, again
+  assert '"epoch"' not in again.path.read_text() and '"step": 3' in again.path.read_text()
+  assert list((tmp_path / "tensorboard/seed-0").iterdir())
+
+
+@pytest.mark.parametrize("damage", ["cut", "zeros", "none"])
+def test_a_log_that_has_lost_rows_says_how_many(tmp_path, caplog, damage):
+  """What a power failure may leave has no line that could be named."""
+  log = MetricsLog(tmp_path, tensorboard=False)
+  log.roll_back((0, 1), -1)
+  for step in (1, 2, 3, 4):
+    for seed in (0, 1):
+      log.write(seed, step, {"loss": 0.5})
+    log.flush(durable=True)
+  assert log.count((0,)) == 4 and log.count((0, 1)) == 8
+  saved = 3 * 2  # at step 3
+  data = log.path.read_bytes()
+  lines = data.splitlines(keepends=True)
+  log.path.write_bytes({"cut": b"".join(lines[:4]), "zeros": b"\0" * 99, "none": data}[damage])
+  again = MetricsLog(tmp_path, tensorboard=False)
+  again.roll_back((0, 1), 3, rows=saved)
+  lost = {"cut": 2, "zeros": 6, "none": 0}[damage]
+  said = [f"{again.path} has lost {lost} rows from before step 4"] if lost else []
+  assert [record.getMessage() for record in caplog.records] == said
+  assert again.count((0, 1)) == saved - lost
+
+
+@pytest.mark.parametrize("cut", [1, 5, 20])
+def test_a_row_that_a_kill_left_incomplete_is_dropped(tmp_path, cut):
+  path, log = tmp_path / "metrics.jsonl", MetricsLog(tmp_path, tensorboard=False)
+  for step in (1, 2):
+    log.write(0, step, {"loss": 0.5})
+    log.flush()
+  whole = path.read_bytes()
+  path.write_bytes(whole[:-cut])
+  again = MetricsLog(tmp_path, tensorboard=False)
+  again.roll_back((0,), 2)
+  assert [json.loads(x)["step"] for x in path.read_text().splitlines()] == [1]
+  again.write(0, 2, {"loss": 0.5})
+  again.close()
+  assert path.read_bytes() == whole
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="bytes are counted by Linux")
+def test_a_flush_writes_the_same_at_any_length(tmp_path):
+  log = MetricsLog(tmp_path, tensorboard=False)
+  sizes = {}
+  for rows in (100, 10_000):
+    for step in range(rows):
+      log.write(0, step, {"loss": 0.5})
+    log.flush()
+    sizes[rows] = min(_written(log) for _ in range(5))
+  assert sizes[10_000] == sizes[100] < 100
+
+
+def _written(log):
+  """Bytes that this process writes while one row is flushed."""
+  count = lambda: int(pathlib.Path("/proc/self/io").read_text().split()[3])
+  log.write(0, 7, {"loss": 0.5})
+  before = count()
+  log.flush()
+  return count() - before
+
+
+def test_a_full_disk_leaves_no_part_of_a_row(tmp_path):
+  resource = pytest.importorskip("resource")
+  path, log = tmp_path / "metrics.jsonl", MetricsLog(tmp_path, tensorboard=False)
+  log.write(0, 1, {"loss": 0.5})
+  log.flush()
+  whole, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+  before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+  log.write(0, 2, {"loss": 0.5})
+  try:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 10, limits[1]))
+    with pytest.raises(OSError):
+      log.flush()
+  finally:
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    signal.signal(signal.SIGXFSZ, before)
+  assert path.read_bytes() == whole
+  log.close()  # there is room again
+  assert [json.loads(x)["step"] for x in path.read_text().splitlines()] == [1, 2]
+
+
+@pytest.mark.parametrize(
+  ("line", "words"),
+  [
+    (b'{"seed"', "not JSON"),
+    (b"\xff", "not JSON"),
+    (b"[" * 100_000, "not JSON"),
+    (b"3", "no row"),
+    (b'{"seed": 0}', "no row"),
+    (b'{"seed": 0, "step": "2"}', "no row"),
+  ],
+)
+def test_a_line_of_the_log_that_is_no_row_is_named(tmp_path, line, words):
+  (tmp_path / "metrics.jsonl").write_bytes(b'{"seed": 0, "step": 1}\n' + line + b"\n")
+  with pytest.raises(InputError, match=f"metrics.jsonl:2: {words}.*Delete the line"):
+    MetricsLog(tmp_path, tensorboard=False).roll_back((0,), 1)
+  (tmp_path / "metrics.jsonl").unlink()
+  os.mkfifo(tmp_path / "metrics.jsonl")
+  with pytest.raises(InputError, match="metrics.jsonl is a named pipe"):
+    MetricsLog(tmp_path, tensorboard=False).roll_back((0,), 1)
+
+
+def test_tags_group_by_split():
+  assert metrics_log.tag(METRIC) == "dev/map_wikiqa-clean"
+  assert metrics_log.tag("map[wikiqa-clean/dev+test]") == "dev+test/map_wikiqa-clean"
+  assert metrics_log.tag("loss") == "train/loss"
+
+
+def test_hyperparameters_and_tags_are_in_tensorboards_file(tmp_path):
+  config = ConfigDict({"optimizer": {"rate": 0.25}, "seeds": (0, 1), "none": None})
+  log = MetricsLog(tmp_path, tensorboard=True, config=config)
+  log.roll_back((0,), 0)
+  log.write(0, 1, {METRIC: 0.5})
+  log.close()
+  (file,) = (tmp_path / "tensorboard" / "seed-0").iterdir()
+  content = file.read_bytes()
+  assert b"optimizer.rate" in content and b"dev/map_wikiqa-clean" in content
+
+
+def test_steps_of_seeds_that_train_together_count_once(tmp_path):
+  log = MetricsLog(tmp_path, tensorboard=False)
+  for seed in (0, 1):
+    log.write(seed, 10, {"seconds_per_step": 0.5})
+  log.write(2, 10, {"seconds_per_step": 0.25})  # another seed, in its own turn
+  log.write(2, 10, {"epoch": 1, "map": 0.5})
+  log.flush()
+  assert metrics_log.step_seconds(tmp_path) == pytest.approx(7.5)
+  assert metrics_log.step_seconds(tmp_path / "none") == 0.0
+
+
+class Scalar:
+  """A value that a device is still computing; says when the host waits for it."""
+
+  def __init__(self, step, read):
+    self.step, self.read = step, read
+
+  def __array__(self, dtype=None, copy=None):
+    self.read.append(self.step)
+    return np.asarray([float(self.step)], dtype)
+
+
+class Log:
+  def __init__(self):
+    self.rows = []
+
+  def write(self, seed, step, row):
+    self.rows.append((seed, step, row.get("loss")))
+
+  def flush(self):
+    pass
+
+
+def test_step_i_is_dispatched_when_step_i_minus_2_has_ended():
+  read, log = [], Log()
+  window = StepLog([0], log, str)
+  for step in range(1, 8):
+    # Here `step` is dispatched.
+    assert sorted(set(read)) == list(range(1, step - 1))
+    scalars = {"loss": Scalar(step, read), "gradient_norm": Scalar(step, read)}
+    window.add(step, scalars, [{0}], [step / 8])
+  row = window.write(7)
+  assert row["loss"] == 4.0 and max(read) == 7  # of the steps 1 to 7
+  assert row["padding"] == 0.5  # likewise
+  assert log.rows == [(0, 7, 4.0)]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_run_goes_on_with_other_scalars(before):
+  """`log.gradient_norms` may change when a run is resumed."""
+  scalars = {"loss": np.ones(1), "gradient_norm": np.ones(1)}
+  norms = {"gradient_norm/triplet": np.full(1, 3.0)}
+  first = StepLog([0], Log(), str)
+  first.add(1, scalars | (norms if before else {}), [{0}], [0.0])
+  second = StepLog([0], Log(), str, first.unwritten())
+  second.add(2, scalars | ({} if before else norms), [{0}], [0.5])
+  row = second.write(2)
+  assert row["gradient_norm/triplet"] == 3.0 and row["padding"] == 0.25
+
+
+def test_a_step_counts_for_the_seeds_that_take_it():
+  """Seed 1 has an epoch of one step less, and seed 2 has stopped; the run is resumed in between."""
+  losses = lambda *values: {"loss": np.asarray(values), "gradient_norm": np.ones(3)}
+  first, log = StepLog([0, 1, 2], Log(), str), Log()
+  first.add(1, losses(1.0, 5.0, 9.0), [{0}, {0}, set()], [0.0] * 3)
+  second = StepLog([0, 1, 2], log, str, first.unwritten())
+  second.add(2, losses(3.0, 0.0, 9.0), [{0}, set(), set()], [0.0] * 3)
+  assert second.write(2)["loss"] == 2.0
+  assert log.rows == [(0, 2, 2.0), (1, 2, 5.0), (2, 2, None)]
