@@ -150,7 +150,7 @@ def _read_config(path: epath.Path) -> dict[str, Any]:
   return regular_files.read_object(path, "it was changed by hand; give another --workdir")
 
 
-def check_finished(workdir: epath.PathLike, config: Any, content: Mapping[str, Any]) -> None:
+def check_finished(workdir: epath.PathLike, config: Any, content: dict[str, Any]) -> None:
   """Compares a config, and the users' files that it names, with the results of a finished run.
 
   Files that are not on this machine, or too large to be read at once, are not compared.
@@ -309,7 +309,7 @@ def check_best(workdir: epath.PathLike, folder: epath.PathLike, step: int) -> No
     )
 
 
-def finish(workdir: epath.PathLike, best: Mapping[epath.PathLike, int]) -> None:
+def finish(workdir: epath.PathLike, best: Mapping[epath.Path, int]) -> None:
   """Records the digests of `results.json` and of the best checkpoints: {group's folder: step}."""
   if processes.first():
     digests = {
@@ -434,9 +434,10 @@ def _refuse(workdir: epath.PathLike, was: Mapping, now: Mapping, advice: str) ->
       if part in now and before != here:
         lines.append(f"  {name}: {_shown(before)} then, {_shown(here)} now")
       continue
-    for key in here.keys() & (before or {}).keys():
-      if before[key] != here[key]:
-        lines.append(f"  {name.format(key)}: {_shown(before[key])} then, {_shown(here[key])} now")
+    recorded: Mapping = before or {}
+    for key in here.keys() & recorded.keys():
+      if recorded[key] != here[key]:
+        lines.append(f"  {name.format(key)}: {_shown(recorded[key])} then, {_shown(here[key])} now")
   if lines:
     listed = "\n".join(sorted(lines))
     raise InputError(f"{workdir}: this is not what the run recorded ({NAME}):\n{listed}\n{advice}")
