@@ -1,4 +1,4 @@
-"""Prints where 500 texts are broken into sentences."""
+"""Print where 500 texts are broken into sentences."""
 
 import itertools
 import random
@@ -15,7 +15,15 @@ PARTS = (
   "Really?! Yes.", "The end of St. Louis vs. Chicago.", "日本語の文。次の文。", "p. 34, pp. 5-6.", "Etc. etc.",
 )  # fmt: skip
 
-rng = random.Random(0)
-for number in range(500):
-  text = " ".join(rng.choices(PARTS, k=1 + number % 7))
-  print(list(itertools.chain(*sentence_spans(text))))
+
+def broken() -> str:
+  """Return the boundaries of the sentences of each text, a line each."""
+  rng, lines = random.Random(0), []
+  for number in range(500):
+    text = " ".join(rng.choices(PARTS, k=1 + number % 7))
+    lines.append(f"{list(itertools.chain(*sentence_spans(text)))}\n")
+  return "".join(lines)
+
+
+if __name__ == "__main__":
+  print(broken(), end="")
