@@ -17,7 +17,7 @@ from as2jax.runtime import cpu_compiler, registry  # noqa: E402
 from as2jax.runtime.version import __version__ as __version__  # noqa: E402
 
 if TYPE_CHECKING:  # for type checkers and editors: the names below, without their imports
-  from as2jax.data.datasets.named import dataset as dataset
+  from as2jax.data.dataset import dataset as dataset
   from as2jax.data.record import Candidate as Candidate
   from as2jax.data.record import Question as Question
   from as2jax.inference.evaluate import Comparison as Comparison
@@ -49,7 +49,7 @@ _PUBLIC = {
   "Ranker": "as2jax.inference.ranker:Ranker",
   "Run": "as2jax.inference.run:Run",
   "compare": "as2jax.inference.evaluate:compare",
-  "dataset": "as2jax.data.datasets.named:dataset",
+  "dataset": "as2jax.data.dataset:dataset",
   "evaluate": "as2jax.inference.evaluate:evaluate",
   "load": "as2jax.inference.open:load",
   "open_run": "as2jax.inference.open:open_run",

@@ -14,7 +14,7 @@ import tiny_steps
 import tiny_systems
 
 import as2jax
-from as2jax.data.datasets import dataset, trec_files
+from as2jax.data import dataset, trec_files
 from as2jax.runtime import sharding
 from as2jax.training import loop, optimizers
 from as2jax.training.step import make_train_step

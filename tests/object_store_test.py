@@ -8,7 +8,7 @@ import pytest
 from etils import epath
 from fsspec.implementations.memory import MemoryFileSystem
 
-from as2jax.data.datasets import trec_files
+from as2jax.data import trec_files
 from as2jax.data.text import word_tokenizer
 from as2jax.encoders import open, static
 from as2jax.evaluation import results

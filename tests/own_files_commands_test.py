@@ -12,7 +12,7 @@ import pytest
 from as2jax.commands import app, documents, use
 from as2jax.config import jobs
 from as2jax.data import user_files
-from as2jax.data.datasets.dataset import load as load_data
+from as2jax.data.dataset import load as load_data
 from as2jax.inference import apply
 from as2jax.inference.rank_file import rank_file
 from as2jax.runtime.errors import InputError

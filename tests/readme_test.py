@@ -11,7 +11,7 @@ import typer
 from as2jax.commands import app
 from as2jax.config import jobs as job_files
 from as2jax.config import overrides
-from as2jax.data.datasets.dataset import SPECS
+from as2jax.data.dataset import SPECS
 from as2jax.experiments.papers import plan
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent

@@ -10,7 +10,6 @@ from as2jax.commands.train import Columns, Drop
 from as2jax.runtime.errors import InputError
 
 app = typer.Typer(help="Data sets: what there is, counts, other forms.", no_args_is_help=True)
-PASS_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 Root = Annotated[str, typer.Option(metavar="FOLDER", help="of the data (default: $AS2JAX_DATA)")]
 Cache = Annotated[str, typer.Option(metavar="FOLDER", help="of prepared copies ($AS2JAX_CACHE)")]
 
@@ -18,8 +17,8 @@ Cache = Annotated[str, typer.Option(metavar="FOLDER", help="of prepared copies (
 @app.command("list", epilog=examples("as2jax data list"))
 def list_sets(root: Root = "", cache: Cache = "", form: output.Form = "auto") -> None:
   """Lists the data sets. And whether their files are here, or those of which splits."""
-  from as2jax.data.datasets.dataset import SPECS
-  from as2jax.data.datasets.files_on_disk import lacking, splits_here
+  from as2jax.data.dataset import SPECS
+  from as2jax.data.source import lacking, splits_here
   from as2jax.runtime.folders import cache_folder, data_folder
 
   folder, downloads = data_folder(root), cache_folder(cache) / "downloads"
@@ -59,17 +58,17 @@ def check(
 
   Status 1 where counts differ from the published ones, or rows of your own files have no text.
   """
-  from as2jax.data import checks
-  from as2jax.data.datasets.dataset import SPECS
+  from as2jax.data import card
+  from as2jax.data.dataset import SPECS
 
   as_json = output.as_json(form)
   known = [name for name in names if name in SPECS or name == "all"]
   if not known and any(map(_is_file, names)):
-    raise typer.Exit(checks.check_files(names, columns, drop=drop, as_json=as_json))
+    raise typer.Exit(card.check_files(names, columns, drop=drop, as_json=as_json))
   if columns or drop:
     raise InputError("--columns and --drop are for your own files")
   options = {"root": root, "cache": cache, "download": download, "check": False}
-  raise typer.Exit(max(checks.check(name, options, as_json=as_json) for name in names))
+  raise typer.Exit(max(card.check(name, options, as_json=as_json) for name in names))
 
 
 def _is_file(name: str) -> bool:
@@ -95,9 +94,9 @@ def convert(
   drop: Drop = False,
 ) -> None:
   """Writes a file in another form. With the common names of columns; other columns stay."""
-  from as2jax.data import checks
+  from as2jax.data import card
 
-  print(f"written: {checks.convert(source, target, columns, drop=drop)}")
+  print(f"written: {card.convert(source, target, columns, drop=drop)}")
 
 
 @app.command(
@@ -120,17 +119,44 @@ def near_duplicates(
   output.emit(form, [content], lambda: texts.text_of(content))
 
 
-@app.command(context_settings=PASS_ON, add_help_option=False)
-def squad(context: typer.Context) -> None:
-  """Writes SQuAD in ASNQ's form. --help shows its options."""
-  from as2jax.data.datasets import squad_rerank
+@app.command(epilog=examples("as2jax data squad train-v1.1.json train.tsv --split=train"))
+def squad(
+  file: Annotated[str, typer.Argument(metavar="FILE", help="of SQuAD 1.1")],
+  target: Annotated[str, typer.Argument(metavar="TARGET", help="in ASNQ's form, with a header")],
+  split: Annotated[str, typer.Option(help="train, dev or test (all articles)")] = "test",
+  paragraphs: Annotated[int, typer.Option(help="that give a question's candidates")] = 3,
+  context: Annotated[bool, typer.Option(help="columns previous, next and title, too")] = True,
+) -> None:
+  """Writes SQuAD in ASNQ's form. A question's candidates are the sentences of nearby paragraphs."""
+  from as2jax.data import tables
+  from as2jax.data.readers import asnq
+  from as2jax.data.readers import squad as reader
 
-  raise typer.Exit(squad_rerank.main(context.args))
+  if split not in ("train", "dev", "test") or paragraphs < 1:
+    raise InputError(
+      "--split is train, dev or test, and --paragraphs 1 (the question's own) or more"
+    )
+  tables.check_place(target, "TARGET", source=file)
+  rows = reader.asnq_rows(file, split=split, paragraphs=paragraphs)
+  print(f"{target}: {asnq.write_asnq(target, rows, context=context)} rows")
 
 
-@app.command(context_settings=PASS_ON, add_help_option=False)
-def yahoo(context: typer.Context) -> None:
-  """Builds YahooCQA from raw files. --help shows its options."""
-  from as2jax.data.datasets import yahoo_raw
+@app.command(epilog=examples("as2jax data yahoo manner.xml.gz -o yahoocqa_built --seed=0"))
+def yahoo(
+  files: Annotated[
+    list[str], typer.Argument(metavar="FILE...", help="raw Yahoo! Answers, XML(.gz)")
+  ],
+  folder: Annotated[
+    str, typer.Option("-o", "--output", metavar="FOLDER", help="of the three files")
+  ],
+  seed: Annotated[int, typer.Option(help="of the sample", min=0)],
+  top: Annotated[int, typer.Option(help="finds that negatives are drawn from", min=4)] = 1000,
+  shortest: Annotated[int, typer.Option(help="words of a question or an answer", min=1)] = 5,
+  longest: Annotated[int, typer.Option(help="words of a question or an answer", min=1)] = 50,
+) -> None:
+  """Builds YahooCQA from raw files. Three files, which the data set yahoocqa_built reads."""
+  from as2jax.data.readers import yahoo as reader
 
-  raise typer.Exit(yahoo_raw.main(context.args))
+  sizes = reader.write_built(files, folder, seed=seed, top=top, shortest=shortest, longest=longest)
+  for name, size in sizes.items():
+    print(f"{name}: {size} questions")

@@ -82,7 +82,7 @@ def evaluate(
 
 def _check_data(data: str, splits: str, columns: str, drop: bool) -> None:
   """Raises InputError where the options of data do not go together."""
-  from as2jax.data.datasets import named
+  from as2jax.data import dataset as datasets
 
   if data and splits:
     raise InputError(
@@ -94,8 +94,8 @@ def _check_data(data: str, splits: str, columns: str, drop: bool) -> None:
       f"{'--columns' if columns else '--drop'} is for a file of your own, which the run is evaluated "
       "on in place of its own data: name it, --data=FILE"
     )
-  if named.is_named(data):
-    named.refuse(data, columns, drop)
+  if datasets.is_named(data):
+    datasets.refuse(data, columns, drop)
 
 
 def _refuse_without_data(system: str) -> None:
@@ -151,9 +151,9 @@ def _on_questions(
   """Measure what is no run on labelled questions, under each of their question filters."""
   import dataclasses
 
-  from as2jax.data import tables
-  from as2jax.data.datasets import named, trec_files
-  from as2jax.data.datasets.dataset import Splits, Unions
+  from as2jax.data import dataset as datasets
+  from as2jax.data import tables, trec_files
+  from as2jax.data.dataset import Splits, Unions
   from as2jax.data.text import normalise
   from as2jax.evaluation import results, tasks
   from as2jax.inference.evaluate import labelled, scores_of
@@ -163,7 +163,7 @@ def _on_questions(
     if not target.endswith(".tsv"):
       raise InputError(f"--output={target}: the scores are a tab-separated table, name a .tsv file")
     tables.check_target(target, source=address)
-  data = dataclasses.replace(named.by_address(address, columns=columns, drop=drop), filter="all")
+  data = dataclasses.replace(datasets.by_address(address, columns=columns, drop=drop), filter="all")
   if rules:
     plain = data.splits
     ruled = Splits(tuple(plain), lambda split: normalise.apply(plain[split], rules))

@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 UNKNOWN = -1  # the label of a sentence that nobody judged
 
@@ -90,17 +90,51 @@ class Query:
   votes: tuple[int, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class Pool:
+  """One split of a retrieval dataset.
+
+  Attributes:
+    passages: the pool, in the order of the source.
+    queries: the queries; every answer is the id of a passage.
+
+  """
+
+  passages: tuple[Passage, ...]
+  queries: tuple[Query, ...]
+
+  def place(self) -> dict[str, int]:
+    """Passage id -> its position in the pool."""
+    return {passage.id: i for i, passage in enumerate(self.passages)}
+
+
+def make_query(id: str, text: str, votes: Mapping[str, int]) -> Query:
+  """A query from votes by passage id, in the order in which the passages were first named."""
+  ranked = sorted(votes, key=lambda answer: -votes[answer])  # stable: ties by first named
+  return Query(id, text, tuple(ranked), tuple(votes[answer] for answer in ranked))
+
+
+def label_of(labels: Mapping[str, set[int]], text: str) -> int:
+  """The label of a context sentence, from those of the candidates by text; else `UNKNOWN`."""
+  values = labels.get(text, ())
+  return next(iter(values)) if len(values) == 1 else UNKNOWN
+
+
 def fingerprint(records: Iterable[Question | Passage | Query]) -> str:
-  """SHA-256 (hex) of the content of `records`, every field, in order."""
+  """Return the SHA-256 (hex) of the content of `records`, every field, in order."""
   digest = hashlib.sha256()
   for record in records:
-    if isinstance(record, Question):
-      row = [record.id, record.text]
-      row += [_fields(candidate) for candidate in record.candidates]
-    else:
-      row = _fields(record)
-    digest.update(json.dumps(row, ensure_ascii=True).encode() + b"\n")
+    digest.update(line(record))
   return digest.hexdigest()
+
+
+def line(record: Question | Passage | Query) -> bytes:
+  """Return what `fingerprint` hashes of one record."""
+  if isinstance(record, Question):
+    row = [record.id, record.text, *map(_fields, record.candidates)]
+  else:
+    row = _fields(record)
+  return json.dumps(row, ensure_ascii=True).encode() + b"\n"
 
 
 def _fields(record: Candidate | Passage | Query) -> list:

@@ -10,8 +10,8 @@ from etils import epath
 
 from as2jax.data import columns as column_names
 from as2jax.data import tables
-from as2jax.data.datasets.wikiqa import HEADER, read_wikiqa
 from as2jax.data.lines import ID, IDS, is_id, quoted, text_problem
+from as2jax.data.readers.wikiqa import HEADER, read_wikiqa
 from as2jax.data.record import UNKNOWN, Candidate, Question
 from as2jax.data.tables import Table
 from as2jax.runtime.errors import InputError

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from as2jax.data.datasets import holdout, mined
-from as2jax.data.datasets.dataset import Dataset
-from as2jax.data.datasets.dataset_card import contradictions, passport, shared_with_training
+from as2jax.data import holdout, mined
+from as2jax.data.card import contradictions, data_card, shared_with_training
+from as2jax.data.dataset import Dataset
 from as2jax.evaluation.significance import ONE_SEED, half_width, mean_sd
 from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
@@ -188,7 +188,7 @@ def data_record(dataset: Dataset, section: Any) -> dict:
   The log names splits with pairs labelled both 0 and 1, those that share questions with train, and files
   that are not the official ones.
   """
-  statistics = passport(dataset)
+  statistics = data_card(dataset)
   for line in (*contradictions(statistics), *shared_with_training(statistics)):
     log.warning("%s", line)
   splits, others = {}, []

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from as2jax.data.datasets.pool import Pool
+from as2jax.data.record import Pool
 from as2jax.runtime.errors import InputError
 
 METRICS = ("mrr", "r@1", "r@5")

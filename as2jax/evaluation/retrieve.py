@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from as2jax.data.datasets import trec_files
-from as2jax.data.datasets.pool import Pool
-from as2jax.data.datasets.retrieval import Retrieval, with_candidates
-from as2jax.data.record import Question
+from as2jax.data import trec_files
+from as2jax.data.record import Pool, Question
+from as2jax.data.retrieval import Retrieval, with_candidates
 from as2jax.evaluation import exact_search, metrics, retrieval_metrics
 from as2jax.evaluation.results import Evaluation
 from as2jax.evaluation.retrieval_metrics import ORDERS, QUESTION_FILTERS, Standing, right_entries

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 from etils import epath
 
-from as2jax.data.datasets import trec_files
+from as2jax.data import trec_files
 from as2jax.data.record import Question
 from as2jax.evaluation import metrics, retrieval_metrics
 from as2jax.evaluation.retrieval_metrics import Standing

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from as2jax.data.datasets import trec_files
+from as2jax.data import trec_files
 from as2jax.data.record import Candidate, Question
 from as2jax.encoders import pretraining
 from as2jax.evaluation import metrics, run_files

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from as2jax.data.datasets import holdout, trec_files
-from as2jax.data.datasets.dataset import Dataset
-from as2jax.data.datasets.retrieval import Retrieval
+from as2jax.data import holdout, trec_files
+from as2jax.data.dataset import Dataset
 from as2jax.data.record import Question
+from as2jax.data.retrieval import Retrieval
 from as2jax.evaluation import metrics, results, retrieval_metrics, retrieve
 from as2jax.evaluation.results import Evaluation, Outcome
 from as2jax.runtime import processes

@@ -1,7 +1,7 @@
 """Controlled tasks: each system against its own ablation on data that only its mechanism can answer.
 
 `as2jax lab controlled` trains both from scratch over small encoders (CPU, a minute or two each) on
-the data sets of `as2jax.data.datasets.controlled`, and prints them with the test of methods.
+the data sets of `as2jax.data.readers.controlled`, and prints them with the test of methods.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from flax import traverse_util
 
 from as2jax.config import jobs as job_files
 from as2jax.config import overrides
-from as2jax.data.datasets import controlled
+from as2jax.data.readers import controlled
 from as2jax.encoders.checkpoints import pretrained
 from as2jax.evaluation import compare, run_scores
 from as2jax.inference import open as opening

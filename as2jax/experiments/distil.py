@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from as2jax.data.datasets import trec_files
-from as2jax.data.datasets.load import load as load_dataset
+from as2jax.data import trec_files
 from as2jax.data.inputs import teacher_scores
 from as2jax.data.inputs.first_stage_ranking import FILE
 from as2jax.data.lines import ID, is_id, quoted
+from as2jax.data.load import load as load_dataset
 from as2jax.data.record import UNKNOWN, Question, fingerprint
 from as2jax.data.text import normalise
 from as2jax.evaluation import metrics

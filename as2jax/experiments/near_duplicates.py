@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from as2jax.data.datasets.load import load as load_dataset
-from as2jax.data.datasets.load import require
+from as2jax.data.load import load as load_dataset
+from as2jax.data.load import require
 from as2jax.data.record import Question
 from as2jax.data.text.words import plain_form
 from as2jax.evaluation import compare, exact_search, results, run_scores, significance

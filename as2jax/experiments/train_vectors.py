@@ -16,7 +16,7 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data.datasets import dataset as datasets
+from as2jax.data import dataset as datasets
 from as2jax.data.lines import Lines
 from as2jax.data.record import Question
 from as2jax.data.text import normalise, word_tokenizer

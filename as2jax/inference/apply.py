@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from as2jax.data import dataset as datasets
 from as2jax.data import tables, user_files
-from as2jax.data.datasets import named
-from as2jax.data.datasets.dataset import Dataset, Unions
+from as2jax.data.dataset import Dataset, Unions
 from as2jax.data.inputs.first_stage_ranking import Ranking
 from as2jax.data.record import UNKNOWN, Question
 from as2jax.data.text import normalise
@@ -39,9 +39,11 @@ def evaluate(config: Any, workdir: epath.PathLike) -> dict:
   """
   if config.evaluation.data:
     how: dict[str, Any] = {}
-    if not named.is_named(config.evaluation.data):  # of the run's own files they say nothing here
+    if not datasets.is_named(
+      config.evaluation.data
+    ):  # of the run's own files they say nothing here
       how = {"columns": config.data.columns, "drop": config.data.drop}
-    data = named.by_address(config.evaluation.data, **how)
+    data = datasets.by_address(config.evaluation.data, **how)
     return evaluate_on(Run(workdir, config, data=False), data, ranking=config.predict.ranking)
   run = Run(workdir, config)
   trained = run.results

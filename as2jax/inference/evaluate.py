@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from etils import epath
 
-from as2jax.data.datasets import named, trec_files
-from as2jax.data.datasets.dataset import Dataset, check_ids
+from as2jax.data import dataset as datasets
+from as2jax.data import trec_files
+from as2jax.data.dataset import Dataset, check_ids
 from as2jax.data.record import Question, fingerprint
 from as2jax.evaluation import compare as comparisons
 from as2jax.evaluation import metrics, predict, results, run_files, significance
@@ -119,9 +120,9 @@ def evaluate(
 
   """
   if isinstance(data, (str, os.PathLike)):
-    data = named.by_address(os.fspath(data), columns=columns, drop=drop)
+    data = datasets.by_address(os.fspath(data), columns=columns, drop=drop)
   elif hasattr(data, "columns"):
-    data = named.dataset(data, columns=columns, drop=drop)
+    data = datasets.dataset(data, columns=columns, drop=drop)
   questions = labelled(data)
   by_seed, description = scores_of(system, questions, data)
   labels, names = labels_of(questions), [question.id for question in questions]

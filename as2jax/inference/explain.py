@@ -14,11 +14,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from as2jax.data import load
 from as2jax.data.batches.batcher import Batcher
-from as2jax.data.datasets import load
-from as2jax.data.datasets.pool import Pool
 from as2jax.data.inputs import first_stage_ranking as rankings
-from as2jax.data.record import Candidate, Question
+from as2jax.data.record import Candidate, Pool, Question
 from as2jax.data.text import normalise
 from as2jax.data.text.tokenise import ROLES, UnitTable, build_units, unit_parts, words
 from as2jax.inference.ranker import Ranker

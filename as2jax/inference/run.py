@@ -15,8 +15,8 @@ from ml_collections import ConfigDict
 
 from as2jax.config import base, check, jobs
 from as2jax.config.overrides import differences, flatten
-from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.inputs.first_stage_ranking import OrderGiven, Ranking
+from as2jax.data.load import load as load_dataset
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import predict, results
 from as2jax.evaluation.predict import FittedRanker

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from as2jax.data.datasets import dataset as datasets
+from as2jax.data import dataset as datasets
 from as2jax.report import markup
 from as2jax.report.runs import Runs, System
 

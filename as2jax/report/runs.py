@@ -8,11 +8,10 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.data.datasets import load, trec_files
-from as2jax.data.datasets.dataset import Dataset
-from as2jax.data.datasets.pool import Pool
-from as2jax.data.datasets.retrieval import Retrieval
-from as2jax.data.record import Candidate, Question
+from as2jax.data import load, trec_files
+from as2jax.data.dataset import Dataset
+from as2jax.data.record import Candidate, Pool, Question
+from as2jax.data.retrieval import Retrieval
 from as2jax.evaluation import results, run_files, run_scores
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.runtime import regular_files

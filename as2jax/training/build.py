@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from etils import epath
 
+from as2jax.data import dataset as datasets
+from as2jax.data import holdout
 from as2jax.data.batches import examples as layouts
 from as2jax.data.batches.batcher import Batcher, Column, fit_batcher
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.batches.samplers import WHOLE_QUESTIONS
-from as2jax.data.datasets import dataset as datasets
-from as2jax.data.datasets import holdout
-from as2jax.data.datasets.load import load as load_dataset
-from as2jax.data.datasets.load import reported, require
 from as2jax.data.inputs import first_stage_ranking, fitted, teacher_scores
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, Ranking
 from as2jax.data.inputs.protocol import Input, Resources, Tables, declared
+from as2jax.data.load import load as load_dataset
+from as2jax.data.load import reported, require
 from as2jax.data.record import Question
 from as2jax.data.text.prompts import Prompts
 from as2jax.data.text.token_table import UnitTable

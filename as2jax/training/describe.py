@@ -17,9 +17,9 @@ import numpy as np
 from as2jax.config import base
 from as2jax.data.batches.batcher import Batcher, Column, Plan
 from as2jax.data.batches.epoch_steps import Steps
-from as2jax.data.datasets.load import load as load_dataset
 from as2jax.data.inputs.first_stage_ranking import OrderGiven
 from as2jax.data.inputs.protocol import Resources, declared
+from as2jax.data.load import load as load_dataset
 from as2jax.data.text.token_table import UnitTable
 from as2jax.encoders.checkpoints import published_shapes
 from as2jax.encoders.checkpoints.families import FAMILIES

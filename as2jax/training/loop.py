@@ -16,9 +16,9 @@ import jax
 import numpy as np
 from etils import epath
 
+from as2jax.data import holdout
 from as2jax.data.batches.batcher import Plan, stack
 from as2jax.data.batches.prefetch import prefetch
-from as2jax.data.datasets import holdout
 from as2jax.encoders import open
 from as2jax.evaluation import diagnostics, predict, results, tasks
 from as2jax.runtime import devices, preemption, processes, profiling, registry, sharding

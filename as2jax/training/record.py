@@ -21,12 +21,12 @@ from etils import epath
 
 from as2jax.config import base
 from as2jax.config.overrides import FREE_KEYS, differences, flatten
-from as2jax.data.datasets import holdout
-from as2jax.data.datasets.load import ASNQ_FILES, FILES, SPLITS
-from as2jax.data.datasets.load import load as load_dataset
+from as2jax.data import holdout
 from as2jax.data.inputs import fitted
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking
 from as2jax.data.inputs.teacher_scores import TeacherScores
+from as2jax.data.load import ASNQ_FILES, FILES, SPLITS
+from as2jax.data.load import load as load_dataset
 from as2jax.data.record import Question, fingerprint
 from as2jax.evaluation import results, retrieve
 from as2jax.runtime import checksums, processes, regular_files, version

@@ -17,8 +17,8 @@ from flax import struct, traverse_util
 from jax.sharding import Mesh
 from jaxtyping import Array, Int
 
-from as2jax.data.datasets import holdout
-from as2jax.data.datasets.dataset import Dataset
+from as2jax.data import holdout
+from as2jax.data.dataset import Dataset
 from as2jax.evaluation import metrics
 from as2jax.models.system import System
 from as2jax.runtime import sharding

@@ -13,9 +13,9 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+from as2jax.data import mined
 from as2jax.data.batches.examples import ExampleTable
-from as2jax.data.datasets import mined
-from as2jax.data.datasets.dataset import SPECS
+from as2jax.data.dataset import SPECS
 from as2jax.data.text.token_table import UnitTable, table_of
 from as2jax.runtime import cache, checksums, folders
 from as2jax.runtime.version import source_digest

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import as2jax
 from as2jax.config import words
-from as2jax.data.datasets import dataset as datasets
+from as2jax.data import dataset as datasets
 from as2jax.encoders.checkpoints.pretrained import resolve
 from launch.benchmarks import machine
 

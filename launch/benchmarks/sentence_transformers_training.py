@@ -27,9 +27,9 @@ import numpy as np
 
 from as2jax.config import base, words
 from as2jax.config.overrides import differences
-from as2jax.data.datasets import trec_files
-from as2jax.data.datasets.load import load as load_dataset
-from as2jax.data.datasets.load import require
+from as2jax.data import trec_files
+from as2jax.data.load import load as load_dataset
+from as2jax.data.load import require
 from as2jax.data.record import Question
 from as2jax.encoders.checkpoints.pretrained import resolve
 from as2jax.evaluation import metrics, results

@@ -11,7 +11,7 @@ SPLITS = ("train", "dev", "test")
 HEADER = "QuestionID Question DocumentID DocumentTitle SentenceID Sentence Label".split()
 FIELDS = "question_id question document title sentence_id sentence label"
 Row = collections.namedtuple("Row", FIELDS)
-FOLDER = importlib.resources.files("as2jax.data.datasets.sample")
+FOLDER = importlib.resources.files("as2jax.data.readers.sample")
 
 
 def read(split):

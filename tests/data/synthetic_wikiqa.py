@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from as2jax.data.datasets.dataset import SPECS
+from as2jax.data.dataset import SPECS
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel\r\n"
 OFFICIAL = os.environ.get("AS2JAX_DATA", "")

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from as2jax.data import dataset as datasets
 from as2jax.data import tables
-from as2jax.data.datasets import named
-from as2jax.data.datasets.wikiqa import read_wikiqa
+from as2jax.data.readers.wikiqa import read_wikiqa
 from as2jax.data.record import UNKNOWN
 from as2jax.data.user_files import read, read_labelled, read_unlabelled, rows
 from as2jax.runtime.errors import InputError
@@ -401,7 +401,7 @@ def test_a_column_of_any_values_is_written(tmp_path, values, texts):
 
 
 def test_what_pandas_writes_of_a_data_set(tmp_path):
-  frame = named.dataset("sample", "train").to_pandas()
+  frame = datasets.dataset("sample", "train").to_pandas()
   frame.loc[::7, "candidate"] = 'He said "' + frame.loc[::7, "candidate"] + '", twice.'
   for suffix, delimiter in (("csv", ","), ("tsv", "\t")):
     frame.to_csv(tmp_path / f"sample.{suffix}", sep=delimiter, index=False)

@@ -11,7 +11,7 @@ import tiny_elmo
 import tiny_encoders
 
 from as2jax.config import recipes
-from as2jax.data.datasets import dataset
+from as2jax.data import dataset
 from as2jax.data.text import word_tokenizer
 from as2jax.encoders import open
 from as2jax.encoders.checkpoints import published_folder, sentence_folder

@@ -7,7 +7,7 @@ import pytest
 
 from as2jax.config import recipes
 from as2jax.config import words as config_words
-from as2jax.data.datasets.dataset import SPECS
+from as2jax.data.dataset import SPECS
 from as2jax.encoders import pretraining
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from as2jax.commands import app
-from as2jax.data.datasets import trec_files
+from as2jax.data import trec_files
 from as2jax.evaluation import compare, results, run_scores, significance
 from as2jax.experiments import compare_runs
 from as2jax.runtime.errors import InputError

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tiny
 
-from as2jax.data.datasets import load
+from as2jax.data import load
 from as2jax.evaluation import run_scores
 from as2jax.inference import modes
 from as2jax.models import lexical

@@ -6,7 +6,7 @@ import pytest
 import tiny
 from flax import traverse_util
 
-from as2jax.data.datasets.dataset import Dataset
+from as2jax.data.dataset import Dataset
 from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.evaluation import predict, tasks
 from as2jax.runtime import sharding

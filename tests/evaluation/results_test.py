@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from as2jax.config.base import get_config
-from as2jax.data.datasets.dataset import Dataset
+from as2jax.data.dataset import Dataset
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import results, significance
 from as2jax.evaluation.results import Evaluation, Outcome

@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from as2jax.data.datasets.pool import Pool
-from as2jax.data.record import Passage, Query
+from as2jax.data.record import Passage, Pool, Query
 from as2jax.evaluation import metrics, retrieval_metrics
 from as2jax.evaluation.retrieval_metrics import Standing
 from as2jax.runtime.errors import InputError

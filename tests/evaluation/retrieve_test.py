@@ -7,11 +7,10 @@ import pytest
 import tiny_pool
 
 from as2jax.commands import app
+from as2jax.data import trec_files
 from as2jax.data.batches import examples as layouts
-from as2jax.data.datasets import trec_files
-from as2jax.data.datasets.pool import Pool
-from as2jax.data.datasets.retrieval import with_candidates
-from as2jax.data.record import Passage, Query
+from as2jax.data.record import Passage, Pool, Query
+from as2jax.data.retrieval import with_candidates
 from as2jax.evaluation import (
   exact_search,
   metrics,

@@ -5,7 +5,7 @@ import types
 import numpy as np
 import tiny
 
-from as2jax.data.datasets.dataset import Dataset
+from as2jax.data.dataset import Dataset
 from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.evaluation import tasks
 

@@ -7,7 +7,7 @@ import tiny
 
 from as2jax.commands import app
 from as2jax.config import check
-from as2jax.data.datasets import controlled as data
+from as2jax.data.readers import controlled as data
 from as2jax.encoders.checkpoints import pretrained
 from as2jax.evaluation import run_scores
 from as2jax.experiments import controlled

@@ -12,8 +12,8 @@ import tiny_pool
 
 import as2jax
 from as2jax.commands import app
-from as2jax.data.datasets import load as loading
-from as2jax.data.datasets import trec_files
+from as2jax.data import load as loading
+from as2jax.data import trec_files
 from as2jax.data.inputs import teacher_scores
 from as2jax.data.record import Candidate, Question
 from as2jax.experiments import distil

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from as2jax.commands import app
-from as2jax.data.datasets.load import load as load_dataset
+from as2jax.data.load import load as load_dataset
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import run_scores
 from as2jax.experiments import near_duplicates

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from as2jax.data.datasets.dataset import load
+from as2jax.data.dataset import load
 from as2jax.encoders import static
 from as2jax.encoders.checkpoints import word_vectors
 from as2jax.experiments import train_vectors

@@ -11,7 +11,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The test modules' imports, as pytest's `pythonpath` has them.
-for folder in ("", "data", "data/datasets", "data/text", "encoders", "models"):
+for folder in ("", "data", "data/readers", "data/text", "encoders", "models"):
   sys.path.insert(1, str(ROOT / "tests" / folder))
 # Before jax is imported; as in `conftest.py`.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")

@@ -18,7 +18,7 @@ import tiny
 import token_table_test
 
 from as2jax.config import jobs
-from as2jax.data.datasets.dataset import load as load_dataset
+from as2jax.data.dataset import load as load_dataset
 from as2jax.data.text.tokenise import build_units
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.inference.run import Run

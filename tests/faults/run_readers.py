@@ -7,7 +7,7 @@ import tempfile
 import tiny
 
 from as2jax.config import jobs
-from as2jax.data.datasets import trec_files
+from as2jax.data import trec_files
 from as2jax.evaluation import results
 from as2jax.experiments.sweeps import points, states
 from as2jax.runtime import checksums

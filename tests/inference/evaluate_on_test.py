@@ -10,7 +10,7 @@ import pytest
 import as2jax
 from as2jax.commands import app
 from as2jax.config import jobs
-from as2jax.data.datasets import named
+from as2jax.data import dataset as datasets
 from as2jax.data.record import Question
 from as2jax.evaluation import results, run_scores
 from as2jax.inference import apply, export, modes
@@ -72,7 +72,7 @@ def test_other_data_lie_apart_and_a_file_needs_labels(copied, tmp_path):
 
 def test_a_union_is_evaluated_as_one_list(copied):
   run = Run(copied("word_overlap"))
-  content = apply.evaluate_on(run, named.by_address("sample:dev+test"))
+  content = apply.evaluate_on(run, datasets.by_address("sample:dev+test"))
   both = as2jax.dataset("sample", "dev+test", filter="all")
   assert content["metrics"]["map[sample-all/dev+test]"]["questions"] == len(both.questions)
 
@@ -167,7 +167,7 @@ def test_a_run_file_is_measured_and_questions_without_candidates_do_not_count(
   empty = Question("nobody answered", "who?", ())
   real = as2jax.dataset("sample", "test")
   with_empty = dataclasses.replace(real, splits={"test": (empty, *real.splits["test"])})
-  monkeypatch.setattr(named, "by_address", lambda *_, **__: with_empty)
+  monkeypatch.setattr(datasets, "by_address", lambda *_, **__: with_empty)
   file = str(run / "eval/test/run.trec")
   assert app.run(["evaluate", file, "--data=sample:test"]) == 0
   rows = {row["metric"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}

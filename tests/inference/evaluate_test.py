@@ -10,7 +10,7 @@ import tiny
 
 import as2jax
 from as2jax.commands import app
-from as2jax.data.datasets import dataset, named, trec_files
+from as2jax.data import dataset, trec_files
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import compare as command
 from as2jax.evaluation import results, significance
@@ -157,7 +157,7 @@ def test_average_recall_is_that_of_the_official_questions(tmp_path, monkeypatch,
     QUESTIONS,
   ):
     assert "avgrec" not in as2jax.evaluate(path, other).metrics
-  monkeypatch.setattr(named, "by_address", lambda *_, **__: data)
+  monkeypatch.setattr(dataset, "by_address", lambda *_, **__: data)
   assert app.run(["evaluate", str(path), "--data=cqa:test"]) == 0
   rows = {row["metric"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
   row = rows["avgrec[cqa-official/test]"]

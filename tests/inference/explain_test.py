@@ -14,9 +14,8 @@ from tiny_cassie import run_config
 
 import as2jax
 from as2jax.commands import app
-from as2jax.data.datasets import dataset, trec_files
-from as2jax.data.datasets.pool import Pool
-from as2jax.data.record import Passage, Query
+from as2jax.data import dataset, trec_files
+from as2jax.data.record import Passage, Pool, Query
 from as2jax.data.text.tokenizer import load_tokenizer
 from as2jax.inference import explain, heatmap, modes
 from as2jax.inference.explain import Similarity

@@ -14,8 +14,8 @@ from probe_system import Probe
 
 import as2jax
 from as2jax.commands import app
-from as2jax.data.datasets import dataset as datasets
-from as2jax.data.datasets import trec_files
+from as2jax.data import dataset as datasets
+from as2jax.data import trec_files
 from as2jax.encoders import open
 from as2jax.encoders.checkpoints import pretrained, sentence_folder
 from as2jax.inference import export

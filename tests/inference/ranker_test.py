@@ -10,8 +10,8 @@ import pytest
 import tiny
 from ml_collections import ConfigDict
 
-from as2jax.data.datasets import dataset as datasets
-from as2jax.data.datasets import trec_files
+from as2jax.data import dataset as datasets
+from as2jax.data import trec_files
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, OrderGiven, Ranking
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import predict

@@ -6,7 +6,7 @@ import unicodedata
 import numpy as np
 import pytest
 
-from as2jax.data.datasets.wikiqa import read_wikiqa
+from as2jax.data.readers.wikiqa import read_wikiqa
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import words
 from as2jax.evaluation import metrics

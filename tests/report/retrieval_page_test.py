@@ -4,7 +4,7 @@ import numpy as np
 import page_cases
 import pytest
 
-from as2jax.data.datasets import trec_files
+from as2jax.data import trec_files
 from as2jax.inference import modes
 from as2jax.report import explanations, make, pictures, runs
 from configs import wikiqa_baseline

@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = """
 import pathlib, sys, time, jax
 jax.config.update("jax_platforms", "cpu")
-from as2jax.data.datasets import trec_files
+from as2jax.data import trec_files
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tiny
 
-from as2jax.data.datasets import dataset as datasets
-from as2jax.data.datasets import trec_files
+from as2jax.data import dataset as datasets
+from as2jax.data import trec_files
 from as2jax.evaluation import results
 from as2jax.inference import apply, run
 from as2jax.runtime.errors import InputError

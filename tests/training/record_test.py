@@ -12,12 +12,11 @@ import tiny
 from ml_collections import ConfigDict
 
 from as2jax.config import words as config_words
-from as2jax.data.datasets import dataset as datasets
-from as2jax.data.datasets import load as datasets_load
-from as2jax.data.datasets import trec_files
-from as2jax.data.datasets.pool import Pool
+from as2jax.data import dataset as datasets
+from as2jax.data import load as datasets_load
+from as2jax.data import trec_files
 from as2jax.data.inputs.first_stage_ranking import FirstStageRanking, Ranking
-from as2jax.data.record import Passage, Query
+from as2jax.data.record import Passage, Pool, Query
 from as2jax.evaluation import results
 from as2jax.inference import apply, export
 from as2jax.inference.run import Run

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tiny
 
-from as2jax.data.datasets import mined
-from as2jax.data.datasets.dataset import Splits
+from as2jax.data import mined
+from as2jax.data.dataset import Splits
 from as2jax.data.record import Candidate
 from as2jax.runtime.errors import InputError
 from as2jax.training import build, record, stored_split

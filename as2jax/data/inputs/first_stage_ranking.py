@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 from etils import epath
 
-from as2jax.data.datasets import holdout, trec_files
-from as2jax.data.datasets.holdout import NAME as HELD_OUT
+from as2jax.data import holdout, trec_files
+from as2jax.data.holdout import NAME as HELD_OUT
 from as2jax.data.inputs.protocol import Input, Resources, Tables
 from as2jax.data.record import Question
 from as2jax.runtime.errors import InputError

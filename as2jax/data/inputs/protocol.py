@@ -18,7 +18,7 @@ from as2jax.data.text.token_table import UnitTable
 from as2jax.runtime.errors import InputError
 
 if TYPE_CHECKING:  # models import this module: nothing that only a run needs
-  from as2jax.data.datasets.dataset import Dataset
+  from as2jax.data.dataset import Dataset
   from as2jax.data.text.tokenizer import Tokenizer
 
 

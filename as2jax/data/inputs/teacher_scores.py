@@ -10,7 +10,7 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float32
 
-from as2jax.data.datasets import trec_files
+from as2jax.data import trec_files
 from as2jax.data.inputs.first_stage_ranking import run_file
 from as2jax.data.inputs.protocol import Input, Resources, Tables
 from as2jax.data.lines import Lines, json_objects

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.special
 from etils import epath
 
-from as2jax.data.datasets import mined
+from as2jax.data import mined
 from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.data.text.words import plain_form
 from as2jax.experiments.mining.miners import Miner, open_miners

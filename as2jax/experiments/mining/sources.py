@@ -4,12 +4,10 @@ from collections.abc import Sequence
 
 from etils import epath
 
-from as2jax.data import user_files
-from as2jax.data.datasets import dataset as datasets
-from as2jax.data.datasets import mined, named
-from as2jax.data.datasets.pool import PoolSpec
-from as2jax.data.datasets.retrieval import with_paragraph
+from as2jax.data import dataset as datasets
+from as2jax.data import mined, user_files
 from as2jax.data.record import Question
+from as2jax.data.retrieval import with_paragraph
 from as2jax.runtime.errors import InputError
 
 
@@ -44,7 +42,7 @@ def read(data: str, exclude: Sequence[str]) -> tuple[tuple[Question, ...], list[
   kept_out: list[Question] = []
   if data in datasets.SPECS:
     spec = datasets.SPECS[data]
-    splits = _of_pool(data) if isinstance(spec, PoolSpec) else named.dataset(data).splits
+    splits = _of_pool(data) if spec.is_pool else datasets.dataset(data).splits
     if "train" not in splits:
       raise InputError(f"{data} has no split train to mine for; it has {', '.join(splits)}")
     questions = tuple(splits["train"])
@@ -55,7 +53,7 @@ def read(data: str, exclude: Sequence[str]) -> tuple[tuple[Question, ...], list[
   else:
     questions = user_files.read_labelled(epath.Path(data).expanduser())
   for address in exclude:
-    for its in named.by_address(address).splits.values():
+    for its in datasets.by_address(address).splits.values():
       kept_out += its
   return questions, kept_out
 

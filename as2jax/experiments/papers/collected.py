@@ -22,7 +22,7 @@ from as2jax.config import check
 from as2jax.config import jobs as job_files
 from as2jax.config.overrides import apply as override
 from as2jax.config.overrides import differences, flatten
-from as2jax.data.datasets import trec_files
+from as2jax.data import trec_files
 from as2jax.evaluation import results, run_scores
 from as2jax.experiments.papers.rows import Run
 from as2jax.runtime.errors import InputError

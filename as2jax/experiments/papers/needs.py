@@ -3,9 +3,9 @@
 import functools
 from typing import Any
 
-from as2jax.data.datasets import load
-from as2jax.data.datasets.dataset import SPECS
-from as2jax.data.datasets.files_on_disk import lacking as lacking_files
+from as2jax.data import load
+from as2jax.data.dataset import SPECS
+from as2jax.data.source import lacking as lacking_files
 from as2jax.encoders.checkpoints import folders
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError

@@ -10,7 +10,7 @@ import json
 import pathlib
 from collections.abc import Sequence
 
-from as2jax.data.datasets import load
+from as2jax.data import load
 from as2jax.experiments.papers import collected, finished_runs, report
 from as2jax.experiments.papers import plan as paper_plan
 from as2jax.experiments.papers.plan import Choice, Plan, Table

@@ -17,7 +17,7 @@ from as2jax.config import check
 from as2jax.config import jobs as job_files
 from as2jax.config.overrides import apply as override
 from as2jax.config.overrides import parse
-from as2jax.data.datasets import holdout
+from as2jax.data import holdout
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from as2jax.data.datasets import holdout
+from as2jax.data import holdout
 from as2jax.encoders import pretraining
 from as2jax.evaluation import compare, results, run_scores
 from as2jax.evaluation.run_scores import RunScores

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tiny
 
+from as2jax.data import dataset
 from as2jax.data.batches.batcher import Column
-from as2jax.data.datasets import dataset
 from as2jax.data.inputs import document_frequency, stop_words
 from as2jax.data.inputs.document_frequency import DocumentFrequency
 from as2jax.data.inputs.protocol import Tables

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from as2jax.data import trec_files
 from as2jax.data.batches import examples as layouts
-from as2jax.data.datasets import trec_files
 from as2jax.data.inputs import first_stage_ranking
 from as2jax.data.record import UNKNOWN, Candidate, Question
 from as2jax.runtime.errors import InputError

@@ -5,8 +5,8 @@ import types
 import numpy as np
 import pytest
 
+from as2jax.data import trec_files
 from as2jax.data.batches import examples as layouts
-from as2jax.data.datasets import trec_files
 from as2jax.data.inputs.protocol import Tables
 from as2jax.data.inputs.teacher_scores import TeacherScores, check_unused
 from as2jax.data.record import Candidate, Question

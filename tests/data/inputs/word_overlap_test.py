@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
+from as2jax.data import dataset
 from as2jax.data.batches import examples as layouts
-from as2jax.data.datasets import dataset
 from as2jax.data.inputs import word_overlap
 from as2jax.data.inputs.protocol import Tables
 from as2jax.data.record import Candidate, Question

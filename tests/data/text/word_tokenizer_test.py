@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizer_test import SENTENCES, bert_folder
 
-from as2jax.data.datasets.dataset import load
+from as2jax.data.dataset import load
 from as2jax.data.text import word_tokenizer
 from as2jax.data.text import words as house
 from as2jax.data.text.tokenise import build_units

@@ -13,8 +13,9 @@ import tiny
 import as2jax
 from as2jax.commands import app
 from as2jax.config import base
-from as2jax.data.datasets import load as loading
-from as2jax.data.datasets import mined, squad_parts
+from as2jax.data import load as loading
+from as2jax.data import mined
+from as2jax.data.readers import squad as squad_parts
 from as2jax.data.record import Candidate, Question
 from as2jax.experiments.mining import mine, miners, sources
 from as2jax.inference.index import Index

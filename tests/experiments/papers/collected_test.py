@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from as2jax.data.datasets import trec_files
+from as2jax.data import trec_files
 from as2jax.evaluation import results, run_scores
 from as2jax.experiments.papers import collected, measured
 from as2jax.experiments.papers.rows import Run

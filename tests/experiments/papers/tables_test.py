@@ -12,7 +12,7 @@ import tiny
 from as2jax.commands import app
 from as2jax.config import words as config_words
 from as2jax.config.overrides import flatten
-from as2jax.data.datasets import trec_files
+from as2jax.data import trec_files
 from as2jax.evaluation import compare, significance
 from as2jax.evaluation.results import note_evaluation
 from as2jax.experiments.papers import collected, finished_runs, needs, report, tables

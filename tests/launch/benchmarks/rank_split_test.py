@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from as2jax.data.datasets import dataset as datasets
+from as2jax.data import dataset as datasets
 from as2jax.runtime.errors import InputError
 from launch.benchmarks import rank_split
 

@@ -7,8 +7,8 @@ import types
 import numpy as np
 import pytest
 
-from as2jax.data.datasets.trec_files import read_per_question, read_run
 from as2jax.data.record import Candidate, Question
+from as2jax.data.trec_files import read_per_question, read_run
 from as2jax.runtime.errors import InputError
 from launch.benchmarks import sentence_transformers_training as training
 

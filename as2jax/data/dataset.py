@@ -1,0 +1,409 @@
+"""The one door to questions: `dataset(name, path or frame)`; data sets by name, users' files and frames."""
+
+import dataclasses
+import difflib
+import importlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from etils import epath
+
+from as2jax.data import user_files
+from as2jax.data.record import UNKNOWN, Pool, Question, fingerprint
+from as2jax.data.source import Spec, find
+from as2jax.data.statistics import KEEPS
+from as2jax.data.user_files import OwnFile
+from as2jax.runtime.errors import InputError
+from as2jax.runtime.folders import cache_folder, data_folder
+
+# Modules with SPECS, in the order in which the data sets are listed.
+READERS = ("wikiqa", "trecqa", "semeval", "yahoo", "squad", "asnq", "controlled")
+FILTERS = ("official", "clean", *KEEPS)  # which questions; the first two as a data set says
+Split = TypeVar("Split")
+
+
+def _gathered() -> dict[str, Spec]:
+  specs: dict[str, Spec] = {}
+  for name in READERS:
+    for spec in importlib.import_module(f"as2jax.data.readers.{name}").SPECS:
+      specs[spec.name] = spec
+  return specs
+
+
+SPECS: dict[str, Spec] = _gathered()
+
+
+class Splits(Mapping[str, Split], Generic[Split]):
+  """Split -> its content, decoded at the first access and then held."""
+
+  def __init__(self, names: Iterable[str], read: Callable[[str], Split]):
+    self._names, self._read = tuple(names), read
+    self._held: dict[str, Split] = {}
+
+  def __getitem__(self, name: str) -> Split:
+    if name not in self._names:
+      raise KeyError(name)
+    if name not in self._held:
+      self._held[name] = self._read(name)
+    return self._held[name]
+
+  def __contains__(self, name: object) -> bool:
+    return name in self._names  # the mixin's own asks for the content, which would be decoded
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._names)
+
+  def __len__(self) -> int:
+    return len(self._names)
+
+
+class Unions(Mapping[str, tuple[Question, ...]]):
+  """The splits of a data set, and under `a+b` the questions of both (CASSIE reports `dev+test`).
+
+  Iteration yields only the single splits.
+  """
+
+  def __init__(self, splits: Mapping[str, tuple[Question, ...]]):
+    self._splits = splits
+    self._held: dict[str, tuple[Question, ...]] = {}
+
+  def __contains__(self, name: object) -> bool:
+    return isinstance(name, str) and all(part in self._splits for part in name.split("+"))
+
+  def __getitem__(self, name: str) -> tuple[Question, ...]:
+    if name not in self:
+      raise KeyError(name)
+    if "+" not in name:
+      return self._splits[name]
+    if name not in self._held:
+      questions = tuple(q for part in name.split("+") for q in self._splits[part])
+      check_ids(questions, f"evaluation.splits: {name!r}", "report the splits one by one")
+      self._held[name] = questions
+    return self._held[name]
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._splits)
+
+  def __len__(self) -> int:
+    return len(self._splits)
+
+
+def check_ids(questions: Iterable[Question], where: str, advice: str) -> None:
+  """Raise InputError where two questions have one id, such as those of files that number theirs."""
+  seen: set[str] = set()
+  for question in questions:
+    if question.id in seen:
+      raise InputError(
+        f"{where} cannot be one list of questions, as two of them have the id {question.id!r}; {advice}"
+      )
+    seen.add(question.id)
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+  """The questions of a data set; of one for retrieval, its pools.
+
+  Attributes:
+    name: of the data set.
+    splits: split -> questions (or a `Pool`), in the order of the source; read when first asked for.
+    clean: what the question filter `clean` keeps: `answerable` (a positive) or `both` (a negative
+      too); `pool` of pools.
+    source: the folder that it was read from.
+    fingerprints: split -> SHA-256 of its content (`record.fingerprint`).
+    statistics: split -> the statistics of its dataset card; None where it was not prepared.
+    overlap: pair of splits -> number of question texts in both; None where it was not prepared.
+    official: what the question filter `official` keeps, "" where the data set has none.
+    average_recall: whether AvgRec is one of its official metrics.
+    contents: split -> what its files' content was found to be (`source.Source.contents`).
+    missing: split -> the names of its files, of the splits whose files are not all there.
+    filter: which questions `questions` and what follows from it give; `splits` hold all.
+    split: the split, or the union of splits, that was asked for; "" for all of them.
+
+  """
+
+  name: str
+  splits: Mapping[str, Any]
+  clean: str
+  source: str
+  fingerprints: Mapping[str, str]
+  statistics: Mapping[str, Mapping[str, Any]] | None = None
+  overlap: Mapping[str, int] | None = None
+  official: str = ""
+  average_recall: bool = False
+  contents: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  missing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+  filter: str = "all"
+  split: str = ""
+
+  @property
+  def reported(self) -> tuple[str, ...]:
+    """Return the splits, or the union, that an evaluation of this data set reports."""
+    return (self.split,) if self.split else tuple(self.splits)
+
+  @property
+  def questions(self) -> tuple[Question, ...]:
+    """Return the questions of all splits that `filter` keeps, in the order of the source."""
+    return tuple(question for _, question in self._kept())
+
+  @property
+  def qrels(self) -> dict[str, dict[str, int]]:
+    """Return {question id: {candidate id: label}} of the judged candidates of `questions`.
+
+    Raises:
+      InputError: two questions, such as those of two splits, have one id.
+
+    """
+    questions = self.questions
+    where = f"{self.name}: {'+'.join(self.reported)}"
+    check_ids(questions, where, "open one split, as2jax.dataset(NAME, SPLIT)")
+    labels = {}
+    for question in questions:
+      labels[question.id] = {c.id: c.label for c in question.candidates if c.label != UNKNOWN}
+    return labels
+
+  def pairs(self) -> list[tuple[str, str, int]]:
+    """Return (question, candidate, label) of every candidate of `questions`."""
+    return [(q.text, c.text, c.label) for q in self.questions for c in q.candidates]
+
+  def to_pandas(self) -> Any:
+    """Return a pandas frame, one row a candidate of `questions`: split, ids, texts, label, context."""
+    import pandas
+
+    rows = []
+    for split, question in self._kept():
+      for c in question.candidates:
+        ids = {"question_id": question.id, "question": question.text, "candidate_id": c.id}
+        context = {"previous": c.previous, "next": c.next, "title": c.title}
+        rows.append({"split": split, **ids, "candidate": c.text, "label": c.label, **context})
+    return pandas.DataFrame(rows)
+
+  def keeps(self, question: Question) -> bool:
+    """Tell whether `filter` keeps a question."""
+    rule = {"clean": self.clean, "official": self.official or "all"}.get(self.filter, self.filter)
+    return KEEPS[rule](question)
+
+  def _kept(self) -> Iterator[tuple[str, Question]]:
+    for split, questions in self.splits.items():
+      for question in questions:
+        if self.keeps(question):
+          yield split, question
+
+
+def dataset(
+  name_or_path: Any,
+  split: str | None = None,
+  *,
+  filter: str = "official",
+  columns: Mapping[str, str] | str | None = None,
+  drop: bool = False,
+) -> Dataset:
+  """Open a data set by its name, or the questions of a user's own file or frame.
+
+  >>> data = dataset("sample", "dev")
+  >>> len(data.questions), data.questions[0].text
+  (39, 'what do salmon leave the sea to do')
+
+  Args:
+    name_or_path: a name that `as2jax data list` shows, the path of a file (TSV, CSV, JSON-lines,
+      Parquet), or a pandas frame.
+    split: of a named data set: the only one that is wanted, or a union such as `dev+test`; all that
+      are there where None. Of a file: what its questions are called (`test` where None).
+    filter: which questions `questions`, `qrels`, `pairs` and `to_pandas` give: `official` (those of
+      the benchmark's own evaluation; all where it has none), `clean`, `all`, `answerable` or `both`.
+    columns: of a user's own file: {field: column}, such as {"question": "query"}, where its columns
+      have none of the common names; see `user_files.read`.
+    drop: of a user's own file: whether rows without text and repeated ones are left out.
+
+  Raises:
+    InputError: no such data set, split, filter or file, or a file that is wrong.
+
+  """
+  if filter not in FILTERS:
+    raise InputError(f"filter = {filter!r}: use one of {', '.join(FILTERS)}")
+  if isinstance(name_or_path, str) and name_or_path in SPECS:
+    refuse(name_or_path, columns, drop)
+    opened = load(name_or_path)
+  else:
+    opened = _of_file(name_or_path, split or "test", columns or "", drop)
+  return dataclasses.replace(_only(opened, split) if split else opened, filter=filter)
+
+
+def by_address(
+  address: str, *, columns: Mapping[str, str] | str | None = None, drop: bool = False
+) -> Dataset:
+  """Open `NAME:SPLIT`, such as semeval2016:test (`test` where no split is named), or a path.
+
+  Args:
+    address: of a data set or a file.
+    columns, drop: of a file, and refused for a named data set; see `dataset`.
+
+  Raises:
+    InputError: as `dataset`.
+
+  """
+  if is_named(address):
+    name, _, split = address.partition(":")
+    return dataset(name, split or "test", columns=columns, drop=drop)
+  return dataset(address, columns=columns, drop=drop)
+
+
+def is_named(address: str) -> bool:
+  """Tell whether `by_address` would open a data set by its name."""
+  return address.partition(":")[0] in SPECS
+
+
+def refuse(name: str, columns: Mapping[str, str] | str | None, drop: bool) -> None:
+  """Raise InputError where what own files are read with is given for the data set `name`."""
+  if columns or drop:
+    given = f"columns = {columns!r} are" if columns else "drop = True is"
+    raise InputError(f"{given} for your own files; leave it out for the data set {name}")
+
+
+def own_files(
+  sources: Mapping[str, Any], *, columns: Mapping[str, str] | str = "", drop: bool = False
+) -> tuple[Dataset, dict[str, OwnFile]]:
+  """Read a data set of a user's own files, as far as they can be read, with what was read.
+
+  Args:
+    sources: what a split is called -> its file or frame; labels are read where there are any.
+    columns, drop: see `user_files.read`; rows without text are left out in any case, and counted.
+
+  """
+  read = {}
+  for split, source in sources.items():
+    read[split] = user_files.read(source, labelled=None, columns=columns, drop=drop, lenient=True)
+  splits = {split: own.questions for split, own in read.items()}
+  return of_questions("files", splits, ", ".join(map(_called, sources.values()))), read
+
+
+def of_questions(name: str, splits: Mapping[str, tuple[Question, ...]], source: str) -> Dataset:
+  """Make a data set of a user's questions, which have no official filter."""
+  prints = {split: fingerprint(questions) for split, questions in splits.items()}
+  return Dataset(name, splits, "answerable", source, prints)
+
+
+def _called(source: Any) -> str:
+  return str(source) if isinstance(source, (str, os.PathLike)) else "a frame"
+
+
+def _of_file(source: Any, split: str, columns: Mapping[str, str] | str, drop: bool) -> Dataset:
+  name = "frame"
+  if isinstance(source, (str, os.PathLike)):
+    path = epath.Path(source).expanduser()
+    if not path.exists() and path.name == str(path) and not path.suffix:
+      spec_of(path.name)  # which names the data set that may be meant
+    name = path.name.partition(".")[0]
+    if name in SPECS:  # wikiqa.csv is not the data set wikiqa
+      name = path.name if path.name not in SPECS else "files"
+  questions = user_files.read_labelled(source, columns=columns, drop=drop)
+  return of_questions(name, {split: questions}, _called(source))
+
+
+def _only(data: Dataset, split: str) -> Dataset:
+  parts = split.split("+")
+  missing = [part for part in parts if part not in data.splits]
+  if missing:
+    raise InputError(f"{data.name} has no split {missing[0]!r}; it has {', '.join(data.splits)}")
+  overlap = {}
+  for pair, number in (data.overlap or {}).items():
+    if set(pair.split("+")) <= set(parts):
+      overlap[pair] = number
+  return dataclasses.replace(
+    data,
+    splits=Unions(Splits(parts, data.splits.__getitem__)),
+    fingerprints={part: data.fingerprints[part] for part in parts},
+    statistics=data.statistics and {part: data.statistics[part] for part in parts},
+    overlap=data.overlap and overlap,
+    split=split,
+  )
+
+
+def load(
+  name: str, *, root: str = "", cache: str = "", download: bool = True, check: bool = True
+) -> Dataset:
+  """Load a re-ranking data set from its source files, through a prepared copy in the cache.
+
+  Args:
+    name: one of `SPECS`.
+    root: the folder of the data; default $AS2JAX_DATA, then ~/.cache/as2jax/data.
+    cache: the folder of prepared copies and downloads; default $AS2JAX_CACHE, then ~/.cache/as2jax.
+    download: whether the public archive may be fetched where the files are absent.
+    check: whether counts other than the published (or documented) ones are an error.
+
+  Raises:
+    InputError: an unknown name, absent or broken source files, other counts than published, or a
+      data set for retrieval.
+
+  """
+  if spec_of(name).is_pool:
+    raise InputError(
+      f"data.name = {name!r} is a retrieval dataset (a pool and queries), which "
+      "this config cannot rank; choose one whose questions have candidates"
+    )
+  return load_any(name, root=root, cache=cache, download=download, check=check)
+
+
+def load_pool(name: str, **options: Any) -> Dataset:
+  """Load a data set for retrieval, whose splits are pools; options and errors as `load`."""
+  if not spec_of(name).is_pool:
+    pools = ", ".join(spec.name for spec in SPECS.values() if spec.is_pool)
+    raise InputError(f"data.name = {name!r} has no pool to retrieve from; use one of {pools}")
+  return load_any(name, **options)
+
+
+def load_any(
+  name: str, *, root: str = "", cache: str = "", download: bool = True, check: bool = True
+) -> Dataset:
+  """Load a data set of either kind; options and errors as `load`."""
+  spec, stored = spec_of(name), cache_folder(cache)
+  source = find(spec, data_folder(root), stored / "downloads" / name, download=download)
+  try:
+    from as2jax.data.prepared import prepared  # imports tensorflow_datasets
+  except ImportError as error:
+    raise InputError(
+      f"the data set {name} needs {error.name}, which is not installed: pip install 'as2jax[train]'; "
+      "your own files need nothing more"
+    ) from error
+  try:
+    copy = prepared(spec, source, stored)
+  except OSError as error:
+    raise InputError(
+      f"{stored} cannot hold a prepared copy of {name} ({error}); name another folder in "
+      "AS2JAX_CACHE or --config.data.cache"
+    ) from error
+  for split, actual in copy.counts.items():
+    question_filter = "pool" if spec.is_pool else "all"
+    if check and spec.verdict(split, question_filter, actual) == "differs":
+      raise InputError(
+        f"{', '.join(map(str, source.files[split]))}: {actual} {'/'.join(actual.asdict())}; the "
+        f"official {name} {split} split has {spec.published[split][question_filter]}. The file is "
+        "damaged or another edition; get it again"
+      )
+
+  def read(split: str) -> Any:
+    tables = [tuple(copy.read(split, table)) for table in spec.tables]
+    return Pool(*tables) if spec.is_pool else tables[0]
+
+  return Dataset(
+    name,
+    Splits(source.files, read),
+    spec.clean,
+    str(source.folder),
+    copy.fingerprints,
+    copy.statistics,
+    copy.overlap,
+    spec.official,
+    spec.average_recall,
+    source.contents(spec),
+    source.missing,
+  )
+
+
+def spec_of(name: str) -> Spec:
+  """Look up the description of a data set; InputError for an unknown name."""
+  if name in SPECS:
+    return SPECS[name]
+  near = difflib.get_close_matches(name, SPECS, 1)
+  hint = f"did you mean {near[0]!r}?" if near else f"use one of {', '.join(SPECS)}"
+  raise InputError(f"data.name = {name!r} is no dataset; {hint}")

@@ -1,0 +1,92 @@
+"""Holding out training questions: a split of their own on which runs are selected.
+
+Where dev is part of what is reported (CASSIE, section 4.2), selection needs other questions.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from as2jax.data.dataset import Dataset, Splits
+from as2jax.data.record import Question, fingerprint
+from as2jax.data.statistics import gathered
+from as2jax.runtime.errors import InputError
+
+NAME = "heldout"  # of the split
+
+
+def selection_split(section: Mapping[str, Any]) -> str:
+  """The split by which a run of the config's section `data` is selected."""
+  return NAME if section["holdout"] else "dev"
+
+
+def hold_out(dataset: Dataset, fraction: float) -> Dataset:
+  """Moves a part of the training questions into the split `heldout`.
+
+  Statistics fitted to `train` afterwards (word frequencies, rarity) therefore never see them.
+  Counts, fingerprint and statistics of `train` stay those of the source.
+
+  Raises:
+    InputError: no training split, too few questions in it, or none with an answer.
+
+  """
+  if "train" not in dataset.splits:
+    raise InputError(f"data.holdout = {fraction}: {dataset.name} has no split 'train'; set it to 0")
+  train = dataset.splits["train"]
+  if not any(question.positives for question in train):
+    raise InputError(
+      f"data.holdout = {fraction}: of the {len(train)} training questions of {dataset.name} none has "
+      "a candidate with label 1, so that none can select; label the right candidates 1"
+    )
+  rest, held = divided(train, fraction)
+  if not rest or not any(question.positives for question in held):
+    raise InputError(
+      f"data.holdout = {fraction}: of the {len(train)} training questions "
+      f"of {dataset.name}, {len(held)} would be held out, "
+      f"{sum(bool(q.positives) for q in held)} of them with an answer, and "
+      f"{len(rest)} left; give another part, or select on dev: data.holdout=0, and for your own files "
+      "--dev=FILE"
+    )
+  statistics, overlap = dataset.statistics, dataset.overlap
+  if statistics is None or overlap is None:
+    statistics, overlap = gathered(dataset.splits)
+  of_held, _ = gathered({NAME: held})
+  parts = {"train": rest, NAME: held}
+  splits = Splits(
+    (*dataset.splits, NAME), lambda name: parts[name] if name in parts else dataset.splits[name]
+  )
+  return dataclasses.replace(
+    dataset,
+    splits=splits,
+    fingerprints={**dataset.fingerprints, NAME: fingerprint(held)},
+    statistics=statistics | of_held,
+    overlap=overlap,
+  )
+
+
+def divided(
+  questions: Sequence[Question], fraction: float
+) -> tuple[tuple[Question, ...], tuple[Question, ...]]:
+  """Divides `questions` into (those kept, those held out), each in the order of `questions`.
+
+  The fraction is taken of the questions with an answer and of those without, so that it holds under
+  `train_filter` all and answerable, with the same questions under both. Questions are chosen by a
+  hash of their text, so that no seed, machine or file order changes the choice. Questions with the
+  same text stay together.
+  """
+  answerable: dict[str, bool] = {}
+  for question in questions:
+    answerable[question.text] = answerable.get(question.text, False) or bool(question.positives)
+  held: set[str] = set()
+  for kind in (True, False):
+    texts = sorted((text for text, label in answerable.items() if label is kind), key=_order)
+    held.update(texts[: round(len(texts) * fraction)])
+  return (
+    tuple(q for q in questions if q.text not in held),
+    tuple(q for q in questions if q.text in held),
+  )
+
+
+def _order(text: str) -> bytes:
+  return hashlib.sha256(b"holdout\0" + text.encode()).digest()

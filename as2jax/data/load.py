@@ -1,0 +1,188 @@
+"""The data set that a config's section `data` describes, with its text rules."""
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from etils import epath
+
+from as2jax.data import dataset as datasets
+from as2jax.data import holdout, mined, user_files
+from as2jax.data.dataset import Dataset, Splits, Unions
+from as2jax.data.readers import asnq
+from as2jax.data.record import Question
+from as2jax.data.retrieval import pooled, retrieval
+from as2jax.data.text import normalise
+from as2jax.runtime.errors import InputError
+
+log = logging.getLogger(__name__)
+# Names of what a user gives by path: in any of our forms, or in ASNQ's, whose labels are classes.
+FILES, ASNQ_FILES = "files", "asnq_files"
+SPLITS = ("train", "dev", "test")
+
+
+def load(section: Any, task: str = "rerank") -> Dataset:
+  """Load the data set `name`, or for `files` the paths `train`, `dev` and `test`, under its text rules.
+
+  With `holdout` it has the split `heldout`, taken from `train`. For the task `retrieve`
+  (`evaluation.task`) it is a `Retrieval`, with one pool per split; a re-ranking data set's pool is
+  all of its candidates (`retrieval.pooled`). Fingerprints and counts are those of the source: the
+  rules are stated beside them.
+
+  Raises:
+    InputError: see `dataset.load`, `user_files.read`, `holdout.hold_out` and `normalise.check`; or
+      paths, columns or drop with the name of a known data set, or the latter two with ASNQ's form.
+
+  """
+  normalise.check(tuple(section.rules))
+  if task == "retrieve" and section.name in pools():
+    return _retrieval(section)
+  dataset = _own(section) if section.name in (FILES, ASNQ_FILES) else _known(section)
+  if section.holdout:
+    dataset = holdout.hold_out(dataset, section.holdout)
+  plain = dataset.splits
+  changes = section.rules or section.mined or not section.labelled_negatives
+  if section.mined and "train" not in plain:
+    raise InputError("data.mined is for training questions, and there is no split train")
+
+  def changed(split: str) -> tuple[Question, ...]:
+    questions = plain[split]
+    if split == "train" and not section.labelled_negatives:
+      questions = tuple(_positives_alone(question) for question in questions)
+    if split == "train" and section.mined:
+      questions = _with_mined(questions, plain, section.mined)
+    questions = normalise.apply(questions, section.rules)
+    return mined.distinct(questions) if split == "train" and section.rules else questions
+
+  splits = Unions(Splits(plain, changed) if changes else plain)
+  dataset = dataclasses.replace(dataset, splits=splits)
+  return pooled(dataset, negatives=section.negatives) if task == "retrieve" else dataset
+
+
+def pools() -> tuple[str, ...]:
+  """Return the names of the retrieval data sets."""
+  return tuple(spec.name for spec in datasets.SPECS.values() if spec.is_pool)
+
+
+def _retrieval(section: Any) -> Dataset:
+  if section.mined and section.rules:
+    raise InputError(
+      f"data.mined: negatives for the pool {section.name} are mined in its own texts; leave "
+      "data.rules empty"
+    )
+  if not section.labelled_negatives:
+    raise InputError(
+      f"data.labelled_negatives = False: {section.name} is a pool, whose training questions have "
+      "positives alone unless data.negatives says otherwise; leave it True"
+    )
+  if section.holdout:
+    raise InputError(
+      f"data.holdout = {section.holdout}: {section.name} is parted by article, "
+      "whose split dev selects; set it to 0"
+    )
+  where = {"root": section.root, "cache": section.cache, "download": section.download}
+  data = datasets.load_pool(section.name, **where)
+  data = retrieval(data, negatives=section.negatives, text_rules=section.rules)
+  plain = data.splits
+  if not section.mined:
+    return data
+  if "train" not in plain:
+    raise InputError("data.mined is for training questions, and there is no split train")
+  add = lambda its, split: _with_mined(its, plain, section.mined) if split == "train" else its
+  return dataclasses.replace(data, splits=Splits(plain, lambda split: add(plain[split], split)))
+
+
+def _own(section: Any) -> Dataset:
+  """Read the user's files of a section."""
+  paths = {split: section[split] for split in SPLITS}
+  how = {"columns": section.columns, "drop": section.drop}
+  if section.name == ASNQ_FILES and (given := [f"data.{name}" for name in how if how[name]]):
+    raise InputError(
+      f"{', '.join(given)} is for data.name={FILES}: files in ASNQ's form ({ASNQ_FILES}) have "
+      "fixed columns, and all of their rows are read; leave it out"
+    )
+  if not any(paths.values()):
+    raise InputError(
+      f"data.name = {section.name!r} needs the paths of your files: give --config.data."
+      + ", --config.data.".join(paths)
+    )
+  splits = {}
+  for split, path in paths.items():
+    if path and section.name == ASNQ_FILES:
+      splits[split] = asnq.read_asnq(epath.Path(path).expanduser())
+    elif path:  # of training questions a teacher's scores will do
+      needed = None if split == "train" and section.teachers else True
+      splits[split] = user_files.read(path, labelled=needed, **how).questions
+  return datasets.of_questions(section.name, splits, ", ".join(filter(None, paths.values())))
+
+
+def _known(section: Any) -> Dataset:
+  """Load the named data set of a section."""
+  if given := [f"data.{key}" for key in (*SPLITS, "columns", "drop") if section[key]]:
+    raise InputError(f"{', '.join(given)} is for your own files: set --config.data.name={FILES}")
+  where = {"root": section.root, "cache": section.cache, "download": section.download}
+  dataset = datasets.load(section.name, **where)
+  if note := datasets.SPECS[section.name].note:
+    log.info("%s: %s", section.name, note)
+  return dataset
+
+
+def _positives_alone(question: Question) -> Question:
+  positives = tuple(question.candidates[i] for i in question.positives)
+  return dataclasses.replace(question, candidates=positives)
+
+
+def _with_mined(
+  questions: tuple[Question, ...], splits: Mapping[str, Any], folders: Iterable[str]
+) -> tuple[Question, ...]:
+  """Add mined negatives behind the training questions' own candidates."""
+  held_out = splits[holdout.NAME] if holdout.NAME in splits else ()
+  return mined.added(questions, folders, held_out=held_out)
+
+
+def require(dataset: Dataset, splits: Iterable[str]) -> None:
+  """Raises InputError where the data set lacks one of the splits that a run needs."""
+  missing = [split for split in splits if split not in dataset.splits]
+  if missing == [holdout.NAME]:
+    raise InputError(
+      f"evaluation.splits names {holdout.NAME!r}, but nothing is held out: set "
+      "data.holdout, such as --config.data.holdout=0.1"
+    )
+  if not missing:
+    return
+  files = dataset.missing.get(missing[0])
+  problem = f"{dataset.name} has no split {missing[0]!r} (it has {', '.join(dataset.splits)}"
+  if files:
+    raise InputError(f"{problem}): {dataset.source} lacks {', '.join(files)}; put it there")
+  hint = ", or hold training questions out: --config.data.holdout=0.1" * (missing[0] == "dev")
+  raise InputError(
+    f"{problem}); leave it out of evaluation.splits, or give another data.name{hint}"
+  )
+
+
+def reported(config: Any, dataset: Dataset) -> Any:
+  """The config with those of `evaluation.splits` that the data set has; the others are logged.
+
+  A run that trains on data without any of them reports the split that selects.
+
+  Raises:
+    InputError: no split is left, or the split `heldout` is named where nothing is held out.
+
+  """
+  named = config.evaluation.splits
+  kept = tuple(split for split in named if split in dataset.splits)
+  absent = [split for split in named if split not in dataset.splits]
+  if not absent:
+    return config
+  selection = holdout.selection_split(config.data)
+  if not kept and config.mode == "train" and selection in dataset.splits:
+    kept = (selection,)
+  if not kept or holdout.NAME in absent:
+    require(dataset, absent)
+  log.warning(
+    "%s has no split %s: reported is %s", dataset.name, ", ".join(absent), ", ".join(kept)
+  )
+  config = config.copy_and_resolve_references().unlock()
+  config.evaluation.splits = kept
+  return config.lock()

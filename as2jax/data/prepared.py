@@ -1,0 +1,264 @@
+"""Prepared copies of data sets, written and read by tensorflow_datasets (array_record).
+
+A copy lies in a folder of the cache under a hash of the source's bytes and the reader's version, and
+appears there whole: TFDS' files of each table (`tfds.builder_from_directory` reads them, too) and
+`prepared.json`, with checksums, counts and statistics. Imports tensorflow_datasets (0.3 s).
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import filelock
+import numpy as np
+import tensorflow_datasets as tfds
+from absl import logging
+from etils import epath
+from rich.console import Console
+from rich.progress import track
+
+from as2jax.data.record import Candidate, Passage, Query, Question
+from as2jax.data.source import Counts, PoolCounts, Source, Spec
+from as2jax.data.statistics import PoolStatistics, SplitStatistics, overlap
+from as2jax.runtime import checksums
+from as2jax.runtime.errors import InputError
+
+LAYOUT = "5"  # of the prepared copy: raise it when the features or the manifest's fields change
+MANIFEST = "prepared.json"
+SHARD = 1 << 16  # examples
+TEXT = tfds.features.Text()
+QUESTION = {"id": TEXT, "text": TEXT}
+PASSAGE = {field.name: TEXT for field in dataclasses.fields(Passage)}
+CANDIDATE = {f.name: np.int32 if "label" in f.name else TEXT for f in dataclasses.fields(Candidate)}
+LISTS = {"answers": TEXT, "votes": np.int32}
+FEATURES = {
+  "questions": {**QUESTION, "candidates": tfds.features.Sequence(CANDIDATE)},
+  "pool": PASSAGE,
+  "queries": QUESTION | {name: tfds.features.Sequence(kind) for name, kind in LISTS.items()},
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+  """A whole prepared copy.
+
+  Attributes:
+    folder: with TFDS' files of each table.
+    counts, fingerprints: split -> its counts, its fingerprint.
+    statistics: split -> the statistics of its dataset card (`SplitStatistics.asdict`).
+    overlap: pair of splits -> number of question texts in both.
+
+  """
+
+  folder: epath.Path
+  counts: Mapping[str, Counts | PoolCounts]
+  fingerprints: Mapping[str, str]
+  statistics: Mapping[str, Mapping[str, Any]]
+  overlap: Mapping[str, int]
+
+  def read(self, split: str, table: str = "questions") -> Iterator[Any]:
+    """Yield the records of `split`, decoded one at a time."""
+    try:
+      with _quiet():
+        examples = tfds.builder_from_directory(self.folder / table).as_data_source(split)
+      for example in examples:
+        yield DECODE[table](example)
+    except (ValueError, RuntimeError, IndexError, TypeError, OSError) as error:
+      raise InputError(
+        f"{self.folder}: the prepared copy was changed while it was in use ({error}); run again, and "
+        "it is prepared anew"
+      ) from error
+
+
+def prepared(spec: Spec, source: Source, cache: epath.Path) -> Prepared:
+  """Return the prepared copy of `source` under `cache`, and prepare it where there is none.
+
+  A changed source is prepared again; a killed preparation leaves no copy; a second process waits for
+  the first. Each file's checksum is compared, once a process: a damaged copy is prepared anew, and
+  the log says so.
+
+  Raises:
+    InputError: a source file is wrong (from the reader).
+    OSError: `cache` cannot be written.
+
+  """
+  key = hashlib.sha256(f"{LAYOUT} {spec.version} {source.digest()}".encode()).hexdigest()
+  home = cache / spec.name / key[:16]
+  if copy := _read(home, spec, warn=True):
+    return copy
+  if "://" in str(home):
+    raise OSError("it is not a local folder")
+  home.parent.mkdir(parents=True, exist_ok=True)
+  with filelock.FileLock(f"{home}.lock"):
+    return _read(home, spec) or _prepare(spec, source, home)
+
+
+def _read(home: epath.Path, spec: Spec, *, warn: bool = False) -> Prepared | None:
+  """Return the copy in a folder, None where there is none or it is damaged."""
+  log = logging.warning if warn else logging.debug
+  try:
+    content = checksums.unsealed((home / MANIFEST).read_text())
+    for name, (size, checksum) in content["files"].items():
+      if (home / name).stat().length != size or checksums.of_file(home / name) != checksum:
+        raise ValueError(f"{name} is not what was written")
+    kind = PoolCounts if spec.is_pool else Counts
+    counts = {split: kind(*numbers) for split, numbers in content["counts"].items()}
+    return Prepared(home, counts, *(content[key] for key in ("fingerprints", "facts", "overlap")))
+  except FileNotFoundError as error:
+    if (home / MANIFEST).exists():
+      log("%s: the prepared copy is damaged (%s); preparing anew", home, error)
+  except (ValueError, KeyError, TypeError) as error:
+    log("%s: the prepared copy is damaged (%s); preparing anew", home, error)
+  return None
+
+
+def _prepare(spec: Spec, source: Source, home: epath.Path) -> Prepared:
+  """Write the copy beside its place, and then rename it; the caller holds the lock."""
+  scratch = home.parent / f"{home.name}.unfinished"
+  scratch.rmtree(missing_ok=True)  # of a process that was killed
+  logging.info("preparing %s from %s in %s", spec.name, source.folder, home)
+  statistics = {
+    split: PoolStatistics() if spec.is_pool else SplitStatistics() for split in source.files
+  }
+  try:
+    for table in spec.tables:
+      _write(spec, source, table, scratch / table, statistics)
+    files = {}
+    for path in scratch.glob("*/*"):
+      checksums.make_durable(path)
+      files[str(path.relative_to(scratch))] = path.stat().length, checksums.of_file(path)
+    counts, facts = {}, {}
+    for split, its in statistics.items():
+      counts[split] = tuple(its.counts["pool" if spec.is_pool else "all"].asdict().values())
+      facts[split] = its.asdict()
+    content = {
+      "files": files,
+      "counts": counts,
+      "fingerprints": {split: its.fingerprint() for split, its in statistics.items()},
+      "facts": facts,
+      "overlap": overlap(statistics),
+    }
+    (scratch / MANIFEST).write_text(checksums.sealed(content))
+    for path in (scratch / MANIFEST, *map(scratch.joinpath, spec.tables), scratch):
+      checksums.make_durable(path)
+    home.rmtree(missing_ok=True)
+    os.replace(scratch, home)
+    checksums.make_durable(home.parent)
+  finally:
+    scratch.rmtree(missing_ok=True)
+  copy = _read(home, spec)
+  if copy is None:
+    raise OSError("what was written cannot be read back: check the disk")
+  return copy
+
+
+def _write(
+  spec: Spec, source: Source, table: str, folder: epath.Path, statistics: Mapping[str, Any]
+) -> None:
+  """Write one table's records, one at a time, in the order of the source, and take their statistics."""
+  folder.mkdir(parents=True)
+  name = spec.name if table == "questions" else f"{spec.name}_{table}"
+  with _quiet():
+    info = tfds.core.DatasetInfo(
+      builder=tfds.core.dataset_info.DatasetIdentity(
+        name=name, version=tfds.core.Version(spec.version), data_dir=str(folder), module_name=""
+      ),
+      features=tfds.features.FeaturesDict(FEATURES[table]),
+      citation=spec.citation,
+      disable_shuffling=True,
+    )
+    # Records come as TFDS stores them; its own look at every value would take most of the time.
+    info.features.encode_example = lambda example: example
+    writer = tfds.core.SequentialWriter(info, SHARD, file_format="array_record")
+    writer.initialize_splits(list(source.files))
+  for split, paths in source.files.items():
+
+    def encoded(split=split, paths=paths) -> Iterator[dict]:
+      count = 0
+      for record in _shown(spec.records(table, split, paths), f"preparing {name} {split}"):
+        statistics[split].take(record)
+        count += 1
+        yield ENCODE[table](record)
+      if not count:
+        names = ", ".join(map(str, paths))
+        raise InputError(f"{names}: nothing to read for the split {split} of {name}")
+
+    writer.add_examples({split: encoded()})
+  with _quiet():
+    writer.close_all()
+
+
+def _shown(records: Any, what: str) -> Any:
+  """Show the progress of a long preparation on a terminal."""
+  terminal = sys.stderr.isatty()
+  return track(records, what, console=Console(stderr=True), transient=True, disable=not terminal)
+
+
+def _bytes(values: list[str]) -> np.ndarray:
+  return np.array([value.encode() for value in values], object)
+
+
+def _encoded_question(question: Question) -> dict:
+  columns = {}
+  for name, kind in CANDIDATE.items():
+    values = [getattr(candidate, name) for candidate in question.candidates]
+    columns[name] = _bytes(values) if kind is TEXT else np.array(values, np.int32)
+  return {"id": question.id.encode(), "text": question.text.encode(), "candidates": columns}
+
+
+def _encoded_passage(passage: Passage) -> dict:
+  return {name: getattr(passage, name).encode() for name in PASSAGE}
+
+
+def _encoded_query(query: Query) -> dict:
+  lists = {"answers": _bytes(list(query.answers)), "votes": np.array(query.votes, np.int32)}
+  return {"id": query.id.encode(), "text": query.text.encode(), **lists}
+
+
+def _decoded_question(example: Mapping) -> Question:
+  columns = []
+  for name, kind in CANDIDATE.items():  # in the order of `Candidate`
+    convert = bytes.decode if kind is TEXT else int
+    columns.append(map(convert, example["candidates"][name]))
+  candidates = tuple(Candidate(*values) for values in zip(*columns, strict=True))
+  return Question(example["id"].decode(), example["text"].decode(), candidates)
+
+
+def _decoded_passage(example: Mapping) -> Passage:
+  return Passage(*(example[name].decode() for name in PASSAGE))
+
+
+def _decoded_query(example: Mapping) -> Query:
+  answers = tuple(map(bytes.decode, example["answers"]))
+  return Query(
+    example["id"].decode(), example["text"].decode(), answers, tuple(map(int, example["votes"]))
+  )
+
+
+ENCODE: dict[str, Callable[[Any], dict]] = {
+  "questions": _encoded_question,
+  "pool": _encoded_passage,
+  "queries": _encoded_query,
+}
+DECODE: dict[str, Callable[[Mapping], Any]] = {
+  "questions": _decoded_question,
+  "pool": _decoded_passage,
+  "queries": _decoded_query,
+}
+
+
+@contextlib.contextmanager
+def _quiet():
+  """Silence TFDS' messages."""
+  level = logging.get_verbosity()
+  logging.set_verbosity(min(level, logging.WARNING))
+  try:
+    with contextlib.redirect_stdout(io.StringIO()):
+      yield
+  finally:
+    logging.set_verbosity(level)

@@ -1,0 +1,403 @@
+"""ASNQ, ASNQ with context, and WDRASS: judged sentences a line, in files too large for memory.
+
+ASNQ (Garg, Vu and Moschitti 2020, TANDA): a line is `question <tab> sentence <tab> class`, without a
+header. Class 4: the sentence is in the long answer and holds the short answer (positive); 3: in the
+long answer, without the short one; 2: holds the short answer, outside the long one; 1: neither. A
+quotation mark is a character like any other. A file with a header may add `previous`, `next` and
+`title` (names of ours).
+
+The edition with context (Lauriola and Moschitti 2021) and WDRASS (Zhang et al. 2022, whose files were
+not available, so that its form is an assumption) are files of labelled sentences: JSON objects, or
+columns under a header, separated by tabs or, in a .csv file, by commas (quotation marks quote). Fields:
+question, sentence (or candidate, or answer) and label (1: answers, 0: does not), and where there are
+any previous, next (or successive) and title; `UNUSED` are allowed and not used.
+"""
+
+import contextlib
+import csv
+import dataclasses
+import functools
+import json
+import os
+import tempfile
+from array import array
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from absl import logging
+from etils import epath
+
+from as2jax.data.lines import LONGEST, Lines, json_objects, label_field, quoted, renamed, text_field
+from as2jax.data.record import Candidate, Question, label_of
+from as2jax.data.source import Counts, Spec
+from as2jax.data.statistics import short_hash
+from as2jax.runtime.errors import InputError
+
+COLUMNS = ("question", "sentence", "label")
+CLASSES = (1, 2, 3, 4)
+POSITIVE = 4
+CONTEXT = ("previous", "next", "title")  # the fields of a row that may be ""
+REQUIRED = ("question", "sentence", "label")
+UNUSED = ("question_id", "candidate_id", "document", "doc_id", "url")
+FIELDS = (*REQUIRED, *CONTEXT, *UNUSED)
+ALIASES = {"candidate": "sentence", "answer": "sentence", "successive": "next"}
+BUCKET_ROWS = 200_000  # of a scattered file held at once, about; BUCKETS files at most
+BUCKETS = 128
+_HELD = 1 << 20
+
+
+class Row(NamedTuple):
+  """One judged sentence of a file; `label` as the file has it, "" for absent context."""
+
+  line: int
+  question: str
+  text: str
+  label: int
+  previous: str = ""
+  next: str = ""
+  title: str = ""
+
+
+def grouped(rows: Callable[[], Iterable[Row]], name: str) -> Iterator[list[Row]]:
+  """The rows of each question (by its text), in the order in which questions are first seen.
+
+  The rows are read twice. Where each question's rows stand together, they are passed on as they
+  come; otherwise they go through temporary files, so that memory holds 16 bytes a question, the
+  rows of one bucket of questions, and no more.
+
+  Args:
+    rows: returns a new iterator over the rows at each call.
+    name: of the file, for the log.
+
+  """
+  first = _first_seen(rows())
+  if not first.scattered:
+    yield from together(rows())
+    return
+  logging.info("%s: rows of a question stand apart; they are brought together on disk", name)
+  count = min(max(first.rows // BUCKET_ROWS, 1), BUCKETS)
+  with contextlib.ExitStack() as stack:
+    files = [
+      stack.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n"))
+      for _ in range(count)
+    ]
+    for row in rows():
+      place = first.rank[np.searchsorted(first.hashes, np.uint64(short_hash(row.question)))]
+      files[int(place) * count // len(first.rank)].write(json.dumps(row) + "\n")
+    for file in files:
+      file.seek(0)
+      groups: dict[str, list[Row]] = {}
+      for line in file:
+        row = Row(*json.loads(line))
+        groups.setdefault(row.question, []).append(row)
+      yield from groups.values()
+
+
+class _FirstSeen(NamedTuple):
+  """Sorted hashes of the questions, their ranks by first occurrence, and whether any recurred."""
+
+  hashes: np.ndarray
+  rank: np.ndarray
+  scattered: bool
+  rows: int
+
+
+def _first_seen(rows: Iterable[Row]) -> _FirstSeen:
+  held, known, first = array("Q"), np.zeros(0, np.uint64), np.zeros(0, np.int64)
+  current, blocks, count, scattered = None, 0, 0, False
+
+  def fold() -> None:
+    nonlocal held, known, first, scattered, blocks
+    together = np.concatenate([known, np.frombuffer(held, np.uint64)])
+    numbers = np.concatenate([first, np.arange(blocks, blocks + len(held))])
+    known, at = np.unique(together, return_index=True)  # the first of equal ones
+    first, scattered = numbers[at], scattered or len(known) < len(together)
+    blocks += len(held)
+    held = array("Q")
+
+  for row in rows:
+    count += 1
+    if row.question != current:
+      current = row.question
+      held.append(short_hash(current))
+      if len(held) >= _HELD:
+        fold()
+  fold()
+  rank = np.empty(len(first), np.int64)
+  rank[np.argsort(first)] = np.arange(len(first))
+  return _FirstSeen(known, rank, scattered, count)
+
+
+def together(rows: Iterable[Row]) -> Iterator[list[Row]]:
+  """The runs of rows with one question."""
+  group: list[Row] = []
+  for row in rows:
+    if group and row.question != group[0].question:
+      yield group
+      group = []
+    group.append(row)
+  if group:
+    yield group
+
+
+def make_question(id: str, rows: Sequence[Row], *, positive: int) -> Question:
+  """The question of `rows`: label 1 for those with the label `positive`, 0 for others.
+
+  A context sentence has the label of the candidate with the same text, where there is one and its
+  rows agree.
+  """
+  labels: dict[str, set[int]] = defaultdict(set)
+  for row in rows:
+    labels[row.text].add(int(row.label == positive))
+  return Question(
+    id,
+    rows[0].question,
+    tuple(
+      Candidate(
+        f"{id}-{i}",
+        row.text,
+        int(row.label == positive),
+        row.previous,
+        row.next,
+        label_of(labels, row.previous),
+        label_of(labels, row.next),
+        row.title,
+      )
+      for i, row in enumerate(rows)
+    ),
+  )
+
+
+def read_asnq(path: epath.PathLike, *, classes: Collection[int] = CLASSES) -> tuple[Question, ...]:
+  """As `iterate_asnq`, all at once: for small files."""
+  return tuple(iterate_asnq(path, classes=classes))
+
+
+def iterate_asnq(path: epath.PathLike, *, classes: Collection[int] = CLASSES) -> Iterator[Question]:
+  """The questions of an ASNQ file, of which memory holds one at a time (see `grouped`).
+
+  Questions have no ids: they are `q1`, `q2` … in the order of first sight (by text), their
+  candidates `q1-0`, `q1-1` … in the order of the file.
+
+  Args:
+    path: the file; one line is one judged sentence.
+    classes: the rows to keep; a question of which none is left is left out.
+
+  Raises:
+    InputError: anything but such a file; names file, line and value.
+
+  """
+  if not set(classes) <= set(CLASSES):
+    raise InputError(f"classes = {tuple(classes)}: ASNQ has the classes 1, 2, 3 and 4")
+  rows = functools.partial(iterate_rows, path)
+  for number, group in enumerate(grouped(rows, str(path)), 1):
+    kept = [row for row in group if row.label in classes]
+    if kept:
+      yield make_question(f"q{number}", kept, positive=POSITIVE)
+
+
+def iterate_rows(path: epath.PathLike) -> Iterator[Row]:
+  """The rows of the file; `label` is the class."""
+  lines = Lines(path)
+  names: Sequence[str] = COLUMNS
+  seen = False
+  for number, line in lines:
+    cells = line.split("\t")
+    if number == 1 and "label" in cells:
+      names = _header(cells, lines)
+      continue
+    seen = True
+    yield _row(cells, names, line, lines)
+  if not seen:
+    raise lines.error("nothing follows the header; get the file again")
+
+
+def _header(cells: Sequence[str], lines: Lines) -> Sequence[str]:
+  names = ["sentence" if cell == "candidate" else cell for cell in cells]
+  if set(COLUMNS) - set(names) or set(names) - {*COLUMNS, *CONTEXT} or len(names) > len(set(names)):
+    raise lines.error(
+      f"the header is {quoted(', '.join(cells), 120)}; expected {', '.join(COLUMNS)} and perhaps "
+      f"{', '.join(CONTEXT)}, separated by tabs"
+    )
+  return names
+
+
+def _row(cells: Sequence[str], names: Sequence[str], line: str, lines: Lines) -> Row:
+  if len(cells) != len(names):
+    raise lines.error(
+      f"{len(cells)} columns in {quoted(line)}; expected {len(names)}: {', '.join(names)}"
+    )
+  values = dict(zip(names, cells))
+  for name in ("question", "sentence"):
+    if not values[name].strip():
+      raise lines.error(f"the column {name} is empty; give it a value or remove the line")
+  if values["label"] not in ("1", "2", "3", "4"):
+    raise lines.error(f"the label is {quoted(values['label'])}; expected 1, 2, 3 or 4 (4: answers)")
+  context = (values.get(name, "") for name in CONTEXT)
+  return Row(lines.number, values["question"], values["sentence"], int(values["label"]), *context)
+
+
+def write_asnq(path: epath.PathLike, rows: Iterable[Row], *, context: bool) -> int:
+  """Writes rows (with classes as labels) in ASNQ's format, the whole file or none; returns how many.
+
+  Args:
+    rows: tabs and line breaks in their texts become spaces.
+    context: writes a header and the columns previous, next and title too.
+
+  """
+  path = epath.Path(path)
+  scratch = path.parent / f".{path.name}.{os.getpid()}"
+  count = 0
+  try:
+    with scratch.open("wb") as file:
+      if context:
+        file.write(("\t".join((*COLUMNS, *CONTEXT)) + "\n").encode())
+      for row in rows:
+        cells = [row.question, row.text, str(row.label)]
+        cells += [row.previous, row.next, row.title] if context else []
+        file.write(("\t".join(" ".join(cell.split()) for cell in cells) + "\n").encode())
+        count += 1
+    scratch.replace(path)
+  except BaseException:
+    scratch.unlink(missing_ok=True)
+    raise
+  return count
+
+
+def read_judged(path: epath.PathLike) -> tuple[Question, ...]:
+  """As `iterate_judged`, all at once: for small files."""
+  return tuple(iterate_judged(path))
+
+
+def iterate_judged(path: epath.PathLike) -> Iterator[Question]:
+  """The questions of a file, of which memory holds one at a time (see `grouped`).
+
+  Questions are told apart by their text and numbered as in `iterate_asnq`.
+
+  Raises:
+    InputError: anything but such a file; names file, line and value.
+
+  """
+  rows = functools.partial(judged_rows, path)
+  for number, group in enumerate(grouped(rows, str(path)), 1):
+    yield make_question(f"q{number}", group, positive=1)
+
+
+def judged_rows(path: epath.PathLike) -> Iterator[Row]:
+  """Yield the rows of the file."""
+  path = epath.Path(path)
+  is_csv = path.name.lower().removesuffix(".gz").endswith(".csv")
+  lines = Lines(path, ends=is_csv)
+  count = 0
+  for count, record in enumerate(_records(lines, is_csv), 1):
+    yield _judged_row(renamed(record, FIELDS, ALIASES, lines), lines)
+  if not count:
+    raise lines.error("nothing follows the header; get the file again")
+
+
+def _records(lines: Lines, is_csv: bool) -> Iterator[Mapping[str, object]]:
+  """Yield each JSON object, or the cells of each record by the names in the header."""
+  header = None
+  for cells in _cells(lines, is_csv):
+    if isinstance(cells, dict):
+      yield cells
+    elif not any(cell.strip() for cell in cells):
+      raise lines.error("the line is empty; remove it")
+    elif header is None:
+      header = cells
+      names = renamed(dict.fromkeys(header, ""), FIELDS, ALIASES, lines)
+      for name in (*REQUIRED, *header):
+        if name in REQUIRED and name not in names:
+          raise lines.error(f"there is no column {name} ({', '.join(header)})")
+        if header.count(name) > 1:
+          raise lines.error(f"the header names {name} twice; rename one")
+    elif len(cells) != len(header):
+      names = ", ".join(header)
+      raise lines.error(f"{len(cells)} columns in {cells}; expected {len(header)}: {names}")
+    else:
+      yield dict(zip(header, cells))
+
+
+def _cells(lines: Lines, is_csv: bool) -> Iterator[list[str] | dict]:
+  """Yield a JSON object or the cells of a header or row."""
+  if not is_csv:
+    objects = False
+    for number, line in lines.filled("sentence"):
+      objects = objects or (number == 1 and line.lstrip().startswith("{"))
+      yield next(json_objects([(number, line)], lines)) if objects else line.split("\t")
+    return
+  csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
+  reader = csv.reader((line for _, line in lines), strict=True)
+  while True:
+    first = lines.number + 1
+    try:
+      cells = next(reader)
+    except StopIteration:
+      return
+    except csv.Error as error:
+      problem = (
+        f"not a line of CSV ({error}); close quotation marks, and double those inside a cell"
+      )
+      raise lines.error(problem, first) from error
+    yield cells
+
+
+def _judged_row(record: Mapping[str, object], lines: Lines) -> Row:
+  texts = {name: text_field(name, record, lines) for name in ("question", "sentence", *CONTEXT)}
+  for name in ("question", "sentence"):
+    if not texts[name].strip():
+      what = "is empty" if name in record else "is missing"
+      raise lines.error(f"the field {name} {what}; every line needs a {name}")
+  context = (texts[name] for name in CONTEXT)
+  label = label_field(record, lines)
+  return Row(lines.number, texts["question"], texts["sentence"], label, *context)
+
+
+ASNQ = Spec(
+  name="asnq",
+  reader=iterate_asnq,
+  version="1.0.0",
+  files={"train": ("train.tsv",), "dev": ("dev.tsv",)},
+  folders=("asnq", "data/asnq", "ASNQ"),
+  clean="answerable",
+  # The paper's Table 1: 20,377,568 and 930,062 rows, of which 61,186 and 4,286 of class 4.
+  published={
+    "train": {"all": Counts(57242, 20377568, 61186)},
+    "dev": {"all": Counts(2672, 930062, 4286)},
+  },
+  url="https://wqa-public.s3.amazonaws.com/tanda-aaai-2020/data/asnq.tar",
+  max_bytes=16 << 30,
+  licence="CC BY-NC-SA 3.0 (its authors' card, huggingface.co/datasets/AmazonScience/asnq)",
+  citation="Garg, Vu and Moschitti: TANDA: Transfer and Adapt Pre-Trained Transformer Models for "
+  "Answer Sentence Selection (AAAI 2020)",
+)
+
+# What its authors' script writes: CSV with question, answer, previous, successive, title, doc_id
+# and label (1: class 4). Users make it from ASNQ and NQ themselves, so that no counts are claimed.
+ASNQ_CONTEXT = dataclasses.replace(
+  ASNQ,
+  name="asnq_context",
+  reader=iterate_judged,
+  files={split: (f"asnq-{split}.csv",) for split in ("train", "dev")},
+  published={},
+  url="",
+  licence="",
+  citation="Lauriola and Moschitti: Answer Sentence Selection Using Local and Global Context in "
+  "Transformer Models (ECIR 2021)",
+)
+
+WDRASS = Spec(
+  name="wdrass",
+  reader=iterate_judged,
+  version="1.0.0",
+  files={split: (f"{split}.jsonl",) for split in ("train", "dev", "test")},
+  folders=("wdrass", "WDRASS"),
+  clean="answerable",
+  published={},
+  citation="Zhang, Vu, Gandhi, Chadha and Moschitti: WDRASS: A Web-scale Dataset for Document "
+  "Retrieval and Answer Sentence Selection (CIKM 2022)",
+)
+
+SPECS = (ASNQ, ASNQ_CONTEXT, WDRASS)

@@ -1,0 +1,354 @@
+"""SQuAD 1.1 (Rajpurkar et al. 2016) as sentence retrieval, by ReQA's construction (Ahmad et al.
+2019): the pool is every sentence of every paragraph, and the right sentences of a question are
+those in which an annotator's answer begins.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from etils import epath
+
+from as2jax.data.lines import ID, is_id, quoted, unpacked
+from as2jax.data.readers.asnq import POSITIVE, Row, make_question, together
+from as2jax.data.record import Passage, Query, Question, make_query
+from as2jax.data.source import PoolCounts, Spec
+from as2jax.data.text.sentences import sentence_spans
+from as2jax.runtime.errors import InputError
+
+PARAGRAPHS = 3  # that give a question's candidates
+# Of `squad_parts`: 44 articles of train-v1.1 and 14 of dev-v1.1's 48 train; 5 are dev, the other 29 test.
+PARTED = "dev-v1.1.json"
+SHARES = (("train", 1 / 3), ("dev", 1 / 6), ("test", 1 / 2))  # of the parted file's articles
+LARGEST = 1 << 30  # bytes of an unpacked file; the published ones have 44 million
+HELD_OUT = 0.09  # of the training articles: about 7,801 of 79,554 + 7,801 questions (Cross-VAE)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Asked:
+  """A question of a paragraph, with the (start, text) of every annotator's answer."""
+
+  id: str
+  text: str
+  answers: tuple[tuple[int, str], ...]
+  where: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Paragraph:
+  """A paragraph, its number within the file (`article-paragraph`), and its questions."""
+
+  id: str
+  title: str
+  text: str
+  questions: tuple[Asked, ...]
+
+  def passages(self) -> tuple[Passage, ...]:
+    """The sentences in order; of equal sentences only the first counts."""
+    texts = [self.text[start:end] for start, end in sentence_spans(self.text)]
+    padded, passages = ["", *texts, ""], {}
+    for i, text in enumerate(texts):
+      passages.setdefault(
+        text,
+        Passage(
+          f"{self.id}-{i}", text, self.title.replace("_", " "), padded[i], padded[i + 2], self.text
+        ),
+      )
+    return tuple(passages.values())
+
+  def right(self, asked: Asked) -> dict[str, int]:
+    """Votes by the text of the sentence in which the answers to a question begin."""
+    votes: Counter[str] = Counter()
+    spans = sentence_spans(self.text)
+    for at, _ in asked.answers:
+      # White space belongs to the sentence behind it: an answer may begin with it.
+      start, end = next(span for span in spans if at < span[1])
+      votes[self.text[start:end]] += 1
+    return dict(votes)
+
+
+def read_paragraphs(path: epath.PathLike) -> Iterator[Paragraph]:
+  """The paragraphs of a SQuAD 1.1 file, in order; the file is held whole (30 MB at most).
+
+  Raises:
+    InputError: not such a file; names the file and the place (line, or article, paragraph and
+      question), the value, and what to do.
+
+  """
+  content = _json(path)
+  data = _field(content, "data", list, f"{path}")
+  if not data:
+    raise InputError(f"{path}: `data` holds no articles; get the file again")
+  seen: dict[str, str] = {}
+  for i, article in enumerate(data):
+    where = f"{path}: article {i + 1}"
+    title = _field(article, "title", str, where)
+    for j, paragraph in enumerate(_field(article, "paragraphs", list, where)):
+      inner = f"{where} ({quoted(title)}), paragraph {j + 1}"
+      text = _field(paragraph, "context", str, inner)
+      if not text.strip():
+        raise InputError(f"{inner}: the context is empty; give it a text or remove the paragraph")
+      questions = tuple(
+        _asked(qa, f"{inner}, question {k + 1}", text, seen)
+        for k, qa in enumerate(_field(paragraph, "qas", list, inner))
+      )
+      yield Paragraph(f"{i}-{j}", title, text, questions)
+
+
+def _json(path: epath.PathLike) -> Any:
+  with unpacked(path) as file:
+    content = file.read(LARGEST)
+  if len(content) == LARGEST:
+    raise InputError(f"{path} holds {LARGEST >> 20} MiB or more; this is no file of SQuAD's form")
+  try:
+    return json.loads(content.decode("utf-8-sig"))
+  except UnicodeDecodeError as error:
+    line = content.count(b"\n", 0, error.start) + 1
+    raise InputError(
+      f"{path}:{line}: byte 0x{content[error.start]:02x} at position {error.start + 1} of the file "
+      "is not UTF-8; convert the file to UTF-8"
+    ) from error
+  except json.JSONDecodeError as error:
+    raise InputError(
+      f"{path}:{error.lineno}: not JSON at column {error.colno} ({error.msg}); it may be cut off "
+      "or another file; get it again"
+    ) from error
+  except RecursionError as error:
+    raise InputError(f"{path}:1: JSON nested too deeply for SQuAD; get the file again") from error
+
+
+def _field(record: Any, name: str, kind: type, where: str) -> Any:
+  """A field of a JSON object, of the right kind."""
+  if not isinstance(record, Mapping):
+    raise InputError(f"{where}: {quoted(json.dumps(record))} is no JSON object; SQuAD 1.1 has one")
+  value = record.get(name)
+  if not isinstance(value, kind) or isinstance(value, bool):
+    what = "is missing" if name not in record else f"is {quoted(json.dumps(value))}"
+    expected = {list: "a list", str: "a text", int: "a whole number"}[kind]
+    raise InputError(f"{where}: the field {name} {what}; expected {expected}, as in SQuAD 1.1")
+  if kind is str:
+    try:
+      value.encode()
+    except UnicodeEncodeError as error:
+      raise InputError(
+        f"{where}: the field {name} holds half a surrogate pair; remove it"
+      ) from error
+  return value
+
+
+def _asked(qa: Any, where: str, text: str, seen: dict[str, str]) -> Asked:
+  id, question = _field(qa, "id", str, where), _field(qa, "question", str, where)
+  if not is_id(id):
+    raise InputError(f"{where}: the id is {quoted(id)}; {ID}")
+  if id in seen:
+    raise InputError(
+      f"{where}: the id {quoted(id)} was already that of {seen[id]}; give each question its own"
+    )
+  seen[id] = where
+  if not question.strip():
+    raise InputError(f"{where}: the question is empty; give it a text or remove it")
+  answers = []
+  for answer in _field(qa, "answers", list, where):
+    start, span = _field(answer, "answer_start", int, where), _field(answer, "text", str, where)
+    if not 0 <= start < len(text) or not text[start:].strip() or not span.strip():
+      raise InputError(
+        f"{where}: an answer {quoted(span)} at {start} of a context of {len(text)} "
+        "characters; expected a place inside it"
+      )
+    if text[start : start + len(span)] != span:
+      raise InputError(
+        f"{where}: the answer {quoted(span)} does not stand at {start} of the "
+        f"context, where {quoted(text[start : start + len(span)])} stands"
+      )
+    answers.append((start, span))
+  if not answers:
+    raise InputError(f"{where}: no answers; SQuAD 1.1 has one or more a question (2.0 does not)")
+  return Asked(id, question, tuple(answers), where)
+
+
+def held_out(title: str, share: float = HELD_OUT) -> bool:
+  """Whether an article of the training file is for development: by a hash of its title."""
+  digest = hashlib.sha256(f"as2jax squad dev {title}".encode()).digest()
+  return int.from_bytes(digest[:8], "big") < share * 2**64
+
+
+def of_split(paragraphs: Iterable[Paragraph], split: str) -> Iterator[Paragraph]:
+  """The articles of a split: `train` and `dev` divide a file, `test` has all."""
+  for paragraph in paragraphs:
+    if split == "test" or held_out(paragraph.title) == (split == "dev"):
+      yield paragraph
+
+
+def read_squad(path: epath.PathLike, table: str, split: str) -> Iterator[Passage | Query]:
+  """The records of a table (`pool` or `queries`) of a split; `train` and `dev` divide by article.
+
+  Raises:
+    InputError: see `read_paragraphs`.
+
+  """
+  for paragraph in of_split(read_paragraphs(path), split):
+    yield from records(paragraph, table)
+
+
+def records(paragraph: Paragraph, table: str) -> Iterator[Passage | Query]:
+  """A paragraph's passages (table `pool`) or its questions (`queries`)."""
+  passages = paragraph.passages()
+  if table == "pool":
+    yield from passages
+    return
+  ids = {passage.text: passage.id for passage in passages}
+  for asked in paragraph.questions:
+    votes = {ids[text]: count for text, count in paragraph.right(asked).items()}
+    yield make_query(asked.id, asked.text, votes)
+
+
+def part(title: str) -> str:
+  """The split of an article of dev-v1.1, by a hash of its title."""
+  digest = hashlib.sha256(f"as2jax squad part {title}".encode()).digest()
+  place = int.from_bytes(digest[:8], "big") / 2**64
+  reached = 0.0
+  for split, share in SHARES:
+    reached += share
+    if place < reached:
+      return split
+  return SHARES[-1][0]
+
+
+def read_parts(path: epath.PathLike, table: str, split: str) -> Iterator[Passage | Query]:
+  """The records of a table of a split: of dev-v1.1 by article, of the training file all.
+
+  Ids of paragraphs include their file, because two files form one pool.
+
+  Raises:
+    InputError: see `read_paragraphs`.
+
+  """
+  parted = epath.Path(path).name.startswith(PARTED)
+  for paragraph in read_paragraphs(path):
+    if not parted or part(paragraph.title) == split:
+      name = f"{'dev' if parted else 'train'}-{paragraph.id}"
+      yield from records(dataclasses.replace(paragraph, id=name), table)
+
+
+def asnq_rows(
+  path: epath.PathLike, *, split: str = "test", paragraphs: int = PARAGRAPHS
+) -> Iterator[Row]:
+  """Rows with ASNQ's classes, made from a SQuAD file; all rows of a question stand together.
+
+  The question's own paragraph is the long answer. Its candidates are the sentences of that
+  paragraph and of its neighbours in the article. Class 4: an answer begins in the sentence; 3: it
+  is in the paragraph, and none does; 2 and 1: in another paragraph, with and without the words of
+  an answer. Context is the sentence before and after, and the article's title. A question
+  whose text occurred before is left out, because ASNQ tells questions apart by their text.
+
+  Args:
+    split: `train` or `dev` of a training file by article, `test` for all articles.
+    paragraphs: how many paragraphs, the own one included, give candidates.
+
+  Raises:
+    InputError: see `read_paragraphs`.
+
+  """
+  held: list[Paragraph] = []
+  known: set[str] = set()
+  for paragraph in of_split(read_paragraphs(path), split):
+    if held and held[0].title != paragraph.title:
+      yield from _article_rows(held, paragraphs, known)
+      held = []
+    held.append(paragraph)
+  yield from _article_rows(held, paragraphs, known)
+
+
+def _article_rows(article: Sequence[Paragraph], paragraphs: int, known: set[str]) -> Iterator[Row]:
+  sentences = [paragraph.passages() for paragraph in article]
+  for i, own in enumerate(article):
+    first = max(min(i - (paragraphs - 1) // 2, len(article) - paragraphs), 0)
+    for asked in own.questions:
+      text = " ".join(asked.text.split())
+      if text in known:
+        continue
+      known.add(text)
+      right = own.right(asked)
+      for j in range(first, min(first + paragraphs, len(article))):
+        for passage in sentences[j]:
+          if j == i:
+            label = 4 if passage.text in right else 3
+          else:
+            label = 2 if any(answer in passage.text for _, answer in asked.answers) else 1
+          yield Row(0, text, passage.text, label, passage.previous, passage.next, passage.title)
+
+
+def read_rerank(path: epath.PathLike, split: str) -> Iterator[Question]:
+  """The questions of a split with their candidates; class 4 is positive."""
+  for number, rows in enumerate(together(asnq_rows(path, split=split)), 1):
+    yield make_question(f"{split}{number}", rows, positive=POSITIVE)
+
+
+REQA = PoolCounts(entries=10250, sentences=10246, queries=11426, questions=10570, texts=10539)
+
+SQUAD = Spec(
+  name="squad",
+  reader=read_squad,
+  version="1.0.0",
+  files={"train": ("train-v1.1.json",), "dev": ("train-v1.1.json",), "test": ("dev-v1.1.json",)},
+  folders=("squad", ""),
+  clean="pool",
+  tables=("pool", "queries"),
+  published={"test": {"pool": REQA}},
+  addresses={
+    name: f"https://rajpurkar.github.io/SQuAD-explorer/dataset/{name}"
+    for name in ("train-v1.1.json", "dev-v1.1.json")
+  },
+  sha256={"dev-v1.1.json": "95aa6a52d5d6a735563366753ca50492a658031da74f301ac5238b03966972c9"},
+  documented={"test": {"pool": PoolCounts(10273, 10269, 11425, 10570, 10539)}},
+  why="ReQA splits sentences by rules of its own, ours are in sentences.py: 23 passages more in "
+  "2,067 paragraphs, one (question, right sentence) pair less. About 70 of our breaks stand behind "
+  "page references and notes (`.:33 `, `.[12] `), where splitters differ most",
+  licence="CC BY-SA 4.0 (rajpurkar.github.io/SQuAD-explorer)",
+  citation="Rajpurkar et al.: SQuAD (EMNLP 2016); Ahmad et al.: ReQA (2019)",
+)
+
+# Where only 44 articles of the training file are available.
+SQUAD_44 = dataclasses.replace(
+  SQUAD,
+  name="squad_44",
+  files={
+    "train": ("train-44-articles.json",),
+    "dev": ("train-44-articles.json",),
+    "test": ("dev-v1.1.json",),
+  },
+  addresses={},
+)
+
+SQUAD_PARTS = dataclasses.replace(
+  SQUAD_44,
+  name="squad_parts",
+  reader=read_parts,
+  files={"train": ("train-44-articles.json", PARTED), "dev": (PARTED,), "test": (PARTED,)},
+  published={},
+  documented={},
+  why="",
+)
+
+SQUAD_AS2, SQUAD_44_AS2 = (
+  Spec(
+    name=f"{spec.name}_as2",
+    reader=read_rerank,
+    by_split=True,
+    version=spec.version,
+    files=spec.files,
+    folders=spec.folders,
+    clean="answerable",
+    published={},
+    addresses=spec.addresses,
+    sha256=spec.sha256,
+    citation=spec.citation,
+    licence=spec.licence,
+  )
+  for spec in (SQUAD, SQUAD_44)
+)
+
+SPECS = (SQUAD, SQUAD_44, SQUAD_PARTS, SQUAD_AS2, SQUAD_44_AS2)

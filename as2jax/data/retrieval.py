@@ -1,0 +1,230 @@
+"""Retrieval datasets for training and evaluation: training questions, and pools to be searched."""
+
+import dataclasses
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from as2jax.data import mined
+from as2jax.data.dataset import Dataset, Splits
+from as2jax.data.record import Candidate, Passage, Pool, Query, Question, make_query
+from as2jax.data.text import normalise
+from as2jax.runtime.errors import InputError
+
+NEGATIVES = ("none", "paragraph")
+
+
+@dataclasses.dataclass(frozen=True)
+class Retrieval(Dataset):
+  """As `Dataset`; a question's candidates are its gold passage and what `data.negatives` adds.
+
+  Attributes:
+    pools: split -> its passages and one query a question text (`one_per_text`).
+
+  """
+
+  pools: Mapping[str, Pool] = dataclasses.field(kw_only=True)
+
+
+def retrieval(dataset: Dataset, *, negatives: str, text_rules: Sequence[str]) -> Retrieval:
+  """Builds the questions and the pool of every split, with text rules applied.
+
+  The split `train` keeps questions of one text apart, as each has annotators of its own; the others
+  have one query a text, as the rules leave it.
+
+  Args:
+    negatives: one of `NEGATIVES`; see `with_paragraph`.
+
+  Raises:
+    InputError: other negatives.
+
+  """
+  _check(negatives)
+  make = with_paragraph if negatives == "paragraph" else aligned
+
+  def pool(split: str) -> Pool:
+    whole = ruled(dataset.splits[split], text_rules)
+    return whole if split == "train" else Pool(whole.passages, one_per_text(whole.queries))
+
+  pools = Splits(tuple(dataset.splits), pool)
+  splits = Splits(tuple(dataset.splits), lambda split: make(pools[split]))
+  return _over(dataset, splits, pools)
+
+
+def pooled(dataset: Dataset, *, negatives: str) -> Retrieval:
+  """Turns a re-ranking dataset into a retrieval dataset: one pool of all candidates per split.
+
+  Passages are the distinct sentences, queries the questions that have a positive one. The training
+  questions keep their own candidates where `negatives` are of the `paragraph`, else the gold one and
+  what was mined for them.
+  """
+  _check(negatives)
+  pools = Splits(
+    tuple(dataset.splits), lambda split: pool_of(dataset.splits[split], merge=split != "train")
+  )
+
+  def questions(split: str) -> tuple[Question, ...]:
+    if split != "train":
+      return aligned(pools[split])
+    if negatives == "paragraph":
+      return dataset.splits[split]
+    return mined.carried(aligned(pools[split]), dataset.splits[split])
+
+  splits = Splits(tuple(dataset.splits), questions)
+  return _over(dataset, splits, pools)
+
+
+def _over(dataset: Dataset, splits: Splits, pools: Splits) -> Retrieval:
+  """The data set with other splits and with pools."""
+  return Retrieval(
+    dataset.name,
+    splits,
+    dataset.clean,
+    dataset.source,
+    dataset.fingerprints,
+    dataset.statistics,
+    dataset.overlap,
+    missing=dataset.missing,
+    contents=dataset.contents,
+    pools=pools,
+  )
+
+
+def pool_of(questions: Sequence[Question], *, merge: bool) -> Pool:
+  """All candidates as a pool; `merge`: one query a question text.
+
+  A passage's id is those of its first question and candidate, joined by a colon.
+
+  Raises:
+    InputError: two passages get one id, such as where ids hold colons.
+
+  """
+  passages: dict[str, Passage] = {}
+  origins: dict[str, tuple[str, str]] = {}  # passage id -> ids of question and candidate
+  queries = []
+  for question in questions:
+    votes = {}
+    for candidate in question.candidates:
+      if candidate.text not in passages:
+        id = f"{question.id}:{candidate.id}"
+        if id in origins:
+          raise InputError(
+            f"candidate {candidate.id!r} of question {question.id!r} and candidate "
+            f"{origins[id][1]!r} of question {origins[id][0]!r} would both be the passage {id!r} of "
+            "a pool: give them other ids, without colons"
+          )
+        origins[id] = question.id, candidate.id
+        passages[candidate.text] = Passage(
+          id, candidate.text, candidate.title, candidate.previous, candidate.next
+        )
+      passage = passages[candidate.text]
+      if candidate.label == 1:
+        votes[passage.id] = 1
+    if votes:
+      queries.append(make_query(question.id, question.text, votes))
+  return Pool(tuple(passages.values()), one_per_text(queries) if merge else tuple(queries))
+
+
+def _check(negatives: str) -> None:
+  if negatives not in NEGATIVES:
+    raise InputError(f"data.negatives = {negatives!r}: use one of {', '.join(NEGATIVES)}")
+
+
+def with_paragraph(pool: Pool, *, every: bool = False) -> tuple[Question, ...]:
+  """Each query with its gold passage (label 1) and, as negatives, the rest of its paragraph.
+
+  Passages that another annotator chose, or with the text of a right one, are left out; with `every`
+  those that were chosen are right candidates, too. Candidates are in the order of the paragraph.
+  """
+  together: dict[tuple[str, str], list[Passage]] = defaultdict(list)
+  for passage in pool.passages:
+    together[passage.title, passage.paragraph].append(passage)
+  place = pool.place()
+  questions = []
+  for query in pool.queries:
+    right = [pool.passages[place[answer]] for answer in query.answers]
+    texts = {passage.text for passage in right}
+    gold = right[0]
+    chosen = {passage.id for passage in (right if every else right[:1])}
+    its = [p for p in together[gold.title, gold.paragraph] if p.id in chosen or p.text not in texts]
+    questions.append(Question(query.id, query.text, _candidates(its, chosen)))
+  return tuple(questions)
+
+
+def with_candidates(pool: Pool, candidates: Iterable[Iterable[int]]) -> tuple[Question, ...]:
+  """Each query with the passages at given positions of the pool; right ones (any) are positive."""
+  questions = []
+  for query, chosen in zip(pool.queries, candidates, strict=True):
+    its = [pool.passages[i] for i in chosen]
+    questions.append(Question(query.id, query.text, _candidates(its, set(query.answers))))
+  return tuple(questions)
+
+
+def ruled(pool: Pool, names: Sequence[str]) -> Pool:
+  """The pool with text rules applied to passages and queries (`normalise.apply`)."""
+  if not names:
+    return pool
+  asked = normalise.apply([Question(query.id, query.text, ()) for query in pool.queries], names)
+  (whole,) = normalise.apply([Question("pool", "pool", _candidates(pool.passages, ()))], names)
+  passages = [
+    dataclasses.replace(p, text=c.text, previous=c.previous, next=c.next, title=c.title)
+    for p, c in zip(pool.passages, whole.candidates, strict=True)
+  ]
+  queries = [
+    dataclasses.replace(query, text=question.text)
+    for query, question in zip(pool.queries, asked, strict=True)
+  ]
+  return Pool(tuple(passages), tuple(queries))
+
+
+def _candidates(passages: Iterable[Passage], right: Collection[str]) -> tuple[Candidate, ...]:
+  """The passages as candidates, of which those with ids in `right` are positive."""
+  return tuple(
+    Candidate(p.id, p.text, int(p.id in right), p.previous, p.next, title=p.title) for p in passages
+  )
+
+
+def one_per_text(queries: Sequence[Query]) -> tuple[Query, ...]:
+  """One query for each distinct question text: the form of Cross-VAE (SPEC.md 5).
+
+  The votes of questions with one text are added up; `answers[0]` is the gold sentence (most
+  annotators, ties by first named), all of `answers` are what `any gold` accepts. The id is that of
+  the text's first question.
+  """
+  groups: dict[str, list[Query]] = defaultdict(list)
+  for query in queries:
+    groups[query.text].append(query)
+  merged = []
+  for text, group in groups.items():
+    votes: Counter[str] = Counter()
+    for query in group:
+      votes.update(dict(zip(query.answers, query.votes)))
+    merged.append(make_query(group[0].id, text, votes))
+  return tuple(merged)
+
+
+def often_asked(queries: Sequence[Query], least: int) -> tuple[Query, ...]:
+  """The queries whose gold passage (`answers[0]`) has at least `least` queries (paper: 8)."""
+  asked = Counter(query.answers[0] for query in queries)
+  return tuple(query for query in queries if asked[query.answers[0]] >= least)
+
+
+def aligned(pool: Pool, *, any_gold: bool = False) -> tuple[Question, ...]:
+  """Each query as a question with its right passages as positive candidates, and no negatives.
+
+  Args:
+    any_gold: whether every right passage is a candidate; otherwise only the gold one.
+
+  """
+  place = pool.place()
+  questions = []
+  for query in pool.queries:
+    answers = query.answers if any_gold else query.answers[:1]
+    passages = [pool.passages[place[answer]] for answer in answers]
+    questions.append(
+      Question(
+        query.id,
+        query.text,
+        tuple(Candidate(p.id, p.text, 1, p.previous, p.next, title=p.title) for p in passages),
+      )
+    )
+  return tuple(questions)

@@ -1,0 +1,328 @@
+"""What describes a data set, and where its source files are: in a folder, in the package, online."""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from etils import epath
+
+from as2jax.data import download as downloading
+from as2jax.data.lines import opened, unpacked
+from as2jax.runtime.errors import InputError
+
+
+class _Numbers:
+  """Numbers of a split, each None where none is published."""
+
+  def __str__(self) -> str:
+    return "/".join("–" if number is None else str(number) for number in self.asdict().values())
+
+  def asdict(self) -> dict[str, int | None]:
+    """Return the numbers by name."""
+    return dict(vars(self))
+
+  def agrees(self, actual: "_Numbers") -> bool:
+    """Tell whether `actual` has each of the published numbers."""
+    of_actual = actual.asdict()
+    return all(number in (None, of_actual[name]) for name, number in self.asdict().items())
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts(_Numbers):
+  """Numbers of questions, (question, candidate) pairs and positives."""
+
+  questions: int | None = None
+  pairs: int | None = None
+  positives: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class PoolCounts(_Numbers):
+  """Numbers of passages and queries of a pool.
+
+  Attributes:
+    entries: number of passages.
+    sentences: number of distinct texts among them.
+    queries: (question, right sentence) pairs, ReQA's queries.
+    questions: number of annotated questions.
+    texts: number of distinct question texts.
+
+  """
+
+  entries: int | None = None
+  sentences: int | None = None
+  queries: int | None = None
+  questions: int | None = None
+  texts: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+  """The description of a data set.
+
+  Attributes:
+    name: of the data set.
+    reader: reads the records of one source file, `reader(path)`; where splits share files
+      `reader(path, split)`, and of a pool `reader(path, table, split)`. An iterator where it is large.
+    version: the reader's version; increase it when the reader's result changes.
+    files: split -> the names of its files.
+    folders: the folders under the root that may hold the files.
+    clean: the benchmark's own question filter (SPEC.md 1): `answerable`, `both` for questions with a
+      positive and a negative, or `pool`.
+    published: split -> question filter (`all`, `answerable`, `both`, `pool`) -> published counts.
+    other_names: file -> the names under which it is distributed as well.
+    anywhere: whether the files may lie at any depth below `folders`, as archives unpack them.
+    official: the filter of the benchmark's own evaluation (its reference files or its scorer), ""
+      where it has none; it may be that of `clean`.
+    average_recall: whether the organisers' scorer reports AvgRec.
+    tables: the kinds of records: `questions`, or `pool` and `queries`.
+    by_split: whether the reader is told the split.
+    url: of the public archive, "" where there is none.
+    addresses: name -> public address of the file itself, where it is not in an archive.
+    sha256: name -> SHA-256 (hex) of the official file's content, where it is known.
+    max_bytes: of a download, and of what is unpacked from it.
+    embedded: the files are part of this package (then `folders` are its own).
+    citation: the source of the data.
+    licence: as its distributors state it, with where they do; "" where they state none.
+    note: what whoever loads it is told, "" for nothing.
+    documented: split -> question filter -> counts that differ from the published ones for a reason
+      that `why` explains; any other counts are an error.
+
+  """
+
+  name: str
+  reader: Callable[..., Iterable[Any]]
+  version: str
+  files: Mapping[str, tuple[str, ...]]
+  folders: tuple[str, ...]
+  clean: str
+  published: Mapping[str, Mapping[str, Counts | PoolCounts]]
+  other_names: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+  anywhere: bool = False
+  official: str = ""
+  average_recall: bool = False
+  tables: tuple[str, ...] = ("questions",)
+  by_split: bool = False
+  url: str = ""
+  addresses: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  sha256: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  max_bytes: int = 512 << 20
+  embedded: bool = False
+  citation: str = ""
+  licence: str = ""
+  note: str = ""
+  documented: Mapping[str, Mapping[str, Counts | PoolCounts]] = dataclasses.field(
+    default_factory=dict
+  )
+  why: str = ""
+
+  @property
+  def is_pool(self) -> bool:
+    """Tell whether it is for retrieval: passages and queries."""
+    return "pool" in self.tables
+
+  @property
+  def names(self) -> tuple[str, ...]:
+    """Return the names of all files."""
+    return tuple(dict.fromkeys(name for names in self.files.values() for name in names))
+
+  def records(self, table: str, split: str, paths: Iterable[epath.Path]) -> Iterator[Any]:
+    """Yield the records of one table of a split, file after file."""
+    for path in paths:
+      if self.is_pool:
+        yield from self.reader(path, table, split)
+      elif self.by_split:
+        yield from self.reader(path, split)
+      else:
+        yield from self.reader(path)
+
+  def verdict(self, split: str, question_filter: str, actual: Counts | PoolCounts) -> str:
+    """Compare counts with the published ones: `match`, `documented`, `differs`; "" without any."""
+    published = self.published.get(split, {}).get(question_filter)
+    documented = self.documented.get(split, {}).get(question_filter)
+    if published is None:
+      return ""
+    if published.agrees(actual):
+      return "match"
+    return "documented" if documented is not None and documented.agrees(actual) else "differs"
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+  """The source files of a data set.
+
+  Attributes:
+    folder: that holds them.
+    files: split -> its files, of the splits of which all files are there.
+    missing: split -> the names of its files that are not there, of the other splits.
+
+  """
+
+  folder: epath.Path
+  files: Mapping[str, tuple[epath.Path, ...]]
+  missing: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+  def digest(self) -> str:
+    """Return the SHA-256 (hex) of the bytes of all files, by split."""
+    total = hashlib.sha256()
+    for split, paths in self.files.items():
+      for path in paths:
+        total.update(f"{split} {_sha256(path, opened)}\n".encode())
+    return total.hexdigest()
+
+  def contents(self, spec: Spec) -> dict[str, str]:
+    """Compare the unpacked content of each split's files with the official one.
+
+    Returns:
+      Split -> `official`, `other`, or `unknown` (no SHA-256 is known).
+
+    """
+    contents = {}
+    for split, paths in self.files.items():
+      kinds = set()
+      for name, path in zip(spec.files[split], paths, strict=True):
+        kinds.add("unknown" if name not in spec.sha256 else _content(path, spec.sha256[name]))
+      contents[split] = next(kind for kind in ("other", "unknown", "official") if kind in kinds)
+    return contents
+
+
+def _content(path: epath.Path, official: str) -> str:
+  return "official" if _sha256(path, unpacked) == official else "other"
+
+
+def _sha256(path: epath.Path, how: Callable) -> str:
+  with how(path) as file:
+    return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def find(spec: Spec, root: epath.Path, downloads: epath.Path, *, download: bool) -> Source:
+  """Locate the source files of `spec` under `root`, among downloads, or (if allowed) online.
+
+  The first folder under `root` that holds all files of some split is the source, and has these
+  splits alone; of downloads, all files are taken or none.
+
+  Raises:
+    InputError: no folder holds a split; the message says where it looked and what to do.
+
+  """
+  if source := located(spec, root, downloads):
+    return source
+  places = [*_places(spec, root), downloads]
+  if spec.embedded:
+    raise InputError(f"{spec.name}: {places[0]} lacks its files; install the package again")
+  reason = "downloading is switched off"
+  if download:
+    reason = downloading.fetch(
+      downloads,
+      spec.names,
+      archive=spec.url,
+      addresses=spec.addresses,
+      sha256=spec.sha256,
+      max_bytes=spec.max_bytes,
+    )
+    if not reason:
+      return _source(spec, downloads)
+  how = f"get {spec.url}, unpack it" if spec.url else f"get the files ({spec.citation})"
+  if spec.addresses:
+    how = f"get {', '.join(spec.addresses.values())}"
+  raise InputError(
+    f"{spec.name}: no {', '.join(spec.names)}. Looked in {', '.join(map(str, places))}; {reason}. "
+    f"To get the data: {how}, and name the folder in AS2JAX_DATA or --config.data.root. To run "
+    "the same command on the embedded sample instead, add `:sample` after the config file's name, "
+    "e.g. --config=configs/wikiqa_triplet.py:sample"
+  )
+
+
+def located(spec: Spec, root: epath.Path, downloads: epath.Path) -> Source | None:
+  """Return what `find` finds on this machine, None where there is no split at all.
+
+  Raises:
+    InputError: a folder holds some files, but of no split all.
+
+  """
+  for place in _places(spec, root):
+    source = _source(spec, place)
+    if source.files:
+      return source
+    if any(len(names) < len(spec.files[split]) for split, names in source.missing.items()):
+      lacks = "; ".join(f"{', '.join(names)} ({split})" for split, names in source.missing.items())
+      raise InputError(f"{spec.name}: {source.folder} lacks {lacks}; put these files there")
+  source = _source(spec, downloads)
+  return None if source.missing else source
+
+
+def _places(spec: Spec, root: epath.Path) -> list[epath.Path]:
+  root = epath.resource_path("as2jax") if spec.embedded else root
+  return list(dict.fromkeys(root / folder for folder in spec.folders))
+
+
+def lacking(spec: Spec, root: epath.Path, downloads: epath.Path) -> list[str]:
+  """List the files that are missing in the most complete of the folders where `find` looks."""
+  if spec.embedded:
+    return []
+  lists = []
+  for place in (*_places(spec, root), downloads):
+    missing = _source(spec, place).missing.values()
+    lists.append(list(dict.fromkeys(name for names in missing for name in names)))
+  return min(lists, key=len)
+
+
+def splits_here(spec: Spec, root: epath.Path, downloads: epath.Path) -> list[str]:
+  """List the splits that `find` reads without a download; [] also where it refuses what is there."""
+  try:
+    source = located(spec, root, downloads)
+  except InputError:
+    return []
+  return list(source.files) if source else []
+
+
+def _source(spec: Spec, folder: epath.Path) -> Source:
+  try:
+    present = _present(spec, folder)
+  except OSError as error:
+    raise InputError(
+      f"{spec.name}: {folder} cannot be read: {error.strerror or error}; check its permissions"
+    ) from error
+  files, missing = {}, {}
+  for split, names in spec.files.items():
+    absent = tuple(name for name in names if name not in present)
+    if absent:
+      missing[split] = absent
+    else:
+      files[split] = tuple(present[name] for name in names)
+  return Source(folder, files, missing)
+
+
+def _present(spec: Spec, folder: epath.Path) -> dict[str, epath.Path]:
+  """Find name -> file, of those that are there: under one of its names, plain or compressed (`.gz`)."""
+  below: dict[str, list[epath.Path]] = {}
+  if spec.anywhere and folder.is_dir():
+    for path in _walk(folder):
+      below.setdefault(path.name, []).append(path)
+  present = {}
+  for name in spec.names:
+    for known in (name, *spec.other_names.get(name, ())):
+      for file in (known, f"{known}.gz"):
+        paths = below.get(file, []) if spec.anywhere else [folder / file]
+        paths = [path for path in paths if path.exists()]
+        if paths and name not in present:
+          present[name] = _only(paths)
+  return present
+
+
+def _walk(folder: epath.Path) -> Iterator[epath.Path]:
+  for path in sorted(folder.iterdir()):
+    if path.is_dir():
+      yield from _walk(path)
+    else:
+      yield path
+
+
+def _only(paths: Sequence[epath.Path]) -> epath.Path:
+  """Return the first of some files with one name, which must be copies of each other."""
+  if len(paths) > 1 and len({_sha256(path, opened) for path in paths}) > 1:
+    raise InputError(
+      f"{' and '.join(map(str, paths))} have one name and differ; keep the one that is meant"
+    )
+  return paths[0]

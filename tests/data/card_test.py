@@ -1,0 +1,180 @@
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from as2jax.commands import app
+from as2jax.data import card, dataset
+from as2jax.data.card import data_card, text_of
+from as2jax.data.dataset import SPECS, Dataset
+from as2jax.data.record import Candidate, Question
+from as2jax.data.source import Counts
+
+OFFICIAL = os.environ.get("AS2JAX_DATA", "")
+
+
+def question(text: str, *labels: int, words: str = "a b c") -> Question:
+  candidates = tuple(Candidate(str(i), words, label) for i, label in enumerate(labels))
+  return Question(text, text, candidates)
+
+
+TRAIN = (question("who is it ?", 1, 0, 0), question("what ?", 0), question("when ?", 1))
+TEST = (question("what ?", -1, -1, words="one"), question("none"))
+
+
+def data_set(name="made", clean="both", train=TRAIN) -> Dataset:
+  return Dataset(name, {"train": train, "test": TEST}, clean, "here", {"train": "aa", "test": "bb"})
+
+
+def publish(monkeypatch, **counts):
+  spec = dataclasses.replace(SPECS["sample"], name="made", published={"train": counts})
+  monkeypatch.setitem(SPECS, "made", spec)
+
+
+def test_counts_by_protocol():
+  train = data_card(data_set())["splits"]["train"]
+  counts = {
+    question_filter: tuple(numbers.values())
+    for question_filter, numbers in train["question_filters"].items()
+  }
+  assert counts == {
+    "all": (3, 5, 2),
+    "answerable": (2, 4, 2),
+    "both": (1, 3, 1),
+    "clean": (1, 3, 1),
+  }
+  clean = data_card(data_set(clean="answerable"))["splits"]["train"]["question_filters"]["clean"]
+  assert tuple(clean.values()) == (2, 4, 2)
+
+
+def test_lengths_duplicates_balance_overlap():
+  its = data_card(data_set())
+  train, test = its["splits"]["train"], its["splits"]["test"]
+  assert train["positive_share"] == 0.4
+  assert test["positive_share"] is None  # nobody judged them
+  assert (train["duplicate_pairs"], test["duplicate_pairs"]) == (2, 1)
+  assert (train["contradictory_pairs"], test["contradictory_pairs"]) == (1, 0)
+  said = "made train: 1 (question, sentence) pairs are labelled both 0 and 1"
+  assert said in text_of(its).splitlines()
+  assert train["question_words"] | {"0.99": 0} == {
+    "0": 2, "0.25": 2, "0.5": 2, "0.75": 3, "0.99": 0, "1": 4
+  }  # fmt: skip
+  assert set(train["candidate_words"].values()) == {3}
+  assert (test["candidates"]["0"], test["candidates"]["1"]) == (0, 2)
+  assert its["overlap"] == {"train+test": 1}
+  assert train["fingerprint"] == "aa"
+  assert json.loads(json.dumps(its)) == its
+
+
+def test_published_counts_are_compared(monkeypatch):
+  assert data_card(data_set())["matches"] is None
+  publish(monkeypatch, all=Counts(3, 5, 2), both=Counts(1, 3))
+  assert data_card(data_set())["matches"] is True
+  publish(monkeypatch, all=Counts(3, 5, 2), both=Counts(1, 4))
+  its = data_card(data_set())
+  assert its["matches"] is False
+  assert "1/4/–" in text_of(its) and text_of(its).count("DIFFERS") == 1
+  assert text_of(its).splitlines()[-1] == "COUNTS DIFFER from the published ones"
+
+
+def test_what_the_content_was_compared_with():
+  its = data_card(dataclasses.replace(data_set(), contents={"train": "other", "test": "official"}))
+  assert [its["splits"][split]["content"] for split in ("train", "test")] == ["other", "official"]
+  said = text_of(its).splitlines()
+  assert "content of test: SHA-256 of the official files" in said
+  assert any(line.startswith("content of train: NOT the SHA-256") for line in said)
+  said = text_of(data_card(data_set())).splitlines()
+  assert "content of train, test: no official SHA-256 is known; only counts were compared" in said
+
+
+def test_a_split_without_questions():
+  its = data_card(data_set(train=()))
+  assert its["splits"]["train"]["question_filters"]["all"]["questions"] == 0
+  assert "train" in text_of(its)
+
+
+def test_command(tmp_path, monkeypatch, capsys):
+  cache = ["--cache", str(tmp_path)]
+  assert app.run(["data", "check", "sample", *cache, "--format=text"]) == 0
+  assert "clean (= answerable)" in capsys.readouterr().out
+  assert app.run(["data", "check", "sample", "--format=json", *cache]) == 0
+  assert json.loads(capsys.readouterr().out)["name"] == "sample"
+  published = {"dev": {"all": Counts(1, 2, 3)}}
+  monkeypatch.setitem(SPECS, "sample", dataclasses.replace(SPECS["sample"], published=published))
+  assert app.run(["data", "check", "sample", *cache, "--format=text"]) == 1
+  assert "DIFFERS" in capsys.readouterr().out
+  arguments = ["check", "wikiqa", "--root", str(tmp_path), "--no-download", *cache]
+  assert app.run(["data", *arguments, "--format=text"]) == 2
+  output = capsys.readouterr()
+  assert not output.out and "downloading is switched off" in output.err
+
+
+def test_wikiqa(tmp_path, capsys):
+  if not OFFICIAL or not Path(OFFICIAL, "wikiqa").exists():
+    pytest.skip("needs WikiQA: set AS2JAX_DATA to the folder that holds wikiqa/")
+  status = app.run(
+    ["data", "check", "wikiqa", "--root", OFFICIAL, "--cache", str(tmp_path), "--format=json"]
+  )
+  its = json.loads(capsys.readouterr().out)
+  assert status == 0 and its["matches"] is True
+  splits = its["splits"].values()
+  assert sum(split["duplicate_pairs"] for split in splits) == 8
+  assert [split["content"] for split in splits] == ["official"] * 3
+  assert [len(split["published"]) for split in splits] == [3, 3, 3]
+
+
+def test_documented_counts_are_neither_a_match_nor_an_error(monkeypatch):
+  publish(monkeypatch, all=Counts(3, 5, 3))
+  spec = dataclasses.replace(
+    SPECS["made"], documented={"train": {"all": Counts(3, 5, 2)}}, why="one lost its label"
+  )
+  monkeypatch.setitem(SPECS, "made", spec)
+  its = data_card(data_set())
+  assert (its["verdict"], its["matches"]) == ("documented", False)
+  assert "3/5/3" in text_of(its) and "DIFFERS" not in text_of(its)
+  assert text_of(its).endswith("not the published ones, as documented: one lost its label")
+  assert data_card(data_set(train=TRAIN[:2]))["verdict"] == "differs"
+
+
+def test_check_all(tmp_path, monkeypatch, capsys):
+  few = {name: SPECS[name] for name in ("sample", "wikiqa", "asnq")}
+  for module in (dataset, card):
+    monkeypatch.setattr(module, "SPECS", few)
+  root, cache = tmp_path / "root", str(tmp_path / "cache")
+  arguments = ["check", "all", "--root", str(root), "--cache", cache]
+  assert app.run(["data", *arguments, "--format=text"]) == 0
+  output = capsys.readouterr().out
+  assert "sample: none published" in output and "1 checked" in output
+  assert "absent: asnq (no train.tsv, dev.tsv)" in output
+  (root / "asnq").mkdir(parents=True)
+  (root / "asnq/train.tsv").write_text("q ?\ts .\t4\n")
+  assert app.run(["data", *arguments, "--format=text"]) == 1
+  assert "asnq: " in (output := capsys.readouterr().out) and "no dev.tsv (dev)" in output
+  (root / "asnq/dev.tsv").write_text("q ?\ts .\t4\n")
+  assert app.run(["data", *arguments, "--format=text"]) == 1
+  output = capsys.readouterr().out
+  assert "asnq: DIFFERS" in output and "57242/20377568/61186" in output
+  (root / "asnq/dev.tsv").write_text("q ?\ts .\t5\n")
+  assert app.run(["data", *arguments, "--format=json"]) == 2
+  output = capsys.readouterr()
+  assert "dev.tsv:1: the label is '5'" in output.err
+  assert list(json.loads(output.out)["absent"]) == ["wikiqa"]
+
+
+@pytest.mark.slow
+def test_the_whole_table_of_the_real_data(tmp_path, monkeypatch, capsys):
+  if not OFFICIAL or not Path(OFFICIAL, "squad").exists():
+    pytest.skip("needs the data sets: set AS2JAX_DATA to the folder that holds them")
+  stated = {name: spec for name, spec in SPECS.items() if spec.published}
+  for module in (dataset, card):
+    monkeypatch.setattr(module, "SPECS", stated)
+  assert (
+    app.run(["data", "check", "all", "--root", OFFICIAL, "--cache", str(tmp_path), "--format=text"])
+    == 0
+  )
+  output = capsys.readouterr().out
+  assert "DIFFERS" not in output
+  assert "53417" in output and "20360" in output
+  assert "10250/10246/11426/10570/10539  documented" in output

@@ -1,0 +1,292 @@
+"""Loading a data set: where it is found, its counts, its splits."""
+
+import dataclasses
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from etils import epath
+from synthetic_wikiqa import OFFICIAL, SPLITS, alone, change, split_text, write_source  # noqa: F401
+
+import as2jax
+from as2jax.data import dataset
+from as2jax.data import dataset as datasets
+from as2jax.data.dataset import SPECS, load
+from as2jax.data.load import require
+from as2jax.data.readers.wikiqa import WIKIQA, read_wikiqa
+from as2jax.data.record import Candidate, Question, fingerprint
+from as2jax.data.source import Counts, Source
+from as2jax.data.statistics import KEEPS
+from as2jax.runtime.errors import InputError
+
+
+@pytest.mark.parametrize("folder", ["wikiqa", "", "WikiQACorpus", "wikiqa/WikiQACorpus"])
+def test_loads_what_the_reader_reads(tmp_path, folder):
+  files = write_source(tmp_path / "root" / folder)
+  data = load("wikiqa", root=str(tmp_path / "root"))
+  assert (data.name, data.clean, data.source) == ("wikiqa", "answerable", str(files))
+  assert tuple(data.splits) == SPLITS
+  for split, questions in data.splits.items():
+    assert questions == read_wikiqa(files / f"WikiQA-{split}.tsv")
+    assert data.fingerprints[split] == fingerprint(questions)
+
+
+def test_a_missing_split_leaves_the_others(tmp_path):
+  root = write_source(tmp_path / "root")
+  (root / "WikiQA-train.tsv").unlink()
+  (root / "WikiQA-dev.tsv").unlink()
+  data = load("wikiqa", root=str(root))
+  assert tuple(data.splits) == ("test",) == tuple(data.fingerprints)
+  assert data.missing == {split: (f"WikiQA-{split}.tsv",) for split in ("train", "dev")}
+  with pytest.raises(
+    InputError, match="has no split 'train' .*root lacks WikiQA-train.tsv; put it"
+  ):
+    require(data, ["train"])
+  root.joinpath("WikiQA-dev.tsv").write_bytes(split_text("dev").encode())
+  assert tuple(load("wikiqa", root=str(root)).splits) == ("dev", "test")
+
+
+def test_root_and_cache_by_environment(tmp_path, monkeypatch):
+  write_source(tmp_path / "root")
+  monkeypatch.setenv("AS2JAX_DATA", str(tmp_path / "root"))
+  monkeypatch.setenv("AS2JAX_CACHE", str(tmp_path / "elsewhere"))
+  assert load("wikiqa").source == str(tmp_path / "root")
+  assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == {"wikiqa"}
+
+
+def test_sample_is_embedded():
+  data = load("sample", root="/nowhere", download=False)
+  folder = Path(dataset.__file__).parent / "readers/sample"
+  assert sum(map(len, data.splits.values())) >= 150
+  for split, questions in data.splits.items():
+    assert questions == read_wikiqa(folder / f"sample-{split}.tsv")
+
+
+def test_a_second_load_reads_the_prepared_copy(tmp_path, monkeypatch):
+  write_source(tmp_path)
+  first = load("wikiqa", root=str(tmp_path))
+  change(monkeypatch, reader=None)  # reading the source again would fail
+  assert load("wikiqa", root=str(tmp_path)) == first
+
+
+def test_a_changed_source_is_read_anew(tmp_path, monkeypatch):
+  write_source(tmp_path)
+  first = load("wikiqa", root=str(tmp_path))
+  write_source(tmp_path, word="tan")  # as long as before
+  second = load("wikiqa", root=str(tmp_path))
+  assert second.splits["dev"][0].candidates[0].text == "number 0 is tan ."
+  assert second.fingerprints != first.fingerprints
+  copies = list((tmp_path / "cache/wikiqa").glob("*/"))
+  change(monkeypatch, version="1.0.1")  # and so is a changed reader
+  load("wikiqa", root=str(tmp_path))
+  assert len(list((tmp_path / "cache/wikiqa").glob("*/"))) == len(copies) + 1
+
+
+def test_questions_without_candidates_survive_in_order(tmp_path):
+  from as2jax.data.prepared import prepared
+
+  candidates = (Candidate("1", "é", 1, "p", "n", 0, -1, "t"), Candidate("0", "b"))
+  questions = (
+    Question("z", "no candidates", ()),
+    Question("a", "ünï \n code", candidates),
+    Question("m", "again none", ()),
+  )
+  (tmp_path / "file").write_text("content")
+  spec = dataclasses.replace(
+    SPECS["wikiqa"], name="made", files={"only": ("file",)}, reader=lambda path: iter(questions)
+  )
+  files = Source(epath.Path(tmp_path), {"only": (epath.Path(tmp_path / "file"),)})
+  copy = prepared(spec, files, epath.Path(tmp_path / "cache"))
+  assert tuple(copy.read("only")) == questions
+  assert copy.counts == {"only": Counts(3, 2, 1)}
+
+
+def test_other_counts_than_published_are_an_error(tmp_path, monkeypatch):
+  root = write_source(tmp_path / "root")
+  change(monkeypatch, published={"dev": {"all": Counts(4, 11, 4)}})
+  for _ in range(2):  # a prepared copy does not hide it
+    with pytest.raises(InputError, match=r"WikiQA-dev.tsv: 4/10/4 .* split has 4/11/4") as error:
+      load("wikiqa", root=str(root))
+    assert "get it again" in str(error.value)
+  assert len(load("wikiqa", root=str(root), check=False).splits["dev"]) == 4
+
+
+def test_a_broken_source_names_its_line_and_leaves_nothing(tmp_path):
+  root = write_source(tmp_path / "root")
+  file = root / "WikiQA-test.tsv"
+  file.write_bytes(file.read_bytes()[:-4])
+  with pytest.raises(InputError, match=r"WikiQA-test.tsv:11: .*may be cut off"):
+    load("wikiqa", root=str(root))
+  assert {path.suffix for path in (tmp_path / "cache").rglob("*") if path.is_file()} <= {".lock"}
+  (root / "WikiQA-dev.tsv").unlink()
+  with pytest.raises(InputError, match=r"WikiQA-test.tsv:11: .*may be cut off"):
+    load("wikiqa", root=str(root))
+  (root / "WikiQA-dev.tsv").mkdir()
+  with pytest.raises(InputError, match=r"WikiQA-dev.tsv is a directory"):
+    load("wikiqa", root=str(root))
+
+
+@pytest.mark.parametrize("download", [True, False])
+def test_absent_data_is_one_message_and_no_other_data(tmp_path, download):
+  start = time.monotonic()
+  with pytest.raises(InputError) as error:
+    load("wikiqa", root=str(tmp_path / "root"), download=download)
+  assert time.monotonic() - start < 5
+  message = str(error.value)
+  for place in ("root/wikiqa", "root", "root/WikiQACorpus", "cache/downloads/wikiqa"):
+    assert f"{tmp_path / place}" in message
+  for words in ("WikiQA-train.tsv", SPECS["wikiqa"].url, "AS2JAX_DATA", "--config.data.root"):
+    assert words in message
+  assert "--config=configs/wikiqa_triplet.py:sample" in message
+  reason = "the download failed" if download else "downloading is switched off"
+  assert reason in message and "\n" not in message
+
+
+def test_unknown_name():
+  with pytest.raises(InputError, match="data.name = 'wikqa' is no dataset; did you mean 'wikiqa'"):
+    load("wikqa")
+  with pytest.raises(InputError, match="use one of wikiqa, sample"):
+    load("imagenet")
+
+
+def test_the_official_data_load_with_their_counts(monkeypatch):
+  if not OFFICIAL or not Path(OFFICIAL, "wikiqa").exists():
+    pytest.skip("needs WikiQA: set AS2JAX_DATA to the folder that holds wikiqa/")
+  monkeypatch.setitem(SPECS, "wikiqa", WIKIQA)
+  data = load("wikiqa", root=OFFICIAL)
+  assert [len(data.splits[split]) for split in SPLITS] == [2118, 296, 633]
+  start = time.monotonic()
+  load("wikiqa", root=OFFICIAL)
+  assert time.monotonic() - start < 5  # 0.6 s on an idle machine
+
+
+def test_splits_are_read_when_they_are_asked_for(tmp_path):
+  from as2jax.data.prepared import Prepared
+
+  write_source(tmp_path)
+  read = []
+  original = Prepared.read
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(Prepared, "read", lambda self, *a: read.append(a) or original(self, *a))
+    data = load("wikiqa", root=str(tmp_path))
+    assert list(data.splits) == list(SPLITS) and read == []
+    assert data.splits["dev"] is data.splits["dev"] and read == [("dev", "questions")]
+    with pytest.raises(KeyError):
+      data.splits["validation"]
+
+
+def test_documented_counts_are_no_error(tmp_path, monkeypatch):
+  root = write_source(tmp_path / "root")
+  published = {"dev": {"all": Counts(4, 11, 4)}}
+  change(monkeypatch, published=published, documented={"dev": {"all": Counts(4, 10, 4)}})
+  load("wikiqa", root=str(root))
+  change(monkeypatch, published=published, documented={"dev": {"all": Counts(4, 9, 4)}})
+  with pytest.raises(InputError, match="split has 4/11/4"):
+    load("wikiqa", root=str(root))
+
+
+def test_splits_are_joined_under_a_name_of_both():
+  questions_named = lambda *names: tuple(
+    Question(n, "what", (Candidate("a", "x", 1),)) for n in names
+  )
+  parts = {
+    "dev": questions_named("Q1", "Q2"),
+    "test": questions_named("Q3"),
+    "train": questions_named("Q3"),
+  }
+  splits = dataset.Unions(parts)
+  assert (
+    splits["dev+test"] == parts["dev"] + parts["test"] and splits["dev+test"] is splits["dev+test"]
+  )
+  assert list(splits) == list(parts) and len(splits) == 3 and splits["dev"] is parts["dev"]
+  assert "dev+test" in splits and "dev+other" not in splits and 3 not in splits
+  with pytest.raises(KeyError):
+    splits["dev+other"]
+  with pytest.raises(InputError, match="'train.test'.*two of them have the id 'Q3'"):
+    splits["train+test"]
+
+
+ROWS = ("question\tcandidate\tlabel", "who\tme\t1", "who\tyou\t0", "why\tso\t0")
+
+
+def test_questions_under_a_filter():
+  whole = datasets.load("sample")
+  data = as2jax.dataset("sample", "dev")
+  assert tuple(data.splits) == ("dev",) and data.splits["dev"] == whole.splits["dev"]
+  assert data.questions == whole.splits["dev"]  # the sample has no official filter
+  for rule in KEEPS:
+    kept = as2jax.dataset("sample", "dev", filter=rule)
+    assert kept.questions == tuple(filter(KEEPS[rule], whole.splits["dev"]))
+    assert kept.splits["dev"] == whole.splits["dev"]
+  clean = as2jax.dataset("sample", filter="clean").questions
+  assert len(clean) == sum(bool(q.positives) for its in whole.splits.values() for q in its)
+  assert as2jax.dataset("sample", "dev+test").reported == ("dev+test",)
+
+
+def test_a_file_gives_labels_and_pairs(tmp_path):
+  path = tmp_path / "faq.tsv"
+  path.write_text("\n".join(ROWS) + "\n")
+  data = as2jax.dataset(path)
+  assert (data.name, tuple(data.splits)) == ("faq", ("test",))
+  assert data.pairs() == [("who", "me", 1), ("who", "you", 0), ("why", "so", 0)]
+  assert data.qrels == {"q1": {"q1-0": 1, "q1-1": 0}, "q2": {"q2-0": 0}}
+  assert [q.text for q in as2jax.dataset(path, "train", filter="both").questions] == ["who"]
+
+
+def test_labels_by_question_need_ids_that_differ_between_splits(tmp_path):
+  """Each file of YahooCQA numbers its questions from q1."""
+  folder = tmp_path / "yahoocqa_built"
+  folder.mkdir()
+  for split in ("train", "dev", "test"):
+    rows = [f"how is {split}\tanswer {i}\t{int(i == 1)}\n" for i in range(5)]
+    (folder / f"{split}.tsv").write_text("".join(rows))
+  data = datasets.load("yahoocqa_built", root=str(tmp_path))
+  assert len(data.questions) == 3
+  with pytest.raises(InputError, match="yahoocqa_built: train.dev.test .* have the id 'q1'; open"):
+    data.qrels  # noqa: B018
+  with pytest.raises(InputError, match="yahoocqa_built-all/train.dev.test .* have the id 'q1'"):
+    as2jax.evaluate(lambda questions: [range(5)] * len(questions), data)
+
+
+@pytest.mark.parametrize("file, name", [("sample.csv", "sample.csv"), ("sample", "files")])
+def test_a_file_is_not_called_as_a_data_set(tmp_path, file, name):
+  path = tmp_path / file
+  path.write_text("question,candidate,label\nwho,me,1\n")
+  assert as2jax.dataset(path).name == name
+
+
+def test_a_frame_holds_every_candidate():
+  pytest.importorskip("pandas", reason="pandas is not installed")
+  data = as2jax.dataset("sample", "test")
+  frame = data.to_pandas()
+  assert list(zip(frame["question"], frame["candidate"], frame["label"])) == data.pairs()
+
+
+def test_what_is_wrong_is_named(tmp_path):
+  with pytest.raises(InputError, match="did you mean 'sample'"):
+    as2jax.dataset("sampel")
+  with pytest.raises(InputError, match="no split 'tset'; it has train, dev, test"):
+    as2jax.dataset("sample", "tset")
+  with pytest.raises(InputError, match="filter = 'gold': use one of official, clean, all"):
+    as2jax.dataset("sample", filter="gold")
+  for how, what in (
+    ({"columns": "label=good"}, "columns = 'label=good' are"),
+    ({"drop": True}, "drop = True is"),
+  ):
+    for opened in (as2jax.dataset, datasets.by_address):
+      with pytest.raises(
+        InputError, match=f"{what} for your own files; leave it out for .* sample"
+      ):
+        opened("sample", **how)
+  with pytest.raises(InputError, match="nothing.tsv"):
+    as2jax.dataset(str(tmp_path / "nothing.tsv"))
+
+
+def test_without_tensorflow_datasets_own_files_are_read(tmp_path, monkeypatch):
+  monkeypatch.setitem(sys.modules, "as2jax.data.prepared", None)
+  with pytest.raises(InputError, match=r"sample needs .*pip install 'as2jax\[train\]'"):
+    as2jax.dataset("sample")
+  path = tmp_path / "faq.tsv"
+  path.write_text("\n".join(ROWS) + "\n")
+  assert len(as2jax.dataset(path).questions) == 2

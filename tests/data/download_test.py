@@ -1,0 +1,220 @@
+"""Downloads from a server on this machine: whole, within limits, or not at all."""
+
+import dataclasses
+import functools
+import gzip
+import hashlib
+import http.server
+import io
+import random
+import socket
+import tarfile
+import threading
+import time
+import zipfile
+
+import pytest
+from etils import epath
+from synthetic_spec import SPEC, files_of
+
+from as2jax.data import download
+from as2jax.runtime.errors import InputError
+
+
+def zipped(names=SPEC.names) -> bytes:
+  buffer = io.BytesIO()
+  with zipfile.ZipFile(buffer, "w") as packed:
+    for name in names:
+      packed.writestr(f"corpus/{name}", f"content of {name}" * 50)
+  return buffer.getvalue()
+
+
+def tarred() -> bytes:
+  buffer = io.BytesIO()
+  with tarfile.open(fileobj=buffer, mode="w:bz2") as packed:
+    for name in SPEC.names:
+      data = f"content of {name}".encode() * 50
+      member = tarfile.TarInfo(f"corpus/{name}")
+      member.size = len(data)
+      packed.addfile(member, io.BytesIO(data))
+  return buffer.getvalue()
+
+
+@pytest.fixture
+def serve(tmp_path):
+  """Serves bytes as a public archive; gives its address."""
+  folder = tmp_path / "served"
+  folder.mkdir()
+
+  class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+      pass
+
+  handler = functools.partial(Quiet, directory=str(folder))
+  server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+  threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+
+  def put(data: bytes) -> str:
+    (folder / "archive").write_bytes(data)
+    return f"http://127.0.0.1:{server.server_port}/archive"
+
+  yield put
+  server.shutdown()
+  server.server_close()
+
+
+@pytest.mark.parametrize("archive", [zipped(), tarred()], ids=["zip", "tar.bz2"])
+def test_downloads_once(tmp_path, serve, archive):
+  here = files_of(tmp_path, url=serve(archive))
+  assert here.files["test"][0].read_text() == "content of c.tsv" * 50
+  assert sorted(path.name for path in here.folder.iterdir()) == sorted(SPEC.names)
+  assert files_of(tmp_path, url=serve(b"gone")) == here
+  (here.folder / "b.tsv").unlink()  # as a download that was killed leaves it
+  assert files_of(tmp_path, url=serve(archive)) == here
+
+
+@pytest.mark.parametrize(
+  "archive, words",
+  [
+    (b"<html>moved</html>", "the download failed"),
+    (zipped(("c.tsv",)), "the archive holds no a.tsv"),
+    (zipped()[:200], "the download failed"),
+    (tarred()[:100], "the download failed"),
+    (b"", "the download failed"),
+  ],
+  ids=["a page", "another archive", "zip cut off", "tar cut off", "empty"],
+)
+def test_a_wrong_archive_leaves_nothing(tmp_path, serve, archive, words):
+  with pytest.raises(InputError, match=words):
+    files_of(tmp_path, url=serve(archive))
+  assert not list((tmp_path / "downloads").iterdir())
+
+
+def test_a_wrong_address(tmp_path, serve):
+  with pytest.raises(InputError, match="404"):
+    files_of(tmp_path, url=serve(b"") + "-elsewhere")
+  with pytest.raises(InputError, match="the download failed"):
+    files_of(tmp_path, url="no address")
+
+
+def test_a_silent_server_or_resolver_does_not_hang(tmp_path, monkeypatch):
+  monkeypatch.setattr(download, "SILENCE", 0.2)
+  with socket.create_server(("127.0.0.1", 0)) as server:  # accepts, never answers
+    with pytest.raises(InputError, match="the download failed"):
+      files_of(tmp_path, url=f"http://127.0.0.1:{server.getsockname()[1]}/archive")
+  monkeypatch.setattr(download.urllib.request, "urlopen", lambda *_, **__: time.sleep(20))
+  start = time.monotonic()
+  with pytest.raises(InputError, match="no answer within 0.2 seconds"):
+    files_of(tmp_path, url="http://127.0.0.1/archive")
+  assert time.monotonic() - start < 5
+
+
+def test_files_that_are_published_one_by_one(tmp_path, serve):
+  addresses = dict.fromkeys(SPEC.names, serve(b"content"))
+  with pytest.raises(InputError, match="404"):
+    files_of(tmp_path, addresses=addresses | {"c.tsv": addresses["c.tsv"] + "-elsewhere"})
+  assert not list((tmp_path / "downloads").iterdir())
+  here = files_of(tmp_path, addresses=addresses)
+  assert sorted(path.name for path in here.folder.iterdir()) == sorted(SPEC.names)
+  assert here.files["train"][1].read_bytes() == b"content"
+  assert files_of(tmp_path, addresses=addresses, download=False) == here
+
+
+class Slow(io.RawIOBase):
+  """A response that goes on for ever, a byte at a time."""
+
+  def read1(self, size):
+    time.sleep(0.01)
+    return b"x"
+
+
+def test_a_server_that_drips_is_left(tmp_path, monkeypatch):
+  monkeypatch.setattr(download, "LONGEST", 0.2)
+  monkeypatch.setattr(download.urllib.request, "urlopen", lambda *_, **__: Slow())
+  with pytest.raises(InputError, match="not done within 0.2 seconds; [0-9]+ bytes came"):
+    files_of(tmp_path, url="http://127.0.0.1/archive")
+  assert not list((tmp_path / "downloads").iterdir())
+
+
+def bomb_of_header() -> bytes:
+  """A tar whose extended header declares 8 GB."""
+  member = tarfile.TarInfo("x")
+  member.type, member.size = tarfile.XHDTYPE, (8 << 30) - 1
+  return gzip.compress(member.tobuf(tarfile.USTAR_FORMAT) + bytes(1 << 20))
+
+
+def bomb(*, kind: str) -> bytes:
+  """64 MiB of zeros in one member."""
+  buffer, name, zeros = io.BytesIO(), SPEC.names[0], bytes(64 << 20)
+  if kind == "zip":
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as packed:
+      packed.writestr(name, zeros)
+  else:
+    with tarfile.open(fileobj=buffer, mode="w:gz") as packed:
+      member = tarfile.TarInfo(name)
+      member.size = len(zeros)
+      packed.addfile(member, io.BytesIO(zeros))
+  return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+  "archive, words",
+  [
+    (bytes(2 << 20), "more than the 1048576 bytes"),
+    (bomb(kind="zip"), "the archive's a.tsv: more than the 1048576 bytes"),
+    (bomb(kind="tar"), "the archive: more than the 1048576 bytes"),
+    (bomb_of_header(), "the archive: more than the 1048576 bytes"),
+  ],
+  ids=["large", "zip bomb", "tar bomb", "tar header"],
+)
+def test_sizes_are_limited_packed_and_unpacked(tmp_path, serve, archive, words):
+  with pytest.raises(InputError, match=words):
+    files_of(tmp_path, url=serve(archive), max_bytes=1 << 20)
+  assert not list((tmp_path / "downloads").iterdir())
+
+
+def test_only_official_content_is_kept(tmp_path, serve):
+  digest = lambda name: hashlib.sha256(f"content of {name}".encode() * 50).hexdigest()
+  sha256 = {name: digest(name) for name in SPEC.names}
+  url = serve(zipped())
+  with pytest.raises(InputError, match="a.tsv is not the official file: its SHA-256 is"):
+    files_of(tmp_path, url=url, sha256=sha256 | {"a.tsv": "0" * 64})
+  assert not list((tmp_path / "downloads").iterdir())
+  spec = dataclasses.replace(SPEC, sha256=sha256)
+  contents = files_of(tmp_path, url=url, sha256=sha256).contents(spec)
+  assert contents == {"train": "official", "test": "official"}
+
+
+def encrypted() -> bytes:
+  data = bytearray(zipped())
+  for mark, at in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+    place = -1
+    while (place := data.find(mark, place + 1)) >= 0:
+      data[place + at] |= 1
+  return bytes(data)
+
+
+def test_an_encrypted_archive_is_one_error(tmp_path, serve):
+  with pytest.raises(InputError, match="the archive is malformed: .*encrypted"):
+    files_of(tmp_path, url=serve(encrypted()))
+
+
+def test_a_damaged_archive_gives_its_files_or_one_error(tmp_path):
+  """300 archives with damaged bytes: what is unpacked has its checksum, or there is an error."""
+  rng, errors = random.Random(0), 0
+  for case in range(300):
+    data = bytearray((zipped, tarred)[case % 2]())
+    for _ in range(rng.randint(1, 4)):
+      data[rng.randrange(len(data))] = rng.randrange(256)
+    (tmp_path / "archive").write_bytes(data[: rng.choice((len(data), rng.randrange(len(data))))])
+    try:
+      download._unpack(
+        epath.Path(tmp_path / "archive"),
+        SPEC.names,
+        epath.Path(tmp_path),
+        1 << 20,
+        time.monotonic() + 60,
+      )
+    except (InputError, OSError, EOFError) as error:
+      errors += bool(str(error))
+  assert errors > 200

@@ -1,0 +1,191 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from as2jax.data.dataset import load
+from as2jax.data.readers import asnq as grouping
+from as2jax.data.readers.asnq import iterate_asnq, iterate_rows, read_asnq, write_asnq
+from as2jax.data.record import UNKNOWN
+from as2jax.runtime.errors import InputError
+from tests.data.synthetic import write_synthetic_asnq
+from tests.file_damage import damaged
+
+ROWS = (
+  'who made "it" ?\tAnn made it .\t4',
+  'who made "it" ?\tIt is &amp; was .\t1',
+  'who made "it" ?\tAnn is tall .\t2',
+  "when is the end ?\tIn May it ends .\t3",
+  "when is the end ?\tIt is long .\t1",
+)
+
+
+def content(rows=ROWS, end="\n") -> bytes:
+  return "".join(row + end for row in rows).encode()
+
+
+def written(folder: Path, data: bytes) -> Path:
+  path = folder / "train.tsv"
+  path.write_bytes(data)
+  return path
+
+
+def test_class_4_alone_is_positive(tmp_path):
+  first, second = read_asnq(written(tmp_path, content()))
+  assert (first.id, first.text) == ("q1", 'who made "it" ?')
+  assert [(c.id, c.text, c.label) for c in first.candidates] == [
+    ("q1-0", "Ann made it .", 1),
+    ("q1-1", "It is &amp; was .", 0),
+    ("q1-2", "Ann is tall .", 0),
+  ]
+  assert [c.label for c in second.candidates] == [0, 0]
+
+
+def test_classes_may_be_left_out(tmp_path):
+  (only,) = read_asnq(written(tmp_path, content()), classes=(2, 4))
+  assert [c.label for c in only.candidates] == [1, 0]
+  with pytest.raises(InputError, match="ASNQ has the classes"):
+    read_asnq(written(tmp_path, content()), classes=(0, 4))
+
+
+@pytest.mark.parametrize(
+  "data",
+  [content(end="\r\n"), b"\xef\xbb\xbf" + content(), content()[:-1]],
+  ids=["CR LF", "byte order mark", "no last end"],
+)
+def test_line_ends_and_byte_order_mark_change_nothing(tmp_path, data):
+  expected = read_asnq(written(tmp_path, content()))
+  assert read_asnq(written(tmp_path, data)) == expected
+
+
+def test_context_where_the_file_has_it(tmp_path):
+  header = "question\tcandidate\tlabel\tprevious\tnext\ttitle"
+  rows = ["q ?\tone .\t4\t\ttwo .\tT", "q ?\ttwo .\t3\tone .\tthree .\tT"]
+  (question,) = read_asnq(written(tmp_path, content([header, *rows])))
+  one, two = question.candidates
+  assert (one.previous, one.next, one.title, one.next_label) == ("", "two .", "T", 0)
+  assert (two.previous, two.previous_label) == ("one .", 1)
+  assert (two.next, two.next_label) == ("three .", UNKNOWN)
+
+
+def test_what_is_written_is_read(tmp_path):
+  path = written(tmp_path, content())
+  for context in (False, True):
+    assert write_asnq(tmp_path / "copy", iterate_rows(path), context=context) == len(ROWS)
+    assert read_asnq(tmp_path / "copy") == read_asnq(path)
+
+
+def test_a_bad_row_leaves_the_file_as_it_was(tmp_path):
+  target = tmp_path / "made.tsv"
+  target.write_text("before")
+  with pytest.raises(InputError, match="the label is '5'"):
+    write_asnq(target, iterate_rows(written(tmp_path, content([*ROWS, "q\ts\t5"]))), context=True)
+  assert target.read_text() == "before" and len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("bucket_rows", [1, 2, 100])
+def test_a_question_that_comes_back_is_brought_together(tmp_path, monkeypatch, bucket_rows):
+  monkeypatch.setattr(grouping, "BUCKET_ROWS", bucket_rows)
+  monkeypatch.setattr(grouping, "_HELD", 2)
+  mixed = [ROWS[i] for i in (3, 0, 4, 1, 2)]
+  end, it = read_asnq(written(tmp_path, content(mixed)))
+  whole_it, whole_end = read_asnq(written(tmp_path, content()))
+  for actual, whole in ((it, whole_it), (end, whole_end)):
+    assert actual.text == whole.text
+    assert [(c.text, c.label) for c in actual.candidates] == [
+      (c.text, c.label) for c in whole.candidates
+    ]
+  assert (end.id, it.id) == ("q1", "q2")  # by first sight
+
+
+def test_buckets_keep_the_order_of_first_sight(tmp_path, monkeypatch):
+  monkeypatch.setattr(grouping, "BUCKET_ROWS", 7)
+  rows = [f"question {i * 7 % 20} ?\tsentence {i} .\t1" for i in range(60)]
+  questions = read_asnq(written(tmp_path, content(rows)))
+  assert [q.text for q in questions] == [f"question {i * 7 % 20} ?" for i in range(20)]
+  assert [[c.text for c in q.candidates] for q in questions] == [
+    [f"sentence {i + k} ." for k in (0, 20, 40)] for i in range(20)
+  ]
+
+
+BROKEN = {
+  "two columns": (content([*ROWS[:2], "q ?\ts"]), 3, "2 columns"),
+  "four columns": (content([*ROWS[:2], "q ?\ts\t1\t1"]), 3, "4 columns"),
+  "empty line": (content([*ROWS[:2], "", *ROWS[2:]]), 3, "1 columns"),
+  "label 0": (content([ROWS[0], "q ?\ts .\t0"]), 2, "the label is '0'; expected 1, 2, 3 or 4"),
+  "no label": (content([ROWS[0], "q ?\ts .\t"]), 2, "the label is ''"),
+  "no question": (content([ROWS[0], " \ts .\t1"]), 2, "the column question is empty"),
+  "no sentence": (content([ROWS[0], "q ?\t\t1"]), 2, "the column sentence is empty"),
+  "not UTF-8": (content() + b"q\xff\ts\t1\n", 6, "0xff"),
+  "cut off": (content()[:-9], 5, "it may be cut off"),
+  "header only": (content(["question\tsentence\tlabel"]), 1, "nothing follows the header"),
+  "unknown header": (content(["question\ttext\tlabel"]), 1, "the header is"),
+  "empty": (b"", None, "is empty"),
+  "NUL": (content([ROWS[0].replace("Ann", "A\0nn")]), 1, "NUL"),
+}
+
+
+@pytest.mark.parametrize("data, line, words", BROKEN.values(), ids=BROKEN)
+def test_broken_file(tmp_path, data, line, words):
+  path = written(tmp_path, data)
+  with pytest.raises(InputError) as error:
+    read_asnq(path)
+  assert str(error.value).startswith(f"{path}:{line}: " if line else f"{path} ")
+  assert words in str(error.value)
+
+
+def judge(folder, data: bytes) -> str:
+  """An error that names its place, or the counts that another reader finds in `data`."""
+  path = written(folder, data)
+  try:
+    questions = read_asnq(path)
+  except InputError as error:
+    assert str(error).startswith(f"{path}")
+    place = str(error).removeprefix(str(path))
+    assert (
+      place[0] == ":"
+      and place[1:].split(":")[0].isdecimal()
+      or "is empty" in place
+      or "archive" in place
+      or "gzip" in place
+    )
+    return "refused"
+  lines = data.removeprefix(b"\xef\xbb\xbf").removesuffix(b"\n").split(b"\n")
+  assert len(questions) == len({line.split(b"\t")[0] for line in lines})
+  assert sum(len(q.candidates) for q in questions) == len(lines)
+  assert sum(len(q.positives) for q in questions) == sum(
+    line.rstrip(b"\r")[-1:] == b"4" for line in lines
+  )
+  return "read"
+
+
+@given(drawn=st.data())
+def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
+  judge(tmp_path, damaged(drawn.draw, content(end=drawn.draw(st.sampled_from(("\n", "\r\n"))))))
+
+
+def test_the_synthetic_file(tmp_path):
+  path = tmp_path / "made.tsv"
+  questions = write_synthetic_asnq(path, 500, per_question=20)
+  actual = list(iterate_asnq(path))
+  assert len(actual) == questions and sum(len(q.candidates) for q in actual) == 500
+
+
+def test_the_edition_with_context(tmp_path):
+  header = "question,answer,previous,successive,title,doc_id,label"
+  rows = ('q ?,"One, two .",,Three .,T,7,1', 'q ?,Three .,"One, two .",,T,7,0')
+  (tmp_path / "asnq").mkdir()
+  for split in ("train", "dev"):
+    (tmp_path / f"asnq/asnq-{split}.csv").write_text("\n".join((header, *rows)) + "\n")
+  data = load("asnq_context", root=str(tmp_path), cache=str(tmp_path / "cache"))
+  (question,) = data.splits["train"]
+  one, three = question.candidates
+  assert (one.text, one.label, one.next, one.next_label, one.title) == (
+    "One, two .",
+    1,
+    "Three .",
+    0,
+    "T",
+  )
+  assert (three.previous, three.previous_label) == ("One, two .", 1)

@@ -1,0 +1,274 @@
+import gzip
+import os
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from etils import epath
+from file_damage import damaged, has_place
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic_spec import count
+
+from as2jax.data import source as files_on_disk
+from as2jax.data.readers import semeval
+from as2jax.data.readers.semeval import SKIP, read_semeval
+from as2jax.data.source import Counts
+from as2jax.runtime.errors import InputError
+
+FORUM = """<root>
+
+<Question QID="Q1" QTYPE="GENERAL">
+\t<QSubject>Good  &quot;bank&quot;</QSubject>
+\t<QBody>Which
+ one &amp; why &lt;br/&gt; caf\u00e9?</QBody>
+\t<Comment CID="Q1_C1" CUSERID="U1" CGOLD="Good">
+\t\t<CSubject>RE: bank</CSubject>
+\t\t<CBody>
+Mine.</CBody>
+\t</Comment>
+\t<Comment CID="Q1_C2" CUSERID="U2" CGOLD="Not English">
+\t\t<CSubject>Only a subject</CSubject>
+\t\t<CBody> </CBody>
+\t</Comment>
+</Question>
+<Question QID="Q2">
+\t<QSubject>Alone</QSubject>
+\t<QBody></QBody>
+</Question>
+</root>
+"""
+THREAD = """\t<Thread THREAD_SEQUENCE="{0}"{1}>
+\t\t<RelQuestion RELQ_ID="{0}">
+\t\t\t<RelQSubject>Best bank</RelQSubject>
+\t\t\t<RelQBody>Which?</RelQBody>
+\t\t</RelQuestion>
+\t\t<RelComment RELC_ID="{0}_C1" RELC_RELEVANCE2ORGQ="Bad" RELC_RELEVANCE2RELQ="Good">
+\t\t\t<RelCText>Mine.</RelCText>
+\t\t</RelComment>
+\t\t<RelComment RELC_ID="{0}_C2" RELC_RELEVANCE2ORGQ="Good" RELC_RELEVANCE2RELQ="Bad">
+\t\t\t<RelCText>Yours.</RelCText>
+\t\t</RelComment>
+\t</Thread>
+"""
+ASKED = """<OrgQuestion ORGQ_ID="{0}">
+\t<OrgQSubject>Bank</OrgQSubject>
+\t<OrgQBody>Where?</OrgQBody>
+{1}</OrgQuestion>
+"""
+DECLARATION = """<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE xml [
+<!ELEMENT xml (OrgQuestion*)>
+<!ATTLIST Thread THREAD_SEQUENCE CDATA #REQUIRED>
+]>
+"""
+AGAIN = f' {SKIP}="Q1_R4"'
+THREADS = (
+  DECLARATION
+  + '<xml version="1.0">\n'
+  + ASKED.format("Q1", THREAD.format("Q1_R4", "") + THREAD.format("Q1_R5", ""))
+  + ASKED.format("Q2", THREAD.format("Q2_R1", AGAIN))
+  + "</xml>\n"
+)
+THREADS_ALONE = f"<root>\n{THREAD.format('Q1_R4', '')}{THREAD.format('Q1_R5', '')}</root>\n"
+
+
+def written(folder: Path, data: str | bytes) -> Path:
+  path = folder / "questions.xml"
+  path.write_bytes(data.encode() if isinstance(data, str) else data)
+  return path
+
+
+def test_reads_the_form_of_2015(tmp_path):
+  first, second = read_semeval(written(tmp_path, FORUM))
+  assert (first.id, first.text) == ("Q1", 'Good "bank" Which one & why <br/> caf\u00e9?')
+  assert [(c.id, c.label, c.text) for c in first.candidates] == [
+    ("Q1_C1", 1, "Mine."),
+    ("Q1_C2", 0, "Only a subject"),
+  ]
+  assert (second.text, second.candidates) == ("Alone", ())
+
+
+def test_repeated_related_questions_are_left_out(tmp_path):
+  path = written(tmp_path, THREADS)
+  first, second = read_semeval(path)
+  assert (first.id, first.text) == ("Q1_R4", "Best bank Which?")
+  assert [(c.id, c.label) for c in first.candidates] == [("Q1_R4_C1", 1), ("Q1_R4_C2", 0)]
+  assert second.id == "Q1_R5"
+  assert [q.id for q in read_semeval(path, repeated=True)] == ["Q1_R4", "Q1_R5", "Q2_R1"]
+
+
+def test_subtask_a_alone_is_the_same(tmp_path):
+  expected = read_semeval(written(tmp_path, THREADS))
+  assert read_semeval(written(tmp_path, THREADS_ALONE)) == expected
+
+
+@pytest.mark.parametrize("text", [FORUM, THREADS], ids=["2015", "2016"])
+def test_the_wrapping_changes_nothing(tmp_path, text):
+  expected = read_semeval(written(tmp_path, text))
+  data = text.encode()
+  declared = text.replace(DECLARATION, "").encode("latin-1")
+  for other in (
+    data.replace(b"\n", b"\r\n"), b"\xef\xbb\xbf" + data, gzip.compress(data),
+    b"<?xml version='1.0' encoding='iso-8859-1'?>" + declared,
+  ):  # fmt: skip
+    assert read_semeval(written(tmp_path, other)) == expected
+
+
+def test_a_comment_without_text_is_skipped_and_reported(tmp_path, caplog):
+  skipped = []
+  first, _ = read_semeval(written(tmp_path, THREADS.replace("Mine.", " ", 1)), skipped=skipped)
+  assert [c.id for c in first.candidates] == ["Q1_R4_C2"]
+  assert len(skipped) == 1 and "skipped 1 comments without text" in caplog.text
+
+
+def line_of(text: str, words: str) -> int:
+  return text[: text.index(words)].count("\n") + 1
+
+
+def test_a_skipped_comment_is_reported_by_its_line(tmp_path):
+  skipped, text = [], THREADS.replace("Yours.", "", 1)
+  read_semeval(written(tmp_path, text), skipped=skipped)
+  assert skipped == [line_of(text, '<RelComment RELC_ID="Q1_R4_C2"')]
+
+
+def changed(text: str, old: str, new: str) -> str:
+  assert old in text
+  return text.replace(old, new, 1)
+
+
+ENTITY = DECLARATION.replace("]>", '<!ENTITY lol "lol">\n]>') + "<xml>&lol;</xml>"
+EXTERNAL = '<!DOCTYPE xml [<!ENTITY a SYSTEM "file:///etc/passwd">]>\n<root>&a;</root>'
+BROKEN = {
+  "no end": (changed(FORUM, "</CBody>", ""), 11, "not well-formed XML: mismatched tag"),
+  "cut in a comment": (
+    THREADS[: THREADS.index("Yours")], line_of(THREADS, "Yours"), "it may be cut off"),
+  "cut between questions": (THREADS[:-7], THREADS.count("\n"), "it may be cut off"),
+  "empty": ("", 1, "no element found"),
+  "not UTF-8": (FORUM.encode("latin-1"), 6, "not well-formed XML"),
+  "unknown encoding": ("<?xml version='1.0' encoding='klingon'?><root/>", 1, "unknown encoding"),
+  "NUL": (changed(FORUM, "Mine.", "Mi\0ne."), 10, "not well-formed XML"),
+  "HTML entity": (changed(FORUM, "Mine.", "Mine&nbsp;."), 10, "undefined entity"),
+  "bare ampersand": (changed(FORUM, "Mine.", "M & S"), 10, "not well-formed"),
+  "entity declared": (ENTITY, 5, "declares the entity 'lol', which is refused"),
+  "external entity": (EXTERNAL, 1, "declares the entity 'a', which is refused"),
+  "another file": ("question\tcandidate\tlabel\n", 1, "not well-formed"),
+  "another XML": ("<html>\n<body/></html>", 1, "the element 'html' has no place here"),
+  "no questions": ("<root>\n</root>\n", 3, "holds no Question or Thread"),
+  "unknown label": (changed(FORUM, '"Good"', '"Goood"'), 7, "CGOLD is 'Goood'; expected Good, Pot"),
+  "hidden label": (changed(FORUM, '"Good"', '"?"'), 7, "without gold labels cannot be read"),
+  "no label": (changed(FORUM, ' CGOLD="Good"', ""), 7, "Comment lacks the attribute CGOLD"),
+  "no id": (changed(FORUM, 'QID="Q1"', ""), 3, "Question lacks the attribute QID"),
+  "empty id": (changed(FORUM, 'QID="Q1"', 'QID=""'), 3, "QID is ''"),
+  "id twice": (changed(FORUM, 'QID="Q2"', 'QID="Q1"'), 17, "already on line 3"),
+  "comment id twice": (changed(FORUM, "Q1_C2", "Q1_C1"), 12, "CID 'Q1_C1' occurs twice"),
+  "no text": (changed(FORUM, ">Alone<", "> <"), 17, "question 'Q2' has no text"),
+  "no body": (changed(FORUM, "<QBody></QBody>", ""), 17, "0 elements QBody in Question"),
+  "two bodies": (changed(FORUM, "<QBody></QBody>", "<QBody/><QBody/>"), 17, "2 elements QBody"),
+  "comment without body": (
+    changed(FORUM, "<CBody> </CBody>", "<CBdy/>"), 12, "0 elements CBody in Comment"),
+  "unknown element": (changed(FORUM, "<QBody></QBody>", "<QBody/><Vote/>"), 19, "'Vote' has no"),
+  "question in a question": (
+    changed(FORUM, "</Question>\n<Question QID", "<Question QID"), 16, "inside the Question of"),
+  "no RelQuestion": (
+    changed(THREADS_ALONE, "RelQuestion", "RelQ").replace("</RelQuestion", "</RelQ", 1), 2,
+    "0 elements RelQuestion in Thread"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("data, line, words", BROKEN.values(), ids=BROKEN)
+def test_broken_file(tmp_path, data, line, words):
+  path = written(tmp_path, data)
+  with pytest.raises(InputError) as error:
+    read_semeval(path)
+  assert words in str(error.value)
+  assert str(error.value).startswith(f"{path}:{line}: ")
+
+
+def test_no_file_to_read(tmp_path):
+  with pytest.raises(InputError, match=r"absent.xml does not exist"):
+    read_semeval(tmp_path / "absent.xml")
+  with pytest.raises(InputError, match=r"questions.xml:\d+: the gzip file is cut off"):
+    read_semeval(written(tmp_path, gzip.compress(FORUM.encode())[:-4]))
+  with pytest.raises(InputError, match="elements inside each other"):
+    read_semeval(written(tmp_path, "<root>" + '<Question QID="1">' + "<a>" * 100))
+
+
+def judge(folder, data: bytes) -> str:
+  """An error that names its place, or the counts that another reader finds in `data`."""
+  path, skipped = written(folder, data), []
+  try:
+    questions = read_semeval(path, skipped=skipped, repeated=True)
+  except InputError as error:
+    assert has_place(error, path)
+    return "refused"
+  root = ET.fromstring(data)
+  records = [*root.iter("Question"), *root.iter("Thread")]
+  assert len(questions) == len(records)
+  comments = [*root.iter("Comment"), *root.iter("RelComment")]
+  assert sum(len(q.candidates) for q in questions) + len(skipped) == len(comments)
+  return "read"
+
+
+@given(drawn=st.data(), text=st.sampled_from((FORUM, THREADS)))
+def test_damage_is_an_error_with_its_place_or_a_reported_skip(tmp_path, drawn, text):
+  judge(
+    tmp_path, damaged(drawn.draw, text.encode(), (b"&amp;", b"&nbsp;", b"<", b"</Comment>", b'"'))
+  )
+
+
+def located(spec):
+  """The files of a data set in $AS2JAX_DATA, by split; none where it is not there."""
+  root = epath.Path(os.environ.get("AS2JAX_DATA") or "/nonexistent")
+  actual = files_on_disk.located(spec, root, root / "none")
+  return actual.files if actual else {}
+
+
+def test_the_archives_as_they_unpack(tmp_path):
+  names = (
+    "v3.2/train/SemEval2016-Task3-CQA-QL-train-part1.xml",
+    "v3.2/train/SemEval2016-Task3-CQA-QL-train-part2.xml",
+    "v3.2/dev/SemEval2016-Task3-CQA-QL-dev.xml",
+    *(f"v3.2/train-more-for-subtaskA-from-2015/{name}" for name in semeval.AGAIN_2015),
+    "SemEval2016_task3_test/English/SemEval2016-Task3-CQA-QL-test.xml",
+    "semeval2015-task3/datasets/CQA-QL-train.xml",
+    "semeval2015-task3/datasets/CQA-QL-devel.xml",
+  )
+  for name in names:
+    path = tmp_path / "semeval" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("x")
+  root = epath.Path(tmp_path)
+  of_2016 = files_on_disk.located(semeval.SEMEVAL2016, root, root / "none")
+  assert [len(of_2016.files[split]) for split in ("train", "dev", "test")] == [5, 1, 1]
+  of_2015 = files_on_disk.located(semeval.SEMEVAL2015, root, root / "none")
+  assert of_2015.files["train"][0].name == "CQA-QL-train.xml"
+  assert list(of_2015.missing) == ["test"]
+
+
+@pytest.mark.parametrize("spec", semeval.SPECS, ids=lambda spec: spec.name)
+def test_official_counts(spec):
+  checked = 0
+  for split, paths in located(spec).items():
+    questions = [question for path in paths for question in spec.reader(path)]
+    for question_filter, published in spec.published.get(split, {}).items():
+      assert published.agrees(count(questions, question_filter)), (split, question_filter)
+      checked += 1
+  if not checked:
+    pytest.skip("needs SemEval: set AS2JAX_DATA to the folder that holds semeval/")
+
+
+@pytest.mark.parametrize(
+  "name, all_threads, kept",
+  [
+    (semeval.PART2_2016, Counts(670, 6700, 2483), Counts(379, 3790, 1364)),
+    (semeval.DEV_2016, Counts(500, 5000, 1851), Counts(244, 2440, 818)),
+  ],
+)
+def test_counts_with_and_without_repeated_questions(name, all_threads, kept):
+  files = located(semeval.SEMEVAL2016_PART2).values()
+  path = next((paths[0] for paths in files if paths[0].name == name), None)
+  if path is None:
+    pytest.skip("needs SemEval-2016: set AS2JAX_DATA to the folder that holds semeval/")
+  assert count(read_semeval(path, repeated=True), "all") == all_threads
+  assert count(read_semeval(path), "all") == kept

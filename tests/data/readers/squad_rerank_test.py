@@ -1,0 +1,57 @@
+import os
+from pathlib import Path
+
+import pytest
+from squad_test import squad, written
+
+from as2jax.commands import app
+from as2jax.data.readers import asnq
+from as2jax.data.readers.squad import asnq_rows, read_rerank
+
+
+def test_rows_in_asnqs_classes(tmp_path):
+  rows = list(asnq_rows(written(tmp_path, squad()), paragraphs=2))
+  floats = [(row.text, row.label) for row in rows if row.question == "What floats?"]
+  assert floats == [
+    ("Ice is “frozen” water.", 3),
+    ("It floats.", 4),
+    ("Why?", 3),
+    ("Ice is light.", 4),
+    ("Snow is ice.", 1),
+    ("It is light.", 2),
+  ]
+  assert sum(row.question == "Why?" for row in rows) == 6  # the second question of that text: none
+  assert rows[1].previous == "Ice is “frozen” water." and rows[1].title == "The ice"
+  asnq.write_asnq(tmp_path / "made.tsv", rows, context=True)
+  questions = asnq.read_asnq(tmp_path / "made.tsv")
+  assert [(len(q.candidates), len(q.positives)) for q in questions] == [(6, 2), (6, 1), (1, 1)]
+  assert questions[0].candidates[0].next_label == 1
+
+
+def test_the_command(tmp_path, capsys):
+  path, target = written(tmp_path, squad()), tmp_path / "new" / "made.tsv"
+  command = ["data", "squad", str(path)]
+  assert app.run([*command, str(target), "--no-context", "--paragraphs=2"]) == 0
+  assert capsys.readouterr().out == f"{target}: 13 rows\n"
+  assert target.read_text().splitlines()[1] == "What floats?\tIt floats.\t4"
+  before = path.read_bytes()
+  for arguments, told in (
+    ([str(path)], "is the file that is read: name another"),
+    ([str(path / "made.tsv")], "cannot be written: name a file in a folder"),
+    ([str(tmp_path / "none.tsv"), "--paragraphs=0"], "--paragraphs 1 (the question's own) or more"),
+  ):
+    assert app.run([*command, *arguments]) == 2 and told in capsys.readouterr().err
+  assert app.run(["data", "squad", str(target), str(tmp_path / "other.tsv")]) == 2
+  assert "made.tsv:1: not JSON" in capsys.readouterr().err
+  assert path.read_bytes() == before and not (tmp_path / "none.tsv").exists()
+
+
+def test_dev_articles_of_the_real_training_part(tmp_path):
+  path = Path(os.environ.get("AS2JAX_DATA", ""), "squad", "train-44-articles.json")
+  if "AS2JAX_DATA" not in os.environ or not path.exists():
+    pytest.skip("needs SQuAD: set AS2JAX_DATA to the folder that holds squad/")
+  questions = list(read_rerank(path, "dev"))
+  assert len(questions) == 1020 and all(q.positives and q.negatives for q in questions)
+  titles = {c.title for q in questions for c in q.candidates}
+  train = {row.title for row in asnq_rows(path, split="train")}
+  assert titles and not titles & train and len(titles | train) == 44

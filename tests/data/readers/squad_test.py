@@ -1,0 +1,246 @@
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from as2jax.data.card import data_card, text_of
+from as2jax.data.dataset import load_pool
+from as2jax.data.readers.squad import REQA, SQUAD, held_out, read_paragraphs, read_squad
+from as2jax.data.record import Passage
+from as2jax.data.retrieval import one_per_text
+from as2jax.data.source import PoolCounts
+from as2jax.data.statistics import PoolStatistics
+from as2jax.runtime.errors import InputError
+from tests.file_damage import damaged
+
+FOLDER = Path(os.environ.get("AS2JAX_DATA", ""), "squad")
+ICE = "Ice is “frozen” water. It floats.  Why? Ice is light. It floats."
+
+
+def question(id, text, *answers, context=ICE):
+  return {
+    "id": id,
+    "question": text,
+    "answers": [{"answer_start": context.index(a), "text": a} for a in answers],
+  }
+
+
+def squad():
+  paragraphs = [
+    {
+      "context": ICE,
+      "qas": [question("a1", "What floats?", "It", "It", "light"), question("a2", "Why?", "light")],
+    },
+    {
+      "context": "Snow is ice. It is light.",
+      "qas": [question("a3", "Why?", "light", context="Snow is ice. It is light.")],
+    },
+  ]
+  other = [
+    {"context": "Fire burns.", "qas": [question("b1", "Who?", "Fire", context="Fire burns.")]}
+  ]
+  return {
+    "version": "1.1",
+    "data": [
+      {"title": "The_ice", "paragraphs": paragraphs},
+      {"title": "Fire", "paragraphs": other},
+    ],
+  }
+
+
+def written(folder: Path, content) -> Path:
+  path = folder / "dev-v1.1.json"
+  data = content if isinstance(content, bytes) else json.dumps(content).encode()
+  path.write_bytes(data)
+  return path
+
+
+def test_the_pool_holds_each_sentence_of_a_paragraph_once(tmp_path):
+  pool = list(read_squad(written(tmp_path, squad()), "pool", "test"))
+  assert [p.id for p in pool] == ["0-0-0", "0-0-1", "0-0-2", "0-0-3", "0-1-0", "0-1-1", "1-0-0"]
+  assert pool[1] == Passage("0-0-1", "It floats.", "The ice", "Ice is “frozen” water.", "Why?", ICE)
+  assert (pool[3].previous, pool[3].next) == ("Why?", "It floats.")
+  assert (pool[4].previous, pool[6].paragraph) == ("", "Fire burns.")
+
+
+def counted(records) -> PoolCounts:
+  statistics = PoolStatistics()
+  for record in records:
+    statistics.take(record)
+  return statistics.counts["pool"]
+
+
+def test_right_sentences_are_where_answers_begin(tmp_path):
+  path = written(tmp_path, squad())
+  first, second, third, last = read_squad(path, "queries", "test")
+  assert (first.id, first.answers, first.votes) == ("a1", ("0-0-1", "0-0-3"), (2, 1))
+  assert (second.answers, third.answers, last.answers) == (("0-0-3",), ("0-1-1",), ("1-0-0",))
+  counts = counted([*read_squad(path, "pool", "test"), first, second, third, last])
+  assert counts == PoolCounts(entries=7, sentences=7, queries=5, questions=4, texts=3)
+  assert [q.answers for q in one_per_text([first, second, third, last])] == [
+    ("0-0-1", "0-0-3"),
+    ("0-0-3", "0-1-1"),
+    ("1-0-0",),
+  ]
+
+
+def test_an_answer_may_begin_in_the_space_before_its_sentence(tmp_path):
+  content = squad()
+  content["data"][1]["paragraphs"][0] = {
+    "context": "One. Two.",
+    "qas": [{"id": "b1", "question": "Which?", "answers": [{"answer_start": 4, "text": " Two"}]}],
+  }
+  *_, query = read_squad(written(tmp_path, content), "queries", "test")
+  assert query.answers == ("1-0-1",)
+
+
+def test_articles_are_held_out_whole(tmp_path):
+  titles = [f"article {i}" for i in range(2000)]
+  dev = [title for title in titles if held_out(title)]
+  assert 130 < len(dev) < 230 and not any(held_out(title, 0.0) for title in titles)
+  content = squad()
+  content["data"][0]["title"] = dev[0]
+  path = written(tmp_path, content)
+  records = {split: list(read_squad(path, "queries", split)) for split in ("train", "dev", "test")}
+  assert [len(records[split]) for split in ("train", "dev", "test")] == [1, 3, 4]
+
+
+def broken(change):
+  content = squad()
+  change(content["data"][0]["paragraphs"][0])
+  return content
+
+
+def answer(**fields):
+  return lambda p: p["qas"][1]["answers"][0].update(fields)
+
+
+BROKEN = {
+  "no data": ({"version": "1.1"}, "", "the field data is missing"),
+  "no articles": ({"data": []}, "", "`data` holds no articles"),
+  "a list": ([], "", "is no JSON object"),
+  "no context": (
+    broken(lambda p: p.pop("context")),
+    " article 1 ('The_ice'), paragraph 1",
+    "the field context is missing",
+  ),
+  "empty context": (
+    broken(lambda p: p.update(context=" ")),
+    " article 1 ('The_ice'), paragraph 1",
+    "the context is empty",
+  ),
+  "empty question": (
+    broken(lambda p: p["qas"][1].update(question="")),
+    " article 1 ('The_ice'), paragraph 1, question 2",
+    "the question is empty",
+  ),
+  "no answers": (broken(lambda p: p["qas"][1].update(answers=[])), "question 2", "no answers"),
+  "id twice": (broken(lambda p: p["qas"][1].update(id="a1")), "question 2", "already that of"),
+  "white space in an id": (broken(lambda p: p["qas"][1].update(id="a 1")), "question 2", "'a 1'"),
+  "answer elsewhere": (broken(answer(answer_start=3)), "question 2", "does not stand at 3"),
+  "answer outside": (broken(answer(answer_start=999)), "question 2", "expected a place inside it"),
+  "offset is text": (broken(answer(answer_start="3")), "question 2", "expected a whole number"),
+  "offset is true": (broken(answer(answer_start=True)), "question 2", "expected a whole number"),
+  "half a surrogate": (
+    json.dumps(broken(lambda p: p["qas"][1].update(question="\ud800"))).encode(),
+    "question 2",
+    "surrogate",
+  ),
+  "cut off": (json.dumps(squad()).encode()[:-30], ":1:", "not JSON at column"),
+  "cut off, indented": (json.dumps(squad(), indent=1).encode()[:200], ":", "not JSON at column"),
+  "not UTF-8": (
+    json.dumps(squad(), ensure_ascii=False).encode("latin-1", "replace") + b"\xff",
+    ":1:",
+    "not UTF-8",
+  ),
+  "UTF-16": (json.dumps(squad()).encode("utf-16"), ":1:", "not UTF-8"),
+  "a page": (b"<html>\n", ":1:", "not JSON"),
+  "nested": (b"[" * 100_000, ":1:", "JSON"),
+  "empty": (b"", ":1:", "not JSON"),
+}
+
+
+@pytest.mark.parametrize("content, place, words", BROKEN.values(), ids=BROKEN)
+def test_broken_file(tmp_path, content, place, words):
+  path = written(tmp_path, content)
+  with pytest.raises(InputError) as error:
+    list(read_paragraphs(path))
+  assert str(error.value).startswith(f"{path}")
+  assert place in str(error.value) and words in str(error.value)
+
+
+def judge(folder, data: bytes) -> str:
+  """An error that names its place, or the counts that another reader finds in `data`."""
+  path = written(folder, data)
+  try:
+    paragraphs = list(read_paragraphs(path))
+    pairs = list(read_squad(path, "queries", "test"))
+  except InputError as error:
+    assert str(error).startswith(f"{path}:")
+    return "refused"
+  expected = [p for a in json.loads(data.decode("utf-8-sig"))["data"] for p in a["paragraphs"]]
+  assert [p.text for p in paragraphs] == [p["context"] for p in expected]
+  assert len(pairs) == sum(len(p["qas"]) for p in expected)
+  return "read"
+
+
+@given(drawn=st.data())
+def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
+  indent = drawn.draw(st.sampled_from((None, 1)))
+  judge(tmp_path, damaged(drawn.draw, json.dumps(squad(), indent=indent).encode()))
+
+
+def test_a_byte_order_mark_changes_nothing(tmp_path):
+  plain = list(read_paragraphs(written(tmp_path, squad())))
+  marked = list(read_paragraphs(written(tmp_path, b"\xef\xbb\xbf" + json.dumps(squad()).encode())))
+  assert (
+    [p.text for p in marked]
+    == [p.text for p in plain]
+    == [ICE, "Snow is ice. It is light.", "Fire burns."]
+  )
+
+
+def test_prepared_and_read_back(tmp_path):
+  content = squad()
+  content["data"] += [
+    {
+      "title": f"t{i}",
+      "paragraphs": [
+        {
+          "context": "Fire burns.",
+          "qas": [question(f"t{i}", "Who?", "Fire", context="Fire burns.")],
+        }
+      ],
+    }
+    for i in range(60)
+  ]
+  for name in ("train-44-articles.json", "dev-v1.1.json"):
+    written(tmp_path, content).rename(tmp_path / name)
+  options = dict(root=str(tmp_path), cache=str(tmp_path / "cache"))
+  with pytest.raises(InputError, match=r"dev-v1.1.json: .* the official squad_44 test split has"):
+    load_pool("squad_44", **options)
+  data = load_pool("squad_44", **options, check=False)
+  for split in ("train", "dev", "test"):
+    path = tmp_path / SQUAD.files[split][0].replace("train-v1.1", "train-44-articles")
+    assert data.splits[split].passages == tuple(read_squad(path, "pool", split))
+    assert data.splits[split].queries == tuple(read_squad(path, "queries", split))
+  assert data.statistics["test"]["question_filters"]["pool"]["questions"] == 64
+  text = text_of(data_card(data))
+  assert "10250/10246/11426/10570/10539  DIFFERS" in text and "answers" in text
+  assert data.overlap["train+test"] == len({q.text for q in data.splits["train"].queries})
+
+
+def test_dev_by_reqas_construction():
+  path = FOLDER / "dev-v1.1.json"
+  if "AS2JAX_DATA" not in os.environ or not path.exists():
+    pytest.skip("needs SQuAD: set AS2JAX_DATA to the folder that holds squad/")
+  queries = tuple(read_squad(path, "queries", "test"))
+  actual = counted([*read_squad(path, "pool", "test"), *queries])
+  assert actual == SQUAD.documented["test"]["pool"]
+  assert not REQA.agrees(actual)
+  assert (actual.questions, actual.texts) == (REQA.questions, REQA.texts)
+  assert abs(actual.entries - REQA.entries) <= 23 and abs(actual.queries - REQA.queries) <= 1
+  assert len(one_per_text(queries)) == 10539

@@ -1,0 +1,221 @@
+import gzip
+import json
+import logging
+import os
+import re
+import time
+from pathlib import Path
+
+import pytest
+from etils import epath
+from file_damage import damaged, has_place
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic_spec import count
+
+from as2jax.config import base
+from as2jax.data import card as dataset_card
+from as2jax.data import source as files_on_disk
+from as2jax.data.load import load
+from as2jax.data.readers.trecqa import TRECQA, TRECQA_ALL, TRECQA_JSON, iterate_trecqa, read_trecqa
+from as2jax.data.source import Counts
+from as2jax.runtime.errors import InputError
+
+
+def block(kind: str, *lines: str) -> tuple[str, ...]:
+  return (f"<{kind}>", *("\t".join(line.split(" ")) for line in lines), f"</{kind}>")
+
+
+BARE = (
+  "<QApairs id='1'>",
+  *block("question", "Who sold `` ice '' ?"),
+  *block("positive", "Tudor -LRB- a merchant -RRB- did & it < paid ."),
+  *block("negative", "It is cold ."),
+  *block("negative", "Ice does n't burn ."),
+  "</QApairs>",
+  "<QApairs id='32.1'>",
+  *block("question", "Where is ice ?"),
+  "</QApairs>",
+  "<QApairs id='7'>",
+  *block("question", "What is ice ?"),
+  *block("negative", "It is cold ."),
+  "</QApairs>",
+)
+FULL = (
+  "<QApairs id='1'>",
+  *block("question", "Who sold ice", "WP VBD NN", "SUB ROOT OBJ", "2 0 2", "- - -"),
+  *block("positive", "Tudor did", "NNP VBD", "SUB ROOT", "2 0", "P -", "Tudor", "1"),
+  *block("negative", "It melts", "PRP VBZ", "SUB ROOT", "2 0", "- -"),
+  "</QApairs>",
+)
+
+
+def test_tandas_files_are_found_under_their_own_names(tmp_path):
+  """As its archive calls them, beside the plain names; without a training file."""
+  folder = tmp_path / "trecqa/json"
+  folder.mkdir(parents=True)
+  row = {"question": "who?", "candidates": [{"label": 1, "sentence": "Ann"}]}
+  for split in ("dev", "test"):
+    (folder / f"{split}-filtered.jsonl").write_text(json.dumps(row) + "\n")
+  root, downloads = epath.Path(tmp_path), epath.Path(tmp_path / "downloads")
+  actual = files_on_disk.find(TRECQA_JSON, root, downloads, download=False)
+  assert list(actual.files) == ["dev", "test"] and list(actual.missing) == ["train"]
+  assert [path.name for path in actual.files["dev"]] == ["dev-filtered.jsonl"]
+  (folder / "dev.jsonl").write_text("{}")
+  again = files_on_disk.find(TRECQA_JSON, root, downloads, download=False)
+  assert [path.name for path in again.files["dev"]] == ["dev.jsonl"]
+
+
+def test_that_the_dev_sets_differ_is_said_where_one_is_loaded(tmp_path, caplog):
+  folder = tmp_path / "trecqa/json"
+  folder.mkdir(parents=True)
+  row = {"question": "who?", "candidates": [{"label": 1, "sentence": "Ann"}]}
+  (folder / "test-filtered.jsonl").write_text(json.dumps(row) + "\n")
+  section = base.get_config().data
+  section.name, section.root, section.cache = "trecqa_json", str(tmp_path), str(tmp_path / "cache")
+  with caplog.at_level(logging.INFO):
+    loaded = load(section, "rerank")
+  assert "trecqa_json: TrecQA has two dev sets, of 69 questions" in caplog.text
+  card = dataset_card.data_card(loaded)
+  assert "of 65 in jacana's form" in card["note"]
+  assert f"note: {card['note']}" in dataset_card.text_of(card)
+  assert "of 65 questions with a positive and a negative here and of 69 in the JSON" in TRECQA.note
+
+
+def content(lines=BARE, end="\n") -> bytes:
+  return "".join(line + end for line in lines).encode()
+
+
+def written(folder: Path, data: bytes) -> Path:
+  path = folder / "train.xml"
+  path.write_bytes(data)
+  return path
+
+
+def test_reads_questions_in_treebank_spelling(tmp_path):
+  first, empty, last = read_trecqa(written(tmp_path, content()))
+  assert (first.id, first.text) == ("1", "Who sold `` ice '' ?")
+  assert [c.id for c in first.candidates] == ["1-0", "1-1", "1-2"]
+  assert [c.label for c in first.candidates] == [1, 0, 0]
+  assert first.candidates[0].text == "Tudor -LRB- a merchant -RRB- did & it < paid ."
+  assert (empty.id, empty.text, empty.candidates) == ("32.1", "Where is ice ?", ())
+  assert [c.id for c in last.candidates] == ["7-0"]
+
+
+def test_annotation_is_not_text(tmp_path):
+  (question,) = read_trecqa(written(tmp_path, content(FULL)))
+  assert question.text == "Who sold ice"
+  assert [c.text for c in question.candidates] == ["Tudor did", "It melts"]
+
+
+@pytest.mark.parametrize(
+  "data",
+  [
+    content(end="\r\n"),
+    b"\xef\xbb\xbf" + content(),
+    content()[:-1],
+    gzip.compress(content()),
+    content(("", *BARE, "")),
+  ],
+  ids=["CR LF", "byte order mark", "no last end", "gzip", "blank lines between questions"],
+)
+def test_the_wrapping_changes_nothing(tmp_path, data):
+  expected = read_trecqa(written(tmp_path, content()))
+  assert read_trecqa(written(tmp_path, data)) == expected
+
+
+def test_a_candidate_without_text_is_skipped_and_reported(tmp_path, caplog):
+  lines = content((*BARE[:8], "", *BARE[9:]))  # of 1-1
+  skipped = []
+  (first, _, _) = read_trecqa(written(tmp_path, lines), skipped=skipped)
+  assert [c.id for c in first.candidates] == ["1-0", "1-2"]  # the others keep their ids
+  assert skipped == [8]
+  assert "skipped 1 candidates without text" in caplog.text
+
+
+def changed(old: str, *new: str, lines=BARE) -> bytes:
+  at = lines.index(old)
+  return content((*lines[:at], *new, *lines[at + 1 :]))
+
+
+TOKENS = "It\tis\tcold\t."
+BROKEN = {
+  "not UTF-8": (content().replace(b"merchant", b"m\xe9rchant"), 6, "not UTF-8"),
+  "UTF-16 without its mark": (content().decode().encode("utf-16-le"), 1, "may be UTF-16"),
+  "NUL": (content().replace(b"merchant", b"mer\0chant"), 6, "NUL"),
+  "another file": (b"question\tcandidate\tlabel\n", 1, "where a question should begin"),
+  "real XML": (b"<?xml version='1.0'?>\n<root/>\n", 1, "where a question should begin"),
+  "no question": (content((*BARE[:1], *BARE[4:])), 2, "does not begin with <question>"),
+  "nothing in a question": (content((BARE[0], "</QApairs>")), 2, "does not begin with <question>"),
+  "empty question": (changed("Where\tis\tice\t?", " "), 16, "has no text"),
+  "two questions": (content((*BARE[:4], *BARE[1:])), 5, "a second <question>"),
+  "id twice": (changed("<QApairs id='7'>", "<QApairs id='1'>"), 20, "already on line 1"),
+  "white space in an id": (changed("<QApairs id='7'>", "<QApairs id='7 8'>"), 20, "is '7 8'"),
+  "unknown label": (changed("<positive>", "<neutral>"), 5, "stands outside any block"),
+  "another end": (changed("</positive>", "</negative>"), 7, "</negative> inside the <positive>"),
+  "no end": (changed("</positive>"), 7, "<negative> inside the <positive>"),
+  "question without end": (changed("</question>"), 4, "<positive> inside the <question>"),
+  "text between blocks": (changed("</positive>", "</positive>", "more"), 8, "outside any block"),
+  "two texts in a block": (changed(TOKENS, TOKENS, TOKENS), 8, "has 2 lines, but 1 were expected"),
+  "an annotation too few": (changed("SUB\tROOT\tOBJ", lines=FULL), 8, "7 lines, but 6 were"),
+  "an annotation too short": (changed("SUB\tROOT\tOBJ", "SUB\tOBJ", lines=FULL), 5, "2 columns"),
+  "cut in a text": (content()[:-19], 26, "cut off"),
+  "cut between blocks": (content(BARE[:-1]), 26, "the file ends inside the <QApairs> of line 20"),
+  "only blank lines": (b"\n\n", 2, "holds no <QApairs>"),
+}
+
+
+@pytest.mark.parametrize("data, line, words", BROKEN.values(), ids=BROKEN)
+def test_broken_file(tmp_path, data, line, words):
+  path = written(tmp_path, data)
+  with pytest.raises(InputError) as error:
+    read_trecqa(path)
+  assert words in str(error.value)
+  assert str(error.value).startswith(f"{path}:{line}: ")
+
+
+def judge(folder, data: bytes) -> str:
+  """An error that names its place, or the counts that another reader finds in `data`."""
+  path, skipped = written(folder, data), []
+  try:
+    questions = read_trecqa(path, skipped=skipped)
+  except InputError as error:
+    assert has_place(error, path)
+    return "refused"
+  marks = [line.strip() for line in data.decode("utf-8-sig").split("\n")]
+  assert len(questions) == sum(bool(re.match("<QApairs ", mark)) for mark in marks)
+  pairs = sum(mark in ("<positive>", "<negative>") for mark in marks)
+  assert sum(len(question.candidates) for question in questions) + len(skipped) == pairs
+  return "read"
+
+
+@given(drawn=st.data(), lines=st.sampled_from((BARE, FULL)))
+def test_damage_is_an_error_with_its_place_or_a_reported_skip(tmp_path, drawn, lines):
+  judge(tmp_path, damaged(drawn.draw, content(lines), (b"<negative>\n", b"</positive>\n", b"\t")))
+
+
+@pytest.mark.parametrize("spec", [TRECQA, TRECQA_ALL], ids=lambda spec: spec.name)
+def test_official_counts(spec):
+  folder = Path(os.environ.get("AS2JAX_DATA", ""), spec.folders[0])
+  if "AS2JAX_DATA" not in os.environ or not folder.exists():
+    pytest.skip("needs TrecQA: set AS2JAX_DATA to the folder that holds trecqa/jacana/")
+  start = time.monotonic()
+  for split, (name,) in spec.files.items():
+    skipped = []
+    questions = tuple(iterate_trecqa(folder / name, skipped=skipped))
+    for question_filter, published in spec.published[split].items():
+      assert published.agrees(count(questions, question_filter)), (split, question_filter)
+    assert not skipped
+    assert all(c.text for question in questions for c in question.candidates)
+  assert time.monotonic() - start < 30  # TRAIN-ALL takes half a second
+
+
+def test_the_two_editions_are_told_apart_by_their_dev_questions():
+  """The JSON-lines form has 69 clean dev questions, jacana 65; their test questions are the same."""
+  jacana, json_lines = Counts(65, 1117, 205), Counts(69, 1343, 243)
+  assert TRECQA.verdict("dev", "both", jacana) == "match"
+  assert TRECQA.verdict("dev", "both", json_lines) == "differs"
+  assert TRECQA_JSON.verdict("dev", "both", json_lines) == "match"
+  assert TRECQA_JSON.verdict("dev", "both", jacana) == "differs"
+  for spec in (TRECQA, TRECQA_JSON):
+    assert spec.verdict("test", "both", Counts(68, 1442, 248)) == "match"

@@ -1,0 +1,161 @@
+import os
+from pathlib import Path
+
+import pytest
+from file_damage import damaged
+from hypothesis import given
+from hypothesis import strategies as st
+
+from as2jax.data.readers.wikiqa import iterate_wikiqa, read_wikiqa
+from as2jax.data.record import UNKNOWN
+from as2jax.runtime.errors import InputError
+
+HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel"
+ROWS = (
+  'Q1\thow is "ice" made?\tD1\tIce\tD1-0\tIce is "frozen water .\t0',
+  'Q1\thow is "ice" made?\tD1\tIce\tD1-1\tIt forms below 0 °C .\t1',
+  'Q1\thow is "ice" made?\tD1\tIce\tD1-3\tGlaciers hold much of it .\t0',
+  "Q2\twho sells ice?\tD2\tIce trade\tD2-0\tMerchants did .\t1",
+  "Q2\twho sells ice?\tD2\tIce trade\tD2-1\tMerchants did .\t0",
+  "Q2\twho sells ice?\tD3\tTudor\tD3-2\tTudor shipped it .\t0",
+  "Q7\twhere is ice?\tD1\tIce\tD1-1\tIt forms below 0 °C .\t0",
+)
+COUNTS = {"train": (2118, 20360, 1040), "dev": (296, 2733, 140), "test": (633, 6165, 293)}
+
+
+def content(rows=ROWS, end="\r\n") -> bytes:
+  return "".join(line + end for line in (HEADER, *rows)).encode()
+
+
+def written(folder: Path, data: bytes) -> Path:
+  path = folder / "questions.tsv"
+  path.write_bytes(data)
+  return path
+
+
+def test_reads_questions_with_context_and_title(tmp_path):
+  first, second, third = read_wikiqa(written(tmp_path, content()))
+  assert (first.id, first.text) == ("Q1", 'how is "ice" made?')
+  assert [c.id for c in first.candidates] == ["D1-0", "D1-1", "D1-3"]
+  assert [c.label for c in first.candidates] == [0, 1, 0]
+  assert first.candidates[0].text == 'Ice is "frozen water .'
+  top, middle, after_gap = first.candidates
+  assert (top.previous, top.previous_label) == ("", UNKNOWN)
+  assert (top.next, top.next_label) == (middle.text, 1)
+  assert (middle.previous, middle.previous_label) == (top.text, 0)
+  assert (middle.next, middle.next_label) == ("", UNKNOWN)  # D1-2 is not there
+  assert (after_gap.previous, after_gap.title) == ("", "Ice")
+  a, b, other_document = second.candidates
+  assert (a.next, b.previous) == (b.text, a.text)  # the same text twice is kept
+  assert (b.next, other_document.previous, other_document.title) == ("", "", "Tudor")
+  assert third.candidates[0].previous == ""  # no neighbour of another question
+
+
+@pytest.mark.parametrize(
+  "data",
+  [content(end="\n"), b"\xef\xbb\xbf" + content(), content()[:-2], content(end="\n")[:-1]],
+  ids=["LF", "byte order mark", "CR LF, no last end", "LF, no last end"],
+)
+def test_line_ends_and_byte_order_mark_change_nothing(tmp_path, data):
+  expected = read_wikiqa(written(tmp_path, content()))
+  assert read_wikiqa(written(tmp_path, data)) == expected
+
+
+def test_unlabelled_ignores_the_label(tmp_path):
+  rows = [row[:-1] + "?" for row in ROWS[:2]]
+  (question,) = read_wikiqa(written(tmp_path, content(rows)), labelled=False)
+  assert [c.label for c in question.candidates] == [UNKNOWN, UNKNOWN]
+  assert [c.next_label for c in question.candidates] == [UNKNOWN, UNKNOWN]
+
+
+def test_iterating_does_not_read_ahead(tmp_path):
+  path = written(tmp_path, content([*ROWS, "broken"]))
+  assert next(iterate_wikiqa(path)).id == "Q1"
+
+
+def replaced(number, old, new):
+  rows = list(ROWS)
+  assert old in rows[number]
+  rows[number] = rows[number].replace(old, new)
+  return content(rows)
+
+
+BROKEN = {
+  "too few columns": (replaced(2, "D1\tIce\t", "D1\t"), 4, "6 columns"),
+  "too many columns": (replaced(2, "much of", "much\tof"), 4, "8 columns"),
+  "blank line": (content([*ROWS[:3], "", *ROWS[3:]]), 5, "1 columns"),
+  "label": (replaced(3, "\t1", "\t2"), 5, "Label is '2'; expected 0 or 1"),
+  "no label": (replaced(3, ".\t1", ".\t"), 5, "Label is empty"),
+  "no sentence": (replaced(1, "It forms below 0 °C .", " "), 3, "Sentence is empty"),
+  "no question": (replaced(6, "where is ice?", ""), 8, "Question is empty"),
+  "sentence id twice": (replaced(4, "D2-1", "D2-0"), 6, "already on line 5"),
+  "sentence id without number": (replaced(4, "D2-1", "D2-x"), 6, "SentenceID is 'D2-x'"),
+  "sentence id of another document": (replaced(4, "D2-1", "D9-1"), 6, "such as 'D2-0'"),
+  "white space in an id": (replaced(6, "Q7", "Q 7"), 8, "QuestionID is 'Q 7'"),
+  "two questions under one id": (replaced(5, "who", "whoever"), 7, "on line 5"),
+  "question goes on later": (content([*ROWS, ROWS[2]]), 9, "began on line 2"),
+  "not UTF-8": (content().replace("°".encode(), b"\xb0"), 3, "byte 0xb0 at position"),
+  "UTF-16 without its mark": (content().decode().encode("utf-16-le"), 1, "may be UTF-16"),
+  "NUL": (replaced(1, "below", "be\0low"), 3, "NUL"),
+  "lone carriage return": (replaced(1, "below", "be\rlow"), 3, "carriage return"),
+  "old Mac line ends": (content(end="\r"), 1, "carriage return"),
+  "no header": (content()[len(HEADER) + 2 :], 1, "the header is"),
+  "another header": (content().replace(b"Label", b"Score", 1), 1, "expected the columns"),
+  "header only": (content([]), 1, "nothing follows the header"),
+  "cut in a sentence": (content()[:-12], 8, "it may be cut off"),
+  "cut before the label": (content()[:-3], 8, "it may be cut off"),
+}
+
+
+@pytest.mark.parametrize("data, line, words", BROKEN.values(), ids=BROKEN)
+def test_broken_file(tmp_path, data, line, words):
+  path = written(tmp_path, data)
+  with pytest.raises(InputError) as error:
+    read_wikiqa(path)
+  assert str(error.value).startswith(f"{path}:{line}: ")
+  assert words in str(error.value)
+
+
+def test_no_file_to_read(tmp_path):
+  with pytest.raises(InputError, match=r"absent.tsv does not exist"):
+    read_wikiqa(tmp_path / "absent.tsv")
+  with pytest.raises(InputError, match=r"is a directory; give the path of a file"):
+    read_wikiqa(tmp_path)
+  with pytest.raises(InputError, match=r"questions.tsv is empty"):
+    read_wikiqa(written(tmp_path, b""))
+
+
+def judge(folder, data: bytes) -> str:
+  """An error that names its place, or the counts that another reader finds in `data`."""
+  path = written(folder, data)
+  try:
+    questions = read_wikiqa(path)
+  except InputError as error:
+    place = str(error).removeprefix(str(path))
+    assert place[0] == ":" and place[1:].split(":")[0].isdecimal() or "is empty" in place
+    return "refused"
+  lines = data.removesuffix(b"\n").split(b"\n")[1:]
+  assert len(questions) == len({line.split(b"\t")[0] for line in lines})
+  assert sum(len(question.candidates) for question in questions) == len(lines)
+  assert sum(len(question.positives) for question in questions) == sum(
+    line.rstrip(b"\r")[-1:] == b"1" for line in lines
+  )
+  return "read"
+
+
+@given(drawn=st.data())
+def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
+  judge(tmp_path, damaged(drawn.draw, content(end=drawn.draw(st.sampled_from(("\n", "\r\n"))))))
+
+
+@pytest.mark.parametrize("split", COUNTS)
+def test_official_counts(split):
+  path = Path(os.environ.get("AS2JAX_DATA", ""), "wikiqa", f"WikiQA-{split}.tsv")
+  if "AS2JAX_DATA" not in os.environ or not path.exists():
+    pytest.skip("needs WikiQA: set AS2JAX_DATA to the folder that holds wikiqa/")
+  questions = read_wikiqa(path)
+  pairs = [candidate for question in questions for candidate in question.candidates]
+  assert (len(questions), len(pairs), sum(c.label for c in pairs)) == COUNTS[split]
+  assert all(question.candidates[0].previous == "" for question in questions)
+  inner = [c for question in questions for c in question.candidates[1:]]
+  assert all(c.previous and c.previous_label in (0, 1) for c in inner)

@@ -1,0 +1,110 @@
+from pathlib import Path
+
+import pytest
+from file_damage import damaged, has_place
+from hypothesis import given
+from hypothesis import strategies as st
+
+from as2jax.data.readers.yahoo import BLOCK, SPECS, read_yahoo, write_yahoo
+from as2jax.runtime.errors import InputError
+
+
+def rows(question: str, at: int = 0) -> list[str]:
+  return [f'{question}\tthe "answer" &amp; {i}\t{int(i == at)}' for i in range(BLOCK)]
+
+
+HEADER = "question\tanswer\tlabel"
+ROWS = [*rows("how to make ice"), *rows("how to make ice", 3), *rows("how to sell it", 4)]
+
+
+def content(*lines: str, end="\n") -> bytes:
+  return "".join(line + end for line in lines or ROWS).encode()
+
+
+def written(folder: Path, data: bytes) -> Path:
+  path = folder / "train.tsv"
+  path.write_bytes(data)
+  return path
+
+
+def test_five_rows_are_a_question(tmp_path):
+  first, second, third = read_yahoo(written(tmp_path, content()))
+  assert (first.id, first.text, second.text) == ("q1", "how to make ice", "how to make ice")
+  assert [c.id for c in second.candidates] == ["q2-0", "q2-1", "q2-2", "q2-3", "q2-4"]
+  assert [c.label for c in second.candidates] == [0, 0, 0, 1, 0]
+  assert third.candidates[4].text == 'the "answer" &amp; 4'
+
+
+@pytest.mark.parametrize(
+  "data",
+  [content(HEADER, *ROWS), content(end="\r\n"), b"\xef\xbb\xbf" + content(), content()[:-1]],
+  ids=["header", "CR LF", "byte order mark", "no last end"],
+)
+def test_the_wrapping_changes_nothing(tmp_path, data):
+  expected = read_yahoo(written(tmp_path, content()))
+  assert read_yahoo(written(tmp_path, data)) == expected
+
+
+def test_writing_and_reading_again(tmp_path):
+  expected = read_yahoo(written(tmp_path, content()))
+  write_yahoo(tmp_path / "again.tsv", expected)
+  assert read_yahoo(tmp_path / "again.tsv") == expected
+
+
+def changed(number: int, line: str) -> bytes:
+  return content(*ROWS[:number], line, *ROWS[number + 1 :])
+
+
+BROKEN = {
+  "too few columns": (changed(2, "how to make ice\tno"), 3, "2 columns"),
+  "too many columns": (changed(2, "how to make ice\ta\tb\t0"), 3, "4 columns"),
+  "empty answer": (changed(2, "how to make ice\t \t0"), 3, "column answer is empty"),
+  "empty question": (changed(0, "\ta\t0"), 1, "column question is empty"),
+  "unknown label": (changed(2, "how to make ice\ta\tyes"), 3, "label is 'yes'; expected 0 or 1"),
+  "another question in a block": (changed(2, "who\ta\t0"), 3, "row 3 of 5 of a question"),
+  "two positives": (changed(2, "how to make ice\ta\t1"), 5, "has 2 answers with label 1"),
+  "no positive": (changed(0, "how to make ice\ta\t0"), 5, "has 0 answers with label 1"),
+  "a row is missing": (content(*ROWS[1:]), 5, "has 0 answers with label 1; expected one"),
+  "cut off": (content(*ROWS[:-1]), 14, "the last question has 4 rows of 5"),
+  "cut in a row": (content()[:-3], 15, "may be cut off"),
+  "header only": (content(HEADER), 1, "nothing follows the header"),
+  "blank line": (content(*ROWS[:5], "", *ROWS[5:]), 6, "the line is empty"),
+  "not UTF-8": (content().replace(b"&amp; 3", b"\xe9"), 4, "not UTF-8"),
+  "another file": (b"<QApairs id='1'>\n", 1, "1 columns"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("data, line, words", BROKEN.values(), ids=BROKEN)
+def test_broken_file(tmp_path, data, line, words):
+  path = written(tmp_path, data)
+  with pytest.raises(InputError) as error:
+    read_yahoo(path)
+  assert words in str(error.value)
+  assert str(error.value).startswith(f"{path}:{line}: ")
+
+
+def judge(folder, data: bytes) -> str:
+  """An error that names its place, or the counts that another reader finds in `data`."""
+  path = written(folder, data)
+  try:
+    questions = read_yahoo(path)
+  except InputError as error:
+    assert has_place(error, path)
+    return "refused"
+  assert len(questions) * BLOCK == sum(bool(line.strip()) for line in data.split(b"\n"))
+  assert all(len(q.candidates) == BLOCK and len(q.positives) == 1 for q in questions)
+  return "read"
+
+
+@given(drawn=st.data())
+def test_damage_is_an_error_with_its_place_or_changes_no_count(tmp_path, drawn):
+  judge(tmp_path, damaged(drawn.draw, content(), (b"\t", b"1", b"0")))
+
+
+def test_published_counts_are_whole_blocks():
+  published = SPECS[0].published
+  assert {s: (c["all"].questions, c["all"].pairs) for s, c in published.items()} == {
+    "train": (50688, 253440),
+    "dev": (6336, 31680),
+    "test": (6336, 31680),
+  }

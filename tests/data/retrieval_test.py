@@ -1,0 +1,275 @@
+"""Retrieval datasets as runs see them: questions with candidates, pools, articles kept apart."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from as2jax.config import base
+from as2jax.data import load, mined
+from as2jax.data.dataset import Dataset, load_pool
+from as2jax.data.dataset import load as load_named
+from as2jax.data.readers.squad import part, read_parts
+from as2jax.data.record import Candidate, Passage, Pool, Query, Question, make_query
+from as2jax.data.retrieval import (
+  aligned,
+  often_asked,
+  one_per_text,
+  pool_of,
+  retrieval,
+  ruled,
+  with_candidates,
+  with_paragraph,
+)
+from as2jax.data.source import PoolCounts
+from as2jax.data.statistics import PoolStatistics
+from as2jax.runtime.errors import InputError
+
+FOLDER = Path(os.environ.get("AS2JAX_DATA", ""), "squad")
+PASSAGES = (
+  Passage("p0", "One.", "T", "", "Two.", "One. Two. Three."),
+  Passage("p1", "Two.", "T", "One.", "Three.", "One. Two. Three."),
+  Passage("p2", "Three.", "T", "Two.", "", "One. Two. Three."),
+  Passage("p3", "Four.", "U", "", "", "Four."),
+)
+
+
+def test_negatives_are_the_rest_of_the_paragraph():
+  pool = Pool(PASSAGES, (Query("a", "A ?", ("p1", "p2"), (2, 1)), Query("b", "B ?", ("p3",), (1,))))
+  first, second = with_paragraph(pool)
+  assert [(c.id, c.label) for c in first.candidates] == [("p0", 0), ("p1", 1)]
+  assert first.candidates[1].previous == "One." and first.candidates[1].title == "T"
+  assert [(c.id, c.label) for c in second.candidates] == [("p3", 1)]
+
+
+def test_retrieved_candidates():
+  pool = Pool(PASSAGES, (Query("a", "A ?", ("p1", "p2"), (2, 1)),))
+  (question,) = with_candidates(pool, [[3, 2, 1]])
+  assert [(c.id, c.label) for c in question.candidates] == [("p3", 0), ("p2", 1), ("p1", 1)]
+
+
+def test_text_rules_reach_the_pool():
+  pool = Pool(PASSAGES, (Query("a", "Which ONE ?", ("p1",), (2,)),))
+  actual = ruled(pool, ("lowercase",))
+  assert [p.text for p in actual.passages] == ["one.", "two.", "three.", "four."]
+  assert actual.passages[1].previous == "one." and actual.queries[0].text == "which one ?"
+  assert actual.passages[1].id == "p1" and ruled(pool, ()) is pool
+
+
+def test_questions_that_text_rules_make_equal_are_one_query():
+  queries = (Query("a", "Which ONE ?", ("p1",), (1,)), Query("b", "which one ?", ("p2",), (2,)))
+  pools = {"train": Pool(PASSAGES, queries), "test": Pool(PASSAGES, queries)}
+  data = Dataset("made", pools, "pool", "", {})
+  actual = retrieval(data, negatives="none", text_rules=("lowercase",)).pools
+  assert actual["test"].queries == (Query("a", "which one ?", ("p2", "p1"), (2, 1)),)
+  assert [query.id for query in actual["train"].queries] == ["a", "b"]
+  plain = retrieval(data, negatives="none", text_rules=()).pools
+  assert plain["test"].queries == queries
+
+
+def test_a_reranking_data_set_as_a_pool():
+  asked = (
+    Question("a", "A ?", (Candidate("1", "One.", 1), Candidate("2", "Two.", 0))),
+    Question("b", "B ?", (Candidate("1", "Two.", 1), Candidate("2", "Three.", 1))),
+    Question("c", "C ?", (Candidate("1", "One.", 0),)),
+    Question("d", "A ?", (Candidate("1", "Two.", 1),)),
+  )
+  pool = pool_of(asked, merge=False)
+  assert [(p.id, p.text) for p in pool.passages] == [
+    ("a:1", "One."),
+    ("a:2", "Two."),
+    ("b:2", "Three."),
+  ]
+  assert [(q.id, q.answers) for q in pool.queries] == [
+    ("a", ("a:1",)),
+    ("b", ("a:2", "b:2")),
+    ("d", ("a:2",)),
+  ]
+  merged = pool_of(asked, merge=True)
+  assert [(q.id, q.answers) for q in merged.queries] == [
+    ("a", ("a:1", "a:2")),
+    ("b", ("a:2", "b:2")),
+  ]
+
+
+def test_passages_of_a_pool_have_ids_of_their_own():
+  first, second = (
+    Question(name, "A ?", (Candidate(id, text, 1),))
+    for name, id, text in (("1", "2:3", "One."), ("1:2", "3", "Two."))
+  )
+  told = "candidate '3' of question '1:2' and candidate '2:3' of question '1' .* passage '1:2:3'"
+  with pytest.raises(InputError, match=told):
+    pool_of((first, second), merge=False)
+  again = Question("1:2", "A ?", (Candidate("3", "One.", 1),))  # one text is one passage
+  assert [p.id for p in pool_of((first, again), merge=False).passages] == ["1:2:3"]
+
+
+def section(**values):
+  data = base.get_config().data
+  data.update(values)
+  return data
+
+
+def test_the_sample_as_a_pool():
+  actual = load.load(section(name="sample"), "retrieve")
+  test = actual.pools["test"]
+  texts = {q.text for q in actual.splits["test"]}
+  assert len(texts) == len(test.queries) == len(actual.splits["test"]) > 0
+  assert all(len(q.positives) == len(q.candidates) == 1 for q in actual.splits["train"])
+  whole = load.load(section(name="sample", negatives="paragraph"), "retrieve")
+  assert any(q.negatives for q in whole.splits["train"])
+  with pytest.raises(InputError, match="data.negatives = 'many'"):
+    load.load(section(name="sample", negatives="many"), "retrieve")
+
+
+def test_mined_negatives_stay_beside_the_positives_of_a_reranking_data_set(tmp_path):
+  load_train = lambda **values: load.load(
+    section(name="sample", rules=("lowercase",), **values), "retrieve"
+  ).splits["train"]
+  questions = load.load(section(name="sample")).splits["train"]
+  asked, silent = (
+    next(q for q in questions if bool(q.positives) == answerable) for answerable in (True, False)
+  )
+  rows = [mined.line(q, Candidate("", "Mined Text", 0)) for q in (asked, silent)]
+  (tmp_path / mined.FILE).write_text("".join(rows))
+  (tmp_path / mined.CARD).write_text("{}")
+  plain, more = load_train(), load_train(mined=(str(tmp_path),))
+  added = {q.id: q.candidates[1:] for q in more}
+  assert [(c.text, c.label) for c in added.pop(asked.id)] == [("mined text", 0)]
+  assert not any(added.values()) and [q.candidates[:1] for q in more] == [
+    q.candidates for q in plain
+  ]
+
+
+def test_mined_texts_that_text_rules_make_equal_to_a_candidate_are_left_out(tmp_path):
+  asked = next(q for q in load.load(section(name="sample")).splits["train"] if q.positives)
+  right = asked.candidates[asked.positives[0]].text
+  texts = (right.upper(), "Mined Text", "MINED text")
+  rows = [mined.line(asked, Candidate("", text, 0)) for text in texts]
+  (tmp_path / mined.FILE).write_text("".join(rows))
+  (tmp_path / mined.CARD).write_text("{}")
+  ruled = section(name="sample", rules=("lowercase",), mined=(str(tmp_path),))
+  (more,) = (q for q in load.load(ruled).splits["train"] if q.id == asked.id)
+  assert [c.text for c in more.candidates[len(asked.candidates) :]] == ["mined text"]
+  assert [c.id for c in more.candidates[: len(asked.candidates)]] == [
+    c.id for c in asked.candidates
+  ]
+
+
+def article(title, *contexts):
+  return {
+    "title": title,
+    "paragraphs": [
+      {
+        "context": context,
+        "qas": [
+          {
+            "id": f"{title}{i}".replace(" ", "_"),
+            "question": f"{title} {i} ?",
+            "answers": [{"answer_start": 0, "text": context.split()[0]}],
+          }
+        ],
+      }
+      for i, context in enumerate(contexts)
+    ],
+  }
+
+
+def test_articles_are_parted(tmp_path):
+  titles = [f"article {i}" for i in range(600)]
+  parts = {split: [t for t in titles if part(t) == split] for split in ("train", "dev", "test")}
+  assert [len(x) for x in parts.values()] == pytest.approx([200, 100, 300], abs=40)
+  chosen = [parts[split][0] for split in parts]
+  for name in ("dev-v1.1.json", "train-44-articles.json"):
+    content = {"data": [article(title, "Ice melts. It is wet.") for title in chosen]}
+    (tmp_path / name).write_text(json.dumps(content))
+  read = lambda name, table, split: list(read_parts(tmp_path / name, table, split))
+  for n, split in enumerate(parts):
+    queries = read("dev-v1.1.json", "queries", split)
+    assert [(q.text, q.answers) for q in queries] == [(f"{chosen[n]} 0 ?", (f"dev-{n}-0-0",))]
+    assert [p.id for p in read("dev-v1.1.json", "pool", split)] == [f"dev-{n}-0-0", f"dev-{n}-0-1"]
+  assert [q.answers[0] for q in read("train-44-articles.json", "queries", "train")] == [
+    "train-0-0-0",
+    "train-1-0-0",
+    "train-2-0-0",
+  ]
+
+
+@pytest.mark.skipif(
+  not (FOLDER / "train-44-articles.json").exists(),
+  reason="train-44-articles.json is not in $AS2JAX_DATA",
+)
+@pytest.mark.slow
+def test_the_parts_of_squad():
+  actual = load_pool("squad_parts")
+  counts = {s: its["question_filters"]["pool"] for s, its in actual.statistics.items()}
+  assert {split: (n["entries"], n["questions"]) for split, n in counts.items()} == {
+    "train": (13602, 14625),
+    "dev": (942, 785),
+    "test": (6119, 7037),
+  }
+  titles = {split: {p.title for p in pool.passages} for split, pool in actual.splits.items()}
+  assert not titles["train"] & titles["test"] and not titles["dev"] & titles["test"]
+  assert {split: len(x) for split, x in titles.items()} == {"train": 58, "dev": 5, "test": 29}
+  assert actual.contents["test"] == "official"  # dev-v1.1, by its SHA-256
+  made = retrieval(actual, negatives="none", text_rules=())
+  assert made.contents == actual.contents
+
+
+POOL = (
+  Passage("p0", "One.", "T", "", "Two.", "One. Two."),
+  Passage("p1", "Two.", "T", "One.", "", "One. Two."),
+  Passage("p2", "One.", "U", "", "", "One."),
+)
+
+
+def test_counts_of_a_pool():
+  statistics = PoolStatistics()
+  queries = (Query("a", "who ?", ("p0", "p1"), (2, 1)), Query("b", "who ?", ("p2",), (3,)))
+  for record in (*POOL, *queries):
+    statistics.take(record)
+  assert statistics.counts == {"pool": PoolCounts(3, 2, 3, 2, 1)}
+
+
+def test_most_votes_first_ties_by_first_named():
+  assert make_query("a", "?", {"p2": 1, "p1": 2, "p0": 2}) == Query(
+    "a", "?", ("p1", "p0", "p2"), (2, 2, 1)
+  )
+
+
+def test_one_query_a_text():
+  queries = (
+    Query("a", "who ?", ("p0", "p1"), (2, 1)),
+    Query("b", "why ?", ("p2",), (1,)),
+    Query("c", "who ?", ("p1",), (1,)),
+    Query("d", "who ?", ("p2", "p1"), (2, 1)),
+  )
+  who, why = one_per_text(queries)
+  assert who == Query("a", "who ?", ("p1", "p0", "p2"), (3, 2, 2))
+  assert why == queries[1]
+
+
+def test_often_asked_looks_at_the_gold_passage():
+  queries = tuple(Query(str(i), f"{i} ?", ("p0", "p1"), (2, 1)) for i in range(3))
+  queries += (Query("3", "3 ?", ("p1", "p0"), (2, 1)),)
+  assert often_asked(queries, 3) == queries[:3]
+  assert often_asked(queries, 4) == ()
+  assert often_asked(queries, 1) == queries
+
+
+def test_aligned_questions():
+  pool = Pool(POOL, (Query("a", "who ?", ("p1", "p2"), (2, 1)),))
+  (question,) = aligned(pool)
+  assert [(c.id, c.text, c.label, c.previous, c.title) for c in question.candidates] == [
+    ("p1", "Two.", 1, "One.", "T")
+  ]
+  (question,) = aligned(pool, any_gold=True)
+  assert [c.id for c in question.candidates] == ["p1", "p2"]
+
+
+def test_the_two_kinds_are_not_mixed_up():
+  with pytest.raises(InputError, match="'squad' is a retrieval dataset"):
+    load_named("squad")
+  with pytest.raises(InputError, match="'sample' has no pool .* use one of .*squad"):
+    load_pool("sample")

@@ -1,0 +1,231 @@
+import errno
+import gzip
+
+import numpy as np
+import pytest
+import pytrec_eval
+from etils import epath
+from hypothesis import given
+from hypothesis import strategies as st
+
+from as2jax.data import trec_files
+from as2jax.evaluation import metrics
+from as2jax.runtime.errors import InputError
+
+QUESTIONS = ["q1", "Qé", "q3"]
+CANDIDATES = [["a", "b", "c"], ["a", "\U0001f600"], []]
+SCORES = [np.array([0.1, 0.3, 0.3], np.float32), np.array([-1e-30, -np.inf], np.float32), []]
+LABELS = [np.array([1, 0, -1]), np.array([-1, -1]), []]
+
+
+def random_split(count, seed):
+  random = np.random.default_rng(seed)
+  sizes = random.integers(1, 15, count)
+  question_ids = [f"Q{i}" for i in range(count)]
+  candidate_ids = [[f"D{i}-{j}" for j in range(n)] for i, n in enumerate(sizes)]
+  scores = [np.float32(random.normal(size=n).round(1) / 3) for n in sizes]
+  labels = [random.integers(0, 2, n) for n in sizes]
+  return question_ids, candidate_ids, scores, labels
+
+
+def test_run_and_qrels_as_text(tmp_path):
+  trec_files.write_run(tmp_path / "run", QUESTIONS, CANDIDATES, SCORES, "tag")
+  assert (tmp_path / "run").read_text(encoding="utf-8") == (
+    "q1 Q0 c 1 0.300000012 tag\n"
+    "q1 Q0 b 2 0.300000012 tag\n"
+    "q1 Q0 a 3 0.100000001 tag\n"
+    "Qé Q0 a 1 -1e-30 tag\n"
+    "Qé Q0 \U0001f600 2 -inf tag\n"
+  )
+  trec_files.write_qrels(tmp_path / "qrels", QUESTIONS, CANDIDATES, LABELS)
+  assert (tmp_path / "qrels").read_text() == "q1 0 a 1\nq1 0 b 0\n"
+  assert trec_files.read_qrels(tmp_path / "qrels") == {"q1": {"a": 1, "b": 0}}
+  assert trec_files.read_run(epath.Path(tmp_path) / "run")["Qé"] == {
+    "a": pytest.approx(-1e-30),
+    "\U0001f600": -np.inf,
+  }
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=20))
+def test_scores_come_back_as_the_same_float32(tmp_path_factory, values):
+  path = tmp_path_factory.getbasetemp() / "run"
+  scores = np.array(values, np.float32)
+  names = [f"D{i}" for i in range(len(scores))]
+  trec_files.write_run(path, ["q"], [names], [scores], "tag")
+  row = trec_files.read_run(path)["q"]
+  np.testing.assert_array_equal(np.float32([row[name] for name in names]), scores)
+  # The ranks in the file are trec_eval's order.
+  order = [line.split()[2] for line in path.read_text().splitlines()]
+  assert order == sorted(names, key=lambda name: (row[name], name), reverse=True)
+
+
+def test_trec_eval_on_the_files_agrees(tmp_path):
+  question_ids, candidate_ids, scores, labels = random_split(500, seed=0)
+  trec_files.write_run(tmp_path / "run", question_ids, candidate_ids, scores, "tag")
+  trec_files.write_qrels(tmp_path / "qrels", question_ids, candidate_ids, labels)
+  with open(tmp_path / "run") as run, open(tmp_path / "qrels") as qrels:
+    judgements, ranking = pytrec_eval.parse_qrel(qrels), pytrec_eval.parse_run(run)
+  result = pytrec_eval.RelevanceEvaluator(judgements, {"map", "ndcg_cut.10"}).evaluate(ranking)
+  actual = metrics.per_question(scores, labels, candidate_ids, ties="trec")
+  for name, metric in (("map", "map"), ("ndcg_cut_10", "ndcg@10")):
+    reference = [result[question][name] for question in question_ids]
+    np.testing.assert_allclose(actual[metric], reference, rtol=0, atol=1e-12)
+  # And so does the run that we read back ourselves.
+  run = trec_files.read_run(tmp_path / "run")
+  again = [
+    np.array([run[q][c] for c in row]) for q, row in zip(question_ids, candidate_ids, strict=True)
+  ]
+  for metric, value in metrics.per_question(again, labels).items():
+    np.testing.assert_array_equal(value, metrics.per_question(scores, labels)[metric])
+
+
+def test_per_question_scores_come_back_exactly(tmp_path):
+  question_ids, _, scores, labels = random_split(50, seed=1)
+  values = metrics.per_question(scores, labels)
+  trec_files.write_per_question(tmp_path / "table", question_ids, labels, values)
+  header, first = (tmp_path / "table").read_text().splitlines()[:2]
+  assert header.split("\t") == ["question", "candidates", "positives", *metrics.METRICS]
+  assert first.split("\t")[:3] == ["Q0", str(len(labels[0])), str(labels[0].sum())]
+  names, columns = trec_files.read_per_question(tmp_path / "table")
+  assert names == question_ids
+  assert columns["candidates"].tolist() == [len(x) for x in labels]
+  for metric, value in values.items():
+    np.testing.assert_array_equal(columns[metric], value)
+
+
+def test_empty_files(tmp_path):
+  trec_files.write_run(tmp_path / "run", [], [], [], "tag")
+  trec_files.write_qrels(tmp_path / "qrels", [], [], [])
+  trec_files.write_per_question(tmp_path / "table", [], [], {"map": np.zeros(0)})
+  assert trec_files.read_run(tmp_path / "run") == trec_files.read_qrels(tmp_path / "qrels") == {}
+  names, columns = trec_files.read_per_question(tmp_path / "table")
+  assert names == [] and columns["map"].shape == (0,)
+
+
+@pytest.mark.parametrize(
+  "change, message",
+  [
+    ({"question_ids": ["q 1"]}, r"question id 'q 1' is empty or holds whitespace"),
+    ({"candidate_ids": [["a", "b\t"]]}, r"'q1': candidate id 'b\\t' is empty or holds"),
+    ({"candidate_ids": [["a", ""]]}, r"candidate id '' is empty"),
+    ({"candidate_ids": [["a", "\u2028"]]}, r"whitespace"),
+    ({"candidate_ids": [["a", "\ud800"]]}, r"no valid text"),
+    ({"candidate_ids": [["a", "a"]]}, r"'a' occurs twice"),
+    ({"candidate_ids": [["a"]]}, r"has 1 candidate ids, but 2 values"),
+    ({"question_ids": ["q1", "q2"]}, r"2 question ids, 1 lists"),
+    (
+      {"question_ids": ["q1", "q1"], "candidate_ids": [["a", "b"]] * 2, "scores": [[1, 2]] * 2},
+      r"'q1' occurs twice",
+    ),
+    ({"scores": [[0.5, np.nan]]}, r"question 'q1' has a NaN score"),
+    ({"tag": "two words"}, r"tag 'two words'"),
+  ],
+)
+def test_what_cannot_be_written_is_refused(tmp_path, change, message):
+  arguments = {
+    "question_ids": ["q1"],
+    "candidate_ids": [["a", "b"]],
+    "scores": [[0.5, 1]],
+    "tag": "tag",
+  } | change
+  with pytest.raises(InputError, match=message):
+    trec_files.write_run(tmp_path / "run", **arguments)
+  if "tag" not in change and not (change.keys() == {"scores"}):
+    labels = arguments.pop("scores")
+    del arguments["tag"]
+    with pytest.raises(InputError, match=message):
+      trec_files.write_qrels(tmp_path / "run", **arguments, labels=labels)
+  assert not list(tmp_path.iterdir())
+
+
+def test_labels_and_columns_are_checked(tmp_path):
+  with pytest.raises(InputError, match="q a: label 2"):
+    trec_files.write_qrels(tmp_path / "qrels", ["q"], [["a"]], [[2]])
+  with pytest.raises(InputError, match="1 questions, but 2 of map"):
+    trec_files.write_per_question(tmp_path / "table", ["q"], [[1]], {"map": [0.5, 0.5]})
+
+
+@pytest.mark.parametrize(
+  "text, message",
+  [
+    (b"q Q0 a 1 0.5 t\nq Q0 b 2 0.4\n", r"run:2: 5 fields where there must be 6"),
+    (b"q Q0 a 1 0.5 t\n\nq Q0 b 2 0.4 t\n", r"run:2: 0 fields"),
+    (b"q Q0 a b 1 0.5 t\n", r"run:1: 7 fields"),
+    (b"q Q0 a 1 high t\n", r"run:1: score 'high' is not a number"),
+    (b"q Q0 a 1 1_0 t\n", r"run:1: score '1_0' is not a number"),
+    (b"q Q0 a 1 nan t\n", r"run:1: score 'nan' cannot be ranked"),
+    (b"q Q0 a 1 0.5 t\np Q0 a 1 0.5 t\nq Q0 a 2 0.4 t\n", r"run:3: candidate 'a' of question 'q'"),
+    (b"q Q0 a 1 0.5 t\nq Q0 \xff 2 0.4 t\n", r"run:2: not UTF-8 \(byte 6"),
+  ],
+)
+def test_malformed_runs_are_refused(tmp_path, text, message):
+  (tmp_path / "run").write_bytes(text)
+  with pytest.raises(InputError, match=message):
+    trec_files.read_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+  "text, message",
+  [
+    (b"q 0 a\n", r"qrels:1: 3 fields where there must be 4"),
+    (b"q 0 a 0.5\n", r"qrels:1: label '0.5' is not a number"),
+    (b"q 0 a 1\nq 0 a 0\n", r"qrels:2: candidate 'a' of question 'q' occurs twice"),
+  ],
+)
+def test_malformed_qrels_are_refused(tmp_path, text, message):
+  (tmp_path / "qrels").write_bytes(text)
+  with pytest.raises(InputError, match=message):
+    trec_files.read_qrels(tmp_path / "qrels")
+
+
+@pytest.mark.parametrize(
+  "text, message",
+  [
+    (b"", r"table:1: not a table"),
+    (b"q Q0 a 1 0.5 t\n", r"table:1: not a table"),
+    (b"question\tcandidates\tpositives\tmap\nq\t2\t1\n", r"table:2: 3 columns.*has 4"),
+    (b"question\tcandidates\tpositives\tmap\nq\t2\t1\tx\n", r"table:2: value 'x' is not a number"),
+    (b"question\tcandidates\tpositives\tmap\nq\t2\t1\tnan\n", r"table:2: a value is not finite"),
+    (b"question\tcandidates\tpositives\nq\t2\t1\nq\t2\t1\n", r"table:3: question 'q' occurs twice"),
+  ],
+)
+def test_malformed_tables_are_refused(tmp_path, text, message):
+  (tmp_path / "table").write_bytes(text)
+  with pytest.raises(InputError, match=message):
+    trec_files.read_per_question(tmp_path / "table")
+
+
+def test_other_tools_files_are_read(tmp_path):
+  (tmp_path / "run").write_bytes(b"\xef\xbb\xbfq\tQ0  a\t1 5e-1 t\r\nq Q0 b\xc2\xa0c 2 0.4 t\r\n\n")
+  assert trec_files.read_run(tmp_path / "run") == {"q": {"a": 0.5, "b\u00a0c": 0.4}}
+  packed = tmp_path / "run.gz"
+  packed.write_bytes(gzip.compress((tmp_path / "run").read_bytes()))
+  assert trec_files.read_run(packed) == trec_files.read_run(tmp_path / "run")
+  packed.write_bytes(packed.read_bytes()[:-9])
+  with pytest.raises(InputError, match="run.gz.*cut off or damaged"):
+    trec_files.read_run(packed)
+  with pytest.raises(InputError, match="missing does not exist"):
+    trec_files.read_run(tmp_path / "missing")
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+  path = epath.Path(tmp_path) / "run"
+
+  def half(self, content):
+    with open(self, "w") as file:
+      file.write(content[: len(content) // 2])
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+  trec_files.write_run(path, ["q"], [["a"]], [[1.0]], "tag")
+  before = path.read_text()
+  monkeypatch.setattr(type(path), "write_text", half)
+  with pytest.raises(InputError, match="run: cannot be written .No space left on device"):
+    trec_files.write_run(path, ["q"], [["a"]], [[2.0]], "tag")
+  assert list(tmp_path.iterdir()) == [path] and path.read_text() == before
+
+
+def test_an_unwritable_place_is_an_input_error(tmp_path):
+  (tmp_path / "file").touch()
+  for place in (tmp_path / "file" / "run", tmp_path):
+    with pytest.raises(InputError, match="cannot be written"):
+      trec_files.write_run(place, ["q"], [["a"]], [[1.0]], "tag")
