@@ -16,24 +16,12 @@ Systems = Annotated[
     "system's seeds joined by commas); others are compared with the first",
   ),
 ]
-Files = Annotated[
-  str,
-  typer.Option(
-    metavar="FOLDER",
-    help="every figure as SVG and PDF, the comparison as Markdown, LaTeX, CSV and JSON",
-  ),
-]
-Published = Annotated[
-  list[str],
-  typer.Option(metavar="METRIC=FIGURE:WHOSE", help="a published figure beside those of the papers"),
-]
 
 
 @shown(
   "as2jax report runs/x                                   (runs/x/report.html)",
   "as2jax report runs/bm25 runs/x -o report.html",
-  "as2jax report runs/bm25 runs/x -o report.html --files=figures",
-  "as2jax report runs/x reranked.trec -o report.html --published map=0.795:ASBERT",
+  "as2jax report runs/x reranked.trec -o report.html",
 )
 def report(
   systems: Systems,
@@ -51,14 +39,11 @@ def report(
   question_ids: Annotated[
     list[str], typer.Option("--question", metavar="ID", help="explain this question, too")
   ] = [],  # noqa: B006
-  files: Files = "",
-  published: Published = [],  # noqa: B006
 ) -> None:
-  """Writes a page that shows runs. One HTML file: verdict, curves, every question, data and runs."""
+  """Write a page that shows runs. One HTML file: verdict, curves, every question, data and runs."""
   import os
 
   use.check_filter(question_filter)
-  figures = dict(map(figure, published))
   if not target and not os.path.isdir(systems[0]):
     raise InputError("name the page: -o report.html")
   process.quiet_libraries()
@@ -71,25 +56,7 @@ def report(
     metrics=[name.strip() for name in metrics.split(",") if name.strip()],
     question_filter=question_filter,
     deterministic=deterministic,
-    published=figures,
-    files=files,
     explain=explain,
     question_ids=question_ids,
   )
-  print(f"written: {page}" + (f", {files}" if files else ""))
-
-
-def figure(text: str) -> tuple[tuple[str, str], float]:
-  """`map=0.795:ASBERT` as (metric, whose) and the figure."""
-  metric, _, rest = text.partition("=")
-  value, _, whose = rest.partition(":")
-  try:
-    known = float(value)
-    if not (0 <= known <= 1 and metric.strip() and whose.strip()):
-      raise ValueError
-  except ValueError:
-    raise InputError(
-      f"--published={text}: write METRIC=FIGURE:WHOSE with a figure from 0 to 1, such as "
-      "map=0.795:ASBERT"
-    ) from None
-  return (metric.strip(), whose.strip()), known
+  print(f"written: {page}")

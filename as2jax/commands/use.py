@@ -139,9 +139,9 @@ def _print_comparison(result: str, form: str, kept: str) -> None:
   import json
 
   if form in ("markdown", "latex"):
-    from as2jax.report import tables
+    from as2jax.evaluation import compare as comparison
 
-    print(tables.written(json.loads(result)["rows"], form), end="")
+    print(comparison.for_paper(json.loads(result)["rows"], form), end="")
   elif kept == "json":
     output.emit("json", json.loads(result)["rows"], str)
   else:

@@ -26,7 +26,7 @@ import numpy as np
 from etils import epath
 
 from as2jax.encoders import pretraining
-from as2jax.evaluation import run_scores, significance
+from as2jax.evaluation import run_scores, significance, tables
 from as2jax.evaluation.run_scores import QUESTION_FILTERS, RunScores
 from as2jax.runtime.errors import InputError
 
@@ -410,3 +410,54 @@ def groups_as_text(rows: Sequence[Row]) -> str:
     METHODS_LEGEND,
   ]
   return "\n".join(lines)
+
+
+def for_paper(rows: Sequence[Row], form: str) -> str:
+  """Return the rows of `compare` with marks of significance, a column a metric.
+
+  † and ‡ mark a difference to the first system with p < .05 and p < .01 by the randomization test over
+  questions (of these models), adjusted by Holm's method where several systems are compared; * marks
+  one of the methods with p < .05. The best of a metric is bold.
+
+  Args:
+    form: `markdown` or `latex` (booktabs).
+
+  """
+  if any("scope" in row for row in rows):
+    raise InputError(f"--format={form} is for systems on one data set; for groups use text or csv")
+  names = list(dict.fromkeys(row["system"] for row in rows))
+  cells, bold = [["system"], *([name] for name in names)], set()
+  adjusted = False
+  for metric in dict.fromkeys(row["metric"] for row in rows):
+    column = [row for row in rows if row["metric"] == metric]
+    cells[0].append(metric.partition("[")[0].upper())
+    best = max(row["mean"] for row in column)
+    for row in column:
+      number = names.index(row["system"])
+      width = "" if row["half_width"] is None else f" ± {row['half_width']:.3f}"
+      cells[1 + number].append(f"{row['mean']:.3f}{width}{marks(row)}")
+      if row["mean"] == best and len(names) > 1:
+        bold.add((number, len(cells[0]) - 1))
+      if row.get("p_randomization_holm") != row.get("p_randomization"):
+        adjusted = True
+  where = rows[0]["metric"].partition("[")[2].rstrip("]")
+  head = f"{where}, {rows[0]['questions']} questions"
+  test = "randomization test, Holm-adjusted" if adjusted else "randomization test"
+  legend = (
+    "± is the 95 % half-width over questions. Against the first system: † p < .05, ‡ p < .01 of these "
+    f"models ({test}); * p < .05 of the methods, seeds counted."
+  )
+  if form == "latex":
+    return tables.render(cells, form, caption=f"{head}. {legend}", bold=bold) + "\n"
+  table = tables.render(cells, form, bold=bold)
+  return f"{head}\n\n{table}\n\n{legend}\n".replace("; * p", "; \\* p")
+
+
+def marks(row: Row) -> str:
+  """Return † or ‡ of these models, * of the methods; "" of the first system."""
+  p = row.get("p_randomization_holm", row.get("p_randomization"))
+  methods = row.get("p_methods_holm", row.get("p_methods"))
+  mark = ""
+  if p is not None and p < 0.05:
+    mark = "‡" if p < 0.01 else "†"
+  return mark + ("*" if methods is not None and methods < 0.05 else "")

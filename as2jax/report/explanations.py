@@ -1,9 +1,9 @@
-"""Why a sentence came first: what each run sees in a question and its candidates.
+"""Show why a sentence came first: what each run sees in a question and its candidates.
 
-Token similarity is the cosine of every word of the question with every word of the candidate, by the
-run's token vectors. Of models that compare words themselves it is what they compute: M²S-Net's grids
-of similarities, one a mode, and CASSIE's transport plan beside the graph of its sentences.
-Bi-encoders also show the questions of the split whose vectors are nearest.
+A grid is the cosine of every word of the question with every word of the candidate, by the run's
+token vectors; of models that compare words themselves it is what they compute: M²S-Net's grids of
+similarities, one a mode, and CASSIE's transport plan beside the weights of its graph. Bi-encoders also
+show the questions of the split whose vectors are nearest.
 """
 
 import logging
@@ -17,24 +17,23 @@ from as2jax.data.retrieval import Retrieval
 from as2jax.inference import explain as explaining
 from as2jax.inference.explain import Similarity, Words
 from as2jax.inference.run import Run
-from as2jax.report import markup, pictures
-from as2jax.report.drawing import Drawing
+from as2jax.report.figures import Drawing, series
 from as2jax.report.questions import Row
 from as2jax.report.runs import Ranking, Runs, System
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
 
 log = logging.getLogger(__name__)
-EDGES = (
-  "weights of the graph's edges: what a sentence sends to another, and in its circle to itself"
-)
-GREY = 0.5 / pictures.SHADES  # of the greatest value, from which a value below 0 is seen
+EDGES = "edges of the graph, from column to row"
+CELL, LETTER, SLANTED = 22, 6.4, 0.8  # pixels: of a cell, of a letter, of a turned letter's height
+WORDS = 40  # of a sentence, in a picture; more are left out, which the caption says
+SHADES = 16  # of a cell, from the weakest that is drawn to the strongest
 NEAREST = 3
 NEIGHBOURS = 5000  # questions among which neighbours are looked for
 
 
 class Shown(NamedTuple):
-  """One picture of a system, or why there is none."""
+  """Hold one picture of a system with its caption, or why there is none."""
 
   system: str
   drawing: Drawing | None
@@ -42,32 +41,32 @@ class Shown(NamedTuple):
 
 
 class Explained(NamedTuple):
-  """A question: (candidate, its pictures) of each pair, and neighbours as (system, texts)."""
+  """Hold a question: (candidate, its pictures) of each pair, and neighbours as (system, texts)."""
 
   number: int
   question: Question
-  pairs: tuple[tuple[Candidate, tuple[Shown, ...]], ...]
-  neighbours: tuple[tuple[str, tuple[str, ...]], ...]
+  pairs: list[tuple[Candidate, list[Shown]]]
+  neighbours: list[tuple[str, list[str]]]
 
 
 def chosen(rows: Sequence[Row], count: int, ids: Sequence[str]) -> list[tuple[int, Row]]:
-  """The rows to explain, with their places: those that differ most, then those asked for.
+  """Return the rows to explain with their places: those that differ most, then those asked for.
 
   Raises:
     InputError: no such question.
 
   """
-  known = {row.id: n for n, row in enumerate(rows)}
+  known = {row.id: number for number, row in enumerate(rows)}
+  places = [number for number, row in enumerate(rows) if row.values][:count]
   for id in ids:
     if id not in known:
       raise InputError(f"--question={id}: the page has no such question")
-  counted = [n for n, row in enumerate(rows) if row.values][:count]
-  places = dict.fromkeys([*counted, *(known[id] for id in ids)])
-  return [(n, rows[n]) for n in places]
+    places.append(known[id])
+  return [(number, rows[number]) for number in dict.fromkeys(places)]
 
 
 def explain(runs: Runs, asked: Sequence[tuple[int, Row]]) -> list[Explained]:
-  """The explanations of some questions by every run that has parameters."""
+  """Explain some questions by every run that has parameters."""
   by_id = {question.id: question for question in runs.questions}
   opened = [_Opened(n, system, runs) for n, system in enumerate(runs.systems) if _has(system)]
   if not opened or not by_id:
@@ -75,19 +74,22 @@ def explain(runs: Runs, asked: Sequence[tuple[int, Row]]) -> list[Explained]:
   rankings = [system.rankings(runs.split) for system in runs.systems]
   explained = []
   for number, row in asked:
-    question = by_id[row.id]
+    question, pairs, near = by_id[row.id], [], []
     log.info("explaining %s", row.id)
-    pairs = tuple(
-      (candidate, tuple(shown for one in opened for shown in one.pictures(question, candidate)))
-      for candidate in candidates(question, rankings)
-    )
-    near = tuple((one.system.label, texts) for one in opened if (texts := one.neighbours(question)))
+    for candidate in candidates(question, rankings):
+      pictures: list[Shown] = []
+      for one in opened:
+        pictures += one.pictures(question, candidate)
+      pairs.append((candidate, pictures))
+    for one in opened:
+      if texts := one.neighbours(question):
+        near.append((one.label, texts))
     explained.append(Explained(number, question, pairs, near))
   return explained
 
 
 def candidates(question: Question, rankings: Sequence[Sequence[Ranking]]) -> list[Candidate]:
-  """The first right candidate, and a wrong one that some system ranks first; [] where none are."""
+  """Return the first right candidate, and a wrong one that some system ranks first."""
   if not question.candidates:
     return []
   right = [question.candidates[n] for n in question.positives[:1]]
@@ -101,159 +103,129 @@ def candidates(question: Question, rankings: Sequence[Sequence[Ranking]]) -> lis
 
 
 def _has(system: System) -> bool:
-  """Whether the system is a run of a model that was trained; a fused run has none."""
+  """Whether the system is a run of a model that was trained."""
   return bool(system.config) and registry.has_parameters(system.config["model"]["name"])
 
 
 class _Opened:
-  """A run with its best seed's parameters, opened when the first picture is asked for."""
+  """Hold a run with its best seed's parameters, opened when the first picture is asked for."""
 
   def __init__(self, number: int, system: System, runs: Runs):
-    self.number, self.system, self.runs = number, system, runs
+    self.number, self.label, self.runs = number, system.label, runs
     self.run = Run(system.name)
     self._ranker: Any = None
     self._vectors: np.ndarray | None = None
 
   @property
   def ranker(self) -> Any:
-    """The ranker of the best seed."""
+    """Return the ranker of the best seed."""
     self._ranker = self._ranker or self.run.ranker()
     return self._ranker
 
   def pictures(self, question: Question, candidate: Candidate) -> list[Shown]:
-    """What the run sees in the pair; why not, where it cannot be seen."""
-    label = self.system.label
+    """Return what the run sees in the pair; why not, where it cannot be seen."""
     try:
       name = self.run.config.model.name
       if hasattr(registry.find(registry.MODELS, name, "model.name"), "align"):
         return self._alignment(question, candidate)
       pair = Question(question.id, question.text, (candidate,))
-      return [
-        self._similarity(similarity)
-        for similarity in Words(self.run, pair).similarities(self.ranker)
-      ]
+      grids = Words(self.run, pair).similarities(self.ranker)
+      return [self._similarity(one) for one in grids]
     except (InputError, NotImplementedError, AttributeError) as error:
-      return [Shown(label, None, " ".join(str(error).split()))]
+      return [Shown(self.label, None, " ".join(str(error).split()))]
 
-  def _similarity(self, similarity: Similarity) -> Shown:
-    label = self.system.label
-    mode = f", {similarity.mode}" if similarity.mode else ""
-    title = f"{label}{mode}: {similarity.score_name} {similarity.score:.3f}"
-    drawn = pictures.grid(
-      title, similarity.question, similarity.candidate, similarity.values, self.number
-    )
-    what = {"cosine": "cosine of the words' vectors"}.get(
-      similarity.what, f"the model's own {similarity.what}"
-    )
-    return Shown(label, drawn, _said(what, similarity.candidate, similarity.values))
+  def _similarity(self, one: Similarity) -> Shown:
+    mode = f", {one.mode}" if one.mode else ""
+    title = f"{self.label}{mode}: {one.score_name} {one.score:.3f}"
+    what = "cosine of the words' vectors" if one.what == "cosine" else f"the model's own {one.what}"
+    return self._grid(title, one.question, one.candidate, one.values, what)
+
+  def _grid(
+    self, title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray, what: str
+  ) -> Shown:
+    return Shown(self.label, grid(title, rows, columns, values, self.number), caption(what, values))
 
   def _alignment(self, question: Question, candidate: Candidate) -> list[Shown]:
-    config, label = self.run.config, self.system.label
-    one, place = Question(question.id, question.text, (candidate,)), 0
+    config, place = self.run.config, 0
+    asked = Question(question.id, question.text, (candidate,))
     if config.model.template == "joint":
-      one = explaining.from_data(config, question.id, None, self.runs.split)
-      together = [other.id for other in one.candidates]
+      asked = explaining.from_data(config, question.id, None, self.runs.split)
+      together = [other.id for other in asked.candidates]
       if candidate.id not in together:
         said = f"this sentence is not among the {len(together)} candidates that it reads together"
-        return [Shown(label, None, said)]
+        return [Shown(self.label, None, said)]
       place = together.index(candidate.id)
-    view = Words(self.run, one).alignment(self.ranker)
+    view = Words(self.run, asked).alignment(self.ranker)
     sentence = view.sentences[place]
-    title = f"{label}: transport plan, cost {sentence.distance:.3f}"
-    drawn = pictures.grid(title, view.words, sentence.words, sentence.plan, self.number)
-    said = _said("plan between the words", sentence.words, sentence.plan)
-    shown = [Shown(label, drawn, said)]
+    title, what = f"{self.label}: transport plan, cost {sentence.distance:.3f}", "plan of the words"
+    shown = [self._grid(title, view.words, sentence.words, sentence.plan, what)]
     if view.edges is not None:
       names = [sentence.name for sentence in view.sentences]
-      shown.append(
-        Shown(label, pictures.graph(f"{label}: graph", names, view.edges, self.number), EDGES)
-      )
+      shown.append(self._grid(f"{self.label}: graph", names, names, view.edges, EDGES))
     return shown
 
-  def neighbours(self, question: Question) -> tuple[str, ...]:
-    """The questions of the split whose vectors are nearest, with their cosines."""
+  def neighbours(self, question: Question) -> list[str]:
+    """Return the questions of the split whose vectors are nearest, with their cosines."""
     try:
       if not self.ranker.has_vectors:
-        return ()
+        return []
     except InputError:  # without checkpoints; `pictures` says so
-      return ()
+      return []
     others = self.runs.questions[:NEIGHBOURS]
+    places = {other.id: place for place, other in enumerate(others)}
+    if question.id not in places:
+      return []
     if self._vectors is None:
-      vectors = np.asarray(self.ranker.encode_query([q.text for q in others]), np.float64)
-      lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-      self._vectors = vectors / np.where(lengths > 0, lengths, 1.0)
-    at = next((n for n, other in enumerate(others) if other.id == question.id), None)
-    if at is None:
-      return ()
-    near = self._vectors @ self._vectors[at]
-    near[at] = -np.inf
+      vectors = self.ranker.encode_query([other.text for other in others])
+      self._vectors = explaining.unit_rows(np.asarray(vectors, np.float64))
+    near = self._vectors @ self._vectors[places[question.id]]
+    near[places[question.id]] = -np.inf
     best = np.argsort(-near, kind="stable")[:NEAREST].tolist()
-    return tuple(f"{others[n].text} ({near[n]:.3f})" for n in best if np.isfinite(near[n]))
+    return [f"{others[n].text} ({near[n]:.3f})" for n in best if np.isfinite(near[n])]
 
 
-def _said(what: str, words: Sequence[str], values: np.ndarray) -> str:
-  """The caption of a picture: what its cells are, and how much the strongest is."""
-  most, count = pictures.WORDS, len(words)
-  cut = f"; the first {most} of {count} words" if count > most else ""
-  grey = (
-    "; grey: below 0" if values.min(initial=0.0) < -GREY * np.abs(values).max(initial=0.0) else ""
-  )
-  return f"{what}; the strongest is {float(values.max(initial=0.0)):.2f}{grey}{cut}"
+def caption(what: str, values: np.ndarray) -> str:
+  """Say what the cells of a picture are, and how much the strongest is."""
+  said = f"{what}; the strongest is {float(values.max(initial=0.0)):.2f}"
+  if values.min(initial=0.0) < -0.5 / SHADES * np.abs(values).max(initial=0.0):
+    said += "; grey: below 0"
+  if max(values.shape) > WORDS:
+    said += f"; the first {WORDS} of {max(values.shape)} words"
+  return said
 
 
-def section(explained: Sequence[Explained]) -> tuple[str, dict[str, Drawing]]:
-  """The section and its figures."""
-  parts, figures = [], {}
-  for one in explained:
-    inner = [] if one.pairs else [markup.note("The question has no candidates to explain.")]
-    for n, (candidate, shown) in enumerate(one.pairs):
-      mark = "right" if candidate.label == 1 else "wrong"
-      inner.append(f"<p><strong>{mark}</strong> {markup.text(candidate.text)}</p>")
-      drawn = []
-      for k, picture in enumerate(shown):
-        if picture.drawing is None:
-          inner.append(markup.note(f"{picture.system} is not explained: {picture.said}"))
-          continue
-        name = f"explained-{one.number}-{n}-{k}"
-        figures[name] = picture.drawing
-        drawn.append(markup.figure(picture.drawing.svg(), picture.said, name))
-      inner.append(f'<div class="beside">{"".join(drawn)}</div>')
-    for label, texts in one.neighbours:
-      inner.append(f"<h4>Nearest questions by {markup.text(label)}</h4>{markup.items(texts)}")
-    opened = markup.details(one.question.text, "".join(inner), opened=one is explained[0])
-    parts.append(f'<div id="explained-{one.number}">{opened}</div>')
-  lead = "Of the questions that differ most, or were asked for: a right candidate, and a wrong one on top."
-  return markup.section("explanations", "Explanations", *parts, lead=lead), figures
+def grid(
+  title: str, rows: Sequence[str], columns: Sequence[str], values: np.ndarray, number: int
+) -> Drawing:
+  """Draw a matrix as cells whose strength is the value, the greatest of each row ringed.
 
-
-def projections(runs: Runs) -> tuple[str, dict[str, Drawing]]:
-  """Of a retrieval: the questions of the answer that most ask for, in two dimensions, each run's.
-
-  As figure 2 of the Cross-VAE's paper: unit vectors along their first two singular directions.
+  Values below 0 are grey. Cells of one shade are one path: a page with a dozen matrices stays small.
   """
-  if not isinstance(runs.dataset, Retrieval):
-    return "", {}
-  opened, absent = [], []
-  for number, system in enumerate(runs.systems):
-    try:
-      if _has(system) and (ranker := Run(system.name).ranker()).has_vectors:
-        opened.append((number, ranker, system))
-    except InputError as error:
-      absent.append(markup.note(f"{system.label} is not shown: {' '.join(str(error).split())}"))
-  if not opened:
-    return markup.section("retrieval", "Questions of one answer", *absent), {}
-  try:
-    passage, asked = explaining.questions_of(runs.dataset.pools[runs.split], "most")
-  except InputError:
-    said = markup.note("No answer of the pool is asked for by two questions.")
-    return markup.section("retrieval", "Questions of one answer", said), {}
-  figures = {}
-  for number, ranker, system in opened:
-    vectors = np.asarray(ranker.encode_query(asked))
-    title = f"{system.label}: mean squared distance {explaining.closeness(vectors):.4f}"
-    figures[f"projection-{number}"] = pictures.scatter(title, explaining.projected(vectors), number)
-  shown = "".join(markup.figure(figure.svg(), name=name) for name, figure in figures.items())
-  texts = "".join(f"<li>{markup.text(text)}</li>" for text in asked)
-  parts = (f'<div class="grid">{shown}</div>', *absent, f"<ol>{texts}</ol>")
-  lead = f"The questions whose answer is: {passage}"
-  return markup.section("retrieval", "Questions of one answer", *parts, lead=lead), figures
+  rows, columns = list(rows[:WORDS]), list(columns[:WORDS])
+  values = np.asarray(values)[: len(rows), : len(columns)]
+  left = 12 + LETTER * max(map(len, rows), default=1)
+  longest = LETTER * max(map(len, columns), default=1)
+  head = 34 + SLANTED * longest
+  width = max(left + CELL * len(columns) + 40 + 0.6 * longest, LETTER * len(title) + 20)
+  best = [int(row.argmax()) for row in values] if columns else []
+  said = [f"{word}: {columns[j]}" for word, j in zip(rows, best)]
+  description = "; ".join(said) if columns else "no word"
+  drawing = Drawing(width, head + CELL * len(rows) + 8, title, description)
+  drawing.text(0, 14, title, bold=True)
+  for j, word in enumerate(columns):
+    drawing.text(left + CELL * (j + 0.6), head - 6, word, turn=-52, size=11)
+  for i, word in enumerate(rows):
+    y = head + CELL * i
+    drawing.rect(left, y, CELL * len(columns) - 1, CELL - 1, "grid", opacity=0.5)
+    drawing.text(left - 8, y + CELL * 0.68, word, anchor="end", size=11)
+  highest = max(float(np.abs(values).max(initial=0.0)), 1e-9)
+  strength = np.rint(values / highest * SHADES).astype(int)
+  for shade in np.unique(strength[strength != 0]).tolist():
+    corners = [(left + CELL * j, head + CELL * i) for i, j in np.argwhere(strength == shade).tolist()]
+    colour = series(number) if shade > 0 else "muted"
+    drawing.squares(corners, CELL - 1, colour, opacity=round(abs(shade) / SHADES, 2))
+  for i, j in enumerate(best):
+    tip = f"{rows[i]} – {columns[j]}: {float(values[i, j]):.3f}"
+    x, y = left + CELL * j + 7.5, head + CELL * i + 7.5
+    drawing.rect(x, y, 6, 6, "ink", hollow=True, stroke=1, tip=tip)
+  return drawing

@@ -1,22 +1,28 @@
-"""Makes the page of runs: `as2jax report`, `Run.report`, and at the end of a run."""
+"""Make the page of runs (`as2jax report`, `Run.report`, the end of a run), and that of many runs."""
 
-import importlib
+import base64
+import dataclasses
+import functools
+import hashlib
+import importlib.resources
 import logging
+import shlex
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+import jinja2
 from etils import epath
+from markupsafe import Markup
 
-from as2jax.evaluation import compare, run_scores
-from as2jax.report import cards, curves, forest, markup, page, questions, tables, verdict
+from as2jax.evaluation import compare, run_scores, tables
+from as2jax.report import figures, plots, questions, verdict
 from as2jax.report import runs as reading
-from as2jax.report.asked import Asked
-from as2jax.report.drawing import Drawing, series
 from as2jax.report.runs import Runs
 from as2jax.runtime import processes, registry, regular_files
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
+from as2jax.runtime.version import __version__
 
 log = logging.getLogger(__name__)
 NAME = "report.html"  # in a run's folder
@@ -25,167 +31,209 @@ SAMPLES = 100_000  # of the randomization test
 PUBLISHED = "as2jax.experiments.papers.published:figures"  # of the papers' rows that runs are of
 
 
-class Content(NamedTuple):
-  """The page's text, its figures by name, and the rows of its comparison."""
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """Hold the options of `as2jax report`.
 
-  text: str
-  figures: dict[str, Drawing]
-  rows: list[dict[str, Any]]
+  Attributes:
+    split: of the runs' folders.
+    metrics: the first leads the page; () are those of the task.
+    question_filter: see `run_scores.load`.
+    deterministic: names of files whose system has no randomness.
+    explain: so many questions that differ most are explained, which opens the runs' weights.
+    question_ids: further questions to explain.
+
+  """
+
+  split: str = "test"
+  metrics: Sequence[str] = ()
+  question_filter: str | None = None
+  deterministic: Sequence[str] = ()
+  explain: int = 0
+  question_ids: Sequence[str] = ()
 
 
 def make(names: Sequence[str], output: epath.PathLike = NAME, **options: Any) -> epath.Path:
-  """Writes the page and returns its path.
+  """Write the page of systems and return its path.
 
   Args:
-    names, output, options: the fields of `asked.Asked`.
+    names: folders of finished runs, tables, or TREC run files; others are compared with the first.
+    output: the page.
+    options: the fields of `Options`.
 
   Raises:
     InputError: systems that cannot be compared, no such metric, or an output that cannot be written.
 
   """
-  asked = Asked(names, output, **options)
-  output = epath.Path(output)
+  asked, output = Options(**options), epath.Path(output)
   if output.suffix != ".html":
     raise InputError(f"--output={output}: name a file that ends in .html")
-  if asked.files:
-    if (folder := epath.Path(asked.files)).exists() and not folder.is_dir():
-      raise InputError(
-        f"--files={asked.files} is a file: name a folder, which is made if it is new"
-      )
-    importlib.import_module("matplotlib")  # a missing extra is said before the work
-  selection = {"split": asked.split, "question_filter": asked.question_filter}
-  runs = reading.read(names, **selection, deterministic=asked.deterministic)
-  page_content = content(runs, asked)
+  runs = reading.read(
+    names,
+    split=asked.split,
+    question_filter=asked.question_filter,
+    deterministic=asked.deterministic,
+  )
+  text = page("runs.html.j2", **content(runs, asked, str(output)))
   try:
-    write_whole(output, page_content.text)
+    write_whole(output, text)
   except OSError as error:
     raise InputError(f"--output={output} cannot be written: {error}") from error
-  if asked.files:
-    try:
-      write_files(epath.Path(asked.files), page_content)
-    except OSError as error:
-      raise InputError(f"--files={asked.files} cannot be written: {error}") from error
   return output
 
 
-def write_files(folder: epath.Path, page_content: Content) -> None:
-  """Every figure as SVG and PDF, and the comparison in the forms of `tables`."""
-  for name, drawing in page_content.figures.items():
-    write_whole(folder / f"{name}.svg", drawing.svg(alone=True) + "\n")
-    (folder / f"{name}.pdf").write_bytes(drawing.pdf())
-  for form, suffix in tables.FORMS.items():
-    write_whole(folder / f"systems{suffix}", tables.written(page_content.rows, form))
-
-
-def content(runs: Runs, asked: Asked) -> Content:
-  """The page of systems."""
+def content(runs: Runs, asked: Options, output: str) -> dict[str, Any]:
+  """Return what `runs.html.j2` shows of systems."""
   metrics = _metrics(runs, asked)
-  rows = tested(runs, metrics)
-  where = rows[0]["metric"].partition("[")[2].rstrip("]")
-  published, sources = _published(runs, where, asked.published)
-  figures = {"forest": forest.drawing(runs, rows, published)}
-  trained = curves.drawings(runs)
-  bars = questions.drawings(runs, metrics[0])
+  scores = [system.scores for system in runs.systems]
+  rows = compare.compare(scores, metrics, samples=SAMPLES, seed=0)
+  first = [row for row in rows if row["metric"] == rows[0]["metric"]]
+  where = first[0]["metric"].partition("[")[2].rstrip("]")
+  known = [(system.config, system.content) for system in runs.systems if system.config]
+  published = registry.resolve(PUBLISHED)(known, where)
   listed = questions.rows(runs, metrics[0], asked.question_ids)
-  why, of_why, numbers = _explained(runs, listed, (asked.explain, asked.question_ids))
-  shown = markup.figure(figures["forest"].svg(), sources, "forest")
-  text = page.page(
-    " · ".join(system.label for system in runs.systems),
-    f"{where}, {rows[0]['questions']} questions",
-    [
-      verdict.section(runs, rows, asked.commands(runs, metrics)),
-      markup.section("systems", "Systems", shown, forest.table(runs, rows)),
-      _training(runs, trained),
-      questions.section(runs, metrics[0], listed, bars, numbers),
-      *why,
-      cards.section(runs),
-    ],
-  )
-  return Content(text, figures | trained | bars | of_why, rows)
+  chunks, held = questions.packed(runs, listed)
+  labels = [system.label for system in runs.systems]
+  return {
+    "title": " · ".join(labels),
+    "subtitle": f"{where}, {first[0]['questions']} questions",
+    "verdict": verdict.lines(runs, first),
+    "protocol": verdict.protocol(runs, first[0]),
+    "caveats": verdict.caveats(runs, first),
+    "commands": commands(runs, asked, metrics, output),
+    "forest": plots.systems(runs, rows, {(one.metric, one.whose): one.value for one in published}),
+    "sources": list(dict.fromkeys(one.source for one in published)),
+    "system_rows": _system_rows(runs, rows),
+    "training": plots.training(runs),
+    "differences": plots.differences(runs, metrics[0]),
+    "labels": labels,
+    "metric": metrics[0].upper(),
+    "absent": runs.absent,
+    "listed": listed,
+    "total": len(runs.questions) or len(runs.systems[0].scores.ids),
+    "chunks": chunks,
+    "held": held,
+    "explained": _explained(runs, listed, asked),
+    "explanations_asked": bool(asked.question_ids),
+    "data": runs.data_record,
+    "data_rows": reading.data_rows(runs.data_record) if runs.data_record else [],
+    "data_notes": reading.data_notes(runs.data_record) if runs.data_record else [],
+    "identity_rows": reading.identity_rows(runs),
+  }
 
 
-def _metrics(runs: Runs, asked: Asked) -> Sequence[str]:
-  """The metrics of the page: those asked for, or those of the task that the first system has.
+def _metrics(runs: Runs, asked: Options) -> list[str]:
+  """Return the metrics of the page: those asked for, or those of the task that the first system has.
 
   Raises:
-    InputError: a system lacks one that is asked for, or the page lacks that of a published figure.
+    InputError: a system lacks one that is asked for.
 
   """
-  usual, values = METRICS[runs.task], runs.systems[0].scores.values
-  metrics = (
-    list(dict.fromkeys(asked.metrics)) or [metric for metric in usual if metric in values] or usual
-  )
+  metrics = list(dict.fromkeys(asked.metrics))
+  if not metrics:
+    usual, values = METRICS[runs.task], runs.systems[0].scores.values
+    metrics = [metric for metric in usual if metric in values] or list(usual)
   for system in runs.systems:
     for metric in metrics:
       system.scores.metric(metric)
-  for metric, whose in asked.published:
-    if metric not in metrics:
-      raise InputError(
-        f"--published: the figure of {whose} is of {metric!r}, which the page does not show; name one "
-        f"of {', '.join(metrics)}, or the metrics of the page with --metrics"
-      )
   return metrics
 
 
-def tested(runs: Runs, metrics: Sequence[str]) -> list[dict[str, Any]]:
-  """The rows of `as2jax compare`."""
-  scores = [system.scores for system in runs.systems]
-  return compare.compare(scores, metrics, samples=SAMPLES, seed=0)
+def commands(runs: Runs, asked: Options, metrics: Sequence[str], output: str) -> list[str]:
+  """Return the command of this page, that of its tests, and those that train the runs again."""
+  names = [system.name for system in runs.systems]
+  shared = [f"--split={asked.split}"]
+  if asked.question_filter:
+    shared.append(f"--filter={asked.question_filter}")
+  shared += [f"--deterministic={name}" for name in asked.deterministic]
+  own = [f"--explain={asked.explain}", *(f"--question={id}" for id in asked.question_ids)]
+  if asked.metrics:
+    own.append(f"--metrics={','.join(asked.metrics)}")
+  said = [shlex.join(["as2jax", "report", *names, "-o", output, *shared, *own])]
+  if len(names) > 1:  # `compare` alone takes two metrics
+    said.append(shlex.join(["as2jax", "compare", *names, *shared, f"--metrics={','.join(metrics)}"]))
+  for system in runs.systems:
+    if system.config:  # an evaluation on other data has none
+      folder = epath.Path(system.name)  # without a slash at its end
+      config = f"rerun:{folder / 'config.json'}"
+      said.append(shlex.join(["as2jax", "train", config, "-o", f"{folder}-again"]))
+  return said
 
 
-def _published(
-  runs: Runs, where: str, stated: Mapping[tuple[str, str], float]
-) -> tuple[dict[tuple[str, str], float], str]:
-  """Published figures by (metric, whose), those that were given too, and where they come from."""
-  ours = [(system.config, system.content) for system in runs.systems if system.config]
-  known = registry.resolve(PUBLISHED)(ours, where)
-  sources = "; ".join(dict.fromkeys(one.source for one in known))
-  figures = {(one.metric, one.whose): one.value for one in known}
-  said = f"Hollow marks are published figures: {sources}." if sources else ""
-  return {**figures, **stated}, said
+def _system_rows(runs: Runs, rows: Sequence[dict[str, Any]]) -> list[list[str]]:
+  """Return the figures behind the plot, with the tests against the first system, under a head."""
+  named = {system.name: system.label for system in runs.systems}
+  head = ["system", "metric", "mean", "±", "s.d. (seeds)"]
+  tests = ["difference", "±", "p (t)", "p (rand.)", "p (methods)"]
+  cells = [[*head, *tests] if len(named) > 1 else head]
+  for row in rows:
+    width, sd = row["half_width"], row["sd"]
+    line = [named[row["system"]], row["metric"].partition("[")[0].upper(), f"{row['mean']:.4f}"]
+    line.append("–" if width is None else f"{width:.4f}")
+    line.append("–" if sd is None else f"{sd:.4f} ({row['seeds']})")
+    if "p_t" in row:
+      line.append(f"{row['difference']:+.4f}".replace("-", "−"))
+      line.append(f"{row['difference_half_width']:.4f}")
+      for name in ("p_t", "p_randomization", "p_methods"):
+        line.append("–" if row[name] is None else compare.p_text(row[name]))
+    cells.append(line + [""] * (len(cells[0]) - len(line)))
+  return cells
 
 
-def _explained(
-  runs: Runs, listed: Sequence[questions.Row], wanted: tuple[int, Sequence[str]]
-) -> tuple[list[str], dict[str, Drawing], list[str]]:
-  """The sections of explanations, their figures, and the ids of the questions in it."""
-  if not any(wanted):
-    return [], {}, []
+def _explained(runs: Runs, listed: Sequence[questions.Row], asked: Options) -> list[Any]:
+  """Return the explanations of the questions that differ most and of those asked for."""
+  if not asked.explain and not asked.question_ids:
+    return []
   from as2jax.report import explanations  # with jax and all that opens weights
 
-  explained = explanations.explain(runs, explanations.chosen(listed, *wanted))
-  section, figures = explanations.section(explained)
-  if wanted[1] and not explained:
-    why = runs.absent or "no system of the page has parameters"
-    note = markup.note(f"No question is explained: {why}.")
-    section = markup.section("explanations", "Explanations", note)
-  near, of_near = explanations.projections(runs)
-  return [section, near], figures | of_near, [one.question.id for one in explained]
+  rows = explanations.chosen(listed, asked.explain, asked.question_ids)
+  return explanations.explain(runs, rows)
 
 
-def _training(runs: Runs, drawings: Mapping[str, Drawing]) -> str:
-  if not drawings:
-    return ""
-  figures = "".join(markup.figure(drawing.svg(), name=name) for name, drawing in drawings.items())
-  ring = (
-    "A ring marks the best checkpoint. Seconds are those of training steps, without evaluations."
+@functools.cache
+def _environment() -> jinja2.Environment:
+  environment = jinja2.Environment(
+    loader=jinja2.PackageLoader(__package__),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
   )
-  grid = f'<div class="grid">{figures}</div>'
-  return markup.section("curves", "Training", legend(runs), grid, markup.note(ring))
+  environment.filters["table"] = _table
+  environment.filters["series"] = figures.series
+  return environment
 
 
-def legend(runs: Runs) -> str:
-  """Which colour is which system."""
-  lines = []
-  for number, system in enumerate(runs.systems):
-    dot = Drawing(10, 10, "")
-    dot.circle(5, 5, 5, series(number))
-    lines.append(f"<li>{dot.svg()}{markup.text(system.label)}</li>")
-  return f'<ul class="legend">{"".join(lines)}</ul>'
+def _table(cells: Sequence[Sequence[Any]], left: int = 1) -> Markup:
+  """Return rows of cells as a table of HTML, the first its head."""
+  return Markup(tables.render(cells, "html", left=left))
+
+
+def resource(name: str) -> str:
+  """Return a file of the templates' folder."""
+  return importlib.resources.files(__package__).joinpath("templates", name).read_text("utf-8")
+
+
+def page(template: str, **context: Any) -> str:
+  """Return a whole page: one file, which loads nothing.
+
+  Its Content-Security-Policy allows its own style and program, by their digests, and nothing else.
+  """
+  style, program = figures.colour_rules() + resource("page.css"), resource("page.js")
+  digests = []
+  for text in (style, program):
+    digests.append(base64.b64encode(hashlib.sha256(text.encode()).digest()).decode())
+  policy = (
+    f"default-src 'none'; style-src 'sha256-{digests[0]}'; script-src 'sha256-{digests[1]}'; "
+    "base-uri 'none'; form-action 'none'"
+  )
+  own = {"style": Markup(style), "program": Markup(program), "policy": policy}
+  template = _environment().get_template(template)
+  return template.render(**context, **own, version=__version__)
 
 
 def automatic(folder: epath.PathLike) -> None:
-  """Writes the page of a run that has just ended, by what it wrote; says in the log where it cannot.
+  """Write the page of a run that has just ended; say in the log where it cannot.
 
   A page that cannot be made does not undo the run.
   """
@@ -195,8 +243,7 @@ def automatic(folder: epath.PathLike) -> None:
   began = time.monotonic()
   try:
     content = regular_files.read_object(folder / "results.json", reading.ADVICE)
-    split = _reported(content)
-    make([str(folder)], folder / NAME, split=split)
+    make([str(folder)], folder / NAME, split=_reported(content))
   except (InputError, OSError) as error:
     log.warning("no report was written: %s", error)
     return
@@ -204,12 +251,12 @@ def automatic(folder: epath.PathLike) -> None:
 
 
 def _reported(content: Mapping[str, Any]) -> str:
-  """The split of a run's page: the one that was reported last, test where it was."""
+  """Return the split of a run's page: the one that was reported last, test where it was."""
   metric, rule = run_scores.KEYS[content["task"]]
-  start = f"{metric}[{content['data']['name']}-{rule}/"
-  splits = [
-    key.removeprefix(start).rstrip("]") for key in content["metrics"] if key.startswith(start)
-  ]
+  start, splits = f"{metric}[{content['data']['name']}-{rule}/", []
+  for key in content["metrics"]:
+    if key.startswith(start):
+      splits.append(key.removeprefix(start).rstrip("]"))
   if not splits:
     raise InputError("the run's results hold no split that a report could show")
   return "test" if "test" in splits else splits[-1]

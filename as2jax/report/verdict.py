@@ -1,11 +1,10 @@
-"""The verdict of a comparison in sentences, the command that repeats it, and what speaks against it."""
+"""Say in sentences which system is better, and what speaks against trusting it."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from as2jax.encoders import pretraining
 from as2jax.evaluation import compare, results, significance
-from as2jax.report import markup
 from as2jax.report.runs import Runs, System
 
 LEVEL = 0.05
@@ -17,37 +16,20 @@ PROTOCOL = {
 Row = dict[str, Any]
 
 
-def section(runs: Runs, rows: Sequence[Row], commands: Sequence[str]) -> str:
-  """The first section of the page.
+def lines(runs: Runs, rows: Sequence[Row]) -> list[str]:
+  """Return the verdict: a sentence a later system, or one on the system alone.
 
   Args:
-    rows: of `compare.compare`; the rows of the first metric give the sentences.
-    commands: that give the page, its tests and its runs again.
+    rows: of `compare.compare`, of the metric that leads the page.
 
   """
-  main = rows[0]["metric"]
-  first = [row for row in rows if row["metric"] == main]
-  lines = [one_system(runs, first[0])] if len(first) == 1 else []
-  lines += [sentence(runs, row, first[0]) for row in first[1:]]
-  said = "".join(f'<p class="verdict">{markup.text(line)}</p>' for line in lines)
-  shown = "\n".join(commands)
-  against = caveats(runs, first)
-  reasons = (
-    f"<h3>What speaks against trusting it</h3>{markup.items(against, 'caveats')}" if against else ""
-  )
-  return markup.section(
-    "verdict",
-    "Verdict",
-    said,
-    markup.note(protocol(runs, first[0])),
-    reasons,
-    "<h3>Repeat it</h3>",
-    f'<pre tabindex="0"><code>{markup.text(shown)}</code></pre>',
-  )
+  if len(rows) == 1:
+    return [one_system(runs, rows[0])]
+  return [sentence(runs, row, rows[0]) for row in rows[1:]]
 
 
 def one_system(runs: Runs, row: Row) -> str:
-  """What a page of one system says of it."""
+  """Say what a page of one system says of it."""
   metric, where = _metric(row)
   return (
     f"{runs.systems[0].label} has {metric} {row['mean']:.3f}{_width(row['half_width'])} on {where} "
@@ -56,7 +38,7 @@ def one_system(runs: Runs, row: Row) -> str:
 
 
 def sentence(runs: Runs, row: Row, base: Row) -> str:
-  """Which system is better on what, by how much, and for whom that holds."""
+  """Say which system is better on what, by how much, as a model and as a method."""
   named = {system.name: system.label for system in runs.systems}
   metric, where = _metric(row)
   us, them, gain = named[row["system"]], named[base["system"]], row["difference"]
@@ -78,7 +60,7 @@ def sentence(runs: Runs, row: Row, base: Row) -> str:
 
 
 def _methods(row: Row) -> str:
-  """What can be said of the methods, whose training has randomness."""
+  """Say what is shown of the methods, whose training has randomness."""
   if row["methods_note"]:
     return f"These methods: a difference {row['methods_note']}."
   p = row.get("p_methods_holm", row["p_methods"])
@@ -110,7 +92,7 @@ def _seeds(row: Row) -> str:
 
 
 def protocol(runs: Runs, row: Row) -> str:
-  """How the figures were measured, in a line."""
+  """Say how the figures were measured, in a line."""
   _, where = _metric(row)
   run = runs.first_run
   ties = chosen = ""
@@ -125,7 +107,7 @@ def protocol(runs: Runs, row: Row) -> str:
 
 
 def _selectors(runs: Runs) -> str:
-  """By what the trained runs' checkpoints were chosen, run by run where that differs; "" of none."""
+  """Say by what checkpoints were chosen, run by run where that differs; "" of none."""
   contents = [(s.label, s.content) for s in runs.systems if s.content is not None]
   trained = [(label, its) for label, its in contents if any(o["steps"] > 0 for o in its["seeds"])]
   by_label = {label: its["selected_on"] for label, its in trained}
@@ -135,49 +117,49 @@ def _selectors(runs: Runs) -> str:
 
 
 def caveats(runs: Runs, rows: Sequence[Row]) -> list[str]:
-  """What a careful reader would hold against the comparison."""
-  lines: list[str] = []
+  """Return what a careful reader would hold against the comparison."""
+  found: list[str] = []
+  codes = set()
   for system, row in zip(runs.systems, rows, strict=True):
-    lines += [f"{system.label}: {line}" for line in _of_system(system, row, runs.split)]
-  lines += _of_data(runs.data_record)
-  codes = {(system.content or {}).get("identity", {}).get("code") for system in runs.systems} - {
-    None
-  }
-  if len(codes) > 1:
-    lines.append("the runs were made by different versions of the code")
-  return lines + pretraining.under_table(system.scores.pretraining for system in runs.systems)
+    found += [f"{system.label}: {line}" for line in _of_system(system, row, runs.split)]
+    codes.add((system.content or {}).get("identity", {}).get("code"))
+  found += _of_data(runs.data_record)
+  if len(codes - {None}) > 1:
+    found.append("the runs were made by different versions of the code")
+  return found + pretraining.under_table(system.scores.pretraining for system in runs.systems)
 
 
 def _of_system(system: System, row: Row, split: str) -> list[str]:
-  content, lines = system.content, []
+  content, found = system.content, []
   if row["seeds"] == 1 and not system.scores.deterministic:
-    lines.append(f"one seed: whether the method differs from another {significance.ONE_SEED}")
+    found.append(f"one seed: whether the method differs from another {significance.ONE_SEED}")
   if system.scores.shared_stage:
-    lines.append("its seeds began with one first stage, so that they are not independent runs")
+    found.append("its seeds began with one first stage, so that they are not independent runs")
   if row["note"]:
-    lines.append(f"{row['note']}: training did not improve it")
+    found.append(f"{row['note']}: training did not improve it")
   if content is None:
-    return [*lines, "made elsewhere: how it was trained, and what it has seen, is not known here"]
-  ties = [outcome["metrics"].get(row["metric"]) for outcome in content["seeds"]]
-  wide = [one for one in ties if one and one["best"] - one["worst"] > TIES_MATTER]
-  if wide:
-    widest = max(wide, key=lambda one: one["best"] - one["worst"])
-    lines.append(
+    return [*found, "made elsewhere: how it was trained, and what it has seen, is not known here"]
+  widest, most = None, TIES_MATTER
+  for outcome in content["seeds"]:
+    entry = outcome["metrics"].get(row["metric"])
+    if entry and entry["best"] - entry["worst"] > most:
+      widest, most = entry, entry["best"] - entry["worst"]
+  if widest:
+    found.append(
       f"ties touch {widest['tied_questions']} questions: by their order the mean lies between "
       f"{widest['worst']:.3f} and {widest['best']:.3f}"
     )
-  lines += [
-    f"changed while it ran: {line}" for line in content.get("identity", {}).get("changed", ())
-  ]
+  for line in content.get("identity", {}).get("changed", ()):
+    found.append(f"changed while it ran: {line}")
   if "test" in split.split("+"):
     count = results.times_evaluated(system.name, "test", content["data"]["name"])
     if count != 1:
-      lines.append(results.ledger_note(count))
-  return lines
+      found.append(results.ledger_note(count))
+  return found
 
 
 def _of_data(record: dict[str, Any]) -> list[str]:
-  """What the data's card says against the data."""
+  """Return what the data's card says against the data."""
   lines = []
   for pair, count in (record.get("overlap") or {}).items():
     if count:

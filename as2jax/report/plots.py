@@ -1,0 +1,252 @@
+"""Draw what a page shows: means with intervals, curves of training, differences by question."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from as2jax.report.figures import Drawing, Frame, series, spread
+from as2jax.report.runs import Runs, System
+
+ROW, WIDE, RIGHT = 22, 860, 190
+WIDTH, HEIGHT = 410, 230  # of a curve
+MOST = 400  # points of a curve; of more, means of neighbours are drawn
+BARS = 1500  # of a waterfall; of more, every so many
+FIRST = ("loss", "learning_rate", "gradient_norm")
+HIDDEN = {"seed", "step", "epoch", "seconds_per_step"}
+
+
+class Mark(NamedTuple):
+  """Hold a line of `intervals`.
+
+  Attributes:
+    label: of the system, or of the point of a sweep.
+    mean, half_width: ours, None where there is none.
+    published: a published figure, drawn as a hollow mark, None where there is none.
+    chosen: whether it is the point that a sweep chose.
+    number: of the system, for its colour.
+    seeds: means of the seeds, drawn as small rings.
+
+  """
+
+  label: str
+  mean: float | None
+  half_width: float | None = None
+  published: float | None = None
+  chosen: bool = False
+  number: int = 0
+  seeds: Sequence[float] = ()
+
+
+def intervals(blocks: Mapping[str, Sequence[Mark]], axis: str, left: int = 330) -> Drawing:
+  """Draw a line a mark: the mean with its half-width, published figures hollow, below headings.
+
+  Args:
+    blocks: marks by heading, "" for none.
+    axis: what is shown; left: pixels of the labels.
+
+  """
+  ends, said, rows = [], [], 0.0
+  for heading, marks in blocks.items():
+    rows += len(marks) + 0.75
+    for mark in marks:
+      ends += [value for value in (mark.published, *mark.seeds) if value is not None]
+      if mark.mean is not None:
+        width = mark.half_width or 0.0
+        ends += [mark.mean - width, mark.mean + width]
+        said.append(" ".join(filter(None, (mark.label, heading, f"{mark.mean:.3f}"))))
+  height = 12 + rows * ROW + 36
+  figure = Drawing(WIDE, height, axis, "; ".join(said))
+  if not ends:
+    return figure
+  frame = Frame((left, 12, WIDE - RIGHT, height - 36), spread(ends), (0, 1))
+  frame.draw_x(figure, axis, grid=True)
+  y = 24.0
+  for heading, marks in blocks.items():
+    figure.text(0, y + 4, heading, bold=True)
+    for mark in marks:
+      _interval(figure, frame, mark, y)
+      y += ROW
+    y += 0.75 * ROW
+  return figure
+
+
+def _interval(figure: Drawing, frame: Frame, mark: Mark, y: float) -> None:
+  colour, text = series(1 if mark.chosen else mark.number), []
+  cut = (frame.left - 60) // 6  # letters
+  label = mark.label if len(mark.label) <= cut else "…" + mark.label[1 - int(cut) :]
+  figure.text(frame.left - 12, y + 4, label, anchor="end", size=11, bold=mark.chosen)
+  if mark.mean is not None:
+    text.append(_figure(mark.mean, mark.mean))
+    if mark.half_width is not None:
+      low, high = mark.mean - mark.half_width, mark.mean + mark.half_width
+      figure.line([(frame.across(low), y), (frame.across(high), y)], colour, stroke=2)
+      text[0] += f" ± {_figure(mark.half_width, mark.mean)}"
+    for seed in mark.seeds if len(mark.seeds) > 1 else ():
+      figure.circle(frame.across(seed), y, 2.2, colour, hollow=True, stroke=1)
+    figure.circle(frame.across(mark.mean), y, 4.2, colour, tip=f"{mark.label}: {mark.mean:.4f}")
+  if mark.published is not None:
+    figure.circle(frame.across(mark.published), y, 4.2, "muted", hollow=True, stroke=1.5)
+    text.append(f"published {_figure(mark.published, mark.published)}")
+  figure.text(frame.right + 12, y + 4, "; ".join(text) or "–", size=11)
+
+
+def _figure(value: float, beside: float) -> str:
+  """Return three decimals, one where the figure `beside` is in per cent."""
+  return f"{value:.{3 if abs(beside) <= 1.5 else 1}f}".replace("-", "−")
+
+
+def systems(runs: Runs, rows: Sequence[dict[str, Any]], published: Mapping) -> Drawing:
+  """Draw every system's mean of every metric with its half-width, its seeds, and published figures.
+
+  Args:
+    rows: of `compare.compare`.
+    published: {(metric, whose): figure}.
+
+  """
+  blocks: dict[str, list[Mark]] = {}
+  numbers = {system.name: n for n, system in enumerate(runs.systems)}
+  for row in rows:
+    metric, number = row["metric"].partition("[")[0], numbers[row["system"]]
+    system = runs.systems[number]
+    seeds = system.scores.metric(metric).mean(1).tolist()
+    mark = Mark(system.label, row["mean"], row["half_width"], None, False, number, seeds)
+    blocks.setdefault(metric.upper(), []).append(mark)
+  for (metric, whose), value in published.items():
+    if metric.upper() in blocks:
+      blocks[metric.upper()].append(Mark(whose, None, published=value))
+  return intervals(blocks, "mean over questions; line: 95 % half-width; small rings: seeds", 250)
+
+
+def differences(runs: Runs, metric: str) -> dict[str, Drawing]:
+  """Draw each later system against the first, question by question; of one alone, its values."""
+  base, figures = runs.systems[0], {}
+  values = base.scores.metric(metric).mean(0)
+  if len(runs.systems) == 1:
+    title = f"{metric.upper()} of {base.label}, question by question"
+    return {"questions": _waterfall(values, title, signed=False, number=0)}
+  for number, system in enumerate(runs.systems[1:], 1):
+    gains = system.scores.metric(metric).mean(0) - values
+    title = f"{metric.upper()} of {system.label} − {base.label}, question by question"
+    figures[f"waterfall-{number}"] = _waterfall(gains, title, signed=True, number=number)
+  return figures
+
+
+def _waterfall(values: np.ndarray, title: str, *, signed: bool, number: int) -> Drawing:
+  """Draw one bar a question, the greatest first."""
+  ordered = np.sort(values)[::-1]
+  ordered = ordered[:: -(-len(ordered) // BARS)]
+  said, y = f"{len(values)} questions", (0.0, 1.0)
+  if signed:
+    better, worse = (int(np.count_nonzero(s * values > 1e-12)) for s in (1, -1))
+    said = f"{better} better, {len(values) - better - worse} the same, {worse} worse"
+    y = min(float(ordered.min()), -0.1), max(float(ordered.max()), 0.1)
+  width, height = WIDE, 210
+  drawing = Drawing(width, height, title, said)
+  drawing.text(0, 15, title, bold=True)
+  drawing.text(width - 12, 15, said, "muted", anchor="end", size=11)
+  frame = Frame((46, 28, width - 12, height - 18), (0, max(len(ordered), 1)), y)
+  frame.draw_y(drawing)
+  wide = (frame.right - frame.left) / max(len(ordered), 1)
+  zero = frame.up(0)
+  for n, value in enumerate(ordered.tolist()):
+    top, end = sorted((zero, frame.up(value)))
+    if end - top > 0.05:
+      colour = series(number if value > 0 else 0)
+      drawing.rect(frame.across(n), top, max(wide - 0.4, 0.3), end - top, colour)
+  drawing.line([(frame.left, zero), (frame.right, zero)], "muted")
+  middle = (frame.left + frame.right) / 2
+  drawing.text(middle, height - 4, "questions, sorted", "muted", anchor="middle", size=11)
+  return drawing
+
+
+class Curve(NamedTuple):
+  """Hold the values of one seed of one system; `best` is the step of its best checkpoint."""
+
+  label: str
+  number: int
+  x: tuple[float, ...]
+  y: tuple[float, ...]
+  best: float | None = None
+
+
+def training(runs: Runs) -> dict[str, Drawing]:
+  """Return {name: figure}: the metric that selects, the loss and the other scalars over steps."""
+  figures: dict[str, Drawing] = {}
+  trained = [(n, system) for n, system in enumerate(runs.systems) if system.log]
+  keys, curves, names = [], [], set()
+  for number, system in trained:
+    keys.append(_selector(system))
+    curves += _curves(number, system, keys[-1], best=True)
+    for row in system.log:
+      names |= {name for name, value in row.items() if "[" not in name and _is_number(value)}
+  title = keys[0] if len(set(keys)) == 1 else "each run's selecting metric"
+  figures["dev-step"] = curve(title, curves)
+  rest = sorted(names - HIDDEN - set(FIRST))
+  for name in [*(name for name in FIRST if name in names), *rest]:
+    curves = []
+    for number, system in trained:
+      curves += _curves(number, system, name)
+    file = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    title = "training loss" if name == "loss" else name.replace("_", " ")
+    figures[f"curve-{file}"] = curve(title, curves)
+  return {name: figure for name, figure in figures.items() if figure.shapes}
+
+
+def curve(title: str, curves: Sequence[Curve]) -> Drawing:
+  """Draw curves over steps in one figure; nothing in it where no curve has two points."""
+  said = [f"{c.label}: from {c.y[0]:.4g} to {c.y[-1]:.4g}" for c in curves]
+  figure = Drawing(WIDTH, HEIGHT, f"{title} by step", "; ".join(said))
+  if not any(len(c.x) > 1 for c in curves):
+    return figure
+  x = min(min(c.x) for c in curves), max(max(c.x) for c in curves)
+  y = spread([value for c in curves for value in c.y])
+  frame = Frame((58, 28, WIDTH - 14, HEIGHT - 40), x, y)
+  figure.text(0, 14, title, bold=True, size=12)
+  frame.draw_y(figure)
+  frame.draw_x(figure, "steps")
+  for one in curves:
+    colour = series(one.number)
+    points = [(frame.across(a), frame.up(b)) for a, b in zip(one.x, one.y, strict=True)]
+    figure.line(thinned(points), colour, stroke=1.6, opacity=0.9)
+    if one.best is not None:
+      distance = np.abs(np.asarray(one.x) - one.best)
+      at = int(distance.argmin())
+      tip = f"{one.label}, best: {one.y[at]:.4f}"
+      figure.circle(*points[at], 4.5, colour, hollow=True, stroke=2, tip=tip)
+  return figure
+
+
+def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+  """Return at most `MOST` points, each the mean of as many neighbours."""
+  size, means = -(-len(points) // MOST), []
+  for start in range(0, len(points), size):
+    x, y = np.mean(points[start : start + size], axis=0).tolist()
+    means.append((x, y))
+  return means
+
+
+def _is_number(value: Any) -> bool:
+  return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+
+
+def _curves(number: int, system: System, name: str, *, best: bool = False) -> list[Curve]:
+  """Return a curve a seed of a column of the log; `best`: with the step of its best checkpoint."""
+  outcomes = (system.content or {}).get("seeds", ())
+  steps = {outcome["seed"]: float(outcome["best_step"]) for outcome in outcomes}
+  curves = []
+  for seed in system.seeds:
+    rows = [row for row in system.log if row["seed"] == seed and _is_number(row.get(name))]
+    if rows:
+      label = f"{system.label}, seed {seed}" if len(system.seeds) > 1 else system.label
+      x, y = zip(*((float(row["step"]), float(row[name])) for row in rows))
+      curves.append(Curve(label, number, x, y, steps.get(seed) if best else None))
+  return curves
+
+
+def _selector(system: System) -> str:
+  """Return `map[wikiqa-clean/dev]`, by which the run selects."""
+  content = system.content or {}
+  metric, split, rule = content.get("selected_on", ", , ").split(", ")
+  return f"{metric}[{content.get('data', {}).get('name', '')}-{rule}/{split}]"
