@@ -18,7 +18,9 @@ def test_it_holds_each_job_once(wheel):
   assert {top for top in tops if not top.endswith(".dist-info")} == {"as2jax"}
   modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "as2jax").rglob("*.py")}
   assert modules <= set(names)
-  assert {f"as2jax/report/templates/{name}" for name in ("page.css", "page.js", "runs.html.j2")} <= set(names)
+  assert {
+    f"as2jax/report/templates/{name}" for name in ("page.css", "page.js", "runs.html.j2")
+  } <= set(names)
   assert {n for n in names if n.endswith(".tsv")} == {
     p.relative_to(ROOT).as_posix() for p in (ROOT / "as2jax").rglob("*.tsv")
   }

@@ -16,9 +16,8 @@ both random (`significance.methods_test`); with one seed of a trained system it 
 relative gain is that of the averages, (B - A) / A.
 """
 
-import csv
-import io
 import json
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,7 +78,9 @@ def run(
   head = {"split": split, "question_filter": question_filter, **tests}
   if form == "json":
     return json.dumps({**head, "rows": rows, "pretraining": seen}, indent=2)
-  return as_csv(rows) if form == "csv" else "\n".join([text(rows), *_ledger(names, split), *seen])
+  if form == "csv":
+    return tables.render(rows, "csv")
+  return "\n".join([text(rows), *_ledger(names, split), *seen])
 
 
 def _require_different_data(loaded: Sequence[Sequence[RunScores]]) -> None:
@@ -283,41 +284,23 @@ def _groups(names: Sequence[str]) -> list[list[str]]:
   return groups
 
 
-def as_csv(rows: Sequence[Row]) -> str:
-  """Every number of the rows, a line a row."""
-  columns = list(dict.fromkeys(key for row in rows for key in row))
-  text = io.StringIO()
-  writer = csv.DictWriter(text, columns, lineterminator="\n")
-  writer.writeheader()
-  writer.writerows(rows)
-  return text.getvalue().rstrip("\n")
-
-
-def aligned(cells: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-  """Rows of text in columns, the first `left` of them set to the left."""
-  widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-  sides = "<" * left + ">" * (len(widths) - left)
-  return [
-    "  ".join(
-      f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)
-    ).rstrip()
-    for row in cells
-  ]
-
-
 TESTS = ("difference", "gain", "p (t)", "p (rand.)")
 METHODS_LEGEND = (
   "p (t) and p (rand.) speak of these models; `of methods` and the p behind it count seeds, too, and "
   "would find the difference below `finds` in 80 % of cases"
 )
 METHODS = ("of methods", "p", "finds")
-METHODS_HOLM = (*METHODS, "Holm (m.)")
-HOLM = ("Holm (t)", "Holm (r.)")
+
+
+def _head(holm: bool) -> list[str]:
+  if holm:
+    return [*TESTS, "Holm (t)", "Holm (r.)", *METHODS, "Holm (m.)"]
+  return [*TESTS, *METHODS]
 
 
 def _cells(row: Row, holm: bool) -> list[str]:
   if "p_t" not in row:
-    return [""] * (len(TESTS) + len(HOLM) * holm)
+    return [""] * (len(TESTS) + 2 * holm)
   gain = row["relative_gain"]
   cells = [
     f"{row['difference']:+.4f} ± {row['difference_half_width']:.4f}",
@@ -325,22 +308,22 @@ def _cells(row: Row, holm: bool) -> list[str]:
     p_text(row["p_t"]),
     p_text(row["p_randomization"]),
   ]
-  adjusted = ("p_t_holm", "p_randomization_holm") if holm else ()
-  return cells + [p_text(row[key]) for key in adjusted]
+  if holm:
+    cells += [p_text(row["p_t_holm"]), p_text(row["p_randomization_holm"])]
+  return cells
 
 
 def methods_cells(row: Row, holm: bool = False) -> list[str]:
-  """The half-width of a difference of methods, its p, what would be found, Holm's p; or why not."""
-  if "p_methods" not in row:
-    return [""] * (len(METHODS) + holm)
-  if row["methods_note"]:
-    return [row["methods_note"], "", "", *[""] * holm]
-  return [
-    f"± {row['methods_half_width']:.4f}",
-    p_text(row["p_methods"]),
-    f"{row['methods_detectable']:.4f}",
-    *([p_text(row["p_methods_holm"])] if holm else ()),
-  ]
+  """Return the half-width of a difference of methods, p, what would be found, Holm's p; or why not."""
+  cells = ["", "", ""]
+  if row.get("methods_note"):
+    cells[0] = row["methods_note"]
+  elif "p_methods" in row:
+    detectable = f"{row['methods_detectable']:.4f}"
+    cells = [f"± {row['methods_half_width']:.4f}", p_text(row["p_methods"]), detectable]
+    if holm:
+      cells.append(p_text(row["p_methods_holm"]))
+  return cells + [""] * (3 + holm - len(cells))
 
 
 def p_text(p: float) -> str:
@@ -349,61 +332,50 @@ def p_text(p: float) -> str:
 
 
 def as_text(rows: Sequence[Row]) -> str:
-  """The rows of `compare` as tables, one a metric."""
-  lines = []
+  """Return the rows of `compare` as tables, one a metric."""
+  parts = []
   for metric in dict.fromkeys(row["metric"] for row in rows):
     mine = [row for row in rows if row["metric"] == metric]
     holm = len(mine) > 2 and any("p_t_holm" in row for row in mine)
     several = any(row["seeds"] > 1 for row in mine)
     head = ["", "mean", *["s.d. (seeds)"] * several]
-    shown = TESTS + HOLM * holm + (METHODS_HOLM if holm else METHODS)
-    cells = [[*head, *(shown if len(mine) > 1 else ())]]
+    if len(mine) > 1:
+      head += _head(holm)
+    cells = [head]
     for row in mine:
-      width = row["half_width"]
-      spread = "" if row["sd"] is None else f"{row['sd']:.4f} ({row['seeds']})"
-      cells.append(
-        [
-          row["system"] + (f" ({row['note']})" if row["note"] else ""),
-          f"{row['mean']:.4f}" + ("" if width is None else f" ± {width:.4f}"),
-          *[spread] * several,
-          *((*_cells(row, holm), *methods_cells(row, holm)) if len(mine) > 1 else ()),
-        ]
-      )
-    lines += [
+      name = f"{row['system']} ({row['note']})" if row["note"] else row["system"]
+      mean = f"{row['mean']:.4f}"
+      if row["half_width"] is not None:
+        mean += f" ± {row['half_width']:.4f}"
+      line = [name, mean]
+      if several:
+        line.append("" if row["sd"] is None else f"{row['sd']:.4f} ({row['seeds']})")
+      if len(mine) > 1:
+        line += _cells(row, holm) + methods_cells(row, holm)
+      cells.append(line)
+    title = (
       f"{metric}, {mine[0]['questions']} questions; ± is the 95 % half-width over them; "
-      f"differences are to the first. {METHODS_LEGEND}",
-      *("  " + line for line in aligned(cells)),
-      "",
-    ]
-  return "\n".join(lines[:-1])
+      f"differences are to the first. {METHODS_LEGEND}"
+    )
+    parts.append(title + "\n" + textwrap.indent(tables.render(cells), "  "))
+  return "\n\n".join(parts)
 
 
 def groups_as_text(rows: Sequence[Row]) -> str:
-  """The rows of `compare_groups` as tables."""
+  """Return the rows of `compare_groups` as tables."""
   lines = []
   holm = len({row["group"] for row in rows}) > 1
   for metric, group in dict.fromkeys((row["metric"], row["group"]) for row in rows):
-    mine = [row for row in rows if (row["metric"], row["group"]) == (metric, group)]
-    shown = TESTS + HOLM * holm + (METHODS_HOLM if holm else METHODS)
-    cells = [["", "questions", "group 1", f"group {group}", *shown]]
-    cells += [
-      [
-        row["scope"],
-        str(row["questions"] or ""),
-        f"{row['base_mean']:.4f}",
-        f"{row['mean']:.4f}",
-        *_cells(row, holm),
-        *methods_cells(row, holm),
-      ]
-      for row in mine
-    ]
-    pairs = [f"{row['system']} against {row['base']}" for row in mine if "system" in row]
-    lines += [
-      f"{metric}: group {group} against group 1",
-      *(f"  {pair}" for pair in pairs),
-      *("  " + line for line in aligned(cells)),
-      "",
-    ]
+    cells = [["", "questions", "group 1", f"group {group}", *_head(holm)]]
+    lines.append(f"{metric}: group {group} against group 1")
+    for row in rows:
+      if (row["metric"], row["group"]) != (metric, group):
+        continue
+      line = [row["scope"], row["questions"], f"{row['base_mean']:.4f}", f"{row['mean']:.4f}"]
+      cells.append([*line, *_cells(row, holm), *methods_cells(row, holm)])
+      if "system" in row:
+        lines.append(f"  {row['system']} against {row['base']}")
+    lines += [textwrap.indent(tables.render(cells), "  "), ""]
   lines += [
     "± is the 95 % half-width. macro average: datasets weigh the same, the unit is the question.",
     "all questions: each weighs the same. datasets: the unit is the dataset.",

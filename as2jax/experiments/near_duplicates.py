@@ -9,6 +9,7 @@ counted as training data.
 """
 
 import dataclasses
+import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ from as2jax.data.load import load as load_dataset
 from as2jax.data.load import require
 from as2jax.data.record import Question
 from as2jax.data.text.words import plain_form
-from as2jax.evaluation import compare, exact_search, results, run_scores, significance
+from as2jax.evaluation import exact_search, results, run_scores, significance, tables
 from as2jax.inference.open import load as open_ranker
 from as2jax.inference.run import Run
 from as2jax.runtime import sharding
@@ -214,7 +215,7 @@ def text_of(content: dict[str, Any]) -> str:
   lines = [
     f"{content['data']}: what {content['split']} shares with the {content['train']} training "
     f"questions; `vector`: a cosine above {content['threshold']:g} by {content['encoder']}",
-    *("  " + line for line in compare.aligned(cells)),
+    textwrap.indent(tables.render(cells), "  "),
     "",
   ]
   cells = [["", "", "questions", "", "± 95 %"]]
@@ -222,4 +223,4 @@ def text_of(content: dict[str, Any]) -> str:
     figures = ("mean", "half_width")
     shown = ["–" if row[key] is None else f"{row[key]:.4f}" for key in figures]
     cells.append([f"{row['run']}, {row['metric']}", row["questions"], str(row["count"]), *shown])
-  return "\n".join([*lines, *("  " + line for line in compare.aligned(cells, left=2))])
+  return "\n".join([*lines, textwrap.indent(tables.render(cells, left=2), "  ")])

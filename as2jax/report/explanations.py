@@ -221,7 +221,9 @@ def grid(
   highest = max(float(np.abs(values).max(initial=0.0)), 1e-9)
   strength = np.rint(values / highest * SHADES).astype(int)
   for shade in np.unique(strength[strength != 0]).tolist():
-    corners = [(left + CELL * j, head + CELL * i) for i, j in np.argwhere(strength == shade).tolist()]
+    corners = [
+      (left + CELL * j, head + CELL * i) for i, j in np.argwhere(strength == shade).tolist()
+    ]
     colour = series(number) if shade > 0 else "muted"
     drawing.squares(corners, CELL - 1, colour, opacity=round(abs(shade) / SHADES, 2))
   for i, j in enumerate(best):

@@ -118,7 +118,13 @@ class Drawing:
     self._add("text", f"f-{colour}", place, text)
 
   def _add(
-    self, tag: str, kind: str, attributes: dict[str, Any], text: str = "", tip: str = "", **style: Any
+    self,
+    tag: str,
+    kind: str,
+    attributes: dict[str, Any],
+    text: str = "",
+    tip: str = "",
+    **style: Any,
   ) -> None:
     names = {"stroke": "stroke-width", "dash": "stroke-dasharray"}
     for name, value in style.items():
@@ -135,7 +141,9 @@ class Drawing:
   def __html__(self) -> str:
     """Return the figure as an element of a page."""
     said = f"{self.title}. {self.description}" if self.description else self.title
-    size = f'viewBox="0 0 {_number(self.width)} {_number(self.height)}" width="{_number(self.width)}"'
+    size = (
+      f'viewBox="0 0 {_number(self.width)} {_number(self.height)}" width="{_number(self.width)}"'
+    )
     head = Markup('<svg class="figure" {} role="img" font-family="{}" aria-label="{}">')
     return head.format(Markup(size), FONT, said) + Markup("").join(self.shapes) + Markup("</svg>")
 

@@ -151,7 +151,9 @@ def commands(runs: Runs, asked: Options, metrics: Sequence[str], output: str) ->
     own.append(f"--metrics={','.join(asked.metrics)}")
   said = [shlex.join(["as2jax", "report", *names, "-o", output, *shared, *own])]
   if len(names) > 1:  # `compare` alone takes two metrics
-    said.append(shlex.join(["as2jax", "compare", *names, *shared, f"--metrics={','.join(metrics)}"]))
+    said.append(
+      shlex.join(["as2jax", "compare", *names, *shared, f"--metrics={','.join(metrics)}"])
+    )
   for system in runs.systems:
     if system.config:  # an evaluation on other data has none
       folder = epath.Path(system.name)  # without a slash at its end

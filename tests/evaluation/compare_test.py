@@ -269,6 +269,55 @@ def test_results_changed_by_hand(folders, tmp_path):
     run_scores.load([str(twin)])
 
 
+ROWS = [
+  {"system": "runs/a_b", "metric": "map[x-clean/test]", "mean": 0.5, "half_width": 0.04},
+  {
+    "system": "100 % & #1",
+    "metric": "map[x-clean/test]",
+    "mean": 0.6,
+    "half_width": None,
+    "p_randomization": 0.001,
+    "p_randomization_holm": 0.03,
+    "p_methods": 0.04,
+  },
+]
+ROWS = [{"questions": 54, "seeds": 1, "sd": None, "note": "", **row} for row in ROWS]
+
+
+def test_a_table_for_a_paper_marks_the_best_and_what_is_significant():
+  lines = compare.for_paper(ROWS, "markdown").splitlines()
+  assert lines[:6] == [
+    "x-clean/test, 54 questions",
+    "",
+    "| system | MAP |",
+    "| --- | ---: |",
+    "| runs/a\\_b | 0.500 ± 0.040 |",
+    "| 100 % & #1 | **0.600†\\*** |",
+  ]
+  assert "Holm-adjusted" in lines[-1]
+  alone = [ROWS[0], {**ROWS[1], "p_randomization_holm": 0.001}]  # of two systems: nothing to adjust
+  assert "Holm" not in compare.for_paper(alone, "markdown")
+  text = compare.for_paper(ROWS, "latex")
+  assert r"runs/a\_b & 0.500 $\pm$ 0.040 \\" in text
+  assert r"100 \% \& \#1 & \textbf{0.600$^{\dagger}$*} \\" in text
+  assert compare.marks({"p_randomization": 0.001, "p_methods": None}) == "‡"
+  assert compare.marks({"p_randomization": 0.05, "p_methods": 0.05}) == compare.marks(ROWS[0]) == ""
+
+
+def test_the_command_prints_each_form(folders, capsys):
+  runs = [str(folders / name) for name in ("bm25", "word_overlap")]
+  printed = {}
+  for form in ("markdown", "latex", "csv", "json"):
+    assert not compared(*runs, f"--format={form}", "--metrics=map")
+    printed[form] = capsys.readouterr().out
+  means = [json.loads(line)["mean"] for line in printed["json"].splitlines()]
+  assert [float(row["mean"]) for row in csv.DictReader(io.StringIO(printed["csv"]))] == means
+  for mean in means:
+    assert f"{mean:.3f}" in printed["markdown"] and f"{mean:.3f}" in printed["latex"]
+  assert compared(runs[0], "vs", runs[1], "--format=latex") == 2
+  assert "for systems on one data set" in capsys.readouterr().err
+
+
 def test_a_metric_named_twice_is_tested_once(folders, capsys):
   names = folders / "word_overlap", folders / "bm25", folders / "idf_overlap"
   assert rows_of(capsys, *names, "--metrics=map,map") == rows_of(capsys, *names, "--metrics=map")

@@ -34,7 +34,7 @@ class Page(html.parser.HTMLParser):
 
   def of(self, tag, **wanted):
     return [
-      (attributes, "".join(text))
+      (attributes, text[0] if tag in ("script", "style") else "".join(text).strip())
       for name, attributes, text in self.elements
       if name == tag and all(attributes.get(key) == value for key, value in wanted.items())
     ]

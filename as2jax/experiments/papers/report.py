@@ -6,14 +6,14 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from as2jax.evaluation import compare, results, run_scores
+from as2jax.evaluation import compare, results, run_scores, tables
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.evaluation.significance import ONE_SEED, half_width, mean_sd
 from as2jax.experiments.papers.plan import Choice, Plan, Table
 from as2jax.experiments.papers.rows import Column, Row
 from as2jax.experiments.sweeps import table as sweep_table
 from as2jax.experiments.sweeps.local_executor import finished
-from as2jax.report import many, tables
+from as2jax.report import many
 from as2jax.runtime.files import write_whole
 
 
@@ -203,25 +203,24 @@ def write(
   done = _finished(plan, output)
   notes += [*sweep_table.tests_seen(done), *sweep_table.seen_by(done)]
   tests = measured.tests()
-  text = "\n".join([heading, *compare.aligned(cells), "", *notes, "", *tests]).rstrip()
+  text = "\n".join([heading, tables.render(cells), "", *notes, "", *tests]).rstrip()
   write_whole(output / f"{table.name}.txt", text + "\n")
   marked = [
     f"**{table.title}**",
     "",
     heading.partition("\n")[2],
     "",
-    *sweep_table.markdown(cells, left=1),
+    tables.render(cells, "markdown"),
     "",
     *(f"- {note}" for note in notes),
     *(["", "```", *tests, "```"] if tests else []),
   ]
   write_whole(output / f"{table.name}.md", "\n".join(marked) + "\n")
   flat = _flat(table, figures, measured)
-  write_whole(output / f"{table.name}.csv", compare.as_csv(flat) + "\n")
+  write_whole(output / f"{table.name}.csv", tables.render(flat, "csv") + "\n")
   write_whole(output / f"{table.name}.json", json.dumps(flat, indent=2) + "\n")
-  escaped = [list(map(tables.escaped, row)) for row in cells]
-  caption = tables.escaped(heading.replace("\n", ". "))
-  write_whole(output / f"{table.name}.tex", tables.framed(escaped, caption))
+  latex = tables.render(cells, "latex", caption=heading.replace("\n", ". "))
+  write_whole(output / f"{table.name}.tex", latex + "\n")
   page = many.make(
     table.title,
     heading.partition("\n")[2],

@@ -11,11 +11,11 @@ import numpy as np
 
 from as2jax.data import holdout
 from as2jax.encoders import pretraining
-from as2jax.evaluation import compare, results, run_scores
+from as2jax.evaluation import compare, results, run_scores, tables
 from as2jax.evaluation.run_scores import RunScores
 from as2jax.experiments.sweeps.local_executor import finished, last_line
 from as2jax.experiments.sweeps.points import Job
-from as2jax.report import many, tables
+from as2jax.report import many
 from as2jax.runtime.files import write_whole
 
 METRICS = {"rerank": ("map", "mrr", "p@1"), "retrieve": ("mrr", "r@1", "r@5")}  # the first chooses
@@ -100,16 +100,17 @@ def _write(
   flat: Sequence[dict[str, Any]],
 ) -> str:
   """Writes the table as text, Markdown and LaTeX, all figures as CSV and JSON; returns the text."""
-  text = "\n".join([heading, *compare.aligned(cells, left=2), "", *result])
+  text = "\n".join([heading, tables.render(cells, left=2), "", *result])
   write_whole(output / "table.txt", text + "\n")
   write_whole(
     output / "table.md",
-    "\n".join([heading, "", *markdown(cells, left=2), "", "\\\n".join(result)]) + "\n",
+    "\n".join([heading, "", tables.render(cells, "markdown", left=2), "", "\\\n".join(result)])
+    + "\n",
   )
-  write_whole(output / "table.csv", compare.as_csv(flat) + "\n")
+  write_whole(output / "table.csv", tables.render(flat, "csv") + "\n")
   write_whole(output / "table.json", json.dumps(flat, indent=2) + "\n")
-  escaped = [list(map(tables.escaped, row)) for row in cells]
-  write_whole(output / "table.tex", tables.framed(escaped, tables.escaped(heading), left=2))
+  latex = tables.render(cells, "latex", left=2, caption=heading)
+  write_whole(output / "table.tex", latex + "\n")
   return text
 
 
@@ -219,15 +220,6 @@ def _alone(row: dict[str, Any]) -> dict[str, Any]:
   """A row without its difference, which is to another point than the base."""
   shown = ("metric", "system", "seeds", "questions", "mean", "sd", "half_width", "note")
   return {key: row[key] for key in shown}
-
-
-def markdown(cells: Sequence[Sequence[str]], left: int) -> list[str]:
-  """Rows of text as a table of Markdown, the first `left` columns set to the left."""
-  written = lambda row: (
-    "| " + " | ".join("\\*" if cell == "*" else cell.replace("|", "\\|") for cell in row) + " |"
-  )
-  rule = ["---"] * left + ["---:"] * (len(cells[0]) - left)
-  return [written(row) for row in (cells[0], rule, *cells[1:])]
 
 
 def _heading(rows: Sequence[dict], choice: str) -> str:

@@ -1,0 +1,150 @@
+"""Figures: intervals with published figures, curves of every seed, axes, colours."""
+
+import xml.etree.ElementTree as tree
+
+import numpy as np
+import page_cases
+import pytest
+
+from as2jax.evaluation.run_scores import RunScores
+from as2jax.report import figures, many, plots, verdict
+from as2jax.report.runs import Runs, System
+
+MARKS = [
+  many.Mark("base", 0.5, 0.05),
+  many.Mark("rate=<1e-5>", 0.6, None, 0.7, chosen=True),
+  many.Mark("not run", None),
+]
+
+
+def shapes(drawing, tag):
+  """The elements of a figure of one kind: [(attributes, text, what a pointer is told)]."""
+  root = tree.fromstring(drawing.__html__())
+  found = []
+  for element in root.iter(tag):
+    tip = element.find("title")
+    found.append((element.attrib, element.text or "", "" if tip is None else tip.text))
+  return found
+
+
+def test_intervals_have_ours_and_the_published():
+  drawn = plots.intervals({"": MARKS}, "MAP on dev")
+  assert [a["class"] for a, *_ in shapes(drawn, "circle")] == ["f-c0", "f-c1", "h-muted"]
+  texts = [text for _, text, _ in shapes(drawn, "text")]
+  assert "0.600; published 0.700" in texts and "rate=<1e-5>" in texts
+  drawn = plots.intervals({"": [many.Mark("gain", 12.34, 1.0, -0.7), many.Mark("a", 0.83)]}, "x")
+  texts = {text for _, text, _ in shapes(drawn, "text")}
+  assert {"12.3 ± 1.0; published −0.700", "0.830"} <= texts
+  assert not plots.intervals({"": [many.Mark("not run", None)]}, "MAP").shapes
+
+
+def test_the_page_of_many_runs_names_the_choice_and_who_looked_at_test():
+  arguments = {
+    "result": ["result: rate=<1e-5>, chosen by MAP on dev", "map[x-clean/test] 0.6"],
+    "axis": "MAP on dev",
+    "cells": [["", "", "MAP"], ["*", "rate=<1e-5>", "0.6000"]],
+    "left": 2,
+    "ledger": [["run", "folder", "times"], ["rate=<1e-5>, seed 0", "abc", "2"]],
+    "notes": ["a note"],
+  }
+  text = many.make("Sweep <x>", "a heading", marks=MARKS, **arguments)
+  shown = page_cases.Page(text)
+  assert [a["id"] for a, _ in shown.of("section")] == ["verdict", "points", "notes", "ledger"]
+  assert "chosen by MAP on dev" in shown.of("p", **{"class": "verdict"})[0][1]
+  cells = {text for tag in ("th", "td") for _, text in shown.of(tag)}
+  assert {"rate=<1e-5>, seed 0", "2", "0.6000"} <= cells
+  assert not shown.of("1e-5") and shown.of("title")[0][1] == "Sweep <x>"
+  assert "<svg" not in many.make("x", "", marks=[many.Mark("not run", None)], **arguments)
+
+
+def system(label="x"):
+  rows, metric = [], "map[d-clean/dev]"
+  for seed in (0, 1):
+    rows.append({"seed": seed, "step": 0, "epoch": 0, metric: 0.2})
+    for epoch, (step, seconds) in enumerate(((10, 0.5), (30, 0.25)), 1):
+      rows.append({"seed": seed, "step": step, "loss": 9.0 / step, "seconds_per_step": seconds})
+      value = 0.5 - 0.1 * epoch
+      rows.append({"seed": seed, "step": step, "epoch": epoch, metric: value, "kl": step})
+  content = {
+    "selected_on": "map, dev, clean",
+    "data": {"name": "d"},
+    "seeds": [{"seed": seed, "best_step": 10, "steps": 30} for seed in (0, 1)],
+  }
+  scores = RunScores(label, "d-clean/test", ("Q1",), {"map": np.ones((2, 1))})
+  return System(label, label, scores, content, {}, tuple(rows))
+
+
+def test_every_seed_has_its_curve_with_the_best_marked():
+  drawn = plots.training(Runs((system(),), "test", {}, (), ""))
+  assert set(drawn) == {"dev-step", "curve-loss", "curve-kl"}
+  lines = [a for a, *_ in shapes(drawn["dev-step"], "polyline") if a["class"] == "d-c0"]
+  rings = shapes(drawn["dev-step"], "circle")
+  assert len(lines) == len(rings) == 2
+  attributes, _, tip = rings[0]
+  assert tip == "x, seed 0, best: 0.4000"
+  assert f"{attributes['cx']},{attributes['cy']}" == lines[0]["points"].split()[1]
+
+
+def test_runs_that_other_metrics_select_are_not_said_to_share_one():
+  first, second = system("x"), system("y")
+  second.content["selected_on"] = "mrr, dev, clean"
+  runs = Runs((first, second), "test", {}, (), "")
+  titles = lambda runs: {figure.title for figure in plots.training(runs).values()}
+  assert "map[d-clean/dev] by step" in titles(Runs((first,), "test", {}, (), ""))
+  assert "each run's selecting metric by step" in titles(runs)
+  for one in (first, second):
+    one.content.update({"ties": "by position", "task": "rerank"})
+  said = verdict.protocol(runs, {"metric": "map[d-clean/test]"})
+  assert "was chosen by map, dev, clean (x) and mrr, dev, clean (y); ±" in said
+
+
+def test_long_curves_are_thinned_to_means():
+  thin = plots.thinned([(float(n), float(n % 2)) for n in range(1000)])
+  assert len(thin) <= plots.MOST
+  assert np.mean([x for x, _ in thin]) == pytest.approx(499.5, abs=1.5)
+
+
+@pytest.mark.parametrize(
+  "low, high, expected",
+  [(0.0, 1.0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (0.0, 0.0, [0.0]), (-3.0, 7.0, [-2, 0, 2, 4, 6])],
+)
+def test_ticks_are_round_and_within(low, high, expected):
+  assert figures.ticks(low, high) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+  "low, high",
+  [(9.9e-4, 9.9001e-4), (0.9, 0.90001), (1e5, 1e5 + 3), (0, 1), (-2e-9, 3e-9), (123456, 123457)],
+)
+def test_no_two_ticks_have_one_label(low, high):
+  values = figures.ticks(low, high)
+  said = figures.labels(values)
+  assert len(set(said)) == len(values) > 2
+  numbers = [float(text.replace("−", "-")) for text in said]
+  assert numbers == pytest.approx(values, abs=(high - low) / 50)
+  assert figures.label(2e-5) == "2e−5" and figures.label(-2.0) == "−2"
+
+
+def test_texts_of_a_figure_stay_texts():
+  drawn = figures.Drawing(120, 60, 'a <b> & "c"')
+  drawn.text(4, 30, "words & <i>", turn=30, anchor="end", bold=True)
+  drawn.circle(5, 5, 2, "c1", hollow=True, tip="<script>")
+  drawn.squares([(1, 2), (7.5, 2)], 4, "c1", opacity=0.25)
+  root = tree.fromstring(drawn.__html__())
+  assert root.attrib["aria-label"] == 'a <b> & "c"' and root.find("text").text == "words & <i>"
+  assert root.find("circle/title").text == "<script>"
+  assert root.find("path").attrib["d"] == "M1 2h4v4h-4zM7.5 2h4v4h-4z"
+
+
+def test_colours_can_be_read_in_both_themes():
+  def luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+  for theme in (0, 1):
+    paper = luminance(figures.COLOURS["paper"][theme])
+    for name, pair in figures.COLOURS.items():
+      if name not in ("paper", "grid"):
+        low, high = sorted((paper, luminance(pair[theme])))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, (name, theme)
