@@ -73,7 +73,7 @@ def best(questions: Sequence[Question], ranking: Mapping[str, Mapping[str, float
     for candidate in question.candidates:
       if candidate.id not in scored:
         raise InputError(f"question {question.id!r}: its candidate {candidate.id!r} is not ranked")
-    scores = np.float32([scored[c.id] for c in question.candidates])
+    scores = np.asarray([scored[c.id] for c in question.candidates], np.float64).astype(np.float32)
     right = np.asarray([c.label == 1 for c in question.candidates])
     rows.append((float(scores.max()), right[scores == scores.max()].mean(), right.any()))
   score, right, answerable = np.asarray(rows, np.float64).reshape(-1, 3).T

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from as2jax.data.record import Candidate, Question
-from as2jax.data.retrieval import Retrieval
 from as2jax.inference import explain as explaining
 from as2jax.inference.explain import Similarity, Words
 from as2jax.inference.run import Run

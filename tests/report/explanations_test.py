@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from as2jax.data.record import Candidate, Question
-from as2jax.data.retrieval import Retrieval
 from as2jax.inference import explain as explaining
 from as2jax.inference.explain import Sentence, View, Words
 from as2jax.inference.run import Run
