@@ -19,7 +19,7 @@ def list_sets(root: Root = "", cache: Cache = "", form: output.Form = "auto") ->
   """Lists the data sets. And whether their files are here, or those of which splits."""
   from as2jax.data.dataset import SPECS
   from as2jax.data.source import lacking, splits_here
-  from as2jax.runtime.folders import cache_folder, data_folder
+  from as2jax.runtime.files import cache_folder, data_folder
 
   folder, downloads = data_folder(root), cache_folder(cache) / "downloads"
   rows = []

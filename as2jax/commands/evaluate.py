@@ -102,11 +102,11 @@ def _refuse_without_data(system: str) -> None:
   """Says that what is no run needs data, or what is wrong with a run's damaged config."""
   import os
 
-  from as2jax.runtime import regular_files
+  from as2jax.runtime.files import read_json
 
   config = os.path.join(system, "config.json")
   if os.path.exists(config):
-    regular_files.read_json(config)
+    read_json(config)
   raise InputError(
     f"{system} holds no run, which would have data of its own: train first, or name labelled "
     "questions, --data=wikiqa:test or --data=FILE"

@@ -292,7 +292,7 @@ def bench(context: typer.Context) -> None:
   import subprocess
   import sys
 
-  from as2jax.runtime import huge_pages
+  from as2jax.runtime.devices import huge_pages_environment
 
   root = pathlib.Path(__file__).resolve().parents[2]
   files = sorted((root / "launch" / "benchmarks").glob("*.py"))
@@ -309,5 +309,5 @@ def bench(context: typer.Context) -> None:
   command = [sys.executable, "-m", f"launch.benchmarks.{name}", *rest]
   # Files that the user names lie where the command was given.
   paths = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
-  environment = huge_pages.environment({**os.environ, "PYTHONPATH": paths})
+  environment = huge_pages_environment({**os.environ, "PYTHONPATH": paths})
   raise typer.Exit(subprocess.run(command, env=environment).returncode)

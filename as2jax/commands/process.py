@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from as2jax.runtime import devices, preemption, processes, stalls
+from as2jax.runtime import devices, preemption, processes
 from as2jax.runtime.errors import InputError
 
 # What `pip install "as2jax[EXTRA]"` adds, by the module that is imported.
@@ -84,7 +84,6 @@ def begin_run(
   from as2jax.runtime import profiling
 
   profiling.want(profile)
-  stalls.watch()
 
 
 def guarded(

@@ -1,7 +1,7 @@
 """Checks of config values before anything is read, compiled or written.
 
 The keys of a model, an encoder or a loss have their ranges beside the fields of their class
-(`as2jax.runtime.ranges`); names of data sets are checked where they are looked up.
+(`as2jax.runtime.registry`); names of data sets are checked where they are looked up.
 """
 
 import math
@@ -12,7 +12,7 @@ from typing import Any
 from as2jax.config.overrides import flatten
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import AtLeast, OneOf, Share
+from as2jax.runtime.registry import AtLeast, OneOf, Share
 
 SPLITS = ("train", "dev", "test", "heldout")
 RANGES: dict[str, OneOf | AtLeast | Share] = {

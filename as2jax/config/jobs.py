@@ -20,8 +20,8 @@ from etils import epath
 from ml_collections import ConfigDict
 
 from as2jax.config import base
-from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import read_json
 
 PACKAGE = "as2jax.jobs"
 FOLDERS = ("jobs", "../configs")  # beside the package's folders: installed, or in a repository
@@ -113,7 +113,7 @@ def of_run(file: str | None) -> ConfigDict:
     raise InputError("name the run's config: --config=rerun:runs/x/config.json")
   if not epath.Path(file).is_file():
     raise InputError(f"there is no file {file}; a run writes its config.json into its --workdir")
-  stored = regular_files.read_json(epath.Path(file))
+  stored = read_json(epath.Path(file))
   if not isinstance(stored, dict) or not all(
     isinstance(stored.get(key), dict) for key in ("model", "loss")
   ):

@@ -14,7 +14,7 @@ from as2jax.data.source import Spec, lacking, located
 from as2jax.data.statistics import QUANTILES, gathered
 from as2jax.data.user_files import OwnFile, Problems
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.folders import cache_folder, data_folder
+from as2jax.runtime.files import cache_folder, data_folder
 
 VERDICTS = ("differs", "documented", "match")  # the worst first
 LENGTHS = ("candidates", "answers", "question_words", "candidate_words")

@@ -15,7 +15,7 @@ from as2jax.data.source import Spec, find
 from as2jax.data.statistics import KEEPS
 from as2jax.data.user_files import OwnFile
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.folders import cache_folder, data_folder
+from as2jax.runtime.files import cache_folder, data_folder
 
 # Modules with SPECS, in the order in which the data sets are listed.
 READERS = ("wikiqa", "trecqa", "semeval", "yahoo", "squad", "asnq", "controlled")

@@ -20,8 +20,8 @@ from typing import Any, BinaryIO
 from absl import logging
 from etils import epath
 
-from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import make_durable
 
 SILENCE = 8  # seconds after which a server that sends nothing is taken for absent
 LONGEST = 3600  # seconds that a download may take in all
@@ -74,9 +74,9 @@ def fetch(
     for name in names:
       _check(scratch / name, sha256.get(name))
     for name in names:
-      checksums.make_durable(scratch / name)
+      make_durable(scratch / name)
       (scratch / name).replace(folder / name)
-    checksums.make_durable(folder)
+    make_durable(folder)
   except FAILED as error:
     return f"the download failed ({error})"
   finally:

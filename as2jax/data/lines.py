@@ -11,8 +11,8 @@ from typing import Any, BinaryIO
 
 from etils import epath
 
-from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import refuse_others
 
 LONGEST = 64 << 20  # bytes of a line: a small packed file may hold one of many GiB
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -43,7 +43,7 @@ def opened(path: epath.PathLike) -> Iterator[BinaryIO]:
 
   """
   path = epath.Path(path)
-  regular_files.refuse_others(path)
+  refuse_others(path)
   try:
     with path.open("rb") as file:
       yield file

@@ -10,7 +10,7 @@ from etils import epath
 from as2jax.data.lines import Lines, json_objects, quoted
 from as2jax.data.record import Candidate, Question
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.regular_files import read_json
+from as2jax.runtime.files import read_json
 
 FILE, CARD = "negatives.jsonl", "mining.json"
 PREFIX = "mined-"  # of the ids of mined candidates

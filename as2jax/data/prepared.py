@@ -25,8 +25,8 @@ from rich.progress import track
 from as2jax.data.record import Candidate, Passage, Query, Question
 from as2jax.data.source import Counts, PoolCounts, Source, Spec
 from as2jax.data.statistics import PoolStatistics, SplitStatistics, overlap
-from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import checksum_of, make_durable, seal, unseal
 
 LAYOUT = "5"  # of the prepared copy: raise it when the features or the manifest's fields change
 MANIFEST = "prepared.json"
@@ -102,9 +102,9 @@ def _read(home: epath.Path, spec: Spec, *, warn: bool = False) -> Prepared | Non
   """Return the copy in a folder, None where there is none or it is damaged."""
   log = logging.warning if warn else logging.debug
   try:
-    content = checksums.unsealed((home / MANIFEST).read_text())
+    content = unseal((home / MANIFEST).read_text())
     for name, (size, checksum) in content["files"].items():
-      if (home / name).stat().length != size or checksums.of_file(home / name) != checksum:
+      if (home / name).stat().length != size or checksum_of(home / name) != checksum:
         raise ValueError(f"{name} is not what was written")
     kind = PoolCounts if spec.is_pool else Counts
     counts = {split: kind(*numbers) for split, numbers in content["counts"].items()}
@@ -130,8 +130,8 @@ def _prepare(spec: Spec, source: Source, home: epath.Path) -> Prepared:
       _write(spec, source, table, scratch / table, statistics)
     files = {}
     for path in scratch.glob("*/*"):
-      checksums.make_durable(path)
-      files[str(path.relative_to(scratch))] = path.stat().length, checksums.of_file(path)
+      make_durable(path)
+      files[str(path.relative_to(scratch))] = path.stat().length, checksum_of(path)
     counts, facts = {}, {}
     for split, its in statistics.items():
       counts[split] = tuple(its.counts["pool" if spec.is_pool else "all"].asdict().values())
@@ -143,12 +143,12 @@ def _prepare(spec: Spec, source: Source, home: epath.Path) -> Prepared:
       "facts": facts,
       "overlap": overlap(statistics),
     }
-    (scratch / MANIFEST).write_text(checksums.sealed(content))
+    (scratch / MANIFEST).write_text(seal(content))
     for path in (scratch / MANIFEST, *map(scratch.joinpath, spec.tables), scratch):
-      checksums.make_durable(path)
+      make_durable(path)
     home.rmtree(missing_ok=True)
     os.replace(scratch, home)
-    checksums.make_durable(home.parent)
+    make_durable(home.parent)
   finally:
     scratch.rmtree(missing_ok=True)
   copy = _read(home, spec)

@@ -10,7 +10,7 @@ from as2jax.data.batches.batch import Tokens
 from as2jax.layers import transformer
 from as2jax.layers.layer_scan import scan_layers
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import AtLeast, Dtype, OneOf, Precision, Rate
+from as2jax.runtime.registry import AtLeast, Dtype, OneOf, Precision, Rate
 
 DTYPES = ("float32", "bfloat16")
 

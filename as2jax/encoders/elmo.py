@@ -14,7 +14,7 @@ from as2jax.data.inputs.protocol import Input
 from as2jax.encoders.bilm import ACTIVATIONS, BidirectionalLayer, CharacterCnn
 from as2jax.encoders.characters import Characters, sentence_boundaries
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import AtLeast, Precision
+from as2jax.runtime.registry import AtLeast, Precision
 
 MIXES = ("uniform", "learned", "top")
 

@@ -21,8 +21,9 @@ from as2jax.data.record import Question
 from as2jax.data.text.token_table import UnitTable
 from as2jax.encoders import frozen_vector_cache
 from as2jax.encoders.open import Source
-from as2jax.runtime import folders, sharding
+from as2jax.runtime import sharding
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import cache_folder
 
 log = logging.getLogger(__name__)
 # Encoders whose tokens are words as they are.
@@ -59,7 +60,7 @@ class FrozenVectors(Input):
       resources.source,
       digest=resources.digest,
       storage=self.storage,
-      cache=str(folders.cache_folder(config.data.cache)),
+      cache=str(cache_folder(config.data.cache)),
       rows=config.batch.predict_rows,
       row_length=config.batch.row_lengths[-1],
     )

@@ -14,7 +14,7 @@ from as2jax.encoders.static import StaticEncoder, WordTable
 from as2jax.layers.recurrent import Recurrent, from_torch
 from as2jax.layers.transformer import Dropout
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import AtLeast, Precision, Rate
+from as2jax.runtime.registry import AtLeast, Precision, Rate
 
 MARKERS = ("<s>", "</s>")  # around each sentence, words with vectors of their own
 _PREFIX = "enc_lstm."

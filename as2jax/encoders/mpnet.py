@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from as2jax.encoders.bert import BertEncoder
 from as2jax.layers.transformer import INITIALIZER
-from as2jax.runtime.ranges import AtLeast
+from as2jax.runtime.registry import AtLeast
 
 FARTHEST = 128  # distances from here on share a bucket
 

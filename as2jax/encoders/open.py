@@ -12,9 +12,9 @@ from flax import traverse_util
 from as2jax.data.inputs import fitted
 from as2jax.data.text.tokenizer import kept, load_tokenizer
 from as2jax.encoders.checkpoints import folders, pretrained, published_head, sentence_folder
-from as2jax.runtime import registry, regular_files
+from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
+from as2jax.runtime.files import read_json, read_object, write_whole
 
 # Where in a run's folder lies what it keeps of its encoder's: the tokeniser or vocabulary, the config,
 # and of a sentence-transformers folder (`SENTENCE`) what follows the transformer.
@@ -207,7 +207,7 @@ def _published_model(section: Mapping[str, Any], workdir: epath.PathLike) -> Sou
   folder, absent = _folder(section, workdir)
   encoder_folder = _encoder_folder(workdir)
   if absent:
-    content = regular_files.read_json(folder / SENTENCE)
+    content = read_json(folder / SENTENCE)
     published = sentence_folder.SentenceFolder(folder, **{**content, "params": {}})
   elif section["name"] == "reranker":
     published = _reranker(folder)
@@ -237,7 +237,7 @@ def _check_same(encoder_folder: epath.PathLike, now: dict[str, Any], folder: epa
   if not encoder_folder or not (epath.Path(encoder_folder) / SENTENCE).exists():
     return
   advice = "put the folder back as it was, or train again in another --workdir"
-  then = regular_files.read_object(epath.Path(encoder_folder) / SENTENCE, advice)
+  then = read_object(epath.Path(encoder_folder) / SENTENCE, advice)
   now = json.loads(json.dumps(now))
   changed = [
     f"  {key}: {then[key]!r} then, {now[key]!r} now"
@@ -412,7 +412,7 @@ def found_file(name: str, root: str) -> epath.Path:
     InputError: it is in neither place.
 
   """
-  from as2jax.runtime.folders import data_folder
+  from as2jax.runtime.files import data_folder
 
   archive, colon, member = str(name).partition(".zip:")
   stem = archive + ".zip" if colon else str(name)

@@ -18,9 +18,9 @@ from as2jax.data.text import word_tokenizer
 from as2jax.data.text.tokenizer import Tokenizer, load_tokenizer
 from as2jax.encoders.checkpoints import word_vectors
 from as2jax.layers.transformer import INITIALIZER, Dropout
-from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import Rate
+from as2jax.runtime.files import read_json, refuse_others
+from as2jax.runtime.registry import Rate
 
 VOCABULARIES = ("data", "file")
 _TABLE, _STATISTICS = "vectors.safetensors", "vectors.json"  # the second is written last
@@ -209,8 +209,8 @@ def load(folder: epath.PathLike) -> WordEncoding:
     raise InputError(f"{folder} holds no vocabulary with vectors (no {_STATISTICS}); {again}")
   tokenizer = load_tokenizer(str(folder))
   try:
-    statistics = regular_files.read_json(folder / _STATISTICS)
-    regular_files.refuse_others(folder / _TABLE)
+    statistics = read_json(folder / _STATISTICS)
+    refuse_others(folder / _TABLE)
     table = safetensors.load((folder / _TABLE).read_bytes())[_NAME]
     whole = statistics["sha256"] == digest(tokenizer, table)
   except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:

@@ -12,7 +12,7 @@ from as2jax.layers import transformer
 from as2jax.layers.layer_scan import scan_layers
 from as2jax.layers.relative_attention import RelativeLayer, sinusoids
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import AtLeast, Dtype, Precision, Rate
+from as2jax.runtime.registry import AtLeast, Dtype, Precision, Rate
 
 DTYPES = ("float32", "bfloat16")
 ATTENTION_TYPES = ("bi", "uni")

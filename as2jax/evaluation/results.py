@@ -19,9 +19,8 @@ from as2jax.data import holdout, mined
 from as2jax.data.card import contradictions, data_card, shared_with_training
 from as2jax.data.dataset import Dataset
 from as2jax.evaluation.significance import ONE_SEED, half_width, mean_sd
-from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
+from as2jax.runtime.files import read_object, refuse_others, write_whole
 from as2jax.runtime.version import __version__
 
 log = logging.getLogger(__name__)
@@ -126,7 +125,7 @@ def note_evaluation(
   path = epath.Path(workdir) / LEDGER
   now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
   row = {"data": data, "split": split, "seeds": list(seeds), "mode": mode, "time": now}
-  regular_files.refuse_others(path)
+  refuse_others(path)
   before = path.read_text() if path.exists() else ""
   write_whole(path, before + json.dumps(row) + "\n")
 
@@ -135,7 +134,7 @@ def note_another_training(workdir: epath.PathLike) -> None:
   """Mark the rows of a training whose results were deleted, before another one begins."""
   path = epath.Path(workdir) / LEDGER
   if path.exists():
-    regular_files.refuse_others(path)
+    refuse_others(path)
     write_whole(path, path.read_text().replace('"mode": "train"', '"mode": "earlier training"'))
 
 
@@ -152,7 +151,7 @@ def times_evaluated(workdir: epath.PathLike, split: str, data: str) -> int | Non
   path = epath.Path(workdir) / LEDGER
   if not path.exists():
     return None
-  regular_files.refuse_others(path)
+  refuse_others(path)
   count: Counter[int] = Counter()
   trained: set[tuple[str, int]] = set()
   for number, line in enumerate(path.read_bytes().splitlines(), 1):
@@ -300,7 +299,7 @@ def read(workdir: epath.PathLike) -> dict | None:
   if not path.exists():
     return None
   advice = "it was changed by hand; delete it and run again to have it made anew"
-  return regular_files.read_object(path, advice)
+  return read_object(path, advice)
 
 
 def splits_of(content: dict) -> list[str]:

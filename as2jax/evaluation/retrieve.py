@@ -18,8 +18,9 @@ from as2jax.evaluation import exact_search, metrics, retrieval_metrics
 from as2jax.evaluation.results import Evaluation
 from as2jax.evaluation.retrieval_metrics import ORDERS, QUESTION_FILTERS, Standing, right_entries
 from as2jax.evaluation.run_files import ANY
-from as2jax.runtime import checksums, processes
+from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import digest_of_arrays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -344,7 +345,7 @@ def digest(run: epath.PathLike, pool: Pool, split: str) -> str:
   """Return the SHA-256 (hex) of what `retrieved` reads, at any depth; errors as there."""
   entries, reciprocal_ranks = _read(run, pool, split, None)
   arrays = {str(i): order for i, order in enumerate(entries)}
-  return checksums.of_arrays(arrays | reciprocal_ranks)
+  return digest_of_arrays(arrays | reciprocal_ranks)
 
 
 def _read(

@@ -13,8 +13,8 @@ from as2jax.data.record import Candidate, Question
 from as2jax.encoders import pretraining
 from as2jax.evaluation import metrics, run_files
 from as2jax.evaluation.run_files import ANY
-from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import read_object
 
 POOL = ("gold", "any", "often")  # of runs over a pool; `often`: the answer is asked for often
 QUESTION_FILTERS = ("clean", "official", *metrics.RULES, *POOL)
@@ -286,7 +286,7 @@ def _agrees(place: _Place, title: str) -> bool:
 def _read(path: epath.Path) -> dict[str, Any] | None:
   if not path.exists():
     return None
-  return regular_files.read_object(path, "it was changed by hand; have it made anew")
+  return read_object(path, "it was changed by hand; have it made anew")
 
 
 def _fingerprint(content: dict[str, Any], split: str) -> str:

@@ -5,8 +5,8 @@ from collections.abc import Generator
 
 from etils import epath
 
-from as2jax.runtime import folder_lock
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import lock
 
 
 @contextlib.contextmanager
@@ -25,7 +25,7 @@ def open_working(output: epath.PathLike) -> Generator[tuple[epath.Path, epath.Pa
   working, new = folder / "working", not folder.exists()
   if not (new or working.exists()) and any(folder.iterdir()):
     raise InputError(f"--output={output} is not empty; name a new folder, or remove this one")
-  with folder_lock.lock(working, f"--output={output}"):
+  with lock(working, f"--output={output}"):
     try:
       yield folder, working
     except BaseException:

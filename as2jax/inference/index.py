@@ -23,9 +23,9 @@ import numpy as np
 from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import exact_search, retrieve
 from as2jax.inference.index_part import Hit, Part, Rows, parts_of
-from as2jax.runtime import folder_lock, registry, regular_files
+from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
+from as2jax.runtime.files import lock, read_object, write_whole
 
 Ranker = Any  # `as2jax.inference.ranker.Ranker`, which makes indexes
 CONTENT = "index.json"
@@ -271,7 +271,7 @@ class Index:
     if self.path is None:
       yield
       return
-    with folder_lock.lock(self.path, f"the index {self.path}"):
+    with lock(self.path, f"the index {self.path}"):
       if (self.path / CONTENT).exists() and _read_content(self.path)["parts"] != self._digests:
         raise InputError(f"another process has added to {self.path}: open the index again")
       yield
@@ -347,7 +347,7 @@ def _scores(query: np.ndarray, prepared: np.ndarray, similarity: str) -> np.ndar
 
 def _read_content(folder: pathlib.Path) -> dict[str, Any]:
   """Reads an index's CONTENT; InputError where it is not as it was written."""
-  content = regular_files.read_object(folder / CONTENT, "put it back, or make the index anew")
+  content = read_object(folder / CONTENT, "put it back, or make the index anew")
   if content.get("format") not in (None, FORMAT):
     raise InputError(f"{folder}: an index of format {content['format']!r}; make it anew")
   for key, types in FIELDS.items():

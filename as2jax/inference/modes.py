@@ -6,6 +6,7 @@ from typing import Any
 
 from as2jax.config import check
 from as2jax.runtime import registry
+from as2jax.runtime.devices import huge_pages_advice, use_compile_cache
 from as2jax.runtime.errors import InputError
 
 REPORT = "as2jax.report.make:automatic"  # writes the page of a run that has ended
@@ -63,7 +64,7 @@ def prepare(config: Any, workdir: str) -> str:
       f"evaluation.data = {config.evaluation.data!r} is for a finished run: add --config.mode=evaluate"
     )
   # Only now: they take a second and more, which a mistake above should not cost.
-  from as2jax.runtime import compile_cache, cpu_compiler, devices, huge_pages, processes
+  from as2jax.runtime import cpu_compiler, devices, processes
 
   cpu_compiler.check(devices.backend())
   if processes.first():
@@ -71,7 +72,7 @@ def prepare(config: Any, workdir: str) -> str:
     say("%s: %s", workdir, devices.description())
     if warning := devices.unused():
       say(warning)
-  if devices.backend() == "cpu" and (advice := huge_pages.advice(os.environ)):
+  if devices.backend() == "cpu" and (advice := huge_pages_advice(os.environ)):
     logging.getLogger(__name__).info(advice)
-  compile_cache.use_cache(config)
+  use_compile_cache(config)
   return workdir if "://" in workdir else os.path.abspath(workdir)  # as Orbax wants it

@@ -23,8 +23,10 @@ from as2jax.evaluation import predict
 from as2jax.inference import modes, run
 from as2jax.inference.ranker import Ranker
 from as2jax.inference.run import Run
-from as2jax.runtime import compile_cache, folder_lock, registry, regular_files, sharding
+from as2jax.runtime import registry, sharding
+from as2jax.runtime.devices import use_compile_cache
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import lock, read_json
 from as2jax.training import build, record
 
 if TYPE_CHECKING:
@@ -171,7 +173,7 @@ def _keep(
 
   """
   check.check(config)
-  with folder_lock.lock(output):
+  with lock(output):
     record.claim(output, config)
     for path, frame in frames.items():
       if not (record.begun(output) and os.path.exists(path)):
@@ -195,7 +197,7 @@ def _mapping(columns: Mapping[str, str] | str) -> str:
 def is_run(folder: epath.PathLike) -> bool:
   """Whether a folder's config.json is that of a run: it has sections `model` and `loss`."""
   try:
-    content = regular_files.read_json(epath.Path(folder).expanduser() / "config.json")
+    content = read_json(epath.Path(folder).expanduser() / "config.json")
   except InputError:  # whoever reads the folder says what is wrong
     return False
   return isinstance(content, dict) and all(
@@ -226,7 +228,7 @@ def _published(source: str, dtype: str, label: str | int | None) -> Ranker:
   config.data.max_length, config.batch.row_lengths = length, (length,)
   check.check(config)
   config, here = run.fitted_to_devices(config, source)
-  compile_cache.use_cache(config)
+  use_compile_cache(config)
   components = build.load(config, data=False)
   params = {path: value[None] for path, value in components.pretrained.items()}
   problem = f"{folder}: its tensors do not fit the model that its config describes"
@@ -275,7 +277,7 @@ def _similarity(folder: epath.Path) -> str:
   """The score by which a bi-encoder's folder compares vectors; the library's default is cosine."""
   if not (folder / sentence_folder.MODULES).exists():
     config = folders.config_file(folder)
-    head = (config and regular_files.read_json(config).get("architectures")) or "nothing"
+    head = (config and read_json(config).get("architectures")) or "nothing"
     raise InputError(
       f"{folder} is an encoder alone (no {sentence_folder.MODULES}, and `architectures` of its config "
       f"names {head}, no sequence classifier), which was not trained to rank; train it, or run the job "

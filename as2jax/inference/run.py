@@ -21,16 +21,10 @@ from as2jax.data.record import Candidate, Question
 from as2jax.evaluation import predict, results
 from as2jax.evaluation.predict import FittedRanker
 from as2jax.inference.ranker import ParameterFreeRanker, Ranker
-from as2jax.runtime import (
-  compile_cache,
-  cpu_compiler,
-  devices,
-  processes,
-  registry,
-  regular_files,
-  sharding,
-)
+from as2jax.runtime import cpu_compiler, devices, processes, registry, sharding
+from as2jax.runtime.devices import use_compile_cache
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import read_object
 from as2jax.training import loop, optimizers, record, warm_start
 from as2jax.training import state as states
 from as2jax.training.build import Components, load
@@ -222,7 +216,7 @@ class Run:
     config = self.config
     if registry.has_parameters(config.model.name):  # no device ranks by words
       config = self._for_this_machine[0]
-    compile_cache.use_cache(config)
+    use_compile_cache(config)
     components = processes.in_order(lambda: load(config, data=self._data, workdir=self.folder))
     self.changed = record.check(self.folder, components)
     if components.model.layout != "joint":
@@ -380,7 +374,7 @@ def placed(variables: dict[str, Any], mesh: jax.sharding.Mesh) -> dict[str, Any]
 
 def _check_same_model(config: ConfigDict, path: epath.Path) -> None:
   """Raises InputError where the config describes another model than the run's at `path`."""
-  there = regular_files.read_object(path, "it was changed by hand; put it back as it was")
+  there = read_object(path, "it was changed by hand; put it back as it was")
   used = lambda flat: {k: v for k, v in flat.items() if k.startswith(USED)}
   # For keys that are younger than the run.
   default = flatten({"data": json.loads(base.get_config().data.to_json())})

@@ -13,7 +13,7 @@ from as2jax.layers.vectors import take
 from as2jax.models.biencoder import DISTANCES, BiEncoder
 from as2jax.models.system import Layout
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import OneOf
+from as2jax.runtime.registry import OneOf
 
 COMBINATIONS = ("concat_diff", "abs_diff", "product", "concat")
 

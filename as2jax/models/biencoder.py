@@ -12,7 +12,7 @@ from as2jax.layers.pooling import MODES, AttentionPooling, pool
 from as2jax.layers.vectors import cosine, norm, take
 from as2jax.models.system import Embeddings, PublishedForm, System
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import OneOf
+from as2jax.runtime.registry import OneOf
 
 DISTANCES = ("euclidean", "cosine")
 

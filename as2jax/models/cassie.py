@@ -41,7 +41,7 @@ from as2jax.layers.vectors import norm
 from as2jax.models.losses import Loss, Term
 from as2jax.models.system import Layout, System
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import Above, AtLeast, Each, OneOf
+from as2jax.runtime.registry import Above, AtLeast, Each, OneOf
 
 TEMPLATES = ("context", "pair", "joint")
 HEAD_READS = ("h", "r", "d", "cls")

@@ -16,7 +16,7 @@ from as2jax.layers.pooling import pool
 from as2jax.layers.vectors import cosine, take
 from as2jax.models.system import Embeddings, System
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import AtLeast, OneOf, Rate
+from as2jax.runtime.registry import AtLeast, OneOf, Rate
 
 NORMS = ("pre", "post")
 POSITIONS = ("sinusoids", "none")

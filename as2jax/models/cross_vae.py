@@ -22,7 +22,7 @@ from as2jax.layers.vectors import cosine
 from as2jax.models.system import Embeddings, System
 from as2jax.models.texts import Text, as_tokens, gather_text
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import AtLeast, OneOf, Precision, Rate
+from as2jax.runtime.registry import AtLeast, OneOf, Precision, Rate
 
 SIDES = ("question", "answer")
 ROLE = {"question": ROLES["question"], "answer": ROLES["candidate"]}

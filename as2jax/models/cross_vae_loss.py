@@ -11,7 +11,7 @@ from as2jax.layers.vectors import norm
 from as2jax.models.losses import Loss, Term
 from as2jax.models.ranking_losses import contrast
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import AtLeast, OneOf
+from as2jax.runtime.registry import AtLeast, OneOf
 
 MATCHINGS = ("bce", "softmax")
 REDUCTIONS = ("sum", "mean")

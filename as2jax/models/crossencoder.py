@@ -13,7 +13,7 @@ from as2jax.data.batches.batch import Batch, Tokens
 from as2jax.layers.pooling import TOKENS, pool
 from as2jax.layers.vectors import take
 from as2jax.models.system import Layout, PublishedForm, System, Template
-from as2jax.runtime.ranges import OneOf, Rate
+from as2jax.runtime.registry import OneOf, Rate
 
 
 @struct.dataclass

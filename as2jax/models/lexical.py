@@ -22,7 +22,7 @@ from as2jax.data.record import Question
 from as2jax.data.text.words import plain_words
 from as2jax.models.system import ParameterFreeSystem, Scorer
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import OneOf
+from as2jax.runtime.registry import OneOf
 
 K1, B = 1.5, 0.75  # of BM25: how slowly repeated words saturate, how much long texts are held back
 

@@ -17,7 +17,7 @@ from as2jax.layers.segment_embeddings import (
   segment_rows,
 )
 from as2jax.models.crossencoder import SequenceClassifier
-from as2jax.runtime.ranges import OneOf
+from as2jax.runtime.registry import OneOf
 
 TEMPLATES = ("local_context", "context", "pair")
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import OneOf
+from as2jax.runtime.registry import OneOf
 
 if TYPE_CHECKING:  # a loss is imported beside a jax that has none of what inputs read with
   from as2jax.data.inputs.protocol import Input

@@ -20,7 +20,7 @@ from as2jax.layers.similarity import SIMILARITIES
 from as2jax.layers.transformer import Dropout
 from as2jax.models.losses import BinaryCrossEntropy
 from as2jax.models.system import System
-from as2jax.runtime.ranges import AtLeast, Each, OneOf, Precision, Rate
+from as2jax.runtime.registry import AtLeast, Each, OneOf, Precision, Rate
 
 
 @struct.dataclass

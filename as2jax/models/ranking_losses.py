@@ -20,7 +20,7 @@ from as2jax.data.inputs.teacher_scores import TeacherScores
 from as2jax.layers.vectors import norm, take
 from as2jax.models.losses import Loss, Term
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import Above, AtLeast, OneOf
+from as2jax.runtime.registry import Above, AtLeast, OneOf
 
 WEIGHTINGS = ("none", "ndcg")
 NOWHERE = -1e30  # a logit that softmax takes as 0, and that has no NaN in its gradient

@@ -14,7 +14,7 @@ from as2jax.layers.vectors import take
 from as2jax.models.crossencoder import CrossEncoderOutput
 from as2jax.models.system import Layout, PublishedForm, System, Template
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import Rate
+from as2jax.runtime.registry import Rate
 
 
 class Reranker(System):

@@ -15,8 +15,8 @@ from as2jax.data.record import Candidate, Pool, Question
 from as2jax.data.retrieval import Retrieval
 from as2jax.evaluation import results, run_files, run_scores
 from as2jax.evaluation.run_scores import RunScores
-from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import read_object, refuse_others
 
 Ranking = dict[str, dict[str, float]]  # question -> candidate -> score
 RETRIEVED = 5  # passages of a pool that are shown of each system
@@ -158,7 +158,7 @@ def _system(name: str, label: str, scores: RunScores) -> System:
     return System(name, label, scores, None, {}, ())
   content = results.read(folder)
   config = folder / "config.json"
-  settings = regular_files.read_object(config, ADVICE) if config.exists() else {}
+  settings = read_object(config, ADVICE) if config.exists() else {}
   return System(name, label, scores, content, settings, tuple(_log(folder)))
 
 
@@ -166,7 +166,7 @@ def _log(folder: epath.Path) -> list[dict[str, Any]]:
   """Return the rows of `metrics.jsonl` and its parts, where files cannot be appended to."""
   rows = []
   for path in sorted(folder.glob("metrics*.jsonl"), key=lambda path: (len(path.name), path.name)):
-    regular_files.refuse_others(path)
+    refuse_others(path)
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
       try:
         row = json.loads(line)

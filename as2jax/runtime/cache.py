@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from as2jax.runtime import checksums, regular_files
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import THREADS, checksum_of, make_durable, refuse_others, seal, unseal
 
 MANIFEST = "manifest.json"
 
@@ -98,9 +98,9 @@ class Writer:
       file.flush()
       os.fsync(file.fileno())
       sizes[file_name := f"{name}.npy"] = os.fstat(file.fileno()).st_size
-      sums[file_name] = checksums.of_file(self._folder / file_name)
+      sums[file_name] = checksum_of(self._folder / file_name)
     with (self._folder / MANIFEST).open("w", encoding="ascii") as file:
-      file.write(checksums.sealed({"bytes": sizes, "checksums": sums, "fields": dict(fields)}))
+      file.write(seal({"bytes": sizes, "checksums": sums, "fields": dict(fields)}))
       file.flush()
       os.fsync(file.fileno())
     return None
@@ -182,11 +182,11 @@ def write(folder: pathlib.Path, build: Build) -> Entry:
   writer = Writer(scratch)
   try:
     writer.finish(build(writer))
-    checksums.make_durable(scratch)
+    make_durable(scratch)
     if folder.exists():
       shutil.rmtree(folder)
     os.replace(scratch, folder)
-    checksums.make_durable(folder.parent)
+    make_durable(folder.parent)
   finally:
     writer.close()
     shutil.rmtree(scratch, ignore_errors=True)
@@ -208,16 +208,16 @@ def read(folder: pathlib.Path, what: str = "cache") -> Entry | None:
   except OSError:  # nothing was finished here
     return None
   try:
-    regular_files.refuse_others(manifest)
-    content = checksums.unsealed(manifest.read_text(encoding="ascii"))
+    refuse_others(manifest)
+    content = unseal(manifest.read_text(encoding="ascii"))
     if "fields" not in content:
       raise ValueError("it is of an earlier version of as2jax")
     for name, size in content["bytes"].items():
       if (folder / name).stat().st_size != size:
         raise ValueError(f"{name} is not what was written")
-    with concurrent.futures.ThreadPoolExecutor(checksums.THREADS) as pool:
+    with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
       names = list(content["bytes"])
-      sums = pool.map(lambda name: checksums.of_file(folder / name), names)
+      sums = pool.map(lambda name: checksum_of(folder / name), names)
       for name, checksum in zip(names, sums):
         if checksum != content["checksums"][name]:
           raise ValueError(f"{name} is not what was written")

@@ -1,4 +1,10 @@
-"""The devices of this machine: which are used, which are not, and which are asked for in vain."""
+"""A machine: its devices (used, unused, asked for in vain), memory, and what makes CPUs fast.
+
+Huge pages: without them a CPU step spends a fifth of its time on page faults. glibc gives freed memory
+back to the system after each step and gets it again, page by page, in the next; with huge pages a page
+fault brings 512 pages at once. glibc reads its tunables once, when a process begins: so they are set
+for child processes, and a process that was started without them says how to get them.
+"""
 
 import contextlib
 import glob
@@ -7,8 +13,13 @@ import os
 import pathlib
 import platform
 import resource
+from collections.abc import Mapping
+from typing import Any
+
+from etils import epath
 
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import cache_folder
 
 # Files that show a device, and the extra whose plugin of jax uses it. A TPU is also seen as a device
 # of Google's on the PCI bus; on v5e and later it has no /dev/accel.
@@ -20,6 +31,8 @@ PCI = "/sys/bus/pci/devices"
 GOOGLE, TPUS = "0x1ae0", ("0x0027", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076")
 MOST_CORES = 4  # that are devices: each holds the parameters and what the optimizer keeps of them
 VFIO = "/dev/vfio/[0-9]*"  # a device handed to a program, which may be a TPU or anything else
+
+TUNABLE = "glibc.malloc.hugetlb=1"
 
 _failed_plugins: list[str] = []  # why each could not be used
 
@@ -159,3 +172,48 @@ def peak_memory() -> int:
   used = [device.memory_stats() or {} for device in jax.local_devices()]
   peaks = [stats["peak_bytes_in_use"] for stats in used if "peak_bytes_in_use" in stats]
   return max(peaks) if peaks else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def huge_pages_environment(current: Mapping[str, str]) -> dict[str, str]:
+  """Returns the environment for a child process: `current` and huge pages.
+
+  It stays as it is off glibc, or where the user tunes malloc already (GLIBC_TUNABLES, MALLOC_…), or
+  says AS2JAX_ALLOCATOR=off.
+  """
+  tuned = any(name == "GLIBC_TUNABLES" or name.startswith("MALLOC_") for name in current)
+  if tuned or current.get("AS2JAX_ALLOCATOR") == "off" or platform.libc_ver()[0] != "glibc":
+    return dict(current)
+  return {**current, "GLIBC_TUNABLES": TUNABLE}
+
+
+def huge_pages_advice(current: Mapping[str, str]) -> str:
+  """Says in one line how to get huge pages; "" where there is nothing to be gained."""
+  if huge_pages_environment(current) == dict(current):
+    return ""
+  return (
+    "CPU steps take about a fifth less time with huge pages: start with "
+    f"GLIBC_TUNABLES={TUNABLE} in the environment (AS2JAX_ALLOCATOR=off: without this line)"
+  )
+
+
+def use_compile_cache(config: Any) -> None:
+  """Points jax's persistent compilation cache at `config.compilation_cache`.
+
+  Raises:
+    InputError: the folder cannot be created.
+
+  """
+  import jax
+
+  if config.compilation_cache == "off":
+    return
+  folder = epath.Path(config.compilation_cache or cache_folder(config.data.cache) / "xla")
+  try:
+    folder.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise InputError(
+      f"the folder of compiled programs, {folder}, cannot be made ({error}); name "
+      "another in AS2JAX_CACHE or --config.compilation_cache, or say off"
+    ) from error
+  jax.config.update("jax_compilation_cache_dir", str(folder))
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -1,10 +1,101 @@
-"""Atomic writing of text files: a reader sees a complete file or none."""
+"""Files and folders: written whole, read only where they are regular, known by checksums.
 
+CRC-32 finds every damage within 32 successive bits, and all but one in 2^32 of the others. It is no
+defence against somebody who means to deceive; digests of arrays are SHA-256.
+"""
+
+import concurrent.futures
+import contextlib
+import hashlib
+import json
 import os
+import stat
+import time
+import zlib
+from collections.abc import Generator, Mapping
+from typing import Any
 
+import numpy as np
 from etils import epath
 
-from as2jax.runtime import checksums, processes
+from as2jax.runtime import processes
+from as2jax.runtime.errors import InputError
+
+MAX_JSON = 64 << 20  # bytes
+PIECE = 1 << 20  # bytes read at once
+THREADS = 4  # digests release the interpreter's lock
+_SETTLED = 1.0  # seconds after which a change gives a file another time, on any file system
+_HEAD = '{"checksum": "%s", '  # of a sealed text
+_known: dict[tuple, str] = {}  # checksums by what a file system says of a file
+_KINDS = (
+  (stat.S_ISDIR, "a directory"),
+  (stat.S_ISFIFO, "a named pipe"),
+  (stat.S_ISSOCK, "a socket"),
+  (stat.S_ISCHR, "a device"),
+  (stat.S_ISBLK, "a device"),
+)
+
+
+def data_folder(configured: str = "") -> epath.Path:
+  """Returns the folder of source files: `configured`, $AS2JAX_DATA or ~/.cache/as2jax/data."""
+  chosen = configured or os.environ.get("AS2JAX_DATA") or "~/.cache/as2jax/data"
+  return epath.Path(chosen).expanduser()
+
+
+def cache_folder(configured: str = "") -> epath.Path:
+  """Returns the folder of derived files: `configured`, $AS2JAX_CACHE or ~/.cache/as2jax."""
+  chosen = configured or os.environ.get("AS2JAX_CACHE") or "~/.cache/as2jax"
+  return epath.Path(chosen).expanduser()
+
+
+def refuse_others(path: epath.PathLike) -> None:
+  """Raises InputError where `path` is something else than a file: reading it might never end."""
+  if "://" in os.fspath(path):
+    if epath.Path(path).is_dir():
+      raise InputError(f"{path} is a directory; give the path of a file")
+    return
+  try:
+    mode = os.stat(path).st_mode
+  except OSError:  # whoever opens it says so
+    return
+  for is_kind, kind in _KINDS:
+    if is_kind(mode):
+      raise InputError(f"{path} is {kind}; give the path of a file")
+
+
+def read_json(path: epath.PathLike, max_bytes: int = MAX_JSON) -> Any:
+  """Reads the JSON (UTF-8) in a file that somebody else may have written.
+
+  Raises:
+    InputError: it cannot be read, is no file, has more than `max_bytes`, is no JSON, or is
+      nested too deeply.
+
+  """
+  path = epath.Path(path)
+  refuse_others(path)
+  try:
+    if path.stat().length > max_bytes:
+      raise InputError(f"{path}: has more than {max_bytes >> 20} MiB; this is no such JSON file")
+    text = path.read_bytes()
+  except OSError as error:
+    raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+  try:
+    return json.loads(text.decode())
+  except RecursionError:
+    raise InputError(f"{path}: not valid JSON (nested too deeply)") from None
+  except ValueError as error:
+    raise InputError(f"{path}: not valid JSON ({error})") from None
+
+
+def read_object(path: epath.PathLike, advice: str) -> dict[str, Any]:
+  """Reads the JSON object in a file; errors as `read_json`, or another value, end in `advice`."""
+  try:
+    content = read_json(path)
+  except InputError as error:
+    raise InputError(f"{error}; {advice}") from None
+  if not isinstance(content, dict):
+    raise InputError(f"{path}: holds no JSON object; {advice}")
+  return content
 
 
 def write_whole(path: epath.PathLike, text: str) -> None:
@@ -23,10 +114,130 @@ def write_whole(path: epath.PathLike, text: str) -> None:
   scratch = path.parent / f".{path.name}.{os.getpid()}"
   try:
     scratch.write_text(text)
-    checksums.make_durable(scratch)
+    make_durable(scratch)
     os.replace(scratch, path)
-    checksums.make_durable(path.parent)
+    make_durable(path.parent)
   except OSError as error:  # of a full disk, it would not say of which file
     scratch.unlink(missing_ok=True)
     error.filename = str(path)
     raise
+
+
+def make_durable(path: epath.PathLike) -> None:
+  """Makes the content of a local file, or the names in a local folder, outlast a power failure.
+
+  A rename is of use only behind this: the new name could reach the disk before the content does.
+  """
+  if "://" in os.fspath(path):  # an object is durable once it is visible
+    return
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+@contextlib.contextmanager
+def lock(workdir: epath.PathLike, option: str = "") -> Generator[None, None, None]:
+  """Locks a folder, which it makes, for this process; the lock ends however the process ends.
+
+  With several processes, the first one holds the lock. Object stores cannot lock: nothing is
+  checked there.
+
+  Args:
+    workdir: the folder.
+    option: its name in messages: `--workdir=FOLDER` where nothing else is said.
+
+  Raises:
+    InputError: another process holds the lock.
+
+  """
+  with contextlib.ExitStack() as held:
+    processes.by_first(lambda: _acquire(held, epath.Path(workdir), option))
+    yield
+
+
+def _acquire(held: contextlib.ExitStack, workdir: epath.Path, option: str) -> None:
+  from filelock import FileLock, Timeout
+
+  option = option or f"--workdir={workdir}"
+  try:
+    workdir.mkdir(parents=True, exist_ok=True)
+  except OSError as error:
+    raise InputError(f"{option} cannot be made: {error}") from error
+  if "://" in str(workdir):
+    return
+  try:
+    held.enter_context(FileLock(workdir / ".lock", timeout=0))
+  except Timeout:
+    raise InputError(
+      f"{option} is in use by another process; wait for it, or give another folder"
+    ) from None
+  except OSError as error:
+    raise InputError(f"{option} cannot be written: {error}") from error
+
+
+def checksum_of(path: epath.PathLike) -> str:
+  """Returns the checksum of a file's bytes, read once a process while size and times stay the same."""
+  identity = _identity(path)
+  if identity in _known:
+    return _known[identity]
+  digest = compute_checksum(path)
+  # A file that has just changed could change again within one tick of its clock.
+  if _identity(path) == identity and time.time() - max(identity[-2:]) > _SETTLED:
+    _known[identity] = digest
+  return digest
+
+
+def compute_checksum(path: epath.PathLike) -> str:
+  """Returns the checksum of a file's bytes, read now."""
+  total = 0
+  with epath.Path(path).open("rb") as file:
+    while part := file.read(PIECE):
+      total = zlib.crc32(part, total)
+  return f"{total:08x}"
+
+
+def _identity(path: epath.PathLike) -> tuple:
+  """Returns inode (or address), size and times (seconds, last); renaming its folder changes none."""
+  if "://" in os.fspath(path):
+    remote = epath.Path(path).stat()
+    return os.fspath(path), remote.length, remote.mtime, remote.mtime
+  local = os.stat(path)
+  times = local.st_mtime_ns, local.st_ctime_ns
+  return local.st_dev, local.st_ino, local.st_size, *times, local.st_mtime, local.st_ctime
+
+
+def seal(fields: Mapping[str, Any]) -> str:
+  """Formats `fields` as a JSON object that starts with the checksum of all that follows it."""
+  rest = json.dumps(fields)[1:]
+  return _HEAD % f"{zlib.crc32(rest.encode()):08x}" + rest
+
+
+def unseal(text: str) -> dict[str, Any]:
+  """Reads what `seal` has written.
+
+  Raises:
+    ValueError: the text is damaged, or was not sealed.
+
+  """
+  head = len(_HEAD % ("0" * 8))
+  rest = text[head:]
+  if text[:head] != _HEAD % f"{zlib.crc32(rest.encode()):08x}":
+    raise ValueError("its own checksum is another: it is damaged, or of an earlier version")
+  return json.loads("{" + rest)
+
+
+def digest_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
+  """Returns the SHA-256 (hex) of arrays with their names, types and shapes."""
+  names = sorted(arrays)
+  with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+    digests = pool.map(lambda name: _digest_of_array(arrays[name]), names)
+    lines = [f"{name} {digest}\n" for name, digest in zip(names, digests)]
+  return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _digest_of_array(array: np.ndarray) -> str:
+  digest = hashlib.sha256(f"{array.dtype} {array.shape} ".encode())
+  digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)  # not copied
+  return digest.hexdigest()

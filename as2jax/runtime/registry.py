@@ -1,16 +1,22 @@
 """Names in a config → classes, imported only when asked for.
 
 A name is one of a table, or `module:Class`: a class of the user's, which Python imports from its
-path (the folder that a command is run in, and $PYTHONPATH).
+path (the folder that a command is run in, and $PYTHONPATH). Ranges of values stand beside the fields
+of a class, and are checked before anything is read and again where an object is built:
+
+  norm: Annotated[str, OneOf(("pre", "post"))]
+  num_heads: Annotated[int, AtLeast(1)]
 """
 
 import dataclasses
 import importlib
+import math
 import os
 import sys
-from typing import Any
+import typing
+from collections.abc import Sequence
+from typing import Annotated, Any
 
-from as2jax.runtime import ranges
 from as2jax.runtime.errors import InputError
 
 
@@ -142,7 +148,7 @@ def check_ranges(cls: Any, section: Any, key: str) -> None:
   """
   for field in dataclasses.fields(cls):
     value = section.get(field.name)
-    if problem := ranges.problem(field, value):
+    if problem := range_problem(field, value):
       raise InputError(f"{key}.{field.name} = {value!r}: {problem}")
 
 
@@ -176,3 +182,75 @@ def build(table: Table, section: Any, key: str, **extra) -> Any:
     raise InputError(f"{key}: {cls.__name__} wants values for {missing}")
   check_ranges(cls, values, key)
   return cls(**values, **extra)
+
+
+@dataclasses.dataclass(frozen=True)
+class OneOf:
+  """One of some names."""
+
+  names: Sequence[str]
+
+  def problem(self, value: Any) -> str:
+    """What to do about a value, "" where it is in range."""
+    return "" if value in self.names else f"use one of {', '.join(self.names)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class AtLeast:
+  """A finite number, `least` or more."""
+
+  least: float
+
+  def problem(self, value: Any) -> str:
+    """What to do about a value, "" where it is in range."""
+    return "" if self.least <= value < math.inf else f"give {self.least} or more"
+
+
+@dataclasses.dataclass(frozen=True)
+class Above:
+  """A finite number greater than `limit`."""
+
+  limit: float
+
+  def problem(self, value: Any) -> str:
+    """What to do about a value, "" where it is in range."""
+    return "" if self.limit < value < math.inf else f"give a number above {self.limit}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Each:
+  """One or more values, each within `bound`."""
+
+  bound: OneOf | AtLeast
+
+  def problem(self, value: Any) -> str:
+    """What to do about the values, "" where all are in range."""
+    if not value:
+      return "give one value or more"
+    return next((message for one in value if (message := self.bound.problem(one))), "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+  """A part of a whole that is not the whole: a rate of dropout, the decay of a running average."""
+
+  def problem(self, value: Any) -> str:
+    """What to do about a value, "" where it is in range."""
+    return "" if 0 <= value < 1 else "give a number from 0 to below 1"
+
+
+Rate = Annotated[float, Share()]
+Precision = Annotated[Any, OneOf(("default", "high", "highest"))]  # of float32 matrix products
+Dtype = Annotated[str, OneOf(("float32", "bfloat16"))]  # of a computation
+
+
+def range_problem(field: dataclasses.Field, value: Any) -> str:
+  """What is wrong with the value of a field, "" where it is in range or the field has none."""
+  if value is None or typing.get_origin(field.type) is not Annotated:
+    return ""
+  for bound in field.type.__metadata__:
+    if isinstance(bound, (OneOf, AtLeast, Above, Each, Share)) and (
+      message := bound.problem(value)
+    ):
+      return message
+  return ""

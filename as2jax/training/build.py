@@ -27,8 +27,9 @@ from as2jax.data.text.tokenise import ROLES, build_units
 from as2jax.evaluation import metrics, results
 from as2jax.layers.transformer import is_transformer
 from as2jax.models import losses
-from as2jax.runtime import checksums, devices, folders, processes, registry
+from as2jax.runtime import devices, processes, registry
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import cache_folder, digest_of_arrays
 from as2jax.training import state as states
 from as2jax.training import stored_split
 from as2jax.training.step import check_accumulation
@@ -164,7 +165,7 @@ class Components:
   ) -> BatchTables:
     units, table = self.examples(questions, layout, **options)
     data = self.config.data
-    cache = str(folders.cache_folder(data.cache)) if cached else ""
+    cache = str(cache_folder(data.cache)) if cached else ""
     roles = None
     if self.model.template == "single":
       assert table.asked is not None, "units of one sentence are questions or candidates"
@@ -448,4 +449,4 @@ def _weights(source: "Source", model: Any) -> tuple[dict[str, np.ndarray], dict]
   if model.pooler:
     provenance["pooler"] = "random" if source.pooler is None else "pretrained"
     arrays.update({f"pooler/{name}": value for name, value in (source.pooler or {}).items()})
-  return arrays, {**provenance, "sha256": checksums.of_arrays(arrays)}
+  return arrays, {**provenance, "sha256": digest_of_arrays(arrays)}

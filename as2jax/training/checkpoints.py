@@ -21,9 +21,17 @@ from flax import traverse_util
 from orbax.checkpoint.checkpoint_managers import preservation_policy
 
 from as2jax.encoders.checkpoints.weights import check_finite
-from as2jax.runtime import checksums, processes, regular_files
+from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
+from as2jax.runtime.files import (
+  THREADS,
+  checksum_of,
+  compute_checksum,
+  refuse_others,
+  seal,
+  unseal,
+  write_whole,
+)
 
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"  # in the folder of a step
@@ -100,23 +108,23 @@ def _write_manifest(step: epath.Path, **fields: Any) -> None:
   if not processes.first():
     return
   if (step / MANIFEST).exists():
-    write_whole(step / MANIFEST, checksums.sealed({**_read_manifest(step), **fields}))
+    write_whole(step / MANIFEST, seal({**_read_manifest(step), **fields}))
     return
   names = sorted(str(path.relative_to(step)) for path in _files(step))
-  with concurrent.futures.ThreadPoolExecutor(checksums.THREADS) as pool:
-    sums = list(pool.map(lambda name: checksums.compute(step / name), names))
+  with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
+    sums = list(pool.map(lambda name: compute_checksum(step / name), names))
   sizes = {name: (step / name).stat().length for name in names}
   content = {"bytes": sizes, "checksums": dict(zip(names, sums)), **fields}
-  write_whole(step / MANIFEST, checksums.sealed(content))
+  write_whole(step / MANIFEST, seal(content))
 
 
 def _read_manifest(step: epath.Path) -> dict[str, Any]:
   path = step / MANIFEST
   if not path.exists():
     raise InputError(f"{step} has no {MANIFEST}: the save was cut off, or the file was deleted")
-  regular_files.refuse_others(path)
+  refuse_others(path)
   try:
-    return checksums.unsealed(path.read_bytes().decode("ascii"))
+    return unseal(path.read_bytes().decode("ascii"))
   except (OSError, ValueError) as error:
     raise InputError(f"{path} was damaged: {error}") from None
 
@@ -136,7 +144,7 @@ def _verify(step: epath.PathLike, *, together: bool) -> dict[str, Any]:
   fields = processes.by_first(lambda: _read_manifest(step)) if together else _read_manifest(step)
   names = sorted(fields["checksums"])
   mine = names[processes.index() :: processes.count()] if together else names
-  with concurrent.futures.ThreadPoolExecutor(checksums.THREADS) as pool:
+  with concurrent.futures.ThreadPoolExecutor(THREADS) as pool:
     damaged = [text for text in pool.map(lambda name: _damage(step, name, fields), mine) if text]
   if together:
     damaged = sum(processes.gather(lambda: damaged), [])
@@ -153,7 +161,7 @@ def _damage(step: epath.Path, name: str, fields: dict[str, Any]) -> str:
     size, wanted = path.stat().length, fields["bytes"][name]
     if size != wanted:
       return f"{path} was damaged: it has {size} bytes, {wanted} were saved"
-    if checksums.of_file(path) != fields["checksums"][name]:
+    if checksum_of(path) != fields["checksums"][name]:
       return f"{path} was damaged: its content is not what was saved"
   except OSError as error:
     return f"{path} was damaged: it cannot be read ({error})"

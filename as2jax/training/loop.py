@@ -23,7 +23,7 @@ from as2jax.encoders import open
 from as2jax.evaluation import diagnostics, predict, results, tasks
 from as2jax.runtime import devices, preemption, processes, profiling, registry, sharding
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.folder_lock import lock
+from as2jax.runtime.files import lock
 from as2jax.training import optimizers, record, warm_start
 from as2jax.training import state as states
 from as2jax.training.build import Components, load

@@ -13,9 +13,9 @@ import numpy as np
 from etils import epath
 
 from as2jax.config.overrides import flatten
-from as2jax.runtime import checksums, processes, regular_files
+from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
+from as2jax.runtime.files import make_durable, refuse_others, write_whole
 
 log = logging.getLogger(__name__)
 SEGMENT = 1 << 16  # bytes after which a log that cannot be appended to goes on in another file
@@ -111,7 +111,7 @@ class MetricsLog:
       self.segment += self.pending
     self.pending = ""
     if durable and self.appends and processes.first() and self.path.exists():
-      checksums.make_durable(self.path)
+      make_durable(self.path)
     for writer in self.writers.values():
       writer.flush()
 
@@ -261,7 +261,7 @@ def _filtered(
 
   A last line without its line feed, which a kill in the middle of a write leaves, is dropped.
   """
-  regular_files.refuse_others(path)
+  refuse_others(path)
   data = path.read_bytes()
   lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
   counted = []

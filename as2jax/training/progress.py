@@ -8,8 +8,8 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.runtime import checksums, preemption, processes
-from as2jax.runtime.files import write_whole
+from as2jax.runtime import preemption, processes
+from as2jax.runtime.files import seal, unseal, write_whole
 from as2jax.training.metrics_log import step_seconds
 
 NAME = "status.json"
@@ -155,13 +155,13 @@ class Progress:
     if processes.first() and (now or time.monotonic() - self.written > self.seconds):
       self.written = time.monotonic()
       self.status |= {"time": time.time(), "goodput": self.goodput()}
-      write_whole(self.workdir / NAME, checksums.sealed(self.status))
+      write_whole(self.workdir / NAME, seal(self.status))
 
 
 def read_status(workdir: epath.PathLike) -> dict[str, Any]:
   """Reads the status of a run; {} where it has none, or a damaged one."""
   try:
-    return checksums.unsealed((epath.Path(workdir) / NAME).read_text())
+    return unseal((epath.Path(workdir) / NAME).read_text())
   except (OSError, ValueError):
     return {}
 

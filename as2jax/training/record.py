@@ -29,9 +29,16 @@ from as2jax.data.load import ASNQ_FILES, FILES, SPLITS
 from as2jax.data.load import load as load_dataset
 from as2jax.data.record import Question, fingerprint
 from as2jax.evaluation import results, retrieve
-from as2jax.runtime import checksums, processes, regular_files, version
+from as2jax.runtime import processes, version
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
+from as2jax.runtime.files import (
+  digest_of_arrays,
+  read_object,
+  refuse_others,
+  seal,
+  unseal,
+  write_whole,
+)
 from as2jax.training import checkpoints, stored_split
 from as2jax.training.build import Components
 
@@ -147,7 +154,7 @@ def change_seeds(workdir: epath.PathLike, config: Any) -> None:
 
 
 def _read_config(path: epath.Path) -> dict[str, Any]:
-  return regular_files.read_object(path, "it was changed by hand; give another --workdir")
+  return read_object(path, "it was changed by hand; give another --workdir")
 
 
 def check_finished(workdir: epath.PathLike, config: Any, content: dict[str, Any]) -> None:
@@ -331,9 +338,9 @@ def read(workdir: epath.PathLike) -> dict:
   if not path.exists() and (epath.Path(workdir) / OLD_NAME).exists():
     path = epath.Path(workdir) / OLD_NAME
   again = "put it back, or train again in another --workdir"
-  regular_files.refuse_others(path)
+  refuse_others(path)
   try:
-    return checksums.unsealed(path.read_bytes().decode("ascii"))
+    return unseal(path.read_bytes().decode("ascii"))
   except FileNotFoundError:
     if not begun(workdir):
       raise InputError(f"{workdir} holds no checkpoint and no results: train first") from None
@@ -345,7 +352,7 @@ def read(workdir: epath.PathLike) -> dict:
 
 
 def _write(workdir: epath.Path, content: dict) -> None:
-  write_whole(workdir / NAME, checksums.sealed(content))
+  write_whole(workdir / NAME, seal(content))
 
 
 def _digest(path: epath.Path) -> str:
@@ -393,7 +400,7 @@ def _of_data(components: Components, splits: Sequence[str]) -> dict[str, Any]:
       orders[name] = retrieve.digest(source, pool, name)
     if ranking is not None and ranking.ranking is not None:
       of_split = ranking.for_layout(_questions(components, name))
-      orders[name] = checksums.of_arrays({str(i): order for i, order in enumerate(of_split)})
+      orders[name] = digest_of_arrays({str(i): order for i, order in enumerate(of_split)})
   found: dict[str, Any] = {"data": digests, "first_stage_ranking": orders}
   if teachers is not None and teachers.teachers and TRAINING in splits:
     found["teachers"] = {TRAINING: teachers.digest()}

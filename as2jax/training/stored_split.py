@@ -17,7 +17,8 @@ from as2jax.data import mined
 from as2jax.data.batches.examples import ExampleTable
 from as2jax.data.dataset import SPECS
 from as2jax.data.text.token_table import UnitTable, table_of
-from as2jax.runtime import cache, checksums, folders
+from as2jax.runtime import cache
+from as2jax.runtime.files import cache_folder, checksum_of
 from as2jax.runtime.version import source_digest
 
 # `parts` below are the `Components` of a run.
@@ -43,7 +44,7 @@ def folder(parts: Any) -> pathlib.Path | None:
   key = {
     "data": {name: value for name, value in data.items() if name not in ELSEWHERE},
     "fingerprint": dataset.fingerprints["train"],
-    "mined": [checksums.of_file(mined.file(folder)) for folder in config.data.mined],
+    "mined": [checksum_of(mined.file(folder)) for folder in config.data.mined],
     "task": config.evaluation.task,
     "layout": parts.model.layout,
     "template": parts.model.template,
@@ -53,7 +54,7 @@ def folder(parts: Any) -> pathlib.Path | None:
     "tokenizer": [parts.source.tokenizer.fingerprint, tokenizers.__version__],
     "source": source_digest(folders=("data",)),
   }
-  root = folders.cache_folder(config.data.cache)
+  root = cache_folder(config.data.cache)
   return None if "://" in str(root) else cache.place(root, "splits", key)
 
 

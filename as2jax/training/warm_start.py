@@ -29,9 +29,9 @@ from as2jax.data.inputs import fitted
 from as2jax.encoders.open import ENCODER_FOLDER
 from as2jax.evaluation import results
 from as2jax.models.system import System
-from as2jax.runtime import checksums, processes, registry, regular_files
+from as2jax.runtime import processes, registry
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
+from as2jax.runtime.files import digest_of_arrays, read_object, write_whole
 from as2jax.training import optimizers, record
 from as2jax.training.checkpoints import group_folder, read_best
 from as2jax.training.state import TrainState
@@ -139,7 +139,7 @@ class WarmStart:
     for seed, origin in self.origins.items():
       if origin not in digests:
         params, statistics = self.arrays(seed)
-        digests[origin] = checksums.of_arrays({**params, **statistics})
+        digests[origin] = digest_of_arrays({**params, **statistics})
       seeds.append(
         {
           "seed": seed,
@@ -392,7 +392,7 @@ def _check_or_copy(start: WarmStart, config: Any, workdir: epath.Path) -> None:
   before = record.read(workdir).get("warm_start")
   if before is None and (workdir / OLD_NAME).exists():
     advice = "it says what this run began with; put it back, or start in another --workdir"
-    before = regular_files.read_object(workdir / OLD_NAME, advice)
+    before = read_object(workdir / OLD_NAME, advice)
   if before is not None:
     start.check_unchanged(before)
 
@@ -404,7 +404,7 @@ def _finished(run: epath.Path) -> tuple[dict, dict]:
     raise InputError(
       f"warm_start.run = {run} holds no run (no config.json): name the --workdir of a finished one"
     )
-  config = regular_files.read_object(path, "it was changed by hand; put it back as it was")
+  config = read_object(path, "it was changed by hand; put it back as it was")
   content = results.read(run)
   if content is None:
     raise InputError(

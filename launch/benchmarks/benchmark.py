@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 
-from as2jax.runtime import huge_pages
+from as2jax.runtime.devices import huge_pages_advice
 from launch.benchmarks import machine
 from launch.benchmarks.workload import SHAPES
 
@@ -386,5 +386,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-  print(huge_pages.advice(os.environ), file=sys.stderr)  # it holds for both sides
+  print(huge_pages_advice(os.environ), file=sys.stderr)  # it holds for both sides
   sys.exit(main())

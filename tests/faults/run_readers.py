@@ -10,8 +10,8 @@ from as2jax.config import jobs
 from as2jax.data import trec_files
 from as2jax.evaluation import results
 from as2jax.experiments.sweeps import points, states
-from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import seal, unseal
 from as2jax.training import progress
 from as2jax.training.metrics_log import MetricsLog
 from tests.faults.fuzz import Reader, judged
@@ -30,9 +30,7 @@ def evaluations() -> list[Reader]:
   }  # fmt: skip
   rows = "".join(json.dumps({"seed": 0, "step": i, "loss": 0.5}) + "\n" for i in range(6))
 
-  of_a_run = checksums.sealed(
-    {"state": "training", "step": 3, "steps": 9, "best": 0.5, "time": 0.0}
-  )
+  of_a_run = seal({"state": "training", "step": 3, "steps": 9, "best": 0.5, "time": 0.0})
   ledger = "".join(
     json.dumps({"data": "x", "split": "test", "seeds": [0, 1], "mode": "train"}) + "\n"
     for _ in range(3)
@@ -79,7 +77,7 @@ def _known(path: pathlib.Path) -> bool:
   if not actual:
     assert row == {"id": "x", "title": "x", "state": states.WAITING, "note": ""}
     raise InputError(f"{path}: damaged")
-  return actual == checksums.unsealed(path.read_bytes().decode()) and row["step"] == actual["step"]
+  return actual == unseal(path.read_bytes().decode()) and row["step"] == actual["step"]
 
 
 def _counted(path: pathlib.Path) -> bool:

@@ -22,8 +22,8 @@ from as2jax.inference import export
 from as2jax.models.asbert import Triplet
 from as2jax.models.crossencoder import CrossEncoder
 from as2jax.models.sentence_bert import SentenceBert
-from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import seal
 from as2jax.training.build import load
 from as2jax.training.loop import train_and_evaluate
 
@@ -373,7 +373,7 @@ def test_a_deleted_checkpoint_and_changed_weights(trained, tmp_path):
   with pytest.raises(InputError, match="best has no checkpoint"):
     export.export(copy, tmp_path / "out")
   content = {**record.read(copy), "weights": "0" * 64}
-  (copy / "run.json").write_text(checksums.sealed(content))
+  (copy / "run.json").write_text(seal(content))
   with pytest.raises(InputError, match="the pretrained weights: 000000000000 then"):
     export.export(copy, tmp_path / "out")
   assert not (tmp_path / "out").exists()

@@ -8,7 +8,7 @@ import as2jax
 from as2jax.data import user_files
 from as2jax.inference import modes, rank_file
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.folder_lock import lock
+from as2jax.runtime.files import lock
 
 pandas = pytest.importorskip("pandas", reason="pandas is not installed")
 FRAME = pandas.DataFrame(

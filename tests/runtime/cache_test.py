@@ -11,8 +11,9 @@ import time
 import numpy as np
 import pytest
 
-from as2jax.runtime import cache, checksums
+from as2jax.runtime import cache, files
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import seal
 from tests.file_damage import damage_one_byte
 
 VALUES = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -108,16 +109,17 @@ def test_no_damaged_byte_is_used(tmp_path, caplog):
 def test_a_folder_of_an_earlier_version_is_built_again(tmp_path, caplog):
   build = Build()
   manifest = take(tmp_path, build).folder / cache.MANIFEST
-  manifest.write_text(checksums.sealed({"bytes": {}, "checksums": {}, "about": 1}))
+  manifest.write_text(seal({"bytes": {}, "checksums": {}, "about": 1}))
   take(tmp_path, build)
   assert build.times == 2 and "earlier version" in caplog.text
 
 
 def test_a_file_is_read_for_its_checksum_once_a_process(tmp_path, monkeypatch):
-  monkeypatch.setattr(checksums, "_SETTLED", -1.0)
-  computed, compute = [], checksums.compute
+  monkeypatch.setattr(files, "_SETTLED", -1.0)
+  computed, compute = [], files.compute_checksum
   folder = take(tmp_path, Build()).folder
-  monkeypatch.setattr(checksums, "compute", lambda path: computed.append(path) or compute(path))
+  counted = lambda path: computed.append(path) or compute(path)
+  monkeypatch.setattr(files, "compute_checksum", counted)
   for _ in range(3):
     assert cache.read(folder) is not None
   assert not computed
@@ -146,7 +148,7 @@ def test_an_error_leaves_nothing(tmp_path):
 
 KILLED = """
 import os, sys
-from as2jax.runtime import cache
+from as2jax.runtime import cache, files
 
 def build(writer):
   writer.create("values", (5, 3), "float32")

@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 from as2jax.inference import modes
-from as2jax.runtime import huge_pages
+from as2jax.runtime.devices import TUNABLE, huge_pages_advice, huge_pages_environment
 from as2jax.runtime.errors import InputError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -26,22 +26,22 @@ def glibc(monkeypatch):
 
 
 def test_a_child_gets_the_tunable(glibc):
-  chosen = huge_pages.environment({"HOME": "x"})
+  chosen = huge_pages_environment({"HOME": "x"})
   assert chosen == {"HOME": "x", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
-  assert huge_pages.environment(chosen) == chosen
-  assert f"start with GLIBC_TUNABLES={huge_pages.TUNABLE}" in huge_pages.advice({"HOME": "x"})
-  assert huge_pages.advice(chosen) == ""
+  assert huge_pages_environment(chosen) == chosen
+  assert f"start with GLIBC_TUNABLES={TUNABLE}" in huge_pages_advice({"HOME": "x"})
+  assert huge_pages_advice(chosen) == ""
 
 
 @pytest.mark.parametrize("name,value", SETTINGS)
 def test_the_users_settings_win(glibc, name, value):
-  assert huge_pages.environment({name: value}) == {name: value}
-  assert huge_pages.advice({name: value}) == ""
+  assert huge_pages_environment({name: value}) == {name: value}
+  assert huge_pages_advice({name: value}) == ""
 
 
 def test_other_libraries_are_left_alone(monkeypatch):
   monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-  assert huge_pages.environment({}) == {} and huge_pages.advice({}) == ""
+  assert huge_pages_environment({}) == {} and huge_pages_advice({}) == ""
 
 
 def test_a_process_without_them_says_so_in_one_line(glibc, monkeypatch, caplog, tmp_path):
@@ -49,7 +49,7 @@ def test_a_process_without_them_says_so_in_one_line(glibc, monkeypatch, caplog, 
     if name == "GLIBC_TUNABLES" or name.startswith(("MALLOC_", "AS2JAX_ALLOCATOR")):
       monkeypatch.delenv(name)
   process = os.getpid()
-  for tunables in ("", huge_pages.TUNABLE):
+  for tunables in ("", TUNABLE):
     if tunables:
       monkeypatch.setenv("GLIBC_TUNABLES", tunables)
     caplog.clear()
@@ -66,7 +66,7 @@ def test_the_launch_scripts_do_the_same(glibc, name, value):
   done = subprocess.run(
     ["bash", "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
   )
-  assert done.stdout == huge_pages.environment(environment).get("GLIBC_TUNABLES", "")
+  assert done.stdout == huge_pages_environment(environment).get("GLIBC_TUNABLES", "")
 
 
 def test_the_users_settings_win_in_a_large_environment():

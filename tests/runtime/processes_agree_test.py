@@ -23,7 +23,7 @@ from as2jax.data import trec_files
 from as2jax.runtime import processes
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-from as2jax.runtime.folder_lock import lock
+from as2jax.runtime.files import lock
 port, me, folder = sys.argv[1], int(sys.argv[2]), pathlib.Path(sys.argv[3])
 processes.start(f"127.0.0.1:{port}", 2, me)
 assert (processes.index(), processes.count(), processes.first()) == (me, 2, me == 0)

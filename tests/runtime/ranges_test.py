@@ -9,7 +9,7 @@ import tiny
 from as2jax.config import check, jobs
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.ranges import Above, AtLeast, Each, OneOf, Share
+from as2jax.runtime.registry import Above, AtLeast, Each, OneOf, Share
 from as2jax.training.describe import describe
 
 

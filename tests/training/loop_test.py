@@ -405,10 +405,10 @@ def test_a_second_process_is_refused(tmp_path):
   import subprocess
   import sys
 
-  from as2jax.runtime.folder_lock import lock
+  from as2jax.runtime.files import lock
 
   with lock(tmp_path / "x"):
-    code = f"from as2jax.runtime.folder_lock import lock\nwith lock({str(tmp_path / 'x')!r}): pass"
+    code = f"from as2jax.runtime.files import lock\nwith lock({str(tmp_path / 'x')!r}): pass"
     done = subprocess.run(
       [sys.executable, "-c", code],
       capture_output=True,

@@ -20,9 +20,9 @@ from as2jax.data.record import Passage, Pool, Query
 from as2jax.evaluation import results
 from as2jax.inference import apply, export
 from as2jax.inference.run import Run
-from as2jax.runtime import checksums, version
+from as2jax.runtime import version
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
+from as2jax.runtime.files import seal, unseal, write_whole
 from as2jax.training import record, warm_start
 from as2jax.training.loop import train_and_evaluate
 
@@ -247,9 +247,9 @@ def test_every_use_compares_the_encoder(there, change, words):
 
 
 def test_another_best_checkpoint_is_refused(there):
-  content = checksums.unsealed((there / "x/run.json").read_text())
+  content = unseal((there / "x/run.json").read_text())
   content["best"]["checkpoints"] = "0" * 64
-  (there / "x/run.json").write_text(checksums.sealed(content))
+  (there / "x/run.json").write_text(seal(content))
   with pytest.raises(InputError, match="not the checkpoint that this run ended with .000000000000"):
     Run(there / "x").ranker()
 
@@ -318,7 +318,7 @@ def test_a_first_stage_is_compared_by_its_checkpoint_not_its_data(there):
   assert warm_start.WarmStart(section, (0,)).record["seeds"][0]["sha256"]
   content = record.read(there / "x")
   content["best"]["checkpoints"] = "0" * 64
-  (there / "x/run.json").write_text(checksums.sealed(content))
+  (there / "x/run.json").write_text(seal(content))
   with pytest.raises(InputError, match="not the checkpoint that this run ended with"):
     _ = warm_start.WarmStart(section, (0,)).record
 

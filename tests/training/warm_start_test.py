@@ -14,8 +14,8 @@ from as2jax.encoders.open import ENCODER_FOLDER
 from as2jax.inference import model_card
 from as2jax.inference.run import Run
 from as2jax.models.crossencoder import CrossEncoder
-from as2jax.runtime import checksums
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import seal
 from as2jax.training import build, checkpoints, loop, record
 from as2jax.training.loop import train_and_evaluate
 from as2jax.training.record import begun
@@ -233,7 +233,7 @@ def test_another_encoder_or_other_parameters_are_one_message(first, tmp_path):
   weights = dict(content["weights"])
   weights["architecture"] = {**weights["architecture"], "num_heads": "4"}
   known = {**record.read(other), "tokenizer": "another"}
-  (other / record.NAME).write_text(checksums.sealed(known))
+  (other / record.NAME).write_text(seal(known))
   (other / "results.json").write_text(json.dumps({**content, "weights": weights}))
   with pytest.raises(
     InputError,

@@ -13,9 +13,8 @@ from etils import epath
 
 from as2jax.data.inputs.protocol import Input
 from as2jax.data.record import Question, fingerprint
-from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
+from as2jax.runtime.files import read_json, write_whole
 
 FOLDER = "inputs"  # in a run's folder
 VERSION = 2  # of the files
@@ -81,7 +80,7 @@ def load(path: epath.PathLike) -> Any:
   """
   again = "train again, into another --workdir"
   try:
-    content = regular_files.read_json(path, MAX_BYTES)
+    content = read_json(path, MAX_BYTES)
     values = content["values"]
     whole = content["version"] == VERSION and content["sha256"] == digest(values)
   except InputError as error:

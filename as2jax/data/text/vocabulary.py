@@ -27,8 +27,8 @@ from typing import Any
 
 from etils import epath
 
-from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import refuse_others
 
 FILES = "tokenizer.json, vocab.txt, vocab.json and merges.txt, or spiece.model"
 _NAMES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model")
@@ -57,7 +57,7 @@ def file_of(folder: epath.Path) -> str:
 
   """
   for name in (*_NAMES, "merges.txt", *_BESIDE):
-    regular_files.refuse_others(folder / name)
+    refuse_others(folder / name)
   if name := _first(folder):
     return name
   raise InputError(f"{folder}: no tokeniser here; put {FILES} into it")

@@ -12,7 +12,7 @@ from as2jax.encoders.bilm import ACTIVATIONS
 from as2jax.encoders.characters import NUM_CHARACTERS
 from as2jax.encoders.checkpoints.weights import check_finite
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.regular_files import read_json, refuse_others
+from as2jax.runtime.files import read_json, refuse_others
 
 GROUPS = ("CNN", "RNN_0", "char_embed")  # what tells weights from other HDF5 files of a folder
 MAX_PACKING = 8  # bytes of weights for a byte of file: compression does not save so much

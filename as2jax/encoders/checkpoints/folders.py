@@ -12,8 +12,8 @@ from etils import epath
 
 from as2jax.data.text import vocabulary
 from as2jax.encoders.checkpoints.weights import FILES, INDEX, TORCH_INDEX, WEIGHTS
-from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import read_json
 
 MODULES = "modules.json"  # of a sentence-transformers folder
 CONFIG = "config.json"
@@ -88,7 +88,7 @@ def given_folder(spec: str, root: str, wanted: str) -> epath.Path:
     InputError: there is none.
 
   """
-  from as2jax.runtime.folders import data_folder
+  from as2jax.runtime.files import data_folder
 
   for folder in (epath.Path(spec), data_folder(root) / spec):
     if spec and folder.is_dir():
@@ -142,7 +142,7 @@ def _cached(name: str) -> str:
 def _lacking(folder: epath.Path) -> str:
   """What the folder of an encoder, or one of its modules, lacks; "" where it is whole."""
   try:
-    listed = regular_files.read_json(folder / MODULES) if (folder / MODULES).exists() else None
+    listed = read_json(folder / MODULES) if (folder / MODULES).exists() else None
     parts = [("Transformer", folder)]
     if listed is not None:
       parts = [(entry["type"].rpartition(".")[2], folder / entry["path"]) for entry in listed]
@@ -174,7 +174,7 @@ def _lacking_weights(folder: epath.Path) -> list[str]:
     return [str(folder / WEIGHTS)]
   if file not in (INDEX, TORCH_INDEX):
     return []
-  index = regular_files.read_json(folder / file)
+  index = read_json(folder / file)
   places = index.get("weight_map") if isinstance(index, dict) else None
   names = sorted(set(map(str, places.values()))) if isinstance(places, dict) else []
   return [str(folder / name) for name in names if not (folder / name).exists()]

@@ -20,7 +20,7 @@ from as2jax.encoders.checkpoints.families import FAMILIES, Family
 from as2jax.encoders.checkpoints.folders import CONFIG, config_file, resolve
 from as2jax.encoders.checkpoints.weights import read_tensors
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.regular_files import read_json
+from as2jax.runtime.files import read_json
 
 __all__ = [
   "check_vocabulary",

@@ -19,7 +19,7 @@ from as2jax.encoders.checkpoints.sentence_folder import SentenceFolder
 from as2jax.layers import vector_layers
 from as2jax.layers.vector_layers import Layer
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.regular_files import read_json
+from as2jax.runtime.files import read_json
 
 ARCHITECTURE = "ForSequenceClassification"
 SCORES = "scores"  # the library's name of what a cross-encoder's last module gives

@@ -16,7 +16,7 @@ from etils import epath
 from as2jax.encoders.checkpoints import weights
 from as2jax.encoders.checkpoints.folders import MODULES, config_file
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.regular_files import read_json
+from as2jax.runtime.files import read_json
 
 log = logging.getLogger(__name__)
 # `encoder.name` of what is opened with all that its folder says.

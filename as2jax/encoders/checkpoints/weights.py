@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 from etils import epath
 
-from as2jax.runtime import regular_files
 from as2jax.runtime.errors import InputError
+from as2jax.runtime.files import read_json, refuse_others
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 TORCH_WEIGHTS, TORCH_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
@@ -83,7 +83,7 @@ def read_file(file: epath.PathLike, wanted: Wanted = lambda name: True) -> dict[
 
   """
   file = epath.Path(file)
-  regular_files.refuse_others(file)
+  refuse_others(file)
   try:
     read = _read_safetensors if file.suffix == ".safetensors" else _read_pickle
     return check_finite(read(file, wanted), file)
@@ -115,7 +115,7 @@ def check_finite(tensors: dict[str, np.ndarray], file: epath.PathLike) -> dict[s
 
 def _read_shards(index: epath.Path, wanted: Wanted) -> dict[str, np.ndarray]:
   """Reads the tensors of the files that Hugging Face's index names, each from its file."""
-  content = regular_files.read_json(index)
+  content = read_json(index)
   places = content.get("weight_map") if isinstance(content, dict) else None
   if not isinstance(places, dict):
     raise InputError(f"{index}: not an index of weight files (no `weight_map` in it)")

@@ -9,7 +9,7 @@ from as2jax.data.source import lacking as lacking_files
 from as2jax.encoders.checkpoints import folders
 from as2jax.runtime import registry
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.folders import cache_folder, data_folder
+from as2jax.runtime.files import cache_folder, data_folder
 
 
 def lacking(config: Any) -> str:

@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
-from as2jax.runtime import huge_pages
+from as2jax.runtime.devices import huge_pages_environment
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.files import write_whole
-from as2jax.runtime.folder_lock import lock
+from as2jax.runtime.files import lock, write_whole
 from as2jax.runtime.preemption import AGAIN, INTERRUPTED
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -137,7 +136,7 @@ def _start(job: Job, folder: pathlib.Path, make_command, cores: set[int]) -> sub
       stdout=log,
       stderr=subprocess.STDOUT,
       stdin=subprocess.DEVNULL,
-      env=huge_pages.environment(os.environ),
+      env=huge_pages_environment(os.environ),
     )
   if cores:
     with contextlib.suppress(ProcessLookupError):  # it has ended already

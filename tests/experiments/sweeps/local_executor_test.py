@@ -161,7 +161,7 @@ def test_a_run_of_another_process_is_waited_for(tmp_path):
       "-c",
       f"""
 import pathlib, time
-from as2jax.runtime.folder_lock import lock
+from as2jax.runtime.files import lock
 with lock({str(tmp_path / "id0")!r}):
   pathlib.Path({str(tmp_path)!r}, "held").touch()
   time.sleep(1)

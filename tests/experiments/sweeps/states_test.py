@@ -10,7 +10,7 @@ import pytest
 from as2jax.commands import app
 from as2jax.evaluation import results
 from as2jax.experiments.sweeps import points, states
-from as2jax.runtime import checksums
+from as2jax.runtime.files import seal
 from as2jax.training import progress
 
 
@@ -18,7 +18,7 @@ def begin(folder, *, age=0.0, **content):
   """A run whose status was written so many seconds ago."""
   folder.mkdir(parents=True)
   content = {"state": progress.TRAINING, "time": time.time() - age, **content}
-  (folder / progress.NAME).write_text(checksums.sealed(content))
+  (folder / progress.NAME).write_text(seal(content))
 
 
 @pytest.fixture

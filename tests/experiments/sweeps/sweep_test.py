@@ -20,7 +20,7 @@ from as2jax.config import jobs as job_files
 from as2jax.evaluation import compare, run_scores, significance
 from as2jax.experiments.sweeps import local_executor, points, table
 from as2jax.runtime.errors import InputError
-from as2jax.runtime.folder_lock import lock
+from as2jax.runtime.files import lock
 from as2jax.training import loop
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
