@@ -21,12 +21,8 @@ from as2jax.report import runs as reading
 from as2jax.report.runs import Runs
 from as2jax.runtime import processes, registry
 from as2jax.runtime.errors import InputError
-<<<<<<< HEAD
-from as2jax.runtime.files import write_whole
-from as2jax.runtime.version import __version__
-=======
 from as2jax.runtime.files import read_object, write_whole
->>>>>>> 7676c44 (Merge the runtime's files, devices and registry; lock by filelock; delete words on stalls)
+from as2jax.runtime.version import __version__
 
 log = logging.getLogger(__name__)
 NAME = "report.html"  # in a run's folder
@@ -248,14 +244,8 @@ def automatic(folder: epath.PathLike) -> None:
     return
   began = time.monotonic()
   try:
-<<<<<<< HEAD
-    content = regular_files.read_object(folder / "results.json", reading.ADVICE)
-    make([str(folder)], folder / NAME, split=_reported(content))
-=======
     content = read_object(folder / "results.json", reading.ADVICE)
-    split = _reported(content)
-    make([str(folder)], folder / NAME, split=split)
->>>>>>> 7676c44 (Merge the runtime's files, devices and registry; lock by filelock; delete words on stalls)
+    make([str(folder)], folder / NAME, split=_reported(content))
   except (InputError, OSError) as error:
     log.warning("no report was written: %s", error)
     return
