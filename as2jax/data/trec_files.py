@@ -5,17 +5,16 @@ With several processes, only the first one writes.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from etils import epath
 
-from as2jax.data.lines import is_id, unpacked
+from as2jax.data.lines import BYTE_ORDER_MARK, is_id, unpacked
 from as2jax.data.record import UNKNOWN
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import write_whole
-
-_BOM = b"\xef\xbb\xbf"
 
 
 def write_run(
@@ -25,13 +24,13 @@ def write_run(
   scores: Sequence[np.ndarray],
   tag: str,
 ) -> None:
-  """Writes a TREC run: `question Q0 candidate rank score tag`, questions in the order given.
+  """Write a TREC run: `question Q0 candidate rank score tag`, questions in the order given.
 
   Candidates are ranked by float32 score descending, ties by id descending, as trec_eval does;
   scores have 9 significant digits, which give back the same float32. `InputError` for ids or a tag
   that are empty or hold whitespace, for an id that occurs twice, for a NaN score.
   """
-  _check_ids(path, question_ids, candidate_ids, [len(x) for x in scores])
+  _check_ids(path, question_ids, candidate_ids, scores)
   _check_id(path, "tag", tag)
   lines = []
   for question, candidates, values in zip(question_ids, candidate_ids, scores, strict=True):
@@ -40,26 +39,18 @@ def write_run(
     if np.isnan(values).any():
       raise InputError(f"{path}: question {question!r} has a NaN score: it cannot be ranked")
     ranked = sorted(zip(values.tolist(), candidates, strict=True), reverse=True)
-    lines += [
-      f"{question} Q0 {candidate} {rank} {score:.9g} {tag}"
-      for rank, (score, candidate) in enumerate(ranked, 1)
-    ]
+    for rank, (score, candidate) in enumerate(ranked, 1):
+      lines.append(f"{question} Q0 {candidate} {rank} {score:.9g} {tag}")
   _write(path, lines)
 
 
 def read_run(path: epath.PathLike) -> dict[str, dict[str, float]]:
-  """Reads a TREC run as {question: {candidate: score}}, in the order of the file.
+  """Read a TREC run as {question: {candidate: score}}, in the order of the file.
 
   The rank and the tag are not looked at, as in trec_eval. `InputError`, with file and line, for a
   line of other than six fields, a score that is no number, a pair that occurs twice.
   """
-  run = {}
-  for number, fields in _read(path, "question Q0 candidate rank score tag"):
-    score = _number(path, number, fields[4], float, "score")
-    if math.isnan(score):
-      raise InputError(f"{path}:{number}: score {fields[4]!r} cannot be ranked: give a number")
-    _insert(run, path, number, fields[0], fields[2], score)
-  return run
+  return _read(path, "question Q0 candidate rank score tag", 4, float)
 
 
 def write_qrels(
@@ -68,12 +59,12 @@ def write_qrels(
   candidate_ids: Sequence[Sequence[str]],
   labels: Sequence[np.ndarray],
 ) -> None:
-  """Writes TREC judgements: `question 0 candidate label`.
+  """Write TREC judgements: `question 0 candidate label`.
 
   Candidates of unknown label get no line (trec_eval takes them as negative), so that a question
   without any judgement is left out. `InputError` as in `write_run`.
   """
-  _check_ids(path, question_ids, candidate_ids, [len(x) for x in labels])
+  _check_ids(path, question_ids, candidate_ids, labels)
   lines = []
   for question, candidates, values in zip(question_ids, candidate_ids, labels, strict=True):
     for candidate, label in zip(candidates, np.asarray(values).tolist(), strict=True):
@@ -85,12 +76,8 @@ def write_qrels(
 
 
 def read_qrels(path: epath.PathLike) -> dict[str, dict[str, int]]:
-  """Reads TREC judgements as {question: {candidate: label}}; errors as in `read_run`."""
-  qrels = {}
-  for number, fields in _read(path, "question 0 candidate label"):
-    label = _number(path, number, fields[3], int, "label")
-    _insert(qrels, path, number, fields[0], fields[2], label)
-  return qrels
+  """Read TREC judgements as {question: {candidate: label}}; errors as in `read_run`."""
+  return _read(path, "question 0 candidate label", 3, int)
 
 
 def write_per_question(
@@ -99,18 +86,13 @@ def write_per_question(
   labels: Sequence[np.ndarray],
   metrics: Mapping[str, np.ndarray],
 ) -> None:
-  """Writes a table: question id, numbers of candidates and positives, metrics in full precision.
+  """Write a table: question id, numbers of candidates and positives, metrics in full precision.
 
   Tab-separated with a header line; `metrics` is {metric: [questions]}, as from
   `metrics.per_question`. `InputError` for ids that cannot be written or lengths that differ.
   """
-  write_table(
-    path,
-    question_ids,
-    list(map(len, labels)),
-    [np.count_nonzero(np.asarray(label) == 1) for label in labels],
-    metrics,
-  )
+  positives = [np.count_nonzero(np.asarray(label) == 1) for label in labels]
+  write_table(path, question_ids, list(map(len, labels)), positives, metrics)
 
 
 def write_table(
@@ -120,74 +102,70 @@ def write_table(
   positives: Sequence[int],
   metrics: Mapping[str, np.ndarray],
 ) -> None:
-  """As `write_per_question`, from numbers of candidates and positives."""
-  _check_ids(path, question_ids, [()] * len(candidates), [0] * len(candidates))
+  """Write the table of `write_per_question` from numbers of candidates and positives."""
+  _check_ids(path, question_ids, [()] * len(candidates), [()] * len(candidates))
+  lines = ["\t".join(["question", "candidates", "positives", *metrics])]
+  columns = [list(map(int, candidates)), list(map(int, positives))]
   for metric, values in metrics.items():
     if len(values) != len(question_ids):
       raise InputError(f"{path}: {len(question_ids)} questions, but {len(values)} of {metric}")
-  lines = ["\t".join(["question", "candidates", "positives", *metrics])]
-  columns = [np.asarray(values, np.float64).tolist() for values in metrics.values()]
-  for question, *numbers in zip(
-    question_ids, map(int, candidates), map(int, positives), *columns, strict=True
-  ):
+    columns.append(np.asarray(values, np.float64).tolist())
+  for question, *numbers in zip(question_ids, *columns, strict=True):
     lines.append("\t".join([question, *map(repr, numbers)]))
   _write(path, lines)
 
 
 def read_per_question(path: epath.PathLike) -> tuple[list[str], dict[str, np.ndarray]]:
-  """Reads what `write_per_question` wrote: question ids and {column: float64 [questions]}.
+  """Read what `write_per_question` wrote: question ids and {column: float64 [questions]}.
 
   The columns include `candidates` and `positives`. `InputError`, with file and line, where the
   header is another, a row is short, a value is no finite number, or a question occurs twice.
   """
-  lines = read_lines(path)
-  header = lines[0].decode().split("\t") if lines else []
+  header, *lines = [line.decode().split("\t") for line in read_lines(path)] or [[]]
   if header[:3] != ["question", "candidates", "positives"]:
     raise InputError(
       f"{path}:1: not a table of per-question scores: its first line must begin "
       "with question, candidates, positives, separated by tabs"
     )
-  rows = {}
-  for number, line in enumerate(lines[1:], 2):
-    fields = line.decode().split("\t")
+  rows: dict[str, list[float]] = {}
+  for number, fields in enumerate(lines, 2):
     if len(fields) != len(header):
       raise InputError(
         f"{path}:{number}: {len(fields)} columns, but the header has {len(header)}: "
         "the file may be cut off; write it again"
       )
-    try:
-      values = list(map(float, fields[1:]))
-    except ValueError:
-      values = [math.nan]
-    if b"_" in line or not all(map(math.isfinite, values)):
-      for text in fields[1:]:
-        _number(path, number, text, float, "value")
-      if not all(map(math.isfinite, values)):
-        raise InputError(f"{path}:{number}: a value is not finite: {line.decode()!r}")
     if fields[0] in rows:
       raise InputError(f"{path}:{number}: question {fields[0]!r} occurs twice: keep one row")
-    rows[fields[0]] = values
+    rows[fields[0]] = [_number(path, number, text, float, "value") for text in fields[1:]]
+    if not all(map(math.isfinite, rows[fields[0]])):
+      raise InputError(f"{path}:{number}: a value is not finite: {fields!r}")
   table = np.array(list(rows.values()), np.float64).reshape(len(rows), len(header) - 1)
   return list(rows), dict(zip(header[1:], table.T, strict=True))
 
 
-def _check_ids(path, question_ids, candidate_ids, lengths):
-  if not len(question_ids) == len(candidate_ids) == len(lengths):
+def _check_ids(
+  path: epath.PathLike,
+  question_ids: Sequence[str],
+  candidate_ids: Sequence[Sequence[str]],
+  values: Sequence[Sequence],
+) -> None:
+  """Refuse ids that a file cannot carry, or that occur twice, and lists of other lengths."""
+  if not len(question_ids) == len(candidate_ids) == len(values):
     raise InputError(
       f"{path}: {len(question_ids)} question ids, {len(candidate_ids)} lists of "
-      f"candidate ids, {len(lengths)} lists of values: give one each a question"
+      f"candidate ids, {len(values)} lists of values: give one each a question"
     )
   _check_unique(path, "question", question_ids)
-  for question, candidates, length in zip(question_ids, candidate_ids, lengths, strict=True):
-    if len(candidates) != length:
+  for question, candidates, its in zip(question_ids, candidate_ids, values, strict=True):
+    if len(candidates) != len(its):
       raise InputError(
         f"{path}: question {question!r} has {len(candidates)} candidate ids, but "
-        f"{length} values: give one a candidate"
+        f"{len(its)} values: give one a candidate"
       )
     _check_unique(path, f"question {question!r}: candidate", candidates)
 
 
-def _check_unique(path, what: str, ids: Iterable[str]):
+def _check_unique(path: epath.PathLike, what: str, ids: Sequence[str]) -> None:
   seen = set()
   for text in ids:
     _check_id(path, f"{what} id", text)
@@ -196,7 +174,7 @@ def _check_unique(path, what: str, ids: Iterable[str]):
     seen.add(text)
 
 
-def _check_id(path, what: str, text: str):
+def _check_id(path: epath.PathLike, what: str, text: str) -> None:
   if not is_id(text):
     raise InputError(
       f"{path}: {what} {text!r} is empty or holds whitespace (or no valid text), "
@@ -204,17 +182,7 @@ def _check_id(path, what: str, text: str):
     )
 
 
-def _insert(table, path, number, question, candidate, value):
-  row = table.setdefault(question, {})
-  if candidate in row:
-    raise InputError(
-      f"{path}:{number}: candidate {candidate!r} of question {question!r} occurs "
-      "twice: keep one line"
-    )
-  row[candidate] = value
-
-
-def _number(path, number, text, kind, what):
+def _number(path: epath.PathLike, number: int, text: str, kind: type, what: str) -> Any:
   try:
     if "_" in text:  # Python's digit separators are nobody else's
       raise ValueError
@@ -223,38 +191,46 @@ def _number(path, number, text, kind, what):
     raise InputError(f"{path}:{number}: {what} {text!r} is not a number: give one") from None
 
 
-def _read(path, layout: str):
-  """Yields (line number, fields) of a file whose lines are laid out like `layout`."""
-  expected = len(layout.split())
+def _read(path: epath.PathLike, layout: str, place: int, kind: type) -> dict[str, dict[str, Any]]:
+  """Read {question: {candidate: value}} of lines like `layout`, the value at one `place` of it."""
+  names, table = layout.split(), {}
   for number, line in enumerate(read_lines(path), 1):
-    fields = line.split()  # of bytes: at ASCII whitespace alone, as trec_eval does
-    if len(fields) != expected:
+    fields = [field.decode() for field in line.split()]  # at ASCII whitespace alone, as trec_eval
+    if len(fields) != len(names):
       raise InputError(
-        f"{path}:{number}: {len(fields)} fields where there must be {expected} "
+        f"{path}:{number}: {len(fields)} fields where there must be {len(names)} "
         f"({layout}): {line.decode()[:80]!r}"
       )
-    yield number, [field.decode() for field in fields]
+    value = _number(path, number, fields[place], kind, names[place])
+    if value != value:
+      raise InputError(f"{path}:{number}: score {fields[place]!r} cannot be ranked: give a number")
+    row = table.setdefault(fields[0], {})
+    if fields[2] in row:
+      raise InputError(
+        f"{path}:{number}: candidate {fields[2]!r} of question {fields[0]!r} occurs "
+        "twice: keep one line"
+      )
+    row[fields[2]] = value
+  return table
 
 
 def read_lines(path: epath.PathLike) -> list[bytes]:
-  """Returns a file's lines, each checked to be UTF-8, less the empty ones at its end.
-
-  What gzip compressed is unpacked, whatever the file is called.
-  """
+  """Return a file's lines (unpacked from gzip), each checked to be UTF-8, less empty ones at its end."""
   with unpacked(path) as stream:
-    content = stream.read()
-  lines = content.removeprefix(_BOM).rstrip().split(b"\n") if content.strip() else []
-  for number, line in enumerate(lines, 1):
+    content = stream.read().removeprefix(BYTE_ORDER_MARK).rstrip()
+  lines = []
+  for number, line in enumerate(content.split(b"\n"), 1):
     try:
       line.decode()
     except UnicodeDecodeError as e:
       raise InputError(
         f"{path}:{number}: not UTF-8 (byte {e.start + 1} of the line): convert the file to UTF-8"
       ) from None
-  return [line.removesuffix(b"\r") for line in lines]
+    lines.append(line.removesuffix(b"\r"))
+  return lines if content else []
 
 
-def _write(path, lines: list[str]):
+def _write(path: epath.PathLike, lines: Sequence[str]) -> None:
   try:
     write_whole(path, "".join(f"{line}\n" for line in lines))
   except OSError as e:
