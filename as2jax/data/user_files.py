@@ -11,9 +11,9 @@ from etils import epath
 from as2jax.data import columns as column_names
 from as2jax.data import tables
 from as2jax.data.lines import ID, IDS, is_id, quoted, text_problem
-from as2jax.data.readers.wikiqa import HEADER, read_wikiqa
-from as2jax.data.record import UNKNOWN, Candidate, Question
+from as2jax.data.record import UNKNOWN, Candidate, Question, label_of
 from as2jax.data.tables import Table
+from as2jax.data.wikiqa_form import HEADER, read_wikiqa
 from as2jax.runtime.errors import InputError
 
 REQUIRED = ("question", "candidate")
@@ -409,18 +409,12 @@ def _question(rows: Sequence[_Row], place: int, key: Any, text: str) -> Question
         row.label,
         previous,
         after,
-        _label_of(previous, judged),
-        _label_of(after, judged),
+        label_of(judged, previous),
+        label_of(judged, after),
         title,
       )
     )
   return Question(question_id, text, tuple(candidates))
-
-
-def _label_of(text: str, judged: Mapping[str, set[int]]) -> int:
-  """Return the label of a context sentence that is a candidate too (SPEC.md 3), else `UNKNOWN`."""
-  labels = judged.get(text, set())
-  return next(iter(labels)) if len(labels) == 1 else UNKNOWN
 
 
 def rows(own: OwnFile, besides: Sequence[str] = ()) -> Iterator[dict[str, Any]]:

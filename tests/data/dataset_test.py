@@ -14,10 +14,11 @@ from as2jax.data import dataset
 from as2jax.data import dataset as datasets
 from as2jax.data.dataset import SPECS, load
 from as2jax.data.load import require
-from as2jax.data.readers.wikiqa import WIKIQA, read_wikiqa
+from as2jax.data.readers.wikiqa import WIKIQA
 from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.data.source import Counts, Source
 from as2jax.data.statistics import KEEPS
+from as2jax.data.wikiqa_form import read_wikiqa
 from as2jax.runtime.errors import InputError
 
 

@@ -17,9 +17,9 @@ from synthetic_wikiqa import SPLITS, alone, change, write_source  # noqa: F401
 
 from as2jax.data import dataset
 from as2jax.data.dataset import SPECS, load
-from as2jax.data.readers.wikiqa import read_wikiqa
 from as2jax.data.record import Candidate, Question, fingerprint
 from as2jax.data.source import Counts, Source
+from as2jax.data.wikiqa_form import read_wikiqa
 from as2jax.runtime.errors import InputError
 from tests.file_damage import damage_one_byte
 

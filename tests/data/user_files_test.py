@@ -17,9 +17,9 @@ from pyarrow import parquet
 
 from as2jax.data import dataset as datasets
 from as2jax.data import tables
-from as2jax.data.readers.wikiqa import read_wikiqa
 from as2jax.data.record import UNKNOWN
 from as2jax.data.user_files import read, read_labelled, read_unlabelled, rows
+from as2jax.data.wikiqa_form import read_wikiqa
 from as2jax.runtime.errors import InputError
 from tests.file_damage import damaged, has_place
 

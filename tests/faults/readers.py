@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow
 import semeval_test
 import squad_test
-import tanda_json_test
 import tiny_elmo
 import tiny_encoders
 import trecqa_test
@@ -53,7 +52,6 @@ def datasets() -> list[Reader]:
       [trecqa_test.content(lines) for lines in (trecqa_test.BARE, trecqa_test.FULL)],
       trecqa_test.judge,
     ),
-    Reader("TANDA's JSON", both(tanda_json_test), tanda_json_test.judge),
     Reader(
       "SemEval",
       [text.encode() for text in (semeval_test.FORUM, semeval_test.THREADS)],

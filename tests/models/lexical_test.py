@@ -6,9 +6,9 @@ import unicodedata
 import numpy as np
 import pytest
 
-from as2jax.data.readers.wikiqa import read_wikiqa
 from as2jax.data.record import Candidate, Question
 from as2jax.data.text import words
+from as2jax.data.wikiqa_form import read_wikiqa
 from as2jax.evaluation import metrics
 from as2jax.models import lexical
 from as2jax.runtime.errors import InputError

@@ -29,7 +29,7 @@ import numpy as np
 from absl import logging
 from etils import epath
 
-from as2jax.data.lines import LONGEST, Lines, json_objects, label_field, quoted, renamed, text_field
+from as2jax.data.lines import LONGEST, Lines, json_objects, quoted, renamed, text_field
 from as2jax.data.record import Candidate, Question, label_of
 from as2jax.data.source import Counts, Spec
 from as2jax.data.statistics import short_hash
@@ -39,9 +39,8 @@ COLUMNS = ("question", "sentence", "label")
 CLASSES = (1, 2, 3, 4)
 POSITIVE = 4
 CONTEXT = ("previous", "next", "title")  # the fields of a row that may be ""
-REQUIRED = ("question", "sentence", "label")
 UNUSED = ("question_id", "candidate_id", "document", "doc_id", "url")
-FIELDS = (*REQUIRED, *CONTEXT, *UNUSED)
+FIELDS = (*COLUMNS, *CONTEXT, *UNUSED)
 ALIASES = {"candidate": "sentence", "answer": "sentence", "successive": "next"}
 BUCKET_ROWS = 200_000  # of a scattered file held at once, about; BUCKETS files at most
 BUCKETS = 128
@@ -199,44 +198,47 @@ def iterate_asnq(path: epath.PathLike, *, classes: Collection[int] = CLASSES) ->
 
 
 def iterate_rows(path: epath.PathLike) -> Iterator[Row]:
-  """The rows of the file; `label` is the class."""
+  """Yield the rows of the file; `label` is the class."""
   lines = Lines(path)
   names: Sequence[str] = COLUMNS
-  seen = False
+  count = 0
   for number, line in lines:
     cells = line.split("\t")
     if number == 1 and "label" in cells:
-      names = _header(cells, lines)
+      names = ["sentence" if cell == "candidate" else cell for cell in cells]
+      if sorted(names) != sorted({*names, *COLUMNS} & {*COLUMNS, *CONTEXT}):
+        raise lines.error(
+          f"the header is {quoted(', '.join(cells), 120)}; expected {', '.join(COLUMNS)} and perhaps "
+          f"{', '.join(CONTEXT)}, separated by tabs"
+        )
       continue
-    seen = True
-    yield _row(cells, names, line, lines)
-  if not seen:
+    count += 1
+    yield _row(_by_name(cells, names, lines), CLASSES, lines)
+  if not count:
     raise lines.error("nothing follows the header; get the file again")
 
 
-def _header(cells: Sequence[str], lines: Lines) -> Sequence[str]:
-  names = ["sentence" if cell == "candidate" else cell for cell in cells]
-  if set(COLUMNS) - set(names) or set(names) - {*COLUMNS, *CONTEXT} or len(names) > len(set(names)):
-    raise lines.error(
-      f"the header is {quoted(', '.join(cells), 120)}; expected {', '.join(COLUMNS)} and perhaps "
-      f"{', '.join(CONTEXT)}, separated by tabs"
-    )
-  return names
-
-
-def _row(cells: Sequence[str], names: Sequence[str], line: str, lines: Lines) -> Row:
+def _by_name(cells: Sequence[str], names: Sequence[str], lines: Lines) -> dict[str, str]:
   if len(cells) != len(names):
-    raise lines.error(
-      f"{len(cells)} columns in {quoted(line)}; expected {len(names)}: {', '.join(names)}"
-    )
-  values = dict(zip(names, cells))
+    shown = quoted(", ".join(cells))
+    raise lines.error(f"{len(cells)} columns in {shown}; expected {len(names)}: {', '.join(names)}")
+  return dict(zip(names, cells))
+
+
+def _row(record: Mapping[str, object], labels: Sequence[int], lines: Lines) -> Row:
+  """Check a row's fields; `labels` are those that its label may be."""
+  texts = {name: text_field(name, record, lines) for name in ("question", "sentence", *CONTEXT)}
   for name in ("question", "sentence"):
-    if not values[name].strip():
-      raise lines.error(f"the column {name} is empty; give it a value or remove the line")
-  if values["label"] not in ("1", "2", "3", "4"):
-    raise lines.error(f"the label is {quoted(values['label'])}; expected 1, 2, 3 or 4 (4: answers)")
-  context = (values.get(name, "") for name in CONTEXT)
-  return Row(lines.number, values["question"], values["sentence"], int(values["label"]), *context)
+    if not texts[name].strip():
+      raise lines.error(f"the field {name} is empty; every line needs a {name}")
+  label = record.get("label")
+  if type(label) not in (int, str) or str(label) not in map(str, labels):
+    raise lines.error(
+      f"label is {quoted(str(label))}; expected one of {', '.join(map(str, labels))}"
+    )
+  return Row(
+    lines.number, texts["question"], texts["sentence"], int(label), *(texts[c] for c in CONTEXT)
+  )
 
 
 def write_asnq(path: epath.PathLike, rows: Iterable[Row], *, context: bool) -> int:
@@ -266,11 +268,6 @@ def write_asnq(path: epath.PathLike, rows: Iterable[Row], *, context: bool) -> i
   return count
 
 
-def read_judged(path: epath.PathLike) -> tuple[Question, ...]:
-  """As `iterate_judged`, all at once: for small files."""
-  return tuple(iterate_judged(path))
-
-
 def iterate_judged(path: epath.PathLike) -> Iterator[Question]:
   """The questions of a file, of which memory holds one at a time (see `grouped`).
 
@@ -286,38 +283,25 @@ def iterate_judged(path: epath.PathLike) -> Iterator[Question]:
 
 
 def judged_rows(path: epath.PathLike) -> Iterator[Row]:
-  """Yield the rows of the file."""
+  """Yield the rows of a file of labelled sentences: JSON objects, or columns under a header."""
   path = epath.Path(path)
   is_csv = path.name.lower().removesuffix(".gz").endswith(".csv")
   lines = Lines(path, ends=is_csv)
-  count = 0
-  for count, record in enumerate(_records(lines, is_csv), 1):
-    yield _judged_row(renamed(record, FIELDS, ALIASES, lines), lines)
+  header, count = None, 0
+  for cells in _cells(lines, is_csv):
+    if not isinstance(cells, dict) and header is None:
+      header = list(renamed(dict.fromkeys(cells, ""), FIELDS, ALIASES, lines))
+      if lacking := [name for name in COLUMNS if name not in header]:
+        raise lines.error(f"there is no column {lacking[0]} ({', '.join(cells)})")
+      continue
+    count += 1
+    if isinstance(cells, dict):
+      record = renamed(cells, FIELDS, ALIASES, lines)
+    else:
+      record = _by_name(cells, header, lines)
+    yield _row(record, (0, 1), lines)
   if not count:
     raise lines.error("nothing follows the header; get the file again")
-
-
-def _records(lines: Lines, is_csv: bool) -> Iterator[Mapping[str, object]]:
-  """Yield each JSON object, or the cells of each record by the names in the header."""
-  header = None
-  for cells in _cells(lines, is_csv):
-    if isinstance(cells, dict):
-      yield cells
-    elif not any(cell.strip() for cell in cells):
-      raise lines.error("the line is empty; remove it")
-    elif header is None:
-      header = cells
-      names = renamed(dict.fromkeys(header, ""), FIELDS, ALIASES, lines)
-      for name in (*REQUIRED, *header):
-        if name in REQUIRED and name not in names:
-          raise lines.error(f"there is no column {name} ({', '.join(header)})")
-        if header.count(name) > 1:
-          raise lines.error(f"the header names {name} twice; rename one")
-    elif len(cells) != len(header):
-      names = ", ".join(header)
-      raise lines.error(f"{len(cells)} columns in {cells}; expected {len(header)}: {names}")
-    else:
-      yield dict(zip(header, cells))
 
 
 def _cells(lines: Lines, is_csv: bool) -> Iterator[list[str] | dict]:
@@ -330,29 +314,14 @@ def _cells(lines: Lines, is_csv: bool) -> Iterator[list[str] | dict]:
     return
   csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
   reader = csv.reader((line for _, line in lines), strict=True)
-  while True:
-    first = lines.number + 1
-    try:
-      cells = next(reader)
-    except StopIteration:
-      return
-    except csv.Error as error:
-      problem = (
-        f"not a line of CSV ({error}); close quotation marks, and double those inside a cell"
-      )
-      raise lines.error(problem, first) from error
-    yield cells
-
-
-def _judged_row(record: Mapping[str, object], lines: Lines) -> Row:
-  texts = {name: text_field(name, record, lines) for name in ("question", "sentence", *CONTEXT)}
-  for name in ("question", "sentence"):
-    if not texts[name].strip():
-      what = "is empty" if name in record else "is missing"
-      raise lines.error(f"the field {name} {what}; every line needs a {name}")
-  context = (texts[name] for name in CONTEXT)
-  label = label_field(record, lines)
-  return Row(lines.number, texts["question"], texts["sentence"], label, *context)
+  first = 1
+  try:
+    for cells in reader:
+      yield cells
+      first = lines.number + 1
+  except csv.Error as error:
+    problem = f"not a line of CSV ({error}); close quotation marks, and double those inside a cell"
+    raise lines.error(problem, first) from error
 
 
 ASNQ = Spec(

@@ -1,24 +1,15 @@
 """TrecQA (Wang et al. 2007), as the jacana release (Yao et al. 2013) and TANDA (Garg et al. 2020) have it."""
 
 import dataclasses
-import json
 import re
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from absl import logging
 from etils import epath
 
-from as2jax.data.lines import (
-  Lines,
-  check_id,
-  json_objects,
-  label_field,
-  quoted,
-  renamed,
-  text_field,
-)
-from as2jax.data.record import UNKNOWN, Candidate, Question, label_of
+from as2jax.data import user_files
+from as2jax.data.lines import Lines, check_id, quoted
+from as2jax.data.record import Candidate, Question
 from as2jax.data.source import Counts, Spec
 
 START = re.compile(r"<QApairs id='([^']*)'>")
@@ -29,10 +20,6 @@ OPENING = {f"<{kind}>": kind for kind in BLOCKS}
 CLOSING = {f"</{kind}>": kind for kind in BLOCKS}
 TAB = "\t"
 ANSWER = 2  # lines under those of a positive's words: the answer's words and their places
-# Of TANDA's JSON-lines.
-QUESTION_FIELDS = ("question", "candidates", "question_id")
-CANDIDATE_FIELDS = ("sentence", "label", "previous", "next", "title", "candidate_id")
-ALIASES = {"candidate": "sentence"}
 
 
 @dataclasses.dataclass(slots=True)
@@ -189,94 +176,9 @@ def _question(
   return Question(question_id, first.text, tuple(candidates))
 
 
-def read_tanda_json(path: epath.PathLike, *, labelled: bool = True) -> tuple[Question, ...]:
-  """Reads `{"question": …, "candidates": [{"label": 0 or 1, "sentence": …}, …]}`, one a line.
-
-  A line is one question, also where two have the same text; one without candidates is kept. A
-  question may have `question_id`, a candidate `candidate_id`, `previous`, `next` and `title`.
-  Without ids, questions are q1, q2 … and their candidates q1-0, q1-1 …. A context sentence has the
-  label of the candidate with the same text, as in `asnq.make_question`. Empty lines at the end
-  of the file are not read.
-
-  Args:
-    path: the file.
-    labelled: False ignores labels: every label is `UNKNOWN`.
-
-  Raises:
-    InputError: anything else; names file, line and value.
-
-  """
-  return tuple(iterate_tanda_json(path, labelled=labelled))
-
-
-def iterate_tanda_json(path: epath.PathLike, *, labelled: bool = True) -> Iterator[Question]:
-  """As `read_tanda_json`, one question at a time."""
-  lines = Lines(path)
-  first_line: dict[str, int] = {}  # of each question
-  own_ids = None
-  for number, record in enumerate(json_objects(lines.filled("question"), lines), 1):
-    record = renamed(record, QUESTION_FIELDS, {}, lines)
-    own_id = text_field("question_id", record, lines)
-    if own_ids not in (None, bool(own_id)):
-      raise lines.error("question_id is on some lines only; give it on all or on none")
-    own_ids = bool(own_id)
-    question = _tanda_question(record, own_id or f"q{number}", lines, labelled)
-    if question.id in first_line:
-      raise lines.error(
-        f"question_id {quoted(question.id)} was already on line "
-        f"{first_line[question.id]}; give each question its own"
-      )
-    first_line[question.id] = lines.number
-    yield question
-
-
-def _tanda_question(record: Mapping, question_id: str, lines: Lines, labelled: bool) -> Question:
-  text = _filled("question", record, lines, "line")
-  check_id(question_id, "question_id", lines)
-  entries = record.get("candidates")
-  if not isinstance(entries, list):
-    raise lines.error(
-      f"candidates is {quoted(json.dumps(entries))}; expected a list of objects with "
-      "label and sentence"
-    )
-  candidates: dict[str, Candidate] = {}
-  labels: dict[str, set[int]] = defaultdict(set)  # by text
-  for i, entry in enumerate(entries):
-    if not isinstance(entry, dict):
-      raise lines.error(
-        f"candidate {i + 1} is {quoted(json.dumps(entry))}; expected an object "
-        "with label and sentence"
-      )
-    entry = renamed(entry, CANDIDATE_FIELDS, ALIASES, lines)
-    sentence = _filled("sentence", entry, lines, "candidate")
-    candidate_id = text_field("candidate_id", entry, lines) or f"{question_id}-{i}"
-    check_id(candidate_id, "candidate_id", lines)
-    if candidate_id in candidates:
-      raise lines.error(
-        f"candidate_id {quoted(candidate_id)} occurs twice; give each candidate its own"
-      )
-    context = {name: text_field(name, entry, lines) for name in ("previous", "next", "title")}
-    label = label_field(entry, lines, "candidate") if labelled else UNKNOWN
-    candidates[candidate_id] = Candidate(candidate_id, sentence, label, **context)
-    labels[sentence].add(label)
-  return Question(
-    question_id,
-    text,
-    tuple(
-      dataclasses.replace(
-        c, previous_label=label_of(labels, c.previous), next_label=label_of(labels, c.next)
-      )
-      for c in candidates.values()
-    ),
-  )
-
-
-def _filled(name: str, record: Mapping, lines: Lines, what: str) -> str:
-  text = text_field(name, record, lines)
-  if not text.strip():
-    state = "is empty" if name in record else "is missing"
-    raise lines.error(f"the field {name} {state}; every {what} needs a {name}")
-  return text
+def read_tanda_json(path: epath.PathLike) -> tuple[Question, ...]:
+  """Read TANDA's JSON-lines: a question a line, with `candidates` of `label` and `sentence`."""
+  return user_files.read_labelled(path)
 
 
 DEV = {"all": Counts(82, 1148, 222), "both": Counts(65, 1117)}
@@ -321,7 +223,7 @@ TRECQA_ALL = dataclasses.replace(
 TRECQA_JSON = dataclasses.replace(
   TRECQA,
   name="trecqa_json",
-  reader=iterate_tanda_json,
+  reader=read_tanda_json,
   version="1.0.1",  # context sentences have labels
   files={split: (f"{split}.jsonl",) for split in ("train", "dev", "test")},
   folders=("trecqa/json", "trecqa_json"),

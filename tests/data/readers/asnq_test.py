@@ -79,7 +79,7 @@ def test_what_is_written_is_read(tmp_path):
 def test_a_bad_row_leaves_the_file_as_it_was(tmp_path):
   target = tmp_path / "made.tsv"
   target.write_text("before")
-  with pytest.raises(InputError, match="the label is '5'"):
+  with pytest.raises(InputError, match="label is '5'"):
     write_asnq(target, iterate_rows(written(tmp_path, content([*ROWS, "q\ts\t5"]))), context=True)
   assert target.read_text() == "before" and len(list(tmp_path.iterdir())) == 2
 
@@ -113,10 +113,10 @@ BROKEN = {
   "two columns": (content([*ROWS[:2], "q ?\ts"]), 3, "2 columns"),
   "four columns": (content([*ROWS[:2], "q ?\ts\t1\t1"]), 3, "4 columns"),
   "empty line": (content([*ROWS[:2], "", *ROWS[2:]]), 3, "1 columns"),
-  "label 0": (content([ROWS[0], "q ?\ts .\t0"]), 2, "the label is '0'; expected 1, 2, 3 or 4"),
-  "no label": (content([ROWS[0], "q ?\ts .\t"]), 2, "the label is ''"),
-  "no question": (content([ROWS[0], " \ts .\t1"]), 2, "the column question is empty"),
-  "no sentence": (content([ROWS[0], "q ?\t\t1"]), 2, "the column sentence is empty"),
+  "label 0": (content([ROWS[0], "q ?\ts .\t0"]), 2, "label is '0'; expected one of 1, 2, 3, 4"),
+  "no label": (content([ROWS[0], "q ?\ts .\t"]), 2, "label is ''"),
+  "no question": (content([ROWS[0], " \ts .\t1"]), 2, "the field question is empty"),
+  "no sentence": (content([ROWS[0], "q ?\t\t1"]), 2, "the field sentence is empty"),
   "not UTF-8": (content() + b"q\xff\ts\t1\n", 6, "0xff"),
   "cut off": (content()[:-9], 5, "it may be cut off"),
   "header only": (content(["question\tsentence\tlabel"]), 1, "nothing follows the header"),

@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from as2jax.data.readers.asnq import read_judged
+from as2jax.data.readers.asnq import iterate_judged
 from as2jax.runtime.errors import InputError
 from tests.file_damage import damaged
+
+
+def read_judged(path):
+  return tuple(iterate_judged(path))
+
 
 RECORDS = (
   {"question": "who ?", "sentence": "Ann .", "label": 1, "next": "Ben .", "title": "T"},
@@ -74,7 +79,7 @@ BROKEN_CSV = {
     2,
     "not a line of CSV",
   ),
-  "empty line": (commas() + b"\n" + commas().splitlines(True)[-1], 5, "the line is empty"),
+  "empty line": (commas() + b"\n" + commas().splitlines(True)[-1], 5, "0 columns in"),
   "tabs": (columns(), 1, "is not a known field"),
 }
 
@@ -99,7 +104,7 @@ def changed(**fields) -> bytes:
 
 BROKEN = {
   "label 2": (changed(label=2), 2, "label is '2'"),
-  "no label": (changed(label=None), 2, "the field label is missing"),
+  "no label": (changed(label=None), 2, "label is 'None'"),
   "empty sentence": (changed(sentence=" "), 2, "the field sentence is empty"),
   "missing question": (changed(question=None), 2, "the field question is empty"),
   "number for a text": (changed(title=3), 2, "the field title is '3'"),

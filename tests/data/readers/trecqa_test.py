@@ -17,7 +17,14 @@ from as2jax.config import base
 from as2jax.data import card as dataset_card
 from as2jax.data import source as files_on_disk
 from as2jax.data.load import load
-from as2jax.data.readers.trecqa import TRECQA, TRECQA_ALL, TRECQA_JSON, iterate_trecqa, read_trecqa
+from as2jax.data.readers.trecqa import (
+  TRECQA,
+  TRECQA_ALL,
+  TRECQA_JSON,
+  iterate_trecqa,
+  read_tanda_json,
+  read_trecqa,
+)
 from as2jax.data.source import Counts
 from as2jax.runtime.errors import InputError
 
@@ -219,3 +226,22 @@ def test_the_two_editions_are_told_apart_by_their_dev_questions():
   assert TRECQA_JSON.verdict("dev", "both", jacana) == "differs"
   for spec in (TRECQA, TRECQA_JSON):
     assert spec.verdict("test", "both", Counts(68, 1442, 248)) == "match"
+
+
+TANDA = (
+  {"question": 'who sold "ice"?', "candidates": [
+    {"label": 1, "sentence": "Tudor did &amp; paid."}, {"label": 0, "sentence": "It is cold."}]},
+  {"question": "where is ice?", "candidates": []},
+  {"question": 'who sold "ice"?', "candidates": [{"label": "0", "sentence": "It is cold."}]},
+)  # fmt: skip
+
+
+def test_a_line_of_tandas_form_is_a_question(tmp_path):
+  path = tmp_path / "train.jsonl"
+  path.write_text("".join(json.dumps(record) + "\n" for record in TANDA))
+  first, empty, again = read_tanda_json(path)
+  assert (first.id, first.text) == ("q1", 'who sold "ice"?')
+  assert [(c.id, c.label) for c in first.candidates] == [("q1-0", 1), ("q1-1", 0)]
+  assert first.candidates[0].text == "Tudor did &amp; paid."
+  assert (empty.id, empty.candidates) == ("q2", ())
+  assert (again.id, again.text, len(again.candidates)) == ("q3", first.text, 1)

@@ -6,8 +6,8 @@ from file_damage import damaged
 from hypothesis import given
 from hypothesis import strategies as st
 
-from as2jax.data.readers.wikiqa import iterate_wikiqa, read_wikiqa
 from as2jax.data.record import UNKNOWN
+from as2jax.data.wikiqa_form import iterate_wikiqa, read_wikiqa
 from as2jax.runtime.errors import InputError
 
 HEADER = "QuestionID\tQuestion\tDocumentID\tDocumentTitle\tSentenceID\tSentence\tLabel"
