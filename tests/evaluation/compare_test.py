@@ -211,64 +211,6 @@ def test_groups_are_compared_per_dataset_and_on_average(folders, tmp_path, capsy
   assert "macro average" in text and f"{100 * macro['relative_gain']:+.1f} %" in text
 
 
-def test_what_cannot_be_compared(folders, tmp_path, capsys):
-  base, bm25 = str(folders / "word_overlap"), str(folders / "bm25")
-  foreign = of_other_data(folders / "bm25", tmp_path / "foreign")
-  tied = changed(folders / "bm25", tmp_path / "tied", lambda c: c.update(ties="trec"))
-  table = str(folders / "bm25" / "eval" / "test" / "per_question.tsv")
-  ids, columns = trec_files.read_per_question(table)
-  labels = [
-    (np.arange(int(c)) < p).astype(int) for c, p in zip(columns["candidates"], columns["positives"])
-  ]
-  values = {"map": columns["map"]}
-  few, unlike, none = (str(tmp_path / name) for name in ("few", "unlike", "none"))
-  trec_files.write_per_question(few, ids[1:], labels[1:], {"map": values["map"][1:]})
-  trec_files.write_per_question(unlike, ids, [np.append(x, 0) for x in labels], values)
-  trec_files.write_per_question(none, ids, [0 * x for x in labels], values)
-  (tmp_path / "empty").mkdir()
-  for arguments, message in [
-    (
-      [base, foreign],
-      "foreign was evaluated on other data than .*word_overlap: test of sample "
-      r"\(01234567\).*`vs`",
-    ),
-    ([base, tied], "tied was evaluated with evaluation.ties=trec, .*word_overlap with expected"),
-    ([base, str(tmp_path / "zebra")], "zebra: there is no such file or folder"),
-    ([base, str(tmp_path / "empty")], "empty holds no results.json"),
-    ([base, bm25, "--split=train"], "was not evaluated on train, only on dev, test"),
-    ([base, f"{base},{bm25}"], "is a folder, which holds all seeds"),
-    ([base, few], "few: question .* is not in both tables"),
-    ([few, table], "question .* is not in both tables"),
-    ([base, f"{table},{few},{table}"], f"{re.escape(table)} is given twice"),
-    ([f"{table},{few}"], "few: question .* is not in both tables"),
-    ([base, unlike, "--filter=answerable"], "unlike: question .* candidates.*same data"),
-    ([none], "none: no question is counted"),
-    ([base, table, "--metrics=recall"], "no metric 'recall': it has map, mrr"),
-    ([few, few], "no metric 'mrr': it has map"),
-    ([table, "--filter=clean"], "does not say which questions of its dataset are clean"),
-    ([base, bm25, "--samples", "0"], "--samples.*greater than or equal to 1"),
-    ([base, "vs", bm25, bm25], "groups of 1, 2 systems"),
-    ([base, "vs"], "groups of 1, 0 systems"),
-    ([base, base, "vs", bm25, foreign], "foreign was evaluated on other data"),
-    (
-      [base, bm25, "vs", bm25, base],
-      "word_overlap and .*bm25 have the same questions, sample-clean",
-    ),
-  ]:
-    assert compared(*arguments) == 2, arguments
-    captured = capsys.readouterr()
-    assert not captured.out and captured.err.startswith("as2jax: "), arguments
-    assert re.search(message, captured.err), captured.err
-
-
-def test_results_changed_by_hand(folders, tmp_path):
-  twin = tmp_path / "x"
-  shutil.copytree(folders / "bm25", twin)
-  (twin / "results.json").write_text("{")
-  with pytest.raises(InputError, match="results.json: not valid JSON"):
-    run_scores.load([str(twin)])
-
-
 ROWS = [
   {"system": "runs/a_b", "metric": "map[x-clean/test]", "mean": 0.5, "half_width": 0.04},
   {
@@ -316,11 +258,6 @@ def test_the_command_prints_each_form(folders, capsys):
     assert f"{mean:.3f}" in printed["markdown"] and f"{mean:.3f}" in printed["latex"]
   assert compared(runs[0], "vs", runs[1], "--format=latex") == 2
   assert "for systems on one data set" in capsys.readouterr().err
-
-
-def test_a_metric_named_twice_is_tested_once(folders, capsys):
-  names = folders / "word_overlap", folders / "bm25", folders / "idf_overlap"
-  assert rows_of(capsys, *names, "--metrics=map,map") == rows_of(capsys, *names, "--metrics=map")
 
 
 def test_one_run_without_randomness_is_a_method(folders, capsys):
@@ -408,28 +345,6 @@ def test_seeds_that_share_a_first_stage_are_not_independent(folders, tmp_path, c
   assert shared["p_methods"] is None and "began with one first stage" in shared["methods_note"]
 
 
-def test_groups_are_compared_as_methods(folders, tmp_path, capsys):
-  twins = [two_seeds(folders / "bm25", tmp_path / "a")]
-  twins.append(of_other_data(twins[0], tmp_path / "b"))
-  bases = [folders / "word_overlap", of_other_data(folders / "word_overlap", tmp_path / "base")]
-  rows = rows_of(capsys, *bases, "vs", *twins, "--metrics=map")
-  assert rows[0]["p_methods"] == pytest.approx(rows[1]["p_methods"])
-  # Twice the same variance: that of the average is half of it.
-  assert rows[2]["methods_half_width"] < rows[0]["methods_half_width"]
-  assert "p_methods" not in rows[3]
-  assert not compared(*bases, "vs", *twins, *TEXT)
-  assert "of methods" in capsys.readouterr().out
-  bm25 = of_other_data(folders / "bm25", tmp_path / "bm25")
-  alone = rows_of(capsys, *bases, "vs", twins[0], bm25, "--metrics=map")
-  assert alone[2]["p_methods"] is not None  # BM25 has no randomness
-
-
-def test_holm_of_methods(folders, capsys):
-  rows = rows_of(capsys, *(folders / n for n in ("word_overlap", "idf_overlap", "bm25")))
-  wanted = significance.holm([row["p_methods"] for row in rows[1:3]])
-  assert [row["p_methods_holm"] for row in rows[1:3]] == pytest.approx(wanted.tolist())
-
-
 def test_the_ledger_stands_under_the_comparison(folders, tmp_path, capsys):
   once, never = str(folders / "word_overlap"), tmp_path / "never"
   shutil.copytree(folders / "bm25", never)
@@ -439,3 +354,58 @@ def test_the_ledger_stands_under_the_comparison(folders, tmp_path, capsys):
   assert count >= 2 and not compared(once, str(never), *TEXT)
   said = f"times that test was evaluated with each seed: {once}: {count}, {never}: not known"
   assert said in capsys.readouterr().out
+
+
+def copies(folders, tmp_path):
+  """What cannot be compared with a run: {name: path}."""
+  table = folders / "bm25/eval/test/per_question.tsv"
+  ids, columns = trec_files.read_per_question(table)
+  labels = []
+  for candidates, positives in zip(columns["candidates"], columns["positives"]):
+    labels.append((np.arange(int(candidates)) < positives).astype(int))
+  values = {"map": columns["map"]}
+  found = {name: str(tmp_path / name) for name in ("few", "unlike", "none", "damaged", "empty")}
+  trec_files.write_per_question(found["few"], ids[1:], labels[1:], {"map": values["map"][1:]})
+  trec_files.write_per_question(found["unlike"], ids, [np.append(x, 0) for x in labels], values)
+  trec_files.write_per_question(found["none"], ids, [0 * x for x in labels], values)
+  shutil.copytree(folders / "bm25", found["damaged"])
+  (tmp_path / "damaged" / "results.json").write_text("{")
+  (tmp_path / "empty").mkdir()
+  found["foreign"] = of_other_data(folders / "bm25", tmp_path / "foreign")
+  found["tied"] = changed(folders / "bm25", tmp_path / "tied", lambda c: c.update(ties="trec"))
+  return found | {
+    "base": str(folders / "word_overlap"),
+    "bm25": str(folders / "bm25"),
+    "table": table,
+  }
+
+
+REFUSED = [
+  ("{base} {foreign}", r"foreign was evaluated on other data .*test of sample \(01234567\).*`vs`"),
+  ("{base} {tied}", "tied was evaluated with evaluation.ties=trec, .*word_overlap with expected"),
+  ("{base} zebra", "zebra: there is no such file or folder"),
+  ("{base} {empty}", "empty holds no results.json"),
+  ("{base} {damaged}", "results.json: not valid JSON"),
+  ("{base} {bm25} --split=train", "was not evaluated on train, only on dev, test"),
+  ("{base} {base},{bm25}", "is a folder, which holds all seeds"),
+  ("{few} {table}", "question .* is not in both tables"),
+  ("{base} {table},{few},{table}", "is given twice"),
+  ("{table},{few}", "few: question .* is not in both tables"),
+  ("{base} {unlike} --filter=answerable", "unlike: question .* candidates.*same data"),
+  ("{none}", "none: no question is counted"),
+  ("{base} {table} --metrics=recall", "no metric 'recall': it has map, mrr"),
+  ("{table} --filter=clean", "does not say which questions of its dataset are clean"),
+  ("{base} vs {bm25} {bm25}", "groups of 1, 2 systems"),
+  ("{base} vs", "groups of 1, 0 systems"),
+  ("{base} {base} vs {bm25} {foreign}", "foreign was evaluated on other data"),
+  ("{base} {bm25} vs {bm25} {base}", "word_overlap and .*bm25 have the same questions"),
+]
+
+
+def test_what_cannot_be_compared(folders, tmp_path, capsys):
+  found = copies(folders, tmp_path)
+  for line, message in REFUSED:
+    assert compared(*line.format(**found).split()) == 2, line
+    captured = capsys.readouterr()
+    assert not captured.out and captured.err.startswith("as2jax: "), line
+    assert re.search(message, captured.err), captured.err

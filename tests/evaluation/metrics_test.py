@@ -88,16 +88,6 @@ def test_numbers_by_hand():
   )
 
 
-def test_two_tied_candidates_by_hand():
-  scores, labels, ids = [np.zeros(2)], [np.array([1, 0])], [["a", "b"]]
-  expected = metrics.per_question(scores, labels)
-  assert expected["map"] == expected["mrr"] == pytest.approx(0.75)
-  assert expected["p@1"] == 0.5
-  assert metrics.per_question(scores, labels, ids, ties="trec")["map"] == 0.5  # b before a
-  assert metrics.per_question(scores, labels, [["b", "a"]], ties="trec")["map"] == 1
-  assert metrics.per_question(scores, labels, ties="pessimistic")["map"] == 0.5
-
-
 @pytest.mark.parametrize("levels", [1, 2, 4, 50])
 def test_trec_policy_is_trec_eval_with_ties(levels):
   scores, labels, ids = random_questions(1000, levels=levels, seed=levels)

@@ -45,11 +45,6 @@ def test_equal_to_the_metrics_of_whole_rankings(ties):
   np.testing.assert_allclose(actual["r@5"][alone], expected["r@5"][alone], atol=1e-12)
 
 
-def test_other_policies_are_refused():
-  with pytest.raises(InputError, match="expected, pessimistic"):
-    retrieval_metrics.per_query(Standing(*np.ones((3, 1), int)), ties="trec")
-
-
 def pool():
   passages = [Passage(f"p{i}", text) for i, text in enumerate(("one", "two", "one", "three"))]
   queries = [

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tiny_pool
 
-from as2jax.commands import app
 from as2jax.data import trec_files
 from as2jax.data.batches import examples as layouts
 from as2jax.data.record import Passage, Pool, Query
@@ -161,15 +160,6 @@ def test_runs_over_a_pool_write_all_files(folder):
         assert table["mrr"][i] == pytest.approx(1 / ranks[0])
 
 
-def test_trained_vectors_give_the_spread_of_questions(folder):
-  content = results_of(folder, "triplet")["metrics"]
-  sse, random, relative = (
-    content[f"{name}[files-gold/test]"]["mean"] for name in ("sse", "sse_random", "sse_relative")
-  )
-  assert 0 < sse < 4 and relative == pytest.approx(sse / random)
-  assert not any(name.startswith("sse") for name in results_of(folder, "bm25")["metrics"])
-
-
 def test_what_is_not_reranked_keeps_its_rank(folder):
   tables = {}
   for name in ("bm25", "cross"):
@@ -206,38 +196,6 @@ def test_reranking_by_hand():
     retrieve.reranked(doubles, actual, pool, ties="expected")
 
 
-def test_a_ranking_of_something_else_is_refused(folder, tmp_path):
-  pool = generated_pool()
-  with pytest.raises(InputError, match="query 'q0' is missing"):
-    retrieve.retrieved(folder / "bm25", pool, "test", depth=20)
-  with pytest.raises(InputError, match="there is no .*run.trec"):
-    retrieve.retrieved(tmp_path, pool, "test", depth=20)
-
-
-def test_a_pool_has_metrics_of_its_own(folder, tmp_path):
-  with pytest.raises(InputError, match="select = 'map': over a pool use one of mrr"):
-    modes.run(tiny_pool.config(folder, "triplet", select="map"), str(tmp_path / "x"))
-  with pytest.raises(InputError, match="'trec': over a pool use one of expected"):
-    modes.run(tiny_pool.config(folder, "triplet", evaluation__ties="trec"), str(tmp_path / "x"))
-
-
-@pytest.mark.parametrize(
-  "empty, mode, words",
-  [
-    ("test", "train", "split test has a right answer .*leave it out of evaluation.splits"),
-    ("test", "evaluate", "split test has a right answer"),
-    ("dev", "train", "split dev has a right answer .*data.holdout=0.1"),
-  ],
-)
-def test_a_pool_without_queries_is_refused_before_anything_runs(tmp_path, empty, mode, words):
-  pool = generated_pool()
-  pools = {"dev": pool, "test": pool, empty: Pool(pool.passages, ())}
-  data = type("Data", (), {"name": "x", "pools": pools})
-  config = tiny_pool.config(tmp_path, "triplet", mode=mode, evaluation__splits=("test",))
-  with pytest.raises(InputError, match=f"x: no question of the {words}"):
-    tasks.Retrieve(config, data, None)
-
-
 def test_a_finished_run_is_evaluated_again(folder):
   before = results_of(folder, "triplet")["metrics"]
   modes.run(tiny_pool.config(folder, "triplet", mode="evaluate"), str(folder / "triplet"))
@@ -261,31 +219,6 @@ def test_runs_over_a_pool_are_compared(folder):
     run_scores.load(names, question_filter="clean")
 
 
-def test_a_comparison_shows_the_metrics_that_its_runs_have(folder, capsys):
-  names = [str(folder / name) for name in ("bm25", "triplet")]
-  assert app.run(["compare", *names, "--samples=99", "--format=json"]) == 0
-  rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-  titles = ["mrr[files-gold/test]", "r@1[files-gold/test]"]
-  assert list(dict.fromkeys(row["metric"] for row in rows)) == titles
-
-
-def test_what_draws_nothing_is_deterministic(folder):
-  """BM25 draws nothing; an untrained cross-encoder draws its head."""
-  assert results_of(folder, "bm25")["deterministic"] is True
-  assert results_of(folder, "cross")["deterministic"] is False
-
-
-def test_a_pool_is_ranked_by_float32_alone(monkeypatch):
-  pool = generated_pool()
-  vectors = np.random.default_rng(1).normal(size=(85, 4)).astype(np.float32)
-  searcher = exact_search.Searcher(sharding.make_mesh(), k=10, rows=8, queries=8)
-  monkeypatch.setattr(exact_search, "reported", lambda result, *_: result.scores.astype(np.float64))
-  with pytest.raises(TypeError, match="'q0': scores that rank are float32, not float64"):
-    retrieve.by_vectors(searcher, vectors[:25], vectors[25:], pool, "dot", ties="expected")
-  with pytest.raises(TypeError, match="'q0': scores that rank are float32, not float64"):
-    retrieve.by_scores(lambda text: np.zeros(60), pool, depth=5, ties="expected")
-
-
 def test_a_run_file_over_a_pool_counts_what_it_lists(folder):
   """A right passage below the depth of the file counts as not found."""
   file = folder / "triplet/eval/test/run.trec"
@@ -299,33 +232,6 @@ def test_a_run_file_over_a_pool_counts_what_it_lists(folder):
         listed.metric(metric)[inside], whole.metric(metric)[inside], atol=1e-12
       )
       assert not listed.metric(metric)[~inside].any()
-
-
-@pytest.mark.parametrize(
-  "listed, message",
-  [
-    ({"x": "abcd", "y": "a"}, "'x' has 4 passages, but the pool has 3: it ranks another pool"),
-    ({"x": "d", "y": "ef"}, "no question lists any of its right passages: check that the ids"),
-    ({"x": "a"}, "question 'y' is missing"),
-    ({"x": "bc", "y": "b"}, ""),  # right for another annotator
-  ],
-)
-def test_a_run_file_over_another_pool_is_refused(tmp_path, listed, message):
-  path = tmp_path / "run.trec"
-  trec_files.write_run(
-    path,
-    list(listed),
-    list(map(list, listed.values())),
-    [range(len(x)) for x in listed.values()],
-    "t",
-  )
-  right = {"gold": {"x": {"a"}, "y": {"a"}}, "any": {"x": {"a", "b"}, "y": {"a"}}}
-  measure = lambda: run_files.of_pool(path, right, {"x": 2, "y": 2}, 3, "expected")
-  if not message:
-    assert measure()[1]["any:mrr"].tolist() == [0.5, 0]
-    return
-  with pytest.raises(InputError, match=message):
-    measure()
 
 
 def test_evaluation_names_its_protocols():
@@ -343,7 +249,51 @@ def test_evaluation_names_its_protocols():
   assert actual.metrics["r@5[x-any/test]"]["value"] == actual.per_question["any:r@5"].mean()
 
 
-def test_a_score_that_is_not_finite_is_not_ranked():
-  for number in (np.nan, np.inf, -np.inf):
-    with pytest.raises(InputError, match=f"score of passage 2 of the pool is {number}"):
-      retrieve.best(np.float32([1, number, 2]), 2)
+def task_of(folder, empty="", **changes):
+  """The task of a config over made-up pools, of which one has no query."""
+  pool = generated_pool()
+  pools = {"dev": pool, "test": pool}
+  if empty:
+    pools[empty] = Pool(pool.passages, ())
+  data = type("Data", (), {"name": "x", "pools": pools})
+  settings = {"mode": "train", "evaluation__splits": ("test",), **changes}
+  return tasks.Retrieve(tiny_pool.config(folder, "triplet", **settings), data, None)
+
+
+def run_file(path, listed):
+  """A run file over a pool of three, measured."""
+  ids, scores = list(map(list, listed.values())), [range(len(x)) for x in listed.values()]
+  trec_files.write_run(path / "run.trec", list(listed), ids, scores, "t")
+  right = {"gold": {"x": {"a"}, "y": {"a"}}, "any": {"x": {"a", "b"}, "y": {"a"}}}
+  return run_files.of_pool(path / "run.trec", right, {"x": 2, "y": 2}, 3, "expected")
+
+
+REFUSED = [
+  (lambda path: retrieve.best(np.float32([1, np.nan, 2]), 2), "score of passage 2 .* is nan"),
+  (lambda path: retrieve.best(np.float32([1, -np.inf, 2]), 2), "score of passage 2 .* is -inf"),
+  (
+    lambda path: retrieve.retrieved(path, generated_pool(), "test", depth=9),
+    "there is no .*run.tr",
+  ),
+  (lambda path: task_of(path, select="map"), "select = 'map': over a pool use one of mrr"),
+  (lambda path: task_of(path, evaluation__ties="trec"), "'trec': over a pool use one of expected"),
+  (lambda path: task_of(path, "test"), "test has a right answer .*leave it out of evaluation.spl"),
+  (lambda path: task_of(path, "test", mode="evaluate"), "split test has a right answer"),
+  (lambda path: task_of(path, "dev"), "split dev has a right answer .*data.holdout=0.1"),
+  (lambda path: run_file(path, {"x": "abcd", "y": "a"}), "'x' has 4 passages, but the pool has 3"),
+  (
+    lambda path: run_file(path, {"x": "d", "y": "ef"}),
+    "no question lists any of its right passages",
+  ),
+  (lambda path: run_file(path, {"x": "a"}), "question 'y' is missing"),
+]
+
+
+@pytest.mark.parametrize("act, message", REFUSED)
+def test_what_is_refused_over_a_pool(act, message, tmp_path):
+  with pytest.raises(InputError, match=message):
+    act(tmp_path)
+
+
+def test_a_run_file_may_list_what_is_right_for_another_annotator(tmp_path):
+  assert run_file(tmp_path, {"x": "bc", "y": "b"})[1]["any:mrr"].tolist() == [0.5, 0]
