@@ -14,7 +14,7 @@ from as2jax.config import jobs
 from as2jax.data import user_files
 from as2jax.data.dataset import load as load_data
 from as2jax.inference import apply
-from as2jax.inference.rank_file import rank_file
+from as2jax.inference.open import rank_file
 from as2jax.runtime.errors import InputError
 
 OWN = [

@@ -62,7 +62,7 @@ def rank(
     tables.check_target(target, source=file)
   process.quiet_libraries()
   with ranked_files.opened(file) as path:
-    from as2jax.inference.rank_file import rank_file
+    from as2jax.inference.open import rank_file
 
     which = "best" if seed is None else seed
     rows = rank_file(run, path, seed=which, top=top, ranking=ranking, columns=columns, drop=drop)

@@ -92,6 +92,7 @@ def open_source(
   texts: Callable[..., Iterable[str]],
   workdir: epath.PathLike,
   root: str,
+  finished: bool = False,
 ) -> Source:
   """The encoder that `section` (`name` and the fields of its class) describes.
 
@@ -101,6 +102,7 @@ def open_source(
     workdir: the run's folder: a vocabulary that is there is used unchanged, a new one is kept
       there. "" for none.
     root: the folder of the data, in which files of vectors are looked for, too.
+    finished: whether the run has all parameters in its checkpoints: pretrained ones are not read.
 
   Raises:
     InputError: no such encoder, folder or file, weights that do not fit, or a wrong field.
@@ -114,8 +116,8 @@ def open_source(
   if kind == "words":
     return _bert_words(section, texts, workdir)
   if kind in sentence_folder.PUBLISHED:
-    return _published_model(section, workdir)
-  return _transformer(section, workdir)
+    return _published_model(section, workdir, finished)
+  return _transformer(section, workdir, finished)
 
 
 def forget(workdir: epath.PathLike) -> None:
@@ -124,17 +126,21 @@ def forget(workdir: epath.PathLike) -> None:
   fitted.forget(workdir)
 
 
-def _folder(section: Mapping[str, Any], workdir: epath.PathLike) -> tuple[epath.Path, str]:
+def _folder(
+  section: Mapping[str, Any], workdir: epath.PathLike, finished: bool
+) -> tuple[epath.Path, str]:
   """The encoder's folder, or of a finished run what it keeps of it; why the folder is not here, or "".
 
   Raises:
     InputError: no such folder, and the run is not finished or keeps nothing.
 
   """
+  encoder_folder = epath.Path(workdir) / ENCODER_FOLDER
+  if finished and folders.config_file(encoder_folder):
+    return encoder_folder, f"encoder {section['pretrained']!r} was not read"
   try:
     return pretrained.resolve(section["pretrained"]), ""
   except InputError as error:
-    encoder_folder = epath.Path(workdir) / ENCODER_FOLDER
     if (
       workdir
       and (encoder_folder.parent / "results.json").exists()
@@ -150,9 +156,9 @@ def _keep(encoder_folder: epath.PathLike, name: str, text: str) -> None:
     write_whole(epath.Path(encoder_folder) / name, text)
 
 
-def _transformer(section: Mapping[str, Any], workdir: epath.PathLike) -> Source:
+def _transformer(section: Mapping[str, Any], workdir: epath.PathLike, finished: bool) -> Source:
   """A published transformer; its tokeniser is the run's, else the folder's."""
-  folder, absent = _folder(section, workdir)
+  folder, absent = _folder(section, workdir, finished)
   tokenizer = kept(_encoder_folder(workdir), lambda: load_tokenizer(folder))
   source = _in_folder(section, folder, tokenizer, workdir, absent)
   return source if absent else dataclasses.replace(source, stated=sentence_folder.stated(folder))
@@ -197,14 +203,14 @@ def _encoder_folder(workdir: epath.PathLike) -> epath.PathLike:
   return epath.Path(workdir) / ENCODER_FOLDER if workdir else ""
 
 
-def _published_model(section: Mapping[str, Any], workdir: epath.PathLike) -> Source:
+def _published_model(section: Mapping[str, Any], workdir: epath.PathLike, finished: bool) -> Source:
   """A published bi-encoder or cross-encoder: its folder says the fields and parameters of the model.
 
   Raises:
     InputError: the folder holds no such model, or it cannot be read.
 
   """
-  folder, absent = _folder(section, workdir)
+  folder, absent = _folder(section, workdir, finished)
   encoder_folder = _encoder_folder(workdir)
   if absent:
     content = read_json(folder / SENTENCE)

@@ -13,11 +13,10 @@ from etils import epath
 from as2jax.data import dataset as datasets
 from as2jax.data import tables, user_files
 from as2jax.data.dataset import Dataset, Unions
-from as2jax.data.inputs.first_stage_ranking import Ranking
 from as2jax.data.record import UNKNOWN, Question
 from as2jax.data.text import normalise
 from as2jax.evaluation import results, tasks
-from as2jax.inference import ranked_rows
+from as2jax.inference.ranker import ranked_rows
 from as2jax.inference.run import Run
 from as2jax.runtime.errors import InputError
 from as2jax.training import record
@@ -90,7 +89,7 @@ def evaluate_on(run: Run, data: Dataset, *, ranking: epath.PathLike = "") -> dic
     questions += ruled[split]
   require_labels(questions, f"{data.source}: ")
   data = dataclasses.replace(data, splits=Unions(ruled))
-  start_from(run, ranking, questions)
+  run.start_from(ranking, questions)
   folder = _folder(run, data)
   outcomes = []
   for outcome in trained["seeds"]:
@@ -154,28 +153,10 @@ def note(run: Run, data: Dataset, seeds: Sequence[int]) -> None:
     log.warning("%s cannot note that it was evaluated: %s", run.folder, error)
 
 
-def start_from(run: Run, ranking: epath.PathLike, questions: Sequence[Question]) -> None:
-  """Name the first-stage ranking of `questions`, which already are under the run's text rules.
-
-  Raises:
-    InputError: a joint model without one.
-
-  """
-  if ranking:
-    first_stage = Ranking()
-    first_stage.add(ranking, questions)
-    run.rerank(first_stage)
-  elif run.components.model.layout == "joint":
-    raise InputError(
-      f"{run.config.model.name} ranks the best candidates of another ranker again: name the run "
-      "file of its ranking of these questions in predict.ranking (as2jax rank: --ranking)"
-    )
-
-
 def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
   """Rank the candidates of the table `predict.input` and writes a table, best first.
 
-  The rows are those of `as2jax rank` (`ranked_rows.ranked`), but the score is the mean over seeds.
+  The rows are those of `as2jax rank` (`ranked_rows`), but the score is the mean over seeds.
   """
   run = Run(workdir, config, data=False)
   if not config.predict.input:
@@ -188,8 +169,8 @@ def predict(config: Any, workdir: epath.PathLike) -> epath.Path:
   own = user_files.read(
     config.predict.input, labelled=False, columns=config.data.columns, drop=config.data.drop
   )
-  start_from(run, config.predict.ranking, normalise.apply(own.questions, config.data.rules))
+  run.start_from(config.predict.ranking, normalise.apply(own.questions, config.data.rules))
   by_seed = [next(iter(run.ranker(seed).all_scores(own.questions).values())) for seed in run.seeds]
   scores = [np.mean(of_question, axis=0) for of_question in zip(*by_seed, strict=True)]
-  tables.write(output, ranked_rows.ranked(own, scores), "predict.output")
+  tables.write(output, ranked_rows(own, scores), "predict.output")
   return epath.Path(output)

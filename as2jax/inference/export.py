@@ -10,7 +10,7 @@ import logging
 import os
 import pathlib
 import shutil
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ def export(run: epath.PathLike, output: epath.PathLike, seed: int | None = None)
     raise InputError(f"the run has the seeds {opened.seeds}: choose one with --seed")
   seed = opened.check_seed(seed)
   _check_output(output)
-  components = opened.components
+  components = opened.components_as_begun()
   form = published_form(components.model)
   params = opened.parameters(seed)
   for text in model_card.differences(config, components.model, form):
@@ -161,166 +161,103 @@ def write(
     lower_case: whether texts are lower-cased before the tokeniser sees them.
 
   """
-  model, max_length = components.model, components.config.data.max_length
-  family = families.of(model.encoder)
-  encoder = _below(params, "encoder/")
-  options: dict[str, Any] = {"family": family, "num_heads": model.encoder.num_heads}
-  source = {"base": base, "encoder": model.encoder, "family": family}
-  if form.kind == "sequence_classifier":
-    published_folder.write_transformer(
-      folder,
-      _classifier_tensors(params, options),
-      architecture=CLASSIFIERS[family.name],
-      settings=_classifier_settings(form, family),
-      **source,
-    )
-    _write_classifier_module(folder, components, lower_case)
-  elif form.kind == "reranker":
-    _write_reranker(folder, components, params, form=form, base=base, lower_case=lower_case)
-  else:
-    # The pooler of BERT's pre-training is no part of the encoder; the library expects it there.
-    tensors = pretrained.to_tensors(encoder, components.source.pooler, **options)
-    published_folder.write_transformer(
-      folder, tensors, architecture=ENCODERS[family.name], settings={}, **source
-    )
-    published_folder.write_sentence_modules(
-      folder,
-      width=model.encoder.hidden_size,
-      fields={"pooling": form.pooling, "dense": form.dense, "normalize": form.normalize},
-      params=params,
-      max_length=max_length,
-      lower_case=lower_case,
-      similarity=form.score,
-      version=__version__,
-      prompts=dataclasses.astuple(components.prompts),
-    )
-  published_folder.write_tokenizer(
-    folder, base=base, tokenizer=components.source.tokenizer, family=family, max_length=max_length
-  )
-
-
-def _single_logit(params: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """The parameters with a two-way `head` made one whose logit is w₁ − w₀."""
-  kernel, bias = params["head/kernel"], params["head/bias"]
-  return {**params, "head/kernel": kernel[:, 1:] - kernel[:, :1], "head/bias": bias[1:] - bias[:1]}
-
-
-def _classifier_tensors(
-  params: Mapping[str, np.ndarray], options: Mapping[str, Any]
-) -> dict[str, np.ndarray]:
-  """The tensors of a sequence classifier: its encoder's, and those of its head's layers.
-
-  Args:
-    params: of the model, by path.
-    options: of `pretrained.to_tensors`, with the `family`.
-
-  """
-  family = options["family"]
-  encoder = pretrained.to_tensors(_below(params, "encoder/"), **options)
-  tensors = {family.prefix + name: tensor for name, tensor in encoder.items()}
-  single = _single_logit(params)
-  for part, stem in family.head.items():
-    if f"{part}/kernel" in params:
-      tensors[f"{stem}.weight"] = single[f"{part}/kernel"].T
-      tensors[f"{stem}.bias"] = single[f"{part}/bias"]
-  return tensors
-
-
-def _write_reranker(
-  folder: pathlib.Path,
-  components: Components,
-  params: Mapping[str, np.ndarray],
-  *,
-  form: PublishedForm,
-  base: epath.PathLike,
-  lower_case: bool,
-) -> None:
-  """Writes encoder and head: as a sequence classifier where the base is one, else as modules."""
-  encoder = components.model.encoder
+  encoder, prompts = components.model.encoder, components.prompts
   family = families.of(encoder)
-  if "head/kernel" in params:  # a classifier of ours: pooler and head are the layers
-    names = [part for part in ("pooler", "head") if f"{part}/kernel" in params]
-    params = _single_logit(params)
-  else:
-    names = [f"layer_{number}" for number in range(len(form.layers))]
-  layers = [
-    (
-      layer,
-      {
-        leaf: np.asarray(params[f"{name}/{leaf}"]) for leaf in _LEAVES if f"{name}/{leaf}" in params
-      },
-    )
-    for layer, name in zip(form.layers, names, strict=True)
-  ]
-  tensors = pretrained.to_tensors(
-    _below(params, "encoder/"), family=family, num_heads=encoder.num_heads
-  )
   source = {"base": base, "encoder": encoder, "family": family}
-  stems = published_head.stems(base) if names[0] == "layer_0" else ()
+  texts = {"max_length": components.config.data.max_length, "lower_case": lower_case}
+  # The pooler of BERT's pre-training is no part of the encoder; the library expects it there.
+  pooler = components.source.pooler if form.kind == "sentence_transformer" else None
+  tensors = pretrained.to_tensors(
+    _below(params, "encoder/"), pooler, family=family, num_heads=encoder.num_heads
+  )
+  stems, settings, layers = (), {}, []
+  if form.kind != "sentence_transformer":
+    stems, settings, layers = _head(form, family, params, base)
   if stems:
     tensors = {family.prefix + name: tensor for name, tensor in tensors.items()}
     for (layer, leaves), stem in zip(layers, stems, strict=True):
       tensors |= published_head.tensors_of(layer, stem, leaves)
-    published_folder.write_transformer(
-      folder,
-      tensors,
-      architecture=CLASSIFIERS[family.name],
-      settings=_labels_of(base, form.layers[-1][1]),
-      **source,
-    )
-    _write_classifier_module(folder, components, lower_case)
-  else:
-    published_folder.write_transformer(
-      folder, tensors, architecture=ENCODERS[family.name], settings={}, **source
-    )
-    published_folder.write_scoring_modules(
+  architecture = (CLASSIFIERS if stems else ENCODERS)[family.name]
+  published_folder.write_transformer(
+    folder, tensors, architecture=architecture, settings=settings, **source
+  )
+  if form.kind == "sentence_transformer":
+    published_folder.write_sentence_modules(
       folder,
       width=encoder.hidden_size,
-      pooling=form.pooling,
-      layers=layers,
-      max_length=components.config.data.max_length,
-      lower_case=lower_case,
-    )
-    prompt = components.prompts.question
-    published_folder.write_settings(
-      folder, version=__version__, prompts={"query": prompt} if prompt else {}, cross_encoder=True
-    )
-
-
-def _write_classifier_module(
-  folder: pathlib.Path, components: Components, lower_case: bool
-) -> None:
-  """Writes what is done to the texts of a sequence classifier, where something is."""
-  if components.prompts.question or lower_case:
-    published_folder.write_classifier_module(
-      folder,
-      prompt=components.prompts.question,
-      lower_case=lower_case,
-      max_length=components.config.data.max_length,
+      fields={"pooling": form.pooling, "dense": form.dense, "normalize": form.normalize},
+      params=params,
+      similarity=form.score,
       version=__version__,
+      prompts=dataclasses.astuple(prompts),
+      **texts,
     )
+  elif not stems:
+    published_folder.write_scoring_modules(
+      folder, width=encoder.hidden_size, pooling=form.pooling, layers=layers, **texts
+    )
+    asked = {"query": prompts.question} if prompts.question else {}
+    published_folder.write_settings(folder, version=__version__, prompts=asked, cross_encoder=True)
+  elif prompts.question or lower_case:
+    published_folder.write_classifier_module(
+      folder, prompt=prompts.question, version=__version__, **texts
+    )
+  published_folder.write_tokenizer(
+    folder,
+    tokenizer=components.source.tokenizer,
+    family=family,
+    max_length=components.config.data.max_length,
+  )
 
 
-_LEAVES = ("kernel", "bias", "scale")
+def _head(
+  form: PublishedForm,
+  family: families.Family,
+  params: Mapping[str, np.ndarray],
+  base: epath.PathLike,
+) -> tuple[Sequence[str], dict[str, Any], list[tuple[tuple, dict[str, np.ndarray]]]]:
+  """Returns the head of a cross-encoder, as a sequence classifier's layers or as modules.
+
+  Returns:
+    The stem of each layer's tensors, () of modules; the config's settings; (layer, its parameters).
+
+  """
+  if "head/kernel" not in params:  # a published head
+    layers = []
+    for number, layer in enumerate(form.layers):
+      layers.append((layer, _below(params, f"layer_{number}/")))
+    stems = published_head.stems(base)
+    return stems, _labels_of(base, form.layers[-1][1]) if stems else {}, layers
+  kernel, bias = params["head/kernel"], params["head/bias"]
+  single = {"kernel": kernel[:, 1:] - kernel[:, :1], "bias": bias[1:] - bias[:1]}  # w₁ − w₀
+  layers = [(("dense", 1, "identity", True), single)]
+  parts = ["head"]
+  if "pooler/kernel" in params:
+    pooler = _below(params, "pooler/")
+    layers.insert(0, (("dense", len(pooler["bias"]), "tanh", True), pooler))
+    parts.insert(0, "pooler")
+  if form.kind == "reranker":
+    return (), {}, layers
+  return [family.head[part] for part in parts], _classifier_settings(form, family), layers
 
 
 def _labels_of(base: epath.PathLike, classes: int) -> dict[str, Any]:
-  """The names of the classes as the base has them; of one class, the score is P(it)."""
+  """Returns the names of the classes as the base has them; of one class, the score is P(it)."""
   names = published_head.labels(base) or [f"LABEL_{i}" for i in range(classes)]
   kind = "activation.Sigmoid" if classes == 1 else "linear.Identity"
+  return _labels(names, kind)
+
+
+def _labels(names: Sequence[str], activation: str) -> dict[str, Any]:
   return {
     "id2label": {str(i): name for i, name in enumerate(names)},
     "label2id": {name: i for i, name in enumerate(names)},
-    "sentence_transformers": {"activation_fn": f"torch.nn.modules.{kind}"},
+    "sentence_transformers": {"activation_fn": f"torch.nn.modules.{activation}"},
   }
 
 
 def _classifier_settings(form: PublishedForm, family: families.Family) -> dict[str, Any]:
-  settings = {
-    "id2label": {str(i): label for i, label in LABELS.items()},
-    "label2id": {label: i for i, label in LABELS.items()},
-    "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid"},
-  }
+  settings = _labels(list(LABELS.values()), "activation.Sigmoid")
   if family.name != "xlnet":
     return settings | {"classifier_dropout": form.dropout}
   return settings | {

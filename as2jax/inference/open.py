@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import jax
 from etils import epath
 from flax import traverse_util
 from ml_collections import ConfigDict
@@ -17,11 +18,13 @@ from as2jax.config import base, check, jobs, recipes
 from as2jax.config import overrides as config_overrides
 from as2jax.data import columns as column_names
 from as2jax.data import tables, user_files
+from as2jax.data.record import Candidate, Question
+from as2jax.data.text import normalise
 from as2jax.encoders.checkpoints import folders, pretrained, published_head, sentence_folder
 from as2jax.encoders.checkpoints.sentence_folder import SentenceFolder
 from as2jax.evaluation import predict
 from as2jax.inference import modes, run
-from as2jax.inference.ranker import Ranker
+from as2jax.inference.ranker import Ranker, ranked_rows
 from as2jax.inference.run import Run
 from as2jax.runtime import registry, sharding
 from as2jax.runtime.devices import use_compile_cache
@@ -92,6 +95,43 @@ def open_run(folder: str | os.PathLike) -> Run:
 
   """
   return Run(folder)
+
+
+def rank_file(
+  source: str,
+  table: Any,
+  *,
+  seed: int | Literal["best"] = "best",
+  top: int | None = None,
+  ranking: str = "",
+  columns: Mapping[str, str] | str = "",
+  drop: bool = False,
+) -> list[dict[str, Any]]:
+  """Ranks the candidates of a table's questions, each question's best first (`as2jax rank`).
+
+  Args:
+    source: a run's folder, or what else `load` opens.
+    table: the path of a file, or a frame; see `user_files.read`.
+    top: candidates of a question; all where None.
+    ranking: of joint models: another ranker's run file over the questions.
+    columns: {field: column}, or `question=query,…`.
+    drop: whether rows without text and repeated ones are left out.
+
+  Returns:
+    Rows as `ranked_rows` gives them.
+
+  """
+  own = user_files.read(table, labelled=False, columns=columns, drop=drop)  # before the model
+  if ranking:
+    opened = Run(source)
+    opened.start_from(ranking, normalise.apply(own.questions, opened.config.data.rules))
+    ranker = opened.ranker(seed)
+  else:
+    ranker = load(source, seed=seed)
+    if ranker.model.layout == "joint":
+      Run(source).start_from("", own.questions)
+  scores = next(iter(ranker.all_scores(own.questions).values()))
+  return ranked_rows(own, scores, top)
 
 
 def train(
@@ -230,9 +270,8 @@ def _published(source: str, dtype: str, label: str | int | None) -> Ranker:
   config, here = run.fitted_to_devices(config, source)
   use_compile_cache(config)
   components = build.load(config, data=False)
+  _check_fits(components, folder)
   params = {path: value[None] for path, value in components.pretrained.items()}
-  problem = f"{folder}: its tensors do not fit the model that its config describes"
-  run.check_fits(components.model, run.example(components), params, problem)
   mesh = sharding.mesh_for_batches(config, most_cores=components.most_cores, devices=here)
   variables = run.placed({"params": traverse_util.unflatten_dict(params, sep="/")}, mesh)
   ranker = Ranker(predict.Predictor(components, mesh, 1), variables, seed=None)
@@ -242,6 +281,25 @@ def _published(source: str, dtype: str, label: str | int | None) -> Ranker:
     else str(epath.Path(folder).absolute())
   )
   return ranker
+
+
+def _check_fits(components: build.Components, folder: epath.Path) -> None:
+  """Refuses pretrained arrays that are not the model's parameters."""
+  model = components.model
+  question = Question("Q", "question", (Candidate("C", "candidate", 0),))
+  layout = "sentences" if model.encodes else model.layout
+  batcher = predict.smallest(components.predict_batcher((question,), layout, cache=False))
+  batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
+  init = lambda batch: model.init(jax.random.key(0), batch, train=False).get("params", {})
+  wanted = jax.eval_shape(init, jax.tree.map(lambda x: x[0], batch))
+  shapes = {path: x.shape for path, x in traverse_util.flatten_dict(wanted, sep="/").items()}
+  given = {path: value.shape for path, value in components.pretrained.items()}
+  for path in sorted({*shapes, *given}):
+    if given.get(path) != shapes.get(path):
+      raise InputError(
+        f"{folder}: its tensors do not fit the model that its config describes ({path!r} is "
+        f"{given.get(path)} there, {shapes.get(path)} in the model)"
+      )
 
 
 def _label(folder: epath.Path, published: SentenceFolder, label: str | int | None) -> int | None:

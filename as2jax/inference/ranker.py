@@ -5,17 +5,20 @@ batches have one of a few sizes, so that nothing is compiled once each of them h
 Several threads may share a ranker: one at a time uses the model.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 from flax import traverse_util
+from flax.errors import FlaxError
 
 from as2jax.data import user_files
 from as2jax.data.inputs.first_stage_ranking import OrderGiven
@@ -31,6 +34,7 @@ from as2jax.runtime.errors import InputError
 if TYPE_CHECKING:
   import pandas
 
+log = logging.getLogger(__name__)
 ANCHOR = "documents"  # a question beside which documents stand as candidates, to be encoded
 
 
@@ -167,7 +171,8 @@ class Ranker:
     questions = self._checked(questions)
     if not any(question.candidates for question in questions):
       return {self.similarity: [np.zeros(0, np.float32) for _ in questions]}
-    return self._scores(questions)
+    with self._fits():
+      return self.predictor(self.variables, questions, request=True)[0]
 
   def encode_query(self, texts: Sequence[str]) -> np.ndarray:
     """The vectors of questions, float32 `[n, d]`; TypeError for models without vectors."""
@@ -176,7 +181,8 @@ class Ranker:
     if not len(texts):
       return self._no_vectors()
     questions = self._checked([Question(str(i), text, ()) for i, text in enumerate(texts)])
-    vectors, _ = self.predictor.embed(self.variables, questions, request=True)
+    with self._fits():
+      vectors, _ = self.predictor.embed(self.variables, questions, request=True)
     return vectors[0][retrieve.numbers(q.text for q in questions)]
 
   def encode_document(self, texts: Sequence[str]) -> np.ndarray:
@@ -187,7 +193,8 @@ class Ranker:
       return self._no_vectors()
     numbered = tuple(Candidate(str(i), text) for i, text in enumerate(texts))
     (question,) = self._checked([Question("0", ANCHOR, numbered)])
-    vectors, _ = self.predictor.embed(self.variables, (question,), request=True)
+    with self._fits():
+      vectors, _ = self.predictor.embed(self.variables, (question,), request=True)
     held = 1 + retrieve.numbers(c.text for c in question.candidates)  # behind the question
     return vectors[0][held]
 
@@ -268,8 +275,16 @@ class Ranker:
     question = Question("0", "question", (Candidate("0", "candidate"),))
     self.predictor.warm_up(self.variables, (question,))
 
-  def _scores(self, questions: tuple[Question, ...]) -> Scores:
-    return self.predictor(self.variables, questions, request=True)[0]
+  @contextlib.contextmanager
+  def _fits(self) -> Generator[None, None, None]:
+    """Says as an InputError that the parameters are not those of the model."""
+    try:
+      yield
+    except FlaxError as error:
+      text = str(error).partition("\n")[0]
+      raise InputError(
+        f"{self.source or self.name}: its checkpoint does not fit the model of its config.json: {text}"
+      ) from error
 
   @property
   def _joint(self) -> bool:
@@ -339,6 +354,36 @@ class ParameterFreeRanker(Ranker):
 
   def _require_vectors(self) -> None:
     raise TypeError(f"{self.name} ranks by words and has no vectors of texts; a bi-encoder has")
+
+
+def ranked_rows(
+  own: user_files.OwnFile, scores: Sequence[np.ndarray], top: int | None = None
+) -> list[dict[str, Any]]:
+  """Returns the rows of a user's table, best first in each question, with rank from 1 and score.
+
+  A question without candidates has no row; the log says how many there are.
+
+  Args:
+    own: the table.
+    scores: one array a question, one score a candidate.
+    top: candidates of a question; all where None.
+
+  """
+  empty = sum(not question.candidates for question in own.questions)
+  if empty:
+    log.warning(
+      "%d of %d questions have no candidates, and are left out", empty, len(own.questions)
+    )
+  own_rows = iter(user_files.rows(own, ("rank", "score")))
+  result = []
+  for question, values in zip(own.questions, scores, strict=True):
+    rows = [next(own_rows) for _ in question.candidates]
+    order = np.argsort(-np.asarray(values), kind="stable").tolist()[:top]
+    for rank, at in enumerate(order, 1):
+      row = rows[at]
+      first = {"question_id": row.pop("question_id"), "question": row.pop("question")}
+      result.append({**first, "rank": rank, "score": float(values[at]), **row})
+  return result
 
 
 def _numbered(candidates: Sequence[str | Candidate]) -> tuple[Candidate, ...]:

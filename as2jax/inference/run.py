@@ -13,11 +13,11 @@ from etils import epath
 from flax import traverse_util
 from ml_collections import ConfigDict
 
-from as2jax.config import base, check, jobs
+from as2jax.config import base, jobs
 from as2jax.config.overrides import differences, flatten
 from as2jax.data.inputs.first_stage_ranking import OrderGiven, Ranking
 from as2jax.data.load import load as load_dataset
-from as2jax.data.record import Candidate, Question
+from as2jax.data.record import Question
 from as2jax.evaluation import predict, results
 from as2jax.evaluation.predict import FittedRanker
 from as2jax.inference.ranker import ParameterFreeRanker, Ranker
@@ -25,11 +25,9 @@ from as2jax.runtime import cpu_compiler, devices, processes, registry, sharding
 from as2jax.runtime.devices import use_compile_cache
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import read_object
-from as2jax.training import loop, optimizers, record, warm_start
-from as2jax.training import state as states
+from as2jax.training import loop, record
 from as2jax.training.build import Components, load
-from as2jax.training.checkpoints import group_folder, read_best, read_progress
-from as2jax.training.state import Tracker
+from as2jax.training.checkpoints import best_step, group_folder, read_best
 
 log = logging.getLogger(__name__)
 # Keys that a checkpoint's scores depend on; the others may differ when a run is used.
@@ -49,8 +47,7 @@ USED = (
   "seeds_parallel",
 )
 REPORT = "as2jax.report.make:make"
-# A question that every model reads: it tells the shapes of a model's parameters.
-EXAMPLE = (Question("Q", "question", (Candidate("C", "candidate", 0),)),)
+DTYPES = ("float32", "bfloat16")
 
 
 class Run:
@@ -60,8 +57,6 @@ class Run:
     folder: where it lies, absolute.
     config: as the run resolved it, or the one that was given.
     seeds: that were trained.
-    changed: what differs in code and versions from those that the run began with, a line each;
-      empty until `components` are loaded.
 
   """
 
@@ -93,14 +88,17 @@ class Run:
     self._own = config is None
     self._data = config is not None if data is None else data
     self._ranking: Ranking | None = None
-    self.changed: list[str] = []
-    self.config = jobs.of_run(str(path)) if config is None else config
-    if config is not None:
+    if config is None:
+      config = jobs.of_run(str(path))
+    else:
       _check_same_model(config, path)
-    if dtype is not None and "dtype" in self.config.encoder:
-      self.config = self.config.copy_and_resolve_references().unlock()
-      self.config.encoder.dtype = dtype
-      check.check(self.config.lock())
+    if dtype not in (None, *DTYPES):
+      raise InputError(f"encoder.dtype = {dtype!r}: use one of {', '.join(DTYPES)}")
+    if dtype is not None and "dtype" in config.encoder:
+      config = config.copy_and_resolve_references().unlock()
+      config.encoder.dtype = dtype
+      config.lock()
+    self.config = config
     self.seeds: tuple[int, ...] = tuple(self.config.seeds)
 
   @property
@@ -119,9 +117,10 @@ class Run:
       )
     return content
 
-  def check_finished(self) -> None:
-    """Raises InputError where the run has not finished."""
-    _ = self.results
+  @functools.cached_property
+  def changed(self) -> list[str]:
+    """What differs in code and versions from those that the run began with, a line each."""
+    return record.changes(self.folder, self.config)
 
   @property
   def files(self) -> Mapping[str, epath.Path]:
@@ -138,42 +137,29 @@ class Run:
     add(self.folder, "")
     return written
 
-  def ranker(self, seed: int | Literal["best"] = "best", *, trained: bool = True) -> Ranker:
-    """The model with its parameters on the devices, ready to rank.
+  def ranker(self, seed: int | Literal["best"] = "best") -> Ranker:
+    """Places the parameters of a seed's best checkpoint on the devices, ready to rank.
 
     Rankers of one run share their compiled programs. A ranker without parameters has no checkpoint
     and needs no finished run.
 
     Args:
       seed: of the run's; `best` is the one with the greatest value of the metric that selects.
-      trained: whether with the best checkpoint's parameters; else with those that training began
-        with.
 
     Raises:
-      InputError: no such seed, no checkpoint, or one that does not fit the run's config; `trained`,
-        and the run has not finished; or training began with weights or a run that are not here or
-        have changed since.
+      InputError: no such seed, the run has not finished, or its checkpoint is absent or damaged.
 
     """
     if not registry.has_parameters(self.config.model.name):
       if seed not in ("best", 0):  # its results are of seed 0, whatever the config's seeds are
         self.check_seed(seed)
-      words = ParameterFreeRanker(self._fitted, self.config, seed=self.seeds[0])
-      words.source = str(self.folder)
-      return words
-    if trained:
-      self.check_finished()
-    seed = self.best_seed if seed == "best" else self.check_seed(seed)
-    if not trained and self.components.source.absent:
-      raise InputError(
-        f"the run began with weights that are not here: {self.components.source.absent}"
-      )
-    if trained:
-      variables = placed(self._variables(seed), self.predictor.mesh)
+      ranker = ParameterFreeRanker(self._fitted, self.config, seed=self.seeds[0])
     else:
-      variables = states.ranking_variables(self._first_state(seed))
-    ranker = Ranker(self.predictor, variables, seed=seed)
-    ranker.source = str(self.folder) if trained else ""
+      _ = self.results  # which say that it has finished
+      seed = self.best_seed if seed == "best" else self.check_seed(seed)
+      variables = placed(self._variables(seed), self.predictor.mesh)
+      ranker = Ranker(self.predictor, variables, seed=seed)
+    ranker.source = str(self.folder)
     return ranker
 
   def report(
@@ -200,10 +186,10 @@ class Run:
   @property
   def best_seed(self) -> int:
     """The seed whose best checkpoint has the greatest value of the metric that selects."""
-    values = {}
-    for seeds in loop.seed_groups(self.config) if len(self.seeds) > 1 else ():
-      values |= dict(zip(seeds, self._tracker(seeds).best, strict=True))
-    return max(values, key=lambda seed: values[seed] or 0.0, default=self.seeds[0])
+    if len(self.seeds) == 1:
+      return self.seeds[0]
+    values = {outcome["seed"]: outcome["best_value"] or 0.0 for outcome in self.results["seeds"]}
+    return max(self.seeds, key=lambda seed: values.get(seed, 0.0))
 
   def parameters(self, seed: int) -> dict[str, np.ndarray]:
     """The parameters of the seed's best checkpoint, by path, float32."""
@@ -212,13 +198,11 @@ class Run:
 
   @functools.cached_property
   def components(self) -> Components:
-    """Encoder, tokeniser and model; the data set where a config was given."""
-    config = self.config
-    if registry.has_parameters(config.model.name):  # no device ranks by words
-      config = self._for_this_machine[0]
-    use_compile_cache(config)
-    components = processes.in_order(lambda: load(config, data=self._data, workdir=self.folder))
-    self.changed = record.check(self.folder, components)
+    """Encoder, tokeniser and model; the data set where a config was given.
+
+    Of a finished run all of them, and all parameters, lie in its folder.
+    """
+    components = self._load(self._own and results.read(self.folder) is not None)
     if components.model.layout != "joint":
       if self._ranking is not None:
         raise InputError(
@@ -230,12 +214,36 @@ class Run:
       return components
     return components.with_ranking(self._ranking or OrderGiven())
 
-  def rerank(self, ranking: Ranking) -> None:
-    """Names the first-stage ranking that a joint model starts from, before the first `ranker`.
+  def components_as_begun(self) -> Components:
+    """Loads the parts with the encoder's folder and weights that training began with."""
+    return self._load(finished=False)
 
-    Without one, candidates are taken to come in its order.
+  def _load(self, finished: bool) -> Components:
+    config = self.config
+    if registry.has_parameters(config.model.name):  # no device ranks by words
+      config = self._for_this_machine[0]
+    use_compile_cache(config)
+    options = {"data": self._data, "workdir": self.folder, "finished": finished}
+    components = processes.in_order(lambda: load(config, **options))
+    record.check(self.folder, components)
+    return components
+
+  def start_from(self, ranking: epath.PathLike, questions: Sequence[Question]) -> None:
+    """Names the run file of the first-stage ranking of `questions`, before the first `ranker`.
+
+    Args:
+      ranking: the run file; "" for none, which joint models refuse.
+      questions: under the run's text rules.
+
     """
-    self._ranking = ranking
+    if ranking:
+      self._ranking = Ranking()
+      self._ranking.add(ranking, questions)
+    elif self.components.model.layout == "joint":
+      raise InputError(
+        f"{self.config.model.name} ranks the best candidates of another ranker again: name the run "
+        "file of its ranking of these questions in predict.ranking (as2jax rank: --ranking)"
+      )
 
   @functools.cached_property
   def _fitted(self) -> FittedRanker:
@@ -252,12 +260,10 @@ class Run:
 
   @functools.cached_property
   def _for_this_machine(self) -> tuple[ConfigDict, list[jax.Device]]:
-    """The config, and the devices that it is used on.
-
-    The run's own config is fitted to the devices that are here; a given one must fit.
-    """
-    own = lambda: fitted_to_devices(self.config, str(self.folder))
-    return own() if self._own else (self.config, jax.devices())
+    """The config and the devices: the run's own is fitted to those here, a given one must fit."""
+    if not self._own:
+      return self.config, jax.devices()
+    return fitted_to_devices(self.config, str(self.folder))
 
   @functools.cached_property
   def predictor(self) -> predict.Predictor:
@@ -266,46 +272,19 @@ class Run:
     mesh = sharding.mesh_for_batches(config, most_cores=self.components.most_cores, devices=here)
     return predict.Predictor(self.components, mesh, 1)
 
-  @functools.cached_property
-  def _example(self) -> Any:
-    return example(self.components)
-
-  def _first_state(self, seed: int) -> states.TrainState:
-    """The state that training began with: fresh, or from the run that `warm_start` names."""
-    components = self.components
-    fresh = components.fresh_state(
-      self._example, (seed,), optimizers.no_optimizer(), self.predictor.mesh
-    )
-    try:
-      start = warm_start.begin(self.config, self.folder)
-    except InputError as error:
-      raise InputError(f"the run began with the parameters of another run: {error}") from error
-    return start.place(fresh, (seed,), components.model) if start else fresh
-
-  def _tracker(self, seeds: tuple[int, ...]) -> Tracker:
-    devices.backend()  # whoever reads a checkpoint needs one, and it may be absent
-    folder = group_folder(self.folder, self.seeds, seeds)
-    return Tracker(**read_progress(folder)["tracker"])
-
   def _variables(self, seed: int) -> dict[str, Any]:
-    """The host arrays `[1, …]` of the best checkpoint of a seed: `{"params": …, …}`."""
+    """Reads the best checkpoint of a seed: `{"params": …, …}`, host arrays `[1, …]`."""
+    devices.backend()  # which may be absent: said before anything is read
     seeds = next(group for group in loop.seed_groups(self.config) if seed in group)
-    folder, step = group_folder(self.folder, self.seeds, seeds), self._tracker(seeds).saved_step
+    folder = group_folder(self.folder, self.seeds, seeds)
+    step = best_step(folder)
     record.check_best(self.folder, folder, step)
     content = read_best(folder, step)
     at = seeds.index(seed)
-    params = {
-      path: value[at : at + 1]
-      for part in ("trainable", "frozen")
-      for path, value in (content.get(part) or {}).items()
-    }
-    check_fits(
-      self.components.model,
-      self._example,
-      params,
-      f"{folder / 'best' / str(step)}: the checkpoint does not fit the model of "
-      f"{self.folder}/config.json",
-    )
+    params = {}
+    for part in ("trainable", "frozen"):
+      for path, value in (content.get(part) or {}).items():
+        params[path] = value[at : at + 1]
     others = jax.tree.map(lambda x: x[at : at + 1], content.get("mutables") or {})
     return {"params": traverse_util.unflatten_dict(params, sep="/"), **others}
 
@@ -321,8 +300,6 @@ def fitted_to_devices(config: ConfigDict, source: str) -> tuple[ConfigDict, list
 
   """
   cpu_compiler.check(devices.backend())
-  if warning := devices.unused():
-    log.warning(warning)
   here = jax.devices()
   shards = len(here) // config.sharding.tensor
   if sharding.are_cores(config, here):
@@ -333,38 +310,11 @@ def fitted_to_devices(config: ConfigDict, source: str) -> tuple[ConfigDict, list
     log.info("%s: one of %d devices ranks", source, len(here))
     here, shards = jax.local_devices()[:1], 1
   config = config.copy_and_resolve_references().unlock()
+  config.mode = "predict"
   config.batch.shards = shards
   if len(here) == 1:
     config.sharding.fsdp = config.sharding.tensor = 1
   return config.lock(), here
-
-
-def example(components: Components) -> Any:
-  """One micro-batch `[shard, …]` of what every model reads."""
-  model = components.model
-  # A first-stage ranking that was read knows the questions of the data alone.
-  components = components.with_ranking(OrderGiven())
-  layout = "sentences" if model.encodes else model.layout
-  batcher = predict.smallest(components.predict_batcher(EXAMPLE, layout, cache=False))
-  batch = batcher.batch(batcher.plan(batcher.sampler.blocks(), 0, 0), 0)
-  return jax.tree.map(lambda x: x[0], batch)
-
-
-def check_fits(model: Any, batch: Any, params: Mapping[str, np.ndarray], problem: str) -> None:
-  """Raises InputError, which begins with `problem`, where `params` are not the model's.
-
-  Args:
-    model: the system; batch: one micro-batch for it.
-    params: `[1, …]` by path.
-
-  """
-  init = lambda batch: model.init(jax.random.key(0), batch, train=False).get("params", {})
-  wanted = traverse_util.flatten_dict(jax.eval_shape(init, batch), sep="/")
-  shapes = {path: (1, *value.shape) for path, value in wanted.items()}
-  for path in sorted({*shapes, *params}):
-    there = tuple(params[path].shape) if path in params else None
-    if there != shapes.get(path):
-      raise InputError(f"{problem} ({path!r} is {there} there, {shapes.get(path)} in the model)")
 
 
 def placed(variables: dict[str, Any], mesh: jax.sharding.Mesh) -> dict[str, Any]:

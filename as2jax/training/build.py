@@ -315,12 +315,15 @@ def _with_data(config: Any) -> tuple[Any, datasets.Dataset]:
   return config, dataset
 
 
-def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Components:
+def load(
+  config: Any, *, data: bool = True, workdir: epath.PathLike = "", finished: bool = False
+) -> Components:
   """Reads data and weights; everything that can be wrong with a config or its files is found here.
 
   Args:
     data: whether the data set is loaded.
     workdir: the run's folder, with its vocabulary (`open.ENCODER_FOLDER`) and what inputs have fitted.
+    finished: whether the run's checkpoints are used: no weights that training began with are read.
 
   Raises:
     InputError: see the parts.
@@ -338,6 +341,7 @@ def load(config: Any, *, data: bool = True, workdir: epath.PathLike = "") -> Com
     texts=lambda *splits: _texts(dataset, splits),
     workdir=workdir,
     root=config.data.root,
+    finished=finished and has_encoder(config.model),
   )
   model, loss = model_and_loss(config, source)
   config = with_length(config, source)

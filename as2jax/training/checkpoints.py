@@ -49,6 +49,14 @@ def group_folder(workdir: epath.PathLike, seeds: Sequence[int], group: Sequence[
   return epath.Path(workdir) / "checkpoints" / name
 
 
+def best_step(folder: epath.PathLike) -> int:
+  """Returns the step of the best parameters that `Checkpoints.save_best` has saved in `folder`."""
+  steps = _steps(_absolute(folder) / "best")
+  if not steps:
+    raise InputError(f"{folder} holds no checkpoint: train first; was it deleted? {AGAIN}")
+  return steps[-1]
+
+
 def read_best(folder: epath.PathLike, step: int) -> dict[str, Any]:
   """Reads, as host arrays, what `Checkpoints.save_best` saved in `folder` at `step`.
 

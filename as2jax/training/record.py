@@ -240,23 +240,19 @@ def _settle(workdir: epath.Path, components: Components, warm_start: Any) -> dic
   return kept
 
 
-def check(workdir: epath.PathLike, components: Components) -> list[str]:
-  """Compares what every use of a run needs: weights, tokeniser, fitted inputs, results.
-
-  Returns:
-    What differs in code and versions, a line each.
-
-  Raises:
-    InputError: something else differs.
-
-  """
+def check(workdir: epath.PathLike, components: Components) -> None:
+  """Refuses another tokeniser, other weights, fitted inputs or results than the run's (InputError)."""
   was = read(workdir)
   again = f"train again: --config=rerun:{workdir}/config.json --workdir=ANOTHER"
   _refuse(workdir, was, _of_use(components), f"Put it back as it was, or {again}")
   path = epath.Path(workdir) / "results.json"
   if was.get("results") and path.exists() and was["results"] != _digest(path):
     raise InputError(f"{path} is not what the run wrote: put it back, or {again}")
-  return _changes(workdir, was, _of_code(components.config))
+
+
+def changes(workdir: epath.PathLike, config: Any) -> list[str]:
+  """Returns what differs in code and versions from those that the run began with, a line each."""
+  return _changes(workdir, read(workdir), _of_code(config))
 
 
 def check_data(

@@ -224,7 +224,7 @@ def test_a_platform_that_is_not_here_is_told_before_a_checkpoint_is_read(finishe
     raise as2jax.InputError("JAX_PLATFORMS=cuda: no such device")
 
   monkeypatch.setattr("as2jax.runtime.devices.backend", absent)
-  monkeypatch.setattr("as2jax.inference.run.read_progress", lambda folder: 1 / 0)
+  monkeypatch.setattr("as2jax.inference.run.read_best", lambda folder, step: 1 / 0)
   opened = as2jax.open_run(finished_run("triplet"))
   for use in (opened.ranker, lambda: opened.parameters(0)):
     with pytest.raises(as2jax.InputError, match="no such device"):
@@ -240,8 +240,6 @@ def test_a_finished_run_opens_without_its_encoders_folder(finished_run, tmp_path
     expected = as2jax.open_run(whole).ranker().rank(QUESTION, TEXTS)
     assert run.ranker().rank(QUESTION, TEXTS) == expected
     assert run.components.provenance["sha256"] == run.results["weights"]["sha256"]
-    with pytest.raises(InputError, match="began with weights that are not here.*/gone/from/here"):
-      run.ranker(trained=False)
     with pytest.raises(InputError, match="encoder '/gone/from/here': no such folder"):
       export.export(run.folder, tmp_path / "out")
   frozen = as2jax.open_run(moved(finished_run("cete"), tmp_path / "cete"))
@@ -270,7 +268,6 @@ def test_the_parameters_of_an_unfinished_run_are_not_used(finished_run, tmp_path
   captured = capsys.readouterr()
   assert captured.out == "" and "is not finished (no results.json)" in captured.err
   assert written == {path: path.read_bytes() for path in left.rglob("*") if path.is_file()}
-  as2jax.open_run(left).ranker(trained=False)  # as training began, which needs no end
 
 
 def test_a_sentence_bert_run_opens_without_its_folder(tmp_path):

@@ -6,7 +6,8 @@ import pytest
 
 import as2jax
 from as2jax.data import user_files
-from as2jax.inference import modes, rank_file
+from as2jax.inference import modes
+from as2jax.inference.open import rank_file
 from as2jax.runtime.errors import InputError
 from as2jax.runtime.files import lock
 
@@ -74,7 +75,7 @@ def test_files_and_frames_evaluate_alike(run, tmp_path):
 def test_rank_and_predict_keep_every_character(run, tmp_path):
   path = tmp_path / "faq.csv"
   FRAME.head(4).to_csv(path, index=False)
-  rows = rank_file.rank_file(str(run.folder), path, columns=COLUMNS)
+  rows = rank_file(str(run.folder), path, columns=COLUMNS)
   assert {(row["candidate"], row["team"]) for row in rows} == {
     (text, team or "") for text, team in zip(FRAME["reply"][:4], ["x", "y", "", "z"])
   }

@@ -73,8 +73,6 @@ _MODERNBERT_KEYS = {
 _NOT_KEPT = (
   "_name_or_path",
   "name_or_path",
-  "special_tokens_map_file",
-  "tokenizer_file",
   "architectures",
   "torch_dtype",
   "dtype",
@@ -87,16 +85,6 @@ _NOT_KEPT = (
   "task_specific_params",
   "sentence_transformers",
   "auto_map",
-)
-_TOKENIZER_FILES = (
-  "tokenizer.json",
-  "tokenizer_config.json",
-  "special_tokens_map.json",
-  "added_tokens.json",
-  "vocab.txt",
-  "vocab.json",
-  "merges.txt",
-  "spiece.model",
 )
 _SPECIALS = {
   "bert": {"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"},
@@ -143,82 +131,37 @@ def write_transformer(
 
 
 def write_tokenizer(
-  folder: epath.PathLike,
-  *,
-  base: epath.PathLike,
-  tokenizer: Tokenizer,
-  family: Family,
-  max_length: int,
+  folder: epath.PathLike, *, tokenizer: Tokenizer, family: Family, max_length: int
 ) -> None:
-  """Copies the tokeniser's files from `base`, and writes what is not among them from `tokenizer`.
+  """Writes `tokenizer.json` and the settings of transformers' general class, which takes it as it is.
+
+  (`save_pretrained` would name a class that releases before 5 do not have.)
 
   Args:
     max_length: tokens at which the library cuts, special tokens included.
 
   """
-  folder, base = epath.Path(folder), epath.Path(base)
-  for name in _TOKENIZER_FILES:
-    if (base / name).exists():
-      (folder / name).write_bytes((base / name).read_bytes())
-  if not (folder / "tokenizer.json").exists():
-    (folder / "tokenizer.json").write_text(tokenizer.backend.to_str(), encoding="utf-8")
-  file = folder / "tokenizer_config.json"
-  stated = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-  derived = _tokenizer_settings(tokenizer, family)
-  # Of today's classes, that for XLNet gives the model no types, and drops spiece.model's map of
-  # characters: whatever the base states, `tokenizer.json` is to be taken as it is, with types.
-  fixed = ["model_input_names"] + ["tokenizer_class", "padding_side"] * (family.name == "xlnet")
-  settings = derived | stated | {key: derived[key] for key in fixed}
-  kept = {key: value for key, value in settings.items() if key not in _NOT_KEPT}
-  write_json(file, kept | {"model_max_length": max_length})
-
-
-def _tokenizer_settings(tokenizer: Tokenizer, family: Family) -> dict[str, Any]:
-  """`tokenizer_config.json` of a tokeniser that came without one.
-
-  transformers' classes for BERT and RoBERTa build their parts anew from such settings; the general
-  class, which takes `tokenizer.json` as it is, stands in for all that is not as these have it.
-  """
-  backend = tokenizer.backend
-  state = json.loads(backend.to_str())
-  special, settings = tokenizer.special, {"clean_up_tokenization_spaces": False}
+  backend, special = tokenizer.backend, tokenizer.special
   ends = (special.single_before, special.single_after)
   cls_, sep = ends if family.tokens == "cls" else (ends[1][-1:], ends[1])
-  named = {"cls": cls_[0][0], "sep": sep[0][0]}
-  settings |= {f"{name}_token": tokenizer.tokens([id_])[0] for name, id_ in named.items()}
-  settings |= {
-    f"{name}_token": token
-    for name, token in _SPECIALS[family.name].items()
-    if backend.token_to_id(token) is not None
-  }
-  names = ["input_ids", "token_type_ids", "attention_mask"]
+  names = {"cls": tokenizer.tokens([cls_[0][0]])[0], "sep": tokenizer.tokens([sep[0][0]])[0]}
+  for name, token in _SPECIALS[family.name].items():
+    if backend.token_to_id(token) is not None:
+      names[name] = token
+  inputs = ["input_ids", "token_type_ids", "attention_mask"]
   # A tokeniser whose texts are all of type 0 may come from a base whose model is given no types.
   untyped = family.name in ("roberta", "mpnet", "modernbert") or not any(special.types)
-  settings["model_input_names"] = names[::2] if untyped else names
-  normalizer = _part(state["normalizer"], "BertNormalizer")
-  bytes_ = _part(state["pre_tokenizer"], "ByteLevel")
-  if family.name == "bert" and state["model"]["type"] == "WordPiece" and normalizer:
-    return settings | {
-      "tokenizer_class": "BertTokenizer",
-      "do_lower_case": normalizer["lowercase"],
-      "strip_accents": normalizer["strip_accents"],
-      "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
-    }
-  if family.name == "roberta" and state["model"]["type"] == "BPE" and bytes_:
-    return settings | {
-      "tokenizer_class": "RobertaTokenizer",
-      "add_prefix_space": bytes_["add_prefix_space"],
-    }
-  return settings | {
+  settings = {f"{name}_token": token for name, token in names.items()}
+  settings |= {
     "tokenizer_class": "PreTrainedTokenizerFast",
+    "model_input_names": inputs[::2] if untyped else inputs,
     "padding_side": "left" if family.tokens == "cls_last" else "right",
+    "clean_up_tokenization_spaces": False,
+    "model_max_length": max_length,
   }
-
-
-def _part(state: Any, kind: str) -> dict[str, Any] | None:
-  """The part of that type in a serialised normaliser or pre-tokeniser, alone or in a sequence."""
-  parts = [state, *(state or {}).get("normalizers", ()), *(state or {}).get("pretokenizers", ())]
-  return next((part for part in parts if part and part["type"] == kind), None)
+  folder = epath.Path(folder)
+  (folder / "tokenizer.json").write_text(backend.to_str(), encoding="utf-8")
+  write_json(folder / "tokenizer_config.json", settings)
 
 
 def write_sentence_modules(
