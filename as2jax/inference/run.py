@@ -223,8 +223,9 @@ class Run:
     if registry.has_parameters(config.model.name):  # no device ranks by words
       config = self._for_this_machine[0]
     use_compile_cache(config)
-    options = {"data": self._data, "workdir": self.folder, "finished": finished}
-    components = processes.in_order(lambda: load(config, **options))
+    components = processes.in_order(
+      lambda: load(config, data=self._data, workdir=self.folder, finished=finished)
+    )
     record.check(self.folder, components)
     return components
 

@@ -352,7 +352,8 @@ def load(
   if source.absent:
     if encoder is None:  # only the run's own encoder is in its checkpoints
       raise InputError(source.absent)
-    provenance = (results.read(workdir) or {})["weights"]
+    of_run = (results.read(workdir) or {})["weights"]
+    provenance = {**of_run, **{key: provenance[key] for key in ("architecture", "tokenizer")}}
   resources = Resources(config, source, provenance["sha256"], dataset)
   parts = (model, encoder, loss) if config.mode == "train" else (model, encoder)
   inputs = tuple(entry.bind(resources) for entry in declared(*parts))
